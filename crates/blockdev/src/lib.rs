@@ -1,0 +1,1 @@
+//! Block devices and the request queue: the only crate that touches a device.

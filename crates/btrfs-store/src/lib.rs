@@ -1,0 +1,1 @@
+//! A transactional, checksummed copy-on-write store of items and extents.

@@ -1,0 +1,1 @@
+//! Files, directories and subvolumes on the store.

@@ -1,0 +1,3 @@
+//! The `spinney` program.
+
+fn main() {}

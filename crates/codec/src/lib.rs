@@ -1,0 +1,1 @@
+//! Checksums and compression: pure functions on bytes.

@@ -1,0 +1,1 @@
+//! btrfs without root: the library.

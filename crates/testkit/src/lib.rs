@@ -1,0 +1,1 @@
+//! Models, simulated devices and checks for the tests.

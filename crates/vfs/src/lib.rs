@@ -1,0 +1,1 @@
+//! What every file system has in common.
