@@ -1,1 +1,8 @@
 //! A transactional, checksummed copy-on-write store of items and extents.
+
+pub mod env;
+pub mod error;
+pub mod locks;
+
+pub use env::Env;
+pub use error::{Error, Result};

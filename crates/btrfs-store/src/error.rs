@@ -1,0 +1,166 @@
+//! What can go wrong in the store. Every variant blames one party.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+use btrfs_disk::{Corrupt, DevId, Key, Logical, TreeId};
+
+/// What every operation of the store returns.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation of the store failed.
+///
+/// Clones are cheap: a failure is kept as the reason why later writes fail.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Error {
+    /// The file system contradicts itself.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+
+    /// A device failed.
+    #[error(transparent)]
+    Device(#[from] blockdev::Error),
+
+    /// The file system is sound as far as we know, but needs what this build cannot do.
+    #[error("unsupported: {what}")]
+    Unsupported {
+        /// Names of the features.
+        what: Cow<'static, str>,
+    },
+
+    /// Not enough room. Nothing was changed.
+    #[error("no space for {kind}: {needed} bytes needed, {available} available")]
+    NoSpace {
+        /// What the room was for.
+        kind: SpaceKind,
+        /// Bytes asked for.
+        needed: u64,
+        /// Bytes that could be had.
+        available: u64,
+    },
+
+    /// An earlier write failed in a way that leaves the disk's state unknown: reads go on,
+    /// writes do not, until the next open.
+    #[error("writing stopped after an earlier failure: {reason}")]
+    Poisoned {
+        /// The first failure.
+        reason: Arc<Error>,
+    },
+
+    /// The store was opened read-only.
+    #[error("the store is open read-only")]
+    ReadOnly,
+
+    /// An insertion found its key taken.
+    #[error("tree {tree} has an item {key} already")]
+    Exists {
+        /// Tree searched.
+        tree: TreeId,
+        /// Key of the item.
+        key: Key,
+    },
+
+    /// An item that had to be there is not.
+    #[error("tree {tree} has no item {key}")]
+    NotFound {
+        /// Tree searched.
+        tree: TreeId,
+        /// Key of the item.
+        key: Key,
+    },
+
+    /// No tree has this number.
+    #[error("no tree {0}")]
+    NoSuchTree(TreeId),
+
+    /// Every copy of a block is damaged or unreadable.
+    #[error("no good copy of the {len} bytes at {at}:{}", Causes(causes))]
+    NoGoodCopy {
+        /// Where the block starts.
+        at: Logical,
+        /// Its length in bytes.
+        len: u64,
+        /// What was wrong with each copy, in the order they were tried.
+        causes: Arc<[BadCopy]>,
+    },
+}
+
+impl Error {
+    /// The file system needs `what`, which this build cannot do.
+    #[must_use]
+    pub fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {
+        Self::Unsupported { what: what.into() }
+    }
+}
+
+/// What room in the file system is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum SpaceKind {
+    /// File contents.
+    Data,
+    /// Tree blocks, except those of the chunk tree.
+    Metadata,
+    /// Blocks of the chunk tree.
+    System,
+}
+
+impl fmt::Display for SpaceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Data => "data",
+            Self::Metadata => "metadata",
+            Self::System => "system",
+        })
+    }
+}
+
+/// A copy of a block that could not be used.
+#[derive(Clone, Debug)]
+pub struct BadCopy {
+    /// Number of the mirror, from 0.
+    pub mirror: u32,
+    /// Device it is on.
+    pub device: DevId,
+    /// Byte offset on that device.
+    pub offset: u64,
+    /// What is wrong with it.
+    pub cause: Cause,
+}
+
+impl fmt::Display for BadCopy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            mirror,
+            device,
+            offset,
+            cause,
+        } = self;
+        write!(
+            f,
+            "copy {mirror} (device {device}, offset {offset}): {cause}"
+        )
+    }
+}
+
+/// What is wrong with one copy.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum Cause {
+    /// It was read, and is not what was written.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// It could not be read.
+    #[error(transparent)]
+    Device(#[from] blockdev::Error),
+}
+
+struct Causes<'a>(&'a [BadCopy]);
+
+impl fmt::Display for Causes<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, cause) in self.0.iter().enumerate() {
+            write!(f, "{} {cause}", if index > 0 { ";" } else { "" })?;
+        }
+        Ok(())
+    }
+}
