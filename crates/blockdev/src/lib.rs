@@ -1,1 +1,25 @@
 //! Block devices and the request queue: the only crate that touches a device.
+//!
+//! A [`Device`] is a run of bytes that can be read, written and flushed; everything above
+//! works on `dyn Device` and cannot tell a disk from an image file, memory, or a simulated disk
+//! that loses writes. The crate knows no on-disk format.
+//!
+//! What a device promises:
+//! - A read or write is whole or an error. Nothing is silently short, and a read past the end is
+//!   [`Error::UnexpectedEnd`].
+//! - Writes that returned are visible to later reads, from any thread.
+//! - Writes are durable only after a [`Device::flush`] that began after they returned. Between
+//!   flushes the medium may keep any subset of them, in any order.
+//! - After a failed flush nothing is known about the writes before it; retrying it proves
+//!   nothing. The caller has to stop writing.
+//!
+//! Who calls it: the pool of the store (all I/O), the front ends (opening), the test kit
+//! (wrapping).
+
+pub mod backends;
+mod convert;
+mod device;
+mod error;
+
+pub use device::Device;
+pub use error::{Error, Op, Result};

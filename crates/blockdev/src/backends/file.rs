@@ -1,0 +1,348 @@
+//! A device that is a regular file or a block device.
+
+use super::holders::{SYS_BLOCK, loop_device_of};
+use crate::convert::to_u64;
+use crate::device::{check_range, check_writable, parts_len};
+use crate::{Device, Error, Op, Result};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::io::Errno;
+use std::ffi::OsStr;
+use std::fs::{File, Metadata, OpenOptions};
+use std::io::{self, IoSlice, IoSliceMut, Seek as _, SeekFrom};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Buffers Linux takes in one `preadv` or `pwritev` (`IOV_MAX`).
+const PARTS_MAX: usize = 1024;
+
+/// How to open a file as a device. The default opens all of an existing file for writing.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct FileOptions {
+    /// Refuse every change; several readers may then share the file.
+    pub read_only: bool,
+    /// Byte of the file at which the device begins, for instance a partition's.
+    pub offset: u64,
+    /// Bytes of the device; `None` is everything up to the end of the file. With `create`, a
+    /// shorter regular file is made long enough.
+    pub size: Option<u64>,
+    /// Make a regular file where there is none.
+    pub create: bool,
+}
+
+/// A regular file or block device, locked for as long as this value lives.
+///
+/// A writer excludes everybody else who opens the file this way; readers share it. A block device
+/// is claimed from the kernel as well, so that a mounted one is refused, and so is a regular file
+/// behind a loop device.
+#[derive(Debug)]
+pub struct FileDevice {
+    name: String,
+    file: File,
+    /// Byte of the file at which the device begins.
+    start: u64,
+    size_bytes: AtomicU64,
+    read_only: bool,
+    can_grow: bool,
+}
+
+impl FileDevice {
+    /// Opens and locks `path`. A path that does not exist and ends in `?offset=N`, `?size=N` or
+    /// `?offset=N&size=N` (bytes, decimal) names that part of the file before the `?`.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::NotADevice`]; [`Error::Locked`] or [`Error::Busy`] where somebody
+    /// else uses it; [`Error::OutOfRange`] where `offset` or `size` lie outside the file.
+    pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
+        let (path, options) = split_range(path.as_ref(), options);
+        let name = path.display().to_string();
+        let file = open_file(&path, &name, &options)?;
+        let found = file.metadata().map_err(|error| open_error(&name, error))?;
+        if !found.is_file() && !found.file_type().is_block_device() {
+            return Err(Error::NotADevice { device: name });
+        }
+        lock(&file, &name, options.read_only)?;
+        if !options.read_only {
+            refuse_loop_backing(&found, &name)?;
+        }
+        let file_bytes = file_len(&file, &found, &name, &options)?;
+        let size_bytes = window(&name, file_bytes, &options)?;
+        Ok(Self {
+            name,
+            file,
+            start: options.offset,
+            size_bytes: AtomicU64::new(size_bytes),
+            read_only: options.read_only,
+            can_grow: found.is_file() && (options.size.is_none() || options.create),
+        })
+    }
+
+    fn error(&self, op: Op, offset: u64, len: u64, source: impl Into<io::Error>) -> Error {
+        Error::io(op, &self.name, offset, len, source.into())
+    }
+
+    /// The file ended although the device's size says otherwise: somebody cut it short.
+    fn cut_short(&self, offset: u64, len: u64, size: u64) -> Error {
+        Error::UnexpectedEnd {
+            device: self.name.clone(),
+            offset,
+            len,
+            size,
+        }
+    }
+
+    /// Fills the buffers of `batch`, which begin at `at`. Short reads go on where they stopped.
+    fn read_batch(&self, at: u64, mut batch: &mut [IoSliceMut<'_>]) -> Result<()> {
+        let len: u64 = batch.iter().map(|part| to_u64(part.len())).sum();
+        let mut done = 0;
+        while done < len {
+            let position = self.start.saturating_add(at).saturating_add(done);
+            match rustix::io::preadv(&self.file, batch, position) {
+                Ok(0) => return Err(self.cut_short(at, len, at + done)),
+                Ok(count) => {
+                    done += to_u64(count);
+                    IoSliceMut::advance_slices(&mut batch, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.error(Op::Read, at, len, error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes the buffers of `batch`, which begin at `at`. Short writes go on where they stopped.
+    fn write_batch(&self, at: u64, mut batch: &mut [IoSlice<'_>]) -> Result<()> {
+        let len: u64 = batch.iter().map(|part| to_u64(part.len())).sum();
+        let mut done = 0;
+        while done < len {
+            let position = self.start.saturating_add(at).saturating_add(done);
+            match rustix::io::pwritev(&self.file, batch, position) {
+                Ok(0) => {
+                    let error = io::Error::from(io::ErrorKind::WriteZero);
+                    return Err(self.error(Op::Write, at, len, error));
+                }
+                Ok(count) => {
+                    done += to_u64(count);
+                    IoSlice::advance_slices(&mut batch, count);
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(self.error(Op::Write, at, len, error)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device for FileDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.size_bytes.load(Ordering::Acquire)
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        check_range(self, Op::Read, offset, to_u64(buf.len()))?;
+        self.read_batch(offset, &mut [IoSliceMut::new(buf)])
+    }
+
+    fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
+        let len = parts.iter().map(|part| to_u64(part.len())).sum();
+        check_range(self, Op::Read, offset, len)?;
+        let mut at = offset;
+        for some in parts.chunks_mut(PARTS_MAX) {
+            let len: u64 = some.iter().map(|part| to_u64(part.len())).sum();
+            let mut batch: Vec<_> = some.iter_mut().map(|part| IoSliceMut::new(part)).collect();
+            self.read_batch(at, &mut batch)?;
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        check_writable(self, Op::Write)?;
+        check_range(self, Op::Write, offset, parts_len(parts))?;
+        let mut at = offset;
+        for some in parts.chunks(PARTS_MAX) {
+            let mut batch: Vec<_> = some.iter().map(|part| IoSlice::new(part)).collect();
+            self.write_batch(at, &mut batch)?;
+            at += parts_len(some);
+        }
+        Ok(())
+    }
+
+    fn flush(&self) -> Result<()> {
+        if self.read_only {
+            return Ok(());
+        }
+        // Not retried when interrupted: a second fdatasync may report success for pages whose
+        // write-back failed during the first.
+        rustix::fs::fdatasync(&self.file).map_err(|error| self.error(Op::Flush, 0, 0, error))
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        check_writable(self, Op::Discard)?;
+        check_range(self, Op::Discard, offset, len)?;
+        if len == 0 {
+            return Ok(());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let position = self.start.saturating_add(offset);
+        match rustix::fs::fallocate(&self.file, flags, position, len) {
+            // A missed discard only leaves old bytes where nobody looks.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(()),
+            Err(error) => Err(self.error(Op::Discard, offset, len, error)),
+        }
+    }
+
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        check_writable(self, Op::Grow)?;
+        let size = self.size_bytes();
+        if size_bytes <= size {
+            return Ok(());
+        }
+        let end = self.start.checked_add(size_bytes);
+        let Some(end) = end.filter(|_| self.can_grow) else {
+            return Err(Error::CannotGrow {
+                device: self.name.clone(),
+                size,
+            });
+        };
+        let found = self.file.metadata();
+        let found = found.map_err(|error| self.error(Op::Grow, size, size_bytes - size, error))?;
+        if found.len() < end {
+            self.file
+                .set_len(end)
+                .map_err(|error| self.error(Op::Grow, size, size_bytes - size, error))?;
+        }
+        self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel);
+        Ok(())
+    }
+}
+
+fn open_error(name: &str, error: impl Into<io::Error>) -> Error {
+    Error::io(Op::Open, name, 0, 0, error.into())
+}
+
+fn open_file(path: &Path, name: &str, options: &FileOptions) -> Result<File> {
+    let is_block = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    let mut open = OpenOptions::new();
+    open.read(true).write(!options.read_only);
+    if is_block && !options.read_only {
+        // On a block device O_EXCL claims it from the kernel, which refuses what is mounted.
+        open.custom_flags(OFlags::EXCL.bits().cast_signed());
+    } else if options.create && !options.read_only {
+        open.create(true).truncate(false);
+    }
+    // A named pipe must not keep us waiting for its other end before it is refused.
+    if !is_block {
+        open.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
+    }
+    open.open(path).map_err(|error| {
+        if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
+            let holder = "mounted, or part of another device".to_owned();
+            return Error::Busy {
+                device: name.to_owned(),
+                holder,
+            };
+        }
+        open_error(name, error)
+    })
+}
+
+fn lock(file: &File, name: &str, read_only: bool) -> Result<()> {
+    let kind = if read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    match rustix::fs::flock(file, kind) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => Err(Error::Locked {
+            device: name.to_owned(),
+        }),
+        // Some network file systems have no locks. Reading is harmless there.
+        Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) if read_only => Ok(()),
+        Err(error) => Err(open_error(name, error)),
+    }
+}
+
+fn refuse_loop_backing(found: &Metadata, name: &str) -> Result<()> {
+    if !found.is_file() {
+        return Ok(());
+    }
+    match loop_device_of(Path::new(SYS_BLOCK), found.dev(), found.ino()) {
+        Some(holder) => Err(Error::Busy {
+            device: name.to_owned(),
+            holder,
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Bytes of the file, made longer first where the options ask for it.
+fn file_len(file: &File, found: &Metadata, name: &str, options: &FileOptions) -> Result<u64> {
+    // The metadata of a block device has no length; its end does.
+    let mut handle = file;
+    let len = handle
+        .seek(SeekFrom::End(0))
+        .map_err(|error| open_error(name, error))?;
+    let wanted = options.offset.saturating_add(options.size.unwrap_or(0));
+    if !options.create || options.read_only || !found.is_file() || len >= wanted {
+        return Ok(len);
+    }
+    file.set_len(wanted)
+        .map_err(|error| open_error(name, error))?;
+    Ok(wanted)
+}
+
+/// Bytes of the device that `options` cut out of a file.
+fn window(name: &str, file_bytes: u64, options: &FileOptions) -> Result<u64> {
+    let outside = || Error::OutOfRange {
+        op: Op::Open,
+        device: name.to_owned(),
+        offset: options.offset,
+        len: options.size.unwrap_or(0),
+        size: file_bytes,
+    };
+    let rest = file_bytes.checked_sub(options.offset).ok_or_else(outside)?;
+    let size = options.size.unwrap_or(rest);
+    if size > rest {
+        Err(outside())
+    } else {
+        Ok(size)
+    }
+}
+
+/// Splits `image?offset=N&size=N` unless a file of exactly that name exists.
+fn split_range(path: &Path, options: &FileOptions) -> (PathBuf, FileOptions) {
+    let whole = || (path.to_owned(), *options);
+    let bytes = path.as_os_str().as_bytes();
+    let Some(mark) = bytes.iter().rposition(|byte| *byte == b'?') else {
+        return whole();
+    };
+    let Ok(query) = std::str::from_utf8(&bytes[mark + 1..]) else {
+        return whole();
+    };
+    if std::fs::symlink_metadata(path).is_ok() {
+        return whole();
+    }
+    let mut ranged = *options;
+    for pair in query.split('&') {
+        let Some((key, value)) = pair.split_once('=') else {
+            return whole();
+        };
+        match (key, value.parse::<u64>()) {
+            ("offset", Ok(offset)) => ranged.offset = offset,
+            ("size", Ok(size)) => ranged.size = Some(size),
+            _ => return whole(),
+        }
+    }
+    (PathBuf::from(OsStr::from_bytes(&bytes[..mark])), ranged)
+}

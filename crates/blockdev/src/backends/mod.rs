@@ -1,0 +1,22 @@
+//! Where the bytes really are.
+//!
+//! - [`FileDevice`]: a regular file (an image) or a block device, through positioned system
+//!   calls on the page cache. It owns the lock that keeps a second writer away.
+//! - [`MemoryDevice`]: bytes in memory, allocated where they are written. For tests, for images
+//!   that are built and streamed out, and as the base of the simulated disk.
+//!
+//! Invariants both keep: a request is checked against the device's size before any byte moves,
+//! so a refused write has changed nothing; a change of a read-only device is refused here even
+//! when the operating system would have let it through; `size_bytes` never shrinks.
+//!
+//! How they fail: with an [`Error`](crate::Error) that names the device, the operation and the
+//! range. There is no retry, except for interrupted and short system calls.
+//!
+//! Who calls them: front ends open one and hand it on as `Arc<dyn Device>`.
+
+pub mod file;
+mod holders;
+pub mod memory;
+
+pub use file::{FileDevice, FileOptions};
+pub use memory::MemoryDevice;

@@ -1,0 +1,139 @@
+//! The one trait every device implements.
+
+use crate::convert::to_u64;
+use crate::{Error, Op, Result};
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// A run of bytes that can be read, written and made durable; the crate's documentation says
+/// what it promises. Methods take `&self`: many threads use one device at once.
+pub trait Device: Send + Sync + Debug {
+    /// What to call it in messages; usually the path.
+    fn name(&self) -> &str;
+
+    /// Bytes it has now.
+    fn size_bytes(&self) -> u64;
+
+    /// Whether every change is refused.
+    fn is_read_only(&self) -> bool;
+
+    /// Fills `buf` from `offset`.
+    ///
+    /// # Errors
+    /// [`Error::UnexpectedEnd`] past the end, [`Error::Io`]. `buf` is then unspecified.
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
+
+    /// Fills several buffers from one contiguous range, the first from `offset`.
+    ///
+    /// # Errors
+    /// As [`Device::read_at`].
+    fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
+        let mut at = offset;
+        for part in parts {
+            self.read_at(at, part)?;
+            at = at.saturating_add(to_u64(part.len()));
+        }
+        Ok(())
+    }
+
+    /// Writes `parts` one after the other, the first at `offset`.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`] (nothing is written then), [`Error::Io`]
+    /// (any part of the range may have been written).
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()>;
+
+    /// Makes every write that returned before this call durable.
+    ///
+    /// # Errors
+    /// [`Error::Io`]: nothing is known about the writes since the last good flush.
+    fn flush(&self) -> Result<()>;
+
+    /// Tells the device that a range is no longer needed. Its content is unspecified
+    /// afterwards. Advisory: `Ok` where the device has no such operation.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::Io`].
+    fn discard(&self, offset: u64, len: u64) -> Result<()>;
+
+    /// Makes an image at least `size_bytes` long; the new part reads as zeros.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::CannotGrow`] where the size is fixed, [`Error::Io`].
+    fn grow(&self, size_bytes: u64) -> Result<()>;
+}
+
+impl<D: Device + ?Sized> Device for Arc<D> {
+    fn name(&self) -> &str {
+        (**self).name()
+    }
+    fn size_bytes(&self) -> u64 {
+        (**self).size_bytes()
+    }
+    fn is_read_only(&self) -> bool {
+        (**self).is_read_only()
+    }
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        (**self).read_at(offset, buf)
+    }
+    fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
+        (**self).read_parts_at(offset, parts)
+    }
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
+        (**self).write_at(offset, parts)
+    }
+    fn flush(&self) -> Result<()> {
+        (**self).flush()
+    }
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        (**self).discard(offset, len)
+    }
+    fn grow(&self, size_bytes: u64) -> Result<()> {
+        (**self).grow(size_bytes)
+    }
+}
+
+/// Bytes in `parts` together.
+pub(crate) fn parts_len(parts: &[&[u8]]) -> u64 {
+    parts.iter().map(|part| to_u64(part.len())).sum()
+}
+
+/// Refuses a range that is not wholly inside `device`, with the error that fits `op`.
+pub(crate) fn check_range<D: Device + ?Sized>(
+    device: &D,
+    op: Op,
+    offset: u64,
+    len: u64,
+) -> Result<()> {
+    let size = device.size_bytes();
+    if offset.checked_add(len).is_some_and(|end| end <= size) {
+        return Ok(());
+    }
+    let device = device.name().to_owned();
+    Err(match op {
+        Op::Read => Error::UnexpectedEnd {
+            device,
+            offset,
+            len,
+            size,
+        },
+        _ => Error::OutOfRange {
+            op,
+            device,
+            offset,
+            len,
+            size,
+        },
+    })
+}
+
+/// Refuses every change of a device opened for reading.
+pub(crate) fn check_writable<D: Device + ?Sized>(device: &D, op: Op) -> Result<()> {
+    if device.is_read_only() {
+        return Err(Error::ReadOnly {
+            op,
+            device: device.name().to_owned(),
+        });
+    }
+    Ok(())
+}

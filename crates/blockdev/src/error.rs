@@ -1,0 +1,153 @@
+//! What can go wrong with a device, and whom it blames.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// The result of a device operation.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The operation that failed, for error messages and traces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Op {
+    /// Opening, locking or asking for the size.
+    Open,
+    /// Reading bytes.
+    Read,
+    /// Writing bytes.
+    Write,
+    /// Making earlier writes durable.
+    Flush,
+    /// Telling the device that a range is no longer needed.
+    Discard,
+    /// Making an image larger.
+    Grow,
+}
+
+impl fmt::Display for Op {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Open => "open",
+            Self::Read => "read",
+            Self::Write => "write",
+            Self::Flush => "flush",
+            Self::Discard => "discard",
+            Self::Grow => "grow",
+        })
+    }
+}
+
+/// A failed device operation. Cheap to clone, because one failed request may end many waiters.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The operating system reported a failure.
+    #[error("{device}: cannot {op} {len} bytes at {offset}: {source}")]
+    Io {
+        /// What was attempted.
+        op: Op,
+        /// The device's name.
+        device: String,
+        /// First byte of the request.
+        offset: u64,
+        /// Bytes of the request; 0 where the operation has no range.
+        len: u64,
+        /// The system's reason.
+        source: Arc<io::Error>,
+    },
+    /// A read reaches past the end: the image is truncated, or it shrank while in use.
+    #[error("{device}: unexpected end at byte {size}, while reading {len} bytes at {offset}")]
+    UnexpectedEnd {
+        /// The device's name.
+        device: String,
+        /// First byte of the request.
+        offset: u64,
+        /// Bytes of the request.
+        len: u64,
+        /// Bytes the device really has.
+        size: u64,
+    },
+    /// A request other than a read lies outside the device.
+    #[error("{device}: cannot {op} {len} bytes at {offset}: the device has {size} bytes")]
+    OutOfRange {
+        /// What was attempted.
+        op: Op,
+        /// The device's name.
+        device: String,
+        /// First byte of the request.
+        offset: u64,
+        /// Bytes of the request.
+        len: u64,
+        /// Bytes of the device.
+        size: u64,
+    },
+    /// A change was asked of a device that was opened for reading.
+    #[error("{device}: cannot {op}: opened read-only")]
+    ReadOnly {
+        /// What was attempted.
+        op: Op,
+        /// The device's name.
+        device: String,
+    },
+    /// Another process (or another handle of this one) has it open in a conflicting way.
+    #[error("{device}: in use by another program")]
+    Locked {
+        /// The device's name.
+        device: String,
+    },
+    /// The operating system itself uses it: mounted, or attached as a loop device.
+    #[error("{device}: in use by the system ({holder})")]
+    Busy {
+        /// The device's name.
+        device: String,
+        /// Who has it.
+        holder: String,
+    },
+    /// The path is neither a regular file nor a block device.
+    #[error("{device}: neither a regular file nor a block device")]
+    NotADevice {
+        /// The path.
+        device: String,
+    },
+    /// The device has a fixed size.
+    #[error("{device}: cannot grow: its size is fixed at {size} bytes")]
+    CannotGrow {
+        /// The device's name.
+        device: String,
+        /// Bytes of the device.
+        size: u64,
+    },
+}
+
+impl Error {
+    /// An [`Error::Io`] from the system's error.
+    #[must_use]
+    pub fn io(op: Op, device: &str, offset: u64, len: u64, source: io::Error) -> Self {
+        Self::Io {
+            op,
+            device: device.to_owned(),
+            offset,
+            len,
+            source: Arc::new(source),
+        }
+    }
+
+    /// The closest kind of `std::io` error, for callers that must report one.
+    #[must_use]
+    pub fn kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Io { source, .. } => source.kind(),
+            Self::UnexpectedEnd { .. } => io::ErrorKind::UnexpectedEof,
+            Self::OutOfRange { .. } | Self::NotADevice { .. } => io::ErrorKind::InvalidInput,
+            Self::ReadOnly { .. } => io::ErrorKind::ReadOnlyFilesystem,
+            Self::Locked { .. } | Self::Busy { .. } => io::ErrorKind::ResourceBusy,
+            Self::CannotGrow { .. } => io::ErrorKind::Unsupported,
+        }
+    }
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.kind(), error)
+    }
+}

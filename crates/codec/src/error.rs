@@ -1,0 +1,60 @@
+//! Why compressed bytes are no good.
+
+use crate::CompressionType;
+
+/// The result of a compression or decompression.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// A failure of a codec. All but [`Error::OutOfMemory`] blame the input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The compressed bytes are not a valid stream.
+    #[error("{codec}: {what} at byte {at} of the compressed data")]
+    Invalid {
+        /// The codec.
+        codec: CompressionType,
+        /// What is wrong.
+        what: &'static str,
+        /// Where it begins, as far as the codec tells.
+        at: usize,
+    },
+    /// A length inside the framing is impossible.
+    #[error("{codec}: {what} at byte {at}: expected at most {expected}, found {found}")]
+    Length {
+        /// The codec.
+        codec: CompressionType,
+        /// Which length.
+        what: &'static str,
+        /// Where it stands in the compressed data.
+        at: usize,
+        /// The largest legal value.
+        expected: usize,
+        /// The value.
+        found: usize,
+    },
+    /// The stream is valid but has fewer bytes than the extent.
+    #[error("{codec}: expected {expected} bytes of output, found {found}")]
+    ShortOutput {
+        /// The codec.
+        codec: CompressionType,
+        /// Bytes asked for.
+        expected: usize,
+        /// Bytes in the stream.
+        found: usize,
+    },
+    /// The stream has more bytes than the extent.
+    #[error("{codec}: more than the expected {expected} bytes of output")]
+    LongOutput {
+        /// The codec.
+        codec: CompressionType,
+        /// Bytes asked for.
+        expected: usize,
+    },
+    /// The codec could not get its working memory.
+    #[error("{codec}: out of memory")]
+    OutOfMemory {
+        /// The codec.
+        codec: CompressionType,
+    },
+}
