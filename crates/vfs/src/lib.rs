@@ -1,1 +1,9 @@
-//! What every file system has in common.
+//! What every file system has in common, whatever its format on disk.
+//!
+//! So far that is the passive page cache: file bytes which are newer than the disk, and
+//! the budget that bounds them. Nothing here starts I/O, knows a format or calls up; the
+//! file system above decides when pages are written and what an address on disk is.
+
+pub mod page_cache;
+
+pub use page_cache::{Budget, PageCache, Piece, Run};
