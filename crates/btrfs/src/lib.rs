@@ -1,1 +1,17 @@
 //! Files, directories and subvolumes on the store.
+
+pub mod dir;
+mod error;
+pub mod inode;
+mod locks;
+pub mod subvol;
+mod volume;
+
+pub use dir::{DirEntry, NewNode, NodeKind, RenameFlags, XattrMode};
+pub use error::{CallerError, Error, Result};
+pub use inode::{FileType, InodeFlags, Metadata, SetAttr, Times, Timestamp};
+pub use subvol::{SnapshotMode, SubvolumeInfo};
+pub use volume::{
+    AllocateMode, DeviceInfo, ExtentInfo, File, FileOptions, ReadDir, Volume, VolumeInfo,
+    VolumeOptions,
+};

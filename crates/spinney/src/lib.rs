@@ -1,1 +1,2 @@
 //! btrfs without root: the library.
+pub use btrfs::*;

@@ -1,0 +1,253 @@
+//! The one error type of the crate. Each variant blames one party: the caller, the
+//! device, the image, this program's limits, the size of the volume, or an earlier failure.
+
+use std::borrow::Cow;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use btrfs_disk::{At, Corrupt, Detail, InodeNo, TreeId};
+
+/// What the crate's functions return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why an operation failed, and whose fault it is.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The caller asked for something that the state of the volume does not allow.
+    #[error("{}{what}", path_prefix(.path))]
+    Caller {
+        /// What is wrong with the request.
+        what: CallerError,
+        /// The path as the caller gave it, where there was one.
+        path: Option<Box<Path>>,
+    },
+    /// The device or the host failed.
+    #[error("{}{source}", path_prefix(.path))]
+    Io {
+        /// What failed, with the device's name and the place.
+        source: blockdev::Error,
+        /// The path that was being worked on, where there was one.
+        path: Option<Box<Path>>,
+    },
+    /// The image is damaged.
+    #[error("{}{source}", path_prefix(.path))]
+    Corrupt {
+        /// What was found, where, and what was expected.
+        source: Box<btrfs_store::Error>,
+        /// The path that was being worked on, where there was one.
+        path: Option<Box<Path>>,
+    },
+    /// The image uses something that this program does not do.
+    #[error("not supported: {0}")]
+    Unsupported(Cow<'static, str>),
+    /// No space is left for the operation.
+    #[error("no space left on the volume")]
+    NoSpace,
+    /// An earlier write failed: nothing can be written until the volume is opened again.
+    #[error("writing stopped after an earlier failure: {reason}")]
+    Poisoned {
+        /// The first failure.
+        reason: Arc<btrfs_store::Error>,
+    },
+}
+
+/// What is wrong with a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallerError {
+    /// No such file or directory.
+    #[error("no such file or directory")]
+    NotFound,
+    /// The name is already taken.
+    #[error("already exists")]
+    Exists,
+    /// A component of the path is not a directory.
+    #[error("not a directory")]
+    NotADirectory,
+    /// A directory, where the operation needs something else.
+    #[error("is a directory")]
+    IsADirectory,
+    /// The directory is not empty.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// A name of more than 255 bytes, or a symlink target that does not fit.
+    #[error("name too long")]
+    NameTooLong,
+    /// An argument has no meaning here.
+    #[error("invalid argument")]
+    InvalidArgument,
+    /// The volume or the subvolume is read-only.
+    #[error("read-only")]
+    ReadOnly,
+    /// The operation does not cross subvolumes.
+    #[error("crosses a subvolume boundary")]
+    CrossSubvolume,
+    /// The inode has as many names as its format allows.
+    #[error("too many links")]
+    TooManyLinks,
+    /// Too many symbolic links in the path.
+    #[error("too many levels of symbolic links")]
+    TooManySymlinks,
+    /// No such extended attribute.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// An extended attribute is larger than the format allows.
+    #[error("attribute too large")]
+    AttributeTooLarge,
+    /// A directory or mount root that cannot be renamed or removed.
+    #[error("busy")]
+    Busy,
+    /// The file is immutable, append-only, or otherwise forbids it.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// Not opened for this kind of access.
+    #[error("not opened for this access")]
+    BadAccess,
+    /// Larger than the largest file.
+    #[error("file too large")]
+    TooLarge,
+    /// No data or hole after the offset.
+    #[error("no data or hole at or after the offset")]
+    NoSuchOffset,
+    /// A subvolume of that name or number does not exist.
+    #[error("no such subvolume")]
+    NoSuchSubvolume,
+    /// The handle refers to something that was removed.
+    #[error("stale handle")]
+    Stale,
+    /// The operation is not defined for this kind of file.
+    #[error("operation not supported on this kind of file")]
+    NotSupported,
+}
+
+impl Error {
+    /// A caller's error without a path.
+    #[must_use]
+    pub fn caller(what: CallerError) -> Self {
+        Self::Caller { what, path: None }
+    }
+
+    /// What the caller did wrong, when it was the caller.
+    #[must_use]
+    pub fn caller_error(&self) -> Option<CallerError> {
+        match self {
+            Self::Caller { what, .. } => Some(*what),
+            _ => None,
+        }
+    }
+
+    /// The same error naming the path, unless it names one already.
+    #[must_use]
+    pub fn at(mut self, at: impl AsRef<Path>) -> Self {
+        if let Self::Caller { path, .. } | Self::Io { path, .. } | Self::Corrupt { path, .. } =
+            &mut self
+        {
+            path.get_or_insert_with(|| PathBuf::from(at.as_ref()).into_boxed_path());
+        }
+        self
+    }
+
+    /// The path the error names.
+    #[must_use]
+    pub fn path(&self) -> Option<&Path> {
+        match self {
+            Self::Caller { path, .. } | Self::Io { path, .. } | Self::Corrupt { path, .. } => {
+                path.as_deref()
+            }
+            _ => None,
+        }
+    }
+
+    fn io_kind(&self) -> io::ErrorKind {
+        match self {
+            Self::Caller { what, .. } => what.io_kind(),
+            Self::Io { .. } => io::ErrorKind::Other,
+            Self::Corrupt { .. } => io::ErrorKind::InvalidData,
+            Self::Unsupported(_) => io::ErrorKind::Unsupported,
+            Self::NoSpace => io::ErrorKind::StorageFull,
+            Self::Poisoned { .. } => io::ErrorKind::ReadOnlyFilesystem,
+        }
+    }
+}
+
+impl CallerError {
+    fn io_kind(self) -> io::ErrorKind {
+        use io::ErrorKind as K;
+        match self {
+            Self::NotFound | Self::NoSuchSubvolume | Self::NoAttribute => K::NotFound,
+            Self::Exists => K::AlreadyExists,
+            Self::NotADirectory => K::NotADirectory,
+            Self::IsADirectory => K::IsADirectory,
+            Self::NotEmpty => K::DirectoryNotEmpty,
+            Self::NameTooLong => K::InvalidFilename,
+            Self::InvalidArgument | Self::TooManySymlinks | Self::NoSuchOffset => K::InvalidInput,
+            Self::ReadOnly => K::ReadOnlyFilesystem,
+            Self::CrossSubvolume => K::CrossesDevices,
+            Self::TooManyLinks => K::TooManyLinks,
+            Self::AttributeTooLarge | Self::TooLarge => K::FileTooLarge,
+            Self::Busy => K::ResourceBusy,
+            Self::NotPermitted | Self::BadAccess => K::PermissionDenied,
+            Self::Stale => K::StaleNetworkFileHandle,
+            Self::NotSupported => K::Unsupported,
+        }
+    }
+}
+
+impl From<CallerError> for Error {
+    fn from(what: CallerError) -> Self {
+        Self::caller(what)
+    }
+}
+
+impl From<btrfs_store::Error> for Error {
+    /// What the store reports as the request's fault (an item that exists, or does not) can only
+    /// reach this conversion when the trees contradict each other: callers' mistakes are caught
+    /// before, by name.
+    fn from(error: btrfs_store::Error) -> Self {
+        use btrfs_store::Error as S;
+        match error {
+            S::Device(source) => Self::Io { source, path: None },
+            S::Unsupported { what } => Self::Unsupported(what),
+            S::NoSpace { .. } => Self::NoSpace,
+            S::Poisoned { reason } => Self::Poisoned { reason },
+            S::ReadOnly => Self::caller(CallerError::ReadOnly),
+            source => Self::Corrupt { source: Box::new(source), path: None },
+        }
+    }
+}
+
+impl From<Corrupt> for Error {
+    fn from(corrupt: Corrupt) -> Self {
+        Self::Corrupt { source: Box::new(corrupt.into()), path: None }
+    }
+}
+
+impl From<blockdev::Error> for Error {
+    fn from(source: blockdev::Error) -> Self {
+        Self::Io { source, path: None }
+    }
+}
+
+/// An inode contradicts itself or what refers to it.
+#[cold]
+pub(crate) fn corrupt_inode(
+    tree: TreeId,
+    ino: InodeNo,
+    what: &'static str,
+    expected: Detail,
+    found: Detail,
+) -> Error {
+    Corrupt::new(what, expected, found).at(At::Inode(tree, ino)).into()
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> Self {
+        Self::new(error.io_kind(), error)
+    }
+}
+
+fn path_prefix(path: &Option<Box<Path>>) -> String {
+    path.as_deref().map_or_else(String::new, |path| format!("{}: ", path.display()))
+}

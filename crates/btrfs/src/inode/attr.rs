@@ -1,0 +1,220 @@
+//! What an inode says about itself, as values.
+
+use btrfs_disk::{Generation, InodeNo, TreeId};
+
+/// Type bits of a mode (`S_IFMT`).
+pub const MODE_TYPE_MASK: u32 = 0o170_000;
+/// Permission bits of a mode, with set-user, set-group and sticky.
+pub const MODE_PERMISSION_MASK: u32 = 0o7_777;
+/// Set-group-ID bit (`S_ISGID`).
+pub const MODE_SET_GROUP: u32 = 0o2_000;
+
+/// What kind of file an inode is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum FileType {
+    /// A regular file.
+    #[default]
+    File,
+    /// A directory, or the root of a subvolume.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl FileType {
+    /// The kind in the type bits of a mode; `None` for a value that no kind has.
+    #[must_use]
+    pub fn from_mode(mode: u32) -> Option<Self> {
+        Some(match mode & MODE_TYPE_MASK {
+            0o100_000 => Self::File,
+            0o040_000 => Self::Directory,
+            0o120_000 => Self::Symlink,
+            0o020_000 => Self::CharDevice,
+            0o060_000 => Self::BlockDevice,
+            0o010_000 => Self::Fifo,
+            0o140_000 => Self::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The type bits of a mode (`S_IFMT`).
+    #[must_use]
+    pub fn mode_bits(self) -> u32 {
+        match self {
+            Self::File => 0o100_000,
+            Self::Directory => 0o040_000,
+            Self::Symlink => 0o120_000,
+            Self::CharDevice => 0o020_000,
+            Self::BlockDevice => 0o060_000,
+            Self::Fifo => 0o010_000,
+            Self::Socket => 0o140_000,
+        }
+    }
+
+    /// The type as directory entries store it (`BTRFS_FT_*`).
+    #[must_use]
+    pub fn to_entry_type(self) -> u8 {
+        match self {
+            Self::File => 1,
+            Self::Directory => 2,
+            Self::CharDevice => 3,
+            Self::BlockDevice => 4,
+            Self::Fifo => 5,
+            Self::Socket => 6,
+            Self::Symlink => 7,
+        }
+    }
+
+    /// The kind that a directory entry names (`BTRFS_FT_*`).
+    #[must_use]
+    pub fn from_entry_type(value: u8) -> Option<Self> {
+        Some(match value {
+            1 => Self::File,
+            2 => Self::Directory,
+            3 => Self::CharDevice,
+            4 => Self::BlockDevice,
+            5 => Self::Fifo,
+            6 => Self::Socket,
+            7 => Self::Symlink,
+            _ => return None,
+        })
+    }
+
+    /// True for a directory.
+    #[must_use]
+    pub fn is_dir(self) -> bool {
+        self == Self::Directory
+    }
+
+    /// True for a regular file.
+    #[must_use]
+    pub fn is_file(self) -> bool {
+        self == Self::File
+    }
+
+    /// True for a symbolic link.
+    #[must_use]
+    pub fn is_symlink(self) -> bool {
+        self == Self::Symlink
+    }
+}
+
+/// A point in time: seconds since 1970-01-01 UTC, and nanoseconds below 10^9.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp {
+    /// Seconds; negative before 1970.
+    pub sec: i64,
+    /// Nanoseconds within the second.
+    pub nsec: u32,
+}
+
+impl Timestamp {
+    /// A time from its two parts.
+    #[must_use]
+    pub const fn new(sec: i64, nsec: u32) -> Self {
+        Self { sec, nsec }
+    }
+}
+
+/// What `stat` reports, and a little more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Metadata {
+    /// Inode number within the subvolume.
+    pub ino: InodeNo,
+    /// The subvolume's tree.
+    pub tree: TreeId,
+    /// Kind of file.
+    pub kind: FileType,
+    /// Type and permission bits.
+    pub mode: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Count of names; 1 for a directory.
+    pub nlink: u32,
+    /// Size in bytes; for a directory twice the length of all its names.
+    pub size: u64,
+    /// Allocated space in units of 512 bytes.
+    pub blocks: u64,
+    /// Last access.
+    pub atime: Timestamp,
+    /// Last change of the contents.
+    pub mtime: Timestamp,
+    /// Last change of the inode.
+    pub ctime: Timestamp,
+    /// Creation (birth).
+    pub btime: Timestamp,
+    /// Device number of a device node, as `stat` encodes it.
+    pub rdev: u64,
+    /// Inode flags.
+    pub flags: InodeFlags,
+    /// Transaction that created the inode.
+    pub generation: Generation,
+}
+
+impl Metadata {
+    /// True for a directory.
+    #[must_use]
+    pub fn is_dir(&self) -> bool {
+        self.kind.is_dir()
+    }
+
+    /// True for a regular file.
+    #[must_use]
+    pub fn is_file(&self) -> bool {
+        self.kind.is_file()
+    }
+
+    /// True for a symbolic link.
+    #[must_use]
+    pub fn is_symlink(&self) -> bool {
+        self.kind.is_symlink()
+    }
+
+    /// Permission bits, with set-user, set-group and sticky.
+    #[must_use]
+    pub fn permissions(&self) -> u32 {
+        self.mode & MODE_PERMISSION_MASK
+    }
+}
+
+/// New times for an inode; what is `None` stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Times {
+    /// Last access.
+    pub atime: Option<Timestamp>,
+    /// Last change of the contents.
+    pub mtime: Option<Timestamp>,
+    /// Last change of the inode; set to the current time when `None`.
+    pub ctime: Option<Timestamp>,
+    /// Creation.
+    pub btime: Option<Timestamp>,
+}
+
+/// What to change about an inode; what is `None` stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits.
+    pub mode: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Times.
+    pub times: Times,
+    /// Inode flags.
+    pub flags: Option<InodeFlags>,
+}
+
+/// Inode flags.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct InodeFlags(pub u64);

@@ -1,0 +1,29 @@
+//! Order of the locks of this crate. All of them but `inode.state` and the shards rank below
+//! every lock of the store: a thread that sits in a callback of a tree scan takes none of these.
+//!
+//! ```text
+//! rename            one per volume: directory moves between directories (loop check)
+//! inode.names       one per inode: its entries (directory) or its names and length (others);
+//!                   several at once only in ascending (tree, inode number): `inode::lock_all`
+//! inode.data        inside `DataState`, see there
+//!                   -- down to here the store may be asked to reserve or to commit --
+//! transaction       an open handle (`Txn`) is a lock too: commit waits for it
+//! inode.state       short: the fields of the inode item are read, changed, or staged
+//! shards            of the inode table and the dentry cache: short, nothing is taken inside
+//! ```
+//!
+//! Whoever holds a handle must not wait for an `inode.names` lock, whose holder may be waiting
+//! for a commit, which waits for the handle. Space is therefore reserved first, then the
+//! `names` locks are taken, and the handle begins last.
+
+use parking_lot::{Mutex, MutexGuard};
+
+/// What a volume needs one lock for: directories that move between directories.
+#[derive(Debug, Default)]
+pub(crate) struct RenameLock(Mutex<()>);
+
+impl RenameLock {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
+        self.0.lock()
+    }
+}

@@ -1,0 +1,3 @@
+//! Subvolumes and snapshots.
+mod types;
+pub use types::{SnapshotMode, SubvolumeInfo};

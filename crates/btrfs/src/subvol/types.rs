@@ -1,0 +1,44 @@
+//! The values that subvolume operations take and return.
+
+use std::ffi::OsString;
+
+use btrfs_disk::{Generation, InodeNo, TreeId};
+
+use crate::inode::Timestamp;
+
+/// Whether a snapshot can be changed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum SnapshotMode {
+    /// The snapshot can be changed like its source.
+    #[default]
+    ReadWrite,
+    /// The snapshot stays as it is.
+    ReadOnly,
+}
+
+/// A subvolume or snapshot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubvolumeInfo {
+    /// Its number.
+    pub id: TreeId,
+    /// The subvolume that contains it; `None` for the top level.
+    pub parent: Option<TreeId>,
+    /// Inode number of the containing directory, within the parent.
+    pub dir: Option<InodeNo>,
+    /// Path from the top-level subvolume, without a leading slash.
+    pub path: OsString,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// UUID of the subvolume it is a snapshot of, or zeros.
+    pub parent_uuid: [u8; 16],
+    /// UUID it had where it was sent from, or zeros.
+    pub received_uuid: [u8; 16],
+    /// Last transaction that changed it.
+    pub generation: Generation,
+    /// Transaction that created it.
+    pub created: Generation,
+    /// When it was created.
+    pub otime: Timestamp,
+    /// True when nothing in it can be changed.
+    pub read_only: bool,
+}

@@ -1,0 +1,119 @@
+//! How a volume is opened, and how a file in it is.
+
+use std::path::{Path, PathBuf};
+
+use btrfs_disk::TreeId;
+use btrfs_store::Env;
+
+/// Dirty file data kept in memory before writers write it out themselves.
+const DIRTY_BYTES_DEFAULT: usize = 64 << 20;
+/// Tree blocks kept in memory.
+const CACHE_BYTES_DEFAULT: usize = 128 << 20;
+/// Largest file stored inside its inode's leaf, as the kernel's `max_inline` default.
+const MAX_INLINE_DEFAULT: u32 = 2048;
+
+/// How to open a volume.
+#[derive(Debug, Clone)]
+pub struct VolumeOptions {
+    pub(crate) read_only: bool,
+    pub(crate) offset: u64,
+    pub(crate) subvolume: Option<SubvolumeChoice>,
+    pub(crate) max_inline: u32,
+    pub(crate) dirty_bytes: usize,
+    pub(crate) cache_bytes: usize,
+    pub(crate) workers: usize,
+    pub(crate) env: Env,
+}
+
+/// Which subvolume is the root of all paths.
+#[derive(Debug, Clone)]
+pub(crate) enum SubvolumeChoice {
+    Path(PathBuf),
+    Id(TreeId),
+}
+
+impl Default for VolumeOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            offset: 0,
+            subvolume: None,
+            max_inline: MAX_INLINE_DEFAULT,
+            dirty_bytes: DIRTY_BYTES_DEFAULT,
+            cache_bytes: CACHE_BYTES_DEFAULT,
+            workers: 0,
+            env: Env::default(),
+        }
+    }
+}
+
+impl VolumeOptions {
+    /// Options with their defaults: read-write, the default subvolume.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Nothing is written, not even repairs.
+    #[must_use]
+    pub fn read_only(mut self, read_only: bool) -> Self {
+        self.read_only = read_only;
+        self
+    }
+
+    /// Byte in the image where the file system starts (a partition).
+    #[must_use]
+    pub fn offset(mut self, bytes: u64) -> Self {
+        self.offset = bytes;
+        self
+    }
+
+    /// The subvolume that is the root of all paths, by its path from the top-level subvolume.
+    #[must_use]
+    pub fn subvolume(mut self, path: impl AsRef<Path>) -> Self {
+        self.subvolume = Some(SubvolumeChoice::Path(path.as_ref().to_owned()));
+        self
+    }
+
+    /// The subvolume that is the root of all paths, by its number.
+    #[must_use]
+    pub fn subvolume_id(mut self, id: TreeId) -> Self {
+        self.subvolume = Some(SubvolumeChoice::Id(id));
+        self
+    }
+
+    /// Files up to this many bytes are stored inside a leaf.
+    #[must_use]
+    pub fn max_inline(mut self, bytes: u32) -> Self {
+        self.max_inline = bytes;
+        self
+    }
+
+    /// Dirty file data kept in memory before writers have to wait for the device.
+    #[must_use]
+    pub fn dirty_bytes(mut self, bytes: usize) -> Self {
+        self.dirty_bytes = bytes;
+        self
+    }
+
+    /// Tree blocks kept in memory.
+    #[must_use]
+    pub fn cache_bytes(mut self, bytes: usize) -> Self {
+        self.cache_bytes = bytes;
+        self
+    }
+
+    /// Threads for checksums and compression; 0 for as many as there are processors.
+    #[must_use]
+    pub fn workers(mut self, count: usize) -> Self {
+        self.workers = count;
+        self
+    }
+
+    /// Clock and randomness.
+    #[must_use]
+    pub fn env(mut self, env: Env) -> Self {
+        self.env = env;
+        self
+    }
+}

@@ -1,0 +1,43 @@
+//! What a volume says about itself.
+
+use std::ffi::OsString;
+
+use btrfs_disk::Generation;
+
+/// A volume as a whole.
+#[derive(Debug, Clone)]
+pub struct VolumeInfo {
+    /// Label; empty when there is none.
+    pub label: OsString,
+    /// UUID of the file system.
+    pub uuid: [u8; 16],
+    /// Last committed transaction.
+    pub generation: Generation,
+    /// Bytes of a tree block.
+    pub node_bytes: u32,
+    /// Bytes of a data block.
+    pub sector_bytes: u32,
+    /// Name of the checksum algorithm.
+    pub csum: &'static str,
+    /// Bytes of all devices.
+    pub total_bytes: u64,
+    /// Bytes in use, each copy counted.
+    pub used_bytes: u64,
+    /// Names of the features the image uses.
+    pub features: Vec<&'static str>,
+    /// Devices.
+    pub devices: Vec<DeviceInfo>,
+}
+
+/// One device of a volume.
+#[derive(Debug, Clone)]
+pub struct DeviceInfo {
+    /// Number of the device within the file system.
+    pub id: u64,
+    /// Path or name it was opened by.
+    pub name: String,
+    /// Its size.
+    pub total_bytes: u64,
+    /// Bytes of it that belong to chunks.
+    pub allocated_bytes: u64,
+}
