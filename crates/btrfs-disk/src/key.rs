@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
 /// A key as a value in memory, ordered as on disk.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key {
@@ -22,7 +25,11 @@ impl Key {
     /// A key from its three parts.
     #[must_use]
     pub const fn new(objectid: u64, item_type: u8, offset: u64) -> Self {
-        Self { objectid, item_type, offset }
+        Self {
+            objectid,
+            item_type,
+            offset,
+        }
     }
 
     /// The smallest key above this one; `None` above [`Key::MAX`].
@@ -34,7 +41,9 @@ impl Key {
         if let Some(item_type) = self.item_type.checked_add(1) {
             return Some(Self::new(self.objectid, item_type, 0));
         }
-        self.objectid.checked_add(1).map(|objectid| Self::new(objectid, 0, 0))
+        self.objectid
+            .checked_add(1)
+            .map(|objectid| Self::new(objectid, 0, 0))
     }
 }
 
@@ -44,9 +53,60 @@ impl fmt::Display for Key {
     }
 }
 
+/// A key as it lies on disk. Its bytes do not sort like keys: compare [`DiskKey::get`].
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
+)]
+#[repr(C)]
+pub struct DiskKey {
+    /// See [`Key::objectid`].
+    pub objectid: U64,
+    /// See [`Key::item_type`].
+    pub item_type: u8,
+    /// See [`Key::offset`].
+    pub offset: U64,
+}
+const _: () = assert!(size_of::<DiskKey>() == 17);
+
+impl DiskKey {
+    /// The key as a value.
+    #[must_use]
+    #[inline]
+    pub fn get(&self) -> Key {
+        Key::new(self.objectid.get(), self.item_type, self.offset.get())
+    }
+}
+
+impl From<Key> for DiskKey {
+    #[inline]
+    fn from(key: Key) -> Self {
+        Self {
+            objectid: U64::new(key.objectid),
+            item_type: key.item_type,
+            offset: U64::new(key.offset),
+        }
+    }
+}
+
+impl From<DiskKey> for Key {
+    #[inline]
+    fn from(key: DiskKey) -> Self {
+        key.get()
+    }
+}
+
+impl fmt::Display for DiskKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.get().fmt(f)
+    }
+}
+
 /// Item types, with the kernel's names and numbers.
 pub mod item_type {
-    #![expect(missing_docs, reason = "the names are the kernel's; the format notes explain each")]
+    #![expect(
+        missing_docs,
+        reason = "the names are the kernel's; the format notes explain each"
+    )]
     pub const INODE_ITEM: u8 = 1;
     pub const INODE_REF: u8 = 12;
     pub const INODE_EXTREF: u8 = 13;
@@ -88,4 +148,34 @@ pub mod item_type {
     pub const UUID_KEY_SUBVOL: u8 = 251;
     pub const UUID_KEY_RECEIVED_SUBVOL: u8 = 252;
     pub const STRING_ITEM: u8 = 253;
+}
+
+/// Object ids that are not trees, inodes or addresses, with the kernel's numbers.
+pub mod objectid {
+    /// Owner of the device items in the chunk tree.
+    pub const DEV_ITEMS: u64 = 1;
+    /// Owner of every chunk item and every block group's chunk.
+    pub const FIRST_CHUNK_TREE: u64 = 256;
+    /// The directory in the root tree that names the default subvolume.
+    pub const ROOT_TREE_DIR: u64 = 6;
+    /// First inode number; the root directory of every subvolume.
+    pub const FIRST_FREE: u64 = 256;
+    /// Last inode number and last subvolume number (`-256`).
+    pub const LAST_FREE: u64 = 0u64.wrapping_sub(256);
+    /// A subvolume that was lost by a snapshot is an empty directory with this number.
+    pub const EMPTY_SUBVOL_DIR: u64 = 2;
+    /// Device statistics.
+    pub const DEV_STATS: u64 = 0;
+    /// A paused balance (`-4`).
+    pub const BALANCE: u64 = 0u64.wrapping_sub(4);
+    /// Orphans (`-5`).
+    pub const ORPHAN: u64 = 0u64.wrapping_sub(5);
+    /// Every checksum item (`-10`).
+    pub const EXTENT_CSUM: u64 = 0u64.wrapping_sub(10);
+    /// The first free space cache (`-11`).
+    pub const FREE_SPACE: u64 = 0u64.wrapping_sub(11);
+    /// The inode number cache (`-12`).
+    pub const FREE_INO: u64 = 0u64.wrapping_sub(12);
+    /// Checksums being converted by btrfs-progs (`-13`).
+    pub const CSUM_CHANGE: u64 = 0u64.wrapping_sub(13);
 }
