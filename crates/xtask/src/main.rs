@@ -1,3 +1,34 @@
-//! The project's own tasks.
+//! The project's own tasks: `cargo xtask TASK`.
 
-fn main() {}
+mod tidy;
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+/// The project's own tasks.
+#[derive(Debug, Parser)]
+#[command(name = "cargo xtask")]
+struct Arguments {
+    #[command(subcommand)]
+    task: Task,
+}
+
+#[derive(Debug, Subcommand)]
+enum Task {
+    /// Check the rules of the source tree that the compiler does not know.
+    Tidy,
+}
+
+fn main() -> Result<ExitCode> {
+    match Arguments::parse().task {
+        Task::Tidy => tidy::run(&root()),
+    }
+}
+
+/// The top of the source tree: two folders above this crate.
+fn root() -> PathBuf {
+    let own = Path::new(env!("CARGO_MANIFEST_DIR"));
+    own.ancestors().nth(2).unwrap_or(own).to_path_buf()
+}

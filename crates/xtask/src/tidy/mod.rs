@@ -1,0 +1,82 @@
+//! Rules of the source tree that the compiler does not know.
+//!
+//! `source` reads and parses every Rust file once; every other file here is one family of rules: pure functions
+//! from a [`source::SourceFile`] (or all files of a crate) to [`Problem`]s, each with unit tests on failing samples.
+//!
+//! What the rules do not see: names made by a macro's expansion, and the items that a folder's own `mod.rs`
+//! defines for its children (a child may use its parent's types, and the parent calls the child; only siblings
+//! are kept free of cycles). Paths written inside a macro call are seen.
+//!
+//! Fails by printing every problem as `path:line: text` and leaving with status 1; a file that cannot be read or
+//! parsed is a problem, never skipped. Called by `.ci/run`.
+
+mod cycles;
+mod layers;
+mod paths;
+mod size;
+mod source;
+mod text;
+mod words;
+
+use anyhow::{Context, Result};
+use source::SourceFile;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// One broken rule at one place.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Problem {
+    path: String,
+    line: usize,
+    text: String,
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.path, self.line, self.text)
+    }
+}
+
+/// Checks the tree under `root` and prints what is wrong.
+pub(crate) fn run(root: &Path) -> Result<ExitCode> {
+    let layers_text = std::fs::read_to_string(root.join("layers.toml")).context("layers.toml")?;
+    let layers = layers::Layers::parse(&layers_text)?;
+    let texts = source::read_texts(root)?;
+    let mut problems = Vec::new();
+    for file in &texts {
+        problems.extend(text::check(file));
+        problems.extend(words::check(file));
+    }
+    let (files, broken) = source::parse_all(&texts);
+    problems.extend(broken);
+    problems.extend(size::check_docs(&texts));
+    let file_count = texts.len();
+    for (name, files) in by_crate(&files) {
+        for file in &files {
+            problems.extend(size::check(file));
+            problems.extend(words::check_unsafe(file));
+        }
+        problems.extend(layers.check(name, &files));
+        problems.extend(cycles::check(name, &files));
+    }
+    problems.sort();
+    for problem in &problems {
+        println!("{problem}");
+    }
+    println!("tidy: {file_count} files, {} problems", problems.len());
+    Ok(if problems.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn by_crate(files: &[SourceFile]) -> BTreeMap<&str, Vec<&SourceFile>> {
+    let mut crates: BTreeMap<&str, Vec<&SourceFile>> = BTreeMap::new();
+    for file in files {
+        crates.entry(&file.crate_name).or_default().push(file);
+    }
+    crates
+}
