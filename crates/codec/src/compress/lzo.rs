@@ -1,0 +1,130 @@
+//! LZO1X in segments of one sector.
+//!
+//! ```text
+//!    0      4        8                       8+n      8+n+4
+//!    | total | n      | n bytes of LZO1X      | m      | m bytes ...   | padding
+//!    '--- counted by total -----------------------------------------...'
+//! ```
+//!
+//! Lengths are little-endian, `total` includes its own four bytes. Each segment is one sector of
+//! the extent (the last may be shorter), compressed alone. A segment may cross a sector boundary
+//! of the compressed bytes, the four bytes of its length may not: where fewer than four are left
+//! in a sector, they are skipped.
+
+use super::CompressOptions;
+use crate::{CompressionType, Error, Result};
+use lzo as decoder;
+
+const CODEC: CompressionType = CompressionType::Lzo;
+/// Bytes of the total length, and of each segment's.
+const LENGTH_SIZE: usize = 4;
+
+/// Bytes that a sector can take when it does not compress at all: what kernels accept.
+const fn segment_size_max(sector_size: usize) -> usize {
+    sector_size
+        .saturating_add(sector_size / 16)
+        .saturating_add(64 + 3)
+}
+
+/// Fills `output` from its start and returns the bytes in all segments.
+pub(super) fn decompress(input: &[u8], sector_size: usize, output: &mut [u8]) -> Result<usize> {
+    let total = read_length(input, 0, "total length", input.len())?;
+    let input = &input[..total];
+    let mut at = LENGTH_SIZE;
+    let mut done = 0;
+    while at < input.len() {
+        let room = input.len().saturating_sub(at + LENGTH_SIZE);
+        let limit = room.min(segment_size_max(sector_size));
+        let size = read_length(input, at, "segment length", limit)?;
+        at += LENGTH_SIZE;
+        let output_len = output.len();
+        let rest = output.get_mut(done..).unwrap_or_default();
+        let room = rest.len().min(sector_size);
+        done += decoder::decompress_into(&input[at..at + size], &mut rest[..room]).map_err(
+            |error| match error {
+                // Only the end of the extent makes the room smaller than a sector.
+                decoder::Error::OutputOverrun if room < sector_size => Error::LongOutput {
+                    codec: CODEC,
+                    expected: output_len,
+                },
+                other => damaged_segment(other, at),
+            },
+        )?;
+        at += size;
+        at += skipped(at, sector_size);
+    }
+    Ok(done)
+}
+
+/// Bytes between `at` and the next place where a segment's length may stand.
+const fn skipped(at: usize, sector_size: usize) -> usize {
+    match at.checked_rem(sector_size) {
+        Some(within) if sector_size - within < LENGTH_SIZE => sector_size - within,
+        _ => 0,
+    }
+}
+
+/// The length at `at`, which must not exceed `max`.
+fn read_length(input: &[u8], at: usize, what: &'static str, max: usize) -> Result<usize> {
+    let bytes = input
+        .get(at..)
+        .and_then(|rest| rest.first_chunk::<LENGTH_SIZE>())
+        .ok_or(Error::Invalid {
+            codec: CODEC,
+            what: "cut short inside a length",
+            at,
+        })?;
+    let raw = u32::from_le_bytes(*bytes);
+    let found = usize::try_from(raw).unwrap_or(usize::MAX);
+    let min = if at == 0 { LENGTH_SIZE } else { 0 };
+    if found > max {
+        return Err(Error::Length {
+            codec: CODEC,
+            what,
+            at,
+            expected: max,
+            found,
+        });
+    }
+    if found < min {
+        return Err(Error::Invalid {
+            codec: CODEC,
+            what: "total length does not count itself",
+            at,
+        });
+    }
+    Ok(found)
+}
+
+fn damaged_segment(error: decoder::Error, at: usize) -> Error {
+    let what = match error {
+        decoder::Error::OutputOverrun => "segment is longer than a sector",
+        decoder::Error::InputOverrun => "segment is cut short",
+        decoder::Error::LookbehindOverrun => "match before the start of its segment",
+        decoder::Error::InputNotConsumed => "bytes behind the end of a segment",
+        _ => "damaged segment",
+    };
+    Error::Invalid {
+        codec: CODEC,
+        what,
+        at,
+    }
+}
+
+/// `None` if the extent would be longer than the options allow.
+pub(super) fn compress(input: &[u8], options: &CompressOptions) -> Option<Vec<u8>> {
+    let sector_size = options.sector_size.max(LENGTH_SIZE);
+    let mut output = vec![0; LENGTH_SIZE];
+    for sector in input.chunks(sector_size) {
+        output.resize(output.len() + skipped(output.len(), sector_size), 0);
+        let segment = lzo1x::compress(sector);
+        output.extend_from_slice(&u32::try_from(segment.len()).ok()?.to_le_bytes());
+        output.extend_from_slice(&segment);
+        if output.len() > options.output_size_max {
+            return None;
+        }
+    }
+    let total = u32::try_from(output.len()).ok()?;
+    output[..LENGTH_SIZE].copy_from_slice(&total.to_le_bytes());
+    (output.len() <= options.output_size_max).then_some(output)
+}
