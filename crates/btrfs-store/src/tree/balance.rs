@@ -1,0 +1,158 @@
+//! After a removal: empty blocks go, small ones join a neighbour, the root comes down.
+
+use btrfs_disk::Generation;
+
+use crate::Result;
+
+use super::block::WriteLocked;
+use super::edit::Host;
+use super::forest::RootPtr;
+use super::write_path::{Path, child_for_write, fix_first_key, free};
+use super::{leaf, node, raw};
+
+/// Puts the path's leaf in order after items were removed from `slot` on.
+pub(crate) fn after_remove(host: &dyn Host, path: &mut Path<'_>, slot: usize) -> Result<()> {
+    let last = path.steps.len() - 1;
+    if last == 0 {
+        return Ok(());
+    }
+    if raw::nritems(path.leaf_bytes()) == 0 {
+        let step = path.steps.pop().expect("a path ends in a leaf");
+        free(host, path.tree, step.block)?;
+        return remove_ptr(host, path, last - 1);
+    }
+    if slot == 0 {
+        fix_first_key(path, last);
+    }
+    if leaf::used(path.leaf_bytes()) < raw::capacity(path.leaf_bytes()) / 3 {
+        merge_leaf(host, path)?;
+    }
+    Ok(())
+}
+
+/// Removes the pointer at the slot of the node at `step`, and puts that node in order.
+fn remove_ptr(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
+    path.steps.truncate(step + 1);
+    let slot = path.steps[step].slot;
+    node::remove(&mut path.steps[step].block.data, slot);
+    let count = raw::nritems(&path.steps[step].block.data);
+    let is_root = step == 0 && path.root.is_some();
+    if count == 0 && is_root {
+        return empty_root(path);
+    }
+    if count == 0 && step > 0 {
+        let gone = path.steps.pop().expect("the path has this step");
+        free(host, path.tree, gone.block)?;
+        return remove_ptr(host, path, step - 1);
+    }
+    if slot == 0 {
+        fix_first_key(path, step);
+    }
+    if is_root {
+        return if count == 1 { lower_root(host, path) } else { Ok(()) };
+    }
+    let max = node::max_ptrs(&path.steps[step].block.data);
+    if step > 0 && count < max / 4 { merge_node(host, path, step) } else { Ok(()) }
+}
+
+/// The last item is gone: the root becomes an empty leaf.
+fn empty_root(path: &mut Path<'_>) -> Result<()> {
+    let block = &mut path.steps[0].block;
+    raw::set_level(&mut block.data, 0);
+    if let Some(root) = path.root.as_mut() {
+        root.level = 0;
+    }
+    path.tree.note_changed();
+    Ok(())
+}
+
+/// The root has one child left, which takes its place.
+fn lower_root(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
+    let top = path.steps.remove(0);
+    let level = raw::level(&top.block.data);
+    let (at, generation) = node::child(&top.block.data, 0);
+    if let Some(root) = path.root.as_mut() {
+        **root = RootPtr { at, level: level - 1, generation: Generation(generation.0) };
+    }
+    path.tree.note_changed();
+    free(host, path.tree, top.block)
+}
+
+/// A neighbour of the block at `step` that its contents fit into together.
+enum Neighbour {
+    Left(WriteLocked),
+    Right(WriteLocked),
+}
+
+fn merge_leaf(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
+    let last = path.steps.len() - 1;
+    let used = leaf::used(path.leaf_bytes());
+    let capacity = raw::capacity(path.leaf_bytes());
+    let Some(neighbour) = neighbour(host, path, last, |other| leaf::used(other) + used <= capacity)?
+    else {
+        return Ok(());
+    };
+    let mut step = path.steps.pop().expect("a path ends in a leaf");
+    let count = raw::nritems(&step.block.data);
+    let parent = &mut path.steps[last - 1];
+    match neighbour {
+        Neighbour::Left(mut left) => {
+            let end = raw::nritems(&left.data);
+            leaf::move_items(&mut step.block.data, 0, count, &mut left.data, end);
+        }
+        Neighbour::Right(mut right) => {
+            node::set_key(&mut parent.block.data, parent.slot + 1, &raw::key_at(&step.block.data, 0));
+            leaf::move_items(&mut step.block.data, 0, count, &mut right.data, 0);
+        }
+    }
+    free(host, path.tree, step.block)?;
+    remove_ptr(host, path, last - 1)
+}
+
+fn merge_node(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
+    let count = raw::nritems(&path.steps[step].block.data);
+    let max = node::max_ptrs(&path.steps[step].block.data);
+    let Some(neighbour) = neighbour(host, path, step, |other| raw::nritems(other) + count <= max)?
+    else {
+        return Ok(());
+    };
+    let mut small = path.steps.pop().expect("the path has this step");
+    let parent = &mut path.steps[step - 1];
+    match neighbour {
+        Neighbour::Left(mut left) => {
+            let end = raw::nritems(&left.data);
+            node::move_ptrs(&mut small.block.data, 0, count, &mut left.data, end);
+        }
+        Neighbour::Right(mut right) => {
+            node::set_key(&mut parent.block.data, parent.slot + 1, &raw::key_at(&small.block.data, 0));
+            node::move_ptrs(&mut small.block.data, 0, count, &mut right.data, 0);
+        }
+    }
+    free(host, path.tree, small.block)?;
+    remove_ptr(host, path, step - 1)
+}
+
+/// The left or right neighbour under the same parent, if `fits`; ready for writing.
+fn neighbour(
+    host: &dyn Host,
+    path: &mut Path<'_>,
+    step: usize,
+    fits: impl Fn(&[u8]) -> bool,
+) -> Result<Option<Neighbour>> {
+    let tree = path.tree;
+    let parent = &mut path.steps[step - 1];
+    let slot = parent.slot;
+    let candidates = [slot.checked_sub(1), (slot + 1 < raw::nritems(&parent.block.data)).then_some(slot + 1)];
+    for candidate in candidates.into_iter().flatten() {
+        let expect = tree.child_expect(&parent.block.data, candidate);
+        if !fits(&tree.forest.block(&expect)?.read().data) {
+            continue;
+        }
+        let block = child_for_write(host, tree, &mut parent.block.data, candidate)?;
+        // It was not locked for a moment, and may have grown.
+        if fits(&block.data) {
+            return Ok(Some(if candidate < slot { Neighbour::Left(block) } else { Neighbour::Right(block) }));
+        }
+    }
+    Ok(None)
+}

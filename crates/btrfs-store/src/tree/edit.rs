@@ -1,0 +1,329 @@
+//! The edits a transaction makes to trees.
+
+use btrfs_disk::{Generation, Key, Logical};
+
+use crate::{Error, Result};
+
+use super::block::{Block, BlockView};
+use super::forest::Tree;
+use super::raw::ITEM;
+use super::read::Scan;
+use super::write_path::{Intent, Path, find, find_copying, fix_first_key};
+use super::{balance, leaf, raw, split};
+
+/// What an edit asks of the transaction it is part of.
+pub trait Host: Sync {
+    /// The running generation: blocks of it are edited in place.
+    fn generation(&self) -> Generation;
+
+    /// An address for a new block of `tree`, near `hint` if possible; accounted as new.
+    ///
+    /// # Errors
+    /// When there is no room.
+    fn alloc_block(&self, tree: &Tree, level: u8, hint: Logical) -> Result<Logical>;
+
+    /// `old` is replaced by a copy in `tree`: keeps the references of both and of their
+    /// children right.
+    ///
+    /// # Errors
+    /// When the references cannot be read.
+    fn block_cowed(&self, tree: &Tree, old: &BlockView<'_>, new: &mut [u8]) -> Result<()>;
+
+    /// A block of the running generation left `tree`.
+    ///
+    /// # Errors
+    /// When the references cannot be read.
+    fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()>;
+
+    /// A block of the running generation came to be; it must be written by the commit.
+    fn block_dirtied(&self, block: &Block);
+}
+
+/// What becomes of an item that [`Edit::edit`] looked at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EditItem {
+    /// It stays as it is (or absent).
+    Keep,
+    /// It has these bytes from now on.
+    Put(Vec<u8>),
+    /// It goes.
+    Remove,
+}
+
+/// Edits trees on behalf of a transaction.
+#[derive(Clone, Copy)]
+pub struct Edit<'a> {
+    host: &'a dyn Host,
+}
+
+impl std::fmt::Debug for Edit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Edit")
+    }
+}
+
+impl<'a> Edit<'a> {
+    /// Edits asked of `host`.
+    #[must_use]
+    pub fn new(host: &'a dyn Host) -> Self {
+        Self { host }
+    }
+
+    /// The running generation.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.host.generation()
+    }
+
+    /// Inserts an item.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] when the key is taken.
+    pub fn insert(&self, tree: &Tree, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.insert_batch(tree, &[(*key, bytes)])
+    }
+
+    /// Inserts items with ascending keys, as many at once as fit into a leaf.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] when a key is taken; the items before it are in.
+    pub fn insert_batch(&self, tree: &Tree, items: &[(Key, &[u8])]) -> Result<()> {
+        debug_assert!(items.windows(2).all(|pair| pair[0].0 < pair[1].0), "keys ascend");
+        let mut rest = items;
+        while let Some((key, bytes)) = rest.first() {
+            let mut path = self.path_with_room(tree, key, ITEM + bytes.len())?;
+            if path.is_found {
+                return Err(Error::Exists { tree: tree.id(), key: *key });
+            }
+            let count = run_length(&path, rest);
+            put_new(&mut path, &rest[..count]);
+            rest = &rest[count..];
+        }
+        Ok(())
+    }
+
+    fn path_with_room<'t>(&self, tree: &'t Tree, key: &Key, bytes: usize) -> Result<Path<'t>> {
+        let mut path = find(self.host, tree, key, Intent::Room(bytes))?;
+        if !path.is_found && leaf::free_space(path.leaf_bytes()) < bytes {
+            split::make_room(self.host, &mut path, key, bytes)?;
+        }
+        Ok(path)
+    }
+
+    /// Inserts an item, or replaces its bytes.
+    ///
+    /// # Errors
+    /// When a block cannot be read or there is no room for one.
+    pub fn put(&self, tree: &Tree, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.edit(tree, key, |_| Ok(EditItem::Put(bytes.to_vec())))
+    }
+
+    /// Changes an item's bytes in place; false when there is no such item.
+    ///
+    /// # Errors
+    /// When a block cannot be read or there is no room for a copy.
+    pub fn update(&self, tree: &Tree, key: &Key, f: impl FnOnce(&mut [u8])) -> Result<bool> {
+        if tree.get_with(key, |_| ())?.is_none() {
+            return Ok(false);
+        }
+        let mut path = find(self.host, tree, key, Intent::Touch)?;
+        if path.is_found {
+            let step = path.leaf();
+            f(leaf::data_mut(&mut step.block.data, step.slot));
+        }
+        Ok(path.is_found)
+    }
+
+    /// Looks at an item and decides what becomes of it, without anybody in between.
+    /// `f` may be called more than once and must not touch trees.
+    ///
+    /// # Errors
+    /// When `f` fails, a block cannot be read, or there is no room.
+    pub fn edit(
+        &self,
+        tree: &Tree,
+        key: &Key,
+        mut f: impl FnMut(Option<&[u8]>) -> Result<EditItem>,
+    ) -> Result<()> {
+        let mut path = find(self.host, tree, key, Intent::Touch)?;
+        loop {
+            let slot = path.slot();
+            let old = path.is_found.then(|| leaf::data(path.leaf_bytes(), slot));
+            let old_len = old.map_or(0, <[u8]>::len);
+            match f(old)? {
+                EditItem::Keep => return Ok(()),
+                EditItem::Remove if !path.is_found => return Ok(()),
+                EditItem::Remove => {
+                    if path.can_remove(slot, 1) {
+                        return self.remove_at(&mut path, slot, 1);
+                    }
+                    drop(path);
+                    path = find_copying(self.host, tree, key, Intent::Shrink)?;
+                }
+                EditItem::Put(bytes) => {
+                    if self.try_put(&mut path, key, &bytes, old_len) {
+                        return Ok(());
+                    }
+                    drop(path);
+                    path = find_copying(self.host, tree, key, Intent::Room(ITEM + bytes.len()))?;
+                    self.room_for_put(&mut path, key, bytes.len())?;
+                }
+            }
+        }
+    }
+
+    /// Puts the bytes at the path if the leaf has room.
+    fn try_put(&self, path: &mut Path<'_>, key: &Key, bytes: &[u8], old_len: usize) -> bool {
+        if path.is_found {
+            let growth = bytes.len().saturating_sub(old_len);
+            let step = path.leaf();
+            if leaf::free_space(&step.block.data) < growth {
+                return false;
+            }
+            leaf::replace(&mut step.block.data, step.slot, bytes);
+            return true;
+        }
+        if !path.can_insert(ITEM + bytes.len()) {
+            return false;
+        }
+        put_new(path, &[(*key, bytes)]);
+        true
+    }
+
+    /// Makes room for an item of `len` bytes on a full path, whether the key is there or not.
+    fn room_for_put(&self, path: &mut Path<'_>, key: &Key, len: usize) -> Result<()> {
+        if !path.is_found {
+            return split::make_room(self.host, path, key, ITEM + len);
+        }
+        let slot = path.slot();
+        let old = leaf::data(path.leaf_bytes(), slot).to_vec();
+        if leaf::free_space(path.leaf_bytes()) + old.len() >= len {
+            return Ok(());
+        }
+        // The item is taken out, room is made where it was, and it goes back in there.
+        leaf::remove(&mut path.leaf().block.data, slot, 1);
+        split::make_room(self.host, path, key, ITEM + len.max(old.len()))?;
+        put_new(path, &[(*key, &old)]);
+        Ok(())
+    }
+
+    /// Removes an item; false when there is none.
+    ///
+    /// # Errors
+    /// When a block cannot be read or there is no room for a copy.
+    pub fn remove(&self, tree: &Tree, key: &Key) -> Result<bool> {
+        if tree.get_with(key, |_| ())?.is_none() {
+            return Ok(false);
+        }
+        let mut was_there = false;
+        self.edit(tree, key, |old| {
+            was_there = old.is_some();
+            Ok(EditItem::Remove)
+        })?;
+        Ok(was_there)
+    }
+
+    fn remove_at(&self, path: &mut Path<'_>, slot: usize, count: usize) -> Result<()> {
+        leaf::remove(&mut path.leaf().block.data, slot, count);
+        balance::after_remove(self.host, path, slot)
+    }
+
+    /// Removes the items from `from` to `to`, both included, showing each to `f` before.
+    /// `f` must not touch trees. Returns how many there were.
+    ///
+    /// # Errors
+    /// When a block cannot be read or there is no room for a copy.
+    pub fn remove_range(
+        &self,
+        tree: &Tree,
+        from: &Key,
+        to: &Key,
+        mut f: impl FnMut(&Key, &[u8]),
+    ) -> Result<u64> {
+        let mut removed = 0;
+        while let Some(first) = first_key(tree, from, to)? {
+            let mut path = find_copying(self.host, tree, &first, Intent::Shrink)?;
+            let slot = path.slot();
+            let mut end = slot;
+            let block = path.leaf_bytes();
+            while end < raw::nritems(block) && raw::key_at(block, end) <= *to {
+                let (key, bytes) = leaf::item(block, end);
+                f(&key, bytes);
+                end += 1;
+                removed += 1;
+            }
+            if end > slot {
+                self.remove_at(&mut path, slot, end - slot)?;
+            }
+        }
+        Ok(removed)
+    }
+
+    /// Changes the key of an item to one that keeps the order.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when there is no such item, [`Error::Exists`] when the new key
+    /// is not between the neighbours.
+    pub fn set_key(&self, tree: &Tree, old: &Key, new: &Key) -> Result<()> {
+        let mut path = find(self.host, tree, old, Intent::Touch)?;
+        if path.is_found && path.slot() == 0 {
+            drop(path);
+            // The first key of a leaf stands in the parents, which must be locked.
+            path = find_copying(self.host, tree, old, Intent::Shrink)?;
+        }
+        if !path.is_found {
+            return Err(Error::NotFound { tree: tree.id(), key: *old });
+        }
+        let (slot, block) = (path.slot(), path.leaf_bytes());
+        let after = slot == 0 || raw::key_at(block, slot - 1) < *new;
+        let next = if slot + 1 < raw::nritems(block) { Some(raw::key_at(block, slot + 1)) } else { path.upper };
+        if !after || next.is_some_and(|next| next <= *new) {
+            return Err(Error::Exists { tree: tree.id(), key: *new });
+        }
+        leaf::set_key(&mut path.leaf().block.data, slot, new);
+        if slot == 0 {
+            let last = path.steps.len() - 1;
+            fix_first_key(&mut path, last);
+        }
+        Ok(())
+    }
+}
+
+/// Inserts items at the path's slot, where there is room.
+fn put_new(path: &mut Path<'_>, items: &[(Key, &[u8])]) {
+    let step = path.leaf();
+    leaf::insert(&mut step.block.data, step.slot, items);
+    if step.slot == 0 {
+        let last = path.steps.len() - 1;
+        fix_first_key(path, last);
+    }
+    path.is_found = true;
+}
+
+/// How many of `items` can go in one piece at the path's slot; at least one.
+fn run_length(path: &Path<'_>, items: &[(Key, &[u8])]) -> usize {
+    let (block, slot) = (path.leaf_bytes(), path.slot());
+    let limit = if slot < raw::nritems(block) { Some(raw::key_at(block, slot)) } else { path.upper };
+    let mut room = leaf::free_space(block);
+    let mut count = 0;
+    for (key, bytes) in items {
+        let need = ITEM + bytes.len();
+        let is_before_limit = limit.is_none_or(|limit| *key < limit);
+        if count > 0 && (need > room || !is_before_limit) {
+            break;
+        }
+        room = room.saturating_sub(need);
+        count += 1;
+    }
+    count
+}
+
+/// The first key from `from` to `to` that has an item.
+fn first_key(tree: &Tree, from: &Key, to: &Key) -> Result<Option<Key>> {
+    let mut first = None;
+    tree.scan(from, to, |key, _| {
+        first = Some(*key);
+        Ok(Scan::Stop)
+    })?;
+    Ok(first)
+}

@@ -1,0 +1,182 @@
+//! Trees, and what they share: the block cache and the source of blocks.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use btrfs_disk::{Generation, Logical, TreeId};
+
+use crate::Result;
+use crate::locks::{RwLock, Rank};
+
+use super::block::{Block, BlockSource, ReadExpect};
+use super::cache::Cache;
+
+/// What all trees of a file system share.
+pub struct Forest {
+    pub(crate) cache: Cache,
+    source: Arc<dyn BlockSource>,
+    pub(crate) nodesize: usize,
+    pub(crate) fsid: [u8; 16],
+    pub(crate) chunk_tree_uuid: [u8; 16],
+}
+
+impl Forest {
+    /// A forest without trees. `cache_bytes` bounds the blocks kept that nobody uses.
+    #[must_use]
+    pub fn new(
+        source: Arc<dyn BlockSource>,
+        nodesize: usize,
+        cache_bytes: usize,
+        fsid: [u8; 16],
+        chunk_tree_uuid: [u8; 16],
+    ) -> Arc<Self> {
+        Arc::new(Self { cache: Cache::new(cache_bytes, nodesize), source, nodesize, fsid, chunk_tree_uuid })
+    }
+
+    /// The block at an address: from the cache, or read and verified.
+    pub(crate) fn block(&self, expect: &ReadExpect) -> Result<Block> {
+        if let Some(block) = self.cache.get(expect.at) {
+            return Ok(block);
+        }
+        let data = self.source.read_block(expect)?;
+        Ok(self.cache.insert_read(Block::new(expect.at, data)))
+    }
+}
+
+impl std::fmt::Debug for Forest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Forest").field("nodesize", &self.nodesize).finish_non_exhaustive()
+    }
+}
+
+/// Where a tree's root block is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RootPtr {
+    /// Address.
+    pub at: Logical,
+    /// Level, 0 for a lone leaf.
+    pub level: u8,
+    /// Generation of the root block.
+    pub generation: Generation,
+}
+
+/// Whether other trees can refer to a tree's blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TreeKind {
+    /// Subvolumes: snapshots share blocks, so a copy must look at the reference count.
+    Shareable,
+    /// Everything else: one owner.
+    Single,
+}
+
+/// A tree of items. Reads see the running transaction.
+pub struct Tree {
+    id: TreeId,
+    kind: TreeKind,
+    pub(crate) forest: Arc<Forest>,
+    // A root may be locked while blocks of a tree above it in the order of trees
+    // (subvolumes, then the extent tree) are, hence the rank of blocks.
+    pub(crate) root: RwLock<RootPtr>,
+    last_snapshot: AtomicU64,
+    is_changed: AtomicBool,
+    /// Blocks the tree has; what ROOT_ITEM's `bytes_used` is computed from.
+    pub(crate) block_count: AtomicU64,
+}
+
+impl Tree {
+    /// A handle on a tree whose root is known.
+    #[must_use]
+    pub fn new(forest: Arc<Forest>, id: TreeId, kind: TreeKind, root: RootPtr) -> Self {
+        Self {
+            id,
+            kind,
+            forest,
+            root: RwLock::new(Rank::TreeBlock, root),
+            last_snapshot: AtomicU64::new(0),
+            is_changed: AtomicBool::new(false),
+            block_count: AtomicU64::new(0),
+        }
+    }
+
+    /// The tree's number.
+    #[must_use]
+    pub fn id(&self) -> TreeId {
+        self.id
+    }
+
+    /// Whether its blocks may be shared.
+    #[must_use]
+    pub fn kind(&self) -> TreeKind {
+        self.kind
+    }
+
+    /// The forest it belongs to.
+    #[must_use]
+    pub fn forest(&self) -> &Arc<Forest> {
+        &self.forest
+    }
+
+    /// Where the root block is now.
+    #[must_use]
+    pub fn root_ptr(&self) -> RootPtr {
+        *self.root.read()
+    }
+
+    /// Generation of the newest snapshot: blocks up to it may be shared.
+    #[must_use]
+    pub fn last_snapshot(&self) -> Generation {
+        Generation(self.last_snapshot.load(Ordering::Relaxed))
+    }
+
+    /// Notes that a snapshot was taken (or, at open, that one had been).
+    pub fn set_last_snapshot(&self, generation: Generation) {
+        self.last_snapshot.store(generation.0, Ordering::Relaxed);
+    }
+
+    /// Sets the number of blocks, from the root item's `bytes_used`.
+    pub fn set_block_count(&self, count: u64) {
+        self.block_count.store(count, Ordering::Relaxed);
+    }
+
+    /// Blocks in the tree, the root included.
+    #[must_use]
+    pub fn block_count(&self) -> u64 {
+        self.block_count.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn note_changed(&self) {
+        self.is_changed.store(true, Ordering::Release);
+    }
+
+    /// True once after the root moved: the root item must be written.
+    pub fn take_changed(&self) -> bool {
+        self.is_changed.swap(false, Ordering::AcqRel)
+    }
+
+    /// True when the root moved since [`Self::take_changed`].
+    #[must_use]
+    pub fn is_changed(&self) -> bool {
+        self.is_changed.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn expect(&self, root: &RootPtr) -> ReadExpect {
+        ReadExpect {
+            at: root.at,
+            level: root.level,
+            generation: root.generation,
+            first_key: None,
+            owner: self.owner(),
+        }
+    }
+
+    /// The owner every block must name, where that is fixed.
+    pub(crate) fn owner(&self) -> Option<TreeId> {
+        (self.kind == TreeKind::Single).then_some(self.id)
+    }
+}
+
+impl std::fmt::Debug for Tree {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tree").field("id", &self.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,45 @@
+//! Copy-on-write B-trees of items.
+//!
+//! A tree block stays in memory as its on-disk bytes behind a lock of its own. A reader
+//! goes down with read locks, holding the parent until it has the child. A writer first
+//! tries the cheap way: down with read locks, a write lock on the leaf only; that is
+//! enough when the leaf was copied in this transaction already and has room. Otherwise it
+//! goes down with write locks, copies each block once per transaction, and lets go of the
+//! blocks above as soon as nothing below can change them.
+//!
+//! Invariants:
+//! - A block whose generation is the running one belongs to the running transaction alone
+//!   and is edited in place; every other block is never changed, only copied.
+//! - A parent's key for a child equals the child's first key.
+//! - Locks are taken parent before child and, at one level, only under the parent's write
+//!   lock, so that no two threads wait for each other.
+//! - A block that is dirty is in the cache, because the transaction holds a reference.
+//!
+//! What a copy costs elsewhere (an address, references) is asked of the [`Host`], which
+//! the transaction implements; this module knows no transaction.
+//!
+//! Failures: reading a block can fail (device, checksum, verification); the edit then
+//! changed nothing that matters, though blocks above may have been copied. Called by
+//! everything above: space, extent, txn, and the file system.
+
+mod balance;
+mod block;
+mod cache;
+mod edit;
+mod forest;
+mod leaf;
+mod node;
+pub(crate) mod raw;
+mod read;
+mod split;
+mod walk;
+mod write_path;
+
+pub use block::{Block, BlockSource, BlockView, ReadExpect};
+pub use edit::{Edit, EditItem, Host};
+pub use forest::{Forest, RootPtr, Tree, TreeKind};
+pub use read::Scan;
+pub(crate) use walk::{children, prepare_for_write};
+
+#[cfg(test)]
+mod tests;

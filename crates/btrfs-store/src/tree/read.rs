@@ -1,0 +1,150 @@
+//! Searching and scanning, with read locks handed from parent to child.
+
+use btrfs_disk::{Key, Logical};
+
+use crate::Result;
+
+use super::block::{ReadExpect, ReadLocked};
+use super::forest::Tree;
+use super::{leaf, node, raw};
+
+/// Whether a scan goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scan {
+    /// To the next item.
+    Continue,
+    /// No further.
+    Stop,
+}
+
+/// A read-locked leaf and the key at which the next leaf starts.
+pub(crate) struct Leaf {
+    pub(crate) bytes: ReadLocked,
+    pub(crate) upper: Option<Key>,
+}
+
+impl Tree {
+    /// The leaf in which `key` is or would be.
+    pub(crate) fn leaf(&self, key: &Key) -> Result<Leaf> {
+        let root = self.root.read();
+        let mut locked = self.forest.block(&self.expect(&root))?.read();
+        drop(root);
+        let mut upper = None;
+        while raw::level(&locked.data) > 0 {
+            let slot = raw::child_slot(&locked.data, key);
+            if slot + 1 < raw::nritems(&locked.data) {
+                upper = Some(raw::key_at(&locked.data, slot + 1));
+            }
+            let child = self.forest.block(&self.child_expect(&locked.data, slot))?;
+            locked = child.read();
+        }
+        Ok(Leaf { bytes: locked, upper })
+    }
+
+    /// What the parent's pointer says of a child.
+    pub(crate) fn child_expect(&self, parent: &[u8], slot: usize) -> ReadExpect {
+        let (at, generation) = node::child(parent, slot);
+        ReadExpect {
+            at,
+            generation,
+            level: raw::level(parent).saturating_sub(1),
+            first_key: Some(raw::key_at(parent, slot)),
+            owner: self.owner(),
+        }
+    }
+
+    /// A copy of an item.
+    ///
+    /// # Errors
+    /// When a block on the way cannot be read.
+    pub fn get(&self, key: &Key) -> Result<Option<Vec<u8>>> {
+        self.get_with(key, <[u8]>::to_vec)
+    }
+
+    /// Looks at an item in place. `f` runs under the leaf's lock: it must not touch trees.
+    ///
+    /// # Errors
+    /// When a block on the way cannot be read.
+    pub fn get_with<R>(&self, key: &Key, f: impl FnOnce(&[u8]) -> R) -> Result<Option<R>> {
+        let leaf = self.leaf(key)?;
+        let block = &leaf.bytes.data;
+        Ok(raw::search(block, key).ok().map(|slot| f(leaf::data(block, slot))))
+    }
+
+    /// Shows the items from `from` to `to`, both included, in order, until told to stop.
+    /// `f` runs under a leaf's lock: it must not touch trees.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or when `f` fails.
+    pub fn scan(
+        &self,
+        from: &Key,
+        to: &Key,
+        mut f: impl FnMut(&Key, &[u8]) -> Result<Scan>,
+    ) -> Result<()> {
+        let mut from = *from;
+        loop {
+            let leaf = self.leaf(&from)?;
+            let block = &leaf.bytes.data;
+            let start = raw::search(block, &from).unwrap_or_else(|slot| slot);
+            for slot in start..raw::nritems(block) {
+                let (key, bytes) = leaf::item(block, slot);
+                if key > *to || f(&key, bytes)? == Scan::Stop {
+                    return Ok(());
+                }
+            }
+            match leaf.upper {
+                Some(upper) if upper <= *to && upper > from => from = upper,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// The item with the smallest key from `key` on.
+    ///
+    /// # Errors
+    /// When a block on the way cannot be read.
+    pub fn at_or_after(&self, key: &Key) -> Result<Option<(Key, Vec<u8>)>> {
+        let mut found = None;
+        self.scan(key, &Key::MAX, |key, bytes| {
+            found = Some((*key, bytes.to_vec()));
+            Ok(Scan::Stop)
+        })?;
+        Ok(found)
+    }
+
+    /// The item with the greatest key up to `key`.
+    ///
+    /// # Errors
+    /// When a block on the way cannot be read.
+    pub fn at_or_before(&self, key: &Key) -> Result<Option<(Key, Vec<u8>)>> {
+        let leaf = self.leaf(key)?;
+        let block = &leaf.bytes.data;
+        // A parent's key is its child's first key, so what is not in this leaf is nowhere.
+        let slot = match raw::search(block, key) {
+            Ok(slot) => slot,
+            Err(0) => return Ok(None),
+            Err(slot) => slot - 1,
+        };
+        let (key, bytes) = leaf::item(block, slot);
+        Ok(Some((key, bytes.to_vec())))
+    }
+
+    /// Shows every block of the tree, parents before children. `f` runs without locks on
+    /// a copy of the block, so it may read trees.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or when `f` fails.
+    pub fn for_each_block(&self, mut f: impl FnMut(Logical, &[u8]) -> Result<()>) -> Result<()> {
+        let mut todo = vec![self.expect(&self.root_ptr())];
+        while let Some(expect) = todo.pop() {
+            let copy = self.forest.block(&expect)?.read().data.clone();
+            f(expect.at, &copy)?;
+            if raw::level(&copy) > 0 {
+                let children = (0..raw::nritems(&copy)).rev();
+                todo.extend(children.map(|slot| self.child_expect(&copy, slot)));
+            }
+        }
+        Ok(())
+    }
+}

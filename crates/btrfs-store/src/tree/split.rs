@@ -1,0 +1,124 @@
+//! Making room: splitting leaves, nodes and the root on a locked path.
+
+use btrfs_disk::{Generation, Key};
+
+use crate::Result;
+
+use super::edit::Host;
+use super::forest::RootPtr;
+use super::node::Ptr;
+use super::write_path::{Path, Step, create};
+use super::{leaf, node, raw};
+
+/// Splits the path's leaf until `bytes` fit at its slot, where `key` will be inserted.
+pub(crate) fn make_room(host: &dyn Host, path: &mut Path<'_>, key: &Key, bytes: usize) -> Result<()> {
+    while leaf::free_space(path.leaf_bytes()) < bytes {
+        let (slot, count) = (path.slot(), raw::nritems(path.leaf_bytes()));
+        if slot == count {
+            // Sequential insertion: what is full stays full.
+            append_leaf(host, path, key)?;
+        } else {
+            let middle = if slot == 0 { 0 } else { leaf::middle(path.leaf_bytes()) };
+            split_leaf(host, path, middle, bytes)?;
+        }
+    }
+    Ok(())
+}
+
+/// A new empty leaf to the right of the path's, for `key`; the path moves there.
+fn append_leaf(host: &dyn Host, path: &mut Path<'_>, key: &Key) -> Result<()> {
+    ensure_parent(host, path, path.steps.len() - 1)?;
+    let right = create(host, path.tree, 0, path.leaf().block.at)?;
+    let last = path.steps.len() - 1;
+    let ptr = Ptr { key: *key, at: right.at, generation: host.generation() };
+    insert_ptr(host, path, last, &ptr)?;
+    go_right(path, right, 0);
+    Ok(())
+}
+
+/// Moves the items from `middle` on to a new leaf to the right; the path goes to the side
+/// where the new item belongs, preferring the one with room.
+fn split_leaf(host: &dyn Host, path: &mut Path<'_>, middle: usize, bytes: usize) -> Result<()> {
+    ensure_parent(host, path, path.steps.len() - 1)?;
+    let mut right = create(host, path.tree, 0, path.leaf().block.at)?;
+    let Step { block, slot } = path.leaf();
+    let slot = *slot;
+    let moved = raw::nritems(&block.data) - middle;
+    leaf::move_items(&mut block.data, middle, moved, &mut right.data, 0);
+    let goes_left = slot < middle || (slot == middle && leaf::free_space(&block.data) >= bytes);
+    let first = raw::key_at(&right.data, 0);
+    let ptr = Ptr { key: first, at: right.at, generation: host.generation() };
+    let last = path.steps.len() - 1;
+    insert_ptr(host, path, last, &ptr)?;
+    // An insertion between two items that both halves have no room for is an append to
+    // the left half, which then gets a leaf of its own.
+    if goes_left || (slot == middle && leaf::free_space(&right.data) < bytes) {
+        path.upper = Some(first);
+    } else {
+        go_right(path, right, slot - middle);
+    }
+    Ok(())
+}
+
+fn go_right(path: &mut Path<'_>, right: super::block::WriteLocked, slot: usize) {
+    let last = path.steps.len() - 1;
+    path.steps[last - 1].slot += 1;
+    path.steps[last] = Step { block: right, slot };
+}
+
+/// Gives the block at `step` a parent: when it is the root, the tree grows by a level.
+fn ensure_parent(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
+    if step > 0 {
+        return Ok(());
+    }
+    let old = &path.steps[0].block;
+    let level = raw::level(&old.data) + 1;
+    let key = if raw::nritems(&old.data) > 0 { raw::key_at(&old.data, 0) } else { Key::MIN };
+    let ptr = Ptr { key, at: old.at, generation: Generation(raw::generation(&old.data)) };
+    let mut top = create(host, path.tree, level, ptr.at)?;
+    node::insert(&mut top.data, 0, &ptr);
+    let root = path.root.as_mut().expect("the root stays locked while it may split");
+    **root = RootPtr { at: top.at, level, generation: host.generation() };
+    path.tree.note_changed();
+    path.steps.insert(0, Step { block: top, slot: 0 });
+    Ok(())
+}
+
+/// Inserts a pointer behind the one that leads to the block at `child_step`.
+fn insert_ptr(host: &dyn Host, path: &mut Path<'_>, child_step: usize, ptr: &Ptr) -> Result<()> {
+    let mut parent = child_step - 1;
+    let block = &path.steps[parent].block.data;
+    if raw::nritems(block) >= node::max_ptrs(block) {
+        let before = path.steps.len();
+        split_node(host, path, parent)?;
+        // The tree may have grown above.
+        parent += path.steps.len() - before;
+    }
+    let Step { block, slot } = &mut path.steps[parent];
+    node::insert(&mut block.data, *slot + 1, ptr);
+    Ok(())
+}
+
+/// Splits a full node in the middle; the path goes to the half that its slot is in.
+fn split_node(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
+    let before = path.steps.len();
+    ensure_parent(host, path, step)?;
+    let step = step + path.steps.len() - before;
+    let level = raw::level(&path.steps[step].block.data);
+    let mut right = create(host, path.tree, level, path.steps[step].block.at)?;
+    let Step { block, slot } = &mut path.steps[step];
+    let slot = *slot;
+    let count = raw::nritems(&block.data);
+    // Sequential insertion leaves full nodes behind.
+    let middle = if slot + 1 == count { count - 1 } else { count / 2 };
+    node::move_ptrs(&mut block.data, middle, count - middle, &mut right.data, 0);
+    let ptr = Ptr { key: raw::key_at(&right.data, 0), at: right.at, generation: host.generation() };
+    let before = path.steps.len();
+    insert_ptr(host, path, step, &ptr)?;
+    let step = step + path.steps.len() - before;
+    if slot >= middle {
+        path.steps[step - 1].slot += 1;
+        path.steps[step] = Step { block: right, slot: slot - middle };
+    }
+    Ok(())
+}

@@ -1,0 +1,274 @@
+#![allow(clippy::as_conversions, reason = "tests")]
+//! Trees against a `BTreeMap`, with commits, cold caches and several threads.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use btrfs_disk::{Generation, Key, Logical, TreeId};
+use parking_lot::Mutex;
+
+use super::*;
+use crate::Result;
+
+const NODESIZE: usize = 4096;
+
+#[derive(Default)]
+struct Disk(Mutex<HashMap<u64, Box<[u8]>>>);
+
+impl BlockSource for Disk {
+    fn read_block(&self, expect: &ReadExpect) -> Result<Box<[u8]>> {
+        let block = self.0.lock().get(&expect.at.0).expect("every pointer leads to a block").clone();
+        assert_eq!(raw::bytenr(&block), expect.at.0);
+        assert_eq!(raw::generation(&block), expect.generation.0);
+        assert_eq!(raw::level(&block), expect.level);
+        if let Some(key) = expect.first_key {
+            assert_eq!(raw::key_at(&block, 0), key);
+        }
+        Ok(block)
+    }
+}
+
+struct TestHost {
+    generation: AtomicU64,
+    next: AtomicU64,
+    live: Mutex<HashMap<u64, ()>>,
+    dirty: Mutex<HashMap<u64, Block>>,
+}
+
+impl Host for TestHost {
+    fn generation(&self) -> Generation {
+        Generation(self.generation.load(Ordering::Relaxed))
+    }
+    fn alloc_block(&self, _: &Tree, _: u8, _: Logical) -> Result<Logical> {
+        let at = self.next.fetch_add(NODESIZE as u64, Ordering::Relaxed);
+        self.live.lock().insert(at, ());
+        Ok(Logical(at))
+    }
+    fn block_cowed(&self, _: &Tree, old: &BlockView<'_>, _: &mut [u8]) -> Result<()> {
+        assert!(self.live.lock().remove(&old.at.0).is_some(), "the old block was live");
+        Ok(())
+    }
+    fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()> {
+        assert!(self.live.lock().remove(&block.at.0).is_some(), "the block was live");
+        self.dirty.lock().remove(&block.at.0);
+        tree.forest().cache.remove(block.at);
+        Ok(())
+    }
+    fn block_dirtied(&self, block: &Block) {
+        self.dirty.lock().insert(block.at().0, block.clone());
+    }
+}
+
+struct Fixture {
+    disk: Arc<Disk>,
+    host: TestHost,
+    root: RootPtr,
+    tree: Tree,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let disk = Arc::new(Disk::default());
+        let mut block = raw::empty_block(NODESIZE, 0);
+        raw::readdress(&mut block, 4096, 1, 5);
+        disk.0.lock().insert(4096, block);
+        let host = TestHost {
+            generation: AtomicU64::new(2),
+            next: AtomicU64::new(8192),
+            live: Mutex::new(HashMap::from([(4096, ())])),
+            dirty: Mutex::default(),
+        };
+        let root = RootPtr { at: Logical(4096), level: 0, generation: Generation(1) };
+        let tree = Self::open(&disk, root);
+        Self { disk, host, root, tree }
+    }
+
+    fn open(disk: &Arc<Disk>, root: RootPtr) -> Tree {
+        let forest = Forest::new(Arc::clone(disk) as Arc<dyn BlockSource>, NODESIZE, 1 << 20, [0; 16], [0; 16]);
+        let tree = Tree::new(forest, TreeId::FS, TreeKind::Single, root);
+        tree.set_block_count(1);
+        tree
+    }
+
+    fn commit(&mut self, cold: bool) {
+        let mut disk = self.disk.0.lock();
+        for (at, block) in self.host.dirty.lock().drain() {
+            let mut locked = block.write();
+            prepare_for_write(&mut locked.data);
+            disk.insert(at, locked.data.clone());
+        }
+        drop(disk);
+        self.host.generation.fetch_add(1, Ordering::Relaxed);
+        self.root = self.tree.root_ptr();
+        if cold {
+            let count = self.tree.block_count();
+            self.tree = Self::open(&self.disk, self.root);
+            self.tree.set_block_count(count);
+        }
+    }
+
+    fn verify(&self, model: &BTreeMap<Key, Vec<u8>>) {
+        let mut all = Vec::new();
+        self.tree
+            .scan(&Key::MIN, &Key::MAX, |key, bytes| {
+                all.push((*key, bytes.to_vec()));
+                Ok(Scan::Continue)
+            })
+            .unwrap();
+        let expected: Vec<_> = model.iter().map(|(k, v)| (*k, v.clone())).collect();
+        assert_eq!(all.len(), expected.len());
+        assert!(all == expected);
+        let (mut count, mut firsts) = (0, Vec::new());
+        self.tree
+            .for_each_block(|at, block| {
+                assert!(self.host.live.lock().contains_key(&at.0), "{at} is live");
+                count += 1;
+                for (key, child, _) in children(block) {
+                    firsts.push((key, child));
+                }
+                if let Some(found) = firsts.iter().position(|(_, child)| *child == at) {
+                    assert_eq!(raw::key_at(block, 0), firsts.swap_remove(found).0);
+                }
+                Ok(())
+            })
+            .unwrap();
+        assert_eq!(count, self.host.live.lock().len(), "no block is lost");
+        assert_eq!(count as u64, self.tree.block_count());
+    }
+}
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+fn key(n: usize) -> Key {
+    Key::new((n / 7) as u64, (n % 7) as u8, (n * 3) as u64)
+}
+
+#[expect(clippy::too_many_lines, reason = "one table of operations")]
+fn run(seed: u64, steps: usize, span: usize) {
+    let mut random = Random(seed);
+    let mut fixture = Fixture::new();
+    let mut model: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
+    for step in 0..steps {
+        let edit = Edit::new(&fixture.host);
+        let tree = &fixture.tree;
+        let at = key(random.below(span));
+        let big = if random.below(20) == 0 { 3000 } else { 150 };
+        let bytes = vec![step as u8; random.below(big)];
+        match random.below(12) {
+            0..=3 => {
+                let result = edit.insert(tree, &at, &bytes);
+                assert_eq!(result.is_err(), model.contains_key(&at), "seed {seed} step {step}");
+                model.entry(at).or_insert(bytes);
+            }
+            4 | 5 => {
+                edit.put(tree, &at, &bytes).unwrap();
+                model.insert(at, bytes);
+            }
+            6 | 7 => {
+                let was = edit.remove(tree, &at).unwrap();
+                assert_eq!(was, model.remove(&at).is_some(), "seed {seed} step {step}");
+            }
+            8 if random.below(10) == 0 => {
+                let to = key(random.below(span)).max(at);
+                let expected: Vec<Key> = model.range(at..=to).map(|(k, _)| *k).collect();
+                let mut shown = Vec::new();
+                edit.remove_range(tree, &at, &to, |k, _| shown.push(*k)).unwrap();
+                assert_eq!(shown, expected);
+                model.retain(|k, _| *k < at || *k > to);
+            }
+            9 => {
+                let start = random.below(span);
+                let batch: Vec<Key> = (start..start + random.below(60)).map(key).filter(|k| !model.contains_key(k)).collect();
+                let mut sorted = batch;
+                sorted.sort_unstable();
+                let items: Vec<(Key, &[u8])> = sorted.iter().map(|k| (*k, &bytes[..bytes.len().min(150)])).collect();
+                edit.insert_batch(tree, &items).unwrap();
+                model.extend(items.iter().map(|(k, b)| (*k, b.to_vec())));
+            }
+            10 => {
+                let found = edit.update(tree, &at, |b| b.fill(7)).unwrap();
+                assert_eq!(found, model.get_mut(&at).map(|b| b.fill(7)).is_some());
+            }
+            _ => {
+                let got = tree.get(&at).unwrap();
+                assert_eq!(got.as_ref(), model.get(&at));
+                let before = tree.at_or_before(&at).unwrap();
+                assert_eq!(before, model.range(..=at).next_back().map(|(k, v)| (*k, v.clone())));
+                let after = tree.at_or_after(&at).unwrap();
+                assert_eq!(after, model.range(at..).next().map(|(k, v)| (*k, v.clone())));
+            }
+        }
+        if random.below(700) == 0 {
+            fixture.verify(&model);
+            let cold = random.below(2) == 0;
+            fixture.commit(cold);
+        }
+    }
+    fixture.verify(&model);
+    let edit = Edit::new(&fixture.host);
+    edit.remove_range(&fixture.tree, &Key::MIN, &Key::MAX, |_, _| ()).unwrap();
+    fixture.verify(&BTreeMap::new());
+}
+
+#[test]
+fn random_edits_match_a_map() {
+    for seed in 0..12 {
+        run(seed, 6_000, 3_000);
+    }
+    run(100, 40_000, 30_000);
+}
+
+#[test]
+fn set_key_keeps_the_order() {
+    let fixture = Fixture::new();
+    let edit = Edit::new(&fixture.host);
+    for n in 0..500u64 {
+        edit.insert(&fixture.tree, &Key::new(n * 10, 1, 0), &[0; 50]).unwrap();
+    }
+    for n in 0..500u64 {
+        edit.set_key(&fixture.tree, &Key::new(n * 10, 1, 0), &Key::new(n * 10 + 5, 1, 0)).unwrap();
+        assert!(edit.set_key(&fixture.tree, &Key::new(n * 10 + 5, 1, 0), &Key::new(n * 10 + 20, 1, 0)).is_err() || n == 499);
+    }
+    let mut count = 0;
+    fixture.tree.scan(&Key::MIN, &Key::MAX, |_, _| { count += 1; Ok(Scan::Continue) }).unwrap();
+    assert_eq!(count, 500);
+}
+
+#[test]
+fn four_threads_edit_their_own_keys() {
+    let fixture = Fixture::new();
+    let models: Vec<BTreeMap<Key, Vec<u8>>> = std::thread::scope(|scope| {
+        let handles: Vec<_> = (0..4u64)
+            .map(|thread| {
+                let fixture = &fixture;
+                scope.spawn(move || {
+                    let mut random = Random(thread + 50);
+                    let mut model = BTreeMap::new();
+                    for step in 0..20_000usize {
+                        let edit = Edit::new(&fixture.host);
+                        let at = Key::new(random.below(3_000) as u64, thread as u8, 0);
+                        if random.below(5) < 3 {
+                            let bytes = vec![step as u8; random.below(200)];
+                            edit.put(&fixture.tree, &at, &bytes).unwrap();
+                            model.insert(at, bytes);
+                        } else {
+                            assert_eq!(edit.remove(&fixture.tree, &at).unwrap(), model.remove(&at).is_some());
+                        }
+                        assert_eq!(fixture.tree.get(&at).unwrap().as_ref(), model.get(&at));
+                    }
+                    model
+                })
+            })
+            .collect();
+        handles.into_iter().map(|h| h.join().unwrap()).collect()
+    });
+    fixture.verify(&models.into_iter().flatten().collect());
+}

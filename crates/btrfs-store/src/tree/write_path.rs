@@ -1,0 +1,286 @@
+//! The way down to a leaf that is to be changed.
+//!
+//! Two ways: the cheap one locks only the leaf for writing, and works when the leaf was
+//! copied in this transaction and the change stays inside it; the other locks from the
+//! root, copies what is older than the transaction, and keeps as much of the path locked
+//! as the change may need.
+
+use btrfs_disk::{Generation, Key, Logical};
+
+use crate::Result;
+use crate::locks::WriteGuard;
+
+use super::block::{Block, BlockView, WriteLocked};
+use super::edit::Host;
+use super::forest::{RootPtr, Tree};
+use super::{leaf, node, raw};
+
+/// Deepest tree the format allows.
+const LEVEL_COUNT_MAX: usize = 8;
+
+/// What the change will need of the leaf.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Intent {
+    /// Change bytes in place.
+    Touch,
+    /// Insert items that take this many bytes, headers included.
+    Room(usize),
+    /// Remove items.
+    Shrink,
+}
+
+/// One locked block of a path: in a node the slot of the child below, in the leaf the
+/// slot of the key or where it would go.
+pub(crate) struct Step {
+    pub(crate) block: WriteLocked,
+    pub(crate) slot: usize,
+}
+
+/// A write-locked leaf that belongs to the transaction, and as much above it as is kept.
+pub(crate) struct Path<'t> {
+    pub(crate) tree: &'t Tree,
+    /// Kept while the root may change.
+    pub(crate) root: Option<WriteGuard<'t, RootPtr>>,
+    /// From the highest kept block to the leaf.
+    pub(crate) steps: Vec<Step>,
+    /// Where the next leaf starts.
+    pub(crate) upper: Option<Key>,
+    /// Whether the leaf has the key at its slot.
+    pub(crate) is_found: bool,
+    /// The leaf is the root of the tree.
+    is_root_leaf: bool,
+    /// What the locked parents are enough for.
+    parents_for: Option<Intent>,
+}
+
+impl<'t> Path<'t> {
+    pub(crate) fn leaf(&mut self) -> &mut Step {
+        self.steps.last_mut().expect("a path ends in a leaf")
+    }
+
+    pub(crate) fn leaf_bytes(&self) -> &[u8] {
+        &self.steps.last().expect("a path ends in a leaf").block.data
+    }
+
+    pub(crate) fn slot(&self) -> usize {
+        self.steps.last().expect("a path ends in a leaf").slot
+    }
+
+    fn has_parents_to_insert(&self) -> bool {
+        self.is_root_leaf || matches!(self.parents_for, Some(Intent::Room(_)))
+    }
+
+    fn has_parents_to_remove(&self) -> bool {
+        self.is_root_leaf || self.parents_for == Some(Intent::Shrink)
+    }
+
+    /// Whether `count` items can go from `slot` without touching other blocks, or with the
+    /// blocks that are locked.
+    pub(crate) fn can_remove(&self, slot: usize, count: usize) -> bool {
+        let block = self.leaf_bytes();
+        let left = leaf::used(block) - leaf::used_by(block, slot, count);
+        self.has_parents_to_remove() || (slot > 0 && left > raw::capacity(block) / 4)
+    }
+
+    /// Whether new items can be put at the leaf's slot without touching other blocks, or
+    /// with the blocks that are locked.
+    pub(crate) fn can_insert(&self, bytes: usize) -> bool {
+        leaf::free_space(self.leaf_bytes()) >= bytes && (self.slot() > 0 || self.has_parents_to_insert())
+    }
+}
+
+/// Goes down to the leaf of `key`, ready for `intent`.
+pub(crate) fn find<'t>(host: &dyn Host, tree: &'t Tree, key: &Key, intent: Intent) -> Result<Path<'t>> {
+    if let Some(path) = find_cheaply(host, tree, key, intent)? {
+        return Ok(path);
+    }
+    find_copying(host, tree, key, intent)
+}
+
+fn find_cheaply<'t>(
+    host: &dyn Host,
+    tree: &'t Tree,
+    key: &Key,
+    intent: Intent,
+) -> Result<Option<Path<'t>>> {
+    let root = tree.root.read();
+    let top = tree.forest.block(&tree.expect(&root))?;
+    let is_root_leaf = root.level == 0;
+    let mut upper = None;
+    let leaf = if is_root_leaf {
+        let leaf = top.write();
+        drop(root);
+        leaf
+    } else {
+        let mut locked = top.read();
+        drop(root);
+        loop {
+            let slot = raw::child_slot(&locked.data, key);
+            if slot + 1 < raw::nritems(&locked.data) {
+                upper = Some(raw::key_at(&locked.data, slot + 1));
+            }
+            let child = tree.forest.block(&tree.child_expect(&locked.data, slot))?;
+            if raw::level(&locked.data) <= 1 {
+                break child.write();
+            }
+            locked = child.read();
+        }
+    };
+    if raw::generation(&leaf.data) != host.generation().0 {
+        return Ok(None);
+    }
+    let (slot, is_found) = locate(&leaf.data, key);
+    let steps = vec![Step { block: leaf, slot }];
+    let path = Path { tree, root: None, steps, upper, is_found, is_root_leaf, parents_for: None };
+    let is_enough = match intent {
+        Intent::Touch => true,
+        Intent::Room(bytes) => path.can_insert(bytes),
+        // A root leaf needs no neighbours.
+        Intent::Shrink => is_root_leaf,
+    };
+    Ok(is_enough.then_some(path))
+}
+
+fn locate(leaf: &[u8], key: &Key) -> (usize, bool) {
+    match raw::search(leaf, key) {
+        Ok(slot) => (slot, true),
+        Err(slot) => (slot, false),
+    }
+}
+
+/// The way with write locks from the root, copying what is older than the transaction.
+pub(crate) fn find_copying<'t>(
+    host: &dyn Host,
+    tree: &'t Tree,
+    key: &Key,
+    intent: Intent,
+) -> Result<Path<'t>> {
+    let mut root = tree.root.write();
+    let mut top = tree.forest.block(&tree.expect(&root))?.write();
+    if raw::generation(&top.data) != host.generation().0 {
+        top = copy(host, tree, &top)?;
+        *root = RootPtr {
+            at: top.at,
+            level: raw::level(&top.data),
+            generation: Generation(raw::generation(&top.data)),
+        };
+        tree.note_changed();
+    }
+    let is_root_leaf = raw::level(&top.data) == 0;
+    let mut steps = Vec::with_capacity(LEVEL_COUNT_MAX);
+    steps.push(Step { block: top, slot: 0 });
+    let mut path = Path {
+        tree,
+        root: Some(root),
+        steps,
+        upper: None,
+        is_found: false,
+        is_root_leaf,
+        parents_for: Some(intent),
+    };
+    while raw::level(path.leaf_bytes()) > 0 {
+        descend(host, &mut path, key, intent)?;
+    }
+    let (slot, is_found) = locate(path.leaf_bytes(), key);
+    path.leaf().slot = slot;
+    path.is_found = is_found;
+    Ok(path)
+}
+
+/// One level down: locks and copies the child, and lets go of what is not needed.
+fn descend(host: &dyn Host, path: &mut Path<'_>, key: &Key, intent: Intent) -> Result<()> {
+    let tree = path.tree;
+    let slot = raw::child_slot(path.leaf_bytes(), key);
+    path.leaf().slot = slot;
+    if is_settled(path.leaf_bytes(), slot, key, intent) {
+        let last = path.steps.len() - 1;
+        path.steps.drain(..last);
+        path.root = None;
+    }
+    let parent = path.leaf_bytes();
+    if slot + 1 < raw::nritems(parent) {
+        path.upper = Some(raw::key_at(parent, slot + 1));
+    }
+    let child = child_for_write(host, tree, &mut path.leaf().block.data, slot)?;
+    path.steps.push(Step { block: child, slot: 0 });
+    Ok(())
+}
+
+/// True when nothing that happens below can change blocks above this node.
+fn is_settled(block: &[u8], slot: usize, key: &Key, intent: Intent) -> bool {
+    let (count, max) = (raw::nritems(block), node::max_ptrs(block));
+    match intent {
+        Intent::Touch => true,
+        // One leaf may become three, which is two more pointers.
+        Intent::Room(_) => count + 2 <= max && (slot > 0 || *key >= raw::key_at(block, 0)),
+        Intent::Shrink => count > max / 4 + 1 && slot > 0,
+    }
+}
+
+/// Locks a child for writing, copied into the transaction if it was not.
+pub(crate) fn child_for_write(
+    host: &dyn Host,
+    tree: &Tree,
+    parent: &mut [u8],
+    slot: usize,
+) -> Result<WriteLocked> {
+    let child = tree.forest.block(&tree.child_expect(parent, slot))?.write();
+    if raw::generation(&child.data) == host.generation().0 {
+        return Ok(child);
+    }
+    let copied = copy(host, tree, &child)?;
+    node::set_child(parent, slot, copied.at, host.generation());
+    Ok(copied)
+}
+
+/// A copy of a committed block that belongs to the transaction.
+fn copy(host: &dyn Host, tree: &Tree, old: &WriteLocked) -> Result<WriteLocked> {
+    let view = BlockView::new(&old.data);
+    let at = host.alloc_block(tree, view.level, old.at)?;
+    let mut data = old.data.clone();
+    raw::readdress(&mut data, at.0, host.generation().0, tree.id().0);
+    host.block_cowed(tree, &view, &mut data)?;
+    Ok(adopt(host, tree, at, data))
+}
+
+/// A new empty block of the transaction.
+pub(crate) fn create(host: &dyn Host, tree: &Tree, level: u8, hint: Logical) -> Result<WriteLocked> {
+    let at = host.alloc_block(tree, level, hint)?;
+    let mut data = vec![0; tree.forest.nodesize].into_boxed_slice();
+    let header = raw::NewHeader {
+        at: at.0,
+        generation: host.generation().0,
+        owner: tree.id().0,
+        level,
+        fsid: tree.forest.fsid,
+        chunk_tree_uuid: tree.forest.chunk_tree_uuid,
+    };
+    raw::init(&mut data, &header);
+    tree.block_count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    Ok(adopt(host, tree, at, data))
+}
+
+fn adopt(host: &dyn Host, tree: &Tree, at: Logical, data: Box<[u8]>) -> WriteLocked {
+    let block = Block::new(at, data);
+    let locked = block.write();
+    tree.forest.cache.insert_new(block.clone());
+    host.block_dirtied(&block);
+    locked
+}
+
+/// Gives back a block of the path that no parent points to any more.
+pub(crate) fn free(host: &dyn Host, tree: &Tree, block: WriteLocked) -> Result<()> {
+    tree.block_count.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    host.block_freed(tree, &BlockView::new(&block.data))
+}
+
+/// After the leaf's first key changed: the parents' keys follow.
+pub(crate) fn fix_first_key(path: &mut Path<'_>, from_step: usize) {
+    let key = raw::key_at(&path.steps[from_step].block.data, 0);
+    for step in path.steps[..from_step].iter_mut().rev() {
+        node::set_key(&mut step.block.data, step.slot, &key);
+        if step.slot > 0 {
+            return;
+        }
+    }
+}
