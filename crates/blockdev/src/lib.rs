@@ -14,12 +14,16 @@
 //!   nothing. The caller has to stop writing.
 //!
 //! Who calls it: the pool of the store (all I/O), the front ends (opening), the test kit
-//! (wrapping).
+//! (wrapping). [`queue`] merges neighbouring requests before they are submitted, which is what
+//! makes small blocks fast on real disks; [`trace`] shows where the requests land.
 
 pub mod backends;
+pub mod buffer;
 mod convert;
 mod device;
 mod error;
+pub mod queue;
+pub mod trace;
 
 pub use device::Device;
 pub use error::{Error, Op, Result};

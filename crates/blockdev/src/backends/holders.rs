@@ -27,7 +27,7 @@ fn is_backed_by(loop_dir: &Path, dev: u64, ino: u64) -> bool {
         return false;
     };
     let path = raw.strip_suffix(b"\n").unwrap_or(&raw);
-    // A path that no longer leads to a file belongs to a deleted one, which nobody can open anew.
+    // The path of a deleted file leads nowhere; one that lives on under another name is missed.
     fs::metadata(Path::new(OsStr::from_bytes(path)))
         .is_ok_and(|found| found.dev() == dev && found.ino() == ino)
 }
