@@ -1,5 +1,7 @@
 //! The project's own tasks: `cargo xtask TASK`.
 
+mod images;
+mod system;
 mod tidy;
 
 use anyhow::Result;
@@ -19,11 +21,24 @@ struct Arguments {
 enum Task {
     /// Check the rules of the source tree that the compiler does not know.
     Tidy,
+    /// Make the images that `diff-walk` compares on, with the kernel and mkfs.btrfs. Needs root.
+    Images {
+        /// Where they go.
+        #[arg(long, default_value = "target/images")]
+        dir: PathBuf,
+        /// Only those with this in their name.
+        #[arg(long)]
+        only: Option<String>,
+    },
 }
 
 fn main() -> Result<ExitCode> {
     match Arguments::parse().task {
         Task::Tidy => tidy::run(&root()),
+        Task::Images { dir, only } => {
+            images::make_all(&root(), &dir, only.as_deref())?;
+            Ok(ExitCode::SUCCESS)
+        }
     }
 }
 

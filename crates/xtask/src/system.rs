@@ -1,0 +1,128 @@
+//! Commands of the system, loop devices and mounts. Everything here needs root.
+
+use anyhow::{Context, Result, bail};
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Runs a command to its end; its messages are part of the error.
+pub(crate) fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String> {
+    let words: Vec<&OsStr> = arguments.iter().map(AsRef::as_ref).collect();
+    let output = Command::new(program)
+        .args(&words)
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("{program} cannot be run; is it installed?"))?;
+    if !output.status.success() {
+        bail!(
+            "{program} {words:?}: {}: {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// `btrfs`, or the program named by the environment variable BTRFS.
+pub(crate) fn btrfs_program() -> String {
+    std::env::var("BTRFS").unwrap_or_else(|_| "btrfs".to_owned())
+}
+
+/// `mkfs.btrfs`, or the program named by the environment variable MKFS_BTRFS.
+pub(crate) fn mkfs_program() -> String {
+    std::env::var("MKFS_BTRFS").unwrap_or_else(|_| "mkfs.btrfs".to_owned())
+}
+
+/// Whether the process may mount: it runs as root.
+pub(crate) fn is_root() -> bool {
+    rustix::process::geteuid().is_root()
+}
+
+/// How often a loop device is asked for: another process may take the free one first.
+const LOOP_ATTEMPTS_MAX: usize = 10;
+
+/// An image mounted by the kernel; unmounted when dropped.
+#[derive(Debug)]
+pub(crate) struct Mount {
+    folder: PathBuf,
+    device: String,
+    is_mounted: bool,
+}
+
+impl Mount {
+    /// Mounts `image` with the kernel's btrfs; `options` are `mount -o`'s.
+    pub(crate) fn new(image: &Path, options: &str) -> Result<Self> {
+        if !is_root() {
+            bail!("mounting {} needs root", image.display());
+        }
+        let read_only = options.split(',').any(|option| option == "ro");
+        let device = attach(image, read_only)?;
+        let name = image
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        let folder =
+            std::env::temp_dir().join(format!("spinney-mount-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        let mut mount = Self {
+            folder,
+            device,
+            is_mounted: false,
+        };
+        let arguments = [
+            "-t",
+            "btrfs",
+            "-o",
+            options,
+            &mount.device,
+            &mount.folder.to_string_lossy(),
+        ];
+        run("mount", &arguments)?;
+        mount.is_mounted = true;
+        Ok(mount)
+    }
+
+    /// Where the volume's files are.
+    pub(crate) fn path(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Unmounts and reports what went wrong, which dropping cannot.
+    pub(crate) fn unmount(mut self) -> Result<()> {
+        run("umount", &[&self.folder])?;
+        self.is_mounted = false;
+        Ok(())
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let unmounted = !self.is_mounted || run("umount", &[&self.folder]).is_ok();
+        let detached = run("losetup", &["-d", &self.device]);
+        if unmounted {
+            // The folder is empty again; that it stays behind harms nobody.
+            let _ = std::fs::remove_dir(&self.folder);
+        }
+        if let Err(error) = detached {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+fn attach(image: &Path, read_only: bool) -> Result<String> {
+    let path = image.to_string_lossy();
+    let mut arguments = vec!["--find", "--show"];
+    if read_only {
+        arguments.push("--read-only");
+    }
+    arguments.push(&path);
+    let mut attempt = 1;
+    loop {
+        match run("losetup", &arguments) {
+            Ok(output) => return Ok(output.trim().to_owned()),
+            Err(error) if attempt == LOOP_ATTEMPTS_MAX => return Err(error),
+            Err(_) => attempt = attempt.saturating_add(1),
+        }
+    }
+}
