@@ -1,5 +1,7 @@
 //! What an inode says about itself, as values.
 
+use btrfs_disk::flags::InodeFlags;
+use btrfs_disk::items::FileKind;
 use btrfs_disk::{Generation, InodeNo, TreeId};
 
 /// Type bits of a mode (`S_IFMT`).
@@ -33,59 +35,13 @@ impl FileType {
     /// The kind in the type bits of a mode; `None` for a value that no kind has.
     #[must_use]
     pub fn from_mode(mode: u32) -> Option<Self> {
-        Some(match mode & MODE_TYPE_MASK {
-            0o100_000 => Self::File,
-            0o040_000 => Self::Directory,
-            0o120_000 => Self::Symlink,
-            0o020_000 => Self::CharDevice,
-            0o060_000 => Self::BlockDevice,
-            0o010_000 => Self::Fifo,
-            0o140_000 => Self::Socket,
-            _ => return None,
-        })
+        FileKind::from_mode(mode).map(Into::into)
     }
 
     /// The type bits of a mode (`S_IFMT`).
     #[must_use]
     pub fn mode_bits(self) -> u32 {
-        match self {
-            Self::File => 0o100_000,
-            Self::Directory => 0o040_000,
-            Self::Symlink => 0o120_000,
-            Self::CharDevice => 0o020_000,
-            Self::BlockDevice => 0o060_000,
-            Self::Fifo => 0o010_000,
-            Self::Socket => 0o140_000,
-        }
-    }
-
-    /// The type as directory entries store it (`BTRFS_FT_*`).
-    #[must_use]
-    pub fn to_entry_type(self) -> u8 {
-        match self {
-            Self::File => 1,
-            Self::Directory => 2,
-            Self::CharDevice => 3,
-            Self::BlockDevice => 4,
-            Self::Fifo => 5,
-            Self::Socket => 6,
-            Self::Symlink => 7,
-        }
-    }
-
-    /// The kind that a directory entry names (`BTRFS_FT_*`).
-    #[must_use]
-    pub fn from_entry_type(value: u8) -> Option<Self> {
-        Some(match value {
-            1 => Self::File,
-            2 => Self::Directory,
-            3 => Self::CharDevice,
-            4 => Self::BlockDevice,
-            5 => Self::Fifo,
-            6 => Self::Socket,
-            7 => Self::Symlink,
-            _ => return None,
-        })
+        FileKind::from(self).mode_bits()
     }
 
     /// True for a directory.
@@ -104,6 +60,34 @@ impl FileType {
     #[must_use]
     pub fn is_symlink(self) -> bool {
         self == Self::Symlink
+    }
+}
+
+impl From<FileKind> for FileType {
+    fn from(kind: FileKind) -> Self {
+        match kind {
+            FileKind::File => Self::File,
+            FileKind::Directory => Self::Directory,
+            FileKind::CharDevice => Self::CharDevice,
+            FileKind::BlockDevice => Self::BlockDevice,
+            FileKind::Fifo => Self::Fifo,
+            FileKind::Socket => Self::Socket,
+            FileKind::Symlink => Self::Symlink,
+        }
+    }
+}
+
+impl From<FileType> for FileKind {
+    fn from(kind: FileType) -> Self {
+        match kind {
+            FileType::File => Self::File,
+            FileType::Directory => Self::Directory,
+            FileType::CharDevice => Self::CharDevice,
+            FileType::BlockDevice => Self::BlockDevice,
+            FileType::Fifo => Self::Fifo,
+            FileType::Socket => Self::Socket,
+            FileType::Symlink => Self::Symlink,
+        }
     }
 }
 
@@ -215,6 +199,19 @@ pub struct SetAttr {
     pub flags: Option<InodeFlags>,
 }
 
-/// Inode flags.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct InodeFlags(pub u64);
+/// What a new inode takes over from the flags of its directory.
+#[must_use]
+pub(crate) fn inherited_flags(dir: InodeFlags, kind: FileType) -> InodeFlags {
+    let mut flags = if dir.contains(InodeFlags::NOCOMPRESS) {
+        InodeFlags::NOCOMPRESS
+    } else {
+        dir & InodeFlags::COMPRESS
+    };
+    if dir.contains(InodeFlags::NODATACOW) {
+        flags |= InodeFlags::NODATACOW;
+        if kind.is_file() {
+            flags |= InodeFlags::NODATASUM;
+        }
+    }
+    flags
+}

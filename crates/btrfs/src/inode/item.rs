@@ -1,9 +1,14 @@
-//! The fields of an inode item as values, and back to its bytes.
+//! The fields of an inode item as values, and back to the item.
 
-use btrfs_disk::items::{InodeItem, Timespec};
-use btrfs_disk::{Generation, InodeNo, TreeId};
+use btrfs_disk::items::{InodeItem, OnDisk, Timespec};
+use btrfs_disk::{Corrupt, Generation, InodeNo, TreeId};
 
 use super::{FileType, InodeFlags, MODE_TYPE_MASK, Metadata, Timestamp};
+
+/// Bytes in a block of `stat`.
+const STAT_BLOCK_BYTES: u64 = 512;
+/// Bits of the minor number on disk; the major number is above them.
+const DISK_MINOR_BITS: u32 = 20;
 
 /// The fields of an inode item, as they will be at the next commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,8 +23,6 @@ pub struct InodeState {
     pub disk_size: u64,
     /// Bytes in extents, holes not counted.
     pub nbytes: u64,
-    /// Hint for allocation, kept as read.
-    pub block_group: u64,
     /// Count of names; 0 for one that is about to go.
     pub nlink: u32,
     /// Owner.
@@ -28,7 +31,7 @@ pub struct InodeState {
     pub gid: u32,
     /// Type and permission bits.
     pub mode: u32,
-    /// Device number, as the kernel packs it on disk.
+    /// Device number, as `stat` encodes it.
     pub rdev: u64,
     /// Inode flags.
     pub flags: InodeFlags,
@@ -42,5 +45,169 @@ pub struct InodeState {
     pub mtime: Timestamp,
     /// Creation.
     pub otime: Timestamp,
-    pub(crate) reserved: [u64; 4],
+    /// Hint for allocation, kept as read.
+    block_group: u64,
+    /// Kept as read.
+    reserved: [u64; 4],
+}
+
+impl InodeState {
+    /// A new inode with one name and no contents.
+    pub(crate) fn new(generation: Generation, kind: FileType, permissions: u32) -> Self {
+        Self {
+            generation,
+            transid: generation,
+            size: 0,
+            disk_size: 0,
+            nbytes: 0,
+            nlink: 1,
+            uid: 0,
+            gid: 0,
+            mode: kind.mode_bits() | (permissions & super::MODE_PERMISSION_MASK),
+            rdev: 0,
+            flags: InodeFlags::empty(),
+            sequence: 0,
+            atime: Timestamp::default(),
+            ctime: Timestamp::default(),
+            mtime: Timestamp::default(),
+            otime: Timestamp::default(),
+            block_group: 0,
+            reserved: [0; 4],
+        }
+    }
+
+    /// The fields of an item.
+    pub(crate) fn from_item(bytes: &[u8]) -> Result<Self, Corrupt> {
+        let item = InodeItem::parse(bytes)?;
+        Ok(Self {
+            generation: Generation(item.generation.get()),
+            transid: Generation(item.transid.get()),
+            size: item.size.get(),
+            disk_size: item.size.get(),
+            nbytes: item.nbytes.get(),
+            nlink: item.nlink.get(),
+            uid: item.uid.get(),
+            gid: item.gid.get(),
+            mode: item.mode.get(),
+            rdev: rdev_from_disk(item.rdev.get()),
+            flags: InodeFlags::from_bits_retain(item.flags.get()),
+            sequence: item.sequence.get(),
+            atime: item.atime.into(),
+            ctime: item.ctime.into(),
+            mtime: item.mtime.into(),
+            otime: item.otime.into(),
+            block_group: item.block_group.get(),
+            reserved: item.reserved.map(|word| word.get()),
+        })
+    }
+
+    /// The item to write.
+    pub(crate) fn to_item(&self) -> InodeItem {
+        InodeItem {
+            generation: self.generation.0.into(),
+            transid: self.transid.0.into(),
+            size: self.disk_size.into(),
+            nbytes: self.nbytes.into(),
+            block_group: self.block_group.into(),
+            nlink: self.nlink.into(),
+            uid: self.uid.into(),
+            gid: self.gid.into(),
+            mode: self.mode.into(),
+            rdev: rdev_to_disk(self.rdev).into(),
+            flags: self.flags.bits().into(),
+            sequence: self.sequence.into(),
+            reserved: self.reserved.map(Into::into),
+            atime: self.atime.into(),
+            ctime: self.ctime.into(),
+            mtime: self.mtime.into(),
+            otime: self.otime.into(),
+        }
+    }
+
+    /// Sets all four times.
+    pub(crate) fn set_all_times(&mut self, now: Timestamp) {
+        (self.atime, self.ctime, self.mtime, self.otime) = (now, now, now, now);
+    }
+
+    /// The size of something whose size and extents change together: a directory, a symlink.
+    pub(crate) fn set_sizes(&mut self, size: u64) {
+        (self.size, self.disk_size) = (size, size);
+    }
+
+    /// The type bits of the mode.
+    #[must_use]
+    pub fn type_bits(&self) -> u32 {
+        self.mode & MODE_TYPE_MASK
+    }
+
+    /// What `stat` reports.
+    pub(crate) fn metadata(&self, tree: TreeId, ino: InodeNo, kind: FileType) -> Metadata {
+        Metadata {
+            ino,
+            tree,
+            kind,
+            mode: self.mode,
+            uid: self.uid,
+            gid: self.gid,
+            nlink: self.nlink,
+            size: self.size,
+            blocks: self.nbytes.div_ceil(STAT_BLOCK_BYTES),
+            atime: self.atime,
+            mtime: self.mtime,
+            ctime: self.ctime,
+            btime: self.otime,
+            rdev: self.rdev,
+            flags: self.flags,
+            generation: self.generation,
+        }
+    }
+}
+
+impl From<Timespec> for Timestamp {
+    fn from(disk: Timespec) -> Self {
+        Self { sec: disk.sec.get(), nsec: disk.nsec.get() }
+    }
+}
+
+impl From<Timestamp> for Timespec {
+    fn from(time: Timestamp) -> Self {
+        Self::new(time.sec, time.nsec)
+    }
+}
+
+/// The kernel stores its own `dev_t` (major above 20 bits of minor); `stat` splits both numbers.
+fn rdev_from_disk(disk: u64) -> u64 {
+    let (major, minor) = (disk >> DISK_MINOR_BITS, disk & ((1 << DISK_MINOR_BITS) - 1));
+    (minor & 0xff) | ((major & 0xfff) << 8) | ((minor & !0xff) << 12) | ((major & !0xfff) << 32)
+}
+
+fn rdev_to_disk(rdev: u64) -> u64 {
+    let major = ((rdev >> 8) & 0xfff) | ((rdev >> 32) & !0xfff);
+    let minor = (rdev & 0xff) | ((rdev >> 12) & 0xff_ff00);
+    (major << DISK_MINOR_BITS) | (minor & ((1 << DISK_MINOR_BITS) - 1))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_item_survives_the_round_trip() {
+        let mut state = InodeState::new(Generation(7), FileType::CharDevice, 0o640);
+        state.rdev = rdev_from_disk((4 << 20) | 64);
+        state.set_all_times(Timestamp::new(-5, 999_999_999));
+        state.reserved = [1, 2, 3, 4];
+        state.flags = InodeFlags::from_bits_retain(1 << 40);
+        let item = state.to_item();
+        assert_eq!(item.rdev.get(), (4 << 20) | 64);
+        assert_eq!(InodeState::from_item(item.bytes()).unwrap(), state);
+    }
+
+    #[test]
+    fn device_numbers_translate() {
+        assert_eq!(rdev_from_disk((8 << 20) | 1), 0x801);
+        for disk in [(259 << 20) | 70_000, (4095 << 20) | 255, 3] {
+            assert_eq!(rdev_to_disk(rdev_from_disk(disk)), disk);
+        }
+    }
 }

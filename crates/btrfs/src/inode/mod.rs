@@ -1,7 +1,41 @@
-//! Inodes in memory.
+//! Inodes in memory: what the inode item says, and what is known beside it.
+//!
+//! An [`Inode`] stands for one inode of one subvolume and exists at most once per volume: the
+//! [`InodeTable`] maps (tree, number) to it. Its [`InodeState`] is newer than the tree: a change
+//! is *staged* (`Txn::defer`), and the store writes the item when it commits, so that a chain of
+//! writes to one file costs no tree work.
+//!
+//! Invariants
+//! * An inode whose staged item may not be in the tree yet stays in the table until the
+//!   transaction it was staged in has been committed.
+//! * What the table forgets can be read back from the tree: only clean, unreferenced inodes leave.
+//! * `state.nlink == 0` means that no name leads to the inode. It lives on while somebody has it
+//!   open (`dir::OpenInode`), named by an orphan item; it is removed when the last one closes.
+//! * Inode numbers are never given out twice while a volume is open.
+//!
+//! Failure: an item that cannot be read is `Corrupt` or `Io`, and nothing enters the table.
+//!
+//! Everything above works on `Arc<Inode>`: `file` on its data, `dir` on its names.
+
 mod attr;
+mod core;
 mod data;
+mod handle;
+mod item;
+mod root;
+mod table;
+
 pub use attr::{
     FileType, MODE_PERMISSION_MASK, MODE_SET_GROUP, MODE_TYPE_MASK, Metadata, SetAttr, Times,
-    Timestamp, InodeFlags,
+    Timestamp,
 };
+pub use btrfs_disk::flags::InodeFlags;
+pub use handle::Inode;
+pub use item::InodeState;
+
+pub(crate) use attr::inherited_flags;
+pub(crate) use core::{Core, Settings};
+pub(crate) use data::{DataShared, DataState};
+pub(crate) use handle::{DirState, lock_all};
+pub(crate) use root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO, Root, root_item};
+pub(crate) use table::InodeTable;

@@ -1,0 +1,140 @@
+//! What every operation on files and directories works with.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use btrfs_disk::key::item_type;
+use btrfs_disk::{At, Detail, Generation, InodeNo, Key, TreeId};
+use btrfs_store::{Need, Reservation, Store, Txn};
+use parking_lot::RwLock;
+
+use super::root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO};
+use super::{DataShared, FileType, Inode, InodeState, InodeTable, Root, Timestamp};
+use crate::error::{CallerError, Result, corrupt_inode};
+
+/// Permission bits of the stand-in for a nested subvolume.
+const STAND_IN_PERMISSIONS: u32 = 0o555;
+
+/// What the caller may choose about how files are stored.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Settings {
+    /// Files up to this many bytes are stored inside a leaf.
+    pub(crate) max_inline: u32,
+    /// Dirty file data in memory before writers wait.
+    pub(crate) dirty_bytes: usize,
+}
+
+/// The store, and the inodes in memory.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) store: Store,
+    pub(crate) inodes: InodeTable,
+    pub(crate) settings: Settings,
+    pub(crate) data: DataShared,
+    roots: RwLock<HashMap<TreeId, Arc<Root>>>,
+}
+
+impl Core {
+    pub(crate) fn new(store: Store, settings: Settings) -> Self {
+        Self {
+            store,
+            inodes: InodeTable::default(),
+            settings,
+            data: DataShared::default(),
+            roots: RwLock::default(),
+        }
+    }
+
+    /// The subvolume `id`.
+    ///
+    /// # Errors
+    /// `NoSuchSubvolume`, or when it cannot be read.
+    pub(crate) fn root(&self, id: TreeId) -> Result<Arc<Root>> {
+        if let Some(root) = self.roots.read().get(&id) {
+            return Ok(Arc::clone(root));
+        }
+        let loaded = Arc::new(Root::load(&self.store, id)?);
+        Ok(Arc::clone(self.roots.write().entry(id).or_insert(loaded)))
+    }
+
+    /// Forgets a subvolume that was deleted, and its inodes.
+    pub(crate) fn forget_root(&self, id: TreeId) {
+        if let Some(root) = self.roots.write().remove(&id) {
+            root.set_deleted();
+        }
+        self.inodes.remove_tree(id);
+    }
+
+    /// The inode `ino` of the subvolume `tree`.
+    ///
+    /// # Errors
+    /// `NotFound` when there is no such inode; `Corrupt` when its item contradicts itself.
+    pub(crate) fn inode(&self, tree: TreeId, ino: InodeNo) -> Result<Arc<Inode>> {
+        if let Some(inode) = self.inodes.get(tree, ino) {
+            return Ok(inode);
+        }
+        let root = self.root(tree)?;
+        self.inodes
+            .get_or_load(tree, ino, self.store.generation(), || load(Arc::clone(&root), ino))
+    }
+
+    /// The root directory of a subvolume.
+    ///
+    /// # Errors
+    /// As [`Core::inode`].
+    pub(crate) fn root_dir(&self, tree: TreeId) -> Result<Arc<Inode>> {
+        self.inode(tree, ROOT_DIR_INO)
+    }
+
+    /// The current time.
+    pub(crate) fn now(&self) -> Timestamp {
+        let (sec, nsec) = self.store.env().now();
+        Timestamp { sec, nsec }
+    }
+
+    /// Room for `items` changes of items. To be had before any `names` lock is taken.
+    ///
+    /// # Errors
+    /// `NoSpace`, `ReadOnly` or `Poisoned`.
+    pub(crate) fn reserve(&self, items: u32) -> Result<Reservation> {
+        Ok(self.store.reserve(Need { items, data: 0 })?)
+    }
+
+    /// As [`Core::reserve`], for changes that free more than they take.
+    pub(crate) fn reserve_urgent(&self, items: u32) -> Result<Reservation> {
+        Ok(self.store.reserve_urgent(Need { items, data: 0 })?)
+    }
+
+    /// A handle on the running transaction.
+    ///
+    /// # Errors
+    /// `Poisoned`.
+    pub(crate) fn begin(&self, reservation: Reservation) -> Result<Txn> {
+        Ok(self.store.begin(reservation)?)
+    }
+}
+
+fn load(root: Arc<Root>, ino: InodeNo) -> Result<Inode> {
+    if ino == EMPTY_SUBVOL_INO {
+        return Ok(stand_in(root));
+    }
+    let key = Key::new(ino.0, item_type::INODE_ITEM, 0);
+    let Some(state) = root.tree.get_with(&key, InodeState::from_item)? else {
+        return Err(CallerError::NotFound.into());
+    };
+    let state = state.map_err(|corrupt| {
+        corrupt.at(At::Inode(root.id, ino))
+    })?;
+    let Some(kind) = FileType::from_mode(state.mode) else {
+        let found = Detail::Octal(u64::from(state.mode));
+        let expected = Detail::Text("the type bits of a kind of file");
+        return Err(corrupt_inode(root.id, ino, "inode mode", expected, found));
+    };
+    Ok(Inode::new(root, ino, kind, state))
+}
+
+/// The empty directory that stands where the source of a snapshot had a nested subvolume.
+fn stand_in(root: Arc<Root>) -> Inode {
+    let state = InodeState::new(Generation(0), FileType::Directory, STAND_IN_PERMISSIONS);
+    Inode::new(root, EMPTY_SUBVOL_INO, FileType::Directory, state)
+}

@@ -1,0 +1,178 @@
+//! Which inodes are in memory: a sharded map, bounded by forgetting what can be read again.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use btrfs_disk::{Generation, InodeNo, TreeId};
+use parking_lot::RwLock;
+
+use super::Inode;
+use crate::error::Result;
+
+/// Inodes kept in memory, as long as they can be forgotten.
+const INODES_MAX: usize = 1 << 17;
+/// Shards of the table; a power of two.
+const SHARD_COUNT: usize = 64;
+
+type Map = HashMap<(TreeId, InodeNo), Arc<Inode>, BuildHasherDefault<NumberHasher>>;
+
+/// All inodes in memory.
+#[derive(Debug)]
+pub(crate) struct InodeTable {
+    shards: Box<[RwLock<Shard>]>,
+}
+
+#[derive(Debug)]
+struct Shard {
+    inodes: Map,
+    /// Count at which the next sweep runs.
+    sweep_at: usize,
+    /// Counts departures. An item read while an inode left may be older than what it wrote.
+    departures: u64,
+}
+
+impl Default for InodeTable {
+    fn default() -> Self {
+        let shard = || {
+            RwLock::new(Shard {
+                inodes: Map::default(),
+                sweep_at: INODES_MAX / SHARD_COUNT,
+                departures: 0,
+            })
+        };
+        Self { shards: std::iter::repeat_with(shard).take(SHARD_COUNT).collect() }
+    }
+}
+
+impl InodeTable {
+    /// The inode, if it is in memory.
+    pub(crate) fn get(&self, tree: TreeId, ino: InodeNo) -> Option<Arc<Inode>> {
+        let shard = self.shard(tree, ino).read();
+        let inode = shard.inodes.get(&(tree, ino))?;
+        if !inode.recently_used.load(Ordering::Relaxed) {
+            inode.recently_used.store(true, Ordering::Relaxed);
+        }
+        Some(Arc::clone(inode))
+    }
+
+    /// The inode, read by `load` when it is not in memory. No lock is held during `load`; what
+    /// it read counts only when no inode has left the shard meanwhile.
+    pub(crate) fn get_or_load(
+        &self,
+        tree: TreeId,
+        ino: InodeNo,
+        running: Generation,
+        load: impl Fn() -> Result<Inode>,
+    ) -> Result<Arc<Inode>> {
+        loop {
+            let shard = self.shard(tree, ino);
+            let departures = {
+                let shard = shard.read();
+                if let Some(inode) = shard.inodes.get(&(tree, ino)) {
+                    return Ok(Arc::clone(inode));
+                }
+                shard.departures
+            };
+            let loaded = Arc::new(load()?);
+            let mut shard = shard.write();
+            if let Some(inode) = shard.inodes.get(&(tree, ino)) {
+                return Ok(Arc::clone(inode));
+            }
+            if shard.departures == departures {
+                shard.insert(&loaded, running);
+                return Ok(loaded);
+            }
+        }
+    }
+
+    /// Adds an inode that is new on disk too.
+    pub(crate) fn insert(&self, inode: &Arc<Inode>, running: Generation) {
+        self.shard(inode.tree_id(), inode.ino()).write().insert(inode, running);
+    }
+
+    /// Forgets an inode that is gone from its tree, or whose tree is gone.
+    pub(crate) fn remove(&self, tree: TreeId, ino: InodeNo) {
+        let mut shard = self.shard(tree, ino).write();
+        shard.inodes.remove(&(tree, ino));
+        shard.departures += 1;
+    }
+
+    /// Forgets all inodes of a tree that is gone.
+    pub(crate) fn remove_tree(&self, tree: TreeId) {
+        for shard in &self.shards {
+            let mut shard = shard.write();
+            shard.inodes.retain(|(of, _), _| *of != tree);
+            shard.departures += 1;
+        }
+    }
+
+    /// Calls `each` with every inode in memory of which `select` says so. No lock is held
+    /// during `each`.
+    pub(crate) fn for_each(
+        &self,
+        select: impl Fn(&Inode) -> bool,
+        mut each: impl FnMut(&Arc<Inode>) -> Result<()>,
+    ) -> Result<()> {
+        for shard in &self.shards {
+            let chosen: Vec<Arc<Inode>> =
+                shard.read().inodes.values().filter(|inode| select(inode)).cloned().collect();
+            chosen.iter().try_for_each(&mut each)?;
+        }
+        Ok(())
+    }
+
+    fn shard(&self, tree: TreeId, ino: InodeNo) -> &RwLock<Shard> {
+        let index = usize::try_from(mix(tree.0, ino.0) >> 32).unwrap_or(0) % SHARD_COUNT;
+        &self.shards[index]
+    }
+}
+
+impl Shard {
+    fn insert(&mut self, inode: &Arc<Inode>, running: Generation) {
+        if self.inodes.len() >= self.sweep_at {
+            self.sweep(running);
+        }
+        self.inodes.insert((inode.tree_id(), inode.ino()), Arc::clone(inode));
+    }
+
+    /// Forgets clean inodes that nobody refers to and nobody has asked for since the last sweep.
+    /// The next sweep runs when half as many again have come, so a table full of inodes that
+    /// cannot leave costs little.
+    fn sweep(&mut self, running: Generation) {
+        let before = self.inodes.len();
+        self.inodes.retain(|_, inode| {
+            let used = inode.recently_used.swap(false, Ordering::Relaxed);
+            used || Arc::strong_count(inode) > 1 || !inode.is_clean(running)
+        });
+        if self.inodes.len() < before {
+            self.departures += 1;
+        }
+        self.sweep_at = (INODES_MAX / SHARD_COUNT).max(self.inodes.len() + self.inodes.len() / 8);
+    }
+}
+
+fn mix(a: u64, b: u64) -> u64 {
+    (a.rotate_left(32) ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// Hashes the two numbers of a key; they are ours, so nobody can aim at collisions that matter.
+#[derive(Debug, Default)]
+struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = mix(self.0, number);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}
