@@ -1,0 +1,218 @@
+//! A chunk: a run of logical addresses and where its bytes lie on devices.
+
+use std::fmt;
+
+use btrfs_disk::convert::to_u64;
+use btrfs_disk::flags::BlockGroupFlags;
+use btrfs_disk::items::{ChunkItem, STRIPE_LEN};
+use btrfs_disk::key::{item_type, objectid};
+use btrfs_disk::{At, Corrupt, Detail, DevId, Key, Logical, TreeId, Uuid};
+
+use super::profile::Profile;
+use crate::error::Result;
+
+/// Longest chunk the kernel accepts: the number of 64 KiB rows must fit 32 bits.
+const CHUNK_LEN_MAX: u64 = 0xffff_ffff * STRIPE_LEN - 1;
+
+/// A run of one device that belongs to a chunk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Stripe {
+    /// The device.
+    pub device: DevId,
+    /// First byte on it.
+    pub offset: u64,
+    /// UUID of the device, which must be that of the device with this number.
+    pub device_uuid: Uuid,
+}
+
+/// A checked chunk: its profile is one we know, and it has the stripes that profile needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Chunk {
+    start: Logical,
+    len: u64,
+    flags: BlockGroupFlags,
+    profile: Profile,
+    stripes: Box<[Stripe]>,
+}
+
+impl Chunk {
+    /// A chunk of `len` bytes at `start`.
+    ///
+    /// # Errors
+    /// `Corrupt` for what the kernel's `btrfs_check_chunk_valid` refuses, `Unsupported` for
+    /// profiles that are refused by name.
+    pub fn new(
+        start: Logical,
+        len: u64,
+        flags: BlockGroupFlags,
+        stripes: Vec<Stripe>,
+    ) -> Result<Self> {
+        let at = At::Key(TreeId::CHUNK, chunk_key(start));
+        check_range(start, len).map_err(|error| error.at(at))?;
+        check_type(flags).map_err(|error| error.at(at))?;
+        let profile = Profile::from_flags(flags)?;
+        check_stripe_count(profile, stripes.len()).map_err(|error| error.at(at))?;
+        let chunk = Self {
+            start,
+            len,
+            flags,
+            profile,
+            stripes: stripes.into_boxed_slice(),
+        };
+        for stripe in &chunk.stripes {
+            if stripe.offset.checked_add(chunk.stripe_bytes()).is_none() {
+                let found = Detail::Number(stripe.offset);
+                let limit = Detail::AtMost(u64::MAX - chunk.stripe_bytes());
+                return Err(Corrupt::new("chunk stripe offset", limit, found)
+                    .at(at)
+                    .into());
+            }
+        }
+        Ok(chunk)
+    }
+
+    /// The chunk at `start` that an item of the chunk tree, or of the superblock, describes.
+    ///
+    /// # Errors
+    /// As [`Chunk::new`], and `Corrupt` for another stripe length than 64 KiB.
+    pub fn from_item(start: Logical, item: &ChunkItem<'_>) -> Result<Self> {
+        let stripe_len = item.chunk.stripe_len.get();
+        if stripe_len != STRIPE_LEN {
+            let (expected, found) = (Detail::Number(STRIPE_LEN), Detail::Number(stripe_len));
+            let at = At::Key(TreeId::CHUNK, chunk_key(start));
+            return Err(Corrupt::new("chunk stripe length", expected, found)
+                .at(at)
+                .into());
+        }
+        let stripes = item.stripes.iter().map(|stripe| Stripe {
+            device: DevId(stripe.devid.get()),
+            offset: stripe.offset.get(),
+            device_uuid: stripe.dev_uuid,
+        });
+        Self::new(
+            start,
+            item.chunk.length.get(),
+            item.chunk.flags(),
+            stripes.collect(),
+        )
+    }
+
+    /// First logical byte.
+    #[must_use]
+    pub fn start(&self) -> Logical {
+        self.start
+    }
+
+    /// Logical bytes.
+    #[must_use]
+    pub fn len_bytes(&self) -> u64 {
+        self.len
+    }
+
+    /// First logical byte behind the chunk.
+    #[must_use]
+    pub fn end(&self) -> Logical {
+        Logical(self.start.0 + self.len)
+    }
+
+    /// Use and profile, as on disk.
+    #[must_use]
+    pub fn flags(&self) -> BlockGroupFlags {
+        self.flags
+    }
+
+    /// How it is spread over its stripes.
+    #[must_use]
+    pub fn profile(&self) -> Profile {
+        self.profile
+    }
+
+    /// Where it lies.
+    #[must_use]
+    pub fn stripes(&self) -> &[Stripe] {
+        &self.stripes
+    }
+
+    /// Bytes each stripe takes on its device.
+    #[must_use]
+    pub fn stripe_bytes(&self) -> u64 {
+        self.profile.stripe_bytes(self)
+    }
+
+    /// True when every byte of `at..at + len` lies in the chunk.
+    #[must_use]
+    pub fn contains(&self, at: Logical, len: u64) -> bool {
+        at >= self.start && at.0.checked_add(len).is_some_and(|end| end <= self.end().0)
+    }
+
+    /// Key of its item in the chunk tree.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        chunk_key(self.start)
+    }
+}
+
+impl fmt::Display for Chunk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "chunk {}..{} {}", self.start, self.end(), self.flags)?;
+        for stripe in &self.stripes {
+            write!(f, " {}:{}", stripe.device, stripe.offset)?;
+        }
+        Ok(())
+    }
+}
+
+fn chunk_key(start: Logical) -> Key {
+    Key::new(objectid::FIRST_CHUNK_TREE, item_type::CHUNK_ITEM, start.0)
+}
+
+fn check_range(start: Logical, len: u64) -> Result<(), Corrupt> {
+    if len == 0 || len > CHUNK_LEN_MAX {
+        let limit = Detail::Range(1, CHUNK_LEN_MAX);
+        return Err(Corrupt::new("chunk length", limit, Detail::Number(len)));
+    }
+    if start.0.checked_add(len).is_none() {
+        let limit = Detail::AtMost(u64::MAX - start.0);
+        return Err(Corrupt::new("chunk length", limit, Detail::Number(len)));
+    }
+    Ok(())
+}
+
+fn check_type(flags: BlockGroupFlags) -> Result<(), Corrupt> {
+    let kind = flags & BlockGroupFlags::TYPE_MASK;
+    let known = [
+        BlockGroupFlags::DATA,
+        BlockGroupFlags::SYSTEM,
+        BlockGroupFlags::METADATA,
+        BlockGroupFlags::MIXED,
+    ];
+    if known.contains(&kind) {
+        return Ok(());
+    }
+    let expected = Detail::Text("data, system, metadata, or data and metadata");
+    Err(Corrupt::new(
+        "chunk type",
+        expected,
+        Detail::Hex(flags.bits()),
+    ))
+}
+
+fn check_stripe_count(profile: Profile, count: usize) -> Result<(), Corrupt> {
+    let count = to_u64(count);
+    let (is_valid, expected) = match profile.exact_stripe_count() {
+        Some(exact) => (count == exact, Detail::Number(exact)),
+        None if profile == Profile::Raid10 => (
+            count >= 2 && count.is_multiple_of(2),
+            Detail::Text("an even number"),
+        ),
+        None => (count >= 1, Detail::AtLeast(1)),
+    };
+    if is_valid {
+        return Ok(());
+    }
+    Err(Corrupt::new(
+        "number of stripes of a chunk",
+        expected,
+        Detail::Number(count),
+    ))
+}

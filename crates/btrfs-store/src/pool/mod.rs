@@ -1,0 +1,260 @@
+//! Many devices as one logical address space, checked and mended.
+//!
+//! ```text
+//! Logical --chunk_map--> Chunk --profile::plan--> (device, offset) parts --> blockdev
+//!                                   read: any copy that verifies    write: every copy
+//! ```
+//!
+//! A [`Pool`] is opened from the superblock of its devices ([`supers`]) and at first knows
+//! the system chunks alone, from the superblock's array; whoever reads the chunk tree adds the
+//! others. It knows nothing of trees: what a range must be is told by the caller as a
+//! value ([`Expect`]), and the pool answers with bytes that are so, or an error.
+//!
+//! Invariants:
+//! - chunks do not overlap, in logical addresses or on devices, and lie inside their devices;
+//! - bytes that fail their check are never handed out: the buffer is zeros after an error;
+//! - a copy is mended only with bytes that passed their check, on a writable pool;
+//! - there is no lock over I/O; the chunk map's is held for one search.
+//!
+//! How it fails: `Corrupt` for addresses outside every chunk and chunk maps that contradict
+//! themselves, `NoGoodCopy` with what was wrong with each copy, `Device` for writes and
+//! flushes (which the caller must treat as the end of writing), `Unsupported` at open.
+//! Read errors of one copy are counted, and are no failure as long as another is good.
+//!
+//! Who calls it: bootstrap and make open it; the tree cache reads blocks; commit writes
+//! blocks, flushes and writes superblocks; data passes through the store.
+
+pub mod chunk;
+pub mod chunk_map;
+pub mod devices;
+pub mod profile;
+mod read;
+pub mod supers;
+pub mod workers;
+mod write;
+
+use std::sync::Arc;
+
+use blockdev::Device;
+use btrfs_disk::convert::usize_from;
+use btrfs_disk::key::item_type;
+use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, Superblock};
+use btrfs_disk::{At, Corrupt, Detail, DevId, Logical};
+use codec::ChecksumType;
+
+pub use chunk::{Chunk, Stripe};
+pub use chunk_map::ChunkMap;
+pub use devices::{DeviceCounts, Devices, PoolDevice};
+pub use profile::{Part, Profile, Purpose};
+pub use read::Expect;
+pub use supers::Access;
+pub use workers::Workers;
+
+use crate::error::{Error, Result};
+
+/// Devices as one logical address space.
+#[derive(Debug)]
+pub struct Pool {
+    devices: Devices,
+    chunks: ChunkMap,
+    layout: Layout,
+    access: Access,
+    workers: Arc<Workers>,
+}
+
+/// Sizes and checksum of a file system; fixed when it is made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    /// Bytes of a tree block.
+    pub node_bytes: usize,
+    /// Bytes of a data sector.
+    pub sector_bytes: usize,
+    /// Checksum of blocks and sectors.
+    pub csum_type: ChecksumType,
+}
+
+impl Pool {
+    /// Opens the file system on `devices`, and returns its superblock. The pool knows the
+    /// system chunks then.
+    ///
+    /// # Errors
+    /// `Unsupported` for what cannot be had with this access, `Corrupt`, `Device`,
+    /// `ReadOnly` for a device that cannot be written.
+    pub fn open(
+        devices: Vec<Arc<dyn Device>>,
+        access: Access,
+        workers: Arc<Workers>,
+    ) -> Result<(Self, Superblock)> {
+        let device = the_only(devices)?;
+        if access == Access::ReadWrite && device.is_read_only() {
+            return Err(Error::ReadOnly);
+        }
+        let superblock = supers::read(&*device, access)?;
+        supers::check_features(&superblock, access)?;
+        let fields = superblock.fields();
+        let item = &fields.dev_item;
+        check_device_size(&*device, item.total_bytes.get())?;
+        let id = DevId(item.devid.get());
+        let device = PoolDevice::new(id, item.uuid, device, item.total_bytes.get());
+        let layout = Layout {
+            node_bytes: usize_from(fields.nodesize.get()),
+            sector_bytes: usize_from(fields.sectorsize.get()),
+            csum_type: superblock.csum_type(),
+        };
+        let chunks = ChunkMap::new();
+        let pool = Self {
+            devices: Devices::new(vec![device]),
+            chunks,
+            layout,
+            access,
+            workers,
+        };
+        pool.add_system_chunks(&superblock)?;
+        Ok((pool, superblock))
+    }
+
+    /// A writable pool without chunks, for a file system that is being made.
+    #[must_use]
+    pub fn create(devices: Vec<PoolDevice>, layout: Layout, workers: Arc<Workers>) -> Self {
+        let (devices, chunks) = (Devices::new(devices), ChunkMap::new());
+        Self {
+            devices,
+            chunks,
+            layout,
+            access: Access::ReadWrite,
+            workers,
+        }
+    }
+
+    /// Adds a chunk; one that is there already changes nothing.
+    ///
+    /// # Errors
+    /// `Corrupt` when it contradicts the others or its devices.
+    pub fn add_chunk(&self, chunk: Chunk) -> Result<()> {
+        self.chunks.add(chunk, &self.devices)
+    }
+
+    /// Forgets the chunk that starts at `start`, and returns it.
+    pub fn remove_chunk(&self, start: Logical) -> Option<Arc<Chunk>> {
+        self.chunks.remove(start)
+    }
+
+    /// The chunks.
+    #[must_use]
+    pub fn chunks(&self) -> &ChunkMap {
+        &self.chunks
+    }
+
+    /// The devices.
+    #[must_use]
+    pub fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    /// Sizes and checksum.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        self.layout
+    }
+
+    /// Checksum of blocks and sectors.
+    #[must_use]
+    pub fn csum_type(&self) -> ChecksumType {
+        self.layout.csum_type
+    }
+
+    /// Bytes of a data sector.
+    #[must_use]
+    pub fn sector_bytes(&self) -> usize {
+        self.layout.sector_bytes
+    }
+
+    /// Bytes of a tree block.
+    #[must_use]
+    pub fn node_bytes(&self) -> usize {
+        self.layout.node_bytes
+    }
+
+    /// Whether it may be written, and bad copies are mended.
+    #[must_use]
+    pub fn is_writable(&self) -> bool {
+        self.access == Access::ReadWrite
+    }
+
+    /// Threads for work on bytes.
+    #[must_use]
+    pub fn workers(&self) -> &Arc<Workers> {
+        &self.workers
+    }
+
+    /// The checksums of all sectors of `data`, packed one after the other.
+    #[must_use]
+    pub fn csum_data(&self, data: &[u8]) -> Vec<u8> {
+        self.workers
+            .csum_data(self.csum_type(), self.sector_bytes(), data)
+    }
+
+    /// Writes every copy of the superblock to the device that its device item names. The
+    /// caller flushes before and after.
+    ///
+    /// # Errors
+    /// `Corrupt` for a superblock that must not reach a disk, or the device's.
+    pub fn write_superblock(&self, superblock: &Superblock) -> Result<()> {
+        self.check_writable()?;
+        let id = DevId(superblock.fields().dev_item.devid.get());
+        let Some(device) = self.devices.get(id) else {
+            let expected = Detail::Text("a device of this file system");
+            let found = Detail::Number(id.0);
+            let at = At::Superblock(SUPERBLOCK_OFFSET);
+            return Err(Corrupt::new("device of the superblock", expected, found)
+                .at(at)
+                .into());
+        };
+        supers::write(device, superblock)
+    }
+
+    /// The device of a chunk's stripe.
+    fn device(&self, id: DevId) -> &PoolDevice {
+        self.devices
+            .get(id)
+            .expect("the chunk map refuses devices that the pool does not have")
+    }
+
+    fn add_system_chunks(&self, superblock: &Superblock) -> Result<()> {
+        for chunk in superblock.system_chunks() {
+            let (key, item) = chunk?;
+            if key.item_type != item_type::CHUNK_ITEM {
+                let expected = Detail::Number(u64::from(item_type::CHUNK_ITEM));
+                let found = Detail::Number(u64::from(key.item_type));
+                let at = At::SystemChunkArray(0);
+                return Err(Corrupt::new("key type", expected, found).at(at).into());
+            }
+            self.add_chunk(Chunk::from_item(Logical(key.offset), &item)?)?;
+        }
+        Ok(())
+    }
+}
+
+fn the_only(devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Device>> {
+    let count = devices.len();
+    match <[_; 1]>::try_from(devices) {
+        Ok([device]) => Ok(device),
+        Err(_) => Err(Error::unsupported(format!("{count} devices"))),
+    }
+}
+
+fn check_device_size(device: &dyn Device, total_bytes: u64) -> Result<()> {
+    let found = device.size_bytes();
+    if found >= total_bytes {
+        return Ok(());
+    }
+    let error = Corrupt::new(
+        "size of the device",
+        Detail::AtLeast(total_bytes),
+        Detail::Number(found),
+    );
+    Err(error.at(At::Superblock(SUPERBLOCK_OFFSET)).into())
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Superblocks: which copy counts, what it asks for, and how it is written.
+//!
+//! The primary copy, at 64 KiB, is the one that counts, as for the kernel: a mirror may be
+//! left from an earlier file system. Where the primary is damaged, a read-only open takes
+//! the newest mirror that verifies; a writable one is refused, because its first commit
+//! would make the choice final.
+
+use blockdev::Device;
+use btrfs_disk::convert::to_u64;
+use btrfs_disk::flags::{CompatRo, Incompat, SuperFlags};
+use btrfs_disk::items::OnDisk as _;
+use btrfs_disk::superblock::{
+    MIRRORS_MAX, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, mirror_offset,
+};
+
+use super::devices::{Event, PoolDevice};
+use crate::error::{Error, Result};
+
+/// The only sector size there is support for, in bytes.
+pub const SECTOR_BYTES: u32 = 4096;
+
+/// Features that the store reads and writes.
+const INCOMPAT_WRITABLE: Incompat = Incompat::MIXED_BACKREF
+    .union(Incompat::DEFAULT_SUBVOL)
+    .union(Incompat::MIXED_GROUPS)
+    .union(Incompat::COMPRESS_LZO)
+    .union(Incompat::COMPRESS_ZSTD)
+    .union(Incompat::BIG_METADATA)
+    .union(Incompat::EXTENDED_IREF)
+    .union(Incompat::SKINNY_METADATA)
+    .union(Incompat::NO_HOLES)
+    .union(Incompat::METADATA_UUID)
+    .union(Incompat::RAID1C34);
+
+/// Features that the store reads: those, and owner refs, which it would not keep.
+const INCOMPAT_READABLE: Incompat = INCOMPAT_WRITABLE.union(Incompat::SIMPLE_QUOTA);
+
+/// Read-only-compatible features that the store keeps when it writes.
+const COMPAT_RO_WRITABLE: CompatRo = CompatRo::FREE_SPACE_TREE
+    .union(CompatRo::FREE_SPACE_TREE_VALID)
+    .union(CompatRo::BLOCK_GROUP_TREE);
+
+/// States of the file system in which it may be read.
+const STATE_READABLE: SuperFlags = SuperFlags::WRITTEN
+    .union(SuperFlags::RELOC)
+    .union(SuperFlags::ERROR)
+    .union(SuperFlags::SEEDING)
+    .union(SuperFlags::METADUMP)
+    .union(SuperFlags::METADUMP_V2);
+
+/// States of the file system in which it may be written.
+const STATE_WRITABLE: SuperFlags = SuperFlags::WRITTEN
+    .union(SuperFlags::RELOC)
+    .union(SuperFlags::ERROR);
+
+/// What a file system is opened for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Access {
+    /// Reading alone.
+    ReadOnly,
+    /// Reading and writing.
+    ReadWrite,
+}
+
+/// The superblock of a device that counts; the head of this file says which.
+///
+/// # Errors
+/// The primary copy's, when no copy can be used.
+pub fn read(device: &dyn Device, access: Access) -> Result<Superblock> {
+    let primary = read_copy(device, SUPERBLOCK_OFFSET);
+    if primary.is_ok() || access == Access::ReadWrite {
+        return primary;
+    }
+    read_mirrors(device)
+        .into_iter()
+        .skip(1)
+        .filter_map(|(_, copy)| copy.ok())
+        .max_by_key(Superblock::generation)
+        .map_or(primary, Ok)
+}
+
+/// Every copy of the superblock, by its byte offset; those the device is too small for are
+/// left out.
+#[must_use]
+pub fn read_mirrors(device: &dyn Device) -> Vec<(u64, Result<Superblock>)> {
+    mirrors_within(device.size_bytes())
+        .map(|offset| (offset, read_copy(device, offset)))
+        .collect()
+}
+
+/// Refuses, by name, whatever the superblock asks for that `access` cannot give.
+///
+/// # Errors
+/// `Unsupported`.
+pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
+    let fields = superblock.fields();
+    let (incompat, state) = match access {
+        Access::ReadOnly => (INCOMPAT_READABLE, STATE_READABLE),
+        Access::ReadWrite => (INCOMPAT_WRITABLE, STATE_WRITABLE),
+    };
+    if let Some(beyond) = fields.incompat().beyond(incompat) {
+        return Err(refusal(access, INCOMPAT_READABLE.contains(beyond), beyond));
+    }
+    if let Some(beyond) = fields.super_flags().beyond(state) {
+        return Err(refusal(access, STATE_READABLE.contains(beyond), beyond));
+    }
+    if fields.sectorsize.get() != SECTOR_BYTES {
+        return Err(Error::unsupported(format!(
+            "sectors of {} bytes",
+            fields.sectorsize
+        )));
+    }
+    if fields.num_devices.get() != 1 {
+        return Err(Error::unsupported(format!(
+            "{} devices",
+            fields.num_devices
+        )));
+    }
+    if access == Access::ReadOnly {
+        return Ok(());
+    }
+    if let Some(beyond) = fields.compat_ro().beyond(COMPAT_RO_WRITABLE) {
+        return Err(refusal(access, true, beyond));
+    }
+    if fields.log_root.get() != 0 {
+        return Err(Error::unsupported("writing before a log tree is replayed"));
+    }
+    Ok(())
+}
+
+/// Writes every copy that fits the part of the device the file system uses, the primary
+/// first. The caller flushes before, since the superblock points at what was written
+/// until then, and after.
+///
+/// # Errors
+/// `Corrupt` for a superblock that must not reach a disk, or the device's.
+pub(super) fn write(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
+    for offset in mirrors_within(device.total_bytes()) {
+        let copy = superblock.sealed(offset)?;
+        let written = device.device().write_at(offset, &[copy.bytes()]);
+        written.inspect_err(|_| device.count(Event::WriteError))?;
+    }
+    Ok(())
+}
+
+/// Offsets of the copies on so large a device. The kernel leaves one byte more than the
+/// copy (`bytenr + BTRFS_SUPER_INFO_SIZE >= commit_total_bytes` ends its loop).
+fn mirrors_within(device_bytes: u64) -> impl Iterator<Item = u64> {
+    (0..MIRRORS_MAX)
+        .filter_map(mirror_offset)
+        .take_while(move |offset| offset + to_u64(SUPERBLOCK_SIZE) < device_bytes)
+}
+
+fn read_copy(device: &dyn Device, offset: u64) -> Result<Superblock> {
+    let mut bytes = vec![0; SUPERBLOCK_SIZE];
+    device.read_at(offset, &mut bytes)?;
+    Ok(UncheckedSuperblock::new(&bytes)?.verify(offset)?)
+}
+
+fn refusal(access: Access, is_readable: bool, what: impl std::fmt::Display) -> Error {
+    match access {
+        Access::ReadWrite if is_readable => {
+            Error::unsupported(format!("writing with {what} (reading is possible)"))
+        }
+        _ => Error::unsupported(what.to_string()),
+    }
+}

@@ -1,0 +1,277 @@
+//! Which superblock counts, and what is refused by name.
+
+use super::*;
+use btrfs_disk::flags::{CompatRo, Incompat, SuperFlags};
+use btrfs_disk::items::{self, ChunkItem, OnDisk as _};
+use btrfs_disk::key::DiskKey;
+use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, mirror_offset};
+
+const ZEROS: [u8; SUPERBLOCK_SIZE] = [0; SUPERBLOCK_SIZE];
+
+/// The fields of a plausible file system on a device of 80 MiB, with one system chunk.
+fn fields() -> DiskSuperblock {
+    let mut fields = *DiskSuperblock::parse(&ZEROS).unwrap();
+    fields.fsid = uuid(77);
+    fields.generation.set(8);
+    fields.root.set(9 * M);
+    fields.chunk_root.set(8 * M);
+    fields.chunk_root_generation.set(8);
+    fields.total_bytes.set(80 * M);
+    fields.bytes_used.set(M);
+    fields.root_dir_objectid.set(6);
+    fields.num_devices.set(1);
+    for size in [&mut fields.sectorsize, &mut fields.stripesize] {
+        size.set(4096);
+    }
+    for size in [&mut fields.nodesize, &mut fields.leafsize] {
+        size.set(16384);
+    }
+    fields
+        .incompat_flags
+        .set((Incompat::MIXED_BACKREF | Incompat::SKINNY_METADATA).bits());
+    fields.flags.set(SuperFlags::WRITTEN.bits());
+    fields.dev_item.devid.set(1);
+    fields.dev_item.total_bytes.set(80 * M);
+    fields.dev_item.bytes_used.set(8 * M);
+    fields.dev_item.sector_size.set(4096);
+    fields.dev_item.uuid = uuid(1);
+    fields.dev_item.fsid = uuid(77);
+    fields
+}
+
+fn superblock(change: impl FnOnce(&mut DiskSuperblock)) -> Superblock {
+    let mut fields = fields();
+    let array = system_chunk(1, M);
+    fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
+    fields
+        .sys_chunk_array_size
+        .set(u32::try_from(array.len()).unwrap());
+    change(&mut fields);
+    Superblock::new(fields).unwrap()
+}
+
+fn system_chunk(device: u64, offset: u64) -> Vec<u8> {
+    const ZEROS: [u8; 48] = [0; 48];
+    let mut chunk = *items::Chunk::parse(&ZEROS).unwrap();
+    chunk.length.set(8 * M);
+    chunk.owner.set(2);
+    chunk.stripe_len.set(items::STRIPE_LEN);
+    chunk.chunk_type.set(BlockGroupFlags::SYSTEM.bits());
+    chunk.sector_size.set(4096);
+    chunk.sub_stripes.set(1);
+    let stripe = items::Stripe {
+        devid: device.into(),
+        offset: offset.into(),
+        dev_uuid: uuid(device),
+    };
+    let key = DiskKey::from(btrfs_disk::Key::new(256, item_type::CHUNK_ITEM, 8 * M));
+    let mut bytes = key.objectid.to_bytes().to_vec();
+    bytes.push(key.item_type);
+    bytes.extend(key.offset.to_bytes());
+    bytes.extend(ChunkItem::build(&chunk, &[stripe]));
+    bytes
+}
+
+fn put(device: &MemoryDevice, superblock: &Superblock, mirror: usize) {
+    let offset = mirror_offset(mirror).unwrap();
+    device
+        .write_at(offset, &[superblock.sealed(offset).unwrap().bytes()])
+        .unwrap();
+}
+
+fn open(device: &Arc<MemoryDevice>, access: Access) -> Result<(Pool, Superblock)> {
+    Pool::open(
+        vec![Arc::clone(device) as Arc<dyn Device>],
+        access,
+        Arc::new(Workers::inline()),
+    )
+}
+
+fn on_disk(change: impl FnOnce(&mut DiskSuperblock)) -> Arc<MemoryDevice> {
+    let device = MemoryDevice::new(80 * M);
+    put(&device, &superblock(change), 0);
+    Arc::new(device)
+}
+
+/// The message with which an open is refused, or nothing.
+fn refusal(access: Access, change: impl FnOnce(&mut DiskSuperblock)) -> Option<String> {
+    open(&on_disk(change), access)
+        .err()
+        .map(|error| error.to_string())
+}
+
+#[test]
+fn a_pool_knows_its_system_chunks_when_open() {
+    let (pool, superblock) = open(&on_disk(|_| ()), Access::ReadWrite).unwrap();
+    assert_eq!(superblock.generation(), btrfs_disk::Generation(8));
+    assert_eq!(pool.node_bytes(), 16384);
+    let chunks = pool.chunks().all();
+    assert_eq!((chunks.len(), chunks[0].start()), (1, Logical(8 * M)));
+    assert_eq!(pool.devices().get(DevId(1)).unwrap().total_bytes(), 80 * M);
+}
+
+#[test]
+fn every_copy_that_fits_is_written() {
+    let device = on_disk(|_| ());
+    let (pool, mut superblock) = open(&device, Access::ReadWrite).unwrap();
+    superblock.fields_mut().generation.set(9);
+    pool.write_superblock(&superblock).unwrap();
+    let copies = supers::read_mirrors(&*device);
+    let found: Vec<_> = copies
+        .iter()
+        .map(|(offset, copy)| (*offset, copy.as_ref().unwrap().generation().0))
+        .collect();
+    assert_eq!(found, [(64 * K, 9), (64 * M, 9)]);
+
+    pool.devices()
+        .get(DevId(1))
+        .unwrap()
+        .set_total_bytes(64 * M + 4096);
+    superblock.fields_mut().generation.set(10);
+    pool.write_superblock(&superblock).unwrap();
+    let mirror = supers::read_mirrors(&*device).remove(1).1.unwrap();
+    assert_eq!(
+        mirror.generation().0,
+        9,
+        "a mirror that ends with the device is left out"
+    );
+}
+
+#[test]
+fn a_damaged_primary_is_stood_in_for_only_when_reading() {
+    let device = on_disk(|_| ());
+    put(&device, &superblock(|fields| fields.generation.set(7)), 1);
+    device.write_at(64 * K + 2000, &[b"rot"]).unwrap();
+    assert!(matches!(
+        open(&device, Access::ReadWrite),
+        Err(Error::Corrupt(_))
+    ));
+    let (_, found) = open(&device, Access::ReadOnly).unwrap();
+    assert_eq!(found.generation().0, 7);
+    device.write_at(64 * M + 2000, &[b"rot"]).unwrap();
+    assert!(matches!(
+        open(&device, Access::ReadOnly),
+        Err(Error::Corrupt(_))
+    ));
+}
+
+#[test]
+fn devices_that_are_cut_off_are_refused() {
+    let small = MemoryDevice::new(70 * M);
+    put(&small, &superblock(|_| ()), 0);
+    let error = open(&Arc::new(small), Access::ReadOnly).unwrap_err();
+    assert!(
+        error.to_string().starts_with("corrupt size of the device"),
+        "{error}"
+    );
+    let tiny = Arc::new(MemoryDevice::new(65 * K));
+    assert!(matches!(
+        open(&tiny, Access::ReadOnly),
+        Err(Error::Device(_))
+    ));
+    assert!(matches!(
+        open(&tiny, Access::ReadWrite),
+        Err(Error::Device(_))
+    ));
+}
+
+#[test]
+fn features_beyond_the_store_are_refused_by_name() {
+    let both = [Access::ReadOnly, Access::ReadWrite];
+    for (bit, name) in [
+        (Incompat::ZONED, "zoned"),
+        (Incompat::EXTENT_TREE_V2, "extent_tree_v2"),
+        (Incompat::RAID_STRIPE_TREE, "raid_stripe_tree"),
+        (Incompat::RAID56, "raid56"),
+        (Incompat::from_bits_retain(1 << 41), "bit 41"),
+    ] {
+        for access in both {
+            let add = |fields: &mut DiskSuperblock| {
+                fields
+                    .incompat_flags
+                    .set(fields.incompat_flags.get() | bit.bits());
+            };
+            assert_eq!(refusal(access, add), Some(format!("unsupported: {name}")));
+        }
+    }
+    for access in both {
+        let message = refusal(access, |fields| fields.num_devices.set(3));
+        assert_eq!(message.as_deref(), Some("unsupported: 3 devices"));
+    }
+}
+
+#[test]
+fn features_that_can_only_be_read_are_refused_for_writing() {
+    let quota = |fields: &mut DiskSuperblock| {
+        fields
+            .incompat_flags
+            .set(fields.incompat_flags.get() | Incompat::SIMPLE_QUOTA.bits());
+    };
+    let verity = |fields: &mut DiskSuperblock| {
+        fields
+            .compat_ro_flags
+            .set((CompatRo::VERITY | CompatRo::FREE_SPACE_TREE).bits());
+    };
+    let unknown = |fields: &mut DiskSuperblock| fields.compat_ro_flags.set(1 << 50);
+    let seed = |fields: &mut DiskSuperblock| {
+        fields
+            .flags
+            .set((SuperFlags::WRITTEN | SuperFlags::SEEDING).bits());
+    };
+    let log = |fields: &mut DiskSuperblock| fields.log_root.set(10 * M);
+    let cases: [(&dyn Fn(&mut DiskSuperblock), &str); 5] = [
+        (
+            &quota,
+            "unsupported: writing with simple_quota (reading is possible)",
+        ),
+        (
+            &verity,
+            "unsupported: writing with verity (reading is possible)",
+        ),
+        (
+            &unknown,
+            "unsupported: writing with bit 50 (reading is possible)",
+        ),
+        (
+            &seed,
+            "unsupported: writing with seeding (reading is possible)",
+        ),
+        (&log, "unsupported: writing before a log tree is replayed"),
+    ];
+    for (change, message) in cases {
+        assert_eq!(refusal(Access::ReadOnly, change), None, "{message}");
+        assert_eq!(refusal(Access::ReadWrite, change).as_deref(), Some(message));
+    }
+}
+
+#[test]
+fn system_chunks_must_lie_on_the_device() {
+    for array in [system_chunk(2, M), system_chunk(1, 79 * M), vec![0; 97]] {
+        let device = on_disk(|fields| {
+            fields.sys_chunk_array = [0; 2048];
+            fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
+            fields
+                .sys_chunk_array_size
+                .set(u32::try_from(array.len()).unwrap());
+        });
+        assert!(matches!(
+            open(&device, Access::ReadOnly),
+            Err(Error::Corrupt(_))
+        ));
+    }
+}
+
+#[test]
+fn several_devices_are_refused_by_name() {
+    let devices = memory_devices(2)
+        .into_iter()
+        .map(|device| device as Arc<dyn Device>)
+        .collect();
+    let error = Pool::open(devices, Access::ReadOnly, Arc::new(Workers::inline())).unwrap_err();
+    assert_eq!(error.to_string(), "unsupported: 2 devices");
+    let read_only = Arc::new(MemoryDevice::new(80 * M).into_read_only());
+    assert!(matches!(
+        open(&read_only, Access::ReadWrite),
+        Err(Error::ReadOnly)
+    ));
+}

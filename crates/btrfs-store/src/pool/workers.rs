@@ -1,0 +1,109 @@
+//! Threads for work on bytes: checksums of large runs, compression.
+//!
+//! A job never takes one of the store's locks: the thread that waits for it may hold one.
+
+use codec::ChecksumType;
+use codec::checksum::checksum_many;
+use rayon::prelude::*;
+
+/// Runs shorter than this are not worth waking another thread for.
+const PARALLEL_BYTES_MIN: usize = 256 << 10;
+/// Bytes one job checksums.
+const JOB_BYTES: usize = 64 << 10;
+/// Most threads a pool has.
+const THREADS_MAX: usize = 256;
+
+/// A pool of worker threads; without any, jobs run on the thread that asks.
+#[derive(Debug)]
+pub struct Workers(Option<rayon::ThreadPool>);
+
+impl Workers {
+    /// `thread_count` threads; 0 stands for one a processor. One thread, or a system that
+    /// gives no threads, means that jobs run on the thread that asks.
+    #[must_use]
+    pub fn new(thread_count: usize) -> Self {
+        let wanted = match thread_count {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            count => count,
+        };
+        if wanted <= 1 {
+            return Self::inline();
+        }
+        let builder = rayon::ThreadPoolBuilder::new()
+            .num_threads(wanted.min(THREADS_MAX))
+            .thread_name(|index| format!("worker-{index}"));
+        Self(builder.build().ok())
+    }
+
+    /// No threads.
+    #[must_use]
+    pub fn inline() -> Self {
+        Self(None)
+    }
+
+    /// Threads that work at the same time.
+    #[must_use]
+    pub fn thread_count(&self) -> usize {
+        self.0
+            .as_ref()
+            .map_or(1, rayon::ThreadPool::current_num_threads)
+    }
+
+    /// Runs `job` on every item, several at a time, and returns the results in order.
+    pub fn map<T: Send, R: Send>(&self, items: Vec<T>, job: impl Fn(T) -> R + Sync) -> Vec<R> {
+        match &self.0 {
+            Some(threads) if items.len() > 1 => {
+                threads.install(|| items.into_par_iter().map(&job).collect())
+            }
+            _ => items.into_iter().map(job).collect(),
+        }
+    }
+
+    /// The checksums of all sectors of `data`, packed one after the other.
+    #[must_use]
+    pub fn csum_data(&self, kind: ChecksumType, sector: usize, data: &[u8]) -> Vec<u8> {
+        let sector = sector.max(1);
+        let mut csums = vec![0; data.len().div_ceil(sector) * kind.len()];
+        let Some(threads) = self.0.as_ref().filter(|_| data.len() >= PARALLEL_BYTES_MIN) else {
+            checksum_many(kind, data, sector, &mut csums);
+            return csums;
+        };
+        let sectors = (JOB_BYTES / sector).max(1);
+        threads.install(|| {
+            data.par_chunks(sectors * sector)
+                .zip(csums.par_chunks_mut(sectors * kind.len()))
+                .for_each(|(data, csums)| checksum_many(kind, data, sector, csums));
+        });
+        csums
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parallel_checksums_are_those_of_one_thread() {
+        let data: Vec<u8> = (0..1_200_000u32)
+            .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[3])
+            .collect();
+        let threads = Workers::new(3);
+        assert_eq!(threads.thread_count(), 3);
+        for kind in ChecksumType::ALL {
+            for len in [0, 4096, 300 << 10, (1 << 20) + 4096] {
+                let (a, b) = (&threads, Workers::inline());
+                assert_eq!(
+                    a.csum_data(kind, 4096, &data[..len]),
+                    b.csum_data(kind, 4096, &data[..len]),
+                    "{kind} {len}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn results_keep_their_order() {
+        let squares = Workers::new(2).map((0..100).collect(), |n: u64| n * n);
+        assert_eq!(squares, (0..100).map(|n| n * n).collect::<Vec<_>>());
+    }
+}

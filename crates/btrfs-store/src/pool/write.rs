@@ -1,0 +1,175 @@
+//! Writing to every copy.
+//!
+//! Nothing here is durable before [`Pool::flush`] returned. A failed write leaves the range
+//! unknown on every copy, and the rest of a batch unwritten: the caller stops writing.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use blockdev::queue::{self, WriteRequest};
+use btrfs_disk::convert::to_u64;
+use btrfs_disk::{DevId, Logical};
+
+use super::Pool;
+use super::chunk::Chunk;
+use super::devices::Event;
+use super::profile::{Part, Purpose, plan};
+use super::read::range_of;
+use crate::error::{Error, Result};
+
+impl Pool {
+    /// Writes `parts` one after the other to every copy, the first at `at`.
+    ///
+    /// # Errors
+    /// The first device's that failed; `Corrupt` when the range is not inside one chunk.
+    pub fn write(&self, at: Logical, parts: &[&[u8]]) -> Result<()> {
+        self.check_writable()?;
+        let len = parts.iter().map(|part| to_u64(part.len())).sum();
+        let chunk = self.chunks().lookup(at, len)?;
+        let plan = plan(&chunk, at, len, Purpose::Write);
+        if plan.iter().any(|part| part.len != len) {
+            let pieces = plan.iter().flat_map(|part| cut(parts, part));
+            return self.submit(pieces);
+        }
+        for part in plan {
+            let device = self.device(part.device);
+            let written = device.device().write_at(part.device_offset, parts);
+            written.inspect_err(|_| device.count(Event::WriteError))?;
+        }
+        Ok(())
+    }
+
+    /// Writes many blocks to every copy. They are sorted by device and place first, so that
+    /// neighbours reach the device as one write.
+    ///
+    /// # Errors
+    /// The first device's that failed; `Corrupt` when a block is not inside one chunk (then
+    /// nothing was written).
+    pub fn write_blocks<'a>(
+        &self,
+        blocks: impl IntoIterator<Item = (Logical, &'a [u8])>,
+    ) -> Result<()> {
+        self.check_writable()?;
+        let mut pieces = Vec::new();
+        let mut chunk: Option<Arc<Chunk>> = None;
+        for (at, bytes) in blocks {
+            let len = to_u64(bytes.len());
+            let known = chunk.take().filter(|chunk| chunk.contains(at, len));
+            let found = match known {
+                Some(chunk) => chunk,
+                None => self.chunks().lookup(at, len)?,
+            };
+            for part in plan(&found, at, len, Purpose::Write) {
+                pieces.push(Piece::new(&part, &bytes[range_of(&part)]));
+            }
+            chunk = Some(found);
+        }
+        self.submit(pieces)
+    }
+
+    /// Makes every write that returned before this call durable, on all devices.
+    ///
+    /// # Errors
+    /// The first device's that failed. Nothing is known then about the writes before.
+    pub fn flush(&self) -> Result<()> {
+        for device in self.devices() {
+            let flushed = device.device().flush();
+            flushed.inspect_err(|_| device.count(Event::WriteError))?;
+        }
+        Ok(())
+    }
+
+    /// Tells the devices that nobody needs these bytes. Advisory.
+    ///
+    /// # Errors
+    /// The device's; `Corrupt` when the range is not inside one chunk.
+    pub fn discard(&self, at: Logical, len: u64) -> Result<()> {
+        self.check_writable()?;
+        let chunk = self.chunks().lookup(at, len)?;
+        for part in plan(&chunk, at, len, Purpose::Write) {
+            self.device(part.device)
+                .device()
+                .discard(part.device_offset, part.len)?;
+        }
+        Ok(())
+    }
+
+    /// Writes one copy only: mending.
+    pub(super) fn write_copy(
+        &self,
+        chunk: &Chunk,
+        at: Logical,
+        bytes: &[u8],
+        mirror: u32,
+    ) -> Result<()> {
+        let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
+        self.submit(
+            plan.iter()
+                .map(|part| Piece::new(part, &bytes[range_of(part)])),
+        )
+    }
+
+    /// Hands every device its pieces, in one queue each.
+    fn submit<'a>(&self, pieces: impl IntoIterator<Item = Piece<'a>>) -> Result<()> {
+        let mut queues: BTreeMap<DevId, Vec<WriteRequest<'a>>> = BTreeMap::new();
+        for Piece { device, request } in pieces {
+            queues.entry(device).or_default().push(request);
+        }
+        for (id, mut requests) in queues {
+            let device = self.device(id);
+            let written = queue::write_all(&**device.device(), &mut requests);
+            written.inspect_err(|_| device.count(Event::WriteError))?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn check_writable(&self) -> Result<()> {
+        if self.is_writable() {
+            Ok(())
+        } else {
+            Err(Error::ReadOnly)
+        }
+    }
+}
+
+/// Bytes for a place of a device.
+struct Piece<'a> {
+    device: DevId,
+    request: WriteRequest<'a>,
+}
+
+impl<'a> Piece<'a> {
+    fn new(part: &Part, bytes: &'a [u8]) -> Self {
+        Self {
+            device: part.device,
+            request: WriteRequest {
+                offset: part.device_offset,
+                bytes,
+            },
+        }
+    }
+}
+
+/// The pieces of `parts` that make up one part of a plan.
+fn cut<'a>(parts: &[&'a [u8]], planned: &Part) -> Vec<Piece<'a>> {
+    let wanted = range_of(planned);
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    for part in parts {
+        let end = start + part.len();
+        let (from, to) = (wanted.start.max(start), wanted.end.min(end));
+        if from < to {
+            let offset = planned.device_offset + to_u64(from - wanted.start);
+            let request = WriteRequest {
+                offset,
+                bytes: &part[from - start..to - start],
+            };
+            pieces.push(Piece {
+                device: planned.device,
+                request,
+            });
+        }
+        start = end;
+    }
+    pieces
+}
