@@ -73,9 +73,11 @@ impl TreeId {
     /// Last object id that a subvolume or an inode may have (`-256`).
     pub const LAST_FREE: Self = Self(0u64.wrapping_sub(256));
 
-    /// True for the top-level subvolume, and every subvolume and snapshot.
+    /// True for the top-level subvolume, and every subvolume and snapshot. The upper 16 bits of
+    /// a subvolume's number are zeros: quota groups use them for their level.
     #[must_use]
+    #[inline]
     pub fn is_subvolume(self) -> bool {
-        self == Self::FS || (self >= Self::FIRST_FREE && self <= Self::LAST_FREE)
+        self == Self::FS || (self >= Self::FIRST_FREE && self.0 < 1 << 48)
     }
 }

@@ -3,8 +3,8 @@
 //! - [`key`], [`ids`]: what things are called and how they are ordered
 //! - [`node`]: tree blocks, read in place
 //! - [`items`]: what the leaves hold, one file an item
-//! - `superblock`: where everything starts
-//! - `verify`: what a block must be before anyone looks at its items, and before it is written
+//! - [`superblock`]: where everything starts
+//! - [`verify`]: what a block must be before anyone looks at its items, and before it is written
 //! - [`error`]: [`Corrupt`], the only way in which this crate fails
 //!
 //! Nothing here allocates on a read path, does I/O or keeps state.
@@ -12,11 +12,14 @@
 pub mod convert;
 pub mod error;
 pub mod flags;
+pub mod hash;
 pub mod ids;
 pub mod items;
 pub mod key;
 pub mod node;
+pub mod superblock;
 mod uuid;
+pub mod verify;
 
 pub use error::{At, Corrupt, Detail};
 pub use ids::{DevId, Generation, InodeNo, Logical, TreeId};

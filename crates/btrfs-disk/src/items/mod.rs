@@ -22,15 +22,47 @@ use crate::error::{Corrupt, Detail};
 
 mod block_group;
 mod chunk;
+mod csum;
 mod device;
+mod dir;
+mod extent;
+mod file_extent;
+mod free_space;
 mod inode;
+mod inode_ref;
+mod log;
+mod persistent;
+mod quota;
 mod root;
+mod root_ref;
+mod show;
+mod uuid_key;
+mod verity;
 
 pub use block_group::BlockGroupItem;
 pub use chunk::{Chunk, ChunkItem, STRIPE_LEN, Stripe, system_chunks};
+pub use csum::CsumGeometry;
 pub use device::{DevExtent, DevItem};
+pub use dir::{DIR_INDEX_FIRST, DIR_TYPE_XATTR, DirEntry, DirItem, NAME_LEN_MAX};
+pub use extent::{ExtentDataRef, ExtentItem, ExtentView, InlineRef, SharedDataRef, TreeBlockInfo};
+pub use file_extent::{
+    COMPRESSION_MAX, FILE_EXTENT_INLINE, FILE_EXTENT_INLINE_START, FILE_EXTENT_PREALLOC,
+    FILE_EXTENT_REG, FileExtent, FileExtentHead, FileExtentItem, NewFileExtent,
+};
+pub use free_space::{
+    FREE_SPACE_BITMAP_BITS, FREE_SPACE_BITMAP_SIZE, FreeSpaceHeader, FreeSpaceInfo, bitmap_get,
+    bitmap_runs, bitmap_set, bitmap_size,
+};
 pub use inode::{FileKind, InodeItem, Timespec, mode};
+pub use inode_ref::{InodeExtref, InodeExtrefEntry, InodeRef, InodeRefEntry};
+pub use log::DirLogItem;
+pub use persistent::DevStatsItem;
+pub use quota::{QgroupInfoItem, QgroupLimitItem, QgroupStatusItem};
 pub use root::RootItem;
+pub use root_ref::{RootRef, RootRefEntry};
+pub use show::ShowItem;
+pub use uuid_key::{uuid_key, uuid_of_key, uuid_subvolumes};
+pub use verity::VerityDescriptorItem;
 
 /// A structure of fixed size, read in place and written as it is.
 pub trait OnDisk:
@@ -83,5 +115,50 @@ fn wrong_size<T: OnDisk>(bytes: &[u8]) -> Corrupt {
         T::NAME,
         Detail::size(size_of::<T>()),
         Detail::size(bytes.len()),
+    )
+}
+
+/// The entries of an item that holds several, one behind the other. After an error the iterator
+/// is at its end.
+fn entries<'a, T: 'a>(
+    bytes: &'a [u8],
+    parse: impl Fn(&'a [u8]) -> Result<(T, &'a [u8]), Corrupt>,
+) -> impl Iterator<Item = Result<T, Corrupt>> {
+    let mut rest = bytes;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let parsed = parse(rest);
+        rest = parsed.as_ref().map_or(&[], |(_, after)| *after);
+        Some(parsed.map(|(entry, _)| entry))
+    })
+}
+
+/// The first entry that is wanted, and its range of bytes in the item.
+fn find_entry<'a, T: 'a>(
+    bytes: &'a [u8],
+    parse: impl Fn(&'a [u8]) -> Result<(T, &'a [u8]), Corrupt>,
+    is_wanted: impl Fn(&T) -> bool,
+) -> Result<Option<(T, std::ops::Range<usize>)>, Corrupt> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        let start = bytes.len() - rest.len();
+        let (entry, after) = parse(rest)?;
+        if is_wanted(&entry) {
+            return Ok(Some((entry, start..bytes.len() - after.len())));
+        }
+        rest = after;
+    }
+    Ok(None)
+}
+
+/// A name or value that is longer than what is left of its item.
+#[cold]
+fn name_out_of_bounds(what: &'static str, len: usize, left: usize) -> Corrupt {
+    Corrupt::new(
+        what,
+        Detail::AtMost(crate::convert::to_u64(left)),
+        Detail::size(len),
     )
 }

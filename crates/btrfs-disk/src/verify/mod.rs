@@ -1,0 +1,224 @@
+//! What bytes must be before anyone believes them, and before they are written.
+//!
+//! [`block`] is run on every tree block that is read, [`content`] on every block before its
+//! checksum is made and it is written; [`superblock`] and [`superblock_fields`] do the same for
+//! superblocks. What is checked is what can be told from the block alone and from what its
+//! parent says about it ([`Expect`]): checksum, identity, order of the keys, places of the items,
+//! and every item's own rules, one file an item. These are the rules of the kernel's tree
+//! checker, and some more that the kernel's writers keep (names, the layout of free-space items).
+//! Nothing the kernel or mkfs writes is refused.
+//!
+//! Relations between blocks (does the chunk map overlap, is an extent referred to as often as it
+//! says) are not looked at here: the store and the checker do.
+//!
+//! Failure: the first [`Corrupt`] found, with its block, slot and key. No allocation, no panic on
+//! any bytes; a full leaf takes a few microseconds besides its checksum.
+
+mod block_group;
+mod chunk;
+mod csum;
+mod device;
+mod dir;
+mod extent;
+mod file_extent;
+mod free_space;
+mod inode;
+mod inode_ref;
+mod root;
+mod small;
+mod superblock;
+mod tree_block;
+
+use codec::ChecksumType;
+
+pub use chunk::chunk;
+pub use superblock::{superblock, superblock_fields};
+pub use tree_block::{block, content, item, seal};
+
+use crate::error::{Corrupt, Detail};
+use crate::flags::Incompat;
+use crate::superblock::DiskSuperblock;
+use crate::{Generation, Key, Logical, TreeId, Uuid};
+
+/// What is the same for all blocks of a file system.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Format {
+    /// UUID in tree blocks: [`DiskSuperblock::tree_fsid`].
+    pub fsid: Uuid,
+    /// Bytes of a tree block.
+    pub nodesize: u32,
+    /// Bytes of a sector; a power of two.
+    pub sectorsize: u32,
+    /// Type of all checksums.
+    pub csum_type: ChecksumType,
+    /// Features, since some items depend on them.
+    pub incompat: Incompat,
+    /// False while btrfs-progs converts data checksums: there are items of two types then.
+    pub checks_csum_items: bool,
+}
+
+impl Format {
+    /// The format that a superblock describes; `None` where its checksum type is unknown.
+    #[must_use]
+    pub fn of(fields: &DiskSuperblock) -> Option<Self> {
+        use crate::flags::SuperFlags;
+        let converting = SuperFlags::CHANGING_DATA_CSUM | SuperFlags::CHANGING_META_CSUM;
+        Some(Self {
+            fsid: fields.tree_fsid(),
+            nodesize: fields.nodesize.get(),
+            sectorsize: fields.sectorsize.get(),
+            csum_type: ChecksumType::from_raw(fields.csum_type.get())?,
+            incompat: fields.incompat(),
+            checks_csum_items: !fields.super_flags().intersects(converting),
+        })
+    }
+}
+
+/// What is known about a block before it is read: from its parent, its root item or the
+/// superblock.
+#[derive(Clone, Copy, Debug)]
+pub struct Expect<'a> {
+    /// The file system.
+    pub format: &'a Format,
+    /// Address of the block.
+    pub at: Logical,
+    /// Level of the block.
+    pub level: Option<u8>,
+    /// Tree it was reached through. A subvolume's blocks may belong to any subvolume.
+    pub owner: Option<TreeId>,
+    /// Generation of the block.
+    pub generation: Option<Generation>,
+    /// No generation in the block may be above this one: that of the running transaction, which
+    /// is the superblock's plus one.
+    pub generation_max: Generation,
+    /// First key of the block.
+    pub first_key: Option<Key>,
+}
+
+impl<'a> Expect<'a> {
+    /// Only the address is known.
+    #[must_use]
+    pub fn at(format: &'a Format, at: Logical, generation_max: Generation) -> Self {
+        Self {
+            format,
+            at,
+            level: None,
+            owner: None,
+            generation: None,
+            generation_max,
+            first_key: None,
+        }
+    }
+}
+
+/// An item, and what its rules may refer to.
+#[derive(Clone, Copy)]
+struct Context<'a> {
+    format: &'a Format,
+    generation_max: u64,
+    owner: TreeId,
+    key: Key,
+    data: &'a [u8],
+    /// Key and data of the item before it in the leaf.
+    previous: Option<(Key, &'a [u8])>,
+}
+
+impl Context<'_> {
+    /// `value` is a multiple of the sector size.
+    #[inline]
+    fn aligned(&self, what: &'static str, value: u64) -> Result<(), Corrupt> {
+        let sector = u64::from(self.format.sectorsize);
+        if value & sector.wrapping_sub(1) == 0 {
+            return Ok(());
+        }
+        Err(Corrupt::new(
+            what,
+            Detail::MultipleOf(sector),
+            Detail::Number(value),
+        ))
+    }
+
+    /// `generation` is not from the future.
+    #[inline]
+    fn generation(&self, what: &'static str, generation: u64) -> Result<(), Corrupt> {
+        require(
+            generation <= self.generation_max,
+            what,
+            Detail::AtMost(self.generation_max),
+            Detail::Number(generation),
+        )
+    }
+
+    /// The data has this size.
+    #[inline]
+    fn size(&self, what: &'static str, size: usize) -> Result<(), Corrupt> {
+        require(
+            self.data.len() == size,
+            what,
+            Detail::size(size),
+            Detail::size(self.data.len()),
+        )
+    }
+
+    /// In a subvolume, what belongs to an inode stands behind the inode's own item.
+    #[inline]
+    fn follows_its_inode(&self) -> Result<(), Corrupt> {
+        match self.previous {
+            Some((previous, _))
+                if previous.objectid != self.key.objectid && self.owner.is_subvolume() =>
+            {
+                Err(Corrupt::new(
+                    "inode of the item before",
+                    Detail::Number(self.key.objectid),
+                    Detail::Number(previous.objectid),
+                ))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[inline]
+fn require(
+    is_right: bool,
+    what: &'static str,
+    expected: Detail,
+    found: Detail,
+) -> Result<(), Corrupt> {
+    if is_right {
+        Ok(())
+    } else {
+        Err(Corrupt::new(what, expected, found))
+    }
+}
+
+/// `value` is exactly this.
+#[inline]
+fn equal(what: &'static str, value: u64, expected: u64) -> Result<(), Corrupt> {
+    require(
+        value == expected,
+        what,
+        Detail::Number(expected),
+        Detail::Number(value),
+    )
+}
+
+/// `start + len` does not wrap.
+#[inline]
+fn end(what: &'static str, start: u64, len: u64) -> Result<u64, Corrupt> {
+    start
+        .checked_add(len)
+        .ok_or_else(|| Corrupt::new(what, Detail::AtMost(u64::MAX - start), Detail::Number(len)))
+}
+
+/// Levels count from 0 to 7.
+#[inline]
+fn level(what: &'static str, level: u64) -> Result<(), Corrupt> {
+    let max = u64::from(crate::node::LEVELS_MAX) - 1;
+    require(
+        level <= max,
+        what,
+        Detail::AtMost(max),
+        Detail::Number(level),
+    )
+}
