@@ -38,6 +38,18 @@ pub enum Rank {
     Cache,
     /// Chunk map and devices.
     Device,
+    /// A job of the worker pool: it may take no lock, since the thread that waits for it may
+    /// hold any. See [`lock_nothing`].
+    WorkerJob,
+}
+
+/// Until the guard is dropped, this thread takes no lock of the store; debug builds assert it.
+#[inline]
+pub fn lock_nothing() -> Guard<()> {
+    Guard {
+        guard: (),
+        _held: order::Position::new(Rank::WorkerJob).enter_without_waiting(),
+    }
 }
 
 /// Mutual exclusion with a rank.
@@ -368,7 +380,7 @@ mod order {
     use std::cell::RefCell;
 
     /// Every rank, in order, for messages.
-    const RANKS: [Rank; 11] = [
+    const RANKS: [Rank; 12] = [
         Rank::CommitGate,
         Rank::Exclusive,
         Rank::ChunkAlloc,
@@ -380,6 +392,7 @@ mod order {
         Rank::Counters,
         Rank::Cache,
         Rank::Device,
+        Rank::WorkerJob,
     ];
 
     thread_local! {
@@ -501,6 +514,15 @@ mod tests {
         let (a, b) = (Mutex::new(Rank::Group, ()), Mutex::new(Rank::Group, ()));
         let _a = a.lock();
         let _b = b.lock();
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "lock order: Device wanted while WorkerJob is held")]
+    fn a_worker_job_takes_no_lock() {
+        let chunks = RwLock::new(Rank::Device, ());
+        let _job = lock_nothing();
+        let _chunks = chunks.read();
     }
 
     #[test]

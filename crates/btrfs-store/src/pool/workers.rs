@@ -6,6 +6,8 @@ use codec::ChecksumType;
 use codec::checksum::checksum_many;
 use rayon::prelude::*;
 
+use crate::locks::lock_nothing;
+
 /// Runs shorter than this are not worth waking another thread for.
 const PARALLEL_BYTES_MIN: usize = 256 << 10;
 /// Bytes one job checksums.
@@ -51,6 +53,10 @@ impl Workers {
 
     /// Runs `job` on every item, several at a time, and returns the results in order.
     pub fn map<T: Send, R: Send>(&self, items: Vec<T>, job: impl Fn(T) -> R + Sync) -> Vec<R> {
+        let job = |item| {
+            let _guard = lock_nothing();
+            job(item)
+        };
         match &self.0 {
             Some(threads) if items.len() > 1 => {
                 threads.install(|| items.into_par_iter().map(&job).collect())

@@ -6,6 +6,8 @@ use btrfs_disk::items::{self, ChunkItem, OnDisk as _};
 use btrfs_disk::key::DiskKey;
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, mirror_offset};
 
+type Change<'a> = &'a dyn Fn(&mut DiskSuperblock);
+
 const ZEROS: [u8; SUPERBLOCK_SIZE] = [0; SUPERBLOCK_SIZE];
 
 /// The fields of a plausible file system on a device of 80 MiB, with one system chunk.
@@ -219,7 +221,7 @@ fn features_that_can_only_be_read_are_refused_for_writing() {
             .set((SuperFlags::WRITTEN | SuperFlags::SEEDING).bits());
     };
     let log = |fields: &mut DiskSuperblock| fields.log_root.set(10 * M);
-    let cases: [(&dyn Fn(&mut DiskSuperblock), &str); 5] = [
+    let cases: [(Change<'_>, &str); 5] = [
         (
             &quota,
             "unsupported: writing with simple_quota (reading is possible)",
