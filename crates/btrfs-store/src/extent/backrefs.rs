@@ -1,0 +1,132 @@
+//! Who refers to an extent.
+
+use std::collections::BTreeMap;
+
+use btrfs_disk::error::At;
+use btrfs_disk::items::{ExtentView, InlineRef};
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Corrupt, InodeNo, Key, Logical, TreeId};
+
+use super::ref_change::RefKey;
+use super::ref_queue::RefQueue;
+use crate::Result;
+use crate::tree::{Scan, Tree};
+
+/// A holder of references to an extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backref {
+    /// Who.
+    pub holder: RefKey,
+    /// How often; always 1 for tree blocks.
+    pub count: u64,
+}
+
+/// A file's use of a data extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataHolder {
+    /// Subvolume.
+    pub root: TreeId,
+    /// The file.
+    pub inode: InodeNo,
+    /// File offset minus offset within the extent, wrapping.
+    pub offset: u64,
+}
+
+/// Everyone who refers to the extent that starts at `at`, queued changes included, in the
+/// order of the format's reference types. Empty when nobody knows the extent.
+///
+/// # Errors
+/// [`Corrupt`] for items that cannot be read, or references dropped more often than held; a
+/// failure to read the tree.
+pub fn backrefs(extent_tree: &Tree, queue: &RefQueue, at: Logical) -> Result<Vec<Backref>> {
+    let mut counts = BTreeMap::new();
+    each_committed(extent_tree, at, |holder, count| {
+        *counts.entry(holder).or_insert(0i64) += i64::from(count);
+        Scan::Continue
+    })?;
+    queue.with_head(at, |head| {
+        for (holder, count) in head.into_iter().flat_map(|head| head.deltas()) {
+            let sum = counts.entry(holder).or_insert(0i64);
+            *sum = sum.saturating_add(count);
+        }
+    });
+    let mut found = Vec::with_capacity(counts.len());
+    for (holder, count) in counts {
+        let count = u64::try_from(count).map_err(|_| holder.missing(at))?;
+        if count > 0 {
+            found.push(Backref { holder, count });
+        }
+    }
+    Ok(found)
+}
+
+/// True when nothing but `holder` refers to the data extent that starts at `at`.
+///
+/// That does not make the extent private: the file's leaf, or a node above it, may be shared
+/// with a snapshot. It is private when its generation is above that of the tree's last
+/// snapshot as well.
+///
+/// # Errors
+/// As [`backrefs`].
+pub fn is_held_only_by(
+    extent_tree: &Tree,
+    queue: &RefQueue,
+    at: Logical,
+    holder: &DataHolder,
+) -> Result<bool> {
+    let DataHolder { root, inode, offset } = *holder;
+    let wanted = RefKey::DataRef { root, inode, offset };
+    // Many hold a deduplicated extent. A holder without queued changes settles the matter.
+    let changed: Vec<RefKey> = queue.with_head(at, |head| {
+        head.into_iter().flat_map(|head| head.deltas()).map(|(holder, _)| holder).collect()
+    });
+    let mut is_shared = false;
+    each_committed(extent_tree, at, |holder, _| {
+        is_shared = holder != wanted && !changed.contains(&holder);
+        if is_shared { Scan::Stop } else { Scan::Continue }
+    })?;
+    if is_shared {
+        return Ok(false);
+    }
+    let holders = backrefs(extent_tree, queue, at)?;
+    Ok(holders.iter().all(|backref| backref.holder == wanted))
+}
+
+/// Shows the holders that the extent tree knows: those inside the extent item, then those
+/// with items of their own.
+fn each_committed(
+    tree: &Tree,
+    at: Logical,
+    mut see: impl FnMut(RefKey, u32) -> Scan,
+) -> Result<()> {
+    let from = Key::new(at.0, item_type::EXTENT_ITEM, 0);
+    let to = Key::new(at.0, item_type::SHARED_DATA_REF, u64::MAX);
+    tree.scan(&from, &to, |key, bytes| {
+        let place = |error: Corrupt| error.at(At::Key(tree.id(), *key));
+        if matches!(key.item_type, item_type::EXTENT_ITEM | item_type::METADATA_ITEM) {
+            for entry in ExtentView::parse(key, bytes).map_err(place)?.refs() {
+                if let Some((holder, count)) = RefKey::split(&entry.map_err(place)?)
+                    && see(holder, count) == Scan::Stop
+                {
+                    return Ok(Scan::Stop);
+                }
+            }
+            return Ok(Scan::Continue);
+        }
+        if !is_reference(key.item_type) {
+            return Ok(Scan::Continue);
+        }
+        let entry = InlineRef::parse_keyed(key, bytes).map_err(place)?;
+        Ok(RefKey::split(&entry).map_or(Scan::Continue, |(holder, count)| see(holder, count)))
+    })
+}
+
+fn is_reference(kind: u8) -> bool {
+    matches!(
+        kind,
+        item_type::TREE_BLOCK_REF
+            | item_type::SHARED_BLOCK_REF
+            | item_type::EXTENT_DATA_REF
+            | item_type::SHARED_DATA_REF
+    )
+}

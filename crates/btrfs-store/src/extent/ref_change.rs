@@ -1,0 +1,180 @@
+//! One change of who refers to an extent, as a value.
+
+use btrfs_disk::{InodeNo, Logical, TreeId};
+
+/// What an extent holds, and how much the format says about it besides its address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExtentKind {
+    /// A tree block; its length is the node size.
+    Tree {
+        /// Height above the leaves.
+        level: u8,
+    },
+    /// File data.
+    Data {
+        /// Bytes on disk.
+        len: u64,
+    },
+}
+
+/// Who refers to an extent. The order is that of the backref types on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum RefKey {
+    /// The tree that owns the parent block (`TREE_BLOCK_REF`).
+    TreeRef {
+        /// Tree whose block points here, or whose root this is.
+        owner: TreeId,
+    },
+    /// A file extent item in a leaf that belongs to its tree alone (`EXTENT_DATA_REF`).
+    DataRef {
+        /// Subvolume of the file.
+        root: TreeId,
+        /// The file.
+        inode: InodeNo,
+        /// File offset minus offset within the extent, wrapping: bytes.
+        offset: u64,
+    },
+    /// A block whose pointers are counted by its address (`SHARED_BLOCK_REF`).
+    SharedTree {
+        /// The block that points here.
+        parent: Logical,
+    },
+    /// A leaf whose pointers are counted by its address (`SHARED_DATA_REF`).
+    SharedData {
+        /// The leaf that points here.
+        parent: Logical,
+    },
+}
+
+impl RefKey {
+    /// References of this kind always count one.
+    #[must_use]
+    pub fn is_tree(self) -> bool {
+        matches!(self, Self::TreeRef { .. } | Self::SharedTree { .. })
+    }
+}
+
+/// A reference gained or lost. Changes to one extent commute, apart from the one that makes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefChange {
+    /// A tree block is pointed at once more.
+    AddTree {
+        /// The block.
+        at: Logical,
+        /// Its level.
+        level: u8,
+        /// The tree that points at it.
+        owner: TreeId,
+        /// The block that points at it, where that one counts by address.
+        parent: Option<Logical>,
+        /// The block was allocated in this transaction, and this is its first reference.
+        new: bool,
+    },
+    /// A tree block is pointed at once less.
+    DropTree {
+        /// The block.
+        at: Logical,
+        /// Its level.
+        level: u8,
+        /// The tree that pointed at it.
+        owner: TreeId,
+        /// The block that pointed at it, where that one counts by address.
+        parent: Option<Logical>,
+    },
+    /// A file extent item points at a data extent.
+    AddData {
+        /// First byte of the extent.
+        at: Logical,
+        /// Bytes on disk.
+        len: u64,
+        /// Subvolume of the file.
+        root: TreeId,
+        /// The file.
+        inode: InodeNo,
+        /// File offset minus offset within the extent, wrapping.
+        offset: u64,
+        /// The leaf, where that one counts by address. Only the store itself says so.
+        parent: Option<Logical>,
+        /// The extent was allocated in this transaction, and this is its first reference.
+        new: bool,
+    },
+    /// A file extent item points there no more.
+    DropData {
+        /// First byte of the extent.
+        at: Logical,
+        /// Bytes on disk.
+        len: u64,
+        /// Subvolume of the file.
+        root: TreeId,
+        /// The file.
+        inode: InodeNo,
+        /// File offset minus offset within the extent, wrapping.
+        offset: u64,
+        /// The leaf, where that one counts by address. Only the store itself says so.
+        parent: Option<Logical>,
+    },
+    /// From now on the pointers of this tree block are counted by its address.
+    SetFullBackref {
+        /// The block.
+        at: Logical,
+        /// Its level.
+        level: u8,
+    },
+}
+
+/// A change taken apart into what the queue merges by.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Parts {
+    pub(super) at: Logical,
+    pub(super) kind: ExtentKind,
+    /// Who, and +1 or -1; `None` when only flags change.
+    pub(super) delta: Option<(RefKey, i64)>,
+    pub(super) is_new: bool,
+    pub(super) full_backref: bool,
+}
+
+impl RefChange {
+    pub(super) fn parts(self) -> Parts {
+        match self {
+            Self::AddTree { at, level, owner, parent, new } => {
+                Parts::tree(at, level, Some((tree_key(owner, parent), 1)), new)
+            }
+            Self::DropTree { at, level, owner, parent } => {
+                Parts::tree(at, level, Some((tree_key(owner, parent), -1)), false)
+            }
+            Self::AddData { at, len, root, inode, offset, parent, new } => {
+                Parts::data(at, len, (data_key(root, inode, offset, parent), 1), new)
+            }
+            Self::DropData { at, len, root, inode, offset, parent } => {
+                Parts::data(at, len, (data_key(root, inode, offset, parent), -1), false)
+            }
+            Self::SetFullBackref { at, level } => {
+                Parts { full_backref: true, ..Parts::tree(at, level, None, false) }
+            }
+        }
+    }
+}
+
+impl Parts {
+    fn tree(at: Logical, level: u8, delta: Option<(RefKey, i64)>, is_new: bool) -> Self {
+        Self { at, kind: ExtentKind::Tree { level }, delta, is_new, full_backref: false }
+    }
+
+    fn data(at: Logical, len: u64, delta: (RefKey, i64), is_new: bool) -> Self {
+        Self { at, kind: ExtentKind::Data { len }, delta: Some(delta), is_new, full_backref: false }
+    }
+}
+
+fn tree_key(owner: TreeId, parent: Option<Logical>) -> RefKey {
+    match parent {
+        Some(parent) => RefKey::SharedTree { parent },
+        None => RefKey::TreeRef { owner },
+    }
+}
+
+fn data_key(root: TreeId, inode: InodeNo, offset: u64, parent: Option<Logical>) -> RefKey {
+    match parent {
+        Some(parent) => RefKey::SharedData { parent },
+        None => RefKey::DataRef { root, inode, offset },
+    }
+}

@@ -1,0 +1,503 @@
+//! The running transaction's reference changes, merged by extent ("delayed refs").
+//!
+//! The extent tree describes its own blocks, so changing it at once for each change would
+//! recurse, and most changes meet a counterpart before the commit: what is copied twice in
+//! one transaction was freed once. Changes wait here and the commit applies what is left,
+//! in order of address.
+
+use std::collections::{BTreeMap, HashMap};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use btrfs_disk::convert::to_usize;
+use btrfs_disk::error::{At, Detail};
+use btrfs_disk::{Corrupt, Logical};
+use crossbeam_utils::CachePadded;
+
+use super::ref_change::{ExtentKind, Parts, RefChange, RefKey};
+use crate::locks::{Mutex, Rank};
+
+/// Entries at which the transaction should be committed, so that the queue's memory stays
+/// bounded: about 32 MiB.
+pub const QUEUE_ENTRIES_MAX: usize = 256 * 1024;
+
+/// Memory of one entry, its place in the map included.
+const ENTRY_BYTES: usize = 128;
+
+/// Independent parts of the queue. Far more than cores, so that two threads seldom meet.
+const SHARD_COUNT: usize = 64;
+
+/// What is known of one extent's changes since the last commit.
+#[derive(Clone, Debug)]
+pub struct Head {
+    /// Tree block or data.
+    pub kind: ExtentKind,
+    /// The extent tree has no item for it yet.
+    pub is_new: bool,
+    /// `FULL_BACKREF` is to be set.
+    pub full_backref: bool,
+    deltas: Deltas,
+}
+
+#[derive(Clone, Debug)]
+enum Deltas {
+    None,
+    One(RefKey, i64),
+    // Never holds a zero.
+    Many(BTreeMap<RefKey, i64>),
+}
+
+impl Head {
+    fn new(kind: ExtentKind) -> Self {
+        Self { kind, is_new: false, full_backref: false, deltas: Deltas::None }
+    }
+
+    /// A head made by hand, for tests and tools that apply changes without a queue.
+    #[must_use]
+    pub fn with_deltas(kind: ExtentKind, is_new: bool, deltas: &[(RefKey, i64)]) -> Self {
+        let mut head = Self { is_new, ..Self::new(kind) };
+        for (key, count) in deltas {
+            head.deltas.add(*key, *count);
+        }
+        head
+    }
+
+    /// Net change of each reference, ascending; never zero.
+    pub fn deltas(&self) -> impl Iterator<Item = (RefKey, i64)> + '_ {
+        let (one, many) = match &self.deltas {
+            Deltas::None => (None, None),
+            Deltas::One(key, count) => (Some((*key, *count)), None),
+            Deltas::Many(map) => (None, Some(map.iter().map(|(key, count)| (*key, *count)))),
+        };
+        one.into_iter().chain(many.into_iter().flatten())
+    }
+
+    /// Net change of the number of references.
+    #[must_use]
+    pub fn net(&self) -> i64 {
+        self.deltas().fold(0, |sum, (_, count)| sum.saturating_add(count))
+    }
+
+    /// True when the references are what they were before the transaction.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        matches!(self.deltas, Deltas::None)
+    }
+}
+
+impl Deltas {
+    /// Returns how many entries of a map came (or went).
+    fn add(&mut self, key: RefKey, count: i64) -> isize {
+        match self {
+            _ if count == 0 => 0,
+            Self::None => {
+                *self = Self::One(key, count);
+                0
+            }
+            Self::One(present, old) if *present == key => {
+                *old = old.saturating_add(count);
+                if *old == 0 {
+                    *self = Self::None;
+                }
+                0
+            }
+            Self::One(present, old) => {
+                *self = Self::Many(BTreeMap::from([(*present, *old), (key, count)]));
+                2
+            }
+            Self::Many(map) => {
+                let before = map.len();
+                let sum = map.entry(key).or_insert(0);
+                *sum = sum.saturating_add(count);
+                if *sum == 0 {
+                    map.remove(&key);
+                }
+                let change = map.len().wrapping_sub(before).cast_signed();
+                if map.is_empty() {
+                    *self = Self::None;
+                }
+                change
+            }
+        }
+    }
+
+    fn extra_entries(&self) -> usize {
+        match self {
+            Self::Many(map) => map.len(),
+            Self::None | Self::One(..) => 0,
+        }
+    }
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "the space of a cancelled block is to be freed"]
+pub enum Pushed {
+    /// It waits for the commit.
+    Queued,
+    /// It was the last reference to a tree block made in this transaction: no trace is left,
+    /// and since no committed state knows the block, its space is free at once.
+    Cancelled,
+}
+
+/// What the queue adds to the extent tree's knowledge of one extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delta {
+    /// Change of the number of references.
+    pub net: i64,
+    /// The extent tree has no item for it yet.
+    pub is_new: bool,
+    /// `FULL_BACKREF` is to be set.
+    pub full_backref: bool,
+}
+
+/// Changes of who refers to what, by extent. Any number of threads push at once.
+pub struct RefQueue {
+    shards: Box<[CachePadded<Mutex<Shard>>]>,
+    entries: AtomicUsize,
+}
+
+type Shard = HashMap<u64, Head, BuildHasherDefault<AddressHasher>>;
+
+impl Default for RefQueue {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl RefQueue {
+    /// An empty queue.
+    #[must_use]
+    pub fn new() -> Self {
+        let shard = || CachePadded::new(Mutex::new(Rank::RefQueue, Shard::default()));
+        let shards = std::iter::repeat_with(shard).take(SHARD_COUNT).collect();
+        Self { shards, entries: AtomicUsize::new(0) }
+    }
+
+    /// Merges a change into what is known of its extent.
+    ///
+    /// # Errors
+    /// [`Corrupt`] when trees disagree about the extent: its length, its level, or whether it is
+    /// data at all.
+    pub fn push(&self, change: RefChange) -> Result<Pushed, Corrupt> {
+        let parts = change.parts();
+        let mut shard = self.shard(parts.at).lock();
+        let mut grown = 0;
+        let head = shard.entry(parts.at.0).or_insert_with(|| {
+            grown = 1;
+            Head::new(parts.kind)
+        });
+        check_same_kind(head.kind, &parts)?;
+        head.is_new |= parts.is_new;
+        head.full_backref |= parts.full_backref;
+        let is_drop = parts.delta.is_some_and(|(_, count)| count < 0);
+        if let Some((key, count)) = parts.delta {
+            grown += head.deltas.add(key, count);
+        }
+        let outcome = settle(head, is_drop);
+        if outcome != Settled::Stays {
+            grown -= 1;
+            shard.remove(&parts.at.0);
+        }
+        drop(shard);
+        self.count(grown);
+        Ok(match outcome {
+            Settled::Cancelled => Pushed::Cancelled,
+            Settled::Stays | Settled::Gone => Pushed::Queued,
+        })
+    }
+
+    /// What is queued for the extent that starts at `at`.
+    #[must_use]
+    pub fn peek(&self, at: Logical) -> Option<Delta> {
+        self.with_head(at, |head| {
+            head.map(|head| Delta {
+                net: head.net(),
+                is_new: head.is_new,
+                full_backref: head.full_backref,
+            })
+        })
+    }
+
+    /// Looks at everything that is queued for the extent that starts at `at`. `look` must not
+    /// use the queue.
+    pub fn with_head<R>(&self, at: Logical, look: impl FnOnce(Option<&Head>) -> R) -> R {
+        look(self.shard(at).lock().get(&at.0))
+    }
+
+    /// Empties the queue, by ascending address.
+    ///
+    /// What is taken is invisible to lookups until it is applied: only the commit does this, at
+    /// a time when nobody else has a handle.
+    #[must_use]
+    pub fn take_all_sorted(&self) -> Vec<(Logical, Head)> {
+        let mut heads = Vec::with_capacity(self.entry_count());
+        for shard in &self.shards {
+            let taken = std::mem::take(&mut *shard.lock());
+            let mut entries = taken.len();
+            heads.extend(taken.into_iter().map(|(at, head)| {
+                entries += head.deltas.extra_entries();
+                (Logical(at), head)
+            }));
+            self.entries.fetch_sub(entries, Ordering::Relaxed);
+        }
+        heads.sort_unstable_by_key(|(at, _)| *at);
+        heads
+    }
+
+    /// Extents with changes plus, where an extent has several, those: what memory follows.
+    #[must_use]
+    pub fn entry_count(&self) -> usize {
+        self.entries.load(Ordering::Relaxed)
+    }
+
+    /// True when nothing waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entry_count() == 0
+    }
+
+    /// Roughly how much memory the queue takes.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.entry_count().saturating_mul(ENTRY_BYTES)
+    }
+
+    /// True when the transaction should be committed for the queue's sake.
+    #[must_use]
+    pub fn is_crowded(&self) -> bool {
+        self.entry_count() >= QUEUE_ENTRIES_MAX
+    }
+
+    fn shard(&self, at: Logical) -> &Mutex<Shard> {
+        // The top bits: the map inside the shard uses the others.
+        let index = to_usize(mix(at.0) >> 58);
+        &self.shards[index % SHARD_COUNT]
+    }
+
+    fn count(&self, grown: isize) {
+        if grown != 0 {
+            // Two's complement: adding a negative number wraps around to the difference.
+            self.entries.fetch_add(grown.cast_unsigned(), Ordering::Relaxed);
+        }
+    }
+}
+
+impl std::fmt::Debug for RefQueue {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RefQueue").field("entries", &self.entry_count()).finish_non_exhaustive()
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Settled {
+    Stays,
+    Gone,
+    Cancelled,
+}
+
+/// Decides whether a head still has something to say.
+fn settle(head: &Head, is_drop: bool) -> Settled {
+    if !head.is_balanced() {
+        return Settled::Stays;
+    }
+    match (head.is_new, head.kind) {
+        (true, ExtentKind::Tree { .. }) if is_drop => Settled::Cancelled,
+        // Its checksums may stand in the checksum tree already, which cannot be changed from
+        // here: the commit removes them and then frees the space.
+        (true, _) => Settled::Stays,
+        (false, _) if head.full_backref => Settled::Stays,
+        (false, _) => Settled::Gone,
+    }
+}
+
+fn check_same_kind(known: ExtentKind, parts: &Parts) -> Result<(), Corrupt> {
+    if known == parts.kind {
+        return Ok(());
+    }
+    let (expected, found) = match (known, parts.kind) {
+        (ExtentKind::Tree { level }, ExtentKind::Tree { level: other }) => {
+            (Detail::Number(level.into()), Detail::Number(other.into()))
+        }
+        (ExtentKind::Data { len }, ExtentKind::Data { len: other }) => {
+            (Detail::Number(len), Detail::Number(other))
+        }
+        (ExtentKind::Tree { .. }, ExtentKind::Data { .. }) => {
+            (Detail::Text("a tree block"), Detail::Text("file data"))
+        }
+        (ExtentKind::Data { .. }, ExtentKind::Tree { .. }) => {
+            (Detail::Text("file data"), Detail::Text("a tree block"))
+        }
+    };
+    Err(Corrupt::new("length, level or kind of an extent", expected, found).at(At::Data(parts.at)))
+}
+
+/// Addresses are multiples of the sector size: the low bits say nothing, and runs of
+/// neighbours must spread.
+fn mix(at: u64) -> u64 {
+    (at >> 12).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+#[derive(Default)]
+struct AddressHasher(u64);
+
+impl Hasher for AddressHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u64(self.0 ^ u64::from(*byte));
+        }
+    }
+
+    fn write_u64(&mut self, value: u64) {
+        // The shard took the top bits; the map takes the lowest and the highest.
+        self.0 = mix(value).rotate_left(26);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use btrfs_disk::{InodeNo, TreeId};
+
+    const AT: Logical = Logical(1 << 20);
+
+    fn add_tree(owner: u64, new: bool) -> RefChange {
+        RefChange::AddTree { at: AT, level: 1, owner: TreeId(owner), parent: None, new }
+    }
+
+    fn drop_tree(owner: u64) -> RefChange {
+        RefChange::DropTree { at: AT, level: 1, owner: TreeId(owner), parent: None }
+    }
+
+    fn data(len: u64, add: bool, new: bool) -> RefChange {
+        let (root, inode) = (TreeId(5), InodeNo(257));
+        if add {
+            RefChange::AddData { at: AT, len, root, inode, offset: 0, parent: None, new }
+        } else {
+            RefChange::DropData { at: AT, len, root, inode, offset: 0, parent: None }
+        }
+    }
+
+    #[test]
+    fn a_block_made_and_dropped_leaves_no_trace() {
+        let queue = RefQueue::new();
+        assert_eq!(queue.push(add_tree(5, true)).unwrap(), Pushed::Queued);
+        assert_eq!(queue.peek(AT), Some(Delta { net: 1, is_new: true, full_backref: false }));
+        assert_eq!(queue.push(drop_tree(5)).unwrap(), Pushed::Cancelled);
+        assert_eq!(queue.peek(AT), None);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn a_new_block_with_a_second_holder_survives_the_first() {
+        let queue = RefQueue::new();
+        for change in [add_tree(5, true), add_tree(256, false), drop_tree(5)] {
+            assert_eq!(queue.push(change).unwrap(), Pushed::Queued);
+        }
+        assert_eq!(queue.push(drop_tree(256)).unwrap(), Pushed::Cancelled);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn dropping_from_the_wrong_holder_does_not_cancel() {
+        let queue = RefQueue::new();
+        assert_eq!(queue.push(add_tree(5, true)).unwrap(), Pushed::Queued);
+        assert_eq!(queue.push(drop_tree(256)).unwrap(), Pushed::Queued);
+        let heads = queue.take_all_sorted();
+        assert_eq!(heads[0].1.deltas().count(), 2);
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn new_data_dropped_again_waits_for_its_checksums() {
+        let queue = RefQueue::new();
+        assert_eq!(queue.push(data(4096, true, true)).unwrap(), Pushed::Queued);
+        assert_eq!(queue.push(data(4096, false, false)).unwrap(), Pushed::Queued);
+        let heads = queue.take_all_sorted();
+        assert_eq!(heads.len(), 1);
+        assert!(heads[0].1.is_new && heads[0].1.is_balanced());
+    }
+
+    #[test]
+    fn old_extents_whose_changes_cancel_are_forgotten() {
+        let queue = RefQueue::new();
+        let _ = queue.push(data(4096, false, false)).unwrap();
+        let _ = queue.push(data(4096, true, false)).unwrap();
+        assert!(queue.is_empty());
+        let _ = queue.push(RefChange::SetFullBackref { at: AT, level: 0 }).unwrap();
+        assert_eq!(queue.entry_count(), 1);
+    }
+
+    #[test]
+    fn trees_that_disagree_about_an_extent_are_told() {
+        let queue = RefQueue::new();
+        let _ = queue.push(data(4096, true, false)).unwrap();
+        let error = queue.push(data(8192, true, false)).unwrap_err();
+        assert!(error.to_string().contains("1048576"), "{error}");
+        assert!(queue.push(add_tree(5, false)).is_err());
+    }
+
+    #[test]
+    fn taken_heads_ascend_and_counts_return_to_zero() {
+        let queue = RefQueue::new();
+        for block in (0..5000u64).rev() {
+            let at = Logical(block * 4096);
+            for owner in [5, 256, 257].into_iter().take(1 + to_usize(block % 3)) {
+                let owner = TreeId(owner);
+                let change = RefChange::AddTree { at, level: 0, owner, parent: None, new: true };
+                assert_eq!(queue.push(change).unwrap(), Pushed::Queued);
+            }
+        }
+        let heads = queue.take_all_sorted();
+        assert_eq!(heads.len(), 5000);
+        assert!(heads.is_sorted_by_key(|(at, _)| *at));
+        assert_eq!(queue.entry_count(), 0);
+    }
+
+    #[test]
+    fn the_shards_share_the_load() {
+        let queue = RefQueue::new();
+        for block in 0..6400u64 {
+            let at = Logical(block * 16384);
+            let change =
+                RefChange::AddTree { at, level: 0, owner: TreeId(5), parent: None, new: true };
+            let _ = queue.push(change).unwrap();
+        }
+        for shard in &queue.shards {
+            assert!((50..200).contains(&shard.lock().len()));
+        }
+    }
+
+    #[test]
+    fn threads_push_at_once() {
+        let queue = RefQueue::new();
+        std::thread::scope(|scope| {
+            for thread in 0..4u64 {
+                let queue = &queue;
+                scope.spawn(move || {
+                    for block in 0..20_000u64 {
+                        let at = Logical(block % 1000 * 16384);
+                        let owner = TreeId(256 + thread);
+                        let _ = queue
+                            .push(RefChange::AddTree {
+                                at,
+                                level: 0,
+                                owner,
+                                parent: None,
+                                new: false,
+                            })
+                            .unwrap();
+                    }
+                });
+            }
+        });
+        let heads = queue.take_all_sorted();
+        assert_eq!(heads.len(), 1000);
+        assert!(heads.iter().all(|(_, head)| head.net() == 80));
+        assert!(queue.is_empty());
+    }
+}
