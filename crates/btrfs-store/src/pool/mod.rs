@@ -37,7 +37,6 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use btrfs_disk::convert::usize_from;
-use btrfs_disk::key::item_type;
 use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, Superblock};
 use btrfs_disk::{At, Corrupt, Detail, DevId, Logical};
 use codec::ChecksumType;
@@ -223,12 +222,6 @@ impl Pool {
     fn add_system_chunks(&self, superblock: &Superblock) -> Result<()> {
         for chunk in superblock.system_chunks() {
             let (key, item) = chunk?;
-            if key.item_type != item_type::CHUNK_ITEM {
-                let expected = Detail::Number(u64::from(item_type::CHUNK_ITEM));
-                let found = Detail::Number(u64::from(key.item_type));
-                let at = At::SystemChunkArray(0);
-                return Err(Corrupt::new("key type", expected, found).at(at).into());
-            }
             self.add_chunk(Chunk::from_item(Logical(key.offset), &item)?)?;
         }
         Ok(())

@@ -3,7 +3,7 @@
 use super::*;
 use btrfs_disk::flags::{CompatRo, Incompat, SuperFlags};
 use btrfs_disk::items::{self, ChunkItem, OnDisk as _};
-use btrfs_disk::key::DiskKey;
+use btrfs_disk::key::{DiskKey, item_type};
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, mirror_offset};
 
 type Change<'a> = &'a dyn Fn(&mut DiskSuperblock);
@@ -248,7 +248,7 @@ fn features_that_can_only_be_read_are_refused_for_writing() {
 
 #[test]
 fn system_chunks_must_lie_on_the_device() {
-    for array in [system_chunk(2, M), system_chunk(1, 79 * M), vec![0; 97]] {
+    for array in [system_chunk(2, M), system_chunk(1, 79 * M)] {
         let device = on_disk(|fields| {
             fields.sys_chunk_array = [0; 2048];
             fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
