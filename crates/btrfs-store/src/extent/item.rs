@@ -8,10 +8,11 @@
 
 use btrfs_disk::convert::usize_from;
 use btrfs_disk::error::{At, Detail};
-use btrfs_disk::flags::ExtentFlags;
+use btrfs_disk::flags::{ExtentFlags, Incompat};
 use btrfs_disk::items::{ExtentItem, ExtentView, InlineRef, TreeBlockInfo};
 use btrfs_disk::key::item_type;
 use btrfs_disk::node::{ITEM_SIZE, leaf_data_size};
+use btrfs_disk::superblock::DiskSuperblock;
 use btrfs_disk::{Corrupt, Generation, Key, Logical, TreeId};
 
 use super::ref_change::{ExtentKind, RefKey};
@@ -30,6 +31,13 @@ pub struct ExtentSizes {
 }
 
 impl ExtentSizes {
+    /// Those of a file system with this superblock.
+    #[must_use]
+    pub fn of(fields: &DiskSuperblock) -> Self {
+        let is_skinny = fields.incompat().contains(Incompat::SKINNY_METADATA);
+        Self { nodesize: fields.nodesize.get(), is_skinny }
+    }
+
     /// Bytes of an extent.
     #[must_use]
     pub fn len(&self, kind: ExtentKind) -> u64 {
