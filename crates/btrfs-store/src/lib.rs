@@ -5,6 +5,7 @@ pub mod error;
 pub mod extent;
 pub mod locks;
 pub mod pool;
+pub mod space;
 pub mod store;
 pub mod tree;
 

@@ -1,0 +1,517 @@
+//! One block group: what is free in it, what is pinned, and what changed since its items
+//! were last written.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use btrfs_disk::flags::BlockGroupFlags;
+use btrfs_disk::{At, Corrupt, Detail, Logical};
+
+use super::free_map::{Cursor, FreeMap, Run, Want};
+use crate::error::SpaceKind;
+use crate::locks::{Mutex, MutexGuard, Rank};
+
+/// What is known of a block group before its free space is loaded.
+#[derive(Clone, Debug)]
+pub struct GroupInfo {
+    /// First logical byte.
+    pub start: Logical,
+    /// Bytes.
+    pub len: u64,
+    /// Use and profile.
+    pub flags: BlockGroupFlags,
+    /// Bytes taken by extents, as its item says.
+    pub used: u64,
+    /// Ranges never allocated: copies of the superblock lie there.
+    pub excluded: Vec<Run>,
+    /// Nothing may be allocated from it.
+    pub read_only: bool,
+}
+
+/// A block group.
+#[derive(Debug)]
+pub struct BlockGroup {
+    start: u64,
+    len: u64,
+    flags: BlockGroupFlags,
+    excluded: Box<[Run]>,
+    excluded_bytes: u64,
+    read_only: bool,
+    /// Longer runs than this are not there; 0 until loaded. A hint outside the lock.
+    len_bound: AtomicU64,
+    /// Something in the state waits for the commit. A hint outside the lock.
+    is_touched: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    space: Space,
+    used: u64,
+    /// The item on disk says something else than `used`.
+    is_item_stale: bool,
+    data_cursor: Cursor,
+    block_cursor: Cursor,
+    /// Freed on disk in the running transaction.
+    pinned: Vec<Run>,
+    /// Changes that the free-space tree does not know yet, in the order they were made.
+    changes: Vec<Change>,
+}
+
+/// ```text
+/// Unloaded --install--> Loaded
+/// ```
+#[derive(Debug)]
+enum Space {
+    /// Nobody asked yet. Every pinned range of the group is kept here, by start, until it
+    /// is unpinned: whoever loads must not take it for free.
+    Unloaded(BTreeMap<u64, u64>),
+    Loaded(FreeMap),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Change {
+    run: Run,
+    what: What,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    Allocated,
+    Freed,
+}
+
+/// The net changes of one group, for the free-space tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct GroupChanges {
+    /// The group.
+    pub(crate) group: Run,
+    /// No longer free; ascending, disjoint, not touching.
+    pub(crate) allocated: Vec<Run>,
+    /// Free now; likewise.
+    pub(crate) freed: Vec<Run>,
+}
+
+/// What a group's item is to say.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupUse {
+    /// The group.
+    pub(crate) group: Run,
+    /// Use and profile.
+    pub(crate) flags: BlockGroupFlags,
+    /// Bytes taken by extents.
+    pub(crate) used: u64,
+}
+
+/// Bytes of a group by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GroupBytes {
+    /// In the group, superblock copies excluded.
+    pub total: u64,
+    /// Taken, or about to be.
+    pub used: u64,
+    /// Freed in the running transaction.
+    pub pinned: u64,
+}
+
+impl BlockGroup {
+    pub(crate) fn new(info: GroupInfo) -> Self {
+        Self {
+            start: info.start.0,
+            len: info.len,
+            flags: info.flags,
+            excluded_bytes: info.excluded.iter().map(|run| run.len).sum(),
+            excluded: info.excluded.into_boxed_slice(),
+            read_only: info.read_only,
+            len_bound: AtomicU64::new(0),
+            is_touched: AtomicBool::new(false),
+            state: Mutex::new(
+                Rank::Group,
+                State {
+                    space: Space::Unloaded(BTreeMap::new()),
+                    used: info.used,
+                    is_item_stale: false,
+                    data_cursor: Cursor::default(),
+                    block_cursor: Cursor::default(),
+                    pinned: Vec::new(),
+                    changes: Vec::new(),
+                },
+            ),
+        }
+    }
+
+    /// The range of the group.
+    #[must_use]
+    pub const fn range(&self) -> Run {
+        Run { start: self.start, len: self.len }
+    }
+
+    /// Use and profile.
+    #[must_use]
+    pub const fn flags(&self) -> BlockGroupFlags {
+        self.flags
+    }
+
+    /// Nothing may be allocated from it.
+    #[must_use]
+    pub const fn is_read_only(&self) -> bool {
+        self.read_only
+    }
+
+    /// The kind it counts for; mixed groups count for metadata.
+    #[must_use]
+    pub fn kind(&self) -> SpaceKind {
+        if self.flags.contains(BlockGroupFlags::SYSTEM) {
+            SpaceKind::System
+        } else if self.flags.contains(BlockGroupFlags::METADATA) {
+            SpaceKind::Metadata
+        } else {
+            SpaceKind::Data
+        }
+    }
+
+    /// Bytes that its item leaves free, superblock copies excluded.
+    pub(crate) fn free_by_item(&self) -> u64 {
+        self.total().saturating_sub(self.state.lock().used)
+    }
+
+    pub(crate) const fn total(&self) -> u64 {
+        self.len.saturating_sub(self.excluded_bytes)
+    }
+
+    pub(crate) fn is_loaded(&self) -> bool {
+        matches!(self.state.lock().space, Space::Loaded(_))
+    }
+
+    /// False when there is certainly no run of `len` bytes.
+    pub(crate) fn may_have(&self, len: u64) -> bool {
+        self.len_bound.load(Relaxed) > len
+    }
+
+    /// Bytes by state.
+    #[must_use]
+    pub fn bytes(&self) -> GroupBytes {
+        let state = self.state.lock();
+        let pinned: u64 = state.pinned.iter().map(|run| run.len).sum();
+        let used = match &state.space {
+            Space::Loaded(map) => self.total().saturating_sub(map.bytes()).saturating_sub(pinned),
+            Space::Unloaded(_) => state.used,
+        };
+        GroupBytes { total: self.total(), used, pinned }
+    }
+
+    /// Gives the group its free space, as read from disk. Returns (bytes that were counted
+    /// as free by the item, bytes that can be allocated now); `None` when it had it already.
+    ///
+    /// # Errors
+    /// The free space does not add up to what the group's item says.
+    pub(crate) fn install(&self, mut map: FreeMap) -> Result<Option<(u64, u64)>, Corrupt> {
+        let mut state = self.state.lock();
+        let Space::Unloaded(held) = &state.space else {
+            return Ok(None);
+        };
+        let expected = self.len.saturating_sub(state.used);
+        if map.bytes() != expected {
+            let at = At::Data(Logical(self.start));
+            let (expected, found) = (Detail::Number(expected), Detail::Number(map.bytes()));
+            return Err(Corrupt::new("free space of the block group", expected, found).at(at));
+        }
+        for run in &self.excluded {
+            map.subtract(*run);
+        }
+        for (&start, &len) in held {
+            map.subtract(Run { start, len });
+        }
+        let counted = self.total().saturating_sub(state.used);
+        let free = map.bytes();
+        self.len_bound.store(map.len_bound(), Relaxed);
+        state.space = Space::Loaded(map);
+        Ok(Some((counted, free)))
+    }
+
+    /// Takes a run, or says that there is none. Does not wait when `wait` is false and
+    /// another thread is allocating here.
+    pub(crate) fn take(&self, kind: SpaceKind, want: &Want, wait: bool) -> Option<Run> {
+        let mut state = self.lock(wait)?;
+        let (map, cursor) = state.map_and_cursor(kind)?;
+        let taken = map.take(cursor, want);
+        self.len_bound.store(map.len_bound(), Relaxed);
+        taken
+    }
+
+    /// Takes exactly this range if it is free.
+    pub(crate) fn take_at(&self, kind: SpaceKind, range: Run) -> bool {
+        let mut state = self.state.lock();
+        let Some((map, cursor)) = state.map_and_cursor(kind) else {
+            return false;
+        };
+        let taken = map.take_at(cursor, range);
+        self.len_bound.store(map.len_bound(), Relaxed);
+        taken
+    }
+
+    fn lock(&self, wait: bool) -> Option<MutexGuard<'_, State>> {
+        if wait { Some(self.state.lock()) } else { self.state.try_lock() }
+    }
+
+    /// Makes runs free. Returns whether the group is loaded, and so can allocate them.
+    ///
+    /// # Errors
+    /// A run was free already: something was freed twice.
+    pub(crate) fn give(&self, runs: &[Run]) -> Result<bool, Corrupt> {
+        let mut state = self.state.lock();
+        match &mut state.space {
+            Space::Unloaded(held) => {
+                for run in runs {
+                    held.remove(&run.start);
+                }
+                Ok(false)
+            }
+            Space::Loaded(map) => {
+                for run in coalesced(runs) {
+                    map.insert(run).map_err(|_| freed_twice(run))?;
+                }
+                self.len_bound.store(map.len_bound(), Relaxed);
+                Ok(true)
+            }
+        }
+    }
+
+    /// Pins a run until the running transaction is durable.
+    pub(crate) fn pin(&self, run: Run) {
+        let mut state = self.state.lock();
+        state.pinned.push(run);
+        if let Space::Unloaded(held) = &mut state.space {
+            held.insert(run.start, run.len);
+        }
+        self.is_touched.store(true, Relaxed);
+    }
+
+    pub(crate) fn take_pinned(&self) -> Vec<Run> {
+        std::mem::take(&mut self.state.lock().pinned)
+    }
+
+    /// The extent tree has, from now on, an extent here.
+    ///
+    /// # Errors
+    /// The group would have more used than it has bytes.
+    pub(crate) fn note_allocated(&self, run: Run, keep: bool) -> Result<(), Corrupt> {
+        let mut state = self.state.lock();
+        let used = state.used.checked_add(run.len).filter(|used| *used <= self.len);
+        self.note(&mut state, used, Change { run, what: What::Allocated }, keep)
+    }
+
+    /// The extent tree has, from now on, no extent here.
+    ///
+    /// # Errors
+    /// The group would have less than nothing used.
+    pub(crate) fn note_freed(&self, run: Run, keep: bool) -> Result<(), Corrupt> {
+        let mut state = self.state.lock();
+        let used = state.used.checked_sub(run.len);
+        self.note(&mut state, used, Change { run, what: What::Freed }, keep)
+    }
+
+    fn note(
+        &self,
+        state: &mut State,
+        used: Option<u64>,
+        change: Change,
+        keep: bool,
+    ) -> Result<(), Corrupt> {
+        let Some(used) = used else {
+            let at = At::Data(Logical(change.run.start));
+            let (expected, found) = (Detail::Range(0, self.len), Detail::Number(change.run.len));
+            return Err(Corrupt::new("use of the block group", expected, found).at(at));
+        };
+        state.used = used;
+        state.is_item_stale = true;
+        if keep {
+            state.changes.push(change);
+        }
+        self.is_touched.store(true, Relaxed);
+        Ok(())
+    }
+
+    /// True when [`Self::take_changes`], [`Self::take_use`] or [`Self::take_pinned`] may
+    /// have something.
+    pub(crate) fn is_touched(&self) -> bool {
+        self.is_touched.load(Relaxed)
+    }
+
+    pub(crate) fn has_changes(&self) -> bool {
+        let state = self.state.lock();
+        !state.changes.is_empty() || state.is_item_stale
+    }
+
+    /// The changes for the free-space tree since the last call.
+    pub(crate) fn take_changes(&self) -> Option<GroupChanges> {
+        let changes = std::mem::take(&mut self.state.lock().changes);
+        if changes.is_empty() {
+            return None;
+        }
+        let (allocated, freed) = net(changes);
+        (!allocated.is_empty() || !freed.is_empty()).then(|| GroupChanges {
+            group: self.range(),
+            allocated,
+            freed,
+        })
+    }
+
+    /// What the item is to say, when that changed since the last call.
+    pub(crate) fn take_use(&self) -> Option<GroupUse> {
+        let mut state = self.state.lock();
+        std::mem::take(&mut state.is_item_stale).then(|| GroupUse {
+            group: self.range(),
+            flags: self.flags,
+            used: state.used,
+        })
+    }
+
+    /// The running transaction ends here: only what comes later is of interest.
+    pub(crate) fn settle(&self) {
+        let state = self.state.lock();
+        let quiet = state.pinned.is_empty() && state.changes.is_empty() && !state.is_item_stale;
+        self.is_touched.store(!quiet, Relaxed);
+    }
+}
+
+impl State {
+    fn map_and_cursor(&mut self, kind: SpaceKind) -> Option<(&mut FreeMap, &mut Cursor)> {
+        let Space::Loaded(map) = &mut self.space else {
+            return None;
+        };
+        let cursor = match kind {
+            SpaceKind::Data => &mut self.data_cursor,
+            SpaceKind::Metadata | SpaceKind::System => &mut self.block_cursor,
+        };
+        Some((map, cursor))
+    }
+}
+
+/// Ascending runs with touching ones joined.
+fn coalesced(runs: &[Run]) -> impl Iterator<Item = Run> + '_ {
+    let mut rest = runs;
+    std::iter::from_fn(move || {
+        let (first, mut after) = rest.split_first()?;
+        let mut run = *first;
+        while let Some((next, behind)) = after.split_first()
+            && next.start == run.end()
+        {
+            run.len += next.len;
+            after = behind;
+        }
+        rest = after;
+        Some(run)
+    })
+}
+
+/// Sums up changes in the order they were made: what was allocated and freed again, or the
+/// reverse, cancels. Extents come and go as a whole, so only equal ranges can meet.
+fn net(mut changes: Vec<Change>) -> (Vec<Run>, Vec<Run>) {
+    changes.sort_by_key(|change| change.run);
+    let (mut allocated, mut freed) = (Vec::new(), Vec::new());
+    for same in changes.chunk_by(|a, b| a.run == b.run) {
+        // Of changes to one range, which alternate, the last decides unless they cancel.
+        if same.len().is_multiple_of(2) {
+            continue;
+        }
+        match same[same.len() - 1].what {
+            What::Allocated => allocated.push(same[0].run),
+            What::Freed => freed.push(same[0].run),
+        }
+    }
+    (coalesced(&allocated).collect(), coalesced(&freed).collect())
+}
+
+#[cold]
+fn freed_twice(run: Run) -> Corrupt {
+    Corrupt::new(
+        "use of the range being freed",
+        Detail::Text("allocated"),
+        Detail::Text("free already"),
+    )
+    .at(At::Data(Logical(run.start)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(start: u64, len: u64) -> Run {
+        Run { start, len }
+    }
+
+    fn group() -> BlockGroup {
+        BlockGroup::new(GroupInfo {
+            start: Logical(1000),
+            len: 1000,
+            flags: BlockGroupFlags::METADATA,
+            used: 100,
+            excluded: vec![run(1500, 64)],
+            read_only: false,
+        })
+    }
+
+    fn free(runs: &[Run]) -> FreeMap {
+        let mut map = FreeMap::default();
+        runs.iter().for_each(|run| map.insert(*run).unwrap());
+        map
+    }
+
+    fn want(len: u64) -> Want {
+        Want { len, min_len: len, align: 1, cluster: 0 }
+    }
+
+    #[test]
+    fn pinned_ranges_are_not_free_in_a_group_loaded_later() {
+        let group = group();
+        group.note_freed(run(1000, 50), true).unwrap();
+        group.pin(run(1000, 50));
+        let on_disk = free(&[run(1000, 50), run(1100, 900)]);
+        assert_eq!(group.install(on_disk).unwrap(), Some((886, 836)));
+        assert_eq!(group.take(SpaceKind::Metadata, &want(10), true), Some(run(1100, 10)));
+        assert_eq!(group.bytes(), GroupBytes { total: 936, used: 60, pinned: 50 });
+        let pinned = group.take_pinned();
+        assert!(group.give(&pinned).unwrap());
+        assert!(group.take_at(SpaceKind::Metadata, run(1000, 50)));
+        assert!(!group.take_at(SpaceKind::Metadata, run(1480, 30)), "a superblock copy");
+        assert!(group.give(&[run(1200, 10)]).is_err(), "freed twice");
+    }
+
+    #[test]
+    fn unpinned_before_loading_is_free_after() {
+        let group = group();
+        group.note_freed(run(1000, 50), true).unwrap();
+        group.pin(run(1000, 50));
+        assert!(!group.give(&group.take_pinned()).unwrap());
+        let on_disk = free(&[run(1000, 50), run(1100, 900)]);
+        assert_eq!(group.install(on_disk).unwrap(), Some((886, 886)));
+    }
+
+    #[test]
+    fn free_space_that_does_not_add_up_is_corrupt() {
+        assert!(group().install(free(&[run(1100, 899)])).is_err());
+        assert!(group().note_freed(run(1000, 101), true).is_err());
+        assert!(group().note_allocated(run(1000, 901), true).is_err());
+    }
+
+    #[test]
+    fn changes_cancel_and_coalesce() {
+        let group = group();
+        for start in [1116, 1100, 1200] {
+            group.note_allocated(run(start, 16), true).unwrap();
+        }
+        group.note_freed(run(1200, 16), true).unwrap();
+        group.note_freed(run(1000, 20), true).unwrap();
+        group.note_freed(run(1020, 20), true).unwrap();
+        let changes = group.take_changes().unwrap();
+        assert_eq!(changes.allocated, [run(1100, 32)]);
+        assert_eq!(changes.freed, [run(1000, 40)]);
+        assert_eq!(group.take_changes(), None);
+        assert_eq!(group.take_use().map(|change| change.used), Some(92));
+        assert_eq!(group.take_use(), None);
+        assert!(group.is_touched());
+        group.settle();
+        assert!(!group.is_touched());
+    }
+}

@@ -1,0 +1,406 @@
+//! Which bytes of the logical address space are free, who may have them, and how that is
+//! kept on disk.
+//!
+//! The address space is cut into block groups, one per chunk, each for data, metadata or
+//! the chunk tree (or, mixed, for the first two). A group's free runs are kept in memory
+//! from the first time that somebody wants to allocate there; the free-space tree and the
+//! block group items are brought up to date by the commit, from the list of changes that
+//! each group keeps.
+//!
+//! ```text
+//! free --alloc--> allocated --note_allocated--> in the extent tree
+//!   ^                |                                |
+//!   |<---free_now----'                          note_freed, pin
+//!   |                                                 v
+//!   '<----unpin, when the superblock is durable--- pinned
+//! ```
+//!
+//! Invariants:
+//! - Nothing is allocated that was not reserved: [`reserve`] is the only place that says
+//!   [`Error::NoSpace`](crate::Error::NoSpace), and it takes no lock.
+//! - What the last durable superblock can reach is never allocated: freed extents stay
+//!   pinned until the next one is durable.
+//! - Copies of the superblock that lie inside a group are never allocated, though the
+//!   free-space tree lists them as free, as the kernel does.
+//! - No lock of this module is held while a tree is touched: changes are taken out, the
+//!   lock is let go, and then the trees are edited, which may cause further changes. The
+//!   commit repeats that until there are none.
+//!
+//! Failure: free space on disk that contradicts itself or the use that is recorded for its
+//! group is `Corrupt`; so is a range that is freed twice.
+//!
+//! Callers: the extent layer notes what it changes, the transaction allocates tree blocks
+//! and drives the commit, the store grows the file system when a reservation asks for it.
+
+mod chunk;
+mod counters;
+mod free_map;
+mod free_space_tree;
+mod group;
+mod groups;
+mod load;
+mod report;
+mod reserve;
+
+use std::sync::Arc;
+
+use btrfs_disk::{At, Corrupt, Detail, Logical};
+
+use crate::error::{Error, Result, SpaceKind};
+use crate::locks::{Mutex, Rank};
+use free_map::Want;
+use groups::Groups;
+
+pub use chunk::{ChunkPlan, ChunkTrees, DeviceSpace};
+pub use counters::ShardedCounter;
+pub use free_map::Run;
+pub use group::{BlockGroup, GroupBytes, GroupInfo};
+pub use load::{LoadFrom, group_infos, load_group};
+pub use report::{ProfileSpace, SpaceReport};
+pub use reserve::{Accounts, Need, Payer, Reservation, Shortage, Urgency};
+
+/// Tree blocks in a run that is preferred for the next allocations of tree blocks.
+const BLOCKS_PER_CLUSTER: u64 = 64;
+
+/// Bytes of a run that is preferred for the next allocations of data.
+const DATA_CLUSTER: u64 = 1 << 20;
+
+/// What the store's space looks like in general.
+#[derive(Clone, Copy, Debug)]
+pub struct SpaceConfig {
+    /// Bytes of a tree block.
+    pub node_size: u64,
+    /// Bytes of a sector.
+    pub sector_size: u64,
+    /// Data and metadata share block groups (`MIXED_GROUPS`).
+    pub mixed: bool,
+    /// The free-space tree is to be kept.
+    pub free_space_tree: bool,
+}
+
+/// An allocated range of logical addresses.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Extent {
+    /// First byte.
+    pub at: Logical,
+    /// Bytes.
+    pub len: u64,
+}
+
+impl Extent {
+    const fn run(self) -> Run {
+        Run { start: self.at.0, len: self.len }
+    }
+}
+
+/// What to allocate.
+#[derive(Clone, Copy, Debug)]
+pub struct AllocRequest {
+    /// What it is for.
+    pub kind: SpaceKind,
+    /// Bytes wanted; a multiple of the sector size, and of the node size for tree blocks.
+    pub len: u64,
+    /// Fewer bytes, down to this many, are taken rather than to fail; where the free space
+    /// is in smaller pieces still, one of those.
+    pub min_len: u64,
+    /// Where the caller would like it.
+    pub hint: Option<Logical>,
+}
+
+/// Extents freed by a transaction, on their way to become free.
+#[derive(Debug, Default)]
+#[must_use = "pinned extents that are dropped stay unusable until the next open"]
+pub struct Pinned(Vec<(Arc<BlockGroup>, Vec<Run>)>);
+
+impl Pinned {
+    /// Total bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.iter().flat_map(|(_, runs)| runs).map(|run| run.len).sum()
+    }
+
+    /// Every pinned extent.
+    pub fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
+        self.0
+            .iter()
+            .flat_map(|(_, runs)| runs)
+            .map(|run| Extent { at: Logical(run.start), len: run.len })
+    }
+}
+
+/// The space of a store.
+#[derive(Debug)]
+pub struct Space {
+    config: SpaceConfig,
+    accounts: Arc<Accounts>,
+    groups: Groups,
+    devices: Mutex<Vec<DeviceSpace>>,
+}
+
+impl Space {
+    /// A space without groups and devices.
+    #[must_use]
+    pub fn new(config: SpaceConfig) -> Self {
+        Self {
+            config,
+            accounts: Arc::new(Accounts::new(config.node_size, config.mixed)),
+            groups: Groups::new(),
+            devices: Mutex::new(Rank::Counters, Vec::new()),
+        }
+    }
+
+    /// The sizes and features given at the start.
+    #[must_use]
+    pub const fn config(&self) -> &SpaceConfig {
+        &self.config
+    }
+
+    /// The books: reserving, charging, kept-back bytes.
+    #[must_use]
+    pub const fn accounts(&self) -> &Arc<Accounts> {
+        &self.accounts
+    }
+
+    /// Reserves space, or says what would help.
+    ///
+    /// # Errors
+    /// [`Shortage`]; nothing is reserved then.
+    pub fn reserve(&self, need: Need, urgency: Urgency) -> Result<Reservation, Shortage> {
+        self.accounts.reserve(need, urgency)
+    }
+
+    /// Adds a block group found on disk. Its free space is loaded later ([`load_group`]).
+    ///
+    /// # Errors
+    /// `Corrupt` when it overlaps another one or claims more use than it has bytes.
+    pub fn add_group(&self, info: GroupInfo) -> Result<Arc<BlockGroup>> {
+        let at = At::Data(info.start);
+        if info.len == 0 || info.start.0.checked_add(info.len).is_none() || info.used > info.len {
+            let (expected, found) = (Detail::AtMost(info.len), Detail::Number(info.used));
+            return Err(Corrupt::new("use of the block group", expected, found).at(at).into());
+        }
+        let group = Arc::new(BlockGroup::new(info));
+        self.groups.add(Arc::clone(&group)).map_err(|other| {
+            let expected = Detail::Text("no other group there");
+            Corrupt::new("block group", expected, Detail::Number(other.range().start)).at(at)
+        })?;
+        if !group.is_read_only() {
+            self.accounts.group_added(group.kind(), group.total(), group.free_by_item());
+        }
+        Ok(group)
+    }
+
+    /// Adds the group of a chunk that was just allocated: all of it is free.
+    ///
+    /// # Errors
+    /// As [`Self::add_group`].
+    pub fn add_new_group(&self, info: GroupInfo) -> Result<()> {
+        let mut map = free_map::FreeMap::default();
+        let run = Run { start: info.start.0, len: info.len };
+        let group = self.add_group(GroupInfo { used: 0, ..info })?;
+        map.insert(run)
+            .map_err(|_| Corrupt::new("block group", Detail::AtLeast(1), Detail::Number(0)))?;
+        self.install(&group, map)
+    }
+
+    pub(crate) fn install(&self, group: &Arc<BlockGroup>, map: free_map::FreeMap) -> Result<()> {
+        if let Some((counted, free)) = group.install(map)? {
+            let kind = group.kind();
+            // Open first: whoever can reserve the bytes must be able to allocate them.
+            self.groups.open(self.accounts.index(kind), group);
+            self.accounts.group_loaded(kind, counted, free);
+        }
+        Ok(())
+    }
+
+    /// The group that contains all of an extent.
+    ///
+    /// # Errors
+    /// `Corrupt` when there is none: extents end with their group.
+    pub fn group_of(&self, extent: Extent) -> Result<Arc<BlockGroup>> {
+        self.groups.find(extent.run()).ok_or_else(|| {
+            let (expected, found) =
+                (Detail::Text("inside one block group"), Detail::Number(extent.len));
+            Corrupt::new("place of the extent", expected, found).at(At::Data(extent.at)).into()
+        })
+    }
+
+    /// Every group, by address.
+    #[must_use]
+    pub fn all_groups(&self) -> Vec<Arc<BlockGroup>> {
+        self.groups.all()
+    }
+
+    /// A group of this kind that could be loaded, as [`Shortage::Load`] asks for.
+    #[must_use]
+    pub fn unloaded_group(&self, kind: SpaceKind) -> Option<Arc<BlockGroup>> {
+        let account = self.accounts.index(kind);
+        self.groups.first(|group| {
+            self.accounts.index(group.kind()) == account
+                && !group.is_read_only()
+                && !group.is_loaded()
+                && group.free_by_item() > 0
+        })
+    }
+
+    /// Allocates in memory. Nothing on disk knows of it until the extent layer does.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] when there is no free run at all, which a caller that reserved
+    /// does not meet.
+    pub fn alloc(&self, request: &AllocRequest, payer: Payer<'_>) -> Result<Extent> {
+        let run = self.find_run(request).ok_or_else(|| Error::NoSpace {
+            kind: request.kind,
+            needed: request.len,
+            available: self.accounts.available(request.kind),
+        })?;
+        self.accounts.pay(request.kind, run.len, payer);
+        Ok(Extent { at: Logical(run.start), len: run.len })
+    }
+
+    fn find_run(&self, request: &AllocRequest) -> Option<Run> {
+        let &AllocRequest { kind, len, min_len, hint } = request;
+        let account = self.accounts.index(kind);
+        let (align, cluster) = match kind {
+            SpaceKind::Data => (self.config.sector_size, DATA_CLUSTER),
+            SpaceKind::Metadata | SpaceKind::System => {
+                (self.config.node_size, self.config.node_size * BLOCKS_PER_CLUSTER)
+            }
+        };
+        if let Some(Logical(start)) = hint.filter(|hint| hint.0.is_multiple_of(align)) {
+            let range = Run { start, len };
+            if start.checked_add(len).is_some() && self.groups.take_at(account, kind, range) {
+                return Some(range);
+            }
+        }
+        let take = |min_len, align, cluster| {
+            self.groups.take(account, kind, &Want { len, min_len, align, cluster })
+        };
+        let sector = self.config.sector_size;
+        // Tree blocks come whole; only file systems made by old tools have room for them
+        // at places that are no multiple of their size, and then only those may be left.
+        let last_len = if kind == SpaceKind::Data { sector } else { len };
+        take(len, align, cluster)
+            .or_else(|| take(min_len, align, 0))
+            .or_else(|| take(last_len, sector, 0))
+    }
+
+    /// Returns an extent that no committed state ever referred to.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is free already.
+    pub fn free_now(&self, extent: Extent) -> Result<()> {
+        let group = self.group_of(extent)?;
+        self.give(&group, &[extent.run()])
+    }
+
+    /// Keeps an extent, freed on disk by the running transaction, out of use until that
+    /// transaction is durable.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is in no group.
+    pub fn pin(&self, extent: Extent) -> Result<()> {
+        let group = self.group_of(extent)?;
+        group.pin(extent.run());
+        self.accounts.pinned(group.kind(), extent.len);
+        Ok(())
+    }
+
+    /// Ends the running transaction as far as space is concerned: what was pinned in it.
+    pub fn take_pinned(&self) -> Pinned {
+        let mut pinned = Vec::new();
+        for group in self.touched_groups() {
+            let mut runs = group.take_pinned();
+            group.settle();
+            if !runs.is_empty() {
+                runs.sort_unstable();
+                pinned.push((group, runs));
+            }
+        }
+        Pinned(pinned)
+    }
+
+    /// Makes pinned extents free; to be called when the superblock of their transaction is
+    /// durable.
+    ///
+    /// # Errors
+    /// `Corrupt` when one of them was free already.
+    pub fn unpin(&self, pinned: Pinned) -> Result<()> {
+        for (group, runs) in pinned.0 {
+            self.give(&group, &runs)?;
+            self.accounts.unpinned(group.kind(), runs.iter().map(|run| run.len).sum());
+        }
+        Ok(())
+    }
+
+    fn give(&self, group: &BlockGroup, runs: &[Run]) -> Result<()> {
+        let bytes = runs.iter().map(|run| run.len).sum();
+        let is_loaded = group.give(runs)?;
+        if group.is_read_only() {
+            return Ok(());
+        }
+        if is_loaded {
+            self.accounts.freed(group.kind(), bytes);
+        } else {
+            self.accounts.freed_unloaded(group.kind(), bytes);
+        }
+        Ok(())
+    }
+
+    /// The extent tree has a new extent.
+    ///
+    /// # Errors
+    /// `Corrupt` when its group cannot have room for it.
+    pub fn note_allocated(&self, extent: Extent) -> Result<()> {
+        Ok(self.group_of(extent)?.note_allocated(extent.run(), self.config.free_space_tree)?)
+    }
+
+    /// The extent tree lost an extent. The caller also pins it, or frees it at once.
+    ///
+    /// # Errors
+    /// `Corrupt` when its group has less in use than that.
+    pub fn note_freed(&self, extent: Extent) -> Result<()> {
+        Ok(self.group_of(extent)?.note_freed(extent.run(), self.config.free_space_tree)?)
+    }
+
+    /// True while [`Self::write_free_space`] or [`Self::write_group_items`] have something
+    /// to do.
+    #[must_use]
+    pub fn is_dirty(&self) -> bool {
+        self.touched_groups().iter().any(|group| group.has_changes())
+    }
+
+    fn touched_groups(&self) -> Vec<Arc<BlockGroup>> {
+        let mut groups = self.groups.all();
+        groups.retain(|group| group.is_touched());
+        groups
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod test_random {
+    /// Numbers for model tests (splitmix64): the same for the same seed.
+    pub(crate) struct Random(u64);
+
+    impl Random {
+        pub(crate) fn new(seed: u64) -> Self {
+            Self(seed)
+        }
+
+        pub(crate) fn next(&mut self) -> u64 {
+            self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+            let mut x = self.0;
+            x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+            x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+            x ^ (x >> 31)
+        }
+
+        /// Below `bound`; 0 for a bound of 0.
+        pub(crate) fn below(&mut self, bound: u64) -> u64 {
+            self.next().checked_rem(bound).unwrap_or(0)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,100 @@
+//! How full the file system is.
+
+use std::collections::BTreeMap;
+
+use btrfs_disk::flags::BlockGroupFlags;
+
+use super::Space;
+use super::group::BlockGroup;
+use crate::error::SpaceKind;
+use crate::pool::Profile;
+
+/// Use of the space, at one moment but for what other threads do meanwhile. All numbers
+/// are bytes; those of profiles do not count copies.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SpaceReport {
+    /// One for each use and profile that there are groups of.
+    pub profiles: Vec<ProfileSpace>,
+    /// Of all devices.
+    pub device_total: u64,
+    /// Of all devices, in no chunk; copies of what is put there count.
+    pub unallocated: u64,
+    /// Kept back for commits and removals: now, and as many as should be.
+    pub global_reserve: (u64, u64),
+    /// An estimate of how much more file data fits, as `df` shows it.
+    pub free: u64,
+}
+
+/// Use of the groups with the same flags.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProfileSpace {
+    /// Use and profile.
+    pub flags: BlockGroupFlags,
+    /// In such groups.
+    pub total: u64,
+    /// Taken by extents, on disk or about to be.
+    pub used: u64,
+    /// Freed, but in use by the last durable state.
+    pub pinned: u64,
+    /// Promised to running operations (of the kind as a whole).
+    pub reserved: u64,
+    /// In groups that nothing is allocated from.
+    pub read_only: u64,
+}
+
+impl Space {
+    /// How full the file system is.
+    #[must_use]
+    pub fn report(&self) -> SpaceReport {
+        let mut profiles: BTreeMap<u64, ProfileSpace> = BTreeMap::new();
+        for group in self.groups.all() {
+            let flags = group.flags();
+            let profile = profiles.entry(flags.bits()).or_insert(ProfileSpace {
+                flags,
+                total: 0,
+                used: 0,
+                pinned: 0,
+                reserved: self.accounts.reserved(group.kind()),
+                read_only: 0,
+            });
+            profile.add(&group);
+        }
+        let (device_total, unallocated) = {
+            let devices = self.devices.lock();
+            let total = devices.iter().map(super::DeviceSpace::total_bytes).sum();
+            (total, devices.iter().map(super::DeviceSpace::unallocated).sum())
+        };
+        let profiles: Vec<ProfileSpace> = profiles.into_values().collect();
+        let global_reserve = self.accounts.global();
+        let free = self.free_estimate(&profiles, unallocated, global_reserve.0);
+        SpaceReport { profiles, device_total, unallocated, global_reserve, free }
+    }
+
+    fn free_estimate(&self, profiles: &[ProfileSpace], unallocated: u64, kept_back: u64) -> u64 {
+        let in_groups: u64 = profiles
+            .iter()
+            .filter(|profile| profile.flags.contains(BlockGroupFlags::DATA))
+            .map(|profile| {
+                profile.total.saturating_sub(profile.used).saturating_sub(profile.read_only)
+            })
+            .sum();
+        let copies = self
+            .chunk_flags(SpaceKind::Data)
+            .and_then(|flags| Profile::from_flags(flags).ok())
+            .map_or(1, |profile| u64::from(profile.mirror_count()));
+        let kept_back = if self.config.mixed { kept_back } else { 0 };
+        (in_groups + unallocated / copies).saturating_sub(kept_back)
+    }
+}
+
+impl ProfileSpace {
+    fn add(&mut self, group: &BlockGroup) {
+        let bytes = group.bytes();
+        self.total += bytes.total;
+        self.used += bytes.used;
+        self.pinned += bytes.pinned;
+        if group.is_read_only() {
+            self.read_only += bytes.total.saturating_sub(bytes.used);
+        }
+    }
+}

@@ -1,0 +1,663 @@
+//! Promises of space, and the only place that says there is none.
+//!
+//! Everything that will allocate reserves first, before it holds any lock, so that running
+//! out is an error at the edge and never in the middle. Per account one number decides:
+//!
+//! ```text
+//! available = free bytes in loaded groups - reserved - delayed - global
+//! ```
+//!
+//! An allocation paid from a reservation lowers `free` and `reserved` alike and leaves
+//! `available` as it is. `delayed` is the charge for extent references that are queued
+//! until commit; `global` is kept back for the commit itself and for removals on a full
+//! volume. A payment that exceeds its reservation comes out of `global`, and then out of
+//! `available`, which may so become negative until a commit has settled the charges.
+
+use std::sync::Arc;
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU64,
+    Ordering::{Acquire, Relaxed, Release, SeqCst},
+};
+
+use crossbeam_utils::CachePadded;
+
+use super::counters::ShardedCounter;
+use crate::error::{Error, SpaceKind};
+
+/// Tree blocks that changing one item may copy or add: a path of the greatest height.
+const BLOCKS_PER_ITEM: u64 = 8;
+
+/// Tree blocks that one queued extent reference may cost when it is written.
+const BLOCKS_PER_HEAD: u64 = 2;
+
+/// Batch of the counters of pinned bytes: they change in bulk and are read near the end of
+/// the space only.
+const PINNED_BATCH: u32 = 64 << 20;
+
+/// Most that is kept back for commits (the kernel's limit too).
+const GLOBAL_MAX: u64 = 512 << 20;
+
+/// Least that is kept back, in tree blocks, on a volume that can afford it: what the
+/// kernel asks for 22 items.
+const GLOBAL_BLOCKS_MIN: u64 = 22 * 16;
+
+/// Least that is kept back, in tree blocks, on the smallest volume.
+const GLOBAL_BLOCKS_FLOOR: u64 = 16;
+
+/// Between those two, no more than this part of the metadata space is kept back.
+const GLOBAL_SHARE: u64 = 8;
+
+/// When a commit would return at least this part of an account, it is preferred to
+/// allocating another chunk.
+const COMMIT_SHARE: i64 = 4;
+
+/// What is reserved at once, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Bytes of file data.
+    pub data: u64,
+    /// Bytes of tree blocks.
+    pub metadata: u64,
+    /// Bytes of chunk tree blocks.
+    pub system: u64,
+}
+
+/// Whether the bytes kept back may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// No.
+    Normal,
+    /// Half of them: this operation frees space in the end.
+    Removal,
+    /// All of them: a chunk is being added, or the commit itself asks.
+    Commit,
+}
+
+/// Why a reservation could not be made, and what to do before the next try.
+#[derive(Clone, Debug)]
+pub enum Shortage {
+    /// Load the free space of another block group of this kind.
+    Load(SpaceKind),
+    /// Allocate a chunk of this kind.
+    Chunk(SpaceKind),
+    /// Commit: that returns enough pinned or charged bytes.
+    Commit,
+    /// Nothing helps ([`Error::NoSpace`]).
+    NoSpace(Error),
+}
+
+/// Who pays for an allocation.
+#[derive(Clone, Copy, Debug)]
+pub enum Payer<'a> {
+    /// A reservation; what it lacks comes out of the global reserve.
+    Reservation(&'a Reservation),
+    /// The commit: first the charges of the queued references, then the global reserve.
+    Commit,
+}
+
+/// The accounts of a store.
+#[derive(Debug)]
+pub struct Accounts {
+    node_size: u64,
+    mixed: bool,
+    accounts: [Account; 3],
+}
+
+/// The books of one kind of space.
+#[derive(Debug)]
+pub(crate) struct Account {
+    /// See the module's head.
+    available: CachePadded<AtomicI64>,
+    reserved: CachePadded<AtomicU64>,
+    delayed: CachePadded<AtomicU64>,
+    /// Bytes kept back now, and as many as should be.
+    global: AtomicU64,
+    global_size: AtomicU64,
+    /// Bytes in writable groups.
+    total: AtomicU64,
+    /// Bytes free in groups whose free space is not loaded.
+    unloaded: AtomicU64,
+    /// No device has room for another chunk.
+    is_full: AtomicBool,
+    /// Bytes freed on disk by a transaction that is not durable yet.
+    pinned: ShardedCounter,
+    /// Bytes that queued reference changes will free.
+    expected: ShardedCounter,
+}
+
+impl Account {
+    fn new() -> Self {
+        Self {
+            available: CachePadded::default(),
+            reserved: CachePadded::default(),
+            delayed: CachePadded::default(),
+            global: AtomicU64::new(0),
+            global_size: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            unloaded: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
+            pinned: ShardedCounter::new(PINNED_BATCH),
+            expected: ShardedCounter::new(PINNED_BATCH),
+        }
+    }
+
+    fn try_take(&self, bytes: u64) -> bool {
+        let wanted = signed(bytes);
+        self.available
+            .fetch_update(SeqCst, Relaxed, |have| (have >= wanted).then_some(have - wanted))
+            .is_ok()
+    }
+
+    /// Moves up to `bytes` out of what is available, and says how many.
+    fn take_up_to(&self, bytes: u64) -> u64 {
+        let mut taken = 0;
+        let _ = self.available.fetch_update(SeqCst, Relaxed, |have| {
+            taken = unsigned(have).min(bytes);
+            (taken > 0).then_some(have - signed(taken))
+        });
+        taken
+    }
+
+    fn credit(&self, bytes: u64) {
+        self.available.fetch_add(signed(bytes), SeqCst);
+        self.refill_global();
+    }
+
+    fn debit(&self, bytes: u64) {
+        self.available.fetch_sub(signed(bytes), SeqCst);
+    }
+
+    fn refill_global(&self) {
+        let missing = self.global_size.load(Relaxed).saturating_sub(self.global.load(Relaxed));
+        if missing > 0 {
+            self.global.fetch_add(self.take_up_to(missing), SeqCst);
+        }
+    }
+
+    /// Bytes that a commit would return: at least as many, without visiting every shard
+    /// unless the difference decides whether `wanted` is reached.
+    fn returned_by_commit(&self, wanted: i64) -> i64 {
+        let delayed = signed(self.delayed.load(Relaxed));
+        let rough = self.pinned.approximate() + self.expected.approximate() + delayed;
+        let error = self.pinned.error_max() + self.expected.error_max();
+        if (rough - wanted).abs() > error {
+            return rough;
+        }
+        self.pinned.exact() + self.expected.exact() + delayed
+    }
+
+    fn shortage(&self, kind: SpaceKind, needed: u64) -> Shortage {
+        let available = self.available.load(Relaxed);
+        if self.unloaded.load(Acquire) > 0 {
+            return Shortage::Load(kind);
+        }
+        let lacking = signed(needed).saturating_sub(available);
+        let returned = self.returned_by_commit(lacking);
+        let much = signed(self.total.load(Relaxed)) / COMMIT_SHARE;
+        if returned >= lacking && returned >= much {
+            return Shortage::Commit;
+        }
+        if !self.is_full.load(Acquire) {
+            return Shortage::Chunk(kind);
+        }
+        if returned >= lacking {
+            return Shortage::Commit;
+        }
+        Shortage::NoSpace(Error::NoSpace { kind, needed, available: unsigned(available) })
+    }
+}
+
+impl Accounts {
+    pub(crate) fn new(node_size: u64, mixed: bool) -> Self {
+        Self { node_size, mixed, accounts: std::array::from_fn(|_| Account::new()) }
+    }
+
+    /// Position of the account that serves `kind`: with mixed groups, data and metadata
+    /// are one.
+    pub(crate) const fn index(&self, kind: SpaceKind) -> usize {
+        match kind {
+            SpaceKind::Data if self.mixed => 1,
+            SpaceKind::Data => 0,
+            SpaceKind::Metadata => 1,
+            SpaceKind::System => 2,
+        }
+    }
+
+    pub(crate) fn of(&self, kind: SpaceKind) -> &Account {
+        &self.accounts[self.index(kind)]
+    }
+
+    /// Bytes of tree blocks to reserve for changing `items` items.
+    #[must_use]
+    pub const fn bytes_for_items(&self, items: u64) -> u64 {
+        items.saturating_mul(self.node_size).saturating_mul(BLOCKS_PER_ITEM)
+    }
+
+    /// Reserves, or says what would help. Takes no lock and blocks on nothing.
+    ///
+    /// # Errors
+    /// [`Shortage`]: nothing is reserved then.
+    pub fn reserve(
+        self: &Arc<Self>,
+        need: Need,
+        urgency: Urgency,
+    ) -> Result<Reservation, Shortage> {
+        let reservation = Reservation {
+            accounts: Arc::clone(self),
+            data: AtomicU64::new(0),
+            metadata: AtomicU64::new(0),
+            system: AtomicU64::new(0),
+        };
+        for (kind, bytes) in [
+            (SpaceKind::System, need.system),
+            (SpaceKind::Metadata, need.metadata),
+            (SpaceKind::Data, need.data),
+        ] {
+            // What was reserved already goes back when the reservation is dropped.
+            self.extend(&reservation, kind, bytes, urgency)?;
+        }
+        Ok(reservation)
+    }
+
+    /// Adds `bytes` to a reservation.
+    ///
+    /// # Errors
+    /// [`Shortage`]: the reservation is as before then.
+    pub fn extend(
+        &self,
+        reservation: &Reservation,
+        kind: SpaceKind,
+        bytes: u64,
+        urgency: Urgency,
+    ) -> Result<(), Shortage> {
+        let account = self.of(kind);
+        let urgent = urgency != Urgency::Normal && kind != SpaceKind::Data;
+        let granted = account.try_take(bytes) || (urgent && take_kept(account, bytes, urgency));
+        if bytes > 0 && !granted {
+            return Err(account.shortage(kind, bytes));
+        }
+        account.reserved.fetch_add(bytes, Relaxed);
+        reservation.part(kind).fetch_add(bytes, Relaxed);
+        Ok(())
+    }
+
+    /// Books an allocation of `bytes` that is being made.
+    pub(crate) fn pay(&self, kind: SpaceKind, bytes: u64, payer: Payer<'_>) {
+        let account = self.of(kind);
+        let mut owed = bytes;
+        match payer {
+            Payer::Reservation(reservation) => owed -= reservation.spend(kind, owed),
+            Payer::Commit => owed -= take_from(&account.delayed, owed),
+        }
+        if kind != SpaceKind::Data {
+            owed -= take_from(&account.global, owed);
+        }
+        account.debit(owed);
+    }
+
+    /// Bytes became free in a loaded group.
+    pub(crate) fn freed(&self, kind: SpaceKind, bytes: u64) {
+        self.of(kind).credit(bytes);
+    }
+
+    /// Charges for `heads` queued extent references, out of the reservation of the handle
+    /// that queued them as far as that goes.
+    pub fn charge_heads(&self, heads: u64, from: Option<&Reservation>) {
+        let bytes = self.bytes_for_heads(heads);
+        let account = self.of(SpaceKind::Metadata);
+        let paid = from.map_or(0, |reservation| reservation.spend(SpaceKind::Metadata, bytes));
+        account.debit(bytes - paid);
+        account.delayed.fetch_add(bytes, Relaxed);
+    }
+
+    /// Takes back the charge of references that cancelled each other.
+    pub fn uncharge_heads(&self, heads: u64) {
+        let account = self.of(SpaceKind::Metadata);
+        account.credit(take_from(&account.delayed, self.bytes_for_heads(heads)));
+    }
+
+    /// Takes back every charge. To be called when the queue has been written and before
+    /// anybody can queue again.
+    pub fn uncharge_all(&self) {
+        let account = self.of(SpaceKind::Metadata);
+        account.credit(account.delayed.swap(0, SeqCst));
+    }
+
+    fn bytes_for_heads(&self, heads: u64) -> u64 {
+        heads.saturating_mul(self.node_size).saturating_mul(BLOCKS_PER_HEAD)
+    }
+
+    /// Queued reference changes will free `bytes` more (or, negative, less) at the commit.
+    pub fn expect_freed(&self, kind: SpaceKind, bytes: i64) {
+        self.of(kind).expected.add(bytes);
+    }
+
+    pub(crate) fn pinned(&self, kind: SpaceKind, bytes: u64) {
+        self.of(kind).pinned.add_bytes(bytes);
+    }
+
+    pub(crate) fn unpinned(&self, kind: SpaceKind, bytes: u64) {
+        self.of(kind).pinned.sub_bytes(bytes);
+    }
+
+    /// Sets how much is kept back for commits, from the bytes used by the trees that every
+    /// commit changes: extent, checksum, root, free-space and block-group tree.
+    pub fn resize_global(&self, tree_bytes: u64) {
+        let account = self.of(SpaceKind::Metadata);
+        let size = global_size(tree_bytes, account.total.load(Relaxed), self.node_size);
+        account.global_size.store(size, SeqCst);
+        let mut surplus = 0;
+        let _ = account.global.fetch_update(SeqCst, Relaxed, |have| {
+            surplus = have.saturating_sub(size);
+            (surplus > 0).then_some(have - surplus)
+        });
+        account.credit(surplus);
+    }
+
+    /// Bytes kept back: (now, as many as should be).
+    #[must_use]
+    pub fn global(&self) -> (u64, u64) {
+        let account = self.of(SpaceKind::Metadata);
+        (account.global.load(Relaxed), account.global_size.load(Relaxed))
+    }
+
+    /// Bytes that could be reserved at once, without loading, growing or committing.
+    #[must_use]
+    pub fn available(&self, kind: SpaceKind) -> u64 {
+        unsigned(self.of(kind).available.load(Relaxed))
+    }
+
+    /// Bytes promised and not yet allocated. Where space runs out while these are many,
+    /// writing dirty data back helps.
+    #[must_use]
+    pub fn reserved(&self, kind: SpaceKind) -> u64 {
+        self.of(kind).reserved.load(Relaxed)
+    }
+
+    /// Bytes charged for queued extent references.
+    #[must_use]
+    pub fn delayed(&self) -> u64 {
+        self.of(SpaceKind::Metadata).delayed.load(Relaxed)
+    }
+
+    /// Bytes that come free with the commit under way or the next one.
+    #[must_use]
+    pub fn pinned_bytes(&self, kind: SpaceKind) -> u64 {
+        unsigned(self.of(kind).pinned.exact())
+    }
+
+    /// Remembers whether another chunk of this kind can be had, so that shortages are
+    /// answered accordingly.
+    pub fn set_full(&self, kind: SpaceKind, full: bool) {
+        self.of(kind).is_full.store(full, Release);
+    }
+
+    pub(crate) fn group_added(&self, kind: SpaceKind, total: u64, free: u64) {
+        let account = self.of(kind);
+        account.total.fetch_add(total, Relaxed);
+        account.unloaded.fetch_add(free, SeqCst);
+    }
+
+    /// A group's free space was loaded: of the `counted` bytes said to be free, `free` can
+    /// be allocated now.
+    pub(crate) fn group_loaded(&self, kind: SpaceKind, counted: u64, free: u64) {
+        let account = self.of(kind);
+        take_from(&account.unloaded, counted);
+        account.credit(free);
+    }
+
+    /// Bytes became free in a group that is not loaded.
+    pub(crate) fn freed_unloaded(&self, kind: SpaceKind, bytes: u64) {
+        self.of(kind).unloaded.fetch_add(bytes, SeqCst);
+    }
+}
+
+/// Takes what is available and the rest from what is kept back, as far as `urgency` allows.
+fn take_kept(account: &Account, bytes: u64, urgency: Urgency) -> bool {
+    let available = account.take_up_to(bytes);
+    let floor = match urgency {
+        Urgency::Removal => account.global_size.load(Relaxed) / 2,
+        Urgency::Normal | Urgency::Commit => 0,
+    };
+    let rest = bytes - available;
+    let granted = account
+        .global
+        .fetch_update(SeqCst, Relaxed, |have| have.checked_sub(rest).filter(|left| *left >= floor))
+        .is_ok();
+    if !granted {
+        account.available.fetch_add(signed(available), SeqCst);
+    }
+    granted
+}
+
+/// Takes up to `bytes` out of a pot, and says how many.
+fn take_from(pot: &AtomicU64, bytes: u64) -> u64 {
+    let mut taken = 0;
+    let _ = pot.fetch_update(SeqCst, Relaxed, |have| {
+        taken = have.min(bytes);
+        (taken > 0).then_some(have - taken)
+    });
+    taken
+}
+
+fn global_size(tree_bytes: u64, total: u64, node_size: u64) -> u64 {
+    tree_bytes
+        .max(GLOBAL_BLOCKS_MIN * node_size)
+        .min(GLOBAL_MAX)
+        .min(total / GLOBAL_SHARE)
+        .max(GLOBAL_BLOCKS_FLOOR * node_size)
+}
+
+fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+fn unsigned(bytes: i64) -> u64 {
+    u64::try_from(bytes).unwrap_or(0)
+}
+
+/// Bytes promised to one operation. Allocations take from it; dropping it returns the rest.
+#[derive(Debug)]
+#[must_use = "dropping a reservation returns it"]
+pub struct Reservation {
+    accounts: Arc<Accounts>,
+    data: AtomicU64,
+    metadata: AtomicU64,
+    system: AtomicU64,
+}
+
+impl Reservation {
+    /// Bytes left.
+    #[must_use]
+    pub fn left(&self, kind: SpaceKind) -> u64 {
+        self.part(kind).load(Relaxed)
+    }
+
+    /// Takes everything out of `other`.
+    pub fn absorb(&self, other: &Self) {
+        for kind in [SpaceKind::Data, SpaceKind::Metadata, SpaceKind::System] {
+            self.part(kind).fetch_add(other.part(kind).swap(0, Relaxed), Relaxed);
+        }
+    }
+
+    /// Splits off up to the given bytes of each kind.
+    pub fn split(&self, part: Need) -> Self {
+        Self {
+            accounts: Arc::clone(&self.accounts),
+            data: take_from(&self.data, part.data).into(),
+            metadata: take_from(&self.metadata, part.metadata).into(),
+            system: take_from(&self.system, part.system).into(),
+        }
+    }
+
+    /// Returns up to `bytes` before the rest.
+    pub fn release(&self, kind: SpaceKind, bytes: u64) {
+        self.accounts.of(kind).credit(self.spend(kind, bytes));
+    }
+
+    /// Takes up to `bytes` out, and says how many.
+    fn spend(&self, kind: SpaceKind, bytes: u64) -> u64 {
+        let spent = take_from(self.part(kind), bytes);
+        self.accounts.of(kind).reserved.fetch_sub(spent, Relaxed);
+        spent
+    }
+
+    const fn part(&self, kind: SpaceKind) -> &AtomicU64 {
+        match kind {
+            SpaceKind::Data => &self.data,
+            SpaceKind::Metadata => &self.metadata,
+            SpaceKind::System => &self.system,
+        }
+    }
+}
+
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        for kind in [SpaceKind::Data, SpaceKind::Metadata, SpaceKind::System] {
+            let left = self.left(kind);
+            if left > 0 {
+                self.release(kind, left);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: u64 = 16384;
+    const MIB: u64 = 1 << 20;
+
+    fn accounts(mixed: bool, data: u64, metadata: u64) -> Arc<Accounts> {
+        let accounts = Arc::new(Accounts::new(NODE, mixed));
+        for (kind, bytes) in [(SpaceKind::Data, data), (SpaceKind::Metadata, metadata)] {
+            accounts.group_added(kind, bytes, bytes);
+            accounts.group_loaded(kind, bytes, bytes);
+            accounts.set_full(kind, true);
+        }
+        accounts
+    }
+
+    fn metadata(bytes: u64) -> Need {
+        Need { metadata: bytes, ..Need::default() }
+    }
+
+    #[test]
+    fn a_dropped_reservation_returns_its_rest() {
+        let accounts = accounts(false, MIB, MIB);
+        let r = accounts.reserve(metadata(10 * NODE), Urgency::Normal).unwrap();
+        accounts.pay(SpaceKind::Metadata, NODE, Payer::Reservation(&r));
+        assert_eq!(accounts.available(SpaceKind::Metadata), MIB - 10 * NODE);
+        let half = r.split(metadata(4 * NODE));
+        assert_eq!(
+            (half.left(SpaceKind::Metadata), r.left(SpaceKind::Metadata)),
+            (4 * NODE, 5 * NODE)
+        );
+        drop((r, half));
+        assert_eq!(accounts.available(SpaceKind::Metadata), MIB - NODE);
+        assert_eq!(accounts.reserved(SpaceKind::Metadata), 0);
+    }
+
+    #[test]
+    fn a_need_is_all_or_nothing() {
+        let accounts = accounts(false, MIB, MIB);
+        let need = Need { data: 2 * MIB, metadata: NODE, system: 0 };
+        assert!(matches!(accounts.reserve(need, Urgency::Normal), Err(Shortage::NoSpace(_))));
+        assert_eq!(accounts.available(SpaceKind::Metadata), MIB);
+        assert_eq!(accounts.reserved(SpaceKind::Metadata), 0);
+    }
+
+    #[test]
+    fn mixed_groups_serve_both_kinds_from_one_account() {
+        let accounts = accounts(true, MIB, 0);
+        let r = accounts
+            .reserve(Need { data: MIB / 2, metadata: MIB / 2, system: 0 }, Urgency::Normal)
+            .unwrap();
+        assert!(accounts.reserve(metadata(1), Urgency::Normal).is_err());
+        drop(r);
+        assert_eq!(accounts.available(SpaceKind::Data), MIB);
+    }
+
+    #[test]
+    fn shortages_name_what_helps() {
+        let accounts = accounts(false, MIB, MIB);
+        let r = accounts.reserve(metadata(MIB), Urgency::Normal).unwrap();
+        accounts.pay(SpaceKind::Metadata, MIB, Payer::Reservation(&r));
+        let ask = || accounts.reserve(metadata(NODE), Urgency::Normal);
+        assert!(matches!(ask(), Err(Shortage::NoSpace(_))));
+        accounts.set_full(SpaceKind::Metadata, false);
+        assert!(matches!(ask(), Err(Shortage::Chunk(SpaceKind::Metadata))));
+        accounts.pinned(SpaceKind::Metadata, NODE);
+        assert!(matches!(ask(), Err(Shortage::Chunk(_))), "a small gain is no reason to commit");
+        accounts.pinned(SpaceKind::Metadata, MIB / 2);
+        assert!(matches!(ask(), Err(Shortage::Commit)));
+        accounts.freed_unloaded(SpaceKind::Metadata, NODE);
+        assert!(matches!(ask(), Err(Shortage::Load(_))));
+        accounts.group_loaded(SpaceKind::Metadata, NODE, NODE);
+        assert!(ask().is_ok());
+    }
+
+    #[test]
+    fn a_full_volume_can_still_remove_and_commit() {
+        let accounts = accounts(false, MIB, 64 * MIB);
+        accounts.resize_global(0);
+        assert_eq!(accounts.global(), (352 * NODE, 352 * NODE));
+        let rest = accounts.available(SpaceKind::Metadata);
+        assert_eq!(rest, 64 * MIB - 352 * NODE);
+        let everything = accounts.reserve(metadata(rest), Urgency::Normal).unwrap();
+        assert!(accounts.reserve(metadata(NODE), Urgency::Normal).is_err());
+        let unlink = accounts.reserve(metadata(100 * NODE), Urgency::Removal).unwrap();
+        assert!(accounts.reserve(metadata(100 * NODE), Urgency::Removal).is_err());
+        let commit = accounts.reserve(metadata(100 * NODE), Urgency::Commit).unwrap();
+        drop((unlink, commit));
+        assert_eq!(accounts.global().0, 352 * NODE, "returned bytes go there first");
+        assert_eq!(accounts.available(SpaceKind::Metadata), 0);
+        drop(everything);
+        assert_eq!(accounts.available(SpaceKind::Metadata), rest);
+    }
+
+    #[test]
+    fn the_global_reserve_is_small_on_small_volumes() {
+        assert_eq!(global_size(0, 8 * MIB, NODE), MIB);
+        assert_eq!(global_size(0, MIB, NODE), 16 * NODE);
+        assert_eq!(global_size(20 * MIB, 1 << 40, NODE), 20 * MIB);
+        assert_eq!(global_size(1 << 40, 1 << 50, NODE), GLOBAL_MAX);
+    }
+
+    #[test]
+    fn charges_for_heads_move_from_the_reservation_and_back() {
+        let accounts = accounts(false, 0, MIB);
+        let r = accounts.reserve(metadata(3 * NODE), Urgency::Normal).unwrap();
+        accounts.charge_heads(2, Some(&r));
+        assert_eq!((r.left(SpaceKind::Metadata), accounts.delayed()), (0, 4 * NODE));
+        assert_eq!(accounts.available(SpaceKind::Metadata), MIB - 4 * NODE);
+        accounts.uncharge_heads(1);
+        accounts.pay(SpaceKind::Metadata, NODE, Payer::Commit);
+        accounts.uncharge_all();
+        assert_eq!(accounts.available(SpaceKind::Metadata), MIB - NODE);
+    }
+
+    #[test]
+    fn threads_never_reserve_more_than_there_is() {
+        let accounts = accounts(false, 0, 4 * MIB);
+        accounts.resize_global(0);
+        let start = accounts.available(SpaceKind::Metadata);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for i in 0..5000u64 {
+                        if let Ok(r) = accounts.reserve(metadata(i % 90 * NODE), Urgency::Normal) {
+                            let taken = r.left(SpaceKind::Metadata) / 2;
+                            accounts.pay(SpaceKind::Metadata, taken, Payer::Reservation(&r));
+                            drop(r);
+                            accounts.freed(SpaceKind::Metadata, taken);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(accounts.available(SpaceKind::Metadata), start);
+        assert_eq!(accounts.reserved(SpaceKind::Metadata), 0);
+    }
+}
