@@ -1,16 +1,26 @@
-//! A transactional, checksummed copy-on-write store of items and extents.
+//! A transactional, checksummed copy-on-write store of items and extents over block devices.
+//!
+//! It knows trees, transactions, space and references, and has never heard of a file: that
+//! is the crate above. The way in is [`Store`]: reserve room, begin a transaction, edit
+//! trees, commit.
 
+mod bootstrap;
 pub mod env;
 pub mod error;
 pub mod extent;
 pub mod locks;
+pub mod make;
 pub mod pool;
 pub mod space;
 pub mod store;
 pub mod tree;
+pub mod txn;
 
 pub use env::Env;
 pub use error::{Error, Result};
-pub use extent::RefChange;
-pub use store::{CsumRange, DataExtent, DropProgress, Expect, MakeOptions, Need, Reservation, Sizes, Store, StoreOptions, Txn};
+pub use extent::{CsumRange, DataHolder, RefChange};
+pub use make::MakeOptions;
+pub use space::{Reservation, SpaceReport};
+pub use store::{DataExtent, Expect, Need, Sizes, Store, StoreOptions};
 pub use tree::{EditItem, Scan, Tree};
+pub use txn::{DropProgress, Txn};

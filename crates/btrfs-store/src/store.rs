@@ -2,32 +2,53 @@
 
 use std::sync::Arc;
 
-use btrfs_disk::{Generation, Key, Logical, TreeId};
+use blockdev::Device;
+use btrfs_disk::flags::{CompatRo, Incompat};
 use btrfs_disk::items::RootItem;
+use btrfs_disk::superblock::Superblock;
+use btrfs_disk::{Generation, Logical, TreeId};
 use codec::checksum::ChecksumType;
 
-use crate::tree::{EditItem, Tree};
-use crate::RefChange;
-use crate::{Env, Error, Result};
+use crate::error::SpaceKind;
+use crate::extent::{CsumRange, DataHolder, ExtentKind, is_held_only_by, lookup};
+use crate::pool::Pool;
+use crate::space::{
+    self, AllocRequest, ChunkTrees, Extent, LoadFrom, Payer, Reservation, Shortage, SpaceReport, Urgency, load_group,
+};
+use crate::tree::{Edit, Tree};
+use crate::txn::{DropProgress, Engine, Purse, Txn, TxnHost, drop_tree_step};
+use crate::{Env, Error, Result, bootstrap, make};
+
+/// Attempts of a reservation to get room by loading, growing and committing.
+const RESERVE_ATTEMPTS_MAX: usize = 1000;
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// No byte is written, not even a repair.
     pub read_only: bool,
-    /// Bound on idle tree blocks kept in memory.
+    /// Bound on idle tree blocks kept in memory, bytes.
     pub cache_bytes: usize,
     /// Threads for checksums; 0: as many as processors.
     pub worker_count: usize,
     /// Bytes of changed tree blocks after which a reservation commits.
     pub dirty_bytes_max: u64,
+    /// Open at one of the superblock's four backup roots instead (read-only).
+    pub backup_root: Option<usize>,
     /// Clock and randomness.
     pub env: Env,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        Self { read_only: false, cache_bytes: 64 << 20, worker_count: 0, dirty_bytes_max: 128 << 20, env: Env::system() }
+        Self {
+            read_only: false,
+            cache_bytes: 64 << 20,
+            worker_count: 0,
+            dirty_bytes_max: 96 << 20,
+            backup_root: None,
+            env: Env::system(),
+        }
     }
 }
 
@@ -69,113 +90,331 @@ pub enum Expect<'a> {
     Unchecked,
 }
 
-/// How far the removal of a deleted subvolume's tree has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DropProgress {
-    /// Call again.
-    More,
-    /// The tree and its root item are gone.
-    Done,
-}
-
-/// Room that was promised. Dropping it returns what is left.
-#[derive(Debug)]
-#[must_use = "dropping a reservation returns it"]
-pub struct Reservation(());
-
 /// An open store. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Store(Arc<()>);
+pub struct Store(Arc<Engine>);
 
-/// A handle on the running transaction; it ends when dropped.
-#[derive(Debug)]
-#[must_use = "a handle keeps the transaction from committing"]
-pub struct Txn(());
-
-impl Reservation {
-    /// Takes over what `other` has: dirty data of one file is reserved write by write, and used at once.
-    pub fn absorb(&mut self, _other: Self) {}
-}
-
-fn later<T>() -> Result<T> {
-    Err(Error::unsupported("not built yet"))
-}
-
-#[expect(missing_docs, clippy::missing_errors_doc, clippy::unused_self, reason = "signatures first")]
 impl Store {
-    pub fn open(_devices: Vec<Arc<dyn blockdev::Device>>, _options: &StoreOptions) -> Result<Self> { later() }
-    pub fn make(_devices: Vec<Arc<dyn blockdev::Device>>, _make: &MakeOptions, _options: &StoreOptions) -> Result<Self> { later() }
-    pub fn sizes(&self) -> Sizes { Sizes { node: 0, sector: 0, csum: 0 } }
-    pub fn csum_type(&self) -> ChecksumType { ChecksumType::Crc32c }
+    /// Opens the file system on `devices` (one, until several are supported).
+    ///
+    /// # Errors
+    /// `Unsupported` for features this build lacks, by name, and for a log tree unless
+    /// read-only; `Corrupt`, `Device`.
+    pub fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Self> {
+        Ok(Self(Arc::new(bootstrap::open(devices, options)?)))
+    }
 
-    pub fn tree(&self, _id: TreeId) -> Result<Arc<Tree>> { later() }
-    pub fn env(&self) -> &Env { later::<&Env>().expect("signature only") }
-    pub fn is_read_only(&self) -> bool { false }
-    /// True for `NO_HOLES` and the like: an incompat feature bit of the superblock.
-    pub fn has_incompat(&self, _bit: u64) -> bool { false }
-    pub fn poisoned(&self) -> Option<Error> { None }
-    pub fn reserve(&self, _need: Need) -> Result<Reservation> { later() }
-    pub fn reserve_urgent(&self, _need: Need) -> Result<Reservation> { later() }
-    pub fn begin(&self, _reservation: Reservation) -> Result<Txn> { later() }
-    pub fn begin_exclusive(&self, _need: Need) -> Result<Txn> { later() }
-    pub fn commit(&self) -> Result<Generation> { later() }
-    pub fn generation(&self) -> Generation { Generation(0) }
-    /// Allocates up to `len` bytes, at least `min_len` unless free space is too fragmented.
-    pub fn alloc_data(&self, _r: &Reservation, _len: u64, _min_len: u64, _hint: Option<Logical>) -> Result<DataExtent> { later() }
-    pub fn free_unused(&self, _extent: DataExtent) {}
-    pub fn write_data(&self, _at: Logical, _parts: &[&[u8]]) -> Result<()> { later() }
-    pub fn read_data(&self, _at: Logical, _buf: &mut [u8], _expect: Expect<'_>) -> Result<()> { later() }
-    pub fn data_csums(&self, _at: Logical, _len: u64) -> Result<CsumRange> { later() }
-    pub fn has_any_csum(&self, _at: Logical, _len: u64) -> Result<bool> { later() }
-    pub fn csum_data(&self, _data: &[u8]) -> Vec<u8> { Vec::new() }
-    /// Whether a data extent has references besides this one (queued changes included).
-    pub fn is_data_shared(&self, _at: Logical, _len: u64, _root: TreeId, _inode: btrfs_disk::InodeNo, _offset: u64) -> Result<bool> { later() }
-    pub fn root_item(&self, _id: TreeId) -> Result<RootItem> { later() }
-    pub fn drop_tree_step(&self, _id: TreeId, _block_budget: u32) -> Result<DropProgress> { later() }
+    /// Makes a file system without subvolumes on `devices`, in memory until the first
+    /// commit. The caller makes the trees of the file layer: the top-level subvolume (5),
+    /// the UUID tree (9), the tree of relocated data (-9), and the root tree's directory.
+    ///
+    /// # Errors
+    /// `Unsupported` for options that do not fit each other, `NoSpace` for a device that is
+    /// too small, `Device`.
+    pub fn make(devices: Vec<Arc<dyn Device>>, make: &make::MakeOptions, options: &StoreOptions) -> Result<Self> {
+        Ok(Self(Arc::new(make::make(devices, make, options)?)))
+    }
+
+    /// Sizes of tree blocks, sectors and checksums, in bytes.
+    #[must_use]
+    pub fn sizes(&self) -> Sizes {
+        let format = &self.0.reader.format;
+        Sizes { node: format.nodesize, sector: format.sectorsize, csum: format.csum_type.len() }
+    }
+
+    /// Type of every checksum.
+    #[must_use]
+    pub fn csum_type(&self) -> ChecksumType {
+        self.0.reader.format.csum_type
+    }
+
+    /// A copy of the superblock as the next commit would start from it.
+    #[must_use]
+    pub fn superblock(&self) -> Superblock {
+        self.0.superblock.lock().clone()
+    }
+
+    /// The devices and chunks.
+    #[must_use]
+    pub fn pool(&self) -> &Pool {
+        &self.0.pool
+    }
+
+    /// A tree.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`]; what reading its root item can fail with.
+    pub fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        self.0.trees.tree(id)
+    }
+
+    /// Clock and randomness.
+    #[must_use]
+    pub fn env(&self) -> &Env {
+        &self.0.options.env
+    }
+
+    /// True when nothing may be written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.0.options.read_only
+    }
+
+    /// True when all these incompat feature bits are set.
+    #[must_use]
+    pub fn has_incompat(&self, bits: u64) -> bool {
+        self.0.superblock.lock().fields().incompat().contains(Incompat::from_bits_retain(bits))
+    }
+
+    /// True when all these compat_ro feature bits are set.
+    #[must_use]
+    pub fn has_compat_ro(&self, bits: u64) -> bool {
+        self.0.superblock.lock().fields().compat_ro().contains(CompatRo::from_bits_retain(bits))
+    }
+
+    /// Why writing stopped, if it did.
+    #[must_use]
+    pub fn poisoned(&self) -> Option<Error> {
+        self.0.health.reason().map(|reason| Error::Poisoned { reason })
+    }
+
+    /// The running transaction's number.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.0.gate.running()
+    }
+
+    /// Reserves room for an operation, before any of it is done. Loads free space,
+    /// allocates chunks and commits where that helps. Not to be called with an open handle.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]: nothing helps.
+    pub fn reserve(&self, need: Need) -> Result<Reservation> {
+        self.reserve_as(need, Urgency::Normal)
+    }
+
+    /// Like [`Self::reserve`] for operations that free room in the end: what is kept back
+    /// for them may be used.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub fn reserve_urgent(&self, need: Need) -> Result<Reservation> {
+        self.reserve_as(need, Urgency::Removal)
+    }
+
+    fn reserve_as(&self, need: Need, urgency: Urgency) -> Result<Reservation> {
+        let engine = &self.0;
+        engine.health.check()?;
+        if engine.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if engine.dirty_bytes() > engine.options.dirty_bytes_max || engine.refs.is_crowded() {
+            engine.commit()?;
+        }
+        let metadata = engine.space.accounts().bytes_for_items(need.items.into());
+        let need = space::Need { data: need.data, metadata, system: 0 };
+        for _ in 0..RESERVE_ATTEMPTS_MAX {
+            match engine.space.reserve(need, urgency) {
+                Ok(reservation) => return Ok(reservation),
+                Err(shortage) => self.relieve(shortage)?,
+            }
+        }
+        Err(Error::NoSpace { kind: SpaceKind::Metadata, needed: need.metadata, available: 0 })
+    }
+
+    /// Does what a shortage asks for.
+    fn relieve(&self, shortage: Shortage) -> Result<()> {
+        match shortage {
+            Shortage::Load(kind) => self.load_group(kind),
+            Shortage::Chunk(kind) => self.grow(kind),
+            Shortage::Commit => self.0.commit().map(|_| ()),
+            Shortage::NoSpace(error) => Err(error),
+        }
+    }
+
+    fn load_group(&self, kind: SpaceKind) -> Result<()> {
+        let engine = &self.0;
+        // No commit changes the trees meanwhile.
+        let _serial = engine.gate.serialize();
+        let Some(group) = engine.space.unloaded_group(kind) else { return Ok(()) };
+        let from = match &engine.core.free_space {
+            Some(tree) => LoadFrom::FreeSpaceTree(tree),
+            None => LoadFrom::ExtentTree(&engine.core.extent),
+        };
+        load_group(&engine.space, &group, from)
+    }
+
+    /// Allocates a chunk of a kind; marks the kind as full when there is no room.
+    fn grow(&self, kind: SpaceKind) -> Result<()> {
+        let engine = &self.0;
+        let _one = engine.growing.lock();
+        let Some(flags) = engine.space.chunk_flags(kind) else {
+            engine.space.accounts().set_full(kind, true);
+            return Ok(());
+        };
+        let Some(plan) = engine.space.plan_chunk(flags)? else {
+            engine.space.accounts().set_full(kind, true);
+            return Ok(());
+        };
+        let generation = engine.gate.enter();
+        let host = TxnHost { engine, generation, purse: Purse::Commit };
+        let trees = ChunkTrees {
+            chunk: &engine.trees.chunk_tree,
+            device: &engine.core.dev,
+            block_group: &engine.core.block_group,
+            free_space: engine.core.free_space.as_deref(),
+            chunk_tree_uuid: btrfs_disk::Uuid(engine.trees.forest().chunk_tree_uuid),
+        };
+        let added = engine.space.write_chunk(&Edit::new(&host), &trees, &plan).and_then(|()| engine.adopt_chunk(&plan));
+        engine.gate.leave();
+        added.inspect_err(|error| engine.health.poison(error))
+    }
+
+    /// Joins the running transaction.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`] after a failed write.
+    pub fn begin(&self, reservation: Reservation) -> Result<Txn> {
+        self.0.health.check()?;
+        let generation = self.0.gate.enter();
+        Ok(Txn::new(Arc::clone(&self.0), generation, reservation, false))
+    }
+
+    /// Commits, and returns the first handle of the next transaction; nobody else gets one
+    /// while it lives. This is where snapshots are taken.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`] and [`Self::commit`].
+    pub fn begin_exclusive(&self, need: Need) -> Result<Txn> {
+        let reservation = self.reserve(need)?;
+        self.0.begin_exclusive(reservation)
+    }
+
+    /// Makes everything durable that was changed before the call. Not to be called with an
+    /// open handle.
+    ///
+    /// # Errors
+    /// Whatever writing fails with; [`Error::Poisoned`] from then on.
+    pub fn commit(&self) -> Result<Generation> {
+        if self.0.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        self.0.commit()
+    }
+
+    /// How full the file system is.
+    #[must_use]
+    pub fn space(&self) -> SpaceReport {
+        self.0.space.report()
+    }
+
+    /// Allocates up to `len` bytes for data, at least `min_len` unless the free space is in
+    /// smaller pieces. Nothing on the device knows of it until a reference is added.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], not met with a reservation for the bytes.
+    pub fn alloc_data(
+        &self,
+        reservation: &Reservation,
+        len: u64,
+        min_len: u64,
+        hint: Option<Logical>,
+    ) -> Result<DataExtent> {
+        let request = AllocRequest { kind: SpaceKind::Data, len, min_len, hint };
+        let Extent { at, len } = self.0.space.alloc(&request, Payer::Reservation(reservation))?;
+        Ok(DataExtent { at, len })
+    }
+
+    /// Returns space that nothing refers to.
+    pub fn free_unused(&self, extent: DataExtent) {
+        let freed = self.0.space.free_now(Extent { at: extent.at, len: extent.len });
+        if let Err(error) = freed {
+            self.0.health.poison(&error);
+        }
+    }
+
+    /// Writes data to all its mirrors.
+    ///
+    /// # Errors
+    /// The device's; the store is poisoned then.
+    pub fn write_data(&self, at: Logical, parts: &[&[u8]]) -> Result<()> {
+        self.0.health.check()?;
+        self.0.pool.write(at, parts).inspect_err(|error| self.0.health.poison(error))
+    }
+
+    /// Reads data from the first mirror that is as expected, and repairs the others when
+    /// the store is writable.
+    ///
+    /// # Errors
+    /// [`Error::NoGoodCopy`].
+    pub fn read_data(&self, at: Logical, buf: &mut [u8], expect: Expect<'_>) -> Result<()> {
+        let expect = match expect {
+            Expect::Csums(csums) => crate::pool::Expect::Csums(csums),
+            Expect::Unchecked => crate::pool::Expect::Unchecked,
+        };
+        self.0.pool.read(at, buf, expect)
+    }
+
+    /// The checksums of a range of data.
+    ///
+    /// # Errors
+    /// What reading the checksum tree can fail with.
+    pub fn data_csums(&self, at: Logical, len: u64) -> Result<CsumRange> {
+        self.0.csum_tree().lookup(at, len)
+    }
+
+    /// Whether any sector of a range has a checksum; stops at the first.
+    ///
+    /// # Errors
+    /// What reading the checksum tree can fail with.
+    pub fn has_any_csum(&self, at: Logical, len: u64) -> Result<bool> {
+        self.0.csum_tree().any(at, len)
+    }
+
+    /// The checksums of `data`, one per sector, on the worker threads when it is long.
+    #[must_use]
+    pub fn csum_data(&self, data: &[u8]) -> Vec<u8> {
+        self.0.pool.csum_data(data)
+    }
 }
 
-#[expect(missing_docs, clippy::missing_errors_doc, clippy::unused_self, reason = "signatures first")]
-impl Txn {
-    pub fn generation(&self) -> Generation { Generation(0) }
-    pub fn insert(&self, _tree: &Tree, _key: &Key, _bytes: &[u8]) -> Result<()> { later() }
-    pub fn insert_batch(&self, _tree: &Tree, _items: &[(Key, &[u8])]) -> Result<()> { later() }
-    pub fn put(&self, _tree: &Tree, _key: &Key, _bytes: &[u8]) -> Result<()> { later() }
-    pub fn update(&self, _tree: &Tree, _key: &Key, _f: impl FnOnce(&mut [u8])) -> Result<bool> { later() }
-    pub fn edit(&self, _tree: &Tree, _key: &Key, _f: impl FnMut(Option<&[u8]>) -> Result<EditItem>) -> Result<()> { later() }
-    pub fn remove(&self, _tree: &Tree, _key: &Key) -> Result<bool> { later() }
-    pub fn remove_range(&self, _tree: &Tree, _from: &Key, _to: &Key, _f: impl FnMut(&Key, &[u8])) -> Result<u64> { later() }
-    pub fn set_key(&self, _tree: &Tree, _old: &Key, _new: &Key) -> Result<()> { later() }
-    /// Stages a whole-item replacement, applied at the commit of this transaction; the last one wins.
-    pub fn defer(&self, _tree: &Tree, _key: &Key, _bytes: Vec<u8>) {}
-    /// Forgets a staged replacement (the item was removed).
-    pub fn forget_deferred(&self, _tree: &Tree, _key: &Key) {}
-    pub fn ref_change(&self, _change: RefChange) -> Result<()> { later() }
-    pub fn put_csums(&self, _at: Logical, _csums: &[u8]) -> Result<()> { later() }
-    /// A new empty tree with a root item; `item` gives everything but the block's place.
-    pub fn create_tree(&self, _id: TreeId, _item: &RootItem) -> Result<Arc<Tree>> { later() }
-    /// A snapshot of `source` under a new number (exclusive handles only). `item` as above.
-    pub fn snapshot_tree(&self, _source: &Tree, _id: TreeId, _item: &RootItem) -> Result<Arc<Tree>> { later() }
-    /// Changes the root item's fields other than the root block's place.
-    pub fn update_root_item(&self, _id: TreeId, _f: impl FnOnce(&mut RootItem)) -> Result<()> { later() }
-    /// Sets incompat feature bits in the superblock of this transaction (DEFAULT_SUBVOL, ...).
-    pub fn add_incompat(&self, _bits: u64) {}
-}
+/// Trees and references.
+impl Store {
+    /// Whether anything but this use refers to a data extent: another file extent item, or
+    /// a snapshot that shares the leaf.
+    ///
+    /// # Errors
+    /// What reading the extent tree can fail with.
+    pub fn is_data_shared(&self, at: Logical, len: u64, holder: &DataHolder) -> Result<bool> {
+        let engine = &self.0;
+        let kind = ExtentKind::Data { len };
+        let info = lookup(&engine.core.extent, &engine.refs, at, kind, &engine.extent_sizes())?;
+        let last_snapshot = engine.trees.tree(holder.root)?.last_snapshot();
+        if info.generation.is_some_and(|generation| generation <= last_snapshot) {
+            return Ok(true);
+        }
+        Ok(!is_held_only_by(&engine.core.extent, &engine.refs, at, holder)?)
+    }
 
-/// What `make` is asked for.
-#[derive(Clone, Debug, Default)]
-pub struct MakeOptions {
-    /// Label, at most 255 bytes.
-    pub label: Vec<u8>,
-}
+    /// A tree's root item, as the next commit would write it apart from the root's place.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`].
+    pub fn root_item(&self, id: TreeId) -> Result<RootItem> {
+        let slot = self.0.trees.slot(id)?;
+        let item = *slot.item.lock();
+        Ok(item)
+    }
 
-/// Checksums of a range of sectors, some of which may have none.
-#[derive(Clone, Debug, Default)]
-pub struct CsumRange(());
-
-#[expect(missing_docs, clippy::unused_self, reason = "signatures first")]
-impl CsumRange {
-    pub fn count(&self) -> usize { 0 }
-    pub fn get(&self, _index: usize) -> Option<&[u8]> { None }
-    pub fn all(&self) -> Option<&[u8]> { None }
-    pub fn is_empty(&self) -> bool { true }
+    /// Removes up to `block_budget` blocks of a subvolume that was deleted (no name, no
+    /// open file). To be called again until done; between calls the rest is a valid tree.
+    ///
+    /// # Errors
+    /// As [`Self::reserve_urgent`] and every edit; `Unsupported` for a deletion that was
+    /// begun elsewhere.
+    pub fn drop_tree_step(&self, id: TreeId, block_budget: u32) -> Result<DropProgress> {
+        let need = Need { items: block_budget.saturating_mul(2).saturating_add(8), data: 0 };
+        let txn = self.begin(self.reserve_urgent(need)?)?;
+        drop_tree_step(&txn, id, block_budget)
+    }
 }

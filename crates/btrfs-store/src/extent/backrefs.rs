@@ -36,8 +36,7 @@ pub struct DataHolder {
 /// order of the format's reference types. Empty when nobody knows the extent.
 ///
 /// # Errors
-/// [`Corrupt`] for items that cannot be read, or references dropped more often than held; a
-/// failure to read the tree.
+/// [`Corrupt`] for items that cannot be read; a failure to read the tree.
 pub fn backrefs(extent_tree: &Tree, queue: &RefQueue, at: Logical) -> Result<Vec<Backref>> {
     let mut counts = BTreeMap::new();
     each_committed(extent_tree, at, |holder, count| {
@@ -50,14 +49,13 @@ pub fn backrefs(extent_tree: &Tree, queue: &RefQueue, at: Logical) -> Result<Vec
             *sum = sum.saturating_add(count);
         }
     });
-    let mut found = Vec::with_capacity(counts.len());
-    for (holder, count) in counts {
-        let count = u64::try_from(count).map_err(|_| holder.missing(at))?;
-        if count > 0 {
-            found.push(Backref { holder, count });
-        }
-    }
-    Ok(found)
+    // A drop may be queued before the copy of the shared leaf that makes what it drops: such
+    // a count is below zero for a moment, and stands for nobody.
+    let held = |(holder, count)| {
+        let count = u64::try_from(count).ok().filter(|count| *count > 0)?;
+        Some(Backref { holder, count })
+    };
+    Ok(counts.into_iter().filter_map(held).collect())
 }
 
 /// True when nothing but `holder` refers to the data extent that starts at `at`.

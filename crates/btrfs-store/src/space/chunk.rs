@@ -203,12 +203,22 @@ impl Space {
     /// # Errors
     /// `Unsupported` for profiles that are refused by name.
     pub fn plan_chunk(&self, flags: BlockGroupFlags) -> Result<Option<ChunkPlan>> {
+        self.plan_chunk_up_to(flags, u64::MAX)
+    }
+
+    /// Like [`Self::plan_chunk`], with a chunk of a new file system: no longer than `len_max`
+    /// (a multiple of 64 KiB).
+    ///
+    /// # Errors
+    /// As [`Self::plan_chunk`].
+    pub fn plan_chunk_up_to(&self, flags: BlockGroupFlags, len_max: u64) -> Result<Option<ChunkPlan>> {
         let last = self.groups.all().last().map(|group| group.range().end());
         let mut devices = self.devices.lock();
         let request = PlanRequest {
             flags,
             start: Logical(last.unwrap_or(FIRST_CHUNK_START)),
             sector_size: self.config.sector_size,
+            len_max,
         };
         let Some(plan) = plan(&request, &devices)? else {
             return Ok(None);
@@ -328,6 +338,8 @@ struct PlanRequest {
     flags: BlockGroupFlags,
     start: Logical,
     sector_size: u64,
+    /// Bytes that the chunk must not exceed, beside the limits of its kind.
+    len_max: u64,
 }
 
 /// How a profile uses devices (the kernel's `btrfs_raid_array`).
@@ -382,8 +394,9 @@ fn plan(request: &PlanRequest, devices: &[DeviceSpace]) -> Result<Option<ChunkPl
     let spread = spread(profile);
     let per_device = u64::try_from(spread.per_device).unwrap_or(1);
     let total: u64 = devices.iter().map(|device| device.total_bytes).sum();
-    let chunk_max = chunk_len_max(request.flags, total);
-    let wanted = chunk_max.min(STRIPE_MAX).next_multiple_of(STRIPE_ROUND) * per_device;
+    let chunk_max = chunk_len_max(request.flags, total).min(request.len_max);
+    let round = STRIPE_ROUND.min(request.len_max);
+    let wanted = chunk_max.min(STRIPE_MAX).next_multiple_of(round) * per_device;
 
     let mut holes: Vec<(&DeviceSpace, Run)> = devices
         .iter()
@@ -482,7 +495,7 @@ mod tests {
     }
 
     fn planned(flags: BlockGroupFlags, devices: &[DeviceSpace]) -> Option<(u64, Vec<(u64, u64)>)> {
-        let request = PlanRequest { flags, start: Logical(16 * MIB), sector_size: 4096 };
+        let request = PlanRequest { flags, start: Logical(16 * MIB), sector_size: 4096, len_max: u64::MAX };
         let plan = plan(&request, devices).unwrap()?;
         let parsed = ChunkItem::parse(&plan.item).unwrap();
         assert_eq!(Chunk::from_item(Logical(16 * MIB), &parsed).unwrap(), plan.chunk);

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use btrfs_disk::{Generation, Logical, TreeId};
+use btrfs_disk::{Generation, Key, Logical, TreeId};
 
 use crate::Result;
 use crate::locks::{RwLock, Rank};
 
 use super::block::{Block, BlockSource, ReadExpect};
 use super::cache::Cache;
+use super::edit::Host;
+use super::raw;
+use super::write_path::create;
 
 /// What all trees of a file system share.
 pub struct Forest {
@@ -40,6 +43,11 @@ impl Forest {
         }
         let data = self.source.read_block(expect)?;
         Ok(self.cache.insert_read(Block::new(expect.at, data)))
+    }
+
+    /// Drops a block from the cache, because nothing points to it any more.
+    pub(crate) fn forget(&self, at: Logical) {
+        self.cache.remove(at);
     }
 }
 
@@ -157,6 +165,57 @@ impl Tree {
     #[must_use]
     pub fn is_changed(&self) -> bool {
         self.is_changed.load(Ordering::Acquire)
+    }
+
+    /// A copy of the root block.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub(crate) fn root_bytes(&self) -> Result<Box<[u8]>> {
+        let root = self.root.read();
+        let block = self.forest.block(&self.expect(&root))?.read();
+        Ok(block.data.clone())
+    }
+
+    /// A root block for a new tree `id`: an empty leaf, or a copy of `contents`.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub(crate) fn create_root(
+        host: &dyn Host,
+        forest: &Arc<Forest>,
+        id: TreeId,
+        contents: Option<&[u8]>,
+    ) -> Result<RootPtr> {
+        let level = contents.map_or(0, raw::level);
+        let nowhere = RootPtr { at: Logical(0), level, generation: host.generation() };
+        let tree = Self::new(Arc::clone(forest), id, TreeKind::Single, nowhere);
+        let mut block = create(host, &tree, level, Logical(0))?;
+        let at = block.at;
+        if let Some(contents) = contents {
+            block.data.copy_from_slice(contents);
+            raw::readdress(&mut block.data, at.0, host.generation().0, id.0);
+        }
+        Ok(RootPtr { at, ..nowhere })
+    }
+
+    /// A block of the tree that was found by walking its parents.
+    pub(crate) fn block_for_walk(
+        &self,
+        at: Logical,
+        level: u8,
+        generation: Generation,
+        first_key: Key,
+    ) -> Result<Block> {
+        let expect = ReadExpect { at, level, generation, first_key: Some(first_key), owner: self.owner() };
+        self.forest.block(&expect)
+    }
+
+    /// Says where the root is, for a tree that is being made.
+    pub(crate) fn set_root(&self, root: RootPtr) {
+        *self.root.write() = root;
+        self.block_count.store(1, Ordering::Relaxed);
+        self.note_changed();
     }
 
     pub(crate) fn expect(&self, root: &RootPtr) -> ReadExpect {

@@ -29,6 +29,7 @@ mod edit;
 mod forest;
 mod leaf;
 mod node;
+mod prune;
 pub(crate) mod raw;
 mod read;
 mod split;
@@ -38,6 +39,7 @@ mod write_path;
 pub use block::{Block, BlockSource, BlockView, ReadExpect};
 pub use edit::{Edit, EditItem, Host};
 pub use forest::{Forest, RootPtr, Tree, TreeKind};
+pub(crate) use prune::{Prune, prune_last};
 pub use read::Scan;
 pub(crate) use walk::{children, prepare_for_write};
 

@@ -74,6 +74,12 @@ pub(crate) fn set_flags(block: &mut [u8], flags: u64) {
     put_u64(block, FLAGS_AT, flags);
 }
 
+pub(crate) fn chunk_tree_uuid(block: &[u8]) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    uuid.copy_from_slice(&block[CHUNK_UUID_AT..CHUNK_UUID_AT + 16]);
+    uuid
+}
+
 pub(crate) fn generation(block: &[u8]) -> u64 {
     get_u64(block, GENERATION_AT)
 }

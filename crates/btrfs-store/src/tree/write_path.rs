@@ -155,6 +155,18 @@ pub(crate) fn find_copying<'t>(
     key: &Key,
     intent: Intent,
 ) -> Result<Path<'t>> {
+    let mut path = lock_root(host, tree, intent)?;
+    while raw::level(path.leaf_bytes()) > 0 {
+        descend(host, &mut path, key, intent)?;
+    }
+    let (slot, is_found) = locate(path.leaf_bytes(), key);
+    path.leaf().slot = slot;
+    path.is_found = is_found;
+    Ok(path)
+}
+
+/// A path that has the root only, copied into the transaction.
+pub(crate) fn lock_root<'t>(host: &dyn Host, tree: &'t Tree, intent: Intent) -> Result<Path<'t>> {
     let mut root = tree.root.write();
     let mut top = tree.forest.block(&tree.expect(&root))?.write();
     if raw::generation(&top.data) != host.generation().0 {
@@ -169,7 +181,7 @@ pub(crate) fn find_copying<'t>(
     let is_root_leaf = raw::level(&top.data) == 0;
     let mut steps = Vec::with_capacity(LEVEL_COUNT_MAX);
     steps.push(Step { block: top, slot: 0 });
-    let mut path = Path {
+    Ok(Path {
         tree,
         root: Some(root),
         steps,
@@ -177,14 +189,7 @@ pub(crate) fn find_copying<'t>(
         is_found: false,
         is_root_leaf,
         parents_for: Some(intent),
-    };
-    while raw::level(path.leaf_bytes()) > 0 {
-        descend(host, &mut path, key, intent)?;
-    }
-    let (slot, is_found) = locate(path.leaf_bytes(), key);
-    path.leaf().slot = slot;
-    path.is_found = is_found;
-    Ok(path)
+    })
 }
 
 /// One level down: locks and copies the child, and lets go of what is not needed.

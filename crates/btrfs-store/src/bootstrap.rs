@@ -1,0 +1,194 @@
+//! Opening: from a superblock to a running engine.
+
+use std::sync::Arc;
+
+use blockdev::Device;
+use btrfs_disk::flags::{CompatRo, Incompat};
+use btrfs_disk::items::ChunkItem;
+use btrfs_disk::key::item_type::CHUNK_ITEM;
+use btrfs_disk::superblock::{DiskSuperblock, Superblock};
+use btrfs_disk::verify::Format;
+use btrfs_disk::{At, Generation, Key, Logical, TreeId};
+
+use crate::extent::RefQueue;
+use crate::locks::{Mutex, Rank};
+use crate::pool::{Access, Chunk, Pool, Workers};
+use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
+use crate::store::StoreOptions;
+use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
+use crate::txn::{BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Trees};
+use crate::{Error, Result};
+
+/// Opens the file system on `devices`.
+pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Engine> {
+    let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
+    let workers = Arc::new(Workers::new(options.worker_count));
+    let (pool, mut superblock) = Pool::open(devices, access, workers)?;
+    refuse_what_is_not_built(&superblock, options)?;
+    if let Some(backup) = options.backup_root {
+        use_backup(&mut superblock, backup, options)?;
+    }
+    let parts = Parts::new(Arc::new(pool), &superblock, options)?;
+    parts.add_chunks()?;
+    let trees = Trees::new(Arc::clone(&parts.forest), parts.root_tree(&superblock), Arc::clone(&parts.chunk_tree));
+    let core = core_trees(&trees, superblock.fields())?;
+    let space = space(&parts, &core, superblock.fields(), options)?;
+    let engine = parts.engine(trees, core, space, superblock, options);
+    let accounts_for = engine.commit_tree_bytes();
+    engine.space.accounts().resize_global(accounts_for);
+    Ok(engine)
+}
+
+fn refuse_what_is_not_built(superblock: &Superblock, options: &StoreOptions) -> Result<()> {
+    if !options.read_only && superblock.fields().log_root.get() != 0 {
+        return Err(Error::unsupported("a log tree that must be replayed (open read-only to see the last commit)"));
+    }
+    Ok(())
+}
+
+/// Looks at an older state, as far as its blocks are still there.
+fn use_backup(superblock: &mut Superblock, slot: usize, options: &StoreOptions) -> Result<()> {
+    if !options.read_only {
+        return Err(Error::unsupported("writing to a file system opened at a backup root"));
+    }
+    let fields = superblock.fields_mut();
+    let Some(backup) = fields.super_roots.get(slot).copied().filter(|b| b.tree_root.get() != 0) else {
+        return Err(Error::unsupported("a backup root that the superblock does not have"));
+    };
+    fields.root = backup.tree_root;
+    fields.generation = backup.tree_root_gen;
+    fields.root_level = backup.tree_root_level;
+    fields.chunk_root = backup.chunk_root;
+    fields.chunk_root_generation = backup.chunk_root_gen;
+    fields.chunk_root_level = backup.chunk_root_level;
+    Ok(())
+}
+
+/// What is there before any tree but the chunk tree.
+pub(crate) struct Parts {
+    pub(crate) pool: Arc<Pool>,
+    reader: Arc<BlockReader>,
+    pub(crate) forest: Arc<Forest>,
+    pub(crate) chunk_tree: Arc<Tree>,
+}
+
+impl Parts {
+    pub(crate) fn new(pool: Arc<Pool>, superblock: &Superblock, options: &StoreOptions) -> Result<Self> {
+        let fields = superblock.fields();
+        let format = Format::of(fields).ok_or_else(|| Error::unsupported("this checksum type"))?;
+        let running = Generation(superblock.generation().0.saturating_add(1));
+        let reader = Arc::new(BlockReader::new(Arc::clone(&pool), format, running));
+        let chunk_root = root_ptr(superblock.chunk_root());
+        let uuid = if chunk_root.at.0 == 0 { fresh_uuid(options) } else { chunk_tree_uuid(&reader, &chunk_root)? };
+        let forest = Forest::new(
+            Arc::clone(&reader) as _,
+            pool.node_bytes(),
+            options.cache_bytes,
+            format.fsid.0,
+            uuid,
+        );
+        let chunk_tree =
+            Arc::new(Tree::new(Arc::clone(&forest), TreeId::CHUNK, TreeKind::Single, chunk_root));
+        Ok(Self { pool, reader, forest, chunk_tree })
+    }
+
+    fn add_chunks(&self) -> Result<()> {
+        self.chunk_tree.scan(&Key::MIN, &Key::MAX, |key, bytes| {
+            if key.item_type == CHUNK_ITEM {
+                let item = ChunkItem::parse(bytes).map_err(|error| error.at(At::Key(TreeId::CHUNK, *key)))?;
+                self.pool.add_chunk(Chunk::from_item(Logical(key.offset), &item)?)?;
+            }
+            Ok(Scan::Continue)
+        })
+    }
+
+    pub(crate) fn root_tree(&self, superblock: &Superblock) -> Arc<Tree> {
+        let root = root_ptr(superblock.root());
+        Arc::new(Tree::new(Arc::clone(&self.forest), TreeId::ROOT, TreeKind::Single, root))
+    }
+
+    pub(crate) fn engine(
+        self,
+        trees: Trees,
+        core: CoreTrees,
+        space: Space,
+        superblock: Superblock,
+        options: &StoreOptions,
+    ) -> Engine {
+        let durable = superblock.generation();
+        Engine {
+            pool: self.pool,
+            reader: self.reader,
+            trees,
+            core,
+            space,
+            refs: RefQueue::new(),
+            dirty: DirtyBlocks::new(),
+            deferred: Deferred::new(),
+            gate: Gate::new(durable),
+            superblock: Mutex::new(Rank::Counters, superblock),
+            growing: Mutex::new(Rank::ChunkAlloc, ()),
+            health: Health::default(),
+            options: options.clone(),
+        }
+    }
+}
+
+fn fresh_uuid(options: &StoreOptions) -> [u8; 16] {
+    options.env.uuid()
+}
+
+/// The UUID of the chunk tree stands in the header of every block.
+fn chunk_tree_uuid(reader: &BlockReader, root: &RootPtr) -> Result<[u8; 16]> {
+    use crate::tree::{BlockSource, ReadExpect, raw};
+    let expect = ReadExpect {
+        at: root.at,
+        level: root.level,
+        generation: root.generation,
+        first_key: None,
+        owner: Some(TreeId::CHUNK),
+    };
+    Ok(raw::chunk_tree_uuid(&reader.read_block(&expect)?))
+}
+
+fn root_ptr((at, generation, level): (Logical, Generation, u8)) -> RootPtr {
+    RootPtr { at, level, generation }
+}
+
+fn core_trees(trees: &Trees, fields: &DiskSuperblock) -> Result<CoreTrees> {
+    let compat_ro = fields.compat_ro();
+    let extent = trees.tree(TreeId::EXTENT)?;
+    let has_valid_free_space = compat_ro.contains(CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID);
+    let free_space = if has_valid_free_space { Some(trees.tree(TreeId::FREE_SPACE)?) } else { None };
+    let block_group = if compat_ro.contains(CompatRo::BLOCK_GROUP_TREE) {
+        trees.tree(TreeId::BLOCK_GROUP)?
+    } else {
+        Arc::clone(&extent)
+    };
+    let (csum, dev) = (trees.tree(TreeId::CSUM)?, trees.tree(TreeId::DEV)?);
+    Ok(CoreTrees { extent, csum, dev, free_space, block_group })
+}
+
+pub(crate) fn space_config(fields: &DiskSuperblock) -> SpaceConfig {
+    SpaceConfig {
+        node_size: fields.nodesize.get().into(),
+        sector_size: fields.sectorsize.get().into(),
+        mixed: fields.incompat().contains(Incompat::MIXED_GROUPS),
+        free_space_tree: fields
+            .compat_ro()
+            .contains(CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID),
+    }
+}
+
+fn space(parts: &Parts, core: &CoreTrees, fields: &DiskSuperblock, options: &StoreOptions) -> Result<Space> {
+    let space = Space::new(space_config(fields));
+    let chunks = parts.pool.chunks().all();
+    for info in group_infos(&core.block_group, &chunks, options.read_only)? {
+        space.add_group(info)?;
+    }
+    for device in parts.pool.devices().iter() {
+        let loaded = DeviceSpace::load(&core.dev, device.id(), device.uuid(), device.total_bytes())?;
+        space.add_device(loaded);
+    }
+    Ok(space)
+}

@@ -1,0 +1,274 @@
+//! Making a file system: the trees of the store, through the code that changes them later.
+//!
+//! What a transaction needs is there from the start, only empty: a pool with three chunks,
+//! their space, and trees without blocks. The first transaction then makes the root blocks
+//! and the items that describe the chunks, and its commit is the first state on the device.
+
+use std::sync::Arc;
+
+use blockdev::Device;
+use btrfs_disk::convert::{to_u64, usize_from};
+use btrfs_disk::flags::{BlockGroupFlags, CompatRo, Incompat};
+use btrfs_disk::items::{DevItem, OnDisk, RootItem};
+use btrfs_disk::key::{item_type, objectid};
+use btrfs_disk::superblock::{DiskSuperblock, LABEL_SIZE, Superblock};
+use btrfs_disk::{DevId, Key, TreeId, Uuid};
+use codec::checksum::ChecksumType;
+use zerocopy::FromZeros;
+
+use crate::pool::{Layout, Pool, PoolDevice, Workers};
+use crate::space::{ChunkPlan, ChunkTrees, DeviceSpace, Space};
+use crate::store::StoreOptions;
+use crate::tree::{Edit, RootPtr, Tree};
+use crate::txn::{CoreTrees, Engine, Purse, Trees, TxnHost};
+use crate::bootstrap::{Parts, space_config};
+use crate::{Error, Result};
+
+/// Bytes of a device below which nothing can be made.
+pub const DEVICE_BYTES_MIN: u64 = 16 << 20;
+
+/// What a new file system is to be.
+#[derive(Clone, Debug)]
+pub struct MakeOptions {
+    /// Label, at most 255 bytes without NUL.
+    pub label: Vec<u8>,
+    /// UUID of the file system; random when absent.
+    pub fsid: Option<Uuid>,
+    /// Bytes of a tree block: a power of two, 4 to 64 KiB.
+    pub nodesize: u32,
+    /// Checksum of blocks and sectors.
+    pub csum: ChecksumType,
+    /// Profile bits for data (none: single).
+    pub data_profile: BlockGroupFlags,
+    /// Profile bits for tree blocks.
+    pub metadata_profile: BlockGroupFlags,
+    /// Data and tree blocks share block groups.
+    pub mixed: bool,
+    /// Features that other programs must know.
+    pub incompat: Incompat,
+    /// Features that other programs must know to write.
+    pub compat_ro: CompatRo,
+    /// Bytes of the device to use; all when absent.
+    pub size: Option<u64>,
+}
+
+/// What `mkfs.btrfs` 6.19 does without options.
+impl Default for MakeOptions {
+    fn default() -> Self {
+        Self {
+            label: Vec::new(),
+            fsid: None,
+            nodesize: 16 << 10,
+            csum: ChecksumType::Crc32c,
+            data_profile: BlockGroupFlags::empty(),
+            metadata_profile: BlockGroupFlags::DUP,
+            mixed: false,
+            incompat: Incompat::MIXED_BACKREF
+                | Incompat::BIG_METADATA
+                | Incompat::EXTENDED_IREF
+                | Incompat::SKINNY_METADATA
+                | Incompat::NO_HOLES,
+            compat_ro: CompatRo::FREE_SPACE_TREE
+                | CompatRo::FREE_SPACE_TREE_VALID
+                | CompatRo::BLOCK_GROUP_TREE,
+            size: None,
+        }
+    }
+}
+
+const SECTOR_SIZE: u32 = 4096;
+
+/// First chunks are multiples of this, bytes.
+const CHUNK_ROUND: u64 = 1 << 20;
+
+/// Makes the file system in memory; its first commit writes it.
+pub(crate) fn make(devices: Vec<Arc<dyn Device>>, make: &MakeOptions, options: &StoreOptions) -> Result<Engine> {
+    let device = the_only(devices)?;
+    check(make)?;
+    let total = make.size.unwrap_or(device.size_bytes()) / u64::from(SECTOR_SIZE) * u64::from(SECTOR_SIZE);
+    if total < DEVICE_BYTES_MIN || total > device.size_bytes() {
+        return Err(Error::NoSpace {
+            kind: crate::error::SpaceKind::System,
+            needed: DEVICE_BYTES_MIN.max(total),
+            available: device.size_bytes(),
+        });
+    }
+    let superblock = Superblock::new(superblock(make, options, total))?;
+    let layout = Layout {
+        node_bytes: usize_from(make.nodesize),
+        sector_bytes: usize_from(SECTOR_SIZE),
+        csum_type: make.csum,
+    };
+    let dev_item = superblock.fields().dev_item;
+    let (id, uuid) = (DevId(dev_item.devid.get()), dev_item.uuid);
+    let workers = Arc::new(Workers::new(options.worker_count));
+    let pool = Pool::create(vec![PoolDevice::new(id, uuid, device, total)], layout, workers);
+    let space = Space::new(space_config(superblock.fields()));
+    space.add_device(DeviceSpace::new(id, uuid, total));
+    let engine = engine(pool, space, superblock, options)?;
+    let plans = add_chunks(&engine, make)?;
+    write_trees(&engine, &plans)?;
+    Ok(engine)
+}
+
+fn the_only(mut devices: Vec<Arc<dyn Device>>) -> Result<Arc<dyn Device>> {
+    match (devices.pop(), devices.is_empty()) {
+        (Some(device), true) => Ok(device),
+        _ => Err(Error::unsupported("file systems on several devices")),
+    }
+}
+
+fn check(make: &MakeOptions) -> Result<()> {
+    let is_node_size = make.nodesize.is_power_of_two() && (4 << 10..=64 << 10).contains(&make.nodesize);
+    let says = |what| Err(Error::unsupported(what));
+    if !is_node_size {
+        return says("this node size (a power of two from 4 KiB to 64 KiB is)");
+    }
+    if make.mixed && make.nodesize != SECTOR_SIZE {
+        return says("mixed block groups with a node size other than the sector size");
+    }
+    if make.mixed && make.data_profile != make.metadata_profile {
+        return says("mixed block groups with different profiles for data and metadata");
+    }
+    if make.compat_ro.contains(CompatRo::BLOCK_GROUP_TREE)
+        && !(make.compat_ro.contains(CompatRo::FREE_SPACE_TREE) && make.incompat.contains(Incompat::NO_HOLES))
+    {
+        return says("a block group tree without free space tree and no-holes");
+    }
+    if make.label.len() >= LABEL_SIZE || make.label.contains(&0) {
+        return says("a label of more than 255 bytes or with a NUL");
+    }
+    Ok(())
+}
+
+fn superblock(make: &MakeOptions, options: &StoreOptions, total: u64) -> DiskSuperblock {
+    let env = &options.env;
+    let fsid = make.fsid.unwrap_or_else(|| Uuid(env.uuid()));
+    let mut fields = DiskSuperblock::new_zeroed();
+    fields.fsid = fsid;
+    fields.flags = 1.into();
+    fields.total_bytes = total.into();
+    fields.root_dir_objectid = TreeId::ROOT_DIR.0.into();
+    fields.num_devices = 1.into();
+    fields.sectorsize = SECTOR_SIZE.into();
+    fields.nodesize = make.nodesize.into();
+    fields.leafsize = make.nodesize.into();
+    fields.stripesize = SECTOR_SIZE.into();
+    fields.compat_ro_flags = make.compat_ro.bits().into();
+    let mut incompat = make.incompat;
+    incompat.set(Incompat::MIXED_GROUPS, make.mixed);
+    fields.incompat_flags = incompat.bits().into();
+    fields.csum_type = make.csum.to_raw().into();
+    fields.label[..make.label.len()].copy_from_slice(&make.label);
+    let mut device = DevItem::new_zeroed();
+    device.devid = 1.into();
+    device.total_bytes = total.into();
+    device.io_align = SECTOR_SIZE.into();
+    device.io_width = SECTOR_SIZE.into();
+    device.sector_size = SECTOR_SIZE.into();
+    device.uuid = Uuid(env.uuid());
+    device.fsid = fsid;
+    fields.dev_item = device;
+    fields
+}
+
+/// An engine whose trees have no blocks yet.
+fn engine(pool: Pool, space: Space, superblock: Superblock, options: &StoreOptions) -> Result<Engine> {
+    let parts = Parts::new(Arc::new(pool), &superblock, options)?;
+    let trees = Trees::new(
+        Arc::clone(&parts.forest),
+        parts.root_tree(&superblock),
+        Arc::clone(&parts.chunk_tree),
+    );
+    let open = |id: TreeId| {
+        let mut item = RootItem::new_zeroed();
+        item.refs = 1.into();
+        Arc::clone(&trees.adopt(id, 0, item).tree)
+    };
+    let compat_ro = superblock.fields().compat_ro();
+    let extent = open(TreeId::EXTENT);
+    let has_groups = compat_ro.contains(CompatRo::BLOCK_GROUP_TREE);
+    let block_group = if has_groups { open(TreeId::BLOCK_GROUP) } else { Arc::clone(&extent) };
+    let has_free_space = compat_ro.contains(CompatRo::FREE_SPACE_TREE);
+    let free_space = has_free_space.then(|| open(TreeId::FREE_SPACE));
+    let core = CoreTrees { csum: open(TreeId::CSUM), dev: open(TreeId::DEV), free_space, block_group, extent };
+    Ok(parts.engine(trees, core, space, superblock, options))
+}
+
+/// Longest first chunk of a kind: small, because more are added when they are needed.
+fn first_chunk_max(flags: BlockGroupFlags, total: u64) -> u64 {
+    let share = (total / 16).max(1 << 20) / CHUNK_ROUND * CHUNK_ROUND;
+    if flags.contains(BlockGroupFlags::SYSTEM) {
+        share.min(8 << 20)
+    } else if flags.contains(BlockGroupFlags::METADATA) {
+        share.min(256 << 20)
+    } else {
+        share.min(1 << 30)
+    }
+}
+
+/// Plans the first chunks, and makes their space known.
+fn add_chunks(engine: &Engine, make: &MakeOptions) -> Result<Vec<ChunkPlan>> {
+    let mut wanted = vec![BlockGroupFlags::SYSTEM | make.metadata_profile];
+    if make.mixed {
+        wanted.push(BlockGroupFlags::MIXED | make.metadata_profile);
+    } else {
+        wanted.push(BlockGroupFlags::METADATA | make.metadata_profile);
+        wanted.push(BlockGroupFlags::DATA | make.data_profile);
+    }
+    let total = engine.pool.devices().iter().map(PoolDevice::total_bytes).sum();
+    let mut plans = Vec::new();
+    for flags in wanted {
+        let Some(plan) = engine.space.plan_chunk_up_to(flags, first_chunk_max(flags, total))? else {
+            let kind = crate::error::SpaceKind::System;
+            return Err(Error::NoSpace { kind, needed: DEVICE_BYTES_MIN, available: total });
+        };
+        engine.adopt_chunk(&plan)?;
+        plans.push(plan);
+    }
+    Ok(plans)
+}
+
+/// Root blocks, and the items of the chunks and the device.
+fn write_trees(engine: &Engine, plans: &[ChunkPlan]) -> Result<()> {
+    let generation = engine.gate.enter();
+    let host = TxnHost { engine, generation, purse: Purse::Commit };
+    let edit = Edit::new(&host);
+    let written = make_roots(engine, &host).and_then(|()| write_items(engine, &edit, plans));
+    engine.gate.leave();
+    written
+}
+
+fn make_roots(engine: &Engine, host: &TxnHost<'_>) -> Result<()> {
+    let core = &engine.core;
+    let mut trees: Vec<&Arc<Tree>> =
+        vec![&engine.trees.root_tree, &engine.trees.chunk_tree, &core.extent, &core.dev, &core.csum];
+    trees.extend(&core.free_space);
+    if core.block_group.id() == TreeId::BLOCK_GROUP {
+        trees.push(&core.block_group);
+    }
+    for tree in trees {
+        let root: RootPtr = Tree::create_root(host, engine.trees.forest(), tree.id(), None)?;
+        tree.set_root(root);
+    }
+    Ok(())
+}
+
+fn write_items(engine: &Engine, edit: &Edit<'_>, plans: &[ChunkPlan]) -> Result<()> {
+    let device = engine.superblock.lock().fields().dev_item;
+    let key = Key::new(objectid::DEV_ITEMS, item_type::DEV_ITEM, device.devid.get());
+    edit.insert(&engine.trees.chunk_tree, &key, device.bytes())?;
+    let trees = ChunkTrees {
+        chunk: &engine.trees.chunk_tree,
+        device: &engine.core.dev,
+        block_group: &engine.core.block_group,
+        free_space: engine.core.free_space.as_deref(),
+        chunk_tree_uuid: Uuid(engine.trees.forest().chunk_tree_uuid),
+    };
+    for plan in plans {
+        engine.space.write_chunk(edit, &trees, plan)?;
+    }
+    let blocks = engine.dirty.count();
+    debug_assert!(to_u64(blocks) >= 5, "every tree has a root block");
+    Ok(())
+}

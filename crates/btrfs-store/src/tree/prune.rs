@@ -1,0 +1,83 @@
+//! Taking a tree apart from its end, block by block.
+
+use crate::Result;
+
+use super::block::BlockView;
+use super::edit::Host;
+use super::forest::Tree;
+use super::write_path::{Intent, Path, Step, child_for_write, free, lock_root};
+use super::{node, raw};
+
+/// What becomes of the last child of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Prune {
+    /// It belongs to the tree alone: go on inside it.
+    Descend,
+    /// Others have it too, and the tree's reference was dropped: only the pointer goes.
+    Release,
+    /// Not now.
+    Stop,
+}
+
+/// Takes the last leaf of a tree away, or the last subtree that others share. `decide` sees
+/// each block on the way under its lock; `on_leaf` sees the leaf that goes. False when the
+/// tree has become an empty leaf.
+pub(crate) fn prune_last(
+    host: &dyn Host,
+    tree: &Tree,
+    mut decide: impl FnMut(&BlockView<'_>) -> Result<Prune>,
+    mut on_leaf: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<bool> {
+    let mut path = lock_root(host, tree, Intent::Shrink)?;
+    while raw::level(path.leaf_bytes()) > 0 {
+        let slot = raw::nritems(path.leaf_bytes()).saturating_sub(1);
+        path.leaf().slot = slot;
+        let expect = tree.child_expect(path.leaf_bytes(), slot);
+        let choice = {
+            let child = tree.forest().block(&expect)?.read();
+            decide(&BlockView::new(&child.data))?
+        };
+        match choice {
+            Prune::Stop => return Ok(true),
+            Prune::Release => return remove_last_ptr(host, &mut path).map(|()| true),
+            Prune::Descend => {
+                let child = child_for_write(host, tree, &mut path.leaf().block.data, slot)?;
+                path.steps.push(Step { block: child, slot: 0 });
+            }
+        }
+    }
+    on_leaf(path.leaf_bytes())?;
+    if path.steps.len() == 1 {
+        raw::set_nritems(&mut path.leaf().block.data, 0);
+        return Ok(false);
+    }
+    if let Some(leaf) = path.steps.pop() {
+        free(host, tree, leaf.block)?;
+    }
+    remove_last_ptr(host, &mut path)?;
+    Ok(true)
+}
+
+/// Removes the last pointer of the last node of the path; emptied nodes go, an emptied root
+/// becomes a leaf.
+fn remove_last_ptr(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
+    while let Some(step) = path.steps.last_mut() {
+        let slot = step.slot;
+        node::remove(&mut step.block.data, slot);
+        if raw::nritems(&step.block.data) > 0 {
+            return Ok(());
+        }
+        if path.steps.len() == 1 {
+            raw::set_level(&mut path.leaf().block.data, 0);
+            if let Some(root) = path.root.as_mut() {
+                root.level = 0;
+            }
+            path.tree.note_changed();
+            return Ok(());
+        }
+        if let Some(step) = path.steps.pop() {
+            free(host, path.tree, step.block)?;
+        }
+    }
+    Ok(())
+}

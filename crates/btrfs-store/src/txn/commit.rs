@@ -1,0 +1,231 @@
+//! Committing: everything the transaction changed settles into the trees, and goes out.
+
+use std::sync::Arc;
+
+use btrfs_disk::superblock::{RootBackup, Superblock};
+use btrfs_disk::{Generation, TreeId};
+
+use crate::extent::{Apply, SpaceSink};
+use crate::space::{Extent, Pinned, Reservation, Space};
+use crate::tree::{Block, Edit, EditItem, RootPtr};
+use crate::{Error, Result};
+use btrfs_disk::Logical;
+
+use super::engine::Engine;
+use super::gate::Serial;
+use super::handle::Txn;
+use super::host::{Purse, TxnHost};
+
+/// Rounds after which settling is considered broken. Each round after the first can only
+/// be caused by blocks copied in the one before, which become fewer fast.
+const ROUNDS_MAX: usize = 64;
+
+/// A settled transaction: what is to be written.
+pub(super) struct Settled {
+    pub(super) generation: Generation,
+    pub(super) blocks: Vec<Block>,
+    pub(super) superblock: Superblock,
+    pinned: Pinned,
+}
+
+/// What follows in the gate when a transaction has settled.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Next {
+    Everybody,
+    OneHandle,
+}
+
+impl Engine {
+    /// Commits; everything changed before the call is durable after it.
+    pub(crate) fn commit(&self) -> Result<Generation> {
+        self.health.check()?;
+        let wanted = self.gate.running();
+        let serial = self.gate.serialize();
+        self.health.check()?;
+        if self.gate.durable() < wanted {
+            self.commit_then(&serial, Next::Everybody)?;
+        }
+        Ok(self.gate.durable())
+    }
+
+    /// Commits, and starts the next transaction with a handle that is alone in it: no block
+    /// belongs to the new generation yet.
+    pub(crate) fn begin_exclusive(self: &Arc<Self>, reservation: Reservation) -> Result<Txn> {
+        self.health.check()?;
+        let serial = self.gate.serialize();
+        let generation = self.commit_then(&serial, Next::OneHandle)?;
+        Ok(Txn::new(Arc::clone(self), generation, reservation, true))
+    }
+
+    fn commit_then(&self, serial: &Serial<'_>, next: Next) -> Result<Generation> {
+        let generation = self.gate.close(serial);
+        let settled = if self.is_clean() { Ok(None) } else { self.settle(generation).map(Some) };
+        let settled = settled.inspect_err(|error| {
+            self.health.poison(error);
+            self.gate.open(serial, false);
+        })?;
+        let advance = settled.is_some();
+        let running = match next {
+            Next::Everybody => self.gate.open(serial, advance),
+            Next::OneHandle => self.gate.open_exclusive(serial, advance),
+        };
+        self.reader.set_running(running);
+        if let Some(settled) = settled {
+            let written = self.finish(serial, settled);
+            if let Err(error) = written {
+                self.health.poison(&error);
+                if next == Next::OneHandle {
+                    self.gate.leave_exclusive();
+                }
+                return Err(error);
+            }
+        }
+        Ok(running)
+    }
+
+    /// True when a commit would write nothing new.
+    fn is_clean(&self) -> bool {
+        self.dirty.count() == 0
+            && self.refs.is_empty()
+            && self.deferred.is_empty()
+            && !self.trees.is_any_changed()
+    }
+
+    fn finish(&self, serial: &Serial<'_>, settled: Settled) -> Result<()> {
+        self.write_out(&settled)?;
+        self.gate.set_durable(serial, settled.generation);
+        self.space.unpin(settled.pinned)
+    }
+
+    fn settle(&self, generation: Generation) -> Result<Settled> {
+        let host = TxnHost { engine: self, generation, purse: Purse::Commit };
+        let edit = Edit::new(&host);
+        self.apply_deferred(&edit)?;
+        let mut rounds = 0;
+        while self.settle_round(&edit)? {
+            rounds += 1;
+            if rounds > ROUNDS_MAX {
+                return Err(Error::unsupported("a commit that does not settle"));
+            }
+        }
+        let accounts = self.space.accounts();
+        accounts.uncharge_all();
+        accounts.resize_global(self.commit_tree_bytes());
+        let superblock = self.next_superblock(generation)?;
+        Ok(Settled { generation, blocks: self.dirty.take_sorted(), superblock, pinned: self.space.take_pinned() })
+    }
+
+    /// One round; false when there was nothing left to do.
+    fn settle_round(&self, edit: &Edit<'_>) -> Result<bool> {
+        let heads = self.refs.take_all_sorted();
+        let mut has_changed = !heads.is_empty();
+        let apply = Apply {
+            edit: *edit,
+            tree: &self.core.extent,
+            csums: self.csum_tree(),
+            space: &Sink(&self.space),
+            sizes: self.extent_sizes(),
+        };
+        apply.run(&heads)?;
+        has_changed |= self.trees.write_root_items(edit)?;
+        if let Some(tree) = &self.core.free_space {
+            has_changed |= self.space.write_free_space(edit, tree)? > 0;
+        }
+        has_changed |= self.space.write_group_items(edit, &self.core.block_group)? > 0;
+        Ok(has_changed)
+    }
+
+    fn apply_deferred(&self, edit: &Edit<'_>) -> Result<()> {
+        for ((id, key), bytes) in self.deferred.take_sorted() {
+            let Some(tree) = self.trees.try_tree(id)? else { continue };
+            edit.edit(&tree, &key, |old| {
+                debug_assert!(old.is_some(), "a staged item is in its tree: {id} {key}");
+                Ok(if old.is_some() { EditItem::Put(bytes.clone()) } else { EditItem::Keep })
+            })?;
+        }
+        Ok(())
+    }
+
+    fn next_superblock(&self, generation: Generation) -> Result<Superblock> {
+        let root = self.trees.root_tree.root_ptr();
+        let chunk_root = self.trees.chunk_tree.root_ptr();
+        let bytes_used = self.space.all_groups().iter().map(|group| group.bytes().used).sum::<u64>();
+        let mut superblock = self.superblock.lock();
+        let fields = superblock.fields_mut();
+        if fields.uuid_tree_generation == fields.generation {
+            fields.uuid_tree_generation = generation.0.into();
+        }
+        fields.generation = generation.0.into();
+        fields.root = root.at.0.into();
+        fields.root_level = root.level;
+        fields.chunk_root = chunk_root.at.0.into();
+        fields.chunk_root_level = chunk_root.level;
+        fields.chunk_root_generation = chunk_root.generation.0.into();
+        fields.bytes_used = bytes_used.into();
+        // What an old kernel's cache of free space says is stale from now on.
+        fields.cache_generation = 0.into();
+        let oldest = (0..fields.super_roots.len())
+            .min_by_key(|slot| fields.super_roots[*slot].tree_root_gen.get())
+            .unwrap_or(0);
+        fields.super_roots[oldest] = self.backup(root, chunk_root, generation, bytes_used, fields)?;
+        Ok(superblock.clone())
+    }
+
+    /// The roots of this commit, for the superblock's list of the last four.
+    fn backup(
+        &self,
+        root: RootPtr,
+        chunk: RootPtr,
+        generation: Generation,
+        bytes_used: u64,
+        fields: &btrfs_disk::superblock::DiskSuperblock,
+    ) -> Result<RootBackup> {
+        let fs = self.trees.try_tree(TreeId::FS)?.map(|tree| tree.root_ptr());
+        let (extent, dev, csum) =
+            (self.core.extent.root_ptr(), self.core.dev.root_ptr(), self.core.csum.root_ptr());
+        let fs = fs.unwrap_or(RootPtr { at: Logical(0), level: 0, generation });
+        Ok(RootBackup {
+            tree_root: root.at.0.into(),
+            tree_root_gen: root.generation.0.into(),
+            tree_root_level: root.level,
+            chunk_root: chunk.at.0.into(),
+            chunk_root_gen: chunk.generation.0.into(),
+            chunk_root_level: chunk.level,
+            extent_root: extent.at.0.into(),
+            extent_root_gen: extent.generation.0.into(),
+            extent_root_level: extent.level,
+            fs_root: fs.at.0.into(),
+            fs_root_gen: fs.generation.0.into(),
+            fs_root_level: fs.level,
+            dev_root: dev.at.0.into(),
+            dev_root_gen: dev.generation.0.into(),
+            dev_root_level: dev.level,
+            csum_root: csum.at.0.into(),
+            csum_root_gen: csum.generation.0.into(),
+            csum_root_level: csum.level,
+            total_bytes: fields.total_bytes,
+            bytes_used: bytes_used.into(),
+            num_devices: fields.num_devices,
+            unused_64: Default::default(),
+            unused_8: Default::default(),
+        })
+    }
+}
+
+/// Tells the space module what became of extents.
+struct Sink<'a>(&'a Space);
+
+impl SpaceSink for Sink<'_> {
+    fn allocated(&self, at: Logical, len: u64) -> Result<()> {
+        self.0.note_allocated(Extent { at, len })
+    }
+
+    fn freed(&self, at: Logical, len: u64) -> Result<()> {
+        self.0.note_freed(Extent { at, len })?;
+        self.0.pin(Extent { at, len })
+    }
+
+    fn never_used(&self, at: Logical, len: u64) -> Result<()> {
+        self.0.free_now(Extent { at, len })
+    }
+}

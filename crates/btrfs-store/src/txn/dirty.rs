@@ -1,0 +1,57 @@
+//! The tree blocks that the running transaction has made: what its commit writes.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use btrfs_disk::Logical;
+use btrfs_disk::convert::to_usize;
+
+use crate::locks::{Mutex, Rank};
+use crate::tree::Block;
+
+const SHARD_COUNT: u64 = 16;
+
+/// Dirty blocks by address. Holding them here keeps them in the cache.
+pub(crate) struct DirtyBlocks {
+    shards: Vec<Mutex<HashMap<u64, Block>>>,
+    count: AtomicUsize,
+}
+
+impl DirtyBlocks {
+    pub(crate) fn new() -> Self {
+        let shards = (0..SHARD_COUNT).map(|_| Mutex::new(Rank::RefQueue, HashMap::new())).collect();
+        Self { shards, count: AtomicUsize::new(0) }
+    }
+
+    fn shard(&self, at: Logical) -> &Mutex<HashMap<u64, Block>> {
+        &self.shards[to_usize((at.0 >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60)]
+    }
+
+    pub(crate) fn insert(&self, block: &Block) {
+        if self.shard(block.at()).lock().insert(block.at().0, block.clone()).is_none() {
+            self.count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    pub(crate) fn remove(&self, at: Logical) {
+        if self.shard(at).lock().remove(&at.0).is_some() {
+            self.count.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Number of blocks.
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Takes all, in order of address.
+    pub(crate) fn take_sorted(&self) -> Vec<Block> {
+        let mut all: Vec<Block> = Vec::with_capacity(self.count());
+        for shard in &self.shards {
+            all.extend(std::mem::take(&mut *shard.lock()).into_values());
+        }
+        self.count.fetch_sub(all.len(), Ordering::Relaxed);
+        all.sort_unstable_by_key(Block::at);
+        all
+    }
+}

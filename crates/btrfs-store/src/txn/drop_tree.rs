@@ -1,0 +1,104 @@
+//! Removing the tree of a deleted subvolume, in steps that can be resumed.
+//!
+//! Each step takes away the last leaf or the last subtree that others share, by ordinary
+//! edits, so that what is left is a valid tree after every commit and a crash loses nothing
+//! but time. A shared subtree that is counted in the name of the dying tree is first changed
+//! to counting by address, from the bottom up: a block that counts by address has nothing
+//! below it that does not.
+
+use std::cell::Cell;
+use std::sync::Arc;
+
+use btrfs_disk::key::item_type::{ORPHAN_ITEM, ROOT_ITEM};
+use btrfs_disk::{Key, TreeId};
+
+use crate::extent::{Counting, DropPlan, RefChange, Sign, child_changes, convert_changes, on_drop};
+use crate::tree::{BlockView, Host, Prune, Tree, children, prune_last};
+use crate::{Error, Result};
+
+use super::handle::Txn;
+use super::host::TxnHost;
+
+/// Object id of orphan items in the root tree (`-5`).
+const ORPHAN_OBJECTID: u64 = 0u64.wrapping_sub(5);
+
+/// How far the removal of a deleted subvolume's tree has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropProgress {
+    /// Call again.
+    More,
+    /// The tree and its root item are gone.
+    Done,
+}
+
+/// Takes up to `block_budget` blocks away from the tree `id`.
+pub(crate) fn step(txn: &Txn, id: TreeId, block_budget: u32) -> Result<DropProgress> {
+    let slot = txn.engine.trees.slot(id)?;
+    if slot.item.lock().drop_progress.get() != Key::MIN {
+        return Err(Error::unsupported("a subvolume deletion that another program began"));
+    }
+    txn.engine.deferred.forget_tree(id);
+    txn.track(take_away(txn, &slot.tree, block_budget))
+}
+
+fn take_away(txn: &Txn, tree: &Arc<Tree>, block_budget: u32) -> Result<DropProgress> {
+    let host = txn.host();
+    let budget = Cell::new(block_budget);
+    while budget.get() > 0 {
+        budget.set(budget.get() - 1);
+        let decide = |child: &BlockView<'_>| decide(&host, tree, child, &budget);
+        let on_leaf = |leaf: &[u8]| {
+            let how = (Counting::Normal, Sign::Drop);
+            child_changes(leaf, BlockView::new(leaf).at, tree.id(), how, &mut |change| host.push(change))
+        };
+        if !prune_last(&host, tree, decide, on_leaf)? {
+            remove_root(txn, &host, tree)?;
+            return Ok(DropProgress::Done);
+        }
+    }
+    Ok(DropProgress::More)
+}
+
+/// What becomes of a child: called under its lock, so that nobody copies it meanwhile.
+fn decide(host: &TxnHost<'_>, tree: &Tree, child: &BlockView<'_>, budget: &Cell<u32>) -> Result<Prune> {
+    match on_drop(&host.state_of(tree, child)?) {
+        DropPlan::Descend(_) => return Ok(Prune::Descend),
+        DropPlan::Convert if !convert(host, tree, child, budget)? => return Ok(Prune::Stop),
+        DropPlan::Convert | DropPlan::Release => {}
+    }
+    host.push(RefChange::DropTree { at: child.at, level: child.level, owner: tree.id(), parent: None })?;
+    Ok(Prune::Release)
+}
+
+/// Changes a subtree from counting in the tree's name to counting by address; false when
+/// the budget ran out before the top was reached.
+fn convert(host: &TxnHost<'_>, tree: &Tree, block: &BlockView<'_>, budget: &Cell<u32>) -> Result<bool> {
+    for (key, at, generation) in children(block.bytes) {
+        let child = tree.block_for_walk(at, block.level.saturating_sub(1), generation, key)?.read();
+        let view = BlockView::new(&child.data);
+        let is_counted_here =
+            view.owner == tree.id() && !host.state_of(tree, &view)?.full_backref;
+        if is_counted_here && !convert(host, tree, &view, budget)? {
+            return Ok(false);
+        }
+    }
+    if budget.get() == 0 {
+        return Ok(false);
+    }
+    budget.set(budget.get() - 1);
+    convert_changes(block.bytes, block.at, tree.id(), &mut |change| host.push(change))?;
+    Ok(true)
+}
+
+/// The tree is empty: its last block and its root item go.
+fn remove_root(txn: &Txn, host: &TxnHost<'_>, tree: &Tree) -> Result<()> {
+    let bytes = tree.root_bytes()?;
+    let view = BlockView::new(&bytes);
+    host.block_freed(tree, &view)?;
+    let slot = txn.engine.trees.slot(tree.id())?;
+    let root_tree = &txn.engine.trees.root_tree;
+    txn.remove(root_tree, &Key::new(tree.id().0, ROOT_ITEM, slot.key_offset))?;
+    txn.remove(root_tree, &Key::new(ORPHAN_OBJECTID, ORPHAN_ITEM, tree.id().0))?;
+    txn.engine.trees.forget(tree.id());
+    Ok(())
+}

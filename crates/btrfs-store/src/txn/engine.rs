@@ -1,0 +1,143 @@
+//! What every transaction works on.
+
+use std::sync::{Arc, OnceLock};
+
+use btrfs_disk::convert::to_u64;
+use btrfs_disk::flags::{BlockGroupFlags, Incompat};
+use btrfs_disk::key::DiskKey;
+use btrfs_disk::superblock::Superblock;
+use btrfs_disk::{DevId, TreeId};
+use zerocopy::IntoBytes;
+
+use crate::extent::{CsumSizes, CsumTree, ExtentSizes, RefQueue};
+use crate::locks::Mutex;
+use crate::pool::Pool;
+use crate::space::{ChunkPlan, Space};
+use crate::store::StoreOptions;
+use crate::tree::Tree;
+use crate::{Error, Result};
+
+use super::deferred::Deferred;
+use super::dirty::DirtyBlocks;
+use super::gate::Gate;
+use super::reader::BlockReader;
+use super::trees::Trees;
+
+/// The trees that the store itself lives in.
+pub(crate) struct CoreTrees {
+    pub(crate) extent: Arc<Tree>,
+    pub(crate) csum: Arc<Tree>,
+    pub(crate) dev: Arc<Tree>,
+    pub(crate) free_space: Option<Arc<Tree>>,
+    /// Where the block group items are: a tree of their own, or the extent tree.
+    pub(crate) block_group: Arc<Tree>,
+}
+
+/// The parts of an open store.
+pub(crate) struct Engine {
+    pub(crate) pool: Arc<Pool>,
+    pub(crate) reader: Arc<BlockReader>,
+    pub(crate) trees: Trees,
+    pub(crate) core: CoreTrees,
+    pub(crate) space: Space,
+    pub(crate) refs: RefQueue,
+    pub(crate) dirty: DirtyBlocks,
+    pub(crate) deferred: Deferred,
+    pub(crate) gate: Gate,
+    pub(crate) superblock: Mutex<Superblock>,
+    /// One chunk is allocated at a time.
+    pub(crate) growing: Mutex<()>,
+    pub(crate) health: Health,
+    pub(crate) options: StoreOptions,
+}
+
+impl Engine {
+    pub(crate) fn nodesize(&self) -> u64 {
+        to_u64(self.pool.node_bytes())
+    }
+
+    pub(crate) fn extent_sizes(&self) -> ExtentSizes {
+        ExtentSizes {
+            nodesize: self.reader.format.nodesize,
+            is_skinny: self.reader.format.incompat.contains(Incompat::SKINNY_METADATA),
+        }
+    }
+
+    pub(crate) fn csum_tree(&self) -> CsumTree<'_> {
+        let sizes = CsumSizes {
+            nodesize: self.reader.format.nodesize,
+            sectorsize: self.reader.format.sectorsize,
+            csum: self.pool.csum_type().len(),
+        };
+        CsumTree::new(&self.core.csum, &sizes)
+    }
+
+    /// Makes a chunk known whose items are written: its space can be allocated.
+    pub(crate) fn adopt_chunk(&self, plan: &ChunkPlan) -> Result<()> {
+        let chunk = &plan.chunk;
+        self.pool.add_chunk(chunk.clone())?;
+        {
+            let mut superblock = self.superblock.lock();
+            if chunk.flags().contains(BlockGroupFlags::SYSTEM) {
+                let mut array = superblock.fields().system_chunk_bytes().to_vec();
+                array.extend_from_slice(DiskKey::from(chunk.key()).as_bytes());
+                array.extend_from_slice(&plan.item);
+                superblock.set_system_chunks(&array)?;
+            }
+            let fields = superblock.fields_mut();
+            let id = DevId(fields.dev_item.devid.get());
+            if let Some(used) = self.space.device_bytes_used(id) {
+                fields.dev_item.bytes_used = used.into();
+            }
+        }
+        self.space.adopt_chunk(plan)
+    }
+
+    /// Bytes of tree blocks that wait for the commit.
+    pub(crate) fn dirty_bytes(&self) -> u64 {
+        to_u64(self.dirty.count()).saturating_mul(self.nodesize())
+    }
+
+    /// Bytes of the trees that every commit changes.
+    pub(crate) fn commit_tree_bytes(&self) -> u64 {
+        let core = &self.core;
+        let mut blocks = [&core.extent, &core.csum, &self.trees.root_tree]
+            .iter()
+            .map(|tree| tree.block_count())
+            .sum::<u64>();
+        blocks += core.free_space.as_ref().map_or(0, |tree| tree.block_count());
+        if core.block_group.id() == TreeId::BLOCK_GROUP {
+            blocks += core.block_group.block_count();
+        }
+        blocks.saturating_mul(self.nodesize())
+    }
+}
+
+impl std::fmt::Debug for Engine {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engine").finish_non_exhaustive()
+    }
+}
+
+/// Whether writing can go on.
+#[derive(Debug, Default)]
+pub(crate) struct Health(OnceLock<Arc<Error>>);
+
+impl Health {
+    /// Fails when an earlier write failed.
+    pub(crate) fn check(&self) -> Result<()> {
+        match self.0.get() {
+            Some(reason) => Err(Error::Poisoned { reason: Arc::clone(reason) }),
+            None => Ok(()),
+        }
+    }
+
+    /// From now on nothing is written; the first reason stays.
+    pub(crate) fn poison(&self, reason: &Error) {
+        let _ = self.0.set(Arc::new(reason.clone()));
+    }
+
+    pub(crate) fn reason(&self) -> Option<Arc<Error>> {
+        self.0.get().cloned()
+    }
+}

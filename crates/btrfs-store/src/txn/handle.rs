@@ -1,0 +1,237 @@
+//! A handle on the running transaction.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use btrfs_disk::items::{OnDisk, RootItem};
+use btrfs_disk::key::item_type::ROOT_ITEM;
+use btrfs_disk::{Generation, Key, Logical, TreeId};
+
+use crate::extent::RefChange;
+use crate::space::Reservation;
+use crate::tree::{Edit, EditItem, Tree};
+use crate::{Error, Result};
+
+use super::engine::Engine;
+use super::host::{Purse, TxnHost};
+
+/// Reference heads that one staged item is charged as.
+const HEADS_PER_DEFERRED: u64 = 8;
+
+/// A handle on the running transaction: nothing is committed while it lives. Changes made
+/// through one handle are committed together.
+///
+/// When a change fails after others succeeded, the transaction can't be completed and the
+/// store stops writing ([`Error::Poisoned`]): what was promised before stays.
+#[must_use = "a handle keeps the transaction from committing"]
+pub struct Txn {
+    pub(crate) engine: Arc<Engine>,
+    pub(crate) generation: Generation,
+    pub(crate) reservation: Reservation,
+    pub(crate) is_exclusive: bool,
+    has_changed: AtomicBool,
+}
+
+impl Txn {
+    pub(crate) fn new(
+        engine: Arc<Engine>,
+        generation: Generation,
+        reservation: Reservation,
+        is_exclusive: bool,
+    ) -> Self {
+        Self { engine, generation, reservation, is_exclusive, has_changed: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn host(&self) -> TxnHost<'_> {
+        TxnHost {
+            engine: &self.engine,
+            generation: self.generation,
+            purse: Purse::Handle(&self.reservation),
+        }
+    }
+
+    /// Notes a change, or what its failure means.
+    pub(crate) fn track<R>(&self, result: Result<R>) -> Result<R> {
+        match &result {
+            Ok(_) => self.has_changed.store(true, Ordering::Relaxed),
+            Err(Error::Exists { .. } | Error::NotFound { .. }) => {}
+            Err(error) if self.has_changed.load(Ordering::Relaxed) => self.engine.health.poison(error),
+            Err(_) => {}
+        }
+        result
+    }
+
+    fn change<R>(&self, f: impl FnOnce(&Edit<'_>) -> Result<R>) -> Result<R> {
+        self.engine.health.check()?;
+        self.track(f(&Edit::new(&self.host())))
+    }
+
+    /// The transaction's number.
+    #[must_use]
+    pub fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    /// What is left of the handle's reservation.
+    pub fn reservation(&self) -> &Reservation {
+        &self.reservation
+    }
+
+    /// Inserts an item.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] when the key is taken; what reading and copying blocks can fail with.
+    pub fn insert(&self, tree: &Tree, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.change(|edit| edit.insert(tree, key, bytes))
+    }
+
+    /// Inserts items with ascending keys, as many at once as a leaf has room for.
+    ///
+    /// # Errors
+    /// As [`Self::insert`]; items before a taken key are in.
+    pub fn insert_batch(&self, tree: &Tree, items: &[(Key, &[u8])]) -> Result<()> {
+        self.change(|edit| edit.insert_batch(tree, items))
+    }
+
+    /// Inserts an item or replaces its bytes.
+    ///
+    /// # Errors
+    /// What reading and copying blocks can fail with.
+    pub fn put(&self, tree: &Tree, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.change(|edit| edit.put(tree, key, bytes))
+    }
+
+    /// Changes an item's bytes in place; false when there is no such item.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn update(&self, tree: &Tree, key: &Key, f: impl FnOnce(&mut [u8])) -> Result<bool> {
+        self.change(|edit| edit.update(tree, key, f))
+    }
+
+    /// Decides about an item while nobody else can change it. `f` may run more than once
+    /// and must not touch trees.
+    ///
+    /// # Errors
+    /// As [`Self::put`], and whatever `f` fails with.
+    pub fn edit(
+        &self,
+        tree: &Tree,
+        key: &Key,
+        f: impl FnMut(Option<&[u8]>) -> Result<EditItem>,
+    ) -> Result<()> {
+        self.change(|edit| edit.edit(tree, key, f))
+    }
+
+    /// Removes an item; false when there is none.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn remove(&self, tree: &Tree, key: &Key) -> Result<bool> {
+        self.change(|edit| edit.remove(tree, key))
+    }
+
+    /// Removes the items of a range, both ends included, and shows each to `f` before.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn remove_range(&self, tree: &Tree, from: &Key, to: &Key, f: impl FnMut(&Key, &[u8])) -> Result<u64> {
+        self.change(|edit| edit.remove_range(tree, from, to, f))
+    }
+
+    /// Changes an item's key to one between the same neighbours.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Exists`]; as [`Self::put`].
+    pub fn set_key(&self, tree: &Tree, old: &Key, new: &Key) -> Result<()> {
+        self.change(|edit| edit.set_key(tree, old, new))
+    }
+
+    /// Stages a replacement of a whole item, applied when this transaction commits; the
+    /// last one wins. Reads of the tree see the old bytes until then.
+    pub fn defer(&self, tree: &Tree, key: &Key, bytes: Vec<u8>) {
+        if self.engine.deferred.stage(tree.id(), key, bytes) {
+            self.engine.space.accounts().charge_heads(HEADS_PER_DEFERRED, Some(&self.reservation));
+        }
+    }
+
+    /// Forgets a staged replacement, because the item was removed or written.
+    pub fn forget_deferred(&self, tree: &Tree, key: &Key) {
+        self.engine.deferred.forget(tree.id(), key);
+    }
+
+    /// Queues a change of who refers to an extent.
+    ///
+    /// # Errors
+    /// When it contradicts what is queued.
+    pub fn ref_change(&self, change: RefChange) -> Result<()> {
+        self.engine.health.check()?;
+        self.track(self.host().push(change))
+    }
+
+    /// Stores the checksums of written data, one per sector.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn put_csums(&self, at: Logical, csums: &[u8]) -> Result<()> {
+        self.change(|edit| self.engine.csum_tree().put(edit, at, csums))
+    }
+
+    /// A new empty tree. `item` says everything but where the root block is.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn create_tree(&self, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
+        self.engine.health.check()?;
+        self.track(super::snapshot::create_tree(self, id, item))
+    }
+
+    /// A snapshot of `source` with the number `id`. `item` says everything but where the
+    /// root block is. For exclusive handles only.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn snapshot_tree(&self, source: &Tree, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
+        self.engine.health.check()?;
+        self.track(super::snapshot::snapshot_tree(self, source, id, item))
+    }
+
+    /// Changes fields of a root item, other than where the root block is.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`]; as [`Self::put`].
+    pub fn update_root_item(&self, id: TreeId, f: impl FnOnce(&mut RootItem)) -> Result<()> {
+        let slot = self.engine.trees.slot(id)?;
+        let bytes = {
+            let mut item = slot.item.lock();
+            f(&mut item);
+            item.bytes().to_vec()
+        };
+        let key = Key::new(id.0, ROOT_ITEM, slot.key_offset);
+        slot.tree.note_changed();
+        self.put(&self.engine.trees.root_tree, &key, &bytes)
+    }
+
+    /// Sets incompat feature bits in the superblock that this transaction writes.
+    pub fn add_incompat(&self, bits: u64) {
+        let mut superblock = self.engine.superblock.lock();
+        let flags = superblock.fields().incompat_flags.get() | bits;
+        superblock.fields_mut().incompat_flags = flags.into();
+    }
+}
+
+impl Drop for Txn {
+    fn drop(&mut self) {
+        if self.is_exclusive {
+            self.engine.gate.leave_exclusive();
+        } else {
+            self.engine.gate.leave();
+        }
+    }
+}
+
+impl std::fmt::Debug for Txn {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Txn").field("generation", &self.generation).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,126 @@
+//! What copying tree blocks costs the transaction: addresses, references, dirty blocks.
+
+use btrfs_disk::{Generation, Logical, TreeId};
+
+use crate::error::SpaceKind;
+use crate::extent::{
+    BlockState, ExtentKind, Pushed, RefChange, Shareability, cow_changes, lookup, may_be_shared, on_cow,
+    unshared,
+};
+use crate::space::{AllocRequest, Extent, Payer, Reservation};
+use crate::tree::{Block, BlockView, Host, Tree, TreeKind, raw};
+use crate::Result;
+
+use super::engine::Engine;
+
+/// Who pays for the blocks of an edit.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Purse<'a> {
+    /// A handle's reservation.
+    Handle(&'a Reservation),
+    /// The commit, from what is kept back for it.
+    Commit,
+}
+
+/// The side of the transaction that trees see.
+pub(crate) struct TxnHost<'a> {
+    pub(crate) engine: &'a Engine,
+    pub(crate) generation: Generation,
+    pub(crate) purse: Purse<'a>,
+}
+
+impl TxnHost<'_> {
+    fn payer(&self) -> Payer<'_> {
+        match self.purse {
+            Purse::Handle(reservation) => Payer::Reservation(reservation),
+            Purse::Commit => Payer::Commit,
+        }
+    }
+
+    fn charge(&self, heads: u64) {
+        if let Purse::Handle(reservation) = self.purse {
+            self.engine.space.accounts().charge_heads(heads, Some(reservation));
+        }
+    }
+
+    /// Queues a reference change; space that nobody refers to any more is free at once.
+    pub(crate) fn push(&self, change: RefChange) -> Result<()> {
+        match self.engine.refs.push(change)? {
+            Pushed::Queued => self.charge(1),
+            Pushed::Cancelled => self.engine.space.free_now(self.extent_of(&change))?,
+        }
+        Ok(())
+    }
+
+    fn extent_of(&self, change: &RefChange) -> Extent {
+        match *change {
+            RefChange::AddTree { at, .. }
+            | RefChange::DropTree { at, .. }
+            | RefChange::SetFullBackref { at, .. } => Extent { at, len: self.engine.nodesize() },
+            RefChange::AddData { at, len, .. } | RefChange::DropData { at, len, .. } => Extent { at, len },
+        }
+    }
+
+    /// How often a block is referred to, looked up only where it can matter.
+    pub(crate) fn state_of(&self, tree: &Tree, block: &BlockView<'_>) -> Result<BlockState> {
+        let shareability = Shareability {
+            tree_is_shareable: tree.kind() == TreeKind::Shareable,
+            is_root: false,
+            block_generation: block.generation,
+            last_snapshot: tree.last_snapshot(),
+            is_relocated: block.flags & raw::FLAG_RELOC != 0,
+        };
+        if !may_be_shared(&shareability) {
+            return Ok(unshared(false));
+        }
+        let engine = self.engine;
+        let kind = ExtentKind::Tree { level: block.level };
+        let info = lookup(&engine.core.extent, &engine.refs, block.at, kind, &engine.extent_sizes())?;
+        Ok(BlockState {
+            refs: info.refs,
+            full_backref: info.flags.contains(btrfs_disk::flags::ExtentFlags::FULL_BACKREF),
+            is_owned: block.owner == tree.id(),
+            is_relocation: false,
+        })
+    }
+}
+
+impl Host for TxnHost<'_> {
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn alloc_block(&self, tree: &Tree, level: u8, _hint: Logical) -> Result<Logical> {
+        let kind = if tree.id() == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata };
+        let len = self.engine.nodesize();
+        let request = AllocRequest { kind, len, min_len: len, hint: None };
+        let at = self.engine.space.alloc(&request, self.payer())?.at;
+        self.push(RefChange::AddTree { at, level, owner: tree.id(), parent: None, new: true })?;
+        Ok(at)
+    }
+
+    fn block_cowed(&self, tree: &Tree, old: &BlockView<'_>, new: &mut [u8]) -> Result<()> {
+        let plan = on_cow(&self.state_of(tree, old)?);
+        let places = (old.at, BlockView::new(new).at);
+        cow_changes(&plan, old.bytes, places, tree.id(), &mut |change| self.push(change))?;
+        if plan.frees_old {
+            tree.forest().forget(old.at);
+        }
+        Ok(())
+    }
+
+    fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()> {
+        self.engine.dirty.remove(block.at);
+        tree.forest().forget(block.at);
+        self.push(RefChange::DropTree {
+            at: block.at,
+            level: block.level,
+            owner: tree.id(),
+            parent: None,
+        })
+    }
+
+    fn block_dirtied(&self, block: &Block) {
+        self.engine.dirty.insert(block);
+    }
+}

@@ -1,0 +1,46 @@
+//! Transactions: many handles, one commit.
+//!
+//! ```text
+//! Running(n) --> Closed(n): no handle open --> settled: nothing left to write into trees
+//!    ^                                             |
+//!    `------------- Running(n+1) <-- gate opens ---+--> blocks of n written, flushed,
+//!                                                       superblock written, flushed: durable
+//! ```
+//!
+//! A handle ([`Txn`]) joins the running transaction and keeps it from committing. A commit
+//! closes the gate, waits for the handles, and then settles: staged item replacements go
+//! into their trees, queued reference changes into the extent tree, moved roots into the
+//! root tree, free space into its tree and use into the block group items; each of these
+//! changes trees and so may cause more of the others, but a block is copied once per
+//! transaction, so the rounds end. Then the next transaction starts, while the blocks of
+//! this one, which nobody changes any more, are written; the superblock that points to them
+//! goes last, between two flushes. Only then is space that the old state used free.
+//!
+//! Failure: when a change fails half-way, or a write fails, the store stops writing
+//! ([`Health`](engine::Health)); the device has the last durable state, and reads go on.
+//!
+//! Callers: the store's front, and through it the file system.
+
+mod commit;
+mod deferred;
+mod dirty;
+mod drop_tree;
+pub(crate) mod engine;
+mod gate;
+mod handle;
+mod host;
+pub(crate) mod reader;
+mod snapshot;
+pub(crate) mod trees;
+mod write_out;
+
+pub use drop_tree::DropProgress;
+pub(crate) use drop_tree::step as drop_tree_step;
+pub use handle::Txn;
+pub(crate) use deferred::Deferred;
+pub(crate) use dirty::DirtyBlocks;
+pub(crate) use engine::{CoreTrees, Engine, Health};
+pub(crate) use gate::Gate;
+pub(crate) use host::{Purse, TxnHost};
+pub(crate) use reader::BlockReader;
+pub(crate) use trees::Trees;

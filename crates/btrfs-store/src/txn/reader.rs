@@ -1,0 +1,51 @@
+//! Reading tree blocks from the pool, each verified before anybody sees it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use btrfs_disk::verify::{self, Format};
+use btrfs_disk::{Generation, Logical};
+
+use crate::Result;
+use crate::pool::{Expect, Pool};
+use crate::tree::{BlockSource, ReadExpect};
+
+/// The pool as a source of tree blocks.
+#[derive(Debug)]
+pub(crate) struct BlockReader {
+    pool: Arc<Pool>,
+    pub(crate) format: Format,
+    /// The running generation: nothing on the device is newer.
+    generation_max: AtomicU64,
+}
+
+impl BlockReader {
+    pub(crate) fn new(pool: Arc<Pool>, format: Format, running: Generation) -> Self {
+        Self { pool, format, generation_max: AtomicU64::new(running.0) }
+    }
+
+    pub(crate) fn set_running(&self, running: Generation) {
+        self.generation_max.store(running.0, Ordering::Relaxed);
+    }
+
+    /// What a block of the running transaction must satisfy before it is written.
+    pub(crate) fn expect_for_write(&self, at: Logical, generation: Generation) -> verify::Expect<'_> {
+        verify::Expect { generation: Some(generation), ..verify::Expect::at(&self.format, at, generation) }
+    }
+}
+
+impl BlockSource for BlockReader {
+    fn read_block(&self, expect: &ReadExpect) -> Result<Box<[u8]>> {
+        let running = Generation(self.generation_max.load(Ordering::Relaxed));
+        let wanted = verify::Expect {
+            level: Some(expect.level),
+            owner: expect.owner,
+            generation: Some(expect.generation),
+            first_key: expect.first_key,
+            ..verify::Expect::at(&self.format, expect.at, running)
+        };
+        let mut data = vec![0; self.pool.node_bytes()].into_boxed_slice();
+        self.pool.read(expect.at, &mut data, Expect::Block(&|bytes| verify::block(bytes, &wanted)))?;
+        Ok(data)
+    }
+}

@@ -1,0 +1,55 @@
+//! New trees: empty ones, and copies of a root that share everything below it.
+
+use std::sync::Arc;
+
+use btrfs_disk::items::RootItem;
+use btrfs_disk::{Logical, TreeId};
+
+use crate::extent::{Counting, Sign, child_changes};
+use crate::tree::{RootPtr, Tree};
+use crate::Result;
+
+use super::handle::Txn;
+
+/// An empty tree; its root item is written by the commit.
+pub(super) fn create_tree(txn: &Txn, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
+    let root = Tree::create_root(&txn.host(), txn.engine.trees.forest(), id, None)?;
+    adopt(txn, id, 0, item, root, false)
+}
+
+/// A tree whose root block is a copy of `source`'s, so that both share the children.
+pub(super) fn snapshot_tree(txn: &Txn, source: &Tree, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
+    debug_assert!(txn.is_exclusive, "blocks of the running generation must not be shared");
+    let host = txn.host();
+    let bytes = source.root_bytes()?;
+    let root = Tree::create_root(&host, txn.engine.trees.forest(), id, Some(&bytes))?;
+    let how = (Counting::Normal, Sign::Add);
+    child_changes(&bytes, Logical(root.at.0), id, how, &mut |change| host.push(change))?;
+    source.set_last_snapshot(txn.generation);
+    source.note_changed();
+    let tree = adopt(txn, id, txn.generation.0, item, root, true)?;
+    tree.set_block_count(source.block_count());
+    Ok(tree)
+}
+
+fn adopt(
+    txn: &Txn,
+    id: TreeId,
+    key_offset: u64,
+    item: &RootItem,
+    root: RootPtr,
+    is_snapshot: bool,
+) -> Result<Arc<Tree>> {
+    let mut item = *item;
+    item.bytenr = root.at.0.into();
+    item.level = root.level;
+    item.generation = root.generation.0.into();
+    item.generation_v2 = root.generation.0.into();
+    item.bytes_used = txn.engine.nodesize().into();
+    if is_snapshot {
+        item.last_snapshot = txn.generation.0.into();
+    }
+    let slot = txn.engine.trees.adopt(id, key_offset, item);
+    slot.tree.note_changed();
+    Ok(Arc::clone(&slot.tree))
+}

@@ -1,0 +1,130 @@
+//! The trees that are open, with their root items.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use btrfs_disk::items::{OnDisk, RootItem};
+use btrfs_disk::key::item_type::ROOT_ITEM;
+use btrfs_disk::{Generation, Key, Logical, TreeId};
+
+use crate::locks::{Mutex, Rank, RwLock};
+use crate::tree::{Edit, EditItem, Forest, RootPtr, Tree, TreeKind};
+use crate::{Error, Result};
+
+/// A tree, and the item in the root tree that describes it.
+pub(crate) struct OpenTree {
+    pub(crate) tree: Arc<Tree>,
+    /// Offset of the root item's key: 0, or the generation a snapshot was made in.
+    pub(crate) key_offset: u64,
+    pub(crate) item: Mutex<RootItem>,
+}
+
+impl OpenTree {
+    fn key(&self) -> Key {
+        Key::new(self.tree.id().0, ROOT_ITEM, self.key_offset)
+    }
+}
+
+/// Every tree that was asked for, except the root tree and the chunk tree, which have no
+/// root items and are found through the superblock.
+pub(crate) struct Trees {
+    forest: Arc<Forest>,
+    pub(crate) root_tree: Arc<Tree>,
+    pub(crate) chunk_tree: Arc<Tree>,
+    open: RwLock<HashMap<TreeId, Arc<OpenTree>>>,
+}
+
+impl Trees {
+    pub(crate) fn new(forest: Arc<Forest>, root_tree: Arc<Tree>, chunk_tree: Arc<Tree>) -> Self {
+        Self { forest, root_tree, chunk_tree, open: RwLock::new(Rank::Counters, HashMap::new()) }
+    }
+
+    pub(crate) fn forest(&self) -> &Arc<Forest> {
+        &self.forest
+    }
+
+    /// The tree with this number.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTree`], or when its root item cannot be read.
+    pub(crate) fn tree(&self, id: TreeId) -> Result<Arc<Tree>> {
+        match id {
+            TreeId::ROOT => Ok(Arc::clone(&self.root_tree)),
+            TreeId::CHUNK => Ok(Arc::clone(&self.chunk_tree)),
+            _ => Ok(Arc::clone(&self.slot(id)?.tree)),
+        }
+    }
+
+    /// The tree if there is one.
+    pub(crate) fn try_tree(&self, id: TreeId) -> Result<Option<Arc<Tree>>> {
+        match self.tree(id) {
+            Ok(tree) => Ok(Some(tree)),
+            Err(Error::NoSuchTree(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    pub(crate) fn slot(&self, id: TreeId) -> Result<Arc<OpenTree>> {
+        if let Some(slot) = self.open.read().get(&id) {
+            return Ok(Arc::clone(slot));
+        }
+        let last = Key::new(id.0, ROOT_ITEM, u64::MAX);
+        let found = self.root_tree.at_or_before(&last)?;
+        let Some((key, bytes)) = found.filter(|(k, _)| k.objectid == id.0 && k.item_type == ROOT_ITEM)
+        else {
+            return Err(Error::NoSuchTree(id));
+        };
+        let item = RootItem::read(&bytes)?;
+        Ok(self.adopt(id, key.offset, item))
+    }
+
+    /// Makes a tree known whose root item is in the root tree, or will be.
+    pub(crate) fn adopt(&self, id: TreeId, key_offset: u64, item: RootItem) -> Arc<OpenTree> {
+        let kind = if id.is_subvolume() { TreeKind::Shareable } else { TreeKind::Single };
+        let root = RootPtr {
+            at: Logical(item.bytenr.get()),
+            level: item.level,
+            generation: Generation(item.generation.get()),
+        };
+        let tree = Arc::new(Tree::new(Arc::clone(&self.forest), id, kind, root));
+        tree.set_last_snapshot(Generation(item.last_snapshot.get()));
+        let nodesize = btrfs_disk::convert::to_u64(self.forest.nodesize);
+        tree.set_block_count(item.bytes_used.get() / nodesize);
+        let item = Mutex::new(Rank::Counters, item);
+        let slot = Arc::new(OpenTree { tree, key_offset, item });
+        Arc::clone(self.open.write().entry(id).or_insert(slot))
+    }
+
+    pub(crate) fn forget(&self, id: TreeId) {
+        self.open.write().remove(&id);
+    }
+
+    /// True when a root item has to be written.
+    pub(crate) fn is_any_changed(&self) -> bool {
+        self.open.read().values().any(|slot| slot.tree.is_changed())
+    }
+
+    /// Writes the root items of the trees whose root moved; true when there were any.
+    pub(crate) fn write_root_items(&self, edit: &Edit<'_>) -> Result<bool> {
+        let changed: Vec<Arc<OpenTree>> =
+            self.open.read().values().filter(|slot| slot.tree.take_changed()).cloned().collect();
+        for slot in &changed {
+            self.write_root_item(edit, slot)?;
+        }
+        Ok(!changed.is_empty())
+    }
+
+    fn write_root_item(&self, edit: &Edit<'_>, slot: &OpenTree) -> Result<()> {
+        let root = slot.tree.root_ptr();
+        let nodesize = btrfs_disk::convert::to_u64(self.forest.nodesize);
+        let mut item = *slot.item.lock();
+        item.bytenr = root.at.0.into();
+        item.level = root.level;
+        item.generation = root.generation.0.into();
+        item.generation_v2 = root.generation.0.into();
+        item.last_snapshot = slot.tree.last_snapshot().0.into();
+        item.bytes_used = slot.tree.block_count().saturating_mul(nodesize).into();
+        *slot.item.lock() = item;
+        edit.edit(&self.root_tree, &slot.key(), |_| Ok(EditItem::Put(item.bytes().to_vec())))
+    }
+}

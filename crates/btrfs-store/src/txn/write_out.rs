@@ -1,0 +1,62 @@
+//! The device side of a commit: blocks, flush, superblocks, flush.
+
+use btrfs_disk::verify;
+use btrfs_disk::{Generation, Logical};
+
+use crate::Result;
+use crate::tree::{Block, prepare_for_write};
+
+use super::commit::Settled;
+use super::engine::Engine;
+
+/// Blocks that one worker seals and writes in one go.
+const BATCH_BLOCKS: usize = 128;
+/// Batches that are copied out of the cache at a time: the memory this takes is
+/// `WAVE_BATCHES * BATCH_BLOCKS` blocks.
+const WAVE_BATCHES: usize = 8;
+
+/// Copies of consecutive blocks, so that writing them keeps nobody from reading or copying
+/// the originals.
+struct Batch {
+    bytes: Vec<u8>,
+    places: Vec<Logical>,
+}
+
+impl Engine {
+    /// Writes a settled transaction, in the order that a crash at any point allows: what the
+    /// superblock points to is on the device before the superblock is written.
+    pub(super) fn write_out(&self, settled: &Settled) -> Result<()> {
+        for wave in settled.blocks.chunks(BATCH_BLOCKS * WAVE_BATCHES) {
+            let batches: Vec<Batch> = wave.chunks(BATCH_BLOCKS).map(copy).collect();
+            let write = |batch| self.write_batch(batch, settled.generation);
+            self.pool.workers().map(batches, write).into_iter().collect::<Result<()>>()?;
+        }
+        self.pool.flush()?;
+        self.pool.write_superblock(&settled.superblock)?;
+        self.pool.flush()
+    }
+
+    fn write_batch(&self, mut batch: Batch, generation: Generation) -> Result<()> {
+        let nodesize = self.pool.node_bytes();
+        for (bytes, at) in batch.bytes.chunks_mut(nodesize).zip(&batch.places) {
+            // Nothing stale, the checksum, and the check that a reader would make.
+            prepare_for_write(bytes);
+            verify::seal(bytes, self.pool.csum_type());
+            verify::content(bytes, &self.reader.expect_for_write(*at, generation))?;
+        }
+        self.pool.write_blocks(batch.places.iter().copied().zip(batch.bytes.chunks(nodesize)))
+    }
+}
+
+fn copy(blocks: &[Block]) -> Batch {
+    let mut batch = Batch { bytes: Vec::new(), places: Vec::with_capacity(blocks.len()) };
+    for block in blocks {
+        let locked = block.read();
+        if batch.bytes.is_empty() {
+            batch.bytes.reserve_exact(locked.data.len() * blocks.len());
+        }
+        batch.bytes.extend_from_slice(&locked.data);
+        batch.places.push(locked.at);
+    }
+    batch
+}
