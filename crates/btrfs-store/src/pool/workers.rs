@@ -1,12 +1,13 @@
-//! Threads for work on bytes: checksums of large runs, compression.
+//! Threads for work on bytes: checksums of large runs, compression, writing out.
 //!
-//! A job never takes one of the store's locks: the thread that waits for it may hold one.
+//! A job takes none of the store's locks but those of devices: the thread that waits for it may
+//! hold one.
 
 use codec::ChecksumType;
 use codec::checksum::checksum_many;
 use rayon::prelude::*;
 
-use crate::locks::lock_nothing;
+use crate::locks::enter_worker_job;
 
 /// Runs shorter than this are not worth waking another thread for.
 const PARALLEL_BYTES_MIN: usize = 256 << 10;
@@ -54,7 +55,7 @@ impl Workers {
     /// Runs `job` on every item, several at a time, and returns the results in order.
     pub fn map<T: Send, R: Send>(&self, items: Vec<T>, job: impl Fn(T) -> R + Sync) -> Vec<R> {
         let job = |item| {
-            let _guard = lock_nothing();
+            let _guard = enter_worker_job();
             job(item)
         };
         match &self.0 {
