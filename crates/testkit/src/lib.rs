@@ -1,5 +1,13 @@
-//! Models, simulated devices and checks for the tests.
+//! Models, simulated devices and checks for the tests: never part of a release binary.
+//!
+//! [`model`] is a file system of plain maps; [`property`] drives it and a real volume with the same random
+//! operations and compares them; [`faults`] holds devices that fail or remember; [`reference`] calls `btrfs check`.
 
+pub mod faults;
+pub mod model;
+mod number;
+pub mod property;
 pub mod random;
+pub mod reference;
 
 pub use random::Random;

@@ -1,0 +1,39 @@
+//! Fresh images of many forms, and ways to open them.
+
+use crate::Random;
+use crate::reference;
+use anyhow::{Context, Result};
+use spinney::Volume;
+use std::path::Path;
+
+/// Forms made by `mkfs.btrfs`, where it is installed: Spinney has to write to those as well.
+const FOREIGN_FORMS: &[&[&str]] = &[
+    &[],
+    &["-n", "4096", "--csum", "xxhash"],
+    &["-n", "8192", "--csum", "sha256"],
+    &["-n", "32768", "--csum", "blake2", "-m", "single"],
+    &["-n", "65536", "-d", "dup"],
+    &["--mixed"],
+    &["--mixed", "-d", "dup", "-m", "dup"],
+    &["-O", "^no-holes"],
+    &["-O", "^no-holes,^skinny-metadata", "-R", "^free-space-tree"],
+];
+
+/// Makes an image and opens it.
+pub(super) fn make(path: &Path, size_bytes: u64, random: &mut Random) -> Result<Volume> {
+    let form = random.pick(FOREIGN_FORMS).copied().unwrap_or_default();
+    reference::mkfs(path, size_bytes, form)?;
+    open(path, random).with_context(|| format!("image made with {form:?}"))
+}
+
+/// Opens it with one of several sets of options.
+pub(super) fn open(path: &Path, random: &mut Random) -> Result<Volume> {
+    let mut options = Volume::options();
+    if random.one_in(3) {
+        options = options.dirty_bytes(1 << 20).cache_bytes(4 << 20);
+    }
+    if random.one_in(4) {
+        options = options.max_inline(0);
+    }
+    Ok(options.open(path)?)
+}

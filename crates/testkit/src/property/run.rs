@@ -1,0 +1,281 @@
+//! One run: a fresh image, random operations, commits, re-opens, a full volume, and the reference check at the end.
+
+use super::compare::{compare_one, compare_trees};
+use super::drive::drive;
+use super::generate::Generator;
+use super::image;
+use crate::Random;
+use crate::model::{Content, Model, Operation};
+use crate::number::to_u64;
+use crate::reference::{self, Checked};
+use anyhow::{Context, Result, bail, ensure};
+use spinney::{CallerError, Error, FileOptions, Volume};
+use std::collections::VecDeque;
+use std::path::{Path, PathBuf};
+
+/// What a run does.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Operations of a run.
+    pub operations: u64,
+    /// Size of the image.
+    pub image_bytes: u64,
+    /// Whole trees are compared once in this many operations.
+    pub compare_every: u64,
+    /// Once in this many operations the volume is closed and opened again.
+    pub reopen_every: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            operations: 2000,
+            image_bytes: 192 << 20,
+            compare_every: 250,
+            reopen_every: 400,
+        }
+    }
+}
+
+/// What a run came to.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Report {
+    /// Operations that succeeded on both sides.
+    pub done: u64,
+    /// Operations that failed alike on both sides.
+    pub refused: u64,
+    /// Operations that the volume had no space for.
+    pub no_space: u64,
+    /// Whether the reference tool looked at the image.
+    pub checked: bool,
+}
+
+/// The last operations, for the message of a failure.
+const HISTORY_LEN: usize = 12;
+/// Below this share of free bytes a volume counts as nearly full: it may say NoSpace.
+const NEARLY_FULL_PERCENT: u64 = 30;
+
+/// A volume, the model of it, and what happened so far.
+#[derive(Debug)]
+pub(super) struct Pair {
+    pub(super) volume: Volume,
+    pub(super) model: Model,
+    pub(super) report: Report,
+    history: VecDeque<Operation>,
+}
+
+/// Runs one seed on a fresh image in `folder`.
+///
+/// # Errors
+/// The first difference, or what the reference tool found; the image is kept then and named.
+pub fn run(seed: u64, settings: &Settings, folder: &Path) -> Result<Report> {
+    let image = folder.join(format!("property-{seed}.img"));
+    let report = run_on(seed, settings, &image).with_context(|| {
+        format!(
+            "seed {seed} ({} operations), image kept: {}",
+            settings.operations,
+            image.display()
+        )
+    })?;
+    std::fs::remove_file(&image)?;
+    Ok(report)
+}
+
+fn run_on(seed: u64, settings: &Settings, image_path: &Path) -> Result<Report> {
+    let mut random = Random::new(seed ^ 0x5eed);
+    let volume = image::make(image_path, settings.image_bytes, &mut random)?;
+    let mut pair = Pair::new(volume, Model::new());
+    let mut generator = Generator::new(seed, "");
+    for number in 1..=settings.operations {
+        let operation = generator.next(&pair.model);
+        pair.step(&operation).with_context(|| pair.story(number))?;
+        if random.one_in(100) {
+            pair.volume.sync().with_context(|| pair.story(number))?;
+        }
+        if random.one_in(settings.reopen_every) {
+            pair = pair
+                .reopen(image_path, &mut random)
+                .with_context(|| format!("re-open after operation {number}"))?;
+        }
+        if number % settings.compare_every == 0 {
+            compare_trees(&pair.volume, &pair.model, Path::new(""))
+                .with_context(|| pair.story(number))?;
+        }
+        if number == settings.operations / 2 && seed.is_multiple_of(8) {
+            pair.fill(&mut random)
+                .with_context(|| pair.story(number))
+                .context("filling the volume")?;
+        }
+    }
+    let pair = pair
+        .reopen(image_path, &mut random)
+        .context("the last re-open")?;
+    compare_trees(&pair.volume, &pair.model, Path::new("")).context("after the last re-open")?;
+    let mut report = pair.report;
+    pair.volume.close()?;
+    report.checked = reference::check(image_path)? == Checked::Clean;
+    Ok(report)
+}
+
+impl Pair {
+    pub(super) fn new(volume: Volume, model: Model) -> Self {
+        Self {
+            volume,
+            model,
+            report: Report::default(),
+            history: VecDeque::new(),
+        }
+    }
+
+    /// Does one operation on both and compares the outcomes.
+    pub(super) fn step(&mut self, operation: &Operation) -> Result<()> {
+        if self.history.len() == HISTORY_LEN {
+            self.history.pop_front();
+        }
+        self.history.push_back(operation.clone());
+        let found = drive(&self.volume, operation);
+        if let Err(Error::NoSpace) = found {
+            return self.accept_no_space(operation);
+        }
+        match (found, self.model.apply(operation)) {
+            (Ok(()), Ok(())) => self.report.done = self.report.done.saturating_add(1),
+            (Err(error), Err(expected)) => {
+                let found = error.caller_error();
+                let same = found.is_some_and(|found| is_same(found, expected));
+                ensure!(same, "fails with {found:?} ({error}), not {expected:?}");
+                self.report.refused = self.report.refused.saturating_add(1);
+                return Ok(());
+            }
+            (Ok(()), Err(expected)) => bail!("succeeds, but should fail with {expected:?}"),
+            (Err(error), Ok(())) => return Err(error).context("fails, but should succeed"),
+        }
+        for path in operation.paths() {
+            compare_one(&self.volume, &self.model, path)?;
+        }
+        Ok(())
+    }
+
+    /// NoSpace is a legal answer of a nearly full volume, if nothing happened.
+    fn accept_no_space(&mut self, operation: &Operation) -> Result<()> {
+        self.report.no_space = self.report.no_space.saturating_add(1);
+        let info = self.volume.info()?;
+        let free = info.total_bytes.saturating_sub(info.used_bytes);
+        let is_full =
+            free.saturating_mul(100) < info.total_bytes.saturating_mul(NEARLY_FULL_PERCENT);
+        ensure!(
+            is_full,
+            "NoSpace with {free} of {} bytes free",
+            info.total_bytes
+        );
+        if let Operation::Write { path, offset, .. } = operation {
+            return self.accept_part(path, *offset, &operation.data());
+        }
+        if matches!(operation, Operation::RemoveAll { .. }) {
+            bail!("NoSpace while removing");
+        }
+        for path in operation.paths() {
+            compare_one(&self.volume, &self.model, path)
+                .context("NoSpace, but something changed")?;
+        }
+        Ok(())
+    }
+
+    /// A write that ended early: a beginning of the data is there, the rest is as it was.
+    fn accept_part(&mut self, path: &Path, offset: u64, data: &[u8]) -> Result<()> {
+        let Some(old) = self
+            .model
+            .lookup(path)
+            .and_then(|node| node.content())
+            .cloned()
+        else {
+            return Ok(());
+        };
+        let file = FileOptions::new().read(true).open(&self.volume, path)?;
+        let mut found = vec![0; data.len()];
+        let count = file.read_at(&mut found, offset)?;
+        found.truncate(count);
+        let written = found
+            .iter()
+            .zip(data)
+            .take_while(|(found, new)| found == new)
+            .count();
+        let len = offset.saturating_add(to_u64(written));
+        let mut content: Content = old;
+        if written > 0 {
+            content.write(offset, data.get(..written).unwrap_or_default());
+        }
+        let len = file.metadata()?.size.max(len);
+        ensure!(
+            len <= content.len().max(offset.saturating_add(to_u64(data.len()))),
+            "grew to {len} without space"
+        );
+        content.set_len(content.len().max(len));
+        self.model
+            .replace_content(path, content)
+            .map_err(|error| anyhow::anyhow!("{error}"))?;
+        compare_one(&self.volume, &self.model, path).context("NoSpace in a write")
+    }
+
+    /// Writes until there is no space, then removes it all: everything has to be usable again.
+    fn fill(&mut self, random: &mut Random) -> Result<()> {
+        const FILE_BYTES: u64 = 2 << 20;
+        let limit = self.volume.info()?.total_bytes / FILE_BYTES;
+        let mut paths: Vec<PathBuf> = Vec::new();
+        let before = self.report.no_space;
+        for number in 0..=limit {
+            let path = PathBuf::from(format!("fill-{number}"));
+            self.step(&Operation::Create { path: path.clone() })?;
+            if self.model.lookup(&path).is_some() {
+                paths.push(path.clone());
+                let len = FILE_BYTES - random.below(5000);
+                self.step(&Operation::Write {
+                    path,
+                    offset: 0,
+                    len,
+                    seed: random.number(),
+                })?;
+            }
+            if self.report.no_space > before {
+                break;
+            }
+        }
+        ensure!(
+            self.report.no_space > before,
+            "{limit} files of {FILE_BYTES} bytes fit"
+        );
+        self.volume.sync().context("sync of a full volume")?;
+        compare_trees(&self.volume, &self.model, Path::new("")).context("a full volume")?;
+        for path in paths {
+            drive(&self.volume, &Operation::Remove { path: path.clone() })
+                .context("removing from a full volume")?;
+            let removed = self.model.apply(&Operation::Remove { path });
+            ensure!(removed.is_ok(), "the model cannot remove: {removed:?}");
+        }
+        self.volume.sync().context("sync after the removal")
+    }
+
+    fn reopen(self, image_path: &Path, random: &mut Random) -> Result<Self> {
+        self.volume.close().context("close")?;
+        let volume = image::open(image_path, random)?;
+        Ok(Self { volume, ..self })
+    }
+
+    pub(super) fn story(&self, number: u64) -> String {
+        let mut story = format!("operation {number}; the last ones:");
+        for operation in &self.history {
+            story.push_str(&format!("\n    {operation:?}"));
+        }
+        story
+    }
+}
+
+/// Two reasons may hold at once, and the order in which they are looked for is nobody's promise.
+fn is_same(found: CallerError, expected: CallerError) -> bool {
+    use CallerError as C;
+    let either =
+        |one, other| (found, expected) == (one, other) || (found, expected) == (other, one);
+    found == expected
+        || found == C::ReadOnly
+        || expected == C::ReadOnly
+        || either(C::NotSupported, C::InvalidArgument)
+}

@@ -1,0 +1,152 @@
+//! Several threads on one volume: each has a directory and a model of its own, and they commit into each other's work.
+
+use super::compare::compare_trees;
+use super::generate::Generator;
+use super::image;
+use super::run::{Pair, Report, Settings};
+use crate::Random;
+use crate::model::{Model, Operation};
+use crate::reference::{self, Checked};
+use anyhow::{Context, Result, bail, ensure};
+use spinney::{FileOptions, Volume};
+use std::path::{Path, PathBuf};
+
+/// Directory in which all threads make and remove names at once.
+const SHARED: &str = "shared";
+
+/// Runs `thread_count` threads for one seed on one fresh image in `folder`.
+///
+/// # Errors
+/// The first difference, or what the reference tool found; the image is kept then and named.
+pub fn run_threads(
+    seed: u64,
+    thread_count: u64,
+    settings: &Settings,
+    folder: &Path,
+) -> Result<Report> {
+    let image = folder.join(format!("threads-{seed}.img"));
+    let report = run_on(seed, thread_count, settings, &image).with_context(|| {
+        format!(
+            "seed {seed}, {thread_count} threads, image kept: {}",
+            image.display()
+        )
+    })?;
+    std::fs::remove_file(&image)?;
+    Ok(report)
+}
+
+fn run_on(seed: u64, thread_count: u64, settings: &Settings, image: &Path) -> Result<Report> {
+    let volume = image::make(image, settings.image_bytes, &mut Random::new(seed ^ 0x5eed))?;
+    volume.create_dir(SHARED)?;
+    for thread in 0..thread_count {
+        // Every second one works in a subvolume of its own.
+        if thread.is_multiple_of(2) {
+            volume.create_dir(base(thread))?;
+        } else {
+            volume.create_subvolume(base(thread))?;
+        }
+    }
+    let results: Vec<Result<Pair>> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..thread_count)
+            .map(|thread| {
+                let volume = volume.clone();
+                scope.spawn(move || one_thread(volume, seed, thread, settings))
+            })
+            .collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")))
+            .collect()
+    });
+    let mut total = Report::default();
+    let mut models = Vec::new();
+    for result in results {
+        let pair = result?;
+        total.done = total.done.saturating_add(pair.report.done);
+        total.refused = total.refused.saturating_add(pair.report.refused);
+        total.no_space = total.no_space.saturating_add(pair.report.no_space);
+        models.push(pair.model);
+    }
+    volume.close()?;
+    let volume = Volume::open(image)?;
+    ensure!(
+        volume.read_dir(SHARED)?.next().is_none(),
+        "the shared directory should be empty"
+    );
+    for (thread, model) in (0..).zip(&models) {
+        compare_trees(&volume, model, &base(thread))
+            .with_context(|| format!("thread {thread} after the re-open"))?;
+    }
+    volume.close()?;
+    total.checked = reference::check(image)? == Checked::Clean;
+    Ok(total)
+}
+
+fn base(thread: u64) -> PathBuf {
+    PathBuf::from(format!("thread-{thread}"))
+}
+
+fn one_thread(volume: Volume, seed: u64, thread: u64, settings: &Settings) -> Result<Pair> {
+    let own_seed = seed.wrapping_mul(31).wrapping_add(thread);
+    let mut random = Random::new(own_seed ^ 0xfeed);
+    let mut generator = Generator::new(own_seed, base(thread));
+    let mut model = Model::new();
+    let path = base(thread);
+    let made = if thread.is_multiple_of(2) {
+        model.apply(&Operation::CreateDir { path })
+    } else {
+        model.apply(&Operation::CreateSubvolume { path })
+    };
+    ensure!(made.is_ok(), "the model cannot make the base: {made:?}");
+    let mut pair = Pair::new(volume, model);
+    for number in 1..=settings.operations {
+        let operation = generator.next(&pair.model);
+        let where_ = |pair: &Pair| format!("thread {thread}, {}", pair.story(number));
+        pair.step(&operation).with_context(|| where_(&pair))?;
+        if random.one_in(20) {
+            meet(&pair.volume, thread, number)
+                .with_context(|| where_(&pair))
+                .context("shared directory")?;
+        }
+        if random.one_in(150) {
+            pair.volume.sync().with_context(|| where_(&pair))?;
+        }
+        if number % settings.compare_every == 0 {
+            compare_trees(&pair.volume, &pair.model, &base(thread))
+                .with_context(|| where_(&pair))?;
+        }
+    }
+    Ok(pair)
+}
+
+/// Makes, writes, renames, reads and removes a file where the other threads do the same.
+fn meet(volume: &Volume, thread: u64, number: u64) -> Result<()> {
+    let first = Path::new(SHARED).join(format!("{thread}-{number}"));
+    let second = Path::new(SHARED).join(format!("{thread}-{number}-renamed"));
+    let outcome = || -> spinney::Result<Vec<u8>> {
+        let file = FileOptions::new()
+            .write(true)
+            .create_new(true)
+            .open(volume, &first)?;
+        file.write_at(first.as_os_str().as_encoded_bytes(), 0)?;
+        volume.rename(&first, &second)?;
+        volume.read(&second)
+    };
+    match outcome() {
+        Ok(content) => ensure!(
+            content == first.as_os_str().as_encoded_bytes(),
+            "read {content:?}"
+        ),
+        Err(spinney::Error::NoSpace) => {}
+        Err(error) => return Err(error.into()),
+    }
+    for path in [first, second] {
+        match volume.remove_file(path) {
+            Err(error) if error.caller_error() != Some(spinney::CallerError::NotFound) => {
+                return Err(error.into());
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
