@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use btrfs_disk::convert::{to_u64, to_usize};
-use btrfs_disk::flags::ExtentFlags;
+use btrfs_disk::flags::{ExtentFlags, Incompat};
 use btrfs_disk::items::{ExtentView, InlineRef};
 use btrfs_disk::key::item_type;
-use btrfs_disk::{Generation, InodeNo, Key, Logical, TreeId};
+use btrfs_disk::node::LeafView;
+use btrfs_disk::{Generation, InodeNo, Key, Logical, TreeId, verify};
 use parking_lot::Mutex;
 
 use super::*;
@@ -133,6 +134,30 @@ impl Fixture {
         };
         apply.run(&self.queue.take_all_sorted())?;
         Ok(events)
+    }
+
+    /// Every block of both trees satisfies the rules of the format.
+    fn verify(&self) {
+        let skinny =
+            if self.sizes.is_skinny { Incompat::SKINNY_METADATA } else { Incompat::empty() };
+        let format = verify::Format {
+            fsid: btrfs_disk::Uuid([0; 16]),
+            nodesize: NODESIZE,
+            sectorsize: 4096,
+            csum_type: codec::ChecksumType::Crc32c,
+            incompat: Incompat::MIXED_BACKREF | skinny,
+            checks_csum_items: true,
+        };
+        for tree in [&self.extents, &self.csums] {
+            tree.for_each_block(|at, bytes| {
+                let expect = verify::Expect::at(&format, at, Generation(2));
+                if LeafView::new(bytes).nritems() > 0 {
+                    verify::content(bytes, &expect)?;
+                }
+                Ok(())
+            })
+            .unwrap();
+        }
     }
 
     fn push(&self, change: RefChange) -> Pushed {
@@ -354,6 +379,7 @@ impl World {
         }
         assert!(self.fixture.queue.is_empty());
         self.check_items();
+        self.fixture.verify();
     }
 
     /// What the kernel's tree checker wants of extent items, and that none is left over.
@@ -542,6 +568,7 @@ fn csums_match_a_model() {
             assert_eq!(fixture.csums().any(at, len).unwrap(), !range.is_empty());
         }
         check_csum_items(&fixture, model.len());
+        fixture.verify();
     }
 }
 
