@@ -1,18 +1,252 @@
 //! What `file` and `writeback` keep in memory per inode and per volume.
 //!
-//! It is declared here because [`super::Inode`] owns it, and imports go down only.
+//! It is declared here because [`super::Inode`] owns it, and imports go down only. The layers of
+//! a file's contents, newest first; a reader takes each byte from the first that has it:
+//!
+//! ```text
+//! dirty      pages written and not yet on disk
+//! flight     what a running flush took: pages on their way to disk, and older pending extents
+//! pending    extents written to disk by large writes, not yet in the tree
+//! tree       EXTENT_DATA items
+//! ```
+//!
+//! Pages in `flight` are newer than `pending`: a large write that meets them waits for the flush.
+//!
+//! Locks, in this order: `editing` is held by whoever changes the file's items (flush, truncate,
+//! preallocation, clone), for as long as that takes; `inner` is held shared during a read with all
+//! its I/O, so that nothing a reader looks at is freed meanwhile, and exclusively while layers or
+//! items change. Space is reserved before `inner` is taken; a transaction begins under it.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use btrfs_disk::convert::{to_u64, to_usize};
+use btrfs_disk::{Generation, Logical};
+use btrfs_store::{DataExtent, Need, Reservation, Store, Txn};
+use parking_lot::{Mutex, RwLock};
+use vfs::{Budget, PageCache};
+
+use super::Inode;
+use crate::error::{Error, Result};
+use crate::extents::ExtentMap;
+
+/// Decompressed extents kept per volume, of at most 128 KiB each.
+const DECOMPRESSED_MAX: usize = 32;
+/// Shorter extents are taken only where free space is too fragmented for this many bytes.
+const EXTENT_BYTES_WANTED: u64 = 1 << 20;
 
 /// The data side of one inode.
 #[derive(Debug, Default)]
-pub(crate) struct DataState {}
+pub(crate) struct DataState {
+    pub(crate) editing: Mutex<()>,
+    pub(crate) inner: RwLock<DataLayers>,
+    /// Items read lately. Only looked at under `inner`, and cleared when items change.
+    pub(crate) map: Mutex<ExtentMap>,
+    /// Place in the list of dirty inodes; 0 for none.
+    listed: AtomicU64,
+}
 
-/// The data side of a volume.
+/// What is newer than the tree.
 #[derive(Debug, Default)]
-pub(crate) struct DataShared {}
+pub(crate) struct DataLayers {
+    pub(crate) dirty: Option<PageCache>,
+    pub(crate) flight: Option<Arc<Flight>>,
+    pub(crate) pending: Vec<Pending>,
+    /// Space for everything in `dirty` and `pending`.
+    pub(crate) receipt: Receipt,
+}
+
+/// What a flush took.
+#[derive(Debug, Default)]
+pub(crate) struct Flight {
+    pub(crate) pages: Option<PageCache>,
+    pub(crate) pending: Vec<Pending>,
+}
+
+/// An extent on disk that no tree knows yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Pending {
+    /// Offset in the file.
+    pub(crate) start: u64,
+    /// Bytes.
+    pub(crate) len: u64,
+    /// Where they are.
+    pub(crate) at: Logical,
+    /// Checksums, one per sector; empty for a file without.
+    pub(crate) csums: Vec<u8>,
+}
+
+impl Pending {
+    pub(crate) fn end(&self) -> u64 {
+        self.start.saturating_add(self.len)
+    }
+}
 
 impl DataState {
     /// True when nothing is kept in memory that is not in the trees.
     pub(crate) fn is_clean(&self) -> bool {
-        true
+        self.listed.load(Ordering::Acquire) == 0
     }
+
+    /// The items changed: what was read of them is forgotten.
+    pub(crate) fn forget_map(&self) {
+        *self.map.lock() = ExtentMap::default();
+    }
+}
+
+impl DataLayers {
+    /// True when every byte of the file is in the tree.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.flight.is_none()
+            && self.pending.is_empty()
+            && self.dirty.as_ref().is_none_or(PageCache::is_empty)
+    }
+}
+
+/// Space that was promised to a file's dirty data.
+#[derive(Debug, Default)]
+pub(crate) struct Receipt {
+    reservation: Option<Reservation>,
+    total: Need,
+}
+
+impl Receipt {
+    pub(crate) fn add(&mut self, need: Need, reservation: Reservation) {
+        match &mut self.reservation {
+            Some(held) => held.absorb(&reservation),
+            None => self.reservation = Some(reservation),
+        }
+        self.total.data = self.total.data.saturating_add(need.data);
+        self.total.items = self.total.items.saturating_add(need.items);
+    }
+
+    /// Takes over what `other` was promised.
+    pub(crate) fn merge(&mut self, other: Self) {
+        if let Some(reservation) = other.reservation {
+            self.add(other.total, reservation);
+        }
+    }
+
+    /// What was promised altogether, used parts included.
+    pub(crate) fn total(&self) -> Need {
+        self.total
+    }
+
+    /// Takes up to `len` bytes of the data space that was promised.
+    ///
+    /// # Errors
+    /// `NoSpace` when nothing was promised; what the store's allocation fails with.
+    pub(crate) fn alloc(&self, store: &Store, len: u64, hint: Option<Logical>) -> Result<DataExtent> {
+        let reservation = self.reservation.as_ref().ok_or(Error::NoSpace)?;
+        Ok(store.alloc_data(reservation, len, len.min(EXTENT_BYTES_WANTED), hint)?)
+    }
+
+    /// Begins a transaction with what was promised.
+    ///
+    /// # Errors
+    /// As `Store::begin`.
+    pub(crate) fn begin(self, store: &Store) -> Result<Txn> {
+        let reservation = match self.reservation {
+            Some(reservation) => reservation,
+            None => store.reserve(Need::default())?,
+        };
+        Ok(store.begin(reservation)?)
+    }
+}
+
+/// The data side of a volume.
+#[derive(Debug)]
+pub(crate) struct DataShared {
+    pub(crate) budget: Arc<Budget>,
+    /// Inodes with dirty data, in the order they became dirty.
+    dirty: Mutex<BTreeMap<u64, Arc<Inode>>>,
+    last_listed: AtomicU64,
+    /// Shared by whoever overwrites data in place; a snapshot takes it exclusively.
+    pub(crate) in_place: RwLock<()>,
+    /// The latest decompressed extents, newest last.
+    decompressed: Mutex<VecDeque<(Logical, Generation, Arc<[u8]>)>>,
+}
+
+impl DataShared {
+    pub(crate) fn new(dirty_bytes: usize) -> Self {
+        Self {
+            budget: Arc::new(Budget::new(dirty_bytes)),
+            dirty: Mutex::default(),
+            last_listed: AtomicU64::new(0),
+            in_place: RwLock::default(),
+            decompressed: Mutex::default(),
+        }
+    }
+
+    /// Notes that the inode is dirty. Called under its `inner` lock.
+    pub(crate) fn list(&self, inode: &Arc<Inode>) {
+        if inode.data.listed.load(Ordering::Relaxed) == 0 {
+            let place = self.last_listed.fetch_add(1, Ordering::Relaxed) + 1;
+            self.dirty.lock().insert(place, Arc::clone(inode));
+            inode.data.listed.store(place, Ordering::Release);
+        }
+    }
+
+    /// Notes that the inode is clean. Called under its `inner` lock.
+    pub(crate) fn unlist(&self, inode: &Inode) {
+        let place = inode.data.listed.swap(0, Ordering::AcqRel);
+        if place != 0 {
+            // The last reference to the inode may go with this one: not under the lock.
+            let listed = self.dirty.lock().remove(&place);
+            drop(listed);
+        }
+    }
+
+    /// The dirty inodes that `select` wants, oldest first, at most `limit`.
+    pub(crate) fn dirty_inodes(&self, limit: usize, select: impl Fn(&Inode) -> bool) -> Vec<Arc<Inode>> {
+        self.dirty.lock().values().filter(|inode| select(inode)).take(limit).cloned().collect()
+    }
+
+    /// The oldest dirty inodes behind `place`, at most `limit`, and the place of the last.
+    pub(crate) fn dirty_after(&self, place: u64, limit: usize) -> (Vec<Arc<Inode>>, u64) {
+        let dirty = self.dirty.lock();
+        let mut last = place;
+        let inodes = dirty
+            .range(place.saturating_add(1)..)
+            .take(limit)
+            .map(|(place, inode)| {
+                last = *place;
+                Arc::clone(inode)
+            })
+            .collect();
+        (inodes, last)
+    }
+
+    /// The place that the next inode to become dirty gets, or a later one.
+    pub(crate) fn next_place(&self) -> u64 {
+        self.last_listed.load(Ordering::Relaxed).saturating_add(1)
+    }
+
+    pub(crate) fn decompressed(&self, at: Logical, generation: Generation) -> Option<Arc<[u8]>> {
+        let kept = self.decompressed.lock();
+        let found = kept.iter().rev().find(|(a, g, _)| (*a, *g) == (at, generation))?;
+        Some(Arc::clone(&found.2))
+    }
+
+    pub(crate) fn keep_decompressed(&self, at: Logical, generation: Generation, bytes: Arc<[u8]>) {
+        let mut kept = self.decompressed.lock();
+        if kept.len() >= DECOMPRESSED_MAX {
+            kept.pop_front();
+        }
+        kept.push_back((at, generation, bytes));
+    }
+}
+
+/// A file offset as a position in a buffer that starts at `base`.
+pub(crate) fn position(offset: u64, base: u64) -> usize {
+    to_usize(offset.saturating_sub(base))
+}
+
+/// The bytes of `range` in a buffer that starts at file offset `base`.
+pub(crate) fn slice_mut(buf: &mut [u8], base: u64, range: std::ops::Range<u64>) -> &mut [u8] {
+    let len = to_u64(buf.len());
+    let from = range.start.saturating_sub(base).min(len);
+    let to = range.end.saturating_sub(base).clamp(from, len);
+    &mut buf[to_usize(from)..to_usize(to)]
 }

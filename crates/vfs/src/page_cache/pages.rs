@@ -105,6 +105,16 @@ impl PageCache {
         }
     }
 
+    /// Takes over the pages of `older` that are not here: those here are newer.
+    pub fn put_older(&mut self, mut older: Self) {
+        older.budget.release(older.pages.values().map(|page| page.len()).sum());
+        for (index, page) in std::mem::take(&mut older.pages) {
+            if !self.pages.contains_key(&index) {
+                self.put(index.saturating_mul(self.page_bytes), page);
+            }
+        }
+    }
+
     /// Drops every page that starts within `range`.
     pub fn discard(&mut self, range: Range<u64>) {
         drop(self.take(range));
@@ -252,6 +262,17 @@ mod tests {
         let mut gaps = Vec::new();
         cache.pieces(100..103, |piece| gaps.push(matches!(piece, Piece::Gap(_))));
         assert_eq!(gaps, [true]);
+    }
+
+    #[test]
+    fn older_pages_give_way() {
+        let budget = Arc::new(Budget::new(64));
+        let mut newer = cache(&budget, &[16]);
+        let mut older = cache(&budget, &[0, 32]);
+        older.put(16, page(2));
+        newer.put_older(older);
+        assert_eq!((newer.page_count(), newer.run_count(), budget.used_bytes()), (3, 1, 48));
+        assert_eq!(newer.page(16).map(|page| page[0]), Some(1));
     }
 
     #[test]

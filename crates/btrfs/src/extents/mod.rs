@@ -1,0 +1,30 @@
+//! The extents of one inode: `EXTENT_DATA` items as values, read and edited.
+//!
+//! [`FileExtent`] is one item. [`ExtentMap`] holds the items of a range. [`edit`] is the
+//! heart: a pure planner that says which items change, which references are gained and
+//! lost, and by how much `nbytes` changes, when ranges of a file are replaced. [`apply`]
+//! carries such a plan out inside a transaction.
+//!
+//! Invariants
+//! * the items of an inode do not overlap and are sector-aligned; an inline extent stands
+//!   at offset 0 and covers the first sector;
+//! * an item refers to its disk extent as (tree, inode, start - offset); trimming an item
+//!   at either end keeps that reference, a second part of it adds one, and only an item
+//!   that goes away drops one;
+//! * `nbytes` of the inode item is the sum of the file bytes of all items with disk space,
+//!   plus the length of an inline extent.
+//!
+//! Failure: items that contradict these rules are reported as corrupt before anything is
+//! allocated or changed because of them.
+//!
+//! Callers: `writeback` (inserts what it wrote), `file` (reads, truncates, punches, clones).
+
+mod apply;
+mod edit;
+mod extent;
+mod map;
+
+pub(crate) use apply::{BytesDelta, DropStep, Target, drop_items, fill_gaps, replace};
+pub(crate) use edit::NewExtent;
+pub(crate) use extent::{COMPRESSED_BYTES_MAX, FILE_BYTES_MAX, FileExtent, Kind};
+pub(crate) use map::{ExtentMap, SCAN_ITEMS_MAX, Stretch, read_inline};

@@ -1,0 +1,169 @@
+//! Bytes of extents read from disk: aligned, verified, decompressed.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use btrfs_disk::convert::{to_u64, to_usize, usize_from};
+use btrfs_disk::{At, Corrupt, Detail, Logical};
+use btrfs_store::{Expect, Store};
+use codec::compress::{Form, decompress};
+use codec::CompressionType;
+
+use crate::error::{Result, corrupt_inode};
+use crate::extents::{FileExtent, Kind, read_inline};
+use crate::inode::{Core, Inode, InodeFlags, position};
+
+/// Bytes read and verified at a time: they are still in the processor's cache when they are summed.
+const READ_BYTES: usize = 1 << 20;
+
+/// Where the checksums of some data are.
+#[derive(Clone, Copy)]
+pub(super) enum Csums<'a> {
+    /// In the checksum tree.
+    Tree,
+    /// Here: those of adjacent sectors, from the one at this address on.
+    Known(Logical, &'a [u8]),
+    /// Nowhere: the file has none.
+    None,
+}
+
+/// Where the checksums of an inode's data are, once it is in the tree.
+pub(super) fn csums_of(inode: &Inode) -> Csums<'static> {
+    match inode.state().flags.contains(InodeFlags::NODATASUM) {
+        true => Csums::None,
+        false => Csums::Tree,
+    }
+}
+
+/// Reads `buf.len()` bytes from `at`, neither of which need be aligned: whole sectors straight into
+/// `buf`, others through a sector of their own.
+pub(super) fn read(core: &Core, at: Logical, buf: &mut [u8], csums: Csums<'_>) -> Result<()> {
+    let sector = usize_from(core.store.sizes().sector);
+    let skip = to_usize(at.0 % to_u64(sector));
+    let head_len = if skip == 0 { 0 } else { buf.len().min(sector - skip) };
+    let (head, rest) = buf.split_at_mut(head_len);
+    if !head.is_empty() {
+        read_part(core, Logical(at.0 - to_u64(skip)), skip, head, csums)?;
+    }
+    let rest_at = at.0.saturating_add(to_u64(head_len));
+    let (body, tail) = rest.split_at_mut(rest.len() - rest.len() % sector);
+    read_sectors(&core.store, Logical(rest_at), body, csums)?;
+    if !tail.is_empty() {
+        let tail_at = rest_at.saturating_add(to_u64(body.len()));
+        read_part(core, Logical(tail_at), 0, tail, csums)?;
+    }
+    Ok(())
+}
+
+/// Reads the part of the sector at `at` that starts at byte `skip`.
+fn read_part(core: &Core, at: Logical, skip: usize, part: &mut [u8], csums: Csums<'_>) -> Result<()> {
+    let mut sector = vec![0; usize_from(core.store.sizes().sector)];
+    read_sectors(&core.store, at, &mut sector, csums)?;
+    part.copy_from_slice(&sector[skip..skip + part.len()]);
+    Ok(())
+}
+
+fn read_sectors(store: &Store, at: Logical, buf: &mut [u8], csums: Csums<'_>) -> Result<()> {
+    let mut at = at;
+    for chunk in buf.chunks_mut(READ_BYTES) {
+        let len = to_u64(chunk.len());
+        match csums {
+            Csums::None => store.read_data(at, chunk, Expect::Unchecked)?,
+            Csums::Known(first, list) => {
+                let (sector, csum) = (u64::from(store.sizes().sector), store.sizes().csum);
+                let from = to_usize(at.0.saturating_sub(first.0) / sector) * csum;
+                let to = from + to_usize(len / sector) * csum;
+                let expected = list.get(from..to).ok_or_else(|| missing_csum(at))?;
+                store.read_data(at, chunk, Expect::Csums(expected))?;
+            }
+            Csums::Tree => {
+                let found = store.data_csums(at, len)?;
+                let expected = found.all().ok_or_else(|| missing_csum(at))?;
+                store.read_data(at, chunk, Expect::Csums(expected))?;
+            }
+        }
+        at = Logical(at.0.saturating_add(len));
+    }
+    Ok(())
+}
+
+#[cold]
+fn missing_csum(at: Logical) -> Corrupt {
+    Corrupt::new("data checksum", Detail::Text("one per sector"), Detail::Text("none"))
+        .at(At::Data(at))
+}
+
+/// Copies the bytes of `range`, which lies inside `item`, to `buf`.
+///
+/// # Errors
+/// Damage, I/O.
+pub(super) fn read_item(
+    core: &Core,
+    inode: &Inode,
+    item: &FileExtent,
+    range: Range<u64>,
+    buf: &mut [u8],
+) -> Result<()> {
+    if item.is_zeros() {
+        buf.fill(0);
+        return Ok(());
+    }
+    if item.kind == Kind::Inline {
+        let bytes = inline_bytes(core, inode, item)?;
+        copy_zero_padded(&bytes, position(range.start, item.start), buf);
+        return Ok(());
+    }
+    if item.is_compressed() {
+        let bytes = decompressed(core, inode, item)?;
+        let within = item.offset.saturating_add(range.start - item.start);
+        copy_zero_padded(&bytes, to_usize(within), buf);
+        return Ok(());
+    }
+    read(core, item.disk_at(range.start), buf, csums_of(inode))
+}
+
+/// The bytes of an inline extent.
+///
+/// # Errors
+/// Damage, I/O.
+pub(super) fn inline_bytes(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Vec<u8>> {
+    let stored = read_inline(&inode.root.tree, inode.ino(), item)?;
+    if !item.is_compressed() {
+        return Ok(stored);
+    }
+    let form = Form::inline(usize_from(core.store.sizes().sector));
+    expand(inode, item, &stored, form, item.len)
+}
+
+/// The whole extent that `item` is a part of, uncompressed. The latest ones are kept, so that
+/// sequential reads decompress each extent once.
+fn decompressed(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Arc<[u8]>> {
+    if let Some(kept) = core.data.decompressed(item.disk, item.generation) {
+        return Ok(kept);
+    }
+    let mut stored = vec![0; to_usize(item.disk_len)];
+    read_sectors(&core.store, item.disk, &mut stored, csums_of(inode))?;
+    let form = Form::regular(usize_from(core.store.sizes().sector));
+    let bytes: Arc<[u8]> = expand(inode, item, &stored, form, item.ram_bytes)?.into();
+    core.data.keep_decompressed(item.disk, item.generation, Arc::clone(&bytes));
+    Ok(bytes)
+}
+
+fn expand(inode: &Inode, item: &FileExtent, stored: &[u8], form: Form, len: u64) -> Result<Vec<u8>> {
+    let damaged = |what| {
+        let found = Detail::Number(u64::from(item.compression));
+        corrupt_inode(inode.tree_id(), inode.ino(), "compressed extent", Detail::Text(what), found)
+    };
+    let kind = CompressionType::from_raw(item.compression)
+        .ok_or_else(|| damaged("a compression type that is known"))?;
+    decompress(kind, stored, form, to_usize(len))
+        .map_err(|_| damaged("a valid stream of the length that the item says"))
+}
+
+fn copy_zero_padded(bytes: &[u8], from: usize, buf: &mut [u8]) {
+    let bytes = bytes.get(from..).unwrap_or_default();
+    let len = bytes.len().min(buf.len());
+    let (head, tail) = buf.split_at_mut(len);
+    head.copy_from_slice(&bytes[..len]);
+    tail.fill(0);
+}

@@ -1,0 +1,38 @@
+//! Contents of files: read, written, cut, preallocated, shared.
+//!
+//! Everything works on an [`Inode`](crate::inode::Inode) and the layers of its data, which
+//! `inode::data` draws: dirty pages over pages in flight over pending extents over the tree.
+//! [`read`] takes each byte from the first layer that has it. [`write`] puts small writes into
+//! pages and large ones straight on disk. The others change items themselves, after a flush, in
+//! transactions of bounded size.
+//!
+//! Invariants
+//! * data that has checksums is never returned without having matched them;
+//! * what an item claims about sizes is checked before memory is taken for it;
+//! * bytes behind the end of a file read as zeros once the file grows over them: whoever makes a
+//!   file shorter or longer takes care of its last sector;
+//! * space is promised before anything becomes dirty: `NoSpace` comes from the write, not later.
+//!
+//! Failure: callers' mistakes as `Error::Caller` before anything changes; `NoSpace`; damage and
+//! device errors as they are met. A step of a longer operation that fails leaves the steps before.
+//!
+//! Callers: `dir` (symlinks, removal), `subvol`, `volume`.
+
+mod allocate;
+mod disk;
+mod list;
+mod read;
+mod reflink;
+mod truncate;
+mod write;
+
+pub use allocate::AllocateMode;
+pub use list::{ExtentInfo, ExtentKind};
+
+pub(crate) use crate::writeback::{discard, flush_all, flush_inode, flush_tree, stop_in_place_writes};
+pub(crate) use allocate::allocate;
+pub(crate) use list::{extents, seek_data, seek_hole};
+pub(crate) use read::read_at;
+pub(crate) use reflink::reflink;
+pub(crate) use truncate::set_size;
+pub(crate) use write::write_at;

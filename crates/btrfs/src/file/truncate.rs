@@ -1,0 +1,218 @@
+//! Changing the size of a file.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use btrfs_disk::flags::Incompat;
+use btrfs_store::{DataExtent, Need};
+use parking_lot::RwLockWriteGuard;
+
+use super::write::{bring_page, bring_tail, dirty_of, is_tail_needed, reserve};
+use crate::error::{CallerError, Result};
+use crate::extents::{BytesDelta, FILE_BYTES_MAX, Kind, Stretch, Target, drop_items, fill_gaps};
+use crate::inode::{Core, DataLayers, Inode, InodeFlags, InodeState};
+use crate::writeback::{self, ITEMS_PER_FILE, need_for};
+
+/// Items that the first transaction of a longer operation drops: small files need one only, and
+/// little has to be reserved for it.
+const FIRST_STEP_ITEMS: u32 = 8;
+/// Items that the following ones drop.
+const STEP_ITEMS: u32 = 256;
+/// Items to reserve for each file extent item dropped: itself, its reference, its checksums.
+const ITEMS_PER_DROP: u32 = 3;
+
+/// Makes the file `size` bytes long. New bytes read as zeros.
+///
+/// # Errors
+/// `ReadOnly`, `TooLarge`, `NoSpace`; damage and I/O. A file that was being made shorter when the
+/// failure came is between its old and its new size on disk.
+pub(crate) fn set_size(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    inode.check_writable()?;
+    if size > FILE_BYTES_MAX {
+        return Err(CallerError::TooLarge.into());
+    }
+    let editing = inode.data.editing.lock();
+    let (current, flags) = {
+        let state = inode.state();
+        (state.size, state.flags)
+    };
+    // Cutting to the same size drops what is preallocated behind the end.
+    let result = if size < current || (size == current && flags.contains(InodeFlags::PREALLOC)) {
+        shrink(core, inode, size)
+    } else {
+        grow(core, inode, size)
+    };
+    drop(editing);
+    result
+}
+
+/// Sets a larger size. Called with the inode's `editing` lock held.
+///
+/// # Errors
+/// `NoSpace`; damage and I/O.
+pub(super) fn grow(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    // The first sector of a small file may be inline, which a longer file cannot be: it becomes
+    // dirty, and the flush sees the new size.
+    if size > inode.state().size && is_tail_needed(core, inode, &inode.data.inner.read(), size) {
+        bring_tail(core, inode)?;
+        inode.change_in_memory(|state| state.size = state.size.max(size));
+    }
+    writeback::flush_held(core, inode)?;
+    let reservation = reserve(core, need_for(1, 0))?;
+    let _layers = inode.data.inner.write();
+    let txn = core.store.begin(reservation)?;
+    let disk_size = inode.state().disk_size;
+    let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
+    fill_holes(core, target, covered(core, disk_size)..covered(core, size))?;
+    let now = core.now();
+    inode.change(&txn, |state| {
+        state.size = state.size.max(size);
+        state.disk_size = state.disk_size.max(size);
+        (state.mtime, state.ctime) = (now, now);
+    });
+    inode.data.forget_map();
+    Ok(())
+}
+
+/// Sets a smaller size. The caller keeps writers away: bytes that they add behind the new end while
+/// old items are being dropped would stand beside old data.
+fn shrink(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    let cut = covered(core, size);
+    let reservation = reserve(core, need_for(1, cut - size))?;
+    {
+        let mut layers = inode.data.inner.write();
+        layers.receipt.add(need_for(1, cut - size), reservation);
+        cut_layers(core, inode, &mut layers, size)?;
+        let now = core.now();
+        inode.change_in_memory(|state| {
+            state.size = size;
+            (state.mtime, state.ctime) = (now, now);
+        });
+        core.data.list(inode);
+    }
+    drop_range(core, inode, cut..FILE_BYTES_MAX, &|state, from| {
+        state.disk_size = state.disk_size.min(if from > cut { from } else { size });
+    })
+}
+
+/// Cuts what is in memory to `size`, and makes the last sector's rest zeros.
+fn cut_layers(core: &Core, inode: &Inode, layers: &mut DataLayers, size: u64) -> Result<()> {
+    let cut = covered(core, size);
+    if size < cut && is_last_sector_data(core, inode, layers, size)? {
+        let page_start = cut - u64::from(sector(core));
+        bring_page(core, inode, layers, page_start)?;
+        if let Some(page) = dirty_of(core, layers).page_mut(page_start) {
+            let kept = crate::inode::position(size, page_start);
+            page[kept..].fill(0);
+        }
+    }
+    if let Some(dirty) = &mut layers.dirty {
+        dirty.discard(cut..u64::MAX);
+    }
+    let csum_len = core.store.sizes().csum;
+    for pending in &mut layers.pending {
+        let kept = cut.saturating_sub(pending.start).min(pending.len);
+        if kept < pending.len {
+            let at = btrfs_disk::Logical(pending.at.0.saturating_add(kept));
+            core.store.free_unused(DataExtent { at, len: pending.len - kept });
+            let sectors = btrfs_disk::convert::to_usize(kept / u64::from(sector(core)));
+            pending.csums.truncate(sectors * csum_len);
+            pending.len = kept;
+        }
+    }
+    layers.pending.retain(|pending| pending.len > 0);
+    Ok(())
+}
+
+/// True when the sector of byte `size` is anything but a hole or preallocated.
+fn is_last_sector_data(core: &Core, inode: &Inode, layers: &DataLayers, size: u64) -> Result<bool> {
+    let is_dirty = layers.dirty.as_ref().is_some_and(|dirty| dirty.page(size).is_some());
+    let is_pending = layers.pending.iter().any(|p| p.start <= size && size < p.end());
+    if is_dirty || is_pending {
+        return Ok(true);
+    }
+    let (stretch, _) = super::read::look_up(core, inode, size..size + 1)?;
+    Ok(matches!(stretch, Stretch::Item(item) if item.kind == Kind::Inline || !item.is_zeros()))
+}
+
+/// Drops the items of `range` from its end, in transactions of bounded size. `note` puts into the
+/// inode item what is true once nothing is left from the given offset on. Called with the inode's
+/// `editing` lock held; holes are filled where the file system wants them.
+///
+/// # Errors
+/// `NoSpace` when even the reserve for removals is used up; damage and I/O.
+pub(super) fn drop_range(
+    core: &Core,
+    inode: &Inode,
+    range: Range<u64>,
+    note: &dyn Fn(&mut InodeState, u64),
+) -> Result<()> {
+    let mut budget = FIRST_STEP_ITEMS;
+    let mut end = range.end;
+    loop {
+        let need = Need { items: budget * ITEMS_PER_DROP + 2 * ITEMS_PER_FILE, data: 0 };
+        let reservation = core.store.reserve_urgent(need)?;
+        let _layers: RwLockWriteGuard<'_, DataLayers> = inode.data.inner.write();
+        let txn = core.store.begin(reservation)?;
+        let target =
+            Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
+        let step_items = btrfs_disk::convert::usize_from(budget);
+        let step = drop_items(target, range.start..end, step_items)?;
+        inode.change(&txn, |state| {
+            state.nbytes = step.delta.apply_to(state.nbytes);
+            note(state, step.dropped_from);
+        });
+        let disk_size = inode.state().disk_size;
+        fill_holes(core, target, step.dropped_from..end.min(covered(core, disk_size)))?;
+        inode.data.forget_map();
+        if step.is_done {
+            return Ok(());
+        }
+        end = step.dropped_from;
+        budget = STEP_ITEMS;
+    }
+}
+
+/// Inserts hole items where there is no item, on file systems that want them.
+///
+/// # Errors
+/// Damage and I/O.
+pub(super) fn fill_holes(core: &Core, target: Target<'_>, range: Range<u64>) -> Result<()> {
+    if range.is_empty() || core.store.has_incompat(Incompat::NO_HOLES.bits()) {
+        return Ok(());
+    }
+    fill_gaps(target, range)
+}
+
+/// Adds what an edit did to the inode's `nbytes`, and lets `change` do the rest.
+pub(super) fn note_edit(
+    core: &Core,
+    inode: &Inode,
+    target: Target<'_>,
+    delta: BytesDelta,
+    change: impl FnOnce(&mut InodeState),
+) {
+    let now = core.now();
+    inode.change(target.txn, |state| {
+        state.nbytes = delta.apply_to(state.nbytes);
+        (state.mtime, state.ctime) = (now, now);
+        change(state);
+    });
+    inode.data.forget_map();
+}
+
+/// The end of the last sector of a file of `size` bytes.
+pub(super) fn covered(core: &Core, size: u64) -> u64 {
+    size.next_multiple_of(u64::from(sector(core)))
+}
+
+pub(super) fn sector(core: &Core) -> u32 {
+    core.store.sizes().sector
+}
+
+/// Dirty pages of `range` are forgotten.
+pub(super) fn discard_pages(layers: &mut DataLayers, range: Range<u64>) {
+    if let Some(dirty) = &mut layers.dirty {
+        dirty.discard(range);
+    }
+}

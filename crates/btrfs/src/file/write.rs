@@ -1,0 +1,365 @@
+//! Writing: small writes into pages, large ones straight to disk.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use btrfs_disk::Logical;
+use btrfs_disk::convert::{to_u64, to_usize, usize_from};
+use btrfs_store::{DataExtent, Need, Reservation};
+use vfs::PageCache;
+
+use super::read::read_layers;
+use crate::error::{CallerError, Error, Result};
+use crate::extents::FILE_BYTES_MAX;
+use crate::inode::{Core, DataLayers, Inode, InodeFlags, Pending, Receipt, position};
+use crate::writeback::{self, need_for, pending};
+
+/// Aligned writes from this length on go to disk at once.
+const DIRECT_BYTES_MIN: u64 = 64 << 10;
+/// Bytes that one direct write takes at a time.
+const DIRECT_BYTES_MAX: u64 = 16 << 20;
+/// Bytes that are copied into pages under one lock.
+const CACHED_BYTES_MAX: u64 = 256 << 10;
+/// From this many dirty pages on, space is asked for in larger pieces than one write needs.
+const AHEAD_PAGES_MIN: usize = 16;
+/// Space asked for ahead, in bytes and in runs.
+const AHEAD: (u64, u64) = (1 << 20, 64);
+
+/// Writes all of `buf` at `offset`; the file grows where that is needed.
+///
+/// # Errors
+/// `ReadOnly`, `TooLarge`, `NoSpace`; damage and I/O errors of what has to be read or written
+/// first. Bytes before the failure may have been written.
+pub(crate) fn write_at(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> Result<()> {
+    inode.check_writable()?;
+    let end = offset.checked_add(to_u64(buf.len())).filter(|end| *end <= FILE_BYTES_MAX);
+    end.ok_or(CallerError::TooLarge)?;
+    let mut at = offset;
+    let mut rest = buf;
+    while !rest.is_empty() {
+        let direct = direct_len(core, inode, at, to_u64(rest.len()));
+        let len = match direct {
+            0 => cached_len(core, at, to_u64(rest.len())),
+            len => len,
+        };
+        let (now, later) = rest.split_at(to_usize(len));
+        match direct {
+            0 => write_cached(core, inode, at, now)?,
+            _ => write_direct(core, inode, at, now)?,
+        }
+        at += len;
+        rest = later;
+    }
+    if core.data.budget.is_exceeded() {
+        writeback::relieve(core, inode)?;
+    }
+    Ok(())
+}
+
+/// How much of a write at `at` goes straight to disk: 0, or so many bytes. Only the end of the
+/// file may be a partial sector; it is padded.
+fn direct_len(core: &Core, inode: &Inode, at: u64, len: u64) -> u64 {
+    let sector = u64::from(core.store.sizes().sector);
+    let (flags, size) = {
+        let state = inode.state();
+        (state.flags, state.size)
+    };
+    let may_be_in_place = flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
+    if may_be_in_place || !at.is_multiple_of(sector) || len < DIRECT_BYTES_MIN {
+        return 0;
+    }
+    match len {
+        len if len > DIRECT_BYTES_MAX => DIRECT_BYTES_MAX,
+        len if at.saturating_add(len) >= size => len,
+        len => len - len % sector,
+    }
+}
+
+/// How much of a write at `at` goes into pages: up to where the rest can go straight to disk.
+fn cached_len(core: &Core, at: u64, len: u64) -> u64 {
+    let sector = u64::from(core.store.sizes().sector);
+    let to_boundary = at.next_multiple_of(sector) - at;
+    match to_boundary {
+        1.. if len.saturating_sub(to_boundary) >= DIRECT_BYTES_MIN => to_boundary,
+        _ => len.min(CACHED_BYTES_MAX),
+    }
+}
+
+/// Reserves, and where there is no room writes out what is dirty (which was promised more than it
+/// needs) and asks again.
+///
+/// # Errors
+/// `NoSpace`, and what flushing fails with.
+pub(super) fn reserve(core: &Core, need: Need) -> Result<Reservation> {
+    match core.store.reserve(need).map_err(Error::from) {
+        Err(Error::NoSpace) => {
+            writeback::flush_all(core)?;
+            Ok(core.store.reserve(need)?)
+        }
+        other => other,
+    }
+}
+
+fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result<()> {
+    let sector = u64::from(core.store.sizes().sector);
+    let end = at + to_u64(data.len());
+    let padded_end = end.next_multiple_of(sector);
+    let need = need_for(1, padded_end - at);
+    let mut receipt = Receipt::default();
+    receipt.add(need, reserve(core, need)?);
+    let mut written = Vec::new();
+    let result = place(core, inode, at, data, &receipt, &mut written)
+        .and_then(|()| add_pending(core, inode, at..end, &mut written, receipt));
+    if result.is_err() {
+        for extent in written {
+            core.store.free_unused(DataExtent { at: extent.at, len: extent.len });
+        }
+    }
+    let overlapped = result?;
+    if let Some(tail) = overlapped {
+        return write_cached(core, inode, tail, &data[position(tail, at)..]);
+    }
+    if pending::is_full(&inode.data.inner.read().pending) {
+        writeback::flush_inode(core, inode)?;
+    }
+    Ok(())
+}
+
+/// Puts `data` on disk, the last sector padded with zeros.
+fn place(
+    core: &Core,
+    inode: &Inode,
+    at: u64,
+    data: &[u8],
+    receipt: &Receipt,
+    written: &mut Vec<Pending>,
+) -> Result<()> {
+    let sector = usize_from(core.store.sizes().sector);
+    let wants_csums = !inode.state().flags.contains(InodeFlags::NODATASUM);
+    let (whole, partial) = data.split_at(data.len() - data.len() % sector);
+    let mut padded = Vec::new();
+    if !partial.is_empty() {
+        padded.extend_from_slice(partial);
+        padded.resize(sector, 0);
+    }
+    let total = to_u64(whole.len() + padded.len());
+    let mut hint = pending::hint(&inode.data.inner.read().pending);
+    let mut done = 0;
+    while done < total {
+        let extent = receipt.alloc(&core.store, total - done, hint)?;
+        written.push(Pending { start: at + done, len: extent.len, at: extent.at, csums: Vec::new() });
+        hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
+        let from = to_usize(done).min(whole.len());
+        let to = to_usize(done + extent.len).min(whole.len());
+        let is_last = done + extent.len >= total;
+        let parts = [&whole[from..to], if is_last { padded.as_slice() } else { &[] }];
+        let csums = writeback::write_and_sum(core, extent.at, &parts, extent.len, wants_csums)?;
+        if let Some(last) = written.last_mut() {
+            last.csums = csums;
+        }
+        done += extent.len;
+    }
+    Ok(())
+}
+
+/// Makes what was written to disk part of the file, above what is there. Returns where the caller
+/// has to write on through pages, if the file has grown over the padding meanwhile.
+fn add_pending(
+    core: &Core,
+    inode: &Arc<Inode>,
+    range: Range<u64>,
+    written: &mut Vec<Pending>,
+    receipt: Receipt,
+) -> Result<Option<u64>> {
+    let sector = u64::from(core.store.sizes().sector);
+    let padded_end = range.end.next_multiple_of(sector);
+    let mut layers = loop {
+        let layers = inode.data.inner.write();
+        if is_tail_needed(core, inode, &layers, range.start) {
+            drop(layers);
+            bring_tail(core, inode)?;
+            continue;
+        }
+        let pages = layers.flight.as_ref().and_then(|flight| flight.pages.as_ref());
+        let in_flight = pages.is_some_and(|p| p.pages(range.start..padded_end).next().is_some());
+        if !in_flight && pending::is_free(&layers.pending, range.start, padded_end) {
+            break layers;
+        }
+        drop(layers);
+        writeback::flush_inode(core, inode)?;
+    };
+    let grown = padded_end > range.end && inode.state().size > range.end;
+    let end = if grown { padded_end - sector } else { range.end };
+    if grown && let Some(last) = written.last_mut() {
+        last.len = last.len.saturating_sub(sector);
+        last.csums.truncate(last.csums.len().saturating_sub(core.store.sizes().csum));
+        let unused = Logical(last.at.0.saturating_add(last.len));
+        core.store.free_unused(DataExtent { at: unused, len: sector });
+        written.retain(|pending| pending.len > 0);
+    }
+    if let Some(dirty) = &mut layers.dirty {
+        dirty.discard(range.start..end);
+    }
+    for extent in written.drain(..) {
+        pending::push(&mut layers.pending, extent);
+    }
+    layers.receipt.merge(receipt);
+    note_written(core, inode, end);
+    Ok(grown.then_some(end))
+}
+
+/// The file was written up to `end`. Called under the inode's `inner` lock.
+fn note_written(core: &Core, inode: &Arc<Inode>, end: u64) {
+    let now = core.now();
+    inode.change_in_memory(|state| {
+        state.size = state.size.max(end);
+        (state.mtime, state.ctime) = (now, now);
+    });
+    core.data.list(inode);
+}
+
+fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result<()> {
+    let end = at + to_u64(data.len());
+    loop {
+        let mut layers = inode.data.inner.write();
+        if is_tail_needed(core, inode, &layers, at) {
+            drop(layers);
+            bring_tail(core, inode)?;
+            continue;
+        }
+        let Some(missing) = missing_space(core, &layers, at..end) else {
+            copy_in(core, inode, &mut layers, at, data)?;
+            note_written(core, inode, end);
+            return Ok(());
+        };
+        let is_busy = layers.dirty.as_ref().is_some_and(|d| d.page_count() >= AHEAD_PAGES_MIN);
+        drop(layers);
+        promise(core, inode, missing, is_busy)?;
+    }
+}
+
+/// Adds `missing` to what the file was promised, and more where it is being written to a lot.
+fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool) -> Result<()> {
+    if is_busy {
+        let more = need_for(AHEAD.1, AHEAD.0);
+        let need = Need { items: missing.items.saturating_add(more.items), data: missing.data + more.data };
+        if let Ok(reservation) = core.store.reserve(need) {
+            inode.data.inner.write().receipt.add(need, reservation);
+            return Ok(());
+        }
+    }
+    let reservation = reserve(core, missing)?;
+    inode.data.inner.write().receipt.add(missing, reservation);
+    Ok(())
+}
+
+/// What has to be reserved before the pages of `range` may become dirty.
+fn missing_space(core: &Core, layers: &DataLayers, range: Range<u64>) -> Option<Need> {
+    let sector = u64::from(core.store.sizes().sector);
+    let first = range.start - range.start % sector;
+    let touched = range.end.next_multiple_of(sector) - first;
+    let (mut runs, mut held, mut new) = (1, 0, touched);
+    if let Some(dirty) = &layers.dirty {
+        let present = to_u64(dirty.pages(first..range.end).count()) * sector;
+        new = touched.saturating_sub(present);
+        runs += to_u64(dirty.run_count());
+        held = to_u64(dirty.page_count()) * sector;
+    }
+    if new == 0 {
+        return None;
+    }
+    let on_disk: u64 = layers.pending.iter().map(|pending| pending.len).sum();
+    let wanted = need_for(runs, held + new);
+    let pending_items = need_for(to_u64(layers.pending.len()), on_disk).items;
+    let total = layers.receipt.total();
+    let missing = Need {
+        items: wanted.items.saturating_add(pending_items).saturating_sub(total.items),
+        data: (wanted.data + on_disk).saturating_sub(total.data),
+    };
+    (missing != Need::default()).then_some(missing)
+}
+
+fn copy_in(
+    core: &Core,
+    inode: &Inode,
+    layers: &mut DataLayers,
+    at: u64,
+    data: &[u8],
+) -> Result<()> {
+    let sector = u64::from(core.store.sizes().sector);
+    let end = at + to_u64(data.len());
+    let mut page_start = at - at % sector;
+    while page_start < end {
+        let from = at.max(page_start);
+        let to = end.min(page_start + sector);
+        let bytes = &data[position(from, at)..position(to, at)];
+        if to - from == sector {
+            dirty_of(core, layers).put(page_start, bytes.into());
+        } else {
+            bring_page(core, inode, layers, page_start)?;
+            if let Some(page) = dirty_of(core, layers).page_mut(page_start) {
+                page[position(from, page_start)..position(to, page_start)].copy_from_slice(bytes);
+            }
+        }
+        page_start += sector;
+    }
+    Ok(())
+}
+
+/// Makes the page at `page_start` dirty as it is; bytes behind the end of the file are zeros.
+///
+/// # Errors
+/// What reading it fails with.
+pub(super) fn bring_page(
+    core: &Core,
+    inode: &Inode,
+    layers: &mut DataLayers,
+    page_start: u64,
+) -> Result<()> {
+    if layers.dirty.as_ref().is_some_and(|dirty| dirty.page(page_start).is_some()) {
+        return Ok(());
+    }
+    let sector = usize_from(core.store.sizes().sector);
+    let mut page = vec![0; sector].into_boxed_slice();
+    let inside = to_usize(inode.state().size.saturating_sub(page_start)).min(sector);
+    read_layers(core, inode, layers, page_start, &mut page[..inside])?;
+    dirty_of(core, layers).put(page_start, page);
+    Ok(())
+}
+
+pub(super) fn dirty_of<'a>(core: &Core, layers: &'a mut DataLayers) -> &'a mut PageCache {
+    layers.dirty.get_or_insert_with(|| {
+        PageCache::new(core.store.sizes().sector, Arc::clone(&core.data.budget))
+    })
+}
+
+/// True when a file that is to get bytes from `start` on may have an inline extent, which has to
+/// become dirty first: it can't stand beside other extents.
+pub(super) fn is_tail_needed(core: &Core, inode: &Inode, layers: &DataLayers, start: u64) -> bool {
+    let sector = u64::from(core.store.sizes().sector);
+    start >= sector
+        && (1..sector).contains(&inode.state().size)
+        && layers.dirty.as_ref().is_none_or(|dirty| dirty.page(0).is_none())
+}
+
+/// Makes the first page dirty, with the space for it.
+///
+/// # Errors
+/// `NoSpace`, and what reading it fails with.
+pub(super) fn bring_tail(core: &Core, inode: &Arc<Inode>) -> Result<()> {
+    let sector = u64::from(core.store.sizes().sector);
+    loop {
+        let mut layers = inode.data.inner.write();
+        match missing_space(core, &layers, 0..sector) {
+            None => {
+                bring_page(core, inode, &mut layers, 0)?;
+                core.data.list(inode);
+                return Ok(());
+            }
+            Some(missing) => {
+                drop(layers);
+                promise(core, inode, missing, false)?;
+            }
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Dirty data on its way to the disk, and into the trees.
+//!
+//! A flush takes what is dirty in one or many files (it becomes their `flight` layer, see
+//! `inode::data`), decides what becomes of each run ([`plan`], pure), allocates space for all of
+//! it in file order so that small files end up side by side and leave in large writes ([`run`]),
+//! and then inserts extents, checksums and references, file by file, each with one handle on the
+//! running transaction ([`finish`]). Large writes put their data on disk themselves and leave
+//! [`pending`] extents that the next flush inserts.
+//!
+//! Invariants
+//! * data is on disk before an item points at it, in the same transaction as its checksums, its
+//!   reference, and the size and `nbytes` of its inode;
+//! * `disk_size` never covers bytes that were not inserted, so no commit shows stale data;
+//! * space for data and items was promised when the bytes became dirty, so a flush does not run
+//!   out of it; a flush that failed puts everything back and asks again next time;
+//! * memory is bounded: a writer over the volume's budget flushes until it is not.
+//!
+//! Failure: I/O errors and corruption met on the way; the data stays dirty. An error after the
+//! first change of an item leaves the transaction to the store, which fails it.
+//!
+//! Callers: `file` (a writer over budget, truncate and the like), and `volume` and `subvol`
+//! (fsync, sync, snapshot).
+
+mod finish;
+mod in_place;
+pub(crate) mod pending;
+mod plan;
+mod run;
+
+use std::sync::Arc;
+
+use btrfs_disk::TreeId;
+use btrfs_store::Need;
+use parking_lot::RwLockWriteGuard;
+
+pub(crate) use plan::EXTENT_BYTES_MAX;
+pub(crate) use run::write_and_sum;
+
+use crate::error::Result;
+use crate::inode::{Core, Inode};
+use run::Job;
+
+/// Items that replacing one run may change: three of the file, its checksums, and references of
+/// what it replaces and what it adds.
+const ITEMS_PER_RUN: u64 = 6;
+/// A run gets room for one more item per so many bytes, for the extents that it replaces.
+const BYTES_PER_ITEM: u64 = 64 << 10;
+/// Items that a flush changes once per file.
+pub(crate) const ITEMS_PER_FILE: u32 = 4;
+/// Files that one batch takes at most.
+const BATCH_FILES_MAX: usize = 512;
+/// Dirty bytes after which a batch takes no further file.
+const BATCH_BYTES: u64 = 8 << 20;
+/// A writer over budget flushes until this many eighths of the budget are left.
+const BUDGET_EIGHTHS_KEPT: usize = 6;
+
+/// Items to reserve for a dirty run of `len` bytes.
+pub(crate) fn items_for(len: u64) -> u64 {
+    ITEMS_PER_RUN + len / BYTES_PER_ITEM
+}
+
+/// Space to reserve for `runs` dirty runs of `bytes` together.
+pub(crate) fn need_for(runs: u64, bytes: u64) -> Need {
+    let items = runs.saturating_mul(ITEMS_PER_RUN).saturating_add(bytes / BYTES_PER_ITEM);
+    let items = items.saturating_add(u64::from(ITEMS_PER_FILE));
+    Need { items: u32::try_from(items).unwrap_or(u32::MAX), data: bytes }
+}
+
+/// Writes everything that is dirty in one file, and inserts it.
+///
+/// # Errors
+/// See the module's text.
+pub(crate) fn flush_inode(core: &Core, inode: &Arc<Inode>) -> Result<()> {
+    if inode.data.is_clean() {
+        return Ok(());
+    }
+    let _editing = inode.data.editing.lock();
+    flush_held(core, inode)
+}
+
+/// As [`flush_inode`], for a caller who holds the inode's `editing` lock. Writers may make the
+/// file dirty again at any time.
+///
+/// # Errors
+/// See the module's text.
+pub(crate) fn flush_held(core: &Core, inode: &Arc<Inode>) -> Result<()> {
+    let mut jobs: Vec<Job<'_>> = Job::take(core, inode, None).into_iter().collect();
+    run::run(core, &mut jobs)
+}
+
+/// Writes everything that was dirty in any file when the call began.
+///
+/// # Errors
+/// The first failure; the other files are written all the same.
+pub(crate) fn flush_all(core: &Core) -> Result<()> {
+    flush_where(core, |_| true)
+}
+
+/// Writes everything that was dirty in one subvolume when the call began.
+///
+/// # Errors
+/// As [`flush_all`].
+pub(crate) fn flush_tree(core: &Core, tree: TreeId) -> Result<()> {
+    flush_where(core, |inode| inode.tree_id() == tree)
+}
+
+fn flush_where(core: &Core, select: impl Fn(&Inode) -> bool) -> Result<()> {
+    let last_place = core.data.next_place();
+    let mut place = 0;
+    let mut result = Ok(());
+    while place < last_place {
+        let (mut inodes, last) = core.data.dirty_after(place, BATCH_FILES_MAX);
+        if inodes.is_empty() {
+            break;
+        }
+        place = last;
+        inodes.retain(|inode| select(inode));
+        let mut rest = inodes.as_slice();
+        while !rest.is_empty() {
+            let (count, busy, outcome) = flush_batch(core, rest);
+            result = result.and(outcome);
+            for inode in busy {
+                result = result.and(flush_inode(core, inode));
+            }
+            rest = rest.get(count..).unwrap_or_default();
+        }
+    }
+    result
+}
+
+/// Writes the oldest dirty files until the volume is well below its budget.
+///
+/// # Errors
+/// See the module's text.
+pub(crate) fn relieve(core: &Core, writer: &Arc<Inode>) -> Result<()> {
+    let budget = &core.data.budget;
+    let goal = budget.limit_bytes() / 8 * BUDGET_EIGHTHS_KEPT;
+    while budget.used_bytes() > goal {
+        let oldest = core.data.dirty_inodes(BATCH_FILES_MAX, |_| true);
+        let (_, busy, result) = flush_batch(core, &oldest);
+        result?;
+        // All others are being written by somebody else: the writer's own bytes are what is left
+        // to do, and waiting for its lock is waiting for whoever has it.
+        if busy.len() == oldest.len() {
+            flush_inode(core, writer)?;
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a prefix of `inodes` worth one batch; returns its length, those of them that somebody
+/// else is editing, and how it went.
+fn flush_batch<'a>(
+    core: &Core,
+    inodes: &'a [Arc<Inode>],
+) -> (usize, Vec<&'a Arc<Inode>>, Result<()>) {
+    let mut jobs = Vec::new();
+    let mut busy = Vec::new();
+    let (mut count, mut bytes) = (0, 0);
+    for inode in inodes {
+        count += 1;
+        match inode.data.editing.try_lock() {
+            Some(editing) => jobs.extend(Job::take(core, inode, Some(editing))),
+            None => busy.push(inode),
+        }
+        bytes += jobs.last().map_or(0, Job::dirty_bytes);
+        if bytes >= BATCH_BYTES {
+            break;
+        }
+    }
+    let result = run::run(core, &mut jobs);
+    (count, busy, result)
+}
+
+/// Forgets everything that is dirty in a file which is about to be removed.
+pub(crate) fn discard(core: &Core, inode: &Inode) {
+    let _editing = inode.data.editing.lock();
+    let mut layers = inode.data.inner.write();
+    layers.dirty = None;
+    for pending in layers.pending.drain(..) {
+        core.store.free_unused(btrfs_store::DataExtent { at: pending.at, len: pending.len });
+    }
+    layers.receipt = crate::inode::Receipt::default();
+    core.data.unlist(inode);
+}
+
+/// Keeps everybody from overwriting data in place: for as long as a snapshot is being made.
+pub(crate) fn stop_in_place_writes(core: &Core) -> RwLockWriteGuard<'_, ()> {
+    core.data.in_place.write()
+}

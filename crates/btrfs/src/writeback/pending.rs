@@ -1,0 +1,100 @@
+//! Extents that large writes put on disk, until they are inserted.
+
+use btrfs_disk::convert::to_u64;
+use btrfs_disk::Logical;
+
+use super::plan::EXTENT_BYTES_MAX;
+use crate::extents::{FileExtent, Kind, NewExtent};
+use crate::inode::Pending;
+
+/// Pending extents of one file. A file that has more is flushed by its writer.
+pub(crate) const PENDING_COUNT_MAX: usize = 256;
+/// Bytes of checksums that one file's pending extents may have.
+const PENDING_CSUM_BYTES_MAX: usize = 4 << 20;
+
+/// True when nothing in `list` overlaps the range.
+pub(crate) fn is_free(list: &[Pending], start: u64, end: u64) -> bool {
+    !list.iter().any(|pending| pending.start < end && start < pending.end())
+}
+
+/// True when the list should be inserted before it grows further.
+pub(crate) fn is_full(list: &[Pending]) -> bool {
+    list.len() >= PENDING_COUNT_MAX
+        || list.iter().map(|pending| pending.csums.len()).sum::<usize>() >= PENDING_CSUM_BYTES_MAX
+}
+
+/// Adds an extent, joined to its predecessor where both touch in the file and on disk.
+pub(crate) fn push(list: &mut Vec<Pending>, new: Pending) {
+    let joins = |last: &&mut Pending| {
+        last.end() == new.start
+            && last.at.0.saturating_add(last.len) == new.at.0
+            && last.len.saturating_add(new.len) <= EXTENT_BYTES_MAX
+            && last.csums.is_empty() == new.csums.is_empty()
+    };
+    match list.last_mut().filter(joins) {
+        Some(last) => {
+            last.len += new.len;
+            last.csums.extend_from_slice(&new.csums);
+        }
+        None => list.push(new),
+    }
+}
+
+/// Where the next extent should go: behind the last one.
+pub(crate) fn hint(list: &[Pending]) -> Option<Logical> {
+    list.last().map(|last| Logical(last.at.0.saturating_add(last.len)))
+}
+
+/// The items to insert, in file order.
+pub(super) fn to_items(list: &[Pending]) -> Vec<NewExtent> {
+    let mut items: Vec<NewExtent> = list
+        .iter()
+        .map(|pending| NewExtent {
+            extent: FileExtent::whole(pending.start, Kind::Regular, pending.at, pending.len),
+            is_fresh: true,
+        })
+        .collect();
+    items.sort_unstable_by_key(|new| new.extent.start);
+    items
+}
+
+/// Bytes that the list holds.
+pub(super) fn total_bytes(list: &[Pending]) -> u64 {
+    list.iter().map(|pending| pending.len).sum()
+}
+
+/// Items that inserting the list may change.
+pub(super) fn item_count(list: &[Pending]) -> u32 {
+    let items: u64 = list.iter().map(|pending| super::items_for(pending.len)).sum();
+    u32::try_from(items.max(to_u64(list.len()))).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pending(start: u64, len: u64, at: u64) -> Pending {
+        Pending { start, len, at: Logical(at), csums: vec![1; 4] }
+    }
+
+    #[test]
+    fn sequential_writes_become_one_extent() {
+        let mut list = Vec::new();
+        for index in 0..200 {
+            push(&mut list, pending(index << 20, 1 << 20, (5 << 30) + (index << 20)));
+        }
+        assert_eq!(list.iter().map(|p| p.len >> 20).collect::<Vec<_>>(), [128, 72]);
+        assert_eq!(list[0].csums.len(), 128 * 4);
+        assert_eq!(hint(&list), Some(Logical((5 << 30) + (200 << 20))));
+    }
+
+    #[test]
+    fn what_does_not_touch_stays_apart() {
+        let mut list = Vec::new();
+        push(&mut list, pending(0, 4096, 1 << 20));
+        push(&mut list, pending(4096, 4096, 1 << 30));
+        push(&mut list, pending(1 << 20, 4096, (1 << 30) + 4096));
+        assert_eq!(list.len(), 3);
+        assert!(is_free(&list, 8192, 1 << 20) && !is_free(&list, 8191, 8192));
+    }
+}

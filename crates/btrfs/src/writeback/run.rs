@@ -1,0 +1,338 @@
+//! Dirty bytes of many files, allocated side by side and written in large pieces.
+
+use std::sync::Arc;
+
+use btrfs_disk::convert::{to_u64, to_usize};
+use btrfs_disk::Logical;
+use btrfs_store::{DataExtent, Need};
+use parking_lot::MutexGuard;
+use vfs::{PageCache, Run};
+
+use super::plan::{self, Request, Step};
+use super::{finish, in_place, items_for, pending};
+use crate::error::Result;
+use crate::extents::{FileExtent, Kind, NewExtent};
+use crate::inode::{Core, Flight, Inode, InodeFlags, Receipt};
+
+/// Bytes after which a write leaves.
+const WRITE_BYTES: u64 = 4 << 20;
+/// From this many bytes on, checksums are computed while the device takes the bytes.
+const PARALLEL_BYTES: u64 = 256 << 10;
+
+/// One file whose dirty data is being written.
+pub(super) struct Job<'a> {
+    pub(super) inode: &'a Arc<Inode>,
+    /// The inode's `editing` lock, unless the caller holds it.
+    _editing: Option<MutexGuard<'a, ()>>,
+    pub(super) flight: Arc<Flight>,
+    pub(super) receipt: Receipt,
+    /// Size of the file when its data was taken.
+    pub(super) size: u64,
+    pub(super) flags: InodeFlags,
+    steps: Vec<Step>,
+    /// What finishing inserts, in file order.
+    pub(super) items: Vec<NewExtent>,
+    /// Bytes of an inline extent among `items`.
+    pub(super) inline: Vec<u8>,
+    /// Checksums of adjacent sectors on disk.
+    pub(super) csums: Vec<(Logical, Vec<u8>)>,
+    /// Space allocated by this job.
+    fresh: Vec<DataExtent>,
+}
+
+/// Bytes that are adjacent on disk, about to be written.
+#[derive(Default)]
+struct Batch<'p> {
+    at: u64,
+    len: u64,
+    parts: Vec<&'p [u8]>,
+    /// Which job each stretch of the batch belongs to, with its length.
+    owners: Vec<(usize, u64)>,
+    wants_csums: bool,
+}
+
+impl<'a> Job<'a> {
+    /// Takes what is dirty; `None` (and the lock is released) when nothing is.
+    pub(super) fn take(
+        core: &Core,
+        inode: &'a Arc<Inode>,
+        editing: Option<MutexGuard<'a, ()>>,
+    ) -> Option<Self> {
+        let mut layers = inode.data.inner.write();
+        if layers.is_empty() {
+            core.data.unlist(inode);
+            layers.receipt = Receipt::default();
+            return None;
+        }
+        let flight = Arc::new(Flight {
+            pages: layers.dirty.take(),
+            pending: std::mem::take(&mut layers.pending),
+        });
+        layers.flight = Some(Arc::clone(&flight));
+        let receipt = std::mem::take(&mut layers.receipt);
+        let (size, flags) = {
+            let state = inode.state();
+            (state.size, state.flags)
+        };
+        drop(layers);
+        Some(Self {
+            inode,
+            _editing: editing,
+            flight,
+            receipt,
+            size,
+            flags,
+            steps: Vec::new(),
+            items: Vec::new(),
+            inline: Vec::new(),
+            csums: Vec::new(),
+            fresh: Vec::new(),
+        })
+    }
+
+    pub(super) fn dirty_bytes(&self) -> u64 {
+        let pages = self.flight.pages.as_ref();
+        pages.map_or(0, |pages| to_u64(pages.page_count()) * pages.page_bytes())
+    }
+
+    fn has_csums(&self) -> bool {
+        !self.flags.contains(InodeFlags::NODATASUM)
+    }
+
+    /// Decides what becomes of each run, and asks for space that nobody promised: only after a
+    /// failed flush, or where data that was to be overwritten in place has become shared.
+    fn plan(&mut self, core: &Core) -> Result<()> {
+        let runs: Vec<Run> = self.flight.pages.iter().flat_map(PageCache::runs).collect();
+        let sizes = core.store.sizes();
+        let keeps_space = self.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
+        let may_inline = !keeps_space && self.flight.pending.is_empty();
+        let request = Request {
+            size: self.size,
+            max_inline: match may_inline {
+                true => plan::max_inline(core.settings.max_inline, sizes.node, sizes.sector),
+                false => 0,
+            },
+            sector: u64::from(sizes.sector),
+        };
+        let reusable = in_place::find(core, self.inode, self.flags, &runs)?;
+        self.steps = plan::plan(request, &runs, &reusable);
+        let mut need = Need { items: pending::item_count(&self.flight.pending), data: 0 };
+        for step in &self.steps {
+            let (items, data) = match step {
+                Step::Inline { .. } => (items_for(0), 0),
+                Step::Allocate(run) => (items_for(run.len), run.len),
+                Step::InPlace { run, .. } => (items_for(run.len), 0),
+            };
+            need.items = need.items.saturating_add(u32::try_from(items).unwrap_or(u32::MAX));
+            need.data = need.data.saturating_add(data);
+        }
+        let has = self.receipt.total();
+        let pending_bytes = pending::total_bytes(&self.flight.pending);
+        let missing = Need {
+            items: need.items.saturating_sub(has.items),
+            data: need.data.saturating_sub(has.data.saturating_sub(pending_bytes)),
+        };
+        if missing != Need::default() {
+            self.receipt.add(missing, core.store.reserve(missing)?);
+        }
+        Ok(())
+    }
+}
+
+/// Writes and inserts what the jobs took. A job that is done has given up its flight; after a
+/// failure the remaining ones have put everything back.
+pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
+    let in_place = core.data.in_place.read();
+    let written = jobs.iter_mut().try_for_each(|job| job.plan(core)).and_then(|()| write(core, jobs));
+    drop(in_place);
+    let mut result = written;
+    for job in jobs {
+        if result.is_ok() {
+            result = finish::finish(core, job);
+            if result.is_err() {
+                // Items may point at the new extents already: they are not given back.
+                job.fresh.clear();
+            }
+        }
+        if result.is_err() {
+            restore(core, job);
+        }
+    }
+    result
+}
+
+/// Allocates in file order, job by job, and writes what becomes adjacent on disk together.
+fn write(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
+    let flights: Vec<Arc<Flight>> = jobs.iter().map(|job| Arc::clone(&job.flight)).collect();
+    let mut batch = Batch::default();
+    let mut hint = None;
+    for (index, flight) in flights.iter().enumerate() {
+        let Some(pages) = &flight.pages else { continue };
+        let steps = std::mem::take(&mut jobs[index].steps);
+        for step in steps {
+            match step {
+                Step::Inline { len } => jobs[index].set_inline(pages, len),
+                Step::InPlace { run, old } => {
+                    let at = old.disk_at(run.start);
+                    jobs[index].add_in_place(run, &old);
+                    let wants_csums = jobs[index].has_csums();
+                    batch.add(core, jobs, pages, index, (run, at, wants_csums))?;
+                }
+                Step::Allocate(run) => {
+                    let mut rest = run;
+                    while rest.len > 0 {
+                        let extent = jobs[index].allocate(core, rest, hint)?;
+                        hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
+                        let part = Run { start: rest.start, len: extent.len };
+                        let wants_csums = jobs[index].has_csums();
+                        batch.add(core, jobs, pages, index, (part, extent.at, wants_csums))?;
+                        rest = Run { start: part.end(), len: rest.len - part.len };
+                    }
+                }
+            }
+        }
+    }
+    batch.write(core, jobs)
+}
+
+impl Job<'_> {
+    fn set_inline(&mut self, pages: &PageCache, len: u64) {
+        let page = pages.page(0).unwrap_or_default();
+        self.inline = page.get(..to_usize(len)).unwrap_or(page).to_vec();
+        let len = to_u64(self.inline.len());
+        let extent = FileExtent { disk_len: 0, ..FileExtent::whole(0, Kind::Inline, Logical(0), len) };
+        self.items.push(NewExtent { extent, is_fresh: false });
+    }
+
+    fn add_in_place(&mut self, run: Run, old: &FileExtent) {
+        if old.kind == Kind::Prealloc {
+            let extent = FileExtent { kind: Kind::Regular, ..old.part(run.start..run.end()) };
+            self.items.push(NewExtent { extent, is_fresh: false });
+        }
+    }
+
+    fn allocate(&mut self, core: &Core, run: Run, hint: Option<Logical>) -> Result<DataExtent> {
+        let extent = self.receipt.alloc(&core.store, run.len, hint)?;
+        self.fresh.push(extent);
+        let extent = DataExtent { len: extent.len.min(run.len), ..extent };
+        let item = FileExtent::whole(run.start, Kind::Regular, extent.at, extent.len);
+        self.items.push(NewExtent { extent: item, is_fresh: true });
+        Ok(extent)
+    }
+}
+
+impl<'p> Batch<'p> {
+    /// Adds the pages of `run`, which go to `at`; writes before and after where that is due.
+    fn add(
+        &mut self,
+        core: &Core,
+        jobs: &mut [Job<'_>],
+        pages: &'p PageCache,
+        owner: usize,
+        (run, at, wants_csums): (Run, Logical, bool),
+    ) -> Result<()> {
+        let mut run = run;
+        let mut at = at.0;
+        while run.len > 0 {
+            if self.len >= WRITE_BYTES || self.at.saturating_add(self.len) != at {
+                self.write(core, jobs)?;
+                self.at = at;
+            }
+            let len = run.len.min(WRITE_BYTES.saturating_sub(self.len));
+            self.parts.extend(pages.pages(run.start..run.start + len));
+            self.owners.push((owner, len));
+            self.len += len;
+            self.wants_csums |= wants_csums;
+            run = Run { start: run.start + len, len: run.len - len };
+            at += len;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
+        let batch = std::mem::take(self);
+        if batch.len == 0 {
+            return Ok(());
+        }
+        let at = Logical(batch.at);
+        let csums = write_and_sum(core, at, &batch.parts, batch.len, batch.wants_csums)?;
+        let (sector, csum) = (u64::from(core.store.sizes().sector), core.store.sizes().csum);
+        let mut offset = 0;
+        for (owner, len) in batch.owners {
+            let job = &mut jobs[owner];
+            if job.has_csums() {
+                let from = to_usize(offset / sector) * csum;
+                let to = to_usize((offset + len) / sector) * csum;
+                job.add_csums(core, batch.at + offset, csums.get(from..to).unwrap_or_default());
+            }
+            offset += len;
+        }
+        Ok(())
+    }
+}
+
+impl Job<'_> {
+    fn add_csums(&mut self, core: &Core, at: u64, csums: &[u8]) {
+        let (sector, csum) = (u64::from(core.store.sizes().sector), core.store.sizes().csum);
+        match self.csums.last_mut() {
+            Some((start, list)) if start.0 + to_u64(list.len() / csum.max(1)) * sector == at => {
+                list.extend_from_slice(csums);
+            }
+            _ => self.csums.push((Logical(at), csums.to_vec())),
+        }
+    }
+}
+
+/// Writes `parts` (whole sectors) one after the other, and returns their checksums.
+pub(crate) fn write_and_sum(
+    core: &Core,
+    at: Logical,
+    parts: &[&[u8]],
+    len: u64,
+    wants_csums: bool,
+) -> Result<Vec<u8>> {
+    if !wants_csums {
+        core.store.write_data(at, parts)?;
+        return Ok(Vec::new());
+    }
+    let sum = || {
+        let (kind, sizes) = (core.store.csum_type(), core.store.sizes());
+        let sector = btrfs_disk::convert::usize_from(sizes.sector);
+        let mut csums = vec![0; to_usize(len) / sector * sizes.csum];
+        let mut rest = csums.as_mut_slice();
+        for part in parts {
+            let (now, later) = rest.split_at_mut((part.len() / sector * sizes.csum).min(rest.len()));
+            codec::checksum::checksum_many(kind, part, sector, now);
+            rest = later;
+        }
+        csums
+    };
+    if len < PARALLEL_BYTES {
+        core.store.write_data(at, parts)?;
+        return Ok(sum());
+    }
+    let (written, csums) = rayon::join(|| core.store.write_data(at, parts), sum);
+    written?;
+    Ok(csums)
+}
+
+/// Puts back what a job took and could not write: the next flush tries again.
+fn restore(core: &Core, job: &mut Job<'_>) {
+    let mut layers = job.inode.data.inner.write();
+    layers.flight = None;
+    for extent in job.fresh.drain(..) {
+        core.store.free_unused(extent);
+    }
+    let flight = std::mem::take(&mut job.flight);
+    let Ok(flight) = Arc::try_unwrap(flight) else { return };
+    if let Some(pages) = flight.pages {
+        let dirty = layers.dirty.get_or_insert_with(|| {
+            let sector = core.store.sizes().sector;
+            PageCache::new(sector, Arc::clone(&core.data.budget))
+        });
+        dirty.put_older(pages);
+    }
+    let newer = std::mem::replace(&mut layers.pending, flight.pending);
+    layers.pending.extend(newer);
+    job.receipt = Receipt::default();
+}
