@@ -9,7 +9,7 @@ use std::sync::Arc;
 use btrfs_disk::{At, Corrupt, Detail, InodeNo, TreeId};
 
 /// What the crate's functions return.
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation failed, and whose fault it is.
 #[derive(Debug, Clone, thiserror::Error)]
@@ -138,6 +138,12 @@ impl Error {
         }
     }
 
+    /// True when what was asked for does not exist.
+    #[must_use]
+    pub fn is_not_found(&self) -> bool {
+        self.caller_error() == Some(CallerError::NotFound)
+    }
+
     /// The same error naming the path, unless it names one already.
     #[must_use]
     pub fn at(mut self, at: impl AsRef<Path>) -> Self {
@@ -157,6 +163,18 @@ impl Error {
                 path.as_deref()
             }
             _ => None,
+        }
+    }
+
+    /// The reason to abort a transaction with.
+    pub(crate) fn to_store_error(&self) -> btrfs_store::Error {
+        match self {
+            Self::Io { source, .. } => source.clone().into(),
+            Self::Corrupt { source, .. } => (**source).clone(),
+            Self::Poisoned { reason } => btrfs_store::Error::Poisoned { reason: Arc::clone(reason) },
+            Self::NoSpace => btrfs_store::Error::unsupported("going on without space"),
+            Self::Unsupported(what) => btrfs_store::Error::Unsupported { what: what.clone() },
+            Self::Caller { what, .. } => btrfs_store::Error::unsupported(what.to_string()),
         }
     }
 

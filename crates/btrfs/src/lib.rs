@@ -2,10 +2,13 @@
 
 pub mod dir;
 mod error;
+mod extents;
+mod file;
 pub mod inode;
 mod locks;
 pub mod subvol;
 mod volume;
+mod writeback;
 
 pub use dir::{DirEntry, NewNode, NodeKind, RenameFlags, XattrMode};
 pub use error::{CallerError, Error, Result};

@@ -2,6 +2,7 @@
 //! every lock of the store: a thread that sits in a callback of a tree scan takes none of these.
 //!
 //! ```text
+//! last_subvolume    one per volume: who makes or deletes a subvolume
 //! rename            one per volume: directory moves between directories (loop check)
 //! inode.names       one per inode: its entries (directory) or its names and length (others);
 //!                   several at once only in ascending (tree, inode number): `inode::lock_all`

@@ -1,3 +1,147 @@
-//! Names of directories.
+//! Names: directories, links to inodes, attributes, and what becomes of inodes without names.
+//!
+//! A name is stored three times: in a `DIR_ITEM` found by its hash, in a `DIR_INDEX` found by its
+//! position, and in the inode's `INODE_REF` or `INODE_EXTREF` (for a subvolume in `ROOT_REF` and
+//! `ROOT_BACKREF`). [`entry`] and [`refs`] keep the copies; every operation here changes all of
+//! them through one handle on the running transaction, so a commit has all or none.
+//!
+//! Invariants
+//! * Who changes a directory holds its `names` lock; who changes the names of an inode holds
+//!   that inode's. Several are locked in ascending order ([`crate::inode::lock_all`]), so what
+//!   led to them is looked up again under the locks.
+//! * The dentry cache says nothing that the tree does not: it is filled under the directory's
+//!   shared lock and changed under its sole lock.
+//! * A directory's size is twice the length of its names, its link count is 1, and its positions
+//!   grow for ever.
+//! * Whatever a caller can get wrong is found before the first change. An error after it leaves
+//!   half an operation in the transaction, which is then aborted and the volume poisoned.
+//!
+//! Failure: callers' mistakes as `Error::Caller`, before anything changes; the rest as the store
+//! reports it.
+//!
+//! Callers: `subvol`, and `volume`, which walks paths.
+
+mod attr;
+mod create;
+mod dentries;
+mod entry;
+mod link;
+mod list;
+mod lookup;
+mod orphan;
+mod refs;
+mod removal;
+mod rename;
+mod root_refs;
 mod types;
+mod unlink;
+mod xattr;
+
+use std::sync::Arc;
+
+use btrfs_store::{Reservation, Txn};
+
+use crate::error::{CallerError, Error, Result};
+use crate::inode::{Core, Inode, InodeFlags};
+use crate::locks::RenameLock;
+
+pub(crate) use create::NewInode;
+pub(crate) use dentries::DentryCache;
+pub(crate) use entry::{NewName, grow, shrink};
+pub(crate) use lookup::{Found, Stored};
+pub(crate) use rename::Place;
+pub use orphan::OpenInode;
+pub(crate) use root_refs::RootLink;
+pub(crate) use unlink::Unlink;
 pub use types::{DirEntry, NewNode, NodeKind, RenameFlags, XattrMode};
+
+/// Longest name in bytes.
+pub(crate) const NAME_BYTES_MAX: usize = 255;
+
+/// All names of a volume.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    pub(crate) core: Arc<Core>,
+    pub(crate) dentries: DentryCache,
+    rename: RenameLock,
+}
+
+impl Namespace {
+    pub(crate) fn new(core: Arc<Core>) -> Self {
+        Self { core, dentries: DentryCache::default(), rename: RenameLock::default() }
+    }
+
+    /// Runs `change` on a handle on the running transaction.
+    pub(crate) fn apply<R>(
+        &self,
+        reservation: Reservation,
+        change: impl FnOnce(&Txn) -> Result<R>,
+    ) -> Result<R> {
+        self.finish(&self.core.begin(reservation)?, change)
+    }
+
+    /// Runs `change` on `txn`. An error other than a caller's mistake comes after a part of the
+    /// change was made: the transaction is aborted, and nothing of it reaches the disk.
+    pub(crate) fn finish<R>(
+        &self,
+        txn: &Txn,
+        change: impl FnOnce(&Txn) -> Result<R>,
+    ) -> Result<R> {
+        let answer = change(txn);
+        if let Err(error) = &answer
+            && error.caller_error().is_none()
+        {
+            let _ = error.to_store_error();
+        }
+        answer
+    }
+}
+
+/// Refuses names that no directory can hold.
+pub(crate) fn check_name(name: &[u8]) -> Result<()> {
+    if name.is_empty() || name == b"." || name == b".." {
+        return Err(CallerError::InvalidArgument.into());
+    }
+    if name.len() > NAME_BYTES_MAX {
+        return Err(CallerError::NameTooLong.into());
+    }
+    if name.iter().any(|byte| matches!(byte, b'/' | 0)) {
+        return Err(CallerError::InvalidArgument.into());
+    }
+    Ok(())
+}
+
+/// Refuses a directory that cannot get new names.
+pub(crate) fn check_can_add(dir: &Inode) -> Result<()> {
+    check_is_dir(dir)?;
+    dir.check_writable()?;
+    let state = dir.state();
+    if dir.ino() == crate::inode::EMPTY_SUBVOL_INO {
+        return Err(CallerError::NotPermitted.into());
+    }
+    if state.nlink == 0 {
+        return Err(CallerError::NotFound.into());
+    }
+    if state.flags.contains(InodeFlags::IMMUTABLE) {
+        return Err(CallerError::NotPermitted.into());
+    }
+    Ok(())
+}
+
+/// Refuses a directory that cannot lose names.
+pub(crate) fn check_can_remove(dir: &Inode) -> Result<()> {
+    check_can_add(dir)?;
+    check_changeable(dir)
+}
+
+/// Refuses an inode whose names cannot change.
+fn check_changeable(inode: &Inode) -> Result<()> {
+    if inode.state().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        return Err(CallerError::NotPermitted.into());
+    }
+    Ok(())
+}
+
+fn check_is_dir(inode: &Inode) -> Result<()> {
+    if inode.kind().is_dir() { Ok(()) } else { Err(Error::caller(CallerError::NotADirectory)) }
+}

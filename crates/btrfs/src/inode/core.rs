@@ -6,7 +6,7 @@ use std::sync::Arc;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Detail, Generation, InodeNo, Key, TreeId};
 use btrfs_store::{Need, Reservation, Store, Txn};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 
 use super::root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO};
 use super::{DataShared, FileType, Inode, InodeState, InodeTable, Root, Timestamp};
@@ -31,6 +31,9 @@ pub(crate) struct Core {
     pub(crate) inodes: InodeTable,
     pub(crate) settings: Settings,
     pub(crate) data: DataShared,
+    /// Number of the last subvolume made. Held by whoever makes or deletes one, and taken before
+    /// any `names` lock.
+    pub(crate) last_subvolume: Mutex<u64>,
     roots: RwLock<HashMap<TreeId, Arc<Root>>>,
 }
 
@@ -40,7 +43,8 @@ impl Core {
             store,
             inodes: InodeTable::default(),
             settings,
-            data: DataShared::default(),
+            data: DataShared::new(settings.dirty_bytes),
+            last_subvolume: Mutex::default(),
             roots: RwLock::default(),
         }
     }

@@ -23,6 +23,8 @@ pub struct Inode {
     names: RwLock<DirState>,
     /// Handles on the inode. Changed under the write lock of `state`, where `nlink` lives too.
     open_count: AtomicU64,
+    /// Somebody removes the inode. Changed under the write lock of `state`.
+    is_going: AtomicBool,
     /// Transaction in which the item was staged last; 0 for never.
     staged_in: AtomicU64,
     /// Set by every look-up, cleared by the table's sweep.
@@ -46,6 +48,7 @@ impl Inode {
             state: RwLock::new(state),
             names: RwLock::default(),
             open_count: AtomicU64::new(0),
+            is_going: AtomicBool::new(false),
             staged_in: AtomicU64::new(0),
             recently_used: AtomicBool::new(true),
             data: DataState::default(),
@@ -74,6 +77,12 @@ impl Inode {
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         self.state.read().metadata(self.root.id, self.ino, self.kind)
+    }
+
+    /// True for the root directory of a subvolume.
+    #[must_use]
+    pub fn is_subvolume_root(&self) -> bool {
+        self.ino == super::ROOT_DIR_INO
     }
 
     /// Key of the inode item.
@@ -110,43 +119,49 @@ impl Inode {
         self.staged_in.load(Ordering::Relaxed) < running.0 && self.data.is_clean()
     }
 
-    /// Counts one more handle. Fails when the inode has no name left and nobody has it open:
-    /// its removal has begun.
+    /// Counts one more handle. Fails when the inode's removal has begun.
     pub(crate) fn open(&self) -> Result<()> {
-        let state = self.state.write();
-        if state.nlink == 0 && self.open_count.load(Ordering::Relaxed) == 0 {
+        let _state = self.state.write();
+        if self.is_going.load(Ordering::Relaxed) {
             return Err(CallerError::Stale.into());
         }
         self.open_count.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    /// Counts a handle on a new inode without a name.
-    pub(crate) fn open_unnamed(&self) {
+    /// Counts one more handle on an inode that is open, or that nobody else knows yet.
+    pub(crate) fn open_again(&self) {
         let _state = self.state.write();
         self.open_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts one handle less; true when it was the last one on an inode without names.
-    pub(crate) fn close(&self) -> bool {
-        let state = self.state.write();
-        self.open_count.fetch_sub(1, Ordering::Relaxed) == 1 && state.nlink == 0
+    /// Counts one handle less.
+    pub(crate) fn close(&self) {
+        let _state = self.state.write();
+        self.open_count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Takes a name's count away when that was the last name and nobody has the inode open:
-    /// from then on it cannot be opened. False leaves the count alone.
+    /// True while somebody has a handle.
+    pub(crate) fn is_open(&self) -> bool {
+        self.open_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Takes the last name's count away when nobody has the inode open: from then on it cannot
+    /// be opened, and the caller removes it. False leaves everything as it is.
     pub(crate) fn begin_removal(&self) -> bool {
         let mut state = self.state.write();
-        let last = state.nlink <= 1 && self.open_count.load(Ordering::Relaxed) == 0;
-        if last {
+        let is_last = state.nlink <= 1 && !self.is_open() && !self.is_going.load(Ordering::Relaxed);
+        if is_last {
             state.nlink = 0;
+            self.is_going.store(true, Ordering::Relaxed);
         }
-        last
+        is_last
     }
 
-    /// The removal begun did not happen.
-    pub(crate) fn cancel_removal(&self, nlink: u32) {
-        self.state.write().nlink = nlink;
+    /// True for one caller, when the inode has neither names nor handles: that caller removes it.
+    pub(crate) fn claim_removal(&self) -> bool {
+        let state = self.state.write();
+        state.nlink == 0 && !self.is_open() && !self.is_going.swap(true, Ordering::Relaxed)
     }
 
     /// Fails for an inode whose subvolume cannot be changed.

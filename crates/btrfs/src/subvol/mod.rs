@@ -1,3 +1,113 @@
-//! Subvolumes and snapshots.
+//! Subvolumes and snapshots: trees of files that have a name in another tree.
+//!
+//! A subvolume is a tree, a `ROOT_ITEM`, one name in a directory of another subvolume with the
+//! `ROOT_REF` and `ROOT_BACKREF` that go with it, and an entry in the UUID tree. Creation and
+//! deletion change all of these with one handle on the running transaction.
+//!
+//! ```text
+//! created -> named -> nameless (refs 0, orphan item) -> tree dropped step by step -> gone
+//!                     a deletion that a crash interrupts goes on at the next open
+//! ```
+//!
+//! Invariants
+//! * Numbers of subvolumes only grow while a volume is open; one lock serialises who takes one.
+//! * A snapshot holds what was written before it was asked for: the source's data is flushed
+//!   first, then the store commits and copies the root while nobody has a handle.
+//! * Nothing below a deleted subvolume can be changed: its [`crate::inode::Root`] says so.
+//!
+//! Failure: callers' mistakes as `Error::Caller`, before anything changes. A deletion whose
+//! dropping fails is complete for its users; the space comes back after the next open.
+//!
+//! Callers: `volume`.
+
+mod create;
+mod delete;
+mod info;
+mod startup;
 mod types;
+
+use btrfs_disk::items::{uuid_key, uuid_subvolumes};
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Key, TreeId, Uuid};
+use btrfs_store::{EditItem, Txn};
+
+use crate::dir::Namespace;
+use crate::error::{Error, Result};
+
+pub(crate) use create::{create, snapshot};
+pub(crate) use delete::{delete, drop_tree, set_read_only};
+pub(crate) use info::{default_subvolume, list, path_of, set_default_subvolume};
+pub(crate) use startup::{finish_deletions, prepare_for_writing};
 pub use types::{SnapshotMode, SubvolumeInfo};
+
+/// Object id of orphan items (`BTRFS_ORPHAN_OBJECTID`).
+const ORPHAN_OBJECTID: u64 = 0u64.wrapping_sub(5);
+
+/// The note that a subvolume is being deleted.
+fn orphan_key(id: TreeId) -> Key {
+    Key::new(ORPHAN_OBJECTID, item_type::ORPHAN_ITEM, id.0)
+}
+
+/// The number for the next subvolume. The caller holds the lock on numbers.
+fn next_id(namespace: &Namespace, last_given: &mut u64) -> Result<TreeId> {
+    let largest = Key::new(TreeId::LAST_FREE.0, u8::MAX, u64::MAX);
+    let roots = namespace.core.store.tree(TreeId::ROOT)?;
+    let last = roots.at_or_before(&largest)?.map_or(0, |(key, _)| key.objectid);
+    let id = last.max(*last_given).max(TreeId::FIRST_FREE.0 - 1) + 1;
+    if id > TreeId::LAST_FREE.0 {
+        return Err(Error::NoSpace);
+    }
+    *last_given = id;
+    Ok(TreeId(id))
+}
+
+/// Notes in the UUID tree, if there is one, that `uuid` stands for the subvolume `id`.
+fn add_uuid(namespace: &Namespace, txn: &Txn, item_type: u8, uuid: Uuid, id: TreeId) -> Result<()> {
+    edit_uuid(namespace, txn, item_type, uuid, |mut ids| {
+        if !ids.contains(&id) {
+            ids.push(id);
+        }
+        ids
+    })
+}
+
+/// Forgets in the UUID tree that `uuid` stands for the subvolume `id`.
+fn remove_uuid(
+    namespace: &Namespace,
+    txn: &Txn,
+    item_type: u8,
+    uuid: Uuid,
+    id: TreeId,
+) -> Result<()> {
+    edit_uuid(namespace, txn, item_type, uuid, |mut ids| {
+        ids.retain(|other| *other != id);
+        ids
+    })
+}
+
+fn edit_uuid(
+    namespace: &Namespace,
+    txn: &Txn,
+    item_type: u8,
+    uuid: Uuid,
+    edit: impl Fn(Vec<TreeId>) -> Vec<TreeId>,
+) -> Result<()> {
+    if uuid.is_nil() {
+        return Ok(());
+    }
+    let tree = match namespace.core.store.tree(TreeId::UUID) {
+        Ok(tree) => tree,
+        Err(btrfs_store::Error::NoSuchTree(_)) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    txn.edit(&tree, &uuid_key(uuid, item_type), |old| {
+        let ids = edit(uuid_subvolumes(old.unwrap_or_default())?.collect());
+        let bytes: Vec<u8> = ids.iter().flat_map(|id| id.0.to_le_bytes()).collect();
+        Ok(match (bytes.is_empty(), old) {
+            (true, None) => EditItem::Keep,
+            (true, Some(_)) => EditItem::Remove,
+            (false, _) => EditItem::Put(bytes),
+        })
+    })?;
+    Ok(())
+}

@@ -1,0 +1,79 @@
+//! Attributes of an inode that `stat` shows, and targets of symlinks.
+
+use btrfs_disk::items::FileExtent as DiskExtent;
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Corrupt, Detail, Key};
+
+use super::Namespace;
+use crate::error::{CallerError, Result, corrupt_inode};
+use crate::inode::{EMPTY_SUBVOL_INO, Inode, MODE_PERMISSION_MASK, SetAttr};
+
+/// Items that a change of attributes changes.
+const SET_ITEMS: u32 = 1;
+
+impl Namespace {
+    /// Changes what `changes` names. Exactly that: no bit of the mode goes because the owner
+    /// changes.
+    ///
+    /// # Errors
+    /// `ReadOnly`, `InvalidArgument` (nanoseconds), `NoSpace`.
+    pub(crate) fn set_attributes(&self, inode: &Inode, changes: &SetAttr) -> Result<()> {
+        inode.check_writable()?;
+        if inode.ino() == EMPTY_SUBVOL_INO {
+            return Err(CallerError::NotPermitted.into());
+        }
+        let times = &changes.times;
+        let all = [times.atime, times.mtime, times.ctime, times.btime];
+        if all.iter().flatten().any(|time| time.nsec >= 1_000_000_000) {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        let reservation = self.core.reserve(SET_ITEMS)?;
+        let now = self.core.now();
+        self.apply(reservation, |txn| {
+            inode.change(txn, |state| {
+                if let Some(mode) = changes.mode {
+                    state.mode = state.type_bits() | (mode & MODE_PERMISSION_MASK);
+                }
+                state.uid = changes.uid.unwrap_or(state.uid);
+                state.gid = changes.gid.unwrap_or(state.gid);
+                state.flags = changes.flags.unwrap_or(state.flags);
+                state.atime = times.atime.unwrap_or(state.atime);
+                state.mtime = times.mtime.unwrap_or(state.mtime);
+                state.otime = times.btime.unwrap_or(state.otime);
+                state.ctime = times.ctime.unwrap_or(now);
+            });
+            Ok(())
+        })
+    }
+
+    /// Where a symlink leads.
+    ///
+    /// # Errors
+    /// `InvalidArgument` when the inode is no symlink; `Corrupt` when its target is not stored
+    /// as one inline extent.
+    pub(crate) fn read_link(&self, inode: &Inode) -> Result<Vec<u8>> {
+        if !inode.kind().is_symlink() {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        let key = Key::new(inode.ino().0, item_type::EXTENT_DATA, 0);
+        let target = inode.root.tree.get_with(&key, |bytes| {
+            Ok::<_, Corrupt>(match DiskExtent::parse(bytes)? {
+                DiskExtent::Inline { head, data } if head.compression == 0 => Some(data.to_vec()),
+                _ => None,
+            })
+        })?;
+        match target {
+            Some(target) => match target? {
+                Some(target) => Ok(target),
+                None => Err(bad_target(inode, "another extent")),
+            },
+            None => Err(bad_target(inode, "none")),
+        }
+    }
+}
+
+#[cold]
+fn bad_target(inode: &Inode, found: &'static str) -> crate::Error {
+    let expected = Detail::Text("an inline extent without compression");
+    corrupt_inode(inode.tree_id(), inode.ino(), "symlink target", expected, Detail::Text(found))
+}

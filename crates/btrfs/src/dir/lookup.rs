@@ -1,0 +1,132 @@
+//! From a name to an inode.
+
+use std::sync::Arc;
+
+use btrfs_disk::items::DirEntry as DiskEntry;
+use btrfs_disk::key::item_type;
+use btrfs_disk::hash::name_hash;
+use btrfs_disk::{At, Corrupt, Detail, InodeNo, Key, TreeId};
+
+use super::{NAME_BYTES_MAX, Namespace, check_is_dir};
+use crate::error::{CallerError, Result};
+use crate::inode::{EMPTY_SUBVOL_INO, FileType, Inode, ROOT_DIR_INO};
+
+/// Where a name leads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// The inode's subvolume.
+    pub(crate) tree: TreeId,
+    pub(crate) ino: InodeNo,
+    pub(crate) kind: FileType,
+}
+
+/// An entry as the directory stores it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Stored {
+    pub(crate) location: Key,
+    pub(crate) kind: FileType,
+}
+
+impl Namespace {
+    /// Where `name` in the directory (tree, ino) leads. Touches no inode when the cache knows.
+    ///
+    /// # Errors
+    /// `NotADirectory`, `NotFound` (the directory), `NameTooLong`, or when a tree cannot be read.
+    pub(crate) fn lookup_in(&self, tree: TreeId, ino: InodeNo, name: &[u8]) -> Result<Option<Found>> {
+        if let Some(found) = self.dentries.get(tree, ino, name) {
+            return Ok(Some(found));
+        }
+        self.search(&*self.core.inode(tree, ino)?, name)
+    }
+
+    /// Where `name` in `dir` leads.
+    ///
+    /// # Errors
+    /// As [`Namespace::lookup_in`].
+    pub(crate) fn lookup(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+        if let Some(found) = self.dentries.get(dir.tree_id(), dir.ino(), name) {
+            return Ok(Some(found));
+        }
+        self.search(dir, name)
+    }
+
+    fn search(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+        check_is_dir(dir)?;
+        if name.len() > NAME_BYTES_MAX {
+            return Err(CallerError::NameTooLong.into());
+        }
+        let _names = dir.read_names();
+        self.lookup_locked(dir, name)
+    }
+
+    /// The same for a caller who holds the directory's `names` lock.
+    pub(crate) fn lookup_locked(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
+        if let Some(found) = self.dentries.get(dir.tree_id(), dir.ino(), name) {
+            return Ok(Some(found));
+        }
+        let Some(stored) = stored(dir, name)? else { return Ok(None) };
+        let found = self.resolve(dir, name, stored)?;
+        self.dentries.insert(dir.tree_id(), dir.ino(), name, found);
+        Ok(Some(found))
+    }
+
+    /// The inode that a stored entry stands for.
+    ///
+    /// In a snapshot, the entry of a subvolume nested in the source leads nowhere, because
+    /// `ROOT_REF` names one place only: the kernel shows an empty directory there, and so do we.
+    pub(crate) fn resolve(&self, dir: &Inode, name: &[u8], stored: Stored) -> Result<Found> {
+        let (tree, kind) = (dir.tree_id(), stored.kind);
+        match stored.location.item_type {
+            item_type::INODE_ITEM => {
+                Ok(Found { tree, ino: InodeNo(stored.location.objectid), kind })
+            }
+            item_type::ROOT_ITEM => {
+                let id = TreeId(stored.location.objectid);
+                let link = self.root_link(tree, id)?;
+                let here = link.is_some_and(|link| link.dir == dir.ino() && *link.name == *name);
+                let (tree, ino) =
+                    if here { (id, ROOT_DIR_INO) } else { (tree, EMPTY_SUBVOL_INO) };
+                Ok(Found { tree, ino, kind: FileType::Directory })
+            }
+            _ => {
+                let expected = Detail::Text("the key of an inode or of a subvolume");
+                Err(Corrupt::new("location of a name", expected, stored.location.into())
+                    .at(At::Inode(tree, dir.ino()))
+                    .into())
+            }
+        }
+    }
+
+    /// The inode that was found.
+    ///
+    /// # Errors
+    /// `NotFound` when it has gone meanwhile, or when it cannot be read.
+    pub(crate) fn inode(&self, found: Found) -> Result<Arc<Inode>> {
+        self.core.inode(found.tree, found.ino)
+    }
+}
+
+/// The entry that the directory's `DIR_ITEM` has for a name.
+pub(crate) fn stored(dir: &Inode, name: &[u8]) -> Result<Option<Stored>> {
+    if dir.ino() == EMPTY_SUBVOL_INO {
+        return Ok(None);
+    }
+    let key = Key::new(dir.ino().0, item_type::DIR_ITEM, name_hash(name));
+    let answer = dir.root.tree.get_with(&key, |bytes| {
+        let Some((entry, _)) = DiskEntry::find(bytes, name)? else { return Ok(None) };
+        Stored::of(&entry).map(Some)
+    })?;
+    let place = At::Key(dir.tree_id(), key);
+    Ok(answer.transpose().map_err(|corrupt: Corrupt| corrupt.at(place))?.flatten())
+}
+
+impl Stored {
+    /// The parts of an entry.
+    pub(crate) fn of(entry: &DiskEntry<'_>) -> Result<Self, Corrupt> {
+        let Some(kind) = entry.kind() else {
+            let found = Detail::Number(u64::from(entry.item.dir_type));
+            return Err(Corrupt::new("type of a name", Detail::Range(1, 7), found));
+        };
+        Ok(Self { location: entry.location(), kind: kind.into() })
+    }
+}

@@ -1,0 +1,132 @@
+//! The copy of a name that lies with the inode: `INODE_REF`, or `INODE_EXTREF` where that is full.
+
+use btrfs_disk::flags::Incompat;
+use btrfs_disk::hash::extref_hash;
+use btrfs_disk::items::{InodeExtref, InodeExtrefEntry, InodeRef, InodeRefEntry};
+use btrfs_disk::key::item_type;
+use btrfs_disk::{At, Corrupt, Detail, InodeNo, Key};
+use btrfs_store::{EditItem, Txn};
+
+use super::Namespace;
+use super::entry::item_bytes_max;
+use crate::error::{CallerError, Error, Result};
+use crate::inode::Inode;
+
+impl Namespace {
+    /// Notes with `child` that `name` in `dir` leads to it. Fails with `TooManyLinks` before
+    /// anything has changed.
+    pub(crate) fn add_ref(
+        &self,
+        txn: &Txn,
+        child: &Inode,
+        dir: InodeNo,
+        name: &[u8],
+        index: u64,
+    ) -> Result<()> {
+        let bytes = InodeRefEntry { index, name }.build();
+        let item_bytes_max = item_bytes_max(self.core.store.sizes().node);
+        let key = Key::new(child.ino().0, item_type::INODE_REF, dir.0);
+        let mut is_full = false;
+        txn.edit(&child.root.tree, &key, |old| {
+            let old = old.unwrap_or_default();
+            is_full = old.len() + bytes.len() > item_bytes_max;
+            Ok(if is_full { EditItem::Keep } else { EditItem::Put([old, &bytes].concat()) })
+        })?;
+        if !is_full {
+            return Ok(());
+        }
+        if !self.core.store.has_incompat(Incompat::EXTENDED_IREF.bits()) {
+            return Err(CallerError::TooManyLinks.into());
+        }
+        let bytes = InodeExtrefEntry { parent: dir, index, name }.build();
+        let key = extref_key(child, dir, name);
+        txn.edit(&child.root.tree, &key, |old| {
+            let old = old.unwrap_or_default();
+            is_full = old.len() + bytes.len() > item_bytes_max;
+            Ok(if is_full { EditItem::Keep } else { EditItem::Put([old, &bytes].concat()) })
+        })?;
+        if is_full { Err(CallerError::TooManyLinks.into()) } else { Ok(()) }
+    }
+
+    /// Refuses one more name for which [`Namespace::add_ref`] would have no room.
+    pub(crate) fn check_ref_room(&self, child: &Inode, dir: InodeNo, name: &[u8]) -> Result<()> {
+        let tree = &child.root.tree;
+        let item_bytes_max = item_bytes_max(self.core.store.sizes().node);
+        let len = |key: &Key| tree.get_with(key, <[u8]>::len).map(Option::unwrap_or_default);
+        let in_ref = len(&Key::new(child.ino().0, item_type::INODE_REF, dir.0))?;
+        if in_ref + size_of::<InodeRef>() + name.len() <= item_bytes_max {
+            return Ok(());
+        }
+        let has_extref = self.core.store.has_incompat(Incompat::EXTENDED_IREF.bits());
+        let in_extref = len(&extref_key(child, dir, name))?;
+        if !has_extref || in_extref + size_of::<InodeExtref>() + name.len() > item_bytes_max {
+            return Err(CallerError::TooManyLinks.into());
+        }
+        Ok(())
+    }
+
+    /// Forgets with `child` that `name` in `dir` leads to it; the position of the name.
+    pub(crate) fn remove_ref(
+        &self,
+        txn: &Txn,
+        child: &Inode,
+        dir: InodeNo,
+        name: &[u8],
+    ) -> Result<u64> {
+        let mut index = None;
+        let key = Key::new(child.ino().0, item_type::INODE_REF, dir.0);
+        if child.root.tree.get_with(&key, |_| ())?.is_some() {
+            txn.edit(&child.root.tree, &key, |old| {
+                let old = old.unwrap_or_default();
+                let found = InodeRefEntry::find(old, name)?;
+                index = found.as_ref().map(|(entry, _)| entry.index);
+                Ok(found.map_or(EditItem::Keep, |(_, range)| cut(old, range)))
+            })?;
+        }
+        if index.is_none() {
+            let key = extref_key(child, dir, name);
+            txn.edit(&child.root.tree, &key, |old| {
+                let old = old.unwrap_or_default();
+                let found = InodeExtrefEntry::find(old, dir, name)?;
+                index = found.as_ref().map(|(entry, _)| entry.index);
+                Ok(found.map_or(EditItem::Keep, |(_, range)| cut(old, range)))
+            })?;
+        }
+        index.ok_or_else(|| missing_ref(child, key))
+    }
+
+    /// The directory that holds a directory, from its back reference; `None` for the root
+    /// directory of a subvolume.
+    pub(crate) fn parent_dir(&self, dir: &Inode) -> Result<Option<InodeNo>> {
+        if dir.ino() == crate::inode::ROOT_DIR_INO {
+            return Ok(None);
+        }
+        let last = Key::new(dir.ino().0, item_type::INODE_REF, u64::MAX);
+        match dir.root.tree.at_or_before(&last)? {
+            Some((key, _))
+                if key.objectid == dir.ino().0 && key.item_type == item_type::INODE_REF =>
+            {
+                Ok(Some(InodeNo(key.offset)))
+            }
+            _ => Err(missing_ref(dir, last)),
+        }
+    }
+}
+
+fn extref_key(child: &Inode, dir: InodeNo, name: &[u8]) -> Key {
+    Key::new(child.ino().0, item_type::INODE_EXTREF, extref_hash(dir.0, name))
+}
+
+fn cut(old: &[u8], range: std::ops::Range<usize>) -> EditItem {
+    if range == (0..old.len()) {
+        EditItem::Remove
+    } else {
+        EditItem::Put([&old[..range.start], &old[range.end..]].concat())
+    }
+}
+
+#[cold]
+fn missing_ref(child: &Inode, key: Key) -> Error {
+    let (expected, found) = (Detail::Text("a reference for the name"), Detail::Text("none"));
+    Corrupt::new("inode", expected, found).at(At::Key(child.tree_id(), key)).into()
+}

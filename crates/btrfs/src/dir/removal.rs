@@ -1,0 +1,228 @@
+//! An inode's last name goes: its items go with it, at once or in bounded steps.
+//!
+//! ```text
+//! named -> nameless, open        an orphan item keeps it findable after a crash
+//!       -> nameless, large       the same, and its extents go step by step
+//!       -> gone
+//! nameless -> gone               at the last close, or at the next open of the volume
+//! ```
+
+use btrfs_disk::items::FileExtent as DiskExtent;
+use btrfs_disk::key::item_type;
+use btrfs_disk::{InodeNo, Key, Logical};
+use btrfs_store::{RefChange, Txn};
+
+use super::Namespace;
+use crate::error::{Error, Result};
+use crate::extents::{self, Target};
+use crate::inode::{Inode, Timestamp};
+
+/// Object id of all orphan items (`BTRFS_ORPHAN_OBJECTID`).
+const ORPHAN_OBJECTID: u64 = 0u64.wrapping_sub(5);
+/// Items that the removal of a small inode without extents may change.
+const SMALL_ITEMS: u32 = 8;
+/// Extents up to this many bytes go together with the name.
+const SMALL_BYTES_MAX: u64 = 1 << 20;
+/// File bytes that one reserved item is counted for, of a small inode.
+const BYTES_PER_ITEM: u64 = 32 << 10;
+/// Extents dropped by one handle, of a large inode.
+const STEP_EXTENTS: usize = 128;
+/// Items reserved for a step: each extent has an item, a reference and checksums.
+const STEP_ITEMS: u32 = 128 * 2 + 8;
+
+/// What the loss of a name means for an inode. Decided, and its memory thrown away, before the
+/// handle begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LastName {
+    /// Others remain, or somebody has it open.
+    No,
+    /// The inode goes in the same handle.
+    Small,
+    /// The inode becomes an orphan and goes in steps.
+    Large,
+}
+
+impl Namespace {
+    /// Decides what happens to `inode` when it loses one name. Unless it stays, nobody can open
+    /// it from here on, and its data in memory is gone. The caller holds its `names` lock.
+    pub(crate) fn begin_last_name(&self, inode: &Inode) -> LastName {
+        if !inode.begin_removal() {
+            return LastName::No;
+        }
+        crate::writeback::discard(&self.core, inode);
+        let nbytes = inode.state().nbytes;
+        if nbytes <= SMALL_BYTES_MAX { LastName::Small } else { LastName::Large }
+    }
+
+    /// Takes one name off `inode`'s count; the inode goes, or becomes an orphan, with the last.
+    pub(crate) fn drop_name(
+        &self,
+        txn: &Txn,
+        inode: &Inode,
+        last: LastName,
+        now: Timestamp,
+    ) -> Result<()> {
+        if last == LastName::Small {
+            return self.remove_items(txn, inode);
+        }
+        let nlink = inode.change(txn, |state| {
+            state.nlink = state.nlink.saturating_sub(1);
+            state.ctime = now;
+            state.nlink
+        });
+        if nlink == 0 { self.insert_orphan(txn, inode) } else { Ok(()) }
+    }
+
+    /// Notes that `inode` has no name, for the next open after a crash.
+    pub(crate) fn insert_orphan(&self, txn: &Txn, inode: &Inode) -> Result<()> {
+        Ok(txn.insert(&inode.root.tree, &orphan_key(inode.ino()), &[])?)
+    }
+
+    /// The inode got a name.
+    pub(crate) fn remove_orphan(&self, txn: &Txn, inode: &Inode) -> Result<()> {
+        txn.remove(&inode.root.tree, &orphan_key(inode.ino()))?;
+        Ok(())
+    }
+
+    /// Items to reserve for the loss of `inode`'s last name.
+    pub(crate) fn removal_items(inode: &Inode) -> u32 {
+        let extents = inode.state().nbytes.min(SMALL_BYTES_MAX) / BYTES_PER_ITEM;
+        SMALL_ITEMS + 2 * u32::try_from(extents).unwrap_or(u32::MAX / 4)
+    }
+
+    /// Removes all items of an inode without names, and what its extents refer to.
+    fn remove_items(&self, txn: &Txn, inode: &Inode) -> Result<()> {
+        let (tree, ino) = (&inode.root.tree, inode.ino());
+        let (from, to) = (Key::new(ino.0, 0, 0), Key::new(ino.0, u8::MAX, u64::MAX));
+        let mut drops = Vec::new();
+        let mut failure = None;
+        txn.forget_deferred(tree, &inode.key());
+        txn.remove_range(tree, &from, &to, |key, bytes| {
+            if key.item_type == item_type::EXTENT_DATA {
+                match dropped_reference(inode, key, bytes) {
+                    Ok(change) => drops.extend(change),
+                    Err(error) => failure = Some(error),
+                }
+            }
+        })?;
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        for change in drops {
+            txn.ref_change(change)?;
+        }
+        self.core.inodes.remove(inode.tree_id(), ino);
+        Ok(())
+    }
+
+    /// What is left to do when the handle that dropped a name has ended and no lock is held.
+    ///
+    /// # Errors
+    /// As [`Namespace::reap`].
+    pub(crate) fn finish_removal(&self, inode: &Inode, last: LastName) -> Result<()> {
+        match last {
+            LastName::Small => Ok(()),
+            LastName::Large => self.reap(inode),
+            LastName::No => self.reap_if_last(inode),
+        }
+    }
+
+    /// Removes the inode when it has neither names nor handles.
+    ///
+    /// # Errors
+    /// As [`Namespace::reap`].
+    pub(crate) fn reap_if_last(&self, inode: &Inode) -> Result<()> {
+        if inode.root.is_deleted() || !inode.claim_removal() {
+            return Ok(());
+        }
+        self.reap(inode)
+    }
+
+    /// Removes an inode without names that nobody has open: its extents in steps, then the rest.
+    ///
+    /// # Errors
+    /// When a tree cannot be read or changed: the orphan item is still there then.
+    fn reap(&self, inode: &Inode) -> Result<()> {
+        crate::writeback::discard(&self.core, inode);
+        while !self.drop_extents_step(inode)? {}
+        let reservation = self.core.reserve_urgent(SMALL_ITEMS)?;
+        self.apply(reservation, |txn| {
+            self.remove_orphan(txn, inode)?;
+            self.remove_items(txn, inode)
+        })
+    }
+
+    /// Drops some extents from the end; true when none is left.
+    fn drop_extents_step(&self, inode: &Inode) -> Result<bool> {
+        if inode.state().nbytes == 0 {
+            return Ok(true);
+        }
+        let reservation = self.core.reserve_urgent(STEP_ITEMS)?;
+        self.apply(reservation, |txn| {
+            let target = Target {
+                txn,
+                tree: &inode.root.tree,
+                ino: inode.ino(),
+                sector: self.core.store.sizes().sector,
+            };
+            let step = extents::drop_items(target, 0..extents::FILE_BYTES_MAX, STEP_EXTENTS)?;
+            inode.change(txn, |state| {
+                state.nbytes = step.delta.apply_to(state.nbytes);
+                state.set_sizes(state.disk_size.min(step.dropped_from));
+            });
+            Ok(step.is_done)
+        })
+    }
+
+    /// Removes the inodes of a subvolume that lost their last name before the volume was closed.
+    ///
+    /// # Errors
+    /// When a tree cannot be read or changed.
+    pub(crate) fn remove_orphans(&self, root: &crate::inode::Root) -> Result<()> {
+        let (from, to) = (orphan_key(InodeNo(0)), orphan_key(InodeNo(u64::MAX)));
+        let mut orphans = Vec::new();
+        root.tree.scan(&from, &to, |key, _| {
+            orphans.push(InodeNo(key.offset));
+            Ok(btrfs_store::Scan::Continue)
+        })?;
+        for ino in orphans {
+            match self.core.inode(root.id, ino) {
+                Ok(inode) if inode.state().nlink == 0 => self.reap_if_last(&inode)?,
+                // A truncation was interrupted, or the inode is gone: only the note is left.
+                Ok(_) => self.remove_stale_orphan(root, ino)?,
+                Err(error) if error.is_not_found() => self.remove_stale_orphan(root, ino)?,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn remove_stale_orphan(&self, root: &crate::inode::Root, ino: InodeNo) -> Result<()> {
+        let reservation = self.core.reserve_urgent(1)?;
+        self.apply(reservation, |txn| {
+            txn.remove(&root.tree, &orphan_key(ino))?;
+            Ok(())
+        })
+    }
+}
+
+fn orphan_key(ino: InodeNo) -> Key {
+    Key::new(ORPHAN_OBJECTID, item_type::ORPHAN_ITEM, ino.0)
+}
+
+/// The reference that goes with a file extent item; `None` for inline data and holes.
+fn dropped_reference(inode: &Inode, key: &Key, bytes: &[u8]) -> Result<Option<RefChange>> {
+    let extent = DiskExtent::parse(bytes).map_err(|corrupt| {
+        Error::from(corrupt.at(btrfs_disk::At::Key(inode.tree_id(), *key)))
+    })?;
+    let DiskExtent::Extent(item) = extent else { return Ok(None) };
+    let (at, len) = (item.disk_bytenr.get(), item.disk_num_bytes.get());
+    Ok((at != 0).then(|| RefChange::DropData {
+        at: Logical(at),
+        len,
+        root: inode.tree_id(),
+        inode: inode.ino(),
+        offset: key.offset.wrapping_sub(item.offset.get()),
+        parent: None,
+    }))
+}

@@ -1,0 +1,256 @@
+//! A name moves, replaces another, or changes places with it.
+
+use std::sync::Arc;
+
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Detail, Key};
+use btrfs_store::Txn;
+
+use super::entry::{self, NewName};
+use super::lookup::Stored;
+use super::removal::LastName;
+use super::{
+    Found, Namespace, RenameFlags, RootLink, check_can_add, check_can_remove, check_changeable,
+    check_is_dir, check_name,
+};
+use crate::error::{CallerError, Result, corrupt_inode};
+use crate::inode::{EMPTY_SUBVOL_INO, Inode, NameLocks, Timestamp, lock_all};
+
+/// Items that a rename changes beside those of a replaced inode: four entries, references of
+/// both inodes and their items, two directories.
+const RENAME_ITEMS: u32 = 14;
+/// Directories between a directory and the top: more can only be a loop in a damaged image.
+const DEPTH_MAX: u32 = 1 << 20;
+
+/// One end of a rename.
+#[derive(Clone, Copy)]
+pub(crate) struct Place<'a> {
+    pub(crate) dir: &'a Inode,
+    pub(crate) name: &'a [u8],
+}
+
+/// What was found at both ends, before the locks were had.
+struct Ends {
+    source: Found,
+    source_inode: Arc<Inode>,
+    target: Option<(Found, Arc<Inode>)>,
+}
+
+impl Namespace {
+    /// Renames what `from` names to `to`.
+    ///
+    /// # Errors
+    /// `NotFound`, `Exists` and `NotFound` as `flags` say, `IsADirectory`, `NotADirectory`,
+    /// `NotEmpty`, `InvalidArgument` (a directory below itself), `CrossSubvolume`, `Busy` (a
+    /// subvolume would be replaced), and what adding and removing names can fail with.
+    pub(crate) fn rename(&self, from: Place<'_>, to: Place<'_>, flags: RenameFlags) -> Result<()> {
+        check_name(from.name)?;
+        check_name(to.name)?;
+        loop {
+            let ends = self.find_ends(from, to)?;
+            check_ends(from, to, &ends, flags)?;
+            if ends.target.as_ref().is_some_and(|(target, _)| *target == ends.source) {
+                return Ok(());
+            }
+            let done = match flags {
+                RenameFlags::Exchange => self.try_exchange(from, to, &ends)?,
+                RenameFlags::Replace | RenameFlags::NoReplace => self.try_move(from, to, &ends)?,
+            };
+            if done {
+                return Ok(());
+            }
+        }
+    }
+
+    fn find_ends(&self, from: Place<'_>, to: Place<'_>) -> Result<Ends> {
+        check_is_dir(to.dir)?;
+        let source = self.lookup(from.dir, from.name)?.ok_or(CallerError::NotFound)?;
+        let target = match self.lookup(to.dir, to.name)? {
+            Some(target) => Some((target, self.inode(target)?)),
+            None => None,
+        };
+        Ok(Ends { source, source_inode: self.inode(source)?, target })
+    }
+
+    /// False when the names led elsewhere by the time the locks were had.
+    fn try_move(&self, from: Place<'_>, to: Place<'_>, ends: &Ends) -> Result<bool> {
+        let target = ends.target.as_ref().map(|(_, inode)| &**inode);
+        let items = RENAME_ITEMS + target.map_or(0, Self::removal_items);
+        let reservation = self.core.reserve(items)?;
+        let moves_dir = ends.source.kind.is_dir() && !std::ptr::eq(from.dir, to.dir);
+        let _rename = moves_dir.then(|| self.rename.lock());
+        if moves_dir {
+            self.check_not_below(to.dir, &ends.source_inode)?;
+        }
+        let mut locks = lock_all([Some(from.dir), Some(to.dir), Some(&ends.source_inode), target]);
+        if !self.is_unchanged(from, to, ends)? {
+            return Ok(false);
+        }
+        check_can_remove(from.dir)?;
+        check_can_add(to.dir)?;
+        check_changeable(&ends.source_inode)?;
+        self.check_room(to.dir, to.name)?;
+        self.check_ref_room(&ends.source_inode, to.dir.ino(), to.name)?;
+        if let Some(target) = target {
+            check_can_remove(to.dir)?;
+            check_changeable(target)?;
+            if target.kind().is_dir() && target.state().size > 0 {
+                return Err(CallerError::NotEmpty.into());
+            }
+        }
+        let last = target.map_or(LastName::No, |target| self.begin_last_name(target));
+        self.apply(reservation, |txn| {
+            let now = self.core.now();
+            self.detach(txn, from, ends.source, &ends.source_inode, now)?;
+            if let Some(target) = target {
+                self.take_name(txn, to.dir, to.name, target, now)?;
+                self.drop_name(txn, target, last, now)?;
+            }
+            self.attach(txn, to, &mut locks, (ends.source, &ends.source_inode), now)
+        })?;
+        drop(locks);
+        if let Some(target) = target {
+            self.finish_removal(target, last)?;
+        }
+        Ok(true)
+    }
+
+    fn try_exchange(&self, from: Place<'_>, to: Place<'_>, ends: &Ends) -> Result<bool> {
+        let Some((target, target_inode)) = &ends.target else {
+            return Err(CallerError::NotFound.into());
+        };
+        let reservation = self.core.reserve(RENAME_ITEMS)?;
+        let moves = !std::ptr::eq(from.dir, to.dir);
+        let _rename = moves.then(|| self.rename.lock());
+        if moves && ends.source.kind.is_dir() {
+            self.check_not_below(to.dir, &ends.source_inode)?;
+        }
+        if moves && target.kind.is_dir() {
+            self.check_not_below(from.dir, target_inode)?;
+        }
+        let inodes =
+            [Some(from.dir), Some(to.dir), Some(&*ends.source_inode), Some(&**target_inode)];
+        let mut locks = lock_all(inodes);
+        if !self.is_unchanged(from, to, ends)? {
+            return Ok(false);
+        }
+        for (place, inode, other) in [(from, &ends.source_inode, to), (to, target_inode, from)] {
+            check_can_remove(place.dir)?;
+            check_changeable(inode)?;
+            self.check_room(other.dir, other.name)?;
+            self.check_ref_room(inode, other.dir.ino(), other.name)?;
+        }
+        self.apply(reservation, |txn| {
+            let now = self.core.now();
+            self.detach(txn, from, ends.source, &ends.source_inode, now)?;
+            self.detach(txn, to, *target, target_inode, now)?;
+            self.attach(txn, to, &mut locks, (ends.source, &ends.source_inode), now)?;
+            self.attach(txn, from, &mut locks, (*target, target_inode), now)
+        })?;
+        Ok(true)
+    }
+
+    fn is_unchanged(&self, from: Place<'_>, to: Place<'_>, ends: &Ends) -> Result<bool> {
+        let target = ends.target.as_ref().map(|(found, _)| *found);
+        Ok(self.lookup_locked(from.dir, from.name)? == Some(ends.source)
+            && self.lookup_locked(to.dir, to.name)? == target)
+    }
+
+    /// Takes a name from an inode or a subvolume that keeps existing.
+    fn detach(
+        &self,
+        txn: &Txn,
+        place: Place<'_>,
+        found: Found,
+        inode: &Inode,
+        now: Timestamp,
+    ) -> Result<()> {
+        if found.tree == place.dir.tree_id() {
+            return self.take_name(txn, place.dir, place.name, inode, now);
+        }
+        let index = self.remove_root_link(txn, place.dir.tree_id(), found.tree)?;
+        self.remove_name(txn, place.dir, place.name, index)?;
+        entry::shrink(txn, place.dir, place.name, now);
+        Ok(())
+    }
+
+    /// Gives an inode or a subvolume a name.
+    fn attach(
+        &self,
+        txn: &Txn,
+        place: Place<'_>,
+        locks: &mut NameLocks<'_>,
+        (found, inode): (Found, &Inode),
+        now: Timestamp,
+    ) -> Result<()> {
+        let (dir, name) = (place.dir, place.name);
+        let index = self.next_index(dir, locks.of(dir))?;
+        let is_subvolume = inode.is_subvolume_root();
+        let location = if is_subvolume {
+            let link =
+                RootLink { parent: dir.tree_id(), dir: dir.ino(), index, name: name.into() };
+            self.add_root_link(txn, found.tree, &link)?;
+            Key::new(found.tree.0, item_type::ROOT_ITEM, u64::MAX)
+        } else {
+            self.add_ref(txn, inode, dir.ino(), name, index)?;
+            Key::new(found.ino.0, item_type::INODE_ITEM, 0)
+        };
+        let stored = Stored { location, kind: found.kind };
+        self.add_name(txn, dir, locks.of(dir), &NewName { name, stored, found })?;
+        entry::grow(txn, dir, name, now);
+        inode.change(txn, |state| state.ctime = now);
+        Ok(())
+    }
+
+    /// Refuses to move the directory `moved` to where it would be below itself. The caller holds
+    /// the rename lock, so no directory on the way up moves.
+    fn check_not_below(&self, dir: &Inode, moved: &Inode) -> Result<()> {
+        let mut at = self.core.inode(dir.tree_id(), dir.ino())?;
+        for _ in 0..DEPTH_MAX {
+            if std::ptr::eq(&*at, moved) {
+                return Err(CallerError::InvalidArgument.into());
+            }
+            at = match self.parent_dir(&at)? {
+                Some(parent) => self.core.inode(at.tree_id(), parent)?,
+                None => match self.root_parent(at.tree_id())? {
+                    Some(link) => self.core.inode(link.parent, link.dir)?,
+                    None => return Ok(()),
+                },
+            };
+        }
+        let (expected, found) = (Detail::Text("a way to the top"), Detail::Text("a loop"));
+        Err(corrupt_inode(dir.tree_id(), dir.ino(), "directory", expected, found))
+    }
+}
+
+/// Finds the caller's mistakes that show without locks.
+fn check_ends(from: Place<'_>, to: Place<'_>, ends: &Ends, flags: RenameFlags) -> Result<()> {
+    from.dir.check_writable()?;
+    to.dir.check_writable()?;
+    let crosses = from.dir.tree_id() != to.dir.tree_id();
+    let target = ends.target.as_ref().map(|(found, _)| *found);
+    let refusal = match (flags, target) {
+        _ if ends.source.ino == EMPTY_SUBVOL_INO => Some(CallerError::NotPermitted),
+        (RenameFlags::NoReplace, Some(_)) => Some(CallerError::Exists),
+        (RenameFlags::Exchange, None) => Some(CallerError::NotFound),
+        // Only a subvolume as a whole may move to another one.
+        (_, target) if crosses && (ends.source.tree == from.dir.tree_id() || target.is_some()) => {
+            Some(CallerError::CrossSubvolume)
+        }
+        (_, Some(target)) if target.ino == EMPTY_SUBVOL_INO => Some(CallerError::Busy),
+        (RenameFlags::Replace, Some(target)) if target != ends.source => {
+            check_replaceable(to, ends.source, target)
+        }
+        _ => None,
+    };
+    refusal.map_or(Ok(()), |what| Err(what.into()))
+}
+
+fn check_replaceable(to: Place<'_>, source: Found, target: Found) -> Option<CallerError> {
+    match (source.kind.is_dir(), target.kind.is_dir()) {
+        (true, false) => Some(CallerError::NotADirectory),
+        (false, true) => Some(CallerError::IsADirectory),
+        _ if target.tree != to.dir.tree_id() => Some(CallerError::Busy),
+        _ => None,
+    }
+}

@@ -1,0 +1,184 @@
+//! New subvolumes: empty ones, and snapshots.
+
+use btrfs_disk::flags::{InodeFlags, RootFlags};
+use btrfs_disk::items::{InodeItem, InodeRefEntry, OnDisk, RootItem, Timespec};
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Generation, Key, TreeId, Uuid};
+use btrfs_store::{Need, Txn};
+use zerocopy::FromZeros;
+
+use super::{SnapshotMode, add_uuid, next_id};
+use crate::dir::{Found, Namespace, NewName, RootLink, Stored, check_can_add, check_name, grow};
+use crate::error::{CallerError, Result};
+use crate::inode::{
+    DirState, FileType, Inode, InodeState, ROOT_DIR_INO, Timestamp, inherited_flags,
+};
+use crate::writeback;
+
+/// Items that a new subvolume changes: root item, two of its root directory, two root
+/// references, two entries, the directory's inode, one or two UUIDs.
+const CREATE_ITEMS: u32 = 12;
+
+/// What a new subvolume's root directory is like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct NewSubvolume {
+    pub(crate) permissions: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+/// Makes an empty subvolume named `name` in `dir`.
+///
+/// # Errors
+/// As making a directory.
+pub(crate) fn create(
+    namespace: &Namespace,
+    dir: &Inode,
+    name: &[u8],
+    new: NewSubvolume,
+) -> Result<TreeId> {
+    check_name(name)?;
+    let core = &namespace.core;
+    let mut last_given = core.last_subvolume.lock();
+    let reservation = core.reserve(CREATE_ITEMS)?;
+    let mut names = dir.lock_names();
+    check_is_free(namespace, dir, name)?;
+    let id = next_id(namespace, &mut last_given)?;
+    namespace.apply(reservation, |txn| {
+        let now = core.now();
+        let uuid = Uuid(core.store.env().uuid());
+        let item = new_root_item(txn.generation(), core.store.sizes().node, uuid, now);
+        let tree = txn.create_tree(id, &item)?;
+        let mut state = InodeState::new(txn.generation(), FileType::Directory, new.permissions);
+        (state.uid, state.gid) = (new.uid, new.gid);
+        state.flags = inherited_flags(dir.state().flags, FileType::Directory);
+        state.set_all_times(now);
+        let dots = InodeRefEntry { index: 0, name: b".." }.build();
+        let root_dir = ROOT_DIR_INO.0;
+        let inode_item = state.to_item();
+        txn.insert_batch(
+            &tree,
+            &[
+                (Key::new(root_dir, item_type::INODE_ITEM, 0), inode_item.bytes()),
+                (Key::new(root_dir, item_type::INODE_REF, root_dir), &dots),
+            ],
+        )?;
+        add_uuid(namespace, txn, item_type::UUID_KEY_SUBVOL, uuid, id)?;
+        name_subvolume(namespace, txn, (dir, &mut names), name, id, now)
+    })?;
+    Ok(id)
+}
+
+/// Makes a snapshot of the subvolume `source`, named `name` in `dir`.
+///
+/// # Errors
+/// As making a directory, and what writing the source's data can fail with.
+pub(crate) fn snapshot(
+    namespace: &Namespace,
+    source: TreeId,
+    dir: &Inode,
+    name: &[u8],
+    mode: SnapshotMode,
+) -> Result<TreeId> {
+    check_name(name)?;
+    let core = &namespace.core;
+    let source = core.root(source)?;
+    // Found early, a mistake costs no commit.
+    check_is_free(namespace, dir, name)?;
+    writeback::flush_tree(core, source.id)?;
+    let mut last_given = core.last_subvolume.lock();
+    let mut names = dir.lock_names();
+    check_is_free(namespace, dir, name)?;
+    let _in_place = writeback::stop_in_place_writes(core);
+    let txn = core.store.begin_exclusive(Need { items: CREATE_ITEMS, data: 0 })?;
+    let id = next_id(namespace, &mut last_given)?;
+    namespace.finish(&txn, |txn| {
+        let now = core.now();
+        let uuid = Uuid(core.store.env().uuid());
+        let item = snapshot_item(core.store.root_item(source.id)?, txn.generation(), uuid, now, mode);
+        txn.snapshot_tree(&source.tree, id, &item)?;
+        add_uuid(namespace, txn, item_type::UUID_KEY_SUBVOL, uuid, id)?;
+        add_uuid(namespace, txn, item_type::UUID_KEY_RECEIVED_SUBVOL, item.received_uuid, id)?;
+        name_subvolume(namespace, txn, (dir, &mut names), name, id, now)
+    })?;
+    Ok(id)
+}
+
+fn check_is_free(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<()> {
+    check_can_add(dir)?;
+    if namespace.lookup_locked(dir, name)?.is_some() {
+        return Err(CallerError::Exists.into());
+    }
+    namespace.check_room(dir, name)
+}
+
+/// Gives the subvolume `id` its name, in both trees.
+fn name_subvolume(
+    namespace: &Namespace,
+    txn: &Txn,
+    (dir, names): (&Inode, &mut DirState),
+    name: &[u8],
+    id: TreeId,
+    now: Timestamp,
+) -> Result<()> {
+    let index = namespace.next_index(dir, names)?;
+    let link = RootLink { parent: dir.tree_id(), dir: dir.ino(), index, name: name.into() };
+    namespace.add_root_link(txn, id, &link)?;
+    let kind = FileType::Directory;
+    let location = Key::new(id.0, item_type::ROOT_ITEM, u64::MAX);
+    let found = Found { tree: id, ino: ROOT_DIR_INO, kind };
+    let entry = NewName { name, stored: Stored { location, kind }, found };
+    namespace.add_name(txn, dir, names, &entry)?;
+    grow(txn, dir, name, now);
+    Ok(())
+}
+
+/// The root item of an empty subvolume, as the kernel fills it; the store knows the block.
+fn new_root_item(generation: Generation, node_bytes: u32, uuid: Uuid, now: Timestamp) -> RootItem {
+    let mut item = RootItem::new_zeroed();
+    item.inode = InodeItem::new_zeroed();
+    item.inode.generation = 1.into();
+    item.inode.size = 3.into();
+    item.inode.nlink = 1.into();
+    item.inode.nbytes = u64::from(node_bytes).into();
+    item.inode.mode = (FileType::Directory.mode_bits() | 0o755).into();
+    item.inode.flags = InodeFlags::ROOT_ITEM_INIT.bits().into();
+    item.generation = generation.0.into();
+    item.generation_v2 = generation.0.into();
+    item.root_dirid = ROOT_DIR_INO.0.into();
+    item.bytes_used = u64::from(node_bytes).into();
+    item.refs = 1.into();
+    item.uuid = uuid;
+    item.ctransid = generation.0.into();
+    item.otransid = generation.0.into();
+    (item.ctime, item.otime) = (now.into(), now.into());
+    item
+}
+
+/// The root item of a snapshot: the source's, with an identity of its own.
+fn snapshot_item(
+    source: RootItem,
+    generation: Generation,
+    uuid: Uuid,
+    now: Timestamp,
+    mode: SnapshotMode,
+) -> RootItem {
+    let mut item = source;
+    let mut flags = source.root_flags();
+    flags.set(RootFlags::SUBVOL_RDONLY, mode == SnapshotMode::ReadOnly);
+    item.flags = flags.bits().into();
+    item.generation_v2 = generation.0.into();
+    item.refs = 1.into();
+    item.drop_progress = Key::MIN.into();
+    item.drop_level = 0;
+    item.parent_uuid = source.uuid;
+    item.uuid = uuid;
+    item.otransid = generation.0.into();
+    item.otime = now.into();
+    if mode == SnapshotMode::ReadWrite {
+        item.received_uuid = Uuid::NIL;
+        (item.stransid, item.rtransid) = (0.into(), 0.into());
+        (item.stime, item.rtime) = (Timespec::default(), Timespec::default());
+    }
+    item
+}

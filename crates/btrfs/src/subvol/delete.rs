@@ -1,0 +1,126 @@
+//! A subvolume goes: its name at once, its tree step by step.
+
+use btrfs_disk::flags::RootFlags;
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Key, TreeId};
+use btrfs_store::{DropProgress, Scan, Txn};
+
+use super::{default_subvolume, orphan_key, remove_uuid};
+use crate::dir::{Namespace, check_can_remove, check_name, shrink};
+use crate::error::{CallerError, Result};
+use crate::inode::{Inode, ROOT_DIR_INO};
+use crate::writeback;
+
+/// Items that a deletion changes: two entries, two root references, the directory's inode, the
+/// root item, an orphan item, two UUIDs.
+const DELETE_ITEMS: u32 = 10;
+/// Tree blocks that one step of dropping a tree visits.
+const DROP_STEP_BLOCKS: u32 = 256;
+
+/// Deletes the subvolume named `name` in `dir`. When this returns, its name is gone for good and
+/// [`drop_tree`] gives its space back.
+///
+/// # Errors
+/// `NotFound`, `InvalidArgument` (no subvolume), `Busy` (the default subvolume), `NotEmpty` (it
+/// contains other subvolumes), `ReadOnly` (the containing subvolume).
+pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<TreeId> {
+    check_name(name)?;
+    let core = &namespace.core;
+    let reservation = core.reserve_urgent(DELETE_ITEMS)?;
+    // Serialises with creations: none can appear below the subvolume meanwhile.
+    let _numbers = core.last_subvolume.lock();
+    let names = dir.lock_names();
+    check_can_remove(dir)?;
+    let found = namespace.lookup_locked(dir, name)?.ok_or(CallerError::NotFound)?;
+    if found.tree == dir.tree_id() || found.ino != ROOT_DIR_INO {
+        return Err(CallerError::InvalidArgument.into());
+    }
+    let id = found.tree;
+    check_deletable(namespace, id)?;
+    let root = core.root(id)?;
+    root.set_deleted();
+    namespace.apply(reservation, |txn| {
+        let index = namespace.remove_root_link(txn, dir.tree_id(), id)?;
+        namespace.remove_name(txn, dir, name, index)?;
+        shrink(txn, dir, name, core.now());
+        mark_deleted(namespace, txn, id)
+    })?;
+    drop(names);
+    core.inodes.for_each(
+        |inode| inode.tree_id() == id,
+        |inode| {
+            writeback::discard(core, inode);
+            Ok(())
+        },
+    )?;
+    namespace.dentries.remove_tree(id);
+    core.forget_root(id);
+    Ok(id)
+}
+
+fn check_deletable(namespace: &Namespace, id: TreeId) -> Result<()> {
+    if default_subvolume(namespace)? == id {
+        return Err(CallerError::Busy.into());
+    }
+    let (from, to) = (Key::new(id.0, item_type::ROOT_REF, 0), Key::new(id.0, item_type::ROOT_REF, u64::MAX));
+    let mut has_children = false;
+    namespace.core.store.tree(TreeId::ROOT)?.scan(&from, &to, |_, _| {
+        has_children = true;
+        Ok(Scan::Stop)
+    })?;
+    if has_children { Err(CallerError::NotEmpty.into()) } else { Ok(()) }
+}
+
+fn mark_deleted(namespace: &Namespace, txn: &Txn, id: TreeId) -> Result<()> {
+    let item = namespace.core.store.root_item(id)?;
+    txn.update_root_item(id, |item| {
+        item.refs = 0.into();
+        item.drop_progress = Key::MIN.into();
+        item.drop_level = 0;
+    })?;
+    txn.put(&*namespace.core.store.tree(TreeId::ROOT)?, &orphan_key(id), &[])?;
+    remove_uuid(namespace, txn, item_type::UUID_KEY_SUBVOL, item.uuid, id)?;
+    remove_uuid(namespace, txn, item_type::UUID_KEY_RECEIVED_SUBVOL, item.received_uuid, id)
+}
+
+/// Gives back the space of a deleted subvolume. Commits first: until then the last committed
+/// state still has the subvolume.
+///
+/// # Errors
+/// When a tree cannot be read or changed; the next open goes on where this stopped.
+pub(crate) fn drop_tree(namespace: &Namespace, id: TreeId) -> Result<()> {
+    let core = &namespace.core;
+    while core.store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {}
+    let reservation = core.reserve_urgent(1)?;
+    namespace.apply(reservation, |txn| {
+        txn.remove(&*core.store.tree(TreeId::ROOT)?, &orphan_key(id))?;
+        Ok(())
+    })
+}
+
+/// Makes a subvolume read-only, or writable again.
+///
+/// # Errors
+/// `NoSuchSubvolume`, `ReadOnly` (the volume), and what writing its data can fail with.
+pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) -> Result<()> {
+    let core = &namespace.core;
+    let root = core.root(id)?;
+    if core.store.is_read_only() {
+        return Err(CallerError::ReadOnly.into());
+    }
+    if read_only {
+        root.set_read_only(true);
+        writeback::flush_tree(core, id)?;
+    }
+    let reservation = core.reserve(1)?;
+    namespace.apply(reservation, |txn| {
+        txn.update_root_item(id, |item| {
+            let mut flags = item.root_flags();
+            flags.set(RootFlags::SUBVOL_RDONLY, read_only);
+            item.flags = flags.bits().into();
+        })?;
+        Ok(())
+    })?;
+    root.set_read_only(read_only);
+    Ok(())
+}

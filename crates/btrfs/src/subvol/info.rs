@@ -1,0 +1,162 @@
+//! Which subvolumes there are, where they are, and which one is the default.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+
+use btrfs_disk::flags::{Incompat, RootFlags};
+use btrfs_disk::hash::name_hash;
+use btrfs_disk::items::{DirEntry as DiskEntry, FileKind, InodeExtrefEntry, InodeRefEntry, RootItem};
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Detail, Generation, InodeNo, Key, TreeId};
+use btrfs_store::{EditItem, Scan};
+
+use super::SubvolumeInfo;
+use crate::dir::{Namespace, RootLink};
+use crate::error::{CallerError, Result, corrupt_inode};
+use crate::inode::{ROOT_DIR_INO, Root};
+
+/// Name of the entry that says which subvolume is the default.
+const DEFAULT_NAME: &[u8] = b"default";
+/// Names on the way from a subvolume to the top: more can only be a loop in a damaged image.
+const DEPTH_MAX: u32 = 1 << 16;
+
+/// All subvolumes but the top level, in the order of their numbers.
+///
+/// # Errors
+/// When a tree cannot be read.
+pub(crate) fn list(namespace: &Namespace) -> Result<Vec<SubvolumeInfo>> {
+    let mut items = Vec::new();
+    for_each_root(namespace, |id, item| items.push((id, *item)))?;
+    items.retain(|(id, item)| *id != TreeId::FS && item.refs.get() > 0);
+    items.iter().map(|(id, item)| info(namespace, *id, item)).collect()
+}
+
+/// Calls `f` with the number and the item of every subvolume's root, deleted ones included.
+pub(crate) fn for_each_root(
+    namespace: &Namespace,
+    mut f: impl FnMut(TreeId, &RootItem),
+) -> Result<()> {
+    let from = Key::new(TreeId::FS.0, item_type::ROOT_ITEM, 0);
+    let to = Key::new(TreeId::LAST_FREE.0, item_type::ROOT_ITEM, u64::MAX);
+    namespace.core.store.tree(TreeId::ROOT)?.scan(&from, &to, |key, bytes| {
+        let id = TreeId(key.objectid);
+        if key.item_type == item_type::ROOT_ITEM && id.is_subvolume() {
+            f(id, &RootItem::read(bytes)?);
+        }
+        Ok(Scan::Continue)
+    })?;
+    Ok(())
+}
+
+fn info(namespace: &Namespace, id: TreeId, item: &RootItem) -> Result<SubvolumeInfo> {
+    let link = namespace.root_parent(id)?;
+    Ok(SubvolumeInfo {
+        id,
+        parent: link.as_ref().map(|link| link.parent),
+        dir: link.as_ref().map(|link| link.dir),
+        path: OsString::from_vec(path_of(namespace, id)?),
+        uuid: item.uuid.0,
+        parent_uuid: item.parent_uuid.0,
+        received_uuid: item.received_uuid.0,
+        generation: Generation(item.generation.get()),
+        created: Generation(item.otransid.get()),
+        otime: item.otime.into(),
+        read_only: item.root_flags().contains(RootFlags::SUBVOL_RDONLY),
+    })
+}
+
+/// The path of a subvolume from the top level, without a slash in front.
+///
+/// # Errors
+/// When a tree cannot be read, or when the way up is a loop.
+pub(crate) fn path_of(namespace: &Namespace, id: TreeId) -> Result<Vec<u8>> {
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    let mut link = namespace.root_parent(id)?;
+    while let Some(RootLink { parent, dir, name, .. }) = link {
+        names.push(name.into_vec());
+        let root = namespace.core.root(parent)?;
+        let mut dir = dir;
+        while dir != ROOT_DIR_INO {
+            let (name, above) = name_of_dir(&root, dir)?;
+            names.push(name);
+            dir = above;
+            check_depth(id, &names)?;
+        }
+        check_depth(id, &names)?;
+        link = namespace.root_parent(parent)?;
+    }
+    names.reverse();
+    Ok(names.join(&b'/'))
+}
+
+fn check_depth(id: TreeId, names: &[Vec<u8>]) -> Result<()> {
+    if names.len() <= btrfs_disk::convert::usize_from(DEPTH_MAX) {
+        return Ok(());
+    }
+    let (expected, found) = (Detail::Text("a way to the top"), Detail::Text("a loop"));
+    Err(corrupt_inode(id, ROOT_DIR_INO, "path of a subvolume", expected, found))
+}
+
+/// The name of a directory and the directory it is in.
+fn name_of_dir(root: &Root, dir: InodeNo) -> Result<(Vec<u8>, InodeNo)> {
+    let from = Key::new(dir.0, item_type::INODE_REF, 0);
+    let to = Key::new(dir.0, item_type::INODE_EXTREF, u64::MAX);
+    let mut answer = None;
+    root.tree.scan(&from, &to, |key, bytes| {
+        answer = if key.item_type == item_type::INODE_REF {
+            let (entry, _) = InodeRefEntry::parse_prefix(bytes)?;
+            Some((entry.name.to_vec(), InodeNo(key.offset)))
+        } else {
+            let (entry, _) = InodeExtrefEntry::parse_prefix(bytes)?;
+            Some((entry.name.to_vec(), entry.parent))
+        };
+        Ok(Scan::Stop)
+    })?;
+    let missing = || {
+        let (expected, found) = (Detail::Text("a name"), Detail::Text("none"));
+        corrupt_inode(root.id, dir, "directory", expected, found)
+    };
+    answer.ok_or_else(missing)
+}
+
+fn default_key() -> Key {
+    Key::new(TreeId::ROOT_DIR.0, item_type::DIR_ITEM, name_hash(DEFAULT_NAME))
+}
+
+/// The subvolume that is opened when none is named.
+///
+/// # Errors
+/// When the tree of roots cannot be read.
+pub(crate) fn default_subvolume(namespace: &Namespace) -> Result<TreeId> {
+    let location = namespace.core.store.tree(TreeId::ROOT)?.get_with(&default_key(), |bytes| {
+        Ok::<_, btrfs_disk::Corrupt>(
+            DiskEntry::find(bytes, DEFAULT_NAME)?.map(|(entry, _)| entry.location()),
+        )
+    })?;
+    Ok(location.transpose()?.flatten().map_or(TreeId::FS, |key| TreeId(key.objectid)))
+}
+
+/// Chooses the subvolume that is opened when none is named.
+///
+/// # Errors
+/// `NoSuchSubvolume`, `ReadOnly`.
+pub(crate) fn set_default_subvolume(namespace: &Namespace, id: TreeId) -> Result<()> {
+    let core = &namespace.core;
+    if core.store.is_read_only() {
+        return Err(CallerError::ReadOnly.into());
+    }
+    core.root(id)?;
+    let reservation = core.reserve(1)?;
+    namespace.apply(reservation, |txn| {
+        let location = Key::new(id.0, item_type::ROOT_ITEM, u64::MAX);
+        let new = DiskEntry::build(location, txn.generation(), FileKind::Directory, DEFAULT_NAME);
+        txn.edit(&*core.store.tree(TreeId::ROOT)?, &default_key(), |old| {
+            let old = old.unwrap_or_default();
+            let range = DiskEntry::find(old, DEFAULT_NAME)?
+                .map_or(old.len()..old.len(), |(_, range)| range);
+            Ok(EditItem::Put([&old[..range.start], &new, &old[range.end..]].concat()))
+        })?;
+        txn.add_incompat(Incompat::DEFAULT_SUBVOL.bits());
+        Ok(())
+    })
+}
