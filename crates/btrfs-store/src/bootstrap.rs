@@ -126,8 +126,8 @@ impl Parts {
             dirty: DirtyBlocks::new(),
             deferred: Deferred::new(),
             gate: Gate::new(durable),
-            superblock: Mutex::new(Rank::Counters, superblock),
-            growing: Mutex::new(Rank::ChunkAlloc, ()),
+            superblock: Mutex::new(Rank::Device, superblock),
+            growing: Mutex::new(Rank::CommitGate, ()),
             health: Health::default(),
             options: options.clone(),
         }

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use blockdev::Device;
-use btrfs_disk::convert::{to_u64, usize_from};
+use btrfs_disk::convert::{u32_len, usize_from};
 use btrfs_disk::flags::{BlockGroupFlags, CompatRo, Incompat};
 use btrfs_disk::items::{DevItem, OnDisk, RootItem};
 use btrfs_disk::key::{item_type, objectid};
@@ -22,6 +22,7 @@ use crate::store::StoreOptions;
 use crate::tree::{Edit, RootPtr, Tree};
 use crate::txn::{CoreTrees, Engine, Purse, Trees, TxnHost};
 use crate::bootstrap::{Parts, space_config};
+use crate::error::SpaceKind;
 use crate::{Error, Result};
 
 /// Bytes of a device below which nothing can be made.
@@ -78,6 +79,9 @@ impl Default for MakeOptions {
 
 const SECTOR_SIZE: u32 = 4096;
 
+/// Root blocks that every file system has.
+const ROOT_BLOCKS_MIN: u64 = 6;
+
 /// First chunks are multiples of this, bytes.
 const CHUNK_ROUND: u64 = 1 << 20;
 
@@ -88,25 +92,31 @@ pub(crate) fn make(devices: Vec<Arc<dyn Device>>, make: &MakeOptions, options: &
     let total = make.size.unwrap_or(device.size_bytes()) / u64::from(SECTOR_SIZE) * u64::from(SECTOR_SIZE);
     if total < DEVICE_BYTES_MIN || total > device.size_bytes() {
         return Err(Error::NoSpace {
-            kind: crate::error::SpaceKind::System,
+            kind: SpaceKind::System,
             needed: DEVICE_BYTES_MIN.max(total),
             available: device.size_bytes(),
         });
     }
-    let superblock = Superblock::new(superblock(make, options, total))?;
+    let mut fields = superblock(make, options, total);
+    let space = Space::new(space_config(&fields));
+    let dev_item = fields.dev_item;
+    let (id, uuid) = (DevId(dev_item.devid.get()), dev_item.uuid);
+    space.add_device(DeviceSpace::new(id, uuid, total));
+    // A superblock without a system chunk cannot be.
+    let system = plan(&space, BlockGroupFlags::SYSTEM | make.metadata_profile, total)?;
+    let array = system.array_entry();
+    fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
+    fields.sys_chunk_array_size = u32_len(array.len()).into();
+    let superblock = Superblock::new(fields)?;
     let layout = Layout {
         node_bytes: usize_from(make.nodesize),
         sector_bytes: usize_from(SECTOR_SIZE),
         csum_type: make.csum,
     };
-    let dev_item = superblock.fields().dev_item;
-    let (id, uuid) = (DevId(dev_item.devid.get()), dev_item.uuid);
     let workers = Arc::new(Workers::new(options.worker_count));
     let pool = Pool::create(vec![PoolDevice::new(id, uuid, device, total)], layout, workers);
-    let space = Space::new(space_config(superblock.fields()));
-    space.add_device(DeviceSpace::new(id, uuid, total));
     let engine = engine(pool, space, superblock, options)?;
-    let plans = add_chunks(&engine, make)?;
+    let plans = add_chunks(&engine, make, system)?;
     write_trees(&engine, &plans)?;
     Ok(engine)
 }
@@ -148,6 +158,8 @@ fn superblock(make: &MakeOptions, options: &StoreOptions, total: u64) -> DiskSup
     fields.fsid = fsid;
     fields.flags = 1.into();
     fields.total_bytes = total.into();
+    // The first commit counts; a superblock has to claim at least the root blocks.
+    fields.bytes_used = (u64::from(make.nodesize) * ROOT_BLOCKS_MIN).into();
     fields.root_dir_objectid = TreeId::ROOT_DIR.0.into();
     fields.num_devices = 1.into();
     fields.sectorsize = SECTOR_SIZE.into();
@@ -207,24 +219,28 @@ fn first_chunk_max(flags: BlockGroupFlags, total: u64) -> u64 {
     }
 }
 
-/// Plans the first chunks, and makes their space known.
-fn add_chunks(engine: &Engine, make: &MakeOptions) -> Result<Vec<ChunkPlan>> {
-    let mut wanted = vec![BlockGroupFlags::SYSTEM | make.metadata_profile];
-    if make.mixed {
-        wanted.push(BlockGroupFlags::MIXED | make.metadata_profile);
-    } else {
-        wanted.push(BlockGroupFlags::METADATA | make.metadata_profile);
-        wanted.push(BlockGroupFlags::DATA | make.data_profile);
-    }
+fn plan(space: &Space, flags: BlockGroupFlags, total: u64) -> Result<ChunkPlan> {
+    space.plan_chunk_up_to(flags, first_chunk_max(flags, total))?.ok_or(Error::NoSpace {
+        kind: SpaceKind::System,
+        needed: DEVICE_BYTES_MIN,
+        available: total,
+    })
+}
+
+/// Makes the system chunk known, then the first of each other kind.
+fn add_chunks(engine: &Engine, make: &MakeOptions, system: ChunkPlan) -> Result<Vec<ChunkPlan>> {
     let total = engine.pool.devices().iter().map(PoolDevice::total_bytes).sum();
-    let mut plans = Vec::new();
-    for flags in wanted {
-        let Some(plan) = engine.space.plan_chunk_up_to(flags, first_chunk_max(flags, total))? else {
-            let kind = crate::error::SpaceKind::System;
-            return Err(Error::NoSpace { kind, needed: DEVICE_BYTES_MIN, available: total });
-        };
-        engine.adopt_chunk(&plan)?;
-        plans.push(plan);
+    let others: &[_] = if make.mixed {
+        &[BlockGroupFlags::MIXED | make.metadata_profile]
+    } else {
+        &[BlockGroupFlags::METADATA | make.metadata_profile, BlockGroupFlags::DATA | make.data_profile]
+    };
+    engine.adopt_chunk(&system)?;
+    let mut plans = vec![system];
+    for flags in others {
+        let next = plan(&engine.space, *flags, total)?;
+        engine.adopt_chunk(&next)?;
+        plans.push(next);
     }
     Ok(plans)
 }
@@ -268,7 +284,5 @@ fn write_items(engine: &Engine, edit: &Edit<'_>, plans: &[ChunkPlan]) -> Result<
     for plan in plans {
         engine.space.write_chunk(edit, &trees, plan)?;
     }
-    let blocks = engine.dirty.count();
-    debug_assert!(to_u64(blocks) >= 5, "every tree has a root block");
     Ok(())
 }

@@ -7,7 +7,8 @@
 
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{self, BlockGroupItem, ChunkItem, DevExtent, DevItem, OnDisk, STRIPE_LEN};
-use btrfs_disk::key::{item_type, objectid};
+use btrfs_disk::key::{DiskKey, item_type, objectid};
+use zerocopy::IntoBytes;
 use btrfs_disk::{At, Corrupt, Detail, DevId, Key, Logical, TreeId, Uuid};
 
 use super::Space;
@@ -143,6 +144,13 @@ pub struct ChunkPlan {
 }
 
 impl ChunkPlan {
+    /// Its entry in the superblock's array of system chunks.
+    pub(crate) fn array_entry(&self) -> Vec<u8> {
+        let mut entry = DiskKey::from(self.chunk.key()).as_bytes().to_vec();
+        entry.extend_from_slice(&self.item);
+        entry
+    }
+
     /// Its ranges on devices.
     fn device_runs(&self) -> impl Iterator<Item = (DevId, Run)> + '_ {
         let len = self.chunk.stripe_bytes();

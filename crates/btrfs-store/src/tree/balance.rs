@@ -7,7 +7,7 @@ use crate::Result;
 use super::block::WriteLocked;
 use super::edit::Host;
 use super::forest::RootPtr;
-use super::write_path::{Path, child_for_write, fix_first_key, free};
+use super::write_path::{Path, Step, child_for_write, create, fix_first_key, free};
 use super::{leaf, node, raw};
 
 /// Puts the path's leaf in order after items were removed from `slot` on.
@@ -38,7 +38,7 @@ fn remove_ptr(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     let count = raw::nritems(&path.steps[step].block.data);
     let is_root = step == 0 && path.root.is_some();
     if count == 0 && is_root {
-        return empty_root(path);
+        return empty_root(host, path);
     }
     if count == 0 && step > 0 {
         let gone = path.steps.pop().expect("the path has this step");
@@ -55,15 +55,17 @@ fn remove_ptr(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     if step > 0 && count < max / 4 { merge_node(host, path, step) } else { Ok(()) }
 }
 
-/// The last item is gone: the root becomes an empty leaf.
-fn empty_root(path: &mut Path<'_>) -> Result<()> {
-    let block = &mut path.steps[0].block;
-    raw::set_level(&mut block.data, 0);
+/// The last item is gone: an empty leaf takes the root's place. (Not the same block: its
+/// level stands in the extent tree.)
+pub(crate) fn empty_root(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
+    let top = path.steps.remove(0);
+    let leaf = create(host, path.tree, 0, top.block.at)?;
     if let Some(root) = path.root.as_mut() {
-        root.level = 0;
+        **root = RootPtr { at: leaf.at, level: 0, generation: host.generation() };
     }
+    path.steps.insert(0, Step { block: leaf, slot: 0 });
     path.tree.note_changed();
-    Ok(())
+    free(host, path.tree, top.block)
 }
 
 /// The root has one child left, which takes its place.

@@ -2,6 +2,7 @@
 
 use crate::Result;
 
+use super::balance::empty_root;
 use super::block::BlockView;
 use super::edit::Host;
 use super::forest::Tree;
@@ -68,12 +69,7 @@ fn remove_last_ptr(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
             return Ok(());
         }
         if path.steps.len() == 1 {
-            raw::set_level(&mut path.leaf().block.data, 0);
-            if let Some(root) = path.root.as_mut() {
-                root.level = 0;
-            }
-            path.tree.note_changed();
-            return Ok(());
+            return empty_root(host, path);
         }
         if let Some(step) = path.steps.pop() {
             free(host, path.tree, step.block)?;

@@ -92,10 +92,6 @@ pub(crate) fn level(block: &[u8]) -> u8 {
     block[LEVEL_AT]
 }
 
-pub(crate) fn set_level(block: &mut [u8], level: u8) {
-    block[LEVEL_AT] = level;
-}
-
 pub(crate) fn nritems(block: &[u8]) -> usize {
     usize_from(get_u32(block, NRITEMS_AT))
 }

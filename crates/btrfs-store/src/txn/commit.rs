@@ -150,6 +150,7 @@ impl Engine {
         let root = self.trees.root_tree.root_ptr();
         let chunk_root = self.trees.chunk_tree.root_ptr();
         let bytes_used = self.space.all_groups().iter().map(|group| group.bytes().used).sum::<u64>();
+        let backup = self.backup(root, chunk_root, generation, bytes_used)?;
         let mut superblock = self.superblock.lock();
         let fields = superblock.fields_mut();
         if fields.uuid_tree_generation == fields.generation {
@@ -167,7 +168,8 @@ impl Engine {
         let oldest = (0..fields.super_roots.len())
             .min_by_key(|slot| fields.super_roots[*slot].tree_root_gen.get())
             .unwrap_or(0);
-        fields.super_roots[oldest] = self.backup(root, chunk_root, generation, bytes_used, fields)?;
+        fields.super_roots[oldest] =
+            RootBackup { total_bytes: fields.total_bytes, num_devices: fields.num_devices, ..backup };
         Ok(superblock.clone())
     }
 
@@ -178,7 +180,6 @@ impl Engine {
         chunk: RootPtr,
         generation: Generation,
         bytes_used: u64,
-        fields: &btrfs_disk::superblock::DiskSuperblock,
     ) -> Result<RootBackup> {
         let fs = self.trees.try_tree(TreeId::FS)?.map(|tree| tree.root_ptr());
         let (extent, dev, csum) =
@@ -203,9 +204,9 @@ impl Engine {
             csum_root: csum.at.0.into(),
             csum_root_gen: csum.generation.0.into(),
             csum_root_level: csum.level,
-            total_bytes: fields.total_bytes,
+            total_bytes: 0.into(),
             bytes_used: bytes_used.into(),
-            num_devices: fields.num_devices,
+            num_devices: 0.into(),
             unused_64: Default::default(),
             unused_8: Default::default(),
         })

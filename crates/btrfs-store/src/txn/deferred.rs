@@ -37,7 +37,6 @@ impl Deferred {
         self.staged.lock().is_empty()
     }
 
-
     /// Takes all, by tree and key.
     pub(crate) fn take_sorted(&self) -> Vec<((TreeId, Key), Vec<u8>)> {
         let mut all: Vec<_> = std::mem::take(&mut *self.staged.lock()).into_iter().collect();

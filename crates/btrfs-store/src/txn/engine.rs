@@ -4,10 +4,8 @@ use std::sync::{Arc, OnceLock};
 
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::{BlockGroupFlags, Incompat};
-use btrfs_disk::key::DiskKey;
 use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{DevId, TreeId};
-use zerocopy::IntoBytes;
 
 use crate::extent::{CsumSizes, CsumTree, ExtentSizes, RefQueue};
 use crate::locks::Mutex;
@@ -76,17 +74,18 @@ impl Engine {
     pub(crate) fn adopt_chunk(&self, plan: &ChunkPlan) -> Result<()> {
         let chunk = &plan.chunk;
         self.pool.add_chunk(chunk.clone())?;
+        let device = DevId(self.superblock.lock().fields().dev_item.devid.get());
+        let used = self.space.device_bytes_used(device);
         {
             let mut superblock = self.superblock.lock();
-            if chunk.flags().contains(BlockGroupFlags::SYSTEM) {
+            let is_listed = superblock.system_chunks().any(|known| known.is_ok_and(|(key, _)| key == chunk.key()));
+            if chunk.flags().contains(BlockGroupFlags::SYSTEM) && !is_listed {
                 let mut array = superblock.fields().system_chunk_bytes().to_vec();
-                array.extend_from_slice(DiskKey::from(chunk.key()).as_bytes());
-                array.extend_from_slice(&plan.item);
+                array.extend_from_slice(&plan.array_entry());
                 superblock.set_system_chunks(&array)?;
             }
             let fields = superblock.fields_mut();
-            let id = DevId(fields.dev_item.devid.get());
-            if let Some(used) = self.space.device_bytes_used(id) {
+            if let Some(used) = used {
                 fields.dev_item.bytes_used = used.into();
             }
         }

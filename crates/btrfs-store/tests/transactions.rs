@@ -1,0 +1,231 @@
+//! The store against a map: edits, commits, opens, snapshots, deleted snapshots, full devices.
+#![allow(clippy::as_conversions, clippy::unwrap_used, reason = "tests")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use blockdev::backends::MemoryDevice;
+use btrfs_disk::items::RootItem;
+use btrfs_disk::{Key, TreeId};
+use btrfs_store::{DropProgress, MakeOptions, Need, Scan, Store, StoreOptions, Tree};
+use zerocopy::FromZeros;
+
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, n: usize) -> usize {
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+        (self.0 >> 33) as usize % n
+    }
+}
+
+type Model = BTreeMap<Key, Vec<u8>>;
+
+fn make(size: u64, options: &MakeOptions) -> (Arc<MemoryDevice>, Store) {
+    let device = Arc::new(MemoryDevice::new(size));
+    let store = Store::make(vec![Arc::clone(&device) as _], options, &StoreOptions::default()).unwrap();
+    store.commit().unwrap();
+    (device, store)
+}
+
+fn need(items: u32) -> Need {
+    Need { items, data: 0 }
+}
+
+fn root_item() -> RootItem {
+    let mut item = RootItem::new_zeroed();
+    item.refs = 1.into();
+    item
+}
+
+fn contents(tree: &Tree) -> Model {
+    let mut found = Model::new();
+    tree.scan(&Key::MIN, &Key::MAX, |key, bytes| {
+        found.insert(*key, bytes.to_vec());
+        Ok(Scan::Continue)
+    })
+    .unwrap();
+    found
+}
+
+/// Keys of a type that no verifier knows, so that any bytes are good.
+fn key(n: usize) -> Key {
+    Key::new(256 + n as u64, 250, 0)
+}
+
+fn create(store: &Store, id: u64) -> Arc<Tree> {
+    let txn = store.begin(store.reserve(need(4)).unwrap()).unwrap();
+    txn.create_tree(TreeId(id), &root_item()).unwrap()
+}
+
+fn edit(store: &Store, tree: &Tree, model: &mut Model, random: &mut Random, span: usize) {
+    let txn = store.begin(store.reserve(need(2)).unwrap()).unwrap();
+    let at = key(random.below(span));
+    if random.below(3) < 2 {
+        let bytes = vec![random.below(250) as u8; random.below(400)];
+        txn.put(tree, &at, &bytes).unwrap();
+        model.insert(at, bytes);
+    } else {
+        assert_eq!(txn.remove(tree, &at).unwrap(), model.remove(&at).is_some());
+    }
+}
+
+#[test]
+fn commits_survive_an_open() {
+    let (mut device, mut store) = make(256 << 20, &MakeOptions::default());
+    let mut tree = create(&store, 256);
+    let mut model = Model::new();
+    let mut random = Random(1);
+    for step in 0..20_000 {
+        edit(&store, &tree, &mut model, &mut random, 4_000);
+        if step % 3_000 == 2_999 {
+            store.commit().unwrap();
+            device = Arc::new(MemoryDevice::from_bytes(&device.to_bytes()));
+            store = Store::open(vec![Arc::clone(&device) as _], &StoreOptions::default()).unwrap();
+            tree = store.tree(TreeId(256)).unwrap();
+            assert!(contents(&tree) == model);
+        }
+    }
+}
+
+#[test]
+fn snapshots_keep_what_they_saw_and_go_without_a_trace() {
+    let (_device, store) = make(256 << 20, &MakeOptions::default());
+    let tree = create(&store, 256);
+    let mut model = Model::new();
+    let mut random = Random(2);
+    let mut live: BTreeMap<u64, (Arc<Tree>, Model)> = BTreeMap::new();
+    let mut next = 257;
+    for step in 0..12_000 {
+        edit(&store, &tree, &mut model, &mut random, 3_000);
+        if step % 400 == 399 {
+            let txn = store.begin_exclusive(need(8)).unwrap();
+            let snapshot = txn.snapshot_tree(&tree, TreeId(next), &root_item()).unwrap();
+            live.insert(next, (snapshot, model.clone()));
+            next += 1;
+        }
+        if let Some(id) = live.keys().copied().nth(random.below(40)) {
+            if random.below(3) == 0 && step % 20 == 0 {
+                while store.drop_tree_step(TreeId(id), 20).unwrap() == DropProgress::More {}
+                live.remove(&id);
+            } else {
+                let (snapshot, model) = live.get_mut(&id).unwrap();
+                edit(&store, snapshot, model, &mut random, 3_000);
+            }
+        }
+        if random.below(700) == 0 {
+            store.commit().unwrap();
+        }
+    }
+    assert!(contents(&tree) == model);
+    for (snapshot, model) in live.values() {
+        assert!(contents(snapshot) == *model);
+    }
+    for id in live.keys() {
+        while store.drop_tree_step(TreeId(*id), 50).unwrap() == DropProgress::More {}
+    }
+    assert!(contents(&tree) == model);
+    // Without snapshots, what is in use is what the trees have.
+    while store.drop_tree_step(TreeId(256), 50).unwrap() == DropProgress::More {}
+    store.commit().unwrap();
+    store.commit().unwrap();
+    let used: u64 = store.space().profiles.iter().map(|p| p.used).sum();
+    assert!(used < 40 * 16384, "{used} bytes are still used by the empty store");
+}
+
+#[test]
+fn the_original_can_go_before_its_snapshots() {
+    let (_device, store) = make(256 << 20, &MakeOptions::default());
+    let tree = create(&store, 256);
+    let mut model = Model::new();
+    let mut random = Random(3);
+    for _ in 0..8_000 {
+        edit(&store, &tree, &mut model, &mut random, 3_000);
+    }
+    let mut snapshots = Vec::new();
+    for id in 257..260 {
+        let txn = store.begin_exclusive(need(8)).unwrap();
+        snapshots.push((txn.snapshot_tree(&tree, TreeId(id), &root_item()).unwrap(), model.clone()));
+        drop(txn);
+        for _ in 0..200 {
+            edit(&store, &tree, &mut model, &mut random, 3_000);
+        }
+    }
+    while store.drop_tree_step(TreeId(256), 7).unwrap() == DropProgress::More {
+        if random.below(4) == 0 {
+            store.commit().unwrap();
+        }
+        let (snapshot, model) = &mut snapshots[1];
+        edit(&store, snapshot, model, &mut random, 3_000);
+    }
+    for (snapshot, model) in &snapshots {
+        assert!(contents(snapshot) == *model);
+    }
+    for id in [258, 257, 259] {
+        while store.drop_tree_step(TreeId(id), 9).unwrap() == DropProgress::More {}
+    }
+    store.commit().unwrap();
+    let used: u64 = store.space().profiles.iter().map(|p| p.used).sum();
+    assert!(used < 40 * 16384, "{used} bytes are still used by the empty store");
+}
+
+#[test]
+fn a_full_device_says_so_and_can_be_emptied() {
+    let (device, store) = make(64 << 20, &MakeOptions::default());
+    let tree = create(&store, 256);
+    let mut count = 0;
+    loop {
+        let reservation = match store.reserve(need(1)) {
+            Ok(reservation) => reservation,
+            Err(error) => {
+                assert!(error.to_string().contains("no space"), "{error}");
+                break;
+            }
+        };
+        let txn = store.begin(reservation).unwrap();
+        txn.put(&tree, &key(count), &[7; 3000]).unwrap();
+        count += 1;
+    }
+    assert!(count > 2_000, "only {count} items fit");
+    for n in 0..count {
+        let txn = store.begin(store.reserve_urgent(need(1)).unwrap()).unwrap();
+        assert!(txn.remove(&tree, &key(n)).unwrap());
+    }
+    store.commit().unwrap();
+    let copy = Arc::new(MemoryDevice::from_bytes(&device.to_bytes()));
+    let store = Store::open(vec![copy], &StoreOptions::default()).unwrap();
+    assert!(contents(&store.tree(TreeId(256)).unwrap()).is_empty());
+}
+
+#[test]
+fn four_threads_and_a_committer() {
+    let (_device, store) = make(256 << 20, &MakeOptions::default());
+    let tree = create(&store, 256);
+    std::thread::scope(|scope| {
+        for thread in 0..4usize {
+            let (store, tree) = (&store, &tree);
+            scope.spawn(move || {
+                let mut random = Random(thread as u64 + 10);
+                let mut model = Model::new();
+                for _ in 0..5_000 {
+                    let at = Key::new(256 + random.below(2_000) as u64, 250, thread as u64);
+                    let txn = store.begin(store.reserve(need(1)).unwrap()).unwrap();
+                    if random.below(3) < 2 {
+                        let bytes = vec![thread as u8; random.below(300)];
+                        txn.put(tree, &at, &bytes).unwrap();
+                        model.insert(at, bytes);
+                    } else {
+                        assert_eq!(txn.remove(tree, &at).unwrap(), model.remove(&at).is_some());
+                    }
+                    drop(txn);
+                    assert_eq!(tree.get(&at).unwrap().as_ref(), model.get(&at));
+                }
+            });
+        }
+        for _ in 0..30 {
+            store.commit().unwrap();
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+    });
+    store.commit().unwrap();
+}
