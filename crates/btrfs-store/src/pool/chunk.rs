@@ -8,7 +8,7 @@ use btrfs_disk::items::{ChunkItem, STRIPE_LEN};
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{At, Corrupt, Detail, DevId, Key, Logical, TreeId, Uuid};
 
-use super::profile::Profile;
+use super::profile::{Profile, Shape};
 use crate::error::Result;
 
 /// Longest chunk the kernel accepts: the number of 64 KiB rows must fit 32 bits.
@@ -136,7 +136,15 @@ impl Chunk {
     /// Bytes each stripe takes on its device.
     #[must_use]
     pub fn stripe_bytes(&self) -> u64 {
-        self.profile.stripe_bytes(self)
+        self.profile.stripe_bytes(self.shape())
+    }
+
+    /// What its profile needs to know.
+    pub(super) fn shape(&self) -> Shape {
+        Shape {
+            len: self.len,
+            stripe_count: to_u64(self.stripes.len()),
+        }
     }
 
     /// True when every byte of `at..at + len` lies in the chunk.

@@ -12,7 +12,7 @@ use btrfs_disk::{At, Corrupt, Detail, DevId, Logical, TreeId};
 
 use super::chunk::{Chunk, Stripe};
 use super::devices::Devices;
-use super::profile::logical_at;
+use super::plan::logical_at;
 use crate::error::Result;
 use crate::locks::{Rank, RwLock};
 

@@ -1,7 +1,7 @@
 //! Many devices as one logical address space, checked and mended.
 //!
 //! ```text
-//! Logical --chunk_map--> Chunk --profile::plan--> (device, offset) parts --> blockdev
+//! Logical --chunk_map--> Chunk --plan (profile)--> (device, offset) parts --> blockdev
 //!                                   read: any copy that verifies    write: every copy
 //! ```
 //!
@@ -27,6 +27,7 @@
 pub mod chunk;
 pub mod chunk_map;
 pub mod devices;
+pub mod plan;
 pub mod profile;
 mod read;
 pub mod supers;
@@ -44,7 +45,8 @@ use codec::ChecksumType;
 pub use chunk::{Chunk, Stripe};
 pub use chunk_map::ChunkMap;
 pub use devices::{DeviceCounts, Devices, PoolDevice};
-pub use profile::{Part, Profile, Purpose};
+pub use plan::{Part, Purpose};
+pub use profile::Profile;
 pub use read::Expect;
 pub use supers::Access;
 pub use workers::Workers;

@@ -18,7 +18,8 @@ use codec::ChecksumType;
 use super::Pool;
 use super::chunk::Chunk;
 use super::devices::Event;
-use super::profile::{Part, Profile, Purpose, plan};
+use super::plan::{Part, Purpose, plan};
+use super::profile::Profile;
 use crate::error::{BadCopy, Cause, Error, Result};
 
 /// Mirrored chunks on several devices are read from a device that changes every so many

@@ -13,7 +13,7 @@ use btrfs_disk::{DevId, Logical};
 use super::Pool;
 use super::chunk::Chunk;
 use super::devices::Event;
-use super::profile::{Part, Purpose, plan};
+use super::plan::{Part, Purpose, plan};
 use super::read::range_of;
 use crate::error::{Error, Result};
 

@@ -1,11 +1,11 @@
 //! DUP: each stripe is a whole copy, usually on one device.
 
-use super::{Chunk, Place};
+use super::{Place, Shape};
 
-pub(super) fn locate(chunk: &Chunk, offset: u64, mirror: u32) -> Place {
+pub(super) fn locate(shape: Shape, offset: u64, mirror: u32) -> Place {
     Place {
         stripe_index: u64::from(mirror),
         offset,
-        run: chunk.len_bytes() - offset,
+        run: shape.len - offset,
     }
 }

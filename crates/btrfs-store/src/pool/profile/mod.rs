@@ -1,19 +1,19 @@
 //! How a chunk's bytes are spread over its stripes: pure functions, one file a profile.
 //!
-//! A profile answers three questions about a chunk whose shape was checked when it was
-//! made: which stripe holds a byte of a mirror, how far it goes on there without a break,
-//! and which logical byte lies at a byte of a stripe. [`plan`] turns a logical range into
-//! parts of devices with the first two, [`logical_at`] is the third. They know nothing of
-//! devices beyond their number, do no I/O, and work for any number of stripes.
+//! A profile answers three questions about a chunk of which it knows no more than its
+//! shape: which stripe holds a byte of a mirror, how far it goes on there without a break,
+//! and which byte of the chunk lies at a byte of a stripe. They know nothing of addresses and
+//! devices, do no I/O, and work for any number of stripes; `plan` makes parts of devices of
+//! their answers.
 //!
-//! Invariants: the parts of one mirror cover the range once, in logical order; parts of
-//! different mirrors never share a byte of a device (chunk_map refuses overlapping stripes).
+//! Invariants: every byte of a mirror has one place, and different bytes or mirrors have
+//! different places.
 //!
 //! How it fails: it does not. Profiles that are not known here are refused by name when a
-//! chunk is made ([`Profile::from_flags`]). Mirrors beyond the last wrap around, and ranges
-//! are cut at the end of the chunk; callers check both, so neither happens.
+//! chunk is made ([`Profile::from_flags`]), and so are numbers of stripes that do not fit the
+//! profile. Mirrors beyond the last wrap around.
 //!
-//! Who calls it: read, write and the map from devices to logical addresses.
+//! Who calls it: `chunk` and `plan`.
 
 mod dup;
 mod raid0;
@@ -23,11 +23,9 @@ mod single;
 
 use std::fmt;
 
-use btrfs_disk::convert::to_usize;
 use btrfs_disk::flags::BlockGroupFlags;
-use btrfs_disk::{Corrupt, Detail, DevId, Logical};
+use btrfs_disk::{Corrupt, Detail};
 
-use super::chunk::Chunk;
 use crate::error::{Error, Result};
 
 /// How a chunk is spread over its stripes.
@@ -116,32 +114,32 @@ impl Profile {
         }
     }
 
-    /// Bytes each stripe of `chunk` takes on its device.
-    pub(super) fn stripe_bytes(self, chunk: &Chunk) -> u64 {
+    /// Bytes each stripe takes on its device.
+    pub(super) fn stripe_bytes(self, shape: Shape) -> u64 {
         match self {
-            Self::Raid0 => raid0::stripe_bytes(chunk),
-            Self::Raid10 => raid10::stripe_bytes(chunk),
-            _ => chunk.len_bytes(),
+            Self::Raid0 => raid0::stripe_bytes(shape),
+            Self::Raid10 => raid10::stripe_bytes(shape),
+            _ => shape.len,
         }
     }
 
-    /// Where the byte at `offset` of `chunk` is stored, in the copy `mirror`.
-    fn locate(self, chunk: &Chunk, offset: u64, mirror: u32) -> Place {
+    /// Where the byte at `offset` of the chunk is stored, in the copy `mirror`.
+    pub(super) fn locate(self, shape: Shape, offset: u64, mirror: u32) -> Place {
         let mirror = mirror % self.mirror_count();
         match self {
-            Self::Single => single::locate(chunk, offset),
-            Self::Dup => dup::locate(chunk, offset, mirror),
-            Self::Raid0 => raid0::locate(chunk, offset),
-            Self::Raid1 | Self::Raid1c3 | Self::Raid1c4 => raid1::locate(chunk, offset, mirror),
-            Self::Raid10 => raid10::locate(chunk, offset, mirror),
+            Self::Single => single::locate(shape, offset),
+            Self::Dup => dup::locate(shape, offset, mirror),
+            Self::Raid0 => raid0::locate(shape, offset),
+            Self::Raid1 | Self::Raid1c3 | Self::Raid1c4 => raid1::locate(shape, offset, mirror),
+            Self::Raid10 => raid10::locate(shape, offset, mirror),
         }
     }
 
-    /// The offset in `chunk` of the byte at `offset` of its stripe `stripe_index`.
-    fn offset_in_chunk(self, chunk: &Chunk, stripe_index: u64, offset: u64) -> u64 {
+    /// The offset in the chunk of the byte at `offset` of its stripe `stripe_index`.
+    pub(super) fn offset_in_chunk(self, shape: Shape, stripe_index: u64, offset: u64) -> u64 {
         match self {
-            Self::Raid0 => raid0::offset_in_chunk(chunk, stripe_index, offset),
-            Self::Raid10 => raid10::offset_in_chunk(chunk, stripe_index, offset),
+            Self::Raid0 => raid0::offset_in_chunk(shape, stripe_index, offset),
+            Self::Raid10 => raid10::offset_in_chunk(shape, stripe_index, offset),
             _ => offset,
         }
     }
@@ -161,90 +159,22 @@ impl fmt::Display for Profile {
     }
 }
 
-/// What a plan is for.
+/// What a profile needs to know of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Purpose {
-    /// Read one copy, by its number from 0.
-    Read(u32),
-    /// Write every copy.
-    Write,
-}
-
-/// A run of one device that holds a run of a logical range.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// Which copy it is, from 0.
-    pub mirror: u32,
-    /// The device.
-    pub device: DevId,
-    /// First byte on the device.
-    pub device_offset: u64,
-    /// First byte in the planned range, counted from the range's start.
-    pub range_offset: u64,
-    /// Bytes.
-    pub len: u64,
+pub(super) struct Shape {
+    /// Logical bytes.
+    pub(super) len: u64,
+    /// Stripes, a number that the profile allows.
+    pub(super) stripe_count: u64,
 }
 
 /// A place in a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Place {
+pub(super) struct Place {
     /// Which stripe of the chunk.
-    stripe_index: u64,
+    pub(super) stripe_index: u64,
     /// First byte in it.
-    offset: u64,
+    pub(super) offset: u64,
     /// Bytes that follow in the same stripe and are consecutive in the chunk too.
-    run: u64,
+    pub(super) run: u64,
 }
-
-/// The parts of devices that hold `len` bytes at `at`, mirror after mirror.
-#[must_use]
-pub fn plan(chunk: &Chunk, at: Logical, len: u64, purpose: Purpose) -> Vec<Part> {
-    let mut parts = Vec::new();
-    let mirrors = match purpose {
-        Purpose::Read(mirror) => mirror..mirror.saturating_add(1),
-        Purpose::Write => 0..chunk.profile().mirror_count(),
-    };
-    let start = at.0.saturating_sub(chunk.start().0);
-    let len = len.min(chunk.len_bytes().saturating_sub(start));
-    for mirror in mirrors {
-        let mut done = 0;
-        while done < len {
-            let place = chunk.profile().locate(chunk, start + done, mirror);
-            let stripe = &chunk.stripes()[to_usize(place.stripe_index)];
-            let run = place.run.min(len - done);
-            parts.push(Part {
-                mirror,
-                device: stripe.device,
-                device_offset: stripe.offset + place.offset,
-                range_offset: done,
-                len: run,
-            });
-            done += run;
-        }
-    }
-    parts
-}
-
-/// The logical addresses whose copies lie at `offset` of a device, for every stripe of the
-/// chunk that passes the filter; ascending, each once.
-#[must_use]
-pub fn logical_at(chunk: &Chunk, offset: u64, is_wanted: impl Fn(DevId) -> bool) -> Vec<Logical> {
-    let mut found: Vec<_> = (0..)
-        .zip(chunk.stripes())
-        .filter(|(_, stripe)| is_wanted(stripe.device))
-        .filter_map(|(index, stripe)| {
-            let in_stripe = offset.checked_sub(stripe.offset)?;
-            if in_stripe >= chunk.stripe_bytes() {
-                return None;
-            }
-            let in_chunk = chunk.profile().offset_in_chunk(chunk, index, in_stripe);
-            (in_chunk < chunk.len_bytes()).then(|| Logical(chunk.start().0 + in_chunk))
-        })
-        .collect();
-    found.sort_unstable();
-    found.dedup();
-    found
-}
-
-#[cfg(test)]
-mod tests;

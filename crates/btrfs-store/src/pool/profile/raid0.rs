@@ -4,14 +4,13 @@
 //! stripe 0: rows 0 3 6    stripe 1: rows 1 4 7    stripe 2: rows 2 5 8
 //! ```
 
-use btrfs_disk::convert::to_u64;
 use btrfs_disk::items::STRIPE_LEN;
 
-use super::{Chunk, Place};
+use super::{Place, Shape};
 
-pub(super) fn locate(chunk: &Chunk, offset: u64) -> Place {
+pub(super) fn locate(shape: Shape, offset: u64) -> Place {
     let (row, in_row) = (offset / STRIPE_LEN, offset % STRIPE_LEN);
-    let width = to_u64(chunk.stripes().len());
+    let width = shape.stripe_count;
     Place {
         stripe_index: row % width,
         offset: row / width * STRIPE_LEN + in_row,
@@ -19,13 +18,13 @@ pub(super) fn locate(chunk: &Chunk, offset: u64) -> Place {
     }
 }
 
-pub(super) fn offset_in_chunk(chunk: &Chunk, stripe_index: u64, offset: u64) -> u64 {
+pub(super) fn offset_in_chunk(shape: Shape, stripe_index: u64, offset: u64) -> u64 {
     let (turn, in_row) = (offset / STRIPE_LEN, offset % STRIPE_LEN);
-    (turn * to_u64(chunk.stripes().len()) + stripe_index) * STRIPE_LEN + in_row
+    (turn * shape.stripe_count + stripe_index) * STRIPE_LEN + in_row
 }
 
 /// Rounded up to whole rows, so that a chunk of odd length stays inside its stripes.
-pub(super) fn stripe_bytes(chunk: &Chunk) -> u64 {
-    let row_count = chunk.len_bytes().div_ceil(STRIPE_LEN);
-    row_count.div_ceil(to_u64(chunk.stripes().len())) * STRIPE_LEN
+pub(super) fn stripe_bytes(shape: Shape) -> u64 {
+    let row_count = shape.len.div_ceil(STRIPE_LEN);
+    row_count.div_ceil(shape.stripe_count) * STRIPE_LEN
 }

@@ -4,35 +4,34 @@
 //! stripes 0 and 1: rows 0 2 4    stripes 2 and 3: rows 1 3 5
 //! ```
 
-use btrfs_disk::convert::to_u64;
 use btrfs_disk::items::STRIPE_LEN;
 
-use super::{Chunk, Place};
+use super::{Place, Shape};
 
 /// Stripes with the same content (`sub_stripes`).
 const SUB_STRIPES: u64 = 2;
 
-pub(super) fn locate(chunk: &Chunk, offset: u64, mirror: u32) -> Place {
+pub(super) fn locate(shape: Shape, offset: u64, mirror: u32) -> Place {
     let (row, in_row) = (offset / STRIPE_LEN, offset % STRIPE_LEN);
     Place {
-        stripe_index: row % width(chunk) * SUB_STRIPES + u64::from(mirror),
-        offset: row / width(chunk) * STRIPE_LEN + in_row,
+        stripe_index: row % width(shape) * SUB_STRIPES + u64::from(mirror),
+        offset: row / width(shape) * STRIPE_LEN + in_row,
         run: STRIPE_LEN - in_row,
     }
 }
 
-pub(super) fn offset_in_chunk(chunk: &Chunk, stripe_index: u64, offset: u64) -> u64 {
+pub(super) fn offset_in_chunk(shape: Shape, stripe_index: u64, offset: u64) -> u64 {
     let (turn, in_row) = (offset / STRIPE_LEN, offset % STRIPE_LEN);
-    (turn * width(chunk) + stripe_index / SUB_STRIPES) * STRIPE_LEN + in_row
+    (turn * width(shape) + stripe_index / SUB_STRIPES) * STRIPE_LEN + in_row
 }
 
 /// Rounded up to whole rows, so that a chunk of odd length stays inside its stripes.
-pub(super) fn stripe_bytes(chunk: &Chunk) -> u64 {
-    let row_count = chunk.len_bytes().div_ceil(STRIPE_LEN);
-    row_count.div_ceil(width(chunk)) * STRIPE_LEN
+pub(super) fn stripe_bytes(shape: Shape) -> u64 {
+    let row_count = shape.len.div_ceil(STRIPE_LEN);
+    row_count.div_ceil(width(shape)) * STRIPE_LEN
 }
 
 /// Pairs of stripes.
-fn width(chunk: &Chunk) -> u64 {
-    to_u64(chunk.stripes().len()) / SUB_STRIPES
+fn width(shape: Shape) -> u64 {
+    shape.stripe_count / SUB_STRIPES
 }

@@ -1,11 +1,11 @@
 //! Single: the chunk is its one stripe.
 
-use super::{Chunk, Place};
+use super::{Place, Shape};
 
-pub(super) fn locate(chunk: &Chunk, offset: u64) -> Place {
+pub(super) fn locate(shape: Shape, offset: u64) -> Place {
     Place {
         stripe_index: 0,
         offset,
-        run: chunk.len_bytes() - offset,
+        run: shape.len - offset,
     }
 }

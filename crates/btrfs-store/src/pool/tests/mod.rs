@@ -1,3 +1,11 @@
+//! The pool, tested through its interface on devices in memory.
+//!
+//! Here: reading with bad copies, mending, writing, and what the chunk map refuses.
+//! `layouts`: where each profile puts the bytes, worked out by hand.
+//! `superblocks`: which superblock counts, and what is refused by name.
+//!
+//! Chunk maps are made by hand; nothing here needs a file system.
+
 #![allow(clippy::as_conversions, reason = "tests")]
 
 use super::*;
@@ -502,4 +510,5 @@ fn superblock_copies_inside_chunks_are_found() {
     );
 }
 
+mod layouts;
 mod superblocks;

@@ -1,9 +1,8 @@
-use super::*;
-use crate::pool::chunk::Stripe;
-use btrfs_disk::Uuid;
+//! The profiles' layouts, worked out by hand.
 
-const K: u64 = 1 << 10;
-const M: u64 = 1 << 20;
+use super::*;
+use crate::pool::plan::{logical_at, plan};
+
 const START: u64 = 100 * M;
 
 /// A chunk of `len` whose stripe `i` lies on device `devices[i]`, from byte `(i + 1)` MiB.

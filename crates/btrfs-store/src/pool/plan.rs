@@ -1,0 +1,86 @@
+//! From logical ranges to parts of devices, and back. Pure.
+//!
+//! The parts of one mirror cover the range once, in logical order; parts of different mirrors
+//! never share a byte of a device, because the chunk map refuses overlapping stripes. A range
+//! is cut at the end of its chunk; callers have checked that it lies inside.
+
+use btrfs_disk::convert::to_usize;
+use btrfs_disk::{DevId, Logical};
+
+use super::chunk::Chunk;
+
+/// What a plan is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// Read one copy, by its number from 0.
+    Read(u32),
+    /// Write every copy.
+    Write,
+}
+
+/// A run of one device that holds a run of a logical range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Which copy it is, from 0.
+    pub mirror: u32,
+    /// The device.
+    pub device: DevId,
+    /// First byte on the device.
+    pub device_offset: u64,
+    /// First byte in the planned range, counted from the range's start.
+    pub range_offset: u64,
+    /// Bytes.
+    pub len: u64,
+}
+
+/// The parts of devices that hold `len` bytes at `at`, mirror after mirror.
+#[must_use]
+pub fn plan(chunk: &Chunk, at: Logical, len: u64, purpose: Purpose) -> Vec<Part> {
+    let mut parts = Vec::new();
+    let mirrors = match purpose {
+        Purpose::Read(mirror) => mirror..mirror.saturating_add(1),
+        Purpose::Write => 0..chunk.profile().mirror_count(),
+    };
+    let start = at.0.saturating_sub(chunk.start().0);
+    let len = len.min(chunk.len_bytes().saturating_sub(start));
+    for mirror in mirrors {
+        let mut done = 0;
+        while done < len {
+            let place = chunk.profile().locate(chunk.shape(), start + done, mirror);
+            let stripe = &chunk.stripes()[to_usize(place.stripe_index)];
+            let run = place.run.min(len - done);
+            parts.push(Part {
+                mirror,
+                device: stripe.device,
+                device_offset: stripe.offset + place.offset,
+                range_offset: done,
+                len: run,
+            });
+            done += run;
+        }
+    }
+    parts
+}
+
+/// The logical addresses whose copies lie at `offset` of a device, for every stripe of the
+/// chunk that passes the filter; ascending, each once.
+#[must_use]
+pub fn logical_at(chunk: &Chunk, offset: u64, is_wanted: impl Fn(DevId) -> bool) -> Vec<Logical> {
+    let mut found: Vec<_> = (0..)
+        .zip(chunk.stripes())
+        .filter(|(_, stripe)| is_wanted(stripe.device))
+        .filter_map(|(index, stripe)| {
+            let in_stripe = offset.checked_sub(stripe.offset)?;
+            if in_stripe >= chunk.stripe_bytes() {
+                return None;
+            }
+            let in_chunk = chunk
+                .profile()
+                .offset_in_chunk(chunk.shape(), index, in_stripe);
+            (in_chunk < chunk.len_bytes()).then(|| Logical(chunk.start().0 + in_chunk))
+        })
+        .collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
