@@ -10,11 +10,13 @@ pub mod subvol;
 mod volume;
 mod writeback;
 
+pub use btrfs_disk::{Generation, InodeNo, TreeId};
+pub use btrfs_store::{Env, MakeOptions, SpaceReport};
 pub use dir::{DirEntry, NewNode, NodeKind, RenameFlags, XattrMode};
 pub use error::{CallerError, Error, Result};
 pub use inode::{FileType, InodeFlags, Metadata, SetAttr, Times, Timestamp};
 pub use subvol::{SnapshotMode, SubvolumeInfo};
 pub use volume::{
-    AllocateMode, DeviceInfo, ExtentInfo, File, FileOptions, ReadDir, Volume, VolumeInfo,
-    VolumeOptions,
+    AllocateMode, DeviceInfo, ExtentInfo, ExtentKind, File, FileOptions, ReadDir, Volume,
+    VolumeInfo, VolumeOptions,
 };

@@ -3,9 +3,11 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use btrfs_disk::convert::to_u64;
+use btrfs_disk::convert::{to_u64, usize_from};
 use btrfs_disk::hash::name_hash;
-use btrfs_disk::items::{DirEntry as DiskEntry, FileExtent as DiskExtent, InodeRefEntry, OnDisk};
+use btrfs_disk::items::{
+    DirEntry as DiskEntry, FILE_EXTENT_INLINE_START, FileExtent as DiskExtent, InodeRefEntry, OnDisk,
+};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Generation, InodeNo, Key};
 use btrfs_store::Txn;
@@ -128,6 +130,14 @@ impl Namespace {
         state.set_sizes(to_u64(inline.len()));
         state.nbytes = to_u64(inline.len());
         Arc::new(Inode::new(Arc::clone(&dir.root), ino, new.kind, state))
+    }
+
+    /// True when a file of `len` bytes can be stored inside its leaf.
+    pub(crate) fn fits_inline(&self, len: usize) -> bool {
+        let sizes = self.core.store.sizes();
+        let sector_max = usize_from(sizes.sector).saturating_sub(1);
+        let leaf_max = item_bytes_max(sizes.node).saturating_sub(FILE_EXTENT_INLINE_START);
+        len <= usize_from(self.core.settings.max_inline).min(sector_max).min(leaf_max)
     }
 
     /// Largest attribute, name and value together.

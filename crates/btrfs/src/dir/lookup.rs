@@ -20,6 +20,13 @@ pub(crate) struct Found {
     pub(crate) kind: FileType,
 }
 
+impl Found {
+    /// True for the root directory of a subvolume.
+    pub(crate) fn is_subvolume_root(self) -> bool {
+        self.ino == ROOT_DIR_INO
+    }
+}
+
 /// An entry as the directory stores it.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stored {

@@ -34,10 +34,10 @@ use btrfs_store::{EditItem, Txn};
 use crate::dir::Namespace;
 use crate::error::{Error, Result};
 
-pub(crate) use create::{create, snapshot};
+pub(crate) use create::{NewSubvolume, create, snapshot};
 pub(crate) use delete::{delete, drop_tree, set_read_only};
-pub(crate) use info::{default_subvolume, list, path_of, set_default_subvolume};
-pub(crate) use startup::{finish_deletions, prepare_for_writing};
+pub(crate) use info::{default_subvolume, list, set_default_subvolume};
+pub(crate) use startup::prepare_for_writing;
 pub use types::{SnapshotMode, SubvolumeInfo};
 
 /// Object id of orphan items (`BTRFS_ORPHAN_OBJECTID`).

@@ -3,12 +3,24 @@
 use std::io;
 use std::path::Path;
 
-use super::{Volume, skeleton};
-use crate::error::Result;
-use crate::inode::Metadata;
+use btrfs_disk::convert::to_u64;
+use parking_lot::Mutex;
+
+use super::walk::Follow;
+use super::{AllocateMode, ExtentInfo, Volume};
+use crate::dir::{NewInode, OpenInode};
+use crate::error::{CallerError, Error, Result};
+use crate::file::{self, CloneRange};
+use crate::inode::{FileType, Inode, Metadata};
+use crate::writeback;
+
+/// Permission bits of a new file.
+const FILE_PERMISSIONS: u32 = 0o644;
+/// Attempts to open a file that others create and remove at the same time.
+const OPEN_ATTEMPTS_MAX: u32 = 100;
 
 /// How to open a file; mirrors `std::fs::OpenOptions`.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 #[expect(clippy::struct_excessive_bools, reason = "mirrors std::fs::OpenOptions")]
 pub struct FileOptions {
     read: bool,
@@ -20,143 +32,404 @@ pub struct FileOptions {
     mode: u32,
 }
 
-/// An open file. Reads and writes at positions may come from many threads at once.
+/// An open file. It stays readable and writable when its name goes.
+///
+/// Methods with positions take `&self` and may be called from many threads at once. Data that
+/// was written is in memory until [`File::sync_all`], [`Volume::sync`], or until the volume's
+/// budget for such data is used up.
 #[derive(Debug)]
-pub struct File {}
-
-/// What `File::allocate` does with the range.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AllocateMode {
-    /// Reserves space; the file grows when the range ends behind its end.
-    Allocate,
-    /// Reserves space; the size stays.
-    KeepSize,
-    /// Makes a hole.
-    PunchHole,
-    /// Makes the range zeros, without a hole.
-    ZeroRange,
+pub struct File {
+    // In this order: the inode is let go while the volume is still there.
+    inode: OpenInode,
+    volume: Volume,
+    options: FileOptions,
+    position: Mutex<u64>,
 }
 
-/// One extent of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExtentInfo {
-    /// Byte in the file.
-    pub offset: u64,
-    /// Length in bytes.
-    pub len: u64,
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl FileOptions {
-    /// No access, until asked for.
+    /// No access, until it is asked for.
     #[must_use]
     pub fn new() -> Self {
-        Self { mode: 0o644, ..Self::default() }
-    }
-    /// Opens.
-    pub fn open(&self, volume: &Volume, path: impl AsRef<Path>) -> Result<File> {
-        let _ = (volume, path);
-        skeleton()
-    }
-}
-
-macro_rules! option {
-    ($($(#[$doc:meta])* $name:ident: $ty:ty;)*) => {
-        impl FileOptions {
-            $($(#[$doc])* #[must_use] pub fn $name(mut self, $name: $ty) -> Self {
-                self.$name = $name;
-                self
-            })*
+        Self {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            mode: FILE_PERMISSIONS,
         }
-    };
-}
+    }
 
-option! {
     /// For reading.
-    read: bool;
+    #[must_use]
+    pub fn read(mut self, read: bool) -> Self {
+        self.read = read;
+        self
+    }
+
     /// For writing.
-    write: bool;
-    /// Every write goes to the end.
-    append: bool;
+    #[must_use]
+    pub fn write(mut self, write: bool) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// For writing at the end, wherever that is by then.
+    #[must_use]
+    pub fn append(mut self, append: bool) -> Self {
+        self.append = append;
+        self
+    }
+
     /// Empties the file.
-    truncate: bool;
-    /// Creates the file if it is absent.
-    create: bool;
-    /// Fails if the file exists.
-    create_new: bool;
-    /// Permission bits of a new file.
-    mode: u32;
+    #[must_use]
+    pub fn truncate(mut self, truncate: bool) -> Self {
+        self.truncate = truncate;
+        self
+    }
+
+    /// Creates the file if there is none.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Creates the file, and fails if there is something of that name.
+    #[must_use]
+    pub fn create_new(mut self, create_new: bool) -> Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Permission bits of a file that is created.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Opens the file at `path`. Symlinks are followed, except when the file is to be new.
+    ///
+    /// # Errors
+    /// `NotFound`; `Exists` when it is to be new; `IsADirectory` for writing; `NotSupported` for
+    /// what is neither file nor directory; `InvalidArgument` for options that do not go together;
+    /// `ReadOnly`, `NoSpace`.
+    pub fn open(&self, volume: &Volume, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        let inode = self.open_inode(volume, path).map_err(|error| error.at(path))?;
+        let file = File {
+            inode,
+            volume: volume.clone(),
+            options: self.clone(),
+            position: Mutex::new(0),
+        };
+        if self.truncate && file.inode.state().size > 0 {
+            file.set_len(0).map_err(|error| error.at(path))?;
+        }
+        Ok(file)
+    }
+
+    fn open_inode(&self, volume: &Volume, path: &Path) -> Result<OpenInode> {
+        let writes = self.write || self.append;
+        let creates = self.create || self.create_new;
+        if !(self.read || writes) || (creates || self.truncate) && !writes {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        for _ in 0..OPEN_ATTEMPTS_MAX {
+            match self.open_existing(volume, path, writes) {
+                Err(error) if error.caller_error() == Some(CallerError::Stale) => continue,
+                Err(error) if creates && error.is_not_found() => {}
+                result => return result,
+            }
+            match self.create_file(volume, path) {
+                // Created by another thread since we looked.
+                Err(error)
+                    if !self.create_new && error.caller_error() == Some(CallerError::Exists) => {}
+                result => return result,
+            }
+        }
+        Err(CallerError::Stale.into())
+    }
+
+    fn open_existing(&self, volume: &Volume, path: &Path, writes: bool) -> Result<OpenInode> {
+        let follow = if self.create_new { Follow::AllButLast } else { Follow::Last };
+        let inode = volume.find(path, follow)?;
+        let refusal = match inode.kind() {
+            _ if self.create_new => Some(CallerError::Exists),
+            FileType::File => None,
+            FileType::Directory if writes => Some(CallerError::IsADirectory),
+            FileType::Directory => None,
+            _ => Some(CallerError::NotSupported),
+        };
+        if let Some(what) = refusal {
+            return Err(what.into());
+        }
+        if writes {
+            inode.check_writable()?;
+        }
+        OpenInode::new(volume.namespace(), &inode)
+    }
+
+    fn create_file(&self, volume: &Volume, path: &Path) -> Result<OpenInode> {
+        let (dir, name) = volume.find_parent(path)?;
+        let (uid, gid) = volume.inner.owner;
+        let new = NewInode {
+            permissions: self.mode,
+            uid,
+            gid,
+            inherit_group: true,
+            ..NewInode::default()
+        };
+        let inode = volume.namespace().create(&dir, name, &new)?;
+        OpenInode::new(volume.namespace(), &inode)
+    }
 }
 
 impl File {
-    /// Reads at a position; short only at the end of the file.
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
+    pub fn open(volume: &Volume, path: impl AsRef<Path>) -> Result<Self> {
+        FileOptions::new().read(true).open(volume, path)
+    }
+
+    /// Opens a file for writing; it is created or emptied.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
+    pub fn create(volume: &Volume, path: impl AsRef<Path>) -> Result<Self> {
+        FileOptions::new().write(true).create(true).truncate(true).open(volume, path)
+    }
+
+    /// Makes a file without a name in the directory at `dir`. It goes when it is closed, unless
+    /// [`File::link`] gives it a name.
+    ///
+    /// # Errors
+    /// `NotFound`, `NotADirectory`, `ReadOnly`, `NoSpace`.
+    pub fn unnamed(volume: &Volume, dir: impl AsRef<Path>) -> Result<Self> {
+        let parent = volume.find(dir.as_ref(), Follow::Last)?;
+        let (uid, gid) = volume.inner.owner;
+        let new = NewInode {
+            permissions: FILE_PERMISSIONS,
+            uid,
+            gid,
+            inherit_group: true,
+            ..NewInode::default()
+        };
+        let inode = volume.namespace().create_unnamed(&parent, &new);
+        let inode = inode.map_err(|error| error.at(dir.as_ref()))?;
+        Ok(Self {
+            inode: OpenInode::adopt(volume.namespace(), inode),
+            volume: volume.clone(),
+            options: FileOptions::new().read(true).write(true),
+            position: Mutex::new(0),
+        })
+    }
+
+    /// Gives the file a name, its first or one more.
+    ///
+    /// # Errors
+    /// As [`Volume::hard_link`].
+    pub fn link(&self, path: impl AsRef<Path>) -> Result<()> {
+        let (dir, name) = self.volume.find_parent(path.as_ref())?;
+        let result = self.volume.namespace().link(&self.inode, &dir, name);
+        result.map_err(|error| error.at(path.as_ref()))
+    }
+
+    /// Reads at a position. Less than the whole buffer is filled only at the end of the file.
+    ///
+    /// # Errors
+    /// `BadAccess`, `IsADirectory`; `Corrupt` when no good copy is left.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        let _ = (buffer, offset);
-        skeleton()
+        file::read_at(self.volume.core(), self.check(self.options.read)?, offset, buffer)
     }
-    /// Writes all of `data` at a position.
+
+    /// Writes all of `data` at a position; the file grows where that is needed. A file opened
+    /// for appending writes at its end instead.
+    ///
+    /// # Errors
+    /// `BadAccess`, `ReadOnly`, `TooLarge`, `NoSpace`.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
-        let _ = (data, offset);
-        skeleton()
+        self.write_somewhere(data, offset).map(drop)
     }
-    /// Cuts or extends the file.
+
+    /// Writes, and returns the position behind what was written.
+    fn write_somewhere(&self, data: &[u8], offset: u64) -> Result<u64> {
+        let inode = self.check_writable()?;
+        // Appenders follow one another; others find their place by themselves.
+        let names = self.options.append.then(|| inode.lock_names());
+        let offset = if names.is_some() { inode.state().size } else { offset };
+        file::write_at(self.volume.core(), self.inode.inode(), offset, data)?;
+        Ok(offset.saturating_add(to_u64(data.len())))
+    }
+
+    /// Cuts the file, or extends it with a hole.
+    ///
+    /// # Errors
+    /// As [`File::write_at`].
     pub fn set_len(&self, len: u64) -> Result<()> {
-        let _ = len;
-        skeleton()
+        self.check_writable()?;
+        file::set_size(self.volume.core(), self.inode.inode(), len)
     }
-    /// Reserves space, or makes holes or zeros.
+
+    /// Reserves space for a range, or makes it a hole or zeros.
+    ///
+    /// # Errors
+    /// As [`File::write_at`], and `InvalidArgument` for an empty range.
     pub fn allocate(&self, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
-        let _ = (mode, offset, len);
-        skeleton()
+        self.check_writable()?;
+        file::allocate(self.volume.core(), self.inode.inode(), mode, offset, len)
     }
-    /// First byte of data at or after `offset`.
+
+    /// The first byte of data at or after `offset`.
+    ///
+    /// # Errors
+    /// `NoSuchOffset` when there is none.
     pub fn seek_data(&self, offset: u64) -> Result<u64> {
-        let _ = offset;
-        skeleton()
+        self.check(true)?;
+        file::seek_data(self.volume.core(), self.inode.inode(), offset)
     }
-    /// First byte of a hole at or after `offset`; the end of the file counts as one.
+
+    /// The first byte of a hole at or after `offset`; the end of the file counts as one.
+    ///
+    /// # Errors
+    /// `NoSuchOffset` when `offset` is behind the end.
     pub fn seek_hole(&self, offset: u64) -> Result<u64> {
-        let _ = offset;
-        skeleton()
+        self.check(true)?;
+        file::seek_hole(self.volume.core(), self.inode.inode(), offset)
     }
-    /// The file's extents.
-    pub fn extents(&self) -> Result<Vec<ExtentInfo>> {
-        skeleton()
+
+    /// The file's extents from `offset` on, in order. Holes are not listed.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`; `NoSpace` when data that was not written yet finds no room.
+    pub fn extents(&self, offset: u64) -> Result<Vec<ExtentInfo>> {
+        self.check(true)?;
+        file::extents(self.volume.core(), self.inode.inode(), offset)
     }
-    /// Shares extents of `source`.
-    pub fn reflink(&self, source: &File, source_offset: u64, offset: u64, len: u64) -> Result<()> {
-        let _ = (source, source_offset, offset, len);
-        skeleton()
+
+    /// Makes `len` bytes at `offset` share the extents that `source` has at `source_offset`; 0
+    /// means up to the end of `source`. Both files are of one volume.
+    ///
+    /// # Errors
+    /// `BadAccess`; `CrossSubvolume` for files of two volumes; `InvalidArgument` for ranges that
+    /// are not aligned to sectors, overlap, or leave the source; `ReadOnly`, `NoSpace`.
+    pub fn reflink(&self, source: &Self, source_offset: u64, offset: u64, len: u64) -> Result<()> {
+        self.check_writable()?;
+        source.check(source.options.read)?;
+        if !std::ptr::eq(self.volume.core(), source.volume.core()) {
+            return Err(CallerError::CrossSubvolume.into());
+        }
+        let range = CloneRange { source: source_offset, destination: offset, len };
+        file::reflink(self.volume.core(), source.inode.inode(), self.inode.inode(), range)
     }
-    /// Metadata.
+
+    /// What `stat` reports of the file.
+    ///
+    /// # Errors
+    /// None so far; the type mirrors `std::fs`.
     pub fn metadata(&self) -> Result<Metadata> {
-        skeleton()
+        Ok(self.inode.metadata())
     }
-    /// Data and metadata are durable after it.
+
+    /// Makes the file's data and metadata, and with them everything else, durable.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`, `Poisoned`.
     pub fn sync_all(&self) -> Result<()> {
-        skeleton()
+        if self.volume.is_read_only() {
+            return Ok(());
+        }
+        writeback::flush_inode(self.volume.core(), self.inode.inode())?;
+        self.volume.core().store.commit()?;
+        Ok(())
     }
-    /// Data is durable after it.
+
+    /// Makes the file's data durable, and what is needed to find it.
+    ///
+    /// # Errors
+    /// As [`File::sync_all`].
     pub fn sync_data(&self) -> Result<()> {
-        skeleton()
+        self.sync_all()
+    }
+
+    fn check_writable(&self) -> Result<&Inode> {
+        self.check(self.options.write || self.options.append)
+    }
+
+    fn check(&self, may: bool) -> Result<&Inode> {
+        if self.inode.kind().is_dir() {
+            return Err(CallerError::IsADirectory.into());
+        }
+        if may { Ok(&self.inode) } else { Err(Error::caller(CallerError::BadAccess)) }
+    }
+
+    fn seek_to(&self, to: io::SeekFrom) -> io::Result<u64> {
+        let mut position = self.position.lock();
+        let target = match to {
+            io::SeekFrom::Start(offset) => Some(offset),
+            io::SeekFrom::Current(by) => position.checked_add_signed(by),
+            io::SeekFrom::End(by) => self.inode.state().size.checked_add_signed(by),
+        };
+        *position = target.ok_or(Error::caller(CallerError::InvalidArgument))?;
+        Ok(*position)
+    }
+}
+
+impl io::Read for &File {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let mut position = self.position.lock();
+        let read = self.read_at(buffer, *position)?;
+        *position = position.saturating_add(to_u64(read));
+        Ok(read)
+    }
+}
+
+impl io::Write for &File {
+    fn write(&mut self, data: &[u8]) -> io::Result<usize> {
+        let mut position = self.position.lock();
+        *position = self.write_somewhere(data, *position)?;
+        Ok(data.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl io::Seek for &File {
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.seek_to(to)
     }
 }
 
 impl io::Read for File {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        Ok(self.read_at(buffer, 0)?)
+        (&*self).read(buffer)
     }
 }
+
 impl io::Write for File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
-        self.write_at(data, 0)?;
-        Ok(data.len())
+        (&*self).write(data)
     }
+
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
 }
+
 impl io::Seek for File {
-    fn seek(&mut self, _: io::SeekFrom) -> io::Result<u64> {
-        Ok(skeleton::<u64>()?)
+    fn seek(&mut self, to: io::SeekFrom) -> io::Result<u64> {
+        self.seek_to(to)
     }
 }

@@ -1,154 +1,131 @@
-//! The front door of the library: a volume with methods that mirror `std::fs`.
+//! The front door of the library: a volume whose methods mirror `std::fs`.
+//!
+//! [`Volume`] is a handle that threads share. [`walk`] turns paths into inodes, across symlinks
+//! and subvolumes; everything else finds its inode there and hands it to `dir`, `file` or
+//! `subvol`.
+//!
+//! Invariants
+//! * Every error that a path is to blame for names the path as the caller gave it.
+//! * Nothing here holds a lock while it calls down.
+//! * What was changed is durable after [`Volume::sync`] (or `File::sync_all`), not before. The
+//!   last handle of a writable volume syncs when it is dropped, and has nobody to tell when that
+//!   fails: [`Volume::close`] does.
+//!
+//! Failure: see [`crate::Error`].
+//!
+//! Callers: everybody outside this crate.
 
+mod attributes;
+mod contents;
 mod file;
+mod info;
+mod names;
+mod open;
 mod options;
+mod read_dir;
+mod subvolumes;
 mod types;
+mod walk;
 
-use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use blockdev::Device;
 use btrfs_disk::TreeId;
 
-use crate::dir::{DirEntry, NewNode, NodeKind, RenameFlags, XattrMode};
-use crate::error::{Error, Result};
-use crate::inode::{Metadata, SetAttr, Times};
-use crate::subvol::{SnapshotMode, SubvolumeInfo};
+use crate::dir::Namespace;
+use crate::error::Result;
+use crate::inode::Core;
+use crate::writeback;
 
-pub use file::{AllocateMode, ExtentInfo, File, FileOptions};
+pub use crate::file::{AllocateMode, ExtentInfo, ExtentKind};
+pub use file::{File, FileOptions};
 pub use options::VolumeOptions;
+pub use read_dir::ReadDir;
 pub use types::{DeviceInfo, VolumeInfo};
 
-/// An open btrfs image or device. Clones share it; all methods take `&self` and may be called
-/// from many threads at once.
+/// An open btrfs image or device. Clones share it, and all methods may be called from many
+/// threads at once.
+///
+/// Paths start at the root of the volume, with or without a leading slash, or at the subvolume
+/// chosen with [`VolumeOptions::subvolume`]. Methods that mirror `std::fs` behave as it does.
 #[derive(Debug, Clone)]
 pub struct Volume {
-    _inner: Arc<()>,
+    pub(crate) inner: Arc<Inner>,
 }
 
-/// The names of a directory, in their stable order.
+/// What the clones of a volume share.
 #[derive(Debug)]
-pub struct ReadDir {}
-
-impl Iterator for ReadDir {
-    type Item = Result<DirEntry>;
-    fn next(&mut self) -> Option<Self::Item> {
-        None
-    }
-}
-
-fn skeleton<T>() -> Result<T> {
-    Err(Error::Unsupported("being built".into()))
-}
-
-macro_rules! skeleton_methods {
-    ($($(#[$doc:meta])* fn $name:ident(&self $(, $arg:ident: $ty:ty)*) -> $ret:ty;)*) => {
-        impl Volume {
-            $($(#[$doc])* pub fn $name(&self $(, $arg: $ty)*) -> Result<$ret> {
-                $(let _ = $arg;)*
-                skeleton()
-            })*
-        }
-    };
+pub(crate) struct Inner {
+    pub(crate) namespace: Arc<Namespace>,
+    /// The subvolume that paths start in.
+    pub(crate) top: TreeId,
+    /// Owner and group of what is created.
+    pub(crate) owner: (u32, u32),
+    devices: Vec<Arc<dyn Device>>,
 }
 
 impl Volume {
-    /// Opens an image or device read-write.
+    /// Opens an image file or block device for reading and writing.
+    ///
+    /// # Errors
+    /// See [`VolumeOptions::open`].
     pub fn open(path: impl AsRef<Path>) -> Result<Self> {
         Self::options().open(path)
     }
-    /// Options to open with.
+
+    /// Options to open a volume with.
+    #[must_use]
     pub fn options() -> VolumeOptions {
         VolumeOptions::new()
     }
-}
 
-impl VolumeOptions {
-    /// Opens an image or device.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
-        let _ = path;
-        skeleton()
+    /// Makes everything that was changed before the call durable.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`, `Poisoned`.
+    pub fn sync(&self) -> Result<()> {
+        if self.core().store.is_read_only() {
+            return Ok(());
+        }
+        writeback::flush_all(self.core())?;
+        self.core().store.commit()?;
+        Ok(())
     }
-    /// Opens a device.
-    pub fn open_device(&self, device: Arc<dyn Device>) -> Result<Volume> {
-        let _ = device;
-        skeleton()
-    }
-}
 
-skeleton_methods! {
-    /// All data and metadata changed before the call are durable after it.
-    fn sync(&self) -> ();
-    /// What the volume says about itself.
-    fn info(&self) -> VolumeInfo;
-    /// Follows symlinks.
-    fn metadata(&self, path: impl AsRef<Path>) -> Metadata;
-    /// Does not follow the last component.
-    fn symlink_metadata(&self, path: impl AsRef<Path>) -> Metadata;
-    /// Makes a directory.
-    fn create_dir(&self, path: impl AsRef<Path>) -> ();
-    /// Makes a directory and those above it.
-    fn create_dir_all(&self, path: impl AsRef<Path>) -> ();
-    /// Removes a name that is not a directory.
-    fn remove_file(&self, path: impl AsRef<Path>) -> ();
-    /// Removes an empty directory.
-    fn remove_dir(&self, path: impl AsRef<Path>) -> ();
-    /// Removes a directory and all below.
-    fn remove_dir_all(&self, path: impl AsRef<Path>) -> ();
-    /// Renames, replacing the target.
-    fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> ();
-    /// Renames.
-    fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, flags: RenameFlags) -> ();
-    /// Gives a file one more name.
-    fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> ();
-    /// Makes a symlink.
-    fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> ();
-    /// Target of a symlink.
-    fn read_link(&self, path: impl AsRef<Path>) -> PathBuf;
-    /// Makes a special file; `rdev` is the device number, as `stat` encodes it.
-    fn mknod(&self, path: impl AsRef<Path>, kind: NodeKind, mode: u32, rdev: u64) -> ();
-    /// Makes an inode with all its metadata.
-    fn create_node(&self, path: impl AsRef<Path>, node: &NewNode<'_>) -> Metadata;
-    /// Permission bits.
-    fn set_permissions(&self, path: impl AsRef<Path>, mode: u32) -> ();
-    /// Owner and group; does not follow the last component.
-    fn set_owner(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> ();
-    /// Times; does not follow the last component.
-    fn set_times(&self, path: impl AsRef<Path>, times: &Times) -> ();
-    /// Several of the above at once; does not follow the last component.
-    fn set_attributes(&self, path: impl AsRef<Path>, changes: &SetAttr) -> ();
-    /// Value of an attribute; none of the xattr methods follows the last component.
-    fn get_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Option<Vec<u8>>;
-    /// Sets an attribute.
-    fn set_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>, value: &[u8], mode: XattrMode) -> ();
-    /// Removes an attribute.
-    fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> ();
-    /// Names of all attributes.
-    fn list_xattrs(&self, path: impl AsRef<Path>) -> Vec<OsString>;
-    /// Names in a directory.
-    fn read_dir(&self, path: impl AsRef<Path>) -> ReadDir;
-    /// A whole file.
-    fn read(&self, path: impl AsRef<Path>) -> Vec<u8>;
-    /// Replaces a whole file.
-    fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> ();
-    /// All subvolumes.
-    fn subvolumes(&self) -> Vec<SubvolumeInfo>;
-    /// Makes an empty subvolume.
-    fn create_subvolume(&self, path: impl AsRef<Path>) -> TreeId;
-    /// Makes a snapshot of the subvolume at `source`.
-    fn snapshot(&self, source: impl AsRef<Path>, target: impl AsRef<Path>, mode: SnapshotMode) -> TreeId;
-    /// Deletes a subvolume.
-    fn delete_subvolume(&self, path: impl AsRef<Path>) -> ();
-    /// The subvolume that is mounted when none is named.
-    fn set_default_subvolume(&self, path: impl AsRef<Path>) -> ();
-    /// The default subvolume's number.
-    fn default_subvolume(&self) -> TreeId;
-}
-
-impl Volume {
-    /// Syncs, and closes this handle.
+    /// Syncs and closes this handle. The volume itself is closed, and its lock released, with
+    /// the last handle and the last open [`File`].
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
     pub fn close(self) -> Result<()> {
         self.sync()
+    }
+
+    /// True when nothing can be written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.core().store.is_read_only()
+    }
+
+    pub(crate) fn namespace(&self) -> &Arc<Namespace> {
+        &self.inner.namespace
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.inner.namespace.core
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let core = &self.namespace.core;
+        if core.store.is_read_only() || core.store.poisoned().is_some() {
+            return;
+        }
+        // Nobody is left to hear of a failure; what was synced before is safe in any case.
+        if writeback::flush_all(core).is_ok() {
+            let _ = core.store.commit();
+        }
     }
 }

@@ -23,6 +23,7 @@ pub struct VolumeOptions {
     pub(crate) cache_bytes: usize,
     pub(crate) workers: usize,
     pub(crate) env: Env,
+    pub(crate) owner: (u32, u32),
 }
 
 /// Which subvolume is the root of all paths.
@@ -43,6 +44,7 @@ impl Default for VolumeOptions {
             cache_bytes: CACHE_BYTES_DEFAULT,
             workers: 0,
             env: Env::default(),
+            owner: (0, 0),
         }
     }
 }
@@ -114,6 +116,13 @@ impl VolumeOptions {
     #[must_use]
     pub fn env(mut self, env: Env) -> Self {
         self.env = env;
+        self
+    }
+
+    /// Owner and group of everything that is created without naming one: 0 and 0 by default.
+    #[must_use]
+    pub fn owner(mut self, uid: u32, gid: u32) -> Self {
+        self.owner = (uid, gid);
         self
     }
 }

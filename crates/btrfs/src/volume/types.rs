@@ -24,9 +24,11 @@ pub struct VolumeInfo {
     /// Bytes in use, each copy counted.
     pub used_bytes: u64,
     /// Names of the features the image uses.
-    pub features: Vec<&'static str>,
+    pub features: Vec<String>,
     /// Devices.
     pub devices: Vec<DeviceInfo>,
+    /// Use of space by kind and profile.
+    pub space: btrfs_store::SpaceReport,
 }
 
 /// One device of a volume.

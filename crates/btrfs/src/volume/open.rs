@@ -1,0 +1,122 @@
+//! From a device to a volume.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use blockdev::Device;
+use blockdev::backends::{FileDevice, FileOptions};
+use btrfs_disk::TreeId;
+use btrfs_store::{MakeOptions, Store, StoreOptions};
+
+use super::options::SubvolumeChoice;
+use super::walk::{Follow, Walker};
+use super::{Inner, Volume, VolumeOptions};
+use crate::dir::Namespace;
+use crate::error::{CallerError, Error, Result};
+use crate::inode::{Core, Settings};
+use crate::subvol;
+
+impl VolumeOptions {
+    /// Opens an image file or block device. A path that does not exist and ends in `?offset=N`
+    /// names a partition of the file in front of the `?`.
+    ///
+    /// Opening for writing finishes what an earlier session left behind: deleted files and
+    /// subvolumes whose space was not given back yet. It marks quotas as inconsistent.
+    ///
+    /// # Errors
+    /// `Io` when the device cannot be opened or is in use; `Unsupported` for features this
+    /// library lacks, by name, and for a log tree unless read-only; `Corrupt`.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
+        let path = path.as_ref();
+        let options =
+            FileOptions { read_only: self.read_only, offset: self.offset, ..FileOptions::default() };
+        let device = FileDevice::open(path, &options)?;
+        self.open_device(Arc::new(device)).map_err(|error| error.at(path))
+    }
+
+    /// Opens a volume on a device of the caller's.
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::open`].
+    pub fn open_device(&self, device: Arc<dyn Device>) -> Result<Volume> {
+        let store = Store::open(vec![Arc::clone(&device)], &self.store_options())?;
+        self.start(store, device)
+    }
+
+    /// Makes a new, empty file system on an image file, which is created when `size` says how
+    /// large it is to be and it does not exist, or on a block device, and opens it. What was there
+    /// before is lost.
+    ///
+    /// # Errors
+    /// `Io`, `Unsupported` for options that do not fit each other, `NoSpace` for a device that is
+    /// too small.
+    pub fn make(&self, path: impl AsRef<Path>, make: &MakeOptions) -> Result<Volume> {
+        let path = path.as_ref();
+        let options = FileOptions {
+            offset: self.offset,
+            size: make.size,
+            create: make.size.is_some(),
+            ..FileOptions::default()
+        };
+        let device = FileDevice::open(path, &options)?;
+        self.make_device(Arc::new(device), make).map_err(|error| error.at(path))
+    }
+
+    /// Makes a new, empty file system on a device of the caller's, and opens it.
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::make`].
+    pub fn make_device(&self, device: Arc<dyn Device>, make: &MakeOptions) -> Result<Volume> {
+        let store = Store::make(vec![Arc::clone(&device)], make, &self.store_options())?;
+        self.start(store, device)
+    }
+
+    fn store_options(&self) -> StoreOptions {
+        StoreOptions {
+            read_only: self.read_only,
+            cache_bytes: self.cache_bytes,
+            worker_count: self.workers,
+            env: self.env.clone(),
+            ..StoreOptions::default()
+        }
+    }
+
+    fn start(&self, store: Store, device: Arc<dyn Device>) -> Result<Volume> {
+        let settings = Settings { max_inline: self.max_inline, dirty_bytes: self.dirty_bytes };
+        let core = Core::new(store, settings);
+        let namespace = Arc::new(Namespace::new(Arc::new(core)));
+        if !self.read_only {
+            subvol::prepare_for_writing(&namespace)?;
+        }
+        let top = self.choose_top(&namespace)?;
+        let inner = Inner { namespace, top, owner: self.owner, devices: vec![device] };
+        Ok(Volume { inner: Arc::new(inner) })
+    }
+
+    fn choose_top(&self, namespace: &Namespace) -> Result<TreeId> {
+        let top = match &self.subvolume {
+            None => subvol::default_subvolume(namespace)?,
+            Some(SubvolumeChoice::Id(id)) => *id,
+            Some(SubvolumeChoice::Path(path)) => {
+                let walker = Walker::new(namespace, TreeId::FS);
+                let found = walker.find(path, Follow::Last)?;
+                if !found.is_subvolume_root() {
+                    return Err(Error::from(CallerError::NoSuchSubvolume).at(path));
+                }
+                found.tree
+            }
+        };
+        namespace.core.root_dir(top)?;
+        Ok(top)
+    }
+}
+
+impl Volume {
+    /// Makes a new, empty file system and opens it; see [`VolumeOptions::make`].
+    ///
+    /// # Errors
+    /// As [`VolumeOptions::make`].
+    pub fn make(path: impl AsRef<Path>, make: &MakeOptions) -> Result<Self> {
+        Self::options().make(path, make)
+    }
+}
