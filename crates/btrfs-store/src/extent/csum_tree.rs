@@ -115,8 +115,10 @@ impl<'a> CsumTree<'a> {
     /// # Errors
     /// When the tree cannot be read or changed.
     pub fn put(&self, edit: &Edit<'_>, at: Logical, csums: &[u8]) -> Result<()> {
+        let whole = csums.len() - csums.len() % self.csum;
+        debug_assert!(whole == csums.len(), "a checksum for each sector");
         let mut at = at.0;
-        let mut rest = csums;
+        let mut rest = &csums[..whole];
         while !rest.is_empty() {
             let taken = self.put_some(edit, at, rest)?;
             rest = &rest[taken..];

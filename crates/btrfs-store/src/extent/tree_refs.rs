@@ -153,44 +153,13 @@ fn leaf_changes(
 #[cfg(test)]
 mod tests {
     use super::super::cow_rules::{BlockState, on_cow};
+    use super::super::test_blocks::{leaf, node};
     use super::*;
     use btrfs_disk::items::{FileExtentItem, NewFileExtent, OnDisk};
-    use btrfs_disk::node::{HEADER_SIZE, ITEM_SIZE, Item, KEY_PTR_SIZE, KeyPtr};
     use btrfs_disk::{Generation, Key};
 
     const OLD: Logical = Logical(1 << 20);
     const NEW: Logical = Logical(1 << 21);
-
-    fn block(level: u8, count: u8) -> Vec<u8> {
-        let mut block = vec![0; 4096];
-        block[96] = count;
-        block[100] = level;
-        block
-    }
-
-    fn node(children: &[u64]) -> Vec<u8> {
-        let mut block = block(1, u8::try_from(children.len()).unwrap());
-        for (slot, child) in children.iter().enumerate() {
-            let ptr = KeyPtr::new(Key::new(*child, 1, 0), Logical(*child), Generation(3));
-            let at = HEADER_SIZE + slot * KEY_PTR_SIZE;
-            block[at..at + KEY_PTR_SIZE].copy_from_slice(ptr.bytes());
-        }
-        block
-    }
-
-    fn leaf(items: &[(Key, Vec<u8>)]) -> Vec<u8> {
-        let mut block = block(0, u8::try_from(items.len()).unwrap());
-        let mut end = 4096;
-        for (slot, (key, bytes)) in items.iter().enumerate() {
-            end -= bytes.len();
-            block[end..end + bytes.len()].copy_from_slice(bytes);
-            let offset = u32::try_from(end - HEADER_SIZE).unwrap();
-            let item = Item::new(*key, offset, u32::try_from(bytes.len()).unwrap());
-            let at = HEADER_SIZE + slot * ITEM_SIZE;
-            block[at..at + ITEM_SIZE].copy_from_slice(item.bytes());
-        }
-        block
-    }
 
     fn collect(
         run: impl FnOnce(&mut dyn FnMut(RefChange) -> Result<()>) -> Result<()>,
@@ -206,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_node_refers_to_its_children() {
-        let node = node(&[4096, 8192]);
+        let node = node(1, &[4096, 8192]);
         let counting = (Counting::Shared, Sign::Add);
         let changes = collect(|emit| child_changes(&node, OLD, TreeId(5), counting, emit));
         let expected = [4096, 8192].map(|at| RefChange::AddTree {
@@ -257,7 +226,7 @@ mod tests {
 
     #[test]
     fn the_owner_leaves_a_shared_block() {
-        let node = node(&[4096]);
+        let node = node(1, &[4096]);
         let state =
             BlockState { refs: 2, full_backref: false, is_owned: true, is_relocation: false };
         let plan = on_cow(&state);
@@ -275,7 +244,7 @@ mod tests {
 
     #[test]
     fn the_last_holder_takes_a_shared_block_over() {
-        let node = node(&[4096]);
+        let node = node(1, &[4096]);
         let state =
             BlockState { refs: 1, full_backref: true, is_owned: false, is_relocation: false };
         let plan = on_cow(&state);
