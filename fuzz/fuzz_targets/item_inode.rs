@@ -1,0 +1,5 @@
+#![no_main]
+
+use btrfs_disk::key::item_type as t;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| spinney_fuzz::item(&[t::INODE_ITEM], data));
