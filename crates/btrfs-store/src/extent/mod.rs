@@ -43,6 +43,8 @@ pub use ref_queue::{Delta, Head, Pushed, QUEUE_ENTRIES_MAX, RefQueue};
 pub use tree_refs::{Sign, child_changes, convert_changes, cow_changes};
 
 #[cfg(test)]
+mod csum_tests;
+#[cfg(test)]
 mod sharing_tests;
 #[cfg(test)]
 mod test_blocks;

@@ -1,4 +1,4 @@
-//! Queue, extent tree and checksum tree against models, on trees in memory.
+//! Queue and extent tree against a model, on trees in memory.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -20,8 +20,8 @@ use crate::tree::{
     raw,
 };
 
-const NODESIZE: u32 = 4096;
-const SECTOR: u64 = 4096;
+pub(super) const NODESIZE: u32 = 4096;
+pub(super) const SECTOR: u64 = 4096;
 
 /// Serves the empty leaves that trees start with; everything else stays in memory.
 struct EmptyLeaves;
@@ -62,10 +62,10 @@ impl Host for TestHost {
     }
 }
 
-struct Fixture {
+pub(super) struct Fixture {
     host: TestHost,
     extents: Tree,
-    csums: Tree,
+    pub(super) csums: Tree,
     queue: RefQueue,
     sizes: ExtentSizes,
 }
@@ -93,7 +93,7 @@ impl SpaceSink for Events {
 }
 
 impl Fixture {
-    fn new(is_skinny: bool) -> Self {
+    pub(super) fn new(is_skinny: bool) -> Self {
         let forest = Forest::new(
             Arc::new(EmptyLeaves),
             to_usize(NODESIZE.into()),
@@ -114,11 +114,11 @@ impl Fixture {
         }
     }
 
-    fn edit(&self) -> Edit<'_> {
+    pub(super) fn edit(&self) -> Edit<'_> {
         Edit::new(&self.host)
     }
 
-    fn csums(&self) -> CsumTree<'_> {
+    pub(super) fn csums(&self) -> CsumTree<'_> {
         let sizes = CsumSizes { nodesize: NODESIZE, sectorsize: 4096, csum: 4 };
         CsumTree::new(&self.csums, &sizes)
     }
@@ -137,7 +137,7 @@ impl Fixture {
     }
 
     /// Every block of both trees satisfies the rules of the format.
-    fn verify(&self) {
+    pub(super) fn verify(&self) {
         let skinny =
             if self.sizes.is_skinny { Incompat::SKINNY_METADATA } else { Incompat::empty() };
         let format = verify::Format {
@@ -165,10 +165,10 @@ impl Fixture {
     }
 }
 
-struct Random(u64);
+pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    fn below(&mut self, n: u64) -> u64 {
+    pub(super) fn below(&mut self, n: u64) -> u64 {
         self.0 =
             self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
@@ -527,78 +527,4 @@ fn references_whose_hashes_collide_do_not_mix() {
     }
     fixture.apply().unwrap();
     check(&[(a, 1), (b, 0)]);
-}
-
-#[test]
-fn csums_match_a_model() {
-    for seed in 0..20 {
-        println!("seed {seed}");
-        let fixture = Fixture::new(true);
-        let mut random = Random(seed);
-        let mut model: BTreeMap<u64, [u8; 4]> = BTreeMap::new();
-        for step in 0..400u32 {
-            let sector = random.below(6000);
-            let count =
-                1 + if random.below(4) == 0 { random.below(2500) } else { random.below(60) };
-            let (at, len) = (Logical(sector * SECTOR), count * SECTOR);
-            match random.below(4) {
-                0..2 => {
-                    let values: Vec<[u8; 4]> = (sector..sector + count)
-                        .map(|s| (u32::try_from(s).unwrap() ^ step << 16).to_le_bytes())
-                        .collect();
-                    fixture.csums().put(&fixture.edit(), at, &values.concat()).unwrap();
-                    model.extend((sector..).zip(values));
-                }
-                2 => {
-                    fixture.csums().delete(&fixture.edit(), at, len).unwrap();
-                    model.retain(|s, _| *s < sector || *s >= sector + count);
-                }
-                _ => {}
-            }
-            let range = fixture.csums().lookup(at, len).unwrap();
-            let expected: Vec<Option<&[u8; 4]>> =
-                (sector..sector + count).map(|s| model.get(&s)).collect();
-            let found: Vec<Option<&[u8]>> =
-                (0..range.count()).map(|index| range.get(index)).collect();
-            assert_eq!(
-                found,
-                expected.iter().map(|one| one.map(|csum| &csum[..])).collect::<Vec<_>>()
-            );
-            assert_eq!(range.all().is_some(), expected.iter().all(Option::is_some));
-            assert_eq!(fixture.csums().any(at, len).unwrap(), !range.is_empty());
-        }
-        check_csum_items(&fixture, model.len());
-        fixture.verify();
-    }
-}
-
-fn check_csum_items(fixture: &Fixture, count: usize) {
-    let (mut end, mut sum) = (0, 0);
-    let max = ((to_usize(NODESIZE.into()) - 101 - 50) / 4 - 1) * 4;
-    fixture
-        .csums
-        .scan(&Key::MIN, &Key::MAX, |key, bytes| {
-            assert!(key.offset >= end && !bytes.is_empty() && bytes.len() <= max);
-            sum += bytes.len() / 4;
-            end = key.offset + to_u64(bytes.len() / 4) * SECTOR;
-            Ok(Scan::Continue)
-        })
-        .unwrap();
-    assert_eq!(sum, count);
-}
-
-#[test]
-fn neighbouring_csums_share_items() {
-    let fixture = Fixture::new(true);
-    for extent in 0..32u64 {
-        let at = Logical((1 << 30) + extent * 32 * SECTOR);
-        fixture.csums().put(&fixture.edit(), at, &[9; 32 * 4]).unwrap();
-    }
-    let mut items = 0;
-    let count = |_: &Key, _: &[u8]| {
-        items += 1;
-        Ok(Scan::Continue)
-    };
-    fixture.csums.scan(&Key::MIN, &Key::MAX, count).unwrap();
-    assert_eq!(items, 2, "1024 checksums, of which 961 fit the first item");
 }

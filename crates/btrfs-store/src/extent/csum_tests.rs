@@ -1,0 +1,83 @@
+//! The checksum tree against a map.
+
+use std::collections::BTreeMap;
+
+use btrfs_disk::convert::{to_u64, to_usize};
+use btrfs_disk::{Key, Logical};
+
+use super::tests::{Fixture, NODESIZE, Random, SECTOR};
+use crate::tree::Scan;
+
+#[test]
+fn csums_match_a_model() {
+    for seed in 0..20 {
+        println!("seed {seed}");
+        let fixture = Fixture::new(true);
+        let mut random = Random(seed);
+        let mut model: BTreeMap<u64, [u8; 4]> = BTreeMap::new();
+        for step in 0..400u32 {
+            let sector = random.below(6000);
+            let count =
+                1 + if random.below(4) == 0 { random.below(2500) } else { random.below(60) };
+            let (at, len) = (Logical(sector * SECTOR), count * SECTOR);
+            match random.below(4) {
+                0..2 => {
+                    let values: Vec<[u8; 4]> = (sector..sector + count)
+                        .map(|s| (u32::try_from(s).unwrap() ^ step << 16).to_le_bytes())
+                        .collect();
+                    fixture.csums().put(&fixture.edit(), at, &values.concat()).unwrap();
+                    model.extend((sector..).zip(values));
+                }
+                2 => {
+                    fixture.csums().delete(&fixture.edit(), at, len).unwrap();
+                    model.retain(|s, _| *s < sector || *s >= sector + count);
+                }
+                _ => {}
+            }
+            let range = fixture.csums().lookup(at, len).unwrap();
+            let expected: Vec<Option<&[u8; 4]>> =
+                (sector..sector + count).map(|s| model.get(&s)).collect();
+            let found: Vec<Option<&[u8]>> =
+                (0..range.count()).map(|index| range.get(index)).collect();
+            assert_eq!(
+                found,
+                expected.iter().map(|one| one.map(|csum| &csum[..])).collect::<Vec<_>>()
+            );
+            assert_eq!(range.all().is_some(), expected.iter().all(Option::is_some));
+            assert_eq!(fixture.csums().any(at, len).unwrap(), !range.is_empty());
+        }
+        check_csum_items(&fixture, model.len());
+        fixture.verify();
+    }
+}
+
+fn check_csum_items(fixture: &Fixture, count: usize) {
+    let (mut end, mut sum) = (0, 0);
+    let max = ((to_usize(NODESIZE.into()) - 101 - 50) / 4 - 1) * 4;
+    fixture
+        .csums
+        .scan(&Key::MIN, &Key::MAX, |key, bytes| {
+            assert!(key.offset >= end && !bytes.is_empty() && bytes.len() <= max);
+            sum += bytes.len() / 4;
+            end = key.offset + to_u64(bytes.len() / 4) * SECTOR;
+            Ok(Scan::Continue)
+        })
+        .unwrap();
+    assert_eq!(sum, count);
+}
+
+#[test]
+fn neighbouring_csums_share_items() {
+    let fixture = Fixture::new(true);
+    for extent in 0..32u64 {
+        let at = Logical((1 << 30) + extent * 32 * SECTOR);
+        fixture.csums().put(&fixture.edit(), at, &[9; 32 * 4]).unwrap();
+    }
+    let mut items = 0;
+    let count = |_: &Key, _: &[u8]| {
+        items += 1;
+        Ok(Scan::Continue)
+    };
+    fixture.csums.scan(&Key::MIN, &Key::MAX, count).unwrap();
+    assert_eq!(items, 2, "1024 checksums, of which 961 fit the first item");
+}
