@@ -118,6 +118,15 @@ impl Tree {
     /// # Errors
     /// When a block on the way cannot be read.
     pub fn at_or_before(&self, key: &Key) -> Result<Option<(Key, Vec<u8>)>> {
+        self.at_or_before_with(key, |key, bytes| (*key, bytes.to_vec()))
+    }
+
+    /// Looks at the item with the greatest key up to `key` in place. `f` runs under the
+    /// leaf's lock: it must not touch trees.
+    ///
+    /// # Errors
+    /// When a block on the way cannot be read.
+    pub fn at_or_before_with<R>(&self, key: &Key, f: impl FnOnce(&Key, &[u8]) -> R) -> Result<Option<R>> {
         let leaf = self.leaf(key)?;
         let block = &leaf.bytes.data;
         // A parent's key is its child's first key, so what is not in this leaf is nowhere.
@@ -127,7 +136,7 @@ impl Tree {
             Err(slot) => slot - 1,
         };
         let (key, bytes) = leaf::item(block, slot);
-        Ok(Some((key, bytes.to_vec())))
+        Ok(Some(f(&key, bytes)))
     }
 
     /// Shows every block of the tree, parents before children. `f` runs without locks on
