@@ -1,5 +1,6 @@
 //! The project's own tasks: `cargo xtask TASK`.
 
+mod diff_walk;
 mod images;
 mod system;
 mod tidy;
@@ -30,6 +31,14 @@ enum Task {
         #[arg(long)]
         only: Option<String>,
     },
+    /// Compare Spinney's walk of images with the kernel's. Needs root.
+    DiffWalk {
+        /// The images; all of target/images when none is given.
+        images: Vec<PathBuf>,
+        /// How many differences of an image are printed.
+        #[arg(long, default_value_t = 20)]
+        shown: usize,
+    },
 }
 
 fn main() -> Result<ExitCode> {
@@ -39,6 +48,7 @@ fn main() -> Result<ExitCode> {
             images::make_all(&root(), &dir, only.as_deref())?;
             Ok(ExitCode::SUCCESS)
         }
+        Task::DiffWalk { images, shown } => diff_walk::run(&images, shown),
     }
 }
 

@@ -1,7 +1,7 @@
 //! A device that remembers every write and flush, and makes the images a crash could leave.
 
 use crate::Random;
-use crate::number::{to_u64, to_usize};
+use crate::number::to_u64;
 use blockdev::backends::MemoryDevice;
 use blockdev::{Device, Result};
 use parking_lot::Mutex;
@@ -186,7 +186,7 @@ mod tests {
                 .to_bytes();
             assert_eq!(&bytes[..512], [1; 512]);
             assert!([1, 2].contains(&bytes[512]) && [0, 2].contains(&bytes[1024]));
-            seen.insert((bytes[512], bytes[to_usize(1024)]));
+            seen.insert((bytes[512], bytes[1024]));
         }
         assert_eq!(seen.len(), 4, "whole, torn both ways, absent");
     }

@@ -1,0 +1,114 @@
+//! Does Spinney read an image as the kernel does?
+//!
+//! `kernel` walks the image through a read-only mount, `ours` through the library; both fill the same
+//! [`record::Record`] for each path of every subvolume: type, mode, owner, size, links, device, inode number, times in
+//! nanoseconds, attributes, targets, contents (SHA-256), extents with their places and flags, inode flags.
+//! `record` says what differs.
+//!
+//! Contents of files above [`record::LINEAR_BYTES_MAX`] are hashed by their blocks that are not zeros, so that files
+//! of petabytes with few bytes can be compared too; both sides do the same.
+//!
+//! Needs root. Fails with the error of the first file that cannot be read, on either side. Called by
+//! `cargo xtask diff-walk` and `.ci/run`.
+
+mod content;
+mod kernel;
+mod ours;
+mod record;
+
+use crate::system::Mount;
+use anyhow::{Context, Result};
+use record::Walk;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+
+/// Walks each image both ways; prints up to `shown` differences of each, and the totals.
+pub(crate) fn run(images: &[PathBuf], shown: usize) -> Result<ExitCode> {
+    let mut failed = 0usize;
+    let mut names = 0usize;
+    for image in images {
+        match compare(image, shown).with_context(|| image.display().to_string()) {
+            Ok(Outcome {
+                name_count,
+                difference_count,
+            }) => {
+                names = names.saturating_add(name_count);
+                failed = failed.saturating_add(usize::from(difference_count > 0));
+            }
+            Err(error) => {
+                println!("{error:?}");
+                failed = failed.saturating_add(1);
+            }
+        }
+    }
+    println!(
+        "diff-walk: {} images, {names} names, {failed} images differ",
+        images.len()
+    );
+    Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+struct Outcome {
+    name_count: usize,
+    difference_count: usize,
+}
+
+fn compare(image: &Path, shown: usize) -> Result<Outcome> {
+    let start = Instant::now();
+    // One after the other: the library's lock refuses an image that the kernel has mounted, and rightly so.
+    let mount = Mount::new(image, "ro,subvolid=5").context("kernel")?;
+    let kernel: Walk = kernel::walk(mount.path()).context("kernel")?;
+    mount.unmount()?;
+    let kernel_seconds = start.elapsed().as_secs_f64();
+    let start = Instant::now();
+    let ours = ours::walk(image).context("Spinney")?;
+    let ours_seconds = start.elapsed().as_secs_f64();
+    let differences = record::differences(&kernel, &ours);
+    for difference in differences.iter().take(shown) {
+        println!("  {difference}");
+    }
+    println!(
+        "{}: {} names, {} differences (kernel {kernel_seconds:.1} s, Spinney {ours_seconds:.1} s)",
+        image.display(),
+        kernel.len(),
+        differences.len()
+    );
+    Ok(Outcome {
+        name_count: kernel.len(),
+        difference_count: differences.len(),
+    })
+}
+
+/// Runs `one` for each path on all processors.
+fn in_parallel<T: Send>(
+    paths: &[Vec<u8>],
+    one: impl Fn(&[u8]) -> Result<T> + Sync,
+) -> Result<Vec<(Vec<u8>, T)>> {
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    let next = std::sync::atomic::AtomicUsize::new(0);
+    let worker = || -> Result<Vec<(Vec<u8>, T)>> {
+        let mut done = Vec::new();
+        while let Some(path) = paths.get(next.fetch_add(1, std::sync::atomic::Ordering::Relaxed)) {
+            let record = one(path).with_context(|| String::from_utf8_lossy(path).into_owned())?;
+            done.push((path.clone(), record));
+        }
+        Ok(done)
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
+        let mut all = Vec::new();
+        for worker in workers {
+            all.extend(
+                worker
+                    .join()
+                    .unwrap_or_else(|_| anyhow::bail!("a worker panicked"))?,
+            );
+        }
+        Ok(all)
+    })
+}

@@ -1,0 +1,142 @@
+//! The walk through the library.
+
+use super::content::{self, Readable};
+use super::in_parallel;
+use super::record::{Extent, Record, Time, Walk, merge};
+use anyhow::Result;
+use spinney::{ExtentKind, File, FileOptions, FileType, InodeFlags, Timestamp, TreeId, Volume};
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::Path;
+
+/// Every path from the top-level subvolume down.
+pub(super) fn walk(image: &Path) -> Result<Walk> {
+    let volume = Volume::options()
+        .read_only(true)
+        .subvolume_id(TreeId::FS)
+        .open(image)?;
+    let mut paths = vec![Vec::new()];
+    let mut folders = vec![Vec::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in volume.read_dir(OsStr::from_bytes(&folder))? {
+            let entry = entry?;
+            let mut path = folder.clone();
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend_from_slice(entry.name_bytes());
+            if entry.file_type().is_dir() {
+                folders.push(path.clone());
+            }
+            paths.push(path);
+        }
+    }
+    let records = in_parallel(&paths, |path| {
+        record(&volume, Path::new(OsStr::from_bytes(path)))
+    })?;
+    Ok(records.into_iter().collect())
+}
+
+fn record(volume: &Volume, path: &Path) -> Result<Record> {
+    let metadata = volume.symlink_metadata(path)?;
+    let mut xattrs = BTreeMap::new();
+    for name in volume.list_xattrs(path)? {
+        let value = volume.get_xattr(path, name.as_bytes())?.unwrap_or_default();
+        xattrs.insert(name.into_vec(), value);
+    }
+    let mut record = Record {
+        mode: metadata.mode,
+        ino: metadata.ino.0,
+        links: metadata.nlink,
+        uid: metadata.uid,
+        gid: metadata.gid,
+        size: metadata.size,
+        blocks: metadata.blocks,
+        rdev: metadata.rdev,
+        atime: time(metadata.atime),
+        mtime: time(metadata.mtime),
+        ctime: time(metadata.ctime),
+        btime: time(metadata.btime),
+        xattrs,
+        ..Record::default()
+    };
+    match metadata.kind {
+        FileType::Symlink => {
+            record.target = Some(volume.read_link(path)?.into_os_string().into_vec())
+        }
+        FileType::File => {
+            let file = FileOptions::new().read(true).open(volume, path)?;
+            record.flags = Some(lsattr_flags(metadata.flags));
+            record.extents = extents(&file)?;
+            record.sha256 = Some(content::sha256(&file, metadata.size)?);
+        }
+        FileType::Directory if metadata.ino.0 != STUB_INO => {
+            record.flags = Some(lsattr_flags(metadata.flags))
+        }
+        _ => {}
+    }
+    Ok(record)
+}
+
+/// Inode number of the directory that stands where a snapshot's source has a subvolume.
+const STUB_INO: u64 = 2;
+
+fn time(time: Timestamp) -> Time {
+    (time.sec, time.nsec)
+}
+
+fn extents(file: &File) -> Result<Vec<Extent>> {
+    let all = file.extents()?.into_iter().map(|extent| Extent {
+        offset: extent.offset,
+        len: extent.len,
+        place: extent.logical.map_or(0, |place| place.0),
+        is_inline: extent.kind == ExtentKind::Inline,
+        is_unwritten: extent.kind == ExtentKind::Preallocated,
+        is_compressed: extent.compression != 0,
+    });
+    Ok(merge(all))
+}
+
+/// Inode flags on disk to those of FS_IOC_GETFLAGS.
+fn lsattr_flags(flags: InodeFlags) -> u32 {
+    const NODATACOW: u64 = 1 << 1;
+    const NOCOMPRESS: u64 = 1 << 3;
+    const COMPRESS: u64 = 1 << 11;
+    const PAIRS: &[(u64, u32)] = &[
+        (1 << 5, 0x8),       // sync
+        (1 << 6, 0x10),      // immutable
+        (1 << 7, 0x20),      // append only
+        (1 << 8, 0x40),      // no dump
+        (1 << 9, 0x80),      // no atime
+        (1 << 10, 0x1_0000), // directory sync
+        (NODATACOW, 0x80_0000),
+    ];
+    let common = PAIRS
+        .iter()
+        .filter(|(disk, _)| flags.0 & disk != 0)
+        .fold(0, |all, (_, flag)| all | flag);
+    if flags.0 & NOCOMPRESS != 0 {
+        common | 0x400
+    } else if flags.0 & COMPRESS != 0 {
+        common | 0x4
+    } else {
+        common
+    }
+}
+
+impl Readable for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        Ok(File::read_at(self, buffer, offset)?)
+    }
+
+    fn data_ranges(&self) -> Result<Vec<(u64, u64)>> {
+        let ranges = self
+            .extents()?
+            .into_iter()
+            .filter(|extent| extent.kind != ExtentKind::Preallocated);
+        Ok(ranges
+            .map(|extent| (extent.offset, extent.offset.saturating_add(extent.len)))
+            .collect())
+    }
+}
