@@ -23,6 +23,8 @@ mod disk;
 mod list;
 mod read;
 mod reflink;
+#[cfg(test)]
+mod tests;
 mod truncate;
 mod write;
 
@@ -33,6 +35,6 @@ pub(crate) use crate::writeback::{discard, flush_all, flush_inode, flush_tree, s
 pub(crate) use allocate::allocate;
 pub(crate) use list::{extents, seek_data, seek_hole};
 pub(crate) use read::read_at;
-pub(crate) use reflink::reflink;
+pub(crate) use reflink::{CloneRange, reflink};
 pub(crate) use truncate::set_size;
 pub(crate) use write::write_at;

@@ -18,8 +18,8 @@ use crate::writeback::{self, ITEMS_PER_FILE, need_for};
 const FIRST_STEP_ITEMS: u32 = 8;
 /// Items that the following ones drop.
 const STEP_ITEMS: u32 = 256;
-/// Items to reserve for each file extent item dropped: itself, its reference, its checksums.
-const ITEMS_PER_DROP: u32 = 3;
+/// Items dropped for which one item is reserved: they share their blocks, as do their references.
+const DROPS_PER_ITEM: u32 = 8;
 
 /// Makes the file `size` bytes long. New bytes read as zeros.
 ///
@@ -150,7 +150,7 @@ pub(super) fn drop_range(
     let mut budget = FIRST_STEP_ITEMS;
     let mut end = range.end;
     loop {
-        let need = Need { items: budget * ITEMS_PER_DROP + 2 * ITEMS_PER_FILE, data: 0 };
+        let need = Need { items: budget / DROPS_PER_ITEM + ITEMS_PER_FILE, data: 0 };
         let reservation = core.store.reserve_urgent(need)?;
         let _layers: RwLockWriteGuard<'_, DataLayers> = inode.data.inner.write();
         let txn = core.store.begin(reservation)?;

@@ -50,10 +50,7 @@ pub(crate) fn write_at(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8])
         at += len;
         rest = later;
     }
-    if core.data.budget.is_exceeded() {
-        writeback::relieve(core, inode)?;
-    }
-    Ok(())
+    writeback::relieve(core, inode)
 }
 
 /// How much of a write at `at` goes straight to disk: 0, or so many bytes. Only the end of the
@@ -104,7 +101,7 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
     let sector = u64::from(core.store.sizes().sector);
     let end = at + to_u64(data.len());
     let padded_end = end.next_multiple_of(sector);
-    let need = need_for(1, padded_end - at);
+    let need = direct_need(&inode.data.inner.read(), padded_end - at);
     let mut receipt = Receipt::default();
     receipt.add(need, reserve(core, need)?);
     let mut written = Vec::new();
@@ -268,15 +265,19 @@ fn missing_space(core: &Core, layers: &DataLayers, range: Range<u64>) -> Option<
     if new == 0 {
         return None;
     }
-    let on_disk: u64 = layers.pending.iter().map(|pending| pending.len).sum();
-    let wanted = need_for(runs, held + new);
-    let pending_items = need_for(to_u64(layers.pending.len()), on_disk).items;
-    let total = layers.receipt.total();
-    let missing = Need {
-        items: wanted.items.saturating_add(pending_items).saturating_sub(total.items),
-        data: (wanted.data + on_disk).saturating_sub(total.data),
-    };
-    (missing != Need::default()).then_some(missing)
+    let pending_bytes = pending::total_bytes(&layers.pending);
+    runs += to_u64(layers.pending.len());
+    writeback::missing(need_for(runs, held + new + pending_bytes), layers.receipt.total())
+}
+
+/// What has to be reserved for `len` more bytes on disk: all the data space, and the items that
+/// what is dirty already has no room for.
+fn direct_need(layers: &DataLayers, len: u64) -> Need {
+    let dirty_runs = layers.dirty.as_ref().map_or(0, PageCache::run_count);
+    let runs = to_u64(layers.pending.len() + dirty_runs + 1);
+    let wanted = need_for(runs, pending::total_bytes(&layers.pending) + len);
+    let items = wanted.items.saturating_sub(layers.receipt.total().items);
+    Need { items, data: len }
 }
 
 fn copy_in(

@@ -19,7 +19,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_disk::{Generation, Logical};
@@ -161,6 +161,7 @@ pub(crate) struct DataShared {
     pub(crate) budget: Arc<Budget>,
     /// Inodes with dirty data, in the order they became dirty.
     dirty: Mutex<BTreeMap<u64, Arc<Inode>>>,
+    dirty_count: AtomicUsize,
     last_listed: AtomicU64,
     /// Shared by whoever overwrites data in place; a snapshot takes it exclusively.
     pub(crate) in_place: RwLock<()>,
@@ -173,6 +174,7 @@ impl DataShared {
         Self {
             budget: Arc::new(Budget::new(dirty_bytes)),
             dirty: Mutex::default(),
+            dirty_count: AtomicUsize::new(0),
             last_listed: AtomicU64::new(0),
             in_place: RwLock::default(),
             decompressed: Mutex::default(),
@@ -184,6 +186,7 @@ impl DataShared {
         if inode.data.listed.load(Ordering::Relaxed) == 0 {
             let place = self.last_listed.fetch_add(1, Ordering::Relaxed) + 1;
             self.dirty.lock().insert(place, Arc::clone(inode));
+            self.dirty_count.fetch_add(1, Ordering::Relaxed);
             inode.data.listed.store(place, Ordering::Release);
         }
     }
@@ -194,13 +197,19 @@ impl DataShared {
         if place != 0 {
             // The last reference to the inode may go with this one: not under the lock.
             let listed = self.dirty.lock().remove(&place);
+            self.dirty_count.fetch_sub(1, Ordering::Relaxed);
             drop(listed);
         }
     }
 
-    /// The dirty inodes that `select` wants, oldest first, at most `limit`.
-    pub(crate) fn dirty_inodes(&self, limit: usize, select: impl Fn(&Inode) -> bool) -> Vec<Arc<Inode>> {
-        self.dirty.lock().values().filter(|inode| select(inode)).take(limit).cloned().collect()
+    /// How many inodes are dirty.
+    pub(crate) fn dirty_file_count(&self) -> usize {
+        self.dirty_count.load(Ordering::Relaxed)
+    }
+
+    /// The oldest dirty inodes, at most `limit`.
+    pub(crate) fn dirty_inodes(&self, limit: usize) -> Vec<Arc<Inode>> {
+        self.dirty.lock().values().take(limit).cloned().collect()
     }
 
     /// The oldest dirty inodes behind `place`, at most `limit`, and the place of the last.

@@ -40,30 +40,38 @@ use crate::error::Result;
 use crate::inode::{Core, Inode};
 use run::Job;
 
-/// Items that replacing one run may change: three of the file, its checksums, and references of
-/// what it replaces and what it adds.
-const ITEMS_PER_RUN: u64 = 6;
-/// A run gets room for one more item per so many bytes, for the extents that it replaces.
-const BYTES_PER_ITEM: u64 = 64 << 10;
-/// Items that a flush changes once per file.
-pub(crate) const ITEMS_PER_FILE: u32 = 4;
+/// Items to reserve for a file that is flushed: a path to its extents, to the checksums, and its
+/// own item.
+pub(crate) const ITEMS_PER_FILE: u32 = 3;
+/// Dirty runs for which one item is reserved beyond those. An item stands for a path of blocks, and
+/// the runs of one file share all of it but the leaves, of which each has room for hundreds.
+const RUNS_PER_ITEM: u64 = 16;
+/// Dirty bytes for which one item is reserved: their checksums, and the extents they replace.
+const BYTES_PER_ITEM: u64 = 8 << 20;
+/// Dirty files, each with its reservation, after which a writer flushes the oldest.
+const DIRTY_FILES_MAX: usize = 512;
 /// Files that one batch takes at most.
-const BATCH_FILES_MAX: usize = 512;
+const BATCH_FILES_MAX: usize = 256;
 /// Dirty bytes after which a batch takes no further file.
 const BATCH_BYTES: u64 = 8 << 20;
 /// A writer over budget flushes until this many eighths of the budget are left.
 const BUDGET_EIGHTHS_KEPT: usize = 6;
 
-/// Items to reserve for a dirty run of `len` bytes.
-pub(crate) fn items_for(len: u64) -> u64 {
-    ITEMS_PER_RUN + len / BYTES_PER_ITEM
-}
-
 /// Space to reserve for `runs` dirty runs of `bytes` together.
 pub(crate) fn need_for(runs: u64, bytes: u64) -> Need {
-    let items = runs.saturating_mul(ITEMS_PER_RUN).saturating_add(bytes / BYTES_PER_ITEM);
-    let items = items.saturating_add(u64::from(ITEMS_PER_FILE));
+    let items = u64::from(ITEMS_PER_FILE)
+        .saturating_add(runs.div_ceil(RUNS_PER_ITEM))
+        .saturating_add(bytes / BYTES_PER_ITEM);
     Need { items: u32::try_from(items).unwrap_or(u32::MAX), data: bytes }
+}
+
+/// What `wanted` asks for beyond what was promised; `None` when that is nothing.
+pub(crate) fn missing(wanted: Need, promised: Need) -> Option<Need> {
+    let missing = Need {
+        items: wanted.items.saturating_sub(promised.items),
+        data: wanted.data.saturating_sub(promised.data),
+    };
+    (missing != Need::default()).then_some(missing)
 }
 
 /// Writes everything that is dirty in one file, and inserts it.
@@ -128,25 +136,35 @@ fn flush_where(core: &Core, select: impl Fn(&Inode) -> bool) -> Result<()> {
     result
 }
 
-/// Writes the oldest dirty files until the volume is well below its budget.
+/// Writes the oldest dirty files when the volume has too many, or too many dirty bytes, until it is
+/// well below its budget. Called by every writer, without locks.
 ///
 /// # Errors
 /// See the module's text.
 pub(crate) fn relieve(core: &Core, writer: &Arc<Inode>) -> Result<()> {
     let budget = &core.data.budget;
-    let goal = budget.limit_bytes() / 8 * BUDGET_EIGHTHS_KEPT;
-    while budget.used_bytes() > goal {
-        let oldest = core.data.dirty_inodes(BATCH_FILES_MAX, |_| true);
-        let (_, busy, result) = flush_batch(core, &oldest);
-        result?;
-        // All others are being written by somebody else: the writer's own bytes are what is left
-        // to do, and waiting for its lock is waiting for whoever has it.
-        if busy.len() == oldest.len() {
-            flush_inode(core, writer)?;
-            break;
-        }
+    if budget.is_exceeded() {
+        let goal = budget.limit_bytes() / 8 * BUDGET_EIGHTHS_KEPT;
+        while budget.used_bytes() > goal && flush_oldest(core, writer)? {}
+    }
+    if core.data.dirty_file_count() > DIRTY_FILES_MAX {
+        flush_oldest(core, writer)?;
     }
     Ok(())
+}
+
+/// Writes one batch of the oldest dirty files; false when others are writing all of them.
+fn flush_oldest(core: &Core, writer: &Arc<Inode>) -> Result<bool> {
+    let oldest = core.data.dirty_inodes(BATCH_FILES_MAX);
+    let (count, busy, result) = flush_batch(core, &oldest);
+    result?;
+    if busy.len() < count {
+        return Ok(true);
+    }
+    // The writer's own bytes are what is left to do, and waiting for its lock is waiting for
+    // whoever writes them.
+    flush_inode(core, writer)?;
+    Ok(false)
 }
 
 /// Writes a prefix of `inodes` worth one batch; returns its length, those of them that somebody

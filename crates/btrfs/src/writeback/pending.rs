@@ -1,6 +1,5 @@
 //! Extents that large writes put on disk, until they are inserted.
 
-use btrfs_disk::convert::to_u64;
 use btrfs_disk::Logical;
 
 use super::plan::EXTENT_BYTES_MAX;
@@ -59,14 +58,8 @@ pub(super) fn to_items(list: &[Pending]) -> Vec<NewExtent> {
 }
 
 /// Bytes that the list holds.
-pub(super) fn total_bytes(list: &[Pending]) -> u64 {
+pub(crate) fn total_bytes(list: &[Pending]) -> u64 {
     list.iter().map(|pending| pending.len).sum()
-}
-
-/// Items that inserting the list may change.
-pub(super) fn item_count(list: &[Pending]) -> u32 {
-    let items: u64 = list.iter().map(|pending| super::items_for(pending.len)).sum();
-    u32::try_from(items.max(to_u64(list.len()))).unwrap_or(u32::MAX)
 }
 
 #[cfg(test)]

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_disk::Logical;
-use btrfs_store::{DataExtent, Need};
+use btrfs_store::DataExtent;
 use parking_lot::MutexGuard;
 use vfs::{PageCache, Run};
 
 use super::plan::{self, Request, Step};
-use super::{finish, in_place, items_for, pending};
+use super::{finish, in_place, missing, need_for, pending};
 use crate::error::Result;
 use crate::extents::{FileExtent, Kind, NewExtent};
 use crate::inode::{Core, Flight, Inode, InodeFlags, Receipt};
@@ -116,23 +116,16 @@ impl<'a> Job<'a> {
         };
         let reusable = in_place::find(core, self.inode, self.flags, &runs)?;
         self.steps = plan::plan(request, &runs, &reusable);
-        let mut need = Need { items: pending::item_count(&self.flight.pending), data: 0 };
+        let pending = &self.flight.pending;
+        let runs = self.steps.len() + pending.len();
+        let mut wanted = need_for(to_u64(runs), self.dirty_bytes() + pending::total_bytes(pending));
+        wanted.data = pending::total_bytes(pending);
         for step in &self.steps {
-            let (items, data) = match step {
-                Step::Inline { .. } => (items_for(0), 0),
-                Step::Allocate(run) => (items_for(run.len), run.len),
-                Step::InPlace { run, .. } => (items_for(run.len), 0),
-            };
-            need.items = need.items.saturating_add(u32::try_from(items).unwrap_or(u32::MAX));
-            need.data = need.data.saturating_add(data);
+            if let Step::Allocate(run) = step {
+                wanted.data = wanted.data.saturating_add(run.len);
+            }
         }
-        let has = self.receipt.total();
-        let pending_bytes = pending::total_bytes(&self.flight.pending);
-        let missing = Need {
-            items: need.items.saturating_sub(has.items),
-            data: need.data.saturating_sub(has.data.saturating_sub(pending_bytes)),
-        };
-        if missing != Need::default() {
+        if let Some(missing) = missing(wanted, self.receipt.total()) {
             self.receipt.add(missing, core.store.reserve(missing)?);
         }
         Ok(())
