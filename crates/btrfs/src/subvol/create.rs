@@ -134,7 +134,12 @@ fn name_subvolume(
 }
 
 /// The root item of an empty subvolume, as the kernel fills it; the store knows the block.
-fn new_root_item(generation: Generation, node_bytes: u32, uuid: Uuid, now: Timestamp) -> RootItem {
+pub(super) fn new_root_item(
+    generation: Generation,
+    node_bytes: u32,
+    uuid: Uuid,
+    now: Timestamp,
+) -> RootItem {
     let mut item = RootItem::new_zeroed();
     item.inode = InodeItem::new_zeroed();
     item.inode.generation = 1.into();

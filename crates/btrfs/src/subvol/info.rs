@@ -16,7 +16,7 @@ use crate::error::{CallerError, Result, corrupt_inode};
 use crate::inode::{ROOT_DIR_INO, Root};
 
 /// Name of the entry that says which subvolume is the default.
-const DEFAULT_NAME: &[u8] = b"default";
+pub(super) const DEFAULT_NAME: &[u8] = b"default";
 /// Names on the way from a subvolume to the top: more can only be a loop in a damaged image.
 const DEPTH_MAX: u32 = 1 << 16;
 

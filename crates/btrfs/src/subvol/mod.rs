@@ -23,6 +23,7 @@
 mod create;
 mod delete;
 mod info;
+mod make;
 mod startup;
 mod types;
 
@@ -37,6 +38,7 @@ use crate::error::{Error, Result};
 pub(crate) use create::{NewSubvolume, create, snapshot};
 pub(crate) use delete::{delete, drop_tree, set_read_only};
 pub(crate) use info::{default_subvolume, list, set_default_subvolume};
+pub(crate) use make::make_trees;
 pub(crate) use startup::prepare_for_writing;
 pub use types::{SnapshotMode, SubvolumeInfo};
 

@@ -308,11 +308,19 @@ impl File {
         file::seek_hole(self.volume.core(), self.inode.inode(), offset)
     }
 
-    /// The file's extents from `offset` on, in order. Holes are not listed.
+    /// The file's extents in order. Holes are not listed.
     ///
     /// # Errors
     /// `Io`, `Corrupt`; `NoSpace` when data that was not written yet finds no room.
-    pub fn extents(&self, offset: u64) -> Result<Vec<ExtentInfo>> {
+    pub fn extents(&self) -> Result<Vec<ExtentInfo>> {
+        self.extents_from(0)
+    }
+
+    /// The file's extents from `offset` on, at most about a million.
+    ///
+    /// # Errors
+    /// As [`File::extents`].
+    pub fn extents_from(&self, offset: u64) -> Result<Vec<ExtentInfo>> {
         self.check(true)?;
         file::extents(self.volume.core(), self.inode.inode(), offset)
     }

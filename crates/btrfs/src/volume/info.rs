@@ -5,13 +5,17 @@ use std::os::unix::ffi::OsStringExt;
 
 use btrfs_disk::Generation;
 
+use crate::error::Result;
+
 use super::types::{DeviceInfo, VolumeInfo};
 use super::Volume;
 
 impl Volume {
     /// Label, sizes, features, devices and use of space.
-    #[must_use]
-    pub fn info(&self) -> VolumeInfo {
+    ///
+    /// # Errors
+    /// None so far: what is told was read when the volume was opened.
+    pub fn info(&self) -> Result<VolumeInfo> {
         let store = &self.core().store;
         let superblock = store.superblock();
         let superblock = superblock.fields();
@@ -23,7 +27,7 @@ impl Volume {
             allocated_bytes: superblock.dev_item.bytes_used.get(),
         };
         let features = [superblock.incompat().to_string(), superblock.compat_ro().to_string()];
-        VolumeInfo {
+        Ok(VolumeInfo {
             label: OsString::from_vec(superblock.label_bytes().to_vec()),
             uuid: superblock.fsid.0,
             generation: Generation(superblock.generation.get()),
@@ -40,6 +44,6 @@ impl Volume {
                 .collect(),
             devices: vec![device],
             space: store.space(),
-        }
+        })
     }
 }

@@ -68,6 +68,7 @@ impl VolumeOptions {
     /// As [`VolumeOptions::make`].
     pub fn make_device(&self, device: Arc<dyn Device>, make: &MakeOptions) -> Result<Volume> {
         let store = Store::make(vec![Arc::clone(&device)], make, &self.store_options())?;
+        subvol::make_trees(&store, self.owner)?;
         self.start(store, device)
     }
 
