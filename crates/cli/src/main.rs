@@ -1,3 +1,48 @@
-//! The `spinney` program.
+//! The `spinney` program: file system images without mounting them, and without root.
+//!
+//! `args` is the command line, one variant a command; `formats` has one row for each format that
+//! is known; `common` holds the commands that every format has, `btrfs` those of btrfs alone.
+//! A command gets its arguments and a place for its report, and fails with an `anyhow::Error`,
+//! from whose cause the exit status follows.
 
-fn main() {}
+mod args;
+mod btrfs;
+mod common;
+mod formats;
+mod manual;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use args::Cli;
+use common::failure::{self, Status};
+use common::output::{self, Output};
+
+fn main() -> ExitCode {
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => return usage(&error),
+    };
+    let mut out = Output::new();
+    let result = cli.command.run(&mut out).and_then(|()| out.finish());
+    match result {
+        Ok(()) => ExitCode::from(Status::Done.code()),
+        Err(error) if failure::is_broken_pipe(&error) => ExitCode::from(Status::Done.code()),
+        Err(error) => {
+            output::warn(&failure::one_line(&error));
+            ExitCode::from(failure::status_of(&error).code())
+        }
+    }
+}
+
+/// Help and version are no mistakes; and a reader that went away while it was printed is none.
+fn usage(error: &clap::Error) -> ExitCode {
+    let _ = error.print();
+    let status = if error.use_stderr() {
+        Status::Usage
+    } else {
+        Status::Done
+    };
+    ExitCode::from(status.code())
+}

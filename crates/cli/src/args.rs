@@ -1,0 +1,163 @@
+//! The command line.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+
+use crate::common::failure::STATUS_HELP;
+use crate::common::output::Output;
+use crate::{btrfs, common, manual};
+
+/// Make, read and change btrfs images: unmounted, and without root.
+#[derive(Debug, Parser)]
+#[command(
+    name = "spinney",
+    version,
+    disable_help_subcommand = true,
+    after_help = concat!(
+        "Examples:\n",
+        "  spinney mkfs --rootdir ./site site.img     make an image of a directory\n",
+        "  spinney ls -l site.img /                   list it\n",
+        "  spinney put site.img notes.txt /           copy a file into it\n",
+        "  spinney get site.img / ./copy              copy everything out\n",
+        "  spinney ls 'disk.img?offset=1048576'       a partition of a disk image"
+    ),
+    after_long_help = LONG_HELP.as_str(),
+    propagate_version = true
+)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+static LONG_HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+    format!(
+        "Examples:
+  spinney mkfs --rootdir ./site site.img     make an image of a directory
+  spinney ls -l site.img /                   list it
+  spinney put site.img notes.txt /           copy a file into it
+  spinney get site.img / ./copy              copy everything out
+  spinney ls 'disk.img?offset=1048576'       a partition of a disk image
+
+Images:
+  IMAGE is a file or an unmounted block device. IMAGE?offset=N is what starts at byte N
+  of it, for instance a partition. While a command changes an image, it is locked.
+
+JSON:
+  With --json a command reports one JSON object. Names are strings; a name that is not
+  UTF-8 has replacement characters there and its bytes, in hex, in a second field: name
+  and name_hex, path and path_hex, target and target_hex. Times are objects of sec
+  (since 1970-01-01 UTC) and nsec. Sizes are in bytes.
+
+{STATUS_HELP}"
+    )
+});
+
+/// What to do.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Mkfs(btrfs::mkfs::Mkfs),
+    Info(common::info::Info),
+    Ls(common::ls::Ls),
+    Tree(common::tree::Tree),
+    Cat(common::cat::Cat),
+    Stat(common::stat::Stat),
+    Get(common::get::Get),
+    Put(common::put::Put),
+    Mkdir(common::mkdir::Mkdir),
+    Rm(common::rm::Rm),
+    Mv(common::mv::Mv),
+    Ln(common::ln::Ln),
+    Subvolume(btrfs::subvolume::Subvolume),
+    Dump(btrfs::dump::Dump),
+    Completions(manual::Completions),
+    Man(manual::Man),
+}
+
+impl Command {
+    /// Does it.
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        match self {
+            Self::Mkfs(command) => command.run(out),
+            Self::Info(command) => command.run(out),
+            Self::Ls(command) => command.run(out),
+            Self::Tree(command) => command.run(out),
+            Self::Cat(command) => command.run(out),
+            Self::Stat(command) => command.run(out),
+            Self::Get(command) => command.run(),
+            Self::Put(command) => command.run(),
+            Self::Mkdir(command) => command.run(),
+            Self::Rm(command) => command.run(),
+            Self::Mv(command) => command.run(),
+            Self::Ln(command) => command.run(),
+            Self::Subvolume(command) => command.run(out),
+            Self::Dump(command) => command.run(out),
+            Self::Completions(command) => command.run(out),
+            Self::Man(command) => command.run(out),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example_and_a_description() {
+        fn check(command: &clap::Command, path: &str) {
+            let path = format!("{path} {}", command.get_name());
+            assert!(command.get_about().is_some(), "{path}: no description");
+            if command.has_subcommands() {
+                for sub in command.get_subcommands() {
+                    check(sub, &path);
+                }
+            }
+            let help = command
+                .get_after_help()
+                .map(ToString::to_string)
+                .unwrap_or_default();
+            assert!(help.contains("Example"), "{path}: no example in its help");
+            let example = path.trim_start();
+            let first = example.split(' ').next().unwrap();
+            assert!(
+                help.contains(&format!("  {first} ")),
+                "{path}: the example is of another command"
+            );
+            for argument in command.get_arguments().filter(|a| a.get_id() != "help") {
+                assert!(
+                    argument.get_help().is_some(),
+                    "{path}: {} has no help",
+                    argument.get_id()
+                );
+            }
+        }
+        let mut command = Cli::command();
+        command.build();
+        check(&command, "");
+    }
+
+    #[test]
+    fn an_image_comes_first() {
+        for line in [
+            "spinney ls a.img",
+            "spinney ls -l a.img /etc",
+            "spinney cat a.img /a /b",
+            "spinney get a.img /a /b out",
+            "spinney put a.img x y /",
+            "spinney mkdir -p a.img /x/y",
+            "spinney mv a.img /a /b",
+            "spinney ln -s a.img target /link",
+            "spinney subvolume snapshot -r a.img / /snap",
+            "spinney dump tree a.img fs",
+        ] {
+            Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));
+        }
+        assert!(Cli::try_parse_from(["spinney", "ls"]).is_err());
+        assert!(Cli::try_parse_from(["spinney", "get", "a.img"]).is_err());
+    }
+}

@@ -1,0 +1,62 @@
+//! `spinney dump`: the file system as it lies on disk.
+//!
+//! `dump super` reads the device and needs no sound file system; the others open the store.
+
+mod chunks;
+mod superblock;
+mod tree;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Error, Result};
+use blockdev::backends::{FileDevice, FileOptions};
+use btrfs_store::{Store, StoreOptions};
+use clap::{Args, Subcommand};
+
+use crate::common::output::Output;
+use crate::formats;
+
+/// Show what is on disk: superblocks, trees, chunks
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  spinney dump super --all site.img\n  spinney dump tree site.img fs\n  spinney dump chunks site.img"
+)]
+pub(crate) struct Dump {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    Super(superblock::Super),
+    Tree(tree::Tree),
+    Chunks(chunks::Chunks),
+}
+
+impl Dump {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        match &self.command {
+            Command::Super(command) => command.run(out),
+            Command::Tree(command) => command.run(out),
+            Command::Chunks(command) => command.run(out),
+        }
+    }
+}
+
+fn open_device(image: &Path) -> Result<Arc<FileDevice>> {
+    let options = FileOptions {
+        read_only: true,
+        ..FileOptions::default()
+    };
+    Ok(Arc::new(FileDevice::open(image, &options)?))
+}
+
+fn open_store(image: &Path) -> Result<Store> {
+    let options = StoreOptions {
+        read_only: true,
+        ..StoreOptions::default()
+    };
+    let opened = Store::open(vec![open_device(image)?], &options);
+    opened.map_err(|error| formats::explain(image, Error::new(error)))
+}

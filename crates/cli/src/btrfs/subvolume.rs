@@ -1,0 +1,214 @@
+//! `spinney subvolume`
+
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use spinney::{SnapshotMode, SubvolumeInfo};
+
+use crate::common::attributes::JsonTime;
+use crate::common::image::ImageArgs;
+use crate::common::names::{self, JsonPath};
+use crate::common::output::Output;
+
+/// Make, list and delete subvolumes and snapshots
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  spinney subvolume create site.img /home\n  spinney subvolume snapshot -r site.img /home /home-monday\n  spinney subvolume list site.img"
+)]
+pub(crate) struct Subvolume {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Make an empty subvolume
+    #[command(after_help = "Example:\n  spinney subvolume create site.img /home")]
+    Create {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Where it appears, in the image
+        path: PathBuf,
+    },
+    /// Make a snapshot: a subvolume that begins with the contents of another
+    #[command(
+        after_help = "Examples:\n  spinney subvolume snapshot site.img / /before-the-upgrade\n  spinney subvolume snapshot -r site.img /home /home-monday"
+    )]
+    Snapshot {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// The subvolume, in the image
+        source: PathBuf,
+        /// Where the snapshot appears, in the image
+        dest: PathBuf,
+        /// The snapshot cannot be changed
+        #[arg(short, long)]
+        read_only: bool,
+    },
+    /// List all subvolumes and snapshots
+    #[command(
+        after_help = "Examples:\n  spinney subvolume list site.img\n  spinney subvolume list --json site.img"
+    )]
+    List {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Report as JSON: {subvolumes: [{id, path, parent, uuid, generation, read_only, ...}]}
+        #[arg(long)]
+        json: bool,
+    },
+    /// Delete subvolumes and all in them
+    #[command(after_help = "Example:\n  spinney subvolume delete site.img /home-monday")]
+    Delete {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Where they appear, in the image
+        #[arg(required = true)]
+        paths: Vec<PathBuf>,
+    },
+    /// Choose the subvolume that is mounted when none is named
+    #[command(after_help = "Example:\n  spinney subvolume set-default site.img /home")]
+    SetDefault {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Where it appears, in the image
+        path: PathBuf,
+    },
+    /// Show the subvolume that is mounted when none is named
+    #[command(after_help = "Example:\n  spinney subvolume get-default site.img")]
+    GetDefault {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Report as JSON: {id, path, ...}
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+#[derive(Serialize)]
+struct Report {
+    default_id: u64,
+    subvolumes: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    id: u64,
+    /// From the top-level subvolume, without a leading slash.
+    #[serde(flatten)]
+    path: JsonPath,
+    /// The subvolume that contains it; null for the top level.
+    parent: Option<u64>,
+    uuid: String,
+    /// Null for what is no snapshot.
+    parent_uuid: Option<String>,
+    received_uuid: Option<String>,
+    generation: u64,
+    created: u64,
+    otime: JsonTime,
+    read_only: bool,
+}
+
+impl Subvolume {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        match &self.command {
+            Command::Create { image, path } => {
+                let volume = image.open_writable()?;
+                volume.create_subvolume(path)?;
+                Ok(volume.close()?)
+            }
+            Command::Snapshot {
+                image,
+                source,
+                dest,
+                read_only,
+            } => {
+                let volume = image.open_writable()?;
+                let mode = if *read_only {
+                    SnapshotMode::ReadOnly
+                } else {
+                    SnapshotMode::ReadWrite
+                };
+                volume.snapshot(source, dest, mode)?;
+                Ok(volume.close()?)
+            }
+            Command::List { image, json } => list(image, *json, out),
+            Command::Delete { image, paths } => {
+                let volume = image.open_writable()?;
+                for path in paths {
+                    volume.delete_subvolume(path)?;
+                }
+                Ok(volume.close()?)
+            }
+            Command::SetDefault { image, path } => {
+                let volume = image.open_writable()?;
+                volume.set_default_subvolume(path)?;
+                Ok(volume.close()?)
+            }
+            Command::GetDefault { image, json } => get_default(image, *json, out),
+        }
+    }
+}
+
+fn list(image: &ImageArgs, json: bool, out: &mut Output) -> Result<()> {
+    let volume = image.open_read_only()?;
+    let subvolumes = volume.subvolumes()?;
+    if json {
+        let default_id = volume.default_subvolume()?.0;
+        return out.json(&Report {
+            default_id,
+            subvolumes: subvolumes.iter().map(entry).collect(),
+        });
+    }
+    for subvolume in &subvolumes {
+        print(subvolume, out)?;
+    }
+    Ok(())
+}
+
+fn get_default(image: &ImageArgs, json: bool, out: &mut Output) -> Result<()> {
+    let volume = image.open_read_only()?;
+    let id = volume.default_subvolume()?;
+    let subvolumes = volume.subvolumes()?;
+    let found = subvolumes.iter().find(|subvolume| subvolume.id == id);
+    let found = found.ok_or(spinney::CallerError::NoSuchSubvolume);
+    let found = found.map_err(spinney::Error::caller)?;
+    if json {
+        out.json(&entry(found))
+    } else {
+        print(found, out)
+    }
+}
+
+fn print(subvolume: &SubvolumeInfo, out: &mut Output) -> Result<()> {
+    let parent = subvolume
+        .parent
+        .map_or_else(|| "-".to_owned(), |parent| parent.to_string());
+    let mode = if subvolume.read_only { "ro" } else { "rw" };
+    write!(
+        out,
+        "ID {:<6} in {parent:<6} generation {:<8} {mode}  /",
+        subvolume.id.0, subvolume.generation.0
+    )?;
+    out.put_name(subvolume.path.as_bytes())?;
+    Ok(out.write_all(b"\n")?)
+}
+
+fn entry(subvolume: &SubvolumeInfo) -> Entry {
+    let uuid = |bytes: &[u8; 16]| (*bytes != [0; 16]).then(|| names::uuid(bytes));
+    Entry {
+        id: subvolume.id.0,
+        path: JsonPath(subvolume.path.as_bytes().to_vec()),
+        parent: subvolume.parent.map(|parent| parent.0),
+        uuid: names::uuid(&subvolume.uuid),
+        parent_uuid: uuid(&subvolume.parent_uuid),
+        received_uuid: uuid(&subvolume.received_uuid),
+        generation: subvolume.generation.0,
+        created: subvolume.created.0,
+        otime: subvolume.otime.into(),
+        read_only: subvolume.read_only,
+    }
+}

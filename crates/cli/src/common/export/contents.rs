@@ -1,0 +1,62 @@
+//! Contents of files, without their holes.
+
+use anyhow::Result;
+use spinney::{CallerError, File};
+
+/// Bytes read at once.
+pub(super) const PIECE_BYTES: usize = 1 << 20;
+
+/// Calls `write` with every run of data of the file and the offset it has there, in order.
+///
+/// # Errors
+/// Those of reading, and those of `write`.
+pub(crate) fn copy_sparse(
+    file: &File,
+    size: u64,
+    buffer: &mut [u8],
+    mut write: impl FnMut(u64, &[u8]) -> Result<()>,
+) -> Result<()> {
+    let mut at = 0;
+    while at < size {
+        let Some((start, end)) = next_data(file, at, size)? else {
+            break;
+        };
+        at = start;
+        while at < end {
+            let want = usize::try_from(end - at)
+                .unwrap_or(usize::MAX)
+                .min(buffer.len());
+            let Some(part) = buffer.get_mut(..want) else {
+                break;
+            };
+            let count = file.read_at(part, at)?;
+            if count == 0 {
+                return Ok(());
+            }
+            write(at, part.get(..count).unwrap_or_default())?;
+            at += u64::try_from(count)?;
+        }
+    }
+    Ok(())
+}
+
+/// A buffer for [`copy_sparse`].
+pub(crate) fn new_buffer() -> Vec<u8> {
+    vec![0; PIECE_BYTES]
+}
+
+fn next_data(file: &File, at: u64, size: u64) -> Result<Option<(u64, u64)>> {
+    let start = match file.seek_data(at) {
+        Err(error) if error.caller_error() == Some(CallerError::NoSuchOffset) => return Ok(None),
+        start => start?,
+    };
+    if start >= size {
+        return Ok(None);
+    }
+    let end = match file.seek_hole(start) {
+        Err(error) if error.caller_error() == Some(CallerError::NoSuchOffset) => size,
+        end => end?.min(size),
+    };
+    // Standing still would be for ever.
+    Ok(Some((start, if end > start { end } else { size })))
+}

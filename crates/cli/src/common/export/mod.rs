@@ -1,0 +1,75 @@
+//! Copying a directory tree of a volume to the host: what `get` does.
+//!
+//! A few threads walk the image, as they walk the host for an import. Files get their contents
+//! with holes left out, owner, mode, times and attributes; directories are private (0700) while
+//! they are filled and get their metadata at the end, children before parents.
+//!
+//! Invariants
+//! * Nothing is written outside the target: directories are opened from it with symbolic links
+//!   forbidden, names that are no plain names are refused, and what is made must not exist.
+//! * An existing directory is merged into; another existing file is only replaced on request, by
+//!   removing its name. Existing symbolic links are never followed, nor is anything written
+//!   through an existing name.
+//! * Set-user and set-group bits are not given to a file that could not get its owner.
+//!
+//! What the host does not permit (owners, device nodes, some attributes) is left out and counted
+//! in [`Losses`]. Every other failure ends the export. Caller: `get`. Nothing here knows of
+//! arguments or terminals.
+
+mod contents;
+mod host;
+mod metadata;
+mod walk;
+
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::AtomicU64;
+
+use spinney::{Metadata, Volume};
+
+use crate::common::progress::Progress;
+
+pub(crate) use contents::{copy_sparse, new_buffer};
+pub(crate) use walk::{export_contents, export_one};
+
+/// How a tree is copied.
+#[derive(Debug, Clone)]
+pub(crate) struct ExportOptions {
+    /// Threads that read and create.
+    pub(crate) thread_count: usize,
+    /// Existing files are replaced.
+    pub(crate) replaces: bool,
+}
+
+/// What the host did not permit.
+#[derive(Debug, Default)]
+pub(crate) struct Losses {
+    /// Files that kept the owner or group of this process.
+    pub(crate) owners: AtomicU64,
+    /// Attributes that could not be set.
+    pub(crate) xattrs: AtomicU64,
+    /// Device nodes that could not be made.
+    pub(crate) nodes: AtomicU64,
+}
+
+/// What all threads of one export share.
+struct Export<'a> {
+    volume: &'a Volume,
+    root: host::Root,
+    options: &'a ExportOptions,
+    progress: &'a Progress,
+    losses: &'a Losses,
+    /// First name on the host of each file with several.
+    links: Mutex<HashMap<(u64, u64), PathBuf>>,
+    /// Directories that wait for their metadata.
+    dirs: Mutex<Vec<MadeDir>>,
+}
+
+/// A directory that was made, or found.
+struct MadeDir {
+    /// Path relative to the target.
+    host: PathBuf,
+    image: PathBuf,
+    metadata: Metadata,
+}

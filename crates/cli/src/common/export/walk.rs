@@ -1,0 +1,323 @@
+//! The walk: directories are read, and their names made by whichever thread is free.
+
+use std::ffi::{OsStr, OsString};
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use anyhow::{Context as _, Result};
+use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags};
+use rustix::io::Errno;
+use spinney::{FileOptions, FileType, Metadata, Volume};
+
+use super::{Export, ExportOptions, Losses, MadeDir, contents, host, metadata};
+use crate::common::progress::Progress;
+use crate::common::work::{self, Queue};
+
+/// Names that one thread makes before another may take over.
+const RUN_NAMES: usize = 128;
+
+enum Job {
+    Dir { image: PathBuf, host: PathBuf },
+    Run(Arc<OpenDir>, Range<usize>),
+}
+
+/// A directory whose names are being made.
+struct OpenDir {
+    fd: OwnedFd,
+    image: PathBuf,
+    host: PathBuf,
+    names: Vec<OsString>,
+}
+
+/// Copies the names inside the directory `image` of the volume into the directory `target` of the
+/// host, which is made if need be and gets the metadata of `image`.
+///
+/// # Errors
+/// The first failure of the host or the volume.
+pub(crate) fn export_contents(
+    volume: &Volume,
+    image: &Path,
+    target: &Path,
+    options: &ExportOptions,
+    (progress, losses): (&Progress, &Losses),
+) -> Result<()> {
+    let metadata = volume.metadata(image)?;
+    match std::fs::create_dir(target) {
+        Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
+            return Err(host::at(target, error));
+        }
+        _ => {}
+    }
+    let export = new_export(volume, target, options, progress, losses)?;
+    let dir = MadeDir {
+        host: PathBuf::new(),
+        image: image.to_owned(),
+        metadata,
+    };
+    run(&export, dir)
+}
+
+/// Copies the file or directory `image` of the volume to the name `target` of the host.
+///
+/// # Errors
+/// The first failure of the host or the volume.
+pub(crate) fn export_one(
+    volume: &Volume,
+    image: &Path,
+    target: &Path,
+    options: &ExportOptions,
+    (progress, losses): (&Progress, &Losses),
+) -> Result<()> {
+    let name = target.file_name().context("the target has no name")?;
+    let parent = target.parent().unwrap_or(Path::new("."));
+    let export = new_export(volume, parent, options, progress, losses)?;
+    let dir = export.root.open_dir(Path::new(""))?;
+    let mut buffer = contents::new_buffer();
+    let made = one(
+        &export,
+        &mut buffer,
+        &dir,
+        name,
+        image.to_owned(),
+        PathBuf::from(name),
+    );
+    match made.with_context(|| target.display().to_string())? {
+        Some(dir) => run(&export, dir),
+        None => Ok(()),
+    }
+}
+
+fn new_export<'a>(
+    volume: &'a Volume,
+    target: &Path,
+    options: &'a ExportOptions,
+    progress: &'a Progress,
+    losses: &'a Losses,
+) -> Result<Export<'a>> {
+    let root = host::Root::open(target)?;
+    let (links, dirs) = (Mutex::default(), Mutex::default());
+    Ok(Export {
+        volume,
+        root,
+        options,
+        progress,
+        losses,
+        links,
+        dirs,
+    })
+}
+
+fn run(export: &Export<'_>, first: MadeDir) -> Result<()> {
+    let job = Job::Dir {
+        image: first.image.clone(),
+        host: first.host.clone(),
+    };
+    lock(&export.dirs).push(first);
+    let thread_count = export.options.thread_count;
+    work::run(
+        thread_count,
+        job,
+        contents::new_buffer,
+        |buffer, job, queue| match job {
+            Job::Dir { image, host } => start_dir(export, image, host, queue),
+            Job::Run(open, range) => do_run(export, buffer, &open, range, queue),
+        },
+    )?;
+    finish_dirs(export)
+}
+
+fn start_dir(export: &Export<'_>, image: PathBuf, host: PathBuf, queue: &Queue<Job>) -> Result<()> {
+    let fd = export.root.open_dir(&host)?;
+    let mut names = Vec::new();
+    for entry in export.volume.read_dir(&image)? {
+        let entry = entry?;
+        host::check_name(entry.name_bytes()).with_context(|| image.display().to_string())?;
+        names.push(entry.file_name().to_owned());
+    }
+    let count = names.len();
+    let open = Arc::new(OpenDir {
+        fd,
+        image,
+        host,
+        names,
+    });
+    queue.add((0..count.div_ceil(RUN_NAMES)).map(|index| {
+        let start = index * RUN_NAMES;
+        Job::Run(Arc::clone(&open), start..count.min(start + RUN_NAMES))
+    }));
+    Ok(())
+}
+
+fn do_run(
+    export: &Export<'_>,
+    buffer: &mut [u8],
+    open: &OpenDir,
+    range: Range<usize>,
+    queue: &Queue<Job>,
+) -> Result<()> {
+    let mut found = Vec::new();
+    for name in open.names.get(range).unwrap_or_default() {
+        let (image, host) = (open.image.join(name), open.host.join(name));
+        let path = export.root.display(&host);
+        let made = one(export, buffer, &open.fd, name, image, host);
+        found.extend(made.with_context(|| path.display().to_string())?);
+    }
+    if !found.is_empty() {
+        let jobs = found.iter().map(|dir| Job::Dir {
+            image: dir.image.clone(),
+            host: dir.host.clone(),
+        });
+        queue.add(jobs);
+        lock(&export.dirs).append(&mut found);
+    }
+    Ok(())
+}
+
+/// Makes one name on the host. Returns a directory whose names are to be made next.
+fn one(
+    export: &Export<'_>,
+    buffer: &mut [u8],
+    dir: &OwnedFd,
+    name: &OsStr,
+    image: PathBuf,
+    host: PathBuf,
+) -> Result<Option<MadeDir>> {
+    host::check_name(name.as_bytes())?;
+    export.progress.add_name();
+    let metadata = export.volume.symlink_metadata(&image)?;
+    if metadata.is_dir() {
+        host::make_dir(dir, name)?;
+        return Ok(Some(MadeDir {
+            host,
+            image,
+            metadata,
+        }));
+    }
+    let place = (dir, name);
+    if metadata.nlink < 2 {
+        make(export, buffer, place, &image, &metadata)?;
+        return Ok(None);
+    }
+    // Held until the file is there, so that no second thread links to what is not.
+    let mut links = lock(&export.links);
+    let id = (metadata.tree.0, metadata.ino.0);
+    if let Some(first) = links.get(&id) {
+        link(export, place, first)?;
+    } else if make(export, buffer, place, &image, &metadata)? {
+        links.insert(id, host);
+    }
+    Ok(None)
+}
+
+/// Makes what is not a directory; false where the host does not permit it.
+fn make(
+    export: &Export<'_>,
+    buffer: &mut [u8],
+    (dir, name): (&OwnedFd, &OsStr),
+    image: &Path,
+    metadata: &Metadata,
+) -> Result<bool> {
+    let replaces = export.options.replaces;
+    let private = Mode::RUSR | Mode::WUSR;
+    let node = match metadata.kind {
+        FileType::File => {
+            let flags =
+                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            let open = || rustix::fs::openat(dir, name, flags, private);
+            let fd = host::make_new(dir, name, replaces, open)?;
+            fill(export, buffer, &fd, image, metadata)?;
+            metadata::apply_open(export, &fd, image, metadata)?;
+            return Ok(true);
+        }
+        FileType::Directory => return Ok(true),
+        FileType::Symlink => None,
+        FileType::Fifo => Some(HostType::Fifo),
+        FileType::Socket => Some(HostType::Socket),
+        FileType::CharDevice => Some(HostType::CharacterDevice),
+        FileType::BlockDevice => Some(HostType::BlockDevice),
+    };
+    let made = match node {
+        None => {
+            let target = export.volume.read_link(image)?;
+            host::make_new(dir, name, replaces, || {
+                rustix::fs::symlinkat(&target, dir, name)
+            })
+        }
+        Some(kind) => host::make_new(dir, name, replaces, || {
+            rustix::fs::mknodat(dir, name, kind, private, metadata.rdev)
+        }),
+    };
+    if made == Err(Errno::PERM) && node.is_some() {
+        export.losses.nodes.fetch_add(1, Ordering::Relaxed);
+        return Ok(false);
+    }
+    made?;
+    metadata::apply_name(export, (dir, name), image, metadata)?;
+    Ok(true)
+}
+
+fn fill(
+    export: &Export<'_>,
+    buffer: &mut [u8],
+    fd: &OwnedFd,
+    image: &Path,
+    metadata: &Metadata,
+) -> Result<()> {
+    if metadata.size == 0 {
+        return Ok(());
+    }
+    let file = FileOptions::new().read(true).open(export.volume, image)?;
+    let mut end = 0;
+    contents::copy_sparse(&file, metadata.size, buffer, |mut at, mut part| {
+        while !part.is_empty() {
+            match rustix::io::pwrite(fd, part, at) {
+                Err(Errno::INTR) => continue,
+                count => {
+                    let count = count?;
+                    part = part.get(count..).unwrap_or_default();
+                    let count = u64::try_from(count)?;
+                    export.progress.add_bytes(count);
+                    at += count;
+                }
+            }
+        }
+        end = at;
+        Ok(())
+    })?;
+    if end < metadata.size {
+        rustix::fs::ftruncate(fd, metadata.size)?;
+    }
+    Ok(())
+}
+
+fn link(export: &Export<'_>, (dir, name): (&OwnedFd, &OsStr), first: &Path) -> Result<()> {
+    let parent = export
+        .root
+        .open_dir(first.parent().unwrap_or(Path::new("")))?;
+    let first = first.file_name().unwrap_or_default();
+    host::make_new(dir, name, export.options.replaces, || {
+        rustix::fs::linkat(&parent, first, dir, name, AtFlags::empty())
+    })?;
+    Ok(())
+}
+
+/// Gives the directories their metadata, children before parents: a parent may then become
+/// unsearchable, and keeps its times.
+fn finish_dirs(export: &Export<'_>) -> Result<()> {
+    let mut dirs = std::mem::take(&mut *lock(&export.dirs));
+    dirs.sort_unstable_by(|a, b| b.host.cmp(&a.host));
+    for dir in dirs {
+        let fd = export.root.open_dir(&dir.host)?;
+        metadata::apply_open(export, &fd, &dir.image, &dir.metadata)
+            .with_context(|| export.root.display(&dir.host).display().to_string())?;
+    }
+    Ok(())
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,119 @@
+//! `spinney get`
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use spinney::Volume;
+
+use super::export::{ExportOptions, Losses, export_contents, export_one};
+use super::failure::Failure;
+use super::image::ImageArgs;
+use super::output::warn;
+use super::progress::{Bar, Progress};
+use super::work;
+
+/// Copy files and directories out of an image
+///
+/// Directories are copied with all below. Owners (as root), modes, times, attributes, hard links
+/// and holes are kept. Nothing is written outside DEST, whatever the image says.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  spinney get site.img / ./copy            everything, into the directory copy\n  spinney get site.img /etc/hosts .        into this directory\n  spinney get site.img /etc/hosts h.txt    under another name"
+)]
+pub(crate) struct Get {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// What to copy, in the image; a path that ends in /. means what is inside
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Where to, on this machine: an existing directory, or a new name
+    dest: PathBuf,
+    /// Replace existing files
+    #[arg(short, long)]
+    force: bool,
+    /// Threads that copy
+    #[arg(long, value_name = "COUNT", default_value_t = work::default_threads())]
+    threads: usize,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Get {
+    pub(crate) fn run(&self) -> Result<()> {
+        let volume = self.image.open_read_only()?;
+        // New files get exactly the modes that the image says.
+        let _ = rustix::process::umask(rustix::fs::Mode::empty());
+        let options = ExportOptions {
+            thread_count: self.threads,
+            replaces: self.force,
+        };
+        let (progress, losses) = (Arc::new(Progress::default()), Losses::default());
+        let result = {
+            let _bar = Bar::new(&progress, !self.quiet);
+            self.copy(&volume, &options, &progress, &losses)
+        };
+        tell(&losses);
+        result
+    }
+
+    fn copy(
+        &self,
+        volume: &Volume,
+        options: &ExportOptions,
+        progress: &Progress,
+        losses: &Losses,
+    ) -> Result<()> {
+        let is_into = self.dest.is_dir();
+        if self.paths.len() > 1 && !is_into {
+            let text = format!(
+                "{}: not a directory, and there are several files",
+                self.dest.display()
+            );
+            return Err(Failure::refused(text).into());
+        }
+        for path in &self.paths {
+            if means_contents(path) {
+                export_contents(volume, path, &self.dest, options, (progress, losses))?;
+                continue;
+            }
+            let name = path.file_name().context("the path has no name")?;
+            let target = if is_into {
+                self.dest.join(name)
+            } else {
+                self.dest.clone()
+            };
+            export_one(volume, path, &target, options, (progress, losses))?;
+        }
+        Ok(())
+    }
+}
+
+/// True for `/`, and for paths that end in `.` or `..`.
+pub(super) fn means_contents(path: &Path) -> bool {
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+    path.file_name().is_none() || bytes.ends_with(b"/.")
+}
+
+fn tell(losses: &Losses) {
+    let tell = |count: u64, what: &str| {
+        if count > 0 {
+            warn(&format!("{count} {what}"));
+        }
+    };
+    tell(
+        losses.owners.load(Ordering::Relaxed),
+        "files could not be given their owner",
+    );
+    tell(
+        losses.xattrs.load(Ordering::Relaxed),
+        "attributes could not be set",
+    );
+    tell(
+        losses.nodes.load(Ordering::Relaxed),
+        "device nodes could not be made (that needs root)",
+    );
+}

@@ -1,0 +1,117 @@
+//! Opening the image that a command names.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use clap::Args;
+use spinney::{Volume, VolumeOptions};
+
+use crate::formats;
+
+/// The image, the first argument of nearly every command.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ImageArgs {
+    /// Image file or unmounted block device; IMAGE?offset=N is what starts at byte N of it
+    #[arg(value_name = "IMAGE")]
+    pub(crate) image: PathBuf,
+
+    /// Take the subvolume at PATH for the root, instead of the default subvolume
+    #[arg(long, value_name = "PATH", conflicts_with = "subvolume_id")]
+    pub(crate) subvolume: Option<PathBuf>,
+
+    /// Take the subvolume with this number for the root; 5 is the top level
+    #[arg(long, value_name = "ID")]
+    pub(crate) subvolume_id: Option<u64>,
+}
+
+impl ImageArgs {
+    /// Opens the image for reading; nothing in it changes.
+    pub(crate) fn open_read_only(&self) -> Result<Volume> {
+        self.open(self.options().read_only(true))
+    }
+
+    /// Opens the image for reading and writing, and keeps others away from it.
+    pub(crate) fn open_writable(&self) -> Result<Volume> {
+        self.open(self.options())
+    }
+
+    fn options(&self) -> VolumeOptions {
+        let mut options = Volume::options();
+        if let Some(path) = &self.subvolume {
+            options = options.subvolume(path);
+        }
+        if let Some(id) = self.subvolume_id {
+            options = options.subvolume_id(btrfs_disk::TreeId(id));
+        }
+        options
+    }
+
+    fn open(&self, options: VolumeOptions) -> Result<Volume> {
+        options
+            .open(&self.image)
+            .map_err(|error| formats::explain(&self.image, error.into()))
+    }
+}
+
+/// The file in `IMAGE?offset=N&size=M`, and the part of it that is meant; read as the device
+/// layer reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ImagePath {
+    /// The file.
+    pub(crate) path: PathBuf,
+    /// First byte.
+    pub(crate) offset: u64,
+    /// Bytes, if they are given.
+    pub(crate) size: Option<u64>,
+}
+
+impl ImagePath {
+    /// Takes a path apart. A file that exists under the whole name is meant itself.
+    pub(crate) fn parse(path: &Path) -> Self {
+        let whole = Self {
+            path: path.to_owned(),
+            offset: 0,
+            size: None,
+        };
+        if std::fs::symlink_metadata(path).is_ok() {
+            return whole;
+        }
+        Self::split(path.as_os_str().as_bytes()).unwrap_or(whole)
+    }
+
+    fn split(bytes: &[u8]) -> Option<Self> {
+        let mark = bytes.iter().rposition(|byte| *byte == b'?')?;
+        let (name, query) = bytes.split_at_checked(mark)?;
+        let query = std::str::from_utf8(query.get(1..)?).ok()?;
+        let path = PathBuf::from(OsStr::from_bytes(name));
+        let mut parsed = Self {
+            path,
+            offset: 0,
+            size: None,
+        };
+        for pair in query.split('&') {
+            match pair.split_once('=')? {
+                ("offset", value) => parsed.offset = value.parse().ok()?,
+                ("size", value) => parsed.size = Some(value.parse().ok()?),
+                _ => return None,
+            }
+        }
+        Some(parsed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_files_are_named_behind_a_question_mark() {
+        let part = ImagePath::parse(Path::new("no/such.img?offset=1048576&size=4096"));
+        assert_eq!(part.path, Path::new("no/such.img"));
+        assert_eq!((part.offset, part.size), (1 << 20, Some(4096)));
+        let plain = ImagePath::parse(Path::new("no/such.img?other=1"));
+        assert_eq!(plain.path, Path::new("no/such.img?other=1"));
+    }
+}

@@ -1,0 +1,234 @@
+//! One name of the source becomes one name of the volume.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use anyhow::Result;
+use rustix::fs::Stat;
+use spinney::{CallerError, FileOptions, FileType, NewNode, SetAttr, Times, XattrMode};
+
+use super::source::{self, Name, SourceDir, Xattrs};
+use super::{Existing, Import, data};
+
+/// A directory whose names are still to be copied.
+pub(super) struct SubDir {
+    /// Path relative to the source.
+    pub(super) path: PathBuf,
+    /// Path in the volume.
+    pub(super) target: PathBuf,
+    /// Times it gets when its names were made.
+    pub(super) times: Times,
+}
+
+/// Makes `target` from a name of `dir`. Returns a directory whose names are to be copied next.
+pub(super) fn one(
+    import: &Import<'_>,
+    buffer: &mut [u8],
+    dir: &SourceDir,
+    name: &Name,
+    target: PathBuf,
+) -> Result<Option<SubDir>> {
+    import.progress.add_name();
+    if name.is_file {
+        let fd = dir.open_file(&name.bytes)?;
+        let stat = rustix::fs::fstat(&fd)?;
+        // It may have been replaced since the directory was read.
+        if FileType::from_mode(stat.st_mode) == Some(FileType::File) {
+            return regular(import, buffer, &fd, &stat, &target).map(|()| None);
+        }
+    }
+    let stat = dir.stat(&name.bytes)?;
+    if is_skipped(import, &stat) {
+        return Ok(None);
+    }
+    match source::kind(&stat)? {
+        FileType::File => {
+            let fd = dir.open_file(&name.bytes)?;
+            regular(import, buffer, &fd, &stat, &target).map(|()| None)
+        }
+        FileType::Directory => directory(import, dir, name, &stat, target),
+        _ => special(import, dir, name, &stat, &target).map(|()| None),
+    }
+}
+
+/// Gives the metadata of a directory of the source to one that exists in the volume.
+pub(super) fn existing_directory(
+    import: &Import<'_>,
+    dir: &SourceDir,
+    target: &Path,
+) -> Result<Times> {
+    let stat = rustix::fs::fstat(&dir.fd)?;
+    let xattrs = source::xattrs(dir.fd.as_fd())?;
+    merge(import, target, &stat, &xattrs)?;
+    Ok(times(import, &stat))
+}
+
+fn is_skipped(import: &Import<'_>, stat: &Stat) -> bool {
+    import.options.skip == Some((stat.st_dev, stat.st_ino))
+}
+
+fn regular(
+    import: &Import<'_>,
+    buffer: &mut [u8],
+    fd: &OwnedFd,
+    stat: &Stat,
+    target: &Path,
+) -> Result<()> {
+    if is_skipped(import, stat) {
+        return Ok(());
+    }
+    let size = data::size(stat);
+    let is_streamed = size > u64::try_from(data::PIECE_BYTES)? || data::may_have_holes(stat);
+    let make = || {
+        let xattrs = source::xattrs(fd.as_fd())?;
+        let contents = if is_streamed || size == 0 {
+            &[]
+        } else {
+            data::read_whole(fd.as_fd(), size, buffer)?
+        };
+        make(import, target, stat, &xattrs, (&[], contents))?;
+        import.progress.add_bytes(u64::try_from(contents.len())?);
+        Ok(is_streamed)
+    };
+    let link = |first: &Path| hard_link(import, first, target).map(|()| false);
+    if !import.links.make_or_link(stat, target, make, link)? {
+        return Ok(());
+    }
+    let file = FileOptions::new()
+        .read(true)
+        .write(true)
+        .open(import.volume, target)?;
+    data::stream(fd.as_fd(), stat, &file, buffer, import.progress)?;
+    drop(file);
+    // Writing has changed the times.
+    Ok(import.volume.set_times(target, &times(import, stat))?)
+}
+
+fn directory(
+    import: &Import<'_>,
+    dir: &SourceDir,
+    name: &Name,
+    stat: &Stat,
+    target: PathBuf,
+) -> Result<Option<SubDir>> {
+    let xattrs = dir.xattrs_of(&import.source, &name.bytes)?;
+    make(import, &target, stat, &xattrs, (&[], &[]))?;
+    if import.options.one_file_system && stat.st_dev != import.device {
+        return Ok(None);
+    }
+    let path = dir.path.join(name.as_path());
+    Ok(Some(SubDir {
+        path,
+        target,
+        times: times(import, stat),
+    }))
+}
+
+fn special(
+    import: &Import<'_>,
+    dir: &SourceDir,
+    name: &Name,
+    stat: &Stat,
+    target: &Path,
+) -> Result<()> {
+    let make = || {
+        let xattrs = dir.xattrs_of(&import.source, &name.bytes)?;
+        let is_link = source::kind(stat)?.is_symlink();
+        let link = if is_link {
+            dir.read_link(&name.bytes)?
+        } else {
+            c"".to_owned()
+        };
+        make(import, target, stat, &xattrs, (link.to_bytes(), &[]))
+    };
+    let link = |first: &Path| hard_link(import, first, target);
+    import.links.make_or_link(stat, target, make, link)
+}
+
+/// Makes the inode; `texts` are the target of a symbolic link and the contents of a file.
+fn make(
+    import: &Import<'_>,
+    target: &Path,
+    stat: &Stat,
+    xattrs: &Xattrs,
+    texts: (&[u8], &[u8]),
+) -> Result<()> {
+    let kind = source::kind(stat)?;
+    let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
+    let pairs: Vec<(&[u8], &[u8])> = xattrs
+        .iter()
+        .map(|(name, value)| (name.as_slice(), value.as_slice()))
+        .collect();
+    let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
+    let node = NewNode {
+        kind,
+        mode: stat.st_mode & 0o7777,
+        uid,
+        gid,
+        times: times(import, stat),
+        rdev: if is_device { stat.st_rdev } else { 0 },
+        target: texts.0,
+        xattrs: &pairs,
+        data: texts.1,
+        ..NewNode::default()
+    };
+    let made = import.volume.create_node(target, &node);
+    match made {
+        Err(error) if error.caller_error() == Some(CallerError::Exists) => {
+            let existing = import.volume.symlink_metadata(target)?;
+            if existing.is_dir() && kind.is_dir() {
+                return merge(import, target, stat, xattrs);
+            }
+            if existing.is_dir() || import.options.existing == Existing::Fail {
+                return Err(error.into());
+            }
+            import.volume.remove_file(target)?;
+            import.volume.create_node(target, &node)?;
+            Ok(())
+        }
+        made => Ok(made.map(drop)?),
+    }
+}
+
+fn hard_link(import: &Import<'_>, first: &Path, target: &Path) -> Result<()> {
+    let linked = import.volume.hard_link(first, target);
+    match linked {
+        Err(error)
+            if error.caller_error() == Some(CallerError::Exists)
+                && import.options.existing == Existing::Replace =>
+        {
+            import.volume.remove_file(target)?;
+            Ok(import.volume.hard_link(first, target)?)
+        }
+        linked => Ok(linked?),
+    }
+}
+
+/// Gives the metadata of a directory of the source to one that exists.
+fn merge(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs) -> Result<()> {
+    let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
+    let changes = SetAttr {
+        mode: Some(stat.st_mode & 0o7777),
+        uid: Some(uid),
+        gid: Some(gid),
+        times: times(import, stat),
+        flags: None,
+    };
+    import.volume.set_attributes(target, &changes)?;
+    for (name, value) in xattrs {
+        import
+            .volume
+            .set_xattr(target, name, value, XattrMode::Either)?;
+    }
+    Ok(())
+}
+
+fn times(import: &Import<'_>, stat: &Stat) -> Times {
+    let [atime, mtime, ctime] = source::times(stat);
+    Times {
+        atime: Some(atime),
+        mtime: Some(mtime),
+        ctime: import.options.keeps_ctime.then_some(ctime),
+        btime: None,
+    }
+}

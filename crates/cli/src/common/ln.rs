@@ -1,0 +1,56 @@
+//! `spinney ln`
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+
+use super::image::ImageArgs;
+
+/// Give a file one more name, or make a symbolic link
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  spinney ln site.img /index.html /default.html\n  spinney ln -s site.img ../share/doc /usr/doc"
+)]
+pub(crate) struct Ln {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// File in the image, or with --symbolic any text
+    target: PathBuf,
+    /// The new name in the image, or a directory for it
+    link: PathBuf,
+    /// Make a symbolic link
+    #[arg(short, long)]
+    symbolic: bool,
+    /// Replace an existing file
+    #[arg(short, long)]
+    force: bool,
+}
+
+impl Ln {
+    pub(crate) fn run(&self) -> Result<()> {
+        let volume = self.image.open_writable()?;
+        let is_into = volume
+            .metadata(&self.link)
+            .is_ok_and(|found| found.is_dir());
+        let link = if is_into {
+            self.link
+                .join(self.target.file_name().context("the target has no name")?)
+        } else {
+            self.link.clone()
+        };
+        if self.force && volume.symlink_metadata(&link).is_ok() {
+            volume.remove_file(&link)?;
+        }
+        self.make(&volume, &link)?;
+        Ok(volume.close()?)
+    }
+
+    fn make(&self, volume: &spinney::Volume, link: &Path) -> spinney::Result<()> {
+        if self.symbolic {
+            volume.symlink(&self.target, link)
+        } else {
+            volume.hard_link(&self.target, link)
+        }
+    }
+}

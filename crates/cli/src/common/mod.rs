@@ -1,0 +1,34 @@
+//! What every format has: the commands on files and directories, and what all commands share.
+//!
+//! Below are the commands, one file each, named after them; each has its arguments as a struct
+//! and a `run`. They work through the library's `Volume`. What they share: [`image`] opens what
+//! the user names, [`output`] and [`names`] write reports, [`human`] makes numbers readable,
+//! [`failure`] decides the exit status, [`import`] and [`export`] copy trees in and out with
+//! [`work`] and [`progress`], and [`beneath`] keeps an export where it belongs.
+//!
+//! Failure: the first one ends the command. A command that changes an image makes its changes
+//! durable before it reports success; one that fails leaves the image consistent, with a part of
+//! its changes. Caller: `main`.
+
+pub(crate) mod attributes;
+pub(crate) mod beneath;
+pub(crate) mod cat;
+pub(crate) mod export;
+pub(crate) mod failure;
+pub(crate) mod get;
+pub(crate) mod human;
+pub(crate) mod image;
+pub(crate) mod import;
+pub(crate) mod info;
+pub(crate) mod ln;
+pub(crate) mod ls;
+pub(crate) mod mkdir;
+pub(crate) mod mv;
+pub(crate) mod names;
+pub(crate) mod output;
+pub(crate) mod progress;
+pub(crate) mod put;
+pub(crate) mod rm;
+pub(crate) mod stat;
+pub(crate) mod tree;
+pub(crate) mod work;

@@ -1,0 +1,109 @@
+//! How far a long copy has come: counters that the copying threads add to, and the bar that a
+//! person sees when it takes longer than a moment.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// What is over sooner needs no bar.
+const QUIET_TIME: Duration = Duration::from_secs(2);
+const REDRAW_INTERVAL: Duration = Duration::from_millis(100);
+
+/// Counters of a copy. Adding to them is cheap and needs no lock.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// Names done.
+    pub(crate) names: AtomicU64,
+    /// Bytes of file contents done.
+    pub(crate) bytes: AtomicU64,
+    /// Bytes of file contents to do; 0 when nobody knows.
+    pub(crate) bytes_total: AtomicU64,
+}
+
+impl Progress {
+    /// One more name is done.
+    pub(crate) fn add_name(&self) {
+        self.names.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// More bytes are done.
+    pub(crate) fn add_bytes(&self, count: u64) {
+        self.bytes.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+/// A bar on the terminal for as long as this value lives, beginning after [`QUIET_TIME`].
+pub(crate) struct Bar {
+    ends: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Bar {
+    /// Watches `progress`, if the standard error is a terminal and the bar is wanted.
+    pub(crate) fn new(progress: &Arc<Progress>, is_wanted: bool) -> Self {
+        let ends = Arc::new(AtomicBool::new(false));
+        let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+        let thread = (is_wanted && is_terminal).then(|| {
+            let (progress, ends) = (Arc::clone(progress), Arc::clone(&ends));
+            std::thread::spawn(move || draw(&progress, &ends))
+        });
+        Self { ends, thread }
+    }
+
+    /// True when somebody may see it, so that finding out how much there is to do is worth it.
+    pub(crate) fn is_shown(&self) -> bool {
+        self.thread.is_some()
+    }
+}
+
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.ends.store(true, Ordering::Release);
+        if let Some(thread) = self.thread.take() {
+            thread.thread().unpark();
+            // A bar that failed is no reason to fail the copy.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn draw(progress: &Progress, ends: &AtomicBool) {
+    let start = Instant::now();
+    let mut bar = None;
+    while !ends.load(Ordering::Acquire) {
+        std::thread::park_timeout(REDRAW_INTERVAL);
+        if start.elapsed() >= QUIET_TIME {
+            update(bar.get_or_insert_with(|| new_bar(start)), progress);
+        }
+    }
+    if let Some(bar) = bar {
+        bar.finish_and_clear();
+    }
+}
+
+fn new_bar(start: Instant) -> ProgressBar {
+    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+    bar.with_elapsed(start.elapsed())
+}
+
+fn update(bar: &ProgressBar, progress: &Progress) {
+    let total = progress.bytes_total.load(Ordering::Relaxed);
+    let done = progress.bytes.load(Ordering::Relaxed);
+    if total > 0 && bar.length() != Some(total) {
+        bar.set_length(total);
+    }
+    let template = if total > 0 {
+        "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}, {msg}, \
+         {binary_bytes_per_sec}, {eta} left"
+    } else {
+        "{spinner} {binary_bytes}, {msg}, {binary_bytes_per_sec}"
+    };
+    if let Ok(style) = ProgressStyle::with_template(template) {
+        bar.set_style(style);
+    }
+    bar.set_message(format!("{} files", progress.names.load(Ordering::Relaxed)));
+    bar.set_position(done);
+}

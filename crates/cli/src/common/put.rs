@@ -1,0 +1,160 @@
+//! `spinney put`
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context as _, Result};
+use clap::Args;
+use spinney::Volume;
+
+use super::failure::Failure;
+use super::get::means_contents;
+use super::image::ImageArgs;
+use super::import::{Existing, ImportOptions, import_contents, import_one, measure};
+use super::progress::{Bar, Progress};
+use super::work;
+
+/// Copy files and directories into an image
+///
+/// Directories are copied with all below, and merged into existing ones. Owners, modes, times,
+/// attributes, hard links, holes, device nodes, sockets, pipes and symbolic links are kept.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  spinney put site.img notes.txt /           into the root directory\n  spinney put site.img ./src /backup         a directory, under a new name or into /backup\n  spinney put site.img ./src/. /             what is inside src"
+)]
+pub(crate) struct Put {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// What to copy, on this machine; a path that ends in /. means what is inside
+    #[arg(required = true, value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
+    /// Where to, in the image: an existing directory, or a new name
+    dest: PathBuf,
+    /// Replace existing files
+    #[arg(short, long)]
+    force: bool,
+    /// Give everything this owner and group
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
+    owner: Option<(u32, u32)>,
+    /// Stay on the file system that SOURCE is on
+    #[arg(short = 'x', long)]
+    one_file_system: bool,
+    /// Threads that copy; with one, the same source always gives the same order
+    #[arg(long, value_name = "COUNT", default_value_t = work::default_threads())]
+    threads: usize,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+}
+
+impl Put {
+    pub(crate) fn run(&self) -> Result<()> {
+        let volume = self.image.open_writable()?;
+        let options = self.options();
+        let progress = Arc::new(Progress::default());
+        let bar = Bar::new(&progress, !self.quiet);
+        if bar.is_shown() {
+            let total: Result<u64> = self.sources.iter().try_fold(0_u64, |sum, source| {
+                Ok(sum.saturating_add(measure(source, &options)?.bytes))
+            });
+            progress.bytes_total.store(total?, Ordering::Relaxed);
+        }
+        let copied = self.copy(&volume, &options, &progress);
+        // What was copied before a failure is kept.
+        let closed = volume.close();
+        drop(bar);
+        copied?;
+        Ok(closed?)
+    }
+
+    fn options(&self) -> ImportOptions {
+        let image = rustix::fs::stat(&self.image.image).ok();
+        ImportOptions {
+            thread_count: self.threads,
+            existing: if self.force {
+                Existing::Replace
+            } else {
+                Existing::Fail
+            },
+            owner: self.owner,
+            keeps_ctime: false,
+            one_file_system: self.one_file_system,
+            skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
+        }
+    }
+
+    fn copy(&self, volume: &Volume, options: &ImportOptions, progress: &Progress) -> Result<()> {
+        let is_into = match volume.metadata(&self.dest) {
+            Ok(metadata) => metadata.is_dir(),
+            Err(error) if error.caller_error() == Some(spinney::CallerError::NotFound) => false,
+            Err(error) => return Err(error.into()),
+        };
+        if self.sources.len() > 1 && !is_into {
+            let text = format!(
+                "{}: not a directory, and there are several files",
+                self.dest.display()
+            );
+            return Err(Failure::refused(text).into());
+        }
+        for source in &self.sources {
+            self.copy_one(volume, options, progress, source, is_into)?;
+        }
+        Ok(())
+    }
+
+    fn copy_one(
+        &self,
+        volume: &Volume,
+        options: &ImportOptions,
+        progress: &Progress,
+        source: &Path,
+        is_into: bool,
+    ) -> Result<()> {
+        if means_contents(source) {
+            if !is_into {
+                volume.create_dir(&self.dest)?;
+            }
+            return import_contents(volume, source, &self.dest, options, progress);
+        }
+        let name = source.file_name().context("the source has no name")?;
+        let target = if is_into {
+            self.dest.join(name)
+        } else {
+            self.dest.clone()
+        };
+        import_one(volume, source, &target, options, progress)
+    }
+}
+
+/// `UID:GID` as two numbers.
+pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
+    let wrong = || format!("`{text}` is no owner; write two numbers, for instance 0:0");
+    let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
+    Ok((
+        uid.parse().map_err(|_| wrong())?,
+        gid.parse().map_err(|_| wrong())?,
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_are_two_numbers() {
+        assert_eq!(parse_owner("0:100"), Ok((0, 100)));
+        assert!(parse_owner("root:root").is_err());
+        assert!(parse_owner("0").is_err());
+    }
+
+    #[test]
+    fn a_dot_means_what_is_inside() {
+        for path in ["/", ".", "..", "a/.", "a/.."] {
+            assert!(means_contents(Path::new(path)), "{path}");
+        }
+        for path in ["a", "a/", "a/b", "/a", ".a", "a."] {
+            assert!(!means_contents(Path::new(path)), "{path}");
+        }
+    }
+}

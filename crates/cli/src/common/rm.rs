@@ -1,0 +1,50 @@
+//! `spinney rm`
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::Args;
+use spinney::{CallerError, Volume};
+
+use super::image::ImageArgs;
+
+/// Remove files and directories
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  spinney rm site.img /etc/motd\n  spinney rm -r site.img /var/cache /tmp"
+)]
+pub(crate) struct Rm {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// What to remove, in the image; a symbolic link is removed itself
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Directories and all below
+    #[arg(short, long)]
+    recursive: bool,
+    /// No failure when there is nothing to remove
+    #[arg(short, long)]
+    force: bool,
+}
+
+impl Rm {
+    pub(crate) fn run(&self) -> Result<()> {
+        let volume = self.image.open_writable()?;
+        for path in &self.paths {
+            match self.remove(&volume, path) {
+                Err(error) if self.force && error.caller_error() == Some(CallerError::NotFound) => {
+                }
+                result => result?,
+            }
+        }
+        Ok(volume.close()?)
+    }
+
+    fn remove(&self, volume: &Volume, path: &PathBuf) -> spinney::Result<()> {
+        if self.recursive && volume.symlink_metadata(path)?.is_dir() {
+            volume.remove_dir_all(path)
+        } else {
+            volume.remove_file(path)
+        }
+    }
+}
