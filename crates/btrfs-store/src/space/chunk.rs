@@ -8,8 +8,8 @@
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{self, BlockGroupItem, ChunkItem, DevExtent, DevItem, OnDisk, STRIPE_LEN};
 use btrfs_disk::key::{DiskKey, item_type, objectid};
-use zerocopy::IntoBytes;
 use btrfs_disk::{At, Corrupt, Detail, DevId, Key, Logical, TreeId, Uuid};
+use zerocopy::IntoBytes;
 
 use super::Space;
 use super::free_map::{FreeMap, Run};
@@ -219,7 +219,11 @@ impl Space {
     ///
     /// # Errors
     /// As [`Self::plan_chunk`].
-    pub fn plan_chunk_up_to(&self, flags: BlockGroupFlags, len_max: u64) -> Result<Option<ChunkPlan>> {
+    pub fn plan_chunk_up_to(
+        &self,
+        flags: BlockGroupFlags,
+        len_max: u64,
+    ) -> Result<Option<ChunkPlan>> {
         let last = self.groups.all().last().map(|group| group.range().end());
         let mut devices = self.devices.lock();
         let request = PlanRequest {
@@ -503,7 +507,8 @@ mod tests {
     }
 
     fn planned(flags: BlockGroupFlags, devices: &[DeviceSpace]) -> Option<(u64, Vec<(u64, u64)>)> {
-        let request = PlanRequest { flags, start: Logical(16 * MIB), sector_size: 4096, len_max: u64::MAX };
+        let request =
+            PlanRequest { flags, start: Logical(16 * MIB), sector_size: 4096, len_max: u64::MAX };
         let plan = plan(&request, devices).unwrap()?;
         let parsed = ChunkItem::parse(&plan.item).unwrap();
         assert_eq!(Chunk::from_item(Logical(16 * MIB), &parsed).unwrap(), plan.chunk);

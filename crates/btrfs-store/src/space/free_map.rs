@@ -110,15 +110,19 @@ impl FreeMap {
         if run.len == 0 {
             return Ok(());
         }
-        let next = self.runs.range(run.start + 1..).next().map(|(&e, &s)| (e, s));
+        let mut near = self.runs.range(run.start..).map(|(&e, &s)| (e, s));
+        let mut next = near.next();
+        let before = next.filter(|(before_end, _)| *before_end == run.start);
+        if before.is_some() {
+            next = near.next();
+        }
         if next.is_some_and(|(_, start)| start < end) {
             return Err(Overlap);
         }
-        let before = self.runs.get(&run.start).copied();
+        let start = before.map_or(run.start, |(_, start)| start);
         if before.is_some() {
             self.drop_run(run.start);
         }
-        let start = before.unwrap_or(run.start);
         match next {
             Some((next_end, next_start)) if next_start == end => {
                 self.move_start(next_end, next_start, start);
@@ -127,18 +131,6 @@ impl FreeMap {
         }
         self.bytes += run.len;
         Ok(())
-    }
-
-    /// Takes a range that is free as a whole.
-    ///
-    /// # Errors
-    /// Part of it is not free; nothing is changed then.
-    pub(crate) fn remove(&mut self, run: Run) -> Result<(), Overlap> {
-        if run.len == 0 || self.take_at(&mut Cursor::default(), run) {
-            Ok(())
-        } else {
-            Err(Overlap)
-        }
     }
 
     /// Takes whatever part of a range is free, and says how many bytes that were.
@@ -337,11 +329,11 @@ mod tests {
     }
 
     #[test]
-    fn remove_wants_the_whole_range_and_subtract_does_not() {
+    fn take_at_wants_the_whole_range_and_subtract_does_not() {
         let mut map = FreeMap::default();
         map.insert(run(0, 100)).unwrap();
-        map.remove(run(10, 10)).unwrap();
-        assert_eq!(map.remove(run(5, 10)), Err(Overlap));
+        assert!(map.take_at(&mut Cursor::default(), run(10, 10)));
+        assert!(!map.take_at(&mut Cursor::default(), run(5, 10)));
         assert_eq!(map.subtract(run(5, 90)), 80);
         assert_eq!(runs(&map), [(0, 5), (95, 5)]);
     }
@@ -401,7 +393,7 @@ mod tests {
                     1 => {
                         let ok = model[range.clone()].iter().all(|free| *free);
                         assert_eq!(
-                            map.remove(run(start, len)).is_ok(),
+                            map.take_at(&mut cursor, run(start, len)),
                             ok,
                             "seed {seed} step {step}"
                         );

@@ -5,7 +5,7 @@
 //! runs only those items are touched that differ, and where a run merely grew or shrank
 //! its key is changed in place. The plan is pure, the edits follow it.
 
-use btrfs_disk::convert::{to_u64, usize_from};
+use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::FreeSpaceFlags;
 use btrfs_disk::items::{FreeSpaceInfo, OnDisk, bitmap_get, bitmap_runs, bitmap_set};
 use btrfs_disk::key::item_type::{FREE_SPACE_BITMAP, FREE_SPACE_EXTENT, FREE_SPACE_INFO};
@@ -13,9 +13,9 @@ use btrfs_disk::{At, Corrupt, Detail, Key, TreeId};
 
 use super::Space;
 use super::free_map::{FreeMap, Run};
-use super::group::GroupChanges;
+use super::group::{GroupChanges, coalesced};
 use crate::error::Result;
-use crate::tree::{Edit, Scan, Tree};
+use crate::tree::{Edit, EditItem, Scan, Tree};
 
 /// Changes are planned together while fewer than this many items are likely to lie between.
 const ITEMS_BETWEEN_MAX: u64 = 32;
@@ -179,15 +179,45 @@ fn checked_extent(key: Key, group: Run) -> Result<Run, Corrupt> {
 
 /// The runs after the changes, or the change that contradicts them.
 fn with_changes(old: &[Run], changes: &[Change]) -> Result<Vec<Run>, Run> {
-    let mut map = FreeMap::default();
-    for run in old {
-        map.insert(*run).map_err(|_| *run)?;
-    }
+    let mut new = Joined(Vec::with_capacity(old.len() + changes.len()));
+    let mut old = coalesced(old);
+    let mut next = old.next();
     for Change { run, is_free } in changes {
-        let done = if *is_free { map.insert(*run) } else { map.remove(*run) };
-        done.map_err(|_| *run)?;
+        while let Some(before) = next.filter(|before| before.end() <= run.start) {
+            new.push(before)?;
+            next = old.next();
+        }
+        if *is_free {
+            if next.is_some_and(|after| after.start < run.end()) {
+                return Err(*run);
+            }
+            new.push(*run)?;
+            continue;
+        }
+        let around = next.filter(|free| free.start <= run.start && run.end() <= free.end());
+        let around = around.ok_or(*run)?;
+        if around.start < run.start {
+            new.push(Run { start: around.start, len: run.start - around.start })?;
+        }
+        let rest = Run { start: run.end(), len: around.end() - run.end() };
+        next = if rest.len > 0 { Some(rest) } else { old.next() };
     }
-    Ok(map.iter().collect())
+    next.into_iter().chain(old).try_for_each(|rest| new.push(rest))?;
+    Ok(new.0)
+}
+
+/// Ascending runs; touching ones are joined, overlapping ones refused.
+struct Joined(Vec<Run>);
+
+impl Joined {
+    fn push(&mut self, run: Run) -> Result<(), Run> {
+        match self.0.last_mut() {
+            Some(last) if last.end() > run.start => return Err(run),
+            Some(last) if last.end() == run.start => last.len += run.len,
+            _ => self.0.push(run),
+        }
+        Ok(())
+    }
 }
 
 /// One edit of the extent items.
@@ -245,6 +275,9 @@ fn write_extents(edit: &Edit<'_>, tree: &Tree, steps: &[Step]) -> Result<()> {
         match (alike[0], alike[alike.len() - 1]) {
             (Step::Replace(from, to), _) => {
                 edit.set_key(tree, &extent_key(from), &extent_key(to))?;
+            }
+            (Step::Remove(run), _) if alike.len() == 1 => {
+                edit.edit(tree, &extent_key(run), |_| Ok(EditItem::Remove))?;
             }
             (Step::Remove(first), Step::Remove(last)) => {
                 edit.remove_range(tree, &extent_key(first), &extent_key(last), |_, _| ())?;
@@ -617,7 +650,7 @@ mod tests {
     #[test]
     fn changed_bits_must_have_been_the_opposite() {
         let key = Key::new(0, FREE_SPACE_BITMAP, 8 << 20);
-        let mut bitmap = vec![0; usize_from(256)];
+        let mut bitmap = vec![0; 256];
         assert_eq!(change_bits(key, &mut bitmap, change(4096, 8192, true), 4096).unwrap(), 2);
         assert_eq!(bitmap[0], 0b110);
         assert!(change_bits(key, &mut bitmap, change(8192, 8192, true), 4096).is_err());

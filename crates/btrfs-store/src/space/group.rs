@@ -54,6 +54,8 @@ struct State {
     block_cursor: Cursor,
     /// Freed on disk in the running transaction.
     pinned: Vec<Run>,
+    /// Bytes of these, and of those that the transaction being written has taken along.
+    pinned_bytes: u64,
     /// Changes that the free-space tree does not know yet, in the order they were made.
     changes: Vec<Change>,
 }
@@ -63,9 +65,14 @@ struct State {
 /// ```
 #[derive(Debug)]
 enum Space {
-    /// Nobody asked yet. Every pinned range of the group is kept here, by start, until it
-    /// is unpinned: whoever loads must not take it for free.
-    Unloaded(BTreeMap<u64, u64>),
+    /// Nobody asked yet.
+    Unloaded {
+        /// Every pinned range of the group, by start, until it is unpinned: whoever loads
+        /// must not take it for free.
+        held: BTreeMap<u64, u64>,
+        /// Bytes that the account of unloaded space holds for this group.
+        counted: u64,
+    },
     Loaded(FreeMap),
 }
 
@@ -108,19 +115,23 @@ pub(crate) struct GroupUse {
 pub struct GroupBytes {
     /// In the group, superblock copies excluded.
     pub total: u64,
-    /// Taken, or about to be.
+    /// Taken by extents of the extent tree.
     pub used: u64,
-    /// Freed in the running transaction.
+    /// Allocated, and not in the extent tree yet.
+    pub allocated: u64,
+    /// Freed by a transaction that is not durable yet.
     pub pinned: u64,
 }
 
 impl BlockGroup {
     pub(crate) fn new(info: GroupInfo) -> Self {
+        let excluded_bytes = info.excluded.iter().map(|run| run.len).sum();
+        let total = info.len.saturating_sub(excluded_bytes);
         Self {
             start: info.start.0,
             len: info.len,
             flags: info.flags,
-            excluded_bytes: info.excluded.iter().map(|run| run.len).sum(),
+            excluded_bytes,
             excluded: info.excluded.into_boxed_slice(),
             read_only: info.read_only,
             len_bound: AtomicU64::new(0),
@@ -128,12 +139,16 @@ impl BlockGroup {
             state: Mutex::new(
                 Rank::Group,
                 State {
-                    space: Space::Unloaded(BTreeMap::new()),
+                    space: Space::Unloaded {
+                        held: BTreeMap::new(),
+                        counted: total.saturating_sub(info.used),
+                    },
                     used: info.used,
                     is_item_stale: false,
                     data_cursor: Cursor::default(),
                     block_cursor: Cursor::default(),
                     pinned: Vec::new(),
+                    pinned_bytes: 0,
                     changes: Vec::new(),
                 },
             ),
@@ -170,9 +185,12 @@ impl BlockGroup {
         }
     }
 
-    /// Bytes that its item leaves free, superblock copies excluded.
-    pub(crate) fn free_by_item(&self) -> u64 {
-        self.total().saturating_sub(self.state.lock().used)
+    /// Bytes that can be allocated once the group is loaded; `None` when it is.
+    pub(crate) fn unloaded_bytes(&self) -> Option<u64> {
+        match self.state.lock().space {
+            Space::Unloaded { counted, .. } => Some(counted),
+            Space::Loaded(_) => None,
+        }
     }
 
     pub(crate) const fn total(&self) -> u64 {
@@ -180,7 +198,7 @@ impl BlockGroup {
     }
 
     pub(crate) fn is_loaded(&self) -> bool {
-        matches!(self.state.lock().space, Space::Loaded(_))
+        self.unloaded_bytes().is_none()
     }
 
     /// False when there is certainly no run of `len` bytes.
@@ -192,22 +210,22 @@ impl BlockGroup {
     #[must_use]
     pub fn bytes(&self) -> GroupBytes {
         let state = self.state.lock();
-        let pinned: u64 = state.pinned.iter().map(|run| run.len).sum();
-        let used = match &state.space {
-            Space::Loaded(map) => self.total().saturating_sub(map.bytes()).saturating_sub(pinned),
-            Space::Unloaded(_) => state.used,
+        let (used, pinned) = (state.used, state.pinned_bytes);
+        let allocated = match &state.space {
+            Space::Loaded(map) => self.total().saturating_sub(map.bytes() + used + pinned),
+            Space::Unloaded { .. } => 0,
         };
-        GroupBytes { total: self.total(), used, pinned }
+        GroupBytes { total: self.total(), used, allocated, pinned }
     }
 
     /// Gives the group its free space, as read from disk. Returns (bytes that were counted
-    /// as free by the item, bytes that can be allocated now); `None` when it had it already.
+    /// as unloaded, bytes that can be allocated now); `None` when it had it already.
     ///
     /// # Errors
     /// The free space does not add up to what the group's item says.
     pub(crate) fn install(&self, mut map: FreeMap) -> Result<Option<(u64, u64)>, Corrupt> {
         let mut state = self.state.lock();
-        let Space::Unloaded(held) = &state.space else {
+        let Space::Unloaded { held, counted } = &state.space else {
             return Ok(None);
         };
         let expected = self.len.saturating_sub(state.used);
@@ -222,8 +240,7 @@ impl BlockGroup {
         for (&start, &len) in held {
             map.subtract(Run { start, len });
         }
-        let counted = self.total().saturating_sub(state.used);
-        let free = map.bytes();
+        let (counted, free) = (*counted, map.bytes());
         self.len_bound.store(map.len_bound(), Relaxed);
         state.space = Space::Loaded(map);
         Ok(Some((counted, free)))
@@ -259,11 +276,26 @@ impl BlockGroup {
     /// # Errors
     /// A run was free already: something was freed twice.
     pub(crate) fn give(&self, runs: &[Run]) -> Result<bool, Corrupt> {
+        self.give_locked(&mut self.state.lock(), runs)
+    }
+
+    /// Like [`Self::give`], for runs that were pinned.
+    ///
+    /// # Errors
+    /// As [`Self::give`].
+    pub(crate) fn unpin(&self, runs: &[Run]) -> Result<bool, Corrupt> {
         let mut state = self.state.lock();
+        let bytes: u64 = runs.iter().map(|run| run.len).sum();
+        state.pinned_bytes = state.pinned_bytes.saturating_sub(bytes);
+        self.give_locked(&mut state, runs)
+    }
+
+    fn give_locked(&self, state: &mut State, runs: &[Run]) -> Result<bool, Corrupt> {
         match &mut state.space {
-            Space::Unloaded(held) => {
+            Space::Unloaded { held, counted } => {
                 for run in runs {
                     held.remove(&run.start);
+                    *counted = counted.saturating_add(run.len);
                 }
                 Ok(false)
             }
@@ -281,7 +313,8 @@ impl BlockGroup {
     pub(crate) fn pin(&self, run: Run) {
         let mut state = self.state.lock();
         state.pinned.push(run);
-        if let Space::Unloaded(held) = &mut state.space {
+        state.pinned_bytes = state.pinned_bytes.saturating_add(run.len);
+        if let Space::Unloaded { held, .. } = &mut state.space {
             held.insert(run.start, run.len);
         }
         self.is_touched.store(true, Relaxed);
@@ -389,7 +422,7 @@ impl State {
 }
 
 /// Ascending runs with touching ones joined.
-fn coalesced(runs: &[Run]) -> impl Iterator<Item = Run> + '_ {
+pub(super) fn coalesced(runs: &[Run]) -> impl Iterator<Item = Run> + '_ {
     let mut rest = runs;
     std::iter::from_fn(move || {
         let (first, mut after) = rest.split_first()?;
@@ -468,11 +501,12 @@ mod tests {
         group.note_freed(run(1000, 50), true).unwrap();
         group.pin(run(1000, 50));
         let on_disk = free(&[run(1000, 50), run(1100, 900)]);
-        assert_eq!(group.install(on_disk).unwrap(), Some((886, 836)));
+        assert_eq!(group.install(on_disk).unwrap(), Some((836, 836)));
         assert_eq!(group.take(SpaceKind::Metadata, &want(10), true), Some(run(1100, 10)));
-        assert_eq!(group.bytes(), GroupBytes { total: 936, used: 60, pinned: 50 });
+        assert_eq!(group.bytes(), GroupBytes { total: 936, used: 50, allocated: 10, pinned: 50 });
         let pinned = group.take_pinned();
-        assert!(group.give(&pinned).unwrap());
+        assert!(group.unpin(&pinned).unwrap());
+        assert_eq!(group.bytes().pinned, 0);
         assert!(group.take_at(SpaceKind::Metadata, run(1000, 50)));
         assert!(!group.take_at(SpaceKind::Metadata, run(1480, 30)), "a superblock copy");
         assert!(group.give(&[run(1200, 10)]).is_err(), "freed twice");
@@ -483,7 +517,7 @@ mod tests {
         let group = group();
         group.note_freed(run(1000, 50), true).unwrap();
         group.pin(run(1000, 50));
-        assert!(!group.give(&group.take_pinned()).unwrap());
+        assert!(!group.unpin(&group.take_pinned()).unwrap());
         let on_disk = free(&[run(1000, 50), run(1100, 900)]);
         assert_eq!(group.install(on_disk).unwrap(), Some((886, 886)));
     }

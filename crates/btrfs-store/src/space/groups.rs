@@ -69,11 +69,6 @@ impl Groups {
         self.index.read().by_start.values().map(Arc::clone).collect()
     }
 
-    /// The first group of which `is_wanted` holds.
-    pub(crate) fn first(&self, is_wanted: impl Fn(&BlockGroup) -> bool) -> Option<Arc<BlockGroup>> {
-        self.index.read().by_start.values().find(|group| is_wanted(group)).map(Arc::clone)
-    }
-
     /// Takes exactly this range, if it is free in a group of the account.
     pub(crate) fn take_at(&self, account: usize, kind: SpaceKind, range: Run) -> bool {
         let index = self.index.read();

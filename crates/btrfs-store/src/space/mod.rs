@@ -185,7 +185,11 @@ impl Space {
             Corrupt::new("block group", expected, Detail::Number(other.range().start)).at(at)
         })?;
         if !group.is_read_only() {
-            self.accounts.group_added(group.kind(), group.total(), group.free_by_item());
+            self.accounts.group_added(
+                group.kind(),
+                group.total(),
+                group.unloaded_bytes().unwrap_or(0),
+            );
         }
         Ok(group)
     }
@@ -231,16 +235,17 @@ impl Space {
         self.groups.all()
     }
 
-    /// A group of this kind that could be loaded, as [`Shortage::Load`] asks for.
+    /// The group of this kind to load next, as [`Shortage::Load`] asks for: the emptiest.
     #[must_use]
     pub fn unloaded_group(&self, kind: SpaceKind) -> Option<Arc<BlockGroup>> {
         let account = self.accounts.index(kind);
-        self.groups.first(|group| {
-            self.accounts.index(group.kind()) == account
-                && !group.is_read_only()
-                && !group.is_loaded()
-                && group.free_by_item() > 0
-        })
+        let groups = self.groups.all().into_iter().rev();
+        groups
+            .filter(|group| self.accounts.index(group.kind()) == account && !group.is_read_only())
+            .filter_map(|group| group.unloaded_bytes().map(|bytes| (bytes, group)))
+            .filter(|(bytes, _)| *bytes > 0)
+            .max_by_key(|(bytes, _)| *bytes)
+            .map(|(_, group)| group)
     }
 
     /// Allocates in memory. Nothing on disk knows of it until the extent layer does.
@@ -291,7 +296,9 @@ impl Space {
     /// `Corrupt` when it is free already.
     pub fn free_now(&self, extent: Extent) -> Result<()> {
         let group = self.group_of(extent)?;
-        self.give(&group, &[extent.run()])
+        let is_loaded = group.give(&[extent.run()])?;
+        self.given(&group, extent.len, is_loaded);
+        Ok(())
     }
 
     /// Keeps an extent, freed on disk by the running transaction, out of use until that
@@ -327,24 +334,21 @@ impl Space {
     /// `Corrupt` when one of them was free already.
     pub fn unpin(&self, pinned: Pinned) -> Result<()> {
         for (group, runs) in pinned.0 {
-            self.give(&group, &runs)?;
-            self.accounts.unpinned(group.kind(), runs.iter().map(|run| run.len).sum());
+            let bytes = runs.iter().map(|run| run.len).sum();
+            let is_loaded = group.unpin(&runs)?;
+            self.given(&group, bytes, is_loaded);
+            self.accounts.unpinned(group.kind(), bytes);
         }
         Ok(())
     }
 
-    fn give(&self, group: &BlockGroup, runs: &[Run]) -> Result<()> {
-        let bytes = runs.iter().map(|run| run.len).sum();
-        let is_loaded = group.give(runs)?;
-        if group.is_read_only() {
-            return Ok(());
+    /// Books bytes that became free in a group.
+    fn given(&self, group: &BlockGroup, bytes: u64, is_loaded: bool) {
+        match (group.is_read_only(), is_loaded) {
+            (true, _) => {}
+            (false, true) => self.accounts.freed(group.kind(), bytes),
+            (false, false) => self.accounts.freed_unloaded(group.kind(), bytes),
         }
-        if is_loaded {
-            self.accounts.freed(group.kind(), bytes);
-        } else {
-            self.accounts.freed_unloaded(group.kind(), bytes);
-        }
-        Ok(())
     }
 
     /// The extent tree has a new extent.

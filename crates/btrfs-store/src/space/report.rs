@@ -91,7 +91,7 @@ impl ProfileSpace {
     fn add(&mut self, group: &BlockGroup) {
         let bytes = group.bytes();
         self.total += bytes.total;
-        self.used += bytes.used;
+        self.used += bytes.used + bytes.allocated;
         self.pinned += bytes.pinned;
         if group.is_read_only() {
             self.read_only += bytes.total.saturating_sub(bytes.used);

@@ -47,6 +47,10 @@ const GLOBAL_BLOCKS_FLOOR: u64 = 16;
 /// Between those two, no more than this part of the metadata space is kept back.
 const GLOBAL_SHARE: u64 = 8;
 
+/// Tree blocks of a kind that must be at hand before a chunk of any kind is added, for the
+/// items of that chunk.
+const GROWTH_BLOCKS: u64 = 32;
+
 /// When a commit would return at least this part of an account, it is preferred to
 /// allocating another chunk.
 const COMMIT_SHARE: i64 = 4;
@@ -186,6 +190,7 @@ impl Account {
         self.pinned.exact() + self.expected.exact() + delayed
     }
 
+    /// What would help to reserve `needed` bytes more.
     fn shortage(&self, kind: SpaceKind, needed: u64) -> Shortage {
         let available = self.available.load(Relaxed);
         if self.unloaded.load(Acquire) > 0 {
@@ -274,11 +279,33 @@ impl Accounts {
         let urgent = urgency != Urgency::Normal && kind != SpaceKind::Data;
         let granted = account.try_take(bytes) || (urgent && take_kept(account, bytes, urgency));
         if bytes > 0 && !granted {
-            return Err(account.shortage(kind, bytes));
+            return Err(match account.shortage(kind, bytes) {
+                Shortage::Chunk(kind) => self.before_chunk(kind),
+                shortage => shortage,
+            });
         }
         account.reserved.fetch_add(bytes, Relaxed);
         reservation.part(kind).fetch_add(bytes, Relaxed);
         Ok(())
+    }
+
+    /// A chunk costs blocks of the chunk tree and of other trees, and those must be at hand.
+    fn before_chunk(&self, kind: SpaceKind) -> Shortage {
+        let wanted = signed(GROWTH_BLOCKS * self.node_size);
+        for other in [SpaceKind::System, SpaceKind::Metadata] {
+            let account = self.of(other);
+            let kept = signed(account.global.load(Relaxed));
+            if account.available.load(Relaxed).saturating_add(kept) >= wanted {
+                continue;
+            }
+            if account.unloaded.load(Acquire) > 0 {
+                return Shortage::Load(other);
+            }
+            if other == SpaceKind::System && kind != other && !account.is_full.load(Acquire) {
+                return Shortage::Chunk(other);
+            }
+        }
+        Shortage::Chunk(kind)
     }
 
     /// Books an allocation of `bytes` that is being made.
@@ -316,20 +343,24 @@ impl Accounts {
         account.credit(take_from(&account.delayed, self.bytes_for_heads(heads)));
     }
 
-    /// Takes back every charge. To be called when the queue has been written and before
-    /// anybody can queue again.
+    /// Takes back every charge, and forgets what was expected to be freed. To be called
+    /// when the queue has been written and before anybody can queue again.
     pub fn uncharge_all(&self) {
         let account = self.of(SpaceKind::Metadata);
         account.credit(account.delayed.swap(0, SeqCst));
+        for account in &self.accounts {
+            account.expected.add(-account.expected.exact());
+        }
     }
 
     fn bytes_for_heads(&self, heads: u64) -> u64 {
         heads.saturating_mul(self.node_size).saturating_mul(BLOCKS_PER_HEAD)
     }
 
-    /// Queued reference changes will free `bytes` more (or, negative, less) at the commit.
-    pub fn expect_freed(&self, kind: SpaceKind, bytes: i64) {
-        self.of(kind).expected.add(bytes);
+    /// A queued reference change may free `bytes` at the commit. An estimate that is too
+    /// high costs a commit when space runs out; one that is too low, an early `NoSpace`.
+    pub fn expect_freed(&self, kind: SpaceKind, bytes: u64) {
+        self.of(kind).expected.add_bytes(bytes);
     }
 
     pub(crate) fn pinned(&self, kind: SpaceKind, bytes: u64) {
@@ -536,6 +567,7 @@ mod tests {
             accounts.group_loaded(kind, bytes, bytes);
             accounts.set_full(kind, true);
         }
+        accounts.set_full(SpaceKind::System, true);
         accounts
     }
 
@@ -596,6 +628,33 @@ mod tests {
         assert!(matches!(ask(), Err(Shortage::Load(_))));
         accounts.group_loaded(SpaceKind::Metadata, NODE, NODE);
         assert!(ask().is_ok());
+    }
+
+    #[test]
+    fn what_is_queued_to_be_freed_is_worth_a_commit() {
+        let accounts = accounts(false, MIB, MIB);
+        let r = accounts.reserve(Need { data: MIB, ..Need::default() }, Urgency::Normal).unwrap();
+        accounts.pay(SpaceKind::Data, MIB, Payer::Reservation(&r));
+        let ask = || accounts.reserve(Need { data: NODE, ..Need::default() }, Urgency::Normal);
+        assert!(matches!(ask(), Err(Shortage::NoSpace(_))));
+        accounts.expect_freed(SpaceKind::Data, NODE);
+        assert!(matches!(ask(), Err(Shortage::Commit)));
+        accounts.uncharge_all();
+        assert!(matches!(ask(), Err(Shortage::NoSpace(_))), "it was not freed after all");
+    }
+
+    #[test]
+    fn a_chunk_is_asked_for_when_its_items_have_room() {
+        let accounts = accounts(false, 0, MIB);
+        accounts.set_full(SpaceKind::Data, false);
+        accounts.set_full(SpaceKind::System, false);
+        let ask = || accounts.reserve(Need { data: 1, ..Need::default() }, Urgency::Normal);
+        accounts.group_added(SpaceKind::System, MIB, MIB);
+        assert!(matches!(ask(), Err(Shortage::Load(SpaceKind::System))));
+        accounts.group_loaded(SpaceKind::System, MIB, 31 * NODE);
+        assert!(matches!(ask(), Err(Shortage::Chunk(SpaceKind::System))));
+        accounts.freed(SpaceKind::System, NODE);
+        assert!(matches!(ask(), Err(Shortage::Chunk(SpaceKind::Data))));
     }
 
     #[test]
