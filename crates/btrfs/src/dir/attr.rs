@@ -27,7 +27,7 @@ impl Namespace {
         if all.iter().flatten().any(|time| time.nsec >= 1_000_000_000) {
             return Err(CallerError::InvalidArgument.into());
         }
-        let reservation = self.core.reserve(SET_ITEMS)?;
+        let reservation = self.reserve(SET_ITEMS)?;
         let now = self.core.now();
         self.apply(reservation, |txn| {
             inode.change(txn, |state| {

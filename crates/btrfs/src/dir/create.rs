@@ -56,7 +56,7 @@ impl Namespace {
         if self.dentries.get(dir.tree_id(), dir.ino(), name).is_some() {
             return Err(CallerError::Exists.into());
         }
-        let reservation = self.core.reserve(CREATE_ITEMS + item_count(new))?;
+        let reservation = self.reserve(CREATE_ITEMS + item_count(new))?;
         let mut names = dir.lock_names();
         check_can_add(dir)?;
         self.apply(reservation, |txn| {
@@ -88,7 +88,7 @@ impl Namespace {
     pub(crate) fn create_unnamed(&self, dir: &Inode, new: &NewInode<'_>) -> Result<Arc<Inode>> {
         check_is_valid(new, self.core.store.sizes().node)?;
         check_can_add(dir)?;
-        let reservation = self.core.reserve(CREATE_ITEMS + item_count(new))?;
+        let reservation = self.reserve(CREATE_ITEMS + item_count(new))?;
         self.apply(reservation, |txn| {
             let xattrs = XattrItems::build(txn.generation(), new.xattrs, self.xattr_bytes_max())?;
             let ino = dir.root.new_ino()?;

@@ -39,11 +39,12 @@ mod xattr;
 
 use std::sync::Arc;
 
-use btrfs_store::{Reservation, Txn};
+use btrfs_store::{Need, Reservation, Store, Txn};
 
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{Core, Inode, InodeFlags};
 use crate::locks::RenameLock;
+use crate::writeback;
 
 pub(crate) use create::NewInode;
 pub(crate) use dentries::DentryCache;
@@ -69,6 +70,35 @@ pub(crate) struct Namespace {
 impl Namespace {
     pub(crate) fn new(core: Arc<Core>) -> Self {
         Self { core, dentries: DentryCache::default(), rename: RenameLock::default() }
+    }
+
+    /// Room for `items` changes of items. To be had before any `names` lock is taken.
+    ///
+    /// # Errors
+    /// `NoSpace`, `ReadOnly`, `Poisoned`; what writing dirty data can fail with.
+    pub(crate) fn reserve(&self, items: u32) -> Result<Reservation> {
+        self.reserve_with(|store| store.reserve(Need { items, data: 0 }))
+    }
+
+    /// As [`Namespace::reserve`], for changes that free more than they take.
+    pub(crate) fn reserve_urgent(&self, items: u32) -> Result<Reservation> {
+        self.reserve_with(|store| store.reserve_urgent(Need { items, data: 0 }))
+    }
+
+    /// Dirty data was promised more room than it will take: where there is none left, writing it
+    /// out gives some back.
+    fn reserve_with(
+        &self,
+        reserve: impl Fn(&Store) -> btrfs_store::Result<Reservation>,
+    ) -> Result<Reservation> {
+        let store = &self.core.store;
+        match reserve(store) {
+            Err(btrfs_store::Error::NoSpace { .. }) => {
+                writeback::flush_all(&self.core)?;
+                Ok(reserve(store)?)
+            }
+            result => Ok(result?),
+        }
     }
 
     /// Runs `change` on a handle on the running transaction.

@@ -145,7 +145,7 @@ impl Namespace {
     fn reap(&self, inode: &Inode) -> Result<()> {
         crate::writeback::discard(&self.core, inode);
         while !self.drop_extents_step(inode)? {}
-        let reservation = self.core.reserve_urgent(SMALL_ITEMS)?;
+        let reservation = self.reserve_urgent(SMALL_ITEMS)?;
         self.apply(reservation, |txn| {
             self.remove_orphan(txn, inode)?;
             self.remove_items(txn, inode)
@@ -157,7 +157,7 @@ impl Namespace {
         if inode.state().nbytes == 0 {
             return Ok(true);
         }
-        let reservation = self.core.reserve_urgent(STEP_ITEMS)?;
+        let reservation = self.reserve_urgent(STEP_ITEMS)?;
         self.apply(reservation, |txn| {
             let target = Target {
                 txn,
@@ -198,7 +198,7 @@ impl Namespace {
     }
 
     fn remove_stale_orphan(&self, root: &crate::inode::Root, ino: InodeNo) -> Result<()> {
-        let reservation = self.core.reserve_urgent(1)?;
+        let reservation = self.reserve_urgent(1)?;
         self.apply(reservation, |txn| {
             txn.remove(&root.tree, &orphan_key(ino))?;
             Ok(())

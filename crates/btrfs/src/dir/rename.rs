@@ -76,7 +76,7 @@ impl Namespace {
     fn try_move(&self, from: Place<'_>, to: Place<'_>, ends: &Ends) -> Result<bool> {
         let target = ends.target.as_ref().map(|(_, inode)| &**inode);
         let items = RENAME_ITEMS + target.map_or(0, Self::removal_items);
-        let reservation = self.core.reserve(items)?;
+        let reservation = self.reserve(items)?;
         let moves_dir = ends.source.kind.is_dir() && !std::ptr::eq(from.dir, to.dir);
         let _rename = moves_dir.then(|| self.rename.lock());
         if moves_dir {
@@ -119,7 +119,7 @@ impl Namespace {
         let Some((target, target_inode)) = &ends.target else {
             return Err(CallerError::NotFound.into());
         };
-        let reservation = self.core.reserve(RENAME_ITEMS)?;
+        let reservation = self.reserve(RENAME_ITEMS)?;
         let moves = !std::ptr::eq(from.dir, to.dir);
         let _rename = moves.then(|| self.rename.lock());
         if moves && ends.source.kind.is_dir() {

@@ -44,7 +44,7 @@ impl Namespace {
     /// False when the name led elsewhere by the time the locks were had.
     fn try_unlink(&self, dir: &Inode, name: &[u8], found: Found, inode: &Inode) -> Result<bool> {
         let items = UNLINK_ITEMS + Self::removal_items(inode);
-        let reservation = self.core.reserve_urgent(items)?;
+        let reservation = self.reserve_urgent(items)?;
         let locks = lock_all([Some(dir), Some(inode), None, None]);
         check_can_remove(dir)?;
         if self.lookup_locked(dir, name)? != Some(found) {
@@ -83,7 +83,7 @@ impl Namespace {
     /// Removes the empty directory that stands for a nested subvolume in a snapshot: there is
     /// a name, and nothing behind it.
     fn unlink_stand_in(&self, dir: &Inode, name: &[u8]) -> Result<()> {
-        let reservation = self.core.reserve_urgent(UNLINK_ITEMS)?;
+        let reservation = self.reserve_urgent(UNLINK_ITEMS)?;
         let _names = dir.lock_names();
         check_can_remove(dir)?;
         let found = self.lookup_locked(dir, name)?.ok_or(CallerError::NotFound)?;

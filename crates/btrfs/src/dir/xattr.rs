@@ -119,7 +119,7 @@ impl Namespace {
         if inode.ino() == EMPTY_SUBVOL_INO {
             return Err(CallerError::NotPermitted.into());
         }
-        let reservation = self.core.reserve(XATTR_ITEMS)?;
+        let reservation = self.reserve(XATTR_ITEMS)?;
         let _names = inode.lock_names();
         self.apply(reservation, |txn| {
             let mut refusal = None;

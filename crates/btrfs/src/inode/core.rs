@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Detail, Generation, InodeNo, Key, TreeId};
-use btrfs_store::{Need, Reservation, Store, Txn};
+use btrfs_store::{Reservation, Store, Txn};
 use parking_lot::{Mutex, RwLock};
 
 use super::root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO};
@@ -94,19 +94,6 @@ impl Core {
     pub(crate) fn now(&self) -> Timestamp {
         let (sec, nsec) = self.store.env().now();
         Timestamp { sec, nsec }
-    }
-
-    /// Room for `items` changes of items. To be had before any `names` lock is taken.
-    ///
-    /// # Errors
-    /// `NoSpace`, `ReadOnly` or `Poisoned`.
-    pub(crate) fn reserve(&self, items: u32) -> Result<Reservation> {
-        Ok(self.store.reserve(Need { items, data: 0 })?)
-    }
-
-    /// As [`Core::reserve`], for changes that free more than they take.
-    pub(crate) fn reserve_urgent(&self, items: u32) -> Result<Reservation> {
-        Ok(self.store.reserve_urgent(Need { items, data: 0 })?)
     }
 
     /// A handle on the running transaction.

@@ -4,8 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use btrfs_disk::flags::RootFlags;
-use btrfs_disk::items::RootItem;
-use btrfs_disk::key::item_type;
 use btrfs_disk::{InodeNo, Key, TreeId};
 use btrfs_store::{Store, Tree};
 use parking_lot::Mutex;
@@ -36,9 +34,12 @@ impl Root {
     /// # Errors
     /// `NoSuchSubvolume` when there is none, or when it is being deleted.
     pub(crate) fn load(store: &Store, id: TreeId) -> Result<Self> {
-        let item = root_item(store, id)?.filter(|item| item.refs.get() > 0);
-        let Some(item) = item.filter(|_| id.is_subvolume()) else {
-            return Err(CallerError::NoSuchSubvolume.into());
+        let item = match store.root_item(id) {
+            Ok(item) if item.refs.get() > 0 && id.is_subvolume() => item,
+            Ok(_) | Err(btrfs_store::Error::NoSuchTree(_)) => {
+                return Err(CallerError::NoSuchSubvolume.into());
+            }
+            Err(error) => return Err(error.into()),
         };
         Ok(Self {
             id,
@@ -99,19 +100,5 @@ impl Root {
         let last = self.tree.at_or_before(&largest)?.map_or(0, |(key, _)| key.objectid);
         self.next_ino.store(last.max(ROOT_DIR_INO.0) + 1, Ordering::Relaxed);
         Ok(())
-    }
-}
-
-/// The root item of a tree, from the tree of roots.
-///
-/// # Errors
-/// When it cannot be read.
-pub(crate) fn root_item(store: &Store, id: TreeId) -> Result<Option<RootItem>> {
-    let last = Key::new(id.0, item_type::ROOT_ITEM, u64::MAX);
-    match store.tree(TreeId::ROOT)?.at_or_before(&last)? {
-        Some((key, bytes)) if key.objectid == id.0 && key.item_type == item_type::ROOT_ITEM => {
-            Ok(Some(RootItem::read(&bytes)?))
-        }
-        _ => Ok(None),
     }
 }

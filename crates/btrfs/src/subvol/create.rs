@@ -40,7 +40,7 @@ pub(crate) fn create(
     check_name(name)?;
     let core = &namespace.core;
     let mut last_given = core.last_subvolume.lock();
-    let reservation = core.reserve(CREATE_ITEMS)?;
+    let reservation = namespace.reserve(CREATE_ITEMS)?;
     let mut names = dir.lock_names();
     check_is_free(namespace, dir, name)?;
     let id = next_id(namespace, &mut last_given)?;

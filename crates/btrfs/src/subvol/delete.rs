@@ -26,7 +26,7 @@ const DROP_STEP_BLOCKS: u32 = 256;
 pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<TreeId> {
     check_name(name)?;
     let core = &namespace.core;
-    let reservation = core.reserve_urgent(DELETE_ITEMS)?;
+    let reservation = namespace.reserve_urgent(DELETE_ITEMS)?;
     // Serialises with creations: none can appear below the subvolume meanwhile.
     let _numbers = core.last_subvolume.lock();
     let names = dir.lock_names();
@@ -91,7 +91,7 @@ fn mark_deleted(namespace: &Namespace, txn: &Txn, id: TreeId) -> Result<()> {
 pub(crate) fn drop_tree(namespace: &Namespace, id: TreeId) -> Result<()> {
     let core = &namespace.core;
     while core.store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {}
-    let reservation = core.reserve_urgent(1)?;
+    let reservation = namespace.reserve_urgent(1)?;
     namespace.apply(reservation, |txn| {
         txn.remove(&*core.store.tree(TreeId::ROOT)?, &orphan_key(id))?;
         Ok(())
@@ -112,7 +112,7 @@ pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) 
         root.set_read_only(true);
         writeback::flush_tree(core, id)?;
     }
-    let reservation = core.reserve(1)?;
+    let reservation = namespace.reserve(1)?;
     namespace.apply(reservation, |txn| {
         txn.update_root_item(id, |item| {
             let mut flags = item.root_flags();

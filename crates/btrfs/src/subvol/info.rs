@@ -25,13 +25,22 @@ const DEPTH_MAX: u32 = 1 << 16;
 /// # Errors
 /// When a tree cannot be read.
 pub(crate) fn list(namespace: &Namespace) -> Result<Vec<SubvolumeInfo>> {
-    let mut items = Vec::new();
-    for_each_root(namespace, |id, item| items.push((id, *item)))?;
-    items.retain(|(id, item)| *id != TreeId::FS && item.refs.get() > 0);
-    items.iter().map(|(id, item)| info(namespace, *id, item)).collect()
+    // A root item enters the tree of roots with the first commit only; a name is there at once.
+    let from = Key::new(TreeId::FIRST_FREE.0, item_type::ROOT_BACKREF, 0);
+    let to = Key::new(TreeId::LAST_FREE.0, item_type::ROOT_BACKREF, u64::MAX);
+    let mut ids = Vec::new();
+    namespace.core.store.tree(TreeId::ROOT)?.scan(&from, &to, |key, _| {
+        if key.item_type == item_type::ROOT_BACKREF {
+            ids.push(TreeId(key.objectid));
+        }
+        Ok(Scan::Continue)
+    })?;
+    ids.dedup();
+    ids.into_iter().map(|id| info(namespace, id, &namespace.core.store.root_item(id)?)).collect()
 }
 
-/// Calls `f` with the number and the item of every subvolume's root, deleted ones included.
+/// Calls `f` with the number and the item of every subvolume's root that was committed, deleted
+/// ones included.
 pub(crate) fn for_each_root(
     namespace: &Namespace,
     mut f: impl FnMut(TreeId, &RootItem),
@@ -146,7 +155,7 @@ pub(crate) fn set_default_subvolume(namespace: &Namespace, id: TreeId) -> Result
         return Err(CallerError::ReadOnly.into());
     }
     core.root(id)?;
-    let reservation = core.reserve(1)?;
+    let reservation = namespace.reserve(1)?;
     namespace.apply(reservation, |txn| {
         let location = Key::new(id.0, item_type::ROOT_ITEM, u64::MAX);
         let new = DiskEntry::build(location, txn.generation(), FileKind::Directory, DEFAULT_NAME);

@@ -50,7 +50,7 @@ fn mark_quotas_inconsistent(namespace: &Namespace) -> Result<()> {
         return Ok(());
     }
     let flags = flags | QgroupStatusFlags::INCONSISTENT;
-    namespace.apply(core.reserve(1)?, |txn| {
+    namespace.apply(namespace.reserve(1)?, |txn| {
         txn.update(&tree, &key, |bytes| {
             if let Ok(item) = QgroupStatusItem::parse_mut(bytes) {
                 item.flags = flags.bits().into();
