@@ -88,7 +88,7 @@ fn cached_len(core: &Core, at: u64, len: u64) -> u64 {
 /// # Errors
 /// `NoSpace`, and what flushing fails with.
 pub(super) fn reserve(core: &Core, need: Need) -> Result<Reservation> {
-    match core.store.reserve(need).map_err(Error::from) {
+    match core.store.reserve_patiently(need).map_err(Error::from) {
         Err(Error::NoSpace) => {
             writeback::flush_all(core)?;
             Ok(core.store.reserve(need)?)
@@ -198,7 +198,8 @@ fn add_pending(
         dirty.discard(range.start..end);
     }
     for extent in written.drain(..) {
-        pending::push(&mut layers.pending, extent);
+        let may_be_one = |at, len| writeback::is_in_one_group(core, at, len);
+        pending::push(&mut layers.pending, extent, may_be_one);
     }
     layers.receipt.merge(receipt);
     note_written(core, inode, end);
@@ -240,7 +241,7 @@ fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool) -> Result<(
     if is_busy {
         let more = need_for(AHEAD.1, AHEAD.0);
         let need = Need { items: missing.items.saturating_add(more.items), data: missing.data + more.data };
-        if let Ok(reservation) = core.store.reserve(need) {
+        if let Ok(reservation) = core.store.reserve_patiently(need) {
             inode.data.inner.write().receipt.add(need, reservation);
             return Ok(());
         }

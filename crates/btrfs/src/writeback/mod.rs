@@ -34,7 +34,7 @@ use btrfs_store::Need;
 use parking_lot::RwLockWriteGuard;
 
 pub(crate) use plan::EXTENT_BYTES_MAX;
-pub(crate) use run::write_and_sum;
+pub(crate) use run::{is_in_one_group, write_and_sum};
 
 use crate::error::Result;
 use crate::inode::{Core, Inode};

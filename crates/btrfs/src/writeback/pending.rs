@@ -22,13 +22,19 @@ pub(crate) fn is_full(list: &[Pending]) -> bool {
         || list.iter().map(|pending| pending.csums.len()).sum::<usize>() >= PENDING_CSUM_BYTES_MAX
 }
 
-/// Adds an extent, joined to its predecessor where both touch in the file and on disk.
-pub(crate) fn push(list: &mut Vec<Pending>, new: Pending) {
+/// Adds an extent, joined to its predecessor where both touch in the file and on disk, and
+/// `may_be_one` says of the joined extent that it lies in one block group.
+pub(crate) fn push(
+    list: &mut Vec<Pending>,
+    new: Pending,
+    may_be_one: impl FnOnce(Logical, u64) -> bool,
+) {
     let joins = |last: &&mut Pending| {
         last.end() == new.start
             && last.at.0.saturating_add(last.len) == new.at.0
             && last.len.saturating_add(new.len) <= EXTENT_BYTES_MAX
             && last.csums.is_empty() == new.csums.is_empty()
+            && may_be_one(last.at, last.len + new.len)
     };
     match list.last_mut().filter(joins) {
         Some(last) => {
@@ -74,7 +80,7 @@ mod tests {
     fn sequential_writes_become_one_extent() {
         let mut list = Vec::new();
         for index in 0..200 {
-            push(&mut list, pending(index << 20, 1 << 20, (5 << 30) + (index << 20)));
+            push(&mut list, pending(index << 20, 1 << 20, (5 << 30) + (index << 20)), |_, _| true);
         }
         assert_eq!(list.iter().map(|p| p.len >> 20).collect::<Vec<_>>(), [128, 72]);
         assert_eq!(list[0].csums.len(), 128 * 4);
@@ -84,9 +90,9 @@ mod tests {
     #[test]
     fn what_does_not_touch_stays_apart() {
         let mut list = Vec::new();
-        push(&mut list, pending(0, 4096, 1 << 20));
-        push(&mut list, pending(4096, 4096, 1 << 30));
-        push(&mut list, pending(1 << 20, 4096, (1 << 30) + 4096));
+        push(&mut list, pending(0, 4096, 1 << 20), |_, _| true);
+        push(&mut list, pending(4096, 4096, (1 << 20) + 4096), |_, _| false);
+        push(&mut list, pending(1 << 20, 4096, (1 << 20) + 8192), |_, _| true);
         assert_eq!(list.len(), 3);
         assert!(is_free(&list, 8192, 1 << 20) && !is_free(&list, 8191, 8192));
     }

@@ -227,7 +227,7 @@ impl<'p> Batch<'p> {
         let mut run = run;
         let mut at = at.0;
         while run.len > 0 {
-            if self.len >= WRITE_BYTES || self.at.saturating_add(self.len) != at {
+            if self.len >= WRITE_BYTES || !self.is_followed_by(core, at, run.len) {
                 self.write(core, jobs)?;
                 self.at = at;
             }
@@ -240,6 +240,12 @@ impl<'p> Batch<'p> {
             at += len;
         }
         Ok(())
+    }
+
+    /// True when `len` bytes at `at` can be written together with the batch.
+    fn is_followed_by(&self, core: &Core, at: u64, len: u64) -> bool {
+        self.at.saturating_add(self.len) == at
+            && is_in_one_group(core, Logical(self.at), self.len.saturating_add(len))
     }
 
     fn write(&mut self, core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
@@ -307,6 +313,11 @@ pub(crate) fn write_and_sum(
     let (written, csums) = rayon::join(|| core.store.write_data(at, parts), sum);
     written?;
     Ok(csums)
+}
+
+/// True when the bytes lie in one block group: neither an extent nor a write may cross into another.
+pub(crate) fn is_in_one_group(core: &Core, at: Logical, len: u64) -> bool {
+    core.store.pool().chunks().get(at).is_some_and(|chunk| chunk.contains(at, len))
 }
 
 /// Puts back what a job took and could not write: the next flush tries again.
