@@ -97,6 +97,8 @@ struct Child {
     generation: Option<Generation>,
     level: u8,
     key: Option<Key>,
+    /// A deletion that was interrupted has freed everything before this key.
+    from: Key,
 }
 
 struct Walk<'a> {
@@ -172,6 +174,7 @@ impl Walk<'_> {
                 generation: Some(generation),
                 level,
                 key: None,
+                from: Key::MIN,
             };
             self.tree(Some(owner), child)?;
         }
@@ -183,6 +186,7 @@ impl Walk<'_> {
                 generation: None,
                 level,
                 key: None,
+                from: Key::MIN,
             };
             self.tree(Some(TreeId::TREE_LOG), child)?;
         }
@@ -193,6 +197,7 @@ impl Walk<'_> {
                 generation: Some(generation),
                 level: root.level,
                 key: None,
+                from: root.drop_progress.get(),
             };
             self.tree(Some(TreeId(key.objectid)), child)?;
         }
@@ -207,7 +212,7 @@ impl Walk<'_> {
                 continue;
             }
             match self.read(owner, child) {
-                Ok(Some(bytes)) => self.visit(&bytes, &mut todo)?,
+                Ok(Some(bytes)) => self.visit(&bytes, child.from, &mut todo)?,
                 Ok(None) => {}
                 Err(error) => self.complain(error.as_ref()),
             }
@@ -237,7 +242,7 @@ impl Walk<'_> {
         Ok(good)
     }
 
-    fn visit(&mut self, bytes: &[u8], todo: &mut Vec<Child>) -> Result<()> {
+    fn visit(&mut self, bytes: &[u8], from: Key, todo: &mut Vec<Child>) -> Result<()> {
         let header = header(bytes).ok_or("short block")?;
         self.blocks += 1;
         if self.is_dump {
@@ -248,13 +253,18 @@ impl Walk<'_> {
         };
         let view = NodeView::new(bytes);
         self.items += view.nritems();
-        for slot in (0..view.nritems()).rev() {
+        for slot in (0..view.nritems())
+            .rev()
+            .take_while(|slot| view.key(slot + 1) > from)
+        {
             let (at, generation) = view.ptr(slot);
+            let key = Some(view.key(slot));
             todo.push(Child {
                 at,
                 generation: Some(generation),
                 level,
-                key: Some(view.key(slot)),
+                key,
+                from,
             });
         }
         Ok(())

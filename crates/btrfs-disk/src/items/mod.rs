@@ -103,6 +103,12 @@ pub trait OnDisk:
         }
     }
 
+    /// A structure of zeros, to be filled in.
+    #[must_use]
+    fn zeroed() -> Self {
+        Self::new_zeroed()
+    }
+
     /// The bytes to write.
     fn bytes(&self) -> &[u8] {
         self.as_bytes()

@@ -37,9 +37,12 @@ fn key(context: &Context<'_>) -> Result<(), Corrupt> {
         Detail::AtLeast(1),
         Detail::Number(id),
     )?;
-    // A relocation tree's key names the subvolume it stands for.
+    // A relocation tree's key names the tree it stands for: a subvolume, or with older kernels the
+    // data relocation tree.
     require(
-        TreeId(id) != TreeId::TREE_RELOC || TreeId(offset).is_subvolume(),
+        TreeId(id) != TreeId::TREE_RELOC
+            || TreeId(offset).is_subvolume()
+            || TreeId(offset) == TreeId::DATA_RELOC,
         "subvolume of a relocation tree",
         Detail::Text("a subvolume's number"),
         Detail::Number(offset),
