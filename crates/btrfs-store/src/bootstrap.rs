@@ -81,7 +81,7 @@ impl Parts {
         let chunk_root = root_ptr(superblock.chunk_root());
         let uuid = if chunk_root.at.0 == 0 { fresh_uuid(options) } else { chunk_tree_uuid(&reader, &chunk_root)? };
         let forest = Forest::new(
-            Arc::clone(&reader) as _,
+            Arc::<BlockReader>::clone(&reader),
             pool.node_bytes(),
             options.cache_bytes,
             format.fsid.0,

@@ -19,8 +19,8 @@ use crate::tree::{Edit, Tree};
 use crate::txn::{DropProgress, Engine, Purse, Txn, TxnHost, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
 
-/// Attempts of a reservation to get room by loading, growing and committing.
-const RESERVE_ATTEMPTS_MAX: usize = 1000;
+/// Commits by which one reservation tries to get room.
+const COMMITS_PER_RESERVE_MAX: usize = 8;
 
 /// How a store is opened.
 #[derive(Clone, Debug)]
@@ -193,6 +193,15 @@ impl Store {
         self.reserve_as(need, Urgency::Normal)
     }
 
+    /// Like [`Self::reserve`] for callers who hold promises that they can make good and give
+    /// back: fails, rather than to grow the file system, while those would be enough.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub fn reserve_patiently(&self, need: Need) -> Result<Reservation> {
+        self.reserve_as(need, Urgency::Patient)
+    }
+
     /// Like [`Self::reserve`] for operations that free room in the end: what is kept back
     /// for them may be used.
     ///
@@ -213,23 +222,20 @@ impl Store {
         }
         let metadata = engine.space.accounts().bytes_for_items(need.items.into());
         let need = space::Need { data: need.data, metadata, system: 0 };
-        for _ in 0..RESERVE_ATTEMPTS_MAX {
+        let mut commits = 0;
+        while commits < COMMITS_PER_RESERVE_MAX {
             match engine.space.reserve(need, urgency) {
                 Ok(reservation) => return Ok(reservation),
-                Err(shortage) => self.relieve(shortage)?,
+                Err(Shortage::Load(kind)) => self.load_group(kind)?,
+                Err(Shortage::Chunk(kind)) => self.grow(kind, need, urgency)?,
+                Err(Shortage::NoSpace(error)) => return Err(error),
+                Err(Shortage::Commit) => {
+                    commits += 1;
+                    engine.commit()?;
+                }
             }
         }
         Err(Error::NoSpace { kind: SpaceKind::Metadata, needed: need.metadata, available: 0 })
-    }
-
-    /// Does what a shortage asks for.
-    fn relieve(&self, shortage: Shortage) -> Result<()> {
-        match shortage {
-            Shortage::Load(kind) => self.load_group(kind),
-            Shortage::Chunk(kind) => self.grow(kind),
-            Shortage::Commit => self.0.commit().map(|_| ()),
-            Shortage::NoSpace(error) => Err(error),
-        }
     }
 
     fn load_group(&self, kind: SpaceKind) -> Result<()> {
@@ -245,9 +251,13 @@ impl Store {
     }
 
     /// Allocates a chunk of a kind; marks the kind as full when there is no room.
-    fn grow(&self, kind: SpaceKind) -> Result<()> {
+    fn grow(&self, kind: SpaceKind, need: space::Need, urgency: Urgency) -> Result<()> {
         let engine = &self.0;
         let _one = engine.growing.lock();
+        // Another thread may have grown for both.
+        if !matches!(engine.space.reserve(need, urgency), Err(Shortage::Chunk(wanted)) if wanted == kind) {
+            return Ok(());
+        }
         let Some(flags) = engine.space.chunk_flags(kind) else {
             engine.space.accounts().set_full(kind, true);
             return Ok(());

@@ -24,11 +24,13 @@ use crossbeam_utils::CachePadded;
 use super::counters::ShardedCounter;
 use crate::error::{Error, SpaceKind};
 
-/// Tree blocks that changing one item may copy or add: a path of the greatest height.
-const BLOCKS_PER_ITEM: u64 = 8;
+/// Tree blocks that changing one item may copy or add: its leaf, a split, and a share of the
+/// path above, which an operation copies once however many items it changes.
+const BLOCKS_PER_ITEM: u64 = 3;
 
-/// Tree blocks that one queued extent reference may cost when it is written.
-const BLOCKS_PER_HEAD: u64 = 2;
+/// Queued extent references that are charged one tree block together: neighbours share
+/// leaves, and what a scattered few cost beyond that is kept back (`global`).
+const HEADS_PER_BLOCK: u64 = 16;
 
 /// Batch of the counters of pinned bytes: they change in bulk and are read near the end of
 /// the space only.
@@ -69,6 +71,9 @@ pub struct Need {
 /// Whether the bytes kept back may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Urgency {
+    /// No; and rather than to grow, fail as long as what others were promised would be
+    /// enough: they take far less of it than they were promised in the end.
+    Patient,
     /// No.
     Normal,
     /// Half of them: this operation frees space in the end.
@@ -191,7 +196,7 @@ impl Account {
     }
 
     /// What would help to reserve `needed` bytes more.
-    fn shortage(&self, kind: SpaceKind, needed: u64) -> Shortage {
+    fn shortage(&self, kind: SpaceKind, needed: u64, urgency: Urgency) -> Shortage {
         let available = self.available.load(Relaxed);
         if self.unloaded.load(Acquire) > 0 {
             return Shortage::Load(kind);
@@ -202,7 +207,9 @@ impl Account {
         if returned >= lacking && returned >= much {
             return Shortage::Commit;
         }
-        if !self.is_full.load(Acquire) {
+        let promised = signed(self.reserved.load(Relaxed));
+        let can_wait = urgency == Urgency::Patient && kind != SpaceKind::Data && promised >= lacking;
+        if !self.is_full.load(Acquire) && !can_wait {
             return Shortage::Chunk(kind);
         }
         if returned >= lacking {
@@ -276,10 +283,10 @@ impl Accounts {
         urgency: Urgency,
     ) -> Result<(), Shortage> {
         let account = self.of(kind);
-        let urgent = urgency != Urgency::Normal && kind != SpaceKind::Data;
+        let urgent = matches!(urgency, Urgency::Removal | Urgency::Commit) && kind != SpaceKind::Data;
         let granted = account.try_take(bytes) || (urgent && take_kept(account, bytes, urgency));
         if bytes > 0 && !granted {
-            return Err(match account.shortage(kind, bytes) {
+            return Err(match account.shortage(kind, bytes, urgency) {
                 Shortage::Chunk(kind) => self.before_chunk(kind),
                 shortage => shortage,
             });
@@ -354,7 +361,7 @@ impl Accounts {
     }
 
     fn bytes_for_heads(&self, heads: u64) -> u64 {
-        heads.saturating_mul(self.node_size).saturating_mul(BLOCKS_PER_HEAD)
+        heads.saturating_mul(self.node_size / HEADS_PER_BLOCK)
     }
 
     /// A queued reference change may free `bytes` at the commit. An estimate that is too
@@ -448,7 +455,7 @@ fn take_kept(account: &Account, bytes: u64, urgency: Urgency) -> bool {
     let available = account.take_up_to(bytes);
     let floor = match urgency {
         Urgency::Removal => account.global_size.load(Relaxed) / 2,
-        Urgency::Normal | Urgency::Commit => 0,
+        Urgency::Patient | Urgency::Normal | Urgency::Commit => 0,
     };
     let rest = bytes - available;
     let granted = account
@@ -688,10 +695,10 @@ mod tests {
     fn charges_for_heads_move_from_the_reservation_and_back() {
         let accounts = accounts(false, 0, MIB);
         let r = accounts.reserve(metadata(3 * NODE), Urgency::Normal).unwrap();
-        accounts.charge_heads(2, Some(&r));
+        accounts.charge_heads(4 * HEADS_PER_BLOCK, Some(&r));
         assert_eq!((r.left(SpaceKind::Metadata), accounts.delayed()), (0, 4 * NODE));
         assert_eq!(accounts.available(SpaceKind::Metadata), MIB - 4 * NODE);
-        accounts.uncharge_heads(1);
+        accounts.uncharge_heads(2 * HEADS_PER_BLOCK);
         accounts.pay(SpaceKind::Metadata, NODE, Payer::Commit);
         accounts.uncharge_all();
         assert_eq!(accounts.available(SpaceKind::Metadata), MIB - NODE);

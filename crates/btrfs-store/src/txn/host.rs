@@ -37,19 +37,35 @@ impl TxnHost<'_> {
         }
     }
 
-    fn charge(&self, heads: u64) {
-        if let Purse::Handle(reservation) = self.purse {
-            self.engine.space.accounts().charge_heads(heads, Some(reservation));
-        }
-    }
-
     /// Queues a reference change; space that nobody refers to any more is free at once.
     pub(crate) fn push(&self, change: RefChange) -> Result<()> {
-        match self.engine.refs.push(change)? {
-            Pushed::Queued => self.charge(1),
-            Pushed::Cancelled => self.engine.space.free_now(self.extent_of(&change))?,
+        let accounts = self.engine.space.accounts();
+        match (self.engine.refs.push(change)?, self.purse) {
+            (Pushed::Queued, Purse::Handle(reservation)) => {
+                accounts.charge_heads(1, Some(reservation));
+                if let Some((kind, bytes)) = self.frees(&change) {
+                    accounts.expect_freed(kind, bytes);
+                }
+            }
+            (Pushed::Queued, Purse::Commit) => {}
+            (Pushed::Cancelled, purse) => {
+                if let Purse::Handle(_) = purse {
+                    accounts.uncharge_heads(1);
+                }
+                self.engine.space.free_now(self.extent_of(&change))?;
+            }
         }
         Ok(())
+    }
+
+    /// What a change may free when it is committed: an estimate, others may hold the extent.
+    fn frees(&self, change: &RefChange) -> Option<(SpaceKind, u64)> {
+        let kind = match change {
+            RefChange::DropTree { .. } => SpaceKind::Metadata,
+            RefChange::DropData { .. } => SpaceKind::Data,
+            _ => return None,
+        };
+        Some((kind, self.extent_of(change).len))
     }
 
     fn extent_of(&self, change: &RefChange) -> Extent {

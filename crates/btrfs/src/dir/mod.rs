@@ -77,25 +77,28 @@ impl Namespace {
     /// # Errors
     /// `NoSpace`, `ReadOnly`, `Poisoned`; what writing dirty data can fail with.
     pub(crate) fn reserve(&self, items: u32) -> Result<Reservation> {
-        self.reserve_with(|store| store.reserve(Need { items, data: 0 }))
+        let need = Need { items, data: 0 };
+        self.reserve_with(|store| store.reserve_patiently(need), |store| store.reserve(need))
     }
 
     /// As [`Namespace::reserve`], for changes that free more than they take.
     pub(crate) fn reserve_urgent(&self, items: u32) -> Result<Reservation> {
-        self.reserve_with(|store| store.reserve_urgent(Need { items, data: 0 }))
+        let reserve = |store: &Store| store.reserve_urgent(Need { items, data: 0 });
+        self.reserve_with(reserve, reserve)
     }
 
     /// Dirty data was promised more room than it will take: where there is none left, writing it
     /// out gives some back.
     fn reserve_with(
         &self,
-        reserve: impl Fn(&Store) -> btrfs_store::Result<Reservation>,
+        first: impl FnOnce(&Store) -> btrfs_store::Result<Reservation>,
+        then: impl FnOnce(&Store) -> btrfs_store::Result<Reservation>,
     ) -> Result<Reservation> {
         let store = &self.core.store;
-        match reserve(store) {
+        match first(store) {
             Err(btrfs_store::Error::NoSpace { .. }) => {
                 writeback::flush_all(&self.core)?;
-                Ok(reserve(store)?)
+                Ok(then(store)?)
             }
             result => Ok(result?),
         }

@@ -82,15 +82,26 @@ fn cached_len(core: &Core, at: u64, len: u64) -> u64 {
     }
 }
 
+/// What a caller who reserves holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Held {
+    Nothing,
+    /// The `editing` lock of one or two inodes: others may be waiting for it.
+    Editing,
+}
+
 /// Reserves, and where there is no room writes out what is dirty (which was promised more than it
 /// needs) and asks again.
 ///
 /// # Errors
 /// `NoSpace`, and what flushing fails with.
-pub(super) fn reserve(core: &Core, need: Need) -> Result<Reservation> {
+pub(super) fn reserve(core: &Core, need: Need, held: Held) -> Result<Reservation> {
     match core.store.reserve_patiently(need).map_err(Error::from) {
         Err(Error::NoSpace) => {
-            writeback::flush_all(core)?;
+            match held {
+                Held::Nothing => writeback::flush_all(core)?,
+                Held::Editing => writeback::flush_idle(core)?,
+            }
             Ok(core.store.reserve(need)?)
         }
         other => other,
@@ -103,7 +114,7 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
     let padded_end = end.next_multiple_of(sector);
     let need = direct_need(&inode.data.inner.read(), padded_end - at);
     let mut receipt = Receipt::default();
-    receipt.add(need, reserve(core, need)?);
+    receipt.add(need, reserve(core, need, Held::Nothing)?);
     let mut written = Vec::new();
     let result = place(core, inode, at, data, &receipt, &mut written)
         .and_then(|()| add_pending(core, inode, at..end, &mut written, receipt));
@@ -174,7 +185,7 @@ fn add_pending(
         let layers = inode.data.inner.write();
         if is_tail_needed(core, inode, &layers, range.start) {
             drop(layers);
-            bring_tail(core, inode)?;
+            bring_tail(core, inode, Held::Nothing)?;
             continue;
         }
         let pages = layers.flight.as_ref().and_then(|flight| flight.pages.as_ref());
@@ -222,7 +233,7 @@ fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
         let mut layers = inode.data.inner.write();
         if is_tail_needed(core, inode, &layers, at) {
             drop(layers);
-            bring_tail(core, inode)?;
+            bring_tail(core, inode, Held::Nothing)?;
             continue;
         }
         let Some(missing) = missing_space(core, &layers, at..end) else {
@@ -232,12 +243,12 @@ fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
         };
         let is_busy = layers.dirty.as_ref().is_some_and(|d| d.page_count() >= AHEAD_PAGES_MIN);
         drop(layers);
-        promise(core, inode, missing, is_busy)?;
+        promise(core, inode, missing, is_busy, Held::Nothing)?;
     }
 }
 
 /// Adds `missing` to what the file was promised, and more where it is being written to a lot.
-fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool) -> Result<()> {
+fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool, held: Held) -> Result<()> {
     if is_busy {
         let more = need_for(AHEAD.1, AHEAD.0);
         let need = Need { items: missing.items.saturating_add(more.items), data: missing.data + more.data };
@@ -246,7 +257,7 @@ fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool) -> Result<(
             return Ok(());
         }
     }
-    let reservation = reserve(core, missing)?;
+    let reservation = reserve(core, missing, held)?;
     inode.data.inner.write().receipt.add(missing, reservation);
     Ok(())
 }
@@ -348,7 +359,7 @@ pub(super) fn is_tail_needed(core: &Core, inode: &Inode, layers: &DataLayers, st
 ///
 /// # Errors
 /// `NoSpace`, and what reading it fails with.
-pub(super) fn bring_tail(core: &Core, inode: &Arc<Inode>) -> Result<()> {
+pub(super) fn bring_tail(core: &Core, inode: &Arc<Inode>, held: Held) -> Result<()> {
     let sector = u64::from(core.store.sizes().sector);
     loop {
         let mut layers = inode.data.inner.write();
@@ -360,7 +371,7 @@ pub(super) fn bring_tail(core: &Core, inode: &Arc<Inode>) -> Result<()> {
             }
             Some(missing) => {
                 drop(layers);
-                promise(core, inode, missing, false)?;
+                promise(core, inode, missing, false, held)?;
             }
         }
     }
