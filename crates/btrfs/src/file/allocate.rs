@@ -7,7 +7,7 @@ use btrfs_store::DataExtent;
 
 use super::read::look_up;
 use super::truncate::{covered, discard_pages, drop_range, grow, note_edit, sector};
-use super::write::{bring_tail, is_tail_needed, reserve, write_at};
+use super::write::{Held, bring_tail, is_tail_needed, reserve, write_at};
 use crate::error::{CallerError, Result};
 use crate::extents::{FILE_BYTES_MAX, FileExtent, Kind, NewExtent, Stretch, Target, replace};
 use crate::inode::{Core, Inode, InodeFlags, Receipt};
@@ -70,7 +70,7 @@ fn reserve_space(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<(
     // An inline extent cannot stand beside others: with this flag the flush does not make one.
     inode.change_in_memory(|state| state.flags |= InodeFlags::PREALLOC);
     if is_tail_needed(core, inode, &inode.data.inner.read(), sectors.end) {
-        bring_tail(core, inode)?;
+        bring_tail(core, inode, Held::Editing)?;
     }
     writeback::flush_held(core, inode)?;
     let mut at = sectors.start;
@@ -101,7 +101,7 @@ fn is_without_space(stretch: &Stretch) -> bool {
 fn preallocate(core: &Core, inode: &Inode, range: Range<u64>) -> Result<u64> {
     let need = need_for(1, range.end - range.start);
     let mut receipt = Receipt::default();
-    receipt.add(need, reserve(core, need)?);
+    receipt.add(need, reserve(core, need, Held::Editing)?);
     let extent = receipt.alloc(&core.store, need.data, None)?;
     let result = insert_prealloc(core, inode, range.start, extent, receipt);
     if result.is_err() {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::disk::inline_bytes;
 use super::truncate::{covered, discard_pages, drop_range, fill_holes, note_edit, sector};
-use super::write::{bring_tail, is_tail_needed, reserve, write_at};
+use super::write::{Held, bring_tail, is_tail_needed, reserve, write_at};
 use crate::error::{CallerError, Result};
 use crate::extents::{
     ExtentMap, FILE_BYTES_MAX, FileExtent, Kind, NewExtent, SCAN_ITEMS_MAX, Target, replace,
@@ -116,7 +116,7 @@ fn settle(
     range: CloneRange,
 ) -> Result<()> {
     if is_tail_needed(core, destination, &destination.data.inner.read(), range.destination) {
-        bring_tail(core, destination)?;
+        bring_tail(core, destination, Held::Editing)?;
         let start = range.destination;
         destination.change_in_memory(|state| state.size = state.size.max(start));
     }
@@ -188,7 +188,7 @@ fn insert(
 ) -> Result<()> {
     debug_assert!(shared.len() <= SCAN_ITEMS_MAX, "steps are smaller than maps");
     let count = btrfs_disk::convert::to_u64(shared.len());
-    let reservation = reserve(core, need_for(count + 1, 0))?;
+    let reservation = reserve(core, need_for(count + 1, 0), Held::Editing)?;
     let _layers = inode.data.inner.write();
     let txn = core.store.begin(reservation)?;
     let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };

@@ -7,7 +7,7 @@ use btrfs_disk::flags::Incompat;
 use btrfs_store::{DataExtent, Need};
 use parking_lot::RwLockWriteGuard;
 
-use super::write::{bring_page, bring_tail, dirty_of, is_tail_needed, reserve};
+use super::write::{Held, bring_page, bring_tail, dirty_of, is_tail_needed, reserve};
 use crate::error::{CallerError, Result};
 use crate::extents::{BytesDelta, FILE_BYTES_MAX, Kind, Stretch, Target, drop_items, fill_gaps};
 use crate::inode::{Core, DataLayers, Inode, InodeFlags, InodeState};
@@ -54,11 +54,11 @@ pub(super) fn grow(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     // The first sector of a small file may be inline, which a longer file cannot be: it becomes
     // dirty, and the flush sees the new size.
     if size > inode.state().size && is_tail_needed(core, inode, &inode.data.inner.read(), size) {
-        bring_tail(core, inode)?;
+        bring_tail(core, inode, Held::Editing)?;
         inode.change_in_memory(|state| state.size = state.size.max(size));
     }
     writeback::flush_held(core, inode)?;
-    let reservation = reserve(core, need_for(1, 0))?;
+    let reservation = reserve(core, need_for(1, 0), Held::Editing)?;
     let _layers = inode.data.inner.write();
     let txn = core.store.begin(reservation)?;
     let disk_size = inode.state().disk_size;
@@ -78,7 +78,7 @@ pub(super) fn grow(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
 /// old items are being dropped would stand beside old data.
 fn shrink(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let cut = covered(core, size);
-    let reservation = reserve(core, need_for(1, cut - size))?;
+    let reservation = reserve(core, need_for(1, cut - size), Held::Editing)?;
     {
         let mut layers = inode.data.inner.write();
         layers.receipt.add(need_for(1, cut - size), reservation);

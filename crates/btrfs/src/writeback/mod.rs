@@ -101,7 +101,7 @@ pub(crate) fn flush_held(core: &Core, inode: &Arc<Inode>) -> Result<()> {
 /// # Errors
 /// The first failure; the other files are written all the same.
 pub(crate) fn flush_all(core: &Core) -> Result<()> {
-    flush_where(core, |_| true)
+    flush_where(core, |_| true, Busy::Wait)
 }
 
 /// Writes everything that was dirty in one subvolume when the call began.
@@ -109,10 +109,17 @@ pub(crate) fn flush_all(core: &Core) -> Result<()> {
 /// # Errors
 /// As [`flush_all`].
 pub(crate) fn flush_tree(core: &Core, tree: TreeId) -> Result<()> {
-    flush_where(core, |inode| inode.tree_id() == tree)
+    flush_where(core, |inode| inode.tree_id() == tree, Busy::Wait)
 }
 
-fn flush_where(core: &Core, select: impl Fn(&Inode) -> bool) -> Result<()> {
+/// What to do about a file that somebody else is editing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Busy {
+    Wait,
+    Skip,
+}
+
+fn flush_where(core: &Core, select: impl Fn(&Inode) -> bool, on_busy: Busy) -> Result<()> {
     let last_place = core.data.next_place();
     let mut place = 0;
     let mut result = Ok(());
@@ -127,13 +134,22 @@ fn flush_where(core: &Core, select: impl Fn(&Inode) -> bool) -> Result<()> {
         while !rest.is_empty() {
             let (count, busy, outcome) = flush_batch(core, rest);
             result = result.and(outcome);
-            for inode in busy {
+            for inode in busy.into_iter().filter(|_| on_busy == Busy::Wait) {
                 result = result.and(flush_inode(core, inode));
             }
             rest = rest.get(count..).unwrap_or_default();
         }
     }
     result
+}
+
+/// Writes everything that is dirty in files which nobody is editing: for callers who hold `editing`
+/// locks, and must not wait for others'.
+///
+/// # Errors
+/// As [`flush_all`].
+pub(crate) fn flush_idle(core: &Core) -> Result<()> {
+    flush_where(core, |_| true, Busy::Skip)
 }
 
 /// Writes the oldest dirty files when the volume has too many, or too many dirty bytes, until it is
