@@ -1,2 +1,41 @@
-//! btrfs without root: the library.
+//! btrfs without root and without the kernel's help: make, read and change images.
+//!
+//! [`Volume`] is an open image or device, and mirrors `std::fs`. It can be cloned and used from
+//! many threads at once.
+//!
+//! ```
+//! use spinney::{MakeOptions, SnapshotMode, Volume};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let dir = tempfile::tempdir()?;
+//! let image = dir.path().join("disk.img");
+//!
+//! let make = MakeOptions { size: Some(64 << 20), ..MakeOptions::default() };
+//! let volume = Volume::make(&image, &make)?;
+//! volume.create_subvolume("home")?;
+//! volume.create_dir_all("home/ada/notes")?;
+//! volume.write("home/ada/notes/1843", "The engine can do whatever we know how to order it to.")?;
+//! volume.snapshot("home", "home-before", SnapshotMode::ReadOnly)?;
+//! volume.remove_dir_all("home/ada")?;
+//! volume.close()?;
+//!
+//! let volume = Volume::options().read_only(true).open(&image)?;
+//! assert!(!volume.exists("home/ada")?);
+//! assert!(volume.read("home-before/ada/notes/1843")?.starts_with(b"The engine"));
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! # What is durable when
+//!
+//! Changes are seen by all handles at once, and are durable after [`Volume::sync`],
+//! [`Volume::close`] or [`File::sync_all`]. A crash before that leaves the state of an earlier
+//! commit, never a mixture.
+//!
+//! # Errors
+//!
+//! Each variant of [`Error`] blames one party: the caller ([`CallerError`] says for what), the
+//! device, the image, a feature that is missing here, or the size of the volume. They convert to
+//! [`std::io::Error`].
+
 pub use btrfs::*;

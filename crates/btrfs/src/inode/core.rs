@@ -13,7 +13,7 @@ use super::{DataShared, FileType, Inode, InodeState, InodeTable, Root, Timestamp
 use crate::error::{CallerError, Result, corrupt_inode};
 
 /// Permission bits of the stand-in for a nested subvolume.
-const STAND_IN_PERMISSIONS: u32 = 0o555;
+const STAND_IN_PERMISSIONS: u32 = 0o755;
 
 /// What the caller may choose about how files are stored.
 #[derive(Debug, Clone, Copy)]
@@ -79,7 +79,9 @@ impl Core {
         }
         let root = self.root(tree)?;
         self.inodes
-            .get_or_load(tree, ino, self.store.generation(), || load(Arc::clone(&root), ino))
+            .get_or_load(tree, ino, self.store.generation(), || {
+            self.load(Arc::clone(&root), ino)
+        })
     }
 
     /// The root directory of a subvolume.
@@ -103,29 +105,30 @@ impl Core {
     pub(crate) fn begin(&self, reservation: Reservation) -> Result<Txn> {
         Ok(self.store.begin(reservation)?)
     }
-}
 
-fn load(root: Arc<Root>, ino: InodeNo) -> Result<Inode> {
-    if ino == EMPTY_SUBVOL_INO {
-        return Ok(stand_in(root));
+    fn load(&self, root: Arc<Root>, ino: InodeNo) -> Result<Inode> {
+        if ino == EMPTY_SUBVOL_INO {
+            return Ok(stand_in(root, self.now()));
+        }
+        let key = Key::new(ino.0, item_type::INODE_ITEM, 0);
+        let Some(state) = root.tree.get_with(&key, InodeState::from_item)? else {
+            return Err(CallerError::NotFound.into());
+        };
+        let state = state.map_err(|corrupt| {
+            corrupt.at(At::Inode(root.id, ino))
+        })?;
+        let Some(kind) = FileType::from_mode(state.mode) else {
+            let found = Detail::Octal(u64::from(state.mode));
+            let expected = Detail::Text("the type bits of a kind of file");
+            return Err(corrupt_inode(root.id, ino, "inode mode", expected, found));
+        };
+        Ok(Inode::new(root, ino, kind, state))
     }
-    let key = Key::new(ino.0, item_type::INODE_ITEM, 0);
-    let Some(state) = root.tree.get_with(&key, InodeState::from_item)? else {
-        return Err(CallerError::NotFound.into());
-    };
-    let state = state.map_err(|corrupt| {
-        corrupt.at(At::Inode(root.id, ino))
-    })?;
-    let Some(kind) = FileType::from_mode(state.mode) else {
-        let found = Detail::Octal(u64::from(state.mode));
-        let expected = Detail::Text("the type bits of a kind of file");
-        return Err(corrupt_inode(root.id, ino, "inode mode", expected, found));
-    };
-    Ok(Inode::new(root, ino, kind, state))
 }
 
 /// The empty directory that stands where the source of a snapshot had a nested subvolume.
-fn stand_in(root: Arc<Root>) -> Inode {
-    let state = InodeState::new(Generation(0), FileType::Directory, STAND_IN_PERMISSIONS);
+fn stand_in(root: Arc<Root>, now: Timestamp) -> Inode {
+    let mut state = InodeState::new(Generation(0), FileType::Directory, STAND_IN_PERMISSIONS);
+    state.set_all_times(now);
     Inode::new(root, EMPTY_SUBVOL_INO, FileType::Directory, state)
 }

@@ -7,6 +7,8 @@ use super::{FileType, InodeFlags, MODE_TYPE_MASK, Metadata, Timestamp};
 
 /// Bytes in a block of `stat`.
 const STAT_BLOCK_BYTES: u64 = 512;
+/// What the kernel rounds allocated bytes up to for `stat`: the one sector size there is here.
+const SECTOR_BYTES: u64 = 4096;
 /// Bits of the minor number on disk; the major number is above them.
 const DISK_MINOR_BITS: u32 = 20;
 
@@ -151,7 +153,7 @@ impl InodeState {
             gid: self.gid,
             nlink: self.nlink,
             size: self.size,
-            blocks: self.nbytes.div_ceil(STAT_BLOCK_BYTES),
+            blocks: self.nbytes.div_ceil(SECTOR_BYTES).saturating_mul(SECTOR_BYTES / STAT_BLOCK_BYTES),
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,
