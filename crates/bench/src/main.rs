@@ -1,3 +1,119 @@
-//! The project's own tasks.
+//! Workloads, and side-by-side runs of Spinney and the kernel's file system.
+//!
+//! `bench run` times every row on every system in turn, several times, each in a process
+//! of its own, so that load on the machine meets all of them and peak memory is one
+//! workload's. It prints a Markdown table of medians and appends the raw figures to a file.
+//! `bench one` is what runs in those processes.
 
-fn main() {}
+mod row;
+mod spinney_side;
+mod kernel_side;
+mod table;
+mod tree;
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::{Parser, Subcommand};
+
+use row::{Measure, Row, System};
+
+/// Times workloads on Spinney and on the kernel's btrfs.
+#[derive(Parser)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Action,
+}
+
+#[derive(Subcommand)]
+enum Action {
+    /// Times rows side by side, interleaved. Needs root for the kernel's side.
+    Run {
+        /// Directory on a memory file system for images and the source tree.
+        #[arg(long, default_value = "/dev/shm/bench")]
+        dir: PathBuf,
+        /// Source tree to import.
+        #[arg(long)]
+        source: PathBuf,
+        /// Rounds.
+        #[arg(long, default_value_t = 5)]
+        rounds: usize,
+        /// Only rows whose name contains this.
+        #[arg(long, default_value = "")]
+        only: String,
+        /// File that a JSON line is appended to.
+        #[arg(long)]
+        history: Option<PathBuf>,
+        /// The `spinney` program, for `mkfs --rootdir`.
+        #[arg(long)]
+        program: PathBuf,
+        /// The `mkfs.btrfs` to compare with.
+        #[arg(long, default_value = "mkfs.btrfs")]
+        mkfs: PathBuf,
+    },
+    /// Runs one workload once and prints one line of JSON.
+    One(row::One),
+}
+
+fn main() -> Result<()> {
+    match Arguments::parse().command {
+        Action::One(one) => println!("{}", serde_json::to_string(&one.measure()?)?),
+        Action::Run { dir, source, rounds, only, history, program, mkfs } => {
+            let rows = row::all().into_iter().filter(|row| row.name().contains(&only)).collect();
+            let run = Run { dir, source, rounds, program, mkfs, rows };
+            let results = run.all()?;
+            print!("{}", table::markdown(&results));
+            if let Some(path) = history {
+                table::append(&path, &results)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+struct Run {
+    dir: PathBuf,
+    source: PathBuf,
+    rounds: usize,
+    program: PathBuf,
+    mkfs: PathBuf,
+    rows: Vec<Row>,
+}
+
+impl Run {
+    fn all(&self) -> Result<table::Results> {
+        std::fs::create_dir_all(&self.dir)?;
+        let mut results = table::Results::default();
+        for round in 0..self.rounds {
+            for row in &self.rows {
+                for system in [System::Spinney, System::Kernel] {
+                    let measure = self.one(row, system).with_context(|| format!("{} on {system:?}", row.name()))?;
+                    eprintln!("round {round}: {:<28} {system:?}: {:.3} s", row.name(), measure.seconds);
+                    results.add(row, system, measure);
+                }
+            }
+        }
+        Ok(results)
+    }
+
+    /// One workload in a process of its own.
+    fn one(&self, row: &Row, system: System) -> Result<Measure> {
+        let output = Command::new(std::env::current_exe()?)
+            .args(["one", "--row", row.workload.name(), "--threads", &row.threads.to_string()])
+            .args(["--system", system.name()])
+            .arg("--dir").arg(&self.dir)
+            .arg("--source").arg(&self.source)
+            .arg("--program").arg(&self.program)
+            .arg("--mkfs").arg(&self.mkfs)
+            .output()?;
+        if !output.status.success() {
+            bail!("{}", String::from_utf8_lossy(&output.stderr));
+        }
+        let line = String::from_utf8(output.stdout)?;
+        let last = line.lines().last().unwrap_or_default();
+        let measure: Measure = serde_json::from_str(last)?;
+        ensure!(measure.seconds > 0.0, "the clock stood still");
+        Ok(measure)
+    }
+}

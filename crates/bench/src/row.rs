@@ -1,0 +1,182 @@
+//! What is measured: workloads, systems, numbers.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+use crate::{kernel_side, spinney_side};
+
+/// Bytes of every image.
+pub(crate) const IMAGE_BYTES: u64 = 4 << 30;
+/// Bytes of the file of the sequential rows.
+pub(crate) const SEQUENTIAL_BYTES: u64 = 1 << 30;
+/// Bytes of the file of the random row.
+pub(crate) const RANDOM_BYTES: u64 = 512 << 20;
+/// Files of the metadata rows.
+pub(crate) const FILES: u64 = 50_000;
+/// Bytes of one sequential read or write.
+pub(crate) const PIECE: usize = 1 << 20;
+
+/// A workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum Workload {
+    /// A source tree through the library, against `cp -a`; sync included.
+    Tree,
+    /// A source tree through `mkfs --rootdir`.
+    Rootdir,
+    /// One file written in 1 MiB pieces; sync included.
+    Seqwrite,
+    /// The same file read back, nothing cached.
+    Seqread,
+    /// 4 KiB writes at random places, one sync at the end.
+    Randwrite,
+    /// Empty files in one directory.
+    Create,
+    /// Looking each of them up.
+    Stat,
+    /// Removing each of them; sync included.
+    Unlink,
+}
+
+impl Workload {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Tree => "tree",
+            Self::Rootdir => "rootdir",
+            Self::Seqwrite => "seqwrite",
+            Self::Seqread => "seqread",
+            Self::Randwrite => "randwrite",
+            Self::Create => "create",
+            Self::Stat => "stat",
+            Self::Unlink => "unlink",
+        }
+    }
+
+    /// Unit of the rate that the table shows.
+    pub(crate) fn unit(self) -> &'static str {
+        match self {
+            Self::Tree | Self::Rootdir | Self::Seqwrite | Self::Seqread => "MB/s",
+            Self::Randwrite => "writes/s",
+            Self::Create => "creates/s",
+            Self::Stat => "stats/s",
+            Self::Unlink => "unlinks/s",
+        }
+    }
+}
+
+/// Who does the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
+pub(crate) enum System {
+    /// This project.
+    Spinney,
+    /// The kernel's btrfs on a loop device, or `mkfs.btrfs`.
+    Kernel,
+}
+
+impl System {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Spinney => "spinney",
+            Self::Kernel => "kernel",
+        }
+    }
+}
+
+/// A workload with a number of threads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) workload: Workload,
+    pub(crate) threads: usize,
+}
+
+impl Row {
+    pub(crate) fn name(&self) -> String {
+        format!("{} x{}", self.workload.name(), self.threads)
+    }
+}
+
+/// Every row there is.
+pub(crate) fn all() -> Vec<Row> {
+    let mut rows = Vec::new();
+    for workload in Workload::value_variants() {
+        let threads: &[usize] = if *workload == Workload::Rootdir { &[1] } else { &[1, 2, 4] };
+        rows.extend(threads.iter().map(|threads| Row { workload: *workload, threads: *threads }));
+    }
+    rows
+}
+
+/// What one run gave.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Measure {
+    /// Wall clock of the timed part.
+    pub(crate) seconds: f64,
+    /// Bytes or operations in it.
+    pub(crate) amount: f64,
+    /// Peak resident memory of the process, KiB.
+    pub(crate) peak_kib: i64,
+}
+
+impl Measure {
+    /// Amount per second; megabytes (1e6) for bytes.
+    pub(crate) fn rate(&self, workload: Workload) -> f64 {
+        let per_second = self.amount / self.seconds;
+        if workload.unit() == "MB/s" { per_second / 1e6 } else { per_second }
+    }
+}
+
+/// One workload, once.
+#[derive(Args)]
+pub(crate) struct One {
+    #[arg(long)]
+    pub(crate) row: Workload,
+    #[arg(long)]
+    pub(crate) system: System,
+    #[arg(long)]
+    pub(crate) threads: usize,
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    #[arg(long)]
+    pub(crate) source: PathBuf,
+    #[arg(long)]
+    pub(crate) program: PathBuf,
+    #[arg(long)]
+    pub(crate) mkfs: PathBuf,
+}
+
+impl One {
+    pub(crate) fn measure(&self) -> Result<Measure> {
+        touch(&self.image())?;
+        let (seconds, amount) = match self.system {
+            System::Spinney => spinney_side::run(self)?,
+            System::Kernel => kernel_side::run(self)?,
+        };
+        Ok(Measure { seconds, amount, peak_kib: peak_kib() })
+    }
+
+    pub(crate) fn image(&self) -> PathBuf {
+        self.dir.join("bench.img")
+    }
+}
+
+/// Peak memory of this process, or of the largest child when it only started programs.
+fn peak_kib() -> i64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+    line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok()).unwrap_or(0)
+}
+
+/// Makes the image's pages exist: the first touch of memory costs several times a later one.
+fn touch(image: &std::path::Path) -> Result<()> {
+    if std::fs::metadata(image).is_ok_and(|found| found.len() == IMAGE_BYTES) {
+        return Ok(());
+    }
+    use std::io::Write;
+    let mut file = std::fs::File::create(image)?;
+    let zeros = vec![0; PIECE];
+    for _ in 0..IMAGE_BYTES / (1 << 20) {
+        file.write_all(&zeros)?;
+    }
+    Ok(())
+}

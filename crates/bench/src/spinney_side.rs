@@ -1,0 +1,185 @@
+//! The workloads through the library, and `spinney mkfs`.
+
+use std::process::Command;
+use std::thread;
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use spinney::{FileOptions, MakeOptions, NewNode, Volume};
+
+use crate::row::{FILES, IMAGE_BYTES, One, PIECE, RANDOM_BYTES, SEQUENTIAL_BYTES, Workload};
+use crate::tree;
+
+/// Seconds, and bytes or operations.
+pub(crate) fn run(one: &One) -> Result<(f64, f64)> {
+    match one.row {
+        Workload::Rootdir => rootdir(one),
+        Workload::Tree => timed(one, |volume| tree::import(volume, &one.source, one.threads)),
+        Workload::Seqwrite => timed(one, |volume| {
+            seqwrite(volume, one.threads)?;
+            volume.sync()?;
+            Ok(as_float(SEQUENTIAL_BYTES))
+        }),
+        Workload::Seqread => seqread(one),
+        Workload::Randwrite => randwrite(one),
+        Workload::Create => timed(one, |volume| {
+            volume.create_dir("d")?;
+            files(one.threads, |name| create(volume, name))?;
+            volume.sync()?;
+            Ok(as_float(FILES))
+        }),
+        Workload::Stat | Workload::Unlink => existing(one),
+    }
+}
+
+fn make(one: &One) -> Result<Volume> {
+    let make = MakeOptions { size: Some(IMAGE_BYTES), ..MakeOptions::default() };
+    let volume = Volume::make(one.image(), &make)?;
+    volume.sync()?;
+    Ok(volume)
+}
+
+fn timed(one: &One, work: impl FnOnce(&Volume) -> Result<f64>) -> Result<(f64, f64)> {
+    let volume = make(one)?;
+    let start = Instant::now();
+    let amount = work(&volume)?;
+    Ok((start.elapsed().as_secs_f64(), amount))
+}
+
+fn rootdir(one: &One) -> Result<(f64, f64)> {
+    let amount = tree::size(&one.source)?;
+    let start = Instant::now();
+    let status = Command::new(&one.program)
+        .args(["mkfs", "-q", "-f", "--size", &IMAGE_BYTES.to_string(), "--rootdir"])
+        .arg(&one.source)
+        .arg(one.image())
+        .status()?;
+    ensure!(status.success(), "spinney mkfs: {status}");
+    Ok((start.elapsed().as_secs_f64(), amount))
+}
+
+fn name(index: u64) -> String {
+    format!("d/file-{index:06}")
+}
+
+fn create(volume: &Volume, index: u64) -> Result<()> {
+    volume.create_node(name(index), &NewNode { mode: 0o644, ..NewNode::default() })?;
+    Ok(())
+}
+
+/// Calls `work` for every file, on several threads.
+pub(crate) fn files(threads: usize, work: impl Fn(u64) -> Result<()> + Sync) -> Result<()> {
+    let threads = u64::try_from(threads)?;
+    thread::scope(|scope| {
+        let work = &work;
+        let handles: Vec<_> = (0..threads)
+            .map(|thread| scope.spawn(move || (thread..FILES).step_by(usize::try_from(threads)?).try_for_each(work)))
+            .collect();
+        handles.into_iter().try_for_each(|handle| handle.join().expect("a worker does not panic"))
+    })
+}
+
+fn existing(one: &One) -> Result<(f64, f64)> {
+    let volume = make(one)?;
+    volume.create_dir("d")?;
+    files(1, |index| create(&volume, index))?;
+    volume.sync()?;
+    let start = Instant::now();
+    if one.row == Workload::Stat {
+        files(one.threads, |index| {
+            ensure!(volume.metadata(name(index))?.size == 0, "an empty file");
+            Ok(())
+        })?;
+    } else {
+        files(one.threads, |index| Ok(volume.remove_file(name(index))?))?;
+        volume.sync()?;
+    }
+    Ok((start.elapsed().as_secs_f64(), as_float(FILES)))
+}
+
+fn seqwrite(volume: &Volume, threads: usize) -> Result<()> {
+    let piece = pattern();
+    shares(threads, |thread, share| {
+        let file = FileOptions::new().write(true).create(true).open(volume, format!("big{thread}"))?;
+        (0..share).try_for_each(|n| Ok(file.write_at(&piece, n * as_u64(PIECE))?))
+    })
+}
+
+/// Gives each thread its number and its share of the pieces of the sequential file.
+fn shares(threads: usize, work: impl Fn(usize, u64) -> Result<()> + Sync) -> Result<()> {
+    let share = SEQUENTIAL_BYTES / as_u64(PIECE) / as_u64(threads);
+    thread::scope(|scope| {
+        let work = &work;
+        let handles: Vec<_> = (0..threads).map(|thread| scope.spawn(move || work(thread, share))).collect();
+        handles.into_iter().try_for_each(|handle| handle.join().expect("a worker does not panic"))
+    })
+}
+
+fn seqread(one: &One) -> Result<(f64, f64)> {
+    let volume = make(one)?;
+    seqwrite(&volume, one.threads)?;
+    volume.close()?;
+    let volume = Volume::options().read_only(true).open(one.image())?;
+    let start = Instant::now();
+    shares(one.threads, |thread, share| {
+        let file = FileOptions::new().read(true).open(&volume, format!("big{thread}"))?;
+        let mut piece = vec![0; PIECE];
+        (0..share).try_for_each(|n| {
+            ensure!(file.read_at(&mut piece, n * as_u64(PIECE))? == PIECE, "a whole piece");
+            Ok(())
+        })
+    })?;
+    Ok((start.elapsed().as_secs_f64(), as_float(SEQUENTIAL_BYTES)))
+}
+
+fn randwrite(one: &One) -> Result<(f64, f64)> {
+    let count = RANDOM_BYTES / 4096;
+    timed(one, |volume| {
+        let file = FileOptions::new().write(true).create(true).open(volume, "random")?;
+        file.set_len(RANDOM_BYTES)?;
+        let block = &pattern()[..4096];
+        let threads = as_u64(one.threads);
+        thread::scope(|scope| {
+            let file = &file;
+            let handles: Vec<_> = (0..threads)
+                .map(|thread| {
+                    scope.spawn(move || {
+                        random_offsets(thread, threads, count)
+                            .try_for_each(|offset| file.write_at(block, offset))
+                    })
+                })
+                .collect();
+            handles.into_iter().try_for_each(|handle| handle.join().expect("a worker does not panic"))
+        })?;
+        volume.sync()?;
+        Ok(as_float(count))
+    })
+}
+
+/// Every block once, in an order that is random and the same for all systems.
+pub(crate) fn random_offsets(thread: u64, threads: u64, count: u64) -> impl Iterator<Item = u64> {
+    // An odd multiplier permutes the numbers below a power of two.
+    (thread..count).step_by(usize::try_from(threads).unwrap_or(1)).map(move |n| {
+        (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1) % count * 4096
+    })
+}
+
+pub(crate) fn pattern() -> Vec<u8> {
+    let mut state = 1u32;
+    std::iter::repeat_with(|| {
+        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+        state.to_le_bytes()[3]
+    })
+    .take(PIECE)
+    .collect()
+}
+
+pub(crate) fn as_u64(value: usize) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
+
+/// Amounts are far below the numbers that a float cannot hold.
+#[expect(clippy::as_conversions, reason = "exact below 2^53")]
+pub(crate) fn as_float(value: u64) -> f64 {
+    value as f64
+}

@@ -1,0 +1,71 @@
+//! Medians, ratios, and the history.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::Path;
+
+use anyhow::Result;
+use serde::Serialize;
+
+use crate::row::{Measure, Row, System};
+
+/// All measures of a run.
+#[derive(Default)]
+pub(crate) struct Results(BTreeMap<(Row, System), Vec<Measure>>);
+
+impl Results {
+    pub(crate) fn add(&mut self, row: &Row, system: System, measure: Measure) {
+        self.0.entry((*row, system)).or_default().push(measure);
+    }
+
+    fn rates(&self, row: Row, system: System) -> Vec<f64> {
+        let measures = self.0.get(&(row, system)).map_or(&[][..], Vec::as_slice);
+        measures.iter().map(|measure| measure.rate(row.workload)).collect()
+    }
+
+    fn peak_mib(&self, row: Row) -> i64 {
+        let measures = self.0.get(&(row, System::Spinney)).map_or(&[][..], Vec::as_slice);
+        measures.iter().map(|measure| measure.peak_kib / 1024).max().unwrap_or(0)
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let mut rows: Vec<Row> = self.0.keys().map(|(row, _)| *row).collect();
+        rows.dedup();
+        rows
+    }
+}
+
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// Medians side by side; the ratio is the median of the ratios of each round.
+pub(crate) fn markdown(results: &Results) -> String {
+    let mut table = String::from("| workload | unit | Spinney | kernel | ratio | peak MiB |\n|---|---|---|---|---|---|\n");
+    for row in results.rows() {
+        let (ours, theirs) = (results.rates(row, System::Spinney), results.rates(row, System::Kernel));
+        let ratio = median(ours.iter().zip(&theirs).map(|(a, b)| a / b).collect());
+        let (ours, theirs) = (median(ours), median(theirs));
+        let (name, unit, peak) = (row.name(), row.workload.unit(), results.peak_mib(row));
+        let _ = writeln!(table, "| {name} | {unit} | {ours:.0} | {theirs:.0} | {ratio:.2} | {peak} |");
+    }
+    table
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    row: Row,
+    system: System,
+    measures: &'a [Measure],
+}
+
+/// Appends the raw figures of a run, a line for each row and system.
+pub(crate) fn append(path: &Path, results: &Results) -> Result<()> {
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+    for ((row, system), measures) in &results.0 {
+        writeln!(file, "{}", serde_json::to_string(&Line { row: *row, system: *system, measures })?)?;
+    }
+    Ok(())
+}
