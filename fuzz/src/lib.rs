@@ -7,6 +7,8 @@
 //!
 //! `make_seeds` writes the seeds of `corpus/` from real images.
 
+mod image;
+
 use std::fmt::{self, Write};
 
 use btrfs_disk::flags::Incompat;
@@ -21,6 +23,8 @@ use btrfs_disk::verify::{self, Expect, Format};
 use btrfs_disk::{Generation, InodeNo, Key, Logical, TreeId, Uuid};
 use codec::ChecksumType;
 use zerocopy::IntoBytes;
+
+pub use image::image;
 
 /// Address, file system and newest generation that all fuzzed blocks claim to have.
 const AT: Logical = Logical(1 << 20);
