@@ -327,6 +327,50 @@ fn random_operations_match_arrays_where_holes_need_items() {
     random_operations("^no-holes", 100..104, 300);
 }
 
+/// A full volume refuses writes when they are made, keeps what it promised, and can be emptied.
+#[test]
+fn a_full_volume_says_so_at_the_write() {
+    let volume = Volume::new(160 << 20, 4 << 20, DEFAULT);
+    let core = volume.core();
+    let mut files = vec![volume.create("large")];
+    let mut models = vec![Vec::new()];
+    let mut at = 0;
+    let full = loop {
+        let bytes = pattern(1 << 20, (at >> 20) as u8);
+        match super::write_at(core, &files[0], at as u64, &bytes) {
+            Ok(()) => models[0].extend(bytes),
+            Err(error) => break error,
+        }
+        at += 1 << 20;
+    };
+    assert!(matches!(full, crate::Error::NoSpace), "{full}");
+    assert!(at > 64 << 20, "full at {at}");
+    models[0].truncate(files[0].state().size as usize);
+    for n in 0..2000 {
+        files.push(volume.create(&format!("small{n}")));
+        let bytes = pattern(3000, n as u8);
+        match super::write_at(core, &files[n + 1], 0, &bytes) {
+            Ok(()) => models.push(bytes),
+            Err(crate::Error::NoSpace) => {
+                models.push(Vec::new());
+                break;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    super::flush_all(core).unwrap();
+    for (file, model) in files.iter().zip(&models).skip(1) {
+        assert_same(&contents(&volume, file), model, "a file on a full volume");
+    }
+    super::set_size(core, &files[0], 4 << 20).unwrap();
+    models[0].truncate(4 << 20);
+    let late = volume.create("late");
+    super::write_at(core, &late, 0, &pattern(8 << 20, 5)).unwrap();
+    drop(late);
+    let (volume, files) = volume.reopen(files);
+    assert_same(&contents(&volume, &files[0]), &models[0], "the file that was cut");
+}
+
 /// Writers, a reader and a flusher on shared files: every read sees whole writes.
 #[test]
 fn threads_see_whole_writes() {

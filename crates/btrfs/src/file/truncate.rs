@@ -10,7 +10,7 @@ use parking_lot::RwLockWriteGuard;
 use super::write::{Held, bring_page, bring_tail, dirty_of, is_tail_needed, reserve};
 use crate::error::{CallerError, Result};
 use crate::extents::{BytesDelta, FILE_BYTES_MAX, Kind, Stretch, Target, drop_items, fill_gaps};
-use crate::inode::{Core, DataLayers, Inode, InodeFlags, InodeState};
+use crate::inode::{Core, DataLayers, Inode, InodeFlags, InodeState, Receipt};
 use crate::writeback::{self, ITEMS_PER_FILE, need_for};
 
 /// Items that the first transaction of a longer operation drops: small files need one only, and
@@ -78,10 +78,15 @@ pub(super) fn grow(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
 /// old items are being dropped would stand beside old data.
 fn shrink(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let cut = covered(core, size);
-    let reservation = reserve(core, need_for(1, cut - size), Held::Editing)?;
+    // Only a sector that is cut in two is written; the rest gives space back.
+    let mut receipt = Receipt::default();
+    if size < cut {
+        let need = need_for(1, u64::from(sector(core)));
+        receipt.add(need, core.store.reserve_urgent(need)?);
+    }
     {
         let mut layers = inode.data.inner.write();
-        layers.receipt.add(need_for(1, cut - size), reservation);
+        layers.receipt.merge(receipt);
         cut_layers(core, inode, &mut layers, size)?;
         let now = core.now();
         inode.change_in_memory(|state| {
