@@ -62,7 +62,7 @@ pub(crate) fn replace(target: Target<'_>, new: &[NewExtent], inline: &[u8]) -> R
         let (now, _) = window.split_at(fit);
         // More items lie under the first new one than a map holds: those known go first.
         let cuts = match fit {
-            0 => vec![first.extent.start..known_end],
+            0 => std::iter::once(first.extent.start..known_end).collect(),
             _ => cuts(now, target.sector),
         };
         delta.add(target.edit(map.items(), &cuts, now, inline)?);

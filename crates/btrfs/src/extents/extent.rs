@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::items::{
-    FILE_EXTENT_INLINE_START, FileExtent as DiskExtent, FileExtentItem, NewFileExtent, OnDisk,
+    FILE_EXTENT_INLINE_START, FileExtent as DiskExtent, FileExtentItem, NewFileExtent,
 };
 use btrfs_disk::{Corrupt, Detail, Generation, Logical};
 
@@ -82,11 +82,6 @@ impl FileExtent {
     /// Offset of the first byte behind the item's bytes.
     pub(crate) fn end(&self) -> u64 {
         self.start.saturating_add(self.len)
-    }
-
-    /// The file bytes of the item.
-    pub(crate) fn range(&self) -> Range<u64> {
-        self.start..self.end()
     }
 
     pub(crate) fn is_hole(&self) -> bool {
@@ -193,13 +188,13 @@ impl FileExtent {
         if self.len == 0 {
             return Err(Corrupt::new("file extent length", Detail::AtLeast(1), Detail::Number(0)));
         }
-        let end = self.start.checked_add(self.len).unwrap_or(u64::MAX);
+        let end = self.start.saturating_add(self.len);
         // The last sector may reach beyond the largest size, whose end is not aligned.
         at_most("file extent end", FILE_BYTES_MAX + 1, end)?;
         if self.is_hole() {
             return Ok(());
         }
-        let used = self.offset.checked_add(self.len).unwrap_or(u64::MAX);
+        let used = self.offset.saturating_add(self.len);
         if self.is_compressed() {
             at_most("compressed extent size", COMPRESSED_BYTES_MAX, self.disk_len)?;
             at_most("uncompressed extent size", COMPRESSED_BYTES_MAX, self.ram_bytes)?;
@@ -237,6 +232,8 @@ fn at_most(what: &'static str, limit: u64, found: u64) -> Result<(), Corrupt> {
 
 #[cfg(test)]
 mod tests {
+    use btrfs_disk::items::OnDisk;
+
     use super::*;
 
     const SECTOR: u32 = 4096;

@@ -24,7 +24,7 @@ mod edit;
 mod extent;
 mod map;
 
-pub(crate) use apply::{BytesDelta, DropStep, Target, drop_items, fill_gaps, replace};
+pub(crate) use apply::{BytesDelta, Target, drop_items, fill_gaps, replace};
 pub(crate) use edit::NewExtent;
-pub(crate) use extent::{COMPRESSED_BYTES_MAX, FILE_BYTES_MAX, FileExtent, Kind};
+pub(crate) use extent::{FILE_BYTES_MAX, FileExtent, Kind};
 pub(crate) use map::{ExtentMap, SCAN_ITEMS_MAX, Stretch, read_inline};

@@ -31,7 +31,6 @@ mod write;
 pub use allocate::AllocateMode;
 pub use list::{ExtentInfo, ExtentKind};
 
-pub(crate) use crate::writeback::{discard, flush_all, flush_inode, flush_tree, stop_in_place_writes};
 pub(crate) use allocate::allocate;
 pub(crate) use list::{extents, seek_data, seek_hole};
 pub(crate) use read::read_at;

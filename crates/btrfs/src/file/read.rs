@@ -44,10 +44,9 @@ pub(super) fn read_layers(
     }
     let mut gaps = vec![all];
     let flight = layers.flight.as_deref();
-    for pages in [layers.dirty.as_ref(), flight.and_then(|flight| flight.pages.as_ref())] {
-        if let Some(pages) = pages {
-            gaps = copy_pages(pages, gaps, offset, buf);
-        }
+    let in_flight = flight.and_then(|flight| flight.pages.as_ref());
+    for pages in layers.dirty.iter().chain(in_flight) {
+        gaps = copy_pages(pages, gaps, offset, buf);
     }
     for list in [Some(&layers.pending), flight.map(|flight| &flight.pending)] {
         // Later ones of a list were written later.

@@ -13,6 +13,7 @@ use btrfs_store::{Store, StoreOptions};
 use super::{AllocateMode, CloneRange, ExtentKind};
 use crate::dir::{Namespace, NewInode};
 use crate::inode::{Core, FileType, Inode, InodeFlags, Settings};
+use crate::writeback::{flush_all, flush_inode};
 
 const K: usize = 4096;
 const DEFAULT: &str = "no-holes";
@@ -55,7 +56,7 @@ impl Volume {
 
     /// Writes everything, lets go of it, checks the image and opens it again, and the files with it.
     fn reopen(self, files: Vec<Arc<Inode>>) -> (Self, Vec<Arc<Inode>>) {
-        super::flush_all(self.core()).unwrap();
+        flush_all(self.core()).unwrap();
         self.core().store.commit().unwrap();
         let numbers: Vec<_> = files.iter().map(|file| (file.tree_id(), file.ino())).collect();
         let Self { image, names } = self;
@@ -133,7 +134,7 @@ fn many_small_files_lie_side_by_side() {
     for (n, file) in files.iter().enumerate() {
         super::write_at(volume.core(), file, 0, &pattern(5000 + n, n as u8)).unwrap();
     }
-    super::flush_all(volume.core()).unwrap();
+    flush_all(volume.core()).unwrap();
     let mut next = None;
     let mut jumps = 0;
     for file in &files {
@@ -153,13 +154,13 @@ fn a_growing_inline_file_becomes_regular() {
     let file = volume.create("file");
     let mut model = Vec::new();
     write(&volume, &file, &mut model, 0, &pattern(700, 3));
-    super::flush_inode(volume.core(), &file).unwrap();
+    flush_inode(volume.core(), &file).unwrap();
     write(&volume, &file, &mut model, 5 * K, b"far");
-    super::flush_inode(volume.core(), &file).unwrap();
+    flush_inode(volume.core(), &file).unwrap();
     assert_same(&contents(&volume, &file), &model, "after a write behind a gap");
     let other = volume.create("other");
     super::write_at(volume.core(), &other, 0, &pattern(300, 4)).unwrap();
-    super::flush_inode(volume.core(), &other).unwrap();
+    flush_inode(volume.core(), &other).unwrap();
     super::set_size(volume.core(), &other, 100_000).unwrap();
     let mut expected = pattern(300, 4);
     expected.resize(100_000, 0);
@@ -256,7 +257,7 @@ fn random_step(volume: &Volume, files: &[Arc<Inode>], models: &mut [Vec<u8>; 2],
             super::set_size(core, file, size as u64).unwrap();
             models[n].resize(size, 0);
         }
-        7 => super::flush_inode(core, file).unwrap(),
+        7 => flush_inode(core, file).unwrap(),
         8 => {
             let end = at + 1 + r.below(100_000);
             let mode = [AllocateMode::PunchHole, AllocateMode::ZeroRange][r.below(2)];
@@ -358,7 +359,7 @@ fn a_full_volume_says_so_at_the_write() {
             Err(error) => panic!("{error}"),
         }
     }
-    super::flush_all(core).unwrap();
+    flush_all(core).unwrap();
     for (file, model) in files.iter().zip(&models).skip(1) {
         assert_same(&contents(&volume, file), model, "a file on a full volume");
     }
@@ -395,7 +396,7 @@ fn threads_see_whole_writes() {
                         .unwrap();
                     assert!(page.iter().all(|byte| *byte == page[0]), "a torn page");
                     if round % 50 == 0 {
-                        super::flush_inode(volume.core(), file).unwrap();
+                        flush_inode(volume.core(), file).unwrap();
                     }
                 }
             });

@@ -155,6 +155,9 @@ impl Receipt {
     }
 }
 
+/// A whole extent, uncompressed: where it is on disk, the transaction that wrote it, its bytes.
+type Decompressed = (Logical, Generation, Arc<[u8]>);
+
 /// The data side of a volume.
 #[derive(Debug)]
 pub(crate) struct DataShared {
@@ -166,7 +169,7 @@ pub(crate) struct DataShared {
     /// Shared by whoever overwrites data in place; a snapshot takes it exclusively.
     pub(crate) in_place: RwLock<()>,
     /// The latest decompressed extents, newest last.
-    decompressed: Mutex<VecDeque<(Logical, Generation, Arc<[u8]>)>>,
+    decompressed: Mutex<VecDeque<Decompressed>>,
 }
 
 impl DataShared {
