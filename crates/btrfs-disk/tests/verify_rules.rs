@@ -257,6 +257,7 @@ fn inodes() {
         broken(|item| item.mode = U32::new(0o1_100_644)),
         "inode mode"
     );
+    assert_eq!(broken(|item| item.size = U64::new(1 << 63)), "file size");
     assert_eq!(broken(|item| item.flags = U64::new(1 << 20)), "inode flags");
     assert_eq!(broken(|item| item.flags = U64::new(1 << 50)), "nothing");
     assert_eq!(

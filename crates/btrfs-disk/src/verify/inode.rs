@@ -8,6 +8,9 @@ use crate::items::{FileKind, InodeItem, OnDisk, mode};
 /// The half of the flags that a reader must know. The other half it may ignore.
 const FLAGS_TO_KNOW: u64 = 0xffff_ffff;
 
+/// Largest file: offsets are signed numbers to every caller.
+const FILE_SIZE_MAX: u64 = u64::MAX >> 1;
+
 pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
     dir::inode_key(&context.key)?;
     let item = InodeItem::parse(context.data)?;
@@ -20,6 +23,14 @@ pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
         "inode mode",
         Detail::Text("one file type and permissions"),
         Detail::Octal(u64::from(bits)),
+    )?;
+    // Old kernels left wrong sizes in directories, and nobody minds.
+    let size = item.size.get();
+    require(
+        size <= FILE_SIZE_MAX || !matches!(kind, Some(FileKind::File | FileKind::Symlink)),
+        "file size",
+        Detail::AtMost(FILE_SIZE_MAX),
+        Detail::Number(size),
     )?;
     let nlink = item.nlink.get();
     require(
