@@ -7,15 +7,17 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Error, Result};
+use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use btrfs_disk::Uuid;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_store::MakeOptions;
 use clap::{Args, ValueEnum};
 use codec::ChecksumType;
-use spinney::Volume;
+use spinney::{Volume, VolumeInfo};
 
 use super::features;
+use super::late_flush::LateFlush;
 use super::sizing::{self, Shape};
 use crate::common::failure::{Failure, Status};
 use crate::common::human::{self, parse_bytes};
@@ -104,6 +106,12 @@ struct Target {
     is_device: bool,
 }
 
+/// A new file system, and the device it is on.
+struct Made {
+    volume: Volume,
+    device: Arc<LateFlush<FileDevice>>,
+}
+
 /// How often a size that was too small is increased before giving up.
 const GROWTH_COUNT_MAX: u32 = 6;
 
@@ -121,15 +129,13 @@ impl Mkfs {
         if !self.force {
             target.refuse_occupied()?;
         }
-        let volume = match self.make(&target, &make) {
-            Ok(volume) => volume,
+        let info = match self.make(&target, &make).and_then(Made::finish) {
+            Ok(info) => info,
             Err(error) => {
                 target.remove_new();
                 return Err(error);
             }
         };
-        let info = volume.info()?;
-        volume.close()?;
         if self.json {
             out.json(&info::report(&info))
         } else if self.quiet {
@@ -188,7 +194,7 @@ impl Mkfs {
         Ok(make)
     }
 
-    fn make(&self, target: &Target, make: &MakeOptions) -> Result<Volume> {
+    fn make(&self, target: &Target, make: &MakeOptions) -> Result<Made> {
         let Some(rootdir) = &self.rootdir else {
             let size = self.fixed_size(target).ok_or_else(|| {
                 Failure::usage(format!("{}: --size is needed", target.path.display()))
@@ -244,8 +250,8 @@ impl Mkfs {
         rootdir: &Path,
         options: &ImportOptions,
         bytes_total: u64,
-    ) -> Result<Volume> {
-        let volume = target.make(make, size)?;
+    ) -> Result<Made> {
+        let made = target.make(make, size)?;
         // The image may lie in the directory that is copied, and exists only now.
         let options = ImportOptions {
             skip: self.import_options(target).skip,
@@ -254,9 +260,19 @@ impl Mkfs {
         let progress = Arc::new(Progress::default());
         progress.bytes_total.store(bytes_total, Ordering::Relaxed);
         let _bar = Bar::new(&progress, !self.quiet);
-        import_contents(&volume, rootdir, Path::new("/"), &options, &progress)?;
-        volume.sync()?;
-        Ok(volume)
+        import_contents(&made.volume, rootdir, Path::new("/"), &options, &progress)?;
+        made.volume.sync()?;
+        Ok(made)
+    }
+}
+
+impl Made {
+    /// Writes the last state and makes it durable.
+    fn finish(self) -> Result<VolumeInfo> {
+        let info = self.volume.info()?;
+        self.volume.close()?;
+        self.device.finish()?;
+        Ok(info)
     }
 }
 
@@ -319,7 +335,7 @@ impl Target {
     }
 
     /// Makes the file system with `size` bytes.
-    fn make(&self, make: &MakeOptions, size: u64) -> Result<Volume> {
+    fn make(&self, make: &MakeOptions, size: u64) -> Result<Made> {
         if self.is_device {
             if size > self.size {
                 let text = format!(
@@ -336,8 +352,17 @@ impl Target {
             size: Some(size),
             ..make.clone()
         };
-        let volume = Volume::make(&self.path, &make);
-        volume.with_context(|| format!("{}: {}", self.path.display(), human::bytes(size)))
+        let options = FileOptions {
+            size: Some(size),
+            ..FileOptions::default()
+        };
+        let device = FileDevice::open(&self.path, &options)?;
+        let device = Arc::new(LateFlush::new(device));
+        let shared: Arc<dyn Device> = device.clone();
+        let volume = Volume::options().make_device(shared, &make);
+        let volume =
+            volume.with_context(|| format!("{}: {}", self.path.display(), human::bytes(size)))?;
+        Ok(Made { volume, device })
     }
 
     /// Makes the file long enough. One that is ours alone is emptied first, so that no old

@@ -5,6 +5,7 @@
 
 pub(crate) mod dump;
 pub(crate) mod features;
+pub(crate) mod late_flush;
 pub(crate) mod mkfs;
 pub(crate) mod sizing;
 pub(crate) mod subvolume;

@@ -1,0 +1,106 @@
+//! Commands that change an image.
+
+use crate::harness::Bench;
+
+#[test]
+fn names_are_made_moved_linked_and_removed() {
+    let bench = Bench::new();
+    bench.filled_image();
+    bench.ok("mkdir -p -m 750 a.img /x/y/z");
+    bench.ok("mkdir -p a.img /x/y/z");
+    assert_eq!(bench.run("mkdir a.img /x").status, 1);
+    bench.ok("mv a.img /a.txt /x/b.txt");
+    bench.ok("mv a.img /x/b.txt /nothing /x/y");
+    bench.ok("ln a.img /x/y/b.txt /hard");
+    bench.ok("ln -s a.img ../hard /x/soft");
+    assert_eq!(bench.ok("cat a.img /hard /x/soft"), "hello\nhello\n");
+    assert_eq!(bench.run("mv -n a.img /hard /middle").status, 1);
+    bench.ok("mv --exchange a.img /hard /middle");
+    assert_eq!(bench.ok("cat a.img /middle"), "hello\n");
+    assert_eq!(bench.run("rm a.img /sub").status, 1);
+    bench.ok("rm -r a.img /sub /middle");
+    assert_eq!(bench.run("rm a.img /middle").status, 1);
+    bench.ok("rm -f a.img /middle");
+    let names = bench.ok("ls a.img");
+    assert_eq!(names, "empty\nhard\noutside\npipe\nsock\nsparse\nx\n");
+    let stat = &bench.json("stat --json a.img /x/y/z")["files"][0];
+    assert_eq!(
+        (&stat["mode"], &stat["kind"]),
+        (&"0750".into(), &"directory".into())
+    );
+    bench.check("a.img");
+}
+
+#[test]
+fn put_refuses_what_exists_unless_forced() {
+    let bench = Bench::new();
+    bench.filled_image();
+    std::fs::write(bench.path("a.txt"), "other\n").unwrap();
+    let run = bench.run("put a.img a.txt /");
+    assert_eq!(run.status, 1, "{}", run.err);
+    assert_eq!(bench.ok("cat a.img /a.txt"), "hello\n");
+    bench.ok("put -f a.img a.txt /");
+    assert_eq!(bench.ok("cat a.img /a.txt"), "other\n");
+    assert_eq!(bench.ok("cat a.img /sub/again.txt"), "hello\n");
+    bench.ok("put --owner 7:8 a.img a.txt /sub/deep/new");
+    let stat = &bench.json("stat --json a.img /sub/deep/new")["files"][0];
+    assert_eq!((&stat["uid"], &stat["gid"]), (&7.into(), &8.into()));
+    bench.check("a.img");
+}
+
+#[test]
+fn subvolumes_and_snapshots() {
+    let bench = Bench::new();
+    bench.filled_image();
+    bench.ok("subvolume create a.img /vol");
+    bench.ok("put a.img src/. /vol/in");
+    bench.ok("subvolume snapshot -r a.img /vol /snap");
+    bench.ok("subvolume snapshot a.img / /whole");
+    bench.ok("rm -r a.img /vol/in/sub");
+    assert_eq!(bench.run("rm -r a.img /snap/in").status, 1);
+    assert_eq!(bench.run("rm a.img /snap/in/a.txt").status, 1);
+    assert_eq!(bench.ok("cat a.img /snap/in/sub/again.txt"), "hello\n");
+    assert_eq!(bench.ok("cat --subvolume /snap a.img in/a.txt"), "hello\n");
+    bench.check("a.img");
+    let report = bench.json("subvolume list --json a.img");
+    let subvolumes = report["subvolumes"].as_array().unwrap();
+    let snap = subvolumes.iter().find(|one| one["path"] == "snap").unwrap();
+    let vol = subvolumes.iter().find(|one| one["path"] == "vol").unwrap();
+    assert_eq!(snap["read_only"], true);
+    assert_eq!(snap["parent_uuid"], vol["uuid"]);
+    bench.ok("subvolume set-default a.img /vol");
+    assert_eq!(
+        bench.json("subvolume get-default --json a.img")["path"],
+        "vol"
+    );
+    assert_eq!(bench.ok("ls a.img"), "in\n");
+    bench.ok("subvolume set-default --subvolume-id 5 a.img /");
+    bench.ok("subvolume delete a.img /snap /vol");
+    bench.check("a.img");
+    let listed = bench.ok("subvolume list a.img");
+    assert!(
+        listed.contains("/whole") && !listed.contains("/snap"),
+        "{listed}"
+    );
+    assert_eq!(bench.run("subvolume delete a.img /sub").status, 1);
+}
+
+#[test]
+fn mkfs_asks_before_it_overwrites() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 128M -L first a.img");
+    let run = bench.run("mkfs --size 128M a.img");
+    assert_eq!(run.status, 1);
+    assert!(run.err.contains("holds btrfs"), "{}", run.err);
+    let uuid = "00112233-4455-6677-8899-aabbccddeeff";
+    bench.ok(&format!("mkfs -q -f -L second -U {uuid} a.img"));
+    let info = bench.json("info --json a.img");
+    assert_eq!(info["label"], "second");
+    assert_eq!(info["uuid"], uuid);
+    assert_eq!(info["total_bytes"], 128 << 20);
+    bench.check("a.img");
+    std::fs::write(bench.path("xfs"), [b"XFSB".as_slice(), &[0; 4096]].concat()).unwrap();
+    let run = bench.run("mkfs --size 128M xfs");
+    assert_eq!(run.status, 1);
+    assert!(run.err.contains("holds xfs"), "{}", run.err);
+}

@@ -1,0 +1,143 @@
+//! What goes wrong is told in one line, with a status that says what it was.
+
+use std::io::Read as _;
+use std::process::{Command, Stdio};
+
+use crate::harness::Bench;
+
+#[test]
+fn statuses_say_what_happened() {
+    let bench = Bench::new();
+    bench.filled_image();
+    std::fs::write(bench.path("garbage"), vec![0xa5; 1 << 20]).unwrap();
+    std::fs::write(bench.path("short"), b"short").unwrap();
+    for (line, status) in [
+        ("ls missing.img", 1),
+        ("ls a.img /missing", 1),
+        ("ls a.img /a.txt/x", 1),
+        ("cat a.img /sub", 1),
+        ("get a.img /missing out", 1),
+        ("put a.img missing /", 1),
+        ("ls", 2),
+        ("nonsense", 2),
+        ("mkfs new.img", 2),
+        ("mkfs --nodesize 5000 --size 1G new.img", 2),
+        ("mkfs -O nonsense --size 1G new.img", 2),
+        ("ls garbage", 3),
+        ("info short", 3),
+        ("dump super garbage", 3),
+        ("dump super short", 3),
+        ("mkfs -O raid56 --size 1G new.img", 4),
+        ("mkfs --size 1M new.img", 5),
+    ] {
+        let run = bench.run(line);
+        assert_eq!(run.status, status, "{line}: {}", run.err);
+        if status != 2 || run.err.starts_with("spinney") {
+            assert_eq!(run.err.lines().count(), 1, "{line}: {}", run.err);
+            assert!(run.err.starts_with("spinney: "), "{line}: {}", run.err);
+        }
+        assert!(
+            run.out.is_empty() || line.starts_with("dump super"),
+            "{line}"
+        );
+    }
+    assert!(!bench.path("new.img").exists());
+}
+
+#[test]
+fn a_full_image_is_told_and_stays_sound() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 256M a.img");
+    std::fs::write(bench.path("large"), vec![1; 280 << 20]).unwrap();
+    let run = bench.run("put a.img large /");
+    assert_eq!(run.status, 5, "{}", run.err);
+    bench.check("a.img");
+    bench.ok("rm -f a.img /large");
+    bench.ok("mkdir a.img /still-works");
+    bench.check("a.img");
+}
+
+#[test]
+fn an_image_in_use_is_busy() {
+    let bench = Bench::new();
+    bench.filled_image();
+    let image = std::fs::File::open(bench.path("a.img")).unwrap();
+    rustix::fs::flock(&image, rustix::fs::FlockOperation::NonBlockingLockExclusive).unwrap();
+    for line in ["ls a.img", "mkdir a.img /x", "mkfs -f --size 128M a.img"] {
+        let run = bench.run(line);
+        assert_eq!(run.status, 7, "{line}: {}", run.err);
+    }
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let bench = Bench::new();
+    bench.filled_image();
+    for line in [
+        "ls -lR a.img",
+        "cat a.img /sub/large",
+        "tree a.img",
+        "dump tree a.img fs",
+        "man",
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
+        command.args(line.split(' ')).current_dir(&bench.dir);
+        let mut child = command
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        drop(child.stdout.take());
+        let mut err = String::new();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut err)
+            .unwrap();
+        assert!(child.wait().unwrap().success(), "{line}: {err}");
+        assert_eq!(err, "", "{line}");
+    }
+}
+
+#[test]
+fn damage_is_told_and_read_around() {
+    use std::os::unix::fs::FileExt as _;
+    let bench = Bench::new();
+    bench.filled_image();
+    let extents = bench.json("stat --json --extents a.img /sub/large");
+    let logical = extents["files"][0]["extents"][0]["logical"]
+        .as_u64()
+        .unwrap();
+    let chunks = bench.json("dump chunks --json a.img");
+    let chunk = chunks["chunks"].as_array().unwrap().iter().find(|chunk| {
+        let start = chunk["start"].as_u64().unwrap();
+        (start..start + chunk["len"].as_u64().unwrap()).contains(&logical)
+    });
+    let chunk = chunk.unwrap();
+    let offset = chunk["stripes"][0]["offset"].as_u64().unwrap();
+    let at = offset + logical - chunk["start"].as_u64().unwrap();
+    let image = std::fs::OpenOptions::new()
+        .write(true)
+        .open(bench.path("a.img"))
+        .unwrap();
+    image.write_all_at(b"damage", at + 5000).unwrap();
+    let run = bench.run("cat a.img /sub/large");
+    assert_eq!(run.status, 3, "{}", run.err);
+    assert!(
+        run.err.contains("/sub/large") || run.err.contains("no good copy"),
+        "{}",
+        run.err
+    );
+    assert_eq!(bench.ok("cat a.img /a.txt"), "hello\n");
+    // Without its first superblock the image opens by the second one; the dump says so.
+    image.write_all_at(b"damage", 65_536 + 300).unwrap();
+    bench.ok("ls a.img");
+    let run = bench.run("dump super --all a.img");
+    assert_eq!(run.status, 3);
+    assert!(
+        String::from_utf8_lossy(&run.out).contains("good"),
+        "{}",
+        run.err
+    );
+}

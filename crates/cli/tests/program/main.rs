@@ -1,0 +1,14 @@
+//! The program as its users run it: the binary, real files, exit statuses.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    missing_docs,
+    reason = "tests fail by panicking"
+)]
+
+mod changes;
+mod copies;
+mod failures;
+mod harness;
+mod reports;
