@@ -11,6 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use testkit::property::{Report, Settings, run, run_threads};
 use testkit::reference;
 
+/// After so many seeds that failed, the rest is not run.
+const FAILURES_MAX: usize = 5;
+
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name)
         .ok()
@@ -52,7 +55,7 @@ fn run_seeds(what: &str, seeds: u64, one: impl Fn(u64, &Path) -> anyhow::Result<
     let worker = || {
         loop {
             let index = next.fetch_add(1, Ordering::Relaxed);
-            if index >= seeds || !failures.lock().expect("no worker panics").is_empty() {
+            if index >= seeds || failures.lock().expect("no worker panics").len() >= FAILURES_MAX {
                 return;
             }
             match one(first + index, folder.path()) {
@@ -76,9 +79,16 @@ fn run_seeds(what: &str, seeds: u64, one: impl Fn(u64, &Path) -> anyhow::Result<
         report.done, report.refused, report.no_space
     );
     let failures = failures.into_inner().expect("no worker panics");
-    if let Some(error) = failures.first() {
-        let kept = folder.keep();
-        panic!("{what}: {error:?}\n(images in {})", kept.display());
+    for error in &failures {
+        let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+        eprintln!("{what}: {}\n", causes.join("\n  "));
+    }
+    if !failures.is_empty() {
+        panic!(
+            "{what}: {} seeds failed; images in {}",
+            failures.len(),
+            folder.keep().display()
+        );
     }
 }
 

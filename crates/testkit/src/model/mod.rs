@@ -217,7 +217,16 @@ impl Model {
     /// Follows the directories of a path. Symbolic links are not followed: they are no directories.
     pub(crate) fn place(&self, path: &Path) -> Result<Place, CallerError> {
         let names: Vec<&[u8]> = names_of(path).collect();
-        let (last, above) = names.split_last().ok_or(CallerError::Busy)?;
+        let Some((last, above)) = names.split_last() else {
+            let (parent, subvolume) = (self.root, self.root);
+            return Ok(Place {
+                parent,
+                name: Vec::new(),
+                node: Some(self.root),
+                subvolume,
+                trail: vec![self.root],
+            });
+        };
         let mut place = Place {
             parent: self.root,
             name: last.to_vec(),

@@ -16,7 +16,7 @@ const READ_BYTES: u64 = 1 << 20;
 /// # Errors
 /// The first difference, with its path.
 pub fn compare_trees(volume: &Volume, model: &Model, base: &Path) -> Result<()> {
-    let id = if base.as_os_str().is_empty() {
+    let id = if base == Path::new("/") {
         model.root()
     } else {
         model

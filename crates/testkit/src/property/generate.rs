@@ -159,11 +159,9 @@ impl Generator {
             NodeKind::BlockDevice,
         ];
         let kind = self.random.pick(KINDS).copied().unwrap_or(NodeKind::Fifo);
-        let rdev = self
-            .random
-            .pick(&[0x103, 0x801, 0xffff])
-            .copied()
-            .unwrap_or(0);
+        let device = self.random.pick(&[0x103, 0x801, 0xffff]).copied();
+        let is_device = matches!(kind, NodeKind::CharDevice | NodeKind::BlockDevice);
+        let rdev = device.filter(|_| is_device).unwrap_or(0);
         Operation::Node {
             path: self.new_path(model),
             kind,
@@ -423,7 +421,7 @@ fn id_of(model: &Model, path: &Path) -> NodeId {
 }
 
 fn id_if(model: &Model, path: &Path) -> Option<NodeId> {
-    if path.as_os_str().is_empty() {
+    if path == Path::new("/") {
         Some(model.root())
     } else {
         model.place(path).ok()?.node

@@ -3,7 +3,7 @@
 use crate::Random;
 use crate::reference;
 use anyhow::{Context, Result};
-use spinney::Volume;
+use spinney::{MakeOptions, Volume};
 use std::path::Path;
 
 /// Forms made by `mkfs.btrfs`, where it is installed: Spinney has to write to those as well.
@@ -21,9 +21,28 @@ const FOREIGN_FORMS: &[&[&str]] = &[
 
 /// Makes an image and opens it.
 pub(super) fn make(path: &Path, size_bytes: u64, random: &mut Random) -> Result<Volume> {
+    if random.one_in(2) || !reference::is_installed() {
+        return make_own(path, size_bytes, random);
+    }
     let form = random.pick(FOREIGN_FORMS).copied().unwrap_or_default();
     reference::mkfs(path, size_bytes, form)?;
     open(path, random).with_context(|| format!("image made with {form:?}"))
+}
+
+/// Made by Spinney itself.
+fn make_own(path: &Path, size_bytes: u64, random: &mut Random) -> Result<Volume> {
+    let mut make = MakeOptions {
+        size: Some(size_bytes),
+        ..MakeOptions::default()
+    };
+    make.nodesize = random
+        .pick(&[4096, 16_384, 16_384, 65_536])
+        .copied()
+        .unwrap_or(16_384);
+    Volume::make(path, &make)
+        .with_context(|| format!("making an image with {make:?}"))?
+        .close()?;
+    open(path, random).with_context(|| format!("image made with {make:?}"))
 }
 
 /// Opens it with one of several sets of options.

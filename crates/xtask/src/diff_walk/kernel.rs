@@ -68,7 +68,7 @@ fn record(path: &Path) -> Result<Record> {
         }
         _ => {}
     }
-    Ok(record)
+    Ok(record.without_invented_times())
 }
 
 fn open(path: &Path) -> Result<File> {

@@ -28,7 +28,7 @@ pub(crate) fn run(images: &[PathBuf], shown: usize) -> Result<ExitCode> {
     let mut failed = 0usize;
     let mut names = 0usize;
     for image in images {
-        match compare(image, shown).with_context(|| image.display().to_string()) {
+        match compare(image, shown) {
             Ok(Outcome {
                 name_count,
                 difference_count,
@@ -37,7 +37,7 @@ pub(crate) fn run(images: &[PathBuf], shown: usize) -> Result<ExitCode> {
                 failed = failed.saturating_add(usize::from(difference_count > 0));
             }
             Err(error) => {
-                println!("{error:?}");
+                println!("{}: FAILED: {error:#}", image.display());
                 failed = failed.saturating_add(1);
             }
         }

@@ -8,7 +8,7 @@ use spinney::{ExtentKind, File, FileOptions, FileType, InodeFlags, Timestamp, Tr
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Every path from the top-level subvolume down.
 pub(super) fn walk(image: &Path) -> Result<Walk> {
@@ -19,7 +19,7 @@ pub(super) fn walk(image: &Path) -> Result<Walk> {
     let mut paths = vec![Vec::new()];
     let mut folders = vec![Vec::new()];
     while let Some(folder) = folders.pop() {
-        for entry in volume.read_dir(OsStr::from_bytes(&folder))? {
+        for entry in volume.read_dir(from_top(&folder))? {
             let entry = entry?;
             let mut path = folder.clone();
             if !path.is_empty() {
@@ -32,10 +32,13 @@ pub(super) fn walk(image: &Path) -> Result<Walk> {
             paths.push(path);
         }
     }
-    let records = in_parallel(&paths, |path| {
-        record(&volume, Path::new(OsStr::from_bytes(path)))
-    })?;
+    let records = in_parallel(&paths, |path| record(&volume, &from_top(path)))?;
     Ok(records.into_iter().collect())
+}
+
+/// Paths start at the top; an empty one would lead nowhere.
+fn from_top(path: &[u8]) -> PathBuf {
+    Path::new("/").join(OsStr::from_bytes(path))
 }
 
 fn record(volume: &Volume, path: &Path) -> Result<Record> {
@@ -76,7 +79,7 @@ fn record(volume: &Volume, path: &Path) -> Result<Record> {
         }
         _ => {}
     }
-    Ok(record)
+    Ok(record.without_invented_times())
 }
 
 /// Inode number of the directory that stands where a snapshot's source has a subvolume.
@@ -100,25 +103,20 @@ fn extents(file: &File) -> Result<Vec<Extent>> {
 
 /// Inode flags on disk to those of FS_IOC_GETFLAGS.
 fn lsattr_flags(flags: InodeFlags) -> u32 {
-    const NODATACOW: u64 = 1 << 1;
-    const NOCOMPRESS: u64 = 1 << 3;
-    const COMPRESS: u64 = 1 << 11;
-    const PAIRS: &[(u64, u32)] = &[
-        (1 << 5, 0x8),       // sync
-        (1 << 6, 0x10),      // immutable
-        (1 << 7, 0x20),      // append only
-        (1 << 8, 0x40),      // no dump
-        (1 << 9, 0x80),      // no atime
-        (1 << 10, 0x1_0000), // directory sync
-        (NODATACOW, 0x80_0000),
+    const PAIRS: &[(InodeFlags, u32)] = &[
+        (InodeFlags::SYNC, 0x8),
+        (InodeFlags::IMMUTABLE, 0x10),
+        (InodeFlags::APPEND, 0x20),
+        (InodeFlags::NODUMP, 0x40),
+        (InodeFlags::NOATIME, 0x80),
+        (InodeFlags::DIRSYNC, 0x1_0000),
+        (InodeFlags::NODATACOW, 0x80_0000),
     ];
-    let common = PAIRS
-        .iter()
-        .filter(|(disk, _)| flags.0 & disk != 0)
-        .fold(0, |all, (_, flag)| all | flag);
-    if flags.0 & NOCOMPRESS != 0 {
+    let set = PAIRS.iter().filter(|(disk, _)| flags.contains(*disk));
+    let common = set.fold(0, |all, (_, flag)| all | flag);
+    if flags.contains(InodeFlags::NOCOMPRESS) {
         common | 0x400
-    } else if flags.0 & COMPRESS != 0 {
+    } else if flags.contains(InodeFlags::COMPRESS) {
         common | 0x4
     } else {
         common

@@ -1,0 +1,30 @@
+# Short names for what is done often. `just --list` shows them.
+
+# Build and run the main job: a directory becomes an image.
+demo *ARGUMENTS:
+    ./demo.sh {{ARGUMENTS}}
+
+# Everything that has to pass.
+test:
+    ./test.sh
+
+# What a change needs before it is shown: seconds, not minutes.
+check:
+    cargo xtask tidy
+    cargo clippy --workspace --all-targets -- -D warnings
+
+# Random operations against the model, this many seeds.
+property SEEDS="200":
+    SPINNEY_SEEDS={{SEEDS}} cargo test --release --package testkit --test property -- --nocapture
+
+# Images by the kernel, walked by the kernel and by Spinney (root).
+walk DIR="/dev/shm/spinney-images":
+    cargo xtask images --dir {{DIR}}
+    cargo xtask diff-walk {{DIR}}/*.img
+
+# Speed beside the kernel and mkfs.btrfs (root).
+bench:
+    cargo xtask bench
+
+docs:
+    cargo doc --workspace --no-deps --open

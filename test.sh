@@ -1,0 +1,76 @@
+#!/bin/bash
+# test.sh - everything that has to pass before a change goes in. The last line is `N passed, N failed`.
+#
+# Runs anywhere with Rust and a C compiler. As root it installs from Debian what it needs, and also runs what needs loop
+# devices and the kernel's btrfs; otherwise it names what is missing and skips that. With CI=true nothing may be
+# skipped. SPINNEY_SEEDS (default 200) is the length of the property test. The images go to target/images, or where
+# SPINNEY_IMAGES says; those of the property test to /dev/shm.
+set -u
+cd "$(dirname "$0")"
+packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod"
+needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe"
+images=${SPINNEY_IMAGES:-target/images}
+seeds=${SPINNEY_SEEDS:-200}
+passed=0; failed=0; skipped=0; failures=
+export RUST_BACKTRACE=${RUST_BACKTRACE:-0} PATH="$PATH:/usr/sbin:/sbin"
+
+step() { # step NAME COMMAND...: runs it and counts the outcome
+  local name=$1 start=$SECONDS; shift
+  echo "=== $name"
+  if "$@"; then
+    passed=$((passed + 1)); echo "=== $name: passed, $((SECONDS - start)) s"
+  else
+    failed=$((failed + 1)); failures="$failures $name"; echo "=== $name: FAILED, $((SECONDS - start)) s"
+  fi
+}
+skip() { # skip NAME WHY: legal on a developer's machine, a failure in CI
+  if [ "${CI:-}" = true ]; then
+    failed=$((failed + 1)); failures="$failures $1"; echo "=== $1: FAILED, must not be skipped in CI: $2"
+  else
+    skipped=$((skipped + 1)); echo "=== $1: SKIPPED: $2"
+  fi
+}
+missing() { local tool; for tool in $needed; do command -v "$tool" > /dev/null || echo "$tool"; done; }
+
+if [ -n "$(missing)" ]; then
+  if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
+    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $packages
+  fi
+  [ -z "$(missing)" ] || echo "missing: $(missing | tr '\n' ' ')(Debian: apt-get install $packages)"
+fi
+command -v cargo > /dev/null || { echo "cargo is missing: install Rust 1.95 or newer from https://rustup.rs"; exit 1; }
+
+docs() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps; }
+property() {
+  SPINNEY_SEEDS=$seeds cargo test --release --package testkit --test property -- --nocapture
+}
+kernel_walk() {
+  cargo xtask images --dir "$images" && cargo xtask diff-walk "$images"/*.img
+}
+round_trip() {
+  cargo build --quiet --release --package spinney-cli && cargo xtask round-trip --dir "$images"
+}
+
+step tidy cargo xtask tidy
+step clippy cargo clippy --quiet --workspace --all-targets -- -D warnings
+step docs docs
+# The debug profile has the lock-order assertions on.
+step tests cargo test --workspace
+step property property
+step demo ./demo.sh
+[ -x fuzz/smoke.sh ] && step fuzz fuzz/smoke.sh
+modprobe btrfs 2> /dev/null
+if [ "$(id -u)" != 0 ]; then
+  skip kernel-walk "needs root, loop devices and the kernel's btrfs"
+  skip round-trip "needs root, loop devices and the kernel's btrfs"
+elif ! grep -qw btrfs /proc/filesystems || ! losetup --find > /dev/null 2>&1; then
+  skip kernel-walk "this kernel has no btrfs or no free loop device"
+  skip round-trip "this kernel has no btrfs or no free loop device"
+else
+  step kernel-walk kernel_walk
+  step round-trip round_trip
+fi
+[ -z "$failures" ] || echo "failed:$failures"
+[ $skipped = 0 ] || echo "$skipped skipped"
+echo "$passed passed, $failed failed"
+[ $failed = 0 ]
