@@ -58,7 +58,8 @@ impl ExtentMap {
         let mut known = range.clone();
         let to = Key::new(ino.0, EXTENT_DATA, range.end.saturating_sub(1));
         let mut failure = None;
-        if let Some(from) = from.next().filter(|from| *from <= to) {
+        let is_covered = items.first().is_some_and(|item| item.end() >= range.end);
+        if let Some(from) = from.next().filter(|from| *from <= to && !is_covered) {
             tree.scan(&from, &to, |key, bytes| {
                 if items.len() >= limit.max(1) {
                     known.end = key.offset;

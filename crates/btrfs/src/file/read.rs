@@ -12,7 +12,8 @@ use crate::inode::{Core, DataLayers, Inode, Pending, slice_mut};
 
 /// Items read for a look-up somewhere in a file.
 const MAP_ITEMS_RANDOM: usize = 48;
-/// File bytes looked at for items beyond those asked for.
+/// File bytes looked at for items beyond those asked for, by whoever reads on where the last
+/// look-up ended.
 const MAP_AHEAD_BYTES: u64 = 1 << 30;
 
 /// Reads from `offset`; returns how many bytes there were, fewer than `buf` has only at the end.
@@ -135,9 +136,11 @@ pub(super) fn look_up(core: &Core, inode: &Inode, range: Range<u64>) -> Result<(
     let mut map = inode.data.map.lock();
     if !map.knows(range.start) {
         let is_sequential = map.known().end == range.start && !map.items().is_empty();
-        let limit = if is_sequential { SCAN_ITEMS_MAX / 4 } else { MAP_ITEMS_RANDOM };
-        let end = range.end.max(range.start.saturating_add(MAP_AHEAD_BYTES)).min(FILE_BYTES_MAX);
-        let end = end.max(range.start.saturating_add(1));
+        let (ahead, limit) = match is_sequential {
+            true => (MAP_AHEAD_BYTES, SCAN_ITEMS_MAX / 8),
+            false => (0, MAP_ITEMS_RANDOM),
+        };
+        let end = range.start.saturating_add(ahead).min(FILE_BYTES_MAX).max(range.end);
         *map = ExtentMap::load(&inode.root.tree, inode.ino(), range.start..end, limit, sector)?;
     }
     Ok(map.at(range.start, sector))
