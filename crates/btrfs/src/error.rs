@@ -170,8 +170,22 @@ impl Error {
     pub(crate) fn to_store_error(&self) -> btrfs_store::Error {
         match self {
             Self::Io { source, .. } => source.clone().into(),
-            Self::Corrupt { source, .. } => (**source).clone(),
-            Self::Poisoned { reason } => btrfs_store::Error::Poisoned { reason: Arc::clone(reason) },
+            Self::Corrupt { source, .. } => match &**source {
+                btrfs_store::Error::Exists { tree, key }
+                | btrfs_store::Error::NotFound { tree, key } => {
+                    let (expected, found) = (
+                        Detail::Text("one item"),
+                        Detail::Text("none, or another one"),
+                    );
+                    Corrupt::new("items of a name", expected, found)
+                        .at(At::Key(*tree, *key))
+                        .into()
+                }
+                source => source.clone(),
+            },
+            Self::Poisoned { reason } => btrfs_store::Error::Poisoned {
+                reason: Arc::clone(reason),
+            },
             Self::NoSpace => btrfs_store::Error::unsupported("going on without space"),
             Self::Unsupported(what) => btrfs_store::Error::Unsupported { what: what.clone() },
             Self::Caller { what, .. } => btrfs_store::Error::unsupported(what.to_string()),
@@ -231,14 +245,20 @@ impl From<btrfs_store::Error> for Error {
             S::NoSpace { .. } => Self::NoSpace,
             S::Poisoned { reason } => Self::Poisoned { reason },
             S::ReadOnly => Self::caller(CallerError::ReadOnly),
-            source => Self::Corrupt { source: Box::new(source), path: None },
+            source => Self::Corrupt {
+                source: Box::new(source),
+                path: None,
+            },
         }
     }
 }
 
 impl From<Corrupt> for Error {
     fn from(corrupt: Corrupt) -> Self {
-        Self::Corrupt { source: Box::new(corrupt.into()), path: None }
+        Self::Corrupt {
+            source: Box::new(corrupt.into()),
+            path: None,
+        }
     }
 }
 
@@ -257,7 +277,9 @@ pub(crate) fn corrupt_inode(
     expected: Detail,
     found: Detail,
 ) -> Error {
-    Corrupt::new(what, expected, found).at(At::Inode(tree, ino)).into()
+    Corrupt::new(what, expected, found)
+        .at(At::Inode(tree, ino))
+        .into()
 }
 
 impl From<Error> for io::Error {
@@ -267,5 +289,6 @@ impl From<Error> for io::Error {
 }
 
 fn path_prefix(path: &Option<Box<Path>>) -> String {
-    path.as_deref().map_or_else(String::new, |path| format!("{}: ", path.display()))
+    path.as_deref()
+        .map_or_else(String::new, |path| format!("{}: ", path.display()))
 }

@@ -1,5 +1,7 @@
 //! The examples run, one after the other on one image, and say what they should.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,7 +12,10 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn run(name: &str, arguments: &[&Path]) -> String {
-    let output = Command::new(example(name)).args(arguments).output().unwrap();
+    let output = Command::new(example(name))
+        .args(arguments)
+        .output()
+        .unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {errors}");
     String::from_utf8(output.stdout).unwrap()
@@ -41,6 +46,9 @@ fn an_example_without_arguments_says_how_to_use_it() {
     for name in ["make_image", "list", "snapshot", "copy_tree"] {
         let output = Command::new(example(name)).output().unwrap();
         assert!(!output.status.success());
-        assert!(String::from_utf8_lossy(&output.stderr).contains("usage: "), "{name}");
+        assert!(
+            String::from_utf8_lossy(&output.stderr).contains("usage: "),
+            "{name}"
+        );
     }
 }

@@ -75,5 +75,11 @@ impl Namespace {
 #[cold]
 fn bad_target(inode: &Inode, found: &'static str) -> crate::Error {
     let expected = Detail::Text("an inline extent without compression");
-    corrupt_inode(inode.tree_id(), inode.ino(), "symlink target", expected, Detail::Text(found))
+    corrupt_inode(
+        inode.tree_id(),
+        inode.ino(),
+        "symlink target",
+        expected,
+        Detail::Text(found),
+    )
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use btrfs_disk::convert::{to_u64, usize_from};
 use btrfs_disk::hash::name_hash;
 use btrfs_disk::items::{
-    DirEntry as DiskEntry, FILE_EXTENT_INLINE_START, FileExtent as DiskExtent, InodeRefEntry, OnDisk,
+    DirEntry as DiskEntry, FILE_EXTENT_INLINE_START, FileExtent as DiskExtent, InodeRefEntry,
+    OnDisk,
 };
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Generation, InodeNo, Key};
@@ -50,7 +51,12 @@ impl Namespace {
     /// # Errors
     /// Callers' mistakes: `Exists`, `NameTooLong`, `InvalidArgument`, `ReadOnly`, `NotFound` (the
     /// directory was removed), `AttributeTooLarge`.
-    pub(crate) fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Inode>> {
+    pub(crate) fn create(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Arc<Inode>> {
         check_name(name)?;
         check_is_valid(new, self.core.store.sizes().node)?;
         if self.dentries.get(dir.tree_id(), dir.ino(), name).is_some() {
@@ -68,13 +74,22 @@ impl Namespace {
                     location: Key::new(ino.0, item_type::INODE_ITEM, 0),
                     kind: new.kind,
                 },
-                found: Found { tree: dir.tree_id(), ino, kind: new.kind },
+                found: Found {
+                    tree: dir.tree_id(),
+                    ino,
+                    kind: new.kind,
+                },
             };
             let inode = self.new_inode(txn.generation(), dir, ino, new);
+            // Before its name, which leads others to it.
             self.core.inodes.insert(&inode, txn.generation());
-            let index = self.add_name(txn, dir, &mut names, &entry)?;
+            let added = self.add_name(txn, dir, &mut names, &entry);
+            let index = added.inspect_err(|_| self.core.inodes.remove(inode.tree_id(), ino))?;
             let reference = InodeRefEntry { index, name }.build();
-            let reference = (Key::new(ino.0, item_type::INODE_REF, dir.ino().0), &*reference);
+            let reference = (
+                Key::new(ino.0, item_type::INODE_REF, dir.ino().0),
+                &*reference,
+            );
             insert_items(txn, &inode, Some(reference), new, &xattrs)?;
             entry::grow(txn, dir, name, self.core.now());
             Ok(inode)
@@ -137,7 +152,9 @@ impl Namespace {
         let sizes = self.core.store.sizes();
         let sector_max = usize_from(sizes.sector).saturating_sub(1);
         let leaf_max = item_bytes_max(sizes.node).saturating_sub(FILE_EXTENT_INLINE_START);
-        len <= usize_from(self.core.settings.max_inline).min(sector_max).min(leaf_max)
+        len <= usize_from(self.core.settings.max_inline)
+            .min(sector_max)
+            .min(leaf_max)
     }
 
     /// Largest attribute, name and value together.
@@ -165,7 +182,12 @@ fn insert_items(
     let extent = if data.is_empty() {
         Cow::Borrowed(&[][..])
     } else {
-        Cow::Owned(DiskExtent::build_inline(txn.generation(), 0, to_u64(data.len()), data))
+        Cow::Owned(DiskExtent::build_inline(
+            txn.generation(),
+            0,
+            to_u64(data.len()),
+            data,
+        ))
     };
     if !extent.is_empty() {
         batch.push((Key::new(inode.ino().0, item_type::EXTENT_DATA, 0), &extent));
@@ -174,7 +196,11 @@ fn insert_items(
 }
 
 fn inline_data<'a>(new: &NewInode<'a>) -> &'a [u8] {
-    if new.kind.is_symlink() { new.target } else { new.inline }
+    if new.kind.is_symlink() {
+        new.target
+    } else {
+        new.inline
+    }
 }
 
 fn item_count(new: &NewInode<'_>) -> u32 {
@@ -194,15 +220,14 @@ fn check_is_valid(new: &NewInode<'_>, node_bytes: u32) -> Result<()> {
 }
 
 impl XattrItems {
-    fn build(
-        generation: Generation,
-        xattrs: &[(&[u8], &[u8])],
-        bytes_max: usize,
-    ) -> Result<Self> {
+    fn build(generation: Generation, xattrs: &[(&[u8], &[u8])], bytes_max: usize) -> Result<Self> {
         let mut items: Vec<(u64, Vec<u8>)> = Vec::with_capacity(xattrs.len());
         for (name, value) in xattrs {
             check_xattr(name, value, bytes_max)?;
-            items.push((name_hash(name), DiskEntry::build_xattr(generation, name, value)));
+            items.push((
+                name_hash(name),
+                DiskEntry::build_xattr(generation, name, value),
+            ));
         }
         items.sort_by_key(|(hash, _)| *hash);
         items.dedup_by(|next, item| {

@@ -59,17 +59,24 @@ impl Namespace {
         new: &NewName<'_>,
     ) -> Result<u64> {
         let index = self.next_index(dir, names)?;
-        let bytes =
-            DiskEntry::build(new.stored.location, txn.generation(), new.stored.kind.into(), new.name);
+        let bytes = DiskEntry::build(
+            new.stored.location,
+            txn.generation(),
+            new.stored.kind.into(),
+            new.name,
+        );
         let key = Key::new(dir.ino().0, item_type::DIR_ITEM, name_hash(new.name));
         match txn.insert(&dir.root.tree, &key, &bytes) {
-            Err(btrfs_store::Error::Exists { .. }) => self.add_to_hash(txn, dir, &key, new, &bytes)?,
+            Err(btrfs_store::Error::Exists { .. }) => {
+                self.add_to_hash(txn, dir, &key, new, &bytes)?
+            }
             result => result?,
         }
         let index_key = Key::new(dir.ino().0, item_type::DIR_INDEX, index);
         txn.insert(&dir.root.tree, &index_key, &bytes)?;
         names.next_index = Some(index.checked_add(1).ok_or(Error::NoSpace)?);
-        self.dentries.insert(dir.tree_id(), dir.ino(), new.name, new.found);
+        self.dentries
+            .insert(dir.tree_id(), dir.ino(), new.name, new.found);
         Ok(index)
     }
 
@@ -110,14 +117,22 @@ impl Namespace {
     }
 
     /// Takes a name out of `dir`, whose `names` lock the caller holds.
-    pub(crate) fn remove_name(&self, txn: &Txn, dir: &Inode, name: &[u8], index: u64) -> Result<()> {
+    pub(crate) fn remove_name(
+        &self,
+        txn: &Txn,
+        dir: &Inode,
+        name: &[u8],
+        index: u64,
+    ) -> Result<()> {
         let tree = &dir.root.tree;
         self.dentries.remove(dir.tree_id(), dir.ino(), name);
         let key = Key::new(dir.ino().0, item_type::DIR_ITEM, name_hash(name));
         let mut was_there = false;
         txn.edit(tree, &key, |old| {
             let old = old.unwrap_or_default();
-            let Some((_, range)) = DiskEntry::find(old, name)? else { return Ok(EditItem::Keep) };
+            let Some((_, range)) = DiskEntry::find(old, name)? else {
+                return Ok(EditItem::Keep);
+            };
             was_there = true;
             Ok(if range == (0..old.len()) {
                 EditItem::Remove
@@ -137,7 +152,9 @@ impl Namespace {
 #[cold]
 fn missing_name(dir: &Inode, key: Key) -> Error {
     let (expected, found) = (Detail::Text("the entry of a name"), Detail::Text("none"));
-    Corrupt::new("directory", expected, found).at(At::Key(dir.tree_id(), key)).into()
+    Corrupt::new("directory", expected, found)
+        .at(At::Key(dir.tree_id(), key))
+        .into()
 }
 
 /// A directory got a name: its size and times.
@@ -160,5 +177,7 @@ pub(crate) fn shrink(txn: &Txn, dir: &Inode, name: &[u8], now: Timestamp) {
 pub(crate) fn symlink_bytes_max(node_bytes: u32) -> usize {
     const PATH_BYTES_MAX: u64 = 4095;
     let inline_start = btrfs_disk::items::FILE_EXTENT_INLINE_START;
-    item_bytes_max(node_bytes).saturating_sub(inline_start).min(to_usize(PATH_BYTES_MAX))
+    item_bytes_max(node_bytes)
+        .saturating_sub(inline_start)
+        .min(to_usize(PATH_BYTES_MAX))
 }

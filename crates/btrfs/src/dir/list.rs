@@ -38,10 +38,21 @@ impl Namespace {
                 let corrupt = Corrupt::new("name in a directory", expected, found);
                 return Err(corrupt.at(At::Key(dir.tree_id(), *key)).into());
             }
-            names.push((key.offset, OsString::from_vec(entry.name.to_vec()), Stored::of(&entry)?));
-            Ok(if names.len() < BATCH_NAMES { Scan::Continue } else { Scan::Stop })
+            names.push((
+                key.offset,
+                OsString::from_vec(entry.name.to_vec()),
+                Stored::of(&entry)?,
+            ));
+            Ok(if names.len() < BATCH_NAMES {
+                Scan::Continue
+            } else {
+                Scan::Stop
+            })
         })?;
-        names.into_iter().map(|name| self.dir_entry(dir, name)).collect()
+        names
+            .into_iter()
+            .map(|name| self.dir_entry(dir, name))
+            .collect()
     }
 
     fn dir_entry(
@@ -50,7 +61,13 @@ impl Namespace {
         (index, name, stored): (u64, OsString, Stored),
     ) -> Result<DirEntry> {
         let found = self.resolve(dir, name.as_encoded_bytes(), stored)?;
-        Ok(DirEntry { name, ino: found.ino, tree: found.tree, kind: found.kind, index })
+        Ok(DirEntry {
+            name,
+            ino: found.ino,
+            tree: found.tree,
+            kind: found.kind,
+            index,
+        })
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
+use btrfs_disk::hash::name_hash;
 use btrfs_disk::items::DirEntry as DiskEntry;
 use btrfs_disk::key::item_type;
-use btrfs_disk::hash::name_hash;
 use btrfs_disk::{At, Corrupt, Detail, InodeNo, Key, TreeId};
 
 use super::{NAME_BYTES_MAX, Namespace, check_is_dir};
@@ -39,7 +39,12 @@ impl Namespace {
     ///
     /// # Errors
     /// `NotADirectory`, `NotFound` (the directory), `NameTooLong`, or when a tree cannot be read.
-    pub(crate) fn lookup_in(&self, tree: TreeId, ino: InodeNo, name: &[u8]) -> Result<Option<Found>> {
+    pub(crate) fn lookup_in(
+        &self,
+        tree: TreeId,
+        ino: InodeNo,
+        name: &[u8],
+    ) -> Result<Option<Found>> {
         if let Some(found) = self.dentries.get(tree, ino, name) {
             return Ok(Some(found));
         }
@@ -71,7 +76,9 @@ impl Namespace {
         if let Some(found) = self.dentries.get(dir.tree_id(), dir.ino(), name) {
             return Ok(Some(found));
         }
-        let Some(stored) = stored(dir, name)? else { return Ok(None) };
+        let Some(stored) = stored(dir, name)? else {
+            return Ok(None);
+        };
         let found = self.resolve(dir, name, stored)?;
         self.dentries.insert(dir.tree_id(), dir.ino(), name, found);
         Ok(Some(found))
@@ -84,22 +91,33 @@ impl Namespace {
     pub(crate) fn resolve(&self, dir: &Inode, name: &[u8], stored: Stored) -> Result<Found> {
         let (tree, kind) = (dir.tree_id(), stored.kind);
         match stored.location.item_type {
-            item_type::INODE_ITEM => {
-                Ok(Found { tree, ino: InodeNo(stored.location.objectid), kind })
-            }
+            item_type::INODE_ITEM => Ok(Found {
+                tree,
+                ino: InodeNo(stored.location.objectid),
+                kind,
+            }),
             item_type::ROOT_ITEM => {
                 let id = TreeId(stored.location.objectid);
                 let link = self.root_link(tree, id)?;
                 let here = link.is_some_and(|link| link.dir == dir.ino() && *link.name == *name);
-                let (tree, ino) =
-                    if here { (id, ROOT_DIR_INO) } else { (tree, EMPTY_SUBVOL_INO) };
-                Ok(Found { tree, ino, kind: FileType::Directory })
+                let (tree, ino) = if here {
+                    (id, ROOT_DIR_INO)
+                } else {
+                    (tree, EMPTY_SUBVOL_INO)
+                };
+                Ok(Found {
+                    tree,
+                    ino,
+                    kind: FileType::Directory,
+                })
             }
             _ => {
                 let expected = Detail::Text("the key of an inode or of a subvolume");
-                Err(Corrupt::new("location of a name", expected, stored.location.into())
-                    .at(At::Inode(tree, dir.ino()))
-                    .into())
+                Err(
+                    Corrupt::new("location of a name", expected, stored.location.into())
+                        .at(At::Inode(tree, dir.ino()))
+                        .into(),
+                )
             }
         }
     }
@@ -120,11 +138,16 @@ pub(crate) fn stored(dir: &Inode, name: &[u8]) -> Result<Option<Stored>> {
     }
     let key = Key::new(dir.ino().0, item_type::DIR_ITEM, name_hash(name));
     let answer = dir.root.tree.get_with(&key, |bytes| {
-        let Some((entry, _)) = DiskEntry::find(bytes, name)? else { return Ok(None) };
+        let Some((entry, _)) = DiskEntry::find(bytes, name)? else {
+            return Ok(None);
+        };
         Stored::of(&entry).map(Some)
     })?;
     let place = At::Key(dir.tree_id(), key);
-    Ok(answer.transpose().map_err(|corrupt: Corrupt| corrupt.at(place))?.flatten())
+    Ok(answer
+        .transpose()
+        .map_err(|corrupt: Corrupt| corrupt.at(place))?
+        .flatten())
 }
 
 impl Stored {
@@ -134,6 +157,9 @@ impl Stored {
             let found = Detail::Number(u64::from(entry.item.dir_type));
             return Err(Corrupt::new("type of a name", Detail::Range(1, 7), found));
         };
-        Ok(Self { location: entry.location(), kind: kind.into() })
+        Ok(Self {
+            location: entry.location(),
+            kind: kind.into(),
+        })
     }
 }

@@ -39,6 +39,7 @@ mod xattr;
 
 use std::sync::Arc;
 
+use btrfs_disk::{Key, TreeId};
 use btrfs_store::{Need, Reservation, Store, Txn};
 
 use crate::error::{CallerError, Error, Result};
@@ -50,11 +51,11 @@ pub(crate) use create::NewInode;
 pub(crate) use dentries::DentryCache;
 pub(crate) use entry::{NewName, grow, shrink};
 pub(crate) use lookup::{Found, Stored};
-pub(crate) use rename::Place;
 pub use orphan::OpenInode;
+pub(crate) use rename::Place;
 pub(crate) use root_refs::RootLink;
-pub(crate) use unlink::Unlink;
 pub use types::{DirEntry, NewNode, NodeKind, RenameFlags, XattrMode};
+pub(crate) use unlink::Unlink;
 
 /// Longest name in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
@@ -69,7 +70,11 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        Self { core, dentries: DentryCache::default(), rename: RenameLock::default() }
+        Self {
+            core,
+            dentries: DentryCache::default(),
+            rename: RenameLock::default(),
+        }
     }
 
     /// Room for `items` changes of items. To be had before any `names` lock is taken.
@@ -78,7 +83,10 @@ impl Namespace {
     /// `NoSpace`, `ReadOnly`, `Poisoned`; what writing dirty data can fail with.
     pub(crate) fn reserve(&self, items: u32) -> Result<Reservation> {
         let need = Need { items, data: 0 };
-        self.reserve_with(|store| store.reserve_patiently(need), |store| store.reserve(need))
+        self.reserve_with(
+            |store| store.reserve_patiently(need),
+            |store| store.reserve(need),
+        )
     }
 
     /// As [`Namespace::reserve`], for changes that free more than they take.
@@ -113,20 +121,26 @@ impl Namespace {
         self.finish(&self.core.begin(reservation)?, change)
     }
 
-    /// Runs `change` on `txn`. An error other than a caller's mistake comes after a part of the
-    /// change was made: the transaction is aborted, and nothing of it reaches the disk.
-    pub(crate) fn finish<R>(
-        &self,
-        txn: &Txn,
-        change: impl FnOnce(&Txn) -> Result<R>,
-    ) -> Result<R> {
+    /// Runs `change` on `txn`. An error other than a caller's mistake may come after a part of
+    /// the change was made: then the store is told, and stops writing.
+    pub(crate) fn finish<R>(&self, txn: &Txn, change: impl FnOnce(&Txn) -> Result<R>) -> Result<R> {
         let answer = change(txn);
         if let Err(error) = &answer
             && error.caller_error().is_none()
         {
-            let _ = error.to_store_error();
+            self.give_up(txn, error);
         }
         answer
+    }
+
+    /// An edit that fails after others succeeded is what makes the store stop. What went wrong
+    /// here (a name without its reference, say) did not go wrong in an edit, so one is made to.
+    #[cold]
+    fn give_up(&self, txn: &Txn, error: &Error) {
+        if let Ok(roots) = self.core.store.tree(TreeId::ROOT) {
+            let reason = error.to_store_error();
+            let _ = txn.edit(&roots, &Key::MIN, |_| Err(reason.clone()));
+        }
     }
 }
 
@@ -169,12 +183,20 @@ pub(crate) fn check_can_remove(dir: &Inode) -> Result<()> {
 
 /// Refuses an inode whose names cannot change.
 fn check_changeable(inode: &Inode) -> Result<()> {
-    if inode.state().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+    if inode
+        .state()
+        .flags
+        .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
+    {
         return Err(CallerError::NotPermitted.into());
     }
     Ok(())
 }
 
 fn check_is_dir(inode: &Inode) -> Result<()> {
-    if inode.kind().is_dir() { Ok(()) } else { Err(Error::caller(CallerError::NotADirectory)) }
+    if inode.kind().is_dir() {
+        Ok(())
+    } else {
+        Err(Error::caller(CallerError::NotADirectory))
+    }
 }

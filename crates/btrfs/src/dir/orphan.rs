@@ -21,12 +21,18 @@ impl OpenInode {
     /// `Stale` when its last name has just gone.
     pub(crate) fn new(namespace: &Arc<Namespace>, inode: &Arc<Inode>) -> Result<Self> {
         inode.open()?;
-        Ok(Self { namespace: Arc::clone(namespace), inode: Arc::clone(inode) })
+        Ok(Self {
+            namespace: Arc::clone(namespace),
+            inode: Arc::clone(inode),
+        })
     }
 
     /// A handle on an inode that was made without a name, and counts as open already.
     pub(crate) fn adopt(namespace: &Arc<Namespace>, inode: Arc<Inode>) -> Self {
-        Self { namespace: Arc::clone(namespace), inode }
+        Self {
+            namespace: Arc::clone(namespace),
+            inode,
+        }
     }
 
     /// The inode.
@@ -43,7 +49,10 @@ impl OpenInode {
 impl Clone for OpenInode {
     fn clone(&self) -> Self {
         self.inode.open_again();
-        Self { namespace: Arc::clone(&self.namespace), inode: Arc::clone(&self.inode) }
+        Self {
+            namespace: Arc::clone(&self.namespace),
+            inode: Arc::clone(&self.inode),
+        }
     }
 }
 

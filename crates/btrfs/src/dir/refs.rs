@@ -30,7 +30,11 @@ impl Namespace {
         txn.edit(&child.root.tree, &key, |old| {
             let old = old.unwrap_or_default();
             is_full = old.len() + bytes.len() > item_bytes_max;
-            Ok(if is_full { EditItem::Keep } else { EditItem::Put([old, &bytes].concat()) })
+            Ok(if is_full {
+                EditItem::Keep
+            } else {
+                EditItem::Put([old, &bytes].concat())
+            })
         })?;
         if !is_full {
             return Ok(());
@@ -38,21 +42,37 @@ impl Namespace {
         if !self.core.store.has_incompat(Incompat::EXTENDED_IREF.bits()) {
             return Err(CallerError::TooManyLinks.into());
         }
-        let bytes = InodeExtrefEntry { parent: dir, index, name }.build();
+        let bytes = InodeExtrefEntry {
+            parent: dir,
+            index,
+            name,
+        }
+        .build();
         let key = extref_key(child, dir, name);
         txn.edit(&child.root.tree, &key, |old| {
             let old = old.unwrap_or_default();
             is_full = old.len() + bytes.len() > item_bytes_max;
-            Ok(if is_full { EditItem::Keep } else { EditItem::Put([old, &bytes].concat()) })
+            Ok(if is_full {
+                EditItem::Keep
+            } else {
+                EditItem::Put([old, &bytes].concat())
+            })
         })?;
-        if is_full { Err(CallerError::TooManyLinks.into()) } else { Ok(()) }
+        if is_full {
+            Err(CallerError::TooManyLinks.into())
+        } else {
+            Ok(())
+        }
     }
 
     /// Refuses one more name for which [`Namespace::add_ref`] would have no room.
     pub(crate) fn check_ref_room(&self, child: &Inode, dir: InodeNo, name: &[u8]) -> Result<()> {
         let tree = &child.root.tree;
         let item_bytes_max = item_bytes_max(self.core.store.sizes().node);
-        let len = |key: &Key| tree.get_with(key, <[u8]>::len).map(Option::unwrap_or_default);
+        let len = |key: &Key| {
+            tree.get_with(key, <[u8]>::len)
+                .map(Option::unwrap_or_default)
+        };
         let in_ref = len(&Key::new(child.ino().0, item_type::INODE_REF, dir.0))?;
         if in_ref + size_of::<InodeRef>() + name.len() <= item_bytes_max {
             return Ok(());
@@ -114,7 +134,11 @@ impl Namespace {
 }
 
 fn extref_key(child: &Inode, dir: InodeNo, name: &[u8]) -> Key {
-    Key::new(child.ino().0, item_type::INODE_EXTREF, extref_hash(dir.0, name))
+    Key::new(
+        child.ino().0,
+        item_type::INODE_EXTREF,
+        extref_hash(dir.0, name),
+    )
 }
 
 fn cut(old: &[u8], range: std::ops::Range<usize>) -> EditItem {
@@ -127,6 +151,11 @@ fn cut(old: &[u8], range: std::ops::Range<usize>) -> EditItem {
 
 #[cold]
 fn missing_ref(child: &Inode, key: Key) -> Error {
-    let (expected, found) = (Detail::Text("a reference for the name"), Detail::Text("none"));
-    Corrupt::new("inode", expected, found).at(At::Key(child.tree_id(), key)).into()
+    let (expected, found) = (
+        Detail::Text("a reference for the name"),
+        Detail::Text("none"),
+    );
+    Corrupt::new("inode", expected, found)
+        .at(At::Key(child.tree_id(), key))
+        .into()
 }

@@ -51,7 +51,11 @@ impl Namespace {
         }
         crate::writeback::discard(&self.core, inode);
         let nbytes = inode.state().nbytes;
-        if nbytes <= SMALL_BYTES_MAX { LastName::Small } else { LastName::Large }
+        if nbytes <= SMALL_BYTES_MAX {
+            LastName::Small
+        } else {
+            LastName::Large
+        }
     }
 
     /// Takes one name off `inode`'s count; the inode goes, or becomes an orphan, with the last.
@@ -70,7 +74,11 @@ impl Namespace {
             state.ctime = now;
             state.nlink
         });
-        if nlink == 0 { self.insert_orphan(txn, inode) } else { Ok(()) }
+        if nlink == 0 {
+            self.insert_orphan(txn, inode)
+        } else {
+            Ok(())
+        }
     }
 
     /// Notes that `inode` has no name, for the next open after a crash.
@@ -212,10 +220,11 @@ fn orphan_key(ino: InodeNo) -> Key {
 
 /// The reference that goes with a file extent item; `None` for inline data and holes.
 fn dropped_reference(inode: &Inode, key: &Key, bytes: &[u8]) -> Result<Option<RefChange>> {
-    let extent = DiskExtent::parse(bytes).map_err(|corrupt| {
-        Error::from(corrupt.at(btrfs_disk::At::Key(inode.tree_id(), *key)))
-    })?;
-    let DiskExtent::Extent(item) = extent else { return Ok(None) };
+    let extent = DiskExtent::parse(bytes)
+        .map_err(|corrupt| Error::from(corrupt.at(btrfs_disk::At::Key(inode.tree_id(), *key))))?;
+    let DiskExtent::Extent(item) = extent else {
+        return Ok(None);
+    };
     let (at, len) = (item.disk_bytenr.get(), item.disk_num_bytes.get());
     Ok((at != 0).then(|| RefChange::DropData {
         at: Logical(at),

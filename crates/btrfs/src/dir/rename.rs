@@ -49,7 +49,11 @@ impl Namespace {
         loop {
             let ends = self.find_ends(from, to)?;
             check_ends(from, to, &ends, flags)?;
-            if ends.target.as_ref().is_some_and(|(target, _)| *target == ends.source) {
+            if ends
+                .target
+                .as_ref()
+                .is_some_and(|(target, _)| *target == ends.source)
+            {
                 return Ok(());
             }
             let done = match flags {
@@ -64,12 +68,18 @@ impl Namespace {
 
     fn find_ends(&self, from: Place<'_>, to: Place<'_>) -> Result<Ends> {
         check_is_dir(to.dir)?;
-        let source = self.lookup(from.dir, from.name)?.ok_or(CallerError::NotFound)?;
+        let source = self
+            .lookup(from.dir, from.name)?
+            .ok_or(CallerError::NotFound)?;
         let target = match self.lookup(to.dir, to.name)? {
             Some(target) => Some((target, self.inode(target)?)),
             None => None,
         };
-        Ok(Ends { source, source_inode: self.inode(source)?, target })
+        Ok(Ends {
+            source,
+            source_inode: self.inode(source)?,
+            target,
+        })
     }
 
     /// False when the names led elsewhere by the time the locks were had.
@@ -82,7 +92,12 @@ impl Namespace {
         if moves_dir {
             self.check_not_below(to.dir, &ends.source_inode)?;
         }
-        let mut locks = lock_all([Some(from.dir), Some(to.dir), Some(&ends.source_inode), target]);
+        let mut locks = lock_all([
+            Some(from.dir),
+            Some(to.dir),
+            Some(&ends.source_inode),
+            target,
+        ]);
         if !self.is_unchanged(from, to, ends)? {
             return Ok(false);
         }
@@ -128,8 +143,12 @@ impl Namespace {
         if moves && target.kind.is_dir() {
             self.check_not_below(from.dir, target_inode)?;
         }
-        let inodes =
-            [Some(from.dir), Some(to.dir), Some(&*ends.source_inode), Some(&**target_inode)];
+        let inodes = [
+            Some(from.dir),
+            Some(to.dir),
+            Some(&*ends.source_inode),
+            Some(&**target_inode),
+        ];
         let mut locks = lock_all(inodes);
         if !self.is_unchanged(from, to, ends)? {
             return Ok(false);
@@ -152,8 +171,10 @@ impl Namespace {
 
     fn is_unchanged(&self, from: Place<'_>, to: Place<'_>, ends: &Ends) -> Result<bool> {
         let target = ends.target.as_ref().map(|(found, _)| *found);
-        Ok(self.lookup_locked(from.dir, from.name)? == Some(ends.source)
-            && self.lookup_locked(to.dir, to.name)? == target)
+        Ok(
+            self.lookup_locked(from.dir, from.name)? == Some(ends.source)
+                && self.lookup_locked(to.dir, to.name)? == target,
+        )
     }
 
     /// Takes a name from an inode or a subvolume that keeps existing.
@@ -187,16 +208,32 @@ impl Namespace {
         let index = self.next_index(dir, locks.of(dir))?;
         let is_subvolume = inode.is_subvolume_root();
         let location = if is_subvolume {
-            let link =
-                RootLink { parent: dir.tree_id(), dir: dir.ino(), index, name: name.into() };
+            let link = RootLink {
+                parent: dir.tree_id(),
+                dir: dir.ino(),
+                index,
+                name: name.into(),
+            };
             self.add_root_link(txn, found.tree, &link)?;
             Key::new(found.tree.0, item_type::ROOT_ITEM, u64::MAX)
         } else {
             self.add_ref(txn, inode, dir.ino(), name, index)?;
             Key::new(found.ino.0, item_type::INODE_ITEM, 0)
         };
-        let stored = Stored { location, kind: found.kind };
-        self.add_name(txn, dir, locks.of(dir), &NewName { name, stored, found })?;
+        let stored = Stored {
+            location,
+            kind: found.kind,
+        };
+        self.add_name(
+            txn,
+            dir,
+            locks.of(dir),
+            &NewName {
+                name,
+                stored,
+                found,
+            },
+        )?;
         entry::grow(txn, dir, name, now);
         inode.change(txn, |state| state.ctime = now);
         Ok(())
@@ -219,7 +256,13 @@ impl Namespace {
             };
         }
         let (expected, found) = (Detail::Text("a way to the top"), Detail::Text("a loop"));
-        Err(corrupt_inode(dir.tree_id(), dir.ino(), "directory", expected, found))
+        Err(corrupt_inode(
+            dir.tree_id(),
+            dir.ino(),
+            "directory",
+            expected,
+            found,
+        ))
     }
 }
 

@@ -86,7 +86,9 @@ impl Namespace {
         let reservation = self.reserve_urgent(UNLINK_ITEMS)?;
         let _names = dir.lock_names();
         check_can_remove(dir)?;
-        let found = self.lookup_locked(dir, name)?.ok_or(CallerError::NotFound)?;
+        let found = self
+            .lookup_locked(dir, name)?
+            .ok_or(CallerError::NotFound)?;
         if found.ino != EMPTY_SUBVOL_INO {
             return Err(CallerError::Busy.into());
         }

@@ -1,10 +1,10 @@
 //! Extended attributes, ACLs among them: bytes under a name, in `XATTR_ITEM`s by hash.
 
+use btrfs_disk::Key;
 use btrfs_disk::convert::to_usize;
 use btrfs_disk::hash::name_hash;
 use btrfs_disk::items::{DirEntry as DiskEntry, DirItem};
 use btrfs_disk::key::item_type;
-use btrfs_disk::Key;
 use btrfs_store::{EditItem, Scan};
 
 use super::create::check_xattr;
@@ -98,9 +98,9 @@ impl Namespace {
             Ok(match DiskEntry::find(old, name)?.map(|(_, range)| range) {
                 None => Err(CallerError::NoAttribute),
                 Some(range) if range == (0..old.len()) => Ok(EditItem::Remove),
-                Some(range) => {
-                    Ok(EditItem::Put([&old[..range.start], &old[range.end..]].concat()))
-                }
+                Some(range) => Ok(EditItem::Put(
+                    [&old[..range.start], &old[range.end..]].concat(),
+                )),
             })
         })
     }

@@ -80,8 +80,8 @@ impl Core {
         let root = self.root(tree)?;
         self.inodes
             .get_or_load(tree, ino, self.store.generation(), || {
-            self.load(Arc::clone(&root), ino)
-        })
+                self.load(Arc::clone(&root), ino)
+            })
     }
 
     /// The root directory of a subvolume.
@@ -114,9 +114,7 @@ impl Core {
         let Some(state) = root.tree.get_with(&key, InodeState::from_item)? else {
             return Err(CallerError::NotFound.into());
         };
-        let state = state.map_err(|corrupt| {
-            corrupt.at(At::Inode(root.id, ino))
-        })?;
+        let state = state.map_err(|corrupt| corrupt.at(At::Inode(root.id, ino)))?;
         let Some(kind) = FileType::from_mode(state.mode) else {
             let found = Detail::Octal(u64::from(state.mode));
             let expected = Detail::Text("the type bits of a kind of file");

@@ -137,7 +137,12 @@ impl Receipt {
     ///
     /// # Errors
     /// `NoSpace` when nothing was promised; what the store's allocation fails with.
-    pub(crate) fn alloc(&self, store: &Store, len: u64, hint: Option<Logical>) -> Result<DataExtent> {
+    pub(crate) fn alloc(
+        &self,
+        store: &Store,
+        len: u64,
+        hint: Option<Logical>,
+    ) -> Result<DataExtent> {
         let reservation = self.reservation.as_ref().ok_or(Error::NoSpace)?;
         Ok(store.alloc_data(reservation, len, len.min(EXTENT_BYTES_WANTED), hint)?)
     }
@@ -237,7 +242,10 @@ impl DataShared {
 
     pub(crate) fn decompressed(&self, at: Logical, generation: Generation) -> Option<Arc<[u8]>> {
         let kept = self.decompressed.lock();
-        let found = kept.iter().rev().find(|(a, g, _)| (*a, *g) == (at, generation))?;
+        let found = kept
+            .iter()
+            .rev()
+            .find(|(a, g, _)| (*a, *g) == (at, generation))?;
         Some(Arc::clone(&found.2))
     }
 

@@ -76,7 +76,9 @@ impl Inode {
     /// What `stat` reports, staged changes included.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
-        self.state.read().metadata(self.root.id, self.ino, self.kind)
+        self.state
+            .read()
+            .metadata(self.root.id, self.ino, self.kind)
     }
 
     /// True for the root directory of a subvolume.
@@ -110,7 +112,11 @@ impl Inode {
         state.transid = txn.generation();
         state.sequence = state.sequence.wrapping_add(1);
         self.staged_in.store(txn.generation().0, Ordering::Relaxed);
-        txn.defer(&self.root.tree, &self.key(), state.to_item().bytes().to_vec());
+        txn.defer(
+            &self.root.tree,
+            &self.key(),
+            state.to_item().bytes().to_vec(),
+        );
         answer
     }
 
@@ -204,7 +210,9 @@ pub(crate) fn lock_all<'a>(inodes: [Option<&'a Inode>; LOCKED_MAX]) -> NameLocks
         (None, Some(_)) => CmpOrdering::Greater,
         (Some(_), None) => CmpOrdering::Less,
     });
-    let mut locks = NameLocks { held: [const { None }; LOCKED_MAX] };
+    let mut locks = NameLocks {
+        held: [const { None }; LOCKED_MAX],
+    };
     let mut last: Option<&Inode> = None;
     for (slot, inode) in locks.held.iter_mut().zip(order) {
         let Some(inode) = inode else { break };

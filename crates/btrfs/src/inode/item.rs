@@ -153,7 +153,10 @@ impl InodeState {
             gid: self.gid,
             nlink: self.nlink,
             size: self.size,
-            blocks: self.nbytes.div_ceil(SECTOR_BYTES).saturating_mul(SECTOR_BYTES / STAT_BLOCK_BYTES),
+            blocks: self
+                .nbytes
+                .div_ceil(SECTOR_BYTES)
+                .saturating_mul(SECTOR_BYTES / STAT_BLOCK_BYTES),
             atime: self.atime,
             mtime: self.mtime,
             ctime: self.ctime,
@@ -167,7 +170,10 @@ impl InodeState {
 
 impl From<Timespec> for Timestamp {
     fn from(disk: Timespec) -> Self {
-        Self { sec: disk.sec.get(), nsec: disk.nsec.get() }
+        Self {
+            sec: disk.sec.get(),
+            nsec: disk.nsec.get(),
+        }
     }
 }
 

@@ -35,7 +35,9 @@ pub use item::InodeState;
 
 pub(crate) use attr::inherited_flags;
 pub(crate) use core::{Core, Settings};
-pub(crate) use data::{DataLayers, DataShared, DataState, Flight, Pending, Receipt, position, slice_mut};
+pub(crate) use data::{
+    DataLayers, DataShared, DataState, Flight, Pending, Receipt, position, slice_mut,
+};
 pub(crate) use handle::{DirState, NameLocks, lock_all};
 pub(crate) use root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO, Root};
 pub(crate) use table::InodeTable;

@@ -85,7 +85,8 @@ impl Root {
         }
         let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
         if ino > TreeId::LAST_FREE.0 {
-            self.next_ino.store(TreeId::LAST_FREE.0 + 1, Ordering::Relaxed);
+            self.next_ino
+                .store(TreeId::LAST_FREE.0 + 1, Ordering::Relaxed);
             return Err(crate::Error::NoSpace);
         }
         Ok(InodeNo(ino))
@@ -97,8 +98,12 @@ impl Root {
             return Ok(());
         }
         let largest = Key::new(TreeId::LAST_FREE.0, u8::MAX, u64::MAX);
-        let last = self.tree.at_or_before(&largest)?.map_or(0, |(key, _)| key.objectid);
-        self.next_ino.store(last.max(ROOT_DIR_INO.0) + 1, Ordering::Relaxed);
+        let last = self
+            .tree
+            .at_or_before(&largest)?
+            .map_or(0, |(key, _)| key.objectid);
+        self.next_ino
+            .store(last.max(ROOT_DIR_INO.0) + 1, Ordering::Relaxed);
         Ok(())
     }
 }

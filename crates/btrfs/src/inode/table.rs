@@ -42,7 +42,9 @@ impl Default for InodeTable {
                 departures: 0,
             })
         };
-        Self { shards: std::iter::repeat_with(shard).take(SHARD_COUNT).collect() }
+        Self {
+            shards: std::iter::repeat_with(shard).take(SHARD_COUNT).collect(),
+        }
     }
 }
 
@@ -89,7 +91,9 @@ impl InodeTable {
 
     /// Adds an inode that is new on disk too.
     pub(crate) fn insert(&self, inode: &Arc<Inode>, running: Generation) {
-        self.shard(inode.tree_id(), inode.ino()).write().insert(inode, running);
+        self.shard(inode.tree_id(), inode.ino())
+            .write()
+            .insert(inode, running);
     }
 
     /// Forgets an inode that is gone from its tree, or whose tree is gone.
@@ -116,8 +120,13 @@ impl InodeTable {
         mut each: impl FnMut(&Arc<Inode>) -> Result<()>,
     ) -> Result<()> {
         for shard in &self.shards {
-            let chosen: Vec<Arc<Inode>> =
-                shard.read().inodes.values().filter(|inode| select(inode)).cloned().collect();
+            let chosen: Vec<Arc<Inode>> = shard
+                .read()
+                .inodes
+                .values()
+                .filter(|inode| select(inode))
+                .cloned()
+                .collect();
             chosen.iter().try_for_each(&mut each)?;
         }
         Ok(())
@@ -134,7 +143,8 @@ impl Shard {
         if self.inodes.len() >= self.sweep_at {
             self.sweep(running);
         }
-        self.inodes.insert((inode.tree_id(), inode.ino()), Arc::clone(inode));
+        self.inodes
+            .insert((inode.tree_id(), inode.ino()), Arc::clone(inode));
     }
 
     /// Forgets clean inodes that nobody refers to and nobody has asked for since the last sweep.

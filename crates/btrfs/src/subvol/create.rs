@@ -53,13 +53,20 @@ pub(crate) fn create(
         (state.uid, state.gid) = (new.uid, new.gid);
         state.flags = inherited_flags(dir.state().flags, FileType::Directory);
         state.set_all_times(now);
-        let dots = InodeRefEntry { index: 0, name: b".." }.build();
+        let dots = InodeRefEntry {
+            index: 0,
+            name: b"..",
+        }
+        .build();
         let root_dir = ROOT_DIR_INO.0;
         let inode_item = state.to_item();
         txn.insert_batch(
             &tree,
             &[
-                (Key::new(root_dir, item_type::INODE_ITEM, 0), inode_item.bytes()),
+                (
+                    Key::new(root_dir, item_type::INODE_ITEM, 0),
+                    inode_item.bytes(),
+                ),
                 (Key::new(root_dir, item_type::INODE_REF, root_dir), &dots),
             ],
         )?;
@@ -90,15 +97,30 @@ pub(crate) fn snapshot(
     let mut names = dir.lock_names();
     check_is_free(namespace, dir, name)?;
     let _in_place = writeback::stop_in_place_writes(core);
-    let txn = core.store.begin_exclusive(Need { items: CREATE_ITEMS, data: 0 })?;
+    let txn = core.store.begin_exclusive(Need {
+        items: CREATE_ITEMS,
+        data: 0,
+    })?;
     let id = next_id(namespace, &mut last_given)?;
     namespace.finish(&txn, |txn| {
         let now = core.now();
         let uuid = Uuid(core.store.env().uuid());
-        let item = snapshot_item(core.store.root_item(source.id)?, txn.generation(), uuid, now, mode);
+        let item = snapshot_item(
+            core.store.root_item(source.id)?,
+            txn.generation(),
+            uuid,
+            now,
+            mode,
+        );
         txn.snapshot_tree(&source.tree, id, &item)?;
         add_uuid(namespace, txn, item_type::UUID_KEY_SUBVOL, uuid, id)?;
-        add_uuid(namespace, txn, item_type::UUID_KEY_RECEIVED_SUBVOL, item.received_uuid, id)?;
+        add_uuid(
+            namespace,
+            txn,
+            item_type::UUID_KEY_RECEIVED_SUBVOL,
+            item.received_uuid,
+            id,
+        )?;
         name_subvolume(namespace, txn, (dir, &mut names), name, id, now)
     })?;
     Ok(id)
@@ -122,12 +144,25 @@ fn name_subvolume(
     now: Timestamp,
 ) -> Result<()> {
     let index = namespace.next_index(dir, names)?;
-    let link = RootLink { parent: dir.tree_id(), dir: dir.ino(), index, name: name.into() };
+    let link = RootLink {
+        parent: dir.tree_id(),
+        dir: dir.ino(),
+        index,
+        name: name.into(),
+    };
     namespace.add_root_link(txn, id, &link)?;
     let kind = FileType::Directory;
     let location = Key::new(id.0, item_type::ROOT_ITEM, u64::MAX);
-    let found = Found { tree: id, ino: ROOT_DIR_INO, kind };
-    let entry = NewName { name, stored: Stored { location, kind }, found };
+    let found = Found {
+        tree: id,
+        ino: ROOT_DIR_INO,
+        kind,
+    };
+    let entry = NewName {
+        name,
+        stored: Stored { location, kind },
+        found,
+    };
     namespace.add_name(txn, dir, names, &entry)?;
     grow(txn, dir, name, now);
     Ok(())

@@ -54,7 +54,9 @@ fn orphan_key(id: TreeId) -> Key {
 fn next_id(namespace: &Namespace, last_given: &mut u64) -> Result<TreeId> {
     let largest = Key::new(TreeId::LAST_FREE.0, u8::MAX, u64::MAX);
     let roots = namespace.core.store.tree(TreeId::ROOT)?;
-    let last = roots.at_or_before(&largest)?.map_or(0, |(key, _)| key.objectid);
+    let last = roots
+        .at_or_before(&largest)?
+        .map_or(0, |(key, _)| key.objectid);
     let id = last.max(*last_given).max(TreeId::FIRST_FREE.0 - 1) + 1;
     if id > TreeId::LAST_FREE.0 {
         return Err(Error::NoSpace);

@@ -45,7 +45,9 @@ fn mark_quotas_inconsistent(namespace: &Namespace) -> Result<()> {
     let flags = tree.get_with(&key, |bytes| {
         QgroupStatusItem::parse_prefix(bytes).map(|(item, _)| item.status_flags())
     })?;
-    let Some(flags) = flags.transpose()? else { return Ok(()) };
+    let Some(flags) = flags.transpose()? else {
+        return Ok(());
+    };
     if flags.contains(QgroupStatusFlags::INCONSISTENT) {
         return Ok(());
     }
@@ -69,10 +71,14 @@ fn mark_quotas_inconsistent(namespace: &Namespace) -> Result<()> {
 pub(crate) fn finish_deletions(namespace: &Namespace) -> Result<()> {
     let (from, to) = (orphan_key(TreeId(0)), orphan_key(TreeId(u64::MAX)));
     let mut deleted = Vec::new();
-    namespace.core.store.tree(TreeId::ROOT)?.scan(&from, &to, |key, _| {
-        deleted.push(TreeId(key.offset));
-        Ok(Scan::Continue)
-    })?;
+    namespace
+        .core
+        .store
+        .tree(TreeId::ROOT)?
+        .scan(&from, &to, |key, _| {
+            deleted.push(TreeId(key.offset));
+            Ok(Scan::Continue)
+        })?;
     for id in deleted {
         drop_tree(namespace, id)?;
     }

@@ -32,7 +32,10 @@ impl Volume {
     /// # Errors
     /// As [`Volume::metadata`], and `ReadOnly`.
     pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
-        let changes = SetAttr { mode: Some(mode), ..SetAttr::default() };
+        let changes = SetAttr {
+            mode: Some(mode),
+            ..SetAttr::default()
+        };
         self.change(path.as_ref(), Follow::Last, &changes)
     }
 
@@ -46,7 +49,11 @@ impl Volume {
         uid: Option<u32>,
         gid: Option<u32>,
     ) -> Result<()> {
-        let changes = SetAttr { uid, gid, ..SetAttr::default() };
+        let changes = SetAttr {
+            uid,
+            gid,
+            ..SetAttr::default()
+        };
         self.change(path.as_ref(), Follow::AllButLast, &changes)
     }
 
@@ -55,7 +62,10 @@ impl Volume {
     /// # Errors
     /// As [`Volume::metadata`], `InvalidArgument` for nanoseconds above 999,999,999, `ReadOnly`.
     pub fn set_times(&self, path: impl AsRef<Path>, times: &Times) -> Result<()> {
-        let changes = SetAttr { times: *times, ..SetAttr::default() };
+        let changes = SetAttr {
+            times: *times,
+            ..SetAttr::default()
+        };
         self.change(path.as_ref(), Follow::AllButLast, &changes)
     }
 
@@ -69,7 +79,9 @@ impl Volume {
 
     fn change(&self, path: &Path, follow: Follow, changes: &SetAttr) -> Result<()> {
         let inode = self.find(path, follow)?;
-        self.namespace().set_attributes(&inode, changes).map_err(|error| error.at(path))
+        self.namespace()
+            .set_attributes(&inode, changes)
+            .map_err(|error| error.at(path))
     }
 
     /// The value of an extended attribute, ACLs included as the kernel stores them; `None` when
@@ -100,7 +112,9 @@ impl Volume {
         mode: XattrMode,
     ) -> Result<()> {
         let inode = self.find(path.as_ref(), Follow::AllButLast)?;
-        let result = self.namespace().set_xattr(&inode, name.as_ref(), value.as_ref(), mode);
+        let result = self
+            .namespace()
+            .set_xattr(&inode, name.as_ref(), value.as_ref(), mode);
         result.map_err(|error| error.at(path))
     }
 
@@ -110,7 +124,9 @@ impl Volume {
     /// `NoAttribute`, `ReadOnly`, and as [`Volume::metadata`].
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
         let inode = self.find(path.as_ref(), Follow::AllButLast)?;
-        self.namespace().remove_xattr(&inode, name.as_ref()).map_err(|error| error.at(path))
+        self.namespace()
+            .remove_xattr(&inode, name.as_ref())
+            .map_err(|error| error.at(path))
     }
 
     /// The names of all extended attributes.
@@ -119,7 +135,10 @@ impl Volume {
     /// As [`Volume::metadata`].
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let inode = self.find(path.as_ref(), Follow::AllButLast)?;
-        let names = self.namespace().list_xattrs(&inode).map_err(|error| error.at(path))?;
+        let names = self
+            .namespace()
+            .list_xattrs(&inode)
+            .map_err(|error| error.at(path))?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 }

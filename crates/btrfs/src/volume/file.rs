@@ -21,7 +21,10 @@ const OPEN_ATTEMPTS_MAX: u32 = 100;
 
 /// How to open a file; mirrors `std::fs::OpenOptions`.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "mirrors std::fs::OpenOptions")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "mirrors std::fs::OpenOptions"
+)]
 pub struct FileOptions {
     read: bool,
     write: bool,
@@ -124,7 +127,9 @@ impl FileOptions {
     /// `ReadOnly`, `NoSpace`.
     pub fn open(&self, volume: &Volume, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
-        let inode = self.open_inode(volume, path).map_err(|error| error.at(path))?;
+        let inode = self
+            .open_inode(volume, path)
+            .map_err(|error| error.at(path))?;
         let file = File {
             inode,
             volume: volume.clone(),
@@ -140,7 +145,7 @@ impl FileOptions {
     fn open_inode(&self, volume: &Volume, path: &Path) -> Result<OpenInode> {
         let writes = self.write || self.append;
         let creates = self.create || self.create_new;
-        if !(self.read || writes) || (creates || self.truncate) && !writes {
+        if !writes && (!self.read || creates || self.truncate) {
             return Err(CallerError::InvalidArgument.into());
         }
         for _ in 0..OPEN_ATTEMPTS_MAX {
@@ -160,7 +165,11 @@ impl FileOptions {
     }
 
     fn open_existing(&self, volume: &Volume, path: &Path, writes: bool) -> Result<OpenInode> {
-        let follow = if self.create_new { Follow::AllButLast } else { Follow::Last };
+        let follow = if self.create_new {
+            Follow::AllButLast
+        } else {
+            Follow::Last
+        };
         let inode = volume.find(path, follow)?;
         let refusal = match inode.kind() {
             _ if self.create_new => Some(CallerError::Exists),
@@ -207,7 +216,11 @@ impl File {
     /// # Errors
     /// As [`FileOptions::open`].
     pub fn create(volume: &Volume, path: impl AsRef<Path>) -> Result<Self> {
-        FileOptions::new().write(true).create(true).truncate(true).open(volume, path)
+        FileOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(volume, path)
     }
 
     /// Makes a file without a name in the directory at `dir`. It goes when it is closed, unless
@@ -250,7 +263,12 @@ impl File {
     /// # Errors
     /// `BadAccess`, `IsADirectory`; `Corrupt` when no good copy is left.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        file::read_at(self.volume.core(), self.check(self.options.read)?, offset, buffer)
+        file::read_at(
+            self.volume.core(),
+            self.check(self.options.read)?,
+            offset,
+            buffer,
+        )
     }
 
     /// Writes all of `data` at a position; the file grows where that is needed. A file opened
@@ -267,7 +285,11 @@ impl File {
         let inode = self.check_writable()?;
         // Appenders follow one another; others find their place by themselves.
         let names = self.options.append.then(|| inode.lock_names());
-        let offset = if names.is_some() { inode.state().size } else { offset };
+        let offset = if names.is_some() {
+            inode.state().size
+        } else {
+            offset
+        };
         file::write_at(self.volume.core(), self.inode.inode(), offset, data)?;
         Ok(offset.saturating_add(to_u64(data.len())))
     }
@@ -337,8 +359,17 @@ impl File {
         if !std::ptr::eq(self.volume.core(), source.volume.core()) {
             return Err(CallerError::CrossSubvolume.into());
         }
-        let range = CloneRange { source: source_offset, destination: offset, len };
-        file::reflink(self.volume.core(), source.inode.inode(), self.inode.inode(), range)
+        let range = CloneRange {
+            source: source_offset,
+            destination: offset,
+            len,
+        };
+        file::reflink(
+            self.volume.core(),
+            source.inode.inode(),
+            self.inode.inode(),
+            range,
+        )
     }
 
     /// What `stat` reports of the file.
@@ -378,7 +409,11 @@ impl File {
         if self.inode.kind().is_dir() {
             return Err(CallerError::IsADirectory.into());
         }
-        if may { Ok(&self.inode) } else { Err(Error::caller(CallerError::BadAccess)) }
+        if may {
+            Ok(&self.inode)
+        } else {
+            Err(Error::caller(CallerError::BadAccess))
+        }
     }
 
     fn seek_to(&self, to: io::SeekFrom) -> io::Result<u64> {

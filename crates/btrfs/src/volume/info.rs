@@ -7,8 +7,8 @@ use btrfs_disk::Generation;
 
 use crate::error::Result;
 
-use super::types::{DeviceInfo, VolumeInfo};
 use super::Volume;
+use super::types::{DeviceInfo, VolumeInfo};
 
 impl Volume {
     /// Label, sizes, features, devices and use of space.
@@ -22,11 +22,18 @@ impl Volume {
         let sizes = store.sizes();
         let device = DeviceInfo {
             id: superblock.dev_item.devid.get(),
-            name: self.inner.devices.first().map_or_else(String::new, |d| d.name().to_owned()),
+            name: self
+                .inner
+                .devices
+                .first()
+                .map_or_else(String::new, |d| d.name().to_owned()),
             total_bytes: superblock.dev_item.total_bytes.get(),
             allocated_bytes: superblock.dev_item.bytes_used.get(),
         };
-        let features = [superblock.incompat().to_string(), superblock.compat_ro().to_string()];
+        let features = [
+            superblock.incompat().to_string(),
+            superblock.compat_ro().to_string(),
+        ];
         Ok(VolumeInfo {
             label: OsString::from_vec(superblock.label_bytes().to_vec()),
             uuid: superblock.fsid.0,

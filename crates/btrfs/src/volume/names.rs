@@ -22,7 +22,13 @@ impl Volume {
     /// # Errors
     /// `Exists`, `NotFound` (the directory above), `ReadOnly`, `NoSpace`.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.create(path.as_ref(), FileType::Directory, DIRECTORY_PERMISSIONS, 0, &[])
+        self.create(
+            path.as_ref(),
+            FileType::Directory,
+            DIRECTORY_PERMISSIONS,
+            0,
+            &[],
+        )
     }
 
     /// Makes a directory and all those above it that are missing.
@@ -58,7 +64,13 @@ impl Volume {
     /// `NameTooLong` for a target that does not fit a leaf, and as [`Volume::create_dir`].
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let target = target.as_ref().as_os_str().as_bytes();
-        self.create(link.as_ref(), FileType::Symlink, SYMLINK_PERMISSIONS, 0, target)
+        self.create(
+            link.as_ref(),
+            FileType::Symlink,
+            SYMLINK_PERMISSIONS,
+            0,
+            target,
+        )
     }
 
     /// Makes an empty file or a special file. `rdev` is the device number of a device node, as
@@ -66,7 +78,13 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::create_dir`].
-    pub fn mknod(&self, path: impl AsRef<Path>, kind: NodeKind, mode: u32, rdev: u64) -> Result<()> {
+    pub fn mknod(
+        &self,
+        path: impl AsRef<Path>,
+        kind: NodeKind,
+        mode: u32,
+        rdev: u64,
+    ) -> Result<()> {
         self.create(path.as_ref(), kind.into(), mode, rdev, &[])
     }
 
@@ -90,7 +108,9 @@ impl Volume {
             target,
             ..NewInode::default()
         };
-        self.namespace().create(&dir, name, &new).map_err(|error| error.at(path))?;
+        self.namespace()
+            .create(&dir, name, &new)
+            .map_err(|error| error.at(path))?;
         Ok(())
     }
 
@@ -102,7 +122,8 @@ impl Volume {
     pub fn create_node(&self, path: impl AsRef<Path>, node: &NewNode<'_>) -> Result<Metadata> {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
-        self.create_node_in(&dir, name, node).map_err(|error| error.at(path))
+        self.create_node_in(&dir, name, node)
+            .map_err(|error| error.at(path))
     }
 
     fn create_node_in(&self, dir: &Inode, name: &[u8], node: &NewNode<'_>) -> Result<Metadata> {
@@ -142,7 +163,9 @@ impl Volume {
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let inode = self.find(original.as_ref(), Follow::AllButLast)?;
         let (dir, name) = self.find_parent(link.as_ref())?;
-        self.namespace().link(&inode, &dir, name).map_err(|error| error.at(link.as_ref()))
+        self.namespace()
+            .link(&inode, &dir, name)
+            .map_err(|error| error.at(link.as_ref()))
     }
 
     /// Removes a name that is not a directory's. The contents go with the last name, once nobody
@@ -174,7 +197,9 @@ impl Volume {
 
     fn remove(&self, path: &Path, what: Unlink) -> Result<()> {
         let (dir, name) = self.find_parent(path)?;
-        self.namespace().unlink(&dir, name, what).map_err(|error| error.at(path))
+        self.namespace()
+            .unlink(&dir, name, what)
+            .map_err(|error| error.at(path))
     }
 
     /// Removes a directory and everything below it, subvolumes included. A symlink is removed
@@ -237,9 +262,17 @@ impl Volume {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (from_dir, from_name) = self.find_parent(from)?;
         let (to_dir, to_name) = self.find_parent(to)?;
-        let source = Place { dir: &from_dir, name: from_name };
-        let target = Place { dir: &to_dir, name: to_name };
-        self.namespace().rename(source, target, flags).map_err(|error| error.at(from))
+        let source = Place {
+            dir: &from_dir,
+            name: from_name,
+        };
+        let target = Place {
+            dir: &to_dir,
+            name: to_name,
+        };
+        self.namespace()
+            .rename(source, target, flags)
+            .map_err(|error| error.at(from))
     }
 
     /// Where the symlink at `path` leads.
@@ -249,7 +282,10 @@ impl Volume {
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
         let inode = self.find(path, Follow::AllButLast)?;
-        let target = self.namespace().read_link(&inode).map_err(|error| error.at(path))?;
+        let target = self
+            .namespace()
+            .read_link(&inode)
+            .map_err(|error| error.at(path))?;
         Ok(OsString::from_vec(target).into())
     }
 

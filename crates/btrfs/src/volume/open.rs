@@ -28,10 +28,14 @@ impl VolumeOptions {
     /// library lacks, by name, and for a log tree unless read-only; `Corrupt`.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
-        let options =
-            FileOptions { read_only: self.read_only, offset: self.offset, ..FileOptions::default() };
+        let options = FileOptions {
+            read_only: self.read_only,
+            offset: self.offset,
+            ..FileOptions::default()
+        };
         let device = FileDevice::open(path, &options)?;
-        self.open_device(Arc::new(device)).map_err(|error| error.at(path))
+        self.open_device(Arc::new(device))
+            .map_err(|error| error.at(path))
     }
 
     /// Opens a volume on a device of the caller's.
@@ -59,7 +63,8 @@ impl VolumeOptions {
             ..FileOptions::default()
         };
         let device = FileDevice::open(path, &options)?;
-        self.make_device(Arc::new(device), make).map_err(|error| error.at(path))
+        self.make_device(Arc::new(device), make)
+            .map_err(|error| error.at(path))
     }
 
     /// Makes a new, empty file system on a device of the caller's, and opens it.
@@ -83,15 +88,25 @@ impl VolumeOptions {
     }
 
     fn start(&self, store: Store, device: Arc<dyn Device>) -> Result<Volume> {
-        let settings = Settings { max_inline: self.max_inline, dirty_bytes: self.dirty_bytes };
+        let settings = Settings {
+            max_inline: self.max_inline,
+            dirty_bytes: self.dirty_bytes,
+        };
         let core = Core::new(store, settings);
         let namespace = Arc::new(Namespace::new(Arc::new(core)));
         if !self.read_only {
             subvol::prepare_for_writing(&namespace)?;
         }
         let top = self.choose_top(&namespace)?;
-        let inner = Inner { namespace, top, owner: self.owner, devices: vec![device] };
-        Ok(Volume { inner: Arc::new(inner) })
+        let inner = Inner {
+            namespace,
+            top,
+            owner: self.owner,
+            devices: vec![device],
+        };
+        Ok(Volume {
+            inner: Arc::new(inner),
+        })
     }
 
     fn choose_top(&self, namespace: &Namespace) -> Result<TreeId> {

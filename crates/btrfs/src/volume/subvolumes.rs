@@ -29,7 +29,11 @@ impl Volume {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
         let (uid, gid) = self.inner.owner;
-        let new = NewSubvolume { permissions: SUBVOLUME_PERMISSIONS, uid, gid };
+        let new = NewSubvolume {
+            permissions: SUBVOLUME_PERMISSIONS,
+            uid,
+            gid,
+        };
         subvol::create(self.namespace(), &dir, name, new).map_err(|error| error.at(path))
     }
 

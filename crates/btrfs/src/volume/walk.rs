@@ -31,7 +31,11 @@ pub(crate) struct Walker<'a> {
 
 impl<'a> Walker<'a> {
     pub(crate) fn new(namespace: &'a Namespace, top: TreeId) -> Self {
-        let top = Found { tree: top, ino: ROOT_DIR_INO, kind: FileType::Directory };
+        let top = Found {
+            tree: top,
+            ino: ROOT_DIR_INO,
+            kind: FileType::Directory,
+        };
         Self { namespace, top }
     }
 
@@ -56,12 +60,21 @@ impl<'a> Walker<'a> {
     /// As [`Walker::find`]; `InvalidArgument` for a path that ends in no name.
     pub(crate) fn find_parent<'p>(&self, path: &'p Path) -> Result<(Found, &'p [u8])> {
         let bytes = path.as_os_str().as_bytes();
-        let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-        let start = bytes[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+        let end = bytes
+            .iter()
+            .rposition(|byte| *byte != b'/')
+            .map_or(0, |last| last + 1);
+        let start = bytes[..end]
+            .iter()
+            .rposition(|byte| *byte == b'/')
+            .map_or(0, |at| at + 1);
         let (dir, name) = (&bytes[..start], &bytes[start..end]);
         if name.is_empty() || name == b"." || name == b".." {
-            let what =
-                if bytes.is_empty() { CallerError::NotFound } else { CallerError::InvalidArgument };
+            let what = if bytes.is_empty() {
+                CallerError::NotFound
+            } else {
+                CallerError::InvalidArgument
+            };
             return Err(Error::from(what).at(path));
         }
         let mut links_left = SYMLINKS_MAX;
@@ -82,11 +95,18 @@ impl<'a> Walker<'a> {
         follow: Follow,
         links_left: &mut u32,
     ) -> Result<Found> {
-        let mut at = if path.first() == Some(&b'/') { self.top } else { start };
+        let mut at = if path.first() == Some(&b'/') {
+            self.top
+        } else {
+            start
+        };
         let mut before = at;
         let mut rest = path;
         loop {
-            let begin = rest.iter().position(|byte| *byte != b'/').unwrap_or(rest.len());
+            let begin = rest
+                .iter()
+                .position(|byte| *byte != b'/')
+                .unwrap_or(rest.len());
             if begin > 0 && !at.kind.is_dir() {
                 return Err(CallerError::NotADirectory.into());
             }
@@ -94,13 +114,21 @@ impl<'a> Walker<'a> {
             if rest.is_empty() {
                 return Ok(at);
             }
-            let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
+            let end = rest
+                .iter()
+                .position(|byte| *byte == b'/')
+                .unwrap_or(rest.len());
             let (name, behind) = rest.split_at(end);
             rest = behind;
             let next = match name {
                 b"." => at,
                 b".." => self.above(at, before)?,
-                _ => self.step(at, name, follow == Follow::Last || !rest.is_empty(), links_left)?,
+                _ => self.step(
+                    at,
+                    name,
+                    follow == Follow::Last || !rest.is_empty(),
+                    links_left,
+                )?,
             };
             (before, at) = (at, next);
         }
@@ -116,7 +144,9 @@ impl<'a> Walker<'a> {
         if !(follows && found.kind.is_symlink()) {
             return Ok(found);
         }
-        *links_left = links_left.checked_sub(1).ok_or(CallerError::TooManySymlinks)?;
+        *links_left = links_left
+            .checked_sub(1)
+            .ok_or(CallerError::TooManySymlinks)?;
         let target = self.namespace.read_link(&*self.namespace.inode(found)?)?;
         self.walk(dir, &target, Follow::Last, links_left)
     }
@@ -136,10 +166,18 @@ impl<'a> Walker<'a> {
         let kind = FileType::Directory;
         let dir = self.namespace.inode(at)?;
         if let Some(ino) = self.namespace.parent_dir(&dir)? {
-            return Ok(Found { tree: at.tree, ino, kind });
+            return Ok(Found {
+                tree: at.tree,
+                ino,
+                kind,
+            });
         }
         let link = self.namespace.root_parent(at.tree)?;
-        Ok(link.map_or(at, |link| Found { tree: link.parent, ino: link.dir, kind }))
+        Ok(link.map_or(at, |link| Found {
+            tree: link.parent,
+            ino: link.dir,
+            kind,
+        }))
     }
 }
 
@@ -151,13 +189,18 @@ impl Volume {
     /// The inode at `path`.
     pub(crate) fn find(&self, path: &Path, follow: Follow) -> Result<Arc<Inode>> {
         let found = self.walker().find(path, follow)?;
-        self.namespace().inode(found).map_err(|error| error.at(path))
+        self.namespace()
+            .inode(found)
+            .map_err(|error| error.at(path))
     }
 
     /// The directory that `path` is in, and the name in it.
     pub(crate) fn find_parent<'p>(&self, path: &'p Path) -> Result<(Arc<Inode>, &'p [u8])> {
         let (dir, name) = self.walker().find_parent(path)?;
-        let dir = self.namespace().inode(dir).map_err(|error| error.at(path))?;
+        let dir = self
+            .namespace()
+            .inode(dir)
+            .map_err(|error| error.at(path))?;
         Ok((dir, name))
     }
 }
