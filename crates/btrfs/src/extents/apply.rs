@@ -41,7 +41,9 @@ impl BytesDelta {
 
     /// The new value of `nbytes`. A value that would be negative was wrong before.
     pub(crate) fn apply_to(self, nbytes: u64) -> u64 {
-        nbytes.saturating_add(self.added).saturating_sub(self.dropped)
+        nbytes
+            .saturating_add(self.added)
+            .saturating_sub(self.dropped)
     }
 }
 
@@ -55,7 +57,9 @@ pub(crate) fn replace(target: Target<'_>, new: &[NewExtent], inline: &[u8]) -> R
     let mut rest = new;
     while let Some(first) = rest.first() {
         let window = window(rest);
-        let last_end = window.last().map_or(0, |new| new.extent.end_in_sectors(target.sector));
+        let last_end = window
+            .last()
+            .map_or(0, |new| new.extent.end_in_sectors(target.sector));
         let map = target.load(first.extent.start..last_end, SCAN_ITEMS_MAX)?;
         let known_end = map.known().end;
         let fit = window.partition_point(|new| new.extent.end() <= known_end);
@@ -100,7 +104,11 @@ pub(crate) fn drop_items(
         true => BytesDelta::default(),
         false => target.edit(&items, std::slice::from_ref(&cut), &[], &[])?,
     };
-    Ok(DropStep { dropped_from: end, is_done: end <= range.start, delta })
+    Ok(DropStep {
+        dropped_from: end,
+        is_done: end <= range.start,
+        delta,
+    })
 }
 
 /// What one step of [`drop_items`] did.
@@ -128,7 +136,10 @@ pub(crate) fn fill_gaps(target: Target<'_>, range: Range<u64>) -> Result<()> {
             let end = end.min(range.end);
             if stretch == Stretch::Gap {
                 let extent = FileExtent::hole(at..end, target.txn.generation());
-                holes.push(NewExtent { extent, is_fresh: false });
+                holes.push(NewExtent {
+                    extent,
+                    is_fresh: false,
+                });
             }
             at = end;
         }
@@ -147,7 +158,11 @@ fn window(new: &[NewExtent]) -> &[NewExtent] {
         [left, right] => right.extent.start.saturating_sub(left.extent.end()) <= WINDOW_GAP_BYTES,
         _ => false,
     };
-    let count = 1 + new.windows(2).take(WINDOW_ITEMS_MAX - 1).take_while(near).count();
+    let count = 1 + new
+        .windows(2)
+        .take(WINDOW_ITEMS_MAX - 1)
+        .take_while(near)
+        .count();
     new.get(..count).unwrap_or(new)
 }
 
@@ -175,7 +190,9 @@ impl Target<'_> {
 
     /// The last item that starts before `end`.
     fn last_before(&self, end: u64) -> Result<Option<FileExtent>> {
-        let Some(last) = end.checked_sub(1) else { return Ok(None) };
+        let Some(last) = end.checked_sub(1) else {
+            return Ok(None);
+        };
         let map = self.load(last..end, 1)?;
         if let Some(item) = map.items().first() {
             return Ok(Some(*item));
@@ -206,7 +223,10 @@ impl Target<'_> {
             )
         })?;
         self.apply(&plan, inline)?;
-        Ok(BytesDelta { dropped: plan.dropped_bytes, added: plan.added_bytes })
+        Ok(BytesDelta {
+            dropped: plan.dropped_bytes,
+            added: plan.added_bytes,
+        })
     }
 
     fn apply(&self, plan: &EditPlan, inline: &[u8]) -> Result<()> {
@@ -244,7 +264,11 @@ impl Target<'_> {
         if found && fits {
             return Ok(());
         }
-        let found = if found { "an item of another size" } else { "none" };
+        let found = if found {
+            "an item of another size"
+        } else {
+            "none"
+        };
         Err(corrupt_inode(
             self.tree.id(),
             self.ino,
@@ -255,13 +279,25 @@ impl Target<'_> {
     }
 
     fn insert(&self, items: &[FileExtent], inline: &[u8]) -> Result<()> {
-        if let [FileExtent { kind: Kind::Inline, start, .. }] = items {
+        if let [
+            FileExtent {
+                kind: Kind::Inline,
+                start,
+                ..
+            },
+        ] = items
+        {
             let bytes = DiskExtent::build_inline(self.txn.generation(), 0, 0, inline);
             return Ok(self.txn.insert(self.tree, &self.key(*start), &bytes)?);
         }
-        let encoded: Vec<_> = items.iter().map(|item| (self.key(item.start), item.encode())).collect();
-        let batch: Vec<(Key, &[u8])> =
-            encoded.iter().map(|(key, item)| (*key, item.bytes())).collect();
+        let encoded: Vec<_> = items
+            .iter()
+            .map(|item| (self.key(item.start), item.encode()))
+            .collect();
+        let batch: Vec<(Key, &[u8])> = encoded
+            .iter()
+            .map(|(key, item)| (*key, item.bytes()))
+            .collect();
         match batch.is_empty() {
             true => Ok(()),
             false => Ok(self.txn.insert_batch(self.tree, &batch)?),
@@ -283,7 +319,14 @@ impl Target<'_> {
             })?;
         }
         for _ in edit.delta..0 {
-            self.txn.ref_change(RefChange::DropData { at, len, root, inode, offset, parent: None })?;
+            self.txn.ref_change(RefChange::DropData {
+                at,
+                len,
+                root,
+                inode,
+                offset,
+                parent: None,
+            })?;
         }
         Ok(())
     }

@@ -60,7 +60,11 @@ pub(crate) fn allocate(
 
 fn grow_to(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let _editing = inode.data.editing.lock();
-    if size > inode.state().size { grow(core, inode, size) } else { Ok(()) }
+    if size > inode.state().size {
+        grow(core, inode, size)
+    } else {
+        Ok(())
+    }
 }
 
 /// Puts preallocated extents wherever the sectors of `range` have no space on disk.
@@ -119,12 +123,24 @@ fn insert_prealloc(
 ) -> Result<()> {
     let _layers = inode.data.inner.write();
     let txn = receipt.begin(&core.store)?;
-    let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
+    let target = Target {
+        txn: &txn,
+        tree: &inode.root.tree,
+        ino: inode.ino(),
+        sector: sector(core),
+    };
     let item = FileExtent {
         generation: txn.generation(),
         ..FileExtent::whole(start, Kind::Prealloc, extent.at, extent.len)
     };
-    let delta = replace(target, &[NewExtent { extent: item, is_fresh: true }], &[])?;
+    let delta = replace(
+        target,
+        &[NewExtent {
+            extent: item,
+            is_fresh: true,
+        }],
+        &[],
+    )?;
     note_edit(core, inode, target, delta, |_| {});
     Ok(())
 }
@@ -140,7 +156,11 @@ fn clear(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
     zero_part(core, inode, whole.end..range.end)?;
     // The end of the file counts as a whole sector, whose rest is zeros anyway.
     let size = inode.state().size;
-    let end = if (whole.end..=range.end).contains(&size) { covered(core, size) } else { whole.end };
+    let end = if (whole.end..=range.end).contains(&size) {
+        covered(core, size)
+    } else {
+        whole.end
+    };
     if whole.start >= end {
         return Ok(());
     }

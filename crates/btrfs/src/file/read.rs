@@ -104,9 +104,16 @@ fn read_pending(
         }
         let at = btrfs_disk::Logical(pending.at.0.saturating_add(both.start - pending.start));
         disk::read(core, at, slice_mut(buf, base, both.clone()), csums)?;
-        left.extend([gap.start..both.start, both.end..gap.end].into_iter().filter(|g| !g.is_empty()));
+        left.extend(
+            [gap.start..both.start, both.end..gap.end]
+                .into_iter()
+                .filter(|g| !g.is_empty()),
+        );
     }
-    debug_assert!(inode.data.inner.is_locked(), "the extent must not go away meanwhile");
+    debug_assert!(
+        inode.data.inner.is_locked(),
+        "the extent must not go away meanwhile"
+    );
     Ok(left)
 }
 
@@ -140,8 +147,18 @@ pub(super) fn look_up(core: &Core, inode: &Inode, range: Range<u64>) -> Result<(
             true => (MAP_AHEAD_BYTES, SCAN_ITEMS_MAX / 8),
             false => (0, MAP_ITEMS_RANDOM),
         };
-        let end = range.start.saturating_add(ahead).min(FILE_BYTES_MAX).max(range.end);
-        *map = ExtentMap::load(&inode.root.tree, inode.ino(), range.start..end, limit, sector)?;
+        let end = range
+            .start
+            .saturating_add(ahead)
+            .min(FILE_BYTES_MAX)
+            .max(range.end);
+        *map = ExtentMap::load(
+            &inode.root.tree,
+            inode.ino(),
+            range.start..end,
+            limit,
+            sector,
+        )?;
     }
     Ok(map.at(range.start, sector))
 }

@@ -78,17 +78,23 @@ fn checked(
         let state = source.state();
         (state.size, state.flags)
     };
-    let len = if range.len == 0 { size.saturating_sub(range.source) } else { range.len };
+    let len = if range.len == 0 {
+        size.saturating_sub(range.source)
+    } else {
+        range.len
+    };
     let source_end = range.source.checked_add(len).ok_or_else(invalid)?;
-    let end = range.destination.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
+    let end = range
+        .destination
+        .checked_add(len)
+        .filter(|end| *end <= FILE_BYTES_MAX);
     let end = end.ok_or(CallerError::TooLarge)?;
     let (destination_size, destination_flags) = {
         let state = destination.state();
         (state.size, state.flags)
     };
     let is_aligned = range.source.is_multiple_of(unit) && range.destination.is_multiple_of(unit);
-    let is_len_valid =
-        len.is_multiple_of(unit) || (source_end == size && end >= destination_size);
+    let is_len_valid = len.is_multiple_of(unit) || (source_end == size && end >= destination_size);
     let overlaps = Arc::ptr_eq(source, destination)
         && range.source < end.next_multiple_of(unit)
         && range.destination < source_end.next_multiple_of(unit);
@@ -115,7 +121,12 @@ fn settle(
     destination: &Arc<Inode>,
     range: CloneRange,
 ) -> Result<()> {
-    if is_tail_needed(core, destination, &destination.data.inner.read(), range.destination) {
+    if is_tail_needed(
+        core,
+        destination,
+        &destination.data.inner.read(),
+        range.destination,
+    ) {
         bring_tail(core, destination, Held::Editing)?;
         let start = range.destination;
         destination.change_in_memory(|state| state.size = state.size.max(start));
@@ -147,7 +158,13 @@ fn share(
     while at < end {
         let map = {
             let _layers = source.data.inner.read();
-            ExtentMap::load(&source.root.tree, source.ino(), at..end, STEP_ITEMS, sector(core))?
+            ExtentMap::load(
+                &source.root.tree,
+                source.ino(),
+                at..end,
+                STEP_ITEMS,
+                sector(core),
+            )?
         };
         let known_end = map.known().end.min(end).max(at + u64::from(sector(core)));
         let mut shared = Vec::new();
@@ -175,8 +192,14 @@ fn clone_of(item: &FileExtent, known: Range<u64>, range: CloneRange) -> Option<N
         return None;
     }
     let start = part.start - range.source + range.destination;
-    let extent = FileExtent { start, ..item.part(part) };
-    Some(NewExtent { extent, is_fresh: false })
+    let extent = FileExtent {
+        start,
+        ..item.part(part)
+    };
+    Some(NewExtent {
+        extent,
+        is_fresh: false,
+    })
 }
 
 /// Inserts the shared items of one step; `part` is what of the destination is done with it.
@@ -186,18 +209,33 @@ fn insert(
     shared: &mut [NewExtent],
     part: Range<u64>,
 ) -> Result<()> {
-    debug_assert!(shared.len() <= SCAN_ITEMS_MAX, "steps are smaller than maps");
+    debug_assert!(
+        shared.len() <= SCAN_ITEMS_MAX,
+        "steps are smaller than maps"
+    );
     let count = btrfs_disk::convert::to_u64(shared.len());
     let reservation = reserve(core, need_for(count + 1, 0), Held::Editing)?;
     let _layers = inode.data.inner.write();
     let txn = core.store.begin(reservation)?;
-    let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
+    let target = Target {
+        txn: &txn,
+        tree: &inode.root.tree,
+        ino: inode.ino(),
+        sector: sector(core),
+    };
     let delta = replace(target, shared, &[])?;
     let disk_size = inode.state().disk_size;
-    fill_holes(core, target, part.start..part.end.min(covered(core, disk_size)))?;
+    fill_holes(
+        core,
+        target,
+        part.start..part.end.min(covered(core, disk_size)),
+    )?;
     let has_prealloc = shared.iter().any(|new| new.extent.kind == Kind::Prealloc);
     note_edit(core, inode, target, delta, |state| {
-        state.flags.set(InodeFlags::PREALLOC, has_prealloc || state.flags.contains(InodeFlags::PREALLOC));
+        state.flags.set(
+            InodeFlags::PREALLOC,
+            has_prealloc || state.flags.contains(InodeFlags::PREALLOC),
+        );
     });
     Ok(())
 }

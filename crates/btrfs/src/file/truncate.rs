@@ -62,7 +62,12 @@ pub(super) fn grow(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let _layers = inode.data.inner.write();
     let txn = core.store.begin(reservation)?;
     let disk_size = inode.state().disk_size;
-    let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
+    let target = Target {
+        txn: &txn,
+        tree: &inode.root.tree,
+        ino: inode.ino(),
+        sector: sector(core),
+    };
     fill_holes(core, target, covered(core, disk_size)..covered(core, size))?;
     let now = core.now();
     inode.change(&txn, |state| {
@@ -119,7 +124,10 @@ fn cut_layers(core: &Core, inode: &Inode, layers: &mut DataLayers, size: u64) ->
         let kept = cut.saturating_sub(pending.start).min(pending.len);
         if kept < pending.len {
             let at = btrfs_disk::Logical(pending.at.0.saturating_add(kept));
-            core.store.free_unused(DataExtent { at, len: pending.len - kept });
+            core.store.free_unused(DataExtent {
+                at,
+                len: pending.len - kept,
+            });
             let sectors = btrfs_disk::convert::to_usize(kept / u64::from(sector(core)));
             pending.csums.truncate(sectors * csum_len);
             pending.len = kept;
@@ -131,8 +139,14 @@ fn cut_layers(core: &Core, inode: &Inode, layers: &mut DataLayers, size: u64) ->
 
 /// True when the sector of byte `size` is anything but a hole or preallocated.
 fn is_last_sector_data(core: &Core, inode: &Inode, layers: &DataLayers, size: u64) -> Result<bool> {
-    let is_dirty = layers.dirty.as_ref().is_some_and(|dirty| dirty.page(size).is_some());
-    let is_pending = layers.pending.iter().any(|p| p.start <= size && size < p.end());
+    let is_dirty = layers
+        .dirty
+        .as_ref()
+        .is_some_and(|dirty| dirty.page(size).is_some());
+    let is_pending = layers
+        .pending
+        .iter()
+        .any(|p| p.start <= size && size < p.end());
     if is_dirty || is_pending {
         return Ok(true);
     }
@@ -155,12 +169,19 @@ pub(super) fn drop_range(
     let mut budget = FIRST_STEP_ITEMS;
     let mut end = range.end;
     loop {
-        let need = Need { items: budget / DROPS_PER_ITEM + ITEMS_PER_FILE, data: 0 };
+        let need = Need {
+            items: budget / DROPS_PER_ITEM + ITEMS_PER_FILE,
+            data: 0,
+        };
         let reservation = core.store.reserve_urgent(need)?;
         let _layers: RwLockWriteGuard<'_, DataLayers> = inode.data.inner.write();
         let txn = core.store.begin(reservation)?;
-        let target =
-            Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
+        let target = Target {
+            txn: &txn,
+            tree: &inode.root.tree,
+            ino: inode.ino(),
+            sector: sector(core),
+        };
         let step_items = btrfs_disk::convert::usize_from(budget);
         let step = drop_items(target, range.start..end, step_items)?;
         inode.change(&txn, |state| {
@@ -168,7 +189,11 @@ pub(super) fn drop_range(
             note(state, step.dropped_from);
         });
         let disk_size = inode.state().disk_size;
-        fill_holes(core, target, step.dropped_from..end.min(covered(core, disk_size)))?;
+        fill_holes(
+            core,
+            target,
+            step.dropped_from..end.min(covered(core, disk_size)),
+        )?;
         inode.data.forget_map();
         if step.is_done {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Inodes in memory: what the inode item says, and what is known beside it.
 //!
 //! An [`Inode`] stands for one inode of one subvolume and exists at most once per volume: the
-//! [`InodeTable`] maps (tree, number) to it. Its [`InodeState`] is newer than the tree: a change
+//! `InodeTable` maps (tree, number) to it. Its [`InodeState`] is newer than the tree: a change
 //! is *staged* (`Txn::defer`), and the store writes the item when it commits, so that a chain of
 //! writes to one file costs no tree work.
 //!
@@ -20,6 +20,7 @@
 mod attr;
 mod core;
 mod data;
+mod data_shared;
 mod handle;
 mod item;
 mod root;
@@ -35,9 +36,8 @@ pub use item::InodeState;
 
 pub(crate) use attr::inherited_flags;
 pub(crate) use core::{Core, Settings};
-pub(crate) use data::{
-    DataLayers, DataShared, DataState, Flight, Pending, Receipt, position, slice_mut,
-};
+pub(crate) use data::{DataLayers, DataState, Flight, Pending, Receipt, position, slice_mut};
+pub(crate) use data_shared::DataShared;
 pub(crate) use handle::{DirState, NameLocks, lock_all};
 pub(crate) use root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO, Root};
 pub(crate) use table::InodeTable;

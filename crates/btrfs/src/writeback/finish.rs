@@ -3,8 +3,8 @@
 use btrfs_disk::Generation;
 use btrfs_disk::flags::Incompat;
 
+use super::job::Job;
 use super::pending;
-use super::run::Job;
 use crate::error::Result;
 use crate::extents::{BytesDelta, NewExtent, Target, fill_gaps, replace};
 use crate::inode::Core;
@@ -20,14 +20,24 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
     let mut layers = inode.data.inner.write();
     let txn = std::mem::take(&mut job.receipt).begin(&core.store)?;
     let tree = &*inode.root.tree;
-    let target = Target { txn: &txn, tree, ino: inode.ino(), sector };
+    let target = Target {
+        txn: &txn,
+        tree,
+        ino: inode.ino(),
+        sector,
+    };
     let mut delta = BytesDelta::default();
 
     // Pending extents are older than the pages: what both cover ends up with the pages' items.
     let mut older = pending::to_items(&job.flight.pending);
     stamp(&mut older, txn.generation());
     delta.add(replace(target, &older, &[])?);
-    for extent in job.flight.pending.iter().filter(|extent| !extent.csums.is_empty()) {
+    for extent in job
+        .flight
+        .pending
+        .iter()
+        .filter(|extent| !extent.csums.is_empty())
+    {
         txn.put_csums(extent.at, &extent.csums)?;
     }
     stamp(&mut job.items, txn.generation());

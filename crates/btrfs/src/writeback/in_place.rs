@@ -34,10 +34,15 @@ pub(super) fn find(
         while at < run.end() {
             if !map.knows(at) {
                 let range = at..run.end();
-                map = ExtentMap::load(&inode.root.tree, inode.ino(), range, SCAN_ITEMS_MAX, sector)?;
+                map =
+                    ExtentMap::load(&inode.root.tree, inode.ino(), range, SCAN_ITEMS_MAX, sector)?;
             }
             let known_end = map.known().end;
-            for item in map.items().iter().filter(|item| item.start < run.end() && item.end() > at) {
+            for item in map
+                .items()
+                .iter()
+                .filter(|item| item.start < run.end() && item.end() > at)
+            {
                 let is_new = found.last().is_none_or(|last| last.end() <= item.start);
                 if is_new && may_overwrite(core, inode, flags, item)? {
                     found.push(*item);
@@ -61,9 +66,18 @@ fn may_overwrite(core: &Core, inode: &Inode, flags: InodeFlags, item: &FileExten
         return Ok(false);
     }
     let (root, ino) = (inode.tree_id(), inode.ino());
-    let holder = DataHolder { root, inode: ino, offset: item.ref_offset() };
-    let shared = core.store.is_data_shared(item.disk, item.disk_len, &holder)?;
-    Ok(!shared && !core.store.has_any_csum(item.disk_at(item.start), item.len)?)
+    let holder = DataHolder {
+        root,
+        inode: ino,
+        offset: item.ref_offset(),
+    };
+    let shared = core
+        .store
+        .is_data_shared(item.disk, item.disk_len, &holder)?;
+    Ok(!shared
+        && !core
+            .store
+            .has_any_csum(item.disk_at(item.start), item.len)?)
 }
 
 /// Extents not younger than this may be shared through tree blocks that a snapshot shares.

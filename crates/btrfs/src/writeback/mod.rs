@@ -23,6 +23,7 @@
 
 mod finish;
 mod in_place;
+mod job;
 pub(crate) mod pending;
 mod plan;
 mod run;
@@ -38,7 +39,7 @@ pub(crate) use run::{is_in_one_group, write_and_sum};
 
 use crate::error::Result;
 use crate::inode::{Core, Inode};
-use run::Job;
+use job::Job;
 
 /// Items to reserve for a file that is flushed: a path to its extents, to the checksums, and its
 /// own item.
@@ -62,7 +63,10 @@ pub(crate) fn need_for(runs: u64, bytes: u64) -> Need {
     let items = u64::from(ITEMS_PER_FILE)
         .saturating_add(runs.div_ceil(RUNS_PER_ITEM))
         .saturating_add(bytes / BYTES_PER_ITEM);
-    Need { items: u32::try_from(items).unwrap_or(u32::MAX), data: bytes }
+    Need {
+        items: u32::try_from(items).unwrap_or(u32::MAX),
+        data: bytes,
+    }
 }
 
 /// What `wanted` asks for beyond what was promised; `None` when that is nothing.
@@ -213,7 +217,10 @@ pub(crate) fn discard(core: &Core, inode: &Inode) {
     let mut layers = inode.data.inner.write();
     layers.dirty = None;
     for pending in layers.pending.drain(..) {
-        core.store.free_unused(btrfs_store::DataExtent { at: pending.at, len: pending.len });
+        core.store.free_unused(btrfs_store::DataExtent {
+            at: pending.at,
+            len: pending.len,
+        });
     }
     layers.receipt = crate::inode::Receipt::default();
     core.data.unlist(inode);

@@ -13,13 +13,19 @@ const PENDING_CSUM_BYTES_MAX: usize = 4 << 20;
 
 /// True when nothing in `list` overlaps the range.
 pub(crate) fn is_free(list: &[Pending], start: u64, end: u64) -> bool {
-    !list.iter().any(|pending| pending.start < end && start < pending.end())
+    !list
+        .iter()
+        .any(|pending| pending.start < end && start < pending.end())
 }
 
 /// True when the list should be inserted before it grows further.
 pub(crate) fn is_full(list: &[Pending]) -> bool {
     list.len() >= PENDING_COUNT_MAX
-        || list.iter().map(|pending| pending.csums.len()).sum::<usize>() >= PENDING_CSUM_BYTES_MAX
+        || list
+            .iter()
+            .map(|pending| pending.csums.len())
+            .sum::<usize>()
+            >= PENDING_CSUM_BYTES_MAX
 }
 
 /// Adds an extent, joined to its predecessor where both touch in the file and on disk, and
@@ -47,7 +53,8 @@ pub(crate) fn push(
 
 /// Where the next extent should go: behind the last one.
 pub(crate) fn hint(list: &[Pending]) -> Option<Logical> {
-    list.last().map(|last| Logical(last.at.0.saturating_add(last.len)))
+    list.last()
+        .map(|last| Logical(last.at.0.saturating_add(last.len)))
 }
 
 /// The items to insert, in file order.
@@ -73,16 +80,28 @@ mod tests {
     use super::*;
 
     fn pending(start: u64, len: u64, at: u64) -> Pending {
-        Pending { start, len, at: Logical(at), csums: vec![1; 4] }
+        Pending {
+            start,
+            len,
+            at: Logical(at),
+            csums: vec![1; 4],
+        }
     }
 
     #[test]
     fn sequential_writes_become_one_extent() {
         let mut list = Vec::new();
         for index in 0..200 {
-            push(&mut list, pending(index << 20, 1 << 20, (5 << 30) + (index << 20)), |_, _| true);
+            push(
+                &mut list,
+                pending(index << 20, 1 << 20, (5 << 30) + (index << 20)),
+                |_, _| true,
+            );
         }
-        assert_eq!(list.iter().map(|p| p.len >> 20).collect::<Vec<_>>(), [128, 72]);
+        assert_eq!(
+            list.iter().map(|p| p.len >> 20).collect::<Vec<_>>(),
+            [128, 72]
+        );
         assert_eq!(list[0].csums.len(), 128 * 4);
         assert_eq!(hint(&list), Some(Logical((5 << 30) + (200 << 20))));
     }
@@ -91,8 +110,14 @@ mod tests {
     fn what_does_not_touch_stays_apart() {
         let mut list = Vec::new();
         push(&mut list, pending(0, 4096, 1 << 20), |_, _| true);
-        push(&mut list, pending(4096, 4096, (1 << 20) + 4096), |_, _| false);
-        push(&mut list, pending(1 << 20, 4096, (1 << 20) + 8192), |_, _| true);
+        push(&mut list, pending(4096, 4096, (1 << 20) + 4096), |_, _| {
+            false
+        });
+        push(
+            &mut list,
+            pending(1 << 20, 4096, (1 << 20) + 8192),
+            |_, _| true,
+        );
         assert_eq!(list.len(), 3);
         assert!(is_free(&list, 8192, 1 << 20) && !is_free(&list, 8191, 8192));
     }

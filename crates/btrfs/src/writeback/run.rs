@@ -2,43 +2,20 @@
 
 use std::sync::Arc;
 
-use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_disk::Logical;
-use btrfs_store::DataExtent;
-use parking_lot::MutexGuard;
+use btrfs_disk::convert::to_usize;
 use vfs::{PageCache, Run};
 
-use super::plan::{self, Request, Step};
-use super::{finish, in_place, missing, need_for, pending};
+use super::finish;
+use super::job::Job;
+use super::plan::Step;
 use crate::error::Result;
-use crate::extents::{FileExtent, Kind, NewExtent};
-use crate::inode::{Core, Flight, Inode, InodeFlags, Receipt};
+use crate::inode::{Core, Flight, Receipt};
 
 /// Bytes after which a write leaves.
 const WRITE_BYTES: u64 = 4 << 20;
 /// From this many bytes on, checksums are computed while the device takes the bytes.
 const PARALLEL_BYTES: u64 = 256 << 10;
-
-/// One file whose dirty data is being written.
-pub(super) struct Job<'a> {
-    pub(super) inode: &'a Arc<Inode>,
-    /// The inode's `editing` lock, unless the caller holds it.
-    _editing: Option<MutexGuard<'a, ()>>,
-    pub(super) flight: Arc<Flight>,
-    pub(super) receipt: Receipt,
-    /// Size of the file when its data was taken.
-    pub(super) size: u64,
-    pub(super) flags: InodeFlags,
-    steps: Vec<Step>,
-    /// What finishing inserts, in file order.
-    pub(super) items: Vec<NewExtent>,
-    /// Bytes of an inline extent among `items`.
-    pub(super) inline: Vec<u8>,
-    /// Checksums of adjacent sectors on disk.
-    pub(super) csums: Vec<(Logical, Vec<u8>)>,
-    /// Space allocated by this job.
-    fresh: Vec<DataExtent>,
-}
 
 /// Bytes that are adjacent on disk, about to be written.
 #[derive(Default)]
@@ -51,92 +28,14 @@ struct Batch<'p> {
     wants_csums: bool,
 }
 
-impl<'a> Job<'a> {
-    /// Takes what is dirty; `None` (and the lock is released) when nothing is.
-    pub(super) fn take(
-        core: &Core,
-        inode: &'a Arc<Inode>,
-        editing: Option<MutexGuard<'a, ()>>,
-    ) -> Option<Self> {
-        let mut layers = inode.data.inner.write();
-        if layers.is_empty() {
-            core.data.unlist(inode);
-            layers.receipt = Receipt::default();
-            return None;
-        }
-        let flight = Arc::new(Flight {
-            pages: layers.dirty.take(),
-            pending: std::mem::take(&mut layers.pending),
-        });
-        layers.flight = Some(Arc::clone(&flight));
-        let receipt = std::mem::take(&mut layers.receipt);
-        let (size, flags) = {
-            let state = inode.state();
-            (state.size, state.flags)
-        };
-        drop(layers);
-        Some(Self {
-            inode,
-            _editing: editing,
-            flight,
-            receipt,
-            size,
-            flags,
-            steps: Vec::new(),
-            items: Vec::new(),
-            inline: Vec::new(),
-            csums: Vec::new(),
-            fresh: Vec::new(),
-        })
-    }
-
-    pub(super) fn dirty_bytes(&self) -> u64 {
-        let pages = self.flight.pages.as_ref();
-        pages.map_or(0, |pages| to_u64(pages.page_count()) * pages.page_bytes())
-    }
-
-    fn has_csums(&self) -> bool {
-        !self.flags.contains(InodeFlags::NODATASUM)
-    }
-
-    /// Decides what becomes of each run, and asks for space that nobody promised: only after a
-    /// failed flush, or where data that was to be overwritten in place has become shared.
-    fn plan(&mut self, core: &Core) -> Result<()> {
-        let runs: Vec<Run> = self.flight.pages.iter().flat_map(PageCache::runs).collect();
-        let sizes = core.store.sizes();
-        let keeps_space = self.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
-        let may_inline = !keeps_space && self.flight.pending.is_empty();
-        let request = Request {
-            size: self.size,
-            max_inline: match may_inline {
-                true => plan::max_inline(core.settings.max_inline, sizes.node, sizes.sector),
-                false => 0,
-            },
-            sector: u64::from(sizes.sector),
-        };
-        let reusable = in_place::find(core, self.inode, self.flags, &runs)?;
-        self.steps = plan::plan(request, &runs, &reusable);
-        let pending = &self.flight.pending;
-        let runs = self.steps.len() + pending.len();
-        let mut wanted = need_for(to_u64(runs), self.dirty_bytes() + pending::total_bytes(pending));
-        wanted.data = pending::total_bytes(pending);
-        for step in &self.steps {
-            if let Step::Allocate(run) = step {
-                wanted.data = wanted.data.saturating_add(run.len);
-            }
-        }
-        if let Some(missing) = missing(wanted, self.receipt.total()) {
-            self.receipt.add(missing, core.store.reserve(missing)?);
-        }
-        Ok(())
-    }
-}
-
 /// Writes and inserts what the jobs took. A job that is done has given up its flight; after a
 /// failure the remaining ones have put everything back.
 pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     let in_place = core.data.in_place.read();
-    let written = jobs.iter_mut().try_for_each(|job| job.plan(core)).and_then(|()| write(core, jobs));
+    let written = jobs
+        .iter_mut()
+        .try_for_each(|job| job.plan(core))
+        .and_then(|()| write(core, jobs));
     drop(in_place);
     let mut result = written;
     for job in jobs {
@@ -176,42 +75,22 @@ fn write(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
                     while rest.len > 0 {
                         let extent = jobs[index].allocate(core, rest, hint)?;
                         hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
-                        let part = Run { start: rest.start, len: extent.len };
+                        let part = Run {
+                            start: rest.start,
+                            len: extent.len,
+                        };
                         let wants_csums = jobs[index].has_csums();
                         batch.add(core, jobs, pages, index, (part, extent.at, wants_csums))?;
-                        rest = Run { start: part.end(), len: rest.len - part.len };
+                        rest = Run {
+                            start: part.end(),
+                            len: rest.len - part.len,
+                        };
                     }
                 }
             }
         }
     }
     batch.write(core, jobs)
-}
-
-impl Job<'_> {
-    fn set_inline(&mut self, pages: &PageCache, len: u64) {
-        let page = pages.page(0).unwrap_or_default();
-        self.inline = page.get(..to_usize(len)).unwrap_or(page).to_vec();
-        let len = to_u64(self.inline.len());
-        let extent = FileExtent { disk_len: 0, ..FileExtent::whole(0, Kind::Inline, Logical(0), len) };
-        self.items.push(NewExtent { extent, is_fresh: false });
-    }
-
-    fn add_in_place(&mut self, run: Run, old: &FileExtent) {
-        if old.kind == Kind::Prealloc {
-            let extent = FileExtent { kind: Kind::Regular, ..old.part(run.start..run.end()) };
-            self.items.push(NewExtent { extent, is_fresh: false });
-        }
-    }
-
-    fn allocate(&mut self, core: &Core, run: Run, hint: Option<Logical>) -> Result<DataExtent> {
-        let extent = self.receipt.alloc(&core.store, run.len, hint)?;
-        self.fresh.push(extent);
-        let extent = DataExtent { len: extent.len.min(run.len), ..extent };
-        let item = FileExtent::whole(run.start, Kind::Regular, extent.at, extent.len);
-        self.items.push(NewExtent { extent: item, is_fresh: true });
-        Ok(extent)
-    }
 }
 
 impl<'p> Batch<'p> {
@@ -236,7 +115,10 @@ impl<'p> Batch<'p> {
             self.owners.push((owner, len));
             self.len += len;
             self.wants_csums |= wants_csums;
-            run = Run { start: run.start + len, len: run.len - len };
+            run = Run {
+                start: run.start + len,
+                len: run.len - len,
+            };
             at += len;
         }
         Ok(())
@@ -255,30 +137,25 @@ impl<'p> Batch<'p> {
         }
         let at = Logical(batch.at);
         let csums = write_and_sum(core, at, &batch.parts, batch.len, batch.wants_csums)?;
-        let (sector, csum) = (u64::from(core.store.sizes().sector), core.store.sizes().csum);
+        let (sector, csum) = (
+            u64::from(core.store.sizes().sector),
+            core.store.sizes().csum,
+        );
         let mut offset = 0;
         for (owner, len) in batch.owners {
             let job = &mut jobs[owner];
             if job.has_csums() {
                 let from = to_usize(offset / sector) * csum;
                 let to = to_usize((offset + len) / sector) * csum;
-                job.add_csums(core, batch.at + offset, csums.get(from..to).unwrap_or_default());
+                job.add_csums(
+                    core,
+                    batch.at + offset,
+                    csums.get(from..to).unwrap_or_default(),
+                );
             }
             offset += len;
         }
         Ok(())
-    }
-}
-
-impl Job<'_> {
-    fn add_csums(&mut self, core: &Core, at: u64, csums: &[u8]) {
-        let (sector, csum) = (u64::from(core.store.sizes().sector), core.store.sizes().csum);
-        match self.csums.last_mut() {
-            Some((start, list)) if start.0 + to_u64(list.len() / csum.max(1)) * sector == at => {
-                list.extend_from_slice(csums);
-            }
-            _ => self.csums.push((Logical(at), csums.to_vec())),
-        }
     }
 }
 
@@ -300,7 +177,8 @@ pub(crate) fn write_and_sum(
         let mut csums = vec![0; to_usize(len) / sector * sizes.csum];
         let mut rest = csums.as_mut_slice();
         for part in parts {
-            let (now, later) = rest.split_at_mut((part.len() / sector * sizes.csum).min(rest.len()));
+            let (now, later) =
+                rest.split_at_mut((part.len() / sector * sizes.csum).min(rest.len()));
             codec::checksum::checksum_many(kind, part, sector, now);
             rest = later;
         }
@@ -317,7 +195,11 @@ pub(crate) fn write_and_sum(
 
 /// True when the bytes lie in one block group: neither an extent nor a write may cross into another.
 pub(crate) fn is_in_one_group(core: &Core, at: Logical, len: u64) -> bool {
-    core.store.pool().chunks().get(at).is_some_and(|chunk| chunk.contains(at, len))
+    core.store
+        .pool()
+        .chunks()
+        .get(at)
+        .is_some_and(|chunk| chunk.contains(at, len))
 }
 
 /// Puts back what a job took and could not write: the next flush tries again.
@@ -328,7 +210,9 @@ fn restore(core: &Core, job: &mut Job<'_>) {
         core.store.free_unused(extent);
     }
     let flight = std::mem::take(&mut job.flight);
-    let Ok(flight) = Arc::try_unwrap(flight) else { return };
+    let Ok(flight) = Arc::try_unwrap(flight) else {
+        return;
+    };
     if let Some(pages) = flight.pages {
         let dirty = layers.dirty.get_or_insert_with(|| {
             let sector = core.store.sizes().sector;

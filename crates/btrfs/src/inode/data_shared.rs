@@ -1,0 +1,113 @@
+//! What `file` and `writeback` keep in memory per volume: which inodes are dirty, how much they may
+//! be, and the extents that were decompressed last.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use btrfs_disk::{Generation, Logical};
+use parking_lot::{Mutex, RwLock};
+use vfs::Budget;
+
+use super::Inode;
+
+/// Decompressed extents kept per volume, of at most 128 KiB each.
+const DECOMPRESSED_MAX: usize = 32;
+
+/// A whole extent, uncompressed: where it is on disk, the transaction that wrote it, its bytes.
+type Decompressed = (Logical, Generation, Arc<[u8]>);
+
+/// The data side of a volume.
+#[derive(Debug)]
+pub(crate) struct DataShared {
+    pub(crate) budget: Arc<Budget>,
+    /// Inodes with dirty data, in the order they became dirty.
+    dirty: Mutex<BTreeMap<u64, Arc<Inode>>>,
+    dirty_count: AtomicUsize,
+    last_listed: AtomicU64,
+    /// Shared by whoever overwrites data in place; a snapshot takes it exclusively.
+    pub(crate) in_place: RwLock<()>,
+    /// The latest decompressed extents, newest last.
+    decompressed: Mutex<VecDeque<Decompressed>>,
+}
+
+impl DataShared {
+    pub(crate) fn new(dirty_bytes: usize) -> Self {
+        Self {
+            budget: Arc::new(Budget::new(dirty_bytes)),
+            dirty: Mutex::default(),
+            dirty_count: AtomicUsize::new(0),
+            last_listed: AtomicU64::new(0),
+            in_place: RwLock::default(),
+            decompressed: Mutex::default(),
+        }
+    }
+
+    /// Notes that the inode is dirty. Called under its `inner` lock.
+    pub(crate) fn list(&self, inode: &Arc<Inode>) {
+        if inode.data.listed.load(Ordering::Relaxed) == 0 {
+            let place = self.last_listed.fetch_add(1, Ordering::Relaxed) + 1;
+            self.dirty.lock().insert(place, Arc::clone(inode));
+            self.dirty_count.fetch_add(1, Ordering::Relaxed);
+            inode.data.listed.store(place, Ordering::Release);
+        }
+    }
+
+    /// Notes that the inode is clean. Called under its `inner` lock.
+    pub(crate) fn unlist(&self, inode: &Inode) {
+        let place = inode.data.listed.swap(0, Ordering::AcqRel);
+        if place != 0 {
+            // The last reference to the inode may go with this one: not under the lock.
+            let listed = self.dirty.lock().remove(&place);
+            self.dirty_count.fetch_sub(1, Ordering::Relaxed);
+            drop(listed);
+        }
+    }
+
+    /// How many inodes are dirty.
+    pub(crate) fn dirty_file_count(&self) -> usize {
+        self.dirty_count.load(Ordering::Relaxed)
+    }
+
+    /// The oldest dirty inodes, at most `limit`.
+    pub(crate) fn dirty_inodes(&self, limit: usize) -> Vec<Arc<Inode>> {
+        self.dirty.lock().values().take(limit).cloned().collect()
+    }
+
+    /// The oldest dirty inodes behind `place`, at most `limit`, and the place of the last.
+    pub(crate) fn dirty_after(&self, place: u64, limit: usize) -> (Vec<Arc<Inode>>, u64) {
+        let dirty = self.dirty.lock();
+        let mut last = place;
+        let inodes = dirty
+            .range(place.saturating_add(1)..)
+            .take(limit)
+            .map(|(place, inode)| {
+                last = *place;
+                Arc::clone(inode)
+            })
+            .collect();
+        (inodes, last)
+    }
+
+    /// The place that the next inode to become dirty gets, or a later one.
+    pub(crate) fn next_place(&self) -> u64 {
+        self.last_listed.load(Ordering::Relaxed).saturating_add(1)
+    }
+
+    pub(crate) fn decompressed(&self, at: Logical, generation: Generation) -> Option<Arc<[u8]>> {
+        let kept = self.decompressed.lock();
+        let found = kept
+            .iter()
+            .rev()
+            .find(|(a, g, _)| (*a, *g) == (at, generation))?;
+        Some(Arc::clone(&found.2))
+    }
+
+    pub(crate) fn keep_decompressed(&self, at: Logical, generation: Generation, bytes: Arc<[u8]>) {
+        let mut kept = self.decompressed.lock();
+        if kept.len() >= DECOMPRESSED_MAX {
+            kept.pop_front();
+        }
+        kept.push_back((at, generation, bytes));
+    }
+}

@@ -1,0 +1,184 @@
+//! One file in a flush: what was taken of it, and what becomes of that.
+
+use std::sync::Arc;
+
+use btrfs_disk::Logical;
+use btrfs_disk::convert::{to_u64, to_usize};
+use btrfs_store::DataExtent;
+use parking_lot::MutexGuard;
+use vfs::{PageCache, Run};
+
+use super::plan::{self, Request, Step};
+use super::{in_place, missing, need_for, pending};
+use crate::error::Result;
+use crate::extents::{FileExtent, Kind, NewExtent};
+use crate::inode::{Core, Flight, Inode, InodeFlags, Receipt};
+
+/// One file whose dirty data is being written.
+pub(super) struct Job<'a> {
+    pub(super) inode: &'a Arc<Inode>,
+    /// The inode's `editing` lock, unless the caller holds it.
+    _editing: Option<MutexGuard<'a, ()>>,
+    pub(super) flight: Arc<Flight>,
+    pub(super) receipt: Receipt,
+    /// Size of the file when its data was taken.
+    pub(super) size: u64,
+    pub(super) flags: InodeFlags,
+    pub(super) steps: Vec<Step>,
+    /// What finishing inserts, in file order.
+    pub(super) items: Vec<NewExtent>,
+    /// Bytes of an inline extent among `items`.
+    pub(super) inline: Vec<u8>,
+    /// Checksums of adjacent sectors on disk.
+    pub(super) csums: Vec<(Logical, Vec<u8>)>,
+    /// Space allocated by this job.
+    pub(super) fresh: Vec<DataExtent>,
+}
+
+impl<'a> Job<'a> {
+    /// Takes what is dirty; `None` (and the lock is released) when nothing is.
+    pub(super) fn take(
+        core: &Core,
+        inode: &'a Arc<Inode>,
+        editing: Option<MutexGuard<'a, ()>>,
+    ) -> Option<Self> {
+        let mut layers = inode.data.inner.write();
+        if layers.is_empty() {
+            core.data.unlist(inode);
+            layers.receipt = Receipt::default();
+            return None;
+        }
+        let flight = Arc::new(Flight {
+            pages: layers.dirty.take(),
+            pending: std::mem::take(&mut layers.pending),
+        });
+        layers.flight = Some(Arc::clone(&flight));
+        let receipt = std::mem::take(&mut layers.receipt);
+        let (size, flags) = {
+            let state = inode.state();
+            (state.size, state.flags)
+        };
+        drop(layers);
+        Some(Self {
+            inode,
+            _editing: editing,
+            flight,
+            receipt,
+            size,
+            flags,
+            steps: Vec::new(),
+            items: Vec::new(),
+            inline: Vec::new(),
+            csums: Vec::new(),
+            fresh: Vec::new(),
+        })
+    }
+
+    pub(super) fn dirty_bytes(&self) -> u64 {
+        let pages = self.flight.pages.as_ref();
+        pages.map_or(0, |pages| to_u64(pages.page_count()) * pages.page_bytes())
+    }
+
+    pub(super) fn has_csums(&self) -> bool {
+        !self.flags.contains(InodeFlags::NODATASUM)
+    }
+
+    /// Decides what becomes of each run, and asks for space that nobody promised: only after a
+    /// failed flush, or where data that was to be overwritten in place has become shared.
+    pub(super) fn plan(&mut self, core: &Core) -> Result<()> {
+        let runs: Vec<Run> = self.flight.pages.iter().flat_map(PageCache::runs).collect();
+        let sizes = core.store.sizes();
+        let keeps_space = self
+            .flags
+            .intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
+        let may_inline = !keeps_space && self.flight.pending.is_empty();
+        let request = Request {
+            size: self.size,
+            max_inline: match may_inline {
+                true => plan::max_inline(core.settings.max_inline, sizes.node, sizes.sector),
+                false => 0,
+            },
+            sector: u64::from(sizes.sector),
+        };
+        let reusable = in_place::find(core, self.inode, self.flags, &runs)?;
+        self.steps = plan::plan(request, &runs, &reusable);
+        let pending = &self.flight.pending;
+        let runs = self.steps.len() + pending.len();
+        let mut wanted = need_for(
+            to_u64(runs),
+            self.dirty_bytes() + pending::total_bytes(pending),
+        );
+        wanted.data = pending::total_bytes(pending);
+        for step in &self.steps {
+            if let Step::Allocate(run) = step {
+                wanted.data = wanted.data.saturating_add(run.len);
+            }
+        }
+        if let Some(missing) = missing(wanted, self.receipt.total()) {
+            self.receipt.add(missing, core.store.reserve(missing)?);
+        }
+        Ok(())
+    }
+}
+
+impl Job<'_> {
+    pub(super) fn set_inline(&mut self, pages: &PageCache, len: u64) {
+        let page = pages.page(0).unwrap_or_default();
+        self.inline = page.get(..to_usize(len)).unwrap_or(page).to_vec();
+        let len = to_u64(self.inline.len());
+        let extent = FileExtent {
+            disk_len: 0,
+            ..FileExtent::whole(0, Kind::Inline, Logical(0), len)
+        };
+        self.items.push(NewExtent {
+            extent,
+            is_fresh: false,
+        });
+    }
+
+    pub(super) fn add_in_place(&mut self, run: Run, old: &FileExtent) {
+        if old.kind == Kind::Prealloc {
+            let extent = FileExtent {
+                kind: Kind::Regular,
+                ..old.part(run.start..run.end())
+            };
+            self.items.push(NewExtent {
+                extent,
+                is_fresh: false,
+            });
+        }
+    }
+
+    pub(super) fn allocate(
+        &mut self,
+        core: &Core,
+        run: Run,
+        hint: Option<Logical>,
+    ) -> Result<DataExtent> {
+        let extent = self.receipt.alloc(&core.store, run.len, hint)?;
+        self.fresh.push(extent);
+        let extent = DataExtent {
+            len: extent.len.min(run.len),
+            ..extent
+        };
+        let item = FileExtent::whole(run.start, Kind::Regular, extent.at, extent.len);
+        self.items.push(NewExtent {
+            extent: item,
+            is_fresh: true,
+        });
+        Ok(extent)
+    }
+
+    pub(super) fn add_csums(&mut self, core: &Core, at: u64, csums: &[u8]) {
+        let (sector, csum) = (
+            u64::from(core.store.sizes().sector),
+            core.store.sizes().csum,
+        );
+        match self.csums.last_mut() {
+            Some((start, list)) if start.0 + to_u64(list.len() / csum.max(1)) * sector == at => {
+                list.extend_from_slice(csums);
+            }
+            _ => self.csums.push((Logical(at), csums.to_vec())),
+        }
+    }
+}
