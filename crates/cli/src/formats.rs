@@ -87,8 +87,14 @@ fn has(head: &[u8], magic: &Magic) -> bool {
     head.get(magic.offset..end) == Some(magic.bytes)
 }
 
-/// Adds to the failure of opening an image what the image seems to be, where it is none of ours.
+/// Adds to the failure of opening an image its name, and what it seems to be where it is none of
+/// ours.
 pub(crate) fn explain(path: &Path, error: Error) -> Error {
+    let error = if error.to_string().contains(&*path.to_string_lossy()) {
+        error
+    } else {
+        error.context(path.display().to_string())
+    };
     if status_of(&error) != Status::Corrupt {
         return error;
     }

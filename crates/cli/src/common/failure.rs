@@ -116,9 +116,22 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
             line.push_str(&text);
         }
     }
+    let line = without_echo(&line);
     line.chars()
         .map(|c| if c.is_control() { ' ' } else { c })
         .collect()
+}
+
+/// The line without its first part, where a device's error names the image that its caller names.
+fn without_echo(line: &str) -> &str {
+    let mut rest = line;
+    while let Some((first, behind)) = rest.split_once(": ") {
+        if first.is_empty() || !behind.starts_with(&format!("{first}: ")) {
+            break;
+        }
+        rest = behind;
+    }
+    rest
 }
 
 fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
@@ -224,6 +237,15 @@ mod tests {
             "a.img: cannot write 4096 bytes at 0: disk full"
         );
         assert_eq!(status_of(&error), Status::NoSpace);
+    }
+
+    #[test]
+    fn a_path_is_named_once() {
+        let error = blockdev::Error::Locked {
+            device: "a.img".into(),
+        };
+        let error = VolumeError::from(error).at("a.img");
+        assert_eq!(one_line(&error.into()), "a.img: in use by another program");
     }
 
     #[test]
