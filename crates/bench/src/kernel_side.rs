@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 
-use crate::row::{FILES, One, PIECE, RANDOM_BYTES, SEQUENTIAL_BYTES, Workload};
-use crate::spinney_side::{as_float, as_u64, files, pattern, random_offsets};
+use crate::row::{FILES, One, PIECE, RANDOM_BYTES, SEQUENTIAL_BYTES, Workload, as_float, as_u64};
+use crate::spinney_side::{files, pattern, random_offsets};
 use crate::tree;
 
 /// Seconds, and bytes or operations.

@@ -6,8 +6,6 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
-use crate::{kernel_side, spinney_side};
-
 /// Bytes of every image.
 pub(crate) const IMAGE_BYTES: u64 = 4 << 30;
 /// Bytes of the file of the sequential rows.
@@ -146,29 +144,20 @@ pub(crate) struct One {
 }
 
 impl One {
-    pub(crate) fn measure(&self) -> Result<Measure> {
-        touch(&self.image())?;
-        let (seconds, amount) = match self.system {
-            System::Spinney => spinney_side::run(self)?,
-            System::Kernel => kernel_side::run(self)?,
-        };
-        Ok(Measure { seconds, amount, peak_kib: peak_kib() })
-    }
-
     pub(crate) fn image(&self) -> PathBuf {
         self.dir.join("bench.img")
     }
 }
 
 /// Peak memory of this process, or of the largest child when it only started programs.
-fn peak_kib() -> i64 {
+pub(crate) fn peak_kib() -> i64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
     line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok()).unwrap_or(0)
 }
 
 /// Makes the image's pages exist: the first touch of memory costs several times a later one.
-fn touch(image: &std::path::Path) -> Result<()> {
+pub(crate) fn touch(image: &std::path::Path) -> Result<()> {
     if std::fs::metadata(image).is_ok_and(|found| found.len() == IMAGE_BYTES) {
         return Ok(());
     }
@@ -179,4 +168,14 @@ fn touch(image: &std::path::Path) -> Result<()> {
         file.write_all(&zeros)?;
     }
     Ok(())
+}
+
+pub(crate) fn as_u64(value: usize) -> u64 {
+    u64::try_from(value).unwrap_or(u64::MAX)
+}
+
+/// Amounts are far below the numbers that a float cannot hold.
+#[expect(clippy::as_conversions, reason = "exact below 2^53")]
+pub(crate) fn as_float(value: u64) -> f64 {
+    value as f64
 }

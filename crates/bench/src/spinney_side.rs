@@ -7,7 +7,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use spinney::{FileOptions, MakeOptions, NewNode, Volume};
 
-use crate::row::{FILES, IMAGE_BYTES, One, PIECE, RANDOM_BYTES, SEQUENTIAL_BYTES, Workload};
+use crate::row::{FILES, IMAGE_BYTES, One, PIECE, RANDOM_BYTES, SEQUENTIAL_BYTES, Workload, as_float, as_u64};
 use crate::tree;
 
 /// Seconds, and bytes or operations.
@@ -172,14 +172,4 @@ pub(crate) fn pattern() -> Vec<u8> {
     })
     .take(PIECE)
     .collect()
-}
-
-pub(crate) fn as_u64(value: usize) -> u64 {
-    u64::try_from(value).unwrap_or(u64::MAX)
-}
-
-/// Amounts are far below the numbers that a float cannot hold.
-#[expect(clippy::as_conversions, reason = "exact below 2^53")]
-pub(crate) fn as_float(value: u64) -> f64 {
-    value as f64
 }

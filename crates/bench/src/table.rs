@@ -43,7 +43,8 @@ fn median(mut values: Vec<f64>) -> f64 {
 
 /// Medians side by side; the ratio is the median of the ratios of each round.
 pub(crate) fn markdown(results: &Results) -> String {
-    let mut table = String::from("| workload | unit | Spinney | kernel | ratio | peak MiB |\n|---|---|---|---|---|---|\n");
+    let mut table = String::from("| workload | unit | Spinney | kernel | ratio | peak MiB |\n");
+    table.push_str("|---|---|---|---|---|---|\n");
     for row in results.rows() {
         let (ours, theirs) = (results.rates(row, System::Spinney), results.rates(row, System::Kernel));
         let ratio = median(ours.iter().zip(&theirs).map(|(a, b)| a / b).collect());

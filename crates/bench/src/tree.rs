@@ -10,7 +10,7 @@ use anyhow::Result;
 use spinney::{FileOptions, FileType, NewNode, Timestamp, Times, Volume};
 use walkdir::WalkDir;
 
-use crate::spinney_side::{as_float, as_u64};
+use crate::row::{as_float, as_u64};
 
 /// Files that wait for a worker at most.
 const QUEUE: usize = 256;
@@ -96,5 +96,6 @@ fn node(metadata: &std::fs::Metadata, kind: FileType) -> NewNode<'static> {
         mtime: time(metadata.mtime(), metadata.mtime_nsec()),
         ..Times::default()
     };
-    NewNode { kind, mode: metadata.mode() & 0o7777, uid: metadata.uid(), gid: metadata.gid(), times, ..NewNode::default() }
+    let mode = metadata.mode() & 0o7777;
+    NewNode { kind, mode, uid: metadata.uid(), gid: metadata.gid(), times, ..NewNode::default() }
 }

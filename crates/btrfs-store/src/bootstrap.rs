@@ -14,7 +14,7 @@ use crate::extent::RefQueue;
 use crate::locks::{Mutex, Rank};
 use crate::pool::{Access, Chunk, Pool, Workers};
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
-use crate::store::StoreOptions;
+use crate::options::StoreOptions;
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
 use crate::txn::{BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Trees};
 use crate::{Error, Result};

@@ -18,7 +18,7 @@ use zerocopy::FromZeros;
 
 use crate::pool::{Layout, Pool, PoolDevice, Workers};
 use crate::space::{ChunkPlan, ChunkTrees, DeviceSpace, Space};
-use crate::store::StoreOptions;
+use crate::options::StoreOptions;
 use crate::tree::{Edit, RootPtr, Tree};
 use crate::txn::{CoreTrees, Engine, Purse, Trees, TxnHost};
 use crate::bootstrap::{Parts, space_config};

@@ -17,40 +17,11 @@ use crate::space::{
 };
 use crate::tree::{Edit, Tree};
 use crate::txn::{DropProgress, Engine, Purse, Txn, TxnHost, drop_tree_step};
+use crate::options::StoreOptions;
 use crate::{Env, Error, Result, bootstrap, make};
 
 /// Commits by which one reservation tries to get room.
 const COMMITS_PER_RESERVE_MAX: usize = 8;
-
-/// How a store is opened.
-#[derive(Clone, Debug)]
-pub struct StoreOptions {
-    /// No byte is written, not even a repair.
-    pub read_only: bool,
-    /// Bound on idle tree blocks kept in memory, bytes.
-    pub cache_bytes: usize,
-    /// Threads for checksums; 0: as many as processors.
-    pub worker_count: usize,
-    /// Bytes of changed tree blocks after which a reservation commits.
-    pub dirty_bytes_max: u64,
-    /// Open at one of the superblock's four backup roots instead (read-only).
-    pub backup_root: Option<usize>,
-    /// Clock and randomness.
-    pub env: Env,
-}
-
-impl Default for StoreOptions {
-    fn default() -> Self {
-        Self {
-            read_only: false,
-            cache_bytes: 64 << 20,
-            worker_count: 0,
-            dirty_bytes_max: 96 << 20,
-            backup_root: None,
-            env: Env::system(),
-        }
-    }
-}
 
 /// What an operation may need at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

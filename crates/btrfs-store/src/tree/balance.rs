@@ -5,7 +5,7 @@ use btrfs_disk::Generation;
 use crate::Result;
 
 use super::block::WriteLocked;
-use super::edit::Host;
+use super::host::Host;
 use super::forest::RootPtr;
 use super::write_path::{Path, Step, child_for_write, create, fix_first_key, free};
 use super::{leaf, node, raw};

@@ -1,43 +1,15 @@
 //! The edits a transaction makes to trees.
 
-use btrfs_disk::{Generation, Key, Logical};
+use btrfs_disk::{Generation, Key};
 
 use crate::{Error, Result};
 
-use super::block::{Block, BlockView};
 use super::forest::Tree;
+use super::host::Host;
 use super::raw::ITEM;
 use super::read::Scan;
 use super::write_path::{Intent, Path, find, find_copying, fix_first_key};
 use super::{balance, leaf, raw, split};
-
-/// What an edit asks of the transaction it is part of.
-pub trait Host: Sync {
-    /// The running generation: blocks of it are edited in place.
-    fn generation(&self) -> Generation;
-
-    /// An address for a new block of `tree`, near `hint` if possible; accounted as new.
-    ///
-    /// # Errors
-    /// When there is no room.
-    fn alloc_block(&self, tree: &Tree, level: u8, hint: Logical) -> Result<Logical>;
-
-    /// `old` is replaced by a copy in `tree`: keeps the references of both and of their
-    /// children right.
-    ///
-    /// # Errors
-    /// When the references cannot be read.
-    fn block_cowed(&self, tree: &Tree, old: &BlockView<'_>, new: &mut [u8]) -> Result<()>;
-
-    /// A block of the running generation left `tree`.
-    ///
-    /// # Errors
-    /// When the references cannot be read.
-    fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()>;
-
-    /// A block of the running generation came to be; it must be written by the commit.
-    fn block_dirtied(&self, block: &Block);
-}
 
 /// What becomes of an item that [`Edit::edit`] looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]

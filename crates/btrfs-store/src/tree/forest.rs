@@ -10,9 +10,6 @@ use crate::locks::{RwLock, Rank};
 
 use super::block::{Block, BlockSource, ReadExpect};
 use super::cache::Cache;
-use super::edit::Host;
-use super::raw;
-use super::write_path::create;
 
 /// What all trees of a file system share.
 pub struct Forest {
@@ -175,28 +172,6 @@ impl Tree {
         let root = self.root.read();
         let block = self.forest.block(&self.expect(&root))?.read();
         Ok(block.data.clone())
-    }
-
-    /// A root block for a new tree `id`: an empty leaf, or a copy of `contents`.
-    ///
-    /// # Errors
-    /// When there is no room.
-    pub(crate) fn create_root(
-        host: &dyn Host,
-        forest: &Arc<Forest>,
-        id: TreeId,
-        contents: Option<&[u8]>,
-    ) -> Result<RootPtr> {
-        let level = contents.map_or(0, raw::level);
-        let nowhere = RootPtr { at: Logical(0), level, generation: host.generation() };
-        let tree = Self::new(Arc::clone(forest), id, TreeKind::Single, nowhere);
-        let mut block = create(host, &tree, level, Logical(0))?;
-        let at = block.at;
-        if let Some(contents) = contents {
-            block.data.copy_from_slice(contents);
-            raw::readdress(&mut block.data, at.0, host.generation().0, id.0);
-        }
-        Ok(RootPtr { at, ..nowhere })
     }
 
     /// A block of the tree that was found by walking its parents.

@@ -27,19 +27,22 @@ mod block;
 mod cache;
 mod edit;
 mod forest;
+mod host;
 mod leaf;
 mod node;
 mod prune;
 pub(crate) mod raw;
 mod read;
+mod root;
 mod split;
 mod walk;
 mod write_path;
 
 pub use block::{Block, BlockSource, BlockView, ReadExpect};
-pub use edit::{Edit, EditItem, Host};
+pub use edit::{Edit, EditItem};
 pub use forest::{Forest, RootPtr, Tree, TreeKind};
 pub(crate) use prune::{Prune, prune_last};
+pub use host::Host;
 pub use read::Scan;
 pub(crate) use walk::{children, prepare_for_write};
 

@@ -4,7 +4,7 @@ use crate::Result;
 
 use super::balance::empty_root;
 use super::block::BlockView;
-use super::edit::Host;
+use super::host::Host;
 use super::forest::Tree;
 use super::write_path::{Intent, Path, Step, child_for_write, free, lock_root};
 use super::{node, raw};

@@ -4,7 +4,7 @@ use btrfs_disk::{Generation, Key};
 
 use crate::Result;
 
-use super::edit::Host;
+use super::host::Host;
 use super::forest::RootPtr;
 use super::node::Ptr;
 use super::write_path::{Path, Step, create};

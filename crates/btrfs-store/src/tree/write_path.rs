@@ -11,7 +11,7 @@ use crate::Result;
 use crate::locks::WriteGuard;
 
 use super::block::{Block, BlockView, WriteLocked};
-use super::edit::Host;
+use super::host::Host;
 use super::forest::{RootPtr, Tree};
 use super::{leaf, node, raw};
 

@@ -11,7 +11,7 @@ use crate::extent::{CsumSizes, CsumTree, ExtentSizes, RefQueue};
 use crate::locks::Mutex;
 use crate::pool::Pool;
 use crate::space::{ChunkPlan, Space};
-use crate::store::StoreOptions;
+use crate::options::StoreOptions;
 use crate::tree::Tree;
 use crate::{Error, Result};
 

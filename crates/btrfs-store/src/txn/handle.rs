@@ -183,7 +183,7 @@ impl Txn {
     /// As [`Self::put`].
     pub fn create_tree(&self, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
         self.engine.health.check()?;
-        self.track(super::snapshot::create_tree(self, id, item))
+        self.track(super::snapshot::create_tree(&self.host(), id, item))
     }
 
     /// A snapshot of `source` with the number `id`. `item` says everything but where the
@@ -193,7 +193,8 @@ impl Txn {
     /// As [`Self::put`].
     pub fn snapshot_tree(&self, source: &Tree, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
         self.engine.health.check()?;
-        self.track(super::snapshot::snapshot_tree(self, source, id, item))
+        debug_assert!(self.is_exclusive, "blocks of the running generation must not be shared");
+        self.track(super::snapshot::snapshot_tree(&self.host(), source, id, item))
     }
 
     /// Changes fields of a root item, other than where the root block is.

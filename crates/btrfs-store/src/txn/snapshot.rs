@@ -9,31 +9,34 @@ use crate::extent::{Counting, Sign, child_changes};
 use crate::tree::{RootPtr, Tree};
 use crate::Result;
 
-use super::handle::Txn;
+use super::host::TxnHost;
 
 /// An empty tree; its root item is written by the commit.
-pub(super) fn create_tree(txn: &Txn, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
-    let root = Tree::create_root(&txn.host(), txn.engine.trees.forest(), id, None)?;
-    adopt(txn, id, 0, item, root, false)
+pub(super) fn create_tree(host: &TxnHost<'_>, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
+    let root = Tree::create_root(host, host.engine.trees.forest(), id, None)?;
+    adopt(host, id, 0, item, root, false)
 }
 
 /// A tree whose root block is a copy of `source`'s, so that both share the children.
-pub(super) fn snapshot_tree(txn: &Txn, source: &Tree, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
-    debug_assert!(txn.is_exclusive, "blocks of the running generation must not be shared");
-    let host = txn.host();
+pub(super) fn snapshot_tree(
+    host: &TxnHost<'_>,
+    source: &Tree,
+    id: TreeId,
+    item: &RootItem,
+) -> Result<Arc<Tree>> {
     let bytes = source.root_bytes()?;
-    let root = Tree::create_root(&host, txn.engine.trees.forest(), id, Some(&bytes))?;
+    let root = Tree::create_root(host, host.engine.trees.forest(), id, Some(&bytes))?;
     let how = (Counting::Normal, Sign::Add);
     child_changes(&bytes, Logical(root.at.0), id, how, &mut |change| host.push(change))?;
-    source.set_last_snapshot(txn.generation);
+    source.set_last_snapshot(host.generation);
     source.note_changed();
-    let tree = adopt(txn, id, txn.generation.0, item, root, true)?;
+    let tree = adopt(host, id, host.generation.0, item, root, true)?;
     tree.set_block_count(source.block_count());
     Ok(tree)
 }
 
 fn adopt(
-    txn: &Txn,
+    host: &TxnHost<'_>,
     id: TreeId,
     key_offset: u64,
     item: &RootItem,
@@ -45,11 +48,11 @@ fn adopt(
     item.level = root.level;
     item.generation = root.generation.0.into();
     item.generation_v2 = root.generation.0.into();
-    item.bytes_used = txn.engine.nodesize().into();
+    item.bytes_used = host.engine.nodesize().into();
     if is_snapshot {
-        item.last_snapshot = txn.generation.0.into();
+        item.last_snapshot = host.generation.0.into();
     }
-    let slot = txn.engine.trees.adopt(id, key_offset, item);
+    let slot = host.engine.trees.adopt(id, key_offset, item);
     slot.tree.note_changed();
     Ok(Arc::clone(&slot.tree))
 }

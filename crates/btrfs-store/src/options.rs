@@ -1,0 +1,33 @@
+//! How a store is opened.
+
+use crate::Env;
+
+/// How a store is opened.
+#[derive(Clone, Debug)]
+pub struct StoreOptions {
+    /// No byte is written, not even a repair.
+    pub read_only: bool,
+    /// Bound on idle tree blocks kept in memory, bytes.
+    pub cache_bytes: usize,
+    /// Threads for checksums; 0: as many as processors.
+    pub worker_count: usize,
+    /// Bytes of changed tree blocks after which a reservation commits.
+    pub dirty_bytes_max: u64,
+    /// Open at one of the superblock's four backup roots instead (read-only).
+    pub backup_root: Option<usize>,
+    /// Clock and randomness.
+    pub env: Env,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        Self {
+            read_only: false,
+            cache_bytes: 64 << 20,
+            worker_count: 0,
+            dirty_bytes_max: 96 << 20,
+            backup_root: None,
+            env: Env::system(),
+        }
+    }
+}

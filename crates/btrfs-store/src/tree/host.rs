@@ -1,0 +1,36 @@
+//! The transaction as trees see it.
+
+use btrfs_disk::{Generation, Logical};
+
+use crate::Result;
+
+use super::block::{Block, BlockView};
+use super::forest::Tree;
+
+/// What an edit asks of the transaction it is part of.
+pub trait Host: Sync {
+    /// The running generation: blocks of it are edited in place.
+    fn generation(&self) -> Generation;
+
+    /// An address for a new block of `tree`, near `hint` if possible; accounted as new.
+    ///
+    /// # Errors
+    /// When there is no room.
+    fn alloc_block(&self, tree: &Tree, level: u8, hint: Logical) -> Result<Logical>;
+
+    /// `old` is replaced by a copy in `tree`: keeps the references of both and of their
+    /// children right.
+    ///
+    /// # Errors
+    /// When the references cannot be read.
+    fn block_cowed(&self, tree: &Tree, old: &BlockView<'_>, new: &mut [u8]) -> Result<()>;
+
+    /// A block of the running generation left `tree`.
+    ///
+    /// # Errors
+    /// When the references cannot be read.
+    fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()>;
+
+    /// A block of the running generation came to be; it must be written by the commit.
+    fn block_dirtied(&self, block: &Block);
+}
