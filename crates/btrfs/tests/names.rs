@@ -1,6 +1,8 @@
 //! Names, links, attributes and subvolumes through the public API, on image files. Every image
 //! a test leaves is opened again, and passes `btrfs check` where that is installed.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use std::path::Path;
 use std::process::Command;
 
@@ -323,39 +325,22 @@ fn imported_nodes_keep_what_they_are_given() {
         xattrs,
         ..NewNode::default()
     };
-    volume
-        .create_node(
-            "small",
-            &NewNode {
-                data: b"inline",
-                ..node.clone()
-            },
-        )
-        .unwrap();
-    volume
-        .create_node(
-            "large",
-            &NewNode {
-                data: &[9; 50_000],
-                ..node.clone()
-            },
-        )
-        .unwrap();
-    let link = NewNode {
-        kind: FileType::Symlink,
-        target: b"small",
-        ..node.clone()
-    };
-    volume.create_node("link", &link).unwrap();
-    volume
-        .create_node(
-            "dir",
-            &NewNode {
-                kind: FileType::Directory,
-                ..node
-            },
-        )
-        .unwrap();
+    let mut small = node.clone();
+    small.data = b"inline";
+    let mut large = node.clone();
+    large.data = &[9; 50_000];
+    let mut link = node.clone();
+    (link.kind, link.target) = (FileType::Symlink, b"small");
+    let mut dir = node;
+    dir.kind = FileType::Directory;
+    for (name, node) in [
+        ("small", small),
+        ("large", large),
+        ("link", link),
+        ("dir", dir),
+    ] {
+        volume.create_node(name, &node).unwrap();
+    }
     let volume = image.reopen(volume);
     assert_eq!(volume.read("link").unwrap(), b"inline");
     assert_eq!(volume.read("large").unwrap(), vec![9; 50_000]);

@@ -2,12 +2,12 @@
 //!
 //! A name is stored three times: in a `DIR_ITEM` found by its hash, in a `DIR_INDEX` found by its
 //! position, and in the inode's `INODE_REF` or `INODE_EXTREF` (for a subvolume in `ROOT_REF` and
-//! `ROOT_BACKREF`). [`entry`] and [`refs`] keep the copies; every operation here changes all of
+//! `ROOT_BACKREF`). `entry` and `refs` keep the copies; every operation here changes all of
 //! them through one handle on the running transaction, so a commit has all or none.
 //!
 //! Invariants
 //! * Who changes a directory holds its `names` lock; who changes the names of an inode holds
-//!   that inode's. Several are locked in ascending order ([`crate::inode::lock_all`]), so what
+//!   that inode's. Several are locked in ascending order (`inode::lock_all`), so what
 //!   led to them is looked up again under the locks.
 //! * The dentry cache says nothing that the tree does not: it is filled under the directory's
 //!   shared lock and changed under its sole lock.

@@ -13,7 +13,7 @@
 //! * Numbers of subvolumes only grow while a volume is open; one lock serialises who takes one.
 //! * A snapshot holds what was written before it was asked for: the source's data is flushed
 //!   first, then the store commits and copies the root while nobody has a handle.
-//! * Nothing below a deleted subvolume can be changed: its [`crate::inode::Root`] says so.
+//! * Nothing below a deleted subvolume can be changed: its `inode::Root` says so.
 //!
 //! Failure: callers' mistakes as `Error::Caller`, before anything changes. A deletion whose
 //! dropping fails is complete for its users; the space comes back after the next open.
