@@ -1,7 +1,10 @@
 //! The project's own tasks: `cargo xtask TASK`.
 
+mod damaged;
 mod diff_walk;
 mod images;
+mod rework;
+mod round_trip;
 mod system;
 mod tidy;
 
@@ -39,6 +42,22 @@ enum Task {
         #[arg(long, default_value_t = 20)]
         shown: usize,
     },
+    /// Put a tree into images and take it out again, with the kernel as witness. Needs root.
+    RoundTrip {
+        /// Where the images are.
+        #[arg(long, default_value = "target/images")]
+        dir: PathBuf,
+    },
+    /// Put a large tree into an image and change two thirds of it, judged at each stage. Needs root.
+    Rework(rework::Options),
+    /// Run every read-only command on damaged images.
+    Damaged {
+        /// A folder of images, packed or not.
+        dir: PathBuf,
+        /// The program, if not target/release/spinney.
+        #[arg(long)]
+        program: Option<PathBuf>,
+    },
 }
 
 fn main() -> Result<ExitCode> {
@@ -49,6 +68,9 @@ fn main() -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Task::DiffWalk { images, shown } => diff_walk::run(&images, shown),
+        Task::RoundTrip { dir } => round_trip::run(&root(), &dir),
+        Task::Rework(options) => rework::run(&options).map(|()| ExitCode::SUCCESS),
+        Task::Damaged { dir, program } => damaged::run(&root(), &dir, program.as_deref()),
     }
 }
 

@@ -17,7 +17,7 @@ use std::path::Path;
 const XATTR_BYTES_MAX: usize = 64 << 10;
 
 /// Every path below the mount point.
-pub(super) fn walk(top: &Path) -> Result<Walk> {
+pub(crate) fn walk(top: &Path) -> Result<Walk> {
     let mut paths = Vec::new();
     for entry in walkdir::WalkDir::new(top) {
         let entry = entry?;

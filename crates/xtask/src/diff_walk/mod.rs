@@ -12,9 +12,9 @@
 //! `cargo xtask diff-walk` and `.ci/run`.
 
 mod content;
-mod kernel;
+pub(crate) mod kernel;
 mod ours;
-mod record;
+pub(crate) mod record;
 
 use crate::system::Mount;
 use anyhow::{Context, Result};

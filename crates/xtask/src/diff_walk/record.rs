@@ -4,54 +4,54 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 
 /// Files up to this length are hashed byte by byte, holes as zeros; larger ones by their blocks that are not zeros.
-pub(super) const LINEAR_BYTES_MAX: u64 = 64 << 20;
+pub(crate) const LINEAR_BYTES_MAX: u64 = 64 << 20;
 
 /// Path from the top-level subvolume, and what is there.
-pub(super) type Walk = BTreeMap<Vec<u8>, Record>;
+pub(crate) type Walk = BTreeMap<Vec<u8>, Record>;
 
 /// Seconds and nanoseconds.
-pub(super) type Time = (i64, u32);
+pub(crate) type Time = (i64, u32);
 
 /// Everything that is compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Record {
+pub(crate) struct Record {
     /// Type and permission bits.
-    pub(super) mode: u32,
-    pub(super) ino: u64,
-    pub(super) links: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) size: u64,
+    pub(crate) mode: u32,
+    pub(crate) ino: u64,
+    pub(crate) links: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) size: u64,
     /// In units of 512 bytes.
-    pub(super) blocks: u64,
-    pub(super) rdev: u64,
-    pub(super) atime: Time,
-    pub(super) mtime: Time,
-    pub(super) ctime: Time,
-    pub(super) btime: Time,
-    pub(super) target: Option<Vec<u8>>,
-    pub(super) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
-    pub(super) sha256: Option<[u8; 32]>,
-    pub(super) extents: Vec<Extent>,
+    pub(crate) blocks: u64,
+    pub(crate) rdev: u64,
+    pub(crate) atime: Time,
+    pub(crate) mtime: Time,
+    pub(crate) ctime: Time,
+    pub(crate) btime: Time,
+    pub(crate) target: Option<Vec<u8>>,
+    pub(crate) xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
+    pub(crate) sha256: Option<[u8; 32]>,
+    pub(crate) extents: Vec<Extent>,
     /// As `lsattr` shows them; directories and regular files only.
-    pub(super) flags: Option<u32>,
+    pub(crate) flags: Option<u32>,
 }
 
 /// A piece of a file, as FIEMAP describes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Extent {
-    pub(super) offset: u64,
-    pub(super) len: u64,
+pub(crate) struct Extent {
+    pub(crate) offset: u64,
+    pub(crate) len: u64,
     /// Address in the volume; 0 for inline data.
-    pub(super) place: u64,
-    pub(super) is_inline: bool,
-    pub(super) is_unwritten: bool,
-    pub(super) is_compressed: bool,
+    pub(crate) place: u64,
+    pub(crate) is_inline: bool,
+    pub(crate) is_unwritten: bool,
+    pub(crate) is_compressed: bool,
 }
 
 impl Record {
     /// The stub of a subvolume in a snapshot is nowhere on disk: the kernel makes its times up as it is looked at.
-    pub(super) fn without_invented_times(mut self) -> Self {
+    pub(crate) fn without_invented_times(mut self) -> Self {
         const STUB_INO: u64 = 2;
         if self.ino == STUB_INO {
             (self.atime, self.mtime, self.ctime, self.btime) = Default::default();
@@ -61,7 +61,7 @@ impl Record {
 }
 
 /// Pieces that continue each other become one: the kernel merges them, but not from one call to the next.
-pub(super) fn merge(extents: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
+pub(crate) fn merge(extents: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
     let mut merged: Vec<Extent> = Vec::new();
     for mut extent in extents {
         if extent.is_inline {
@@ -83,7 +83,7 @@ pub(super) fn merge(extents: impl IntoIterator<Item = Extent>) -> Vec<Extent> {
 }
 
 /// One line for each path and field that differs.
-pub(super) fn differences(kernel: &Walk, ours: &Walk) -> Vec<String> {
+pub(crate) fn differences(kernel: &Walk, ours: &Walk) -> Vec<String> {
     let mut lines = Vec::new();
     let shown = |path: &[u8]| format!("/{}", path.escape_ascii());
     for (path, kernel) in kernel {
