@@ -20,8 +20,9 @@ const MEMORY_KIB_MAX: u64 = 2 << 20;
 const FILE_BLOCKS_MAX: u64 = 2 << 20;
 /// What a file of `btrfs-image` starts with.
 const DUMP_MAGIC: u64 = 0xbd5c_25e2_7295_668b;
-/// Exit codes of a command that says why it does not go on: the caller, the image, or the program's limits.
-const REFUSALS: &[i32] = &[1, 3, 4];
+/// Exit codes of a command that says why it does not go on: the caller, the image, the program's
+/// limits, or the host (which takes no second file of one name).
+const REFUSALS: &[i32] = &[1, 3, 4, 6];
 const SIGXFSZ: i32 = 25;
 
 /// The commands, with `IMAGE` and `DEST` to be put in.
