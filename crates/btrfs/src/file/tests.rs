@@ -406,6 +406,8 @@ fn random_operations_match_arrays_where_holes_need_items() {
 fn a_full_volume_says_so_at_the_write() {
     let volume = Volume::new(160 << 20, 4 << 20, DEFAULT);
     let core = volume.core();
+    let promised = volume.create("promised");
+    super::allocate(core, &promised, AllocateMode::Allocate, 0, 1 << 20).unwrap();
     let mut files = vec![volume.create("large")];
     let mut models = vec![Vec::new()];
     let mut at = 0;
@@ -436,6 +438,16 @@ fn a_full_volume_says_so_at_the_write() {
     for (file, model) in files.iter().zip(&models).skip(1) {
         assert_same(&contents(&volume, file), model, "a file on a full volume");
     }
+    for part in 0..8 {
+        super::write_at(core, &promised, part << 17, &pattern(1 << 17, 8)).unwrap();
+    }
+    flush_inode(core, &promised).unwrap();
+    assert_same(
+        &contents(&volume, &promised)[..1 << 17],
+        &pattern(1 << 17, 8),
+        "preallocated",
+    );
+    drop(promised);
     super::set_size(core, &files[0], 4 << 20).unwrap();
     models[0].truncate(4 << 20);
     let late = volume.create("late");

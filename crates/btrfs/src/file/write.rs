@@ -270,7 +270,10 @@ fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
             .as_ref()
             .is_some_and(|d| d.page_count() >= AHEAD_PAGES_MIN);
         drop(layers);
-        promise(core, inode, missing, is_busy, Held::Nothing)?;
+        match promise(core, inode, missing, is_busy, Held::Nothing) {
+            Err(Error::NoSpace) => promise_items(core, inode, missing, at..end)?,
+            other => other?,
+        }
     }
 }
 
@@ -288,6 +291,24 @@ fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool, held: Held)
         }
     }
     let reservation = reserve(core, missing, held)?;
+    inode.data.inner.write().receipt.add(missing, reservation);
+    Ok(())
+}
+
+/// On a full volume: what is preallocated, or written in place, has its space already, and is
+/// counted as promised.
+fn promise_items(core: &Core, inode: &Inode, missing: Need, range: Range<u64>) -> Result<()> {
+    let sector = u64::from(core.store.sizes().sector);
+    let sectors = range.start - range.start % sector..range.end.next_multiple_of(sector);
+    let has_space = {
+        let _layers = inode.data.inner.read();
+        writeback::may_write_in_place(core, inode, sectors)?
+    };
+    if !has_space {
+        return Err(Error::NoSpace);
+    }
+    let items = Need { data: 0, ..missing };
+    let reservation = reserve(core, items, Held::Nothing)?;
     inode.data.inner.write().receipt.add(missing, reservation);
     Ok(())
 }

@@ -1,5 +1,7 @@
 //! Which extents of a file may be overwritten where they are.
 
+use std::ops::Range;
+
 use vfs::Run;
 
 use btrfs_disk::Generation;
@@ -52,6 +54,28 @@ pub(super) fn find(
         }
     }
     Ok(found)
+}
+
+/// True when all of `range` (whole sectors) may be overwritten on disk, as far as that can be said
+/// without the inode's `editing` lock.
+///
+/// # Errors
+/// As [`find`].
+pub(crate) fn covers(core: &Core, inode: &Inode, range: Range<u64>) -> Result<bool> {
+    let flags = inode.state().flags;
+    let run = Run {
+        start: range.start,
+        len: range.end.saturating_sub(range.start),
+    };
+    let found = find(core, inode, flags, &[run])?;
+    let end = found.iter().fold(range.start, |at, old| {
+        if old.start <= at {
+            at.max(old.end())
+        } else {
+            at
+        }
+    });
+    Ok(end >= range.end)
 }
 
 fn may_overwrite(core: &Core, inode: &Inode, flags: InodeFlags, item: &FileExtent) -> Result<bool> {

@@ -34,6 +34,7 @@ use btrfs_disk::TreeId;
 use btrfs_store::Need;
 use parking_lot::RwLockWriteGuard;
 
+pub(crate) use in_place::covers as may_write_in_place;
 pub(crate) use plan::EXTENT_BYTES_MAX;
 pub(crate) use run::{is_in_one_group, write_and_sum};
 
