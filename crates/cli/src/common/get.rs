@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use spinney::Volume;
 
-use super::export::{ExportOptions, Losses, export_contents, export_one};
+use super::export::{ExportOptions, Losses, export_contents, export_one, measure};
 use super::failure::Failure;
 use super::image::ImageArgs;
 use super::output::warn;
@@ -52,10 +52,22 @@ impl Get {
             replaces: self.force,
         };
         let (progress, losses) = (Arc::new(Progress::default()), Losses::default());
-        let result = {
-            let _bar = Bar::new(&progress, !self.quiet);
-            self.copy(&volume, &options, &progress, &losses)
-        };
+        let bar = Bar::new(&progress, !self.quiet);
+        let is_over = AtomicBool::new(false);
+        let result = std::thread::scope(|scope| {
+            if bar.is_shown() {
+                scope.spawn(|| {
+                    // A failure is left to the copy, which meets it too.
+                    if let Ok(Some(total)) = measure(&volume, &self.paths, &is_over) {
+                        progress.bytes_total.store(total, Ordering::Relaxed);
+                    }
+                });
+            }
+            let result = self.copy(&volume, &options, &progress, &losses);
+            is_over.store(true, Ordering::Relaxed);
+            result
+        });
+        drop(bar);
         tell(&losses);
         result
     }

@@ -72,30 +72,31 @@ impl Drop for Bar {
 
 fn draw(progress: &Progress, ends: &AtomicBool) {
     let start = Instant::now();
-    let mut bar = None;
+    // It counts from the start, so that it knows the rate when it appears.
+    let bar = ProgressBar::hidden();
+    set_style(&bar, false);
     while !ends.load(Ordering::Acquire) {
         std::thread::park_timeout(REDRAW_INTERVAL);
-        if start.elapsed() >= QUIET_TIME {
-            update(bar.get_or_insert_with(|| new_bar(start)), progress);
+        update(&bar, progress);
+        if bar.is_hidden() && start.elapsed() >= QUIET_TIME {
+            bar.set_draw_target(ProgressDrawTarget::stderr());
         }
     }
-    if let Some(bar) = bar {
-        bar.finish_and_clear();
-    }
-}
-
-fn new_bar(start: Instant) -> ProgressBar {
-    let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
-    bar.with_elapsed(start.elapsed())
+    bar.finish_and_clear();
 }
 
 fn update(bar: &ProgressBar, progress: &Progress) {
     let total = progress.bytes_total.load(Ordering::Relaxed);
-    let done = progress.bytes.load(Ordering::Relaxed);
     if total > 0 && bar.length() != Some(total) {
         bar.set_length(total);
+        set_style(bar, true);
     }
-    let template = if total > 0 {
+    bar.set_message(format!("{} files", progress.names.load(Ordering::Relaxed)));
+    bar.set_position(progress.bytes.load(Ordering::Relaxed));
+}
+
+fn set_style(bar: &ProgressBar, is_total_known: bool) {
+    let template = if is_total_known {
         "{bar:30} {percent:>3} %  {binary_bytes} of {binary_total_bytes}, {msg}, \
          {binary_bytes_per_sec}, {eta} left"
     } else {
@@ -104,6 +105,4 @@ fn update(bar: &ProgressBar, progress: &Progress) {
     if let Ok(style) = ProgressStyle::with_template(template) {
         bar.set_style(style);
     }
-    bar.set_message(format!("{} files", progress.names.load(Ordering::Relaxed)));
-    bar.set_position(done);
 }

@@ -17,6 +17,7 @@
 //! arguments or terminals.
 
 mod contents;
+mod estimate;
 mod host;
 mod metadata;
 mod walk;
@@ -31,6 +32,7 @@ use spinney::{Metadata, Volume};
 use crate::common::progress::Progress;
 
 pub(crate) use contents::{copy_sparse, new_buffer};
+pub(crate) use estimate::measure;
 pub(crate) use walk::{export_contents, export_one};
 
 /// How a tree is copied.
