@@ -70,7 +70,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     stage(options, "filled", &model)?;
 
     let volume = Volume::open(&options.image)?;
-    volume.snapshot("", "before", SnapshotMode::ReadOnly)?;
+    volume.snapshot("/", "before", SnapshotMode::ReadOnly)?;
     let original = model.clone();
     let counts = change(&volume, &options.source, &mut model)?;
     volume.close()?;
