@@ -31,7 +31,7 @@ pub(crate) enum Stretch {
 }
 
 impl ExtentMap {
-    /// Reads the items that overlap `range`, at most `limit` of them (and at least one):
+    /// Reads the items that overlap the sectors of `range`, at most `limit` of them (and at least one):
     /// [`Self::known`] says how far they reach, which is further than `range.start`.
     ///
     /// # Errors
@@ -43,6 +43,9 @@ impl ExtentMap {
         limit: usize,
         sector: u32,
     ) -> Result<Self> {
+        // Whole sectors: where a gap ends decides what is preallocated there.
+        let unit = u64::from(sector);
+        let range = range.start - range.start % unit..range.end.next_multiple_of(unit);
         let mut items: Vec<FileExtent> = Vec::new();
         let at = |key: &Key| At::Key(tree.id(), *key);
         let from = Key::new(ino.0, EXTENT_DATA, range.start);
