@@ -24,7 +24,7 @@ walk DIR="/dev/shm/spinney-images":
 
 # Speed beside the kernel and mkfs.btrfs (root).
 bench:
-    cargo xtask bench
+    cargo run --release --package bench
 
 docs:
     cargo doc --workspace --no-deps --open

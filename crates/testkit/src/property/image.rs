@@ -3,8 +3,13 @@
 use crate::Random;
 use crate::reference;
 use anyhow::{Context, Result};
-use spinney::{MakeOptions, Volume};
+use spinney::{Error, MakeOptions, Volume};
 use std::path::Path;
+use std::time::Duration;
+
+/// How often, and how far apart, an image is opened that is locked.
+const LOCK_ATTEMPTS_MAX: u32 = 100;
+const LOCK_WAIT: Duration = Duration::from_millis(10);
 
 /// Forms made by `mkfs.btrfs`, where it is installed: Spinney has to write to those as well.
 const FOREIGN_FORMS: &[&[&str]] = &[
@@ -53,6 +58,16 @@ pub(super) fn open(path: &Path, random: &mut Random) -> Result<Volume> {
     }
     if random.one_in(4) {
         options = options.max_inline(0);
+    }
+    // A thread of another seed may be starting `btrfs check`: between fork and exec the child holds our lock too.
+    for _ in 0..LOCK_ATTEMPTS_MAX {
+        match options.open(path) {
+            Err(Error::Io {
+                source: blockdev::Error::Locked { .. },
+                ..
+            }) => std::thread::sleep(LOCK_WAIT),
+            opened => return Ok(opened?),
+        }
     }
     Ok(options.open(path)?)
 }

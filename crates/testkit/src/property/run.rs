@@ -9,7 +9,7 @@ use crate::model::{Content, Model, Operation};
 use crate::number::to_u64;
 use crate::reference::{self, Checked};
 use anyhow::{Context, Result, bail, ensure};
-use spinney::{CallerError, Error, FileOptions, Volume};
+use spinney::{CallerError, Error, FileOptions, SpaceReport, Volume};
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
 
@@ -52,8 +52,13 @@ pub struct Report {
 
 /// The last operations, for the message of a failure.
 const HISTORY_LEN: usize = 12;
-/// Below this share of free bytes a volume counts as nearly full: it may say NoSpace.
-const NEARLY_FULL_PERCENT: u64 = 30;
+/// A volume with more than one part in this many in no chunk has to make a chunk before it says NoSpace.
+const UNALLOCATED_PARTS: u64 = 8;
+/// So has a profile to be used up to one part in this many, or up to so many bytes.
+const PROFILE_PARTS: u64 = 4;
+const PROFILE_BYTES: u64 = 8 << 20;
+/// Groups for chunk items are never larger; they do not run out.
+const SYSTEM_BYTES_MAX: u64 = 8 << 20;
 
 /// A volume, the model of it, and what happened so far.
 #[derive(Debug)]
@@ -159,13 +164,11 @@ impl Pair {
     fn accept_no_space(&mut self, operation: &Operation) -> Result<()> {
         self.report.no_space = self.report.no_space.saturating_add(1);
         let info = self.volume.info()?;
-        let free = info.total_bytes.saturating_sub(info.used_bytes);
-        let is_full =
-            free.saturating_mul(100) < info.total_bytes.saturating_mul(NEARLY_FULL_PERCENT);
+        let space = &info.space;
         ensure!(
-            is_full,
-            "NoSpace with {free} of {} bytes free",
-            info.total_bytes
+            is_nearly_full(space),
+            "NoSpace with room left: {} nodes, {space:?}",
+            info.node_bytes
         );
         if let Operation::Write { path, offset, .. } = operation {
             return self.accept_part(path, *offset, &operation.data());
@@ -267,6 +270,19 @@ impl Pair {
         }
         story
     }
+}
+
+/// No room for a chunk, and one kind of block group used up, the reserve for commits aside.
+fn is_nearly_full(space: &SpaceReport) -> bool {
+    let no_chunk = space.unallocated < space.device_total / UNALLOCATED_PARTS;
+    let kept_back = space.global_reserve.0.max(space.global_reserve.1);
+    let lasting = space
+        .profiles
+        .iter()
+        .filter(|profile| profile.total > SYSTEM_BYTES_MAX);
+    let frees = lasting.map(|profile| (profile.total, profile.total.saturating_sub(profile.used)));
+    let mut left = frees.map(|(total, free)| (total, free.saturating_sub(kept_back)));
+    no_chunk && left.any(|(total, free)| free < total / PROFILE_PARTS || free < PROFILE_BYTES)
 }
 
 /// Two reasons may hold at once, and the order in which they are looked for is nobody's promise.
