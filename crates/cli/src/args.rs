@@ -1,7 +1,7 @@
 //! The command line.
 
 use anyhow::Result;
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::common::failure::STATUS_HELP;
 use crate::common::output::Output;
@@ -91,8 +91,8 @@ impl Command {
             Self::Ln(command) => command.run(),
             Self::Subvolume(command) => command.run(out),
             Self::Dump(command) => command.run(out),
-            Self::Completions(command) => command.run(out),
-            Self::Man(command) => command.run(out),
+            Self::Completions(command) => command.run(Cli::command(), out),
+            Self::Man(command) => command.run(Cli::command(), out),
         }
     }
 }
@@ -100,7 +100,6 @@ impl Command {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
 
     #[test]
     fn the_definition_is_sound() {

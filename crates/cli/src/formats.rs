@@ -5,11 +5,6 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use anyhow::Error;
-
-use crate::common::failure::{Failure, Status, status_of};
-use crate::common::image::ImagePath;
-
 /// A format this program reads and writes.
 pub(crate) struct Format {
     /// Its name.
@@ -85,30 +80,6 @@ fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
 fn has(head: &[u8], magic: &Magic) -> bool {
     let end = magic.offset.saturating_add(magic.bytes.len());
     head.get(magic.offset..end) == Some(magic.bytes)
-}
-
-/// Adds to the failure of opening an image its name, and what it seems to be where it is none of
-/// ours.
-pub(crate) fn explain(path: &Path, error: Error) -> Error {
-    let error = if error.to_string().contains(&*path.to_string_lossy()) {
-        error
-    } else {
-        error.context(path.display().to_string())
-    };
-    if status_of(&error) != Status::Corrupt {
-        return error;
-    }
-    let part = ImagePath::parse(path);
-    match recognise(&part.path, part.offset) {
-        Ok(Some(name)) if FORMATS.iter().all(|format| format.name != name) => {
-            let known: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
-            let path = path.display();
-            let known = known.join(" or ");
-            let text = format!("{path}: file system: expected {known}, found {name}");
-            Failure::new(Status::Corrupt, text).into()
-        }
-        _ => error,
-    }
 }
 
 #[cfg(test)]

@@ -3,10 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
-use clap::{Args, CommandFactory as _};
+use clap::Args;
 use clap_complete::Shell;
 
-use crate::args::Cli;
 use crate::common::output::Output;
 
 /// Print shell completions
@@ -19,9 +18,11 @@ pub(crate) struct Completions {
 
 /// Print the manual, or write a page for every command
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney man | man -l -\n  spinney man --dir /usr/share/man/man1"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney man | man -l -\n",
+    "  spinney man --dir /usr/share/man/man1"
+))]
 pub(crate) struct Man {
     /// Write one page for each command into DIR
     #[arg(long, value_name = "DIR")]
@@ -29,18 +30,18 @@ pub(crate) struct Man {
 }
 
 impl Completions {
-    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+    pub(crate) fn run(&self, mut program: clap::Command, out: &mut Output) -> Result<()> {
         let mut text = Vec::new();
-        clap_complete::generate(self.shell, &mut Cli::command(), "spinney", &mut text);
+        clap_complete::generate(self.shell, &mut program, "spinney", &mut text);
         Ok(std::io::Write::write_all(out, &text)?)
     }
 }
 
 impl Man {
-    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+    pub(crate) fn run(&self, program: clap::Command, out: &mut Output) -> Result<()> {
         match &self.dir {
-            Some(dir) => write_pages(dir, Cli::command()),
-            None => Ok(clap_mangen::Man::new(Cli::command()).render(out)?),
+            Some(dir) => write_pages(dir, program),
+            None => Ok(clap_mangen::Man::new(program).render(out)?),
         }
     }
 }
@@ -53,6 +54,8 @@ fn write_pages(dir: &Path, command: clap::Command) -> Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::args::Cli;
+    use clap::CommandFactory as _;
 
     #[test]
     fn every_command_gets_a_page() {

@@ -35,9 +35,13 @@ use crate::formats;
 /// Without --size, a new image is as large as needed, and a file or device keeps its size. The
 /// defaults are those of mkfs.btrfs 6.19.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney mkfs --size 2G disk.img\n  spinney mkfs --rootdir ./site -L site site.img\n  spinney mkfs --csum xxhash64 -O ^block-group-tree --size 1G old.img\n  spinney mkfs -O list-all"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney mkfs --size 2G disk.img\n",
+    "  spinney mkfs --rootdir ./site -L site site.img\n",
+    "  spinney mkfs --csum xxhash64 -O ^block-group-tree --size 1G old.img\n",
+    "  spinney mkfs -O list-all"
+))]
 pub(crate) struct Mkfs {
     /// File or unmounted block device; FILE?offset=N&size=M is a part of it
     #[arg(value_name = "FILE", required_unless_present = "features")]

@@ -1,7 +1,11 @@
 //! The commands that only btrfs has, one file (or folder) each: making a file system,
 //! subvolumes and snapshots, and what its trees look like on disk.
 //!
-//! Failure and conventions are those of `common`. Caller: `args`.
+//! Each has its arguments as a struct and a `run`, like the commands in `common`, and uses what
+//! is shared there. Only `dump` looks below the library's `Volume`, at the store and the device.
+//!
+//! Failure: as in `common`; `mkfs` takes away the file that a failed attempt has made. Caller:
+//! `args`.
 
 pub(crate) mod dump;
 pub(crate) mod features;

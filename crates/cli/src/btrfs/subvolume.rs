@@ -16,9 +16,12 @@ use crate::common::output::Output;
 
 /// Make, list and delete subvolumes and snapshots
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney subvolume create site.img /home\n  spinney subvolume snapshot -r site.img /home /home-monday\n  spinney subvolume list site.img"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney subvolume create site.img /home\n",
+    "  spinney subvolume snapshot -r site.img /home /home-monday\n",
+    "  spinney subvolume list site.img"
+))]
 pub(crate) struct Subvolume {
     #[command(subcommand)]
     command: Command,
@@ -35,9 +38,11 @@ enum Command {
         path: PathBuf,
     },
     /// Make a snapshot: a subvolume that begins with the contents of another
-    #[command(
-        after_help = "Examples:\n  spinney subvolume snapshot site.img / /before-the-upgrade\n  spinney subvolume snapshot -r site.img /home /home-monday"
-    )]
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney subvolume snapshot site.img / /before-the-upgrade\n",
+        "  spinney subvolume snapshot -r site.img /home /home-monday"
+    ))]
     Snapshot {
         #[command(flatten)]
         image: ImageArgs,
@@ -50,9 +55,11 @@ enum Command {
         read_only: bool,
     },
     /// List all subvolumes and snapshots
-    #[command(
-        after_help = "Examples:\n  spinney subvolume list site.img\n  spinney subvolume list --json site.img"
-    )]
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney subvolume list site.img\n",
+        "  spinney subvolume list --json site.img"
+    ))]
     List {
         #[command(flatten)]
         image: ImageArgs,

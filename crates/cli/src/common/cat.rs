@@ -15,9 +15,11 @@ use super::output::Output;
 
 /// Write files to the standard output
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney cat site.img /etc/hostname\n  spinney cat site.img /disk.raw > disk.raw     (holes stay holes)"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney cat site.img /etc/hostname\n",
+    "  spinney cat site.img /disk.raw > disk.raw     (holes stay holes)"
+))]
 pub(crate) struct Cat {
     #[command(flatten)]
     image: ImageArgs,

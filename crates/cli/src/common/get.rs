@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use spinney::Volume;
 
+use super::dest::Dest;
 use super::export::{ExportOptions, Losses, export_contents, export_one, measure};
-use super::failure::Failure;
 use super::image::ImageArgs;
 use super::output::warn;
 use super::progress::{Bar, Progress};
@@ -20,9 +20,12 @@ use super::work;
 /// Directories are copied with all below. Owners (as root), modes, times, attributes, hard links
 /// and holes are kept. Nothing is written outside DEST, whatever the image says.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney get site.img / ./copy            everything, into the directory copy\n  spinney get site.img /etc/hosts .        into this directory\n  spinney get site.img /etc/hosts h.txt    under another name"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney get site.img / ./copy            everything, into the directory copy\n",
+    "  spinney get site.img /etc/hosts .        into this directory\n",
+    "  spinney get site.img /etc/hosts h.txt    under another name"
+))]
 pub(crate) struct Get {
     #[command(flatten)]
     image: ImageArgs,
@@ -79,25 +82,14 @@ impl Get {
         progress: &Progress,
         losses: &Losses,
     ) -> Result<()> {
-        let is_into = self.dest.is_dir();
-        if self.paths.len() > 1 && !is_into {
-            let text = format!(
-                "{}: not a directory, and there are several files",
-                self.dest.display()
-            );
-            return Err(Failure::refused(text).into());
-        }
+        let dest = Dest::new(&self.dest, self.dest.is_dir(), self.paths.len())?;
         for path in &self.paths {
             if means_contents(path) {
                 export_contents(volume, path, &self.dest, options, (progress, losses))?;
                 continue;
             }
-            let name = path.file_name().context("the path has no name")?;
-            let target = if is_into {
-                self.dest.join(name)
-            } else {
-                self.dest.clone()
-            };
+            let is_dir = volume.symlink_metadata(path)?.is_dir();
+            let target = dest.target(path, is_dir)?;
             export_one(volume, path, &target, options, (progress, losses))?;
         }
         Ok(())

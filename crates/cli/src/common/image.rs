@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::Args;
 use spinney::{Volume, VolumeOptions};
 
+use crate::common::failure::{Failure, Status, status_of};
 use crate::formats;
 
 /// The image, the first argument of nearly every command.
@@ -51,7 +52,7 @@ impl ImageArgs {
     fn open(&self, options: VolumeOptions) -> Result<Volume> {
         options
             .open(&self.image)
-            .map_err(|error| formats::explain(&self.image, error.into()))
+            .map_err(|error| explain(&self.image, error.into()))
     }
 }
 
@@ -99,6 +100,30 @@ impl ImagePath {
             }
         }
         Some(parsed)
+    }
+}
+
+/// Adds to the failure of opening an image its name, and what it seems to be where it is none of
+/// ours.
+pub(crate) fn explain(path: &Path, error: Error) -> Error {
+    let error = if error.to_string().contains(&*path.to_string_lossy()) {
+        error
+    } else {
+        error.context(path.display().to_string())
+    };
+    if status_of(&error) != Status::Corrupt {
+        return error;
+    }
+    let part = ImagePath::parse(path);
+    match formats::recognise(&part.path, part.offset) {
+        Ok(Some(name)) if formats::FORMATS.iter().all(|format| format.name != name) => {
+            let known: Vec<&str> = formats::FORMATS.iter().map(|format| format.name).collect();
+            let path = path.display();
+            let known = known.join(" or ");
+            let text = format!("{path}: file system: expected {known}, found {name}");
+            Failure::new(Status::Corrupt, text).into()
+        }
+        _ => error,
     }
 }
 

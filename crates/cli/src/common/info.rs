@@ -16,9 +16,11 @@ use super::output::Output;
 
 /// Show what an image is and how full it is
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney info site.img\n  spinney info --json site.img | jq .uuid"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney info site.img\n",
+    "  spinney info --json site.img | jq .uuid"
+))]
 pub(crate) struct Info {
     #[command(flatten)]
     image: ImageArgs,

@@ -2,16 +2,19 @@
 
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 
+use super::dest::Dest;
 use super::image::ImageArgs;
 
 /// Give a file one more name, or make a symbolic link
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney ln site.img /index.html /default.html\n  spinney ln -s site.img ../share/doc /usr/doc"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney ln site.img /index.html /default.html\n",
+    "  spinney ln -s site.img ../share/doc /usr/doc"
+))]
 pub(crate) struct Ln {
     #[command(flatten)]
     image: ImageArgs,
@@ -33,12 +36,7 @@ impl Ln {
         let is_into = volume
             .metadata(&self.link)
             .is_ok_and(|found| found.is_dir());
-        let link = if is_into {
-            self.link
-                .join(self.target.file_name().context("the target has no name")?)
-        } else {
-            self.link.clone()
-        };
+        let link = Dest::new(&self.link, is_into, 1)?.target(&self.target, false)?;
         if self.force && volume.symlink_metadata(&link).is_ok() {
             volume.remove_file(&link)?;
         }

@@ -17,9 +17,12 @@ use super::output::Output;
 
 /// List a directory
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney ls site.img\n  spinney ls -l site.img /etc\n  spinney ls -R --json site.img / | jq '.entries[].path'"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney ls site.img\n",
+    "  spinney ls -l site.img /etc\n",
+    "  spinney ls -R --json site.img / | jq '.entries[].path'"
+))]
 pub(crate) struct Ls {
     #[command(flatten)]
     image: ImageArgs,

@@ -9,9 +9,11 @@ use super::image::ImageArgs;
 
 /// Make directories
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney mkdir site.img /backup\n  spinney mkdir -p -m 750 site.img /srv/www/site"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney mkdir site.img /backup\n",
+    "  spinney mkdir -p -m 750 site.img /srv/www/site"
+))]
 pub(crate) struct Mkdir {
     #[command(flatten)]
     image: ImageArgs,

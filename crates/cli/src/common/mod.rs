@@ -2,9 +2,10 @@
 //!
 //! Below are the commands, one file each, named after them; each has its arguments as a struct
 //! and a `run`. They work through the library's `Volume`. What they share: [`image`] opens what
-//! the user names, [`output`] and [`names`] write reports, [`human`] makes numbers readable,
-//! [`failure`] decides the exit status, [`import`] and [`export`] copy trees in and out with
-//! [`work`] and [`progress`], and [`beneath`] keeps an export where it belongs.
+//! the user names and [`dest`] decides where copies go, [`output`] and [`names`] write reports,
+//! [`human`] makes numbers readable, [`failure`] decides the exit status, [`import`] and
+//! [`export`] copy trees in and out with [`work`] and [`progress`], and [`beneath`] keeps an
+//! export where it belongs.
 //!
 //! Failure: the first one ends the command. A command that changes an image makes its changes
 //! durable before it reports success; one that fails leaves the image consistent, with a part of
@@ -13,6 +14,7 @@
 pub(crate) mod attributes;
 pub(crate) mod beneath;
 pub(crate) mod cat;
+pub(crate) mod dest;
 pub(crate) mod export;
 pub(crate) mod failure;
 pub(crate) mod get;

@@ -2,18 +2,20 @@
 
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use spinney::RenameFlags;
 
-use super::failure::Failure;
+use super::dest::Dest;
 use super::image::ImageArgs;
 
 /// Move or rename files and directories
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney mv site.img /draft.html /index.html\n  spinney mv site.img /a /b /archive"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney mv site.img /draft.html /index.html\n",
+    "  spinney mv site.img /a /b /archive"
+))]
 pub(crate) struct Mv {
     #[command(flatten)]
     image: ImageArgs,
@@ -42,20 +44,10 @@ impl Mv {
             && volume
                 .metadata(&self.dest)
                 .is_ok_and(|found| found.is_dir());
-        if self.sources.len() > 1 && !is_into {
-            let text = format!(
-                "{}: not a directory, and there are several files",
-                self.dest.display()
-            );
-            return Err(Failure::refused(text).into());
-        }
+        let dest = Dest::new(&self.dest, is_into, self.sources.len())?;
         for source in &self.sources {
-            let name = source.file_name().context("the source has no name")?;
-            let target = if is_into {
-                self.dest.join(name)
-            } else {
-                self.dest.clone()
-            };
+            let is_dir = volume.symlink_metadata(source)?.is_dir();
+            let target = dest.target(source, is_dir)?;
             volume.rename_with(source, &target, flags)?;
         }
         Ok(volume.close()?)

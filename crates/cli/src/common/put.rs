@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::Args;
 use spinney::Volume;
 
-use super::failure::Failure;
+use super::dest::Dest;
 use super::get::means_contents;
 use super::image::ImageArgs;
 use super::import::{Existing, ImportOptions, import_contents, import_one, measure};
@@ -20,9 +20,12 @@ use super::work;
 /// Directories are copied with all below, and merged into existing ones. Owners, modes, times,
 /// attributes, hard links, holes, device nodes, sockets, pipes and symbolic links are kept.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney put site.img notes.txt /           into the root directory\n  spinney put site.img ./src /backup         a directory, under a new name or into /backup\n  spinney put site.img ./src/. /             what is inside src"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney put site.img notes.txt /           into the root directory\n",
+    "  spinney put site.img ./src /backup         a directory, under a new name or into /backup\n",
+    "  spinney put site.img ./src/. /             what is inside src"
+))]
 pub(crate) struct Put {
     #[command(flatten)]
     image: ImageArgs,
@@ -90,15 +93,9 @@ impl Put {
             Err(error) if error.caller_error() == Some(spinney::CallerError::NotFound) => false,
             Err(error) => return Err(error.into()),
         };
-        if self.sources.len() > 1 && !is_into {
-            let text = format!(
-                "{}: not a directory, and there are several files",
-                self.dest.display()
-            );
-            return Err(Failure::refused(text).into());
-        }
+        let dest = Dest::new(&self.dest, is_into, self.sources.len())?;
         for source in &self.sources {
-            self.copy_one(volume, options, progress, source, is_into)?;
+            self.copy_one(volume, options, progress, (source, dest), is_into)?;
         }
         Ok(())
     }
@@ -108,7 +105,7 @@ impl Put {
         volume: &Volume,
         options: &ImportOptions,
         progress: &Progress,
-        source: &Path,
+        (source, dest): (&Path, Dest<'_>),
         is_into: bool,
     ) -> Result<()> {
         if means_contents(source) {
@@ -117,12 +114,8 @@ impl Put {
             }
             return import_contents(volume, source, &self.dest, options, progress);
         }
-        let name = source.file_name().context("the source has no name")?;
-        let target = if is_into {
-            self.dest.join(name)
-        } else {
-            self.dest.clone()
-        };
+        let is_dir = std::fs::symlink_metadata(source).is_ok_and(|found| found.is_dir());
+        let target = dest.target(source, is_dir)?;
         import_one(volume, source, &target, options, progress)
     }
 }

@@ -10,9 +10,11 @@ use super::image::ImageArgs;
 
 /// Remove files and directories
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney rm site.img /etc/motd\n  spinney rm -r site.img /var/cache /tmp"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney rm site.img /etc/motd\n",
+    "  spinney rm -r site.img /var/cache /tmp"
+))]
 pub(crate) struct Rm {
     #[command(flatten)]
     image: ImageArgs,

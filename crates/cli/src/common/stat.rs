@@ -17,9 +17,11 @@ use super::output::Output;
 
 /// Show all that is known about files
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney stat site.img /etc/passwd\n  spinney stat --extents --json site.img /var/log/syslog"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney stat site.img /etc/passwd\n",
+    "  spinney stat --extents --json site.img /var/log/syslog"
+))]
 pub(crate) struct Stat {
     #[command(flatten)]
     image: ImageArgs,

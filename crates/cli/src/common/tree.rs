@@ -17,9 +17,12 @@ use super::output::Output;
 
 /// Draw a directory and what is below
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney tree site.img\n  spinney tree -L 2 site.img /usr\n  spinney tree --json site.img"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney tree site.img\n",
+    "  spinney tree -L 2 site.img /usr\n",
+    "  spinney tree --json site.img"
+))]
 pub(crate) struct Tree {
     #[command(flatten)]
     image: ImageArgs,

@@ -18,6 +18,8 @@ fn statuses_say_what_happened() {
         ("cat a.img /sub", 1),
         ("get a.img /missing out", 1),
         ("put a.img missing /", 1),
+        ("put a.img src/a.txt /missing/", 1),
+        ("put a.img src/a.txt src/middle /missing", 1),
         ("ls", 2),
         ("nonsense", 2),
         ("mkfs new.img", 2),

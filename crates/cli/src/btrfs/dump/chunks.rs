@@ -18,9 +18,11 @@ use crate::common::output::Output;
 
 /// Show how logical addresses map to the device, and how full each block group is
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney dump chunks site.img\n  spinney dump chunks --json site.img | jq '.chunks[] | .used'"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney dump chunks site.img\n",
+    "  spinney dump chunks --json site.img | jq '.chunks[] | .used'"
+))]
 pub(crate) struct Chunks {
     /// Image file or unmounted block device
     image: PathBuf,

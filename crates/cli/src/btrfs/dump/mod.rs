@@ -1,6 +1,11 @@
 //! `spinney dump`: the file system as it lies on disk.
 //!
-//! `dump super` reads the device and needs no sound file system; the others open the store.
+//! `dump super` reads the device and needs no sound file system; the others open the store, and
+//! show blocks that passed its verification. Items are shown by the `Display` of the on-disk
+//! types, one line each, with control characters escaped.
+//!
+//! Failure: what is wrong with a superblock is part of the report, and the status says so too;
+//! a tree is shown up to the first block that cannot be read. Caller: `args`.
 
 mod chunks;
 mod superblock;
@@ -14,14 +19,17 @@ use blockdev::backends::{FileDevice, FileOptions};
 use btrfs_store::{Store, StoreOptions};
 use clap::{Args, Subcommand};
 
+use crate::common::image::explain;
 use crate::common::output::Output;
-use crate::formats;
 
 /// Show what is on disk: superblocks, trees, chunks
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney dump super --all site.img\n  spinney dump tree site.img fs\n  spinney dump chunks site.img"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney dump super --all site.img\n",
+    "  spinney dump tree site.img fs\n",
+    "  spinney dump chunks site.img"
+))]
 pub(crate) struct Dump {
     #[command(subcommand)]
     command: Command,
@@ -58,5 +66,5 @@ fn open_store(image: &Path) -> Result<Store> {
         ..StoreOptions::default()
     };
     let opened = Store::open(vec![open_device(image)?], &options);
-    opened.map_err(|error| formats::explain(image, Error::new(error)))
+    opened.map_err(|error| explain(image, Error::new(error)))
 }

@@ -17,9 +17,11 @@ use crate::common::output::Output;
 
 /// Show the superblock, or all its copies
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney dump super site.img\n  spinney dump super --all --json site.img"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney dump super site.img\n",
+    "  spinney dump super --all --json site.img"
+))]
 pub(crate) struct Super {
     /// Image file or unmounted block device
     image: PathBuf,

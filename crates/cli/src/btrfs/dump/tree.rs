@@ -18,9 +18,12 @@ use crate::common::output::Output;
 
 /// Show the items of a tree, or one block
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Examples:\n  spinney dump tree site.img fs\n  spinney dump tree site.img 257 --json\n  spinney dump tree site.img --block 30408704"
-)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney dump tree site.img fs\n",
+    "  spinney dump tree site.img 257 --json\n",
+    "  spinney dump tree site.img --block 30408704"
+))]
 pub(crate) struct Tree {
     /// Image file or unmounted block device
     image: PathBuf,
