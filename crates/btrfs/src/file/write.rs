@@ -246,7 +246,9 @@ fn note_written(core: &Core, inode: &Arc<Inode>, end: u64) {
     let now = core.now();
     inode.change_in_memory(|state| {
         state.size = state.size.max(end);
-        (state.mtime, state.ctime) = (now, now);
+        if !state.keeps_times {
+            (state.mtime, state.ctime) = (now, now);
+        }
     });
     core.data.list(inode);
 }

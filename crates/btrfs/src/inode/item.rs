@@ -47,6 +47,9 @@ pub struct InodeState {
     pub mtime: Timestamp,
     /// Creation.
     pub otime: Timestamp,
+    /// Writes leave the times alone: the contents being written came with times of their own.
+    /// In memory only.
+    pub(crate) keeps_times: bool,
     /// Hint for allocation, kept as read.
     block_group: u64,
     /// Kept as read.
@@ -73,6 +76,7 @@ impl InodeState {
             ctime: Timestamp::default(),
             mtime: Timestamp::default(),
             otime: Timestamp::default(),
+            keeps_times: false,
             block_group: 0,
             reserved: [0; 4],
         }
@@ -98,6 +102,7 @@ impl InodeState {
             ctime: item.ctime.into(),
             mtime: item.mtime.into(),
             otime: item.otime.into(),
+            keeps_times: false,
             block_group: item.block_group.get(),
             reserved: item.reserved.map(|word| word.get()),
         })

@@ -146,10 +146,11 @@ impl Volume {
         };
         let inode = self.namespace().create(dir, name, &new)?;
         if !is_inline {
-            file::write_at(self.core(), &inode, 0, node.data)?;
-            if let Some(mtime) = node.times.mtime {
-                inode.change_in_memory(|state| state.mtime = mtime);
-            }
+            // Another thread may flush the data, and with it the times, before this one returns.
+            inode.change_in_memory(|state| state.keeps_times = true);
+            let written = file::write_at(self.core(), &inode, 0, node.data);
+            inode.change_in_memory(|state| state.keeps_times = false);
+            written?;
         }
         Ok(inode.metadata())
     }
