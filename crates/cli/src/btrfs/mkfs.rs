@@ -83,7 +83,7 @@ pub(crate) struct Mkfs {
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     owner: Option<(u32, u32)>,
     /// Threads that copy; with one, the same source always gives the same order
-    #[arg(long, value_name = "COUNT", default_value_t = work::default_threads())]
+    #[arg(long, value_name = "COUNT", default_value_t = work::default_threads(), hide_default_value = true)]
     threads: usize,
     /// No summary and no progress bar
     #[arg(short, long)]

@@ -38,7 +38,7 @@ pub(crate) struct Get {
     #[arg(short, long)]
     force: bool,
     /// Threads that copy
-    #[arg(long, value_name = "COUNT", default_value_t = work::default_threads())]
+    #[arg(long, value_name = "COUNT", default_value_t = work::default_threads(), hide_default_value = true)]
     threads: usize,
     /// No progress bar
     #[arg(short, long)]

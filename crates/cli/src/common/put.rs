@@ -44,7 +44,7 @@ pub(crate) struct Put {
     #[arg(short = 'x', long)]
     one_file_system: bool,
     /// Threads that copy; with one, the same source always gives the same order
-    #[arg(long, value_name = "COUNT", default_value_t = work::default_threads())]
+    #[arg(long, value_name = "COUNT", default_value_t = work::default_threads(), hide_default_value = true)]
     threads: usize,
     /// No progress bar
     #[arg(short, long)]

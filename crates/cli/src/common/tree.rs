@@ -30,7 +30,7 @@ pub(crate) struct Tree {
     #[arg(default_value = "/")]
     path: PathBuf,
     /// Go down this many levels
-    #[arg(short = 'L', long = "level", value_name = "COUNT", default_value_t = LEVELS_MAX)]
+    #[arg(short = 'L', long = "level", value_name = "COUNT", default_value_t = LEVELS_MAX, hide_default_value = true)]
     levels: usize,
     /// Directories only
     #[arg(short, long)]
