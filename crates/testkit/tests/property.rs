@@ -1,7 +1,7 @@
 //! Random operations on a volume and on a model of it; `btrfs check` on what is left.
 //!
 //! `SPINNEY_SEEDS` (default 8), `SPINNEY_OPERATIONS` (2000), `SPINNEY_SEED` (first seed, 0) and `SPINNEY_IMAGES`
-//! (a folder for the images, `/dev/shm` where there is one) choose how much is run.
+//! (a folder for the images, `/dev/shm` where there is one) choose how much is run. `SPINNEY_TRACE` prints operations.
 
 #![expect(clippy::panic, reason = "a test says what broke by panicking")]
 

@@ -24,18 +24,19 @@ const FOREIGN_FORMS: &[&[&str]] = &[
     &["-O", "^no-holes,^skinny-metadata", "-R", "^free-space-tree"],
 ];
 
-/// Makes an image and opens it.
-pub(super) fn make(path: &Path, size_bytes: u64, random: &mut Random) -> Result<Volume> {
+/// Makes an image and opens it; says how it was made.
+pub(super) fn make(path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Volume, String)> {
     if random.one_in(2) || !reference::is_installed() {
         return make_own(path, size_bytes, random);
     }
     let form = random.pick(FOREIGN_FORMS).copied().unwrap_or_default();
     reference::mkfs(path, size_bytes, form)?;
-    open(path, random).with_context(|| format!("image made with {form:?}"))
+    let form = format!("mkfs.btrfs {form:?}");
+    Ok((open(path, random).with_context(|| form.clone())?, form))
 }
 
 /// Made by Spinney itself.
-fn make_own(path: &Path, size_bytes: u64, random: &mut Random) -> Result<Volume> {
+fn make_own(path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Volume, String)> {
     let mut make = MakeOptions {
         size: Some(size_bytes),
         ..MakeOptions::default()
@@ -47,7 +48,8 @@ fn make_own(path: &Path, size_bytes: u64, random: &mut Random) -> Result<Volume>
     Volume::make(path, &make)
         .with_context(|| format!("making an image with {make:?}"))?
         .close()?;
-    open(path, random).with_context(|| format!("image made with {make:?}"))
+    let form = format!("Spinney, {}-byte nodes", make.nodesize);
+    Ok((open(path, random).with_context(|| form.clone())?, form))
 }
 
 /// Opens it with one of several sets of options.

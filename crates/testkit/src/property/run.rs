@@ -67,6 +67,10 @@ pub(super) struct Pair {
     pub(super) model: Model,
     pub(super) report: Report,
     history: VecDeque<Operation>,
+    /// How the image was made.
+    form: String,
+    /// Every operation is printed: the environment has SPINNEY_TRACE.
+    is_traced: bool,
 }
 
 /// Runs one seed on a fresh image in `folder`.
@@ -88,8 +92,8 @@ pub fn run(seed: u64, settings: &Settings, folder: &Path) -> Result<Report> {
 
 fn run_on(seed: u64, settings: &Settings, image_path: &Path) -> Result<Report> {
     let mut random = Random::new(seed ^ 0x5eed);
-    let volume = image::make(image_path, settings.image_bytes, &mut random)?;
-    let mut pair = Pair::new(volume, Model::new());
+    let (volume, form) = image::make(image_path, settings.image_bytes, &mut random)?;
+    let mut pair = Pair::new(volume, Model::new(), form);
     let mut generator = Generator::new(seed, "/");
     for number in 1..=settings.operations {
         let operation = generator.next(&pair.model);
@@ -123,12 +127,14 @@ fn run_on(seed: u64, settings: &Settings, image_path: &Path) -> Result<Report> {
 }
 
 impl Pair {
-    pub(super) fn new(volume: Volume, model: Model) -> Self {
+    pub(super) fn new(volume: Volume, model: Model, form: String) -> Self {
         Self {
             volume,
             model,
             report: Report::default(),
             history: VecDeque::new(),
+            form,
+            is_traced: std::env::var_os("SPINNEY_TRACE").is_some(),
         }
     }
 
@@ -136,6 +142,9 @@ impl Pair {
     pub(super) fn step(&mut self, operation: &Operation) -> Result<()> {
         if self.history.len() == HISTORY_LEN {
             self.history.pop_front();
+        }
+        if self.is_traced {
+            eprintln!("{operation:?}");
         }
         self.history.push_back(operation.clone());
         let found = drive(&self.volume, operation);
@@ -258,13 +267,16 @@ impl Pair {
     }
 
     fn reopen(self, image_path: &Path, random: &mut Random) -> Result<Self> {
+        if self.is_traced {
+            eprintln!("re-open");
+        }
         self.volume.close().context("close")?;
         let volume = image::open(image_path, random)?;
         Ok(Self { volume, ..self })
     }
 
     pub(super) fn story(&self, number: u64) -> String {
-        let mut story = format!("operation {number}; the last ones:");
+        let mut story = format!("image by {}, operation {number}; the last ones:", self.form);
         for operation in &self.history {
             story.push_str(&format!("\n    {operation:?}"));
         }
@@ -296,9 +308,12 @@ fn is_same(found: CallerError, expected: CallerError) -> bool {
         (C::InvalidArgument, C::CrossSubvolume),
         (C::InvalidArgument, C::IsADirectory),
         (C::InvalidArgument, C::NotSupported),
+        (C::InvalidArgument, C::NotADirectory),
         (C::NotEmpty, C::IsADirectory),
         (C::NotEmpty, C::InvalidArgument),
         (C::NotFound, C::NotADirectory),
+        (C::NameTooLong, C::NotADirectory),
+        (C::NameTooLong, C::NotFound),
     ];
     let both =
         BOTH_MAY_HOLD.contains(&(found, expected)) || BOTH_MAY_HOLD.contains(&(expected, found));

@@ -36,7 +36,7 @@ pub fn run_threads(
 }
 
 fn run_on(seed: u64, thread_count: u64, settings: &Settings, image: &Path) -> Result<Report> {
-    let volume = image::make(image, settings.image_bytes, &mut Random::new(seed ^ 0x5eed))?;
+    let (volume, form) = image::make(image, settings.image_bytes, &mut Random::new(seed ^ 0x5eed))?;
     volume.create_dir(SHARED)?;
     for thread in 0..thread_count {
         // Every second one works in a subvolume of its own.
@@ -49,8 +49,8 @@ fn run_on(seed: u64, thread_count: u64, settings: &Settings, image: &Path) -> Re
     let results: Vec<Result<Pair>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..thread_count)
             .map(|thread| {
-                let volume = volume.clone();
-                scope.spawn(move || one_thread(volume, seed, thread, settings))
+                let (volume, form) = (volume.clone(), form.clone());
+                scope.spawn(move || one_thread(volume, form, seed, thread, settings))
             })
             .collect();
         threads
@@ -86,7 +86,13 @@ fn base(thread: u64) -> PathBuf {
     PathBuf::from(format!("thread-{thread}"))
 }
 
-fn one_thread(volume: Volume, seed: u64, thread: u64, settings: &Settings) -> Result<Pair> {
+fn one_thread(
+    volume: Volume,
+    form: String,
+    seed: u64,
+    thread: u64,
+    settings: &Settings,
+) -> Result<Pair> {
     let own_seed = seed.wrapping_mul(31).wrapping_add(thread);
     let mut random = Random::new(own_seed ^ 0xfeed);
     let mut generator = Generator::new(own_seed, base(thread));
@@ -98,7 +104,7 @@ fn one_thread(volume: Volume, seed: u64, thread: u64, settings: &Settings) -> Re
         model.apply(&Operation::CreateSubvolume { path })
     };
     ensure!(made.is_ok(), "the model cannot make the base: {made:?}");
-    let mut pair = Pair::new(volume, model);
+    let mut pair = Pair::new(volume, model, form);
     for number in 1..=settings.operations {
         let operation = generator.next(&pair.model);
         let where_ = |pair: &Pair| format!("thread {thread}, {}", pair.story(number));
