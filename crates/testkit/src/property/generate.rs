@@ -33,6 +33,8 @@ enum Wanted {
     File,
     Directory,
     Subvolume,
+    /// A subvolume that may go: not the one that everything is in.
+    SpareSubvolume,
     /// Any but a subvolume's root, its stub, or what holds one.
     Movable,
 }
@@ -392,10 +394,10 @@ impl Generator {
         let full = count > SUBVOLUMES_MAX;
         match self.random.below(if full { 4 } else { 10 }) {
             0..3 => Operation::DeleteSubvolume {
-                path: self.pick(model, Wanted::Subvolume),
+                path: self.pick(model, Wanted::SpareSubvolume),
             },
             3 if full => Operation::DeleteSubvolume {
-                path: self.pick(model, Wanted::Subvolume),
+                path: self.pick(model, Wanted::SpareSubvolume),
             },
             3 | 4 => Operation::CreateSubvolume {
                 path: self.new_path(model),
@@ -453,6 +455,7 @@ fn fits(model: &Model, id: NodeId, wanted: Wanted, is_base: bool) -> bool {
         Wanted::File => matches!(&node.kind, Kind::File(content) if content.page_count() < 2000),
         Wanted::Directory => node.directory().is_some(),
         Wanted::Subvolume => is_subvolume(model, id),
+        Wanted::SpareSubvolume => !is_base && is_subvolume(model, id),
         Wanted::Movable => !is_base && model.role(id) == Role::Plain && !model.holds_subvolumes(id),
     }
 }
