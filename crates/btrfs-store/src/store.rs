@@ -23,6 +23,9 @@ use crate::{Env, Error, Result, bootstrap, make};
 /// Commits by which one reservation tries to get room.
 const COMMITS_PER_RESERVE_MAX: usize = 8;
 
+/// Blocks that a step of dropping a tree visits at least: with fewer than two, none gets on.
+const DROP_BLOCKS_MIN: u32 = 4;
+
 /// What an operation may need at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Need {
@@ -174,7 +177,9 @@ impl Store {
     }
 
     /// Like [`Self::reserve`] for operations that free room in the end: what is kept back
-    /// for them may be used.
+    /// for them may be used. A full volume promises fewer items than asked for, and the
+    /// operation goes in smaller steps ([`Reservation::items_left`]): what is kept back on a
+    /// small one is far less than long operations ask for.
     ///
     /// # Errors
     /// As [`Self::reserve`].
@@ -192,13 +197,20 @@ impl Store {
             engine.commit()?;
         }
         let metadata = engine.space.accounts().bytes_for_items(need.items.into());
-        let need = space::Need { data: need.data, metadata, system: 0 };
+        let mut need = space::Need { data: need.data, metadata, system: 0 };
+        let least = match urgency {
+            Urgency::Removal => engine.space.accounts().removal_bytes_min().min(metadata),
+            Urgency::Patient | Urgency::Normal | Urgency::Commit => metadata,
+        };
         let mut commits = 0;
         while commits < COMMITS_PER_RESERVE_MAX {
             match engine.space.reserve(need, urgency) {
                 Ok(reservation) => return Ok(reservation),
                 Err(Shortage::Load(kind)) => self.load_group(kind)?,
                 Err(Shortage::Chunk(kind)) => self.grow(kind, need, urgency)?,
+                Err(Shortage::NoSpace(_)) if need.metadata > least => {
+                    need.metadata = (need.metadata / 2).max(least);
+                }
                 Err(Shortage::NoSpace(error)) => return Err(error),
                 Err(Shortage::Commit) => {
                     commits += 1;
@@ -394,8 +406,11 @@ impl Store {
     /// As [`Self::reserve_urgent`] and every edit; `Unsupported` for a deletion that was
     /// begun elsewhere.
     pub fn drop_tree_step(&self, id: TreeId, block_budget: u32) -> Result<DropProgress> {
-        let need = Need { items: block_budget.saturating_mul(2).saturating_add(8), data: 0 };
-        let txn = self.begin(self.reserve_urgent(need)?)?;
-        drop_tree_step(&txn, id, block_budget)
+        let need = Need { items: block_budget.saturating_add(8), data: 0 };
+        let reservation = self.reserve_urgent(need)?;
+        // On a volume with little room, smaller steps do.
+        let affordable = u32::try_from(reservation.items_left()).unwrap_or(u32::MAX);
+        let budget = affordable.min(block_budget).max(DROP_BLOCKS_MIN);
+        drop_tree_step(&self.begin(reservation)?, id, budget)
     }
 }

@@ -52,7 +52,14 @@ pub(crate) fn reflink(
         let _editing = first.data.editing.lock();
         let _editing_too = second.map(|inode| inode.data.editing.lock());
         settle(core, source, destination, range)?;
-        share(core, source, destination, range)?
+        let inline = share(core, source, destination, range)?;
+        if inline.is_none() {
+            // The old size would say that the first sector may be inline, and growing would make
+            // that sector dirty with the old contents.
+            let end = range.destination + range.len;
+            destination.change_in_memory(|state| state.size = state.size.max(end));
+        }
+        inline
     };
     // Only the first sector of a file can be inline: it is copied.
     if let Some(bytes) = inline {
@@ -60,7 +67,7 @@ pub(crate) fn reflink(
     }
     let end = range.destination + range.len;
     let _editing = destination.data.editing.lock();
-    if end > destination.state().size {
+    if end > destination.state().disk_size {
         super::truncate::grow(core, destination, end)?;
     }
     Ok(())

@@ -36,14 +36,19 @@ pub(super) struct Job<'a> {
 }
 
 impl<'a> Job<'a> {
-    /// Takes what is dirty; `None` (and the lock is released) when nothing is.
+    /// Takes what is dirty; `None` (and the lock is released) when nothing is. A size that is ahead
+    /// of the items is dirty too: the data it came with may be gone, cut off or punched out.
     pub(super) fn take(
         core: &Core,
         inode: &'a Arc<Inode>,
         editing: Option<MutexGuard<'a, ()>>,
     ) -> Option<Self> {
         let mut layers = inode.data.inner.write();
-        if layers.is_empty() {
+        let is_size_written = {
+            let state = inode.state();
+            state.disk_size >= state.size
+        };
+        if layers.is_empty() && is_size_written {
             core.data.unlist(inode);
             layers.receipt = Receipt::default();
             return None;
