@@ -5,7 +5,10 @@ set -eu
 cd "$(dirname "$0")"
 source=${1:-docs}
 image=${2:-target/demo.img}
-command -v cargo > /dev/null || { echo "demo: cargo is missing: install Rust 1.95 or newer from https://rustup.rs" >&2; exit 1; }
+if ! command -v cargo > /dev/null; then
+  echo "demo: cargo is missing: install Rust 1.95 or newer from https://rustup.rs" >&2
+  exit 1
+fi
 if ! command -v cc > /dev/null; then
   if [ "$(id -u)" = 0 ] && command -v apt-get > /dev/null; then
     apt-get update -qq && apt-get install -y -qq --no-install-recommends gcc libc6-dev

@@ -1,8 +1,8 @@
 //! Runs every read-only command of the `spinney` program on damaged images: an error is fine, a panic, a hang or memory
 //! without bound is not. The images are never mounted.
 //!
-//! Takes a folder of `.img` and `.raw` files, plain or packed by xz or zstd, as the tests of btrfs-progs have them; those
-//! that `btrfs-image` made are unpacked by it.
+//! Takes a folder of `.img` and `.raw` files, plain or packed by xz or zstd, as the tests of btrfs-progs have them;
+//! those that `btrfs-image` made are unpacked by it.
 
 use crate::system;
 use anyhow::{Context, Result, bail};

@@ -237,7 +237,7 @@ fn change(volume: &Volume, source: &Path, model: &mut Model) -> Result<[usize; 3
 
 /// Every other file stays in its directory; the rest moves to the top.
 fn rename(volume: &Volume, path: &[u8], index: usize, model: &mut Model) -> Result<()> {
-    let to = if index % 2 == 0 {
+    let to = if index.is_multiple_of(2) {
         [path, b".renamed"].concat()
     } else {
         format!("moved-{index}").into_bytes()

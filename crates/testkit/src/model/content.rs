@@ -10,7 +10,7 @@ pub const PAGE_BYTES: u64 = 4096;
 type Page = [u8; 4096];
 
 /// A sparse run of bytes. A clone shares all pages.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Content {
     pages: BTreeMap<u64, Arc<Page>>,
     len: u64,

@@ -207,7 +207,7 @@ fn compare_xattrs(volume: &Volume, path: &Path, node: &Node) -> Result<()> {
 }
 
 /// Compares the pages that hold something, and that the rest, where it is read, is zeros.
-pub(super) fn compare_content(volume: &Volume, path: &Path, content: &Content) -> Result<()> {
+pub(crate) fn compare_content(volume: &Volume, path: &Path, content: &Content) -> Result<()> {
     let file = FileOptions::new().read(true).open(volume, path)?;
     let mut compared_to = 0;
     let mut buffer = vec![0; crate::number::to_usize(READ_BYTES)];

@@ -8,7 +8,7 @@ use std::path::Path;
 ///
 /// # Errors
 /// The volume's own.
-pub(super) fn drive(volume: &Volume, operation: &Operation) -> Result<()> {
+pub(crate) fn drive(volume: &Volume, operation: &Operation) -> Result<()> {
     use Operation as O;
     match operation {
         O::Create { path } => FileOptions::new()
@@ -53,7 +53,7 @@ pub(super) fn drive(volume: &Volume, operation: &Operation) -> Result<()> {
         ),
         O::SetXattr {
             path, name, mode, ..
-        } => volume.set_xattr(path, name, &operation.data(), *mode),
+        } => volume.set_xattr(path, name, operation.data(), *mode),
         O::RemoveXattr { path, name } => volume.remove_xattr(path, name),
         O::CreateSubvolume { path } => volume.create_subvolume(path).map(drop),
         O::Snapshot { source, path, mode } => volume.snapshot(source, path, *mode).map(drop),

@@ -25,7 +25,7 @@ const FOREIGN_FORMS: &[&[&str]] = &[
 ];
 
 /// Makes an image and opens it; says how it was made.
-pub(super) fn make(path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Volume, String)> {
+pub(crate) fn make(path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Volume, String)> {
     if random.one_in(2) || !reference::is_installed() {
         return make_own(path, size_bytes, random);
     }

@@ -18,7 +18,10 @@ mod image;
 mod run;
 mod threads;
 
+pub(crate) use compare::compare_content;
 pub use compare::compare_trees;
+pub(crate) use drive::drive;
 pub use generate::Generator;
+pub(crate) use image::make as make_image;
 pub use run::{Report, Settings, run};
 pub use threads::run_threads;

@@ -9,6 +9,7 @@
 //! installed `mkfs.btrfs` cannot make starts from an empty image kept in `images/` (with how it was made).
 //! Called by `cargo xtask images` and `.ci/run`; the results are read by `cargo xtask diff-walk`.
 
+mod metadata;
 mod populate;
 mod recipes;
 mod scenes;

@@ -1,6 +1,6 @@
 //! A random tree of files, as a real one looks: many small files, some large ones, odd names, owners and times.
 
-use super::scenes::{set_random_metadata, set_xattr};
+use super::metadata::{set_random_metadata, set_xattr};
 use anyhow::Result;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;

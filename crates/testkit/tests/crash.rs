@@ -1,0 +1,114 @@
+//! Power cuts, failing devices and rot: nothing that a sync promised is lost, and `btrfs check` agrees.
+//!
+//! `SPINNEY_SEEDS` (default 6), `SPINNEY_SEED` (first seed, 0), `SPINNEY_STATES` (states per seed, 60) and
+//! `SPINNEY_IMAGES` (a folder for the images, `/dev/shm` where there is one) choose how much is run.
+
+#![expect(clippy::panic, reason = "a test says what broke by panicking")]
+
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use testkit::crash::{Settings, explore, inject, run_damage, run_read_errors};
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name)
+        .ok()
+        .and_then(|value| value.parse().ok())
+        .unwrap_or(default)
+}
+
+fn folder() -> tempfile::TempDir {
+    let shared = Path::new("/dev/shm");
+    let usual = if shared.is_dir() {
+        shared.to_path_buf()
+    } else {
+        std::env::temp_dir()
+    };
+    let parent = std::env::var_os("SPINNEY_IMAGES").map_or(usual, PathBuf::from);
+    tempfile::Builder::new()
+        .prefix("spinney-crash-")
+        .tempdir_in(parent)
+        .expect("a folder for the images")
+}
+
+/// Runs `one` for each seed, as many at a time as there are processors; prints what they came to.
+fn run_seeds<R: std::fmt::Debug + Send>(
+    what: &str,
+    seeds: u64,
+    one: impl Fn(u64, &Path) -> anyhow::Result<R> + Sync,
+) {
+    let folder = folder();
+    let first = number("SPINNEY_SEED", 0);
+    let next = AtomicU64::new(0);
+    let failures = Mutex::new(0);
+    let worker = || loop {
+        let index = next.fetch_add(1, Ordering::Relaxed);
+        if index >= seeds {
+            return;
+        }
+        match one(first + index, folder.path()) {
+            Ok(report) => eprintln!("{what}: seed {}: {report:?}", first + index),
+            Err(error) => {
+                let causes: Vec<String> = error.chain().map(ToString::to_string).collect();
+                eprintln!("{what}: {}\n", causes.join("\n  "));
+                *failures.lock().expect("no worker panics") += 1;
+            }
+        }
+    };
+    let workers = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(worker))));
+    let failures = failures.into_inner().expect("no worker panics");
+    if failures > 0 {
+        panic!(
+            "{what}: {failures} seeds failed; images in {}",
+            folder.keep().display()
+        );
+    }
+}
+
+fn settings() -> Settings {
+    Settings {
+        states: number("SPINNEY_STATES", Settings::default().states),
+        ..Settings::default()
+    }
+}
+
+#[test]
+fn a_crash_loses_nothing_that_was_synced() {
+    run_seeds("crashes", number("SPINNEY_SEEDS", 6), |seed, folder| {
+        explore(seed, &settings(), folder)
+    });
+}
+
+#[test]
+fn a_failed_write_or_flush_is_told_and_stops_the_volume() {
+    let settings = Settings {
+        operations: 60,
+        ..settings()
+    };
+    run_seeds("faults", number("SPINNEY_SEEDS", 6), |seed, folder| {
+        inject(seed, &settings, 17, folder)
+    });
+}
+
+#[test]
+fn rot_is_mended_or_told_and_does_not_spread() {
+    let settings = Settings {
+        states: settings().states / 4,
+        ..settings()
+    };
+    run_seeds("rot", number("SPINNEY_SEEDS", 6), |seed, folder| {
+        run_damage(seed, &settings, folder)
+    });
+}
+
+#[test]
+fn a_failed_read_fails_one_operation_whole() {
+    let settings = Settings {
+        states: settings().states / 4,
+        ..settings()
+    };
+    run_seeds("reads", number("SPINNEY_SEEDS", 6), |seed, folder| {
+        run_read_errors(seed, &settings, folder)
+    });
+}
