@@ -13,7 +13,11 @@ use btrfs_disk::Generation;
 struct State {
     running: u64,
     open_handles: usize,
+    /// A commit is between closing the gate and opening it.
     is_closed: bool,
+    /// The one handle there is keeps the others out. Apart from `is_closed`, because a commit
+    /// may close the gate while it lives, and the gate stays closed when it ends.
+    is_exclusive: bool,
     durable: u64,
 }
 
@@ -33,8 +37,13 @@ pub(crate) struct Serial<'a> {
 impl Gate {
     /// A gate whose running transaction follows the committed `durable`.
     pub(crate) fn new(durable: Generation) -> Self {
-        let state =
-            State { running: durable.0 + 1, open_handles: 0, is_closed: false, durable: durable.0 };
+        let state = State {
+            running: durable.0 + 1,
+            open_handles: 0,
+            is_closed: false,
+            is_exclusive: false,
+            durable: durable.0,
+        };
         Self {
             serial: Mutex::new(Rank::CommitGate, ()),
             state: Mutex::new(Rank::Exclusive, state),
@@ -53,7 +62,7 @@ impl Gate {
     /// Waits for the critical section of a commit, and joins the running transaction.
     pub(crate) fn enter(&self) -> Generation {
         let mut state = self.state.lock();
-        self.changed.wait_while(&mut state, |s| s.is_closed);
+        self.changed.wait_while(&mut state, |s| s.is_closed || s.is_exclusive);
         state.open_handles += 1;
         Generation(state.running)
     }
@@ -94,18 +103,56 @@ impl Gate {
         let mut state = self.state.lock();
         state.running += u64::from(advance);
         state.open_handles = 1;
+        state.is_closed = false;
+        state.is_exclusive = true;
         Generation(state.running)
     }
 
     pub(crate) fn leave_exclusive(&self) {
         let mut state = self.state.lock();
         state.open_handles = 0;
-        state.is_closed = false;
+        state.is_exclusive = false;
         self.changed.notify_all();
     }
 
     /// The transaction `generation` is on the device.
     pub(crate) fn set_durable(&self, _serial: &Serial<'_>, generation: Generation) {
         self.state.lock().durable = generation.0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
+
+    #[test]
+    fn a_commit_that_waits_for_the_exclusive_handle_keeps_the_gate_closed() {
+        let gate = Gate::new(Generation(1));
+        let serial = gate.serialize();
+        gate.close(&serial);
+        gate.open_exclusive(&serial, true);
+        drop(serial);
+        let is_critical = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let serial = gate.serialize();
+                gate.close(&serial);
+                is_critical.store(true, Ordering::SeqCst);
+                std::thread::sleep(Duration::from_millis(50));
+                is_critical.store(false, Ordering::SeqCst);
+                gate.open(&serial, true);
+            });
+            // The commit waits by now; either way the gate must not open for the visitor.
+            while !gate.state.lock().is_closed {
+                std::thread::yield_now();
+            }
+            gate.leave_exclusive();
+            assert!(gate.state.lock().is_closed, "the waiting commit closed the gate");
+            assert_eq!(gate.enter(), Generation(4));
+            assert!(!is_critical.load(Ordering::SeqCst));
+            gate.leave();
+        });
     }
 }
