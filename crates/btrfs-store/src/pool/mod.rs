@@ -196,7 +196,7 @@ impl Pool {
     }
 
     /// Writes every copy of the superblock to the device that its device item names. The
-    /// caller flushes before and after.
+    /// caller flushes before; the primary copy is durable after.
     ///
     /// # Errors
     /// `Corrupt` for a superblock that must not reach a disk, or the device's.

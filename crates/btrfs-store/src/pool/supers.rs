@@ -2,8 +2,12 @@
 //!
 //! The primary copy, at 64 KiB, is the one that counts, as for the kernel: a mirror may be
 //! left from an earlier file system. Where the primary is damaged, a read-only open takes
-//! the newest mirror that verifies; a writable one is refused, because its first commit
-//! would make the choice final.
+//! the newest mirror that verifies. A writable one takes it only where a power cut in the
+//! middle of writing the primary explains the damage ([`is_torn`]); otherwise it is refused,
+//! because its first commit would make the choice final.
+//!
+//! The mirrors are written when the primary is durable: of two copies at least one is whole
+//! at any time.
 
 use blockdev::Device;
 use btrfs_disk::convert::to_u64;
@@ -68,15 +72,33 @@ pub enum Access {
 /// The primary copy's, when no copy can be used.
 pub fn read(device: &dyn Device, access: Access) -> Result<Superblock> {
     let primary = read_copy(device, SUPERBLOCK_OFFSET);
-    if primary.is_ok() || access == Access::ReadWrite {
+    if primary.is_ok() {
         return primary;
     }
-    read_mirrors(device)
+    let newest = read_mirrors(device)
         .into_iter()
         .skip(1)
         .filter_map(|(_, copy)| copy.ok())
-        .max_by_key(Superblock::generation)
-        .map_or(primary, Ok)
+        .max_by_key(Superblock::generation);
+    match newest {
+        Some(mirror) if access == Access::ReadOnly || is_torn(device, &mirror)? => Ok(mirror),
+        _ => primary,
+    }
+}
+
+/// True when the damaged primary is what a write of the mirror's successor left that was cut
+/// off: its first sector, which is old or new, is of the same file system, and of the same
+/// commit or the next.
+fn is_torn(device: &dyn Device, mirror: &Superblock) -> Result<bool> {
+    let mut bytes = vec![0; SUPERBLOCK_SIZE];
+    device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
+    let torn = UncheckedSuperblock::new(&bytes)?;
+    let (torn, whole) = (torn.fields(), mirror.fields());
+    let is_same = torn.magic == whole.magic
+        && torn.fsid == whole.fsid
+        && torn.bytenr.get() == SUPERBLOCK_OFFSET;
+    let commits = torn.generation.get().checked_sub(whole.generation.get());
+    Ok(is_same && commits.is_some_and(|count| count <= 1))
 }
 
 /// Every copy of the superblock, by its byte offset; those the device is too small for are
@@ -128,9 +150,10 @@ pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
     Ok(())
 }
 
-/// Writes every copy that fits the part of the device the file system uses, the primary
-/// first. The caller flushes before, since the superblock points at what was written
-/// until then, and after.
+/// Writes every copy that fits the part of the device the file system uses. The caller
+/// flushes before, since the superblock points at what was written until then. After it the
+/// primary is durable; the mirrors are with the next flush, which comes before the primary
+/// is written again.
 ///
 /// # Errors
 /// `Corrupt` for a superblock that must not reach a disk, or the device's.
@@ -139,6 +162,10 @@ pub(super) fn write(device: &PoolDevice, superblock: &Superblock) -> Result<()> 
         let copy = superblock.sealed(offset)?;
         let written = device.device().write_at(offset, &[copy.bytes()]);
         written.inspect_err(|_| device.count(Event::WriteError))?;
+        if offset == SUPERBLOCK_OFFSET {
+            let flushed = device.device().flush();
+            flushed.inspect_err(|_| device.count(Event::WriteError))?;
+        }
     }
     Ok(())
 }

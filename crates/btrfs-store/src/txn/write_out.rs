@@ -1,4 +1,4 @@
-//! The device side of a commit: blocks, flush, superblocks, flush.
+//! The device side of a commit: blocks, flush, superblock, flush, its mirrors.
 
 use btrfs_disk::verify;
 use btrfs_disk::{Generation, Logical};
@@ -32,8 +32,7 @@ impl Engine {
             self.pool.workers().map(batches, write).into_iter().collect::<Result<()>>()?;
         }
         self.pool.flush()?;
-        self.pool.write_superblock(&settled.superblock)?;
-        self.pool.flush()
+        self.pool.write_superblock(&settled.superblock)
     }
 
     fn write_batch(&self, mut batch: Batch, generation: Generation) -> Result<()> {

@@ -142,19 +142,35 @@ fn every_copy_that_fits_is_written() {
 #[test]
 fn a_damaged_primary_is_stood_in_for_only_when_reading() {
     let device = on_disk(|_| ());
-    put(&device, &superblock(|fields| fields.generation.set(7)), 1);
+    put(&device, &superblock(|fields| fields.generation.set(6)), 1);
     device.write_at(64 * K + 2000, &[b"rot"]).unwrap();
     assert!(matches!(
         open(&device, Access::ReadWrite),
         Err(Error::Corrupt(_))
     ));
     let (_, found) = open(&device, Access::ReadOnly).unwrap();
-    assert_eq!(found.generation().0, 7);
+    assert_eq!(found.generation().0, 6);
     device.write_at(64 * M + 2000, &[b"rot"]).unwrap();
     assert!(matches!(
         open(&device, Access::ReadOnly),
         Err(Error::Corrupt(_))
     ));
+}
+
+#[test]
+fn a_torn_primary_is_stood_in_for_when_writing_too() {
+    let next = superblock(|fields| fields.generation.set(8));
+    for (mirror, is_opened) in [(6, false), (7, true), (8, true), (9, false)] {
+        let device = on_disk(|_| ());
+        put(&device, &next, 0);
+        put(&device, &superblock(|fields| fields.generation.set(mirror)), 1);
+        device.write_at(64 * K + 2000, &[b"old"]).unwrap();
+        let opened = open(&device, Access::ReadWrite);
+        assert_eq!(opened.is_ok(), is_opened, "mirror of commit {mirror}");
+        if let Ok((_, found)) = opened {
+            assert_eq!(found.generation().0, mirror);
+        }
+    }
 }
 
 #[test]
