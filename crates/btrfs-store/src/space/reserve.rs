@@ -46,6 +46,10 @@ const GLOBAL_BLOCKS_MIN: u64 = 22 * 16;
 /// Least that is kept back, in tree blocks, on the smallest volume.
 const GLOBAL_BLOCKS_FLOOR: u64 = 16;
 
+/// Tree blocks with which a removal makes do on a full volume: as many as even the smallest
+/// keeps back for it. They hold the paths to a name and its inode in a tree of that size.
+const REMOVAL_BLOCKS_MIN: u64 = GLOBAL_BLOCKS_FLOOR / 2;
+
 /// Between those two, no more than this part of the metadata space is kept back.
 const GLOBAL_SHARE: u64 = 8;
 
@@ -243,6 +247,12 @@ impl Accounts {
     #[must_use]
     pub const fn bytes_for_items(&self, items: u64) -> u64 {
         items.saturating_mul(self.node_size).saturating_mul(BLOCKS_PER_ITEM)
+    }
+
+    /// Least bytes of tree blocks with which a removal on a full volume begins.
+    #[must_use]
+    pub const fn removal_bytes_min(&self) -> u64 {
+        REMOVAL_BLOCKS_MIN.saturating_mul(self.node_size)
     }
 
     /// Reserves, or says what would help. Takes no lock and blocks on nothing.
@@ -509,6 +519,13 @@ impl Reservation {
     #[must_use]
     pub fn left(&self, kind: SpaceKind) -> u64 {
         self.part(kind).load(Relaxed)
+    }
+
+    /// Items that what is left of the metadata is enough for, as [`Accounts::bytes_for_items`]
+    /// counts.
+    #[must_use]
+    pub fn items_left(&self) -> u64 {
+        self.left(SpaceKind::Metadata) / self.accounts.bytes_for_items(1).max(1)
     }
 
     /// Takes everything out of `other`.

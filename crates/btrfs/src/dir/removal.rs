@@ -10,11 +10,11 @@
 use btrfs_disk::items::FileExtent as DiskExtent;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{InodeNo, Key, Logical};
-use btrfs_store::{RefChange, Txn};
+use btrfs_store::{RefChange, Reservation, Txn};
 
 use super::Namespace;
 use crate::error::{Error, Result};
-use crate::extents::{self, Target};
+use crate::extents::{DROPS_PER_ITEM, FILE_BYTES_MAX, Target, drop_items, drops_for};
 use crate::inode::{Inode, Timestamp};
 
 /// Object id of all orphan items (`BTRFS_ORPHAN_OBJECTID`).
@@ -26,9 +26,7 @@ const SMALL_BYTES_MAX: u64 = 1 << 20;
 /// File bytes that one reserved item is counted for, of a small inode.
 const BYTES_PER_ITEM: u64 = 32 << 10;
 /// Extents dropped by one handle, of a large inode.
-const STEP_EXTENTS: usize = 128;
-/// Items reserved for a step: each extent has an item, a reference and checksums.
-const STEP_ITEMS: u32 = 128 * 2 + 8;
+const STEP_EXTENTS: u32 = 128;
 
 /// What the loss of a name means for an inode. Decided, and its memory thrown away, before the
 /// handle begins.
@@ -43,15 +41,17 @@ pub(crate) enum LastName {
 }
 
 impl Namespace {
-    /// Decides what happens to `inode` when it loses one name. Unless it stays, nobody can open
+    /// Decides what happens to `inode` when it loses one name, in a handle with `reservation`,
+    /// which on a full volume may be less than was asked for. Unless it stays, nobody can open
     /// it from here on, and its data in memory is gone. The caller holds its `names` lock.
-    pub(crate) fn begin_last_name(&self, inode: &Inode) -> LastName {
+    pub(crate) fn begin_last_name(&self, inode: &Inode, reservation: &Reservation) -> LastName {
         if !inode.begin_removal() {
             return LastName::No;
         }
         crate::writeback::discard(&self.core, inode);
         let nbytes = inode.state().nbytes;
-        if nbytes <= SMALL_BYTES_MAX {
+        let promised = reservation.items_left();
+        if nbytes <= SMALL_BYTES_MAX && promised >= Self::removal_items(inode).into() {
             LastName::Small
         } else {
             LastName::Large
@@ -165,7 +165,9 @@ impl Namespace {
         if inode.state().nbytes == 0 {
             return Ok(true);
         }
-        let reservation = self.reserve_urgent(STEP_ITEMS)?;
+        let step_items = STEP_EXTENTS / DROPS_PER_ITEM + SMALL_ITEMS;
+        let reservation = self.reserve_urgent(step_items)?;
+        let extents = drops_for(&reservation, STEP_EXTENTS);
         self.apply(reservation, |txn| {
             let target = Target {
                 txn,
@@ -173,7 +175,7 @@ impl Namespace {
                 ino: inode.ino(),
                 sector: self.core.store.sizes().sector,
             };
-            let step = extents::drop_items(target, 0..extents::FILE_BYTES_MAX, STEP_EXTENTS)?;
+            let step = drop_items(target, 0..FILE_BYTES_MAX, extents)?;
             inode.change(txn, |state| {
                 state.nbytes = step.delta.apply_to(state.nbytes);
                 state.set_sizes(state.disk_size.min(step.dropped_from));

@@ -113,7 +113,9 @@ impl Namespace {
                 return Err(CallerError::NotEmpty.into());
             }
         }
-        let last = target.map_or(LastName::No, |target| self.begin_last_name(target));
+        let last = target.map_or(LastName::No, |target| {
+            self.begin_last_name(target, &reservation)
+        });
         self.apply(reservation, |txn| {
             let now = self.core.now();
             self.detach(txn, from, ends.source, &ends.source_inode, now)?;

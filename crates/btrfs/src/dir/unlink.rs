@@ -54,7 +54,7 @@ impl Namespace {
         if inode.kind().is_dir() && inode.state().size > 0 {
             return Err(CallerError::NotEmpty.into());
         }
-        let last = self.begin_last_name(inode);
+        let last = self.begin_last_name(inode, &reservation);
         self.apply(reservation, |txn| {
             let now = self.core.now();
             self.take_name(txn, dir, name, inode, now)?;

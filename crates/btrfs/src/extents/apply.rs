@@ -2,10 +2,11 @@
 
 use std::ops::Range;
 
+use btrfs_disk::convert::usize_from;
 use btrfs_disk::items::{FileExtent as DiskExtent, OnDisk};
 use btrfs_disk::key::item_type::EXTENT_DATA;
 use btrfs_disk::{Detail, InodeNo, Key};
-use btrfs_store::{RefChange, Tree, Txn};
+use btrfs_store::{RefChange, Reservation, Tree, Txn};
 
 use super::edit::{self, EditPlan, NewExtent, RefEdit};
 use super::{ExtentMap, FileExtent, Kind, SCAN_ITEMS_MAX, Stretch};
@@ -16,6 +17,17 @@ use crate::error::{Result, corrupt_inode};
 const WINDOW_GAP_BYTES: u64 = 1 << 20;
 /// New items edited with one look at the tree.
 const WINDOW_ITEMS_MAX: usize = 1024;
+
+/// Items dropped for which one item is reserved: they share their blocks, as do their references.
+pub(crate) const DROPS_PER_ITEM: u32 = 8;
+
+/// Items that [`drop_items`] may drop in a handle with `reservation`, up to `wanted`: on a full
+/// volume less was promised than was asked for.
+pub(crate) fn drops_for(reservation: &Reservation, wanted: u32) -> usize {
+    let affordable = reservation.items_left().saturating_mul(DROPS_PER_ITEM.into());
+    let items = u32::try_from(affordable).unwrap_or(u32::MAX).min(wanted);
+    usize_from(items.max(DROPS_PER_ITEM))
+}
 
 /// The file whose items are edited, and the transaction they are edited in.
 #[derive(Clone, Copy)]

@@ -24,7 +24,9 @@ mod edit;
 mod extent;
 mod map;
 
-pub(crate) use apply::{BytesDelta, Target, drop_items, fill_gaps, replace};
+pub(crate) use apply::{
+    BytesDelta, DROPS_PER_ITEM, Target, drop_items, drops_for, fill_gaps, replace,
+};
 pub(crate) use edit::NewExtent;
 pub(crate) use extent::{FILE_BYTES_MAX, FileExtent, Kind};
 pub(crate) use map::{ExtentMap, SCAN_ITEMS_MAX, Stretch, read_inline};

@@ -9,7 +9,10 @@ use parking_lot::RwLockWriteGuard;
 
 use super::write::{Held, bring_page, bring_tail, dirty_of, is_tail_needed, reserve};
 use crate::error::{CallerError, Result};
-use crate::extents::{BytesDelta, FILE_BYTES_MAX, Kind, Stretch, Target, drop_items, fill_gaps};
+use crate::extents::{
+    BytesDelta, DROPS_PER_ITEM, FILE_BYTES_MAX, Kind, Stretch, Target, drop_items, drops_for,
+    fill_gaps,
+};
 use crate::inode::{Core, DataLayers, Inode, InodeFlags, InodeState, Receipt};
 use crate::writeback::{self, ITEMS_PER_FILE, need_for};
 
@@ -18,8 +21,6 @@ use crate::writeback::{self, ITEMS_PER_FILE, need_for};
 const FIRST_STEP_ITEMS: u32 = 8;
 /// Items that the following ones drop.
 const STEP_ITEMS: u32 = 256;
-/// Items dropped for which one item is reserved: they share their blocks, as do their references.
-const DROPS_PER_ITEM: u32 = 8;
 
 /// Makes the file `size` bytes long. New bytes read as zeros.
 ///
@@ -174,6 +175,7 @@ pub(super) fn drop_range(
             data: 0,
         };
         let reservation = core.store.reserve_urgent(need)?;
+        let step_items = drops_for(&reservation, budget);
         let _layers: RwLockWriteGuard<'_, DataLayers> = inode.data.inner.write();
         let txn = core.store.begin(reservation)?;
         let target = Target {
@@ -182,7 +184,6 @@ pub(super) fn drop_range(
             ino: inode.ino(),
             sector: sector(core),
         };
-        let step_items = btrfs_disk::convert::usize_from(budget);
         let step = drop_items(target, range.start..end, step_items)?;
         inode.change(&txn, |state| {
             state.nbytes = step.delta.apply_to(state.nbytes);

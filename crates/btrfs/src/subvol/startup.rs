@@ -11,7 +11,7 @@ use super::delete::drop_tree;
 use super::info::for_each_root;
 use super::orphan_key;
 use crate::dir::Namespace;
-use crate::error::Result;
+use crate::error::{Error, Result};
 
 /// Prepares a volume that was just opened for writing.
 ///
@@ -19,6 +19,15 @@ use crate::error::Result;
 /// When a tree cannot be read or changed.
 pub(crate) fn prepare_for_writing(namespace: &Namespace) -> Result<()> {
     mark_quotas_inconsistent(namespace)?;
+    match finish_leftovers(namespace) {
+        // Their notes stay for the next open; whoever makes room needs the volume for it.
+        Err(Error::NoSpace) => Ok(()),
+        result => result,
+    }
+}
+
+/// Brings to an end what an earlier session began.
+fn finish_leftovers(namespace: &Namespace) -> Result<()> {
     finish_deletions(namespace)?;
     let mut live = Vec::new();
     for_each_root(namespace, |id, item| {
