@@ -22,9 +22,10 @@ walk DIR="/dev/shm/spinney-images":
     cargo xtask images --dir {{DIR}}
     cargo xtask diff-walk {{DIR}}/*.img
 
-# Speed beside the kernel and mkfs.btrfs (root).
-bench:
-    cargo run --release --package bench
+# Speed beside the kernel and mkfs.btrfs (root), with a source tree on a memory file system.
+bench SOURCE:
+    cargo build --release --package bench --package spinney-cli
+    target/release/bench run --source {{SOURCE}} --program target/release/spinney
 
 docs:
     cargo doc --workspace --no-deps --open

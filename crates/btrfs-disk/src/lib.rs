@@ -17,6 +17,7 @@ pub mod ids;
 pub mod items;
 pub mod key;
 pub mod node;
+mod on_disk;
 pub mod superblock;
 mod uuid;
 pub mod verify;

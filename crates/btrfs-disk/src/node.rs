@@ -12,7 +12,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::convert::usize_from;
 use crate::flags::HeaderFlags;
-use crate::items::OnDisk;
+use crate::on_disk::OnDisk;
 use crate::key::DiskKey;
 use crate::{Generation, Key, Logical, TreeId, Uuid};
 

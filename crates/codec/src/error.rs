@@ -1,6 +1,6 @@
 //! Why compressed bytes are no good.
 
-use crate::CompressionType;
+use crate::kind::CompressionType;
 
 /// The result of a compression or decompression.
 pub type Result<T> = std::result::Result<T, Error>;

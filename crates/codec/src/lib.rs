@@ -16,6 +16,7 @@
 pub mod checksum;
 pub mod compress;
 mod error;
+mod kind;
 
 pub use checksum::ChecksumType;
 pub use compress::CompressionType;
