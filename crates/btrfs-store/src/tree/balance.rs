@@ -90,7 +90,7 @@ fn merge_leaf(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
     let last = path.steps.len() - 1;
     let used = leaf::used(path.leaf_bytes());
     let capacity = raw::capacity(path.leaf_bytes());
-    let Some(neighbour) = neighbour(host, path, last, |other| leaf::used(other) + used <= capacity)?
+    let Some(neighbour) = neighbour(host, path, last, |other| leaf::used(other) + used <= capacity)
     else {
         return Ok(());
     };
@@ -114,7 +114,7 @@ fn merge_leaf(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
 fn merge_node(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     let count = raw::nritems(&path.steps[step].block.data);
     let max = node::max_ptrs(&path.steps[step].block.data);
-    let Some(neighbour) = neighbour(host, path, step, |other| raw::nritems(other) + count <= max)?
+    let Some(neighbour) = neighbour(host, path, step, |other| raw::nritems(other) + count <= max)
     else {
         return Ok(());
     };
@@ -134,27 +134,30 @@ fn merge_node(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     remove_ptr(host, path, step - 1)
 }
 
-/// The left or right neighbour under the same parent, if `fits`; ready for writing.
+/// The left or right neighbour under the same parent, if `fits`; ready for writing. One that
+/// cannot be read or copied is left alone: the removal is done, and joining blocks can wait.
 fn neighbour(
     host: &dyn Host,
     path: &mut Path<'_>,
     step: usize,
     fits: impl Fn(&[u8]) -> bool,
-) -> Result<Option<Neighbour>> {
+) -> Option<Neighbour> {
     let tree = path.tree;
     let parent = &mut path.steps[step - 1];
     let slot = parent.slot;
     let candidates = [slot.checked_sub(1), (slot + 1 < raw::nritems(&parent.block.data)).then_some(slot + 1)];
     for candidate in candidates.into_iter().flatten() {
         let expect = tree.child_expect(&parent.block.data, candidate);
-        if !fits(&tree.forest.block(&expect)?.read().data) {
+        if !tree.forest.block(&expect).is_ok_and(|block| fits(&block.read().data)) {
             continue;
         }
-        let block = child_for_write(host, tree, &mut parent.block.data, candidate)?;
+        let Ok(block) = child_for_write(host, tree, &mut parent.block.data, candidate) else {
+            continue;
+        };
         // It was not locked for a moment, and may have grown.
         if fits(&block.data) {
-            return Ok(Some(if candidate < slot { Neighbour::Left(block) } else { Neighbour::Right(block) }));
+            return Some(if candidate < slot { Neighbour::Left(block) } else { Neighbour::Right(block) });
         }
     }
-    Ok(None)
+    None
 }

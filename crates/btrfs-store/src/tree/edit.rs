@@ -62,16 +62,27 @@ impl<'a> Edit<'a> {
     pub fn insert_batch(&self, tree: &Tree, items: &[(Key, &[u8])]) -> Result<()> {
         debug_assert!(items.windows(2).all(|pair| pair[0].0 < pair[1].0), "keys ascend");
         let mut rest = items;
-        while let Some((key, bytes)) = rest.first() {
-            let mut path = self.path_with_room(tree, key, ITEM + bytes.len())?;
-            if path.is_found {
-                return Err(Error::Exists { tree: tree.id(), key: *key });
-            }
-            let count = run_length(&path, rest);
-            put_new(&mut path, &rest[..count]);
+        while !rest.is_empty() {
+            let count = self.insert_run(tree, rest)?;
             rest = &rest[count..];
         }
         Ok(())
+    }
+
+    /// Inserts as many of the items, from the first on, as go into one leaf at once; returns
+    /// how many. After a failure none is in.
+    ///
+    /// # Errors
+    /// [`Error::Exists`] when the first key is taken.
+    pub(crate) fn insert_run(&self, tree: &Tree, items: &[(Key, &[u8])]) -> Result<usize> {
+        let Some((key, bytes)) = items.first() else { return Ok(0) };
+        let mut path = self.path_with_room(tree, key, ITEM + bytes.len())?;
+        if path.is_found {
+            return Err(Error::Exists { tree: tree.id(), key: *key });
+        }
+        let count = run_length(&path, items);
+        put_new(&mut path, &items[..count]);
+        Ok(count)
     }
 
     fn path_with_room<'t>(&self, tree: &'t Tree, key: &Key, bytes: usize) -> Result<Path<'t>> {

@@ -50,6 +50,7 @@ fn take_away(txn: &Txn, tree: &Arc<Tree>, block_budget: u32) -> Result<DropProgr
         let on_leaf = |leaf: &[u8]| {
             let how = (Counting::Normal, Sign::Drop);
             child_changes(leaf, BlockView::new(leaf).at, tree.id(), how, &mut |change| host.push(change))
+                .inspect_err(|error| txn.engine.health.poison(error))
         };
         if !prune_last(&host, tree, decide, on_leaf)? {
             remove_root(txn, &host, tree)?;
@@ -94,11 +95,12 @@ fn convert(host: &TxnHost<'_>, tree: &Tree, block: &BlockView<'_>, budget: &Cell
 fn remove_root(txn: &Txn, host: &TxnHost<'_>, tree: &Tree) -> Result<()> {
     let bytes = tree.root_bytes()?;
     let view = BlockView::new(&bytes);
-    host.block_freed(tree, &view)?;
     let slot = txn.engine.trees.slot(tree.id())?;
     let root_tree = &txn.engine.trees.root_tree;
     txn.remove(root_tree, &Key::new(tree.id().0, ROOT_ITEM, slot.key_offset))?;
     txn.remove(root_tree, &Key::new(ORPHAN_OBJECTID, ORPHAN_ITEM, tree.id().0))?;
+    // After what can fail without having changed anything.
+    host.block_freed(tree, &view)?;
     txn.engine.trees.forget(tree.id());
     Ok(())
 }

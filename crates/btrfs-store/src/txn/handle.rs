@@ -90,7 +90,13 @@ impl Txn {
     /// # Errors
     /// As [`Self::insert`]; items before a taken key are in.
     pub fn insert_batch(&self, tree: &Tree, items: &[(Key, &[u8])]) -> Result<()> {
-        self.change(|edit| edit.insert_batch(tree, items))
+        let mut rest = items;
+        while !rest.is_empty() {
+            // Leaf by leaf: a failure after the first is one in the middle.
+            let count = self.change(|edit| edit.insert_run(tree, rest))?;
+            rest = rest.get(count..).unwrap_or_default();
+        }
+        Ok(())
     }
 
     /// Inserts an item or replaces its bytes.
@@ -135,8 +141,19 @@ impl Txn {
     ///
     /// # Errors
     /// As [`Self::put`].
-    pub fn remove_range(&self, tree: &Tree, from: &Key, to: &Key, f: impl FnMut(&Key, &[u8])) -> Result<u64> {
-        self.change(|edit| edit.remove_range(tree, from, to, f))
+    pub fn remove_range(
+        &self,
+        tree: &Tree,
+        from: &Key,
+        to: &Key,
+        mut f: impl FnMut(&Key, &[u8]),
+    ) -> Result<u64> {
+        let show = |key: &Key, bytes: &[u8]| {
+            // The range goes leaf by leaf: a failure from here on is one in the middle.
+            self.has_changed.store(true, Ordering::Relaxed);
+            f(key, bytes);
+        };
+        self.change(|edit| edit.remove_range(tree, from, to, show))
     }
 
     /// Changes an item's key to one between the same neighbours.

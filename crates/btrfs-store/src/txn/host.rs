@@ -116,9 +116,18 @@ impl Host for TxnHost<'_> {
     }
 
     fn block_cowed(&self, tree: &Tree, old: &BlockView<'_>, new: &mut [u8]) -> Result<()> {
-        let plan = on_cow(&self.state_of(tree, old)?);
         let places = (old.at, BlockView::new(new).at);
-        cow_changes(&plan, old.bytes, places, tree.id(), &mut |change| self.push(change))?;
+        let plan = match self.state_of(tree, old) {
+            Ok(state) => on_cow(&state),
+            Err(error) => {
+                // The copy never gets into the tree, so nothing may be left of it.
+                let (at, level, owner) = (places.1, old.level, tree.id());
+                self.push(RefChange::DropTree { at, level, owner, parent: None })?;
+                return Err(error);
+            }
+        };
+        cow_changes(&plan, old.bytes, places, tree.id(), &mut |change| self.push(change))
+            .inspect_err(|error| self.engine.health.poison(error))?;
         if plan.frees_old {
             tree.forest().forget(old.at);
         }
