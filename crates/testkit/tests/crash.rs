@@ -94,7 +94,7 @@ fn a_failed_write_or_flush_is_told_and_stops_the_volume() {
 #[test]
 fn rot_is_mended_or_told_and_does_not_spread() {
     let settings = Settings {
-        states: settings().states / 4,
+        states: settings().states / 6,
         ..settings()
     };
     run_seeds("rot", number("SPINNEY_SEEDS", 6), |seed, folder| {
@@ -105,7 +105,7 @@ fn rot_is_mended_or_told_and_does_not_spread() {
 #[test]
 fn a_failed_read_fails_one_operation_whole() {
     let settings = Settings {
-        states: settings().states / 4,
+        states: settings().states / 6,
         ..settings()
     };
     run_seeds("reads", number("SPINNEY_SEEDS", 6), |seed, folder| {

@@ -14,7 +14,7 @@ use blockdev::backends::MemoryDevice;
 use blockdev::{Device, Op};
 use spinney::{Error, Volume};
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// Blocks start at multiples of this on the device.
@@ -182,6 +182,12 @@ fn one_copy_of_each(rest: &Rest, blocks: &Blocks, report: &mut DamageReport) -> 
 fn rotten_data(rest: &Rest, report: &mut DamageReport) -> Result<()> {
     let device = Arc::new(rest.image.duplicate());
     let data = Random::new(0x0dd).noise(5 * to_usize(SECTOR_BYTES));
+    // The directory's own time is no longer the model's.
+    let mut model = rest.model.clone();
+    let path: PathBuf = "rotten".into();
+    let made = model.apply(&Operation::Create { path: path.clone() });
+    let removed = model.apply(&Operation::Remove { path });
+    ensure!(made.is_ok() && removed.is_ok(), "the model has no room");
     let volume = open_on(&device, &Volume::options())?;
     volume.write("rotten", &data)?;
     volume.close()?;
@@ -209,7 +215,7 @@ fn rotten_data(rest: &Rest, report: &mut DamageReport) -> Result<()> {
                 read_one(&volume, &path, kind)?;
             }
             volume.remove_file("rotten")?;
-            compare_trees(&volume, &rest.model, Path::new("/"))?;
+            compare_trees(&volume, &model, Path::new("/"))?;
         }
         volume.close()?;
     }
@@ -406,9 +412,7 @@ fn one_read_error(
         report,
         || failing.plan(Vec::new()),
     )?;
-    report.damages = report
-        .damages
-        .saturating_add(u64::from(failing.happened() > 0));
+    report.damages = report.damages.saturating_add(1);
     failing.plan(Vec::new());
     if is_known {
         compare_trees(&volume, &model, Path::new("/")).context("while it is open")?;
