@@ -1,7 +1,7 @@
 //! Power cuts, failing devices and rot: nothing that a sync promised is lost, and `btrfs check` agrees.
 //!
 //! `SPINNEY_SEEDS` (default 6), `SPINNEY_SEED` (first seed, 0), `SPINNEY_STATES` (states per seed, 60) and
-//! `SPINNEY_IMAGES` (a folder for the images, `/dev/shm` where there is one) choose how much is run.
+//! `SPINNEY_STRIDE` (of the writes, one in so many fails, 17), `SPINNEY_IMAGES` (a folder for the images, `/dev/shm` where there is one) choose how much is run.
 
 #![expect(clippy::panic, reason = "a test says what broke by panicking")]
 
@@ -87,7 +87,7 @@ fn a_failed_write_or_flush_is_told_and_stops_the_volume() {
         ..settings()
     };
     run_seeds("faults", number("SPINNEY_SEEDS", 6), |seed, folder| {
-        inject(seed, &settings, 17, folder)
+        inject(seed, &settings, number("SPINNEY_STRIDE", 17), folder)
     });
 }
 
