@@ -37,12 +37,24 @@ impl fmt::Display for Op {
     }
 }
 
+/// Where an operation took place, in a sentence; nothing for those without a range.
+struct Range(u64, u64);
+
+impl fmt::Display for Range {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {
+            Self(_, 0) => Ok(()),
+            Self(offset, len) => write!(f, " {len} bytes at {offset}"),
+        }
+    }
+}
+
 /// A failed device operation. Cheap to clone, because one failed request may end many waiters.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
     /// The operating system reported a failure.
-    #[error("{device}: cannot {op} {len} bytes at {offset}: {source}")]
+    #[error("{device}: cannot {op}{}: {source}", Range(*offset, *len))]
     Io {
         /// What was attempted.
         op: Op,

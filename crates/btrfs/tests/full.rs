@@ -1,7 +1,11 @@
 //! Full volumes: whatever their size, files and subvolumes can be removed and their space comes
 //! back.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
 
 use btrfs::{Error, MakeOptions, SnapshotMode, Volume};
 

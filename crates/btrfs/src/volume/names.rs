@@ -214,6 +214,8 @@ impl Volume {
         if !found.kind.is_dir() {
             return self.remove_file(path);
         }
+        // What has no name of its own (`/`, `a/..`) cannot go, and nothing below it is touched.
+        self.find_parent(path)?;
         // A stack of paths instead of recursion: a directory can be deeper than a stack.
         let mut todo = vec![path.to_owned()];
         while let Some(dir) = todo.last().cloned() {

@@ -380,6 +380,14 @@ impl Target {
         let _lock = FileDevice::open(&self.part.path, &options)?;
         let file = OpenOptions::new().write(true).open(&self.part.path)?;
         let end = self.part.offset.saturating_add(size);
+        if i64::try_from(end).is_err() {
+            let text = format!(
+                "{}: no file is {} long",
+                self.path.display(),
+                human::bytes(end)
+            );
+            return Err(Failure::usage(text).into());
+        }
         let is_whole = self.part.offset == 0 && self.part.size.is_none();
         if is_whole {
             file.set_len(0)?;

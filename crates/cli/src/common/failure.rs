@@ -150,6 +150,9 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
     if let Some(error) = cause.downcast_ref::<blockdev::Error>() {
         return Some(of_device(error));
     }
+    if let Some(errno) = cause.downcast_ref::<rustix::io::Errno>() {
+        return Some(of_kind(errno.kind()));
+    }
     cause
         .downcast_ref::<io::Error>()
         .map(|error| of_kind(error.kind()))

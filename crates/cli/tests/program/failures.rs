@@ -143,3 +143,68 @@ fn damage_is_told_and_read_around() {
         run.err
     );
 }
+
+/// It emptied the image and failed afterwards.
+#[test]
+fn what_has_no_name_of_its_own_is_not_emptied() {
+    let bench = Bench::new();
+    bench.filled_image();
+    let before = bench.ok("ls -lR a.img");
+    for path in ["/", "/sub/..", "/sub/.", "//"] {
+        let run = bench.run(&format!("rm -r a.img {path}"));
+        assert_eq!(run.status, 1, "{path}: {}", run.err);
+    }
+    assert_eq!(bench.ok("ls -lR a.img"), before);
+}
+
+/// It began a JSON object and stopped in the middle.
+#[test]
+fn a_tree_that_is_not_there_is_no_half_report() {
+    let bench = Bench::new();
+    bench.filled_image();
+    let run = bench.run("dump tree a.img 999 --json");
+    assert_eq!((run.status, run.out.len()), (1, 0), "{}", run.err);
+}
+
+/// The status said that reading or writing had failed.
+#[test]
+fn a_file_in_the_way_is_a_refusal() {
+    let bench = Bench::new();
+    bench.filled_image();
+    bench.ok("get -q a.img /a.txt copy.txt");
+    let run = bench.run("get -q a.img /a.txt copy.txt");
+    assert_eq!(run.status, 1, "{}", run.err);
+}
+
+/// `get -f` to `/dev/null` made a regular file of it.
+#[test]
+fn device_nodes_of_the_host_are_not_replaced() {
+    let bench = Bench::new();
+    bench.filled_image();
+    let node = bench.path("null");
+    let made = std::process::Command::new("mknod")
+        .arg(&node)
+        .args(["c", "1", "3"])
+        .status();
+    if !made.is_ok_and(|status| status.success()) {
+        eprintln!("only root makes device nodes: skipped");
+        return;
+    }
+    let run = bench.run("get -q -f a.img /a.txt null");
+    assert_eq!(run.status, 1, "{}", run.err);
+    assert!(!node.metadata().unwrap().is_file());
+}
+
+/// The message was "out of range integral type conversion attempted".
+#[test]
+fn sizes_that_no_file_has_are_refused() {
+    let bench = Bench::new();
+    let run = bench.run("mkfs --size 15E b.img");
+    assert_eq!(run.status, 2, "{}", run.err);
+    assert!(run.err.contains("no file is"), "{}", run.err);
+    let run = bench.run("ls none.img");
+    assert_eq!(
+        run.err,
+        "spinney: none.img: cannot open: No such file or directory (os error 2)\n"
+    );
+}

@@ -102,11 +102,12 @@ impl Tree {
             json: self.json,
             count: 0,
         };
-        writer.start()?;
         match (self.tree, self.block) {
             (Some(tree), _) => {
+                let tree = store.tree(TreeId(tree))?;
+                writer.start()?;
                 let mut written = Ok(());
-                store.tree(TreeId(tree))?.for_each_block(|at, bytes| {
+                tree.for_each_block(|at, bytes| {
                     if written.is_ok() {
                         written = writer.block(at, bytes);
                     }
@@ -114,7 +115,11 @@ impl Tree {
                 })?;
                 written?;
             }
-            (None, Some(at)) => writer.block(Logical(at), &read_block(&store, Logical(at))?)?,
+            (None, Some(at)) => {
+                let block = read_block(&store, Logical(at))?;
+                writer.start()?;
+                writer.block(Logical(at), &block)?;
+            }
             (None, None) => return Err(Failure::usage("a tree or --block is needed").into()),
         }
         writer.end()

@@ -78,7 +78,7 @@ pub(super) fn make_dir(parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<()>
 }
 
 /// Makes something that is not a directory. Where the name is taken, removes it first if that is
-/// wanted.
+/// wanted. Device nodes stay: nobody means to lose `/dev/null` to a file.
 pub(super) fn make_new<T>(
     parent: &OwnedFd,
     name: &OsStr,
@@ -87,6 +87,11 @@ pub(super) fn make_new<T>(
 ) -> rustix::io::Result<T> {
     match make() {
         Err(Errno::EXIST) if replaces => {
+            let found = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+            let kind = rustix::fs::FileType::from_raw_mode(found.st_mode);
+            if kind.is_char_device() || kind.is_block_device() {
+                return Err(Errno::EXIST);
+            }
             rustix::fs::unlinkat(parent, name, AtFlags::empty())?;
             make()
         }
