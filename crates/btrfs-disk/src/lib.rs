@@ -10,6 +10,7 @@
 //! Nothing here allocates on a read path, does I/O or keeps state.
 
 pub mod convert;
+mod disk_superblock;
 pub mod error;
 pub mod flags;
 pub mod hash;

@@ -14,9 +14,6 @@
 //!
 //! Callers: `btrfs-store` and `btrfs` for everything they read and write.
 
-
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
-
 use crate::error::{Corrupt, Detail};
 
 mod block_group;

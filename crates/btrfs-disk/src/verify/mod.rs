@@ -37,7 +37,7 @@ pub use tree_block::{block, content, item, seal};
 
 use crate::error::{Corrupt, Detail};
 use crate::flags::Incompat;
-use crate::superblock::DiskSuperblock;
+use crate::disk_superblock::DiskSuperblock;
 use crate::{Generation, Key, Logical, TreeId, Uuid};
 
 /// What is the same for all blocks of a file system.

@@ -10,7 +10,7 @@ use crate::flags::BlockGroupFlags;
 use crate::items::system_chunks;
 use crate::key::{item_type, objectid};
 use crate::node::CSUM_FIELD_SIZE;
-use crate::superblock::{DiskSuperblock, MAGIC, SYSTEM_CHUNK_ARRAY_SIZE};
+use crate::disk_superblock::{DiskSuperblock, MAGIC, SYSTEM_CHUNK_ARRAY_SIZE};
 use crate::{Key, TreeId};
 
 /// Sector and node sizes are powers of two in this range.
