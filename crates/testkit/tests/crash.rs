@@ -1,7 +1,8 @@
 //! Power cuts, failing devices and rot: nothing that a sync promised is lost, and `btrfs check` agrees.
 //!
 //! `SPINNEY_SEEDS` (default 6), `SPINNEY_SEED` (first seed, 0), `SPINNEY_STATES` (states per seed, 60) and
-//! `SPINNEY_STRIDE` (of the writes, one in so many fails, 17), `SPINNEY_IMAGES` (a folder for the images, `/dev/shm` where there is one) choose how much is run.
+//! `SPINNEY_STRIDE` (of the writes, one in so many fails, 17), `SPINNEY_IMAGES` (a folder for the images,
+//! `/dev/shm` where there is one) choose how much is run.
 
 #![expect(clippy::panic, reason = "a test says what broke by panicking")]
 
