@@ -2,7 +2,7 @@
 //!
 //! [`model`] is a file system of plain maps; [`property`] drives it and a real volume with the same random
 //! operations and compares them; [`faults`] holds devices that fail or remember; [`crash`] asks what a power cut or a
-//! failing device leaves of a volume; [`reference`] calls `btrfs check`.
+//! failing device leaves of a volume; `reference` calls `btrfs check`.
 
 pub mod crash;
 pub mod faults;

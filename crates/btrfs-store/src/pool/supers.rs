@@ -3,7 +3,7 @@
 //! The primary copy, at 64 KiB, is the one that counts, as for the kernel: a mirror may be
 //! left from an earlier file system. Where the primary is damaged, a read-only open takes
 //! the newest mirror that verifies. A writable one takes it only where a power cut in the
-//! middle of writing the primary explains the damage ([`is_torn`]); otherwise it is refused,
+//! middle of writing the primary explains the damage (`is_torn`); otherwise it is refused,
 //! because its first commit would make the choice final.
 //!
 //! The mirrors are written when the primary is durable: of two copies at least one is whole

@@ -17,7 +17,7 @@
 //! goes last, between two flushes. Only then is space that the old state used free.
 //!
 //! Failure: when a change fails half-way, or a write fails, the store stops writing
-//! ([`Health`](engine::Health)); the device has the last durable state, and reads go on.
+//! (`Health`); the device has the last durable state, and reads go on.
 //!
 //! Callers: the store's front, and through it the file system.
 

@@ -13,7 +13,7 @@ use crate::extents::{FILE_BYTES_MAX, FileExtent, Kind, NewExtent, Stretch, Targe
 use crate::inode::{Core, Inode, InodeFlags, Receipt};
 use crate::writeback::{self, EXTENT_BYTES_MAX, need_for};
 
-/// What [`allocate`] does with a range.
+/// What `allocate` does with a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AllocateMode {
     /// Reserves space; the file grows when the range ends behind its end.
