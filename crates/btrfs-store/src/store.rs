@@ -374,11 +374,21 @@ impl Store {
 /// Trees and references.
 impl Store {
     /// Whether anything but this use refers to a data extent: another file extent item, or
-    /// a snapshot that shares the leaf.
+    /// a snapshot that shares the leaf. Not to be called with an open handle.
     ///
     /// # Errors
     /// What reading the extent tree can fail with.
     pub fn is_data_shared(&self, at: Logical, len: u64, holder: &DataHolder) -> Result<bool> {
+        // A commit takes changes out of the queue before they are in the tree; while there is a
+        // handle, none can.
+        let gate = &self.0.gate;
+        gate.enter();
+        let answer = self.is_data_shared_now(at, len, holder);
+        gate.leave();
+        answer
+    }
+
+    fn is_data_shared_now(&self, at: Logical, len: u64, holder: &DataHolder) -> Result<bool> {
         let engine = &self.0;
         let kind = ExtentKind::Data { len };
         let info = lookup(&engine.core.extent, &engine.refs, at, kind, &engine.extent_sizes())?;

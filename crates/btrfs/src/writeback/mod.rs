@@ -224,6 +224,9 @@ pub(crate) fn discard(core: &Core, inode: &Inode) {
         });
     }
     layers.receipt = crate::inode::Receipt::default();
+    // Whoever listed the file before and waits for its lock must find nothing to write: not even a
+    // size, once the items are gone.
+    inode.change_in_memory(|state| state.size = state.size.min(state.disk_size));
     core.data.unlist(inode);
 }
 
