@@ -1,0 +1,89 @@
+//! Error numbers: the language that Linux and a file system speak to each other.
+
+use std::fmt;
+
+/// An error number of Linux (`errno(3)`), positive. Values are those of asm-generic, which every
+/// architecture that Spinney runs on uses.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Errno(pub i32);
+
+/// What a file system answers.
+pub type Result<T> = std::result::Result<T, Errno>;
+
+macro_rules! errnos {
+    ($($name:ident = $number:literal, $text:literal;)*) => {
+        impl Errno {
+            $(
+                #[doc = $text]
+                pub const $name: Self = Self($number);
+            )*
+
+            /// What the number means, in words; `None` for one that no file system here uses.
+            #[must_use]
+            pub const fn text(self) -> Option<&'static str> {
+                match self.0 {
+                    $($number => Some($text),)*
+                    _ => None,
+                }
+            }
+
+            const fn name(self) -> &'static str {
+                match self.0 {
+                    $($number => stringify!($name),)*
+                    _ => "errno",
+                }
+            }
+        }
+    };
+}
+
+errnos! {
+    EPERM = 1, "operation not permitted";
+    ENOENT = 2, "no such file or directory";
+    EINTR = 4, "interrupted";
+    EIO = 5, "input/output error";
+    ENXIO = 6, "no data or hole at or after the offset";
+    E2BIG = 7, "argument list too long";
+    EBADF = 9, "not opened for this access";
+    EAGAIN = 11, "try again";
+    ENOMEM = 12, "out of memory";
+    EACCES = 13, "permission denied";
+    EBUSY = 16, "busy";
+    EEXIST = 17, "file exists";
+    EXDEV = 18, "crosses a boundary";
+    ENODEV = 19, "no such device";
+    ENOTDIR = 20, "not a directory";
+    EISDIR = 21, "is a directory";
+    EINVAL = 22, "invalid argument";
+    ENOTTY = 25, "no such control operation";
+    EFBIG = 27, "file too large";
+    ENOSPC = 28, "no space left";
+    EROFS = 30, "read-only file system";
+    EMLINK = 31, "too many links";
+    ERANGE = 34, "buffer too small";
+    ENAMETOOLONG = 36, "name too long";
+    ENOSYS = 38, "not implemented";
+    ENOTEMPTY = 39, "directory not empty";
+    ELOOP = 40, "too many symbolic links";
+    ENODATA = 61, "no such attribute";
+    EOVERFLOW = 75, "value too large";
+    EOPNOTSUPP = 95, "operation not supported";
+    ESTALE = 116, "stale handle";
+}
+
+impl fmt::Debug for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}({})", self.name(), self.0)
+    }
+}
+
+impl fmt::Display for Errno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.text() {
+            Some(text) => f.write_str(text),
+            None => write!(f, "error {}", self.0),
+        }
+    }
+}
+
+impl std::error::Error for Errno {}

@@ -1,0 +1,267 @@
+//! What a server asks of a file system: the border between what knows a format and what does not.
+//!
+//! A [`FileSystem`] is driven by a server (FUSE, or a test) from many threads at once. Nodes are
+//! named by [`NodeId`]; every [`Entry`] that is handed out counts as one reference to its node,
+//! and [`FileSystem::forget`] gives references back. A node stays usable while it is referred to
+//! or open, with or without names.
+//!
+//! Who is allowed to do what
+//! * Whether a caller may reach, read, write or remove something by its permission bits and
+//!   access control lists is decided before the file system is called (the kernel does it for a
+//!   mount with `default_permissions`; a test asks as root).
+//! * What does not depend on who asks is the file system's business: immutable and append-only
+//!   nodes, read-only volumes and subvolumes, set-user and set-group bits that a write clears,
+//!   the group and the ACL that a new node inherits.
+//!
+//! What is durable: what was changed before `sync_fs` returned, all of it; what was changed
+//! about a file before `sync_file` on it returned, and the names that lead to it.
+//!
+//! Failure: an [`Errno`], and nothing has changed. After a failed write of metadata every later
+//! change fails alike (`EROFS` or `EIO`), and reads go on.
+
+mod errno;
+mod types;
+
+pub use errno::{Errno, Result};
+pub use types::{
+    AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Handle, NewNode, NodeFlags,
+    NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncWhat, Time, VolumeStatus,
+    WriteFlags, XattrMode,
+};
+
+use std::time::Duration;
+
+/// A file system with its nodes. All methods may be called from many threads at once.
+pub trait FileSystem: Send + Sync {
+    /// The node that `name` leads to in the directory `parent`; `name` may be `..`.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`.
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry>;
+
+    /// Gives back `count` references to a node. Never fails, whatever the server says.
+    fn forget(&self, node: NodeId, count: u64);
+
+    /// What `stat` reports.
+    ///
+    /// # Errors
+    /// `ESTALE` for a node that nobody refers to any more.
+    fn attr(&self, node: NodeId) -> Result<Attr>;
+
+    /// Changes attributes, all of them or none. A new permission mask changes the ACL alike.
+    ///
+    /// # Errors
+    /// `EPERM` for an immutable node, and an append-only one unless only times are set to now;
+    /// `EROFS`, `EFBIG`, `EINVAL`, `ENOSPC`.
+    fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr>;
+
+    /// Target of a symbolic link.
+    ///
+    /// # Errors
+    /// `EINVAL` for another kind of node.
+    fn read_link(&self, node: NodeId) -> Result<Vec<u8>>;
+
+    /// Makes a node and gives it a name.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOENT` in a directory that was removed, `ENAMETOOLONG`, `ENOSPC`, `EPERM`,
+    /// `EROFS`.
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        new: &NewNode<'_>,
+    ) -> Result<Entry>;
+
+    /// Makes a regular file that is open and has no name. [`FileSystem::link`] may give it one.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create`].
+    fn create_unnamed(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        new: &NewNode<'_>,
+        flags: OpenFlags,
+    ) -> Result<(Entry, Handle)>;
+
+    /// Gives a node one more name.
+    ///
+    /// # Errors
+    /// `EEXIST`, `EMLINK`, `EXDEV`, `EPERM` for a directory or an immutable node, `ENOSPC`.
+    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry>;
+
+    /// Takes away the name of something that is not a directory.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`, `EPERM`, `EROFS`.
+    fn unlink(&self, parent: NodeId, name: &[u8]) -> Result<()>;
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, `EPERM`, `EROFS`, `EBUSY`.
+    fn remove_dir(&self, parent: NodeId, name: &[u8]) -> Result<()>;
+
+    /// Moves a name. `caller` owns the whiteout, where one is asked for.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EEXIST`, `ENOTEMPTY`, `EISDIR`, `ENOTDIR`, `EINVAL` for a directory that would
+    /// become its own ancestor, `EXDEV`, `EPERM`, `ENOSPC`.
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (NodeId, &[u8]),
+        to: (NodeId, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()>;
+
+    /// Opens a file or directory. The node stays until as many [`FileSystem::release`] came.
+    ///
+    /// # Errors
+    /// `EPERM` for writing to an immutable node, or to an append-only one otherwise than at its
+    /// end; `EISDIR`, `EROFS`, `ESTALE`.
+    fn open(&self, caller: &Caller, node: NodeId, flags: OpenFlags) -> Result<Handle>;
+
+    /// Closes what [`FileSystem::open`] opened. Never fails.
+    fn release(&self, node: NodeId, handle: Handle);
+
+    /// Reads at a position. Less than the whole buffer is filled only at the end of the file.
+    ///
+    /// # Errors
+    /// `EISDIR`; `EIO` where no good copy is left.
+    fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize>;
+
+    /// Writes at a position, all or nothing.
+    ///
+    /// # Errors
+    /// `EFBIG`, `ENOSPC`, `EPERM`, `EROFS`, `EIO`.
+    fn write(
+        &self,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<()>;
+
+    /// Makes a file durable, or a directory with its names.
+    ///
+    /// # Errors
+    /// `EIO`, `ENOSPC`; `EROFS` when an earlier failure stopped all writing.
+    fn sync_file(&self, node: NodeId, what: SyncWhat) -> Result<()>;
+
+    /// Makes everything durable.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync_file`].
+    fn sync_fs(&self) -> Result<()>;
+
+    /// Allocates space for a range, or gives it back.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP`, `EFBIG`, `ENOSPC`, `EPERM`, `EROFS`, `EINVAL`.
+    fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Result<()>;
+
+    /// The next data or hole at or after an offset.
+    ///
+    /// # Errors
+    /// `ENXIO` when there is none.
+    fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64>;
+
+    /// Copies within the volume, by sharing where that is possible. Returns the bytes copied,
+    /// which may be fewer than asked for.
+    ///
+    /// # Errors
+    /// `EINVAL` for ranges that overlap in one file; as [`FileSystem::write`].
+    fn copy_range(&self, range: &CopyRange) -> Result<u64>;
+
+    /// Lists the names of a directory behind the position `from` (0 for all), `.` and `..` too.
+    /// With `with_nodes` every name comes with its node, and counts as a reference if taken.
+    ///
+    /// # Errors
+    /// `ENOTDIR`, `EIO`.
+    fn read_dir(
+        &self,
+        node: NodeId,
+        from: u64,
+        with_nodes: bool,
+        sink: &mut dyn DirSink,
+    ) -> Result<()>;
+
+    /// Value of an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA`, `EOPNOTSUPP` for a name that the file system does not keep.
+    fn get_xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>>;
+
+    /// Names of all extended attributes.
+    ///
+    /// # Errors
+    /// `EIO`.
+    fn list_xattrs(&self, node: NodeId) -> Result<Vec<Vec<u8>>>;
+
+    /// Sets an extended attribute. An ACL changes the permission bits alike; with
+    /// `clear_set_group` it takes the set-group bit away.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENODATA`, `EOPNOTSUPP`, `ERANGE`, `ENOSPC`, `EPERM`, `EROFS`, `EINVAL`.
+    fn set_xattr(
+        &self,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        clear_set_group: bool,
+    ) -> Result<()>;
+
+    /// Removes an extended attribute.
+    ///
+    /// # Errors
+    /// `ENODATA`, `EOPNOTSUPP`, `EPERM`, `EROFS`.
+    fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<()>;
+
+    /// Flags of a node (`lsattr`).
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a kind of node without flags.
+    fn flags(&self, node: NodeId) -> Result<NodeFlags>;
+
+    /// Sets the flags of a node (`chattr`). Whether the caller may is checked here: who owns it,
+    /// and root for immutable and append-only.
+    ///
+    /// # Errors
+    /// `EPERM`, `EOPNOTSUPP` for a flag that does not exist here, `EROFS`.
+    fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Result<()>;
+
+    /// A control operation of the format's own (`ioctl(2)`), with what the caller gives and at
+    /// most `output_bytes_max` in answer.
+    ///
+    /// # Errors
+    /// `ENOTTY` for one that does not exist.
+    fn control(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        command: u32,
+        input: &[u8],
+        output_bytes_max: usize,
+    ) -> Result<Vec<u8>> {
+        let _ = (caller, node, command, input, output_bytes_max);
+        Err(Errno::ENOTTY)
+    }
+
+    /// What `statfs` reports.
+    ///
+    /// # Errors
+    /// `EIO`.
+    fn status(&self) -> Result<VolumeStatus>;
+
+    /// True when nothing can be changed.
+    fn is_read_only(&self) -> bool;
+
+    /// Does what is due in the background (the periodic commit, say), and returns how long to
+    /// wait before calling again. The server calls it from a thread of its own.
+    fn step(&self) -> Duration;
+}

@@ -1,0 +1,368 @@
+//! The values that cross the border between a server and a file system.
+
+use bitflags::bitflags;
+
+/// A file, directory or other node, for as long as the server refers to it.
+///
+/// The file system chooses the numbers. [`NodeId::ROOT`] is the root directory; 0 is never used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u64);
+
+impl NodeId {
+    /// The root directory of what is mounted.
+    pub const ROOT: Self = Self(1);
+}
+
+/// What the file system wants to know again when an open file is used; 0 is as good as any.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Handle(pub u64);
+
+/// Who asks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// User (file-system uid).
+    pub uid: u32,
+    /// Group (file-system gid).
+    pub gid: u32,
+    /// Process; 0 when unknown.
+    pub pid: u32,
+}
+
+/// Kind of a node.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum NodeKind {
+    /// A regular file.
+    #[default]
+    File,
+    /// A directory.
+    Directory,
+    /// A symbolic link.
+    Symlink,
+    /// A character device.
+    CharDevice,
+    /// A block device.
+    BlockDevice,
+    /// A named pipe.
+    Fifo,
+    /// A socket.
+    Socket,
+}
+
+impl NodeKind {
+    /// Type bits of a mode (`S_IFMT`).
+    pub const MODE_MASK: u32 = 0o170_000;
+
+    /// The type bits of a mode that stand for this kind.
+    #[must_use]
+    pub const fn mode_bits(self) -> u32 {
+        match self {
+            Self::Fifo => 0o010_000,
+            Self::CharDevice => 0o020_000,
+            Self::Directory => 0o040_000,
+            Self::BlockDevice => 0o060_000,
+            Self::File => 0o100_000,
+            Self::Symlink => 0o120_000,
+            Self::Socket => 0o140_000,
+        }
+    }
+
+    /// The kind in the type bits of a mode; `None` for a value that no kind has.
+    #[must_use]
+    pub const fn from_mode(mode: u32) -> Option<Self> {
+        Some(match mode & Self::MODE_MASK {
+            0o010_000 => Self::Fifo,
+            0o020_000 => Self::CharDevice,
+            0o040_000 => Self::Directory,
+            0o060_000 => Self::BlockDevice,
+            0o100_000 => Self::File,
+            0o120_000 => Self::Symlink,
+            0o140_000 => Self::Socket,
+            _ => return None,
+        })
+    }
+
+    /// The `d_type` of a directory entry (`DT_*`).
+    #[must_use]
+    pub const fn dirent_type(self) -> u32 {
+        self.mode_bits() >> 12
+    }
+}
+
+/// Seconds since 1970-01-01 UTC, and nanoseconds below 10^9.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Time {
+    /// Seconds; negative before 1970.
+    pub sec: i64,
+    /// Nanoseconds within the second.
+    pub nsec: u32,
+}
+
+/// What `stat` reports of a node.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Attr {
+    /// Number shown as `st_ino`: one of its own for every node of the mount.
+    pub ino: u64,
+    /// Kind of file.
+    pub kind: NodeKind,
+    /// Permission bits with set-user, set-group and sticky; no type bits.
+    pub permissions: u32,
+    /// Count of names.
+    pub nlink: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Device number of a device node, as `stat` encodes it in 32 bits.
+    pub rdev: u32,
+    /// Size in bytes.
+    pub size: u64,
+    /// Allocated space in units of 512 bytes.
+    pub blocks: u64,
+    /// Preferred size of I/O in bytes.
+    pub block_bytes: u32,
+    /// Last access.
+    pub atime: Time,
+    /// Last change of the contents.
+    pub mtime: Time,
+    /// Last change of the node.
+    pub ctime: Time,
+    /// Creation (birth).
+    pub btime: Time,
+    /// What the node's flags forbid, for `statx`.
+    pub flags: NodeFlags,
+}
+
+/// A node that a name led to. The server owes one [`super::FileSystem::forget`] for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// The node.
+    pub node: NodeId,
+    /// Tells apart nodes that had the same number one after the other.
+    pub generation: u64,
+    /// What `stat` reports of it.
+    pub attr: Attr,
+}
+
+bitflags! {
+    /// Flags of a node, with the numbers of `FS_IOC_GETFLAGS` (linux/fs.h). Flags without a name
+    /// here are kept.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+    pub struct NodeFlags: u32 {
+        /// Written through at once (`S`).
+        const SYNC = 0x8;
+        /// Contents and names cannot change (`i`).
+        const IMMUTABLE = 0x10;
+        /// Can only grow (`a`).
+        const APPEND = 0x20;
+        /// Not dumped (`d`).
+        const NODUMP = 0x40;
+        /// Access times are not kept (`A`).
+        const NOATIME = 0x80;
+        /// Compressed (`c`).
+        const COMPRESS = 0x4;
+        /// Not compressed (`m`).
+        const NOCOMPRESS = 0x400;
+        /// A directory written through at once (`D`).
+        const DIRSYNC = 0x1_0000;
+        /// Data is overwritten in place (`C`).
+        const NOCOW = 0x80_0000;
+        const _ = !0;
+    }
+
+    /// How a file was opened.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct OpenFlags: u32 {
+        /// For reading.
+        const READ = 1;
+        /// For writing.
+        const WRITE = 2;
+        /// Every write goes to the end.
+        const APPEND = 4;
+        /// Emptied.
+        const TRUNCATE = 8;
+        /// Every write is durable when it returns, with all metadata.
+        const SYNC = 16;
+        /// Every write is durable when it returns.
+        const DATA_SYNC = 32;
+        /// Without the page cache of the kernel.
+        const DIRECT = 64;
+        /// Fails where something of the name exists (creation only).
+        const EXCLUSIVE = 128;
+        /// Access times are left alone.
+        const NO_ATIME = 256;
+    }
+
+    /// How a write is to be done.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct WriteFlags: u32 {
+        /// Where the file ends by then; the offset says nothing.
+        const APPEND = 1;
+        /// Set-user and set-group bits go with it.
+        const CLEAR_PRIVILEGES = 2;
+        /// From the kernel's page cache: whoever wrote the bytes is not known, and it was long ago.
+        const FROM_CACHE = 4;
+        /// Durable when the call returns.
+        const DATA_SYNC = 8;
+        /// Without the page cache of the kernel.
+        const DIRECT = 16;
+    }
+
+    /// How space is allocated; the modes of `fallocate(2)` that exist here.
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct AllocateFlags: u32 {
+        /// The size stays (`FALLOC_FL_KEEP_SIZE`).
+        const KEEP_SIZE = 1;
+        /// The range becomes a hole (`FALLOC_FL_PUNCH_HOLE`).
+        const PUNCH_HOLE = 2;
+        /// The range becomes zeros, allocated (`FALLOC_FL_ZERO_RANGE`).
+        const ZERO_RANGE = 16;
+    }
+
+    /// How a rename treats the target (`renameat2(2)`).
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    pub struct RenameFlags: u32 {
+        /// Fails when the target exists.
+        const NO_REPLACE = 1;
+        /// Swaps the two.
+        const EXCHANGE = 2;
+        /// Leaves a whiteout (character device 0:0) where the name was.
+        const WHITEOUT = 4;
+    }
+}
+
+/// A time to set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetTime {
+    /// The time of the call.
+    Now,
+    /// This time.
+    To(Time),
+}
+
+/// What to change about a node; what is `None` stays.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct SetAttr {
+    /// Permission bits.
+    pub permissions: Option<u32>,
+    /// Owner.
+    pub uid: Option<u32>,
+    /// Group.
+    pub gid: Option<u32>,
+    /// Size in bytes.
+    pub size: Option<u64>,
+    /// Last access.
+    pub atime: Option<SetTime>,
+    /// Last change of the contents.
+    pub mtime: Option<SetTime>,
+    /// Last change of the node; the time of the call when `None`.
+    pub ctime: Option<Time>,
+    /// Creation.
+    pub btime: Option<Time>,
+    /// Set-user and set-group bits, and `security.capability`, go: the change of owner or size
+    /// comes from one who may not keep them.
+    pub clear_privileges: bool,
+    /// The handle the change comes through, if any.
+    pub handle: Option<Handle>,
+}
+
+/// A node to make.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NewNode<'a> {
+    /// Kind of file.
+    pub kind: NodeKind,
+    /// Permission bits as the caller asked for them, before the mask.
+    pub permissions: u32,
+    /// The caller's file mode creation mask. A default ACL of the directory takes its place.
+    pub umask: u32,
+    /// Device number of a device node, as `stat` encodes it in 32 bits.
+    pub rdev: u32,
+    /// Target of a symbolic link.
+    pub target: &'a [u8],
+}
+
+/// Whether an attribute may, or must, exist already.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum XattrMode {
+    /// Creates or replaces.
+    #[default]
+    Either,
+    /// Fails when the attribute exists.
+    Create,
+    /// Fails when the attribute does not exist.
+    Replace,
+}
+
+/// What of a file is to be durable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncWhat {
+    /// Contents, and what is needed to read them back (`fdatasync`).
+    Data,
+    /// Everything (`fsync`).
+    All,
+}
+
+/// What `lseek` looks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seek {
+    /// `SEEK_DATA`.
+    Data,
+    /// `SEEK_HOLE`.
+    Hole,
+}
+
+/// One name of a directory listing.
+#[derive(Debug, Clone, Copy)]
+pub struct DirEntry<'a> {
+    /// The name.
+    pub name: &'a [u8],
+    /// `st_ino` of the node.
+    pub ino: u64,
+    /// Kind of file.
+    pub kind: NodeKind,
+    /// Where a later listing goes on behind this name. Never changes while the name is there.
+    pub next: u64,
+}
+
+/// Takes the names of a directory listing.
+pub trait DirSink {
+    /// Takes a name; false when there is no room for it, and then the listing ends.
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool;
+
+    /// Takes a name with the node it leads to; false when there is no room for it. `.` and `..`
+    /// come without a node.
+    fn add_with_node(&mut self, entry: &DirEntry<'_>, node: Option<&Entry>) -> bool;
+}
+
+/// What `statfs` reports, and `df` shows.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct VolumeStatus {
+    /// Unit of the block counts, in bytes.
+    pub block_bytes: u32,
+    /// Blocks in all.
+    pub blocks: u64,
+    /// Blocks that are free.
+    pub blocks_free: u64,
+    /// Blocks that an unprivileged user may use.
+    pub blocks_available: u64,
+    /// Nodes in all; 0 where there is no limit.
+    pub nodes: u64,
+    /// Nodes that are free.
+    pub nodes_free: u64,
+    /// Longest name in bytes.
+    pub name_bytes_max: u32,
+}
+
+/// An extent to copy from one file to another, or within one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CopyRange {
+    /// File to copy from.
+    pub source: NodeId,
+    /// Offset in it, in bytes.
+    pub source_offset: u64,
+    /// File to copy to.
+    pub target: NodeId,
+    /// Offset in it, in bytes.
+    pub target_offset: u64,
+    /// Bytes to copy at most.
+    pub len: u64,
+}
