@@ -58,7 +58,6 @@ step docs docs
 step tests cargo test --workspace
 step property property
 step demo ./demo.sh
-[ -x fuzz/smoke.sh ] && step fuzz fuzz/smoke.sh
 modprobe btrfs 2> /dev/null
 if [ "$(id -u)" != 0 ]; then
   skip kernel-walk "needs root, loop devices and the kernel's btrfs"
