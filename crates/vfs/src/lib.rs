@@ -1,12 +1,18 @@
 //! What every file system has in common, whatever its format on disk.
 //!
-//! The trait [`FileSystem`] is the border between servers and formats. The passive page cache
-//! holds file bytes which are newer than the disk, and the budget that bounds them. Nothing here
-//! starts I/O, knows a format or calls up; the file system above decides when pages are written
-//! and what an address on disk is.
+//! The trait [`FileSystem`] is the border between servers and formats. Rules that are the same
+//! for every format are pure functions: access control lists, the privileges that a write takes
+//! away, when an access time changes. The passive page cache holds file bytes which are newer
+//! than the disk, and the budget that bounds them. Nothing here starts I/O, knows a format or
+//! calls up; the file system above decides when pages are written and what an address on disk is.
 
+pub mod acl;
+pub mod atime;
 pub mod file_system;
 pub mod page_cache;
+pub mod privileges;
 
+pub use acl::Acl;
+pub use atime::{AtimeMode, should_update_atime};
 pub use file_system::{Errno, FileSystem, NodeId};
 pub use page_cache::{Budget, PageCache, Piece, Run};
