@@ -3,66 +3,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
 use std::path::Path;
-use std::process::Command;
 
 use btrfs::{
     CallerError, Error, File, FileOptions, FileType, MakeOptions, NewNode, NodeKind, RenameFlags,
     SetAttr, SnapshotMode, Times, Timestamp, Volume, XattrMode,
 };
 
-const IMAGE_BYTES: u64 = 256 << 20;
-
-struct Image {
-    file: tempfile::NamedTempFile,
-}
-
-impl Image {
-    fn make() -> (Self, Volume) {
-        Self::make_with(MakeOptions::default())
-    }
-
-    fn make_with(options: MakeOptions) -> (Self, Volume) {
-        let file = tempfile::NamedTempFile::new().unwrap();
-        let options = MakeOptions {
-            size: Some(IMAGE_BYTES),
-            ..options
-        };
-        let volume = Volume::make(file.path(), &options).unwrap();
-        (Self { file }, volume)
-    }
-
-    /// Closes the volume, checks the image and opens it again.
-    fn reopen(&self, volume: Volume) -> Volume {
-        volume.close().unwrap();
-        check(self.file.path());
-        Volume::open(self.file.path()).unwrap()
-    }
-}
-
-fn check(image: &Path) {
-    let Ok(output) = Command::new("btrfs")
-        .args(["check", "--check-data-csum"])
-        .arg(image)
-        .output()
-    else {
-        eprintln!("btrfs check is not installed: skipped");
-        return;
-    };
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{said}\n{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
-}
-
-fn what<T: std::fmt::Debug>(result: Result<T, Error>) -> CallerError {
-    result
-        .unwrap_err()
-        .caller_error()
-        .expect("the caller is to blame")
-}
+use common::{Image, check, what};
 
 fn names(volume: &Volume, dir: &str) -> Vec<String> {
     let entries = volume.read_dir(dir).unwrap();

@@ -6,7 +6,7 @@ use btrfs_disk::{Corrupt, Detail, Key};
 
 use super::Namespace;
 use crate::error::{CallerError, Result, corrupt_inode};
-use crate::inode::{EMPTY_SUBVOL_INO, Inode, MODE_PERMISSION_MASK, SetAttr};
+use crate::inode::{EMPTY_SUBVOL_INO, Inode, InodeFlags, MODE_PERMISSION_MASK, SetAttr};
 
 /// Items that a change of attributes changes.
 const SET_ITEMS: u32 = 1;
@@ -16,7 +16,9 @@ impl Namespace {
     /// changes.
     ///
     /// # Errors
-    /// `ReadOnly`, `InvalidArgument` (nanoseconds), `NoSpace`.
+    /// `ReadOnly`, `InvalidArgument` (nanoseconds), `NoSpace`; `NotPermitted` for all but the
+    /// flags of an immutable inode, and for mode and owner of an append-only one (and for its
+    /// times, unless they are set to now: that, the caller knows).
     pub(crate) fn set_attributes(&self, inode: &Inode, changes: &SetAttr) -> Result<()> {
         inode.check_writable()?;
         if inode.ino() == EMPTY_SUBVOL_INO {
@@ -26,6 +28,15 @@ impl Namespace {
         let all = [times.atime, times.mtime, times.ctime, times.btime];
         if all.iter().flatten().any(|time| time.nsec >= 1_000_000_000) {
             return Err(CallerError::InvalidArgument.into());
+        }
+        let changes_owner =
+            changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some();
+        let flags = inode.state().flags;
+        if flags.contains(InodeFlags::IMMUTABLE)
+            && (changes_owner || all.iter().any(Option::is_some))
+            || flags.contains(InodeFlags::APPEND) && changes_owner
+        {
+            return Err(CallerError::NotPermitted.into());
         }
         let reservation = self.reserve(SET_ITEMS)?;
         let now = self.core.now();

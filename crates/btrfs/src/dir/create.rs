@@ -18,11 +18,11 @@ use super::lookup::Stored;
 use super::{Found, NAME_BYTES_MAX, Namespace, check_can_add, check_name};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{
-    FileType, Inode, InodeFlags, InodeState, MODE_SET_GROUP, Times, inherited_flags,
+    DirState, FileType, Inode, InodeFlags, InodeState, MODE_SET_GROUP, Times, inherited_flags,
 };
 
 /// Items that a new inode changes: two entries, three of its own, its directory's.
-const CREATE_ITEMS: u32 = 6;
+pub(super) const CREATE_ITEMS: u32 = 6;
 
 /// A new inode, as the directory operations want it.
 #[derive(Debug, Clone, Default)]
@@ -40,6 +40,19 @@ pub(crate) struct NewInode<'a> {
     pub(crate) xattrs: &'a [(&'a [u8], &'a [u8])],
     /// Contents to store inline; whoever calls has made sure that they may be.
     pub(crate) inline: &'a [u8],
+}
+
+impl NewInode<'_> {
+    /// What a rename may leave behind: a character device 0:0 that nobody may open.
+    pub(crate) fn whiteout(uid: u32, gid: u32) -> Self {
+        Self {
+            kind: FileType::CharDevice,
+            uid,
+            gid,
+            inherit_group: true,
+            ..Self::default()
+        }
+    }
 }
 
 /// Attribute items, ascending by hash: names with one hash share an item.
@@ -66,34 +79,47 @@ impl Namespace {
         let mut names = dir.lock_names();
         check_can_add(dir)?;
         self.apply(reservation, |txn| {
-            let xattrs = XattrItems::build(txn.generation(), new.xattrs, self.xattr_bytes_max())?;
-            let ino = dir.root.new_ino()?;
-            let entry = NewName {
-                name,
-                stored: Stored {
-                    location: Key::new(ino.0, item_type::INODE_ITEM, 0),
-                    kind: new.kind,
-                },
-                found: Found {
-                    tree: dir.tree_id(),
-                    ino,
-                    kind: new.kind,
-                },
-            };
-            let inode = self.new_inode(txn.generation(), dir, ino, new);
-            // Before its name, which leads others to it.
-            self.core.inodes.insert(&inode, txn.generation());
-            let added = self.add_name(txn, dir, &mut names, &entry);
-            let index = added.inspect_err(|_| self.core.inodes.remove(inode.tree_id(), ino))?;
-            let reference = InodeRefEntry { index, name }.build();
-            let reference = (
-                Key::new(ino.0, item_type::INODE_REF, dir.ino().0),
-                &*reference,
-            );
-            insert_items(txn, &inode, Some(reference), new, &xattrs)?;
-            entry::grow(txn, dir, name, self.core.now());
-            Ok(inode)
+            self.insert_named(txn, dir, &mut names, name, new)
         })
+    }
+
+    /// Makes an inode named `name` in `dir`, whose `names` lock the caller holds. Fails with
+    /// callers' mistakes before anything has changed.
+    pub(super) fn insert_named(
+        &self,
+        txn: &Txn,
+        dir: &Inode,
+        names: &mut DirState,
+        name: &[u8],
+        new: &NewInode<'_>,
+    ) -> Result<Arc<Inode>> {
+        let xattrs = XattrItems::build(txn.generation(), new.xattrs, self.xattr_bytes_max())?;
+        let ino = dir.root.new_ino()?;
+        let entry = NewName {
+            name,
+            stored: Stored {
+                location: Key::new(ino.0, item_type::INODE_ITEM, 0),
+                kind: new.kind,
+            },
+            found: Found {
+                tree: dir.tree_id(),
+                ino,
+                kind: new.kind,
+            },
+        };
+        let inode = self.new_inode(txn.generation(), dir, ino, new);
+        // Before its name, which leads others to it.
+        self.core.inodes.insert(&inode, txn.generation());
+        let added = self.add_name(txn, dir, names, &entry);
+        let index = added.inspect_err(|_| self.core.inodes.remove(inode.tree_id(), ino))?;
+        let reference = InodeRefEntry { index, name }.build();
+        let reference = (
+            Key::new(ino.0, item_type::INODE_REF, dir.ino().0),
+            &*reference,
+        );
+        insert_items(txn, &inode, Some(reference), new, &xattrs)?;
+        entry::grow(txn, dir, name, self.core.now());
+        Ok(inode)
     }
 
     /// Makes a regular file without a name in the subvolume of `dir`. It counts as open.
@@ -126,7 +152,10 @@ impl Namespace {
     ) -> Arc<Inode> {
         let now = self.core.now();
         let mut state = InodeState::new(generation, new.kind, new.permissions);
-        (state.uid, state.gid, state.rdev) = (new.uid, new.gid, new.rdev);
+        (state.uid, state.gid) = (new.uid, new.gid);
+        if matches!(new.kind, FileType::CharDevice | FileType::BlockDevice) {
+            state.rdev = new.rdev;
+        }
         {
             let parent = dir.state();
             state.flags = inherited_flags(parent.flags, new.kind) | new.flags;
@@ -203,7 +232,7 @@ fn inline_data<'a>(new: &NewInode<'a>) -> &'a [u8] {
     }
 }
 
-fn item_count(new: &NewInode<'_>) -> u32 {
+pub(super) fn item_count(new: &NewInode<'_>) -> u32 {
     u32::try_from(new.xattrs.len()).unwrap_or(u32::MAX / 2)
 }
 

@@ -104,6 +104,7 @@ impl Namespace {
         let (from, to) = (Key::new(ino.0, 0, 0), Key::new(ino.0, u8::MAX, u64::MAX));
         let mut drops = Vec::new();
         let mut failure = None;
+        inode.set_gone();
         txn.forget_deferred(tree, &inode.key());
         txn.remove_range(tree, &from, &to, |key, bytes| {
             if key.item_type == item_type::EXTENT_DATA {

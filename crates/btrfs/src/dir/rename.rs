@@ -6,12 +6,13 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{Detail, Key};
 use btrfs_store::Txn;
 
+use super::create::{CREATE_ITEMS, check_xattr, item_count};
 use super::entry::{self, NewName};
 use super::lookup::Stored;
 use super::removal::LastName;
 use super::{
-    Found, Namespace, RenameFlags, RootLink, check_can_add, check_can_remove, check_changeable,
-    check_is_dir, check_name,
+    Found, Namespace, NewInode, RenameFlags, RootLink, check_can_add, check_can_remove,
+    check_changeable, check_is_dir, check_name,
 };
 use crate::error::{CallerError, Result, corrupt_inode};
 use crate::inode::{EMPTY_SUBVOL_INO, Inode, NameLocks, Timestamp, lock_all};
@@ -37,13 +38,20 @@ struct Ends {
 }
 
 impl Namespace {
-    /// Renames what `from` names to `to`.
+    /// Renames what `from` names to `to`. Where `flags` want something left behind it is
+    /// `whiteout`, made in the same transaction.
     ///
     /// # Errors
     /// `NotFound`, `Exists` and `NotFound` as `flags` say, `IsADirectory`, `NotADirectory`,
     /// `NotEmpty`, `InvalidArgument` (a directory below itself), `CrossSubvolume`, `Busy` (a
     /// subvolume would be replaced), and what adding and removing names can fail with.
-    pub(crate) fn rename(&self, from: Place<'_>, to: Place<'_>, flags: RenameFlags) -> Result<()> {
+    pub(crate) fn rename(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        flags: RenameFlags,
+        whiteout: &NewInode<'_>,
+    ) -> Result<()> {
         check_name(from.name)?;
         check_name(to.name)?;
         loop {
@@ -58,7 +66,10 @@ impl Namespace {
             }
             let done = match flags {
                 RenameFlags::Exchange => self.try_exchange(from, to, &ends)?,
-                RenameFlags::Replace | RenameFlags::NoReplace => self.try_move(from, to, &ends)?,
+                _ => {
+                    let whiteout = flags.leaves_whiteout().then_some(whiteout);
+                    self.try_move(from, to, &ends, whiteout)?
+                }
             };
             if done {
                 return Ok(());
@@ -83,9 +94,16 @@ impl Namespace {
     }
 
     /// False when the names led elsewhere by the time the locks were had.
-    fn try_move(&self, from: Place<'_>, to: Place<'_>, ends: &Ends) -> Result<bool> {
+    fn try_move(
+        &self,
+        from: Place<'_>,
+        to: Place<'_>,
+        ends: &Ends,
+        whiteout: Option<&NewInode<'_>>,
+    ) -> Result<bool> {
         let target = ends.target.as_ref().map(|(_, inode)| &**inode);
-        let items = RENAME_ITEMS + target.map_or(0, Self::removal_items);
+        let whiteout_items = whiteout.map_or(0, |new| CREATE_ITEMS + item_count(new));
+        let items = RENAME_ITEMS + target.map_or(0, Self::removal_items) + whiteout_items;
         let reservation = self.reserve(items)?;
         let moves_dir = ends.source.kind.is_dir() && !std::ptr::eq(from.dir, to.dir);
         let _rename = moves_dir.then(|| self.rename.lock());
@@ -113,6 +131,9 @@ impl Namespace {
                 return Err(CallerError::NotEmpty.into());
             }
         }
+        for (name, value) in whiteout.map_or(&[][..], |new| new.xattrs) {
+            check_xattr(name, value, self.xattr_bytes_max())?;
+        }
         let last = target.map_or(LastName::No, |target| {
             self.begin_last_name(target, &reservation)
         });
@@ -123,7 +144,11 @@ impl Namespace {
                 self.take_name(txn, to.dir, to.name, target, now)?;
                 self.drop_name(txn, target, last, now)?;
             }
-            self.attach(txn, to, &mut locks, (ends.source, &ends.source_inode), now)
+            self.attach(txn, to, &mut locks, (ends.source, &ends.source_inode), now)?;
+            if let Some(new) = whiteout {
+                self.insert_named(txn, from.dir, locks.of(from.dir), from.name, new)?;
+            }
+            Ok(())
         })?;
         drop(locks);
         if let Some(target) = target {
@@ -276,14 +301,16 @@ fn check_ends(from: Place<'_>, to: Place<'_>, ends: &Ends, flags: RenameFlags) -
     let target = ends.target.as_ref().map(|(found, _)| *found);
     let refusal = match (flags, target) {
         _ if ends.source.ino == EMPTY_SUBVOL_INO => Some(CallerError::NotPermitted),
-        (RenameFlags::NoReplace, Some(_)) => Some(CallerError::Exists),
+        (RenameFlags::NoReplace | RenameFlags::NoReplaceWhiteout, Some(_)) => {
+            Some(CallerError::Exists)
+        }
         (RenameFlags::Exchange, None) => Some(CallerError::NotFound),
         // Only a subvolume as a whole may move to another one.
         (_, target) if crosses && (ends.source.tree == from.dir.tree_id() || target.is_some()) => {
             Some(CallerError::CrossSubvolume)
         }
         (_, Some(target)) if target.ino == EMPTY_SUBVOL_INO => Some(CallerError::Busy),
-        (RenameFlags::Replace, Some(target)) if target != ends.source => {
+        (RenameFlags::Replace | RenameFlags::Whiteout, Some(target)) if target != ends.source => {
             check_replaceable(to, ends.source, target)
         }
         _ => None,

@@ -65,6 +65,18 @@ pub enum RenameFlags {
     NoReplace,
     /// Swaps the two names; both must exist.
     Exchange,
+    /// Replaces the target, and leaves a whiteout (character device 0:0, mode 0) behind.
+    Whiteout,
+    /// Fails when the target exists, and leaves a whiteout behind.
+    NoReplaceWhiteout,
+}
+
+impl RenameFlags {
+    /// True when a whiteout takes the place of what moved.
+    #[must_use]
+    pub fn leaves_whiteout(self) -> bool {
+        matches!(self, Self::Whiteout | Self::NoReplaceWhiteout)
+    }
 }
 
 /// Whether an attribute may, or must, exist already.

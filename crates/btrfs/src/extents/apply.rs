@@ -24,7 +24,9 @@ pub(crate) const DROPS_PER_ITEM: u32 = 8;
 /// Items that [`drop_items`] may drop in a handle with `reservation`, up to `wanted`: on a full
 /// volume less was promised than was asked for.
 pub(crate) fn drops_for(reservation: &Reservation, wanted: u32) -> usize {
-    let affordable = reservation.items_left().saturating_mul(DROPS_PER_ITEM.into());
+    let affordable = reservation
+        .items_left()
+        .saturating_mul(DROPS_PER_ITEM.into());
     let items = u32::try_from(affordable).unwrap_or(u32::MAX).min(wanted);
     usize_from(items.max(DROPS_PER_ITEM))
 }

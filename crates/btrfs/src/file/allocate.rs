@@ -7,10 +7,10 @@ use btrfs_store::DataExtent;
 
 use super::read::look_up;
 use super::truncate::{covered, discard_pages, drop_range, grow, note_edit, sector};
-use super::write::{Held, bring_tail, is_tail_needed, reserve, write_at};
+use super::write::{Held, bring_tail, is_tail_needed, reserve, write_back};
 use crate::error::{CallerError, Result};
 use crate::extents::{FILE_BYTES_MAX, FileExtent, Kind, NewExtent, Stretch, Target, replace};
-use crate::inode::{Core, Inode, InodeFlags, Receipt};
+use crate::inode::{Change, Core, Inode, InodeFlags, Receipt};
 use crate::writeback::{self, EXTENT_BYTES_MAX, need_for};
 
 /// What `allocate` does with a range.
@@ -29,7 +29,8 @@ pub enum AllocateMode {
 /// Reserves space for a range of a file, or makes it a hole or zeros.
 ///
 /// # Errors
-/// `InvalidArgument` for an empty range, `TooLarge`, `ReadOnly`, `NoSpace`; damage and I/O.
+/// `InvalidArgument` for an empty range, `TooLarge`, `ReadOnly`, `NotPermitted`, `NoSpace`; damage
+/// and I/O.
 pub(crate) fn allocate(
     core: &Core,
     inode: &Arc<Inode>,
@@ -38,6 +39,10 @@ pub(crate) fn allocate(
     len: u64,
 ) -> Result<()> {
     inode.check_writable()?;
+    inode.check_permits(match mode {
+        AllocateMode::Allocate | AllocateMode::KeepSize => Change::Append,
+        AllocateMode::PunchHole | AllocateMode::ZeroRange => Change::Other,
+    })?;
     if len == 0 {
         return Err(CallerError::InvalidArgument.into());
     }
@@ -194,5 +199,5 @@ fn zero_part(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
         return Ok(());
     }
     let zeros = vec![0; crate::inode::position(end, range.start)];
-    write_at(core, inode, range.start, &zeros)
+    write_back(core, inode, range.start, &zeros)
 }

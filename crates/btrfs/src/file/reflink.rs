@@ -6,12 +6,12 @@ use std::sync::Arc;
 
 use super::disk::inline_bytes;
 use super::truncate::{covered, discard_pages, drop_range, fill_holes, note_edit, sector};
-use super::write::{Held, bring_tail, is_tail_needed, reserve, write_at};
+use super::write::{Held, bring_tail, is_tail_needed, reserve, write_back};
 use crate::error::{CallerError, Result};
 use crate::extents::{
     ExtentMap, FILE_BYTES_MAX, FileExtent, Kind, NewExtent, SCAN_ITEMS_MAX, Target, replace,
 };
-use crate::inode::{Core, Inode, InodeFlags};
+use crate::inode::{Change, Core, Inode, InodeFlags};
 use crate::writeback::{self, need_for};
 
 /// Items that one transaction clones.
@@ -42,6 +42,7 @@ pub(crate) fn reflink(
     range: CloneRange,
 ) -> Result<()> {
     destination.check_writable()?;
+    destination.check_permits(Change::Other)?;
     writeback::flush_inode(core, source)?;
     let range = checked(core, source, destination, range)?;
     if range.len == 0 {
@@ -63,7 +64,7 @@ pub(crate) fn reflink(
     };
     // Only the first sector of a file can be inline: it is copied.
     if let Some(bytes) = inline {
-        write_at(core, destination, range.destination, &bytes)?;
+        write_back(core, destination, range.destination, &bytes)?;
     }
     let end = range.destination + range.len;
     let _editing = destination.data.editing.lock();

@@ -13,7 +13,7 @@ use crate::extents::{
     BytesDelta, DROPS_PER_ITEM, FILE_BYTES_MAX, Kind, Stretch, Target, drop_items, drops_for,
     fill_gaps,
 };
-use crate::inode::{Core, DataLayers, Inode, InodeFlags, InodeState, Receipt};
+use crate::inode::{Change, Core, DataLayers, Inode, InodeFlags, InodeState, Receipt};
 use crate::writeback::{self, ITEMS_PER_FILE, need_for};
 
 /// Items that the first transaction of a longer operation drops: small files need one only, and
@@ -25,10 +25,11 @@ const STEP_ITEMS: u32 = 256;
 /// Makes the file `size` bytes long. New bytes read as zeros.
 ///
 /// # Errors
-/// `ReadOnly`, `TooLarge`, `NoSpace`; damage and I/O. A file that was being made shorter when the
+/// `ReadOnly`, `NotPermitted`, `TooLarge`, `NoSpace`; damage and I/O. A file that was being made shorter when the
 /// failure came is between its old and its new size on disk.
 pub(crate) fn set_size(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     inode.check_writable()?;
+    inode.check_permits(Change::Other)?;
     if size > FILE_BYTES_MAX {
         return Err(CallerError::TooLarge.into());
     }

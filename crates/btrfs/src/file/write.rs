@@ -11,7 +11,7 @@ use vfs::PageCache;
 use super::read::read_layers;
 use crate::error::{CallerError, Error, Result};
 use crate::extents::FILE_BYTES_MAX;
-use crate::inode::{Core, DataLayers, Inode, InodeFlags, Pending, Receipt, position};
+use crate::inode::{Change, Core, DataLayers, Inode, InodeFlags, Pending, Receipt, position};
 use crate::writeback::{self, need_for, pending};
 
 /// Aligned writes from this length on go to disk at once.
@@ -28,9 +28,19 @@ const AHEAD: (u64, u64) = (1 << 20, 64);
 /// Writes all of `buf` at `offset`; the file grows where that is needed.
 ///
 /// # Errors
-/// `ReadOnly`, `TooLarge`, `NoSpace`; damage and I/O errors of what has to be read or written
-/// first. Bytes before the failure may have been written.
+/// `ReadOnly`, `NotPermitted` (immutable, or append-only and not at the end), `TooLarge`,
+/// `NoSpace`; damage and I/O errors of what has to be read or written first. Bytes before the
+/// failure may have been written.
 pub(crate) fn write_at(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> Result<()> {
+    inode.check_permits(Change::WriteAt(offset))?;
+    write_back(core, inode, offset, buf)
+}
+
+/// As [`write_at`], for bytes whose writer was let in before: whatever the file's flags say now.
+///
+/// # Errors
+/// As [`write_at`], without `NotPermitted`.
+pub(crate) fn write_back(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> Result<()> {
     inode.check_writable()?;
     let end = offset
         .checked_add(to_u64(buf.len()))

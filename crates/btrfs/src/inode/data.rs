@@ -17,6 +17,7 @@
 //! its I/O, so that nothing a reader looks at is freed meanwhile, and exclusively while layers or
 //! items change. Space is reserved before `inner` is taken; a transaction begins under it.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,11 +27,16 @@ use btrfs_store::{DataExtent, Need, Reservation, Store, Txn};
 use parking_lot::{Mutex, RwLock};
 use vfs::PageCache;
 
+use super::Inode;
+use super::item::{SECTOR, SECTOR_BYTES};
 use crate::error::{Error, Result};
-use crate::extents::ExtentMap;
+use crate::extents::{ExtentMap, Stretch};
 
 /// Shorter extents are taken only where free space is too fragmented for this many bytes.
 const EXTENT_BYTES_WANTED: u64 = 1 << 20;
+/// Searches for items that `stat` of a dirty file may cost, and items that one of them reads.
+const LOOKUPS_MAX: u32 = 64;
+const LOOKUP_ITEMS: usize = 256;
 
 /// The data side of one inode.
 #[derive(Debug, Default)]
@@ -98,6 +104,73 @@ impl DataLayers {
             && self.pending.is_empty()
             && self.dirty.as_ref().is_none_or(PageCache::is_empty)
     }
+
+    /// The file bytes that are in any layer, in file order, each once.
+    fn ranges(&self) -> Vec<Range<u64>> {
+        let flight = self.flight.as_deref();
+        let in_flight = flight.and_then(|flight| flight.pages.as_ref());
+        let pages = self.dirty.iter().chain(in_flight);
+        let pending = self
+            .pending
+            .iter()
+            .chain(flight.into_iter().flat_map(|flight| &flight.pending));
+        let runs = pages.flat_map(PageCache::runs);
+        let mut ranges: Vec<Range<u64>> = runs.map(|run| run.start..run.end()).collect();
+        ranges.extend(pending.map(|extent| extent.start..extent.end()));
+        ranges.sort_unstable_by_key(|range| range.start);
+        ranges.dedup_by(|next, last| {
+            let joins = next.start <= last.end;
+            if joins {
+                last.end = last.end.max(next.end);
+            }
+            joins
+        });
+        ranges
+    }
+}
+
+/// Bytes that are in memory only and that no item has space for: what `stat` counts beside
+/// `nbytes`. Not everything is looked at for a file of very many dirty runs.
+pub(super) fn unwritten_bytes(inode: &Inode) -> u64 {
+    if inode.data.is_clean() {
+        return 0;
+    }
+    let layers = inode.data.inner.read();
+    // Items end here: what is dirty behind it is new.
+    let items_end = inode.state().disk_size.next_multiple_of(SECTOR_BYTES);
+    if let (Some(dirty), None, true) = (&layers.dirty, &layers.flight, layers.pending.is_empty())
+        && dirty.start().is_some_and(|start| start >= items_end)
+    {
+        return to_u64(dirty.page_count()).saturating_mul(dirty.page_bytes());
+    }
+    let mut new = 0;
+    let mut map = ExtentMap::default();
+    let mut looked = 0;
+    for range in layers.ranges() {
+        let behind = range.start.max(items_end)..range.end;
+        new += behind.end.saturating_sub(behind.start);
+        let mut at = range.start;
+        while at < range.end.min(items_end) && looked < LOOKUPS_MAX {
+            if !map.knows(at) {
+                looked += 1;
+                let (tree, ino) = (&inode.root.tree, inode.ino());
+                let wanted = at..range.end.min(items_end);
+                // Whoever reads the file hears of damage; a count can do without.
+                map = match ExtentMap::load(tree, ino, wanted, LOOKUP_ITEMS, SECTOR) {
+                    Ok(map) => map,
+                    Err(_) => return new,
+                };
+            }
+            let (stretch, end) = map.at(at, SECTOR);
+            let end = end.min(range.end).min(items_end).max(at + 1);
+            if matches!(stretch, Stretch::Gap) || matches!(stretch, Stretch::Item(i) if i.is_hole())
+            {
+                new += end - at;
+            }
+            at = end;
+        }
+    }
+    new
 }
 
 /// Space that was promised to a file's dirty data.

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering as CmpOrdering;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use btrfs_disk::items::OnDisk;
 use btrfs_disk::key::item_type;
@@ -10,7 +10,7 @@ use btrfs_disk::{Generation, InodeNo, Key, TreeId};
 use btrfs_store::Txn;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use super::{DataState, FileType, InodeState, Metadata, Root};
+use super::{DataState, FileType, InodeFlags, InodeState, Metadata, Root};
 use crate::error::{CallerError, Result};
 
 /// One inode of one subvolume. There is at most one of these for each, see the module's text.
@@ -25,11 +25,41 @@ pub struct Inode {
     open_count: AtomicU64,
     /// Somebody removes the inode. Changed under the write lock of `state`.
     is_going: AtomicBool,
+    /// Its items are about to leave the tree, or have. Changed under the write lock of `state`.
+    is_gone: AtomicBool,
+    /// References that servers gave out: while there are any, the table keeps the inode, even
+    /// when it is gone.
+    known_count: AtomicU64,
+    /// Attributes that are known to be missing, see [`Absent`].
+    absent: AtomicU8,
     /// Transaction in which the item was staged last; 0 for never.
     staged_in: AtomicU64,
     /// Set by every look-up, cleared by the table's sweep.
     pub(super) recently_used: AtomicBool,
     pub(crate) data: DataState,
+}
+
+/// What somebody is about to do to the contents of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Change {
+    /// Adds bytes, or space, behind the end.
+    Append,
+    /// Writes from this offset on.
+    WriteAt(u64),
+    /// Anything else.
+    Other,
+}
+
+/// Attributes whose absence is remembered, so that nobody looks for them in the tree again. Noted
+/// under the shared `names` lock, and forgotten under the sole one, when any attribute changes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// `security.capability`.
+    Capability,
+    /// `system.posix_acl_access`.
+    AccessAcl,
+    /// `system.posix_acl_default`.
+    DefaultAcl,
 }
 
 /// What a directory remembers under its `names` lock.
@@ -49,6 +79,9 @@ impl Inode {
             names: RwLock::default(),
             open_count: AtomicU64::new(0),
             is_going: AtomicBool::new(false),
+            is_gone: AtomicBool::new(false),
+            known_count: AtomicU64::new(0),
+            absent: AtomicU8::new(0),
             staged_in: AtomicU64::new(0),
             recently_used: AtomicBool::new(true),
             data: DataState::default(),
@@ -73,12 +106,12 @@ impl Inode {
         self.kind
     }
 
-    /// What `stat` reports, staged changes included.
+    /// What `stat` reports, staged changes and dirty data included.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
-        self.state
-            .read()
-            .metadata(self.root.id, self.ino, self.kind)
+        let unwritten = super::data::unwritten_bytes(self);
+        let state = self.state.read();
+        state.metadata((self.root.id, self.ino), self.kind, unwritten)
     }
 
     /// True for the root directory of a subvolume.
@@ -111,6 +144,10 @@ impl Inode {
         let answer = change(&mut state);
         state.transid = txn.generation();
         state.sequence = state.sequence.wrapping_add(1);
+        if self.is_gone.load(Ordering::Relaxed) {
+            // There is no item left to replace.
+            return answer;
+        }
         self.staged_in.store(txn.generation().0, Ordering::Relaxed);
         txn.defer(
             &self.root.tree,
@@ -175,6 +212,87 @@ impl Inode {
         self.root.check_writable()
     }
 
+    /// Fails for an inode whose flags forbid what `change` does to its contents.
+    pub(crate) fn check_permits(&self, change: Change) -> Result<()> {
+        let state = self.state.read();
+        let (flags, size) = (state.flags, state.size);
+        let forbids = if flags.contains(InodeFlags::IMMUTABLE) {
+            true
+        } else if flags.contains(InodeFlags::APPEND) {
+            match change {
+                Change::Append => false,
+                Change::WriteAt(offset) => offset < size,
+                Change::Other => true,
+            }
+        } else {
+            false
+        };
+        if forbids {
+            return Err(CallerError::NotPermitted.into());
+        }
+        Ok(())
+    }
+
+    /// Notes that the items are about to leave the tree: nothing is staged from here on.
+    pub(crate) fn set_gone(&self) {
+        let _state = self.state.write();
+        self.is_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// True when the inode has been removed: what is left of it is what `stat` reports.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.is_gone.load(Ordering::Relaxed)
+    }
+
+    /// Fails for an inode whose removal has begun.
+    pub(crate) fn check_stays(&self) -> Result<()> {
+        if self.is_going.load(Ordering::Relaxed) {
+            return Err(CallerError::Stale.into());
+        }
+        Ok(())
+    }
+
+    /// Counts one more reference of a server.
+    pub(crate) fn add_known(&self) {
+        self.known_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts `count` references less, whatever the server says; true when none is left.
+    pub(crate) fn drop_known(&self, count: u64) -> bool {
+        let before = self
+            .known_count
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |known| {
+                Some(known.saturating_sub(count))
+            });
+        before.is_ok_and(|known| known <= count)
+    }
+
+    /// True while a server refers to the inode.
+    pub(crate) fn is_known(&self) -> bool {
+        self.known_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// True when somebody comes back for the inode by its number: it is open, or a server refers
+    /// to it.
+    pub(super) fn is_in_use(&self) -> bool {
+        self.is_open() || self.is_known()
+    }
+
+    /// True when the attribute is known to be missing.
+    pub(crate) fn is_absent(&self, what: Absent) -> bool {
+        self.absent.load(Ordering::Relaxed) & absent_bit(what) != 0
+    }
+
+    /// Notes that the attribute is missing. The caller holds the `names` lock.
+    pub(crate) fn set_absent(&self, what: Absent) {
+        self.absent.fetch_or(absent_bit(what), Ordering::Relaxed);
+    }
+
+    /// An attribute may have come. The caller holds the sole `names` lock.
+    pub(crate) fn forget_absent(&self) {
+        self.absent.store(0, Ordering::Relaxed);
+    }
+
     fn order(&self, other: &Self) -> CmpOrdering {
         (self.root.id, self.ino).cmp(&(other.root.id, other.ino))
     }
@@ -187,6 +305,14 @@ impl Inode {
     /// Sole access to the names (directory) or to names and length (others).
     pub(crate) fn lock_names(&self) -> RwLockWriteGuard<'_, DirState> {
         self.names.write()
+    }
+}
+
+const fn absent_bit(what: Absent) -> u8 {
+    match what {
+        Absent::Capability => 1,
+        Absent::AccessAcl => 2,
+        Absent::DefaultAcl => 4,
     }
 }
 

@@ -8,7 +8,8 @@ use super::{FileType, InodeFlags, MODE_TYPE_MASK, Metadata, Timestamp};
 /// Bytes in a block of `stat`.
 const STAT_BLOCK_BYTES: u64 = 512;
 /// What the kernel rounds allocated bytes up to for `stat`: the one sector size there is here.
-const SECTOR_BYTES: u64 = 4096;
+pub(super) const SECTOR: u32 = 4096;
+pub(super) const SECTOR_BYTES: u64 = 4096;
 /// Bits of the minor number on disk; the major number is above them.
 const DISK_MINOR_BITS: u32 = 20;
 
@@ -147,8 +148,13 @@ impl InodeState {
         self.mode & MODE_TYPE_MASK
     }
 
-    /// What `stat` reports.
-    pub(crate) fn metadata(&self, tree: TreeId, ino: InodeNo, kind: FileType) -> Metadata {
+    /// What `stat` reports. `unwritten` bytes have no space in the tree yet.
+    pub(super) fn metadata(
+        &self,
+        (tree, ino): (TreeId, InodeNo),
+        kind: FileType,
+        unwritten: u64,
+    ) -> Metadata {
         Metadata {
             ino,
             tree,
@@ -161,6 +167,7 @@ impl InodeState {
             blocks: self
                 .nbytes
                 .div_ceil(SECTOR_BYTES)
+                .saturating_add(unwritten.div_ceil(SECTOR_BYTES))
                 .saturating_mul(SECTOR_BYTES / STAT_BLOCK_BYTES),
             atime: self.atime,
             mtime: self.mtime,

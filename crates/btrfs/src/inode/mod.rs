@@ -38,6 +38,6 @@ pub(crate) use attr::inherited_flags;
 pub(crate) use core::{Core, Settings};
 pub(crate) use data::{DataLayers, DataState, Flight, Pending, Receipt, position, slice_mut};
 pub(crate) use data_shared::DataShared;
-pub(crate) use handle::{DirState, NameLocks, lock_all};
+pub(crate) use handle::{Absent, Change, DirState, NameLocks, lock_all};
 pub(crate) use root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO, Root};
 pub(crate) use table::InodeTable;

@@ -96,11 +96,31 @@ impl InodeTable {
             .insert(inode, running);
     }
 
-    /// Forgets an inode that is gone from its tree, or whose tree is gone.
+    /// Forgets an inode that is gone from its tree. A server may still refer to it: then it stays
+    /// until [`InodeTable::forget_gone`].
     pub(crate) fn remove(&self, tree: TreeId, ino: InodeNo) {
         let mut shard = self.shard(tree, ino).write();
-        shard.inodes.remove(&(tree, ino));
+        if shard
+            .inodes
+            .get(&(tree, ino))
+            .is_some_and(|inode| !inode.is_known())
+        {
+            shard.inodes.remove(&(tree, ino));
+        }
         shard.departures += 1;
+    }
+
+    /// Forgets an inode that is gone from its tree and that no server refers to any more. One that
+    /// is missed here, because it goes at this moment, leaves with a sweep.
+    pub(crate) fn forget_gone(&self, tree: TreeId, ino: InodeNo) {
+        let mut shard = self.shard(tree, ino).write();
+        if shard
+            .inodes
+            .get(&(tree, ino))
+            .is_some_and(|inode| inode.is_gone() && !inode.is_known())
+        {
+            shard.inodes.remove(&(tree, ino));
+        }
     }
 
     /// Forgets all inodes of a tree that is gone.
@@ -154,7 +174,7 @@ impl Shard {
         let before = self.inodes.len();
         self.inodes.retain(|_, inode| {
             let used = inode.recently_used.swap(false, Ordering::Relaxed);
-            used || Arc::strong_count(inode) > 1 || !inode.is_clean(running)
+            used || Arc::strong_count(inode) > 1 || inode.is_in_use() || !inode.is_clean(running)
         });
         if self.inodes.len() < before {
             self.departures += 1;

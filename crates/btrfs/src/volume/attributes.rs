@@ -7,8 +7,8 @@ use std::path::Path;
 use super::Volume;
 use super::walk::Follow;
 use crate::dir::XattrMode;
-use crate::error::Result;
-use crate::inode::{Metadata, SetAttr, Times};
+use crate::error::{CallerError, Error, Result};
+use crate::inode::{InodeFlags, Metadata, SetAttr, Times};
 
 impl Volume {
     /// Metadata of what `path` leads to.
@@ -79,6 +79,11 @@ impl Volume {
 
     fn change(&self, path: &Path, follow: Follow, changes: &SetAttr) -> Result<()> {
         let inode = self.find(path, follow)?;
+        let Times { atime, mtime, .. } = changes.times;
+        if (atime.is_some() || mtime.is_some()) && inode.state().flags.contains(InodeFlags::APPEND)
+        {
+            return Err(Error::from(CallerError::NotPermitted).at(path));
+        }
         self.namespace()
             .set_attributes(&inode, changes)
             .map_err(|error| error.at(path))

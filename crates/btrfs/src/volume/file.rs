@@ -11,7 +11,7 @@ use super::{AllocateMode, ExtentInfo, Volume};
 use crate::dir::{NewInode, OpenInode};
 use crate::error::{CallerError, Error, Result};
 use crate::file::{self, CloneRange};
-use crate::inode::{FileType, Inode, Metadata};
+use crate::inode::{Change, FileType, Inode, Metadata};
 use crate::writeback;
 
 /// Permission bits of a new file.
@@ -124,7 +124,8 @@ impl FileOptions {
     /// # Errors
     /// `NotFound`; `Exists` when it is to be new; `IsADirectory` for writing; `NotSupported` for
     /// what is neither file nor directory; `InvalidArgument` for options that do not go together;
-    /// `ReadOnly`, `NoSpace`.
+    /// `NotPermitted` for writing to an immutable file, and other than for appending to an
+    /// append-only one; `ReadOnly`, `NoSpace`.
     pub fn open(&self, volume: &Volume, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
         let inode = self
@@ -183,6 +184,10 @@ impl FileOptions {
         }
         if writes {
             inode.check_writable()?;
+            inode.check_permits(match self.append {
+                true => Change::Append,
+                false => Change::Other,
+            })?;
         }
         OpenInode::new(volume.namespace(), &inode)
     }

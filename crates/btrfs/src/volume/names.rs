@@ -148,7 +148,7 @@ impl Volume {
         if !is_inline {
             // Another thread may flush the data, and with it the times, before this one returns.
             inode.change_in_memory(|state| state.keeps_times = true);
-            let written = file::write_at(self.core(), &inode, 0, node.data);
+            let written = file::write_back(self.core(), &inode, 0, node.data);
             inode.change_in_memory(|state| state.keeps_times = false);
             written?;
         }
@@ -273,8 +273,9 @@ impl Volume {
             dir: &to_dir,
             name: to_name,
         };
+        let (uid, gid) = self.inner.owner;
         self.namespace()
-            .rename(source, target, flags)
+            .rename(source, target, flags, &NewInode::whiteout(uid, gid))
             .map_err(|error| error.at(from))
     }
 

@@ -82,6 +82,13 @@ impl PageCache {
         self.run_count
     }
 
+    /// Offset of the first dirty byte; `None` when nothing is dirty.
+    #[must_use]
+    pub fn start(&self) -> Option<u64> {
+        let (first, _) = self.pages.first_key_value()?;
+        Some(first.saturating_mul(self.page_bytes))
+    }
+
     /// The page that contains `offset`.
     #[must_use]
     pub fn page(&self, offset: u64) -> Option<&[u8]> {
@@ -247,6 +254,7 @@ mod tests {
         );
         assert_eq!(cache.run_count(), 3);
         assert_eq!(runs.last().map(Run::end), Some(176));
+        assert_eq!(cache.start(), Some(0));
     }
 
     #[test]
