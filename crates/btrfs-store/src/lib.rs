@@ -22,7 +22,7 @@ pub use error::{Error, Result};
 pub use extent::{CsumRange, DataHolder, RefChange};
 pub use make::MakeOptions;
 pub use options::StoreOptions;
-pub use space::{Reservation, SpaceReport};
+pub use space::{ProfileSpace, Reservation, SpaceReport};
 pub use store::{DataExtent, Expect, Need, Sizes, Store};
 pub use tree::{EditItem, Scan, Tree};
 pub use txn::{DropProgress, Txn};

@@ -273,6 +273,21 @@ impl Store {
         Ok(Txn::new(Arc::clone(&self.0), generation, reservation, false))
     }
 
+    /// A handle for a change that can wait for another occasion: without waiting for anything,
+    /// and `None` where there is no room at hand or a commit is under way.
+    #[must_use]
+    pub fn try_begin(&self, need: Need) -> Option<Txn> {
+        let engine = &self.0;
+        if engine.options.read_only || engine.health.check().is_err() {
+            return None;
+        }
+        let metadata = engine.space.accounts().bytes_for_items(need.items.into());
+        let need = space::Need { data: need.data, metadata, system: 0 };
+        let reservation = engine.space.reserve(need, Urgency::Normal).ok()?;
+        let generation = engine.gate.try_enter()?;
+        Some(Txn::new(Arc::clone(&self.0), generation, reservation, false))
+    }
+
     /// Commits, and returns the first handle of the next transaction; nobody else gets one
     /// while it lives. This is where snapshots are taken.
     ///

@@ -16,6 +16,7 @@ pub use dir::{DirEntry, NewNode, NodeKind, RenameFlags, XattrMode};
 pub use error::{CallerError, Error, Result};
 pub use inode::{FileType, InodeFlags, Metadata, SetAttr, Times, Timestamp};
 pub use subvol::{SnapshotMode, SubvolumeInfo};
+pub use vfs::file_system::VolumeStatus;
 pub use volume::{
     AllocateMode, DeviceInfo, ExtentInfo, ExtentKind, File, FileOptions, ReadDir, Volume,
     VolumeInfo, VolumeOptions,

@@ -197,3 +197,180 @@ fn flags_forbid_changes() {
     volume.set_permissions("f", 0o600).unwrap();
     volume.remove_file("f").unwrap();
 }
+
+/// Bytes that look random, the same for the same seed.
+fn noise(len: usize, seed: u64) -> Vec<u8> {
+    let mut state = seed | 1;
+    let mut bytes = Vec::with_capacity(len);
+    for _ in 0..len {
+        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(1);
+        bytes.push(state.to_be_bytes()[0]);
+    }
+    bytes
+}
+
+fn open(volume: &Volume, path: &str) -> File {
+    let options = FileOptions::new().read(true).write(true).create(true);
+    options.open(volume, path).unwrap()
+}
+
+/// Copies a range with as many calls as that takes, here and in `to`.
+fn copy(from: (&File, &[u8]), to: (&File, &mut Vec<u8>), (at, target, len): (u64, u64, u64)) {
+    let (mut done, wanted) = (
+        0,
+        len.min(u64::try_from(from.1.len()).unwrap().saturating_sub(at)),
+    );
+    while done < wanted {
+        let count =
+            to.0.copy_range(from.0, at + done, target + done, len - done);
+        let count = count.unwrap();
+        assert!(count > 0 && done + count <= wanted, "{count} of {wanted}");
+        done += count;
+    }
+    if wanted == 0 {
+        assert_eq!(to.0.copy_range(from.0, at, target, len).unwrap(), 0);
+        return;
+    }
+    let [first, start, count] = [at, target, wanted].map(|n| usize::try_from(n).unwrap());
+    let bytes = from.1[first..first + count].to_vec();
+    let end = (start + count).max(to.1.len());
+    to.1.resize(end, 0);
+    to.1[start..start + count].copy_from_slice(&bytes);
+}
+
+#[test]
+fn ranges_are_copied_whatever_their_alignment() {
+    let (image, volume) = Image::make();
+    let contents = noise(3_000_001, 7);
+    volume.write("source", &contents).unwrap();
+    let (source, target) = (open(&volume, "source"), open(&volume, "target"));
+    let mut expected = Vec::new();
+    for range in [
+        (0, 0, u64::MAX),
+        (5, 4097, 100_000),
+        (4096, 8192, 50_000),
+        (100, 4196, 1 << 20),
+        (8192, 4 << 20, 1 << 20),
+        (2_999_000, 6 << 20, 1 << 20),
+        (2_998_272, 6 << 20, 1 << 20),
+        (1 << 20, (7 << 20) + 1, 1 << 20),
+        (0, 0, 4095),
+        (4_000_000, 0, 5),
+    ] {
+        copy((&source, &contents), (&target, &mut expected), range);
+        assert!(volume.read("target").unwrap() == expected, "{range:?}");
+    }
+    let extents = target.extents().unwrap();
+    let of_source = source.extents().unwrap();
+    let is_shared = |e: &btrfs::ExtentInfo| {
+        of_source
+            .iter()
+            .any(|s| s.disk_len == e.disk_len && s.disk_len > 0)
+    };
+    assert!(
+        extents.iter().any(is_shared),
+        "aligned ranges share extents"
+    );
+    // Within one file.
+    let before = volume.read("target").unwrap();
+    copy(
+        (&target, &before),
+        (&target, &mut expected),
+        (0, 20 << 20, 300_000),
+    );
+    copy(
+        (&target, &before),
+        (&target, &mut expected),
+        (4096, 300_000, 123_456),
+    );
+    assert_eq!(
+        what(target.copy_range(&target, 0, 4096, 8192)),
+        CallerError::InvalidArgument
+    );
+    drop((source, target));
+    let volume = image.reopen(volume);
+    assert!(volume.read("target").unwrap() == expected);
+}
+
+#[test]
+fn files_without_checksums_are_copied_to_files_with_them() {
+    let (image, volume) = Image::make();
+    volume.close().unwrap();
+    let volume = Volume::options()
+        .nodatasum(true)
+        .open(image.file.path())
+        .unwrap();
+    let contents = noise(100_000, 3);
+    volume.write("bare", &contents).unwrap();
+    volume.close().unwrap();
+    let volume = Volume::open(image.file.path()).unwrap();
+    assert_eq!(
+        volume.metadata("bare").unwrap().flags,
+        InodeFlags::NODATASUM
+    );
+    let (bare, full) = (open(&volume, "bare"), open(&volume, "full"));
+    copy(
+        (&bare, &contents),
+        (&full, &mut Vec::new()),
+        (0, 0, 100_000),
+    );
+    drop((bare, full));
+    let volume = image.reopen(volume);
+    assert!(volume.read("full").unwrap() == contents);
+    assert_eq!(volume.metadata("full").unwrap().flags, InodeFlags::empty());
+}
+
+fn places(file: &File) -> Vec<Option<u64>> {
+    let extents = file.extents().unwrap();
+    extents.iter().map(|e| e.logical.map(|at| at.0)).collect()
+}
+
+#[test]
+fn nodatacow_overwrites_in_place_what_nobody_shares() {
+    let (image, volume) = Image::make();
+    volume.write("plain", noise(1 << 20, 1)).unwrap();
+    volume.close().unwrap();
+    let volume = Volume::options()
+        .nodatacow(true)
+        .open(image.file.path())
+        .unwrap();
+    volume.create_subvolume("s").unwrap();
+    let mut expected = noise(1 << 20, 9);
+    volume.write("s/f", &expected).unwrap();
+    volume.sync().unwrap();
+    let both = InodeFlags::NODATACOW | InodeFlags::NODATASUM;
+    assert_eq!(volume.metadata("s/f").unwrap().flags, both);
+    assert_eq!(volume.metadata("s").unwrap().flags, InodeFlags::empty());
+    let file = open(&volume, "s/f");
+    let before = places(&file);
+    let mut write = |file: &File, at: usize, len: usize, fill: u8| {
+        file.write_at(&vec![fill; len], u64::try_from(at).unwrap())
+            .unwrap();
+        expected[at..at + len].fill(fill);
+        file.sync_all().unwrap();
+    };
+    write(&file, 8192, 4096, 1);
+    write(&file, 300_000, 200_000, 2);
+    assert_eq!(places(&file), before, "written in place");
+    volume
+        .snapshot("s", "t", btrfs::SnapshotMode::ReadOnly)
+        .unwrap();
+    // What the transaction of the snapshot itself writes counts as shared.
+    volume.sync().unwrap();
+    let old = volume.read("t/f").unwrap();
+    write(&file, 8192, 4096, 3);
+    assert_ne!(places(&file), before, "the snapshot has the old place");
+    let after = places(&file);
+    write(&file, 8192, 4096, 4);
+    assert_eq!(places(&file), after, "its own place is overwritten again");
+    assert!(volume.read("t/f").unwrap() == old);
+    // Older files keep their checksums, and their way of writing.
+    let plain = open(&volume, "plain");
+    let before = places(&plain);
+    plain.write_at(&[5; 4096], 0).unwrap();
+    plain.sync_all().unwrap();
+    assert_ne!(places(&plain), before);
+    drop((file, plain));
+    let volume = image.reopen(volume);
+    assert!(volume.read("s/f").unwrap() == expected);
+}

@@ -23,6 +23,8 @@ pub struct SpaceReport {
     pub global_reserve: (u64, u64),
     /// An estimate of how much more file data fits, as `df` shows it.
     pub free: u64,
+    /// No device has room for another chunk of tree blocks, as far as that was tried.
+    pub is_metadata_full: bool,
 }
 
 /// Use of the groups with the same flags.
@@ -67,7 +69,8 @@ impl Space {
         let profiles: Vec<ProfileSpace> = profiles.into_values().collect();
         let global_reserve = self.accounts.global();
         let free = self.free_estimate(&profiles, unallocated, global_reserve.0);
-        SpaceReport { profiles, device_total, unallocated, global_reserve, free }
+        let is_metadata_full = self.accounts.is_full(SpaceKind::Metadata);
+        SpaceReport { profiles, device_total, unallocated, global_reserve, free, is_metadata_full }
     }
 
     fn free_estimate(&self, profiles: &[ProfileSpace], unallocated: u64, kept_back: u64) -> u64 {

@@ -440,6 +440,12 @@ impl Accounts {
         self.of(kind).is_full.store(full, Release);
     }
 
+    /// True when no chunk of this kind could be had when somebody tried last.
+    #[must_use]
+    pub fn is_full(&self, kind: SpaceKind) -> bool {
+        self.of(kind).is_full.load(Acquire)
+    }
+
     pub(crate) fn group_added(&self, kind: SpaceKind, total: u64, free: u64) {
         let account = self.of(kind);
         account.total.fetch_add(total, Relaxed);

@@ -67,6 +67,16 @@ impl Gate {
         Generation(state.running)
     }
 
+    /// As [`Self::enter`], but `None` instead of waiting.
+    pub(crate) fn try_enter(&self) -> Option<Generation> {
+        let mut state = self.state.lock();
+        if state.is_closed || state.is_exclusive {
+            return None;
+        }
+        state.open_handles += 1;
+        Some(Generation(state.running))
+    }
+
     pub(crate) fn leave(&self) {
         let mut state = self.state.lock();
         state.open_handles -= 1;

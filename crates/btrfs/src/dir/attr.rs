@@ -3,10 +3,13 @@
 use btrfs_disk::items::FileExtent as DiskExtent;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Corrupt, Detail, Key};
+use btrfs_store::Need;
+use vfs::file_system::Time;
+use vfs::{AtimeMode, should_update_atime};
 
 use super::Namespace;
 use crate::error::{CallerError, Result, corrupt_inode};
-use crate::inode::{EMPTY_SUBVOL_INO, Inode, InodeFlags, MODE_PERMISSION_MASK, SetAttr};
+use crate::inode::{EMPTY_SUBVOL_INO, Inode, InodeFlags, MODE_PERMISSION_MASK, SetAttr, Timestamp};
 
 /// Items that a change of attributes changes.
 const SET_ITEMS: u32 = 1;
@@ -57,6 +60,42 @@ impl Namespace {
         })
     }
 
+    /// Notes that `inode` was read, as far as `mode` and the inode's flags want that. Never
+    /// fails, waits or commits: without room at hand the time stays in memory, and goes to disk
+    /// with the next change of the inode.
+    pub(crate) fn note_access(&self, inode: &Inode, mode: AtimeMode) {
+        if mode == AtimeMode::No || inode.ino() == EMPTY_SUBVOL_INO {
+            return;
+        }
+        let now = self.core.now();
+        let is_due = {
+            let state = inode.state();
+            !state.flags.contains(InodeFlags::NOATIME)
+                && should_update_atime(
+                    mode,
+                    time(now),
+                    time(state.atime),
+                    time(state.mtime),
+                    time(state.ctime),
+                )
+        };
+        if !is_due || inode.check_writable().is_err() {
+            return;
+        }
+        let need = Need {
+            items: SET_ITEMS,
+            data: 0,
+        };
+        match self.core.store.try_begin(need) {
+            Some(txn) => inode.change(&txn, |state| {
+                state.atime = now;
+                // An access is no change: NFS clients keep what they have.
+                state.sequence = state.sequence.wrapping_sub(1);
+            }),
+            None => inode.change_in_memory(|state| state.atime = now),
+        }
+    }
+
     /// Where a symlink leads.
     ///
     /// # Errors
@@ -80,6 +119,13 @@ impl Namespace {
             },
             None => Err(bad_target(inode, "none")),
         }
+    }
+}
+
+fn time(of: Timestamp) -> Time {
+    Time {
+        sec: of.sec,
+        nsec: of.nsec,
     }
 }
 

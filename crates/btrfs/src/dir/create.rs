@@ -18,7 +18,8 @@ use super::lookup::Stored;
 use super::{Found, NAME_BYTES_MAX, Namespace, check_can_add, check_name};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{
-    DirState, FileType, Inode, InodeFlags, InodeState, MODE_SET_GROUP, Times, inherited_flags,
+    Absent, DirState, FileType, Inode, InodeFlags, InodeState, MODE_SET_GROUP, Times,
+    inherited_flags,
 };
 
 /// Items that a new inode changes: two entries, three of its own, its directory's.
@@ -159,6 +160,9 @@ impl Namespace {
         {
             let parent = dir.state();
             state.flags = inherited_flags(parent.flags, new.kind) | new.flags;
+            if new.kind.is_file() {
+                state.flags |= self.core.settings.file_flags;
+            }
             if new.inherit_group && parent.mode & MODE_SET_GROUP != 0 {
                 state.gid = parent.gid;
                 if new.kind.is_dir() {
@@ -173,7 +177,14 @@ impl Namespace {
         let inline = inline_data(new);
         state.set_sizes(to_u64(inline.len()));
         state.nbytes = to_u64(inline.len());
-        Arc::new(Inode::new(Arc::clone(&dir.root), ino, new.kind, state))
+        let inode = Inode::new(Arc::clone(&dir.root), ino, new.kind, state);
+        if new.xattrs.is_empty() {
+            // Nobody else knows the inode yet.
+            for what in [Absent::Capability, Absent::AccessAcl, Absent::DefaultAcl] {
+                inode.set_absent(what);
+            }
+        }
+        Arc::new(inode)
     }
 
     /// True when a file of `len` bytes can be stored inside its leaf.

@@ -1,4 +1,4 @@
-//! Contents of files: read, written, cut, preallocated, shared.
+//! Contents of files: read, written, cut, preallocated, copied, shared.
 //!
 //! Everything works on an [`Inode`](crate::inode::Inode) and the layers of its data, which
 //! `inode::data` draws: dirty pages over pages in flight over pending extents over the tree.
@@ -19,6 +19,7 @@
 //! Callers: `dir` (symlinks, removal), `subvol`, `volume`.
 
 mod allocate;
+mod copy;
 mod disk;
 mod list;
 mod read;
@@ -32,6 +33,7 @@ pub use allocate::AllocateMode;
 pub use list::{ExtentInfo, ExtentKind};
 
 pub(crate) use allocate::allocate;
+pub(crate) use copy::copy_range;
 pub(crate) use list::{extents, seek_data, seek_hole};
 pub(crate) use read::read_at;
 pub(crate) use reflink::{CloneRange, reflink};

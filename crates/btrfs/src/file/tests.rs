@@ -36,6 +36,7 @@ fn names_on(store: Store, dirty_bytes: usize) -> Namespace {
     let settings = Settings {
         max_inline: 2048,
         dirty_bytes,
+        file_flags: InodeFlags::empty(),
     };
     Namespace::new(Arc::new(Core::new(store, settings)))
 }
@@ -497,4 +498,46 @@ fn threads_see_whole_writes() {
         }
     });
     volume.reopen(files);
+}
+
+/// Reading changes the access time, where that is due, and nothing else.
+#[test]
+fn accesses_are_noted_without_a_commit() {
+    use vfs::AtimeMode;
+    let volume = Volume::new(128 << 20, 1 << 20, DEFAULT);
+    let file = volume.create("f");
+    let before = file.metadata();
+    volume.names.note_access(&file, AtimeMode::No);
+    assert_eq!(file.metadata(), before);
+    volume.core().store.commit().unwrap();
+    let generation = volume.core().store.generation();
+    std::thread::sleep(std::time::Duration::from_millis(5));
+    volume.names.note_access(&file, AtimeMode::Relative);
+    let after = file.metadata();
+    assert!(after.atime > before.atime);
+    assert_eq!((after.mtime, after.ctime), (before.mtime, before.ctime));
+    volume.names.note_access(&file, AtimeMode::Relative);
+    assert_eq!(
+        file.metadata().atime,
+        after.atime,
+        "newer than the last change"
+    );
+    file.change_in_memory(|state| state.flags |= InodeFlags::NOATIME);
+    volume.names.note_access(&file, AtimeMode::Strict);
+    assert_eq!(file.metadata().atime, after.atime);
+    assert_eq!(
+        volume.core().store.generation(),
+        generation,
+        "nothing was committed"
+    );
+    let sequence = file.state().sequence;
+    file.change_in_memory(|state| state.flags = InodeFlags::empty());
+    volume.names.note_access(&file, AtimeMode::Strict);
+    assert!(file.metadata().atime > after.atime);
+    assert_eq!(file.state().sequence, sequence);
+    let atime = file.metadata().atime;
+    volume.core().store.commit().unwrap();
+    volume.core().inodes.remove(file.tree_id(), file.ino());
+    let read = volume.core().inode(file.tree_id(), file.ino()).unwrap();
+    assert_eq!(read.metadata().atime, atime);
 }

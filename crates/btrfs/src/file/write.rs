@@ -73,7 +73,9 @@ fn direct_len(core: &Core, inode: &Inode, at: u64, len: u64) -> u64 {
         let state = inode.state();
         (state.flags, state.size)
     };
-    let may_be_in_place = flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
+    // Nothing but preallocated extents is behind the end.
+    let may_be_in_place = flags.contains(InodeFlags::PREALLOC)
+        || (flags.contains(InodeFlags::NODATACOW) && at < size);
     if may_be_in_place || !at.is_multiple_of(sector) || len < DIRECT_BYTES_MIN {
         return 0;
     }

@@ -9,7 +9,7 @@ use btrfs_store::{Reservation, Store, Txn};
 use parking_lot::{Mutex, RwLock};
 
 use super::root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO};
-use super::{DataShared, FileType, Inode, InodeState, InodeTable, Root, Timestamp};
+use super::{DataShared, FileType, Inode, InodeFlags, InodeState, InodeTable, Root, Timestamp};
 use crate::error::{CallerError, Result, corrupt_inode};
 
 /// Permission bits of the stand-in for a nested subvolume.
@@ -22,6 +22,8 @@ pub(crate) struct Settings {
     pub(crate) max_inline: u32,
     /// Dirty file data in memory before writers wait.
     pub(crate) dirty_bytes: usize,
+    /// Flags that every new regular file gets.
+    pub(crate) file_flags: InodeFlags,
 }
 
 /// The store, and the inodes in memory.

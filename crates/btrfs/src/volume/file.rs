@@ -377,6 +377,38 @@ impl File {
         )
     }
 
+    /// Copies up to `len` bytes from `source`, sharing extents where the ranges are aligned
+    /// alike. Returns how many: fewer where the source ends, and where more would take long. Both
+    /// files are of one volume.
+    ///
+    /// # Errors
+    /// `BadAccess`; `CrossSubvolume` for files of two volumes; `InvalidArgument` for ranges of one
+    /// file that overlap; as [`File::write_at`].
+    pub fn copy_range(
+        &self,
+        source: &Self,
+        source_offset: u64,
+        offset: u64,
+        len: u64,
+    ) -> Result<u64> {
+        self.check_writable()?;
+        source.check(source.options.read)?;
+        if !std::ptr::eq(self.volume.core(), source.volume.core()) {
+            return Err(CallerError::CrossSubvolume.into());
+        }
+        let range = CloneRange {
+            source: source_offset,
+            destination: offset,
+            len,
+        };
+        file::copy_range(
+            self.volume.core(),
+            source.inode.inode(),
+            self.inode.inode(),
+            range,
+        )
+    }
+
     /// What `stat` reports of the file.
     ///
     /// # Errors

@@ -23,6 +23,7 @@ mod names;
 mod open;
 mod options;
 mod read_dir;
+mod status;
 mod subvolumes;
 mod types;
 mod walk;

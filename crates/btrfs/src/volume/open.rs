@@ -91,6 +91,7 @@ impl VolumeOptions {
         let settings = Settings {
             max_inline: self.max_inline,
             dirty_bytes: self.dirty_bytes,
+            file_flags: self.file_flags,
         };
         let core = Core::new(store, settings);
         let namespace = Arc::new(Namespace::new(Arc::new(core)));

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use btrfs_disk::TreeId;
 use btrfs_store::Env;
 
+use crate::inode::InodeFlags;
+
 /// Dirty file data kept in memory before writers write it out themselves.
 const DIRTY_BYTES_DEFAULT: usize = 64 << 20;
 /// Tree blocks kept in memory.
@@ -20,6 +22,7 @@ pub struct VolumeOptions {
     pub(crate) subvolume: Option<SubvolumeChoice>,
     pub(crate) max_inline: u32,
     pub(crate) dirty_bytes: usize,
+    pub(crate) file_flags: InodeFlags,
     pub(crate) cache_bytes: usize,
     pub(crate) workers: usize,
     pub(crate) env: Env,
@@ -41,6 +44,7 @@ impl Default for VolumeOptions {
             subvolume: None,
             max_inline: MAX_INLINE_DEFAULT,
             dirty_bytes: DIRTY_BYTES_DEFAULT,
+            file_flags: InodeFlags::empty(),
             cache_bytes: CACHE_BYTES_DEFAULT,
             workers: 0,
             env: Env::default(),
@@ -88,6 +92,24 @@ impl VolumeOptions {
     #[must_use]
     pub fn max_inline(mut self, bytes: u32) -> Self {
         self.max_inline = bytes;
+        self
+    }
+
+    /// New files are overwritten in place where nobody shares their data, and have no checksums.
+    #[must_use]
+    pub fn nodatacow(mut self, on: bool) -> Self {
+        self.file_flags.set(InodeFlags::NODATACOW, on);
+        self.file_flags |= match on {
+            true => InodeFlags::NODATASUM,
+            false => InodeFlags::empty(),
+        };
+        self
+    }
+
+    /// New files have no checksums.
+    #[must_use]
+    pub fn nodatasum(mut self, on: bool) -> Self {
+        self.file_flags.set(InodeFlags::NODATASUM, on);
         self
     }
 

@@ -1,0 +1,108 @@
+//! What `df` shows.
+
+use btrfs_disk::flags::BlockGroupFlags;
+use btrfs_store::{ProfileSpace, SpaceReport};
+use vfs::file_system::VolumeStatus;
+
+use super::Volume;
+use crate::dir::NAME_BYTES_MAX;
+
+/// Tree blocks that the kernel keeps back at least: 22 items, each a path of eight blocks that are
+/// copied and split.
+const KEPT_BLOCKS_MIN: u64 = 22 * 16;
+/// Most that it keeps back.
+const KEPT_BYTES_MAX: u64 = 512 << 20;
+/// With less free for tree blocks than this beyond what is kept back, and no room for more, the
+/// kernel says that nothing is available.
+const METADATA_BYTES_MIN: u64 = 4 << 20;
+/// A device's first bytes, which no chunk is put into.
+const DEVICE_BYTES_RESERVED: u64 = 1 << 20;
+/// Chunks are made of stripes of this length.
+const STRIPE_BYTES: u64 = 64 << 10;
+
+impl Volume {
+    /// What `statfs` reports: the numbers that the kernel's btrfs would give. Sizes are those of
+    /// file data, as if everything were stored with its profile; what is not in any chunk yet
+    /// counts as available for it.
+    #[must_use]
+    pub fn status(&self) -> VolumeStatus {
+        let store = &self.core().store;
+        let sizes = store.sizes();
+        let sector = u64::from(sizes.sector);
+        let report = store.space();
+        let total = store.superblock().fields().total_bytes.get();
+        let kept = report
+            .global_reserve
+            .1
+            .max(KEPT_BLOCKS_MIN * u64::from(sizes.node))
+            .min(KEPT_BYTES_MAX);
+        let mut status = status_of(&report, total, kept, sector);
+        status.name_bytes_max = u32::try_from(NAME_BYTES_MAX).unwrap_or(u32::MAX);
+        status
+    }
+}
+
+fn status_of(report: &SpaceReport, total: u64, kept: u64, sector: u64) -> VolumeStatus {
+    let data = |space: &&ProfileSpace| space.flags.contains(BlockGroupFlags::DATA);
+    let mixed = |space: &ProfileSpace| {
+        let both = BlockGroupFlags::DATA | BlockGroupFlags::METADATA;
+        space.flags.contains(both)
+    };
+    let is_mixed = report.profiles.iter().any(mixed);
+    // A profile that is being converted to another counts as the one with fewer copies.
+    let copies = report.profiles.iter().filter(data).map(copies_of).min();
+    let copies = copies.unwrap_or(1);
+    let used: u64 = report
+        .profiles
+        .iter()
+        .map(|space| space.used.saturating_mul(copies_of(space)))
+        .sum();
+    let free_in = |space: &ProfileSpace| {
+        let free = space.total.saturating_sub(space.used);
+        free.saturating_mul(copies_of(space))
+    };
+    let free_data: u64 = report
+        .profiles
+        .iter()
+        .filter(data)
+        .map(|space| {
+            let read_only = space.read_only.saturating_mul(copies_of(space));
+            free_in(space).saturating_sub(read_only)
+        })
+        .sum();
+    let free_metadata: u64 = report
+        .profiles
+        .iter()
+        .filter(|space| space.flags.contains(BlockGroupFlags::METADATA))
+        .map(free_in)
+        .sum();
+    let unallocated = report.unallocated - report.unallocated % STRIPE_BYTES;
+    let growable = match unallocated.saturating_sub(DEVICE_BYTES_RESERVED) {
+        bytes if bytes > STRIPE_BYTES * copies => bytes,
+        _ => 0,
+    };
+    let blocks = total / copies / sector;
+    let is_exhausted = !is_mixed
+        && report.is_metadata_full
+        && free_metadata.saturating_sub(METADATA_BYTES_MIN) < kept;
+    VolumeStatus {
+        block_bytes: u32::try_from(sector).unwrap_or(u32::MAX),
+        blocks,
+        blocks_free: blocks
+            .saturating_sub(used / copies / sector)
+            .saturating_sub(kept / sector),
+        blocks_available: match is_exhausted {
+            true => 0,
+            false => (free_data / copies + growable / copies) / sector,
+        },
+        ..VolumeStatus::default()
+    }
+}
+
+/// How often a profile stores each byte.
+fn copies_of(space: &ProfileSpace) -> u64 {
+    match space.flags.contains(BlockGroupFlags::DUP) {
+        true => 2,
+        false => 1,
+    }
+}
