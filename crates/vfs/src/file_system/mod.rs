@@ -13,6 +13,10 @@
 //!   nodes, read-only volumes and subvolumes, set-user and set-group bits that a write clears,
 //!   the group and the ACL that a new node inherits.
 //!
+//! A change of contents, size or owner takes `security.capability` away whoever makes it (only not
+//! a write from the kernel's cache, which may be older than the attribute). What else it takes away
+//! depends on who makes it, and is asked for.
+//!
 //! What is durable: what was changed before `sync_fs` returned, all of it; what was changed
 //! about a file before `sync_file` on it returned, and the names that lead to it.
 //!

@@ -190,6 +190,8 @@ bitflags! {
         const EXCLUSIVE = 128;
         /// Access times are left alone.
         const NO_ATIME = 256;
+        /// Set-user and set-group bits go with the contents (with `TRUNCATE`).
+        const CLEAR_PRIVILEGES = 512;
     }
 
     /// How a write is to be done.
@@ -258,8 +260,8 @@ pub struct SetAttr {
     pub ctime: Option<Time>,
     /// Creation.
     pub btime: Option<Time>,
-    /// Set-user and set-group bits, and `security.capability`, go: the change of owner or size
-    /// comes from one who may not keep them.
+    /// Set-user and set-group bits go: the change of owner or size comes from one who may not
+    /// keep them.
     pub clear_privileges: bool,
     /// The handle the change comes through, if any.
     pub handle: Option<Handle>,
