@@ -7,6 +7,7 @@ mod file;
 pub mod inode;
 mod locks;
 pub mod subvol;
+pub mod vfs_impl;
 mod volume;
 mod writeback;
 
@@ -17,6 +18,7 @@ pub use error::{CallerError, Error, Result};
 pub use inode::{FileType, InodeFlags, Metadata, SetAttr, Times, Timestamp};
 pub use subvol::{SnapshotMode, SubvolumeInfo};
 pub use vfs::file_system::VolumeStatus;
+pub use vfs_impl::{AtimeMode, BtrfsFs, FsOptions};
 pub use volume::{
     AllocateMode, DeviceInfo, ExtentInfo, ExtentKind, File, FileOptions, ReadDir, Volume,
     VolumeInfo, VolumeOptions,

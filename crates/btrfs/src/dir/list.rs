@@ -30,6 +30,31 @@ impl Namespace {
             return Ok(Vec::new());
         }
         let mut names: Vec<(u64, OsString, Stored)> = Vec::new();
+        self.scan_names(dir, from, |index, name, stored| {
+            names.push((index, OsString::from_vec(name.to_vec()), stored));
+            names.len() < BATCH_NAMES
+        })?;
+        names
+            .into_iter()
+            .map(|name| self.dir_entry(dir, name))
+            .collect()
+    }
+
+    /// Calls `each` with the names of `dir` from position `from` on, until it says false. It runs
+    /// under the lock of a tree block: it must not touch any tree.
+    ///
+    /// # Errors
+    /// As [`Namespace::list`].
+    pub(crate) fn scan_names(
+        &self,
+        dir: &Inode,
+        from: u64,
+        mut each: impl FnMut(u64, &[u8], Stored) -> bool,
+    ) -> Result<()> {
+        check_is_dir(dir)?;
+        if dir.ino() == EMPTY_SUBVOL_INO {
+            return Ok(());
+        }
         let (first, last) = index_keys(dir.ino(), from);
         dir.root.tree.scan(&first, &last, |key, bytes| {
             let (entry, _) = DiskEntry::parse_prefix(bytes)?;
@@ -38,21 +63,13 @@ impl Namespace {
                 let corrupt = Corrupt::new("name in a directory", expected, found);
                 return Err(corrupt.at(At::Key(dir.tree_id(), *key)).into());
             }
-            names.push((
-                key.offset,
-                OsString::from_vec(entry.name.to_vec()),
-                Stored::of(&entry)?,
-            ));
-            Ok(if names.len() < BATCH_NAMES {
+            Ok(if each(key.offset, entry.name, Stored::of(&entry)?) {
                 Scan::Continue
             } else {
                 Scan::Stop
             })
         })?;
-        names
-            .into_iter()
-            .map(|name| self.dir_entry(dir, name))
-            .collect()
+        Ok(())
     }
 
     fn dir_entry(

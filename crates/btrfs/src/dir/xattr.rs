@@ -5,7 +5,7 @@ use btrfs_disk::convert::to_usize;
 use btrfs_disk::hash::name_hash;
 use btrfs_disk::items::{DirEntry as DiskEntry, DirItem};
 use btrfs_disk::key::item_type;
-use btrfs_store::{EditItem, Scan};
+use btrfs_store::{EditItem, Scan, Txn};
 
 use super::create::check_xattr;
 use super::{Namespace, XattrMode, check_changeable};
@@ -105,6 +105,42 @@ impl Namespace {
         })
     }
 
+    /// Sets an attribute, or removes it, as one of several changes. The caller holds the inode's
+    /// sole `names` lock and has checked that it may change.
+    ///
+    /// # Errors
+    /// `AttributeTooLarge`, `NameTooLong`: before anything has changed.
+    pub(crate) fn put_xattr(
+        &self,
+        txn: &Txn,
+        inode: &Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        let bytes_max = self.xattr_bytes_max();
+        check_xattr(name, value.unwrap_or_default(), bytes_max)?;
+        inode.forget_absent();
+        let new = value.map(|value| DiskEntry::build_xattr(txn.generation(), name, value));
+        let new = new.unwrap_or_default();
+        let mut is_too_large = false;
+        txn.edit(&inode.root.tree, &key(inode, name), |old| {
+            let old = old.unwrap_or_default();
+            let range =
+                DiskEntry::find(old, name)?.map_or(old.len()..old.len(), |(_, range)| range);
+            let item = [&old[..range.start], &old[range.end..], &new].concat();
+            is_too_large = item.len() > bytes_max + size_of::<DirItem>();
+            Ok(match item.len() {
+                _ if is_too_large || item == old => EditItem::Keep,
+                0 => EditItem::Remove,
+                _ => EditItem::Put(item),
+            })
+        })?;
+        if is_too_large {
+            return Err(CallerError::AttributeTooLarge.into());
+        }
+        Ok(())
+    }
+
     fn edit_xattr(
         &self,
         inode: &Inode,
@@ -121,6 +157,7 @@ impl Namespace {
         }
         let reservation = self.reserve(XATTR_ITEMS)?;
         let _names = inode.lock_names();
+        inode.forget_absent();
         self.apply(reservation, |txn| {
             let mut refusal = None;
             txn.edit(&inode.root.tree, &key(inode, name), |old| {

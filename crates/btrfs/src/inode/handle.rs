@@ -257,14 +257,15 @@ impl Inode {
         self.known_count.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts `count` references less, whatever the server says; true when none is left.
-    pub(crate) fn drop_known(&self, count: u64) -> bool {
+    /// Counts `count` references less, whatever the server says; returns how many there were of
+    /// those.
+    pub(crate) fn drop_known(&self, count: u64) -> u64 {
         let before = self
             .known_count
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |known| {
                 Some(known.saturating_sub(count))
             });
-        before.is_ok_and(|known| known <= count)
+        before.map_or(0, |known| known.min(count))
     }
 
     /// True while a server refers to the inode.

@@ -125,7 +125,24 @@ enum Busy {
 }
 
 fn flush_where(core: &Core, select: impl Fn(&Inode) -> bool, on_busy: Busy) -> Result<()> {
-    let last_place = core.data.next_place();
+    flush_places(core, core.data.next_place(), select, on_busy)
+}
+
+/// Writes what is dirty in files that became so before `last_place` was the next place in the list
+/// (`DataShared::next_place`) and that nobody is editing.
+///
+/// # Errors
+/// As [`flush_all`].
+pub(crate) fn flush_before(core: &Core, last_place: u64) -> Result<()> {
+    flush_places(core, last_place, |_| true, Busy::Skip)
+}
+
+fn flush_places(
+    core: &Core,
+    last_place: u64,
+    select: impl Fn(&Inode) -> bool,
+    on_busy: Busy,
+) -> Result<()> {
     let mut place = 0;
     let mut result = Ok(());
     while place < last_place {

@@ -1,0 +1,233 @@
+//! What `stat` shows of an inode, and how it is changed.
+
+use std::sync::Arc;
+
+use btrfs_store::Txn;
+use vfs::NodeId;
+use vfs::acl::{self, Acl};
+use vfs::file_system::{Attr, Caller, NodeKind, SetAttr, SetTime, Time};
+
+use super::nodes::Nodes;
+use super::{BtrfsFs, flags, privileges};
+use crate::error::{CallerError, Result};
+use crate::file;
+use crate::inode::{
+    Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, InodeState, MODE_PERMISSION_MASK,
+    Metadata, Timestamp,
+};
+
+/// Preferred size of I/O, as the kernel has it.
+const BLOCK_BYTES: u32 = 4096;
+/// Bits of a device number in `stat`'s 32-bit encoding.
+const RDEV_MASK: u64 = 0xffff_ffff;
+/// Items that a change of attributes changes: the inode, its list, its capabilities.
+const SET_ITEMS: u32 = 3;
+
+/// What `stat` shows of an inode, under the number `ino`.
+pub(super) fn attr_of(metadata: &Metadata, ino: u64) -> Attr {
+    Attr {
+        ino,
+        kind: kind_of(metadata.kind),
+        permissions: metadata.permissions(),
+        nlink: metadata.nlink,
+        uid: metadata.uid,
+        gid: metadata.gid,
+        rdev: u32::try_from(metadata.rdev & RDEV_MASK).unwrap_or(u32::MAX),
+        size: metadata.size,
+        blocks: metadata.blocks,
+        block_bytes: BLOCK_BYTES,
+        atime: time_of(metadata.atime),
+        mtime: time_of(metadata.mtime),
+        ctime: time_of(metadata.ctime),
+        btime: time_of(metadata.btime),
+        flags: flags::shown(metadata.flags),
+    }
+}
+
+pub(super) fn kind_of(kind: FileType) -> NodeKind {
+    match kind {
+        FileType::File => NodeKind::File,
+        FileType::Directory => NodeKind::Directory,
+        FileType::Symlink => NodeKind::Symlink,
+        FileType::CharDevice => NodeKind::CharDevice,
+        FileType::BlockDevice => NodeKind::BlockDevice,
+        FileType::Fifo => NodeKind::Fifo,
+        FileType::Socket => NodeKind::Socket,
+    }
+}
+
+pub(super) fn type_of(kind: NodeKind) -> FileType {
+    match kind {
+        NodeKind::File => FileType::File,
+        NodeKind::Directory => FileType::Directory,
+        NodeKind::Symlink => FileType::Symlink,
+        NodeKind::CharDevice => FileType::CharDevice,
+        NodeKind::BlockDevice => FileType::BlockDevice,
+        NodeKind::Fifo => FileType::Fifo,
+        NodeKind::Socket => FileType::Socket,
+    }
+}
+
+pub(super) fn time_of(time: Timestamp) -> Time {
+    Time {
+        sec: time.sec,
+        nsec: time.nsec,
+    }
+}
+
+fn timestamp(time: Time) -> Result<Timestamp> {
+    if time.nsec >= 1_000_000_000 {
+        return Err(CallerError::InvalidArgument.into());
+    }
+    Ok(Timestamp::new(time.sec, time.nsec))
+}
+
+/// Times to set, all known.
+#[derive(Debug, Clone, Copy)]
+struct NewTimes {
+    atime: Option<Timestamp>,
+    mtime: Option<Timestamp>,
+    ctime: Timestamp,
+    btime: Option<Timestamp>,
+}
+
+impl NewTimes {
+    fn new(changes: &SetAttr, now: Timestamp) -> Result<Self> {
+        let set = |time: Option<SetTime>| match time {
+            None => Ok(None),
+            Some(SetTime::Now) => Ok(Some(now)),
+            Some(SetTime::To(time)) => timestamp(time).map(Some),
+        };
+        Ok(Self {
+            atime: set(changes.atime)?,
+            mtime: set(changes.mtime)?,
+            ctime: changes.ctime.map_or(Ok(now), timestamp)?,
+            btime: changes.btime.map(timestamp).transpose()?,
+        })
+    }
+}
+
+impl BtrfsFs {
+    pub(super) fn attr_of_node(&self, node: NodeId) -> Result<Attr> {
+        let inode = self.inode(node)?;
+        Ok(attr_of(&inode.metadata(), Nodes::shown(node)))
+    }
+
+    pub(super) fn change_attr(
+        &self,
+        _caller: &Caller,
+        node: NodeId,
+        changes: &SetAttr,
+    ) -> Result<Attr> {
+        let inode = self.inode(node)?;
+        if inode.is_gone() {
+            // Its last name went while the request was on its way: nobody will see the change.
+            return Ok(attr_of(&inode.metadata(), Nodes::shown(node)));
+        }
+        check_may_change(&inode, changes)?;
+        let times = NewTimes::new(changes, self.core().now())?;
+        if let Some(size) = changes.size {
+            check_sizeable(&inode)?;
+            inode.check_stays()?;
+            file::set_size(self.core(), &inode, size)?;
+        }
+        self.apply_attr(&inode, changes, &times)?;
+        Ok(attr_of(&inode.metadata(), Nodes::shown(node)))
+    }
+
+    /// Everything but the size, in one transaction.
+    fn apply_attr(&self, inode: &Arc<Inode>, changes: &SetAttr, times: &NewTimes) -> Result<()> {
+        let drops_capability = changes.size.is_some()
+            || changes.uid.is_some()
+            || changes.gid.is_some()
+            || changes.clear_privileges;
+        let has_capability = drops_capability && privileges::has_capability(self, inode)?;
+        let may_have_list = changes.permissions.is_some() && !inode.is_absent(Absent::AccessAcl);
+        let reservation = self.namespace().reserve(SET_ITEMS)?;
+        let _names = (has_capability || may_have_list).then(|| inode.lock_names());
+        let list = match changes.permissions {
+            Some(permissions) if may_have_list => self
+                .access_list(inode)?
+                .map(|list| list.chmod(permissions).to_bytes()),
+            _ => None,
+        };
+        self.namespace().apply(reservation, |txn| {
+            if let Some(list) = &list {
+                self.put(txn, inode, acl::ACCESS_NAME, Some(list))?;
+            }
+            if has_capability {
+                self.put(txn, inode, vfs::privileges::CAPABILITY_NAME, None)?;
+            }
+            inode.change(txn, |state| set_fields(inode.kind(), state, changes, times));
+            Ok(())
+        })
+    }
+
+    pub(super) fn put(
+        &self,
+        txn: &Txn,
+        inode: &Inode,
+        name: &[u8],
+        value: Option<&[u8]>,
+    ) -> Result<()> {
+        self.namespace().put_xattr(txn, inode, name, value)
+    }
+
+    /// The list that guards an inode. The caller holds its `names` lock.
+    fn access_list(&self, inode: &Inode) -> Result<Option<Acl>> {
+        if inode.is_absent(Absent::AccessAcl) {
+            return Ok(None);
+        }
+        let value = self.namespace().get_xattr(inode, acl::ACCESS_NAME)?;
+        if value.is_none() {
+            inode.set_absent(Absent::AccessAcl);
+        }
+        Ok(value.and_then(|value| Acl::parse(&value).ok().flatten()))
+    }
+}
+
+fn set_fields(kind: FileType, state: &mut InodeState, changes: &SetAttr, times: &NewTimes) {
+    let mut permissions = changes
+        .permissions
+        .unwrap_or(state.mode & MODE_PERMISSION_MASK);
+    if changes.clear_privileges {
+        permissions = vfs::privileges::cleared(kind_of(kind), permissions);
+    }
+    state.mode = state.type_bits() | (permissions & MODE_PERMISSION_MASK);
+    state.uid = changes.uid.unwrap_or(state.uid);
+    state.gid = changes.gid.unwrap_or(state.gid);
+    state.atime = times.atime.unwrap_or(state.atime);
+    state.mtime = times.mtime.unwrap_or(state.mtime);
+    state.otime = times.btime.unwrap_or(state.otime);
+    state.ctime = times.ctime;
+}
+
+/// Refuses what the subvolume, or the flags of the inode, do not allow.
+fn check_may_change(inode: &Inode, changes: &SetAttr) -> Result<()> {
+    inode.check_writable()?;
+    let flags = inode.state().flags;
+    let sets_time = |time| matches!(time, Some(SetTime::To(_)));
+    let changes_owner =
+        changes.permissions.is_some() || changes.uid.is_some() || changes.gid.is_some();
+    let is_past_append = changes_owner
+        || changes.size.is_some()
+        || changes.btime.is_some()
+        || sets_time(changes.atime)
+        || sets_time(changes.mtime);
+    let is_any = is_past_append || changes.atime.is_some() || changes.mtime.is_some();
+    let is_refused = inode.ino() == EMPTY_SUBVOL_INO
+        || (flags.contains(InodeFlags::IMMUTABLE) && is_any)
+        || (flags.contains(InodeFlags::APPEND) && is_past_append);
+    if is_refused {
+        return Err(CallerError::NotPermitted.into());
+    }
+    Ok(())
+}
+
+fn check_sizeable(inode: &Inode) -> Result<()> {
+    match inode.kind() {
+        FileType::File => Ok(()),
+        FileType::Directory => Err(CallerError::IsADirectory.into()),
+        _ => Err(CallerError::InvalidArgument.into()),
+    }
+}

@@ -1,0 +1,89 @@
+//! What is done without being asked: writing old data, commits, taking deleted subvolumes apart.
+
+use std::time::{Duration, Instant};
+
+use btrfs_disk::TreeId;
+use parking_lot::Mutex;
+
+use super::{BtrfsFs, FsOptions};
+use crate::error::Result;
+use crate::{subvol, writeback};
+
+/// Steps in one commit interval: what became dirty in one of them is written in the next, so that
+/// the commit at the end has little left to write.
+const STEPS_PER_INTERVAL: u32 = 6;
+/// Shortest time between two steps.
+const STEP_MIN: Duration = Duration::from_millis(100);
+
+/// What is due.
+#[derive(Debug)]
+pub(super) struct Background {
+    interval: Duration,
+    step: Duration,
+    state: Mutex<Due>,
+    /// Deleted subvolumes whose trees are still there.
+    dropped: Mutex<Vec<TreeId>>,
+}
+
+#[derive(Debug)]
+struct Due {
+    committed: Instant,
+    /// What became dirty before this place is written by the next step.
+    written_to: u64,
+}
+
+impl Background {
+    pub(super) fn new(options: &FsOptions) -> Self {
+        let interval = options.commit_interval.max(STEP_MIN);
+        Self {
+            interval,
+            step: (interval / STEPS_PER_INTERVAL).max(STEP_MIN),
+            state: Mutex::new(Due {
+                committed: Instant::now(),
+                written_to: 0,
+            }),
+            dropped: Mutex::default(),
+        }
+    }
+
+    /// Takes a deleted subvolume's tree apart later.
+    pub(super) fn drop_tree(&self, id: TreeId) {
+        self.dropped.lock().push(id);
+    }
+}
+
+impl BtrfsFs {
+    /// Does what is due; the time until something is.
+    pub(super) fn run_step(&self) -> Duration {
+        if self.volume.is_read_only() || self.core().store.poisoned().is_some() {
+            return self.background.interval;
+        }
+        let done = self.drop_trees().and_then(|()| self.write_old());
+        if let Err(error) = done {
+            self.faults.errno(&error);
+        }
+        self.background.step
+    }
+
+    fn write_old(&self) -> Result<()> {
+        let background = &self.background;
+        let mut due = background.state.lock();
+        if due.committed.elapsed() >= background.interval {
+            due.written_to = self.core().data.next_place();
+            self.volume.sync()?;
+            due.committed = Instant::now();
+            return Ok(());
+        }
+        let place = std::mem::replace(&mut due.written_to, self.core().data.next_place());
+        writeback::flush_before(self.core(), place)
+    }
+
+    fn drop_trees(&self) -> Result<()> {
+        loop {
+            let next = self.background.dropped.lock().pop();
+            let Some(id) = next else { return Ok(()) };
+            // Where this fails, the next open of the volume goes on.
+            subvol::drop_tree(self.namespace(), id)?;
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Contents of files.
+
+use std::sync::Arc;
+
+use vfs::NodeId;
+use vfs::file_system::{
+    AllocateFlags, Caller, CopyRange, Handle, OpenFlags, Seek, SyncWhat, WriteFlags,
+};
+
+use super::names::is_openable;
+use super::{BtrfsFs, privileges};
+use crate::error::{CallerError, Result};
+use crate::file::{self, AllocateMode, CloneRange};
+use crate::inode::{FileType, Inode, InodeFlags};
+use crate::writeback;
+
+/// Bit of a [`Handle`]: reads leave the time of the last access alone.
+const HANDLE_NO_ATIME: u64 = 1;
+impl BtrfsFs {
+    pub(super) fn open_node(
+        &self,
+        _caller: &Caller,
+        node: NodeId,
+        flags: OpenFlags,
+    ) -> Result<Handle> {
+        let inode = self.inode(node)?;
+        if !is_openable(inode.kind()) {
+            return Err(CallerError::NotSupported.into());
+        }
+        let writes = flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE);
+        if writes {
+            check_may_write(&inode, flags)?;
+        }
+        inode.open()?;
+        if flags.contains(OpenFlags::TRUNCATE) && !inode.kind().is_dir() {
+            let emptied = self.truncate(&inode, flags.contains(OpenFlags::CLEAR_PRIVILEGES));
+            if let Err(error) = emptied {
+                self.close(&inode);
+                return Err(error);
+            }
+        }
+        let no_atime = flags.contains(OpenFlags::NO_ATIME);
+        Ok(Handle(if no_atime { HANDLE_NO_ATIME } else { 0 }))
+    }
+
+    fn truncate(&self, inode: &Arc<Inode>, clears_bits: bool) -> Result<()> {
+        privileges::drop_for_write(self, inode, clears_bits)?;
+        file::set_size(self.core(), inode, 0)
+    }
+
+    pub(super) fn release_node(&self, node: NodeId) {
+        let Some((tree, ino)) = self.nodes.inode(node) else {
+            return;
+        };
+        if let Some(inode) = self.core().inodes.get(tree, ino) {
+            self.close(&inode);
+        }
+    }
+
+    pub(super) fn read_node(
+        &self,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        buf: &mut [u8],
+    ) -> Result<usize> {
+        let inode = self.inode(node)?;
+        check_is_file(&inode)?;
+        let count = file::read_at(self.core(), &inode, offset, buf)?;
+        if handle.0 & HANDLE_NO_ATIME == 0 {
+            self.touch(&inode);
+        }
+        Ok(count)
+    }
+
+    /// Notes an access, as far as that is wanted.
+    pub(super) fn touch(&self, inode: &Inode) {
+        self.namespace().note_access(inode, self.options.atime);
+    }
+
+    pub(super) fn write_node(
+        &self,
+        node: NodeId,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<()> {
+        let inode = self.live_inode(node)?;
+        check_is_file(&inode)?;
+        let bits = flags.contains(WriteFlags::CLEAR_PRIVILEGES);
+        // What the kernel had cached may be older than the privileges.
+        if bits || !flags.contains(WriteFlags::FROM_CACHE) {
+            privileges::drop_for_write(self, &inode, bits)?;
+        }
+        if flags.contains(WriteFlags::APPEND) {
+            // Appenders follow one another; others find their place by themselves.
+            let _names = inode.lock_names();
+            let end = inode.state().size;
+            file::write_back(self.core(), &inode, end, data)?;
+        } else {
+            // Whether the flags of the file let the writer in was decided when it was opened.
+            file::write_back(self.core(), &inode, offset, data)?;
+        }
+        if flags.contains(WriteFlags::DATA_SYNC) {
+            self.sync_inode(&inode)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn sync_node(&self, node: NodeId, _what: SyncWhat) -> Result<()> {
+        let inode = self.inode(node)?;
+        self.sync_inode(&inode)
+    }
+
+    fn sync_inode(&self, inode: &Arc<Inode>) -> Result<()> {
+        if self.volume.is_read_only() {
+            return Ok(());
+        }
+        writeback::flush_inode(self.core(), inode)?;
+        self.core().store.commit()?;
+        Ok(())
+    }
+
+    pub(super) fn allocate_node(
+        &self,
+        node: NodeId,
+        flags: AllocateFlags,
+        offset: u64,
+        len: u64,
+    ) -> Result<()> {
+        let modes = allocate_modes(flags)?;
+        let inode = self.live_inode(node)?;
+        check_is_file(&inode)?;
+        privileges::drop_for_write(self, &inode, false)?;
+        for mode in modes {
+            file::allocate(self.core(), &inode, *mode, offset, len)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn seek_node(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64> {
+        let inode = self.inode(node)?;
+        check_is_file(&inode)?;
+        match what {
+            Seek::Data => file::seek_data(self.core(), &inode, offset),
+            Seek::Hole => file::seek_hole(self.core(), &inode, offset),
+        }
+    }
+
+    pub(super) fn copy_nodes(&self, range: &CopyRange) -> Result<u64> {
+        let source = self.live_inode(range.source)?;
+        let target = self.live_inode(range.target)?;
+        check_is_file(&source)?;
+        check_is_file(&target)?;
+        privileges::drop_for_write(self, &target, false)?;
+        let range = CloneRange {
+            source: range.source_offset,
+            destination: range.target_offset,
+            len: range.len,
+        };
+        file::copy_range(self.core(), &source, &target, range)
+    }
+}
+
+/// Refuses to open for writing what cannot be written.
+fn check_may_write(inode: &Inode, flags: OpenFlags) -> Result<()> {
+    if inode.kind().is_dir() {
+        return Err(CallerError::IsADirectory.into());
+    }
+    inode.check_writable()?;
+    let forbids = inode.state().flags;
+    let only_appends = flags.contains(OpenFlags::APPEND) && !flags.contains(OpenFlags::TRUNCATE);
+    if forbids.contains(InodeFlags::IMMUTABLE)
+        || (forbids.contains(InodeFlags::APPEND) && !only_appends)
+    {
+        return Err(CallerError::NotPermitted.into());
+    }
+    Ok(())
+}
+
+fn check_is_file(inode: &Inode) -> Result<()> {
+    match inode.kind() {
+        FileType::File => Ok(()),
+        FileType::Directory => Err(CallerError::IsADirectory.into()),
+        _ => Err(CallerError::InvalidArgument.into()),
+    }
+}
+
+/// What the flags of `fallocate` ask for, one after the other.
+fn allocate_modes(flags: AllocateFlags) -> Result<&'static [AllocateMode]> {
+    const KEEP: AllocateFlags = AllocateFlags::KEEP_SIZE;
+    Ok(match flags {
+        flags if flags.is_empty() => &[AllocateMode::Allocate],
+        KEEP => &[AllocateMode::KeepSize],
+        flags if flags == KEEP | AllocateFlags::PUNCH_HOLE => &[AllocateMode::PunchHole],
+        AllocateFlags::ZERO_RANGE => &[AllocateMode::ZeroRange],
+        flags if flags == KEEP | AllocateFlags::ZERO_RANGE => {
+            &[AllocateMode::PunchHole, AllocateMode::KeepSize]
+        }
+        _ => return Err(CallerError::NotSupported.into()),
+    })
+}

@@ -1,0 +1,183 @@
+//! The trait: each request goes to the part that knows about it.
+
+use std::time::Duration;
+
+use vfs::file_system::{
+    AllocateFlags, Attr, Caller, CopyRange, DirSink, Entry, Handle, NewNode, NodeFlags, OpenFlags,
+    RenameFlags, Result, Seek, SetAttr, SyncWhat, VolumeStatus, WriteFlags, XattrMode,
+};
+use vfs::{FileSystem, NodeId};
+
+use super::BtrfsFs;
+
+impl FileSystem for BtrfsFs {
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        self.answer(self.lookup_entry(parent, name))
+    }
+
+    fn forget(&self, node: NodeId, count: u64) {
+        self.forget_node(node, count);
+    }
+
+    fn attr(&self, node: NodeId) -> Result<Attr> {
+        self.answer(self.attr_of_node(node))
+    }
+
+    fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr> {
+        self.answer(self.change_attr(caller, node, changes))
+    }
+
+    fn read_link(&self, node: NodeId) -> Result<Vec<u8>> {
+        self.answer(self.link_target(node))
+    }
+
+    fn create(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        new: &NewNode<'_>,
+    ) -> Result<Entry> {
+        self.answer(self.create_entry(caller, parent, name, new))
+    }
+
+    fn create_unnamed(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        new: &NewNode<'_>,
+        _flags: OpenFlags,
+    ) -> Result<(Entry, Handle)> {
+        let entry = self.answer(self.create_unnamed_entry(caller, parent, new))?;
+        Ok((entry, Handle::default()))
+    }
+
+    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        self.answer(self.link_entry(node, parent, name))
+    }
+
+    fn unlink(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.answer(self.unlink_name(parent, name))
+    }
+
+    fn remove_dir(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        self.answer(self.remove_dir_name(parent, name))
+    }
+
+    fn rename(
+        &self,
+        caller: &Caller,
+        from: (NodeId, &[u8]),
+        to: (NodeId, &[u8]),
+        flags: RenameFlags,
+    ) -> Result<()> {
+        self.answer(self.rename_name(caller, from, to, flags))
+    }
+
+    fn open(&self, caller: &Caller, node: NodeId, flags: OpenFlags) -> Result<Handle> {
+        self.answer(self.open_node(caller, node, flags))
+    }
+
+    fn release(&self, node: NodeId, _handle: Handle) {
+        self.release_node(node);
+    }
+
+    fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        self.answer(self.read_node(node, handle, offset, buf))
+    }
+
+    fn write(
+        &self,
+        node: NodeId,
+        _handle: Handle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<()> {
+        self.answer(self.write_node(node, offset, data, flags))
+    }
+
+    fn sync_file(&self, node: NodeId, what: SyncWhat) -> Result<()> {
+        self.answer(self.sync_node(node, what))
+    }
+
+    fn sync_fs(&self) -> Result<()> {
+        self.answer(self.volume.sync())
+    }
+
+    fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Result<()> {
+        self.answer(self.allocate_node(node, flags, offset, len))
+    }
+
+    fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64> {
+        self.answer(self.seek_node(node, what, offset))
+    }
+
+    fn copy_range(&self, range: &CopyRange) -> Result<u64> {
+        self.answer(self.copy_nodes(range))
+    }
+
+    fn read_dir(
+        &self,
+        node: NodeId,
+        from: u64,
+        with_nodes: bool,
+        sink: &mut dyn DirSink,
+    ) -> Result<()> {
+        self.answer(self.list_names(node, from, with_nodes, sink))
+    }
+
+    fn get_xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
+        self.answer(self.xattr(node, name))
+    }
+
+    fn list_xattrs(&self, node: NodeId) -> Result<Vec<Vec<u8>>> {
+        self.answer(self.xattr_names(node))
+    }
+
+    fn set_xattr(
+        &self,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: XattrMode,
+        clear_set_group: bool,
+    ) -> Result<()> {
+        self.answer(self.put_xattr(node, name, value, mode, clear_set_group))
+    }
+
+    fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
+        self.answer(self.drop_xattr(node, name))
+    }
+
+    fn flags(&self, node: NodeId) -> Result<NodeFlags> {
+        self.answer(self.flags_of(node))
+    }
+
+    fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Result<()> {
+        self.answer(self.change_flags(caller, node, flags))
+    }
+
+    fn control(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        command: u32,
+        input: &[u8],
+        output_bytes_max: usize,
+    ) -> Result<Vec<u8>> {
+        self.control_node(caller, node, command, input, output_bytes_max)
+    }
+
+    fn status(&self) -> Result<VolumeStatus> {
+        Ok(self.volume.status())
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.volume.is_read_only()
+    }
+
+    fn step(&self) -> Duration {
+        self.run_step()
+    }
+}

@@ -1,0 +1,158 @@
+//! Directory listings.
+//!
+//! A position is the index of a name in its directory, which never changes: a listing that goes on
+//! behind it neither repeats nor misses names that stay. `.` and `..` come before all indices.
+
+use std::ops::Range;
+
+use vfs::NodeId;
+use vfs::file_system::{DirEntry, DirSink, NodeKind};
+
+use super::attr::kind_of;
+use super::nodes::{Nodes, Place};
+use super::{BtrfsFs, stale};
+use crate::dir::{Found, Stored};
+use crate::error::{CallerError, Result};
+use crate::inode::Inode;
+
+/// Position behind `.`.
+const BEHIND_DOT: u64 = 1;
+/// Position behind `..`: the first index that a name can have.
+const BEHIND_DOTS: u64 = 2;
+/// Names read with the first search: a server asks for about as many.
+const BATCH_NAMES_FIRST: usize = 32;
+/// Names read with one of the searches after it, at most.
+const BATCH_NAMES_MAX: usize = 512;
+
+/// Names read with one search: in one buffer, one behind the other.
+#[derive(Debug, Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    names: Vec<(u64, Range<usize>, Stored)>,
+}
+
+/// A listing as it goes.
+struct Listing<'a> {
+    fs: &'a BtrfsFs,
+    dir: &'a Inode,
+    with_nodes: bool,
+    sink: &'a mut dyn DirSink,
+}
+
+impl BtrfsFs {
+    pub(super) fn list_names(
+        &self,
+        node: NodeId,
+        from: u64,
+        with_nodes: bool,
+        sink: &mut dyn DirSink,
+    ) -> Result<()> {
+        let dir = self.inode(node)?;
+        if !dir.kind().is_dir() {
+            return Err(CallerError::NotADirectory.into());
+        }
+        if from == 0 {
+            self.touch(&dir);
+        }
+        let mut listing = Listing {
+            fs: self,
+            dir: &dir,
+            with_nodes,
+            sink,
+        };
+        if from < BEHIND_DOTS && !(dir.is_gone() || listing.dots(node, from)?) {
+            return Ok(());
+        }
+        listing.names(from.max(BEHIND_DOTS))
+    }
+}
+
+impl Listing<'_> {
+    /// Adds `.` and `..`; false when there is no more room.
+    fn dots(&mut self, node: NodeId, from: u64) -> Result<bool> {
+        let here = self.fs.nodes.place(node).ok_or(CallerError::Stale)?;
+        if from < BEHIND_DOT && !self.dot(b".", Nodes::shown(node), BEHIND_DOT) {
+            return Ok(false);
+        }
+        let above = self.fs.above(here)?;
+        let ino = self.fs.nodes.shown_place(&above);
+        Ok(self.dot(b"..", ino, BEHIND_DOTS))
+    }
+
+    fn dot(&mut self, name: &[u8], ino: u64, next: u64) -> bool {
+        let entry = DirEntry {
+            name,
+            ino,
+            kind: NodeKind::Directory,
+            next,
+        };
+        if self.with_nodes {
+            self.sink.add_with_node(&entry, None)
+        } else {
+            self.sink.add(&entry)
+        }
+    }
+
+    fn names(&mut self, from: u64) -> Result<()> {
+        let (mut from, mut limit) = (from, BATCH_NAMES_FIRST);
+        loop {
+            let mut batch = Batch::default();
+            self.fs
+                .namespace()
+                .scan_names(self.dir, from, |index, name, stored| {
+                    let start = batch.bytes.len();
+                    batch.bytes.extend_from_slice(name);
+                    batch.names.push((index, start..batch.bytes.len(), stored));
+                    batch.names.len() < limit
+                })?;
+            let count = batch.names.len();
+            for (index, range, stored) in batch.names {
+                from = index.saturating_add(1);
+                if !self.name(from, &batch.bytes[range], stored)? {
+                    return Ok(());
+                }
+            }
+            if count < limit {
+                return Ok(());
+            }
+            limit = (limit * 2).min(BATCH_NAMES_MAX);
+        }
+    }
+
+    /// Adds a name; false when there is no room for it.
+    fn name(&mut self, next: u64, name: &[u8], stored: Stored) -> Result<bool> {
+        let found = self.fs.namespace().resolve(self.dir, name, stored)?;
+        let place = Place::of(found, self.dir.tree_id(), self.dir.ino(), name);
+        let entry = DirEntry {
+            name,
+            ino: self.fs.nodes.shown_place(&place),
+            kind: kind_of(found.kind),
+            next,
+        };
+        if !self.with_nodes {
+            return Ok(self.sink.add(&entry));
+        }
+        self.name_with_node(&entry, place, found)
+    }
+
+    fn name_with_node(&mut self, entry: &DirEntry<'_>, place: Place, found: Found) -> Result<bool> {
+        let inode = match self.fs.namespace().inode(found).map_err(stale) {
+            Ok(inode) => inode,
+            // Its last name has just gone: the listing may have it or not.
+            Err(error) if error.caller_error() == Some(CallerError::Stale) => return Ok(true),
+            // One damaged inode does not hide its neighbours.
+            Err(error) => {
+                self.fs.faults.errno(&error);
+                return Ok(self.sink.add_with_node(entry, None));
+            }
+        };
+        let Ok(node) = self.fs.entry(place, &inode) else {
+            return Ok(true);
+        };
+        let is_taken = self.sink.add_with_node(entry, Some(&node));
+        if !is_taken {
+            self.fs.forget_node(node.node, 1);
+        }
+        Ok(is_taken)
+    }
+}

@@ -1,0 +1,196 @@
+//! btrfs as a [`vfs::FileSystem`]: the only place that knows node numbers and errnos.
+//!
+//! [`BtrfsFs`] turns nodes into inodes ([`nodes`]), requests into operations of `dir`, `file` and
+//! `subvol`, and errors into numbers ([`errno`]). There is no table of nodes: a number says which
+//! inode it is, and references and handles are counted in the inode itself, which the inode table
+//! keeps for as long as there are any. Handles carry no state but a few bits.
+//!
+//! What is decided here, and nowhere below, is what Linux wants beyond the format: what a new node
+//! inherits ([`names`]), which privileges and lists change with owner, mode and contents
+//! ([`attr`], [`xattr`]), which flags have which names ([`flags`]), and what is done in the
+//! background ([`background`]).
+//!
+//! Invariants
+//! * A request takes no lock that a request for an unrelated node takes too, but the store's.
+//! * A node that is referred to answers `attr` even when its inode is gone. One that is open (with
+//!   [`FsOptions::pin_known`]: one that is referred to) is not removed before it is let go.
+//! * What belongs together (mode and list, owner and lost privileges) changes in one transaction.
+//!
+//! Failure: callers' mistakes as their errno before anything changes. Damage and device errors are
+//! `EIO` for what needs the damaged part, and are logged once each, with their place.
+//!
+//! Callers: servers, through the trait.
+
+mod attr;
+mod background;
+mod control;
+mod data;
+mod errno;
+mod file_system;
+mod flags;
+mod list;
+mod names;
+mod nodes;
+mod privileges;
+mod xattr;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use btrfs_disk::{InodeNo, TreeId};
+use vfs::NodeId;
+use vfs::file_system::Entry;
+
+use crate::dir::Namespace;
+use crate::error::{CallerError, Error, Result};
+use crate::inode::{Core, Inode};
+use crate::volume::Volume;
+
+use background::Background;
+use errno::FaultLog;
+use nodes::{Nodes, Place};
+
+pub use vfs::AtimeMode;
+
+/// Time between commits, as the kernel has it.
+const COMMIT_INTERVAL_DEFAULT: Duration = Duration::from_secs(30);
+
+/// How a volume is served.
+#[derive(Debug, Clone)]
+pub struct FsOptions {
+    /// Which reads change the time of the last access.
+    pub atime: AtimeMode,
+    /// After this time at most, what was changed is durable.
+    pub commit_interval: Duration,
+    /// Every node that the server refers to counts as open: for a server that does not say when
+    /// a file is opened.
+    pub pin_known: bool,
+}
+
+impl Default for FsOptions {
+    fn default() -> Self {
+        Self {
+            atime: AtimeMode::default(),
+            commit_interval: COMMIT_INTERVAL_DEFAULT,
+            pin_known: false,
+        }
+    }
+}
+
+/// A volume behind the interface of a file system. Its root is the subvolume that the volume was
+/// opened with.
+#[derive(Debug)]
+pub struct BtrfsFs {
+    volume: Volume,
+    nodes: Nodes,
+    options: FsOptions,
+    faults: FaultLog,
+    background: Background,
+}
+
+impl BtrfsFs {
+    /// Serves `volume`. Other handles on it may be used at the same time.
+    ///
+    /// # Errors
+    /// When the root directory cannot be read.
+    pub fn new(volume: &Volume, options: FsOptions) -> Result<Arc<dyn vfs::FileSystem>> {
+        let top = volume.inner.top;
+        volume.core().root_dir(top)?;
+        Ok(Arc::new(Self {
+            volume: volume.clone(),
+            nodes: Nodes::new(top),
+            background: Background::new(&options),
+            options,
+            faults: FaultLog::default(),
+        }))
+    }
+
+    fn namespace(&self) -> &Arc<Namespace> {
+        self.volume.namespace()
+    }
+
+    fn core(&self) -> &Core {
+        self.volume.core()
+    }
+
+    /// The answer to a request.
+    fn answer<T>(&self, result: Result<T>) -> vfs::file_system::Result<T> {
+        result.map_err(|error| self.faults.errno(&error))
+    }
+
+    /// Tree and number of a node's inode.
+    fn locate(&self, node: NodeId) -> Result<(TreeId, InodeNo)> {
+        self.nodes
+            .inode(node)
+            .ok_or_else(|| CallerError::Stale.into())
+    }
+
+    /// The inode of a node.
+    fn inode(&self, node: NodeId) -> Result<Arc<Inode>> {
+        let (tree, ino) = self.locate(node)?;
+        self.core().inode(tree, ino).map_err(stale)
+    }
+
+    /// The inode of a node whose removal has not begun.
+    fn live_inode(&self, node: NodeId) -> Result<Arc<Inode>> {
+        let inode = self.inode(node)?;
+        inode.check_stays()?;
+        Ok(inode)
+    }
+
+    /// The answer that hands out a node; the server gets a reference.
+    fn entry(&self, place: Place, inode: &Inode) -> Result<Entry> {
+        if self.options.pin_known {
+            inode.open()?;
+        }
+        inode.add_known();
+        Ok(self.counted_entry(place, inode))
+    }
+
+    /// As [`BtrfsFs::entry`], for a reference that was counted before.
+    fn counted_entry(&self, place: Place, inode: &Inode) -> Entry {
+        let node = self.nodes.take(place);
+        let metadata = inode.metadata();
+        Entry {
+            node,
+            generation: metadata.generation.0,
+            attr: attr::attr_of(&metadata, Nodes::shown(node)),
+        }
+    }
+
+    /// Takes references back.
+    fn forget_node(&self, node: NodeId, count: u64) {
+        let located = self.nodes.inode(node);
+        self.nodes.forget_odd(node, count);
+        let Some((tree, ino)) = located else { return };
+        let Some(inode) = self.core().inodes.get(tree, ino) else {
+            return;
+        };
+        let dropped = inode.drop_known(count);
+        if self.options.pin_known {
+            for _ in 0..dropped {
+                self.close(&inode);
+            }
+        }
+        if inode.is_gone() && !inode.is_known() {
+            self.core().inodes.forget_gone(tree, ino);
+        }
+    }
+
+    /// One handle less; the last one removes an inode without names.
+    fn close(&self, inode: &Inode) {
+        inode.close();
+        // Where removal fails, the orphan item stays and the next open of the volume tries again.
+        if let Err(error) = self.namespace().reap_if_last(inode) {
+            self.faults.errno(&error);
+        }
+    }
+}
+
+/// A node whose inode is no more.
+fn stale(error: Error) -> Error {
+    match error.caller_error() {
+        Some(CallerError::NotFound | CallerError::NoSuchSubvolume) => CallerError::Stale.into(),
+        _ => error,
+    }
+}

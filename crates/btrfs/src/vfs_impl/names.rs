@@ -1,0 +1,320 @@
+//! Names: looked up, made, removed, moved.
+
+use std::sync::Arc;
+
+use vfs::NodeId;
+use vfs::acl::{self, Acl};
+use vfs::file_system::{Caller, Entry, NewNode, NodeKind, RenameFlags as Flags};
+
+use super::attr::type_of;
+use super::flags::COMPRESSION_NAME;
+use super::nodes::Place;
+use super::{BtrfsFs, stale};
+use crate::dir::{self, Found, NewInode, RenameFlags, Unlink};
+use crate::error::{CallerError, Error, Result};
+use crate::inode::{
+    Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, ROOT_DIR_INO,
+};
+use crate::subvol;
+
+/// Permission bits of a symlink, which nobody reads.
+const SYMLINK_PERMISSIONS: u32 = 0o777;
+
+/// What a new node gets beside what its caller asked for.
+#[derive(Debug, Default)]
+struct Inherited {
+    permissions: u32,
+    xattrs: Vec<(&'static [u8], Vec<u8>)>,
+}
+
+impl BtrfsFs {
+    pub(super) fn lookup_entry(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        if name == b".." || name == b"." {
+            return self.lookup_dots(parent, name);
+        }
+        let (tree, dir) = self.locate(parent)?;
+        let found = self.namespace().lookup_in(tree, dir, name);
+        let found = found.map_err(stale)?.ok_or(CallerError::NotFound)?;
+        let inode = self.namespace().inode(found)?;
+        let place = Place::of(found, tree, dir, name);
+        self.entry(place, &inode).map_err(|error| match error {
+            // The last name has just gone.
+            error if error.caller_error() == Some(CallerError::Stale) => {
+                CallerError::NotFound.into()
+            }
+            error => error,
+        })
+    }
+
+    fn lookup_dots(&self, node: NodeId, name: &[u8]) -> Result<Entry> {
+        let here = self.nodes.place(node).ok_or(CallerError::Stale)?;
+        let place = match name {
+            b"." => here,
+            _ => self.above(here)?,
+        };
+        let (tree, ino) = place.inode();
+        let inode = self.core().inode(tree, ino).map_err(stale)?;
+        if !inode.kind().is_dir() {
+            return Err(CallerError::NotADirectory.into());
+        }
+        self.entry(place, &inode)
+    }
+
+    /// The directory that holds a directory; the root holds itself.
+    pub(super) fn above(&self, place: Place) -> Result<Place> {
+        let (tree, ino) = match place {
+            Place::StandIn(tree, dir, _) => return Ok(Place::Inode(tree, dir)),
+            Place::Inode(tree, ino) => (tree, ino),
+        };
+        if (tree, ino) == (self.nodes.top(), ROOT_DIR_INO) {
+            return Ok(place);
+        }
+        let dir = self.core().inode(tree, ino).map_err(stale)?;
+        if !dir.kind().is_dir() {
+            return Err(CallerError::NotADirectory.into());
+        }
+        if dir.is_gone() {
+            return Err(CallerError::NotFound.into());
+        }
+        if let Some(above) = self.namespace().parent_dir(&dir)? {
+            return Ok(Place::Inode(tree, above));
+        }
+        let link = self.namespace().root_parent(tree)?;
+        Ok(link.map_or(place, |link| Place::Inode(link.parent, link.dir)))
+    }
+
+    pub(super) fn create_entry(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        new: &NewNode<'_>,
+    ) -> Result<Entry> {
+        let dir = self.inode(parent)?;
+        let kind = type_of(new.kind);
+        let inherited = self.inherited(&dir, new)?;
+        let xattrs: Vec<(&[u8], &[u8])> = inherited
+            .xattrs
+            .iter()
+            .map(|(name, value)| (*name, value.as_slice()))
+            .collect();
+        let new = NewInode {
+            kind,
+            permissions: inherited.permissions,
+            uid: caller.uid,
+            gid: caller.gid,
+            inherit_group: true,
+            rdev: u64::from(new.rdev),
+            target: new.target,
+            xattrs: &xattrs,
+            ..NewInode::default()
+        };
+        let inode = self.namespace().create(&dir, name, &new)?;
+        self.entry(Place::Inode(inode.tree_id(), inode.ino()), &inode)
+    }
+
+    /// A file without a name, which counts as open.
+    pub(super) fn create_unnamed_entry(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        new: &NewNode<'_>,
+    ) -> Result<Entry> {
+        if new.kind != NodeKind::File {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        let dir = self.inode(parent)?;
+        let inherited = self.inherited(&dir, new)?;
+        let xattrs: Vec<(&[u8], &[u8])> = inherited
+            .xattrs
+            .iter()
+            .map(|(name, value)| (*name, value.as_slice()))
+            .collect();
+        let new = NewInode {
+            permissions: inherited.permissions,
+            uid: caller.uid,
+            gid: caller.gid,
+            inherit_group: true,
+            xattrs: &xattrs,
+            ..NewInode::default()
+        };
+        let inode = self.namespace().create_unnamed(&dir, &new)?;
+        self.entry(Place::Inode(inode.tree_id(), inode.ino()), &inode)
+    }
+
+    /// What the directory's default list, its compression property or the caller's mask make of a
+    /// new node.
+    fn inherited(&self, dir: &Inode, new: &NewNode<'_>) -> Result<Inherited> {
+        if new.kind == NodeKind::Symlink {
+            return Ok(Inherited {
+                permissions: SYMLINK_PERMISSIONS,
+                xattrs: Vec::new(),
+            });
+        }
+        let mut inherited = Inherited::default();
+        let requested = new.permissions & MODE_PERMISSION_MASK;
+        match self.default_list(dir)? {
+            None => inherited.permissions = acl::without_default(requested, new.umask),
+            Some(list) => {
+                let access = list.inherit(requested);
+                inherited.permissions = access.permissions;
+                if let Some(access) = access.access {
+                    inherited.xattrs.push((acl::ACCESS_NAME, access.to_bytes()));
+                }
+                if new.kind == NodeKind::Directory {
+                    inherited.xattrs.push((acl::DEFAULT_NAME, list.to_bytes()));
+                }
+            }
+        }
+        let may_compress = InodeFlags::COMPRESS | InodeFlags::NOCOMPRESS;
+        let is_compressed = dir.state().flags.intersects(may_compress);
+        if is_compressed && matches!(new.kind, NodeKind::File | NodeKind::Directory) {
+            let property = self.namespace().get_xattr(dir, COMPRESSION_NAME)?;
+            inherited
+                .xattrs
+                .extend(property.map(|value| (COMPRESSION_NAME, value)));
+        }
+        Ok(inherited)
+    }
+
+    /// The list that new nodes of a directory get.
+    fn default_list(&self, dir: &Inode) -> Result<Option<Acl>> {
+        if dir.is_absent(Absent::DefaultAcl) || !dir.kind().is_dir() {
+            return Ok(None);
+        }
+        let _names = dir.read_names();
+        let value = self.namespace().get_xattr(dir, acl::DEFAULT_NAME)?;
+        if value.is_none() {
+            dir.set_absent(Absent::DefaultAcl);
+        }
+        Ok(value.and_then(|value| Acl::parse(&value).ok().flatten()))
+    }
+
+    pub(super) fn link_entry(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        let inode = self.inode(node)?;
+        let dir = self.inode(parent)?;
+        self.namespace().link(&inode, &dir, name)?;
+        self.entry(Place::Inode(inode.tree_id(), inode.ino()), &inode)
+    }
+
+    pub(super) fn unlink_name(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        let dir = self.inode(parent)?;
+        self.namespace().unlink(&dir, name, Unlink::File)
+    }
+
+    /// Removes an empty directory, or a subvolume whose root directory is empty.
+    pub(super) fn remove_dir_name(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        let dir = self.inode(parent)?;
+        match self.namespace().unlink(&dir, name, Unlink::Directory) {
+            Err(error) if error.caller_error() == Some(CallerError::Busy) => {
+                self.remove_subvolume(&dir, name, WhatIsInIt::Nothing)
+            }
+            result => result,
+        }
+    }
+
+    pub(super) fn remove_subvolume(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        what: WhatIsInIt,
+    ) -> Result<()> {
+        let found = self.find(dir, name)?;
+        if !found.is_subvolume_root() || found.tree == dir.tree_id() {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        if found.tree == self.nodes.top() {
+            return Err(CallerError::Busy.into());
+        }
+        if what == WhatIsInIt::Nothing && self.namespace().inode(found)?.state().size > 0 {
+            return Err(CallerError::NotEmpty.into());
+        }
+        let deleted = subvol::delete(self.namespace(), dir, name);
+        let id = deleted.map_err(|error| match error.caller_error() {
+            // The kernel says that the default subvolume may not be deleted.
+            Some(CallerError::Busy) => CallerError::NotPermitted.into(),
+            _ => error,
+        })?;
+        self.background.drop_tree(id);
+        Ok(())
+    }
+
+    /// Where a name in `dir` leads.
+    pub(super) fn find(&self, dir: &Inode, name: &[u8]) -> Result<Found> {
+        let found = self.namespace().lookup(dir, name)?;
+        found.ok_or_else(|| CallerError::NotFound.into())
+    }
+
+    pub(super) fn rename_name(
+        &self,
+        caller: &Caller,
+        from: (NodeId, &[u8]),
+        to: (NodeId, &[u8]),
+        flags: Flags,
+    ) -> Result<()> {
+        let flags = rename_flags(flags)?;
+        let (from_dir, to_dir) = (self.inode(from.0)?, self.inode(to.0)?);
+        if to_dir.ino() == EMPTY_SUBVOL_INO {
+            return Err(CallerError::NotPermitted.into());
+        }
+        let source = dir::Place {
+            dir: &from_dir,
+            name: from.1,
+        };
+        let target = dir::Place {
+            dir: &to_dir,
+            name: to.1,
+        };
+        let whiteout = NewInode::whiteout(caller.uid, caller.gid);
+        let renamed = self.namespace().rename(source, target, flags, &whiteout);
+        renamed.map_err(|error: Error| match error.caller_error() {
+            // A subvolume is replaced by nothing, as if it were never empty.
+            Some(CallerError::Busy) => CallerError::NotEmpty.into(),
+            _ => error,
+        })
+    }
+
+    pub(super) fn link_target(&self, node: NodeId) -> Result<Vec<u8>> {
+        let inode = self.inode(node)?;
+        let target = self.namespace().read_link(&inode)?;
+        self.touch(&inode);
+        Ok(target)
+    }
+}
+
+/// Which subvolumes the caller wants removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WhatIsInIt {
+    /// Only an empty one.
+    Nothing,
+    /// Whatever is in it.
+    Anything,
+}
+
+fn rename_flags(flags: Flags) -> Result<RenameFlags> {
+    let known = Flags::NO_REPLACE | Flags::EXCHANGE | Flags::WHITEOUT;
+    if !known.contains(flags) {
+        return Err(CallerError::InvalidArgument.into());
+    }
+    if flags.contains(Flags::EXCHANGE) {
+        return match flags {
+            Flags::EXCHANGE => Ok(RenameFlags::Exchange),
+            _ => Err(CallerError::InvalidArgument.into()),
+        };
+    }
+    let (no_replace, whiteout) = (
+        flags.contains(Flags::NO_REPLACE),
+        flags.contains(Flags::WHITEOUT),
+    );
+    Ok(match (no_replace, whiteout) {
+        (false, false) => RenameFlags::Replace,
+        (true, false) => RenameFlags::NoReplace,
+        (false, true) => RenameFlags::Whiteout,
+        (true, true) => RenameFlags::NoReplaceWhiteout,
+    })
+}
+
+/// True for what `open` works on.
+pub(super) fn is_openable(kind: FileType) -> bool {
+    matches!(kind, FileType::File | FileType::Directory)
+}

@@ -1,0 +1,218 @@
+//! Numbers of nodes: which inode of which subvolume a [`NodeId`] is.
+//!
+//! The number says it, so that no table is asked: the mounted subvolume's root directory is 1, its
+//! other inodes are their own numbers, and those of other subvolumes have the subvolume's number
+//! above them. What does not fit is kept in a table: very large numbers, and the empty directories
+//! that stand for nested subvolumes in a snapshot, which all share one inode number.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasher, RandomState};
+
+use btrfs_disk::{InodeNo, TreeId};
+use parking_lot::Mutex;
+use vfs::NodeId;
+
+use crate::dir::Found;
+use crate::inode::{EMPTY_SUBVOL_INO, ROOT_DIR_INO};
+
+/// Bits of the inode number in a node's number.
+const INO_BITS: u32 = 44;
+/// Subvolumes with numbers below this fit above the inode number.
+const TREES_END: u64 = 1 << 19;
+/// Marks numbers from the table.
+const ODD_BIT: u64 = 1 << 63;
+
+/// Where a node is.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(super) enum Place {
+    /// An inode of a subvolume.
+    Inode(TreeId, InodeNo),
+    /// The stand-in of a nested subvolume, by the directory that it is in and its name there.
+    StandIn(TreeId, InodeNo, Box<[u8]>),
+}
+
+/// All numbers that were given out.
+#[derive(Debug)]
+pub(super) struct Nodes {
+    top: TreeId,
+    hasher: RandomState,
+    odd: Mutex<HashMap<u64, Odd>>,
+}
+
+#[derive(Debug)]
+struct Odd {
+    place: Place,
+    known_count: u64,
+}
+
+impl Place {
+    /// What `name` in the directory (tree, dir) led to.
+    pub(super) fn of(found: Found, tree: TreeId, dir: InodeNo, name: &[u8]) -> Self {
+        if found.ino == EMPTY_SUBVOL_INO {
+            Self::StandIn(tree, dir, name.into())
+        } else {
+            Self::Inode(found.tree, found.ino)
+        }
+    }
+
+    /// The inode in memory that stands for the place.
+    pub(super) fn inode(&self) -> (TreeId, InodeNo) {
+        match self {
+            Self::Inode(tree, ino) => (*tree, *ino),
+            Self::StandIn(tree, ..) => (*tree, EMPTY_SUBVOL_INO),
+        }
+    }
+}
+
+impl Nodes {
+    pub(super) fn new(top: TreeId) -> Self {
+        Self {
+            top,
+            hasher: RandomState::default(),
+            odd: Mutex::default(),
+        }
+    }
+
+    /// The subvolume whose root directory is [`NodeId::ROOT`].
+    pub(super) fn top(&self) -> TreeId {
+        self.top
+    }
+
+    /// The number of an inode, when it needs no table.
+    pub(super) fn number(&self, tree: TreeId, ino: InodeNo) -> Option<u64> {
+        if ino.0 >> INO_BITS != 0 || ino == EMPTY_SUBVOL_INO {
+            return None;
+        }
+        if tree == self.top {
+            return Some(if ino == ROOT_DIR_INO {
+                NodeId::ROOT.0
+            } else {
+                ino.0
+            });
+        }
+        (tree.0 < TREES_END).then_some((tree.0 << INO_BITS) | ino.0)
+    }
+
+    /// What `stat` shows as the number of a node.
+    pub(super) fn shown(node: NodeId) -> u64 {
+        if node == NodeId::ROOT {
+            ROOT_DIR_INO.0
+        } else {
+            node.0
+        }
+    }
+
+    /// What a directory listing shows as the number of a place.
+    pub(super) fn shown_place(&self, place: &Place) -> u64 {
+        let number = match place {
+            Place::Inode(tree, ino) => self.number(*tree, *ino),
+            Place::StandIn(..) => None,
+        };
+        Self::shown(NodeId(number.unwrap_or_else(|| self.odd_number(place))))
+    }
+
+    /// The number of a place to which a server gets a reference; [`Nodes::forget_odd`] gives it
+    /// back.
+    pub(super) fn take(&self, place: Place) -> NodeId {
+        if let Place::Inode(tree, ino) = place
+            && let Some(number) = self.number(tree, ino)
+        {
+            return NodeId(number);
+        }
+        let mut number = self.odd_number(&place);
+        let mut odd = self.odd.lock();
+        while odd.get(&number).is_some_and(|odd| odd.place != place) {
+            number = number.wrapping_add(1) | ODD_BIT;
+        }
+        let odd = odd.entry(number).or_insert(Odd {
+            place,
+            known_count: 0,
+        });
+        odd.known_count += 1;
+        NodeId(number)
+    }
+
+    /// Where a node is; `None` for a number that was never given out, or is forgotten.
+    pub(super) fn place(&self, node: NodeId) -> Option<Place> {
+        if node.0 & ODD_BIT != 0 {
+            return Some(self.odd.lock().get(&node.0)?.place.clone());
+        }
+        let (tree, ino) = self.inode(node)?;
+        Some(Place::Inode(tree, ino))
+    }
+
+    /// The inode of a node.
+    pub(super) fn inode(&self, node: NodeId) -> Option<(TreeId, InodeNo)> {
+        match node.0 {
+            0 => None,
+            1 => Some((self.top, ROOT_DIR_INO)),
+            number if number & ODD_BIT != 0 => Some(self.odd.lock().get(&number)?.place.inode()),
+            number if number >> INO_BITS == 0 => Some((self.top, InodeNo(number))),
+            number => Some((
+                TreeId(number >> INO_BITS),
+                InodeNo(number & ((1 << INO_BITS) - 1)),
+            )),
+        }
+    }
+
+    /// Takes references to a number from the table back; others are kept by the inode.
+    pub(super) fn forget_odd(&self, node: NodeId, count: u64) {
+        if node.0 & ODD_BIT == 0 {
+            return;
+        }
+        let mut odd = self.odd.lock();
+        if let Some(entry) = odd.get_mut(&node.0) {
+            entry.known_count = entry.known_count.saturating_sub(count);
+            if entry.known_count == 0 {
+                odd.remove(&node.0);
+            }
+        }
+    }
+
+    fn odd_number(&self, place: &Place) -> u64 {
+        self.hasher.hash_one(place) | ODD_BIT
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_lead_back_to_their_inodes() {
+        let nodes = Nodes::new(TreeId(256));
+        for (tree, ino) in [
+            (256, 256),
+            (256, 257),
+            (5, 256),
+            (5, 300),
+            (300, 256),
+            ((1 << 19) - 1, (1 << 44) - 1),
+            (1 << 19, 256),
+            (256, 1 << 44),
+            (5, u64::MAX - 300),
+        ] {
+            let place = Place::Inode(TreeId(tree), InodeNo(ino));
+            let node = nodes.take(place.clone());
+            assert_eq!(nodes.place(node), Some(place), "{tree} {ino}");
+            assert_eq!(nodes.inode(node), Some((TreeId(tree), InodeNo(ino))));
+        }
+        assert_eq!(nodes.inode(NodeId::ROOT), Some((TreeId(256), ROOT_DIR_INO)));
+        assert_eq!(Nodes::shown(NodeId::ROOT), 256);
+    }
+
+    #[test]
+    fn stand_ins_have_numbers_of_their_own_until_they_are_forgotten() {
+        let nodes = Nodes::new(TreeId::FS);
+        let place = |name: &[u8]| Place::StandIn(TreeId(256), InodeNo(256), name.into());
+        let (a, b) = (nodes.take(place(b"a")), nodes.take(place(b"b")));
+        assert_ne!(a, b);
+        assert_eq!(nodes.take(place(b"a")), a);
+        assert_eq!(nodes.shown_place(&place(b"a")), a.0);
+        nodes.forget_odd(a, 1);
+        assert_eq!(nodes.inode(a), Some((TreeId(256), EMPTY_SUBVOL_INO)));
+        nodes.forget_odd(a, 1);
+        assert_eq!(nodes.inode(a), None);
+        assert!(nodes.place(b).is_some());
+    }
+}

@@ -1,0 +1,60 @@
+//! What a file loses when it is written to.
+
+use std::sync::Arc;
+
+use vfs::privileges::{CAPABILITY_NAME, cleared};
+
+use super::BtrfsFs;
+use super::attr::kind_of;
+use crate::error::Result;
+use crate::inode::{Absent, Inode, MODE_PERMISSION_MASK};
+
+/// Items that change: the inode, and its capabilities.
+const CLEAR_ITEMS: u32 = 2;
+
+/// True when the inode has capabilities that go with the next change.
+///
+/// # Errors
+/// When the tree cannot be read.
+pub(super) fn has_capability(fs: &BtrfsFs, inode: &Inode) -> Result<bool> {
+    if inode.is_absent(Absent::Capability) {
+        return Ok(false);
+    }
+    let _names = inode.read_names();
+    let has = fs.namespace().get_xattr(inode, CAPABILITY_NAME)?.is_some();
+    if !has {
+        inode.set_absent(Absent::Capability);
+    }
+    Ok(has)
+}
+
+/// Takes away the capabilities, and with `bits` the set-user and set-group bits, before somebody
+/// writes.
+///
+/// # Errors
+/// `NoSpace`; when a tree cannot be read or changed.
+pub(super) fn drop_for_write(fs: &BtrfsFs, inode: &Arc<Inode>, bits: bool) -> Result<()> {
+    let mode = inode.state().mode;
+    let left = cleared(kind_of(inode.kind()), mode & MODE_PERMISSION_MASK);
+    let loses_bits = bits && left != mode & MODE_PERMISSION_MASK;
+    let has_capability = has_capability(fs, inode)?;
+    if !loses_bits && !has_capability {
+        return Ok(());
+    }
+    let reservation = fs.namespace().reserve(CLEAR_ITEMS)?;
+    let _names = inode.lock_names();
+    let now = fs.core().now();
+    fs.namespace().apply(reservation, |txn| {
+        if has_capability {
+            fs.put(txn, inode, CAPABILITY_NAME, None)?;
+        }
+        inode.change(txn, |state| {
+            if bits {
+                let permissions = state.mode & MODE_PERMISSION_MASK;
+                state.mode = state.type_bits() | cleared(kind_of(inode.kind()), permissions);
+            }
+            state.ctime = now;
+        });
+        Ok(())
+    })
+}

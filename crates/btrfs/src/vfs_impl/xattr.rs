@@ -1,0 +1,279 @@
+//! Extended attributes: which names there are, and what comes with some of them.
+
+use std::sync::Arc;
+
+use btrfs_disk::flags::Incompat;
+use vfs::NodeId;
+use vfs::acl::{self, Acl};
+use vfs::file_system::{Errno, XattrMode as Mode};
+use vfs::privileges::CAPABILITY_NAME;
+
+use super::BtrfsFs;
+use super::flags::{COMPRESSION_NAME, is_list};
+use crate::dir::XattrMode;
+use crate::error::{CallerError, Result};
+use crate::inode::{Absent, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, MODE_SET_GROUP};
+
+/// Items that a list or a property changes: itself, and the inode.
+const SET_ITEMS: u32 = 2;
+
+/// Who keeps an attribute, by its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Family {
+    /// Bytes that mean nothing here.
+    Plain,
+    /// For regular files and directories only.
+    User,
+    /// An access control list.
+    List,
+    /// A property of the format's own.
+    Property,
+}
+
+impl Family {
+    fn of(name: &[u8]) -> Result<Self> {
+        let has_name = |prefix: &[u8]| name.len() > prefix.len() && name.starts_with(prefix);
+        if is_list(name) {
+            return Ok(Self::List);
+        }
+        if has_name(b"user.") {
+            return Ok(Self::User);
+        }
+        if has_name(b"trusted.") || has_name(b"security.") {
+            return Ok(Self::Plain);
+        }
+        if has_name(b"btrfs.") {
+            return Ok(Self::Property);
+        }
+        Err(CallerError::NotSupported.into())
+    }
+}
+
+impl BtrfsFs {
+    pub(super) fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
+        let inode = self.inode(node)?;
+        if let Family::List = Family::of(name)?
+            && inode.kind().is_symlink()
+        {
+            return Err(CallerError::NotSupported.into());
+        }
+        let what = absent_of(name);
+        if what.is_some_and(|what| inode.is_absent(what)) {
+            return Err(CallerError::NoAttribute.into());
+        }
+        let _names = inode.read_names();
+        let value = self.namespace().get_xattr(&inode, name)?;
+        if let (None, Some(what)) = (&value, what) {
+            inode.set_absent(what);
+        }
+        value.ok_or_else(|| CallerError::NoAttribute.into())
+    }
+
+    pub(super) fn xattr_names(&self, node: NodeId) -> Result<Vec<Vec<u8>>> {
+        let inode = self.inode(node)?;
+        if [Absent::Capability, Absent::AccessAcl, Absent::DefaultAcl]
+            .iter()
+            .all(|what| inode.is_absent(*what))
+            && inode.is_gone()
+        {
+            return Ok(Vec::new());
+        }
+        self.namespace().list_xattrs(&inode)
+    }
+
+    pub(super) fn put_xattr(
+        &self,
+        node: NodeId,
+        name: &[u8],
+        value: &[u8],
+        mode: Mode,
+        clear_set_group: bool,
+    ) -> Result<()> {
+        let inode = self.live_inode(node)?;
+        inode.check_writable()?;
+        match Family::of(name)? {
+            Family::List => self.set_list(&inode, name, value, clear_set_group),
+            Family::Property => self.set_property(&inode, name, value),
+            Family::User if !has_user_attributes(&inode) => Err(CallerError::NotPermitted.into()),
+            Family::User | Family::Plain => {
+                self.namespace()
+                    .set_xattr(&inode, name, value, mode_of(mode))
+            }
+        }
+    }
+
+    pub(super) fn drop_xattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
+        let inode = self.live_inode(node)?;
+        inode.check_writable()?;
+        match Family::of(name)? {
+            Family::List if inode.kind().is_symlink() => Err(CallerError::NotSupported.into()),
+            Family::Property => {
+                if self.namespace().get_xattr(&inode, name)?.is_none() {
+                    return Err(CallerError::NoAttribute.into());
+                }
+                self.set_property(&inode, name, &[])
+            }
+            Family::List => match self.namespace().remove_xattr(&inode, name) {
+                // What is not there need not be removed.
+                Err(error) if error.caller_error() == Some(CallerError::NoAttribute) => Ok(()),
+                result => result,
+            },
+            Family::User | Family::Plain => self.namespace().remove_xattr(&inode, name),
+        }
+    }
+
+    /// Sets a list, and with the access list the permission bits that it stands for.
+    fn set_list(
+        &self,
+        inode: &Arc<Inode>,
+        name: &[u8],
+        value: &[u8],
+        clear_set_group: bool,
+    ) -> Result<()> {
+        if inode.kind().is_symlink() {
+            return Err(CallerError::NotSupported.into());
+        }
+        let list = Acl::parse(value).map_err(refusal)?;
+        let is_access = name == acl::ACCESS_NAME;
+        if !is_access && !inode.kind().is_dir() {
+            return match list {
+                Some(_) => Err(CallerError::NotPermitted.into()),
+                None => Ok(()),
+            };
+        }
+        check_changeable(inode)?;
+        let kept = list
+            .as_ref()
+            .filter(|list| !is_access || !list.is_mode_only());
+        let bytes = kept.map(Acl::to_bytes);
+        let reservation = self.namespace().reserve(SET_ITEMS)?;
+        let _names = inode.lock_names();
+        let now = self.core().now();
+        self.namespace().apply(reservation, |txn| {
+            self.put(txn, inode, name, bytes.as_deref())?;
+            inode.change(txn, |state| {
+                if let (true, Some(list)) = (is_access, &list) {
+                    let mut permissions = list.apply_to(state.mode & MODE_PERMISSION_MASK);
+                    if clear_set_group {
+                        permissions &= !MODE_SET_GROUP;
+                    }
+                    state.mode = state.type_bits() | permissions;
+                }
+                state.ctime = now;
+            });
+            Ok(())
+        })
+    }
+
+    /// Sets a property, or removes it when there is no value; what it says goes into the flags.
+    fn set_property(&self, inode: &Arc<Inode>, name: &[u8], value: &[u8]) -> Result<()> {
+        if name != COMPRESSION_NAME || !has_user_attributes(inode) {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        check_changeable(inode)?;
+        let compression = Compression::parse(value).ok_or(CallerError::InvalidArgument)?;
+        let is_uncompressible = InodeFlags::NODATACOW | InodeFlags::NODATASUM;
+        if !value.is_empty() && inode.state().flags.intersects(is_uncompressible) {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        let reservation = self.namespace().reserve(SET_ITEMS)?;
+        let _names = inode.lock_names();
+        let now = self.core().now();
+        self.namespace().apply(reservation, |txn| {
+            let value = (!value.is_empty()).then_some(value);
+            self.put(txn, inode, name, value)?;
+            if let Some(feature) = compression.feature() {
+                txn.add_incompat(feature.bits());
+            }
+            inode.change(txn, |state| {
+                let (compress, never) = compression.flags();
+                state.flags.set(InodeFlags::COMPRESS, compress);
+                state.flags.set(InodeFlags::NOCOMPRESS, never);
+                state.ctime = now;
+            });
+            Ok(())
+        })
+    }
+}
+
+/// What the compression property says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Compression {
+    Unset,
+    Never,
+    Zlib,
+    Lzo,
+    Zstd,
+}
+
+impl Compression {
+    fn parse(value: &[u8]) -> Option<Self> {
+        Some(match value {
+            b"" => Self::Unset,
+            b"no" | b"none" => Self::Never,
+            b"lzo" => Self::Lzo,
+            value if value.starts_with(b"zlib") => Self::Zlib,
+            value if value.starts_with(b"zstd") => Self::Zstd,
+            _ => return None,
+        })
+    }
+
+    /// Whether the inode is to be compressed, and whether it never is.
+    fn flags(self) -> (bool, bool) {
+        match self {
+            Self::Unset => (false, false),
+            Self::Never => (false, true),
+            Self::Zlib | Self::Lzo | Self::Zstd => (true, false),
+        }
+    }
+
+    /// The feature that a reader has to know.
+    fn feature(self) -> Option<Incompat> {
+        match self {
+            Self::Lzo => Some(Incompat::COMPRESS_LZO),
+            Self::Zstd => Some(Incompat::COMPRESS_ZSTD),
+            Self::Unset | Self::Never | Self::Zlib => None,
+        }
+    }
+}
+
+fn mode_of(mode: Mode) -> XattrMode {
+    match mode {
+        Mode::Either => XattrMode::Either,
+        Mode::Create => XattrMode::Create,
+        Mode::Replace => XattrMode::Replace,
+    }
+}
+
+/// The attributes whose absence an inode remembers.
+fn absent_of(name: &[u8]) -> Option<Absent> {
+    if name == CAPABILITY_NAME {
+        Some(Absent::Capability)
+    } else if name == acl::ACCESS_NAME {
+        Some(Absent::AccessAcl)
+    } else if name == acl::DEFAULT_NAME {
+        Some(Absent::DefaultAcl)
+    } else {
+        None
+    }
+}
+
+fn has_user_attributes(inode: &Inode) -> bool {
+    matches!(inode.kind(), FileType::File | FileType::Directory)
+}
+
+fn check_changeable(inode: &Inode) -> Result<()> {
+    let flags = inode.state().flags;
+    if flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
+        return Err(CallerError::NotPermitted.into());
+    }
+    Ok(())
+}
+
+/// Why a list was refused.
+fn refusal(errno: Errno) -> CallerError {
+    match errno {
+        Errno::EOPNOTSUPP => CallerError::NotSupported,
+        _ => CallerError::InvalidArgument,
+    }
+}
