@@ -47,6 +47,14 @@ pub struct FileDevice {
     can_grow: bool,
 }
 
+impl Drop for FileDevice {
+    /// A child process that another thread has just forked has the file open too, until it runs
+    /// its program, and would keep the lock that long.
+    fn drop(&mut self) {
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 impl FileDevice {
     /// Opens and locks `path`. A path that does not exist and ends in `?offset=N`, `?size=N` or
     /// `?offset=N&size=N` (bytes, decimal) names that part of the file before the `?`.
@@ -345,4 +353,27 @@ fn split_range(path: &Path, options: &FileOptions) -> (PathBuf, FileOptions) {
         }
     }
     (PathBuf::from(OsStr::from_bytes(&bytes[..mark])), ranged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Four threads with an image each ran `btrfs check` at once, and one of them found its image
+    /// in use: by a child that was between fork and exec, and had everybody's files.
+    #[test]
+    fn the_lock_goes_with_the_device_even_if_a_child_has_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("image");
+        let options = FileOptions {
+            create: true,
+            size: Some(1 << 20),
+            ..FileOptions::default()
+        };
+        let device = FileDevice::open(&path, &options).unwrap();
+        let kept = device.file.try_clone().unwrap();
+        drop(device);
+        FileDevice::open(&path, &options).unwrap();
+        drop(kept);
+    }
 }
