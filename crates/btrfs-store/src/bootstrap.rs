@@ -16,7 +16,7 @@ use crate::pool::{Access, Chunk, Pool, Workers};
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::options::StoreOptions;
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
-use crate::txn::{BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Trees};
+use crate::txn::{BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Log, Trees, Unreplayed};
 use crate::{Error, Result};
 
 /// Opens the file system on `devices`.
@@ -24,7 +24,6 @@ pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Res
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let workers = Arc::new(Workers::new(options.worker_count));
     let (pool, mut superblock) = Pool::open(devices, access, workers)?;
-    refuse_what_is_not_built(&superblock, options)?;
     if let Some(backup) = options.backup_root {
         use_backup(&mut superblock, backup, options)?;
     }
@@ -37,13 +36,6 @@ pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Res
     let accounts_for = engine.commit_tree_bytes();
     engine.space.accounts().resize_global(accounts_for);
     Ok(engine)
-}
-
-fn refuse_what_is_not_built(superblock: &Superblock, options: &StoreOptions) -> Result<()> {
-    if !options.read_only && superblock.fields().log_root.get() != 0 {
-        return Err(Error::unsupported("a log tree that must be replayed (open read-only to see the last commit)"));
-    }
-    Ok(())
 }
 
 /// Looks at an older state, as far as its blocks are still there.
@@ -116,6 +108,7 @@ impl Parts {
         options: &StoreOptions,
     ) -> Engine {
         let durable = superblock.generation();
+        let has_log = superblock.fields().log_root.get() != 0;
         Engine {
             pool: self.pool,
             reader: self.reader,
@@ -126,9 +119,11 @@ impl Parts {
             dirty: DirtyBlocks::new(),
             deferred: Deferred::new(),
             gate: Gate::new(durable),
+            log: Log::new(superblock.clone()),
             superblock: Mutex::new(Rank::Device, superblock),
             growing: Mutex::new(Rank::CommitGate, ()),
             health: Health::default(),
+            unreplayed: Unreplayed::new(has_log),
             options: options.clone(),
         }
     }

@@ -18,10 +18,14 @@ use std::sync::Arc;
 pub enum Rank {
     /// Who may join the running transaction, and who commits it.
     CommitGate,
+    /// The superblock on the device: a commit holds it while it writes its own.
+    LogSuper,
     /// The exclusive handle (snapshots).
     Exclusive,
     /// One chunk is allocated at a time.
     ChunkAlloc,
+    /// Who inserts into log trees, and who copies them out.
+    LogGate,
     /// A tree's root pointer.
     TreeRoot,
     /// A tree block; the only rank of which a thread may hold several.
@@ -381,10 +385,12 @@ mod order {
     use std::cell::RefCell;
 
     /// Every rank, in order, for messages.
-    const RANKS: [Rank; 12] = [
+    const RANKS: [Rank; 14] = [
         Rank::CommitGate,
+        Rank::LogSuper,
         Rank::Exclusive,
         Rank::ChunkAlloc,
+        Rank::LogGate,
         Rank::TreeRoot,
         Rank::TreeBlock,
         Rank::RefQueue,

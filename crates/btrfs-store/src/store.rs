@@ -66,14 +66,13 @@ pub enum Expect<'a> {
 
 /// An open store. Clones share it.
 #[derive(Clone, Debug)]
-pub struct Store(Arc<Engine>);
+pub struct Store(pub(crate) Arc<Engine>);
 
 impl Store {
     /// Opens the file system on `devices` (one, until several are supported).
     ///
     /// # Errors
-    /// `Unsupported` for features this build lacks, by name, and for a log tree unless
-    /// read-only; `Corrupt`, `Device`.
+    /// `Unsupported` for features this build lacks, by name; `Corrupt`, `Device`.
     pub fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Self> {
         Ok(Self(Arc::new(bootstrap::open(devices, options)?)))
     }
@@ -193,7 +192,9 @@ impl Store {
         if engine.options.read_only {
             return Err(Error::ReadOnly);
         }
-        if engine.dirty_bytes() > engine.options.dirty_bytes_max || engine.refs.is_crowded() {
+        // What a log says is committed as a whole, however much that is.
+        let may_commit = !engine.unreplayed.is_waiting();
+        if may_commit && (engine.dirty_bytes() > engine.options.dirty_bytes_max || engine.refs.is_crowded()) {
             engine.commit()?;
         }
         let metadata = engine.space.accounts().bytes_for_items(need.items.into());
@@ -212,6 +213,7 @@ impl Store {
                     need.metadata = (need.metadata / 2).max(least);
                 }
                 Err(Shortage::NoSpace(error)) => return Err(error),
+                Err(Shortage::Commit) if !may_commit => break,
                 Err(Shortage::Commit) => {
                     commits += 1;
                     engine.commit()?;
@@ -250,6 +252,8 @@ impl Store {
             return Ok(());
         };
         let generation = engine.gate.enter();
+        // A log may not lie in a chunk that the superblock on the device does not know.
+        engine.log.require_commit(generation);
         let host = TxnHost { engine, generation, purse: Purse::Commit };
         let trees = ChunkTrees {
             chunk: &engine.trees.chunk_tree,

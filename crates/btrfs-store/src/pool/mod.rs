@@ -201,17 +201,27 @@ impl Pool {
     /// # Errors
     /// `Corrupt` for a superblock that must not reach a disk, or the device's.
     pub fn write_superblock(&self, superblock: &Superblock) -> Result<()> {
+        supers::write(self.device_of(superblock)?, superblock)
+    }
+
+    /// Writes the primary copy alone, which is durable after: for a superblock that differs from
+    /// the one before in the place of the log, which mirrors do not lead to.
+    ///
+    /// # Errors
+    /// As [`Self::write_superblock`].
+    pub fn write_primary_superblock(&self, superblock: &Superblock) -> Result<()> {
+        supers::write_primary(self.device_of(superblock)?, superblock)
+    }
+
+    fn device_of(&self, superblock: &Superblock) -> Result<&PoolDevice> {
         self.check_writable()?;
         let id = DevId(superblock.fields().dev_item.devid.get());
-        let Some(device) = self.devices.get(id) else {
+        self.devices.get(id).ok_or_else(|| {
             let expected = Detail::Text("a device of this file system");
             let found = Detail::Number(id.0);
             let at = At::Superblock(SUPERBLOCK_OFFSET);
-            return Err(Corrupt::new("device of the superblock", expected, found)
-                .at(at)
-                .into());
-        };
-        supers::write(device, superblock)
+            Corrupt::new("device of the superblock", expected, found).at(at).into()
+        })
     }
 
     /// The device of a chunk's stripe.

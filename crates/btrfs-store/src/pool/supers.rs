@@ -144,9 +144,6 @@ pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
     if let Some(beyond) = fields.compat_ro().beyond(COMPAT_RO_WRITABLE) {
         return Err(refusal(access, true, beyond));
     }
-    if fields.log_root.get() != 0 {
-        return Err(Error::unsupported("writing before a log tree is replayed"));
-    }
     Ok(())
 }
 
@@ -158,16 +155,27 @@ pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
 /// # Errors
 /// `Corrupt` for a superblock that must not reach a disk, or the device's.
 pub(super) fn write(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
-    for offset in mirrors_within(device.total_bytes()) {
-        let copy = superblock.sealed(offset)?;
-        let written = device.device().write_at(offset, &[copy.bytes()]);
-        written.inspect_err(|_| device.count(Event::WriteError))?;
-        if offset == SUPERBLOCK_OFFSET {
-            let flushed = device.device().flush();
-            flushed.inspect_err(|_| device.count(Event::WriteError))?;
-        }
+    write_primary(device, superblock)?;
+    for offset in mirrors_within(device.total_bytes()).skip(1) {
+        write_copy(device, superblock, offset)?;
     }
     Ok(())
+}
+
+/// Writes the primary copy, which is durable after; the caller flushes before.
+///
+/// # Errors
+/// As [`write`].
+pub(super) fn write_primary(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
+    write_copy(device, superblock, SUPERBLOCK_OFFSET)?;
+    let flushed = device.device().flush();
+    Ok(flushed.inspect_err(|_| device.count(Event::WriteError))?)
+}
+
+fn write_copy(device: &PoolDevice, superblock: &Superblock, offset: u64) -> Result<()> {
+    let copy = superblock.sealed(offset)?;
+    let written = device.device().write_at(offset, &[copy.bytes()]);
+    Ok(written.inspect_err(|_| device.count(Event::WriteError))?)
 }
 
 /// Offsets of the copies on so large a device. The kernel leaves one byte more than the

@@ -263,6 +263,20 @@ impl Space {
         Ok(Extent { at: Logical(run.start), len: run.len })
     }
 
+    /// Takes exactly this extent, which nobody reserved, out of a group that is loaded. False when
+    /// it is not free as a whole.
+    ///
+    /// # Errors
+    /// `Corrupt` when it is in no group.
+    pub fn take_exactly(&self, extent: Extent) -> Result<bool> {
+        let group = self.group_of(extent)?;
+        let is_free = group.take_at(group.kind(), extent.run());
+        if is_free {
+            self.accounts.pay(group.kind(), extent.len, Payer::Commit);
+        }
+        Ok(is_free)
+    }
+
     fn find_run(&self, request: &AllocRequest) -> Option<Run> {
         let &AllocRequest { kind, len, min_len, hint } = request;
         let account = self.accounts.index(kind);

@@ -6,11 +6,17 @@ use crate::Result;
 
 use super::block::{Block, BlockView};
 use super::forest::Tree;
+use super::raw;
 
 /// What an edit asks of the transaction it is part of.
 pub trait Host: Sync {
     /// The running generation: blocks of it are edited in place.
     fn generation(&self) -> Generation;
+
+    /// True for a block that this transaction made and may still edit in place.
+    fn owns(&self, block: &[u8]) -> bool {
+        raw::generation(block) == self.generation().0
+    }
 
     /// An address for a new block of `tree`, near `hint` if possible; accounted as new.
     ///

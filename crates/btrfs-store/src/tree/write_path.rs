@@ -126,7 +126,7 @@ fn find_cheaply<'t>(
             locked = child.read();
         }
     };
-    if raw::generation(&leaf.data) != host.generation().0 {
+    if !host.owns(&leaf.data) {
         return Ok(None);
     }
     let (slot, is_found) = locate(&leaf.data, key);
@@ -169,7 +169,7 @@ pub(crate) fn find_copying<'t>(
 pub(crate) fn lock_root<'t>(host: &dyn Host, tree: &'t Tree, intent: Intent) -> Result<Path<'t>> {
     let mut root = tree.root.write();
     let mut top = tree.forest.block(&tree.expect(&root))?.write();
-    if raw::generation(&top.data) != host.generation().0 {
+    if !host.owns(&top.data) {
         top = copy(host, tree, &top)?;
         *root = RootPtr {
             at: top.at,
@@ -230,7 +230,7 @@ pub(crate) fn child_for_write(
     slot: usize,
 ) -> Result<WriteLocked> {
     let child = tree.forest.block(&tree.child_expect(parent, slot))?.write();
-    if raw::generation(&child.data) == host.generation().0 {
+    if host.owns(&child.data) {
         return Ok(child);
     }
     let copied = copy(host, tree, &child)?;

@@ -39,6 +39,7 @@ impl Engine {
     /// Commits; everything changed before the call is durable after it.
     pub(crate) fn commit(&self) -> Result<Generation> {
         self.health.check()?;
+        self.unreplayed.check()?;
         let wanted = self.gate.running();
         let serial = self.gate.serialize();
         self.health.check()?;
@@ -52,6 +53,7 @@ impl Engine {
     /// belongs to the new generation yet.
     pub(crate) fn begin_exclusive(self: &Arc<Self>, reservation: Reservation) -> Result<Txn> {
         self.health.check()?;
+        self.unreplayed.check()?;
         let serial = self.gate.serialize();
         let generation = self.commit_then(&serial, Next::OneHandle)?;
         Ok(Txn::new(Arc::clone(self), generation, reservation, true))
@@ -59,6 +61,7 @@ impl Engine {
 
     fn commit_then(&self, serial: &Serial<'_>, next: Next) -> Result<Generation> {
         let generation = self.gate.close(serial);
+        let mut on_device = self.log.lock_superblock();
         let settled = if self.is_clean() { Ok(None) } else { self.settle(generation).map(Some) };
         let settled = settled.inspect_err(|error| {
             self.health.poison(error);
@@ -71,7 +74,7 @@ impl Engine {
         };
         self.reader.set_running(running);
         if let Some(settled) = settled {
-            let written = self.finish(serial, settled);
+            let written = self.finish(serial, settled, &mut on_device);
             if let Err(error) = written {
                 self.health.poison(&error);
                 if next == Next::OneHandle {
@@ -89,10 +92,12 @@ impl Engine {
             && self.refs.is_empty()
             && self.deferred.is_empty()
             && !self.trees.is_any_changed()
+            && self.log.is_empty()
     }
 
-    fn finish(&self, serial: &Serial<'_>, settled: Settled) -> Result<()> {
+    fn finish(&self, serial: &Serial<'_>, settled: Settled, on_device: &mut Superblock) -> Result<()> {
         self.write_out(&settled)?;
+        *on_device = settled.superblock;
         self.gate.set_durable(serial, settled.generation);
         self.space.unpin(settled.pinned)
     }
@@ -100,9 +105,10 @@ impl Engine {
     fn settle(&self, generation: Generation) -> Result<Settled> {
         let host = TxnHost { engine: self, generation, purse: Purse::Commit };
         let edit = Edit::new(&host);
+        let had_log = self.log.end(self)?;
         self.apply_deferred(&edit)?;
         let mut rounds = 0;
-        while self.settle_round(&edit)? {
+        while self.settle_round(&edit, had_log)? {
             rounds += 1;
             if rounds > ROUNDS_MAX {
                 return Err(Error::unsupported("a commit that does not settle"));
@@ -116,14 +122,14 @@ impl Engine {
     }
 
     /// One round; false when there was nothing left to do.
-    fn settle_round(&self, edit: &Edit<'_>) -> Result<bool> {
+    fn settle_round(&self, edit: &Edit<'_>, had_log: bool) -> Result<bool> {
         let heads = self.refs.take_all_sorted();
         let mut has_changed = !heads.is_empty();
         let apply = Apply {
             edit: *edit,
             tree: &self.core.extent,
             csums: self.csum_tree(),
-            space: &Sink(&self.space),
+            space: &Sink { space: &self.space, had_log },
             sizes: self.extent_sizes(),
         };
         apply.run(&heads)?;
@@ -163,6 +169,8 @@ impl Engine {
         fields.chunk_root_level = chunk_root.level;
         fields.chunk_root_generation = chunk_root.generation.0.into();
         fields.bytes_used = bytes_used.into();
+        fields.log_root = 0.into();
+        fields.log_root_level = 0;
         // What an old kernel's cache of free space says is stale from now on.
         fields.cache_generation = 0.into();
         let oldest = (0..fields.super_roots.len())
@@ -214,19 +222,26 @@ impl Engine {
 }
 
 /// Tells the space module what became of extents.
-struct Sink<'a>(&'a Space);
+struct Sink<'a> {
+    space: &'a Space,
+    /// The superblock on the device leads to a log, which may lead to extents of this transaction.
+    had_log: bool,
+}
 
 impl SpaceSink for Sink<'_> {
     fn allocated(&self, at: Logical, len: u64) -> Result<()> {
-        self.0.note_allocated(Extent { at, len })
+        self.space.note_allocated(Extent { at, len })
     }
 
     fn freed(&self, at: Logical, len: u64) -> Result<()> {
-        self.0.note_freed(Extent { at, len })?;
-        self.0.pin(Extent { at, len })
+        self.space.note_freed(Extent { at, len })?;
+        self.space.pin(Extent { at, len })
     }
 
     fn never_used(&self, at: Logical, len: u64) -> Result<()> {
-        self.0.free_now(Extent { at, len })
+        if self.had_log {
+            return self.space.pin(Extent { at, len });
+        }
+        self.space.free_now(Extent { at, len })
     }
 }

@@ -39,6 +39,11 @@ impl DirtyBlocks {
         }
     }
 
+    /// True for a block that is still to be written.
+    pub(crate) fn contains(&self, at: Logical) -> bool {
+        self.shard(at).lock().contains_key(&at.0)
+    }
+
     /// Number of blocks.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)

@@ -1,5 +1,6 @@
 //! What every transaction works on.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use btrfs_disk::convert::to_u64;
@@ -18,6 +19,7 @@ use crate::{Error, Result};
 use super::deferred::Deferred;
 use super::dirty::DirtyBlocks;
 use super::gate::Gate;
+use super::log::Log;
 use super::reader::BlockReader;
 use super::trees::Trees;
 
@@ -42,10 +44,12 @@ pub(crate) struct Engine {
     pub(crate) dirty: DirtyBlocks,
     pub(crate) deferred: Deferred,
     pub(crate) gate: Gate,
+    pub(crate) log: Log,
     pub(crate) superblock: Mutex<Superblock>,
     /// One chunk is allocated at a time.
     pub(crate) growing: Mutex<()>,
     pub(crate) health: Health,
+    pub(crate) unreplayed: Unreplayed,
     pub(crate) options: StoreOptions,
 }
 
@@ -61,13 +65,16 @@ impl Engine {
         }
     }
 
-    pub(crate) fn csum_tree(&self) -> CsumTree<'_> {
-        let sizes = CsumSizes {
+    pub(crate) fn csum_sizes(&self) -> CsumSizes {
+        CsumSizes {
             nodesize: self.reader.format.nodesize,
             sectorsize: self.reader.format.sectorsize,
             csum: self.pool.csum_type().len(),
-        };
-        CsumTree::new(&self.core.csum, &sizes)
+        }
+    }
+
+    pub(crate) fn csum_tree(&self) -> CsumTree<'_> {
+        CsumTree::new(&self.core.csum, &self.csum_sizes())
     }
 
     /// Makes a chunk known whose items are written: its space can be allocated.
@@ -138,5 +145,32 @@ impl Health {
 
     pub(crate) fn reason(&self) -> Option<Arc<Error>> {
         self.0.get().cloned()
+    }
+}
+
+/// Whether a log that a crash left waits to be replayed: nothing is committed before it was.
+#[derive(Debug)]
+pub(crate) struct Unreplayed(AtomicBool);
+
+impl Unreplayed {
+    pub(crate) fn new(is_waiting: bool) -> Self {
+        Self(AtomicBool::new(is_waiting))
+    }
+
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Everything that the log says is in the running transaction.
+    pub(crate) fn done(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+
+    /// Refuses a commit that would leave the log behind.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_waiting() {
+            return Err(Error::unsupported("writing before the log is replayed"));
+        }
+        Ok(())
     }
 }

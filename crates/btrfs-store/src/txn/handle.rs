@@ -200,6 +200,7 @@ impl Txn {
     /// As [`Self::put`].
     pub fn create_tree(&self, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
         self.engine.health.check()?;
+        self.require_commit();
         self.track(super::snapshot::create_tree(&self.host(), id, item))
     }
 
@@ -211,6 +212,7 @@ impl Txn {
     pub fn snapshot_tree(&self, source: &Tree, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
         self.engine.health.check()?;
         debug_assert!(self.is_exclusive, "blocks of the running generation must not be shared");
+        self.require_commit();
         self.track(super::snapshot::snapshot_tree(&self.host(), source, id, item))
     }
 
@@ -220,6 +222,7 @@ impl Txn {
     /// [`Error::NoSuchTree`]; as [`Self::put`].
     pub fn update_root_item(&self, id: TreeId, f: impl FnOnce(&mut RootItem)) -> Result<()> {
         let slot = self.engine.trees.slot(id)?;
+        self.require_commit();
         let bytes = {
             let mut item = slot.item.lock();
             f(&mut item);

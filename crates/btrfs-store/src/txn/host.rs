@@ -52,7 +52,13 @@ impl TxnHost<'_> {
                 if let Purse::Handle(_) = purse {
                     accounts.uncharge_heads(1);
                 }
-                self.engine.space.free_now(self.extent_of(&change))?;
+                let extent = self.extent_of(&change);
+                if matches!(change, RefChange::DropData { .. }) && !self.engine.log.is_empty() {
+                    // What the log has of it must stay readable until the log is gone.
+                    self.engine.space.pin(extent)?;
+                } else {
+                    self.engine.space.free_now(extent)?;
+                }
             }
         }
         Ok(())

@@ -17,7 +17,7 @@ const WAVE_BATCHES: usize = 8;
 
 /// Copies of consecutive blocks, so that writing them keeps nobody from reading or copying
 /// the originals.
-struct Batch {
+pub(super) struct Batch {
     bytes: Vec<u8>,
     places: Vec<Logical>,
 }
@@ -27,7 +27,7 @@ impl Engine {
     /// superblock points to is on the device before the superblock is written.
     pub(super) fn write_out(&self, settled: &Settled) -> Result<()> {
         for wave in settled.blocks.chunks(BATCH_BLOCKS * WAVE_BATCHES) {
-            let batches: Vec<Batch> = wave.chunks(BATCH_BLOCKS).map(copy).collect();
+            let batches: Vec<Batch> = wave.chunks(BATCH_BLOCKS).map(Batch::copy).collect();
             let write = |batch| self.write_batch(batch, settled.generation);
             self.pool.workers().map(batches, write).into_iter().collect::<Result<()>>()?;
         }
@@ -35,7 +35,7 @@ impl Engine {
         self.pool.write_superblock(&settled.superblock)
     }
 
-    fn write_batch(&self, mut batch: Batch, generation: Generation) -> Result<()> {
+    pub(super) fn write_batch(&self, mut batch: Batch, generation: Generation) -> Result<()> {
         let nodesize = self.pool.node_bytes();
         for (bytes, at) in batch.bytes.chunks_mut(nodesize).zip(&batch.places) {
             // Nothing stale, the checksum, and the check that a reader would make.
@@ -47,15 +47,17 @@ impl Engine {
     }
 }
 
-fn copy(blocks: &[Block]) -> Batch {
-    let mut batch = Batch { bytes: Vec::new(), places: Vec::with_capacity(blocks.len()) };
-    for block in blocks {
-        let locked = block.read();
-        if batch.bytes.is_empty() {
-            batch.bytes.reserve_exact(locked.data.len() * blocks.len());
+impl Batch {
+    pub(super) fn copy(blocks: &[Block]) -> Batch {
+        let mut batch = Batch { bytes: Vec::new(), places: Vec::with_capacity(blocks.len()) };
+        for block in blocks {
+            let locked = block.read();
+            if batch.bytes.is_empty() {
+                batch.bytes.reserve_exact(locked.data.len() * blocks.len());
+            }
+            batch.bytes.extend_from_slice(&locked.data);
+            batch.places.push(locked.at);
         }
-        batch.bytes.extend_from_slice(&locked.data);
-        batch.places.push(locked.at);
+        batch
     }
-    batch
 }

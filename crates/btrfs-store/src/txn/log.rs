@@ -1,0 +1,394 @@
+//! Log trees: what one fsync made durable between two commits.
+//!
+//! ```text
+//! superblock.log_root --> log root tree --(-6, ROOT_ITEM, subvolume)--> log tree of the subvolume
+//! ```
+//!
+//! A log tree holds copies of items. Its blocks belong to the running transaction, are not in
+//! the extent tree, and go when the transaction commits: then what they say is in the trees
+//! themselves. After a crash they are replayed into the subvolume.
+//!
+//! Syncing is a group matter: whoever finds no sync under way leads one, which makes everything
+//! durable that was in the log when it began; those who come meanwhile wait for the next. Blocks
+//! that were written are never edited in place again, since the superblock on the device leads to
+//! them: the next insertion copies them.
+//!
+//! ```text
+//! insert (many at once) | sync: root items, copy of the dirty blocks (alone, in memory)
+//!                       |       blocks written, flush, superblock with log_root written, flush
+//! ```
+//!
+//! A commit takes `durable` after the last handle has gone and keeps it until its own superblock
+//! is on the device, so the superblock that a sync writes always is the one before it plus the
+//! place of the log.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use btrfs_disk::items::{OnDisk, RootItem};
+use btrfs_disk::key::item_type::ROOT_ITEM;
+use btrfs_disk::superblock::Superblock;
+use btrfs_disk::{Generation, Key, Logical, TreeId};
+
+use crate::error::SpaceKind;
+use crate::extent::CsumTree;
+use crate::locks::{Condvar, Mutex, MutexGuard, Rank, ReadGuard, RwLock};
+use crate::space::{AllocRequest, Extent, Payer, Reservation};
+use crate::tree::{Block, BlockView, Edit, Host, RootPtr, Tree, TreeKind};
+use crate::Result;
+
+use super::dirty::DirtyBlocks;
+use super::engine::Engine;
+use super::handle::Txn;
+use super::write_out::Batch;
+
+/// Inode fields of a log tree's root item, as the kernel fills them in.
+const ROOT_INODE_SIZE: u64 = 3;
+const ROOT_INODE_MODE: u32 = 0o040_755;
+
+/// Whether a sync of the log did what was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "what the log could not take has to be committed"]
+pub enum LogSync {
+    /// What was in the log is durable.
+    Done,
+    /// Something happened in this transaction that a log cannot say: commit instead.
+    NeedsCommit,
+}
+
+/// The log of the running transaction.
+pub(crate) struct Log {
+    /// Shared by who inserts; alone for who copies out what is to be written.
+    gate: RwLock<()>,
+    trees: Mutex<Trees>,
+    dirty: DirtyBlocks,
+    group: Mutex<Group>,
+    group_changed: Condvar,
+    /// The newest transaction whose changes a log cannot say.
+    needs_commit: AtomicU64,
+    /// The superblock on the device, without a log.
+    durable: Mutex<Superblock>,
+}
+
+#[derive(Default)]
+struct Trees {
+    root: Option<Arc<Tree>>,
+    of: BTreeMap<TreeId, Arc<Tree>>,
+    /// Every block that the log ever had in this transaction.
+    taken: Vec<Extent>,
+    /// Those of them that nothing on the device leads to.
+    reusable: Vec<Logical>,
+}
+
+/// Who waits for whom.
+#[derive(Default)]
+struct Group {
+    /// Ticket of the last one who asked.
+    asked: u64,
+    /// Ticket up to which everything is durable.
+    done: u64,
+    is_led: bool,
+}
+
+impl Log {
+    /// An empty log on top of the superblock on the device.
+    pub(crate) fn new(durable: Superblock) -> Self {
+        // A log that is there already stays until a commit took what it says.
+        let has_log = durable.fields().log_root.get() != 0;
+        let useless = if has_log { durable.generation().0 + 1 } else { 0 };
+        Self {
+            gate: RwLock::new(Rank::LogGate, ()),
+            trees: Mutex::new(Rank::Counters, Trees::default()),
+            dirty: DirtyBlocks::new(),
+            group: Mutex::new(Rank::Exclusive, Group::default()),
+            group_changed: Condvar::new(),
+            needs_commit: AtomicU64::new(useless),
+            durable: Mutex::new(Rank::LogSuper, durable),
+        }
+    }
+
+    /// From now on until the next commit nobody may rely on the log.
+    pub(crate) fn require_commit(&self, generation: Generation) {
+        self.needs_commit.fetch_max(generation.0, Ordering::Relaxed);
+    }
+
+    fn is_useless(&self, generation: Generation) -> bool {
+        self.needs_commit.load(Ordering::Relaxed) >= generation.0
+    }
+
+    /// The superblock on the device. A commit holds it from its critical section until its own
+    /// is there.
+    pub(super) fn lock_superblock(&self) -> MutexGuard<'_, Superblock> {
+        self.durable.lock()
+    }
+
+    /// True while the log has blocks.
+    pub(super) fn is_empty(&self) -> bool {
+        self.trees.lock().taken.is_empty()
+    }
+
+    /// Ends the log of a transaction that settles: its blocks stay out of use until the
+    /// superblock that no longer leads to them is durable.
+    /// True when there was one.
+    pub(super) fn end(&self, engine: &Engine) -> Result<bool> {
+        let trees = std::mem::take(&mut *self.trees.lock());
+        drop(self.dirty.take_sorted());
+        let had_log = !trees.taken.is_empty();
+        for extent in trees.taken {
+            engine.trees.forest().forget(extent.at);
+            engine.space.pin(extent)?;
+        }
+        Ok(had_log)
+    }
+}
+
+/// The transaction as log trees see it: blocks without references.
+struct LogHost<'a> {
+    engine: &'a Engine,
+    generation: Generation,
+    reservation: &'a Reservation,
+}
+
+impl Host for LogHost<'_> {
+    fn generation(&self) -> Generation {
+        self.generation
+    }
+
+    fn owns(&self, block: &[u8]) -> bool {
+        self.engine.log.dirty.contains(BlockView::new(block).at)
+    }
+
+    fn alloc_block(&self, _tree: &Tree, _level: u8, _hint: Logical) -> Result<Logical> {
+        if let Some(at) = self.engine.log.trees.lock().reusable.pop() {
+            return Ok(at);
+        }
+        let len = self.engine.nodesize();
+        let request = AllocRequest { kind: SpaceKind::Metadata, len, min_len: len, hint: None };
+        let extent = self.engine.space.alloc(&request, Payer::Reservation(self.reservation))?;
+        self.engine.log.trees.lock().taken.push(extent);
+        Ok(extent.at)
+    }
+
+    fn block_cowed(&self, tree: &Tree, old: &BlockView<'_>, _new: &mut [u8]) -> Result<()> {
+        // The superblock on the device may lead to it: it goes with the transaction.
+        tree.forest().forget(old.at);
+        Ok(())
+    }
+
+    fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()> {
+        let log = &self.engine.log;
+        let is_written = !log.dirty.contains(block.at);
+        log.dirty.remove(block.at);
+        tree.forest().forget(block.at);
+        if !is_written {
+            log.trees.lock().reusable.push(block.at);
+        }
+        Ok(())
+    }
+
+    fn block_dirtied(&self, block: &Block) {
+        self.engine.log.dirty.insert(block);
+    }
+}
+
+/// Insertions into the log tree of one subvolume. No sync begins while it lives, so that what
+/// is inserted through one value becomes durable together.
+pub struct LogEdit<'a> {
+    txn: &'a Txn,
+    tree: Arc<Tree>,
+    _gate: ReadGuard<'a, ()>,
+}
+
+impl std::fmt::Debug for LogEdit<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("LogEdit").field("tree", &self.tree).finish_non_exhaustive()
+    }
+}
+
+impl LogEdit<'_> {
+    fn change<R>(&self, f: impl FnOnce(&Edit<'_>, &Tree) -> Result<R>) -> Result<R> {
+        let changed = f(&Edit::new(&self.txn.log_host()), &self.tree);
+        // Half of an insertion is in: the log must not be written as it is.
+        changed.inspect_err(|_| self.txn.require_commit())
+    }
+
+    /// Inserts an item or replaces its bytes.
+    ///
+    /// # Errors
+    /// What reading and copying blocks can fail with.
+    pub fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
+        self.change(|edit, tree| edit.put(tree, key, bytes))
+    }
+
+    /// Replaces all items of a range, both ends included, by these, whose keys ascend.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn replace(&self, from: &Key, to: &Key, items: &[(Key, &[u8])]) -> Result<()> {
+        self.change(|edit, tree| {
+            edit.remove_range(tree, from, to, |_, _| ())?;
+            edit.insert_batch(tree, items)
+        })
+    }
+
+    /// Stores the checksums of written data, one per sector.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn put_csums(&self, at: Logical, csums: &[u8]) -> Result<()> {
+        let sizes = self.txn.engine.csum_sizes();
+        self.change(|edit, tree| CsumTree::new(tree, &sizes).put(edit, at, csums))
+    }
+}
+
+impl Txn {
+    fn log_host(&self) -> LogHost<'_> {
+        LogHost { engine: &self.engine, generation: self.generation, reservation: &self.reservation }
+    }
+
+    /// True when a log cannot say all that happened in this transaction.
+    #[must_use]
+    pub fn needs_commit(&self) -> bool {
+        self.engine.log.is_useless(self.generation)
+    }
+
+    /// Makes every sync of the log fail over to a commit until the next one: for changes that a
+    /// log cannot say.
+    pub fn require_commit(&self) {
+        self.engine.log.require_commit(self.generation);
+    }
+
+    /// The log tree of a subvolume, for insertions. Blocks come out of the handle's reservation.
+    ///
+    /// # Errors
+    /// [`Error::Poisoned`], or when there is no room.
+    pub fn log(&self, subvolume: TreeId) -> Result<LogEdit<'_>> {
+        self.engine.health.check()?;
+        let gate = self.engine.log.gate.read();
+        Ok(LogEdit { txn: self, tree: self.log_tree(subvolume)?, _gate: gate })
+    }
+
+    fn log_tree(&self, subvolume: TreeId) -> Result<Arc<Tree>> {
+        if let Some(tree) = self.engine.log.trees.lock().of.get(&subvolume) {
+            return Ok(Arc::clone(tree));
+        }
+        // Two may come here at once; the block of the second stays unused until the commit.
+        let tree = self.new_log_tree()?;
+        let mut trees = self.engine.log.trees.lock();
+        Ok(Arc::clone(trees.of.entry(subvolume).or_insert(tree)))
+    }
+
+    fn new_log_tree(&self) -> Result<Arc<Tree>> {
+        let forest = self.engine.trees.forest();
+        let root = Tree::create_root(&self.log_host(), forest, TreeId::TREE_LOG, None)?;
+        let tree = Tree::new(Arc::clone(forest), TreeId::TREE_LOG, TreeKind::Single, root);
+        tree.note_changed();
+        Ok(Arc::new(tree))
+    }
+
+    /// Makes what is in the log durable, with the data it refers to.
+    ///
+    /// # Errors
+    /// The device's, after which nothing more is written.
+    pub fn sync_log(&self) -> Result<LogSync> {
+        let log = &self.engine.log;
+        let mut group = log.group.lock();
+        group.asked += 1;
+        let ticket = group.asked;
+        while group.done < ticket {
+            self.engine.health.check()?;
+            if log.is_useless(self.generation) {
+                return Ok(LogSync::NeedsCommit);
+            }
+            if group.is_led {
+                log.group_changed.wait(&mut group);
+                continue;
+            }
+            group.is_led = true;
+            let goal = group.asked;
+            drop(group);
+            let written = self.lead_sync();
+            group = log.group.lock();
+            group.is_led = false;
+            if matches!(written, Ok(LogSync::Done)) {
+                group.done = goal;
+            }
+            log.group_changed.notify_all();
+            if !matches!(written, Ok(LogSync::Done)) {
+                return written;
+            }
+        }
+        Ok(LogSync::Done)
+    }
+
+    fn lead_sync(&self) -> Result<LogSync> {
+        let log = &self.engine.log;
+        let mut superblock = log.lock_superblock().clone();
+        if superblock.fields().generation.get() + 1 != self.generation.0 {
+            return Ok(LogSync::NeedsCommit);
+        }
+        let (batch, root) = {
+            let _alone = log.gate.write();
+            if log.is_useless(self.generation) {
+                return Ok(LogSync::NeedsCommit);
+            }
+            let root = self.write_log_roots().inspect_err(|_| self.require_commit())?;
+            (Batch::copy(&log.dirty.take_sorted()), root)
+        };
+        let fields = superblock.fields_mut();
+        fields.log_root = root.at.0.into();
+        fields.log_root_level = root.level;
+        let engine = &self.engine;
+        let written = engine
+            .write_batch(batch, self.generation)
+            .and_then(|()| engine.pool.flush())
+            .and_then(|()| engine.pool.write_primary_superblock(&superblock));
+        written.inspect_err(|error| engine.health.poison(error))?;
+        Ok(LogSync::Done)
+    }
+
+    /// Brings the log root tree up to date; nobody else is at work on the log.
+    fn write_log_roots(&self) -> Result<RootPtr> {
+        let log = &self.engine.log;
+        let (root, of) = {
+            let trees = log.trees.lock();
+            (trees.root.clone(), trees.of.clone())
+        };
+        let root = match root {
+            Some(root) => root,
+            None => {
+                let made = self.new_log_tree()?;
+                log.trees.lock().root = Some(Arc::clone(&made));
+                made
+            }
+        };
+        let host = self.log_host();
+        let edit = Edit::new(&host);
+        for (subvolume, tree) in of {
+            if tree.take_changed() {
+                let key = Key::new(TreeId::TREE_LOG.0, ROOT_ITEM, subvolume.0);
+                edit.put(&root, &key, self.log_root_item(&tree).bytes())?;
+            }
+        }
+        Ok(root.root_ptr())
+    }
+
+    fn log_root_item(&self, tree: &Tree) -> RootItem {
+        let root = tree.root_ptr();
+        let mut item = RootItem::zeroed();
+        item.inode.generation = 1.into();
+        item.inode.size = ROOT_INODE_SIZE.into();
+        item.inode.nbytes = self.engine.nodesize().into();
+        item.inode.nlink = 1.into();
+        item.inode.mode = ROOT_INODE_MODE.into();
+        item.bytenr = root.at.0.into();
+        item.level = root.level;
+        item.generation = root.generation.0.into();
+        item.generation_v2 = root.generation.0.into();
+        item.bytes_used = self.engine.nodesize().into();
+        item.refs = 0.into();
+        item
+    }
+}
+
