@@ -1,0 +1,206 @@
+//! One thread's loop of requests and replies.
+
+use super::buffer::{ReplyBuffer, RequestBuffer};
+use crate::error::{Error, Result};
+use crate::protocol::replies::{InvalInodeOut, OutHeader, notify};
+use crate::protocol::requests::{InHeader, InitIn};
+use crate::protocol::{Agreement, Request, Wish, opcode};
+use crate::session::{Answer, Session};
+use rustix::io::Errno as IoErrno;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use vfs::file_system::{Errno, NodeId};
+use zerocopy::{FromBytes, IntoBytes};
+
+/// The least room for requests: names and values of any kind fit.
+const DATA_BYTES_MIN: usize = 128 * 1024;
+/// Error numbers that the kernel takes end here.
+const ERRNO_END: i32 = 512;
+
+/// A channel with the buffers for it.
+pub(crate) struct Worker {
+    channel: OwnedFd,
+    session: Arc<Session>,
+    request: RequestBuffer,
+    reply: ReplyBuffer,
+}
+
+/// What reading the device came to.
+enum Received {
+    /// A request of so many bytes.
+    Request(usize),
+    /// Nothing; try again.
+    Nothing,
+    /// The mount is gone.
+    End,
+}
+
+impl Worker {
+    /// A worker that answers for `session` on `channel`, with requests of up to
+    /// `request_bytes_max` bytes of data.
+    pub(crate) fn new(
+        channel: OwnedFd,
+        session: Arc<Session>,
+        request_bytes_max: usize,
+    ) -> Result<Self> {
+        let data_bytes = request_bytes_max.max(DATA_BYTES_MIN);
+        let no_memory = || Error::Device(std::io::ErrorKind::OutOfMemory.into());
+        Ok(Self {
+            channel,
+            session,
+            request: RequestBuffer::new(data_bytes).ok_or_else(no_memory)?,
+            reply: ReplyBuffer::new(data_bytes).ok_or_else(no_memory)?,
+        })
+    }
+
+    /// Answers requests until the mount is gone.
+    pub(crate) fn run(&mut self) {
+        loop {
+            match receive(&self.channel, &mut self.request) {
+                Received::Request(len) => self.answer(len),
+                Received::Nothing => {}
+                Received::End => return,
+            }
+        }
+    }
+
+    fn answer(&mut self, len: usize) {
+        let bytes = self.request.whole().get(..len).unwrap_or_default();
+        let Some(header) = Request::header(bytes) else {
+            tracing::warn!(len, "a request without header");
+            return;
+        };
+        let answer = match Request::parse(header, bytes) {
+            Ok(request) => self.session.serve(&request, self.reply.data_mut()),
+            Err(_) if is_forget(&header) => Answer::Silent,
+            Err(error) => Answer::Failed(error),
+        };
+        match answer {
+            Answer::Silent => {}
+            Answer::Done(len) => send(&self.channel, &mut self.reply, header.unique, Ok(len)),
+            Answer::Failed(error) => {
+                send(&self.channel, &mut self.reply, header.unique, Err(error));
+            }
+            Answer::DoneStale(len, node) => {
+                send(&self.channel, &mut self.reply, header.unique, Ok(len));
+                send_stale(&self.channel, node);
+            }
+        }
+    }
+}
+
+/// Answers the first request of a mount, after which it is usable.
+pub(crate) fn initialize(channel: &OwnedFd, wish: &Wish) -> Result<Agreement> {
+    let no_memory = || Error::Device(std::io::ErrorKind::OutOfMemory.into());
+    let mut request = RequestBuffer::new(DATA_BYTES_MIN).ok_or_else(no_memory)?;
+    let mut reply = ReplyBuffer::new(size_of::<OutHeader>()).ok_or_else(no_memory)?;
+    loop {
+        let len = match receive(channel, &mut request) {
+            Received::Request(len) => len,
+            Received::Nothing => continue,
+            Received::End => return Err(Error::Device(IoErrno::NODEV.into())),
+        };
+        let bytes = request.whole().get(..len).unwrap_or_default();
+        let Some(header) = Request::header(bytes) else {
+            continue;
+        };
+        if header.opcode != opcode::INIT {
+            send(channel, &mut reply, header.unique, Err(Errno::EIO));
+            continue;
+        }
+        let body = bytes.get(size_of::<InHeader>()..).unwrap_or_default();
+        let offer = InitIn::read_from_prefix(body).map(|(offer, _)| offer);
+        let offer = offer.unwrap_or_default();
+        let Some((answer, agreement)) = wish.answer(&offer) else {
+            send(channel, &mut reply, header.unique, Err(Errno::EIO));
+            let (major, minor) = (offer.major, offer.minor);
+            return Err(Error::Protocol { major, minor });
+        };
+        let len = size_of_val(&answer);
+        if answer.write_to_prefix(reply.data_mut()).is_err() {
+            return Err(no_memory());
+        }
+        send(channel, &mut reply, header.unique, Ok(len));
+        return Ok(agreement);
+    }
+}
+
+fn is_forget(header: &InHeader) -> bool {
+    matches!(header.opcode, opcode::FORGET | opcode::BATCH_FORGET)
+}
+
+fn receive(channel: &OwnedFd, buffer: &mut RequestBuffer) -> Received {
+    match rustix::io::read(channel, buffer.whole_mut()) {
+        Ok(0) => Received::End,
+        Ok(len) => Received::Request(len),
+        // A signal; a request that was taken back; another worker was faster.
+        Err(IoErrno::INTR | IoErrno::NOENT | IoErrno::AGAIN) => Received::Nothing,
+        Err(IoErrno::NODEV | IoErrno::CONNABORTED) => Received::End,
+        Err(error) => {
+            tracing::error!(%error, "reading the FUSE device");
+            Received::End
+        }
+    }
+}
+
+/// Sends what lies in the data of `reply`, or an error.
+fn send(
+    channel: &OwnedFd,
+    reply: &mut ReplyBuffer,
+    unique: u64,
+    result: std::result::Result<usize, Errno>,
+) {
+    match write(channel, reply, unique, result) {
+        Ok(()) | Err(IoErrno::NOENT | IoErrno::NODEV | IoErrno::CONNABORTED) => {}
+        Err(error) => {
+            tracing::warn!(%error, unique, ?result, "the kernel did not take a reply");
+            if write(channel, reply, unique, Err(Errno::EIO)).is_err() {
+                tracing::debug!(unique, "nor that it failed");
+            }
+        }
+    }
+}
+
+fn write(
+    channel: &OwnedFd,
+    reply: &mut ReplyBuffer,
+    unique: u64,
+    result: std::result::Result<usize, Errno>,
+) -> rustix::io::Result<()> {
+    let (data_len, error) = match result {
+        Ok(len) => (len, 0),
+        Err(Errno(number)) if (1..ERRNO_END).contains(&number) => (0, -number),
+        Err(_) => (0, -Errno::EIO.0),
+    };
+    let len = size_of::<OutHeader>() + data_len;
+    let header = OutHeader {
+        len: u32::try_from(len).map_err(|_| IoErrno::INVAL)?,
+        error,
+        unique,
+    };
+    let bytes = reply.whole_mut().get_mut(..len).ok_or(IoErrno::INVAL)?;
+    header.write_to_prefix(bytes).map_err(|_| IoErrno::INVAL)?;
+    rustix::io::retry_on_intr(|| rustix::io::write(channel, bytes)).map(|_| ())
+}
+
+/// Tells the kernel that it must ask again for the attributes of a node.
+fn send_stale(channel: &impl AsFd, node: NodeId) {
+    let body = InvalInodeOut {
+        ino: node.0,
+        off: -1,
+        len: 0,
+    };
+    let header = OutHeader {
+        len: 40,
+        error: notify::INVAL_INODE,
+        unique: 0,
+    };
+    let mut bytes = [0; 40];
+    if header.write_to_prefix(&mut bytes).is_err() || body.write_to_suffix(&mut bytes).is_err() {
+        return;
+    }
+    // A node that the kernel does not know (any more) needs no telling.
+    if let Err(error) = rustix::io::write(channel, &bytes) {
+        tracing::trace!(%error, node = node.0, "nobody knows the node");
+    }
+}

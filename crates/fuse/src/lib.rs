@@ -1,0 +1,38 @@
+//! A FUSE server for any file system: it speaks to the kernel, and to [`vfs::FileSystem`].
+//!
+//! The server knows the kernel's protocol and nothing of a format. A request comes from a
+//! transport (the FUSE device; rings), is decoded by `protocol`, becomes one or two calls of the
+//! file system in `session`, and its answer goes back where it came from.
+//!
+//! ```text
+//!   mount ----> Connection ----> Server: workers, one background thread
+//!                                  | device, ring    bytes in, bytes out
+//!                                  | session         what a request means
+//!                                  v
+//!                                vfs::FileSystem
+//! ```
+//!
+//! What holds
+//! * A worker has buffers of its own, and no lock is shared by unrelated requests. Data of a
+//!   write reaches the file system in the (page-aligned) buffer that the kernel filled; a read
+//!   fills the buffer that the kernel empties.
+//! * Permissions are checked by the kernel (`default_permissions`), which also keeps file locks.
+//! * The file system is the only one who changes what is mounted, so names and attributes are
+//!   cached by the kernel for as long as it likes.
+//!
+//! How it fails: whatever the kernel sends, the answer is an error number; a connection that is
+//! gone ends the server, which then makes everything durable.
+
+mod connection;
+mod device;
+mod error;
+mod mount;
+mod protocol;
+mod server;
+mod session;
+mod sys;
+
+pub use connection::Connection;
+pub use error::{Error, Result};
+pub use mount::{MountOptions, unmount};
+pub use server::{Server, ServerOptions, Transport};

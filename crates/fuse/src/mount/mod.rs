@@ -1,0 +1,66 @@
+//! Making and ending mounts.
+//!
+//! A process that may mount does so itself (`direct`); any other asks `fusermount3`, which is
+//! set-user root and hands back the descriptor of the FUSE device over a socket (`helper`). A
+//! mount is not usable before its server answered the first request; until then whoever touches
+//! it waits.
+//!
+//! Options are of two kinds: flags that every mount has (`ro`, `nosuid`, ...) and what FUSE
+//! itself understands. Values with commas are escaped for the helper, whose list of options is
+//! one string; the kernel's parser cannot take them, so they are left out of its string.
+//!
+//! Fails with what the system says and the path; nothing is mounted then. Called by the
+//! connection and by front ends.
+
+mod direct;
+mod helper;
+mod options;
+
+pub use options::MountOptions;
+
+use crate::error::{Error, Result};
+use rustix::io::Errno;
+use rustix::mount::UnmountFlags;
+use std::fs;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+/// Mounts, and gives the descriptor of the connection.
+pub(crate) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
+    let at_path = |source| Error::MountPoint {
+        path: dir.to_owned(),
+        source,
+    };
+    let dir = fs::canonicalize(dir).map_err(at_path)?;
+    let metadata = fs::metadata(&dir).map_err(at_path)?;
+    if !metadata.is_dir() {
+        return Err(at_path(Errno::NOTDIR.into()));
+    }
+    if rustix::process::geteuid().is_root() {
+        match direct::mount(&dir, &metadata, options) {
+            // A root without the right to mount, as in a container.
+            Err(Error::Mount { source, .. })
+                if source.kind() == std::io::ErrorKind::PermissionDenied => {}
+            done => return done,
+        }
+    }
+    helper::mount(&dir, options)
+}
+
+/// Ends the mount on `dir`. With `lazy` it disappears at once, and ends when nobody uses it any
+/// more; otherwise a mount that is in use stays.
+///
+/// # Errors
+/// `dir` is not a mount, is in use, or belongs to somebody else.
+pub fn unmount(dir: &Path, lazy: bool) -> Result<()> {
+    let mut flags = UnmountFlags::NOFOLLOW;
+    flags.set(UnmountFlags::DETACH, lazy);
+    match rustix::mount::unmount(dir, flags) {
+        Ok(()) => Ok(()),
+        Err(Errno::PERM) => helper::unmount(dir, lazy),
+        Err(error) => Err(Error::Unmount {
+            path: PathBuf::from(dir),
+            source: error.into(),
+        }),
+    }
+}

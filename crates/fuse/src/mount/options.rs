@@ -1,0 +1,131 @@
+//! Options of a mount, and how each way of mounting writes them.
+
+use rustix::mount::MountFlags;
+
+/// How a file system is mounted.
+#[derive(Debug, Clone, Default)]
+pub struct MountOptions {
+    /// What is shown as the mount's source.
+    pub source: String,
+    /// Shown as `fuse.SUBTYPE`.
+    pub subtype: String,
+    /// Nothing can be changed through the mount.
+    pub read_only: bool,
+    /// Users other than the one who mounts may use it.
+    pub allow_other: bool,
+    /// The kernel checks permission bits and access control lists.
+    pub default_permissions: bool,
+    /// Further options, each as `name` or `name=value`: those of every mount (`nosuid`,
+    /// `noexec`, ...) and those of FUSE.
+    pub extra: Vec<String>,
+}
+
+/// Options that are flags of `mount(2)`: name, flag, and whether the name sets it.
+const FLAGS: &[(&str, MountFlags, bool)] = &[
+    ("ro", MountFlags::RDONLY, true),
+    ("rw", MountFlags::RDONLY, false),
+    ("nosuid", MountFlags::NOSUID, true),
+    ("suid", MountFlags::NOSUID, false),
+    ("nodev", MountFlags::NODEV, true),
+    ("dev", MountFlags::NODEV, false),
+    ("noexec", MountFlags::NOEXEC, true),
+    ("exec", MountFlags::NOEXEC, false),
+    ("sync", MountFlags::SYNCHRONOUS, true),
+    ("async", MountFlags::SYNCHRONOUS, false),
+    ("dirsync", MountFlags::DIRSYNC, true),
+    ("noatime", MountFlags::NOATIME, true),
+    ("atime", MountFlags::NOATIME, false),
+    ("nodiratime", MountFlags::NODIRATIME, true),
+    ("diratime", MountFlags::NODIRATIME, false),
+    ("relatime", MountFlags::RELATIME, true),
+    ("norelatime", MountFlags::RELATIME, false),
+    ("strictatime", MountFlags::STRICTATIME, true),
+    ("nostrictatime", MountFlags::STRICTATIME, false),
+];
+
+impl MountOptions {
+    /// The flags of `mount(2)`, and the options that are none.
+    pub(super) fn flags_and_rest(&self) -> (MountFlags, Vec<&str>) {
+        let mut flags = MountFlags::empty();
+        let mut rest = Vec::new();
+        for option in &self.extra {
+            match FLAGS.iter().find(|(name, ..)| name == option) {
+                Some((_, flag, sets)) => flags.set(*flag, *sets),
+                None => rest.push(option.as_str()),
+            }
+        }
+        flags.set(
+            MountFlags::RDONLY,
+            self.read_only || flags.contains(MountFlags::RDONLY),
+        );
+        if self.allow_other {
+            rest.push("allow_other");
+        }
+        if self.default_permissions {
+            rest.push("default_permissions");
+        }
+        (flags, rest)
+    }
+
+    /// The options as one string for `fusermount3`.
+    pub(super) fn helper_text(&self) -> String {
+        let mut parts = vec![if self.read_only { "ro" } else { "rw" }.to_owned()];
+        if !self.source.is_empty() {
+            parts.push(format!("fsname={}", escape(&self.source)));
+        }
+        if !self.subtype.is_empty() {
+            parts.push(format!("subtype={}", escape(&self.subtype)));
+        }
+        if self.allow_other {
+            parts.push("allow_other".to_owned());
+        }
+        if self.default_permissions {
+            parts.push("default_permissions".to_owned());
+        }
+        parts.extend(self.extra.iter().map(|option| escape(option)));
+        parts.join(",")
+    }
+}
+
+/// Commas and backslashes of a value, so that they do not end it.
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn options() -> MountOptions {
+        MountOptions {
+            source: "a,b\\c".to_owned(),
+            subtype: "spinney".to_owned(),
+            allow_other: true,
+            default_permissions: true,
+            extra: ["nosuid", "noexec", "exec", "max_read=4096"]
+                .map(String::from)
+                .to_vec(),
+            ..MountOptions::default()
+        }
+    }
+
+    #[test]
+    fn flags_are_told_from_options() {
+        let options = options();
+        let (flags, rest) = options.flags_and_rest();
+        assert_eq!(flags, MountFlags::NOSUID);
+        assert_eq!(
+            rest,
+            ["max_read=4096", "allow_other", "default_permissions"]
+        );
+    }
+
+    #[test]
+    fn values_with_commas_stay_whole() {
+        assert_eq!(
+            options().helper_text(),
+            "rw,fsname=a\\,b\\\\c,subtype=spinney,allow_other,default_permissions,\
+             nosuid,noexec,exec,max_read=4096"
+        );
+    }
+}

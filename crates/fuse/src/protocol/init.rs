@@ -1,0 +1,169 @@
+//! What kernel and server agree on before the first request.
+
+use super::replies::InitOut;
+use super::requests::InitIn;
+use bitflags::bitflags;
+
+/// Major version of the protocol.
+pub(crate) const MAJOR: u32 = 7;
+/// Newest minor version that is known here.
+pub(crate) const MINOR: u32 = 45;
+/// Oldest one whose structures have the sizes that are known here (Linux 5.17).
+pub(crate) const MINOR_MIN: u32 = 36;
+
+bitflags! {
+    /// Capabilities of kernel and server.
+    #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+    pub(crate) struct InitFlags: u64 {
+        const ASYNC_READ = 1 << 0;
+        const ATOMIC_O_TRUNC = 1 << 3;
+        const BIG_WRITES = 1 << 5;
+        const DONT_MASK = 1 << 6;
+        const HAS_IOCTL_DIR = 1 << 11;
+        const DO_READDIRPLUS = 1 << 13;
+        const READDIRPLUS_AUTO = 1 << 14;
+        const ASYNC_DIO = 1 << 15;
+        const WRITEBACK_CACHE = 1 << 16;
+        const NO_OPEN_SUPPORT = 1 << 17;
+        const PARALLEL_DIROPS = 1 << 18;
+        const POSIX_ACL = 1 << 20;
+        const MAX_PAGES = 1 << 22;
+        const CACHE_SYMLINKS = 1 << 23;
+        const NO_OPENDIR_SUPPORT = 1 << 24;
+        const HANDLE_KILLPRIV_V2 = 1 << 28;
+        const SETXATTR_EXT = 1 << 29;
+        const INIT_EXT = 1 << 30;
+        const DIRECT_IO_ALLOW_MMAP = 1 << 36;
+        const OVER_IO_URING = 1 << 41;
+    }
+}
+
+/// What the server would like.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wish {
+    /// Dirty pages may stay in the kernel.
+    pub(crate) writeback: bool,
+    /// Files are opened without a request.
+    pub(crate) zero_open: bool,
+    /// Requests come through rings too.
+    pub(crate) ring: bool,
+    /// Largest read or write in bytes.
+    pub(crate) request_bytes_max: u32,
+    /// Size of a page in bytes.
+    pub(crate) page_bytes: u32,
+    /// Requests that the kernel may have under way without a process waiting for them.
+    pub(crate) background_max: u16,
+}
+
+/// What both agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Agreement {
+    /// Capabilities that both have.
+    pub(crate) flags: InitFlags,
+    /// Minor version of the protocol.
+    pub(crate) minor: u32,
+}
+
+impl Wish {
+    fn flags(&self) -> InitFlags {
+        let mut flags = InitFlags::all()
+            - InitFlags::WRITEBACK_CACHE
+            - InitFlags::NO_OPEN_SUPPORT
+            - InitFlags::OVER_IO_URING;
+        flags.set(InitFlags::WRITEBACK_CACHE, self.writeback);
+        flags.set(InitFlags::NO_OPEN_SUPPORT, self.zero_open);
+        // Without a request to open there is nobody to empty the file: the kernel has to ask.
+        flags.set(InitFlags::ATOMIC_O_TRUNC, !self.zero_open);
+        flags.set(InitFlags::OVER_IO_URING, self.ring);
+        flags
+    }
+
+    /// The reply to an offer, and what holds from then on. `None` when the kernel is too old.
+    pub(crate) fn answer(&self, offer: &InitIn) -> Option<(InitOut, Agreement)> {
+        if offer.major != MAJOR || offer.minor < MINOR_MIN {
+            return None;
+        }
+        let offered = u64::from(offer.flags) | (u64::from(offer.flags2) << 32);
+        let flags = InitFlags::from_bits_truncate(offered) & self.flags();
+        let bits = flags.bits();
+        let low = |bits: u64| u32::try_from(bits & u64::from(u32::MAX)).unwrap_or(0);
+        let pages = self.request_bytes_max.div_ceil(self.page_bytes.max(1));
+        let minor = offer.minor.min(MINOR);
+        let reply = InitOut {
+            major: MAJOR,
+            minor,
+            max_readahead: offer.max_readahead.min(self.request_bytes_max),
+            flags: low(bits),
+            flags2: low(bits >> 32),
+            max_background: self.background_max,
+            congestion_threshold: self.background_max / 4 * 3,
+            max_write: self.request_bytes_max,
+            time_gran: 1,
+            max_pages: u16::try_from(pages).unwrap_or(u16::MAX),
+            ..InitOut::default()
+        };
+        Some((reply, Agreement { flags, minor }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn wish() -> Wish {
+        Wish {
+            writeback: false,
+            zero_open: false,
+            ring: false,
+            request_bytes_max: 1 << 20,
+            page_bytes: 4096,
+            background_max: 64,
+        }
+    }
+
+    #[test]
+    fn only_what_both_have_is_agreed_on() {
+        let offer = InitIn {
+            major: 7,
+            minor: 50,
+            max_readahead: 1 << 17,
+            flags: u32::MAX,
+            flags2: u32::MAX,
+            ..InitIn::default()
+        };
+        let (reply, agreement) = wish().answer(&offer).unwrap();
+        assert_eq!(
+            (reply.minor, reply.max_pages, reply.max_readahead),
+            (45, 256, 1 << 17)
+        );
+        assert!(
+            agreement
+                .flags
+                .contains(InitFlags::ATOMIC_O_TRUNC | InitFlags::SETXATTR_EXT)
+        );
+        assert!(
+            !agreement
+                .flags
+                .intersects(InitFlags::WRITEBACK_CACHE | InitFlags::OVER_IO_URING)
+        );
+        assert_eq!(reply.flags2, 1 << 4);
+        let zero_open = Wish {
+            zero_open: true,
+            ..wish()
+        };
+        let (_, agreement) = zero_open.answer(&offer).unwrap();
+        assert!(!agreement.flags.contains(InitFlags::ATOMIC_O_TRUNC));
+    }
+
+    #[test]
+    fn an_old_or_foreign_kernel_is_refused() {
+        for (major, minor) in [(6, 45), (8, 0), (7, 35)] {
+            let offer = InitIn {
+                major,
+                minor,
+                ..InitIn::default()
+            };
+            assert!(wish().answer(&offer).is_none());
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Numbers of the requests, and how much of each is of fixed size.
+
+use super::requests::{
+    BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn, FsyncIn, GetattrIn,
+    GetxattrIn, InitIn, InterruptIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn,
+    ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, StatxIn, SyncfsIn, WriteIn,
+};
+
+macro_rules! opcodes {
+    ($($name:ident = $number:literal, $fixed:expr;)*) => {
+        $(pub(crate) const $name: u32 = $number;)*
+
+        /// Bytes of the structure that a request begins with; names and data follow it. `None`
+        /// for a request that nobody here answers.
+        pub(crate) const fn fixed_bytes(opcode: u32) -> Option<usize> {
+            match opcode {
+                $($number => Some($fixed),)*
+                _ => None,
+            }
+        }
+
+        /// Name of a request for the log.
+        pub(crate) const fn name(opcode: u32) -> &'static str {
+            match opcode {
+                $($number => stringify!($name),)*
+                _ => "unknown",
+            }
+        }
+    };
+}
+
+opcodes! {
+    LOOKUP = 1, 0;
+    FORGET = 2, size_of::<ForgetIn>();
+    GETATTR = 3, size_of::<GetattrIn>();
+    SETATTR = 4, size_of::<SetattrIn>();
+    READLINK = 5, 0;
+    SYMLINK = 6, 0;
+    MKNOD = 8, size_of::<MknodIn>();
+    MKDIR = 9, size_of::<MkdirIn>();
+    UNLINK = 10, 0;
+    RMDIR = 11, 0;
+    RENAME = 12, size_of::<RenameIn>();
+    LINK = 13, size_of::<LinkIn>();
+    OPEN = 14, size_of::<OpenIn>();
+    READ = 15, size_of::<ReadIn>();
+    WRITE = 16, size_of::<WriteIn>();
+    STATFS = 17, 0;
+    RELEASE = 18, size_of::<ReleaseIn>();
+    FSYNC = 20, size_of::<FsyncIn>();
+    SETXATTR = 21, size_of::<SetxattrIn>();
+    GETXATTR = 22, size_of::<GetxattrIn>();
+    LISTXATTR = 23, size_of::<GetxattrIn>();
+    REMOVEXATTR = 24, 0;
+    FLUSH = 25, size_of::<FlushIn>();
+    INIT = 26, size_of::<InitIn>();
+    OPENDIR = 27, size_of::<OpenIn>();
+    READDIR = 28, size_of::<ReadIn>();
+    RELEASEDIR = 29, size_of::<ReleaseIn>();
+    FSYNCDIR = 30, size_of::<FsyncIn>();
+    CREATE = 35, size_of::<CreateIn>();
+    INTERRUPT = 36, size_of::<InterruptIn>();
+    DESTROY = 38, 0;
+    IOCTL = 39, size_of::<IoctlIn>();
+    BATCH_FORGET = 42, size_of::<BatchForgetIn>();
+    FALLOCATE = 43, size_of::<FallocateIn>();
+    READDIRPLUS = 44, size_of::<ReadIn>();
+    RENAME2 = 45, size_of::<Rename2In>();
+    LSEEK = 46, size_of::<LseekIn>();
+    COPY_FILE_RANGE = 47, size_of::<CopyFileRangeIn>();
+    SYNCFS = 50, size_of::<SyncfsIn>();
+    TMPFILE = 51, size_of::<CreateIn>();
+    STATX = 52, size_of::<StatxIn>();
+    COPY_FILE_RANGE_64 = 53, size_of::<CopyFileRangeIn>();
+}

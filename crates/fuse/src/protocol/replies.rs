@@ -1,0 +1,149 @@
+//! What the kernel is sent. Layouts are those of linux/fuse.h, protocol 7.45.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+macro_rules! reply {
+    ($($(#[$doc:meta])* $name:ident, $size:literal { $($field:ident: $type:ty,)* })*) => {
+        $(
+            $(#[$doc])*
+            #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[repr(C)]
+            pub(crate) struct $name { $(pub(crate) $field: $type,)* }
+            const _: () = assert!(size_of::<$name>() == $size);
+        )*
+    };
+}
+
+reply! {
+    /// Begins every reply. `error` is 0 or a negative error number.
+    OutHeader, 16 { len: u32, error: i32, unique: u64, }
+    /// What `stat` reports.
+    AttrBody, 88 {
+        ino: u64,
+        size: u64,
+        blocks: u64,
+        atime: u64,
+        mtime: u64,
+        ctime: u64,
+        atimensec: u32,
+        mtimensec: u32,
+        ctimensec: u32,
+        mode: u32,
+        nlink: u32,
+        uid: u32,
+        gid: u32,
+        rdev: u32,
+        blksize: u32,
+        flags: u32,
+    }
+    /// A node with how long its name and attributes may be believed. Node 0: there is none.
+    EntryOut, 128 {
+        nodeid: u64,
+        generation: u64,
+        entry_valid: u64,
+        attr_valid: u64,
+        entry_valid_nsec: u32,
+        attr_valid_nsec: u32,
+        attr: AttrBody,
+    }
+    /// Attributes with how long they may be believed.
+    AttrOut, 104 { attr_valid: u64, attr_valid_nsec: u32, dummy: u32, attr: AttrBody, }
+    /// A time of `statx`.
+    StatxTime, 16 { tv_sec: i64, tv_nsec: u32, reserved: i32, }
+    /// What `statx` reports.
+    StatxBody, 256 {
+        mask: u32,
+        blksize: u32,
+        attributes: u64,
+        nlink: u32,
+        uid: u32,
+        gid: u32,
+        mode: u16,
+        spare0: u16,
+        ino: u64,
+        size: u64,
+        blocks: u64,
+        attributes_mask: u64,
+        atime: StatxTime,
+        btime: StatxTime,
+        ctime: StatxTime,
+        mtime: StatxTime,
+        rdev_major: u32,
+        rdev_minor: u32,
+        dev_major: u32,
+        dev_minor: u32,
+        spare2: [u64; 14],
+    }
+    /// The same with how long it may be believed.
+    StatxOut, 288 {
+        attr_valid: u64,
+        attr_valid_nsec: u32,
+        flags: u32,
+        spare: [u64; 2],
+        stat: StatxBody,
+    }
+    /// An open file.
+    OpenOut, 16 { fh: u64, open_flags: u32, backing_id: i32, }
+    /// Bytes written or copied.
+    WriteOut, 8 { size: u32, padding: u32, }
+    /// Bytes copied, where 32 bits are too few.
+    CopyFileRangeOut, 8 { bytes_copied: u64, }
+    /// What `statfs` reports.
+    StatfsOut, 80 {
+        blocks: u64,
+        bfree: u64,
+        bavail: u64,
+        files: u64,
+        ffree: u64,
+        bsize: u32,
+        namelen: u32,
+        frsize: u32,
+        padding: u32,
+        spare: [u32; 6],
+    }
+    /// Room that a value or the names need.
+    GetxattrOut, 8 { size: u32, padding: u32, }
+    /// What was agreed on.
+    InitOut, 64 {
+        major: u32,
+        minor: u32,
+        max_readahead: u32,
+        flags: u32,
+        max_background: u16,
+        congestion_threshold: u16,
+        max_write: u32,
+        time_gran: u32,
+        max_pages: u16,
+        map_alignment: u16,
+        flags2: u32,
+        max_stack_depth: u32,
+        request_timeout: u16,
+        unused: [u16; 11],
+    }
+    /// Result of a control operation; its output follows.
+    IoctlOut, 16 { result: i32, flags: u32, in_iovs: u32, out_iovs: u32, }
+    /// Where the data or hole is.
+    LseekOut, 8 { offset: u64, }
+    /// A name of a listing; `namelen` bytes follow, and zeros up to a multiple of 8.
+    Dirent, 24 { ino: u64, off: u64, namelen: u32, kind: u32, }
+    /// Cached attributes (and pages from `off`, where that is not negative) are no longer good.
+    InvalInodeOut, 24 { ino: u64, off: i64, len: i64, }
+}
+
+/// [`OpenOut::open_flags`].
+pub(crate) mod open {
+    /// No page cache for this open file.
+    pub(crate) const DIRECT_IO: u32 = 1 << 0;
+    /// What is cached of the file is still good.
+    pub(crate) const KEEP_CACHE: u32 = 1 << 1;
+    /// Nothing to be told when a descriptor is closed.
+    pub(crate) const NOFLUSH: u32 = 1 << 5;
+    /// Direct writes to one file may run at the same time.
+    pub(crate) const PARALLEL_DIRECT_WRITES: u32 = 1 << 6;
+}
+
+/// Codes of messages that no request asked for, in [`OutHeader::error`] where `unique` is 0.
+pub(crate) mod notify {
+    /// Of an [`super::InvalInodeOut`].
+    pub(crate) const INVAL_INODE: i32 = 2;
+}

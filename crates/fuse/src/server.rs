@@ -1,0 +1,209 @@
+//! A mount being served: its threads, from the first request to the final sync.
+
+use crate::connection::Connection;
+use crate::device::{self, Worker};
+use crate::error::{Error, Result};
+use crate::protocol::{InitFlags, Wish};
+use crate::session::{Session, SessionOptions};
+use parking_lot::{Condvar, Mutex};
+use std::fmt;
+use std::num::NonZero;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+use vfs::FileSystem;
+
+/// Largest read or write that is asked for unless told otherwise: what kernels allow.
+const REQUEST_BYTES_MAX: u32 = 1 << 20;
+/// Smallest that makes sense.
+const REQUEST_BYTES_MIN: u32 = 4096;
+/// Requests that the kernel may have under way without a process waiting for them (read-ahead,
+/// write-back). Unprivileged mounts get fewer.
+const BACKGROUND_MAX: u16 = 64;
+/// How long what the kernel was told holds, when nobody else can change it.
+const TIMEOUT: Duration = Duration::from_secs(24 * 60 * 60);
+/// Longest time between two calls of the file system's background work.
+const STEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
+
+/// How requests come and replies go.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Transport {
+    /// The best that the kernel offers.
+    Auto,
+    /// `/dev/fuse`.
+    #[default]
+    Device,
+    /// io_uring where the kernel allows it, else `/dev/fuse`.
+    Ring,
+}
+
+/// How a mount is served.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// Threads that answer requests; as many as processors when 0.
+    pub workers: usize,
+    /// Written data may stay in the kernel's page cache for a while. Small writes get cheaper;
+    /// the kernel then decides about sizes and times of modification.
+    pub writeback: bool,
+    /// The kernel opens and closes files without telling. The file system then reads and writes
+    /// with a handle of 0, and keeps nodes until they are forgotten.
+    pub zero_open: bool,
+    /// How requests come and replies go.
+    pub transport: Transport,
+    /// Largest read or write in bytes.
+    pub request_bytes_max: u32,
+    /// How long the kernel believes that a name leads (or does not lead) to a node.
+    pub entry_timeout: Duration,
+    /// How long the kernel believes attributes.
+    pub attr_timeout: Duration,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        Self {
+            workers: 0,
+            writeback: false,
+            zero_open: false,
+            transport: Transport::default(),
+            request_bytes_max: REQUEST_BYTES_MAX,
+            entry_timeout: TIMEOUT,
+            attr_timeout: TIMEOUT,
+        }
+    }
+}
+
+/// A mount that is being served.
+#[must_use = "a mount that nobody waits for is not synced in the end"]
+pub struct Server {
+    fs: Arc<dyn FileSystem>,
+    workers: Vec<JoinHandle<()>>,
+    background: Background,
+}
+
+impl Server {
+    /// Starts to serve. The mount is usable when this returns.
+    ///
+    /// # Errors
+    /// The kernel's protocol is too old; the mount is gone; threads or memory cannot be had.
+    pub fn start(
+        connection: Connection,
+        fs: Arc<dyn FileSystem>,
+        options: ServerOptions,
+    ) -> Result<Self> {
+        let worker_count = match options.workers {
+            0 => thread::available_parallelism().map_or(1, NonZero::get),
+            count => count,
+        };
+        let request_bytes_max = options
+            .request_bytes_max
+            .clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX);
+        let channels = connection.into_channels(worker_count)?;
+        let wish = Wish {
+            writeback: options.writeback,
+            zero_open: options.zero_open,
+            ring: false,
+            request_bytes_max,
+            page_bytes: u32::try_from(rustix::param::page_size()).unwrap_or(u32::MAX),
+            background_max: BACKGROUND_MAX,
+        };
+        let first = channels
+            .first()
+            .ok_or_else(|| Error::Device(std::io::ErrorKind::NotFound.into()))?;
+        let agreement = device::initialize(first, &wish)?;
+        tracing::debug!(?agreement, "the mount is usable");
+        let session = Arc::new(Session::new(
+            Arc::clone(&fs),
+            SessionOptions {
+                entry_timeout: options.entry_timeout,
+                attr_timeout: options.attr_timeout,
+                zero_open: agreement.flags.contains(InitFlags::NO_OPEN_SUPPORT),
+                writeback: agreement.flags.contains(InitFlags::WRITEBACK_CACHE),
+            },
+        ));
+        let data_bytes = usize::try_from(request_bytes_max).unwrap_or(usize::MAX);
+        let mut workers = Vec::new();
+        for (index, channel) in channels.into_iter().enumerate() {
+            let mut worker = Worker::new(channel, Arc::clone(&session), data_bytes)?;
+            workers.push(spawn(format!("fuse-{index}"), move || worker.run())?);
+        }
+        let background = Background::start(Arc::clone(&fs))?;
+        Ok(Self {
+            fs,
+            workers,
+            background,
+        })
+    }
+
+    /// Waits until the mount is gone, then makes everything durable.
+    ///
+    /// # Errors
+    /// A worker failed; not everything could be written.
+    pub fn wait(self) -> Result<()> {
+        let mut all_ended_well = true;
+        for worker in self.workers {
+            all_ended_well &= worker.join().is_ok();
+        }
+        all_ended_well &= self.background.stop();
+        if !self.fs.is_read_only() {
+            self.fs.sync_fs().map_err(Error::FinalSync)?;
+        }
+        if all_ended_well {
+            Ok(())
+        } else {
+            Err(Error::Worker)
+        }
+    }
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server")
+            .field("workers", &self.workers.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The thread that does the file system's background work, and what ends it.
+struct Background {
+    thread: JoinHandle<()>,
+    stop: Arc<Stop>,
+}
+
+#[derive(Default)]
+struct Stop {
+    is_asked: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Background {
+    fn start(fs: Arc<dyn FileSystem>) -> Result<Self> {
+        let stop = Arc::new(Stop::default());
+        let asked = Arc::clone(&stop);
+        let thread = spawn("fuse-step".to_owned(), move || {
+            let mut is_asked = asked.is_asked.lock();
+            while !*is_asked {
+                drop(is_asked);
+                let wait = fs.step().min(STEP_INTERVAL_MAX);
+                is_asked = asked.is_asked.lock();
+                if !*is_asked {
+                    asked.changed.wait_for(&mut is_asked, wait);
+                }
+            }
+        })?;
+        Ok(Self { thread, stop })
+    }
+
+    /// True when it ended in an orderly way.
+    fn stop(self) -> bool {
+        *self.stop.is_asked.lock() = true;
+        self.stop.changed.notify_all();
+        self.thread.join().is_ok()
+    }
+}
+
+fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
+    thread::Builder::new()
+        .name(name)
+        .spawn(run)
+        .map_err(Error::Thread)
+}

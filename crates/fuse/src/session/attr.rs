@@ -1,0 +1,142 @@
+//! Attributes of nodes and of the volume.
+
+use super::Session;
+use super::encode::{self, put};
+use super::entry::PERMISSIONS;
+use crate::protocol::Request;
+use crate::protocol::replies::StatxOut;
+use crate::protocol::requests::{SetattrIn, setattr};
+use vfs::file_system::{Errno, Handle, Result, SetAttr, SetTime, Time};
+
+impl Session {
+    pub(super) fn getattr(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        let attr = self.fs.attr(request.node())?;
+        put(out, &self.timeouts.attr(&attr))
+    }
+
+    pub(super) fn statx(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        let attr = self.fs.attr(request.node())?;
+        let reply = StatxOut {
+            attr_valid: self.timeouts.attr.as_secs(),
+            attr_valid_nsec: self.timeouts.attr.subsec_nanos(),
+            stat: encode::statx(&attr),
+            ..StatxOut::default()
+        };
+        put(out, &reply)
+    }
+
+    pub(super) fn setattr(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        let changes = changes(&request.args()?)?;
+        let attr = self
+            .fs
+            .set_attr(&request.caller(), request.node(), &changes)?;
+        put(out, &self.timeouts.attr(&attr))
+    }
+
+    pub(super) fn statfs(&self, out: &mut [u8]) -> Result<usize> {
+        put(out, &encode::statfs(&self.fs.status()?))
+    }
+}
+
+/// Everything but where a change comes from, who holds a lock, and the privileges.
+const ANY_CHANGE: u32 = setattr::MODE
+    | setattr::UID
+    | setattr::GID
+    | setattr::SIZE
+    | setattr::ATIME
+    | setattr::MTIME
+    | setattr::CTIME;
+
+fn changes(args: &SetattrIn) -> Result<SetAttr> {
+    let has = |bits: u32| args.valid & bits != 0;
+    let time = |sec: u64, nsec: u32| {
+        let sec = sec.cast_signed();
+        (nsec < 1_000_000_000)
+            .then_some(Time { sec, nsec })
+            .ok_or(Errno::EINVAL)
+    };
+    let set_time = |bit: u32, now: u32, sec: u64, nsec: u32| match (has(bit), has(now)) {
+        (false, _) => Ok(None),
+        (true, true) => Ok(Some(SetTime::Now)),
+        (true, false) => time(sec, nsec).map(|time| Some(SetTime::To(time))),
+    };
+    // A change of owner takes the bits away whoever makes it, and the kernel leaves that to us
+    // (so it does where both numbers stay, which comes as a change of nothing). For a new size
+    // it says so.
+    let chown = has(setattr::UID | setattr::GID) || !has(ANY_CHANGE);
+    Ok(SetAttr {
+        permissions: has(setattr::MODE).then_some(args.mode & PERMISSIONS),
+        uid: has(setattr::UID).then_some(args.uid),
+        gid: has(setattr::GID).then_some(args.gid),
+        size: has(setattr::SIZE).then_some(args.size),
+        atime: set_time(
+            setattr::ATIME,
+            setattr::ATIME_NOW,
+            args.atime,
+            args.atimensec,
+        )?,
+        mtime: set_time(
+            setattr::MTIME,
+            setattr::MTIME_NOW,
+            args.mtime,
+            args.mtimensec,
+        )?,
+        ctime: has(setattr::CTIME)
+            .then(|| time(args.ctime, args.ctimensec))
+            .transpose()?,
+        btime: None,
+        clear_privileges: chown || has(setattr::KILL_SUIDGID),
+        handle: has(setattr::FH).then_some(Handle(args.fh)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_valid_changes() {
+        let args = SetattrIn {
+            valid: setattr::MODE | setattr::ATIME | setattr::MTIME | setattr::ATIME_NOW,
+            mode: 0o104_755,
+            mtime: u64::MAX,
+            mtimensec: 7,
+            uid: 9,
+            ..SetattrIn::default()
+        };
+        let changes = changes(&args).unwrap();
+        assert_eq!(
+            changes,
+            SetAttr {
+                permissions: Some(0o4755),
+                atime: Some(SetTime::Now),
+                mtime: Some(SetTime::To(Time { sec: -1, nsec: 7 })),
+                ..SetAttr::default()
+            }
+        );
+    }
+
+    #[test]
+    fn a_new_owner_or_an_unprivileged_size_clears_privileges() {
+        let clears = |valid| {
+            let args = SetattrIn {
+                valid,
+                ..SetattrIn::default()
+            };
+            changes(&args).unwrap().clear_privileges
+        };
+        assert!(clears(setattr::UID) && clears(setattr::GID) && clears(0));
+        assert!(clears(setattr::SIZE | setattr::KILL_SUIDGID));
+        assert!(!clears(setattr::SIZE) && !clears(setattr::MODE) && !clears(setattr::CTIME));
+    }
+
+    #[test]
+    fn nanoseconds_stay_below_a_second() {
+        let args = SetattrIn {
+            valid: setattr::CTIME,
+            ctimensec: 1_000_000_000,
+            ..SetattrIn::default()
+        };
+        assert_eq!(changes(&args), Err(Errno::EINVAL));
+    }
+}

@@ -1,0 +1,146 @@
+//! Control operations: the flags of a node, and what a format has of its own.
+
+use super::encode::{put, put_bytes};
+use super::{Answer, Session};
+use crate::protocol::Request;
+use crate::protocol::replies::IoctlOut;
+use crate::protocol::requests::IoctlIn;
+use vfs::file_system::{Errno, NodeFlags, Result};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
+const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
+const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
+const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+
+/// The caller runs in a 32-bit world, whose structures are laid out in another way.
+const IOCTL_COMPAT: u32 = 1 << 0;
+
+/// Flags in the second form in which Linux knows them (`struct fsxattr`).
+#[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct ExtendedFlags {
+    flags: u32,
+    extent_size: u32,
+    extent_count: u32,
+    project: u32,
+    copy_extent_size: u32,
+    padding: [u8; 8],
+}
+const _: () = assert!(size_of::<ExtendedFlags>() == 28);
+
+/// Flags that both forms have: first here, second there (`FS_XFLAG_*`).
+const PAIRS: &[(NodeFlags, u32)] = &[
+    (NodeFlags::IMMUTABLE, 0x08),
+    (NodeFlags::APPEND, 0x10),
+    (NodeFlags::SYNC, 0x20),
+    (NodeFlags::NOATIME, 0x40),
+    (NodeFlags::NODUMP, 0x80),
+];
+
+impl Session {
+    pub(super) fn ioctl(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
+        match self.control(request, out) {
+            Ok((len, true)) => Answer::DoneStale(len, request.node()),
+            Ok((len, false)) => Answer::Done(len),
+            Err(error) => Answer::Failed(error),
+        }
+    }
+
+    /// The length of the reply, and whether attributes may have changed.
+    fn control(&self, request: &Request<'_>, out: &mut [u8]) -> Result<(usize, bool)> {
+        let args: IoctlIn = request.args()?;
+        let input = request.data();
+        if usize::try_from(args.in_size) != Ok(input.len()) {
+            return Err(Errno::EINVAL);
+        }
+        let room = usize::try_from(args.out_size).map_err(|_| Errno::EINVAL)?;
+        let len = put(out, &IoctlOut::default())?;
+        let out = out.get_mut(len..).ok_or(Errno::EIO)?;
+        let out = out.get_mut(..room).ok_or(Errno::EINVAL)?;
+        let node = request.node();
+        match args.cmd {
+            FS_IOC_GETFLAGS => {
+                let flags = self.fs.flags(node)?.bits();
+                // A C `long` by its name, an `int` by custom: the kernel brings room for either.
+                let bytes = flags.to_ne_bytes();
+                out.fill(0);
+                Ok((len + put_bytes(out, &bytes)?.max(room), false))
+            }
+            FS_IOC_SETFLAGS => {
+                let (flags, _) = u32::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
+                let flags = NodeFlags::from_bits_retain(flags);
+                self.fs.set_flags(&request.caller(), node, flags)?;
+                Ok((len, true))
+            }
+            FS_IOC_FSGETXATTR => {
+                let flags = ExtendedFlags {
+                    flags: to_extended(self.fs.flags(node)?),
+                    ..ExtendedFlags::default()
+                };
+                Ok((len + put(out, &flags)?, false))
+            }
+            FS_IOC_FSSETXATTR => {
+                let (wanted, _) =
+                    ExtendedFlags::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
+                let flags = from_extended(self.fs.flags(node)?, &wanted)?;
+                self.fs.set_flags(&request.caller(), node, flags)?;
+                Ok((len, true))
+            }
+            _ if args.flags & IOCTL_COMPAT != 0 => Err(Errno::ENOTTY),
+            command => {
+                let caller = request.caller();
+                let output = self.fs.control(&caller, node, command, input, room)?;
+                Ok((len + put_bytes(out, &output)?, true))
+            }
+        }
+    }
+}
+
+fn to_extended(flags: NodeFlags) -> u32 {
+    PAIRS
+        .iter()
+        .filter(|(ours, _)| flags.contains(*ours))
+        .fold(0, |bits, (_, theirs)| bits | theirs)
+}
+
+/// What a node that has the flags `old` gets. What the second form cannot say stays.
+fn from_extended(old: NodeFlags, wanted: &ExtendedFlags) -> Result<NodeFlags> {
+    let known = PAIRS.iter().fold(0, |bits, (_, theirs)| bits | theirs);
+    let asks_more = wanted.flags & !known != 0
+        || wanted.project != 0
+        || wanted.extent_size != 0
+        || wanted.copy_extent_size != 0;
+    if asks_more {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    let mut flags = old;
+    for (ours, theirs) in PAIRS {
+        flags.set(*ours, wanted.flags & theirs != 0);
+    }
+    Ok(flags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_forms_of_flags_say_the_same() {
+        let flags = NodeFlags::APPEND | NodeFlags::NOATIME | NodeFlags::NOCOW;
+        assert_eq!(to_extended(flags), 0x50);
+        let wanted = ExtendedFlags {
+            flags: 0x88,
+            ..ExtendedFlags::default()
+        };
+        assert_eq!(
+            from_extended(flags, &wanted),
+            Ok(NodeFlags::NOCOW | NodeFlags::IMMUTABLE | NodeFlags::NODUMP)
+        );
+        let unknown = ExtendedFlags {
+            flags: 0x100,
+            ..ExtendedFlags::default()
+        };
+        assert_eq!(from_extended(flags, &unknown), Err(Errno::EOPNOTSUPP));
+    }
+}

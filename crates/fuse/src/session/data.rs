@@ -1,0 +1,137 @@
+//! Contents of files.
+
+use super::Session;
+use super::encode::put;
+use crate::protocol::Request;
+use crate::protocol::replies::{CopyFileRangeOut, LseekOut, WriteOut};
+use crate::protocol::requests::{
+    CopyFileRangeIn, FallocateIn, LseekIn, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn,
+};
+use rustix::fs::OFlags;
+use vfs::file_system::{AllocateFlags, CopyRange, Errno, Handle, NodeId, Result, Seek, WriteFlags};
+
+/// Most that one request copies where the reply has 32 bits for the count: whole pages.
+const COPY_BYTES_MAX: u64 = 0xffff_0000;
+
+impl Session {
+    pub(super) fn read(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        let args: ReadIn = request.args()?;
+        let size = usize::try_from(args.size).map_err(|_| Errno::EINVAL)?;
+        let out = out.get_mut(..size).ok_or(Errno::EINVAL)?;
+        self.fs
+            .read(request.node(), Handle(args.fh), args.offset, out)
+    }
+
+    pub(super) fn write(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        let args: WriteIn = request.args()?;
+        let data = request.data();
+        if usize::try_from(args.size) != Ok(data.len()) {
+            return Err(Errno::EINVAL);
+        }
+        self.fs.write(
+            request.node(),
+            Handle(args.fh),
+            args.offset,
+            data,
+            write_flags(&args),
+        )?;
+        let reply = WriteOut {
+            size: args.size,
+            padding: 0,
+        };
+        put(out, &reply)
+    }
+
+    pub(super) fn fallocate(&self, request: &Request<'_>) -> Result<usize> {
+        let args: FallocateIn = request.args()?;
+        let flags = AllocateFlags::from_bits(args.mode).ok_or(Errno::EOPNOTSUPP)?;
+        self.fs
+            .allocate(request.node(), flags, args.offset, args.length)
+            .map(|()| 0)
+    }
+
+    pub(super) fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        let args: LseekIn = request.args()?;
+        // Everything else the kernel knows by itself.
+        let what = match args.whence {
+            3 => Seek::Data,
+            4 => Seek::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        let offset = self.fs.seek(request.node(), what, args.offset)?;
+        put(out, &LseekOut { offset })
+    }
+
+    pub(super) fn copy_file_range(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        let copied = self.copy(request, COPY_BYTES_MAX)?;
+        let reply = WriteOut {
+            size: u32::try_from(copied).map_err(|_| Errno::EIO)?,
+            padding: 0,
+        };
+        put(out, &reply)
+    }
+
+    pub(super) fn copy_file_range_64(
+        &self,
+        request: &Request<'_>,
+        out: &mut [u8],
+    ) -> Result<usize> {
+        let bytes_copied = self.copy(request, u64::MAX)?;
+        put(out, &CopyFileRangeOut { bytes_copied })
+    }
+
+    fn copy(&self, request: &Request<'_>, bytes_max: u64) -> Result<u64> {
+        let args: CopyFileRangeIn = request.args()?;
+        if args.flags != 0 {
+            return Err(Errno::EINVAL);
+        }
+        self.fs.copy_range(&CopyRange {
+            source: request.node(),
+            source_offset: args.off_in,
+            target: NodeId(args.nodeid_out),
+            target_offset: args.off_out,
+            len: args.len.min(bytes_max),
+        })
+    }
+}
+
+/// An appending write has its offset from the kernel, which knows the size and holds the node's
+/// lock; so two parts of one write may arrive in any order.
+fn write_flags(args: &WriteIn) -> WriteFlags {
+    let open = OFlags::from_bits_retain(args.flags);
+    let from_cache = args.write_flags & WRITE_CACHE != 0;
+    let mut flags = WriteFlags::empty();
+    flags.set(WriteFlags::FROM_CACHE, from_cache);
+    flags.set(
+        WriteFlags::CLEAR_PRIVILEGES,
+        args.write_flags & WRITE_KILL_SUIDGID != 0,
+    );
+    flags.set(
+        WriteFlags::DIRECT,
+        open.contains(OFlags::DIRECT) && !from_cache,
+    );
+    flags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_a_write_come_from_two_places() {
+        let args = WriteIn {
+            flags: (OFlags::WRONLY | OFlags::DIRECT | OFlags::APPEND).bits(),
+            write_flags: WRITE_KILL_SUIDGID,
+            ..WriteIn::default()
+        };
+        assert_eq!(
+            write_flags(&args),
+            WriteFlags::DIRECT | WriteFlags::CLEAR_PRIVILEGES
+        );
+        let cached = WriteIn {
+            write_flags: WRITE_CACHE,
+            ..args
+        };
+        assert_eq!(write_flags(&cached), WriteFlags::FROM_CACHE);
+    }
+}

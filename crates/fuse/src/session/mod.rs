@@ -1,0 +1,183 @@
+//! What requests mean: from a decoded request to calls of the file system, and to reply bytes.
+//!
+//! [`Session::serve`] answers one request into a buffer that the transport provides, from any
+//! thread. It keeps no state between requests apart from what was agreed on at the start, so
+//! workers share nothing here but the file system itself.
+//!
+//! Who decides what
+//! * The kernel: permissions, locks, where an appending write goes (it holds the node's lock and
+//!   knows the size), what is cached.
+//! * The file system: everything that the trait says. Set-user and set-group bits go when the
+//!   kernel says that the caller may not keep them, and always when the owner changes.
+//!
+//! A request that makes no sense is `EINVAL`, one that nobody answers `ENOSYS` (the kernel then
+//! does not ask again): `ACCESS` and locks are the kernel's, `FLUSH` and `OPENDIR` would be told
+//! for nothing, `INTERRUPT` comes too late for calls that do not wait.
+//!
+//! Called by the transports. The files: `entry` names and nodes, `attr` attributes, `open` files
+//! being opened and closed, `data` contents, `list` directories, `xattr`, `control`.
+
+mod attr;
+mod control;
+mod data;
+mod encode;
+mod entry;
+mod list;
+mod open;
+mod xattr;
+
+use crate::protocol::requests::{BatchForgetIn, FSYNC_FDATASYNC, ForgetIn, ForgetOne, FsyncIn};
+use crate::protocol::{Request, opcode};
+use encode::Timeouts;
+use std::sync::Arc;
+use std::time::Duration;
+use vfs::FileSystem;
+use vfs::file_system::{Errno, NodeId, Result, SyncWhat};
+use zerocopy::FromBytes;
+
+/// What becomes of a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Answer {
+    /// So many bytes of the reply buffer.
+    Done(usize),
+    /// The same, and attributes of this node changed in a way that the kernel does not know.
+    DoneStale(usize, NodeId),
+    /// An error.
+    Failed(Errno),
+    /// Nobody waits for an answer.
+    Silent,
+}
+
+impl From<Result<usize>> for Answer {
+    fn from(result: Result<usize>) -> Self {
+        match result {
+            Ok(len) => Self::Done(len),
+            Err(error) => Self::Failed(error),
+        }
+    }
+}
+
+/// A mount being served, as far as the meaning of requests goes.
+pub(crate) struct Session {
+    fs: Arc<dyn FileSystem>,
+    timeouts: Timeouts,
+    zero_open: bool,
+    writeback: bool,
+}
+
+/// How a session differs from others.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SessionOptions {
+    pub(crate) entry_timeout: Duration,
+    pub(crate) attr_timeout: Duration,
+    pub(crate) zero_open: bool,
+    pub(crate) writeback: bool,
+}
+
+impl Session {
+    pub(crate) fn new(fs: Arc<dyn FileSystem>, options: SessionOptions) -> Self {
+        Self {
+            fs,
+            timeouts: Timeouts {
+                entry: options.entry_timeout,
+                attr: options.attr_timeout,
+            },
+            zero_open: options.zero_open,
+            writeback: options.writeback,
+        }
+    }
+
+    /// Answers a request into `out`.
+    pub(crate) fn serve(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
+        let answer = self.dispatch(request, out);
+        if tracing::enabled!(tracing::Level::TRACE) {
+            let header = &request.header;
+            tracing::trace!(
+                op = opcode::name(header.opcode),
+                unique = header.unique,
+                node = header.nodeid,
+                ?answer
+            );
+        }
+        answer
+    }
+
+    fn dispatch(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
+        let result = match request.header.opcode {
+            opcode::LOOKUP => self.lookup(request, out),
+            opcode::FORGET => return self.forget(request),
+            opcode::BATCH_FORGET => return self.batch_forget(request),
+            opcode::GETATTR => self.getattr(request, out),
+            opcode::STATX => self.statx(request, out),
+            opcode::SETATTR => self.setattr(request, out),
+            opcode::READLINK => self.readlink(request, out),
+            opcode::SYMLINK => self.symlink(request, out),
+            opcode::MKNOD => self.mknod(request, out),
+            opcode::MKDIR => self.mkdir(request, out),
+            opcode::UNLINK => self.unlink(request),
+            opcode::RMDIR => self.rmdir(request),
+            opcode::RENAME => self.rename(request),
+            opcode::RENAME2 => self.rename2(request),
+            opcode::LINK => self.link(request, out),
+            opcode::OPEN => self.open(request, out),
+            opcode::CREATE => self.create(request, out),
+            opcode::TMPFILE => self.tmpfile(request, out),
+            opcode::RELEASE => self.release(request),
+            opcode::READ => self.read(request, out),
+            opcode::WRITE => self.write(request, out),
+            opcode::FSYNC | opcode::FSYNCDIR => self.fsync(request),
+            opcode::SYNCFS | opcode::DESTROY => self.sync_fs(),
+            opcode::FALLOCATE => self.fallocate(request),
+            opcode::LSEEK => self.lseek(request, out),
+            opcode::COPY_FILE_RANGE => self.copy_file_range(request, out),
+            opcode::COPY_FILE_RANGE_64 => self.copy_file_range_64(request, out),
+            opcode::READDIR => self.readdir(request, out),
+            opcode::READDIRPLUS => self.readdirplus(request, out),
+            opcode::STATFS => self.statfs(out),
+            opcode::GETXATTR => self.getxattr(request, out),
+            opcode::LISTXATTR => self.listxattr(request, out),
+            opcode::SETXATTR => self.setxattr(request),
+            opcode::REMOVEXATTR => self.removexattr(request),
+            opcode::IOCTL => return self.ioctl(request, out),
+            opcode::RELEASEDIR => Ok(0),
+            opcode::INIT => Err(Errno::EIO),
+            opcode::OPENDIR | opcode::FLUSH | opcode::INTERRUPT => Err(Errno::ENOSYS),
+            _ => Err(Errno::ENOSYS),
+        };
+        result.into()
+    }
+
+    fn forget(&self, request: &Request<'_>) -> Answer {
+        if let Ok(args) = request.args::<ForgetIn>() {
+            self.fs.forget(request.node(), args.nlookup);
+        }
+        Answer::Silent
+    }
+
+    fn batch_forget(&self, request: &Request<'_>) -> Answer {
+        let count = request.args::<BatchForgetIn>().map_or(0, |args| args.count);
+        let mut rest = request.data();
+        for _ in 0..count {
+            let Ok((one, behind)) = ForgetOne::read_from_prefix(rest) else {
+                break;
+            };
+            self.fs.forget(NodeId(one.nodeid), one.nlookup);
+            rest = behind;
+        }
+        Answer::Silent
+    }
+
+    fn fsync(&self, request: &Request<'_>) -> Result<usize> {
+        let args: FsyncIn = request.args()?;
+        let what = if args.fsync_flags & FSYNC_FDATASYNC == 0 {
+            SyncWhat::All
+        } else {
+            SyncWhat::Data
+        };
+        self.fs.sync_file(request.node(), what).map(|()| 0)
+    }
+
+    fn sync_fs(&self) -> Result<usize> {
+        self.fs.sync_fs().map(|()| 0)
+    }
+}

@@ -1,0 +1,188 @@
+//! Files being opened, created and closed.
+
+use super::Session;
+use super::encode::put;
+use super::entry::PERMISSIONS;
+use crate::protocol::Request;
+use crate::protocol::replies::{EntryOut, OpenOut, open};
+use crate::protocol::requests::{CreateIn, OPEN_KILL_SUIDGID, OpenIn, ReleaseIn};
+use rustix::fs::OFlags;
+use vfs::file_system::{
+    Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags, Result, SetAttr,
+};
+
+impl Session {
+    pub(super) fn open(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        if self.zero_open {
+            return Err(Errno::ENOSYS);
+        }
+        let args: OpenIn = request.args()?;
+        let flags = self.open_flags(args.flags);
+        let handle = self.open_node(request, request.node(), flags, args.open_flags)?;
+        put(out, &opened(handle, flags))
+    }
+
+    pub(super) fn create(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        let args: CreateIn = request.args()?;
+        let flags = self.open_flags(args.flags);
+        let name = request.name()?;
+        let made = self
+            .fs
+            .create(&request.caller(), request.node(), name, &new_file(&args));
+        let entry = match made {
+            Ok(entry) => entry,
+            Err(Errno::EEXIST) if !flags.contains(OpenFlags::EXCLUSIVE) => {
+                self.existing_file(request.node(), name)?
+            }
+            Err(error) => return Err(error),
+        };
+        match self.open_node(request, entry.node, flags, args.open_flags) {
+            Ok(handle) => self.put_opened_entry(out, &entry, &opened(handle, flags)),
+            Err(error) => {
+                self.fs.forget(entry.node, 1);
+                Err(error)
+            }
+        }
+    }
+
+    pub(super) fn tmpfile(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        let args: CreateIn = request.args()?;
+        let flags = self.open_flags(args.flags);
+        let (entry, handle) =
+            self.fs
+                .create_unnamed(&request.caller(), request.node(), &new_file(&args), flags)?;
+        self.put_opened_entry(out, &entry, &opened(handle, flags))
+    }
+
+    pub(super) fn release(&self, request: &Request<'_>) -> Result<usize> {
+        let args: ReleaseIn = request.args()?;
+        self.fs.release(request.node(), Handle(args.fh));
+        Ok(0)
+    }
+
+    /// A file that has the name already; the kernel expects no other kind of node from a request
+    /// to create.
+    fn existing_file(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        let entry = self.fs.lookup(parent, name)?;
+        if entry.attr.kind == NodeKind::File {
+            return Ok(entry);
+        }
+        self.fs.forget(entry.node, 1);
+        Err(Errno::EEXIST)
+    }
+
+    fn open_node(
+        &self,
+        request: &Request<'_>,
+        node: NodeId,
+        flags: OpenFlags,
+        kernel_flags: u32,
+    ) -> Result<Handle> {
+        let caller = request.caller();
+        let clears = kernel_flags & OPEN_KILL_SUIDGID != 0 && flags.contains(OpenFlags::TRUNCATE);
+        if !clears {
+            return self.fs.open(&caller, node, flags);
+        }
+        let handle = self.fs.open(&caller, node, flags - OpenFlags::TRUNCATE)?;
+        let emptied = SetAttr {
+            size: Some(0),
+            clear_privileges: true,
+            handle: Some(handle),
+            ..SetAttr::default()
+        };
+        match self.fs.set_attr(&caller, node, &emptied) {
+            Ok(_) => Ok(handle),
+            Err(error) => {
+                self.fs.release(node, handle);
+                Err(error)
+            }
+        }
+    }
+
+    fn open_flags(&self, raw: u32) -> OpenFlags {
+        let mut flags = open_flags(raw);
+        // To write a part of a page back, the kernel first reads the page, through any handle.
+        if self.writeback && flags.contains(OpenFlags::WRITE) {
+            flags |= OpenFlags::READ;
+        }
+        flags
+    }
+
+    fn put_opened_entry(&self, out: &mut [u8], entry: &Entry, opened: &OpenOut) -> Result<usize> {
+        let len = self.put_entry(out, entry)?;
+        let behind = out.get_mut(size_of::<EntryOut>()..).ok_or(Errno::EIO)?;
+        Ok(len + put(behind, opened)?)
+    }
+}
+
+fn new_file(args: &CreateIn) -> NewNode<'static> {
+    NewNode {
+        kind: NodeKind::File,
+        permissions: args.mode & PERMISSIONS,
+        umask: args.umask,
+        ..NewNode::default()
+    }
+}
+
+/// How the kernel treats the open file. Direct writes run in parallel only where the whole file
+/// is opened to go around the page cache.
+fn opened(handle: Handle, flags: OpenFlags) -> OpenOut {
+    let mut open_flags = open::KEEP_CACHE | open::NOFLUSH | open::PARALLEL_DIRECT_WRITES;
+    if flags.contains(OpenFlags::DIRECT) {
+        open_flags |= open::DIRECT_IO;
+    }
+    OpenOut {
+        fh: handle.0,
+        open_flags,
+        backing_id: 0,
+    }
+}
+
+/// Flags of `open(2)`.
+fn open_flags(raw: u32) -> OpenFlags {
+    let raw = OFlags::from_bits_retain(raw);
+    let mut flags = match raw & OFlags::RWMODE {
+        OFlags::WRONLY => OpenFlags::WRITE,
+        OFlags::RDWR => OpenFlags::READ | OpenFlags::WRITE,
+        _ => OpenFlags::READ,
+    };
+    for (theirs, ours) in [
+        (OFlags::APPEND, OpenFlags::APPEND),
+        (OFlags::TRUNC, OpenFlags::TRUNCATE),
+        (OFlags::SYNC, OpenFlags::SYNC),
+        (OFlags::DSYNC, OpenFlags::DATA_SYNC),
+        (OFlags::DIRECT, OpenFlags::DIRECT),
+        (OFlags::EXCL, OpenFlags::EXCLUSIVE),
+        (OFlags::NOATIME, OpenFlags::NO_ATIME),
+    ] {
+        flags.set(ours, raw.contains(theirs));
+    }
+    flags
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flags_of_open_are_understood() {
+        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::SYNC | OFlags::CLOEXEC;
+        assert_eq!(
+            open_flags(flags.bits()),
+            OpenFlags::READ
+                | OpenFlags::WRITE
+                | OpenFlags::APPEND
+                | OpenFlags::SYNC
+                | OpenFlags::DATA_SYNC
+        );
+        assert_eq!(
+            open_flags((OFlags::WRONLY | OFlags::DSYNC).bits()),
+            OpenFlags::WRITE | OpenFlags::DATA_SYNC
+        );
+        assert_eq!(open_flags(0), OpenFlags::READ);
+        assert_eq!(
+            opened(Handle(1), OpenFlags::DIRECT).open_flags & open::DIRECT_IO,
+            1
+        );
+    }
+}

@@ -1,0 +1,74 @@
+//! Extended attributes.
+
+use super::Session;
+use super::encode::{put, put_bytes};
+use crate::protocol::Request;
+use crate::protocol::replies::GetxattrOut;
+use crate::protocol::requests::{GetxattrIn, SETXATTR_ACL_KILL_SGID, SetxattrIn};
+use vfs::file_system::{Errno, Result, XattrMode};
+
+impl Session {
+    pub(super) fn getxattr(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        let args: GetxattrIn = request.args()?;
+        let value = self.fs.get_xattr(request.node(), request.name()?)?;
+        put_sized(out, args.size, value.len(), |out| put_bytes(out, &value))
+    }
+
+    pub(super) fn listxattr(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        let args: GetxattrIn = request.args()?;
+        let names = self.fs.list_xattrs(request.node())?;
+        let len = names.iter().map(|name| name.len() + 1).sum();
+        put_sized(out, args.size, len, |mut out| {
+            for name in &names {
+                let (place, rest) = out
+                    .split_at_mut_checked(name.len() + 1)
+                    .ok_or(Errno::ERANGE)?;
+                put_bytes(place, name)?;
+                if let Some(end) = place.last_mut() {
+                    *end = 0;
+                }
+                out = rest;
+            }
+            Ok(len)
+        })
+    }
+
+    pub(super) fn setxattr(&self, request: &Request<'_>) -> Result<usize> {
+        let args: SetxattrIn = request.args()?;
+        let (name, value) = request.name_and_data()?;
+        if usize::try_from(args.size) != Ok(value.len()) {
+            return Err(Errno::EINVAL);
+        }
+        let mode = match args.flags {
+            0 => XattrMode::Either,
+            1 => XattrMode::Create,
+            2 => XattrMode::Replace,
+            _ => return Err(Errno::EINVAL),
+        };
+        let clear_set_group = args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
+        self.fs
+            .set_xattr(request.node(), name, value, mode, clear_set_group)
+            .map(|()| 0)
+    }
+
+    pub(super) fn removexattr(&self, request: &Request<'_>) -> Result<usize> {
+        self.fs
+            .remove_xattr(request.node(), request.name()?)
+            .map(|()| 0)
+    }
+}
+
+/// Answers with bytes, or with their count where the caller brought no room.
+fn put_sized(
+    out: &mut [u8],
+    room: u32,
+    len: usize,
+    fill: impl FnOnce(&mut [u8]) -> Result<usize>,
+) -> Result<usize> {
+    let size = u32::try_from(len).map_err(|_| Errno::E2BIG)?;
+    match room {
+        0 => put(out, &GetxattrOut { size, padding: 0 }),
+        room if room < size => Err(Errno::ERANGE),
+        _ => fill(out),
+    }
+}

@@ -1,0 +1,11 @@
+//! The few system calls that no safe wrapper offers. The only place with `unsafe` in this crate.
+//!
+//! Every function here is safe to call with any arguments: what the kernel needs (valid pointers
+//! and lengths, memory that stays) is seen to inside. They fail with the error of the system
+//! call. Called by the connection (cloning) and the ring transport.
+
+#![allow(unsafe_code, reason = "system calls without a safe wrapper")]
+
+mod clone;
+
+pub(crate) use clone::clone_device;
