@@ -15,8 +15,6 @@ const KEPT_BYTES_MAX: u64 = 512 << 20;
 /// With less free for tree blocks than this beyond what is kept back, and no room for more, the
 /// kernel says that nothing is available.
 const METADATA_BYTES_MIN: u64 = 4 << 20;
-/// A device's first bytes, which no chunk is put into.
-const DEVICE_BYTES_RESERVED: u64 = 1 << 20;
 /// Chunks are made of stripes of this length.
 const STRIPE_BYTES: u64 = 64 << 10;
 
@@ -76,8 +74,7 @@ fn status_of(report: &SpaceReport, total: u64, kept: u64, sector: u64) -> Volume
         .filter(|space| space.flags.contains(BlockGroupFlags::METADATA))
         .map(free_in)
         .sum();
-    let unallocated = report.unallocated - report.unallocated % STRIPE_BYTES;
-    let growable = match unallocated.saturating_sub(DEVICE_BYTES_RESERVED) {
+    let growable = match report.unallocated - report.unallocated % STRIPE_BYTES {
         bytes if bytes > STRIPE_BYTES * copies => bytes,
         _ => 0,
     };
