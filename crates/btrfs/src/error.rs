@@ -102,6 +102,9 @@ pub enum CallerError {
     /// The file is immutable, append-only, or otherwise forbids it.
     #[error("operation not permitted")]
     NotPermitted,
+    /// Nobody may do this to this kind of file.
+    #[error("permission denied")]
+    AccessDenied,
     /// Not opened for this kind of access.
     #[error("not opened for this access")]
     BadAccess,
@@ -220,7 +223,7 @@ impl CallerError {
             Self::TooManyLinks => K::TooManyLinks,
             Self::AttributeTooLarge | Self::TooLarge => K::FileTooLarge,
             Self::Busy => K::ResourceBusy,
-            Self::NotPermitted | Self::BadAccess => K::PermissionDenied,
+            Self::NotPermitted | Self::AccessDenied | Self::BadAccess => K::PermissionDenied,
             Self::Stale => K::StaleNetworkFileHandle,
             Self::NotSupported => K::Unsupported,
         }

@@ -43,6 +43,7 @@ impl From<CallerError> for Errno {
             C::AttributeTooLarge => Self::ENOSPC,
             C::Busy => Self::EBUSY,
             C::NotPermitted => Self::EPERM,
+            C::AccessDenied => Self::EACCES,
             C::BadAccess => Self::EBADF,
             C::TooLarge => Self::EFBIG,
             C::NoSuchOffset => Self::ENXIO,

@@ -137,7 +137,7 @@ impl BtrfsFs {
         let is_access = name == acl::ACCESS_NAME;
         if !is_access && !inode.kind().is_dir() {
             return match list {
-                Some(_) => Err(CallerError::NotPermitted.into()),
+                Some(_) => Err(CallerError::AccessDenied.into()),
                 None => Ok(()),
             };
         }

@@ -1,0 +1,719 @@
+//! The volume as a server sees it: nodes, error numbers, and what Linux wants beyond the format.
+//! Every image a test leaves passes `btrfs check` where that is installed.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::sync::Arc;
+
+use btrfs::{BtrfsFs, FsOptions, MakeOptions, Volume};
+use common::{Image, check};
+use vfs::acl;
+use vfs::file_system::{
+    AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode,
+    NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncWhat, Time,
+    WriteFlags, XattrMode,
+};
+use vfs::{AtimeMode, FileSystem};
+
+const ROOT: Caller = Caller {
+    uid: 0,
+    gid: 0,
+    pid: 1,
+};
+const USER: Caller = Caller {
+    uid: 1000,
+    gid: 1000,
+    pid: 2,
+};
+
+/// An image and the file system on it.
+struct Served {
+    image: Image,
+    volume: Volume,
+    fs: Arc<dyn FileSystem>,
+}
+
+impl Served {
+    fn new() -> Self {
+        Self::with(FsOptions::default())
+    }
+
+    fn with(options: FsOptions) -> Self {
+        let (image, volume) = Image::make_with(MakeOptions::default());
+        let fs = BtrfsFs::new(&volume, options).unwrap();
+        Self { image, volume, fs }
+    }
+
+    /// Ends and checks what is left.
+    fn finish(self) {
+        self.fs.sync_fs().unwrap();
+        drop(self.fs);
+        self.volume.close().unwrap();
+        check(self.image.file.path());
+    }
+
+    fn file(&self, parent: NodeId, name: &str) -> Entry {
+        let new = NewNode {
+            permissions: 0o644,
+            ..NewNode::default()
+        };
+        self.fs
+            .create(&ROOT, parent, name.as_bytes(), &new)
+            .unwrap()
+    }
+
+    fn dir(&self, parent: NodeId, name: &str) -> Entry {
+        let new = NewNode {
+            kind: NodeKind::Directory,
+            permissions: 0o755,
+            ..NewNode::default()
+        };
+        self.fs
+            .create(&ROOT, parent, name.as_bytes(), &new)
+            .unwrap()
+    }
+
+    fn write(&self, node: NodeId, offset: u64, data: &[u8]) {
+        let flags = WriteFlags::default();
+        self.fs.write(node, Handle(0), offset, data, flags).unwrap();
+    }
+
+    fn read(&self, node: NodeId) -> Vec<u8> {
+        let size = self.fs.attr(node).unwrap().size;
+        let mut buf = vec![0; usize::try_from(size).unwrap() + 10];
+        let count = self.fs.read(node, Handle(0), 0, &mut buf).unwrap();
+        buf.truncate(count);
+        buf
+    }
+
+    fn open(&self, node: NodeId) -> Handle {
+        let flags = OpenFlags::READ | OpenFlags::WRITE;
+        self.fs.open(&ROOT, node, flags).unwrap()
+    }
+
+    fn attr(&self, node: NodeId) -> Attr {
+        self.fs.attr(node).unwrap()
+    }
+
+    fn chmod(&self, node: NodeId, permissions: u32) {
+        let changes = SetAttr {
+            permissions: Some(permissions),
+            ..SetAttr::default()
+        };
+        self.fs.set_attr(&ROOT, node, &changes).unwrap();
+    }
+
+    fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8]) -> Result<(), Errno> {
+        self.fs
+            .set_xattr(node, name, value, XattrMode::Either, false)
+    }
+
+    fn list(&self, node: NodeId) -> Vec<(String, u64, u64)> {
+        let mut list = List::default();
+        self.fs.read_dir(node, 0, false, &mut list).unwrap();
+        list.names
+    }
+}
+
+/// A sink with room for so many names.
+struct List {
+    names: Vec<(String, u64, u64)>,
+    nodes: Vec<Option<Entry>>,
+    room: usize,
+}
+
+impl Default for List {
+    fn default() -> Self {
+        Self {
+            names: Vec::new(),
+            nodes: Vec::new(),
+            room: usize::MAX,
+        }
+    }
+}
+
+impl DirSink for List {
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool {
+        let has_room = self.room > 0;
+        if has_room {
+            self.room -= 1;
+            let name = String::from_utf8(entry.name.to_vec()).unwrap();
+            self.names.push((name, entry.ino, entry.next));
+        }
+        has_room
+    }
+
+    fn add_with_node(&mut self, entry: &DirEntry<'_>, node: Option<&Entry>) -> bool {
+        let has_room = self.add(entry);
+        if has_room {
+            self.nodes.push(node.copied());
+        }
+        has_room
+    }
+}
+
+#[test]
+fn a_file_lives_through_its_life() {
+    let served = Served::new();
+    let fs = &served.fs;
+    let made = served.file(NodeId::ROOT, "a");
+    assert_eq!(made.attr.kind, NodeKind::File);
+    assert_eq!((made.attr.permissions, made.attr.nlink), (0o644, 1));
+    assert_eq!(made.attr.ino, made.node.0);
+    let handle = served.open(made.node);
+    served.write(made.node, 0, b"hello");
+    let appends = WriteFlags::APPEND;
+    fs.write(made.node, handle, 1 << 40, b" world", appends)
+        .unwrap();
+    assert_eq!(served.read(made.node), b"hello world");
+    assert_eq!(fs.lookup(NodeId::ROOT, b"a").unwrap().node, made.node);
+    let linked = fs.link(made.node, NodeId::ROOT, b"b").unwrap();
+    assert_eq!((linked.node, linked.attr.nlink), (made.node, 2));
+    fs.rename(
+        &ROOT,
+        (NodeId::ROOT, b"b"),
+        (NodeId::ROOT, b"c"),
+        RenameFlags::empty(),
+    )
+    .unwrap();
+    fs.unlink(NodeId::ROOT, b"a").unwrap();
+    fs.unlink(NodeId::ROOT, b"c").unwrap();
+    assert_eq!(fs.lookup(NodeId::ROOT, b"c"), Err(Errno::ENOENT));
+    // It is open, and stays readable and writable.
+    assert_eq!(served.attr(made.node).nlink, 0);
+    served.write(made.node, 5, b"!");
+    assert_eq!(served.read(made.node), b"hello!world");
+    fs.sync_file(made.node, SyncWhat::All).unwrap();
+    fs.release(made.node, handle);
+    // It is gone, and `stat` still answers until the node is forgotten.
+    assert_eq!(served.attr(made.node).nlink, 0);
+    assert_eq!(
+        fs.open(&ROOT, made.node, OpenFlags::READ),
+        Err(Errno::ESTALE)
+    );
+    let late = fs.write(made.node, handle, 0, b"late", WriteFlags::default());
+    assert_eq!(late, Err(Errno::ESTALE));
+    served.chmod(made.node, 0o600);
+    fs.forget(made.node, 3);
+    assert_eq!(fs.attr(made.node), Err(Errno::ESTALE));
+    fs.forget(made.node, 1);
+    served.finish();
+}
+
+#[test]
+fn a_pinned_node_stays_until_it_is_forgotten() {
+    let served = Served::with(FsOptions {
+        pin_known: true,
+        ..FsOptions::default()
+    });
+    let made = served.file(NodeId::ROOT, "a");
+    served.write(made.node, 0, &[7; 100_000]);
+    served.fs.lookup(NodeId::ROOT, b"a").unwrap();
+    served.fs.unlink(NodeId::ROOT, b"a").unwrap();
+    served.fs.sync_fs().unwrap();
+    served.fs.forget(made.node, 1);
+    assert_eq!(served.read(made.node), [7; 100_000]);
+    served.write(made.node, 0, b"still here");
+    served.fs.forget(made.node, 1);
+    assert_eq!(served.fs.attr(made.node), Err(Errno::ESTALE));
+    served.finish();
+}
+
+#[test]
+fn an_unnamed_file_gets_a_name_or_goes() {
+    let served = Served::new();
+    let new = NewNode {
+        permissions: 0o600,
+        ..NewNode::default()
+    };
+    let flags = OpenFlags::READ | OpenFlags::WRITE;
+    let make = || {
+        served
+            .fs
+            .create_unnamed(&USER, NodeId::ROOT, &new, flags)
+            .unwrap()
+    };
+    let (kept, handle) = make();
+    assert_eq!((kept.attr.nlink, kept.attr.uid), (0, 1000));
+    served.write(kept.node, 0, b"kept");
+    let linked = served.fs.link(kept.node, NodeId::ROOT, b"kept").unwrap();
+    assert_eq!(linked.attr.nlink, 1);
+    served.fs.release(kept.node, handle);
+    let (lost, handle) = make();
+    served.write(lost.node, 0, &[1; 50_000]);
+    served.fs.release(lost.node, handle);
+    served.fs.forget(lost.node, 1);
+    assert_eq!(served.fs.attr(lost.node), Err(Errno::ESTALE));
+    assert_eq!(served.read(kept.node), b"kept");
+    served.finish();
+}
+
+#[test]
+fn listings_go_on_where_they_stopped() {
+    let served = Served::new();
+    let dir = served.dir(NodeId::ROOT, "d").node;
+    for number in 0..700 {
+        served.file(dir, &format!("file{number}"));
+    }
+    let all = served.list(dir);
+    assert_eq!(all.len(), 702);
+    assert_eq!(all[0].0, ".");
+    assert_eq!((all[1].0.as_str(), all[1].1), ("..", 256));
+    for with_nodes in [false, true] {
+        let (mut from, mut names, mut removed) = (0, Vec::new(), 0);
+        loop {
+            let mut list = List {
+                room: 7,
+                ..List::default()
+            };
+            served
+                .fs
+                .read_dir(dir, from, with_nodes, &mut list)
+                .unwrap();
+            for entry in list.nodes.iter().flatten() {
+                served.fs.forget(entry.node, 1);
+            }
+            let Some(last) = list.names.last() else { break };
+            from = last.2;
+            // Names that were listed may go without moving the others.
+            if with_nodes && last.0.starts_with("file") {
+                served.fs.unlink(dir, last.0.as_bytes()).unwrap();
+                removed += 1;
+            }
+            names.extend(list.names);
+        }
+        assert_eq!(names, all, "{with_nodes}");
+        assert_eq!(removed > 0, with_nodes);
+    }
+    served.finish();
+}
+
+#[test]
+fn subvolumes_have_numbers_of_their_own() {
+    let served = Served::new();
+    served.volume.create_subvolume("sub").unwrap();
+    served.volume.create_subvolume("sub/nested").unwrap();
+    served.volume.write("sub/file", b"1").unwrap();
+    served
+        .volume
+        .snapshot("sub", "snap", btrfs::SnapshotMode::ReadOnly)
+        .unwrap();
+    served
+        .volume
+        .snapshot("sub", "snap2", btrfs::SnapshotMode::ReadWrite)
+        .unwrap();
+    let fs = &served.fs;
+    let find = |path: &[&[u8]]| {
+        path.iter().try_fold(NodeId::ROOT, |at, name| {
+            Ok::<NodeId, Errno>(fs.lookup(at, name)?.node)
+        })
+    };
+    let paths: [&[&[u8]]; 10] = [
+        &[],
+        &[b"sub"],
+        &[b"snap"],
+        &[b"snap2"],
+        &[b"sub", b"file"],
+        &[b"snap", b"file"],
+        &[b"sub", b"nested"],
+        &[b"snap", b"nested"],
+        &[b"snap2", b"nested"],
+        &[b"snap2", b"file"],
+    ];
+    let nodes: Vec<NodeId> = paths.iter().map(|path| find(path).unwrap()).collect();
+    let mut inos: Vec<u64> = nodes.iter().map(|node| served.attr(*node).ino).collect();
+    let listed: Vec<u64> = served
+        .list(nodes[2])
+        .iter()
+        .map(|(_, ino, _)| *ino)
+        .collect();
+    assert_eq!(
+        listed,
+        [inos[2], 256, inos[5], inos[7]]
+            .map(|ino| ino)
+            .to_vec()
+            .tap_sort(&listed)
+    );
+    inos.sort_unstable();
+    inos.dedup();
+    assert_eq!(inos.len(), paths.len());
+    for (path, node) in paths.iter().zip(&nodes) {
+        if served.attr(*node).kind == NodeKind::Directory {
+            let above = find(&path[..path.len().saturating_sub(1)]).unwrap();
+            assert_eq!(fs.lookup(*node, b"..").unwrap().node, above);
+        }
+    }
+    // A read-only snapshot stays as it is.
+    let new = NewNode::default();
+    assert_eq!(fs.create(&ROOT, nodes[2], b"x", &new), Err(Errno::EROFS));
+    assert_eq!(
+        fs.open(&ROOT, nodes[5], OpenFlags::WRITE),
+        Err(Errno::EROFS)
+    );
+    assert_eq!(fs.unlink(nodes[2], b"file"), Err(Errno::EROFS));
+    assert_eq!(fs.link(nodes[5], NodeId::ROOT, b"x"), Err(Errno::EXDEV));
+    let moved = fs.rename(
+        &ROOT,
+        (nodes[1], b"file"),
+        (NodeId::ROOT, b"f"),
+        RenameFlags::empty(),
+    );
+    assert_eq!(moved, Err(Errno::EXDEV));
+    // A subvolume goes like a directory when it is empty.
+    assert_eq!(fs.remove_dir(NodeId::ROOT, b"sub"), Err(Errno::ENOTEMPTY));
+    fs.remove_dir(nodes[1], b"nested").unwrap();
+    fs.unlink(nodes[1], b"file").unwrap();
+    fs.remove_dir(NodeId::ROOT, b"sub").unwrap();
+    assert_eq!(fs.lookup(NodeId::ROOT, b"sub"), Err(Errno::ENOENT));
+    assert_eq!(fs.attr(nodes[1]), Err(Errno::ESTALE));
+    fs.remove_dir(nodes[3], b"nested").unwrap();
+    fs.step();
+    served.finish();
+}
+
+trait TapSort {
+    fn tap_sort(self, like: &[u64]) -> Vec<u64>;
+}
+
+impl TapSort for Vec<u64> {
+    /// The same numbers in the order of `like`, where they are the same.
+    fn tap_sort(mut self, like: &[u64]) -> Vec<u64> {
+        self.sort_by_key(|ino| like.iter().position(|other| other == ino));
+        self
+    }
+}
+
+#[test]
+fn privileges_go_with_a_write() {
+    let served = Served::new();
+    let fs = &served.fs;
+    let file = served.file(NodeId::ROOT, "program").node;
+    let capability = b"security.capability";
+    for (permissions, flags, left) in [
+        (0o6755, WriteFlags::CLEAR_PRIVILEGES, 0o755),
+        (0o6745, WriteFlags::CLEAR_PRIVILEGES, 0o2745),
+        (0o6755, WriteFlags::empty(), 0o6755),
+    ] {
+        served.chmod(file, permissions);
+        served.set_xattr(file, capability, b"12345678").unwrap();
+        fs.write(file, Handle(0), 0, b"x", flags).unwrap();
+        assert_eq!(served.attr(file).permissions, left);
+        assert_eq!(fs.get_xattr(file, capability), Err(Errno::ENODATA));
+    }
+    served.set_xattr(file, capability, b"12345678").unwrap();
+    let changes = SetAttr {
+        uid: Some(5),
+        clear_privileges: true,
+        ..SetAttr::default()
+    };
+    let attr = fs.set_attr(&ROOT, file, &changes).unwrap();
+    assert_eq!((attr.uid, attr.permissions), (5, 0o755));
+    assert_eq!(fs.list_xattrs(file).unwrap(), Vec::<Vec<u8>>::new());
+    served.finish();
+}
+
+/// An access control list with one named user and a mask.
+fn list(owner: u16, user: u16, group: u16, mask: u16, others: u16) -> Vec<u8> {
+    const NOBODY: u32 = u32::MAX;
+    let mut bytes = 2u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in [
+        (1u16, owner, NOBODY),
+        (2, user, 1000),
+        (4, group, NOBODY),
+        (0x10, mask, NOBODY),
+        (0x20, others, NOBODY),
+    ] {
+        bytes.extend(tag.to_le_bytes());
+        bytes.extend(permissions.to_le_bytes());
+        bytes.extend(id.to_le_bytes());
+    }
+    bytes
+}
+
+#[test]
+fn lists_and_permission_bits_follow_each_other() {
+    let served = Served::new();
+    let fs = &served.fs;
+    let file = served.file(NodeId::ROOT, "file").node;
+    served
+        .set_xattr(file, acl::ACCESS_NAME, &list(7, 6, 5, 4, 0))
+        .unwrap();
+    assert_eq!(served.attr(file).permissions, 0o740);
+    served.chmod(file, 0o4664);
+    assert_eq!(served.attr(file).permissions, 0o4664);
+    assert_eq!(
+        fs.get_xattr(file, acl::ACCESS_NAME).unwrap(),
+        list(6, 6, 5, 6, 4)
+    );
+    // A list that says no more than the bits is not kept.
+    let plain = acl::Acl::parse(&list(6, 6, 5, 6, 4)).unwrap().unwrap();
+    assert!(!plain.is_mode_only());
+    fs.remove_xattr(file, acl::ACCESS_NAME).unwrap();
+    assert_eq!(fs.get_xattr(file, acl::ACCESS_NAME), Err(Errno::ENODATA));
+    served.chmod(file, 0o600);
+    // Directories hand their default on.
+    let dir = served.dir(NodeId::ROOT, "dir").node;
+    served
+        .set_xattr(dir, acl::DEFAULT_NAME, &list(7, 7, 5, 5, 1))
+        .unwrap();
+    assert_eq!(served.attr(dir).permissions, 0o755);
+    let new = NewNode {
+        permissions: 0o666,
+        umask: 0o077,
+        ..NewNode::default()
+    };
+    let child = fs.create(&USER, dir, b"child", &new).unwrap();
+    assert_eq!(child.attr.permissions, 0o640);
+    assert_eq!(
+        fs.get_xattr(child.node, acl::ACCESS_NAME).unwrap(),
+        list(6, 7, 5, 4, 0)
+    );
+    let new = NewNode {
+        kind: NodeKind::Directory,
+        permissions: 0o777,
+        umask: 0o077,
+        ..NewNode::default()
+    };
+    let below = fs.create(&USER, dir, b"below", &new).unwrap();
+    assert_eq!(
+        fs.get_xattr(below.node, acl::DEFAULT_NAME).unwrap(),
+        list(7, 7, 5, 5, 1)
+    );
+    let refused = served.set_xattr(file, acl::DEFAULT_NAME, &list(7, 7, 5, 5, 1));
+    assert_eq!(refused, Err(Errno::EACCES));
+    assert_eq!(
+        served.set_xattr(file, acl::ACCESS_NAME, b"x"),
+        Err(Errno::EINVAL)
+    );
+    served.finish();
+}
+
+#[test]
+fn a_directory_with_the_set_group_bit_hands_its_group_on() {
+    let served = Served::new();
+    let dir = served.dir(NodeId::ROOT, "dir").node;
+    let changes = SetAttr {
+        gid: Some(77),
+        permissions: Some(0o2775),
+        ..SetAttr::default()
+    };
+    served.fs.set_attr(&ROOT, dir, &changes).unwrap();
+    let new = NewNode {
+        permissions: 0o666,
+        umask: 0o022,
+        ..NewNode::default()
+    };
+    let child = served.fs.create(&USER, dir, b"child", &new).unwrap().attr;
+    assert_eq!((child.uid, child.gid, child.permissions), (1000, 77, 0o644));
+    let new = NewNode {
+        kind: NodeKind::Directory,
+        permissions: 0o777,
+        ..new
+    };
+    let below = served.fs.create(&USER, dir, b"below", &new).unwrap().attr;
+    assert_eq!((below.gid, below.permissions), (77, 0o2755));
+    served.finish();
+}
+
+#[test]
+fn flags_forbid() {
+    let served = Served::new();
+    let fs = &served.fs;
+    let file = served.file(NodeId::ROOT, "file").node;
+    served.write(file, 0, b"contents");
+    assert_eq!(
+        fs.set_flags(&USER, file, NodeFlags::NODUMP),
+        Err(Errno::EPERM)
+    );
+    let unknown = NodeFlags::from_bits_retain(0x4000_0000);
+    assert_eq!(fs.set_flags(&ROOT, file, unknown), Err(Errno::EOPNOTSUPP));
+    fs.set_flags(&ROOT, file, NodeFlags::IMMUTABLE).unwrap();
+    assert_eq!(fs.flags(file).unwrap(), NodeFlags::IMMUTABLE);
+    assert_eq!(served.attr(file).flags, NodeFlags::IMMUTABLE);
+    let now = SetAttr {
+        mtime: Some(SetTime::Now),
+        ..SetAttr::default()
+    };
+    assert_eq!(fs.set_attr(&ROOT, file, &now), Err(Errno::EPERM));
+    assert_eq!(fs.open(&ROOT, file, OpenFlags::WRITE), Err(Errno::EPERM));
+    assert_eq!(fs.unlink(NodeId::ROOT, b"file"), Err(Errno::EPERM));
+    assert_eq!(fs.link(file, NodeId::ROOT, b"b"), Err(Errno::EPERM));
+    assert_eq!(served.set_xattr(file, b"user.a", b"1"), Err(Errno::EPERM));
+    fs.set_flags(&ROOT, file, NodeFlags::APPEND).unwrap();
+    let append = OpenFlags::WRITE | OpenFlags::APPEND;
+    let handle = fs.open(&ROOT, file, append).unwrap();
+    fs.release(file, handle);
+    for flags in [OpenFlags::WRITE, append | OpenFlags::TRUNCATE] {
+        assert_eq!(fs.open(&ROOT, file, flags), Err(Errno::EPERM));
+    }
+    fs.set_attr(&ROOT, file, &now).unwrap();
+    let past = SetAttr {
+        mtime: Some(SetTime::To(Time { sec: 1, nsec: 0 })),
+        ..SetAttr::default()
+    };
+    assert_eq!(fs.set_attr(&ROOT, file, &past), Err(Errno::EPERM));
+    // In place only while there is nothing in it.
+    fs.set_flags(&ROOT, file, NodeFlags::NOCOW).unwrap();
+    assert_eq!(fs.flags(file).unwrap(), NodeFlags::empty());
+    let empty = served.file(NodeId::ROOT, "empty").node;
+    fs.set_flags(&ROOT, empty, NodeFlags::NOCOW).unwrap();
+    assert_eq!(fs.flags(empty).unwrap(), NodeFlags::NOCOW);
+    // Compression is an attribute too.
+    fs.set_flags(&ROOT, file, NodeFlags::COMPRESS).unwrap();
+    assert_eq!(fs.get_xattr(file, b"btrfs.compression").unwrap(), b"zlib");
+    served
+        .set_xattr(file, b"btrfs.compression", b"none")
+        .unwrap();
+    assert_eq!(fs.flags(file).unwrap(), NodeFlags::NOCOMPRESS);
+    fs.remove_xattr(file, b"btrfs.compression").unwrap();
+    assert_eq!(fs.flags(file).unwrap(), NodeFlags::empty());
+    let other = served.set_xattr(file, b"btrfs.compression", b"rar");
+    assert_eq!(other, Err(Errno::EINVAL));
+    served.finish();
+}
+
+#[test]
+fn attributes_have_families() {
+    let served = Served::new();
+    let fs = &served.fs;
+    let file = served.file(NodeId::ROOT, "file").node;
+    for name in [&b"user.a"[..], b"trusted.b", b"security.c"] {
+        served.set_xattr(file, name, b"value").unwrap();
+        assert_eq!(fs.get_xattr(file, name).unwrap(), b"value");
+    }
+    assert_eq!(fs.list_xattrs(file).unwrap().len(), 3);
+    assert_eq!(
+        served.set_xattr(file, b"other.a", b""),
+        Err(Errno::EOPNOTSUPP)
+    );
+    assert_eq!(served.set_xattr(file, b"user.", b""), Err(Errno::EINVAL));
+    let again = fs.set_xattr(file, b"user.a", b"2", XattrMode::Create, false);
+    assert_eq!(again, Err(Errno::EEXIST));
+    let absent = fs.set_xattr(file, b"user.z", b"2", XattrMode::Replace, false);
+    assert_eq!(absent, Err(Errno::ENODATA));
+    assert_eq!(fs.remove_xattr(file, b"user.z"), Err(Errno::ENODATA));
+    assert_eq!(
+        served.set_xattr(file, b"user.large", &[1; 17_000]),
+        Err(Errno::ENOSPC)
+    );
+    let new = NewNode {
+        kind: NodeKind::Symlink,
+        target: b"file",
+        ..NewNode::default()
+    };
+    let link = fs.create(&ROOT, NodeId::ROOT, b"link", &new).unwrap().node;
+    assert_eq!(fs.read_link(link).unwrap(), b"file");
+    assert_eq!(fs.read_link(file), Err(Errno::EINVAL));
+    assert_eq!(served.set_xattr(link, b"user.a", b""), Err(Errno::EPERM));
+    served.set_xattr(link, b"trusted.a", b"").unwrap();
+    served.finish();
+}
+
+#[test]
+fn ranges_are_allocated_sought_and_copied() {
+    let served = Served::new();
+    let fs = &served.fs;
+    let file = served.file(NodeId::ROOT, "file").node;
+    served.write(file, 0, &[1; 200_000]);
+    let punch = AllocateFlags::KEEP_SIZE | AllocateFlags::PUNCH_HOLE;
+    fs.allocate(file, punch, 40_960, 40_960).unwrap();
+    assert_eq!(fs.seek(file, Seek::Hole, 0), Ok(40_960));
+    assert_eq!(fs.seek(file, Seek::Data, 40_960), Ok(81_920));
+    assert_eq!(fs.seek(file, Seek::Data, 200_000), Err(Errno::ENXIO));
+    fs.allocate(file, AllocateFlags::KEEP_SIZE, 0, 1 << 20)
+        .unwrap();
+    assert_eq!(served.attr(file).size, 200_000);
+    assert_eq!(served.attr(file).blocks, 2048);
+    let both = AllocateFlags::ZERO_RANGE | AllocateFlags::KEEP_SIZE;
+    fs.allocate(file, both, 100_000, 200_000).unwrap();
+    assert_eq!(served.attr(file).size, 200_000);
+    fs.allocate(file, AllocateFlags::empty(), 0, 300_000)
+        .unwrap();
+    assert_eq!(served.attr(file).size, 300_000);
+    let other = AllocateFlags::PUNCH_HOLE;
+    assert_eq!(fs.allocate(file, other, 0, 1), Err(Errno::EOPNOTSUPP));
+    let target = served.file(NodeId::ROOT, "target").node;
+    let mut range = CopyRange {
+        source: file,
+        source_offset: 0,
+        target,
+        target_offset: 0,
+        len: 1 << 30,
+    };
+    let mut copied = 0;
+    while let count @ 1.. = fs.copy_range(&range).unwrap() {
+        copied += count;
+        range.source_offset += count;
+        range.target_offset += count;
+    }
+    assert_eq!(copied, 300_000);
+    assert_eq!(served.read(target), served.read(file));
+    range = CopyRange {
+        source: file,
+        source_offset: 10,
+        target: file,
+        target_offset: 50,
+        len: 100,
+    };
+    assert_eq!(fs.copy_range(&range), Err(Errno::EINVAL));
+    served.finish();
+}
+
+#[test]
+fn access_times_are_kept_as_far_as_is_wanted() {
+    for (atime, is_noted) in [(AtimeMode::No, false), (AtimeMode::Relative, true)] {
+        let served = Served::with(FsOptions {
+            atime,
+            ..FsOptions::default()
+        });
+        let file = served.file(NodeId::ROOT, "file").node;
+        served.write(file, 0, b"1");
+        let old = SetAttr {
+            atime: Some(SetTime::To(Time { sec: 5, nsec: 6 })),
+            ..SetAttr::default()
+        };
+        let before = served.fs.set_attr(&ROOT, file, &old).unwrap();
+        assert_eq!(before.atime, Time { sec: 5, nsec: 6 });
+        let handle = served
+            .fs
+            .open(&ROOT, file, OpenFlags::READ | OpenFlags::NO_ATIME);
+        let mut byte = [0];
+        served.fs.read(file, handle.unwrap(), 0, &mut byte).unwrap();
+        assert_eq!(served.attr(file).atime, before.atime);
+        served.read(file);
+        assert_eq!(served.attr(file).atime > before.atime, is_noted);
+        served.fs.release(file, Handle(1));
+        served.finish();
+    }
+}
+
+#[test]
+fn names_have_limits() {
+    let served = Served::new();
+    let fs = &served.fs;
+    served.file(NodeId::ROOT, &"x".repeat(255));
+    let new = NewNode::default();
+    let long = "x".repeat(256).into_bytes();
+    assert_eq!(
+        fs.create(&ROOT, NodeId::ROOT, &long, &new),
+        Err(Errno::ENAMETOOLONG)
+    );
+    assert_eq!(fs.lookup(NodeId::ROOT, &long), Err(Errno::ENAMETOOLONG));
+    assert_eq!(fs.lookup(NodeId(999), b"x"), Err(Errno::ESTALE));
+    assert_eq!(fs.attr(NodeId(0)), Err(Errno::ESTALE));
+    let dir = served.dir(NodeId::ROOT, "dir").node;
+    fs.remove_dir(NodeId::ROOT, b"dir").unwrap();
+    assert_eq!(fs.create(&ROOT, dir, b"x", &new), Err(Errno::ENOENT));
+    assert_eq!(fs.lookup(dir, b"x"), Err(Errno::ENOENT));
+    assert_eq!(served.list(dir), vec![]);
+    let status = fs.status().unwrap();
+    assert_eq!((status.name_bytes_max, status.block_bytes), (255, 4096));
+    assert!(status.blocks_available <= status.blocks_free && status.blocks_free < status.blocks);
+    served.finish();
+}
