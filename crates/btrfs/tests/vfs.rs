@@ -717,3 +717,67 @@ fn names_have_limits() {
     assert!(status.blocks_available <= status.blocks_free && status.blocks_free < status.blocks);
     served.finish();
 }
+
+#[test]
+fn control_operations_work_on_subvolumes() {
+    const SUBVOL_CREATE: u32 = 0x5000_940e;
+    const SNAP_CREATE_V2: u32 = 0x5000_9417;
+    const SNAP_DESTROY_V2: u32 = 0x5000_943f;
+    const INO_LOOKUP: u32 = 0xd000_9412;
+    const FS_INFO: u32 = 0x8400_941f;
+    const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
+    const BY_ID: u64 = 16;
+    let served = Served::new();
+    let fs = &served.fs;
+    let control = |caller: &Caller, command: u32, parts: &[(usize, &[u8])]| {
+        let mut input = vec![0; 4096];
+        for (at, bytes) in parts {
+            input[*at..*at + bytes.len()].copy_from_slice(bytes);
+        }
+        fs.control(caller, NodeId::ROOT, command, &input, 4096)
+    };
+    control(&ROOT, SUBVOL_CREATE, &[(8, b"sub")]).unwrap();
+    assert_eq!(
+        control(&ROOT, SUBVOL_CREATE, &[(8, b"sub")]),
+        Err(Errno::EEXIST)
+    );
+    assert_eq!(
+        control(&USER, SUBVOL_CREATE, &[(8, b"s")]),
+        Err(Errno::EACCES)
+    );
+    let sub = fs.lookup(NodeId::ROOT, b"sub").unwrap().node;
+    let file = served.file(sub, "file").node;
+    served.write(file, 0, b"in the snapshot");
+    let answer = fs.control(
+        &USER,
+        file,
+        INO_LOOKUP,
+        &[&[0; 8][..], &256u64.to_le_bytes()].concat(),
+        4096,
+    );
+    let id = u64::from_le_bytes(*answer.unwrap().first_chunk().unwrap());
+    let parts: [(usize, &[u8]); 3] = [
+        (8, &id.to_le_bytes()),
+        (16, &(BY_ID | 2).to_le_bytes()),
+        (56, b"snap"),
+    ];
+    control(&ROOT, SNAP_CREATE_V2, &parts).unwrap();
+    let snap = fs.lookup(NodeId::ROOT, b"snap").unwrap().node;
+    let copy = fs.lookup(snap, b"file").unwrap().node;
+    assert_eq!(served.read(copy), b"in the snapshot");
+    assert_eq!(fs.open(&ROOT, copy, OpenFlags::WRITE), Err(Errno::EROFS));
+    let info = fs.control(&USER, snap, GET_SUBVOL_INFO, &[], 504).unwrap();
+    assert_eq!(&info[8..13], b"snap\0");
+    assert_eq!(
+        control(&USER, SNAP_DESTROY_V2, &[(56, b"snap")]),
+        Err(Errno::EPERM)
+    );
+    control(&ROOT, SNAP_DESTROY_V2, &[(56, b"snap")]).unwrap();
+    let parts: [(usize, &[u8]); 2] = [(16, &BY_ID.to_le_bytes()), (56, &id.to_le_bytes())];
+    control(&ROOT, SNAP_DESTROY_V2, &parts).unwrap();
+    assert_eq!(fs.lookup(NodeId::ROOT, b"sub"), Err(Errno::ENOENT));
+    assert_eq!(control(&USER, FS_INFO, &[]).unwrap().len(), 1024);
+    assert_eq!(control(&ROOT, 0x9499, &[]), Err(Errno::ENOTTY));
+    fs.step();
+    served.finish();
+}

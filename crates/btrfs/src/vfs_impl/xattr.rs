@@ -32,20 +32,20 @@ enum Family {
 
 impl Family {
     fn of(name: &[u8]) -> Result<Self> {
-        let has_name = |prefix: &[u8]| name.len() > prefix.len() && name.starts_with(prefix);
         if is_list(name) {
             return Ok(Self::List);
         }
-        if has_name(b"user.") {
-            return Ok(Self::User);
+        let families: [(&[u8], Self); 4] = [
+            (b"user.", Self::User),
+            (b"trusted.", Self::Plain),
+            (b"security.", Self::Plain),
+            (b"btrfs.", Self::Property),
+        ];
+        match families.iter().find(|(prefix, _)| name.starts_with(prefix)) {
+            Some((prefix, _)) if name == *prefix => Err(CallerError::InvalidArgument.into()),
+            Some((_, family)) => Ok(*family),
+            None => Err(CallerError::NotSupported.into()),
         }
-        if has_name(b"trusted.") || has_name(b"security.") {
-            return Ok(Self::Plain);
-        }
-        if has_name(b"btrfs.") {
-            return Ok(Self::Property);
-        }
-        Err(CallerError::NotSupported.into())
     }
 }
 
