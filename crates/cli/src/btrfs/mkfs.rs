@@ -206,10 +206,15 @@ impl Mkfs {
             return target.make(make, size);
         };
         let options = self.import_options(target);
-        let totals = measure(rootdir, &options)?;
         if let Some(size) = self.fixed_size(target).filter(|_| !self.may_grow(target)) {
-            return self.fill(target, make, size, rootdir, &options, totals.bytes);
+            // Walking the whole tree once more is only worth it where somebody sees a total.
+            let bytes_total = match Bar::would_show(!self.quiet) {
+                true => measure(rootdir, &options)?.bytes,
+                false => 0,
+            };
+            return self.fill(target, make, size, rootdir, &options, bytes_total);
         }
+        let totals = measure(rootdir, &options)?;
         let mut size = sizing::image_bytes(&totals, shape(make)).max(target.size);
         let mut growths = 0;
         loop {

@@ -45,12 +45,16 @@ impl Bar {
     /// Watches `progress`, if the standard error is a terminal and the bar is wanted.
     pub(crate) fn new(progress: &Arc<Progress>, is_wanted: bool) -> Self {
         let ends = Arc::new(AtomicBool::new(false));
-        let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
-        let thread = (is_wanted && is_terminal).then(|| {
+        let thread = Self::would_show(is_wanted).then(|| {
             let (progress, ends) = (Arc::clone(progress), Arc::clone(&ends));
             std::thread::spawn(move || draw(&progress, &ends))
         });
         Self { ends, thread }
+    }
+
+    /// True when a bar that is wanted could be seen: the standard error is a terminal.
+    pub(crate) fn would_show(is_wanted: bool) -> bool {
+        is_wanted && std::io::IsTerminal::is_terminal(&std::io::stderr())
     }
 
     /// True when somebody may see it, so that finding out how much there is to do is worth it.
