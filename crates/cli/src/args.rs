@@ -1,5 +1,7 @@
 //! The command line.
 
+use std::ffi::OsStr;
+
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
@@ -7,7 +9,7 @@ use crate::common::failure::STATUS_HELP;
 use crate::common::output::Output;
 use crate::{btrfs, common, manual};
 
-/// Make, read and change btrfs images: unmounted, and without root.
+/// Make, read, change and mount btrfs images, without root.
 #[derive(Debug, Parser)]
 #[command(
     name = "spinney",
@@ -19,6 +21,7 @@ use crate::{btrfs, common, manual};
         "  spinney ls -l site.img /                   list it\n",
         "  spinney put site.img notes.txt /           copy a file into it\n",
         "  spinney get site.img / ./copy              copy everything out\n",
+        "  spinney mount site.img ./mnt               use it with all programs\n",
         "  spinney ls 'disk.img?offset=1048576'       a partition of a disk image"
     ),
     after_long_help = LONG_HELP.as_str(),
@@ -36,6 +39,7 @@ static LONG_HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
   spinney ls -l site.img /                   list it
   spinney put site.img notes.txt /           copy a file into it
   spinney get site.img / ./copy              copy everything out
+  spinney mount site.img ./mnt               use it with all programs
   spinney ls 'disk.img?offset=1048576'       a partition of a disk image
 
 Images:
@@ -52,6 +56,12 @@ JSON:
     )
 });
 
+/// True for the name of a command.
+pub(crate) fn is_command(name: &OsStr) -> bool {
+    let program = Cli::command();
+    program.get_subcommands().any(|command| command.get_name() == name)
+}
+
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
@@ -67,6 +77,8 @@ pub(crate) enum Command {
     Rm(common::rm::Rm),
     Mv(common::mv::Mv),
     Ln(common::ln::Ln),
+    Mount(common::mount::Mount),
+    Umount(common::mount::Umount),
     Subvolume(btrfs::subvolume::Subvolume),
     Dump(btrfs::dump::Dump),
     Completions(manual::Completions),
@@ -89,6 +101,8 @@ impl Command {
             Self::Rm(command) => command.run(),
             Self::Mv(command) => command.run(),
             Self::Ln(command) => command.run(),
+            Self::Mount(command) => command.run(out),
+            Self::Umount(command) => command.run(),
             Self::Subvolume(command) => command.run(out),
             Self::Dump(command) => command.run(out),
             Self::Completions(command) => command.run(Cli::command(), out),
@@ -152,6 +166,8 @@ mod tests {
             "spinney mv a.img /a /b",
             "spinney ln -s a.img target /link",
             "spinney subvolume snapshot -r a.img / /snap",
+            "spinney mount a.img dir -o ro,noatime --foreground -v",
+            "spinney mount -o ro -- a.img dir",
             "spinney dump tree a.img fs",
         ] {
             Cli::try_parse_from(line.split(' ')).unwrap_or_else(|error| panic!("{line}: {error}"));

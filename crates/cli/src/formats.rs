@@ -4,6 +4,15 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Result;
+use blockdev::Device;
+use vfs::FileSystem;
+
+use crate::btrfs;
+use crate::common::failure::{Failure, Status};
+use crate::common::mount::Request;
 
 /// A format this program reads and writes.
 pub(crate) struct Format {
@@ -11,6 +20,12 @@ pub(crate) struct Format {
     pub(crate) name: &'static str,
     /// How an image shows that it has it.
     magic: Magic,
+    /// Opens an image for a mount.
+    mount: fn(Arc<dyn Device>, &Request) -> Result<Arc<dyn FileSystem>>,
+    /// Refuses mount options of its own that it does not know, or whose value is wrong.
+    check_options: fn(&Request) -> Result<()>,
+    /// True for the name of a mount option of its own.
+    is_option: fn(&str) -> bool,
 }
 
 /// Bytes at a place by which a format is known.
@@ -27,7 +42,13 @@ const fn magic(offset: usize, bytes: &'static [u8]) -> Magic {
 pub(crate) const FORMATS: &[Format] = &[Format {
     name: "btrfs",
     magic: magic(0x10040, b"_BHRfS_M"),
+    mount: btrfs::mount::mount,
+    check_options: btrfs::mount::check_options,
+    is_option: btrfs::mount::is_option,
 }];
+
+/// The mount options that belong to a format, for the help text.
+pub(crate) const MOUNT_OPTIONS_HELP: &str = btrfs::mount::OPTIONS_HELP;
 
 /// What else people have on their disks. The order matters where two can be true.
 const FOREIGN: &[(&str, Magic)] = &[
@@ -67,6 +88,48 @@ pub(crate) fn recognise(path: &Path, offset: u64) -> std::io::Result<Option<&'st
     let mut head = Vec::new();
     file.take(HEAD_BYTES).read_to_end(&mut head)?;
     Ok(recognise_bytes(&head))
+}
+
+/// The file system on a device.
+///
+/// # Errors
+/// `Corrupt` for one that is not known; whatever its format says.
+pub(crate) fn mount(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn FileSystem>> {
+    let len = device.size_bytes().min(HEAD_BYTES);
+    let mut head = vec![0; usize::try_from(len)?];
+    device.read_at(0, &mut head)?;
+    let known = FORMATS.iter().find(|format| has(&head, &format.magic));
+    match (known, recognise_bytes(&head), FORMATS.first()) {
+        (Some(format), _, _) => (format.mount)(device, request),
+        (None, Some(name), _) => {
+            let known: Vec<&str> = FORMATS.iter().map(|format| format.name).collect();
+            let text = format!("file system: expected {}, found {name}", known.join(" or "));
+            Err(Failure::new(Status::Corrupt, text).into())
+        }
+        // It says best what is missing.
+        (None, None, Some(first)) => (first.mount)(device, request),
+        (None, None, None) => Err(Failure::new(Status::Corrupt, "no format is known").into()),
+    }
+}
+
+/// Refuses mount options that no format takes.
+///
+/// # Errors
+/// `Usage`, with the name of the option.
+pub(crate) fn check_options(request: &Request) -> Result<()> {
+    let mut refusal = None;
+    for format in FORMATS {
+        match (format.check_options)(request) {
+            Ok(()) => return Ok(()),
+            Err(error) => refusal = refusal.or(Some(error)),
+        }
+    }
+    refusal.map_or(Ok(()), Err)
+}
+
+/// True for the name of a mount option that a format has.
+pub(crate) fn is_known_option(name: &str) -> bool {
+    FORMATS.iter().any(|format| (format.is_option)(name))
 }
 
 fn recognise_bytes(head: &[u8]) -> Option<&'static str> {

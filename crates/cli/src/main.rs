@@ -1,4 +1,4 @@
-//! The `spinney` program: file system images without mounting them, and without root.
+//! The `spinney` program: file system images without root, mounted or not.
 //!
 //! `args` is the command line, one variant a command; `formats` has one row for each format that
 //! is known; `common` holds the commands that every format has, `btrfs` those of btrfs alone.
@@ -17,6 +17,7 @@ use clap::Parser as _;
 
 use args::Cli;
 use common::failure::{self, Status};
+use common::mount::helper;
 use common::output::{self, Output};
 
 /// Many threads make and drop small things while images are written; the allocator of the C
@@ -25,7 +26,8 @@ use common::output::{self, Output};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let cli = match Cli::try_parse() {
+    let words = helper::rewrite(std::env::args_os().collect(), args::is_command);
+    let cli = match Cli::try_parse_from(words) {
         Ok(cli) => cli,
         Err(error) => return usage(&error),
     };

@@ -53,6 +53,22 @@ impl Status {
             Self::Busy => 7,
         }
     }
+
+    /// The status with this number, as another process of the program told it.
+    pub(crate) fn from_code(code: u8) -> Self {
+        let all = [
+            Self::Done,
+            Self::Refused,
+            Self::Usage,
+            Self::Corrupt,
+            Self::Unsupported,
+            Self::NoSpace,
+            Self::Busy,
+        ];
+        all.into_iter()
+            .find(|status| status.code() == code)
+            .unwrap_or(Self::Io)
+    }
 }
 
 /// A failure of the program's own, with its status.

@@ -5,7 +5,7 @@
 //! the user names and [`dest`] decides where copies go, [`output`] and [`names`] write reports,
 //! [`human`] makes numbers readable, [`failure`] decides the exit status, [`import`] and
 //! [`export`] copy trees in and out with [`work`] and [`progress`], and [`beneath`] keeps an
-//! export where it belongs.
+//! export where it belongs. [`mount`] is a folder of its own.
 //!
 //! Failure: the first one ends the command. A command that changes an image makes its changes
 //! durable before it reports success; one that fails leaves the image consistent, with a part of
@@ -25,6 +25,7 @@ pub(crate) mod info;
 pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod mkdir;
+pub(crate) mod mount;
 pub(crate) mod mv;
 pub(crate) mod names;
 pub(crate) mod output;

@@ -11,4 +11,5 @@ mod changes;
 mod copies;
 mod failures;
 mod harness;
+mod mount;
 mod reports;

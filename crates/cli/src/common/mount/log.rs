@@ -1,0 +1,115 @@
+//! Where a mount says what happens to it: in the foreground on the standard error, in the
+//! background to the system's log, or to a file in both cases.
+
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use tracing::{Level, Metadata};
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::MakeWriter;
+
+/// Where `syslog(3)` sends its messages.
+const SYSTEM_LOG: &str = "/dev/log";
+/// A daemon's messages (`LOG_DAEMON`); the urgency is added.
+const FACILITY_DAEMON: u8 = 3 << 3;
+
+/// Starts logging: what `RUST_LOG` says, or else warnings, and with each `-v` a level more.
+/// Everything is opened here, since the server can open nothing later.
+pub(super) fn start(verbosity: u8, file: Option<&Path>, in_background: bool) -> Result<()> {
+    let level = match verbosity {
+        0 => "warn",
+        1 => "info",
+        2 => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    // It fails where logging was started already, which is as good.
+    let _ = if let Some(path) = file {
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let file = file.with_context(|| path.display().to_string())?;
+        builder.with_ansi(false).with_writer(Arc::new(file)).try_init()
+    } else if in_background {
+        let log = SystemLog::open();
+        builder.with_ansi(false).without_time().with_level(false).with_writer(log).try_init()
+    } else {
+        builder.without_time().with_ansi(false).with_writer(io::stderr).try_init()
+    };
+    std::panic::set_hook(Box::new(|panic| tracing::error!("a bug in this program: {panic}")));
+    Ok(())
+}
+
+/// The system's log; a machine without one hears nothing.
+struct SystemLog {
+    socket: Option<UnixDatagram>,
+}
+
+impl SystemLog {
+    fn open() -> Self {
+        let socket = UnixDatagram::unbound().and_then(|socket| {
+            socket.connect(SYSTEM_LOG)?;
+            // A log that is stuck must not hold up the file system.
+            socket.set_nonblocking(true)?;
+            Ok(socket)
+        });
+        Self { socket: socket.ok() }
+    }
+
+    fn entry(&self, urgency: u8) -> Entry<'_> {
+        let pid = std::process::id();
+        let text = format!("<{}>spinney[{pid}]: ", FACILITY_DAEMON | urgency).into_bytes();
+        Entry { log: self, text }
+    }
+}
+
+/// One message, which goes out as a whole.
+struct Entry<'a> {
+    log: &'a SystemLog,
+    text: Vec<u8>,
+}
+
+impl Write for Entry<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.text.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        if let Some(socket) = &self.log.socket {
+            // There is nobody to tell that nobody can be told.
+            let _ = socket.send(self.text.trim_ascii_end());
+        }
+    }
+}
+
+impl<'a> MakeWriter<'a> for SystemLog {
+    type Writer = Entry<'a>;
+
+    fn make_writer(&'a self) -> Entry<'a> {
+        self.entry(urgency(Level::INFO))
+    }
+
+    fn make_writer_for(&'a self, meta: &Metadata<'_>) -> Entry<'a> {
+        self.entry(urgency(*meta.level()))
+    }
+}
+
+/// As `syslog(3)` counts: error, warning, informational, debug.
+fn urgency(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}

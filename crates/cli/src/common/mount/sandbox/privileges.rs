@@ -1,0 +1,29 @@
+//! Capabilities, and ways to get them back.
+
+use anyhow::Result;
+use rustix::io::Errno;
+use rustix::thread::{CapabilitySet, CapabilitySets};
+
+/// Gives up all capabilities, in every set, and the chance to get new ones by running a program.
+pub(super) fn drop_all() -> Result<()> {
+    for bit in 0..u64::BITS {
+        let capability = CapabilitySet::from_bits_retain(1 << bit);
+        match rustix::thread::remove_capability_from_bounding_set(capability) {
+            // Behind the last one that this kernel has.
+            Err(Errno::INVAL) => break,
+            // Who has none cannot shrink the set, and needs not.
+            Ok(()) | Err(Errno::PERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    // Kernels before 4.3 have no such set.
+    let _ = rustix::thread::clear_ambient_capability_set();
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    rustix::thread::set_capabilities(None, none)?;
+    rustix::thread::set_no_new_privs(true)?;
+    Ok(())
+}

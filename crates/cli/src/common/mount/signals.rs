@@ -1,0 +1,59 @@
+//! Signals that ask for the end, as something to wait for beside other things.
+
+use std::io::Read as _;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+
+use anyhow::Result;
+use rustix::event::{PollFd, PollFlags};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+
+/// From its making on, SIGINT, SIGTERM and SIGHUP do not end this process, but are noted here.
+#[derive(Debug)]
+pub(super) struct Signals(UnixStream);
+
+impl Signals {
+    /// Starts noting.
+    pub(super) fn catch() -> Result<Self> {
+        let (noted, note) = UnixStream::pair()?;
+        noted.set_nonblocking(true)?;
+        for signal in [SIGINT, SIGTERM, SIGHUP] {
+            signal_hook::low_level::pipe::register(signal, note.try_clone()?)?;
+        }
+        Ok(Self(noted))
+    }
+
+    /// True when a signal came since this was last asked.
+    pub(super) fn take(&mut self) -> bool {
+        let mut bytes = [0; 64];
+        matches!(self.0.read(&mut bytes), Ok(count) if count > 0)
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// Waits until one of the descriptors has something to read or its other side is gone.
+pub(super) fn wait<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
+    let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, None))?;
+    Ok(polled.map(|fd| !fd.revents().is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signal_is_noted_once() {
+        let mut signals = Signals::catch().unwrap();
+        assert!(!signals.take());
+        signal_hook::low_level::raise(SIGHUP).unwrap();
+        assert_eq!(wait([signals.as_fd()]).unwrap(), [true]);
+        assert!(signals.take());
+        assert!(!signals.take());
+    }
+}

@@ -1,0 +1,95 @@
+//! The kernel's table of mounts.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::{Path, PathBuf};
+
+/// The type under which the kernel lists our mounts.
+pub(crate) const TYPE: &str = "fuse.spinney";
+
+/// Where the kernel lists the mounts of this process's view.
+const MOUNTINFO: &str = "/proc/self/mountinfo";
+
+/// A mount.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Row {
+    /// `major:minor` of what is mounted; two mounts of the same thing share it.
+    pub(crate) device: String,
+    /// Where.
+    pub(crate) dir: PathBuf,
+    /// Type, as `fuse.spinney`.
+    pub(crate) kind: String,
+    /// What.
+    pub(crate) source: PathBuf,
+    /// True when it was mounted for reading only.
+    pub(crate) read_only: bool,
+}
+
+/// The mount that is seen at `dir`, which is absolute and free of links; the last one where
+/// several lie on top of each other.
+pub(crate) fn find(dir: &Path) -> std::io::Result<Option<Row>> {
+    let text = std::fs::read(MOUNTINFO)?;
+    Ok(find_in(&text, dir))
+}
+
+fn find_in(text: &[u8], dir: &Path) -> Option<Row> {
+    let rows = text.split(|byte| *byte == b'\n').filter_map(row);
+    rows.filter(|row| row.dir == dir).last()
+}
+
+/// `36 35 98:0 /root /dir rw,noatime shared:1 - type source options`
+fn row(line: &[u8]) -> Option<Row> {
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b' ').collect();
+    let dash = words.iter().position(|word| *word == b"-")?;
+    let text = |index: usize| Some(String::from_utf8_lossy(words.get(index)?).into_owned());
+    let has_ro = |index: usize| {
+        let options = words.get(index).copied().unwrap_or_default();
+        options.split(|byte| *byte == b',').any(|option| option == b"ro")
+    };
+    Some(Row {
+        device: text(2)?,
+        dir: unescape(words.get(4)?),
+        kind: text(dash + 1)?,
+        source: unescape(words.get(dash + 2)?),
+        read_only: has_ro(5) || has_ro(dash + 3),
+    })
+}
+
+/// Blanks, newlines and backslashes are written as `\ooo`.
+fn unescape(word: &[u8]) -> PathBuf {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let Some((first, behind)) = rest.split_first() {
+        let octal = behind.get(..3).filter(|_| *first == b'\\');
+        let octal = octal.and_then(|digits| std::str::from_utf8(digits).ok());
+        match octal.and_then(|digits| u8::from_str_radix(digits, 8).ok()) {
+            Some(byte) => {
+                bytes.push(byte);
+                rest = behind.get(3..).unwrap_or_default();
+            }
+            None => {
+                bytes.push(*first);
+                rest = behind;
+            }
+        }
+    }
+    PathBuf::from(OsString::from_vec(bytes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_topmost_mount_is_found_with_its_escapes() {
+        let text = b"22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+            40 22 0:50 / /mnt/a\\040b rw,nosuid - fuse.other x rw,user_id=0\n\
+            41 40 0:51 / /mnt/a\\040b rw,nosuid shared:3 - fuse.spinney /tmp/a\\134b.img ro,user_id=0\n";
+        let row = find_in(text, Path::new("/mnt/a b")).unwrap();
+        assert_eq!((row.kind.as_str(), row.device.as_str()), (TYPE, "0:51"));
+        assert_eq!(row.source, Path::new("/tmp/a\\b.img"));
+        assert!(row.read_only);
+        assert!(!find_in(text, Path::new("/")).unwrap().read_only);
+        assert_eq!(find_in(text, Path::new("/mnt")), None);
+    }
+}

@@ -1,0 +1,394 @@
+//! Mounts: usable when the command returns, gone without a trace when they end, however they end.
+//!
+//! Where nothing can be mounted (no FUSE device, neither root nor `fusermount3`) these tests say
+//! so and pass.
+
+use std::fs::{self, File};
+use std::io::{Read as _, Write as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::{Bench, assert_same, pattern};
+
+/// No ending may take longer.
+const END_MAX: Duration = Duration::from_secs(10);
+
+fn can_mount() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    let has_helper = Command::new("fusermount3").arg("-V").output().is_ok();
+    let can = Path::new("/dev/fuse").exists() && (is_root || has_helper);
+    if !can {
+        eprintln!("SKIPPED: nothing can be mounted here");
+    }
+    can
+}
+
+/// An image `a.img` and a directory `mnt`.
+struct Mounted {
+    bench: Bench,
+}
+
+impl Mounted {
+    fn new() -> Self {
+        let bench = Bench::new();
+        bench.ok("mkfs -q --size 256M a.img");
+        fs::create_dir(bench.path("mnt")).unwrap();
+        Self { bench }
+    }
+
+    fn mount(options: &str) -> Self {
+        let mounted = Self::new();
+        mounted.bench.ok(&format!("mount {options} a.img mnt"));
+        assert!(mounted.is_mounted());
+        mounted
+    }
+
+    fn dir(&self) -> PathBuf {
+        self.bench.path("mnt").canonicalize().unwrap()
+    }
+
+    fn is_mounted(&self) -> bool {
+        let parent = self.bench.dir.path().canonicalize().unwrap();
+        let line = format!(" {} fuse.spinney ", parent.join("mnt").display());
+        fs::read_to_string("/proc/mounts").unwrap().contains(&line)
+    }
+
+    /// Processes of this mount with a role.
+    fn processes(&self, role: &str) -> Vec<i32> {
+        let image = self.bench.path("a.img").canonicalize().unwrap();
+        let image = image.display().to_string();
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        all.filter(|entry| {
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+            words.contains(&role.as_bytes()) && words.contains(&image.as_bytes())
+        })
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+    }
+
+    fn wait_until_gone(&self) {
+        let start = Instant::now();
+        let is_there = || {
+            self.is_mounted()
+                || !self.processes("server").is_empty()
+                || !self.processes("supervisor").is_empty()
+        };
+        while is_there() {
+            assert!(start.elapsed() < END_MAX, "something is left");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// A mount in the foreground.
+    fn foreground(&self) -> Child {
+        let child = Command::new(env!("CARGO_BIN_EXE_spinney"))
+            .args(["mount", "--foreground", "-v", "a.img", "mnt"])
+            .current_dir(&self.bench.dir)
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        // The table has it a moment before requests are answered, which then wait.
+        while !self.is_mounted() {
+            assert!(start.elapsed() < END_MAX, "it does not mount");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        fs::read_dir(self.dir()).unwrap();
+        child
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = self.bench.run("umount --lazy mnt");
+        }
+    }
+}
+
+fn kill(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+#[test]
+fn what_is_written_through_a_mount_is_in_the_image() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::mount("-o noatime,commit=5");
+    let bench = &mounted.bench;
+    bench.fill("src");
+    let status = Command::new("cp")
+        .arg("-a")
+        .args([bench.path("src"), mounted.dir()])
+        .status();
+    assert!(status.unwrap().success());
+    assert_same(&bench.path("src"), &mounted.dir().join("src"));
+    let busy = bench.run("ls a.img");
+    assert_eq!(busy.status, 7, "{}", busy.err);
+    bench.ok("umount mnt");
+    // The image is complete when the command returns.
+    bench.check("a.img");
+    bench.ok("get a.img /src out");
+    assert_same(&bench.path("src"), &bench.path("out"));
+    mounted.wait_until_gone();
+    bench.ok("mount -o ro,subvolid=5 a.img mnt");
+    assert_same(&bench.path("src"), &mounted.dir().join("src"));
+    let refused = fs::write(mounted.dir().join("new"), "x").unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    bench.ok("umount mnt");
+    mounted.wait_until_gone();
+}
+
+#[test]
+fn what_cannot_be_mounted_says_why() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new();
+    let bench = &mounted.bench;
+    fs::write(bench.path("garbage"), vec![0xa5; 1 << 20]).unwrap();
+    fs::write(bench.path("swap"), [vec![0; 4086], b"SWAPSPACE2".to_vec()].concat()).unwrap();
+    for (line, status, word) in [
+        ("mount missing.img mnt", 1, "missing.img"),
+        ("mount a.img missing", 1, "missing"),
+        ("mount a.img garbage", 1, "not a directory"),
+        ("mount garbage mnt", 3, "garbage"),
+        ("mount swap mnt", 3, "swap"),
+        ("mount -o nonsense a.img mnt", 2, "`nonsense`"),
+        ("mount -o commit=never a.img mnt", 2, "commit=never"),
+        ("mount -o remount,ro a.img mnt", 4, "`remount`"),
+        ("mount -o subvol=/missing a.img mnt", 1, "missing"),
+        ("mount --log missing/log a.img mnt", 1, "missing/log"),
+        ("umount mnt", 1, "mnt"),
+    ] {
+        let run = bench.run(line);
+        assert_eq!(run.status, status, "{line}: {}", run.err);
+        assert!(run.err.contains(word), "{line}: {}", run.err);
+        assert_eq!(run.err.lines().count(), 1, "{line}: {}", run.err);
+        assert!(!mounted.is_mounted(), "{line}");
+    }
+    bench.ok("mount a.img mnt");
+    let locked = bench.run("mount a.img mnt");
+    assert_eq!(locked.status, 7, "{}", locked.err);
+    bench.ok("umount mnt");
+    mounted.wait_until_gone();
+}
+
+#[test]
+fn the_server_has_no_rights_on_any_thread() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::mount("");
+    let servers = mounted.processes("server");
+    assert_eq!(servers.len(), 1);
+    let mut count = 0;
+    for task in fs::read_dir(format!("/proc/{}/task", servers[0])).unwrap().flatten() {
+        let status = fs::read_to_string(task.path().join("status")).unwrap();
+        for fact in [
+            "CapEff:\t0000000000000000",
+            "CapPrm:\t0000000000000000",
+            "CapInh:\t0000000000000000",
+            "CapAmb:\t0000000000000000",
+            "NoNewPrivs:\t1",
+            "Seccomp:\t2",
+        ] {
+            assert!(status.contains(fact), "no `{fact}` in {status}");
+        }
+        if rustix::process::geteuid().is_root() {
+            assert!(status.contains("CapBnd:\t0000000000000000"), "{status}");
+        }
+        count += 1;
+    }
+    assert!(count >= 3, "{count} threads");
+    // The image, the connection, the channel, and the ends of pipes to oneself.
+    for fd in fs::read_dir(format!("/proc/{}/fd", servers[0])).unwrap().flatten() {
+        let target = fs::read_link(fd.path()).unwrap().display().to_string();
+        let known = ["/dev/fuse", "/dev/null", "socket:", "anon_inode:", "pipe:"];
+        let is_image = Path::new(&target) == mounted.bench.path("a.img").canonicalize().unwrap();
+        assert!(is_image || known.iter().any(|known| target.starts_with(known)), "{target}");
+    }
+    mounted.bench.ok("umount mnt");
+    mounted.wait_until_gone();
+}
+
+#[test]
+fn the_sandbox_has_no_way_out() {
+    let mounted = Mounted::new();
+    let out = mounted.bench.ok("mount --sandbox-self-test a.img mnt");
+    // The kernel of a test machine has both; without, this test would prove nothing.
+    assert!(!out.contains("missing:"), "{out}");
+    for way in [
+        "read /etc/passwd",
+        "read its own memory map",
+        "open the image again",
+        "make a file",
+        "remove the image",
+        "make a TCP connection",
+        "make a UDP socket",
+        "make a local socket",
+        "start a program",
+        "become a program",
+        "signal the parent",
+        "get hold of the parent",
+    ] {
+        let denied = out.lines().filter(|line| {
+            let is_way = line.split(": ").nth(1) == Some(way);
+            is_way && (line.contains("os error 1)") || line.contains("os error 13)"))
+        });
+        assert_eq!(denied.count(), 4, "{way}: {out}");
+    }
+    assert!(mounted.bench.path("a.img").exists());
+}
+
+#[test]
+fn signals_unmount_and_lose_nothing() {
+    if !can_mount() {
+        return;
+    }
+    for (signal, is_busy) in [(Signal::TERM, false), (Signal::INT, true)] {
+        let mounted = Mounted::new();
+        let mut child = mounted.foreground();
+        let mut file = File::create(mounted.dir().join("file")).unwrap();
+        file.write_all(&pattern(100_000)).unwrap();
+        let open = is_busy.then_some(file);
+        kill(i32::try_from(child.id()).unwrap(), signal);
+        let status = child.wait().unwrap();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert!(status.success(), "{signal:?}: {status}: {said}");
+        assert_eq!(said.contains("in use"), is_busy, "{said}");
+        mounted.wait_until_gone();
+        drop(open);
+        mounted.bench.check("a.img");
+        let run = mounted.bench.run("cat a.img /file");
+        assert_eq!(run.out, pattern(100_000));
+    }
+}
+
+#[test]
+fn a_signal_to_the_server_unmounts_as_well() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::mount("");
+    fs::write(mounted.dir().join("file"), pattern(5000)).unwrap();
+    kill(mounted.processes("server")[0], Signal::TERM);
+    mounted.wait_until_gone();
+    assert_eq!(mounted.bench.run("cat a.img /file").out, pattern(5000));
+}
+
+#[test]
+fn a_killed_server_leaves_no_mount_and_loses_nothing_synced() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::mount("");
+    let mut synced = File::create(mounted.dir().join("synced")).unwrap();
+    synced.write_all(&pattern(70_000)).unwrap();
+    synced.sync_all().unwrap();
+    File::open(mounted.dir()).unwrap().sync_all().unwrap();
+    fs::write(mounted.dir().join("not-synced"), "x").unwrap();
+    kill(mounted.processes("server")[0], Signal::KILL);
+    mounted.wait_until_gone();
+    assert!(synced.write_all(b"x").is_err());
+    assert_eq!(fs::read_dir(mounted.dir()).unwrap().count(), 0);
+    mounted.bench.check("a.img");
+    mounted.bench.ok("mount a.img mnt");
+    assert_eq!(fs::read(mounted.dir().join("synced")).unwrap(), pattern(70_000));
+    mounted.bench.ok("umount mnt");
+}
+
+#[test]
+fn a_mount_outlives_its_killed_supervisor() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::mount("");
+    kill(mounted.processes("supervisor")[0], Signal::KILL);
+    std::thread::sleep(Duration::from_millis(100));
+    fs::write(mounted.dir().join("file"), "still here").unwrap();
+    mounted.bench.ok("umount mnt");
+    mounted.wait_until_gone();
+    assert_eq!(mounted.bench.run("cat a.img /file").out, b"still here");
+}
+
+#[test]
+fn a_lazy_unmount_ends_with_its_last_user() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::mount("");
+    let mut file = File::create(mounted.dir().join("file")).unwrap();
+    mounted.bench.ok("umount --lazy mnt");
+    assert!(!mounted.is_mounted());
+    file.write_all(b"written behind the curtain").unwrap();
+    assert_eq!(mounted.processes("server").len(), 1);
+    let start = Instant::now();
+    drop(file);
+    mounted.wait_until_gone();
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    let out = mounted.bench.run("cat a.img /file").out;
+    assert_eq!(out, b"written behind the curtain");
+}
+
+#[test]
+fn killed_clients_harm_nobody() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::mount("");
+    for round in 0..5 {
+        let target = mounted.dir().join(format!("zeros{round}"));
+        let mut client = Command::new("dd")
+            .arg("if=/dev/zero")
+            .arg(format!("of={}", target.display()))
+            .args(["bs=1M", "count=2000"])
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(30));
+        client.kill().unwrap();
+        client.wait().unwrap();
+        fs::remove_file(&target).unwrap();
+    }
+    fs::write(mounted.dir().join("file"), "alive").unwrap();
+    mounted.bench.ok("umount mnt");
+    mounted.bench.check("a.img");
+    mounted.wait_until_gone();
+}
+
+#[test]
+fn mount_8_finds_its_helper() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new();
+    let bench = &mounted.bench;
+    let helper = |name: &str, words: &str| {
+        let link = bench.path(name);
+        let _ = std::os::unix::fs::symlink(env!("CARGO_BIN_EXE_spinney"), &link);
+        let mut command = Command::new(link);
+        command.args(words.split(' ')).current_dir(&bench.dir);
+        command.output().unwrap().status.code()
+    };
+    assert_eq!(helper("mount.spinney", "a.img mnt -f -o ro"), Some(0));
+    assert!(!mounted.is_mounted());
+    assert_eq!(helper("mount.spinney", "a.img mnt -o rw,nonsense"), Some(2));
+    let options = "a.img mnt -s -o rw,suid,dev,exec,auto,nouser,async,_netdev,nonsense";
+    assert_eq!(helper("mount.fuse.spinney", options), Some(0));
+    assert!(mounted.is_mounted());
+    assert_eq!(helper("umount.fuse.spinney", "mnt"), Some(0));
+    assert!(!mounted.is_mounted());
+    // As mount.fuse calls the program of a type `fuse.spinney`.
+    assert_eq!(helper("spinney", "a.img mnt -o rw,dev,suid"), Some(0));
+    assert_eq!(helper("umount.spinney", "mnt -l"), Some(0));
+    mounted.wait_until_gone();
+}
