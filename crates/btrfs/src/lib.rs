@@ -6,6 +6,7 @@ mod extents;
 mod file;
 pub mod inode;
 mod locks;
+mod log;
 pub mod subvol;
 pub mod vfs_impl;
 mod volume;

@@ -3,6 +3,7 @@
 mod damaged;
 mod diff_walk;
 mod images;
+mod log_replay;
 mod rework;
 mod round_trip;
 mod system;
@@ -50,6 +51,8 @@ enum Task {
     },
     /// Put a large tree into an image and change two thirds of it, judged at each stage. Needs root.
     Rework(rework::Options),
+    /// Replay logs that the kernel wrote, and compare with the kernel's own replay. Needs root.
+    LogReplay(log_replay::Options),
     /// Run every read-only command on damaged images.
     Damaged {
         /// A folder of images, packed or not.
@@ -70,6 +73,7 @@ fn main() -> Result<ExitCode> {
         Task::DiffWalk { images, shown } => diff_walk::run(&images, shown),
         Task::RoundTrip { dir } => round_trip::run(&root(), &dir),
         Task::Rework(options) => rework::run(&options).map(|()| ExitCode::SUCCESS),
+        Task::LogReplay(options) => log_replay::run(&options).map(|()| ExitCode::SUCCESS),
         Task::Damaged { dir, program } => damaged::run(&root(), &dir, program.as_deref()),
     }
 }

@@ -4,8 +4,9 @@
 //!   calls on the page cache. It owns the lock that keeps a second writer away.
 //! - [`MemoryDevice`]: bytes in memory, allocated where they are written. For tests, for images
 //!   that are built and streamed out, and as the base of the simulated disk.
+//! - [`OverlayDevice`]: changes in memory over a device that is only read.
 //!
-//! Invariants both keep: a request is checked against the device's size before any byte moves,
+//! Invariants all keep: a request is checked against the device's size before any byte moves,
 //! so a refused write has changed nothing; a change of a read-only device is refused here even
 //! when the operating system would have let it through; `size_bytes` never shrinks.
 //!
@@ -17,6 +18,8 @@
 pub mod file;
 mod holders;
 pub mod memory;
+pub mod overlay;
 
 pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;
+pub use overlay::OverlayDevice;

@@ -73,6 +73,21 @@ impl CsumRange {
         (self.present_count == self.present.len()).then_some(&self.bytes)
     }
 
+    /// The checksums there are: index of the first sector of each run, and its checksums.
+    #[must_use]
+    pub fn runs(&self) -> Vec<(usize, &[u8])> {
+        let mut runs: Vec<(usize, &[u8])> = Vec::new();
+        let mut start = 0;
+        for same in self.present.chunk_by(|a, b| a == b) {
+            let end = start + same.len();
+            if same.first() == Some(&true) {
+                runs.push((start, &self.bytes[start * self.csum..end * self.csum]));
+            }
+            start = end;
+        }
+        runs
+    }
+
     /// True when no sector has a checksum.
     #[must_use]
     pub fn is_empty(&self) -> bool {

@@ -39,7 +39,7 @@ pub(crate) use create::{NewSubvolume, create, snapshot};
 pub(crate) use delete::{delete, drop_tree, set_read_only};
 pub(crate) use info::{default_subvolume, list, set_default_subvolume};
 pub(crate) use make::make_trees;
-pub(crate) use startup::prepare_for_writing;
+pub(crate) use startup::{mark_quotas_inconsistent, prepare_for_writing};
 pub use types::{SnapshotMode, SubvolumeInfo};
 
 /// Object id of orphan items (`BTRFS_ORPHAN_OBJECTID`).

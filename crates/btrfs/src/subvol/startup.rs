@@ -18,7 +18,9 @@ use crate::error::{Error, Result};
 /// # Errors
 /// When a tree cannot be read or changed.
 pub(crate) fn prepare_for_writing(namespace: &Namespace) -> Result<()> {
-    mark_quotas_inconsistent(namespace)?;
+    if mark_quotas_inconsistent(namespace)? {
+        namespace.core.store.commit()?;
+    }
     match finish_leftovers(namespace) {
         // Their notes stay for the next open; whoever makes room needs the volume for it.
         Err(Error::NoSpace) => Ok(()),
@@ -42,12 +44,16 @@ fn finish_leftovers(namespace: &Namespace) -> Result<()> {
 }
 
 /// Quotas are not kept here. As the kernel does when it cannot keep them, their state is marked
-/// inconsistent before anything they count changes; the next rescan counts anew.
-fn mark_quotas_inconsistent(namespace: &Namespace) -> Result<()> {
+/// inconsistent before anything they count changes; the next rescan counts anew. True when that
+/// changed something.
+///
+/// # Errors
+/// When a tree cannot be read or changed.
+pub(crate) fn mark_quotas_inconsistent(namespace: &Namespace) -> Result<bool> {
     let core = &namespace.core;
     let tree = match core.store.tree(TreeId::QUOTA) {
         Ok(tree) => tree,
-        Err(btrfs_store::Error::NoSuchTree(_)) => return Ok(()),
+        Err(btrfs_store::Error::NoSuchTree(_)) => return Ok(false),
         Err(error) => return Err(error.into()),
     };
     let key = Key::new(0, item_type::QGROUP_STATUS, 0);
@@ -55,10 +61,10 @@ fn mark_quotas_inconsistent(namespace: &Namespace) -> Result<()> {
         QgroupStatusItem::parse_prefix(bytes).map(|(item, _)| item.status_flags())
     })?;
     let Some(flags) = flags.transpose()? else {
-        return Ok(());
+        return Ok(false);
     };
     if flags.contains(QgroupStatusFlags::INCONSISTENT) {
-        return Ok(());
+        return Ok(false);
     }
     let flags = flags | QgroupStatusFlags::INCONSISTENT;
     namespace.apply(namespace.reserve(1)?, |txn| {
@@ -69,8 +75,7 @@ fn mark_quotas_inconsistent(namespace: &Namespace) -> Result<()> {
         })?;
         Ok(())
     })?;
-    core.store.commit()?;
-    Ok(())
+    Ok(true)
 }
 
 /// Drops the trees of deleted subvolumes.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
+use blockdev::backends::{FileDevice, FileOptions, OverlayDevice};
 use btrfs_disk::TreeId;
 use btrfs_store::{MakeOptions, Store, StoreOptions};
 
@@ -14,18 +14,24 @@ use super::{Inner, Volume, VolumeOptions};
 use crate::dir::Namespace;
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{Core, Settings};
+use crate::log;
 use crate::subvol;
+
+/// Most bytes of changes that the replay of a log may keep in memory, of a volume that is only
+/// read. The kernel commits rather than to let a log grow that far.
+const OVERLAY_BYTES_MAX: usize = 1 << 30;
 
 impl VolumeOptions {
     /// Opens an image file or block device. A path that does not exist and ends in `?offset=N`
     /// names a partition of the file in front of the `?`.
     ///
-    /// Opening for writing finishes what an earlier session left behind: deleted files and
-    /// subvolumes whose space was not given back yet. It marks quotas as inconsistent.
+    /// Opening for writing finishes what an earlier session left behind: a log that a crash left,
+    /// deleted files and subvolumes whose space was not given back yet. It marks quotas as
+    /// inconsistent. Opening for reading shows the volume as if the log had been replayed.
     ///
     /// # Errors
     /// `Io` when the device cannot be opened or is in use; `Unsupported` for features this
-    /// library lacks, by name, and for a log tree unless read-only; `Corrupt`.
+    /// library lacks, by name; `Corrupt`.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
         let options = FileOptions {
@@ -43,6 +49,24 @@ impl VolumeOptions {
     /// # Errors
     /// As [`VolumeOptions::open`].
     pub fn open_device(&self, device: Arc<dyn Device>) -> Result<Volume> {
+        let store = Store::open(vec![Arc::clone(&device)], &self.store_options())?;
+        if !self.replay_log && !self.read_only && store.has_log() {
+            let what = "writing to a volume whose log is not to be replayed";
+            return Err(Error::Unsupported(what.into()));
+        }
+        if self.replay_log && self.read_only && store.has_log() {
+            drop(store);
+            return self.open_replayed(device);
+        }
+        self.start(store, device)
+    }
+
+    /// Replays the log into memory, above a device that stays as it is.
+    fn open_replayed(&self, device: Arc<dyn Device>) -> Result<Volume> {
+        let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(device, OVERLAY_BYTES_MAX));
+        let writable = StoreOptions { read_only: false, ..self.store_options() };
+        let store = Store::open(vec![Arc::clone(&device)], &writable)?;
+        log::replay::run(&self.namespace(store))?;
         let store = Store::open(vec![Arc::clone(&device)], &self.store_options())?;
         self.start(store, device)
     }
@@ -88,14 +112,9 @@ impl VolumeOptions {
     }
 
     fn start(&self, store: Store, device: Arc<dyn Device>) -> Result<Volume> {
-        let settings = Settings {
-            max_inline: self.max_inline,
-            dirty_bytes: self.dirty_bytes,
-            file_flags: self.file_flags,
-        };
-        let core = Core::new(store, settings);
-        let namespace = Arc::new(Namespace::new(Arc::new(core)));
+        let namespace = self.namespace(store);
         if !self.read_only {
+            log::replay::run(&namespace)?;
             subvol::prepare_for_writing(&namespace)?;
         }
         let top = self.choose_top(&namespace)?;
@@ -108,6 +127,15 @@ impl VolumeOptions {
         Ok(Volume {
             inner: Arc::new(inner),
         })
+    }
+
+    fn namespace(&self, store: Store) -> Arc<Namespace> {
+        let settings = Settings {
+            max_inline: self.max_inline,
+            dirty_bytes: self.dirty_bytes,
+            file_flags: self.file_flags,
+        };
+        Arc::new(Namespace::new(Arc::new(Core::new(store, settings))))
     }
 
     fn choose_top(&self, namespace: &Namespace) -> Result<TreeId> {

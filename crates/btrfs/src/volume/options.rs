@@ -18,6 +18,7 @@ const MAX_INLINE_DEFAULT: u32 = 2048;
 #[derive(Debug, Clone)]
 pub struct VolumeOptions {
     pub(crate) read_only: bool,
+    pub(crate) replay_log: bool,
     pub(crate) offset: u64,
     pub(crate) subvolume: Option<SubvolumeChoice>,
     pub(crate) max_inline: u32,
@@ -40,6 +41,7 @@ impl Default for VolumeOptions {
     fn default() -> Self {
         Self {
             read_only: false,
+            replay_log: true,
             offset: 0,
             subvolume: None,
             max_inline: MAX_INLINE_DEFAULT,
@@ -64,6 +66,15 @@ impl VolumeOptions {
     #[must_use]
     pub fn read_only(mut self, read_only: bool) -> Self {
         self.read_only = read_only;
+        self
+    }
+
+    /// Whether a log that a crash left is replayed: in memory only where nothing is written.
+    /// Without it a read-only volume shows the last commit; a volume with a log cannot be
+    /// written to then.
+    #[must_use]
+    pub fn replay_log(mut self, replay_log: bool) -> Self {
+        self.replay_log = replay_log;
         self
     }
 

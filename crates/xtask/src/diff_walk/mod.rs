@@ -13,7 +13,7 @@
 
 mod content;
 pub(crate) mod kernel;
-mod ours;
+pub(crate) mod ours;
 pub(crate) mod record;
 
 use crate::system::Mount;

@@ -11,11 +11,13 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 /// Every path from the top-level subvolume down.
-pub(super) fn walk(image: &Path) -> Result<Walk> {
-    let volume = Volume::options()
-        .read_only(true)
-        .subvolume_id(TreeId::FS)
-        .open(image)?;
+pub(crate) fn walk(image: &Path) -> Result<Walk> {
+    let options = Volume::options().read_only(true).subvolume_id(TreeId::FS);
+    walk_volume(&options.open(image)?)
+}
+
+/// Every path of a volume that was opened at its top-level subvolume.
+pub(crate) fn walk_volume(volume: &Volume) -> Result<Walk> {
     let mut paths = vec![Vec::new()];
     let mut folders = vec![Vec::new()];
     while let Some(folder) = folders.pop() {
@@ -32,7 +34,7 @@ pub(super) fn walk(image: &Path) -> Result<Walk> {
             paths.push(path);
         }
     }
-    let records = in_parallel(&paths, |path| record(&volume, &from_top(path)))?;
+    let records = in_parallel(&paths, |path| record(volume, &from_top(path)))?;
     Ok(records.into_iter().collect())
 }
 

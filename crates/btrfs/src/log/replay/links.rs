@@ -1,0 +1,48 @@
+//! What replay leaves of inodes: links counted, and orphans noted.
+
+use btrfs_disk::InodeNo;
+
+use super::Replay;
+use super::names::Removed;
+use crate::error::{CallerError, Error, Result};
+
+/// Items that the end of an inode's replay changes: its own, and an orphan item.
+const INODE_ITEMS: usize = 2;
+
+impl Replay<'_> {
+    /// Counts the links of every inode that was touched. A directory without any loses its names,
+    /// which may leave others without any in turn. What has none becomes an orphan, which goes
+    /// when the volume has been opened.
+    pub(super) fn fix_links(&mut self) -> Result<()> {
+        while let Some(ino) = self.touched.pop_last() {
+            self.fix_link(ino)?;
+        }
+        Ok(())
+    }
+
+    fn fix_link(&mut self, ino: InodeNo) -> Result<()> {
+        let inode = self.inode_of(ino)?;
+        let count = self.count_refs(ino)?;
+        if count == 0 && inode.kind().is_dir() {
+            self.remove_names(ino, Removed::All)?;
+        }
+        if count > 0 && inode.state().nlink == count {
+            return Ok(());
+        }
+        self.change(INODE_ITEMS, |txn| {
+            inode.change(txn, |state| state.nlink = count);
+            if count > 0 {
+                return Ok(());
+            }
+            match self.namespace.insert_orphan(txn, &inode) {
+                Err(Error::Corrupt { source, .. })
+                    if matches!(*source, btrfs_store::Error::Exists { .. }) =>
+                {
+                    Ok(())
+                }
+                Err(error) if error.caller_error() == Some(CallerError::Exists) => Ok(()),
+                result => result,
+            }
+        })
+    }
+}

@@ -1,0 +1,59 @@
+//! Crashes while a log is being replayed: what they leave replays to the same.
+
+use super::dirty::Dirty;
+use super::same;
+use crate::diff_walk::ours;
+use crate::diff_walk::record::Walk;
+use anyhow::{Context, Result};
+use blockdev::Device;
+use blockdev::backends::MemoryDevice;
+use spinney::{TreeId, Volume};
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use testkit::Random;
+use testkit::faults::RecordingDevice;
+
+const PIECE_BYTES: usize = 1 << 20;
+
+/// Tries `count` crashes; returns how many.
+pub(super) fn run(dirty: &Dirty, expected: &Walk, count: u64) -> Result<u64> {
+    if count == 0 {
+        return Ok(0);
+    }
+    let device = Arc::new(RecordingDevice::new(load(&dirty.path)?));
+    Volume::options().open_device(Arc::<RecordingDevice>::clone(&device))?.close()?;
+    let events = device.event_count();
+    let mut random = Random::new(u64::try_from(events)?);
+    for number in 0..count {
+        // The last writes are the superblocks: half of the crashes are near them.
+        let back = if number.is_multiple_of(2) { random.index(6) } else { random.index(events) };
+        let after = events.saturating_sub(back);
+        let left: Arc<dyn Device> = Arc::new(device.crash_after(after, &mut random)?);
+        let what = format!("after a crash behind {after} of {events} writes and flushes");
+        let options = Volume::options().subvolume_id(TreeId::FS);
+        let volume = options.open_device(left).with_context(|| what.clone())?;
+        let walk = ours::walk_volume(&volume)?;
+        same(expected, &walk, dirty.made, &what)?;
+        volume.close()?;
+    }
+    Ok(count)
+}
+
+fn load(path: &Path) -> Result<MemoryDevice> {
+    let mut file = std::fs::File::open(path)?;
+    let device = MemoryDevice::new(file.metadata()?.len());
+    let mut piece = vec![0; PIECE_BYTES];
+    let mut offset = 0u64;
+    loop {
+        let count = file.read(&mut piece)?;
+        let bytes = piece.get(..count).unwrap_or_default();
+        if count == 0 {
+            return Ok(device);
+        }
+        if bytes.iter().any(|byte| *byte != 0) {
+            device.write_at(offset, &[bytes])?;
+        }
+        offset = offset.saturating_add(u64::try_from(count)?);
+    }
+}

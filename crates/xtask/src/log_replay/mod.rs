@@ -1,0 +1,187 @@
+//! Is a log replayed as the kernel replays it?
+//!
+//! The kernel makes dirty images: a random workload with fsyncs runs on a mounted image
+//! ([`workload`]), and right after an fsync the backing file is copied. Of each copy that has a log
+//! ([`dirty`]) the kernel mounts one copy, which replays the log, and Spinney opens another.
+//! Afterwards:
+//!
+//! - what Spinney shows of the dirty image, opened to read, is what the kernel's replay made, and
+//!   the file has not changed by a byte;
+//! - `btrfs check --check-data-csum` finds no error in what Spinney's replay made, and the kernel
+//!   walks it with the same result as its own;
+//! - a crash at any moment of Spinney's replay leaves an image that replays to the same ([`crash`]).
+//!
+//! Times that replay sets to the moment of the replay count as equal. Needs root. Fails with the
+//! first image that differs, which is kept.
+
+mod crash;
+mod dirty;
+mod workload;
+
+use crate::diff_walk::record::{Record, Walk, differences};
+use crate::diff_walk::{kernel, ours};
+use crate::system::{Mount, btrfs_program, is_root, run as run_program};
+use anyhow::{Context, Result, ensure};
+use dirty::Dirty;
+use spinney::Volume;
+use std::path::{Path, PathBuf};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+/// What is run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How many dirty images.
+    #[arg(long, default_value_t = 40)]
+    count: usize,
+    /// The first workload's seed; the next ones follow.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Crashes tried of each image's replay.
+    #[arg(long, default_value_t = 6)]
+    crashes: u64,
+    /// Where the images are for a while.
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+    /// Dirty images to look at, instead of new ones.
+    images: Vec<PathBuf>,
+    /// All images are kept.
+    #[arg(long)]
+    keep: bool,
+}
+
+/// Runs all images.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if !is_root() {
+        println!("log-replay: skipped, mounting needs root");
+        return Ok(());
+    }
+    let start = Instant::now();
+    let folder = options
+        .dir
+        .join(format!("spinney-log-replay-{}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    let mut totals = Totals::default();
+    for image in &options.images {
+        let dirty = Dirty::copy(image, &folder.join("given.img"), "given".to_owned())?
+            .with_context(|| format!("{} has no log", image.display()))?;
+        judge(&dirty, options, &mut totals)?;
+    }
+    let mut seed = options.seed;
+    while options.images.is_empty() && totals.images < options.count {
+        for dirty in workload::run(seed, &folder)? {
+            if totals.images < options.count {
+                judge(&dirty, options, &mut totals)?;
+            }
+            if !options.keep {
+                std::fs::remove_file(&dirty.path)?;
+            }
+        }
+        seed = seed.wrapping_add(1);
+    }
+    if !options.keep {
+        std::fs::remove_dir_all(&folder)?;
+    }
+    println!(
+        "log-replay: {} dirty images (seeds {}..{seed}), {} names, {} crashes, 0 differences, {:.0} s",
+        totals.images,
+        options.seed,
+        totals.names,
+        totals.crashes,
+        start.elapsed().as_secs_f64()
+    );
+    Ok(())
+}
+
+#[derive(Debug, Default)]
+struct Totals {
+    images: usize,
+    names: usize,
+    crashes: u64,
+}
+
+fn judge(dirty: &Dirty, options: &Options, totals: &mut Totals) -> Result<()> {
+    let story = || format!("{}: {} (kept)", dirty.story, dirty.path.display());
+    let expected = by_kernel(dirty).with_context(story)?;
+    let shown = read_only(dirty).with_context(story)?;
+    same(&expected, &shown, dirty.made, "opened to read").with_context(story)?;
+    let replayed = by_spinney(dirty).with_context(story)?;
+    same(&expected, &replayed, dirty.made, "replayed").with_context(story)?;
+    let crashes = crash::run(dirty, &expected, options.crashes).with_context(story)?;
+    totals.images = totals.images.saturating_add(1);
+    totals.names = totals.names.saturating_add(expected.len());
+    totals.crashes = totals.crashes.saturating_add(crashes);
+    println!("{}: {} names, {crashes} crashes", dirty.story, expected.len());
+    Ok(())
+}
+
+/// What the kernel's own replay makes of the image.
+fn by_kernel(dirty: &Dirty) -> Result<Walk> {
+    let copy = dirty.path.with_extension("kernel");
+    std::fs::copy(&dirty.path, &copy)?;
+    let walk = mount_and_walk(&copy, "noatime,subvolid=5");
+    std::fs::remove_file(copy)?;
+    walk.context("the kernel's replay")
+}
+
+fn by_spinney(dirty: &Dirty) -> Result<Walk> {
+    let copy = dirty.path.with_extension("spinney");
+    std::fs::copy(&dirty.path, &copy)?;
+    Volume::open(&copy)?.close()?;
+    ensure!(!dirty::has_log(&copy)?, "the log is still there");
+    let path = copy.to_string_lossy().into_owned();
+    let said = run_program(&btrfs_program(), &["check", "--check-data-csum", &path])?;
+    ensure!(said.contains("no error found"), "btrfs check: {said}");
+    let walk = mount_and_walk(&copy, "ro,subvolid=5");
+    std::fs::remove_file(copy)?;
+    walk
+}
+
+fn mount_and_walk(image: &Path, options: &str) -> Result<Walk> {
+    let mount = Mount::new(image, options)?;
+    let walk = kernel::walk(mount.path())?;
+    mount.unmount()?;
+    Ok(walk)
+}
+
+fn read_only(dirty: &Dirty) -> Result<Walk> {
+    let before = dirty::hash(&dirty.path)?;
+    let walk = ours::walk(&dirty.path)?;
+    ensure!(
+        dirty::hash(&dirty.path)? == before,
+        "a read-only open wrote to the image"
+    );
+    let options = Volume::options().read_only(true).replay_log(false);
+    ensure!(
+        options.open(&dirty.path)?.is_read_only(),
+        "opened to write without the log"
+    );
+    Ok(walk)
+}
+
+/// Fails where two walks differ in anything but times that a replay set.
+fn same(expected: &Walk, found: &Walk, made: SystemTime, what: &str) -> Result<()> {
+    let (expected, found) = (with_replay_times(expected, made)?, with_replay_times(found, made)?);
+    let lines = differences(&expected, &found);
+    for line in lines.iter().take(20) {
+        println!("  {line}");
+    }
+    ensure!(lines.is_empty(), "{what}: {} differences", lines.len());
+    Ok(())
+}
+
+/// What is later than the image was set by its replay.
+fn with_replay_times(walk: &Walk, made: SystemTime) -> Result<Walk> {
+    let made = made.duration_since(UNIX_EPOCH)?;
+    let made = (i64::try_from(made.as_secs())?, made.subsec_nanos());
+    let late = |time| if time > made { (i64::MAX, 0) } else { time };
+    let of_image = |record: &Record| {
+        let mut record = record.clone();
+        (record.mtime, record.ctime) = (late(record.mtime), late(record.ctime));
+        record.atime = late(record.atime);
+        record
+    };
+    Ok(walk
+        .iter()
+        .map(|(path, record)| (path.clone(), of_image(record)))
+        .collect())
+}
