@@ -34,5 +34,5 @@ mod sys;
 
 pub use connection::Connection;
 pub use error::{Error, Result};
-pub use mount::{MountOptions, unmount};
+pub use mount::{MountOptions, raise_dirty_limit, unmount};
 pub use server::{Server, ServerOptions, Transport};

@@ -82,8 +82,9 @@ impl Worker {
                 send(&self.channel, &mut self.reply, header.unique, Err(error));
             }
             Answer::DoneStale(len, node) => {
-                send(&self.channel, &mut self.reply, header.unique, Ok(len));
+                // First, so that who gets the reply finds the new attributes.
                 send_stale(&self.channel, node);
+                send(&self.channel, &mut self.reply, header.unique, Ok(len));
             }
         }
     }

@@ -13,9 +13,11 @@
 //! connection and by front ends.
 
 mod direct;
+mod dirty_limit;
 mod helper;
 mod options;
 
+pub use dirty_limit::raise_dirty_limit;
 pub use options::MountOptions;
 
 use crate::error::{Error, Result};

@@ -2,6 +2,7 @@
 
 use super::Session;
 use super::encode::put;
+use super::open::DATA_SYNC;
 use crate::protocol::Request;
 use crate::protocol::replies::{CopyFileRangeOut, LseekOut, WriteOut};
 use crate::protocol::requests::{
@@ -106,10 +107,11 @@ fn write_flags(args: &WriteIn) -> WriteFlags {
         WriteFlags::CLEAR_PRIVILEGES,
         args.write_flags & WRITE_KILL_SUIDGID != 0,
     );
-    flags.set(
-        WriteFlags::DIRECT,
-        open.contains(OFlags::DIRECT) && !from_cache,
-    );
+    if open.contains(OFlags::DIRECT) && !from_cache {
+        flags |= WriteFlags::DIRECT;
+        // After any other write to such a file the kernel asks to sync it.
+        flags.set(WriteFlags::DATA_SYNC, open.contains(DATA_SYNC));
+    }
     flags
 }
 
@@ -120,13 +122,13 @@ mod tests {
     #[test]
     fn flags_of_a_write_come_from_two_places() {
         let args = WriteIn {
-            flags: (OFlags::WRONLY | OFlags::DIRECT | OFlags::APPEND).bits(),
+            flags: (OFlags::WRONLY | OFlags::DIRECT | OFlags::APPEND | DATA_SYNC).bits(),
             write_flags: WRITE_KILL_SUIDGID,
             ..WriteIn::default()
         };
         assert_eq!(
             write_flags(&args),
-            WriteFlags::DIRECT | WriteFlags::CLEAR_PRIVILEGES
+            WriteFlags::DIRECT | WriteFlags::DATA_SYNC | WriteFlags::CLEAR_PRIVILEGES
         );
         let cached = WriteIn {
             write_flags: WRITE_CACHE,

@@ -26,6 +26,9 @@ mod list;
 mod open;
 mod xattr;
 
+#[cfg(test)]
+mod tests;
+
 use crate::protocol::requests::{BatchForgetIn, FSYNC_FDATASYNC, ForgetIn, ForgetOne, FsyncIn};
 use crate::protocol::{Request, opcode};
 use encode::Timeouts;

@@ -138,6 +138,11 @@ fn opened(handle: Handle, flags: OpenFlags) -> OpenOut {
     }
 }
 
+/// `O_DSYNC`, which a kernel since 2.6.33 tells from `O_SYNC`.
+pub(super) const DATA_SYNC: OFlags = OFlags::from_bits_retain(0o10_000);
+/// `O_SYNC`: the bit above and one of its own.
+const SYNC: OFlags = OFlags::from_bits_retain(0o4_010_000);
+
 /// Flags of `open(2)`.
 fn open_flags(raw: u32) -> OpenFlags {
     let raw = OFlags::from_bits_retain(raw);
@@ -149,8 +154,8 @@ fn open_flags(raw: u32) -> OpenFlags {
     for (theirs, ours) in [
         (OFlags::APPEND, OpenFlags::APPEND),
         (OFlags::TRUNC, OpenFlags::TRUNCATE),
-        (OFlags::SYNC, OpenFlags::SYNC),
-        (OFlags::DSYNC, OpenFlags::DATA_SYNC),
+        (SYNC, OpenFlags::SYNC),
+        (DATA_SYNC, OpenFlags::DATA_SYNC),
         (OFlags::DIRECT, OpenFlags::DIRECT),
         (OFlags::EXCL, OpenFlags::EXCLUSIVE),
         (OFlags::NOATIME, OpenFlags::NO_ATIME),
@@ -166,7 +171,7 @@ mod tests {
 
     #[test]
     fn flags_of_open_are_understood() {
-        let flags = OFlags::RDWR | OFlags::APPEND | OFlags::SYNC | OFlags::CLOEXEC;
+        let flags = OFlags::RDWR | OFlags::APPEND | SYNC | OFlags::CLOEXEC;
         assert_eq!(
             open_flags(flags.bits()),
             OpenFlags::READ
@@ -176,7 +181,7 @@ mod tests {
                 | OpenFlags::DATA_SYNC
         );
         assert_eq!(
-            open_flags((OFlags::WRONLY | OFlags::DSYNC).bits()),
+            open_flags((OFlags::WRONLY | DATA_SYNC).bits()),
             OpenFlags::WRITE | OpenFlags::DATA_SYNC
         );
         assert_eq!(open_flags(0), OpenFlags::READ);

@@ -1,0 +1,117 @@
+//! Requests of every kind with bytes of every kind: there is always an answer, and never a panic.
+
+use super::{Answer, Session, SessionOptions};
+use crate::protocol::requests::InHeader;
+use crate::protocol::{Request, opcode};
+use std::sync::Arc;
+use std::time::Duration;
+use vfs::file_system::Errno;
+use vfs::{MemoryFs, MemoryOptions};
+use zerocopy::IntoBytes;
+
+fn session() -> Session {
+    let options = SessionOptions {
+        entry_timeout: Duration::from_secs(1),
+        attr_timeout: Duration::from_secs(1),
+        zero_open: false,
+        writeback: false,
+    };
+    // Little room, so that no request for space makes the test slow.
+    let memory = MemoryOptions {
+        capacity_bytes: 1 << 20,
+        ..MemoryOptions::default()
+    };
+    Session::new(Arc::new(MemoryFs::new(&memory)), options)
+}
+
+fn serve(session: &Session, opcode: u32, node: u64, body: &[u8], out: &mut [u8]) -> Answer {
+    let header = InHeader {
+        len: u32::try_from(size_of::<InHeader>() + body.len()).unwrap(),
+        opcode,
+        unique: 2,
+        nodeid: node,
+        ..InHeader::default()
+    };
+    let bytes = [header.as_bytes(), body].concat();
+    match Request::parse(header, &bytes) {
+        Ok(request) => session.serve(&request, out),
+        Err(error) => Answer::Failed(error),
+    }
+}
+
+#[test]
+fn every_request_survives_bodies_of_every_length() {
+    let session = session();
+    let mut out = vec![0; 8192];
+    for opcode in 0..64 {
+        for len in 0..160 {
+            for fill in [0, 1, b'a', 0x7f, 0xff] {
+                let mut body = vec![fill; len];
+                serve(&session, opcode, 1, &body, &mut out);
+                if let Some(last) = body.last_mut() {
+                    *last = 0;
+                }
+                let answer = serve(&session, opcode, 1, &body, &mut out);
+                if let Answer::Done(len) | Answer::DoneStale(len, _) = answer {
+                    assert!(len <= out.len(), "{}", opcode::name(opcode));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn random_requests_are_answered() {
+    let session = session();
+    let mut out = vec![0; 8192];
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let mut random = move || {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state
+    };
+    let mut done = 0;
+    for _ in 0..100_000 {
+        let opcode = u32::try_from(random() % 56).unwrap();
+        let fixed = opcode::fixed_bytes(opcode).unwrap_or(0);
+        let len = fixed + usize::try_from(random() % 24).unwrap();
+        let mut body = vec![0; len];
+        for byte in &mut body {
+            // Mostly small numbers, which mean something, in fields and names.
+            *byte = match random() % 8 {
+                0 => random().to_le_bytes()[0],
+                1..4 => b'a' + random().to_le_bytes()[0] % 3,
+                _ => 0,
+            };
+        }
+        let answer = serve(&session, opcode, random() % 6, &body, &mut out);
+        done += usize::from(matches!(answer, Answer::Done(_)));
+    }
+    assert!(done > 1000, "{done}");
+}
+
+#[test]
+fn replies_that_do_not_fit_are_errors() {
+    let session = session();
+    for opcode in [opcode::GETATTR, opcode::STATFS, opcode::STATX] {
+        let body = vec![0; opcode::fixed_bytes(opcode).unwrap()];
+        let answer = serve(&session, opcode, 1, &body, &mut [0; 8]);
+        assert_eq!(answer, Answer::Failed(Errno::EIO));
+    }
+}
+
+#[test]
+fn what_is_left_to_the_kernel_is_refused_once() {
+    let session = session();
+    for (number, len) in [
+        (opcode::OPENDIR, 8),
+        (opcode::FLUSH, 24),
+        (34, 8),
+        (31, 48),
+        (40, 24),
+    ] {
+        let answer = serve(&session, number, 1, &vec![0; len], &mut [0; 64]);
+        assert_eq!(answer, Answer::Failed(Errno::ENOSYS), "{number}");
+    }
+}

@@ -1,0 +1,180 @@
+//! A mount that lives as long as a test, and a file system that counts what it is asked.
+
+use fuse::{Connection, MountOptions, Server, ServerOptions};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use vfs::file_system::{
+    AllocateFlags, Attr, Caller, CopyRange, DirSink, Entry, Handle, NewNode, NodeFlags, NodeId,
+    OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, VolumeStatus, WriteFlags, XattrMode,
+};
+use vfs::{FileSystem, MemoryFs, MemoryOptions};
+
+/// A mounted directory with its server in this process.
+pub(crate) struct Mounted {
+    dir: TempDir,
+    server: Option<JoinHandle<fuse::Result<()>>>,
+    /// The kernel keeps dirty pages.
+    pub(crate) is_writeback: bool,
+    /// What is asked of the file system.
+    pub(crate) fs: Arc<Counting>,
+}
+
+impl Mounted {
+    /// Mounts a file system in memory; `None`, and why is printed, where that is not possible.
+    pub(crate) fn new(options: ServerOptions) -> Option<Self> {
+        if !Path::new("/dev/fuse").exists() {
+            eprintln!("skipped: there is no /dev/fuse");
+            return None;
+        }
+        let memory = MemoryFs::new(&MemoryOptions::default());
+        let fs = Arc::new(Counting::new(Arc::new(memory)));
+        let dir = TempDir::new().unwrap();
+        let mount_options = MountOptions {
+            source: "memory".to_owned(),
+            subtype: "test".to_owned(),
+            allow_other: rustix::process::geteuid().is_root(),
+            default_permissions: true,
+            ..MountOptions::default()
+        };
+        let is_writeback = options.writeback;
+        let connection = Connection::mount(dir.path(), &mount_options).unwrap();
+        let served: Arc<dyn FileSystem> = fs.clone();
+        let server = Server::start(connection, served, options).unwrap();
+        let server = std::thread::spawn(move || server.wait());
+        let server = Some(server);
+        Some(Self {
+            dir,
+            server,
+            is_writeback,
+            fs,
+        })
+    }
+
+    /// A path in the mount.
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    /// The mounted directory.
+    pub(crate) fn root(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Waits for the server of a mount that is gone.
+    pub(crate) fn wait(&mut self) -> fuse::Result<()> {
+        self.server.take().unwrap().join().unwrap()
+    }
+
+    /// Ends the mount and its server in good order.
+    pub(crate) fn unmount(mut self) {
+        // A client that was killed may take a moment to leave.
+        let start = Instant::now();
+        while let Err(error) = fuse::unmount(self.dir.path(), false) {
+            assert!(start.elapsed() < Duration::from_secs(5), "{error}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        self.wait().unwrap();
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.server.is_some() {
+            let _ = fuse::unmount(self.dir.path(), true);
+        }
+    }
+}
+
+/// Counts calls by name.
+pub(crate) struct Counting {
+    fs: Arc<dyn FileSystem>,
+    counts: Mutex<BTreeMap<&'static str, usize>>,
+}
+
+impl Counting {
+    fn new(fs: Arc<dyn FileSystem>) -> Self {
+        Self {
+            fs,
+            counts: Mutex::default(),
+        }
+    }
+
+    fn count(&self, name: &'static str) {
+        *self.counts.lock().entry(name).or_default() += 1;
+    }
+
+    /// Calls since the last time, and zero again.
+    pub(crate) fn take(&self) -> BTreeMap<&'static str, usize> {
+        std::mem::take(&mut *self.counts.lock())
+    }
+}
+
+macro_rules! counted {
+    ($(fn $name:ident(&self $(, $arg:ident: $type:ty)*) $(-> $result:ty)?;)*) => {
+        $(fn $name(&self $(, $arg: $type)*) $(-> $result)? {
+            self.count(stringify!($name));
+            self.fs.$name($($arg),*)
+        })*
+    };
+}
+
+impl FileSystem for Counting {
+    fn write(
+        &self,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Result<()> {
+        self.count("write");
+        if flags.contains(WriteFlags::DATA_SYNC) {
+            self.count("sync_file");
+        }
+        self.fs.write(node, handle, offset, data, flags)
+    }
+
+    counted! {
+        fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry>;
+        fn forget(&self, node: NodeId, count: u64);
+        fn attr(&self, node: NodeId) -> Result<Attr>;
+        fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr>;
+        fn read_link(&self, node: NodeId) -> Result<Vec<u8>>;
+        fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>)
+            -> Result<Entry>;
+        fn create_unnamed(&self, caller: &Caller, parent: NodeId, new: &NewNode<'_>,
+            flags: OpenFlags) -> Result<(Entry, Handle)>;
+        fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry>;
+        fn unlink(&self, parent: NodeId, name: &[u8]) -> Result<()>;
+        fn remove_dir(&self, parent: NodeId, name: &[u8]) -> Result<()>;
+        fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]),
+            flags: RenameFlags) -> Result<()>;
+        fn open(&self, caller: &Caller, node: NodeId, flags: OpenFlags) -> Result<Handle>;
+        fn release(&self, node: NodeId, handle: Handle);
+        fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8])
+            -> Result<usize>;
+        fn sync_file(&self, node: NodeId, what: SyncWhat) -> Result<()>;
+        fn sync_fs(&self) -> Result<()>;
+        fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64)
+            -> Result<()>;
+        fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64>;
+        fn copy_range(&self, range: &CopyRange) -> Result<u64>;
+        fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink)
+            -> Result<()>;
+        fn get_xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>>;
+        fn list_xattrs(&self, node: NodeId) -> Result<Vec<Vec<u8>>>;
+        fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode,
+            clear_set_group: bool) -> Result<()>;
+        fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<()>;
+        fn flags(&self, node: NodeId) -> Result<NodeFlags>;
+        fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Result<()>;
+        fn status(&self) -> Result<VolumeStatus>;
+        fn is_read_only(&self) -> bool;
+        fn step(&self) -> Duration;
+    }
+}
