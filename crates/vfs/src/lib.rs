@@ -8,6 +8,7 @@
 
 pub mod acl;
 pub mod atime;
+pub mod conformance;
 pub mod file_system;
 pub mod memory;
 pub mod page_cache;

@@ -142,6 +142,9 @@ impl Data {
 
     /// The first byte at or after `offset` that was not written; the end is a hole.
     pub(super) fn next_hole(&self, offset: u64) -> Option<u64> {
+        if offset >= self.size {
+            return None;
+        }
         let mut page = offset / PAGE_BYTES;
         for (index, kept) in self.pages.range(page..) {
             if *index != page || !kept.is_written() {
@@ -149,7 +152,7 @@ impl Data {
             }
             page += 1;
         }
-        (offset < self.size).then_some((page * PAGE_BYTES).clamp(offset, self.size))
+        Some((page * PAGE_BYTES).clamp(offset, self.size))
     }
 
     fn pay_for(&self, range: Range<u64>) -> Result<()> {
