@@ -139,10 +139,15 @@ impl Replay<'_> {
         Ok(inode.ino())
     }
 
-    /// Takes a name of `inode` away, with the reference.
+    /// Takes a name of `inode` away, with the reference. The times of the directory stay: what
+    /// the log has of them, it has in the directory's inode.
     pub(super) fn take(&self, txn: &Txn, dir: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
+        let index = self.namespace.remove_ref(txn, inode, dir.ino(), name)?;
+        self.namespace.remove_name(txn, dir, name, index)?;
+        dir.change(txn, |state| {
+            state.set_sizes(state.disk_size.saturating_sub(2 * to_u64(name.len())));
+        });
         let now = self.namespace.core.now();
-        self.namespace.take_name(txn, dir, name, inode, now)?;
         inode.change(txn, |state| state.ctime = now);
         Ok(())
     }
