@@ -4,10 +4,12 @@ use crate::connection::Connection;
 use crate::device::{self, Worker};
 use crate::error::{Error, Result};
 use crate::protocol::{InitFlags, Wish};
+use crate::ring::{self, Queue};
 use crate::session::{Session, SessionOptions};
 use parking_lot::{Condvar, Mutex};
 use std::fmt;
 use std::num::NonZero;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -97,18 +99,25 @@ impl Server {
         let request_bytes_max = options
             .request_bytes_max
             .clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX);
-        let channels = connection.into_channels(worker_count)?;
+        let data_bytes = usize::try_from(request_bytes_max).unwrap_or(usize::MAX);
+        let channels: Vec<Arc<OwnedFd>> = connection
+            .into_channels(worker_count)?
+            .into_iter()
+            .map(Arc::new)
+            .collect();
+        let first = channels
+            .first()
+            .ok_or_else(|| Error::Device(std::io::ErrorKind::NotFound.into()))?;
+        // Before the kernel hears of it: afterwards it would wait for queues that cannot be made.
+        let queues = queues(options.transport, first, data_bytes);
         let wish = Wish {
             writeback: options.writeback,
             zero_open: options.zero_open,
-            ring: false,
+            ring: !queues.is_empty(),
             request_bytes_max,
             page_bytes: u32::try_from(rustix::param::page_size()).unwrap_or(u32::MAX),
             background_max: BACKGROUND_MAX,
         };
-        let first = channels
-            .first()
-            .ok_or_else(|| Error::Device(std::io::ErrorKind::NotFound.into()))?;
         let agreement = device::initialize(first, &wish)?;
         tracing::debug!(?agreement, "the mount is usable");
         let session = Arc::new(Session::new(
@@ -120,11 +129,18 @@ impl Server {
                 writeback: agreement.flags.contains(InitFlags::WRITEBACK_CACHE),
             },
         ));
-        let data_bytes = usize::try_from(request_bytes_max).unwrap_or(usize::MAX);
         let mut workers = Vec::new();
         for (index, channel) in channels.into_iter().enumerate() {
             let mut worker = Worker::new(channel, Arc::clone(&session), data_bytes)?;
             workers.push(spawn(format!("fuse-{index}"), move || worker.run())?);
+        }
+        if agreement.flags.contains(InitFlags::OVER_IO_URING) {
+            for (index, mut queue) in queues.into_iter().enumerate() {
+                let session = Arc::clone(&session);
+                workers.push(spawn(format!("fuse-ring-{index}"), move || {
+                    queue.run(&session);
+                })?);
+            }
         }
         let background = Background::start(Arc::clone(&fs))?;
         Ok(Self {
@@ -153,6 +169,17 @@ impl Server {
             Err(Error::Worker)
         }
     }
+}
+
+/// The queues of a ring, where one is wanted and can be had.
+fn queues(transport: Transport, device: &Arc<OwnedFd>, data_bytes: usize) -> Vec<Queue> {
+    if transport == Transport::Device {
+        return Vec::new();
+    }
+    ring::make_queues(device, data_bytes).unwrap_or_else(|error| {
+        tracing::debug!(%error, "no io_uring: /dev/fuse it is");
+        Vec::new()
+    })
 }
 
 impl fmt::Debug for Server {

@@ -3,7 +3,7 @@
 mod common;
 
 use common::Mounted;
-use fuse::ServerOptions;
+use fuse::{ServerOptions, Transport};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, IFlags, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags,
     XattrFlags,
@@ -19,6 +19,11 @@ use std::time::{Duration, Instant};
 /// Every way of serving that has to behave the same.
 fn all_ways() -> Vec<ServerOptions> {
     let plain = ServerOptions::default();
+    let ring = ServerOptions {
+        // Where the kernel refuses it this is the device once more.
+        transport: Transport::Ring,
+        ..plain.clone()
+    };
     vec![
         plain.clone(),
         ServerOptions {
@@ -33,8 +38,13 @@ fn all_ways() -> Vec<ServerOptions> {
         ServerOptions {
             request_bytes_max: 4096,
             workers: 1,
-            ..plain.clone()
+            ..plain
         },
+        ServerOptions {
+            writeback: true,
+            ..ring.clone()
+        },
+        ring,
     ]
 }
 

@@ -2,24 +2,23 @@
 
 use super::buffer::{ReplyBuffer, RequestBuffer};
 use crate::error::{Error, Result};
-use crate::protocol::replies::{InvalInodeOut, OutHeader, notify};
+use crate::notify;
+use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::{InHeader, InitIn};
 use crate::protocol::{Agreement, Request, Wish, opcode};
 use crate::session::{Answer, Session};
 use rustix::io::Errno as IoErrno;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use vfs::file_system::{Errno, NodeId};
+use vfs::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The least room for requests: names and values of any kind fit.
 const DATA_BYTES_MIN: usize = 128 * 1024;
-/// Error numbers that the kernel takes end here.
-const ERRNO_END: i32 = 512;
 
 /// A channel with the buffers for it.
 pub(crate) struct Worker {
-    channel: OwnedFd,
+    channel: Arc<OwnedFd>,
     session: Arc<Session>,
     request: RequestBuffer,
     reply: ReplyBuffer,
@@ -39,7 +38,7 @@ impl Worker {
     /// A worker that answers for `session` on `channel`, with requests of up to
     /// `request_bytes_max` bytes of data.
     pub(crate) fn new(
-        channel: OwnedFd,
+        channel: Arc<OwnedFd>,
         session: Arc<Session>,
         request_bytes_max: usize,
     ) -> Result<Self> {
@@ -83,7 +82,7 @@ impl Worker {
             }
             Answer::DoneStale(len, node) => {
                 // First, so that who gets the reply finds the new attributes.
-                send_stale(&self.channel, node);
+                notify::send_stale(&self.channel, node);
                 send(&self.channel, &mut self.reply, header.unique, Ok(len));
             }
         }
@@ -168,40 +167,9 @@ fn write(
     unique: u64,
     result: std::result::Result<usize, Errno>,
 ) -> rustix::io::Result<()> {
-    let (data_len, error) = match result {
-        Ok(len) => (len, 0),
-        Err(Errno(number)) if (1..ERRNO_END).contains(&number) => (0, -number),
-        Err(_) => (0, -Errno::EIO.0),
-    };
-    let len = size_of::<OutHeader>() + data_len;
-    let header = OutHeader {
-        len: u32::try_from(len).map_err(|_| IoErrno::INVAL)?,
-        error,
-        unique,
-    };
+    let header = OutHeader::new(unique, result);
+    let len = usize::try_from(header.len).map_err(|_| IoErrno::INVAL)?;
     let bytes = reply.whole_mut().get_mut(..len).ok_or(IoErrno::INVAL)?;
     header.write_to_prefix(bytes).map_err(|_| IoErrno::INVAL)?;
     rustix::io::retry_on_intr(|| rustix::io::write(channel, bytes)).map(|_| ())
-}
-
-/// Tells the kernel that it must ask again for the attributes of a node.
-fn send_stale(channel: &impl AsFd, node: NodeId) {
-    let body = InvalInodeOut {
-        ino: node.0,
-        off: -1,
-        len: 0,
-    };
-    let header = OutHeader {
-        len: 40,
-        error: notify::INVAL_INODE,
-        unique: 0,
-    };
-    let mut bytes = [0; 40];
-    if header.write_to_prefix(&mut bytes).is_err() || body.write_to_suffix(&mut bytes).is_err() {
-        return;
-    }
-    // A node that the kernel does not know (any more) needs no telling.
-    if let Err(error) = rustix::io::write(channel, &bytes) {
-        tracing::trace!(%error, node = node.0, "nobody knows the node");
-    }
 }

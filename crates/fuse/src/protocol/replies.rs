@@ -1,6 +1,10 @@
 //! What the kernel is sent. Layouts are those of linux/fuse.h, protocol 7.45.
 
+use vfs::file_system::{Errno, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Error numbers that the kernel takes end here.
+const ERRNO_END: i32 = 512;
 
 macro_rules! reply {
     ($($(#[$doc:meta])* $name:ident, $size:literal { $($field:ident: $type:ty,)* })*) => {
@@ -128,6 +132,22 @@ reply! {
     Dirent, 24 { ino: u64, off: u64, namelen: u32, kind: u32, }
     /// Cached attributes (and pages from `off`, where that is not negative) are no longer good.
     InvalInodeOut, 24 { ino: u64, off: i64, len: i64, }
+}
+
+impl OutHeader {
+    /// The header of a reply with so many bytes behind it, or of an error.
+    pub(crate) fn new(unique: u64, result: Result<usize>) -> Self {
+        let len = |bytes| u32::try_from(size_of::<Self>().checked_add(bytes)?).ok();
+        let (data_len, error) = match result {
+            Ok(data_len) => (data_len, 0),
+            Err(Errno(number)) if (1..ERRNO_END).contains(&number) => (0, -number),
+            Err(_) => (0, -Errno::EIO.0),
+        };
+        match len(data_len) {
+            Some(len) => Self { len, error, unique },
+            None => Self::new(unique, Err(Errno::EIO)),
+        }
+    }
 }
 
 /// [`OpenOut::open_flags`].

@@ -7,5 +7,8 @@
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 mod clone;
+mod memory;
+mod ring;
 
 pub(crate) use clone::clone_device;
+pub(crate) use ring::RingQueue;

@@ -1,5 +1,7 @@
 //! A mount that lives as long as a test, and a file system that counts what it is asked.
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 use fuse::{Connection, MountOptions, Server, ServerOptions};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;

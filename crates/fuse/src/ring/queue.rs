@@ -1,0 +1,161 @@
+//! One queue: requests of one processor, answered one after the other.
+
+use super::processors;
+use crate::notify;
+use crate::protocol::replies::OutHeader;
+use crate::protocol::requests::InHeader;
+use crate::protocol::{Request, opcode};
+use crate::session::{Answer, Session};
+use crate::sys::RingQueue;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use vfs::file_system::{Errno, Result};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
+
+/// Requests that a queue holds at a time.
+const DEPTH: usize = 4;
+/// Room for replies that cannot be made in place: values of attributes, output of controls.
+const SCRATCH_BYTES: usize = 128 * 1024;
+/// Least payload that the kernel takes.
+const PAYLOAD_BYTES_MIN: usize = 8192;
+
+/// What lies before the payload (`struct fuse_uring_req_header`).
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct Headers {
+    /// Header of the request, then of the reply.
+    in_out: [u8; 128],
+    /// The structure that the request begins with.
+    fixed: [u8; 128],
+    /// Zero so far.
+    flags: u64,
+    /// What the kernel finds the request by.
+    commit_id: u64,
+    /// Bytes of payload.
+    payload_len: u32,
+    padding: u32,
+    reserved: u64,
+}
+const _: () = assert!(size_of::<Headers>() == 288);
+
+/// A queue that is ready to be registered.
+pub(crate) struct Queue {
+    ring: RingQueue,
+    processor: u16,
+    device: Arc<OwnedFd>,
+    scratch: Vec<u8>,
+}
+
+/// A queue for each processor. Nothing is agreed on with the kernel yet, so a failure costs
+/// nothing.
+pub(crate) fn make_queues(
+    device: &Arc<OwnedFd>,
+    request_bytes_max: usize,
+) -> io::Result<Vec<Queue>> {
+    let count = processors::possible_count().ok_or(io::ErrorKind::Unsupported)?;
+    let payload_bytes = request_bytes_max
+        .max(PAYLOAD_BYTES_MIN)
+        .checked_next_multiple_of(rustix::param::page_size())
+        .ok_or(io::ErrorKind::InvalidInput)?;
+    (0..count)
+        .map(|processor| {
+            Ok(Queue {
+                ring: RingQueue::new(
+                    Arc::clone(device),
+                    processor,
+                    DEPTH,
+                    size_of::<Headers>(),
+                    payload_bytes,
+                )?,
+                processor,
+                device: Arc::clone(device),
+                scratch: vec![0; SCRATCH_BYTES],
+            })
+        })
+        .collect()
+}
+
+impl Queue {
+    /// Answers requests until the mount is gone.
+    pub(crate) fn run(&mut self, session: &Session) {
+        processors::stay_on(self.processor);
+        if let Err(error) = self.ring.register() {
+            // The kernel has turned to the device by itself.
+            tracing::debug!(%error, processor = self.processor, "the kernel refused a queue");
+            return;
+        }
+        if let Err(error) = self.serve(session) {
+            tracing::error!(%error, processor = self.processor, "a queue ended");
+        }
+    }
+
+    fn serve(&mut self, session: &Session) -> io::Result<()> {
+        while let Some(slot_index) = self.ring.next()? {
+            let Some((headers, payload)) = self.ring.slot(slot_index) else {
+                continue;
+            };
+            let Ok((headers, _)) = Headers::mut_from_prefix(headers) else {
+                continue;
+            };
+            let commit_id = headers.commit_id;
+            let unique = InHeader::read_from_prefix(&headers.in_out).map_or(0, |(h, _)| h.unique);
+            let (result, stale) = match answer(session, headers, payload, &mut self.scratch) {
+                Answer::Done(len) => (Ok(len), None),
+                Answer::DoneStale(len, node) => (Ok(len), Some(node)),
+                Answer::Failed(error) => (Err(error), None),
+                // Nothing of the kind comes this way, but every slot has to go back.
+                Answer::Silent => (Err(Errno::EINVAL), None),
+            };
+            if let Some(node) = stale {
+                notify::send_stale(&*self.device, node);
+            }
+            put_reply(headers, unique, result);
+            self.ring.commit(slot_index, commit_id)?;
+        }
+        Ok(())
+    }
+}
+
+fn answer(session: &Session, headers: &Headers, payload: &mut [u8], scratch: &mut [u8]) -> Answer {
+    match try_answer(session, headers, payload, scratch) {
+        Ok(answer) => answer,
+        Err(error) => Answer::Failed(error),
+    }
+}
+
+fn try_answer(
+    session: &Session,
+    headers: &Headers,
+    payload: &mut [u8],
+    scratch: &mut [u8],
+) -> Result<Answer> {
+    let (header, _) = InHeader::read_from_prefix(&headers.in_out).map_err(|_| Errno::EINVAL)?;
+    let fixed_bytes = opcode::fixed_bytes(header.opcode).ok_or(Errno::ENOSYS)?;
+    let fixed = headers.fixed.get(..fixed_bytes).ok_or(Errno::EINVAL)?;
+    let payload_len = usize::try_from(headers.payload_len).map_err(|_| Errno::EINVAL)?;
+    if payload_len == 0 {
+        let request = Request::from_parts(header, fixed, &[])?;
+        return Ok(session.serve(&request, payload));
+    }
+    let rest = payload.get(..payload_len).ok_or(Errno::EINVAL)?;
+    let request = Request::from_parts(header, fixed, rest)?;
+    let answer = session.serve(&request, scratch);
+    if let Answer::Done(len) | Answer::DoneStale(len, _) = answer {
+        let from = scratch.get(..len).ok_or(Errno::EIO)?;
+        payload
+            .get_mut(..len)
+            .ok_or(Errno::EIO)?
+            .copy_from_slice(from);
+    }
+    Ok(answer)
+}
+
+fn put_reply(headers: &mut Headers, unique: u64, result: Result<usize>) {
+    let len = result.and_then(|len| u32::try_from(len).map_err(|_| Errno::EIO));
+    headers.payload_len = len.unwrap_or(0);
+    let header = OutHeader::new(unique, result);
+    if header.write_to_prefix(&mut headers.in_out).is_err() {
+        tracing::error!("the headers of a ring are too small for a reply");
+    }
+}
