@@ -16,7 +16,7 @@ use crate::pool::{Access, Chunk, Pool, Workers};
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::options::StoreOptions;
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
-use crate::txn::{BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Log, Trees, Unreplayed};
+use crate::txn::{BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Log, Notes, Trees, Unreplayed};
 use crate::{Error, Result};
 
 /// Opens the file system on `devices`.
@@ -120,6 +120,7 @@ impl Parts {
             deferred: Deferred::new(),
             gate: Gate::new(durable),
             log: Log::new(superblock.clone()),
+            notes: Notes::new(),
             superblock: Mutex::new(Rank::Device, superblock),
             growing: Mutex::new(Rank::CommitGate, ()),
             health: Health::default(),

@@ -267,6 +267,22 @@ impl Store {
         added.inspect_err(|error| engine.health.poison(error))
     }
 
+    /// Makes everything durable that was written to the devices before: data that was overwritten
+    /// in place, which no transaction knows of.
+    ///
+    /// # Errors
+    /// The device's, after which nothing more is written.
+    pub fn flush_devices(&self) -> Result<()> {
+        self.0.health.check()?;
+        self.0.pool.flush().inspect_err(|error| self.0.health.poison(error))
+    }
+
+    /// The newest transaction that is durable.
+    #[must_use]
+    pub fn durable(&self) -> Generation {
+        self.0.gate.durable()
+    }
+
     /// Joins the running transaction.
     ///
     /// # Errors

@@ -106,6 +106,7 @@ impl Engine {
         let host = TxnHost { engine: self, generation, purse: Purse::Commit };
         let edit = Edit::new(&host);
         let had_log = self.log.end(self)?;
+        self.notes.clear();
         self.apply_deferred(&edit)?;
         let mut rounds = 0;
         while self.settle_round(&edit, had_log)? {

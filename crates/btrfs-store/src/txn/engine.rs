@@ -20,6 +20,7 @@ use super::deferred::Deferred;
 use super::dirty::DirtyBlocks;
 use super::gate::Gate;
 use super::log::Log;
+use super::notes::Notes;
 use super::reader::BlockReader;
 use super::trees::Trees;
 
@@ -45,6 +46,7 @@ pub(crate) struct Engine {
     pub(crate) deferred: Deferred,
     pub(crate) gate: Gate,
     pub(crate) log: Log,
+    pub(crate) notes: Notes,
     pub(crate) superblock: Mutex<Superblock>,
     /// One chunk is allocated at a time.
     pub(crate) growing: Mutex<()>,

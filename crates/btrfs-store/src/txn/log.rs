@@ -213,6 +213,12 @@ impl LogEdit<'_> {
         changed.inspect_err(|_| self.txn.require_commit())
     }
 
+    /// The log tree, for looking at what is in it.
+    #[must_use]
+    pub fn tree(&self) -> &Tree {
+        &self.tree
+    }
+
     /// Inserts an item or replaces its bytes.
     ///
     /// # Errors

@@ -75,6 +75,9 @@ impl Namespace {
         let index_key = Key::new(dir.ino().0, item_type::DIR_INDEX, index);
         txn.insert(&dir.root.tree, &index_key, &bytes)?;
         names.next_index = Some(index.checked_add(1).ok_or(Error::NoSpace)?);
+        txn.note(dir.tree_id(), dir.ino().0, |note| {
+            note.first_added = Some(note.first_added.map_or(index, |first| first.min(index)));
+        });
         self.dentries
             .insert(dir.tree_id(), dir.ino(), new.name, new.found);
         Ok(index)
@@ -126,6 +129,9 @@ impl Namespace {
     ) -> Result<()> {
         let tree = &dir.root.tree;
         self.dentries.remove(dir.tree_id(), dir.ino(), name);
+        txn.note(dir.tree_id(), dir.ino().0, |note| {
+            note.removed.insert(name_hash(name));
+        });
         let key = Key::new(dir.ino().0, item_type::DIR_ITEM, name_hash(name));
         let mut was_there = false;
         txn.edit(tree, &key, |old| {

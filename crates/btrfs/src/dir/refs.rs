@@ -23,6 +23,9 @@ impl Namespace {
         name: &[u8],
         index: u64,
     ) -> Result<()> {
+        txn.note(child.tree_id(), child.ino().0, |note| {
+            (note.has_new_name, note.has_new_items) = (true, true);
+        });
         let bytes = InodeRefEntry { index, name }.build();
         let item_bytes_max = item_bytes_max(self.core.store.sizes().node);
         let key = Key::new(child.ino().0, item_type::INODE_REF, dir.0);
@@ -93,6 +96,9 @@ impl Namespace {
         dir: InodeNo,
         name: &[u8],
     ) -> Result<u64> {
+        txn.note(child.tree_id(), child.ino().0, |note| {
+            (note.lost_name, note.has_new_items) = (true, true);
+        });
         let mut index = None;
         let key = Key::new(child.ino().0, item_type::INODE_REF, dir.0);
         if child.root.tree.get_with(&key, |_| ())?.is_some() {

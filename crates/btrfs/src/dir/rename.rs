@@ -10,6 +10,7 @@ use super::create::{CREATE_ITEMS, check_xattr, item_count};
 use super::entry::{self, NewName};
 use super::lookup::Stored;
 use super::removal::LastName;
+use super::unlink::{note_move, note_unlink};
 use super::{
     Found, Namespace, NewInode, RenameFlags, RootLink, check_can_add, check_can_remove,
     check_changeable, check_is_dir, check_name,
@@ -141,6 +142,7 @@ impl Namespace {
             let now = self.core.now();
             self.detach(txn, from, ends.source, &ends.source_inode, now)?;
             if let Some(target) = target {
+                note_unlink(txn, to.dir, target)?;
                 self.take_name(txn, to.dir, to.name, target, now)?;
                 self.drop_name(txn, target, last, now)?;
             }
@@ -213,6 +215,7 @@ impl Namespace {
         inode: &Inode,
         now: Timestamp,
     ) -> Result<()> {
+        note_move(txn, place.dir, inode)?;
         if found.tree == place.dir.tree_id() {
             return self.take_name(txn, place.dir, place.name, inode, now);
         }

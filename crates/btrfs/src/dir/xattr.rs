@@ -123,6 +123,7 @@ impl Namespace {
         let new = value.map(|value| DiskEntry::build_xattr(txn.generation(), name, value));
         let new = new.unwrap_or_default();
         let mut is_too_large = false;
+        note_items(txn, inode);
         txn.edit(&inode.root.tree, &key(inode, name), |old| {
             let old = old.unwrap_or_default();
             let range =
@@ -160,7 +161,8 @@ impl Namespace {
         inode.forget_absent();
         self.apply(reservation, |txn| {
             let mut refusal = None;
-            txn.edit(&inode.root.tree, &key(inode, name), |old| {
+            note_items(txn, inode);
+        txn.edit(&inode.root.tree, &key(inode, name), |old| {
                 match edit(old.unwrap_or_default(), txn.generation())? {
                     Ok(item) => Ok(item),
                     Err(what) => {
@@ -181,4 +183,8 @@ impl Namespace {
 
 fn key(inode: &Inode, name: &[u8]) -> Key {
     Key::new(inode.ino().0, item_type::XATTR_ITEM, name_hash(name))
+}
+
+fn note_items(txn: &Txn, inode: &Inode) {
+    txn.note(inode.tree_id(), inode.ino().0, |note| note.has_new_items = true);
 }

@@ -161,6 +161,7 @@ pub(crate) fn fill_gaps(target: Target<'_>, range: Range<u64>) -> Result<()> {
             inserts: holes.iter().map(|hole| hole.extent).collect(),
             ..EditPlan::default()
         };
+        target.txn.note_range(target.tree.id(), target.ino.0, range.clone());
         target.apply(&plan, &[])?;
     }
     Ok(())
@@ -236,6 +237,9 @@ impl Target<'_> {
                 Detail::Text("an inline extent longer than a sector"),
             )
         })?;
+        for cut in cuts {
+            self.txn.note_range(self.tree.id(), self.ino.0, cut.clone());
+        }
         self.apply(&plan, inline)?;
         Ok(BytesDelta {
             dropped: plan.dropped_bytes,
