@@ -328,18 +328,15 @@ fn subvolumes_have_numbers_of_their_own() {
     ];
     let nodes: Vec<NodeId> = paths.iter().map(|path| find(path).unwrap()).collect();
     let mut inos: Vec<u64> = nodes.iter().map(|node| served.attr(*node).ino).collect();
-    let listed: Vec<u64> = served
+    let mut listed: Vec<u64> = served
         .list(nodes[2])
         .iter()
         .map(|(_, ino, _)| *ino)
         .collect();
-    assert_eq!(
-        listed,
-        [inos[2], 256, inos[5], inos[7]]
-            .map(|ino| ino)
-            .to_vec()
-            .tap_sort(&listed)
-    );
+    let mut expected = [inos[2], 256, inos[5], inos[7]];
+    expected.sort_unstable();
+    listed.sort_unstable();
+    assert_eq!(listed, expected);
     inos.sort_unstable();
     inos.dedup();
     assert_eq!(inos.len(), paths.len());
@@ -349,44 +346,46 @@ fn subvolumes_have_numbers_of_their_own() {
             assert_eq!(fs.lookup(*node, b"..").unwrap().node, above);
         }
     }
+    served.finish();
+}
+
+#[test]
+fn subvolumes_are_removed_like_directories_and_not_crossed() {
+    let served = Served::new();
+    let fs = &served.fs;
+    served.volume.create_subvolume("sub").unwrap();
+    served.volume.create_subvolume("sub/nested").unwrap();
+    served.volume.write("sub/file", b"1").unwrap();
+    let read_only = btrfs::SnapshotMode::ReadOnly;
+    served.volume.snapshot("sub", "snap", read_only).unwrap();
+    let writable = btrfs::SnapshotMode::ReadWrite;
+    served.volume.snapshot("sub", "snap2", writable).unwrap();
+    let find = |dir, name: &[u8]| fs.lookup(dir, name).unwrap().node;
+    let [sub, snap, snap2] = [&b"sub"[..], b"snap", b"snap2"].map(|name| find(NodeId::ROOT, name));
+    let copy = find(snap, b"file");
     // A read-only snapshot stays as it is.
     let new = NewNode::default();
-    assert_eq!(fs.create(&ROOT, nodes[2], b"x", &new), Err(Errno::EROFS));
-    assert_eq!(
-        fs.open(&ROOT, nodes[5], OpenFlags::WRITE),
-        Err(Errno::EROFS)
-    );
-    assert_eq!(fs.unlink(nodes[2], b"file"), Err(Errno::EROFS));
-    assert_eq!(fs.link(nodes[5], NodeId::ROOT, b"x"), Err(Errno::EXDEV));
+    assert_eq!(fs.create(&ROOT, snap, b"x", &new), Err(Errno::EROFS));
+    assert_eq!(fs.open(&ROOT, copy, OpenFlags::WRITE), Err(Errno::EROFS));
+    assert_eq!(fs.unlink(snap, b"file"), Err(Errno::EROFS));
+    assert_eq!(fs.link(copy, NodeId::ROOT, b"x"), Err(Errno::EXDEV));
     let moved = fs.rename(
         &ROOT,
-        (nodes[1], b"file"),
+        (sub, b"file"),
         (NodeId::ROOT, b"f"),
         RenameFlags::empty(),
     );
     assert_eq!(moved, Err(Errno::EXDEV));
     // A subvolume goes like a directory when it is empty.
     assert_eq!(fs.remove_dir(NodeId::ROOT, b"sub"), Err(Errno::ENOTEMPTY));
-    fs.remove_dir(nodes[1], b"nested").unwrap();
-    fs.unlink(nodes[1], b"file").unwrap();
+    fs.remove_dir(sub, b"nested").unwrap();
+    fs.unlink(sub, b"file").unwrap();
     fs.remove_dir(NodeId::ROOT, b"sub").unwrap();
     assert_eq!(fs.lookup(NodeId::ROOT, b"sub"), Err(Errno::ENOENT));
-    assert_eq!(fs.attr(nodes[1]), Err(Errno::ESTALE));
-    fs.remove_dir(nodes[3], b"nested").unwrap();
+    assert_eq!(fs.attr(sub), Err(Errno::ESTALE));
+    fs.remove_dir(snap2, b"nested").unwrap();
     fs.step();
     served.finish();
-}
-
-trait TapSort {
-    fn tap_sort(self, like: &[u64]) -> Vec<u64>;
-}
-
-impl TapSort for Vec<u64> {
-    /// The same numbers in the order of `like`, where they are the same.
-    fn tap_sort(mut self, like: &[u64]) -> Vec<u64> {
-        self.sort_by_key(|ino| like.iter().position(|other| other == ino));
-        self
-    }
 }
 
 #[test]

@@ -8,8 +8,8 @@ use std::ops::Range;
 use vfs::NodeId;
 use vfs::file_system::{DirEntry, DirSink, NodeKind};
 
-use super::attr::kind_of;
 use super::nodes::{Nodes, Place};
+use super::stat::kind_of;
 use super::{BtrfsFs, stale};
 use crate::dir::{Found, Stored};
 use crate::error::{CallerError, Result};

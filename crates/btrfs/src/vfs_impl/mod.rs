@@ -32,6 +32,7 @@ mod list;
 mod names;
 mod nodes;
 mod privileges;
+mod stat;
 mod xattr;
 
 use std::sync::Arc;
@@ -93,6 +94,10 @@ impl BtrfsFs {
     ///
     /// # Errors
     /// When the root directory cannot be read.
+    #[expect(
+        clippy::new_ret_no_self,
+        reason = "a server takes any file system, and is all that the type is for"
+    )]
     pub fn new(volume: &Volume, options: FsOptions) -> Result<Arc<dyn vfs::FileSystem>> {
         let top = volume.inner.top;
         volume.core().root_dir(top)?;
@@ -154,7 +159,7 @@ impl BtrfsFs {
         Entry {
             node,
             generation: metadata.generation.0,
-            attr: attr::attr_of(&metadata, Nodes::shown(node)),
+            attr: stat::attr_of(&metadata, Nodes::shown(node)),
         }
     }
 

@@ -6,9 +6,9 @@ use vfs::NodeId;
 use vfs::acl::{self, Acl};
 use vfs::file_system::{Caller, Entry, NewNode, NodeKind, RenameFlags as Flags};
 
-use super::attr::type_of;
 use super::flags::COMPRESSION_NAME;
 use super::nodes::Place;
+use super::stat::type_of;
 use super::{BtrfsFs, stale};
 use crate::dir::{self, Found, NewInode, RenameFlags, Unlink};
 use crate::error::{CallerError, Error, Result};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use vfs::privileges::{CAPABILITY_NAME, cleared};
 
 use super::BtrfsFs;
-use super::attr::kind_of;
+use super::stat::kind_of;
 use crate::error::Result;
 use crate::inode::{Absent, Inode, MODE_PERMISSION_MASK};
 

@@ -1,0 +1,63 @@
+//! What `stat` shows of an inode, in the values of the trait.
+
+use vfs::file_system::{Attr, NodeKind, Time};
+
+use super::flags;
+use crate::inode::{FileType, Metadata, Timestamp};
+
+/// Preferred size of I/O, as the kernel has it.
+const BLOCK_BYTES: u32 = 4096;
+/// Bits of a device number in `stat`'s 32-bit encoding.
+const RDEV_MASK: u64 = 0xffff_ffff;
+
+/// What `stat` shows of an inode, under the number `ino`.
+pub(super) fn attr_of(metadata: &Metadata, ino: u64) -> Attr {
+    Attr {
+        ino,
+        kind: kind_of(metadata.kind),
+        permissions: metadata.permissions(),
+        nlink: metadata.nlink,
+        uid: metadata.uid,
+        gid: metadata.gid,
+        rdev: u32::try_from(metadata.rdev & RDEV_MASK).unwrap_or(u32::MAX),
+        size: metadata.size,
+        blocks: metadata.blocks,
+        block_bytes: BLOCK_BYTES,
+        atime: time_of(metadata.atime),
+        mtime: time_of(metadata.mtime),
+        ctime: time_of(metadata.ctime),
+        btime: time_of(metadata.btime),
+        flags: flags::shown(metadata.flags),
+    }
+}
+
+pub(super) fn kind_of(kind: FileType) -> NodeKind {
+    match kind {
+        FileType::File => NodeKind::File,
+        FileType::Directory => NodeKind::Directory,
+        FileType::Symlink => NodeKind::Symlink,
+        FileType::CharDevice => NodeKind::CharDevice,
+        FileType::BlockDevice => NodeKind::BlockDevice,
+        FileType::Fifo => NodeKind::Fifo,
+        FileType::Socket => NodeKind::Socket,
+    }
+}
+
+pub(super) fn type_of(kind: NodeKind) -> FileType {
+    match kind {
+        NodeKind::File => FileType::File,
+        NodeKind::Directory => FileType::Directory,
+        NodeKind::Symlink => FileType::Symlink,
+        NodeKind::CharDevice => FileType::CharDevice,
+        NodeKind::BlockDevice => FileType::BlockDevice,
+        NodeKind::Fifo => FileType::Fifo,
+        NodeKind::Socket => FileType::Socket,
+    }
+}
+
+pub(super) fn time_of(time: Timestamp) -> Time {
+    Time {
+        sec: time.sec,
+        nsec: time.nsec,
+    }
+}
