@@ -109,7 +109,10 @@ impl Inode {
     /// What `stat` reports, staged changes and dirty data included.
     #[must_use]
     pub fn metadata(&self) -> Metadata {
-        let unwritten = super::data::unwritten_bytes(self);
+        let disk_size = self.state.read().disk_size;
+        let unwritten = self
+            .data
+            .unwritten_bytes(&self.root.tree, self.ino, disk_size);
         let state = self.state.read();
         state.metadata((self.root.id, self.ino), self.kind, unwritten)
     }
@@ -160,6 +163,11 @@ impl Inode {
     /// True when the table may forget the inode: what it knows is in the tree as of `running`.
     pub(super) fn is_clean(&self, running: Generation) -> bool {
         self.staged_in.load(Ordering::Relaxed) < running.0 && self.data.is_clean()
+    }
+
+    /// True when a change of the inode item waits for the commit of this transaction.
+    pub(crate) fn is_staged_in(&self, running: Generation) -> bool {
+        self.staged_in.load(Ordering::Relaxed) >= running.0
     }
 
     /// Counts one more handle. Fails when the inode's removal has begun.

@@ -15,4 +15,7 @@
 //!
 //! Callers: `volume`.
 
+mod record;
 pub(crate) mod replay;
+
+pub(crate) use record::sync_inode;

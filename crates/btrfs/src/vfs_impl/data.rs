@@ -12,7 +12,7 @@ use super::{BtrfsFs, privileges};
 use crate::error::{CallerError, Result};
 use crate::file::{self, AllocateMode, CloneRange};
 use crate::inode::{FileType, Inode, InodeFlags};
-use crate::writeback;
+use crate::log;
 
 /// Bit of a [`Handle`]: reads leave the time of the last access alone.
 const HANDLE_NO_ATIME: u64 = 1;
@@ -113,12 +113,7 @@ impl BtrfsFs {
     }
 
     fn sync_inode(&self, inode: &Arc<Inode>) -> Result<()> {
-        if self.volume.is_read_only() {
-            return Ok(());
-        }
-        writeback::flush_inode(self.core(), inode)?;
-        self.core().store.commit()?;
-        Ok(())
+        log::sync_inode(self.volume.namespace(), inode)
     }
 
     pub(super) fn allocate_node(

@@ -12,7 +12,7 @@ use crate::dir::{NewInode, OpenInode};
 use crate::error::{CallerError, Error, Result};
 use crate::file::{self, CloneRange};
 use crate::inode::{Change, FileType, Inode, Metadata};
-use crate::writeback;
+use crate::log;
 
 /// Permission bits of a new file.
 const FILE_PERMISSIONS: u32 = 0o644;
@@ -417,17 +417,12 @@ impl File {
         Ok(self.inode.metadata())
     }
 
-    /// Makes the file's data and metadata, and with them everything else, durable.
+    /// Makes the file's data and metadata durable, with the names that lead to it.
     ///
     /// # Errors
     /// `Io`, `NoSpace`, `Poisoned`.
     pub fn sync_all(&self) -> Result<()> {
-        if self.volume.is_read_only() {
-            return Ok(());
-        }
-        writeback::flush_inode(self.volume.core(), self.inode.inode())?;
-        self.volume.core().store.commit()?;
-        Ok(())
+        log::sync_inode(self.volume.namespace(), self.inode.inode())
     }
 
     /// Makes the file's data durable, and what is needed to find it.

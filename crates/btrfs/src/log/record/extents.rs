@@ -1,0 +1,161 @@
+//! The part of a file's contents that an fsync puts into the log.
+
+use std::ops::Range;
+
+use btrfs_disk::InodeNo;
+use btrfs_disk::Key;
+use btrfs_disk::items::OnDisk;
+use btrfs_disk::key::item_type::EXTENT_DATA;
+use btrfs_store::{Scan, Tree};
+
+use super::ITEMS_MAX;
+use crate::error::Result;
+use crate::extents::{FILE_BYTES_MAX, FileExtent, Kind};
+
+/// Times a range is widened before the file is committed instead.
+const WIDENINGS_MAX: usize = 64;
+
+/// An item as it is in a tree.
+pub(super) struct Item {
+    pub(super) extent: FileExtent,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// What replaces the items of a range in the log.
+pub(super) struct Stretch {
+    pub(super) range: Range<u64>,
+    pub(super) items: Vec<Item>,
+}
+
+/// Where a file's items are, and what is known of it.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub(super) tree: &'a Tree,
+    pub(super) log: &'a Tree,
+    pub(super) ino: InodeNo,
+    pub(super) sector: u32,
+    /// Up to here, gaps between items are written as holes: there may be older items on disk.
+    pub(super) holes_below: u64,
+}
+
+/// Ranges in order, those that touch joined.
+pub(super) fn join(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut joined: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match joined.last_mut() {
+            Some(last) if last.end >= range.start => last.end = last.end.max(range.end),
+            _ => joined.push(range),
+        }
+    }
+    joined
+}
+
+impl Source<'_> {
+    /// The items of a range, widened until no item on either side is cut. `None` when there are
+    /// too many.
+    pub(super) fn stretch(&self, range: Range<u64>) -> Result<Option<Stretch>> {
+        let mut range = range.start..range.end.min(FILE_BYTES_MAX);
+        for _ in 0..WIDENINGS_MAX {
+            let Some(items) = self.items(self.tree, &range)? else {
+                return Ok(None);
+            };
+            let Some(logged) = self.items(self.log, &range)? else {
+                return Ok(None);
+            };
+            let mut wide = range.clone();
+            for item in items.iter().chain(&logged) {
+                wide.start = wide.start.min(item.extent.start);
+                wide.end = wide.end.max(item.extent.end_in_sectors(self.sector));
+            }
+            if wide == range {
+                let items = self.with_holes(&range, items);
+                return Ok(Some(Stretch { range, items }));
+            }
+            range = wide;
+        }
+        Ok(None)
+    }
+
+    fn items(&self, tree: &Tree, range: &Range<u64>) -> Result<Option<Vec<Item>>> {
+        let key = |offset| Key::new(self.ino.0, EXTENT_DATA, offset);
+        let mut from = key(range.start);
+        if let Some((before, _)) = tree.at_or_before(&from)?
+            && (before.objectid, before.item_type) == (self.ino.0, EXTENT_DATA)
+        {
+            from = before;
+        }
+        let mut items = Vec::new();
+        tree.scan(&from, &key(range.end.saturating_sub(1)), |key, bytes| {
+            let extent = FileExtent::decode(key.offset, bytes, self.sector)?;
+            if extent.end_in_sectors(self.sector) > range.start {
+                let bytes = bytes.to_vec();
+                items.push(Item { extent, bytes });
+            }
+            Ok(if items.len() > ITEMS_MAX {
+                Scan::Stop
+            } else {
+                Scan::Continue
+            })
+        })?;
+        Ok(Some(items).filter(|items| items.len() <= ITEMS_MAX))
+    }
+
+    /// Without a word about it, a replay would keep what lies on disk where there is a gap now.
+    fn with_holes(&self, range: &Range<u64>, items: Vec<Item>) -> Vec<Item> {
+        let end = range.end.min(self.holes_below);
+        let mut whole = Vec::with_capacity(items.len());
+        let mut at = range.start;
+        for item in items {
+            if item.extent.start > at && at < end {
+                whole.extend(hole(at..item.extent.start.min(end), &item.extent));
+            }
+            at = at.max(item.extent.end_in_sectors(self.sector));
+            whole.push(item);
+        }
+        if at < end {
+            let generation = btrfs_disk::Generation(0);
+            let extent = FileExtent::hole(at..end, generation);
+            whole.push(Item {
+                extent,
+                bytes: extent.encode().bytes().to_vec(),
+            });
+        }
+        whole
+    }
+}
+
+fn hole(range: Range<u64>, next: &FileExtent) -> Option<Item> {
+    (range.start < range.end).then(|| {
+        let extent = FileExtent::hole(range, next.generation);
+        let bytes = extent.encode().bytes().to_vec();
+        Item { extent, bytes }
+    })
+}
+
+impl Item {
+    /// Where checksums of the item's data may be: address and bytes on disk.
+    pub(super) fn data(&self) -> Option<(btrfs_disk::Logical, u64)> {
+        let extent = &self.extent;
+        if extent.kind != Kind::Regular || extent.is_hole() {
+            return None;
+        }
+        Some(if extent.is_compressed() {
+            (extent.disk, extent.disk_len)
+        } else {
+            (extent.disk_at(extent.start), extent.len)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touching_ranges_are_joined() {
+        let ranges = vec![8..12, 0..4, 4..6, 20..30, 10..14];
+        assert_eq!(join(ranges), [0..6, 8..14, 20..30]);
+        assert_eq!(join(Vec::new()), []);
+    }
+}

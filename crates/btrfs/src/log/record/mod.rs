@@ -1,0 +1,132 @@
+//! Writing the log: what an fsync promises, without a commit.
+//!
+//! What is to be durable is copied into the log tree of its subvolume, then the log is synced
+//! together with whatever others put into it meanwhile (`Txn::sync_log`).
+//!
+//! ```text
+//! a file           its inode item, names, attributes, and the extents changed since it was logged last
+//! a directory      its inode item, names, attributes, the entries it got in this transaction, and the
+//!                  range of positions for which the log has all of them: others in it are gone
+//! made with it     new ancestors, and new files behind new entries: that they exist, and their names
+//!                  (an inode item of generation 0 and size 0; a symbolic link whole)
+//! ```
+//!
+//! What a log cannot say, or could only say at length, is committed instead: an inode that lost a
+//! name in this transaction, a new name where another inode had the same name before, a directory
+//! that lost the name of something that lives on elsewhere, subvolumes and snapshots that were made,
+//! space for the log that had to be added. Notes of what happened come from the transaction
+//! (`Txn::note`); the first fsync of a volume only starts them, and commits.
+//!
+//! Invariants
+//! * Items are built completely before the log tree is touched, and copied in at once.
+//! * Who records holds the inode's `editing` lock (a file), so items and inode agree; and a handle,
+//!   so no commit comes in between.
+//! * Items of one file in the log never overlap: a changed range takes its neighbours along.
+//!
+//! Failure: an insertion that fails makes the transaction's log useless, and the next fsync commits.
+//!
+//! Callers: `volume` and the file system's border.
+
+mod extents;
+mod inode;
+
+use std::sync::Arc;
+
+use btrfs_store::{LogSync, Need, Txn};
+
+use crate::dir::Namespace;
+use crate::error::{Error, Result};
+use crate::inode::Inode;
+use crate::writeback;
+
+/// Items that one fsync copies at most; a commit is cheaper from about here on.
+const ITEMS_MAX: usize = 4096;
+/// What is reserved for one fsync, in items: tree blocks for that many copies.
+const RESERVED_ITEMS: u32 = 24;
+
+/// Makes a file or directory durable, with the names that lead to it.
+///
+/// # Errors
+/// `Io`, `NoSpace`, `Poisoned`.
+pub(crate) fn sync_inode(names: &Namespace, inode: &Arc<Inode>) -> Result<()> {
+    let core = &*names.core;
+    if core.store.is_read_only() {
+        return Ok(());
+    }
+    match try_log(names, inode)? {
+        LogSync::Done => Ok(()),
+        LogSync::NeedsCommit => {
+            writeback::flush_inode(core, inode)?;
+            core.store.commit()?;
+            Ok(())
+        }
+    }
+}
+
+fn try_log(names: &Namespace, inode: &Arc<Inode>) -> Result<LogSync> {
+    let core = &*names.core;
+    let txn = {
+        let _names = inode.read_names();
+        let _editing = inode.data.editing.lock();
+        writeback::flush_held(core, inode)?;
+        if inode.state().nlink == 0 {
+            // Nothing leads to it after a crash.
+            core.store.flush_devices()?;
+            return Ok(LogSync::Done);
+        }
+        let Some(txn) = begin(names)? else {
+            return Ok(LogSync::NeedsCommit);
+        };
+        match record(names, &txn, inode)? {
+            Recorded::New => txn,
+            Recorded::Nothing => {
+                drop(txn);
+                core.store.flush_devices()?;
+                return Ok(LogSync::Done);
+            }
+            Recorded::NeedsCommit => return Ok(LogSync::NeedsCommit),
+        }
+    };
+    Ok(txn.sync_log()?)
+}
+
+/// A handle to log with; `None` when this transaction has to be committed.
+fn begin(names: &Namespace) -> Result<Option<Txn>> {
+    let store = &names.core.store;
+    let need = Need {
+        items: RESERVED_ITEMS,
+        data: 0,
+    };
+    let reservation = match store.reserve(need) {
+        Err(btrfs_store::Error::NoSpace { .. }) => return Ok(None),
+        reservation => reservation?,
+    };
+    let txn = store.begin(reservation)?;
+    if !txn.is_watched() {
+        txn.watch();
+        return Ok(None);
+    }
+    Ok((!txn.needs_commit()).then_some(txn))
+}
+
+/// What became of an inode in the log.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Recorded {
+    /// The log has something new.
+    New,
+    /// There was nothing to say: what is durable already is the latest.
+    Nothing,
+    NeedsCommit,
+}
+
+fn record(names: &Namespace, txn: &Txn, inode: &Arc<Inode>) -> Result<Recorded> {
+    let recorder = inode::Recorder { names, txn };
+    match recorder.record(inode) {
+        // Half of it is in the log of this transaction, which nobody will rely on.
+        Err(Error::NoSpace) => {
+            txn.require_commit();
+            Ok(Recorded::NeedsCommit)
+        }
+        recorded => recorded,
+    }
+}
