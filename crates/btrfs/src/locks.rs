@@ -6,9 +6,10 @@
 //! rename            one per volume: directory moves between directories (loop check)
 //! inode.names       one per inode: its entries (directory) or its names and length (others);
 //!                   several at once only in ascending (tree, inode number): `inode::lock_all`
-//! inode.data        inside `DataState`, see there
+//! inode.data        `editing` of one or several inodes, see `DataState`
 //!                   -- down to here the store may be asked to reserve or to commit --
 //! transaction       an open handle (`Txn`) is a lock too: commit waits for it
+//! inode.data        `inner`, with reads of tree blocks but without waiting for a handle
 //! inode.state       short: the fields of the inode item are read, changed, or staged
 //! shards            of the inode table and the dentry cache: short, nothing is taken inside
 //! ```

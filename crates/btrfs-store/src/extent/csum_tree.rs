@@ -142,7 +142,8 @@ impl<'a> CsumTree<'a> {
         Ok(())
     }
 
-    /// Removes the checksums of the sectors in a range.
+    /// Removes the checksums of the sectors in a range. Those around it can be looked up all the
+    /// time: what an item has behind the range becomes an item before it leaves the old one.
     ///
     /// # Errors
     /// When the tree cannot be read or changed.
@@ -151,27 +152,23 @@ impl<'a> CsumTree<'a> {
         if len == 0 {
             return Ok(());
         }
+        if let Some(last) = self.before(end - 1)?
+            && last.end > end
+        {
+            edit.insert(self.tree, &key(end), &last.bytes[self.offset(last.start, end)..])?;
+        }
         if let Some(before) = self.before(at.0)?
             && before.start < at.0
             && before.end > at.0
         {
             let kept = self.offset(before.start, at.0);
             edit.put(self.tree, &key(before.start), &before.bytes[..kept])?;
-            if before.end > end {
-                let tail = &before.bytes[self.offset(before.start, end)..];
-                return edit.insert(self.tree, &key(end), tail);
+            if before.end >= end {
+                return Ok(());
             }
         }
-        let mut tail = Vec::new();
-        edit.remove_range(self.tree, &key(at.0), &key(end - 1), |key, bytes| {
-            if self.end_of(key, bytes) > end {
-                tail = bytes[self.offset(key.offset, end)..].to_vec();
-            }
-        })?;
-        if tail.is_empty() {
-            return Ok(());
-        }
-        edit.insert(self.tree, &key(end), &tail)
+        edit.remove_range(self.tree, &key(at.0), &key(end - 1), |_, _| {})?;
+        Ok(())
     }
 
     /// The checksums of the sectors in a range.

@@ -126,8 +126,8 @@ fn insert_prealloc(
     extent: DataExtent,
     receipt: Receipt,
 ) -> Result<()> {
-    let _layers = inode.data.inner.write();
     let txn = receipt.begin(&core.store)?;
+    let _layers = inode.data.inner.write();
     let target = Target {
         txn: &txn,
         tree: &inode.root.tree,

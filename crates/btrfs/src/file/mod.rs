@@ -18,6 +18,7 @@
 //!
 //! Callers: `dir` (symlinks, removal), `subvol`, `volume`.
 
+mod ahead;
 mod allocate;
 mod copy;
 mod disk;

@@ -2,12 +2,13 @@
 
 use std::ops::Range;
 
+use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
 use vfs::{PageCache, Piece};
 
 use super::disk::{self, Csums};
 use crate::error::Result;
-use crate::extents::{ExtentMap, FILE_BYTES_MAX, SCAN_ITEMS_MAX, Stretch};
+use crate::extents::{ExtentMap, FILE_BYTES_MAX, FileExtent, Kind, SCAN_ITEMS_MAX, Stretch};
 use crate::inode::{Core, DataLayers, Inode, Pending, slice_mut};
 
 /// Items read for a look-up somewhere in a file.
@@ -15,6 +16,17 @@ const MAP_ITEMS_RANDOM: usize = 48;
 /// File bytes looked at for items beyond those asked for, by whoever reads on where the last
 /// look-up ended.
 const MAP_AHEAD_BYTES: u64 = 1 << 30;
+
+/// Where some of a file's bytes are to be had.
+enum Source {
+    /// In an extent that the tree knows.
+    Item(FileExtent),
+    /// In an extent that it does not know yet; its checksums, if it has any.
+    Pending(Logical, Option<Vec<u8>>),
+}
+
+/// Bytes of a file to be fetched, ascending.
+type Sources = Vec<(Range<u64>, Source)>;
 
 /// Reads from `offset`; returns how many bytes there were, fewer than `buf` has only at the end.
 ///
@@ -24,7 +36,11 @@ pub(crate) fn read_at(core: &Core, inode: &Inode, offset: u64, buf: &mut [u8]) -
     let layers = inode.data.inner.read();
     let left = inode.state().size.saturating_sub(offset);
     let len = buf.len().min(to_usize(left));
-    read_layers(core, inode, &layers, offset, &mut buf[..len])?;
+    let buf = &mut buf[..len];
+    let sources = look_for(core, inode, &layers, offset, buf)?;
+    let _pin = inode.data.readers.pin();
+    drop(layers);
+    fetch(core, inode, sources, offset, buf)?;
     Ok(len)
 }
 
@@ -39,9 +55,24 @@ pub(super) fn read_layers(
     offset: u64,
     buf: &mut [u8],
 ) -> Result<()> {
+    let sources = look_for(core, inode, layers, offset, buf)?;
+    fetch(core, inode, sources, offset, buf)
+}
+
+/// Copies what is in memory, and finds out where the rest is: whoever fetches it without `layers`
+/// takes a pin first.
+fn look_for(
+    core: &Core,
+    inode: &Inode,
+    layers: &DataLayers,
+    offset: u64,
+    buf: &mut [u8],
+) -> Result<Sources> {
     let all = offset..offset.saturating_add(to_u64(buf.len()));
+    let mut sources = Vec::new();
     if layers.is_empty() {
-        return read_tree(core, inode, all, buf);
+        look_in_tree(core, inode, all, (offset, buf), &mut sources)?;
+        return Ok(sources);
     }
     let mut gaps = vec![all];
     let flight = layers.flight.as_deref();
@@ -52,12 +83,29 @@ pub(super) fn read_layers(
     for list in [Some(&layers.pending), flight.map(|flight| &flight.pending)] {
         // Later ones of a list were written later.
         for pending in list.into_iter().flatten().rev() {
-            gaps = read_pending(core, inode, pending, gaps, offset, buf)?;
+            gaps = look_in_pending(core, pending, gaps, &mut sources);
         }
     }
     for gap in gaps {
-        let part = slice_mut(buf, offset, gap.clone());
-        read_tree(core, inode, gap, part)?;
+        look_in_tree(core, inode, gap, (offset, &mut *buf), &mut sources)?;
+    }
+    Ok(sources)
+}
+
+/// Reads what was found on disk.
+fn fetch(core: &Core, inode: &Inode, sources: Sources, base: u64, buf: &mut [u8]) -> Result<()> {
+    for (range, source) in sources {
+        let part = slice_mut(buf, base, range.clone());
+        match source {
+            Source::Item(item) => disk::read_item(core, inode, &item, range, part)?,
+            Source::Pending(at, csums) => {
+                let sector = u64::from(core.store.sizes().sector);
+                let first = Logical(at.0 - at.0 % sector);
+                let csums = csums.as_deref();
+                let known = csums.map_or(Csums::None, |list| Csums::Known(first, list));
+                disk::read(core, at, part, known)?;
+            }
+        }
     }
     Ok(())
 }
@@ -82,52 +130,63 @@ fn copy_pages(
     left
 }
 
-/// Reads what the extent has of `gaps`; returns what is left.
-fn read_pending(
+/// Notes what the extent has of `gaps`; returns what is left.
+fn look_in_pending(
     core: &Core,
-    inode: &Inode,
     pending: &Pending,
     gaps: Vec<Range<u64>>,
-    base: u64,
-    buf: &mut [u8],
-) -> Result<Vec<Range<u64>>> {
+    sources: &mut Sources,
+) -> Vec<Range<u64>> {
+    let sizes = core.store.sizes();
+    let sector = u64::from(sizes.sector);
     let mut left = Vec::with_capacity(gaps.len() + 1);
-    let csums = match pending.csums.is_empty() {
-        true => Csums::None,
-        false => Csums::Known(pending.at, &pending.csums),
-    };
     for gap in gaps {
         let both = gap.start.max(pending.start)..gap.end.min(pending.end());
         if both.is_empty() {
             left.push(gap);
             continue;
         }
-        let at = btrfs_disk::Logical(pending.at.0.saturating_add(both.start - pending.start));
-        disk::read(core, at, slice_mut(buf, base, both.clone()), csums)?;
+        let within = |offset: u64| to_usize((offset - pending.start) / sector) * sizes.csum;
+        let csums = pending
+            .csums
+            .get(within(both.start)..within(both.end.next_multiple_of(sector)));
+        let csums = match pending.csums.is_empty() {
+            true => None,
+            false => Some(csums.unwrap_or_default().to_vec()),
+        };
+        let at = Logical(pending.at.0.saturating_add(both.start - pending.start));
+        sources.push((both.clone(), Source::Pending(at, csums)));
         left.extend(
             [gap.start..both.start, both.end..gap.end]
                 .into_iter()
                 .filter(|g| !g.is_empty()),
         );
     }
-    debug_assert!(
-        inode.data.inner.is_locked(),
-        "the extent must not go away meanwhile"
-    );
-    Ok(left)
+    left
 }
 
-/// Fills `buf` with the bytes of `range` as the tree's items have them.
-fn read_tree(core: &Core, inode: &Inode, range: Range<u64>, buf: &mut [u8]) -> Result<()> {
+/// Notes where the bytes of `range` are as the tree's items have them; what they have themselves,
+/// and zeros, is filled in.
+fn look_in_tree(
+    core: &Core,
+    inode: &Inode,
+    range: Range<u64>,
+    (base, buf): (u64, &mut [u8]),
+    sources: &mut Sources,
+) -> Result<()> {
     let mut at = range.start;
     while at < range.end {
         let (stretch, end) = look_up(core, inode, at..range.end)?;
         let part = at..end.min(range.end);
         at = part.end;
-        let bytes = slice_mut(buf, range.start, part.clone());
         match stretch {
-            Stretch::Gap => bytes.fill(0),
-            Stretch::Item(item) => disk::read_item(core, inode, &item, part, bytes)?,
+            Stretch::Gap => slice_mut(buf, base, part).fill(0),
+            // The bytes may leave with the item.
+            Stretch::Item(item) if item.is_zeros() || item.kind == Kind::Inline => {
+                let bytes = slice_mut(buf, base, part.clone());
+                disk::read_item(core, inode, &item, part, bytes)?;
+            }
+            Stretch::Item(item) => sources.push((part, Source::Item(item))),
         }
     }
     Ok(())

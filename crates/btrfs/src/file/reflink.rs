@@ -223,8 +223,8 @@ fn insert(
     );
     let count = btrfs_disk::convert::to_u64(shared.len());
     let reservation = reserve(core, need_for(count + 1, 0), Held::Editing)?;
-    let _layers = inode.data.inner.write();
     let txn = core.store.begin(reservation)?;
+    let layers = inode.data.inner.write();
     let target = Target {
         txn: &txn,
         tree: &inode.root.tree,
@@ -245,5 +245,7 @@ fn insert(
             has_prealloc || state.flags.contains(InodeFlags::PREALLOC),
         );
     });
+    inode.data.settle(layers);
+    drop(txn);
     Ok(())
 }

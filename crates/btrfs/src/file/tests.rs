@@ -5,6 +5,7 @@
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use blockdev::backends::{FileDevice, FileOptions};
 use btrfs_disk::TreeId;
@@ -540,4 +541,108 @@ fn accesses_are_noted_without_a_commit() {
     volume.core().inodes.remove(file.tree_id(), file.ino());
     let read = volume.core().inode(file.tree_id(), file.ino()).unwrap();
     assert_eq!(read.metadata().atime, atime);
+}
+
+const RACE_BLOCKS: usize = 128;
+
+/// A file of blocks that say where they are and how often they were written, and what was written
+/// of each at least.
+struct Race<'a> {
+    volume: &'a Volume,
+    file: &'a Arc<Inode>,
+    done: Vec<AtomicU64>,
+    over: AtomicBool,
+}
+
+impl Race<'_> {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn put(&self, index: usize, version: u64) {
+        let block = (((index as u64) << 40) | version)
+            .to_le_bytes()
+            .repeat(K / 8);
+        let (core, at) = (self.volume.core(), (index * K) as u64);
+        super::write_at(core, self.file, at, &block).unwrap();
+        self.done[index].store(version, Ordering::SeqCst);
+        // The same again, as a part of a page.
+        super::write_at(core, self.file, at + 8, &block[8..80]).unwrap();
+    }
+
+    fn write(&self, writer: usize) {
+        for round in 2..400 {
+            let mine = (writer..RACE_BLOCKS).step_by(3);
+            for index in mine.filter(|index| (index * 7 + round) % 5 == 0) {
+                self.put(index, round as u64);
+            }
+        }
+    }
+
+    fn read(&self, reader: usize) {
+        let mut at = reader;
+        let mut buf = vec![0; 5 * K];
+        while !self.is_over() {
+            at = (at * 31 + 17) % (RACE_BLOCKS - 5);
+            let least: Vec<u64> = self.done[at..at + 5]
+                .iter()
+                .map(|done| done.load(Ordering::SeqCst))
+                .collect();
+            super::read_at(self.volume.core(), self.file, (at * K) as u64, &mut buf).unwrap();
+            for (i, block) in buf.chunks(K).enumerate() {
+                let word = u64::from_le_bytes(block[..8].try_into().unwrap());
+                assert!(block.chunks(8).all(|w| w == word.to_le_bytes()), "torn");
+                assert_eq!(word >> 40, (at + i) as u64, "another block's bytes");
+                assert!(word & 0xff_ffff_ffff >= least[i], "older than {}", least[i]);
+            }
+        }
+    }
+
+    fn edit(&self) {
+        let core = self.volume.core();
+        while !self.is_over() {
+            flush_inode(core, self.file).unwrap();
+            core.store.commit().unwrap();
+            super::set_size(core, self.file, ((RACE_BLOCKS + 40) * K) as u64).unwrap();
+            super::set_size(core, self.file, (RACE_BLOCKS * K) as u64).unwrap();
+        }
+    }
+
+    /// Takes the space that the file gives up.
+    fn take_space(&self) {
+        let (core, other) = (self.volume.core(), self.volume.create("other"));
+        while !self.is_over() {
+            super::write_at(core, &other, 0, &vec![0xee; 64 * K]).unwrap();
+            flush_inode(core, &other).unwrap();
+        }
+    }
+}
+
+/// Threads write and read one file while it is flushed, committed, cut and extended: a reader sees
+/// every block as somebody wrote it, and never older than what was done when it began.
+#[test]
+fn readers_see_whole_blocks_while_space_is_reused() {
+    let volume = Volume::new(128 << 20, 128 << 10, DEFAULT);
+    let file = volume.create("f");
+    let race = Race {
+        volume: &volume,
+        file: &file,
+        done: (0..RACE_BLOCKS).map(|_| AtomicU64::new(0)).collect(),
+        over: AtomicBool::new(false),
+    };
+    (0..RACE_BLOCKS).for_each(|index| race.put(index, 1));
+    std::thread::scope(|scope| {
+        let race = &race;
+        let writers = [0, 1, 2].map(|writer| scope.spawn(move || race.write(writer)));
+        for reader in [0, 1] {
+            scope.spawn(move || race.read(reader));
+        }
+        scope.spawn(|| race.edit());
+        scope.spawn(|| race.take_space());
+        for writer in writers {
+            writer.join().unwrap();
+        }
+        race.over.store(true, Ordering::Relaxed);
+    });
+    volume.reopen(vec![file]);
 }

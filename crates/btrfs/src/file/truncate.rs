@@ -61,8 +61,8 @@ pub(super) fn grow(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     }
     writeback::flush_held(core, inode)?;
     let reservation = reserve(core, need_for(1, 0), Held::Editing)?;
-    let _layers = inode.data.inner.write();
     let txn = core.store.begin(reservation)?;
+    let _layers = inode.data.inner.write();
     let disk_size = inode.state().disk_size;
     let target = Target {
         txn: &txn,
@@ -94,21 +94,32 @@ fn shrink(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     {
         let mut layers = inode.data.inner.write();
         layers.receipt.merge(receipt);
-        cut_layers(core, inode, &mut layers, size)?;
+        let unused = cut_layers(core, inode, &mut layers, size)?;
         let now = core.now();
         inode.change_in_memory(|state| {
             state.size = size;
             (state.mtime, state.ctime) = (now, now);
         });
         core.data.list(inode);
+        inode.data.note_moved();
+        inode.data.settle(layers);
+        for extent in unused {
+            core.store.free_unused(extent);
+        }
     }
     drop_range(core, inode, cut..FILE_BYTES_MAX, &|state, from| {
         state.disk_size = state.disk_size.min(if from > cut { from } else { size });
     })
 }
 
-/// Cuts what is in memory to `size`, and makes the last sector's rest zeros.
-fn cut_layers(core: &Core, inode: &Inode, layers: &mut DataLayers, size: u64) -> Result<()> {
+/// Cuts what is in memory to `size`, and makes the last sector's rest zeros. Returns space that
+/// was written and is not used any more.
+fn cut_layers(
+    core: &Core,
+    inode: &Inode,
+    layers: &mut DataLayers,
+    size: u64,
+) -> Result<Vec<DataExtent>> {
     let cut = covered(core, size);
     if size < cut && is_last_sector_data(core, inode, layers, size)? {
         let page_start = cut - u64::from(sector(core));
@@ -122,11 +133,12 @@ fn cut_layers(core: &Core, inode: &Inode, layers: &mut DataLayers, size: u64) ->
         dirty.discard(cut..u64::MAX);
     }
     let csum_len = core.store.sizes().csum;
+    let mut unused = Vec::new();
     for pending in &mut layers.pending {
         let kept = cut.saturating_sub(pending.start).min(pending.len);
         if kept < pending.len {
             let at = btrfs_disk::Logical(pending.at.0.saturating_add(kept));
-            core.store.free_unused(DataExtent {
+            unused.push(DataExtent {
                 at,
                 len: pending.len - kept,
             });
@@ -136,7 +148,7 @@ fn cut_layers(core: &Core, inode: &Inode, layers: &mut DataLayers, size: u64) ->
         }
     }
     layers.pending.retain(|pending| pending.len > 0);
-    Ok(())
+    Ok(unused)
 }
 
 /// True when the sector of byte `size` is anything but a hole or preallocated.
@@ -177,8 +189,8 @@ pub(super) fn drop_range(
         };
         let reservation = core.store.reserve_urgent(need)?;
         let step_items = drops_for(&reservation, budget);
-        let _layers: RwLockWriteGuard<'_, DataLayers> = inode.data.inner.write();
         let txn = core.store.begin(reservation)?;
+        let layers: RwLockWriteGuard<'_, DataLayers> = inode.data.inner.write();
         let target = Target {
             txn: &txn,
             tree: &inode.root.tree,
@@ -197,6 +209,8 @@ pub(super) fn drop_range(
             step.dropped_from..end.min(covered(core, disk_size)),
         )?;
         inode.data.forget_map();
+        inode.data.settle(layers);
+        drop(txn);
         if step.is_done {
             return Ok(());
         }

@@ -8,6 +8,7 @@ use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use btrfs_store::{DataExtent, Need, Reservation};
 use vfs::PageCache;
 
+use super::ahead::PagesAhead;
 use super::read::read_layers;
 use crate::error::{CallerError, Error, Result};
 use crate::extents::FILE_BYTES_MAX;
@@ -244,6 +245,7 @@ fn add_pending(
     if let Some(dirty) = &mut layers.dirty {
         dirty.discard(range.start..end);
     }
+    inode.data.note_moved();
     for extent in written.drain(..) {
         let may_be_one = |at, len| writeback::is_in_one_group(core, at, len);
         pending::push(&mut layers.pending, extent, may_be_one);
@@ -267,6 +269,7 @@ fn note_written(core: &Core, inode: &Arc<Inode>, end: u64) {
 
 fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result<()> {
     let end = at + to_u64(data.len());
+    let mut ahead = PagesAhead::default();
     loop {
         let mut layers = inode.data.inner.write();
         if is_tail_needed(core, inode, &layers, at) {
@@ -274,8 +277,13 @@ fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
             bring_tail(core, inode, Held::Nothing)?;
             continue;
         }
+        if let Some(page_start) = ahead.missing_page(core, inode, &layers, at..end) {
+            drop(layers);
+            ahead.read(core, inode, page_start)?;
+            continue;
+        }
         let Some(missing) = missing_space(core, &layers, at..end) else {
-            copy_in(core, inode, &mut layers, at, data)?;
+            copy_in(core, inode, &mut layers, at, data, &mut ahead)?;
             note_written(core, inode, end);
             return Ok(());
         };
@@ -314,11 +322,7 @@ fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool, held: Held)
 fn promise_items(core: &Core, inode: &Inode, missing: Need, range: Range<u64>) -> Result<()> {
     let sector = u64::from(core.store.sizes().sector);
     let sectors = range.start - range.start % sector..range.end.next_multiple_of(sector);
-    let has_space = {
-        let _layers = inode.data.inner.read();
-        writeback::may_write_in_place(core, inode, sectors)?
-    };
-    if !has_space {
+    if !writeback::may_write_in_place(core, inode, sectors)? {
         return Err(Error::NoSpace);
     }
     let items = Need { data: 0, ..missing };
@@ -366,6 +370,7 @@ fn copy_in(
     layers: &mut DataLayers,
     at: u64,
     data: &[u8],
+    ahead: &mut PagesAhead,
 ) -> Result<()> {
     let sector = u64::from(core.store.sizes().sector);
     let end = at + to_u64(data.len());
@@ -377,7 +382,10 @@ fn copy_in(
         if to - from == sector {
             dirty_of(core, layers).put(page_start, bytes.into());
         } else {
-            bring_page(core, inode, layers, page_start)?;
+            match ahead.take(inode, layers, page_start) {
+                Some(page) => dirty_of(core, layers).put(page_start, page),
+                None => bring_page(core, inode, layers, page_start)?,
+            }
             if let Some(page) = dirty_of(core, layers).page_mut(page_start) {
                 page[position(from, page_start)..position(to, page_start)].copy_from_slice(bytes);
             }

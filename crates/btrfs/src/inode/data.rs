@@ -13,22 +13,24 @@
 //! Pages in `flight` are newer than `pending`: a large write that meets them waits for the flush.
 //!
 //! Locks, in this order: `editing` is held by whoever changes the file's items (flush, truncate,
-//! preallocation, clone), for as long as that takes; `inner` is held shared during a read with all
-//! its I/O, so that nothing a reader looks at is freed meanwhile, and exclusively while layers or
-//! items change. Space is reserved before `inner` is taken; a transaction begins under it.
+//! preallocation, clone), for as long as that takes; a transaction begins under it; `inner` is held
+//! shared while a reader finds out where its bytes are, and exclusively while layers or items
+//! change. Nobody waits for space or for a transaction with `inner`, and no file data is read or
+//! written under it but a page that has to be read to be changed, where several change it at once.
+//! What a reader found stays in place while it reads: see `readers`.
 
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
-use btrfs_store::{DataExtent, Need, Reservation, Store, Txn};
-use parking_lot::{Mutex, RwLock};
+use btrfs_disk::{InodeNo, Logical};
+use btrfs_store::{DataExtent, Need, Reservation, Store, Tree, Txn};
+use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use vfs::PageCache;
 
-use super::Inode;
 use super::item::{SECTOR, SECTOR_BYTES};
+use super::readers::Readers;
 use crate::error::{Error, Result};
 use crate::extents::{ExtentMap, Stretch};
 
@@ -45,6 +47,11 @@ pub(crate) struct DataState {
     pub(crate) inner: RwLock<DataLayers>,
     /// Items read lately. Only looked at under `inner`, and cleared when items change.
     pub(crate) map: Mutex<ExtentMap>,
+    /// Reads from disk under way.
+    pub(crate) readers: Readers,
+    /// Counts what may change the bytes of a page that is not dirty. Changes under the sole `inner`
+    /// lock.
+    version: AtomicU64,
     /// Place in the list of dirty inodes; 0 for none.
     pub(super) listed: AtomicU64,
 }
@@ -94,6 +101,71 @@ impl DataState {
     /// The items changed: what was read of them is forgotten.
     pub(crate) fn forget_map(&self) {
         *self.map.lock() = ExtentMap::default();
+        self.note_moved();
+    }
+
+    /// Bytes changed, or moved from one layer to another. Called under the sole `inner` lock.
+    pub(crate) fn note_moved(&self) {
+        self.version.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// While this stays the same, what was read of a page that is not dirty is still right. Asked
+    /// for under the `inner` lock.
+    pub(crate) fn version(&self) -> u64 {
+        self.version.load(Ordering::Relaxed)
+    }
+
+    /// Bytes that are in memory only and that no item has space for: what `stat` counts beside
+    /// `nbytes`. Not everything is looked at for a file of very many dirty runs.
+    pub(super) fn unwritten_bytes(&self, tree: &Tree, ino: InodeNo, disk_size: u64) -> u64 {
+        if self.is_clean() {
+            return 0;
+        }
+        let layers = self.inner.read();
+        // Items end here: what is dirty behind it is new.
+        let items_end = disk_size.next_multiple_of(SECTOR_BYTES);
+        if let (Some(dirty), None, true) =
+            (&layers.dirty, &layers.flight, layers.pending.is_empty())
+            && dirty.start().is_some_and(|start| start >= items_end)
+        {
+            return to_u64(dirty.page_count()).saturating_mul(dirty.page_bytes());
+        }
+        let mut new = 0;
+        let mut map = ExtentMap::default();
+        let mut looked = 0;
+        for range in layers.ranges() {
+            let behind = range.start.max(items_end)..range.end;
+            new += behind.end.saturating_sub(behind.start);
+            let mut at = range.start;
+            while at < range.end.min(items_end) && looked < LOOKUPS_MAX {
+                if !map.knows(at) {
+                    looked += 1;
+                    let wanted = at..range.end.min(items_end);
+                    // Whoever reads the file hears of damage; a count can do without.
+                    map = match ExtentMap::load(tree, ino, wanted, LOOKUP_ITEMS, SECTOR) {
+                        Ok(map) => map,
+                        Err(_) => return new,
+                    };
+                }
+                let (stretch, end) = map.at(at, SECTOR);
+                let end = end.min(range.end).min(items_end).max(at + 1);
+                if matches!(stretch, Stretch::Gap)
+                    || matches!(stretch, Stretch::Item(i) if i.is_hole())
+                {
+                    new += end - at;
+                }
+                at = end;
+            }
+        }
+        new
+    }
+
+    /// Lets go of the lock, and waits for those who read what was looked up before: then space
+    /// that the file gave up can be used again. Called with the `editing` lock held.
+    pub(crate) fn settle(&self, layers: RwLockWriteGuard<'_, DataLayers>) {
+        let former = self.readers.turn();
+        drop(layers);
+        self.readers.wait(former);
     }
 }
 
@@ -127,50 +199,6 @@ impl DataLayers {
         });
         ranges
     }
-}
-
-/// Bytes that are in memory only and that no item has space for: what `stat` counts beside
-/// `nbytes`. Not everything is looked at for a file of very many dirty runs.
-pub(super) fn unwritten_bytes(inode: &Inode) -> u64 {
-    if inode.data.is_clean() {
-        return 0;
-    }
-    let layers = inode.data.inner.read();
-    // Items end here: what is dirty behind it is new.
-    let items_end = inode.state().disk_size.next_multiple_of(SECTOR_BYTES);
-    if let (Some(dirty), None, true) = (&layers.dirty, &layers.flight, layers.pending.is_empty())
-        && dirty.start().is_some_and(|start| start >= items_end)
-    {
-        return to_u64(dirty.page_count()).saturating_mul(dirty.page_bytes());
-    }
-    let mut new = 0;
-    let mut map = ExtentMap::default();
-    let mut looked = 0;
-    for range in layers.ranges() {
-        let behind = range.start.max(items_end)..range.end;
-        new += behind.end.saturating_sub(behind.start);
-        let mut at = range.start;
-        while at < range.end.min(items_end) && looked < LOOKUPS_MAX {
-            if !map.knows(at) {
-                looked += 1;
-                let (tree, ino) = (&inode.root.tree, inode.ino());
-                let wanted = at..range.end.min(items_end);
-                // Whoever reads the file hears of damage; a count can do without.
-                map = match ExtentMap::load(tree, ino, wanted, LOOKUP_ITEMS, SECTOR) {
-                    Ok(map) => map,
-                    Err(_) => return new,
-                };
-            }
-            let (stretch, end) = map.at(at, SECTOR);
-            let end = end.min(range.end).min(items_end).max(at + 1);
-            if matches!(stretch, Stretch::Gap) || matches!(stretch, Stretch::Item(i) if i.is_hole())
-            {
-                new += end - at;
-            }
-            at = end;
-        }
-    }
-    new
 }
 
 /// Space that was promised to a file's dirty data.

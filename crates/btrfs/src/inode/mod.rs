@@ -23,6 +23,7 @@ mod data;
 mod data_shared;
 mod handle;
 mod item;
+mod readers;
 mod root;
 mod table;
 

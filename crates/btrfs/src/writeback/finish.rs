@@ -2,50 +2,59 @@
 
 use btrfs_disk::Generation;
 use btrfs_disk::flags::Incompat;
+use parking_lot::RwLockWriteGuard;
 
 use super::job::Job;
 use super::pending;
 use crate::error::Result;
-use crate::extents::{BytesDelta, NewExtent, Target, fill_gaps, replace};
+use crate::extents::{BytesDelta, Kind, NewExtent, Target, fill_gaps, replace};
 use crate::inode::Core;
 
+/// Items that are inserted while readers and writers of the file wait.
+const HELD_ITEMS: usize = 64;
+
 /// Inserts what a job wrote: extents, checksums, references, size and `nbytes`, in one
-/// transaction. Readers wait, so they see the file's bytes in one place or the other.
+/// transaction. Readers find the file's bytes in one place or the other: the flight covers the
+/// items that are being inserted until all of them are.
 ///
 /// # Errors
 /// What editing the trees fails with; the store then fails the transaction.
 pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
     let inode = job.inode;
+    let data = &inode.data;
     let sector = core.store.sizes().sector;
-    let mut layers = inode.data.inner.write();
     let txn = std::mem::take(&mut job.receipt).begin(&core.store)?;
-    let tree = &*inode.root.tree;
     let target = Target {
         txn: &txn,
-        tree,
+        tree: &inode.root.tree,
         ino: inode.ino(),
         sector,
     };
-    let mut delta = BytesDelta::default();
-
-    // Pending extents are older than the pages: what both cover ends up with the pages' items.
-    let mut older = pending::to_items(&job.flight.pending);
-    stamp(&mut older, txn.generation());
-    delta.add(replace(target, &older, &[])?);
-    for extent in job
-        .flight
-        .pending
-        .iter()
-        .filter(|extent| !extent.csums.is_empty())
-    {
-        txn.put_csums(extent.at, &extent.csums)?;
+    // Whoever finds an item finds its checksums.
+    for extent in &job.flight.pending {
+        if !extent.csums.is_empty() {
+            txn.put_csums(extent.at, &extent.csums)?;
+        }
     }
-    stamp(&mut job.items, txn.generation());
-    delta.add(replace(target, &job.items, &job.inline)?);
     for (at, csums) in &job.csums {
         txn.put_csums(*at, csums)?;
     }
-
+    // Pending extents are older than the pages: what both cover ends up with the pages' items.
+    let mut older = pending::to_items(&job.flight.pending);
+    stamp(&mut older, txn.generation());
+    stamp(&mut job.items, txn.generation());
+    let mut delta = BytesDelta::default();
+    let mut layers = data.inner.write();
+    let parts = older.chunks(HELD_ITEMS).chain(job.items.chunks(HELD_ITEMS));
+    for (index, part) in parts.enumerate() {
+        if index > 0 {
+            data.forget_map();
+            RwLockWriteGuard::bump(&mut layers);
+        }
+        let is_inline = part.iter().any(|new| new.extent.kind == Kind::Inline);
+        let inline: &[u8] = if is_inline { &job.inline } else { &[] };
+        delta.add(replace(target, part, inline)?);
+    }
     let disk_size = inode.state().disk_size;
     if !core.store.has_incompat(Incompat::NO_HOLES.bits()) {
         let covered = |size: u64| size.next_multiple_of(u64::from(sector));
@@ -55,13 +64,15 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
         state.disk_size = state.disk_size.max(job.size);
         state.nbytes = delta.apply_to(state.nbytes);
     });
-    drop(txn);
-    inode.data.forget_map();
+    data.forget_map();
     layers.flight = None;
     if layers.is_empty() {
         layers.receipt = crate::inode::Receipt::default();
         core.data.unlist(inode);
     }
+    // A commit would give away what was replaced.
+    data.settle(layers);
+    drop(txn);
     Ok(())
 }
 

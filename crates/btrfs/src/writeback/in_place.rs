@@ -15,7 +15,7 @@ use crate::inode::{Core, Inode, InodeFlags};
 /// ones of a NODATACOW file, unless somebody shares them or they have checksums.
 ///
 /// The answer holds as long as the caller keeps the inode's `editing` lock and, against snapshots,
-/// the volume's `in_place` lock.
+/// the volume's `in_place` lock. Called without the `inner` lock.
 ///
 /// # Errors
 /// Corrupt items; I/O.
@@ -36,8 +36,11 @@ pub(super) fn find(
         while at < run.end() {
             if !map.knows(at) {
                 let range = at..run.end();
-                map =
-                    ExtentMap::load(&inode.root.tree, inode.ino(), range, SCAN_ITEMS_MAX, sector)?;
+                let (tree, ino) = (&inode.root.tree, inode.ino());
+                // Not while items are being edited, and not for longer: asking who shares an
+                // extent waits for a commit.
+                let _layers = inode.data.inner.read();
+                map = ExtentMap::load(tree, ino, range, SCAN_ITEMS_MAX, sector)?;
             }
             let known_end = map.known().end;
             for item in map

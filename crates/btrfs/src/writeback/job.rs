@@ -58,6 +58,7 @@ impl<'a> Job<'a> {
             pending: std::mem::take(&mut layers.pending),
         });
         layers.flight = Some(Arc::clone(&flight));
+        inode.data.note_moved();
         let receipt = std::mem::take(&mut layers.receipt);
         let (size, flags) = {
             let state = inode.state();

@@ -183,16 +183,17 @@ pub(crate) fn relieve(core: &Core, writer: &Arc<Inode>) -> Result<()> {
     let budget = &core.data.budget;
     if budget.is_exceeded() {
         let goal = budget.limit_bytes() / 8 * BUDGET_EIGHTHS_KEPT;
-        while budget.used_bytes() > goal && flush_oldest(core, writer)? {}
+        while budget.used_bytes() > goal && flush_oldest(core, writer, goal)? {}
     }
     if core.data.dirty_file_count() > DIRTY_FILES_MAX {
-        flush_oldest(core, writer)?;
+        flush_oldest(core, writer, 0)?;
     }
     Ok(())
 }
 
-/// Writes one batch of the oldest dirty files; false when others are writing all of them.
-fn flush_oldest(core: &Core, writer: &Arc<Inode>) -> Result<bool> {
+/// Writes one batch of the oldest dirty files; false when others were writing all of them. Then
+/// there is nothing to do if they brought the dirty bytes down to `goal`.
+fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
     let oldest = core.data.dirty_inodes(BATCH_FILES_MAX);
     let (count, busy, result) = flush_batch(core, &oldest);
     result?;
@@ -201,7 +202,10 @@ fn flush_oldest(core: &Core, writer: &Arc<Inode>) -> Result<bool> {
     }
     // The writer's own bytes are what is left to do, and waiting for its lock is waiting for
     // whoever writes them.
-    flush_inode(core, writer)?;
+    let _editing = writer.data.editing.lock();
+    if core.data.budget.used_bytes() > goal {
+        flush_held(core, writer)?;
+    }
     Ok(false)
 }
 
@@ -234,17 +238,20 @@ pub(crate) fn discard(core: &Core, inode: &Inode) {
     let _editing = inode.data.editing.lock();
     let mut layers = inode.data.inner.write();
     layers.dirty = None;
-    for pending in layers.pending.drain(..) {
-        core.store.free_unused(btrfs_store::DataExtent {
-            at: pending.at,
-            len: pending.len,
-        });
-    }
+    inode.data.note_moved();
+    let unused = std::mem::take(&mut layers.pending);
     layers.receipt = crate::inode::Receipt::default();
     // Whoever listed the file before and waits for its lock must find nothing to write: not even a
     // size, once the items are gone.
     inode.change_in_memory(|state| state.size = state.size.min(state.disk_size));
     core.data.unlist(inode);
+    inode.data.settle(layers);
+    for pending in unused {
+        core.store.free_unused(btrfs_store::DataExtent {
+            at: pending.at,
+            len: pending.len,
+        });
+    }
 }
 
 /// Keeps everybody from overwriting data in place: for as long as a snapshot is being made.

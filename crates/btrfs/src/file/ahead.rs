@@ -1,0 +1,107 @@
+//! Pages that are read so that a part of them can be overwritten, before the lock is taken under
+//! which that happens.
+
+use std::ops::Range;
+
+use btrfs_disk::convert::{to_usize, usize_from};
+
+use super::read::read_at;
+use crate::error::Result;
+use crate::inode::{Core, DataLayers, Inode};
+
+/// Pages read ahead by one write. When the file changes all the time, the last one is read under
+/// the lock.
+const READS_MAX: u32 = 4;
+
+/// The first and the last page of a write, where it covers a part of them.
+#[derive(Default)]
+pub(super) struct PagesAhead {
+    pages: Vec<Ahead>,
+    reads: u32,
+}
+
+struct Ahead {
+    start: u64,
+    page: Box<[u8]>,
+    /// The page is right while the file's data has this version.
+    version: u64,
+}
+
+impl PagesAhead {
+    /// A page that a write of `range` needs and that is not in memory.
+    pub(super) fn missing_page(
+        &self,
+        core: &Core,
+        inode: &Inode,
+        layers: &DataLayers,
+        range: Range<u64>,
+    ) -> Option<u64> {
+        let sector = u64::from(core.store.sizes().sector);
+        let start_of = |offset: u64| offset - offset % sector;
+        let is_partial = |start: u64| range.start > start || range.end < start + sector;
+        if self.reads >= READS_MAX
+            || (!is_partial(start_of(range.start)) && range.end.is_multiple_of(sector))
+        {
+            return None;
+        }
+        let size = inode.state().size;
+        let version = inode.data.version();
+        let is_known = |start: u64| {
+            let flight = layers.flight.as_deref();
+            let in_flight = flight.and_then(|flight| flight.pages.as_ref());
+            let mut in_memory = layers.dirty.iter().chain(in_flight);
+            in_memory.any(|pages| pages.page(start).is_some())
+                || self
+                    .pages
+                    .iter()
+                    .any(|a| (a.start, a.version) == (start, version))
+        };
+        [range.start, range.end.saturating_sub(1)]
+            .map(start_of)
+            .into_iter()
+            .find(|start| is_partial(*start) && *start < size && !is_known(*start))
+    }
+
+    /// Reads a page. Called without locks.
+    pub(super) fn read(&mut self, core: &Core, inode: &Inode, start: u64) -> Result<()> {
+        self.reads += 1;
+        let version = {
+            let _layers = inode.data.inner.read();
+            inode.data.version()
+        };
+        let mut page = vec![0; usize_from(core.store.sizes().sector)].into_boxed_slice();
+        read_at(core, inode, start, &mut page)?;
+        self.pages.retain(|ahead| ahead.start != start);
+        self.pages.push(Ahead {
+            start,
+            page,
+            version,
+        });
+        Ok(())
+    }
+
+    /// The page, if it was read, is still right, and is not dirty.
+    pub(super) fn take(
+        &mut self,
+        inode: &Inode,
+        layers: &DataLayers,
+        start: u64,
+    ) -> Option<Box<[u8]>> {
+        let at = self.pages.iter().position(|ahead| ahead.start == start)?;
+        let Ahead {
+            mut page, version, ..
+        } = self.pages.swap_remove(at);
+        let is_dirty = layers
+            .dirty
+            .as_ref()
+            .is_some_and(|dirty| dirty.page(start).is_some());
+        if is_dirty || version != inode.data.version() {
+            return None;
+        }
+        // The file may have been cut meanwhile and extended again: its version says so. What is
+        // behind its end was read as zeros.
+        let inside = to_usize(inode.state().size.saturating_sub(start)).min(page.len());
+        page[inside..].fill(0);
+        Some(page)
+    }
+}

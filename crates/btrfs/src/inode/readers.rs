@@ -1,0 +1,109 @@
+//! Who reads a file's data on disk, so that the space is not given away under them.
+//!
+//! A reader looks up where bytes are under the `inner` lock, takes a [`Pin`] under it, lets go of
+//! the lock and reads. Whoever takes extents from the file changes what look-ups find under the
+//! sole `inner` lock, calls [`Readers::turn`] under it, lets go of it, and waits in
+//! [`Readers::wait`] for those who had looked before, while the handle that the extents were
+//! dropped in is still open: a commit, after which the space can be used again, waits for the
+//! handle. Later readers find the new state and are not waited for.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+/// The reads under way in one file, of two ages.
+#[derive(Debug, Default)]
+pub(crate) struct Readers {
+    counts: [AtomicUsize; 2],
+    /// Age of those that begin now: 0 or 1. Changes under the sole `inner` lock.
+    age: AtomicUsize,
+    /// Somebody waits.
+    waiting: Mutex<()>,
+    done: Condvar,
+}
+
+/// A read under way: what it looked up stays where it is.
+#[derive(Debug)]
+#[must_use = "space is given away when the pin goes"]
+pub(crate) struct Pin<'a> {
+    readers: &'a Readers,
+    age: usize,
+}
+
+/// Those who had looked up before a change.
+#[derive(Debug)]
+#[must_use = "somebody may be reading what was freed"]
+pub(crate) struct Former(usize);
+
+impl Readers {
+    /// Begins a read. The caller holds the `inner` lock.
+    pub(crate) fn pin(&self) -> Pin<'_> {
+        let age = self.age.load(Ordering::SeqCst) & 1;
+        self.counts[age].fetch_add(1, Ordering::SeqCst);
+        Pin { readers: self, age }
+    }
+
+    /// Parts those who read now from those to come. The caller holds the sole `inner` lock, and
+    /// the `editing` lock until it has waited: the two ages are enough for one change at a time.
+    pub(crate) fn turn(&self) -> Former {
+        let age = self.age.load(Ordering::SeqCst) & 1;
+        if self.counts[age].load(Ordering::SeqCst) > 0 {
+            self.age.store(1 - age, Ordering::SeqCst);
+        }
+        Former(age)
+    }
+
+    /// Waits until the reads of `former` are done. Holds no lock that a reader asks for.
+    pub(crate) fn wait(&self, former: Former) {
+        let Former(age) = former;
+        if self.age.load(Ordering::SeqCst) & 1 == age {
+            return;
+        }
+        let mut waiting = self.waiting.lock();
+        self.done.wait_while(&mut waiting, |()| {
+            self.counts[age].load(Ordering::SeqCst) > 0
+        });
+    }
+}
+
+impl Drop for Pin<'_> {
+    fn drop(&mut self) {
+        let readers = self.readers;
+        let is_last = readers.counts[self.age].fetch_sub(1, Ordering::SeqCst) == 1;
+        if is_last && readers.age.load(Ordering::SeqCst) & 1 != self.age {
+            drop(readers.waiting.lock());
+            readers.done.notify_all();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_change_waits_for_earlier_reads_only() {
+        let readers = Readers::default();
+        readers.wait(readers.turn());
+        let (early, over) = (readers.pin(), AtomicBool::new(false));
+        let former = readers.turn();
+        let late = readers.pin();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(Duration::from_millis(30));
+                over.store(true, Ordering::SeqCst);
+                drop(early);
+            });
+            readers.wait(former);
+            assert!(over.load(Ordering::SeqCst), "the earlier read has ended");
+        });
+        drop(late);
+        let next = readers.pin();
+        let former = readers.turn();
+        drop(next);
+        readers.wait(former);
+    }
+}
