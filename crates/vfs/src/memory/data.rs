@@ -78,11 +78,7 @@ impl Data {
         for piece in pieces(offset, data.len()) {
             let part = &data[piece.at];
             let page = self.pages.entry(piece.page).or_insert(Page::Allocated);
-            if let Ok(whole) = <&[u8; PAGE]>::try_from(part) {
-                *page = Page::Bytes(Box::new(*whole));
-            } else {
-                page.bytes()[piece.within].copy_from_slice(part);
-            }
+            page.write(piece.within, part);
         }
         self.size = self.size.max(end);
         Ok(())
@@ -185,15 +181,22 @@ impl Page {
         matches!(self, Self::Bytes(_))
     }
 
-    fn bytes(&mut self) -> &mut [u8; PAGE] {
-        if let Self::Allocated = self {
-            *self = Self::Bytes(Box::new([0; PAGE]));
-        }
+    fn write(&mut self, within: Range<usize>, data: &[u8]) {
         match self {
-            Self::Bytes(bytes) => bytes,
-            Self::Allocated => unreachable!("made above"),
+            Self::Bytes(bytes) => bytes[within].copy_from_slice(data),
+            Self::Allocated => *self = Self::Bytes(first_bytes(within, data)),
         }
     }
+}
+
+/// A page that is zero but for what is written to it.
+fn first_bytes(within: Range<usize>, data: &[u8]) -> Box<[u8; PAGE]> {
+    if let Ok(whole) = data.try_into() {
+        return Box::new(whole);
+    }
+    let mut bytes = Box::new([0; PAGE]);
+    bytes[within].copy_from_slice(data);
+    bytes
 }
 
 /// The end of a range that a file can have.
