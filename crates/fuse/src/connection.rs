@@ -25,6 +25,16 @@ impl Connection {
         mount::mount(dir, options).map(Self::from_fd)
     }
 
+    /// As [`Connection::mount`], in the way in which `sync` and `syncfs` come to the file system
+    /// (as `sync_fs`) and unmounting waits until it is synced. Only for root; the mount's source
+    /// is a loop device that exists for this alone, and its type `fuseblk.SUBTYPE`.
+    ///
+    /// # Errors
+    /// As [`Connection::mount`]; no loop device can be had.
+    pub fn mount_synced(dir: &Path, options: &MountOptions) -> Result<Self> {
+        mount::mount_synced(dir, options).map(Self::from_fd)
+    }
+
     /// The connection of a mount that somebody else made, from its `/dev/fuse` descriptor.
     #[must_use]
     pub fn from_fd(device: OwnedFd) -> Self {

@@ -36,5 +36,5 @@ mod sys;
 
 pub use connection::Connection;
 pub use error::{Error, Result};
-pub use mount::{MountOptions, raise_dirty_limit, unmount};
+pub use mount::{MountOptions, unmount};
 pub use server::{Server, ServerOptions, Transport};

@@ -3,7 +3,7 @@
 mod common;
 
 use common::Mounted;
-use fuse::{ServerOptions, Transport};
+use fuse::{Connection, ServerOptions, Transport};
 use rustix::fs::{
     AtFlags, CWD, FallocateFlags, IFlags, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags,
     XattrFlags,
@@ -505,22 +505,37 @@ fn a_client_may_die_at_any_time() {
 }
 
 #[test]
-fn the_limit_of_dirty_memory_is_raised() {
-    let options = ServerOptions {
-        writeback: true,
-        ..ServerOptions::default()
-    };
-    let Some(mounted) = Mounted::new(options) else {
-        return;
-    };
-    if !rustix::process::geteuid().is_root() {
-        eprintln!("skipped: only root may raise it");
+fn a_mount_on_an_anchor_is_synced_as_a_whole() {
+    let may_mount = rustix::process::geteuid().is_root();
+    if !may_mount || !std::path::Path::new("/dev/loop-control").exists() {
+        eprintln!("skipped: needs root and loop devices");
         return;
     }
-    fuse::raise_dirty_limit(mounted.root()).unwrap();
-    let device = fs::metadata(mounted.root()).unwrap().dev();
-    let file = format!("/sys/class/bdi/0:{device}/max_ratio");
-    assert_eq!(fs::read_to_string(file).unwrap(), "100\n");
-    assert!(fuse::raise_dirty_limit(&mounted.path("no mount")).is_err());
-    mounted.unmount();
+    let options = ServerOptions::default();
+    let Some(mut mounted) = Mounted::with(options, Connection::mount_synced) else {
+        return;
+    };
+    let file = File::create_new(mounted.path("f")).unwrap();
+    let device = file.metadata().unwrap().dev();
+    mounted.fs.take();
+    rustix::fs::syncfs(&file).unwrap();
+    assert_eq!(mounted.fs.take().get("sync_fs"), Some(&1));
+    drop(file);
+    // What is synced before unmounting returns was synced because the kernel waited.
+    fuse::unmount(mounted.root(), false).unwrap();
+    assert!(mounted.fs.take().contains_key("sync_fs"));
+    mounted.wait().unwrap();
+    let backing = format!(
+        "/sys/dev/block/7:{}/loop/backing_file",
+        rustix::fs::minor(device)
+    );
+    let start = Instant::now();
+    let is_anchor = |text: String| text.contains("spinney-anchor");
+    while fs::read_to_string(&backing).is_ok_and(is_anchor) {
+        assert!(
+            start.elapsed() < Duration::from_secs(5),
+            "{backing} is left behind"
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }

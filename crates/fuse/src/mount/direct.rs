@@ -2,6 +2,7 @@
 
 use super::MountOptions;
 use crate::error::{Error, Result};
+use crate::sys;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CString;
 use std::fs::Metadata;
@@ -12,7 +13,37 @@ use std::path::Path;
 /// Type bits of a mode.
 const TYPE_MASK: u32 = 0o170_000;
 
+/// Block size that is set on the anchor, which nobody reads.
+const ANCHOR_BLOCK_BYTES: u32 = 4096;
+
+/// Mounts as any FUSE file system.
 pub(super) fn mount(dir: &Path, metadata: &Metadata, options: &MountOptions) -> Result<OwnedFd> {
+    mount_as("fuse", None, dir, metadata, options)
+}
+
+/// Mounts as one that lies on a block device.
+pub(super) fn mount_synced(
+    dir: &Path,
+    metadata: &Metadata,
+    options: &MountOptions,
+) -> Result<OwnedFd> {
+    let (anchor, path) = sys::make_anchor().map_err(|source| Error::Mount {
+        path: dir.to_owned(),
+        source,
+    })?;
+    let device = mount_as("fuseblk", Some(&path), dir, metadata, options)?;
+    // Held by the mount alone from here on.
+    drop(anchor);
+    Ok(device)
+}
+
+fn mount_as(
+    kind: &str,
+    anchor: Option<&str>,
+    dir: &Path,
+    metadata: &Metadata,
+    options: &MountOptions,
+) -> Result<OwnedFd> {
     let open_flags = OFlags::RDWR | OFlags::CLOEXEC;
     let device = rustix::fs::open("/dev/fuse", open_flags, Mode::empty())
         .map_err(|error| Error::Device(error.into()))?;
@@ -24,18 +55,22 @@ pub(super) fn mount(dir: &Path, metadata: &Metadata, options: &MountOptions) -> 
         rustix::process::getuid().as_raw(),
         rustix::process::getgid().as_raw(),
     );
+    if anchor.is_some() {
+        data.push_str(&format!(",blksize={ANCHOR_BLOCK_BYTES}"));
+    }
     for option in rest {
         data.push(',');
         data.push_str(option);
     }
     let data = CString::new(data).map_err(|_| Error::Option)?;
     let kind = match options.subtype.as_str() {
-        "" => "fuse".to_owned(),
-        subtype => format!("fuse.{subtype}"),
+        "" => kind.to_owned(),
+        subtype => format!("{kind}.{subtype}"),
     };
-    let source = match options.source.as_str() {
-        "" => kind.as_str(),
-        source => source,
+    let source = match (anchor, options.source.as_str()) {
+        (Some(anchor), _) => anchor,
+        (None, "") => kind.as_str(),
+        (None, source) => source,
     };
     rustix::mount::mount(source, dir, kind.as_str(), flags, data.as_c_str()).map_err(|error| {
         Error::Mount {

@@ -5,6 +5,10 @@
 //! mount is not usable before its server answered the first request; until then whoever touches
 //! it waits.
 //!
+//! The kernel hands on `sync` and `syncfs` only for mounts of a block device, and only there does
+//! unmounting wait for the server. So root may have a mount on an anchor: a block device of a few
+//! bytes of memory, which exists as long as the mount and is its source for all who look.
+//!
 //! Options are of two kinds: flags that every mount has (`ro`, `nosuid`, ...) and what FUSE
 //! itself understands. Values with commas are escaped for the helper, whose list of options is
 //! one string; the kernel's parser cannot take them, so they are left out of its string.
@@ -13,31 +17,21 @@
 //! connection and by front ends.
 
 mod direct;
-mod dirty_limit;
 mod helper;
 mod options;
 
-pub use dirty_limit::raise_dirty_limit;
 pub use options::MountOptions;
 
 use crate::error::{Error, Result};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
-use std::fs;
+use std::fs::{self, Metadata};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 /// Mounts, and gives the descriptor of the connection.
 pub(crate) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
-    let at_path = |source| Error::MountPoint {
-        path: dir.to_owned(),
-        source,
-    };
-    let dir = fs::canonicalize(dir).map_err(at_path)?;
-    let metadata = fs::metadata(&dir).map_err(at_path)?;
-    if !metadata.is_dir() {
-        return Err(at_path(Errno::NOTDIR.into()));
-    }
+    let (dir, metadata) = mount_point(dir)?;
     if rustix::process::geteuid().is_root() {
         match direct::mount(&dir, &metadata, options) {
             // A root without the right to mount, as in a container.
@@ -47,6 +41,25 @@ pub(crate) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
         }
     }
     helper::mount(&dir, options)
+}
+
+/// Mounts in the way in which the kernel hands on `sync` and waits for the server in the end.
+pub(crate) fn mount_synced(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
+    let (dir, metadata) = mount_point(dir)?;
+    direct::mount_synced(&dir, &metadata, options)
+}
+
+fn mount_point(dir: &Path) -> Result<(PathBuf, Metadata)> {
+    let at_path = |source| Error::MountPoint {
+        path: dir.to_owned(),
+        source,
+    };
+    let dir = fs::canonicalize(dir).map_err(at_path)?;
+    let metadata = fs::metadata(&dir).map_err(at_path)?;
+    if !metadata.is_dir() {
+        return Err(at_path(Errno::NOTDIR.into()));
+    }
+    Ok((dir, metadata))
 }
 
 /// Ends the mount on `dir`. With `lazy` it disappears at once, and ends when nobody uses it any

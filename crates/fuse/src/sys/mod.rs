@@ -2,13 +2,15 @@
 //!
 //! Every function here is safe to call with any arguments: what the kernel needs (valid pointers
 //! and lengths, memory that stays) is seen to inside. They fail with the error of the system
-//! call. Called by the connection (cloning) and the ring transport.
+//! call. Called by the connection (cloning), mounting (the anchor) and the ring transport.
 
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
+mod anchor;
 mod clone;
 mod memory;
 mod ring;
 
+pub(crate) use anchor::make_anchor;
 pub(crate) use clone::clone_device;
 pub(crate) use ring::RingQueue;

@@ -29,6 +29,14 @@ pub(crate) struct Mounted {
 impl Mounted {
     /// Mounts a file system in memory; `None`, and why is printed, where that is not possible.
     pub(crate) fn new(options: ServerOptions) -> Option<Self> {
+        Self::with(options, Connection::mount)
+    }
+
+    /// The same with a way of mounting.
+    pub(crate) fn with(
+        options: ServerOptions,
+        mount: impl FnOnce(&Path, &MountOptions) -> fuse::Result<Connection>,
+    ) -> Option<Self> {
         if !Path::new("/dev/fuse").exists() {
             eprintln!("skipped: there is no /dev/fuse");
             return None;
@@ -44,7 +52,7 @@ impl Mounted {
             ..MountOptions::default()
         };
         let is_writeback = options.writeback;
-        let connection = Connection::mount(dir.path(), &mount_options).unwrap();
+        let connection = mount(dir.path(), &mount_options).unwrap();
         let served: Arc<dyn FileSystem> = fs.clone();
         let server = Server::start(connection, served, options).unwrap();
         let server = std::thread::spawn(move || server.wait());
