@@ -9,11 +9,12 @@
 
 mod common;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use btrfs::{BtrfsFs, FsOptions, MakeOptions, Volume};
 use common::{Image, check};
 use vfs::acl;
+use vfs::conformance;
 use vfs::file_system::{
     AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode,
     NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncWhat, Time,
@@ -156,6 +157,47 @@ impl DirSink for List {
         }
         has_room
     }
+}
+
+/// Cases that use nodes without names that nobody has open, which only a server that does not open
+/// files does.
+const PINNED_CASES: &[&str] = &[
+    "removal::makes_room_for_the_name",
+    "unlinked::while_referred_to",
+    "unlinked::can_still_be_changed",
+    "unlinked::large_file",
+    "unlinked::many_at_once",
+    "acls::by_default_for_unnamed_files",
+];
+
+/// Runs cases of the conformance suite, and checks the image that each of them leaves.
+fn conform(pin_known: bool, is_chosen: &dyn Fn(&str) -> bool) {
+    let images = Mutex::new(Vec::new());
+    let make = || {
+        let (image, volume) = Image::make_with(MakeOptions::default());
+        images.lock().unwrap().push(image);
+        let options = FsOptions {
+            pin_known,
+            ..FsOptions::default()
+        };
+        BtrfsFs::new(&volume, options).unwrap()
+    };
+    let report = conformance::run_chosen(&make, is_chosen);
+    assert!(report.is_ok(), "{report}");
+    // With its last handle, each volume was synced and closed.
+    for image in images.into_inner().unwrap() {
+        check(image.file.path());
+    }
+}
+
+#[test]
+fn the_conformance_suite_passes() {
+    conform(false, &|case| !PINNED_CASES.contains(&case));
+}
+
+#[test]
+fn the_conformance_suite_passes_for_a_server_that_does_not_open_files() {
+    conform(true, &|_| true);
 }
 
 #[test]

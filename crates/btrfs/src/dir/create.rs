@@ -136,6 +136,7 @@ impl Namespace {
             let ino = dir.root.new_ino()?;
             let inode = self.new_inode(txn.generation(), dir, ino, new);
             inode.change_in_memory(|state| state.nlink = 0);
+            inode.set_linkable(true);
             insert_items(txn, &inode, None, new, &xattrs)?;
             self.insert_orphan(txn, &inode)?;
             inode.open_again();

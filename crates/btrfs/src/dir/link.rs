@@ -15,8 +15,8 @@ const LINK_ITEMS: u32 = 6;
 const LINKS_MAX: u32 = 65_535;
 
 impl Namespace {
-    /// Names `inode` `name` in `dir` too. An inode without names gets its first one; the caller
-    /// has it open then.
+    /// Names `inode` `name` in `dir` too. An inode made without a name gets its first one; the
+    /// caller has it open then.
     ///
     /// # Errors
     /// `NotPermitted` for a directory, `CrossSubvolume`, `TooManyLinks`, `Exists`, and the others
@@ -41,7 +41,7 @@ impl Namespace {
         if nlink >= LINKS_MAX {
             return Err(CallerError::TooManyLinks.into());
         }
-        if nlink == 0 && !inode.is_open() {
+        if nlink == 0 && !(inode.is_linkable() && inode.is_open()) {
             return Err(CallerError::NotFound.into());
         }
         let kind = inode.kind();
@@ -63,6 +63,7 @@ impl Namespace {
             self.add_ref(txn, inode, dir.ino(), name, index)?;
             self.add_name(txn, dir, locks.of(dir), &entry)?;
             if nlink == 0 {
+                inode.set_linkable(false);
                 self.remove_orphan(txn, inode)?;
             }
             inode.change(txn, |state| {

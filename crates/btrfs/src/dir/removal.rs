@@ -67,6 +67,8 @@ impl Namespace {
         now: Timestamp,
     ) -> Result<()> {
         if last == LastName::Small {
+            // A server may still refer to it.
+            inode.change_in_memory(|state| state.ctime = now);
             return self.remove_items(txn, inode);
         }
         let nlink = inode.change(txn, |state| {

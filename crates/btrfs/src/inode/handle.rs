@@ -27,6 +27,8 @@ pub struct Inode {
     is_going: AtomicBool,
     /// Its items are about to leave the tree, or have. Changed under the write lock of `state`.
     is_gone: AtomicBool,
+    /// Made without a name and still waiting for one: it may be linked though it has none.
+    is_linkable: AtomicBool,
     /// References that servers gave out: while there are any, the table keeps the inode, even
     /// when it is gone.
     known_count: AtomicU64,
@@ -80,6 +82,7 @@ impl Inode {
             open_count: AtomicU64::new(0),
             is_going: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
+            is_linkable: AtomicBool::new(false),
             known_count: AtomicU64::new(0),
             absent: AtomicU8::new(0),
             staged_in: AtomicU64::new(0),
@@ -245,6 +248,16 @@ impl Inode {
     pub(crate) fn set_gone(&self) {
         let _state = self.state.write();
         self.is_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// True for an inode that was made without a name and never had one.
+    pub(crate) fn is_linkable(&self) -> bool {
+        self.is_linkable.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the inode was made without a name, or has got its first.
+    pub(crate) fn set_linkable(&self, is_linkable: bool) {
+        self.is_linkable.store(is_linkable, Ordering::Relaxed);
     }
 
     /// True when the inode has been removed: what is left of it is what `stat` reports.

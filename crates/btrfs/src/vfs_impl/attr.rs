@@ -65,12 +65,13 @@ impl BtrfsFs {
         changes: &SetAttr,
     ) -> Result<Attr> {
         let inode = self.inode(node)?;
-        if inode.is_gone() {
-            // Its last name went while the request was on its way: nobody will see the change.
-            return Ok(attr_of(&inode.metadata(), Nodes::shown(node)));
-        }
         check_may_change(&inode, changes)?;
         let times = NewTimes::new(changes, self.core().now())?;
+        if inode.is_gone() {
+            // Its last name went while the request was on its way: only `stat` will see the change.
+            inode.change_in_memory(|state| set_fields(inode.kind(), state, changes, &times));
+            return Ok(attr_of(&inode.metadata(), Nodes::shown(node)));
+        }
         if let Some(size) = changes.size {
             check_sizeable(&inode)?;
             inode.check_stays()?;

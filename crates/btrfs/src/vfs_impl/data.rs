@@ -87,19 +87,25 @@ impl BtrfsFs {
     ) -> Result<()> {
         let inode = self.live_inode(node)?;
         check_is_file(&inode)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        let is_cached = flags.contains(WriteFlags::FROM_CACHE);
         let bits = flags.contains(WriteFlags::CLEAR_PRIVILEGES);
         // What the kernel had cached may be older than the privileges.
-        if bits || !flags.contains(WriteFlags::FROM_CACHE) {
+        if bits || !is_cached {
             privileges::drop_for_write(self, &inode, bits)?;
         }
         if flags.contains(WriteFlags::APPEND) {
             // Appenders follow one another; others find their place by themselves.
             let _names = inode.lock_names();
             let end = inode.state().size;
-            file::write_back(self.core(), &inode, end, data)?;
-        } else {
-            // Whether the flags of the file let the writer in was decided when it was opened.
+            file::write_at(self.core(), &inode, end, data)?;
+        } else if is_cached {
+            // Whether the file's flags let the writer in was decided long ago.
             file::write_back(self.core(), &inode, offset, data)?;
+        } else {
+            file::write_at(self.core(), &inode, offset, data)?;
         }
         if flags.contains(WriteFlags::DATA_SYNC) {
             self.sync_inode(&inode)?;
@@ -130,7 +136,17 @@ impl BtrfsFs {
         for mode in modes {
             file::allocate(self.core(), &inode, *mode, offset, len)?;
         }
-        Ok(())
+        self.note_change(&inode)
+    }
+
+    /// Sets the times of the last change, where nothing else did.
+    fn note_change(&self, inode: &Inode) -> Result<()> {
+        let reservation = self.namespace().reserve_urgent(1)?;
+        let now = self.core().now();
+        self.namespace().apply(reservation, |txn| {
+            inode.change(txn, |state| (state.mtime, state.ctime) = (now, now));
+            Ok(())
+        })
     }
 
     pub(super) fn seek_node(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64> {

@@ -193,6 +193,10 @@ impl BtrfsFs {
     pub(super) fn link_entry(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
         let inode = self.inode(node)?;
         let dir = self.inode(parent)?;
+        // That the name is taken is found before anything that is wrong with the node.
+        if inode.kind().is_dir() && self.namespace().lookup(&dir, name)?.is_some() {
+            return Err(CallerError::Exists.into());
+        }
         self.namespace().link(&inode, &dir, name)?;
         self.entry(Place::Inode(inode.tree_id(), inode.ino()), &inode)
     }
