@@ -7,6 +7,7 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::common::failure::STATUS_HELP;
 use crate::common::output::Output;
+use crate::formats::FORMATS;
 use crate::{btrfs, common, manual};
 
 /// Make, read, change and mount btrfs images, without root.
@@ -59,7 +60,9 @@ JSON:
 /// True for the name of a command.
 pub(crate) fn is_command(name: &OsStr) -> bool {
     let program = Cli::command();
-    program.get_subcommands().any(|command| command.get_name() == name)
+    program
+        .get_subcommands()
+        .any(|command| command.get_name() == name)
 }
 
 /// What to do.
@@ -77,6 +80,7 @@ pub(crate) enum Command {
     Rm(common::rm::Rm),
     Mv(common::mv::Mv),
     Ln(common::ln::Ln),
+    #[command(after_long_help = common::mount::long_help(FORMATS))]
     Mount(common::mount::Mount),
     Umount(common::mount::Umount),
     Subvolume(btrfs::subvolume::Subvolume),
@@ -101,7 +105,7 @@ impl Command {
             Self::Rm(command) => command.run(),
             Self::Mv(command) => command.run(),
             Self::Ln(command) => command.run(),
-            Self::Mount(command) => command.run(out),
+            Self::Mount(command) => command.run(FORMATS, out),
             Self::Umount(command) => command.run(),
             Self::Subvolume(command) => command.run(out),
             Self::Dump(command) => command.run(out),

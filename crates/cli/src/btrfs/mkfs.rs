@@ -24,11 +24,11 @@ use crate::common::human::{self, parse_bytes};
 use crate::common::image::ImagePath;
 use crate::common::import::{ImportOptions, import_contents, measure};
 use crate::common::info;
+use crate::common::magic;
 use crate::common::output::Output;
 use crate::common::progress::{Bar, Progress};
 use crate::common::put::parse_owner;
 use crate::common::work;
-use crate::formats;
 
 /// Make a file system, empty or with the contents of a directory
 ///
@@ -329,7 +329,7 @@ impl Target {
         if self.is_new {
             return Ok(());
         }
-        let found = formats::recognise(&self.part.path, self.part.offset)
+        let found = magic::recognise(&self.part.path, self.part.offset)
             .with_context(|| self.path.display().to_string())?;
         match found {
             None => Ok(()),

@@ -2,7 +2,8 @@
 //! subvolumes and snapshots, and what its trees look like on disk.
 //!
 //! Each has its arguments as a struct and a `run`, like the commands in `common`, and uses what
-//! is shared there; `mount` is what its row in `formats` needs. Only `dump` looks below the library's `Volume`, at the store and the device.
+//! is shared there; `mount` is what its row in `formats` needs. Only `dump` looks below the
+//! library's `Volume`, at the store and the device.
 //!
 //! Failure: as in `common`; `mkfs` takes away the file that a failed attempt has made. Caller:
 //! `args`.

@@ -21,7 +21,13 @@ pub(crate) const OPTIONS_HELP: &str = "\
 
 /// Names of the options in [`OPTIONS_HELP`], and their opposites.
 const NAMES: &[&str] = &[
-    "subvol", "subvolid", "max_inline", "nodatacow", "datacow", "nodatasum", "datasum",
+    "subvol",
+    "subvolid",
+    "max_inline",
+    "nodatacow",
+    "datacow",
+    "nodatasum",
+    "datasum",
 ];
 
 /// The largest legal `max_inline`; a leaf limits it further.
@@ -38,7 +44,7 @@ pub(crate) fn check_options(request: &Request) -> Result<()> {
 }
 
 /// Opens a device for a mount.
-pub(crate) fn mount(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn FileSystem>> {
+pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn FileSystem>> {
     let volume = volume_options(request)?.open_device(device)?;
     let options = FsOptions {
         atime: request.atime,
@@ -59,9 +65,7 @@ fn volume_options(request: &Request) -> Result<VolumeOptions> {
     for (name, value) in &request.own {
         options = match (name.as_str(), value.as_deref()) {
             ("subvol", Some(path)) if !path.is_empty() => options.subvolume(path),
-            ("subvolid", Some(id)) => {
-                options.subvolume_id(TreeId(number(name, id, 0, u64::MAX)?))
-            }
+            ("subvolid", Some(id)) => options.subvolume_id(TreeId(number(name, id, 0, u64::MAX)?)),
             ("max_inline", Some(bytes)) => {
                 let bytes = number(name, bytes, 0, MAX_INLINE_MAX)?;
                 options.max_inline(u32::try_from(bytes)?)

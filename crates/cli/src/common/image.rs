@@ -9,7 +9,7 @@ use clap::Args;
 use spinney::{Volume, VolumeOptions};
 
 use crate::common::failure::{Failure, Status, status_of};
-use crate::formats;
+use crate::common::magic;
 
 /// The image, the first argument of nearly every command.
 #[derive(Debug, Clone, Args)]
@@ -115,9 +115,9 @@ pub(crate) fn explain(path: &Path, error: Error) -> Error {
         return error;
     }
     let part = ImagePath::parse(path);
-    match formats::recognise(&part.path, part.offset) {
-        Ok(Some(name)) if formats::FORMATS.iter().all(|format| format.name != name) => {
-            let known: Vec<&str> = formats::FORMATS.iter().map(|format| format.name).collect();
+    match magic::recognise(&part.path, part.offset) {
+        Ok(Some(name)) if magic::ours().all(|ours| ours != name) => {
+            let known: Vec<&str> = magic::ours().collect();
             let path = path.display();
             let known = known.join(" or ");
             let text = format!("{path}: file system: expected {known}, found {name}");

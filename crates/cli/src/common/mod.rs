@@ -3,9 +3,9 @@
 //! Below are the commands, one file each, named after them; each has its arguments as a struct
 //! and a `run`. They work through the library's `Volume`. What they share: [`image`] opens what
 //! the user names and [`dest`] decides where copies go, [`output`] and [`names`] write reports,
-//! [`human`] makes numbers readable, [`failure`] decides the exit status, [`import`] and
-//! [`export`] copy trees in and out with [`work`] and [`progress`], and [`beneath`] keeps an
-//! export where it belongs. [`mount`] is a folder of its own.
+//! [`magic`] knows formats by their first bytes, [`human`] makes numbers readable, [`failure`]
+//! decides the exit status, [`import`] and [`export`] copy trees in and out with [`work`] and
+//! [`progress`], and [`beneath`] keeps an export where it belongs. [`mount`] is a folder.
 //!
 //! Failure: the first one ends the command. A command that changes an image makes its changes
 //! durable before it reports success; one that fails leaves the image consistent, with a part of
@@ -24,6 +24,7 @@ pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod ln;
 pub(crate) mod ls;
+pub(crate) mod magic;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
 pub(crate) mod mv;

@@ -191,8 +191,12 @@ fn visit(
     facts.push_str(&format!(" xattrs {:?}", xattrs(path)));
     found.insert(relative, facts);
     if kind.is_dir() {
-        for entry in std::fs::read_dir(path).unwrap() {
-            visit(base, &entry.unwrap().path(), names, found);
+        // In order, so that the first of several links is the same one everywhere.
+        let entries = std::fs::read_dir(path).unwrap();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        for path in paths {
+            visit(base, &path, names, found);
         }
     }
 }

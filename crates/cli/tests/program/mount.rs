@@ -154,7 +154,11 @@ fn what_cannot_be_mounted_says_why() {
     let mounted = Mounted::new();
     let bench = &mounted.bench;
     fs::write(bench.path("garbage"), vec![0xa5; 1 << 20]).unwrap();
-    fs::write(bench.path("swap"), [vec![0; 4086], b"SWAPSPACE2".to_vec()].concat()).unwrap();
+    fs::write(
+        bench.path("swap"),
+        [vec![0; 4086], b"SWAPSPACE2".to_vec()].concat(),
+    )
+    .unwrap();
     for (line, status, word) in [
         ("mount missing.img mnt", 1, "missing.img"),
         ("mount a.img missing", 1, "missing"),
@@ -190,7 +194,10 @@ fn the_server_has_no_rights_on_any_thread() {
     let servers = mounted.processes("server");
     assert_eq!(servers.len(), 1);
     let mut count = 0;
-    for task in fs::read_dir(format!("/proc/{}/task", servers[0])).unwrap().flatten() {
+    for task in fs::read_dir(format!("/proc/{}/task", servers[0]))
+        .unwrap()
+        .flatten()
+    {
         let status = fs::read_to_string(task.path().join("status")).unwrap();
         for fact in [
             "CapEff:\t0000000000000000",
@@ -209,11 +216,17 @@ fn the_server_has_no_rights_on_any_thread() {
     }
     assert!(count >= 3, "{count} threads");
     // The image, the connection, the channel, and the ends of pipes to oneself.
-    for fd in fs::read_dir(format!("/proc/{}/fd", servers[0])).unwrap().flatten() {
+    for fd in fs::read_dir(format!("/proc/{}/fd", servers[0]))
+        .unwrap()
+        .flatten()
+    {
         let target = fs::read_link(fd.path()).unwrap().display().to_string();
         let known = ["/dev/fuse", "/dev/null", "socket:", "anon_inode:", "pipe:"];
         let is_image = Path::new(&target) == mounted.bench.path("a.img").canonicalize().unwrap();
-        assert!(is_image || known.iter().any(|known| target.starts_with(known)), "{target}");
+        assert!(
+            is_image || known.iter().any(|known| target.starts_with(known)),
+            "{target}"
+        );
     }
     mounted.bench.ok("umount mnt");
     mounted.wait_until_gone();
@@ -262,7 +275,12 @@ fn signals_unmount_and_lose_nothing() {
         kill(i32::try_from(child.id()).unwrap(), signal);
         let status = child.wait().unwrap();
         let mut said = String::new();
-        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        child
+            .stderr
+            .take()
+            .unwrap()
+            .read_to_string(&mut said)
+            .unwrap();
         assert!(status.success(), "{signal:?}: {status}: {said}");
         assert_eq!(said.contains("in use"), is_busy, "{said}");
         mounted.wait_until_gone();
@@ -302,7 +320,10 @@ fn a_killed_server_leaves_no_mount_and_loses_nothing_synced() {
     assert_eq!(fs::read_dir(mounted.dir()).unwrap().count(), 0);
     mounted.bench.check("a.img");
     mounted.bench.ok("mount a.img mnt");
-    assert_eq!(fs::read(mounted.dir().join("synced")).unwrap(), pattern(70_000));
+    assert_eq!(
+        fs::read(mounted.dir().join("synced")).unwrap(),
+        pattern(70_000)
+    );
     mounted.bench.ok("umount mnt");
 }
 
@@ -334,7 +355,11 @@ fn a_lazy_unmount_ends_with_its_last_user() {
     let start = Instant::now();
     drop(file);
     mounted.wait_until_gone();
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(
+        start.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        start.elapsed()
+    );
     let out = mounted.bench.run("cat a.img /file").out;
     assert_eq!(out, b"written behind the curtain");
 }

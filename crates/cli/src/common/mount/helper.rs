@@ -145,14 +145,27 @@ mod tests {
                 "mount.spinney -r -n /a.img /mnt -N /proc/1/ns/mnt",
                 "spinney mount -o ro -- /a.img /mnt",
             ),
-            ("spinney /a.img /mnt -o rw,dev", "spinney mount -o rw,dev -- /a.img /mnt"),
-            ("umount.fuse.spinney /mnt -l -v", "spinney umount --lazy -- /mnt"),
+            (
+                "spinney /a.img /mnt -o rw,dev",
+                "spinney mount -o rw,dev -- /a.img /mnt",
+            ),
+            (
+                "umount.fuse.spinney /mnt -l -v",
+                "spinney umount --lazy -- /mnt",
+            ),
             ("umount.spinney -fn /mnt", "spinney umount -- /mnt"),
-            ("mount.spinney -x /a.img /mnt", "spinney mount -x -- /a.img /mnt"),
+            (
+                "mount.spinney -x /a.img /mnt",
+                "spinney mount -x -- /a.img /mnt",
+            ),
         ] {
             assert_eq!(rewritten(line), wanted);
         }
-        for line in ["spinney mount /a.img -o ro /mnt", "spinney ls a.img /", "spinney"] {
+        for line in [
+            "spinney mount /a.img -o ro /mnt",
+            "spinney ls a.img /",
+            "spinney",
+        ] {
             assert_eq!(rewritten(line), line);
         }
     }

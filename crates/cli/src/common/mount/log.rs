@@ -27,19 +27,35 @@ pub(super) fn start(verbosity: u8, file: Option<&Path>, in_background: bool) -> 
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_target(false);
     // It fails where logging was started already, which is as good.
     let _ = if let Some(path) = file {
         let file = OpenOptions::new().create(true).append(true).open(path);
         let file = file.with_context(|| path.display().to_string())?;
-        builder.with_ansi(false).with_writer(Arc::new(file)).try_init()
+        builder
+            .with_ansi(false)
+            .with_writer(Arc::new(file))
+            .try_init()
     } else if in_background {
         let log = SystemLog::open();
-        builder.with_ansi(false).without_time().with_level(false).with_writer(log).try_init()
+        builder
+            .with_ansi(false)
+            .without_time()
+            .with_level(false)
+            .with_writer(log)
+            .try_init()
     } else {
-        builder.without_time().with_ansi(false).with_writer(io::stderr).try_init()
+        builder
+            .without_time()
+            .with_ansi(false)
+            .with_writer(io::stderr)
+            .try_init()
     };
-    std::panic::set_hook(Box::new(|panic| tracing::error!("a bug in this program: {panic}")));
+    std::panic::set_hook(Box::new(|panic| {
+        tracing::error!("a bug in this program: {panic}")
+    }));
     Ok(())
 }
 
@@ -56,7 +72,9 @@ impl SystemLog {
             socket.set_nonblocking(true)?;
             Ok(socket)
         });
-        Self { socket: socket.ok() }
+        Self {
+            socket: socket.ok(),
+        }
     }
 
     fn entry(&self, urgency: u8) -> Entry<'_> {

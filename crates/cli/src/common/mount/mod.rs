@@ -8,7 +8,7 @@
 //!
 //! Each is this program again, started with a hidden `--role`; in the foreground the supervisor
 //! is the front part. They talk over [`channel`]. [`settings`] reads `-o`; what a format alone
-//! can know is passed to its row in `formats`. [`sandbox`] is what the server gives up, [`table`]
+//! can know is passed to its row in `formats`, a [`format`]. [`sandbox`] is what the server gives up, [`table`]
 //! the kernel's list of mounts, [`signals`] and [`log`] what their names say, and [`helper`]
 //! turns the command lines of `mount(8)` into ours.
 //!
@@ -19,6 +19,7 @@
 //! with its reason and status. Later ones are logged. Caller: `args`.
 
 mod channel;
+mod format;
 pub(crate) mod helper;
 mod log;
 mod sandbox;
@@ -39,6 +40,7 @@ use clap::{Args, ValueEnum};
 use super::failure::Failure;
 use super::image::ImagePath;
 use super::output::{self, Output};
+pub(crate) use format::{Format, Formats};
 pub(crate) use settings::{Request, Settings, number, unknown};
 pub(crate) use umount::Umount;
 
@@ -51,10 +53,7 @@ enum Role {
 
 /// Mount an image, so that all programs can use it
 #[derive(Debug, Args)]
-#[command(
-    after_help = EXAMPLES,
-    after_long_help = LONG_HELP.as_str()
-)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct Mount {
     /// Image file or unmounted block device; IMAGE?offset=N is what starts at byte N of it
     image: PathBuf,
@@ -95,7 +94,10 @@ Examples:
   spinney mount -o ro,subvol=/before site.img /mnt/before
   spinney umount /mnt/site";
 
-static LONG_HELP: std::sync::LazyLock<String> = std::sync::LazyLock::new(|| {
+/// What `--help` says at its end.
+pub(crate) fn long_help(formats: Formats) -> String {
+    let own: Vec<&str> = formats.iter().map(|format| format.options_help).collect();
+    let own = own.join("\n");
     format!(
         "\
 Returns when the mount is usable; a server stays in the background until it is unmounted. No
@@ -116,7 +118,7 @@ Options for -o:
   zero_open           open files without asking the server: faster for trees of small files
   io_uring            requests come over a ring, where the kernel has it: faster for many at once
   workers=N           threads that answer requests; as many as there are processors
-{}
+{own}
   nosuid, nodev, noexec, sync, dirsync, nodiratime and their opposites
                       as mount(8) has them
   defaults, auto, noauto, user, users, nofail, _netdev, x-...
@@ -139,26 +141,25 @@ Signals:
   still have files open are cut off. If the server is killed, the mount goes away.
 
 {EXAMPLES}
-  spinney mount --foreground -v -o writeback,dirty=128M site.img ~/site",
-        crate::formats::MOUNT_OPTIONS_HELP
+  spinney mount --foreground -v -o writeback,dirty=128M site.img ~/site"
     )
-});
+}
 
 impl Mount {
-    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+    pub(crate) fn run(&self, formats: Formats, out: &mut Output) -> Result<()> {
         if self.sandbox_self_test {
-            return self.try_the_sandbox(out);
+            return self.try_the_sandbox(formats, out);
         }
         match self.role {
-            Some(Role::Server) => server::run(self),
-            Some(Role::Supervisor) => supervisor::run(self, self.settings()?),
-            None => self.front_part(),
+            Some(Role::Server) => server::run(self, formats),
+            Some(Role::Supervisor) => supervisor::run(self, self.settings(formats)?),
+            None => self.front_part(formats),
         }
     }
 
-    fn front_part(&self) -> Result<()> {
-        let settings = self.settings()?;
-        crate::formats::check_options(&settings.request)?;
+    fn front_part(&self, formats: Formats) -> Result<()> {
+        let settings = self.settings(formats)?;
+        format::check_options(formats, &settings.request)?;
         let whole = Self {
             image: absolute_image(&self.image)?,
             dir: self.mount_point()?,
@@ -185,11 +186,11 @@ impl Mount {
         Ok(dir)
     }
 
-    fn settings(&self) -> Result<Settings> {
+    fn settings(&self, formats: Formats) -> Result<Settings> {
         let mut settings = Settings::parse(&self.options)?;
         if self.sloppy {
             let known = |name: &str| {
-                let known = crate::formats::is_known_option(name);
+                let known = format::is_option(formats, name);
                 if !known {
                     output::warn(&format!("unknown option `{name}` is ignored"));
                 }
@@ -220,23 +221,31 @@ impl Mount {
             (self.no_sandbox, "--no-sandbox"),
             (self.sloppy, "--sloppy"),
         ];
-        command.args(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag));
+        command.args(
+            flags
+                .iter()
+                .filter(|(is_set, _)| *is_set)
+                .map(|(_, flag)| flag),
+        );
         command.args((0..self.verbose).map(|_| "-v"));
         command.arg("--").arg(&self.image).arg(&self.dir);
         command
     }
 
-    fn try_the_sandbox(&self, out: &mut Output) -> Result<()> {
+    fn try_the_sandbox(&self, formats: Formats, out: &mut Output) -> Result<()> {
         use std::io::Write as _;
-        let settings = self.settings()?;
+        let settings = self.settings(formats)?;
         let device = server::open_device(self, &settings)?;
+        let parent = rustix::process::getppid();
         for missing in sandbox::enter(false)? {
             writeln!(out, "missing: {missing}")?;
         }
-        let file_system = server::open_file_system(self, &settings, device)?;
-        sandbox::probe::run(&self.image, out)?;
+        let file_system = server::open_file_system(self, formats, &settings, device)?;
+        sandbox::probe::run(&self.image, parent, out)?;
         // The sandbox is no good if the file system cannot live in it.
-        file_system.sync_fs().context("the file system in the sandbox")
+        file_system
+            .sync_fs()
+            .context("the file system in the sandbox")
     }
 }
 

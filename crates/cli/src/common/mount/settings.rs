@@ -24,15 +24,39 @@ const DIRTY_BYTES_MAX: u64 = 64 << 30;
 
 /// Options of `mount(8)` and fstab which do not concern a running mount.
 const DROPPED: &[&str] = &[
-    "defaults", "auto", "noauto", "user", "nouser", "users", "owner", "noowner", "group",
-    "nogroup", "_netdev", "nofail", "rw", "async", "loud", "silent", "nostrictatime",
+    "defaults",
+    "auto",
+    "noauto",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "noowner",
+    "group",
+    "nogroup",
+    "_netdev",
+    "nofail",
+    "rw",
+    "async",
+    "loud",
+    "silent",
+    "nostrictatime",
     "default_permissions",
 ];
 /// The same with a value, or as a prefix.
 const DROPPED_PREFIXES: &[&str] = &["x-", "X-", "comment=", "uhelper=", "helper=", "uid_for="];
 /// What the kernel is told as it stands.
 const FOR_THE_KERNEL: &[&str] = &[
-    "suid", "nosuid", "dev", "nodev", "exec", "noexec", "sync", "dirsync", "noatime", "diratime",
+    "suid",
+    "nosuid",
+    "dev",
+    "nodev",
+    "exec",
+    "noexec",
+    "sync",
+    "dirsync",
+    "noatime",
+    "diratime",
     "nodiratime",
 ];
 /// What this program does not do, and why.
@@ -172,7 +196,10 @@ impl Settings {
 
 /// The refusal of an option that nobody knows.
 pub(crate) fn unknown(name: &str) -> anyhow::Error {
-    Failure::usage(format!("unknown option `{name}`; `spinney mount --help` lists them")).into()
+    Failure::usage(format!(
+        "unknown option `{name}`; `spinney mount --help` lists them"
+    ))
+    .into()
 }
 
 /// A number in its range, or the refusal that says what is legal.
@@ -197,7 +224,9 @@ fn size(name: &str, value: &str) -> Result<usize> {
 
 fn is_dropped(option: &str) -> bool {
     DROPPED.contains(&option)
-        || DROPPED_PREFIXES.iter().any(|prefix| option.starts_with(prefix))
+        || DROPPED_PREFIXES
+            .iter()
+            .any(|prefix| option.starts_with(prefix))
 }
 
 /// The options of a list; `\,` is a comma inside one.
@@ -244,7 +273,12 @@ mod tests {
             ("nodatacow".to_owned(), None),
         ];
         assert_eq!(settings.request.own, own);
-        assert_eq!(parse("rw,suid,dev,exec,auto,nouser,async,relatime").request.own, []);
+        assert_eq!(
+            parse("rw,suid,dev,exec,auto,nouser,async,relatime")
+                .request
+                .own,
+            []
+        );
         assert_eq!(parse(""), Settings::default());
     }
 

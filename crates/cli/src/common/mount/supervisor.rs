@@ -45,7 +45,10 @@ pub(super) fn run(mount: &Mount, settings: Settings) -> Result<()> {
     if let (Some(front), Err(error)) = (&front, &result) {
         // Once the mount was usable nobody listens any more, and the log has to do.
         let text = failure::one_line(error);
-        if front.send_failure(failure::status_of(error).code(), &text).is_err() {
+        if front
+            .send_failure(failure::status_of(error).code(), &text)
+            .is_err()
+        {
             tracing::error!("{text}");
         }
     }
@@ -124,9 +127,10 @@ impl Supervisor {
         loop {
             let channel = self.channel.as_fd();
             // The front part says nothing; it is asked only whether it still waits.
-            let front = front.filter(|_| !self.is_ready).map_or(channel, |front| front.as_fd());
-            let [told, signalled, left] =
-                signals::wait([channel, self.signals.as_fd(), front])?;
+            let front = front
+                .filter(|_| !self.is_ready)
+                .map_or(channel, |front| front.as_fd());
+            let [told, signalled, left] = signals::wait([channel, self.signals.as_fd(), front])?;
             if told {
                 return Ok(match self.channel.receive()? {
                     Some((message, _)) => Event::Told(message),
@@ -213,10 +217,10 @@ impl Supervisor {
             let _ = self.server.kill();
         }
         let status = self.server.wait()?;
-        if self.is_mounted() {
-            if let Err(error) = fuse::unmount(&self.dir, true) {
-                tracing::error!("a dead mount is left behind: {error}");
-            }
+        if self.is_mounted()
+            && let Err(error) = fuse::unmount(&self.dir, true)
+        {
+            tracing::error!("a dead mount is left behind: {error}");
         }
         result?;
         if let Some(reason) = reason {
@@ -228,7 +232,9 @@ impl Supervisor {
         match (status.success(), status.signal()) {
             (true, _) => Ok(()),
             (_, Some(signal)) => {
-                let text = format!("the server was killed by signal {signal}; what was not synced is lost");
+                let text = format!(
+                    "the server was killed by signal {signal}; what was not synced is lost"
+                );
                 Err(Failure::new(Status::Io, text).into())
             }
             _ => Err(Failure::new(Status::Io, format!("the server failed: {status}")).into()),

@@ -33,8 +33,8 @@ pub(crate) fn find(dir: &Path) -> std::io::Result<Option<Row>> {
 }
 
 fn find_in(text: &[u8], dir: &Path) -> Option<Row> {
-    let rows = text.split(|byte| *byte == b'\n').filter_map(row);
-    rows.filter(|row| row.dir == dir).last()
+    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row);
+    rows.rfind(|row| row.dir == dir)
 }
 
 /// `36 35 98:0 /root /dir rw,noatime shared:1 - type source options`
@@ -44,7 +44,9 @@ fn row(line: &[u8]) -> Option<Row> {
     let text = |index: usize| Some(String::from_utf8_lossy(words.get(index)?).into_owned());
     let has_ro = |index: usize| {
         let options = words.get(index).copied().unwrap_or_default();
-        options.split(|byte| *byte == b',').any(|option| option == b"ro")
+        options
+            .split(|byte| *byte == b',')
+            .any(|option| option == b"ro")
     };
     Some(Row {
         device: text(2)?,

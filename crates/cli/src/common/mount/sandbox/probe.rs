@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Result, bail};
+use rustix::process::{Pid, PidfdFlags};
 
 use crate::common::output::Output;
 
@@ -17,13 +18,14 @@ const THREADS: usize = 3;
 /// One way out, and how it went.
 type Attempt = (&'static str, Result<(), std::io::Error>);
 
-/// Tries every way on this thread and on new ones, and reports each. Fails if one is open.
-pub(crate) fn run(image: &Path, out: &mut Output) -> Result<()> {
-    let mut all = vec![("main", attempts(image))];
+/// Tries every way on this thread and on new ones, and reports each. Fails if one is open. The
+/// number of the parent has to be asked for before the sandbox is entered.
+pub(crate) fn run(image: &Path, parent: Option<Pid>, out: &mut Output) -> Result<()> {
+    let mut all = vec![("main", attempts(image, parent))];
     let others: Vec<_> = (0..THREADS)
         .map(|_| {
             let image = image.to_owned();
-            std::thread::spawn(move || attempts(&image))
+            std::thread::spawn(move || attempts(&image, parent))
         })
         .collect();
     for other in others {
@@ -47,17 +49,18 @@ pub(crate) fn run(image: &Path, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn attempts(image: &Path) -> Vec<Attempt> {
+fn attempts(image: &Path, parent: Option<Pid>) -> Vec<Attempt> {
     let own = std::env::temp_dir().join(format!("spinney-probe-{}", std::process::id()));
-    let parent = rustix::process::getppid();
     let kill = parent.map_or(Ok(()), rustix::process::test_kill_process);
     let pidfd = parent.map_or(Ok(()), |parent| {
-        let flags = rustix::process::PidfdFlags::empty();
-        rustix::process::pidfd_open(parent, flags).map(drop)
+        rustix::process::pidfd_open(parent, PidfdFlags::empty()).map(drop)
     });
     vec![
         ("read /etc/passwd", std::fs::read("/etc/passwd").map(drop)),
-        ("read its own memory map", std::fs::read("/proc/self/maps").map(drop)),
+        (
+            "read its own memory map",
+            std::fs::read("/proc/self/maps").map(drop),
+        ),
         ("open the image again", std::fs::File::open(image).map(drop)),
         ("list /", std::fs::read_dir("/").map(drop)),
         ("make a file", std::fs::write(&own, "x")),
@@ -66,10 +69,21 @@ fn attempts(image: &Path) -> Vec<Attempt> {
         ("rename the image", std::fs::rename(image, &own)),
         ("link the image", std::fs::hard_link(image, &own)),
         ("look at a path", std::fs::metadata("/etc/passwd").map(drop)),
-        ("make a TCP connection", TcpStream::connect(("127.0.0.1", 1)).map(drop).or_else(refused)),
-        ("make a UDP socket", UdpSocket::bind(("127.0.0.1", 0)).map(drop)),
+        (
+            "make a TCP connection",
+            TcpStream::connect(("127.0.0.1", 1))
+                .map(drop)
+                .or_else(refused),
+        ),
+        (
+            "make a UDP socket",
+            UdpSocket::bind(("127.0.0.1", 0)).map(drop),
+        ),
         ("make a local socket", UnixDatagram::unbound().map(drop)),
-        ("start a program", Command::new("/bin/true").status().map(drop)),
+        (
+            "start a program",
+            Command::new("/bin/true").status().map(drop),
+        ),
         ("become a program", Err(Command::new("/bin/false").exec())),
         ("signal the parent", kill.map_err(Into::into)),
         ("get hold of the parent", pidfd.map_err(Into::into)),

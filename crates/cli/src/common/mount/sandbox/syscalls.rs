@@ -104,7 +104,9 @@ const PRCTL_SET_VMA: u64 = 0x5356_4d41;
 /// Installs the filter for all threads.
 pub(super) fn restrict(with_ring: bool) -> Result<Option<&'static str>> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
-        return Ok(Some("no filter of system calls is known for this processor"));
+        return Ok(Some(
+            "no filter of system calls is known for this processor",
+        ));
     };
     // The second filter is judged together with the first, and the stricter answer counts.
     let no_such_call = SeccompFilter::new(
@@ -120,7 +122,9 @@ pub(super) fn restrict(with_ring: bool) -> Result<Option<&'static str>> {
         match seccompiler::apply_filter_all_threads(&program) {
             Ok(()) => {}
             Err(seccompiler::Error::Seccomp(error)) if index == 0 && is_absent(&error) => {
-                return Ok(Some("this kernel has no seccomp: system calls are not limited"));
+                return Ok(Some(
+                    "this kernel has no seccomp: system calls are not limited",
+                ));
             }
             Err(error) => return Err(error.into()),
         }
@@ -149,7 +153,12 @@ fn rules(with_ring: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>> {
     };
     // Facts about what is open, not about a path.
     add(libc::SYS_statx, 2, Op::MaskedEq(empty_path), empty_path)?;
-    add(libc::SYS_newfstatat, 3, Op::MaskedEq(empty_path), empty_path)?;
+    add(
+        libc::SYS_newfstatat,
+        3,
+        Op::MaskedEq(empty_path),
+        empty_path,
+    )?;
     add(libc::SYS_mmap, 2, executable.clone(), 0)?;
     add(libc::SYS_mprotect, 2, executable, 0)?;
     let thread = bits(libc::CLONE_THREAD);
@@ -160,7 +169,13 @@ fn rules(with_ring: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>> {
     for option in [bits(libc::PR_SET_NAME), PRCTL_SET_VMA] {
         add(libc::SYS_prctl, 0, Op::Eq, option)?;
     }
-    for command in [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL, libc::F_DUPFD_CLOEXEC] {
+    for command in [
+        libc::F_GETFD,
+        libc::F_SETFD,
+        libc::F_GETFL,
+        libc::F_SETFL,
+        libc::F_DUPFD_CLOEXEC,
+    ] {
         add(libc::SYS_fcntl, 1, Op::Eq, bits(command))?;
     }
     Ok(rules)
@@ -209,8 +224,16 @@ mod tests {
         ] {
             assert!(!rules.contains_key(&call), "system call {call}");
         }
-        for call in [libc::SYS_clone, libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_ioctl] {
-            assert!(!rules[&call].is_empty(), "system call {call} without condition");
+        for call in [
+            libc::SYS_clone,
+            libc::SYS_mmap,
+            libc::SYS_mprotect,
+            libc::SYS_ioctl,
+        ] {
+            assert!(
+                !rules[&call].is_empty(),
+                "system call {call} without condition"
+            );
         }
     }
 }

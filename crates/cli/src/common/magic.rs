@@ -1,0 +1,92 @@
+//! By which bytes a format is known: those of this program, and those that are recognised in order
+//! not to be overwritten.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+/// Bytes at a place by which a format is known.
+struct Magic {
+    offset: usize,
+    bytes: &'static [u8],
+}
+
+const fn magic(offset: usize, bytes: &'static [u8]) -> Magic {
+    Magic { offset, bytes }
+}
+
+/// The formats of this program; a row in `formats` says how each is mounted.
+const OURS: &[(&str, Magic)] = &[("btrfs", magic(0x10040, b"_BHRfS_M"))];
+
+/// What else people have on their disks. The order matters where two can be true.
+const FOREIGN: &[(&str, Magic)] = &[
+    ("LUKS", magic(0, b"LUKS\xba\xbe")),
+    ("xfs", magic(0, b"XFSB")),
+    ("squashfs", magic(0, b"hsqs")),
+    ("ntfs", magic(3, b"NTFS    ")),
+    ("exfat", magic(3, b"EXFAT   ")),
+    ("fat", magic(0x36, b"FAT")),
+    ("fat", magic(0x52, b"FAT32")),
+    ("ext2, ext3 or ext4", magic(0x438, b"\x53\xef")),
+    ("f2fs", magic(0x400, b"\x10\x20\xf5\xf2")),
+    ("erofs", magic(0x400, b"\xe2\xe1\xf5\xe0")),
+    ("LVM physical volume", magic(0x218, b"LVM2 001")),
+    (
+        "bcachefs",
+        magic(
+            0x1018,
+            b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
+        ),
+    ),
+    ("swap", magic(0xff6, b"SWAPSPACE2")),
+    ("iso9660", magic(0x8001, b"CD001")),
+    ("jfs", magic(0x8000, b"JFS1")),
+    ("reiserfs", magic(0x10034, b"ReIsEr")),
+    ("GPT partition table", magic(0x200, b"EFI PART")),
+    ("partition table", magic(0x1fe, b"\x55\xaa")),
+];
+
+/// Bytes at the start of an image that hold every magic.
+pub(crate) const HEAD_BYTES: u64 = 68 << 10;
+
+/// Names of the formats of this program.
+pub(crate) fn ours() -> impl Iterator<Item = &'static str> {
+    OURS.iter().map(|(name, _)| *name)
+}
+
+/// Name of what begins at byte `offset` of a file or device; `None` where nothing is recognised.
+pub(crate) fn recognise(path: &Path, offset: u64) -> std::io::Result<Option<&'static str>> {
+    let mut file = File::open(path)?;
+    std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(offset))?;
+    let mut head = Vec::new();
+    file.take(HEAD_BYTES).read_to_end(&mut head)?;
+    Ok(recognise_bytes(&head))
+}
+
+/// Name of what begins with these bytes.
+pub(crate) fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
+    let mut all = OURS.iter().chain(FOREIGN);
+    all.find(|(_, magic)| has(head, magic))
+        .map(|(name, _)| *name)
+}
+
+fn has(head: &[u8], magic: &Magic) -> bool {
+    let end = magic.offset.saturating_add(magic.bytes.len());
+    head.get(magic.offset..end) == Some(magic.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_recognised() {
+        for (name, magic) in OURS.iter().chain(FOREIGN) {
+            let mut head = vec![0; usize::try_from(HEAD_BYTES).unwrap()];
+            head[magic.offset..magic.offset + magic.bytes.len()].copy_from_slice(magic.bytes);
+            assert_eq!(recognise_bytes(&head), Some(*name));
+        }
+        assert_eq!(recognise_bytes(&[]), None);
+        assert_eq!(recognise_bytes(&[0; 4096]), None);
+    }
+}
