@@ -4,6 +4,7 @@ mod damaged;
 mod diff_walk;
 mod images;
 mod log_replay;
+mod mount;
 mod rework;
 mod round_trip;
 mod system;
@@ -53,6 +54,12 @@ enum Task {
     Rework(rework::Options),
     /// Replay logs that the kernel wrote, and compare with the kernel's own replay. Needs root.
     LogReplay(log_replay::Options),
+    /// Run the suites of others (pjdfstest, fsx, ...) on fresh mounts. Needs root.
+    MountChecks(mount::checks::Options),
+    /// Work with a kernel's source tree on a mount, compared with tmpfs. Needs root.
+    MountTree(mount::tree::Options),
+    /// Follow the README's tour of mounting as an unprivileged account. Needs root to make one.
+    MountTour(mount::tour::Options),
     /// Run every read-only command on damaged images.
     Damaged {
         /// A folder of images, packed or not.
@@ -74,6 +81,11 @@ fn main() -> Result<ExitCode> {
         Task::RoundTrip { dir } => round_trip::run(&root(), &dir),
         Task::Rework(options) => rework::run(&options).map(|()| ExitCode::SUCCESS),
         Task::LogReplay(options) => log_replay::run(&options).map(|()| ExitCode::SUCCESS),
+        Task::MountChecks(options) => mount::checks::run(&root(), &options),
+        Task::MountTree(options) => mount::tree::execute(&options).map(|()| ExitCode::SUCCESS),
+        Task::MountTour(options) => {
+            mount::tour::follow(&root(), &options).map(|()| ExitCode::SUCCESS)
+        }
         Task::Damaged { dir, program } => damaged::run(&root(), &dir, program.as_deref()),
     }
 }

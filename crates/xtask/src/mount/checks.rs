@@ -1,0 +1,256 @@
+//! The suites of others, on fresh mounts.
+//!
+//! A suite is a script `NAME.sh DIR` whose last line is `NAME: N passed, N failed`. Each runs on an image of its own
+//! in each mode, and the image is checked when it is unmounted. How long a suite takes, the environment tells it: what
+//! is set here keeps a whole run below an hour, and `--thorough` makes it as long as it should be before a release.
+
+use super::exclusions::{self, Exclusion};
+use super::served::Served;
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::Instant;
+
+/// Where the scripts are, if not told: beside the source tree.
+const SCRIPTS: &str = "../shared/checks";
+/// Bytes of an image, if not told.
+const IMAGE_BYTES: u64 = 3 << 30;
+/// What every mount is given: suites act as several users, make devices and run set-user programs.
+const COMMON_OPTIONS: &str = "allow_other,suid,dev";
+
+/// A way to mount.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Mode {
+    /// As it comes.
+    Default,
+    /// The kernel collects writes.
+    Writeback,
+    /// Data is overwritten in place.
+    Nodatacow,
+    /// Files are opened without a request.
+    ZeroOpen,
+    /// Requests come over a ring.
+    IoUring,
+}
+
+impl Mode {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Default => "default",
+            Self::Writeback => "writeback",
+            Self::Nodatacow => "nodatacow",
+            Self::ZeroOpen => "zero_open",
+            Self::IoUring => "io_uring",
+        }
+    }
+
+    fn options(self) -> String {
+        match self {
+            Self::Default => COMMON_OPTIONS.to_owned(),
+            other => format!("{COMMON_OPTIONS},{}", other.name()),
+        }
+    }
+}
+
+/// What is run.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cargo xtask mount-checks\n  \
+    cargo xtask mount-checks --only fsx --mode writeback --thorough 4294967296")]
+pub(crate) struct Options {
+    /// Sizes of the images in bytes; each suite runs on each.
+    #[arg(default_values_t = [IMAGE_BYTES])]
+    sizes: Vec<u64>,
+    /// Only suites with this in their name; may be given several times.
+    #[arg(long)]
+    only: Vec<String>,
+    /// Ways to mount.
+    #[arg(long, value_delimiter = ',', default_values = ["default", "writeback", "nodatacow"])]
+    mode: Vec<Mode>,
+    /// Folder of the suites' scripts.
+    #[arg(long)]
+    checks: Option<PathBuf>,
+    /// Folder of programs that the suites need, besides those in PATH.
+    #[arg(long)]
+    tools: Option<PathBuf>,
+    /// As long as before a release: 200,000 operations of fsx, a minute for each client program.
+    #[arg(long)]
+    thorough: bool,
+    /// Where images and mounts are.
+    #[arg(long, default_value = "/dev/shm/spinney-checks")]
+    dir: PathBuf,
+    /// The `spinney` program.
+    #[arg(long, default_value = "target/release/spinney")]
+    program: PathBuf,
+}
+
+/// A suite, and what it is told: variable, value, value when thorough.
+struct Suite {
+    name: &'static str,
+    variables: &'static [(&'static str, &'static str, &'static str)],
+}
+
+const SUITES: &[Suite] = &[
+    Suite {
+        name: "pjdfstest",
+        variables: &[],
+    },
+    Suite {
+        name: "fsx",
+        variables: &[
+            ("FSX_OPS", "10000", "200000"),
+            ("FSX_SEEDS", "1 2", "1 2 3 4"),
+            ("FSX_TIMEOUT", "300", "3600"),
+        ],
+    },
+    Suite {
+        name: "git",
+        variables: &[],
+    },
+    Suite {
+        name: "sqlite",
+        variables: &[],
+    },
+    Suite {
+        name: "dbench",
+        variables: &[("DBENCH_SECS", "5", "60")],
+    },
+    Suite {
+        name: "stress-ng",
+        variables: &[("STRESS_SECS", "2", "10")],
+    },
+    Suite {
+        name: "fio",
+        variables: &[("FIO_DIRECT", "1", "1")],
+    },
+    Suite {
+        name: "tree",
+        variables: &[],
+    },
+];
+
+/// Runs the suites. Without the scripts that is said, and is no failure.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    let given = std::env::var_os("SPINNEY_CHECKS").map(PathBuf::from);
+    let scripts = options
+        .checks
+        .clone()
+        .or(given)
+        .unwrap_or_else(|| root.join(SCRIPTS));
+    if !scripts.is_dir() {
+        println!("mount-checks: SKIPPED: no scripts in {}", scripts.display());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let scripts = scripts.canonicalize()?;
+    let exclusions = exclusions::read(root)?;
+    let is_wanted = |suite: &&Suite| {
+        options.only.is_empty()
+            || options
+                .only
+                .iter()
+                .any(|part| suite.name.contains(part.as_str()))
+    };
+    std::fs::create_dir_all(&options.dir)?;
+    let (mut passed, mut failed) = (0_u32, 0_u32);
+    for bytes in &options.sizes {
+        for mode in &options.mode {
+            for suite in SUITES.iter().filter(is_wanted) {
+                let start = Instant::now();
+                let result = one(options, &scripts, &exclusions, suite, *mode, *bytes);
+                let seconds = start.elapsed().as_secs();
+                let name = format!("{} {} {} MiB", suite.name, mode.name(), bytes >> 20);
+                match result {
+                    Ok(line) => {
+                        passed = passed.saturating_add(1);
+                        println!("{name}: {line}, check clean, {seconds} s");
+                    }
+                    Err(error) => {
+                        failed = failed.saturating_add(1);
+                        println!("{name}: FAILED after {seconds} s: {error:#}");
+                    }
+                }
+            }
+        }
+    }
+    println!("mount-checks: {passed} passed, {failed} failed");
+    Ok(if failed == 0 {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// One suite on one mount; what its last line says, and how much memory the server took.
+fn one(
+    options: &Options,
+    scripts: &Path,
+    exclusions: &[Exclusion],
+    suite: &Suite,
+    mode: Mode,
+    bytes: u64,
+) -> Result<String> {
+    let image = options.dir.join("checks.img");
+    let dir = options.dir.join("mnt");
+    let served = Served::fresh(&options.program, &image, &dir, bytes, &mode.options())?;
+    let script = scripts.join(format!("{}.sh", suite.name));
+    let mut command = Command::new("bash");
+    command.arg(&script).arg(served.dir());
+    command.env("REMOUNT", served.remount_line());
+    if let Some(tools) = &options.tools {
+        command.env("TOOLS", tools);
+    }
+    for (name, short, long) in suite.variables {
+        command.env(name, if options.thorough { long } else { short });
+    }
+    if let Some((name, value)) = left_out(suite.name, exclusions, &script)? {
+        command.env(name, value);
+    }
+    let output = command.output().context("bash")?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let last = text.lines().last().unwrap_or_default().to_owned();
+    let peak = served.peak_mib().unwrap_or_default();
+    // The image tells as much as the suite does, whether that passed or not.
+    let checked = served.unmount_and_check();
+    ensure!(output.status.success(), "{}", text.trim_end());
+    checked?;
+    Ok(format!("{last}, {peak} MiB"))
+}
+
+/// How a suite is told which of its tests are left out.
+fn left_out(
+    suite: &str,
+    exclusions: &[Exclusion],
+    script: &Path,
+) -> Result<Option<(&'static str, String)>> {
+    let tests: Vec<&str> = exclusions
+        .iter()
+        .filter(|row| row.suite == suite)
+        .map(|row| row.test.as_str())
+        .collect();
+    Ok(match suite {
+        _ if tests.is_empty() => None,
+        // These are run, and have to fail.
+        "pjdfstest" => Some(("PJD_EXPECT", tests.join(" "))),
+        "stress-ng" => Some(("STRESS", all_but(&list_in(script, "all='")?, &tests))),
+        "fsx" => {
+            let all = "basic mmap fallocate punch copy aligned big";
+            Some(("FSX_CONFIGS", all_but(all, &tests)))
+        }
+        _ => None,
+    })
+}
+
+fn all_but(all: &str, left_out: &[&str]) -> String {
+    let kept = all
+        .split_whitespace()
+        .filter(|name| !left_out.contains(name));
+    kept.collect::<Vec<_>>().join(" ")
+}
+
+/// The words of the list that begins with `start` in a script and ends at the next quote.
+fn list_in(script: &Path, start: &str) -> Result<String> {
+    let text = std::fs::read_to_string(script)?;
+    let list = text
+        .split_once(start)
+        .and_then(|(_, rest)| rest.split_once('\''));
+    Ok(list.context("the list of tests")?.0.to_owned())
+}

@@ -1,0 +1,60 @@
+//! Which tests of the suites are left out, and why: a table in `docs/mount-exclusions.md`.
+
+use anyhow::{Context, Result};
+use std::path::Path;
+
+/// The file with the table.
+const FILE: &str = "docs/mount-exclusions.md";
+
+/// A row: suite, test, reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Exclusion {
+    /// Name of the suite's script without its ending.
+    pub(super) suite: String,
+    /// Name that the suite gives the test.
+    pub(super) test: String,
+}
+
+/// All rows of the table.
+pub(super) fn read(root: &Path) -> Result<Vec<Exclusion>> {
+    let text = std::fs::read_to_string(root.join(FILE)).context(FILE)?;
+    Ok(parse(&text))
+}
+
+/// `| suite | test | reason |`; a row without a reason does not count.
+fn parse(text: &str) -> Vec<Exclusion> {
+    let rows = text.lines().filter_map(|line| {
+        let cells: Vec<&str> = line
+            .trim()
+            .trim_matches('|')
+            .split('|')
+            .map(str::trim)
+            .collect();
+        match cells.as_slice() {
+            [suite, test, reason] if !reason.is_empty() && !suite.starts_with('-') => {
+                Some(Exclusion {
+                    suite: (*suite).to_owned(),
+                    test: test.trim_matches('`').to_owned(),
+                })
+            }
+            _ => None,
+        }
+    });
+    rows.filter(|row| row.suite != "suite").collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_with_a_reason_count() {
+        let text = "# Title\n| suite | test | reason |\n|---|---|---|\n\
+            | pjdfstest | `a::b` | because |\n| fsx | copy | |\n";
+        let wanted = Exclusion {
+            suite: "pjdfstest".to_owned(),
+            test: "a::b".to_owned(),
+        };
+        assert_eq!(parse(text), [wanted]);
+    }
+}

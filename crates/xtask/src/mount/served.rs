@@ -1,0 +1,137 @@
+//! A fresh image, mounted by the program, and what is left of it afterwards.
+
+use crate::system;
+use anyhow::{Context, Result, bail, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// A mount by `spinney mount`. Dropping it unmounts, whatever state it is in.
+#[derive(Debug)]
+pub(super) struct Served {
+    program: PathBuf,
+    image: PathBuf,
+    dir: PathBuf,
+    options: String,
+    is_mounted: bool,
+}
+
+impl Served {
+    /// Makes an image of `bytes` and mounts it on `dir`, which is made if it is missing.
+    pub(super) fn fresh(
+        program: &Path,
+        image: &Path,
+        dir: &Path,
+        bytes: u64,
+        options: &str,
+    ) -> Result<Self> {
+        ensure!(system::is_root(), "mounting with all options needs root");
+        let program = program
+            .canonicalize()
+            .with_context(|| format!("{}: build it first", program.display()))?;
+        std::fs::create_dir_all(dir)?;
+        let _ = std::fs::remove_file(image);
+        let size = bytes.to_string();
+        run(Command::new(&program)
+            .args(["mkfs", "-q", "--size", &size])
+            .arg(image))?;
+        let mut served = Self {
+            program,
+            image: image.to_owned(),
+            dir: dir.canonicalize()?,
+            options: options.to_owned(),
+            is_mounted: false,
+        };
+        served.mount()?;
+        Ok(served)
+    }
+
+    fn mount(&mut self) -> Result<()> {
+        run(&mut self.mount_command())?;
+        self.is_mounted = true;
+        Ok(())
+    }
+
+    fn mount_command(&self) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(["mount", "-o", &self.options]);
+        command.arg(&self.image).arg(&self.dir);
+        command
+    }
+
+    /// Where it is mounted.
+    pub(super) fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// Its image.
+    pub(super) fn image(&self) -> &Path {
+        &self.image
+    }
+
+    /// A line for a shell that unmounts and mounts again.
+    pub(super) fn remount_line(&self) -> String {
+        format!(
+            "'{p}' umount '{d}' && '{p}' mount -o '{o}' '{i}' '{d}'",
+            p = self.program.display(),
+            d = self.dir.display(),
+            o = self.options,
+            i = self.image.display(),
+        )
+    }
+
+    /// The largest amount of memory that the server had, in MiB.
+    pub(super) fn peak_mib(&self) -> Option<u64> {
+        let image = self.image.to_string_lossy().into_owned();
+        let server = std::fs::read_dir("/proc").ok()?.flatten().find(|entry| {
+            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+            words.contains(&b"server".as_slice()) && words.contains(&image.as_bytes())
+        })?;
+        let status = std::fs::read_to_string(server.path().join("status")).ok()?;
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
+        Some(kib / 1024)
+    }
+
+    /// Unmounts, and passes the image through `btrfs check`.
+    pub(super) fn unmount_and_check(mut self) -> Result<()> {
+        self.unmount()?;
+        let image = self.image.to_string_lossy().into_owned();
+        let said = system::run(
+            &system::btrfs_program(),
+            &["check", "--check-data-csum", &image],
+        )
+        .context("after unmounting")?;
+        ensure!(said.contains("no error found"), "btrfs check: {said}");
+        Ok(())
+    }
+
+    /// Unmounts and waits for the image.
+    pub(super) fn unmount(&mut self) -> Result<()> {
+        self.is_mounted = false;
+        run(Command::new(&self.program).arg("umount").arg(&self.dir))
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        if self.is_mounted {
+            // It may be in use by what just failed, or dead.
+            let _ = run(Command::new("umount").arg("-l").arg(&self.dir));
+        }
+    }
+}
+
+/// Runs a command to its end; what it said on the standard error is the error.
+pub(super) fn run(command: &mut Command) -> Result<()> {
+    let output = command
+        .output()
+        .with_context(|| format!("{:?} cannot be run", command.get_program()))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{command:?}: {}: {}", output.status, said.trim());
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! The README's tour of mounting, followed word by word by an account without privileges.
+//!
+//! The tour is the first block of commands behind `<!-- tour -->` in the README: lines that begin with four blanks and
+//! are given to a shell, which stops at the first that fails. The account is made for it, has a home with some files,
+//! and is removed again.
+
+use super::served::run;
+use crate::system;
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The account.
+const ACCOUNT: &str = "spinney-tour";
+/// What is in its home.
+const HOME_FROM: &str = "/etc/skel /usr/share/doc/bash /usr/share/perl5";
+/// Opens the tour in the README.
+const MARK: &str = "<!-- tour -->";
+
+/// What is run.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Example:\n  cargo xtask mount-tour")]
+pub(crate) struct Options {
+    /// The `spinney` program.
+    #[arg(long, default_value = "target/release/spinney")]
+    program: PathBuf,
+}
+
+/// Follows the tour.
+pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
+    ensure!(system::is_root(), "making an account needs root");
+    let program = options
+        .program
+        .canonicalize()
+        .with_context(|| format!("{}: build it first", options.program.display()))?;
+    let readme = std::fs::read_to_string(root.join("README.md"))?;
+    let lines = tour(&readme).context("the README has no tour")?;
+    let account = Account::new()?;
+    // The program may lie where only root looks.
+    let bin = account.home.join("bin");
+    std::fs::create_dir(&bin)?;
+    std::fs::copy(&program, bin.join("spinney"))?;
+    let script = format!(
+        "export HOME='{home}' PATH='{bin}':$PATH\ncd /tmp\n{lines}",
+        home = account.home.display(),
+        bin = bin.display(),
+    );
+    println!("{lines}");
+    let mut command = Command::new("setpriv");
+    command.args([
+        "--reuid",
+        ACCOUNT,
+        "--regid",
+        ACCOUNT,
+        "--clear-groups",
+        "--reset-env",
+    ]);
+    command.args(["--", "sh", "-e", "-u", "-x", "-c", &script]);
+    run(&mut command)?;
+    println!("mount-tour: done, as {ACCOUNT}");
+    Ok(())
+}
+
+/// The commands of the tour, a line each.
+fn tour(readme: &str) -> Option<String> {
+    let (_, rest) = readme.split_once(MARK)?;
+    let lines = rest
+        .lines()
+        .skip_while(|line| !line.starts_with("    "))
+        .take_while(|line| line.starts_with("    "))
+        .filter_map(|line| line.strip_prefix("    "));
+    Some(lines.map(|line| format!("{line}\n")).collect())
+}
+
+struct Account {
+    home: PathBuf,
+}
+
+impl Account {
+    fn new() -> Result<Self> {
+        // Left behind by a run that was killed.
+        let _ = system::run("userdel", &["-f", "-r", ACCOUNT]);
+        system::run(
+            "useradd",
+            &["-m", "-U", "-d", "/tmp/spinney-tour-home", ACCOUNT],
+        )?;
+        let account = Self {
+            home: PathBuf::from("/tmp/spinney-tour-home"),
+        };
+        for part in HOME_FROM.split_whitespace() {
+            let home = account.home.to_string_lossy();
+            if Path::new(part).exists() {
+                system::run("cp", &["-a", part, &home])?;
+            }
+        }
+        let owner = format!("{ACCOUNT}:{ACCOUNT}");
+        system::run("chown", &["-R", &owner, &account.home.to_string_lossy()])?;
+        Ok(account)
+    }
+}
+
+impl Drop for Account {
+    fn drop(&mut self) {
+        if let Err(error) = system::run("userdel", &["-f", "-r", ACCOUNT]) {
+            // It also complains about a mailbox that never was.
+            if self.home.exists() {
+                eprintln!("{error:#}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tour_is_the_first_block_behind_its_mark() {
+        let readme = "    no\n<!-- tour -->\nText.\n\n    one\n    two\n\n    three\n";
+        assert_eq!(tour(readme).unwrap(), "one\ntwo\n");
+        assert_eq!(tour("nothing"), None);
+    }
+}
