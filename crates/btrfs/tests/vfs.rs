@@ -9,7 +9,9 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use btrfs::{BtrfsFs, FsOptions, MakeOptions, Volume};
 use common::{Image, check};
@@ -168,6 +170,7 @@ const PINNED_CASES: &[&str] = &[
     "unlinked::large_file",
     "unlinked::many_at_once",
     "acls::by_default_for_unnamed_files",
+    "concurrency::using_what_is_being_removed",
 ];
 
 /// Runs cases of the conformance suite, and checks the image that each of them leaves.
@@ -820,5 +823,129 @@ fn control_operations_work_on_subvolumes() {
     assert_eq!(control(&USER, FS_INFO, &[]).unwrap().len(), 1024);
     assert_eq!(control(&ROOT, 0x9499, &[]), Err(Errno::ENOTTY));
     fs.step();
+    served.finish();
+}
+
+#[test]
+fn who_renames_what_he_lists_comes_to_an_end() {
+    let served = Served::new();
+    let dir = served.dir(NodeId::ROOT, "dir").node;
+    for number in 0..100 {
+        served.file(dir, &format!("{number}"));
+    }
+    let (mut from, mut renamed) = (0, 0);
+    loop {
+        let mut list = List {
+            room: 9,
+            ..List::default()
+        };
+        served.fs.read_dir(dir, from, false, &mut list).unwrap();
+        let Some(last) = list.names.last() else { break };
+        from = last.2;
+        for (name, ..) in list
+            .names
+            .iter()
+            .filter(|(name, ..)| !name.starts_with('.'))
+        {
+            let new = format!("x{name}");
+            let (old, new) = ((dir, name.as_bytes()), (dir, new.as_bytes()));
+            served
+                .fs
+                .rename(&ROOT, old, new, RenameFlags::empty())
+                .unwrap();
+            renamed += 1;
+        }
+    }
+    // The first request's names moved before it was known where the directory ends.
+    assert!((100..=120).contains(&renamed), "{renamed}");
+    assert_eq!(served.list(dir).len(), 102);
+    served.finish();
+}
+
+/// Counts what is logged.
+struct LogCounter(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for LogCounter {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::ERROR
+    }
+
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn enter(&self, _: &tracing::span::Id) {}
+
+    fn exit(&self, _: &tracing::span::Id) {}
+}
+
+#[test]
+fn damage_is_an_error_where_it_is_and_in_the_log_once() {
+    let (image, volume) = Image::make_with(MakeOptions::default());
+    volume.write("good", vec![1; 100_000]).unwrap();
+    volume.write("bad", vec![0xe7; 100_000]).unwrap();
+    volume.close().unwrap();
+    // The fourth block of the bad file.
+    let mut bytes = std::fs::read(image.file.path()).unwrap();
+    let pattern = [0xe7; 8192];
+    let start = bytes
+        .chunks(4096)
+        .zip(bytes.chunks(4096).skip(1))
+        .position(|(a, b)| a == &pattern[..4096] && b == &pattern[..4096]);
+    bytes[start.unwrap() * 4096 + 3 * 4096 + 17] ^= 1;
+    std::fs::write(image.file.path(), bytes).unwrap();
+
+    let logged = Arc::new(AtomicUsize::new(0));
+    let _log = tracing::subscriber::set_default(LogCounter(Arc::clone(&logged)));
+    let volume = Volume::open(image.file.path()).unwrap();
+    let fs = BtrfsFs::new(&volume, FsOptions::default()).unwrap();
+    let find = |name: &[u8]| fs.lookup(NodeId::ROOT, name).unwrap().node;
+    let (good, bad) = (find(b"good"), find(b"bad"));
+    let mut buf = vec![0; 4096];
+    for _ in 0..3 {
+        let read = fs.read(bad, Handle(0), 3 * 4096, &mut buf);
+        assert_eq!(read, Err(Errno::EIO));
+    }
+    assert_eq!(logged.load(Ordering::Relaxed), 1);
+    assert_eq!(fs.read(bad, Handle(0), 2 * 4096, &mut buf), Ok(4096));
+    assert_eq!(fs.read(bad, Handle(0), 4 * 4096, &mut buf), Ok(4096));
+    assert_eq!(fs.read(good, Handle(0), 3 * 4096, &mut buf), Ok(4096));
+    // What is written anew is whole again.
+    fs.write(bad, Handle(0), 3 * 4096, &[2; 4096], WriteFlags::empty())
+        .unwrap();
+    assert_eq!(fs.read(bad, Handle(0), 3 * 4096, &mut buf), Ok(4096));
+    fs.sync_fs().unwrap();
+}
+
+#[test]
+fn what_is_old_is_written_and_committed_in_the_background() {
+    let interval = Duration::from_millis(200);
+    let served = Served::with(FsOptions {
+        commit_interval: interval,
+        ..FsOptions::default()
+    });
+    let file = served.file(NodeId::ROOT, "file").node;
+    served.write(file, 0, &[1; 10_000]);
+    let before = served.volume.info().unwrap().generation;
+    let started = Instant::now();
+    while served.volume.info().unwrap().generation == before {
+        assert!(started.elapsed() < interval * 50);
+        std::thread::sleep(served.fs.step());
+    }
+    // Nothing is committed when nothing has changed.
+    std::thread::sleep(interval);
+    served.fs.step();
+    let committed = served.volume.info().unwrap().generation;
+    std::thread::sleep(interval);
+    served.fs.step();
+    assert_eq!(served.volume.info().unwrap().generation, committed);
     served.finish();
 }

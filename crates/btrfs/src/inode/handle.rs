@@ -34,6 +34,10 @@ pub struct Inode {
     known_count: AtomicU64,
     /// Attributes that are known to be missing, see [`Absent`].
     absent: AtomicU8,
+    /// Listings of the directory that went on over several requests end here: names that come
+    /// later, and names that move to the end under their lister's hands, are not waited for. 0 for
+    /// no end.
+    listing_end: AtomicU64,
     /// Transaction in which the item was staged last; 0 for never.
     staged_in: AtomicU64,
     /// Set by every look-up, cleared by the table's sweep.
@@ -85,6 +89,7 @@ impl Inode {
             is_linkable: AtomicBool::new(false),
             known_count: AtomicU64::new(0),
             absent: AtomicU8::new(0),
+            listing_end: AtomicU64::new(0),
             staged_in: AtomicU64::new(0),
             recently_used: AtomicBool::new(true),
             data: DataState::default(),
@@ -298,6 +303,17 @@ impl Inode {
     /// to it.
     pub(super) fn is_in_use(&self) -> bool {
         self.is_open() || self.is_known()
+    }
+
+    /// Position at which listings end that began earlier.
+    pub(crate) fn listing_end(&self) -> Option<u64> {
+        let end = self.listing_end.load(Ordering::Relaxed);
+        (end > 0).then_some(end)
+    }
+
+    /// A listing began that will take several requests.
+    pub(crate) fn set_listing_end(&self, end: u64) {
+        self.listing_end.store(end, Ordering::Relaxed);
     }
 
     /// True when the attribute is known to be missing.

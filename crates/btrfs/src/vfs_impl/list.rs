@@ -2,6 +2,10 @@
 //!
 //! A position is the index of a name in its directory, which never changes: a listing that goes on
 //! behind it neither repeats nor misses names that stay. `.` and `..` come before all indices.
+//!
+//! A name that is moved gets a new index at the end. So that somebody who renames what he lists
+//! comes to an end, a listing that takes several requests stops where the directory ended when it
+//! began. Servers do not say which requests belong together: the latest beginning counts.
 
 use std::ops::Range;
 
@@ -63,7 +67,17 @@ impl BtrfsFs {
         if from < BEHIND_DOTS && !(dir.is_gone() || listing.dots(node, from)?) {
             return Ok(());
         }
-        listing.names(from.max(BEHIND_DOTS))
+        let end = match from {
+            0 => u64::MAX,
+            _ => dir.listing_end().unwrap_or(u64::MAX),
+        };
+        let is_full = listing.names(from.max(BEHIND_DOTS)..end)?;
+        if from == 0 && is_full {
+            let mut names = dir.lock_names();
+            let end = self.namespace().next_index(&dir, &mut names)?;
+            dir.set_listing_end(end);
+        }
+        Ok(())
     }
 }
 
@@ -93,27 +107,31 @@ impl Listing<'_> {
         }
     }
 
-    fn names(&mut self, from: u64) -> Result<()> {
-        let (mut from, mut limit) = (from, BATCH_NAMES_FIRST);
+    /// Adds the names at the positions of `range`; true when there was no room for all.
+    fn names(&mut self, range: Range<u64>) -> Result<bool> {
+        let (mut from, mut limit) = (range.start, BATCH_NAMES_FIRST);
         loop {
             let mut batch = Batch::default();
             self.fs
                 .namespace()
                 .scan_names(self.dir, from, |index, name, stored| {
+                    if index >= range.end {
+                        return false;
+                    }
                     let start = batch.bytes.len();
                     batch.bytes.extend_from_slice(name);
                     batch.names.push((index, start..batch.bytes.len(), stored));
                     batch.names.len() < limit
                 })?;
             let count = batch.names.len();
-            for (index, range, stored) in batch.names {
+            for (index, bytes, stored) in batch.names {
                 from = index.saturating_add(1);
-                if !self.name(from, &batch.bytes[range], stored)? {
-                    return Ok(());
+                if !self.name(from, &batch.bytes[bytes], stored)? {
+                    return Ok(true);
                 }
             }
             if count < limit {
-                return Ok(());
+                return Ok(false);
             }
             limit = (limit * 2).min(BATCH_NAMES_MAX);
         }
