@@ -1,10 +1,10 @@
 //! An empty FUSE server that answers from memory: what a request costs without a file system.
 //!
-//! One directory, files of zeros that remember their size. Mounts on the directory given, serves
-//! until it is unmounted:
+//! One directory, files of zeros that remember their size; with `memory` a complete file system
+//! in memory. Mounts on the directory given, serves until it is unmounted:
 //!
 //! ```text
-//! cargo run --release -p fuse --example empty -- DIR [writeback] [zero_open] [ring] [workers=N]
+//! cargo run --release -p fuse --example empty -- DIR [memory] [writeback] [zero_open] [ring] [workers=N]
 //! ```
 
 use fuse::{Connection, MountOptions, Server, ServerOptions, Transport};
@@ -15,12 +15,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
-use vfs::FileSystem;
 use vfs::file_system::{
     AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode,
     NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time,
     VolumeStatus, WriteFlags, XattrMode,
 };
+use vfs::{FileSystem, MemoryFs, MemoryOptions};
 
 const SHARD_COUNT: usize = 64;
 
@@ -328,6 +328,7 @@ fn serve(dir: &Path, arguments: &[String]) -> fuse::Result<()> {
         source: "empty".to_owned(),
         subtype: "empty".to_owned(),
         default_permissions: true,
+        allow_other: rustix::process::geteuid().is_root(),
         ..MountOptions::default()
     };
     let connection = Connection::mount(dir, &mount_options)?;
@@ -342,13 +343,18 @@ fn serve(dir: &Path, arguments: &[String]) -> fuse::Result<()> {
         },
         ..ServerOptions::default()
     };
-    Server::start(connection, Arc::new(Empty::new()), options)?.wait()
+    let fs: Arc<dyn FileSystem> = if has("memory") {
+        Arc::new(MemoryFs::new(&MemoryOptions::default()))
+    } else {
+        Arc::new(Empty::new())
+    };
+    Server::start(connection, fs, options)?.wait()
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((dir, rest)) = arguments.split_first() else {
-        eprintln!("usage: empty DIR [writeback] [zero_open] [ring] [workers=N]");
+        eprintln!("usage: empty DIR [memory] [writeback] [zero_open] [ring] [workers=N]");
         return ExitCode::from(2);
     };
     match serve(Path::new(dir), rest) {
