@@ -27,6 +27,7 @@ use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{FileExtent, RootItem};
 use btrfs_disk::key::item_type;
 use btrfs_disk::node::{LeafView, NodeView};
+use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
 
 use crate::extent::CsumTree;
@@ -43,6 +44,8 @@ pub struct FoundLog {
     blocks: BTreeSet<Logical>,
     /// Data that the extent tree does not know: first byte, bytes.
     fresh: BTreeMap<Logical, u64>,
+    /// As it is on the device.
+    superblock: Superblock,
 }
 
 impl FoundLog {
@@ -72,7 +75,8 @@ impl Store {
     /// `Corrupt` for a log that no file system writes; what reading trees can fail with.
     pub fn read_log(&self) -> Result<Option<FoundLog>> {
         let engine = &self.0;
-        let fields = *self.superblock().fields();
+        let superblock = self.superblock();
+        let fields = superblock.fields();
         if fields.log_root.get() == 0 {
             return Ok(None);
         }
@@ -97,7 +101,7 @@ impl Store {
         for (&at, &len) in &reader.fresh {
             take(engine, Extent { at, len }, BlockGroupFlags::DATA)?;
         }
-        Ok(Some(FoundLog { trees, blocks: reader.blocks, fresh: reader.fresh }))
+        Ok(Some(FoundLog { trees, blocks: reader.blocks, fresh: reader.fresh, superblock }))
     }
 
     /// The checksums that a log tree has for a range of data.
@@ -115,6 +119,10 @@ impl Store {
     /// As [`Store::commit`].
     pub fn finish_replay(&self, log: FoundLog, used: &BTreeSet<Logical>) -> Result<Generation> {
         let engine = &self.0;
+        // A sync of the log writes the primary superblock only. Were it torn now, its mirrors would
+        // have to lead to the log as well; the commit's first flush makes them durable.
+        let written = engine.pool.write_superblock(&log.superblock);
+        written.inspect_err(|error| engine.health.poison(error))?;
         // A log that changed nothing goes too: a commit has to have something to write.
         let txn = self.begin(self.reserve(Need { items: 1, data: 0 })?)?;
         txn.update_root_item(TreeId::FS, |_| {})?;

@@ -65,7 +65,13 @@ impl VolumeOptions {
     fn open_replayed(&self, device: Arc<dyn Device>) -> Result<Volume> {
         let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(device, OVERLAY_BYTES_MAX));
         let writable = StoreOptions { read_only: false, ..self.store_options() };
-        let store = Store::open(vec![Arc::clone(&device)], &writable)?;
+        let store = match Store::open(vec![Arc::clone(&device)], &writable) {
+            Err(btrfs_store::Error::Unsupported { what }) => {
+                let text = format!("replaying the log: {what}; without its log the volume can be read");
+                return Err(Error::Unsupported(text.into()));
+            }
+            result => result?,
+        };
         log::replay::run(&self.namespace(store))?;
         let store = Store::open(vec![Arc::clone(&device)], &self.store_options())?;
         self.start(store, device)

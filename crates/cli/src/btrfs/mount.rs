@@ -17,7 +17,8 @@ pub(crate) const OPTIONS_HELP: &str = "\
   subvolid=ID         the subvolume with this number is; 5 is the top level
   max_inline=BYTES    files up to this size are stored with their metadata; 2048, 0 for none
   nodatacow           new files are overwritten in place, and have no checksums
-  nodatasum           new files have no checksums";
+  nodatasum           new files have no checksums
+  nologreplay         with ro: shows the last commit, without what a crash left in the log";
 
 /// Names of the options in [`OPTIONS_HELP`], and their opposites.
 const NAMES: &[&str] = &[
@@ -28,6 +29,7 @@ const NAMES: &[&str] = &[
     "datacow",
     "nodatasum",
     "datasum",
+    "nologreplay",
 ];
 
 /// The largest legal `max_inline`; a leaf limits it further.
@@ -74,6 +76,7 @@ fn volume_options(request: &Request) -> Result<VolumeOptions> {
             ("datacow", None) => options.nodatacow(false),
             ("nodatasum", None) => options.nodatasum(true),
             ("datasum", None) => options.nodatasum(false).nodatacow(false),
+            ("nologreplay", None) => options.replay_log(false),
             (name, None) if matches!(name, "subvol" | "subvolid" | "max_inline") => {
                 let text = format!("option `{name}` needs a value: {name}=VALUE");
                 return Err(Failure::usage(text).into());
@@ -100,7 +103,7 @@ mod tests {
     #[test]
     fn own_options_are_known_and_others_refused_by_name() {
         check("subvol=/home,max_inline=0,nodatacow,datacow,nodatasum,datasum").unwrap();
-        check("ro,subvolid=5").unwrap();
+        check("ro,subvolid=5,nologreplay").unwrap();
         for (list, word) in [
             ("foo", "`foo`"),
             ("compress=zstd", "`compress`"),
@@ -114,6 +117,6 @@ mod tests {
             assert!(error.contains(word), "{list}: {error}");
         }
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
-        assert_eq!(NAMES.iter().filter(listed).count(), 5);
+        assert_eq!(NAMES.iter().filter(listed).count(), 6);
     }
 }

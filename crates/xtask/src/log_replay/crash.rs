@@ -12,9 +12,11 @@ use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
 use testkit::Random;
-use testkit::faults::RecordingDevice;
+use testkit::faults::{Event, RecordingDevice};
 
 const PIECE_BYTES: usize = 1 << 20;
+/// Byte of the primary superblock.
+const PRIMARY_AT: u64 = 64 << 10;
 
 /// Tries `count` crashes; returns how many.
 pub(super) fn run(dirty: &Dirty, expected: &Walk, count: u64) -> Result<u64> {
@@ -24,11 +26,14 @@ pub(super) fn run(dirty: &Dirty, expected: &Walk, count: u64) -> Result<u64> {
     let device = Arc::new(RecordingDevice::new(load(&dirty.path)?));
     Volume::options().open_device(Arc::<RecordingDevice>::clone(&device))?.close()?;
     let events = device.event_count();
+    let supers = superblock_writes(&device.events());
     let mut random = Random::new(u64::try_from(events)?);
     for number in 0..count {
-        // The last writes are the superblocks: half of the crashes are near them.
-        let back = if number.is_multiple_of(2) { random.index(6) } else { random.index(events) };
-        let after = events.saturating_sub(back);
+        // Half of the crashes are in the middle of a superblock.
+        let after = match random.pick(&supers) {
+            Some(after) if number.is_multiple_of(2) => *after,
+            _ => random.index(events.saturating_add(1)),
+        };
         let left: Arc<dyn Device> = Arc::new(device.crash_after(after, &mut random)?);
         let what = format!("after a crash behind {after} of {events} writes and flushes");
         let options = Volume::options().subvolume_id(TreeId::FS);
@@ -40,7 +45,15 @@ pub(super) fn run(dirty: &Dirty, expected: &Walk, count: u64) -> Result<u64> {
     Ok(count)
 }
 
-fn load(path: &Path) -> Result<MemoryDevice> {
+/// Numbers of events of which the last is a write of the primary superblock.
+fn superblock_writes(events: &[Event]) -> Vec<usize> {
+    let is_super = |event: &Event| matches!(event, Event::Write { offset, .. } if *offset == PRIMARY_AT);
+    let writes = events.iter().enumerate().filter(|(_, event)| is_super(event));
+    writes.map(|(index, _)| index.saturating_add(1)).collect()
+}
+
+/// The image in memory.
+pub(super) fn load(path: &Path) -> Result<MemoryDevice> {
     let mut file = std::fs::File::open(path)?;
     let device = MemoryDevice::new(file.metadata()?.len());
     let mut piece = vec![0; PIECE_BYTES];

@@ -9,13 +9,16 @@
 //!   the file has not changed by a byte;
 //! - `btrfs check --check-data-csum` finds no error in what Spinney's replay made, and the kernel
 //!   walks it with the same result as its own;
-//! - a crash at any moment of Spinney's replay leaves an image that replays to the same ([`crash`]).
+//! - a crash at any moment of Spinney's replay leaves an image that replays to the same ([`crash`]);
+//! - a log with wrong values and right checksums is refused, or replayed, without a panic
+//!   ([`hostile`]).
 //!
 //! Times that replay sets to the moment of the replay count as equal. Needs root. Fails with the
 //! first image that differs, which is kept.
 
 mod crash;
 mod dirty;
+mod hostile;
 mod workload;
 
 use crate::diff_walk::record::{Record, Walk, differences};
@@ -39,6 +42,12 @@ pub(crate) struct Options {
     /// Crashes tried of each image's replay.
     #[arg(long, default_value_t = 6)]
     crashes: u64,
+    /// The program that writes the logs, instead of the kernel: its own `mount` serves the images.
+    #[arg(long, value_name = "SPINNEY")]
+    writer: Option<PathBuf>,
+    /// Logs with wrong values tried of each image.
+    #[arg(long, default_value_t = 10)]
+    hostile: u64,
     /// Where the images are for a while.
     #[arg(long, default_value = "/dev/shm")]
     dir: PathBuf,
@@ -68,7 +77,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let mut seed = options.seed;
     while options.images.is_empty() && totals.images < options.count {
-        for dirty in workload::run(seed, &folder)? {
+        for dirty in workload::run(seed, &folder, options.writer.as_deref())? {
             if totals.images < options.count {
                 judge(&dirty, options, &mut totals)?;
             }
@@ -82,11 +91,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         std::fs::remove_dir_all(&folder)?;
     }
     println!(
-        "log-replay: {} dirty images (seeds {}..{seed}), {} names, {} crashes, 0 differences, {:.0} s",
+        "log-replay: {} dirty images (seeds {}..{seed}), {} names, {} crashes, 0 differences, \
+         {} of {} wrong logs refused, {:.0} s",
         totals.images,
         options.seed,
         totals.names,
         totals.crashes,
+        totals.refused,
+        totals.hostile,
         start.elapsed().as_secs_f64()
     );
     Ok(())
@@ -97,6 +109,8 @@ struct Totals {
     images: usize,
     names: usize,
     crashes: u64,
+    hostile: u64,
+    refused: u64,
 }
 
 fn judge(dirty: &Dirty, options: &Options, totals: &mut Totals) -> Result<()> {
@@ -107,10 +121,18 @@ fn judge(dirty: &Dirty, options: &Options, totals: &mut Totals) -> Result<()> {
     let replayed = by_spinney(dirty).with_context(story)?;
     same(&expected, &replayed, dirty.made, "replayed").with_context(story)?;
     let crashes = crash::run(dirty, &expected, options.crashes).with_context(story)?;
+    let refused = hostile::run(dirty, options.hostile).with_context(story)?;
+    totals.hostile = totals.hostile.saturating_add(options.hostile);
+    totals.refused = totals.refused.saturating_add(refused);
     totals.images = totals.images.saturating_add(1);
     totals.names = totals.names.saturating_add(expected.len());
     totals.crashes = totals.crashes.saturating_add(crashes);
-    println!("{}: {} names, {crashes} crashes", dirty.story, expected.len());
+    println!(
+        "{}: {} names, {crashes} crashes, {refused} of {} wrong logs refused",
+        dirty.story,
+        expected.len(),
+        options.hostile
+    );
     Ok(())
 }
 

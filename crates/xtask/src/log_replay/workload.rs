@@ -10,7 +10,7 @@ use anyhow::Result;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
 use std::fs::{File, OpenOptions};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use testkit::Random;
 
@@ -42,7 +42,7 @@ const FORMS: &[(&[&str], &str)] = &[
 ];
 
 /// Runs one workload; the copies that have a log.
-pub(super) fn run(seed: u64, folder: &Path) -> Result<Vec<Dirty>> {
+pub(super) fn run(seed: u64, folder: &Path, writer: Option<&Path>) -> Result<Vec<Dirty>> {
     let mut random = Random::new(seed);
     let form = usize::try_from(seed)? % FORMS.len();
     let (make, mount_options) = FORMS.get(form).copied().unwrap_or_default();
@@ -50,9 +50,21 @@ pub(super) fn run(seed: u64, folder: &Path) -> Result<Vec<Dirty>> {
     File::create(&image)?.set_len(IMAGE_BYTES)?;
     let path = image.to_string_lossy().into_owned();
     run_program(&mkfs_program(), &[&["-q", "-f"], make, &[&path]].concat())?;
-    let mount = Mount::new(&image, &format!("commit=300,noatime{mount_options}"))?;
-    let subvolume = mount.path().join("sub").to_string_lossy().into_owned();
-    run_program(&btrfs_program(), &["subvolume", "create", &subvolume])?;
+    let mount = match writer {
+        None => {
+            let mount = Mount::new(&image, &format!("commit=300,noatime{mount_options}"))?;
+            let subvolume = mount.path().join("sub").to_string_lossy().into_owned();
+            run_program(&btrfs_program(), &["subvolume", "create", &subvolume])?;
+            mount
+        }
+        Some(program) => {
+            let name = program.to_string_lossy();
+            run_program(&name, &["subvolume", "create", &path, "/sub"])?;
+            let options = mount_options.split(',').filter(|option| !option.starts_with("compress"));
+            let options = options.collect::<Vec<_>>().join(",");
+            Mount::served(program, &image, &format!("commit=300,noatime{options}"))?
+        }
+    };
     let mut work = Work { top: mount.path(), random: &mut random };
     work.make_folders();
     for _ in 0..BASE_STEPS {
@@ -149,7 +161,7 @@ impl Work<'_> {
         if !kind.is_file() && !kind.is_dir() {
             return Ok(Step::Done);
         }
-        let file = File::open(path)?;
+        let file = open_to_read(&path)?;
         if self.random.one_in(4) {
             file.sync_data()?;
         } else {
@@ -183,7 +195,7 @@ impl Work<'_> {
             }
             12 => rustix::fs::fallocate(&file, FallocateFlags::ZERO_RANGE, offset, len)?,
             _ => {
-                let source = File::open(self.existing())?;
+                let source = open_to_read(&self.existing())?;
                 source.sync_data()?;
                 rustix::fs::ioctl_ficlone(&file, &source)?;
             }
@@ -273,4 +285,10 @@ impl Work<'_> {
         }
         Ok(())
     }
+}
+
+/// Without waiting for a writer of a pipe.
+fn open_to_read(path: &Path) -> Result<File> {
+    let flags = i32::try_from(OFlags::NONBLOCK.bits())?;
+    Ok(OpenOptions::new().read(true).custom_flags(flags).open(path)?)
 }
