@@ -267,7 +267,19 @@ fn a_pinned_node_stays_until_it_is_forgotten() {
     served.write(made.node, 0, b"still here");
     served.fs.forget(made.node, 1);
     assert_eq!(served.fs.attr(made.node), Err(Errno::ESTALE));
-    served.finish();
+    // What is not forgotten goes with the server.
+    let free = served.fs.status().unwrap().blocks_free;
+    let lost = served.file(NodeId::ROOT, "b");
+    served.write(lost.node, 0, &[7; 10_000_000]);
+    served.fs.unlink(NodeId::ROOT, b"b").unwrap();
+    served.fs.sync_fs().unwrap();
+    let Served { image, volume, fs } = served;
+    assert!(fs.status().unwrap().blocks_free + 2_000 < free);
+    drop(fs);
+    volume.sync().unwrap();
+    assert!(volume.status().blocks_free + 100 > free);
+    volume.close().unwrap();
+    check(image.file.path());
 }
 
 #[test]

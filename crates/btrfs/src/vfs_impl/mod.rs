@@ -192,6 +192,26 @@ impl BtrfsFs {
     }
 }
 
+impl Drop for BtrfsFs {
+    /// A server that ends gives back what it refers to, and need not say so: what only it kept from
+    /// being removed goes now, not when the volume is opened next.
+    fn drop(&mut self) {
+        if !self.options.pin_known || self.volume.is_read_only() {
+            return;
+        }
+        let is_kept = |inode: &Inode| inode.is_known() && inode.state().nlink == 0;
+        let let_go = |inode: &Arc<Inode>| {
+            for _ in 0..inode.drop_known(u64::MAX) {
+                self.close(inode);
+            }
+            Ok(())
+        };
+        if let Err(error) = self.core().inodes.for_each(is_kept, let_go) {
+            self.faults.errno(&error);
+        }
+    }
+}
+
 /// A node whose inode is no more.
 fn stale(error: Error) -> Error {
     match error.caller_error() {
