@@ -39,9 +39,22 @@ fn open(volume: &Volume, path: &str) -> File {
     options.open(volume, path).unwrap()
 }
 
+/// Processor time of this process so far, in microseconds.
+fn cpu_us() -> u64 {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .unwrap()
+        .split_whitespace()
+        .collect();
+    let ticks = |index: usize| fields[index].parse::<u64>().unwrap();
+    (ticks(11) + ticks(12)) * 10_000
+}
+
 /// Runs `work` with the number of each thread, and prints how long that took per operation.
 fn measure(name: &str, threads: u64, count: u64, bytes: u64, work: impl Fn(u64) + Sync) {
-    let start = Instant::now();
+    let (start, cpu) = (Instant::now(), cpu_us());
     std::thread::scope(|scope| {
         for thread in 0..threads {
             let work = &work;
@@ -51,10 +64,11 @@ fn measure(name: &str, threads: u64, count: u64, bytes: u64, work: impl Fn(u64) 
     let seconds = start.elapsed().as_secs_f64();
     let number = |n: u64| f64::from(u32::try_from(n).unwrap());
     println!(
-        "{name:24} {threads:3} threads {:10.0} operations/s {:9.1} MiB/s {:8.2} us each",
+        "{name:24} {threads:3} threads {:8.0} operations/s {:8.1} MiB/s {:8.2} us, {:8.2} us of CPU each",
         number(count) / seconds,
         number(count) * number(bytes) / number(1 << 20) / seconds,
         seconds * 1e6 / number(count),
+        number(cpu_us() - cpu) / number(count),
     );
 }
 

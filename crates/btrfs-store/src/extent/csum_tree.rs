@@ -203,18 +203,24 @@ impl<'a> CsumTree<'a> {
         if len < self.sector {
             return Ok(());
         }
-        if let Some(before) = self.before(at.0)?
-            && before.start < at.0
-            && before.end > at.0
-        {
-            let last = before.end.min(end);
-            let run =
-                &before.bytes[self.offset(before.start, at.0)..self.offset(before.start, last)];
-            if see(at.0, run) == Scan::Stop || before.end >= end {
-                return Ok(());
+        // Most ranges lie inside of one item: it is looked at where it is.
+        let first = self.tree.at_or_before_with(&key(at.0), |key, bytes| {
+            if !self.is_csums(key, bytes)? {
+                return Ok(None);
             }
-        }
-        self.tree.scan(&key(at.0), &key(end - 1), |key, bytes| {
+            let last = self.end_of(key, bytes).min(end);
+            if last <= at.0 {
+                return Ok(None);
+            }
+            let run = &bytes[self.offset(key.offset, at.0)..self.offset(key.offset, last)];
+            Ok::<_, Corrupt>(Some((last, see(at.0, run))))
+        })?;
+        let from = match first.transpose()?.flatten() {
+            Some((last, scan)) if scan == Scan::Stop || last >= end => return Ok(()),
+            Some((last, _)) => last,
+            None => at.0,
+        };
+        self.tree.scan(&key(from), &key(end - 1), |key, bytes| {
             let last = self.end_of(key, bytes).min(end);
             let cut = self.offset(key.offset, last);
             if cut == 0 {
@@ -285,16 +291,23 @@ impl<'a> CsumTree<'a> {
         let Some((key, bytes)) = self.tree.at_or_before(&key(at))? else {
             return Ok(None);
         };
-        if key.objectid != objectid::EXTENT_CSUM || key.item_type != item_type::EXTENT_CSUM {
+        if !self.is_csums(&key, &bytes)? {
             return Ok(None);
+        }
+        Ok(Some(Before { start: key.offset, end: self.end_of(&key, &bytes), bytes }))
+    }
+
+    /// True for an item of checksums.
+    fn is_csums(&self, key: &Key, bytes: &[u8]) -> Result<bool, Corrupt> {
+        if key.objectid != objectid::EXTENT_CSUM || key.item_type != item_type::EXTENT_CSUM {
+            return Ok(false);
         }
         if bytes.is_empty() || !bytes.len().is_multiple_of(self.csum) {
             let expected = Detail::MultipleOf(to_u64(self.csum));
             return Err(Corrupt::new("checksum item size", expected, Detail::size(bytes.len()))
-                .at(At::Key(self.tree.id(), key))
-                .into());
+                .at(At::Key(self.tree.id(), *key)));
         }
-        Ok(Some(Before { start: key.offset, end: self.end_of(&key, &bytes), bytes }))
+        Ok(true)
     }
 
     /// Bytes on disk that this many bytes of checksums cover.
