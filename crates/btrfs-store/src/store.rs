@@ -101,6 +101,14 @@ impl Store {
         self.0.reader.format.csum_type
     }
 
+    /// True when running operations were promised more room for tree blocks than is left to be
+    /// promised. They take far less in the end: whoever can make promises good and give back the
+    /// rest should, before the file system grows for nothing.
+    #[must_use]
+    pub fn is_promised_much(&self) -> bool {
+        self.0.space.accounts().is_promised_much()
+    }
+
     /// A copy of the superblock as the next commit would start from it.
     #[must_use]
     pub fn superblock(&self) -> Superblock {

@@ -7,7 +7,12 @@
     reason = "a test fails by panicking"
 )]
 
-use btrfs::{Error, MakeOptions, SnapshotMode, Volume};
+mod common;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use btrfs::{Error, File, MakeOptions, SnapshotMode, Volume};
 
 const MIB: u64 = 1 << 20;
 
@@ -107,4 +112,190 @@ fn a_snapshot_can_be_deleted_when_the_metadata_is_full() {
     volume.delete_subvolume("/snapshots").unwrap();
     empty(&volume);
     volume.close().unwrap();
+}
+
+/// What the threads of a round write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Files {
+    Small,
+    Large,
+    Mixed,
+}
+
+/// Bytes of the file with this number, and how many it gets at a time.
+fn shape(files: Files, number: u64) -> (u64, u64) {
+    let small = (200 + number * 977 % 12_000, 4096);
+    let large = (
+        3 * MIB + number * 65_521 % (5 * MIB),
+        300_000 + number % 3 * 700_001,
+    );
+    match files {
+        Files::Small => small,
+        Files::Large => large,
+        Files::Mixed if number.is_multiple_of(17) => large,
+        Files::Mixed => small,
+    }
+}
+
+/// Writes a file; false when there was no space, and then the file is shorter or missing.
+fn put(volume: &Volume, path: &str, (bytes, step): (u64, u64), number: u64) -> bool {
+    let data = vec![u8::try_from(number % 251).unwrap(); usize::try_from(step).unwrap()];
+    let write = || -> Result<(), Error> {
+        let file = File::create(volume, path)?;
+        let mut at = 0;
+        while at < bytes {
+            let len = usize::try_from(step.min(bytes - at)).unwrap();
+            file.write_at(&data[..len], at)?;
+            at += step;
+        }
+        match number % 64 {
+            0 => file.sync_all(),
+            _ => Ok(()),
+        }
+    };
+    match write() {
+        Ok(()) => true,
+        Err(Error::NoSpace) => {
+            let _ = volume.remove_file(path);
+            false
+        }
+        Err(error) => panic!("{path}: {error}"),
+    }
+}
+
+/// Fills the volume from several threads until each has met its end a few times; returns the bytes
+/// that went in.
+fn fill_together(volume: &Volume, round: u64, files: Files) -> u64 {
+    let written = AtomicU64::new(0);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let written = &written;
+            scope.spawn(move || {
+                let dir = format!("/{round}-{thread}");
+                if volume.create_dir(&dir).is_err() {
+                    return;
+                }
+                let mut failures = 0;
+                for number in 0.. {
+                    let shape = shape(files, number + thread);
+                    if put(volume, &format!("{dir}/{number}"), shape, number) {
+                        written.fetch_add(shape.0, Ordering::Relaxed);
+                    } else {
+                        failures += 1;
+                        if failures == 5 {
+                            return;
+                        }
+                    }
+                }
+            });
+        }
+    });
+    written.into_inner()
+}
+
+/// Checks that what is there is as it was written, and removes half of it, or all.
+fn thin_out(volume: &Volume, all: bool) {
+    let names = |dir: &str| -> Vec<String> {
+        let entries = volume.read_dir(dir).unwrap();
+        let name = |entry: btrfs::DirEntry| entry.file_name().to_str().unwrap().to_owned();
+        entries.map(|entry| name(entry.unwrap())).collect()
+    };
+    let dirs = names("/");
+    std::thread::scope(|scope| {
+        for dir in &dirs {
+            let names = &names;
+            scope.spawn(move || {
+                for (index, name) in names(&format!("/{dir}")).iter().enumerate() {
+                    let path = format!("/{dir}/{name}");
+                    if index % 16 == 0 {
+                        let bytes = volume.read(&path).unwrap();
+                        let number: u64 = name.parse().unwrap();
+                        let byte = u8::try_from(number % 251).unwrap();
+                        assert!(bytes.iter().all(|b| *b == byte), "{path}");
+                    }
+                    if all || index % 2 == 0 {
+                        volume.remove_file(&path).unwrap();
+                    }
+                }
+                if all {
+                    volume.remove_dir(format!("/{dir}")).unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// However it is filled, a volume says so, gives everything back, and holds as much again.
+fn fill_and_thin_out(mib: u64, rounds: u64, make_options: &MakeOptions) {
+    let file = tempfile::NamedTempFile::new_in(std::env::temp_dir()).unwrap();
+    let options = MakeOptions {
+        size: Some(mib * MIB),
+        ..make_options.clone()
+    };
+    let volume = Volume::make(file.path(), &options).unwrap();
+    let start = Instant::now();
+    let mut first = Vec::new();
+    for round in 0..rounds {
+        for files in [Files::Small, Files::Large, Files::Mixed] {
+            let written = fill_together(&volume, round * 2, files);
+            thin_out(&volume, false);
+            let again = fill_together(&volume, round * 2 + 1, files);
+            let show = |bytes: u64| bytes / MIB;
+            println!(
+                "{mib} MiB, {files:?}: {} + {} MiB, {:?}",
+                show(written),
+                show(again),
+                start.elapsed()
+            );
+            assert!(
+                again > written / 4,
+                "half of {written} was removed, {again} came"
+            );
+            if round == 0 {
+                first.push(written);
+            } else {
+                let least =
+                    first[usize::from(files != Files::Small) + usize::from(files == Files::Mixed)];
+                assert!(
+                    written >= least / 10 * 8,
+                    "{files:?}: {written} after {least}"
+                );
+            }
+            thin_out(&volume, true);
+        }
+    }
+    assert!(
+        start.elapsed() < Duration::from_secs(120 * rounds),
+        "as good as hanging"
+    );
+    volume.close().unwrap();
+    common::check(file.path());
+}
+
+#[test]
+fn a_volume_can_be_filled_and_emptied_again_and_again() {
+    let number = |name: &str, or: u64| std::env::var(name).map_or(or, |text| text.parse().unwrap());
+    let rounds = number("FULL_ROUNDS", 1);
+    fill_and_thin_out(number("FULL_MIB", 128), rounds, &MakeOptions::default());
+}
+
+/// A thousand attributes asked for 48 MiB of metadata.
+#[test]
+fn many_attributes_fit_a_small_volume() {
+    let (file, volume) = make(64 * MIB, None);
+    let names: Vec<String> = (0..1000).map(|number| format!("user.{number}")).collect();
+    let xattrs: Vec<(&[u8], &[u8])> = names
+        .iter()
+        .map(|name| (name.as_bytes(), &[7; 100][..]))
+        .collect();
+    let node = btrfs::NewNode {
+        xattrs: &xattrs,
+        ..btrfs::NewNode::default()
+    };
+    for number in 0..20 {
+        volume.create_node(format!("/{number}"), &node).unwrap();
+    }
+    empty(&volume);
+    volume.close().unwrap();
+    common::check(file.path());
 }

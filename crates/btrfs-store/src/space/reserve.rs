@@ -422,6 +422,14 @@ impl Accounts {
         self.of(kind).reserved.load(Relaxed)
     }
 
+    /// True when more tree blocks are promised than are left, loaded or not.
+    #[must_use]
+    pub fn is_promised_much(&self) -> bool {
+        let account = self.of(SpaceKind::Metadata);
+        let left = unsigned(account.available.load(Relaxed));
+        account.reserved.load(Relaxed) > left.saturating_add(account.unloaded.load(Relaxed))
+    }
+
     /// Bytes charged for queued extent references.
     #[must_use]
     pub fn delayed(&self) -> u64 {

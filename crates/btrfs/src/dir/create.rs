@@ -76,7 +76,7 @@ impl Namespace {
         if self.dentries.get(dir.tree_id(), dir.ino(), name).is_some() {
             return Err(CallerError::Exists.into());
         }
-        let reservation = self.reserve(CREATE_ITEMS + item_count(new))?;
+        let reservation = self.reserve(CREATE_ITEMS + self.xattr_items(new))?;
         let mut names = dir.lock_names();
         check_can_add(dir)?;
         self.apply(reservation, |txn| {
@@ -130,7 +130,7 @@ impl Namespace {
     pub(crate) fn create_unnamed(&self, dir: &Inode, new: &NewInode<'_>) -> Result<Arc<Inode>> {
         check_is_valid(new, self.core.store.sizes().node)?;
         check_can_add(dir)?;
-        let reservation = self.reserve(CREATE_ITEMS + item_count(new))?;
+        let reservation = self.reserve(CREATE_ITEMS + self.xattr_items(new))?;
         self.apply(reservation, |txn| {
             let xattrs = XattrItems::build(txn.generation(), new.xattrs, self.xattr_bytes_max())?;
             let ino = dir.root.new_ino()?;
@@ -198,6 +198,19 @@ impl Namespace {
             .min(leaf_max)
     }
 
+    /// Items to reserve for the attributes of a new inode: they enter side by side, and an item
+    /// pays for the three blocks that a leaf full of them may split into.
+    pub(super) fn xattr_items(&self, new: &NewInode<'_>) -> u32 {
+        const HEADERS_BYTES: usize = size_of::<btrfs_disk::items::DirItem>() + 25;
+        let bytes: usize = new
+            .xattrs
+            .iter()
+            .map(|(name, value)| name.len() + value.len() + HEADERS_BYTES)
+            .sum();
+        let leaves = bytes.div_ceil(usize_from(self.core.store.sizes().node));
+        u32::try_from(leaves).unwrap_or(u32::MAX / 2)
+    }
+
     /// Largest attribute, name and value together.
     pub(crate) fn xattr_bytes_max(&self) -> usize {
         item_bytes_max(self.core.store.sizes().node)
@@ -242,10 +255,6 @@ fn inline_data<'a>(new: &NewInode<'a>) -> &'a [u8] {
     } else {
         new.inline
     }
-}
-
-pub(super) fn item_count(new: &NewInode<'_>) -> u32 {
-    u32::try_from(new.xattrs.len()).unwrap_or(u32::MAX / 2)
 }
 
 fn check_is_valid(new: &NewInode<'_>, node_bytes: u32) -> Result<()> {

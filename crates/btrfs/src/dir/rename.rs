@@ -6,7 +6,7 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{Detail, Key};
 use btrfs_store::Txn;
 
-use super::create::{CREATE_ITEMS, check_xattr, item_count};
+use super::create::{CREATE_ITEMS, check_xattr};
 use super::entry::{self, NewName};
 use super::lookup::Stored;
 use super::removal::LastName;
@@ -103,7 +103,7 @@ impl Namespace {
         whiteout: Option<&NewInode<'_>>,
     ) -> Result<bool> {
         let target = ends.target.as_ref().map(|(_, inode)| &**inode);
-        let whiteout_items = whiteout.map_or(0, |new| CREATE_ITEMS + item_count(new));
+        let whiteout_items = whiteout.map_or(0, |new| CREATE_ITEMS + self.xattr_items(new));
         let items = RENAME_ITEMS + target.map_or(0, Self::removal_items) + whiteout_items;
         let reservation = self.reserve(items)?;
         let moves_dir = ends.source.kind.is_dir() && !std::ptr::eq(from.dir, to.dir);

@@ -174,8 +174,9 @@ pub(crate) fn flush_idle(core: &Core) -> Result<()> {
     flush_where(core, |_| true, Busy::Skip)
 }
 
-/// Writes the oldest dirty files when the volume has too many, or too many dirty bytes, until it is
-/// well below its budget. Called by every writer, without locks.
+/// Writes the oldest dirty files when the volume has too many, too many dirty bytes (until it is
+/// well below its budget), or promised them more than it has left. Called by every writer, without
+/// locks.
 ///
 /// # Errors
 /// See the module's text.
@@ -185,7 +186,8 @@ pub(crate) fn relieve(core: &Core, writer: &Arc<Inode>) -> Result<()> {
         let goal = budget.limit_bytes() / 8 * BUDGET_EIGHTHS_KEPT;
         while budget.used_bytes() > goal && flush_oldest(core, writer, goal)? {}
     }
-    if core.data.dirty_file_count() > DIRTY_FILES_MAX {
+    let dirty_files = core.data.dirty_file_count();
+    if dirty_files > DIRTY_FILES_MAX || (dirty_files > 0 && core.store.is_promised_much()) {
         flush_oldest(core, writer, 0)?;
     }
     Ok(())
