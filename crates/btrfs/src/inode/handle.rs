@@ -299,10 +299,10 @@ impl Inode {
         self.known_count.load(Ordering::Relaxed) > 0
     }
 
-    /// True when somebody comes back for the inode by its number: it is open, or a server refers
-    /// to it.
-    pub(super) fn is_in_use(&self) -> bool {
-        self.is_open() || self.is_known()
+    /// True for a directory that a server refers to: somebody may be in it, whose way out is lost
+    /// with what only memory knows once it is removed.
+    pub(super) fn is_known_dir(&self) -> bool {
+        self.kind.is_dir() && self.is_known()
     }
 
     /// Position at which listings end that began earlier.

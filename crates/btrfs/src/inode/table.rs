@@ -13,6 +13,9 @@ use crate::error::Result;
 
 /// Inodes kept in memory, as long as they can be forgotten.
 const INODES_MAX: usize = 1 << 17;
+/// With more inodes than this, files that a server refers to may be forgotten too: it comes back
+/// with their numbers, and they are read again. Lost is how often it referred to them.
+const KNOWN_MAX: usize = INODES_MAX / 2 * 3;
 /// Shards of the table; a power of two.
 const SHARD_COUNT: usize = 64;
 
@@ -172,9 +175,14 @@ impl Shard {
     /// cannot leave costs little.
     fn sweep(&mut self, running: Generation) {
         let before = self.inodes.len();
+        let keeps_known = before < KNOWN_MAX / SHARD_COUNT;
         self.inodes.retain(|_, inode| {
             let used = inode.recently_used.swap(false, Ordering::Relaxed);
-            used || Arc::strong_count(inode) > 1 || inode.is_in_use() || !inode.is_clean(running)
+            let is_needed = Arc::strong_count(inode) > 1
+                || inode.is_open()
+                || inode.is_known_dir()
+                || (inode.is_known() && (keeps_known || inode.is_gone()));
+            used || is_needed || !inode.is_clean(running)
         });
         if self.inodes.len() < before {
             self.departures += 1;

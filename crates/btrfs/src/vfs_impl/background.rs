@@ -1,12 +1,13 @@
 //! What is done without being asked: writing old data, commits, taking deleted subvolumes apart.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use btrfs_disk::TreeId;
 use parking_lot::Mutex;
 
 use super::{BtrfsFs, FsOptions};
 use crate::error::Result;
+use crate::inode::Timestamp;
 use crate::{subvol, writeback};
 
 /// Steps in one commit interval: what became dirty in one of them is written in the next, so that
@@ -27,19 +28,19 @@ pub(super) struct Background {
 
 #[derive(Debug)]
 struct Due {
-    committed: Instant,
+    committed: Timestamp,
     /// What became dirty before this place is written by the next step.
     written_to: u64,
 }
 
 impl Background {
-    pub(super) fn new(options: &FsOptions) -> Self {
+    pub(super) fn new(options: &FsOptions, now: Timestamp) -> Self {
         let interval = options.commit_interval.max(STEP_MIN);
         Self {
             interval,
             step: (interval / STEPS_PER_INTERVAL).max(STEP_MIN),
             state: Mutex::new(Due {
-                committed: Instant::now(),
+                committed: now,
                 written_to: 0,
             }),
             dropped: Mutex::default(),
@@ -68,10 +69,11 @@ impl BtrfsFs {
     fn write_old(&self) -> Result<()> {
         let background = &self.background;
         let mut due = background.state.lock();
-        if due.committed.elapsed() >= background.interval {
+        let now = self.core().now();
+        if is_past(due.committed, background.interval, now) {
             due.written_to = self.core().data.next_place();
             self.volume.sync()?;
-            due.committed = Instant::now();
+            due.committed = now;
             return Ok(());
         }
         let place = std::mem::replace(&mut due.written_to, self.core().data.next_place());
@@ -85,5 +87,26 @@ impl BtrfsFs {
             // Where this fails, the next open of the volume goes on.
             subvol::drop_tree(self.namespace(), id)?;
         }
+    }
+}
+
+/// True when `interval` has passed since `since`, or when the clock was set back.
+fn is_past(since: Timestamp, interval: Duration, now: Timestamp) -> bool {
+    let nanos = |time: Timestamp| i128::from(time.sec) * 1_000_000_000 + i128::from(time.nsec);
+    let passed = nanos(now) - nanos(since);
+    u128::try_from(passed).map_or(true, |passed| passed >= interval.as_nanos())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_passes() {
+        let start = Timestamp::new(10, 900_000_000);
+        let second = Duration::from_secs(1);
+        assert!(!is_past(start, second, Timestamp::new(11, 899_999_999)));
+        assert!(is_past(start, second, Timestamp::new(11, 900_000_000)));
+        assert!(is_past(start, second, Timestamp::new(10, 0)));
     }
 }

@@ -12,7 +12,8 @@
 //!
 //! Invariants
 //! * A request takes no lock that a request for an unrelated node takes too, but the store's.
-//! * A node that is referred to answers `attr` even when its inode is gone. One that is open (with
+//! * A node that is referred to answers `attr` even when its inode is gone, but for files among very
+//!   many, whose inodes are read again instead of kept. One that is open (with
 //!   [`FsOptions::pin_known`]: one that is referred to) is not removed before it is let go.
 //! * What belongs together (mode and list, owner and lost privileges) changes in one transaction.
 //!
@@ -104,7 +105,7 @@ impl BtrfsFs {
         Ok(Arc::new(Self {
             volume: volume.clone(),
             nodes: Nodes::new(top),
-            background: Background::new(&options),
+            background: Background::new(&options, volume.core().now()),
             options,
             faults: FaultLog::default(),
         }))
