@@ -8,7 +8,7 @@ pub mod inode;
 mod locks;
 mod log;
 pub mod subvol;
-pub mod vfs_impl;
+mod vfs_impl;
 mod volume;
 mod writeback;
 

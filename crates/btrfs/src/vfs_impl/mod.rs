@@ -1,14 +1,14 @@
 //! btrfs as a [`vfs::FileSystem`]: the only place that knows node numbers and errnos.
 //!
-//! [`BtrfsFs`] turns nodes into inodes ([`nodes`]), requests into operations of `dir`, `file` and
-//! `subvol`, and errors into numbers ([`errno`]). There is no table of nodes: a number says which
+//! [`BtrfsFs`] turns nodes into inodes (`nodes`), requests into operations of `dir`, `file` and
+//! `subvol`, and errors into numbers (`errno`). There is no table of nodes: a number says which
 //! inode it is, and references and handles are counted in the inode itself, which the inode table
 //! keeps for as long as there are any. Handles carry no state but a few bits.
 //!
 //! What is decided here, and nowhere below, is what Linux wants beyond the format: what a new node
-//! inherits ([`names`]), which privileges and lists change with owner, mode and contents
-//! ([`attr`], [`xattr`]), which flags have which names ([`flags`]), and what is done in the
-//! background ([`background`]).
+//! inherits (`names`), which privileges and lists change with owner, mode and contents
+//! (`attr`, `xattr`), which flags have which names (`flags`), and what is done in the
+//! background (`background`).
 //!
 //! Invariants
 //! * A request takes no lock that a request for an unrelated node takes too, but the store's.
