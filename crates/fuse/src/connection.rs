@@ -1,18 +1,18 @@
 //! The descriptors through which a mount is served.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::mount::{self, MountOptions};
 use crate::sys;
 use rustix::fs::{Mode, OFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 
 /// A mounted directory that waits to be served. Dropping it (and the server made of it) ends the
 /// mount: every use of it fails from then on.
 #[derive(Debug)]
 pub struct Connection {
     device: OwnedFd,
-    clones: Vec<OwnedFd>,
 }
 
 impl Connection {
@@ -38,10 +38,7 @@ impl Connection {
     /// The connection of a mount that somebody else made, from its `/dev/fuse` descriptor.
     #[must_use]
     pub fn from_fd(device: OwnedFd) -> Self {
-        Self {
-            device,
-            clones: Vec::new(),
-        }
+        Self { device }
     }
 
     /// The descriptor, for passing it on to the process that serves.
@@ -50,44 +47,28 @@ impl Connection {
         self.device
     }
 
-    /// Opens channels for so many workers ahead of time, for a process that is about to give up
-    /// the right to open `/dev/fuse`. Without them, workers share the first channel.
-    pub fn prepare_workers(&mut self, workers: usize) {
-        while self.clones.len() < workers.saturating_sub(1) {
-            match self.clone_device() {
-                Ok(clone) => self.clones.push(clone),
-                Err(error) => {
-                    tracing::debug!(%error, "workers share one channel");
-                    return;
-                }
-            }
-        }
-    }
-
     /// A channel for each of `workers`, as far as they are to be had: the last ones share.
-    pub(crate) fn into_channels(mut self, workers: usize) -> Result<Vec<OwnedFd>> {
-        self.prepare_workers(workers);
-        let mut channels = self.clones;
-        channels.push(self.device);
-        while channels.len() < workers {
-            let shared = channels.last().map(|fd| fd.try_clone());
-            match shared {
-                Some(Ok(shared)) => channels.push(shared),
-                Some(Err(error)) => return Err(Error::Device(error)),
-                None => break,
+    pub(crate) fn into_channels(self, spares: Vec<OwnedFd>, workers: usize) -> Vec<Arc<OwnedFd>> {
+        let mut channels = Vec::new();
+        for spare in spares.into_iter().take(workers.saturating_sub(1)) {
+            match sys::clone_device(self.device.as_fd(), spare.as_fd()) {
+                Ok(()) => channels.push(Arc::new(spare)),
+                Err(error) => tracing::debug!(%error, "workers share one channel"),
             }
         }
+        let shared = Arc::new(self.device);
+        channels.resize(workers.max(1), shared);
+        // The shared one is the connection's first, and so is its worker.
         channels.reverse();
-        channels.truncate(workers.max(1));
-        Ok(channels)
+        channels
     }
+}
 
-    fn clone_device(&self) -> std::io::Result<OwnedFd> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC;
-        let fresh = rustix::fs::open("/dev/fuse", flags, Mode::empty())?;
-        sys::clone_device(self.device.as_fd(), fresh.as_fd())?;
-        Ok(fresh)
-    }
+/// Opens the FUSE device so many times, as far as that is allowed.
+pub(crate) fn open_spares(count: usize) -> Vec<OwnedFd> {
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let open = |_| rustix::fs::open("/dev/fuse", flags, Mode::empty()).ok();
+    (0..count).map_while(open).collect()
 }
 
 impl AsFd for Connection {

@@ -37,4 +37,4 @@ mod sys;
 pub use connection::Connection;
 pub use error::{Error, Result};
 pub use mount::{MountOptions, unmount};
-pub use server::{Server, ServerOptions, Transport};
+pub use server::{Prepared, Server, ServerOptions, Transport};

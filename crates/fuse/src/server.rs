@@ -1,6 +1,6 @@
 //! A mount being served: its threads, from the first request to the final sync.
 
-use crate::connection::Connection;
+use crate::connection::{Connection, open_spares};
 use crate::device::{self, Worker};
 use crate::error::{Error, Result};
 use crate::protocol::{InitFlags, Wish};
@@ -74,6 +74,60 @@ impl Default for ServerOptions {
     }
 }
 
+impl ServerOptions {
+    fn worker_count(&self) -> usize {
+        match self.workers {
+            0 => thread::available_parallelism().map_or(1, NonZero::get),
+            count => count,
+        }
+    }
+
+    fn request_bytes_max(&self) -> u32 {
+        self.request_bytes_max
+            .clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)
+    }
+
+    fn data_bytes(&self) -> usize {
+        usize::try_from(self.request_bytes_max()).unwrap_or(usize::MAX)
+    }
+}
+
+/// What a server needs to open, made ahead of time by a process that is about to give up the right
+/// to open anything. What cannot be had is done without: workers share a channel, and instead of
+/// a ring there is the device.
+#[derive(Default)]
+pub struct Prepared {
+    spares: Vec<OwnedFd>,
+    queues: Vec<Queue>,
+}
+
+impl Prepared {
+    /// What a server with these options needs.
+    #[must_use]
+    pub fn new(options: &ServerOptions) -> Self {
+        let queues = match options.transport {
+            Transport::Device => Ok(Vec::new()),
+            Transport::Auto | Transport::Ring => ring::make_queues(options.data_bytes()),
+        };
+        Self {
+            spares: open_spares(options.worker_count().saturating_sub(1)),
+            queues: queues.unwrap_or_else(|error| {
+                tracing::debug!(%error, "no io_uring: /dev/fuse it is");
+                Vec::new()
+            }),
+        }
+    }
+}
+
+impl fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prepared")
+            .field("spares", &self.spares.len())
+            .field("queues", &self.queues.len())
+            .finish()
+    }
+}
+
 /// A mount that is being served.
 #[must_use = "a mount that nobody waits for is not synced in the end"]
 pub struct Server {
@@ -92,24 +146,28 @@ impl Server {
         fs: Arc<dyn FileSystem>,
         options: ServerOptions,
     ) -> Result<Self> {
-        let worker_count = match options.workers {
-            0 => thread::available_parallelism().map_or(1, NonZero::get),
-            count => count,
-        };
-        let request_bytes_max = options
-            .request_bytes_max
-            .clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX);
-        let data_bytes = usize::try_from(request_bytes_max).unwrap_or(usize::MAX);
-        let channels: Vec<Arc<OwnedFd>> = connection
-            .into_channels(worker_count)?
-            .into_iter()
-            .map(Arc::new)
-            .collect();
+        let prepared = Prepared::new(&options);
+        Self::start_prepared(connection, fs, options, prepared)
+    }
+
+    /// The same with what was [prepared](Prepared) for these options.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_prepared(
+        connection: Connection,
+        fs: Arc<dyn FileSystem>,
+        options: ServerOptions,
+        prepared: Prepared,
+    ) -> Result<Self> {
+        let Prepared { spares, queues } = prepared;
+        let request_bytes_max = options.request_bytes_max();
+        let data_bytes = options.data_bytes();
+        let channels = connection.into_channels(spares, options.worker_count());
         let first = channels
             .first()
+            .cloned()
             .ok_or_else(|| Error::Device(std::io::ErrorKind::NotFound.into()))?;
-        // Before the kernel hears of it: afterwards it would wait for queues that cannot be made.
-        let queues = queues(options.transport, first, data_bytes);
         let wish = Wish {
             writeback: options.writeback,
             zero_open: options.zero_open,
@@ -118,7 +176,7 @@ impl Server {
             page_bytes: u32::try_from(rustix::param::page_size()).unwrap_or(u32::MAX),
             background_max: BACKGROUND_MAX,
         };
-        let agreement = device::initialize(first, &wish)?;
+        let agreement = device::initialize(&first, &wish)?;
         tracing::debug!(?agreement, "the mount is usable");
         let session = Arc::new(Session::new(
             Arc::clone(&fs),
@@ -136,9 +194,9 @@ impl Server {
         }
         if agreement.flags.contains(InitFlags::OVER_IO_URING) {
             for (index, mut queue) in queues.into_iter().enumerate() {
-                let session = Arc::clone(&session);
+                let (device, session) = (Arc::clone(&first), Arc::clone(&session));
                 workers.push(spawn(format!("fuse-ring-{index}"), move || {
-                    queue.run(&session);
+                    queue.run(&device, &session);
                 })?);
             }
         }
@@ -169,17 +227,6 @@ impl Server {
             Err(Error::Worker)
         }
     }
-}
-
-/// The queues of a ring, where one is wanted and can be had.
-fn queues(transport: Transport, device: &Arc<OwnedFd>, data_bytes: usize) -> Vec<Queue> {
-    if transport == Transport::Device {
-        return Vec::new();
-    }
-    ring::make_queues(device, data_bytes).unwrap_or_else(|error| {
-        tracing::debug!(%error, "no io_uring: /dev/fuse it is");
-        Vec::new()
-    })
 }
 
 impl fmt::Debug for Server {

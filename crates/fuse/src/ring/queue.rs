@@ -43,16 +43,11 @@ const _: () = assert!(size_of::<Headers>() == 288);
 pub(crate) struct Queue {
     ring: RingQueue,
     processor: u16,
-    device: Arc<OwnedFd>,
     scratch: Vec<u8>,
 }
 
-/// A queue for each processor. Nothing is agreed on with the kernel yet, so a failure costs
-/// nothing.
-pub(crate) fn make_queues(
-    device: &Arc<OwnedFd>,
-    request_bytes_max: usize,
-) -> io::Result<Vec<Queue>> {
+/// A queue for each processor. No connection knows of them yet, so a failure costs nothing.
+pub(crate) fn make_queues(request_bytes_max: usize) -> io::Result<Vec<Queue>> {
     let count = processors::possible_count().ok_or(io::ErrorKind::Unsupported)?;
     let payload_bytes = request_bytes_max
         .max(PAYLOAD_BYTES_MIN)
@@ -61,15 +56,8 @@ pub(crate) fn make_queues(
     (0..count)
         .map(|processor| {
             Ok(Queue {
-                ring: RingQueue::new(
-                    Arc::clone(device),
-                    processor,
-                    DEPTH,
-                    size_of::<Headers>(),
-                    payload_bytes,
-                )?,
+                ring: RingQueue::new(processor, DEPTH, size_of::<Headers>(), payload_bytes)?,
                 processor,
-                device: Arc::clone(device),
                 scratch: vec![0; SCRATCH_BYTES],
             })
         })
@@ -77,20 +65,20 @@ pub(crate) fn make_queues(
 }
 
 impl Queue {
-    /// Answers requests until the mount is gone.
-    pub(crate) fn run(&mut self, session: &Session) {
+    /// Answers requests of the connection of `device` until the mount is gone.
+    pub(crate) fn run(&mut self, device: &Arc<OwnedFd>, session: &Session) {
         processors::stay_on(self.processor);
-        if let Err(error) = self.ring.register() {
+        if let Err(error) = self.ring.register(Arc::clone(device)) {
             // The kernel has turned to the device by itself.
             tracing::debug!(%error, processor = self.processor, "the kernel refused a queue");
             return;
         }
-        if let Err(error) = self.serve(session) {
+        if let Err(error) = self.serve(device, session) {
             tracing::error!(%error, processor = self.processor, "a queue ended");
         }
     }
 
-    fn serve(&mut self, session: &Session) -> io::Result<()> {
+    fn serve(&mut self, device: &OwnedFd, session: &Session) -> io::Result<()> {
         while let Some(slot_index) = self.ring.next()? {
             let Some((headers, payload)) = self.ring.slot(slot_index) else {
                 continue;
@@ -108,7 +96,7 @@ impl Queue {
                 Answer::Silent => (Err(Errno::EINVAL), None),
             };
             if let Some(node) = stale {
-                notify::send_stale(&*self.device, node);
+                notify::send_stale(device, node);
             }
             put_reply(headers, unique, result);
             self.ring.commit(slot_index, commit_id)?;

@@ -4,6 +4,7 @@
 //! may write to it) or to this process; only in the second case can it be looked at.
 
 use super::memory::Mapping;
+use io_uring::register::Restriction;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -22,7 +23,7 @@ type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 pub(crate) struct RingQueue {
     ring: Ring,
     slots: Vec<Slot>,
-    device: Arc<OwnedFd>,
+    device: Option<Arc<OwnedFd>>,
     index: u16,
     in_kernel: usize,
     unsubmitted: usize,
@@ -57,10 +58,9 @@ impl Slot {
 }
 
 impl RingQueue {
-    /// A queue that the kernel does not know yet, number `index` of the connection. It may be
-    /// made in another thread than the one that uses it.
+    /// A queue of no connection yet, with the number `index` that it will have. It may be made in
+    /// another thread than the one that uses it.
     pub(crate) fn new(
-        device: Arc<OwnedFd>,
         index: u16,
         depth: usize,
         header_bytes: usize,
@@ -72,21 +72,27 @@ impl RingQueue {
             .setup_single_issuer()
             .setup_defer_taskrun()
             .build(entries)?;
+        // What goes through a ring, no filter of system calls sees. Nothing but commands to
+        // devices is needed, and nothing else will be taken.
+        let mut allowed = [Restriction::sqe_op(opcode::UringCmd80::CODE)];
+        ring.submitter().register_restrictions(&mut allowed)?;
         let slots = (0..depth)
             .map(|_| Slot::new(header_bytes, payload_bytes))
             .collect::<io::Result<_>>()?;
         Ok(Self {
             ring,
             slots,
-            device,
+            device: None,
             index,
             in_kernel: 0,
             unsubmitted: 0,
         })
     }
 
-    /// Hands all slots to the kernel. This thread is the one that uses the queue from now on.
-    pub(crate) fn register(&mut self) -> io::Result<()> {
+    /// Makes this a queue of the connection of `device`, and hands all slots to the kernel. This
+    /// thread is the one that uses the queue from now on.
+    pub(crate) fn register(&mut self, device: Arc<OwnedFd>) -> io::Result<()> {
+        self.device = Some(device);
         self.ring.submitter().register_enable_rings()?;
         for slot_index in 0..self.slots.len() {
             self.push(slot_index, REGISTER, 0)?;
@@ -150,6 +156,8 @@ impl RingQueue {
     }
 
     fn push(&mut self, slot_index: usize, command: u32, commit_id: u64) -> io::Result<()> {
+        let device = self.device.as_ref().ok_or(io::ErrorKind::NotConnected)?;
+        let device = types::Fd(device.as_raw_fd());
         let slot = self
             .slots
             .get_mut(slot_index)
@@ -162,7 +170,7 @@ impl RingQueue {
         queue[..2].copy_from_slice(&self.index.to_ne_bytes());
         let vectors = std::ptr::from_ref(&*slot.vectors).expose_provenance();
         let address = u64::try_from(vectors).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let entry = opcode::UringCmd80::new(types::Fd(self.device.as_raw_fd()), command)
+        let entry = opcode::UringCmd80::new(device, command)
             .cmd(request)
             .addr(Some(address))
             .build()
