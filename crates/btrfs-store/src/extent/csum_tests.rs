@@ -43,6 +43,11 @@ fn csums_match_a_model() {
                 found,
                 expected.iter().map(|one| one.map(|csum| &csum[..])).collect::<Vec<_>>()
             );
+            let runs: Vec<Option<&[u8]>> = range.runs().into_iter().fold(vec![None; found.len()], |mut all, (first, run)| {
+                all[first..].iter_mut().zip(run.chunks(4)).for_each(|(place, csum)| *place = Some(csum));
+                all
+            });
+            assert_eq!(runs, found);
             assert_eq!(range.all().is_some(), expected.iter().all(Option::is_some));
             assert_eq!(fixture.csums().any(at, len).unwrap(), !range.is_empty());
         }

@@ -64,10 +64,14 @@ impl VolumeOptions {
     /// Replays the log into memory, above a device that stays as it is.
     fn open_replayed(&self, device: Arc<dyn Device>) -> Result<Volume> {
         let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(device, OVERLAY_BYTES_MAX));
-        let writable = StoreOptions { read_only: false, ..self.store_options() };
+        let writable = StoreOptions {
+            read_only: false,
+            ..self.store_options()
+        };
         let store = match Store::open(vec![Arc::clone(&device)], &writable) {
             Err(btrfs_store::Error::Unsupported { what }) => {
-                let text = format!("replaying the log: {what}; without its log the volume can be read");
+                let text =
+                    format!("replaying the log: {what}; without its log the volume can be read");
                 return Err(Error::Unsupported(text.into()));
             }
             result => result?,

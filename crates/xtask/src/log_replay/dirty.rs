@@ -34,7 +34,11 @@ impl Dirty {
             std::fs::remove_file(to)?;
             return Ok(None);
         }
-        Ok(Some(Self { path: to.to_path_buf(), story, made }))
+        Ok(Some(Self {
+            path: to.to_path_buf(),
+            story,
+            made,
+        }))
     }
 }
 

@@ -73,7 +73,9 @@ fn log_blocks(image: &MemoryDevice, superblock: &Superblock) -> Result<Blocks> {
             break;
         }
         image.read_at(offset, &mut bytes)?;
-        let Some(found) = header(&bytes) else { continue };
+        let Some(found) = header(&bytes) else {
+            continue;
+        };
         let is_log = found.fsid == superblock.fields().tree_fsid()
             && found.owner.get() == TreeId::TREE_LOG.0
             && found.generation.get() == running;
@@ -85,9 +87,16 @@ fn log_blocks(image: &MemoryDevice, superblock: &Superblock) -> Result<Blocks> {
 }
 
 /// Changes a value in a block of the log, in all its copies.
-fn spoil(device: &MemoryDevice, blocks: &Blocks, format: &Format, random: &mut Random) -> Result<()> {
+fn spoil(
+    device: &MemoryDevice,
+    blocks: &Blocks,
+    format: &Format,
+    random: &mut Random,
+) -> Result<()> {
     let all: Vec<&Vec<u64>> = blocks.values().collect();
-    let Some(places) = random.pick(&all) else { return Ok(()) };
+    let Some(places) = random.pick(&all) else {
+        return Ok(());
+    };
     let mut block = vec![0; usize::try_from(format.nodesize)?];
     for place in places.iter().take(1) {
         device.read_at(*place, &mut block)?;

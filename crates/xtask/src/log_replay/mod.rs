@@ -182,7 +182,10 @@ fn read_only(dirty: &Dirty) -> Result<Walk> {
 
 /// Fails where two walks differ in anything but times that a replay set.
 fn same(expected: &Walk, found: &Walk, made: SystemTime, what: &str) -> Result<()> {
-    let (expected, found) = (with_replay_times(expected, made)?, with_replay_times(found, made)?);
+    let (expected, found) = (
+        with_replay_times(expected, made)?,
+        with_replay_times(found, made)?,
+    );
     let lines = differences(&expected, &found);
     for line in lines.iter().take(20) {
         println!("  {line}");

@@ -44,7 +44,10 @@ impl LogTree {
     /// Whether the inode has this name in the item for names in this directory.
     pub(super) fn has_ref(&self, ino: InodeNo, dir: InodeNo, name: &[u8]) -> Result<bool> {
         let key = Key::new(ino.0, item_type::INODE_REF, dir.0);
-        self.look(&key, |bytes| Ok(InodeRefEntry::find(bytes, name)?.is_some()))
+        self.look(
+            &key,
+            |bytes| Ok(InodeRefEntry::find(bytes, name)?.is_some()),
+        )
     }
 
     /// Whether the inode has this name among those that found no room beside the others.

@@ -111,7 +111,13 @@ impl Replay<'_> {
     }
 
     /// Whether `old` leads where `new` does. If not it goes, unless what `new` leads to is missing.
-    fn is_same_or_unlink(&mut self, dir: &Inode, old: &Name, new: &Name, exists: bool) -> Result<bool> {
+    fn is_same_or_unlink(
+        &mut self,
+        dir: &Inode,
+        old: &Name,
+        new: &Name,
+        exists: bool,
+    ) -> Result<bool> {
         if old.stored.location == new.stored.location && old.stored.kind == new.stored.kind {
             return Ok(true);
         }
@@ -122,7 +128,9 @@ impl Replay<'_> {
     }
 
     fn unlink_in_own_step(&mut self, dir: &Inode, name: &Name) -> Result<()> {
-        let ino = self.change(NAME_ITEMS, |txn| self.unlink(txn, dir, &name.name, &name.stored))?;
+        let ino = self.change(NAME_ITEMS, |txn| {
+            self.unlink(txn, dir, &name.name, &name.stored)
+        })?;
         self.touched.insert(ino);
         Ok(())
     }
@@ -171,7 +179,13 @@ impl Replay<'_> {
     }
 
     /// True when the directory has this name at this position, and it leads to the inode.
-    pub(super) fn is_linked(&self, dir: &Inode, ino: InodeNo, name: &[u8], index: u64) -> Result<bool> {
+    pub(super) fn is_linked(
+        &self,
+        dir: &Inode,
+        ino: InodeNo,
+        name: &[u8],
+        index: u64,
+    ) -> Result<bool> {
         let leads = |name: Option<Name>| name.is_some_and(|name| name.leads_to(ino));
         Ok(leads(self.by_index(dir, index, name)?) && leads(self.by_name(dir, name)?))
     }
@@ -188,8 +202,16 @@ impl Replay<'_> {
     ) -> Result<()> {
         let kind = inode.kind();
         let location = Key::new(inode.ino().0, item_type::INODE_ITEM, 0);
-        let found = Found { tree: self.root.id, ino: inode.ino(), kind };
-        let new = NewName { name, stored: Stored { location, kind }, found };
+        let found = Found {
+            tree: self.root.id,
+            ino: inode.ino(),
+            kind,
+        };
+        let new = NewName {
+            name,
+            stored: Stored { location, kind },
+            found,
+        };
         let mut names = dir.lock_names();
         names.next_index = Some(index);
         if back_ref == BackRef::Added {
@@ -220,9 +242,14 @@ impl Replay<'_> {
             let Some((entry, _)) = DirEntry::find(bytes, name)? else {
                 return Ok(None);
             };
-            Ok(Some(Name { name: name.to_vec(), stored: Stored::of(&entry)? }))
+            Ok(Some(Name {
+                name: name.to_vec(),
+                stored: Stored::of(&entry)?,
+            }))
         })?;
-        let found = found.transpose().map_err(|wrong: Corrupt| wrong.at(self.at(key)))?;
+        let found = found
+            .transpose()
+            .map_err(|wrong: Corrupt| wrong.at(self.at(key)))?;
         Ok(found.flatten())
     }
 
@@ -234,7 +261,10 @@ impl Replay<'_> {
 impl Name {
     fn parse(bytes: &[u8]) -> Result<Self, Corrupt> {
         let (entry, _) = DirEntry::parse_prefix(bytes)?;
-        Ok(Self { name: entry.name.to_vec(), stored: Stored::of(&entry)? })
+        Ok(Self {
+            name: entry.name.to_vec(),
+            stored: Stored::of(&entry)?,
+        })
     }
 
     fn leads_to(&self, ino: InodeNo) -> bool {

@@ -28,7 +28,8 @@ impl Replay<'_> {
     /// An item of references, of either kind: its names are in their directories afterwards, and
     /// what else the subvolume has in the item of this key is gone.
     pub(super) fn refs(&mut self, key: &Key, bytes: &[u8]) -> Result<()> {
-        let refs = parse(key, bytes).map_err(|wrong| wrong.at(At::Key(self.log.tree.id(), *key)))?;
+        let refs =
+            parse(key, bytes).map_err(|wrong| wrong.at(At::Key(self.log.tree.id(), *key)))?;
         // A directory that was not logged does not exist: the name was not asked for.
         let Some(first) = refs.first() else {
             return Ok(());
@@ -71,7 +72,11 @@ impl Replay<'_> {
                 self.take(txn, dir, &one.name, inode)?;
             }
         }
-        let extended = Key::new(ino.0, item_type::INODE_EXTREF, extref_hash(dir_ino.0, &new.name));
+        let extended = Key::new(
+            ino.0,
+            item_type::INODE_EXTREF,
+            extref_hash(dir_ino.0, &new.name),
+        );
         let others = self.refs_in_subvolume(&extended)?;
         if has(&others, new) {
             for one in others.iter().filter(|one| one.dir == dir_ino) {
@@ -119,14 +124,26 @@ fn has(refs: &[Ref], wanted: &Ref) -> bool {
 fn parse(key: &Key, bytes: &[u8]) -> Result<Vec<Ref>, Corrupt> {
     if key.item_type == item_type::INODE_EXTREF {
         let entries = InodeExtrefEntry::iter(bytes).map(|entry| {
-            let InodeExtrefEntry { parent, index, name } = entry?;
-            Ok(Ref { dir: parent, index, name: name.to_vec() })
+            let InodeExtrefEntry {
+                parent,
+                index,
+                name,
+            } = entry?;
+            Ok(Ref {
+                dir: parent,
+                index,
+                name: name.to_vec(),
+            })
         });
         return entries.collect();
     }
     let entries = InodeRefEntry::iter(bytes).map(|entry| {
         let InodeRefEntry { index, name } = entry?;
-        Ok(Ref { dir: InodeNo(key.offset), index, name: name.to_vec() })
+        Ok(Ref {
+            dir: InodeNo(key.offset),
+            index,
+            name: name.to_vec(),
+        })
     });
     entries.collect()
 }
