@@ -9,7 +9,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use testkit::crash::{Settings, explore, inject, run_damage, run_read_errors};
+use testkit::crash::{Settings, explore, explore_fsync, inject, run_damage, run_read_errors};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name)
@@ -78,6 +78,14 @@ fn settings() -> Settings {
 fn a_crash_loses_nothing_that_was_synced() {
     run_seeds("crashes", number("SPINNEY_SEEDS", 6), |seed, folder| {
         explore(seed, &settings(), folder)
+    });
+}
+
+#[test]
+fn a_crash_loses_nothing_that_an_fsync_promised() {
+    let keep = std::env::var_os("SPINNEY_KEEP_LOGS").map(PathBuf::from);
+    run_seeds("fsync", number("SPINNEY_SEEDS", 6), |seed, folder| {
+        explore_fsync(seed, &settings(), folder, keep.as_deref())
     });
 }
 

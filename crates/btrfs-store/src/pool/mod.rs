@@ -213,6 +213,14 @@ impl Pool {
         supers::write_primary(self.device_of(superblock)?, superblock)
     }
 
+    /// Writes the mirrors of a superblock whose primary copy is on the device already.
+    ///
+    /// # Errors
+    /// As [`Self::write_superblock`].
+    pub fn write_superblock_mirrors(&self, superblock: &Superblock) -> Result<()> {
+        supers::write_mirrors(self.device_of(superblock)?, superblock)
+    }
+
     fn device_of(&self, superblock: &Superblock) -> Result<&PoolDevice> {
         self.check_writable()?;
         let id = DevId(superblock.fields().dev_item.devid.get());

@@ -156,6 +156,14 @@ pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
 /// `Corrupt` for a superblock that must not reach a disk, or the device's.
 pub(super) fn write(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
     write_primary(device, superblock)?;
+    write_mirrors(device, superblock)
+}
+
+/// Writes the mirrors; they are durable with the next flush.
+///
+/// # Errors
+/// As [`write`].
+pub(super) fn write_mirrors(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
     for offset in mirrors_within(device.total_bytes()).skip(1) {
         write_copy(device, superblock, offset)?;
     }

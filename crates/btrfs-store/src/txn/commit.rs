@@ -25,6 +25,8 @@ pub(super) struct Settled {
     pub(super) generation: Generation,
     pub(super) blocks: Vec<Block>,
     pub(super) superblock: Superblock,
+    /// The superblock on the device, when it leads to a log.
+    pub(super) before: Option<Superblock>,
     pinned: Pinned,
 }
 
@@ -105,11 +107,11 @@ impl Engine {
     fn settle(&self, generation: Generation) -> Result<Settled> {
         let host = TxnHost { engine: self, generation, purse: Purse::Commit };
         let edit = Edit::new(&host);
-        let had_log = self.log.end(self)?;
+        let log = self.log.end(self)?;
         self.notes.clear();
         self.apply_deferred(&edit)?;
         let mut rounds = 0;
-        while self.settle_round(&edit, had_log)? {
+        while self.settle_round(&edit, log.had_log)? {
             rounds += 1;
             if rounds > ROUNDS_MAX {
                 return Err(Error::unsupported("a commit that does not settle"));
@@ -119,7 +121,13 @@ impl Engine {
         accounts.uncharge_all();
         accounts.resize_global(self.commit_tree_bytes());
         let superblock = self.next_superblock(generation)?;
-        Ok(Settled { generation, blocks: self.dirty.take_sorted(), superblock, pinned: self.space.take_pinned() })
+        Ok(Settled {
+            generation,
+            blocks: self.dirty.take_sorted(),
+            superblock,
+            before: log.superblock,
+            pinned: self.space.take_pinned(),
+        })
     }
 
     /// One round; false when there was nothing left to do.

@@ -75,6 +75,8 @@ pub(crate) struct Log {
 struct Trees {
     root: Option<Arc<Tree>>,
     of: BTreeMap<TreeId, Arc<Tree>>,
+    /// The superblock on the device that leads to the log.
+    superblock: Option<Superblock>,
     /// Every block that the log ever had in this transaction.
     taken: Vec<Extent>,
     /// Those of them that nothing on the device leads to.
@@ -89,6 +91,14 @@ struct Group {
     /// Ticket up to which everything is durable.
     done: u64,
     is_led: bool,
+}
+
+/// What a transaction's log was.
+pub(super) struct Ended {
+    /// It had blocks.
+    pub(super) had_log: bool,
+    /// The superblock on the device that leads to it, if it was synced.
+    pub(super) superblock: Option<Superblock>,
 }
 
 impl Log {
@@ -130,8 +140,8 @@ impl Log {
 
     /// Ends the log of a transaction that settles: its blocks stay out of use until the
     /// superblock that no longer leads to them is durable.
-    /// True when there was one.
-    pub(super) fn end(&self, engine: &Engine) -> Result<bool> {
+    /// Says whether there was one.
+    pub(super) fn end(&self, engine: &Engine) -> Result<Ended> {
         let trees = std::mem::take(&mut *self.trees.lock());
         drop(self.dirty.take_sorted());
         let had_log = !trees.taken.is_empty();
@@ -139,7 +149,7 @@ impl Log {
             engine.trees.forest().forget(extent.at);
             engine.space.pin(extent)?;
         }
-        Ok(had_log)
+        Ok(Ended { had_log, superblock: trees.superblock })
     }
 }
 
@@ -351,6 +361,7 @@ impl Txn {
             .and_then(|()| engine.pool.flush())
             .and_then(|()| engine.pool.write_primary_superblock(&superblock));
         written.inspect_err(|error| engine.health.poison(error))?;
+        log.trees.lock().superblock = Some(superblock);
         Ok(LogSync::Done)
     }
 

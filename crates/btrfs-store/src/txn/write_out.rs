@@ -31,6 +31,11 @@ impl Engine {
             let write = |batch| self.write_batch(batch, settled.generation);
             self.pool.workers().map(batches, write).into_iter().collect::<Result<()>>()?;
         }
+        if let Some(before) = &settled.before {
+            // Syncs of the log write the primary alone. Were it torn below, its mirrors would have
+            // to stand in for it, and lead to the log.
+            self.pool.write_superblock_mirrors(before)?;
+        }
         self.pool.flush()?;
         self.pool.write_superblock(&settled.superblock)
     }

@@ -76,7 +76,7 @@ fn flushes_after(device: &RecordingDevice, first: usize) -> Vec<usize> {
 }
 
 /// Half of the crashes are near a flush: that is where orders matter.
-fn pick_point(random: &mut Random, flushes: &[usize], first: usize, end: usize) -> usize {
+pub(super) fn pick_point(random: &mut Random, flushes: &[usize], first: usize, end: usize) -> usize {
     let near = random.pick(flushes).copied();
     match near {
         Some(flush) if random.one_in(2) => flush

@@ -80,7 +80,7 @@ fn has_whole_superblock(image: &MemoryDevice) -> Result<bool> {
     Ok(open_on(&Arc::new(alone), &Volume::options().read_only(true)).is_ok())
 }
 
-fn probe(volume: &Volume) -> Result<()> {
+pub(super) fn probe(volume: &Volume) -> Result<()> {
     let data = vec![0x5a; PROBE_BYTES];
     volume.write(PROBE, &data)?;
     volume.sync()?;

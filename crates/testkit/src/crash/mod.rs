@@ -10,15 +10,19 @@
 //! Any other commit happened within one operation: it has the names from before or from after it, and the contents of
 //! files that nobody touched since the last sync.
 //!
+//! `fsync` syncs single files and directories, and looks for what they promised between two commits.
+//!
 //! A failure names the seed and the crash point, which give the same image again. Called by the tests of this crate.
 
 mod damage;
 mod explore;
+mod fsync;
 mod inject;
 mod judge;
 mod workload;
 
 pub use damage::{DamageReport, run_damage, run_read_errors};
 pub use explore::{CrashReport, explore};
+pub use fsync::{FsyncReport, explore_fsync};
 pub use inject::{FaultReport, inject};
 pub use workload::{Journal, Moment, Settings};

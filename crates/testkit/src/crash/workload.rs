@@ -148,7 +148,7 @@ impl Journal {
     }
 }
 
-fn is_small(operation: &Operation) -> bool {
+pub(super) fn is_small(operation: &Operation) -> bool {
     let end = match operation {
         Operation::Write { offset, len, .. }
         | Operation::Allocate { offset, len, .. }

@@ -44,7 +44,8 @@ impl Recorder<'_> {
         if note.lost_name || note.has_moved {
             return Ok(Recorded::NeedsCommit);
         }
-        if !inode.is_staged_in(self.txn.generation()) && !has_news(&note) {
+        let is_changed = self.is_new(inode) || inode.is_staged_in(self.txn.generation());
+        if !is_changed && !has_news(&note) {
             // The commit before may still be on its way.
             let is_durable = self.names.core.store.durable().0 + 1 == self.txn.generation().0;
             return Ok(if is_durable { Recorded::Nothing } else { Recorded::NeedsCommit });
