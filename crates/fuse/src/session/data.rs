@@ -52,6 +52,11 @@ impl Session {
     }
 
     pub(super) fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        // Where the kernel keeps what was written, only it knows what is data, and it does not
+        // write it back to ask. Refused once, it takes everything up to the end for data.
+        if self.writeback {
+            return Err(Errno::ENOSYS);
+        }
         let args: LseekIn = request.args()?;
         // Everything else the kernel knows by itself.
         let what = match args.whence {
