@@ -5,6 +5,8 @@
 //! workload's. It prints a Markdown table of medians and appends the raw figures to a file.
 //! `bench one` is what runs in those processes.
 
+mod mounts;
+mod requests;
 mod row;
 mod spinney_side;
 mod kernel_side;
@@ -52,12 +54,18 @@ enum Action {
         #[arg(long, default_value = "mkfs.btrfs")]
         mkfs: PathBuf,
     },
+    /// Times workloads on mounts of several systems, interleaved. Needs root.
+    Mount(mounts::Options),
+    /// Measures the processor time of single requests, beside a server that does nothing. Needs root.
+    Requests(requests::Options),
     /// Runs one workload once and prints one line of JSON.
     One(row::One),
 }
 
 fn main() -> Result<()> {
     match Arguments::parse().command {
+        Action::Mount(options) => print!("{}", mounts::run(&options)?),
+        Action::Requests(options) => print!("{}", requests::run(&options)?),
         Action::One(one) => println!("{}", serde_json::to_string(&measure(&one)?)?),
         Action::Run { dir, source, rounds, only, history, program, mkfs } => {
             let rows = row::all().into_iter().filter(|row| row.name().contains(&only)).collect();

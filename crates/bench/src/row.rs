@@ -158,13 +158,18 @@ pub(crate) fn peak_kib() -> i64 {
 
 /// Makes the image's pages exist: the first touch of memory costs several times a later one.
 pub(crate) fn touch(image: &std::path::Path) -> Result<()> {
-    if std::fs::metadata(image).is_ok_and(|found| found.len() == IMAGE_BYTES) {
+    touch_bytes(image, IMAGE_BYTES)
+}
+
+/// As [`touch`], for an image of another size.
+pub(crate) fn touch_bytes(image: &std::path::Path, bytes: u64) -> Result<()> {
+    if std::fs::metadata(image).is_ok_and(|found| found.len() == bytes) {
         return Ok(());
     }
     use std::io::Write;
     let mut file = std::fs::File::create(image)?;
     let zeros = vec![0; PIECE];
-    for _ in 0..IMAGE_BYTES / (1 << 20) {
+    for _ in 0..bytes / (1 << 20) {
         file.write_all(&zeros)?;
     }
     Ok(())

@@ -36,7 +36,8 @@ impl Results {
     }
 }
 
-fn median(mut values: Vec<f64>) -> f64 {
+/// The one in the middle; not a number when there is none.
+pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }

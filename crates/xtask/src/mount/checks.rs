@@ -201,7 +201,7 @@ fn one(
     for (name, short, long) in suite.variables {
         command.env(name, if options.thorough { long } else { short });
     }
-    if let Some((name, value)) = left_out(suite.name, exclusions, &script)? {
+    if let Some((name, value)) = left_out(suite.name, mode, exclusions, &script)? {
         command.env(name, value);
     }
     let output = command.output().context("bash")?;
@@ -218,12 +218,14 @@ fn one(
 /// How a suite is told which of its tests are left out.
 fn left_out(
     suite: &str,
+    mode: Mode,
     exclusions: &[Exclusion],
     script: &Path,
 ) -> Result<Option<(&'static str, String)>> {
+    let in_mode = format!("{suite} ({})", mode.name());
     let tests: Vec<&str> = exclusions
         .iter()
-        .filter(|row| row.suite == suite)
+        .filter(|row| row.suite == suite || row.suite == in_mode)
         .map(|row| row.test.as_str())
         .collect();
     Ok(match suite {

@@ -1,0 +1,226 @@
+//! `bench mount`: the same workloads on mounts of several systems, one after the other.
+//!
+//! The workloads are scripts of their own (`workload.sh NAME DIR`, which prints `NAME value unit`), and so are the systems
+//! to compare with (`systems.sh up|down NAME ram`). Every round runs every workload on every system, each on a fresh file
+//! system, so that load on the machine meets all of them. Spinney's image is a file on the same memory file system that
+//! the others have their loop device on.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail, ensure};
+use clap::Args;
+use serde::Serialize;
+
+use crate::table::median;
+
+/// Where `systems.sh` keeps its images in memory.
+const RAM: &str = "/mnt/bench-ram";
+/// Bytes of Spinney's image.
+const IMAGE_BYTES: u64 = 6 << 30;
+
+/// What is run.
+#[derive(Args)]
+#[command(after_help = "Example:\n  bench mount --scripts ../shared/bench --program target/release/spinney \\\n    \
+    --workload seqwrite,find_warm --system spinney,fuse-ll,btrfs --rounds 3")]
+pub(crate) struct Options {
+    /// Folder with workload.sh and systems.sh.
+    #[arg(long)]
+    scripts: PathBuf,
+    /// The `spinney` program.
+    #[arg(long, default_value = "target/release/spinney")]
+    program: PathBuf,
+    /// Systems: those of systems.sh, and spinney, spinney-writeback, spinney-io_uring, spinney-OPTION.
+    #[arg(long, value_delimiter = ',', default_values = [
+        "spinney", "spinney-writeback", "spinney-io_uring", "fuse-ll", "btrfs", "fuse2fs", "ntfs-3g",
+    ])]
+    system: Vec<String>,
+    /// Workloads, by their names in workload.sh.
+    #[arg(long, value_delimiter = ',', default_values = [
+        "seqwrite", "seqread_cold", "seqread_warm", "randread_cold", "randread_warm", "randread_dio", "randwrite_buf",
+        "fsync_randwrite", "uring_randwrite", "fsmark", "meta_create", "meta_stat", "meta_stat_cold", "meta_unlink",
+        "smallfiles", "smallfiles_fsync", "untar", "cptree", "readtree_cold", "readtree_warm", "find_cold", "find_warm",
+        "lsr", "du_cold", "rmtree",
+    ])]
+    workload: Vec<String>,
+    /// Rounds.
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
+    /// File that a JSON line for each run is appended to.
+    #[arg(long)]
+    history: Option<PathBuf>,
+}
+
+/// One run.
+#[derive(Debug, Clone, Serialize)]
+struct Run {
+    workload: String,
+    system: String,
+    value: f64,
+    unit: String,
+    /// Peak memory of Spinney's server, MiB.
+    peak_mib: Option<u64>,
+}
+
+/// Runs everything and gives a table of medians.
+pub(crate) fn run(options: &Options) -> Result<String> {
+    let mut runs = Vec::new();
+    for round in 0..options.rounds {
+        for workload in &options.workload {
+            for system in &options.system {
+                match one(options, workload, system) {
+                    Ok(run) => {
+                        eprintln!("round {round}: {workload:<18} {system:<18} {} {}", run.value, run.unit);
+                        append(options.history.as_deref(), &run)?;
+                        runs.push(run);
+                    }
+                    // A system that cannot do a workload has no figure; the others go on.
+                    Err(error) => eprintln!("round {round}: {workload:<18} {system:<18} FAILED: {error:#}"),
+                }
+            }
+        }
+    }
+    Ok(markdown(options, &runs))
+}
+
+fn one(options: &Options, workload: &str, system: &str) -> Result<Run> {
+    let up = Up::new(options, system)?;
+    let script = options.scripts.join("workload.sh");
+    let output = Command::new("bash").arg(script).arg(workload).arg(&up.dir).output()?;
+    let text = String::from_utf8(output.stdout)?;
+    let line = text.lines().last().unwrap_or_default();
+    let [_, value, unit] = line.split(' ').collect::<Vec<_>>()[..] else {
+        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+    };
+    ensure!(output.status.success(), "{}", output.status);
+    Ok(Run {
+        workload: workload.to_owned(),
+        system: system.to_owned(),
+        value: value.parse().with_context(|| line.to_owned())?,
+        unit: unit.to_owned(),
+        peak_mib: up.peak_mib(),
+    })
+}
+
+/// A system that is mounted; unmounted when dropped.
+struct Up<'a> {
+    options: &'a Options,
+    system: &'a str,
+    dir: PathBuf,
+}
+
+impl<'a> Up<'a> {
+    fn new(options: &'a Options, system: &'a str) -> Result<Self> {
+        let dir = match system.strip_prefix("spinney") {
+            Some(option) => spinney(options, option.trim_start_matches('-'))?,
+            None => {
+                let text = script(options, "up", system)?;
+                PathBuf::from(text.lines().last().unwrap_or_default())
+            }
+        };
+        Ok(Self { options, system, dir })
+    }
+
+    fn peak_mib(&self) -> Option<u64> {
+        let image = image().to_string_lossy().into_owned();
+        let server = std::fs::read_dir("/proc").ok()?.flatten().find(|entry| {
+            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+            words.contains(&b"server".as_slice()) && words.contains(&image.as_bytes())
+        })?;
+        let status = std::fs::read_to_string(server.path().join("status")).ok()?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
+        Some(kib / 1024)
+    }
+}
+
+impl Drop for Up<'_> {
+    fn drop(&mut self) {
+        let result = if self.system.starts_with("spinney") {
+            check(Command::new(&self.options.program).arg("umount").arg(&self.dir)).map(drop)
+        } else {
+            script(self.options, "down", self.system).map(drop)
+        };
+        if let Err(error) = result {
+            eprintln!("{}: {error:#}", self.system);
+        }
+    }
+}
+
+fn image() -> PathBuf {
+    Path::new(RAM).join("spinney.img")
+}
+
+fn spinney(options: &Options, option: &str) -> Result<PathBuf> {
+    let dir = PathBuf::from("/mnt/bench-spinney");
+    std::fs::create_dir_all(&dir)?;
+    std::fs::create_dir_all(RAM)?;
+    let image = image();
+    crate::row::touch_bytes(&image, IMAGE_BYTES)?;
+    check(Command::new(&options.program).args(["mkfs", "-q", "-f"]).arg(&image))?;
+    let mut mount = Command::new(&options.program);
+    mount.args(["mount", "-o", "allow_other"]);
+    if !option.is_empty() {
+        mount.args(["-o", option]);
+    }
+    check(mount.arg(&image).arg(&dir))?;
+    Ok(dir)
+}
+
+fn script(options: &Options, action: &str, system: &str) -> Result<String> {
+    let script = options.scripts.join("systems.sh");
+    check(Command::new("bash").arg(script).args([action, system, "ram"]))
+}
+
+fn check(command: &mut Command) -> Result<String> {
+    let output = command.output()?;
+    ensure!(
+        output.status.success(),
+        "{command:?}: {}",
+        String::from_utf8_lossy(&output.stderr).trim()
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+fn append(history: Option<&Path>, run: &Run) -> Result<()> {
+    let Some(path) = history else { return Ok(()) };
+    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
+    writeln!(file, "{}", serde_json::to_string(run)?)?;
+    Ok(())
+}
+
+/// Medians; a row for each workload, a column for each system.
+fn markdown(options: &Options, runs: &[Run]) -> String {
+    let mut cells: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
+    let mut peaks: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut units: BTreeMap<&str, &str> = BTreeMap::new();
+    for run in runs {
+        cells.entry((&run.workload, &run.system)).or_default().push(run.value);
+        units.insert(&run.workload, &run.unit);
+        let peak = peaks.entry(&run.workload).or_default();
+        *peak = (*peak).max(run.peak_mib.unwrap_or_default());
+    }
+    let mut table = format!("| workload | unit | {} | peak MiB |\n", options.system.join(" | "));
+    table.push_str(&"|---".repeat(options.system.len() + 3));
+    table.push_str("|\n");
+    for workload in &options.workload {
+        let unit = units.get(workload.as_str()).copied().unwrap_or_default();
+        let _ = write!(table, "| {workload} | {unit} |");
+        for system in &options.system {
+            match cells.get(&(workload.as_str(), system.as_str())) {
+                Some(values) => {
+                    let value = median(values.clone());
+                    let digits = if value < 100.0 { 2 } else { 0 };
+                    let _ = write!(table, " {value:.digits$} |");
+                }
+                None => table.push_str(" \u{2013} |"),
+            }
+        }
+        let _ = writeln!(table, " {} |", peaks.get(workload.as_str()).copied().unwrap_or_default());
+    }
+    table
+}
