@@ -1,9 +1,10 @@
-//! Pages that are read so that a part of them can be overwritten, before the lock is taken under
-//! which that happens.
+//! Pages that a write makes, as far as that can be done before the lock is taken: copies of what
+//! is written, and of what is there where a part of a page is overwritten.
 
 use std::ops::Range;
+use std::vec;
 
-use btrfs_disk::convert::{to_usize, usize_from};
+use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 
 use super::read::read_at;
 use crate::error::Result;
@@ -13,10 +14,12 @@ use crate::inode::{Core, DataLayers, Inode};
 /// the lock.
 const READS_MAX: u32 = 4;
 
-/// The first and the last page of a write, where it covers a part of them.
-#[derive(Default)]
+/// The pages of one write.
 pub(super) struct PagesAhead {
-    pages: Vec<Ahead>,
+    /// Those that it covers, in file order.
+    whole: vec::IntoIter<Box<[u8]>>,
+    /// The first and the last one, where it covers a part of them.
+    parts: Vec<Ahead>,
     reads: u32,
 }
 
@@ -28,6 +31,24 @@ struct Ahead {
 }
 
 impl PagesAhead {
+    /// Pages with what a write of `data` at `at` puts into those that it covers.
+    pub(super) fn of(core: &Core, at: u64, data: &[u8]) -> Self {
+        let sector = usize_from(core.store.sizes().sector);
+        let head = to_usize(at.next_multiple_of(to_u64(sector)) - at);
+        let body = data.get(head..).unwrap_or_default();
+        let whole: Vec<Box<[u8]>> = body.chunks_exact(sector).map(Into::into).collect();
+        Self {
+            whole: whole.into_iter(),
+            parts: Vec::new(),
+            reads: 0,
+        }
+    }
+
+    /// The next page that the write covers.
+    pub(super) fn take_whole(&mut self) -> Option<Box<[u8]>> {
+        self.whole.next()
+    }
+
     /// A page that a write of `range` needs and that is not in memory.
     pub(super) fn missing_page(
         &self,
@@ -52,7 +73,7 @@ impl PagesAhead {
             let mut in_memory = layers.dirty.iter().chain(in_flight);
             in_memory.any(|pages| pages.page(start).is_some())
                 || self
-                    .pages
+                    .parts
                     .iter()
                     .any(|a| (a.start, a.version) == (start, version))
         };
@@ -71,8 +92,8 @@ impl PagesAhead {
         };
         let mut page = vec![0; usize_from(core.store.sizes().sector)].into_boxed_slice();
         read_at(core, inode, start, &mut page)?;
-        self.pages.retain(|ahead| ahead.start != start);
-        self.pages.push(Ahead {
+        self.parts.retain(|ahead| ahead.start != start);
+        self.parts.push(Ahead {
             start,
             page,
             version,
@@ -87,10 +108,10 @@ impl PagesAhead {
         layers: &DataLayers,
         start: u64,
     ) -> Option<Box<[u8]>> {
-        let at = self.pages.iter().position(|ahead| ahead.start == start)?;
+        let at = self.parts.iter().position(|ahead| ahead.start == start)?;
         let Ahead {
             mut page, version, ..
-        } = self.pages.swap_remove(at);
+        } = self.parts.swap_remove(at);
         let is_dirty = layers
             .dirty
             .as_ref()

@@ -269,7 +269,7 @@ fn note_written(core: &Core, inode: &Arc<Inode>, end: u64) {
 
 fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result<()> {
     let end = at + to_u64(data.len());
-    let mut ahead = PagesAhead::default();
+    let mut ahead = PagesAhead::of(core, at, data);
     loop {
         let mut layers = inode.data.inner.write();
         if is_tail_needed(core, inode, &layers, at) {
@@ -380,7 +380,8 @@ fn copy_in(
         let to = end.min(page_start + sector);
         let bytes = &data[position(from, at)..position(to, at)];
         if to - from == sector {
-            dirty_of(core, layers).put(page_start, bytes.into());
+            let page = ahead.take_whole().unwrap_or_else(|| bytes.into());
+            dirty_of(core, layers).put(page_start, page);
         } else {
             match ahead.take(inode, layers, page_start) {
                 Some(page) => dirty_of(core, layers).put(page_start, page),
