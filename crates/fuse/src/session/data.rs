@@ -57,6 +57,11 @@ impl Session {
         if self.writeback {
             return Err(Errno::ENOSYS);
         }
+        if self.writeback {
+            // The kernel does not write back before it asks, so data would pass for a hole, and
+            // copies would lose it. Not asked, it says that everything is data.
+            return Err(Errno::ENOSYS);
+        }
         let args: LseekIn = request.args()?;
         // Everything else the kernel knows by itself.
         let what = match args.whence {
