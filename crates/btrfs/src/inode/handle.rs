@@ -10,6 +10,7 @@ use btrfs_disk::{Generation, InodeNo, Key, TreeId};
 use btrfs_store::Txn;
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
+use super::item::SECTOR_BYTES;
 use super::{DataState, FileType, InodeFlags, InodeState, Metadata, Root};
 use crate::error::{CallerError, Result};
 
@@ -152,7 +153,13 @@ impl Inode {
     /// item staged last is the newest.
     pub(crate) fn change<R>(&self, txn: &Txn, change: impl FnOnce(&mut InodeState) -> R) -> R {
         let mut state = self.state.write();
+        let size_before = state.disk_size;
         let answer = change(&mut state);
+        if state.disk_size > size_before && self.kind.is_file() {
+            // Older data may lie there on disk, from before the file was cut.
+            let from = size_before - size_before % SECTOR_BYTES;
+            txn.note_range(self.root.id, self.ino.0, from..state.disk_size);
+        }
         state.transid = txn.generation();
         state.sequence = state.sequence.wrapping_add(1);
         if self.is_gone.load(Ordering::Relaxed) {

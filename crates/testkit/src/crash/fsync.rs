@@ -40,6 +40,8 @@ pub struct FsyncReport {
     pub syncs: u64,
 }
 
+type Place = (u64, u64);
+
 /// What was there when a sync returned.
 enum Held {
     File(Content),
@@ -50,6 +52,8 @@ enum Held {
 struct Promise {
     path: PathBuf,
     node: NodeId,
+    /// Subvolume and inode number: the way to it may have been renamed without a sync.
+    place: Place,
     held: Held,
     xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Events of the device when it was made.
@@ -164,7 +168,9 @@ impl Story {
             Err(spinney::Error::NoSpace) => return Ok(()),
             result => result.with_context(|| format!("syncing {}", path.display()))?,
         }
+        let metadata = file.metadata()?;
         self.promises.push(Promise {
+            place: (metadata.tree.0, metadata.ino.0),
             held: held(model, found),
             xattrs: found.xattrs.clone(),
             path,
@@ -191,16 +197,24 @@ impl Story {
         let volume = open_on(&device, &Volume::options()).context("opened to write")?;
         // The operation after the last whole one may have been under way.
         let cut_short = self.moments.partition_point(|at| *at <= events);
+        let mut found = BTreeMap::new();
+        read_all(&volume, Path::new("/"), &mut found)?;
+        let mut places: BTreeMap<Place, Vec<PathBuf>> = BTreeMap::new();
+        for path in found.into_keys().map(|path| Path::new("/").join(path)) {
+            let metadata = volume.symlink_metadata(&path)?;
+            places.entry((metadata.tree.0, metadata.ino.0)).or_default().push(path);
+        }
+        let top = volume.symlink_metadata("/")?;
+        places.entry((top.tree.0, top.ino.0)).or_default().push("/".into());
         let mut kept = 0;
         for promise in &self.promises {
             if promise.events <= events && promise.broken_at > cut_short {
-                promise.check(&volume).with_context(|| {
+                promise.check(&volume, &places).with_context(|| {
                     format!("{}, synced by event {}", promise.path.display(), promise.events)
                 })?;
                 kept += 1;
             }
         }
-        read_all(&volume, Path::new("/"), &mut BTreeMap::new())?;
         probe(&volume).context("changing what the crash left")?;
         volume.close().context("closing what the crash left")?;
         Ok(kept)
@@ -219,16 +233,18 @@ impl Promise {
         is_same && node.xattrs == self.xattrs
     }
 
-    fn check(&self, volume: &Volume) -> Result<()> {
-        let metadata = volume.symlink_metadata(&self.path)?;
+    fn check(&self, volume: &Volume, places: &BTreeMap<Place, Vec<PathBuf>>) -> Result<()> {
+        let mut paths = places.get(&self.place).into_iter().flatten();
+        let path = paths.find(|path| path.file_name() == self.path.file_name()).context("is not there")?;
+        let metadata = volume.symlink_metadata(path)?;
         match &self.held {
             Held::File(content) => {
                 ensure!(metadata.size == content.len(), "size {}, not {}", metadata.size, content.len());
-                compare_content(volume, &self.path, content)?;
+                compare_content(volume, path, content)?;
             }
             Held::Names(names) => {
                 let mut found = BTreeMap::new();
-                for entry in volume.read_dir(&self.path)? {
+                for entry in volume.read_dir(path)? {
                     let entry = entry?;
                     found.insert(entry.name_bytes().to_vec(), entry.file_type());
                 }
@@ -237,7 +253,7 @@ impl Promise {
             Held::Other(kind) => ensure!(metadata.kind == *kind, "is {:?}", metadata.kind),
         }
         for (name, value) in &self.xattrs {
-            let found = volume.get_xattr(&self.path, name)?;
+            let found = volume.get_xattr(path, name)?;
             ensure!(found.as_ref() == Some(value), "attribute {} differs", String::from_utf8_lossy(name));
         }
         Ok(())

@@ -55,7 +55,9 @@ impl Source<'_> {
     /// The items of a range, widened until no item on either side is cut. `None` when there are
     /// too many.
     pub(super) fn stretch(&self, range: Range<u64>) -> Result<Option<Stretch>> {
-        let mut range = range.start..range.end.min(FILE_BYTES_MAX);
+        let sector = u64::from(self.sector);
+        let end = range.end.min(FILE_BYTES_MAX);
+        let mut range = range.start - range.start % sector..end.checked_next_multiple_of(sector).unwrap_or(end);
         for _ in 0..WIDENINGS_MAX {
             let Some(items) = self.items(self.tree, &range)? else {
                 return Ok(None);
