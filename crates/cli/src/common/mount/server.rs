@@ -2,7 +2,7 @@
 //! the image, and gives up everything else before it reads from it.
 
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use anyhow::{Context as _, Result, bail};
 use blockdev::Device;
@@ -70,8 +70,9 @@ fn serve(mount: &Mount, formats: Formats, channel: &Channel) -> Result<()> {
     let options = server_options(&settings);
     let server = fuse::Server::start(connection, Arc::clone(&file_system), options)?;
     channel.send(&Message::Ready, None)?;
-    obey(channel.try_clone()?, signals, Arc::clone(&file_system))?;
+    obey(channel.try_clone()?, signals, Arc::downgrade(&file_system))?;
     let result = server.wait();
+    // The last reference: what files without names still held goes now.
     drop(file_system);
     tracing::info!("unmounted: {}", mount.image.display());
     Ok(result?)
@@ -99,17 +100,21 @@ fn server_options(settings: &Settings) -> fuse::ServerOptions {
 }
 
 /// Starts a thread that does what the supervisor says, and tells it of signals.
-fn obey(channel: Channel, mut signals: Signals, file_system: Arc<dyn FileSystem>) -> Result<()> {
+fn obey(channel: Channel, mut signals: Signals, file_system: Weak<dyn FileSystem>) -> Result<()> {
+    // Once the server has ended by itself, there is nothing left to end.
+    let end = move || file_system.upgrade().map(|served| end(served.as_ref()));
     let listen = move || {
         while let Ok([told, signalled]) = signals::wait([channel.as_fd(), signals.as_fd()]) {
             if signalled && signals.take() && channel.send(&Message::Signal, None).is_err() {
-                end(file_system.as_ref());
+                end();
             }
             if !told {
                 continue;
             }
             match channel.receive() {
-                Ok(Some((Message::Stop, _))) => end(file_system.as_ref()),
+                Ok(Some((Message::Stop, _))) => {
+                    end();
+                }
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => {
                     tracing::warn!("the supervisor is gone; the mount goes on without it");
@@ -120,7 +125,7 @@ fn obey(channel: Channel, mut signals: Signals, file_system: Arc<dyn FileSystem>
         // Nobody is left to be told of a signal: the next one ends this process.
         while signals::wait([signals.as_fd()]).is_ok() {
             if signals.take() {
-                end(file_system.as_ref());
+                end();
             }
         }
     };
