@@ -41,11 +41,24 @@ pub(crate) fn is_root() -> bool {
 /// How often a loop device is asked for: another process may take the free one first.
 const LOOP_ATTEMPTS_MAX: usize = 10;
 
-/// An image mounted by the kernel; unmounted when dropped.
+/// An empty directory to mount `image` at.
+fn mount_point(image: &Path) -> Result<PathBuf> {
+    let name = image
+        .file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let folder = std::env::temp_dir().join(format!("spinney-mount-{}-{name}", std::process::id()));
+    std::fs::create_dir_all(&folder)?;
+    Ok(folder)
+}
+
+/// An image that is mounted; unmounted when dropped.
 #[derive(Debug)]
 pub(crate) struct Mount {
     folder: PathBuf,
-    device: String,
+    /// The loop device; none where a server of ours reads the image itself.
+    device: Option<String>,
     is_mounted: bool,
 }
 
@@ -57,17 +70,9 @@ impl Mount {
         }
         let read_only = options.split(',').any(|option| option == "ro");
         let device = attach(image, read_only)?;
-        let name = image
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
-        let folder =
-            std::env::temp_dir().join(format!("spinney-mount-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&folder)?;
         let mut mount = Self {
-            folder,
-            device,
+            folder: mount_point(image)?,
+            device: Some(device.clone()),
             is_mounted: false,
         };
         let arguments = [
@@ -75,10 +80,24 @@ impl Mount {
             "btrfs",
             "-o",
             options,
-            &mount.device,
+            &device,
             &mount.folder.to_string_lossy(),
         ];
         run("mount", &arguments)?;
+        mount.is_mounted = true;
+        Ok(mount)
+    }
+
+    /// Mounts `image` with `program`, the one that is being built here.
+    pub(crate) fn served(program: &Path, image: &Path, options: &str) -> Result<Self> {
+        let mut mount = Self {
+            folder: mount_point(image)?,
+            device: None,
+            is_mounted: false,
+        };
+        let image = image.to_string_lossy();
+        let arguments = ["mount", &image, &mount.folder.to_string_lossy(), "-o", options];
+        run(&program.to_string_lossy(), &arguments)?;
         mount.is_mounted = true;
         Ok(mount)
     }
@@ -99,7 +118,10 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         let unmounted = !self.is_mounted || run("umount", &[&self.folder]).is_ok();
-        let detached = run("losetup", &["-d", &self.device]);
+        let detached = match &self.device {
+            Some(device) => run("losetup", &["-d", device]).map(drop),
+            None => Ok(()),
+        };
         if unmounted {
             // The folder is empty again; that it stays behind harms nobody.
             let _ = std::fs::remove_dir(&self.folder);
