@@ -359,8 +359,8 @@ fn split_range(path: &Path, options: &FileOptions) -> (PathBuf, FileOptions) {
 mod tests {
     use super::*;
 
-    /// Four threads with an image each ran `btrfs check` at once, and one of them found its image
-    /// in use: by a child that was between fork and exec, and had everybody's files.
+    /// Four threads with an image each ran a checker at once, and one of them found its image in
+    /// use: by a child that was between fork and exec, and had everybody's files.
     #[test]
     fn the_lock_goes_with_the_device_even_if_a_child_has_the_file() {
         let dir = tempfile::tempdir().unwrap();

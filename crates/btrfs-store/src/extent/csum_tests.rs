@@ -43,7 +43,8 @@ fn csums_match_a_model() {
                 found,
                 expected.iter().map(|one| one.map(|csum| &csum[..])).collect::<Vec<_>>()
             );
-            let runs: Vec<Option<&[u8]>> = range.runs().into_iter().fold(vec![None; found.len()], |mut all, (first, run)| {
+            let none = vec![None; found.len()];
+            let runs: Vec<Option<&[u8]>> = range.runs().into_iter().fold(none, |mut all, (first, run)| {
                 all[first..].iter_mut().zip(run.chunks(4)).for_each(|(place, csum)| *place = Some(csum));
                 all
             });

@@ -107,7 +107,7 @@ impl Engine {
     fn settle(&self, generation: Generation) -> Result<Settled> {
         let host = TxnHost { engine: self, generation, purse: Purse::Commit };
         let edit = Edit::new(&host);
-        let log = self.log.end(self)?;
+        let log = self.log.end(self.trees.forest(), &self.space)?;
         self.notes.clear();
         self.apply_deferred(&edit)?;
         let mut rounds = 0;

@@ -19,7 +19,7 @@ use crate::{Error, Result};
 use super::deferred::Deferred;
 use super::dirty::DirtyBlocks;
 use super::gate::Gate;
-use super::log::Log;
+use super::log_state::Log;
 use super::notes::Notes;
 use super::reader::BlockReader;
 use super::trees::Trees;

@@ -22,23 +22,19 @@
 //! is on the device, so the superblock that a sync writes always is the one before it plus the
 //! place of the log.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use btrfs_disk::items::{OnDisk, RootItem};
 use btrfs_disk::key::item_type::ROOT_ITEM;
-use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Generation, Key, Logical, TreeId};
 
 use crate::error::SpaceKind;
 use crate::extent::CsumTree;
-use crate::locks::{Condvar, Mutex, MutexGuard, Rank, ReadGuard, RwLock};
-use crate::space::{AllocRequest, Extent, Payer, Reservation};
+use crate::locks::ReadGuard;
+use crate::space::{AllocRequest, Payer, Reservation};
 use crate::tree::{Block, BlockView, Edit, Host, RootPtr, Tree, TreeKind};
 use crate::Result;
 
-use super::dirty::DirtyBlocks;
 use super::engine::Engine;
 use super::handle::Txn;
 use super::write_out::Batch;
@@ -55,102 +51,6 @@ pub enum LogSync {
     Done,
     /// Something happened in this transaction that a log cannot say: commit instead.
     NeedsCommit,
-}
-
-/// The log of the running transaction.
-pub(crate) struct Log {
-    /// Shared by who inserts; alone for who copies out what is to be written.
-    gate: RwLock<()>,
-    trees: Mutex<Trees>,
-    dirty: DirtyBlocks,
-    group: Mutex<Group>,
-    group_changed: Condvar,
-    /// The newest transaction whose changes a log cannot say.
-    needs_commit: AtomicU64,
-    /// The superblock on the device, without a log.
-    durable: Mutex<Superblock>,
-}
-
-#[derive(Default)]
-struct Trees {
-    root: Option<Arc<Tree>>,
-    of: BTreeMap<TreeId, Arc<Tree>>,
-    /// The superblock on the device that leads to the log.
-    superblock: Option<Superblock>,
-    /// Every block that the log ever had in this transaction.
-    taken: Vec<Extent>,
-    /// Those of them that nothing on the device leads to.
-    reusable: Vec<Logical>,
-}
-
-/// Who waits for whom.
-#[derive(Default)]
-struct Group {
-    /// Ticket of the last one who asked.
-    asked: u64,
-    /// Ticket up to which everything is durable.
-    done: u64,
-    is_led: bool,
-}
-
-/// What a transaction's log was.
-pub(super) struct Ended {
-    /// It had blocks.
-    pub(super) had_log: bool,
-    /// The superblock on the device that leads to it, if it was synced.
-    pub(super) superblock: Option<Superblock>,
-}
-
-impl Log {
-    /// An empty log on top of the superblock on the device.
-    pub(crate) fn new(durable: Superblock) -> Self {
-        // A log that is there already stays until a commit took what it says.
-        let has_log = durable.fields().log_root.get() != 0;
-        let useless = if has_log { durable.generation().0 + 1 } else { 0 };
-        Self {
-            gate: RwLock::new(Rank::LogGate, ()),
-            trees: Mutex::new(Rank::Counters, Trees::default()),
-            dirty: DirtyBlocks::new(),
-            group: Mutex::new(Rank::Exclusive, Group::default()),
-            group_changed: Condvar::new(),
-            needs_commit: AtomicU64::new(useless),
-            durable: Mutex::new(Rank::LogSuper, durable),
-        }
-    }
-
-    /// From now on until the next commit nobody may rely on the log.
-    pub(crate) fn require_commit(&self, generation: Generation) {
-        self.needs_commit.fetch_max(generation.0, Ordering::Relaxed);
-    }
-
-    fn is_useless(&self, generation: Generation) -> bool {
-        self.needs_commit.load(Ordering::Relaxed) >= generation.0
-    }
-
-    /// The superblock on the device. A commit holds it from its critical section until its own
-    /// is there.
-    pub(super) fn lock_superblock(&self) -> MutexGuard<'_, Superblock> {
-        self.durable.lock()
-    }
-
-    /// True while the log has blocks.
-    pub(super) fn is_empty(&self) -> bool {
-        self.trees.lock().taken.is_empty()
-    }
-
-    /// Ends the log of a transaction that settles: its blocks stay out of use until the
-    /// superblock that no longer leads to them is durable.
-    /// Says whether there was one.
-    pub(super) fn end(&self, engine: &Engine) -> Result<Ended> {
-        let trees = std::mem::take(&mut *self.trees.lock());
-        drop(self.dirty.take_sorted());
-        let had_log = !trees.taken.is_empty();
-        for extent in trees.taken {
-            engine.trees.forest().forget(extent.at);
-            engine.space.pin(extent)?;
-        }
-        Ok(Ended { had_log, superblock: trees.superblock })
-    }
 }
 
 /// The transaction as log trees see it: blocks without references.
@@ -278,7 +178,7 @@ impl Txn {
     /// The log tree of a subvolume, for insertions. Blocks come out of the handle's reservation.
     ///
     /// # Errors
-    /// [`Error::Poisoned`], or when there is no room.
+    /// [`crate::Error::Poisoned`], or when there is no room.
     pub fn log(&self, subvolume: TreeId) -> Result<LogEdit<'_>> {
         self.engine.health.check()?;
         let gate = self.engine.log.gate.read();

@@ -2,26 +2,24 @@
 //!
 //! The store only keeps the notes and forgets them with the commit; what an object and its names
 //! are is the business of who makes them. Nothing is noted before somebody asked for it
-//! ([`Txn::watch`]), since most volumes never see an fsync.
+//! (`Txn::watch`), since most volumes never see an fsync.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use btrfs_disk::{Generation, TreeId};
+use btrfs_disk::TreeId;
 
 use crate::locks::{Mutex, Rank};
-
-use super::handle::Txn;
 
 /// Shards of the map of notes; a power of two.
 const SHARD_COUNT: usize = 16;
 /// Ranges kept for one object; more are joined to one.
 const RANGES_MAX: usize = 256;
 /// Objects with notes; more, and the log of this transaction is given up.
-const OBJECTS_MAX: usize = 1 << 17;
+pub(super) const OBJECTS_MAX: usize = 1 << 17;
 /// Removed names kept for one object; more, and the log of this transaction is given up.
-const REMOVED_MAX: usize = 1 << 14;
+pub(super) const REMOVED_MAX: usize = 1 << 14;
 
 /// What happened to one object since the last commit.
 #[derive(Clone, Debug, Default)]
@@ -47,7 +45,7 @@ pub struct Note {
 }
 
 impl Note {
-    fn add_range(&mut self, range: Range<u64>) {
+    pub(super) fn add_range(&mut self, range: Range<u64>) {
         if let Some(last) = self.ranges.last_mut()
             && range.start <= last.end
             && range.end >= last.start
@@ -64,14 +62,14 @@ impl Note {
     }
 }
 
-type Shard = HashMap<(TreeId, u64), Note>;
+pub(super) type Shard = HashMap<(TreeId, u64), Note>;
 
 /// All notes of the running transaction.
 pub(crate) struct Notes {
     shards: Vec<Mutex<Shard>>,
-    count: AtomicUsize,
+    pub(super) count: AtomicUsize,
     /// The first transaction in which everything is noted; 0 while nobody asked for it.
-    since: AtomicU64,
+    pub(super) since: AtomicU64,
 }
 
 impl Notes {
@@ -87,57 +85,13 @@ impl Notes {
         }
     }
 
-    fn is_kept(&self) -> bool {
+    pub(super) fn is_kept(&self) -> bool {
         self.since.load(Ordering::Relaxed) != 0
     }
 
-    fn shard(&self, object: u64) -> &Mutex<Shard> {
+    pub(super) fn shard(&self, object: u64) -> &Mutex<Shard> {
         let hash = object.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60;
         &self.shards[usize::try_from(hash).unwrap_or(0) % SHARD_COUNT]
-    }
-}
-
-impl Txn {
-    /// True when the notes have everything that happened in this transaction.
-    #[must_use]
-    pub fn is_watched(&self) -> bool {
-        let since = self.engine.notes.since.load(Ordering::Relaxed);
-        since != 0 && since <= self.generation.0
-    }
-
-    /// Notes are kept from the next transaction on.
-    pub fn watch(&self) {
-        let next = Generation(self.generation.0 + 1).0;
-        let _ = self.engine.notes.since.compare_exchange(0, next, Ordering::Relaxed, Ordering::Relaxed);
-    }
-
-    /// Changes the note of an object, if notes are kept.
-    pub fn note(&self, tree: TreeId, object: u64, change: impl FnOnce(&mut Note)) {
-        let notes = &self.engine.notes;
-        if !notes.is_kept() {
-            return;
-        }
-        let mut shard = notes.shard(object).lock();
-        let note = shard.entry((tree, object)).or_insert_with(|| {
-            notes.count.fetch_add(1, Ordering::Relaxed);
-            Note::default()
-        });
-        change(note);
-        let is_crowded = note.removed.len() > REMOVED_MAX;
-        drop(shard);
-        if is_crowded || notes.count.load(Ordering::Relaxed) > OBJECTS_MAX {
-            self.require_commit();
-        }
-    }
-
-    /// Notes a change of an object's contents.
-    pub fn note_range(&self, tree: TreeId, object: u64, range: Range<u64>) {
-        self.note(tree, object, |note| note.add_range(range));
-    }
-
-    /// What is noted of an object.
-    pub fn noted<R>(&self, tree: TreeId, object: u64, look: impl FnOnce(&Note) -> R) -> Option<R> {
-        self.engine.notes.shard(object).lock().get(&(tree, object)).map(look)
     }
 }
 
@@ -151,7 +105,7 @@ mod tests {
         note.add_range(0..4096);
         note.add_range(4096..8192);
         note.add_range(2048..4096);
-        assert_eq!(note.ranges, [0..8192]);
+        assert_eq!((note.ranges.len(), note.ranges.first()), (1, Some(&(0..8192))));
         for index in 1..2000 {
             note.add_range(index << 20..(index << 20) + 4096);
         }

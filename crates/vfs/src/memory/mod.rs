@@ -12,7 +12,7 @@
 //!
 //! Invariants
 //! * a node is in the table while it has a name, is referred to or is open;
-//! * every page of every file is paid for in [`Space`], from before it is filled until it is gone;
+//! * every page of every file is paid for in `Space`, from before it is filled until it is gone;
 //! * bytes of a page behind the end of its file are zero.
 //!
 //! Failure: the errors that the trait names, and nothing has changed. `EIO` and `EROFS` never

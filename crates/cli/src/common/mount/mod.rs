@@ -8,7 +8,7 @@
 //!
 //! Each is this program again, started with a hidden `--role`; in the foreground the supervisor
 //! is the front part. They talk over [`channel`]. [`settings`] reads `-o`; what a format alone
-//! can know is passed to its row in `formats`, a [`format`]. [`sandbox`] is what the server gives up, [`table`]
+//! can know is passed to its row in `formats`, a [`mod@format`]. [`sandbox`] is what the server gives up, [`table`]
 //! the kernel's list of mounts, [`signals`] and [`log`] what their names say, and [`helper`]
 //! turns the command lines of `mount(8)` into ours.
 //!
