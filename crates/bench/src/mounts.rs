@@ -1,8 +1,8 @@
 //! `bench mount`: the same workloads on mounts of several systems, one after the other.
 //!
-//! The workloads are scripts of their own (`workload.sh NAME DIR`, which prints `NAME value unit`), and so are the systems
-//! to compare with (`systems.sh up|down NAME ram`). Every round runs every workload on every system, each on a fresh file
-//! system, so that load on the machine meets all of them. Spinney's image is a file on the same memory file system that
+//! The workloads are scripts of their own (`workload.sh NAME DIR`, which prints `NAME value unit`), and so are the
+//! systems to compare with (`systems.sh up|down NAME ram`). Every round runs every workload on every system, each on a
+//! fresh file system, so that load on the machine meets all of them. Spinney's image is a file in memory, as is what
 //! the others have their loop device on.
 
 use std::collections::BTreeMap;
@@ -16,11 +16,6 @@ use clap::Args;
 use serde::Serialize;
 
 use crate::table::median;
-
-/// Where `systems.sh` keeps its images in memory.
-const RAM: &str = "/mnt/bench-ram";
-/// Bytes of Spinney's image.
-const IMAGE_BYTES: u64 = 6 << 30;
 
 /// What is run.
 #[derive(Args)]
@@ -49,6 +44,12 @@ pub(crate) struct Options {
     /// Rounds.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    /// Size of every image, in MiB.
+    #[arg(long, default_value_t = 6144)]
+    size_mib: u64,
+    /// Where Spinney's image is; on a memory file system, as that of the others.
+    #[arg(long, default_value = "/dev/shm/bench")]
+    dir: PathBuf,
     /// File that a JSON line for each run is appended to.
     #[arg(long)]
     history: Option<PathBuf>,
@@ -125,7 +126,7 @@ impl<'a> Up<'a> {
     }
 
     fn peak_mib(&self) -> Option<u64> {
-        let image = image().to_string_lossy().into_owned();
+        let image = image(self.options).to_string_lossy().into_owned();
         let server = std::fs::read_dir("/proc").ok()?.flatten().find(|entry| {
             let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
@@ -151,16 +152,16 @@ impl Drop for Up<'_> {
     }
 }
 
-fn image() -> PathBuf {
-    Path::new(RAM).join("spinney.img")
+fn image(options: &Options) -> PathBuf {
+    options.dir.join("spinney.img")
 }
 
 fn spinney(options: &Options, option: &str) -> Result<PathBuf> {
     let dir = PathBuf::from("/mnt/bench-spinney");
     std::fs::create_dir_all(&dir)?;
-    std::fs::create_dir_all(RAM)?;
-    let image = image();
-    crate::row::touch_bytes(&image, IMAGE_BYTES)?;
+    std::fs::create_dir_all(&options.dir)?;
+    let image = image(options);
+    crate::row::touch_bytes(&image, options.size_mib << 20)?;
     check(Command::new(&options.program).args(["mkfs", "-q", "-f"]).arg(&image))?;
     let mut mount = Command::new(&options.program);
     mount.args(["mount", "-o", "allow_other"]);
@@ -173,7 +174,9 @@ fn spinney(options: &Options, option: &str) -> Result<PathBuf> {
 
 fn script(options: &Options, action: &str, system: &str) -> Result<String> {
     let script = options.scripts.join("systems.sh");
-    check(Command::new("bash").arg(script).args([action, system, "ram"]))
+    let mut command = Command::new("bash");
+    command.env("SIZE_MB", options.size_mib.to_string());
+    check(command.arg(script).args([action, system, "ram"]))
 }
 
 fn check(command: &mut Command) -> Result<String> {

@@ -1,8 +1,8 @@
 //! `bench requests`: processor time of single requests, Spinney's beside that of an empty server.
 //!
-//! The empty server (`cargo build --release -p fuse --example empty`) speaks the same protocol and answers from memory, so
-//! the difference is what the file system costs. Each operation is done many times by one thread; counted is the processor
-//! time of the server and of this process, the kernel's part included, as `/proc` has it.
+//! The empty server (`cargo build --release -p fuse --example empty`) speaks the same protocol and answers from memory,
+//! so the difference is what the file system costs. Each operation is done many times by one thread; counted is the
+//! processor time of the server and of this process, the kernel's part included, as `/proc` has it.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
@@ -32,7 +32,7 @@ const OPERATIONS: [&str; 5] = ["create", "lookup", "write 4 KiB", "read 4 KiB", 
 
 /// What is run.
 #[derive(Args)]
-#[command(after_help = "Example:\n  bench requests --program target/release/spinney --empty target/release/examples/empty")]
+#[command(after_help = "Example:\n  bench requests --rounds 5 --empty target/release/examples/empty")]
 pub(crate) struct Options {
     /// The `spinney` program.
     #[arg(long, default_value = "target/release/spinney")]
