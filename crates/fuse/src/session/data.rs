@@ -52,11 +52,6 @@ impl Session {
     }
 
     pub(super) fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
-        // Where the kernel keeps what was written, only it knows what is data, and it does not
-        // write it back to ask. Refused once, it takes everything up to the end for data.
-        if self.writeback {
-            return Err(Errno::ENOSYS);
-        }
         if self.writeback {
             // The kernel does not write back before it asks, so data would pass for a hole, and
             // copies would lose it. Not asked, it says that everything is data.
