@@ -1,30 +1,45 @@
 //! Messages to the kernel that no request asked for.
 
 use crate::protocol::replies::{InvalInodeOut, OutHeader, notify};
+use crate::session::Stale;
 use std::os::fd::AsFd;
 use vfs::NodeId;
-use zerocopy::IntoBytes;
+use zerocopy::{Immutable, IntoBytes};
 
-const LEN: usize = size_of::<OutHeader>() + size_of::<InvalInodeOut>();
+/// Tells the kernel what it must not believe any more. Neither message waits for a lock that a
+/// process may hold while it waits for this server.
+pub(crate) fn send_stale(channel: impl AsFd, stale: Stale) {
+    let (Stale::Attributes(node) | Stale::Names(node)) = stale;
+    send(&channel, notify::INVAL_INODE, &attributes_of(node));
+    if matches!(stale, Stale::Names(_)) {
+        send(&channel, notify::INC_EPOCH, &[0; 0]);
+    }
+}
 
-/// Tells the kernel that it must ask again for the attributes of a node.
-pub(crate) fn send_stale(channel: impl AsFd, node: NodeId) {
-    let body = InvalInodeOut {
+fn attributes_of(node: NodeId) -> InvalInodeOut {
+    InvalInodeOut {
         ino: node.0,
         off: -1,
         len: 0,
-    };
+    }
+}
+
+fn send<T: IntoBytes + Immutable>(channel: impl AsFd, code: i32, body: &T) {
+    let mut bytes = [0; 64];
+    let len = size_of::<OutHeader>() + size_of::<T>();
     let header = OutHeader {
-        len: u32::try_from(LEN).unwrap_or(0),
-        error: notify::INVAL_INODE,
+        len: u32::try_from(len).unwrap_or(0),
+        error: code,
         unique: 0,
     };
-    let mut bytes = [0; LEN];
-    if header.write_to_prefix(&mut bytes).is_err() || body.write_to_suffix(&mut bytes).is_err() {
+    let Some(message) = bytes.get_mut(..len) else {
+        return;
+    };
+    if header.write_to_prefix(message).is_err() || body.write_to_suffix(message).is_err() {
         return;
     }
-    // A node that the kernel does not know (any more) needs no telling.
-    if let Err(error) = rustix::io::write(channel, &bytes) {
-        tracing::trace!(%error, node = node.0, "nobody knows the node");
+    // The kernel need not know the node (any more), or the message.
+    if let Err(error) = rustix::io::write(channel, message) {
+        tracing::trace!(%error, code, "the kernel did not take a message");
     }
 }

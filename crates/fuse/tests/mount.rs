@@ -545,3 +545,26 @@ fn a_mount_on_an_anchor_is_synced_as_a_whole() {
         std::thread::sleep(Duration::from_millis(10));
     }
 }
+
+#[test]
+fn a_name_that_a_control_made_is_seen_at_once() {
+    let program = "open(D, '<', $ARGV[0]) or die; $a = \"made\\0\\0\\0\\0\"; \
+        ioctl(D, $ARGV[1], $a) or die";
+    on_all_ways(|mounted| {
+        let dir = mounted.path("dir");
+        let made = dir.join("made");
+        fs::create_dir(&dir).unwrap();
+        assert!(!made.exists());
+        let client = Command::new("perl")
+            .args(["-e", program])
+            .arg(&dir)
+            .arg(common::MAKE_DIRECTORY.to_string())
+            .status();
+        match client {
+            Ok(status) => assert!(status.success()),
+            Err(error) => return eprintln!("skipped: no perl to ask with: {error}"),
+        }
+        assert!(made.is_dir());
+        assert_eq!(fs::read_dir(&dir).unwrap().count(), 1);
+    });
+}

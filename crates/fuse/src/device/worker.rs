@@ -80,9 +80,9 @@ impl Worker {
             Answer::Failed(error) => {
                 send(&self.channel, &mut self.reply, header.unique, Err(error));
             }
-            Answer::DoneStale(len, node) => {
+            Answer::DoneStale(len, stale) => {
                 // First, so that who gets the reply finds the new attributes.
-                notify::send_stale(&self.channel, node);
+                notify::send_stale(&self.channel, stale);
                 send(&self.channel, &mut self.reply, header.unique, Ok(len));
             }
         }

@@ -166,4 +166,6 @@ pub(crate) mod open {
 pub(crate) mod notify {
     /// Of an [`super::InvalInodeOut`].
     pub(crate) const INVAL_INODE: i32 = 2;
+    /// Of no body: every cached name is to be looked up again (7.44).
+    pub(crate) const INC_EPOCH: i32 = 8;
 }

@@ -90,13 +90,13 @@ impl Queue {
             let unique = InHeader::read_from_prefix(&headers.in_out).map_or(0, |(h, _)| h.unique);
             let (result, stale) = match answer(session, headers, payload, &mut self.scratch) {
                 Answer::Done(len) => (Ok(len), None),
-                Answer::DoneStale(len, node) => (Ok(len), Some(node)),
+                Answer::DoneStale(len, stale) => (Ok(len), Some(stale)),
                 Answer::Failed(error) => (Err(error), None),
                 // Nothing of the kind comes this way, but every slot has to go back.
                 Answer::Silent => (Err(Errno::EINVAL), None),
             };
-            if let Some(node) = stale {
-                notify::send_stale(device, node);
+            if let Some(stale) = stale {
+                notify::send_stale(device, stale);
             }
             put_reply(headers, unique, result);
             self.ring.commit(slot_index, commit_id)?;

@@ -1,7 +1,7 @@
 //! Control operations: the flags of a node, and what a format has of its own.
 
 use super::encode::{put, put_bytes};
-use super::{Answer, Session};
+use super::{Answer, Session, Stale};
 use crate::protocol::Request;
 use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
@@ -13,6 +13,8 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
+/// Direction of a command, in its upper two bits: it takes an argument and gives no answer.
+const COMMAND_WRITE: u32 = 1;
 /// The caller runs in a 32-bit world, whose structures are laid out in another way.
 const IOCTL_COMPAT: u32 = 1 << 0;
 
@@ -41,14 +43,14 @@ const PAIRS: &[(NodeFlags, u32)] = &[
 impl Session {
     pub(super) fn ioctl(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
         match self.control(request, out) {
-            Ok((len, true)) => Answer::DoneStale(len, request.node()),
-            Ok((len, false)) => Answer::Done(len),
+            Ok((len, Some(stale))) => Answer::DoneStale(len, stale),
+            Ok((len, None)) => Answer::Done(len),
             Err(error) => Answer::Failed(error),
         }
     }
 
-    /// The length of the reply, and whether attributes may have changed.
-    fn control(&self, request: &Request<'_>, out: &mut [u8]) -> Result<(usize, bool)> {
+    /// The length of the reply, and what may have changed.
+    fn control(&self, request: &Request<'_>, out: &mut [u8]) -> Result<(usize, Option<Stale>)> {
         let args: IoctlIn = request.args()?;
         let input = request.data();
         if usize::try_from(args.in_size) != Ok(input.len()) {
@@ -65,33 +67,36 @@ impl Session {
                 // A C `long` by its name, an `int` by custom: the kernel brings room for either.
                 let bytes = flags.to_ne_bytes();
                 out.fill(0);
-                Ok((len + put_bytes(out, &bytes)?.max(room), false))
+                Ok((len + put_bytes(out, &bytes)?.max(room), None))
             }
             FS_IOC_SETFLAGS => {
                 let (flags, _) = u32::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
                 let flags = NodeFlags::from_bits_retain(flags);
                 self.fs.set_flags(&request.caller(), node, flags)?;
-                Ok((len, true))
+                Ok((len, Some(Stale::Attributes(node))))
             }
             FS_IOC_FSGETXATTR => {
                 let flags = ExtendedFlags {
                     flags: to_extended(self.fs.flags(node)?),
                     ..ExtendedFlags::default()
                 };
-                Ok((len + put(out, &flags)?, false))
+                Ok((len + put(out, &flags)?, None))
             }
             FS_IOC_FSSETXATTR => {
                 let (wanted, _) =
                     ExtendedFlags::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
                 let flags = from_extended(self.fs.flags(node)?, &wanted)?;
                 self.fs.set_flags(&request.caller(), node, flags)?;
-                Ok((len, true))
+                Ok((len, Some(Stale::Attributes(node))))
             }
             _ if args.flags & IOCTL_COMPAT != 0 => Err(Errno::ENOTTY),
             command => {
                 let caller = request.caller();
                 let output = self.fs.control(&caller, node, command, input, room)?;
-                Ok((len + put_bytes(out, &output)?, true))
+                // One that only gives, and gets nothing back, is there to change something.
+                let changes = command >> 30 == COMMAND_WRITE;
+                let stale = changes.then_some(Stale::Names(node));
+                Ok((len + put_bytes(out, &output)?, stale))
             }
         }
     }

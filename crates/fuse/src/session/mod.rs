@@ -38,13 +38,22 @@ use vfs::FileSystem;
 use vfs::file_system::{Errno, NodeId, Result, SyncWhat};
 use zerocopy::FromBytes;
 
+/// What the kernel must not believe any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stale {
+    /// Attributes of a node.
+    Attributes(NodeId),
+    /// Attributes of a node, and every name that leads, or does not lead, to anything.
+    Names(NodeId),
+}
+
 /// What becomes of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// So many bytes of the reply buffer.
     Done(usize),
-    /// The same, and attributes of this node changed in a way that the kernel does not know.
-    DoneStale(usize, NodeId),
+    /// The same, and something changed in a way that the kernel does not know.
+    DoneStale(usize, Stale),
     /// An error.
     Failed(Errno),
     /// Nobody waits for an answer.

@@ -11,8 +11,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, CopyRange, DirSink, Entry, Handle, NewNode, NodeFlags, NodeId,
-    OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, VolumeStatus, WriteFlags, XattrMode,
+    AllocateFlags, Attr, Caller, CopyRange, DirSink, Entry, Errno, Handle, NewNode, NodeFlags,
+    NodeId, NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, VolumeStatus,
+    WriteFlags, XattrMode,
 };
 use vfs::{FileSystem, MemoryFs, MemoryOptions};
 
@@ -133,7 +134,32 @@ macro_rules! counted {
     };
 }
 
+/// `_IOW('x', 1, [u8; 8])`: makes a directory whose name is in the argument.
+pub(crate) const MAKE_DIRECTORY: u32 = 0x4008_7801;
+
 impl FileSystem for Counting {
+    fn control(
+        &self,
+        caller: &Caller,
+        node: NodeId,
+        command: u32,
+        input: &[u8],
+        _: usize,
+    ) -> Result<Vec<u8>> {
+        if command != MAKE_DIRECTORY {
+            return Err(Errno::ENOTTY);
+        }
+        let name = input.split(|byte| *byte == 0).next().unwrap_or_default();
+        let new = NewNode {
+            kind: NodeKind::Directory,
+            permissions: 0o755,
+            ..NewNode::default()
+        };
+        let entry = self.fs.create(caller, node, name, &new)?;
+        self.fs.forget(entry.node, 1);
+        Ok(Vec::new())
+    }
+
     fn write(
         &self,
         node: NodeId,
