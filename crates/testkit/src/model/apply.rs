@@ -194,7 +194,9 @@ impl Model {
         }
         match (flags, target.node) {
             (RenameFlags::Exchange, None) => return Err(CallerError::NotFound),
-            (RenameFlags::NoReplace, Some(_)) => return Err(CallerError::Exists),
+            (RenameFlags::NoReplace | RenameFlags::NoReplaceWhiteout, Some(_)) => {
+                return Err(CallerError::Exists);
+            }
             _ => {}
         }
         self.writable(&source)?;
@@ -218,6 +220,14 @@ impl Model {
         self.directory_mut(target.parent)?
             .entries
             .insert(target.name, id);
+        if flags.leaves_whiteout() {
+            let mut whiteout = Node::new(Kind::Special(FileType::CharDevice, 0));
+            whiteout.mode = Some(0);
+            let whiteout = self.insert(whiteout);
+            self.directory_mut(source.parent)?
+                .entries
+                .insert(source.name, whiteout);
+        }
         self.touch(source.parent);
         self.touch(target.parent);
         Ok(())

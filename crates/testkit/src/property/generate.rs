@@ -176,7 +176,9 @@ impl Generator {
         let (to, flags) = match self.random.below(12) {
             0 => (self.pick(model, Wanted::Movable), RenameFlags::Exchange),
             1 => (self.new_path(model), RenameFlags::NoReplace),
-            2..5 => (self.pick(model, Wanted::Movable), RenameFlags::Replace),
+            2 => (self.new_path(model), RenameFlags::NoReplaceWhiteout),
+            3 => (self.pick(model, Wanted::Movable), RenameFlags::Whiteout),
+            4..6 => (self.pick(model, Wanted::Movable), RenameFlags::Replace),
             _ => (self.new_path(model), RenameFlags::Replace),
         };
         let is_stub =
