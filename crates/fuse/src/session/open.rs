@@ -37,7 +37,7 @@ impl Session {
             Err(error) => return Err(error),
         };
         match self.open_node(request, entry.node, flags, args.open_flags) {
-            Ok(handle) => self.put_opened_entry(out, &entry, &opened(handle, flags)),
+            Ok(handle) => self.put_opened_entry(out, &entry, handle, flags),
             Err(error) => {
                 self.fs.forget(entry.node, 1);
                 Err(error)
@@ -51,12 +51,15 @@ impl Session {
         let (entry, handle) =
             self.fs
                 .create_unnamed(&request.caller(), request.node(), &new_file(&args), flags)?;
-        self.put_opened_entry(out, &entry, &opened(handle, flags))
+        self.put_opened_entry(out, &entry, handle, flags)
     }
 
     pub(super) fn release(&self, request: &Request<'_>) -> Result<usize> {
         let args: ReleaseIn = request.args()?;
-        self.fs.release(request.node(), Handle(args.fh));
+        // See `put_opened_entry`: it is released already.
+        if !self.zero_open {
+            self.fs.release(request.node(), Handle(args.fh));
+        }
         Ok(0)
     }
 
@@ -108,10 +111,25 @@ impl Session {
         flags
     }
 
-    fn put_opened_entry(&self, out: &mut [u8], entry: &Entry, opened: &OpenOut) -> Result<usize> {
+    /// The reply that hands out a node and opens it.
+    ///
+    /// A kernel that was told once that opening takes no request does not say either when a file
+    /// is closed that it opened by creating it. Then the reference to the node keeps it, as it
+    /// keeps every other.
+    fn put_opened_entry(
+        &self,
+        out: &mut [u8],
+        entry: &Entry,
+        handle: Handle,
+        flags: OpenFlags,
+    ) -> Result<usize> {
         let len = self.put_entry(out, entry)?;
         let behind = out.get_mut(size_of::<EntryOut>()..).ok_or(Errno::EIO)?;
-        Ok(len + put(behind, opened)?)
+        let len = len + put(behind, &opened(handle, flags))?;
+        if self.zero_open {
+            self.fs.release(entry.node, handle);
+        }
+        Ok(len)
     }
 }
 
