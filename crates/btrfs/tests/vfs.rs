@@ -792,6 +792,10 @@ fn control_operations_work_on_subvolumes() {
         }
         fs.control(caller, NodeId::ROOT, command, &input, 4096)
     };
+    let mut input = vec![0; 4096];
+    input[8..11].copy_from_slice(b"sub");
+    let names = fs.control_names(NodeId::ROOT, SUBVOL_CREATE, &input);
+    assert_eq!(names, [(NodeId::ROOT, b"sub".to_vec())]);
     control(&ROOT, SUBVOL_CREATE, &[(8, b"sub")]).unwrap();
     assert_eq!(
         control(&ROOT, SUBVOL_CREATE, &[(8, b"sub")]),

@@ -1,45 +1,71 @@
 //! Messages to the kernel that no request asked for.
 
-use crate::protocol::replies::{InvalInodeOut, OutHeader, notify};
+use crate::protocol::replies::{InvalEntryOut, InvalInodeOut, OutHeader, notify};
 use crate::session::Stale;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, mpsc};
+use std::thread;
+use std::time::Duration;
 use vfs::NodeId;
 use zerocopy::{Immutable, IntoBytes};
 
-/// Tells the kernel what it must not believe any more. Neither message waits for a lock that a
-/// process may hold while it waits for this server.
-pub(crate) fn send_stale(channel: impl AsFd, stale: Stale) {
-    let (Stale::Attributes(node) | Stale::Names(node)) = stale;
-    send(&channel, notify::INVAL_INODE, &attributes_of(node));
-    if matches!(stale, Stale::Names(_)) {
-        send(&channel, notify::INC_EPOCH, &[0; 0]);
-    }
-}
+/// How long a reply waits until the kernel has forgotten names.
+const FORGETTING_MAX: Duration = Duration::from_millis(100);
 
-fn attributes_of(node: NodeId) -> InvalInodeOut {
-    InvalInodeOut {
-        ino: node.0,
+/// Tells the kernel what it must not believe any more.
+pub(crate) fn send_stale(channel: &Arc<OwnedFd>, stale: Stale) {
+    let body = InvalInodeOut {
+        ino: stale.node.0,
         off: -1,
         len: 0,
+    };
+    send(channel, notify::INVAL_INODE, &body, &[]);
+    if stale.names.is_empty() {
+        return;
+    }
+    // To forget a name, the kernel waits for the lock of its directory. Whoever holds that may
+    // wait for this very thread; so another one tells, and this one does not wait for ever.
+    let (told, is_told) = mpsc::sync_channel(1);
+    let channel = Arc::clone(channel);
+    let tell = move || {
+        for (parent, name) in stale.names {
+            send_stale_name(&channel, parent, &name);
+        }
+        // Nobody listens any more when it took too long.
+        told.send(()).unwrap_or_default();
+    };
+    match thread::Builder::new()
+        .name("fuse-tell".to_owned())
+        .spawn(tell)
+    {
+        Ok(_) => {
+            if is_told.recv_timeout(FORGETTING_MAX).is_err() {
+                tracing::debug!("the kernel takes its time to forget a name");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "the kernel does not hear of changed names"),
     }
 }
 
-fn send<T: IntoBytes + Immutable>(channel: impl AsFd, code: i32, body: &T) {
-    let mut bytes = [0; 64];
-    let len = size_of::<OutHeader>() + size_of::<T>();
+fn send_stale_name(channel: &OwnedFd, parent: NodeId, name: &[u8]) {
+    let body = InvalEntryOut {
+        parent: parent.0,
+        namelen: u32::try_from(name.len()).unwrap_or(0),
+        flags: 0,
+    };
+    send(channel, notify::INVAL_ENTRY, &body, &[name, &[0]].concat());
+}
+
+fn send<T: IntoBytes + Immutable>(channel: impl AsFd, code: i32, body: &T, rest: &[u8]) {
+    let len = size_of::<OutHeader>() + size_of::<T>() + rest.len();
     let header = OutHeader {
         len: u32::try_from(len).unwrap_or(0),
         error: code,
         unique: 0,
     };
-    let Some(message) = bytes.get_mut(..len) else {
-        return;
-    };
-    if header.write_to_prefix(message).is_err() || body.write_to_suffix(message).is_err() {
-        return;
-    }
-    // The kernel need not know the node (any more), or the message.
-    if let Err(error) = rustix::io::write(channel, message) {
+    let message = [header.as_bytes(), body.as_bytes(), rest].concat();
+    // The kernel need not know the node or the name (any more).
+    if let Err(error) = rustix::io::write(channel, &message) {
         tracing::trace!(%error, code, "the kernel did not take a message");
     }
 }

@@ -108,6 +108,28 @@ impl BtrfsFs {
         }
     }
 
+    /// The name that a command makes or removes, with its directory.
+    pub(super) fn control_changes(
+        &self,
+        node: NodeId,
+        command: u32,
+        input: &[u8],
+    ) -> Option<(NodeId, Vec<u8>)> {
+        let args = Args(input);
+        let name = match command {
+            SUBVOL_CREATE | SNAP_DESTROY => args.name(NAME_OFFSET),
+            SNAP_DESTROY_V2 if args.check_flags(FLAG_BY_ID) == Ok(FLAG_BY_ID) => {
+                let id = TreeId(args.number(NAME_V2_OFFSET).ok()?);
+                let link = self.namespace().root_parent(id).ok()??;
+                let parent = self.nodes.number(link.parent, link.dir)?;
+                return Some((NodeId(parent), link.name.into_vec()));
+            }
+            SUBVOL_CREATE_V2 | SNAP_CREATE_V2 | SNAP_DESTROY_V2 => args.name(NAME_V2_OFFSET),
+            _ => return None,
+        };
+        Some((node, name.ok()?.to_vec()))
+    }
+
     fn create_subvolume(&self, caller: &Caller, dir: &Inode, name: &[u8]) -> Result<Vec<u8>> {
         may_change(caller, dir)?;
         let gid = {

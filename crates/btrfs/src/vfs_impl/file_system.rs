@@ -169,6 +169,11 @@ impl FileSystem for BtrfsFs {
         self.control_node(caller, node, command, input, output_bytes_max)
     }
 
+    fn control_names(&self, node: NodeId, command: u32, input: &[u8]) -> Vec<(NodeId, Vec<u8>)> {
+        let changed = self.control_changes(node, command, input);
+        changed.map_or_else(Vec::new, |name| vec![name])
+    }
+
     fn status(&self) -> Result<VolumeStatus> {
         Ok(self.volume.status())
     }

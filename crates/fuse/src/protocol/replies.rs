@@ -132,6 +132,8 @@ reply! {
     Dirent, 24 { ino: u64, off: u64, namelen: u32, kind: u32, }
     /// Cached attributes (and pages from `off`, where that is not negative) are no longer good.
     InvalInodeOut, 24 { ino: u64, off: i64, len: i64, }
+    /// A name in a directory is no longer good; `namelen` bytes and a zero follow.
+    InvalEntryOut, 16 { parent: u64, namelen: u32, flags: u32, }
 }
 
 impl OutHeader {
@@ -166,6 +168,6 @@ pub(crate) mod open {
 pub(crate) mod notify {
     /// Of an [`super::InvalInodeOut`].
     pub(crate) const INVAL_INODE: i32 = 2;
-    /// Of no body: every cached name is to be looked up again (7.44).
-    pub(crate) const INC_EPOCH: i32 = 8;
+    /// Of an [`super::InvalEntryOut`].
+    pub(crate) const INVAL_ENTRY: i32 = 3;
 }

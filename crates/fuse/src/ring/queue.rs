@@ -78,7 +78,7 @@ impl Queue {
         }
     }
 
-    fn serve(&mut self, device: &OwnedFd, session: &Session) -> io::Result<()> {
+    fn serve(&mut self, device: &Arc<OwnedFd>, session: &Session) -> io::Result<()> {
         while let Some(slot_index) = self.ring.next()? {
             let Some((headers, payload)) = self.ring.slot(slot_index) else {
                 continue;

@@ -13,8 +13,6 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 
-/// Direction of a command, in its upper two bits: it takes an argument and gives no answer.
-const COMMAND_WRITE: u32 = 1;
 /// The caller runs in a 32-bit world, whose structures are laid out in another way.
 const IOCTL_COMPAT: u32 = 1 << 0;
 
@@ -61,6 +59,7 @@ impl Session {
         let out = out.get_mut(len..).ok_or(Errno::EIO)?;
         let out = out.get_mut(..room).ok_or(Errno::EINVAL)?;
         let node = request.node();
+        let stale = |names| Stale { node, names };
         match args.cmd {
             FS_IOC_GETFLAGS => {
                 let flags = self.fs.flags(node)?.bits();
@@ -73,7 +72,7 @@ impl Session {
                 let (flags, _) = u32::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
                 let flags = NodeFlags::from_bits_retain(flags);
                 self.fs.set_flags(&request.caller(), node, flags)?;
-                Ok((len, Some(Stale::Attributes(node))))
+                Ok((len, Some(stale(Vec::new()))))
             }
             FS_IOC_FSGETXATTR => {
                 let flags = ExtendedFlags {
@@ -87,16 +86,14 @@ impl Session {
                     ExtendedFlags::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
                 let flags = from_extended(self.fs.flags(node)?, &wanted)?;
                 self.fs.set_flags(&request.caller(), node, flags)?;
-                Ok((len, Some(Stale::Attributes(node))))
+                Ok((len, Some(stale(Vec::new()))))
             }
             _ if args.flags & IOCTL_COMPAT != 0 => Err(Errno::ENOTTY),
             command => {
                 let caller = request.caller();
+                let names = self.fs.control_names(node, command, input);
                 let output = self.fs.control(&caller, node, command, input, room)?;
-                // One that only gives, and gets nothing back, is there to change something.
-                let changes = command >> 30 == COMMAND_WRITE;
-                let stale = changes.then_some(Stale::Names(node));
-                Ok((len + put_bytes(out, &output)?, stale))
+                Ok((len + put_bytes(out, &output)?, Some(stale(names))))
             }
         }
     }

@@ -39,16 +39,16 @@ use vfs::file_system::{Errno, NodeId, Result, SyncWhat};
 use zerocopy::FromBytes;
 
 /// What the kernel must not believe any more.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stale {
-    /// Attributes of a node.
-    Attributes(NodeId),
-    /// Attributes of a node, and every name that leads, or does not lead, to anything.
-    Names(NodeId),
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Stale {
+    /// The node whose attributes changed.
+    pub(crate) node: NodeId,
+    /// Names that now lead, or no longer lead, to something; each with its directory.
+    pub(crate) names: Vec<(NodeId, Vec<u8>)>,
 }
 
 /// What becomes of a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
     /// So many bytes of the reply buffer.
     Done(usize),

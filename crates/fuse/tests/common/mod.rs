@@ -160,6 +160,11 @@ impl FileSystem for Counting {
         Ok(Vec::new())
     }
 
+    fn control_names(&self, node: NodeId, _: u32, input: &[u8]) -> Vec<(NodeId, Vec<u8>)> {
+        let name = input.split(|byte| *byte == 0).next().unwrap_or_default();
+        vec![(node, name.to_vec())]
+    }
+
     fn write(
         &self,
         node: NodeId,

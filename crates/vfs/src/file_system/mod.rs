@@ -256,6 +256,13 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::ENOTTY)
     }
 
+    /// The names, each with its directory, that a [`FileSystem::control`] operation is going to
+    /// make or remove. A server whose client remembers names asks before it has it done.
+    fn control_names(&self, node: NodeId, command: u32, input: &[u8]) -> Vec<(NodeId, Vec<u8>)> {
+        let _ = (node, command, input);
+        Vec::new()
+    }
+
     /// What `statfs` reports.
     ///
     /// # Errors
