@@ -79,7 +79,7 @@ pub(crate) struct Mkfs {
     /// Overwrite an existing file system
     #[arg(short, long)]
     force: bool,
-    /// Give everything this owner and group
+    /// Give everything this owner and group; without --rootdir, the directory at the top
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     owner: Option<(u32, u32)>,
     /// Threads that copy; with one, the same source always gives the same order
@@ -203,7 +203,7 @@ impl Mkfs {
             let size = self.fixed_size(target).ok_or_else(|| {
                 Failure::usage(format!("{}: --size is needed", target.path.display()))
             })?;
-            return target.make(make, size);
+            return target.make(make, size, self.owner);
         };
         let options = self.import_options(target);
         if let Some(size) = self.fixed_size(target).filter(|_| !self.may_grow(target)) {
@@ -260,7 +260,7 @@ impl Mkfs {
         options: &ImportOptions,
         bytes_total: u64,
     ) -> Result<Made> {
-        let made = target.make(make, size)?;
+        let made = target.make(make, size, self.owner)?;
         // The image may lie in the directory that is copied, and exists only now.
         let options = ImportOptions {
             skip: self.import_options(target).skip,
@@ -344,7 +344,7 @@ impl Target {
     }
 
     /// Makes the file system with `size` bytes.
-    fn make(&self, make: &MakeOptions, size: u64) -> Result<Made> {
+    fn make(&self, make: &MakeOptions, size: u64, owner: Option<(u32, u32)>) -> Result<Made> {
         if self.is_device {
             if size > self.size {
                 let text = format!(
@@ -368,7 +368,8 @@ impl Target {
         let device = FileDevice::open(&self.path, &options)?;
         let device = Arc::new(LateFlush::new(device));
         let shared: Arc<dyn Device> = device.clone();
-        let volume = Volume::options().make_device(shared, &make);
+        let (uid, gid) = owner.unwrap_or_default();
+        let volume = Volume::options().owner(uid, gid).make_device(shared, &make);
         let volume =
             volume.with_context(|| format!("{}: {}", self.path.display(), human::bytes(size)))?;
         Ok(Made { volume, device })

@@ -9,10 +9,17 @@ const FILE: &str = "docs/mount-exclusions.md";
 /// A row: suite, test, reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Exclusion {
-    /// Name of the suite's script without its ending.
+    /// Name of the suite's script without its ending; `NAME (MODE)` for one mode only.
     pub(super) suite: String,
     /// Name that the suite gives the test.
     pub(super) test: String,
+}
+
+impl Exclusion {
+    /// True when it concerns a suite in a mode.
+    pub(super) fn is_of(&self, suite: &str, mode: &str) -> bool {
+        self.suite == suite || self.suite == format!("{suite} ({mode})")
+    }
 }
 
 /// All rows of the table.

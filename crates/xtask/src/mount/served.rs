@@ -124,13 +124,14 @@ impl Drop for Served {
     }
 }
 
-/// Runs a command to its end; what it said on the standard error is the error.
+/// Runs a command to its end; what it said is the error.
 pub(super) fn run(command: &mut Command) -> Result<()> {
     let output = command
         .output()
         .with_context(|| format!("{:?} cannot be run", command.get_program()))?;
     if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         bail!("{command:?}: {}: {}", output.status, said.trim());
     }
     Ok(())

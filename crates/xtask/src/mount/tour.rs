@@ -53,11 +53,23 @@ pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
     println!("{lines}");
     // A view of the mounts of its own: nothing stays behind, and the FUSE device is open to
     // everybody in it, as distributions have it, whatever this machine does.
-    let device = account.home.join("fuse-device");
+    let device = std::env::temp_dir().join(format!("{ACCOUNT}-device"));
+    let _ = std::fs::remove_file(&device);
     let mut command = Command::new("unshare");
-    command.args(["--mount", "--propagation", "private", "--", "sh", "-c", AS_ACCOUNT, "sh"]);
+    command.args([
+        "--mount",
+        "--propagation",
+        "private",
+        "--",
+        "sh",
+        "-c",
+        AS_ACCOUNT,
+        "sh",
+    ]);
     command.arg(&device).args([ACCOUNT, &script]);
-    run(&mut command)?;
+    let result = run(&mut command);
+    std::fs::remove_file(&device)?;
+    result?;
     println!("mount-tour: done, as {ACCOUNT}");
     Ok(())
 }

@@ -62,7 +62,7 @@ fn steps(source: &Path, make: &str) -> Vec<(&'static str, String)> {
         ),
         (
             "git init",
-            format!("cd {WORK} && {git} init -q . && {git} add -A && {git} commit -q -m x"),
+            format!("cd {WORK} && {git} init -q . && {git} add -A -f && {git} commit -q -m x"),
         ),
         (
             "git fsck",
