@@ -110,6 +110,10 @@ fn an_empty_image_belongs_to_whom_it_is_given() {
     let bench = Bench::new();
     bench.ok("mkfs -q --size 256M --owner 1234:56 a.img");
     let found = &bench.json("stat --json a.img /")["files"][0];
-    assert_eq!((&found["uid"], &found["gid"]), (&1234.into(), &56.into()), "{found}");
+    assert_eq!(
+        (&found["uid"], &found["gid"]),
+        (&1234.into(), &56.into()),
+        "{found}"
+    );
     bench.check("a.img");
 }
