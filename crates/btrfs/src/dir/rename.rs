@@ -24,6 +24,9 @@ const RENAME_ITEMS: u32 = 14;
 /// Directories between a directory and the top: more can only be a loop in a damaged image.
 const DEPTH_MAX: u32 = 1 << 20;
 
+/// Attempts to rename what others rename at the same time.
+const ATTEMPTS_MAX: usize = 1000;
+
 /// One end of a rename.
 #[derive(Clone, Copy)]
 pub(crate) struct Place<'a> {
@@ -55,7 +58,7 @@ impl Namespace {
     ) -> Result<()> {
         check_name(from.name)?;
         check_name(to.name)?;
-        loop {
+        for _ in 0..ATTEMPTS_MAX {
             let ends = self.find_ends(from, to)?;
             check_ends(from, to, &ends, flags)?;
             if ends
@@ -76,6 +79,7 @@ impl Namespace {
                 return Ok(());
             }
         }
+        Err(CallerError::NotFound.into())
     }
 
     fn find_ends(&self, from: Place<'_>, to: Place<'_>) -> Result<Ends> {
@@ -84,7 +88,11 @@ impl Namespace {
             .lookup(from.dir, from.name)?
             .ok_or(CallerError::NotFound)?;
         let target = match self.lookup(to.dir, to.name)? {
-            Some(target) => Some((target, self.inode(target)?)),
+            Some(target) => match self.inode(target) {
+                // It has just been replaced: the locks will show what is there now.
+                Err(error) if error.is_not_found() => None,
+                inode => Some((target, inode?)),
+            },
             None => None,
         };
         Ok(Ends {

@@ -27,23 +27,27 @@ struct Inherited {
     xattrs: Vec<(&'static [u8], Vec<u8>)>,
 }
 
+/// Attempts to look up, or to create, a name that others change at the same time.
+const ATTEMPTS_MAX: usize = 100;
+
 impl BtrfsFs {
     pub(super) fn lookup_entry(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
         if name == b".." || name == b"." {
             return self.lookup_dots(parent, name);
         }
         let (tree, dir) = self.locate(parent)?;
-        let found = self.namespace().lookup_in(tree, dir, name);
-        let found = found.map_err(stale)?.ok_or(CallerError::NotFound)?;
-        let inode = self.namespace().inode(found)?;
-        let place = Place::of(found, tree, dir, name);
-        self.entry(place, &inode).map_err(|error| match error {
-            // The last name has just gone.
-            error if error.caller_error() == Some(CallerError::Stale) => {
-                CallerError::NotFound.into()
+        for _ in 0..ATTEMPTS_MAX {
+            let found = self.namespace().lookup_in(tree, dir, name);
+            let found = found.map_err(stale)?.ok_or(CallerError::NotFound)?;
+            let inode = self.namespace().inode(found).map_err(stale);
+            let place = Place::of(found, tree, dir, name);
+            match inode.and_then(|inode| self.entry(place, &inode)) {
+                // What it led to has just gone: another one may have the name by now.
+                Err(error) if error.caller_error() == Some(CallerError::Stale) => {}
+                entry => return entry,
             }
-            error => error,
-        })
+        }
+        Err(CallerError::NotFound.into())
     }
 
     fn lookup_dots(&self, node: NodeId, name: &[u8]) -> Result<Entry> {
@@ -84,6 +88,25 @@ impl BtrfsFs {
     }
 
     pub(super) fn create_entry(
+        &self,
+        caller: &Caller,
+        parent: NodeId,
+        name: &[u8],
+        new: &NewNode<'_>,
+    ) -> Result<Entry> {
+        for _ in 0..ATTEMPTS_MAX {
+            match self.try_create_entry(caller, parent, name, new) {
+                // Somebody else removed it before it could be referred to: the name is free again.
+                Err(error) if error.caller_error() == Some(CallerError::Stale) => {
+                    self.inode(parent)?;
+                }
+                created => return created,
+            }
+        }
+        Err(CallerError::Stale.into())
+    }
+
+    fn try_create_entry(
         &self,
         caller: &Caller,
         parent: NodeId,
