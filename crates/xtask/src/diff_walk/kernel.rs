@@ -106,7 +106,11 @@ fn xattrs(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
 fn extents(file: &File) -> Result<Vec<Extent>> {
     let mut all = Vec::new();
     for extent in Fiemap::new(file) {
-        let extent = extent?;
+        let extent = match extent {
+            // A file system without disk, as tmpfs, has none.
+            Err(error) if error.raw_os_error() == Some(Errno::OPNOTSUPP.raw_os_error()) => break,
+            extent => extent?,
+        };
         let has = |flag| extent.fe_flags.contains(flag);
         all.push(Extent {
             offset: extent.fe_logical,

@@ -22,6 +22,10 @@ const SHOWN: usize = 20;
 /// Bytes of the tmpfs.
 const TMPFS_SIZE: &str = "6g";
 
+/// Type bits of a mode, and what a directory has there.
+const TYPE_MASK: u32 = 0o170_000;
+const DIRECTORY: u32 = 0o040_000;
+
 /// What is run on what.
 #[derive(Debug, clap::Args)]
 #[command(
@@ -146,7 +150,7 @@ fn work(dir: &Path, source: &Path, make: &str, place: &str) -> Result<()> {
 /// inode numbers; times of what was made here differ from run to run; git's index holds both.
 fn comparable(walk: Walk) -> Walk {
     let keep = |(path, record): (Vec<u8>, Record)| {
-        let is_dir = record.target.is_none() && record.sha256.is_none() && record.flags.is_some();
+        let is_dir = record.mode & TYPE_MASK == DIRECTORY;
         let is_index = path.ends_with(b".git/index");
         let kept = Record {
             mode: record.mode,
