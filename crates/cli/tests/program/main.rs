@@ -12,4 +12,5 @@ mod copies;
 mod failures;
 mod harness;
 mod mount;
+mod mounted;
 mod reports;

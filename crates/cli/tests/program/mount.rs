@@ -5,116 +5,14 @@
 
 use std::fs::{self, File};
 use std::io::{Read as _, Write as _};
-use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use crate::harness::{Bench, assert_same, pattern};
-
-/// No ending may take longer.
-const END_MAX: Duration = Duration::from_secs(10);
-
-fn can_mount() -> bool {
-    let is_root = rustix::process::geteuid().is_root();
-    let has_helper = Command::new("fusermount3").arg("-V").output().is_ok();
-    let can = Path::new("/dev/fuse").exists() && (is_root || has_helper);
-    if !can {
-        eprintln!("SKIPPED: nothing can be mounted here");
-    }
-    can
-}
-
-/// An image `a.img` and a directory `mnt`.
-struct Mounted {
-    bench: Bench,
-}
-
-impl Mounted {
-    fn new() -> Self {
-        let bench = Bench::new();
-        bench.ok("mkfs -q --size 256M a.img");
-        fs::create_dir(bench.path("mnt")).unwrap();
-        Self { bench }
-    }
-
-    fn mount(options: &str) -> Self {
-        let mounted = Self::new();
-        mounted.bench.ok(&format!("mount {options} a.img mnt"));
-        assert!(mounted.is_mounted());
-        mounted
-    }
-
-    fn dir(&self) -> PathBuf {
-        self.bench.path("mnt").canonicalize().unwrap()
-    }
-
-    fn is_mounted(&self) -> bool {
-        let parent = self.bench.dir.path().canonicalize().unwrap();
-        let line = format!(" {} fuse.spinney ", parent.join("mnt").display());
-        fs::read_to_string("/proc/mounts").unwrap().contains(&line)
-    }
-
-    /// Processes of this mount with a role.
-    fn processes(&self, role: &str) -> Vec<i32> {
-        let image = self.bench.path("a.img").canonicalize().unwrap();
-        let image = image.display().to_string();
-        let all = fs::read_dir("/proc").unwrap().flatten();
-        all.filter(|entry| {
-            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
-            words.contains(&role.as_bytes()) && words.contains(&image.as_bytes())
-        })
-        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
-        .collect()
-    }
-
-    fn wait_until_gone(&self) {
-        let start = Instant::now();
-        let is_there = || {
-            self.is_mounted()
-                || !self.processes("server").is_empty()
-                || !self.processes("supervisor").is_empty()
-        };
-        while is_there() {
-            assert!(start.elapsed() < END_MAX, "something is left");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-    }
-
-    /// A mount in the foreground.
-    fn foreground(&self) -> Child {
-        let child = Command::new(env!("CARGO_BIN_EXE_spinney"))
-            .args(["mount", "--foreground", "-v", "a.img", "mnt"])
-            .current_dir(&self.bench.dir)
-            .stderr(Stdio::piped())
-            .process_group(0)
-            .spawn()
-            .unwrap();
-        let start = Instant::now();
-        // The table has it a moment before requests are answered, which then wait.
-        while !self.is_mounted() {
-            assert!(start.elapsed() < END_MAX, "it does not mount");
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        fs::read_dir(self.dir()).unwrap();
-        child
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        if self.is_mounted() {
-            let _ = self.bench.run("umount --lazy mnt");
-        }
-    }
-}
-
-fn kill(pid: i32, signal: Signal) {
-    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
-}
+use crate::harness::{assert_same, pattern};
+use crate::mounted::{Mounted, can_mount, kill};
 
 #[test]
 fn what_is_written_through_a_mount_is_in_the_image() {
@@ -234,8 +132,15 @@ fn the_server_has_no_rights_on_any_thread() {
 
 #[test]
 fn the_sandbox_has_no_way_out() {
+    for options in ["", "-o io_uring"] {
+        assert_no_way_out(options);
+    }
+}
+
+fn assert_no_way_out(options: &str) {
     let mounted = Mounted::new();
-    let out = mounted.bench.ok("mount --sandbox-self-test a.img mnt");
+    let line = format!("mount --sandbox-self-test {options} a.img mnt");
+    let out = mounted.bench.ok(&line);
     // The kernel of a test machine has both; without, this test would prove nothing.
     assert!(!out.contains("missing:"), "{out}");
     for way in [
@@ -259,6 +164,40 @@ fn the_sandbox_has_no_way_out() {
         assert_eq!(denied.count(), 4, "{way}: {out}");
     }
     assert!(mounted.bench.path("a.img").exists());
+}
+
+#[test]
+fn a_sandboxed_server_has_a_channel_for_each_worker_and_rings_where_the_kernel_has_them() {
+    if !can_mount() {
+        return;
+    }
+    let switch = fs::read_to_string("/sys/module/fuse/parameters/enable_uring");
+    let has_rings = switch.is_ok_and(|text| text.starts_with('Y'));
+    if !has_rings {
+        eprintln!("SKIPPED in part: this kernel's FUSE has no rings, or they are switched off");
+    }
+    for (options, wants_rings) in [("workers=3", false), ("workers=3,io_uring", has_rings)] {
+        let mounted = Mounted::mount(&format!("-o {options}"));
+        for index in 0..200 {
+            fs::write(mounted.dir().join(format!("f{index}")), pattern(index)).unwrap();
+        }
+        let server = mounted.processes("server")[0];
+        let links = fs::read_dir(format!("/proc/{server}/fd")).unwrap().flatten();
+        let channels = links.filter(|link| {
+            fs::read_link(link.path()).is_ok_and(|target| target == Path::new("/dev/fuse"))
+        });
+        assert_eq!(channels.count(), 3, "{options}");
+        let tasks = fs::read_dir(format!("/proc/{server}/task")).unwrap().flatten();
+        let rings = tasks.filter(|task| {
+            let name = fs::read_to_string(task.path().join("comm")).unwrap_or_default();
+            name.starts_with("fuse-ring-")
+        });
+        assert_eq!(rings.count() > 0, wants_rings, "{options}");
+        mounted.bench.ok("umount mnt");
+        mounted.bench.check("a.img");
+        assert_eq!(mounted.bench.run("cat a.img /f199").out, pattern(199));
+        mounted.wait_until_gone();
+    }
 }
 
 #[test]

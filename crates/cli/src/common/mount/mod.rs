@@ -237,7 +237,8 @@ impl Mount {
         let settings = self.settings(formats)?;
         let device = server::open_device(self, &settings)?;
         let parent = rustix::process::getppid();
-        for missing in sandbox::enter(false)? {
+        let _prepared = fuse::Prepared::new(&server::server_options(&settings));
+        for missing in sandbox::enter(settings.io_uring)? {
             writeln!(out, "missing: {missing}")?;
         }
         let file_system = server::open_file_system(self, formats, &settings, device)?;

@@ -1,8 +1,10 @@
 //! The process that reads the image and answers the kernel. It is started by the supervisor, opens
 //! the image, and gives up everything else before it reads from it.
 
+use std::num::NonZero;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::{Arc, Weak};
+use std::thread;
 
 use anyhow::{Context as _, Result, bail};
 use blockdev::Device;
@@ -56,6 +58,8 @@ fn serve(mount: &Mount, formats: Formats, channel: &Channel) -> Result<()> {
     let settings = mount.settings(formats)?;
     let signals = Signals::catch()?;
     let device = open_device(mount, &settings)?;
+    let options = server_options(&settings);
+    let prepared = fuse::Prepared::new(&options);
     if mount.no_sandbox {
         tracing::warn!("the server runs without its sandbox");
     } else {
@@ -67,8 +71,8 @@ fn serve(mount: &Mount, formats: Formats, channel: &Channel) -> Result<()> {
     let read_only = file_system.is_read_only();
     channel.send(&Message::Opened { read_only }, None)?;
     let connection = fuse::Connection::from_fd(receive_connection(channel)?);
-    let options = server_options(&settings);
-    let server = fuse::Server::start(connection, Arc::clone(&file_system), options)?;
+    let served = Arc::clone(&file_system);
+    let server = fuse::Server::start_prepared(connection, served, options, prepared)?;
     channel.send(&Message::Ready, None)?;
     obey(channel.try_clone()?, signals, Arc::downgrade(&file_system))?;
     let result = server.wait();
@@ -85,9 +89,14 @@ fn receive_connection(channel: &Channel) -> Result<OwnedFd> {
     }
 }
 
-fn server_options(settings: &Settings) -> fuse::ServerOptions {
+pub(super) fn server_options(settings: &Settings) -> fuse::ServerOptions {
+    // Asked for here, where the files can be read that limit a process to some processors.
+    let workers = match settings.workers {
+        0 => thread::available_parallelism().map_or(1, NonZero::get),
+        count => count,
+    };
     fuse::ServerOptions {
-        workers: settings.workers,
+        workers,
         writeback: settings.writeback,
         zero_open: settings.zero_open,
         transport: if settings.io_uring {
@@ -129,7 +138,7 @@ fn obey(channel: Channel, mut signals: Signals, file_system: Weak<dyn FileSystem
             }
         }
     };
-    std::thread::Builder::new()
+    thread::Builder::new()
         .name("control".to_owned())
         .spawn(listen)
         .context("the control thread")?;

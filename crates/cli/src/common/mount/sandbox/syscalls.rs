@@ -88,13 +88,11 @@ const ALLOWED_HERE: &[i64] = &[libc::SYS_poll, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[i64] = &[];
 
-/// What a ring of requests needs besides. It can ask the kernel for things that no filter sees;
-/// those on files and TCP ports meet Landlock.
-const ALLOWED_WITH_RING: &[i64] = &[
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
-];
+/// What a ring of requests needs besides. Rings are made before, and each takes commands to
+/// devices only; here they are used.
+const ALLOWED_WITH_RING: &[i64] = &[libc::SYS_io_uring_enter];
+/// Opens a ring that was made closed (`IORING_REGISTER_ENABLE_RINGS`).
+const ENABLE_RINGS: u64 = 12;
 
 /// Duplicates the kernel's connection for another thread (`FUSE_DEV_IOC_CLONE`).
 const IOCTL_CLONE: u64 = 0x8004_e500;
@@ -166,6 +164,9 @@ fn rules(with_ring: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>> {
     add(libc::SYS_tgkill, 0, Op::Eq, pid)?;
     add(libc::SYS_prlimit64, 0, Op::Eq, 0)?;
     add(libc::SYS_ioctl, 1, Op::Eq, IOCTL_CLONE)?;
+    if with_ring {
+        add(libc::SYS_io_uring_register, 1, Op::Eq, ENABLE_RINGS)?;
+    }
     for option in [bits(libc::PR_SET_NAME), PRCTL_SET_VMA] {
         add(libc::SYS_prctl, 0, Op::Eq, option)?;
     }
@@ -221,6 +222,7 @@ mod tests {
             libc::SYS_perf_event_open,
             libc::SYS_setuid,
             libc::SYS_capset,
+            libc::SYS_io_uring_setup,
         ] {
             assert!(!rules.contains_key(&call), "system call {call}");
         }
@@ -229,6 +231,7 @@ mod tests {
             libc::SYS_mmap,
             libc::SYS_mprotect,
             libc::SYS_ioctl,
+            libc::SYS_io_uring_register,
         ] {
             assert!(
                 !rules[&call].is_empty(),

@@ -1,0 +1,113 @@
+//! A mount for one test, its processes, and signals to them.
+
+use std::fs;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::harness::Bench;
+
+/// No ending may take longer.
+pub(crate) const END_MAX: Duration = Duration::from_secs(10);
+
+pub(crate) fn can_mount() -> bool {
+    let is_root = rustix::process::geteuid().is_root();
+    let has_helper = Command::new("fusermount3").arg("-V").output().is_ok();
+    let can = Path::new("/dev/fuse").exists() && (is_root || has_helper);
+    if !can {
+        eprintln!("SKIPPED: nothing can be mounted here");
+    }
+    can
+}
+
+/// An image `a.img` and a directory `mnt`.
+pub(crate) struct Mounted {
+    pub(crate) bench: Bench,
+}
+
+impl Mounted {
+    pub(crate) fn new() -> Self {
+        let bench = Bench::new();
+        bench.ok("mkfs -q --size 256M a.img");
+        fs::create_dir(bench.path("mnt")).unwrap();
+        Self { bench }
+    }
+
+    pub(crate) fn mount(options: &str) -> Self {
+        let mounted = Self::new();
+        mounted.bench.ok(&format!("mount {options} a.img mnt"));
+        assert!(mounted.is_mounted());
+        mounted
+    }
+
+    pub(crate) fn dir(&self) -> PathBuf {
+        self.bench.path("mnt").canonicalize().unwrap()
+    }
+
+    pub(crate) fn is_mounted(&self) -> bool {
+        let parent = self.bench.dir.path().canonicalize().unwrap();
+        let line = format!(" {} fuse.spinney ", parent.join("mnt").display());
+        fs::read_to_string("/proc/mounts").unwrap().contains(&line)
+    }
+
+    /// Processes of this mount with a role.
+    pub(crate) fn processes(&self, role: &str) -> Vec<i32> {
+        let image = self.bench.path("a.img").canonicalize().unwrap();
+        let image = image.display().to_string();
+        let all = fs::read_dir("/proc").unwrap().flatten();
+        all.filter(|entry| {
+            let words = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+            words.contains(&role.as_bytes()) && words.contains(&image.as_bytes())
+        })
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .collect()
+    }
+
+    pub(crate) fn wait_until_gone(&self) {
+        let start = Instant::now();
+        let is_there = || {
+            self.is_mounted()
+                || !self.processes("server").is_empty()
+                || !self.processes("supervisor").is_empty()
+        };
+        while is_there() {
+            assert!(start.elapsed() < END_MAX, "something is left");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// A mount in the foreground.
+    pub(crate) fn foreground(&self) -> Child {
+        let child = Command::new(env!("CARGO_BIN_EXE_spinney"))
+            .args(["mount", "--foreground", "-v", "a.img", "mnt"])
+            .current_dir(&self.bench.dir)
+            .stderr(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .unwrap();
+        let start = Instant::now();
+        // The table has it a moment before requests are answered, which then wait.
+        while !self.is_mounted() {
+            assert!(start.elapsed() < END_MAX, "it does not mount");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        fs::read_dir(self.dir()).unwrap();
+        child
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        if self.is_mounted() {
+            let _ = self.bench.run("umount --lazy mnt");
+        }
+    }
+}
+
+pub(crate) fn kill(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
