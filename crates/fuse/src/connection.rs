@@ -26,13 +26,22 @@ impl Connection {
     }
 
     /// As [`Connection::mount`], in the way in which `sync` and `syncfs` come to the file system
-    /// (as `sync_fs`) and unmounting waits until it is synced. Only for root; the mount's source
-    /// is a loop device that exists for this alone, and its type `fuseblk.SUBTYPE`.
+    /// (as `sync_fs`) and unmounting waits for [`Server::wait`](crate::Server::wait). Only for root;
+    /// the mount's source is a loop device that exists for this alone, and its type
+    /// `fuseblk.SUBTYPE`.
+    ///
+    /// `backing` is a file, open for writing unless the mount is read-only, of at least 4096 bytes,
+    /// which is never looked at nor written to: the loop device leads to it, and so tells what is
+    /// mounted.
     ///
     /// # Errors
     /// As [`Connection::mount`]; no loop device can be had.
-    pub fn mount_synced(dir: &Path, options: &MountOptions) -> Result<Self> {
-        mount::mount_synced(dir, options).map(Self::from_fd)
+    pub fn mount_synced(
+        dir: &Path,
+        options: &MountOptions,
+        backing: BorrowedFd<'_>,
+    ) -> Result<Self> {
+        mount::mount_synced(dir, options, backing).map(Self::from_fd)
     }
 
     /// The connection of a mount that somebody else made, from its `/dev/fuse` descriptor.

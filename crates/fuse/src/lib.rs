@@ -25,6 +25,7 @@
 
 mod connection;
 mod device;
+mod ending;
 mod error;
 mod mount;
 mod notify;

@@ -2,6 +2,7 @@
 
 use crate::connection::{Connection, open_spares};
 use crate::device::{self, Worker};
+use crate::ending::{Done, Ending, Running};
 use crate::error::{Error, Result};
 use crate::protocol::{InitFlags, Wish};
 use crate::ring::{self, Queue};
@@ -134,6 +135,8 @@ pub struct Server {
     fs: Arc<dyn FileSystem>,
     workers: Vec<JoinHandle<()>>,
     background: Background,
+    ending: Arc<Ending>,
+    done: Done,
 }
 
 impl Server {
@@ -178,8 +181,10 @@ impl Server {
         };
         let agreement = device::initialize(&first, &wish)?;
         tracing::debug!(?agreement, "the mount is usable");
+        let ending = Arc::new(Ending::default());
         let session = Arc::new(Session::new(
             Arc::clone(&fs),
+            Arc::clone(&ending),
             SessionOptions {
                 entry_timeout: options.entry_timeout,
                 attr_timeout: options.attr_timeout,
@@ -190,13 +195,19 @@ impl Server {
         let mut workers = Vec::new();
         for (index, channel) in channels.into_iter().enumerate() {
             let mut worker = Worker::new(channel, Arc::clone(&session), data_bytes)?;
-            workers.push(spawn(format!("fuse-{index}"), move || worker.run())?);
+            let running = Running::new(&ending);
+            workers.push(spawn(format!("fuse-{index}"), move || {
+                worker.run();
+                drop(running);
+            })?);
         }
         if agreement.flags.contains(InitFlags::OVER_IO_URING) {
             for (index, mut queue) in queues.into_iter().enumerate() {
                 let (device, session) = (Arc::clone(&first), Arc::clone(&session));
+                let running = Running::new(&ending);
                 workers.push(spawn(format!("fuse-ring-{index}"), move || {
                     queue.run(&device, &session);
+                    drop(running);
                 })?);
             }
         }
@@ -205,6 +216,8 @@ impl Server {
             fs,
             workers,
             background,
+            done: Done(Arc::clone(&ending)),
+            ending,
         })
     }
 
@@ -213,14 +226,28 @@ impl Server {
     /// # Errors
     /// A worker failed; not everything could be written.
     pub fn wait(self) -> Result<()> {
-        let mut all_ended_well = true;
+        self.wait_and(|| {})
+    }
+
+    /// As [`Server::wait`]; `when_durable` is called once nothing more is going to be written. Where
+    /// unmounting waits for the server, it has been called by then.
+    ///
+    /// # Errors
+    /// As [`Server::wait`].
+    pub fn wait_and(self, when_durable: impl FnOnce()) -> Result<()> {
+        self.ending.wait();
+        let mut all_ended_well = self.background.stop();
+        let finished = if self.fs.is_read_only() {
+            Ok(())
+        } else {
+            self.fs.finish()
+        };
+        when_durable();
+        drop(self.done);
         for worker in self.workers {
             all_ended_well &= worker.join().is_ok();
         }
-        all_ended_well &= self.background.stop();
-        if !self.fs.is_read_only() {
-            self.fs.sync_fs().map_err(Error::FinalSync)?;
-        }
+        finished.map_err(Error::FinalSync)?;
         if all_ended_well {
             Ok(())
         } else {

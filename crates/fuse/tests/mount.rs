@@ -11,6 +11,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
@@ -518,7 +519,12 @@ fn a_mount_on_an_anchor_is_synced_as_a_whole() {
         return;
     }
     let options = ServerOptions::default();
-    let Some(mut mounted) = Mounted::with(options, Connection::mount_synced) else {
+    let backing = tempfile::NamedTempFile::new().unwrap();
+    backing.as_file().set_len(8192).unwrap();
+    let mount = |dir: &std::path::Path, options: &fuse::MountOptions| {
+        Connection::mount_synced(dir, options, backing.as_file().as_fd())
+    };
+    let Some(mut mounted) = Mounted::with(options, mount) else {
         return;
     };
     let file = File::create_new(mounted.path("f")).unwrap();
@@ -527,20 +533,25 @@ fn a_mount_on_an_anchor_is_synced_as_a_whole() {
     rustix::fs::syncfs(&file).unwrap();
     assert_eq!(mounted.fs.take().get("sync_fs"), Some(&1));
     drop(file);
+    let line = fs::read_to_string(format!(
+        "/sys/dev/block/7:{}/size",
+        rustix::fs::minor(device)
+    ));
+    assert_eq!(line.unwrap().trim(), "8", "sectors");
     // What is synced before unmounting returns was synced because the kernel waited.
     fuse::unmount(mounted.root(), false).unwrap();
     assert!(mounted.fs.take().contains_key("sync_fs"));
     mounted.wait().unwrap();
-    let backing = format!(
+    let loop_file = format!(
         "/sys/dev/block/7:{}/loop/backing_file",
         rustix::fs::minor(device)
     );
     let start = Instant::now();
-    let is_anchor = |text: String| text.contains("spinney-anchor");
-    while fs::read_to_string(&backing).is_ok_and(is_anchor) {
+    let is_anchor = |text: String| text.trim_end() == backing.path().to_str().unwrap();
+    while fs::read_to_string(&loop_file).is_ok_and(is_anchor) {
         assert!(
             start.elapsed() < Duration::from_secs(5),
-            "{backing} is left behind"
+            "{loop_file} is left behind"
         );
         std::thread::sleep(Duration::from_millis(10));
     }

@@ -51,7 +51,7 @@ impl Drop for FileDevice {
     /// A child process that another thread has just forked has the file open too, until it runs
     /// its program, and would keep the lock that long.
     fn drop(&mut self) {
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        self.release_lock();
     }
 }
 
@@ -84,6 +84,12 @@ impl FileDevice {
             read_only: options.read_only,
             can_grow: found.is_file() && (options.size.is_none() || options.create),
         })
+    }
+
+    /// Lets others lock the file, before this value goes. Nothing may be written to it afterwards.
+    pub fn release_lock(&self) {
+        // Where that fails, the lock goes with the file.
+        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
     }
 
     fn error(&self, op: Op, offset: u64, len: u64, source: impl Into<io::Error>) -> Error {

@@ -11,6 +11,9 @@ use std::path::Path;
 /// Where the kernel lists block devices.
 pub(super) const SYS_BLOCK: &str = "/sys/block";
 
+/// The largest loop device that nothing can be stored in.
+const ANCHOR_BYTES_MAX: u64 = 4096;
+
 /// The name of a loop device that is attached to the file `(dev, ino)`, if any. Without a
 /// readable `sysfs` the answer is "none": there is nobody else to ask.
 pub(super) fn loop_device_of(sys_block: &Path, dev: u64, ino: u64) -> Option<String> {
@@ -26,10 +29,21 @@ fn is_backed_by(loop_dir: &Path, dev: u64, ino: u64) -> bool {
     let Ok(raw) = fs::read(loop_dir.join("loop/backing_file")) else {
         return false;
     };
+    if is_anchor(loop_dir) {
+        return false;
+    }
     let path = raw.strip_suffix(b"\n").unwrap_or(&raw);
     // The path of a deleted file leads nowhere; one that lives on under another name is missed.
     fs::metadata(Path::new(OsStr::from_bytes(path)))
         .is_ok_and(|found| found.dev() == dev && found.ino() == ino)
+}
+
+/// A loop device of so few bytes stands for a mount that a server serves, and nobody uses what is
+/// in it; the server itself has a lock.
+fn is_anchor(loop_dir: &Path) -> bool {
+    let limit = fs::read_to_string(loop_dir.join("loop/sizelimit")).unwrap_or_default();
+    let bytes: Option<u64> = limit.trim().parse().ok();
+    bytes.is_some_and(|bytes| (1..=ANCHOR_BYTES_MAX).contains(&bytes))
 }
 
 #[cfg(test)]
@@ -53,6 +67,10 @@ mod tests {
         let found = fs::metadata(&image).unwrap();
         let holder = loop_device_of(&sys, found.dev(), found.ino());
         assert_eq!(holder.as_deref(), Some("loop7"));
+        fs::write(sys.join("loop7/loop/sizelimit"), "4096\n").unwrap();
+        assert_eq!(loop_device_of(&sys, found.dev(), found.ino()), None);
+        fs::write(sys.join("loop7/loop/sizelimit"), "0\n").unwrap();
+        assert!(loop_device_of(&sys, found.dev(), found.ino()).is_some());
         assert_eq!(loop_device_of(&sys, found.dev(), found.ino() + 1), None);
         assert_eq!(loop_device_of(&dir.path().join("none"), 1, 1), None);
     }

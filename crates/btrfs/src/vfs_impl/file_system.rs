@@ -105,6 +105,11 @@ impl FileSystem for BtrfsFs {
         self.answer(self.volume.sync())
     }
 
+    fn finish(&self) -> Result<()> {
+        self.let_go();
+        self.sync_fs()
+    }
+
     fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Result<()> {
         self.answer(self.allocate_node(node, flags, offset, len))
     }

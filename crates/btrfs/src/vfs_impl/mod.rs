@@ -193,10 +193,10 @@ impl BtrfsFs {
     }
 }
 
-impl Drop for BtrfsFs {
+impl BtrfsFs {
     /// A server that ends gives back what it refers to, and need not say so: what only it kept from
     /// being removed goes now, not when the volume is opened next.
-    fn drop(&mut self) {
+    fn let_go(&self) {
         if !self.options.pin_known || self.volume.is_read_only() {
             return;
         }
@@ -210,6 +210,12 @@ impl Drop for BtrfsFs {
         if let Err(error) = self.core().inodes.for_each(is_kept, let_go) {
             self.faults.errno(&error);
         }
+    }
+}
+
+impl Drop for BtrfsFs {
+    fn drop(&mut self) {
+        self.let_go();
     }
 }
 

@@ -6,7 +6,7 @@ use crate::sys;
 use rustix::fs::{Mode, OFlags};
 use std::ffi::CString;
 use std::fs::Metadata;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -26,8 +26,9 @@ pub(super) fn mount_synced(
     dir: &Path,
     metadata: &Metadata,
     options: &MountOptions,
+    backing: BorrowedFd<'_>,
 ) -> Result<OwnedFd> {
-    let (anchor, path) = sys::make_anchor().map_err(|source| Error::Mount {
+    let (anchor, path) = sys::make_anchor(backing).map_err(|source| Error::Mount {
         path: dir.to_owned(),
         source,
     })?;

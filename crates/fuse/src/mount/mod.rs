@@ -6,8 +6,9 @@
 //! it waits.
 //!
 //! The kernel hands on `sync` and `syncfs` only for mounts of a block device, and only there does
-//! unmounting wait for the server. So root may have a mount on an anchor: a block device of a few
-//! bytes of memory, which exists as long as the mount and is its source for all who look.
+//! unmounting wait for the server. So root may have a mount on an anchor: a loop device on the first
+//! bytes of a file, usually that with the file system, so that whoever looks finds out what is
+//! mounted. It exists as long as the mount.
 //!
 //! Options are of two kinds: flags that every mount has (`ro`, `nosuid`, ...) and what FUSE
 //! itself understands. Values with commas are escaped for the helper, whose list of options is
@@ -26,7 +27,7 @@ use crate::error::{Error, Result};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 use std::fs::{self, Metadata};
-use std::os::fd::OwnedFd;
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 /// Mounts, and gives the descriptor of the connection.
@@ -44,9 +45,13 @@ pub(crate) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
 }
 
 /// Mounts in the way in which the kernel hands on `sync` and waits for the server in the end.
-pub(crate) fn mount_synced(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
+pub(crate) fn mount_synced(
+    dir: &Path,
+    options: &MountOptions,
+    backing: BorrowedFd<'_>,
+) -> Result<OwnedFd> {
     let (dir, metadata) = mount_point(dir)?;
-    direct::mount_synced(&dir, &metadata, options)
+    direct::mount_synced(&dir, &metadata, options, backing)
 }
 
 fn mount_point(dir: &Path) -> Result<(PathBuf, Metadata)> {

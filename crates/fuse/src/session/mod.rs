@@ -29,6 +29,7 @@ mod xattr;
 #[cfg(test)]
 mod tests;
 
+use crate::ending::Ending;
 use crate::protocol::requests::{BatchForgetIn, FSYNC_FDATASYNC, ForgetIn, ForgetOne, FsyncIn};
 use crate::protocol::{Request, opcode};
 use encode::Timeouts;
@@ -72,6 +73,7 @@ impl From<Result<usize>> for Answer {
 /// A mount being served, as far as the meaning of requests goes.
 pub(crate) struct Session {
     fs: Arc<dyn FileSystem>,
+    ending: Arc<Ending>,
     timeouts: Timeouts,
     zero_open: bool,
     writeback: bool,
@@ -87,9 +89,14 @@ pub(crate) struct SessionOptions {
 }
 
 impl Session {
-    pub(crate) fn new(fs: Arc<dyn FileSystem>, options: SessionOptions) -> Self {
+    pub(crate) fn new(
+        fs: Arc<dyn FileSystem>,
+        ending: Arc<Ending>,
+        options: SessionOptions,
+    ) -> Self {
         Self {
             fs,
+            ending,
             timeouts: Timeouts {
                 entry: options.entry_timeout,
                 attr: options.attr_timeout,
@@ -138,7 +145,11 @@ impl Session {
             opcode::READ => self.read(request, out),
             opcode::WRITE => self.write(request, out),
             opcode::FSYNC | opcode::FSYNCDIR => self.fsync(request),
-            opcode::SYNCFS | opcode::DESTROY => self.sync_fs(),
+            opcode::SYNCFS => self.sync_fs(),
+            opcode::DESTROY => {
+                self.ending.ask_and_wait();
+                Ok(0)
+            }
             opcode::FALLOCATE => self.fallocate(request),
             opcode::LSEEK => self.lseek(request, out),
             opcode::COPY_FILE_RANGE => self.copy_file_range(request, out),

@@ -1,6 +1,7 @@
 //! Requests of every kind with bytes of every kind: there is always an answer, and never a panic.
 
 use super::{Answer, Session, SessionOptions};
+use crate::ending::{Done, Ending};
 use crate::protocol::requests::InHeader;
 use crate::protocol::{Request, opcode};
 use std::sync::Arc;
@@ -21,7 +22,10 @@ fn session() -> Session {
         capacity_bytes: 1 << 20,
         ..MemoryOptions::default()
     };
-    Session::new(Arc::new(MemoryFs::new(&memory)), options)
+    let ending = Arc::new(Ending::default());
+    // No server is there to end.
+    drop(Done(Arc::clone(&ending)));
+    Session::new(Arc::new(MemoryFs::new(&memory)), ending, options)
 }
 
 fn serve(session: &Session, opcode: u32, node: u64, body: &[u8], out: &mut [u8]) -> Answer {

@@ -1,15 +1,22 @@
 //! A block device of no use but to be there: the kernel trusts a server with syncing the whole
 //! file system only where a block device is mounted.
 
-use rustix::fs::{MemfdFlags, Mode, OFlags};
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::ioctl::{self, Ioctl, IoctlOutput, Opcode};
 use std::ffi::c_void;
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Bytes of the device. The kernel looks at none of them.
-const LEN: u64 = 64 * 1024;
+/// Bytes of the device. The kernel looks at none of them, and with so few nobody else takes it for
+/// what the whole file holds.
+const LEN: u32 = 4096;
+/// The same as the two words of a number of 64 bits.
+const LEN_WORDS: [u32; 2] = if cfg!(target_endian = "little") {
+    [LEN, 0]
+} else {
+    [0, LEN]
+};
 /// How often another process may snatch the free device.
 const TRIES_MAX: usize = 16;
 
@@ -17,8 +24,9 @@ const LOOP_CTL_GET_FREE: Opcode = 0x4c82;
 const LOOP_CONFIGURE: Opcode = 0x4c0a;
 /// `LO_FLAGS_AUTOCLEAR`: gone when nobody has it open or mounted any more.
 const AUTOCLEAR: u32 = 4;
-/// Words of `struct loop_info64`, and where its flags are.
+/// Words of `struct loop_info64`, where its size limit is (two words), and where its flags are.
 const INFO_WORDS: usize = 58;
+const INFO_SIZE_LIMIT: usize = 8;
 const INFO_FLAGS: usize = 13;
 
 /// `struct loop_config` of linux/loop.h.
@@ -53,12 +61,10 @@ unsafe impl Ioctl for GetFree {
     }
 }
 
-/// A block device on a few bytes of memory, and its path. It goes when it is closed and not
+/// A block device on the first bytes of a file, and its path. It goes when it is closed and not
 /// mounted any more.
-pub(crate) fn make_anchor() -> io::Result<(OwnedFd, String)> {
+pub(crate) fn make_anchor(file: BorrowedFd<'_>) -> io::Result<(OwnedFd, String)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let memory = rustix::fs::memfd_create("spinney-anchor", MemfdFlags::CLOEXEC)?;
-    rustix::fs::ftruncate(&memory, LEN)?;
     let control = rustix::fs::open("/dev/loop-control", flags, Mode::empty())?;
     for _ in 0..TRIES_MAX {
         // SAFETY: `GetFree` describes the operation as it is.
@@ -66,11 +72,12 @@ pub(crate) fn make_anchor() -> io::Result<(OwnedFd, String)> {
         let path = format!("/dev/loop{number}");
         let device = rustix::fs::open(path.as_str(), flags, Mode::empty())?;
         let mut config = Config {
-            fd: u32::try_from(memory.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?,
+            fd: u32::try_from(file.as_raw_fd()).map_err(|_| io::ErrorKind::InvalidInput)?,
             block_bytes: 0,
             info: [0; INFO_WORDS],
             reserved: [0; 8],
         };
+        config.info[INFO_SIZE_LIMIT..][..2].copy_from_slice(&LEN_WORDS);
         config.info[INFO_FLAGS] = AUTOCLEAR;
         // SAFETY: the operation reads one `struct loop_config` through its pointer, which is what
         // `Setter` passes; it keeps a reference of its own to the file that `fd` names.

@@ -162,6 +162,15 @@ pub trait FileSystem: Send + Sync {
     /// As [`FileSystem::sync_file`].
     fn sync_fs(&self) -> Result<()>;
 
+    /// Nobody refers to a node any more, and nothing else will be asked: what only references kept
+    /// goes, and everything is made durable.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync_file`].
+    fn finish(&self) -> Result<()> {
+        self.sync_fs()
+    }
+
     /// Allocates space for a range, or gives it back.
     ///
     /// # Errors
