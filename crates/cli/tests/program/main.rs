@@ -12,5 +12,6 @@ mod copies;
 mod failures;
 mod harness;
 mod mount;
+mod mount_sync;
 mod mounted;
 mod reports;

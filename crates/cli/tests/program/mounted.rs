@@ -49,8 +49,11 @@ impl Mounted {
 
     pub(crate) fn is_mounted(&self) -> bool {
         let parent = self.bench.dir.path().canonicalize().unwrap();
-        let line = format!(" {} fuse.spinney ", parent.join("mnt").display());
-        fs::read_to_string("/proc/mounts").unwrap().contains(&line)
+        let dir = parent.join("mnt");
+        let table = fs::read_to_string("/proc/mounts").unwrap();
+        ["fuse", "fuseblk"]
+            .iter()
+            .any(|kind| table.contains(&format!(" {} {kind}.spinney ", dir.display())))
     }
 
     /// Processes of this mount with a role.

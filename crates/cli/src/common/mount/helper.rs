@@ -3,7 +3,7 @@
 //! Under the names `mount.spinney` and `mount.fuse.spinney` the program is called as
 //! `NAME IMAGE DIR [-sfnv] [-r] [-w] [-N NAMESPACE] [-o OPTIONS] [-t TYPE]`, and by `mount.fuse`,
 //! for the type `fuse.spinney`, as `spinney IMAGE DIR -o OPTIONS`. `umount.spinney` and
-//! `umount.fuse.spinney` are called as `NAME DIR [-flnrv] [-t TYPE]`. All of them are turned into
+//! `umount.fuse.spinney` (or `.fuseblk.`) are called as `NAME DIR [-flnrv] [-t TYPE]`. All of them are turned into
 //! what `spinney mount` and `spinney umount` understand.
 
 use std::ffi::{OsStr, OsString};
@@ -16,7 +16,7 @@ pub(crate) fn rewrite(args: Vec<OsString>, is_command: impl Fn(&OsStr) -> bool) 
     let rest = args.get(1..).unwrap_or_default();
     match name.and_then(OsStr::to_str) {
         Some("mount.spinney" | "mount.fuse.spinney") => mount(rest),
-        Some("umount.spinney" | "umount.fuse.spinney") => umount(rest),
+        Some("umount.spinney" | "umount.fuse.spinney" | "umount.fuseblk.spinney") => umount(rest),
         _ if is_called_by_mount_fuse(rest, is_command) => mount(rest),
         _ => args,
     }

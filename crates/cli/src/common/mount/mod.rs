@@ -116,7 +116,11 @@ Options for -o:
   writeback           let the kernel collect small writes: many times faster for programs that
                       write a few bytes at a time, somewhat slower for streams
   zero_open           open files without asking the server: faster for trees of small files
-  io_uring            requests come over a ring, where the kernel has it: faster for many at once
+  io_uring            requests come over a ring, where the kernel has it and its administrator
+                      switched that on: faster for trees of small files, slower where several
+                      processes sync at the same time
+  synced, nosynced    root's mounts show up as fuseblk on a loop device, so that sync(2) comes to
+                      the image and umount(8) waits for it; with nosynced as those of anybody else
   workers=N           threads that answer requests; as many as there are processors
 {own}
   nosuid, nodev, noexec, sync, dirsync, nodiratime and their opposites

@@ -32,7 +32,7 @@ pub(super) fn run(mount: &Mount, formats: Formats) -> Result<()> {
 }
 
 /// The image, opened and locked; nothing is read from it.
-pub(super) fn open_device(mount: &Mount, settings: &Settings) -> Result<Arc<dyn Device>> {
+pub(super) fn open_device(mount: &Mount, settings: &Settings) -> Result<Arc<FileDevice>> {
     let options = FileOptions {
         read_only: settings.request.read_only,
         ..FileOptions::default()
@@ -67,7 +67,7 @@ fn serve(mount: &Mount, formats: Formats, channel: &Channel) -> Result<()> {
             tracing::warn!("less protection: {missing}");
         }
     }
-    let file_system = open_file_system(mount, formats, &settings, device)?;
+    let file_system = open_file_system(mount, formats, &settings, device.clone())?;
     let read_only = file_system.is_read_only();
     channel.send(&Message::Opened { read_only }, None)?;
     let connection = fuse::Connection::from_fd(receive_connection(channel)?);
@@ -75,7 +75,7 @@ fn serve(mount: &Mount, formats: Formats, channel: &Channel) -> Result<()> {
     let server = fuse::Server::start_prepared(connection, served, options, prepared)?;
     channel.send(&Message::Ready, None)?;
     obey(channel.try_clone()?, signals, Arc::downgrade(&file_system))?;
-    let result = server.wait();
+    let result = server.wait_and(|| device.release_lock());
     // The last reference: what files without names still held goes now.
     drop(file_system);
     tracing::info!("unmounted: {}", mount.image.display());

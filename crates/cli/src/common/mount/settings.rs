@@ -99,6 +99,8 @@ pub(crate) struct Settings {
     pub(crate) zero_open: bool,
     /// Requests come over a ring, where the kernel has it.
     pub(crate) io_uring: bool,
+    /// `sync` comes to the server, and unmounting waits for it, where that can be had.
+    pub(crate) synced: bool,
     /// Threads that answer requests; as many as there are processors when 0.
     pub(crate) workers: usize,
     /// For the kernel, unchanged.
@@ -121,6 +123,7 @@ impl Default for Settings {
             writeback: false,
             zero_open: false,
             io_uring: false,
+            synced: true,
             workers: 0,
             for_the_kernel: Vec::new(),
         }
@@ -159,6 +162,8 @@ impl Settings {
             "nozero_open" => self.zero_open = false,
             "io_uring" => self.io_uring = true,
             "noio_uring" => self.io_uring = false,
+            "synced" => self.synced = true,
+            "nosynced" => self.synced = false,
             _ if FOR_THE_KERNEL.contains(&option) || is_dropped(option) => {}
             _ => return self.add_with_value(option),
         }
@@ -280,6 +285,7 @@ mod tests {
             []
         );
         assert_eq!(parse(""), Settings::default());
+        assert!(!parse("synced,nosynced").synced);
     }
 
     #[test]

@@ -24,6 +24,7 @@ use super::signals::{self, Signals};
 use super::table::{self, Row};
 use super::{Mount, Role, log};
 use crate::common::failure::{self, Failure, Status};
+use crate::common::image::ImagePath;
 
 /// How much of the dirty pages of the machine a mount may fill, percent, where the kernel
 /// collects writes: its own value of 1 slows them to a crawl.
@@ -62,10 +63,17 @@ struct Supervisor {
     server: Child,
     channel: Channel,
     signals: Signals,
+    /// The image, without the part of it that is meant.
+    image: PathBuf,
     /// What the table of mounts says of ours, once it is there.
-    mounted: Option<Row>,
+    mounted: Option<Mounted>,
     is_ready: bool,
     is_stopping: bool,
+}
+
+struct Mounted {
+    row: Row,
+    identity: Option<u64>,
 }
 
 enum Event {
@@ -91,6 +99,7 @@ impl Supervisor {
         Ok(Self {
             settings,
             source: mount.image.display().to_string(),
+            image: ImagePath::parse(&mount.image).path,
             dir: mount.dir.clone(),
             server,
             channel,
@@ -155,19 +164,45 @@ impl Supervisor {
             default_permissions: true,
             extra: self.settings.for_the_kernel.clone(),
         };
-        let connection = fuse::Connection::mount(&self.dir, &options)?;
-        self.mounted = table::find(&self.dir)?.filter(|row| row.kind == table::TYPE);
+        let connection = match self.mount_synced(&options) {
+            Some(connection) => connection,
+            None => fuse::Connection::mount(&self.dir, &options)?,
+        };
+        let row = table::find(&self.dir)?.filter(Row::is_ours);
+        let identity = table::identity(&self.dir);
+        self.mounted = row.map(|row| Mounted { row, identity });
         // This process must not keep the connection: the kernel tells clients that the server
         // died when nobody has it any more.
         let fd = connection.into_fd();
         self.channel.send(&Message::Serve, Some(fd.as_fd()))
     }
 
+    /// Mounts in such a way that the kernel passes on `sync` and waits for the server in the end;
+    /// `None` where that cannot be had.
+    fn mount_synced(&self, options: &fuse::MountOptions) -> Option<fuse::Connection> {
+        if !self.settings.synced || !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let mut open = File::options();
+        open.read(true).write(!options.read_only);
+        let mounted = open
+            .open(&self.image)
+            .map_err(anyhow::Error::from)
+            .and_then(|image| {
+                let backing = image.as_fd();
+                Ok(fuse::Connection::mount_synced(&self.dir, options, backing)?)
+            });
+        mounted
+            .map_err(|error| tracing::info!("sync(2) will not come to the image: {error:#}"))
+            .ok()
+    }
+
     fn ready(&mut self, front: Option<&Channel>) -> Result<()> {
         self.is_ready = true;
-        if let Some(row) = self.mounted.as_ref().filter(|_| self.settings.writeback) {
-            let path = format!("/sys/class/bdi/{}/max_ratio", row.device);
+        if let Some(mounted) = self.mounted.as_ref().filter(|_| self.settings.writeback) {
+            let path = mounted.row.backing_info().join("max_ratio");
             if let Err(error) = std::fs::write(&path, MAX_RATIO_PERCENT) {
+                let path = path.display();
                 tracing::info!("{path}: {error}; many small writes may be slow");
             }
         }
@@ -208,7 +243,10 @@ impl Supervisor {
             return false;
         };
         let found = table::find(&self.dir).ok().flatten();
-        found.is_some_and(|row| row.device == ours.device && row.kind == ours.kind)
+        let is_alike =
+            found.is_some_and(|row| row.device == ours.row.device && row.kind == ours.row.kind);
+        // Numbers of devices are used again, and somebody may have mounted there anew.
+        is_alike && table::identity(&self.dir) == ours.identity
     }
 
     /// The server is gone, or has to go because something failed.

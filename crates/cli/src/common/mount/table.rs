@@ -4,11 +4,18 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-/// The type under which the kernel lists our mounts.
-pub(crate) const TYPE: &str = "fuse.spinney";
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+
+/// The types under which the kernel lists our mounts: those that it treats as any FUSE mount, and
+/// those on a block device, which it syncs as a whole.
+const TYPES: [&str; 2] = ["fuse.spinney", TYPE_SYNCED];
+const TYPE_SYNCED: &str = "fuseblk.spinney";
 
 /// Where the kernel lists the mounts of this process's view.
 const MOUNTINFO: &str = "/proc/self/mountinfo";
+
+/// `STATX_MNT_ID_UNIQUE`.
+const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
 /// A mount.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -17,12 +24,39 @@ pub(crate) struct Row {
     pub(crate) device: String,
     /// Where.
     pub(crate) dir: PathBuf,
-    /// Type, as `fuse.spinney`.
+    /// Type, as `ext4`.
     pub(crate) kind: String,
     /// What.
     pub(crate) source: PathBuf,
     /// True when it was mounted for reading only.
     pub(crate) read_only: bool,
+}
+
+impl Row {
+    /// True for a mount that is served by this program.
+    pub(crate) fn is_ours(&self) -> bool {
+        TYPES.contains(&self.kind.as_str())
+    }
+
+    /// True for one of ours where the kernel waits for the server when it unmounts.
+    pub(crate) fn is_synced(&self) -> bool {
+        self.kind == TYPE_SYNCED
+    }
+
+    /// Where the kernel keeps what concerns writing back to it.
+    pub(crate) fn backing_info(&self) -> PathBuf {
+        let suffix = if self.is_synced() { "-fuseblk" } else { "" };
+        Path::new("/sys/class/bdi").join(format!("{}{suffix}", self.device))
+    }
+}
+
+/// A number that tells the mount seen at `dir` from all others, earlier and later ones too, where
+/// the kernel has such numbers. The file system that is mounted there is not asked for it.
+pub(crate) fn identity(dir: &Path) -> Option<u64> {
+    let flags = AtFlags::STATX_DONT_SYNC | AtFlags::NO_AUTOMOUNT | AtFlags::SYMLINK_NOFOLLOW;
+    let found = rustix::fs::statx(CWD, dir, flags, MOUNT_ID_UNIQUE).ok()?;
+    let has_it = found.stx_mask & MOUNT_ID_UNIQUE.bits() != 0;
+    has_it.then_some(found.stx_mnt_id)
 }
 
 /// The mount that is seen at `dir`, which is absolute and free of links; the last one where
@@ -88,10 +122,19 @@ mod tests {
             40 22 0:50 / /mnt/a\\040b rw,nosuid - fuse.other x rw,user_id=0\n\
             41 40 0:51 / /mnt/a\\040b rw,nosuid shared:3 - fuse.spinney /tmp/a\\134b.img ro,user_id=0\n";
         let row = find_in(text, Path::new("/mnt/a b")).unwrap();
-        assert_eq!((row.kind.as_str(), row.device.as_str()), (TYPE, "0:51"));
+        assert_eq!(
+            (row.kind.as_str(), row.device.as_str()),
+            ("fuse.spinney", "0:51")
+        );
+        assert!(row.is_ours() && !row.is_synced());
+        assert_eq!(row.backing_info(), Path::new("/sys/class/bdi/0:51"));
         assert_eq!(row.source, Path::new("/tmp/a\\b.img"));
         assert!(row.read_only);
         assert!(!find_in(text, Path::new("/")).unwrap().read_only);
         assert_eq!(find_in(text, Path::new("/mnt")), None);
+        let synced = b"41 40 7:3 / /m rw - fuseblk.spinney /dev/loop3 rw\n";
+        let row = find_in(synced, Path::new("/m")).unwrap();
+        assert!(row.is_ours() && row.is_synced());
+        assert_eq!(row.backing_info(), Path::new("/sys/class/bdi/7:3-fuseblk"));
     }
 }

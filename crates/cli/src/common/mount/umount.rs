@@ -7,7 +7,7 @@ use anyhow::{Context as _, Result};
 use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
 
-use super::table;
+use super::table::{self, Row};
 use crate::common::failure::Failure;
 use crate::common::output;
 
@@ -21,8 +21,9 @@ const WAIT_STEP: Duration = Duration::from_millis(5);
 #[command(
     after_help = "Examples:\n  spinney umount /mnt/site\n  spinney umount --lazy /mnt/site",
     after_long_help = "\
-umount(8) and fusermount3 -u unmount as well, but return while the server still writes what it
-has in memory. This command waits until the image can be used by others.
+This command waits until the image is complete and can be used by others. So does umount(8) where
+root mounted; of a mount of anybody else, it and fusermount3 -u return while the server still
+writes what it has in memory.
 
 Examples:
   spinney umount /mnt/site
@@ -41,13 +42,14 @@ impl Umount {
         let shown = self.dir.display();
         // Only what is above the mount is looked at: its own server may be stuck.
         let dir = resolve(&self.dir).with_context(|| shown.to_string())?;
-        let row = table::find(&dir)?.filter(|row| row.kind == table::TYPE);
+        let row = table::find(&dir)?.filter(Row::is_ours);
         let Some(row) = row else {
             let text = format!("{shown}: no image is mounted here by spinney");
             return Err(Failure::refused(text).into());
         };
         fuse::unmount(&dir, self.lazy)?;
-        if !self.lazy && !row.read_only {
+        // Where the kernel waits for the server, that is done.
+        if !self.lazy && !row.read_only && !row.is_synced() {
             wait_for(&row.source);
         }
         Ok(())
@@ -57,13 +59,13 @@ impl Umount {
 /// The absolute path of a directory, without asking the file system that is mounted on it.
 fn resolve(dir: &Path) -> Result<PathBuf> {
     let absolute = std::path::absolute(dir)?;
-    if table::find(&absolute)?.is_some_and(|row| row.kind == table::TYPE) {
+    if table::find(&absolute)?.is_some_and(|row| row.is_ours()) {
         return Ok(absolute);
     }
     match (absolute.parent(), absolute.file_name()) {
         (Some(parent), Some(name)) => {
             let candidate = parent.canonicalize()?.join(name);
-            if table::find(&candidate)?.is_some_and(|row| row.kind == table::TYPE) {
+            if table::find(&candidate)?.is_some_and(|row| row.is_ours()) {
                 return Ok(candidate);
             }
             Ok(absolute.canonicalize()?)

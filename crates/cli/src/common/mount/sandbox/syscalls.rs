@@ -34,6 +34,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_fsync,
     libc::SYS_fdatasync,
     libc::SYS_sync_file_range,
+    libc::SYS_flock,
     libc::SYS_sendto,
     libc::SYS_sendmsg,
     libc::SYS_recvfrom,

@@ -1,0 +1,149 @@
+//! Mounts by root: what `sync` and `umount(8)` promise elsewhere, they promise here.
+//!
+//! Where loop devices or root's rights are missing these tests say so and pass.
+
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use crate::harness::pattern;
+use crate::mounted::{Mounted, can_mount, kill};
+
+fn can_mount_synced() -> bool {
+    let can = can_mount()
+        && rustix::process::geteuid().is_root()
+        && Path::new("/dev/loop-control").exists();
+    if !can {
+        eprintln!("SKIPPED: no root, or no loop devices");
+    }
+    can
+}
+
+/// What a program of the system says about the mounted directory.
+fn ask(program: &str, words: &[&str], mounted: &Mounted) -> String {
+    let output = Command::new(program)
+        .args(words)
+        .arg(mounted.dir())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{program}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn syncing_the_file_system_keeps_everything_even_if_the_server_is_killed() {
+    if !can_mount_synced() {
+        return;
+    }
+    for options in ["commit=3600", "commit=3600,writeback"] {
+        let mounted = Mounted::mount(&format!("-o {options}"));
+        for index in 0..100 {
+            fs::write(mounted.dir().join(format!("f{index}")), pattern(index * 97)).unwrap();
+        }
+        rustix::fs::syncfs(File::open(mounted.dir()).unwrap()).unwrap();
+        kill(mounted.processes("server")[0], Signal::KILL);
+        mounted.wait_until_gone();
+        mounted.bench.check("a.img");
+        mounted.bench.ok("mount a.img mnt");
+        for index in 0..100 {
+            let found = fs::read(mounted.dir().join(format!("f{index}"))).unwrap();
+            assert_eq!(found, pattern(index * 97), "{options}: f{index}");
+        }
+        mounted.bench.ok("umount mnt");
+        mounted.wait_until_gone();
+    }
+}
+
+#[test]
+fn umount_8_returns_when_the_image_is_complete_and_free() {
+    if !can_mount_synced() {
+        return;
+    }
+    let mounted = Mounted::new();
+    for round in 0..10 {
+        mounted.bench.ok("mount -o commit=3600 a.img mnt");
+        let file = mounted.dir().join(format!("file{round}"));
+        fs::write(&file, pattern(3_000_000)).unwrap();
+        ask("umount", &[], &mounted);
+        assert!(!mounted.is_mounted());
+        // Another writer, at once.
+        mounted.bench.ok(&format!("mkdir a.img /dir{round}"));
+        let found = mounted.bench.run(&format!("cat a.img /file{round}")).out;
+        assert_eq!(found, pattern(3_000_000), "round {round}");
+    }
+    mounted.bench.check("a.img");
+    mounted.wait_until_gone();
+}
+
+#[test]
+fn a_mount_is_shown_with_its_image() {
+    if !can_mount_synced() {
+        return;
+    }
+    let mounted = Mounted::mount("");
+    let found = ask(
+        "findmnt",
+        &["-n", "-o", "FSTYPE,SOURCE", "--mountpoint"],
+        &mounted,
+    );
+    let (kind, source) = found.trim().split_once(' ').unwrap();
+    assert_eq!(kind, "fuseblk.spinney");
+    let name = source.trim().strip_prefix("/dev/").unwrap();
+    let backing = fs::read_to_string(format!("/sys/block/{name}/loop/backing_file")).unwrap();
+    let image = mounted.bench.path("a.img").canonicalize().unwrap();
+    assert_eq!(backing.trim_end(), image.to_str().unwrap());
+    assert!(ask("df", &["--output=target"], &mounted).contains("/mnt"));
+    assert_eq!(ask("stat", &["-f", "-c", "%S"], &mounted).trim(), "4096");
+    mounted.bench.ok("umount mnt");
+    mounted.wait_until_gone();
+    mounted.bench.ok("mount -o nosynced a.img mnt");
+    let kind = ask("findmnt", &["-n", "-o", "FSTYPE", "--mountpoint"], &mounted);
+    assert_eq!(kind.trim(), "fuse.spinney");
+    mounted.bench.ok("umount mnt");
+    mounted.wait_until_gone();
+}
+
+#[test]
+fn a_mount_without_a_server_can_be_unmounted_at_once() {
+    if !can_mount_synced() {
+        return;
+    }
+    let mounted = Mounted::mount("");
+    fs::write(mounted.dir().join("file"), "x").unwrap();
+    // Nobody is left who would take the mount away.
+    kill(mounted.processes("supervisor")[0], Signal::KILL);
+    kill(mounted.processes("server")[0], Signal::KILL);
+    let start = Instant::now();
+    while !mounted.processes("server").is_empty() {
+        assert!(start.elapsed() < Duration::from_secs(5));
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(mounted.is_mounted());
+    let start = Instant::now();
+    mounted.bench.ok("umount mnt");
+    assert!(start.elapsed() < Duration::from_secs(2));
+    mounted.bench.check("a.img");
+    mounted.wait_until_gone();
+}
+
+/// A supervisor looked at the place of its mount when its server had ended, took the next mount
+/// there for its own (the kernel had used the same number again), and took it away.
+#[test]
+fn the_end_of_a_mount_leaves_the_next_one_alone() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new();
+    for options in ["nosynced", "synced"] {
+        for round in 0..25 {
+            mounted.bench.ok(&format!("mount -o {options} a.img mnt"));
+            std::thread::sleep(Duration::from_millis(2 * round));
+            assert!(mounted.is_mounted(), "{options}: round {round}");
+            mounted.bench.ok("umount mnt");
+        }
+        mounted.wait_until_gone();
+    }
+}
