@@ -4,6 +4,7 @@
 //! is the crate above. The way in is [`Store`]: reserve room, begin a transaction, edit
 //! trees, commit.
 
+pub mod ablation;
 mod bootstrap;
 pub mod env;
 pub mod error;
@@ -27,4 +28,4 @@ pub use options::StoreOptions;
 pub use space::{ProfileSpace, Reservation, SpaceReport};
 pub use store::{DataExtent, Expect, Need, Sizes, Store};
 pub use tree::{EditItem, Scan, Tree};
-pub use txn::{DropProgress, LogEdit, LogSync, Note, Txn};
+pub use txn::{DropProgress, LogEdit, LogSync, Note, Removed, Txn};

@@ -13,6 +13,8 @@ mod volume;
 mod writeback;
 
 pub use btrfs_disk::{Generation, InodeNo, TreeId};
+#[cfg(feature = "ablation")]
+pub use btrfs_store::ablation;
 pub use btrfs_store::{Env, MakeOptions, SpaceReport};
 pub use dir::{DirEntry, NewNode, NodeKind, RenameFlags, XattrMode};
 pub use error::{CallerError, Error, Result};

@@ -9,6 +9,8 @@
 //! inode.data        `editing` of one or several inodes, see `DataState`
 //!                   -- down to here the store may be asked to reserve or to commit --
 //! transaction       an open handle (`Txn`) is a lock too: commit waits for it
+//! changing          one per volume: shared by who changes names or attributes, alone for who copies
+//!                   several inodes' names into the log
 //! inode.data        `inner`, with reads of tree blocks but without waiting for a handle
 //! inode.state       short: the fields of the inode item are read, changed, or staged
 //! shards            of the inode table and the dentry cache: short, nothing is taken inside
@@ -18,7 +20,7 @@
 //! for a commit, which waits for the handle. Space is therefore reserved first, then the
 //! `names` locks are taken, and the handle begins last.
 
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// What a volume needs one lock for: directories that move between directories.
 #[derive(Debug, Default)]
@@ -27,5 +29,20 @@ pub(crate) struct RenameLock(Mutex<()>);
 impl RenameLock {
     pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
         self.0.lock()
+    }
+}
+
+/// Keeps names whole for whoever looks at those of several inodes at once: an operation changes a
+/// name at all its places under one shared lock.
+#[derive(Debug, Default)]
+pub(crate) struct ChangeLock(RwLock<()>);
+
+impl ChangeLock {
+    pub(crate) fn change(&self) -> RwLockReadGuard<'_, ()> {
+        self.0.read_recursive()
+    }
+
+    pub(crate) fn stop(&self) -> RwLockWriteGuard<'_, ()> {
+        self.0.write()
     }
 }

@@ -18,6 +18,7 @@ use btrfs_disk::superblock::{
 };
 
 use super::devices::{Event, PoolDevice};
+use crate::ablation::{Mutation, mutated};
 use crate::error::{Error, Result};
 
 /// The only sector size there is support for, in bytes.
@@ -176,6 +177,9 @@ pub(super) fn write_mirrors(device: &PoolDevice, superblock: &Superblock) -> Res
 /// As [`write`].
 pub(super) fn write_primary(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
     write_copy(device, superblock, SUPERBLOCK_OFFSET)?;
+    if mutated(Mutation::NoFlushAfterSuperblock) {
+        return Ok(());
+    }
     let flushed = device.device().flush();
     Ok(flushed.inspect_err(|_| device.count(Event::WriteError))?)
 }

@@ -5,9 +5,10 @@
 //! root, copies what is older than the transaction, and keeps as much of the path locked
 //! as the change may need.
 
-use btrfs_disk::{Generation, Key, Logical};
+use btrfs_disk::{Generation, Key, Logical, TreeId};
 
 use crate::Result;
+use crate::ablation::LeafClock;
 use crate::locks::WriteGuard;
 
 use super::block::{Block, BlockView, WriteLocked};
@@ -51,6 +52,7 @@ pub(crate) struct Path<'t> {
     is_root_leaf: bool,
     /// What the locked parents are enough for.
     parents_for: Option<Intent>,
+    clock: LeafClock,
 }
 
 impl<'t> Path<'t> {
@@ -131,7 +133,8 @@ fn find_cheaply<'t>(
     }
     let (slot, is_found) = locate(&leaf.data, key);
     let steps = vec![Step { block: leaf, slot }];
-    let path = Path { tree, root: None, steps, upper, is_found, is_root_leaf, parents_for: None };
+    let clock = LeafClock::start(tree.id() == TreeId::TREE_LOG, false);
+    let path = Path { tree, root: None, steps, upper, is_found, is_root_leaf, parents_for: None, clock };
     let is_enough = match intent {
         Intent::Touch => true,
         Intent::Room(bytes) => path.can_insert(bytes),
@@ -162,6 +165,7 @@ pub(crate) fn find_copying<'t>(
     let (slot, is_found) = locate(path.leaf_bytes(), key);
     path.leaf().slot = slot;
     path.is_found = is_found;
+    path.clock = LeafClock::start(tree.id() == TreeId::TREE_LOG, path.steps.len() > 1);
     Ok(path)
 }
 
@@ -189,6 +193,7 @@ pub(crate) fn lock_root<'t>(host: &dyn Host, tree: &'t Tree, intent: Intent) -> 
         is_found: false,
         is_root_leaf,
         parents_for: Some(intent),
+        clock: LeafClock::start(false, false),
     })
 }
 

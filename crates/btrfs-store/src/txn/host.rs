@@ -2,6 +2,7 @@
 
 use btrfs_disk::{Generation, Logical, TreeId};
 
+use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::extent::{
     BlockState, ExtentKind, Pushed, RefChange, Shareability, cow_changes, lookup, may_be_shared, on_cow,
@@ -53,7 +54,8 @@ impl TxnHost<'_> {
                     accounts.uncharge_heads(1);
                 }
                 let extent = self.extent_of(&change);
-                if matches!(change, RefChange::DropData { .. }) && !self.engine.log.is_empty() {
+                let is_data = matches!(change, RefChange::DropData { .. });
+                if is_data && !self.engine.log.is_empty() && !mutated(Mutation::FreedDataReused) {
                     // What the log has of it must stay readable until the log is gone.
                     self.engine.space.pin(extent)?;
                 } else {

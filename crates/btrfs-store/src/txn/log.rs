@@ -26,8 +26,10 @@ use std::sync::Arc;
 
 use btrfs_disk::items::{OnDisk, RootItem};
 use btrfs_disk::key::item_type::ROOT_ITEM;
+use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Generation, Key, Logical, TreeId};
 
+use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::extent::CsumTree;
 use crate::locks::ReadGuard;
@@ -66,7 +68,7 @@ impl Host for LogHost<'_> {
     }
 
     fn owns(&self, block: &[u8]) -> bool {
-        self.engine.log.dirty.contains(BlockView::new(block).at)
+        mutated(Mutation::LogBlocksEditedInPlace) || self.engine.log.dirty.contains(BlockView::new(block).at)
     }
 
     fn alloc_block(&self, _tree: &Tree, _level: u8, _hint: Logical) -> Result<Logical> {
@@ -238,6 +240,39 @@ impl Txn {
         Ok(LogSync::Done)
     }
 
+    /// Makes durable what was written before, where nothing new was put into the log: what the log
+    /// has or the last commit, and data that was overwritten in place.
+    ///
+    /// # Errors
+    /// As [`Self::sync_log`].
+    pub fn sync_logged(&self) -> Result<LogSync> {
+        let log = &self.engine.log;
+        let is_idle = {
+            let group = log.group.lock();
+            !group.is_led && log.dirty.count() == 0
+        };
+        if !is_idle {
+            return self.sync_log();
+        }
+        if mutated(Mutation::CommitNotAwaited) {
+            return Ok(LogSync::Done);
+        }
+        if log.is_useless(self.generation) {
+            return Ok(LogSync::NeedsCommit);
+        }
+        // The last commit may still be on its way.
+        let committed = log.lock_superblock().generation().0;
+        self.engine.health.check()?;
+        if committed + 1 != self.generation.0 {
+            return Ok(LogSync::NeedsCommit);
+        }
+        if !mutated(Mutation::NoFlushWithoutNews) {
+            let flushed = self.engine.pool.flush();
+            flushed.inspect_err(|error| self.engine.health.poison(error))?;
+        }
+        Ok(LogSync::Done)
+    }
+
     fn lead_sync(&self) -> Result<LogSync> {
         let log = &self.engine.log;
         let mut superblock = log.lock_superblock().clone();
@@ -256,13 +291,24 @@ impl Txn {
         fields.log_root = root.at.0.into();
         fields.log_root_level = root.level;
         let engine = &self.engine;
-        let written = engine
-            .write_batch(batch, self.generation)
-            .and_then(|()| engine.pool.flush())
-            .and_then(|()| engine.pool.write_primary_superblock(&superblock));
+        let written = self.write_synced(batch, &superblock);
         written.inspect_err(|error| engine.health.poison(error))?;
         log.trees.lock().superblock = Some(superblock);
         Ok(LogSync::Done)
+    }
+
+    /// In the order that a crash at any point allows: what the superblock leads to is durable first.
+    fn write_synced(&self, batch: Batch, superblock: &Superblock) -> Result<()> {
+        let engine = &self.engine;
+        if mutated(Mutation::LeavesAfterSuperblock) {
+            engine.pool.write_primary_superblock(superblock)?;
+            return engine.write_batch(batch, self.generation).and_then(|()| engine.pool.flush());
+        }
+        engine.write_batch(batch, self.generation)?;
+        if !mutated(Mutation::NoFlushBeforeSuperblock) {
+            engine.pool.flush()?;
+        }
+        engine.pool.write_primary_superblock(superblock)
     }
 
     /// Brings the log root tree up to date; nobody else is at work on the log.
@@ -282,8 +328,9 @@ impl Txn {
         };
         let host = self.log_host();
         let edit = Edit::new(&host);
+        let is_stale = mutated(Mutation::StaleLogRoot) && log.trees.lock().superblock.is_some();
         for (subvolume, tree) in of {
-            if tree.take_changed() {
+            if tree.take_changed() && !is_stale {
                 let key = Key::new(TreeId::TREE_LOG.0, ROOT_ITEM, subvolume.0);
                 edit.put(&root, &key, self.log_root_item(&tree).bytes())?;
             }

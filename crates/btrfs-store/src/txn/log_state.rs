@@ -9,6 +9,7 @@ use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Generation, Logical, TreeId};
 
 use crate::Result;
+use crate::ablation::{Mutation, mutated};
 use crate::locks::{Condvar, Mutex, MutexGuard, Rank, RwLock};
 use crate::space::{Extent, Space};
 use crate::tree::{Forest, Tree};
@@ -108,6 +109,10 @@ impl Log {
         let had_log = !trees.taken.is_empty();
         for extent in trees.taken {
             forest.forget(extent.at);
+            if mutated(Mutation::LogBlocksFreedEarly) {
+                space.free_now(extent)?;
+                continue;
+            }
             space.pin(extent)?;
         }
         Ok(Ended { had_log, superblock: trees.superblock })

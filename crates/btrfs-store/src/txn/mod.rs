@@ -49,6 +49,6 @@ pub(crate) use host::{Purse, TxnHost};
 pub(crate) use log_state::Log;
 pub use log::{LogEdit, LogSync};
 pub(crate) use notes::Notes;
-pub use notes::Note;
+pub use notes::{Note, Removed};
 pub(crate) use reader::BlockReader;
 pub(crate) use trees::Trees;

@@ -4,6 +4,7 @@ use btrfs_disk::verify;
 use btrfs_disk::{Generation, Logical};
 
 use crate::Result;
+use crate::ablation::{Mutation, mutated};
 use crate::tree::{Block, prepare_for_write};
 
 use super::commit::Settled;
@@ -31,7 +32,7 @@ impl Engine {
             let write = |batch| self.write_batch(batch, settled.generation);
             self.pool.workers().map(batches, write).into_iter().collect::<Result<()>>()?;
         }
-        if let Some(before) = &settled.before {
+        if let Some(before) = settled.before.as_ref().filter(|_| !mutated(Mutation::MirrorsWithoutLog)) {
             // Syncs of the log write the primary alone. Were it torn below, its mirrors would have
             // to stand in for it, and lead to the log.
             self.pool.write_superblock_mirrors(before)?;

@@ -5,7 +5,7 @@ use btrfs_disk::hash::name_hash;
 use btrfs_disk::items::{DIR_INDEX_FIRST, DirEntry as DiskEntry, DirItem};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Corrupt, Detail, Key};
-use btrfs_store::{EditItem, Txn};
+use btrfs_store::{EditItem, Removed, Txn};
 
 use super::lookup::Stored;
 use super::{Found, Namespace};
@@ -75,9 +75,7 @@ impl Namespace {
         let index_key = Key::new(dir.ino().0, item_type::DIR_INDEX, index);
         txn.insert(&dir.root.tree, &index_key, &bytes)?;
         names.next_index = Some(index.checked_add(1).ok_or(Error::NoSpace)?);
-        txn.note(dir.tree_id(), dir.ino().0, |note| {
-            note.first_added = Some(note.first_added.map_or(index, |first| first.min(index)));
-        });
+        txn.note(dir.tree_id(), dir.ino().0, |note| note.add_name(index));
         self.dentries
             .insert(dir.tree_id(), dir.ino(), new.name, new.found);
         Ok(index)
@@ -129,23 +127,27 @@ impl Namespace {
     ) -> Result<()> {
         let tree = &dir.root.tree;
         self.dentries.remove(dir.tree_id(), dir.ino(), name);
-        txn.note(dir.tree_id(), dir.ino().0, |note| {
-            note.removed.insert(name_hash(name));
-        });
-        let key = Key::new(dir.ino().0, item_type::DIR_ITEM, name_hash(name));
+        let hash = name_hash(name);
+        let key = Key::new(dir.ino().0, item_type::DIR_ITEM, hash);
         let mut was_there = false;
+        let mut target = None;
         txn.edit(tree, &key, |old| {
             let old = old.unwrap_or_default();
-            let Some((_, range)) = DiskEntry::find(old, name)? else {
+            let Some((entry, range)) = DiskEntry::find(old, name)? else {
                 return Ok(EditItem::Keep);
             };
             was_there = true;
+            let location = entry.location();
+            target = (location.item_type == item_type::INODE_ITEM).then_some(location.objectid);
             Ok(if range == (0..old.len()) {
                 EditItem::Remove
             } else {
                 EditItem::Put([&old[..range.start], &old[range.end..]].concat())
             })
         })?;
+        txn.note(dir.tree_id(), dir.ino().0, |note| {
+            note.remove_name(hash, Removed { index, target });
+        });
         let index_key = Key::new(dir.ino().0, item_type::DIR_INDEX, index);
         if !was_there || !txn.remove(tree, &index_key)? {
             let place = if was_there { index_key } else { key };

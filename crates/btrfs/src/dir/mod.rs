@@ -41,10 +41,11 @@ use std::sync::Arc;
 
 use btrfs_disk::{Key, TreeId};
 use btrfs_store::{Need, Reservation, Store, Txn};
+use parking_lot::RwLockWriteGuard;
 
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{Core, Inode, InodeFlags};
-use crate::locks::RenameLock;
+use crate::locks::{ChangeLock, RenameLock};
 use crate::writeback;
 
 pub(crate) use create::NewInode;
@@ -66,6 +67,7 @@ pub(crate) struct Namespace {
     pub(crate) core: Arc<Core>,
     pub(crate) dentries: DentryCache,
     rename: RenameLock,
+    changing: ChangeLock,
 }
 
 impl Namespace {
@@ -74,7 +76,14 @@ impl Namespace {
             core,
             dentries: DentryCache::default(),
             rename: RenameLock::default(),
+            changing: ChangeLock::default(),
         }
+    }
+
+    /// Waits until no name is half changed, and keeps everybody from changing one. The caller has a
+    /// handle.
+    pub(crate) fn stop_changes(&self) -> RwLockWriteGuard<'_, ()> {
+        self.changing.stop()
     }
 
     /// Room for `items` changes of items. To be had before any `names` lock is taken.
@@ -124,6 +133,7 @@ impl Namespace {
     /// Runs `change` on `txn`. An error other than a caller's mistake may come after a part of
     /// the change was made: then the store is told, and stops writing.
     pub(crate) fn finish<R>(&self, txn: &Txn, change: impl FnOnce(&Txn) -> Result<R>) -> Result<R> {
+        let _change = self.changing.change();
         let answer = change(txn);
         if let Err(error) = &answer
             && error.caller_error().is_none()

@@ -24,7 +24,7 @@ impl Namespace {
         index: u64,
     ) -> Result<()> {
         txn.note(child.tree_id(), child.ino().0, |note| {
-            (note.has_new_name, note.has_new_items) = (true, true);
+            (note.got_name, note.has_new_names) = (true, true);
         });
         let bytes = InodeRefEntry { index, name }.build();
         let item_bytes_max = item_bytes_max(self.core.store.sizes().node);
@@ -96,9 +96,6 @@ impl Namespace {
         dir: InodeNo,
         name: &[u8],
     ) -> Result<u64> {
-        txn.note(child.tree_id(), child.ino().0, |note| {
-            (note.lost_name, note.has_new_items) = (true, true);
-        });
         let mut index = None;
         let key = Key::new(child.ino().0, item_type::INODE_REF, dir.0);
         if child.root.tree.get_with(&key, |_| ())?.is_some() {
@@ -118,7 +115,12 @@ impl Namespace {
                 Ok(found.map_or(EditItem::Keep, |(_, range)| cut(old, range)))
             })?;
         }
-        index.ok_or_else(|| missing_ref(child, key))
+        let index = index.ok_or_else(|| missing_ref(child, key))?;
+        txn.note(child.tree_id(), child.ino().0, |note| {
+            note.has_new_names = true;
+            note.lost.push((dir.0, index));
+        });
+        Ok(index)
     }
 
     /// The directory that holds a directory, from its back reference; `None` for the root

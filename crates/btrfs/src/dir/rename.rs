@@ -10,7 +10,7 @@ use super::create::{CREATE_ITEMS, check_xattr};
 use super::entry::{self, NewName};
 use super::lookup::Stored;
 use super::removal::LastName;
-use super::unlink::{note_move, note_unlink};
+use super::unlink::note_unlink;
 use super::{
     Found, Namespace, NewInode, RenameFlags, RootLink, check_can_add, check_can_remove,
     check_changeable, check_is_dir, check_name,
@@ -150,7 +150,7 @@ impl Namespace {
             let now = self.core.now();
             self.detach(txn, from, ends.source, &ends.source_inode, now)?;
             if let Some(target) = target {
-                note_unlink(txn, to.dir, target)?;
+                note_unlink(txn, target);
                 self.take_name(txn, to.dir, to.name, target, now)?;
                 self.drop_name(txn, target, last, now)?;
             }
@@ -223,10 +223,11 @@ impl Namespace {
         inode: &Inode,
         now: Timestamp,
     ) -> Result<()> {
-        note_move(txn, place.dir, inode)?;
         if found.tree == place.dir.tree_id() {
             return self.take_name(txn, place.dir, place.name, inode, now);
         }
+        // A log has no names of subvolumes.
+        txn.require_commit();
         let index = self.remove_root_link(txn, place.dir.tree_id(), found.tree)?;
         self.remove_name(txn, place.dir, place.name, index)?;
         entry::shrink(txn, place.dir, place.name, now);

@@ -1,8 +1,7 @@
 //! One name less.
 
 use btrfs_disk::items::DirEntry as DiskEntry;
-use btrfs_disk::Key;
-use btrfs_store::{Note, Scan, Txn};
+use btrfs_store::{Scan, Txn};
 
 use super::{Found, Namespace, check_can_remove, check_changeable, check_name, entry};
 use crate::error::{CallerError, Result};
@@ -58,7 +57,7 @@ impl Namespace {
         let last = self.begin_last_name(inode, &reservation);
         self.apply(reservation, |txn| {
             let now = self.core.now();
-            note_unlink(txn, dir, inode)?;
+            note_unlink(txn, inode);
             self.take_name(txn, dir, name, inode, now)?;
             self.drop_name(txn, inode, last, now)
         })?;
@@ -103,38 +102,11 @@ impl Namespace {
     }
 }
 
-/// Keeps the log true when `inode` loses its name in `dir`. An inode that goes must not come back
-/// with the log; what keeps existing elsewhere, the log of this transaction cannot say.
-pub(super) fn note_unlink(txn: &Txn, dir: &Inode, inode: &Inode) -> Result<()> {
-    let (tree, ino) = (inode.tree_id(), inode.ino().0);
-    if inode.state().nlink > 1 {
-        return note_move(txn, dir, inode);
+/// Tells the log what `inode`'s next loss of a name means, if it is its last one.
+pub(super) fn note_unlink(txn: &Txn, inode: &Inode) {
+    if inode.state().nlink <= 1 {
+        txn.note(inode.tree_id(), inode.ino().0, |note| note.is_gone = true);
     }
-    if !is_in_log(txn, inode) {
-        return Ok(());
-    }
-    if txn.noted(tree, dir.ino().0, |note| note.is_logged) == Some(true) {
-        txn.require_commit();
-        return Ok(());
-    }
-    let (first, last) = (Key::new(ino, 0, 0), Key::new(ino, u8::MAX, u64::MAX));
-    txn.log(tree)?.replace(&first, &last, &[])?;
-    txn.note(tree, ino, |note| (note.is_logged, note.is_known) = (false, false));
-    Ok(())
-}
-
-/// Keeps the log true when `inode` loses its name in `dir` and exists on under another one.
-pub(super) fn note_move(txn: &Txn, dir: &Inode, inode: &Inode) -> Result<()> {
-    txn.note(dir.tree_id(), dir.ino().0, |note| note.has_moved = true);
-    if is_in_log(txn, inode) {
-        txn.require_commit();
-    }
-    Ok(())
-}
-
-fn is_in_log(txn: &Txn, inode: &Inode) -> bool {
-    let is_there = |note: &Note| note.is_logged || note.is_known;
-    txn.noted(inode.tree_id(), inode.ino().0, is_there) == Some(true)
 }
 
 fn check_kind(dir: &Inode, found: Found, what: Unlink) -> Result<()> {

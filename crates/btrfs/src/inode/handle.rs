@@ -41,6 +41,8 @@ pub struct Inode {
     listing_end: AtomicU64,
     /// Transaction in which the item was staged last; 0 for never.
     staged_in: AtomicU64,
+    /// Counts the stagings.
+    change_count: AtomicU64,
     /// Set by every look-up, cleared by the table's sweep.
     pub(super) recently_used: AtomicBool,
     pub(crate) data: DataState,
@@ -92,6 +94,7 @@ impl Inode {
             absent: AtomicU8::new(0),
             listing_end: AtomicU64::new(0),
             staged_in: AtomicU64::new(0),
+            change_count: AtomicU64::new(0),
             recently_used: AtomicBool::new(true),
             data: DataState::default(),
         }
@@ -155,13 +158,19 @@ impl Inode {
         let mut state = self.state.write();
         let size_before = state.disk_size;
         let answer = change(&mut state);
-        if state.disk_size > size_before && self.kind.is_file() {
-            // Older data may lie there on disk, from before the file was cut.
-            let from = size_before - size_before % SECTOR_BYTES;
-            txn.note_range(self.root.id, self.ino.0, from..state.disk_size);
+        if state.disk_size != size_before && self.kind.is_file() {
+            let size = state.disk_size;
+            txn.note(self.root.id, self.ino.0, |note| {
+                note.has_new_size = true;
+                if size > size_before {
+                    // Older data may lie there on disk, from before the file was cut.
+                    note.add_range(size_before - size_before % SECTOR_BYTES..size);
+                }
+            });
         }
         state.transid = txn.generation();
         state.sequence = state.sequence.wrapping_add(1);
+        self.change_count.fetch_add(1, Ordering::Release);
         if self.is_gone.load(Ordering::Relaxed) {
             // There is no item left to replace.
             return answer;
@@ -183,6 +192,11 @@ impl Inode {
     /// True when a change of the inode item waits for the commit of this transaction.
     pub(crate) fn is_staged_in(&self, running: Generation) -> bool {
         self.staged_in.load(Ordering::Relaxed) >= running.0
+    }
+
+    /// How often the inode item was changed; asked for before the item is looked at.
+    pub(crate) fn change_count(&self) -> u64 {
+        self.change_count.load(Ordering::Acquire)
     }
 
     /// Counts one more handle. Fails when the inode's removal has begun.

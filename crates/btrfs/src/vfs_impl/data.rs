@@ -108,18 +108,13 @@ impl BtrfsFs {
             file::write_at(self.core(), &inode, offset, data)?;
         }
         if flags.contains(WriteFlags::DATA_SYNC) {
-            self.sync_inode(&inode)?;
+            log::sync_inode(self.namespace(), &inode, SyncWhat::Data)?;
         }
         Ok(())
     }
 
-    pub(super) fn sync_node(&self, node: NodeId, _what: SyncWhat) -> Result<()> {
-        let inode = self.inode(node)?;
-        self.sync_inode(&inode)
-    }
-
-    fn sync_inode(&self, inode: &Arc<Inode>) -> Result<()> {
-        log::sync_inode(self.volume.namespace(), inode)
+    pub(super) fn sync_node(&self, node: NodeId, what: SyncWhat) -> Result<()> {
+        log::sync_inode(self.namespace(), &self.inode(node)?, what)
     }
 
     pub(super) fn allocate_node(

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use btrfs_disk::convert::to_u64;
 use parking_lot::Mutex;
+use vfs::file_system::SyncWhat;
 
 use super::walk::Follow;
 use super::{AllocateMode, ExtentInfo, Volume};
@@ -422,7 +423,7 @@ impl File {
     /// # Errors
     /// `Io`, `NoSpace`, `Poisoned`.
     pub fn sync_all(&self) -> Result<()> {
-        log::sync_inode(self.volume.namespace(), self.inode.inode())
+        log::sync_inode(self.volume.namespace(), self.inode.inode(), SyncWhat::All)
     }
 
     /// Makes the file's data durable, and what is needed to find it.
@@ -430,7 +431,7 @@ impl File {
     /// # Errors
     /// As [`File::sync_all`].
     pub fn sync_data(&self) -> Result<()> {
-        self.sync_all()
+        log::sync_inode(self.volume.namespace(), self.inode.inode(), SyncWhat::Data)
     }
 
     fn check_writable(&self) -> Result<&Inode> {

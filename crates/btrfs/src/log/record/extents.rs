@@ -2,10 +2,9 @@
 
 use std::ops::Range;
 
-use btrfs_disk::InodeNo;
-use btrfs_disk::Key;
 use btrfs_disk::items::OnDisk;
 use btrfs_disk::key::item_type::EXTENT_DATA;
+use btrfs_disk::{Generation, InodeNo, Key};
 use btrfs_store::{Scan, Tree};
 
 use super::ITEMS_MAX;
@@ -17,6 +16,7 @@ const WIDENINGS_MAX: usize = 64;
 
 /// An item as it is in a tree.
 pub(super) struct Item {
+    pub(super) key: Key,
     pub(super) extent: FileExtent,
     pub(super) bytes: Vec<u8>,
 }
@@ -24,6 +24,9 @@ pub(super) struct Item {
 /// What replaces the items of a range in the log.
 pub(super) struct Stretch {
     pub(super) range: Range<u64>,
+    /// Keys of all items that may lie in the range.
+    pub(super) first: Key,
+    pub(super) last: Key,
     pub(super) items: Vec<Item>,
 }
 
@@ -57,7 +60,8 @@ impl Source<'_> {
     pub(super) fn stretch(&self, range: Range<u64>) -> Result<Option<Stretch>> {
         let sector = u64::from(self.sector);
         let end = range.end.min(FILE_BYTES_MAX);
-        let mut range = range.start - range.start % sector..end.checked_next_multiple_of(sector).unwrap_or(end);
+        let mut range =
+            range.start - range.start % sector..end.checked_next_multiple_of(sector).unwrap_or(end);
         for _ in 0..WIDENINGS_MAX {
             let Some(items) = self.items(self.tree, &range)? else {
                 return Ok(None);
@@ -72,34 +76,50 @@ impl Source<'_> {
             }
             if wide == range {
                 let items = self.with_holes(&range, items);
-                return Ok(Some(Stretch { range, items }));
+                let (first, last) = (self.key(range.start), self.key(range.end.saturating_sub(1)));
+                return Ok(Some(Stretch {
+                    range,
+                    first,
+                    last,
+                    items,
+                }));
             }
             range = wide;
         }
         Ok(None)
     }
 
+    fn key(&self, offset: u64) -> Key {
+        Key::new(self.ino.0, EXTENT_DATA, offset)
+    }
+
     fn items(&self, tree: &Tree, range: &Range<u64>) -> Result<Option<Vec<Item>>> {
-        let key = |offset| Key::new(self.ino.0, EXTENT_DATA, offset);
-        let mut from = key(range.start);
+        let mut from = self.key(range.start);
         if let Some((before, _)) = tree.at_or_before(&from)?
             && (before.objectid, before.item_type) == (self.ino.0, EXTENT_DATA)
         {
             from = before;
         }
         let mut items = Vec::new();
-        tree.scan(&from, &key(range.end.saturating_sub(1)), |key, bytes| {
-            let extent = FileExtent::decode(key.offset, bytes, self.sector)?;
-            if extent.end_in_sectors(self.sector) > range.start {
-                let bytes = bytes.to_vec();
-                items.push(Item { extent, bytes });
-            }
-            Ok(if items.len() > ITEMS_MAX {
-                Scan::Stop
-            } else {
-                Scan::Continue
-            })
-        })?;
+        tree.scan(
+            &from,
+            &self.key(range.end.saturating_sub(1)),
+            |key, bytes| {
+                let extent = FileExtent::decode(key.offset, bytes, self.sector)?;
+                if extent.end_in_sectors(self.sector) > range.start {
+                    items.push(Item {
+                        key: *key,
+                        extent,
+                        bytes: bytes.to_vec(),
+                    });
+                }
+                Ok(if items.len() > ITEMS_MAX {
+                    Scan::Stop
+                } else {
+                    Scan::Continue
+                })
+            },
+        )?;
         Ok(Some(items).filter(|items| items.len() <= ITEMS_MAX))
     }
 
@@ -110,29 +130,23 @@ impl Source<'_> {
         let mut at = range.start;
         for item in items {
             if item.extent.start > at && at < end {
-                whole.extend(hole(at..item.extent.start.min(end), &item.extent));
+                whole.extend(self.hole(at..item.extent.start.min(end), item.extent.generation));
             }
             at = at.max(item.extent.end_in_sectors(self.sector));
             whole.push(item);
         }
-        if at < end {
-            let generation = btrfs_disk::Generation(0);
-            let extent = FileExtent::hole(at..end, generation);
-            whole.push(Item {
-                extent,
-                bytes: extent.encode().bytes().to_vec(),
-            });
-        }
+        whole.extend(self.hole(at..end, Generation(0)));
         whole
     }
-}
 
-fn hole(range: Range<u64>, next: &FileExtent) -> Option<Item> {
-    (range.start < range.end).then(|| {
-        let extent = FileExtent::hole(range, next.generation);
-        let bytes = extent.encode().bytes().to_vec();
-        Item { extent, bytes }
-    })
+    fn hole(&self, range: Range<u64>, generation: Generation) -> Option<Item> {
+        (range.start < range.end).then(|| {
+            let key = self.key(range.start);
+            let extent = FileExtent::hole(range, generation);
+            let bytes = extent.encode().bytes().to_vec();
+            Item { key, extent, bytes }
+        })
+    }
 }
 
 impl Item {

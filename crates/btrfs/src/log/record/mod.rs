@@ -11,11 +11,14 @@
 //!                  (an inode item of generation 0 and size 0; a symbolic link whole)
 //! ```
 //!
-//! What a log cannot say, or could only say at length, is committed instead: an inode that lost a
-//! name in this transaction, a new name where another inode had the same name before, a directory
-//! that lost the name of something that lives on elsewhere, subvolumes and snapshots that were made,
-//! space for the log that had to be added. Notes of what happened come from the transaction
-//! (`Txn::note`); the first fsync of a volume only starts them, and commits.
+//! Names follow rules of their own (`names`). What a log cannot say, or could only say at length,
+//! is committed instead: a directory of the last commit that was renamed, or lost from a directory
+//! that was logged; names of subvolumes, which were made or deleted; files with thousands of changed
+//! extents, directories with thousands of new names; space for the log that had to be added. What
+//! happened in the transaction is in its notes (`Txn::note`).
+//!
+//! A sync of the data alone says nothing when neither extents nor size changed since the inode was
+//! logged or committed last: what was overwritten in place is durable with a flush.
 //!
 //! Invariants
 //! * Items are built completely before the log tree is touched, and copied in at once.
@@ -27,17 +30,24 @@
 //!
 //! Callers: `volume` and the file system's border.
 
+mod contents;
 mod extents;
 mod inode;
+mod names;
+mod plan;
+mod recorder;
 
 use std::sync::Arc;
 
+use btrfs_store::ablation::commits_each_sync;
 use btrfs_store::{LogSync, Need, Txn};
+use vfs::file_system::SyncWhat;
 
 use crate::dir::Namespace;
 use crate::error::{Error, Result};
 use crate::inode::Inode;
 use crate::writeback;
+use recorder::Recorder;
 
 /// Items that one fsync copies at most; a commit is cheaper from about here on.
 const ITEMS_MAX: usize = 4096;
@@ -48,12 +58,17 @@ const RESERVED_ITEMS: u32 = 24;
 ///
 /// # Errors
 /// `Io`, `NoSpace`, `Poisoned`.
-pub(crate) fn sync_inode(names: &Namespace, inode: &Arc<Inode>) -> Result<()> {
+pub(crate) fn sync_inode(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<()> {
     let core = &*names.core;
     if core.store.is_read_only() {
         return Ok(());
     }
-    match try_log(names, inode)? {
+    if commits_each_sync() {
+        writeback::flush_inode(core, inode)?;
+        core.store.commit()?;
+        return Ok(());
+    }
+    match try_log(names, inode, what)? {
         LogSync::Done => Ok(()),
         LogSync::NeedsCommit => {
             writeback::flush_inode(core, inode)?;
@@ -63,9 +78,9 @@ pub(crate) fn sync_inode(names: &Namespace, inode: &Arc<Inode>) -> Result<()> {
     }
 }
 
-fn try_log(names: &Namespace, inode: &Arc<Inode>) -> Result<LogSync> {
+fn try_log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<LogSync> {
     let core = &*names.core;
-    let txn = {
+    let (txn, recorded) = {
         let _names = inode.read_names();
         let _editing = inode.data.editing.lock();
         writeback::flush_held(core, inode)?;
@@ -77,17 +92,14 @@ fn try_log(names: &Namespace, inode: &Arc<Inode>) -> Result<LogSync> {
         let Some(txn) = begin(names)? else {
             return Ok(LogSync::NeedsCommit);
         };
-        match record(names, &txn, inode)? {
-            Recorded::New => txn,
-            Recorded::Nothing => {
-                drop(txn);
-                core.store.flush_devices()?;
-                return Ok(LogSync::Done);
-            }
-            Recorded::NeedsCommit => return Ok(LogSync::NeedsCommit),
-        }
+        let recorded = record(names, &txn, inode, what)?;
+        (txn, recorded)
     };
-    Ok(txn.sync_log()?)
+    Ok(match recorded {
+        Recorded::New => txn.sync_log()?,
+        Recorded::Nothing => txn.sync_logged()?,
+        Recorded::NeedsCommit => LogSync::NeedsCommit,
+    })
 }
 
 /// A handle to log with; `None` when this transaction has to be committed.
@@ -102,11 +114,7 @@ fn begin(names: &Namespace) -> Result<Option<Txn>> {
         reservation => reservation?,
     };
     let txn = store.begin(reservation)?;
-    if !txn.is_watched() {
-        txn.watch();
-        return Ok(None);
-    }
-    Ok((!txn.needs_commit()).then_some(txn))
+    Ok((txn.is_watched() && !txn.needs_commit()).then_some(txn))
 }
 
 /// What became of an inode in the log.
@@ -119,14 +127,15 @@ enum Recorded {
     NeedsCommit,
 }
 
-fn record(names: &Namespace, txn: &Txn, inode: &Arc<Inode>) -> Result<Recorded> {
-    let recorder = inode::Recorder { names, txn };
-    match recorder.record(inode) {
-        // Half of it is in the log of this transaction, which nobody will rely on.
-        Err(Error::NoSpace) => {
-            txn.require_commit();
-            Ok(Recorded::NeedsCommit)
-        }
-        recorded => recorded,
+fn record(names: &Namespace, txn: &Txn, inode: &Arc<Inode>, what: SyncWhat) -> Result<Recorded> {
+    let recorder = Recorder::new(names, txn, inode.tree_id());
+    let recorded = match recorder.record(inode, what) {
+        Err(Error::NoSpace) => Recorded::NeedsCommit,
+        recorded => recorded?,
+    };
+    if recorded == Recorded::NeedsCommit {
+        // Notes may say of inodes that the log has them, and a part of them may be there.
+        txn.require_commit();
     }
+    Ok(recorded)
 }

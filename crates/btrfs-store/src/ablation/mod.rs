@@ -1,0 +1,28 @@
+//! What benchmarks and tests may switch: older ways of doing things, clocks, deliberate bugs.
+//!
+//! Everything here is decided by the feature `ablation`. Without it every question is answered
+//! by a constant, every clock is empty, and nothing of it is in the program. With it the switches
+//! are atomics, so that one process can measure both ways in turn.
+//!
+//! ```text
+//! items in the leaf    file extent items of the log are made in the locked leaf, one search and one
+//!                      lock for each item, one field after the other: as it was done before items
+//!                      were prepared and copied in at once
+//! commit each sync     an fsync commits, as if there were no log
+//! hold times           how long leaves of log trees are locked for writing
+//! mutations            deliberate bugs, which the crash tests have to find
+//! ```
+//!
+//! Invariants
+//! * Nothing is switched but by whoever calls the functions here; the default is how the engine works.
+//!
+//! Callers: anything of the engine asks; benchmarks and tests switch.
+
+mod clock;
+mod mutation;
+mod switches;
+
+pub use clock::{HoldTimes, take_hold_times};
+pub(crate) use clock::LeafClock;
+pub use mutation::{Mutation, mutate, mutated};
+pub use switches::{commits_each_sync, makes_items_in_leaf, set_commits_each_sync, set_makes_items_in_leaf};

@@ -1,0 +1,122 @@
+//! Deliberate bugs: each is one line where it would be made by mistake.
+
+/// A mistake that somebody could make in the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Mutation {
+    /// No flush between the blocks of the log and the superblock that leads to them.
+    NoFlushBeforeSuperblock = 1,
+    /// No flush after the superblock: the fsync returns before it is durable.
+    NoFlushAfterSuperblock,
+    /// The leaves of the log are written after the superblock.
+    LeavesAfterSuperblock,
+    /// The root item of a subvolume's log is not brought up to date.
+    StaleLogRoot,
+    /// Blocks of the log that the superblock leads to are edited in place.
+    LogBlocksEditedInPlace,
+    /// A commit gives the blocks of the log away before its superblock is durable.
+    LogBlocksFreedEarly,
+    /// Data that was freed is used again though the log leads to it.
+    FreedDataReused,
+    /// Before a commit, the mirrors do not get the superblock that leads to the log.
+    MirrorsWithoutLog,
+    /// A flush that an fsync without news owes to data overwritten in place is left out.
+    NoFlushWithoutNews,
+    /// The ranges that say which names of a directory are gone are left out.
+    NoDirRanges,
+    /// No commit where a directory of the last commit was renamed.
+    NoCommitAfterRename,
+    /// A name that an inode lost stays in the commit's directory.
+    LostNamesKept,
+    /// The inode that had a name before is not logged with its new one.
+    FormerOwnerForgotten,
+    /// An inode that is gone stays in the log.
+    GoneInodesKept,
+    /// New directories above a new file are not said to exist.
+    NoAncestors,
+    /// What a new entry of a directory leads to is not said to exist.
+    NoTargets,
+    /// A name that came after the inode was logged is not logged.
+    NoNewName,
+    /// Checksums of new data are left out.
+    NoCsums,
+    /// Holes are left out.
+    NoHoles,
+    /// A file's size in the log is a sector too large.
+    SizeTooLarge,
+    /// The size that a truncation left is not news for a sync of the data.
+    SizeForgotten,
+    /// Extents are not news for a sync of the data.
+    ExtentsForgotten,
+    /// An fsync does not wait for the commit before, which has what it asks for.
+    CommitNotAwaited,
+}
+
+impl Mutation {
+    /// All there are.
+    pub const ALL: [Self; 23] = [
+        Self::NoFlushBeforeSuperblock,
+        Self::NoFlushAfterSuperblock,
+        Self::LeavesAfterSuperblock,
+        Self::StaleLogRoot,
+        Self::LogBlocksEditedInPlace,
+        Self::LogBlocksFreedEarly,
+        Self::FreedDataReused,
+        Self::MirrorsWithoutLog,
+        Self::NoFlushWithoutNews,
+        Self::NoDirRanges,
+        Self::NoCommitAfterRename,
+        Self::LostNamesKept,
+        Self::FormerOwnerForgotten,
+        Self::GoneInodesKept,
+        Self::NoAncestors,
+        Self::NoTargets,
+        Self::NoNewName,
+        Self::NoCsums,
+        Self::NoHoles,
+        Self::SizeTooLarge,
+        Self::SizeForgotten,
+        Self::ExtentsForgotten,
+        Self::CommitNotAwaited,
+    ];
+}
+
+#[cfg(feature = "ablation")]
+mod kept {
+    use std::sync::atomic::{AtomicU8, Ordering};
+
+    use super::Mutation;
+
+    static MUTATION: AtomicU8 = AtomicU8::new(0);
+
+    /// Makes one mistake from now on, or none.
+    #[expect(clippy::as_conversions, reason = "the number of a variant")]
+    pub fn mutate(what: Option<Mutation>) {
+        MUTATION.store(what.map_or(0, |what| what as u8), Ordering::SeqCst);
+    }
+
+    /// True when this mistake is to be made.
+    #[inline]
+    #[must_use]
+    #[expect(clippy::as_conversions, reason = "the number of a variant")]
+    pub fn mutated(what: Mutation) -> bool {
+        MUTATION.load(Ordering::Relaxed) == what as u8
+    }
+}
+
+#[cfg(not(feature = "ablation"))]
+mod kept {
+    use super::Mutation;
+
+    /// Nothing to switch.
+    pub const fn mutate(_what: Option<Mutation>) {}
+
+    /// Never.
+    #[inline]
+    #[must_use]
+    pub const fn mutated(_what: Mutation) -> bool {
+        false
+    }
+}
+
+pub use kept::{mutate, mutated};

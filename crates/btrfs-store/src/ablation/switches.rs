@@ -1,0 +1,54 @@
+//! Older ways of doing things.
+
+#[cfg(feature = "ablation")]
+mod kept {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static IN_LEAF: AtomicBool = AtomicBool::new(false);
+    static COMMITS: AtomicBool = AtomicBool::new(false);
+
+    /// True when file extent items of the log are made in the locked leaf.
+    pub fn makes_items_in_leaf() -> bool {
+        IN_LEAF.load(Ordering::Relaxed)
+    }
+
+    /// Switches to making file extent items in the locked leaf, or back.
+    pub fn set_makes_items_in_leaf(is_on: bool) {
+        IN_LEAF.store(is_on, Ordering::Relaxed);
+    }
+
+    /// True when every fsync commits.
+    pub fn commits_each_sync() -> bool {
+        COMMITS.load(Ordering::Relaxed)
+    }
+
+    /// Switches to a commit for each fsync, or back.
+    pub fn set_commits_each_sync(is_on: bool) {
+        COMMITS.store(is_on, Ordering::Relaxed);
+    }
+}
+
+#[cfg(not(feature = "ablation"))]
+mod kept {
+    /// Never.
+    #[inline]
+    #[must_use]
+    pub const fn makes_items_in_leaf() -> bool {
+        false
+    }
+
+    /// Nothing to switch.
+    pub const fn set_makes_items_in_leaf(_is_on: bool) {}
+
+    /// Never.
+    #[inline]
+    #[must_use]
+    pub const fn commits_each_sync() -> bool {
+        false
+    }
+
+    /// Nothing to switch.
+    pub const fn set_commits_each_sync(_is_on: bool) {}
+}
+
+pub use kept::{commits_each_sync, makes_items_in_leaf, set_commits_each_sync, set_makes_items_in_leaf};

@@ -1,0 +1,238 @@
+//! Names in the log: after a replay an inode has the names it has now, and no other.
+//!
+//! A replay starts from the last commit, so what a log says of one inode's names must agree with
+//! what the commit says of all the others. Whoever puts the names of an inode into the log
+//! therefore puts there as well
+//!
+//! ```text
+//! its directories     those that are new: that they exist, with their own names
+//! names it lost       in the directory that had them, a range of one position without a name: the
+//!                     replay removes what the commit has there
+//! who had its names   a new name that was another inode's in this transaction: that inode's
+//!                     names, if it lives on; if it is gone, nothing of it stays in the log
+//! ```
+//!
+//! and so on for each of those. An inode whose names changed after they were logged keeps its older
+//! state in the log, as if the change had not happened yet: until one of these rules, or an fsync,
+//! comes to it. The kernel takes another way (it edits the log with each unlink and rename, and
+//! commits where that is not enough), but writes the same items, and replays these alike.
+//!
+//! Not said but committed: a directory that was there before and got another name (what lies below
+//! it may have moved above it), names lost in a directory that is gone itself, names of
+//! subvolumes.
+//!
+//! Names must not change meanwhile (`Namespace::stop_changes`).
+
+use std::sync::Arc;
+
+use btrfs_disk::hash::name_hash;
+use btrfs_disk::items::{DirLogItem, OnDisk};
+use btrfs_disk::key::item_type::{DIR_INDEX, DIR_LOG_INDEX, INODE_EXTREF, INODE_REF, XATTR_ITEM};
+use btrfs_disk::{InodeNo, Key};
+use btrfs_store::ablation::{Mutation, mutated};
+use btrfs_store::{Note, Removed};
+
+use super::recorder::{Base, Recorder};
+use crate::error::Result;
+use crate::inode::Inode;
+
+/// Inodes that lead from one to the next: more, and a commit is cheaper.
+const DEPTH_MAX: usize = 128;
+
+impl Recorder<'_> {
+    /// Everything that has to be in the log with the names of an inode, which the caller puts
+    /// there. False when a log cannot say so.
+    pub(super) fn place(&mut self, inode: &Inode, base: &Base, note: &Note) -> Result<bool> {
+        let is_new = self.is_new(inode);
+        if !is_new && !note.got_name && note.lost.is_empty() {
+            return Ok(true);
+        }
+        if inode.kind().is_dir() && !is_new && !mutated(Mutation::NoCommitAfterRename) {
+            return Ok(false);
+        }
+        if !self.visited.insert(inode.ino()) {
+            return Ok(true);
+        }
+        if self.depth >= DEPTH_MAX {
+            return Ok(false);
+        }
+        self.depth += 1;
+        for (parent, name) in &base.names {
+            if !self.has_way_to(*parent, name)? {
+                return Ok(false);
+            }
+        }
+        for (dir, index) in note.lost.iter().filter(|_| !mutated(Mutation::LostNamesKept)) {
+            if !self.forget_position(InodeNo(*dir), *index)? {
+                return Ok(false);
+            }
+        }
+        self.depth -= 1;
+        Ok(true)
+    }
+
+    /// The directory of a name exists after a replay, and nothing else has the name.
+    fn has_way_to(&mut self, parent: InodeNo, name: &[u8]) -> Result<bool> {
+        if !mutated(Mutation::NoAncestors) && !self.exists(parent)? {
+            return Ok(false);
+        }
+        let hash = name_hash(name);
+        let others = |note: &Note| note.removed.get(&hash).cloned().unwrap_or_default();
+        let others = self.txn.noted(self.tree, parent.0, others).unwrap_or_default();
+        for removed in others {
+            if !self.settle(parent, removed)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// A name that a directory lost is gone after a replay, and what it led to is where it is now.
+    pub(super) fn settle(&mut self, dir: InodeNo, removed: Removed) -> Result<bool> {
+        if !self.forget_position(dir, removed.index)? {
+            return Ok(false);
+        }
+        let Some(target) = removed.target else { return Ok(false) };
+        let note = self.note_of(InodeNo(target));
+        if note.is_gone {
+            return self.drop_gone(InodeNo(target), &note);
+        }
+        if mutated(Mutation::FormerOwnerForgotten) {
+            return Ok(true);
+        }
+        // One that lost a name and has another from before keeps that.
+        if !note.got_name && !note.is_in_log() {
+            return Ok(true);
+        }
+        let inode = self.names.core.inode(self.tree, InodeNo(target))?;
+        if self.is_new(&inode) && !note.is_in_log() {
+            return Ok(true);
+        }
+        self.exists_with_names(&inode)
+    }
+
+    /// Nothing of an inode that is gone stays in the log, and what was in it lives on elsewhere.
+    fn drop_gone(&mut self, ino: InodeNo, note: &Note) -> Result<bool> {
+        if !self.visited.insert(ino) {
+            return Ok(true);
+        }
+        if self.depth >= DEPTH_MAX {
+            return Ok(false);
+        }
+        self.depth += 1;
+        if note.is_in_log() && !mutated(Mutation::GoneInodesKept) {
+            self.plan.remove(Key::new(ino.0, 0, 0), Key::new(ino.0, u8::MAX, u64::MAX));
+            self.txn.note(self.tree, ino.0, |note| (note.is_logged, note.is_known) = (false, false));
+        }
+        for removed in note.removed.values().flatten() {
+            let Some(target) = removed.target else { return Ok(false) };
+            let child = self.note_of(InodeNo(target));
+            let is_settled = match child.is_gone {
+                true => self.drop_gone(InodeNo(target), &child)?,
+                false => self.exists(InodeNo(target))?,
+            };
+            if !is_settled {
+                return Ok(false);
+            }
+        }
+        self.depth -= 1;
+        Ok(true)
+    }
+
+    /// A directory has nothing at a position after a replay.
+    fn forget_position(&mut self, dir: InodeNo, index: u64) -> Result<bool> {
+        let note = self.note_of(dir);
+        // What came in this transaction is in no commit.
+        let is_fresh = note.first_added.is_some_and(|first| index >= first);
+        if is_fresh && !note.is_logged {
+            return Ok(true);
+        }
+        if note.is_gone {
+            return Ok(false);
+        }
+        let key = |item_type| Key::new(dir.0, item_type, index);
+        self.plan.remove(key(DIR_INDEX), key(DIR_INDEX));
+        if is_fresh {
+            // The range of all new positions has it.
+            return Ok(true);
+        }
+        let inode = self.names.core.inode(self.tree, dir)?;
+        if !note.is_in_log() && !self.exists_with_names(&inode)? {
+            return Ok(false);
+        }
+        if mutated(Mutation::NoDirRanges) {
+            return Ok(true);
+        }
+        self.plan.put(key(DIR_LOG_INDEX), DirLogItem { end: index.into() }.bytes().to_vec());
+        Ok(true)
+    }
+
+    /// Says in the log that an inode exists, if the commit cannot know that, or does not know its
+    /// names.
+    pub(super) fn exists(&mut self, ino: InodeNo) -> Result<bool> {
+        let note = self.note_of(ino);
+        let inode = self.names.core.inode(self.tree, ino)?;
+        if !self.is_new(&inode) && !note.got_name {
+            return Ok(true);
+        }
+        self.exists_with_names(&inode)
+    }
+
+    /// Puts the names of an inode into the log: an inode item of generation 0 and size 0 tells a
+    /// replay that nothing else of it was asked for. A symbolic link is put there whole.
+    fn exists_with_names(&mut self, inode: &Arc<Inode>) -> Result<bool> {
+        let note = self.note_of(inode.ino());
+        if self.visited.contains(&inode.ino()) || (note.is_in_log() && !note.has_new_names) {
+            return Ok(true);
+        }
+        let Some(mut base) = self.base(inode)? else { return Ok(false) };
+        if !self.place(inode, &base, &note)? {
+            return Ok(false);
+        }
+        if note.is_in_log() && mutated(Mutation::NoNewName) {
+            return Ok(true);
+        } else if note.is_in_log() {
+            self.put_names(inode, &base);
+        } else if inode.kind().is_symlink() {
+            let Some(contents) = self.contents(inode, &note)? else { return Ok(false) };
+            self.put_base(inode, base, &note);
+            self.put_contents(contents);
+            self.note_logged(inode, inode.change_count());
+            return Ok(true);
+        } else {
+            if let Some((_, bytes)) = base.items.first_mut() {
+                let mut item = inode.state().to_item();
+                (item.generation, item.size, item.nbytes) = (0.into(), 0.into(), 0.into());
+                *bytes = item.bytes().to_vec();
+            }
+            self.put_base(inode, base, &note);
+        }
+        self.txn.note(self.tree, inode.ino().0, Note::set_named);
+        Ok(true)
+    }
+
+    /// The names alone: what the log has of the inode beside them is as it was asked for.
+    fn put_names(&mut self, inode: &Inode, base: &Base) {
+        let is_name = |key: &Key| matches!(key.item_type, INODE_REF | INODE_EXTREF);
+        let items = base.items.iter().filter(|(key, _)| is_name(key)).cloned().collect();
+        let key = |item_type, offset| Key::new(inode.ino().0, item_type, offset);
+        self.plan.replace(key(INODE_REF, 0), key(INODE_EXTREF, u64::MAX), items);
+    }
+
+    /// Names and attributes change rarely: where the log has them, the inode item alone is written.
+    pub(super) fn put_base(&mut self, inode: &Inode, mut base: Base, note: &Note) {
+        if note.is_logged && !note.has_new_items {
+            if note.has_new_names && !mutated(Mutation::NoNewName) {
+                self.put_names(inode, &base);
+            }
+            if !base.items.is_empty() {
+                let (key, bytes) = base.items.swap_remove(0);
+                self.plan.put(key, bytes);
+            }
+            return;
+        }
+        let last = Key::new(inode.ino().0, XATTR_ITEM, u64::MAX);
+        self.plan.replace(inode.key(), last, base.items);
+    }
+
+}

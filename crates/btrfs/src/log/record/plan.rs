@@ -1,0 +1,85 @@
+//! What an fsync puts into the log, built before anything of the log is locked.
+
+use btrfs_disk::{Key, Logical};
+use btrfs_store::LogEdit;
+
+use super::extents::Stretch;
+use crate::error::Result;
+
+/// Items with ascending keys.
+pub(super) type Items = Vec<(Key, Vec<u8>)>;
+
+/// Edits of one log tree, in their order.
+#[derive(Default)]
+pub(super) struct Plan {
+    edits: Vec<Edit>,
+    item_count: usize,
+}
+
+enum Edit {
+    Put(Key, Vec<u8>),
+    /// Items take the place of all that there are from the first key to the last.
+    Replace { first: Key, last: Key, items: Items },
+    Contents(Vec<Stretch>),
+    Csums(Logical, Vec<u8>),
+}
+
+impl Plan {
+    /// Items that are to be written.
+    pub(super) fn item_count(&self) -> usize {
+        self.item_count
+    }
+
+    /// One item, instead of the one it may have.
+    pub(super) fn put(&mut self, key: Key, bytes: Vec<u8>) {
+        self.add(1, Edit::Put(key, bytes));
+    }
+
+    /// Items instead of all from `first` to `last`.
+    pub(super) fn replace(&mut self, first: Key, last: Key, items: Items) {
+        self.add(items.len(), Edit::Replace { first, last, items });
+    }
+
+    /// No items from `first` to `last`.
+    pub(super) fn remove(&mut self, first: Key, last: Key) {
+        self.replace(first, last, Items::new());
+    }
+
+    /// Stretches of the contents of a file.
+    pub(super) fn put_contents(&mut self, stretches: Vec<Stretch>) {
+        let count = stretches.iter().map(|stretch| stretch.items.len()).sum();
+        self.add(count, Edit::Contents(stretches));
+    }
+
+    /// Checksums of consecutive sectors.
+    pub(super) fn put_csums(&mut self, at: Logical, csums: Vec<u8>) {
+        self.add(1, Edit::Csums(at, csums));
+    }
+
+    fn add(&mut self, count: usize, edit: Edit) {
+        self.item_count += count;
+        self.edits.push(edit);
+    }
+
+    /// Carries the plan out. After a failure a part of it is in the log.
+    pub(super) fn apply(&self, log: &LogEdit<'_>) -> Result<()> {
+        for edit in &self.edits {
+            match edit {
+                Edit::Put(key, bytes) => log.put(key, bytes)?,
+                Edit::Replace { first, last, items } => {
+                    let items: Vec<(Key, &[u8])> = items.iter().map(|(key, bytes)| (*key, &**bytes)).collect();
+                    log.replace(first, last, &items)?;
+                }
+                Edit::Contents(stretches) => {
+                    for stretch in stretches {
+                        let items: Vec<(Key, &[u8])> =
+                            stretch.items.iter().map(|item| (item.key, &*item.bytes)).collect();
+                        log.replace(&stretch.first, &stretch.last, &items)?;
+                    }
+                }
+                Edit::Csums(at, csums) => log.put_csums(*at, csums)?,
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,107 @@
+//! What copies inodes of one subvolume into its log.
+
+use std::collections::HashSet;
+use std::ops::Range;
+
+use btrfs_disk::items::{InodeExtrefEntry, InodeRefEntry, OnDisk};
+use btrfs_disk::key::item_type::{INODE_EXTREF, INODE_ITEM, INODE_REF, XATTR_ITEM};
+use btrfs_disk::{InodeNo, Key, TreeId};
+use btrfs_store::ablation::{Mutation, mutated};
+use btrfs_store::{Note, Scan, Txn};
+
+use super::ITEMS_MAX;
+use super::plan::{Items, Plan};
+use crate::dir::Namespace;
+use crate::error::Result;
+use crate::inode::{Inode, InodeState};
+
+/// Copies inodes of one subvolume into the log of the running transaction.
+pub(super) struct Recorder<'a> {
+    pub(super) names: &'a Namespace,
+    pub(super) txn: &'a Txn,
+    pub(super) tree: TreeId,
+    pub(super) plan: Plan,
+    /// Inodes whose names are in the plan, or being put there.
+    pub(super) visited: HashSet<InodeNo>,
+    pub(super) depth: usize,
+}
+
+/// What an inode has beside its contents and entries.
+pub(super) struct Base {
+    /// Its item first.
+    pub(super) items: Items,
+    /// Its names: directory and name.
+    pub(super) names: Vec<(InodeNo, Vec<u8>)>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(super) fn new(names: &'a Namespace, txn: &'a Txn, tree: TreeId) -> Self {
+        Self { names, txn, tree, plan: Plan::default(), visited: HashSet::new(), depth: 0 }
+    }
+
+    pub(super) fn is_new(&self, inode: &Inode) -> bool {
+        inode.state().generation == self.txn.generation()
+    }
+
+    pub(super) fn note_logged(&self, inode: &Inode, change_count: u64) {
+        self.txn.note(self.tree, inode.ino().0, |note| note.set_logged(change_count));
+    }
+
+    /// The inode item as it is now, names and attributes; `None` when there are too many.
+    pub(super) fn base(&self, inode: &Inode) -> Result<Option<Base>> {
+        let ino = inode.ino().0;
+        let mut items: Items = vec![item_of(inode, &inode.state())];
+        let range = Key::new(ino, INODE_REF, 0)..Key::new(ino, XATTR_ITEM, u64::MAX);
+        match collect(inode, &range)? {
+            Some(more) => items.extend(more),
+            None => return Ok(None),
+        }
+        let mut names = Vec::new();
+        for (key, bytes) in &items {
+            match key.item_type {
+                INODE_REF => {
+                    for entry in InodeRefEntry::iter(bytes) {
+                        names.push((InodeNo(key.offset), entry?.name.to_vec()));
+                    }
+                }
+                INODE_EXTREF => {
+                    for entry in InodeExtrefEntry::iter(bytes) {
+                        let entry = entry?;
+                        names.push((entry.parent, entry.name.to_vec()));
+                    }
+                }
+                _ => {}
+            }
+        }
+        Ok(Some(Base { items, names }))
+    }
+
+    pub(super) fn note_of(&self, ino: InodeNo) -> Note {
+        self.txn.noted(self.tree, ino.0, Note::clone).unwrap_or_default()
+    }
+}
+
+impl Base {
+    /// The inode item alone, for an inode of which the log has the rest.
+    pub(super) fn item_only(inode: &Inode) -> Self {
+        Self { items: vec![item_of(inode, &inode.state())], names: Vec::new() }
+    }
+}
+
+fn item_of(inode: &Inode, state: &InodeState) -> (Key, Vec<u8>) {
+    let mut item = state.to_item();
+    if mutated(Mutation::SizeTooLarge) && inode.kind().is_file() {
+        item.size = (state.disk_size + 4096).into();
+    }
+    (Key::new(inode.ino().0, INODE_ITEM, 0), item.bytes().to_vec())
+}
+
+/// The items of a range; `None` when there are too many.
+pub(super) fn collect(inode: &Inode, range: &Range<Key>) -> Result<Option<Items>> {
+    let mut items = Items::new();
+    inode.root.tree.scan(&range.start, &range.end, |key, bytes| {
+        items.push((*key, bytes.to_vec()));
+        Ok(if items.len() > ITEMS_MAX { Scan::Stop } else { Scan::Continue })
+    })?;
+    Ok(Some(items).filter(|items| items.len() <= ITEMS_MAX))
+}
