@@ -43,7 +43,15 @@ pub fn is_installed() -> bool {
 /// # Errors
 /// What `btrfs check` found, or why it could not be run.
 pub fn check(image: &Path) -> Result<Checked> {
-    let output = Command::new(btrfs_program())
+    check_with(Path::new(&btrfs_program()), image)
+}
+
+/// As [`check`], with a program of the caller's choice.
+///
+/// # Errors
+/// As [`check`].
+pub fn check_with(program: &Path, image: &Path) -> Result<Checked> {
+    let output = Command::new(program)
         .args(["check", "--readonly", "--force", "--check-data-csum"])
         .arg(image)
         .stdin(Stdio::null())

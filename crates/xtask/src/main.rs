@@ -1,5 +1,6 @@
 //! The project's own tasks: `cargo xtask TASK`.
 
+mod crash_explore;
 mod damaged;
 mod diff_walk;
 mod images;
@@ -54,6 +55,8 @@ enum Task {
     Rework(rework::Options),
     /// Replay logs that the kernel wrote, and compare with the kernel's own replay. Needs root.
     LogReplay(log_replay::Options),
+    /// Try what power cuts leave of many workloads; the kernel judges some. It does so as root only.
+    CrashExplore(crash_explore::Options),
     /// Run the suites of others (pjdfstest, fsx, ...) on fresh mounts. Needs root.
     MountChecks(mount::checks::Options),
     /// Work with a kernel's source tree on a mount, compared with tmpfs. Needs root.
@@ -81,6 +84,7 @@ fn main() -> Result<ExitCode> {
         Task::RoundTrip { dir } => round_trip::run(&root(), &dir),
         Task::Rework(options) => rework::run(&options).map(|()| ExitCode::SUCCESS),
         Task::LogReplay(options) => log_replay::run(&options).map(|()| ExitCode::SUCCESS),
+        Task::CrashExplore(options) => crash_explore::run(&options),
         Task::MountChecks(options) => mount::checks::run(&root(), &options),
         Task::MountTree(options) => mount::tree::execute(&options).map(|()| ExitCode::SUCCESS),
         Task::MountTour(options) => {

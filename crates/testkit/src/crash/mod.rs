@@ -12,6 +12,8 @@
 //!
 //! `fsync` syncs single files and directories, and looks for what they promised between two commits.
 //!
+//! `states` is the crash explorer: every state that a power cut can leave of short workloads.
+//!
 //! A failure names the seed and the crash point, which give the same image again. Called by the tests of this crate.
 
 mod damage;
@@ -19,10 +21,16 @@ mod explore;
 mod fsync;
 mod inject;
 mod judge;
+mod states;
 mod workload;
 
 pub use damage::{DamageReport, run_damage, run_read_errors};
 pub use explore::{CrashReport, explore};
 pub use fsync::{FsyncReport, explore_fsync};
 pub use inject::{FaultReport, inject};
+pub use states::{
+    Config, Failure, Judgement, Progress, Report, Reserve, Step, SyntaxError, Witness, WriteHow, explore_all,
+    explore_given, parse,
+};
+pub use workload::store_device;
 pub use workload::{Journal, Moment, Settings};

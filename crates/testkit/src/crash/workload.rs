@@ -196,6 +196,14 @@ fn load(path: &Path, size_bytes: u64) -> Result<MemoryDevice> {
 /// # Errors
 /// The file system's.
 pub(super) fn store(device: &MemoryDevice, path: &Path) -> Result<()> {
+    store_device(device, path)
+}
+
+/// Writes what any device holds to a file, zeros as holes.
+///
+/// # Errors
+/// The device's and the file system's.
+pub fn store_device(device: &dyn Device, path: &Path) -> Result<()> {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::create(path)?;
     file.set_len(device.size_bytes())?;

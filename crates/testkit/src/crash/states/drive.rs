@@ -1,0 +1,313 @@
+//! Runs a workload on a volume, and tells the oracle.
+
+use super::found::{ino_of, read_thing};
+use super::history::{Ino, Slot, Versions};
+use super::oracle::{Oracle, Thing};
+use super::step::{Reserve, Step, WriteHow};
+use super::tape::{TapeDevice, Time};
+use crate::number::to_usize;
+use anyhow::{Context, Result, bail, ensure};
+use parking_lot::Mutex;
+use spinney::{AllocateMode, File, FileOptions, FileType, Volume, XattrMode};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Entries of a directory that are watched; more would be read again at every state.
+const ENTRIES_MAX: usize = 10_000;
+
+/// A volume that is being worked on, and who watches.
+pub(super) struct Scene {
+    pub(super) volume: Volume,
+    pub(super) device: Arc<TapeDevice>,
+    pub(super) oracle: Mutex<Oracle>,
+}
+
+impl Scene {
+    /// Begins with what the directories of `paths` hold.
+    pub(super) fn new(volume: Volume, device: Arc<TapeDevice>, paths: &BTreeSet<String>) -> Result<Self> {
+        let mut oracle = Oracle::default();
+        let top = volume.symlink_metadata("/")?;
+        oracle.top = ino_of(&top);
+        let mut all: BTreeSet<&str> = BTreeSet::from([""]);
+        for path in paths {
+            let ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+            all.extend(ends.filter_map(|at| path.get(..at)));
+        }
+        // A directory comes before what is in it.
+        let mut links = BTreeMap::new();
+        for path in all {
+            watch(&volume, &mut oracle, &mut links, path).with_context(|| format!("/{path}"))?;
+        }
+        for (ino, thing) in &mut oracle.things {
+            let names = thing.names.last().map_or(0, |names| names.len());
+            thing.is_complete = links.get(ino).copied() == u32::try_from(names).ok();
+        }
+        Ok(Self { volume, device, oracle: Mutex::new(oracle) })
+    }
+
+    /// Runs a step. A caller's error is returned inside: nothing happened then.
+    pub(super) fn run(&self, step: &Step, fill: u64) -> Result<Result<(), spinney::Error>> {
+        let began = self.device.now();
+        if step.is_sync() {
+            return self.sync(step);
+        }
+        match self.apply(step, fill) {
+            Ok(()) => {}
+            Err(error) if error.caller_error().is_some() => return Ok(Err(error)),
+            Err(error) => return Err(error).with_context(|| step.to_string()),
+        }
+        self.note(step, fill, began).with_context(|| step.to_string())?;
+        Ok(Ok(()))
+    }
+
+    fn sync(&self, step: &Step) -> Result<Result<(), spinney::Error>> {
+        let (floors, result) = match step {
+            Step::Fsync { path } | Step::Fdatasync { path } => {
+                let file = match self.open_to_sync(path) {
+                    Ok(file) => file,
+                    Err(error) if error.caller_error().is_some() => return Ok(Err(error)),
+                    Err(error) => return Err(error.into()),
+                };
+                let is_full = matches!(step, Step::Fsync { .. });
+                let floors = {
+                    let oracle = self.oracle.lock();
+                    oracle.at(path).map(|ino| oracle.floors_of(ino, is_full)).unwrap_or_default()
+                };
+                (floors, if is_full { file.sync_all() } else { file.sync_data() })
+            }
+            _ => (self.oracle.lock().floors_of_all(), self.volume.sync()),
+        };
+        if let Err(error) = result {
+            return Err(error).with_context(|| step.to_string());
+        }
+        self.oracle.lock().promise(self.device.now(), floors);
+        Ok(Ok(()))
+    }
+
+    /// Files and directories can be opened; of a symbolic link what it points to would be synced.
+    fn open_to_sync(&self, path: &str) -> Result<File, spinney::Error> {
+        let oracle_ino = self.oracle.lock().at(path);
+        let file = FileOptions::new().read(true).open(&self.volume, from_top(path))?;
+        let metadata = file.metadata()?;
+        if oracle_ino == Some(ino_of(&metadata)) { Ok(file) } else { Err(spinney::CallerError::NotFound.into()) }
+    }
+
+    fn open(&self, path: &str) -> Result<File, spinney::Error> {
+        FileOptions::new().read(true).write(true).open(&self.volume, from_top(path))
+    }
+
+    fn apply(&self, step: &Step, fill: u64) -> Result<(), spinney::Error> {
+        let volume = &self.volume;
+        match step {
+            Step::Create { path } => {
+                FileOptions::new().write(true).create(true).open(volume, from_top(path)).map(drop)
+            }
+            Step::CreateDir { path } => volume.create_dir(from_top(path)),
+            Step::Write { how, path, offset, len } => {
+                let file = self.open(path)?;
+                file.write_at(&content(fill, *offset, *len), *offset)?;
+                if *how == WriteHow::Direct {
+                    // Where extents are is known only once they are written.
+                    file.extents()?;
+                }
+                Ok(())
+            }
+            Step::Allocate { reserve, path, offset, len } => {
+                let mode = match reserve {
+                    Reserve::Grow => AllocateMode::Allocate,
+                    Reserve::KeepSize => AllocateMode::KeepSize,
+                    Reserve::Punch => AllocateMode::PunchHole,
+                    Reserve::Zero => AllocateMode::ZeroRange,
+                };
+                self.open(path)?.allocate(mode, *offset, *len)
+            }
+            Step::Link { original, path } => volume.hard_link(from_top(original), from_top(path)),
+            Step::Symlink { target, path } => volume.symlink(target, from_top(path)),
+            Step::Remove { path } => volume.remove_file(from_top(path)),
+            Step::RemoveDir { path } => volume.remove_dir(from_top(path)),
+            Step::Rename { from, to } => volume.rename(from_top(from), from_top(to)),
+            Step::Truncate { path, len } => self.open(path)?.set_len(*len),
+            Step::SetXattr { path, name, value } => volume.set_xattr(from_top(path), name, value, XattrMode::Either),
+            Step::RemoveXattr { path, name } => volume.remove_xattr(from_top(path), name),
+            Step::Fsync { .. } | Step::Fdatasync { .. } | Step::Sync => Ok(()),
+        }
+    }
+
+    /// Tells the oracle what a step did.
+    fn note(&self, step: &Step, fill: u64, began: Time) -> Result<()> {
+        let mut oracle = self.oracle.lock();
+        match step {
+            Step::Create { path } => self.note_new(&mut oracle, path, FileType::File, None, began)?,
+            Step::CreateDir { path } => self.note_new(&mut oracle, path, FileType::Directory, None, began)?,
+            Step::Symlink { target, path } => {
+                self.note_new(&mut oracle, path, FileType::Symlink, Some(target.as_bytes().to_vec()), began)?;
+            }
+            Step::Write { path, offset, len, .. } if *len > 0 => {
+                let bytes = content(fill, *offset, *len);
+                oracle.change_data(path, began, |data| overwrite(data, to_usize(*offset), &bytes));
+            }
+            Step::Allocate { reserve, path, offset, len } => {
+                let (start, end) = (to_usize(*offset), to_usize(offset.saturating_add(*len)));
+                oracle.change_data(path, began, |data| reserve_range(data, *reserve, start, end));
+            }
+            Step::Truncate { path, len } => {
+                oracle.change_data(path, began, |data| data.resize(to_usize(*len), 0));
+            }
+            Step::Link { original, path } => {
+                let ino = oracle.at(original);
+                let slot = known(oracle.slot(path))?;
+                oracle.bind(&slot, ino, began);
+            }
+            Step::Remove { path } | Step::RemoveDir { path } => {
+                let slot = known(oracle.slot(path))?;
+                oracle.bind(&slot, None, began);
+            }
+            Step::Rename { from, to } => {
+                let (from, to) = (known(oracle.slot(from))?, known(oracle.slot(to))?);
+                oracle.rename(&from, &to, began);
+            }
+            Step::SetXattr { path, name, value } => oracle.change_xattrs(path, began, |xattrs| {
+                xattrs.insert(name.as_bytes().to_vec(), value.as_bytes().to_vec());
+            }),
+            Step::RemoveXattr { path, name } => oracle.change_xattrs(path, began, |xattrs| {
+                xattrs.remove(name.as_bytes());
+            }),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn note_new(
+        &self,
+        oracle: &mut Oracle,
+        path: &str,
+        kind: FileType,
+        target: Option<Vec<u8>>,
+        began: Time,
+    ) -> Result<()> {
+        let slot = known(oracle.slot(path))?;
+        if oracle.entry(&slot).is_some() {
+            return Ok(());
+        }
+        let ino = ino_of(&self.volume.symlink_metadata(from_top(path))?);
+        let thing = Thing { target, ..Thing::new(kind, began) };
+        oracle.add(ino, thing);
+        oracle.bind(&slot, Some(ino), began);
+        Ok(())
+    }
+}
+
+fn known(slot: Option<Slot>) -> Result<Slot> {
+    slot.context("a directory on the way is a symbolic link, which a workload cannot use")
+}
+
+/// Paths of a workload start at the top.
+pub(super) fn from_top(path: &str) -> std::path::PathBuf {
+    Path::new("/").join(path)
+}
+
+/// Reads what is at a path before the workload begins; nothing, where nothing is.
+fn watch(volume: &Volume, oracle: &mut Oracle, links: &mut BTreeMap<Ino, u32>, path: &str) -> Result<()> {
+    let parent_is_known = path.rsplit_once('/').is_none_or(|(parent, _)| oracle.at(parent).is_some());
+    let Ok(metadata) = volume.symlink_metadata(from_top(path)) else { return Ok(()) };
+    if !parent_is_known {
+        bail!("a directory on the way is a symbolic link, which a workload cannot use");
+    }
+    let ino = ino_of(&metadata);
+    if oracle.things.contains_key(&ino) {
+        return Ok(());
+    }
+    links.insert(ino, metadata.nlink);
+    let found = read_thing(volume, &from_top(path), &metadata)?;
+    let mut thing = Thing::new(metadata.kind, 0);
+    thing.data = Versions::new(0, Arc::new(found.data));
+    thing.xattrs = Versions::new(0, found.xattrs);
+    thing.target = found.target;
+    let names: super::history::Names = oracle
+        .slots
+        .iter()
+        .filter(|(_, versions)| versions.last() == Some(&Some(ino)))
+        .map(|(slot, _)| slot.clone())
+        .collect();
+    thing.names = Versions::new(0, names);
+    oracle.add(ino, thing);
+    if metadata.is_dir() {
+        watch_entries(volume, oracle, path, ino)?;
+    }
+    Ok(())
+}
+
+fn watch_entries(volume: &Volume, oracle: &mut Oracle, path: &str, ino: Ino) -> Result<()> {
+    for (index, entry) in volume.read_dir(from_top(path))?.enumerate() {
+        let entry = entry?;
+        ensure!(index < ENTRIES_MAX, "a directory of a workload may have {ENTRIES_MAX} entries, this one has more");
+        let slot = (ino, entry.name_bytes().to_vec());
+        let child = from_top(path).join(entry.file_name());
+        let child = ino_of(&volume.symlink_metadata(child)?);
+        oracle.slots.insert(slot.clone(), Versions::new(0, Some(child)));
+        if let Some(thing) = oracle.things.get_mut(&child) {
+            let mut names = thing.names.last().cloned().unwrap_or_default();
+            names.insert(slot);
+            thing.names = Versions::new(0, names);
+        }
+    }
+    Ok(())
+}
+
+/// Bytes that only one write writes; none is zero.
+fn content(fill: u64, offset: u64, len: u64) -> Vec<u8> {
+    let byte = |at: u64| {
+        let mixed = (at ^ fill.wrapping_mul(0x9e37_79b9_7f4a_7c15)).wrapping_mul(0xff51_afd7_ed55_8ccd);
+        u8::try_from((mixed >> 33) % 255 + 1).unwrap_or(1)
+    };
+    (offset..offset.saturating_add(len)).map(byte).collect()
+}
+
+fn overwrite(data: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
+    let end = offset + bytes.len();
+    if data.len() < end {
+        data.resize(end, 0);
+    }
+    data[offset..end].copy_from_slice(bytes);
+}
+
+fn reserve_range(data: &mut Vec<u8>, reserve: Reserve, start: usize, end: usize) {
+    if matches!(reserve, Reserve::Grow | Reserve::Zero) && data.len() < end {
+        data.resize(end, 0);
+    }
+    if matches!(reserve, Reserve::Punch | Reserve::Zero) {
+        let end = end.min(data.len());
+        if start < end {
+            data[start..end].fill(0);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contents_differ_and_have_no_zeros() {
+        let (a, b) = (content(1, 0, 8192), content(2, 0, 8192));
+        assert!(a.iter().chain(&b).all(|byte| *byte != 0));
+        let same = a.iter().zip(&b).filter(|(a, b)| a == b).count();
+        assert!(same < 100, "{same}");
+        assert_eq!(content(1, 4096, 10), a[4096..4106]);
+        assert_eq!(a.len(), 8192);
+    }
+
+    #[test]
+    fn ranges_grow_and_become_zero_as_fallocate_says() {
+        let made = |reserve| {
+            let mut data = vec![1; 10];
+            reserve_range(&mut data, reserve, 8, 12);
+            data
+        };
+        assert_eq!(made(Reserve::Grow), [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0]);
+        assert_eq!(made(Reserve::KeepSize), [1; 10]);
+        assert_eq!(made(Reserve::Punch), [1, 1, 1, 1, 1, 1, 1, 1, 0, 0]);
+        assert_eq!(made(Reserve::Zero), [1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0]);
+    }
+}

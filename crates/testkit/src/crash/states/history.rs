@@ -1,0 +1,116 @@
+//! What each thing on the volume was, one value after the other, and since when.
+
+use super::tape::Time;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Subvolume and inode number: never used again while the volume is open.
+pub(super) type Ino = (u64, u64);
+/// A directory, and a name in it.
+pub(super) type Slot = (Ino, Vec<u8>);
+pub(super) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(super) type Names = BTreeSet<Slot>;
+
+/// The values that something had, and when the operation began that gave it each.
+#[derive(Debug, Clone)]
+pub(super) struct Versions<T> {
+    list: Vec<(Time, T)>,
+}
+
+/// The values that are legal at a moment: what was promised last, and all that may have come since.
+#[derive(Debug)]
+pub(super) struct Window<'a, T>(&'a [(Time, T)]);
+
+impl<T: PartialEq> Versions<T> {
+    pub(super) fn new(began: Time, value: T) -> Self {
+        Self { list: vec![(began, value)] }
+    }
+
+    /// Notes a value, if it is another.
+    pub(super) fn push(&mut self, began: Time, value: T) {
+        if self.list.last().is_none_or(|(_, last)| *last != value) {
+            self.list.push((began, value));
+        }
+    }
+
+    /// Number of the value it has now.
+    pub(super) fn last_index(&self) -> usize {
+        self.list.len().saturating_sub(1)
+    }
+
+    pub(super) fn last(&self) -> Option<&T> {
+        self.list.last().map(|(_, value)| value)
+    }
+
+    /// Number of the last change for which `is_part(before, after)`; 0 without one.
+    pub(super) fn last_change(&self, is_part: impl Fn(&T, &T) -> bool) -> usize {
+        let changes = self.list.windows(2).zip(1..);
+        let parts = changes.filter(|(pair, _)| matches!(pair, [(_, before), (_, after)] if is_part(before, after)));
+        parts.map(|(_, index)| index).last().unwrap_or(0)
+    }
+
+    /// From value number `floor` up to what operations that had begun before `now` made. Where nothing had begun that
+    /// early, it is the first value.
+    pub(super) fn window(&self, floor: usize, now: Time) -> Window<'_, T> {
+        let end = self.list.partition_point(|(began, _)| *began < now).max(1);
+        Window(self.list.get(floor.min(end.saturating_sub(1))..end).unwrap_or_default())
+    }
+}
+
+impl<T: PartialEq> Window<'_, T> {
+    pub(super) fn has(&self, value: &T) -> bool {
+        self.0.iter().any(|(_, legal)| legal == value)
+    }
+
+    pub(super) fn values(&self) -> impl DoubleEndedIterator<Item = &T> + Clone {
+        self.0.iter().map(|(_, value)| value)
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// How far each thing is promised: the number of the value that has to be there at least.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Floors {
+    pub(super) data: BTreeMap<Ino, usize>,
+    pub(super) xattrs: BTreeMap<Ino, usize>,
+    pub(super) names: BTreeMap<Ino, usize>,
+    pub(super) slots: BTreeMap<Slot, usize>,
+}
+
+impl Floors {
+    /// Both are promised.
+    pub(super) fn raise(&mut self, other: &Self) {
+        raise(&mut self.data, &other.data);
+        raise(&mut self.xattrs, &other.xattrs);
+        raise(&mut self.names, &other.names);
+        raise(&mut self.slots, &other.slots);
+    }
+}
+
+fn raise<K: Ord + Clone>(floors: &mut BTreeMap<K, usize>, others: &BTreeMap<K, usize>) {
+    for (key, other) in others {
+        let floor = floors.entry(key.clone()).or_default();
+        *floor = (*floor).max(*other);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_begins_with_what_was_promised_and_ends_with_what_had_begun() {
+        let mut versions = Versions::new(0, 'a');
+        versions.push(10, 'b');
+        versions.push(20, 'b');
+        versions.push(30, 'c');
+        let window = |floor, now| versions.window(floor, now).values().copied().collect::<String>();
+        assert_eq!((window(0, 0), window(0, 10), window(0, 11)), ("a".into(), "a".into(), "ab".into()));
+        assert_eq!((window(1, 99), window(2, 99), window(2, 5)), ("bc".into(), "c".into(), "a".into()));
+        assert_eq!(versions.last_change(|before, _| *before == 'a'), 1);
+        assert_eq!(versions.last_change(|before, _| *before == 'x'), 0);
+        assert!(versions.window(1, 99).has(&'c') && !versions.window(1, 99).has(&'a'));
+    }
+}

@@ -1,0 +1,161 @@
+//! A workload, the image it begins with, and how it is run.
+
+use super::cuts::Epoch;
+use super::drive::Scene;
+use super::image::Image;
+use super::recording::{Ran, Recording};
+use super::step::Step;
+use super::tape::TapeDevice;
+use crate::number::to_u64;
+use anyhow::{Context, Result, bail};
+use blockdev::Device;
+use blockdev::backends::MemoryDevice;
+use spinney::{Env, MakeOptions, Volume, VolumeOptions};
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Small enough to be kept in memory often, large enough for the kernel to mount, with one mirror of the superblock.
+const IMAGE_BYTES: u64 = 128 << 20;
+/// One block of a tree is a few KiB: the trees of a state are few.
+const CACHE_BYTES: usize = 4 << 20;
+/// The clock stands still, so that a workload gives the same bytes each time.
+const NOW: (i64, u32) = (1_700_000_000, 0);
+
+/// How an image is made and opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum Form {
+    /// Blocks of 4 KiB, one copy.
+    Small,
+    /// The same, and all data outside of the trees.
+    NoInline,
+    /// As `mkfs` makes it: blocks of 16 KiB, two copies.
+    Usual,
+}
+
+impl Form {
+    pub(super) fn options(self) -> VolumeOptions {
+        let options = Volume::options().workers(1).cache_bytes(CACHE_BYTES).env(Env::seeded(1, NOW));
+        if self == Self::NoInline { options.max_inline(0) } else { options }
+    }
+
+    /// An empty volume.
+    pub(super) fn make(self) -> Result<Arc<dyn Device>> {
+        let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
+        let mut make = MakeOptions { size: Some(IMAGE_BYTES), ..MakeOptions::default() };
+        if self != Self::Usual {
+            make.nodesize = 4096;
+            make.metadata_profile = Default::default();
+        }
+        let volume = self.options().make_device(Arc::<MemoryDevice>::clone(&device), &make)?;
+        volume.close()?;
+        Ok(Arc::new(device.duplicate().into_read_only()))
+    }
+
+    /// Differs between forms whose images differ.
+    pub(super) fn salt(self) -> u64 {
+        if self == Self::Usual { 1 } else { 0 }
+    }
+}
+
+/// What is done to an empty volume.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Workload {
+    pub(super) name: String,
+    pub(super) form: Form,
+    /// Done and committed before.
+    pub(super) setup: Vec<Step>,
+    /// Done at the same time.
+    pub(super) threads: Vec<Vec<Step>>,
+}
+
+impl Workload {
+    /// Runs it on an image of its form.
+    pub(super) fn record(&self, base: &Arc<dyn Device>) -> Result<Recording> {
+        let start = Image::new(Arc::clone(base));
+        let device = Arc::new(TapeDevice::new(start.clone()));
+        let volume = self.form.options().open_device(Arc::<TapeDevice>::clone(&device))?;
+        let before = Scene::new(volume.clone(), Arc::clone(&device), &BTreeSet::new())?;
+        for (fill, step) in (1..).zip(&self.setup) {
+            run_one(&before, step, fill).context("setting up")?;
+        }
+        // The first fsync of a volume commits, and only then the log is kept ready.
+        run_one(&before, &Step::Fsync { path: String::new() }, 0)?;
+        volume.sync()?;
+        drop(before);
+        let first = device.now();
+        let scene = Scene::new(volume, device, &paths(self.threads.iter().flatten()))?;
+        let ran = self.run(&scene)?;
+        Recording::new(start, scene.device.tape(), scene.oracle.lock().clone(), ran, self.form.salt(), first)
+    }
+
+    fn run(&self, scene: &Scene) -> Result<Vec<Ran>> {
+        let one_thread = |(thread, steps): (u64, &Vec<Step>)| {
+            let fills = (thread + 1) * 1_000_000..;
+            fills.zip(steps).map(|(fill, step)| run_one(scene, step, fill)).collect::<Result<Vec<Ran>>>()
+        };
+        if let [steps] = &*self.threads {
+            return one_thread((0, steps));
+        }
+        let mut all = Vec::new();
+        std::thread::scope(|scope| {
+            let threads: Vec<_> = (0..).zip(&self.threads).map(|pair| scope.spawn(move || one_thread(pair))).collect();
+            for thread in threads {
+                all.extend(thread.join().unwrap_or_else(|_| bail!("a thread of the workload panicked"))?);
+            }
+            anyhow::Ok(())
+        })?;
+        all.sort_by_key(|ran| ran.began);
+        Ok(all)
+    }
+}
+
+/// Runs a workload on a volume of somebody's. Lines are named where a step cannot be done.
+pub(super) fn record_given(base: &Arc<dyn Device>, steps: &[(usize, Step)]) -> Result<Recording> {
+    let start = Image::new(Arc::clone(base));
+    let device = Arc::new(TapeDevice::new(start.clone()));
+    let volume = Form::Small.options().open_device(Arc::<TapeDevice>::clone(&device))?;
+    let first = device.now();
+    let scene = Scene::new(volume, device, &paths(steps.iter().map(|(_, step)| step)))?;
+    let mut ran = Vec::new();
+    for (fill, (line, step)) in (1..).zip(steps) {
+        ran.push(run_one(&scene, step, fill).with_context(|| format!("line {line}"))?);
+    }
+    Recording::new(start, scene.device.tape(), scene.oracle.lock().clone(), ran, 0, first)
+}
+
+fn run_one(scene: &Scene, step: &Step, fill: u64) -> Result<Ran> {
+    let began = scene.device.now();
+    if let Err(error) = scene.run(step, fill)? {
+        return Err(error).with_context(|| step.to_string());
+    }
+    Ok(Ran { began, returned: scene.device.now(), text: step.to_string() })
+}
+
+fn paths<'a>(steps: impl Iterator<Item = &'a Step>) -> BTreeSet<String> {
+    steps.flat_map(Step::paths).map(str::to_owned).collect()
+}
+
+/// What a crash leaves of a recording, in words: what had been done, and which writes are there.
+pub(super) fn story(recording: &Recording, chosen: &super::cuts::Chosen) -> String {
+    let moments = super::cuts::moments(&recording.tape, &recording.epochs, chosen).unwrap_or_default();
+    let mut lines = Vec::new();
+    for ran in &recording.ran {
+        let state = match (ran.began, ran.returned) {
+            (_, returned) if returned <= moments.0 => "done   ",
+            (began, _) if began < moments.1 => "running",
+            _ => "later  ",
+        };
+        lines.push(format!("  {state} {}", ran.text));
+    }
+    let epoch: Option<&Epoch> = recording.epochs.get(chosen.epoch);
+    let pending = epoch.map_or(0, |epoch| epoch.pending.len());
+    lines.push(format!("flush {} had returned; of the {pending} writes since, these are there:", chosen.epoch));
+    for (number, part) in &chosen.parts {
+        if let Some(write) = recording.tape.writes.get(*number) {
+            let index = epoch.and_then(|epoch| epoch.pending.iter().position(|other| other == number)).unwrap_or(0);
+            let (offset, len) = (write.offset, to_u64(write.data.len()));
+            lines.push(format!("  write {index} of {len} bytes at {offset}: {part:?}"));
+        }
+    }
+    lines.join("\n")
+}

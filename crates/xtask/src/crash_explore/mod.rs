@@ -1,0 +1,181 @@
+//! What is left after a power cut, tried a great many times.
+//!
+//! `testkit::crash` runs workloads, makes the states that a power cut can leave of each, and judges them; here its
+//! report is printed, and [`kernel`] judges some of the states as well. As root those are passed through
+//! `btrfs check`, mounted with the kernel's btrfs, which replays the log with its own code, and walked: what it shows
+//! has to be what Spinney shows.
+//!
+//! Fails, with the state's name, the promise that was broken, and an image, when a state is wrong. `--workload` and
+//! `--state` of a failure show it again.
+
+mod kernel;
+
+use crate::system::is_root;
+use anyhow::Result;
+use indicatif::{ProgressBar, ProgressStyle};
+use serde_json::json;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use testkit::crash::{Config, Progress, Report, Witness, explore_all};
+
+/// States of a short run.
+const CI_STATES: u64 = 20_000;
+const USUAL_STATES: u64 = 20_000;
+/// States that the kernel judges in a short run, and in another, unless it is said.
+const CI_JUDGED: u64 = 60;
+const USUAL_JUDGED: u64 = 350;
+const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
+
+/// What is run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// At least 20,000 states, some of them judged by the kernel.
+    #[arg(long)]
+    ci: bool,
+    /// States, each counted once.
+    #[arg(long, value_name = "N")]
+    states: Option<u64>,
+    /// Of all that is drawn.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Only these workloads: ace1, ace2-, ace2-3-17, ace3-4, random-5, threads-, ...
+    #[arg(long, value_name = "NAME")]
+    workload: Option<String>,
+    /// Only this state, as a failure names it behind the slash: 3:without-2, drawn-17.
+    #[arg(long, value_name = "NAME", requires = "workload")]
+    state: Option<String>,
+    /// The kernel and btrfs check judge one state in so many; 0 for none.
+    #[arg(long, value_name = "N")]
+    judge_every: Option<u64>,
+    /// Threads; one a processor unless it is said.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+    /// It ends after so many failures.
+    #[arg(long, default_value_t = 10)]
+    failures: u64,
+    /// The btrfs program whose check is asked.
+    #[arg(long, value_name = "PROGRAM")]
+    btrfs: Option<PathBuf>,
+    /// Where the images of failures go.
+    #[arg(long, default_value = "target/crash-explore")]
+    keep: PathBuf,
+    /// Print the report as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Explores, and prints what it came to.
+pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    let states = options.states.unwrap_or(if options.ci { CI_STATES } else { USUAL_STATES });
+    let states = if options.ci { states.max(CI_STATES) } else { states };
+    let judged = if options.ci { CI_JUDGED } else { USUAL_JUDGED };
+    let judge_every = options.judge_every.unwrap_or((states / judged).max(1));
+    let witness: Option<Arc<dyn Witness>> = match judge_every {
+        0 => None,
+        _ if !is_root() => None,
+        _ => Some(Arc::new(kernel::Kernel::new(options.btrfs.clone())?)),
+    };
+    let progress = Arc::new(Progress::default());
+    let config = Config {
+        states,
+        seed: options.seed,
+        threads: options.threads,
+        workload: options.workload.clone(),
+        state: options.state.clone(),
+        witness: witness.clone(),
+        judge_every: judge_every.max(1),
+        failures_max: options.failures,
+        keep: Some(options.keep.clone()),
+        progress: Some(Arc::clone(&progress)),
+    };
+    let start = Instant::now();
+    let report = watched(&progress, states, || explore_all(&config))?;
+    let seconds = start.elapsed().as_secs_f64();
+    if options.json {
+        print_json(&report, options.seed, seconds)?;
+    } else {
+        print(&report, options.seed, seconds, witness.is_some());
+    }
+    Ok(if report.failure_count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Draws a bar on a terminal while `work` runs.
+fn watched<R: Send>(progress: &Progress, states: u64, work: impl FnOnce() -> R + Send) -> R {
+    if !std::io::stderr().is_terminal() {
+        return work();
+    }
+    let is_over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let bar = ProgressBar::new(states);
+            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} states, {per_sec}, {msg}, {eta}") {
+                bar.set_style(style);
+            }
+            while !is_over.load(Ordering::Acquire) {
+                let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
+                bar.set_position(count(&progress.states));
+                let (workloads, failures) = (count(&progress.workloads), count(&progress.failures));
+                bar.set_message(format!("{workloads} workloads, {failures} failures"));
+                std::thread::sleep(REDRAW_INTERVAL);
+            }
+            bar.finish_and_clear();
+        });
+        let result = work();
+        is_over.store(true, Ordering::Release);
+        result
+    })
+}
+
+fn print(report: &Report, seed: u64, seconds: f64, has_kernel: bool) {
+    for failure in &report.failures {
+        println!("FAILED {}: {}", failure.state, failure.reason);
+        println!("{}", failure.story);
+        if let Some(image) = &failure.image {
+            println!("  image: {}", image.display());
+        }
+    }
+    let kernel = match has_kernel {
+        true => format!("{} judged by the kernel, {} that it cannot mount", report.judged, report.skipped),
+        false => "none judged by the kernel".to_owned(),
+    };
+    println!(
+        "crash-explore: {} workloads, {} states ({} came up again), {} with a log, {} changed, {kernel}, {} failures, \
+         {:.0} states/s, {seconds:.0} s, seed {seed}",
+        report.workloads,
+        report.states,
+        report.again,
+        report.replayed,
+        report.changed,
+        report.failure_count,
+        rate(report.states, seconds)
+    );
+}
+
+fn rate(states: u64, seconds: f64) -> f64 {
+    f64::from(u32::try_from(states).unwrap_or(u32::MAX)) / seconds.max(0.001)
+}
+
+fn print_json(report: &Report, seed: u64, seconds: f64) -> Result<()> {
+    let failures: Vec<_> = report
+        .failures
+        .iter()
+        .map(|failure| {
+            json!({
+                "state": failure.state, "reason": failure.reason, "story": failure.story,
+                "image": failure.image.as_ref().map(|path| path.display().to_string()),
+            })
+        })
+        .collect();
+    let report = json!({
+        "workloads": report.workloads, "states": report.states, "again": report.again,
+        "with_log": report.replayed, "changed": report.changed, "judged_by_kernel": report.judged,
+        "kernel_cannot_mount": report.skipped, "failure_count": report.failure_count, "failures": failures,
+        "states_per_second": rate(report.states, seconds).round(), "seconds": seconds, "seed": seed,
+    });
+    println!("{}", serde_json::to_string_pretty(&report)?);
+    Ok(())
+}
