@@ -1,6 +1,7 @@
 //! The store: what the file system is written against.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use blockdev::Device;
 use btrfs_disk::flags::{CompatRo, Incompat};
@@ -22,6 +23,14 @@ use crate::{Env, Error, Result, bootstrap, make};
 
 /// Commits by which one reservation tries to get room.
 const COMMITS_PER_RESERVE_MAX: usize = 8;
+
+/// How often, and how long, a removal on a full volume waits for others to give back what they were
+/// promised: some seconds in all.
+const WAITS_MAX: u32 = 1000;
+const WAIT: Duration = Duration::from_millis(3);
+
+/// How often a removal tries when even what is kept back is used up.
+const REMOVAL_TRIES_MAX: u32 = 50;
 
 /// Blocks that a step of dropping a tree visits at least: with fewer than two, none gets on.
 const DROP_BLOCKS_MIN: u32 = 4;
@@ -212,6 +221,7 @@ impl Store {
             Urgency::Patient | Urgency::Normal | Urgency::Commit => metadata,
         };
         let mut commits = 0;
+        let (mut waits, mut tries) = (0, 0);
         while commits < COMMITS_PER_RESERVE_MAX {
             match engine.space.reserve(need, urgency) {
                 Ok(reservation) => return Ok(reservation),
@@ -219,6 +229,19 @@ impl Store {
                 Err(Shortage::Chunk(kind)) => self.grow(kind, need, urgency)?,
                 Err(Shortage::NoSpace(_)) if need.metadata > least => {
                     need.metadata = (need.metadata / 2).max(least);
+                }
+                Err(Shortage::Wait) if waits < WAITS_MAX => {
+                    waits += 1;
+                    std::thread::sleep(WAIT);
+                }
+                Err(Shortage::Wait) => break,
+                // Operations under way took of what is kept back; a commit fills it up again.
+                Err(Shortage::NoSpace(_)) if urgency == Urgency::Removal && tries < REMOVAL_TRIES_MAX => {
+                    tries += 1;
+                    if tries == 1 && may_commit {
+                        engine.commit()?;
+                    }
+                    std::thread::sleep(WAIT);
                 }
                 Err(Shortage::NoSpace(error)) => return Err(error),
                 Err(Shortage::Commit) if !may_commit => break,

@@ -165,10 +165,10 @@ fn put(volume: &Volume, path: &str, (bytes, step): (u64, u64), number: u64) -> b
 
 /// Fills the volume from several threads until each has met its end a few times; returns the bytes
 /// that went in.
-fn fill_together(volume: &Volume, round: u64, files: Files) -> u64 {
+fn fill_together(volume: &Volume, round: u64, threads: u64, files: Files) -> u64 {
     let written = AtomicU64::new(0);
     std::thread::scope(|scope| {
-        for thread in 0..4 {
+        for thread in 0..threads {
             let written = &written;
             scope.spawn(move || {
                 let dir = format!("/{round}-{thread}");
@@ -226,7 +226,7 @@ fn thin_out(volume: &Volume, all: bool) {
 }
 
 /// However it is filled, a volume says so, gives everything back, and holds as much again.
-fn fill_and_thin_out(mib: u64, rounds: u64, make_options: &MakeOptions) {
+fn fill_and_thin_out(mib: u64, rounds: u64, threads: u64, make_options: &MakeOptions) {
     let file = tempfile::NamedTempFile::new_in(std::env::temp_dir()).unwrap();
     let options = MakeOptions {
         size: Some(mib * MIB),
@@ -237,9 +237,9 @@ fn fill_and_thin_out(mib: u64, rounds: u64, make_options: &MakeOptions) {
     let mut first = Vec::new();
     for round in 0..rounds {
         for files in [Files::Small, Files::Large, Files::Mixed] {
-            let written = fill_together(&volume, round * 2, files);
+            let written = fill_together(&volume, round * 2, threads, files);
             thin_out(&volume, false);
-            let again = fill_together(&volume, round * 2 + 1, files);
+            let again = fill_together(&volume, round * 2 + 1, threads, files);
             let show = |bytes: u64| bytes / MIB;
             println!(
                 "{mib} MiB, {files:?}: {} + {} MiB, {:?}",
@@ -276,7 +276,20 @@ fn fill_and_thin_out(mib: u64, rounds: u64, make_options: &MakeOptions) {
 fn a_volume_can_be_filled_and_emptied_again_and_again() {
     let number = |name: &str, or: u64| std::env::var(name).map_or(or, |text| text.parse().unwrap());
     let rounds = number("FULL_ROUNDS", 1);
-    fill_and_thin_out(number("FULL_MIB", 128), rounds, &MakeOptions::default());
+    fill_and_thin_out(number("FULL_MIB", 128), rounds, 4, &MakeOptions::default());
+}
+
+/// What is kept back for removals is shared by as many as there are.
+#[test]
+fn many_threads_can_remove_at_once_from_a_full_volume() {
+    let (file, volume) = make(128 * MIB, None);
+    for round in 0..2 {
+        assert!(fill_together(&volume, round, 16, Files::Small) > 10 * MIB);
+        thin_out(&volume, false);
+        thin_out(&volume, true);
+    }
+    volume.close().unwrap();
+    common::check(file.path());
 }
 
 /// A thousand attributes asked for 48 MiB of metadata.

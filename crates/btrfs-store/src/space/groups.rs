@@ -83,7 +83,17 @@ impl Groups {
     /// Takes a run from the first group that has one, beginning where the last allocation
     /// succeeded. Groups in which another thread is allocating are asked last.
     pub(crate) fn take(&self, account: usize, kind: SpaceKind, want: &Want) -> Option<Run> {
-        let index = self.index.read();
+        self.take_from(&self.index.read(), account, kind, want)
+    }
+
+    /// Like [`Self::take`], while nobody else takes anything: whoever was promised a run finds it.
+    /// A walk among others may miss the last one, when it becomes free in a group that was asked
+    /// before and another takes that of a group still to be asked.
+    pub(crate) fn take_alone(&self, account: usize, kind: SpaceKind, want: &Want) -> Option<Run> {
+        self.take_from(&self.index.write(), account, kind, want)
+    }
+
+    fn take_from(&self, index: &Index, account: usize, kind: SpaceKind, want: &Want) -> Option<Run> {
         let list = &index.open[account];
         let current = &self.current[account];
         let first = current.load(Relaxed).min(list.len());

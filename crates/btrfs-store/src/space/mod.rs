@@ -292,16 +292,16 @@ impl Space {
                 return Some(range);
             }
         }
-        let take = |min_len, align, cluster| {
-            self.groups.take(account, kind, &Want { len, min_len, align, cluster })
-        };
+        let want = |min_len, align, cluster| Want { len, min_len, align, cluster };
+        let take = |want: Want| self.groups.take(account, kind, &want);
         let sector = self.config.sector_size;
         // Tree blocks come whole; only file systems made by old tools have room for them
         // at places that are no multiple of their size, and then only those may be left.
         let last_len = if kind == SpaceKind::Data { sector } else { len };
-        take(len, align, cluster)
-            .or_else(|| take(min_len, align, 0))
-            .or_else(|| take(last_len, sector, 0))
+        take(want(len, align, cluster))
+            .or_else(|| take(want(min_len, align, 0)))
+            .or_else(|| take(want(last_len, sector, 0)))
+            .or_else(|| self.groups.take_alone(account, kind, &want(last_len, sector, 0)))
     }
 
     /// Returns an extent that no committed state ever referred to.

@@ -80,7 +80,8 @@ pub enum Urgency {
     Patient,
     /// No.
     Normal,
-    /// Half of them: this operation frees space in the end.
+    /// Half of them, one operation at a time: it frees space in the end, and may need more than
+    /// there was to promise it.
     Removal,
     /// All of them: a chunk is being added, or the commit itself asks.
     Commit,
@@ -95,6 +96,8 @@ pub enum Shortage {
     Chunk(SpaceKind),
     /// Commit: that returns enough pinned or charged bytes.
     Commit,
+    /// Another removal uses what is kept back: wait for its end.
+    Wait,
     /// Nothing helps ([`Error::NoSpace`]).
     NoSpace(Error),
 }
@@ -114,6 +117,8 @@ pub struct Accounts {
     node_size: u64,
     mixed: bool,
     accounts: [Account; 3],
+    /// A removal uses what is kept back.
+    is_removing: AtomicBool,
 }
 
 /// The books of one kind of space.
@@ -225,7 +230,8 @@ impl Account {
 
 impl Accounts {
     pub(crate) fn new(node_size: u64, mixed: bool) -> Self {
-        Self { node_size, mixed, accounts: std::array::from_fn(|_| Account::new()) }
+        let accounts = std::array::from_fn(|_| Account::new());
+        Self { node_size, mixed, accounts, is_removing: AtomicBool::new(false) }
     }
 
     /// Position of the account that serves `kind`: with mixed groups, data and metadata
@@ -269,6 +275,7 @@ impl Accounts {
             data: AtomicU64::new(0),
             metadata: AtomicU64::new(0),
             system: AtomicU64::new(0),
+            removes: AtomicBool::new(false),
         };
         for (kind, bytes) in [
             (SpaceKind::System, need.system),
@@ -294,8 +301,14 @@ impl Accounts {
     ) -> Result<(), Shortage> {
         let account = self.of(kind);
         let urgent = matches!(urgency, Urgency::Removal | Urgency::Commit) && kind != SpaceKind::Data;
-        let granted = account.try_take(bytes) || (urgent && take_kept(account, bytes, urgency));
-        if bytes > 0 && !granted {
+        let mut granted = bytes == 0 || account.try_take(bytes);
+        if !granted && urgent {
+            if urgency == Urgency::Removal && !reservation.begin_removal() {
+                return Err(Shortage::Wait);
+            }
+            granted = take_kept(account, bytes, urgency);
+        }
+        if !granted {
             return Err(match account.shortage(kind, bytes, urgency) {
                 Shortage::Chunk(kind) => self.before_chunk(kind),
                 shortage => shortage,
@@ -526,9 +539,18 @@ pub struct Reservation {
     data: AtomicU64,
     metadata: AtomicU64,
     system: AtomicU64,
+    /// It is the one that may use what is kept back for removals.
+    removes: AtomicBool,
 }
 
 impl Reservation {
+    /// Claims what is kept back for removals until this is dropped; false while another has it.
+    fn begin_removal(&self) -> bool {
+        let is_first = self.removes.load(Relaxed) || !self.accounts.is_removing.swap(true, SeqCst);
+        self.removes.fetch_or(is_first, Relaxed);
+        is_first
+    }
+
     /// Bytes left.
     #[must_use]
     pub fn left(&self, kind: SpaceKind) -> u64 {
@@ -556,6 +578,7 @@ impl Reservation {
             data: take_from(&self.data, part.data).into(),
             metadata: take_from(&self.metadata, part.metadata).into(),
             system: take_from(&self.system, part.system).into(),
+            removes: AtomicBool::new(false),
         }
     }
 
@@ -587,6 +610,9 @@ impl Drop for Reservation {
             if left > 0 {
                 self.release(kind, left);
             }
+        }
+        if self.removes.load(Relaxed) {
+            self.accounts.is_removing.store(false, SeqCst);
         }
     }
 }

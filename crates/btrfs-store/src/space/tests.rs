@@ -11,6 +11,7 @@ use btrfs_disk::key::item_type::{BLOCK_GROUP_ITEM, DEV_ITEM, EXTENT_ITEM, FREE_S
 use btrfs_disk::{DevId, Generation, Key, TreeId, Uuid};
 use parking_lot::Mutex as PlainMutex;
 
+use super::free_map::FreeMap;
 use super::test_random::Random;
 use super::*;
 use crate::pool::chunk_map::superblock_runs;
@@ -424,4 +425,34 @@ fn speed() {
     let begin = std::time::Instant::now();
     let runs = space.write_free_space(&edit, &fst).unwrap();
     println!("sparse free-space tree changes: {:?} for {runs} runs", begin.elapsed());
+}
+
+/// As many blocks as threads, spread over groups: each finds the one it was promised, wherever
+/// the others put theirs back.
+#[test]
+fn what_was_promised_is_found_while_others_take_and_give() {
+    const THREADS: u64 = 4;
+    let space = space(false);
+    for number in 1..=THREADS {
+        let group = info(number * MIB, NODE, BlockGroupFlags::METADATA);
+        space.add_group(group).unwrap();
+    }
+    while let Some(group) = space.unloaded_group(SpaceKind::Metadata) {
+        let mut map = FreeMap::default();
+        map.insert(group.range()).unwrap();
+        space.install(&group, map).unwrap();
+    }
+    let need = Need { metadata: NODE, ..Need::default() };
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                for _ in 0..200_000 {
+                    let reservation = space.reserve(need, Urgency::Normal).unwrap();
+                    let payer = Payer::Reservation(&reservation);
+                    let extent = space.alloc(&request(SpaceKind::Metadata, NODE), payer).unwrap();
+                    space.free_now(extent).unwrap();
+                }
+            });
+        }
+    });
 }

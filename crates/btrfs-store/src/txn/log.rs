@@ -30,7 +30,7 @@ use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Generation, Key, Logical, TreeId};
 
 use crate::ablation::{Mutation, mutated};
-use crate::error::SpaceKind;
+use crate::error::{Error, SpaceKind};
 use crate::extent::CsumTree;
 use crate::locks::ReadGuard;
 use crate::space::{AllocRequest, Payer, Reservation};
@@ -76,8 +76,14 @@ impl Host for LogHost<'_> {
             return Ok(at);
         }
         let len = self.engine.nodesize();
-        let request = AllocRequest { kind: SpaceKind::Metadata, len, min_len: len, hint: None };
+        let (kind, available) = (SpaceKind::Metadata, self.reservation.left(SpaceKind::Metadata));
+        if available < len {
+            // A commit does as well: no reason to use what is kept back for it.
+            return Err(Error::NoSpace { kind, needed: len, available });
+        }
+        let request = AllocRequest { kind, len, min_len: len, hint: None };
         let extent = self.engine.space.alloc(&request, Payer::Reservation(self.reservation))?;
+        self.engine.space.accounts().expect_freed(kind, len);
         self.engine.log.trees.lock().taken.push(extent);
         Ok(extent.at)
     }
@@ -284,7 +290,10 @@ impl Txn {
             if log.is_useless(self.generation) {
                 return Ok(LogSync::NeedsCommit);
             }
-            let root = self.write_log_roots().inspect_err(|_| self.require_commit())?;
+            let root = match self.write_log_roots().inspect_err(|_| self.require_commit()) {
+                Err(Error::NoSpace { .. }) => return Ok(LogSync::NeedsCommit),
+                root => root?,
+            };
             (Batch::copy(&log.dirty.take_sorted()), root)
         };
         let fields = superblock.fields_mut();
