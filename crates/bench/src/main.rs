@@ -5,6 +5,7 @@
 //! workload's. It prints a Markdown table of medians and appends the raw figures to a file.
 //! `bench one` is what runs in those processes.
 
+mod log;
 mod mounts;
 mod requests;
 mod row;
@@ -58,6 +59,8 @@ enum Action {
     Mount(mounts::Options),
     /// Measures the processor time of single requests, beside a server that does nothing. Needs root.
     Requests(requests::Options),
+    /// Measures fsync: the log and, with the feature `ablation`, other ways.
+    Log(log::Options),
     /// Runs one workload once and prints one line of JSON.
     One(row::One),
 }
@@ -66,6 +69,7 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Action::Mount(options) => print!("{}", mounts::run(&options)?),
         Action::Requests(options) => print!("{}", requests::run(&options)?),
+        Action::Log(options) => print!("{}", log::run(&options)?),
         Action::One(one) => println!("{}", serde_json::to_string(&measure(&one)?)?),
         Action::Run { dir, source, rounds, only, history, program, mkfs } => {
             let rows = row::all().into_iter().filter(|row| row.name().contains(&only)).collect();

@@ -19,10 +19,14 @@
 //! Callers: anything of the engine asks; benchmarks and tests switch.
 
 mod clock;
+#[cfg(feature = "ablation")]
+mod in_leaf;
 mod mutation;
 mod switches;
 
 pub use clock::{HoldTimes, take_hold_times};
 pub(crate) use clock::LeafClock;
+#[cfg(feature = "ablation")]
+pub(crate) use in_leaf::fill;
 pub use mutation::{Mutation, mutate, mutated};
 pub use switches::{commits_each_sync, makes_items_in_leaf, set_commits_each_sync, set_makes_items_in_leaf};

@@ -8,7 +8,7 @@ use super::forest::Tree;
 use super::host::Host;
 use super::raw::ITEM;
 use super::read::Scan;
-use super::write_path::{Intent, Path, find, find_copying, fix_first_key};
+use super::write_path::{Intent, Path, find, find_cheaply, find_copying, fix_first_key};
 use super::{balance, leaf, raw, split};
 
 /// What becomes of an item that [`Edit::edit`] looked at.
@@ -39,6 +39,10 @@ impl<'a> Edit<'a> {
     #[must_use]
     pub fn new(host: &'a dyn Host) -> Self {
         Self { host }
+    }
+
+    pub(super) fn host(&self) -> &'a dyn Host {
+        self.host
     }
 
     /// The running generation.
@@ -85,7 +89,7 @@ impl<'a> Edit<'a> {
         Ok(count)
     }
 
-    fn path_with_room<'t>(&self, tree: &'t Tree, key: &Key, bytes: usize) -> Result<Path<'t>> {
+    pub(super) fn path_with_room<'t>(&self, tree: &'t Tree, key: &Key, bytes: usize) -> Result<Path<'t>> {
         let mut path = find(self.host, tree, key, Intent::Room(bytes))?;
         if !path.is_found && leaf::free_space(path.leaf_bytes()) < bytes {
             split::make_room(self.host, &mut path, key, bytes)?;
@@ -226,7 +230,7 @@ impl<'a> Edit<'a> {
     ) -> Result<u64> {
         let mut removed = 0;
         while let Some(first) = first_key(tree, from, to)? {
-            let mut path = find_copying(self.host, tree, &first, Intent::Shrink)?;
+            let mut path = self.path_to_remove(tree, &first, to)?;
             let slot = path.slot();
             let mut end = slot;
             let block = path.leaf_bytes();
@@ -241,6 +245,19 @@ impl<'a> Edit<'a> {
             }
         }
         Ok(removed)
+    }
+
+    /// A path to remove items from `first` on: nothing above the leaf is locked, and no block
+    /// copied, when what stays in it stays where it is.
+    fn path_to_remove<'t>(&self, tree: &'t Tree, first: &Key, to: &Key) -> Result<Path<'t>> {
+        if let Some(path) = find_cheaply(self.host, tree, first, Intent::Touch)? {
+            let (block, slot) = (path.leaf_bytes(), path.slot());
+            let count = (slot..raw::nritems(block)).take_while(|slot| raw::key_at(block, *slot) <= *to).count();
+            if path.can_remove(slot, count) {
+                return Ok(path);
+            }
+        }
+        find_copying(self.host, tree, first, Intent::Shrink)
     }
 
     /// Changes the key of an item to one that keeps the order.
@@ -274,7 +291,7 @@ impl<'a> Edit<'a> {
 }
 
 /// Inserts items at the path's slot, where there is room.
-fn put_new(path: &mut Path<'_>, items: &[(Key, &[u8])]) {
+pub(super) fn put_new(path: &mut Path<'_>, items: &[(Key, &[u8])]) {
     let step = path.leaf();
     leaf::insert(&mut step.block.data, step.slot, items);
     if step.slot == 0 {
@@ -285,7 +302,7 @@ fn put_new(path: &mut Path<'_>, items: &[(Key, &[u8])]) {
 }
 
 /// How many of `items` can go in one piece at the path's slot; at least one.
-fn run_length(path: &Path<'_>, items: &[(Key, &[u8])]) -> usize {
+pub(super) fn run_length(path: &Path<'_>, items: &[(Key, &[u8])]) -> usize {
     let (block, slot) = (path.leaf_bytes(), path.slot());
     let limit = if slot < raw::nritems(block) { Some(raw::key_at(block, slot)) } else { path.upper };
     let mut room = leaf::free_space(block);

@@ -33,6 +33,7 @@ mod node;
 mod prune;
 pub(crate) mod raw;
 mod read;
+mod replace;
 mod root;
 mod split;
 mod walk;

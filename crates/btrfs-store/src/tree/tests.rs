@@ -151,6 +151,27 @@ fn key(n: usize) -> Key {
     Key::new((n / 7) as u64, (n % 7) as u8, (n * 3) as u64)
 }
 
+/// Replaces a range, short or over many leaves, by few or many of its keys.
+fn replace_range(
+    edit: &Edit<'_>,
+    tree: &Tree,
+    model: &mut BTreeMap<Key, Vec<u8>>,
+    random: &mut Random,
+    (span, bytes): (usize, &[u8]),
+) {
+    let start = random.below(span);
+    let width = if random.below(6) == 0 { 2_000 } else { 20 };
+    let mut range: Vec<Key> = (start..start + 1 + random.below(width)).map(key).collect();
+    range.sort_unstable();
+    let (from, to) = (range[0], range[range.len() - 1]);
+    let few = 1 + random.below(40);
+    let kept: Vec<Key> = range.into_iter().filter(|_| random.below(few) == 0).collect();
+    let items: Vec<(Key, &[u8])> = kept.iter().map(|k| (*k, bytes)).collect();
+    edit.replace(tree, &from, &to, &items).unwrap();
+    model.retain(|k, _| *k < from || *k > to);
+    model.extend(items.iter().map(|(k, b)| (*k, b.to_vec())));
+}
+
 fn run(seed: u64, steps: usize, span: usize) {
     let mut random = Random(seed);
     let mut fixture = Fixture::new();
@@ -161,7 +182,7 @@ fn run(seed: u64, steps: usize, span: usize) {
         let at = key(random.below(span));
         let big = if random.below(20) == 0 { 3000 } else { 150 };
         let bytes = vec![step as u8; random.below(big)];
-        match random.below(12) {
+        match random.below(14) {
             0..=3 => {
                 let result = edit.insert(tree, &at, &bytes);
                 assert_eq!(result.is_err(), model.contains_key(&at), "seed {seed} step {step}");
@@ -193,6 +214,7 @@ fn run(seed: u64, steps: usize, span: usize) {
                 edit.insert_batch(tree, &items).unwrap();
                 model.extend(items.iter().map(|(k, b)| (*k, b.to_vec())));
             }
+            11 | 12 => replace_range(&edit, tree, &mut model, &mut random, (span, &bytes)),
             10 => {
                 let found = edit.update(tree, &at, |b| b.fill(7)).unwrap();
                 assert_eq!(found, model.get_mut(&at).map(|b| b.fill(7)).is_some());

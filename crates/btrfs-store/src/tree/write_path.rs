@@ -28,6 +28,9 @@ pub(crate) enum Intent {
     Room(usize),
     /// Remove items.
     Shrink,
+    /// Remove items of this leaf and of those beside it, then insert items of which the first takes
+    /// this many bytes.
+    Span(usize),
 }
 
 /// One locked block of a path: in a node the slot of the child below, in the leaf the
@@ -46,6 +49,8 @@ pub(crate) struct Path<'t> {
     pub(crate) steps: Vec<Step>,
     /// Where the next leaf starts.
     pub(crate) upper: Option<Key>,
+    /// Where the node above the leaf ends, if that was locked from above.
+    pub(crate) parent_upper: Option<Key>,
     /// Whether the leaf has the key at its slot.
     pub(crate) is_found: bool,
     /// The leaf is the root of the tree.
@@ -68,8 +73,18 @@ impl<'t> Path<'t> {
         self.steps.last().expect("a path ends in a leaf").slot
     }
 
+    /// The node above the leaf, if it is kept.
+    pub(crate) fn parent(&mut self) -> Option<&mut Step> {
+        let index = self.steps.len().checked_sub(2)?;
+        self.steps.get_mut(index)
+    }
+
+    pub(crate) fn is_root_leaf(&self) -> bool {
+        self.is_root_leaf
+    }
+
     fn has_parents_to_insert(&self) -> bool {
-        self.is_root_leaf || matches!(self.parents_for, Some(Intent::Room(_)))
+        self.is_root_leaf || matches!(self.parents_for, Some(Intent::Room(_) | Intent::Span(_)))
     }
 
     fn has_parents_to_remove(&self) -> bool {
@@ -99,7 +114,8 @@ pub(crate) fn find<'t>(host: &dyn Host, tree: &'t Tree, key: &Key, intent: Inten
     find_copying(host, tree, key, intent)
 }
 
-fn find_cheaply<'t>(
+/// Goes down with read locks; `None` when the leaf alone is not enough.
+pub(crate) fn find_cheaply<'t>(
     host: &dyn Host,
     tree: &'t Tree,
     key: &Key,
@@ -134,12 +150,13 @@ fn find_cheaply<'t>(
     let (slot, is_found) = locate(&leaf.data, key);
     let steps = vec![Step { block: leaf, slot }];
     let clock = LeafClock::start(tree.id() == TreeId::TREE_LOG, false);
-    let path = Path { tree, root: None, steps, upper, is_found, is_root_leaf, parents_for: None, clock };
+    let (root, parent_upper, parents_for) = (None, None, None);
+    let path = Path { tree, root, steps, upper, parent_upper, is_found, is_root_leaf, parents_for, clock };
     let is_enough = match intent {
         Intent::Touch => true,
         Intent::Room(bytes) => path.can_insert(bytes),
         // A root leaf needs no neighbours.
-        Intent::Shrink => is_root_leaf,
+        Intent::Shrink | Intent::Span(_) => is_root_leaf,
     };
     Ok(is_enough.then_some(path))
 }
@@ -165,6 +182,15 @@ pub(crate) fn find_copying<'t>(
     let (slot, is_found) = locate(path.leaf_bytes(), key);
     path.leaf().slot = slot;
     path.is_found = is_found;
+    if let Intent::Room(bytes) = intent
+        && slot > 0
+        && leaf::free_space(path.leaf_bytes()) >= bytes
+    {
+        // The leaf has room: nothing above it can change.
+        let last = path.steps.len() - 1;
+        path.steps.drain(..last);
+        (path.root, path.parents_for) = (None, None);
+    }
     path.clock = LeafClock::start(tree.id() == TreeId::TREE_LOG, path.steps.len() > 1);
     Ok(path)
 }
@@ -190,6 +216,7 @@ pub(crate) fn lock_root<'t>(host: &dyn Host, tree: &'t Tree, intent: Intent) -> 
         root: Some(root),
         steps,
         upper: None,
+        parent_upper: None,
         is_found: false,
         is_root_leaf,
         parents_for: Some(intent),
@@ -207,6 +234,7 @@ fn descend(host: &dyn Host, path: &mut Path<'_>, key: &Key, intent: Intent) -> R
         path.steps.drain(..last);
         path.root = None;
     }
+    path.parent_upper = path.upper;
     let parent = path.leaf_bytes();
     if slot + 1 < raw::nritems(parent) {
         path.upper = Some(raw::key_at(parent, slot + 1));
@@ -224,6 +252,7 @@ fn is_settled(block: &[u8], slot: usize, key: &Key, intent: Intent) -> bool {
         // One leaf may become three, which is two more pointers.
         Intent::Room(_) => count + 2 <= max && (slot > 0 || *key >= raw::key_at(block, 0)),
         Intent::Shrink => count > max / 4 + 1 && slot > 0,
+        Intent::Span(_) => count + 2 <= max && count > max / 4 + 1 && slot > 0,
     }
 }
 

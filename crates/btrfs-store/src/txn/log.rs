@@ -8,8 +8,9 @@
 //! the extent tree, and go when the transaction commits: then what they say is in the trees
 //! themselves. After a crash they are replayed into the subvolume.
 //!
-//! Syncing is a group matter: whoever finds no sync under way leads one, which makes everything
-//! durable that was in the log when it began; those who come meanwhile wait for the next. Blocks
+//! Syncing is a group matter: whoever finds no sync under way leads one, waits for those who are
+//! inserting something to be synced, and makes everything durable that is in the log then; those
+//! who come later wait for the next. Blocks
 //! that were written are never edited in place again, since the superblock on the device leads to
 //! them: the next insertion copies them.
 //!
@@ -25,6 +26,8 @@
 use std::sync::Arc;
 
 use btrfs_disk::items::{OnDisk, RootItem};
+#[cfg(feature = "ablation")]
+use btrfs_disk::key::item_type::EXTENT_DATA;
 use btrfs_disk::key::item_type::ROOT_ITEM;
 use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Generation, Key, Logical, TreeId};
@@ -39,6 +42,7 @@ use crate::Result;
 
 use super::engine::Engine;
 use super::handle::Txn;
+use super::log_state::LogJoin;
 use super::write_out::Batch;
 
 /// Inode fields of a log tree's root item, as the kernel fills them in.
@@ -142,7 +146,7 @@ impl LogEdit<'_> {
     /// # Errors
     /// What reading and copying blocks can fail with.
     pub fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        self.change(|edit, tree| edit.put(tree, key, bytes))
+        self.change(|edit, tree| edit.replace(tree, key, key, &[(*key, bytes)]))
     }
 
     /// Replaces all items of a range, both ends included, by these, whose keys ascend.
@@ -150,10 +154,11 @@ impl LogEdit<'_> {
     /// # Errors
     /// As [`Self::put`].
     pub fn replace(&self, from: &Key, to: &Key, items: &[(Key, &[u8])]) -> Result<()> {
-        self.change(|edit, tree| {
-            edit.remove_range(tree, from, to, |_, _| ())?;
-            edit.insert_batch(tree, items)
-        })
+        #[cfg(feature = "ablation")]
+        if crate::ablation::makes_items_in_leaf() && items.iter().all(|(key, _)| key.item_type == EXTENT_DATA) {
+            return self.change(|edit, tree| edit.replace_in_locked_leaf(tree, from, to, items));
+        }
+        self.change(|edit, tree| edit.replace(tree, from, to, items))
     }
 
     /// Stores the checksums of written data, one per sector.
@@ -211,15 +216,20 @@ impl Txn {
         Ok(Arc::new(tree))
     }
 
+    /// To be called before something is inserted that is to be synced: a sync that begins
+    /// meanwhile waits for it. Until it asks or is dropped, the caller waits for nobody who may wait
+    /// for a sync or a commit.
+    pub fn join_log(&self) -> LogJoin<'_> {
+        LogJoin::new(&self.engine.log)
+    }
+
     /// Makes what is in the log durable, with the data it refers to.
     ///
     /// # Errors
     /// The device's, after which nothing more is written.
-    pub fn sync_log(&self) -> Result<LogSync> {
+    pub fn sync_log(&self, join: LogJoin<'_>) -> Result<LogSync> {
         let log = &self.engine.log;
-        let mut group = log.group.lock();
-        group.asked += 1;
-        let ticket = group.asked;
+        let (ticket, mut group) = join.ask();
         while group.done < ticket {
             self.engine.health.check()?;
             if log.is_useless(self.generation) {
@@ -230,6 +240,9 @@ impl Txn {
                 continue;
             }
             group.is_led = true;
+            // One sync for all who are about to ask costs little more than one for each of them.
+            let begun = group.begun;
+            log.arrived.wait_while(&mut group, |group| group.ended < begun);
             let goal = group.asked;
             drop(group);
             let written = self.lead_sync();
@@ -251,15 +264,16 @@ impl Txn {
     ///
     /// # Errors
     /// As [`Self::sync_log`].
-    pub fn sync_logged(&self) -> Result<LogSync> {
+    pub fn sync_logged(&self, join: LogJoin<'_>) -> Result<LogSync> {
         let log = &self.engine.log;
         let is_idle = {
             let group = log.group.lock();
             !group.is_led && log.dirty.count() == 0
         };
         if !is_idle {
-            return self.sync_log();
+            return self.sync_log(join);
         }
+        drop(join);
         if mutated(Mutation::CommitNotAwaited) {
             return Ok(LogSync::Done);
         }

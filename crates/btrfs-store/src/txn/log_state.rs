@@ -24,6 +24,8 @@ pub(crate) struct Log {
     pub(super) dirty: DirtyBlocks,
     pub(super) group: Mutex<Group>,
     pub(super) group_changed: Condvar,
+    /// Somebody whom the leader of a sync waits for has come, or gone away.
+    pub(super) arrived: Condvar,
     /// The newest transaction whose changes a log cannot say.
     needs_commit: AtomicU64,
     /// The superblock on the device, without a log.
@@ -45,11 +47,52 @@ pub(super) struct Trees {
 /// Who waits for whom.
 #[derive(Default)]
 pub(super) struct Group {
+    /// How many began to insert something that they want synced.
+    pub(super) begun: u64,
+    /// How many of those asked for it, or gave up.
+    pub(super) ended: u64,
     /// Ticket of the last one who asked.
     pub(super) asked: u64,
     /// Ticket up to which everything is durable.
     pub(super) done: u64,
     pub(super) is_led: bool,
+}
+
+/// Somebody who inserts into the log and then wants it synced: whoever leads a sync waits for him.
+#[must_use = "the next sync waits for it"]
+pub struct LogJoin<'a> {
+    log: &'a Log,
+    is_over: bool,
+}
+
+impl<'a> LogJoin<'a> {
+    pub(super) fn new(log: &'a Log) -> Self {
+        log.group.lock().begun += 1;
+        Self { log, is_over: false }
+    }
+
+    /// Asks for a sync.
+    pub(super) fn ask(mut self) -> (u64, MutexGuard<'a, Group>) {
+        self.is_over = true;
+        let mut group = self.log.group.lock();
+        group.asked += 1;
+        self.log.end_one(&mut group);
+        (group.asked, group)
+    }
+}
+
+impl Drop for LogJoin<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            self.log.end_one(&mut self.log.group.lock());
+        }
+    }
+}
+
+impl std::fmt::Debug for LogJoin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LogJoin")
+    }
 }
 
 /// What a transaction's log was.
@@ -72,6 +115,7 @@ impl Log {
             dirty: DirtyBlocks::new(),
             group: Mutex::new(Rank::Exclusive, Group::default()),
             group_changed: Condvar::new(),
+            arrived: Condvar::new(),
             needs_commit: AtomicU64::new(useless),
             durable: Mutex::new(Rank::LogSuper, durable),
         }
@@ -90,6 +134,13 @@ impl Log {
     /// is there.
     pub(super) fn lock_superblock(&self) -> MutexGuard<'_, Superblock> {
         self.durable.lock()
+    }
+
+    fn end_one(&self, group: &mut Group) {
+        group.ended += 1;
+        if group.is_led {
+            self.arrived.notify_one();
+        }
     }
 
     /// True while the log has blocks.

@@ -47,6 +47,7 @@ pub(crate) use engine::{CoreTrees, Engine, Health, Unreplayed};
 pub(crate) use gate::Gate;
 pub(crate) use host::{Purse, TxnHost};
 pub(crate) use log_state::Log;
+pub use log_state::LogJoin;
 pub use log::{LogEdit, LogSync};
 pub(crate) use notes::Notes;
 pub use notes::{Note, Removed};

@@ -80,7 +80,8 @@ pub(crate) fn sync_inode(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) 
 
 fn try_log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<LogSync> {
     let core = &*names.core;
-    let (txn, recorded) = {
+    let txn;
+    let (join, recorded) = {
         let _names = inode.read_names();
         let _editing = inode.data.editing.lock();
         writeback::flush_held(core, inode)?;
@@ -89,15 +90,17 @@ fn try_log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<LogS
             core.store.flush_devices()?;
             return Ok(LogSync::Done);
         }
-        let Some(txn) = begin(names)? else {
-            return Ok(LogSync::NeedsCommit);
+        txn = match begin(names)? {
+            Some(txn) => txn,
+            None => return Ok(LogSync::NeedsCommit),
         };
+        let join = txn.join_log();
         let recorded = record(names, &txn, inode, what)?;
-        (txn, recorded)
+        (join, recorded)
     };
     Ok(match recorded {
-        Recorded::New => txn.sync_log()?,
-        Recorded::Nothing => txn.sync_logged()?,
+        Recorded::New => txn.sync_log(join)?,
+        Recorded::Nothing => txn.sync_logged(join)?,
         Recorded::NeedsCommit => LogSync::NeedsCommit,
     })
 }
