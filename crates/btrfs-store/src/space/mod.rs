@@ -38,6 +38,7 @@ mod free_map;
 mod free_space_tree;
 mod group;
 mod groups;
+mod kept;
 mod load;
 mod report;
 mod reserve;

@@ -22,6 +22,7 @@ use std::sync::atomic::{
 use crossbeam_utils::CachePadded;
 
 use super::counters::ShardedCounter;
+use super::kept::{GLOBAL_BLOCKS_FLOOR, global_size};
 use crate::error::{Error, SpaceKind};
 
 /// Tree blocks that changing one item may copy or add: its leaf, a split, and a share of the
@@ -36,22 +37,9 @@ const HEADS_PER_BLOCK: u64 = 16;
 /// the space only.
 const PINNED_BATCH: u32 = 64 << 20;
 
-/// Most that is kept back for commits (the kernel's limit too).
-const GLOBAL_MAX: u64 = 512 << 20;
-
-/// Least that is kept back, in tree blocks, on a volume that can afford it: what the
-/// kernel asks for 22 items.
-const GLOBAL_BLOCKS_MIN: u64 = 22 * 16;
-
-/// Least that is kept back, in tree blocks, on the smallest volume.
-const GLOBAL_BLOCKS_FLOOR: u64 = 16;
-
 /// Tree blocks with which a removal makes do on a full volume: as many as even the smallest
 /// keeps back for it. They hold the paths to a name and its inode in a tree of that size.
 const REMOVAL_BLOCKS_MIN: u64 = GLOBAL_BLOCKS_FLOOR / 2;
-
-/// Between those two, no more than this part of the metadata space is kept back.
-const GLOBAL_SHARE: u64 = 8;
 
 /// Tree blocks of a kind that must be at hand before a chunk of any kind is added, for the
 /// items of that chunk.
@@ -515,14 +503,6 @@ fn take_from(pot: &AtomicU64, bytes: u64) -> u64 {
     taken
 }
 
-fn global_size(tree_bytes: u64, total: u64, node_size: u64) -> u64 {
-    tree_bytes
-        .max(GLOBAL_BLOCKS_MIN * node_size)
-        .min(GLOBAL_MAX)
-        .min(total / GLOBAL_SHARE)
-        .max(GLOBAL_BLOCKS_FLOOR * node_size)
-}
-
 fn signed(bytes: u64) -> i64 {
     i64::try_from(bytes).unwrap_or(i64::MAX)
 }
@@ -738,14 +718,6 @@ mod tests {
         assert_eq!(accounts.available(SpaceKind::Metadata), 0);
         drop(everything);
         assert_eq!(accounts.available(SpaceKind::Metadata), rest);
-    }
-
-    #[test]
-    fn the_global_reserve_is_small_on_small_volumes() {
-        assert_eq!(global_size(0, 8 * MIB, NODE), MIB);
-        assert_eq!(global_size(0, MIB, NODE), 16 * NODE);
-        assert_eq!(global_size(20 * MIB, 1 << 40, NODE), 20 * MIB);
-        assert_eq!(global_size(1 << 40, 1 << 50, NODE), GLOBAL_MAX);
     }
 
     #[test]
