@@ -49,6 +49,9 @@ use super::write_out::Batch;
 const ROOT_INODE_SIZE: u64 = 3;
 const ROOT_INODE_MODE: u32 = 0o040_755;
 
+/// Times a sync waits for more to be synced with it.
+const GATHER_ROUNDS_MAX: usize = 16;
+
 /// Whether a sync of the log did what was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "what the log could not take has to be committed"]
@@ -240,11 +243,8 @@ impl Txn {
                 continue;
             }
             group.is_led = true;
-            // One sync for all who are about to ask costs little more than one for each of them.
-            let begun = group.begun;
-            log.arrived.wait_while(&mut group, |group| group.ended < begun);
-            let goal = group.asked;
             drop(group);
+            let goal = self.gather();
             let written = self.lead_sync();
             group = log.group.lock();
             group.is_led = false;
@@ -257,6 +257,26 @@ impl Txn {
             }
         }
         Ok(LogSync::Done)
+    }
+
+    /// Waits for those who are about to ask for a sync: one for all of them costs little more than
+    /// one for each. Returns the last one's ticket.
+    fn gather(&self) -> u64 {
+        let log = &self.engine.log;
+        let mut group = log.group.lock();
+        for _ in 0..GATHER_ROUNDS_MAX {
+            let begun = group.begun;
+            log.arrived.wait_while(&mut group, |group| group.ended < begun);
+            let asked = group.asked;
+            // Where others wait for a processor, they may be about to ask too.
+            drop(group);
+            std::thread::yield_now();
+            group = log.group.lock();
+            if (group.asked, group.begun) == (asked, begun) {
+                break;
+            }
+        }
+        group.asked
     }
 
     /// Makes durable what was written before, where nothing new was put into the log: what the log
