@@ -63,6 +63,8 @@ enum Task {
     MountTree(mount::tree::Options),
     /// Follow the README's tour of mounting as an unprivileged account. Needs root to make one.
     MountTour(mount::tour::Options),
+    /// Kill the server of a mount while files are synced; the kernel looks for them. Needs root.
+    KillMount(mount::kill::Options),
     /// Run every read-only command on damaged images.
     Damaged {
         /// A folder of images, packed or not.
@@ -90,6 +92,7 @@ fn main() -> Result<ExitCode> {
         Task::MountTour(options) => {
             mount::tour::follow(&root(), &options).map(|()| ExitCode::SUCCESS)
         }
+        Task::KillMount(options) => mount::kill::run(&options),
         Task::Damaged { dir, program } => damaged::run(&root(), &dir, program.as_deref()),
     }
 }

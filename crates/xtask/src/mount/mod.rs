@@ -3,16 +3,18 @@
 //! * [`checks`] runs the suites that others wrote (pjdfstest, fsx, git, sqlite, dbench, stress-ng,
 //!   fio, a tree) on fresh mounts in several modes;
 //! * [`tree`] works with a kernel's source tree through the mount, and on tmpfs for comparison;
+//! * [`kill`] kills the server while files are synced, and looks for what was promised;
 //! * [`tour`] follows the README as an unprivileged account.
 //!
 //! [`served`] makes an image, mounts it and takes it down again; after everything `btrfs check
 //! --check-data-csum` has to be clean. [`exclusions`] reads which tests are left out, and why.
 //!
 //! Needs root, and the `spinney` program built. Fails with the output of what failed; nothing stays
-//! mounted. Called by `cargo xtask mount-checks`, `mount-tree` and `mount-tour`.
+//! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-tour` and `kill-mount`.
 
 pub(crate) mod checks;
 mod exclusions;
+pub(crate) mod kill;
 mod served;
 pub(crate) mod tour;
 pub(crate) mod tree;

@@ -81,13 +81,8 @@ impl Served {
 
     /// The largest amount of memory that the server had, in MiB.
     pub(super) fn peak_mib(&self) -> Option<u64> {
-        let image = self.image.to_string_lossy().into_owned();
-        let server = std::fs::read_dir("/proc").ok()?.flatten().find(|entry| {
-            let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
-            words.contains(&b"server".as_slice()) && words.contains(&image.as_bytes())
-        })?;
-        let status = std::fs::read_to_string(server.path().join("status")).ok()?;
+        let server = server_of(&self.image)?;
+        let status = std::fs::read_to_string(format!("/proc/{server}/status")).ok()?;
         let line = status
             .lines()
             .find_map(|line| line.strip_prefix("VmHWM:"))?;
@@ -108,11 +103,27 @@ impl Served {
         Ok(())
     }
 
+    /// The mount is gone already, or on its way.
+    pub(super) fn given_up(mut self) {
+        self.is_mounted = false;
+    }
+
     /// Unmounts and waits for the image.
     pub(super) fn unmount(&mut self) -> Result<()> {
         self.is_mounted = false;
         run(Command::new(&self.program).arg("umount").arg(&self.dir))
     }
+}
+
+/// The process that serves an image.
+pub(super) fn server_of(image: &Path) -> Option<i32> {
+    let image = image.to_string_lossy();
+    let server = std::fs::read_dir("/proc").ok()?.flatten().find(|entry| {
+        let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
+        words.contains(&b"server".as_slice()) && words.contains(&image.as_bytes())
+    })?;
+    server.file_name().to_str()?.parse().ok()
 }
 
 impl Drop for Served {
