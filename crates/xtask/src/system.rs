@@ -4,6 +4,10 @@ use anyhow::{Context, Result, bail};
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
+
+/// Tries after which a mount that is busy is an error: ten seconds.
+const UNMOUNT_RETRIES: usize = 100;
 
 /// Runs a command to its end; its messages are part of the error.
 pub(crate) fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<String> {
@@ -109,7 +113,16 @@ impl Mount {
 
     /// Unmounts and reports what went wrong, which dropping cannot.
     pub(crate) fn unmount(mut self) -> Result<()> {
-        run("umount", &[&self.folder])?;
+        let mut unmounted = run("umount", &[&self.folder]);
+        // Who looks at all mounts of the system may hold one for a moment.
+        for _ in 0..UNMOUNT_RETRIES {
+            if unmounted.is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+            unmounted = run("umount", &[&self.folder]);
+        }
+        unmounted?;
         self.is_mounted = false;
         Ok(())
     }
