@@ -7,7 +7,8 @@
 //! ```text
 //! its directories     those that are new: that they exist, with their own names
 //! names it lost       in the directory that had them, a range of one position without a name: the
-//!                     replay removes what the commit has there
+//!                     replay removes what the commit has there. Who has such a name now is there
+//!                     as well: a rename over it leaves the one or the other
 //! who had its names   a new name that was another inode's in this transaction: that inode's
 //!                     names, if it lives on; if it is gone, nothing of it stays in the log
 //! ```
@@ -26,8 +27,10 @@
 use std::sync::Arc;
 
 use btrfs_disk::hash::name_hash;
-use btrfs_disk::items::{DirLogItem, OnDisk};
-use btrfs_disk::key::item_type::{DIR_INDEX, DIR_LOG_INDEX, INODE_EXTREF, INODE_REF, XATTR_ITEM};
+use btrfs_disk::items::{DirEntry as DiskEntry, DirLogItem, OnDisk};
+use btrfs_disk::key::item_type::{
+    DIR_INDEX, DIR_ITEM, DIR_LOG_INDEX, INODE_EXTREF, INODE_ITEM, INODE_REF, XATTR_ITEM,
+};
 use btrfs_disk::{InodeNo, Key};
 use btrfs_store::ablation::{Mutation, mutated};
 use btrfs_store::{Note, Removed};
@@ -47,7 +50,7 @@ impl Recorder<'_> {
         if !is_new && !note.got_name && note.lost.is_empty() {
             return Ok(true);
         }
-        if inode.kind().is_dir() && !is_new && !mutated(Mutation::NoCommitAfterRename) {
+        if inode.kind().is_dir() && !is_new {
             return Ok(false);
         }
         if !self.visited.insert(inode.ino()) {
@@ -63,7 +66,8 @@ impl Recorder<'_> {
             }
         }
         for (dir, index) in note.lost.iter().filter(|_| !mutated(Mutation::LostNamesKept)) {
-            if !self.forget_position(InodeNo(*dir), *index)? {
+            let dir = InodeNo(*dir);
+            if !self.forget_position(dir, *index)? || !self.heirs_exist(dir, inode.ino())? {
                 return Ok(false);
             }
         }
@@ -124,6 +128,11 @@ impl Recorder<'_> {
             self.plan.remove(Key::new(ino.0, 0, 0), Key::new(ino.0, u8::MAX, u64::MAX));
             self.txn.note(self.tree, ino.0, |note| (note.is_logged, note.is_known) = (false, false));
         }
+        for (dir, _) in &note.lost {
+            if !self.heirs_exist(InodeNo(*dir), ino)? {
+                return Ok(false);
+            }
+        }
         for removed in note.removed.values().flatten() {
             let Some(target) = removed.target else { return Ok(false) };
             let child = self.note_of(InodeNo(target));
@@ -136,6 +145,28 @@ impl Recorder<'_> {
             }
         }
         self.depth -= 1;
+        Ok(true)
+    }
+
+    /// The names that an inode lost in a directory are not nobody's after a replay, where another
+    /// inode has them now: a rename replaced it.
+    fn heirs_exist(&mut self, dir: InodeNo, loser: InodeNo) -> Result<bool> {
+        let led_there = |removed: &Removed| removed.target == Some(loser.0);
+        let hashes = |note: &Note| -> Vec<u64> {
+            let all = note.removed.iter().filter(|(_, all)| all.iter().any(led_there));
+            all.map(|(hash, _)| *hash).collect()
+        };
+        let hashes = self.txn.noted(self.tree, dir.0, hashes).unwrap_or_default();
+        let root = self.names.core.root(self.tree)?;
+        for hash in hashes {
+            let Some(bytes) = root.tree.get(&Key::new(dir.0, DIR_ITEM, hash))? else { continue };
+            for entry in DiskEntry::iter(&bytes) {
+                let location = entry?.location();
+                if location.item_type != INODE_ITEM || !self.exists(InodeNo(location.objectid))? {
+                    return Ok(false);
+                }
+            }
+        }
         Ok(true)
     }
 
