@@ -63,6 +63,8 @@ enum Task {
     MountTree(mount::tree::Options),
     /// Follow the README's tour of mounting as an unprivileged account. Needs root to make one.
     MountTour(mount::tour::Options),
+    /// Run fsx, direct I/O and stressors on a full volume for a long time. Needs root, fsx, stress-ng.
+    MountLong(mount::long::Options),
     /// Kill the server of a mount while files are synced; the kernel looks for them. Needs root.
     KillMount(mount::kill::Options),
     /// Run every read-only command on damaged images.
@@ -92,6 +94,7 @@ fn main() -> Result<ExitCode> {
         Task::MountTour(options) => {
             mount::tour::follow(&root(), &options).map(|()| ExitCode::SUCCESS)
         }
+        Task::MountLong(options) => mount::long::run(&options),
         Task::KillMount(options) => mount::kill::run(&options),
         Task::Damaged { dir, program } => damaged::run(&root(), &dir, program.as_deref()),
     }

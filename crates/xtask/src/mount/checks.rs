@@ -34,7 +34,7 @@ pub(crate) enum Mode {
 }
 
 impl Mode {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Default => "default",
             Self::Writeback => "writeback",
@@ -44,7 +44,7 @@ impl Mode {
         }
     }
 
-    fn options(self) -> String {
+    pub(super) fn options(self) -> String {
         match self {
             Self::Default => COMMON_OPTIONS.to_owned(),
             other => format!("{COMMON_OPTIONS},{}", other.name()),

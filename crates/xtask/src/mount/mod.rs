@@ -3,6 +3,7 @@
 //! * [`checks`] runs the suites that others wrote (pjdfstest, fsx, git, sqlite, dbench, stress-ng,
 //!   fio, a tree) on fresh mounts in several modes;
 //! * [`tree`] works with a kernel's source tree through the mount, and on tmpfs for comparison;
+//! * [`long`] is what takes too long for every day: fsx for hours, direct I/O ([`exercise`]), a full volume;
 //! * [`kill`] kills the server while files are synced, and looks for what was promised;
 //! * [`tour`] follows the README as an unprivileged account.
 //!
@@ -10,11 +11,13 @@
 //! --check-data-csum` has to be clean. [`exclusions`] reads which tests are left out, and why.
 //!
 //! Needs root, and the `spinney` program built. Fails with the output of what failed; nothing stays
-//! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-tour` and `kill-mount`.
+//! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-long`, `mount-tour` and `kill-mount`.
 
 pub(crate) mod checks;
 mod exclusions;
+mod exercise;
 pub(crate) mod kill;
+pub(crate) mod long;
 mod served;
 pub(crate) mod tour;
 pub(crate) mod tree;
