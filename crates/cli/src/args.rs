@@ -85,6 +85,7 @@ pub(crate) enum Command {
     Umount(common::mount::Umount),
     Subvolume(btrfs::subvolume::Subvolume),
     Dump(btrfs::dump::Dump),
+    VerifyCrash(btrfs::verify_crash::VerifyCrash),
     Completions(manual::Completions),
     Man(manual::Man),
 }
@@ -109,6 +110,7 @@ impl Command {
             Self::Umount(command) => command.run(),
             Self::Subvolume(command) => command.run(out),
             Self::Dump(command) => command.run(out),
+            Self::VerifyCrash(command) => command.run(out),
             Self::Completions(command) => command.run(Cli::command(), out),
             Self::Man(command) => command.run(Cli::command(), out),
         }

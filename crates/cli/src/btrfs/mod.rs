@@ -1,9 +1,9 @@
 //! The commands that only btrfs has, one file (or folder) each: making a file system,
-//! subvolumes and snapshots, and what its trees look like on disk.
+//! subvolumes and snapshots, what its trees look like on disk, and what power cuts leave of it.
 //!
 //! Each has its arguments as a struct and a `run`, like the commands in `common`, and uses what
-//! is shared there; `mount` is what its row in `formats` needs. Only `dump` looks below the
-//! library's `Volume`, at the store and the device.
+//! is shared there; `mount` is what its row in `formats` needs. Only `dump` and
+//! `verify_crash` look below the library's `Volume`, at the store and the device.
 //!
 //! Failure: as in `common`; `mkfs` takes away the file that a failed attempt has made. Caller:
 //! `args`.
@@ -15,3 +15,4 @@ pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod sizing;
 pub(crate) mod subvolume;
+pub(crate) mod verify_crash;

@@ -12,6 +12,8 @@ mod copies;
 mod failures;
 mod harness;
 mod mount;
+mod mount_ends;
 mod mount_sync;
 mod mounted;
 mod reports;
+mod verify_crash;

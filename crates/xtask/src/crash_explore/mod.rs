@@ -11,16 +11,16 @@
 mod kernel;
 
 use crate::system::is_root;
-use anyhow::Result;
+use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
 use std::io::IsTerminal;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use testkit::crash::{Config, Progress, Report, Witness, explore_all};
+use testkit::crash::{Config, Progress, Report, Step, Witness, explore_all, explore_steps, parse, shrink};
 
 /// States of a short run.
 const CI_STATES: u64 = 20_000;
@@ -46,8 +46,14 @@ pub(crate) struct Options {
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
     /// Only this state, as a failure names it behind the slash: 3:without-2, drawn-17.
-    #[arg(long, value_name = "NAME", requires = "workload")]
+    #[arg(long, value_name = "NAME")]
     state: Option<String>,
+    /// A workload in the language of `spinney verify-crash`, on an empty volume, instead of all others.
+    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
+    file: Option<PathBuf>,
+    /// Print the shortest part of FILE that leaves a wrong state.
+    #[arg(long, requires = "file")]
+    shrink: bool,
     /// The kernel and btrfs check judge one state in so many; 0 for none.
     #[arg(long, value_name = "N")]
     judge_every: Option<u64>,
@@ -93,7 +99,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         progress: Some(Arc::clone(&progress)),
     };
     let start = Instant::now();
-    let report = watched(&progress, states, || explore_all(&config))?;
+    let steps = options.file.as_deref().map(steps_of).transpose()?;
+    if let Some(steps) = steps.as_ref().filter(|_| options.shrink) {
+        shrink(&config, steps)?.iter().for_each(|step| println!("{step}"));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let report = watched(&progress, states, || match &steps {
+        Some(steps) => explore_steps(&config, steps),
+        None => explore_all(&config),
+    })?;
     let seconds = start.elapsed().as_secs_f64();
     if options.json {
         print_json(&report, options.seed, seconds)?;
@@ -101,6 +115,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         print(&report, options.seed, seconds, witness.is_some());
     }
     Ok(if report.failure_count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn steps_of(file: &Path) -> Result<Vec<Step>> {
+    let steps = parse(&std::fs::read(file)?).with_context(|| file.display().to_string())?;
+    Ok(steps.into_iter().map(|(_, step)| step).collect())
 }
 
 /// Draws a bar on a terminal while `work` runs.

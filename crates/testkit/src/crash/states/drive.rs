@@ -1,7 +1,7 @@
 //! Runs a workload on a volume, and tells the oracle.
 
 use super::found::{ino_of, read_thing};
-use super::history::{Ino, Slot, Versions};
+use super::history::{Floors, Ino, Slot, Versions};
 use super::oracle::{Oracle, Thing};
 use super::step::{Reserve, Step, WriteHow};
 use super::tape::{TapeDevice, Time};
@@ -72,7 +72,11 @@ impl Scene {
                 let is_full = matches!(step, Step::Fsync { .. });
                 let floors = {
                     let oracle = self.oracle.lock();
-                    oracle.at(path).map(|ino| oracle.floors_of(ino, is_full)).unwrap_or_default()
+                    match oracle.at(path) {
+                        None => Floors::default(),
+                        Some(ino) if is_full => oracle.floors_of(ino),
+                        Some(ino) => oracle.floors_of_data(ino),
+                    }
                 };
                 (floors, if is_full { file.sync_all() } else { file.sync_data() })
             }

@@ -37,7 +37,7 @@ mod tape;
 mod workload;
 
 pub use language::{SyntaxError, parse};
-pub use plan::{explore_all, explore_given};
+pub use plan::{explore_all, explore_given, explore_steps, shrink};
 pub use step::{Reserve, Step, WriteHow};
 use workload::Form;
 

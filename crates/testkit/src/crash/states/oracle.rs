@@ -6,7 +6,7 @@
 //! ```text
 //! sync              all of all
 //! fsync of a file   its contents and attributes, its names, and that the names it lost before are not its any more
-//! fdatasync         the same without attributes
+//! fdatasync         its contents, under a name that it has or had
 //! fsync of a dir    its attributes and names, and all of its entries
 //! ```
 //!
@@ -160,19 +160,29 @@ impl Oracle {
         floors
     }
 
-    /// What a sync of one thing promises, if it is called now.
-    pub(super) fn floors_of(&self, ino: Ino, with_xattrs: bool) -> Floors {
+    /// What an fdatasync of a file promises, if it is called now.
+    pub(super) fn floors_of_data(&self, ino: Ino) -> Floors {
         let mut floors = Floors::default();
         let Some(thing) = self.things.get(&ino) else { return floors };
         floors.data.insert(ino, thing.data.last_index());
-        if with_xattrs {
-            floors.xattrs.insert(ino, thing.xattrs.last_index());
-        }
+        let first_named = thing.names.last_change(|before, after| before.is_empty() && !after.is_empty());
+        floors.names.insert(ino, first_named);
+        floors
+    }
+
+    /// What an fsync of something promises, if it is called now.
+    pub(super) fn floors_of(&self, ino: Ino) -> Floors {
+        let mut floors = Floors::default();
+        let Some(thing) = self.things.get(&ino) else { return floors };
+        floors.data.insert(ino, thing.data.last_index());
+        floors.xattrs.insert(ino, thing.xattrs.last_index());
         floors.names.insert(ino, thing.names.last_index());
         for (slot, versions) in &self.slots {
-            let own = versions.last_change(|before, after| *before == Some(ino) || *after == Some(ino));
-            let floor = if slot.0 == ino { versions.last_index() } else { own };
-            floors.slots.insert(slot.clone(), floor);
+            // Of a name that it lost nothing is promised but that it is not its any more, as its set of names says:
+            // what had the name before may be there again.
+            if slot.0 == ino || versions.last() == Some(&Some(ino)) {
+                floors.slots.insert(slot.clone(), versions.last_index());
+            }
         }
         floors
     }

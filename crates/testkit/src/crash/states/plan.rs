@@ -8,7 +8,7 @@ use super::workload::{Form, Workload, record_given};
 use super::{Config, Report};
 use crate::Random;
 use crate::number::to_u64;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use blockdev::Device;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,12 +61,52 @@ pub fn explore_all(config: &Config) -> Result<Report> {
 /// # Errors
 /// When the workload cannot be run there. States that are wrong are in the report.
 pub fn explore_given(config: &Config, device: &Arc<dyn Device>, steps: &[(usize, Step)]) -> Result<Report> {
-    let recording = record_given(device, steps).context("the workload cannot be run")?;
+    let recording = record_given(device, steps)?;
     let explorer = Explorer::new(config);
     explorer.recording("workload", Form::Small, &recording, config.states, thread_count(config));
     let mut report = explorer.report();
     report.workloads = 1;
     Ok(report)
+}
+
+/// Explores one sequence of operations on an empty volume, which had an fsync before.
+///
+/// # Errors
+/// None so far: a sequence that cannot be run is a failure in the report.
+pub fn explore_steps(config: &Config, steps: &[Step]) -> Result<Report> {
+    let threads = vec![steps.to_vec()];
+    let workload = Workload { name: "given".to_owned(), form: Form::Small, setup: Vec::new(), threads };
+    let explorer = Explorer::new(config);
+    explorer.workload(&workload, config.states);
+    Ok(explorer.report())
+}
+
+/// The shortest sequence that is found by leaving out operations while a state is still wrong for the same reason;
+/// inode numbers may differ.
+///
+/// # Errors
+/// None so far.
+pub fn shrink(config: &Config, steps: &[Step]) -> Result<Vec<Step>> {
+    let one = Config { failures_max: 1, keep: None, witness: None, progress: None, ..config.clone() };
+    let kind_of = |steps: &[Step]| -> Result<Option<String>> {
+        let report = explore_steps(&one, steps)?;
+        let reason = report.failures.into_iter().next().filter(|failure| failure.state.contains('/'));
+        Ok(reason.map(|failure| failure.reason.replace(|c: char| c.is_ascii_digit(), "")))
+    };
+    let mut kept = steps.to_vec();
+    let kind = kind_of(&kept)?;
+    let mut is_shorter = kind.is_some();
+    while is_shorter {
+        is_shorter = false;
+        for index in (0..kept.len()).rev() {
+            let mut fewer = kept.clone();
+            fewer.remove(index);
+            if kind_of(&fewer)? == kind {
+                (kept, is_shorter) = (fewer, true);
+            }
+        }
+    }
+    Ok(kept)
 }
 
 fn thread_count(config: &Config) -> usize {

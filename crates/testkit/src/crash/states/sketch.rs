@@ -13,7 +13,8 @@ pub(super) const XATTR: &str = "user.xattr1";
 enum Kind {
     Directory,
     Symlink,
-    File { len: u64 },
+    /// Names of one file have the same number.
+    File { len: u64, number: usize },
 }
 
 /// Names and kinds, as far as a workload's generator has to know them.
@@ -21,6 +22,7 @@ enum Kind {
 pub(super) struct Sketch {
     names: BTreeMap<String, Kind>,
     with_xattr: BTreeSet<String>,
+    files: usize,
 }
 
 pub(super) fn parent(path: &str) -> &str {
@@ -41,7 +43,7 @@ impl Sketch {
     }
 
     pub(super) fn len(&self, path: &str) -> u64 {
-        if let Some(Kind::File { len }) = self.names.get(path) { *len } else { 0 }
+        if let Some(Kind::File { len, .. }) = self.names.get(path) { *len } else { 0 }
     }
 
     pub(super) fn can_be_synced(&self, path: &str) -> bool {
@@ -161,18 +163,21 @@ impl Sketch {
     /// Notes what a step that is possible does.
     pub(super) fn take(&mut self, step: &Step) {
         match step {
-            Step::Create { path } => drop(self.names.entry(path.clone()).or_insert(Kind::File { len: 0 })),
+            Step::Create { path } if !self.has(path) => {
+                self.files += 1;
+                self.names.insert(path.clone(), Kind::File { len: 0, number: self.files });
+            }
             Step::CreateDir { path } => drop(self.names.insert(path.clone(), Kind::Directory)),
             Step::Symlink { path, .. } => drop(self.names.insert(path.clone(), Kind::Symlink)),
             Step::Write { path, offset, len, .. }
             | Step::Allocate { reserve: Reserve::Grow | Reserve::Zero, path, offset, len } => {
-                let end = offset.saturating_add(*len).max(self.len(path));
-                self.names.insert(path.clone(), Kind::File { len: end });
+                self.set_len(path, offset.saturating_add(*len).max(self.len(path)));
             }
-            Step::Truncate { path, len } => drop(self.names.insert(path.clone(), Kind::File { len: *len })),
+            Step::Truncate { path, len } => self.set_len(path, *len),
             Step::Link { original, path } => {
-                let len = self.len(original);
-                self.names.insert(path.clone(), Kind::File { len });
+                if let Some(kind) = self.names.get(original).cloned() {
+                    self.names.insert(path.clone(), kind);
+                }
             }
             Step::Remove { path } | Step::RemoveDir { path } => self.forget(path),
             Step::Rename { from, to } => self.rename(from, to),
@@ -187,7 +192,22 @@ impl Sketch {
         self.with_xattr.remove(path);
     }
 
+    fn set_len(&mut self, path: &str, new: u64) {
+        let Some(Kind::File { number: own, .. }) = self.names.get(path).cloned() else { return };
+        for kind in self.names.values_mut() {
+            if let Kind::File { len, number } = kind
+                && *number == own
+            {
+                *len = new;
+            }
+        }
+    }
+
     fn rename(&mut self, from: &str, to: &str) {
+        if self.is_file(from) && self.names.get(from) == self.names.get(to) {
+            // Two names of one file: a rename does nothing then.
+            return;
+        }
         let below: Vec<String> = self.children(from).cloned().collect();
         for old in std::iter::once(from.to_owned()).chain(below) {
             let new = format!("{to}{}", old.strip_prefix(from).unwrap_or_default());
@@ -231,6 +251,10 @@ mod tests {
         assert_eq!(
             completed("creat A/foo\nrename A B\nwrite B/foo 16384 4096"),
             "mkdir A, creat A/foo, rename A B, write B/foo 0 16384, write B/foo 16384 4096"
+        );
+        assert_eq!(
+            completed("link foo bar\nrename foo bar\nunlink foo"),
+            "creat foo, link foo bar, rename foo bar, unlink foo"
         );
         assert_eq!(
             completed("removexattr A user.xattr1"),
