@@ -1,0 +1,279 @@
+//! Mounts whose processes die while files are written, and images with damage in them: what was
+//! synced is there, and what is sound can be read.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::fs::IFlags;
+use rustix::io::Errno;
+use rustix::process::Signal;
+
+use crate::harness::{Bench, pattern};
+use crate::mounted::{Mounted, can_mount, kill};
+
+/// A server that has little to write may take so long to end.
+const SOON: Duration = Duration::from_secs(1);
+/// What a loaded machine adds to that.
+const SLACK: Duration = Duration::from_secs(2);
+/// Bytes between two syncs.
+const PIECE: usize = 3001;
+const NODE_BYTES: usize = 16 << 10;
+
+/// Writes and syncs, until the mount fails it; how many pieces were promised.
+fn write_until_the_end(path: PathBuf) -> JoinHandle<usize> {
+    std::thread::spawn(move || {
+        let piece = pattern(PIECE);
+        let mut promised = 0;
+        let Ok(mut file) = File::create(path) else {
+            return 0;
+        };
+        while file.write_all(&piece).is_ok() && file.sync_all().is_ok() {
+            promised += 1;
+        }
+        promised
+    })
+}
+
+#[test]
+fn whoever_is_signalled_the_server_ends_soon_and_keeps_what_was_synced() {
+    if !can_mount() {
+        return;
+    }
+    let signals = [Signal::TERM, Signal::INT, Signal::HUP, Signal::KILL];
+    for role in ["server", "supervisor"] {
+        for signal in signals {
+            let mounted = Mounted::mount("");
+            let writer = write_until_the_end(mounted.dir().join("file"));
+            std::thread::sleep(Duration::from_millis(150));
+            let start = Instant::now();
+            kill(mounted.processes(role)[0], signal);
+            if (role, signal) == ("supervisor", Signal::KILL) {
+                // Nobody is left to unmount; the server goes on until somebody does.
+                mounted.bench.ok("umount --lazy mnt");
+                kill(mounted.processes("server")[0], Signal::TERM);
+            }
+            mounted.wait_until_gone();
+            let took = start.elapsed();
+            assert!(took < SOON + SLACK, "{role}, {signal:?}: {took:?}");
+            let promised = writer.join().unwrap();
+            assert!(promised > 0, "{role}, {signal:?}");
+            mounted.bench.check("a.img");
+            mounted.bench.ok("mount a.img mnt");
+            let found = fs::read(mounted.dir().join("file")).unwrap();
+            assert!(found.len() >= promised * PIECE, "{role}, {signal:?}");
+            let wanted = pattern(PIECE).repeat(promised);
+            assert!(found.starts_with(&wanted), "{role}, {signal:?}");
+            mounted.bench.ok("umount mnt");
+            mounted.wait_until_gone();
+        }
+    }
+}
+
+#[test]
+fn a_lazily_unmounted_mount_keeps_what_its_last_users_sync() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::mount("");
+    let mut file = File::create(mounted.dir().join("file")).unwrap();
+    let gone = File::create(mounted.dir().join("gone")).unwrap();
+    fs::remove_file(mounted.dir().join("gone")).unwrap();
+    mounted.bench.ok("umount --lazy mnt");
+    file.write_all(&pattern(50_000)).unwrap();
+    file.sync_all().unwrap();
+    kill(mounted.processes("server")[0], Signal::KILL);
+    assert!(file.write_all(b"x").and_then(|()| file.sync_all()).is_err());
+    drop((file, gone));
+    mounted.wait_until_gone();
+    mounted.bench.check("a.img");
+    mounted.bench.ok("mount a.img mnt");
+    assert_eq!(
+        fs::read(mounted.dir().join("file")).unwrap(),
+        pattern(50_000)
+    );
+    assert!(!mounted.dir().join("gone").exists());
+    mounted.bench.ok("umount mnt");
+    mounted.wait_until_gone();
+}
+
+/// With the writeback cache, what is written to a file that is then made immutable reaches the
+/// server after the flag did; the kernel's own change of times was refused, and `fsync` failed.
+#[test]
+fn a_file_made_immutable_just_after_it_was_written_can_be_synced() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let mounted = Mounted::mount("-o writeback");
+    let path = mounted.dir().join("file");
+    let mut file = File::create(&path).unwrap();
+    file.write_all(&pattern(10_000)).unwrap();
+    let old = rustix::fs::ioctl_getflags(&file).unwrap();
+    rustix::fs::ioctl_setflags(&file, old | IFlags::IMMUTABLE).unwrap();
+    file.sync_all().unwrap();
+    drop(file);
+    let read = File::open(&path).unwrap();
+    let refused = read.set_modified(std::time::UNIX_EPOCH).unwrap_err();
+    assert_eq!(Errno::from_io_error(&refused), Some(Errno::PERM));
+    drop(read);
+    mounted.bench.ok("umount mnt");
+    mounted.wait_until_gone();
+    mounted.bench.check("a.img");
+    assert_eq!(mounted.bench.run("cat a.img /file").out, pattern(10_000));
+}
+
+/// An image with two folders of many files, and a file with contents that are nowhere else.
+fn image_with_much_in_it(bench: &Bench) {
+    let name = |index: usize| format!("{index:04}-{}", "long".repeat(20));
+    for folder in ["one", "two"] {
+        let folder = bench.path("src").join(folder);
+        fs::create_dir_all(&folder).unwrap();
+        for index in 0..1500 {
+            fs::write(folder.join(name(index)), format!("contents {index}")).unwrap();
+        }
+    }
+    fs::write(bench.path("src").join("large"), marked(200_000)).unwrap();
+    bench.ok("mkfs -q --rootdir src --size 256M a.img");
+}
+
+fn marked(len: usize) -> Vec<u8> {
+    b"<this is nowhere else in the image>"
+        .iter()
+        .copied()
+        .cycle()
+        .take(len)
+        .collect()
+}
+
+/// Places of `needle` in an image.
+fn places(image: &[u8], needle: &[u8]) -> Vec<usize> {
+    let is_there = |at: &usize| {
+        image
+            .get(*at..)
+            .is_some_and(|rest| rest.starts_with(needle))
+    };
+    places_of_byte(image, needle[0]).filter(is_there).collect()
+}
+
+fn places_of_byte(image: &[u8], byte: u8) -> impl Iterator<Item = usize> {
+    let places = image
+        .iter()
+        .enumerate()
+        .filter(move |(_, found)| **found == byte);
+    places.map(|(at, _)| at).collect::<Vec<_>>().into_iter()
+}
+
+/// Damages `image` at one place of every copy of something.
+fn damage(path: &Path, image: &mut [u8], places: &[usize]) {
+    assert!(!places.is_empty());
+    for place in places {
+        image[*place] ^= 0xff;
+    }
+    fs::write(path, image).unwrap();
+}
+
+fn lines_with(log: &Path, word: &str) -> Vec<String> {
+    let text = fs::read_to_string(log).unwrap();
+    let lines = text.lines().filter(|line| line.contains(word));
+    lines.map(ToOwned::to_owned).collect()
+}
+
+fn is_eio<T>(result: std::io::Result<T>) -> bool {
+    result.is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::IO))
+}
+
+#[test]
+fn damaged_data_is_an_error_where_it_is_and_nowhere_else() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new();
+    let bench = &mounted.bench;
+    fs::remove_file(bench.path("a.img")).unwrap();
+    image_with_much_in_it(bench);
+    let mut image = fs::read(bench.path("a.img")).unwrap();
+    let first = places(&image, &marked(1000))[0];
+    damage(&bench.path("a.img"), &mut image, &[first + 70_000]);
+    bench.ok("mount --log log a.img mnt");
+    let file = File::open(mounted.dir().join("large")).unwrap();
+    let read = |offset: u64, len: usize| {
+        let mut bytes = vec![0; len];
+        std::os::unix::fs::FileExt::read_exact_at(&file, &mut bytes, offset).map(|()| bytes)
+    };
+    for _ in 0..3 {
+        assert!(is_eio(read(70_000, 10)));
+    }
+    assert_eq!(read(0, 4096).unwrap(), marked(4096));
+    assert_eq!(
+        read(150_000, 40_000).unwrap()[..],
+        marked(200_000)[150_000..190_000]
+    );
+    for folder in ["one", "two"] {
+        for entry in fs::read_dir(mounted.dir().join(folder)).unwrap() {
+            let text = fs::read_to_string(entry.unwrap().path()).unwrap();
+            assert!(text.starts_with("contents "));
+        }
+    }
+    fs::write(mounted.dir().join("new"), "written").unwrap();
+    drop(file);
+    bench.ok("umount mnt");
+    mounted.wait_until_gone();
+    let said = lines_with(&bench.path("log"), "corrupt data checksum");
+    assert_eq!(said.len(), 1, "{:?}", fs::read_to_string(bench.path("log")));
+    assert_eq!(bench.run("cat a.img /new").out, b"written");
+}
+
+#[test]
+fn a_damaged_leaf_is_an_error_for_what_is_in_it_and_nothing_else() {
+    if !can_mount() {
+        return;
+    }
+    let mounted = Mounted::new();
+    let bench = &mounted.bench;
+    fs::remove_file(bench.path("a.img")).unwrap();
+    image_with_much_in_it(bench);
+    let mut image = fs::read(bench.path("a.img")).unwrap();
+    // The leaf with the contents of one small file, in each of its copies.
+    let start_of = |at: usize| at - at % NODE_BYTES;
+    let own_place = |at: usize| image[start_of(at)..][0x30..0x38].to_vec();
+    let all = places(&image, b"contents 700");
+    let wanted = own_place(all[0]);
+    let copies: Vec<usize> = all
+        .iter()
+        .copied()
+        .filter(|at| own_place(*at) == wanted)
+        .collect();
+    damage(&bench.path("a.img"), &mut image, &copies);
+    bench.ok("mount --log log a.img mnt");
+    let (mut good, mut bad) = (0, 0);
+    for folder in ["one", "two"] {
+        for entry in fs::read_dir(mounted.dir().join(folder)).unwrap() {
+            match entry.and_then(|entry| fs::read(entry.path())) {
+                Ok(bytes) => {
+                    assert!(bytes.starts_with(b"contents "));
+                    good += 1;
+                }
+                Err(error) => {
+                    assert!(is_eio::<()>(Err(error)));
+                    bad += 1;
+                }
+            }
+        }
+    }
+    // A leaf holds some dozens of such files, and every one in it is lost with it.
+    assert!(
+        (1..200).contains(&bad) && good > 2700,
+        "{good} good, {bad} bad"
+    );
+    assert_eq!(
+        fs::read(mounted.dir().join("large")).unwrap(),
+        marked(200_000)
+    );
+    bench.ok("umount mnt");
+    mounted.wait_until_gone();
+    let place = u64::from_le_bytes(wanted.try_into().unwrap()).to_string();
+    let said = lines_with(&bench.path("log"), &place);
+    assert_eq!(said.len(), 1, "{:?}", fs::read_to_string(bench.path("log")));
+}
