@@ -31,8 +31,8 @@ const FSX_CONFIG: &str = "flen = 1048576\n[opsize]\nmax = 131072\nalign = 1\n[we
     posix_fallocate = 2\ncopy_file_range = 2\nsendfile = 1\nposix_fadvise = 1\n";
 /// The stressors that work on files.
 const STRESSORS: &str = "access aiol chattr chdir chmod chown copy-file dentry dir dirdeep dirmany fallocate fiemap \
-    filename flock fpunch fsize fstat getdent hdd inode-flags io iomix link locka lockf lockofd metamix mknod msync open \
-    readahead rename revio seek sendfile splice symlink sync-file touch utime xattr";
+    filename flock fpunch fsize fstat getdent hdd inode-flags io iomix link locka lockf lockofd metamix mknod msync \
+    open readahead rename revio seek sendfile splice symlink sync-file touch utime xattr";
 
 /// What is run.
 #[derive(Debug, clap::Args)]
