@@ -24,8 +24,10 @@ pub enum Mutation {
     NoFlushWithoutNews,
     /// The ranges that say which names of a directory are gone are left out.
     NoDirRanges,
-    /// No commit where a directory of the last commit was renamed.
-    NoCommitAfterRename,
+    /// No commit where the log cannot say what happened: a directory was renamed.
+    FallbackLeftOut,
+    /// No commit after a chunk was added, which the superblock on the device does not know.
+    NoCommitAfterChunk,
     /// A name that an inode lost stays in the commit's directory.
     LostNamesKept,
     /// The inode that had a name before is not logged with its new one.
@@ -48,13 +50,13 @@ pub enum Mutation {
     SizeForgotten,
     /// Extents are not news for a sync of the data.
     ExtentsForgotten,
-    /// An fsync does not wait for the commit before, which has what it asks for.
-    CommitNotAwaited,
+    /// Who finds a sync under way does not wait for it.
+    GroupNotAwaited,
 }
 
 impl Mutation {
     /// All there are.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::NoFlushBeforeSuperblock,
         Self::NoFlushAfterSuperblock,
         Self::LeavesAfterSuperblock,
@@ -65,7 +67,8 @@ impl Mutation {
         Self::MirrorsWithoutLog,
         Self::NoFlushWithoutNews,
         Self::NoDirRanges,
-        Self::NoCommitAfterRename,
+        Self::FallbackLeftOut,
+        Self::NoCommitAfterChunk,
         Self::LostNamesKept,
         Self::FormerOwnerForgotten,
         Self::GoneInodesKept,
@@ -77,7 +80,7 @@ impl Mutation {
         Self::SizeTooLarge,
         Self::SizeForgotten,
         Self::ExtentsForgotten,
-        Self::CommitNotAwaited,
+        Self::GroupNotAwaited,
     ];
 }
 

@@ -238,6 +238,9 @@ impl Txn {
             if log.is_useless(self.generation) {
                 return Ok(LogSync::NeedsCommit);
             }
+            if group.is_led && mutated(Mutation::GroupNotAwaited) {
+                return Ok(LogSync::Done);
+            }
             if group.is_led {
                 log.group_changed.wait(&mut group);
                 continue;
@@ -294,9 +297,6 @@ impl Txn {
             return self.sync_log(join);
         }
         drop(join);
-        if mutated(Mutation::CommitNotAwaited) {
-            return Ok(LogSync::Done);
-        }
         if log.is_useless(self.generation) {
             return Ok(LogSync::NeedsCommit);
         }

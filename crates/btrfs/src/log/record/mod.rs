@@ -39,7 +39,7 @@ mod recorder;
 
 use std::sync::Arc;
 
-use btrfs_store::ablation::commits_each_sync;
+use btrfs_store::ablation::{Mutation, commits_each_sync, mutated};
 use btrfs_store::{LogSync, Need, Txn};
 use vfs::file_system::SyncWhat;
 
@@ -136,6 +136,9 @@ fn record(names: &Namespace, txn: &Txn, inode: &Arc<Inode>, what: SyncWhat) -> R
         Err(Error::NoSpace) => Recorded::NeedsCommit,
         recorded => recorded?,
     };
+    if recorded == Recorded::NeedsCommit && mutated(Mutation::FallbackLeftOut) {
+        return Ok(Recorded::Nothing);
+    }
     if recorded == Recorded::NeedsCommit {
         // Notes may say of inodes that the log has them, and a part of them may be there.
         txn.require_commit();
