@@ -19,8 +19,7 @@ use crate::table::median;
 
 /// What is run.
 #[derive(Args)]
-#[command(after_help = "Example:\n  bench mount --scripts ../shared/bench --program target/release/spinney \\\n    \
-    --workload seqwrite,find_warm --system spinney,fuse-ll,btrfs --rounds 3")]
+#[command(after_help = HELP)]
 pub(crate) struct Options {
     /// Folder with workload.sh and systems.sh.
     #[arg(long)]
@@ -36,9 +35,10 @@ pub(crate) struct Options {
     /// Workloads, by their names in workload.sh.
     #[arg(long, value_delimiter = ',', default_values = [
         "seqwrite", "seqread_cold", "seqread_warm", "randread_cold", "randread_warm", "randread_dio", "randwrite_buf",
-        "fsync_randwrite", "uring_randwrite", "fsmark", "meta_create", "meta_stat", "meta_stat_cold", "meta_unlink",
-        "smallfiles", "smallfiles_fsync", "untar", "cptree", "readtree_cold", "readtree_warm", "find_cold", "find_warm",
-        "lsr", "du_cold", "rmtree",
+        "fsync_randwrite", "snap_randwrite", "snap_randwrite_dio", "uring_randwrite", "uring_randwrite_nocow", "fsmark",
+        "trees", "meta_create", "meta_stat", "meta_stat_cold", "meta_unlink", "smallfiles", "smallfiles_fsync", "untar",
+        "cptree", "git_checkout", "git_status", "readtree_cold", "readtree_warm", "find_cold", "find_warm", "lsr",
+        "du_cold", "rmtree",
     ])]
     workload: Vec<String>,
     /// Rounds.
@@ -54,6 +54,27 @@ pub(crate) struct Options {
     #[arg(long)]
     history: Option<PathBuf>,
 }
+
+const HELP: &str = "\
+The whole table (hours; as root; nothing else should run):
+  cargo build --release -p spinney-cli -p bench
+  apt-get install fio fsmark fuse2fs ntfs-3g btrfs-progs linux-source-6.1
+  bash -c '. ../shared/bench/systems.sh; sys_build_passthrough'   libfuse's passthrough, from Debian's source
+  echo Y > /sys/module/fuse/parameters/enable_uring              for spinney-io_uring
+  target/release/bench mount --scripts ../shared/bench --history bench/history/mount.jsonl
+
+Spinney is mounted as `spinney mount -o allow_other` does it: in its sandbox, with a channel for each
+worker. A system spinney-OPTION is mounted with that option. fuse-ll is the passthrough over tmpfs, btrfs
+the kernel's. Each run begins with a file system just made; a row that a system cannot do has no
+figure. What workload.sh takes from the environment (RUNTIME, NMETA, BENCH_TAR, SNAP_CMD=none, ...) is
+passed on.
+
+Example:
+  bench mount --scripts ../shared/bench --program target/release/spinney \\
+    --workload seqwrite,find_warm --system spinney,fuse-ll,btrfs --rounds 3";
+
+/// Whether the kernel offers FUSE over io_uring.
+const RING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]
@@ -157,6 +178,11 @@ fn image(options: &Options) -> PathBuf {
 }
 
 fn spinney(options: &Options, option: &str) -> Result<PathBuf> {
+    if option.contains("io_uring") {
+        // The device would be measured under another name.
+        let is_on = std::fs::read_to_string(RING_SWITCH).is_ok_and(|text| text.starts_with('Y'));
+        ensure!(is_on, "{RING_SWITCH} is not Y");
+    }
     let dir = PathBuf::from("/mnt/bench-spinney");
     std::fs::create_dir_all(&dir)?;
     std::fs::create_dir_all(&options.dir)?;
