@@ -1,5 +1,7 @@
 //! Power cuts, failing devices and rot: nothing that a sync promised is lost, and `btrfs check` agrees.
 //!
+//! The crash explorer tries `SPINNEY_POWER_CUTS` states (default 3000); `cargo xtask crash-explore` tries more of them.
+//!
 //! `SPINNEY_SEEDS` (default 6), `SPINNEY_SEED` (first seed, 0), `SPINNEY_STATES` (states per seed, 60) and
 //! `SPINNEY_STRIDE` (of the writes, one in so many fails, 17), `SPINNEY_IMAGES` (a folder for the images,
 //! `/dev/shm` where there is one) choose how much is run.
@@ -9,7 +11,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use testkit::crash::{Settings, explore, explore_fsync, inject, run_damage, run_read_errors};
+use testkit::crash::{
+    Config, Report, Settings, explore, explore_all, explore_faults, explore_fsync, inject, run_damage, run_read_errors,
+};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name)
@@ -120,4 +124,44 @@ fn a_failed_read_fails_one_operation_whole() {
     run_seeds("reads", number("SPINNEY_SEEDS", 6), |seed, folder| {
         run_read_errors(seed, &settings, folder)
     });
+}
+
+/// Fails with what is wrong with the first states, whose images it keeps.
+fn assert_no_failure(what: &str, report: &Report) {
+    for failure in &report.failures {
+        eprintln!("{what}: {}: {}\n{}\nimage: {:?}", failure.state, failure.reason, failure.story, failure.image);
+    }
+    assert_eq!(report.failure_count, 0, "{what}");
+}
+
+fn power_cuts() -> (Config, tempfile::TempDir) {
+    let folder = folder();
+    let config = Config {
+        states: number("SPINNEY_POWER_CUTS", 3000),
+        seed: number("SPINNEY_SEED", 0),
+        keep: Some(folder.path().to_path_buf()),
+        ..Config::default()
+    };
+    (config, folder)
+}
+
+#[test]
+fn no_state_of_a_power_cut_breaks_a_promise() {
+    let (config, folder) = power_cuts();
+    let report = explore_all(&config).expect("there are workloads");
+    eprintln!("power cuts: {} workloads, {} states, {} with a log", report.workloads, report.states, report.replayed);
+    if report.failure_count > 0 {
+        eprintln!("images in {}", folder.keep().display());
+    }
+    assert_no_failure("power cuts", &report);
+    assert!(report.states >= config.states && report.replayed > config.states / 10, "{report:?}");
+}
+
+#[test]
+fn an_fsync_whose_device_fails_is_told_and_leaves_what_a_crash_leaves() {
+    let (config, _folder) = power_cuts();
+    let total = explore_faults(&config, config.states.div_ceil(150)).expect("every fault is told");
+    eprintln!("faults: {} happened, {} told to a sync", total.faults, total.told_to_sync);
+    assert_no_failure("faults", &total.report);
+    assert!(total.faults > 100 && total.told_to_sync > total.faults / 2, "{total:?}");
 }

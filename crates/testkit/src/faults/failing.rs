@@ -23,6 +23,8 @@ pub struct Fault {
 pub enum FaultKind {
     /// An I/O error, once, without effect.
     Once,
+    /// No space on what holds the device (the disk of an image file is full), once, without effect.
+    NoSpace,
     /// An I/O error then and ever after, for this kind of operation.
     Always,
     /// The first bytes of a write are done, then an I/O error, once.
@@ -102,13 +104,17 @@ impl FailingDevice {
         Some(kind)
     }
 
-    fn error(&self, op: Op, offset: u64, len: usize) -> Error {
+    fn error(&self, kind: FaultKind, op: Op, offset: u64, len: usize) -> Error {
+        let kind = match kind {
+            FaultKind::NoSpace => io::ErrorKind::StorageFull,
+            _ => io::ErrorKind::Other,
+        };
         Error::io(
             op,
             self.inner.name(),
             offset,
             to_u64(len),
-            io::Error::other("injected fault"),
+            io::Error::new(kind, "injected fault"),
         )
     }
 }
@@ -139,7 +145,7 @@ impl Device for FailingDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         match self.next(Op::Read) {
-            Some(_) => Err(self.error(Op::Read, offset, buf.len())),
+            Some(kind) => Err(self.error(kind, Op::Read, offset, buf.len())),
             None => self.inner.read_at(offset, buf),
         }
     }
@@ -148,33 +154,33 @@ impl Device for FailingDevice {
         let len = parts.iter().map(|part| part.len()).sum();
         match self.next(Op::Write) {
             None => self.inner.write_at(offset, parts),
-            Some(FaultKind::Torn { bytes }) => {
+            Some(kind @ FaultKind::Torn { bytes }) => {
                 let all = parts.concat();
                 let done = all.get(..to_usize(bytes)).unwrap_or(&all);
                 self.inner.write_at(offset, &[done])?;
-                Err(self.error(Op::Write, offset, len))
+                Err(self.error(kind, Op::Write, offset, len))
             }
-            Some(_) => Err(self.error(Op::Write, offset, len)),
+            Some(kind) => Err(self.error(kind, Op::Write, offset, len)),
         }
     }
 
     fn flush(&self) -> Result<()> {
         match self.next(Op::Flush) {
-            Some(_) => Err(self.error(Op::Flush, 0, 0)),
+            Some(kind) => Err(self.error(kind, Op::Flush, 0, 0)),
             None => self.inner.flush(),
         }
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         match self.next(Op::Discard) {
-            Some(_) => Err(self.error(Op::Discard, offset, to_usize(len))),
+            Some(kind) => Err(self.error(kind, Op::Discard, offset, to_usize(len))),
             None => self.inner.discard(offset, len),
         }
     }
 
     fn grow(&self, size_bytes: u64) -> Result<()> {
         match self.next(Op::Grow) {
-            Some(_) => Err(self.error(Op::Grow, size_bytes, 0)),
+            Some(kind) => Err(self.error(kind, Op::Grow, size_bytes, 0)),
             None => self.inner.grow(size_bytes),
         }
     }

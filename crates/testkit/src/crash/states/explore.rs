@@ -90,7 +90,7 @@ impl<'a> Explorer<'a> {
         self.counts.failures.load(Relaxed) >= self.config.failures_max
     }
 
-    fn base(&self, form: Form) -> Result<Arc<dyn Device>> {
+    pub(super) fn base(&self, form: Form) -> Result<Arc<dyn Device>> {
         let mut bases = self.bases.lock();
         let key = if form == Form::Usual { 1 } else { 0 };
         if let Some(base) = bases.get(&key) {

@@ -23,6 +23,7 @@ mod compare;
 mod cuts;
 mod drive;
 mod explore;
+mod faults;
 mod found;
 mod history;
 mod image;
@@ -36,6 +37,7 @@ mod step;
 mod tape;
 mod workload;
 
+pub use faults::{FaultsReport, explore_faults};
 pub use language::{SyntaxError, parse};
 pub use plan::{explore_all, explore_given, explore_steps, shrink};
 pub use step::{Reserve, Step, WriteHow};

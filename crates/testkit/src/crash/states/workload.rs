@@ -73,8 +73,16 @@ impl Workload {
     pub(super) fn record(&self, base: &Arc<dyn Device>) -> Result<Recording> {
         let start = Image::new(Arc::clone(base));
         let device = Arc::new(TapeDevice::new(start.clone()));
-        let volume = self.form.options().open_device(Arc::<TapeDevice>::clone(&device))?;
-        let before = Scene::new(volume.clone(), Arc::clone(&device), &BTreeSet::new())?;
+        let scene = self.prepare(&device, Arc::<TapeDevice>::clone(&device))?;
+        let first = device.now();
+        let ran = self.run(&scene)?;
+        Recording::new(start, device.tape(), scene.oracle.lock().clone(), ran, self.form.salt(), first)
+    }
+
+    /// Opens a volume on `outer`, which leads to `device`, and does what comes before the workload.
+    pub(super) fn prepare(&self, device: &Arc<TapeDevice>, outer: Arc<dyn Device>) -> Result<Scene> {
+        let volume = self.form.options().open_device(outer)?;
+        let before = Scene::new(volume.clone(), Arc::clone(device), &BTreeSet::new())?;
         for (fill, step) in (1..).zip(&self.setup) {
             run_one(&before, step, fill).context("setting up")?;
         }
@@ -82,10 +90,7 @@ impl Workload {
         run_one(&before, &Step::Fsync { path: String::new() }, 0)?;
         volume.sync()?;
         drop(before);
-        let first = device.now();
-        let scene = Scene::new(volume, device, &paths(self.threads.iter().flatten()))?;
-        let ran = self.run(&scene)?;
-        Recording::new(start, scene.device.tape(), scene.oracle.lock().clone(), ran, self.form.salt(), first)
+        Scene::new(volume, Arc::clone(device), &paths(self.threads.iter().flatten()))
     }
 
     fn run(&self, scene: &Scene) -> Result<Vec<Ran>> {
