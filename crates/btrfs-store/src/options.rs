@@ -25,7 +25,7 @@ impl Default for StoreOptions {
             read_only: false,
             cache_bytes: 64 << 20,
             worker_count: 0,
-            dirty_bytes_max: 96 << 20,
+            dirty_bytes_max: 64 << 20,
             backup_root: None,
             env: Env::system(),
         }

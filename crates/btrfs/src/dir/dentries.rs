@@ -14,7 +14,7 @@ use parking_lot::RwLock;
 use super::Found;
 
 /// Names kept.
-const DENTRIES_MAX: usize = 1 << 18;
+const DENTRIES_MAX: usize = 1 << 17;
 /// Shards; a power of two.
 const SHARD_COUNT: usize = 64;
 

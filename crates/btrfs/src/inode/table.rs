@@ -12,7 +12,7 @@ use super::Inode;
 use crate::error::Result;
 
 /// Inodes kept in memory, as long as they can be forgotten.
-const INODES_MAX: usize = 1 << 17;
+const INODES_MAX: usize = 1 << 16;
 /// With more inodes than this, files that a server refers to may be forgotten too: it comes back
 /// with their numbers, and they are read again. Lost is how often it referred to them.
 const KNOWN_MAX: usize = INODES_MAX / 2 * 3;

@@ -34,6 +34,9 @@ const NAMES: &[&str] = &[
 
 /// The largest legal `max_inline`; a leaf limits it further.
 const MAX_INLINE_MAX: u64 = 64 << 10;
+/// Metadata kept in memory unless asked for otherwise: the kernel keeps names, attributes and data of its
+/// own, and the whole server is to stay below 384 MiB.
+const CACHE_BYTES: usize = 96 << 20;
 
 /// True for the name of an option that btrfs has.
 pub(crate) fn is_option(name: &str) -> bool {
@@ -61,9 +64,7 @@ fn volume_options(request: &Request) -> Result<VolumeOptions> {
     if let Some(bytes) = request.dirty_bytes {
         options = options.dirty_bytes(bytes);
     }
-    if let Some(bytes) = request.cache_bytes {
-        options = options.cache_bytes(bytes);
-    }
+    options = options.cache_bytes(request.cache_bytes.unwrap_or(CACHE_BYTES));
     for (name, value) in &request.own {
         options = match (name.as_str(), value.as_deref()) {
             ("subvol", Some(path)) if !path.is_empty() => options.subvolume(path),

@@ -112,7 +112,7 @@ Options for -o:
                       change or a day (the default); always
   commit=SECONDS      make everything durable at least so often; 30
   dirty=SIZE          file data that may wait in memory, for instance 64M
-  cache=SIZE          metadata kept in memory, for instance 128M
+  cache=SIZE          metadata kept in memory (96M)
   writeback           let the kernel collect small writes: many times faster for programs that
                       write a few bytes at a time, somewhat slower for streams
   zero_open           open files without asking the server: faster for trees of small files
