@@ -131,8 +131,8 @@ pub(crate) fn run(options: &Options) -> Result<String> {
         }
     }
     let mut table = String::from(
-        "| way | MiB/s | fsync/s | KiB written each | writes each | CPU us each | leaf locks each | held, mean ns | held, ms | \
-         upper levels held, ms |\n|---|---|---|---|---|---|---|---|---|---|\n",
+        "| way | MiB/s | fsync/s | KiB written each | writes each | CPU us each | leaf locks each | held, mean ns | \
+         held, ms | upper levels held, ms |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for (way, results) in ways.iter().zip(&results) {
         let m = |of: fn(&Figures) -> f64| median(results, of);

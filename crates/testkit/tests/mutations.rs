@@ -6,7 +6,6 @@
 //! of a workload, `SPINNEY_MUTATION` names the only mistake that is made.
 
 #![cfg(feature = "ablation")]
-#![expect(clippy::panic, reason = "a test says what broke by panicking")]
 
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -49,7 +48,7 @@ fn workload(mutation: Mutation) -> Workload {
         Mutation::FreedDataReused => {
             // The only group for data, of 8 MiB, has no room for `b` but where `a` was.
             "creat f\nwrite f 0 6200000\ncreat a\ncreat b\nsync\nwrite a 0 1000000\nfsync a\ndwrite a 0 1000000\n\
-             dwrite b 0 900000"
+             dwrite b 0 1000000"
         }
         Mutation::MirrorsWithoutLog => "creat a\nwrite a 0 9000\nfsync a\ncreat b\nsync",
         Mutation::NoFlushWithoutNews => return InPlace,
@@ -72,7 +71,8 @@ fn workload(mutation: Mutation) -> Workload {
 }
 
 /// A log of many blocks, and a commit that needs about as many.
-const REUSING_COMMIT: &str = "mkdir d\nsync\ncreat d/a\nwrite d/a 0 30000\nfsync d/a\ncreat d/b\nwrite d/b 0 30000\nfsync d/b\n\
+const REUSING_COMMIT: &str = "mkdir d\nsync\ncreat d/a\nwrite d/a 0 30000\nfsync d/a\n\
+    creat d/b\nwrite d/b 0 30000\nfsync d/b\n\
     creat d/c\nwrite d/c 0 30000\nfsync d/c\ncreat d/e\nwrite d/e 0 30000\nfsync d/e\nsync\ncreat d/f\nfsync d/f\nsync";
 
 fn states() -> u64 {
@@ -165,7 +165,8 @@ fn without_a_mistake_nothing_is_found() -> Result<()> {
     for mutation in Mutation::ALL {
         let (failure, judged) = explore(&workload(mutation)).with_context(|| format!("{mutation:?}"))?;
         if let Some(failure) = failure {
-            panic!("{mutation:?}: without it, {} breaks a promise: {}\n{}", failure.state, failure.reason, failure.story);
+            let Failure { state, reason, story, .. } = failure;
+            panic!("{mutation:?}: without it, {state} breaks a promise: {reason}\n{story}");
         }
         states += judged;
     }

@@ -16,7 +16,7 @@ pub enum Mutation {
     LogBlocksEditedInPlace,
     /// A commit gives the blocks of the log away before its superblock is durable.
     LogBlocksFreedEarly,
-    /// Data that was freed is used again though the log leads to it.
+    /// Data that was freed is used again before the commit, though commit and log lead to it.
     FreedDataReused,
     /// Before a commit, the mirrors do not get the superblock that leads to the log.
     MirrorsWithoutLog,

@@ -5,7 +5,6 @@ use std::sync::Arc;
 use btrfs_disk::superblock::{RootBackup, Superblock};
 use btrfs_disk::{Generation, TreeId};
 
-use crate::ablation::{Mutation, mutated};
 use crate::extent::{Apply, SpaceSink};
 use crate::space::{Extent, Pinned, Reservation, Space};
 use crate::tree::{Block, Edit, EditItem, RootPtr};
@@ -249,7 +248,7 @@ impl SpaceSink for Sink<'_> {
     }
 
     fn never_used(&self, at: Logical, len: u64) -> Result<()> {
-        if self.had_log && !mutated(Mutation::FreedDataReused) {
+        if self.had_log {
             return self.space.pin(Extent { at, len });
         }
         self.space.free_now(Extent { at, len })

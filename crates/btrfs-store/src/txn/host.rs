@@ -41,6 +41,9 @@ impl TxnHost<'_> {
     /// Queues a reference change; space that nobody refers to any more is free at once.
     pub(crate) fn push(&self, change: RefChange) -> Result<()> {
         let accounts = self.engine.space.accounts();
+        if matches!(change, RefChange::DropData { .. }) && mutated(Mutation::FreedDataReused) {
+            self.engine.space.free_now(self.extent_of(&change))?;
+        }
         match (self.engine.refs.push(change)?, self.purse) {
             (Pushed::Queued, Purse::Handle(reservation)) => {
                 accounts.charge_heads(1, Some(reservation));
@@ -54,8 +57,7 @@ impl TxnHost<'_> {
                     accounts.uncharge_heads(1);
                 }
                 let extent = self.extent_of(&change);
-                let is_data = matches!(change, RefChange::DropData { .. });
-                if is_data && !self.engine.log.is_empty() && !mutated(Mutation::FreedDataReused) {
+                if matches!(change, RefChange::DropData { .. }) && !self.engine.log.is_empty() {
                     // What the log has of it must stay readable until the log is gone.
                     self.engine.space.pin(extent)?;
                 } else {
