@@ -162,12 +162,14 @@ fn print(report: &Report, seed: u64, seconds: f64, has_kernel: bool) {
         false => "none judged by the kernel".to_owned(),
     };
     println!(
-        "crash-explore: {} workloads, {} states ({} came up again), {} with a log, {} changed, {kernel}, {} failures, \
+        "crash-explore: {} workloads, {} states ({} came up again), {} with a log, {} crashes in a replay, {} changed, \
+         {kernel}, {} failures, \
          {:.0} states/s, {seconds:.0} s, seed {seed}",
         report.workloads,
         report.states,
         report.again,
         report.replayed,
+        report.replays_cut,
         report.changed,
         report.failure_count,
         rate(report.states, seconds)
@@ -191,7 +193,8 @@ fn print_json(report: &Report, seed: u64, seconds: f64) -> Result<()> {
         .collect();
     let report = json!({
         "workloads": report.workloads, "states": report.states, "again": report.again,
-        "with_log": report.replayed, "changed": report.changed, "judged_by_kernel": report.judged,
+        "with_log": report.replayed, "crashes_in_replay": report.replays_cut, "changed": report.changed,
+        "judged_by_kernel": report.judged,
         "kernel_cannot_mount": report.skipped, "failure_count": report.failure_count, "failures": failures,
         "states_per_second": rate(report.states, seconds).round(), "seconds": seconds, "seed": seed,
     });

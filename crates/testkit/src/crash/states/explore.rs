@@ -4,7 +4,9 @@ use super::compare::broken;
 use super::cuts::{Chosen, Cut, choose, moments, named, systematic};
 use super::found::Found;
 use super::image::{Image, ImageDevice};
+use super::oracle::Oracle;
 use super::recording::Recording;
+use super::tape::TapeDevice;
 use super::workload::{Form, Workload, story};
 use super::{Config, Failure, Judgement, Report};
 use crate::Random;
@@ -12,12 +14,16 @@ use crate::number::{to_u64, to_usize};
 use anyhow::{Context, Result};
 use blockdev::Device;
 use parking_lot::Mutex;
+use spinney::VolumeOptions;
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+/// Of one replay in so many the power is cut as well, in so many ways.
+const CUT_REPLAY_EVERY: u64 = 16;
+const REPLAY_CUTS: u64 = 10;
 /// One state in so many is also changed, to see that it can be.
 const CHANGE_EVERY: u64 = 8;
 /// Of ten states of a workload, how many at least are drawn ones.
@@ -43,6 +49,7 @@ struct Counts {
     again: AtomicU64,
     replayed: AtomicU64,
     changed: AtomicU64,
+    replays_cut: AtomicU64,
     judged: AtomicU64,
     skipped: AtomicU64,
     failures: AtomicU64,
@@ -74,6 +81,7 @@ impl<'a> Explorer<'a> {
             again: counts.again.load(Relaxed),
             replayed: counts.replayed.load(Relaxed),
             changed: counts.changed.load(Relaxed),
+            replays_cut: counts.replays_cut.load(Relaxed),
             judged: counts.judged.load(Relaxed),
             skipped: counts.skipped.load(Relaxed),
             failure_count: counts.failures.load(Relaxed),
@@ -204,6 +212,9 @@ impl<'a> Explorer<'a> {
             }
         }
         drop(volume);
+        if had_log && number.is_multiple_of(CUT_REPLAY_EVERY) {
+            self.cut_replay(recording.image(chosen)?, &options, &recording.oracle, &found)?;
+        }
         if number.is_multiple_of(CHANGE_EVERY) {
             self.counts.changed.fetch_add(1, Relaxed);
             change(&device, &options).context("cannot be changed")?;
@@ -219,6 +230,26 @@ impl<'a> Explorer<'a> {
             }
             _ => Ok(()),
         }
+    }
+
+    /// The power is cut while a log is replayed: the next replay makes the same of what is left.
+    fn cut_replay(&self, image: Image, options: &VolumeOptions, oracle: &Oracle, expected: &Found) -> Result<()> {
+        let device = Arc::new(TapeDevice::new(image.clone()));
+        options.open_device(Arc::<TapeDevice>::clone(&device))?.close()?;
+        let replay = Recording::new(image, device.tape(), Oracle::default(), Vec::new(), 0, 0)?;
+        for cut in plan(&replay, REPLAY_CUTS, self.config.seed) {
+            let Some(chosen) = choose(&replay.tape, &replay.epochs, 0, cut, self.config.seed) else { continue };
+            let context = || format!("after a cut in the replay ({cut})");
+            let device = Arc::new(ImageDevice::new(replay.image(&chosen)?));
+            let volume = options.open_device(Arc::<ImageDevice>::clone(&device)).with_context(context)?;
+            volume.close().with_context(context)?;
+            let reader = options.clone().read_only(true);
+            let volume = reader.open_device(Arc::<ImageDevice>::clone(&device)).with_context(context)?;
+            let found = Found::read(&volume, oracle).with_context(context)?;
+            anyhow::ensure!(found == *expected, "{}: not what the whole replay makes", context());
+            self.counts.replays_cut.fetch_add(1, Relaxed);
+        }
+        Ok(())
     }
 
     pub(super) fn fail(&self, id: &str, error: &anyhow::Error, story: String, image: Option<Image>) {
@@ -276,7 +307,7 @@ fn has_log(image: &Image) -> bool {
 }
 
 /// A state that was opened can be worked with.
-fn change(device: &Arc<ImageDevice>, options: &spinney::VolumeOptions) -> Result<()> {
+fn change(device: &Arc<ImageDevice>, options: &VolumeOptions) -> Result<()> {
     let volume = options.clone().open_device(Arc::<ImageDevice>::clone(device))?;
     let data = vec![0x5a; PROBE_BYTES];
     volume.write(PROBE, &data)?;

@@ -146,6 +146,8 @@ pub struct Report {
     pub replayed: u64,
     /// States that were changed and read again.
     pub changed: u64,
+    /// Crashes in the replay of a state's log, after which it was replayed again.
+    pub replays_cut: u64,
     /// States that the witness saw as we do.
     pub judged: u64,
     /// States that the witness could not look at.
