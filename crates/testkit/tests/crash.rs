@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use testkit::crash::{
-    Config, Report, Settings, explore, explore_all, explore_faults, explore_fsync, inject, run_damage, run_read_errors,
+    Config, Report, Settings, explore, explore_all, explore_faults, explore_fsync, explore_steps,
+    inject, parse, run_damage, run_read_errors,
 };
 
 fn number(name: &str, default: u64) -> u64 {
@@ -164,4 +165,40 @@ fn an_fsync_whose_device_fails_is_told_and_leaves_what_a_crash_leaves() {
     eprintln!("faults: {} happened, {} told to a sync", total.faults, total.told_to_sync);
     assert_no_failure("faults", &total.report);
     assert!(total.faults > 100 && total.told_to_sync > total.faults / 2, "{total:?}");
+}
+
+/// Workloads of which a state was wrong once, and what was.
+const FOUND_BEFORE: &[(&str, &str)] = &[
+    (
+        "a rename over an inode of the log left neither, where the log took that one's name back",
+        "creat foo; mkdir A; rename foo A/bar; fsync A; creat foo; creat A/foo; rename A/foo A/bar; fsync foo",
+    ),
+    (
+        "the same where that inode lives on under another name",
+        "mkdir T; mkdir A; creat T/foo; rename T/foo T/bar; fsync T; link T/bar A/of; fsync A/of; creat T/foo; \
+         rename T/foo A/of; fsync T",
+    ),
+    (
+        "an inode that was gone lost its synced contents to a name that it did not lose",
+        "mkdir A; creat A/foo; creat foo; sync; write A/foo 0 9000; link A/foo A/bar; fsync A/bar; unlink A/foo; \
+         rename foo A/bar; creat foo; fsync foo",
+    ),
+    (
+        "attributes that an fsync had seen removed were there again, after the name went to another file",
+        "creat foo; setxattr foo user.a b; sync; removexattr foo user.a; fsync foo; unlink foo; creat foo; creat bar; \
+         fsync bar",
+    ),
+];
+
+#[test]
+fn what_was_wrong_once_is_right() {
+    let (config, _folder) = power_cuts();
+    for (what, workload) in FOUND_BEFORE {
+        let lines = workload.replace(';', "\n");
+        let steps = parse(lines.as_bytes()).expect("a workload");
+        let steps: Vec<_> = steps.into_iter().map(|(_, step)| step).collect();
+        let report = explore_steps(&Config { states: 600, ..config.clone() }, &steps).expect("a workload");
+        assert_no_failure(what, &report);
+        assert!(report.states > 20, "{what}: {report:?}");
+    }
 }

@@ -128,8 +128,12 @@ impl Recorder<'_> {
             self.plan.remove(Key::new(ino.0, 0, 0), Key::new(ino.0, u8::MAX, u64::MAX));
             self.txn.note(self.tree, ino.0, |note| (note.is_logged, note.is_known) = (false, false));
         }
-        for (dir, _) in &note.lost {
-            if !self.heirs_exist(InodeNo(*dir), ino)? {
+        // All of its names go with it: with one of them left, its older contents would be there.
+        for (dir, index) in &note.lost {
+            let dir = InodeNo(*dir);
+            // What lay in a directory that is gone goes with that.
+            let is_told = self.note_of(dir).is_gone || self.forget_position(dir, *index)?;
+            if !is_told || !self.heirs_exist(dir, ino)? {
                 return Ok(false);
             }
         }
