@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use btrfs_disk::convert::to_u64;
 use parking_lot::Mutex;
@@ -48,6 +49,8 @@ pub struct File {
     volume: Volume,
     options: FileOptions,
     position: Mutex<u64>,
+    /// The failure that stopped writing was reported here, or before the file was opened.
+    knows_failure: AtomicBool,
 }
 
 impl Default for FileOptions {
@@ -137,6 +140,7 @@ impl FileOptions {
             volume: volume.clone(),
             options: self.clone(),
             position: Mutex::new(0),
+            knows_failure: knows_failure(volume),
         };
         if self.truncate && file.inode.state().size > 0 {
             file.set_len(0).map_err(|error| error.at(path))?;
@@ -251,6 +255,7 @@ impl File {
             volume: volume.clone(),
             options: FileOptions::new().read(true).write(true),
             position: Mutex::new(0),
+            knows_failure: knows_failure(volume),
         })
     }
 
@@ -421,9 +426,10 @@ impl File {
     /// Makes the file's data and metadata durable, with the names that lead to it.
     ///
     /// # Errors
-    /// `Io`, `NoSpace`, `Poisoned`.
+    /// `Io`, `NoSpace`; a failure that stopped writing is reported once to every file that was
+    /// open then, whoever met it, and is `Poisoned` from then on, and to files opened later.
     pub fn sync_all(&self) -> Result<()> {
-        log::sync_inode(self.volume.namespace(), self.inode.inode(), SyncWhat::All)
+        self.sync(SyncWhat::All)
     }
 
     /// Makes the file's data durable, and what is needed to find it.
@@ -431,7 +437,23 @@ impl File {
     /// # Errors
     /// As [`File::sync_all`].
     pub fn sync_data(&self) -> Result<()> {
-        log::sync_inode(self.volume.namespace(), self.inode.inode(), SyncWhat::Data)
+        self.sync(SyncWhat::Data)
+    }
+
+    fn sync(&self, what: SyncWhat) -> Result<()> {
+        let result = log::sync_inode(self.volume.namespace(), self.inode.inode(), what);
+        if result.is_ok() || self.volume.core().store.poisoned().is_none() {
+            return result;
+        }
+        match result {
+            Err(Error::Poisoned { reason }) if !self.knows_failure.swap(true, Ordering::Relaxed) => {
+                Err(btrfs_store::Error::clone(&reason).into())
+            }
+            result => {
+                self.knows_failure.store(true, Ordering::Relaxed);
+                result
+            }
+        }
     }
 
     fn check_writable(&self) -> Result<&Inode> {
@@ -459,6 +481,11 @@ impl File {
         *position = target.ok_or(Error::caller(CallerError::InvalidArgument))?;
         Ok(*position)
     }
+}
+
+/// A file that is opened after a failure has nothing to lose by it.
+fn knows_failure(volume: &Volume) -> AtomicBool {
+    AtomicBool::new(volume.core().store.poisoned().is_some())
 }
 
 impl io::Read for &File {
