@@ -1,5 +1,5 @@
-//! Who is told of a failed write: every description of a file that was open then, once, whoever met the failure. It used
-//! to be the caller alone whose fsync met it; all others heard that the volume cannot be written, not why.
+//! Who is told of a failed write: every description of a file that was open then, once, whoever met the failure. It
+//! used to be the caller alone whose fsync met it; all others heard that the volume cannot be written, not why.
 
 use std::sync::Arc;
 
