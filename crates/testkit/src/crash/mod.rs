@@ -30,7 +30,7 @@ pub use fsync::{FsyncReport, explore_fsync};
 pub use inject::{FaultReport, inject};
 pub use states::{
     Config, Failure, FaultsReport, Judgement, Progress, Report, Reserve, Step, SyntaxError, Witness, WriteHow,
-    explore_all, explore_faults, explore_given, explore_steps, parse, shrink,
+    current_state, explore_all, explore_faults, explore_given, explore_steps, parse, shrink,
 };
 pub use workload::store_device;
 pub use workload::{Journal, Moment, Settings};

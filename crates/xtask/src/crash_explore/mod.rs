@@ -20,7 +20,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use testkit::crash::{Config, Progress, Report, Step, Witness, explore_all, explore_steps, parse, shrink};
+use testkit::crash::{
+    Config, Progress, Report, Step, Witness, current_state, explore_all, explore_steps, parse, shrink,
+};
 
 /// States of a short run.
 const CI_STATES: u64 = 20_000;
@@ -98,6 +100,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         keep: Some(options.keep.clone()),
         progress: Some(Arc::clone(&progress)),
     };
+    name_states_of_panics();
     let start = Instant::now();
     let steps = options.file.as_deref().map(steps_of).transpose()?;
     if let Some(steps) = steps.as_ref().filter(|_| options.shrink) {
@@ -115,6 +118,17 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         print(&report, options.seed, seconds, witness.is_some());
     }
     Ok(if report.failure_count == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// A panic ends a program that is built for release: its message says in which state it was.
+fn name_states_of_panics() {
+    let usual = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if let Some(state) = current_state() {
+            eprintln!("crash-explore: a panic in {state}");
+        }
+        usual(panic);
+    }));
 }
 
 fn steps_of(file: &Path) -> Result<Vec<Step>> {

@@ -15,6 +15,7 @@ use anyhow::{Context, Result};
 use blockdev::Device;
 use parking_lot::Mutex;
 use spinney::VolumeOptions;
+use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -31,6 +32,22 @@ const DRAWN_TENTHS: u64 = 2;
 /// File that is made where a state is changed.
 const PROBE: &str = "/after-the-crash";
 const PROBE_BYTES: usize = 20_000;
+
+thread_local! {
+    /// The state or workload that this thread works on.
+    static CURRENT: RefCell<String> = const { RefCell::new(String::new()) };
+}
+
+/// The state or workload that the calling thread works on: for a panic's message, where a panic ends the program.
+#[must_use]
+pub fn current_state() -> Option<String> {
+    let current = CURRENT.try_with(|current| current.borrow().clone()).ok()?;
+    Some(current).filter(|current| !current.is_empty())
+}
+
+fn set_current(name: &str) {
+    CURRENT.with(|current| name.clone_into(&mut current.borrow_mut()));
+}
 
 /// What is shared by all who explore.
 pub(super) struct Explorer<'a> {
@@ -112,6 +129,7 @@ impl<'a> Explorer<'a> {
     /// Runs a workload and judges about `budget` of its states. A workload that cannot be run is a failure as well.
     pub(super) fn workload(&self, workload: &Workload, budget: u64) {
         self.counts.workloads.fetch_add(1, Relaxed);
+        set_current(&workload.name);
         let record = || -> Result<Recording> { workload.record(&self.base(workload.form)?) };
         match catch_unwind(AssertUnwindSafe(record)).unwrap_or_else(|_| anyhow::bail!("panicked")) {
             Ok(recording) => {
@@ -179,6 +197,7 @@ impl<'a> Explorer<'a> {
             progress.states.fetch_add(1, Relaxed);
         }
         let id = format!("{}/{cut}", subject.name);
+        set_current(&id);
         let judge = || self.judge(subject, &chosen, number, &id);
         let judged = catch_unwind(AssertUnwindSafe(judge)).unwrap_or_else(|_| anyhow::bail!("panicked"));
         if let Err(error) = judged {

@@ -37,6 +37,7 @@ mod step;
 mod tape;
 mod workload;
 
+pub use explore::current_state;
 pub use faults::{FaultsReport, explore_faults};
 pub use language::{SyntaxError, parse};
 pub use plan::{explore_all, explore_given, explore_steps, shrink};
