@@ -53,8 +53,9 @@ fn set_current(name: &str) {
 pub(super) struct Explorer<'a> {
     pub(super) config: &'a Config,
     bases: Mutex<BTreeMap<u8, Arc<dyn Device>>>,
-    /// Hashes of the states that were judged.
-    seen: Mutex<HashSet<u64>>,
+    /// Hashes of the images that were judged, each with how much was promised when: the same image
+    /// may be legal before a sync returns, and a loss after it.
+    seen: Mutex<HashSet<(u64, usize)>>,
     counts: Counts,
     failures: Mutex<Vec<Failure>>,
 }
@@ -187,7 +188,9 @@ impl<'a> Explorer<'a> {
         let recording = subject.recording;
         let chosen = choose(&recording.tape, &recording.epochs, recording.first, cut, seed);
         let Some(chosen) = chosen else { return false };
-        let is_new = self.seen.lock().insert(recording.hash(&chosen));
+        let Some((_, latest)) = moments(&recording.tape, &recording.epochs, &chosen) else { return false };
+        let promises = recording.oracle.promise_count(latest.max(recording.first));
+        let is_new = self.seen.lock().insert((recording.hash(&chosen), promises));
         if !is_new && self.config.state.is_none() {
             self.counts.again.fetch_add(1, Relaxed);
             return false;

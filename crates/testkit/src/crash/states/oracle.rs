@@ -192,6 +192,11 @@ impl Oracle {
         self.promises.push(Promise { returned, floors });
     }
 
+    /// How many syncs had returned.
+    pub(super) fn promise_count(&self, now: Time) -> usize {
+        self.promises.iter().filter(|promise| promise.returned <= now).count()
+    }
+
     /// All that was promised by syncs that had returned.
     pub(super) fn promised(&self, now: Time) -> Floors {
         let mut all = Floors::default();
