@@ -1,7 +1,7 @@
 //! The checks that take long: fsx for hours in every mode, and a volume that stays full.
 //!
 //! * fsx: two processes at once on one mount, each 200,000 operations of all kinds, mappings of
-//!   memory among them, on a file of its own; with direct I/O by [`exercise`](super::exercise), which
+//!   memory among them, on a file of its own; with direct I/O by `exercise`, which
 //!   fsx cannot do;
 //! * stress-ng: every stressor for files that it has, one after the other, on a small image that is
 //!   filled before and kept full, for ten minutes. What a stressor says of a full volume is no
