@@ -18,7 +18,7 @@ use crate::space::{
     self, AllocRequest, ChunkTrees, Extent, LoadFrom, Payer, Reservation, Shortage, SpaceReport, Urgency, load_group,
 };
 use crate::tree::{Edit, Tree};
-use crate::txn::{DropProgress, Engine, Purse, Txn, TxnHost, drop_tree_step};
+use crate::txn::{DropProgress, Engine, Note, Purse, Txn, TxnHost, drop_tree_step};
 use crate::options::StoreOptions;
 use crate::{Env, Error, Result, bootstrap, make};
 
@@ -309,6 +309,11 @@ impl Store {
     pub fn flush_devices(&self) -> Result<()> {
         self.0.health.check()?;
         self.0.pool.flush().inspect_err(|error| self.0.health.poison(error))
+    }
+
+    /// What is noted of an object in the running transaction.
+    pub fn noted<R>(&self, tree: TreeId, object: u64, look: impl FnOnce(&Note) -> R) -> Option<R> {
+        self.0.notes.look(tree, object, look)
     }
 
     /// The newest transaction that is durable.

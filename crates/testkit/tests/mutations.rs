@@ -90,7 +90,7 @@ fn explore(workload: &Workload) -> Result<(Option<Failure>, u64)> {
             // What follows makes states in which the last sync of the text has returned.
             let text = format!("{text}\ncreat zz\nwrite zz 0 5000\nfsync zz");
             let steps: Vec<Step> = parse(text.as_bytes())?.into_iter().map(|(_, step)| step).collect();
-            explore_steps(&config, &steps)?
+            explore_steps(&config, &[], &steps)?
         }
     };
     Ok((report.failures.into_iter().next(), report.states))

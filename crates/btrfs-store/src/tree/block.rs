@@ -19,6 +19,7 @@ pub(crate) struct Bytes {
 pub struct Block {
     lock: ArcRwLock<Bytes>,
     at: Logical,
+    level: u8,
 }
 
 pub(crate) type ReadLocked = ArcReadGuard<Bytes>;
@@ -26,13 +27,19 @@ pub(crate) type WriteLocked = ArcWriteGuard<Bytes>;
 
 impl Block {
     pub(crate) fn new(at: Logical, data: Box<[u8]>) -> Self {
-        Self { lock: ArcRwLock::new(Rank::TreeBlock, Bytes { at, data }), at }
+        let level = raw::level(&data);
+        Self { lock: ArcRwLock::new(Rank::TreeBlock, Bytes { at, data }), at, level }
     }
 
     /// Where the block is.
     #[must_use]
     pub fn at(&self) -> Logical {
         self.at
+    }
+
+    /// Its level, which a block keeps as long as it is at this address.
+    pub(crate) fn level(&self) -> u8 {
+        self.level
     }
 
     pub(crate) fn read(&self) -> ReadLocked {

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use btrfs_disk::error::{At, Corrupt, Detail};
 use btrfs_disk::{Generation, Key, Logical, TreeId};
 
-use crate::Result;
+use crate::{Error, Result};
 use crate::locks::{RwLock, Rank};
 
 use super::block::{Block, BlockSource, ReadExpect};
@@ -36,7 +37,7 @@ impl Forest {
     /// The block at an address: from the cache, or read and verified.
     pub(crate) fn block(&self, expect: &ReadExpect) -> Result<Block> {
         if let Some(block) = self.cache.get(expect.at) {
-            return Ok(block);
+            return if block.level() == expect.level { Ok(block) } else { Err(wrong_level(&block, expect)) };
         }
         let data = self.source.read_block(expect)?;
         Ok(self.cache.insert_read(Block::new(expect.at, data)))
@@ -52,6 +53,13 @@ impl std::fmt::Debug for Forest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Forest").field("nodesize", &self.nodesize).finish_non_exhaustive()
     }
+}
+
+/// Two pointers of different levels lead to one block: it may even lead to itself.
+#[cold]
+fn wrong_level(block: &Block, expect: &ReadExpect) -> Error {
+    let (expected, found) = (Detail::Number(expect.level.into()), Detail::Number(block.level().into()));
+    Corrupt::new("level of the tree block", expected, found).at(At::Block(expect.at)).into()
 }
 
 /// Where a tree's root block is.

@@ -80,6 +80,12 @@ impl Note {
         self.unlogged_removed.insert(hash);
     }
 
+    /// As a directory: the last position of a name that it lost.
+    #[must_use]
+    pub fn removed_max(&self) -> Option<u64> {
+        self.removed.values().flatten().map(|removed| removed.index).max()
+    }
+
     /// As a directory: it got a name.
     pub fn add_name(&mut self, index: u64) {
         for first in [&mut self.first_added, &mut self.first_unlogged] {
@@ -195,7 +201,7 @@ impl Notes {
         Kept::Yes
     }
 
-    pub(super) fn look<R>(&self, tree: TreeId, object: u64, look: impl FnOnce(&Note) -> R) -> Option<R> {
+    pub(crate) fn look<R>(&self, tree: TreeId, object: u64, look: impl FnOnce(&Note) -> R) -> Option<R> {
         self.shard(object).lock().get(&(tree, object)).map(look)
     }
 

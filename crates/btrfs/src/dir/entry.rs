@@ -31,7 +31,7 @@ pub(crate) struct NewName<'a> {
 }
 
 impl Namespace {
-    /// The position that the next name of `dir` gets.
+    /// The position that the next name of `dir` gets: one that no name had since the last commit.
     pub(crate) fn next_index(&self, dir: &Inode, names: &mut DirState) -> Result<u64> {
         if let Some(index) = names.next_index {
             return Ok(index);
@@ -44,6 +44,13 @@ impl Namespace {
                 key.offset.checked_add(1).ok_or(Error::NoSpace)?
             }
             _ => DIR_INDEX_FIRST,
+        };
+        // What the committed tree has at a position may be gone in this one, but not for a log,
+        // which is replayed into the committed tree.
+        let removed = self.core.store.noted(dir.tree_id(), dir.ino().0, |note| note.removed_max());
+        let index = match removed.flatten() {
+            Some(removed) => index.max(removed.checked_add(1).ok_or(Error::NoSpace)?),
+            None => index,
         };
         names.next_index = Some(index);
         Ok(index)

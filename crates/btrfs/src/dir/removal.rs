@@ -102,6 +102,10 @@ impl Namespace {
 
     /// Removes all items of an inode without names, and what its extents refer to.
     fn remove_items(&self, txn: &Txn, inode: &Inode) -> Result<()> {
+        if inode.root.find_next_ino().is_err() {
+            // The number may be given to another inode, which a log could not say.
+            txn.require_commit();
+        }
         let (tree, ino) = (&inode.root.tree, inode.ino());
         let (from, to) = (Key::new(ino.0, 0, 0), Key::new(ino.0, u8::MAX, u64::MAX));
         let mut drops = Vec::new();

@@ -80,9 +80,7 @@ impl Root {
     /// # Errors
     /// `NoSpace` when the last number is taken.
     pub(crate) fn new_ino(&self) -> Result<InodeNo> {
-        if self.next_ino.load(Ordering::Relaxed) == 0 {
-            self.find_next_ino()?;
-        }
+        self.find_next_ino()?;
         let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
         if ino > TreeId::LAST_FREE.0 {
             self.next_ino
@@ -92,7 +90,15 @@ impl Root {
         Ok(InodeNo(ino))
     }
 
-    fn find_next_ino(&self) -> Result<()> {
+    /// Makes sure that the number of an inode that is going to be removed is not given to another.
+    /// A log is replayed into the committed tree, which still has the one that was removed.
+    ///
+    /// # Errors
+    /// When the tree cannot be read.
+    pub(crate) fn find_next_ino(&self) -> Result<()> {
+        if self.next_ino.load(Ordering::Relaxed) > 0 {
+            return Ok(());
+        }
         let _searching = self.next_ino_search.lock();
         if self.next_ino.load(Ordering::Relaxed) > 0 {
             return Ok(());

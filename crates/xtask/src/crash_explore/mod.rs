@@ -108,7 +108,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     let report = watched(&progress, states, || match &steps {
-        Some(steps) => explore_steps(&config, steps),
+        Some(steps) => explore_steps(&config, &[], steps),
         None => explore_all(&config),
     })?;
     let seconds = start.elapsed().as_secs_f64();

@@ -69,13 +69,14 @@ pub fn explore_given(config: &Config, device: &Arc<dyn Device>, steps: &[(usize,
     Ok(report)
 }
 
-/// Explores one sequence of operations on an empty volume, which had an fsync before.
+/// Explores one sequence of operations on an empty volume; with `before`, on one where that was done before it was
+/// opened.
 ///
 /// # Errors
 /// None so far: a sequence that cannot be run is a failure in the report.
-pub fn explore_steps(config: &Config, steps: &[Step]) -> Result<Report> {
-    let threads = vec![steps.to_vec()];
-    let workload = Workload { name: "given".to_owned(), form: Form::Small, setup: Vec::new(), threads };
+pub fn explore_steps(config: &Config, before: &[Step], steps: &[Step]) -> Result<Report> {
+    let (setup, threads) = (before.to_vec(), vec![steps.to_vec()]);
+    let workload = Workload { name: "given".to_owned(), form: Form::Small, setup, threads };
     let explorer = Explorer::new(config);
     explorer.workload(&workload, config.states);
     Ok(explorer.report())
@@ -89,7 +90,7 @@ pub fn explore_steps(config: &Config, steps: &[Step]) -> Result<Report> {
 pub fn shrink(config: &Config, steps: &[Step]) -> Result<Vec<Step>> {
     let one = Config { failures_max: 1, keep: None, witness: None, progress: None, ..config.clone() };
     let kind_of = |steps: &[Step]| -> Result<Option<String>> {
-        let report = explore_steps(&one, steps)?;
+        let report = explore_steps(&one, &[], steps)?;
         let reason = report.failures.into_iter().next().filter(|failure| failure.state.contains('/'));
         Ok(reason.map(|failure| failure.reason.replace(|c: char| c.is_ascii_digit(), "")))
     };

@@ -79,17 +79,17 @@ impl Workload {
         Recording::new(start, device.tape(), scene.oracle.lock().clone(), ran, self.form.salt(), first)
     }
 
-    /// Opens a volume on `outer`, which leads to `device`, and does what comes before the workload.
+    /// Opens a volume on `outer`, which leads to `device`, does what comes before the workload, and opens it again:
+    /// numbers that are found when they are needed first have yet to be found.
     pub(super) fn prepare(&self, device: &Arc<TapeDevice>, outer: Arc<dyn Device>) -> Result<Scene> {
-        let volume = self.form.options().open_device(outer)?;
+        let volume = self.form.options().open_device(Arc::clone(&outer))?;
         let before = Scene::new(volume.clone(), Arc::clone(device), &BTreeSet::new())?;
         for (fill, step) in (1..).zip(&self.setup) {
             run_one(&before, step, fill).context("setting up")?;
         }
-        // The first fsync of a volume commits, and only then the log is kept ready.
-        run_one(&before, &Step::Fsync { path: String::new() }, 0)?;
-        volume.sync()?;
         drop(before);
+        volume.close()?;
+        let volume = self.form.options().open_device(outer)?;
         Scene::new(volume, Arc::clone(device), &paths(self.threads.iter().flatten()))
     }
 
