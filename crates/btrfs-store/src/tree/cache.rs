@@ -126,10 +126,10 @@ mod tests {
     #[test]
     fn idle_blocks_are_evicted_and_held_ones_are_not() {
         let cache = Cache::new(0, 4096);
-        let held = Block::new(Logical(4096), vec![0; 16].into());
+        let held = Block::new(Logical(4096), vec![0; 128].into());
         cache.insert_new(held.clone());
         for index in 2..10_000u64 {
-            cache.insert_new(Block::new(Logical(index * 4096), vec![0; 16].into()));
+            cache.insert_new(Block::new(Logical(index * 4096), vec![0; 128].into()));
         }
         assert!(cache.get(held.at()).is_some());
         let total: usize = cache.shards.iter().map(|s| s.lock().blocks.len()).sum();
