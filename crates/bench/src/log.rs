@@ -14,6 +14,7 @@ use clap::Args;
 use spinney::{FileOptions, MakeOptions, Volume};
 
 use crate::row::{as_float, as_u64, touch_bytes};
+use crate::{process, table};
 
 /// Sizes of writes and their share in percent: those of the seed workload.
 const SIZES: &[(usize, u64)] = &[
@@ -130,13 +131,13 @@ pub(crate) fn run(options: &Options) -> Result<String> {
             results.push(figures);
         }
     }
-    let mut table = String::from(
+    let mut text = String::from(
         "| way | MiB/s | fsync/s | KiB written each | writes each | CPU us each | leaf locks each | held, mean ns | \
          held, ms | upper levels held, ms |\n|---|---|---|---|---|---|---|---|---|---|\n",
     );
     for (way, results) in ways.iter().zip(&results) {
         let m = |of: fn(&Figures) -> f64| median(results, of);
-        table += &format!(
+        text += &format!(
             "| {} | {:.0} | {:.0} | {:.1} | {:.1} | {:.1} | {:.2} | {:.0} | {:.1} | {:.1} |\n",
             way.name(),
             m(|f| f.mib_per_second),
@@ -153,16 +154,14 @@ pub(crate) fn run(options: &Options) -> Result<String> {
     if let [first, others @ ..] = &*results {
         for (way, others) in ways.iter().skip(1).zip(others) {
             let ratio = median(first, |f| f.mib_per_second) / median(others, |f| f.mib_per_second);
-            table += &format!("{} / {}: {ratio:.3}\n", ways.first().map_or("", |way| way.name()), way.name());
+            text += &format!("{} / {}: {ratio:.3}\n", ways.first().map_or("", |way| way.name()), way.name());
         }
     }
-    Ok(table)
+    Ok(text)
 }
 
 fn median(results: &[Figures], of: impl Fn(&Figures) -> f64) -> f64 {
-    let mut values: Vec<f64> = results.iter().map(of).collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or_default()
+    table::median(results.iter().map(of).collect())
 }
 
 fn one(options: &Options) -> Result<Figures> {
@@ -274,12 +273,7 @@ impl Used {
             let line = io.lines().find_map(|line| line.strip_prefix(name));
             line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
         };
-        let stat = std::fs::read_to_string("/proc/self/stat")?;
-        let fields: Vec<&str> = stat.rsplit(')').next().unwrap_or_default().split_whitespace().collect();
-        let ticks = |index: usize| fields.get(index).and_then(|value| value.parse::<u64>().ok()).unwrap_or(0);
-        // User and system time, in hundredths of a second.
-        let cpu_us = as_float(ticks(11) + ticks(12)) * 10_000.0;
-        Ok(Self { bytes: field("wchar:"), writes: field("syscw:"), cpu_us })
+        Ok(Self { bytes: field("wchar:"), writes: field("syscw:"), cpu_us: process::cpu_us("self")? })
     }
 
     fn since(&self, before: &Self) -> Self {

@@ -7,6 +7,7 @@
 
 mod log;
 mod mounts;
+mod process;
 mod requests;
 mod row;
 mod spinney_side;
@@ -77,7 +78,7 @@ fn main() -> Result<()> {
             let results = run.all()?;
             print!("{}", table::markdown(&results));
             if let Some(path) = history {
-                table::append(&path, &results)?;
+                table::append(&path, results.lines())?;
             }
         }
     }
@@ -91,7 +92,7 @@ fn measure(one: &row::One) -> Result<Measure> {
         System::Spinney => spinney_side::run(one)?,
         System::Kernel => kernel_side::run(one)?,
     };
-    Ok(Measure { seconds, amount, peak_kib: row::peak_kib() })
+    Ok(Measure { seconds, amount, peak_kib: process::peak_kib("self") })
 }
 
 struct Run {

@@ -7,15 +7,15 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
-use crate::table::median;
+use crate::process;
+use crate::table::{append, median};
 
 /// What is run.
 #[derive(Args)]
@@ -84,7 +84,7 @@ struct Run {
     value: f64,
     unit: String,
     /// Peak memory of Spinney's server, MiB.
-    peak_mib: Option<u64>,
+    peak_mib: Option<i64>,
 }
 
 /// Runs everything and gives a table of medians.
@@ -96,7 +96,9 @@ pub(crate) fn run(options: &Options) -> Result<String> {
                 match one(options, workload, system) {
                     Ok(run) => {
                         eprintln!("round {round}: {workload:<18} {system:<18} {} {}", run.value, run.unit);
-                        append(options.history.as_deref(), &run)?;
+                        if let Some(path) = &options.history {
+                            append(path, [&run])?;
+                        }
                         runs.push(run);
                     }
                     // A system that cannot do a workload has no figure; the others go on.
@@ -146,17 +148,14 @@ impl<'a> Up<'a> {
         Ok(Self { options, system, dir })
     }
 
-    fn peak_mib(&self) -> Option<u64> {
+    fn peak_mib(&self) -> Option<i64> {
         let image = image(self.options).to_string_lossy().into_owned();
         let server = std::fs::read_dir("/proc").ok()?.flatten().find(|entry| {
             let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
             words.contains(&b"server".as_slice()) && words.contains(&image.as_bytes())
         })?;
-        let status = std::fs::read_to_string(server.path().join("status")).ok()?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-        let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
-        Some(kib / 1024)
+        Some(process::peak_kib(server.file_name().to_str()?) / 1024)
     }
 }
 
@@ -215,17 +214,10 @@ fn check(command: &mut Command) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-fn append(history: Option<&Path>, run: &Run) -> Result<()> {
-    let Some(path) = history else { return Ok(()) };
-    let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-    writeln!(file, "{}", serde_json::to_string(run)?)?;
-    Ok(())
-}
-
 /// Medians; a row for each workload, a column for each system.
 fn markdown(options: &Options, runs: &[Run]) -> String {
     let mut cells: BTreeMap<(&str, &str), Vec<f64>> = BTreeMap::new();
-    let mut peaks: BTreeMap<&str, u64> = BTreeMap::new();
+    let mut peaks: BTreeMap<&str, i64> = BTreeMap::new();
     let mut units: BTreeMap<&str, &str> = BTreeMap::new();
     for run in runs {
         cells.entry((&run.workload, &run.system)).or_default().push(run.value);

@@ -7,13 +7,14 @@
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
+use crate::process;
 use crate::row::as_float;
 use crate::table::median;
 
@@ -25,8 +26,6 @@ const BLOCK: usize = 4096;
 const BLOCKS: u64 = 4096;
 /// How long a server may take to mount.
 const MOUNT_MAX: Duration = Duration::from_secs(10);
-/// Ticks of `/proc/PID/stat` in a second.
-const TICKS: f64 = 100.0;
 /// The operations, in the order in which they are done.
 const OPERATIONS: [&str; 5] = ["create", "lookup", "write 4 KiB", "read 4 KiB", "unlink"];
 
@@ -149,16 +148,15 @@ impl Server {
 
     /// Microseconds of processor time that each of many calls takes, here and in the server.
     fn time(&self, mut operation: impl FnMut(u64) -> std::io::Result<()>) -> Result<f64> {
-        let start = self.ticks()?;
+        let start = self.cpu_us()?;
         for index in 0..COUNT {
             operation(index)?;
         }
-        let ticks = as_float(self.ticks()?.saturating_sub(start));
-        Ok(ticks / TICKS * 1e6 / as_float(COUNT))
+        Ok((self.cpu_us()? - start) / as_float(COUNT))
     }
 
-    fn ticks(&self) -> Result<u64> {
-        Ok(ticks_of(Path::new("/proc/self/stat"))? + ticks_of(&PathBuf::from(format!("/proc/{}/stat", self.pid)))?)
+    fn cpu_us(&self) -> Result<f64> {
+        Ok(process::cpu_us("self")? + process::cpu_us(&self.pid.to_string())?)
     }
 }
 
@@ -170,13 +168,4 @@ impl Drop for Server {
         }
         let _ = self.child.wait();
     }
-}
-
-/// User and system time of a process. The name, which may hold blanks, ends at the last `)`.
-fn ticks_of(stat: &Path) -> Result<u64> {
-    let text = fs::read_to_string(stat)?;
-    let (_, rest) = text.rsplit_once(')').context("/proc/PID/stat")?;
-    let fields: Vec<&str> = rest.split_whitespace().collect();
-    let field = |index: usize| -> Result<u64> { Ok(fields.get(index).context("/proc/PID/stat")?.parse()?) };
-    Ok(field(11)? + field(12)?)
 }

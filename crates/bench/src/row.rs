@@ -149,13 +149,6 @@ impl One {
     }
 }
 
-/// Peak memory of this process, or of the largest child when it only started programs.
-pub(crate) fn peak_kib() -> i64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-    line.and_then(|line| line.trim().trim_end_matches(" kB").trim().parse().ok()).unwrap_or(0)
-}
-
 /// Makes the image's pages exist: the first touch of memory costs several times a later one.
 pub(crate) fn touch(image: &std::path::Path) -> Result<()> {
     touch_bytes(image, IMAGE_BYTES)

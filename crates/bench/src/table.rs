@@ -29,6 +29,10 @@ impl Results {
         measures.iter().map(|measure| measure.peak_kib / 1024).max().unwrap_or(0)
     }
 
+    pub(crate) fn lines(&self) -> impl Iterator<Item = Line<'_>> {
+        self.0.iter().map(|((row, system), measures)| Line { row: *row, system: *system, measures })
+    }
+
     fn rows(&self) -> Vec<Row> {
         let mut rows: Vec<Row> = self.0.keys().map(|(row, _)| *row).collect();
         rows.dedup();
@@ -56,18 +60,19 @@ pub(crate) fn markdown(results: &Results) -> String {
     table
 }
 
+/// The raw figures of a row on a system.
 #[derive(Serialize)]
-struct Line<'a> {
+pub(crate) struct Line<'a> {
     row: Row,
     system: System,
     measures: &'a [Measure],
 }
 
-/// Appends the raw figures of a run, a line for each row and system.
-pub(crate) fn append(path: &Path, results: &Results) -> Result<()> {
+/// Appends raw figures, each on a line of its own.
+pub(crate) fn append(path: &Path, figures: impl IntoIterator<Item = impl Serialize>) -> Result<()> {
     let mut file = std::fs::OpenOptions::new().create(true).append(true).open(path)?;
-    for ((row, system), measures) in &results.0 {
-        writeln!(file, "{}", serde_json::to_string(&Line { row: *row, system: *system, measures })?)?;
+    for figure in figures {
+        writeln!(file, "{}", serde_json::to_string(&figure)?)?;
     }
     Ok(())
 }
