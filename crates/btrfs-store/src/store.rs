@@ -307,8 +307,7 @@ impl Store {
     /// # Errors
     /// The device's, after which nothing more is written.
     pub fn flush_devices(&self) -> Result<()> {
-        self.0.health.check()?;
-        self.0.pool.flush().inspect_err(|error| self.0.health.poison(error))
+        self.0.flush()
     }
 
     /// What is noted of an object in the running transaction.

@@ -32,6 +32,7 @@
 //! Callers: the extent layer notes what it changes, the transaction allocates tree blocks
 //! and drives the commit, the store grows the file system when a reservation asks for it.
 
+mod account;
 mod chunk;
 mod counters;
 mod free_map;
@@ -52,13 +53,14 @@ use crate::locks::{Mutex, Rank};
 use free_map::Want;
 use groups::Groups;
 
+pub use account::{Shortage, Urgency};
 pub use chunk::{ChunkPlan, ChunkTrees, DeviceSpace};
 pub use counters::ShardedCounter;
 pub use free_map::Run;
 pub use group::{BlockGroup, GroupBytes, GroupInfo};
 pub use load::{LoadFrom, group_infos, load_group};
 pub use report::{ProfileSpace, SpaceReport};
-pub use reserve::{Accounts, Need, Payer, Reservation, Shortage, Urgency};
+pub use reserve::{Accounts, Need, Payer, Reservation};
 
 /// Tree blocks in a run that is preferred for the next allocations of tree blocks.
 const BLOCKS_PER_CLUSTER: u64 = 64;

@@ -15,15 +15,13 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{
-    AtomicBool, AtomicI64, AtomicU64,
+    AtomicBool, AtomicU64,
     Ordering::{Acquire, Relaxed, Release, SeqCst},
 };
 
-use crossbeam_utils::CachePadded;
-
-use super::counters::ShardedCounter;
+use super::account::{Account, Shortage, Urgency, signed, take_from, unsigned};
 use super::kept::{GLOBAL_BLOCKS_FLOOR, global_size};
-use crate::error::{Error, SpaceKind};
+use crate::error::SpaceKind;
 
 /// Tree blocks that changing one item may copy or add: its leaf, a split, and a share of the
 /// path above, which an operation copies once however many items it changes.
@@ -33,10 +31,6 @@ const BLOCKS_PER_ITEM: u64 = 3;
 /// leaves, and what a scattered few cost beyond that is kept back (`global`).
 const HEADS_PER_BLOCK: u64 = 16;
 
-/// Batch of the counters of pinned bytes: they change in bulk and are read near the end of
-/// the space only.
-const PINNED_BATCH: u32 = 64 << 20;
-
 /// Tree blocks with which a removal makes do on a full volume: as many as even the smallest
 /// keeps back for it. They hold the paths to a name and its inode in a tree of that size.
 const REMOVAL_BLOCKS_MIN: u64 = GLOBAL_BLOCKS_FLOOR / 2;
@@ -44,10 +38,6 @@ const REMOVAL_BLOCKS_MIN: u64 = GLOBAL_BLOCKS_FLOOR / 2;
 /// Tree blocks of a kind that must be at hand before a chunk of any kind is added, for the
 /// items of that chunk.
 const GROWTH_BLOCKS: u64 = 32;
-
-/// When a commit would return at least this part of an account, it is preferred to
-/// allocating another chunk.
-const COMMIT_SHARE: i64 = 4;
 
 /// What is reserved at once, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -58,36 +48,6 @@ pub struct Need {
     pub metadata: u64,
     /// Bytes of chunk tree blocks.
     pub system: u64,
-}
-
-/// Whether the bytes kept back may be used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Urgency {
-    /// No; and rather than to grow, fail as long as what others were promised would be
-    /// enough: they take far less of it than they were promised in the end.
-    Patient,
-    /// No.
-    Normal,
-    /// Half of them, one operation at a time: it frees space in the end, and may need more than
-    /// there was to promise it.
-    Removal,
-    /// All of them: a chunk is being added, or the commit itself asks.
-    Commit,
-}
-
-/// Why a reservation could not be made, and what to do before the next try.
-#[derive(Clone, Debug)]
-pub enum Shortage {
-    /// Load the free space of another block group of this kind.
-    Load(SpaceKind),
-    /// Allocate a chunk of this kind.
-    Chunk(SpaceKind),
-    /// Commit: that returns enough pinned or charged bytes.
-    Commit,
-    /// Another removal uses what is kept back: wait for its end.
-    Wait,
-    /// Nothing helps ([`Error::NoSpace`]).
-    NoSpace(Error),
 }
 
 /// Who pays for an allocation.
@@ -109,113 +69,6 @@ pub struct Accounts {
     is_removing: AtomicBool,
 }
 
-/// The books of one kind of space.
-#[derive(Debug)]
-pub(crate) struct Account {
-    /// See the module's head.
-    available: CachePadded<AtomicI64>,
-    reserved: CachePadded<AtomicU64>,
-    delayed: CachePadded<AtomicU64>,
-    /// Bytes kept back now, and as many as should be.
-    global: AtomicU64,
-    global_size: AtomicU64,
-    /// Bytes in writable groups.
-    total: AtomicU64,
-    /// Bytes free in groups whose free space is not loaded.
-    unloaded: AtomicU64,
-    /// No device has room for another chunk.
-    is_full: AtomicBool,
-    /// Bytes freed on disk by a transaction that is not durable yet.
-    pinned: ShardedCounter,
-    /// Bytes that queued reference changes will free.
-    expected: ShardedCounter,
-}
-
-impl Account {
-    fn new() -> Self {
-        Self {
-            available: CachePadded::default(),
-            reserved: CachePadded::default(),
-            delayed: CachePadded::default(),
-            global: AtomicU64::new(0),
-            global_size: AtomicU64::new(0),
-            total: AtomicU64::new(0),
-            unloaded: AtomicU64::new(0),
-            is_full: AtomicBool::new(false),
-            pinned: ShardedCounter::new(PINNED_BATCH),
-            expected: ShardedCounter::new(PINNED_BATCH),
-        }
-    }
-
-    fn try_take(&self, bytes: u64) -> bool {
-        let wanted = signed(bytes);
-        self.available
-            .fetch_update(SeqCst, Relaxed, |have| (have >= wanted).then_some(have - wanted))
-            .is_ok()
-    }
-
-    /// Moves up to `bytes` out of what is available, and says how many.
-    fn take_up_to(&self, bytes: u64) -> u64 {
-        let mut taken = 0;
-        let _ = self.available.fetch_update(SeqCst, Relaxed, |have| {
-            taken = unsigned(have).min(bytes);
-            (taken > 0).then_some(have - signed(taken))
-        });
-        taken
-    }
-
-    fn credit(&self, bytes: u64) {
-        self.available.fetch_add(signed(bytes), SeqCst);
-        self.refill_global();
-    }
-
-    fn debit(&self, bytes: u64) {
-        self.available.fetch_sub(signed(bytes), SeqCst);
-    }
-
-    fn refill_global(&self) {
-        let missing = self.global_size.load(Relaxed).saturating_sub(self.global.load(Relaxed));
-        if missing > 0 {
-            self.global.fetch_add(self.take_up_to(missing), SeqCst);
-        }
-    }
-
-    /// Bytes that a commit would return: at least as many, without visiting every shard
-    /// unless the difference decides whether `wanted` is reached.
-    fn returned_by_commit(&self, wanted: i64) -> i64 {
-        let delayed = signed(self.delayed.load(Relaxed));
-        let rough = self.pinned.approximate() + self.expected.approximate() + delayed;
-        let error = self.pinned.error_max() + self.expected.error_max();
-        if (rough - wanted).abs() > error {
-            return rough;
-        }
-        self.pinned.exact() + self.expected.exact() + delayed
-    }
-
-    /// What would help to reserve `needed` bytes more.
-    fn shortage(&self, kind: SpaceKind, needed: u64, urgency: Urgency) -> Shortage {
-        let available = self.available.load(Relaxed);
-        if self.unloaded.load(Acquire) > 0 {
-            return Shortage::Load(kind);
-        }
-        let lacking = signed(needed).saturating_sub(available);
-        let returned = self.returned_by_commit(lacking);
-        let much = signed(self.total.load(Relaxed)) / COMMIT_SHARE;
-        if returned >= lacking && returned >= much {
-            return Shortage::Commit;
-        }
-        let promised = signed(self.reserved.load(Relaxed));
-        let can_wait = urgency == Urgency::Patient && kind != SpaceKind::Data && promised >= lacking;
-        if !self.is_full.load(Acquire) && !can_wait {
-            return Shortage::Chunk(kind);
-        }
-        if returned >= lacking {
-            return Shortage::Commit;
-        }
-        Shortage::NoSpace(Error::NoSpace { kind, needed, available: unsigned(available) })
-    }
-}
-
 impl Accounts {
     pub(crate) fn new(node_size: u64, mixed: bool) -> Self {
         let accounts = std::array::from_fn(|_| Account::new());
@@ -233,7 +86,7 @@ impl Accounts {
         }
     }
 
-    pub(crate) fn of(&self, kind: SpaceKind) -> &Account {
+    fn of(&self, kind: SpaceKind) -> &Account {
         &self.accounts[self.index(kind)]
     }
 
@@ -294,7 +147,7 @@ impl Accounts {
             if urgency == Urgency::Removal && !reservation.begin_removal() {
                 return Err(Shortage::Wait);
             }
-            granted = take_kept(account, bytes, urgency);
+            granted = account.take_kept(bytes, urgency);
         }
         if !granted {
             return Err(match account.shortage(kind, bytes, urgency) {
@@ -473,42 +326,6 @@ impl Accounts {
     pub(crate) fn freed_unloaded(&self, kind: SpaceKind, bytes: u64) {
         self.of(kind).unloaded.fetch_add(bytes, SeqCst);
     }
-}
-
-/// Takes what is available and the rest from what is kept back, as far as `urgency` allows.
-fn take_kept(account: &Account, bytes: u64, urgency: Urgency) -> bool {
-    let available = account.take_up_to(bytes);
-    let floor = match urgency {
-        Urgency::Removal => account.global_size.load(Relaxed) / 2,
-        Urgency::Patient | Urgency::Normal | Urgency::Commit => 0,
-    };
-    let rest = bytes - available;
-    let granted = account
-        .global
-        .fetch_update(SeqCst, Relaxed, |have| have.checked_sub(rest).filter(|left| *left >= floor))
-        .is_ok();
-    if !granted {
-        account.available.fetch_add(signed(available), SeqCst);
-    }
-    granted
-}
-
-/// Takes up to `bytes` out of a pot, and says how many.
-fn take_from(pot: &AtomicU64, bytes: u64) -> u64 {
-    let mut taken = 0;
-    let _ = pot.fetch_update(SeqCst, Relaxed, |have| {
-        taken = have.min(bytes);
-        (taken > 0).then_some(have - taken)
-    });
-    taken
-}
-
-fn signed(bytes: u64) -> i64 {
-    i64::try_from(bytes).unwrap_or(i64::MAX)
-}
-
-fn unsigned(bytes: i64) -> u64 {
-    u64::try_from(bytes).unwrap_or(0)
 }
 
 /// Bytes promised to one operation. Allocations take from it; dropping it returns the rest.

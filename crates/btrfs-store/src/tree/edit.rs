@@ -1,5 +1,6 @@
 //! The edits a transaction makes to trees.
 
+use btrfs_disk::convert::to_u64;
 use btrfs_disk::{Generation, Key};
 
 use crate::{Error, Result};
@@ -231,17 +232,15 @@ impl<'a> Edit<'a> {
         let mut removed = 0;
         while let Some(first) = first_key(tree, from, to)? {
             let mut path = self.path_to_remove(tree, &first, to)?;
-            let slot = path.slot();
-            let mut end = slot;
-            let block = path.leaf_bytes();
-            while end < raw::nritems(block) && raw::key_at(block, end) <= *to {
-                let (key, bytes) = leaf::item(block, end);
+            let (block, slot) = (path.leaf_bytes(), path.slot());
+            let count = leaf::count_until(block, slot, to);
+            for slot in slot..slot + count {
+                let (key, bytes) = leaf::item(block, slot);
                 f(&key, bytes);
-                end += 1;
-                removed += 1;
             }
-            if end > slot {
-                self.remove_at(&mut path, slot, end - slot)?;
+            if count > 0 {
+                self.remove_at(&mut path, slot, count)?;
+                removed += to_u64(count);
             }
         }
         Ok(removed)
@@ -252,8 +251,7 @@ impl<'a> Edit<'a> {
     fn path_to_remove<'t>(&self, tree: &'t Tree, first: &Key, to: &Key) -> Result<Path<'t>> {
         if let Some(path) = find_cheaply(self.host, tree, first, Intent::Touch)? {
             let (block, slot) = (path.leaf_bytes(), path.slot());
-            let count = (slot..raw::nritems(block)).take_while(|slot| raw::key_at(block, *slot) <= *to).count();
-            if path.can_remove(slot, count) {
+            if path.can_remove(slot, leaf::count_until(block, slot, to)) {
                 return Ok(path);
             }
         }

@@ -53,6 +53,11 @@ fn data_low(block: &[u8]) -> u32 {
     end_of(block, nritems(block))
 }
 
+/// How many items from `slot` on have keys up to `to`.
+pub(crate) fn count_until(block: &[u8], slot: usize, to: &Key) -> usize {
+    (slot..raw::nritems(block)).take_while(|slot| raw::key_at(block, *slot) <= *to).count()
+}
+
 /// Bytes that are left for one more item's header and data.
 pub(crate) fn free_space(block: &[u8]) -> usize {
     usize_from(data_low(block)).saturating_sub(nritems(block) * ITEM)

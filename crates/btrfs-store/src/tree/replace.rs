@@ -38,7 +38,7 @@ impl Edit<'_> {
             return Ok(());
         }
         let slot = path.slot();
-        let count = count_until(path.leaf_bytes(), slot, to);
+        let count = leaf::count_until(path.leaf_bytes(), slot, to);
         leaf::remove(&mut path.leaf().block.data, slot, count);
         let is_cut = self.cut_right(&mut path, to)?;
         if is_cut {
@@ -84,7 +84,7 @@ impl Edit<'_> {
                 return Ok(false);
             }
             let mut right = child_for_write(self.host(), tree, &mut parent.block.data, next)?;
-            let count = count_until(&right.data, 0, to);
+            let count = leaf::count_until(&right.data, 0, to);
             if count < raw::nritems(&right.data) {
                 leaf::remove(&mut right.data, 0, count);
                 let first = raw::key_at(&right.data, 0);
@@ -106,7 +106,7 @@ impl Edit<'_> {
 /// keeps its first key.
 fn replace_in_leaf(path: &mut Path<'_>, to: &Key, items: &[(Key, &[u8])]) -> bool {
     let (block, slot) = (path.leaf_bytes(), path.slot());
-    let count = count_until(block, slot, to);
+    let count = leaf::count_until(block, slot, to);
     let goes_on = slot + count == raw::nritems(block) && path.upper.is_some_and(|upper| upper <= *to);
     let first = items.first().map(|(key, _)| *key);
     let keeps_first = slot > 0 || path.is_root_leaf() || (count > 0 && Some(raw::key_at(block, 0)) == first);
@@ -128,10 +128,4 @@ fn replace_in_leaf(path: &mut Path<'_>, to: &Key, items: &[(Key, &[u8])]) -> boo
     leaf::remove(block, slot, count);
     leaf::insert(block, slot, items);
     true
-}
-
-/// How many items from `slot` on have keys up to `to`.
-fn count_until(block: &[u8], slot: usize, to: &Key) -> usize {
-    let end = (slot..raw::nritems(block)).find(|slot| raw::key_at(block, *slot) > *to);
-    end.unwrap_or_else(|| raw::nritems(block)) - slot
 }

@@ -56,6 +56,12 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
+    /// Makes durable what was written to the devices before; a failure ends all writing.
+    pub(crate) fn flush(&self) -> Result<()> {
+        self.health.check()?;
+        self.pool.flush().inspect_err(|error| self.health.poison(error))
+    }
+
     pub(crate) fn nodesize(&self) -> u64 {
         to_u64(self.pool.node_bytes())
     }

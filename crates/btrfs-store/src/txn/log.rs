@@ -300,23 +300,26 @@ impl Txn {
         if log.is_useless(self.generation) {
             return Ok(LogSync::NeedsCommit);
         }
-        // The last commit may still be on its way.
-        let committed = log.lock_superblock().generation().0;
+        let is_next = self.is_next_after(&log.lock_superblock());
         self.engine.health.check()?;
-        if committed + 1 != self.generation.0 {
+        if !is_next {
             return Ok(LogSync::NeedsCommit);
         }
         if !mutated(Mutation::NoFlushWithoutNews) {
-            let flushed = self.engine.pool.flush();
-            flushed.inspect_err(|error| self.engine.health.poison(error))?;
+            self.engine.flush()?;
         }
         Ok(LogSync::Done)
+    }
+
+    /// False while the commit before this transaction is still on its way to the devices.
+    fn is_next_after(&self, on_device: &Superblock) -> bool {
+        on_device.generation().0 + 1 == self.generation.0
     }
 
     fn lead_sync(&self) -> Result<LogSync> {
         let log = &self.engine.log;
         let mut superblock = log.lock_superblock().clone();
-        if superblock.fields().generation.get() + 1 != self.generation.0 {
+        if !self.is_next_after(&superblock) {
             return Ok(LogSync::NeedsCommit);
         }
         let (batch, root) = {

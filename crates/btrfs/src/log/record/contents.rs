@@ -29,8 +29,8 @@ impl Recorder<'_> {
     }
 
     pub(super) fn put_contents(&mut self, contents: Contents) {
-        if !contents.stretches.is_empty() {
-            self.plan.put_contents(contents.stretches);
+        for Stretch { first, last, items, .. } in contents.stretches {
+            self.plan.replace(first, last, items.into_iter().map(|item| (item.key, item.bytes)).collect());
         }
         for (at, csums) in contents.csums.into_iter().filter(|_| !mutated(Mutation::NoCsums)) {
             self.plan.put_csums(at, csums);

@@ -20,7 +20,7 @@ impl Recorder<'_> {
     /// Puts an inode into the log, with what has to exist for its names.
     pub(super) fn record(mut self, inode: &Arc<Inode>, what: SyncWhat) -> Result<Recorded> {
         let change_count = inode.change_count();
-        let note = self.txn.noted(self.tree, inode.ino().0, Note::clone).unwrap_or_default();
+        let note = self.note_of(inode.ino());
         if !self.has_news(inode, &note, what) {
             return Ok(Recorded::Nothing);
         }
@@ -38,7 +38,7 @@ impl Recorder<'_> {
             self.put_base(inode, Base::item_only(inode), &note);
         } else {
             // What changed until now is in what is looked at now.
-            let note = self.txn.noted(self.tree, inode.ino().0, Note::clone).unwrap_or_default();
+            let note = self.note_of(inode.ino());
             let Some(base) = self.base(inode)? else { return Ok(Recorded::NeedsCommit) };
             if !self.place(inode, &base, &note)? {
                 return Ok(Recorded::NeedsCommit);
@@ -83,7 +83,7 @@ impl Recorder<'_> {
     /// The entries that a directory got and lost since it was logged last. What it has from the
     /// first position it got in this transaction on, the log has all of.
     fn put_entries(&mut self, dir: &Inode) -> Result<bool> {
-        let note = self.txn.noted(self.tree, dir.ino().0, Note::clone).unwrap_or_default();
+        let note = self.note_of(dir.ino());
         let is_whole = self.is_new(dir) && !note.is_logged;
         let from = if is_whole { Some(0) } else { note.first_unlogged };
         if let Some(from) = from {
@@ -119,7 +119,7 @@ impl Recorder<'_> {
     }
 
     /// What a new entry leads to exists after a replay. False when a log cannot say so.
-    fn has_targets(&mut self, bytes: &[u8]) -> Result<bool> {
+    pub(super) fn has_targets(&mut self, bytes: &[u8]) -> Result<bool> {
         for entry in DiskEntry::iter(bytes) {
             let location = entry?.location();
             if location.item_type != INODE_ITEM || !self.exists(InodeNo(location.objectid))? {
@@ -128,7 +128,6 @@ impl Recorder<'_> {
         }
         Ok(true)
     }
-
 }
 
 fn index_key(dir: &Inode, index: u64) -> Key {

@@ -63,19 +63,11 @@ pub(crate) fn sync_inode(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) 
     if core.store.is_read_only() {
         return Ok(());
     }
-    if commits_each_sync() {
+    if commits_each_sync() || try_log(names, inode, what)? == LogSync::NeedsCommit {
         writeback::flush_inode(core, inode)?;
         core.store.commit()?;
-        return Ok(());
     }
-    match try_log(names, inode, what)? {
-        LogSync::Done => Ok(()),
-        LogSync::NeedsCommit => {
-            writeback::flush_inode(core, inode)?;
-            core.store.commit()?;
-            Ok(())
-        }
-    }
+    Ok(())
 }
 
 fn try_log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<LogSync> {

@@ -27,9 +27,9 @@
 use std::sync::Arc;
 
 use btrfs_disk::hash::name_hash;
-use btrfs_disk::items::{DirEntry as DiskEntry, DirLogItem, OnDisk};
+use btrfs_disk::items::{DirLogItem, OnDisk};
 use btrfs_disk::key::item_type::{
-    DIR_INDEX, DIR_ITEM, DIR_LOG_INDEX, INODE_EXTREF, INODE_ITEM, INODE_REF, XATTR_ITEM,
+    DIR_INDEX, DIR_ITEM, DIR_LOG_INDEX, INODE_EXTREF, INODE_REF, XATTR_ITEM,
 };
 use btrfs_disk::{InodeNo, Key};
 use btrfs_store::ablation::{Mutation, mutated};
@@ -164,11 +164,8 @@ impl Recorder<'_> {
         let root = self.names.core.root(self.tree)?;
         for hash in hashes {
             let Some(bytes) = root.tree.get(&Key::new(dir.0, DIR_ITEM, hash))? else { continue };
-            for entry in DiskEntry::iter(&bytes) {
-                let location = entry?.location();
-                if location.item_type != INODE_ITEM || !self.exists(InodeNo(location.objectid))? {
-                    return Ok(false);
-                }
+            if !self.has_targets(&bytes)? {
+                return Ok(false);
             }
         }
         Ok(true)
@@ -269,5 +266,4 @@ impl Recorder<'_> {
         let last = Key::new(inode.ino().0, XATTR_ITEM, u64::MAX);
         self.plan.replace(inode.key(), last, base.items);
     }
-
 }

@@ -3,7 +3,6 @@
 use btrfs_disk::{Key, Logical};
 use btrfs_store::LogEdit;
 
-use super::extents::Stretch;
 use crate::error::Result;
 
 /// Items with ascending keys.
@@ -20,7 +19,6 @@ enum Edit {
     Put(Key, Vec<u8>),
     /// Items take the place of all that there are from the first key to the last.
     Replace { first: Key, last: Key, items: Items },
-    Contents(Vec<Stretch>),
     Csums(Logical, Vec<u8>),
 }
 
@@ -45,12 +43,6 @@ impl Plan {
         self.replace(first, last, Items::new());
     }
 
-    /// Stretches of the contents of a file.
-    pub(super) fn put_contents(&mut self, stretches: Vec<Stretch>) {
-        let count = stretches.iter().map(|stretch| stretch.items.len()).sum();
-        self.add(count, Edit::Contents(stretches));
-    }
-
     /// Checksums of consecutive sectors.
     pub(super) fn put_csums(&mut self, at: Logical, csums: Vec<u8>) {
         self.add(1, Edit::Csums(at, csums));
@@ -69,13 +61,6 @@ impl Plan {
                 Edit::Replace { first, last, items } => {
                     let items: Vec<(Key, &[u8])> = items.iter().map(|(key, bytes)| (*key, &**bytes)).collect();
                     log.replace(first, last, &items)?;
-                }
-                Edit::Contents(stretches) => {
-                    for stretch in stretches {
-                        let items: Vec<(Key, &[u8])> =
-                            stretch.items.iter().map(|item| (item.key, &*item.bytes)).collect();
-                        log.replace(&stretch.first, &stretch.last, &items)?;
-                    }
                 }
                 Edit::Csums(at, csums) => log.put_csums(*at, csums)?,
             }

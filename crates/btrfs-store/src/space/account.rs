@@ -1,0 +1,192 @@
+//! The books of one kind of space: what is available, promised, kept back and about to come free.
+
+use std::sync::atomic::{
+    AtomicBool, AtomicI64, AtomicU64,
+    Ordering::{Acquire, Relaxed, SeqCst},
+};
+
+use crossbeam_utils::CachePadded;
+
+use super::counters::ShardedCounter;
+use crate::error::{Error, SpaceKind};
+
+/// Batch of the counters of pinned bytes: they change in bulk and are read near the end of
+/// the space only.
+const PINNED_BATCH: u32 = 64 << 20;
+
+/// When a commit would return at least this part of an account, it is preferred to
+/// allocating another chunk.
+const COMMIT_SHARE: i64 = 4;
+
+/// Whether the bytes kept back may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Urgency {
+    /// No; and rather than to grow, fail as long as what others were promised would be
+    /// enough: they take far less of it than they were promised in the end.
+    Patient,
+    /// No.
+    Normal,
+    /// Half of them, one operation at a time: it frees space in the end, and may need more than
+    /// there was to promise it.
+    Removal,
+    /// All of them: a chunk is being added, or the commit itself asks.
+    Commit,
+}
+
+/// Why a reservation could not be made, and what to do before the next try.
+#[derive(Clone, Debug)]
+pub enum Shortage {
+    /// Load the free space of another block group of this kind.
+    Load(SpaceKind),
+    /// Allocate a chunk of this kind.
+    Chunk(SpaceKind),
+    /// Commit: that returns enough pinned or charged bytes.
+    Commit,
+    /// Another removal uses what is kept back: wait for its end.
+    Wait,
+    /// Nothing helps ([`Error::NoSpace`]).
+    NoSpace(Error),
+}
+
+/// The books of one kind of space.
+#[derive(Debug)]
+pub(super) struct Account {
+    /// See the module's head.
+    pub(super) available: CachePadded<AtomicI64>,
+    pub(super) reserved: CachePadded<AtomicU64>,
+    pub(super) delayed: CachePadded<AtomicU64>,
+    /// Bytes kept back now, and as many as should be.
+    pub(super) global: AtomicU64,
+    pub(super) global_size: AtomicU64,
+    /// Bytes in writable groups.
+    pub(super) total: AtomicU64,
+    /// Bytes free in groups whose free space is not loaded.
+    pub(super) unloaded: AtomicU64,
+    /// No device has room for another chunk.
+    pub(super) is_full: AtomicBool,
+    /// Bytes freed on disk by a transaction that is not durable yet.
+    pub(super) pinned: ShardedCounter,
+    /// Bytes that queued reference changes will free.
+    pub(super) expected: ShardedCounter,
+}
+
+impl Account {
+    pub(super) fn new() -> Self {
+        Self {
+            available: CachePadded::default(),
+            reserved: CachePadded::default(),
+            delayed: CachePadded::default(),
+            global: AtomicU64::new(0),
+            global_size: AtomicU64::new(0),
+            total: AtomicU64::new(0),
+            unloaded: AtomicU64::new(0),
+            is_full: AtomicBool::new(false),
+            pinned: ShardedCounter::new(PINNED_BATCH),
+            expected: ShardedCounter::new(PINNED_BATCH),
+        }
+    }
+
+    pub(super) fn try_take(&self, bytes: u64) -> bool {
+        let wanted = signed(bytes);
+        self.available
+            .fetch_update(SeqCst, Relaxed, |have| (have >= wanted).then_some(have - wanted))
+            .is_ok()
+    }
+
+    /// Moves up to `bytes` out of what is available, and says how many.
+    pub(super) fn take_up_to(&self, bytes: u64) -> u64 {
+        let mut taken = 0;
+        let _ = self.available.fetch_update(SeqCst, Relaxed, |have| {
+            taken = unsigned(have).min(bytes);
+            (taken > 0).then_some(have - signed(taken))
+        });
+        taken
+    }
+
+    pub(super) fn credit(&self, bytes: u64) {
+        self.available.fetch_add(signed(bytes), SeqCst);
+        self.refill_global();
+    }
+
+    pub(super) fn debit(&self, bytes: u64) {
+        self.available.fetch_sub(signed(bytes), SeqCst);
+    }
+
+    fn refill_global(&self) {
+        let missing = self.global_size.load(Relaxed).saturating_sub(self.global.load(Relaxed));
+        if missing > 0 {
+            self.global.fetch_add(self.take_up_to(missing), SeqCst);
+        }
+    }
+
+    /// Bytes that a commit would return: at least as many, without visiting every shard
+    /// unless the difference decides whether `wanted` is reached.
+    fn returned_by_commit(&self, wanted: i64) -> i64 {
+        let delayed = signed(self.delayed.load(Relaxed));
+        let rough = self.pinned.approximate() + self.expected.approximate() + delayed;
+        let error = self.pinned.error_max() + self.expected.error_max();
+        if (rough - wanted).abs() > error {
+            return rough;
+        }
+        self.pinned.exact() + self.expected.exact() + delayed
+    }
+
+    /// What would help to reserve `needed` bytes more.
+    pub(super) fn shortage(&self, kind: SpaceKind, needed: u64, urgency: Urgency) -> Shortage {
+        let available = self.available.load(Relaxed);
+        if self.unloaded.load(Acquire) > 0 {
+            return Shortage::Load(kind);
+        }
+        let lacking = signed(needed).saturating_sub(available);
+        let returned = self.returned_by_commit(lacking);
+        let much = signed(self.total.load(Relaxed)) / COMMIT_SHARE;
+        if returned >= lacking && returned >= much {
+            return Shortage::Commit;
+        }
+        let promised = signed(self.reserved.load(Relaxed));
+        let can_wait = urgency == Urgency::Patient && kind != SpaceKind::Data && promised >= lacking;
+        if !self.is_full.load(Acquire) && !can_wait {
+            return Shortage::Chunk(kind);
+        }
+        if returned >= lacking {
+            return Shortage::Commit;
+        }
+        Shortage::NoSpace(Error::NoSpace { kind, needed, available: unsigned(available) })
+    }
+
+    /// Takes what is available and the rest from what is kept back, as far as `urgency` allows.
+    pub(super) fn take_kept(&self, bytes: u64, urgency: Urgency) -> bool {
+        let available = self.take_up_to(bytes);
+        let floor = match urgency {
+            Urgency::Removal => self.global_size.load(Relaxed) / 2,
+            Urgency::Patient | Urgency::Normal | Urgency::Commit => 0,
+        };
+        let rest = bytes - available;
+        let granted = self
+            .global
+            .fetch_update(SeqCst, Relaxed, |have| have.checked_sub(rest).filter(|left| *left >= floor))
+            .is_ok();
+        if !granted {
+            self.available.fetch_add(signed(available), SeqCst);
+        }
+        granted
+    }
+}
+
+/// Takes up to `bytes` out of a pot, and says how many.
+pub(super) fn take_from(pot: &AtomicU64, bytes: u64) -> u64 {
+    let mut taken = 0;
+    let _ = pot.fetch_update(SeqCst, Relaxed, |have| {
+        taken = have.min(bytes);
+        (taken > 0).then_some(have - taken)
+    });
+    taken
+}
+
+pub(super) fn signed(bytes: u64) -> i64 {
+    i64::try_from(bytes).unwrap_or(i64::MAX)
+}
+
+pub(super) fn unsigned(bytes: i64) -> u64 {
+    u64::try_from(bytes).unwrap_or(0)
+}
