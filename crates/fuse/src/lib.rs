@@ -39,3 +39,4 @@ pub use connection::Connection;
 pub use error::{Error, Result};
 pub use mount::{MountOptions, unmount};
 pub use server::{Prepared, Server, ServerOptions, Transport};
+pub use sys::close_inherited;

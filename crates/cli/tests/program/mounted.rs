@@ -92,6 +92,11 @@ impl Mounted {
             .process_group(0)
             .spawn()
             .unwrap();
+        self.wait_until_mounted();
+        child
+    }
+
+    pub(crate) fn wait_until_mounted(&self) {
         let start = Instant::now();
         // The table has it a moment before requests are answered, which then wait.
         while !self.is_mounted() {
@@ -99,7 +104,6 @@ impl Mounted {
             std::thread::sleep(Duration::from_millis(10));
         }
         fs::read_dir(self.dir()).unwrap();
-        child
     }
 }
 

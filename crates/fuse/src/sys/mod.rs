@@ -2,15 +2,18 @@
 //!
 //! Every function here is safe to call with any arguments: what the kernel needs (valid pointers
 //! and lengths, memory that stays) is seen to inside. They fail with the error of the system
-//! call. Called by the connection (cloning), mounting (the anchor) and the ring transport.
+//! call. Called by the connection (cloning), mounting (the anchor), the ring transport, and front
+//! ends at their start (what they inherited).
 
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
 mod anchor;
 mod clone;
+mod inherited;
 mod memory;
 mod ring;
 
 pub(crate) use anchor::make_anchor;
 pub(crate) use clone::clone_device;
+pub use inherited::close_inherited;
 pub(crate) use ring::RingQueue;

@@ -30,6 +30,7 @@ mod supervisor;
 mod table;
 mod umount;
 
+use std::os::fd::RawFd;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -151,6 +152,8 @@ Signals:
 
 impl Mount {
     pub(crate) fn run(&self, formats: Formats, out: &mut Output) -> Result<()> {
+        // Before anything is opened; whoever waits for the end of a pipe would wait for the mount's.
+        fuse::close_inherited(&self.named_descriptors()).context("inherited descriptors")?;
         if self.sandbox_self_test {
             return self.try_the_sandbox(formats, out);
         }
@@ -179,6 +182,13 @@ impl Mount {
         } else {
             supervisor::start_in_background(&whole)
         }
+    }
+
+    /// Descriptors that the command line names, as a shell writes `/dev/fd/N`.
+    fn named_descriptors(&self) -> Vec<RawFd> {
+        let image = ImagePath::parse(&self.image).path;
+        let paths = [Some(image.as_path()), Some(&self.dir), self.log.as_deref()];
+        paths.into_iter().flatten().filter_map(descriptor).collect()
     }
 
     fn mount_point(&self) -> Result<PathBuf> {
@@ -252,6 +262,13 @@ impl Mount {
             .sync_fs()
             .context("the file system in the sandbox")
     }
+}
+
+/// The descriptor that a path goes through.
+fn descriptor(path: &Path) -> Option<RawFd> {
+    let mut rest = ["/dev/fd", "/proc/self/fd"].iter().filter_map(|dir| path.strip_prefix(dir).ok());
+    let first = rest.next()?.iter().next()?;
+    first.to_str()?.parse().ok()
 }
 
 /// The image's path from the root, its `?offset=N` kept.
