@@ -5,11 +5,11 @@ use std::sync::Arc;
 use anyhow::Result;
 use blockdev::Device;
 use btrfs_disk::TreeId;
-use spinney::{BtrfsFs, FsOptions, Volume, VolumeOptions};
+use spinney::{BtrfsFs, CallerError, Error as VolumeError, FsOptions, Volume, VolumeOptions};
 use vfs::FileSystem;
 
-use crate::common::failure::Failure;
-use crate::common::mount::{Request, number, unknown};
+use crate::common::failure::{Failure, Status};
+use crate::common::mount::{Request, needs_value, size, takes_no_value, unknown};
 
 /// The options that only btrfs has; the first words of the lines are their names.
 pub(crate) const OPTIONS_HELP: &str = "\
@@ -32,6 +32,15 @@ const NAMES: &[&str] = &[
     "nologreplay",
 ];
 
+/// Options that only the kernel's btrfs has, which an `/etc/fstab` may bring along.
+const NOT_HERE: &[&str] = &[
+    "acl", "autodefrag", "barrier", "clear_cache", "compress", "compress-force", "degraded", "device", "discard",
+    "enospc_debug", "fatal_errors", "flushoncommit", "noacl", "noautodefrag", "nobarrier", "nodiscard",
+    "noenospc_debug", "noflushoncommit", "norecovery", "nospace_cache", "nossd", "nossd_spread", "notreelog",
+    "recovery", "rescan_uuid_tree", "rescue", "skip_balance", "space_cache", "ssd", "ssd_spread", "thread_pool",
+    "treelog", "usebackuproot", "user_subvol_rm_allowed",
+];
+
 /// The largest legal `max_inline`; a leaf limits it further.
 const MAX_INLINE_MAX: u64 = 64 << 10;
 /// Metadata kept in memory unless asked for otherwise: the kernel keeps names, attributes and data of its
@@ -45,12 +54,12 @@ pub(crate) fn is_option(name: &str) -> bool {
 
 /// Refuses what is no option, or has a wrong value.
 pub(crate) fn check_options(request: &Request) -> Result<()> {
-    volume_options(request).map(drop)
+    Wanted::of(request).map(drop)
 }
 
 /// Opens a device for a mount.
 pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn FileSystem>> {
-    let volume = volume_options(request)?.open_device(device)?;
+    let volume = Wanted::of(request)?.open(device)?;
     let options = FsOptions {
         atime: request.atime,
         commit_interval: request.commit_interval,
@@ -59,37 +68,129 @@ pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn
     Ok(BtrfsFs::new(&volume, options)?)
 }
 
-fn volume_options(request: &Request) -> Result<VolumeOptions> {
-    let mut options = Volume::options().read_only(request.read_only);
-    if let Some(bytes) = request.dirty_bytes {
-        options = options.dirty_bytes(bytes);
+/// What the options ask for.
+struct Wanted {
+    options: VolumeOptions,
+    subvol: Option<String>,
+    subvolid: Option<TreeId>,
+    replays_log: bool,
+}
+
+impl Wanted {
+    fn of(request: &Request) -> Result<Self> {
+        let mut options = Volume::options().read_only(request.read_only);
+        if let Some(bytes) = request.dirty_bytes {
+            options = options.dirty_bytes(bytes);
+        }
+        options = options.cache_bytes(request.cache_bytes.unwrap_or(CACHE_BYTES));
+        let mut wanted = Self {
+            options,
+            subvol: None,
+            subvolid: None,
+            replays_log: true,
+        };
+        for (name, value) in &request.own {
+            wanted = wanted.with(name, value.as_deref())?;
+        }
+        if !wanted.replays_log && !request.read_only {
+            let text = "option `nologreplay` needs `ro` beside it: the log that a crash left would be lost";
+            return Err(Failure::usage(text).into());
+        }
+        Ok(wanted)
     }
-    options = options.cache_bytes(request.cache_bytes.unwrap_or(CACHE_BYTES));
-    for (name, value) in &request.own {
-        options = match (name.as_str(), value.as_deref()) {
-            ("subvol", Some(path)) if !path.is_empty() => options.subvolume(path),
-            ("subvolid", Some(id)) => options.subvolume_id(TreeId(number(name, id, 0, u64::MAX)?)),
+
+    fn with(mut self, name: &str, value: Option<&str>) -> Result<Self> {
+        let options = self.options;
+        self.options = match (name, value) {
+            ("subvol", None | Some("")) => return Err(needs_value(name, "PATH")),
+            ("subvolid", None | Some("")) => return Err(needs_value(name, "ID")),
+            ("max_inline", None | Some("")) => return Err(needs_value(name, "BYTES")),
+            ("subvol", Some(path)) => {
+                self.subvol = Some(path.to_owned());
+                options
+            }
+            ("subvolid", Some(id)) => {
+                self.subvolid = Some(subvolume_id(id)?);
+                options
+            }
             ("max_inline", Some(bytes)) => {
-                let bytes = number(name, bytes, 0, MAX_INLINE_MAX)?;
+                let bytes = size(name, bytes, 0..=MAX_INLINE_MAX)?;
                 options.max_inline(u32::try_from(bytes)?)
             }
             ("nodatacow", None) => options.nodatacow(true),
             ("datacow", None) => options.nodatacow(false),
             ("nodatasum", None) => options.nodatasum(true),
             ("datasum", None) => options.nodatasum(false).nodatacow(false),
-            ("nologreplay", None) => options.replay_log(false),
-            (name, None) if matches!(name, "subvol" | "subvolid" | "max_inline") => {
-                let text = format!("option `{name}` needs a value: {name}=VALUE");
-                return Err(Failure::usage(text).into());
+            ("nologreplay", None) => {
+                self.replays_log = false;
+                options.replay_log(false)
             }
-            (name, Some(_)) if is_option(name) => {
-                let text = format!("option `{name}` takes no value");
-                return Err(Failure::usage(text).into());
+            (name, Some(_)) if is_option(name) => return Err(takes_no_value(name)),
+            (name, _) if NOT_HERE.contains(&name) => {
+                let text = format!(
+                    "option `{name}`, which the kernel's btrfs has, is not supported; \
+                     `spinney mount --help` lists those that are"
+                );
+                return Err(Failure::new(Status::Unsupported, text).into());
             }
             (name, _) => return Err(unknown(name)),
         };
+        Ok(self)
     }
-    Ok(options)
+
+    fn open(self, device: Arc<dyn Device>) -> Result<Volume> {
+        let options = match (&self.subvol, self.subvolid) {
+            (Some(path), _) => self.options.subvolume(path),
+            (None, Some(id)) => self.options.subvolume_id(id),
+            (None, None) => self.options,
+        };
+        let (subvol, id) = (self.subvol.as_deref(), self.subvolid);
+        let volume = options.open_device(device).map_err(|error| not_found(error, subvol, id))?;
+        // As the kernel, which shows both for every mount and so is given both.
+        if let (Some(path), Some(id)) = (subvol, id) {
+            let found = volume.metadata("/")?.tree;
+            if found != id {
+                let (id, found) = (id.0, found.0);
+                let text =
+                    format!("options `subvol={path}` and `subvolid={id}` disagree: `{path}` has the number {found}");
+                return Err(Failure::usage(text).into());
+            }
+        }
+        Ok(volume)
+    }
+}
+
+/// The number of a subvolume; 0 is the top level, as the kernel has it.
+fn subvolume_id(text: &str) -> Result<TreeId> {
+    match text.parse() {
+        Ok(0) => Ok(TreeId::FS),
+        Ok(id) => Ok(TreeId(id)),
+        Err(_) => {
+            let text = format!(
+                "option `subvolid={text}`: give the number of a subvolume, as `spinney subvolume list` shows it"
+            );
+            Err(Failure::usage(text).into())
+        }
+    }
+}
+
+/// Says which option it was that led nowhere.
+fn not_found(error: VolumeError, subvol: Option<&str>, id: Option<TreeId>) -> anyhow::Error {
+    let option = match (subvol, id) {
+        (Some(path), _) => format!("option `subvol={path}`"),
+        (None, Some(id)) => format!("option `subvolid={}`", id.0),
+        (None, None) => return error.into(),
+    };
+    let reason = match (error.caller_error(), subvol) {
+        (Some(CallerError::NoSuchSubvolume), Some(_)) => "what is there is no subvolume",
+        (Some(CallerError::NotFound), Some(_)) => "nothing is there; a path starts at the top level",
+        (Some(CallerError::NoSuchSubvolume | CallerError::NotFound), None) => {
+            "no subvolume has that number; `spinney subvolume list` shows them"
+        }
+        (Some(_), _) => return anyhow::Error::from(error).context(option),
+        (None, _) => return error.into(),
+    };
+    Failure::refused(format!("{option}: {reason}")).into()
 }
 
 #[cfg(test)]
@@ -105,14 +206,21 @@ mod tests {
     fn own_options_are_known_and_others_refused_by_name() {
         check("subvol=/home,max_inline=0,nodatacow,datacow,nodatasum,datasum").unwrap();
         check("ro,subvolid=5,nologreplay").unwrap();
+        check("max_inline=2k,subvolid=0").unwrap();
         for (list, word) in [
             ("foo", "`foo`"),
             ("compress=zstd", "`compress`"),
-            ("subvol", "subvol=VALUE"),
-            ("subvol=", "subvol"),
-            ("nodatacow=1", "`nodatacow`"),
+            ("subvol", "`subvol` needs a value: subvol=PATH"),
+            ("subvol=", "subvol=PATH"),
+            ("subvolid", "subvolid=ID"),
+            ("max_inline=", "max_inline=BYTES"),
+            ("nodatacow=1", "`nodatacow` takes no value"),
             ("max_inline=x", "max_inline=x"),
-            ("subvolid=-1", "subvolid=-1"),
+            ("max_inline=1G", "`max_inline=1G`: give a size from 0 B to 64.0 KiB"),
+            ("subvolid=-1", "`subvolid=-1`: give the number of a subvolume"),
+            ("compress=zstd", "the kernel's btrfs"),
+            ("nologreplay", "`nologreplay` needs `ro`"),
+            ("ro,nologreplay,rw", "`nologreplay` needs `ro`"),
         ] {
             let error = check(list).unwrap_err().to_string();
             assert!(error.contains(word), "{list}: {error}");

@@ -57,6 +57,8 @@ fn what_cannot_be_mounted_says_why() {
         [vec![0; 4086], b"SWAPSPACE2".to_vec()].concat(),
     )
     .unwrap();
+    bench.ok("put a.img swap /file");
+    bench.ok("subvolume create a.img /sub");
     for (line, status, word) in [
         ("mount missing.img mnt", 1, "missing.img"),
         ("mount a.img missing", 1, "missing"),
@@ -67,6 +69,13 @@ fn what_cannot_be_mounted_says_why() {
         ("mount -o commit=never a.img mnt", 2, "commit=never"),
         ("mount -o remount,ro a.img mnt", 4, "`remount`"),
         ("mount -o subvol=/missing a.img mnt", 1, "missing"),
+        ("mount -o subvol=missing a.img mnt", 1, "option `subvol=missing`: nothing is there"),
+        ("mount -o subvol=file a.img mnt", 1, "option `subvol=file`: what is there is no subvolume"),
+        ("mount -o subvol=file/x a.img mnt", 1, "option `subvol=file/x`"),
+        ("mount -o subvolid=99999 a.img mnt", 1, "`subvolid=99999`: no subvolume has that number"),
+        ("mount -o subvol=sub,subvolid=5 a.img mnt", 2, "disagree: `sub` has the number 256"),
+        ("mount -o nologreplay a.img mnt", 2, "`nologreplay` needs `ro`"),
+        ("mount -o compress=zstd a.img mnt", 4, "`compress`"),
         ("mount --log missing/log a.img mnt", 1, "missing/log"),
         ("umount mnt", 1, "mnt"),
     ] {
@@ -81,6 +90,29 @@ fn what_cannot_be_mounted_says_why() {
     assert_eq!(locked.status, 7, "{}", locked.err);
     bench.ok("umount mnt");
     mounted.wait_until_gone();
+}
+
+#[test]
+fn the_last_of_opposing_options_is_what_the_kernel_is_told() {
+    if !can_mount() {
+        return;
+    }
+    for (options, is_there, word) in [
+        ("noatime,strictatime", false, "noatime"),
+        ("strictatime,noatime", true, "noatime"),
+        ("sync,async", false, "sync"),
+        ("ro,rw", false, "ro"),
+        ("subvol=/,subvolid=5,rw,ro", true, "ro"),
+    ] {
+        let mounted = Mounted::mount(&format!("-o {options}"));
+        let dir = format!(" {} ", mounted.dir().display());
+        let table = fs::read_to_string("/proc/mounts").unwrap();
+        let row = table.lines().find(|row| row.contains(&dir)).unwrap();
+        let shown = row.split(' ').nth(3).unwrap();
+        assert_eq!(shown.split(',').any(|one| one == word), is_there, "{options}: {row}");
+        mounted.bench.ok("umount mnt");
+        mounted.wait_until_gone();
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ use super::failure::Failure;
 use super::image::ImagePath;
 use super::output::{self, Output};
 pub(crate) use format::{Format, Formats};
-pub(crate) use settings::{Request, Settings, number, unknown};
+pub(crate) use settings::{Request, Settings, needs_value, size, takes_no_value, unknown};
 pub(crate) use umount::Umount;
 
 /// Which of its processes this is.
@@ -128,7 +128,7 @@ Options for -o:
                       as mount(8) has them
   defaults, auto, noauto, user, users, nofail, _netdev, x-...
                       accepted, for fstab
-A name that is not listed is refused.
+Of options that contradict each other, the last one counts. A name that is not listed is refused.
 
 In fstab, with a link /sbin/mount.fuse.spinney to this program:
   /srv/site.img  /mnt/site  fuse.spinney  allow_other,nofail  0  0

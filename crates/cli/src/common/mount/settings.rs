@@ -3,6 +3,7 @@
 //! An option belongs to one of four: to the server, to the kernel (which is told unchanged), to
 //! `mount(8)` (which is dropped here), or to the format, which alone can say whether it knows it.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -36,29 +37,30 @@ const DROPPED: &[&str] = &[
     "nogroup",
     "_netdev",
     "nofail",
-    "rw",
-    "async",
     "loud",
     "silent",
-    "nostrictatime",
+    "norelatime",
     "default_permissions",
 ];
 /// The same with a value, or as a prefix.
-const DROPPED_PREFIXES: &[&str] = &["x-", "X-", "comment=", "uhelper=", "helper=", "uid_for="];
-/// What the kernel is told as it stands.
-const FOR_THE_KERNEL: &[&str] = &[
-    "suid",
-    "nosuid",
-    "dev",
-    "nodev",
-    "exec",
-    "noexec",
-    "sync",
-    "dirsync",
-    "noatime",
-    "diratime",
-    "nodiratime",
+const DROPPED_PREFIXES: &[&str] = &["x-", "X-", "comment=", "uhelper=", "helper=", "uid_for=", "user="];
+/// What the kernel is told as it stands, and the option that it undoes.
+const FOR_THE_KERNEL: &[(&str, &str)] = &[
+    ("suid", "nosuid"),
+    ("nosuid", "suid"),
+    ("dev", "nodev"),
+    ("nodev", "dev"),
+    ("exec", "noexec"),
+    ("noexec", "exec"),
+    ("sync", "async"),
+    ("async", "sync"),
+    ("dirsync", "async"),
+    ("diratime", "nodiratime"),
+    ("nodiratime", "diratime"),
 ];
+/// Options of this program with a value, and what that is.
+const WITH_VALUE: &[(&str, &str)] =
+    &[("commit", "SECONDS"), ("workers", "N"), ("dirty", "SIZE"), ("cache", "SIZE")];
 /// What this program does not do, and why.
 const REFUSED: &[(&str, &str)] = &[
     ("remount", "unmount, and mount again"),
@@ -140,21 +142,42 @@ impl Settings {
             }
         }
         settings.request.keep_known = settings.zero_open;
+        if settings.request.atime == AtimeMode::No {
+            settings.for_the_kernel.push("noatime".to_owned());
+        }
         Ok(settings)
     }
 
     fn add(&mut self, option: &str) -> Result<()> {
-        if FOR_THE_KERNEL.contains(&option) {
-            self.for_the_kernel.push(option.to_owned());
+        let (name, value) = match option.split_once('=') {
+            Some((name, value)) => (name, Some(value)),
+            None => (option, None),
+        };
+        if name.is_empty() || name.trim() != name {
+            let text = format!("option `{option}`: give NAME or NAME=VALUE, without spaces around the name");
+            return Err(Failure::usage(text).into());
         }
-        match option {
+        match value {
+            _ if is_dropped(option) => Ok(()),
+            None if self.add_word(name) => Ok(()),
+            Some(_) if Self::default().add_word(name) => Err(takes_no_value(name)),
+            value => self.add_with_value(name, value),
+        }
+    }
+
+    /// Adds an option without a value; false for an unknown one.
+    fn add_word(&mut self, name: &str) -> bool {
+        let forbids_atime = self.request.atime == AtimeMode::No;
+        match name {
             "ro" => self.request.read_only = true,
             "rw" => self.request.read_only = false,
             "noatime" => self.request.atime = AtimeMode::No,
-            "relatime" | "atime" | "norelatime" => {
-                self.request.atime = AtimeMode::Relative;
-            }
+            "relatime" => self.request.atime = AtimeMode::Relative,
             "strictatime" => self.request.atime = AtimeMode::Strict,
+            // These undo an option, and say nothing of others.
+            "atime" if forbids_atime => self.request.atime = AtimeMode::Relative,
+            "nostrictatime" if !forbids_atime => self.request.atime = AtimeMode::Relative,
+            "atime" | "nostrictatime" => {}
             "allow_other" => self.allow_other = true,
             "writeback" => self.writeback = true,
             "nowriteback" => self.writeback = false,
@@ -164,32 +187,38 @@ impl Settings {
             "noio_uring" => self.io_uring = false,
             "synced" => self.synced = true,
             "nosynced" => self.synced = false,
-            _ if FOR_THE_KERNEL.contains(&option) || is_dropped(option) => {}
-            _ => return self.add_with_value(option),
+            _ => return self.add_for_the_kernel(name) || DROPPED.contains(&name),
         }
-        Ok(())
+        true
     }
 
-    fn add_with_value(&mut self, option: &str) -> Result<()> {
-        let (name, value) = match option.split_once('=') {
-            Some((name, value)) => (name, Some(value)),
-            None => (option, None),
-        };
+    fn add_for_the_kernel(&mut self, name: &str) -> bool {
+        let found = FOR_THE_KERNEL.iter().find(|(known, _)| *known == name);
+        if let Some((_, undone)) = found {
+            self.for_the_kernel.retain(|told| told != name && told != undone);
+            self.for_the_kernel.push(name.to_owned());
+        }
+        found.is_some()
+    }
+
+    fn add_with_value(&mut self, name: &str, value: Option<&str>) -> Result<()> {
         if let Some((_, instead)) = REFUSED.iter().find(|(refused, _)| *refused == name) {
             let text = format!("option `{name}` is not supported: {instead}");
             return Err(Failure::new(Status::Unsupported, text).into());
         }
+        let wanted = WITH_VALUE.iter().find(|(known, _)| *known == name);
         match (name, value) {
+            (_, None | Some("")) if let Some((_, what)) = wanted => return Err(needs_value(name, what)),
             ("commit", Some(value)) => {
-                let seconds = number(name, value, 1, COMMIT_SECONDS_MAX)?;
+                let seconds = number(name, value, "seconds", 1..=COMMIT_SECONDS_MAX)?;
                 self.request.commit_interval = Duration::from_secs(seconds);
             }
             ("workers", Some(value)) => {
-                let count = number(name, value, 0, u64::try_from(WORKERS_MAX)?)?;
+                let count = number(name, value, "threads", 0..=u64::try_from(WORKERS_MAX)?)?;
                 self.workers = usize::try_from(count)?;
             }
-            ("dirty", Some(value)) => self.request.dirty_bytes = Some(size(name, value)?),
-            ("cache", Some(value)) => self.request.cache_bytes = Some(size(name, value)?),
+            ("dirty", Some(value)) => self.request.dirty_bytes = Some(memory(name, value)?),
+            ("cache", Some(value)) => self.request.cache_bytes = Some(memory(name, value)?),
             _ => {
                 let value = value.map(ToOwned::to_owned);
                 self.request.own.push((name.to_owned(), value));
@@ -207,31 +236,44 @@ pub(crate) fn unknown(name: &str) -> anyhow::Error {
     .into()
 }
 
-/// A number in its range, or the refusal that says what is legal.
-pub(crate) fn number(name: &str, value: &str, min: u64, max: u64) -> Result<u64> {
-    let found = value.parse().ok().filter(|n| (min..=max).contains(n));
+/// The refusal of a value where there is none.
+pub(crate) fn takes_no_value(name: &str) -> anyhow::Error {
+    Failure::usage(format!("option `{name}` takes no value")).into()
+}
+
+/// The refusal of an option without its value, which `what` describes.
+pub(crate) fn needs_value(name: &str, what: &str) -> anyhow::Error {
+    Failure::usage(format!("option `{name}` needs a value: {name}={what}")).into()
+}
+
+/// A number of `unit` in its range, or the refusal that says what is legal.
+fn number(name: &str, value: &str, unit: &str, range: RangeInclusive<u64>) -> Result<u64> {
+    let found = value.parse().ok().filter(|n| range.contains(n));
     found.ok_or_else(|| {
-        let text = format!("option `{name}={value}`: give a number from {min} to {max}");
+        let (min, max) = range.into_inner();
+        let text = format!("option `{name}={value}`: give a number of {unit} from {min} to {max}");
         Failure::usage(text).into()
     })
 }
 
-fn size(name: &str, value: &str) -> Result<usize> {
+/// A size in its range, or the refusal that says what is legal.
+pub(crate) fn size(name: &str, value: &str, range: RangeInclusive<u64>) -> Result<u64> {
     let bytes = human::parse_bytes(value)
         .map_err(|text| Failure::usage(format!("option `{name}={value}`: {text}")))?;
-    if !(DIRTY_BYTES_MIN..=DIRTY_BYTES_MAX).contains(&bytes) {
-        let (min, max) = (human::bytes(DIRTY_BYTES_MIN), human::bytes(DIRTY_BYTES_MAX));
+    if !range.contains(&bytes) {
+        let (min, max) = (human::bytes(*range.start()), human::bytes(*range.end()));
         let text = format!("option `{name}={value}`: give a size from {min} to {max}");
         return Err(Failure::usage(text).into());
     }
-    Ok(usize::try_from(bytes)?)
+    Ok(bytes)
+}
+
+fn memory(name: &str, value: &str) -> Result<usize> {
+    Ok(usize::try_from(size(name, value, DIRTY_BYTES_MIN..=DIRTY_BYTES_MAX)?)?)
 }
 
 fn is_dropped(option: &str) -> bool {
-    DROPPED.contains(&option)
-        || DROPPED_PREFIXES
-            .iter()
-            .any(|prefix| option.starts_with(prefix))
+    DROPPED_PREFIXES.iter().any(|prefix| option.starts_with(prefix))
 }
 
 /// The options of a list; `\,` is a comma inside one.
@@ -265,10 +307,10 @@ mod tests {
     #[test]
     fn options_are_sorted_by_whom_they_concern() {
         let all = "ro,subvol=/home,noatime,nosuid,nodev,allow_other,writeback,commit=5,\
-                   dirty=32M,workers=3,io_uring,_netdev,x-systemd.automount,user,nodatacow";
+                   dirty=32M,workers=3,io_uring,_netdev,x-systemd.automount,user=me,user,nodatacow";
         let settings = parse(all);
         assert!(settings.request.read_only && settings.allow_other && settings.writeback);
-        assert_eq!(settings.for_the_kernel, ["noatime", "nosuid", "nodev"]);
+        assert_eq!(settings.for_the_kernel, ["nosuid", "nodev", "noatime"]);
         assert_eq!(settings.request.atime, AtimeMode::No);
         assert_eq!(settings.request.commit_interval, Duration::from_secs(5));
         assert_eq!(settings.request.dirty_bytes, Some(32 << 20));
@@ -298,6 +340,31 @@ mod tests {
     }
 
     #[test]
+    fn of_opposites_the_last_one_counts() {
+        for (list, atime, told) in [
+            ("noatime,strictatime", AtimeMode::Strict, ""),
+            ("strictatime,noatime", AtimeMode::No, "noatime"),
+            ("noatime,relatime", AtimeMode::Relative, ""),
+            ("strictatime,relatime,norelatime", AtimeMode::Relative, ""),
+            ("noatime,atime", AtimeMode::Relative, ""),
+            ("strictatime,atime", AtimeMode::Strict, ""),
+            ("strictatime,nostrictatime", AtimeMode::Relative, ""),
+            ("noatime,nostrictatime,norelatime", AtimeMode::No, "noatime"),
+            ("noatime,noatime", AtimeMode::No, "noatime"),
+            ("sync,async", AtimeMode::Relative, "async"),
+            ("dirsync,async,sync", AtimeMode::Relative, "dirsync,sync"),
+            ("nosuid,dev,nosuid,suid,nodev", AtimeMode::Relative, "suid,nodev"),
+            ("noexec,exec,diratime,nodiratime", AtimeMode::Relative, "exec,nodiratime"),
+        ] {
+            let settings = parse(list);
+            assert_eq!(settings.request.atime, atime, "{list}");
+            assert_eq!(settings.for_the_kernel.join(","), told, "{list}");
+        }
+        let both = |list: &str| parse(&format!("{list},no{list}")) == Settings::default();
+        assert!(["writeback", "zero_open", "io_uring"].into_iter().all(both));
+    }
+
+    #[test]
     fn refusals_name_the_option() {
         for (list, status, word) in [
             ("remount,ro", Status::Unsupported, "`remount`"),
@@ -307,6 +374,18 @@ mod tests {
             ("dirty=abc", Status::Usage, "abc"),
             ("workers=9999", Status::Usage, "workers"),
             ("allow_root", Status::Unsupported, "allow_other"),
+            ("commit", Status::Usage, "`commit` needs a value: commit=SECONDS"),
+            ("commit=", Status::Usage, "commit=SECONDS"),
+            ("commit=-1", Status::Usage, "seconds from 1 to 3600"),
+            ("workers", Status::Usage, "workers=N"),
+            ("dirty", Status::Usage, "dirty=SIZE"),
+            ("cache=", Status::Usage, "cache=SIZE"),
+            ("cache=64X", Status::Usage, "write for instance 512M"),
+            ("ro=1", Status::Usage, "`ro` takes no value"),
+            ("nosuid=1", Status::Usage, "`nosuid` takes no value"),
+            ("defaults=", Status::Usage, "`defaults` takes no value"),
+            ("ro, noatime", Status::Usage, "` noatime`: give NAME or NAME=VALUE, without spaces"),
+            ("=5", Status::Usage, "`=5`: give NAME or NAME=VALUE"),
         ] {
             let error = Settings::parse(&[list]).unwrap_err();
             assert_eq!(status_of(&error), status, "{list}");
