@@ -234,7 +234,7 @@ fn a_file_lives_through_its_life() {
     assert_eq!(served.attr(made.node).nlink, 0);
     served.write(made.node, 5, b"!");
     assert_eq!(served.read(made.node), b"hello!world");
-    fs.sync_file(made.node, SyncWhat::All).unwrap();
+    fs.sync_file(made.node, handle, SyncWhat::All).unwrap();
     fs.release(made.node, handle);
     // It is gone, and `stat` still answers until the node is forgotten.
     assert_eq!(served.attr(made.node).nlink, 0);

@@ -213,7 +213,7 @@ impl FileSystem for Empty {
             .map(|_| ())
     }
 
-    fn sync_file(&self, _: NodeId, _: SyncWhat) -> Result<()> {
+    fn sync_file(&self, _: NodeId, _: Handle, _: SyncWhat) -> Result<()> {
         Ok(())
     }
 

@@ -8,14 +8,12 @@ use vfs::file_system::{
 };
 
 use super::names::is_openable;
-use super::{BtrfsFs, privileges};
-use crate::error::{CallerError, Result};
+use super::{BtrfsFs, handles, privileges};
+use crate::error::{CallerError, Error, Result};
 use crate::file::{self, AllocateMode, CloneRange};
 use crate::inode::{FileType, Inode, InodeFlags};
 use crate::log;
 
-/// Bit of a [`Handle`]: reads leave the time of the last access alone.
-const HANDLE_NO_ATIME: u64 = 1;
 impl BtrfsFs {
     pub(super) fn open_node(
         &self,
@@ -39,8 +37,12 @@ impl BtrfsFs {
                 return Err(error);
             }
         }
-        let no_atime = flags.contains(OpenFlags::NO_ATIME);
-        Ok(Handle(if no_atime { HANDLE_NO_ATIME } else { 0 }))
+        Ok(self.handle(flags))
+    }
+
+    /// The handle of what is opened now.
+    pub(super) fn handle(&self, flags: OpenFlags) -> Handle {
+        self.handles.open(flags, self.core().store.poisoned().is_some())
     }
 
     fn truncate(&self, inode: &Arc<Inode>, clears_bits: bool) -> Result<()> {
@@ -67,7 +69,7 @@ impl BtrfsFs {
         let inode = self.inode(node)?;
         check_is_file(&inode)?;
         let count = file::read_at(self.core(), &inode, offset, buf)?;
-        if handle.0 & HANDLE_NO_ATIME == 0 {
+        if !handles::leaves_atime(handle) {
             self.touch(&inode);
         }
         Ok(count)
@@ -81,6 +83,7 @@ impl BtrfsFs {
     pub(super) fn write_node(
         &self,
         node: NodeId,
+        handle: Handle,
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
@@ -91,6 +94,10 @@ impl BtrfsFs {
             return Ok(());
         }
         let is_cached = flags.contains(WriteFlags::FROM_CACHE);
+        // The kernel's cache was promised to its writers before; they are told when they sync.
+        if let Some(error) = self.core().store.poisoned().filter(|_| !is_cached) {
+            return Err(error.into());
+        }
         let bits = flags.contains(WriteFlags::CLEAR_PRIVILEGES);
         // What the kernel had cached may be older than the privileges.
         if bits || !is_cached {
@@ -108,13 +115,31 @@ impl BtrfsFs {
             file::write_at(self.core(), &inode, offset, data)?;
         }
         if flags.contains(WriteFlags::DATA_SYNC) {
-            log::sync_inode(self.namespace(), &inode, SyncWhat::Data)?;
+            let synced = log::sync_inode(self.namespace(), &inode, SyncWhat::Data);
+            return self.tell_once(node, handle, synced);
         }
         Ok(())
     }
 
-    pub(super) fn sync_node(&self, node: NodeId, what: SyncWhat) -> Result<()> {
-        log::sync_inode(self.namespace(), &self.inode(node)?, what)
+    pub(super) fn sync_node(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()> {
+        let inode = self.inode(node)?;
+        let synced = log::sync_inode(self.namespace(), &inode, what);
+        self.tell_once(node, handle, synced)
+    }
+
+    /// What stopped writing is the answer to the first sync of everything that was open then; to all
+    /// others, that it stopped.
+    fn tell_once(&self, node: NodeId, handle: Handle, synced: Result<()>) -> Result<()> {
+        match synced {
+            Err(Error::Poisoned { reason }) if self.handles.tell(node, handle) => {
+                Err(btrfs_store::Error::clone(&reason).into())
+            }
+            Err(error) if error.caller_error().is_none() && self.core().store.poisoned().is_some() => {
+                self.handles.tell(node, handle);
+                Err(error)
+            }
+            result => result,
+        }
     }
 
     pub(super) fn allocate_node(

@@ -46,10 +46,10 @@ impl FileSystem for BtrfsFs {
         caller: &Caller,
         parent: NodeId,
         new: &NewNode<'_>,
-        _flags: OpenFlags,
+        flags: OpenFlags,
     ) -> Result<(Entry, Handle)> {
         let entry = self.answer(self.create_unnamed_entry(caller, parent, new))?;
-        Ok((entry, Handle::default()))
+        Ok((entry, self.handle(flags)))
     }
 
     fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
@@ -78,7 +78,8 @@ impl FileSystem for BtrfsFs {
         self.answer(self.open_node(caller, node, flags))
     }
 
-    fn release(&self, node: NodeId, _handle: Handle) {
+    fn release(&self, node: NodeId, handle: Handle) {
+        self.handles.close(handle);
         self.release_node(node);
     }
 
@@ -89,16 +90,16 @@ impl FileSystem for BtrfsFs {
     fn write(
         &self,
         node: NodeId,
-        _handle: Handle,
+        handle: Handle,
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
     ) -> Result<()> {
-        self.answer(self.write_node(node, offset, data, flags))
+        self.answer(self.write_node(node, handle, offset, data, flags))
     }
 
-    fn sync_file(&self, node: NodeId, what: SyncWhat) -> Result<()> {
-        self.answer(self.sync_node(node, what))
+    fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()> {
+        self.answer(self.sync_node(node, handle, what))
     }
 
     fn sync_fs(&self) -> Result<()> {

@@ -2,8 +2,8 @@
 //!
 //! [`BtrfsFs`] turns nodes into inodes (`nodes`), requests into operations of `dir`, `file` and
 //! `subvol`, and errors into numbers (`errno`). There is no table of nodes: a number says which
-//! inode it is, and references and handles are counted in the inode itself, which the inode table
-//! keeps for as long as there are any. Handles carry no state but a few bits.
+//! inode it is, and references and openings are counted in the inode itself, which the inode table
+//! keeps for as long as there are any. What an opening remembers is in its number (`handles`).
 //!
 //! What is decided here, and nowhere below, is what Linux wants beyond the format: what a new node
 //! inherits (`names`), which privileges and lists change with owner, mode and contents
@@ -18,7 +18,8 @@
 //! * What belongs together (mode and list, owner and lost privileges) changes in one transaction.
 //!
 //! Failure: callers' mistakes as their errno before anything changes. Damage and device errors are
-//! `EIO` for what needs the damaged part, and are logged once each, with their place.
+//! `EIO` for what needs the damaged part, and are logged once each, with their place. One that
+//! stopped all writing is told to each opening once, by its next sync.
 //!
 //! Callers: servers, through the trait.
 
@@ -29,6 +30,7 @@ mod data;
 mod errno;
 mod file_system;
 mod flags;
+mod handles;
 mod list;
 mod names;
 mod nodes;
@@ -50,6 +52,7 @@ use crate::volume::Volume;
 
 use background::Background;
 use errno::FaultLog;
+use handles::Handles;
 use nodes::{Nodes, Place};
 
 pub use vfs::AtimeMode;
@@ -85,6 +88,7 @@ impl Default for FsOptions {
 pub struct BtrfsFs {
     volume: Volume,
     nodes: Nodes,
+    handles: Handles,
     options: FsOptions,
     faults: FaultLog,
     background: Background,
@@ -105,6 +109,7 @@ impl BtrfsFs {
         Ok(Arc::new(Self {
             volume: volume.clone(),
             nodes: Nodes::new(top),
+            handles: Handles::default(),
             background: Background::new(&options, volume.core().now()),
             options,
             faults: FaultLog::default(),
@@ -170,6 +175,7 @@ impl BtrfsFs {
         self.nodes.forget_odd(node, count);
         let Some((tree, ino)) = located else { return };
         let Some(inode) = self.core().inodes.get(tree, ino) else {
+            self.handles.forget(node);
             return;
         };
         let dropped = inode.drop_known(count);
@@ -178,7 +184,11 @@ impl BtrfsFs {
                 self.close(&inode);
             }
         }
-        if inode.is_gone() && !inode.is_known() {
+        if inode.is_known() {
+            return;
+        }
+        self.handles.forget(node);
+        if inode.is_gone() {
             self.core().inodes.forget_gone(tree, ino);
         }
     }

@@ -36,7 +36,7 @@ use encode::Timeouts;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::FileSystem;
-use vfs::file_system::{Errno, NodeId, Result, SyncWhat};
+use vfs::file_system::{Errno, Handle, NodeId, Result, SyncWhat};
 use zerocopy::FromBytes;
 
 /// What the kernel must not believe any more.
@@ -197,7 +197,9 @@ impl Session {
         } else {
             SyncWhat::Data
         };
-        self.fs.sync_file(request.node(), what).map(|()| 0)
+        self.fs
+            .sync_file(request.node(), Handle(args.fh), what)
+            .map(|()| 0)
     }
 
     fn sync_fs(&self) -> Result<usize> {

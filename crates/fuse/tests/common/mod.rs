@@ -199,7 +199,7 @@ impl FileSystem for Counting {
         fn release(&self, node: NodeId, handle: Handle);
         fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8])
             -> Result<usize>;
-        fn sync_file(&self, node: NodeId, what: SyncWhat) -> Result<()>;
+        fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()>;
         fn sync_fs(&self) -> Result<()>;
         fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64)
             -> Result<()>;

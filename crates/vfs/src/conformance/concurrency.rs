@@ -264,7 +264,7 @@ fn writing_to_many_files(s: &Subject) -> Outcome {
             model[at..at + 5000].copy_from_slice(&data);
             if round % 25 == 24 {
                 let what = crate::file_system::SyncWhat::Data;
-                ok("sync_file", s.fs.sync_file(node, what))?;
+                ok("sync_file", s.fs.sync_file(node, NO_HANDLE, what))?;
             }
         }
         same_bytes("contents", &model, &s.read(node, 0, 200_000)?)

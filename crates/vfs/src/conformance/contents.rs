@@ -76,7 +76,7 @@ fn grow_from_small_to_large(s: &Subject) -> Outcome {
         let data = random.bytes(len);
         s.write(node, u64::try_from(model.len()).unwrap_or(0), &data)?;
         model.extend(data);
-        ok("sync_file", s.fs.sync_file(node, SyncWhat::Data))?;
+        ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::Data))?;
         same_bytes("contents", &model, &s.read(node, 0, 200_000)?)?;
     }
     Ok(())
@@ -177,8 +177,8 @@ fn survive_syncing(s: &Subject) -> Outcome {
     let data = Random::new(6).bytes(300_000);
     let node = s.file_with(ROOT, b"a", &data)?;
     for what in [SyncWhat::Data, SyncWhat::All] {
-        ok("sync_file", s.fs.sync_file(node, what))?;
-        ok("sync_file of a directory", s.fs.sync_file(ROOT, what))?;
+        ok("sync_file", s.fs.sync_file(node, NO_HANDLE, what))?;
+        ok("sync_file of a directory", s.fs.sync_file(ROOT, NO_HANDLE, what))?;
         same_bytes("contents", &data, &s.read(node, 0, 400_000)?)?;
     }
     ok("sync_fs", s.fs.sync_fs())?;
@@ -186,7 +186,7 @@ fn survive_syncing(s: &Subject) -> Outcome {
     let link = s.symlink(ROOT, b"link", b"x")?;
     ok(
         "sync_file of a symlink",
-        s.fs.sync_file(link, SyncWhat::All),
+        s.fs.sync_file(link, NO_HANDLE, SyncWhat::All),
     )
 }
 
@@ -224,7 +224,7 @@ fn are_cut_off(s: &Subject) -> Outcome {
         equal("size", size, usize::try_from(attr.size).unwrap_or(0))?;
         same_bytes("contents", &data[..size], &s.read(node, 0, 200_000)?)?;
     }
-    ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+    ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
     equal("blocks", 0, s.attr(node)?.blocks)
 }
 
@@ -259,9 +259,9 @@ fn cut_off_at_every_size(s: &Subject) -> Outcome {
     for size in [1, 511, 2047, 2048, 2049, 4095, 4096, 4097, 8191] {
         let name = format!("{size}");
         let node = s.file_with(ROOT, name.as_bytes(), &[7; 9000])?;
-        ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+        ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
         s.set_size(node, u64::try_from(size).unwrap_or(0))?;
-        ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+        ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
         s.set_size(node, 9000)?;
         let mut expected = vec![7; size];
         expected.resize(9000, 0);
@@ -306,7 +306,7 @@ fn as_a_model_has_them(s: &Subject) -> Outcome {
             model[at..at + len].copy_from_slice(&data);
         }
         if round % 40 == 0 {
-            ok("sync_file", s.fs.sync_file(node, SyncWhat::Data))?;
+            ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::Data))?;
         }
     }
     same_bytes("contents", &model, &s.read(node, 0, 400_000)?)

@@ -5,7 +5,7 @@ use crate::file_system::{CopyRange, Errno, NodeId, SyncWhat};
 use super::case::cases;
 use super::outcome::{Outcome, equal, holds, ok, refused, refused_as, same_bytes};
 use super::random::Random;
-use super::subject::{ROOT, Subject};
+use super::subject::{NO_HANDLE, ROOT, Subject};
 
 cases! { "copying":
     a_whole_file,
@@ -59,7 +59,7 @@ fn bytes() -> Vec<u8> {
 
 fn a_whole_file(s: &Subject) -> Outcome {
     let source = s.file_with(ROOT, b"a", &bytes())?;
-    ok("sync_file", s.fs.sync_file(source, SyncWhat::All))?;
+    ok("sync_file", s.fs.sync_file(source, NO_HANDLE, SyncWhat::All))?;
     let target = s.file(ROOT, b"b")?;
     equal(
         "copied",
@@ -109,7 +109,7 @@ fn into_the_middle(s: &Subject) -> Outcome {
 
 fn what_was_just_written(s: &Subject) -> Outcome {
     let source = s.file_with(ROOT, b"a", &bytes())?;
-    ok("sync_file", s.fs.sync_file(source, SyncWhat::All))?;
+    ok("sync_file", s.fs.sync_file(source, NO_HANDLE, SyncWhat::All))?;
     s.write(source, 4096, &[9; 4096])?;
     let target = s.file_with(ROOT, b"b", &[7; 131_072])?;
     copy(s, (source, 0), (target, 0), 65_536)?;

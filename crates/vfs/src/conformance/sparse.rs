@@ -7,7 +7,7 @@ use crate::file_system::{AllocateFlags, Errno, NodeId, Seek, SyncWhat};
 use super::case::cases;
 use super::outcome::{Outcome, equal, holds, ok, refused, refused_as, same_bytes};
 use super::random::Random;
-use super::subject::{ROOT, Subject};
+use super::subject::{NO_HANDLE, ROOT, Subject};
 
 cases! { "sparse":
     empty_file_has_no_data,
@@ -62,7 +62,7 @@ fn file(s: &Subject, units: u64, written: &[u64]) -> Outcome<NodeId> {
     for unit in written {
         s.write(node, unit * UNIT, &[0xdd; 65_536])?;
     }
-    ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+    ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
     Ok(node)
 }
 
@@ -79,7 +79,7 @@ fn full_file_has_no_hole(s: &Subject) -> Outcome {
     for name in [&b"synced"[..], b"dirty"] {
         let node = s.file_with(ROOT, name, &[1; 131_072])?;
         if name == b"synced" {
-            ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+            ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
         }
         for from in [0, 1, UNIT, 2 * UNIT - 1] {
             data(s, node, from, from)?;
@@ -162,10 +162,10 @@ fn allocating_keeps_what_is_there(s: &Subject) -> Outcome {
     let node = s.file_with(ROOT, b"a", &bytes)?;
     s.allocate(node, PLAIN, 0, UNIT)?;
     s.allocate(node, PLAIN, UNIT / 2, UNIT)?;
-    ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+    ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
     same_bytes("contents", &bytes, &s.read(node, 0, 65_536)?)?;
     s.write(node, UNIT, &bytes[..1000])?;
-    ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+    ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
     same_bytes("written", &bytes[..1000], &s.read(node, UNIT, 1000)?)?;
     equal("behind it", vec![0; 100], s.read(node, UNIT + 1000, 100)?)
 }
@@ -205,7 +205,7 @@ fn punching_keeps_the_edges(s: &Subject) -> Outcome {
         let expected = with_zeros(start, (start + len).min(200_000));
         let what = format!("hole {start}+{len}");
         same_bytes(&what, &expected, &s.read(node, 0, 300_000)?)?;
-        ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+        ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
         same_bytes(&what, &expected, &s.read(node, 0, 300_000)?)?;
         s.unlink(ROOT, b"a")?;
     }
@@ -233,7 +233,7 @@ fn punching_frees_space(s: &Subject) -> Outcome {
     let before = s.attr(node)?.blocks;
     equal("blocks", 8 * UNIT / 512, before)?;
     s.allocate(node, PUNCH, 0, 4 * UNIT)?;
-    ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+    ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
     equal("blocks", 4 * UNIT / 512, s.attr(node)?.blocks)
 }
 
@@ -243,7 +243,7 @@ fn zeroing(s: &Subject) -> Outcome {
     equal("size", 3 * UNIT, s.attr(node)?.size)?;
     same_bytes("zeros", &[0; 65_536], &s.read(node, UNIT, 65_536)?)?;
     equal("behind", vec![0xdd; 10], s.read(node, 2 * UNIT, 10)?)?;
-    ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+    ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
     equal("blocks", 3 * UNIT / 512, s.attr(node)?.blocks)?;
     s.write(node, UNIT, b"x")?;
     equal("written", b"x\0".to_vec(), s.read(node, UNIT, 2)?)
@@ -272,7 +272,7 @@ fn zeroing_keeps_the_edges(s: &Subject) -> Outcome {
             u64::try_from(len).unwrap_or(0),
         );
         s.allocate(node, ZERO, from, count)?;
-        ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+        ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
         let what = format!("zeros {start}+{len}");
         let expected = with_zeros(start, start + len);
         same_bytes(&what, &expected, &s.read(node, 0, 300_000)?)?;
@@ -323,7 +323,7 @@ fn as_a_model_has_it(s: &Subject) -> Outcome {
         let (offset, len) = (random.below(150_000), 1 + random.below(40_000));
         change(s, node, &mut model, &mut random, offset, len)?;
         if round % 50 == 0 {
-            ok("sync_file", s.fs.sync_file(node, SyncWhat::All))?;
+            ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
             let what = format!("contents after {round} changes");
             same_bytes(&what, &model, &s.read(node, 0, 400_000)?)?;
         }

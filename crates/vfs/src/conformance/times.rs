@@ -326,7 +326,7 @@ fn syncing(s: &Subject) -> Outcome {
     s.age(ROOT)?;
     ok(
         "sync_file",
-        s.fs.sync_file(node, crate::file_system::SyncWhat::All),
+        s.fs.sync_file(node, NO_HANDLE, crate::file_system::SyncWhat::All),
     )?;
     ok("sync_fs", s.fs.sync_fs())?;
     s.has_changed("syncing", node, "")?;

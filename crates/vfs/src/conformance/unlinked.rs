@@ -4,7 +4,7 @@ use crate::file_system::{Errno, NodeId, OpenFlags, SetAttr};
 
 use super::case::cases;
 use super::outcome::{Outcome, equal, ok, refused, same_bytes};
-use super::subject::{ROOT, Subject, is_dots};
+use super::subject::{NO_HANDLE, ROOT, Subject, is_dots};
 
 cases! { "unlinked":
     while_open,
@@ -106,7 +106,7 @@ fn can_still_be_changed(s: &Subject) -> Outcome {
     equal("xattr", Some(b"1".to_vec()), s.xattr(node, b"user.a")?)?;
     ok(
         "sync_file",
-        s.fs.sync_file(node, crate::file_system::SyncWhat::All),
+        s.fs.sync_file(node, NO_HANDLE, crate::file_system::SyncWhat::All),
     )?;
     equal("contents", b"cont".to_vec(), s.read(node, 0, 100)?)
 }

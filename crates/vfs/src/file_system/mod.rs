@@ -153,8 +153,10 @@ pub trait FileSystem: Send + Sync {
     /// Makes a file durable, or a directory with its names.
     ///
     /// # Errors
-    /// `EIO`, `ENOSPC`; `EROFS` when an earlier failure stopped all writing.
-    fn sync_file(&self, node: NodeId, what: SyncWhat) -> Result<()>;
+    /// `EIO`, `ENOSPC`. A failure that stopped all writing is told once to every opening that there was at
+    /// the time, whoever met it; from then on, and for later openings, it is `EROFS`. Without a handle of its
+    /// own (0), a node counts as one opening.
+    fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()>;
 
     /// Makes everything durable.
     ///

@@ -243,7 +243,7 @@ impl FileSystem for MemoryFs {
         self.write_at(node, offset, data, flags)
     }
 
-    fn sync_file(&self, node: NodeId, _what: SyncWhat) -> Result<()> {
+    fn sync_file(&self, node: NodeId, _handle: Handle, _what: SyncWhat) -> Result<()> {
         self.node(node).map(drop)
     }
 
