@@ -18,7 +18,7 @@ use common::{Image, check};
 use vfs::acl;
 use vfs::conformance;
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode,
+    AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode,
     NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncWhat, Time,
     WriteFlags, XattrMode,
 };
@@ -785,16 +785,22 @@ fn control_operations_work_on_subvolumes() {
     const BY_ID: u64 = 16;
     let served = Served::new();
     let fs = &served.fs;
+    let at = |caller: &Caller, node: NodeId, command: u32, input: &[u8], output_bytes_max: usize| {
+        let caller = *caller;
+        fs.control(&Control { caller, node, command, input, output_bytes_max })
+    };
     let control = |caller: &Caller, command: u32, parts: &[(usize, &[u8])]| {
         let mut input = vec![0; 4096];
         for (at, bytes) in parts {
             input[*at..*at + bytes.len()].copy_from_slice(bytes);
         }
-        fs.control(caller, NodeId::ROOT, command, &input, 4096)
+        at(caller, NodeId::ROOT, command, &input, 4096)
     };
     let mut input = vec![0; 4096];
     input[8..11].copy_from_slice(b"sub");
-    let names = fs.control_names(NodeId::ROOT, SUBVOL_CREATE, &input);
+    let (caller, node, output_bytes_max) = (ROOT, NodeId::ROOT, 4096);
+    let names =
+        fs.control_names(&Control { caller, node, command: SUBVOL_CREATE, input: &input, output_bytes_max });
     assert_eq!(names, [(NodeId::ROOT, b"sub".to_vec())]);
     control(&ROOT, SUBVOL_CREATE, &[(8, b"sub")]).unwrap();
     assert_eq!(
@@ -808,13 +814,8 @@ fn control_operations_work_on_subvolumes() {
     let sub = fs.lookup(NodeId::ROOT, b"sub").unwrap().node;
     let file = served.file(sub, "file").node;
     served.write(file, 0, b"in the snapshot");
-    let answer = fs.control(
-        &USER,
-        file,
-        INO_LOOKUP,
-        &[&[0; 8][..], &256u64.to_le_bytes()].concat(),
-        4096,
-    );
+    let question = [&[0; 8][..], &256u64.to_le_bytes()].concat();
+    let answer = at(&USER, file, INO_LOOKUP, &question, 4096);
     let id = u64::from_le_bytes(*answer.unwrap().first_chunk().unwrap());
     let parts: [(usize, &[u8]); 3] = [
         (8, &id.to_le_bytes()),
@@ -826,7 +827,7 @@ fn control_operations_work_on_subvolumes() {
     let copy = fs.lookup(snap, b"file").unwrap().node;
     assert_eq!(served.read(copy), b"in the snapshot");
     assert_eq!(fs.open(&ROOT, copy, OpenFlags::WRITE), Err(Errno::EROFS));
-    let info = fs.control(&USER, snap, GET_SUBVOL_INFO, &[], 504).unwrap();
+    let info = at(&USER, snap, GET_SUBVOL_INFO, &[], 504).unwrap();
     assert_eq!(&info[8..13], b"snap\0");
     assert_eq!(
         control(&USER, SNAP_DESTROY_V2, &[(56, b"snap")]),

@@ -15,7 +15,7 @@ use btrfs_disk::flags::RootFlags;
 use btrfs_disk::items::{RootItem, Timespec};
 use btrfs_disk::{Generation, TreeId};
 use vfs::NodeId;
-use vfs::file_system::{Caller, Errno, Result};
+use vfs::file_system::{Caller, Control, Errno, Result};
 
 use super::BtrfsFs;
 use super::names::WhatIsInIt;
@@ -71,17 +71,10 @@ const SUBVOL_NAME_BYTES: usize = 256;
 const FS_INFO_FLAGS: u64 = 0b111;
 
 impl BtrfsFs {
-    pub(super) fn control_node(
-        &self,
-        caller: &Caller,
-        node: NodeId,
-        command: u32,
-        input: &[u8],
-        output_bytes_max: usize,
-    ) -> Result<Vec<u8>> {
-        let inode = self.answer(self.inode(node))?;
-        let args = Args(input);
-        let answer = match command {
+    pub(super) fn control_node(&self, control: &Control<'_>) -> Result<Vec<u8>> {
+        let inode = self.answer(self.inode(control.node))?;
+        let (caller, args) = (&control.caller, Args(control.input));
+        let answer = match control.command {
             SUBVOL_CREATE => self.create_subvolume(caller, &inode, args.name(NAME_OFFSET)?),
             SUBVOL_CREATE_V2 => {
                 args.check_flags(0)?;
@@ -102,21 +95,16 @@ impl BtrfsFs {
             GET_FSLABEL => Ok(self.label()),
             _ => Err(Errno::ENOTTY),
         }?;
-        match answer.len() <= output_bytes_max {
+        match answer.len() <= control.output_bytes_max {
             true => Ok(answer),
             false => Err(Errno::EOVERFLOW),
         }
     }
 
     /// The name that a command makes or removes, with its directory.
-    pub(super) fn control_changes(
-        &self,
-        node: NodeId,
-        command: u32,
-        input: &[u8],
-    ) -> Option<(NodeId, Vec<u8>)> {
-        let args = Args(input);
-        let name = match command {
+    pub(super) fn control_changes(&self, control: &Control<'_>) -> Option<(NodeId, Vec<u8>)> {
+        let args = Args(control.input);
+        let name = match control.command {
             SUBVOL_CREATE | SNAP_DESTROY => args.name(NAME_OFFSET),
             SNAP_DESTROY_V2 if args.check_flags(FLAG_BY_ID) == Ok(FLAG_BY_ID) => {
                 let id = TreeId(args.number(NAME_V2_OFFSET).ok()?);
@@ -127,7 +115,7 @@ impl BtrfsFs {
             SUBVOL_CREATE_V2 | SNAP_CREATE_V2 | SNAP_DESTROY_V2 => args.name(NAME_V2_OFFSET),
             _ => return None,
         };
-        Some((node, name.ok()?.to_vec()))
+        Some((control.node, name.ok()?.to_vec()))
     }
 
     fn create_subvolume(&self, caller: &Caller, dir: &Inode, name: &[u8]) -> Result<Vec<u8>> {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, CopyRange, DirSink, Entry, Handle, NewNode, NodeFlags, OpenFlags,
+    AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Handle, NewNode, NodeFlags, OpenFlags,
     RenameFlags, Result, Seek, SetAttr, SyncWhat, VolumeStatus, WriteFlags, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
@@ -164,19 +164,12 @@ impl FileSystem for BtrfsFs {
         self.answer(self.change_flags(caller, node, flags))
     }
 
-    fn control(
-        &self,
-        caller: &Caller,
-        node: NodeId,
-        command: u32,
-        input: &[u8],
-        output_bytes_max: usize,
-    ) -> Result<Vec<u8>> {
-        self.control_node(caller, node, command, input, output_bytes_max)
+    fn control(&self, control: &Control<'_>) -> Result<Vec<u8>> {
+        self.control_node(control)
     }
 
-    fn control_names(&self, node: NodeId, command: u32, input: &[u8]) -> Vec<(NodeId, Vec<u8>)> {
-        let changed = self.control_changes(node, command, input);
+    fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {
+        let changed = self.control_changes(control);
         changed.map_or_else(Vec::new, |name| vec![name])
     }
 

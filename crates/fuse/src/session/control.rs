@@ -5,7 +5,7 @@ use super::{Answer, Session, Stale};
 use crate::protocol::Request;
 use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
-use vfs::file_system::{Errno, NodeFlags, Result};
+use vfs::file_system::{Control, Errno, NodeFlags, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -90,9 +90,15 @@ impl Session {
             }
             _ if args.flags & IOCTL_COMPAT != 0 => Err(Errno::ENOTTY),
             command => {
-                let caller = request.caller();
-                let names = self.fs.control_names(node, command, input);
-                let output = self.fs.control(&caller, node, command, input, room)?;
+                let control = Control {
+                    caller: request.caller(),
+                    node,
+                    command,
+                    input,
+                    output_bytes_max: room,
+                };
+                let names = self.fs.control_names(&control);
+                let output = self.fs.control(&control)?;
                 Ok((len + put_bytes(out, &output)?, Some(stale(names))))
             }
         }

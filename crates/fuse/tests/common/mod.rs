@@ -11,7 +11,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, CopyRange, DirSink, Entry, Errno, Handle, NewNode, NodeFlags,
+    AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Errno, Handle, NewNode, NodeFlags,
     NodeId, NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, VolumeStatus,
     WriteFlags, XattrMode,
 };
@@ -137,32 +137,29 @@ macro_rules! counted {
 /// `_IOW('x', 1, [u8; 8])`: makes a directory whose name is in the argument.
 pub(crate) const MAKE_DIRECTORY: u32 = 0x4008_7801;
 
+fn name_in<'a>(control: &Control<'a>) -> &'a [u8] {
+    let mut parts = control.input.split(|byte| *byte == 0);
+    parts.next().unwrap_or_default()
+}
+
 impl FileSystem for Counting {
-    fn control(
-        &self,
-        caller: &Caller,
-        node: NodeId,
-        command: u32,
-        input: &[u8],
-        _: usize,
-    ) -> Result<Vec<u8>> {
-        if command != MAKE_DIRECTORY {
+    fn control(&self, control: &Control<'_>) -> Result<Vec<u8>> {
+        if control.command != MAKE_DIRECTORY {
             return Err(Errno::ENOTTY);
         }
-        let name = input.split(|byte| *byte == 0).next().unwrap_or_default();
         let new = NewNode {
             kind: NodeKind::Directory,
             permissions: 0o755,
             ..NewNode::default()
         };
-        let entry = self.fs.create(caller, node, name, &new)?;
+        let name = name_in(control);
+        let entry = self.fs.create(&control.caller, control.node, name, &new)?;
         self.fs.forget(entry.node, 1);
         Ok(Vec::new())
     }
 
-    fn control_names(&self, node: NodeId, _: u32, input: &[u8]) -> Vec<(NodeId, Vec<u8>)> {
-        let name = input.split(|byte| *byte == 0).next().unwrap_or_default();
-        vec![(node, name.to_vec())]
+    fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {
+        vec![(control.node, name_in(control).to_vec())]
     }
 
     fn write(

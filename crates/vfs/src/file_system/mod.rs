@@ -28,7 +28,7 @@ mod types;
 
 pub use errno::{Errno, Result};
 pub use types::{
-    AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Handle, NewNode, NodeFlags,
+    AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Handle, NewNode, NodeFlags,
     NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncWhat, Time, VolumeStatus,
     WriteFlags, XattrMode,
 };
@@ -250,27 +250,19 @@ pub trait FileSystem: Send + Sync {
     /// `EPERM`, `EOPNOTSUPP` for a flag that does not exist here, `EROFS`.
     fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Result<()>;
 
-    /// A control operation of the format's own (`ioctl(2)`), with what the caller gives and at
-    /// most `output_bytes_max` in answer.
+    /// Does a control operation of the format's own, and returns its answer.
     ///
     /// # Errors
     /// `ENOTTY` for one that does not exist.
-    fn control(
-        &self,
-        caller: &Caller,
-        node: NodeId,
-        command: u32,
-        input: &[u8],
-        output_bytes_max: usize,
-    ) -> Result<Vec<u8>> {
-        let _ = (caller, node, command, input, output_bytes_max);
+    fn control(&self, control: &Control<'_>) -> Result<Vec<u8>> {
+        let _ = control;
         Err(Errno::ENOTTY)
     }
 
     /// The names, each with its directory, that a [`FileSystem::control`] operation is going to
     /// make or remove. A server whose client remembers names asks before it has it done.
-    fn control_names(&self, node: NodeId, command: u32, input: &[u8]) -> Vec<(NodeId, Vec<u8>)> {
-        let _ = (node, command, input);
+    fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {
+        let _ = control;
         Vec::new()
     }
 
