@@ -3,14 +3,12 @@
 use std::io::Write as _;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Error, Result, bail};
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
-use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use testkit::crash::{self, Config, Progress, Report as Explored};
 
@@ -18,11 +16,10 @@ use crate::common::failure::Failure;
 use crate::common::image::explain;
 use crate::common::names;
 use crate::common::output::Output;
-use crate::common::progress::Bar;
 
 /// A text of operations is short.
 const WORKLOAD_BYTES_MAX: u64 = 4 << 20;
-const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
+const PROGRESS: &str = "{bar:30} {pos} of {len} states, {per_sec}, {eta} left";
 const STATES: u64 = 2000;
 
 /// Try what power cuts leave of a workload, on a copy of an image
@@ -124,7 +121,9 @@ impl VerifyCrash {
             ..Config::default()
         };
         let start = Instant::now();
-        let explored = watched(&progress, self.states, || crash::explore_given(&config, &device, &steps));
+        let explored = crash::watched(&progress, self.states, PROGRESS, || {
+            crash::explore_given(&config, &device, &steps)
+        });
         let explored = explored.map_err(|error| self.blame(error))?;
         let report = self.report(&explored, start.elapsed());
         if self.json {
@@ -196,28 +195,4 @@ fn print(out: &mut Output, report: &Report) -> Result<()> {
         report.states, report.states_with_log, report.failure_count, report.seconds, report.seed
     )?;
     Ok(())
-}
-
-/// Draws a bar for those who watch while `work` runs.
-fn watched<R>(progress: &Progress, states: u64, work: impl FnOnce() -> R) -> R {
-    if !Bar::would_show(true) {
-        return work();
-    }
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let bar = ProgressBar::new(states);
-            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} states, {per_sec}, {eta} left") {
-                bar.set_style(style);
-            }
-            while !is_over.load(Ordering::Acquire) {
-                bar.set_position(progress.states.load(Ordering::Relaxed));
-                std::thread::park_timeout(REDRAW_INTERVAL);
-            }
-            bar.finish_and_clear();
-        });
-        let result = work();
-        is_over.store(true, Ordering::Release);
-        result
-    })
 }

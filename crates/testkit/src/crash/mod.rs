@@ -12,7 +12,7 @@
 //!
 //! `fsync` syncs single files and directories, and looks for what they promised between two commits.
 //!
-//! `states` is the crash explorer: every state that a power cut can leave of short workloads.
+//! `states` is the crash explorer: every state that a power cut can leave of short workloads; `watched` shows how far it has come.
 //!
 //! A failure names the seed and the crash point, which give the same image again. Called by the tests of this crate.
 
@@ -22,6 +22,7 @@ mod fsync;
 mod inject;
 mod judge;
 mod states;
+mod watched;
 mod workload;
 
 pub use damage::{DamageReport, run_damage, run_read_errors};
@@ -32,5 +33,6 @@ pub use states::{
     Config, Failure, FaultsReport, Judgement, Progress, Report, Reserve, Step, SyntaxError, Witness, WriteHow,
     current_state, explore_all, explore_faults, explore_given, explore_steps, parse, shrink,
 };
+pub use watched::watched;
 pub use workload::store_device;
 pub use workload::{Journal, Moment, Settings};

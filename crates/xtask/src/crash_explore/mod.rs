@@ -12,16 +12,14 @@ mod kernel;
 
 use crate::system::is_root;
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 use serde_json::json;
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use testkit::crash::{
     Config, Progress, Report, Step, Witness, current_state, explore_all, explore_steps, parse, shrink,
+    watched,
 };
 
 /// States of a short run.
@@ -30,7 +28,7 @@ const USUAL_STATES: u64 = 20_000;
 /// States that the kernel judges in a short run, and in another, unless it is said.
 const CI_JUDGED: u64 = 60;
 const USUAL_JUDGED: u64 = 350;
-const REDRAW_INTERVAL: Duration = Duration::from_millis(200);
+const PROGRESS: &str = "{bar:30} {pos} of {len} states, {per_sec}, {msg}, {eta}";
 
 /// What is run.
 #[derive(Debug, clap::Args)]
@@ -107,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         shrink(&config, steps)?.iter().for_each(|step| println!("{step}"));
         return Ok(ExitCode::SUCCESS);
     }
-    let report = watched(&progress, states, || match &steps {
+    let report = watched(&progress, states, PROGRESS, || match &steps {
         Some(steps) => explore_steps(&config, &[], steps),
         None => explore_all(&config),
     })?;
@@ -134,33 +132,6 @@ fn name_states_of_panics() {
 fn steps_of(file: &Path) -> Result<Vec<Step>> {
     let steps = parse(&std::fs::read(file)?).with_context(|| file.display().to_string())?;
     Ok(steps.into_iter().map(|(_, step)| step).collect())
-}
-
-/// Draws a bar on a terminal while `work` runs.
-fn watched<R: Send>(progress: &Progress, states: u64, work: impl FnOnce() -> R + Send) -> R {
-    if !std::io::stderr().is_terminal() {
-        return work();
-    }
-    let is_over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            let bar = ProgressBar::new(states);
-            if let Ok(style) = ProgressStyle::with_template("{bar:30} {pos} of {len} states, {per_sec}, {msg}, {eta}") {
-                bar.set_style(style);
-            }
-            while !is_over.load(Ordering::Acquire) {
-                let count = |counter: &std::sync::atomic::AtomicU64| counter.load(Ordering::Relaxed);
-                bar.set_position(count(&progress.states));
-                let (workloads, failures) = (count(&progress.workloads), count(&progress.failures));
-                bar.set_message(format!("{workloads} workloads, {failures} failures"));
-                std::thread::sleep(REDRAW_INTERVAL);
-            }
-            bar.finish_and_clear();
-        });
-        let result = work();
-        is_over.store(true, Ordering::Release);
-        result
-    })
 }
 
 fn print(report: &Report, seed: u64, seconds: f64, has_kernel: bool) {
