@@ -16,10 +16,9 @@ use crate::mounted::{Mounted, can_mount, kill};
 
 #[test]
 fn what_is_written_through_a_mount_is_in_the_image() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::mount_if_possible("-o noatime,commit=5") else {
         return;
-    }
-    let mounted = Mounted::mount("-o noatime,commit=5");
+    };
     let bench = &mounted.bench;
     bench.fill("src");
     let status = Command::new("cp")
@@ -40,16 +39,14 @@ fn what_is_written_through_a_mount_is_in_the_image() {
     assert_same(&bench.path("src"), &mounted.dir().join("src"));
     let refused = fs::write(mounted.dir().join("new"), "x").unwrap_err();
     assert_eq!(refused.kind(), std::io::ErrorKind::ReadOnlyFilesystem);
-    bench.ok("umount mnt");
-    mounted.wait_until_gone();
+    mounted.unmount();
 }
 
 #[test]
 fn what_cannot_be_mounted_says_why() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::if_possible() else {
         return;
-    }
-    let mounted = Mounted::new();
+    };
     let bench = &mounted.bench;
     fs::write(bench.path("garbage"), vec![0xa5; 1 << 20]).unwrap();
     fs::write(
@@ -88,8 +85,7 @@ fn what_cannot_be_mounted_says_why() {
     bench.ok("mount a.img mnt");
     let locked = bench.run("mount a.img mnt");
     assert_eq!(locked.status, 7, "{}", locked.err);
-    bench.ok("umount mnt");
-    mounted.wait_until_gone();
+    mounted.unmount();
 }
 
 #[test]
@@ -110,17 +106,15 @@ fn the_last_of_opposing_options_is_what_the_kernel_is_told() {
         let row = table.lines().find(|row| row.contains(&dir)).unwrap();
         let shown = row.split(' ').nth(3).unwrap();
         assert_eq!(shown.split(',').any(|one| one == word), is_there, "{options}: {row}");
-        mounted.bench.ok("umount mnt");
-        mounted.wait_until_gone();
+        mounted.unmount();
     }
 }
 
 #[test]
 fn the_server_has_no_rights_on_any_thread() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::mount_if_possible("") else {
         return;
-    }
-    let mounted = Mounted::mount("");
+    };
     let servers = mounted.processes("server");
     assert_eq!(servers.len(), 1);
     let mut count = 0;
@@ -158,8 +152,7 @@ fn the_server_has_no_rights_on_any_thread() {
             "{target}"
         );
     }
-    mounted.bench.ok("umount mnt");
-    mounted.wait_until_gone();
+    mounted.unmount();
 }
 
 #[test]
@@ -264,10 +257,9 @@ fn signals_unmount_and_lose_nothing() {
 
 #[test]
 fn a_signal_to_the_server_unmounts_as_well() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::mount_if_possible("") else {
         return;
-    }
-    let mounted = Mounted::mount("");
+    };
     fs::write(mounted.dir().join("file"), pattern(5000)).unwrap();
     kill(mounted.processes("server")[0], Signal::TERM);
     mounted.wait_until_gone();
@@ -276,10 +268,9 @@ fn a_signal_to_the_server_unmounts_as_well() {
 
 #[test]
 fn a_killed_server_leaves_no_mount_and_loses_nothing_synced() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::mount_if_possible("") else {
         return;
-    }
-    let mounted = Mounted::mount("");
+    };
     let mut synced = File::create(mounted.dir().join("synced")).unwrap();
     synced.write_all(&pattern(70_000)).unwrap();
     synced.sync_all().unwrap();
@@ -289,8 +280,7 @@ fn a_killed_server_leaves_no_mount_and_loses_nothing_synced() {
     mounted.wait_until_gone();
     assert!(synced.write_all(b"x").is_err());
     assert_eq!(fs::read_dir(mounted.dir()).unwrap().count(), 0);
-    mounted.bench.check("a.img");
-    mounted.bench.ok("mount a.img mnt");
+    mounted.check_and_mount_again();
     assert_eq!(
         fs::read(mounted.dir().join("synced")).unwrap(),
         pattern(70_000)
@@ -300,24 +290,21 @@ fn a_killed_server_leaves_no_mount_and_loses_nothing_synced() {
 
 #[test]
 fn a_mount_outlives_its_killed_supervisor() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::mount_if_possible("") else {
         return;
-    }
-    let mounted = Mounted::mount("");
+    };
     kill(mounted.processes("supervisor")[0], Signal::KILL);
     std::thread::sleep(Duration::from_millis(100));
     fs::write(mounted.dir().join("file"), "still here").unwrap();
-    mounted.bench.ok("umount mnt");
-    mounted.wait_until_gone();
+    mounted.unmount();
     assert_eq!(mounted.bench.run("cat a.img /file").out, b"still here");
 }
 
 #[test]
 fn a_lazy_unmount_ends_with_its_last_user() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::mount_if_possible("") else {
         return;
-    }
-    let mounted = Mounted::mount("");
+    };
     let mut file = File::create(mounted.dir().join("file")).unwrap();
     mounted.bench.ok("umount --lazy mnt");
     assert!(!mounted.is_mounted());
@@ -337,10 +324,9 @@ fn a_lazy_unmount_ends_with_its_last_user() {
 
 #[test]
 fn killed_clients_harm_nobody() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::mount_if_possible("") else {
         return;
-    }
-    let mounted = Mounted::mount("");
+    };
     for round in 0..5 {
         let target = mounted.dir().join(format!("zeros{round}"));
         let mut client = Command::new("dd")
@@ -363,10 +349,9 @@ fn killed_clients_harm_nobody() {
 
 #[test]
 fn mount_8_finds_its_helper() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::if_possible() else {
         return;
-    }
-    let mounted = Mounted::new();
+    };
     let bench = &mounted.bench;
     let helper = |name: &str, words: &str| {
         let link = bench.path(name);

@@ -11,7 +11,7 @@ use rustix::fs::IFlags;
 use rustix::io::Errno;
 use rustix::process::Signal;
 
-use crate::harness::{Bench, pattern};
+use crate::harness::pattern;
 use crate::mounted::{Mounted, can_mount, kill};
 
 /// A server that has little to write may take so long to end.
@@ -60,24 +60,21 @@ fn whoever_is_signalled_the_server_ends_soon_and_keeps_what_was_synced() {
             assert!(took < SOON + SLACK, "{role}, {signal:?}: {took:?}");
             let promised = writer.join().unwrap();
             assert!(promised > 0, "{role}, {signal:?}");
-            mounted.bench.check("a.img");
-            mounted.bench.ok("mount a.img mnt");
+            mounted.check_and_mount_again();
             let found = fs::read(mounted.dir().join("file")).unwrap();
             assert!(found.len() >= promised * PIECE, "{role}, {signal:?}");
             let wanted = pattern(PIECE).repeat(promised);
             assert!(found.starts_with(&wanted), "{role}, {signal:?}");
-            mounted.bench.ok("umount mnt");
-            mounted.wait_until_gone();
+            mounted.unmount();
         }
     }
 }
 
 #[test]
 fn a_lazily_unmounted_mount_keeps_what_its_last_users_sync() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::mount_if_possible("") else {
         return;
-    }
-    let mounted = Mounted::mount("");
+    };
     let mut file = File::create(mounted.dir().join("file")).unwrap();
     let gone = File::create(mounted.dir().join("gone")).unwrap();
     fs::remove_file(mounted.dir().join("gone")).unwrap();
@@ -88,15 +85,13 @@ fn a_lazily_unmounted_mount_keeps_what_its_last_users_sync() {
     assert!(file.write_all(b"x").and_then(|()| file.sync_all()).is_err());
     drop((file, gone));
     mounted.wait_until_gone();
-    mounted.bench.check("a.img");
-    mounted.bench.ok("mount a.img mnt");
+    mounted.check_and_mount_again();
     assert_eq!(
         fs::read(mounted.dir().join("file")).unwrap(),
         pattern(50_000)
     );
     assert!(!mounted.dir().join("gone").exists());
-    mounted.bench.ok("umount mnt");
-    mounted.wait_until_gone();
+    mounted.unmount();
 }
 
 /// With the writeback cache, what is written to a file that is then made immutable reaches the
@@ -118,14 +113,16 @@ fn a_file_made_immutable_just_after_it_was_written_can_be_synced() {
     let refused = read.set_modified(std::time::UNIX_EPOCH).unwrap_err();
     assert_eq!(Errno::from_io_error(&refused), Some(Errno::PERM));
     drop(read);
-    mounted.bench.ok("umount mnt");
-    mounted.wait_until_gone();
+    mounted.unmount();
     mounted.bench.check("a.img");
     assert_eq!(mounted.bench.run("cat a.img /file").out, pattern(10_000));
 }
 
-/// An image with two folders of many files, and a file with contents that are nowhere else.
-fn image_with_much_in_it(bench: &Bench) {
+/// An image with two folders of many files and a file with contents that are nowhere else; not mounted, and its
+/// bytes.
+fn with_much_in_it() -> Option<(Mounted, Vec<u8>)> {
+    let mounted = Mounted::if_possible()?;
+    let bench = &mounted.bench;
     let name = |index: usize| format!("{index:04}-{}", "long".repeat(20));
     for folder in ["one", "two"] {
         let folder = bench.path("src").join(folder);
@@ -135,7 +132,10 @@ fn image_with_much_in_it(bench: &Bench) {
         }
     }
     fs::write(bench.path("src").join("large"), marked(200_000)).unwrap();
+    fs::remove_file(bench.path("a.img")).unwrap();
     bench.ok("mkfs -q --rootdir src --size 256M a.img");
+    let image = fs::read(bench.path("a.img")).unwrap();
+    Some((mounted, image))
 }
 
 fn marked(len: usize) -> Vec<u8> {
@@ -186,14 +186,10 @@ fn is_eio<T>(result: std::io::Result<T>) -> bool {
 
 #[test]
 fn damaged_data_is_an_error_where_it_is_and_nowhere_else() {
-    if !can_mount() {
+    let Some((mounted, mut image)) = with_much_in_it() else {
         return;
-    }
-    let mounted = Mounted::new();
+    };
     let bench = &mounted.bench;
-    fs::remove_file(bench.path("a.img")).unwrap();
-    image_with_much_in_it(bench);
-    let mut image = fs::read(bench.path("a.img")).unwrap();
     let first = places(&image, &marked(1000))[0];
     damage(&bench.path("a.img"), &mut image, &[first + 70_000]);
     bench.ok("mount --log log a.img mnt");
@@ -218,8 +214,7 @@ fn damaged_data_is_an_error_where_it_is_and_nowhere_else() {
     }
     fs::write(mounted.dir().join("new"), "written").unwrap();
     drop(file);
-    bench.ok("umount mnt");
-    mounted.wait_until_gone();
+    mounted.unmount();
     let said = lines_with(&bench.path("log"), "corrupt data checksum");
     assert_eq!(said.len(), 1, "{:?}", fs::read_to_string(bench.path("log")));
     assert_eq!(bench.run("cat a.img /new").out, b"written");
@@ -227,14 +222,10 @@ fn damaged_data_is_an_error_where_it_is_and_nowhere_else() {
 
 #[test]
 fn a_damaged_leaf_is_an_error_for_what_is_in_it_and_nothing_else() {
-    if !can_mount() {
+    let Some((mounted, mut image)) = with_much_in_it() else {
         return;
-    }
-    let mounted = Mounted::new();
+    };
     let bench = &mounted.bench;
-    fs::remove_file(bench.path("a.img")).unwrap();
-    image_with_much_in_it(bench);
-    let mut image = fs::read(bench.path("a.img")).unwrap();
     // The leaf with the contents of one small file, in each of its copies.
     let start_of = |at: usize| at - at % NODE_BYTES;
     let own_place = |at: usize| image[start_of(at)..][0x30..0x38].to_vec();
@@ -271,8 +262,7 @@ fn a_damaged_leaf_is_an_error_for_what_is_in_it_and_nothing_else() {
         fs::read(mounted.dir().join("large")).unwrap(),
         marked(200_000)
     );
-    bench.ok("umount mnt");
-    mounted.wait_until_gone();
+    mounted.unmount();
     let place = u64::from_le_bytes(wanted.try_into().unwrap()).to_string();
     let said = lines_with(&bench.path("log"), &place);
     assert_eq!(said.len(), 1, "{:?}", fs::read_to_string(bench.path("log")));

@@ -57,10 +57,9 @@ fn a_mount_keeps_no_descriptor_that_it_inherited() {
 
 #[test]
 fn an_image_and_a_log_can_be_given_as_descriptors() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::if_possible() else {
         return;
-    }
-    let mounted = Mounted::new();
+    };
     let redirections = "5<>a.img 6>log 7<mnt 8>&1 >/dev/null";
     let words = "mount -v --log /dev/fd/6 /dev/fd/5 /proc/self/fd/7";
     let mut child = start_with(redirections, words, &mounted);
@@ -68,8 +67,7 @@ fn an_image_and_a_log_can_be_given_as_descriptors() {
     assert!(child.wait().unwrap().success());
     assert!(mounted.is_mounted());
     fs::write(mounted.dir().join("file"), pattern(5000)).unwrap();
-    mounted.bench.ok("umount mnt");
-    mounted.wait_until_gone();
+    mounted.unmount();
     let log = fs::read_to_string(mounted.bench.path("log")).unwrap();
     assert!(log.contains("is mounted on"), "{log}");
     assert_eq!(mounted.bench.run("cat a.img /file").out, pattern(5000));

@@ -46,14 +46,12 @@ fn syncing_the_file_system_keeps_everything_even_if_the_server_is_killed() {
         rustix::fs::syncfs(File::open(mounted.dir()).unwrap()).unwrap();
         kill(mounted.processes("server")[0], Signal::KILL);
         mounted.wait_until_gone();
-        mounted.bench.check("a.img");
-        mounted.bench.ok("mount a.img mnt");
+        mounted.check_and_mount_again();
         for index in 0..100 {
             let found = fs::read(mounted.dir().join(format!("f{index}"))).unwrap();
             assert_eq!(found, pattern(index * 97), "{options}: f{index}");
         }
-        mounted.bench.ok("umount mnt");
-        mounted.wait_until_gone();
+        mounted.unmount();
     }
 }
 
@@ -97,13 +95,11 @@ fn a_mount_is_shown_with_its_image() {
     assert_eq!(backing.trim_end(), image.to_str().unwrap());
     assert!(ask("df", &["--output=target"], &mounted).contains("/mnt"));
     assert_eq!(ask("stat", &["-f", "-c", "%S"], &mounted).trim(), "4096");
-    mounted.bench.ok("umount mnt");
-    mounted.wait_until_gone();
+    mounted.unmount();
     mounted.bench.ok("mount -o nosynced a.img mnt");
     let kind = ask("findmnt", &["-n", "-o", "FSTYPE", "--mountpoint"], &mounted);
     assert_eq!(kind.trim(), "fuse.spinney");
-    mounted.bench.ok("umount mnt");
-    mounted.wait_until_gone();
+    mounted.unmount();
 }
 
 #[test]
@@ -133,10 +129,9 @@ fn a_mount_without_a_server_can_be_unmounted_at_once() {
 /// there for its own (the kernel had used the same number again), and took it away.
 #[test]
 fn the_end_of_a_mount_leaves_the_next_one_alone() {
-    if !can_mount() {
+    let Some(mounted) = Mounted::if_possible() else {
         return;
-    }
-    let mounted = Mounted::new();
+    };
     for options in ["nosynced", "synced"] {
         for round in 0..25 {
             mounted.bench.ok(&format!("mount -o {options} a.img mnt"));

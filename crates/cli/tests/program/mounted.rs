@@ -43,6 +43,28 @@ impl Mounted {
         mounted
     }
 
+    /// As [`Mounted::new`]; `None` where nothing can be mounted.
+    pub(crate) fn if_possible() -> Option<Self> {
+        can_mount().then(Self::new)
+    }
+
+    /// As [`Mounted::mount`]; `None` where nothing can be mounted.
+    pub(crate) fn mount_if_possible(options: &str) -> Option<Self> {
+        can_mount().then(|| Self::mount(options))
+    }
+
+    /// Mounts an image anew that is whole.
+    pub(crate) fn check_and_mount_again(&self) {
+        self.bench.check("a.img");
+        self.bench.ok("mount a.img mnt");
+    }
+
+    /// Unmounts, and waits for the end of all processes.
+    pub(crate) fn unmount(&self) {
+        self.bench.ok("umount mnt");
+        self.wait_until_gone();
+    }
+
     pub(crate) fn dir(&self) -> PathBuf {
         self.bench.path("mnt").canonicalize().unwrap()
     }
