@@ -12,7 +12,8 @@
 //!
 //! `fsync` syncs single files and directories, and looks for what they promised between two commits.
 //!
-//! `states` is the crash explorer: every state that a power cut can leave of short workloads; `watched` shows how far it has come.
+//! `states` is the crash explorer: every state that a power cut can leave of short workloads; `watched` shows how far
+//! it has come.
 //!
 //! A failure names the seed and the crash point, which give the same image again. Called by the tests of this crate.
 
