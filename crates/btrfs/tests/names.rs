@@ -577,3 +577,44 @@ fn churn(volume: &Volume, thread: u32) {
         }
     }
 }
+
+/// What was synced while a file had no name is there once a name was synced, whatever was synced to make it so.
+#[test]
+fn a_file_that_was_synced_before_it_had_a_name_keeps_its_contents() {
+    let whole = vec![7; 12_345];
+    for commits in [false, true] {
+        for (how, name) in [("all", "new"), ("data", "new"), ("all", "renamed"), ("file", "new")] {
+            let (image, volume) = Image::make();
+            volume.create_dir("dir").unwrap();
+            volume.sync().unwrap();
+            volume.write("other", b"x").unwrap();
+            let unnamed = File::unnamed(&volume, "dir").unwrap();
+            unnamed.write_at(&whole[..5000], 0).unwrap();
+            unnamed.sync_all().unwrap();
+            if commits {
+                volume.sync().unwrap();
+            }
+            unnamed.write_at(&whole[5000..], 5000).unwrap();
+            match how {
+                "data" => unnamed.sync_data().unwrap(),
+                _ => unnamed.sync_all().unwrap(),
+            }
+            unnamed.link("dir/new").unwrap();
+            if name != "new" {
+                volume.rename("dir/new", "dir/renamed").unwrap();
+            }
+            match how {
+                "file" => unnamed.sync_all().unwrap(),
+                _ => File::open(&volume, "dir").unwrap().sync_all().unwrap(),
+            }
+            let crashed = tempfile::NamedTempFile::new().unwrap();
+            std::fs::copy(image.file.path(), crashed.path()).unwrap();
+            let reopened = Volume::open(crashed.path()).unwrap();
+            let found = reopened.read(Path::new("dir").join(name)).unwrap();
+            assert!(found == whole, "{how}, {name}, {commits}: {} bytes", found.len());
+            assert_eq!(names(&reopened, "dir"), [name]);
+            reopened.close().unwrap();
+            check(crashed.path());
+        }
+    }
+}

@@ -57,6 +57,8 @@ pub struct Note {
     pub lost: Vec<(u64, u64)>,
     /// It lost its last name.
     pub is_gone: bool,
+    /// It was synced while it had no name, which the log does not say.
+    pub is_synced_unnamed: bool,
     /// As a directory: the names that it lost, by their hashes.
     pub removed: HashMap<u64, Vec<Removed>>,
     /// As a directory: hashes of the names that it lost since it was logged last.
@@ -96,6 +98,7 @@ impl Note {
     /// All of the object was put into the log.
     pub fn set_logged(&mut self, count: u64) {
         (self.is_logged, self.logged_count) = (true, count);
+        self.is_synced_unnamed = false;
         (self.has_new_items, self.has_new_size) = (false, false);
         self.ranges.clear();
         self.unlogged_removed.clear();

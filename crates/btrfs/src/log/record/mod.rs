@@ -14,8 +14,8 @@
 //! Names follow rules of their own (`names`). What a log cannot say, or could only say at length,
 //! is committed instead: a directory of the last commit that was renamed, or lost from a directory
 //! that was logged; names of subvolumes, which were made or deleted; files with thousands of changed
-//! extents, directories with thousands of new names; space for the log that had to be added. What
-//! happened in the transaction is in its notes (`Txn::note`).
+//! extents, directories with thousands of new names; names of a file that was synced before it had
+//! any; space for the log that had to be added. What happened in the transaction is in its notes (`Txn::note`).
 //!
 //! A sync of the data alone says nothing when neither extents nor size changed since the inode was
 //! logged or committed last: what was overwritten in place is durable with a flush.
@@ -77,15 +77,16 @@ fn try_log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<LogS
         let _names = inode.read_names();
         let _editing = inode.data.editing.lock();
         writeback::flush_held(core, inode)?;
-        if inode.state().nlink == 0 {
-            // Nothing leads to it after a crash.
-            core.store.flush_devices()?;
-            return Ok(LogSync::Done);
-        }
         txn = match begin(names)? {
             Some(txn) => txn,
             None => return Ok(LogSync::NeedsCommit),
         };
+        if inode.state().nlink == 0 {
+            // Nothing leads to it after a crash, unless it gets a name and that is synced.
+            txn.note(inode.tree_id(), inode.ino().0, |note| note.is_synced_unnamed = true);
+            core.store.flush_devices()?;
+            return Ok(LogSync::Done);
+        }
         let join = txn.join_log();
         let recorded = record(names, &txn, inode, what)?;
         (join, recorded)

@@ -217,6 +217,10 @@ impl Recorder<'_> {
         if self.visited.contains(&inode.ino()) || (note.is_in_log() && !note.has_new_names) {
             return Ok(true);
         }
+        if note.is_synced_unnamed {
+            // Its contents were promised, and come with its first name.
+            return Ok(false);
+        }
         let Some(mut base) = self.base(inode)? else { return Ok(false) };
         if !self.place(inode, &base, &note)? {
             return Ok(false);
