@@ -1,6 +1,8 @@
 //! What programs do to a mount, with the file system in memory behind it.
 
 mod common;
+#[path = "mount/mapped.rs"]
+mod mapped;
 
 use common::Mounted;
 use fuse::{Connection, ServerOptions, Transport};
@@ -164,30 +166,27 @@ fn a_removed_file_stays_while_it_is_open() {
 fn space_is_allocated_punched_and_sought() {
     on_all_ways(|mounted| {
         let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .open(mounted.path("f"))
-            .unwrap();
+        // Who may map the file for writing may get less exact answers (see `mapped`).
+        let file = options.write(true).create(true).open(mounted.path("f")).unwrap();
+        let reader = File::open(mounted.path("f")).unwrap();
         file.write_all_at(&[1; 65536], 0).unwrap();
         file.sync_all().unwrap();
         let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(&file, punch, 8192, 8192).unwrap();
-        if mounted.is_writeback {
+        if mounted.is_writeback || mounted.is_zero_open {
             // Data that only the kernel has must not pass for a hole.
             file.write_all_at(&[1; 4096], 61440).unwrap();
-            assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(61440)), Ok(61440));
+            assert_eq!(rustix::fs::seek(&reader, SeekFrom::Data(61440)), Ok(61440));
         } else {
-            assert_eq!(rustix::fs::seek(&file, SeekFrom::Hole(0)), Ok(8192));
-            assert_eq!(rustix::fs::seek(&file, SeekFrom::Data(8192)), Ok(16384));
+            assert_eq!(rustix::fs::seek(&reader, SeekFrom::Hole(0)), Ok(8192));
+            assert_eq!(rustix::fs::seek(&reader, SeekFrom::Data(8192)), Ok(16384));
         }
         assert_eq!(
-            rustix::fs::seek(&file, SeekFrom::Data(65536)),
+            rustix::fs::seek(&reader, SeekFrom::Data(65536)),
             Err(Errno::NXIO)
         );
         let mut bytes = [9; 8192];
-        file.read_exact_at(&mut bytes, 8192).unwrap();
+        reader.read_exact_at(&mut bytes, 8192).unwrap();
         assert_eq!(bytes, [0; 8192]);
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 65536, 4096).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 69632);
@@ -199,7 +198,7 @@ fn space_is_allocated_punched_and_sought() {
         let copy = File::create_new(mounted.path("copy")).unwrap();
         let (mut from, mut to) = (0, 0);
         let copied =
-            rustix::fs::copy_file_range(&file, Some(&mut from), &copy, Some(&mut to), 65536);
+            rustix::fs::copy_file_range(&reader, Some(&mut from), &copy, Some(&mut to), 65536);
         assert_eq!(copied, Ok(65536));
         let copied = fs::read(mounted.path("copy")).unwrap();
         assert_eq!(

@@ -4,12 +4,12 @@ use super::Session;
 use super::encode::put;
 use super::open::DATA_SYNC;
 use crate::protocol::Request;
-use crate::protocol::replies::{CopyFileRangeOut, LseekOut, WriteOut};
+use crate::protocol::replies::{CopyFileRangeOut, WriteOut};
 use crate::protocol::requests::{
-    CopyFileRangeIn, FallocateIn, LseekIn, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn,
+    CopyFileRangeIn, FallocateIn, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn,
 };
 use rustix::fs::OFlags;
-use vfs::file_system::{AllocateFlags, CopyRange, Errno, Handle, NodeId, Result, Seek, WriteFlags};
+use vfs::file_system::{AllocateFlags, CopyRange, Errno, Handle, NodeId, Result, WriteFlags};
 
 /// Most that one request copies where the reply has 32 bits for the count: whole pages.
 const COPY_BYTES_MAX: u64 = 0xffff_0000;
@@ -19,6 +19,7 @@ impl Session {
         let args: ReadIn = request.args()?;
         let size = usize::try_from(args.size).map_err(|_| Errno::EINVAL)?;
         let out = out.get_mut(..size).ok_or(Errno::EINVAL)?;
+        self.mappable.read(request.node());
         self.fs
             .read(request.node(), Handle(args.fh), args.offset, out)
     }
@@ -49,23 +50,6 @@ impl Session {
         self.fs
             .allocate(request.node(), flags, args.offset, args.length)
             .map(|()| 0)
-    }
-
-    pub(super) fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
-        if self.writeback {
-            // The kernel does not write back before it asks, so data would pass for a hole, and
-            // copies would lose it. Not asked, it says that everything is data.
-            return Err(Errno::ENOSYS);
-        }
-        let args: LseekIn = request.args()?;
-        // Everything else the kernel knows by itself.
-        let what = match args.whence {
-            3 => Seek::Data,
-            4 => Seek::Hole,
-            _ => return Err(Errno::EINVAL),
-        };
-        let offset = self.fs.seek(request.node(), what, args.offset)?;
-        put(out, &LseekOut { offset })
     }
 
     pub(super) fn copy_file_range(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {

@@ -1,8 +1,8 @@
 //! What requests mean: from a decoded request to calls of the file system, and to reply bytes.
 //!
 //! [`Session::serve`] answers one request into a buffer that the transport provides, from any
-//! thread. It keeps no state between requests apart from what was agreed on at the start, so
-//! workers share nothing here but the file system itself.
+//! thread. It keeps no state between requests apart from what was agreed on at the start and which
+//! nodes are open for reading and writing, so workers share little here but the file system itself.
 //!
 //! Who decides what
 //! * The kernel: permissions, locks, where an appending write goes (it holds the node's lock and
@@ -15,7 +15,8 @@
 //! for nothing, `INTERRUPT` comes too late for calls that do not wait.
 //!
 //! Called by the transports. The files: `entry` names and nodes, `attr` attributes, `open` files
-//! being opened and closed, `data` contents, `list` directories, `xattr`, `control`.
+//! being opened and closed, `data` contents, `seek` data and holes, `list` directories, `xattr`,
+//! `control`, `mappable` who may change what only the kernel sees.
 
 mod attr;
 mod control;
@@ -23,7 +24,9 @@ mod data;
 mod encode;
 mod entry;
 mod list;
+mod mappable;
 mod open;
+mod seek;
 mod xattr;
 
 #[cfg(test)]
@@ -33,6 +36,7 @@ use crate::ending::Ending;
 use crate::protocol::requests::{BatchForgetIn, FSYNC_FDATASYNC, ForgetIn, ForgetOne, FsyncIn};
 use crate::protocol::{Request, opcode};
 use encode::Timeouts;
+use mappable::Mappable;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::FileSystem;
@@ -74,9 +78,11 @@ impl From<Result<usize>> for Answer {
 pub(crate) struct Session {
     fs: Arc<dyn FileSystem>,
     ending: Arc<Ending>,
+    mappable: Mappable,
     timeouts: Timeouts,
     zero_open: bool,
     writeback: bool,
+    is_read_only: bool,
 }
 
 /// How a session differs from others.
@@ -94,15 +100,18 @@ impl Session {
         ending: Arc<Ending>,
         options: SessionOptions,
     ) -> Self {
+        let is_read_only = fs.is_read_only();
         Self {
             fs,
             ending,
+            mappable: Mappable::new(),
             timeouts: Timeouts {
                 entry: options.entry_timeout,
                 attr: options.attr_timeout,
             },
             zero_open: options.zero_open,
             writeback: options.writeback,
+            is_read_only,
         }
     }
 

@@ -19,6 +19,8 @@ impl Session {
         let args: OpenIn = request.args()?;
         let flags = self.open_flags(args.flags);
         let handle = self.open_node(request, request.node(), flags, args.open_flags)?;
+        let is_empty = || self.fs.attr(request.node()).is_ok_and(|attr| attr.size == 0);
+        self.mappable.opened(request.node(), args.flags, is_empty);
         put(out, &opened(handle, flags))
     }
 
@@ -37,7 +39,7 @@ impl Session {
             Err(error) => return Err(error),
         };
         match self.open_node(request, entry.node, flags, args.open_flags) {
-            Ok(handle) => self.put_opened_entry(out, &entry, handle, flags),
+            Ok(handle) => self.put_opened_entry(out, &entry, handle, args.flags),
             Err(error) => {
                 self.fs.forget(entry.node, 1);
                 Err(error)
@@ -51,7 +53,7 @@ impl Session {
         let (entry, handle) =
             self.fs
                 .create_unnamed(&request.caller(), request.node(), &new_file(&args), flags)?;
-        self.put_opened_entry(out, &entry, handle, flags)
+        self.put_opened_entry(out, &entry, handle, args.flags)
     }
 
     pub(super) fn release(&self, request: &Request<'_>) -> Result<usize> {
@@ -59,6 +61,7 @@ impl Session {
         // See `put_opened_entry`: it is released already.
         if !self.zero_open {
             self.fs.release(request.node(), Handle(args.fh));
+            self.mappable.closed(request.node(), args.flags);
         }
         Ok(0)
     }
@@ -121,13 +124,18 @@ impl Session {
         out: &mut [u8],
         entry: &Entry,
         handle: Handle,
-        flags: OpenFlags,
+        raw_flags: u32,
     ) -> Result<usize> {
+        let flags = self.open_flags(raw_flags);
         let len = self.put_entry(out, entry)?;
         let behind = out.get_mut(size_of::<EntryOut>()..).ok_or(Errno::EIO)?;
         let len = len + put(behind, &opened(handle, flags))?;
         if self.zero_open {
             self.fs.release(entry.node, handle);
+        } else {
+            // An entry that was there already tells its size of before.
+            let is_empty = || self.fs.attr(entry.node).is_ok_and(|attr| attr.size == 0);
+            self.mappable.opened(entry.node, raw_flags, is_empty);
         }
         Ok(len)
     }

@@ -23,6 +23,8 @@ pub(crate) struct Mounted {
     server: Option<JoinHandle<fuse::Result<()>>>,
     /// The kernel keeps dirty pages.
     pub(crate) is_writeback: bool,
+    /// The kernel opens files without asking.
+    pub(crate) is_zero_open: bool,
     /// What is asked of the file system.
     pub(crate) fs: Arc<Counting>,
 }
@@ -52,7 +54,7 @@ impl Mounted {
             default_permissions: true,
             ..MountOptions::default()
         };
-        let is_writeback = options.writeback;
+        let (is_writeback, is_zero_open) = (options.writeback, options.zero_open);
         let connection = mount(dir.path(), &mount_options).unwrap();
         let served: Arc<dyn FileSystem> = fs.clone();
         let server = Server::start(connection, served, options).unwrap();
@@ -62,6 +64,7 @@ impl Mounted {
             dir,
             server,
             is_writeback,
+            is_zero_open,
             fs,
         })
     }

@@ -1,0 +1,152 @@
+//! Nodes of which the kernel may have data that nobody wrote.
+//!
+//! What is stored into a shared mapping is known to the kernel alone until it writes back, which it does not do before
+//! it asks for data and holes. A mapping for writing keeps the file that it was made of open, so there is none where
+//! nobody has the node open for reading and writing; and a page in a hole comes into a mapping by being read first, so
+//! there is none in a node that was empty when it was opened and was not read since.
+//!
+//! (The kernel can be made to write back, by being told to forget a node's pages. It waits for that, in a way that no
+//! signal ends: a server that is killed meanwhile never ends, and neither do those who use the mount.)
+
+use parking_lot::Mutex;
+use rustix::fs::OFlags;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use vfs::file_system::NodeId;
+
+/// Nodes are spread over so many locks.
+const SHARD_COUNT: u64 = 16;
+
+/// The nodes that are open for reading and writing. Other openings cost nothing, and reads next to nothing.
+pub(super) struct Mappable {
+    shards: Vec<Mutex<HashMap<NodeId, Openings>>>,
+    /// Nodes that are there and were not read yet: as long as there is none, reads take no lock.
+    unread: AtomicUsize,
+}
+
+/// Of one node, for reading and writing.
+struct Openings {
+    count: u32,
+    /// It was empty when the first of them was made, and nobody has read it since.
+    is_unread: bool,
+}
+
+impl Mappable {
+    pub(super) fn new() -> Self {
+        Self {
+            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
+            unread: AtomicUsize::new(0),
+        }
+    }
+
+    /// A node was opened with these flags of `open(2)`.
+    pub(super) fn opened(&self, node: NodeId, flags: u32, is_empty: impl FnOnce() -> bool) {
+        let Some(shard) = self.shard(node).filter(|_| may_map_for_writing(flags)) else {
+            return;
+        };
+        let mut nodes = shard.lock();
+        if let Some(openings) = nodes.get_mut(&node) {
+            openings.count += 1;
+            return;
+        }
+        // Before looking at the size: who reads what was written after that look sees the number, and waits here.
+        self.unread.fetch_add(1, Ordering::SeqCst);
+        let is_unread = is_empty();
+        if !is_unread {
+            self.unread.fetch_sub(1, Ordering::SeqCst);
+        }
+        nodes.insert(node, Openings { count: 1, is_unread });
+    }
+
+    /// What was opened with these flags is closed, and no mapping of it is left.
+    pub(super) fn closed(&self, node: NodeId, flags: u32) {
+        let Some(shard) = self.shard(node).filter(|_| may_map_for_writing(flags)) else {
+            return;
+        };
+        let mut nodes = shard.lock();
+        let Some(openings) = nodes.get_mut(&node) else {
+            return;
+        };
+        openings.count -= 1;
+        if openings.count > 0 {
+            return;
+        }
+        if openings.is_unread {
+            self.unread.fetch_sub(1, Ordering::SeqCst);
+        }
+        nodes.remove(&node);
+    }
+
+    /// The kernel is about to get contents of a node.
+    pub(super) fn read(&self, node: NodeId) {
+        if self.unread.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let Some(shard) = self.shard(node) else {
+            return;
+        };
+        if let Some(openings) = shard.lock().get_mut(&node).filter(|openings| openings.is_unread) {
+            openings.is_unread = false;
+            self.unread.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    /// True where the kernel may have more data of a node than was written.
+    pub(super) fn may_hide_data(&self, node: NodeId) -> bool {
+        let hides = |shard: &Mutex<HashMap<NodeId, Openings>>| {
+            let nodes = shard.lock();
+            nodes.get(&node).is_some_and(|openings| !openings.is_unread)
+        };
+        self.shard(node).is_some_and(hides)
+    }
+
+    fn shard(&self, node: NodeId) -> Option<&Mutex<HashMap<NodeId, Openings>>> {
+        self.shards.get(usize::try_from(node.0 % SHARD_COUNT).ok()?)
+    }
+}
+
+fn may_map_for_writing(flags: u32) -> bool {
+    OFlags::from_bits_retain(flags) & OFlags::RWMODE == OFlags::RDWR
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NODE: NodeId = NodeId(7);
+
+    #[test]
+    fn data_may_hide_until_the_last_opening_for_both_is_closed() {
+        let mappable = Mappable::new();
+        let both = OFlags::RDWR.bits();
+        for flags in [OFlags::RDONLY.bits(), OFlags::WRONLY.bits()] {
+            mappable.opened(NODE, flags, || false);
+            assert!(!mappable.may_hide_data(NODE));
+        }
+        mappable.opened(NODE, both, || false);
+        mappable.opened(NODE, both | OFlags::APPEND.bits(), || true);
+        mappable.closed(NODE, OFlags::RDONLY.bits());
+        mappable.closed(NODE, both);
+        assert!(mappable.may_hide_data(NODE) && !mappable.may_hide_data(NodeId(7 + SHARD_COUNT)));
+        mappable.closed(NODE, both);
+        mappable.closed(NODE, both);
+        assert!(!mappable.may_hide_data(NODE));
+    }
+
+    #[test]
+    fn what_was_empty_hides_nothing_until_it_is_read() {
+        let mappable = Mappable::new();
+        let both = OFlags::RDWR.bits();
+        mappable.opened(NODE, both, || true);
+        mappable.read(NodeId(7 + SHARD_COUNT));
+        assert!(!mappable.may_hide_data(NODE));
+        mappable.read(NODE);
+        mappable.read(NODE);
+        assert!(mappable.may_hide_data(NODE));
+        mappable.closed(NODE, both);
+        mappable.opened(NODE, both, || true);
+        assert!(!mappable.may_hide_data(NODE));
+        mappable.closed(NODE, both);
+        assert_eq!(mappable.unread.load(Ordering::SeqCst), 0);
+    }
+}

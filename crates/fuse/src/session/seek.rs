@@ -1,0 +1,52 @@
+//! The next data or hole of a file, of which the kernel may know more than the file system does.
+//!
+//! Without a writeback cache the kernel passes every write on at once, but not what is stored into a mapping. Where
+//! there may be such pages (see `mappable`), everything is data, which every caller has to be ready for.
+
+use super::Session;
+use super::encode::put;
+use crate::protocol::Request;
+use crate::protocol::replies::LseekOut;
+use crate::protocol::requests::LseekIn;
+use vfs::file_system::{Errno, NodeId, Result, Seek};
+
+impl Session {
+    pub(super) fn lseek(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+        if self.writeback {
+            // The kernel does not write back before it asks, so data would pass for a hole, and
+            // copies would lose it. Not asked, it says that everything is data.
+            return Err(Errno::ENOSYS);
+        }
+        let args: LseekIn = request.args()?;
+        // Everything else the kernel knows by itself.
+        let what = match args.whence {
+            3 => Seek::Data,
+            4 => Seek::Hole,
+            _ => return Err(Errno::EINVAL),
+        };
+        let offset = self.seek(request.node(), what, args.offset)?;
+        put(out, &LseekOut { offset })
+    }
+
+    fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64> {
+        // Where openings take no request, nobody knows of them.
+        let may_hide_data = match self.zero_open {
+            true => !self.is_read_only,
+            false => self.mappable.may_hide_data(node),
+        };
+        match may_hide_data {
+            true => self.seek_in_data(node, what, offset),
+            false => self.fs.seek(node, what, offset),
+        }
+    }
+
+    /// The answer for a file without holes.
+    fn seek_in_data(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64> {
+        let size = self.fs.attr(node)?.size;
+        match what {
+            _ if offset >= size => Err(Errno::ENXIO),
+            Seek::Data => Ok(offset),
+            Seek::Hole => Ok(size),
+        }
+    }
+}
