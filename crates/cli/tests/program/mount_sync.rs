@@ -142,3 +142,59 @@ fn the_end_of_a_mount_leaves_the_next_one_alone() {
         mounted.wait_until_gone();
     }
 }
+
+/// A tmpfs for one test.
+struct Tmpfs<'a>(&'a Path);
+
+impl<'a> Tmpfs<'a> {
+    fn mount(dir: &'a Path, size: &str) -> Self {
+        let size = format!("size={size}");
+        let status = Command::new("mount").args(["-t", "tmpfs", "-o", &size, "none"]).arg(dir).status();
+        assert!(status.unwrap().success());
+        Self(dir)
+    }
+}
+
+impl Drop for Tmpfs<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+/// `spinney umount` ended with 0 although the image's own file system had been full, and writing had stopped.
+#[test]
+fn unmounting_tells_that_writing_had_failed() {
+    if !can_mount() || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    for options in ["synced", "nosynced", "synced,writeback"] {
+        let mounted = Mounted::new();
+        let bench = &mounted.bench;
+        let host = bench.path("host");
+        fs::create_dir(&host).unwrap();
+        let _tmpfs = Tmpfs::mount(&host, "20M");
+        bench.ok("mkfs -q --size 256M host/a.img");
+        bench.ok(&format!("mount -o {options} host/a.img mnt"));
+        let written = fs::write(mounted.dir().join("large"), pattern(40 << 20));
+        let synced = File::open(mounted.dir()).and_then(|root| root.sync_all());
+        assert!(written.is_err() || synced.is_err(), "{options}");
+        let run = bench.run("umount mnt");
+        assert_eq!(run.status, 1, "{options}: {}", run.err);
+        assert!(run.err.contains("not everything"), "{options}: {}", run.err);
+        assert!(!mounted.is_mounted(), "{options}");
+        bench.ok("mount -o ro host/a.img mnt");
+        bench.ok("umount mnt");
+    }
+}
+
+#[test]
+fn unmounting_a_subvolume_that_is_read_only_is_no_failure() {
+    let Some(mounted) = Mounted::if_possible() else {
+        return;
+    };
+    let bench = &mounted.bench;
+    bench.ok("subvolume snapshot -r a.img / /frozen");
+    bench.ok("mount -o subvol=/frozen a.img mnt");
+    assert!(fs::write(mounted.dir().join("f"), "x").is_err());
+    mounted.unmount();
+}

@@ -1,11 +1,14 @@
 //! `spinney umount`
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
+use rustix::io::Errno;
 
 use super::table::{self, Row};
 use crate::common::failure::Failure;
@@ -23,7 +26,8 @@ const WAIT_STEP: Duration = Duration::from_millis(5);
     after_long_help = "\
 This command waits until the image is complete and can be used by others. So does umount(8) where
 root mounted; of a mount of anybody else, it and fusermount3 -u return while the server still
-writes what it has in memory.
+writes what it has in memory. Where not everything could be written it says so, and ends with 1; the
+directory is unmounted all the same.
 
 Examples:
   spinney umount /mnt/site
@@ -47,12 +51,20 @@ impl Umount {
             let text = format!("{shown}: no image is mounted here by spinney");
             return Err(Failure::refused(text).into());
         };
+        let written = if self.lazy || row.read_only { Ok(()) } else { write_all(&dir) };
         fuse::unmount(&dir, self.lazy)?;
         // Where the kernel waits for the server, that is done.
         if !self.lazy && !row.read_only && !row.is_synced() {
             wait_for(&row.source);
         }
-        Ok(())
+        written.map_err(|error| {
+            let reason = match error {
+                Errno::ROFS => "a failure had stopped all writing".to_owned(),
+                error => error.to_string(),
+            };
+            let text = format!("{shown}: unmounted, but not everything that was written there is in the image: {reason}");
+            Failure::refused(text).into()
+        })
     }
 }
 
@@ -72,6 +84,25 @@ fn resolve(dir: &Path) -> Result<PathBuf> {
         }
         _ => Ok(absolute.canonicalize()?),
     }
+}
+
+/// Has everything written that was written to a mount, and tells whether that failed now, or at any time before: then
+/// the server takes no more.
+fn write_all(dir: &Path) -> rustix::io::Result<()> {
+    let (done, is_done) = mpsc::sync_channel(1);
+    let dir = dir.to_owned();
+    // A server that is stuck keeps this thread, but not the program.
+    std::thread::spawn(move || {
+        let written = match File::open(dir) {
+            // What only the kernel has, and, of some mounts, what the server has; then the rest.
+            Ok(root) => rustix::fs::syncfs(&root).and_then(|()| rustix::fs::fsync(&root)),
+            // Nobody serves it any more, or it is somebody else's.
+            Err(_) => Ok(()),
+        };
+        // Nobody listens any more when it took too long.
+        done.send(written).unwrap_or_default();
+    });
+    is_done.recv_timeout(WAIT_MAX).unwrap_or(Ok(()))
 }
 
 /// Waits until nobody holds the image for writing.
