@@ -66,7 +66,13 @@ impl BtrfsFs {
     ) -> Result<Attr> {
         let inode = self.inode(node)?;
         check_may_change(&inode, changes)?;
-        let times = NewTimes::new(changes, self.core().now())?;
+        let mut times = NewTimes::new(changes, self.core().now())?;
+        if changes.is_size_alone() {
+            let state = inode.state();
+            if changes.size == Some(state.size) {
+                (times.mtime, times.ctime) = (Some(state.mtime), state.ctime);
+            }
+        }
         if inode.is_gone() {
             // Its last name went while the request was on its way: only `stat` will see the change.
             inode.change_in_memory(|state| set_fields(inode.kind(), state, changes, &times));

@@ -8,7 +8,7 @@ use crate::protocol::replies::{EntryOut, OpenOut, open};
 use crate::protocol::requests::{CreateIn, OPEN_KILL_SUIDGID, OpenIn, ReleaseIn};
 use rustix::fs::OFlags;
 use vfs::file_system::{
-    Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags, Result, SetAttr,
+    Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags, Result, SetAttr, SetTime,
 };
 
 impl Session {
@@ -92,6 +92,7 @@ impl Session {
         let handle = self.fs.open(&caller, node, flags - OpenFlags::TRUNCATE)?;
         let emptied = SetAttr {
             size: Some(0),
+            mtime: Some(SetTime::Now),
             clear_privileges: true,
             handle: Some(handle),
             ..SetAttr::default()

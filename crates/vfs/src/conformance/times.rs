@@ -1,6 +1,6 @@
 //! Which call changes which times: `a`ccess, `m`odification, `c`hange of the node.
 
-use crate::file_system::{AllocateFlags, Errno, NodeFlags, NodeKind, OpenFlags, RenameFlags};
+use crate::file_system::{AllocateFlags, Errno, NodeFlags, NodeKind, OpenFlags, RenameFlags, SetAttr, SetTime};
 
 use super::acls::list_for_user;
 use super::case::cases;
@@ -242,6 +242,16 @@ fn truncating(s: &Subject) -> Outcome {
         s.age(node)?;
         s.set_size(node, size)?;
         s.has_changed("truncating", node, "mc")?;
+        s.age(node)?;
+        s.set_size(node, size)?;
+        s.has_changed("truncating to the same size", node, "")?;
+        let said = SetAttr {
+            size: Some(size),
+            mtime: Some(SetTime::Now),
+            ..SetAttr::default()
+        };
+        s.set(node, &said)?;
+        s.has_changed("truncating what is open to the same size", node, "mc")?;
     }
     Ok(())
 }

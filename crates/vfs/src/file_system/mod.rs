@@ -52,7 +52,8 @@ pub trait FileSystem: Send + Sync {
     /// `ESTALE` for a node that nobody refers to any more.
     fn attr(&self, node: NodeId) -> Result<Attr>;
 
-    /// Changes attributes, all of them or none. A new permission mask changes the ACL alike.
+    /// Changes attributes, all of them or none. A new permission mask changes the ACL alike. A size alone changes the
+    /// times only where it is another one.
     ///
     /// # Errors
     /// `EPERM` for an immutable node, and an append-only one unless only times are set to now;

@@ -267,6 +267,21 @@ pub struct SetAttr {
     pub handle: Option<Handle>,
 }
 
+impl SetAttr {
+    /// True for `truncate(2)`, which changes times only where it changes the size. `ftruncate` and `O_TRUNC`, which
+    /// always do, say so.
+    #[must_use]
+    pub fn is_size_alone(&self) -> bool {
+        let size_alone = Self {
+            size: self.size,
+            clear_privileges: self.clear_privileges,
+            handle: self.handle,
+            ..Self::default()
+        };
+        self.size.is_some() && *self == size_alone
+    }
+}
+
 /// A node to make.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct NewNode<'a> {

@@ -30,8 +30,11 @@ impl MemoryFs {
         let mut state = node.state.write();
         check_is_valid(changes)?;
         check_is_allowed(&state, changes)?;
+        let times = (state.mtime, state.ctime);
+        let mut keeps_times = false;
         if let Some(size) = changes.size {
-            set_size(&mut state, size)?;
+            let is_new = set_size(&mut state, size)?;
+            keeps_times = changes.is_size_alone() && !is_new;
         }
         if let Some(permissions) = changes.permissions {
             set_permissions(&mut state, permissions & PERMISSION_MASK)?;
@@ -47,6 +50,9 @@ impl MemoryFs {
             state.clear_privileges(node.kind);
         }
         set_times(&mut state, changes);
+        if keeps_times {
+            (state.mtime, state.ctime) = times;
+        }
         Ok(node.attr_of(&state))
     }
 
@@ -144,14 +150,15 @@ const fn given(time: Option<SetTime>) -> Option<Time> {
     }
 }
 
-fn set_size(state: &mut State, size: u64) -> Result<()> {
+/// True when it had another size.
+fn set_size(state: &mut State, size: u64) -> Result<bool> {
     let data = state.data_mut()?;
     let changes = data.size() != size;
     data.set_size(size);
     if changes {
         state.mtime = now();
     }
-    Ok(())
+    Ok(changes)
 }
 
 fn set_permissions(state: &mut State, permissions: u32) -> Result<()> {
