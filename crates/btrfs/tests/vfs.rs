@@ -620,6 +620,10 @@ fn flags_forbid() {
     let empty = served.file(NodeId::ROOT, "empty").node;
     fs.set_flags(&ROOT, empty, NodeFlags::NOCOW).unwrap();
     assert_eq!(fs.flags(empty).unwrap(), NodeFlags::NOCOW);
+    // A file has no names to sync, and no property that does not exist.
+    fs.set_flags(&ROOT, file, NodeFlags::DIRSYNC | NodeFlags::SYNC).unwrap();
+    assert_eq!(fs.flags(file).unwrap(), NodeFlags::SYNC);
+    assert_eq!(fs.remove_xattr(file, b"btrfs.foo"), Err(Errno::EINVAL));
     // Compression is an attribute too.
     fs.set_flags(&ROOT, file, NodeFlags::COMPRESS).unwrap();
     assert_eq!(fs.get_xattr(file, b"btrfs.compression").unwrap(), b"zlib");
@@ -811,6 +815,9 @@ fn control_operations_work_on_subvolumes() {
         control(&USER, SUBVOL_CREATE, &[(8, b"s")]),
         Err(Errno::EACCES)
     );
+    for (name, error) in [("", Errno::EACCES), (".", Errno::EEXIST), ("..", Errno::EEXIST)] {
+        assert_eq!(control(&ROOT, SUBVOL_CREATE, &[(8, name.as_bytes())]), Err(error), "{name:?}");
+    }
     let sub = fs.lookup(NodeId::ROOT, b"sub").unwrap().node;
     let file = served.file(sub, "file").node;
     served.write(file, 0, b"in the snapshot");

@@ -119,6 +119,7 @@ impl BtrfsFs {
     }
 
     fn create_subvolume(&self, caller: &Caller, dir: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+        check_new_name(name)?;
         may_change(caller, dir)?;
         let gid = {
             let state = dir.state();
@@ -150,6 +151,7 @@ impl BtrfsFs {
             _ => SnapshotMode::ReadOnly,
         };
         let name = args.name(NAME_V2_OFFSET)?;
+        check_new_name(name)?;
         let made = subvol::snapshot(self.namespace(), source, dir, name, mode);
         self.answer(made)?;
         Ok(Vec::new())
@@ -343,6 +345,15 @@ impl Output {
     fn done(mut self) -> Vec<u8> {
         self.bytes.resize(self.size, 0);
         self.bytes
+    }
+}
+
+/// Refuses, with the kernel's errors, what is no name.
+fn check_new_name(name: &[u8]) -> Result<()> {
+    match name {
+        b"" => Err(Errno::EACCES),
+        b"." | b".." => Err(Errno::EEXIST),
+        _ => Ok(()),
     }
 }
 

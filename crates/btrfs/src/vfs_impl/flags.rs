@@ -83,6 +83,8 @@ impl BtrfsFs {
         check_has_flags(&inode)?;
         inode.check_writable()?;
         check_wanted(caller, &inode, wanted)?;
+        // As the kernel, which takes it for directories alone and drops it elsewhere.
+        let wanted = if inode.kind().is_dir() { wanted } else { wanted - NodeFlags::DIRSYNC };
         let reservation = self.namespace().reserve(SET_ITEMS)?;
         let _names = inode.lock_names();
         let now = self.core().now();

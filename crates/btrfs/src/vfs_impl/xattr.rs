@@ -107,6 +107,8 @@ impl BtrfsFs {
         inode.check_writable()?;
         match Family::of(name)? {
             Family::List if inode.kind().is_symlink() => Err(CallerError::NotSupported.into()),
+            // There is no such property, whether it is set or not.
+            Family::Property if name != COMPRESSION_NAME => Err(CallerError::InvalidArgument.into()),
             Family::Property => {
                 if self.namespace().get_xattr(&inode, name)?.is_none() {
                     return Err(CallerError::NoAttribute.into());
