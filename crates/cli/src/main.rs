@@ -11,6 +11,7 @@ mod common;
 mod formats;
 mod manual;
 
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use clap::Parser as _;
@@ -45,7 +46,14 @@ fn main() -> ExitCode {
 
 /// Help and version are no mistakes; and a reader that went away while it was printed is none.
 fn usage(error: &clap::Error) -> ExitCode {
-    let _ = error.print();
+    let printed = error.print().and_then(|()| std::io::stdout().flush());
+    if let Err(failed) = printed
+        && failed.kind() != ErrorKind::BrokenPipe
+        && !error.use_stderr()
+    {
+        output::warn(&format!("the standard output: {failed}"));
+        return ExitCode::from(failure::status_of(&failed.into()).code());
+    }
     let status = if error.use_stderr() {
         Status::Usage
     } else {

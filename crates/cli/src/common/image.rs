@@ -103,9 +103,29 @@ impl ImagePath {
     }
 }
 
+/// What is wrong behind the question mark, where nothing has the whole name and something the one before that.
+fn wrong_part(bytes: &[u8]) -> Option<String> {
+    let whole = Path::new(OsStr::from_bytes(bytes));
+    let mark = bytes.iter().rposition(|byte| *byte == b'?')?;
+    let (name, query) = bytes.split_at_checked(mark)?;
+    let exists = |path: &Path| std::fs::symlink_metadata(path).is_ok();
+    if exists(whole) || !exists(Path::new(OsStr::from_bytes(name))) {
+        return None;
+    }
+    let query = String::from_utf8_lossy(query.get(1..)?);
+    query.split('&').find_map(|pair| match pair.split_once('=') {
+        Some(("offset" | "size", value)) if value.parse::<u64>().is_ok() => None,
+        Some(("offset" | "size", _)) => Some(format!("`{pair}`: give a number of bytes, without a unit")),
+        _ => Some(format!("`{pair}` is unknown; write IMAGE?offset=N or IMAGE?offset=N&size=M")),
+    })
+}
+
 /// Adds to the failure of opening an image its name, and what it seems to be where it is none of
 /// ours.
 pub(crate) fn explain(path: &Path, error: Error) -> Error {
+    if let Some(text) = wrong_part(path.as_os_str().as_bytes()) {
+        return Failure::usage(format!("{}: {text}", path.display())).into();
+    }
     let error = if error.to_string().contains(&*path.to_string_lossy()) {
         error
     } else {

@@ -208,3 +208,31 @@ fn sizes_that_no_file_has_are_refused() {
         "spinney: none.img: cannot open: No such file or directory (os error 2)\n"
     );
 }
+
+#[test]
+fn a_part_of_an_image_that_makes_no_sense_is_named() {
+    let bench = Bench::new();
+    bench.filled_image();
+    for (part, word) in [
+        ("offset=1M", "`offset=1M`: give a number of bytes"),
+        ("foo=1", "`foo=1` is unknown"),
+        ("offset=0&siz=4096", "`siz=4096` is unknown"),
+    ] {
+        let run = bench.run(&format!("ls a.img?{part}"));
+        assert_eq!(run.status, 2, "{part}: {}", run.err);
+        assert!(run.err.contains(word), "{part}: {}", run.err);
+    }
+    assert_eq!(bench.run("ls a.img?offset=0").status, 0);
+    assert_eq!(bench.run("ls missing.img?foo=1").status, 1);
+}
+
+#[test]
+fn help_that_cannot_be_written_is_a_failure() {
+    let full = || std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    for word in ["--help", "--version"] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
+        let output = command.arg(word).stdout(full()).stderr(Stdio::piped()).output().unwrap();
+        assert_eq!(output.status.code(), Some(5), "{word}: {output:?}");
+        assert!(output.stderr.starts_with(b"spinney: the standard output: "), "{word}");
+    }
+}

@@ -4,7 +4,7 @@
 use super::{Mounted, all_ways};
 use std::process::Command;
 
-/// Maps a new file that is mostly one hole, stores into that, and seeks through another descriptor. Says whether exactly
+/// Maps a new file that is mostly one hole, stores into that, and seeks through another descriptor. Says whether just
 /// the pages with data were found before that, what a copy that skips holes then has of what was stored, and whether
 /// they were found when the mapping was gone.
 const PROGRAM: &str = "

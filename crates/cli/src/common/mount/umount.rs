@@ -62,7 +62,7 @@ impl Umount {
                 Errno::ROFS => "a failure had stopped all writing".to_owned(),
                 error => error.to_string(),
             };
-            let text = format!("{shown}: unmounted, but not everything that was written there is in the image: {reason}");
+            let text = format!("{shown}: unmounted, but not everything written there is in the image: {reason}");
             Failure::refused(text).into()
         })
     }
