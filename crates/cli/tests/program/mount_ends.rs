@@ -267,3 +267,24 @@ fn a_damaged_leaf_is_an_error_for_what_is_in_it_and_nothing_else() {
     let said = lines_with(&bench.path("log"), &place);
     assert_eq!(said.len(), 1, "{:?}", fs::read_to_string(bench.path("log")));
 }
+
+/// The kernel closes what some programs had a moment after they ended.
+#[test]
+fn what_is_busy_for_a_moment_is_unmounted_all_the_same() {
+    let Some(mounted) = Mounted::mount_if_possible("") else {
+        return;
+    };
+    let file = File::create(mounted.dir().join("file")).unwrap();
+    let holder = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(300));
+        drop(file);
+    });
+    mounted.unmount();
+    holder.join().unwrap();
+    mounted.check_and_mount_again();
+    let file = File::create(mounted.dir().join("file")).unwrap();
+    let busy = mounted.bench.run("umount mnt");
+    assert_eq!(busy.status, 7, "{}", busy.err);
+    drop(file);
+    mounted.unmount();
+}

@@ -11,6 +11,7 @@ use super::checks::Mode;
 use super::exercise;
 use super::served::Served;
 use anyhow::{Context, Result, bail, ensure};
+use rustix::io::Errno;
 use std::fs::File;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -216,6 +217,11 @@ fn full(options: &Options, dir: &Path) -> Result<String> {
         std::fs::read(&note)? == b"room again",
         "what was written last is wrong"
     );
+    // What was stored in mappings of holes found no room, and nobody was told before.
+    match rustix::fs::syncfs(File::open(dir)?) {
+        Ok(()) | Err(Errno::NOSPC) => {}
+        Err(error) => return Err(error).context("in the end"),
+    }
     Ok(format!(
         "{runs} runs of stressors, {refused} of them gave up"
     ))

@@ -16,7 +16,9 @@ use crate::common::output;
 
 /// How long a server may take for what was written last before this is said and not waited for.
 const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Between two looks at whether it has ended.
+/// How long a mount may be busy before that is said.
+const BUSY_MAX: Duration = Duration::from_secs(1);
+/// Between two looks at whether it has ended, and between two tries.
 const WAIT_STEP: Duration = Duration::from_millis(5);
 
 /// Unmount, and wait until the image is complete
@@ -52,7 +54,7 @@ impl Umount {
             return Err(Failure::refused(text).into());
         };
         let written = if self.lazy || row.read_only { Ok(()) } else { write_all(&dir) };
-        fuse::unmount(&dir, self.lazy)?;
+        unmount(&dir, self.lazy)?;
         // Where the kernel waits for the server, that is done.
         if !self.lazy && !row.read_only && !row.is_synced() {
             wait_for(&row.source);
@@ -65,6 +67,22 @@ impl Umount {
             let text = format!("{shown}: unmounted, but not everything written there is in the image: {reason}");
             Failure::refused(text).into()
         })
+    }
+}
+
+/// Unmounts. What was held by programs that have just ended is closed by the kernel a moment later
+/// (asynchronous I/O is), so a mount that is busy is tried again.
+fn unmount(dir: &Path, lazy: bool) -> fuse::Result<()> {
+    let start = Instant::now();
+    loop {
+        match fuse::unmount(dir, lazy) {
+            Err(fuse::Error::Unmount { source, .. })
+                if source.raw_os_error() == Some(Errno::BUSY.raw_os_error()) && start.elapsed() < BUSY_MAX =>
+            {
+                std::thread::sleep(WAIT_STEP);
+            }
+            result => return result,
+        }
     }
 }
 
