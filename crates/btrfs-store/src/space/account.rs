@@ -1,4 +1,5 @@
-//! The books of one kind of space: what is available, promised, kept back and about to come free.
+//! The books of one kind of space: what is available, promised, kept back and about to come free; and
+//! what helps where that is not enough, or that nothing does.
 
 use std::sync::atomic::{
     AtomicBool, AtomicI64, AtomicU64,
@@ -51,7 +52,7 @@ pub enum Shortage {
 /// The books of one kind of space.
 #[derive(Debug)]
 pub(super) struct Account {
-    /// See the module's head.
+    /// See the head of `reserve`.
     pub(super) available: CachePadded<AtomicI64>,
     pub(super) reserved: CachePadded<AtomicU64>,
     pub(super) delayed: CachePadded<AtomicU64>,

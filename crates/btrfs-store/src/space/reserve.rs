@@ -1,4 +1,4 @@
-//! Promises of space, and the only place that says there is none.
+//! Promises of space: who asks for one learns here, and nowhere later, that there is none.
 //!
 //! Everything that will allocate reserves first, before it holds any lock, so that running
 //! out is an error at the edge and never in the middle. Per account one number decides:
