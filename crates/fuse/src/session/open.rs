@@ -19,8 +19,7 @@ impl Session {
         let args: OpenIn = request.args()?;
         let flags = self.open_flags(args.flags);
         let handle = self.open_node(request, request.node(), flags, args.open_flags)?;
-        let is_empty = || self.fs.attr(request.node()).is_ok_and(|attr| attr.size == 0);
-        self.mappable.opened(request.node(), args.flags, is_empty);
+        self.note_opened(request.node(), args.flags);
         put(out, &opened(handle, flags))
     }
 
@@ -61,7 +60,9 @@ impl Session {
         // See `put_opened_entry`: it is released already.
         if !self.zero_open {
             self.fs.release(request.node(), Handle(args.fh));
-            self.mappable.closed(request.node(), args.flags);
+            if !self.writeback {
+                self.mappable.closed(request.node(), args.flags);
+            }
         }
         Ok(0)
     }
@@ -134,11 +135,18 @@ impl Session {
         if self.zero_open {
             self.fs.release(entry.node, handle);
         } else {
-            // An entry that was there already tells its size of before.
-            let is_empty = || self.fs.attr(entry.node).is_ok_and(|attr| attr.size == 0);
-            self.mappable.opened(entry.node, raw_flags, is_empty);
+            self.note_opened(entry.node, raw_flags);
         }
         Ok(len)
+    }
+
+    /// Notes an opening for `lseek`, which is not asked where there is a writeback cache.
+    fn note_opened(&self, node: NodeId, raw_flags: u32) {
+        if !self.writeback {
+            // What was emptied by being opened is empty now, whatever an entry says.
+            let is_empty = || self.fs.attr(node).is_ok_and(|attr| attr.size == 0);
+            self.mappable.opened(node, raw_flags, is_empty);
+        }
     }
 }
 
