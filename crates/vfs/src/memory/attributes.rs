@@ -30,12 +30,10 @@ impl MemoryFs {
         let mut state = node.state.write();
         check_is_valid(changes)?;
         check_is_allowed(&state, changes)?;
-        let times = (state.mtime, state.ctime);
-        let mut keeps_times = false;
-        if let Some(size) = changes.size {
-            let is_new = set_size(&mut state, size)?;
-            keeps_times = changes.is_size_alone() && !is_new;
-        }
+        let is_resized = match changes.size {
+            Some(size) => set_size(&mut state, size)?,
+            None => false,
+        };
         if let Some(permissions) = changes.permissions {
             set_permissions(&mut state, permissions & PERMISSION_MASK)?;
         }
@@ -49,9 +47,8 @@ impl MemoryFs {
         if changes.clear_privileges {
             state.clear_privileges(node.kind);
         }
-        set_times(&mut state, changes);
-        if keeps_times {
-            (state.mtime, state.ctime) = times;
+        if is_resized || !changes.is_size_alone() {
+            set_times(&mut state, changes);
         }
         Ok(node.attr_of(&state))
     }
