@@ -87,3 +87,23 @@ fn neighbouring_csums_share_items() {
     fixture.csums.scan(&Key::MIN, &Key::MAX, count).unwrap();
     assert_eq!(items, 2, "1024 checksums, of which 961 fit the first item");
 }
+
+/// Each removal out of the middle of an item once moved what is behind it to a leaf of its own:
+/// hundreds of leaves with next to nothing in them.
+#[test]
+fn scattered_removals_need_no_more_leaves_than_their_items() {
+    let fixture = Fixture::new(true);
+    let (count, start) = (20_000, 1u64 << 30);
+    let place = |sector: u64| Logical(start + sector * SECTOR);
+    fixture.csums().put(&fixture.edit(), place(0), &vec![9; to_usize(count) * 4]).unwrap();
+    let before = fixture.csums.block_count();
+    for sector in (1..count).step_by(4) {
+        fixture.csums().delete(&fixture.edit(), place(sector), 2 * SECTOR).unwrap();
+    }
+    check_csum_items(&fixture, to_usize(count / 2));
+    // Half of the checksums, and a header for each two that are left.
+    let bytes = count / 2 * 4 + count / 4 * 25;
+    let after = fixture.csums.block_count();
+    assert!(after * u64::from(NODESIZE) < 3 * bytes, "{before} blocks, then {after} for {bytes} bytes");
+    fixture.verify();
+}

@@ -10,8 +10,8 @@ use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::node::leaf_data_size;
 use btrfs_disk::{Corrupt, Key, Logical};
 
-use crate::Result;
-use crate::tree::{Edit, EditItem, Scan, Tree};
+use crate::{Error, Result};
+use crate::tree::{Cut, Edit, EditItem, Scan, Tree};
 
 /// The kernel keeps an item within one page of checksum *counts*, whatever the node size.
 const CSUMS_PER_ITEM_MAX: usize = 4096;
@@ -143,7 +143,7 @@ impl<'a> CsumTree<'a> {
     }
 
     /// Removes the checksums of the sectors in a range. Those around it can be looked up all the
-    /// time: what an item has behind the range becomes an item before it leaves the old one.
+    /// time, and stay in the leaves where they are.
     ///
     /// # Errors
     /// When the tree cannot be read or changed.
@@ -152,23 +152,39 @@ impl<'a> CsumTree<'a> {
         if len == 0 {
             return Ok(());
         }
-        if let Some(last) = self.before(end - 1)?
-            && last.end > end
-        {
-            edit.insert(self.tree, &key(end), &last.bytes[self.offset(last.start, end)..])?;
-        }
         if let Some(before) = self.before(at.0)?
             && before.start < at.0
             && before.end > at.0
         {
-            let kept = self.offset(before.start, at.0);
-            edit.put(self.tree, &key(before.start), &before.bytes[..kept])?;
-            if before.end >= end {
+            let head = self.offset(before.start, at.0);
+            if before.end > end {
+                let tail = self.offset(before.start, end);
+                let behind = (before.bytes.len() - tail) / self.csum;
+                let rest = tail + behind / 2 * self.csum;
+                let rest_key = key(before.start.saturating_add(self.span(rest)));
+                let cut = Cut { head, tail, tail_key: key(end), rest: (rest, rest_key) };
+                let is_cut = edit.cut_middle(self.tree, &key(before.start), &cut)?;
+                return self.check_cut(is_cut, before.start);
+            }
+            edit.put(self.tree, &key(before.start), &before.bytes[..head])?;
+            if before.end == end {
                 return Ok(());
             }
         }
+        if let Some(last) = self.before(end - 1)?
+            && last.end > end
+        {
+            let tail = self.offset(last.start, end);
+            let is_cut = edit.cut_front(self.tree, &key(last.start), tail, &key(end))?;
+            self.check_cut(is_cut, last.start)?;
+        }
         edit.remove_range(self.tree, &key(at.0), &key(end - 1), |_, _| {})?;
         Ok(())
+    }
+
+    /// Nobody else removes checksums, so what was found is there.
+    fn check_cut(&self, is_cut: bool, start: u64) -> Result<()> {
+        if is_cut { Ok(()) } else { Err(Error::NotFound { tree: self.tree.id(), key: key(start) }) }
     }
 
     /// The checksums of the sectors in a range.

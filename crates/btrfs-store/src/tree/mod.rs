@@ -25,6 +25,7 @@
 mod balance;
 mod block;
 mod cache;
+mod cut;
 mod edit;
 mod forest;
 mod host;
@@ -39,6 +40,7 @@ mod split;
 mod walk;
 mod write_path;
 
+pub(crate) use cut::Cut;
 pub use block::{Block, BlockSource, BlockView, ReadExpect};
 pub use edit::{Edit, EditItem};
 pub use forest::{Forest, RootPtr, Tree, TreeKind};

@@ -25,6 +25,13 @@ pub(crate) fn make_room(host: &dyn Host, path: &mut Path<'_>, key: &Key, bytes: 
     Ok(())
 }
 
+/// Splits the path's leaf, which has two items or more. Where the path leads then, and whether it
+/// still does, is to be found out anew.
+pub(crate) fn halve(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
+    let middle = leaf::middle(path.leaf_bytes());
+    split_leaf(host, path, middle, 0)
+}
+
 /// A new empty leaf to the right of the path's, for `key`; the path moves there.
 fn append_leaf(host: &dyn Host, path: &mut Path<'_>, key: &Key) -> Result<()> {
     ensure_parent(host, path, path.steps.len() - 1)?;
