@@ -212,7 +212,7 @@ impl Store {
         }
         // What a log says is committed as a whole, however much that is.
         let may_commit = !engine.unreplayed.is_waiting();
-        if may_commit && (engine.dirty_bytes() > engine.options.dirty_bytes_max || engine.refs.is_crowded()) {
+        if may_commit && engine.is_commit_due() {
             engine.commit()?;
         }
         let metadata = engine.space.accounts().bytes_for_items(need.items.into());
@@ -336,7 +336,7 @@ impl Store {
     #[must_use]
     pub fn try_begin(&self, need: Need) -> Option<Txn> {
         let engine = &self.0;
-        if engine.options.read_only || engine.health.check().is_err() {
+        if engine.options.read_only || engine.health.check().is_err() || engine.is_commit_due() {
             return None;
         }
         let metadata = engine.space.accounts().bytes_for_items(need.items.into());

@@ -31,6 +31,19 @@ const BLOCKS_PER_ITEM: u64 = 3;
 /// leaves, and what a scattered few cost beyond that is kept back (`global`).
 const HEADS_PER_BLOCK: u64 = 16;
 
+/// Tree blocks that the commit may copy for one queued extent reference: a leaf of the extent
+/// tree, and one of the checksum tree.
+const BLOCKS_PER_HEAD: u64 = 2;
+
+/// Tree blocks that every commit may copy beside those, and of a larger file system one more for
+/// so many of its tree blocks: their references are what the copies themselves change.
+const COMMIT_BLOCKS: u64 = 32;
+const TREE_BLOCKS_PER_BLOCK: u64 = 128;
+
+/// Queued references below which a commit is not worth its while, where the kind is full and
+/// where it is not.
+const HEADS_MIN: (u64, u64) = (64, 4096);
+
 /// Tree blocks with which a removal makes do on a full volume: as many as even the smallest
 /// keeps back for it. They hold the paths to a name and its inode in a tree of that size.
 const REMOVAL_BLOCKS_MIN: u64 = GLOBAL_BLOCKS_FLOOR / 2;
@@ -222,6 +235,25 @@ impl Accounts {
         for account in &self.accounts {
             account.expected.add(-account.expected.exact());
         }
+    }
+
+    /// True when there may soon be no room to commit `heads` queued references: what was
+    /// charged for them supposes that neighbours share leaves. Were they scattered all over the
+    /// trees that every commit changes, of `tree_bytes` bytes, more would be copied than there is
+    /// room for.
+    #[must_use]
+    pub fn is_commit_due(&self, heads: u64, tree_bytes: u64) -> bool {
+        let account = self.of(SpaceKind::Metadata);
+        let (full_min, min) = HEADS_MIN;
+        if heads < if account.is_full.load(Acquire) { full_min } else { min } {
+            return false;
+        }
+        let at_hand = unsigned(account.available.load(Relaxed))
+            .saturating_add(account.global.load(Relaxed))
+            .saturating_add(self.bytes_for_heads(heads));
+        let all_blocks = account.total.load(Relaxed) / self.node_size;
+        let scattered = heads * BLOCKS_PER_HEAD + COMMIT_BLOCKS + all_blocks / TREE_BLOCKS_PER_BLOCK;
+        at_hand < scattered.saturating_mul(self.node_size).min(tree_bytes)
     }
 
     fn bytes_for_heads(&self, heads: u64) -> u64 {
@@ -548,6 +580,24 @@ mod tests {
         accounts.pay(SpaceKind::Metadata, NODE, Payer::Commit);
         accounts.uncharge_all();
         assert_eq!(accounts.available(SpaceKind::Metadata), MIB - NODE);
+    }
+
+    #[test]
+    fn a_commit_is_due_before_it_could_need_more_than_there_is() {
+        let accounts = accounts(false, 0, 32 * MIB);
+        accounts.resize_global(0);
+        let (free, kept) = (accounts.available(SpaceKind::Metadata), accounts.global().0);
+        let everything = accounts.reserve(metadata(free), Urgency::Normal).unwrap();
+        let blocks = kept / NODE;
+        assert!(!accounts.is_commit_due(1000, kept), "all that can be copied fits");
+        assert!(accounts.is_commit_due(1000, 2 * kept));
+        assert!(accounts.is_commit_due(blocks / 2, 2 * kept));
+        assert!(!accounts.is_commit_due(HEADS_MIN.0 - 1, 2 * kept));
+        accounts.set_full(SpaceKind::Metadata, false);
+        assert!(!accounts.is_commit_due(blocks / 2, 2 * kept));
+        accounts.set_full(SpaceKind::Metadata, true);
+        drop(everything);
+        assert!(!accounts.is_commit_due(blocks / 2, 2 * kept));
     }
 
     #[test]

@@ -112,6 +112,17 @@ impl Engine {
         to_u64(self.dirty.count()).saturating_mul(self.nodesize())
     }
 
+    /// True when the transaction should end before more joins it: it fills the memory, or its commit
+    /// may soon find no room.
+    pub(crate) fn is_commit_due(&self) -> bool {
+        self.dirty_bytes() > self.options.dirty_bytes_max
+            || self.refs.is_crowded()
+            || self
+                .space
+                .accounts()
+                .is_commit_due(to_u64(self.refs.entry_count()), self.commit_tree_bytes())
+    }
+
     /// Bytes of the trees that every commit changes.
     pub(crate) fn commit_tree_bytes(&self) -> u64 {
         let core = &self.core;
