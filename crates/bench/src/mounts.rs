@@ -187,7 +187,7 @@ fn spinney(options: &Options, option: &str) -> Result<PathBuf> {
     std::fs::create_dir_all(&options.dir)?;
     let image = image(options);
     crate::row::touch_bytes(&image, options.size_mib << 20)?;
-    check(Command::new(&options.program).args(["mkfs", "-q", "-f"]).arg(&image))?;
+    check(Command::new(&options.program).args(["mkfs", "-q", "-f", "-K"]).arg(&image))?;
     let mut mount = Command::new(&options.program);
     mount.args(["mount", "-o", "allow_other"]);
     if !option.is_empty() {

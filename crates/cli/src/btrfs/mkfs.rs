@@ -79,6 +79,9 @@ pub(crate) struct Mkfs {
     /// Overwrite an existing file system
     #[arg(short, long)]
     force: bool,
+    /// Keep the blocks that a file has, instead of emptying it first: it stays allocated
+    #[arg(short = 'K', long)]
+    nodiscard: bool,
     /// Give everything this owner and group; without --rootdir, the directory at the top
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     owner: Option<(u32, u32)>,
@@ -108,6 +111,8 @@ struct Target {
     size: u64,
     is_new: bool,
     is_device: bool,
+    /// Its blocks stay.
+    keeps_blocks: bool,
 }
 
 /// A new file system, and the device it is on.
@@ -129,7 +134,7 @@ impl Mkfs {
             .as_ref()
             .ok_or_else(|| Failure::usage("FILE is missing"))?;
         let make = self.make_options()?;
-        let target = Target::inspect(path)?;
+        let target = Target { keeps_blocks: self.nodiscard, ..Target::inspect(path)? };
         if !self.force {
             target.refuse_occupied()?;
         }
@@ -298,6 +303,7 @@ impl Target {
                     size: 0,
                     is_new: true,
                     is_device: false,
+                    keeps_blocks: false,
                 });
             }
             Err(error) => return Err(error).context(path.display().to_string()),
@@ -322,6 +328,7 @@ impl Target {
             size,
             is_new: false,
             is_device,
+            keeps_blocks: false,
         })
     }
 
@@ -376,7 +383,7 @@ impl Target {
     }
 
     /// Makes the file long enough. One that is ours alone is emptied first, so that no old
-    /// block is in it.
+    /// block is in it, unless its blocks are to stay.
     fn resize(&self, size: u64) -> Result<()> {
         // It is locked, and known to be nobody else's, while its length changes.
         let options = FileOptions {
@@ -395,10 +402,10 @@ impl Target {
             return Err(Failure::usage(text).into());
         }
         let is_whole = self.part.offset == 0 && self.part.size.is_none();
-        if is_whole {
+        if is_whole && !self.keeps_blocks {
             file.set_len(0)?;
         }
-        if file.metadata()?.len() < end {
+        if is_whole || file.metadata()?.len() < end {
             file.set_len(end)?;
         }
         Ok(())

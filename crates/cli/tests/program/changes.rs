@@ -106,6 +106,23 @@ fn mkfs_asks_before_it_overwrites() {
 }
 
 #[test]
+fn an_image_can_stay_allocated() {
+    use std::os::unix::fs::MetadataExt as _;
+    let bench = Bench::new();
+    let allocated = || std::fs::metadata(bench.path("a.img")).unwrap().blocks() * 512;
+    std::fs::write(bench.path("a.img"), vec![7; 96 << 20]).unwrap();
+    bench.ok("mkfs -q -K a.img");
+    assert!(allocated() >= 96 << 20, "{} bytes", allocated());
+    bench.check("a.img");
+    bench.ok("mkfs -q -f --nodiscard --size 64M a.img");
+    assert_eq!(std::fs::metadata(bench.path("a.img")).unwrap().len(), 64 << 20);
+    assert!(allocated() >= 64 << 20, "{} bytes", allocated());
+    bench.check("a.img");
+    bench.ok("mkfs -q -f a.img");
+    assert!(allocated() < 16 << 20, "{} bytes", allocated());
+}
+
+#[test]
 fn an_empty_image_belongs_to_whom_it_is_given() {
     let bench = Bench::new();
     bench.ok("mkfs -q --size 256M --owner 1234:56 a.img");
