@@ -193,8 +193,10 @@ impl Server {
             },
         ));
         let mut workers = Vec::new();
-        for (index, channel) in channels.into_iter().enumerate() {
-            let mut worker = Worker::new(channel, Arc::clone(&session), data_bytes)?;
+        for (index, channel) in channels.iter().enumerate() {
+            let others = channels.iter().filter(|other| Arc::ptr_eq(other, channel));
+            let (own, is_alone) = (Arc::clone(channel), others.count() == 1);
+            let mut worker = Worker::new(own, is_alone, Arc::clone(&session), data_bytes)?;
             let running = Running::new(&ending);
             workers.push(spawn(format!("fuse-{index}"), move || {
                 worker.run();

@@ -3,6 +3,8 @@
 mod common;
 #[path = "mount/mapped.rs"]
 mod mapped;
+#[path = "mount/synced.rs"]
+mod synced;
 
 use common::Mounted;
 use fuse::{Connection, ServerOptions, Transport};

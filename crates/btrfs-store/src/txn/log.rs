@@ -62,6 +62,45 @@ pub enum LogSync {
     NeedsCommit,
 }
 
+/// What was asked to become durable: all that was in the log of a transaction by then.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use = "nobody has promised anything yet"]
+pub struct LogTicket {
+    /// The transaction.
+    pub generation: Generation,
+    /// Its number among all that were asked for.
+    pub ticket: u64,
+}
+
+impl Engine {
+    /// Makes durable what was asked for, with its transaction or before.
+    pub(crate) fn sync_asked(
+        self: &Arc<Self>,
+        asked: LogTicket,
+        reserve: impl FnOnce() -> Result<Reservation>,
+    ) -> Result<LogSync> {
+        let is_done = || {
+            let done = self.log.group.lock().done;
+            done >= asked.ticket || self.gate.durable() >= asked.generation
+        };
+        if is_done() {
+            return Ok(LogSync::Done);
+        }
+        let reservation = reserve()?;
+        self.health.check()?;
+        let generation = self.gate.enter();
+        let txn = Txn::new(Arc::clone(self), generation, reservation, false);
+        if generation == asked.generation {
+            return txn.sync_asked(asked.ticket);
+        }
+        drop(txn);
+        // It settled meanwhile, and is on its way to the devices.
+        drop(self.gate.serialize());
+        self.health.check()?;
+        Ok(if is_done() { LogSync::Done } else { LogSync::NeedsCommit })
+    }
+}
+
 /// The transaction as log trees see it: blocks without references.
 struct LogHost<'a> {
     engine: &'a Engine,
@@ -226,13 +265,16 @@ impl Txn {
         LogJoin::new(&self.engine.log)
     }
 
-    /// Makes what is in the log durable, with the data it refers to.
-    ///
-    /// # Errors
-    /// The device's, after which nothing more is written.
-    pub fn sync_log(&self, join: LogJoin<'_>) -> Result<LogSync> {
+    /// Asks for what is in the log to become durable, with the data it refers to; waits for nothing.
+    /// The handle may end before that is so.
+    pub fn ask_sync(&self, join: LogJoin<'_>) -> LogTicket {
+        LogTicket { generation: self.generation, ticket: join.ask() }
+    }
+
+    /// Makes durable what was asked for in this transaction.
+    fn sync_asked(&self, ticket: u64) -> Result<LogSync> {
         let log = &self.engine.log;
-        let (ticket, mut group) = join.ask();
+        let mut group = log.group.lock();
         while group.done < ticket {
             self.engine.health.check()?;
             if log.is_useless(self.generation) {
@@ -286,7 +328,7 @@ impl Txn {
     /// has or the last commit, and data that was overwritten in place.
     ///
     /// # Errors
-    /// As [`Self::sync_log`].
+    /// The device's, after which nothing more is written.
     pub fn sync_logged(&self, join: LogJoin<'_>) -> Result<LogSync> {
         let log = &self.engine.log;
         let is_idle = {
@@ -294,7 +336,7 @@ impl Txn {
             !group.is_led && log.dirty.count() == 0
         };
         if !is_idle {
-            return self.sync_log(join);
+            return self.sync_asked(join.ask());
         }
         drop(join);
         if log.is_useless(self.generation) {

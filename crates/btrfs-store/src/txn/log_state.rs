@@ -71,13 +71,13 @@ impl<'a> LogJoin<'a> {
         Self { log, is_over: false }
     }
 
-    /// Asks for a sync.
-    pub(super) fn ask(mut self) -> (u64, MutexGuard<'a, Group>) {
+    /// Asks for a sync; returns the ticket.
+    pub(super) fn ask(mut self) -> u64 {
         self.is_over = true;
         let mut group = self.log.group.lock();
         group.asked += 1;
         self.log.end_one(&mut group);
-        (group.asked, group)
+        group.asked
     }
 }
 

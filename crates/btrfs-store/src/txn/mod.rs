@@ -48,7 +48,7 @@ pub(crate) use gate::Gate;
 pub(crate) use host::{Purse, TxnHost};
 pub(crate) use log_state::Log;
 pub use log_state::LogJoin;
-pub use log::{LogEdit, LogSync};
+pub use log::{LogEdit, LogSync, LogTicket};
 pub(crate) use notes::Notes;
 pub use notes::{Note, Removed};
 pub(crate) use reader::BlockReader;

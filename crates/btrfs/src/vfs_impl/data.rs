@@ -2,9 +2,12 @@
 
 use std::sync::Arc;
 
+use btrfs_disk::Generation;
+use btrfs_store::LogTicket;
 use vfs::NodeId;
 use vfs::file_system::{
-    AllocateFlags, Caller, CopyRange, Handle, OpenFlags, Seek, SyncWhat, WriteFlags,
+    AllocateFlags, Caller, CopyRange, Handle, OpenFlags, Seek, SyncTicket, SyncWhat,
+    WriteFlags,
 };
 
 use super::names::is_openable;
@@ -127,9 +130,29 @@ impl BtrfsFs {
         self.tell_once(node, handle, synced)
     }
 
+    pub(super) fn begin_sync_node(
+        &self,
+        node: NodeId,
+        handle: Handle,
+        what: SyncWhat,
+    ) -> Result<Option<SyncTicket>> {
+        let inode = self.inode(node)?;
+        let begun = log::begin_sync(self.namespace(), &inode, what);
+        let asked = self.tell_once(node, handle, begun)?;
+        Ok(asked.map(|LogTicket { generation, ticket }| SyncTicket([generation.0, ticket])))
+    }
+
+    pub(super) fn end_sync_node(&self, node: NodeId, handle: Handle, begun: SyncTicket) -> Result<()> {
+        let SyncTicket([generation, ticket]) = begun;
+        let asked = LogTicket { generation: Generation(generation), ticket };
+        let inode = self.inode(node)?;
+        let synced = log::end_sync(self.core(), &inode, asked);
+        self.tell_once(node, handle, synced)
+    }
+
     /// What stopped writing is the answer to the first sync of everything that was open then; to all
     /// others, that it stopped.
-    fn tell_once(&self, node: NodeId, handle: Handle, synced: Result<()>) -> Result<()> {
+    fn tell_once<T>(&self, node: NodeId, handle: Handle, synced: Result<T>) -> Result<T> {
         match synced {
             Err(Error::Poisoned { reason }) if self.handles.tell(node, handle) => {
                 Err(btrfs_store::Error::clone(&reason).into())

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use vfs::file_system::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Handle, NewNode, NodeFlags, OpenFlags,
-    RenameFlags, Result, Seek, SetAttr, SyncWhat, VolumeStatus, WriteFlags, XattrMode,
+    RenameFlags, Result, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags,
+    XattrMode,
 };
 use vfs::{FileSystem, NodeId};
 
@@ -100,6 +101,14 @@ impl FileSystem for BtrfsFs {
 
     fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()> {
         self.answer(self.sync_node(node, handle, what))
+    }
+
+    fn begin_sync(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<Option<SyncTicket>> {
+        self.answer(self.begin_sync_node(node, handle, what))
+    }
+
+    fn end_sync(&self, node: NodeId, handle: Handle, begun: SyncTicket) -> Result<()> {
+        self.answer(self.end_sync_node(node, handle, begun))
     }
 
     fn sync_fs(&self) -> Result<()> {

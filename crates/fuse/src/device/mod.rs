@@ -6,6 +6,10 @@
 //! structures before the data of a write end there, in the reply buffer the header does. So data
 //! is never copied here, and a request costs two system calls and no allocation.
 //!
+//! A sync is answered when the channel has no request at hand, together with all that came since:
+//! meanwhile the channel does not block. A worker who waited for each would keep requests waiting
+//! that could have joined.
+//!
 //! How it ends: the kernel answers `ENODEV` when the mount is gone. A reply that nobody waits for
 //! any more (`ENOENT`) is dropped. What the kernel does not take otherwise is replaced by `EIO`,
 //! so that no process waits for ever.

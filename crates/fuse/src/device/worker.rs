@@ -6,7 +6,8 @@ use crate::notify;
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::{InHeader, InitIn};
 use crate::protocol::{Agreement, Request, Wish, opcode};
-use crate::session::{Answer, Session};
+use crate::session::{Answer, BegunSync, Session};
+use rustix::fs::OFlags;
 use rustix::io::Errno as IoErrno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -16,12 +17,21 @@ use zerocopy::{FromBytes, IntoBytes};
 /// The least room for requests: names and values of any kind fit.
 const DATA_BYTES_MIN: usize = 128 * 1024;
 
+/// Syncs that are put off at a time.
+const BEGUN_MAX: usize = 16;
+/// Other requests that are answered while syncs are put off.
+const MEANWHILE_MAX: usize = 8;
+
 /// A channel with the buffers for it.
 pub(crate) struct Worker {
     channel: Arc<OwnedFd>,
+    /// Nobody else reads from the channel.
+    is_alone: bool,
     session: Arc<Session>,
     request: RequestBuffer,
     reply: ReplyBuffer,
+    /// Syncs that wait for their end, while the channel does not block; by request.
+    begun: Vec<(u64, BegunSync)>,
 }
 
 /// What reading the device came to.
@@ -36,9 +46,10 @@ enum Received {
 
 impl Worker {
     /// A worker that answers for `session` on `channel`, with requests of up to
-    /// `request_bytes_max` bytes of data.
+    /// `request_bytes_max` bytes of data. `is_alone` when no other one has the same channel.
     pub(crate) fn new(
         channel: Arc<OwnedFd>,
+        is_alone: bool,
         session: Arc<Session>,
         request_bytes_max: usize,
     ) -> Result<Self> {
@@ -46,19 +57,34 @@ impl Worker {
         let no_memory = || Error::Device(std::io::ErrorKind::OutOfMemory.into());
         Ok(Self {
             channel,
+            is_alone,
             session,
             request: RequestBuffer::new(data_bytes).ok_or_else(no_memory)?,
             reply: ReplyBuffer::new(data_bytes).ok_or_else(no_memory)?,
+            begun: Vec::new(),
         })
     }
 
     /// Answers requests until the mount is gone.
     pub(crate) fn run(&mut self) {
+        let mut meanwhile = 0;
         loop {
             match receive(&self.channel, &mut self.request) {
-                Received::Request(len) => self.answer(len),
-                Received::Nothing => {}
-                Received::End => return,
+                Received::Request(len) => {
+                    self.answer(len);
+                    meanwhile += 1;
+                }
+                Received::Nothing => meanwhile = MEANWHILE_MAX,
+                Received::End => {
+                    self.end_syncs();
+                    return;
+                }
+            }
+            if self.begun.is_empty() {
+                meanwhile = 0;
+            } else if meanwhile >= MEANWHILE_MAX || self.begun.len() >= BEGUN_MAX {
+                self.end_syncs();
+                meanwhile = 0;
             }
         }
     }
@@ -80,12 +106,39 @@ impl Worker {
             Answer::Failed(error) => {
                 send(&self.channel, &mut self.reply, header.unique, Err(error));
             }
+            Answer::Begun(begun) => {
+                // Requests that are there already may be syncs too. Once there are none, waiting
+                // for more would be waiting for those who wait for this.
+                self.begun.push((header.unique, begun));
+                if self.begun.len() == 1 && !self.set_blocking(false) {
+                    self.end_syncs();
+                }
+            }
             Answer::DoneStale(len, stale) => {
+                // Whoever syncs may hold what the kernel waits for.
+                if !self.begun.is_empty() {
+                    self.end_syncs();
+                }
                 // First, so that who gets the reply finds the new attributes.
                 notify::send_stale(&self.channel, stale);
                 send(&self.channel, &mut self.reply, header.unique, Ok(len));
             }
         }
+    }
+
+    /// Ends all syncs that were begun, and answers them.
+    fn end_syncs(&mut self) {
+        for (unique, begun) in std::mem::take(&mut self.begun) {
+            let ended = self.session.end_sync(&begun);
+            send(&self.channel, &mut self.reply, unique, ended);
+        }
+        self.set_blocking(true);
+    }
+
+    /// Whether reading the channel waits for a request; false when that cannot be chosen.
+    fn set_blocking(&self, is_blocking: bool) -> bool {
+        let flags = if is_blocking { OFlags::RDWR } else { OFlags::RDWR | OFlags::NONBLOCK };
+        self.is_alone && rustix::fs::fcntl_setfl(&self.channel, flags).is_ok()
     }
 }
 

@@ -5,7 +5,7 @@ use crate::notify;
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::InHeader;
 use crate::protocol::{Request, opcode};
-use crate::session::{Answer, Session};
+use crate::session::{Answer, BegunSync, Session};
 use crate::sys::RingQueue;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,6 +15,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Requests that a queue holds at a time.
 const DEPTH: usize = 4;
+/// Other requests that are answered while syncs are put off.
+const MEANWHILE_MAX: usize = 8;
 /// Room for replies that cannot be made in place: values of attributes, output of controls.
 const SCRATCH_BYTES: usize = 128 * 1024;
 /// Least payload that the kernel takes.
@@ -79,30 +81,68 @@ impl Queue {
     }
 
     fn serve(&mut self, device: &Arc<OwnedFd>, session: &Session) -> io::Result<()> {
-        while let Some(slot_index) = self.ring.next()? {
-            let Some((headers, payload)) = self.ring.slot(slot_index) else {
+        // Syncs are ended when there is no other request at hand, all of them together.
+        let mut begun: Vec<(usize, BegunSync)> = Vec::with_capacity(DEPTH);
+        let mut meanwhile = 0;
+        loop {
+            let next = match begun.is_empty() {
+                true => self.ring.next()?,
+                false if meanwhile < MEANWHILE_MAX => self.ring.try_next()?,
+                false => None,
+            };
+            meanwhile = if begun.is_empty() { 0 } else { meanwhile + 1 };
+            let Some(slot_index) = next else {
+                if begun.is_empty() {
+                    return Ok(());
+                }
+                self.end_syncs(session, &mut begun)?;
                 continue;
             };
-            let Ok((headers, _)) = Headers::mut_from_prefix(headers) else {
+            let Some((headers, payload)) = slot_of(&mut self.ring, slot_index) else {
                 continue;
             };
-            let commit_id = headers.commit_id;
-            let unique = InHeader::read_from_prefix(&headers.in_out).map_or(0, |(h, _)| h.unique);
             let (result, stale) = match answer(session, headers, payload, &mut self.scratch) {
                 Answer::Done(len) => (Ok(len), None),
                 Answer::DoneStale(len, stale) => (Ok(len), Some(stale)),
                 Answer::Failed(error) => (Err(error), None),
+                Answer::Begun(sync) => {
+                    begun.push((slot_index, sync));
+                    continue;
+                }
                 // Nothing of the kind comes this way, but every slot has to go back.
                 Answer::Silent => (Err(Errno::EINVAL), None),
             };
             if let Some(stale) = stale {
+                // Whoever syncs may hold what the kernel waits for.
+                self.end_syncs(session, &mut begun)?;
                 notify::send_stale(device, stale);
             }
-            put_reply(headers, unique, result);
-            self.ring.commit(slot_index, commit_id)?;
+            self.reply(slot_index, result)?;
+        }
+    }
+
+    fn end_syncs(&mut self, session: &Session, begun: &mut Vec<(usize, BegunSync)>) -> io::Result<()> {
+        for (slot_index, sync) in begun.drain(..) {
+            self.reply(slot_index, session.end_sync(&sync))?;
         }
         Ok(())
     }
+
+    fn reply(&mut self, slot_index: usize, result: Result<usize>) -> io::Result<()> {
+        let Some((headers, _)) = slot_of(&mut self.ring, slot_index) else {
+            return Ok(());
+        };
+        let commit_id = headers.commit_id;
+        let unique = InHeader::read_from_prefix(&headers.in_out).map_or(0, |(h, _)| h.unique);
+        put_reply(headers, unique, result);
+        self.ring.commit(slot_index, commit_id)
+    }
+}
+
+fn slot_of(ring: &mut RingQueue, slot_index: usize) -> Option<(&mut Headers, &mut [u8])> {
+    let (headers, payload) = ring.slot(slot_index)?;
+    let (headers, _) = Headers::mut_from_prefix(headers).ok()?;
+    Some((headers, payload))
 }
 
 fn answer(session: &Session, headers: &Headers, payload: &mut [u8], scratch: &mut [u8]) -> Answer {

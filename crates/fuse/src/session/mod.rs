@@ -1,7 +1,7 @@
 //! What requests mean: from a decoded request to calls of the file system, and to reply bytes.
 //!
 //! [`Session::serve`] answers one request into a buffer that the transport provides, from any
-//! thread. It keeps no state between requests apart from what was agreed on at the start and which
+//! thread; only a sync may be answered later, so that one write to the device does for many. It keeps no state between requests apart from what was agreed on at the start and which
 //! nodes are open for reading and writing, so workers share little here but the file system itself.
 //!
 //! Who decides what
@@ -40,7 +40,7 @@ use mappable::Mappable;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::FileSystem;
-use vfs::file_system::{Errno, Handle, NodeId, Result, SyncWhat};
+use vfs::file_system::{Errno, Handle, NodeId, Result, SyncTicket, SyncWhat};
 use zerocopy::FromBytes;
 
 /// What the kernel must not believe any more.
@@ -52,6 +52,14 @@ pub(crate) struct Stale {
     pub(crate) names: Vec<(NodeId, Vec<u8>)>,
 }
 
+/// A sync that waits for its end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct BegunSync {
+    node: NodeId,
+    handle: Handle,
+    ticket: SyncTicket,
+}
+
 /// What becomes of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Answer {
@@ -61,6 +69,8 @@ pub(crate) enum Answer {
     DoneStale(usize, Stale),
     /// An error.
     Failed(Errno),
+    /// A sync that others may join: its answer is that of [`Session::end_sync`].
+    Begun(BegunSync),
     /// Nobody waits for an answer.
     Silent,
 }
@@ -153,7 +163,8 @@ impl Session {
             opcode::RELEASE => self.release(request),
             opcode::READ => self.read(request, out),
             opcode::WRITE => self.write(request, out),
-            opcode::FSYNC | opcode::FSYNCDIR => self.fsync(request),
+            opcode::FSYNC => return self.fsync(request).unwrap_or_else(Answer::Failed),
+            opcode::FSYNCDIR => self.fsyncdir(request),
             opcode::SYNCFS => self.sync_fs(),
             opcode::DESTROY => {
                 self.ending.ask_and_wait();
@@ -199,19 +210,46 @@ impl Session {
         Answer::Silent
     }
 
-    fn fsync(&self, request: &Request<'_>) -> Result<usize> {
+    fn fsync(&self, request: &Request<'_>) -> Result<Answer> {
         let args: FsyncIn = request.args()?;
-        let what = if args.fsync_flags & FSYNC_FDATASYNC == 0 {
-            SyncWhat::All
-        } else {
-            SyncWhat::Data
-        };
-        self.fs
-            .sync_file(request.node(), Handle(args.fh), what)
-            .map(|()| 0)
+        let (node, handle) = (request.node(), Handle(args.fh));
+        let begun = self.fs.begin_sync(node, handle, what_of(&args))?;
+        Ok(begun.map_or(Answer::Done(0), |ticket| {
+            Answer::Begun(BegunSync {
+                node,
+                handle,
+                ticket,
+            })
+        }))
+    }
+
+    /// Whoever syncs a directory keeps others from it meanwhile, so it is not put off.
+    fn fsyncdir(&self, request: &Request<'_>) -> Result<usize> {
+        let args: FsyncIn = request.args()?;
+        let (node, handle) = (request.node(), Handle(args.fh));
+        let synced = self.fs.sync_file(node, handle, what_of(&args));
+        synced.map(|()| 0)
+    }
+
+    /// Ends a sync that [`Session::serve`] began.
+    pub(crate) fn end_sync(&self, begun: &BegunSync) -> Result<usize> {
+        let BegunSync {
+            node,
+            handle,
+            ticket,
+        } = *begun;
+        self.fs.end_sync(node, handle, ticket).map(|()| 0)
     }
 
     fn sync_fs(&self) -> Result<usize> {
         self.fs.sync_fs().map(|()| 0)
+    }
+}
+
+fn what_of(args: &FsyncIn) -> SyncWhat {
+    if args.fsync_flags & FSYNC_FDATASYNC == 0 {
+        SyncWhat::All
+    } else {
+        SyncWhat::Data
     }
 }

@@ -14,6 +14,8 @@ use std::sync::Arc;
 const REGISTER: u32 = 1;
 /// `FUSE_IO_URING_CMD_COMMIT_AND_FETCH`: hands a reply, and with it the slot, to the kernel.
 const COMMIT_AND_FETCH: u32 = 2;
+/// `IORING_ENTER_GETEVENTS`: also does what the kernel put off until the ring is looked at.
+const ENTER_GETEVENTS: u32 = 1;
 /// Where the length of a submission's buffer is (`struct io_uring_sqe`).
 const SQE_LEN_OFFSET: usize = 24;
 
@@ -112,13 +114,30 @@ impl RingQueue {
     /// Waits for a request, and tells which slot it lies in. `None` when no more will come.
     pub(crate) fn next(&mut self) -> io::Result<Option<usize>> {
         loop {
-            let completion = self.ring.completion().next();
-            let Some(completion) = completion else {
-                if self.in_kernel == 0 {
-                    return Ok(None);
-                }
-                self.submit(1)?;
-                continue;
+            if let Some(slot_index) = self.take_completed()? {
+                return Ok(Some(slot_index));
+            }
+            if self.in_kernel == 0 {
+                return Ok(None);
+            }
+            self.submit(1)?;
+        }
+    }
+
+    /// As [`RingQueue::next`], without waiting: `None` when there is no request at hand.
+    pub(crate) fn try_next(&mut self) -> io::Result<Option<usize>> {
+        if let Some(slot_index) = self.take_completed()? {
+            return Ok(Some(slot_index));
+        }
+        self.collect()?;
+        self.take_completed()
+    }
+
+    /// The slot of a request that has come.
+    fn take_completed(&mut self) -> io::Result<Option<usize>> {
+        loop {
+            let Some(completion) = self.ring.completion().next() else {
+                return Ok(None);
             };
             self.in_kernel = self.in_kernel.saturating_sub(1);
             let slot_index = usize::try_from(completion.user_data()).unwrap_or(usize::MAX);
@@ -183,6 +202,19 @@ impl RingQueue {
         // (it is dropped after it) and is not touched before its completion (`is_ours`).
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(|_| io::ErrorKind::StorageFull.into())
+    }
+
+    /// Has the kernel tell what has come, without waiting: it does so only when asked to.
+    fn collect(&mut self) -> io::Result<()> {
+        let unsubmitted = u32::try_from(self.unsubmitted).map_err(|_| io::ErrorKind::InvalidInput)?;
+        // SAFETY: no argument is passed, and what is submitted is what `push` put there.
+        let entered = unsafe { self.ring.submitter().enter::<()>(unsubmitted, 0, ENTER_GETEVENTS, None) };
+        match entered {
+            Ok(_) => self.unsubmitted = 0,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+        Ok(())
     }
 
     fn submit(&mut self, want: usize) -> io::Result<()> {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vfs::file_system::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Errno, Handle, NewNode, NodeFlags,
-    NodeId, NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, VolumeStatus,
+    NodeId, NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus,
     WriteFlags, XattrMode,
 };
 use vfs::{FileSystem, MemoryFs, MemoryOptions};
@@ -145,7 +145,27 @@ fn name_in<'a>(control: &Control<'a>) -> &'a [u8] {
     parts.next().unwrap_or_default()
 }
 
+/// Length of files of which a sync fails in the end.
+pub(crate) const UNLUCKY_BYTES: u64 = 1313;
+
 impl FileSystem for Counting {
+    fn begin_sync(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<Option<SyncTicket>> {
+        self.sync_file(node, handle, what)?;
+        let mut counts = self.counts.lock();
+        let count = counts.entry("begin_sync").or_default();
+        *count += 1;
+        Ok(Some(SyncTicket([node.0, u64::try_from(*count).unwrap()])))
+    }
+
+    fn end_sync(&self, node: NodeId, _handle: Handle, begun: SyncTicket) -> Result<()> {
+        assert_eq!(node.0, begun.0[0], "another node's");
+        self.count("end_sync");
+        match self.fs.attr(node)?.size {
+            UNLUCKY_BYTES => Err(Errno::ENOSPC),
+            _ => Ok(()),
+        }
+    }
+
     fn control(&self, control: &Control<'_>) -> Result<Vec<u8>> {
         if control.command != MAKE_DIRECTORY {
             return Err(Errno::ENOTTY);

@@ -29,7 +29,7 @@ mod types;
 pub use errno::{Errno, Result};
 pub use types::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Handle, NewNode, NodeFlags,
-    NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncWhat, Time, VolumeStatus,
+    NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket, SyncWhat, Time, VolumeStatus,
     WriteFlags, XattrMode,
 };
 
@@ -158,6 +158,24 @@ pub trait FileSystem: Send + Sync {
     /// the time, whoever met it; from then on, and for later openings, it is `EROFS`. Without a handle of its
     /// own (0), a node counts as one opening.
     fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()>;
+
+    /// Begins what [`FileSystem::sync_file`] does, so that who syncs several files can wait for all
+    /// of them at once: [`FileSystem::end_sync`] of one may make the others durable too. `None`
+    /// where all is done.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync_file`].
+    fn begin_sync(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<Option<SyncTicket>> {
+        self.sync_file(node, handle, what).map(|()| None)
+    }
+
+    /// Ends a sync that was begun with the same node and handle.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync_file`].
+    fn end_sync(&self, _node: NodeId, _handle: Handle, _begun: SyncTicket) -> Result<()> {
+        Ok(())
+    }
 
     /// Makes everything durable.
     ///

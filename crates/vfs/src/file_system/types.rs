@@ -309,6 +309,12 @@ pub enum XattrMode {
     Replace,
 }
 
+/// A sync that was begun and not ended ([`begin_sync`](super::FileSystem::begin_sync)); what the
+/// numbers say is the file system's business.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use = "nothing is durable before it is ended"]
+pub struct SyncTicket(pub [u64; 2]);
+
 /// What of a file is to be durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncWhat {

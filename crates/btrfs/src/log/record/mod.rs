@@ -1,7 +1,7 @@
 //! Writing the log: what an fsync promises, without a commit.
 //!
 //! What is to be durable is copied into the log tree of its subvolume, then the log is synced
-//! together with whatever others put into it meanwhile (`Txn::sync_log`).
+//! together with whatever others put into it meanwhile (`Store::sync_asked`).
 //!
 //! ```text
 //! a file           its inode item, names, attributes, and the extents changed since it was logged last
@@ -40,12 +40,12 @@ mod recorder;
 use std::sync::Arc;
 
 use btrfs_store::ablation::{Mutation, commits_each_sync, mutated};
-use btrfs_store::{LogSync, Need, Txn};
+use btrfs_store::{LogSync, LogTicket, Need, Txn};
 use vfs::file_system::SyncWhat;
 
 use crate::dir::Namespace;
 use crate::error::{Error, Result};
-use crate::inode::Inode;
+use crate::inode::{Core, Inode};
 use crate::writeback;
 use recorder::Recorder;
 
@@ -59,18 +59,63 @@ const RESERVED_ITEMS: u32 = 24;
 /// # Errors
 /// `Io`, `NoSpace`, `Poisoned`.
 pub(crate) fn sync_inode(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<()> {
+    match begin_sync(names, inode, what)? {
+        Some(asked) => end_sync(&names.core, inode, asked),
+        None => Ok(()),
+    }
+}
+
+/// Begins to make a file or directory durable: what is to be is in the log, which is to be synced
+/// ([`end_sync`]). `None` where all is done.
+///
+/// # Errors
+/// As [`sync_inode`].
+pub(crate) fn begin_sync(
+    names: &Namespace,
+    inode: &Arc<Inode>,
+    what: SyncWhat,
+) -> Result<Option<LogTicket>> {
     let core = &*names.core;
     if core.store.is_read_only() {
-        return Ok(());
+        return Ok(None);
     }
-    if commits_each_sync() || try_log(names, inode, what)? == LogSync::NeedsCommit {
-        writeback::flush_inode(core, inode)?;
-        core.store.commit()?;
+    let logged = match commits_each_sync() {
+        true => Logged::NeedsCommit,
+        false => log(names, inode, what)?,
+    };
+    match logged {
+        Logged::Done => return Ok(None),
+        Logged::Asked(asked) => return Ok(Some(asked)),
+        Logged::NeedsCommit => commit(core, inode)?,
     }
+    Ok(None)
+}
+
+/// Makes durable what [`begin_sync`] began with, together with what others asked for meanwhile.
+///
+/// # Errors
+/// As [`sync_inode`].
+pub(crate) fn end_sync(core: &Core, inode: &Arc<Inode>, asked: LogTicket) -> Result<()> {
+    match core.store.sync_asked(asked)? {
+        LogSync::Done => Ok(()),
+        LogSync::NeedsCommit => commit(core, inode),
+    }
+}
+
+fn commit(core: &Core, inode: &Arc<Inode>) -> Result<()> {
+    writeback::flush_inode(core, inode)?;
+    core.store.commit()?;
     Ok(())
 }
 
-fn try_log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<LogSync> {
+/// How far a sync came without waiting for others.
+enum Logged {
+    Done,
+    Asked(LogTicket),
+    NeedsCommit,
+}
+
+fn log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<Logged> {
     let core = &*names.core;
     let txn;
     let (join, recorded) = {
@@ -79,22 +124,25 @@ fn try_log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<LogS
         writeback::flush_held(core, inode)?;
         txn = match begin(names)? {
             Some(txn) => txn,
-            None => return Ok(LogSync::NeedsCommit),
+            None => return Ok(Logged::NeedsCommit),
         };
         if inode.state().nlink == 0 {
             // Nothing leads to it after a crash, unless it gets a name and that is synced.
             txn.note(inode.tree_id(), inode.ino().0, |note| note.is_synced_unnamed = true);
             core.store.flush_devices()?;
-            return Ok(LogSync::Done);
+            return Ok(Logged::Done);
         }
         let join = txn.join_log();
         let recorded = record(names, &txn, inode, what)?;
         (join, recorded)
     };
     Ok(match recorded {
-        Recorded::New => txn.sync_log(join)?,
-        Recorded::Nothing => txn.sync_logged(join)?,
-        Recorded::NeedsCommit => LogSync::NeedsCommit,
+        Recorded::New => Logged::Asked(txn.ask_sync(join)),
+        Recorded::Nothing => match txn.sync_logged(join)? {
+            LogSync::Done => Logged::Done,
+            LogSync::NeedsCommit => Logged::NeedsCommit,
+        },
+        Recorded::NeedsCommit => Logged::NeedsCommit,
     })
 }
 
