@@ -1,8 +1,9 @@
 //! What requests mean: from a decoded request to calls of the file system, and to reply bytes.
 //!
 //! [`Session::serve`] answers one request into a buffer that the transport provides, from any
-//! thread; only a sync may be answered later, so that one write to the device does for many. It keeps no state between requests apart from what was agreed on at the start and which
-//! nodes are open for reading and writing, so workers share little here but the file system itself.
+//! thread; only a sync may be answered later, so that one write to the device does for many. It
+//! keeps no state between requests apart from what was agreed on at the start and which nodes are
+//! open for reading and writing, so workers share little here but the file system itself.
 //!
 //! Who decides what
 //! * The kernel: permissions, locks, where an appending write goes (it holds the node's lock and
