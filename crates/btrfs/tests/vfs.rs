@@ -251,6 +251,45 @@ fn a_file_lives_through_its_life() {
     served.finish();
 }
 
+/// Syncs that were begun: one end makes all of them durable, and so does a commit.
+#[test]
+fn what_a_begun_sync_promises_is_there_after_a_crash() {
+    let served = Served::new();
+    let fs = &served.fs;
+    let begin = |name: &str, bytes: &[u8]| {
+        let node = served.file(NodeId::ROOT, name).node;
+        let handle = served.open(node);
+        served.write(node, 0, bytes);
+        let begun = fs.begin_sync(node, handle, SyncWhat::All).unwrap();
+        (node, handle, begun.expect("the log is not written yet"))
+    };
+    let contents = |names: &[&str]| -> Vec<Option<Vec<u8>>> {
+        let crashed = tempfile::NamedTempFile::new().unwrap();
+        std::fs::copy(served.image.file.path(), crashed.path()).unwrap();
+        let volume = Volume::open(crashed.path()).unwrap();
+        let found = names.iter().map(|name| volume.read(name).ok()).collect();
+        volume.close().unwrap();
+        check(crashed.path());
+        found
+    };
+    let (a, b) = (begin("a", b"first"), begin("b", &[7; 200_000]));
+    assert_eq!(contents(&["a", "b"]), [None, None], "nothing is promised yet");
+    fs.end_sync(b.0, b.1, b.2).unwrap();
+    let both = [Some(b"first".to_vec()), Some(vec![7; 200_000])];
+    assert_eq!(contents(&["a", "b"]), both);
+    fs.end_sync(a.0, a.1, a.2).unwrap();
+    let c = begin("c", b"third");
+    fs.sync_fs().unwrap();
+    let d = begin("d", b"fourth");
+    served.write(c.0, 0, b"later");
+    fs.end_sync(c.0, c.1, c.2).unwrap();
+    assert_eq!(contents(&["a", "c", "d"]), [Some(b"first".to_vec()), Some(b"third".to_vec()), None]);
+    fs.sync_fs().unwrap();
+    fs.end_sync(d.0, d.1, d.2).unwrap();
+    assert_eq!(contents(&["c", "d"]), [Some(b"later".to_vec()), Some(b"fourth".to_vec())]);
+    served.finish();
+}
+
 #[test]
 fn a_pinned_node_stays_until_it_is_forgotten() {
     let served = Served::with(FsOptions {

@@ -79,6 +79,33 @@ fn every_opening_is_told_once() -> Result<()> {
     Ok(())
 }
 
+/// A sync may be begun long before it ends: what fails between is told by its end.
+#[test]
+fn a_failure_is_told_by_the_end_of_a_sync() -> Result<()> {
+    for (op, fails_before) in [(Op::Write, false), (Op::Flush, false), (Op::Write, true)] {
+        let (device, fs) = served(FsOptions::default())?;
+        let (a, b) = (make(&*fs, "a")?, make(&*fs, "b")?);
+        let openings = [(a, open(&*fs, a)?), (b, open(&*fs, b)?)];
+        fs.sync_fs()?;
+        let mut begun = Vec::new();
+        for (node, handle) in openings {
+            write(&*fs, node, handle, WriteFlags::empty())?;
+            let ticket = fs.begin_sync(node, handle, SyncWhat::All)?;
+            begun.push((node, handle, ticket.expect("the log is not written yet")));
+        }
+        fail_next(&device, op);
+        if fails_before {
+            assert_eq!(fs.sync_fs(), EIO);
+        }
+        for (node, handle, ticket) in begun {
+            assert_eq!(fs.end_sync(node, handle, ticket), EIO, "{op:?}");
+            assert_eq!(fs.end_sync(node, handle, ticket), EROFS, "{op:?}");
+            assert_eq!(fs.sync_file(node, handle, SyncWhat::All), EROFS, "{op:?}");
+        }
+    }
+    Ok(())
+}
+
 #[test]
 fn a_failure_in_the_background_is_told_by_the_next_sync() -> Result<()> {
     let (device, fs) = served(FsOptions::default())?;
