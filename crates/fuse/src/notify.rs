@@ -23,6 +23,10 @@ pub(crate) fn send_stale(channel: &Arc<OwnedFd>, stale: Stale) {
     if stale.names.is_empty() {
         return;
     }
+    if stale.has_epochs {
+        send(channel, notify::INC_EPOCH, &[0u8; 0], &[]);
+        return;
+    }
     // To forget a name, the kernel waits for the lock of its directory. Whoever holds that may
     // wait for this very thread; so another one tells, and this one does not wait for ever.
     let (told, is_told) = mpsc::sync_channel(1);

@@ -190,6 +190,7 @@ impl Server {
                 attr_timeout: options.attr_timeout,
                 zero_open: agreement.flags.contains(InitFlags::NO_OPEN_SUPPORT),
                 writeback: agreement.flags.contains(InitFlags::WRITEBACK_CACHE),
+                has_epochs: agreement.has_epochs(),
             },
         ));
         let mut workers = Vec::new();

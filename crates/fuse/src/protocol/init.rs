@@ -11,6 +11,9 @@ pub(crate) const MINOR: u32 = 45;
 /// Oldest one whose structures have the sizes that are known here (Linux 5.17).
 pub(crate) const MINOR_MIN: u32 = 36;
 
+/// From which on a kernel takes [`notify::INC_EPOCH`](super::replies::notify::INC_EPOCH) (Linux 6.16).
+const MINOR_WITH_EPOCHS: u32 = 44;
+
 bitflags! {
     /// Capabilities of kernel and server.
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,6 +65,13 @@ pub(crate) struct Agreement {
     pub(crate) flags: InitFlags,
     /// Minor version of the protocol.
     pub(crate) minor: u32,
+}
+
+impl Agreement {
+    /// Whether the kernel can be told to look up all names anew.
+    pub(crate) const fn has_epochs(&self) -> bool {
+        self.minor >= MINOR_WITH_EPOCHS
+    }
 }
 
 impl Wish {

@@ -170,4 +170,6 @@ pub(crate) mod notify {
     pub(crate) const INVAL_INODE: i32 = 2;
     /// Of an [`super::InvalEntryOut`].
     pub(crate) const INVAL_ENTRY: i32 = 3;
+    /// Of nothing: every name is to be looked up anew before it is believed.
+    pub(crate) const INC_EPOCH: i32 = 8;
 }

@@ -59,7 +59,7 @@ impl Session {
         let out = out.get_mut(len..).ok_or(Errno::EIO)?;
         let out = out.get_mut(..room).ok_or(Errno::EINVAL)?;
         let node = request.node();
-        let stale = |names| Stale { node, names };
+        let stale = |names| Stale { node, names, has_epochs: self.has_epochs };
         match args.cmd {
             FS_IOC_GETFLAGS => {
                 let flags = self.fs.flags(node)?.bits();

@@ -51,6 +51,8 @@ pub(crate) struct Stale {
     pub(crate) node: NodeId,
     /// Names that now lead, or no longer lead, to something; each with its directory.
     pub(crate) names: Vec<(NodeId, Vec<u8>)>,
+    /// The kernel can forget all names without waiting for anybody.
+    pub(crate) has_epochs: bool,
 }
 
 /// A sync that waits for its end.
@@ -93,6 +95,7 @@ pub(crate) struct Session {
     timeouts: Timeouts,
     zero_open: bool,
     writeback: bool,
+    has_epochs: bool,
     is_read_only: bool,
 }
 
@@ -103,6 +106,8 @@ pub(crate) struct SessionOptions {
     pub(crate) attr_timeout: Duration,
     pub(crate) zero_open: bool,
     pub(crate) writeback: bool,
+    /// The kernel can be told to look up all names anew.
+    pub(crate) has_epochs: bool,
 }
 
 impl Session {
@@ -122,6 +127,7 @@ impl Session {
             },
             zero_open: options.zero_open,
             writeback: options.writeback,
+            has_epochs: options.has_epochs,
             is_read_only,
         }
     }

@@ -12,6 +12,7 @@ use zerocopy::IntoBytes;
 
 fn session() -> Session {
     let options = SessionOptions {
+        has_epochs: false,
         entry_timeout: Duration::from_secs(1),
         attr_timeout: Duration::from_secs(1),
         zero_open: false,

@@ -108,6 +108,8 @@ impl Drop for Mounted {
 pub(crate) struct Counting {
     fs: Arc<dyn FileSystem>,
     counts: Mutex<BTreeMap<&'static str, usize>>,
+    /// A sync of a directory waits until nobody holds this.
+    pub(crate) dir_syncs: Mutex<()>,
 }
 
 impl Counting {
@@ -115,6 +117,7 @@ impl Counting {
         Self {
             fs,
             counts: Mutex::default(),
+            dir_syncs: Mutex::default(),
         }
     }
 
@@ -149,6 +152,14 @@ fn name_in<'a>(control: &Control<'a>) -> &'a [u8] {
 pub(crate) const UNLUCKY_BYTES: u64 = 1313;
 
 impl FileSystem for Counting {
+    fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()> {
+        self.count("sync_file");
+        if self.fs.attr(node)?.kind == NodeKind::Directory {
+            drop(self.dir_syncs.lock());
+        }
+        self.fs.sync_file(node, handle, what)
+    }
+
     fn begin_sync(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<Option<SyncTicket>> {
         self.sync_file(node, handle, what)?;
         let mut counts = self.counts.lock();
@@ -219,7 +230,6 @@ impl FileSystem for Counting {
         fn release(&self, node: NodeId, handle: Handle);
         fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8])
             -> Result<usize>;
-        fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()>;
         fn sync_fs(&self) -> Result<()>;
         fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64)
             -> Result<()>;

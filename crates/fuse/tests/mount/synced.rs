@@ -1,9 +1,11 @@
-//! Syncs, which are answered together.
+//! Syncs, which are answered together, and what others do meanwhile.
 
-use super::common::UNLUCKY_BYTES;
+use super::common::{MAKE_DIRECTORY, Mounted, UNLUCKY_BYTES};
 use super::on_all_ways;
+use fuse::ServerOptions;
 use std::fs::File;
 use std::io::Write as _;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -83,4 +85,46 @@ fn a_sync_is_answered_while_others_keep_the_server_busy() {
             assert!(start.elapsed() < Duration::from_secs(20), "{:?}", start.elapsed());
         });
     });
+}
+
+/// The kernel keeps a directory locked while it is synced. A thread that told it to forget a name
+/// in there would wait for that, and nothing could end it: neither could the server end, whose
+/// answer the sync waits for.
+#[test]
+fn names_are_forgotten_while_their_directory_is_being_synced() {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let numbers: Vec<u32> = release.split('.').map_while(|part| part.parse().ok()).collect();
+    if numbers.as_slice() < [6, 16].as_slice() {
+        return eprintln!("skipped: before Linux 6.16 it cannot be told without waiting");
+    }
+    let workers = 4;
+    let Some(mounted) = Mounted::new(ServerOptions { workers, ..ServerOptions::default() }) else {
+        return;
+    };
+    let dir = mounted.path("dir");
+    std::fs::create_dir(&dir).unwrap();
+    assert!(!dir.join("made").exists());
+    let held = mounted.fs.dir_syncs.lock();
+    mounted.fs.take();
+    std::thread::scope(|scope| {
+        scope.spawn(|| File::open(&dir).unwrap().sync_all().unwrap());
+        while !mounted.fs.take().contains_key("sync_file") {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let program = "open(D, '<', $ARGV[0]) or die; $a = \"made\\0\\0\\0\\0\"; ioctl(D, $ARGV[1], $a) or die";
+        let client = Command::new("perl").args(["-e", program]).arg(&dir).arg(MAKE_DIRECTORY.to_string()).status();
+        let tellers = std::fs::read_dir("/proc/self/task").unwrap().filter(|task| {
+            let name = std::fs::read_to_string(task.as_ref().unwrap().path().join("comm"));
+            name.is_ok_and(|name| name.trim() == "fuse-tell")
+        });
+        let count = tellers.count();
+        drop(held);
+        match client {
+            Ok(status) => assert!(status.success()),
+            Err(error) => return eprintln!("skipped: no perl to ask with: {error}"),
+        }
+        assert_eq!(count, 0, "threads wait for the directory");
+    });
+    assert!(dir.join("made").is_dir());
+    mounted.unmount();
 }
