@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 
 use btrfs_disk::convert::{to_u64, to_usize};
+use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{Key, Logical};
 
 use super::tests::{Fixture, NODESIZE, Random, SECTOR};
+use crate::Error;
 use crate::tree::Scan;
 
 #[test]
@@ -106,4 +108,25 @@ fn scattered_removals_need_no_more_leaves_than_their_items() {
     let after = fixture.csums.block_count();
     assert!(after * u64::from(NODESIZE) < 3 * bytes, "{before} blocks, then {after} for {bytes} bytes");
     fixture.verify();
+}
+
+#[test]
+fn items_that_overlap_are_refused() {
+    for (next, removed) in [(50, 40..50), (45, 40..50), (50, 0..50)] {
+        let fixture = Fixture::new(true);
+        for (sector, count) in [(0u64, 100), (next, 100)] {
+            let key = Key::new(objectid::EXTENT_CSUM, item_type::EXTENT_CSUM, sector * SECTOR);
+            fixture.edit().insert(&fixture.csums, &key, &vec![1; count * 4]).unwrap();
+        }
+        let len = (removed.end - removed.start) * SECTOR;
+        let deleted = fixture.csums().delete(&fixture.edit(), Logical(removed.start * SECTOR), len);
+        assert!(matches!(deleted, Err(Error::Exists { .. })), "{next} {removed:?}: {deleted:?}");
+        let mut keys = Vec::new();
+        let collect = |key: &Key, _: &[u8]| {
+            keys.push(*key);
+            Ok(Scan::Continue)
+        };
+        fixture.csums.scan(&Key::MIN, &Key::MAX, collect).unwrap();
+        assert!(keys.is_sorted() && keys.len() == 2, "{keys:?}");
+    }
 }

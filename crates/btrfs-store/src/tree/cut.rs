@@ -2,12 +2,12 @@
 
 use btrfs_disk::Key;
 
-use crate::Result;
+use crate::{Error, Result};
 
 use super::edit::Edit;
 use super::forest::Tree;
 use super::raw::ITEM;
-use super::write_path::{Intent, find, find_copying, fix_first_key};
+use super::write_path::{Intent, Path, find, find_copying, fix_first_key};
 use super::{leaf, raw, split};
 
 /// What becomes of an item whose middle goes.
@@ -28,7 +28,7 @@ impl Edit<'_> {
     /// moment there may be more than those. False when there is no such item or it is shorter.
     ///
     /// # Errors
-    /// When a block cannot be read or there is no room for one; [`crate::Error::Exists`] when there
+    /// When a block cannot be read or there is no room for one; [`Error::Exists`] when there
     /// is an item of a new key.
     pub(crate) fn cut_middle(&self, tree: &Tree, key: &Key, cut: &Cut) -> Result<bool> {
         let host = self.host();
@@ -42,6 +42,7 @@ impl Edit<'_> {
             };
             let (first, second) = (first.to_vec(), second.to_vec());
             let room = leaf::free_space(path.leaf_bytes()) + old.len();
+            check_is_next(&path, tree, &cut.tail_key)?;
             if room >= first.len() + ITEM + second.len() {
                 let block = &mut path.leaf().block.data;
                 leaf::replace(block, slot, &first);
@@ -79,7 +80,7 @@ impl Edit<'_> {
     /// place in the tree. False when there is no such item or it is shorter.
     ///
     /// # Errors
-    /// When a block cannot be read or there is no room for a copy.
+    /// As [`Self::cut_middle`].
     pub(crate) fn cut_front(&self, tree: &Tree, key: &Key, tail: usize, tail_key: &Key) -> Result<bool> {
         let mut path = find(self.host(), tree, key, Intent::Touch)?;
         if path.is_found && path.slot() == 0 {
@@ -92,6 +93,7 @@ impl Edit<'_> {
         let Some(kept) = old.get(tail..).map(<[u8]>::to_vec).filter(|kept| !kept.is_empty()) else {
             return Ok(false);
         };
+        check_is_next(&path, tree, tail_key)?;
         let block = &mut path.leaf().block.data;
         leaf::replace(block, slot, &kept);
         leaf::set_key(block, slot, tail_key);
@@ -100,5 +102,16 @@ impl Edit<'_> {
             fix_first_key(&mut path, last);
         }
         Ok(true)
+    }
+}
+
+/// Fails when an item lies between that of the path and a new one behind it, which then is none of
+/// the same place: items that overlap are an image's that nobody should trust.
+fn check_is_next(path: &Path<'_>, tree: &Tree, key: &Key) -> Result<()> {
+    let (block, slot) = (path.leaf_bytes(), path.slot() + 1);
+    let next = if slot < raw::nritems(block) { Some(raw::key_at(block, slot)) } else { path.upper };
+    match next.filter(|next| next <= key) {
+        Some(_) => Err(Error::Exists { tree: tree.id(), key: *key }),
+        None => Ok(()),
     }
 }
