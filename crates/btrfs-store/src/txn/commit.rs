@@ -1,6 +1,7 @@
 //! Committing: everything the transaction changed settles into the trees, and goes out.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use btrfs_disk::superblock::{RootBackup, Superblock};
 use btrfs_disk::{Generation, TreeId};
@@ -29,6 +30,11 @@ pub(super) struct Settled {
     pub(super) before: Option<Superblock>,
     pinned: Pinned,
 }
+
+/// Rounds after which nothing that is given up comes free before the commit is durable. Where the
+/// item of a free run needs the very block that the run consists of, taking that block removes the
+/// item, which frees the block, which brings the item back.
+const ROUNDS_FREEING: usize = 8;
 
 /// What follows in the gate when a transaction has settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,12 +117,14 @@ impl Engine {
         self.notes.clear();
         self.apply_deferred(&edit)?;
         let mut rounds = 0;
-        while self.settle_round(&edit, log.had_log)? {
+        while self.settle_round(&edit, log.had_log || rounds >= ROUNDS_FREEING)? {
             rounds += 1;
+            self.keeps_freed.store(rounds >= ROUNDS_FREEING, Ordering::Relaxed);
             if rounds > ROUNDS_MAX {
                 return Err(Error::unsupported("a commit that does not settle"));
             }
         }
+        self.keeps_freed.store(false, Ordering::Relaxed);
         let accounts = self.space.accounts();
         accounts.uncharge_all();
         accounts.resize_global(self.commit_tree_bytes());
@@ -131,14 +139,14 @@ impl Engine {
     }
 
     /// One round; false when there was nothing left to do.
-    fn settle_round(&self, edit: &Edit<'_>, had_log: bool) -> Result<bool> {
+    fn settle_round(&self, edit: &Edit<'_>, keeps_freed: bool) -> Result<bool> {
         let heads = self.refs.take_all_sorted();
         let mut has_changed = !heads.is_empty();
         let apply = Apply {
             edit: *edit,
             tree: &self.core.extent,
             csums: self.csum_tree(),
-            space: &Sink { space: &self.space, had_log },
+            space: &Sink { space: &self.space, keeps_freed },
             sizes: self.extent_sizes(),
         };
         apply.run(&heads)?;
@@ -233,8 +241,9 @@ impl Engine {
 /// Tells the space module what became of extents.
 struct Sink<'a> {
     space: &'a Space,
-    /// The superblock on the device leads to a log, which may lead to extents of this transaction.
-    had_log: bool,
+    /// What this transaction took and gave up is not to be taken again: the superblock on the device
+    /// leads to a log, which may lead to it; or the rounds have to end.
+    keeps_freed: bool,
 }
 
 impl SpaceSink for Sink<'_> {
@@ -248,7 +257,7 @@ impl SpaceSink for Sink<'_> {
     }
 
     fn never_used(&self, at: Logical, len: u64) -> Result<()> {
-        if self.had_log {
+        if self.keeps_freed {
             return self.space.pin(Extent { at, len });
         }
         self.space.free_now(Extent { at, len })

@@ -52,6 +52,8 @@ pub(crate) struct Engine {
     pub(crate) growing: Mutex<()>,
     pub(crate) health: Health,
     pub(crate) unreplayed: Unreplayed,
+    /// A commit that settles leaves what it gives up out of use until it is durable.
+    pub(crate) keeps_freed: AtomicBool,
     pub(crate) options: StoreOptions,
 }
 

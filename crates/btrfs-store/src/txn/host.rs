@@ -1,5 +1,7 @@
 //! What copying tree blocks costs the transaction: addresses, references, dirty blocks.
 
+use std::sync::atomic::Ordering;
+
 use btrfs_disk::{Generation, Logical, TreeId};
 
 use crate::ablation::{Mutation, mutated};
@@ -57,7 +59,8 @@ impl TxnHost<'_> {
                     accounts.uncharge_heads(1);
                 }
                 let extent = self.extent_of(&change);
-                if matches!(change, RefChange::DropData { .. }) && !self.engine.log.is_empty() {
+                let is_logged = matches!(change, RefChange::DropData { .. }) && !self.engine.log.is_empty();
+                if is_logged || self.engine.keeps_freed.load(Ordering::Relaxed) {
                     // What the log has of it must stay readable until the log is gone.
                     self.engine.space.pin(extent)?;
                 } else {
