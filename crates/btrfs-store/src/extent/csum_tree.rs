@@ -10,7 +10,7 @@ use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::node::leaf_data_size;
 use btrfs_disk::{Corrupt, Key, Logical};
 
-use crate::{Error, Result};
+use crate::Result;
 use crate::tree::{Cut, Edit, EditItem, Scan, Tree};
 
 /// The kernel keeps an item within one page of checksum *counts*, whatever the node size.
@@ -163,8 +163,7 @@ impl<'a> CsumTree<'a> {
                 let rest = tail + behind / 2 * self.csum;
                 let rest_key = key(before.start.saturating_add(self.span(rest)));
                 let cut = Cut { head, tail, tail_key: key(end), rest: (rest, rest_key) };
-                let is_cut = edit.cut_middle(self.tree, &key(before.start), &cut)?;
-                return self.check_cut(is_cut, before.start);
+                return edit.cut_middle(self.tree, &key(before.start), &cut);
             }
             edit.put(self.tree, &key(before.start), &before.bytes[..head])?;
             if before.end == end {
@@ -175,16 +174,10 @@ impl<'a> CsumTree<'a> {
             && last.end > end
         {
             let tail = self.offset(last.start, end);
-            let is_cut = edit.cut_front(self.tree, &key(last.start), tail, &key(end))?;
-            self.check_cut(is_cut, last.start)?;
+            edit.cut_front(self.tree, &key(last.start), tail, &key(end))?;
         }
         edit.remove_range(self.tree, &key(at.0), &key(end - 1), |_, _| {})?;
         Ok(())
-    }
-
-    /// Nobody else removes checksums, so what was found is there.
-    fn check_cut(&self, is_cut: bool, start: u64) -> Result<()> {
-        if is_cut { Ok(()) } else { Err(Error::NotFound { tree: self.tree.id(), key: key(start) }) }
     }
 
     /// The checksums of the sectors in a range.

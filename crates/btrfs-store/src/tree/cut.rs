@@ -4,10 +4,10 @@ use btrfs_disk::Key;
 
 use crate::{Error, Result};
 
-use super::edit::Edit;
+use super::edit::{Edit, check_is_before_next, rekey};
 use super::forest::Tree;
 use super::raw::ITEM;
-use super::write_path::{Intent, Path, find, find_copying, fix_first_key};
+use super::write_path::{Intent, find, find_copying};
 use super::{leaf, raw, split};
 
 /// What becomes of an item whose middle goes.
@@ -25,12 +25,13 @@ pub(crate) struct Cut {
 
 impl Edit<'_> {
     /// Takes bytes out of the middle of an item. Readers find it whole or both parts of it; for a
-    /// moment there may be more than those. False when there is no such item or it is shorter.
+    /// moment there may be more than those.
     ///
     /// # Errors
-    /// When a block cannot be read or there is no room for one; [`Error::Exists`] when there
-    /// is an item of a new key.
-    pub(crate) fn cut_middle(&self, tree: &Tree, key: &Key, cut: &Cut) -> Result<bool> {
+    /// When a block cannot be read or there is no room for one; [`Error::NotFound`] when there is
+    /// no such item or it is shorter; [`Error::Exists`] when another one begins where a part of it
+    /// is, as in an image whose items overlap.
+    pub(crate) fn cut_middle(&self, tree: &Tree, key: &Key, cut: &Cut) -> Result<()> {
         let host = self.host();
         let mut path = find(host, tree, key, Intent::Touch)?;
         let mut can_split = false;
@@ -38,16 +39,16 @@ impl Edit<'_> {
             let slot = path.slot();
             let old = if path.is_found { leaf::data(path.leaf_bytes(), slot) } else { &[] };
             let (Some(first), Some(second)) = (old.get(..cut.head), old.get(cut.tail..)) else {
-                return Ok(false);
+                return Err(Error::NotFound { tree: tree.id(), key: *key });
             };
             let (first, second) = (first.to_vec(), second.to_vec());
             let room = leaf::free_space(path.leaf_bytes()) + old.len();
-            check_is_next(&path, tree, &cut.tail_key)?;
+            check_is_before_next(&path, &cut.tail_key)?;
             if room >= first.len() + ITEM + second.len() {
                 let block = &mut path.leaf().block.data;
                 leaf::replace(block, slot, &first);
                 leaf::insert(block, slot + 1, &[(cut.tail_key, &second)]);
-                return Ok(true);
+                return Ok(());
             }
             let (block, (rest, rest_key)) = (path.leaf_bytes(), cut.rest);
             let is_large = raw::nritems(block) == 1 || second.len() > raw::capacity(block) / 4;
@@ -64,8 +65,7 @@ impl Edit<'_> {
             if raw::nritems(block) == 1 {
                 drop(path);
                 self.insert(tree, &cut.tail_key, &second)?;
-                self.put(tree, key, &first)?;
-                return Ok(true);
+                return self.put(tree, key, &first);
             }
             if can_split {
                 split::halve(host, &mut path)?;
@@ -77,41 +77,17 @@ impl Edit<'_> {
     }
 
     /// Takes the bytes before `tail` off an item, which from then on has another key of the same
-    /// place in the tree. False when there is no such item or it is shorter.
+    /// place in the tree.
     ///
     /// # Errors
     /// As [`Self::cut_middle`].
-    pub(crate) fn cut_front(&self, tree: &Tree, key: &Key, tail: usize, tail_key: &Key) -> Result<bool> {
-        let mut path = find(self.host(), tree, key, Intent::Touch)?;
-        if path.is_found && path.slot() == 0 {
-            drop(path);
-            // The first key of a leaf stands in the parents, which must be locked.
-            path = find_copying(self.host(), tree, key, Intent::Shrink)?;
-        }
+    pub(crate) fn cut_front(&self, tree: &Tree, key: &Key, tail: usize, tail_key: &Key) -> Result<()> {
+        let mut path = self.path_to_rekey(tree, key)?;
         let slot = path.slot();
-        let old = if path.is_found { leaf::data(path.leaf_bytes(), slot) } else { &[] };
-        let Some(kept) = old.get(tail..).map(<[u8]>::to_vec).filter(|kept| !kept.is_empty()) else {
-            return Ok(false);
-        };
-        check_is_next(&path, tree, tail_key)?;
-        let block = &mut path.leaf().block.data;
-        leaf::replace(block, slot, &kept);
-        leaf::set_key(block, slot, tail_key);
-        if slot == 0 {
-            let last = path.steps.len() - 1;
-            fix_first_key(&mut path, last);
-        }
-        Ok(true)
-    }
-}
-
-/// Fails when an item lies between that of the path and a new one behind it, which then is none of
-/// the same place: items that overlap are an image's that nobody should trust.
-fn check_is_next(path: &Path<'_>, tree: &Tree, key: &Key) -> Result<()> {
-    let (block, slot) = (path.leaf_bytes(), path.slot() + 1);
-    let next = if slot < raw::nritems(block) { Some(raw::key_at(block, slot)) } else { path.upper };
-    match next.filter(|next| next <= key) {
-        Some(_) => Err(Error::Exists { tree: tree.id(), key: *key }),
-        None => Ok(()),
+        let kept = leaf::data(path.leaf_bytes(), slot).get(tail..).filter(|kept| !kept.is_empty());
+        let kept = kept.ok_or(Error::NotFound { tree: tree.id(), key: *key })?.to_vec();
+        rekey(&mut path, tail_key)?;
+        leaf::replace(&mut path.leaf().block.data, slot, &kept);
+        Ok(())
     }
 }

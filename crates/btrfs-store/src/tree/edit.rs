@@ -264,27 +264,56 @@ impl<'a> Edit<'a> {
     /// [`Error::NotFound`] when there is no such item, [`Error::Exists`] when the new key
     /// is not between the neighbours.
     pub fn set_key(&self, tree: &Tree, old: &Key, new: &Key) -> Result<()> {
-        let mut path = find(self.host, tree, old, Intent::Touch)?;
+        let mut path = self.path_to_rekey(tree, old)?;
+        rekey(&mut path, new)
+    }
+
+    /// A path to an item whose key is going to change.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] when there is no such item.
+    pub(super) fn path_to_rekey<'t>(&self, tree: &'t Tree, key: &Key) -> Result<Path<'t>> {
+        let mut path = find(self.host, tree, key, Intent::Touch)?;
         if path.is_found && path.slot() == 0 {
             drop(path);
             // The first key of a leaf stands in the parents, which must be locked.
-            path = find_copying(self.host, tree, old, Intent::Shrink)?;
+            path = find_copying(self.host, tree, key, Intent::Shrink)?;
         }
         if !path.is_found {
-            return Err(Error::NotFound { tree: tree.id(), key: *old });
+            return Err(Error::NotFound { tree: tree.id(), key: *key });
         }
-        let (slot, block) = (path.slot(), path.leaf_bytes());
-        let after = slot == 0 || raw::key_at(block, slot - 1) < *new;
-        let next = if slot + 1 < raw::nritems(block) { Some(raw::key_at(block, slot + 1)) } else { path.upper };
-        if !after || next.is_some_and(|next| next <= *new) {
-            return Err(Error::Exists { tree: tree.id(), key: *new });
-        }
-        leaf::set_key(&mut path.leaf().block.data, slot, new);
-        if slot == 0 {
-            let last = path.steps.len() - 1;
-            fix_first_key(&mut path, last);
-        }
-        Ok(())
+        Ok(path)
+    }
+}
+
+/// Changes the key of the path's item to one that keeps the order.
+///
+/// # Errors
+/// [`Error::Exists`] when the new key is not between the neighbours.
+pub(super) fn rekey(path: &mut Path<'_>, new: &Key) -> Result<()> {
+    let slot = path.slot();
+    check_is_before_next(path, new)?;
+    if slot > 0 && raw::key_at(path.leaf_bytes(), slot - 1) >= *new {
+        return Err(Error::Exists { tree: path.tree.id(), key: *new });
+    }
+    leaf::set_key(&mut path.leaf().block.data, slot, new);
+    if slot == 0 {
+        let last = path.steps.len() - 1;
+        fix_first_key(path, last);
+    }
+    Ok(())
+}
+
+/// Fails when what comes behind the path's item does not come behind `key`.
+///
+/// # Errors
+/// [`Error::Exists`].
+pub(super) fn check_is_before_next(path: &Path<'_>, key: &Key) -> Result<()> {
+    let (block, slot) = (path.leaf_bytes(), path.slot() + 1);
+    let next = if slot < raw::nritems(block) { Some(raw::key_at(block, slot)) } else { path.upper };
+    match next.filter(|next| next <= key) {
+        Some(_) => Err(Error::Exists { tree: path.tree.id(), key: *key }),
+        None => Ok(()),
     }
 }
 

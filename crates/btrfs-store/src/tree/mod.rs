@@ -40,8 +40,8 @@ mod split;
 mod walk;
 mod write_path;
 
-pub(crate) use cut::Cut;
 pub use block::{Block, BlockSource, BlockView, ReadExpect};
+pub(crate) use cut::Cut;
 pub use edit::{Edit, EditItem};
 pub use forest::{Forest, RootPtr, Tree, TreeKind};
 pub(crate) use prune::{Prune, prune_last};
