@@ -125,7 +125,6 @@ impl Parts {
             growing: Mutex::new(Rank::CommitGate, ()),
             health: Health::default(),
             unreplayed: Unreplayed::new(has_log),
-            keeps_freed: Default::default(),
             options: options.clone(),
         }
     }

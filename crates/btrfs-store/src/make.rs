@@ -248,7 +248,7 @@ fn add_chunks(engine: &Engine, make: &MakeOptions, system: ChunkPlan) -> Result<
 /// Root blocks, and the items of the chunks and the device.
 fn write_trees(engine: &Engine, plans: &[ChunkPlan]) -> Result<()> {
     let generation = engine.gate.enter();
-    let host = TxnHost { engine, generation, purse: Purse::Commit };
+    let host = TxnHost { engine, generation, purse: Purse::Commit, keeps_freed: false };
     let edit = Edit::new(&host);
     let written = make_roots(engine, &host).and_then(|()| write_items(engine, &edit, plans));
     engine.gate.leave();

@@ -13,13 +13,13 @@ use codec::checksum::ChecksumType;
 use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::extent::{CsumRange, DataHolder, ExtentKind, is_held_only_by, lookup};
+use crate::options::StoreOptions;
 use crate::pool::Pool;
 use crate::space::{
     self, AllocRequest, ChunkTrees, Extent, LoadFrom, Payer, Reservation, Shortage, SpaceReport, Urgency, load_group,
 };
 use crate::tree::{Edit, Tree};
-use crate::txn::{LogSync, LogTicket, DropProgress, Engine, Note, Purse, Txn, TxnHost, drop_tree_step};
-use crate::options::StoreOptions;
+use crate::txn::{DropProgress, Engine, LogSync, LogTicket, Note, Purse, Txn, TxnHost, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
 
 /// Items for whose changes a sync of the log reserves: the roots of the log trees.
@@ -291,7 +291,7 @@ impl Store {
         if !mutated(Mutation::NoCommitAfterChunk) {
             engine.log.require_commit(generation);
         }
-        let host = TxnHost { engine, generation, purse: Purse::Commit };
+        let host = TxnHost { engine, generation, purse: Purse::Commit, keeps_freed: false };
         let trees = ChunkTrees {
             chunk: &engine.trees.chunk_tree,
             device: &engine.core.dev,

@@ -239,10 +239,10 @@ impl Accounts {
 
     /// True when there may soon be no room to commit `heads` queued references: what was
     /// charged for them supposes that neighbours share leaves. Were they scattered all over the
-    /// trees that every commit changes, of `tree_bytes` bytes, more would be copied than there is
-    /// room for.
+    /// trees that every commit changes (of `tree_bytes` bytes, asked for where it matters), more
+    /// would be copied than there is room for.
     #[must_use]
-    pub fn is_commit_due(&self, heads: u64, tree_bytes: u64) -> bool {
+    pub fn is_commit_due(&self, heads: u64, tree_bytes: impl FnOnce() -> u64) -> bool {
         let account = self.of(SpaceKind::Metadata);
         let (full_min, min) = HEADS_MIN;
         if heads < if account.is_full.load(Acquire) { full_min } else { min } {
@@ -253,7 +253,7 @@ impl Accounts {
             .saturating_add(self.bytes_for_heads(heads));
         let all_blocks = account.total.load(Relaxed) / self.node_size;
         let scattered = heads * BLOCKS_PER_HEAD + COMMIT_BLOCKS + all_blocks / TREE_BLOCKS_PER_BLOCK;
-        at_hand < scattered.saturating_mul(self.node_size).min(tree_bytes)
+        at_hand < scattered.saturating_mul(self.node_size).min(tree_bytes())
     }
 
     fn bytes_for_heads(&self, heads: u64) -> u64 {
@@ -589,15 +589,15 @@ mod tests {
         let (free, kept) = (accounts.available(SpaceKind::Metadata), accounts.global().0);
         let everything = accounts.reserve(metadata(free), Urgency::Normal).unwrap();
         let blocks = kept / NODE;
-        assert!(!accounts.is_commit_due(1000, kept), "all that can be copied fits");
-        assert!(accounts.is_commit_due(1000, 2 * kept));
-        assert!(accounts.is_commit_due(blocks / 2, 2 * kept));
-        assert!(!accounts.is_commit_due(HEADS_MIN.0 - 1, 2 * kept));
+        assert!(!accounts.is_commit_due(1000, || kept), "all that can be copied fits");
+        assert!(accounts.is_commit_due(1000, || 2 * kept));
+        assert!(accounts.is_commit_due(blocks / 2, || 2 * kept));
+        assert!(!accounts.is_commit_due(HEADS_MIN.0 - 1, || 2 * kept));
         accounts.set_full(SpaceKind::Metadata, false);
-        assert!(!accounts.is_commit_due(blocks / 2, 2 * kept));
+        assert!(!accounts.is_commit_due(blocks / 2, || 2 * kept));
         accounts.set_full(SpaceKind::Metadata, true);
         drop(everything);
-        assert!(!accounts.is_commit_due(blocks / 2, 2 * kept));
+        assert!(!accounts.is_commit_due(blocks / 2, || 2 * kept));
     }
 
     #[test]

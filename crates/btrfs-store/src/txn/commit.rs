@@ -1,7 +1,6 @@
 //! Committing: everything the transaction changed settles into the trees, and goes out.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use btrfs_disk::superblock::{RootBackup, Superblock};
 use btrfs_disk::{Generation, TreeId};
@@ -21,6 +20,11 @@ use super::host::{Purse, TxnHost};
 /// be caused by blocks copied in the one before, which become fewer fast.
 const ROUNDS_MAX: usize = 64;
 
+/// Rounds after which nothing that is given up comes free before the commit is durable. Where the
+/// item of a free run needs the very block that the run consists of, taking that block removes the
+/// item, which frees the block, which brings the item back.
+const ROUNDS_FREEING: usize = 8;
+
 /// A settled transaction: what is to be written.
 pub(super) struct Settled {
     pub(super) generation: Generation,
@@ -30,11 +34,6 @@ pub(super) struct Settled {
     pub(super) before: Option<Superblock>,
     pinned: Pinned,
 }
-
-/// Rounds after which nothing that is given up comes free before the commit is durable. Where the
-/// item of a free run needs the very block that the run consists of, taking that block removes the
-/// item, which frees the block, which brings the item back.
-const ROUNDS_FREEING: usize = 8;
 
 /// What follows in the gate when a transaction has settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -111,20 +110,17 @@ impl Engine {
     }
 
     fn settle(&self, generation: Generation) -> Result<Settled> {
-        let host = TxnHost { engine: self, generation, purse: Purse::Commit };
-        let edit = Edit::new(&host);
+        let host = |keeps_freed| TxnHost { engine: self, generation, purse: Purse::Commit, keeps_freed };
         let log = self.log.end(self.trees.forest(), &self.space)?;
         self.notes.clear();
-        self.apply_deferred(&edit)?;
+        self.apply_deferred(&Edit::new(&host(false)))?;
         let mut rounds = 0;
-        while self.settle_round(&edit, log.had_log || rounds >= ROUNDS_FREEING)? {
+        while self.settle_round(&host(rounds >= ROUNDS_FREEING), log.had_log)? {
             rounds += 1;
-            self.keeps_freed.store(rounds >= ROUNDS_FREEING, Ordering::Relaxed);
             if rounds > ROUNDS_MAX {
                 return Err(Error::unsupported("a commit that does not settle"));
             }
         }
-        self.keeps_freed.store(false, Ordering::Relaxed);
         let accounts = self.space.accounts();
         accounts.uncharge_all();
         accounts.resize_global(self.commit_tree_bytes());
@@ -139,22 +135,23 @@ impl Engine {
     }
 
     /// One round; false when there was nothing left to do.
-    fn settle_round(&self, edit: &Edit<'_>, keeps_freed: bool) -> Result<bool> {
+    fn settle_round(&self, host: &TxnHost<'_>, had_log: bool) -> Result<bool> {
+        let edit = Edit::new(host);
         let heads = self.refs.take_all_sorted();
         let mut has_changed = !heads.is_empty();
         let apply = Apply {
-            edit: *edit,
+            edit,
             tree: &self.core.extent,
             csums: self.csum_tree(),
-            space: &Sink { space: &self.space, keeps_freed },
+            space: &Sink { space: &self.space, keeps_freed: had_log || host.keeps_freed },
             sizes: self.extent_sizes(),
         };
         apply.run(&heads)?;
-        has_changed |= self.trees.write_root_items(edit)?;
+        has_changed |= self.trees.write_root_items(&edit)?;
         if let Some(tree) = &self.core.free_space {
-            has_changed |= self.space.write_free_space(edit, tree)? > 0;
+            has_changed |= self.space.write_free_space(&edit, tree)? > 0;
         }
-        has_changed |= self.space.write_group_items(edit, &self.core.block_group)? > 0;
+        has_changed |= self.space.write_group_items(&edit, &self.core.block_group)? > 0;
         Ok(has_changed)
     }
 

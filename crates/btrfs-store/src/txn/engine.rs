@@ -52,8 +52,6 @@ pub(crate) struct Engine {
     pub(crate) growing: Mutex<()>,
     pub(crate) health: Health,
     pub(crate) unreplayed: Unreplayed,
-    /// A commit that settles leaves what it gives up out of use until it is durable.
-    pub(crate) keeps_freed: AtomicBool,
     pub(crate) options: StoreOptions,
 }
 
@@ -122,7 +120,7 @@ impl Engine {
             || self
                 .space
                 .accounts()
-                .is_commit_due(to_u64(self.refs.entry_count()), self.commit_tree_bytes())
+                .is_commit_due(to_u64(self.refs.entry_count()), || self.commit_tree_bytes())
     }
 
     /// Bytes of the trees that every commit changes.

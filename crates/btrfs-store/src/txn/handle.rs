@@ -47,6 +47,7 @@ impl Txn {
             engine: &self.engine,
             generation: self.generation,
             purse: Purse::Handle(&self.reservation),
+            keeps_freed: false,
         }
     }
 

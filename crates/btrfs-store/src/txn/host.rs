@@ -1,7 +1,5 @@
 //! What copying tree blocks costs the transaction: addresses, references, dirty blocks.
 
-use std::sync::atomic::Ordering;
-
 use btrfs_disk::{Generation, Logical, TreeId};
 
 use crate::ablation::{Mutation, mutated};
@@ -30,6 +28,8 @@ pub(crate) struct TxnHost<'a> {
     pub(crate) engine: &'a Engine,
     pub(crate) generation: Generation,
     pub(crate) purse: Purse<'a>,
+    /// What this transaction took and gave up is not to be taken again before it is durable.
+    pub(crate) keeps_freed: bool,
 }
 
 impl TxnHost<'_> {
@@ -60,7 +60,7 @@ impl TxnHost<'_> {
                 }
                 let extent = self.extent_of(&change);
                 let is_logged = matches!(change, RefChange::DropData { .. }) && !self.engine.log.is_empty();
-                if is_logged || self.engine.keeps_freed.load(Ordering::Relaxed) {
+                if is_logged || self.keeps_freed {
                     // What the log has of it must stay readable until the log is gone.
                     self.engine.space.pin(extent)?;
                 } else {

@@ -134,7 +134,7 @@ impl Mkfs {
             .as_ref()
             .ok_or_else(|| Failure::usage("FILE is missing"))?;
         let make = self.make_options()?;
-        let target = Target { keeps_blocks: self.nodiscard, ..Target::inspect(path)? };
+        let target = Target::inspect(path, self.nodiscard)?;
         if !self.force {
             target.refuse_occupied()?;
         }
@@ -291,7 +291,7 @@ impl Made {
 }
 
 impl Target {
-    fn inspect(path: &Path) -> Result<Self> {
+    fn inspect(path: &Path, keeps_blocks: bool) -> Result<Self> {
         let part = ImagePath::parse(path);
         let found = match std::fs::metadata(&part.path) {
             Ok(found) => found,
@@ -303,7 +303,7 @@ impl Target {
                     size: 0,
                     is_new: true,
                     is_device: false,
-                    keeps_blocks: false,
+                    keeps_blocks,
                 });
             }
             Err(error) => return Err(error).context(path.display().to_string()),
@@ -328,7 +328,7 @@ impl Target {
             size,
             is_new: false,
             is_device,
-            keeps_blocks: false,
+            keeps_blocks,
         })
     }
 

@@ -6,7 +6,7 @@ use crate::notify;
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::{InHeader, InitIn};
 use crate::protocol::{Agreement, Request, Wish, opcode};
-use crate::session::{Answer, BegunSync, Session};
+use crate::session::{Answer, BegunSync, MEANWHILE_MAX, Session};
 use rustix::fs::OFlags;
 use rustix::io::Errno as IoErrno;
 use std::os::fd::OwnedFd;
@@ -19,8 +19,6 @@ const DATA_BYTES_MIN: usize = 128 * 1024;
 
 /// Syncs that are put off at a time.
 const BEGUN_MAX: usize = 16;
-/// Other requests that are answered while syncs are put off.
-const MEANWHILE_MAX: usize = 8;
 
 /// A channel with the buffers for it.
 pub(crate) struct Worker {

@@ -5,7 +5,7 @@ use crate::notify;
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::InHeader;
 use crate::protocol::{Request, opcode};
-use crate::session::{Answer, BegunSync, Session};
+use crate::session::{Answer, BegunSync, MEANWHILE_MAX, Session};
 use crate::sys::RingQueue;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -15,8 +15,6 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 /// Requests that a queue holds at a time.
 const DEPTH: usize = 4;
-/// Other requests that are answered while syncs are put off.
-const MEANWHILE_MAX: usize = 8;
 /// Room for replies that cannot be made in place: values of attributes, output of controls.
 const SCRATCH_BYTES: usize = 128 * 1024;
 /// Least payload that the kernel takes.

@@ -44,6 +44,9 @@ use vfs::FileSystem;
 use vfs::file_system::{Errno, Handle, NodeId, Result, SyncTicket, SyncWhat};
 use zerocopy::FromBytes;
 
+/// Other requests that are answered while syncs are put off.
+pub(crate) const MEANWHILE_MAX: usize = 8;
+
 /// What the kernel must not believe any more.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stale {

@@ -84,11 +84,10 @@ pub(crate) fn begin_sync(
         false => log(names, inode, what)?,
     };
     match logged {
-        Logged::Done => return Ok(None),
-        Logged::Asked(asked) => return Ok(Some(asked)),
-        Logged::NeedsCommit => commit(core, inode)?,
+        Logged::Done => Ok(None),
+        Logged::Asked(asked) => Ok(Some(asked)),
+        Logged::NeedsCommit => commit(core, inode).map(|()| None),
     }
-    Ok(None)
 }
 
 /// Makes durable what [`begin_sync`] began with, together with what others asked for meanwhile.
