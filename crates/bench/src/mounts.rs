@@ -1,9 +1,9 @@
 //! `bench mount`: the same workloads on mounts of several systems, one after the other.
 //!
 //! The workloads are scripts of their own (`workload.sh NAME DIR`, which prints `NAME value unit`), and so are the
-//! systems to compare with (`systems.sh up|down NAME ram`). Every round runs every workload on every system, each on a
-//! fresh file system, so that load on the machine meets all of them. Spinney's image is a file in memory, as is what
-//! the others have their loop device on.
+//! systems to compare with (`systems.sh up|down NAME ram`). Every round runs every workload on every system, so that load
+//! on the machine meets all of them; those that follow each other and work on the same files share a file system, the
+//! others have one of their own. Spinney's image is a file in memory, as is what the others have their loop device on.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -36,9 +36,9 @@ pub(crate) struct Options {
     #[arg(long, value_delimiter = ',', default_values = [
         "seqwrite", "seqread_cold", "seqread_warm", "randread_cold", "randread_warm", "randread_dio", "randwrite_buf",
         "fsync_randwrite", "snap_randwrite", "snap_randwrite_dio", "uring_randwrite", "uring_randwrite_nocow", "fsmark",
-        "trees", "meta_create", "meta_stat", "meta_stat_cold", "meta_unlink", "smallfiles", "smallfiles_fsync", "untar",
-        "cptree", "git_checkout", "git_status", "readtree_cold", "readtree_warm", "find_cold", "find_warm", "lsr",
-        "du_cold", "rmtree",
+        "trees", "meta_create", "meta_stat", "meta_stat_cold", "meta_unlink", "smallfiles", "smallfiles_fsync",
+        "git_checkout", "git_status", "untar", "cptree", "readtree_cold", "readtree_warm", "find_cold", "find_warm",
+        "lsr", "du_cold", "rmtree",
     ])]
     workload: Vec<String>,
     /// Rounds.
@@ -65,8 +65,8 @@ The whole table (hours; as root; nothing else should run):
 
 Spinney is mounted as `spinney mount -o allow_other` does it: in its sandbox, with a channel for each
 worker. A system spinney-OPTION is mounted with that option. fuse-ll is the passthrough over tmpfs, btrfs
-the kernel's. Each run begins with a file system just made; a row that a system cannot do has no
-figure. What workload.sh takes from the environment (RUNTIME, NMETA, BENCH_TAR, SNAP_CMD=none, ...) is
+the kernel's. File systems are just made; rows that work on the same files (of one big file, of a
+tree, ...) share one where they follow each other. A row that a system cannot do has no figure. What workload.sh takes from the environment (RUNTIME, NMETA, BENCH_TAR, SNAP_CMD=none, ...) is
 passed on.
 
 Example:
@@ -91,18 +91,32 @@ struct Run {
 pub(crate) fn run(options: &Options) -> Result<String> {
     let mut runs = Vec::new();
     for round in 0..options.rounds {
-        for workload in &options.workload {
+        for group in options.workload.chunk_by(|one, next| files_of(one).is_some() && files_of(one) == files_of(next)) {
             for system in &options.system {
-                match one(options, workload, system) {
-                    Ok(run) => {
-                        eprintln!("round {round}: {workload:<18} {system:<18} {} {}", run.value, run.unit);
-                        if let Some(path) = &options.history {
-                            append(path, [&run])?;
-                        }
-                        runs.push(run);
+                // A system that cannot do a workload has no figure; the others go on.
+                let failed = |workload: &str, error| {
+                    eprintln!("round {round}: {workload:<18} {system:<18} FAILED: {error:#}");
+                };
+                let up = match Up::new(options, system) {
+                    Ok(up) => up,
+                    Err(error) => {
+                        failed(&group.join(","), error);
+                        continue;
                     }
-                    // A system that cannot do a workload has no figure; the others go on.
-                    Err(error) => eprintln!("round {round}: {workload:<18} {system:<18} FAILED: {error:#}"),
+                };
+                for workload in group {
+                    let run = match up.run(workload) {
+                        Ok(run) => run,
+                        Err(error) => {
+                            failed(workload, error);
+                            continue;
+                        }
+                    };
+                    eprintln!("round {round}: {workload:<18} {system:<18} {} {}", run.value, run.unit);
+                    if let Some(path) = &options.history {
+                        append(path, [&run])?;
+                    }
+                    runs.push(run);
                 }
             }
         }
@@ -110,23 +124,18 @@ pub(crate) fn run(options: &Options) -> Result<String> {
     Ok(markdown(options, &runs))
 }
 
-fn one(options: &Options, workload: &str, system: &str) -> Result<Run> {
-    let up = Up::new(options, system)?;
-    let script = options.scripts.join("workload.sh");
-    let output = Command::new("bash").arg(script).arg(workload).arg(&up.dir).output()?;
-    let text = String::from_utf8(output.stdout)?;
-    let line = text.lines().last().unwrap_or_default();
-    let [_, value, unit] = line.split(' ').collect::<Vec<_>>()[..] else {
-        bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
-    };
-    ensure!(output.status.success(), "{}", output.status);
-    Ok(Run {
-        workload: workload.to_owned(),
-        system: system.to_owned(),
-        value: value.parse().with_context(|| line.to_owned())?,
-        unit: unit.to_owned(),
-        peak_mib: up.peak_mib(),
-    })
+/// The files that a workload leaves for others, and takes over from them.
+fn files_of(workload: &str) -> Option<&str> {
+    match workload {
+        "seqread_cold" | "seqread_warm" | "randread_cold" | "randread_warm" | "randread_dio" | "randwrite_buf" => {
+            Some("big file")
+        }
+        "meta_create" | "meta_stat" | "meta_stat_cold" | "meta_unlink" => Some("directory"),
+        "git_checkout" | "git_status" => Some("checkout"),
+        "untar" | "cptree" | "readtree_cold" | "readtree_warm" | "find_cold" | "find_warm" | "lsr" | "du_cold"
+        | "rmtree" => Some("tree"),
+        _ => None,
+    }
 }
 
 /// A system that is mounted; unmounted when dropped.
@@ -146,6 +155,24 @@ impl<'a> Up<'a> {
             }
         };
         Ok(Self { options, system, dir })
+    }
+
+    fn run(&self, workload: &str) -> Result<Run> {
+        let script = self.options.scripts.join("workload.sh");
+        let output = Command::new("bash").arg(script).arg(workload).arg(&self.dir).output()?;
+        let text = String::from_utf8(output.stdout)?;
+        let line = text.lines().last().unwrap_or_default();
+        let [_, value, unit] = line.split(' ').collect::<Vec<_>>()[..] else {
+            bail!("{}", String::from_utf8_lossy(&output.stderr).trim());
+        };
+        ensure!(output.status.success(), "{}", output.status);
+        Ok(Run {
+            workload: workload.to_owned(),
+            system: self.system.to_owned(),
+            value: value.parse().with_context(|| line.to_owned())?,
+            unit: unit.to_owned(),
+            peak_mib: self.peak_mib(),
+        })
     }
 
     fn peak_mib(&self) -> Option<i64> {

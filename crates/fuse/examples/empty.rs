@@ -4,7 +4,7 @@
 //! in memory. Mounts on the directory given, serves until it is unmounted:
 //!
 //! ```text
-//! cargo run --release -p fuse --example empty -- DIR [memory] [writeback] [zero_open] [ring] [workers=N]
+//! cargo run --release -p fuse --example empty -- DIR [memory] [writeback] [zero_open] [nopoll] [ring] [workers=N]
 //! ```
 
 use fuse::{Connection, MountOptions, Server, ServerOptions, Transport};
@@ -336,6 +336,7 @@ fn serve(dir: &Path, arguments: &[String]) -> fuse::Result<()> {
         workers: workers.unwrap_or(0),
         writeback: has("writeback"),
         zero_open: has("zero_open"),
+        busy_poll: !has("nopoll"),
         transport: if has("ring") {
             Transport::Ring
         } else {
@@ -354,7 +355,7 @@ fn serve(dir: &Path, arguments: &[String]) -> fuse::Result<()> {
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let Some((dir, rest)) = arguments.split_first() else {
-        eprintln!("usage: empty DIR [memory] [writeback] [zero_open] [ring] [workers=N]");
+        eprintln!("usage: empty DIR [memory] [writeback] [zero_open] [nopoll] [ring] [workers=N]");
         return ExitCode::from(2);
     };
     match serve(Path::new(dir), rest) {

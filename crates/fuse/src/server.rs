@@ -1,7 +1,7 @@
 //! A mount being served: its threads, from the first request to the final sync.
 
 use crate::connection::{Connection, open_spares};
-use crate::device::{self, Worker};
+use crate::device::{self, Pace, Worker};
 use crate::ending::{Done, Ending, Running};
 use crate::error::{Error, Result};
 use crate::protocol::{InitFlags, Wish};
@@ -53,6 +53,9 @@ pub struct ServerOptions {
     pub zero_open: bool,
     /// How requests come and replies go.
     pub transport: Transport,
+    /// Where requests come fast and nobody else wants the processor, a worker polls for the next one
+    /// for a while before it sleeps.
+    pub busy_poll: bool,
     /// Largest read or write in bytes.
     pub request_bytes_max: u32,
     /// How long the kernel believes that a name leads (or does not lead) to a node.
@@ -68,6 +71,7 @@ impl Default for ServerOptions {
             writeback: false,
             zero_open: false,
             transport: Transport::default(),
+            busy_poll: true,
             request_bytes_max: REQUEST_BYTES_MAX,
             entry_timeout: TIMEOUT,
             attr_timeout: TIMEOUT,
@@ -86,6 +90,15 @@ impl ServerOptions {
     fn request_bytes_max(&self) -> u32 {
         self.request_bytes_max
             .clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)
+    }
+
+    /// How long a worker polls. With one processor, who is to send the next request would wait for it.
+    fn poll(&self) -> Duration {
+        let processors = thread::available_parallelism().map_or(1, NonZero::get);
+        match self.busy_poll && processors > 1 {
+            true => device::POLL,
+            false => Duration::ZERO,
+        }
     }
 
     fn data_bytes(&self) -> usize {
@@ -193,11 +206,12 @@ impl Server {
                 has_epochs: agreement.has_epochs(),
             },
         ));
+        let pace = Arc::new(Pace::new(options.poll()));
         let mut workers = Vec::new();
         for (index, channel) in channels.iter().enumerate() {
             let others = channels.iter().filter(|other| Arc::ptr_eq(other, channel));
             let (own, is_alone) = (Arc::clone(channel), others.count() == 1);
-            let mut worker = Worker::new(own, is_alone, Arc::clone(&session), data_bytes)?;
+            let mut worker = Worker::new(own, is_alone, Arc::clone(&session), Arc::clone(&pace), data_bytes)?;
             let running = Running::new(&ending);
             workers.push(spawn(format!("fuse-{index}"), move || {
                 worker.run();

@@ -37,6 +37,7 @@ fn all_ways() -> Vec<ServerOptions> {
         },
         ServerOptions {
             zero_open: true,
+            busy_poll: false,
             workers: 3,
             ..plain.clone()
         },

@@ -10,6 +10,8 @@
 //! meanwhile the channel does not block. A worker who waited for each would keep requests waiting
 //! that could have joined.
 //!
+//! Where requests come fast, a worker looks for the next one for a while before it sleeps (`pace`).
+//!
 //! How it ends: the kernel answers `ENODEV` when the mount is gone. A reply that nobody waits for
 //! any more (`ENOENT`) is dropped. What the kernel does not take otherwise is replaced by `EIO`,
 //! so that no process waits for ever.
@@ -17,6 +19,8 @@
 //! Called by the server, which starts a thread for each worker.
 
 mod buffer;
+mod pace;
 mod worker;
 
+pub(crate) use pace::{POLL, Pace};
 pub(crate) use worker::{Worker, initialize};

@@ -1,6 +1,7 @@
 //! One thread's loop of requests and replies.
 
 use super::buffer::{ReplyBuffer, RequestBuffer};
+use super::pace::Pace;
 use crate::error::{Error, Result};
 use crate::notify;
 use crate::protocol::replies::OutHeader;
@@ -11,6 +12,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno as IoErrno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Instant;
 use vfs::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
@@ -25,7 +27,12 @@ pub(crate) struct Worker {
     channel: Arc<OwnedFd>,
     /// Nobody else reads from the channel.
     is_alone: bool,
+    /// Reading the channel waits for a request.
+    is_blocking: bool,
     session: Arc<Session>,
+    pace: Arc<Pace>,
+    /// The last request came so soon that it pays to look for the next one.
+    is_fast: bool,
     request: RequestBuffer,
     reply: ReplyBuffer,
     /// Syncs that wait for their end, while the channel does not block; by request.
@@ -49,6 +56,7 @@ impl Worker {
         channel: Arc<OwnedFd>,
         is_alone: bool,
         session: Arc<Session>,
+        pace: Arc<Pace>,
         request_bytes_max: usize,
     ) -> Result<Self> {
         let data_bytes = request_bytes_max.max(DATA_BYTES_MIN);
@@ -56,7 +64,10 @@ impl Worker {
         Ok(Self {
             channel,
             is_alone,
+            is_blocking: true,
             session,
+            pace,
+            is_fast: false,
             request: RequestBuffer::new(data_bytes).ok_or_else(no_memory)?,
             reply: ReplyBuffer::new(data_bytes).ok_or_else(no_memory)?,
             begun: Vec::new(),
@@ -67,7 +78,7 @@ impl Worker {
     pub(crate) fn run(&mut self) {
         let mut meanwhile = 0;
         loop {
-            match receive(&self.channel, &mut self.request) {
+            match self.next() {
                 Received::Request(len) => {
                     self.answer(len);
                     meanwhile += 1;
@@ -83,6 +94,42 @@ impl Worker {
             } else if meanwhile >= MEANWHILE_MAX || self.begun.len() >= BEGUN_MAX {
                 self.end_syncs();
                 meanwhile = 0;
+            }
+        }
+    }
+
+    /// The next request; while syncs wait for their end, only one that is there already.
+    fn next(&mut self) -> Received {
+        if !self.begun.is_empty() {
+            return receive(&self.channel, &mut self.request);
+        }
+        if self.is_fast && let Some(received) = self.poll() {
+            return received;
+        }
+        self.set_blocking(true);
+        let began = Instant::now();
+        let received = receive(&self.channel, &mut self.request);
+        self.is_fast = self.pace.is_fast(began.elapsed());
+        received
+    }
+
+    /// Looks for a request again and again, but not for long.
+    fn poll(&mut self) -> Option<Received> {
+        let pace = Arc::clone(&self.pace);
+        let mut turn = pace.turn(Instant::now())?;
+        if !self.set_blocking(false) {
+            return None;
+        }
+        loop {
+            match receive(&self.channel, &mut self.request) {
+                Received::Nothing => rustix::thread::sched_yield(),
+                received => {
+                    turn.found();
+                    return Some(received);
+                }
+            }
+            if !turn.goes_on(Instant::now()) {
+                return None;
             }
         }
     }
@@ -130,13 +177,18 @@ impl Worker {
             let ended = self.session.end_sync(&begun);
             send(&self.channel, &mut self.reply, unique, ended);
         }
-        self.set_blocking(true);
     }
 
     /// Whether reading the channel waits for a request; false when that cannot be chosen.
-    fn set_blocking(&self, is_blocking: bool) -> bool {
-        let flags = if is_blocking { OFlags::RDWR } else { OFlags::RDWR | OFlags::NONBLOCK };
-        self.is_alone && rustix::fs::fcntl_setfl(&self.channel, flags).is_ok()
+    fn set_blocking(&mut self, is_blocking: bool) -> bool {
+        if self.is_blocking != is_blocking {
+            let flags = if is_blocking { OFlags::RDWR } else { OFlags::RDWR | OFlags::NONBLOCK };
+            if !self.is_alone || rustix::fs::fcntl_setfl(&self.channel, flags).is_err() {
+                return false;
+            }
+            self.is_blocking = is_blocking;
+        }
+        true
     }
 }
 

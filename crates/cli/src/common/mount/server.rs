@@ -104,6 +104,7 @@ pub(super) fn server_options(settings: &Settings) -> fuse::ServerOptions {
         } else {
             fuse::Transport::Device
         },
+        busy_poll: settings.busy_poll,
         ..fuse::ServerOptions::default()
     }
 }

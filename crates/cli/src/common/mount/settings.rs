@@ -101,6 +101,8 @@ pub(crate) struct Settings {
     pub(crate) zero_open: bool,
     /// Requests come over a ring, where the kernel has it.
     pub(crate) io_uring: bool,
+    /// A worker polls before it sleeps, where that pays.
+    pub(crate) busy_poll: bool,
     /// `sync` comes to the server, and unmounting waits for it, where that can be had.
     pub(crate) synced: bool,
     /// Threads that answer requests; as many as there are processors when 0.
@@ -125,6 +127,7 @@ impl Default for Settings {
             writeback: false,
             zero_open: false,
             io_uring: false,
+            busy_poll: true,
             synced: true,
             workers: 0,
             for_the_kernel: Vec::new(),
@@ -185,6 +188,8 @@ impl Settings {
             "nozero_open" => self.zero_open = false,
             "io_uring" => self.io_uring = true,
             "noio_uring" => self.io_uring = false,
+            "poll" => self.busy_poll = true,
+            "nopoll" => self.busy_poll = false,
             "synced" => self.synced = true,
             "nosynced" => self.synced = false,
             _ => return self.add_for_the_kernel(name) || DROPPED.contains(&name),
