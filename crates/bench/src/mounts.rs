@@ -1,9 +1,10 @@
 //! `bench mount`: the same workloads on mounts of several systems, one after the other.
 //!
 //! The workloads are scripts of their own (`workload.sh NAME DIR`, which prints `NAME value unit`), and so are the
-//! systems to compare with (`systems.sh up|down NAME ram`). Every round runs every workload on every system, so that load
-//! on the machine meets all of them; those that follow each other and work on the same files share a file system, the
-//! others have one of their own. Spinney's image is a file in memory, as is what the others have their loop device on.
+//! systems to compare with (`systems.sh up|down NAME ram`). Every round runs every workload on every system, so that
+//! load on the machine meets all of them; those that follow each other and work on the same files share a file system,
+//! the others have one of their own. Spinney's image is a file in memory, as is what the others have their loop device
+//! on.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -66,8 +67,8 @@ The whole table (hours; as root; nothing else should run):
 Spinney is mounted as `spinney mount -o allow_other` does it: in its sandbox, with a channel for each
 worker. A system spinney-OPTION is mounted with that option. fuse-ll is the passthrough over tmpfs, btrfs
 the kernel's. File systems are just made; rows that work on the same files (of one big file, of a
-tree, ...) share one where they follow each other. A row that a system cannot do has no figure. What workload.sh takes from the environment (RUNTIME, NMETA, BENCH_TAR, SNAP_CMD=none, ...) is
-passed on.
+tree, ...) share one where they follow each other. A row that a system cannot do has no figure. What
+workload.sh takes from the environment (RUNTIME, NMETA, BENCH_TAR, SNAP_CMD=none, ...) is passed on.
 
 Example:
   bench mount --scripts ../shared/bench --program target/release/spinney \\
