@@ -11,7 +11,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
@@ -94,38 +94,25 @@ pub(crate) fn run(options: &Options) -> Result<String> {
     // Whoever comes first finds memory that the machine may have given away meanwhile: not always the same one.
     let mut systems = options.system.clone();
     for round in 0..options.rounds {
-        if round > 0 {
-            systems.rotate_left(1);
-        }
         for group in options.workload.chunk_by(|one, next| files_of(one).is_some() && files_of(one) == files_of(next)) {
             for system in &systems {
-                // A system that cannot do a workload has no figure; the others go on.
-                let failed = |workload: &str, error| {
-                    eprintln!("round {round}: {workload:<18} {system:<18} FAILED: {error:#}");
-                };
-                let up = match Up::new(options, system) {
-                    Ok(up) => up,
-                    Err(error) => {
-                        failed(&group.join(","), error);
-                        continue;
-                    }
-                };
+                let up = Up::new(options, system);
                 for workload in group {
-                    let run = match up.run(workload) {
-                        Ok(run) => run,
-                        Err(error) => {
-                            failed(workload, error);
-                            continue;
+                    match up.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|up| up.run(workload)) {
+                        Ok(run) => {
+                            eprintln!("round {round}: {workload:<18} {system:<18} {} {}", run.value, run.unit);
+                            if let Some(path) = &options.history {
+                                append(path, [&run])?;
+                            }
+                            runs.push(run);
                         }
-                    };
-                    eprintln!("round {round}: {workload:<18} {system:<18} {} {}", run.value, run.unit);
-                    if let Some(path) = &options.history {
-                        append(path, [&run])?;
+                        // A system that cannot do a workload has no figure; the others go on.
+                        Err(error) => eprintln!("round {round}: {workload:<18} {system:<18} FAILED: {error:#}"),
                     }
-                    runs.push(run);
                 }
             }
         }
+        systems.rotate_left(1);
     }
     Ok(markdown(options, &runs))
 }

@@ -120,15 +120,13 @@ impl Server {
             let mut make = Command::new(&options.program);
             ensure!(make.args(["mkfs", "-q", "--size", "2G"]).arg(&image).status()?.success(), "mkfs");
             let mut command = Command::new(&options.program);
-            command.args(["mount", "--foreground", "-o", "nopoll"]).arg(image);
+            command.args(["mount", "--foreground", "-o", "nopoll"]).arg(image).arg(&dir);
             command
         } else {
-            Command::new(&options.empty)
+            let mut command = Command::new(&options.empty);
+            command.arg(&dir).arg("nopoll");
+            command
         };
-        command.arg(&dir);
-        if !is_ours {
-            command.arg("nopoll");
-        }
         let child = command.stdin(Stdio::null()).spawn().context("the server")?;
         let mut server = Self { pid: child.id(), child, dir };
         server.wait_until_mounted()?;

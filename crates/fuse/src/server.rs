@@ -113,6 +113,8 @@ impl ServerOptions {
 pub struct Prepared {
     spares: Vec<OwnedFd>,
     queues: Vec<Queue>,
+    /// How long a worker polls: that depends on the processors, some limits to which are in files.
+    poll: Duration,
 }
 
 impl Prepared {
@@ -125,6 +127,7 @@ impl Prepared {
         };
         Self {
             spares: open_spares(options.worker_count().saturating_sub(1)),
+            poll: options.poll(),
             queues: queues.unwrap_or_else(|error| {
                 tracing::debug!(%error, "no io_uring: /dev/fuse it is");
                 Vec::new()
@@ -138,6 +141,7 @@ impl fmt::Debug for Prepared {
         f.debug_struct("Prepared")
             .field("spares", &self.spares.len())
             .field("queues", &self.queues.len())
+            .field("poll", &self.poll)
             .finish()
     }
 }
@@ -176,7 +180,7 @@ impl Server {
         options: ServerOptions,
         prepared: Prepared,
     ) -> Result<Self> {
-        let Prepared { spares, queues } = prepared;
+        let Prepared { spares, queues, poll } = prepared;
         let request_bytes_max = options.request_bytes_max();
         let data_bytes = options.data_bytes();
         let channels = connection.into_channels(spares, options.worker_count());
@@ -206,15 +210,16 @@ impl Server {
                 has_epochs: agreement.has_epochs(),
             },
         ));
-        let pace = Arc::new(Pace::new(options.poll()));
+        let pace = Arc::new(Pace::new(poll));
         let mut workers = Vec::new();
         for (index, channel) in channels.iter().enumerate() {
             let others = channels.iter().filter(|other| Arc::ptr_eq(other, channel));
             let (own, is_alone) = (Arc::clone(channel), others.count() == 1);
-            let mut worker = Worker::new(own, is_alone, Arc::clone(&session), Arc::clone(&pace), data_bytes)?;
+            let mut worker = Worker::new(own, is_alone, Arc::clone(&session), data_bytes)?;
+            let pace = Arc::clone(&pace);
             let running = Running::new(&ending);
             workers.push(spawn(format!("fuse-{index}"), move || {
-                worker.run();
+                worker.run(&pace);
                 drop(running);
             })?);
         }

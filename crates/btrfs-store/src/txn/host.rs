@@ -61,7 +61,7 @@ impl TxnHost<'_> {
                 let extent = self.extent_of(&change);
                 let is_logged = matches!(change, RefChange::DropData { .. }) && !self.engine.log.is_empty();
                 if is_logged || self.keeps_freed {
-                    // What the log has of it must stay readable until the log is gone.
+                    // What the log has of it must stay readable until the log is gone, and rounds must end.
                     self.engine.space.pin(extent)?;
                 } else {
                     self.engine.space.free_now(extent)?;

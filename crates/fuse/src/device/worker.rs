@@ -30,7 +30,6 @@ pub(crate) struct Worker {
     /// Reading the channel waits for a request.
     is_blocking: bool,
     session: Arc<Session>,
-    pace: Arc<Pace>,
     /// The last request came so soon that it pays to look for the next one.
     is_fast: bool,
     request: RequestBuffer,
@@ -56,7 +55,6 @@ impl Worker {
         channel: Arc<OwnedFd>,
         is_alone: bool,
         session: Arc<Session>,
-        pace: Arc<Pace>,
         request_bytes_max: usize,
     ) -> Result<Self> {
         let data_bytes = request_bytes_max.max(DATA_BYTES_MIN);
@@ -66,7 +64,6 @@ impl Worker {
             is_alone,
             is_blocking: true,
             session,
-            pace,
             is_fast: false,
             request: RequestBuffer::new(data_bytes).ok_or_else(no_memory)?,
             reply: ReplyBuffer::new(data_bytes).ok_or_else(no_memory)?,
@@ -74,11 +71,11 @@ impl Worker {
         })
     }
 
-    /// Answers requests until the mount is gone.
-    pub(crate) fn run(&mut self) {
+    /// Answers requests until the mount is gone; all workers of a mount go by one `pace`.
+    pub(crate) fn run(&mut self, pace: &Pace) {
         let mut meanwhile = 0;
         loop {
-            match self.next() {
+            match self.next(pace) {
                 Received::Request(len) => {
                     self.answer(len);
                     meanwhile += 1;
@@ -99,23 +96,22 @@ impl Worker {
     }
 
     /// The next request; while syncs wait for their end, only one that is there already.
-    fn next(&mut self) -> Received {
+    fn next(&mut self, pace: &Pace) -> Received {
         if !self.begun.is_empty() {
             return receive(&self.channel, &mut self.request);
         }
-        if self.is_fast && let Some(received) = self.poll() {
+        if self.is_fast && let Some(received) = self.poll(pace) {
             return received;
         }
         self.set_blocking(true);
         let began = Instant::now();
         let received = receive(&self.channel, &mut self.request);
-        self.is_fast = self.pace.is_fast(began.elapsed());
+        self.is_fast = pace.is_fast(began.elapsed());
         received
     }
 
     /// Looks for a request again and again, but not for long.
-    fn poll(&mut self) -> Option<Received> {
-        let pace = Arc::clone(&self.pace);
+    fn poll(&mut self, pace: &Pace) -> Option<Received> {
         let mut turn = pace.turn(Instant::now())?;
         if !self.set_blocking(false) {
             return None;

@@ -118,8 +118,8 @@ Options for -o:
                       write a few bytes at a time, somewhat slower for streams
   zero_open           open files without asking the server: faster for trees of small files
   io_uring            requests come over a ring, where the kernel has it and its administrator
-                      switched that on: faster for trees of small files, slower where several
-                      processes sync at the same time
+                      switched that on: faster where files are removed or read once more, and where
+                      several processes sync; slower for new files and for reads from the image
   poll, nopoll        while requests follow each other closely and no program wants the processor, the
                       server looks for the next one for up to 0.1 ms instead of sleeping (the
                       default): faster for one program that makes many calls
