@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
-use rustix::io::Errno;
+use rustix::io::{Errno, retry_on_intr};
 
 use super::table::{self, Row};
 use crate::common::failure::Failure;
@@ -113,8 +113,10 @@ fn write_all(dir: &Path) -> rustix::io::Result<()> {
     std::thread::spawn(move || {
         let written = match File::open(dir) {
             // What only the kernel has, and, of some mounts, what the server has; then the rest.
-            Ok(root) => match rustix::fs::syncfs(&root) {
-                // The times of a file that is gone, which the kernel had kept: nothing is missing.
+            // Of files whose data the kernel collects it writes times as well, and keeps what stopped that for
+            // whoever syncs next: a program that was killed meanwhile, which the next sync no longer tells...
+            Ok(root) => match retry_on_intr(|| rustix::fs::syncfs(&root)) {
+                // ... or that the file is gone: nothing is missing.
                 Ok(()) | Err(Errno::STALE) => rustix::fs::fsync(&root),
                 error => error,
             },
