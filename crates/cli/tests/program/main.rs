@@ -15,6 +15,7 @@ mod mount;
 mod mount_ends;
 mod mount_inherited;
 mod mount_sync;
+mod mount_truncate;
 mod mounted;
 mod reports;
 mod verify_crash;

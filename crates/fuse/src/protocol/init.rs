@@ -15,11 +15,11 @@ pub(crate) const MINOR_MIN: u32 = 36;
 const MINOR_WITH_EPOCHS: u32 = 44;
 
 bitflags! {
-    /// Capabilities of kernel and server.
+    /// Capabilities of kernel and server. `ATOMIC_O_TRUNC` is none of them: then a file is emptied by being opened, and
+    /// that comes before the kernel refuses to write to a program that runs (`ETXTBSY`).
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;
-        const ATOMIC_O_TRUNC = 1 << 3;
         const BIG_WRITES = 1 << 5;
         const DONT_MASK = 1 << 6;
         const HAS_IOCTL_DIR = 1 << 11;
@@ -82,8 +82,6 @@ impl Wish {
             - InitFlags::OVER_IO_URING;
         flags.set(InitFlags::WRITEBACK_CACHE, self.writeback);
         flags.set(InitFlags::NO_OPEN_SUPPORT, self.zero_open);
-        // Without a request to open there is nobody to empty the file: the kernel has to ask.
-        flags.set(InitFlags::ATOMIC_O_TRUNC, !self.zero_open);
         flags.set(InitFlags::OVER_IO_URING, self.ring);
         flags
     }
@@ -146,11 +144,7 @@ mod tests {
             (reply.minor, reply.max_pages, reply.max_readahead),
             (45, 256, 1 << 17)
         );
-        assert!(
-            agreement
-                .flags
-                .contains(InitFlags::ATOMIC_O_TRUNC | InitFlags::SETXATTR_EXT)
-        );
+        assert!(agreement.flags.contains(InitFlags::SETXATTR_EXT));
         assert!(
             !agreement
                 .flags
@@ -162,7 +156,7 @@ mod tests {
             ..wish()
         };
         let (_, agreement) = zero_open.answer(&offer).unwrap();
-        assert!(!agreement.flags.contains(InitFlags::ATOMIC_O_TRUNC));
+        assert!(agreement.flags.contains(InitFlags::NO_OPEN_SUPPORT));
     }
 
     #[test]

@@ -27,7 +27,7 @@ impl Session {
 
     pub(super) fn setattr(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         let args: SetattrIn = request.args()?;
-        let changes = changes(&args)?;
+        let changes = changes(&args, self.writeback)?;
         let attr = match self
             .fs
             .set_attr(&request.caller(), request.node(), &changes)
@@ -60,8 +60,11 @@ const ANY_CHANGE: u32 = setattr::MODE
 /// program asks for never comes with the handle of a file.
 const TIMES_FROM_CACHE: u32 = setattr::MTIME | setattr::CTIME | setattr::FH;
 
-fn changes(args: &SetattrIn) -> Result<SetAttr> {
+fn changes(args: &SetattrIn, writeback: bool) -> Result<SetAttr> {
     let has = |bits: u32| args.valid & bits != 0;
+    // `ftruncate`, which comes with a handle, and `O_TRUNC` always change the time; `truncate` only where it changes
+    // the size. A kernel that does not keep times itself does not say which it is: what empties is taken for `O_TRUNC`.
+    let is_touched = has(setattr::SIZE) && !writeback && (has(setattr::FH) || args.size == 0);
     let time = |sec: u64, nsec: u32| {
         let sec = sec.cast_signed();
         (nsec < 1_000_000_000)
@@ -93,7 +96,8 @@ fn changes(args: &SetattrIn) -> Result<SetAttr> {
             setattr::MTIME_NOW,
             args.mtime,
             args.mtimensec,
-        )?,
+        )?
+        .or(is_touched.then_some(SetTime::Now)),
         ctime: has(setattr::CTIME)
             .then(|| time(args.ctime, args.ctimensec))
             .transpose()?,
@@ -117,7 +121,7 @@ mod tests {
             uid: 9,
             ..SetattrIn::default()
         };
-        let changes = changes(&args).unwrap();
+        let changes = changes(&args, false).unwrap();
         assert_eq!(
             changes,
             SetAttr {
@@ -136,11 +140,27 @@ mod tests {
                 valid,
                 ..SetattrIn::default()
             };
-            changes(&args).unwrap().clear_privileges
+            changes(&args, false).unwrap().clear_privileges
         };
         assert!(clears(setattr::UID) && clears(setattr::GID) && clears(0));
         assert!(clears(setattr::SIZE | setattr::KILL_SUIDGID));
         assert!(!clears(setattr::SIZE) && !clears(setattr::MODE) && !clears(setattr::CTIME));
+    }
+
+    #[test]
+    fn sizes_that_a_program_always_gets_the_time_of_are_told_from_others() {
+        let touches = |valid, size, writeback| {
+            let args = SetattrIn {
+                valid,
+                size,
+                ..SetattrIn::default()
+            };
+            changes(&args, writeback).unwrap().mtime == Some(SetTime::Now)
+        };
+        assert!(touches(setattr::SIZE, 0, false), "O_TRUNC");
+        assert!(touches(setattr::SIZE | setattr::FH, 7, false), "ftruncate");
+        assert!(!touches(setattr::SIZE, 7, false), "truncate");
+        assert!(!touches(setattr::SIZE, 0, true), "the kernel tells");
     }
 
     #[test]
@@ -150,6 +170,6 @@ mod tests {
             ctimensec: 1_000_000_000,
             ..SetattrIn::default()
         };
-        assert_eq!(changes(&args), Err(Errno::EINVAL));
+        assert_eq!(changes(&args, false), Err(Errno::EINVAL));
     }
 }
