@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -68,6 +69,23 @@ fn whoever_is_signalled_the_server_ends_soon_and_keeps_what_was_synced() {
             mounted.unmount();
         }
     }
+}
+
+#[test]
+fn who_keeps_a_mount_busy_is_told() {
+    let Some(mounted) = Mounted::mount_if_possible("") else {
+        return;
+    };
+    let file = File::create(mounted.dir().join("file")).unwrap();
+    let mut waiting = Command::new("sleep").arg("100").current_dir(mounted.dir()).spawn().unwrap();
+    let run = mounted.bench.run("umount mnt");
+    assert!(run.status != 0 && mounted.is_mounted());
+    assert!(run.err.contains(&format!("sleep ({})", waiting.id())), "{}", run.err);
+    assert!(run.err.contains(&format!("({})", std::process::id())), "{}", run.err);
+    waiting.kill().unwrap();
+    waiting.wait().unwrap();
+    drop(file);
+    mounted.unmount();
 }
 
 #[test]

@@ -21,6 +21,7 @@
 mod channel;
 mod format;
 pub(crate) mod helper;
+mod holders;
 mod log;
 mod sandbox;
 mod server;

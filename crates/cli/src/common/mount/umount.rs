@@ -10,6 +10,7 @@ use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
 use rustix::io::{Errno, retry_on_intr};
 
+use super::holders::holders;
 use super::table::{self, Row};
 use crate::common::failure::Failure;
 use crate::common::output;
@@ -54,7 +55,12 @@ impl Umount {
             return Err(Failure::refused(text).into());
         };
         let written = if self.lazy || row.read_only { Ok(()) } else { write_all(&dir) };
-        unmount(&dir, self.lazy)?;
+        unmount(&dir, self.lazy).inspect_err(|_| {
+            let users = holders(&dir);
+            if !users.is_empty() {
+                output::warn(&format!("{shown} is in use by {}", users.join(", ")));
+            }
+        })?;
         // Where the kernel waits for the server, that is done.
         if !self.lazy && !row.read_only && !row.is_synced() {
             wait_for(&row.source);
