@@ -39,4 +39,4 @@ pub use connection::Connection;
 pub use error::{Error, Result};
 pub use mount::{MountOptions, unmount};
 pub use server::{Prepared, Server, ServerOptions, Transport};
-pub use sys::close_inherited;
+pub use sys::{check_written, close_inherited};

@@ -188,6 +188,34 @@ fn unmounting_tells_that_writing_had_failed() {
     }
 }
 
+/// The kernel tells of data that the volume had no room for once, and forgets that when a program is killed at the
+/// wrong moment; `spinney umount` ended with 0.
+#[test]
+fn unmounting_tells_of_what_was_lost_although_somebody_else_was_told() {
+    for options in ["writeback", "writeback,nosynced", "writeback,zero_open"] {
+        for is_removed in [false, true] {
+            let Some(mounted) = Mounted::mount_if_possible(&format!("-o {options}")) else {
+                return;
+            };
+            let path = mounted.dir().join("large");
+            let root = File::open(mounted.dir()).unwrap();
+            let written = fs::write(&path, pattern(300 << 20));
+            let synced = [File::open(&path).unwrap().sync_all().is_err(), rustix::fs::syncfs(&root).is_err()];
+            assert!(written.is_err() || synced.contains(&true), "{options}: there was room for it");
+            assert_eq!(rustix::fs::syncfs(&root), Ok(()), "{options}: it is told once");
+            if is_removed {
+                fs::remove_file(&path).unwrap();
+            }
+            drop(root);
+            let run = mounted.bench.run("umount mnt");
+            let is_told = run.status == 1 && run.err.contains("not everything") && run.err.contains("No space");
+            assert_eq!(is_told, !is_removed, "{options}: {} {}", run.status, run.err);
+            assert!(run.status == 0 || !is_removed, "{options}: {}", run.err);
+            mounted.wait_until_gone();
+        }
+    }
+}
+
 /// With the writeback cache, a program that is killed while the kernel sends the times of a file for it leaves that
 /// error for whoever syncs next: `spinney umount` took it for data that was lost.
 #[test]

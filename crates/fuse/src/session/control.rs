@@ -5,6 +5,7 @@ use super::{Answer, Session, Stale};
 use crate::protocol::Request;
 use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
+use crate::sys::LOST;
 use vfs::file_system::{Control, Errno, NodeFlags, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -87,6 +88,10 @@ impl Session {
                 let flags = from_extended(self.fs.flags(node)?, &wanted)?;
                 self.fs.set_flags(&request.caller(), node, flags)?;
                 Ok((len, Some(stale(Vec::new()))))
+            }
+            LOST => {
+                let number = self.lost.first(&*self.fs).map_or(0, |error| error.0);
+                Ok((len + put(out, &number)?, None))
             }
             _ if args.flags & IOCTL_COMPAT != 0 => Err(Errno::ENOTTY),
             command => {

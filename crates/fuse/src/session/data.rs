@@ -30,13 +30,13 @@ impl Session {
         if usize::try_from(args.size) != Ok(data.len()) {
             return Err(Errno::EINVAL);
         }
-        self.fs.write(
-            request.node(),
-            Handle(args.fh),
-            args.offset,
-            data,
-            write_flags(&args),
-        )?;
+        let flags = write_flags(&args);
+        let written = self.fs.write(request.node(), Handle(args.fh), args.offset, data, flags);
+        written.inspect_err(|error| {
+            if flags.contains(WriteFlags::FROM_CACHE) {
+                self.lost.note(request.node(), *error);
+            }
+        })?;
         let reply = WriteOut {
             size: args.size,
             padding: 0,

@@ -25,6 +25,7 @@ mod data;
 mod encode;
 mod entry;
 mod list;
+mod lost;
 mod mappable;
 mod open;
 mod seek;
@@ -37,6 +38,7 @@ use crate::ending::Ending;
 use crate::protocol::requests::{BatchForgetIn, FSYNC_FDATASYNC, ForgetIn, ForgetOne, FsyncIn};
 use crate::protocol::{Request, opcode};
 use encode::Timeouts;
+use lost::Lost;
 use mappable::Mappable;
 use std::sync::Arc;
 use std::time::Duration;
@@ -95,6 +97,7 @@ pub(crate) struct Session {
     fs: Arc<dyn FileSystem>,
     ending: Arc<Ending>,
     mappable: Mappable,
+    lost: Lost,
     timeouts: Timeouts,
     zero_open: bool,
     writeback: bool,
@@ -124,6 +127,7 @@ impl Session {
             fs,
             ending,
             mappable: Mappable::new(),
+            lost: Lost::default(),
             timeouts: Timeouts {
                 entry: options.entry_timeout,
                 attr: options.attr_timeout,

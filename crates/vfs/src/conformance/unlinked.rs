@@ -168,6 +168,7 @@ fn forgotten_with_a_name(s: &Subject) -> Outcome {
     let node = s.file_with(ROOT, b"a", &data)?;
     s.chmod(node, 0o640)?;
     s.fs.forget(node, 1);
+    equal("links", 1, s.attr(node)?.nlink)?;
     let found = s.lookup(ROOT, b"a")?;
     equal("permissions", 0o640, found.attr.permissions)?;
     same_bytes("contents", &data, &s.read(found.node, 0, 200_000)?)

@@ -49,7 +49,7 @@ pub trait FileSystem: Send + Sync {
     /// What `stat` reports.
     ///
     /// # Errors
-    /// `ESTALE` for a node that nobody refers to any more.
+    /// `ESTALE` for a node without names that nobody refers to any more.
     fn attr(&self, node: NodeId) -> Result<Attr>;
 
     /// Changes attributes, all of them or none. A new permission mask changes the ACL alike. A size alone changes the

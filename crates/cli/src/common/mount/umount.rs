@@ -1,6 +1,8 @@
 //! `spinney umount`
 
 use std::fs::File;
+use std::io;
+use std::os::fd::AsFd as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -12,7 +14,7 @@ use rustix::io::{Errno, retry_on_intr};
 
 use super::holders::holders;
 use super::table::{self, Row};
-use crate::common::failure::Failure;
+use crate::common::failure::{Failure, Status};
 use crate::common::output;
 
 /// How long a server may take for what was written last before this is said and not waited for.
@@ -29,8 +31,9 @@ const WAIT_STEP: Duration = Duration::from_millis(5);
     after_long_help = "\
 This command waits until the image is complete and can be used by others. So does umount(8) where
 root mounted; of a mount of anybody else, it and fusermount3 -u return while the server still
-writes what it has in memory. Where not everything could be written it says so, and ends with 1; the
-directory is unmounted all the same.
+writes what it has in memory. Where not everything could be written (except to files that are gone
+by now) it says so, and ends with 1; the directory is unmounted all the same. Where the server does
+not end writing for a minute it stays mounted, which ends with 7.
 
 Examples:
   spinney umount /mnt/site
@@ -54,7 +57,18 @@ impl Umount {
             let text = format!("{shown}: no image is mounted here by spinney");
             return Err(Failure::refused(text).into());
         };
-        let written = if self.lazy || row.read_only { Ok(()) } else { write_all(&dir) };
+        let written = if self.lazy || row.read_only {
+            Ok(())
+        } else {
+            write_all(&dir).ok_or_else(|| {
+                let text = format!(
+                    "{shown}: not unmounted: after {} s its server has not written everything; it may be stopped, or \
+                     its device slow (--lazy unmounts all the same)",
+                    WAIT_MAX.as_secs()
+                );
+                Failure::new(Status::Busy, text)
+            })?
+        };
         unmount(&dir, self.lazy).inspect_err(|_| {
             let users = holders(&dir);
             if !users.is_empty() {
@@ -66,9 +80,9 @@ impl Umount {
             wait_for(&row.source);
         }
         written.map_err(|error| {
-            let reason = match error {
-                Errno::ROFS => "a failure had stopped all writing".to_owned(),
-                error => error.to_string(),
+            let reason = match Errno::from_io_error(&error) {
+                Some(Errno::ROFS) => "a failure had stopped all writing".to_owned(),
+                _ => error.to_string(),
             };
             let text = format!("{shown}: unmounted, but not everything written there is in the image: {reason}");
             Failure::refused(text).into()
@@ -110,29 +124,33 @@ fn resolve(dir: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Has everything written that was written to a mount, and tells whether that failed now, or at any time before: then
-/// the server takes no more.
-fn write_all(dir: &Path) -> rustix::io::Result<()> {
+/// Has everything written that was written to a mount, and tells whether that failed, now or at any time before. `None`
+/// when it takes too long.
+fn write_all(dir: &Path) -> Option<io::Result<()>> {
     let (done, is_done) = mpsc::sync_channel(1);
     let dir = dir.to_owned();
     // A server that is stuck keeps this thread, but not the program.
     std::thread::spawn(move || {
-        let written = match File::open(dir) {
-            // What only the kernel has, and, of some mounts, what the server has; then the rest.
-            // Of files whose data the kernel collects it writes times as well, and keeps what stopped that for
-            // whoever syncs next: a program that was killed meanwhile, which the next sync no longer tells...
-            Ok(root) => match retry_on_intr(|| rustix::fs::syncfs(&root)) {
-                // ... or that the file is gone: nothing is missing.
-                Ok(()) | Err(Errno::STALE) => rustix::fs::fsync(&root),
-                error => error,
-            },
-            // Nobody serves it any more, or it is somebody else's.
-            Err(_) => Ok(()),
-        };
+        // Where it cannot be opened nobody serves it any more, or it is somebody else's.
+        let written = File::open(dir).map_or(Ok(()), |root| write_all_of(&root));
         // Nobody listens any more when it took too long.
         done.send(written).unwrap_or_default();
     });
-    is_done.recv_timeout(WAIT_MAX).unwrap_or(Ok(()))
+    is_done.recv_timeout(WAIT_MAX).ok()
+}
+
+fn write_all_of(root: &File) -> io::Result<()> {
+    // What only the kernel has, and, of some mounts, what the server has; then the rest. Of files whose data the kernel
+    // collects it writes times as well, and keeps what stopped that for whoever syncs next: a program that was killed
+    // meanwhile, which the next sync no longer tells...
+    match retry_on_intr(|| rustix::fs::syncfs(root)) {
+        // ... or that the file is gone: nothing is missing.
+        Ok(()) | Err(Errno::STALE) => {}
+        Err(error) => return Err(error.into()),
+    }
+    rustix::fs::fsync(root)?;
+    // The kernel has told somebody else, or has forgotten.
+    fuse::check_written(root.as_fd())
 }
 
 /// Waits until nobody holds the image for writing.
