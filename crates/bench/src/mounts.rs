@@ -64,11 +64,13 @@ The whole table (hours; as root; nothing else should run):
   echo Y > /sys/module/fuse/parameters/enable_uring              for spinney-io_uring
   target/release/bench mount --scripts ../shared/bench --history bench/history/mount.jsonl
 
-Spinney is mounted as `spinney mount -o allow_other` does it: in its sandbox, with a channel for each
-worker. A system spinney-OPTION is mounted with that option. fuse-ll is the passthrough over tmpfs, btrfs
-the kernel's. File systems are just made; rows that work on the same files (of one big file, of a
-tree, ...) share one where they follow each other. A row that a system cannot do has no figure. What
-workload.sh takes from the environment (RUNTIME, NMETA, BENCH_TAR, SNAP_CMD=none, ...) is passed on.
+Spinney is mounted as `spinney mount -o allow_other` does it: in its sandbox, with a channel for
+each worker. A system spinney-OPTION is mounted with that option. fuse-ll is the passthrough over
+tmpfs, btrfs the kernel's. After a system that is slow, the next one finds memory that a virtual
+machine's host has taken back: put one behind it that does not count. File systems are just made;
+rows that work on the same files (of one big file, of a tree, ...) share one where they follow each
+other. A row that a system cannot do has no figure. What workload.sh takes from the environment
+(RUNTIME, NMETA, BENCH_TAR, SNAP_CMD=none, ...) is passed on.
 
 Example:
   bench mount --scripts ../shared/bench --program target/release/spinney \\

@@ -2,8 +2,9 @@
 //!
 //! [`Session::serve`] answers one request into a buffer that the transport provides, from any
 //! thread; only a sync may be answered later, so that one write to the device does for many. It
-//! keeps no state between requests apart from what was agreed on at the start and which nodes are
-//! open for reading and writing, so workers share little here but the file system itself.
+//! keeps no state between requests apart from what was agreed on at the start, which nodes are
+//! open for reading and writing, and which lost data that the kernel had taken, so workers share
+//! little here but the file system itself.
 //!
 //! Who decides what
 //! * The kernel: permissions, locks, where an appending write goes (it holds the node's lock and
@@ -17,7 +18,7 @@
 //!
 //! Called by the transports. The files: `entry` names and nodes, `attr` attributes, `open` files
 //! being opened and closed, `data` contents, `seek` data and holes, `list` directories, `xattr`,
-//! `control`, `mappable` who may change what only the kernel sees.
+//! `control`, `mappable` who may change what only the kernel sees, `lost` what was refused later.
 
 mod attr;
 mod control;
