@@ -102,20 +102,20 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 type Part = fn(&Options, &Path) -> Result<String>;
 
 fn on_mount(options: &Options, name: &str, mode: Mode, part: Part) -> Result<String> {
-    let bytes = if name.starts_with("full") {
-        FULL_BYTES
-    } else {
-        IMAGE_BYTES
-    };
+    let is_full = name.starts_with("full");
+    let bytes = if is_full { FULL_BYTES } else { IMAGE_BYTES };
     let image = options.dir.join("long.img");
     let dir = options.dir.join("mnt");
     let served = Served::fresh(&options.program, &image, &dir, bytes, &mode.options())?;
     let result = part(options, served.dir());
     let peak = served.peak_mib().unwrap_or_default();
-    let checked = served.unmount_and_check();
+    let lacks = match (is_full, mode) {
+        (true, Mode::Writeback) => served.unmount_full_and_check(),
+        _ => served.unmount_and_check().map(|()| false),
+    };
     let line = result?;
-    checked?;
-    Ok(format!("{line}, {peak} MiB"))
+    let told = if lacks? { ", files that lack data were told of" } else { "" };
+    Ok(format!("{line}, {peak} MiB{told}"))
 }
 
 /// Two processes of fsx at once.

@@ -5,6 +5,9 @@ use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// What `spinney umount` says when files lack data that the kernel had taken.
+const LACKS_ROOM: &str = "unmounted, but not everything written there is in the image: No space left on device";
+
 /// A mount by `spinney mount`. Dropping it unmounts, whatever state it is in.
 #[derive(Debug)]
 pub(super) struct Served {
@@ -93,6 +96,20 @@ impl Served {
     /// Unmounts, and passes the image through `btrfs check`.
     pub(super) fn unmount_and_check(mut self) -> Result<()> {
         self.unmount()?;
+        self.check()
+    }
+
+    /// The same where the kernel took data that there is no room for: true when `spinney umount` says so, as it should.
+    pub(super) fn unmount_full_and_check(mut self) -> Result<bool> {
+        let unmounted = self.unmount();
+        let lacks = unmounted.as_ref().is_err_and(|error| error.to_string().contains(LACKS_ROOM));
+        if !lacks {
+            unmounted?;
+        }
+        self.check().map(|()| lacks)
+    }
+
+    fn check(&self) -> Result<()> {
         let image = self.image.to_string_lossy().into_owned();
         let said = system::run(
             &system::btrfs_program(),
