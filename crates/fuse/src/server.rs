@@ -1,7 +1,7 @@
 //! A mount being served: its threads, from the first request to the final sync.
 
 use crate::connection::{Connection, open_spares};
-use crate::device::{self, Pace, Syncs, Together, Worker};
+use crate::device::{self, Pace, Worker};
 use crate::ending::{Done, Ending, Running};
 use crate::error::{Error, Result};
 use crate::protocol::{InitFlags, Wish};
@@ -210,16 +210,16 @@ impl Server {
                 has_epochs: agreement.has_epochs(),
             },
         ));
-        let together = Arc::new(Together { pace: Pace::new(poll), syncs: Syncs::default() });
+        let pace = Arc::new(Pace::new(poll));
         let mut workers = Vec::new();
         for (index, channel) in channels.iter().enumerate() {
             let others = channels.iter().filter(|other| Arc::ptr_eq(other, channel));
             let (own, is_alone) = (Arc::clone(channel), others.count() == 1);
             let mut worker = Worker::new(own, is_alone, Arc::clone(&session), data_bytes)?;
-            let together = Arc::clone(&together);
+            let pace = Arc::clone(&pace);
             let running = Running::new(&ending);
             workers.push(spawn(format!("fuse-{index}"), move || {
-                worker.run(&together);
+                worker.run(&pace);
                 drop(running);
             })?);
         }

@@ -6,9 +6,9 @@
 //! structures before the data of a write end there, in the reply buffer the header does. So data
 //! is never copied here, and a request costs two system calls and no allocation.
 //!
-//! A sync is answered when the channel has no request at hand, together with all that came since, to whatever worker
-//! (`syncs`): meanwhile the channel does not block. A worker who waited for each would keep requests waiting that could
-//! have joined; if each worker waited for its own, all others would wait for the device too.
+//! A sync is answered when the channel has no request at hand, together with all that came since:
+//! meanwhile the channel does not block. A worker who waited for each would keep requests waiting
+//! that could have joined.
 //!
 //! Where requests come fast, a worker looks for the next one for a while before it sleeps (`pace`).
 //!
@@ -20,9 +20,7 @@
 
 mod buffer;
 mod pace;
-mod syncs;
 mod worker;
 
 pub(crate) use pace::{POLL, Pace};
-pub(crate) use syncs::Syncs;
-pub(crate) use worker::{Together, Worker, initialize};
+pub(crate) use worker::{Worker, initialize};

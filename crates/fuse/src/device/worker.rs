@@ -2,13 +2,12 @@
 
 use super::buffer::{ReplyBuffer, RequestBuffer};
 use super::pace::Pace;
-use super::syncs::{Syncs, Waiting};
 use crate::error::{Error, Result};
 use crate::notify;
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::{InHeader, InitIn};
 use crate::protocol::{Agreement, Request, Wish, opcode};
-use crate::session::{Answer, MEANWHILE_MAX, Session};
+use crate::session::{Answer, BegunSync, MEANWHILE_MAX, Session};
 use rustix::fs::OFlags;
 use rustix::io::Errno as IoErrno;
 use std::os::fd::OwnedFd;
@@ -19,6 +18,9 @@ use zerocopy::{FromBytes, IntoBytes};
 
 /// The least room for requests: names and values of any kind fit.
 const DATA_BYTES_MIN: usize = 128 * 1024;
+
+/// Syncs that are put off at a time.
+const BEGUN_MAX: usize = 16;
 
 /// A channel with the buffers for it.
 pub(crate) struct Worker {
@@ -32,15 +34,8 @@ pub(crate) struct Worker {
     is_fast: bool,
     request: RequestBuffer,
     reply: ReplyBuffer,
-    /// This worker has to see that the syncs that wait end. Meanwhile the channel does not block.
-    has_syncs: bool,
-}
-
-/// What all workers of a mount go by.
-#[derive(Debug)]
-pub(crate) struct Together {
-    pub(crate) pace: Pace,
-    pub(crate) syncs: Syncs,
+    /// Syncs that wait for their end, while the channel does not block; by request.
+    begun: Vec<(u64, BegunSync)>,
 }
 
 /// What reading the device came to.
@@ -72,30 +67,29 @@ impl Worker {
             is_fast: false,
             request: RequestBuffer::new(data_bytes).ok_or_else(no_memory)?,
             reply: ReplyBuffer::new(data_bytes).ok_or_else(no_memory)?,
-            has_syncs: false,
+            begun: Vec::new(),
         })
     }
 
-    /// Answers requests until the mount is gone.
-    pub(crate) fn run(&mut self, together: &Together) {
-        let Together { pace, syncs } = together;
+    /// Answers requests until the mount is gone; all workers of a mount go by one `pace`.
+    pub(crate) fn run(&mut self, pace: &Pace) {
         let mut meanwhile = 0;
         loop {
             match self.next(pace) {
                 Received::Request(len) => {
-                    self.answer(len, syncs);
+                    self.answer(len);
                     meanwhile += 1;
                 }
                 Received::Nothing => meanwhile = MEANWHILE_MAX,
                 Received::End => {
-                    self.end_all_syncs(syncs);
+                    self.end_syncs();
                     return;
                 }
             }
-            if !self.has_syncs {
+            if self.begun.is_empty() {
                 meanwhile = 0;
-            } else if meanwhile >= MEANWHILE_MAX {
-                self.end_syncs(syncs);
+            } else if meanwhile >= MEANWHILE_MAX || self.begun.len() >= BEGUN_MAX {
+                self.end_syncs();
                 meanwhile = 0;
             }
         }
@@ -103,7 +97,7 @@ impl Worker {
 
     /// The next request; while syncs wait for their end, only one that is there already.
     fn next(&mut self, pace: &Pace) -> Received {
-        if self.has_syncs {
+        if !self.begun.is_empty() {
             return receive(&self.channel, &mut self.request);
         }
         if self.is_fast && let Some(received) = self.poll(pace) {
@@ -136,7 +130,7 @@ impl Worker {
         }
     }
 
-    fn answer(&mut self, len: usize, syncs: &Syncs) {
+    fn answer(&mut self, len: usize) {
         let bytes = self.request.whole().get(..len).unwrap_or_default();
         let Some(header) = Request::header(bytes) else {
             tracing::warn!(len, "a request without header");
@@ -153,20 +147,19 @@ impl Worker {
             Answer::Failed(error) => {
                 send(&self.channel, &mut self.reply, header.unique, Err(error));
             }
-            Answer::Begun(sync) => {
+            Answer::Begun(begun) => {
                 // Requests that are there already may be syncs too. Once there are none, waiting
                 // for more would be waiting for those who wait for this.
-                let channel = Arc::clone(&self.channel);
-                if syncs.add(Waiting { channel, unique: header.unique, sync }) {
-                    self.has_syncs = true;
-                    if !self.set_blocking(false) {
-                        self.end_all_syncs(syncs);
-                    }
+                self.begun.push((header.unique, begun));
+                if self.begun.len() == 1 && !self.set_blocking(false) {
+                    self.end_syncs();
                 }
             }
             Answer::DoneStale(len, stale) => {
                 // Whoever syncs may hold what the kernel waits for.
-                self.end_all_syncs(syncs);
+                if !self.begun.is_empty() {
+                    self.end_syncs();
+                }
                 // First, so that who gets the reply finds the new attributes.
                 notify::send_stale(&self.channel, stale);
                 send(&self.channel, &mut self.reply, header.unique, Ok(len));
@@ -174,19 +167,11 @@ impl Worker {
         }
     }
 
-    /// Ends the syncs that wait, unless another worker is at it, and answers them. More may wait then.
-    fn end_syncs(&mut self, syncs: &Syncs) {
-        let (session, reply) = (&self.session, &mut self.reply);
-        self.has_syncs = syncs.end(|waiting| {
-            let ended = session.end_sync(&waiting.sync);
-            send(&waiting.channel, reply, waiting.unique, ended);
-        });
-    }
-
-    /// Until there are none that this worker has to see to.
-    fn end_all_syncs(&mut self, syncs: &Syncs) {
-        while self.has_syncs {
-            self.end_syncs(syncs);
+    /// Ends all syncs that were begun, and answers them.
+    fn end_syncs(&mut self) {
+        for (unique, begun) in std::mem::take(&mut self.begun) {
+            let ended = self.session.end_sync(&begun);
+            send(&self.channel, &mut self.reply, unique, ended);
         }
     }
 

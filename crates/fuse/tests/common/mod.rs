@@ -110,8 +110,6 @@ pub(crate) struct Counting {
     counts: Mutex<BTreeMap<&'static str, usize>>,
     /// A sync of a directory waits until nobody holds this.
     pub(crate) dir_syncs: Mutex<()>,
-    /// The end of a sync waits until nobody holds this.
-    pub(crate) ends: Mutex<()>,
 }
 
 impl Counting {
@@ -120,17 +118,11 @@ impl Counting {
             fs,
             counts: Mutex::default(),
             dir_syncs: Mutex::default(),
-            ends: Mutex::default(),
         }
     }
 
     fn count(&self, name: &'static str) {
         *self.counts.lock().entry(name).or_default() += 1;
-    }
-
-    /// How often something was called since the last [`Self::take`].
-    pub(crate) fn calls(&self, name: &str) -> usize {
-        self.counts.lock().get(name).copied().unwrap_or(0)
     }
 
     /// Calls since the last time, and zero again.
@@ -179,7 +171,6 @@ impl FileSystem for Counting {
     fn end_sync(&self, node: NodeId, _handle: Handle, begun: SyncTicket) -> Result<()> {
         assert_eq!(node.0, begun.0[0], "another node's");
         self.count("end_sync");
-        drop(self.ends.lock());
         match self.fs.attr(node)?.size {
             UNLUCKY_BYTES => Err(Errno::ENOSPC),
             _ => Ok(()),

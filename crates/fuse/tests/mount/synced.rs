@@ -87,52 +87,6 @@ fn a_sync_is_answered_while_others_keep_the_server_busy() {
     });
 }
 
-/// One worker waits for the device; whoever does not sync must not wait with it, however many sync.
-#[test]
-fn others_are_answered_while_syncs_are_being_ended() {
-    for busy_poll in [true, false] {
-        let options = ServerOptions { workers: 2, busy_poll, ..ServerOptions::default() };
-        let Some(mounted) = Mounted::new(options) else {
-            return;
-        };
-        mounted.fs.take();
-        let device = mounted.fs.ends.lock();
-        let (begun, made) = std::thread::scope(|scope| {
-            for thread in 0..THREADS {
-                let mounted = &mounted;
-                scope.spawn(move || {
-                    let mut file = File::create(mounted.path(&format!("{thread}"))).unwrap();
-                    file.write_all(&[7; 100]).unwrap();
-                    file.sync_all().unwrap();
-                });
-            }
-            let other = scope.spawn(|| {
-                let start = Instant::now();
-                while mounted.fs.calls("begin_sync") < THREADS && start.elapsed() < Duration::from_secs(5) {
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-                let begun = mounted.fs.calls("begin_sync");
-                if begun == THREADS {
-                    std::fs::create_dir(mounted.path("made")).unwrap();
-                }
-                begun
-            });
-            let start = Instant::now();
-            while !other.is_finished() && start.elapsed() < Duration::from_secs(10) {
-                std::thread::sleep(Duration::from_millis(1));
-            }
-            let made = mounted.fs.calls("create");
-            let ended = mounted.fs.calls("end_sync");
-            assert!(ended <= 1, "{ended} workers wait for the device");
-            drop(device);
-            (other.join().unwrap(), made)
-        });
-        assert_eq!(begun, THREADS, "syncs wait for others to end");
-        assert_eq!(made, THREADS + 1, "nothing is made meanwhile");
-        mounted.unmount();
-    }
-}
-
 /// The kernel keeps a directory locked while it is synced. A thread that told it to forget a name
 /// in there would wait for that, and nothing could end it: neither could the server end, whose
 /// answer the sync waits for.
