@@ -101,12 +101,12 @@ impl Served {
 
     /// The same where the kernel took data that there is no room for: true when `spinney umount` says so, as it should.
     pub(super) fn unmount_full_and_check(mut self) -> Result<bool> {
-        let unmounted = self.unmount();
-        let lacks = unmounted.as_ref().is_err_and(|error| error.to_string().contains(LACKS_ROOM));
-        if !lacks {
-            unmounted?;
-        }
-        self.check().map(|()| lacks)
+        let lacks = match self.unmount() {
+            Err(error) if error.to_string().contains(LACKS_ROOM) => true,
+            unmounted => unmounted.map(|()| false)?,
+        };
+        self.check()?;
+        Ok(lacks)
     }
 
     fn check(&self) -> Result<()> {
