@@ -492,7 +492,7 @@ fn privileges_go_with_a_write() {
     let capability = b"security.capability";
     for (permissions, flags, left) in [
         (0o6755, WriteFlags::CLEAR_PRIVILEGES, 0o755),
-        (0o6745, WriteFlags::CLEAR_PRIVILEGES, 0o2745),
+        (0o6745, WriteFlags::CLEAR_PRIVILEGES, 0o745),
         (0o6755, WriteFlags::empty(), 0o6755),
     ] {
         served.chmod(file, permissions);

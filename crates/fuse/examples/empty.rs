@@ -18,7 +18,7 @@ use std::time::Duration;
 use vfs::file_system::{
     AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode,
     NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time,
-    VolumeStatus, WriteFlags, XattrMode,
+    VolumeStatus, WriteFlags, Written, XattrMode,
 };
 use vfs::{FileSystem, MemoryFs, MemoryOptions};
 
@@ -206,11 +206,11 @@ impl FileSystem for Empty {
         offset: u64,
         data: &[u8],
         _: WriteFlags,
-    ) -> Result<()> {
+    ) -> Result<Written> {
         let len = u64::try_from(data.len()).map_err(|_| Errno::EFBIG)?;
         let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
         self.change(node, |attr| attr.size = attr.size.max(end))
-            .map(|_| ())
+            .map(|_| Written::default())
     }
 
     fn sync_file(&self, _: NodeId, _: Handle, _: SyncWhat) -> Result<()> {

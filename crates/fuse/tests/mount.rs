@@ -406,6 +406,12 @@ fn synchronous_writes_are_durable() {
     });
 }
 
+/// Copies within the file system, as another than its owner.
+const COPY: &str = "python3 -c \"
+import os
+f, t = os.open('source', os.O_RDONLY), os.open('program', os.O_WRONLY)
+os.copy_file_range(f, t, 4096)\"";
+
 #[test]
 fn a_writer_without_rights_clears_set_user_bits() {
     on_all_ways(|mounted| {
@@ -415,13 +421,28 @@ fn a_writer_without_rights_clears_set_user_bits() {
         }
         fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o777)).unwrap();
         let path = mounted.path("program");
-        for (command, expected) in [
-            ("echo more >> program", 0o777),
-            (": > program", 0o777),
-            ("true", 0o6777),
+        let direct = "dd if=/dev/zero of=program bs=4096 count=1 conv=notrunc oflag=direct status=none";
+        for (command, before, expected) in [
+            ("echo more >> program", 0o6777, 0o777),
+            (": > program", 0o6777, 0o777),
+            ("true", 0o6777, 0o6777),
+            // The kernel leaves the bits to the server, and ran the program with them until it asked anew.
+            (direct, 0o6777, 0o777),
+            (direct, 0o2666, 0o666),
+            ("truncate -s 5 program", 0o6777, 0o777),
+            ("truncate -s 5 program", 0o2666, 0o666),
+            ("echo more >> program", 0o2666, 0o666),
+            ("fallocate -l 9000 program", 0o6777, 0o777),
+            ("fallocate -l 9000 program", 0o2666, 0o666),
+            ("fallocate -n -l 9000 program", 0o2666, 0o666),
+            ("fallocate -p -l 4096 program", 0o6777, 0o777),
+            ("fallocate -z -l 4096 program", 0o6777, 0o777),
+            (COPY, 0o6777, 0o777),
+            (COPY, 0o2666, 0o666),
         ] {
-            fs::write(&path, b"x").unwrap();
-            fs::set_permissions(&path, PermissionsExt::from_mode(0o6777)).unwrap();
+            fs::write(&path, [b'x'; 8192]).unwrap();
+            fs::write(mounted.path("source"), [b'y'; 8192]).unwrap();
+            fs::set_permissions(&path, PermissionsExt::from_mode(before)).unwrap();
             let status = Command::new("sh")
                 .args(["-c", command])
                 .current_dir(mounted.root())
@@ -431,11 +452,42 @@ fn a_writer_without_rights_clears_set_user_bits() {
                 .unwrap();
             assert!(status.success(), "{command}");
             let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
-            assert_eq!(mode, expected, "{command}");
+            assert_eq!(mode, expected, "{command}, {before:o}");
         }
+        fs::set_permissions(&path, PermissionsExt::from_mode(0o6777)).unwrap();
         rustix::fs::chown(&path, None, None).unwrap();
         std::os::unix::fs::chown(&path, Some(1), None).unwrap();
         assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777);
+    });
+}
+
+/// The kernel kept the mode that it knew after a write around its page cache: who may write to a program ran it as its
+/// owner afterwards.
+#[test]
+fn a_program_that_a_stranger_wrote_does_not_run_as_its_owner() {
+    on_all_ways(|mounted| {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can act as somebody else");
+            return;
+        }
+        fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o777)).unwrap();
+        let path = mounted.path("id");
+        fs::copy("/usr/bin/id", &path).unwrap();
+        let write = "dd if=/usr/bin/id of=id bs=4096 count=1 conv=notrunc status=none";
+        for (command, expected) in [
+            ("./id -u".to_owned(), "0"),
+            (format!("{write} oflag=direct && ./id -u"), "65534"),
+            (format!("{write} && ./id -u"), "65534"),
+            (format!("{write} oflag=direct,dsync && ./id -u"), "65534"),
+            (format!("exec 3<>id; {write} oflag=direct; exec 3>&-; ./id -u"), "65534"),
+        ] {
+            fs::set_permissions(&path, PermissionsExt::from_mode(0o4777)).unwrap();
+            let mut stranger = Command::new("sh");
+            stranger.args(["-c", &command]).current_dir(mounted.root()).uid(65534).gid(65534);
+            let output = stranger.output().unwrap();
+            let error = String::from_utf8_lossy(&output.stderr);
+            assert_eq!(String::from_utf8_lossy(&output.stdout).trim(), expected, "{command}: {error}");
+        }
     });
 }
 

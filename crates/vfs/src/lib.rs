@@ -7,6 +7,7 @@
 //! calls up; the file system above decides when pages are written and what an address on disk is.
 
 pub mod acl;
+pub mod append_only;
 pub mod atime;
 pub mod conformance;
 pub mod file_system;

@@ -4,7 +4,7 @@
 //! with the bits is [`CAPABILITY_NAME`], on every write, change of size and change of owner,
 //! whoever makes it.
 
-use crate::file_system::NodeKind;
+use crate::file_system::{Caller, NodeKind, SetAttr};
 
 /// Attribute with the capabilities that a program gets.
 pub const CAPABILITY_NAME: &[u8] = b"security.capability";
@@ -13,15 +13,34 @@ const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// The permission bits that are left. Set-group without group execution is no privilege: it once
-/// marked files for mandatory locks. On a directory both bits mean something else.
+/// Whether the one who makes a change may keep a set-group bit that comes without group execution. (Such a bit is no
+/// privilege: it once marked files for mandatory locks. Linux still takes it from who is not in the file's group.)
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BareSetGroup {
+    /// In the file's group, or privileged.
+    Kept,
+    /// Not in the group, or nobody can tell.
+    Cleared,
+}
+
+impl BareSetGroup {
+    /// For a change of attributes by `caller` of a node in the group `gid`. A change of owner comes here from privileged
+    /// callers too; of any other change the kernel asks to clear only for callers without privileges.
+    #[must_use]
+    pub const fn for_change(caller: &Caller, gid: u32, changes: &SetAttr) -> Self {
+        let is_owner = changes.uid.is_some() || changes.gid.is_some();
+        if caller.gid == gid || (is_owner && caller.uid == 0) { Self::Kept } else { Self::Cleared }
+    }
+}
+
+/// The permission bits that are left. On a directory both bits mean something else, and stay.
 #[must_use]
-pub const fn cleared(kind: NodeKind, permissions: u32) -> u32 {
+pub const fn cleared(kind: NodeKind, permissions: u32, bare: BareSetGroup) -> u32 {
     if matches!(kind, NodeKind::Directory) {
         return permissions;
     }
     let left = permissions & !SET_USER;
-    if left & GROUP_EXECUTE == 0 {
+    if left & GROUP_EXECUTE == 0 && matches!(bare, BareSetGroup::Kept) {
         left
     } else {
         left & !SET_GROUP
@@ -33,10 +52,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn set_group_goes_with_group_execution_only() {
-        assert_eq!(cleared(NodeKind::File, 0o6777), 0o777);
-        assert_eq!(cleared(NodeKind::File, 0o6767), 0o2767);
-        assert_eq!(cleared(NodeKind::File, 0o1777), 0o1777);
-        assert_eq!(cleared(NodeKind::Directory, 0o6777), 0o6777);
+    fn only_a_member_keeps_set_group_without_group_execution() {
+        for (kind, before, kept, cleared_to) in [
+            (NodeKind::File, 0o6777, 0o777, 0o777),
+            (NodeKind::File, 0o6767, 0o2767, 0o767),
+            (NodeKind::File, 0o2666, 0o2666, 0o666),
+            (NodeKind::File, 0o1777, 0o1777, 0o1777),
+            (NodeKind::Directory, 0o6777, 0o6777, 0o6777),
+        ] {
+            assert_eq!(cleared(kind, before, BareSetGroup::Kept), kept, "{before:o}");
+            assert_eq!(cleared(kind, before, BareSetGroup::Cleared), cleared_to, "{before:o}");
+        }
     }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use btrfs_store::Txn;
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
+use vfs::privileges::BareSetGroup;
 use vfs::file_system::{Attr, Caller, SetAttr, SetTime, Time};
 
 use super::nodes::Nodes;
@@ -60,7 +61,7 @@ impl BtrfsFs {
 
     pub(super) fn change_attr(
         &self,
-        _caller: &Caller,
+        caller: &Caller,
         node: NodeId,
         changes: &SetAttr,
     ) -> Result<Attr> {
@@ -75,7 +76,7 @@ impl BtrfsFs {
         }
         if inode.is_gone() {
             // Its last name went while the request was on its way: only `stat` will see the change.
-            inode.change_in_memory(|state| set_fields(inode.kind(), state, changes, &times));
+            inode.change_in_memory(|state| set_fields(caller, inode.kind(), state, changes, &times));
             return Ok(attr_of(&inode.metadata(), Nodes::shown(node)));
         }
         if let Some(size) = changes.size {
@@ -83,12 +84,18 @@ impl BtrfsFs {
             inode.check_stays()?;
             file::set_size(self.core(), &inode, size)?;
         }
-        self.apply_attr(&inode, changes, &times)?;
+        self.apply_attr(caller, &inode, changes, &times)?;
         Ok(attr_of(&inode.metadata(), Nodes::shown(node)))
     }
 
     /// Everything but the size, in one transaction.
-    fn apply_attr(&self, inode: &Arc<Inode>, changes: &SetAttr, times: &NewTimes) -> Result<()> {
+    fn apply_attr(
+        &self,
+        caller: &Caller,
+        inode: &Arc<Inode>,
+        changes: &SetAttr,
+        times: &NewTimes,
+    ) -> Result<()> {
         let drops_capability = changes.size.is_some()
             || changes.uid.is_some()
             || changes.gid.is_some()
@@ -110,7 +117,7 @@ impl BtrfsFs {
             if has_capability {
                 self.put(txn, inode, vfs::privileges::CAPABILITY_NAME, None)?;
             }
-            inode.change(txn, |state| set_fields(inode.kind(), state, changes, times));
+            inode.change(txn, |state| set_fields(caller, inode.kind(), state, changes, times));
             Ok(())
         })
     }
@@ -138,12 +145,19 @@ impl BtrfsFs {
     }
 }
 
-fn set_fields(kind: FileType, state: &mut InodeState, changes: &SetAttr, times: &NewTimes) {
+fn set_fields(
+    caller: &Caller,
+    kind: FileType,
+    state: &mut InodeState,
+    changes: &SetAttr,
+    times: &NewTimes,
+) {
     let mut permissions = changes
         .permissions
         .unwrap_or(state.mode & MODE_PERMISSION_MASK);
     if changes.clear_privileges {
-        permissions = vfs::privileges::cleared(kind_of(kind), permissions);
+        let bare = BareSetGroup::for_change(caller, state.gid, changes);
+        permissions = vfs::privileges::cleared(kind_of(kind), permissions, bare);
     }
     state.mode = state.type_bits() | (permissions & MODE_PERMISSION_MASK);
     state.uid = changes.uid.unwrap_or(state.uid);

@@ -7,8 +7,9 @@ use btrfs_store::LogTicket;
 use vfs::NodeId;
 use vfs::file_system::{
     AllocateFlags, Caller, CopyRange, Handle, OpenFlags, Seek, SyncTicket, SyncWhat,
-    WriteFlags,
+    WriteFlags, Written,
 };
+use vfs::append_only;
 
 use super::names::is_openable;
 use super::{BtrfsFs, handles, privileges};
@@ -90,11 +91,12 @@ impl BtrfsFs {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<()> {
+    ) -> Result<Written> {
         let inode = self.live_inode(node)?;
         check_is_file(&inode)?;
+        let mut written = Written::default();
         if data.is_empty() {
-            return Ok(());
+            return Ok(written);
         }
         let is_cached = flags.contains(WriteFlags::FROM_CACHE);
         // The kernel's cache was promised to its writers before; they are told when they sync.
@@ -104,7 +106,7 @@ impl BtrfsFs {
         let bits = flags.contains(WriteFlags::CLEAR_PRIVILEGES);
         // What the kernel had cached may be older than the privileges.
         if bits || !is_cached {
-            privileges::drop_for_write(self, &inode, bits)?;
+            written.cleared_privileges = privileges::drop_for_write(self, &inode, bits)?;
         }
         if flags.contains(WriteFlags::APPEND) {
             // Appenders follow one another; others find their place by themselves.
@@ -112,16 +114,30 @@ impl BtrfsFs {
             let end = inode.state().size;
             file::write_at(self.core(), &inode, end, data)?;
         } else if is_cached {
-            // Whether the file's flags let the writer in was decided long ago.
+            self.check_appends(&inode, offset, data, flags)?;
+            // Whether the other flags of the file let the writer in was decided long ago.
             file::write_back(self.core(), &inode, offset, data)?;
         } else {
             file::write_at(self.core(), &inode, offset, data)?;
         }
         if flags.contains(WriteFlags::DATA_SYNC) {
             let synced = log::sync_inode(self.namespace(), &inode, SyncWhat::Data);
-            return self.tell_once(node, handle, synced);
+            self.tell_once(node, handle, synced)?;
         }
-        Ok(())
+        Ok(written)
+    }
+
+    /// Refuses what the kernel's cache would change in an append-only file.
+    fn check_appends(&self, inode: &Inode, offset: u64, data: &[u8], flags: WriteFlags) -> Result<()> {
+        if !inode.state().flags.contains(InodeFlags::APPEND) {
+            return Ok(());
+        }
+        let mut old = vec![0; data.len()];
+        let count = file::read_at(self.core(), inode, offset, &mut old)?;
+        match append_only::may_overwrite(old.get(..count).unwrap_or_default(), data, flags) {
+            true => Ok(()),
+            false => Err(CallerError::NotPermitted.into()),
+        }
     }
 
     pub(super) fn sync_node(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()> {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use vfs::file_system::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Handle, NewNode, NodeFlags, OpenFlags,
     RenameFlags, Result, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags,
-    XattrMode,
+    Written, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
 
@@ -95,7 +95,7 @@ impl FileSystem for BtrfsFs {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<()> {
+    ) -> Result<Written> {
         self.answer(self.write_node(node, handle, offset, data, flags))
     }
 

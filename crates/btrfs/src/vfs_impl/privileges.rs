@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use vfs::privileges::{CAPABILITY_NAME, cleared};
+use vfs::privileges::{BareSetGroup, CAPABILITY_NAME, cleared};
 
 use super::BtrfsFs;
 use super::stat::kind_of;
@@ -28,18 +28,18 @@ pub(super) fn has_capability(fs: &BtrfsFs, inode: &Inode) -> Result<bool> {
     Ok(has)
 }
 
-/// Takes away the capabilities, and with `bits` the set-user and set-group bits, before somebody
-/// writes.
+/// Takes away the capabilities, and with `bits` the set-user and set-group bits, before a write. True
+/// where there was something to take.
 ///
 /// # Errors
 /// `NoSpace`; when a tree cannot be read or changed.
-pub(super) fn drop_for_write(fs: &BtrfsFs, inode: &Arc<Inode>, bits: bool) -> Result<()> {
+pub(super) fn drop_for_write(fs: &BtrfsFs, inode: &Arc<Inode>, bits: bool) -> Result<bool> {
     let mode = inode.state().mode;
-    let left = cleared(kind_of(inode.kind()), mode & MODE_PERMISSION_MASK);
+    let left = cleared(kind_of(inode.kind()), mode & MODE_PERMISSION_MASK, BareSetGroup::Cleared);
     let loses_bits = bits && left != mode & MODE_PERMISSION_MASK;
     let has_capability = has_capability(fs, inode)?;
     if !loses_bits && !has_capability {
-        return Ok(());
+        return Ok(false);
     }
     let reservation = fs.namespace().reserve(CLEAR_ITEMS)?;
     let _names = inode.lock_names();
@@ -51,10 +51,11 @@ pub(super) fn drop_for_write(fs: &BtrfsFs, inode: &Arc<Inode>, bits: bool) -> Re
         inode.change(txn, |state| {
             if bits {
                 let permissions = state.mode & MODE_PERMISSION_MASK;
-                state.mode = state.type_bits() | cleared(kind_of(inode.kind()), permissions);
+                let left = cleared(kind_of(inode.kind()), permissions, BareSetGroup::Cleared);
+                state.mode = state.type_bits() | left;
             }
             state.ctime = now;
         });
-        Ok(())
+        Ok(true)
     })
 }

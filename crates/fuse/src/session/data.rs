@@ -1,6 +1,6 @@
 //! Contents of files.
 
-use super::Session;
+use super::{Answer, Session, Stale};
 use super::encode::put;
 use super::open::DATA_SYNC;
 use crate::protocol::Request;
@@ -24,15 +24,15 @@ impl Session {
             .read(request.node(), Handle(args.fh), args.offset, out)
     }
 
-    pub(super) fn write(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+    pub(super) fn write(&self, request: &Request<'_>, out: &mut [u8]) -> Result<Answer> {
         let args: WriteIn = request.args()?;
         let data = request.data();
         if usize::try_from(args.size) != Ok(data.len()) {
             return Err(Errno::EINVAL);
         }
-        let flags = write_flags(&args);
+        let flags = write_flags(&args, self.writeback);
         let written = self.fs.write(request.node(), Handle(args.fh), args.offset, data, flags);
-        written.inspect_err(|error| {
+        let written = written.inspect_err(|error| {
             if flags.contains(WriteFlags::FROM_CACHE) {
                 self.lost.note(request.node(), *error);
             }
@@ -41,7 +41,13 @@ impl Session {
             size: args.size,
             padding: 0,
         };
-        put(out, &reply)
+        let len = put(out, &reply)?;
+        // The kernel asked for it, but does not change the mode that it remembers: a program that is run next would
+        // still get its owner's rights.
+        Ok(match written.cleared_privileges {
+            true => Answer::DoneStale(len, Stale::attributes(request.node())),
+            false => Answer::Done(len),
+        })
     }
 
     pub(super) fn fallocate(&self, request: &Request<'_>) -> Result<usize> {
@@ -87,11 +93,13 @@ impl Session {
 
 /// An appending write has its offset from the kernel, which knows the size and holds the node's
 /// lock; so two parts of one write may arrive in any order.
-fn write_flags(args: &WriteIn) -> WriteFlags {
+fn write_flags(args: &WriteIn, collects: bool) -> WriteFlags {
     let open = OFlags::from_bits_retain(args.flags);
     let from_cache = args.write_flags & WRITE_CACHE != 0;
     let mut flags = WriteFlags::empty();
     flags.set(WriteFlags::FROM_CACHE, from_cache);
+    // A kernel that does not collect writes has nothing else to write back.
+    flags.set(WriteFlags::FROM_MAPPING, from_cache && !collects);
     flags.set(
         WriteFlags::CLEAR_PRIVILEGES,
         args.write_flags & WRITE_KILL_SUIDGID != 0,
@@ -116,13 +124,17 @@ mod tests {
             ..WriteIn::default()
         };
         assert_eq!(
-            write_flags(&args),
+            write_flags(&args, true),
             WriteFlags::DIRECT | WriteFlags::DATA_SYNC | WriteFlags::CLEAR_PRIVILEGES
         );
         let cached = WriteIn {
             write_flags: WRITE_CACHE,
             ..args
         };
-        assert_eq!(write_flags(&cached), WriteFlags::FROM_CACHE);
+        assert_eq!(write_flags(&cached, true), WriteFlags::FROM_CACHE);
+        assert_eq!(
+            write_flags(&cached, false),
+            WriteFlags::FROM_CACHE | WriteFlags::FROM_MAPPING
+        );
     }
 }

@@ -61,6 +61,13 @@ pub(crate) struct Stale {
     pub(crate) has_epochs: bool,
 }
 
+impl Stale {
+    /// Attributes alone.
+    pub(crate) const fn attributes(node: NodeId) -> Self {
+        Self { node, names: Vec::new(), has_epochs: true }
+    }
+}
+
 /// A sync that waits for its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BegunSync {
@@ -177,7 +184,7 @@ impl Session {
             opcode::TMPFILE => self.tmpfile(request, out),
             opcode::RELEASE => self.release(request),
             opcode::READ => self.read(request, out),
-            opcode::WRITE => self.write(request, out),
+            opcode::WRITE => return self.write(request, out).unwrap_or_else(Answer::Failed),
             opcode::FSYNC => return self.fsync(request).unwrap_or_else(Answer::Failed),
             opcode::FSYNCDIR => self.fsyncdir(request),
             opcode::SYNCFS => self.sync_fs(),

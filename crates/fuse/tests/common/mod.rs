@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use vfs::file_system::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Errno, Handle, NewNode, NodeFlags,
     NodeId, NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus,
-    WriteFlags, XattrMode,
+    WriteFlags, Written, XattrMode,
 };
 use vfs::{FileSystem, MemoryFs, MemoryOptions};
 
@@ -203,7 +203,7 @@ impl FileSystem for Counting {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<()> {
+    ) -> Result<Written> {
         self.count("write");
         if flags.contains(WriteFlags::DATA_SYNC) {
             self.count("sync_file");

@@ -236,7 +236,7 @@ fn appending_to_one_file(s: &Subject) -> Outcome {
         let record = [u8::try_from(thread).unwrap_or(0); 97];
         (0..100).try_for_each(|_| {
             let flags = WriteFlags::APPEND;
-            ok("append", s.fs.write(node, NO_HANDLE, 0, &record, flags))
+            ok("append", s.fs.write(node, NO_HANDLE, 0, &record, flags)).map(drop)
         })
     })?;
     let bytes = s.read(node, 0, 100_000)?;

@@ -27,6 +27,7 @@ cases! { "flags":
     immutable_no_longer,
     append_only_file_grows,
     append_only_file_keeps_what_it_has,
+    append_only_file_keeps_what_a_mapping_changes,
     append_only_file_keeps_its_attributes,
     append_only_file_keeps_its_names,
     append_only_directory_takes_names,
@@ -345,6 +346,19 @@ fn append_only_file_keeps_what_it_has(s: &Subject) -> Outcome {
         forbidden("allocate", s.try_allocate(node, how, 0, 4096))?;
     }
     equal("contents", vec![1; 10], s.read(node, 0, 10)?)
+}
+
+/// Linux has no shared mapping for writing of such a file, but a server's kernel does not know.
+fn append_only_file_keeps_what_a_mapping_changes(s: &Subject) -> Outcome {
+    let node = flagged(s, NodeFlags::APPEND)?;
+    let size = s.attr(node)?.size;
+    for flags in [WriteFlags::FROM_CACHE, WriteFlags::FROM_CACHE | WriteFlags::FROM_MAPPING] {
+        forbidden("store", s.fs.write(node, NO_HANDLE, 0, b"x", flags))?;
+    }
+    // A page with what was appended to it.
+    let page = [vec![1; 10], b"more".to_vec()].concat();
+    ok("write", s.fs.write(node, NO_HANDLE, size - 10, &page, WriteFlags::FROM_CACHE))?;
+    equal("contents", page, s.read(node, size - 10, 14)?)
 }
 
 fn append_only_file_keeps_its_attributes(s: &Subject) -> Outcome {

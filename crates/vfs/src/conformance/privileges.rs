@@ -1,6 +1,6 @@
 //! Set-user and set-group bits, and capabilities of programs: what changes take away.
 
-use crate::file_system::{AllocateFlags, CopyRange, NodeId, OpenFlags, SetAttr, WriteFlags};
+use crate::file_system::{AllocateFlags, Caller, CopyRange, NodeId, OpenFlags, SetAttr, WriteFlags};
 use crate::privileges::CAPABILITY_NAME;
 
 use super::case::cases;
@@ -11,6 +11,8 @@ cases! { "privileges":
     stay_when_one_writes_who_may_keep_them,
     go_when_told_so,
     without_group_execution,
+    without_group_execution_by_a_stranger,
+    writes_tell_of_what_they_took,
     go_with_the_size,
     go_with_the_owner,
     stay_with_the_owner_of_a_directory,
@@ -37,7 +39,7 @@ fn program(s: &Subject, permissions: u32) -> Outcome<NodeId> {
 }
 
 fn write(s: &Subject, node: NodeId, flags: WriteFlags) -> Outcome {
-    ok("write", s.fs.write(node, NO_HANDLE, 0, b"x", flags))
+    ok("write", s.fs.write(node, NO_HANDLE, 0, b"x", flags)).map(drop)
 }
 
 fn has(s: &Subject, node: NodeId, permissions: u32, has_capability: bool) -> Outcome {
@@ -67,9 +69,38 @@ fn go_when_told_so(s: &Subject) -> Outcome {
 }
 
 fn without_group_execution(s: &Subject) -> Outcome {
+    // Who is in the file's group keeps the bit; of a write nobody says who makes it.
+    let changes = super::subject::size_change(100);
+    let node = program(s, 0o6767)?;
+    changed(s, node, changes, true)?;
+    has(s, node, 0o2767, false)?;
     let node = program(s, 0o6767)?;
     write(s, node, WriteFlags::CLEAR_PRIVILEGES)?;
-    has(s, node, 0o2767, false)
+    has(s, node, 0o767, false)
+}
+
+fn without_group_execution_by_a_stranger(s: &Subject) -> Outcome {
+    let node = program(s, 0o2666)?;
+    let stranger = Caller { uid: 1000, gid: 1000, pid: 1 };
+    let changes = SetAttr {
+        clear_privileges: true,
+        ..super::subject::size_change(100)
+    };
+    ok("truncate", s.fs.set_attr(&stranger, node, &changes))?;
+    has(s, node, 0o666, false)
+}
+
+/// Whoever remembers the attributes of a node has to hear that they changed.
+fn writes_tell_of_what_they_took(s: &Subject) -> Outcome {
+    let clear = WriteFlags::CLEAR_PRIVILEGES;
+    for (permissions, flags) in [(0o4755, clear), (0o2666, clear), (0o755, WriteFlags::empty())] {
+        let node = program(s, permissions)?;
+        for took in [true, false] {
+            let written = ok("write", s.fs.write(node, NO_HANDLE, 0, b"x", flags))?;
+            equal("took privileges", took, written.cleared_privileges)?;
+        }
+    }
+    Ok(())
 }
 
 fn changed(s: &Subject, node: NodeId, changes: SetAttr, clear: bool) -> Outcome {
@@ -141,7 +172,7 @@ fn stay_otherwise(s: &Subject) -> Outcome {
 
 fn write_nothing(s: &Subject, node: NodeId) -> Outcome {
     let flags = WriteFlags::CLEAR_PRIVILEGES;
-    ok("write", s.fs.write(node, NO_HANDLE, 0, b"", flags))
+    ok("write", s.fs.write(node, NO_HANDLE, 0, b"", flags)).map(drop)
 }
 
 fn capability_goes_with_contents(s: &Subject) -> Outcome {

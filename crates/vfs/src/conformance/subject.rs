@@ -115,7 +115,7 @@ impl Subject {
 
     pub(super) fn try_write(&self, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
         let flags = WriteFlags::empty();
-        self.fs.write(node, NO_HANDLE, offset, data, flags)
+        self.fs.write(node, NO_HANDLE, offset, data, flags).map(drop)
     }
 
     pub(super) fn write(&self, node: NodeId, offset: u64, data: &[u8]) -> Outcome {

@@ -30,7 +30,7 @@ pub use errno::{Errno, Result};
 pub use types::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Handle, NewNode, NodeFlags,
     NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket, SyncWhat, Time, VolumeStatus,
-    WriteFlags, XattrMode,
+    WriteFlags, Written, XattrMode,
 };
 
 use std::time::Duration;
@@ -138,7 +138,8 @@ pub trait FileSystem: Send + Sync {
     /// `EISDIR`; `EIO` where no good copy is left.
     fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Writes at a position, all or nothing.
+    /// Writes at a position, all or nothing. Bytes that come out of a shared mapping ([`WriteFlags::FROM_MAPPING`]) do
+    /// not change what an append-only file already holds.
     ///
     /// # Errors
     /// `EFBIG`, `ENOSPC`, `EPERM`, `EROFS`, `EIO`.
@@ -149,7 +150,7 @@ pub trait FileSystem: Send + Sync {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<()>;
+    ) -> Result<Written>;
 
     /// Makes a file durable, or a directory with its names.
     ///

@@ -207,6 +207,8 @@ bitflags! {
         const DATA_SYNC = 8;
         /// Without the page cache of the kernel.
         const DIRECT = 16;
+        /// With `FROM_CACHE`: stored into a shared mapping, not written by `write(2)`.
+        const FROM_MAPPING = 32;
     }
 
     /// How space is allocated; the modes of `fallocate(2)` that exist here.
@@ -230,6 +232,14 @@ bitflags! {
         /// Leaves a whiteout (character device 0:0) where the name was.
         const WHITEOUT = 4;
     }
+}
+
+/// What a write did that its caller cannot know.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Set-user or set-group bits, or `security.capability`, went with the write: what the client remembers of the
+    /// node's attributes is no longer true.
+    pub cleared_privileges: bool,
 }
 
 /// A time to set.

@@ -5,6 +5,8 @@ use crate::file_system::{
     Attr, Caller, Errno, NodeFlags, NodeId, NodeKind, Result, SetAttr, SetTime, Time,
 };
 
+use crate::privileges::BareSetGroup;
+
 use super::data::SIZE_MAX;
 use super::node::State;
 use super::{MemoryFs, now};
@@ -25,11 +27,12 @@ const SUPPORTED: NodeFlags = NodeFlags::SYNC
 const PRIVILEGED: NodeFlags = NodeFlags::IMMUTABLE.union(NodeFlags::APPEND);
 
 impl MemoryFs {
-    pub(super) fn change_attributes(&self, id: NodeId, changes: &SetAttr) -> Result<Attr> {
+    pub(super) fn change_attributes(&self, caller: &Caller, id: NodeId, changes: &SetAttr) -> Result<Attr> {
         let node = self.node(id)?;
         let mut state = node.state.write();
         check_is_valid(changes)?;
         check_is_allowed(&state, changes)?;
+        let bare = BareSetGroup::for_change(caller, state.gid, changes);
         let is_resized = match changes.size {
             Some(size) => set_size(&mut state, size)?,
             None => false,
@@ -45,7 +48,7 @@ impl MemoryFs {
             state.drop_capability();
         }
         if changes.clear_privileges {
-            state.clear_privileges(node.kind);
+            state.clear_privileges(node.kind, bare);
         }
         if is_resized || !changes.is_size_alone() {
             set_times(&mut state, changes);

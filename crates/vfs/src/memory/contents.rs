@@ -5,8 +5,10 @@ use std::sync::Arc;
 use crate::atime::AtimeMode;
 use crate::file_system::{
     AllocateFlags, CopyRange, Errno, Handle, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Seek,
-    WriteFlags,
+    WriteFlags, Written,
 };
+use crate::append_only;
+use crate::privileges::BareSetGroup;
 
 use super::data::range_end;
 use super::node::{Body, Node};
@@ -51,7 +53,7 @@ impl MemoryFs {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<()> {
+    ) -> Result<Written> {
         let node = self.node(id)?;
         let mut state = node.state.write();
         let size = state.data()?.size();
@@ -66,20 +68,27 @@ impl MemoryFs {
             if offset < size {
                 state.refuse(NodeFlags::APPEND)?;
             }
+        } else if state.flags.contains(NodeFlags::APPEND) {
+            let mut old = vec![0; data.len()];
+            let count = state.data()?.read(offset, &mut old);
+            if !append_only::may_overwrite(&old[..count], data, flags) {
+                return Err(Errno::EPERM);
+            }
         }
+        let mut written = Written::default();
         if data.is_empty() {
-            return Ok(());
+            return Ok(written);
         }
         range_end(offset, to_u64(data.len()))?;
         state.data_mut()?.write(offset, data)?;
         state.changed(now());
         if !flags.contains(WriteFlags::FROM_CACHE) {
-            state.drop_capability();
+            written.cleared_privileges |= state.drop_capability();
         }
         if flags.contains(WriteFlags::CLEAR_PRIVILEGES) {
-            state.clear_privileges(node.kind);
+            written.cleared_privileges |= state.clear_privileges(node.kind, BareSetGroup::Cleared);
         }
-        Ok(())
+        Ok(written)
     }
 
     pub(super) fn allocate_range(
@@ -189,7 +198,7 @@ fn prepare(node: &Node, flags: OpenFlags) -> Result<()> {
         state.changed(now());
         state.drop_capability();
         if flags.contains(OpenFlags::CLEAR_PRIVILEGES) {
-            state.clear_privileges(node.kind);
+            state.clear_privileges(node.kind, BareSetGroup::Cleared);
         }
     }
     Ok(())

@@ -43,7 +43,7 @@ use crate::atime::AtimeMode;
 use crate::file_system::{
     AllocateFlags, Attr, Caller, CopyRange, DirSink, Entry, Errno, FileSystem, Handle, NewNode,
     NodeFlags, NodeId, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time, VolumeStatus,
-    WriteFlags, XattrMode,
+    WriteFlags, Written, XattrMode,
 };
 
 use node::Node;
@@ -167,8 +167,8 @@ impl FileSystem for MemoryFs {
         Ok(self.node(node)?.attr())
     }
 
-    fn set_attr(&self, _caller: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr> {
-        self.change_attributes(node, changes)
+    fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr> {
+        self.change_attributes(caller, node, changes)
     }
 
     fn read_link(&self, node: NodeId) -> Result<Vec<u8>> {
@@ -239,7 +239,7 @@ impl FileSystem for MemoryFs {
         offset: u64,
         data: &[u8],
         flags: WriteFlags,
-    ) -> Result<()> {
+    ) -> Result<Written> {
         self.write_at(node, offset, data, flags)
     }
 

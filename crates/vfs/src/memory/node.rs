@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 
 use crate::atime::{AtimeMode, should_update_atime};
 use crate::file_system::{Attr, Entry, Errno, NodeFlags, NodeId, NodeKind, Result, Time};
-use crate::privileges;
+use crate::privileges::{self, BareSetGroup};
 
 use super::data::Data;
 use super::directory::Directory;
@@ -218,12 +218,14 @@ impl State {
         self.ctime = now;
     }
 
-    /// What a change of contents takes away, whoever makes it.
-    pub(super) fn drop_capability(&mut self) {
-        self.xattrs.remove(privileges::CAPABILITY_NAME);
+    /// What a change of contents takes away, whoever makes it. True where there was something.
+    pub(super) fn drop_capability(&mut self) -> bool {
+        self.xattrs.remove(privileges::CAPABILITY_NAME).is_some()
     }
 
-    pub(super) fn clear_privileges(&mut self, kind: NodeKind) {
-        self.permissions = privileges::cleared(kind, self.permissions);
+    /// True where there was something to clear.
+    pub(super) fn clear_privileges(&mut self, kind: NodeKind, bare: BareSetGroup) -> bool {
+        let left = privileges::cleared(kind, self.permissions, bare);
+        std::mem::replace(&mut self.permissions, left) != left
     }
 }

@@ -15,7 +15,7 @@ fn make(fs: &MemoryFs, name: &[u8], kind: NodeKind) -> Entry {
 }
 
 fn write(fs: &MemoryFs, node: NodeId, offset: u64, data: &[u8]) -> Result<()> {
-    fs.write(node, Handle(0), offset, data, WriteFlags::empty())
+    fs.write(node, Handle(0), offset, data, WriteFlags::empty()).map(drop)
 }
 
 #[test]
