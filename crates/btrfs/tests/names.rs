@@ -428,9 +428,10 @@ fn snapshots_keep_what_was_there() {
     assert_eq!(listed[2].parent_uuid, listed[0].uuid);
     assert!(listed[3].read_only && !listed[2].read_only);
     assert_eq!(what(volume.delete_subvolume("sub")), CallerError::NotEmpty);
-    volume.rename("sub/frozen", "frozen").unwrap();
+    assert_eq!(what(volume.rename("sub/frozen", "frozen")), CallerError::ReadOnly);
+    volume.rename("sub/frozen", "sub/frozen 2").unwrap();
     let volume = image.reopen(volume);
-    volume.delete_subvolume("frozen").unwrap();
+    volume.delete_subvolume("sub/frozen 2").unwrap();
     volume.remove_dir("snap/nested").unwrap();
     let volume = image.reopen(volume);
     volume.remove_dir_all("sub").unwrap();

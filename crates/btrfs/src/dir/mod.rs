@@ -172,6 +172,7 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 pub(crate) fn check_can_add(dir: &Inode) -> Result<()> {
     check_is_dir(dir)?;
     dir.check_writable()?;
+    dir.check_not_read_only()?;
     let state = dir.state();
     if dir.ino() == crate::inode::EMPTY_SUBVOL_INO {
         return Err(CallerError::NotPermitted.into());

@@ -309,6 +309,12 @@ impl Namespace {
 fn check_ends(from: Place<'_>, to: Place<'_>, ends: &Ends, flags: RenameFlags) -> Result<()> {
     from.dir.check_writable()?;
     to.dir.check_writable()?;
+    if !std::ptr::eq(from.dir, to.dir) {
+        check_may_leave(&ends.source_inode)?;
+        if let (RenameFlags::Exchange, Some((_, target))) = (flags, &ends.target) {
+            check_may_leave(target)?;
+        }
+    }
     let crosses = from.dir.tree_id() != to.dir.tree_id();
     let target = ends.target.as_ref().map(|(found, _)| *found);
     let refusal = match (flags, target) {
@@ -328,6 +334,15 @@ fn check_ends(from: Place<'_>, to: Place<'_>, ends: &Ends, flags: RenameFlags) -
         _ => None,
     };
     refusal.map_or(Ok(()), |what| Err(what.into()))
+}
+
+/// A directory that moves to another one changes itself, in its `..`: it has to be writable.
+fn check_may_leave(inode: &Inode) -> Result<()> {
+    if inode.kind().is_dir() {
+        inode.check_writable()?;
+        inode.check_not_read_only()?;
+    }
+    Ok(())
 }
 
 fn check_replaceable(to: Place<'_>, source: Found, target: Found) -> Option<CallerError> {

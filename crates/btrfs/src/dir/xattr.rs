@@ -153,6 +153,9 @@ impl Namespace {
     ) -> Result<()> {
         inode.check_writable()?;
         check_changeable(inode)?;
+        if needs_write_permission(name) {
+            inode.check_not_read_only()?;
+        }
         if inode.ino() == EMPTY_SUBVOL_INO {
             return Err(CallerError::NotPermitted.into());
         }
@@ -187,4 +190,10 @@ fn key(inode: &Inode, name: &[u8]) -> Key {
 
 fn note_items(txn: &Txn, inode: &Inode) {
     txn.note(inode.tree_id(), inode.ino().0, |note| note.has_new_items = true);
+}
+
+/// Linux asks for write permission on the inode, except for names that it guards otherwise.
+fn needs_write_permission(name: &[u8]) -> bool {
+    let guarded: [&[u8]; 3] = [b"security.", b"system.", b"trusted."];
+    !guarded.iter().any(|prefix| name.starts_with(prefix))
 }

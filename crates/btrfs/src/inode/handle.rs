@@ -249,8 +249,21 @@ impl Inode {
         self.root.check_writable()
     }
 
+    /// Fails for an inode with the flag `READONLY`, which the kernel treats as missing write permission: its contents,
+    /// names and `user.` attributes stay, its owner, mode and times may change.
+    ///
+    /// # Errors
+    /// `AccessDenied`.
+    pub(crate) fn check_not_read_only(&self) -> Result<()> {
+        match self.state.read().flags.contains(InodeFlags::READONLY) {
+            true => Err(CallerError::AccessDenied.into()),
+            false => Ok(()),
+        }
+    }
+
     /// Fails for an inode whose flags forbid what `change` does to its contents.
     pub(crate) fn check_permits(&self, change: Change) -> Result<()> {
+        self.check_not_read_only()?;
         let state = self.state.read();
         let (flags, size) = (state.flags, state.size);
         let forbids = if flags.contains(InodeFlags::IMMUTABLE) {

@@ -238,6 +238,7 @@ fn check_may_write(inode: &Inode, flags: OpenFlags) -> Result<()> {
         return Err(CallerError::IsADirectory.into());
     }
     inode.check_writable()?;
+    inode.check_not_read_only()?;
     let forbids = inode.state().flags;
     let only_appends = flags.contains(OpenFlags::APPEND) && !flags.contains(OpenFlags::TRUNCATE);
     if forbids.contains(InodeFlags::IMMUTABLE)

@@ -38,6 +38,9 @@ mod privileges;
 mod stat;
 mod xattr;
 
+#[cfg(test)]
+mod tests;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -92,6 +92,9 @@ impl BtrfsFs {
         let inode = self.live_inode(node)?;
         inode.check_writable()?;
         match Family::of(name)? {
+            Family::Property if inode.check_not_read_only().is_err() => {
+                Err(CallerError::AccessDenied.into())
+            }
             Family::List => self.set_list(&inode, name, value, clear_set_group),
             Family::Property => self.set_property(&inode, name, value),
             Family::User if !has_user_attributes(&inode) => Err(CallerError::NotPermitted.into()),
