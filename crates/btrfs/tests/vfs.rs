@@ -825,8 +825,12 @@ fn control_operations_work_on_subvolumes() {
     const INO_LOOKUP: u32 = 0xd000_9412;
     const FS_INFO: u32 = 0x8400_941f;
     const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
+    const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
     const BY_ID: u64 = 16;
-    let served = Served::new();
+    let served = Served::with(FsOptions {
+        user_subvol_ioctls: true,
+        ..FsOptions::default()
+    });
     let fs = &served.fs;
     let at = |caller: &Caller, node: NodeId, command: u32, input: &[u8], output_bytes_max: usize| {
         let caller = *caller;
@@ -877,14 +881,103 @@ fn control_operations_work_on_subvolumes() {
     assert_eq!(&info[8..13], b"snap\0");
     assert_eq!(
         control(&USER, SNAP_DESTROY_V2, &[(56, b"snap")]),
-        Err(Errno::EPERM)
+        Err(Errno::EACCES)
     );
+    // Nobody without privileges deletes what is read-only, and nobody here is taken to have any.
+    assert_eq!(control(&ROOT, SNAP_DESTROY_V2, &[(56, b"snap")]), Err(Errno::EROFS));
+    at(&ROOT, snap, SUBVOL_SETFLAGS, &[0; 8], 0).unwrap();
     control(&ROOT, SNAP_DESTROY_V2, &[(56, b"snap")]).unwrap();
     let parts: [(usize, &[u8]); 2] = [(16, &BY_ID.to_le_bytes()), (56, &id.to_le_bytes())];
     control(&ROOT, SNAP_DESTROY_V2, &parts).unwrap();
     assert_eq!(fs.lookup(NodeId::ROOT, b"sub"), Err(Errno::ENOENT));
     assert_eq!(control(&USER, FS_INFO, &[]).unwrap().len(), 1024);
     assert_eq!(control(&ROOT, 0x9499, &[]), Err(Errno::ENOTTY));
+    fs.step();
+    served.finish();
+}
+
+/// Control operations went around permissions: the kernel has not looked at them, and the server took uid 0 for
+/// privileged, the mask of a list for the group's bits, and did not look at lists at all.
+#[test]
+fn control_operations_go_by_permissions() {
+    const SUBVOL_CREATE: u32 = 0x5000_940e;
+    const SNAP_DESTROY: u32 = 0x5000_940f;
+    const DEFAULT_SUBVOL: u32 = 0x4008_9413;
+    const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
+    let on = FsOptions {
+        user_subvol_ioctls: true,
+        ..FsOptions::default()
+    };
+    let served = Served::with(on.clone());
+    let fs = &served.fs;
+    let in_dir = |caller: &Caller, node: NodeId, command: u32, name: &[u8]| {
+        let mut input = vec![0; 4096];
+        input[8..8 + name.len()].copy_from_slice(name);
+        fs.control(&Control { caller: *caller, node, command, input: &input, output_bytes_max: 0 }).map(drop)
+    };
+    let other = Caller { uid: 2000, gid: 2000, pid: 1 };
+    let dir = served.dir(NodeId::ROOT, "dir").node;
+    let set = |permissions, uid, gid| {
+        let changes = SetAttr {
+            permissions: Some(permissions),
+            uid: Some(uid),
+            gid: Some(gid),
+            ..SetAttr::default()
+        };
+        fs.set_attr(&ROOT, dir, &changes).unwrap();
+    };
+    let (refused, allowed) = (Err(Errno::EACCES), Ok(()));
+    for (index, (mode, uid, gid, caller, wanted)) in [
+        (0o700, 1000, 1000, USER, allowed),
+        (0o700, 1000, 1000, other, refused),
+        // Root without capabilities is anybody.
+        (0o700, 1000, 1000, ROOT, refused),
+        (0o770, 0, 2000, other, allowed),
+        (0o707, 0, 0, other, refused),
+        (0o777, 0, 0, other, allowed),
+        (0o077, 1000, 1000, USER, refused),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        set(mode, uid, gid);
+        let name = format!("s{index}");
+        assert_eq!(in_dir(&caller, dir, SUBVOL_CREATE, name.as_bytes()), wanted, "{mode:o} {index}");
+    }
+    // A named user, and a mask that is no group's right.
+    set(0o700, 0, 2000);
+    served.set_xattr(dir, acl::ACCESS_NAME, &list(7, 7, 0, 7, 0)).unwrap();
+    assert_eq!(in_dir(&USER, dir, SUBVOL_CREATE, b"by name"), allowed);
+    assert_eq!(in_dir(&other, dir, SUBVOL_CREATE, b"by mask"), refused);
+    served.set_xattr(dir, acl::ACCESS_NAME, &list(7, 7, 7, 5, 0)).unwrap();
+    assert_eq!(in_dir(&USER, dir, SUBVOL_CREATE, b"masked"), refused);
+    // What others own in a directory of mine is not mine.
+    fs.remove_xattr(dir, acl::ACCESS_NAME).unwrap();
+    set(0o777, 1000, 1000);
+    assert_eq!(in_dir(&other, dir, SNAP_DESTROY, b"s0"), refused);
+    set(0o1777, 0, 0);
+    let sub = fs.lookup(dir, b"s0").unwrap().node;
+    served.chmod(sub, 0o777);
+    assert_eq!(in_dir(&other, dir, SNAP_DESTROY, b"s0"), Err(Errno::EPERM));
+    assert_eq!(in_dir(&ROOT, sub, DEFAULT_SUBVOL, b""), Err(Errno::EPERM));
+    assert_eq!(in_dir(&other, sub, SUBVOL_SETFLAGS, b""), Err(Errno::EPERM));
+    assert_eq!(in_dir(&USER, dir, SNAP_DESTROY, b"s0"), allowed);
+    // A default list is inherited as by any directory.
+    set(0o777, 0, 0);
+    served.set_xattr(dir, acl::DEFAULT_NAME, &list(7, 6, 5, 7, 0)).unwrap();
+    in_dir(&USER, dir, SUBVOL_CREATE, b"heir").unwrap();
+    let heir = fs.lookup(dir, b"heir").unwrap();
+    assert_eq!((heir.attr.uid, heir.attr.permissions), (1000, 0o770));
+    assert_eq!(fs.get_xattr(heir.node, acl::DEFAULT_NAME).unwrap(), list(7, 6, 5, 7, 0));
+    assert_eq!(fs.get_xattr(heir.node, acl::ACCESS_NAME).unwrap(), list(7, 6, 5, 7, 0));
+    // Unless the mount was made for it, nothing of this works, for anybody.
+    let plain = BtrfsFs::new(&served.volume, FsOptions::default()).unwrap();
+    let input = [&[0; 8][..], b"name", &[0; 4084]].concat();
+    for command in [SUBVOL_CREATE, SNAP_DESTROY, SUBVOL_SETFLAGS, DEFAULT_SUBVOL, 0x5000_9417, 0x5000_9418, 0x5000_943f] {
+        let control = Control { caller: ROOT, node: NodeId::ROOT, command, input: &input, output_bytes_max: 0 };
+        assert_eq!(plain.control(&control), Err(Errno::EPERM), "{command:x}");
+    }
+    drop(plain);
     fs.step();
     served.finish();
 }

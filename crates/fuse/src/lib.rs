@@ -23,6 +23,7 @@
 //! How it fails: whatever the kernel sends, the answer is an error number; a connection that is
 //! gone ends the server, which then makes everything durable.
 
+mod activity;
 mod connection;
 mod device;
 mod ending;
@@ -35,8 +36,9 @@ mod server;
 mod session;
 mod sys;
 
+pub use activity::{Activity, Glance};
 pub use connection::Connection;
 pub use error::{Error, Result};
-pub use mount::{MountOptions, unmount};
-pub use server::{Prepared, Server, ServerOptions, Transport};
-pub use sys::{check_written, close_inherited};
+pub use mount::{MountOptions, abort, unmount};
+pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack};
+pub use sys::{check_written, leave_mounts, withhold_inherited};

@@ -1,5 +1,6 @@
 //! A mount being served: its threads, from the first request to the final sync.
 
+use crate::activity::Activity;
 use crate::connection::{Connection, open_spares};
 use crate::device::{self, Pace, Worker};
 use crate::ending::{Done, Ending, Running};
@@ -7,6 +8,8 @@ use crate::error::{Error, Result};
 use crate::protocol::{InitFlags, Wish};
 use crate::ring::{self, Queue};
 use crate::session::{Session, SessionOptions};
+
+pub use crate::session::WriteBack;
 use parking_lot::{Condvar, Mutex};
 use std::fmt;
 use std::num::NonZero;
@@ -115,6 +118,7 @@ pub struct Prepared {
     queues: Vec<Queue>,
     /// How long a worker polls: that depends on the processors, some limits to which are in files.
     poll: Duration,
+    write_back: Option<WriteBack>,
 }
 
 impl Prepared {
@@ -128,11 +132,21 @@ impl Prepared {
         Self {
             spares: open_spares(options.worker_count().saturating_sub(1)),
             poll: options.poll(),
+            write_back: None,
             queues: queues.unwrap_or_else(|error| {
                 tracing::debug!(%error, "no io_uring: /dev/fuse it is");
                 Vec::new()
             }),
         }
+    }
+}
+
+impl Prepared {
+    /// The same, with what makes the kernel write before a request that takes the contents of files as they are.
+    #[must_use]
+    pub fn with_write_back(mut self, write_back: WriteBack) -> Self {
+        self.write_back = Some(write_back);
+        self
     }
 }
 
@@ -153,6 +167,7 @@ pub struct Server {
     workers: Vec<JoinHandle<()>>,
     background: Background,
     ending: Arc<Ending>,
+    activity: Arc<Activity>,
     done: Done,
 }
 
@@ -180,7 +195,7 @@ impl Server {
         options: ServerOptions,
         prepared: Prepared,
     ) -> Result<Self> {
-        let Prepared { spares, queues, poll } = prepared;
+        let Prepared { spares, queues, poll, write_back } = prepared;
         let request_bytes_max = options.request_bytes_max();
         let data_bytes = options.data_bytes();
         let channels = connection.into_channels(spares, options.worker_count());
@@ -208,14 +223,17 @@ impl Server {
                 zero_open: agreement.flags.contains(InitFlags::NO_OPEN_SUPPORT),
                 writeback: agreement.flags.contains(InitFlags::WRITEBACK_CACHE),
                 has_epochs: agreement.has_epochs(),
+                write_back,
             },
         ));
+        let activity = Arc::<Activity>::default();
         let pace = Arc::new(Pace::new(poll));
         let mut workers = Vec::new();
         for (index, channel) in channels.iter().enumerate() {
             let others = channels.iter().filter(|other| Arc::ptr_eq(other, channel));
             let (own, is_alone) = (Arc::clone(channel), others.count() == 1);
-            let mut worker = Worker::new(own, is_alone, Arc::clone(&session), data_bytes)?;
+            let session = Arc::clone(&session);
+            let mut worker = Worker::new(own, is_alone, session, activity.pulse(), data_bytes)?;
             let pace = Arc::clone(&pace);
             let running = Running::new(&ending);
             workers.push(spawn(format!("fuse-{index}"), move || {
@@ -226,9 +244,9 @@ impl Server {
         if agreement.flags.contains(InitFlags::OVER_IO_URING) {
             for (index, mut queue) in queues.into_iter().enumerate() {
                 let (device, session) = (Arc::clone(&first), Arc::clone(&session));
-                let running = Running::new(&ending);
+                let (running, pulse) = (Running::new(&ending), activity.pulse());
                 workers.push(spawn(format!("fuse-ring-{index}"), move || {
-                    queue.run(&device, &session);
+                    queue.run(&device, &session, &pulse);
                     drop(running);
                 })?);
             }
@@ -240,7 +258,14 @@ impl Server {
             background,
             done: Done(Arc::clone(&ending)),
             ending,
+            activity,
         })
+    }
+
+    /// What shows whether requests are answered.
+    #[must_use]
+    pub fn activity(&self) -> Arc<Activity> {
+        Arc::clone(&self.activity)
     }
 
     /// Waits until the mount is gone, then makes everything durable.

@@ -132,6 +132,32 @@ impl Acl {
         (permissions & !MODE_MASK) | self.mode_bits()
     }
 
+    /// True where the list surely grants `wanted` (read 4, write 2, search 1) on a node of the group `owning_group` to
+    /// somebody who is not its owner, has no privileges, is in `group`, and may be in any other group: that nobody tells
+    /// a server.
+    #[must_use]
+    pub fn surely_grants(&self, uid: u32, group: u32, owning_group: u32, wanted: u16) -> bool {
+        let mask = self.permissions_of(Who::Mask).unwrap_or(PERMISSION_MASK);
+        let grants = |permissions: u16| permissions & wanted == wanted;
+        if let Some(permissions) = self.permissions_of(Who::User(uid)) {
+            return grants(permissions & mask);
+        }
+        let groups = self.entries.iter().filter_map(|entry| match entry.who {
+            Who::OwningGroup => Some((owning_group, entry.permissions & mask)),
+            Who::Group(id) => Some((id, entry.permissions & mask)),
+            _ => None,
+        });
+        // One group that lets in is enough; being in none of them leaves what others may.
+        let mut groups = groups.map(|(id, permissions)| (id == group, grants(permissions)));
+        let others = self.permissions_of(Who::Others).is_some_and(grants);
+        groups.clone().any(|group| group == (true, true)) || (others && groups.all(|(_, lets_in)| lets_in))
+    }
+
+    fn permissions_of(&self, who: Who) -> Option<u16> {
+        let entry = self.entries.iter().find(|entry| entry.who == who);
+        entry.map(|entry| entry.permissions)
+    }
+
     /// True when permission bits alone say the same: the list need not be kept.
     #[must_use]
     pub fn is_mode_only(&self) -> bool {

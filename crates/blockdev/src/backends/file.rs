@@ -4,11 +4,12 @@ use super::holders::{SYS_BLOCK, loop_device_of};
 use crate::convert::to_u64;
 use crate::device::{check_range, check_writable, parts_len};
 use crate::{Device, Error, Op, Result};
-use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek as _, SeekFrom};
+use std::os::fd::AsRawFd as _;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -29,6 +30,8 @@ pub struct FileOptions {
     pub size: Option<u64>,
     /// Make a regular file where there is none.
     pub create: bool,
+    /// Refuse a path that is a symbolic link: somebody else chose it.
+    pub no_follow: bool,
 }
 
 /// A regular file or block device, locked for as long as this value lives.
@@ -244,8 +247,14 @@ fn open_error(name: &str, error: impl Into<io::Error>) -> Error {
     Error::io(Op::Open, name, 0, 0, error.into())
 }
 
+/// Opens a regular file or a block device. Anything else is not even opened: with some devices, and with pipes, that
+/// alone has effects.
 fn open_file(path: &Path, name: &str, options: &FileOptions) -> Result<File> {
-    let is_block = std::fs::metadata(path).is_ok_and(|found| found.file_type().is_block_device());
+    let found = look_at(path, name, options)?;
+    let is_block = found.as_ref().is_some_and(|(_, is_block)| *is_block);
+    // What was looked at, even if the path leads elsewhere by now.
+    let seen = found.as_ref().map(|(file, _)| PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd())));
+    let path = seen.as_deref().filter(|seen| seen.exists()).unwrap_or(path);
     let mut open = OpenOptions::new();
     open.read(true).write(!options.read_only);
     if is_block && !options.read_only {
@@ -253,10 +262,6 @@ fn open_file(path: &Path, name: &str, options: &FileOptions) -> Result<File> {
         open.custom_flags(OFlags::EXCL.bits().cast_signed());
     } else if options.create && !options.read_only {
         open.create(true).truncate(false);
-    }
-    // A named pipe must not keep us waiting for its other end before it is refused.
-    if !is_block {
-        open.custom_flags(OFlags::NONBLOCK.bits().cast_signed());
     }
     open.open(path).map_err(|error| {
         if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
@@ -268,6 +273,23 @@ fn open_file(path: &Path, name: &str, options: &FileOptions) -> Result<File> {
         }
         open_error(name, error)
     })
+}
+
+/// A handle on what is at a path, without opening it, and whether it is a block device. `None` where there is nothing
+/// and something may be made.
+fn look_at(path: &Path, name: &str, options: &FileOptions) -> Result<Option<(File, bool)>> {
+    let mut flags = OFlags::PATH | OFlags::CLOEXEC;
+    flags.set(OFlags::NOFOLLOW, options.no_follow);
+    let handle = match rustix::fs::open(path, flags, Mode::empty()) {
+        Ok(handle) => File::from(handle),
+        Err(Errno::NOENT) if options.create && !options.read_only => return Ok(None),
+        Err(error) => return Err(open_error(name, error)),
+    };
+    let kind = handle.metadata().map_err(|error| open_error(name, error))?.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(Error::NotADevice { device: name.to_owned() });
+    }
+    Ok(Some((handle, kind.is_block_device())))
 }
 
 fn lock(file: &File, name: &str, read_only: bool) -> Result<()> {
@@ -364,6 +386,47 @@ fn split_range(path: &Path, options: &FileOptions) -> (PathBuf, FileOptions) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As root, `spinney umount` opened whatever the one who had mounted named as the source, a watchdog's device for
+    /// one, which starts to count when it is opened.
+    #[test]
+    fn what_is_no_device_is_not_opened() {
+        let dir = tempfile::tempdir().unwrap();
+        let pipe = dir.path().join("pipe");
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+        // A writer that waits for a reader would see one come.
+        let writer = std::thread::spawn({
+            let pipe = pipe.clone();
+            move || {
+                let flags = OFlags::WRONLY | OFlags::NONBLOCK;
+                let start = std::time::Instant::now();
+                while start.elapsed() < std::time::Duration::from_millis(300) {
+                    if rustix::fs::open(&pipe, flags, Mode::empty()).is_ok() {
+                        return true;
+                    }
+                }
+                false
+            }
+        });
+        let options = FileOptions {
+            read_only: true,
+            ..FileOptions::default()
+        };
+        while !writer.is_finished() {
+            assert!(matches!(FileDevice::open(&pipe, &options), Err(Error::NotADevice { .. })));
+        }
+        assert!(!writer.join().unwrap(), "the pipe was opened");
+        let image = dir.path().join("image");
+        std::fs::write(&image, [0; 4096]).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&image, &link).unwrap();
+        FileDevice::open(&link, &options).unwrap();
+        let own = FileOptions {
+            no_follow: true,
+            ..options
+        };
+        assert!(matches!(FileDevice::open(&link, &own), Err(Error::NotADevice { .. })));
+    }
 
     /// Four threads with an image each ran a checker at once, and one of them found its image in
     /// use: by a child that was between fork and exec, and had everybody's files.

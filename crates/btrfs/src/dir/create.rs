@@ -229,9 +229,7 @@ fn insert_items(
     let mut batch: Vec<(Key, &[u8])> = Vec::with_capacity(3 + xattrs.0.len());
     batch.push((inode.key(), item.bytes()));
     batch.extend(reference);
-    for (hash, bytes) in &xattrs.0 {
-        batch.push((Key::new(inode.ino().0, item_type::XATTR_ITEM, *hash), bytes));
-    }
+    batch.extend(xattrs.of(inode.ino()));
     let data = inline_data(new);
     let extent = if data.is_empty() {
         Cow::Borrowed(&[][..])
@@ -270,7 +268,15 @@ fn check_is_valid(new: &NewInode<'_>, node_bytes: u32) -> Result<()> {
 }
 
 impl XattrItems {
-    fn build(generation: Generation, xattrs: &[(&[u8], &[u8])], bytes_max: usize) -> Result<Self> {
+    /// The items of the inode `ino`, in their order.
+    pub(crate) fn of(&self, ino: InodeNo) -> impl Iterator<Item = (Key, &[u8])> {
+        let items = self.0.iter();
+        items.map(move |(hash, bytes)| (Key::new(ino.0, item_type::XATTR_ITEM, *hash), bytes.as_slice()))
+    }
+
+    /// # Errors
+    /// `InvalidArgument`, `NameTooLong`, `AttributeTooLarge`.
+    pub(crate) fn build(generation: Generation, xattrs: &[(&[u8], &[u8])], bytes_max: usize) -> Result<Self> {
         let mut items: Vec<(u64, Vec<u8>)> = Vec::with_capacity(xattrs.len());
         for (name, value) in xattrs {
             check_xattr(name, value, bytes_max)?;

@@ -48,7 +48,7 @@ use crate::inode::{Core, Inode, InodeFlags};
 use crate::locks::{ChangeLock, RenameLock};
 use crate::writeback;
 
-pub(crate) use create::NewInode;
+pub(crate) use create::{NewInode, XattrItems};
 pub(crate) use dentries::DentryCache;
 pub(crate) use entry::{NewName, grow, shrink};
 pub(crate) use lookup::{Found, Stored};

@@ -8,7 +8,9 @@ use btrfs_store::{Need, Txn};
 use zerocopy::FromZeros;
 
 use super::{SnapshotMode, add_uuid, next_id};
-use crate::dir::{Found, Namespace, NewName, RootLink, Stored, check_can_add, check_name, grow};
+use crate::dir::{
+    Found, Namespace, NewName, RootLink, Stored, XattrItems, check_can_add, check_name, grow,
+};
 use crate::error::{CallerError, Result};
 use crate::inode::{
     DirState, FileType, Inode, InodeState, ROOT_DIR_INO, Timestamp, inherited_flags,
@@ -21,10 +23,12 @@ const CREATE_ITEMS: u32 = 12;
 
 /// What a new subvolume's root directory is like.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct NewSubvolume {
+pub(crate) struct NewSubvolume<'a> {
     pub(crate) permissions: u32,
     pub(crate) uid: u32,
     pub(crate) gid: u32,
+    /// Access control lists that it inherits.
+    pub(crate) xattrs: &'a [(&'a [u8], &'a [u8])],
 }
 
 /// Makes an empty subvolume named `name` in `dir`.
@@ -35,12 +39,13 @@ pub(crate) fn create(
     namespace: &Namespace,
     dir: &Inode,
     name: &[u8],
-    new: NewSubvolume,
+    new: NewSubvolume<'_>,
 ) -> Result<TreeId> {
     check_name(name)?;
     let core = &namespace.core;
+    let xattr_items = u32::try_from(new.xattrs.len()).unwrap_or(u32::MAX / 2);
     let mut last_given = core.last_subvolume.lock();
-    let reservation = namespace.reserve(CREATE_ITEMS)?;
+    let reservation = namespace.reserve(CREATE_ITEMS.saturating_add(xattr_items))?;
     let mut names = dir.lock_names();
     check_is_free(namespace, dir, name)?;
     let id = next_id(namespace, &mut last_given)?;
@@ -60,16 +65,13 @@ pub(crate) fn create(
         .build();
         let root_dir = ROOT_DIR_INO.0;
         let inode_item = state.to_item();
-        txn.insert_batch(
-            &tree,
-            &[
-                (
-                    Key::new(root_dir, item_type::INODE_ITEM, 0),
-                    inode_item.bytes(),
-                ),
-                (Key::new(root_dir, item_type::INODE_REF, root_dir), &dots),
-            ],
-        )?;
+        let xattrs = XattrItems::build(txn.generation(), new.xattrs, namespace.xattr_bytes_max())?;
+        let mut batch: Vec<(Key, &[u8])> = vec![
+            (Key::new(root_dir, item_type::INODE_ITEM, 0), inode_item.bytes()),
+            (Key::new(root_dir, item_type::INODE_REF, root_dir), &dots),
+        ];
+        batch.extend(xattrs.of(ROOT_DIR_INO));
+        txn.insert_batch(&tree, &batch)?;
         add_uuid(namespace, txn, item_type::UUID_KEY_SUBVOL, uuid, id)?;
         name_subvolume(namespace, txn, (dir, &mut names), name, id, now)
     })?;

@@ -133,7 +133,7 @@ impl BtrfsFs {
     }
 
     /// The list that guards an inode. The caller holds its `names` lock.
-    fn access_list(&self, inode: &Inode) -> Result<Option<Acl>> {
+    pub(super) fn access_list(&self, inode: &Inode) -> Result<Option<Acl>> {
         if inode.is_absent(Absent::AccessAcl) {
             return Ok(None);
         }

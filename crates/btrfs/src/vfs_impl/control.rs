@@ -5,23 +5,21 @@
 //! kernel wants one for the source of a snapshot, [`FLAG_BY_ID`] says that its number stands in the
 //! field for the transaction, which the kernel leaves unused.
 //!
-//! The kernel that calls has not looked at permission bits for these: [`may_change`] does, by owner
-//! and group alone, since nobody tells a server what other groups the caller is in.
-
-use std::sync::Arc;
+//! The kernel that calls has not looked at permissions for these, nor whether the mount may be written to: what changes
+//! something is refused unless the mount was made for it ([`FsOptions::user_subvol_ioctls`]), and is in `control_change`.
+//!
+//! [`FsOptions::user_subvol_ioctls`]: super::FsOptions::user_subvol_ioctls
 
 use btrfs_disk::convert::to_usize;
 use btrfs_disk::flags::RootFlags;
 use btrfs_disk::items::{RootItem, Timespec};
 use btrfs_disk::{Generation, TreeId};
 use vfs::NodeId;
-use vfs::file_system::{Caller, Control, Errno, Result};
+use vfs::file_system::{Control, Errno, Result};
 
 use super::BtrfsFs;
-use super::names::WhatIsInIt;
 use crate::error::CallerError;
-use crate::inode::{Inode, MODE_SET_GROUP, ROOT_DIR_INO};
-use crate::subvol::{self, NewSubvolume, SnapshotMode};
+use crate::inode::{Inode, ROOT_DIR_INO};
 
 /// Magic number of all commands.
 const MAGIC: u32 = 0x94;
@@ -30,12 +28,10 @@ const ARGS_BYTES: u32 = 4096;
 /// Where the name is in the first version of those.
 const NAME_OFFSET: usize = 8;
 /// Where the name, or a number, is in the second version.
-const NAME_V2_OFFSET: usize = 56;
+pub(super) const NAME_V2_OFFSET: usize = 56;
 /// Flags of the second version.
-const FLAG_READ_ONLY: u64 = 1 << 1;
-const FLAG_BY_ID: u64 = 1 << 4;
-/// Permission bits of a new subvolume's root directory, before the mask that nobody tells.
-const SUBVOLUME_PERMISSIONS: u32 = 0o755;
+pub(super) const FLAG_READ_ONLY: u64 = 1 << 1;
+pub(super) const FLAG_BY_ID: u64 = 1 << 4;
 
 const READ: u32 = 2;
 const WRITE: u32 = 1;
@@ -74,6 +70,9 @@ impl BtrfsFs {
     pub(super) fn control_node(&self, control: &Control<'_>) -> Result<Vec<u8>> {
         let inode = self.answer(self.inode(control.node))?;
         let (caller, args) = (&control.caller, Args(control.input));
+        if changes(control.command) && !self.options.user_subvol_ioctls {
+            return Err(Errno::EPERM);
+        }
         let answer = match control.command {
             SUBVOL_CREATE => self.create_subvolume(caller, &inode, args.name(NAME_OFFSET)?),
             SUBVOL_CREATE_V2 => {
@@ -87,7 +86,8 @@ impl BtrfsFs {
             SUBVOL_GETFLAGS => self.subvolume_flags(&inode),
             SUBVOL_SETFLAGS => self.set_subvolume_flags(caller, &inode, args.number(0)?),
             GET_SUBVOL_INFO => self.answer(self.subvolume_info(inode.tree_id())),
-            DEFAULT_SUBVOL => self.set_default(caller, &inode, args.number(0)?),
+            // For privileged callers alone, whom nobody can tell.
+            DEFAULT_SUBVOL => Err(Errno::EPERM),
             INO_LOOKUP => self.find_tree(&inode, &args),
             SYNC | WAIT_SYNC => self.answer(self.volume.sync()).map(|()| Vec::new()),
             START_SYNC => self.start_sync(),
@@ -99,6 +99,12 @@ impl BtrfsFs {
             true => Ok(answer),
             false => Err(Errno::EOVERFLOW),
         }
+    }
+
+    /// True for what copies, freezes or ends what is in files.
+    pub(super) fn control_takes(&self, control: &Control<'_>) -> bool {
+        const TAKES: [u32; 4] = [SNAP_CREATE_V2, SUBVOL_SETFLAGS, SNAP_DESTROY, SNAP_DESTROY_V2];
+        self.options.user_subvol_ioctls && TAKES.contains(&control.command)
     }
 
     /// The name that a command makes or removes, with its directory.
@@ -118,88 +124,12 @@ impl BtrfsFs {
         Some((control.node, name.ok()?.to_vec()))
     }
 
-    fn create_subvolume(&self, caller: &Caller, dir: &Inode, name: &[u8]) -> Result<Vec<u8>> {
-        check_new_name(name)?;
-        may_change(caller, dir)?;
-        let gid = {
-            let state = dir.state();
-            let inherits = state.mode & MODE_SET_GROUP != 0;
-            if inherits { state.gid } else { caller.gid }
-        };
-        let new = NewSubvolume {
-            permissions: SUBVOLUME_PERMISSIONS,
-            uid: caller.uid,
-            gid,
-        };
-        self.answer(subvol::create(self.namespace(), dir, name, new))?;
-        Ok(Vec::new())
-    }
-
-    /// A snapshot of the subvolume with the given number. The kernel wants a descriptor of it.
-    fn create_snapshot(&self, caller: &Caller, dir: &Inode, args: &Args<'_>) -> Result<Vec<u8>> {
-        const TRANSID_OFFSET: usize = 8;
-        let flags = args.check_flags(FLAG_READ_ONLY | FLAG_BY_ID)?;
-        if flags & FLAG_BY_ID == 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        may_change(caller, dir)?;
-        let source = TreeId(args.number(TRANSID_OFFSET)?);
-        let root = self.answer(self.core().root_dir(source))?;
-        check_owns(caller, &root)?;
-        let mode = match flags & FLAG_READ_ONLY {
-            0 => SnapshotMode::ReadWrite,
-            _ => SnapshotMode::ReadOnly,
-        };
-        let name = args.name(NAME_V2_OFFSET)?;
-        check_new_name(name)?;
-        let made = subvol::snapshot(self.namespace(), source, dir, name, mode);
-        self.answer(made)?;
-        Ok(Vec::new())
-    }
-
-    fn destroy(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<Vec<u8>> {
-        check_is_root(caller)?;
-        self.answer(self.remove_subvolume(dir, name, WhatIsInIt::Anything))?;
-        Ok(Vec::new())
-    }
-
-    fn destroy_v2(&self, caller: &Caller, dir: &Arc<Inode>, args: &Args<'_>) -> Result<Vec<u8>> {
-        if args.check_flags(FLAG_BY_ID)? & FLAG_BY_ID == 0 {
-            return self.destroy(caller, dir, args.name(NAME_V2_OFFSET)?);
-        }
-        check_is_root(caller)?;
-        let id = TreeId(args.number(NAME_V2_OFFSET)?);
-        let link = self.answer(self.namespace().root_parent(id))?;
-        let link = link.ok_or(Errno::ENOENT)?;
-        let parent = self.answer(self.core().inode(link.parent, link.dir))?;
-        self.destroy(caller, &parent, &link.name)
-    }
-
     fn subvolume_flags(&self, inode: &Inode) -> Result<Vec<u8>> {
         check_is_subvolume(inode)?;
         let item = self.root_item(inode.tree_id())?;
         let is_read_only = item.root_flags().contains(RootFlags::SUBVOL_RDONLY);
         let flags = if is_read_only { FLAG_READ_ONLY } else { 0 };
         Ok(flags.to_le_bytes().to_vec())
-    }
-
-    fn set_subvolume_flags(&self, caller: &Caller, inode: &Inode, flags: u64) -> Result<Vec<u8>> {
-        check_is_subvolume(inode)?;
-        check_owns(caller, inode)?;
-        if flags & !FLAG_READ_ONLY != 0 {
-            return Err(Errno::EOPNOTSUPP);
-        }
-        let is_read_only = flags & FLAG_READ_ONLY != 0;
-        let set = subvol::set_read_only(self.namespace(), inode.tree_id(), is_read_only);
-        self.answer(set)?;
-        Ok(Vec::new())
-    }
-
-    fn set_default(&self, caller: &Caller, inode: &Inode, id: u64) -> Result<Vec<u8>> {
-        check_is_root(caller)?;
-        let id = if id == 0 { inode.tree_id() } else { TreeId(id) };
-        self.answer(subvol::set_default_subvolume(self.namespace(), id))?;
-        Ok(Vec::new())
     }
 
     /// Which subvolume an inode is in: what the command is used for. The path that it can tell
@@ -278,24 +208,39 @@ impl BtrfsFs {
     }
 }
 
+/// True for a command that changes something.
+fn changes(command: u32) -> bool {
+    const CHANGES: [u32; 8] = [
+        SUBVOL_CREATE,
+        SUBVOL_CREATE_V2,
+        SNAP_CREATE,
+        SNAP_CREATE_V2,
+        SNAP_DESTROY,
+        SNAP_DESTROY_V2,
+        SUBVOL_SETFLAGS,
+        DEFAULT_SUBVOL,
+    ];
+    CHANGES.contains(&command)
+}
+
 /// What the caller gave.
-struct Args<'a>(&'a [u8]);
+pub(super) struct Args<'a>(&'a [u8]);
 
 impl<'a> Args<'a> {
     /// The name at an offset, up to the first zero.
-    fn name(&self, offset: usize) -> Result<&'a [u8]> {
+    pub(super) fn name(&self, offset: usize) -> Result<&'a [u8]> {
         let bytes = self.0.get(offset..).ok_or(Errno::EINVAL)?;
         let end = bytes.iter().position(|byte| *byte == 0);
         bytes.get(..end.unwrap_or(bytes.len())).ok_or(Errno::EINVAL)
     }
 
-    fn number(&self, offset: usize) -> Result<u64> {
+    pub(super) fn number(&self, offset: usize) -> Result<u64> {
         let bytes = self.0.get(offset..).and_then(|bytes| bytes.first_chunk());
         Ok(u64::from_le_bytes(*bytes.ok_or(Errno::EINVAL)?))
     }
 
     /// The flags of the second version; none but `known` may be set.
-    fn check_flags(&self, known: u64) -> Result<u64> {
+    pub(super) fn check_flags(&self, known: u64) -> Result<u64> {
         const FLAGS_OFFSET: usize = 16;
         let flags = self.number(FLAGS_OFFSET)?;
         match flags & !known {
@@ -348,50 +293,10 @@ impl Output {
     }
 }
 
-/// Refuses, with the kernel's errors, what is no name.
-fn check_new_name(name: &[u8]) -> Result<()> {
-    match name {
-        b"" => Err(Errno::EACCES),
-        b"." | b".." => Err(Errno::EEXIST),
-        _ => Ok(()),
-    }
-}
-
-fn check_is_root(caller: &Caller) -> Result<()> {
-    match caller.uid {
-        0 => Ok(()),
-        _ => Err(Errno::EPERM),
-    }
-}
-
-fn check_owns(caller: &Caller, inode: &Inode) -> Result<()> {
-    match caller.uid {
-        0 => Ok(()),
-        uid if uid == inode.state().uid => Ok(()),
-        _ => Err(Errno::EPERM),
-    }
-}
-
-fn check_is_subvolume(inode: &Inode) -> Result<()> {
+pub(super) fn check_is_subvolume(inode: &Inode) -> Result<()> {
     match inode.is_subvolume_root() {
         true => Ok(()),
         false => Err(CallerError::InvalidArgument.into()),
-    }
-}
-
-/// Refuses a caller who may not add names to a directory.
-fn may_change(caller: &Caller, dir: &Inode) -> Result<()> {
-    const WRITE_AND_SEARCH: u32 = 0o3;
-    let state = dir.state();
-    let shift = match caller {
-        _ if caller.uid == 0 => return Ok(()),
-        _ if caller.uid == state.uid => 6,
-        _ if caller.gid == state.gid => 3,
-        _ => 0,
-    };
-    match (state.mode >> shift) & WRITE_AND_SEARCH {
-        WRITE_AND_SEARCH => Ok(()),
-        _ => Err(Errno::EACCES),
     }
 }
 

@@ -177,6 +177,10 @@ impl FileSystem for BtrfsFs {
         self.control_node(control)
     }
 
+    fn control_takes_data(&self, control: &Control<'_>) -> bool {
+        self.control_takes(control)
+    }
+
     fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {
         let changed = self.control_changes(control);
         changed.map_or_else(Vec::new, |name| vec![name])

@@ -26,6 +26,7 @@
 mod attr;
 mod background;
 mod control;
+mod control_change;
 mod data;
 mod errno;
 mod file_system;
@@ -73,6 +74,10 @@ pub struct FsOptions {
     /// Every node that the server refers to counts as open: for a server that does not say when
     /// a file is opened.
     pub pin_known: bool,
+    /// Programs may make, delete and freeze subvolumes by `ioctl(2)`. Whether they may is decided by owners, permission
+    /// bits and access control lists alone: a server hears neither of capabilities nor of mount flags, so these
+    /// operations go on through a mount that the kernel made read-only.
+    pub user_subvol_ioctls: bool,
 }
 
 impl Default for FsOptions {
@@ -81,6 +86,7 @@ impl Default for FsOptions {
             atime: AtimeMode::default(),
             commit_interval: COMMIT_INTERVAL_DEFAULT,
             pin_known: false,
+            user_subvol_ioctls: false,
         }
     }
 }

@@ -22,9 +22,9 @@ const SYMLINK_PERMISSIONS: u32 = 0o777;
 
 /// What a new node gets beside what its caller asked for.
 #[derive(Debug, Default)]
-struct Inherited {
-    permissions: u32,
-    xattrs: Vec<(&'static [u8], Vec<u8>)>,
+pub(super) struct Inherited {
+    pub(super) permissions: u32,
+    pub(super) xattrs: Vec<(&'static [u8], Vec<u8>)>,
 }
 
 /// Attempts to look up, or to create, a name that others change at the same time.
@@ -167,7 +167,7 @@ impl BtrfsFs {
 
     /// What the directory's default list, its compression property or the caller's mask make of a
     /// new node.
-    fn inherited(&self, dir: &Inode, new: &NewNode<'_>) -> Result<Inherited> {
+    pub(super) fn inherited(&self, dir: &Inode, new: &NewNode<'_>) -> Result<Inherited> {
         if new.kind == NodeKind::Symlink {
             return Ok(Inherited {
                 permissions: SYMLINK_PERMISSIONS,

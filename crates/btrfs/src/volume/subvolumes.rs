@@ -30,6 +30,7 @@ impl Volume {
         let (dir, name) = self.find_parent(path)?;
         let (uid, gid) = self.inner.owner;
         let new = NewSubvolume {
+            xattrs: &[],
             permissions: SUBVOLUME_PERMISSIONS,
             uid,
             gid,

@@ -18,6 +18,9 @@ pub(crate) const OPTIONS_HELP: &str = "\
   max_inline=BYTES    files up to this size are stored with their metadata; 2048, 0 for none
   nodatacow           new files are overwritten in place, and have no checksums
   nodatasum           new files have no checksums
+  user_subvol_ioctls  programs may make, delete and freeze subvolumes by ioctl(2), as far as owners, permission
+                      bits and access control lists surely allow it; such calls are NOT stopped by a mount that
+                      was made read-only later or in another place (remount,ro or a bind mount with ro)
   nologreplay         with ro: shows the last commit, without what a crash left in the log";
 
 /// Names of the options in [`OPTIONS_HELP`], and their opposites.
@@ -30,6 +33,8 @@ const NAMES: &[&str] = &[
     "nodatasum",
     "datasum",
     "nologreplay",
+    "user_subvol_ioctls",
+    "nouser_subvol_ioctls",
 ];
 
 /// Options that only the kernel's btrfs has, which an `/etc/fstab` may bring along.
@@ -59,11 +64,14 @@ pub(crate) fn check_options(request: &Request) -> Result<()> {
 
 /// Opens a device for a mount.
 pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn FileSystem>> {
-    let volume = Wanted::of(request)?.open(device)?;
+    let wanted = Wanted::of(request)?;
+    let user_subvol_ioctls = wanted.user_subvol_ioctls;
+    let volume = wanted.open(device)?;
     let options = FsOptions {
         atime: request.atime,
         commit_interval: request.commit_interval,
         pin_known: request.keep_known,
+        user_subvol_ioctls,
     };
     Ok(BtrfsFs::new(&volume, options)?)
 }
@@ -74,6 +82,7 @@ struct Wanted {
     subvol: Option<String>,
     subvolid: Option<TreeId>,
     replays_log: bool,
+    user_subvol_ioctls: bool,
 }
 
 impl Wanted {
@@ -88,6 +97,7 @@ impl Wanted {
             subvol: None,
             subvolid: None,
             replays_log: true,
+            user_subvol_ioctls: false,
         };
         for (name, value) in &request.own {
             wanted = wanted.with(name, value.as_deref())?;
@@ -121,6 +131,10 @@ impl Wanted {
             ("datacow", None) => options.nodatacow(false),
             ("nodatasum", None) => options.nodatasum(true),
             ("datasum", None) => options.nodatasum(false).nodatacow(false),
+            ("user_subvol_ioctls" | "nouser_subvol_ioctls", None) => {
+                self.user_subvol_ioctls = name == "user_subvol_ioctls";
+                options
+            }
             ("nologreplay", None) => {
                 self.replays_log = false;
                 options.replay_log(false)

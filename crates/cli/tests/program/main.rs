@@ -13,6 +13,7 @@ mod failures;
 mod harness;
 mod mount;
 mod mount_ends;
+mod mount_guard;
 mod mount_inherited;
 mod mount_sync;
 mod mount_truncate;

@@ -6,8 +6,9 @@ use crate::error::{Error, Result};
 use crate::notify;
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::{InHeader, InitIn};
-use crate::protocol::{Agreement, Request, Wish, opcode};
-use crate::session::{Answer, BegunSync, MEANWHILE_MAX, Session};
+use crate::protocol::{Agreement, OwnedRequest, Request, Wish, opcode};
+use crate::activity::Pulse;
+use crate::session::{Answer, Apart, BegunSync, MEANWHILE_MAX, Session};
 use rustix::fs::OFlags;
 use rustix::io::Errno as IoErrno;
 use std::os::fd::OwnedFd;
@@ -34,6 +35,8 @@ pub(crate) struct Worker {
     is_fast: bool,
     request: RequestBuffer,
     reply: ReplyBuffer,
+    /// Tells whether a request is being answered.
+    pulse: Pulse,
     /// Syncs that wait for their end, while the channel does not block; by request.
     begun: Vec<(u64, BegunSync)>,
 }
@@ -55,6 +58,7 @@ impl Worker {
         channel: Arc<OwnedFd>,
         is_alone: bool,
         session: Arc<Session>,
+        pulse: Pulse,
         request_bytes_max: usize,
     ) -> Result<Self> {
         let data_bytes = request_bytes_max.max(DATA_BYTES_MIN);
@@ -67,6 +71,7 @@ impl Worker {
             is_fast: false,
             request: RequestBuffer::new(data_bytes).ok_or_else(no_memory)?,
             reply: ReplyBuffer::new(data_bytes).ok_or_else(no_memory)?,
+            pulse,
             begun: Vec::new(),
         })
     }
@@ -77,6 +82,7 @@ impl Worker {
         loop {
             match self.next(pace) {
                 Received::Request(len) => {
+                    self.pulse.set_busy(true);
                     self.answer(len);
                     meanwhile += 1;
                 }
@@ -91,6 +97,9 @@ impl Worker {
             } else if meanwhile >= MEANWHILE_MAX || self.begun.len() >= BEGUN_MAX {
                 self.end_syncs();
                 meanwhile = 0;
+            }
+            if self.begun.is_empty() {
+                self.pulse.set_busy(false);
             }
         }
     }
@@ -143,6 +152,10 @@ impl Worker {
         };
         match answer {
             Answer::Silent => {}
+            Answer::Apart(request) => {
+                self.end_syncs();
+                self.answer_apart(header.unique, request);
+            }
             Answer::Done(len) => send(&self.channel, &mut self.reply, header.unique, Ok(len)),
             Answer::Failed(error) => {
                 send(&self.channel, &mut self.reply, header.unique, Err(error));
@@ -164,6 +177,27 @@ impl Worker {
                 notify::send_stale(&self.channel, stale);
                 send(&self.channel, &mut self.reply, header.unique, Ok(len));
             }
+        }
+    }
+
+    /// Has a request answered on a thread of its own.
+    fn answer_apart(&mut self, unique: u64, request: OwnedRequest) {
+        let (channel, session) = (Arc::clone(&self.channel), Arc::clone(&self.session));
+        let answer = move || {
+            let Apart { reply, stale } = session.serve_with_data(&request);
+            if let Some(stale) = stale {
+                notify::send_stale(&channel, stale);
+            }
+            let len = reply.as_ref().map(Vec::len).map_err(|error| *error);
+            let Some(mut buffer) = ReplyBuffer::new(len.unwrap_or(0)) else { return };
+            if let (Ok(bytes), Some(data)) = (&reply, buffer.data_mut().get_mut(..len.unwrap_or(0))) {
+                data.copy_from_slice(bytes);
+            }
+            send(&channel, &mut buffer, unique, len);
+        };
+        if let Err(error) = std::thread::Builder::new().name("fuse-apart".to_owned()).spawn(answer) {
+            tracing::warn!(%error, "a request that needs a thread of its own");
+            send(&self.channel, &mut self.reply, unique, Err(Errno::EAGAIN));
         }
     }
 

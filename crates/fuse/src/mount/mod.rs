@@ -67,6 +67,22 @@ fn mount_point(dir: &Path) -> Result<(PathBuf, Metadata)> {
     Ok((dir, metadata))
 }
 
+/// Has the kernel answer all requests of the mount on `dir` itself, with an error, and take no more: its server may be
+/// stuck. Nothing is waited for. The mount may stay.
+///
+/// # Errors
+/// `EPERM` for whoever may not unmount there.
+pub fn abort(dir: &Path) -> Result<()> {
+    match rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE) {
+        // Aborted all the same.
+        Ok(()) | Err(Errno::BUSY) => Ok(()),
+        Err(error) => Err(Error::Unmount {
+            path: PathBuf::from(dir),
+            source: error.into(),
+        }),
+    }
+}
+
 /// Ends the mount on `dir`. With `lazy` it disappears at once, and ends when nobody uses it any
 /// more; otherwise a mount that is in use stays.
 ///

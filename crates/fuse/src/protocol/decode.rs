@@ -13,7 +13,34 @@ pub(crate) struct Request<'a> {
     rest: &'a [u8],
 }
 
+/// A request that outlives the buffer it came in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OwnedRequest {
+    header: InHeader,
+    fixed: Vec<u8>,
+    rest: Vec<u8>,
+}
+
+impl OwnedRequest {
+    pub(crate) fn borrow(&self) -> Request<'_> {
+        Request {
+            header: self.header,
+            fixed: &self.fixed,
+            rest: &self.rest,
+        }
+    }
+}
+
 impl<'a> Request<'a> {
+    /// A copy to be answered later.
+    pub(crate) fn keep(&self) -> OwnedRequest {
+        OwnedRequest {
+            header: self.header,
+            fixed: self.fixed.to_vec(),
+            rest: self.rest.to_vec(),
+        }
+    }
+
     /// The header alone, from bytes that may hold anything. `None` when they are too few: then
     /// there is not even anybody to answer.
     pub(crate) fn header(bytes: &[u8]) -> Option<InHeader> {

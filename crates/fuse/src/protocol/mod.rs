@@ -18,5 +18,5 @@ pub(crate) mod opcode;
 pub(crate) mod replies;
 pub(crate) mod requests;
 
-pub(crate) use decode::Request;
+pub(crate) use decode::{OwnedRequest, Request};
 pub(crate) use init::{Agreement, InitFlags, Wish};

@@ -8,7 +8,7 @@ macro_rules! request {
     ($($(#[$doc:meta])* $name:ident, $size:literal { $($field:ident: $type:ty,)* })*) => {
         $(
             $(#[$doc])*
-            #[derive(Debug, Clone, Copy, Default, FromBytes, IntoBytes, Immutable, KnownLayout)]
+            #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout)]
             #[repr(C)]
             pub(crate) struct $name { $(pub(crate) $field: $type,)* }
             const _: () = assert!(size_of::<$name>() == $size);

@@ -4,12 +4,14 @@ use super::processors;
 use crate::notify;
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::InHeader;
-use crate::protocol::{Request, opcode};
-use crate::session::{Answer, BegunSync, MEANWHILE_MAX, Session};
+use crate::protocol::{OwnedRequest, Request, opcode};
+use crate::activity::Pulse;
+use crate::session::{Answer, Apart, BegunSync, MEANWHILE_MAX, Session};
 use crate::sys::RingQueue;
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 use vfs::file_system::{Errno, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -19,6 +21,9 @@ const DEPTH: usize = 4;
 const SCRATCH_BYTES: usize = 128 * 1024;
 /// Least payload that the kernel takes.
 const PAYLOAD_BYTES_MIN: usize = 8192;
+
+/// Between two looks at whether a request has been answered apart.
+const APART_STEP: Duration = Duration::from_millis(1);
 
 /// What lies before the payload (`struct fuse_uring_req_header`).
 #[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
@@ -66,32 +71,44 @@ pub(crate) fn make_queues(request_bytes_max: usize) -> io::Result<Vec<Queue>> {
 
 impl Queue {
     /// Answers requests of the connection of `device` until the mount is gone.
-    pub(crate) fn run(&mut self, device: &Arc<OwnedFd>, session: &Session) {
+    pub(crate) fn run(&mut self, device: &Arc<OwnedFd>, session: &Arc<Session>, pulse: &Pulse) {
         processors::stay_on(self.processor);
         if let Err(error) = self.ring.register(Arc::clone(device)) {
             // The kernel has turned to the device by itself.
             tracing::debug!(%error, processor = self.processor, "the kernel refused a queue");
             return;
         }
-        if let Err(error) = self.serve(device, session) {
+        if let Err(error) = self.serve(device, session, pulse) {
             tracing::error!(%error, processor = self.processor, "a queue ended");
         }
     }
 
-    fn serve(&mut self, device: &Arc<OwnedFd>, session: &Session) -> io::Result<()> {
+    fn serve(&mut self, device: &Arc<OwnedFd>, session: &Arc<Session>, pulse: &Pulse) -> io::Result<()> {
+        let mut others = Others::default();
         // Syncs are ended when there is no other request at hand, all of them together.
         let mut begun: Vec<(usize, BegunSync)> = Vec::with_capacity(DEPTH);
         let mut meanwhile = 0;
         loop {
+            while let Some((slot_index, apart)) = others.next() {
+                self.end_syncs(session, &mut begun)?;
+                self.reply_apart(device, slot_index, apart)?;
+            }
+            if begun.is_empty() {
+                pulse.set_busy(false);
+            }
             let next = match begun.is_empty() {
-                true => self.ring.next()?,
+                true if others.is_empty() => self.ring.next()?,
+                true => self.ring.try_next()?,
                 false if meanwhile < MEANWHILE_MAX => self.ring.try_next()?,
                 false => None,
             };
             meanwhile = if begun.is_empty() { 0 } else { meanwhile + 1 };
             let Some(slot_index) = next else {
-                if begun.is_empty() {
+                if begun.is_empty() && others.is_empty() {
                     return Ok(());
+                }
+                if begun.is_empty() {
+                    std::thread::sleep(APART_STEP);
                 }
                 self.end_syncs(session, &mut begun)?;
                 continue;
@@ -99,6 +116,7 @@ impl Queue {
             let Some((headers, payload)) = slot_of(&mut self.ring, slot_index) else {
                 continue;
             };
+            pulse.set_busy(true);
             let (result, stale) = match answer(session, headers, payload, &mut self.scratch) {
                 Answer::Done(len) => (Ok(len), None),
                 Answer::DoneStale(len, stale) => (Ok(len), Some(stale)),
@@ -107,6 +125,13 @@ impl Queue {
                     begun.push((slot_index, sync));
                     continue;
                 }
+                Answer::Apart(request) => match others.start(slot_index, session, request) {
+                    Ok(()) => continue,
+                    Err(error) => {
+                        tracing::warn!(%error, "a request that needs a thread of its own");
+                        (Err(Errno::EAGAIN), None)
+                    }
+                },
                 // Nothing of the kind comes this way, but every slot has to go back.
                 Answer::Silent => (Err(Errno::EINVAL), None),
             };
@@ -126,6 +151,19 @@ impl Queue {
         Ok(())
     }
 
+    fn reply_apart(&mut self, device: &Arc<OwnedFd>, slot_index: usize, apart: Apart) -> io::Result<()> {
+        let Apart { reply, stale } = apart;
+        if let Some(stale) = stale {
+            notify::send_stale(device, stale);
+        }
+        let result = reply.and_then(|bytes| {
+            let (_, payload) = slot_of(&mut self.ring, slot_index).ok_or(Errno::EIO)?;
+            payload.get_mut(..bytes.len()).ok_or(Errno::EIO)?.copy_from_slice(&bytes);
+            Ok(bytes.len())
+        });
+        self.reply(slot_index, result)
+    }
+
     fn reply(&mut self, slot_index: usize, result: Result<usize>) -> io::Result<()> {
         let Some((headers, _)) = slot_of(&mut self.ring, slot_index) else {
             return Ok(());
@@ -134,6 +172,44 @@ impl Queue {
         let unique = InHeader::read_from_prefix(&headers.in_out).map_or(0, |(h, _)| h.unique);
         put_reply(headers, unique, result);
         self.ring.commit(slot_index, commit_id)
+    }
+}
+
+/// Requests of a queue that other threads answer.
+struct Others {
+    count: usize,
+    tell: mpsc::Sender<(usize, Apart)>,
+    told: mpsc::Receiver<(usize, Apart)>,
+}
+
+impl Default for Others {
+    fn default() -> Self {
+        let (tell, told) = mpsc::channel();
+        Self { count: 0, tell, told }
+    }
+}
+
+impl Others {
+    fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    fn start(&mut self, slot_index: usize, session: &Arc<Session>, request: OwnedRequest) -> io::Result<()> {
+        let (session, tell) = (Arc::clone(session), self.tell.clone());
+        let answer = move || {
+            // A queue that has ended waits for nothing.
+            tell.send((slot_index, session.serve_with_data(&request))).unwrap_or_default();
+        };
+        std::thread::Builder::new().name("fuse-apart".to_owned()).spawn(answer)?;
+        self.count += 1;
+        Ok(())
+    }
+
+    /// One that has been answered.
+    fn next(&mut self) -> Option<(usize, Apart)> {
+        let answered = self.told.try_recv().ok()?;
+        self.count = self.count.saturating_sub(1);
+        Some(answered)
     }
 }
 

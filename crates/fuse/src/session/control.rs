@@ -6,7 +6,7 @@ use crate::protocol::Request;
 use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
 use crate::sys::LOST;
-use vfs::file_system::{Control, Errno, NodeFlags, Result};
+use vfs::file_system::{Control, Errno, NodeFlags, NodeId, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -48,6 +48,21 @@ impl Session {
         }
     }
 
+    /// The flags that a command gives to a node; `None` for a command that sets none.
+    pub(super) fn flags_to_set(&self, node: NodeId, command: u32, input: &[u8]) -> Option<Result<NodeFlags>> {
+        let read = || match command {
+            FS_IOC_SETFLAGS => {
+                let (flags, _) = u32::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
+                Ok(NodeFlags::from_bits_retain(flags))
+            }
+            _ => {
+                let (wanted, _) = ExtendedFlags::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
+                from_extended(self.fs.flags(node)?, &wanted)
+            }
+        };
+        matches!(command, FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR).then(read)
+    }
+
     /// The length of the reply, and what may have changed.
     fn control(&self, request: &Request<'_>, out: &mut [u8]) -> Result<(usize, Option<Stale>)> {
         let args: IoctlIn = request.args()?;
@@ -69,9 +84,8 @@ impl Session {
                 out.fill(0);
                 Ok((len + put_bytes(out, &bytes)?.max(room), None))
             }
-            FS_IOC_SETFLAGS => {
-                let (flags, _) = u32::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
-                let flags = NodeFlags::from_bits_retain(flags);
+            FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR => {
+                let flags = self.flags_to_set(node, args.cmd, input).ok_or(Errno::EINVAL)??;
                 self.fs.set_flags(&request.caller(), node, flags)?;
                 Ok((len, Some(stale(Vec::new()))))
             }
@@ -81,13 +95,6 @@ impl Session {
                     ..ExtendedFlags::default()
                 };
                 Ok((len + put(out, &flags)?, None))
-            }
-            FS_IOC_FSSETXATTR => {
-                let (wanted, _) =
-                    ExtendedFlags::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
-                let flags = from_extended(self.fs.flags(node)?, &wanted)?;
-                self.fs.set_flags(&request.caller(), node, flags)?;
-                Ok((len, Some(stale(Vec::new()))))
             }
             LOST => {
                 let number = self.lost.first(&*self.fs).map_or(0, |error| error.0);

@@ -91,6 +91,11 @@ impl Mappable {
         }
     }
 
+    /// True where the kernel may have more data of any node than was written.
+    pub(super) fn is_any(&self) -> bool {
+        self.shards.iter().any(|shard| !shard.lock().is_empty())
+    }
+
     /// True where the kernel may have more data of a node than was written.
     pub(super) fn may_hide_data(&self, node: NodeId) -> bool {
         let hides = |shard: &Mutex<HashMap<NodeId, Openings>>| {

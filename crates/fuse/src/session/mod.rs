@@ -18,8 +18,9 @@
 //!
 //! Called by the transports. The files: `entry` names and nodes, `attr` attributes, `open` files
 //! being opened and closed, `data` contents, `seek` data and holes, `list` directories, `xattr`,
-//! `control`, `mappable` who may change what only the kernel sees, `lost` what was refused later.
+//! `control`, `apart` what first needs the kernel's data, `mappable` who may change what only the kernel sees, `lost` what was refused later.
 
+mod apart;
 mod attr;
 mod control;
 mod data;
@@ -35,9 +36,12 @@ mod xattr;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use apart::Apart;
+pub use apart::WriteBack;
+
 use crate::ending::Ending;
 use crate::protocol::requests::{BatchForgetIn, FSYNC_FDATASYNC, ForgetIn, ForgetOne, FsyncIn};
-use crate::protocol::{Request, opcode};
+use crate::protocol::{OwnedRequest, Request, opcode};
 use encode::Timeouts;
 use lost::Lost;
 use mappable::Mappable;
@@ -87,6 +91,8 @@ pub(crate) enum Answer {
     Failed(Errno),
     /// A sync that others may join: its answer is that of [`Session::end_sync`].
     Begun(BegunSync),
+    /// To be answered by [`Session::serve_with_data`], on a thread that answers nothing else.
+    Apart(OwnedRequest),
     /// Nobody waits for an answer.
     Silent,
 }
@@ -111,10 +117,11 @@ pub(crate) struct Session {
     writeback: bool,
     has_epochs: bool,
     is_read_only: bool,
+    write_back: Option<WriteBack>,
 }
 
 /// How a session differs from others.
-#[derive(Debug, Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct SessionOptions {
     pub(crate) entry_timeout: Duration,
     pub(crate) attr_timeout: Duration,
@@ -122,6 +129,8 @@ pub(crate) struct SessionOptions {
     pub(crate) writeback: bool,
     /// The kernel can be told to look up all names anew.
     pub(crate) has_epochs: bool,
+    /// What makes the kernel write; without it, it writes when it likes.
+    pub(crate) write_back: Option<WriteBack>,
 }
 
 impl Session {
@@ -144,12 +153,16 @@ impl Session {
             writeback: options.writeback,
             has_epochs: options.has_epochs,
             is_read_only,
+            write_back: options.write_back,
         }
     }
 
     /// Answers a request into `out`.
     pub(crate) fn serve(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
-        let answer = self.dispatch(request, out);
+        let answer = match self.waits_for_data(request) {
+            true => Answer::Apart(request.keep()),
+            false => self.dispatch(request, out),
+        };
         if tracing::enabled!(tracing::Level::TRACE) {
             let header = &request.header;
             tracing::trace!(
@@ -162,7 +175,7 @@ impl Session {
         answer
     }
 
-    fn dispatch(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
+    pub(super) fn dispatch(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
         let result = match request.header.opcode {
             opcode::LOOKUP => self.lookup(request, out),
             opcode::FORGET => return self.forget(request),

@@ -17,6 +17,7 @@ fn session() -> Session {
         attr_timeout: Duration::from_secs(1),
         zero_open: false,
         writeback: false,
+        write_back: None,
     };
     // Little room, so that no request for space makes the test slow.
     let memory = MemoryOptions {

@@ -1,4 +1,4 @@
-//! Descriptors that whoever started this process left open in it.
+//! What whoever started this process left open in it.
 
 use rustix::fd::{BorrowedFd, RawFd};
 use rustix::fs::{Dir, Mode, OFlags};
@@ -8,29 +8,32 @@ use std::io;
 /// The first descriptor that is not one of the standard three.
 const FIRST: RawFd = 3;
 
-/// Closes what this process inherited beyond its standard input, output and error, and is not
-/// among `keep`: a process that stays in the background would hold it for its caller.
+/// Keeps what this process inherited, beyond its standard input, output and error and what is among `keep`, from the
+/// programs that it becomes or starts: one that stays in the background would hold it for the caller of this one. Says
+/// how many descriptors these are. They stay open here: other code may have taken them over.
 ///
 /// What was inherited is told by its lack of the close-on-exec flag, which everything has that is
 /// opened here.
 ///
 /// # Errors
 /// When `/proc` is missing.
-pub fn close_inherited(keep: &[RawFd]) -> io::Result<()> {
+pub fn withhold_inherited(keep: &[RawFd]) -> io::Result<usize> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut open = Vec::new();
     for entry in Dir::new(rustix::fs::open("/proc/self/fd", flags, Mode::empty())?)? {
         // Two entries are no numbers: `.` and `..`.
         open.extend(entry?.file_name().to_str().ok().and_then(|name| name.parse::<RawFd>().ok()));
     }
+    let mut withheld = 0;
     for fd in open.into_iter().filter(|fd| *fd >= FIRST && !keep.contains(fd)) {
-        // SAFETY: it is borrowed for one call, which fails where it was closed in the meantime.
-        let found = rustix::io::fcntl_getfd(unsafe { BorrowedFd::borrow_raw(fd) });
-        if found.is_ok_and(|flags| !flags.contains(FdFlags::CLOEXEC)) {
-            // SAFETY: all that this process opens closes itself on exec, in the standard library, in
-            // rustix and in what is written here; so nothing in it owns this descriptor.
-            unsafe { rustix::io::close(fd) };
+        // SAFETY: it is borrowed to read and set a flag; where it was closed in the meantime that fails, and nothing
+        // here depends on what it refers to.
+        let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+        let Ok(flags) = rustix::io::fcntl_getfd(fd) else { continue };
+        if !flags.contains(FdFlags::CLOEXEC) {
+            rustix::io::fcntl_setfd(fd, flags | FdFlags::CLOEXEC)?;
+            withheld += 1;
         }
     }
-    Ok(())
+    Ok(withheld)
 }

@@ -3,7 +3,7 @@
 //! Every function here is safe to call with any arguments: what the kernel needs (valid pointers
 //! and lengths, memory that stays) is seen to inside. They fail with the error of the system
 //! call. Called by the connection (cloning), mounting (the anchor), the ring transport, and front
-//! ends at their start (what they inherited) and before they unmount (what was written).
+//! ends at their start (what they inherited, what they see mounted) and before they unmount (what was written).
 
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
@@ -11,12 +11,14 @@ mod anchor;
 mod clone;
 mod inherited;
 mod memory;
+mod namespace;
 mod ring;
 mod written;
 
 pub(crate) use anchor::make_anchor;
 pub(crate) use clone::clone_device;
-pub use inherited::close_inherited;
+pub use inherited::withhold_inherited;
+pub use namespace::leave_mounts;
 pub(crate) use ring::RingQueue;
 pub(crate) use written::LOST;
 pub use written::check_written;

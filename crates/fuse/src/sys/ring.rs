@@ -21,7 +21,7 @@ const SQE_LEN_OFFSET: usize = 24;
 
 type Ring = IoUring<squeue::Entry128, cqueue::Entry>;
 
-/// One queue with its slots. The ring comes first, so that it is gone before the memory is.
+/// One queue with its slots.
 pub(crate) struct RingQueue {
     ring: Ring,
     slots: Vec<Slot>,
@@ -29,6 +29,16 @@ pub(crate) struct RingQueue {
     index: u16,
     in_kernel: usize,
     unsubmitted: usize,
+}
+
+impl Drop for RingQueue {
+    /// What the kernel has not given back it may still write to, also after the ring is closed, which it notices later:
+    /// that memory is never used for anything else.
+    fn drop(&mut self) {
+        for slot in self.slots.drain(..).filter(|slot| !slot.is_ours) {
+            std::mem::forget(slot);
+        }
+    }
 }
 
 struct Slot {
@@ -198,8 +208,8 @@ impl RingQueue {
         slot.is_ours = false;
         self.in_kernel += 1;
         self.unsubmitted += 1;
-        // SAFETY: the vectors and the memory they name belong to a slot, which outlives the ring
-        // (it is dropped after it) and is not touched before its completion (`is_ours`).
+        // SAFETY: the vectors and the memory they name belong to a slot, which is neither touched nor given back to the
+        // system before its completion (`is_ours`).
         let pushed = unsafe { self.ring.submission().push(&entry) };
         pushed.map_err(|_| io::ErrorKind::StorageFull.into())
     }
@@ -241,4 +251,34 @@ fn with_len(mut entry: squeue::Entry128, len: u32) -> squeue::Entry128 {
         std::ptr::copy_nonoverlapping(len.to_ne_bytes().as_ptr(), bytes.add(SQE_LEN_OFFSET), 4);
     }
     entry
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether anything is mapped at an address.
+    fn is_mapped(address: u64) -> bool {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        maps.lines().filter_map(|line| line.split_once(' ')).any(|(range, _)| {
+            let (start, end) = range.split_once('-').unwrap_or_default();
+            let number = |text| u64::from_str_radix(text, 16).unwrap_or(0);
+            (number(start)..number(end)).contains(&address)
+        })
+    }
+
+    /// After an error a queue ended with slots that the kernel had, and gave their memory back.
+    #[test]
+    fn memory_that_the_kernel_holds_is_not_given_back() {
+        // Large, so that nothing else is mapped there at once.
+        let Ok(mut queue) = RingQueue::new(0, 2, 4096, 64 << 20) else {
+            return eprintln!("SKIPPED: no io_uring here");
+        };
+        let addresses: Vec<u64> = queue.slots.iter().map(|slot| slot.memory.address_bytes()).collect();
+        if let Some(slot) = queue.slots.first_mut() {
+            slot.is_ours = false;
+        }
+        drop(queue);
+        assert_eq!(addresses.into_iter().map(is_mapped).collect::<Vec<_>>(), [true, false]);
+    }
 }

@@ -286,6 +286,13 @@ pub trait FileSystem: Send + Sync {
         Vec::new()
     }
 
+    /// True for a [`FileSystem::control`] operation that freezes or copies what is in files (a snapshot, say). A server
+    /// whose client keeps back what programs wrote has that written before it asks for the operation.
+    fn control_takes_data(&self, control: &Control<'_>) -> bool {
+        let _ = control;
+        false
+    }
+
     /// What `statfs` reports.
     ///
     /// # Errors

@@ -27,15 +27,23 @@ const TEXT_LEN_MAX: usize = 4 << 10;
 ///    |  Opened ------------> |                        |
 ///    |  <----- Serve + fd    |                        |
 ///    |  Ready -------------> |  Ready --------------> |  ends: status 0
+///    |  <-------------- Ping |                        |
+///    |  Pong --------------> |                        |
+///    |  WriteBack ---------> |                        |
+///    |  <------- WrittenBack |                        |
 ///    |  <-------------- Stop |                        |
 ///    (gone)                  (gone)
 /// ```
+///
+/// The server is not trusted: the supervisor takes each of its messages in one state only.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Message {
     /// The image is open and was found to be sound enough.
     Opened {
         /// Nothing can be written to it.
         read_only: bool,
+        /// The server has left the mounts of the supervisor, so that it cannot be the one who ends them.
+        is_apart: bool,
     },
     /// Answer the requests of the connection that comes with this.
     Serve,
@@ -47,6 +55,20 @@ pub(crate) enum Message {
         status: u8,
         /// One line.
         text: String,
+    },
+    /// Do you get on?
+    Ping,
+    /// The server runs; whether its requests end, too.
+    Pong {
+        /// No request has been under way since the last `Ping`.
+        gets_on: bool,
+    },
+    /// Have the kernel write what it keeps of this mount.
+    WriteBack,
+    /// It has been written, or why not: an error number of the system.
+    WrittenBack {
+        /// 0 where all went well.
+        errno: i32,
     },
     /// Make everything durable and end.
     Stop,

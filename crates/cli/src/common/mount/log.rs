@@ -1,19 +1,25 @@
 //! Where a mount says what happens to it: in the foreground on the standard error, in the
-//! background to the system's log, or to a file in both cases.
+//! background to the system's log or, where there is none, to a file of this user; or to the file of `--log`.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::os::unix::net::UnixDatagram;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
+use rustix::fs::OFlags;
 use tracing::{Level, Metadata};
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::fmt::MakeWriter;
 
 /// Where `syslog(3)` sends its messages.
 const SYSTEM_LOG: &str = "/dev/log";
+/// Name of the file where there is no such place.
+const OWN_LOG: &str = "spinney.log";
+/// At this size it is begun anew.
+const OWN_LOG_BYTES_MAX: u64 = 1 << 20;
 /// A daemon's messages (`LOG_DAEMON`); the urgency is added.
 const FACILITY_DAEMON: u8 = 3 << 3;
 
@@ -30,16 +36,26 @@ pub(super) fn start(verbosity: u8, file: Option<&Path>, in_background: bool) -> 
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_target(false);
+    let system = match file {
+        None if in_background => SystemLog::open(),
+        _ => None,
+    };
+    let file = match file {
+        Some(path) => {
+            let file = OpenOptions::new().create(true).append(true).open(path);
+            Some(file.with_context(|| path.display().to_string())?)
+        }
+        // Why a server ended has to be found somewhere.
+        None if in_background && system.is_none() => open_own(),
+        None => None,
+    };
     // It fails where logging was started already, which is as good.
-    let _ = if let Some(path) = file {
-        let file = OpenOptions::new().create(true).append(true).open(path);
-        let file = file.with_context(|| path.display().to_string())?;
+    let _ = if let Some(file) = file {
         builder
             .with_ansi(false)
             .with_writer(Arc::new(file))
             .try_init()
-    } else if in_background {
-        let log = SystemLog::open();
+    } else if let Some(log) = system {
         builder
             .with_ansi(false)
             .without_time()
@@ -59,22 +75,38 @@ pub(super) fn start(verbosity: u8, file: Option<&Path>, in_background: bool) -> 
     Ok(())
 }
 
-/// The system's log; a machine without one hears nothing.
+/// The log of a machine that has none for all: in the directory that the system gives this user for files of the session.
+fn open_own() -> Option<File> {
+    let dir = match rustix::process::geteuid().is_root() {
+        true => PathBuf::from("/run"),
+        false => PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?),
+    };
+    let mut options = OpenOptions::new();
+    options.create(true).append(true).mode(0o600);
+    options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+    let file = options.open(dir.join(OWN_LOG)).ok()?;
+    if file.metadata().is_ok_and(|metadata| metadata.len() > OWN_LOG_BYTES_MAX) {
+        // What was in it is too old to matter; where it cannot be cut it grows on.
+        let _ = file.set_len(0);
+    }
+    Some(file)
+}
+
+/// The system's log.
 struct SystemLog {
-    socket: Option<UnixDatagram>,
+    socket: UnixDatagram,
 }
 
 impl SystemLog {
-    fn open() -> Self {
+    /// `None` where the machine has no such log.
+    fn open() -> Option<Self> {
         let socket = UnixDatagram::unbound().and_then(|socket| {
             socket.connect(SYSTEM_LOG)?;
             // A log that is stuck must not hold up the file system.
             socket.set_nonblocking(true)?;
             Ok(socket)
         });
-        Self {
-            socket: socket.ok(),
-        }
+        socket.ok().map(|socket| Self { socket })
     }
 
     fn entry(&self, urgency: u8) -> Entry<'_> {
@@ -103,10 +135,8 @@ impl Write for Entry<'_> {
 
 impl Drop for Entry<'_> {
     fn drop(&mut self) {
-        if let Some(socket) = &self.log.socket {
-            // There is nobody to tell that nobody can be told.
-            let _ = socket.send(self.text.trim_ascii_end());
-        }
+        // The log socket is gone, so the failure to log cannot be reported either.
+        let _ = self.log.socket.send(self.text.trim_ascii_end());
     }
 }
 

@@ -30,8 +30,10 @@ mod signals;
 mod supervisor;
 mod table;
 mod umount;
+mod watchdog;
 
 use std::os::fd::RawFd;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -126,6 +128,8 @@ Options for -o:
                       default): faster for one program that makes many calls
   synced, nosynced    root's mounts show up as fuseblk on a loop device, so that sync(2) comes to
                       the image and umount(8) waits for it; with nosynced as those of anybody else
+  watchdog=SECONDS    give the server up when it answers nothing for so long (it was stopped, it hangs): its
+                      requests fail and the mount goes away; without it, that is only logged
   workers=N           threads that answer requests; as many as there are processors
 {own}
   nosuid, nodev, noexec, sync, dirsync, nodiratime and their opposites
@@ -143,7 +147,17 @@ Sandbox:
 
 Log:
   Warnings and errors go to the standard error in the foreground, to the system's log (/dev/log)
-  in the background, or to the file of --log.
+  in the background, or to the file of --log. A machine without /dev/log has /run/spinney.log (root)
+  or $XDG_RUNTIME_DIR/spinney.log. Why a server ended is always among them.
+
+A server that hangs or was stopped:
+  Whoever uses the mount waits. Of root's mounts (fuseblk) others may too: sync(2), ps where programs
+  of the mount run, umount(8). The log says so after half a minute. To end it, any of
+    umount -f DIR
+    echo 1 > /sys/fs/fuse/connections/N/abort    N is the minor number of the device that stat shows
+                                                 (mount -t fusectl none /sys/fs/fuse/connections first)
+    kill -9 PID                                  of the process spinney-server
+  What was synced is in the image; nothing else is.
 
 Signals:
   SIGTERM, SIGINT and SIGHUP unmount. What was written is made durable first; programs that
@@ -156,8 +170,15 @@ Signals:
 
 impl Mount {
     pub(crate) fn run(&self, formats: Formats, out: &mut Output) -> Result<()> {
-        // Before anything is opened; whoever waits for the end of a pipe would wait for the mount's.
-        fuse::close_inherited(&self.named_descriptors()).context("inherited descriptors")?;
+        // Whoever waits for the end of a pipe must not wait for the mount's.
+        let withheld = fuse::withhold_inherited(&self.named_descriptors()).context("inherited descriptors")?;
+        if withheld > 0 && self.foreground {
+            // They end with the program that this process runs: it starts the same one anew.
+            let mut words = std::env::args_os();
+            let name = words.next().unwrap_or_default();
+            let error = Command::new("/proc/self/exe").arg0(name).args(words).exec();
+            return Err(error).context("this program, once more");
+        }
         if self.sandbox_self_test {
             return self.try_the_sandbox(formats, out);
         }
@@ -256,7 +277,7 @@ impl Mount {
         let device = server::open_device(self, &settings)?;
         let parent = rustix::process::getppid();
         let _prepared = fuse::Prepared::new(&server::server_options(&settings));
-        for missing in sandbox::enter(settings.io_uring)? {
+        for missing in sandbox::enter(settings.io_uring, &self.dir)?.missing {
             writeln!(out, "missing: {missing}")?;
         }
         let file_system = server::open_file_system(self, formats, &settings, device)?;
@@ -278,6 +299,14 @@ fn descriptor(path: &Path) -> Option<RawFd> {
 /// The image's path from the root, its `?offset=N` kept.
 fn absolute_image(image: &Path) -> Result<PathBuf> {
     let part = ImagePath::parse(image);
-    std::fs::metadata(&part.path).with_context(|| part.path.display().to_string())?;
-    Ok(std::path::absolute(image)?)
+    let shown = || part.path.display().to_string();
+    // Without links, so that `umount` need not follow any.
+    let real = match descriptor(&part.path) {
+        Some(_) => std::path::absolute(&part.path)?,
+        None => part.path.canonicalize().with_context(shown)?,
+    };
+    let mut whole = real.into_os_string();
+    let query = image.as_os_str().as_bytes().get(part.path.as_os_str().len()..);
+    whole.push(std::ffi::OsStr::from_bytes(query.unwrap_or_default()));
+    Ok(whole.into())
 }

@@ -1,14 +1,17 @@
 //! The process that reads the image and answers the kernel. It is started by the supervisor, opens
 //! the image, and gives up everything else before it reads from it.
 
+use std::io;
 use std::num::NonZero;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 
 use anyhow::{Context as _, Result, bail};
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
+use fuse::{Activity, Glance};
+use parking_lot::Mutex;
 use vfs::FileSystem;
 
 use super::channel::{Channel, Message};
@@ -59,22 +62,33 @@ fn serve(mount: &Mount, formats: Formats, channel: &Channel) -> Result<()> {
     let signals = Signals::catch()?;
     let device = open_device(mount, &settings)?;
     let options = server_options(&settings);
-    let prepared = fuse::Prepared::new(&options);
-    if mount.no_sandbox {
+    let asker = Arc::new(Asker::default());
+    let prepared = fuse::Prepared::new(&options).with_write_back(asker.write_back(channel)?);
+    let is_apart = if mount.no_sandbox {
         tracing::warn!("the server runs without its sandbox");
+        sandbox::leave_mounts(&mount.dir)
     } else {
-        for missing in sandbox::enter(settings.io_uring)? {
+        let entered = sandbox::enter(settings.io_uring, &mount.dir)?;
+        for missing in entered.missing {
             tracing::warn!("less protection: {missing}");
         }
-    }
+        entered.is_apart
+    };
     let file_system = open_file_system(mount, formats, &settings, device.clone())?;
     let read_only = file_system.is_read_only();
-    channel.send(&Message::Opened { read_only }, None)?;
+    channel.send(&Message::Opened { read_only, is_apart }, None)?;
     let connection = fuse::Connection::from_fd(receive_connection(channel)?);
     let served = Arc::clone(&file_system);
     let server = fuse::Server::start_prepared(connection, served, options, prepared)?;
     channel.send(&Message::Ready, None)?;
-    obey(channel.try_clone()?, signals, Arc::downgrade(&file_system))?;
+    let control = Control {
+        channel: channel.try_clone()?,
+        signals,
+        file_system: Arc::downgrade(&file_system),
+        activity: server.activity(),
+        asker,
+    };
+    control.start()?;
     let result = server.wait_and(|| device.release_lock());
     // The last reference: what files without names still held goes now.
     drop(file_system);
@@ -109,41 +123,109 @@ pub(super) fn server_options(settings: &Settings) -> fuse::ServerOptions {
     }
 }
 
-/// Starts a thread that does what the supervisor says, and tells it of signals.
-fn obey(channel: Channel, mut signals: Signals, file_system: Weak<dyn FileSystem>) -> Result<()> {
-    // Once the server has ended by itself, there is nothing left to end.
-    let end = move || file_system.upgrade().map(|served| end(served.as_ref()));
-    let listen = move || {
-        while let Ok([told, signalled]) = signals::wait([channel.as_fd(), signals.as_fd()]) {
-            if signalled && signals.take() && channel.send(&Message::Signal, None).is_err() {
-                end();
+/// Asks the supervisor to have the kernel write; one request at a time.
+#[derive(Default)]
+struct Asker {
+    is_asking: Mutex<()>,
+    /// Where the answer goes.
+    waiting: Mutex<Option<mpsc::Sender<i32>>>,
+}
+
+impl Asker {
+    fn write_back(self: &Arc<Self>, channel: &Channel) -> Result<fuse::WriteBack> {
+        let (asker, channel) = (Arc::clone(self), channel.try_clone()?);
+        Ok(Arc::new(move || asker.ask(&channel)))
+    }
+
+    fn ask(&self, channel: &Channel) -> io::Result<()> {
+        let _one = self.is_asking.lock();
+        let (tell, told) = mpsc::channel();
+        *self.waiting.lock() = Some(tell);
+        channel
+            .send(&Message::WriteBack, None)
+            .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        match told.recv() {
+            Ok(0) => Ok(()),
+            Ok(errno) => Err(io::Error::from_raw_os_error(errno)),
+            // The supervisor went before it could answer.
+            Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn answered(&self, errno: i32) {
+        if let Some(waiting) = self.waiting.lock().take() {
+            // It waits, unless it could not ask.
+            waiting.send(errno).unwrap_or_default();
+        }
+    }
+
+    /// Nobody will answer any more.
+    fn give_up(&self) {
+        self.waiting.lock().take();
+    }
+}
+
+/// Does what the supervisor says, and tells it of signals.
+struct Control {
+    channel: Channel,
+    signals: Signals,
+    file_system: Weak<dyn FileSystem>,
+    activity: Arc<Activity>,
+    asker: Arc<Asker>,
+}
+
+impl Control {
+    fn start(mut self) -> Result<()> {
+        thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || {
+                self.obey();
+                self.asker.give_up();
+                // Nobody is left to be told of a signal: the next one ends this process.
+                while signals::wait([self.signals.as_fd()]).is_ok() {
+                    if self.signals.take() {
+                        self.end();
+                    }
+                }
+            })
+            .context("the control thread")?;
+        Ok(())
+    }
+
+    fn obey(&mut self) {
+        let mut seen = Glance::default();
+        while let Ok([told, signalled]) = signals::wait([self.channel.as_fd(), self.signals.as_fd()]) {
+            if signalled && self.signals.take() && self.channel.send(&Message::Signal, None).is_err() {
+                self.end();
             }
             if !told {
                 continue;
             }
-            match channel.receive() {
-                Ok(Some((Message::Stop, _))) => {
-                    end();
+            match self.channel.receive() {
+                Ok(Some((Message::Stop, _))) => self.end(),
+                Ok(Some((Message::WrittenBack { errno }, _))) => self.asker.answered(errno),
+                Ok(Some((Message::Ping, _))) => {
+                    let now = self.activity.glance();
+                    let gets_on = now.busy_since(&seen) == 0;
+                    seen = now;
+                    // A supervisor that is gone is noticed by the next receipt.
+                    let _ = self.channel.send(&Message::Pong { gets_on }, None);
                 }
                 Ok(Some(_)) => {}
                 Ok(None) | Err(_) => {
                     tracing::warn!("the supervisor is gone; the mount goes on without it");
-                    break;
+                    return;
                 }
             }
         }
-        // Nobody is left to be told of a signal: the next one ends this process.
-        while signals::wait([signals.as_fd()]).is_ok() {
-            if signals.take() {
-                end();
-            }
+    }
+
+    /// Once the server has ended by itself, there is nothing left to end.
+    fn end(&self) {
+        if let Some(served) = self.file_system.upgrade() {
+            end(served.as_ref());
         }
-    };
-    thread::Builder::new()
-        .name("control".to_owned())
-        .spawn(listen)
-        .context("the control thread")?;
-    Ok(())
+    }
 }
 
 /// Makes everything durable and ends the process, although somebody may still use the mount.

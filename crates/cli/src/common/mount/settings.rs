@@ -16,6 +16,8 @@ use crate::common::human;
 const COMMIT_SECONDS_DEFAULT: u64 = 30;
 /// A commit more rarely than this would lose too much in a crash to be what somebody wants.
 const COMMIT_SECONDS_MAX: u64 = 3600;
+/// A server that is silent for a day is not waited for by anybody.
+const WATCHDOG_SECONDS_MAX: u64 = 86_400;
 /// More threads than this only wait for each other.
 const WORKERS_MAX: usize = 256;
 /// Less than a request's worth of data cannot wait in memory.
@@ -60,7 +62,7 @@ const FOR_THE_KERNEL: &[(&str, &str)] = &[
 ];
 /// Options of this program with a value, and what that is.
 const WITH_VALUE: &[(&str, &str)] =
-    &[("commit", "SECONDS"), ("workers", "N"), ("dirty", "SIZE"), ("cache", "SIZE")];
+    &[("commit", "SECONDS"), ("workers", "N"), ("dirty", "SIZE"), ("cache", "SIZE"), ("watchdog", "SECONDS")];
 /// What this program does not do, and why.
 const REFUSED: &[(&str, &str)] = &[
     ("remount", "unmount, and mount again"),
@@ -107,6 +109,8 @@ pub(crate) struct Settings {
     pub(crate) synced: bool,
     /// Threads that answer requests; as many as there are processors when 0.
     pub(crate) workers: usize,
+    /// A server that answers nothing for so long is given up, and the mount with it.
+    pub(crate) watchdog: Option<Duration>,
     /// For the kernel, unchanged.
     pub(crate) for_the_kernel: Vec<String>,
 }
@@ -130,6 +134,7 @@ impl Default for Settings {
             busy_poll: true,
             synced: true,
             workers: 0,
+            watchdog: None,
             for_the_kernel: Vec::new(),
         }
     }
@@ -221,6 +226,10 @@ impl Settings {
             ("workers", Some(value)) => {
                 let count = number(name, value, "threads", 0..=u64::try_from(WORKERS_MAX)?)?;
                 self.workers = usize::try_from(count)?;
+            }
+            ("watchdog", Some(value)) => {
+                let seconds = number(name, value, "seconds", 1..=WATCHDOG_SECONDS_MAX)?;
+                self.watchdog = Some(Duration::from_secs(seconds));
             }
             ("dirty", Some(value)) => self.request.dirty_bytes = Some(memory(name, value)?),
             ("cache", Some(value)) => self.request.cache_bytes = Some(memory(name, value)?),
@@ -383,6 +392,7 @@ mod tests {
             ("commit=", Status::Usage, "commit=SECONDS"),
             ("commit=-1", Status::Usage, "seconds from 1 to 3600"),
             ("workers", Status::Usage, "workers=N"),
+            ("watchdog=0", Status::Usage, "seconds from 1 to 86400"),
             ("dirty", Status::Usage, "dirty=SIZE"),
             ("cache=", Status::Usage, "cache=SIZE"),
             ("cache=64X", Status::Usage, "write for instance 512M"),

@@ -3,9 +3,10 @@
 use std::io::Read as _;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
+use std::time::Duration;
 
 use anyhow::Result;
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 
 /// From its making on, SIGINT, SIGTERM and SIGHUP do not end this process, but are noted here.
@@ -38,8 +39,15 @@ impl AsFd for Signals {
 
 /// Waits until one of the descriptors has something to read or its other side is gone.
 pub(super) fn wait<const N: usize>(fds: [BorrowedFd<'_>; N]) -> Result<[bool; N]> {
+    wait_for(fds, None)
+}
+
+/// The same for a certain time at most.
+pub(super) fn wait_for<const N: usize>(fds: [BorrowedFd<'_>; N], time_max: Option<Duration>) -> Result<[bool; N]> {
     let mut polled = fds.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-    rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, None))?;
+    // A moment more, so that the time has passed when it returns.
+    let time_max = time_max.map(|time| Timespec::try_from(time + Duration::from_millis(1))).transpose()?;
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut polled, time_max.as_ref()))?;
     Ok(polled.map(|fd| !fd.revents().is_empty()))
 }
 

@@ -13,15 +13,21 @@
 use std::fs::File;
 use std::os::fd::AsFd as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 
 use super::channel::{Channel, Message};
 use super::settings::Settings;
 use super::signals::{self, Signals};
 use super::table::{self, Row};
+use super::watchdog::{Due, Watchdog};
 use super::{Mount, Role, log};
 use crate::common::failure::{self, Failure, Status};
 use crate::common::image::ImagePath;
@@ -67,8 +73,35 @@ struct Supervisor {
     image: PathBuf,
     /// What the table of mounts says of ours, once it is there.
     mounted: Option<Mounted>,
-    is_ready: bool,
+    state: State,
     is_stopping: bool,
+    watchdog: Watchdog,
+    /// The kernel is writing what it keeps, because the server asked for it.
+    is_writing_back: Arc<AtomicBool>,
+}
+
+/// How far a mount has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Starting,
+    Mounted,
+    Serving,
+}
+
+impl State {
+    /// The state after a message of the server, which may have been taken over by an image.
+    ///
+    /// # Errors
+    /// When the message has no place in this state.
+    fn after(self, message: &Message) -> Result<Self> {
+        match (self, message) {
+            (Self::Starting, Message::Opened { .. }) => Ok(Self::Mounted),
+            (Self::Mounted, Message::Ready) => Ok(Self::Serving),
+            (Self::Serving, Message::Pong { .. } | Message::WriteBack)
+            | (_, Message::Failed { .. } | Message::Signal) => Ok(self),
+            _ => bail!("the server said {message:?}, which makes no sense now ({self:?})"),
+        }
+    }
 }
 
 struct Mounted {
@@ -81,6 +114,8 @@ enum Event {
     Signal,
     FrontGone,
     ServerGone,
+    /// It is time for the watchdog's next step.
+    Step,
 }
 
 impl Supervisor {
@@ -97,6 +132,7 @@ impl Supervisor {
             .spawn()
             .context("the server cannot be started")?;
         Ok(Self {
+            watchdog: Watchdog::new(settings.watchdog, Instant::now()),
             settings,
             source: mount.image.display().to_string(),
             image: ImagePath::parse(&mount.image).path,
@@ -105,8 +141,9 @@ impl Supervisor {
             channel,
             signals,
             mounted: None,
-            is_ready: false,
+            state: State::Starting,
             is_stopping: false,
+            is_writing_back: Arc::default(),
         })
     }
 
@@ -114,14 +151,13 @@ impl Supervisor {
         let mut reason = None;
         let result = loop {
             let step = match self.next_event(front) {
-                Ok(Event::Told(Message::Opened { read_only })) => self.mount(read_only),
-                Ok(Event::Told(Message::Ready)) => self.ready(front),
                 Ok(Event::Told(Message::Failed { status, text })) => {
                     reason = Some(Failure::new(Status::from_code(status), text));
                     Ok(())
                 }
-                Ok(Event::Told(Message::Signal) | Event::Signal | Event::FrontGone) => self.stop(),
-                Ok(Event::Told(Message::Serve | Message::Stop)) => Ok(()),
+                Ok(Event::Told(message)) => self.heard(&message, front),
+                Ok(Event::Signal | Event::FrontGone) => self.stop(),
+                Ok(Event::Step) => self.watch_server(),
                 Ok(Event::ServerGone) => break Ok(()),
                 Err(error) => Err(error),
             };
@@ -132,14 +168,77 @@ impl Supervisor {
         self.finish(result, reason)
     }
 
+    fn heard(&mut self, message: &Message, front: Option<&Channel>) -> Result<()> {
+        self.state = self.state.after(message)?;
+        match *message {
+            Message::Opened { read_only, is_apart } => self.mount(read_only, is_apart),
+            Message::Ready => self.ready(front),
+            Message::Signal => self.stop(),
+            Message::WriteBack => self.write_back(),
+            Message::Pong { gets_on } => {
+                if self.watchdog.answered(gets_on) {
+                    tracing::warn!("{}: the server answers again", self.dir.display());
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn watch_server(&mut self) -> Result<()> {
+        let dir = self.dir.display();
+        match self.watchdog.tick(Instant::now()) {
+            Due::Nothing => Ok(()),
+            // A server that is gone is noticed otherwise.
+            Due::Ask => Ok(self.channel.send(&Message::Ping, None).unwrap_or_default()),
+            Due::Tell(silent) => {
+                tracing::warn!(
+                    "{dir}: the server has answered nothing for {} s; `umount -f {dir}` ends the wait of those who use it",
+                    silent.as_secs()
+                );
+                Ok(())
+            }
+            Due::Abort(silent) => {
+                // Those who wait get their errors first: the server may not even be able to die.
+                if self.is_mounted() && let Err(error) = fuse::abort(&self.dir) {
+                    tracing::debug!("{error}");
+                }
+                let text = format!("{dir}: given up: the server has answered nothing for {} s", silent.as_secs());
+                Err(Failure::new(Status::Io, text).into())
+            }
+        }
+    }
+
+    /// Has the kernel write what it keeps of this mount, and tells the server.
+    fn write_back(&self) -> Result<()> {
+        if self.is_writing_back.swap(true, Ordering::SeqCst) {
+            bail!("the server asked to write back twice at a time");
+        }
+        let (channel, is_writing) = (self.channel.try_clone()?, Arc::clone(&self.is_writing_back));
+        // Where the mount was moved, what it keeps cannot be asked for.
+        let dir = self.is_mounted().then(|| self.dir.clone());
+        let write = move || {
+            let written = dir.map_or(Err(Errno::BUSY), |dir| write_all(&dir));
+            let errno = written.err().map_or(0, Errno::raw_os_error);
+            is_writing.store(false, Ordering::SeqCst);
+            // A server that is gone waits for nothing.
+            let _ = channel.send(&Message::WrittenBack { errno }, None);
+        };
+        std::thread::Builder::new().name("write-back".to_owned()).spawn(write)?;
+        Ok(())
+    }
+
     fn next_event(&mut self, front: Option<&Channel>) -> Result<Event> {
         loop {
             let channel = self.channel.as_fd();
             // The front part says nothing; it is asked only whether it still waits.
             let front = front
-                .filter(|_| !self.is_ready)
+                .filter(|_| self.state != State::Serving)
                 .map_or(channel, |front| front.as_fd());
-            let [told, signalled, left] = signals::wait([channel, self.signals.as_fd(), front])?;
+            let step = self.watchdog.wait(Instant::now());
+            let time_max = (self.state == State::Serving).then_some(step);
+            let fds = [channel, self.signals.as_fd(), front];
+            let [told, signalled, left] = signals::wait_for(fds, time_max)?;
             if told {
                 return Ok(match self.channel.receive()? {
                     Some((message, _)) => Event::Told(message),
@@ -152,10 +251,13 @@ impl Supervisor {
             if left {
                 return Ok(Event::FrontGone);
             }
+            if self.state == State::Serving && self.watchdog.wait(Instant::now()).is_zero() {
+                return Ok(Event::Step);
+            }
         }
     }
 
-    fn mount(&mut self, read_only: bool) -> Result<()> {
+    fn mount(&mut self, read_only: bool, is_apart: bool) -> Result<()> {
         let options = fuse::MountOptions {
             source: self.source.clone(),
             subtype: "spinney".to_owned(),
@@ -164,7 +266,9 @@ impl Supervisor {
             default_permissions: true,
             extra: self.settings.for_the_kernel.clone(),
         };
-        let connection = match self.mount_synced(&options) {
+        // A server that sees the mount could be the one who has to end it, and would wait for itself.
+        let synced = is_apart.then(|| self.mount_synced(&options)).flatten();
+        let connection = match synced {
             Some(connection) => connection,
             None => fuse::Connection::mount(&self.dir, &options)?,
         };
@@ -198,7 +302,7 @@ impl Supervisor {
     }
 
     fn ready(&mut self, front: Option<&Channel>) -> Result<()> {
-        self.is_ready = true;
+        self.watchdog = Watchdog::new(self.settings.watchdog, Instant::now());
         if let Some(mounted) = self.mounted.as_ref().filter(|_| self.settings.writeback) {
             let path = mounted.row.backing_info().join("max_ratio");
             if let Err(error) = std::fs::write(&path, MAX_RATIO_PERCENT) {
@@ -264,7 +368,7 @@ impl Supervisor {
         if let Some(reason) = reason {
             return Err(reason.into());
         }
-        if self.is_stopping && !self.is_ready {
+        if self.is_stopping && self.state != State::Serving {
             return Err(Failure::refused("interrupted before it was mounted").into());
         }
         match (status.success(), status.signal()) {
@@ -278,6 +382,13 @@ impl Supervisor {
             _ => Err(Failure::new(Status::Io, format!("the server failed: {status}")).into()),
         }
     }
+}
+
+/// Has the kernel write all that it keeps of a mount.
+fn write_all(dir: &Path) -> rustix::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(dir, flags, Mode::empty())?;
+    rustix::fs::syncfs(root)
 }
 
 /// Starts a supervisor in the background and waits until the mount is usable.
@@ -299,5 +410,35 @@ pub(super) fn start_in_background(mount: &Mount) -> Result<()> {
             Err(Failure::new(Status::from_code(status), text).into())
         }
         _ => Err(Failure::new(Status::Io, "the server ended without saying why").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that an image has taken over could have its supervisor, which is root, mount once more.
+    #[test]
+    fn each_message_is_legal_in_one_state_only() {
+        let opened = Message::Opened { read_only: false, is_apart: true };
+        let pong = Message::Pong { gets_on: true };
+        let failed = Message::Failed { status: 1, text: String::new() };
+        for (message, legal) in [
+            (opened, vec![State::Starting]),
+            (Message::Ready, vec![State::Mounted]),
+            (pong, vec![State::Serving]),
+            (Message::WriteBack, vec![State::Serving]),
+            (failed, vec![State::Starting, State::Mounted, State::Serving]),
+            (Message::Signal, vec![State::Starting, State::Mounted, State::Serving]),
+            (Message::Serve, vec![]),
+            (Message::Ping, vec![]),
+            (Message::WrittenBack { errno: 0 }, vec![]),
+            (Message::Stop, vec![]),
+        ] {
+            for state in [State::Starting, State::Mounted, State::Serving] {
+                let is_legal = state.after(&message).is_ok();
+                assert_eq!(is_legal, legal.contains(&state), "{message:?} in {state:?}");
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@
 //! it opens the image first, gives up everything that it will not need, and only then reads. From
 //! then on it has the open image and the connection to the kernel, and can get nothing else.
 //!
+//! * A mount namespace of its own with nothing in it, for servers of root: [`fuse::leave_mounts`] says why.
 //! * [`privileges`]: no capabilities, none to be gained, not even by running a program.
 //! * [`files`]: Landlock: no file can be opened, made, changed or removed, no port used.
 //! * [`syscalls`]: seccomp: of some 350 system calls about 70 are left, among them none that
@@ -21,16 +22,27 @@ mod privileges;
 pub(crate) mod probe;
 mod syscalls;
 
+use std::path::Path;
+
 use anyhow::{Context as _, Result, ensure};
 
 /// What the kernel did not offer, one sentence each.
 pub(crate) type Missing = Vec<&'static str>;
 
-/// Gives everything up. With `with_ring` the calls that a ring needs are left.
+/// What the process has given up.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    /// What it could not.
+    pub(crate) missing: Missing,
+    /// It sees no mounts, and keeps none from ending.
+    pub(crate) is_apart: bool,
+}
+
+/// Gives everything up. With `with_ring` the calls that a ring needs are left; `dir` is any directory.
 ///
 /// # Errors
 /// When there are several threads, or the kernel refuses what it offers.
-pub(crate) fn enter(with_ring: bool) -> Result<Missing> {
+pub(crate) fn enter(with_ring: bool, dir: &Path) -> Result<Entered> {
     // Without /proc nobody can tell; at this point of the program there is one thread.
     let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     ensure!(threads == 1, "the sandbox: {threads} threads run already");
@@ -40,8 +52,21 @@ pub(crate) fn enter(with_ring: bool) -> Result<Missing> {
         rustix::param::clock_ticks_per_second(),
     );
     let mut missing = Missing::new();
+    let is_apart = leave_mounts(dir);
     privileges::drop_all().context("the sandbox: capabilities")?;
     missing.extend(files::restrict().context("the sandbox: Landlock")?);
     missing.extend(syscalls::restrict(with_ring).context("the sandbox: seccomp")?);
-    Ok(missing)
+    Ok(Entered { missing, is_apart })
+}
+
+/// Leaves the mounts of whoever started this process; false where that is not allowed.
+pub(crate) fn leave_mounts(dir: &Path) -> bool {
+    match fuse::leave_mounts(dir) {
+        Ok(()) => true,
+        Err(error) if error.kind() == std::io::ErrorKind::PermissionDenied => false,
+        Err(error) => {
+            tracing::warn!("the server keeps a view of the mounts of this machine: {error}");
+            false
+        }
+    }
 }

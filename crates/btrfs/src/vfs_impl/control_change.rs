@@ -1,0 +1,156 @@
+//! Control operations that change something: subvolumes made, deleted, and closed to changes.
+//!
+//! The kernel's btrfs decides by the caller's capabilities and groups, by mount flags and by its own permissions whether
+//! these are allowed; FUSE tells a server the caller's user and group, and nothing else. So every caller is taken for one
+//! without privileges, root too, and for one who may be in any group: what is allowed here, btrfs with the option
+//! `user_subvol_rm_allowed` allows as well, to whoever can reach the directory through a mount that may be written to.
+//! Through a mount that is read-only (`mount --bind -o ro`, `mount -o remount,ro`) it allows nothing, which cannot be
+//! seen here; neither can it whether the caller could reach the source of a snapshot. That is why a mount does these
+//! only if it is asked to ([`super::FsOptions::user_subvol_ioctls`]).
+
+use std::sync::Arc;
+
+use btrfs_disk::TreeId;
+use vfs::file_system::{Caller, Errno, NewNode, NodeKind, Result};
+
+use super::BtrfsFs;
+use super::control::{Args, FLAG_BY_ID, FLAG_READ_ONLY, NAME_V2_OFFSET, check_is_subvolume};
+use super::names::WhatIsInIt;
+use crate::inode::{Inode, InodeFlags, MODE_SET_GROUP};
+use crate::subvol::{self, NewSubvolume, SnapshotMode};
+
+/// Permission bits of a new subvolume's root directory, before the mask.
+const SUBVOLUME_PERMISSIONS: u32 = 0o777;
+/// The caller's mask, which nobody tells.
+const UMASK: u32 = 0o022;
+/// Only owners remove names from such a directory.
+const MODE_STICKY: u32 = 0o1_000;
+
+const READ: u16 = 4;
+const WRITE: u16 = 2;
+const SEARCH: u16 = 1;
+
+impl BtrfsFs {
+    pub(super) fn create_subvolume(&self, caller: &Caller, dir: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+        check_new_name(name)?;
+        self.check_may(caller, dir, WRITE | SEARCH)?;
+        let gid = {
+            let state = dir.state();
+            let inherits = state.mode & MODE_SET_GROUP != 0;
+            if inherits { state.gid } else { caller.gid }
+        };
+        let wanted = NewNode {
+            kind: NodeKind::Directory,
+            permissions: SUBVOLUME_PERMISSIONS,
+            umask: UMASK,
+            ..NewNode::default()
+        };
+        let inherited = self.answer(self.inherited(dir, &wanted))?;
+        let xattrs = inherited.xattrs.iter();
+        let xattrs: Vec<(&[u8], &[u8])> = xattrs.map(|(name, value)| (*name, value.as_slice())).collect();
+        let new = NewSubvolume {
+            permissions: inherited.permissions,
+            uid: caller.uid,
+            gid,
+            xattrs: &xattrs,
+        };
+        self.answer(subvol::create(self.namespace(), dir, name, new))?;
+        Ok(Vec::new())
+    }
+
+    /// A snapshot of the subvolume with the given number. The kernel wants a descriptor of it.
+    pub(super) fn create_snapshot(&self, caller: &Caller, dir: &Inode, args: &Args<'_>) -> Result<Vec<u8>> {
+        const TRANSID_OFFSET: usize = 8;
+        let flags = args.check_flags(FLAG_READ_ONLY | FLAG_BY_ID)?;
+        if flags & FLAG_BY_ID == 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        self.check_may(caller, dir, WRITE | SEARCH)?;
+        let source = TreeId(args.number(TRANSID_OFFSET)?);
+        let root = self.answer(self.core().root_dir(source))?;
+        check_owns(caller, &root)?;
+        self.check_may(caller, &root, READ)?;
+        let mode = match flags & FLAG_READ_ONLY {
+            0 => SnapshotMode::ReadWrite,
+            _ => SnapshotMode::ReadOnly,
+        };
+        let name = args.name(NAME_V2_OFFSET)?;
+        check_new_name(name)?;
+        let made = subvol::snapshot(self.namespace(), source, dir, name, mode);
+        self.answer(made)?;
+        Ok(Vec::new())
+    }
+
+    pub(super) fn destroy(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<Vec<u8>> {
+        self.check_may(caller, dir, WRITE | SEARCH)?;
+        let found = self.answer(self.find(dir, name))?;
+        let root = self.answer(self.namespace().inode(found))?;
+        self.answer(root.check_writable())?;
+        self.check_may(caller, &root, WRITE | SEARCH)?;
+        let (dir_state, owner) = (dir.state(), root.state().uid);
+        let is_sticky = dir_state.mode & MODE_STICKY != 0;
+        if dir_state.flags.contains(InodeFlags::APPEND)
+            || (is_sticky && caller.uid != owner && caller.uid != dir_state.uid)
+        {
+            return Err(Errno::EPERM);
+        }
+        drop(dir_state);
+        self.answer(self.remove_subvolume(dir, name, WhatIsInIt::Anything))?;
+        Ok(Vec::new())
+    }
+
+    pub(super) fn destroy_v2(&self, caller: &Caller, dir: &Arc<Inode>, args: &Args<'_>) -> Result<Vec<u8>> {
+        if args.check_flags(FLAG_BY_ID)? & FLAG_BY_ID == 0 {
+            return self.destroy(caller, dir, args.name(NAME_V2_OFFSET)?);
+        }
+        let id = TreeId(args.number(NAME_V2_OFFSET)?);
+        let link = self.answer(self.namespace().root_parent(id))?;
+        let link = link.ok_or(Errno::ENOENT)?;
+        let parent = self.answer(self.core().inode(link.parent, link.dir))?;
+        self.destroy(caller, &parent, &link.name)
+    }
+
+    pub(super) fn set_subvolume_flags(&self, caller: &Caller, inode: &Inode, flags: u64) -> Result<Vec<u8>> {
+        check_is_subvolume(inode)?;
+        check_owns(caller, inode)?;
+        if flags & !FLAG_READ_ONLY != 0 {
+            return Err(Errno::EOPNOTSUPP);
+        }
+        let is_read_only = flags & FLAG_READ_ONLY != 0;
+        let set = subvol::set_read_only(self.namespace(), inode.tree_id(), is_read_only);
+        self.answer(set)?;
+        Ok(Vec::new())
+    }
+
+    /// Refuses a caller to whom permission bits or the access control list do not surely grant `wanted`.
+    fn check_may(&self, caller: &Caller, inode: &Inode, wanted: u16) -> Result<()> {
+        let list = {
+            let _names = inode.read_names();
+            self.answer(self.access_list(inode))?
+        };
+        let state = inode.state();
+        let (mode, wanted_bits) = (state.mode, u32::from(wanted));
+        let grants = |shift: u32| (mode >> shift) & wanted_bits == wanted_bits;
+        let may = match list {
+            _ if caller.uid == state.uid => grants(6),
+            Some(list) => list.surely_grants(caller.uid, caller.gid, state.gid, wanted),
+            None if caller.gid == state.gid => grants(3),
+            // In the group or not.
+            None => grants(3) && grants(0),
+        };
+        if may { Ok(()) } else { Err(Errno::EACCES) }
+    }
+}
+
+/// Refuses, with the kernel's errors, what is no name.
+fn check_new_name(name: &[u8]) -> Result<()> {
+    match name {
+        b"" => Err(Errno::EACCES),
+        b"." | b".." => Err(Errno::EEXIST),
+        _ => Ok(()),
+    }
+}
+
+fn check_owns(caller: &Caller, inode: &Inode) -> Result<()> {
+    if caller.uid == inode.state().uid { Ok(()) } else { Err(Errno::EPERM) }
+}

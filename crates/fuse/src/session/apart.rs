@@ -1,0 +1,84 @@
+//! Requests before which the kernel has to write what it keeps.
+//!
+//! A snapshot holds what programs wrote before it was asked for, but with a writeback cache, and of shared mappings
+//! always, only the kernel has the newest of it. It writes when another process syncs the mount (a [`WriteBack`] asks one
+//! to), and these writes are requests to this server. So whoever waits for them must be no worker: such a request is
+//! answered on a thread of its own. (The kernel can be made to write by a notification too, but the one who sends it
+//! waits in a way that no signal ends.)
+
+use super::{Answer, Session};
+use crate::protocol::requests::IoctlIn;
+use crate::protocol::{OwnedRequest, Request, opcode};
+use std::io;
+use std::sync::Arc;
+use vfs::file_system::{Control, Errno, NodeFlags, Result};
+
+/// Has the kernel write all that it keeps of the mount, and waits until it has. Called from any thread; the server goes
+/// on answering meanwhile.
+pub type WriteBack = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+
+/// Room for the answer of such a request.
+const REPLY_BYTES_MAX: usize = 128 * 1024;
+
+impl Session {
+    /// True where the kernel may have newer data than the file system, and the request takes it as it is.
+    pub(super) fn waits_for_data(&self, request: &Request<'_>) -> bool {
+        if request.header.opcode != opcode::IOCTL || self.write_back.is_none() || self.is_read_only {
+            return false;
+        }
+        self.may_keep_data() && self.takes_data(request)
+    }
+
+    fn may_keep_data(&self) -> bool {
+        self.writeback || self.zero_open || self.mappable.is_any()
+    }
+
+    fn takes_data(&self, request: &Request<'_>) -> bool {
+        let Ok(args) = request.args::<IoctlIn>() else {
+            return false;
+        };
+        let (node, input) = (request.node(), request.data());
+        match self.flags_to_set(node, args.cmd, input) {
+            // What was written before a file is closed to writers belongs to it.
+            Some(Ok(flags)) => flags.intersects(NodeFlags::IMMUTABLE | NodeFlags::APPEND),
+            Some(Err(_)) => false,
+            None => self.fs.control_takes_data(&Control {
+                caller: request.caller(),
+                node,
+                command: args.cmd,
+                input,
+                output_bytes_max: 0,
+            }),
+        }
+    }
+
+    /// Answers a request once the kernel has written what it kept.
+    pub(crate) fn serve_with_data(&self, request: &OwnedRequest) -> Apart {
+        let mut out = vec![0; REPLY_BYTES_MAX];
+        let answer = self.write_kept().map(|()| self.dispatch(&request.borrow(), &mut out));
+        let (result, stale) = match answer {
+            Ok(Answer::Done(len)) => (Ok(len), None),
+            Ok(Answer::DoneStale(len, stale)) => (Ok(len), Some(stale)),
+            Ok(Answer::Failed(error)) | Err(error) => (Err(error), None),
+            // No control operation is answered otherwise.
+            Ok(Answer::Begun(_) | Answer::Apart(_) | Answer::Silent) => (Err(Errno::EIO), None),
+        };
+        let reply = result.map(|len| {
+            out.truncate(len);
+            out
+        });
+        Apart { reply, stale }
+    }
+
+    fn write_kept(&self) -> Result<()> {
+        let written = self.write_back.as_ref().map_or(Ok(()), |write_back| write_back());
+        written.map_err(|error| error.raw_os_error().map_or(Errno::EIO, Errno))
+    }
+}
+
+/// The answer to a request that was answered apart.
+#[derive(Debug)]
+pub(crate) struct Apart {
+    pub(crate) reply: Result<Vec<u8>>,
+    pub(crate) stale: Option<super::Stale>,
+}
