@@ -1,6 +1,8 @@
 //! What programs do to a mount, with the file system in memory behind it.
 
 mod common;
+#[path = "mount/direct.rs"]
+mod direct;
 #[path = "mount/mapped.rs"]
 mod mapped;
 #[path = "mount/synced.rs"]

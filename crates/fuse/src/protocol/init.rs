@@ -82,6 +82,8 @@ impl Wish {
             - InitFlags::OVER_IO_URING;
         flags.set(InitFlags::WRITEBACK_CACHE, self.writeback);
         flags.set(InitFlags::NO_OPEN_SUPPORT, self.zero_open);
+        // Where nobody says that a file is opened, its pages cannot be dropped then (see `session::direct`).
+        flags.set(InitFlags::ASYNC_DIO, !self.zero_open);
         flags.set(InitFlags::OVER_IO_URING, self.ring);
         flags
     }

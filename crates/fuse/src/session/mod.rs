@@ -18,12 +18,14 @@
 //!
 //! Called by the transports. The files: `entry` names and nodes, `attr` attributes, `open` files
 //! being opened and closed, `data` contents, `seek` data and holes, `list` directories, `xattr`,
-//! `control`, `apart` what first needs the kernel's data, `mappable` who may change what only the kernel sees, `lost` what was refused later.
+//! `control`, `apart` what first needs the kernel's data, `mappable` who may change what only the kernel
+//! sees, `direct` who writes around it, `lost` what was refused later.
 
 mod apart;
 mod attr;
 mod control;
 mod data;
+mod direct;
 mod encode;
 mod entry;
 mod list;
@@ -42,6 +44,7 @@ pub use apart::WriteBack;
 use crate::ending::Ending;
 use crate::protocol::requests::{BatchForgetIn, FSYNC_FDATASYNC, ForgetIn, ForgetOne, FsyncIn};
 use crate::protocol::{OwnedRequest, Request, opcode};
+use direct::DirectWriters;
 use encode::Timeouts;
 use lost::Lost;
 use mappable::Mappable;
@@ -111,6 +114,7 @@ pub(crate) struct Session {
     fs: Arc<dyn FileSystem>,
     ending: Arc<Ending>,
     mappable: Mappable,
+    direct: DirectWriters,
     lost: Lost,
     timeouts: Timeouts,
     zero_open: bool,
@@ -144,6 +148,7 @@ impl Session {
             fs,
             ending,
             mappable: Mappable::new(),
+            direct: DirectWriters::default(),
             lost: Lost::default(),
             timeouts: Timeouts {
                 entry: options.entry_timeout,
@@ -227,9 +232,14 @@ impl Session {
 
     fn forget(&self, request: &Request<'_>) -> Answer {
         if let Ok(args) = request.args::<ForgetIn>() {
-            self.fs.forget(request.node(), args.nlookup);
+            self.forget_node(request.node(), args.nlookup);
         }
         Answer::Silent
+    }
+
+    fn forget_node(&self, node: NodeId, count: u64) {
+        self.direct.forgotten(node);
+        self.fs.forget(node, count);
     }
 
     fn batch_forget(&self, request: &Request<'_>) -> Answer {
@@ -239,7 +249,7 @@ impl Session {
             let Ok((one, behind)) = ForgetOne::read_from_prefix(rest) else {
                 break;
             };
-            self.fs.forget(NodeId(one.nodeid), one.nlookup);
+            self.forget_node(NodeId(one.nodeid), one.nlookup);
             rest = behind;
         }
         Answer::Silent

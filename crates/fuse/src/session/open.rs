@@ -20,7 +20,8 @@ impl Session {
         let flags = self.open_flags(args.flags);
         let handle = self.open_node(request, request.node(), flags, args.open_flags)?;
         self.note_opened(request.node(), args.flags);
-        put(out, &opened(handle, flags))
+        let is_old = self.direct.opened(request.node(), flags);
+        put(out, &opened(handle, flags, is_old))
     }
 
     pub(super) fn create(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
@@ -60,6 +61,7 @@ impl Session {
         // See `put_opened_entry`: it is released already.
         if !self.zero_open {
             self.fs.release(request.node(), Handle(args.fh));
+            self.direct.closed(request.node(), self.open_flags(args.flags));
             if !self.writeback {
                 self.mappable.closed(request.node(), args.flags);
             }
@@ -131,7 +133,8 @@ impl Session {
         let flags = self.open_flags(raw_flags);
         let len = self.put_entry(out, entry)?;
         let behind = out.get_mut(size_of::<EntryOut>()..).ok_or(Errno::EIO)?;
-        let len = len + put(behind, &opened(handle, flags))?;
+        let is_old = !self.zero_open && self.direct.opened(entry.node, flags);
+        let len = len + put(behind, &opened(handle, flags, is_old))?;
         if self.zero_open {
             self.fs.release(entry.node, handle);
         } else {
@@ -160,9 +163,12 @@ fn new_file(args: &CreateIn) -> NewNode<'static> {
 }
 
 /// How the kernel treats the open file. Direct writes run in parallel only where the whole file
-/// is opened to go around the page cache.
-fn opened(handle: Handle, flags: OpenFlags) -> OpenOut {
-    let mut open_flags = open::KEEP_CACHE | open::NOFLUSH | open::PARALLEL_DIRECT_WRITES;
+/// is opened to go around the page cache, and what is in that is kept unless it may be old.
+fn opened(handle: Handle, flags: OpenFlags, is_old: bool) -> OpenOut {
+    let mut open_flags = open::NOFLUSH | open::PARALLEL_DIRECT_WRITES;
+    if !is_old {
+        open_flags |= open::KEEP_CACHE;
+    }
     if flags.contains(OpenFlags::DIRECT) {
         open_flags |= open::DIRECT_IO;
     }
@@ -221,8 +227,10 @@ mod tests {
         );
         assert_eq!(open_flags(0), OpenFlags::READ);
         assert_eq!(
-            opened(Handle(1), OpenFlags::DIRECT).open_flags & open::DIRECT_IO,
+            opened(Handle(1), OpenFlags::DIRECT, false).open_flags & open::DIRECT_IO,
             1
         );
+        let keeps = |is_old| opened(Handle(1), OpenFlags::READ, is_old).open_flags & open::KEEP_CACHE != 0;
+        assert!(keeps(false) && !keeps(true));
     }
 }

@@ -110,6 +110,8 @@ pub(crate) struct Counting {
     counts: Mutex<BTreeMap<&'static str, usize>>,
     /// A sync of a directory waits until nobody holds this.
     pub(crate) dir_syncs: Mutex<()>,
+    /// A direct write waits until nobody holds this.
+    pub(crate) direct_writes: Mutex<()>,
 }
 
 impl Counting {
@@ -118,6 +120,7 @@ impl Counting {
             fs,
             counts: Mutex::default(),
             dir_syncs: Mutex::default(),
+            direct_writes: Mutex::default(),
         }
     }
 
@@ -207,6 +210,9 @@ impl FileSystem for Counting {
         self.count("write");
         if flags.contains(WriteFlags::DATA_SYNC) {
             self.count("sync_file");
+        }
+        if flags.contains(WriteFlags::DIRECT) {
+            drop(self.direct_writes.lock());
         }
         self.fs.write(node, handle, offset, data, flags)
     }
