@@ -1,5 +1,7 @@
 //! Attributes of an inode that `stat` shows, and targets of symlinks.
 
+use std::sync::Arc;
+
 use btrfs_disk::items::FileExtent as DiskExtent;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Corrupt, Detail, Key};
@@ -63,7 +65,7 @@ impl Namespace {
     /// Notes that `inode` was read, as far as `mode` and the inode's flags want that. Never
     /// fails, waits or commits: without room at hand the time stays in memory, and goes to disk
     /// with the next change of the inode.
-    pub(crate) fn note_access(&self, inode: &Inode, mode: AtimeMode) {
+    pub(crate) fn note_access(&self, inode: &Arc<Inode>, mode: AtimeMode) {
         if mode == AtimeMode::No || inode.ino() == EMPTY_SUBVOL_INO {
             return;
         }
@@ -92,7 +94,30 @@ impl Namespace {
                 // An access is no change: NFS clients keep what they have.
                 state.sequence = state.sequence.wrapping_sub(1);
             }),
-            None => inode.change_in_memory(|state| state.atime = now),
+            None => {
+                inode.change_in_memory(|state| state.atime = now);
+                self.core.add_late_access(inode);
+            }
+        }
+    }
+
+    /// Stages the times of accesses for which there was no room at hand when they were made. What finds none now either
+    /// is not worth failing for.
+    pub(crate) fn stage_late_accesses(&self) {
+        for inode in self.core.take_late_accesses() {
+            if inode.is_gone() || inode.check_writable().is_err() {
+                continue;
+            }
+            let staged = self.reserve(SET_ITEMS).and_then(|reservation| {
+                self.apply(reservation, |txn| {
+                    inode.change(txn, |_| ());
+                    Ok(())
+                })
+            });
+            if let Err(error) = staged {
+                tracing::debug!(%error, "a time of access is lost");
+                return;
+            }
         }
     }
 

@@ -15,6 +15,9 @@ use crate::error::{CallerError, Result, corrupt_inode};
 /// Permission bits of the stand-in for a nested subvolume.
 const STAND_IN_PERMISSIONS: u32 = 0o755;
 
+/// Inodes whose time of access may wait to be staged; of more, the times may be lost.
+const LATE_ACCESSES_MAX: usize = 4096;
+
 /// What the caller may choose about how files are stored.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
@@ -36,6 +39,8 @@ pub(crate) struct Core {
     /// Number of the last subvolume made. Held by whoever makes or deletes one, and taken before
     /// any `names` lock.
     pub(crate) last_subvolume: Mutex<u64>,
+    /// Inodes whose time of access was not staged when it changed.
+    late_accesses: Mutex<HashMap<(TreeId, InodeNo), Arc<Inode>>>,
     roots: RwLock<HashMap<TreeId, Arc<Root>>>,
 }
 
@@ -47,8 +52,22 @@ impl Core {
             settings,
             data: DataShared::new(settings.dirty_bytes),
             last_subvolume: Mutex::default(),
+            late_accesses: Mutex::default(),
             roots: RwLock::default(),
         }
+    }
+
+    /// Remembers an inode whose time of access is newer than what is staged.
+    pub(crate) fn add_late_access(&self, inode: &Arc<Inode>) {
+        let mut late = self.late_accesses.lock();
+        if late.len() < LATE_ACCESSES_MAX {
+            late.insert((inode.tree_id(), inode.ino()), Arc::clone(inode));
+        }
+    }
+
+    /// Takes what was remembered.
+    pub(crate) fn take_late_accesses(&self) -> Vec<Arc<Inode>> {
+        std::mem::take(&mut *self.late_accesses.lock()).into_values().collect()
     }
 
     /// The subvolume `id`.

@@ -80,7 +80,7 @@ impl BtrfsFs {
     }
 
     /// Notes an access, as far as that is wanted.
-    pub(super) fn touch(&self, inode: &Inode) {
+    pub(super) fn touch(&self, inode: &Arc<Inode>) {
         self.namespace().note_access(inode, self.options.atime);
     }
 

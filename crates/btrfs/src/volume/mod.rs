@@ -89,6 +89,7 @@ impl Volume {
         if self.core().store.is_read_only() {
             return Ok(());
         }
+        self.namespace().stage_late_accesses();
         writeback::flush_all(self.core())?;
         self.core().store.commit()?;
         Ok(())
@@ -124,6 +125,7 @@ impl Drop for Inner {
         if core.store.is_read_only() || core.store.poisoned().is_some() {
             return;
         }
+        self.namespace.stage_late_accesses();
         // Nobody is left to hear of a failure; what was synced before is safe in any case.
         if writeback::flush_all(core).is_ok() {
             let _ = core.store.commit();

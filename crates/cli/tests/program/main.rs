@@ -16,6 +16,7 @@ mod mount_ends;
 mod mount_guard;
 mod mount_inherited;
 mod mount_sync;
+mod mount_times;
 mod mount_truncate;
 mod mounted;
 mod reports;
