@@ -9,7 +9,8 @@ use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek as _, SeekFrom};
-use std::os::fd::AsRawFd as _;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
@@ -48,6 +49,8 @@ pub struct FileDevice {
     size_bytes: AtomicU64,
     read_only: bool,
     can_grow: bool,
+    /// What takes the place of a block device that is let go.
+    nothing: Option<OwnedFd>,
 }
 
 impl Drop for FileDevice {
@@ -86,6 +89,7 @@ impl FileDevice {
             size_bytes: AtomicU64::new(size_bytes),
             read_only: options.read_only,
             can_grow: found.is_file() && (options.size.is_none() || options.create),
+            nothing: found.file_type().is_block_device().then(open_nothing).flatten(),
         })
     }
 
@@ -93,6 +97,19 @@ impl FileDevice {
     pub fn release_lock(&self) {
         // Where that fails, the lock goes with the file.
         let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+    }
+
+    /// Lets others use the device, before this value goes: the lock ends, and so does the claim on a block device.
+    /// Nothing may be written afterwards; of a block device nothing can be read either.
+    #[expect(unsafe_code, reason = "a descriptor is replaced while others may use it")]
+    pub fn let_go(&self) {
+        self.release_lock();
+        let Some(nothing) = &self.nothing else { return };
+        // SAFETY: the number stays an open descriptor that this value owns; `ManuallyDrop` keeps this second owner from
+        // closing it.
+        let mut file = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.file.as_raw_fd()) });
+        // Where that fails, the device is let go when this value goes.
+        let _ = rustix::io::dup3(nothing, &mut file, rustix::io::DupFlags::CLOEXEC);
     }
 
     fn error(&self, op: Op, offset: u64, len: u64, source: impl Into<io::Error>) -> Error {
@@ -273,6 +290,11 @@ fn open_file(path: &Path, name: &str, options: &FileOptions) -> Result<File> {
         }
         open_error(name, error)
     })
+}
+
+/// A descriptor of which nothing can be read, and to which nothing can be written.
+fn open_nothing() -> Option<OwnedFd> {
+    rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
 /// A handle on what is at a path, without opening it, and whether it is a block device. `None` where there is nothing

@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Signal;
 
@@ -54,6 +55,41 @@ fn syncing_the_file_system_keeps_everything_even_if_the_server_is_killed() {
         }
         mounted.unmount();
     }
+}
+
+/// The server held on to a block device for milliseconds after `umount(8)` had returned: what came next found it busy.
+/// And `spinney umount` did not know the device that is mounted.
+#[test]
+fn a_block_device_is_free_when_it_is_unmounted() {
+    if !can_mount_synced() {
+        return;
+    }
+    let mounted = Mounted::new();
+    let attach = Command::new("losetup").args(["-f", "--show", "a.img"]).current_dir(&mounted.bench.dir).output();
+    let device = String::from_utf8(attach.unwrap().stdout).unwrap().trim().to_owned();
+    let exclusive = OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
+    let mut busy = Vec::new();
+    for round in 0..40 {
+        mounted.bench.ok(&format!("mount {device} mnt"));
+        fs::write(mounted.dir().join(format!("file{round}")), pattern(10_000)).unwrap();
+        match round % 4 {
+            0 => drop(mounted.bench.ok(&format!("umount {device}"))),
+            _ => drop(ask("umount", &[], &mounted)),
+        }
+        if let Err(error) = rustix::fs::open(device.as_str(), exclusive, Mode::empty()) {
+            busy.push((round, error));
+        }
+        let start = Instant::now();
+        while rustix::fs::open(device.as_str(), exclusive, Mode::empty()).is_err() {
+            assert!(start.elapsed() < Duration::from_secs(5), "it stays busy");
+        }
+    }
+    assert!(Command::new("losetup").args(["-d", &device]).status().unwrap().success());
+    assert_eq!(busy, []);
+    mounted.bench.check("a.img");
+    mounted.bench.ok("mount a.img mnt");
+    mounted.bench.ok("umount a.img");
+    assert!(!mounted.is_mounted());
 }
 
 #[test]

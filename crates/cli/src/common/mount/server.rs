@@ -89,7 +89,7 @@ fn serve(mount: &Mount, formats: Formats, channel: &Channel) -> Result<()> {
         asker,
     };
     control.start()?;
-    let result = server.wait_and(|| device.release_lock());
+    let result = server.wait_and(|| device.let_go());
     // The last reference: what files without names still held goes now.
     drop(file_system);
     tracing::info!("unmounted: {}", mount.image.display());

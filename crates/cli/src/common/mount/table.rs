@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -43,6 +44,19 @@ impl Row {
         self.kind == TYPE_SYNCED
     }
 
+    /// What the server reads: of a mount on a block device the file behind that.
+    pub(crate) fn image(&self) -> PathBuf {
+        if !self.is_synced() {
+            return self.source.clone();
+        }
+        let device = self.source.file_name().unwrap_or_default();
+        let behind = Path::new("/sys/block").join(device).join("loop/backing_file");
+        match std::fs::read(behind) {
+            Ok(path) => PathBuf::from(OsString::from_vec(path.trim_ascii_end().to_vec())),
+            Err(_) => self.source.clone(),
+        }
+    }
+
     /// Where the kernel keeps what concerns writing back to it.
     pub(crate) fn backing_info(&self) -> PathBuf {
         let suffix = if self.is_synced() { "-fuseblk" } else { "" };
@@ -64,6 +78,24 @@ pub(crate) fn identity(dir: &Path) -> Option<u64> {
 pub(crate) fn find(dir: &Path) -> std::io::Result<Option<Row>> {
     let text = std::fs::read(MOUNTINFO)?;
     Ok(find_in(&text, dir))
+}
+
+/// The last one of our mounts whose image is `file`, a regular file or a block device.
+pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
+    let wanted = std::fs::metadata(file)?;
+    let kind = wanted.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Ok(None);
+    }
+    let text = std::fs::read(MOUNTINFO)?;
+    let mut rows = text.split(|byte| *byte == b'\n').filter_map(row).filter(Row::is_ours);
+    Ok(rows.rfind(|row| {
+        let image = std::fs::metadata(row.image());
+        image.is_ok_and(|image| match kind.is_block_device() {
+            true => image.file_type().is_block_device() && image.rdev() == wanted.rdev(),
+            false => (image.dev(), image.ino()) == (wanted.dev(), wanted.ino()),
+        })
+    }))
 }
 
 fn find_in(text: &[u8], dir: &Path) -> Option<Row> {

@@ -40,7 +40,8 @@ Examples:
   spinney umount --lazy /mnt/site     now, even if files are open; it ends when they are closed"
 )]
 pub(crate) struct Umount {
-    /// Directory that an image is mounted on
+    /// Directory that an image is mounted on, or the image itself
+    #[arg(value_name = "DIR|IMAGE")]
     dir: PathBuf,
     /// Let the mount disappear at once; it ends when nobody uses it any more
     #[arg(short, long)]
@@ -52,11 +53,15 @@ impl Umount {
         let shown = self.dir.display();
         // Only what is above the mount is looked at: its own server may be stuck.
         let dir = resolve(&self.dir).with_context(|| shown.to_string())?;
-        let row = table::find(&dir)?.filter(Row::is_ours);
+        let row = match table::find(&dir)?.filter(Row::is_ours) {
+            None => table::find_image(&dir)?,
+            row => row,
+        };
         let Some(row) = row else {
-            let text = format!("{shown}: no image is mounted here by spinney");
+            let text = format!("{shown}: neither is an image mounted here by spinney, nor is this such an image");
             return Err(Failure::refused(text).into());
         };
+        let dir = row.dir.clone();
         let written = if self.lazy || row.read_only {
             Ok(())
         } else {

@@ -28,6 +28,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_lseek,
     libc::SYS_close,
     libc::SYS_dup,
+    libc::SYS_dup3,
     libc::SYS_fstat,
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
