@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Error, Result};
 use blockdev::Device;
-use blockdev::backends::{FileDevice, FileOptions};
+use blockdev::backends::{FileDevice, FileOptions, MemoryDevice};
 use btrfs_disk::Uuid;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_store::MakeOptions;
@@ -16,8 +16,9 @@ use clap::{Args, ValueEnum};
 use codec::ChecksumType;
 use spinney::{Volume, VolumeInfo};
 
+use super::blank;
 use super::features;
-use super::late_flush::LateFlush;
+use super::late_super::LateSuper;
 use super::sizing::{self, Shape};
 use crate::common::failure::{Failure, Status};
 use crate::common::human::{self, parse_bytes};
@@ -76,7 +77,7 @@ pub(crate) struct Mkfs {
     /// Bytes of the file system
     #[arg(short = 'b', long, value_name = "SIZE", value_parser = parse_bytes)]
     size: Option<u64>,
-    /// Overwrite an existing file system
+    /// Overwrite whatever FILE holds
     #[arg(short, long)]
     force: bool,
     /// Keep the blocks that a file has, instead of emptying it first: it stays allocated
@@ -118,7 +119,7 @@ struct Target {
 /// A new file system, and the device it is on.
 struct Made {
     volume: Volume,
-    device: Arc<LateFlush<FileDevice>>,
+    device: Arc<LateSuper<FileDevice>>,
 }
 
 /// How often a size that was too small is increased before giving up.
@@ -137,6 +138,10 @@ impl Mkfs {
         let target = Target::inspect(path, self.nodiscard)?;
         if !self.force {
             target.refuse_occupied()?;
+        }
+        if let Some(rootdir) = &self.rootdir {
+            // Known before anything is overwritten.
+            std::fs::read_dir(rootdir).with_context(|| rootdir.display().to_string())?;
         }
         let info = match self.make(&target, &make).and_then(Made::finish) {
             Ok(info) => info,
@@ -336,18 +341,36 @@ impl Target {
         if self.is_new {
             return Ok(());
         }
-        let found = magic::recognise(&self.part.path, self.part.offset)
-            .with_context(|| self.path.display().to_string())?;
-        match found {
-            None => Ok(()),
-            Some(name) => {
-                let text = format!(
-                    "{}: holds {name}; --force overwrites it",
-                    self.path.display()
-                );
-                Err(Failure::refused(text).into())
+        let shown = || self.path.display().to_string();
+        let found = magic::recognise(&self.part.path, self.part.offset).with_context(shown)?;
+        let holds = match found {
+            Some(name) => format!("holds {name}"),
+            None => match blank::first_byte(&self.part.path, self.part.offset, self.size, self.is_device) {
+                Ok(None) => return Ok(()),
+                Ok(Some(offset)) => format!("is not empty: there is data at byte {offset}"),
+                Err(error) => return Err(error).with_context(shown),
+            },
+        };
+        Err(Failure::refused(format!("{}: {holds}; --force overwrites it", shown())).into())
+    }
+
+    /// Tries in memory whether a file system of `size` bytes can be made, before anything is overwritten.
+    fn rehearse(&self, make: &MakeOptions, size: u64) -> Result<()> {
+        let tried = |size| {
+            let device: Arc<dyn Device> = Arc::new(MemoryDevice::named(&self.path.display().to_string(), size));
+            Volume::options().make_device(device, make).map(drop)
+        };
+        tried(size).map_err(|error| {
+            let size = human::bytes(size);
+            match (is_no_space(&error), smallest(|size| tried(size).is_ok())) {
+                (true, Some(least)) => {
+                    let least = human::bytes(least);
+                    let text = format!("{}: {size} is too small: the least is {least}", self.path.display());
+                    Failure::new(Status::NoSpace, text).into()
+                }
+                _ => Error::from(error).context(format!("{}: {size}", self.path.display())),
             }
-        }
+        })
     }
 
     /// Makes the file system with `size` bytes.
@@ -361,19 +384,25 @@ impl Target {
                 );
                 return Err(Failure::new(Status::NoSpace, text).into());
             }
-        } else {
+        }
+        let make = MakeOptions {
+            size: None,
+            ..make.clone()
+        };
+        self.rehearse(&make, size)?;
+        if !self.is_device {
             self.resize(size)?;
         }
         let make = MakeOptions {
             size: Some(size),
-            ..make.clone()
+            ..make
         };
         let options = FileOptions {
             size: Some(size),
             ..FileOptions::default()
         };
         let device = FileDevice::open(&self.path, &options)?;
-        let device = Arc::new(LateFlush::new(device));
+        let device = Arc::new(LateSuper::new(device)?);
         let shared: Arc<dyn Device> = device.clone();
         let (uid, gid) = owner.unwrap_or_default();
         let volume = Volume::options().owner(uid, gid).make_device(shared, &make);
@@ -418,6 +447,28 @@ impl Target {
             let _ = std::fs::remove_file(&self.part.path);
         }
     }
+}
+
+/// Sizes of which the least is told are multiples of this.
+const LEAST_STEP_BYTES: u64 = 1 << 20;
+/// No file system needs more.
+const LEAST_MAX_BYTES: u64 = 4 << 30;
+
+/// The least size for which `fits` is true, where it is true for all larger ones.
+fn smallest(fits: impl Fn(u64) -> bool) -> Option<u64> {
+    let (mut below, mut steps) = (0, LEAST_MAX_BYTES / LEAST_STEP_BYTES);
+    if !fits(steps * LEAST_STEP_BYTES) {
+        return None;
+    }
+    while steps - below > 1 {
+        let middle = below.midpoint(steps);
+        if fits(middle * LEAST_STEP_BYTES) { steps = middle } else { below = middle }
+    }
+    Some(steps * LEAST_STEP_BYTES)
+}
+
+fn is_no_space(error: &spinney::Error) -> bool {
+    matches!(error, spinney::Error::NoSpace)
 }
 
 /// True where a larger image would have helped, as a larger disk of the host would not.

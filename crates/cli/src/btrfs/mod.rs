@@ -8,9 +8,10 @@
 //! Failure: as in `common`; `mkfs` takes away the file that a failed attempt has made. Caller:
 //! `args`.
 
+pub(crate) mod blank;
 pub(crate) mod dump;
 pub(crate) mod features;
-pub(crate) mod late_flush;
+pub(crate) mod late_super;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod sizing;

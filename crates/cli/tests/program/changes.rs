@@ -105,13 +105,72 @@ fn mkfs_asks_before_it_overwrites() {
     assert!(run.err.contains("holds xfs"), "{}", run.err);
 }
 
+/// It knew other file systems alone: any other file was emptied, even where nothing could be made in its place.
+#[test]
+fn mkfs_destroys_nothing_unasked() {
+    let bench = Bench::new();
+    let path = bench.path("precious");
+    for contents in [b"precious".to_vec(), vec![b'x'; 64 << 20]] {
+        std::fs::write(&path, &contents).unwrap();
+        for line in ["mkfs precious", "mkfs --size 128M precious", "mkfs -q -K --size 128M precious"] {
+            let run = bench.run(line);
+            assert_eq!(run.status, 1, "{line}: {}", run.err);
+            assert!(run.err.contains("there is data at byte 0; --force overwrites it"), "{line}: {}", run.err);
+        }
+        assert!(std::fs::read(&path).unwrap() == contents);
+    }
+    // What cannot be done is known before the first byte is touched.
+    for line in ["mkfs --force --size 10M precious", "mkfs -f --rootdir missing precious", "mkfs -f -O nonsense precious"] {
+        let run = bench.run(line);
+        assert!([1, 2, 5].contains(&run.status), "{line}: {}", run.err);
+        assert_eq!(std::fs::metadata(&path).unwrap().len(), 64 << 20, "{line}");
+    }
+    let run = bench.run("mkfs --size 10M new.img");
+    assert!(run.err.contains("10.0 MiB is too small: the least is"), "{}", run.err);
+    let least = run.err.split("least is ").nth(1).unwrap().trim().split('.').next().unwrap().to_owned();
+    let one_less = least.parse::<u64>().unwrap() - 1;
+    bench.ok(&format!("mkfs -q --size {least}M least.img"));
+    assert_eq!(bench.run(&format!("mkfs -q --size {one_less}M less.img")).status, 5);
+    bench.check("least.img");
+    std::fs::File::create(bench.path("sparse")).unwrap().set_len(256 << 20).unwrap();
+    bench.ok("mkfs -q sparse");
+}
+
+/// A copy that is broken off left an image that looked whole, and was empty.
+#[test]
+fn an_image_that_is_not_finished_is_none() {
+    let bench = Bench::new();
+    std::fs::create_dir(bench.path("src")).unwrap();
+    for index in 0..400 {
+        std::fs::write(bench.path(&format!("src/{index}")), vec![7; 200_000]).unwrap();
+    }
+    bench.ok("mkfs -q --size 512M a.img");
+    bench.ok("mkfs -q --size 512M b.img");
+    for line in ["mkfs -q -f --rootdir src a.img", "mkfs -q -f -K --rootdir src --size 512M b.img"] {
+        let image = line.split(' ').find(|word| word.ends_with(".img")).unwrap();
+        let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_spinney"))
+            .args(line.split(' '))
+            .current_dir(&bench.dir)
+            .spawn()
+            .unwrap();
+        std::thread::sleep(std::time::Duration::from_millis(30));
+        child.kill().unwrap();
+        if child.wait().unwrap().success() {
+            eprintln!("it was faster than this test");
+            continue;
+        }
+        let run = bench.run(&format!("ls {image}"));
+        assert_eq!(run.status, 3, "{line}: {} {}", run.out.len(), run.err);
+    }
+}
+
 #[test]
 fn an_image_can_stay_allocated() {
     use std::os::unix::fs::MetadataExt as _;
     let bench = Bench::new();
     let allocated = || std::fs::metadata(bench.path("a.img")).unwrap().blocks() * 512;
     std::fs::write(bench.path("a.img"), vec![7; 96 << 20]).unwrap();
-    bench.ok("mkfs -q -K a.img");
+    bench.ok("mkfs -q -f -K a.img");
     assert!(allocated() >= 96 << 20, "{} bytes", allocated());
     bench.check("a.img");
     bench.ok("mkfs -q -f --nodiscard --size 64M a.img");
