@@ -99,31 +99,14 @@ impl InodeTable {
             .insert(inode, running);
     }
 
-    /// Forgets an inode that is gone from its tree. A server may still refer to it: then it stays
-    /// until [`InodeTable::forget_gone`].
+    /// Forgets an inode that is gone from its tree.
     pub(crate) fn remove(&self, tree: TreeId, ino: InodeNo) {
         let mut shard = self.shard(tree, ino).write();
-        if shard
-            .inodes
-            .get(&(tree, ino))
-            .is_some_and(|inode| !inode.is_known())
-        {
-            shard.inodes.remove(&(tree, ino));
-        }
+        let removed = shard.inodes.remove(&(tree, ino));
         shard.departures += 1;
-    }
-
-    /// Forgets an inode that is gone from its tree and that no server refers to any more. One that
-    /// is missed here, because it goes at this moment, leaves with a sweep.
-    pub(crate) fn forget_gone(&self, tree: TreeId, ino: InodeNo) {
-        let mut shard = self.shard(tree, ino).write();
-        if shard
-            .inodes
-            .get(&(tree, ino))
-            .is_some_and(|inode| inode.is_gone() && !inode.is_known())
-        {
-            shard.inodes.remove(&(tree, ino));
-        }
+        drop(shard);
+        // The last reference to the inode may go with this one: not under the lock.
+        drop(removed);
     }
 
     /// Forgets all inodes of a tree that is gone.
@@ -180,8 +163,8 @@ impl Shard {
             let used = inode.recently_used.swap(false, Ordering::Relaxed);
             let is_needed = Arc::strong_count(inode) > 1
                 || inode.is_open()
-                || inode.is_known_dir()
-                || (inode.is_known() && (keeps_known || inode.is_gone()));
+                || inode.is_kept_for_server()
+                || (inode.is_known() && keeps_known);
             used || is_needed || !inode.is_clean(running)
         });
         if self.inodes.len() < before {

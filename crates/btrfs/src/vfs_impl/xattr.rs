@@ -70,15 +70,7 @@ impl BtrfsFs {
     }
 
     pub(super) fn xattr_names(&self, node: NodeId) -> Result<Vec<Vec<u8>>> {
-        let inode = self.inode(node)?;
-        if [Absent::Capability, Absent::AccessAcl, Absent::DefaultAcl]
-            .iter()
-            .all(|what| inode.is_absent(*what))
-            && inode.is_gone()
-        {
-            return Ok(Vec::new());
-        }
-        self.namespace().list_xattrs(&inode)
+        self.namespace().list_xattrs(&*self.inode(node)?)
     }
 
     pub(super) fn put_xattr(

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use btrfs_disk::convert::to_u64;
@@ -18,8 +19,9 @@ use crate::log;
 
 /// Permission bits of a new file.
 const FILE_PERMISSIONS: u32 = 0o644;
-/// Attempts to open a file that others create and remove at the same time.
-const OPEN_ATTEMPTS_MAX: u32 = 100;
+/// Attempts to open, or else create, a file whose name others replace by a symlink and back: each
+/// fails because there is one by then.
+const OPEN_ATTEMPTS_MAX: u32 = 1000;
 
 /// How to open a file; mirrors `std::fs::OpenOptions`.
 #[derive(Debug, Clone)]
@@ -156,12 +158,11 @@ impl FileOptions {
         }
         for _ in 0..OPEN_ATTEMPTS_MAX {
             match self.open_existing(volume, path, writes) {
-                Err(error) if error.caller_error() == Some(CallerError::Stale) => continue,
                 Err(error) if creates && error.is_not_found() => {}
                 result => return result,
             }
-            match self.create_file(volume, path) {
-                // Created by another thread since we looked.
+            match self.create_file(volume, path, writes) {
+                // A symlink, which has to be followed.
                 Err(error)
                     if !self.create_new && error.caller_error() == Some(CallerError::Exists) => {}
                 result => return result,
@@ -176,7 +177,12 @@ impl FileOptions {
         } else {
             Follow::Last
         };
-        let inode = volume.find(path, follow)?;
+        volume
+            .walker()
+            .find_then(path, follow, |inode| self.open_found(volume, inode, writes))
+    }
+
+    fn open_found(&self, volume: &Volume, inode: &Arc<Inode>, writes: bool) -> Result<OpenInode> {
         let refusal = match inode.kind() {
             _ if self.create_new => Some(CallerError::Exists),
             FileType::File => None,
@@ -194,10 +200,11 @@ impl FileOptions {
                 false => Change::Other,
             })?;
         }
-        OpenInode::new(volume.namespace(), &inode)
+        OpenInode::new(volume.namespace(), inode)
     }
 
-    fn create_file(&self, volume: &Volume, path: &Path) -> Result<OpenInode> {
+    /// Opens the file, which is made unless somebody was faster.
+    fn create_file(&self, volume: &Volume, path: &Path, writes: bool) -> Result<OpenInode> {
         let (dir, name) = volume.find_parent(path)?;
         let (uid, gid) = volume.inner.owner;
         let new = NewInode {
@@ -207,8 +214,15 @@ impl FileOptions {
             inherit_group: true,
             ..NewInode::default()
         };
-        let inode = volume.namespace().create(&dir, name, &new)?;
-        OpenInode::new(volume.namespace(), &inode)
+        let namespace = volume.namespace();
+        if self.create_new {
+            let open = |inode: &Arc<Inode>| OpenInode::new(namespace, inode);
+            return namespace.create_then(&dir, name, &new, open);
+        }
+        namespace.find_or_create_then(&dir, name, &new, |inode| match inode.kind() {
+            FileType::Symlink => Err(CallerError::Exists.into()),
+            _ => self.open_found(volume, inode, writes),
+        })
     }
 }
 

@@ -162,7 +162,7 @@ impl Volume {
     /// `NotPermitted` for a directory, `CrossSubvolume`, `TooManyLinks`, and as
     /// [`Volume::create_dir`].
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let inode = self.find(original.as_ref(), Follow::AllButLast)?;
+        let inode = self.hold(original.as_ref(), Follow::AllButLast)?;
         let (dir, name) = self.find_parent(link.as_ref())?;
         self.namespace()
             .link(&inode, &dir, name)
@@ -285,7 +285,7 @@ impl Volume {
     /// `NotFound`; `InvalidArgument` when it is no symlink.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
-        let inode = self.find(path, Follow::AllButLast)?;
+        let inode = self.hold(path, Follow::AllButLast)?;
         let target = self
             .namespace()
             .read_link(&inode)
@@ -299,11 +299,12 @@ impl Volume {
     /// `NotFound`, `NotADirectory`.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
-        let dir = self.find(path, Follow::Last)?;
-        if !dir.kind().is_dir() {
-            return Err(crate::Error::from(CallerError::NotADirectory).at(path));
-        }
-        let dir = OpenInode::new(self.namespace(), &dir).map_err(|error| error.at(path))?;
+        let dir = self.walker().find_then(path, Follow::Last, |inode| {
+            match inode.kind().is_dir() {
+                true => OpenInode::new(self.namespace(), inode),
+                false => Err(CallerError::NotADirectory.into()),
+            }
+        })?;
         Ok(ReadDir::new(self.clone(), dir))
     }
 

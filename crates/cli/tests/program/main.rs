@@ -14,6 +14,7 @@ mod harness;
 mod mount;
 mod mount_ends;
 mod mount_inherited;
+mod mount_names;
 mod mount_sync;
 mod mount_truncate;
 mod mounted;
