@@ -466,6 +466,9 @@ fn subvolumes_are_removed_like_directories_and_not_crossed() {
     fs.unlink(sub, b"file").unwrap();
     fs.remove_dir(NodeId::ROOT, b"sub").unwrap();
     assert_eq!(fs.lookup(NodeId::ROOT, b"sub"), Err(Errno::ENOENT));
+    // Who is in it stays there, and gets no names.
+    assert_eq!(fs.create(&ROOT, sub, b"x", &new), Err(Errno::ENOENT));
+    fs.forget(sub, u64::MAX);
     assert_eq!(fs.attr(sub), Err(Errno::ESTALE));
     fs.remove_dir(snap2, b"nested").unwrap();
     fs.step();

@@ -180,7 +180,7 @@ pub(crate) fn check_can_add(dir: &Inode) -> Result<()> {
     if dir.ino() == crate::inode::EMPTY_SUBVOL_INO {
         return Err(CallerError::NotPermitted.into());
     }
-    if state.nlink == 0 {
+    if state.nlink == 0 || dir.root.is_deleted() {
         return Err(CallerError::NotFound.into());
     }
     if state.flags.contains(InodeFlags::IMMUTABLE) {

@@ -158,10 +158,14 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::reap`].
     pub(crate) fn reap_if_last(&self, inode: &Inode) -> Result<()> {
-        if inode.root.is_deleted() || !inode.claim_removal() {
+        if inode.root.is_deleted() {
+            // It goes with its tree, which waits until none is left.
+            if !inode.is_in_use() && self.core.inodes.remove_unused(inode) {
+                crate::writeback::discard(&self.core, inode);
+            }
             return Ok(());
         }
-        self.reap(inode)
+        if inode.claim_removal() { self.reap(inode) } else { Ok(()) }
     }
 
     /// Removes an inode without names that is not in use: a large one's extents in steps, then the

@@ -9,7 +9,7 @@ use btrfs_disk::{Generation, InodeNo, TreeId};
 use parking_lot::RwLock;
 
 use super::Inode;
-use crate::error::Result;
+use crate::error::{CallerError, Result};
 
 /// Inodes kept in memory, as long as they can be forgotten.
 const INODES_MAX: usize = 1 << 16;
@@ -85,6 +85,10 @@ impl InodeTable {
             if let Some(inode) = shard.inodes.get(&(tree, ino)) {
                 return Ok(Arc::clone(inode));
             }
+            if loaded.root.is_deleted() {
+                // Its subvolume went meanwhile, and the inodes of that have left the table.
+                return Err(CallerError::NoSuchSubvolume.into());
+            }
             if shard.departures == departures {
                 shard.insert(&loaded, running);
                 return Ok(loaded);
@@ -109,13 +113,32 @@ impl InodeTable {
         drop(removed);
     }
 
-    /// Forgets all inodes of a tree that is gone.
-    pub(crate) fn remove_tree(&self, tree: TreeId) {
+    /// Forgets the inodes of a deleted subvolume that are not in use, and returns them. The others
+    /// leave with [`InodeTable::remove_unused`].
+    pub(crate) fn remove_tree(&self, tree: TreeId) -> Vec<Arc<Inode>> {
+        let mut removed = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.write();
-            shard.inodes.retain(|(of, _), _| *of != tree);
+            let gone = shard
+                .inodes
+                .extract_if(|(of, _), inode| *of == tree && !inode.is_in_use());
+            removed.extend(gone.map(|(_, inode)| inode));
             shard.departures += 1;
         }
+        removed
+    }
+
+    /// Forgets an inode of a deleted subvolume that is not in use any more; false when it is.
+    pub(crate) fn remove_unused(&self, inode: &Inode) -> bool {
+        let at = (inode.tree_id(), inode.ino());
+        let mut shard = self.shard(at.0, at.1).write();
+        let removed = match inode.is_in_use() {
+            false => shard.inodes.remove(&at),
+            true => None,
+        };
+        shard.departures += 1;
+        drop(shard);
+        removed.is_some()
     }
 
     /// Calls `each` with every inode in memory of which `select` says so. No lock is held

@@ -212,7 +212,8 @@ impl BtrfsFs {
         if self.volume.is_read_only() {
             return;
         }
-        let is_kept = |inode: &Inode| inode.is_known() && inode.is_nameless();
+        let is_kept =
+            |inode: &Inode| inode.is_known() && (inode.is_nameless() || inode.root.is_deleted());
         let let_go = |inode: &Arc<Inode>| {
             let dropped = inode.drop_known(u64::MAX);
             for _ in 0..if self.options.pin_known { dropped } else { 0 } {

@@ -228,13 +228,11 @@ impl BtrfsFs {
             return Err(CallerError::NotEmpty.into());
         }
         let deleted = subvol::delete(self.namespace(), dir, name);
-        let id = deleted.map_err(|error| match error.caller_error() {
+        deleted.map_err(|error| match error.caller_error() {
             // The kernel says that the default subvolume may not be deleted.
             Some(CallerError::Busy) => CallerError::NotPermitted.into(),
             _ => error,
-        })?;
-        self.background.drop_tree(id);
-        Ok(())
+        })
     }
 
     /// Where a name in `dir` leads.

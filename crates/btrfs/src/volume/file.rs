@@ -16,6 +16,7 @@ use crate::error::{CallerError, Error, Result};
 use crate::file::{self, CloneRange};
 use crate::inode::{Change, FileType, Inode, Metadata};
 use crate::log;
+use crate::subvol;
 
 /// Permission bits of a new file.
 const FILE_PERMISSIONS: u32 = 0o644;
@@ -53,6 +54,19 @@ pub struct File {
     position: Mutex<u64>,
     /// The failure that stopped writing was reported here, or before the file was opened.
     knows_failure: AtomicBool,
+    _last_user: LastUser,
+}
+
+/// Gives back the space of a deleted subvolume whose last open file was closed. Dropped behind the
+/// file's inode.
+#[derive(Debug)]
+struct LastUser(Volume);
+
+impl Drop for LastUser {
+    fn drop(&mut self) {
+        // Where this fails, the next open of the volume goes on.
+        let _ = subvol::drop_dead_trees(self.0.namespace());
+    }
 }
 
 impl Default for FileOptions {
@@ -143,6 +157,7 @@ impl FileOptions {
             options: self.clone(),
             position: Mutex::new(0),
             knows_failure: knows_failure(volume),
+            _last_user: LastUser(volume.clone()),
         };
         if self.truncate && file.inode.state().size > 0 {
             file.set_len(0).map_err(|error| error.at(path))?;
@@ -270,6 +285,7 @@ impl File {
             options: FileOptions::new().read(true).write(true),
             position: Mutex::new(0),
             knows_failure: knows_failure(volume),
+            _last_user: LastUser(volume.clone()),
         })
     }
 

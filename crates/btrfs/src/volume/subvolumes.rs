@@ -56,7 +56,9 @@ impl Volume {
     }
 
     /// Deletes the subvolume or snapshot at `path` with everything in it, and gives its space
-    /// back. A crash meanwhile leaves the rest to the next open for writing.
+    /// back. Files of it that are open can be read and written until they are closed; the space
+    /// comes back with the last of them. A crash meanwhile leaves the rest to the next open for
+    /// writing.
     ///
     /// # Errors
     /// `InvalidArgument` when it is no subvolume, `Busy` when it is the default subvolume or the
@@ -69,7 +71,7 @@ impl Volume {
             return Err(Error::from(CallerError::Busy).at(path));
         }
         let result = subvol::delete(self.namespace(), &dir, name)
-            .and_then(|id| subvol::drop_tree(self.namespace(), id));
+            .and_then(|()| subvol::drop_dead_trees(self.namespace()));
         result.map_err(|error| error.at(path))
     }
 

@@ -125,6 +125,11 @@ fn log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<Logged> 
             Some(txn) => txn,
             None => return Ok(Logged::NeedsCommit),
         };
+        if inode.root.is_deleted() {
+            // Nothing leads to its subvolume after a crash.
+            core.store.flush_devices()?;
+            return Ok(Logged::Done);
+        }
         if inode.state().nlink == 0 {
             // Nothing leads to it after a crash, unless it gets a name and that is synced.
             txn.note(inode.tree_id(), inode.ino().0, |note| note.is_synced_unnamed = true);

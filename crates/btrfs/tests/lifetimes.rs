@@ -1,0 +1,247 @@
+//! Subvolumes that go while files in them are open, what a snapshot takes along, and what is
+//! durable when a call returns.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::sync::Arc;
+
+use btrfs::{BtrfsFs, File, FileOptions, FsOptions, InodeFlags, MakeOptions, SnapshotMode, Volume};
+use common::{Image, check};
+use vfs::FileSystem;
+use vfs::file_system::{
+    AllocateFlags, Caller, Control, CopyRange, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
+    NodeKind, OpenFlags, RenameFlags, SetAttr, SyncWhat, WriteFlags, XattrMode,
+};
+
+const ROOT: Caller = Caller {
+    uid: 0,
+    gid: 0,
+    pid: 1,
+};
+
+struct Served {
+    image: Image,
+    volume: Volume,
+    fs: Arc<dyn FileSystem>,
+}
+
+impl Served {
+    fn new() -> Self {
+        let (image, volume) = Image::make_with(MakeOptions::default());
+        let fs = BtrfsFs::new(&volume, FsOptions::default()).unwrap();
+        Self { image, volume, fs }
+    }
+
+    fn make(&self, parent: NodeId, name: &str, kind: NodeKind) -> Entry {
+        let new = NewNode {
+            kind,
+            permissions: 0o755,
+            target: if kind == NodeKind::Symlink { b"where" } else { b"" },
+            ..NewNode::default()
+        };
+        self.fs.create(&ROOT, parent, name.as_bytes(), &new).unwrap()
+    }
+
+    fn file(&self, parent: NodeId, name: &str) -> NodeId {
+        self.make(parent, name, NodeKind::File).node
+    }
+
+    fn find(&self, path: &str) -> NodeId {
+        path.split('/').fold(NodeId::ROOT, |node, name| {
+            self.fs.lookup(node, name.as_bytes()).unwrap().node
+        })
+    }
+
+    fn write(&self, node: NodeId, offset: u64, data: &[u8]) {
+        self.fs.write(node, Handle(0), offset, data, WriteFlags::default()).unwrap();
+    }
+
+    fn read(&self, node: NodeId) -> Vec<u8> {
+        let mut buf = vec![0; 4 << 20];
+        let count = self.fs.read(node, Handle(0), 0, &mut buf).unwrap();
+        buf.truncate(count);
+        buf
+    }
+
+    fn set_flags(&self, node: NodeId, flags: NodeFlags) {
+        self.fs.set_flags(&ROOT, node, flags).unwrap();
+    }
+
+    fn control(&self, command: u32, node: NodeId, parts: &[(usize, &[u8])], bytes: usize) {
+        let mut input = vec![0; bytes];
+        for (at, part) in parts {
+            input[*at..*at + part.len()].copy_from_slice(part);
+        }
+        let control = Control {
+            caller: ROOT,
+            node,
+            command,
+            input: &input,
+            output_bytes_max: 4096,
+        };
+        self.fs.control(&control).unwrap();
+    }
+
+    /// The volume as it would be found after a crash at this moment.
+    fn after_crash<T>(&self, look: impl FnOnce(&Volume) -> T) -> T {
+        let crashed = tempfile::NamedTempFile::new().unwrap();
+        std::fs::copy(self.image.file.path(), crashed.path()).unwrap();
+        let volume = Volume::open(crashed.path()).unwrap();
+        let seen = look(&volume);
+        volume.close().unwrap();
+        check(crashed.path());
+        seen
+    }
+
+    fn finish(self) {
+        self.fs.sync_fs().unwrap();
+        drop(self.fs);
+        self.volume.close().unwrap();
+        check(self.image.file.path());
+    }
+}
+
+#[test]
+fn an_open_file_outlives_its_subvolume() {
+    let served = Served::new();
+    let fs = &*served.fs;
+    let free = || served.volume.status().blocks_free;
+    let before = free();
+    served.volume.create_subvolume("sub").unwrap();
+    let sub = served.find("sub");
+    let dir = served.make(sub, "dir", NodeKind::Directory).node;
+    let (node, other) = (served.file(dir, "file"), served.file(dir, "other"));
+    served.write(node, 0, &[1; 3_000_000]);
+    served.write(other, 0, &[2; 3_000_000]);
+    fs.sync_fs().unwrap();
+    served.write(node, 5, b"not written yet");
+    let flags = OpenFlags::READ | OpenFlags::WRITE;
+    let handle = fs.open(&ROOT, node, flags).unwrap();
+    served.volume.delete_subvolume("sub").unwrap();
+    assert_eq!(fs.lookup(NodeId::ROOT, b"sub"), Err(Errno::ENOENT));
+
+    let mut expected = vec![1; 3_000_000];
+    expected[5..20].copy_from_slice(b"not written yet");
+    assert_eq!(served.read(node), expected);
+    served.write(node, 1_000_000, &[3; 200_000]);
+    served.write(node, 3_000_000, b"appended");
+    expected[1_000_000..1_200_000].fill(3);
+    expected.extend(b"appended");
+    assert_eq!(served.read(node), expected);
+    fs.sync_file(node, handle, SyncWhat::All).unwrap();
+    fs.sync_fs().unwrap();
+    fs.step();
+    assert_eq!(served.read(node), expected);
+    let changes = SetAttr {
+        size: Some(2_000_000),
+        permissions: Some(0o600),
+        ..SetAttr::default()
+    };
+    assert_eq!(fs.set_attr(&ROOT, node, &changes).unwrap().size, 2_000_000);
+    fs.allocate(node, AllocateFlags::empty(), 2_000_000, 100_000).unwrap();
+    fs.set_xattr(node, b"user.a", b"b", XattrMode::Either, false).unwrap();
+    // Its directories get no names any more.
+    let new = NewNode::default();
+    assert_eq!(fs.create(&ROOT, dir, b"new", &new).map(drop), Err(Errno::ENOENT));
+    assert!(free() + 700 < before, "its space is still used");
+
+    // A crash ends it like any open file without a name.
+    let free_then = served.after_crash(|volume| {
+        assert!(!volume.exists("sub").unwrap());
+        volume.sync().unwrap();
+        volume.status().blocks_free
+    });
+    assert!(free_then + 100 > before, "{free_then} of {before}");
+
+    fs.release(node, handle);
+    for node in [node, other, dir, sub] {
+        fs.forget(node, 10);
+    }
+    fs.step();
+    fs.sync_fs().unwrap();
+    assert_eq!(fs.attr(node), Err(Errno::ESTALE));
+    served.finish();
+}
+
+#[test]
+fn the_space_of_a_deleted_subvolume_comes_back_with_the_last_close() {
+    let (image, volume) = Image::make();
+    volume.create_subvolume("sub").unwrap();
+    volume.sync().unwrap();
+    let before = volume.status().blocks_free;
+    volume.write("sub/file", vec![1; 8_000_000]).unwrap();
+    volume.write("sub/other", vec![2; 1000]).unwrap();
+    let options = FileOptions::new().read(true).write(true);
+    let file = options.open(&volume, "sub/file").unwrap();
+    let nameless = options.open(&volume, "sub/other").unwrap();
+    volume.remove_file("sub/other").unwrap();
+    volume.delete_subvolume("sub").unwrap();
+    volume.sync().unwrap();
+    let mut bytes = vec![0; 1000];
+    assert_eq!(nameless.read_at(&mut bytes, 0).unwrap(), 1000);
+    assert_eq!(bytes, vec![2; 1000]);
+    drop(nameless);
+    volume.sync().unwrap();
+    file.write_at(b"still here", 7_000_000).unwrap();
+    file.sync_all().unwrap();
+    let mut bytes = vec![0; 10];
+    file.read_at(&mut bytes, 7_000_000).unwrap();
+    assert_eq!(bytes, b"still here");
+    assert!(volume.status().blocks_free + 1900 < before);
+    drop(file);
+    volume.sync().unwrap();
+    volume.sync().unwrap();
+    let free = volume.status().blocks_free;
+    assert!(free + 50 > before, "{free} of {before}");
+    // A new subvolume gets a number of its own, and the name.
+    volume.create_subvolume("sub").unwrap();
+    volume.write("sub/file", b"new").unwrap();
+    let volume = image.reopen(volume);
+    assert_eq!(volume.read("sub/file").unwrap(), b"new");
+    volume.close().unwrap();
+}
+
+/// Many threads use files of subvolumes that others delete.
+#[test]
+fn subvolumes_go_while_their_files_are_used() {
+    let (image, volume) = Image::make();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let volume = &volume;
+            scope.spawn(move || {
+                for round in 0..15_u8 {
+                    let name = format!("sub{thread}");
+                    volume.create_subvolume(&name).unwrap();
+                    let path = format!("{name}/file");
+                    volume.write(&path, vec![round; 300_000]).unwrap();
+                    let options = FileOptions::new().read(true).write(true);
+                    let file = options.open(volume, &path).unwrap();
+                    std::thread::scope(|scope| {
+                        scope.spawn(|| {
+                            for part in 0..20 {
+                                file.write_at(&[round; 5000], part * 7000).unwrap();
+                                let mut bytes = vec![0; 300_000];
+                                file.read_at(&mut bytes, 0).unwrap();
+                                assert!(bytes.iter().all(|byte| *byte == round));
+                                if part % 5 == 4 {
+                                    file.sync_all().unwrap();
+                                }
+                            }
+                        });
+                        volume.delete_subvolume(&name).unwrap();
+                        volume.sync().unwrap();
+                    });
+                }
+            });
+        }
+    });
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    check(image.file.path());
+}
