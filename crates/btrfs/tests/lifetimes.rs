@@ -245,3 +245,73 @@ fn subvolumes_go_while_their_files_are_used() {
     volume.close().unwrap();
     check(image.file.path());
 }
+
+/// The orphan items in a tree, counted by what `btrfs inspect-internal dump-tree` prints.
+fn orphan_count(image: &Image) -> usize {
+    let dumped = std::process::Command::new("btrfs")
+        .args(["inspect-internal", "dump-tree"])
+        .arg(image.file.path())
+        .output();
+    let Ok(dumped) = dumped else { return 0 };
+    let text = String::from_utf8_lossy(&dumped.stdout).into_owned();
+    text.lines().filter(|line| line.contains("ORPHAN_ITEM")).count()
+}
+
+#[test]
+fn a_snapshot_has_no_files_without_names() {
+    for mode in [SnapshotMode::ReadWrite, SnapshotMode::ReadOnly] {
+        let served = Served::new();
+        let fs = &*served.fs;
+        served.volume.create_subvolume("sub").unwrap();
+        let sub = served.find("sub");
+        let mut handles = Vec::new();
+        for index in 0..40 {
+            let name = format!("f{index}");
+            let node = served.file(sub, &name);
+            served.write(node, 0, &vec![7; index * 5000]);
+            let handle = fs.open(&ROOT, node, OpenFlags::READ).unwrap();
+            fs.unlink(sub, name.as_bytes()).unwrap();
+            handles.push((node, handle));
+        }
+        let stays = served.file(sub, "stays");
+        served.write(stays, 0, b"here");
+        let unnamed = File::unnamed(&served.volume, "sub").unwrap();
+        unnamed.write_at(b"without a name", 0).unwrap();
+        served.volume.snapshot("sub", "snap", mode).unwrap();
+        assert_eq!(served.volume.read("snap/stays").unwrap(), b"here");
+        let free_before = served.volume.status().blocks_free;
+        // The source still has its own.
+        for (node, handle) in handles {
+            let _ = served.read(node);
+            fs.release(node, handle);
+            fs.forget(node, 1);
+        }
+        drop(unnamed);
+        fs.sync_fs().unwrap();
+        assert!(served.volume.status().blocks_free > free_before + 900, "no snapshot keeps them");
+        let Served { image, volume, fs } = served;
+        drop(fs);
+        volume.close().unwrap();
+        check(image.file.path());
+        assert_eq!(orphan_count(&image), 0, "{mode:?}");
+    }
+}
+
+/// `btrfs check` is content and a crash leaves nothing behind, whenever it comes.
+#[test]
+fn a_snapshot_of_open_files_survives_a_crash() {
+    let served = Served::new();
+    let fs = &*served.fs;
+    served.volume.create_subvolume("sub").unwrap();
+    let sub = served.find("sub");
+    let node = served.file(sub, "file");
+    served.write(node, 0, &[7; 100_000]);
+    let handle = fs.open(&ROOT, node, OpenFlags::READ).unwrap();
+    fs.unlink(sub, b"file").unwrap();
+    served.volume.snapshot("sub", "snap", SnapshotMode::ReadWrite).unwrap();
+    served.after_crash(|_| ());
+    fs.sync_fs().unwrap();
+    served.after_crash(|volume| assert!(!volume.exists("snap/file").unwrap()));
+    fs.release(node, handle);
+    served.finish();
+}

@@ -16,6 +16,7 @@
 //! * Nothing below a deleted subvolume can be found, and no name in it changes: its `inode::Root`
 //!   says so. Its tree stays for as long as any inode of it is in memory, so that files that are open
 //!   can be read and written until they are closed.
+//! * A new snapshot has no inodes without names: those that its source has open go from it at once.
 //!
 //! Failure: callers' mistakes as `Error::Caller`, before anything changes. A deletion whose
 //! dropping fails is complete for its users; the space comes back after the next open.
