@@ -315,3 +315,28 @@ fn a_snapshot_of_open_files_survives_a_crash() {
     fs.release(node, handle);
     served.finish();
 }
+
+const SNAP_CREATE_V2: u32 = 0x5000_9417;
+const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
+const BY_ID: u64 = 16;
+
+/// As in Linux 6.18: these two commit, and making or deleting subvolumes does not.
+#[test]
+fn a_snapshot_and_a_read_only_flag_are_durable_when_the_ioctl_returns() {
+    let served = Served::new();
+    let id = served.volume.create_subvolume("sub").unwrap();
+    served.volume.write("sub/file", b"contents").unwrap();
+    let parts: [(usize, &[u8]); 3] =
+        [(8, &id.0.to_le_bytes()), (16, &BY_ID.to_le_bytes()), (56, b"snap")];
+    served.control(SNAP_CREATE_V2, NodeId::ROOT, &parts, 4096);
+    served.after_crash(|volume| assert_eq!(volume.read("snap/file").unwrap(), b"contents"));
+    let sub = served.find("sub");
+    served.control(SUBVOL_SETFLAGS, sub, &[(0, &2_u64.to_le_bytes())], 8);
+    served.after_crash(|volume| {
+        let infos = volume.subvolumes().unwrap();
+        assert!(infos.iter().any(|info| info.path == "sub" && info.read_only));
+    });
+    served.control(SUBVOL_SETFLAGS, sub, &[(0, &0_u64.to_le_bytes())], 8);
+    served.after_crash(|volume| volume.write("sub/file", b"more").unwrap());
+    served.finish();
+}

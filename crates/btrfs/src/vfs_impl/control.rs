@@ -153,7 +153,7 @@ impl BtrfsFs {
         let name = args.name(NAME_V2_OFFSET)?;
         check_new_name(name)?;
         let made = subvol::snapshot(self.namespace(), source, dir, name, mode);
-        self.answer(made)?;
+        self.answer(made.and_then(|_| self.commit()))?;
         Ok(Vec::new())
     }
 
@@ -191,8 +191,15 @@ impl BtrfsFs {
         }
         let is_read_only = flags & FLAG_READ_ONLY != 0;
         let set = subvol::set_read_only(self.namespace(), inode.tree_id(), is_read_only);
-        self.answer(set)?;
+        self.answer(set.and_then(|()| self.commit()))?;
         Ok(Vec::new())
+    }
+
+    /// A snapshot and a read-only flag are durable when the command returns, as in the kernel.
+    /// New and deleted subvolumes, and the choice of the default, wait for the next commit in both.
+    fn commit(&self) -> crate::Result<()> {
+        self.core().store.commit()?;
+        Ok(())
     }
 
     fn set_default(&self, caller: &Caller, inode: &Inode, id: u64) -> Result<Vec<u8>> {
