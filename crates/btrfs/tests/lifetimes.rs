@@ -340,3 +340,81 @@ fn a_snapshot_and_a_read_only_flag_are_durable_when_the_ioctl_returns() {
     served.after_crash(|volume| volume.write("sub/file", b"more").unwrap());
     served.finish();
 }
+
+/// What was written before a call that keeps, or closes, a subvolume as it is, is in it.
+#[test]
+fn what_was_written_before_is_in_a_snapshot_and_behind_a_read_only_flag() {
+    let served = Served::new();
+    served.volume.create_subvolume("sub").unwrap();
+    let sub = served.find("sub");
+    // Small, large, across a hole, over what is on disk, in place.
+    let node = served.file(sub, "small");
+    served.write(node, 0, b"small");
+    let large = served.file(sub, "large");
+    served.write(large, 0, &[1; 1 << 20]);
+    served.write(large, 3 << 20, &[2; 100_000]);
+    let in_place = served.file(sub, "in place");
+    served.set_flags(in_place, NodeFlags::NOCOW);
+    served.write(in_place, 0, &[3; 100_000]);
+    served.fs.sync_fs().unwrap();
+    served.write(in_place, 5000, &[4; 5000]);
+    served.write(large, 100, b"over it");
+    let seen = |volume: &Volume, dir: &str| {
+        let read = |name: &str| volume.read(format!("{dir}/{name}")).unwrap();
+        assert_eq!(read("small"), b"small");
+        let large = read("large");
+        assert_eq!((large.len(), &large[100..107]), ((3 << 20) + 100_000, &b"over it"[..]));
+        assert_eq!(large[3 << 20..], [2; 100_000]);
+        let in_place = read("in place");
+        assert_eq!((in_place[4999], in_place[5000], in_place[9999]), (3, 4, 4));
+    };
+    served.volume.snapshot("sub", "snap", SnapshotMode::ReadOnly).unwrap();
+    seen(&served.volume, "snap");
+    served.write(node, 0, b"SMALL");
+    served.write(node, 0, b"small");
+    served.volume.set_subvolume_read_only("sub", true).unwrap();
+    let refused = served.fs.write(node, Handle(0), 0, b"x", WriteFlags::default());
+    assert_eq!(refused, Err(Errno::EROFS));
+    served.volume.sync().unwrap();
+    served.after_crash(|volume| {
+        seen(volume, "snap");
+        seen(volume, "sub");
+    });
+    served.finish();
+}
+
+/// A writer that is at it while the flag is set: what it was told is written is in the subvolume.
+#[test]
+fn writers_that_race_with_a_read_only_flag_lose_nothing() {
+    let served = Served::new();
+    served.volume.create_subvolume("sub").unwrap();
+    let sub = served.find("sub");
+    for round in 0..30_u64 {
+        let node = served.file(sub, &format!("f{round}"));
+        let written = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut written = 0;
+                while written < 2000 {
+                    let flags = WriteFlags::default();
+                    let at = written * 1000;
+                    match served.fs.write(node, Handle(0), at, &[7; 1000], flags) {
+                        Ok(()) => written += 1,
+                        Err(Errno::EROFS) => break,
+                        Err(error) => panic!("{error:?}"),
+                    }
+                }
+                written
+            });
+            std::thread::sleep(std::time::Duration::from_micros(200 * round));
+            served.volume.set_subvolume_read_only("sub", true).unwrap();
+            served.volume.sync().unwrap();
+            writer.join().unwrap()
+        });
+        let size = served.after_crash(|volume| {
+            volume.metadata(format!("sub/f{round}")).unwrap().size
+        });
+        assert!(size >= written * 1000, "round {round}: {size} of {}", written * 1000);
+        served.volume.set_subvolume_read_only("sub", false).unwrap();
+    }
+    served.finish();
+}

@@ -106,6 +106,10 @@ impl Root {
         let _ = self.dead.set(Arc::clone(dead));
     }
 
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn set_read_only(&self, read_only: bool) {
         self.read_only.store(read_only, Ordering::Relaxed);
     }

@@ -138,9 +138,19 @@ pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) 
     if core.store.is_read_only() {
         return Err(CallerError::ReadOnly.into());
     }
+    let was_read_only = root.is_read_only();
     if read_only {
         root.set_read_only(true);
-        writeback::flush_tree(core, id)?;
+    }
+    let set = note_read_only(namespace, id, read_only);
+    root.set_read_only(if set.is_ok() { read_only } else { was_read_only });
+    set
+}
+
+/// Writes what was written before the flag came, and the flag.
+fn note_read_only(namespace: &Namespace, id: TreeId, read_only: bool) -> Result<()> {
+    if read_only {
+        writeback::flush_tree(&namespace.core, id)?;
     }
     let reservation = namespace.reserve(1)?;
     namespace.apply(reservation, |txn| {
@@ -150,7 +160,5 @@ pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) 
             item.flags = flags.bits().into();
         })?;
         Ok(())
-    })?;
-    root.set_read_only(read_only);
-    Ok(())
+    })
 }
