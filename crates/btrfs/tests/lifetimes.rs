@@ -407,9 +407,10 @@ fn writers_that_race_with_a_read_only_flag_lose_nothing() {
             });
             std::thread::sleep(std::time::Duration::from_micros(200 * round));
             served.volume.set_subvolume_read_only("sub", true).unwrap();
-            served.volume.sync().unwrap();
+            // One call may have been let in before.
             writer.join().unwrap()
         });
+        served.volume.sync().unwrap();
         let size = served.after_crash(|volume| {
             volume.metadata(format!("sub/f{round}")).unwrap().size
         });
@@ -417,4 +418,161 @@ fn writers_that_race_with_a_read_only_flag_lose_nothing() {
         served.volume.set_subvolume_read_only("sub", false).unwrap();
     }
     served.finish();
+}
+
+#[test]
+fn what_changes_in_a_synchronous_file_is_durable_at_once() {
+    let served = Served::new();
+    let fs = &*served.fs;
+    let node = served.file(NodeId::ROOT, "file");
+    served.set_flags(node, NodeFlags::SYNC);
+    fs.sync_fs().unwrap();
+    let bytes = |volume: &Volume| volume.read("file").unwrap();
+    served.write(node, 0, b"hello");
+    assert_eq!(served.after_crash(bytes), b"hello");
+    served.write(node, 5, &[7; 200_000]);
+    assert_eq!(served.after_crash(bytes).len(), 200_005);
+    let size = SetAttr {
+        size: Some(3),
+        ..SetAttr::default()
+    };
+    fs.set_attr(&ROOT, node, &size).unwrap();
+    assert_eq!(served.after_crash(bytes), b"hel");
+    let mode = SetAttr {
+        permissions: Some(0o604),
+        ..SetAttr::default()
+    };
+    fs.set_attr(&ROOT, node, &mode).unwrap();
+    let mode = served.after_crash(|volume| volume.metadata("file").unwrap().mode);
+    assert_eq!(mode & 0o7777, 0o604);
+    fs.set_xattr(node, b"user.a", b"b", XattrMode::Either, false).unwrap();
+    let value = |volume: &Volume| volume.get_xattr("file", "user.a").unwrap();
+    assert_eq!(served.after_crash(value), Some(b"b".to_vec()));
+    fs.remove_xattr(node, b"user.a").unwrap();
+    assert_eq!(served.after_crash(value), None);
+    fs.allocate(node, AllocateFlags::empty(), 0, 50_000).unwrap();
+    assert_eq!(served.after_crash(bytes).len(), 50_000);
+    let source = served.file(NodeId::ROOT, "source");
+    served.write(source, 0, &[9; 80_000]);
+    let range = CopyRange {
+        source,
+        source_offset: 0,
+        target: node,
+        target_offset: 50_000,
+        len: 80_000,
+    };
+    assert_eq!(fs.copy_range(&range).unwrap(), 80_000);
+    assert_eq!(served.after_crash(bytes)[50_000..], [9; 80_000]);
+    let flags = OpenFlags::WRITE | OpenFlags::TRUNCATE;
+    let handle = fs.open(&ROOT, node, flags).unwrap();
+    assert_eq!(served.after_crash(bytes), b"");
+    fs.release(node, handle);
+    // A file without the flag waits.
+    let plain = served.file(NodeId::ROOT, "plain");
+    fs.sync_fs().unwrap();
+    served.write(plain, 0, b"later");
+    assert_eq!(served.after_crash(|volume| volume.read("plain").unwrap()), b"");
+    served.finish();
+}
+
+#[test]
+fn names_in_a_synchronous_directory_are_durable_at_once() {
+    for flag in [NodeFlags::SYNC, NodeFlags::DIRSYNC] {
+        let served = Served::new();
+        let fs = &*served.fs;
+        let dir = served.make(NodeId::ROOT, "dir", NodeKind::Directory).node;
+        let plain = served.make(NodeId::ROOT, "plain", NodeKind::Directory).node;
+        served.set_flags(dir, flag);
+        let old = served.file(plain, "old");
+        served.write(old, 0, b"old");
+        fs.sync_fs().unwrap();
+        let has = |path: &str| served.after_crash(|volume| volume.exists(path).unwrap());
+        let file = served.file(dir, "file");
+        assert!(has("dir/file"), "{flag:?}");
+        served.make(dir, "sub", NodeKind::Directory);
+        assert!(has("dir/sub"));
+        served.make(dir, "link", NodeKind::Symlink);
+        let target = served.after_crash(|volume| volume.read_link("dir/link").unwrap());
+        assert_eq!(target.to_str(), Some("where"));
+        served.make(dir, "fifo", NodeKind::Fifo);
+        assert!(has("dir/fifo"));
+        fs.link(old, dir, b"hard").unwrap();
+        let read = served.after_crash(|volume| volume.read("dir/hard").unwrap());
+        assert_eq!(read, b"old");
+        let rename = |from: (NodeId, &str), to: (NodeId, &str), flags| {
+            let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
+            fs.rename(&ROOT, from, to, flags).unwrap();
+        };
+        rename((dir, "file"), (dir, "renamed"), RenameFlags::empty());
+        assert!(has("dir/renamed") && !has("dir/file"));
+        // Out of it, into it, and over a name in it.
+        rename((dir, "renamed"), (plain, "out"), RenameFlags::empty());
+        assert!(has("plain/out") && !has("dir/renamed"));
+        rename((plain, "out"), (dir, "in"), RenameFlags::empty());
+        assert!(has("dir/in") && !has("plain/out"));
+        rename((plain, "old"), (dir, "in"), RenameFlags::empty());
+        let read = served.after_crash(|volume| volume.read("dir/in").unwrap());
+        assert_eq!(read, b"old");
+        rename((dir, "in"), (dir, "fifo"), RenameFlags::EXCHANGE);
+        let read = served.after_crash(|volume| volume.read("dir/fifo").unwrap());
+        assert_eq!(read, b"old");
+        fs.unlink(dir, b"hard").unwrap();
+        assert!(!has("dir/hard"));
+        fs.remove_dir(dir, b"sub").unwrap();
+        assert!(!has("dir/sub"));
+        fs.forget(file, 1);
+        // Names in a plain directory wait.
+        fs.sync_fs().unwrap();
+        served.file(plain, "later");
+        assert!(!has("plain/later"));
+        served.finish();
+    }
+}
+
+#[test]
+fn the_library_keeps_the_promise_of_synchronous_files_too() {
+    let (image, volume) = Image::make();
+    volume.create_dir("dir").unwrap();
+    volume.write("file", b"").unwrap();
+    let flags = |flags| btrfs::SetAttr {
+        flags: Some(flags),
+        ..btrfs::SetAttr::default()
+    };
+    volume.set_attributes("file", &flags(InodeFlags::SYNC)).unwrap();
+    volume.set_attributes("dir", &flags(InodeFlags::DIRSYNC)).unwrap();
+    volume.sync().unwrap();
+    let crashed = |look: &dyn Fn(&Volume)| {
+        let copy = tempfile::NamedTempFile::new().unwrap();
+        std::fs::copy(image.file.path(), copy.path()).unwrap();
+        let volume = Volume::open(copy.path()).unwrap();
+        look(&volume);
+        volume.close().unwrap();
+        check(copy.path());
+    };
+    let options = FileOptions::new().read(true).write(true);
+    let file = options.open(&volume, "file").unwrap();
+    file.write_at(b"hello", 0).unwrap();
+    crashed(&|volume| assert_eq!(volume.read("file").unwrap(), b"hello"));
+    file.set_len(2).unwrap();
+    crashed(&|volume| assert_eq!(volume.read("file").unwrap(), b"he"));
+    volume.set_permissions("file", 0o640).unwrap();
+    crashed(&|volume| assert_eq!(volume.metadata("file").unwrap().mode & 0o7777, 0o640));
+    let either = btrfs::XattrMode::Either;
+    volume.set_xattr("file", "user.a", "b", either).unwrap();
+    crashed(&|volume| assert!(volume.get_xattr("file", "user.a").unwrap().is_some()));
+    volume.create_dir("dir/sub").unwrap();
+    crashed(&|volume| assert!(volume.exists("dir/sub").unwrap()));
+    File::create(&volume, "dir/new").unwrap();
+    crashed(&|volume| assert!(volume.exists("dir/new").unwrap()));
+    volume.hard_link("file", "dir/hard").unwrap();
+    crashed(&|volume| assert_eq!(volume.read("dir/hard").unwrap(), b"he"));
+    volume.rename("dir/hard", "dir/new").unwrap();
+    crashed(&|volume| assert_eq!(volume.read("dir/new").unwrap(), b"he"));
+    volume.remove_file("dir/new").unwrap();
+    crashed(&|volume| assert!(!volume.exists("dir/new").unwrap()));
+    volume.remove_dir("dir/sub").unwrap();
+    crashed(&|volume| assert!(!volume.exists("dir/sub").unwrap()));
+    drop(file);
+    volume.close().unwrap();
+    check(image.file.path());
 }

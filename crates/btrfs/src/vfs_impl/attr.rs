@@ -78,6 +78,7 @@ impl BtrfsFs {
             file::set_size(self.core(), &inode, size)?;
         }
         self.apply_attr(&inode, changes, &times)?;
+        self.sync_marked(&inode)?;
         Ok(attr_of(&inode.metadata(), Nodes::shown(node)))
     }
 

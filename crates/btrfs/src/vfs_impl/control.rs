@@ -118,7 +118,7 @@ impl BtrfsFs {
         Some((control.node, name.ok()?.to_vec()))
     }
 
-    fn create_subvolume(&self, caller: &Caller, dir: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+    fn create_subvolume(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<Vec<u8>> {
         check_new_name(name)?;
         may_change(caller, dir)?;
         let gid = {
@@ -131,7 +131,8 @@ impl BtrfsFs {
             uid: caller.uid,
             gid,
         };
-        self.answer(subvol::create(self.namespace(), dir, name, new))?;
+        let made = subvol::create(self.namespace(), dir, name, new);
+        self.answer(made.and_then(|_| self.sync_marked(dir)))?;
         Ok(Vec::new())
     }
 

@@ -48,6 +48,7 @@ use vfs::file_system::Entry;
 use crate::dir::{Hold, Namespace};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{Core, Inode};
+use crate::log;
 use crate::volume::Volume;
 
 use background::Background;
@@ -146,6 +147,12 @@ impl BtrfsFs {
     /// the server's reference may be among those that were forgotten.
     fn live_inode(&self, node: NodeId) -> Result<Hold<'_>> {
         self.namespace().hold(&self.inode(node)?)
+    }
+
+    /// Makes durable what changed in an inode, or in the names of a directory, whose flags ask for
+    /// that.
+    fn sync_marked(&self, inode: &Arc<Inode>) -> Result<()> {
+        log::sync_marked(self.namespace(), inode)
     }
 
     /// The answer that hands out a node; the server gets a reference.

@@ -102,9 +102,19 @@ impl BtrfsFs {
             xattrs: &xattrs,
             ..NewInode::default()
         };
-        self.namespace().create_then(&dir, name, &new, |inode| {
+        let made = self.namespace().create_then(&dir, name, &new, |inode| {
             self.entry(Place::Inode(inode.tree_id(), inode.ino()), inode)
-        })
+        })?;
+        self.handed_out(made, &dir)
+    }
+
+    /// The answer that hands out a node after a name for it came into `dir`.
+    fn handed_out(&self, entry: Entry, dir: &Arc<Inode>) -> Result<Entry> {
+        let synced = self.sync_marked(dir);
+        if synced.is_err() {
+            self.forget_node(entry.node, 1);
+        }
+        synced.map(|()| entry)
     }
 
     /// A file without a name, which counts as open.
@@ -192,12 +202,14 @@ impl BtrfsFs {
             return Err(CallerError::Exists.into());
         }
         self.namespace().link(&inode, &dir, name)?;
-        self.entry(Place::Inode(inode.tree_id(), inode.ino()), &inode)
+        let entry = self.entry(Place::Inode(inode.tree_id(), inode.ino()), &inode)?;
+        self.handed_out(entry, &dir)
     }
 
     pub(super) fn unlink_name(&self, parent: NodeId, name: &[u8]) -> Result<()> {
         let dir = self.inode(parent)?;
-        self.namespace().unlink(&dir, name, Unlink::File)
+        self.namespace().unlink(&dir, name, Unlink::File)?;
+        self.sync_marked(&dir)
     }
 
     /// Removes an empty directory, or a subvolume whose root directory is empty.
@@ -207,7 +219,7 @@ impl BtrfsFs {
             Err(error) if error.caller_error() == Some(CallerError::Busy) => {
                 self.remove_subvolume(&dir, name, WhatIsInIt::Nothing)
             }
-            result => result,
+            result => result.and_then(|()| self.sync_marked(&dir)),
         }
     }
 
@@ -232,7 +244,8 @@ impl BtrfsFs {
             // The kernel says that the default subvolume may not be deleted.
             Some(CallerError::Busy) => CallerError::NotPermitted.into(),
             _ => error,
-        })
+        })?;
+        self.sync_marked(dir)
     }
 
     /// Where a name in `dir` leads.
@@ -267,7 +280,9 @@ impl BtrfsFs {
             // A subvolume is replaced by nothing, as if it were never empty.
             Some(CallerError::Busy) => CallerError::NotEmpty.into(),
             _ => error,
-        })
+        })?;
+        self.sync_marked(&to_dir)?;
+        self.sync_marked(&from_dir)
     }
 
     pub(super) fn link_target(&self, node: NodeId) -> Result<Vec<u8>> {

@@ -83,7 +83,7 @@ impl BtrfsFs {
     ) -> Result<()> {
         let inode = self.live_inode(node)?;
         inode.check_writable()?;
-        match Family::of(name)? {
+        let set = match Family::of(name)? {
             Family::List => self.set_list(&inode, name, value, clear_set_group),
             Family::Property => self.set_property(&inode, name, value),
             Family::User if !has_user_attributes(&inode) => Err(CallerError::NotPermitted.into()),
@@ -91,13 +91,14 @@ impl BtrfsFs {
                 self.namespace()
                     .set_xattr(&inode, name, value, mode_of(mode))
             }
-        }
+        };
+        set.and_then(|()| self.sync_marked(&inode))
     }
 
     pub(super) fn drop_xattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
         let inode = self.live_inode(node)?;
         inode.check_writable()?;
-        match Family::of(name)? {
+        let removed = match Family::of(name)? {
             Family::List if inode.kind().is_symlink() => Err(CallerError::NotSupported.into()),
             // There is no such property, whether it is set or not.
             Family::Property if name != COMPRESSION_NAME => Err(CallerError::InvalidArgument.into()),
@@ -113,7 +114,8 @@ impl BtrfsFs {
                 result => result,
             },
             Family::User | Family::Plain => self.namespace().remove_xattr(&inode, name),
-        }
+        };
+        removed.and_then(|()| self.sync_marked(&inode))
     }
 
     /// Sets a list, and with the access list the permission bits that it stands for.

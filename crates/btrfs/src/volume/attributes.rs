@@ -86,6 +86,7 @@ impl Volume {
         }
         self.namespace()
             .set_attributes(&inode, changes)
+            .and_then(|()| self.sync_marked(&inode))
             .map_err(|error| error.at(path))
     }
 
@@ -120,7 +121,9 @@ impl Volume {
         let result = self
             .namespace()
             .set_xattr(&inode, name.as_ref(), value.as_ref(), mode);
-        result.map_err(|error| error.at(path))
+        result
+            .and_then(|()| self.sync_marked(&inode))
+            .map_err(|error| error.at(path))
     }
 
     /// Removes an extended attribute.
@@ -131,6 +134,7 @@ impl Volume {
         let inode = self.hold(path.as_ref(), Follow::AllButLast)?;
         self.namespace()
             .remove_xattr(&inode, name.as_ref())
+            .and_then(|()| self.sync_marked(&inode))
             .map_err(|error| error.at(path))
     }
 

@@ -230,14 +230,17 @@ impl FileOptions {
             ..NewInode::default()
         };
         let namespace = volume.namespace();
-        if self.create_new {
-            let open = |inode: &Arc<Inode>| OpenInode::new(namespace, inode);
-            return namespace.create_then(&dir, name, &new, open);
-        }
-        namespace.find_or_create_then(&dir, name, &new, |inode| match inode.kind() {
-            FileType::Symlink => Err(CallerError::Exists.into()),
-            _ => self.open_found(volume, inode, writes),
-        })
+        let opened = match self.create_new {
+            true => namespace.create_then(&dir, name, &new, |inode| {
+                OpenInode::new(namespace, inode)
+            }),
+            false => namespace.find_or_create_then(&dir, name, &new, |inode| match inode.kind() {
+                FileType::Symlink => Err(CallerError::Exists.into()),
+                _ => self.open_found(volume, inode, writes),
+            }),
+        }?;
+        volume.sync_marked(&dir)?;
+        Ok(opened)
     }
 }
 
@@ -296,6 +299,7 @@ impl File {
     pub fn link(&self, path: impl AsRef<Path>) -> Result<()> {
         let (dir, name) = self.volume.find_parent(path.as_ref())?;
         let result = self.volume.namespace().link(&self.inode, &dir, name);
+        let result = result.and_then(|()| self.volume.sync_marked(&dir));
         result.map_err(|error| error.at(path.as_ref()))
     }
 
@@ -332,6 +336,8 @@ impl File {
             offset
         };
         file::write_at(self.volume.core(), self.inode.inode(), offset, data)?;
+        drop(names);
+        self.sync_marked()?;
         Ok(offset.saturating_add(to_u64(data.len())))
     }
 
@@ -341,7 +347,8 @@ impl File {
     /// As [`File::write_at`].
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.check_writable()?;
-        file::set_size(self.volume.core(), self.inode.inode(), len)
+        file::set_size(self.volume.core(), self.inode.inode(), len)?;
+        self.sync_marked()
     }
 
     /// Reserves space for a range, or makes it a hole or zeros.
@@ -350,7 +357,8 @@ impl File {
     /// As [`File::write_at`], and `InvalidArgument` for an empty range.
     pub fn allocate(&self, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
-        file::allocate(self.volume.core(), self.inode.inode(), mode, offset, len)
+        file::allocate(self.volume.core(), self.inode.inode(), mode, offset, len)?;
+        self.sync_marked()
     }
 
     /// The first byte of data at or after `offset`.
@@ -410,7 +418,8 @@ impl File {
             source.inode.inode(),
             self.inode.inode(),
             range,
-        )
+        )?;
+        self.sync_marked()
     }
 
     /// Copies up to `len` bytes from `source`, sharing extents where the ranges are aligned
@@ -437,12 +446,14 @@ impl File {
             destination: offset,
             len,
         };
-        file::copy_range(
+        let copied = file::copy_range(
             self.volume.core(),
             source.inode.inode(),
             self.inode.inode(),
             range,
-        )
+        )?;
+        self.sync_marked()?;
+        Ok(copied)
     }
 
     /// What `stat` reports of the file.
@@ -468,6 +479,11 @@ impl File {
     /// As [`File::sync_all`].
     pub fn sync_data(&self) -> Result<()> {
         self.sync(SyncWhat::Data)
+    }
+
+    /// Makes durable what changed, if the file's flags ask for that.
+    fn sync_marked(&self) -> Result<()> {
+        self.volume.sync_marked(self.inode.inode())
     }
 
     fn sync(&self, what: SyncWhat) -> Result<()> {

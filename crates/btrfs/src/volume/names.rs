@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::walk::Follow;
 use super::{ReadDir, Volume};
@@ -108,10 +109,9 @@ impl Volume {
             target,
             ..NewInode::default()
         };
-        self.namespace()
-            .create(&dir, name, &new)
-            .map_err(|error| error.at(path))?;
-        Ok(())
+        let made = self.namespace().create(&dir, name, &new);
+        made.and_then(|_| self.sync_marked(&dir))
+            .map_err(|error| error.at(path))
     }
 
     /// Makes an inode with all that is known about it in one step: the way to import files.
@@ -126,7 +126,7 @@ impl Volume {
             .map_err(|error| error.at(path))
     }
 
-    fn create_node_in(&self, dir: &Inode, name: &[u8], node: &NewNode<'_>) -> Result<Metadata> {
+    fn create_node_in(&self, dir: &Arc<Inode>, name: &[u8], node: &NewNode<'_>) -> Result<Metadata> {
         if !node.data.is_empty() && !node.kind.is_file() {
             return Err(CallerError::InvalidArgument.into());
         }
@@ -152,6 +152,8 @@ impl Volume {
             inode.change_in_memory(|state| state.keeps_times = false);
             written?;
         }
+        self.sync_marked(dir)?;
+        self.sync_marked(&inode)?;
         Ok(inode.metadata())
     }
 
@@ -166,6 +168,7 @@ impl Volume {
         let (dir, name) = self.find_parent(link.as_ref())?;
         self.namespace()
             .link(&inode, &dir, name)
+            .and_then(|()| self.sync_marked(&dir))
             .map_err(|error| error.at(link.as_ref()))
     }
 
@@ -200,6 +203,7 @@ impl Volume {
         let (dir, name) = self.find_parent(path)?;
         self.namespace()
             .unlink(&dir, name, what)
+            .and_then(|()| self.sync_marked(&dir))
             .map_err(|error| error.at(path))
     }
 
@@ -276,6 +280,8 @@ impl Volume {
         let (uid, gid) = self.inner.owner;
         self.namespace()
             .rename(source, target, flags, &NewInode::whiteout(uid, gid))
+            .and_then(|()| self.sync_marked(&to_dir))
+            .and_then(|()| self.sync_marked(&from_dir))
             .map_err(|error| error.at(from))
     }
 

@@ -34,7 +34,9 @@ impl Volume {
             uid,
             gid,
         };
-        subvol::create(self.namespace(), &dir, name, new).map_err(|error| error.at(path))
+        let made = subvol::create(self.namespace(), &dir, name, new);
+        made.and_then(|id| self.sync_marked(&dir).map(|()| id))
+            .map_err(|error| error.at(path))
     }
 
     /// Makes a snapshot of the subvolume at `source`, with everything that was written to it
@@ -52,6 +54,7 @@ impl Volume {
         let target = target.as_ref();
         let (dir, name) = self.find_parent(target)?;
         subvol::snapshot(self.namespace(), source, &dir, name, mode)
+            .and_then(|id| self.sync_marked(&dir).map(|()| id))
             .map_err(|error| error.at(target))
     }
 
@@ -71,6 +74,7 @@ impl Volume {
             return Err(Error::from(CallerError::Busy).at(path));
         }
         let result = subvol::delete(self.namespace(), &dir, name)
+            .and_then(|()| self.sync_marked(&dir))
             .and_then(|()| subvol::drop_dead_trees(self.namespace()));
         result.map_err(|error| error.at(path))
     }
