@@ -11,6 +11,7 @@ use crate::tree::{Block, Edit, EditItem, RootPtr};
 use crate::{Error, Result};
 use btrfs_disk::Logical;
 
+use super::deferred::Staged;
 use super::engine::Engine;
 use super::gate::Serial;
 use super::handle::Txn;
@@ -156,11 +157,17 @@ impl Engine {
     }
 
     fn apply_deferred(&self, edit: &Edit<'_>) -> Result<()> {
-        for ((id, key), bytes) in self.deferred.take_sorted() {
+        for ((id, key), change) in self.deferred.take_sorted() {
             let Some(tree) = self.trees.try_tree(id)? else { continue };
             edit.edit(&tree, &key, |old| {
-                debug_assert!(old.is_some(), "a staged item is in its tree: {id} {key}");
-                Ok(if old.is_some() { EditItem::Put(bytes.clone()) } else { EditItem::Keep })
+                Ok(match &change {
+                    Staged::Replace(bytes) if old.is_some() => EditItem::Put(bytes.clone()),
+                    Staged::Replace(_) => {
+                        debug_assert!(false, "a staged item is in its tree: {id} {key}");
+                        EditItem::Keep
+                    }
+                    Staged::Insert(bytes) => EditItem::Put(bytes.clone()),
+                })
             })?;
         }
         Ok(())

@@ -1,8 +1,9 @@
-//! Item replacements that wait for the commit ("delayed inodes").
+//! Item changes that wait for the commit ("delayed inodes").
 //!
 //! An inode item changes with every write; in the tree it needs to change once per
 //! transaction. Whoever stages a replacement keeps the current value elsewhere: a read of
-//! the tree sees the old one until the commit.
+//! the tree sees the old one until the commit. An item that is likely to be removed again in the
+//! same transaction (the note that an inode has no name) is staged too: then it costs no tree edit.
 
 use std::collections::HashMap;
 
@@ -10,9 +11,18 @@ use btrfs_disk::{Key, TreeId};
 
 use crate::locks::{Mutex, Rank};
 
-/// Staged replacements of whole items. The last one wins.
+/// What the commit does with a staged item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Staged {
+    /// Replaces the bytes of an item that is in the tree.
+    Replace(Vec<u8>),
+    /// Inserts an item that is not.
+    Insert(Vec<u8>),
+}
+
+/// Staged changes of whole items. The last one wins.
 pub(crate) struct Deferred {
-    staged: Mutex<HashMap<(TreeId, Key), Vec<u8>>>,
+    staged: Mutex<HashMap<(TreeId, Key), Staged>>,
 }
 
 impl Deferred {
@@ -21,12 +31,13 @@ impl Deferred {
     }
 
     /// True when nothing was staged for this item before.
-    pub(crate) fn stage(&self, tree: TreeId, key: &Key, bytes: Vec<u8>) -> bool {
-        self.staged.lock().insert((tree, *key), bytes).is_none()
+    pub(crate) fn stage(&self, tree: TreeId, key: &Key, change: Staged) -> bool {
+        self.staged.lock().insert((tree, *key), change).is_none()
     }
 
-    pub(crate) fn forget(&self, tree: TreeId, key: &Key) {
-        self.staged.lock().remove(&(tree, *key));
+    /// True when something was staged for this item.
+    pub(crate) fn forget(&self, tree: TreeId, key: &Key) -> bool {
+        self.staged.lock().remove(&(tree, *key)).is_some()
     }
 
     pub(crate) fn forget_tree(&self, tree: TreeId) {
@@ -38,7 +49,7 @@ impl Deferred {
     }
 
     /// Takes all, by tree and key.
-    pub(crate) fn take_sorted(&self) -> Vec<((TreeId, Key), Vec<u8>)> {
+    pub(crate) fn take_sorted(&self) -> Vec<((TreeId, Key), Staged)> {
         let mut all: Vec<_> = std::mem::take(&mut *self.staged.lock()).into_iter().collect();
         all.sort_unstable_by_key(|(at, _)| *at);
         all

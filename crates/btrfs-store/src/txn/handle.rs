@@ -12,6 +12,7 @@ use crate::space::Reservation;
 use crate::tree::{Edit, EditItem, Tree};
 use crate::{Error, Result};
 
+use super::deferred::Staged;
 use super::engine::Engine;
 use super::host::{Purse, TxnHost};
 
@@ -168,14 +169,29 @@ impl Txn {
     /// Stages a replacement of a whole item, applied when this transaction commits; the
     /// last one wins. Reads of the tree see the old bytes until then.
     pub fn defer(&self, tree: &Tree, key: &Key, bytes: Vec<u8>) {
-        if self.engine.deferred.stage(tree.id(), key, bytes) {
+        self.stage(tree, key, Staged::Replace(bytes));
+    }
+
+    /// Stages the insertion of an item that is not in the tree, applied when this transaction
+    /// commits: for one that is likely to go before ([`Self::forget_deferred`]).
+    pub fn defer_insert(&self, tree: &Tree, key: &Key, bytes: Vec<u8>) {
+        self.stage(tree, key, Staged::Insert(bytes));
+    }
+
+    fn stage(&self, tree: &Tree, key: &Key, change: Staged) {
+        if self.engine.deferred.stage(tree.id(), key, change) {
             self.engine.space.accounts().charge_heads(HEADS_PER_DEFERRED, Some(&self.reservation));
         }
     }
 
-    /// Forgets a staged replacement, because the item was removed or written.
-    pub fn forget_deferred(&self, tree: &Tree, key: &Key) {
-        self.engine.deferred.forget(tree.id(), key);
+    /// Forgets what is staged for an item, because the item was removed or written; false when
+    /// nothing is.
+    pub fn forget_deferred(&self, tree: &Tree, key: &Key) -> bool {
+        let was_staged = self.engine.deferred.forget(tree.id(), key);
+        if was_staged {
+            self.engine.space.accounts().uncharge_heads(HEADS_PER_DEFERRED);
+        }
+        was_staged
     }
 
     /// Queues a change of who refers to an extent.

@@ -105,7 +105,7 @@ impl Namespace {
     /// is not worth failing for.
     pub(crate) fn stage_late_accesses(&self) {
         for inode in self.core.take_late_accesses() {
-            if inode.is_gone() || inode.check_writable().is_err() {
+            if inode.check_writable().is_err() {
                 continue;
             }
             let staged = self.reserve(SET_ITEMS).and_then(|reservation| {

@@ -71,6 +71,20 @@ impl Namespace {
         name: &[u8],
         new: &NewInode<'_>,
     ) -> Result<Arc<Inode>> {
+        self.create_then(dir, name, new, |inode| Ok(Arc::clone(inode)))
+    }
+
+    /// As [`Namespace::create`]; `then` gets the inode before anybody can take its name away.
+    ///
+    /// # Errors
+    /// As [`Namespace::create`], and what `then` fails with.
+    pub(crate) fn create_then<R>(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        new: &NewInode<'_>,
+        then: impl FnOnce(&Arc<Inode>) -> Result<R>,
+    ) -> Result<R> {
         check_name(name)?;
         check_is_valid(new, self.core.store.sizes().node)?;
         if self.dentries.get(dir.tree_id(), dir.ino(), name).is_some() {
@@ -79,9 +93,38 @@ impl Namespace {
         let reservation = self.reserve(CREATE_ITEMS + self.xattr_items(new))?;
         let mut names = dir.lock_names();
         check_can_add(dir)?;
-        self.apply(reservation, |txn| {
+        let inode = self.apply(reservation, |txn| {
             self.insert_named(txn, dir, &mut names, name, new)
-        })
+        })?;
+        then(&inode)
+    }
+
+    /// Calls `then` with what is named `name` in `dir`, which is made when there is none, before
+    /// anybody can take the name away.
+    ///
+    /// # Errors
+    /// As [`Namespace::create`] without `Exists`, and what `then` fails with.
+    pub(crate) fn find_or_create_then<R>(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        new: &NewInode<'_>,
+        then: impl FnOnce(&Arc<Inode>) -> Result<R>,
+    ) -> Result<R> {
+        check_name(name)?;
+        check_is_valid(new, self.core.store.sizes().node)?;
+        let reservation = self.reserve(CREATE_ITEMS + self.xattr_items(new))?;
+        let mut names = dir.lock_names();
+        let inode = match self.lookup_locked(dir, name)? {
+            Some(found) => self.inode(found)?,
+            None => {
+                check_can_add(dir)?;
+                self.apply(reservation, |txn| {
+                    self.insert_named(txn, dir, &mut names, name, new)
+                })?
+            }
+        };
+        then(&inode)
     }
 
     /// Makes an inode named `name` in `dir`, whose `names` lock the caller holds. Fails with
@@ -138,7 +181,7 @@ impl Namespace {
             inode.change_in_memory(|state| state.nlink = 0);
             inode.set_linkable(true);
             insert_items(txn, &inode, None, new, &xattrs)?;
-            self.insert_orphan(txn, &inode)?;
+            self.insert_orphan(txn, &inode);
             inode.open_again();
             self.core.inodes.insert(&inode, txn.generation());
             Ok(inode)

@@ -30,10 +30,13 @@ impl Namespace {
             return Ok(Vec::new());
         }
         let mut names: Vec<(u64, OsString, Stored)> = Vec::new();
+        // A rename takes a name out and puts it back elsewhere: not between the two.
+        let unchanging = dir.read_names();
         self.scan_names(dir, from, |index, name, stored| {
             names.push((index, OsString::from_vec(name.to_vec()), stored));
             names.len() < BATCH_NAMES
         })?;
+        drop(unchanging);
         names
             .into_iter()
             .map(|name| self.dir_entry(dir, name))
@@ -41,7 +44,8 @@ impl Namespace {
     }
 
     /// Calls `each` with the names of `dir` from position `from` on, until it says false. It runs
-    /// under the lock of a tree block: it must not touch any tree.
+    /// under the lock of a tree block: it must not touch any tree. The caller holds the directory's
+    /// `names` lock.
     ///
     /// # Errors
     /// As [`Namespace::list`].

@@ -8,7 +8,7 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Corrupt, Detail, InodeNo, Key, TreeId};
 
 use super::{NAME_BYTES_MAX, Namespace, check_is_dir};
-use crate::error::{CallerError, Result};
+use crate::error::{CallerError, Error, Result};
 use crate::inode::{EMPTY_SUBVOL_INO, FileType, Inode, ROOT_DIR_INO};
 
 /// Where a name leads.
@@ -63,12 +63,73 @@ impl Namespace {
     }
 
     fn search(&self, dir: &Inode, name: &[u8]) -> Result<Option<Found>> {
-        check_is_dir(dir)?;
-        if name.len() > NAME_BYTES_MAX {
-            return Err(CallerError::NameTooLong.into());
-        }
+        check_can_have(dir, name)?;
         let _names = dir.read_names();
         self.lookup_locked(dir, name)
+    }
+
+    /// What `then` makes of the inode that `name` in the directory (tree, ino) leads to; `None` when
+    /// there is no such name. `then` fails with `Stale` for an inode that is being removed, and may
+    /// be called again, with what has the name then. It must not take a `names` lock.
+    ///
+    /// # Errors
+    /// As [`Namespace::lookup_in`]; what reading the inode, and `then`, fail with.
+    pub(crate) fn find_then<R>(
+        &self,
+        (tree, ino): (TreeId, InodeNo),
+        name: &[u8],
+        then: impl Fn(Found, &Arc<Inode>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        if let Some(found) = self.dentries.get(tree, ino, name) {
+            match self.inode(found).and_then(|inode| then(found, &inode)) {
+                Err(error) if has_gone(&error) => {}
+                answer => return answer.map(Some),
+            }
+        }
+        self.find_locked_then(&*self.core.inode(tree, ino)?, name, then)
+    }
+
+    /// As [`Namespace::find_then`], with the directory's lock, so that nothing can change meanwhile.
+    ///
+    /// # Errors
+    /// As [`Namespace::find_then`].
+    pub(crate) fn find_locked_then<R>(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+        then: impl FnOnce(Found, &Arc<Inode>) -> Result<R>,
+    ) -> Result<Option<R>> {
+        check_can_have(dir, name)?;
+        let _names = dir.read_names();
+        let Some(found) = self.lookup_locked(dir, name)? else {
+            return Ok(None);
+        };
+        then(found, &self.inode(found)?).map(Some)
+    }
+
+    /// What `name` in `dir` leads to, and its inode. Others may have replaced it by now.
+    ///
+    /// # Errors
+    /// As [`Namespace::find_then`].
+    pub(crate) fn find_inode(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Result<Option<(Found, Arc<Inode>)>> {
+        let both = |found, inode: &Arc<Inode>| Ok((found, Arc::clone(inode)));
+        self.find_then((dir.tree_id(), dir.ino()), name, both)
+    }
+
+    /// The same after whoever is changing the directory.
+    ///
+    /// # Errors
+    /// As [`Namespace::find_then`].
+    pub(crate) fn find_inode_locked(
+        &self,
+        dir: &Inode,
+        name: &[u8],
+    ) -> Result<Option<(Found, Arc<Inode>)>> {
+        self.find_locked_then(dir, name, |found, inode| Ok((found, Arc::clone(inode))))
     }
 
     /// The same for a caller who holds the directory's `names` lock.
@@ -129,6 +190,23 @@ impl Namespace {
     pub(crate) fn inode(&self, found: Found) -> Result<Arc<Inode>> {
         self.core.inode(found.tree, found.ino)
     }
+}
+
+/// Refuses to look for a name that the inode cannot have.
+fn check_can_have(dir: &Inode, name: &[u8]) -> Result<()> {
+    check_is_dir(dir)?;
+    if name.len() > NAME_BYTES_MAX {
+        return Err(CallerError::NameTooLong.into());
+    }
+    Ok(())
+}
+
+/// True for what an inode, found a moment ago, answers when its removal has begun.
+pub(crate) fn has_gone(error: &Error) -> bool {
+    matches!(
+        error.caller_error(),
+        Some(CallerError::NotFound | CallerError::NoSuchSubvolume | CallerError::Stale)
+    )
 }
 
 /// The entry that the directory's `DIR_ITEM` has for a name.

@@ -11,6 +11,9 @@
 //!   led to them is looked up again under the locks.
 //! * The dentry cache says nothing that the tree does not: it is filled under the directory's
 //!   shared lock and changed under its sole lock.
+//! * A look-up sees one state of the directory. What the cache says may be replaced at any moment;
+//!   where the inode has gone by then, the look-up waits for the directory's shared lock, under which
+//!   nobody can take a name away, and neither can its inode go.
 //! * A directory's size is twice the length of its names, its link count is 1, and its positions
 //!   grow for ever.
 //! * Whatever a caller can get wrong is found before the first change. An error after it leaves
@@ -51,7 +54,8 @@ use crate::writeback;
 pub(crate) use create::{NewInode, XattrItems};
 pub(crate) use dentries::DentryCache;
 pub(crate) use entry::{NewName, grow, shrink};
-pub(crate) use lookup::{Found, Stored};
+pub(crate) use lookup::{Found, Stored, has_gone};
+pub(crate) use orphan::Hold;
 pub use orphan::OpenInode;
 pub(crate) use rename::Place;
 pub(crate) use root_refs::RootLink;
@@ -177,7 +181,7 @@ pub(crate) fn check_can_add(dir: &Inode) -> Result<()> {
     if dir.ino() == crate::inode::EMPTY_SUBVOL_INO {
         return Err(CallerError::NotPermitted.into());
     }
-    if state.nlink == 0 {
+    if state.nlink == 0 || dir.root.is_deleted() {
         return Err(CallerError::NotFound.into());
     }
     if state.flags.contains(InodeFlags::IMMUTABLE) {

@@ -1,11 +1,15 @@
 //! An inode's last name goes: its items go with it, at once or in bounded steps.
 //!
 //! ```text
-//! named -> nameless, open        an orphan item keeps it findable after a crash
+//! named -> nameless, in use      an orphan item keeps it findable after a crash
 //!       -> nameless, large       the same, and its extents go step by step
 //!       -> gone
-//! nameless -> gone               at the last close, or at the next open of the volume
+//! nameless -> gone               when nobody uses it any more, or at the next open of the volume
 //! ```
+//!
+//! An inode is in use while somebody has it open or a server refers to it: who found it by a name
+//! goes on with it, whatever the name leads to by then. Servers give most references back at once,
+//! so the orphan item is staged, and in the tree only where a commit comes in between.
 
 use btrfs_disk::items::FileExtent as DiskExtent;
 use btrfs_disk::key::item_type;
@@ -32,7 +36,7 @@ const STEP_EXTENTS: u32 = 128;
 /// handle begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LastName {
-    /// Others remain, or somebody has it open.
+    /// Others remain, or it is in use.
     No,
     /// The inode goes in the same handle.
     Small,
@@ -49,12 +53,9 @@ impl Namespace {
             return LastName::No;
         }
         crate::writeback::discard(&self.core, inode);
-        let nbytes = inode.state().nbytes;
-        let promised = reservation.items_left();
-        if nbytes <= SMALL_BYTES_MAX && promised >= Self::removal_items(inode).into() {
-            LastName::Small
-        } else {
-            LastName::Large
+        match goes_at_once(inode, reservation) {
+            true => LastName::Small,
+            false => LastName::Large,
         }
     }
 
@@ -71,26 +72,36 @@ impl Namespace {
             inode.change_in_memory(|state| state.ctime = now);
             return self.remove_items(txn, inode);
         }
-        let nlink = inode.change(txn, |state| {
+        if inode.state().nlink <= 1 {
+            // Before the count: whoever uses the inode last removes it as soon as that is 0.
+            self.insert_orphan(txn, inode);
+        }
+        inode.change(txn, |state| {
             state.nlink = state.nlink.saturating_sub(1);
             state.ctime = now;
-            state.nlink
         });
-        if nlink == 0 {
-            self.insert_orphan(txn, inode)
-        } else {
-            Ok(())
-        }
+        Ok(())
     }
 
     /// Notes that `inode` has no name, for the next open after a crash.
-    pub(crate) fn insert_orphan(&self, txn: &Txn, inode: &Inode) -> Result<()> {
-        Ok(txn.insert(&inode.root.tree, &orphan_key(inode.ino()), &[])?)
+    pub(crate) fn insert_orphan(&self, txn: &Txn, inode: &Inode) {
+        txn.defer_insert(&inode.root.tree, &orphan_key(inode.ino()), Vec::new());
     }
 
-    /// The inode got a name.
+    /// As [`Namespace::insert_orphan`], for an inode that may have the note already.
+    ///
+    /// # Errors
+    /// When the tree cannot be read or changed.
+    pub(crate) fn put_orphan(&self, txn: &Txn, inode: &Inode) -> Result<()> {
+        Ok(txn.put(&inode.root.tree, &orphan_key(inode.ino()), &[])?)
+    }
+
+    /// The inode got a name, or goes.
     pub(crate) fn remove_orphan(&self, txn: &Txn, inode: &Inode) -> Result<()> {
-        txn.remove(&inode.root.tree, &orphan_key(inode.ino()))?;
+        let key = orphan_key(inode.ino());
+        if !txn.forget_deferred(&inode.root.tree, &key) {
+            txn.remove(&inode.root.tree, &key)?;
+        }
         Ok(())
     }
 
@@ -142,25 +153,34 @@ impl Namespace {
         }
     }
 
-    /// Removes the inode when it has neither names nor handles.
+    /// Removes the inode when it has no names and is not in use.
     ///
     /// # Errors
     /// As [`Namespace::reap`].
     pub(crate) fn reap_if_last(&self, inode: &Inode) -> Result<()> {
-        if inode.root.is_deleted() || !inode.claim_removal() {
+        if inode.root.is_deleted() {
+            // It goes with its tree, which waits until none is left.
+            if !inode.is_in_use() && self.core.inodes.remove_unused(inode) {
+                crate::writeback::discard(&self.core, inode);
+            }
             return Ok(());
         }
-        self.reap(inode)
+        if inode.claim_removal() { self.reap(inode) } else { Ok(()) }
     }
 
-    /// Removes an inode without names that nobody has open: its extents in steps, then the rest.
+    /// Removes an inode without names that is not in use: a large one's extents in steps, then the
+    /// rest.
     ///
     /// # Errors
     /// When a tree cannot be read or changed: the orphan item is still there then.
     fn reap(&self, inode: &Inode) -> Result<()> {
         crate::writeback::discard(&self.core, inode);
-        while !self.drop_extents_step(inode)? {}
-        let reservation = self.reserve_urgent(SMALL_ITEMS)?;
+        let mut reservation = self.reserve_urgent(Self::removal_items(inode))?;
+        if !goes_at_once(inode, &reservation) {
+            drop(reservation);
+            while !self.drop_extents_step(inode)? {}
+            reservation = self.reserve_urgent(SMALL_ITEMS)?;
+        }
         self.apply(reservation, |txn| {
             self.remove_orphan(txn, inode)?;
             self.remove_items(txn, inode)
@@ -221,6 +241,12 @@ impl Namespace {
             Ok(())
         })
     }
+}
+
+/// True for an inode all of whose items can go in one handle.
+fn goes_at_once(inode: &Inode, reservation: &Reservation) -> bool {
+    let promised = reservation.items_left();
+    inode.state().nbytes <= SMALL_BYTES_MAX && promised >= Namespace::removal_items(inode).into()
 }
 
 fn orphan_key(ino: InodeNo) -> Key {

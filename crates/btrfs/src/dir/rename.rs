@@ -24,8 +24,9 @@ const RENAME_ITEMS: u32 = 14;
 /// Directories between a directory and the top: more can only be a loop in a damaged image.
 const DEPTH_MAX: u32 = 1 << 20;
 
-/// Attempts to rename what others rename at the same time.
-const ATTEMPTS_MAX: usize = 1000;
+/// Attempts to rename what others rename at the same time. Each fails because another rename was
+/// faster, and the next one waits for its end.
+const ATTEMPTS_MAX: u32 = 1 << 20;
 
 /// One end of a rename.
 #[derive(Clone, Copy)]
@@ -58,8 +59,8 @@ impl Namespace {
     ) -> Result<()> {
         check_name(from.name)?;
         check_name(to.name)?;
-        for _ in 0..ATTEMPTS_MAX {
-            let ends = self.find_ends(from, to)?;
+        for attempt in 0..ATTEMPTS_MAX {
+            let ends = self.find_ends(from, to, attempt)?;
             check_ends(from, to, &ends, flags)?;
             if ends
                 .target
@@ -79,26 +80,22 @@ impl Namespace {
                 return Ok(());
             }
         }
-        Err(CallerError::NotFound.into())
+        Err(CallerError::Busy.into())
     }
 
-    fn find_ends(&self, from: Place<'_>, to: Place<'_>) -> Result<Ends> {
+    /// What the cache knows, at the first attempt. It knows the old state until a rename under way
+    /// ends: whoever was too slow once looks when that has ended.
+    fn find_ends(&self, from: Place<'_>, to: Place<'_>, attempt: u32) -> Result<Ends> {
         check_is_dir(to.dir)?;
-        let source = self
-            .lookup(from.dir, from.name)?
-            .ok_or(CallerError::NotFound)?;
-        let target = match self.lookup(to.dir, to.name)? {
-            Some(target) => match self.inode(target) {
-                // It has just been replaced: the locks will show what is there now.
-                Err(error) if error.is_not_found() => None,
-                inode => Some((target, inode?)),
-            },
-            None => None,
+        let find = |place: Place<'_>| match attempt {
+            0 => self.find_inode(place.dir, place.name),
+            _ => self.find_inode_locked(place.dir, place.name),
         };
+        let (source, source_inode) = find(from)?.ok_or(CallerError::NotFound)?;
         Ok(Ends {
             source,
-            source_inode: self.inode(source)?,
-            target,
+            source_inode,
+            target: find(to)?,
         })
     }
 

@@ -34,8 +34,8 @@ impl Namespace {
             if found.ino == EMPTY_SUBVOL_INO {
                 return self.unlink_stand_in(dir, name);
             }
-            let inode = self.inode(found)?;
-            if self.try_unlink(dir, name, found, &inode)? {
+            let now = self.find_inode(dir, name)?.ok_or(CallerError::NotFound)?;
+            if now.0 == found && self.try_unlink(dir, name, found, &now.1)? {
                 return Ok(());
             }
         }

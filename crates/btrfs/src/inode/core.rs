@@ -8,7 +8,7 @@ use btrfs_disk::{At, Detail, Generation, InodeNo, Key, TreeId};
 use btrfs_store::{Reservation, Store, Txn};
 use parking_lot::{Mutex, RwLock};
 
-use super::root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO};
+use super::root::{DeadTrees, EMPTY_SUBVOL_INO, ROOT_DIR_INO};
 use super::{DataShared, FileType, Inode, InodeFlags, InodeState, InodeTable, Root, Timestamp};
 use crate::error::{CallerError, Result, corrupt_inode};
 
@@ -41,6 +41,8 @@ pub(crate) struct Core {
     pub(crate) last_subvolume: Mutex<u64>,
     /// Inodes whose time of access was not staged when it changed.
     late_accesses: Mutex<HashMap<(TreeId, InodeNo), Arc<Inode>>>,
+    /// Deleted subvolumes that nobody uses any more.
+    pub(crate) dead: Arc<DeadTrees>,
     roots: RwLock<HashMap<TreeId, Arc<Root>>>,
 }
 
@@ -53,6 +55,7 @@ impl Core {
             data: DataShared::new(settings.dirty_bytes),
             last_subvolume: Mutex::default(),
             late_accesses: Mutex::default(),
+            dead: Arc::default(),
             roots: RwLock::default(),
         }
     }
@@ -82,12 +85,15 @@ impl Core {
         Ok(Arc::clone(self.roots.write().entry(id).or_insert(loaded)))
     }
 
-    /// Forgets a subvolume that was deleted, and its inodes.
-    pub(crate) fn forget_root(&self, id: TreeId) {
-        if let Some(root) = self.roots.write().remove(&id) {
-            root.set_deleted();
+    /// Forgets a subvolume that was deleted: nothing in it can be found from here on. Returns
+    /// those of its inodes that are not in use. Its tree waits for the others, see [`DeadTrees`].
+    pub(crate) fn forget_root(&self, id: TreeId) -> Vec<Arc<Inode>> {
+        let root = self.roots.write().remove(&id);
+        let unused = self.inodes.remove_tree(id);
+        if let Some(root) = root {
+            root.set_dead(&self.dead);
         }
-        self.inodes.remove_tree(id);
+        unused
     }
 
     /// The inode `ino` of the subvolume `tree`.

@@ -30,8 +30,8 @@ pub struct Inode {
     is_gone: AtomicBool,
     /// Made without a name and still waiting for one: it may be linked though it has none.
     is_linkable: AtomicBool,
-    /// References that servers gave out: while there are any, the table keeps the inode, even
-    /// when it is gone.
+    /// References that servers gave out: while there are any the inode is not removed, with or
+    /// without names. Grows under the `state` lock, shared or not.
     known_count: AtomicU64,
     /// Attributes that are known to be missing, see [`Absent`].
     absent: AtomicU8,
@@ -226,11 +226,17 @@ impl Inode {
         self.open_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes the last name's count away when nobody has the inode open: from then on it cannot
+    /// True while somebody has a handle, or a server refers to the inode: what a look-up found
+    /// stays usable even when its name leads elsewhere by then.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.is_open() || self.is_known()
+    }
+
+    /// Takes the last name's count away when the inode is not in use: from then on it cannot
     /// be opened, and the caller removes it. False leaves everything as it is.
     pub(crate) fn begin_removal(&self) -> bool {
         let mut state = self.state.write();
-        let is_last = state.nlink <= 1 && !self.is_open() && !self.is_going.load(Ordering::Relaxed);
+        let is_last = state.nlink <= 1 && !self.is_in_use() && !self.is_going.load(Ordering::Relaxed);
         if is_last {
             state.nlink = 0;
             self.is_going.store(true, Ordering::Relaxed);
@@ -238,10 +244,13 @@ impl Inode {
         is_last
     }
 
-    /// True for one caller, when the inode has neither names nor handles: that caller removes it.
+    /// True for one caller, when the inode has no names and is not in use: that caller removes it.
     pub(crate) fn claim_removal(&self) -> bool {
+        if self.state.read().nlink > 0 {
+            return false;
+        }
         let state = self.state.write();
-        state.nlink == 0 && !self.is_open() && !self.is_going.swap(true, Ordering::Relaxed)
+        state.nlink == 0 && !self.is_in_use() && !self.is_going.swap(true, Ordering::Relaxed)
     }
 
     /// Fails for an inode whose subvolume cannot be changed.
@@ -299,22 +308,20 @@ impl Inode {
         self.is_linkable.store(is_linkable, Ordering::Relaxed);
     }
 
-    /// True when the inode has been removed: what is left of it is what `stat` reports.
-    pub(crate) fn is_gone(&self) -> bool {
-        self.is_gone.load(Ordering::Relaxed)
+    /// True when no name leads to the inode any more.
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.state.read().nlink == 0
     }
 
-    /// Fails for an inode whose removal has begun.
-    pub(crate) fn check_stays(&self) -> Result<()> {
+    /// Counts one more reference of a server. Fails when the inode's removal has begun.
+    pub(crate) fn add_known(&self) -> Result<()> {
+        // Removal begins under the sole lock.
+        let _state = self.state.read();
         if self.is_going.load(Ordering::Relaxed) {
             return Err(CallerError::Stale.into());
         }
-        Ok(())
-    }
-
-    /// Counts one more reference of a server.
-    pub(crate) fn add_known(&self) {
         self.known_count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Counts `count` references less, whatever the server says; returns how many there were of
@@ -333,10 +340,11 @@ impl Inode {
         self.known_count.load(Ordering::Relaxed) > 0
     }
 
-    /// True for a directory that a server refers to: somebody may be in it, whose way out is lost
-    /// with what only memory knows once it is removed.
-    pub(super) fn is_known_dir(&self) -> bool {
-        self.kind.is_dir() && self.is_known()
+    /// True for what the table must keep because a server refers to it: a directory (a process may
+    /// be in it), and an inode without names, which goes with the last reference.
+    pub(super) fn is_kept_for_server(&self) -> bool {
+        let is_nameless = || self.state.try_read().is_none_or(|state| state.nlink == 0);
+        self.is_known() && (self.kind.is_dir() || is_nameless())
     }
 
     /// Position at which listings end that began earlier.

@@ -1,7 +1,7 @@
 //! One subvolume in memory: its tree, and what new inodes need.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use btrfs_disk::flags::RootFlags;
 use btrfs_disk::{InodeNo, Key, TreeId};
@@ -16,6 +16,33 @@ pub(crate) const ROOT_DIR_INO: InodeNo = InodeNo(256);
 /// had a nested subvolume (`BTRFS_EMPTY_SUBVOL_DIR_OBJECTID`).
 pub(crate) const EMPTY_SUBVOL_INO: InodeNo = InodeNo(2);
 
+/// Deleted subvolumes whose trees can be taken apart: none of their inodes is in memory any more.
+///
+/// Every inode refers to its [`Root`], and so does everybody who is about to use one. A file that is
+/// open keeps its inode, and with it the tree that its contents are found by.
+#[derive(Debug, Default)]
+pub(crate) struct DeadTrees {
+    waiting: Mutex<Vec<TreeId>>,
+    count: AtomicUsize,
+}
+
+impl DeadTrees {
+    /// One of them, which is the caller's to take apart.
+    pub(crate) fn take(&self) -> Option<TreeId> {
+        if self.count.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let taken = self.waiting.lock().pop()?;
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        Some(taken)
+    }
+
+    fn add(&self, id: TreeId) {
+        self.waiting.lock().push(id);
+        self.count.fetch_add(1, Ordering::Release);
+    }
+}
+
 /// One subvolume.
 #[derive(Debug)]
 pub(crate) struct Root {
@@ -23,6 +50,8 @@ pub(crate) struct Root {
     pub(crate) tree: Arc<Tree>,
     read_only: AtomicBool,
     deleted: AtomicBool,
+    /// Where to say that nobody uses the deleted subvolume any more.
+    dead: OnceLock<Arc<DeadTrees>>,
     /// Number for the next inode; 0 while unknown.
     next_ino: AtomicU64,
     next_ino_search: Mutex<()>,
@@ -48,15 +77,15 @@ impl Root {
                 store.is_read_only() || item.root_flags().contains(RootFlags::SUBVOL_RDONLY),
             ),
             deleted: AtomicBool::new(false),
+            dead: OnceLock::new(),
             next_ino: AtomicU64::new(0),
             next_ino_search: Mutex::default(),
         })
     }
 
+    /// Fails for a subvolume that cannot be changed. One that was deleted can: by those who have
+    /// files in it open.
     pub(crate) fn check_writable(&self) -> Result<()> {
-        if self.deleted.load(Ordering::Relaxed) {
-            return Err(CallerError::Stale.into());
-        }
         if self.read_only.load(Ordering::Relaxed) {
             return Err(CallerError::ReadOnly.into());
         }
@@ -69,6 +98,16 @@ impl Root {
 
     pub(crate) fn set_deleted(&self) {
         self.deleted.store(true, Ordering::Relaxed);
+    }
+
+    /// The deletion is in the transaction: the tree goes with the last user.
+    pub(crate) fn set_dead(&self, dead: &Arc<DeadTrees>) {
+        self.set_deleted();
+        let _ = self.dead.set(Arc::clone(dead));
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.read_only.load(Ordering::Relaxed)
     }
 
     pub(crate) fn set_read_only(&self, read_only: bool) {
@@ -111,5 +150,13 @@ impl Root {
         self.next_ino
             .store(last.max(ROOT_DIR_INO.0) + 1, Ordering::Relaxed);
         Ok(())
+    }
+}
+
+impl Drop for Root {
+    fn drop(&mut self) {
+        if let Some(dead) = self.dead.get() {
+            dead.add(self.id);
+        }
     }
 }

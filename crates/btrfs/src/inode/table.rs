@@ -9,7 +9,7 @@ use btrfs_disk::{Generation, InodeNo, TreeId};
 use parking_lot::RwLock;
 
 use super::Inode;
-use crate::error::Result;
+use crate::error::{CallerError, Result};
 
 /// Inodes kept in memory, as long as they can be forgotten.
 const INODES_MAX: usize = 1 << 16;
@@ -85,6 +85,10 @@ impl InodeTable {
             if let Some(inode) = shard.inodes.get(&(tree, ino)) {
                 return Ok(Arc::clone(inode));
             }
+            if loaded.root.is_deleted() {
+                // Its subvolume went meanwhile, and the inodes of that have left the table.
+                return Err(CallerError::NoSuchSubvolume.into());
+            }
             if shard.departures == departures {
                 shard.insert(&loaded, running);
                 return Ok(loaded);
@@ -99,40 +103,42 @@ impl InodeTable {
             .insert(inode, running);
     }
 
-    /// Forgets an inode that is gone from its tree. A server may still refer to it: then it stays
-    /// until [`InodeTable::forget_gone`].
+    /// Forgets an inode that is gone from its tree.
     pub(crate) fn remove(&self, tree: TreeId, ino: InodeNo) {
         let mut shard = self.shard(tree, ino).write();
-        if shard
-            .inodes
-            .get(&(tree, ino))
-            .is_some_and(|inode| !inode.is_known())
-        {
-            shard.inodes.remove(&(tree, ino));
-        }
+        let removed = shard.inodes.remove(&(tree, ino));
         shard.departures += 1;
+        drop(shard);
+        // The last reference to the inode may go with this one: not under the lock.
+        drop(removed);
     }
 
-    /// Forgets an inode that is gone from its tree and that no server refers to any more. One that
-    /// is missed here, because it goes at this moment, leaves with a sweep.
-    pub(crate) fn forget_gone(&self, tree: TreeId, ino: InodeNo) {
-        let mut shard = self.shard(tree, ino).write();
-        if shard
-            .inodes
-            .get(&(tree, ino))
-            .is_some_and(|inode| inode.is_gone() && !inode.is_known())
-        {
-            shard.inodes.remove(&(tree, ino));
-        }
-    }
-
-    /// Forgets all inodes of a tree that is gone.
-    pub(crate) fn remove_tree(&self, tree: TreeId) {
+    /// Forgets the inodes of a deleted subvolume that are not in use, and returns them. The others
+    /// leave with [`InodeTable::remove_unused`].
+    pub(crate) fn remove_tree(&self, tree: TreeId) -> Vec<Arc<Inode>> {
+        let mut removed = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.write();
-            shard.inodes.retain(|(of, _), _| *of != tree);
+            let gone = shard
+                .inodes
+                .extract_if(|(of, _), inode| *of == tree && !inode.is_in_use());
+            removed.extend(gone.map(|(_, inode)| inode));
             shard.departures += 1;
         }
+        removed
+    }
+
+    /// Forgets an inode of a deleted subvolume that is not in use any more; false when it is.
+    pub(crate) fn remove_unused(&self, inode: &Inode) -> bool {
+        let at = (inode.tree_id(), inode.ino());
+        let mut shard = self.shard(at.0, at.1).write();
+        let removed = match inode.is_in_use() {
+            false => shard.inodes.remove(&at),
+            true => None,
+        };
+        shard.departures += 1;
+        drop(shard);
+        removed.is_some()
     }
 
     /// Calls `each` with every inode in memory of which `select` says so. No lock is held
@@ -180,8 +186,8 @@ impl Shard {
             let used = inode.recently_used.swap(false, Ordering::Relaxed);
             let is_needed = Arc::strong_count(inode) > 1
                 || inode.is_open()
-                || inode.is_known_dir()
-                || (inode.is_known() && (keeps_known || inode.is_gone()));
+                || inode.is_kept_for_server()
+                || (inode.is_known() && keeps_known);
             used || is_needed || !inode.is_clean(running)
         });
         if self.inodes.len() < before {

@@ -18,4 +18,4 @@
 mod record;
 pub(crate) mod replay;
 
-pub(crate) use record::{begin_sync, end_sync, sync_inode};
+pub(crate) use record::{begin_sync, end_sync, sync_inode, sync_marked};

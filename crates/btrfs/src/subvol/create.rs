@@ -11,9 +11,9 @@ use super::{SnapshotMode, add_uuid, next_id};
 use crate::dir::{
     Found, Namespace, NewName, RootLink, Stored, XattrItems, check_can_add, check_name, grow,
 };
-use crate::error::{CallerError, Result};
+use crate::error::{CallerError, Error, Result};
 use crate::inode::{
-    DirState, FileType, Inode, InodeState, ROOT_DIR_INO, Timestamp, inherited_flags,
+    DirState, FileType, Inode, InodeState, ROOT_DIR_INO, Root, Timestamp, inherited_flags,
 };
 use crate::writeback;
 
@@ -95,6 +95,30 @@ pub(crate) fn snapshot(
     // Found early, a mistake costs no commit.
     check_is_free(namespace, dir, name)?;
     writeback::flush_tree(core, source.id)?;
+    let id = copy_tree(namespace, &source, dir, name, mode)?;
+    drop_nameless(namespace, id)?;
+    Ok(id)
+}
+
+/// Takes the inodes out of a new snapshot that have no names: their source's are open, but nobody
+/// can have these open.
+fn drop_nameless(namespace: &Namespace, id: TreeId) -> Result<()> {
+    match namespace.remove_orphans(&*namespace.core.root(id)?) {
+        // The snapshot is made. Its orphan items say what is left to the next open of the volume.
+        Err(Error::NoSpace) => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Makes the snapshot as the first change of a new transaction.
+fn copy_tree(
+    namespace: &Namespace,
+    source: &Root,
+    dir: &Inode,
+    name: &[u8],
+    mode: SnapshotMode,
+) -> Result<TreeId> {
+    let core = &namespace.core;
     let mut last_given = core.last_subvolume.lock();
     let mut names = dir.lock_names();
     check_is_free(namespace, dir, name)?;

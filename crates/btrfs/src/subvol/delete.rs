@@ -17,13 +17,14 @@ const DELETE_ITEMS: u32 = 10;
 /// Tree blocks that one step of dropping a tree visits.
 const DROP_STEP_BLOCKS: u32 = 256;
 
-/// Deletes the subvolume named `name` in `dir`. When this returns, its name is gone for good and
-/// [`drop_tree`] gives its space back.
+/// Deletes the subvolume named `name` in `dir`. When this returns, its name is gone for good, and
+/// nothing in it can be found. Files that are open can be read and written until they are closed;
+/// [`drop_dead_trees`] gives the space back of subvolumes that nobody uses.
 ///
 /// # Errors
 /// `NotFound`, `InvalidArgument` (no subvolume), `Busy` (the default subvolume), `NotEmpty` (it
 /// contains other subvolumes), `ReadOnly` (the containing subvolume).
-pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<TreeId> {
+pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<()> {
     check_name(name)?;
     let core = &namespace.core;
     let reservation = namespace.reserve_urgent(DELETE_ITEMS)?;
@@ -48,16 +49,11 @@ pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<
         mark_deleted(namespace, txn, id)
     })?;
     drop(names);
-    core.inodes.for_each(
-        |inode| inode.tree_id() == id,
-        |inode| {
-            writeback::discard(core, inode);
-            Ok(())
-        },
-    )?;
     namespace.dentries.remove_tree(id);
-    core.forget_root(id);
-    Ok(id)
+    for unused in core.forget_root(id) {
+        writeback::discard(core, &unused);
+    }
+    Ok(())
 }
 
 fn check_deletable(namespace: &Namespace, id: TreeId) -> Result<()> {
@@ -106,6 +102,17 @@ fn mark_deleted(namespace: &Namespace, txn: &Txn, id: TreeId) -> Result<()> {
     )
 }
 
+/// Gives back the space of the deleted subvolumes that nobody uses any more.
+///
+/// # Errors
+/// As [`drop_tree`].
+pub(crate) fn drop_dead_trees(namespace: &Namespace) -> Result<()> {
+    while let Some(id) = namespace.core.dead.take() {
+        drop_tree(namespace, id)?;
+    }
+    Ok(())
+}
+
 /// Gives back the space of a deleted subvolume. Commits first: until then the last committed
 /// state still has the subvolume.
 ///
@@ -131,9 +138,19 @@ pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) 
     if core.store.is_read_only() {
         return Err(CallerError::ReadOnly.into());
     }
+    let was_read_only = root.is_read_only();
     if read_only {
         root.set_read_only(true);
-        writeback::flush_tree(core, id)?;
+    }
+    let set = note_read_only(namespace, id, read_only);
+    root.set_read_only(if set.is_ok() { read_only } else { was_read_only });
+    set
+}
+
+/// Writes what was written before the flag came, and the flag.
+fn note_read_only(namespace: &Namespace, id: TreeId, read_only: bool) -> Result<()> {
+    if read_only {
+        writeback::flush_tree(&namespace.core, id)?;
     }
     let reservation = namespace.reserve(1)?;
     namespace.apply(reservation, |txn| {
@@ -143,7 +160,5 @@ pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) 
             item.flags = flags.bits().into();
         })?;
         Ok(())
-    })?;
-    root.set_read_only(read_only);
-    Ok(())
+    })
 }

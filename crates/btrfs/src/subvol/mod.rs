@@ -13,7 +13,10 @@
 //! * Numbers of subvolumes only grow while a volume is open; one lock serialises who takes one.
 //! * A snapshot holds what was written before it was asked for: the source's data is flushed
 //!   first, then the store commits and copies the root while nobody has a handle.
-//! * Nothing below a deleted subvolume can be changed: its `inode::Root` says so.
+//! * Nothing below a deleted subvolume can be found, and no name in it changes: its `inode::Root`
+//!   says so. Its tree stays for as long as any inode of it is in memory, so that files that are open
+//!   can be read and written until they are closed.
+//! * A new snapshot has no inodes without names: those that its source has open go from it at once.
 //!
 //! Failure: callers' mistakes as `Error::Caller`, before anything changes. A deletion whose
 //! dropping fails is complete for its users; the space comes back after the next open.
@@ -36,7 +39,7 @@ use crate::dir::Namespace;
 use crate::error::{Error, Result};
 
 pub(crate) use create::{NewSubvolume, create, snapshot};
-pub(crate) use delete::{delete, drop_tree, set_read_only};
+pub(crate) use delete::{delete, drop_dead_trees, set_read_only};
 pub(crate) use info::{default_subvolume, list, set_default_subvolume};
 pub(crate) use make::make_trees;
 pub(crate) use startup::{mark_quotas_inconsistent, prepare_for_writing};

@@ -65,7 +65,7 @@ impl BtrfsFs {
         node: NodeId,
         changes: &SetAttr,
     ) -> Result<Attr> {
-        let inode = self.inode(node)?;
+        let inode = self.live_inode(node)?;
         check_may_change(&inode, changes)?;
         let mut times = NewTimes::new(changes, self.core().now())?;
         if changes.is_size_alone() {
@@ -74,17 +74,12 @@ impl BtrfsFs {
                 (times.mtime, times.ctime) = (Some(state.mtime), state.ctime);
             }
         }
-        if inode.is_gone() {
-            // Its last name went while the request was on its way: only `stat` will see the change.
-            inode.change_in_memory(|state| set_fields(caller, inode.kind(), state, changes, &times));
-            return Ok(attr_of(&inode.metadata(), Nodes::shown(node)));
-        }
         if let Some(size) = changes.size {
             check_sizeable(&inode)?;
-            inode.check_stays()?;
             file::set_size(self.core(), &inode, size)?;
         }
         self.apply_attr(caller, &inode, changes, &times)?;
+        self.sync_marked(&inode)?;
         Ok(attr_of(&inode.metadata(), Nodes::shown(node)))
     }
 

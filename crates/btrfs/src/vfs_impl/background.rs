@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use btrfs_disk::TreeId;
 use parking_lot::Mutex;
 
 use super::{BtrfsFs, FsOptions};
@@ -22,8 +21,6 @@ pub(super) struct Background {
     interval: Duration,
     step: Duration,
     state: Mutex<Due>,
-    /// Deleted subvolumes whose trees are still there.
-    dropped: Mutex<Vec<TreeId>>,
 }
 
 #[derive(Debug)]
@@ -43,13 +40,7 @@ impl Background {
                 committed: now,
                 written_to: 0,
             }),
-            dropped: Mutex::default(),
         }
-    }
-
-    /// Takes a deleted subvolume's tree apart later.
-    pub(super) fn drop_tree(&self, id: TreeId) {
-        self.dropped.lock().push(id);
     }
 }
 
@@ -59,7 +50,8 @@ impl BtrfsFs {
         if self.volume.is_read_only() || self.core().store.poisoned().is_some() {
             return self.background.interval;
         }
-        let done = self.drop_trees().and_then(|()| self.write_old());
+        // Where the first fails, the next open of the volume goes on.
+        let done = subvol::drop_dead_trees(self.namespace()).and_then(|()| self.write_old());
         if let Err(error) = done {
             self.faults.errno(&error);
         }
@@ -78,15 +70,6 @@ impl BtrfsFs {
         }
         let place = std::mem::replace(&mut due.written_to, self.core().data.next_place());
         writeback::flush_before(self.core(), place)
-    }
-
-    fn drop_trees(&self) -> Result<()> {
-        loop {
-            let next = self.background.dropped.lock().pop();
-            let Some(id) = next else { return Ok(()) };
-            // Where this fails, the next open of the volume goes on.
-            subvol::drop_tree(self.namespace(), id)?;
-        }
     }
 }
 

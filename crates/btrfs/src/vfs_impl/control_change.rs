@@ -31,7 +31,7 @@ const WRITE: u16 = 2;
 const SEARCH: u16 = 1;
 
 impl BtrfsFs {
-    pub(super) fn create_subvolume(&self, caller: &Caller, dir: &Inode, name: &[u8]) -> Result<Vec<u8>> {
+    pub(super) fn create_subvolume(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<Vec<u8>> {
         check_new_name(name)?;
         self.check_may(caller, dir, WRITE | SEARCH)?;
         let gid = {
@@ -54,7 +54,8 @@ impl BtrfsFs {
             gid,
             xattrs: &xattrs,
         };
-        self.answer(subvol::create(self.namespace(), dir, name, new))?;
+        let made = subvol::create(self.namespace(), dir, name, new);
+        self.answer(made.and_then(|_| self.sync_marked(dir)))?;
         Ok(Vec::new())
     }
 
@@ -77,7 +78,7 @@ impl BtrfsFs {
         let name = args.name(NAME_V2_OFFSET)?;
         check_new_name(name)?;
         let made = subvol::snapshot(self.namespace(), source, dir, name, mode);
-        self.answer(made)?;
+        self.answer(made.and_then(|_| self.commit()))?;
         Ok(Vec::new())
     }
 
@@ -118,8 +119,15 @@ impl BtrfsFs {
         }
         let is_read_only = flags & FLAG_READ_ONLY != 0;
         let set = subvol::set_read_only(self.namespace(), inode.tree_id(), is_read_only);
-        self.answer(set)?;
+        self.answer(set.and_then(|()| self.commit()))?;
         Ok(Vec::new())
+    }
+
+    /// A snapshot and a read-only flag are durable when the command returns, as in the kernel.
+    /// New and deleted subvolumes wait for the next commit in both.
+    fn commit(&self) -> crate::Result<()> {
+        self.core().store.commit()?;
+        Ok(())
     }
 
     /// Refuses a caller to whom permission bits or the access control list do not surely grant `wanted`.

@@ -51,7 +51,8 @@ impl BtrfsFs {
 
     fn truncate(&self, inode: &Arc<Inode>, clears_bits: bool) -> Result<()> {
         privileges::drop_for_write(self, inode, clears_bits)?;
-        file::set_size(self.core(), inode, 0)
+        file::set_size(self.core(), inode, 0)?;
+        self.sync_marked(inode)
     }
 
     pub(super) fn release_node(&self, node: NodeId) {
@@ -124,6 +125,7 @@ impl BtrfsFs {
             let synced = log::sync_inode(self.namespace(), &inode, SyncWhat::Data);
             self.tell_once(node, handle, synced)?;
         }
+        self.tell_once(node, handle, self.sync_marked(&inode))?;
         Ok(written)
     }
 
@@ -195,7 +197,8 @@ impl BtrfsFs {
         for mode in modes {
             file::allocate(self.core(), &inode, *mode, offset, len)?;
         }
-        self.note_change(&inode)
+        self.note_change(&inode)?;
+        self.sync_marked(&inode)
     }
 
     /// Sets the times of the last change, where nothing else did.
@@ -228,7 +231,9 @@ impl BtrfsFs {
             destination: range.target_offset,
             len: range.len,
         };
-        file::copy_range(self.core(), &source, &target, range)
+        let copied = file::copy_range(self.core(), &source, &target, range)?;
+        self.sync_marked(&target)?;
+        Ok(copied)
     }
 }
 

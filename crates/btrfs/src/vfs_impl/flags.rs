@@ -86,7 +86,7 @@ impl BtrfsFs {
         // As the kernel, which takes it for directories alone and drops it elsewhere.
         let wanted = if inode.kind().is_dir() { wanted } else { wanted - NodeFlags::DIRSYNC };
         let reservation = self.namespace().reserve(SET_ITEMS)?;
-        let _names = inode.lock_names();
+        let names = inode.lock_names();
         let now = self.core().now();
         let is_compressed = wanted.contains(NodeFlags::COMPRESS);
         let property = is_compressed.then_some(COMPRESSION_DEFAULT);
@@ -102,7 +102,9 @@ impl BtrfsFs {
                 state.ctime = now;
             });
             Ok(())
-        })
+        })?;
+        drop(names);
+        self.sync_marked(&inode)
     }
 }
 

@@ -64,7 +64,7 @@ impl BtrfsFs {
             with_nodes,
             sink,
         };
-        if from < BEHIND_DOTS && !(dir.is_gone() || listing.dots(node, from)?) {
+        if from < BEHIND_DOTS && !(dir.is_nameless() || listing.dots(node, from)?) {
             return Ok(());
         }
         let end = match from {
@@ -112,6 +112,8 @@ impl Listing<'_> {
         let (mut from, mut limit) = (range.start, BATCH_NAMES_FIRST);
         loop {
             let mut batch = Batch::default();
+            // A rename takes a name out and puts it back elsewhere: not between the two.
+            let names = self.dir.read_names();
             self.fs
                 .namespace()
                 .scan_names(self.dir, from, |index, name, stored| {
@@ -123,6 +125,7 @@ impl Listing<'_> {
                     batch.names.push((index, start..batch.bytes.len(), stored));
                     batch.names.len() < limit
                 })?;
+            drop(names);
             let count = batch.names.len();
             for (index, bytes, stored) in batch.names {
                 from = index.saturating_add(1);
@@ -156,8 +159,10 @@ impl Listing<'_> {
     fn name_with_node(&mut self, entry: &DirEntry<'_>, place: Place, found: Found) -> Result<bool> {
         let inode = match self.fs.namespace().inode(found).map_err(stale) {
             Ok(inode) => inode,
-            // Its last name has just gone: the listing may have it or not.
-            Err(error) if error.caller_error() == Some(CallerError::Stale) => return Ok(true),
+            // Its last name has just gone, or was given to another: the name was there.
+            Err(error) if error.caller_error() == Some(CallerError::Stale) => {
+                return Ok(self.sink.add_with_node(entry, None));
+            }
             // One damaged inode does not hide its neighbours.
             Err(error) => {
                 self.fs.faults.errno(&error);
@@ -165,7 +170,7 @@ impl Listing<'_> {
             }
         };
         let Ok(node) = self.fs.entry(place, &inode) else {
-            return Ok(true);
+            return Ok(self.sink.add_with_node(entry, None));
         };
         let is_taken = self.sink.add_with_node(entry, Some(&node));
         if !is_taken {

@@ -12,9 +12,9 @@
 //!
 //! Invariants
 //! * A request takes no lock that a request for an unrelated node takes too, but the store's.
-//! * A node that is referred to answers `attr` even when its inode is gone, but for files among very
-//!   many, whose inodes are read again instead of kept. One that is open (with
-//!   [`FsOptions::pin_known`]: one that is referred to) is not removed before it is let go.
+//! * A node that is referred to, or open, is not removed before it is let go, whatever becomes of its
+//!   names: who looked a name up goes on with what it led to. Among very many files some references
+//!   are forgotten (not with [`FsOptions::pin_known`]); the inodes of those are read again.
 //! * What belongs together (mode and list, owner and lost privileges) changes in one transaction.
 //!
 //! Failure: callers' mistakes as their errno before anything changes. Damage and device errors are
@@ -49,9 +49,10 @@ use btrfs_disk::{InodeNo, TreeId};
 use vfs::NodeId;
 use vfs::file_system::Entry;
 
-use crate::dir::Namespace;
+use crate::dir::{Hold, Namespace};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{Core, Inode};
+use crate::log;
 use crate::volume::Volume;
 
 use background::Background;
@@ -71,8 +72,8 @@ pub struct FsOptions {
     pub atime: AtimeMode,
     /// After this time at most, what was changed is durable.
     pub commit_interval: Duration,
-    /// Every node that the server refers to counts as open: for a server that does not say when
-    /// a file is opened.
+    /// Every node that the server refers to counts as open, however many they are: for a server
+    /// that does not say when a file is opened.
     pub pin_known: bool,
     /// Programs may make, delete and freeze subvolumes by `ioctl(2)`. Whether they may is decided by owners, permission
     /// bits and access control lists alone: a server hears neither of capabilities nor of mount flags, so these
@@ -151,19 +152,24 @@ impl BtrfsFs {
         self.core().inode(tree, ino).map_err(stale)
     }
 
-    /// The inode of a node whose removal has not begun.
-    fn live_inode(&self, node: NodeId) -> Result<Arc<Inode>> {
-        let inode = self.inode(node)?;
-        inode.check_stays()?;
-        Ok(inode)
+    /// The inode of a node that is about to be changed, which stays until the answer is dropped:
+    /// the server's reference may be among those that were forgotten.
+    fn live_inode(&self, node: NodeId) -> Result<Hold<'_>> {
+        self.namespace().hold(&self.inode(node)?)
+    }
+
+    /// Makes durable what changed in an inode, or in the names of a directory, whose flags ask for
+    /// that.
+    fn sync_marked(&self, inode: &Arc<Inode>) -> Result<()> {
+        log::sync_marked(self.namespace(), inode)
     }
 
     /// The answer that hands out a node; the server gets a reference.
     fn entry(&self, place: Place, inode: &Inode) -> Result<Entry> {
+        inode.add_known()?;
         if self.options.pin_known {
-            inode.open()?;
+            inode.open_again();
         }
-        inode.add_known();
         Ok(self.counted_entry(place, inode))
     }
 
@@ -197,14 +203,17 @@ impl BtrfsFs {
             return;
         }
         self.handles.forget(node);
-        if inode.is_gone() {
-            self.core().inodes.forget_gone(tree, ino);
-        }
+        self.reap(&inode);
     }
 
     /// One handle less; the last one removes an inode without names.
     fn close(&self, inode: &Inode) {
         inode.close();
+        self.reap(inode);
+    }
+
+    /// Removes an inode without names that is not in use any more.
+    fn reap(&self, inode: &Inode) {
         // Where removal fails, the orphan item stays and the next open of the volume tries again.
         if let Err(error) = self.namespace().reap_if_last(inode) {
             self.faults.errno(&error);
@@ -216,14 +225,17 @@ impl BtrfsFs {
     /// A server that ends gives back what it refers to, and need not say so: what only it kept from
     /// being removed goes now, not when the volume is opened next.
     fn let_go(&self) {
-        if !self.options.pin_known || self.volume.is_read_only() {
+        if self.volume.is_read_only() {
             return;
         }
-        let is_kept = |inode: &Inode| inode.is_known() && inode.state().nlink == 0;
+        let is_kept =
+            |inode: &Inode| inode.is_known() && (inode.is_nameless() || inode.root.is_deleted());
         let let_go = |inode: &Arc<Inode>| {
-            for _ in 0..inode.drop_known(u64::MAX) {
-                self.close(inode);
+            let dropped = inode.drop_known(u64::MAX);
+            for _ in 0..if self.options.pin_known { dropped } else { 0 } {
+                inode.close();
             }
+            self.reap(inode);
             Ok(())
         };
         if let Err(error) = self.core().inodes.for_each(is_kept, let_go) {

@@ -27,27 +27,16 @@ pub(super) struct Inherited {
     pub(super) xattrs: Vec<(&'static [u8], Vec<u8>)>,
 }
 
-/// Attempts to look up, or to create, a name that others change at the same time.
-const ATTEMPTS_MAX: usize = 100;
-
 impl BtrfsFs {
     pub(super) fn lookup_entry(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
         if name == b".." || name == b"." {
             return self.lookup_dots(parent, name);
         }
         let (tree, dir) = self.locate(parent)?;
-        for _ in 0..ATTEMPTS_MAX {
-            let found = self.namespace().lookup_in(tree, dir, name);
-            let found = found.map_err(stale)?.ok_or(CallerError::NotFound)?;
-            let inode = self.namespace().inode(found).map_err(stale);
-            let place = Place::of(found, tree, dir, name);
-            match inode.and_then(|inode| self.entry(place, &inode)) {
-                // What it led to has just gone: another one may have the name by now.
-                Err(error) if error.caller_error() == Some(CallerError::Stale) => {}
-                entry => return entry,
-            }
-        }
-        Err(CallerError::NotFound.into())
+        let found = self.namespace().find_then((tree, dir), name, |found, inode| {
+            self.entry(Place::of(found, tree, dir, name), inode)
+        });
+        found.map_err(stale)?.ok_or_else(|| CallerError::NotFound.into())
     }
 
     fn lookup_dots(&self, node: NodeId, name: &[u8]) -> Result<Entry> {
@@ -77,7 +66,7 @@ impl BtrfsFs {
         if !dir.kind().is_dir() {
             return Err(CallerError::NotADirectory.into());
         }
-        if dir.is_gone() {
+        if dir.is_nameless() {
             return Err(CallerError::NotFound.into());
         }
         if let Some(above) = self.namespace().parent_dir(&dir)? {
@@ -88,25 +77,6 @@ impl BtrfsFs {
     }
 
     pub(super) fn create_entry(
-        &self,
-        caller: &Caller,
-        parent: NodeId,
-        name: &[u8],
-        new: &NewNode<'_>,
-    ) -> Result<Entry> {
-        for _ in 0..ATTEMPTS_MAX {
-            match self.try_create_entry(caller, parent, name, new) {
-                // Somebody else removed it before it could be referred to: the name is free again.
-                Err(error) if error.caller_error() == Some(CallerError::Stale) => {
-                    self.inode(parent)?;
-                }
-                created => return created,
-            }
-        }
-        Err(CallerError::Stale.into())
-    }
-
-    fn try_create_entry(
         &self,
         caller: &Caller,
         parent: NodeId,
@@ -132,8 +102,19 @@ impl BtrfsFs {
             xattrs: &xattrs,
             ..NewInode::default()
         };
-        let inode = self.namespace().create(&dir, name, &new)?;
-        self.entry(Place::Inode(inode.tree_id(), inode.ino()), &inode)
+        let made = self.namespace().create_then(&dir, name, &new, |inode| {
+            self.entry(Place::Inode(inode.tree_id(), inode.ino()), inode)
+        })?;
+        self.handed_out(made, &dir)
+    }
+
+    /// The answer that hands out a node after a name for it came into `dir`.
+    fn handed_out(&self, entry: Entry, dir: &Arc<Inode>) -> Result<Entry> {
+        let synced = self.sync_marked(dir);
+        if synced.is_err() {
+            self.forget_node(entry.node, 1);
+        }
+        synced.map(|()| entry)
     }
 
     /// A file without a name, which counts as open.
@@ -214,19 +195,21 @@ impl BtrfsFs {
     }
 
     pub(super) fn link_entry(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        let inode = self.inode(node)?;
+        let inode = self.live_inode(node)?;
         let dir = self.inode(parent)?;
         // That the name is taken is found before anything that is wrong with the node.
         if inode.kind().is_dir() && self.namespace().lookup(&dir, name)?.is_some() {
             return Err(CallerError::Exists.into());
         }
         self.namespace().link(&inode, &dir, name)?;
-        self.entry(Place::Inode(inode.tree_id(), inode.ino()), &inode)
+        let entry = self.entry(Place::Inode(inode.tree_id(), inode.ino()), &inode)?;
+        self.handed_out(entry, &dir)
     }
 
     pub(super) fn unlink_name(&self, parent: NodeId, name: &[u8]) -> Result<()> {
         let dir = self.inode(parent)?;
-        self.namespace().unlink(&dir, name, Unlink::File)
+        self.namespace().unlink(&dir, name, Unlink::File)?;
+        self.sync_marked(&dir)
     }
 
     /// Removes an empty directory, or a subvolume whose root directory is empty.
@@ -236,7 +219,7 @@ impl BtrfsFs {
             Err(error) if error.caller_error() == Some(CallerError::Busy) => {
                 self.remove_subvolume(&dir, name, WhatIsInIt::Nothing)
             }
-            result => result,
+            result => result.and_then(|()| self.sync_marked(&dir)),
         }
     }
 
@@ -257,13 +240,12 @@ impl BtrfsFs {
             return Err(CallerError::NotEmpty.into());
         }
         let deleted = subvol::delete(self.namespace(), dir, name);
-        let id = deleted.map_err(|error| match error.caller_error() {
+        deleted.map_err(|error| match error.caller_error() {
             // The kernel says that the default subvolume may not be deleted.
             Some(CallerError::Busy) => CallerError::NotPermitted.into(),
             _ => error,
         })?;
-        self.background.drop_tree(id);
-        Ok(())
+        self.sync_marked(dir)
     }
 
     /// Where a name in `dir` leads.
@@ -298,7 +280,9 @@ impl BtrfsFs {
             // A subvolume is replaced by nothing, as if it were never empty.
             Some(CallerError::Busy) => CallerError::NotEmpty.into(),
             _ => error,
-        })
+        })?;
+        self.sync_marked(&to_dir)?;
+        self.sync_marked(&from_dir)
     }
 
     pub(super) fn link_target(&self, node: NodeId) -> Result<Vec<u8>> {

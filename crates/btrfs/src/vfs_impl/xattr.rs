@@ -70,15 +70,7 @@ impl BtrfsFs {
     }
 
     pub(super) fn xattr_names(&self, node: NodeId) -> Result<Vec<Vec<u8>>> {
-        let inode = self.inode(node)?;
-        if [Absent::Capability, Absent::AccessAcl, Absent::DefaultAcl]
-            .iter()
-            .all(|what| inode.is_absent(*what))
-            && inode.is_gone()
-        {
-            return Ok(Vec::new());
-        }
-        self.namespace().list_xattrs(&inode)
+        self.namespace().list_xattrs(&*self.inode(node)?)
     }
 
     pub(super) fn put_xattr(
@@ -91,7 +83,7 @@ impl BtrfsFs {
     ) -> Result<()> {
         let inode = self.live_inode(node)?;
         inode.check_writable()?;
-        match Family::of(name)? {
+        let set = match Family::of(name)? {
             Family::Property if inode.check_not_read_only().is_err() => {
                 Err(CallerError::AccessDenied.into())
             }
@@ -102,13 +94,14 @@ impl BtrfsFs {
                 self.namespace()
                     .set_xattr(&inode, name, value, mode_of(mode))
             }
-        }
+        };
+        set.and_then(|()| self.sync_marked(&inode))
     }
 
     pub(super) fn drop_xattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
         let inode = self.live_inode(node)?;
         inode.check_writable()?;
-        match Family::of(name)? {
+        let removed = match Family::of(name)? {
             Family::List if inode.kind().is_symlink() => Err(CallerError::NotSupported.into()),
             // There is no such property, whether it is set or not.
             Family::Property if name != COMPRESSION_NAME => Err(CallerError::InvalidArgument.into()),
@@ -124,7 +117,8 @@ impl BtrfsFs {
                 result => result,
             },
             Family::User | Family::Plain => self.namespace().remove_xattr(&inode, name),
-        }
+        };
+        removed.and_then(|()| self.sync_marked(&inode))
     }
 
     /// Sets a list, and with the access list the permission bits that it stands for.

@@ -78,7 +78,7 @@ impl Volume {
     }
 
     fn change(&self, path: &Path, follow: Follow, changes: &SetAttr) -> Result<()> {
-        let inode = self.find(path, follow)?;
+        let inode = self.hold(path, follow)?;
         let Times { atime, mtime, .. } = changes.times;
         if (atime.is_some() || mtime.is_some()) && inode.state().flags.contains(InodeFlags::APPEND)
         {
@@ -86,6 +86,7 @@ impl Volume {
         }
         self.namespace()
             .set_attributes(&inode, changes)
+            .and_then(|()| self.sync_marked(&inode))
             .map_err(|error| error.at(path))
     }
 
@@ -99,7 +100,7 @@ impl Volume {
         path: impl AsRef<Path>,
         name: impl AsRef<[u8]>,
     ) -> Result<Option<Vec<u8>>> {
-        let inode = self.find(path.as_ref(), Follow::AllButLast)?;
+        let inode = self.hold(path.as_ref(), Follow::AllButLast)?;
         let value = self.namespace().get_xattr(&inode, name.as_ref());
         value.map_err(|error| error.at(path))
     }
@@ -116,11 +117,13 @@ impl Volume {
         value: impl AsRef<[u8]>,
         mode: XattrMode,
     ) -> Result<()> {
-        let inode = self.find(path.as_ref(), Follow::AllButLast)?;
+        let inode = self.hold(path.as_ref(), Follow::AllButLast)?;
         let result = self
             .namespace()
             .set_xattr(&inode, name.as_ref(), value.as_ref(), mode);
-        result.map_err(|error| error.at(path))
+        result
+            .and_then(|()| self.sync_marked(&inode))
+            .map_err(|error| error.at(path))
     }
 
     /// Removes an extended attribute.
@@ -128,9 +131,10 @@ impl Volume {
     /// # Errors
     /// `NoAttribute`, `ReadOnly`, and as [`Volume::metadata`].
     pub fn remove_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<()> {
-        let inode = self.find(path.as_ref(), Follow::AllButLast)?;
+        let inode = self.hold(path.as_ref(), Follow::AllButLast)?;
         self.namespace()
             .remove_xattr(&inode, name.as_ref())
+            .and_then(|()| self.sync_marked(&inode))
             .map_err(|error| error.at(path))
     }
 
@@ -139,7 +143,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::metadata`].
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
-        let inode = self.find(path.as_ref(), Follow::AllButLast)?;
+        let inode = self.hold(path.as_ref(), Follow::AllButLast)?;
         let names = self
             .namespace()
             .list_xattrs(&inode)

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use btrfs_disk::convert::to_u64;
@@ -15,11 +16,13 @@ use crate::error::{CallerError, Error, Result};
 use crate::file::{self, CloneRange};
 use crate::inode::{Change, FileType, Inode, Metadata};
 use crate::log;
+use crate::subvol;
 
 /// Permission bits of a new file.
 const FILE_PERMISSIONS: u32 = 0o644;
-/// Attempts to open a file that others create and remove at the same time.
-const OPEN_ATTEMPTS_MAX: u32 = 100;
+/// Attempts to open, or else create, a file whose name others replace by a symlink and back: each
+/// fails because there is one by then.
+const OPEN_ATTEMPTS_MAX: u32 = 1000;
 
 /// How to open a file; mirrors `std::fs::OpenOptions`.
 #[derive(Debug, Clone)]
@@ -51,6 +54,19 @@ pub struct File {
     position: Mutex<u64>,
     /// The failure that stopped writing was reported here, or before the file was opened.
     knows_failure: AtomicBool,
+    _last_user: LastUser,
+}
+
+/// Gives back the space of a deleted subvolume whose last open file was closed. Dropped behind the
+/// file's inode.
+#[derive(Debug)]
+struct LastUser(Volume);
+
+impl Drop for LastUser {
+    fn drop(&mut self) {
+        // Where this fails, the next open of the volume goes on.
+        let _ = subvol::drop_dead_trees(self.0.namespace());
+    }
 }
 
 impl Default for FileOptions {
@@ -141,6 +157,7 @@ impl FileOptions {
             options: self.clone(),
             position: Mutex::new(0),
             knows_failure: knows_failure(volume),
+            _last_user: LastUser(volume.clone()),
         };
         if self.truncate && file.inode.state().size > 0 {
             file.set_len(0).map_err(|error| error.at(path))?;
@@ -156,12 +173,11 @@ impl FileOptions {
         }
         for _ in 0..OPEN_ATTEMPTS_MAX {
             match self.open_existing(volume, path, writes) {
-                Err(error) if error.caller_error() == Some(CallerError::Stale) => continue,
                 Err(error) if creates && error.is_not_found() => {}
                 result => return result,
             }
-            match self.create_file(volume, path) {
-                // Created by another thread since we looked.
+            match self.create_file(volume, path, writes) {
+                // A symlink, which has to be followed.
                 Err(error)
                     if !self.create_new && error.caller_error() == Some(CallerError::Exists) => {}
                 result => return result,
@@ -176,7 +192,12 @@ impl FileOptions {
         } else {
             Follow::Last
         };
-        let inode = volume.find(path, follow)?;
+        volume
+            .walker()
+            .find_then(path, follow, |inode| self.open_found(volume, inode, writes))
+    }
+
+    fn open_found(&self, volume: &Volume, inode: &Arc<Inode>, writes: bool) -> Result<OpenInode> {
         let refusal = match inode.kind() {
             _ if self.create_new => Some(CallerError::Exists),
             FileType::File => None,
@@ -194,10 +215,11 @@ impl FileOptions {
                 false => Change::Other,
             })?;
         }
-        OpenInode::new(volume.namespace(), &inode)
+        OpenInode::new(volume.namespace(), inode)
     }
 
-    fn create_file(&self, volume: &Volume, path: &Path) -> Result<OpenInode> {
+    /// Opens the file, which is made unless somebody was faster.
+    fn create_file(&self, volume: &Volume, path: &Path, writes: bool) -> Result<OpenInode> {
         let (dir, name) = volume.find_parent(path)?;
         let (uid, gid) = volume.inner.owner;
         let new = NewInode {
@@ -207,8 +229,18 @@ impl FileOptions {
             inherit_group: true,
             ..NewInode::default()
         };
-        let inode = volume.namespace().create(&dir, name, &new)?;
-        OpenInode::new(volume.namespace(), &inode)
+        let namespace = volume.namespace();
+        let opened = match self.create_new {
+            true => namespace.create_then(&dir, name, &new, |inode| {
+                OpenInode::new(namespace, inode)
+            }),
+            false => namespace.find_or_create_then(&dir, name, &new, |inode| match inode.kind() {
+                FileType::Symlink => Err(CallerError::Exists.into()),
+                _ => self.open_found(volume, inode, writes),
+            }),
+        }?;
+        volume.sync_marked(&dir)?;
+        Ok(opened)
     }
 }
 
@@ -256,6 +288,7 @@ impl File {
             options: FileOptions::new().read(true).write(true),
             position: Mutex::new(0),
             knows_failure: knows_failure(volume),
+            _last_user: LastUser(volume.clone()),
         })
     }
 
@@ -266,6 +299,7 @@ impl File {
     pub fn link(&self, path: impl AsRef<Path>) -> Result<()> {
         let (dir, name) = self.volume.find_parent(path.as_ref())?;
         let result = self.volume.namespace().link(&self.inode, &dir, name);
+        let result = result.and_then(|()| self.volume.sync_marked(&dir));
         result.map_err(|error| error.at(path.as_ref()))
     }
 
@@ -302,6 +336,8 @@ impl File {
             offset
         };
         file::write_at(self.volume.core(), self.inode.inode(), offset, data)?;
+        drop(names);
+        self.sync_marked()?;
         Ok(offset.saturating_add(to_u64(data.len())))
     }
 
@@ -311,7 +347,8 @@ impl File {
     /// As [`File::write_at`].
     pub fn set_len(&self, len: u64) -> Result<()> {
         self.check_writable()?;
-        file::set_size(self.volume.core(), self.inode.inode(), len)
+        file::set_size(self.volume.core(), self.inode.inode(), len)?;
+        self.sync_marked()
     }
 
     /// Reserves space for a range, or makes it a hole or zeros.
@@ -320,7 +357,8 @@ impl File {
     /// As [`File::write_at`], and `InvalidArgument` for an empty range.
     pub fn allocate(&self, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
         self.check_writable()?;
-        file::allocate(self.volume.core(), self.inode.inode(), mode, offset, len)
+        file::allocate(self.volume.core(), self.inode.inode(), mode, offset, len)?;
+        self.sync_marked()
     }
 
     /// The first byte of data at or after `offset`.
@@ -380,7 +418,8 @@ impl File {
             source.inode.inode(),
             self.inode.inode(),
             range,
-        )
+        )?;
+        self.sync_marked()
     }
 
     /// Copies up to `len` bytes from `source`, sharing extents where the ranges are aligned
@@ -407,12 +446,14 @@ impl File {
             destination: offset,
             len,
         };
-        file::copy_range(
+        let copied = file::copy_range(
             self.volume.core(),
             source.inode.inode(),
             self.inode.inode(),
             range,
-        )
+        )?;
+        self.sync_marked()?;
+        Ok(copied)
     }
 
     /// What `stat` reports of the file.
@@ -438,6 +479,11 @@ impl File {
     /// As [`File::sync_all`].
     pub fn sync_data(&self) -> Result<()> {
         self.sync(SyncWhat::Data)
+    }
+
+    /// Makes durable what changed, if the file's flags ask for that.
+    fn sync_marked(&self) -> Result<()> {
+        self.volume.sync_marked(self.inode.inode())
     }
 
     fn sync(&self, what: SyncWhat) -> Result<()> {

@@ -7,7 +7,8 @@
 //! Invariants
 //! * Every error that a path is to blame for names the path as the caller gave it.
 //! * Nothing here holds a lock while it calls down.
-//! * What was changed is durable after [`Volume::sync`] (or `File::sync_all`), not before. The
+//! * What was changed is durable after [`Volume::sync`] (or `File::sync_all`), not before, unless
+//!   the flags of the file or directory ask for that ([`crate::InodeFlags::SYNC`], `DIRSYNC`). The
 //!   last handle of a writable volume syncs when it is dropped, and has nobody to tell when that
 //!   fails: [`Volume::close`] does.
 //!
@@ -36,7 +37,8 @@ use btrfs_disk::TreeId;
 
 use crate::dir::Namespace;
 use crate::error::Result;
-use crate::inode::Core;
+use crate::inode::{Core, Inode};
+use crate::log;
 use crate::writeback;
 
 pub use crate::file::{AllocateMode, ExtentInfo, ExtentKind};
@@ -108,6 +110,12 @@ impl Volume {
     #[must_use]
     pub fn is_read_only(&self) -> bool {
         self.core().store.is_read_only()
+    }
+
+    /// Makes durable what changed in an inode, or in the names of a directory, whose flags ask for
+    /// that.
+    pub(crate) fn sync_marked(&self, inode: &Arc<Inode>) -> Result<()> {
+        log::sync_marked(self.namespace(), inode)
     }
 
     pub(crate) fn namespace(&self) -> &Arc<Namespace> {

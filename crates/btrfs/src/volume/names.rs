@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::walk::Follow;
 use super::{ReadDir, Volume};
@@ -108,10 +109,9 @@ impl Volume {
             target,
             ..NewInode::default()
         };
-        self.namespace()
-            .create(&dir, name, &new)
-            .map_err(|error| error.at(path))?;
-        Ok(())
+        let made = self.namespace().create(&dir, name, &new);
+        made.and_then(|_| self.sync_marked(&dir))
+            .map_err(|error| error.at(path))
     }
 
     /// Makes an inode with all that is known about it in one step: the way to import files.
@@ -126,7 +126,7 @@ impl Volume {
             .map_err(|error| error.at(path))
     }
 
-    fn create_node_in(&self, dir: &Inode, name: &[u8], node: &NewNode<'_>) -> Result<Metadata> {
+    fn create_node_in(&self, dir: &Arc<Inode>, name: &[u8], node: &NewNode<'_>) -> Result<Metadata> {
         if !node.data.is_empty() && !node.kind.is_file() {
             return Err(CallerError::InvalidArgument.into());
         }
@@ -152,6 +152,8 @@ impl Volume {
             inode.change_in_memory(|state| state.keeps_times = false);
             written?;
         }
+        self.sync_marked(dir)?;
+        self.sync_marked(&inode)?;
         Ok(inode.metadata())
     }
 
@@ -162,10 +164,11 @@ impl Volume {
     /// `NotPermitted` for a directory, `CrossSubvolume`, `TooManyLinks`, and as
     /// [`Volume::create_dir`].
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
-        let inode = self.find(original.as_ref(), Follow::AllButLast)?;
+        let inode = self.hold(original.as_ref(), Follow::AllButLast)?;
         let (dir, name) = self.find_parent(link.as_ref())?;
         self.namespace()
             .link(&inode, &dir, name)
+            .and_then(|()| self.sync_marked(&dir))
             .map_err(|error| error.at(link.as_ref()))
     }
 
@@ -200,6 +203,7 @@ impl Volume {
         let (dir, name) = self.find_parent(path)?;
         self.namespace()
             .unlink(&dir, name, what)
+            .and_then(|()| self.sync_marked(&dir))
             .map_err(|error| error.at(path))
     }
 
@@ -276,6 +280,8 @@ impl Volume {
         let (uid, gid) = self.inner.owner;
         self.namespace()
             .rename(source, target, flags, &NewInode::whiteout(uid, gid))
+            .and_then(|()| self.sync_marked(&to_dir))
+            .and_then(|()| self.sync_marked(&from_dir))
             .map_err(|error| error.at(from))
     }
 
@@ -285,7 +291,7 @@ impl Volume {
     /// `NotFound`; `InvalidArgument` when it is no symlink.
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
-        let inode = self.find(path, Follow::AllButLast)?;
+        let inode = self.hold(path, Follow::AllButLast)?;
         let target = self
             .namespace()
             .read_link(&inode)
@@ -299,11 +305,12 @@ impl Volume {
     /// `NotFound`, `NotADirectory`.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
-        let dir = self.find(path, Follow::Last)?;
-        if !dir.kind().is_dir() {
-            return Err(crate::Error::from(CallerError::NotADirectory).at(path));
-        }
-        let dir = OpenInode::new(self.namespace(), &dir).map_err(|error| error.at(path))?;
+        let dir = self.walker().find_then(path, Follow::Last, |inode| {
+            match inode.kind().is_dir() {
+                true => OpenInode::new(self.namespace(), inode),
+                false => Err(CallerError::NotADirectory.into()),
+            }
+        })?;
         Ok(ReadDir::new(self.clone(), dir))
     }
 

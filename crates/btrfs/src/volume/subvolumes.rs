@@ -35,7 +35,9 @@ impl Volume {
             uid,
             gid,
         };
-        subvol::create(self.namespace(), &dir, name, new).map_err(|error| error.at(path))
+        let made = subvol::create(self.namespace(), &dir, name, new);
+        made.and_then(|id| self.sync_marked(&dir).map(|()| id))
+            .map_err(|error| error.at(path))
     }
 
     /// Makes a snapshot of the subvolume at `source`, with everything that was written to it
@@ -53,11 +55,14 @@ impl Volume {
         let target = target.as_ref();
         let (dir, name) = self.find_parent(target)?;
         subvol::snapshot(self.namespace(), source, &dir, name, mode)
+            .and_then(|id| self.sync_marked(&dir).map(|()| id))
             .map_err(|error| error.at(target))
     }
 
     /// Deletes the subvolume or snapshot at `path` with everything in it, and gives its space
-    /// back. A crash meanwhile leaves the rest to the next open for writing.
+    /// back. Files of it that are open can be read and written until they are closed; the space
+    /// comes back with the last of them. A crash meanwhile leaves the rest to the next open for
+    /// writing.
     ///
     /// # Errors
     /// `InvalidArgument` when it is no subvolume, `Busy` when it is the default subvolume or the
@@ -70,7 +75,8 @@ impl Volume {
             return Err(Error::from(CallerError::Busy).at(path));
         }
         let result = subvol::delete(self.namespace(), &dir, name)
-            .and_then(|id| subvol::drop_tree(self.namespace(), id));
+            .and_then(|()| self.sync_marked(&dir))
+            .and_then(|()| subvol::drop_dead_trees(self.namespace()));
         result.map_err(|error| error.at(path))
     }
 

@@ -4,10 +4,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use btrfs_disk::TreeId;
+use btrfs_disk::{InodeNo, TreeId};
 
 use super::Volume;
-use crate::dir::{Found, Namespace};
+use crate::dir::{Found, Hold, Namespace, has_gone};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{EMPTY_SUBVOL_INO, FileType, Inode, ROOT_DIR_INO};
 
@@ -21,6 +21,24 @@ pub(crate) enum Follow {
     Last,
     /// Stop at it.
     AllButLast,
+}
+
+/// Attempts to follow a path whose end others replace by symlinks and back: each fails because
+/// there is a symlink by then.
+const ATTEMPTS_MAX: u32 = 1000;
+
+/// Where a path leads.
+struct End {
+    found: Found,
+    /// The directory that it is in and the name that it has there, unless a path leads to it
+    /// otherwise (`/`, `..`).
+    named: Option<((TreeId, InodeNo), Box<[u8]>)>,
+}
+
+impl End {
+    fn unnamed(found: Found) -> Self {
+        Self { found, named: None }
+    }
 }
 
 /// Walks paths that start at the root directory of one subvolume.
@@ -44,14 +62,50 @@ impl<'a> Walker<'a> {
     /// # Errors
     /// `NotFound`, `NotADirectory`, `NameTooLong`, `TooManySymlinks`, with the path.
     pub(crate) fn find(&self, path: &Path, follow: Follow) -> Result<Found> {
+        let end = self.find_end(path, follow);
+        Ok(end.map_err(|error| error.at(path))?.found)
+    }
+
+    /// What `then` makes of the inode that `path` leads to. `then` fails with `Stale` for an inode
+    /// that is being removed, and is called again with what has the name by then.
+    ///
+    /// # Errors
+    /// As [`Walker::find`], and what `then` fails with, with the path.
+    pub(crate) fn find_then<R>(
+        &self,
+        path: &Path,
+        follow: Follow,
+        then: impl Fn(&Arc<Inode>) -> Result<R>,
+    ) -> Result<R> {
+        let at_path = |error: Error| error.at(path);
+        for _ in 0..ATTEMPTS_MAX {
+            let End { found, named } = self.find_end(path, follow).map_err(at_path)?;
+            let gone = match self.namespace.inode(found).and_then(|inode| then(&inode)) {
+                Err(error) if has_gone(&error) => error,
+                answer => return answer.map_err(at_path),
+            };
+            let Some((dir, name)) = named else { return Err(at_path(gone)) };
+            let again = |found: Found, inode: &Arc<Inode>| {
+                let is_link = follow == Follow::Last && found.kind.is_symlink();
+                if is_link { Ok(None) } else { then(inode).map(Some) }
+            };
+            let dir = self.namespace.core.inode(dir.0, dir.1).map_err(at_path)?;
+            let answer = self.namespace.find_locked_then(&dir, &name, again);
+            let answer = answer.map_err(at_path)?;
+            if let Some(answer) = answer.ok_or_else(|| at_path(CallerError::NotFound.into()))? {
+                return Ok(answer);
+            }
+        }
+        Err(at_path(CallerError::Stale.into()))
+    }
+
+    fn find_end(&self, path: &Path, follow: Follow) -> Result<End> {
         let mut links_left = SYMLINKS_MAX;
         let bytes = path.as_os_str().as_bytes();
-        let found = if bytes.is_empty() {
-            Err(CallerError::NotFound.into())
-        } else {
-            self.walk(self.top, bytes, follow, &mut links_left)
-        };
-        found.map_err(|error: Error| error.at(path))
+        if bytes.is_empty() {
+            return Err(CallerError::NotFound.into());
+        }
+        self.walk(self.top, bytes, follow, &mut links_left)
     }
 
     /// The directory that `path` is in, and the name in it.
@@ -80,7 +134,8 @@ impl<'a> Walker<'a> {
         let mut links_left = SYMLINKS_MAX;
         let dir = self
             .walk(self.top, dir, Follow::Last, &mut links_left)
-            .map_err(|error| error.at(path))?;
+            .map_err(|error| error.at(path))?
+            .found;
         if !dir.kind.is_dir() {
             return Err(Error::from(CallerError::NotADirectory).at(path));
         }
@@ -94,13 +149,14 @@ impl<'a> Walker<'a> {
         path: &[u8],
         follow: Follow,
         links_left: &mut u32,
-    ) -> Result<Found> {
+    ) -> Result<End> {
         let mut at = if path.first() == Some(&b'/') {
             self.top
         } else {
             start
         };
         let mut before = at;
+        let mut named = None;
         let mut rest = path;
         loop {
             let begin = rest
@@ -112,7 +168,7 @@ impl<'a> Walker<'a> {
             }
             rest = &rest[begin..];
             if rest.is_empty() {
-                return Ok(at);
+                return Ok(End { found: at, named });
             }
             let end = rest
                 .iter()
@@ -120,35 +176,61 @@ impl<'a> Walker<'a> {
                 .unwrap_or(rest.len());
             let (name, behind) = rest.split_at(end);
             rest = behind;
+            let is_last = rest.iter().all(|byte| *byte == b'/');
             let next = match name {
-                b"." => at,
-                b".." => self.above(at, before)?,
-                _ => self.step(
-                    at,
-                    name,
-                    follow == Follow::Last || !rest.is_empty(),
-                    links_left,
-                )?,
+                b"." => End::unnamed(at),
+                b".." => End::unnamed(self.above(at, before)?),
+                _ if follow == Follow::Last || !rest.is_empty() => {
+                    self.step_along(at, name, is_last, links_left)?
+                }
+                _ => self.step(at, name, is_last)?,
             };
-            (before, at) = (at, next);
+            (before, at, named) = (at, next.found, next.named);
         }
     }
 
-    /// One name further, and along the symlink if it is one and `follows`.
-    fn step(&self, dir: Found, name: &[u8], follows: bool, links_left: &mut u32) -> Result<Found> {
+    /// One name further. Which one is said of the last name of a path only.
+    fn step(&self, dir: Found, name: &[u8], is_last: bool) -> Result<End> {
         if !dir.kind.is_dir() {
             return Err(CallerError::NotADirectory.into());
         }
         let found = self.namespace.lookup_in(dir.tree, dir.ino, name)?;
-        let found = found.ok_or(CallerError::NotFound)?;
-        if !(follows && found.kind.is_symlink()) {
-            return Ok(found);
+        Ok(End {
+            found: found.ok_or(CallerError::NotFound)?,
+            named: is_last.then(|| ((dir.tree, dir.ino), name.into())),
+        })
+    }
+
+    /// One name further, and along the symlink if it is one.
+    fn step_along(
+        &self,
+        dir: Found,
+        name: &[u8],
+        is_last: bool,
+        links_left: &mut u32,
+    ) -> Result<End> {
+        let end = self.step(dir, name, is_last)?;
+        if !end.found.kind.is_symlink() {
+            return Ok(end);
         }
-        *links_left = links_left
-            .checked_sub(1)
-            .ok_or(CallerError::TooManySymlinks)?;
-        let target = self.namespace.read_link(&*self.namespace.inode(found)?)?;
-        self.walk(dir, &target, Follow::Last, links_left)
+        let target_of = |found: Found, inode: &Arc<Inode>| {
+            if !found.kind.is_symlink() {
+                return Ok(Err(found));
+            }
+            let held = self.namespace.hold(inode)?;
+            self.namespace.read_link(&held).map(Ok)
+        };
+        let now = self.namespace.find_then((dir.tree, dir.ino), name, target_of)?;
+        match now.ok_or(CallerError::NotFound)? {
+            // It was replaced since by something else.
+            Err(found) => Ok(End { found, ..end }),
+            Ok(target) => {
+                *links_left = links_left
+                    .checked_sub(1)
+                    .ok_or(CallerError::TooManySymlinks)?;
+                self.walk(dir, &target, Follow::Last, links_left)
+            }
+        }
     }
 
     /// The directory that holds `at`; the root holds itself. `before` is where the walk came
@@ -186,12 +268,16 @@ impl Volume {
         Walker::new(self.namespace(), self.inner.top)
     }
 
-    /// The inode at `path`.
+    /// The inode at `path`, which may be removed at any time: to look at, not to change.
     pub(crate) fn find(&self, path: &Path, follow: Follow) -> Result<Arc<Inode>> {
-        let found = self.walker().find(path, follow)?;
-        self.namespace()
-            .inode(found)
-            .map_err(|error| error.at(path))
+        self.walker()
+            .find_then(path, follow, |inode| Ok(Arc::clone(inode)))
+    }
+
+    /// The inode at `path`, which stays until the answer is dropped.
+    pub(crate) fn hold(&self, path: &Path, follow: Follow) -> Result<Hold<'_>> {
+        self.walker()
+            .find_then(path, follow, |inode| self.namespace().hold(inode))
     }
 
     /// The directory that `path` is in, and the name in it.

@@ -15,6 +15,7 @@ mod mount;
 mod mount_ends;
 mod mount_guard;
 mod mount_inherited;
+mod mount_names;
 mod mount_sync;
 mod mount_times;
 mod mount_truncate;

@@ -4,7 +4,7 @@ use btrfs_disk::InodeNo;
 
 use super::Replay;
 use super::names::Removed;
-use crate::error::{CallerError, Error, Result};
+use crate::error::Result;
 
 /// Items that the end of an inode's replay changes: its own, and an orphan item.
 const INODE_ITEMS: usize = 2;
@@ -34,15 +34,7 @@ impl Replay<'_> {
             if count > 0 {
                 return Ok(());
             }
-            match self.namespace.insert_orphan(txn, &inode) {
-                Err(Error::Corrupt { source, .. })
-                    if matches!(*source, btrfs_store::Error::Exists { .. }) =>
-                {
-                    Ok(())
-                }
-                Err(error) if error.caller_error() == Some(CallerError::Exists) => Ok(()),
-                result => result,
-            }
+            self.namespace.put_orphan(txn, &inode)
         })
     }
 }

@@ -1,0 +1,582 @@
+//! Subvolumes that go while files in them are open, what a snapshot takes along, and what is
+//! durable when a call returns.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test fails by panicking"
+)]
+
+mod common;
+
+use std::sync::Arc;
+
+use btrfs::{BtrfsFs, File, FileOptions, FsOptions, InodeFlags, MakeOptions, SnapshotMode, Volume};
+use common::{Image, check};
+use vfs::FileSystem;
+use vfs::file_system::{
+    AllocateFlags, Caller, Control, CopyRange, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
+    NodeKind, OpenFlags, RenameFlags, SetAttr, SyncWhat, WriteFlags, XattrMode,
+};
+
+const ROOT: Caller = Caller {
+    uid: 0,
+    gid: 0,
+    pid: 1,
+};
+
+struct Served {
+    image: Image,
+    volume: Volume,
+    fs: Arc<dyn FileSystem>,
+}
+
+impl Served {
+    fn new() -> Self {
+        let (image, volume) = Image::make_with(MakeOptions::default());
+        let options = FsOptions {
+            user_subvol_ioctls: true,
+            ..FsOptions::default()
+        };
+        let fs = BtrfsFs::new(&volume, options).unwrap();
+        Self { image, volume, fs }
+    }
+
+    fn make(&self, parent: NodeId, name: &str, kind: NodeKind) -> Entry {
+        let new = NewNode {
+            kind,
+            permissions: 0o755,
+            target: if kind == NodeKind::Symlink { b"where" } else { b"" },
+            ..NewNode::default()
+        };
+        self.fs.create(&ROOT, parent, name.as_bytes(), &new).unwrap()
+    }
+
+    fn file(&self, parent: NodeId, name: &str) -> NodeId {
+        self.make(parent, name, NodeKind::File).node
+    }
+
+    fn find(&self, path: &str) -> NodeId {
+        path.split('/').fold(NodeId::ROOT, |node, name| {
+            self.fs.lookup(node, name.as_bytes()).unwrap().node
+        })
+    }
+
+    fn write(&self, node: NodeId, offset: u64, data: &[u8]) {
+        self.fs.write(node, Handle(0), offset, data, WriteFlags::default()).unwrap();
+    }
+
+    fn read(&self, node: NodeId) -> Vec<u8> {
+        let mut buf = vec![0; 4 << 20];
+        let count = self.fs.read(node, Handle(0), 0, &mut buf).unwrap();
+        buf.truncate(count);
+        buf
+    }
+
+    fn set_flags(&self, node: NodeId, flags: NodeFlags) {
+        self.fs.set_flags(&ROOT, node, flags).unwrap();
+    }
+
+    fn control(&self, command: u32, node: NodeId, parts: &[(usize, &[u8])], bytes: usize) {
+        let mut input = vec![0; bytes];
+        for (at, part) in parts {
+            input[*at..*at + part.len()].copy_from_slice(part);
+        }
+        let control = Control {
+            caller: ROOT,
+            node,
+            command,
+            input: &input,
+            output_bytes_max: 4096,
+        };
+        self.fs.control(&control).unwrap();
+    }
+
+    /// The volume as it would be found after a crash at this moment.
+    fn after_crash<T>(&self, look: impl FnOnce(&Volume) -> T) -> T {
+        let crashed = tempfile::NamedTempFile::new().unwrap();
+        std::fs::copy(self.image.file.path(), crashed.path()).unwrap();
+        let volume = Volume::open(crashed.path()).unwrap();
+        let seen = look(&volume);
+        volume.close().unwrap();
+        check(crashed.path());
+        seen
+    }
+
+    fn finish(self) {
+        self.fs.sync_fs().unwrap();
+        drop(self.fs);
+        self.volume.close().unwrap();
+        check(self.image.file.path());
+    }
+}
+
+#[test]
+fn an_open_file_outlives_its_subvolume() {
+    let served = Served::new();
+    let fs = &*served.fs;
+    let free = || served.volume.status().blocks_free;
+    let before = free();
+    served.volume.create_subvolume("sub").unwrap();
+    let sub = served.find("sub");
+    let dir = served.make(sub, "dir", NodeKind::Directory).node;
+    let (node, other) = (served.file(dir, "file"), served.file(dir, "other"));
+    served.write(node, 0, &[1; 3_000_000]);
+    served.write(other, 0, &[2; 3_000_000]);
+    fs.sync_fs().unwrap();
+    served.write(node, 5, b"not written yet");
+    let flags = OpenFlags::READ | OpenFlags::WRITE;
+    let handle = fs.open(&ROOT, node, flags).unwrap();
+    served.volume.delete_subvolume("sub").unwrap();
+    assert_eq!(fs.lookup(NodeId::ROOT, b"sub"), Err(Errno::ENOENT));
+
+    let mut expected = vec![1; 3_000_000];
+    expected[5..20].copy_from_slice(b"not written yet");
+    assert_eq!(served.read(node), expected);
+    served.write(node, 1_000_000, &[3; 200_000]);
+    served.write(node, 3_000_000, b"appended");
+    expected[1_000_000..1_200_000].fill(3);
+    expected.extend(b"appended");
+    assert_eq!(served.read(node), expected);
+    fs.sync_file(node, handle, SyncWhat::All).unwrap();
+    fs.sync_fs().unwrap();
+    fs.step();
+    assert_eq!(served.read(node), expected);
+    let changes = SetAttr {
+        size: Some(2_000_000),
+        permissions: Some(0o600),
+        ..SetAttr::default()
+    };
+    assert_eq!(fs.set_attr(&ROOT, node, &changes).unwrap().size, 2_000_000);
+    fs.allocate(node, AllocateFlags::empty(), 2_000_000, 100_000).unwrap();
+    fs.set_xattr(node, b"user.a", b"b", XattrMode::Either, false).unwrap();
+    // Its directories get no names any more.
+    let new = NewNode::default();
+    assert_eq!(fs.create(&ROOT, dir, b"new", &new).map(drop), Err(Errno::ENOENT));
+    assert!(free() + 700 < before, "its space is still used");
+
+    // A crash ends it like any open file without a name.
+    let free_then = served.after_crash(|volume| {
+        assert!(!volume.exists("sub").unwrap());
+        volume.sync().unwrap();
+        volume.status().blocks_free
+    });
+    assert!(free_then + 100 > before, "{free_then} of {before}");
+
+    fs.release(node, handle);
+    for node in [node, other, dir, sub] {
+        fs.forget(node, 10);
+    }
+    fs.step();
+    fs.sync_fs().unwrap();
+    assert_eq!(fs.attr(node), Err(Errno::ESTALE));
+    served.finish();
+}
+
+#[test]
+fn the_space_of_a_deleted_subvolume_comes_back_with_the_last_close() {
+    let (image, volume) = Image::make();
+    volume.create_subvolume("sub").unwrap();
+    volume.sync().unwrap();
+    let before = volume.status().blocks_free;
+    volume.write("sub/file", vec![1; 8_000_000]).unwrap();
+    volume.write("sub/other", vec![2; 1000]).unwrap();
+    let options = FileOptions::new().read(true).write(true);
+    let file = options.open(&volume, "sub/file").unwrap();
+    let nameless = options.open(&volume, "sub/other").unwrap();
+    volume.remove_file("sub/other").unwrap();
+    volume.delete_subvolume("sub").unwrap();
+    volume.sync().unwrap();
+    let mut bytes = vec![0; 1000];
+    assert_eq!(nameless.read_at(&mut bytes, 0).unwrap(), 1000);
+    assert_eq!(bytes, vec![2; 1000]);
+    drop(nameless);
+    volume.sync().unwrap();
+    file.write_at(b"still here", 7_000_000).unwrap();
+    file.sync_all().unwrap();
+    let mut bytes = vec![0; 10];
+    file.read_at(&mut bytes, 7_000_000).unwrap();
+    assert_eq!(bytes, b"still here");
+    assert!(volume.status().blocks_free + 1900 < before);
+    drop(file);
+    volume.sync().unwrap();
+    volume.sync().unwrap();
+    let free = volume.status().blocks_free;
+    assert!(free + 50 > before, "{free} of {before}");
+    // A new subvolume gets a number of its own, and the name.
+    volume.create_subvolume("sub").unwrap();
+    volume.write("sub/file", b"new").unwrap();
+    let volume = image.reopen(volume);
+    assert_eq!(volume.read("sub/file").unwrap(), b"new");
+    volume.close().unwrap();
+}
+
+/// Many threads use files of subvolumes that others delete.
+#[test]
+fn subvolumes_go_while_their_files_are_used() {
+    let (image, volume) = Image::make();
+    std::thread::scope(|scope| {
+        for thread in 0..3 {
+            let volume = &volume;
+            scope.spawn(move || {
+                for round in 0..15_u8 {
+                    let name = format!("sub{thread}");
+                    volume.create_subvolume(&name).unwrap();
+                    let path = format!("{name}/file");
+                    volume.write(&path, vec![round; 300_000]).unwrap();
+                    let options = FileOptions::new().read(true).write(true);
+                    let file = options.open(volume, &path).unwrap();
+                    std::thread::scope(|scope| {
+                        scope.spawn(|| {
+                            for part in 0..20 {
+                                file.write_at(&[round; 5000], part * 7000).unwrap();
+                                let mut bytes = vec![0; 300_000];
+                                file.read_at(&mut bytes, 0).unwrap();
+                                assert!(bytes.iter().all(|byte| *byte == round));
+                                if part % 5 == 4 {
+                                    file.sync_all().unwrap();
+                                }
+                            }
+                        });
+                        volume.delete_subvolume(&name).unwrap();
+                        volume.sync().unwrap();
+                    });
+                }
+            });
+        }
+    });
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    check(image.file.path());
+}
+
+/// The orphan items in a tree, counted by what `btrfs inspect-internal dump-tree` prints.
+fn orphan_count(image: &Image) -> usize {
+    let dumped = std::process::Command::new("btrfs")
+        .args(["inspect-internal", "dump-tree"])
+        .arg(image.file.path())
+        .output();
+    let Ok(dumped) = dumped else { return 0 };
+    let text = String::from_utf8_lossy(&dumped.stdout).into_owned();
+    text.lines().filter(|line| line.contains("ORPHAN_ITEM")).count()
+}
+
+#[test]
+fn a_snapshot_has_no_files_without_names() {
+    for mode in [SnapshotMode::ReadWrite, SnapshotMode::ReadOnly] {
+        let served = Served::new();
+        let fs = &*served.fs;
+        served.volume.create_subvolume("sub").unwrap();
+        let sub = served.find("sub");
+        let mut handles = Vec::new();
+        for index in 0..40 {
+            let name = format!("f{index}");
+            let node = served.file(sub, &name);
+            served.write(node, 0, &vec![7; index * 5000]);
+            let handle = fs.open(&ROOT, node, OpenFlags::READ).unwrap();
+            fs.unlink(sub, name.as_bytes()).unwrap();
+            handles.push((node, handle));
+        }
+        let stays = served.file(sub, "stays");
+        served.write(stays, 0, b"here");
+        let unnamed = File::unnamed(&served.volume, "sub").unwrap();
+        unnamed.write_at(b"without a name", 0).unwrap();
+        served.volume.snapshot("sub", "snap", mode).unwrap();
+        assert_eq!(served.volume.read("snap/stays").unwrap(), b"here");
+        let free_before = served.volume.status().blocks_free;
+        // The source still has its own.
+        for (node, handle) in handles {
+            let _ = served.read(node);
+            fs.release(node, handle);
+            fs.forget(node, 1);
+        }
+        drop(unnamed);
+        fs.sync_fs().unwrap();
+        assert!(served.volume.status().blocks_free > free_before + 900, "no snapshot keeps them");
+        let Served { image, volume, fs } = served;
+        drop(fs);
+        volume.close().unwrap();
+        check(image.file.path());
+        assert_eq!(orphan_count(&image), 0, "{mode:?}");
+    }
+}
+
+/// `btrfs check` is content and a crash leaves nothing behind, whenever it comes.
+#[test]
+fn a_snapshot_of_open_files_survives_a_crash() {
+    let served = Served::new();
+    let fs = &*served.fs;
+    served.volume.create_subvolume("sub").unwrap();
+    let sub = served.find("sub");
+    let node = served.file(sub, "file");
+    served.write(node, 0, &[7; 100_000]);
+    let handle = fs.open(&ROOT, node, OpenFlags::READ).unwrap();
+    fs.unlink(sub, b"file").unwrap();
+    served.volume.snapshot("sub", "snap", SnapshotMode::ReadWrite).unwrap();
+    served.after_crash(|_| ());
+    fs.sync_fs().unwrap();
+    served.after_crash(|volume| assert!(!volume.exists("snap/file").unwrap()));
+    fs.release(node, handle);
+    served.finish();
+}
+
+const SNAP_CREATE_V2: u32 = 0x5000_9417;
+const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
+const BY_ID: u64 = 16;
+
+/// As in Linux 6.18: these two commit, and making or deleting subvolumes does not.
+#[test]
+fn a_snapshot_and_a_read_only_flag_are_durable_when_the_ioctl_returns() {
+    let served = Served::new();
+    let id = served.volume.create_subvolume("sub").unwrap();
+    served.volume.write("sub/file", b"contents").unwrap();
+    let parts: [(usize, &[u8]); 3] =
+        [(8, &id.0.to_le_bytes()), (16, &BY_ID.to_le_bytes()), (56, b"snap")];
+    served.control(SNAP_CREATE_V2, NodeId::ROOT, &parts, 4096);
+    served.after_crash(|volume| assert_eq!(volume.read("snap/file").unwrap(), b"contents"));
+    let sub = served.find("sub");
+    served.control(SUBVOL_SETFLAGS, sub, &[(0, &2_u64.to_le_bytes())], 8);
+    served.after_crash(|volume| {
+        let infos = volume.subvolumes().unwrap();
+        assert!(infos.iter().any(|info| info.path == "sub" && info.read_only));
+    });
+    served.control(SUBVOL_SETFLAGS, sub, &[(0, &0_u64.to_le_bytes())], 8);
+    served.after_crash(|volume| volume.write("sub/file", b"more").unwrap());
+    served.finish();
+}
+
+/// What was written before a call that keeps, or closes, a subvolume as it is, is in it.
+#[test]
+fn what_was_written_before_is_in_a_snapshot_and_behind_a_read_only_flag() {
+    let served = Served::new();
+    served.volume.create_subvolume("sub").unwrap();
+    let sub = served.find("sub");
+    // Small, large, across a hole, over what is on disk, in place.
+    let node = served.file(sub, "small");
+    served.write(node, 0, b"small");
+    let large = served.file(sub, "large");
+    served.write(large, 0, &[1; 1 << 20]);
+    served.write(large, 3 << 20, &[2; 100_000]);
+    let in_place = served.file(sub, "in place");
+    served.set_flags(in_place, NodeFlags::NOCOW);
+    served.write(in_place, 0, &[3; 100_000]);
+    served.fs.sync_fs().unwrap();
+    served.write(in_place, 5000, &[4; 5000]);
+    served.write(large, 100, b"over it");
+    let seen = |volume: &Volume, dir: &str| {
+        let read = |name: &str| volume.read(format!("{dir}/{name}")).unwrap();
+        assert_eq!(read("small"), b"small");
+        let large = read("large");
+        assert_eq!((large.len(), &large[100..107]), ((3 << 20) + 100_000, &b"over it"[..]));
+        assert_eq!(large[3 << 20..], [2; 100_000]);
+        let in_place = read("in place");
+        assert_eq!((in_place[4999], in_place[5000], in_place[9999]), (3, 4, 4));
+    };
+    served.volume.snapshot("sub", "snap", SnapshotMode::ReadOnly).unwrap();
+    seen(&served.volume, "snap");
+    served.write(node, 0, b"SMALL");
+    served.write(node, 0, b"small");
+    served.volume.set_subvolume_read_only("sub", true).unwrap();
+    let refused = served.fs.write(node, Handle(0), 0, b"x", WriteFlags::default());
+    assert_eq!(refused, Err(Errno::EROFS));
+    served.volume.sync().unwrap();
+    served.after_crash(|volume| {
+        seen(volume, "snap");
+        seen(volume, "sub");
+    });
+    served.finish();
+}
+
+/// A writer that is at it while the flag is set: what it was told is written is in the subvolume.
+#[test]
+fn writers_that_race_with_a_read_only_flag_lose_nothing() {
+    let served = Served::new();
+    served.volume.create_subvolume("sub").unwrap();
+    let sub = served.find("sub");
+    for round in 0..30_u64 {
+        let node = served.file(sub, &format!("f{round}"));
+        let written = std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let mut written = 0;
+                while written < 2000 {
+                    let flags = WriteFlags::default();
+                    let at = written * 1000;
+                    match served.fs.write(node, Handle(0), at, &[7; 1000], flags) {
+                        Ok(_) => written += 1,
+                        Err(Errno::EROFS) => break,
+                        Err(error) => panic!("{error:?}"),
+                    }
+                }
+                written
+            });
+            std::thread::sleep(std::time::Duration::from_micros(200 * round));
+            served.volume.set_subvolume_read_only("sub", true).unwrap();
+            // One call may have been let in before.
+            writer.join().unwrap()
+        });
+        served.volume.sync().unwrap();
+        let size = served.after_crash(|volume| {
+            volume.metadata(format!("sub/f{round}")).unwrap().size
+        });
+        assert!(size >= written * 1000, "round {round}: {size} of {}", written * 1000);
+        served.volume.set_subvolume_read_only("sub", false).unwrap();
+    }
+    served.finish();
+}
+
+#[test]
+fn what_changes_in_a_synchronous_file_is_durable_at_once() {
+    let served = Served::new();
+    let fs = &*served.fs;
+    let node = served.file(NodeId::ROOT, "file");
+    served.set_flags(node, NodeFlags::SYNC);
+    fs.sync_fs().unwrap();
+    let bytes = |volume: &Volume| volume.read("file").unwrap();
+    served.write(node, 0, b"hello");
+    assert_eq!(served.after_crash(bytes), b"hello");
+    served.write(node, 5, &[7; 200_000]);
+    assert_eq!(served.after_crash(bytes).len(), 200_005);
+    let size = SetAttr {
+        size: Some(3),
+        ..SetAttr::default()
+    };
+    fs.set_attr(&ROOT, node, &size).unwrap();
+    assert_eq!(served.after_crash(bytes), b"hel");
+    let mode = SetAttr {
+        permissions: Some(0o604),
+        ..SetAttr::default()
+    };
+    fs.set_attr(&ROOT, node, &mode).unwrap();
+    let mode = served.after_crash(|volume| volume.metadata("file").unwrap().mode);
+    assert_eq!(mode & 0o7777, 0o604);
+    fs.set_xattr(node, b"user.a", b"b", XattrMode::Either, false).unwrap();
+    let value = |volume: &Volume| volume.get_xattr("file", "user.a").unwrap();
+    assert_eq!(served.after_crash(value), Some(b"b".to_vec()));
+    fs.remove_xattr(node, b"user.a").unwrap();
+    assert_eq!(served.after_crash(value), None);
+    fs.allocate(node, AllocateFlags::empty(), 0, 50_000).unwrap();
+    assert_eq!(served.after_crash(bytes).len(), 50_000);
+    let source = served.file(NodeId::ROOT, "source");
+    served.write(source, 0, &[9; 80_000]);
+    let range = CopyRange {
+        source,
+        source_offset: 0,
+        target: node,
+        target_offset: 50_000,
+        len: 80_000,
+    };
+    assert_eq!(fs.copy_range(&range).unwrap(), 80_000);
+    assert_eq!(served.after_crash(bytes)[50_000..], [9; 80_000]);
+    let flags = OpenFlags::WRITE | OpenFlags::TRUNCATE;
+    let handle = fs.open(&ROOT, node, flags).unwrap();
+    assert_eq!(served.after_crash(bytes), b"");
+    fs.release(node, handle);
+    // A file without the flag waits.
+    let plain = served.file(NodeId::ROOT, "plain");
+    fs.sync_fs().unwrap();
+    served.write(plain, 0, b"later");
+    assert_eq!(served.after_crash(|volume| volume.read("plain").unwrap()), b"");
+    served.finish();
+}
+
+#[test]
+fn names_in_a_synchronous_directory_are_durable_at_once() {
+    for flag in [NodeFlags::SYNC, NodeFlags::DIRSYNC] {
+        let served = Served::new();
+        let fs = &*served.fs;
+        let dir = served.make(NodeId::ROOT, "dir", NodeKind::Directory).node;
+        let plain = served.make(NodeId::ROOT, "plain", NodeKind::Directory).node;
+        served.set_flags(dir, flag);
+        let old = served.file(plain, "old");
+        served.write(old, 0, b"old");
+        fs.sync_fs().unwrap();
+        let has = |path: &str| served.after_crash(|volume| volume.exists(path).unwrap());
+        let file = served.file(dir, "file");
+        assert!(has("dir/file"), "{flag:?}");
+        served.make(dir, "sub", NodeKind::Directory);
+        assert!(has("dir/sub"));
+        served.make(dir, "link", NodeKind::Symlink);
+        let target = served.after_crash(|volume| volume.read_link("dir/link").unwrap());
+        assert_eq!(target.to_str(), Some("where"));
+        served.make(dir, "fifo", NodeKind::Fifo);
+        assert!(has("dir/fifo"));
+        fs.link(old, dir, b"hard").unwrap();
+        let read = served.after_crash(|volume| volume.read("dir/hard").unwrap());
+        assert_eq!(read, b"old");
+        let rename = |from: (NodeId, &str), to: (NodeId, &str), flags| {
+            let (from, to) = ((from.0, from.1.as_bytes()), (to.0, to.1.as_bytes()));
+            fs.rename(&ROOT, from, to, flags).unwrap();
+        };
+        rename((dir, "file"), (dir, "renamed"), RenameFlags::empty());
+        assert!(has("dir/renamed") && !has("dir/file"));
+        // Out of it, into it, and over a name in it.
+        rename((dir, "renamed"), (plain, "out"), RenameFlags::empty());
+        assert!(has("plain/out") && !has("dir/renamed"));
+        rename((plain, "out"), (dir, "in"), RenameFlags::empty());
+        assert!(has("dir/in") && !has("plain/out"));
+        rename((plain, "old"), (dir, "in"), RenameFlags::empty());
+        let read = served.after_crash(|volume| volume.read("dir/in").unwrap());
+        assert_eq!(read, b"old");
+        rename((dir, "in"), (dir, "fifo"), RenameFlags::EXCHANGE);
+        let read = served.after_crash(|volume| volume.read("dir/fifo").unwrap());
+        assert_eq!(read, b"old");
+        fs.unlink(dir, b"hard").unwrap();
+        assert!(!has("dir/hard"));
+        fs.remove_dir(dir, b"sub").unwrap();
+        assert!(!has("dir/sub"));
+        fs.forget(file, 1);
+        // Names in a plain directory wait.
+        fs.sync_fs().unwrap();
+        served.file(plain, "later");
+        assert!(!has("plain/later"));
+        served.finish();
+    }
+}
+
+#[test]
+fn the_library_keeps_the_promise_of_synchronous_files_too() {
+    let (image, volume) = Image::make();
+    volume.create_dir("dir").unwrap();
+    volume.write("file", b"").unwrap();
+    let flags = |flags| btrfs::SetAttr {
+        flags: Some(flags),
+        ..btrfs::SetAttr::default()
+    };
+    volume.set_attributes("file", &flags(InodeFlags::SYNC)).unwrap();
+    volume.set_attributes("dir", &flags(InodeFlags::DIRSYNC)).unwrap();
+    volume.sync().unwrap();
+    let crashed = |look: &dyn Fn(&Volume)| {
+        let copy = tempfile::NamedTempFile::new().unwrap();
+        std::fs::copy(image.file.path(), copy.path()).unwrap();
+        let volume = Volume::open(copy.path()).unwrap();
+        look(&volume);
+        volume.close().unwrap();
+        check(copy.path());
+    };
+    let options = FileOptions::new().read(true).write(true);
+    let file = options.open(&volume, "file").unwrap();
+    file.write_at(b"hello", 0).unwrap();
+    crashed(&|volume| assert_eq!(volume.read("file").unwrap(), b"hello"));
+    file.set_len(2).unwrap();
+    crashed(&|volume| assert_eq!(volume.read("file").unwrap(), b"he"));
+    volume.set_permissions("file", 0o640).unwrap();
+    crashed(&|volume| assert_eq!(volume.metadata("file").unwrap().mode & 0o7777, 0o640));
+    let either = btrfs::XattrMode::Either;
+    volume.set_xattr("file", "user.a", "b", either).unwrap();
+    crashed(&|volume| assert!(volume.get_xattr("file", "user.a").unwrap().is_some()));
+    volume.create_dir("dir/sub").unwrap();
+    crashed(&|volume| assert!(volume.exists("dir/sub").unwrap()));
+    File::create(&volume, "dir/new").unwrap();
+    crashed(&|volume| assert!(volume.exists("dir/new").unwrap()));
+    volume.hard_link("file", "dir/hard").unwrap();
+    crashed(&|volume| assert_eq!(volume.read("dir/hard").unwrap(), b"he"));
+    volume.rename("dir/hard", "dir/new").unwrap();
+    crashed(&|volume| assert_eq!(volume.read("dir/new").unwrap(), b"he"));
+    volume.remove_file("dir/new").unwrap();
+    crashed(&|volume| assert!(!volume.exists("dir/new").unwrap()));
+    volume.remove_dir("dir/sub").unwrap();
+    crashed(&|volume| assert!(!volume.exists("dir/sub").unwrap()));
+    drop(file);
+    volume.close().unwrap();
+    check(image.file.path());
+}
