@@ -40,6 +40,9 @@ impl Host for TestHost {
     fn generation(&self) -> Generation {
         Generation(self.generation.load(Ordering::Relaxed))
     }
+    fn owns(&self, block: &[u8]) -> bool {
+        raw::generation(block) == self.generation().0
+    }
     fn alloc_block(&self, _: &Tree, _: u8, _: Logical) -> Result<Logical> {
         let at = self.next.fetch_add(NODESIZE as u64, Ordering::Relaxed);
         self.live.lock().insert(at, ());
@@ -94,7 +97,7 @@ impl Fixture {
     fn commit(&mut self, cold: bool) {
         let mut disk = self.disk.0.lock();
         for (at, block) in self.host.dirty.lock().drain() {
-            let mut locked = block.write();
+            let mut locked = block.write_new();
             prepare_for_write(&mut locked.data);
             disk.insert(at, locked.data.clone());
         }
