@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod generations;
+mod orphans;
 
 use std::sync::Arc;
 
