@@ -154,7 +154,9 @@ impl Listing<'_> {
     }
 
     fn name_with_node(&mut self, entry: &DirEntry<'_>, place: Place, found: Found) -> Result<bool> {
-        let inode = match self.fs.namespace().inode(found).map_err(stale) {
+        let namespace = self.fs.namespace();
+        let placed = namespace.check_place(self.dir, found);
+        let inode = match placed.and_then(|()| namespace.inode(found)).map_err(stale) {
             Ok(inode) => inode,
             // Its last name has just gone: the listing may have it or not.
             Err(error) if error.caller_error() == Some(CallerError::Stale) => return Ok(true),
