@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use blockdev::Device;
-use btrfs_disk::flags::{CompatRo, Incompat};
+use btrfs_disk::flags::{BlockGroupFlags, CompatRo, Incompat};
 use btrfs_disk::items::ChunkItem;
 use btrfs_disk::key::item_type::CHUNK_ITEM;
-use btrfs_disk::superblock::{DiskSuperblock, Superblock};
+use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use btrfs_disk::verify::Format;
-use btrfs_disk::{At, Generation, Key, Logical, TreeId};
+use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
 
 use crate::extent::RefQueue;
 use crate::locks::{Mutex, Rank};
@@ -165,6 +165,30 @@ fn core_trees(trees: &Trees, fields: &DiskSuperblock) -> Result<CoreTrees> {
     Ok(CoreTrees { extent, csum, dev, free_space, block_group })
 }
 
+/// Where data and metadata share block groups, all of them are shared but those of the chunk tree,
+/// and a block is a sector. A feature bit that says so although they are not would put data among
+/// tree blocks.
+fn check_mixed(fields: &DiskSuperblock, chunks: &[Arc<Chunk>]) -> Result<()> {
+    let (node, sector) = (fields.nodesize.get(), fields.sectorsize.get());
+    if node != sector {
+        let (expected, found) = (Detail::Number(sector.into()), Detail::Number(node.into()));
+        let at = At::Superblock(SUPERBLOCK_OFFSET);
+        return Err(Corrupt::new("node size with mixed block groups", expected, found).at(at).into());
+    }
+    let is_shared = |chunk: &Chunk| {
+        let kind = chunk.flags() & BlockGroupFlags::TYPE_MASK;
+        kind == BlockGroupFlags::MIXED || kind == BlockGroupFlags::SYSTEM
+    };
+    match chunks.iter().find(|chunk| !is_shared(chunk)) {
+        None => Ok(()),
+        Some(chunk) => {
+            let expected = Detail::Text("data and metadata, as the feature mixed_groups is on");
+            let found = Detail::Hex(chunk.flags().bits());
+            Err(Corrupt::new("chunk type", expected, found).at(At::Block(chunk.start())).into())
+        }
+    }
+}
+
 pub(crate) fn space_config(fields: &DiskSuperblock) -> SpaceConfig {
     SpaceConfig {
         node_size: fields.nodesize.get().into(),
@@ -179,6 +203,9 @@ pub(crate) fn space_config(fields: &DiskSuperblock) -> SpaceConfig {
 fn space(parts: &Parts, core: &CoreTrees, fields: &DiskSuperblock, options: &StoreOptions) -> Result<Space> {
     let space = Space::new(space_config(fields));
     let chunks = parts.pool.chunks().all();
+    if !options.read_only && fields.incompat().contains(Incompat::MIXED_GROUPS) {
+        check_mixed(fields, &chunks)?;
+    }
     for info in group_infos(&core.block_group, &chunks, options.read_only)? {
         space.add_group(info)?;
     }

@@ -101,7 +101,7 @@ pub struct Tree {
     last_snapshot: AtomicU64,
     is_changed: AtomicBool,
     /// Blocks the tree has; what ROOT_ITEM's `bytes_used` is computed from.
-    pub(crate) block_count: AtomicU64,
+    block_count: AtomicU64,
 }
 
 impl Tree {
@@ -163,6 +163,14 @@ impl Tree {
     #[must_use]
     pub fn block_count(&self) -> u64 {
         self.block_count.load(Ordering::Relaxed)
+    }
+
+    /// Counts a block that came to be (`1`) or went (`-1`). The count began with what the root item
+    /// says, or with nothing where there is none, so that more blocks may go than were counted.
+    pub(crate) fn count_block(&self, change: i64) {
+        let _ = self.block_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            Some(count.saturating_add_signed(change))
+        });
     }
 
     pub(crate) fn note_changed(&self) {

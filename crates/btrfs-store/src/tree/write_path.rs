@@ -295,7 +295,7 @@ pub(crate) fn create(host: &dyn Host, tree: &Tree, level: u8, hint: Logical) -> 
         chunk_tree_uuid: tree.forest.chunk_tree_uuid,
     };
     raw::init(&mut data, &header);
-    tree.block_count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    tree.count_block(1);
     Ok(adopt(host, tree, at, data))
 }
 
@@ -309,7 +309,7 @@ fn adopt(host: &dyn Host, tree: &Tree, at: Logical, data: Box<[u8]>) -> WriteLoc
 
 /// Gives back a block of the path that no parent points to any more.
 pub(crate) fn free(host: &dyn Host, tree: &Tree, block: WriteLocked) -> Result<()> {
-    tree.block_count.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    tree.count_block(-1);
     host.block_freed(tree, &BlockView::new(&block.data))
 }
 

@@ -152,13 +152,24 @@ impl Editor {
     /// # Errors
     /// When they cannot be read or written.
     pub fn change_superblock(&self, change: impl Fn(&mut DiskSuperblock)) -> Result<()> {
-        for offset in mirror_offsets(self.device.size_bytes()) {
-            let mut bytes = vec![0; SUPERBLOCK_SIZE];
-            self.device.read_at(offset, &mut bytes)?;
-            change(DiskSuperblock::parse_mut(&mut bytes)?);
-            seal(&mut bytes, self.format.csum_type);
-            self.device.write_at(offset, &[&bytes])?;
-        }
+        mirror_offsets(self.device.size_bytes())
+            .try_for_each(|offset| self.change_superblock_at(offset, &change))
+    }
+
+    /// Changes one copy of the superblock and makes its checksum right.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub fn change_superblock_at(
+        &self,
+        offset: u64,
+        change: impl Fn(&mut DiskSuperblock),
+    ) -> Result<()> {
+        let mut bytes = vec![0; SUPERBLOCK_SIZE];
+        self.device.read_at(offset, &mut bytes)?;
+        change(DiskSuperblock::parse_mut(&mut bytes)?);
+        seal(&mut bytes, self.format.csum_type);
+        self.device.write_at(offset, &[&bytes])?;
         Ok(())
     }
 

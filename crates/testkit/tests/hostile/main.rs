@@ -6,6 +6,7 @@
 mod cycles;
 mod generations;
 mod orphans;
+mod sizes;
 
 use std::sync::Arc;
 
