@@ -7,6 +7,7 @@ mod cycles;
 mod generations;
 mod orphans;
 mod sizes;
+mod symlinks;
 
 use std::sync::Arc;
 
