@@ -6,6 +6,7 @@ use blockdev::Device;
 use btrfs_disk::flags::{BlockGroupFlags, CompatRo, Incompat};
 use btrfs_disk::items::ChunkItem;
 use btrfs_disk::key::item_type::CHUNK_ITEM;
+use btrfs_disk::key::objectid;
 use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use btrfs_disk::verify::Format;
 use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
@@ -32,10 +33,27 @@ pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Res
     let trees = Trees::new(Arc::clone(&parts.forest), parts.root_tree(&superblock), Arc::clone(&parts.chunk_tree));
     let core = core_trees(&trees, superblock.fields())?;
     let space = space(&parts, &core, superblock.fields(), options)?;
+    superblock.fields_mut().cache_generation = cache_generation(&trees, &core, superblock.fields())?.into();
     let engine = parts.engine(trees, core, space, superblock, options);
     let accounts_for = engine.commit_tree_bytes();
     engine.space.accounts().resize_global(accounts_for);
     Ok(engine)
+}
+
+/// The transaction for which caches of free space in files (`space_cache=v1`) are said to be valid:
+/// 0 where there are none or a free-space tree is used instead, and never 0 or the maximum where
+/// there are some, since either says nothing about them.
+fn cache_generation(trees: &Trees, core: &CoreTrees, fields: &DiskSuperblock) -> Result<u64> {
+    if core.free_space.is_some() {
+        return Ok(0);
+    }
+    let stored = fields.cache_generation.get();
+    if !matches!(stored, 0 | u64::MAX) {
+        return Ok(stored);
+    }
+    let first = trees.root_tree.at_or_after(&Key::new(objectid::FREE_SPACE, 0, 0))?;
+    let has_caches = first.is_some_and(|(key, _)| key.objectid == objectid::FREE_SPACE);
+    Ok(if has_caches { 1 } else { stored })
 }
 
 /// Looks at an older state, as far as its blocks are still there.

@@ -191,8 +191,11 @@ impl Engine {
         fields.bytes_used = bytes_used.into();
         fields.log_root = 0.into();
         fields.log_root_level = 0;
-        // What an old kernel's cache of free space says is stale from now on.
-        fields.cache_generation = 0.into();
+        // What the kernel's caches of free space say is stale from now on. Without caches 0 or the
+        // maximum says so already; with them `btrfs check` would believe them after either.
+        if !matches!(fields.cache_generation.get(), 0 | u64::MAX) {
+            fields.cache_generation = generation.0.saturating_sub(1).into();
+        }
         let oldest = (0..fields.super_roots.len())
             .min_by_key(|slot| fields.super_roots[*slot].tree_root_gen.get())
             .unwrap_or(0);
