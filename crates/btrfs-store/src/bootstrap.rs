@@ -24,7 +24,7 @@ use crate::{Error, Result};
 pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Engine> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let workers = Arc::new(Workers::new(options.worker_count));
-    let (pool, mut superblock) = Pool::open(devices, access, workers)?;
+    let (pool, mut superblock) = Pool::open_at(devices, access, options.superblock, workers)?;
     if let Some(backup) = options.backup_root {
         use_backup(&mut superblock, backup, options)?;
     }

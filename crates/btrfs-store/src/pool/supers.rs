@@ -90,6 +90,21 @@ pub fn read(device: &dyn Device, access: Access) -> Result<Superblock> {
     }
 }
 
+/// One copy of the superblock, by its number from 0.
+///
+/// # Errors
+/// `Unsupported` for a copy that the device has no room for; why it cannot be used.
+pub fn read_one(device: &dyn Device, copy: usize) -> Result<Superblock> {
+    let offset = mirrors_within(device.size_bytes()).nth(copy);
+    let missing = || {
+        let count = mirrors_within(device.size_bytes()).count();
+        Error::unsupported(format!(
+            "copy {copy} of the superblock: there are {count} from 0 on"
+        ))
+    };
+    read_copy(device, offset.ok_or_else(missing)?)
+}
+
 /// True when the damaged primary is what a write of the mirror's successor left that was cut
 /// off: its first sector, which is old or new, is of the same file system, and of the same
 /// commit or the next.

@@ -18,4 +18,5 @@ mod mount_sync;
 mod mount_truncate;
 mod mounted;
 mod reports;
+mod rescue;
 mod verify_crash;
