@@ -81,6 +81,15 @@ impl Editor {
         Ok(editor)
     }
 
+    /// The same for a copy of the image.
+    pub(super) fn on(&self, device: Arc<dyn Device>) -> Self {
+        Self {
+            device,
+            format: self.format,
+            chunks: self.chunks.clone(),
+        }
+    }
+
     fn add_chunk(&mut self, key: Key, item: &ChunkItem<'_>) {
         let places = item
             .stripes
@@ -165,9 +174,34 @@ impl Editor {
         offset: u64,
         change: impl Fn(&mut DiskSuperblock),
     ) -> Result<()> {
+        self.change_superblock_bytes(offset, |bytes| {
+            if let Ok(fields) = DiskSuperblock::parse_mut(bytes) {
+                change(fields);
+            }
+        })
+    }
+
+    /// Changes the bytes of all copies of the superblock.
+    ///
+    /// # Errors
+    /// When they cannot be read or written.
+    pub(super) fn change_superblocks_bytes(&self, change: impl Fn(&mut [u8])) -> Result<()> {
+        mirror_offsets(self.device.size_bytes())
+            .try_for_each(|offset| self.change_superblock_bytes(offset, &change))
+    }
+
+    /// Changes the bytes of one copy of the superblock.
+    ///
+    /// # Errors
+    /// When it cannot be read or written.
+    pub(super) fn change_superblock_bytes(
+        &self,
+        offset: u64,
+        change: impl Fn(&mut [u8]),
+    ) -> Result<()> {
         let mut bytes = vec![0; SUPERBLOCK_SIZE];
         self.device.read_at(offset, &mut bytes)?;
-        change(DiskSuperblock::parse_mut(&mut bytes)?);
+        change(&mut bytes);
         seal(&mut bytes, self.format.csum_type);
         self.device.write_at(offset, &[&bytes])?;
         Ok(())
