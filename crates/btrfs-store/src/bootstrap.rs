@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use blockdev::Device;
-use btrfs_disk::flags::{CompatRo, Incompat};
+use btrfs_disk::flags::{BlockGroupFlags, CompatRo, Incompat};
 use btrfs_disk::items::ChunkItem;
 use btrfs_disk::key::item_type::CHUNK_ITEM;
-use btrfs_disk::superblock::{DiskSuperblock, Superblock};
+use btrfs_disk::key::objectid;
+use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use btrfs_disk::verify::Format;
-use btrfs_disk::{At, Generation, Key, Logical, TreeId};
+use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
 
 use crate::extent::RefQueue;
 use crate::locks::{Mutex, Rank};
@@ -23,7 +24,7 @@ use crate::{Error, Result};
 pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Result<Engine> {
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let workers = Arc::new(Workers::new(options.worker_count));
-    let (pool, mut superblock) = Pool::open(devices, access, workers)?;
+    let (pool, mut superblock) = Pool::open_at(devices, access, options.superblock, workers)?;
     if let Some(backup) = options.backup_root {
         use_backup(&mut superblock, backup, options)?;
     }
@@ -32,10 +33,27 @@ pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Res
     let trees = Trees::new(Arc::clone(&parts.forest), parts.root_tree(&superblock), Arc::clone(&parts.chunk_tree));
     let core = core_trees(&trees, superblock.fields())?;
     let space = space(&parts, &core, superblock.fields(), options)?;
+    superblock.fields_mut().cache_generation = cache_generation(&trees, &core, superblock.fields())?.into();
     let engine = parts.engine(trees, core, space, superblock, options);
     let accounts_for = engine.commit_tree_bytes();
     engine.space.accounts().resize_global(accounts_for);
     Ok(engine)
+}
+
+/// The transaction for which caches of free space in files (`space_cache=v1`) are said to be valid:
+/// 0 where there are none or a free-space tree is used instead, and never 0 or the maximum where
+/// there are some, since either says nothing about them.
+fn cache_generation(trees: &Trees, core: &CoreTrees, fields: &DiskSuperblock) -> Result<u64> {
+    if core.free_space.is_some() {
+        return Ok(0);
+    }
+    let stored = fields.cache_generation.get();
+    if !matches!(stored, 0 | u64::MAX) {
+        return Ok(stored);
+    }
+    let first = trees.root_tree.at_or_after(&Key::new(objectid::FREE_SPACE, 0, 0))?;
+    let has_caches = first.is_some_and(|(key, _)| key.objectid == objectid::FREE_SPACE);
+    Ok(if has_caches { 1 } else { stored })
 }
 
 /// Looks at an older state, as far as its blocks are still there.
@@ -165,6 +183,30 @@ fn core_trees(trees: &Trees, fields: &DiskSuperblock) -> Result<CoreTrees> {
     Ok(CoreTrees { extent, csum, dev, free_space, block_group })
 }
 
+/// Where data and metadata share block groups, all of them are shared but those of the chunk tree,
+/// and a block is a sector. A feature bit that says so although they are not would put data among
+/// tree blocks.
+fn check_mixed(fields: &DiskSuperblock, chunks: &[Arc<Chunk>]) -> Result<()> {
+    let (node, sector) = (fields.nodesize.get(), fields.sectorsize.get());
+    if node != sector {
+        let (expected, found) = (Detail::Number(sector.into()), Detail::Number(node.into()));
+        let at = At::Superblock(SUPERBLOCK_OFFSET);
+        return Err(Corrupt::new("node size with mixed block groups", expected, found).at(at).into());
+    }
+    let is_shared = |chunk: &Chunk| {
+        let kind = chunk.flags() & BlockGroupFlags::TYPE_MASK;
+        kind == BlockGroupFlags::MIXED || kind == BlockGroupFlags::SYSTEM
+    };
+    match chunks.iter().find(|chunk| !is_shared(chunk)) {
+        None => Ok(()),
+        Some(chunk) => {
+            let expected = Detail::Text("data and metadata, as the feature mixed_groups is on");
+            let found = Detail::Hex(chunk.flags().bits());
+            Err(Corrupt::new("chunk type", expected, found).at(At::Block(chunk.start())).into())
+        }
+    }
+}
+
 pub(crate) fn space_config(fields: &DiskSuperblock) -> SpaceConfig {
     SpaceConfig {
         node_size: fields.nodesize.get().into(),
@@ -179,6 +221,9 @@ pub(crate) fn space_config(fields: &DiskSuperblock) -> SpaceConfig {
 fn space(parts: &Parts, core: &CoreTrees, fields: &DiskSuperblock, options: &StoreOptions) -> Result<Space> {
     let space = Space::new(space_config(fields));
     let chunks = parts.pool.chunks().all();
+    if !options.read_only && fields.incompat().contains(Incompat::MIXED_GROUPS) {
+        check_mixed(fields, &chunks)?;
+    }
     for info in group_infos(&core.block_group, &chunks, options.read_only)? {
         space.add_group(info)?;
     }

@@ -15,6 +15,9 @@ pub struct StoreOptions {
     pub dirty_bytes_max: u64,
     /// Open at one of the superblock's four backup roots instead (read-only).
     pub backup_root: Option<usize>,
+    /// Take this copy of the superblock (0: the primary), and no other. The first commit of a
+    /// writable store then puts it in place of the others.
+    pub superblock: Option<usize>,
     /// Clock and randomness.
     pub env: Env,
 }
@@ -27,6 +30,7 @@ impl Default for StoreOptions {
             worker_count: 0,
             dirty_bytes_max: 64 << 20,
             backup_root: None,
+            superblock: None,
             env: Env::system(),
         }
     }

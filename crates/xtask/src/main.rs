@@ -6,6 +6,7 @@ mod diff_walk;
 mod images;
 mod log_replay;
 mod mount;
+mod mutate_images;
 mod rework;
 mod round_trip;
 mod system;
@@ -67,6 +68,8 @@ enum Task {
     MountLong(mount::long::Options),
     /// Kill the server of a mount while files are synced; the kernel looks for them. Needs root.
     KillMount(mount::kill::Options),
+    /// Read, change and read again images with wrong fields and right checksums.
+    MutateImages(mutate_images::Options),
     /// Run every read-only command on damaged images.
     Damaged {
         /// A folder of images, packed or not.
@@ -96,6 +99,7 @@ fn main() -> Result<ExitCode> {
         }
         Task::MountLong(options) => mount::long::run(&options),
         Task::KillMount(options) => mount::kill::run(&options),
+        Task::MutateImages(options) => mutate_images::run(&root(), &options),
         Task::Damaged { dir, program } => damaged::run(&root(), &dir, program.as_deref()),
     }
 }

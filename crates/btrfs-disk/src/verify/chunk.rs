@@ -146,6 +146,7 @@ pub fn chunk(format: &super::Format, start: crate::Logical, bytes: &[u8]) -> Res
     verify(&Context {
         format,
         generation_max: u64::MAX,
+        block_generation: u64::MAX,
         owner: crate::TreeId::CHUNK,
         key,
         data: bytes,

@@ -33,7 +33,7 @@ use codec::ChecksumType;
 
 pub use chunk::chunk;
 pub use superblock::{superblock, superblock_fields};
-pub use tree_block::{block, content, item, seal};
+pub use tree_block::{block, content, item, owner, seal};
 
 use crate::error::{Corrupt, Detail};
 use crate::flags::Incompat;
@@ -116,6 +116,8 @@ impl<'a> Expect<'a> {
 struct Context<'a> {
     format: &'a Format,
     generation_max: u64,
+    /// Transaction that wrote the block the item is in.
+    block_generation: u64,
     owner: TreeId,
     key: Key,
     data: &'a [u8],

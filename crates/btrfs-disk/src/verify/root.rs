@@ -15,7 +15,14 @@ pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
     }
     // A read copy: roots are few.
     let item = RootItem::read(context.data)?;
-    context.generation("root generation", item.generation.get())?;
+    // A tree's root item changes whenever its root block does.
+    let (newest, generation) = (context.block_generation, item.generation.get());
+    require(
+        generation <= newest,
+        "root generation",
+        Detail::AtMost(newest),
+        Detail::Number(generation),
+    )?;
     context.generation("generation of the last snapshot", item.last_snapshot.get())?;
     context.aligned("root address", item.bytenr.get())?;
     level("root level", u64::from(item.level))?;

@@ -183,6 +183,7 @@ fn system_array(fields: &DiskSuperblock) -> Result<(), Corrupt> {
         let context = Context {
             format: &format,
             generation_max: u64::MAX,
+            block_generation: u64::MAX,
             owner: TreeId::CHUNK,
             key,
             data: &[],

@@ -128,7 +128,10 @@ fn generation(found: u64, expect: &Expect<'_>) -> Result<(), Corrupt> {
 
 /// Blocks of a subvolume may have been made for any other subvolume. Log and relocation trees
 /// keep the number of the tree they stand for.
-fn owner(found: TreeId, expected: Option<TreeId>) -> Result<(), Corrupt> {
+///
+/// # Errors
+/// [`Corrupt`] where a tree leads to a block of another one.
+pub fn owner(found: TreeId, expected: Option<TreeId>) -> Result<(), Corrupt> {
     let Some(expected) = expected else {
         return Ok(());
     };
@@ -187,6 +190,13 @@ fn node(bytes: &[u8], header: &Header, expect: &Expect<'_>) -> Result<(), Corrup
             };
             return Err(at_slot(error, expect, slot, key));
         }
+        // Whoever changes a block changes its parent too.
+        let (newest, found) = (header.generation.get(), ptr.generation.get());
+        if found > newest {
+            let expected = Detail::AtMost(newest);
+            let error = Corrupt::new("generation in a node", expected, Detail::Number(found));
+            return Err(at_slot(error, expect, slot, key));
+        }
         previous = Some(key);
     }
     first_key(view.key(0), expect)
@@ -231,6 +241,7 @@ fn leaf(bytes: &[u8], header: &Header, expect: &Expect<'_>) -> Result<(), Corrup
         let context = Context {
             format: expect.format,
             generation_max: expect.generation_max.0,
+            block_generation: header.generation.get(),
             owner,
             key,
             data,
@@ -319,6 +330,7 @@ pub fn item(key: &Key, data: &[u8], owner: TreeId, expect: &Expect<'_>) -> Resul
     by_type(&Context {
         format: expect.format,
         generation_max: expect.generation_max.0,
+        block_generation: expect.generation_max.0,
         owner,
         key: *key,
         data,

@@ -46,6 +46,9 @@ impl Host for TestHost {
     fn generation(&self) -> Generation {
         Generation(2)
     }
+    fn owns(&self, block: &[u8]) -> bool {
+        raw::generation(block) == self.generation().0
+    }
     fn alloc_block(&self, _: &Tree, _: u8, _: Logical) -> Result<Logical> {
         Ok(Logical((1 << 50) + self.next.fetch_add(NODESIZE.into(), Ordering::Relaxed)))
     }

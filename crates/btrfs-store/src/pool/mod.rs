@@ -86,11 +86,27 @@ impl Pool {
         access: Access,
         workers: Arc<Workers>,
     ) -> Result<(Self, Superblock)> {
+        Self::open_at(devices, access, None, workers)
+    }
+
+    /// As [`Self::open`], with one copy of the superblock, by its number from 0, and no other.
+    ///
+    /// # Errors
+    /// As [`Self::open`]; `Unsupported` for a copy that the device has no room for.
+    pub fn open_at(
+        devices: Vec<Arc<dyn Device>>,
+        access: Access,
+        copy: Option<usize>,
+        workers: Arc<Workers>,
+    ) -> Result<(Self, Superblock)> {
         let device = the_only(devices)?;
         if access == Access::ReadWrite && device.is_read_only() {
             return Err(Error::ReadOnly);
         }
-        let superblock = supers::read(&*device, access)?;
+        let superblock = match copy {
+            None => supers::read(&*device, access)?,
+            Some(copy) => supers::read_one(&*device, copy)?,
+        };
         supers::check_features(&superblock, access)?;
         let fields = superblock.fields();
         let item = &fields.dev_item;

@@ -3,7 +3,7 @@
 //! The primary copy, at 64 KiB, is the one that counts, as for the kernel: a mirror may be
 //! left from an earlier file system. Where the primary is damaged, a read-only open takes
 //! the newest mirror that verifies. A writable one takes it only where a power cut in the
-//! middle of writing the primary explains the damage (`is_torn`); otherwise it is refused,
+//! middle of writing the primary explains the damage (`is_torn`: its checksum is wrong); otherwise it is refused,
 //! because its first commit would make the choice final.
 //!
 //! The mirrors are written when the primary is durable: of two copies at least one is whole
@@ -13,9 +13,12 @@ use blockdev::Device;
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::{CompatRo, Incompat, SuperFlags};
 use btrfs_disk::items::OnDisk as _;
+use btrfs_disk::node::CSUM_FIELD_SIZE;
 use btrfs_disk::superblock::{
-    MIRRORS_MAX, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, mirror_offset,
+    DiskSuperblock, MIRRORS_MAX, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
+    UncheckedSuperblock, mirror_offset,
 };
+use codec::ChecksumType;
 
 use super::devices::{Event, PoolDevice};
 use crate::ablation::{Mutation, mutated};
@@ -87,6 +90,21 @@ pub fn read(device: &dyn Device, access: Access) -> Result<Superblock> {
     }
 }
 
+/// One copy of the superblock, by its number from 0.
+///
+/// # Errors
+/// `Unsupported` for a copy that the device has no room for; why it cannot be used.
+pub fn read_one(device: &dyn Device, copy: usize) -> Result<Superblock> {
+    let offset = mirrors_within(device.size_bytes()).nth(copy);
+    let missing = || {
+        let count = mirrors_within(device.size_bytes()).count();
+        Error::unsupported(format!(
+            "copy {copy} of the superblock: there are {count} from 0 on"
+        ))
+    };
+    read_copy(device, offset.ok_or_else(missing)?)
+}
+
 /// True when the damaged primary is what a write of the mirror's successor left that was cut
 /// off: its first sector, which is old or new, is of the same file system, and of the same
 /// commit or the next.
@@ -94,12 +112,22 @@ fn is_torn(device: &dyn Device, mirror: &Superblock) -> Result<bool> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(SUPERBLOCK_OFFSET, &mut bytes)?;
     let torn = UncheckedSuperblock::new(&bytes)?;
+    if has_right_checksum(&bytes, torn.fields()) {
+        // It was written like this, by a program that is not to be corrected.
+        return Ok(false);
+    }
     let (torn, whole) = (torn.fields(), mirror.fields());
     let is_same = torn.magic == whole.magic
         && torn.fsid == whole.fsid
         && torn.bytenr.get() == SUPERBLOCK_OFFSET;
     let commits = torn.generation.get().checked_sub(whole.generation.get());
     Ok(is_same && commits.is_some_and(|count| count <= 1))
+}
+
+fn has_right_checksum(bytes: &[u8], fields: &DiskSuperblock) -> bool {
+    let (stored, body) = bytes.split_at(CSUM_FIELD_SIZE);
+    ChecksumType::from_raw(fields.csum_type.get())
+        .is_some_and(|kind| codec::checksum::matches(kind, body, stored))
 }
 
 /// Every copy of the superblock, by its byte offset; those the device is too small for are

@@ -44,6 +44,9 @@ impl Host for TestHost {
     fn generation(&self) -> Generation {
         Generation(2)
     }
+    fn owns(&self, block: &[u8]) -> bool {
+        raw::generation(block) == self.generation().0
+    }
     fn alloc_block(&self, _: &Tree, _: u8, _: Logical) -> Result<Logical> {
         Ok(Logical(self.next.fetch_add(NODE, Ordering::Relaxed)))
     }

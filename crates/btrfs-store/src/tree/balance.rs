@@ -148,7 +148,7 @@ fn neighbour(
     let candidates = [slot.checked_sub(1), (slot + 1 < raw::nritems(&parent.block.data)).then_some(slot + 1)];
     for candidate in candidates.into_iter().flatten() {
         let expect = tree.child_expect(&parent.block.data, candidate);
-        if !tree.forest.block(&expect).is_ok_and(|block| fits(&block.read().data)) {
+        if !tree.forest.read(&expect).is_ok_and(|block| fits(&block.data)) {
             continue;
         }
         let Ok(block) = child_for_write(host, tree, &mut parent.block.data, candidate) else {

@@ -1,6 +1,6 @@
 //! A tree block in memory, and where blocks are read from.
 
-use btrfs_disk::{Generation, Key, Logical, TreeId};
+use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId, verify};
 
 use crate::Result;
 use crate::locks::{ArcReadGuard, ArcRwLock, ArcWriteGuard, Rank};
@@ -20,6 +20,8 @@ pub struct Block {
     lock: ArcRwLock<Bytes>,
     at: Logical,
     level: u8,
+    generation: u64,
+    owner: u64,
 }
 
 pub(crate) type ReadLocked = ArcReadGuard<Bytes>;
@@ -27,8 +29,8 @@ pub(crate) type WriteLocked = ArcWriteGuard<Bytes>;
 
 impl Block {
     pub(crate) fn new(at: Logical, data: Box<[u8]>) -> Self {
-        let level = raw::level(&data);
-        Self { lock: ArcRwLock::new(Rank::TreeBlock, Bytes { at, data }), at, level }
+        let (level, generation, owner) = (raw::level(&data), raw::generation(&data), raw::owner(&data));
+        Self { lock: ArcRwLock::new(Rank::TreeBlock, Bytes { at, data }), at, level, generation, owner }
     }
 
     /// Where the block is.
@@ -37,17 +39,45 @@ impl Block {
         self.at
     }
 
-    /// Its level, which a block keeps as long as it is at this address.
-    pub(crate) fn level(&self) -> u8 {
-        self.level
+    /// Checks level, generation and owner, which a block keeps as long as it is at this address. To
+    /// be called before the block is locked: a pointer may lead to a block that the caller has
+    /// locked already, which then differs in one of them.
+    pub(crate) fn check_identity(&self, expect: &ReadExpect) -> Result<(), Corrupt> {
+        let wrong = |what, expected: u64, found: u64| {
+            Err(Corrupt::new(what, Detail::Number(expected), Detail::Number(found)).at(At::Block(self.at)))
+        };
+        if self.level != expect.level {
+            return wrong("level of the tree block", expect.level.into(), self.level.into());
+        }
+        if self.generation != expect.generation.0 {
+            return wrong("generation of the tree block", expect.generation.0, self.generation);
+        }
+        verify::owner(TreeId(self.owner), expect.owner).map_err(|wrong| wrong.at(At::Block(self.at)))
     }
 
-    pub(crate) fn read(&self) -> ReadLocked {
-        self.lock.read_arc()
+    /// Locks the block for reading, and checks its first key. The caller holds the lock of the
+    /// parent that `expect` is from, without which the two may differ for a moment.
+    pub(crate) fn read(&self, expect: &ReadExpect) -> Result<ReadLocked, Corrupt> {
+        let locked = self.lock.read_arc();
+        check_first_key(&locked, expect)?;
+        Ok(locked)
     }
 
-    pub(crate) fn write(&self) -> WriteLocked {
+    /// As [`Self::read`], for writing.
+    pub(crate) fn write(&self, expect: &ReadExpect) -> Result<WriteLocked, Corrupt> {
+        let locked = self.lock.write_arc();
+        check_first_key(&locked, expect)?;
+        Ok(locked)
+    }
+
+    /// Locks a block that nothing points to yet.
+    pub(crate) fn write_new(&self) -> WriteLocked {
         self.lock.write_arc()
+    }
+
+    /// Locks a block of the caller's own for reading, without a parent to compare it with.
+    pub(crate) fn read_own(&self) -> ReadLocked {
+        self.lock.read_arc()
     }
 
     /// True when only the cache knows the block. Exact under the cache's lock, because
@@ -55,6 +85,16 @@ impl Block {
     pub(crate) fn is_idle(&self) -> bool {
         self.lock.handle_count() == 1
     }
+}
+
+fn check_first_key(locked: &Bytes, expect: &ReadExpect) -> Result<(), Corrupt> {
+    let Some(expected) = expect.first_key else { return Ok(()) };
+    let has_items = raw::nritems(&locked.data) > 0;
+    let found = if has_items { raw::key_at(&locked.data, 0) } else { Key::MAX };
+    if found == expected {
+        return Ok(());
+    }
+    Err(Corrupt::new("first key of the tree block", expected.into(), found.into()).at(At::Block(locked.at)))
 }
 
 /// What the parent says of a block that is to be read.
@@ -68,7 +108,7 @@ pub struct ReadExpect {
     pub generation: Generation,
     /// First key in the parent's pointer; `None` for a root.
     pub first_key: Option<Key>,
-    /// The tree, where blocks cannot be shared with another one; `None` in subvolumes.
+    /// The tree. Blocks of a subvolume may have been made for any other subvolume.
     pub owner: Option<TreeId>,
 }
 

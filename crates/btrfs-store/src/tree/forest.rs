@@ -3,13 +3,12 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use btrfs_disk::error::{At, Corrupt, Detail};
 use btrfs_disk::{Generation, Key, Logical, TreeId};
 
-use crate::{Error, Result};
+use crate::Result;
 use crate::locks::{RwLock, Rank};
 
-use super::block::{Block, BlockSource, ReadExpect};
+use super::block::{Block, BlockSource, ReadExpect, ReadLocked, WriteLocked};
 use super::cache::Cache;
 
 /// What all trees of a file system share.
@@ -34,13 +33,29 @@ impl Forest {
         Arc::new(Self { cache: Cache::new(cache_bytes, nodesize), source, nodesize, fsid, chunk_tree_uuid })
     }
 
-    /// The block at an address: from the cache, or read and verified.
-    pub(crate) fn block(&self, expect: &ReadExpect) -> Result<Block> {
-        if let Some(block) = self.cache.get(expect.at) {
-            return if block.level() == expect.level { Ok(block) } else { Err(wrong_level(&block, expect)) };
-        }
-        let data = self.source.read_block(expect)?;
-        Ok(self.cache.insert_read(Block::new(expect.at, data)))
+    /// The block at an address, from the cache, or read and verified. What the cache has may have been
+    /// read for another parent, which promised something else, so it is compared again.
+    fn block(&self, expect: &ReadExpect) -> Result<Block> {
+        let block = match self.cache.get(expect.at) {
+            Some(block) => block,
+            None => {
+                let data = self.source.read_block(expect)?;
+                self.cache.insert_read(Block::new(expect.at, data))
+            }
+        };
+        block.check_identity(expect)?;
+        Ok(block)
+    }
+
+    /// The block that a pointer leads to, locked for reading. The caller holds the lock of what the
+    /// pointer stands in.
+    pub(crate) fn read(&self, expect: &ReadExpect) -> Result<ReadLocked> {
+        Ok(self.block(expect)?.read(expect)?)
+    }
+
+    /// As [`Self::read`], locked for writing.
+    pub(crate) fn write(&self, expect: &ReadExpect) -> Result<WriteLocked> {
+        Ok(self.block(expect)?.write(expect)?)
     }
 
     /// Drops a block from the cache, because nothing points to it any more.
@@ -53,13 +68,6 @@ impl std::fmt::Debug for Forest {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Forest").field("nodesize", &self.nodesize).finish_non_exhaustive()
     }
-}
-
-/// Two pointers of different levels lead to one block: it may even lead to itself.
-#[cold]
-fn wrong_level(block: &Block, expect: &ReadExpect) -> Error {
-    let (expected, found) = (Detail::Number(expect.level.into()), Detail::Number(block.level().into()));
-    Corrupt::new("level of the tree block", expected, found).at(At::Block(expect.at)).into()
 }
 
 /// Where a tree's root block is.
@@ -93,7 +101,7 @@ pub struct Tree {
     last_snapshot: AtomicU64,
     is_changed: AtomicBool,
     /// Blocks the tree has; what ROOT_ITEM's `bytes_used` is computed from.
-    pub(crate) block_count: AtomicU64,
+    block_count: AtomicU64,
 }
 
 impl Tree {
@@ -157,6 +165,14 @@ impl Tree {
         self.block_count.load(Ordering::Relaxed)
     }
 
+    /// Counts a block that came to be (`1`) or went (`-1`). The count began with what the root item
+    /// says, or with nothing where there is none, so that more blocks may go than were counted.
+    pub(crate) fn count_block(&self, change: i64) {
+        let _ = self.block_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            Some(count.saturating_add_signed(change))
+        });
+    }
+
     pub(crate) fn note_changed(&self) {
         self.is_changed.store(true, Ordering::Release);
     }
@@ -178,20 +194,20 @@ impl Tree {
     /// When it cannot be read.
     pub(crate) fn root_bytes(&self) -> Result<Box<[u8]>> {
         let root = self.root.read();
-        let block = self.forest.block(&self.expect(&root))?.read();
+        let block = self.forest.read(&self.expect(&root))?;
         Ok(block.data.clone())
     }
 
-    /// A block of the tree that was found by walking its parents.
-    pub(crate) fn block_for_walk(
+    /// A block of the tree that was found by walking its parents, the last of which is locked.
+    pub(crate) fn read_for_walk(
         &self,
         at: Logical,
         level: u8,
         generation: Generation,
         first_key: Key,
-    ) -> Result<Block> {
-        let expect = ReadExpect { at, level, generation, first_key: Some(first_key), owner: self.owner() };
-        self.forest.block(&expect)
+    ) -> Result<ReadLocked> {
+        let expect = ReadExpect { at, level, generation, first_key: Some(first_key), owner: Some(self.id) };
+        self.forest.read(&expect)
     }
 
     /// Says where the root is, for a tree that is being made.
@@ -207,14 +223,10 @@ impl Tree {
             level: root.level,
             generation: root.generation,
             first_key: None,
-            owner: self.owner(),
+            owner: Some(self.id),
         }
     }
 
-    /// The owner every block must name, where that is fixed.
-    pub(crate) fn owner(&self) -> Option<TreeId> {
-        (self.kind == TreeKind::Single).then_some(self.id)
-    }
 }
 
 impl std::fmt::Debug for Tree {

@@ -6,17 +6,15 @@ use crate::Result;
 
 use super::block::{Block, BlockView};
 use super::forest::Tree;
-use super::raw;
 
 /// What an edit asks of the transaction it is part of.
 pub trait Host: Sync {
-    /// The running generation: blocks of it are edited in place.
+    /// The running generation, which new blocks get.
     fn generation(&self) -> Generation;
 
-    /// True for a block that this transaction made and may still edit in place.
-    fn owns(&self, block: &[u8]) -> bool {
-        raw::generation(block) == self.generation().0
-    }
+    /// True for a block that this transaction made and may still edit in place. Its generation
+    /// alone does not say so: an image may claim any.
+    fn owns(&self, block: &[u8]) -> bool;
 
     /// An address for a new block of `tree`, near `hint` if possible; accounted as new.
     ///

@@ -8,8 +8,11 @@
 //! blocks above as soon as nothing below can change them.
 //!
 //! Invariants:
-//! - A block whose generation is the running one belongs to the running transaction alone
-//!   and is edited in place; every other block is never changed, only copied.
+//! - A block that the running transaction made belongs to it alone and is edited in place; every
+//!   other block is never changed, only copied. The transaction knows its blocks by their
+//!   addresses: a generation is a claim of the image.
+//! - Every way to a block compares it with what its parent says: level, generation, owner, and
+//!   under its lock the first key.
 //! - A parent's key for a child equals the child's first key.
 //! - Locks are taken parent before child and, at one level, only under the parent's write
 //!   lock, so that no two threads wait for each other.

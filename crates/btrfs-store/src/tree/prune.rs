@@ -35,7 +35,7 @@ pub(crate) fn prune_last(
         path.leaf().slot = slot;
         let expect = tree.child_expect(path.leaf_bytes(), slot);
         let choice = {
-            let child = tree.forest().block(&expect)?.read();
+            let child = tree.forest().read(&expect)?;
             decide(&BlockView::new(&child.data))?
         };
         match choice {

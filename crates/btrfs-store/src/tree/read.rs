@@ -27,7 +27,7 @@ impl Tree {
     /// The leaf in which `key` is or would be.
     pub(crate) fn leaf(&self, key: &Key) -> Result<Leaf> {
         let root = self.root.read();
-        let mut locked = self.forest.block(&self.expect(&root))?.read();
+        let mut locked = self.forest.read(&self.expect(&root))?;
         drop(root);
         let mut upper = None;
         while raw::level(&locked.data) > 0 {
@@ -35,8 +35,7 @@ impl Tree {
             if slot + 1 < raw::nritems(&locked.data) {
                 upper = Some(raw::key_at(&locked.data, slot + 1));
             }
-            let child = self.forest.block(&self.child_expect(&locked.data, slot))?;
-            locked = child.read();
+            locked = self.forest.read(&self.child_expect(&locked.data, slot))?;
         }
         Ok(Leaf { bytes: locked, upper })
     }
@@ -49,7 +48,7 @@ impl Tree {
             generation,
             level: raw::level(parent).saturating_sub(1),
             first_key: Some(raw::key_at(parent, slot)),
-            owner: self.owner(),
+            owner: Some(self.id()),
         }
     }
 
@@ -147,7 +146,7 @@ impl Tree {
     pub fn for_each_block(&self, mut f: impl FnMut(Logical, &[u8]) -> Result<()>) -> Result<()> {
         let mut todo = vec![self.expect(&self.root_ptr())];
         while let Some(expect) = todo.pop() {
-            let copy = self.forest.block(&expect)?.read().data.clone();
+            let copy = self.forest.read(&expect)?.data.clone();
             f(expect.at, &copy)?;
             if raw::level(&copy) > 0 {
                 let children = (0..raw::nritems(&copy)).rev();

@@ -122,26 +122,26 @@ pub(crate) fn find_cheaply<'t>(
     intent: Intent,
 ) -> Result<Option<Path<'t>>> {
     let root = tree.root.read();
-    let top = tree.forest.block(&tree.expect(&root))?;
+    let expect = tree.expect(&root);
     let is_root_leaf = root.level == 0;
     let mut upper = None;
     let leaf = if is_root_leaf {
-        let leaf = top.write();
+        let leaf = tree.forest.write(&expect)?;
         drop(root);
         leaf
     } else {
-        let mut locked = top.read();
+        let mut locked = tree.forest.read(&expect)?;
         drop(root);
         loop {
             let slot = raw::child_slot(&locked.data, key);
             if slot + 1 < raw::nritems(&locked.data) {
                 upper = Some(raw::key_at(&locked.data, slot + 1));
             }
-            let child = tree.forest.block(&tree.child_expect(&locked.data, slot))?;
+            let expect = tree.child_expect(&locked.data, slot);
             if raw::level(&locked.data) <= 1 {
-                break child.write();
+                break tree.forest.write(&expect)?;
             }
-            locked = child.read();
+            locked = tree.forest.read(&expect)?;
         }
     };
     if !host.owns(&leaf.data) {
@@ -198,7 +198,7 @@ pub(crate) fn find_copying<'t>(
 /// A path that has the root only, copied into the transaction.
 pub(crate) fn lock_root<'t>(host: &dyn Host, tree: &'t Tree, intent: Intent) -> Result<Path<'t>> {
     let mut root = tree.root.write();
-    let mut top = tree.forest.block(&tree.expect(&root))?.write();
+    let mut top = tree.forest.write(&tree.expect(&root))?;
     if !host.owns(&top.data) {
         top = copy(host, tree, &top)?;
         *root = RootPtr {
@@ -263,7 +263,7 @@ pub(crate) fn child_for_write(
     parent: &mut [u8],
     slot: usize,
 ) -> Result<WriteLocked> {
-    let child = tree.forest.block(&tree.child_expect(parent, slot))?.write();
+    let child = tree.forest.write(&tree.child_expect(parent, slot))?;
     if host.owns(&child.data) {
         return Ok(child);
     }
@@ -295,13 +295,13 @@ pub(crate) fn create(host: &dyn Host, tree: &Tree, level: u8, hint: Logical) -> 
         chunk_tree_uuid: tree.forest.chunk_tree_uuid,
     };
     raw::init(&mut data, &header);
-    tree.block_count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    tree.count_block(1);
     Ok(adopt(host, tree, at, data))
 }
 
 fn adopt(host: &dyn Host, tree: &Tree, at: Logical, data: Box<[u8]>) -> WriteLocked {
     let block = Block::new(at, data);
-    let locked = block.write();
+    let locked = block.write_new();
     tree.forest.cache.insert_new(block.clone());
     host.block_dirtied(&block);
     locked
@@ -309,7 +309,7 @@ fn adopt(host: &dyn Host, tree: &Tree, at: Logical, data: Box<[u8]>) -> WriteLoc
 
 /// Gives back a block of the path that no parent points to any more.
 pub(crate) fn free(host: &dyn Host, tree: &Tree, block: WriteLocked) -> Result<()> {
-    tree.block_count.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    tree.count_block(-1);
     host.block_freed(tree, &BlockView::new(&block.data))
 }
 

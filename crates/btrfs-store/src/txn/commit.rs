@@ -9,7 +9,7 @@ use crate::extent::{Apply, SpaceSink};
 use crate::space::{Extent, Pinned, Reservation, Space};
 use crate::tree::{Block, Edit, EditItem, RootPtr};
 use crate::{Error, Result};
-use btrfs_disk::Logical;
+use btrfs_disk::{At, Corrupt, Detail, Logical};
 
 use super::deferred::Staged;
 use super::engine::Engine;
@@ -176,7 +176,13 @@ impl Engine {
     fn next_superblock(&self, generation: Generation) -> Result<Superblock> {
         let root = self.trees.root_tree.root_ptr();
         let chunk_root = self.trees.chunk_tree.root_ptr();
-        let bytes_used = self.space.all_groups().iter().map(|group| group.bytes().used).sum::<u64>();
+        let groups = self.space.all_groups();
+        let bytes_used = groups.iter().try_fold(0u64, |sum, group| sum.checked_add(group.bytes().used));
+        let bytes_used = bytes_used.ok_or_else(|| {
+            let at = At::Tree(self.core.block_group.id());
+            let expected = Detail::Text("less than 2^64 in all");
+            Corrupt::new("used bytes of the block groups", expected, Detail::Text("more")).at(at)
+        })?;
         let backup = self.backup(root, chunk_root, generation, bytes_used)?;
         let mut superblock = self.superblock.lock();
         let fields = superblock.fields_mut();
@@ -192,8 +198,11 @@ impl Engine {
         fields.bytes_used = bytes_used.into();
         fields.log_root = 0.into();
         fields.log_root_level = 0;
-        // What an old kernel's cache of free space says is stale from now on.
-        fields.cache_generation = 0.into();
+        // What the kernel's caches of free space say is stale from now on. Without caches 0 or the
+        // maximum says so already; with them `btrfs check` would believe them after either.
+        if !matches!(fields.cache_generation.get(), 0 | u64::MAX) {
+            fields.cache_generation = generation.0.saturating_sub(1).into();
+        }
         let oldest = (0..fields.super_roots.len())
             .min_by_key(|slot| fields.super_roots[*slot].tree_root_gen.get())
             .unwrap_or(0);

@@ -75,7 +75,7 @@ fn decide(host: &TxnHost<'_>, tree: &Tree, child: &BlockView<'_>, budget: &Cell<
 /// the budget ran out before the top was reached.
 fn convert(host: &TxnHost<'_>, tree: &Tree, block: &BlockView<'_>, budget: &Cell<u32>) -> Result<bool> {
     for (key, at, generation) in children(block.bytes) {
-        let child = tree.block_for_walk(at, block.level.saturating_sub(1), generation, key)?.read();
+        let child = tree.read_for_walk(at, block.level.saturating_sub(1), generation, key)?;
         let view = BlockView::new(&child.data);
         let is_counted_here =
             view.owner == tree.id() && !host.state_of(tree, &view)?.full_backref;

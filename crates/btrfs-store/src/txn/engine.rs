@@ -126,14 +126,13 @@ impl Engine {
     /// Bytes of the trees that every commit changes.
     pub(crate) fn commit_tree_bytes(&self) -> u64 {
         let core = &self.core;
-        let mut blocks = [&core.extent, &core.csum, &self.trees.root_tree]
-            .iter()
-            .map(|tree| tree.block_count())
-            .sum::<u64>();
-        blocks += core.free_space.as_ref().map_or(0, |tree| tree.block_count());
-        if core.block_group.id() == TreeId::BLOCK_GROUP {
-            blocks += core.block_group.block_count();
-        }
+        let block_group = (core.block_group.id() == TreeId::BLOCK_GROUP).then_some(&core.block_group);
+        let trees = [&core.extent, &core.csum, &self.trees.root_tree]
+            .into_iter()
+            .chain(core.free_space.as_ref())
+            .chain(block_group);
+        // Root items may say anything of their trees' sizes.
+        let blocks = trees.fold(0u64, |sum, tree| sum.saturating_add(tree.block_count()));
         blocks.saturating_mul(self.nodesize())
     }
 }

@@ -119,6 +119,11 @@ impl Host for TxnHost<'_> {
         self.generation
     }
 
+    fn owns(&self, block: &[u8]) -> bool {
+        let view = BlockView::new(block);
+        view.generation == self.generation && self.engine.dirty.contains(view.at)
+    }
+
     fn alloc_block(&self, tree: &Tree, level: u8, _hint: Logical) -> Result<Logical> {
         let kind = if tree.id() == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata };
         let len = self.engine.nodesize();

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use btrfs_disk::verify::{self, Format};
-use btrfs_disk::{Generation, Logical};
+use btrfs_disk::{At, Corrupt, Detail, Generation, Logical, TreeId};
 
 use crate::Result;
 use crate::pool::{Expect, Pool};
@@ -15,7 +15,7 @@ use crate::tree::{BlockSource, ReadExpect};
 pub(crate) struct BlockReader {
     pool: Arc<Pool>,
     pub(crate) format: Format,
-    /// The running generation: nothing on the device is newer.
+    /// The running generation: nothing on the device is newer, and only logs are not older.
     generation_max: AtomicU64,
 }
 
@@ -37,6 +37,11 @@ impl BlockReader {
 impl BlockSource for BlockReader {
     fn read_block(&self, expect: &ReadExpect) -> Result<Box<[u8]>> {
         let running = Generation(self.generation_max.load(Ordering::Relaxed));
+        if expect.generation >= running && expect.owner != Some(TreeId::TREE_LOG) {
+            // What the running transaction made is in memory until it was written.
+            let (expected, found) = (Detail::AtMost(running.0.saturating_sub(1)), Detail::Number(expect.generation.0));
+            return Err(Corrupt::new("tree block generation", expected, found).at(At::Block(expect.at)).into());
+        }
         let wanted = verify::Expect {
             level: Some(expect.level),
             owner: expect.owner,

@@ -57,7 +57,7 @@ impl Batch {
     pub(super) fn copy(blocks: &[Block]) -> Batch {
         let mut batch = Batch { bytes: Vec::new(), places: Vec::with_capacity(blocks.len()) };
         for block in blocks {
-            let locked = block.read();
+            let locked = block.read_own();
             if batch.bytes.is_empty() {
                 batch.bytes.reserve_exact(locked.data.len() * blocks.len());
             }

@@ -6,7 +6,7 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use btrfs_disk::{InodeNo, TreeId};
 use parking_lot::RwLock;
@@ -24,6 +24,8 @@ type Map = HashMap<u64, Dentry, BuildHasherDefault<HashIsKey>>;
 #[derive(Debug)]
 pub(crate) struct DentryCache {
     shards: Box<[RwLock<Map>]>,
+    /// Names that were removed.
+    removals: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -41,6 +43,7 @@ impl Default for DentryCache {
             shards: std::iter::repeat_with(RwLock::default)
                 .take(SHARD_COUNT)
                 .collect(),
+            removals: AtomicU64::new(0),
         }
     }
 }
@@ -81,6 +84,7 @@ impl DentryCache {
 
     /// Forgets a name. The caller holds the directory's `names` lock.
     pub(crate) fn remove(&self, tree: TreeId, dir: InodeNo, name: &[u8]) {
+        self.removals.fetch_add(1, Ordering::AcqRel);
         let hash = hash(tree, dir, name);
         let mut shard = self.shard(hash).write();
         if shard
@@ -91,8 +95,14 @@ impl DentryCache {
         }
     }
 
+    /// How many names were removed: while the number stays, every path leads where it led.
+    pub(crate) fn removals(&self) -> u64 {
+        self.removals.load(Ordering::Acquire)
+    }
+
     /// Forgets all names in a tree, and all that lead into it.
     pub(crate) fn remove_tree(&self, tree: TreeId) {
+        self.removals.fetch_add(1, Ordering::AcqRel);
         for shard in &self.shards {
             shard
                 .write()

@@ -8,7 +8,7 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Corrupt, Detail, InodeNo, Key, TreeId};
 
 use super::{NAME_BYTES_MAX, Namespace, check_is_dir};
-use crate::error::{CallerError, Error, Result};
+use crate::error::{CallerError, Error, Result, corrupt_inode};
 use crate::inode::{EMPTY_SUBVOL_INO, FileType, Inode, ROOT_DIR_INO};
 
 /// Where a name leads.
@@ -141,6 +141,7 @@ impl Namespace {
             return Ok(None);
         };
         let found = self.resolve(dir, name, stored)?;
+        self.check_place(dir, found)?;
         self.dentries.insert(dir.tree_id(), dir.ino(), name, found);
         Ok(Some(found))
     }
@@ -183,12 +184,57 @@ impl Namespace {
         }
     }
 
+    /// Refuses a directory that says it is elsewhere than where its name was found. A directory has
+    /// one place, so that a way down from the root never comes back to where it was: without this,
+    /// an image could send a walk in circles. The caller holds the `names` lock of `dir`.
+    ///
+    /// # Errors
+    /// `Corrupt`, or when a tree cannot be read.
+    pub(crate) fn check_place(&self, dir: &Inode, found: Found) -> Result<()> {
+        if !found.kind.is_dir() || found.ino == EMPTY_SUBVOL_INO {
+            return Ok(());
+        }
+        let here = (dir.tree_id(), dir.ino());
+        let place = if found.tree == here.0 {
+            self.parent_of(&dir.root, found.ino)?
+                .map(|above| (here.0, above))
+        } else {
+            self.root_parent(found.tree)?
+                .map(|link| (link.parent, link.dir))
+        };
+        if place == Some(here) {
+            return Ok(());
+        }
+        let found_in = place.map_or(Detail::Text("none"), |(_, above)| Detail::Number(above.0));
+        let what = "directory that holds a directory";
+        Err(corrupt_inode(
+            found.tree,
+            found.ino,
+            what,
+            Detail::Number(here.1.0),
+            found_in,
+        ))
+    }
+
     /// The inode that was found.
     ///
     /// # Errors
-    /// `NotFound` when it has gone meanwhile, or when it cannot be read.
+    /// `NotFound` when it has gone meanwhile, `Corrupt` when it is not of the kind that its name
+    /// says, or when it cannot be read.
     pub(crate) fn inode(&self, found: Found) -> Result<Arc<Inode>> {
-        self.core.inode(found.tree, found.ino)
+        let inode = self.core.inode(found.tree, found.ino)?;
+        if inode.kind() == found.kind {
+            return Ok(inode);
+        }
+        let kind = |kind: FileType| Detail::Hex(kind.mode_bits().into());
+        let (expected, is) = (kind(found.kind), kind(inode.kind()));
+        Err(corrupt_inode(
+            found.tree,
+            found.ino,
+            "type of an inode",
+            expected,
+            is,
+        ))
     }
 }
 

@@ -10,7 +10,7 @@ use btrfs_store::{EditItem, Txn};
 use super::Namespace;
 use super::entry::item_bytes_max;
 use crate::error::{CallerError, Error, Result};
-use crate::inode::Inode;
+use crate::inode::{Inode, ROOT_DIR_INO, Root};
 
 impl Namespace {
     /// Notes with `child` that `name` in `dir` leads to it. Fails with `TooManyLinks` before
@@ -115,7 +115,7 @@ impl Namespace {
                 Ok(found.map_or(EditItem::Keep, |(_, range)| cut(old, range)))
             })?;
         }
-        let index = index.ok_or_else(|| missing_ref(child, key))?;
+        let index = index.ok_or_else(|| missing_ref(&child.root, key))?;
         txn.note(child.tree_id(), child.ino().0, |note| {
             note.has_new_names = true;
             note.lost.push((dir.0, index));
@@ -126,17 +126,21 @@ impl Namespace {
     /// The directory that holds a directory, from its back reference; `None` for the root
     /// directory of a subvolume.
     pub(crate) fn parent_dir(&self, dir: &Inode) -> Result<Option<InodeNo>> {
-        if dir.ino() == crate::inode::ROOT_DIR_INO {
+        self.parent_of(&dir.root, dir.ino())
+    }
+
+    /// The same for a directory that is not in memory.
+    pub(super) fn parent_of(&self, root: &Root, dir: InodeNo) -> Result<Option<InodeNo>> {
+        if dir == ROOT_DIR_INO {
             return Ok(None);
         }
-        let last = Key::new(dir.ino().0, item_type::INODE_REF, u64::MAX);
-        match dir.root.tree.at_or_before(&last)? {
-            Some((key, _))
-                if key.objectid == dir.ino().0 && key.item_type == item_type::INODE_REF =>
-            {
+        let last = Key::new(dir.0, item_type::INODE_REF, u64::MAX);
+        let found = root.tree.at_or_before_with(&last, |key, _| *key)?;
+        match found {
+            Some(key) if key.objectid == dir.0 && key.item_type == item_type::INODE_REF => {
                 Ok(Some(InodeNo(key.offset)))
             }
-            _ => Err(missing_ref(dir, last)),
+            _ => Err(missing_ref(root, last)),
         }
     }
 }
@@ -158,12 +162,12 @@ fn cut(old: &[u8], range: std::ops::Range<usize>) -> EditItem {
 }
 
 #[cold]
-fn missing_ref(child: &Inode, key: Key) -> Error {
+fn missing_ref(root: &Root, key: Key) -> Error {
     let (expected, found) = (
         Detail::Text("a reference for the name"),
         Detail::Text("none"),
     );
     Corrupt::new("inode", expected, found)
-        .at(At::Key(child.tree_id(), key))
+        .at(At::Key(root.id, key))
         .into()
 }

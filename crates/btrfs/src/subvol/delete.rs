@@ -121,9 +121,17 @@ pub(crate) fn drop_dead_trees(namespace: &Namespace) -> Result<()> {
 pub(crate) fn drop_tree(namespace: &Namespace, id: TreeId) -> Result<()> {
     let core = &namespace.core;
     while core.store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {}
+    remove_note(namespace, id)
+}
+
+/// Removes the note that a subvolume is being deleted.
+///
+/// # Errors
+/// When the tree of roots cannot be changed.
+pub(super) fn remove_note(namespace: &Namespace, id: TreeId) -> Result<()> {
     let reservation = namespace.reserve_urgent(1)?;
     namespace.apply(reservation, |txn| {
-        txn.remove(&*core.store.tree(TreeId::ROOT)?, &orphan_key(id))?;
+        txn.remove(&*namespace.core.store.tree(TreeId::ROOT)?, &orphan_key(id))?;
         Ok(())
     })
 }

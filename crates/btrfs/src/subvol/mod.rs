@@ -61,7 +61,7 @@ fn next_id(namespace: &Namespace, last_given: &mut u64) -> Result<TreeId> {
         .at_or_before(&largest)?
         .map_or(0, |(key, _)| key.objectid);
     let id = last.max(*last_given).max(TreeId::FIRST_FREE.0 - 1) + 1;
-    if id > TreeId::LAST_FREE.0 {
+    if !TreeId(id).is_subvolume() {
         return Err(Error::NoSpace);
     }
     *last_given = id;

@@ -7,7 +7,7 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{Key, TreeId};
 use btrfs_store::Scan;
 
-use super::delete::drop_tree;
+use super::delete::{drop_tree, remove_note};
 use super::info::for_each_root;
 use super::orphan_key;
 use crate::dir::Namespace;
@@ -38,7 +38,9 @@ fn finish_leftovers(namespace: &Namespace) -> Result<()> {
         }
     })?;
     for id in live {
-        namespace.remove_orphans(&*namespace.core.root(id)?)?;
+        let root = namespace.core.root(id);
+        let removed = root.and_then(|root| namespace.remove_orphans(&root));
+        leave_damaged(namespace, id, removed)?;
     }
     Ok(())
 }
@@ -78,10 +80,46 @@ pub(crate) fn mark_quotas_inconsistent(namespace: &Namespace) -> Result<bool> {
     Ok(true)
 }
 
-/// Drops the trees of deleted subvolumes.
+/// What a note of a deletion in the tree of roots is about.
+enum Noted {
+    /// A subvolume without references: its tree goes.
+    Deleted,
+    /// A deletion that the kernel began, or an inode of the tree of roots, which only the kernel
+    /// knows how to remove: both are left to it.
+    KernelOnly,
+    /// A tree that is in use, or none: only the note goes.
+    Stale,
+}
+
+fn what_is_noted(namespace: &Namespace, id: TreeId) -> Result<Noted> {
+    let store = &namespace.core.store;
+    // The top level cannot be deleted, and no other tree is a subvolume's.
+    if id.is_subvolume() && id != TreeId::FS {
+        match store.root_item(id) {
+            Ok(item) if item.refs.get() > 0 => return Ok(Noted::Stale),
+            Ok(item) if item.drop_progress.get() != Key::MIN => return Ok(Noted::KernelOnly),
+            Ok(_) => return Ok(Noted::Deleted),
+            Err(btrfs_store::Error::NoSuchTree(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let inode = Key::new(id.0, item_type::INODE_ITEM, 0);
+    let is_inode = store
+        .tree(TreeId::ROOT)?
+        .get_with(&inode, |_| ())?
+        .is_some();
+    Ok(if is_inode {
+        Noted::KernelOnly
+    } else {
+        Noted::Stale
+    })
+}
+
+/// Drops the trees of deleted subvolumes, and the notes that are about nothing. What cannot be read
+/// keeps its note, and nobody from using the rest of the volume.
 ///
 /// # Errors
-/// When a tree cannot be read or changed.
+/// When a tree cannot be changed.
 pub(crate) fn finish_deletions(namespace: &Namespace) -> Result<()> {
     let (from, to) = (orphan_key(TreeId(0)), orphan_key(TreeId(u64::MAX)));
     let mut deleted = Vec::new();
@@ -94,7 +132,27 @@ pub(crate) fn finish_deletions(namespace: &Namespace) -> Result<()> {
             Ok(Scan::Continue)
         })?;
     for id in deleted {
-        drop_tree(namespace, id)?;
+        let finished = match what_is_noted(namespace, id) {
+            Ok(Noted::Deleted) => drop_tree(namespace, id),
+            Ok(Noted::Stale) => remove_note(namespace, id),
+            Ok(Noted::KernelOnly) => Ok(()),
+            Err(error) => Err(error),
+        };
+        leave_damaged(namespace, id, finished)?;
     }
     Ok(())
+}
+
+/// A damaged subvolume keeps what an earlier session left in it. `Ok` as long as nothing was
+/// changed by half.
+fn leave_damaged(namespace: &Namespace, id: TreeId, finished: Result<()>) -> Result<()> {
+    match finished {
+        Err(error @ Error::Corrupt { .. }) if namespace.core.store.poisoned().is_none() => {
+            tracing::warn!(
+                "subvolume {id}: what an earlier session left unfinished stays: {error}"
+            );
+            Ok(())
+        }
+        result => result,
+    }
 }

@@ -157,7 +157,9 @@ impl Listing<'_> {
     }
 
     fn name_with_node(&mut self, entry: &DirEntry<'_>, place: Place, found: Found) -> Result<bool> {
-        let inode = match self.fs.namespace().inode(found).map_err(stale) {
+        let namespace = self.fs.namespace();
+        let placed = namespace.check_place(self.dir, found);
+        let inode = match placed.and_then(|()| namespace.inode(found)).map_err(stale) {
             Ok(inode) => inode,
             // Its last name has just gone, or was given to another: the name was there.
             Err(error) if error.caller_error() == Some(CallerError::Stale) => {

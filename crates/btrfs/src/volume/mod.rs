@@ -23,6 +23,7 @@ mod info;
 mod names;
 mod open;
 mod options;
+mod paths;
 mod read_dir;
 mod status;
 mod subvolumes;
@@ -63,6 +64,7 @@ pub(crate) struct Inner {
     pub(crate) namespace: Arc<Namespace>,
     /// The subvolume that paths start in.
     pub(crate) top: TreeId,
+    pub(crate) paths: paths::PathCache,
     /// Owner and group of what is created.
     pub(crate) owner: (u32, u32),
     devices: Vec<Arc<dyn Device>>,

@@ -9,6 +9,7 @@ use btrfs_disk::TreeId;
 use btrfs_store::{MakeOptions, Store, StoreOptions};
 
 use super::options::SubvolumeChoice;
+use super::paths::PathCache;
 use super::walk::{Follow, Walker};
 use super::{Inner, Volume, VolumeOptions};
 use crate::dir::Namespace;
@@ -114,6 +115,7 @@ impl VolumeOptions {
     fn store_options(&self) -> StoreOptions {
         StoreOptions {
             read_only: self.read_only,
+            superblock: self.superblock,
             cache_bytes: self.cache_bytes,
             worker_count: self.workers,
             env: self.env.clone(),
@@ -131,6 +133,7 @@ impl VolumeOptions {
         let inner = Inner {
             namespace,
             top,
+            paths: PathCache::default(),
             owner: self.owner,
             devices: vec![device],
         };

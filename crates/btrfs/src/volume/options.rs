@@ -19,6 +19,7 @@ const MAX_INLINE_DEFAULT: u32 = 2048;
 pub struct VolumeOptions {
     pub(crate) read_only: bool,
     pub(crate) replay_log: bool,
+    pub(crate) superblock: Option<usize>,
     pub(crate) offset: u64,
     pub(crate) subvolume: Option<SubvolumeChoice>,
     pub(crate) max_inline: u32,
@@ -42,6 +43,7 @@ impl Default for VolumeOptions {
         Self {
             read_only: false,
             replay_log: true,
+            superblock: None,
             offset: 0,
             subvolume: None,
             max_inline: MAX_INLINE_DEFAULT,
@@ -75,6 +77,15 @@ impl VolumeOptions {
     #[must_use]
     pub fn replay_log(mut self, replay_log: bool) -> Self {
         self.replay_log = replay_log;
+        self
+    }
+
+    /// Takes this copy of the superblock, 0 for the primary, and no other. Without it the primary
+    /// counts; where it is damaged, a volume that is only read takes the newest copy that is right.
+    /// A volume that is written to has it in place of the others from then on.
+    #[must_use]
+    pub fn superblock(mut self, copy: usize) -> Self {
+        self.superblock = Some(copy);
         self
     }
 

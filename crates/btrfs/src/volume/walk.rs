@@ -7,6 +7,7 @@ use std::sync::Arc;
 use btrfs_disk::{InodeNo, TreeId};
 
 use super::Volume;
+use super::paths::{self, PathCache};
 use crate::dir::{Found, Hold, Namespace, has_gone};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{EMPTY_SUBVOL_INO, FileType, Inode, ROOT_DIR_INO};
@@ -45,6 +46,8 @@ impl End {
 pub(crate) struct Walker<'a> {
     namespace: &'a Namespace,
     top: Found,
+    /// Where long paths led before.
+    paths: Option<&'a PathCache>,
 }
 
 impl<'a> Walker<'a> {
@@ -54,7 +57,11 @@ impl<'a> Walker<'a> {
             ino: ROOT_DIR_INO,
             kind: FileType::Directory,
         };
-        Self { namespace, top }
+        Self {
+            namespace,
+            top,
+            paths: None,
+        }
     }
 
     /// What `path` leads to.
@@ -105,7 +112,7 @@ impl<'a> Walker<'a> {
         if bytes.is_empty() {
             return Err(CallerError::NotFound.into());
         }
-        self.walk(self.top, bytes, follow, &mut links_left)
+        self.walk_known(bytes, follow, &mut links_left)
     }
 
     /// The directory that `path` is in, and the name in it.
@@ -133,13 +140,50 @@ impl<'a> Walker<'a> {
         }
         let mut links_left = SYMLINKS_MAX;
         let dir = self
-            .walk(self.top, dir, Follow::Last, &mut links_left)
-            .map_err(|error| error.at(path))?
-            .found;
+            .dir_at(dir, self.namespace.dentries.removals(), &mut links_left)
+            .map_err(|error| error.at(path))?;
         if !dir.kind.is_dir() {
             return Err(Error::from(CallerError::NotADirectory).at(path));
         }
         Ok((dir, name))
+    }
+
+    /// Goes along `path` from the root, or from the directory that its long beginning is known to
+    /// lead to.
+    fn walk_known(&self, path: &[u8], follow: Follow, links_left: &mut u32) -> Result<End> {
+        match paths::split(path).filter(|_| self.paths.is_some()) {
+            Some((dir, name)) => {
+                let removals = self.namespace.dentries.removals();
+                let dir = self.dir_at(dir, removals, links_left)?;
+                match follow == Follow::Last {
+                    true => self.step_along(dir, name, true, links_left),
+                    false => self.step(dir, name, true),
+                }
+            }
+            None => self.walk(self.top, path, follow, links_left),
+        }
+    }
+
+    /// What `path` leads to, which ends in a slash if it is long. `removals` is the count of them
+    /// before.
+    fn dir_at(&self, path: &[u8], removals: u64, links_left: &mut u32) -> Result<Found> {
+        let trimmed = path.strip_suffix(b"/").unwrap_or(path);
+        let (Some(paths), Some((above, name))) = (self.paths, paths::split(trimmed)) else {
+            return Ok(self.walk(self.top, path, Follow::Last, links_left)?.found);
+        };
+        if let Some(found) = paths.get(path, removals) {
+            return Ok(found);
+        }
+        // A walk down comes from the directory above.
+        let found = match paths.get(above, removals) {
+            Some(above) => self.step_along(above, name, true, links_left)?.found,
+            None => self.walk(self.top, path, Follow::Last, links_left)?.found,
+        };
+        if !found.kind.is_dir() {
+            return Err(CallerError::NotADirectory.into());
+        }
+        paths.insert(path, found, removals);
+        Ok(found)
     }
 
     /// Goes from `start` along `path`. Recursion is bounded by the symlinks left.
@@ -265,7 +309,10 @@ impl<'a> Walker<'a> {
 
 impl Volume {
     pub(crate) fn walker(&self) -> Walker<'_> {
-        Walker::new(self.namespace(), self.inner.top)
+        Walker {
+            paths: Some(&self.inner.paths),
+            ..Walker::new(self.namespace(), self.inner.top)
+        }
     }
 
     /// The inode at `path`, which may be removed at any time: to look at, not to change.

@@ -10,7 +10,7 @@ use serde::Serialize;
 use spinney::{SnapshotMode, SubvolumeInfo};
 
 use crate::common::attributes::JsonTime;
-use crate::common::image::ImageArgs;
+use crate::common::image::{ImageArgs, ReadArgs};
 use crate::common::names::{self, JsonPath};
 use crate::common::output::Output;
 
@@ -62,7 +62,7 @@ enum Command {
     ))]
     List {
         #[command(flatten)]
-        image: ImageArgs,
+        image: ReadArgs,
         /// Report as JSON: {subvolumes: [{id, path, parent, uuid, generation, read_only, ...}]}
         #[arg(long)]
         json: bool,
@@ -88,7 +88,7 @@ enum Command {
     #[command(after_help = "Example:\n  spinney subvolume get-default site.img")]
     GetDefault {
         #[command(flatten)]
-        image: ImageArgs,
+        image: ReadArgs,
         /// Report as JSON: {id, path, ...}
         #[arg(long)]
         json: bool,
@@ -160,7 +160,7 @@ impl Subvolume {
     }
 }
 
-fn list(image: &ImageArgs, json: bool, out: &mut Output) -> Result<()> {
+fn list(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
     let volume = image.open_read_only()?;
     let subvolumes = volume.subvolumes()?;
     if json {
@@ -176,7 +176,7 @@ fn list(image: &ImageArgs, json: bool, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn get_default(image: &ImageArgs, json: bool, out: &mut Output) -> Result<()> {
+fn get_default(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
     let volume = image.open_read_only()?;
     let id = volume.default_subvolume()?;
     let subvolumes = volume.subvolumes()?;

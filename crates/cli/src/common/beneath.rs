@@ -4,14 +4,21 @@
 //! opened from the root with symbolic links forbidden, so that nothing in the image, and nothing
 //! that lay in the target before, can lead outside.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::{Component, Path};
+use std::collections::HashMap;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, openat, openat2};
 use rustix::io::Errno;
 
 /// Longest piece of a path given to the kernel at once, below its `PATH_MAX` of 4096.
 const PIECE_BYTES_MAX: usize = 4000;
+
+/// Levels between two directories that [`OpenDirs`] keeps.
+const KEPT_EVERY: usize = 64;
+/// Directories that it keeps; a process may have 1024 files open.
+const KEPT_MAX: usize = 256;
 
 fn dir_flags() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC
@@ -43,6 +50,59 @@ pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<
     one_by_one(root, path)
 }
 
+/// Directories on the way to deep ones, kept open: without them, each directory of a tree that is
+/// nested thousands deep would be reached from the root.
+#[derive(Debug, Default)]
+pub(crate) struct OpenDirs(Mutex<HashMap<PathBuf, Arc<OwnedFd>>>);
+
+impl OpenDirs {
+    /// As [`open_dir`], from the deepest directory on the way that is known.
+    ///
+    /// # Errors
+    /// As [`open_dir`].
+    pub(crate) fn open(&self, root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
+        let names: Vec<Component<'_>> = path.components().collect();
+        let is_plain = names
+            .iter()
+            .all(|part| matches!(part, Component::Normal(_)));
+        if names.len() <= KEPT_EVERY || !is_plain {
+            return open_dir(root, path);
+        }
+        let last = (names.len() - 1) / KEPT_EVERY;
+        let known = (1..=last).rev().find_map(|step| {
+            let depth = step * KEPT_EVERY;
+            let prefix: PathBuf = names.iter().take(depth).collect();
+            self.lock().get(&prefix).map(|fd| (depth, Arc::clone(fd)))
+        });
+        let (mut depth, mut from) = known.map_or((0, None), |(depth, fd)| (depth, Some(fd)));
+        loop {
+            let step = names.len().saturating_sub(depth).min(KEPT_EVERY);
+            let piece: PathBuf = names.iter().skip(depth).take(step).collect();
+            let base = from.as_ref().map_or(root, |fd| fd.as_fd());
+            let fd = open_dir(base, &piece)?;
+            depth += step;
+            if depth == names.len() {
+                return Ok(fd);
+            }
+            let fd = Arc::new(fd);
+            self.keep(names.iter().take(depth).collect(), &fd);
+            from = Some(fd);
+        }
+    }
+
+    fn keep(&self, path: PathBuf, fd: &Arc<OwnedFd>) {
+        let mut known = self.lock();
+        if known.len() >= KEPT_MAX {
+            known.clear();
+        }
+        known.insert(path, Arc::clone(fd));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<PathBuf, Arc<OwnedFd>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 fn one_by_one(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
     let mut dir = openat(root, ".", dir_flags(), Mode::empty())?;
     for name in path.components() {
@@ -54,7 +114,6 @@ fn one_by_one(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::fd::AsFd as _;
 
     #[test]
     fn links_are_not_followed() {
@@ -68,7 +127,30 @@ mod tests {
             assert!(open(root.as_fd(), Path::new("a/out/etc")).is_err());
         }
         assert!(open_dir(root.as_fd(), Path::new("")).is_ok());
+        assert!(
+            OpenDirs::default()
+                .open(root.as_fd(), Path::new(""))
+                .is_ok()
+        );
         assert!(open_dir(root.as_fd(), Path::new("../x")).is_err());
         assert!(open_dir(root.as_fd(), Path::new("/etc")).is_err());
+    }
+
+    #[test]
+    fn deep_directories_are_reached_from_those_that_are_kept() {
+        let base = tempfile::tempdir().unwrap();
+        let root = std::fs::File::open(base.path()).unwrap();
+        let deep: PathBuf = (0..300).map(|level| format!("d{level}")).collect();
+        std::fs::create_dir_all(base.path().join(&deep)).unwrap();
+        let kept = OpenDirs::default();
+        for path in deep.ancestors().filter(|path| !path.as_os_str().is_empty()) {
+            let id = |fd: OwnedFd| rustix::fs::fstat(&fd).unwrap().st_ino;
+            let expected = id(open_dir(root.as_fd(), path).unwrap());
+            assert_eq!(id(kept.open(root.as_fd(), path).unwrap()), expected);
+        }
+        assert!(kept.open(root.as_fd(), &deep.join("none")).is_err());
+        std::os::unix::fs::symlink("/", base.path().join(&deep).join("out")).unwrap();
+        assert!(kept.open(root.as_fd(), &deep.join("out")).is_err());
+        assert_eq!(kept.lock().len(), 4);
     }
 }

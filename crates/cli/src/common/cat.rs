@@ -10,7 +10,7 @@ use spinney::{CallerError, Error, FileOptions};
 
 use super::export::{copy_sparse, new_buffer};
 use super::failure::Failure;
-use super::image::ImageArgs;
+use super::image::ReadArgs;
 use super::output::Output;
 
 /// Write files to the standard output
@@ -22,7 +22,7 @@ use super::output::Output;
 ))]
 pub(crate) struct Cat {
     #[command(flatten)]
-    image: ImageArgs,
+    image: ReadArgs,
     /// Files in the image, one after the other
     #[arg(required = true)]
     paths: Vec<PathBuf>,

@@ -10,7 +10,7 @@ use spinney::Volume;
 
 use super::dest::Dest;
 use super::export::{ExportOptions, Losses, export_contents, export_one, measure};
-use super::image::ImageArgs;
+use super::image::ReadArgs;
 use super::output::warn;
 use super::progress::{Bar, Progress};
 use super::work;
@@ -18,7 +18,8 @@ use super::work;
 /// Copy files and directories out of an image
 ///
 /// Directories are copied with all below. Owners (as root), modes, times, attributes, hard links
-/// and holes are kept. Nothing is written outside DEST, whatever the image says.
+/// and holes are kept. Nothing is written outside DEST, whatever the image says. What cannot be
+/// copied is reported at the end, and the rest is copied.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -28,7 +29,7 @@ use super::work;
 ))]
 pub(crate) struct Get {
     #[command(flatten)]
-    image: ImageArgs,
+    image: ReadArgs,
     /// What to copy, in the image; a path that ends in /. means what is inside
     #[arg(required = true, value_name = "PATH")]
     paths: Vec<PathBuf>,
@@ -37,6 +38,9 @@ pub(crate) struct Get {
     /// Replace existing files
     #[arg(short, long)]
     force: bool,
+    /// Stop at the first file that cannot be copied, instead of copying the others
+    #[arg(long)]
+    fail_fast: bool,
     /// Threads that copy
     #[arg(long, value_name = "COUNT", default_value_t = work::default_threads(), hide_default_value = true)]
     threads: usize,
@@ -53,6 +57,7 @@ impl Get {
         let options = ExportOptions {
             thread_count: self.threads,
             replaces: self.force,
+            fails_fast: self.fail_fast,
         };
         let (progress, losses) = (Arc::new(Progress::default()), Losses::default());
         let bar = Bar::new(&progress, !self.quiet);
@@ -72,7 +77,8 @@ impl Get {
         });
         drop(bar);
         tell(&losses);
-        result
+        let told = losses.failures.tell();
+        result.and(told)
     }
 
     fn copy(
@@ -84,15 +90,25 @@ impl Get {
     ) -> Result<()> {
         let dest = Dest::new(&self.dest, self.dest.is_dir(), self.paths.len())?;
         for path in &self.paths {
-            if means_contents(path) {
-                export_contents(volume, path, &self.dest, options, (progress, losses))?;
-                continue;
-            }
-            let is_dir = volume.symlink_metadata(path)?.is_dir();
-            let target = dest.target(path, is_dir)?;
-            export_one(volume, path, &target, options, (progress, losses))?;
+            let copied = self.copy_one(volume, options, (progress, losses), (path, dest));
+            losses.failures.note(copied, self.fail_fast)?;
         }
         Ok(())
+    }
+
+    fn copy_one(
+        &self,
+        volume: &Volume,
+        options: &ExportOptions,
+        (progress, losses): (&Progress, &Losses),
+        (path, dest): (&Path, Dest<'_>),
+    ) -> Result<()> {
+        if means_contents(path) {
+            return export_contents(volume, path, &self.dest, options, (progress, losses));
+        }
+        let is_dir = volume.symlink_metadata(path)?.is_dir();
+        let target = dest.target(path, is_dir)?;
+        export_one(volume, path, &target, options, (progress, losses))
     }
 }
 

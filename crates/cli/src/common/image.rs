@@ -5,10 +5,12 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Error, Result};
+use blockdev::backends::{FileDevice, FileOptions};
+use btrfs_store::pool::supers::read_mirrors;
 use clap::Args;
 use spinney::{Volume, VolumeOptions};
 
-use crate::common::failure::{Failure, Status, status_of};
+use crate::common::failure::{Failure, Status, one_line, status_of};
 use crate::common::magic;
 
 /// The image, the first argument of nearly every command.
@@ -25,13 +27,32 @@ pub(crate) struct ImageArgs {
     /// Take the subvolume with this number for the root; 5 is the top level
     #[arg(long, value_name = "ID")]
     pub(crate) subvolume_id: Option<u64>,
+
+    /// Take this copy of the superblock: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB
+    #[arg(long = "super", value_name = "COPY")]
+    pub(crate) superblock: Option<usize>,
+}
+
+/// The image, for a command that only reads it.
+#[derive(Debug, Clone, Args)]
+pub(crate) struct ReadArgs {
+    #[command(flatten)]
+    pub(crate) image: ImageArgs,
+
+    /// Show the last commit, without what a crash left in the log
+    #[arg(long, visible_alias = "norecovery")]
+    nologreplay: bool,
+}
+
+impl ReadArgs {
+    /// Opens the image for reading; nothing in it changes.
+    pub(crate) fn open_read_only(&self) -> Result<Volume> {
+        let options = self.image.options().read_only(true);
+        self.image.open(options.replay_log(!self.nologreplay))
+    }
 }
 
 impl ImageArgs {
-    /// Opens the image for reading; nothing in it changes.
-    pub(crate) fn open_read_only(&self) -> Result<Volume> {
-        self.open(self.options().read_only(true))
-    }
 
     /// Opens the image for reading and writing, and keeps others away from it.
     pub(crate) fn open_writable(&self) -> Result<Volume> {
@@ -45,6 +66,9 @@ impl ImageArgs {
         }
         if let Some(id) = self.subvolume_id {
             options = options.subvolume_id(btrfs_disk::TreeId(id));
+        }
+        if let Some(copy) = self.superblock {
+            options = options.superblock(copy);
         }
         options
     }
@@ -143,8 +167,34 @@ pub(crate) fn explain(path: &Path, error: Error) -> Error {
             let text = format!("{path}: file system: expected {known}, found {name}");
             Failure::new(Status::Corrupt, text).into()
         }
-        _ => error,
+        _ => with_copies(&part, error),
     }
+}
+
+/// Adds to the failure of opening an image which other copies of its superblock are right, where
+/// the primary is not.
+fn with_copies(image: &ImagePath, error: Error) -> Error {
+    let options = FileOptions {
+        read_only: true,
+        offset: image.offset,
+        ..FileOptions::default()
+    };
+    let Ok(device) = FileDevice::open(&image.path, &options) else {
+        return error;
+    };
+    let copies = read_mirrors(&device);
+    let right: Vec<String> = copies
+        .iter()
+        .enumerate()
+        .filter(|(_, (_, copy))| copy.is_ok())
+        .map(|(number, (offset, _))| format!("--super {number} takes the copy at byte {offset}"))
+        .collect();
+    let is_primary_right = copies.first().is_none_or(|(_, copy)| copy.is_ok());
+    if is_primary_right || right.is_empty() {
+        return error;
+    }
+    let text = format!("{}; {}, which is right", one_line(&error), right.join(" or "));
+    Failure::new(Status::Corrupt, text).into()
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use serde::Serialize;
 use spinney::VolumeInfo;
 
 use super::human;
-use super::image::ImageArgs;
+use super::image::ReadArgs;
 use super::names;
 use super::output::Output;
 
@@ -23,7 +23,7 @@ use super::output::Output;
 ))]
 pub(crate) struct Info {
     #[command(flatten)]
-    image: ImageArgs,
+    image: ReadArgs,
     /// Report as JSON: {label, uuid, generation, total_bytes, used_bytes, features, devices, ...}
     #[arg(long)]
     json: bool,

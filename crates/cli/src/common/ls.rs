@@ -11,7 +11,7 @@ use spinney::{DirEntry, Metadata, Volume};
 
 use super::attributes::{JsonMetadata, device};
 use super::human;
-use super::image::ImageArgs;
+use super::image::ReadArgs;
 use super::names::{JsonName, JsonPath, JsonTarget};
 use super::output::Output;
 
@@ -25,7 +25,7 @@ use super::output::Output;
 ))]
 pub(crate) struct Ls {
     #[command(flatten)]
-    image: ImageArgs,
+    image: ReadArgs,
     /// Directory or file in the image
     #[arg(default_value = "/")]
     path: PathBuf,

@@ -11,7 +11,7 @@ use spinney::{ExtentInfo, ExtentKind, FileOptions, Metadata, Volume};
 
 use super::attributes::{JsonMetadata, device};
 use super::human;
-use super::image::ImageArgs;
+use super::image::ReadArgs;
 use super::names::{self, JsonName, JsonPath, JsonTarget};
 use super::output::Output;
 
@@ -24,7 +24,7 @@ use super::output::Output;
 ))]
 pub(crate) struct Stat {
     #[command(flatten)]
-    image: ImageArgs,
+    image: ReadArgs,
     /// Files in the image; a symbolic link is shown itself
     #[arg(required = true)]
     paths: Vec<PathBuf>,

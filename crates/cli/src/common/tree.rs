@@ -10,7 +10,7 @@ use serde::Serialize;
 use spinney::{DirEntry, FileType, Volume};
 
 use super::human;
-use super::image::ImageArgs;
+use super::image::ReadArgs;
 use super::ls::sorted;
 use super::names::{JsonName, JsonTarget};
 use super::output::Output;
@@ -25,7 +25,7 @@ use super::output::Output;
 ))]
 pub(crate) struct Tree {
     #[command(flatten)]
-    image: ImageArgs,
+    image: ReadArgs,
     /// Directory in the image
     #[arg(default_value = "/")]
     path: PathBuf,

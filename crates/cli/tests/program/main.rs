@@ -21,4 +21,5 @@ mod mount_times;
 mod mount_truncate;
 mod mounted;
 mod reports;
+mod rescue;
 mod verify_crash;

@@ -9,7 +9,7 @@ use anyhow::{Error, Result};
 use rustix::fs::{AtFlags, Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::common::beneath;
+use crate::common::beneath::OpenDirs;
 use crate::common::failure::{Failure, Status};
 
 /// The directory that everything is written into. Paths below are relative to it.
@@ -17,6 +17,7 @@ use crate::common::failure::{Failure, Status};
 pub(super) struct Root {
     fd: OwnedFd,
     path: PathBuf,
+    kept: OpenDirs,
 }
 
 impl Root {
@@ -33,6 +34,7 @@ impl Root {
         Ok(Self {
             fd,
             path: path.to_owned(),
+            kept: OpenDirs::default(),
         })
     }
 
@@ -47,7 +49,8 @@ impl Root {
 
     /// Opens a directory below, through no symbolic link.
     pub(super) fn open_dir(&self, path: &Path) -> Result<OwnedFd> {
-        beneath::open_dir(self.fd.as_fd(), path).map_err(|errno| at(&self.display(path), errno))
+        let opened = self.kept.open(self.fd.as_fd(), path);
+        opened.map_err(|errno| at(&self.display(path), errno))
     }
 }
 

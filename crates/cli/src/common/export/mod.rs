@@ -13,11 +13,14 @@
 //! * Set-user and set-group bits are not given to a file that could not get its owner.
 //!
 //! What the host does not permit (owners, device nodes, some attributes) is left out and counted
-//! in [`Losses`]. Every other failure ends the export. Caller: `get`. Nothing here knows of
+//! in [`Losses`]. A file or directory that fails is noted there, and the others are copied, unless
+//! the first failure is to be the last; a host without room ends the export in any case. However it
+//! ends, directories that were made get their metadata. Caller: `get`. Nothing here knows of
 //! arguments or terminals.
 
 mod contents;
 mod estimate;
+mod failures;
 mod host;
 mod metadata;
 mod walk;
@@ -33,6 +36,7 @@ use crate::common::progress::Progress;
 
 pub(crate) use contents::{copy_sparse, new_buffer};
 pub(crate) use estimate::measure;
+pub(crate) use failures::Failures;
 pub(crate) use walk::{export_contents, export_one};
 
 /// How a tree is copied.
@@ -42,6 +46,8 @@ pub(crate) struct ExportOptions {
     pub(crate) thread_count: usize,
     /// Existing files are replaced.
     pub(crate) replaces: bool,
+    /// The first failure ends the copy.
+    pub(crate) fails_fast: bool,
 }
 
 /// What the host did not permit.
@@ -53,6 +59,8 @@ pub(crate) struct Losses {
     pub(crate) xattrs: AtomicU64,
     /// Device nodes that could not be made.
     pub(crate) nodes: AtomicU64,
+    /// Files and directories that could not be copied, wholly or in part.
+    pub(crate) failures: Failures,
 }
 
 /// What all threads of one export share.

@@ -37,7 +37,7 @@ struct OpenDir {
 /// host, which is made if need be and gets the metadata of `image`.
 ///
 /// # Errors
-/// The first failure of the host or the volume.
+/// The first failure that ends the copy; the others are noted.
 pub(crate) fn export_contents(
     volume: &Volume,
     image: &Path,
@@ -64,7 +64,7 @@ pub(crate) fn export_contents(
 /// Copies the file or directory `image` of the volume to the name `target` of the host.
 ///
 /// # Errors
-/// The first failure of the host or the volume.
+/// The first failure that ends the copy; the others are noted.
 pub(crate) fn export_one(
     volume: &Volume,
     image: &Path,
@@ -85,7 +85,10 @@ pub(crate) fn export_one(
         image.to_owned(),
         PathBuf::from(name),
     );
-    match made.with_context(|| target.display().to_string())? {
+    match export
+        .note(made.with_context(|| target.display().to_string()))?
+        .flatten()
+    {
         Some(dir) => run(&export, dir),
         None => Ok(()),
     }
@@ -118,25 +121,42 @@ fn run(export: &Export<'_>, first: MadeDir) -> Result<()> {
     };
     lock(&export.dirs).push(first);
     let thread_count = export.options.thread_count;
-    work::run(
+    let walked = work::run(
         thread_count,
         job,
         contents::new_buffer,
         |buffer, job, queue| match job {
-            Job::Dir { image, host } => start_dir(export, image, host, queue),
+            Job::Dir { image, host } => {
+                let started = start_dir(export, image, host, queue);
+                export.note(started).map(drop)
+            }
             Job::Run(open, range) => do_run(export, buffer, &open, range, queue),
         },
-    )?;
-    finish_dirs(export)
+    );
+    // Nobody could look into what was made, were it left as it is now.
+    let finished = finish_dirs(export);
+    walked.and(finished)
+}
+
+impl Export<'_> {
+    /// Notes a failure, unless it ends the export.
+    fn note<T>(&self, result: Result<T>) -> Result<Option<T>> {
+        let failures = &self.losses.failures;
+        failures.note(result, self.options.fails_fast)
+    }
 }
 
 fn start_dir(export: &Export<'_>, image: PathBuf, host: PathBuf, queue: &Queue<Job>) -> Result<()> {
     let fd = export.root.open_dir(&host)?;
     let mut names = Vec::new();
+    let named = |error: anyhow::Error| error.context(image.display().to_string());
     for entry in export.volume.read_dir(&image)? {
-        let entry = entry?;
-        host::check_name(entry.name_bytes()).with_context(|| image.display().to_string())?;
-        names.push(entry.file_name().to_owned());
+        // After a failure of the image there are no more names; those before are good.
+        let checked = entry.map_err(anyhow::Error::from).and_then(|entry| {
+            host::check_name(entry.name_bytes())?;
+            Ok(entry.file_name().to_owned())
+        });
+        names.extend(export.note(checked.map_err(named))?);
     }
     let count = names.len();
     let open = Arc::new(OpenDir {
@@ -164,7 +184,8 @@ fn do_run(
         let (image, host) = (open.image.join(name), open.host.join(name));
         let path = export.root.display(&host);
         let made = one(export, buffer, &open.fd, name, image, host);
-        found.extend(made.with_context(|| path.display().to_string())?);
+        let made = export.note(made.with_context(|| path.display().to_string()))?;
+        found.extend(made.flatten());
     }
     if !found.is_empty() {
         let jobs = found.iter().map(|dir| Job::Dir {
@@ -310,12 +331,15 @@ fn link(export: &Export<'_>, (dir, name): (&OwnedFd, &OsStr), first: &Path) -> R
 fn finish_dirs(export: &Export<'_>) -> Result<()> {
     let mut dirs = std::mem::take(&mut *lock(&export.dirs));
     dirs.sort_unstable_by(|a, b| b.host.cmp(&a.host));
+    let mut failure = Ok(());
     for dir in dirs {
-        let fd = export.root.open_dir(&dir.host)?;
-        metadata::apply_open(export, &fd, &dir.image, &dir.metadata)
-            .with_context(|| export.root.display(&dir.host).display().to_string())?;
+        let applied = export.root.open_dir(&dir.host).and_then(|fd| {
+            metadata::apply_open(export, &fd, &dir.image, &dir.metadata)
+                .with_context(|| export.root.display(&dir.host).display().to_string())
+        });
+        failure = failure.and(export.note(applied).map(drop));
     }
-    Ok(())
+    failure
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, Dir, FileType as HostType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use spinney::{FileType, Timestamp};
 
-use crate::common::beneath;
+use crate::common::beneath::OpenDirs;
 
 /// Room for the names of all attributes of most files; more is asked for when it is not enough.
 const XATTR_NAMES_BYTES: usize = 1024;
@@ -23,6 +23,7 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 pub(crate) struct Source {
     fd: OwnedFd,
     path: PathBuf,
+    kept: OpenDirs,
 }
 
 /// An open directory below the source.
@@ -52,6 +53,7 @@ impl Source {
         Ok(Self {
             fd,
             path: path.to_owned(),
+            kept: OpenDirs::default(),
         })
     }
 
@@ -72,7 +74,9 @@ impl Source {
 
     /// Opens a directory below.
     pub(crate) fn open_dir(&self, path: &Path) -> Result<SourceDir> {
-        let fd = beneath::open_dir(self.fd.as_fd(), path)
+        let fd = self
+            .kept
+            .open(self.fd.as_fd(), path)
             .map_err(|errno| at(&self.display(path), errno))?;
         Ok(SourceDir {
             fd,

@@ -1,0 +1,87 @@
+//! Deep directories that paths led to lately.
+//!
+//! Every call names its file by a path from the root, so a walk of directories nested thousands deep
+//! would look up every name once for each of those below. The cache keeps where the directory part
+//! of long paths led, as long as no name was removed anywhere in the volume since.
+
+use std::collections::HashMap;
+
+use parking_lot::Mutex;
+
+use crate::dir::Found;
+
+/// Paths with fewer slashes are walked: that is cheap.
+const SLASHES_MIN: usize = 8;
+/// Paths kept.
+const PATHS_MAX: usize = 256;
+/// Bytes of paths kept.
+const BYTES_MAX: usize = 8 << 20;
+
+/// Where long paths led. Its lock is held for a look-up only; nothing is taken inside.
+#[derive(Debug, Default)]
+pub(crate) struct PathCache(Mutex<Known>);
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Removals of names that had happened when the paths were walked.
+    removals: u64,
+    bytes: usize,
+    paths: HashMap<Box<[u8]>, Found>,
+}
+
+impl PathCache {
+    /// Where `dir` led, if no name was removed since; `removals` is their count now.
+    pub(super) fn get(&self, dir: &[u8], removals: u64) -> Option<Found> {
+        let known = self.0.lock();
+        if known.removals != removals {
+            return None;
+        }
+        known.paths.get(dir).copied()
+    }
+
+    /// Notes where `dir` led; `removals` is their count before it was walked.
+    pub(super) fn insert(&self, dir: &[u8], found: Found, removals: u64) {
+        let mut known = self.0.lock();
+        let is_full = known.paths.len() >= PATHS_MAX || known.bytes > BYTES_MAX;
+        if known.removals != removals || is_full {
+            *known = Known {
+                removals,
+                ..Known::default()
+            };
+        }
+        known.bytes += dir.len();
+        known.paths.insert(dir.into(), found);
+    }
+}
+
+/// The directory part of a long path, with its last slash, and the name in it. `None` for short
+/// paths, and for those whose end is no name.
+pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
+    let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
+    let start = path[..end].iter().rposition(|byte| *byte == b'/')? + 1;
+    let (dir, name) = (&path[..start], &path[start..end]);
+    let is_deep = dir.iter().filter(|byte| **byte == b'/').count() >= SLASHES_MIN;
+    // A slash at the end asks for a directory, which the walk looks after.
+    (is_deep && end == path.len() && name != b"." && name != b"..").then_some((dir, name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_paths_that_end_in_a_name_are_split() {
+        let long = b"/a/b/c/d/e/f/g/h/name";
+        let dir = &b"/a/b/c/d/e/f/g/h/"[..];
+        assert_eq!(split(long), Some((dir, &b"name"[..])));
+        for path in [
+            &b"/a/b/name"[..],
+            b"/a/b/c/d/e/f/g/h/..",
+            b"/a/b/c/d/e/f/g/h/",
+            b"",
+            b"////////",
+        ] {
+            assert_eq!(split(path), None);
+        }
+    }
+}

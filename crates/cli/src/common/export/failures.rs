@@ -1,0 +1,60 @@
+//! What could not be copied: noted while the rest is copied, and told at the end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Error, Result};
+
+use crate::common::failure::{Failure, Status, one_line, status_of};
+use crate::common::output::warn;
+
+/// Failures that are told; further ones are counted.
+const TOLD_MAX: usize = 1000;
+
+/// Failures of single files and directories.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    count: AtomicU64,
+    told: Mutex<Vec<Error>>,
+}
+
+impl Failures {
+    /// Notes a failure, so that the copy goes on.
+    ///
+    /// # Errors
+    /// The failure itself, where the copy `fails_fast` and where the host has no room.
+    pub(crate) fn note<T>(&self, result: Result<T>, fails_fast: bool) -> Result<Option<T>> {
+        let error = match result {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error,
+        };
+        if fails_fast || status_of(&error) == Status::NoSpace {
+            return Err(error);
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < TOLD_MAX {
+            told.push(error);
+        }
+        Ok(None)
+    }
+
+    /// Tells of every failure that was noted.
+    ///
+    /// # Errors
+    /// How many there were, with the status of the first.
+    pub(crate) fn tell(&self) -> Result<()> {
+        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        for error in &*told {
+            warn(&one_line(error));
+        }
+        let Some(first) = told.first() else {
+            return Ok(());
+        };
+        let text = match self.count.load(Ordering::Relaxed) {
+            1 => "one entry could not be copied; the others were".to_owned(),
+            count => format!("{count} entries could not be copied; the others were"),
+        };
+        Err(Failure::new(status_of(first), text).into())
+    }
+}

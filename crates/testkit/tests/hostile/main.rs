@@ -1,0 +1,90 @@
+//! Images whose checksums are right and whose contents are not: what is wrong is refused, and what
+//! is right stays as it is.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod caches;
+mod cycles;
+mod generations;
+mod orphans;
+mod sizes;
+mod symlinks;
+
+use std::sync::Arc;
+
+use blockdev::Device;
+use blockdev::backends::MemoryDevice;
+use btrfs_disk::items::{OnDisk, RootItem};
+use btrfs_disk::key::item_type::ROOT_ITEM;
+use btrfs_disk::{Key, TreeId};
+use spinney::{Env, MakeOptions, Volume, VolumeOptions};
+use testkit::hostile::Editor;
+
+const IMAGE_BYTES: u64 = 128 << 20;
+
+/// An image in memory that a test lies about.
+struct Image {
+    device: Arc<MemoryDevice>,
+}
+
+impl Image {
+    /// An image with small tree blocks and what `fill` puts into it.
+    fn new(fill: impl FnOnce(&Volume)) -> Self {
+        let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
+        let make = MakeOptions {
+            nodesize: 4096,
+            ..MakeOptions::default()
+        };
+        let volume = options().make_device(device.clone(), &make).unwrap();
+        fill(&volume);
+        volume.close().unwrap();
+        Self { device }
+    }
+
+    fn edit(&self) -> Editor {
+        Editor::new(self.device.clone()).unwrap()
+    }
+
+    fn open(&self) -> spinney::Result<Volume> {
+        options().open_device(self.device.clone())
+    }
+
+    fn read_only(&self) -> Volume {
+        options()
+            .read_only(true)
+            .open_device(self.device.clone())
+            .unwrap()
+    }
+
+    /// Changes the root item of a tree.
+    fn change_root_item(&self, id: TreeId, change: impl FnOnce(&mut RootItem)) {
+        let edit = self.edit();
+        let keys = Key::new(id.0, ROOT_ITEM, 0)..=Key::new(id.0, ROOT_ITEM, u64::MAX);
+        let (key, _) = edit.items(TreeId::ROOT, keys).unwrap().pop().unwrap();
+        let change = |bytes: &mut [u8]| change(RootItem::parse_mut(bytes).unwrap());
+        edit.change_item(TreeId::ROOT, &key, change).unwrap();
+    }
+
+    /// Every byte, to see whether anything was written.
+    fn bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; usize::try_from(IMAGE_BYTES).unwrap()];
+        self.device.read_at(0, &mut bytes).unwrap();
+        bytes
+    }
+}
+
+fn options() -> VolumeOptions {
+    Volume::options()
+        .workers(1)
+        .env(Env::seeded(1, (1_700_000_000, 0)))
+}
+
+fn reason(error: &spinney::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = std::error::Error::source(error);
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
