@@ -226,13 +226,13 @@ impl Inode {
         self.open_count.load(Ordering::Relaxed) > 0
     }
 
-    /// Takes the last name's count away when nobody has the inode open: from then on it cannot
-    /// be opened, and the caller removes it. False leaves everything as it is.
+    /// True when the inode has one name left and nobody has it open: from then on it cannot be
+    /// opened, and the caller removes it. The link count stays until the transaction that takes the
+    /// name: others may stage the item before, and a commit must not have a name without its link.
     pub(crate) fn begin_removal(&self) -> bool {
-        let mut state = self.state.write();
+        let state = self.state.write();
         let is_last = state.nlink <= 1 && !self.is_open() && !self.is_going.load(Ordering::Relaxed);
         if is_last {
-            state.nlink = 0;
             self.is_going.store(true, Ordering::Relaxed);
         }
         is_last
@@ -272,7 +272,8 @@ impl Inode {
 
     /// Notes that the items are about to leave the tree: nothing is staged from here on.
     pub(crate) fn set_gone(&self) {
-        let _state = self.state.write();
+        let mut state = self.state.write();
+        state.nlink = 0;
         self.is_gone.store(true, Ordering::Relaxed);
     }
 

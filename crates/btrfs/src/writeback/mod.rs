@@ -235,9 +235,14 @@ fn flush_batch<'a>(
     (count, busy, result)
 }
 
-/// Forgets everything that is dirty in a file which is about to be removed.
+/// Forgets everything that is dirty in a file whose items are gone, or about to go.
 pub(crate) fn discard(core: &Core, inode: &Inode) {
     let _editing = inode.data.editing.lock();
+    discard_held(core, inode);
+}
+
+/// As [`discard`], for a caller who holds the inode's `editing` lock.
+pub(crate) fn discard_held(core: &Core, inode: &Inode) {
     let mut layers = inode.data.inner.write();
     layers.dirty = None;
     inode.data.note_moved();
