@@ -101,6 +101,17 @@ pub(crate) fn flush_held(core: &Core, inode: &Arc<Inode>) -> Result<()> {
     run::run(core, &mut jobs)
 }
 
+/// As [`flush_held`], for a caller who is about to put extents behind the first sector: an inline
+/// extent cannot stand beside them.
+///
+/// # Errors
+/// See the module's text.
+pub(crate) fn flush_without_inline(core: &Core, inode: &Arc<Inode>) -> Result<()> {
+    let mut jobs: Vec<Job<'_>> = Job::take(core, inode, None).into_iter().collect();
+    jobs.iter_mut().for_each(|job| job.may_inline = false);
+    run::run(core, &mut jobs)
+}
+
 /// Writes everything that was dirty in any file when the call began.
 ///
 /// # Errors
