@@ -151,7 +151,13 @@ impl Tree {
         self.block_count.store(count, Ordering::Relaxed);
     }
 
-    /// Blocks in the tree, the root included.
+    /// One block less. Of the tree of roots nothing on disk says how many it had when it was opened.
+    pub(crate) fn count_freed(&self) {
+        let less = |count: u64| Some(count.saturating_sub(1));
+        let _ = self.block_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+    }
+
+    /// Blocks in the tree, the root included; at least those that were added since the open.
     #[must_use]
     pub fn block_count(&self) -> u64 {
         self.block_count.load(Ordering::Relaxed)

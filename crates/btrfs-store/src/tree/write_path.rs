@@ -309,7 +309,7 @@ fn adopt(host: &dyn Host, tree: &Tree, at: Logical, data: Box<[u8]>) -> WriteLoc
 
 /// Gives back a block of the path that no parent points to any more.
 pub(crate) fn free(host: &dyn Host, tree: &Tree, block: WriteLocked) -> Result<()> {
-    tree.block_count.fetch_sub(1, std::sync::atomic::Ordering::Relaxed);
+    tree.count_freed();
     host.block_freed(tree, &BlockView::new(&block.data))
 }
 
