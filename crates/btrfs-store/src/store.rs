@@ -461,8 +461,9 @@ impl Store {
 
 /// Trees and references.
 impl Store {
-    /// Whether anything but this use refers to a data extent: another file extent item, or
-    /// a snapshot that shares the leaf. Not to be called with an open handle.
+    /// Whether anything but this use refers to a data extent: another file extent item, one whose
+    /// removal is not durable, or a snapshot that shares the leaf. Not to be called with an open
+    /// handle.
     ///
     /// # Errors
     /// What reading the extent tree can fail with.

@@ -158,6 +158,31 @@ fn no_state_of_a_power_cut_breaks_a_promise() {
     assert!(report.states >= config.states && report.replayed > config.states / 10, "{report:?}");
 }
 
+/// Copies, snapshots, several subvolumes and handles, attributes: programs drawn from all kinds of operations.
+#[test]
+fn no_state_of_a_random_program_breaks_a_promise() {
+    const STATES_EACH: u64 = 50;
+    let (config, folder) = power_cuts();
+    let one = |workload: String, states| {
+        let config = Config { workload: Some(workload.clone()), states, ..config.clone() };
+        let report = explore_all(&config).expect("there are workloads");
+        if report.failure_count > 0 {
+            eprintln!("{workload}: images in {}", folder.path().display());
+        }
+        report
+    };
+    let mut reports = vec![one("more1-".to_owned(), config.states / 2)];
+    let programs = config.states / 2 / STATES_EACH;
+    reports.extend((number("SPINNEY_PROGRAM", 0)..programs).map(|number| one(format!("program-{number}"), STATES_EACH)));
+    let states: u64 = reports.iter().map(|report| report.states).sum();
+    eprintln!("{programs} programs, {states} states of them and of single operations");
+    let failures: u64 = reports.iter().map(|report| report.failure_count).sum();
+    if failures > 0 {
+        let _ = folder.keep();
+    }
+    reports.iter().for_each(|report| assert_no_failure("random programs", report));
+}
+
 #[test]
 fn an_fsync_whose_device_fails_is_told_and_leaves_what_a_crash_leaves() {
     let (config, _folder) = power_cuts();

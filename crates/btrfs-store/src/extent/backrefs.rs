@@ -58,7 +58,8 @@ pub fn backrefs(extent_tree: &Tree, queue: &RefQueue, at: Logical) -> Result<Vec
     Ok(counts.into_iter().filter_map(held).collect())
 }
 
-/// True when nothing but `holder` refers to the data extent that starts at `at`.
+/// True when nothing but `holder` refers to the data extent that starts at `at`, or would after a
+/// crash: a reference counts until its removal is durable.
 ///
 /// That does not make the extent private: the file's leaf, or a node above it, may be shared
 /// with a snapshot. It is private when its generation is above that of the tree's last
@@ -74,20 +75,18 @@ pub fn is_held_only_by(
 ) -> Result<bool> {
     let DataHolder { root, inode, offset } = *holder;
     let wanted = RefKey::DataRef { root, inode, offset };
-    // Many hold a deduplicated extent. A holder without queued changes settles the matter.
-    let changed: Vec<RefKey> = queue.with_head(at, |head| {
-        head.into_iter().flat_map(|head| head.deltas()).map(|(holder, _)| holder).collect()
+    let has_queued = queue.with_head(at, |head| {
+        head.is_some_and(|head| head.deltas().any(|(holder, _)| holder != wanted))
     });
-    let mut is_shared = false;
-    each_committed(extent_tree, at, |holder, _| {
-        is_shared = holder != wanted && !changed.contains(&holder);
-        if is_shared { Scan::Stop } else { Scan::Continue }
-    })?;
-    if is_shared {
+    if has_queued || queue.is_withdrawn_by_others(at, wanted) {
         return Ok(false);
     }
-    let holders = backrefs(extent_tree, queue, at)?;
-    Ok(holders.iter().all(|backref| backref.holder == wanted))
+    let mut is_shared = false;
+    each_committed(extent_tree, at, |holder, _| {
+        is_shared = holder != wanted;
+        if is_shared { Scan::Stop } else { Scan::Continue }
+    })?;
+    Ok(!is_shared)
 }
 
 /// Shows the holders that the extent tree knows: those inside the extent item, then those

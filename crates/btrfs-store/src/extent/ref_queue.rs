@@ -157,7 +157,24 @@ pub struct RefQueue {
     entries: AtomicUsize,
 }
 
-type Shard = HashMap<u64, Head, BuildHasherDefault<AddressHasher>>;
+type ByAddress<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
+
+#[derive(Default)]
+struct Shard {
+    heads: ByAddress<Head>,
+    /// Data extents that lost a reference in the running transaction, also one that it had gained
+    /// there before: a log may say that it is still held.
+    withdrawn: ByAddress<Withdrawn>,
+    /// The same of the transaction that has settled and is not durable yet.
+    committing: ByAddress<Withdrawn>,
+}
+
+/// Who gave up references to a data extent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Withdrawn {
+    By(RefKey),
+    BySeveral,
+}
 
 impl Default for RefQueue {
     fn default() -> Self {
@@ -183,21 +200,24 @@ impl RefQueue {
         let parts = change.parts();
         let mut shard = self.shard(parts.at).lock();
         let mut grown = 0;
-        let head = shard.entry(parts.at.0).or_insert_with(|| {
+        let is_drop = parts.delta.is_some_and(|(_, count)| count < 0);
+        if let (true, ExtentKind::Data { .. }, Some((key, _))) = (is_drop, parts.kind, parts.delta) {
+            note_withdrawn(&mut shard.withdrawn, parts.at, key);
+        }
+        let head = shard.heads.entry(parts.at.0).or_insert_with(|| {
             grown = 1;
             Head::new(parts.kind)
         });
         check_same_kind(head.kind, &parts)?;
         head.is_new |= parts.is_new;
         head.full_backref |= parts.full_backref;
-        let is_drop = parts.delta.is_some_and(|(_, count)| count < 0);
         if let Some((key, count)) = parts.delta {
             grown += head.deltas.add(key, count);
         }
         let outcome = settle(head, is_drop);
         if outcome != Settled::Stays {
             grown -= 1;
-            shard.remove(&parts.at.0);
+            shard.heads.remove(&parts.at.0);
         }
         drop(shard);
         self.count(grown);
@@ -222,7 +242,36 @@ impl RefQueue {
     /// Looks at everything that is queued for the extent that starts at `at`. `look` must not
     /// use the queue.
     pub fn with_head<R>(&self, at: Logical, look: impl FnOnce(Option<&Head>) -> R) -> R {
-        look(self.shard(at).lock().get(&at.0))
+        look(self.shard(at).lock().heads.get(&at.0))
+    }
+
+    /// True when anyone but `holder` gave up a reference to the data extent at `at` in a transaction
+    /// that is not durable: after a crash that reference may be back.
+    #[must_use]
+    pub fn is_withdrawn_by_others(&self, at: Logical, holder: RefKey) -> bool {
+        let shard = self.shard(at).lock();
+        let by_others = |withdrawn: &Withdrawn| *withdrawn != Withdrawn::By(holder);
+        [&shard.withdrawn, &shard.committing].into_iter().any(|noted| noted.get(&at.0).is_some_and(by_others))
+    }
+
+    /// The running transaction has settled: what it withdrew counts until [`Self::note_durable`].
+    pub fn note_settled(&self) {
+        for shard in &self.shards {
+            let mut shard = shard.lock();
+            let withdrawn = std::mem::take(&mut shard.withdrawn);
+            if shard.committing.is_empty() {
+                shard.committing = withdrawn;
+            } else {
+                shard.committing.extend(withdrawn.into_keys().map(|at| (at, Withdrawn::BySeveral)));
+            }
+        }
+    }
+
+    /// The transaction that had settled is durable: nothing brings back what it withdrew.
+    pub fn note_durable(&self) {
+        for shard in &self.shards {
+            drop(std::mem::take(&mut shard.lock().committing));
+        }
     }
 
     /// Empties the queue, by ascending address.
@@ -233,7 +282,7 @@ impl RefQueue {
     pub fn take_all_sorted(&self) -> Vec<(Logical, Head)> {
         let mut heads = Vec::with_capacity(self.entry_count());
         for shard in &self.shards {
-            let taken = std::mem::take(&mut *shard.lock());
+            let taken = std::mem::take(&mut shard.lock().heads);
             let mut entries = taken.len();
             heads.extend(taken.into_iter().map(|(at, head)| {
                 entries += head.deltas.extra_entries();
@@ -287,6 +336,17 @@ impl std::fmt::Debug for RefQueue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("RefQueue").field("entries", &self.entry_count()).finish_non_exhaustive()
     }
+}
+
+fn note_withdrawn(withdrawn: &mut ByAddress<Withdrawn>, at: Logical, by: RefKey) {
+    withdrawn
+        .entry(at.0)
+        .and_modify(|noted| {
+            if *noted != Withdrawn::By(by) {
+                *noted = Withdrawn::BySeveral;
+            }
+        })
+        .or_insert(Withdrawn::By(by));
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -468,7 +528,7 @@ mod tests {
             let _ = queue.push(change).unwrap();
         }
         for shard in &queue.shards {
-            assert!((50..200).contains(&shard.lock().len()));
+            assert!((50..200).contains(&shard.lock().heads.len()));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Queue and extent tree against a model, on trees in memory.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -183,6 +183,8 @@ impl Random {
 struct Model {
     kind: ExtentKind,
     refs: BTreeMap<RefKey, u64>,
+    /// Who holds it, or held it since the last durable state.
+    holders: BTreeSet<RefKey>,
     is_new: bool,
     full_backref: bool,
 }
@@ -272,7 +274,8 @@ impl World {
         let key = random_holder(&mut self.random, kind);
         assert_eq!(self.fixture.push(change(at, kind, key, true, true)), Pushed::Queued);
         let refs = BTreeMap::from([(key, 1)]);
-        self.model.insert(at.0, Model { kind, refs, is_new: true, full_backref: false });
+        let holders = BTreeSet::from([key]);
+        self.model.insert(at.0, Model { kind, refs, holders, is_new: true, full_backref: false });
     }
 
     fn pick(&mut self) -> Option<u64> {
@@ -294,6 +297,7 @@ impl World {
             return;
         }
         *model.refs.entry(key).or_default() += 1;
+        model.holders.insert(key);
         assert_eq!(self.fixture.push(change(Logical(at), kind, key, true, false)), Pushed::Queued);
     }
 
@@ -346,7 +350,7 @@ impl World {
                 if let RefKey::DataRef { root, inode, offset } = *holder {
                     let holder = DataHolder { root, inode, offset };
                     let is_only = is_held_only_by(extents, queue, Logical(*at), &holder).unwrap();
-                    assert_eq!(is_only, model.refs.len() == 1);
+                    assert_eq!(is_only, model.holders.len() == 1);
                 }
             }
         }
@@ -381,6 +385,14 @@ impl World {
             model.is_new = false;
         }
         assert!(self.fixture.queue.is_empty());
+        // What was given up counts until the commit is durable.
+        self.fixture.queue.note_settled();
+        self.check_lookups();
+        self.fixture.queue.note_durable();
+        for model in self.model.values_mut() {
+            model.holders = model.refs.keys().copied().collect();
+        }
+        self.check_lookups();
         self.check_items();
         self.fixture.verify();
     }

@@ -159,7 +159,7 @@ impl Tree {
         self.block_count.store(count, Ordering::Relaxed);
     }
 
-    /// Blocks in the tree, the root included.
+    /// Blocks in the tree, the root included; at least those that were added since the open.
     #[must_use]
     pub fn block_count(&self) -> u64 {
         self.block_count.load(Ordering::Relaxed)

@@ -107,6 +107,7 @@ impl Engine {
         self.write_out(&settled)?;
         *on_device = settled.superblock;
         self.gate.set_durable(serial, settled.generation);
+        self.refs.note_durable();
         self.space.unpin(settled.pinned)
     }
 
@@ -122,6 +123,7 @@ impl Engine {
                 return Err(Error::unsupported("a commit that does not settle"));
             }
         }
+        self.refs.note_settled();
         let accounts = self.space.accounts();
         accounts.uncharge_all();
         accounts.resize_global(self.commit_tree_bytes());

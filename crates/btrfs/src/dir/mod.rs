@@ -36,6 +36,8 @@ mod refs;
 mod removal;
 mod rename;
 mod root_refs;
+#[cfg(test)]
+mod tests;
 mod types;
 mod unlink;
 mod xattr;

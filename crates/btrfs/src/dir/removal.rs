@@ -15,6 +15,7 @@ use btrfs_disk::items::FileExtent as DiskExtent;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{InodeNo, Key, Logical};
 use btrfs_store::{RefChange, Reservation, Txn};
+use parking_lot::MutexGuard;
 
 use super::Namespace;
 use crate::error::{Error, Result};
@@ -32,8 +33,7 @@ const BYTES_PER_ITEM: u64 = 32 << 10;
 /// Extents dropped by one handle, of a large inode.
 const STEP_EXTENTS: u32 = 128;
 
-/// What the loss of a name means for an inode. Decided, and its memory thrown away, before the
-/// handle begins.
+/// What the loss of a name means for an inode.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum LastName {
     /// Others remain, or it is in use.
@@ -44,18 +44,48 @@ pub(crate) enum LastName {
     Large,
 }
 
+/// The loss of a name, decided before the handle begins. The inode keeps its link count and its data
+/// in memory until the handle takes the name: a commit between the two has the file as it was, with
+/// what a sync wrote of it.
+#[must_use = "the file's data can be flushed again when this goes"]
+pub(crate) struct NameLoss<'a> {
+    last: LastName,
+    /// The inode's `editing` lock: no flush stages the inode, or inserts extents, while its items go.
+    _editing: Option<MutexGuard<'a, ()>>,
+}
+
+impl NameLoss<'_> {
+    /// No inode loses a name.
+    pub(crate) const NONE: Self = Self {
+        last: LastName::No,
+        _editing: None,
+    };
+
+    /// Lets flushes of the file go on, once the handle that took the name has ended.
+    pub(crate) fn end(self) -> LastName {
+        self.last
+    }
+}
+
 impl Namespace {
     /// Decides what happens to `inode` when it loses one name, in a handle with `reservation`,
     /// which on a full volume may be less than was asked for. Unless it stays, nobody can open
-    /// it from here on, and its data in memory is gone. The caller holds its `names` lock.
-    pub(crate) fn begin_last_name(&self, inode: &Inode, reservation: &Reservation) -> LastName {
+    /// it from here on. Waits for a flush of the file. The caller holds its `names` lock.
+    pub(crate) fn begin_last_name<'a>(
+        &self,
+        inode: &'a Inode,
+        reservation: &Reservation,
+    ) -> NameLoss<'a> {
         if !inode.begin_removal() {
-            return LastName::No;
+            return NameLoss::NONE;
         }
-        crate::writeback::discard(&self.core, inode);
-        match goes_at_once(inode, reservation) {
-            true => LastName::Small,
-            false => LastName::Large,
+        let editing = inode.data.editing.lock();
+        NameLoss {
+            last: match goes_at_once(inode, reservation) {
+                true => LastName::Small,
+                false => LastName::Large,
+            },
+            _editing: Some(editing),
         }
     }
 
@@ -64,10 +94,13 @@ impl Namespace {
         &self,
         txn: &Txn,
         inode: &Inode,
-        last: LastName,
+        loss: &NameLoss<'_>,
         now: Timestamp,
     ) -> Result<()> {
-        if last == LastName::Small {
+        if loss.last != LastName::No {
+            crate::writeback::discard_held(&self.core, inode);
+        }
+        if loss.last == LastName::Small {
             // A server may still refer to it.
             inode.change_in_memory(|state| state.ctime = now);
             return self.remove_items(txn, inode);
@@ -249,7 +282,7 @@ fn goes_at_once(inode: &Inode, reservation: &Reservation) -> bool {
     inode.state().nbytes <= SMALL_BYTES_MAX && promised >= Namespace::removal_items(inode).into()
 }
 
-fn orphan_key(ino: InodeNo) -> Key {
+pub(super) fn orphan_key(ino: InodeNo) -> Key {
     Key::new(ORPHAN_OBJECTID, item_type::ORPHAN_ITEM, ino.0)
 }
 

@@ -9,7 +9,7 @@ use btrfs_store::Txn;
 use super::create::{CREATE_ITEMS, check_xattr};
 use super::entry::{self, NewName};
 use super::lookup::Stored;
-use super::removal::LastName;
+use super::removal::NameLoss;
 use super::unlink::note_unlink;
 use super::{
     Found, Namespace, NewInode, RenameFlags, RootLink, check_can_add, check_can_remove,
@@ -140,7 +140,7 @@ impl Namespace {
         for (name, value) in whiteout.map_or(&[][..], |new| new.xattrs) {
             check_xattr(name, value, self.xattr_bytes_max())?;
         }
-        let last = target.map_or(LastName::No, |target| {
+        let loss = target.map_or(NameLoss::NONE, |target| {
             self.begin_last_name(target, &reservation)
         });
         self.apply(reservation, |txn| {
@@ -149,7 +149,7 @@ impl Namespace {
             if let Some(target) = target {
                 note_unlink(txn, target);
                 self.take_name(txn, to.dir, to.name, target, now)?;
-                self.drop_name(txn, target, last, now)?;
+                self.drop_name(txn, target, &loss, now)?;
             }
             self.attach(txn, to, &mut locks, (ends.source, &ends.source_inode), now)?;
             if let Some(new) = whiteout {
@@ -157,6 +157,7 @@ impl Namespace {
             }
             Ok(())
         })?;
+        let last = loss.end();
         drop(locks);
         if let Some(target) = target {
             self.finish_removal(target, last)?;

@@ -54,13 +54,14 @@ impl Namespace {
         if inode.kind().is_dir() && inode.state().size > 0 {
             return Err(CallerError::NotEmpty.into());
         }
-        let last = self.begin_last_name(inode, &reservation);
+        let loss = self.begin_last_name(inode, &reservation);
         self.apply(reservation, |txn| {
             let now = self.core.now();
             note_unlink(txn, inode);
             self.take_name(txn, dir, name, inode, now)?;
-            self.drop_name(txn, inode, last, now)
+            self.drop_name(txn, inode, &loss, now)
         })?;
+        let last = loss.end();
         drop(locks);
         self.finish_removal(inode, last)?;
         Ok(true)

@@ -89,6 +89,20 @@ pub(crate) fn replace(target: Target<'_>, new: &[NewExtent], inline: &[u8]) -> R
     Ok(delta)
 }
 
+/// Replaces all that the file has in `range` (whole sectors) by `new` (ascending, disjoint, within it):
+/// what no new item covers has no item afterwards. `existing` are all items that overlap the range.
+///
+/// # Errors
+/// As [`replace`].
+pub(crate) fn replace_range(
+    target: Target<'_>,
+    existing: &[FileExtent],
+    range: Range<u64>,
+    new: &[NewExtent],
+) -> Result<BytesDelta> {
+    target.edit(existing, std::slice::from_ref(&range), new, &[])
+}
+
 /// Removes what the file has in `range`, which is aligned. Stops after `item_budget` items or
 /// so; returns where it began: everything from there to the end of the range is gone.
 /// Works from the end, so that a file can shrink with it.
@@ -161,7 +175,9 @@ pub(crate) fn fill_gaps(target: Target<'_>, range: Range<u64>) -> Result<()> {
             inserts: holes.iter().map(|hole| hole.extent).collect(),
             ..EditPlan::default()
         };
-        target.txn.note_range(target.tree.id(), target.ino.0, range.clone());
+        target
+            .txn
+            .note_range(target.tree.id(), target.ino.0, range.clone());
         target.apply(&plan, &[])?;
     }
     Ok(())

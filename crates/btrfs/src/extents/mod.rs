@@ -25,7 +25,7 @@ mod extent;
 mod map;
 
 pub(crate) use apply::{
-    BytesDelta, DROPS_PER_ITEM, Target, drop_items, drops_for, fill_gaps, replace,
+    BytesDelta, DROPS_PER_ITEM, Target, drop_items, drops_for, fill_gaps, replace, replace_range,
 };
 pub(crate) use edit::NewExtent;
 pub(crate) use extent::{FILE_BYTES_MAX, FileExtent, Kind};

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use btrfs_store::DataExtent;
+use btrfs_store::{DataExtent, Need, Reservation};
 
+use super::exchange::{self, Exchange};
 use super::read::look_up;
-use super::truncate::{covered, discard_pages, drop_range, grow, note_edit, sector};
+use super::truncate::{Layers, covered, drop_range, grow, note_edit, sector};
 use super::write::{Held, bring_tail, is_tail_needed, reserve, write_back};
 use crate::error::{CallerError, Result};
 use crate::extents::{FILE_BYTES_MAX, FileExtent, Kind, NewExtent, Stretch, Target, replace};
@@ -24,6 +25,8 @@ pub enum AllocateMode {
     PunchHole,
     /// Makes the range zeros that have space on disk; the file grows as with `Allocate`.
     ZeroRange,
+    /// Makes the range zeros that have space on disk; the size stays.
+    ZeroKeepSize,
 }
 
 /// Reserves space for a range of a file, or makes it a hole or zeros.
@@ -41,7 +44,9 @@ pub(crate) fn allocate(
     inode.check_writable()?;
     inode.check_permits(match mode {
         AllocateMode::Allocate | AllocateMode::KeepSize => Change::Append,
-        AllocateMode::PunchHole | AllocateMode::ZeroRange => Change::Other,
+        AllocateMode::PunchHole | AllocateMode::ZeroRange | AllocateMode::ZeroKeepSize => {
+            Change::Other
+        }
     })?;
     if len == 0 {
         return Err(CallerError::InvalidArgument.into());
@@ -56,10 +61,10 @@ pub(crate) fn allocate(
         AllocateMode::KeepSize => reserve_space(core, inode, offset..end),
         AllocateMode::PunchHole => clear(core, inode, offset..end),
         AllocateMode::ZeroRange => {
-            clear(core, inode, offset..end)?;
-            reserve_space(core, inode, offset..end)?;
+            zero(core, inode, offset..end)?;
             grow_to(core, inode, end)
         }
+        AllocateMode::ZeroKeepSize => zero(core, inode, offset..end),
     }
 }
 
@@ -152,37 +157,166 @@ fn insert_prealloc(
 
 /// Makes `range` read as zeros: whole sectors become holes, parts of sectors are overwritten.
 fn clear(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
-    let unit = u64::from(sector(core));
-    let whole = range.start.next_multiple_of(unit)..range.end - range.end % unit;
-    if whole.start > whole.end {
-        return zero_part(core, inode, range);
-    }
-    zero_part(core, inode, range.start..whole.start)?;
-    zero_part(core, inode, whole.end..range.end)?;
-    // The end of the file counts as a whole sector, whose rest is zeros anyway.
-    let size = inode.state().size;
-    let end = if (whole.end..=range.end).contains(&size) {
-        covered(core, size)
-    } else {
-        whole.end
-    };
-    if whole.start >= end {
+    let whole = whole_sectors(core, inode, &range);
+    drop(room_for_ends(core)?);
+    zero_ends(core, inode, range, &whole)?;
+    if whole.is_empty() {
         return Ok(());
     }
     let _editing = inode.data.editing.lock();
-    loop {
-        writeback::flush_held(core, inode)?;
-        let mut layers = inode.data.inner.write();
-        // Large writes may have added extents since the flush.
-        if layers.pending.is_empty() {
-            discard_pages(&mut layers, whole.start..end);
-            break;
-        }
-    }
+    writeback::flush_held(core, inode)?;
     let now = core.now();
-    drop_range(core, inode, whole.start..end, &|state, _| {
+    drop_range(core, inode, whole, Layers::Forget, &|state, _| {
         (state.mtime, state.ctime) = (now, now);
     })
+}
+
+/// Makes `range` zeros that have space on disk: whole sectors get preallocated extents for what they
+/// had, parts of sectors are overwritten. Room for all of it is reserved before anything changes.
+fn zero(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
+    let whole = whole_sectors(core, inode, &range);
+    let mut room = Receipt::default();
+    let need = Need {
+        items: 1,
+        data: bytes_to_preallocate(core, inode, whole.clone())?,
+    };
+    room.add(need, reserve(core, need, Held::Nothing)?);
+    drop(room_for_ends(core)?);
+    for end in [range.start..whole.start, whole.end..range.end] {
+        if !end.is_empty() {
+            reserve_space(core, inode, end)?;
+        }
+    }
+    zero_ends(core, inode, range, &whole)?;
+    let _editing = inode.data.editing.lock();
+    // An inline extent cannot stand beside others: with this flag the flush does not make one.
+    inode.change_in_memory(|state| state.flags |= InodeFlags::PREALLOC);
+    if is_tail_needed(core, inode, &inode.data.inner.read(), whole.start) {
+        bring_tail(core, inode, Held::Editing)?;
+    }
+    writeback::flush_held(core, inode)?;
+    let mut at = whole.start;
+    while at < whole.end {
+        let part = next_to_preallocate(core, inode, at..whole.end)?;
+        at = match part.is_empty() {
+            true => part.end,
+            false => part.start + zero_sectors(core, inode, part, &mut room)?,
+        };
+    }
+    Ok(())
+}
+
+/// Gives the start of `part` one preallocated extent, from what is left in `room`, instead of what it
+/// has; returns how much of it.
+fn zero_sectors(
+    core: &Core,
+    inode: &Arc<Inode>,
+    part: Range<u64>,
+    room: &mut Receipt,
+) -> Result<u64> {
+    let need = exchange::need_to_exchange(1);
+    let txn = core.store.begin(reserve(core, need, Held::Editing)?)?;
+    let wanted = part.end - part.start;
+    let extent = match room.alloc(&core.store, wanted, None) {
+        // Somebody's write took the place of what was preallocated before.
+        Err(crate::Error::NoSpace) => {
+            drop(txn);
+            let more = Need {
+                items: 1,
+                data: wanted,
+            };
+            room.add(more, reserve(core, more, Held::Editing)?);
+            return Ok(0);
+        }
+        extent => extent?,
+    };
+    let len = extent.len.min(wanted);
+    let item = FileExtent {
+        generation: txn.generation(),
+        ..FileExtent::whole(part.start, Kind::Prealloc, extent.at, len)
+    };
+    let what = Exchange {
+        range: part.start..part.start + len,
+        items: &[NewExtent {
+            extent: item,
+            is_fresh: true,
+        }],
+        size: 0,
+        flags: InodeFlags::PREALLOC,
+    };
+    exchange::exchange(core, inode, txn, &what)?;
+    Ok(len)
+}
+
+/// What of `range` does not have preallocated space, as long as one transaction can replace; an empty
+/// range at the end of what has.
+fn next_to_preallocate(core: &Core, inode: &Inode, range: Range<u64>) -> Result<Range<u64>> {
+    let range = exchange::first_part(core, inode, range)?;
+    let mut at = range.start;
+    while at < range.end {
+        let (stretch, end) = {
+            let _layers = inode.data.inner.read();
+            look_up(core, inode, at..range.end)?
+        };
+        if is_preallocated(&stretch) {
+            return Ok(match at == range.start {
+                true => end.min(range.end)..end.min(range.end),
+                false => range.start..at,
+            });
+        }
+        at = end.min(range.end);
+    }
+    Ok(range.start..range.end.min(range.start + EXTENT_BYTES_MAX))
+}
+
+/// Bytes of `range`, whole sectors, that do not have preallocated space, or that are dirty.
+fn bytes_to_preallocate(core: &Core, inode: &Inode, range: Range<u64>) -> Result<u64> {
+    let mut bytes = 0;
+    let mut at = range.start;
+    while at < range.end {
+        let layers = inode.data.inner.read();
+        let (stretch, end) = look_up(core, inode, at..range.end)?;
+        let end = end.min(range.end);
+        if !is_preallocated(&stretch) || !layers.is_empty() {
+            bytes += end - at;
+        }
+        at = end;
+    }
+    Ok(bytes)
+}
+
+fn is_preallocated(stretch: &Stretch) -> bool {
+    matches!(stretch, Stretch::Item(item) if item.kind == Kind::Prealloc)
+}
+
+/// The whole sectors of `range`. The end of the file counts as a whole sector, whose rest is zeros
+/// anyway.
+fn whole_sectors(core: &Core, inode: &Inode, range: &Range<u64>) -> Range<u64> {
+    let unit = u64::from(sector(core));
+    let whole = range.start.next_multiple_of(unit)..range.end - range.end % unit;
+    if whole.start > whole.end {
+        return range.end..range.end;
+    }
+    let size = inode.state().size;
+    match (whole.end..=range.end).contains(&size) {
+        true => whole.start..covered(core, size).max(whole.start),
+        false => whole,
+    }
+}
+
+/// Room for the two sectors that a range may cover in part: had before anything of it changes.
+fn room_for_ends(core: &Core) -> Result<Reservation> {
+    reserve(
+        core,
+        need_for(2, 2 * u64::from(sector(core))),
+        Held::Nothing,
+    )
+}
+
+/// Overwrites with zeros what `range` covers of sectors that are not `whole`.
+fn zero_ends(core: &Core, inode: &Arc<Inode>, range: Range<u64>, whole: &Range<u64>) -> Result<()> {
+    zero_part(core, inode, range.start..whole.start)?;
+    zero_part(core, inode, whole.end..range.end)
 }
 
 /// Overwrites a part of one sector with zeros, as far as the file reaches.
@@ -191,11 +325,12 @@ fn zero_part(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
     if range.start >= end {
         return Ok(());
     }
-    let is_hole = {
+    let is_zero = {
         let layers = inode.data.inner.read();
-        layers.is_empty() && is_without_space(&look_up(core, inode, range.start..end)?.0)
+        let (stretch, _) = look_up(core, inode, range.start..end)?;
+        layers.is_empty() && (is_without_space(&stretch) || is_preallocated(&stretch))
     };
-    if is_hole {
+    if is_zero {
         return Ok(());
     }
     let zeros = vec![0; crate::inode::position(end, range.start)];

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use btrfs_disk::convert::{to_u64, to_usize};
 
 use super::read::read_at;
-use super::reflink::{CloneRange, reflink};
+use super::reflink::{CloneRange, reflink_parts};
 use super::truncate::sector;
 use super::write::write_at;
 use crate::error::{CallerError, Result};
@@ -126,8 +126,11 @@ fn share(
     target: &Arc<Inode>,
     part: CloneRange,
 ) -> Result<(u64, bool)> {
-    reflink(core, source, target, part)?;
-    Ok((part.len, false))
+    match reflink_parts(core, source, target, part) {
+        (done, Err(error)) if done == 0 => Err(error),
+        (done, Err(_)) => Ok((done, false)),
+        (_, Ok(())) => Ok((part.len, false)),
+    }
 }
 
 fn copy(core: &Core, source: &Inode, target: &Arc<Inode>, part: CloneRange) -> Result<(u64, bool)> {

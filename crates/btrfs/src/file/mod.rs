@@ -22,6 +22,7 @@ mod ahead;
 mod allocate;
 mod copy;
 mod disk;
+mod exchange;
 mod list;
 mod read;
 mod reflink;

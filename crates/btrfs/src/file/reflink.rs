@@ -5,14 +5,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::disk::inline_bytes;
-use super::truncate::{covered, discard_pages, drop_range, fill_holes, note_edit, sector};
+use super::exchange::{self, Exchange};
+use super::truncate::{covered, sector};
 use super::write::{Held, bring_tail, is_tail_needed, reserve, write_back};
 use crate::error::{CallerError, Result};
-use crate::extents::{
-    ExtentMap, FILE_BYTES_MAX, FileExtent, Kind, NewExtent, SCAN_ITEMS_MAX, Target, replace,
-};
+use crate::extents::{ExtentMap, FILE_BYTES_MAX, FileExtent, Kind, NewExtent};
 use crate::inode::{Change, Core, Inode, InodeFlags};
-use crate::writeback::{self, need_for};
+use crate::writeback;
 
 /// Items that one transaction clones.
 const STEP_ITEMS: usize = 64;
@@ -29,49 +28,58 @@ pub(crate) struct CloneRange {
 }
 
 /// Makes a range of `destination` share the extents of a range of `source`. Both are of one volume;
-/// they may be one file when the ranges don't overlap.
+/// they may be one file when the ranges don't overlap. What the destination had goes with the
+/// transaction that brings the new extents, part by part.
 ///
 /// # Errors
 /// `InvalidArgument` for offsets that are not aligned, a length that is neither aligned nor up to
 /// the end of the source, ranges that overlap or leave the source, or files of which only one has
-/// checksums; `TooLarge`, `ReadOnly`, `NoSpace`; damage and I/O.
+/// checksums; `TooLarge`, `ReadOnly`, `NoSpace`; damage and I/O. Parts before the failure are done,
+/// the others are as they were.
 pub(crate) fn reflink(
     core: &Core,
     source: &Arc<Inode>,
     destination: &Arc<Inode>,
     range: CloneRange,
 ) -> Result<()> {
-    destination.check_writable()?;
-    destination.check_permits(Change::Other)?;
-    writeback::flush_inode(core, source)?;
-    let range = checked(core, source, destination, range)?;
-    if range.len == 0 {
-        return Ok(());
-    }
-    let inline = {
-        let (first, second) = in_order(source, destination);
-        let _editing = first.data.editing.lock();
-        let _editing_too = second.map(|inode| inode.data.editing.lock());
-        settle(core, source, destination, range)?;
-        let inline = share(core, source, destination, range)?;
-        if inline.is_none() {
-            // The old size would say that the first sector may be inline, and growing would make
-            // that sector dirty with the old contents.
-            let end = range.destination + range.len;
-            destination.change_in_memory(|state| state.size = state.size.max(end));
+    reflink_parts(core, source, destination, range).1
+}
+
+/// As [`reflink`]; also returns how many bytes are done, from the start of the range.
+pub(super) fn reflink_parts(
+    core: &Core,
+    source: &Arc<Inode>,
+    destination: &Arc<Inode>,
+    range: CloneRange,
+) -> (u64, Result<()>) {
+    let mut done = 0;
+    let mut run = || {
+        destination.check_writable()?;
+        destination.check_permits(Change::Other)?;
+        writeback::flush_inode(core, source)?;
+        let range = checked(core, source, destination, range)?;
+        if range.len == 0 {
+            return Ok(());
         }
-        inline
+        let inline = {
+            let (first, second) = in_order(source, destination);
+            let _editing = first.data.editing.lock();
+            let _editing_too = second.map(|inode| inode.data.editing.lock());
+            // The source may have become shorter before the locks were had.
+            let range = checked(core, source, destination, range)?;
+            settle(core, source, destination, range)?;
+            share(core, source, destination, range, &mut done)?
+        };
+        // Only the first sector of a file can be inline: it is copied.
+        if let Some(bytes) = inline {
+            done = 0;
+            write_back(core, destination, range.destination, &bytes)?;
+            done = range.len;
+        }
+        Ok(())
     };
-    // Only the first sector of a file can be inline: it is copied.
-    if let Some(bytes) = inline {
-        write_back(core, destination, range.destination, &bytes)?;
-    }
-    let end = range.destination + range.len;
-    let _editing = destination.data.editing.lock();
-    if end > destination.state().disk_size {
-        super::truncate::grow(core, destination, end)?;
-    }
-    Ok(())
+    let result = run();
+    (done, result)
 }
 
 fn checked(
@@ -122,75 +130,69 @@ fn in_order<'a>(a: &'a Arc<Inode>, b: &'a Arc<Inode>) -> (&'a Arc<Inode>, Option
     }
 }
 
-/// Brings both files to a state in which items say everything about the ranges.
+/// Brings both files to a state in which items say everything about the ranges, but what writers of
+/// the destination add meanwhile.
 fn settle(
     core: &Core,
     source: &Arc<Inode>,
     destination: &Arc<Inode>,
     range: CloneRange,
 ) -> Result<()> {
-    if is_tail_needed(
-        core,
-        destination,
-        &destination.data.inner.read(),
-        range.destination,
-    ) {
+    let start = range.destination;
+    let is_tail_needed = is_tail_needed(core, destination, &destination.data.inner.read(), start);
+    if is_tail_needed {
         bring_tail(core, destination, Held::Editing)?;
-        let start = range.destination;
-        destination.change_in_memory(|state| state.size = state.size.max(start));
     }
     writeback::flush_held(core, source)?;
-    loop {
-        writeback::flush_held(core, destination)?;
-        let mut layers = destination.data.inner.write();
-        if layers.pending.is_empty() {
-            let end = covered(core, range.destination + range.len);
-            discard_pages(&mut layers, range.destination..end);
-            return Ok(());
-        }
+    match is_tail_needed {
+        true => writeback::flush_without_inline(core, destination),
+        false => writeback::flush_held(core, destination),
     }
 }
 
-/// Replaces the destination's items; returns inline data, which the caller has to write.
+/// Replaces the destination's items, part by part, and counts in `done` what is done; returns inline
+/// data, which the caller has to write.
 fn share(
     core: &Core,
     source: &Arc<Inode>,
     destination: &Arc<Inode>,
     range: CloneRange,
+    done: &mut u64,
 ) -> Result<Option<Vec<u8>>> {
+    let unit = u64::from(sector(core));
     let end = covered(core, range.source + range.len);
-    let target_end = covered(core, range.destination + range.len);
     let mut inline = None;
-    drop_range(core, destination, range.destination..target_end, &|_, _| {})?;
     let mut at = range.source;
     while at < end {
-        let map = {
-            let _layers = source.data.inner.read();
-            ExtentMap::load(
-                &source.root.tree,
-                source.ino(),
-                at..end,
-                STEP_ITEMS,
-                sector(core),
-            )?
-        };
-        let known_end = map.known().end.min(end).max(at + u64::from(sector(core)));
-        let mut shared = Vec::new();
-        for item in map.items() {
-            if item.kind == Kind::Inline {
-                let mut bytes = inline_bytes(core, source, item)?;
-                bytes.truncate(crate::inode::position(range.len, 0));
-                inline = Some(bytes);
-            } else if !item.is_hole() {
-                shared.extend(clone_of(item, at..known_end, range));
-            }
+        let to = at - range.source + range.destination;
+        let room = exchange::first_part(core, destination, to..to + (end - at))?;
+        let part = at..at + (room.end - room.start);
+        let (known, items) = items_of(core, source, part.clone())?;
+        if let Some(item) = items.iter().find(|item| item.kind == Kind::Inline) {
+            let mut bytes = inline_bytes(core, source, item)?;
+            bytes.resize(crate::inode::position(range.len.min(unit), 0), 0);
+            inline = Some(bytes);
+            at += unit;
+            continue;
         }
-        let offset = at - range.source;
-        let part = range.destination + offset..range.destination + offset + (known_end - at);
-        insert(core, destination, &mut shared, part)?;
-        at = known_end;
+        let part = part.start..known.end.clamp(at + unit, part.end);
+        insert(core, destination, &items, part.clone(), range)?;
+        at = part.end;
+        *done = (at - range.source).min(range.len);
     }
     Ok(inline)
+}
+
+/// The items of a step, from the start of `range` on, and how far they reach.
+fn items_of(
+    core: &Core,
+    source: &Inode,
+    range: Range<u64>,
+) -> Result<(Range<u64>, Vec<FileExtent>)> {
+    let _layers = source.data.inner.read();
+    let (tree, ino) = (&source.root.tree, source.ino());
+    let map = ExtentMap::load(tree, ino, range, STEP_ITEMS, sector(core))?;
+    Ok((map.known(), map.items().to_vec()))
 }
 
 /// The item that makes the destination share the part of `item` within `known`.
@@ -210,42 +212,31 @@ fn clone_of(item: &FileExtent, known: Range<u64>, range: CloneRange) -> Option<N
     })
 }
 
-/// Inserts the shared items of one step; `part` is what of the destination is done with it.
+/// Replaces what the destination has in the place of `part` of the source, whose items are `items`.
 fn insert(
     core: &Core,
     inode: &Arc<Inode>,
-    shared: &mut [NewExtent],
+    items: &[FileExtent],
     part: Range<u64>,
+    range: CloneRange,
 ) -> Result<()> {
-    debug_assert!(
-        shared.len() <= SCAN_ITEMS_MAX,
-        "steps are smaller than maps"
-    );
-    let count = btrfs_disk::convert::to_u64(shared.len());
-    let reservation = reserve(core, need_for(count + 1, 0), Held::Editing)?;
-    let txn = core.store.begin(reservation)?;
-    let layers = inode.data.inner.write();
-    let target = Target {
-        txn: &txn,
-        tree: &inode.root.tree,
-        ino: inode.ino(),
-        sector: sector(core),
-    };
-    let delta = replace(target, shared, &[])?;
-    let disk_size = inode.state().disk_size;
-    fill_holes(
-        core,
-        target,
-        part.start..part.end.min(covered(core, disk_size)),
-    )?;
+    let with_space = items.iter().filter(|item| !item.is_hole());
+    let shared: Vec<NewExtent> = with_space
+        .filter_map(|item| clone_of(item, part.clone(), range))
+        .collect();
     let has_prealloc = shared.iter().any(|new| new.extent.kind == Kind::Prealloc);
-    note_edit(core, inode, target, delta, |state| {
-        state.flags.set(
-            InodeFlags::PREALLOC,
-            has_prealloc || state.flags.contains(InodeFlags::PREALLOC),
-        );
-    });
-    inode.data.settle(layers);
-    drop(txn);
-    Ok(())
+    let in_destination = |at: u64| at - range.source + range.destination;
+    let what = Exchange {
+        range: in_destination(part.start)..in_destination(part.end),
+        items: &shared,
+        size: in_destination(part.end.min(range.source + range.len)),
+        flags: match has_prealloc {
+            true => InodeFlags::PREALLOC,
+            false => InodeFlags::empty(),
+        },
+    };
+    let need = exchange::need_to_exchange(shared.len());
+    let reservation = reserve(core, need, Held::Editing)?;
+    let txn = core.store.begin(reservation)?;
+    exchange::exchange(core, inode, txn, &what)
 }

@@ -14,7 +14,7 @@ use crate::extents::{
     fill_gaps,
 };
 use crate::inode::{Change, Core, DataLayers, Inode, InodeFlags, InodeState, Receipt};
-use crate::writeback::{self, ITEMS_PER_FILE, need_for};
+use crate::writeback::{self, ITEMS_PER_FILE, need_for, pending};
 
 /// Items that the first transaction of a longer operation drops: small files need one only, and
 /// little has to be reserved for it.
@@ -53,6 +53,8 @@ pub(crate) fn set_size(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()>
 /// # Errors
 /// `NoSpace`; damage and I/O.
 pub(super) fn grow(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    // Before the size changes.
+    let reservation = reserve(core, need_for(1, 0), Held::Editing)?;
     // The first sector of a small file may be inline, which a longer file cannot be: it becomes
     // dirty, and the flush sees the new size.
     if size > inode.state().size && is_tail_needed(core, inode, &inode.data.inner.read(), size) {
@@ -60,7 +62,6 @@ pub(super) fn grow(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
         inode.change_in_memory(|state| state.size = state.size.max(size));
     }
     writeback::flush_held(core, inode)?;
-    let reservation = reserve(core, need_for(1, 0), Held::Editing)?;
     let txn = core.store.begin(reservation)?;
     let _layers = inode.data.inner.write();
     let disk_size = inode.state().disk_size;
@@ -107,9 +108,15 @@ fn shrink(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
             core.store.free_unused(extent);
         }
     }
-    drop_range(core, inode, cut..FILE_BYTES_MAX, &|state, from| {
-        state.disk_size = state.disk_size.min(if from > cut { from } else { size });
-    })
+    drop_range(
+        core,
+        inode,
+        cut..FILE_BYTES_MAX,
+        Layers::Keep,
+        &|state, from| {
+            state.disk_size = state.disk_size.min(if from > cut { from } else { size });
+        },
+    )
 }
 
 /// Cuts what is in memory to `size`, and makes the last sector's rest zeros. Returns space that
@@ -168,6 +175,15 @@ fn is_last_sector_data(core: &Core, inode: &Inode, layers: &DataLayers, size: u6
     Ok(matches!(stretch, Stretch::Item(item) if item.kind == Kind::Inline || !item.is_zeros()))
 }
 
+/// What [`drop_range`] does with what memory has of a range.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layers {
+    /// It is newer than the drop.
+    Keep,
+    /// It goes with the items.
+    Forget,
+}
+
 /// Drops the items of `range` from its end, in transactions of bounded size. `note` puts into the
 /// inode item what is true once nothing is left from the given offset on. Called with the inode's
 /// `editing` lock held; holes are filled where the file system wants them.
@@ -178,6 +194,7 @@ pub(super) fn drop_range(
     core: &Core,
     inode: &Inode,
     range: Range<u64>,
+    layers_too: Layers,
     note: &dyn Fn(&mut InodeState, u64),
 ) -> Result<()> {
     let mut budget = FIRST_STEP_ITEMS;
@@ -190,7 +207,7 @@ pub(super) fn drop_range(
         let reservation = core.store.reserve_urgent(need)?;
         let step_items = drops_for(&reservation, budget);
         let txn = core.store.begin(reservation)?;
-        let layers: RwLockWriteGuard<'_, DataLayers> = inode.data.inner.write();
+        let mut layers: RwLockWriteGuard<'_, DataLayers> = inode.data.inner.write();
         let target = Target {
             txn: &txn,
             tree: &inode.root.tree,
@@ -208,9 +225,16 @@ pub(super) fn drop_range(
             target,
             step.dropped_from..end.min(covered(core, disk_size)),
         )?;
+        let unused = match layers_too {
+            Layers::Keep => Vec::new(),
+            Layers::Forget => forget_layers(core, &mut layers, step.dropped_from..end),
+        };
         inode.data.forget_map();
         inode.data.settle(layers);
         drop(txn);
+        for extent in unused {
+            core.store.free_unused(extent);
+        }
         if step.is_done {
             return Ok(());
         }
@@ -256,9 +280,16 @@ pub(super) fn sector(core: &Core) -> u32 {
     core.store.sizes().sector
 }
 
-/// Dirty pages of `range` are forgotten.
-pub(super) fn discard_pages(layers: &mut DataLayers, range: Range<u64>) {
+/// What memory has of `range`, whole sectors, is forgotten. Returns the space of extents that no item
+/// got.
+pub(super) fn forget_layers(
+    core: &Core,
+    layers: &mut DataLayers,
+    range: Range<u64>,
+) -> Vec<DataExtent> {
     if let Some(dirty) = &mut layers.dirty {
-        dirty.discard(range);
+        dirty.discard(range.clone());
     }
+    let sizes = core.store.sizes();
+    pending::cut(&mut layers.pending, range, (sizes.sector, sizes.csum))
 }

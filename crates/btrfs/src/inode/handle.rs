@@ -232,13 +232,19 @@ impl Inode {
         self.is_open() || self.is_known()
     }
 
-    /// Takes the last name's count away when the inode is not in use: from then on it cannot
-    /// be opened, and the caller removes it. False leaves everything as it is.
+    /// True from the moment on from which nobody can open the inode any more.
+    #[cfg(test)]
+    pub(crate) fn is_going(&self) -> bool {
+        self.is_going.load(Ordering::Relaxed)
+    }
+
+    /// True when the inode has one name left and is not in use: from then on it cannot be
+    /// opened, and the caller removes it. The link count stays until the transaction that takes the
+    /// name: others may stage the item before, and a commit must not have a name without its link.
     pub(crate) fn begin_removal(&self) -> bool {
-        let mut state = self.state.write();
+        let state = self.state.write();
         let is_last = state.nlink <= 1 && !self.is_in_use() && !self.is_going.load(Ordering::Relaxed);
         if is_last {
-            state.nlink = 0;
             self.is_going.store(true, Ordering::Relaxed);
         }
         is_last
@@ -294,7 +300,8 @@ impl Inode {
 
     /// Notes that the items are about to leave the tree: nothing is staged from here on.
     pub(crate) fn set_gone(&self) {
-        let _state = self.state.write();
+        let mut state = self.state.write();
+        state.nlink = 0;
         self.is_gone.store(true, Ordering::Relaxed);
     }
 

@@ -29,7 +29,7 @@ pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<
     let core = &namespace.core;
     let reservation = namespace.reserve_urgent(DELETE_ITEMS)?;
     // Serialises with creations: none can appear below the subvolume meanwhile.
-    let _numbers = core.last_subvolume.lock();
+    let mut last_given = core.last_subvolume.lock();
     let names = dir.lock_names();
     check_can_remove(dir)?;
     let found = namespace
@@ -40,6 +40,8 @@ pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<
     }
     let id = found.tree;
     check_deletable(namespace, id)?;
+    // Others may know the subvolume by its number, which goes from the tree of roots with it.
+    *last_given = id.0.max(*last_given);
     let root = core.root(id)?;
     root.set_deleted();
     namespace.apply(reservation, |txn| {

@@ -46,7 +46,8 @@ impl BtrfsFs {
 
     /// The handle of what is opened now.
     pub(super) fn handle(&self, flags: OpenFlags) -> Handle {
-        self.handles.open(flags, self.core().store.poisoned().is_some())
+        self.handles
+            .open(flags, self.core().store.poisoned().is_some())
     }
 
     fn truncate(&self, inode: &Arc<Inode>, clears_bits: bool) -> Result<()> {
@@ -160,9 +161,17 @@ impl BtrfsFs {
         Ok(asked.map(|LogTicket { generation, ticket }| SyncTicket([generation.0, ticket])))
     }
 
-    pub(super) fn end_sync_node(&self, node: NodeId, handle: Handle, begun: SyncTicket) -> Result<()> {
+    pub(super) fn end_sync_node(
+        &self,
+        node: NodeId,
+        handle: Handle,
+        begun: SyncTicket,
+    ) -> Result<()> {
         let SyncTicket([generation, ticket]) = begun;
-        let asked = LogTicket { generation: Generation(generation), ticket };
+        let asked = LogTicket {
+            generation: Generation(generation),
+            ticket,
+        };
         let inode = self.inode(node)?;
         let synced = log::end_sync(self.core(), &inode, asked);
         self.tell_once(node, handle, synced)
@@ -175,7 +184,9 @@ impl BtrfsFs {
             Err(Error::Poisoned { reason }) if self.handles.tell(node, handle) => {
                 Err(btrfs_store::Error::clone(&reason).into())
             }
-            Err(error) if error.caller_error().is_none() && self.core().store.poisoned().is_some() => {
+            Err(error)
+                if error.caller_error().is_none() && self.core().store.poisoned().is_some() =>
+            {
                 self.handles.tell(node, handle);
                 Err(error)
             }
@@ -190,13 +201,11 @@ impl BtrfsFs {
         offset: u64,
         len: u64,
     ) -> Result<()> {
-        let modes = allocate_modes(flags)?;
+        let mode = allocate_mode(flags)?;
         let inode = self.live_inode(node)?;
         check_is_file(&inode)?;
         privileges::drop_for_write(self, &inode, false)?;
-        for mode in modes {
-            file::allocate(self.core(), &inode, *mode, offset, len)?;
-        }
+        file::allocate(self.core(), &inode, mode, offset, len)?;
         self.note_change(&inode)?;
         self.sync_marked(&inode)
     }
@@ -262,17 +271,15 @@ fn check_is_file(inode: &Inode) -> Result<()> {
     }
 }
 
-/// What the flags of `fallocate` ask for, one after the other.
-fn allocate_modes(flags: AllocateFlags) -> Result<&'static [AllocateMode]> {
+/// What the flags of `fallocate` ask for.
+fn allocate_mode(flags: AllocateFlags) -> Result<AllocateMode> {
     const KEEP: AllocateFlags = AllocateFlags::KEEP_SIZE;
     Ok(match flags {
-        flags if flags.is_empty() => &[AllocateMode::Allocate],
-        KEEP => &[AllocateMode::KeepSize],
-        flags if flags == KEEP | AllocateFlags::PUNCH_HOLE => &[AllocateMode::PunchHole],
-        AllocateFlags::ZERO_RANGE => &[AllocateMode::ZeroRange],
-        flags if flags == KEEP | AllocateFlags::ZERO_RANGE => {
-            &[AllocateMode::PunchHole, AllocateMode::KeepSize]
-        }
+        flags if flags.is_empty() => AllocateMode::Allocate,
+        KEEP => AllocateMode::KeepSize,
+        flags if flags == KEEP | AllocateFlags::PUNCH_HOLE => AllocateMode::PunchHole,
+        AllocateFlags::ZERO_RANGE => AllocateMode::ZeroRange,
+        flags if flags == KEEP | AllocateFlags::ZERO_RANGE => AllocateMode::ZeroKeepSize,
         _ => return Err(CallerError::NotSupported.into()),
     })
 }

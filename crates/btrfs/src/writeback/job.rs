@@ -24,6 +24,8 @@ pub(super) struct Job<'a> {
     /// Size of the file when its data was taken.
     pub(super) size: u64,
     pub(super) flags: InodeFlags,
+    /// The file may be stored in its item, if it is small enough.
+    pub(super) may_inline: bool,
     pub(super) steps: Vec<Step>,
     /// What finishing inserts, in file order.
     pub(super) items: Vec<NewExtent>,
@@ -72,6 +74,7 @@ impl<'a> Job<'a> {
             receipt,
             size,
             flags,
+            may_inline: true,
             steps: Vec::new(),
             items: Vec::new(),
             inline: Vec::new(),
@@ -97,7 +100,7 @@ impl<'a> Job<'a> {
         let keeps_space = self
             .flags
             .intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
-        let may_inline = !keeps_space && self.flight.pending.is_empty();
+        let may_inline = self.may_inline && !keeps_space && self.flight.pending.is_empty();
         let request = Request {
             size: self.size,
             max_inline: match may_inline {

@@ -101,6 +101,17 @@ pub(crate) fn flush_held(core: &Core, inode: &Arc<Inode>) -> Result<()> {
     run::run(core, &mut jobs)
 }
 
+/// As [`flush_held`], for a caller who is about to put extents behind the first sector: an inline
+/// extent cannot stand beside them.
+///
+/// # Errors
+/// See the module's text.
+pub(crate) fn flush_without_inline(core: &Core, inode: &Arc<Inode>) -> Result<()> {
+    let mut jobs: Vec<Job<'_>> = Job::take(core, inode, None).into_iter().collect();
+    jobs.iter_mut().for_each(|job| job.may_inline = false);
+    run::run(core, &mut jobs)
+}
+
 /// Writes everything that was dirty in any file when the call began.
 ///
 /// # Errors
@@ -235,9 +246,14 @@ fn flush_batch<'a>(
     (count, busy, result)
 }
 
-/// Forgets everything that is dirty in a file which is about to be removed.
+/// Forgets everything that is dirty in a file whose items are gone, or about to go.
 pub(crate) fn discard(core: &Core, inode: &Inode) {
     let _editing = inode.data.editing.lock();
+    discard_held(core, inode);
+}
+
+/// As [`discard`], for a caller who holds the inode's `editing` lock.
+pub(crate) fn discard_held(core: &Core, inode: &Inode) {
     let mut layers = inode.data.inner.write();
     layers.dirty = None;
     inode.data.note_moved();

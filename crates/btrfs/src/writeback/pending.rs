@@ -1,6 +1,10 @@
 //! Extents that large writes put on disk, until they are inserted.
 
+use std::ops::Range;
+
 use btrfs_disk::Logical;
+use btrfs_disk::convert::to_usize;
+use btrfs_store::DataExtent;
 
 use super::plan::EXTENT_BYTES_MAX;
 use crate::extents::{FileExtent, Kind, NewExtent};
@@ -49,6 +53,52 @@ pub(crate) fn push(
         }
         None => list.push(new),
     }
+}
+
+/// Takes `range`, whole sectors, out of the list; returns the space that nothing refers to any more.
+/// `sizes` are those of a sector and of its checksum.
+pub(crate) fn cut(
+    list: &mut Vec<Pending>,
+    range: Range<u64>,
+    sizes: (u32, usize),
+) -> Vec<DataExtent> {
+    let mut unused = Vec::new();
+    let mut kept = Vec::with_capacity(list.len());
+    for pending in list.drain(..) {
+        let middle = range.start.max(pending.start)..range.end.min(pending.end());
+        if middle.is_empty() {
+            kept.push(pending);
+            continue;
+        }
+        unused.push(DataExtent {
+            at: Logical(pending.at.0.saturating_add(middle.start - pending.start)),
+            len: middle.end - middle.start,
+        });
+        for rest in [pending.start..middle.start, middle.end..pending.end()] {
+            kept.extend(part_of(&pending, rest, sizes));
+        }
+    }
+    *list = kept;
+    unused
+}
+
+/// The part of an extent that holds the file's bytes of `range`; none of an empty range.
+fn part_of(pending: &Pending, range: Range<u64>, (sector, csum): (u32, usize)) -> Option<Pending> {
+    if range.is_empty() {
+        return None;
+    }
+    let skipped = range.start.saturating_sub(pending.start);
+    let in_csums = |bytes: u64| to_usize(bytes / u64::from(sector)).saturating_mul(csum);
+    let len = range.end - range.start;
+    let csums = pending
+        .csums
+        .get(in_csums(skipped)..in_csums(skipped.saturating_add(len)));
+    Some(Pending {
+        start: range.start,
+        len,
+        at: Logical(pending.at.0.saturating_add(skipped)),
+        csums: csums.unwrap_or_default().to_vec(),
+    })
 }
 
 /// Where the next extent should go: behind the last one.
@@ -104,6 +154,30 @@ mod tests {
         );
         assert_eq!(list[0].csums.len(), 128 * 4);
         assert_eq!(hint(&list), Some(Logical((5 << 30) + (200 << 20))));
+    }
+
+    #[test]
+    fn what_is_cut_out_leaves_its_ends_with_their_checksums() {
+        let csums: Vec<u8> = (0..16).collect();
+        let mut one = pending(8192, 16384, 1 << 20);
+        one.csums = csums.clone();
+        let mut list = vec![one, pending(1 << 20, 4096, 2 << 20)];
+        let unused = cut(&mut list, 12288..16384, (4096, 4));
+        assert_eq!(unused.len(), 1);
+        assert_eq!(
+            (unused[0].at, unused[0].len),
+            (Logical((1 << 20) + 4096), 4096)
+        );
+        let parts: Vec<_> = list.iter().map(|p| (p.start, p.len, p.at.0)).collect();
+        let ends = [(8192, 4096, 1 << 20), (16384, 8192, (1 << 20) + 8192)];
+        assert_eq!(parts[..2], ends);
+        assert_eq!(parts[2].0, 1 << 20);
+        assert_eq!(
+            (&list[0].csums[..], &list[1].csums[..]),
+            (&csums[..4], &csums[8..])
+        );
+        assert_eq!(cut(&mut list, 0..1 << 30, (4096, 4)).len(), 3);
+        assert!(list.is_empty());
     }
 
     #[test]

@@ -68,7 +68,8 @@ and states are made that a power cut could have left: what was flushed is there,
 any part of 512 bytes may be. Each is opened, read, and compared with what had been promised:
 
   sync       everything that was done before is there
-  fsync      the same for one file, its names included, or for a directory and its entries
+  fsync      the same for one file, its names and attributes included, or for a directory and
+             its entries
   fdatasync  a file's contents, under a name that it has or had
 
 Nothing may be there that was never written, and a rename has happened or not. The exit status
@@ -81,10 +82,16 @@ Workload, one operation a line; what follows a '#' is ignored:
   mmapwrite PATH OFFSET LEN    rename OLD NEW           truncate PATH LEN
   falloc PATH OFFSET LEN [keep-size | punch | zero]     link OLD NEW
   setxattr PATH NAME VALUE     removexattr PATH NAME    symlink TARGET PATH
+  chmod PATH MODE              chown PATH UID GID       utimes PATH ATIME MTIME
+  chattr PATH =[AdS]           exchange OLD NEW         tmpfile PATH LEN
+  reflink SOURCE OFFSET PATH OFFSET LEN                 hold PATH
+  copy SOURCE OFFSET PATH OFFSET LEN                    release
+  subvol PATH                  snapshot SOURCE PATH     delsubvol PATH
 
 write does not make the file: creat does, and does nothing where there is one. dwrite goes to
-the device at once, mmapwrite is a write over bytes that are there. Paths start at the top of
-the default subvolume; blanks and others are written as \\x20.";
+the device at once, mmapwrite is a write over bytes that are there. tmpfile makes a file without a
+name, fills it and links it; hold keeps a file open until release. Times are seconds. Paths start
+at the top of the default subvolume; blanks and others are written as \\x20.";
 
 #[derive(Serialize)]
 struct Report {

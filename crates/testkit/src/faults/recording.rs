@@ -59,6 +59,19 @@ impl RecordingDevice {
         self.events.lock().clone()
     }
 
+    /// The image with the first `count` events, all whole: a crash that loses nothing more.
+    ///
+    /// # Errors
+    /// Those of the device in memory; none in practice.
+    pub fn image_after(&self, count: usize) -> Result<MemoryDevice> {
+        let image = self.start.duplicate();
+        let events = self.events.lock();
+        for event in events.get(..count).unwrap_or(&events) {
+            replay(&image, event)?;
+        }
+        Ok(image)
+    }
+
     /// An image that a crash after `count` events could leave: everything that was flushed, and of the writes since
     /// the last flush a random part, torn between atoms of 512 bytes, in any order.
     ///

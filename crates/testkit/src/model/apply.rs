@@ -352,7 +352,7 @@ impl Model {
             match mode {
                 AllocateMode::KeepSize => {}
                 AllocateMode::Allocate => content.set_len(content.len().max(end)),
-                AllocateMode::PunchHole => content.zero(offset, len),
+                AllocateMode::PunchHole | AllocateMode::ZeroKeepSize => content.zero(offset, len),
                 AllocateMode::ZeroRange => {
                     content.zero(offset, len);
                     content.set_len(content.len().max(end));

@@ -261,6 +261,7 @@ impl Generator {
             AllocateMode::PunchHole,
             AllocateMode::PunchHole,
             AllocateMode::ZeroRange,
+            AllocateMode::ZeroKeepSize,
         ];
         let (path, file_len) = self.file(model);
         let mode = self

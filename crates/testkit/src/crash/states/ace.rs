@@ -33,6 +33,24 @@ const NAME_VARIANTS: &str = "
     removexattr foo user.xattr1; removexattr A/foo user.xattr1; removexattr A user.xattr1
 ";
 
+/// Operations that ACE does not have.
+const MORE_VARIANTS: &str = "
+    chmod foo 640; chmod A/foo 4711; chmod A 1777; chown foo 1000 1001; chown A/foo 7 0; chown A 12 13
+    utimes foo 1000000000 1100000000; utimes A/foo 5 0; utimes A 1200000000 7
+    chattr foo =d; chattr A/foo =Ad; chattr A =A; chattr foo =S
+    exchange foo bar; exchange A/foo B/bar; exchange foo A; exchange A B
+    tmpfile baz 100; tmpfile A/baz 20000
+    reflink foo 0 bar 0 16384; reflink A/foo 4096 bar 8192 8192; reflink foo 0 A/foo 0 16384
+    copy foo 0 bar 0 16384; copy A/foo 100 foo 5000 9000; copy foo 0 A/bar 4096 12288
+    hold foo; subvol S1; snapshot S1 N1; creat S1/foo; rename S1/foo S1/bar; write S1/foo 0 5000; delsubvol S1
+";
+
+/// Those, with their arguments.
+pub(super) fn more_variants() -> Vec<Step> {
+    let parsed = super::language::parse(MORE_VARIANTS.replace(';', "\n").as_bytes()).unwrap_or_default();
+    parsed.into_iter().map(|(_, step)| step).collect()
+}
+
 /// How many committed files a workload begins with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Population {
@@ -144,9 +162,15 @@ pub(super) fn form_of(index: u64) -> Form {
 
 /// All sequences of one operation.
 pub(super) fn ones() -> Vec<Workload> {
+    let mut workloads = ones_of("ace1", &variants());
+    workloads.extend(ones_of("more1", &more_variants()));
+    workloads
+}
+
+fn ones_of(kind: &str, variants: &[Step]) -> Vec<Workload> {
     let mut workloads = Vec::new();
     for population in POPULATIONS {
-        for (number, variant) in variants().iter().enumerate() {
+        for (number, variant) in variants.iter().enumerate() {
             let mut sketch = population.sketch();
             let steps = sketch.complete(variant);
             if steps.is_empty() {
@@ -155,7 +179,7 @@ pub(super) fn ones() -> Vec<Workload> {
             for (sync_number, sync) in syncs(variant, &sketch).into_iter().enumerate() {
                 let index = to_u64(workloads.len());
                 workloads.push(Workload {
-                    name: format!("ace1-{population:?}-{number}-{sync_number}").to_lowercase(),
+                    name: format!("{kind}-{population:?}-{number}-{sync_number}").to_lowercase(),
                     form: form_of(index),
                     setup: population.steps(),
                     threads: vec![steps.iter().cloned().chain([sync]).collect()],
@@ -233,6 +257,18 @@ mod tests {
         ];
         assert_eq!(names, expected.map(str::to_owned).into());
         assert!(variants().len() > 60);
+    }
+
+    #[test]
+    fn every_other_operation_has_variants() {
+        let all = more_variants();
+        let names: BTreeSet<String> =
+            all.iter().filter_map(|step| step.to_string().split(' ').next().map(str::to_owned)).collect();
+        let expected = [
+            "chattr", "chmod", "chown", "copy", "creat", "delsubvol", "exchange", "hold", "reflink", "rename",
+            "snapshot", "subvol", "tmpfile", "utimes", "write",
+        ];
+        assert_eq!(names, expected.map(str::to_owned).into());
     }
 
     #[test]

@@ -109,6 +109,12 @@ impl Comparison<'_> {
             let names = shown_all(&found.xattrs);
             return Some(format!("has attributes {names:?} (or other values), not one of {legal:?}"));
         }
+        let floor = self.floors.attrs.get(&ino).copied().unwrap_or(0);
+        let window = thing.attrs.window(floor, self.now);
+        if !window.has(&found.attrs) {
+            let legal: Vec<String> = window.values().map(ToString::to_string).collect();
+            return Some(format!("has {}, not {}", found.attrs, legal.join(" or ")));
+        }
         let floor = self.floors.data.get(&ino).copied().unwrap_or(0);
         wrong_bytes(&thing.data.window(floor, self.now), &found.data)
     }

@@ -1,14 +1,18 @@
 //! Runs a workload on a volume, and tells the oracle.
 
 use super::found::{ino_of, read_thing};
-use super::history::{Floors, Ino, Slot, Versions};
+use super::history::{Attrs, Floors, Ino, Slot, Versions};
 use super::oracle::{Oracle, Thing};
-use super::step::{Reserve, Step, WriteHow};
+use super::observe::observe;
+use super::step::{CloneHow, Reserve, Step, WriteHow};
 use super::tape::{TapeDevice, Time};
 use crate::number::to_usize;
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
-use spinney::{AllocateMode, File, FileOptions, FileType, Volume, XattrMode};
+use spinney::{
+    AllocateMode, File, FileOptions, FileType, InodeFlags, RenameFlags, SetAttr, SnapshotMode, Times, Timestamp, Volume,
+    XattrMode,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
@@ -21,6 +25,8 @@ pub(super) struct Scene {
     pub(super) volume: Volume,
     pub(super) device: Arc<TapeDevice>,
     pub(super) oracle: Mutex<Oracle>,
+    /// Files that are kept open.
+    held: Mutex<BTreeMap<Ino, Arc<File>>>,
 }
 
 impl Scene {
@@ -43,7 +49,7 @@ impl Scene {
             let names = thing.names.last().map_or(0, |names| names.len());
             thing.is_complete = links.get(ino).copied() == u32::try_from(names).ok();
         }
-        Ok(Self { volume, device, oracle: Mutex::new(oracle) })
+        Ok(Self { volume, device, oracle: Mutex::new(oracle), held: Mutex::default() })
     }
 
     /// Runs a step. A caller's error is returned inside: nothing happened then.
@@ -52,12 +58,16 @@ impl Scene {
         if step.is_sync() {
             return self.sync(step);
         }
+        let mut touched = self.oracle.lock().touched(step);
         match self.apply(step, fill) {
             Ok(()) => {}
             Err(error) if error.caller_error().is_some() => return Ok(Err(error)),
             Err(error) => return Err(error).with_context(|| step.to_string()),
         }
         self.note(step, fill, began).with_context(|| step.to_string())?;
+        let mut oracle = self.oracle.lock();
+        touched.extend(oracle.touched(step));
+        observe(&self.volume, &mut oracle, step, &touched, began).with_context(|| step.to_string())?;
         Ok(Ok(()))
     }
 
@@ -97,8 +107,13 @@ impl Scene {
         if oracle_ino == Some(ino_of(&metadata)) { Ok(file) } else { Err(spinney::CallerError::NotFound.into()) }
     }
 
-    fn open(&self, path: &str) -> Result<File, spinney::Error> {
-        FileOptions::new().read(true).write(true).open(&self.volume, from_top(path))
+    /// A file that is kept open, or opened now.
+    fn open(&self, path: &str) -> Result<Arc<File>, spinney::Error> {
+        let ino = self.oracle.lock().at(path);
+        if let Some(file) = ino.and_then(|ino| self.held.lock().get(&ino).cloned()) {
+            return Ok(file);
+        }
+        FileOptions::new().read(true).write(true).open(&self.volume, from_top(path)).map(Arc::new)
     }
 
     fn apply(&self, step: &Step, fill: u64) -> Result<(), spinney::Error> {
@@ -134,7 +149,59 @@ impl Scene {
             Step::Truncate { path, len } => self.open(path)?.set_len(*len),
             Step::SetXattr { path, name, value } => volume.set_xattr(from_top(path), name, value, XattrMode::Either),
             Step::RemoveXattr { path, name } => volume.remove_xattr(from_top(path), name),
-            Step::Fsync { .. } | Step::Fdatasync { .. } | Step::Sync => Ok(()),
+            other => self.apply_more(other, fill),
+        }
+    }
+
+    fn apply_more(&self, step: &Step, fill: u64) -> Result<(), spinney::Error> {
+        let volume = &self.volume;
+        let set = |path: &str, changes: SetAttr| volume.set_attributes(from_top(path), &changes);
+        match step {
+            Step::Chmod { path, mode } => set(path, SetAttr { mode: Some(*mode), ..SetAttr::default() }),
+            Step::Chown { path, uid, gid } => {
+                set(path, SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() })
+            }
+            Step::Utimes { path, atime, mtime } => {
+                let [atime, mtime] = [atime, mtime].map(|sec| Some(Timestamp::new(*sec, 0)));
+                set(path, SetAttr { times: Times { atime, mtime, ..Times::default() }, ..SetAttr::default() })
+            }
+            Step::Chattr { path, flags } => {
+                let old = volume.symlink_metadata(from_top(path))?.flags;
+                set(path, SetAttr { flags: Some(with_flags(old, flags)), ..SetAttr::default() })
+            }
+            Step::Clone { how, source, source_offset, path, offset, len } => {
+                let (from, to) = (self.open(source)?, self.open(path)?);
+                match how {
+                    CloneHow::Reflink => to.reflink(&from, *source_offset, *offset, *len),
+                    CloneHow::Copy => copy(&from, *source_offset, &to, *offset, *len),
+                }
+            }
+            Step::Unnamed { path, len } => {
+                let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
+                let file = File::unnamed(volume, from_top(parent))?;
+                file.write_at(&content(fill, 0, *len), 0)?;
+                file.link(from_top(path))
+            }
+            Step::Exchange { from, to } => {
+                volume.rename_with(from_top(from), from_top(to), RenameFlags::Exchange)
+            }
+            Step::Hold { path } => {
+                let file = self.open(path)?;
+                self.held.lock().insert(ino_of(&file.metadata()?), file);
+                Ok(())
+            }
+            Step::Release => {
+                let held = std::mem::take(&mut *self.held.lock());
+                drop(held);
+                Ok(())
+            }
+            Step::Subvolume { path } => volume.create_subvolume(from_top(path)).map(drop),
+            Step::Snapshot { source, path } => {
+                volume.snapshot(from_top(source), from_top(path), SnapshotMode::ReadWrite).map(drop)
+            }
+            Step::DeleteSubvolume { path } => volume.delete_subvolume(from_top(path)),
+            // The others are done above, and what syncs elsewhere.
+            _ => Ok(()),
         }
     }
 
@@ -177,6 +244,42 @@ impl Scene {
             Step::RemoveXattr { path, name } => oracle.change_xattrs(path, began, |xattrs| {
                 xattrs.remove(name.as_bytes());
             }),
+            other => self.note_more(&mut oracle, other, fill, began)?,
+        }
+        Ok(())
+    }
+
+    fn note_more(&self, oracle: &mut Oracle, step: &Step, fill: u64, began: Time) -> Result<()> {
+        match step {
+            Step::Clone { source, source_offset, path, offset, len, .. } => {
+                let bytes = oracle.at(source).and_then(|ino| oracle.things.get(&ino)).map(Thing::bytes);
+                let bytes = bytes.unwrap_or_default();
+                let start = to_usize(*source_offset).min(bytes.len());
+                let end = if *len == 0 { bytes.len() } else { start.saturating_add(to_usize(*len)).min(bytes.len()) };
+                oracle.change_data(path, began, |data| overwrite(data, to_usize(*offset), &bytes[start..end]));
+            }
+            Step::Unnamed { path, len } => {
+                self.note_new(oracle, path, FileType::File, None, began)?;
+                let bytes = content(fill, 0, *len);
+                oracle.change_data(path, began, |data| overwrite(data, 0, &bytes));
+            }
+            Step::Exchange { from, to } => {
+                let (from, to) = (known(oracle.slot(from))?, known(oracle.slot(to))?);
+                oracle.exchange(&from, &to, began);
+            }
+            Step::Subvolume { path } => self.note_new(oracle, path, FileType::Directory, None, began)?,
+            Step::Snapshot { source, path } => {
+                let slot = known(oracle.slot(path))?;
+                let source = oracle.at(source).context("a snapshot of nothing")?;
+                let root = ino_of(&self.volume.symlink_metadata(from_top(path))?);
+                oracle.copy_subvolume(source, root.0, began);
+                oracle.bind(&slot, Some(root), began);
+            }
+            Step::DeleteSubvolume { path } => {
+                let (slot, root) = (known(oracle.slot(path))?, oracle.at(path));
+                oracle.bind(&slot, None, began);
+                oracle.forget_subvolume(root.context("no such subvolume")?, began);
+            }
             _ => {}
         }
         Ok(())
@@ -194,8 +297,10 @@ impl Scene {
         if oracle.entry(&slot).is_some() {
             return Ok(());
         }
-        let ino = ino_of(&self.volume.symlink_metadata(from_top(path))?);
-        let thing = Thing { target, ..Thing::new(kind, began) };
+        let metadata = self.volume.symlink_metadata(from_top(path))?;
+        let ino = ino_of(&metadata);
+        let thing = Thing { target, ..Thing::new(kind, began, Attrs::of(&metadata)) };
+        super::observe::check_new(&thing)?;
         oracle.add(ino, thing);
         oracle.bind(&slot, Some(ino), began);
         Ok(())
@@ -224,7 +329,7 @@ fn watch(volume: &Volume, oracle: &mut Oracle, links: &mut BTreeMap<Ino, u32>, p
     }
     links.insert(ino, metadata.nlink);
     let found = read_thing(volume, &from_top(path), &metadata)?;
-    let mut thing = Thing::new(metadata.kind, 0);
+    let mut thing = Thing::new(metadata.kind, 0, found.attrs);
     thing.data = Versions::new(0, Arc::new(found.data));
     thing.xattrs = Versions::new(0, found.xattrs);
     thing.target = found.target;
@@ -257,6 +362,25 @@ fn watch_entries(volume: &Volume, oracle: &mut Oracle, path: &str, ino: Ino) -> 
         }
     }
     Ok(())
+}
+
+fn copy(from: &File, source_offset: u64, to: &File, offset: u64, len: u64) -> Result<(), spinney::Error> {
+    let mut done = 0;
+    while done < len {
+        match to.copy_range(from, source_offset + done, offset + done, len - done)? {
+            0 => return Ok(()),
+            count => done += count,
+        }
+    }
+    Ok(())
+}
+
+/// `old` with those of the flags A, d and S that are named, and no others of them.
+pub(super) fn with_flags(old: InodeFlags, named: &str) -> InodeFlags {
+    let all = [('A', InodeFlags::NOATIME), ('d', InodeFlags::NODUMP), ('S', InodeFlags::SYNC)];
+    all.into_iter().fold(old, |flags, (letter, flag)| {
+        if named.contains(letter) { flags | flag } else { flags - flag }
+    })
 }
 
 /// Bytes that only one write writes; none is zero.

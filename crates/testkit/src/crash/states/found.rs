@@ -1,6 +1,6 @@
 //! What a state shows when it is opened, as far as its oracle knows the directories.
 
-use super::history::{Ino, Slot, Xattrs};
+use super::history::{Attrs, Ino, Slot, Xattrs};
 use super::oracle::Oracle;
 use anyhow::{Context, Result, ensure};
 use spinney::{FileOptions, FileType, Metadata, Volume};
@@ -19,6 +19,7 @@ pub(super) struct FoundThing {
     pub(super) links: u32,
     pub(super) data: Vec<u8>,
     pub(super) xattrs: Xattrs,
+    pub(super) attrs: Attrs,
     pub(super) target: Option<Vec<u8>>,
 }
 
@@ -75,6 +76,7 @@ pub(super) fn read_thing(volume: &Volume, path: &Path, metadata: &Metadata) -> R
         links: metadata.nlink,
         data: Vec::new(),
         xattrs: Xattrs::new(),
+        attrs: Attrs::of(metadata),
         target: None,
     };
     for name in volume.list_xattrs(path)? {

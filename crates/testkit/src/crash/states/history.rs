@@ -1,7 +1,9 @@
 //! What each thing on the volume was, one value after the other, and since when.
 
 use super::tape::Time;
+use spinney::{InodeFlags, Metadata, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// Subvolume and inode number: never used again while the volume is open.
 pub(super) type Ino = (u64, u64);
@@ -9,6 +11,49 @@ pub(super) type Ino = (u64, u64);
 pub(super) type Slot = (Ino, Vec<u8>);
 pub(super) type Xattrs = BTreeMap<Vec<u8>, Vec<u8>>;
 pub(super) type Names = BTreeSet<Slot>;
+
+/// What `stat` says of something beside its contents and names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Attrs {
+    /// Permission bits.
+    pub(super) mode: u32,
+    pub(super) uid: u32,
+    pub(super) gid: u32,
+    /// Those that a caller can set.
+    pub(super) flags: InodeFlags,
+    pub(super) atime: Timestamp,
+    pub(super) mtime: Timestamp,
+    pub(super) ctime: Timestamp,
+    pub(super) btime: Timestamp,
+}
+
+impl Attrs {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            mode: metadata.mode & 0o7777,
+            uid: metadata.uid,
+            gid: metadata.gid,
+            // Whether space was ever preallocated is nobody's business.
+            flags: metadata.flags - InodeFlags::PREALLOC,
+            atime: metadata.atime,
+            mtime: metadata.mtime,
+            ctime: metadata.ctime,
+            btime: metadata.btime,
+        }
+    }
+}
+
+impl fmt::Display for Attrs {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:o} {}:{} {:?}", self.mode, self.uid, self.gid, self.flags)?;
+        for (name, time) in
+            [("atime", self.atime), ("mtime", self.mtime), ("ctime", self.ctime), ("btime", self.btime)]
+        {
+            write!(f, " {name} {}.{}", time.sec, time.nsec)?;
+        }
+        Ok(())
+    }
+}
 
 /// The values that something had, and when the operation began that gave it each.
 #[derive(Debug, Clone)]
@@ -75,6 +120,7 @@ impl<T: PartialEq> Window<'_, T> {
 pub(super) struct Floors {
     pub(super) data: BTreeMap<Ino, usize>,
     pub(super) xattrs: BTreeMap<Ino, usize>,
+    pub(super) attrs: BTreeMap<Ino, usize>,
     pub(super) names: BTreeMap<Ino, usize>,
     pub(super) slots: BTreeMap<Slot, usize>,
 }
@@ -84,6 +130,7 @@ impl Floors {
     pub(super) fn raise(&mut self, other: &Self) {
         raise(&mut self.data, &other.data);
         raise(&mut self.xattrs, &other.xattrs);
+        raise(&mut self.attrs, &other.attrs);
         raise(&mut self.names, &other.names);
         raise(&mut self.slots, &other.slots);
     }

@@ -8,9 +8,14 @@
 //! link OLD NEW                   symlink TARGET PATH           rename OLD NEW
 //! unlink PATH                    rmdir PATH                    fsync PATH
 //! setxattr PATH NAME VALUE       removexattr PATH NAME         fdatasync PATH
+//! chmod PATH MODE                chown PATH UID GID            utimes PATH ATIME MTIME
+//! chattr PATH =[AdS]             exchange OLD NEW              tmpfile PATH LEN
+//! reflink SOURCE OFFSET PATH OFFSET LEN                        copy SOURCE OFFSET PATH OFFSET LEN
+//! subvol PATH                    snapshot SOURCE PATH          delsubvol PATH
+//! hold PATH                      release
 //! ```
 
-use super::step::{Reserve, Step, WriteHow};
+use super::step::{CloneHow, Reserve, Step, WriteHow};
 use std::fmt;
 
 /// Lines of a workload: all of its writes are kept in memory.
@@ -103,9 +108,69 @@ fn step(name: &str, arguments: &[&str]) -> Result<Step, String> {
             Ok(Step::RemoveXattr { path: self::path(path)?, name: xattr(attribute)? })
         }
         "sync" if arguments.is_empty() => Ok(Step::Sync),
-        "sync" => Err("`sync` takes no arguments".to_owned()),
+        "release" if arguments.is_empty() => Ok(Step::Release),
+        "sync" | "release" => Err(format!("`{name}` takes no arguments")),
+        _ => attribute(name, arguments).unwrap_or_else(|| more(name, arguments)),
+    }
+}
+
+/// Operations that change what `stat` shows.
+fn attribute(name: &str, arguments: &[&str]) -> Option<Result<Step, String>> {
+    let parsed = |form, parse: &dyn Fn([&str; 3]) -> Result<Step, String>| three(name, form, arguments).and_then(parse);
+    Some(match name {
+        "chmod" => two(name, "PATH MODE", arguments).and_then(|[path, mode]| {
+            let mode = u32::from_str_radix(mode, 8).ok().filter(|mode| *mode <= 0o7777);
+            let mode = mode.ok_or("a mode has at most four octal digits")?;
+            Ok(Step::Chmod { path: self::path(path)?, mode })
+        }),
+        "chown" => parsed("PATH UID GID", &|[path, uid, gid]| {
+            Ok(Step::Chown { path: self::path(path)?, uid: small(uid)?, gid: small(gid)? })
+        }),
+        "utimes" => parsed("PATH ATIME MTIME", &|[path, atime, mtime]| {
+            Ok(Step::Utimes { path: self::path(path)?, atime: small(atime)?, mtime: small(mtime)? })
+        }),
+        "chattr" => two(name, "PATH =FLAGS", arguments).and_then(|[path, flags]| {
+            let flags = flags.strip_prefix('=').filter(|flags| flags.chars().all(|flag| "AdS".contains(flag)));
+            let flags = flags.ok_or("flags are written as `=`, and then some of A, d and S")?;
+            Ok(Step::Chattr { path: self::path(path)?, flags: flags.to_owned() })
+        }),
+        _ => return None,
+    })
+}
+
+fn more(name: &str, arguments: &[&str]) -> Result<Step, String> {
+    let clone = |how| {
+        let form = "SOURCE OFFSET PATH OFFSET LEN";
+        let five: [&str; 5] = arguments.try_into().or_else(|_| wants(name, form))?;
+        let [source, source_offset, path, offset, len] = five;
+        let (source_offset, _) = range(source_offset, len)?;
+        let (offset, len) = range(offset, len)?;
+        Ok(Step::Clone { how, source: below(source)?, source_offset, path: below(path)?, offset, len })
+    };
+    match name {
+        "reflink" => clone(CloneHow::Reflink),
+        "copy" => clone(CloneHow::Copy),
+        "tmpfile" => {
+            let [path, len] = two(name, "PATH LEN", arguments)?;
+            Ok(Step::Unnamed { path: below(path)?, len: range("0", len)?.1 })
+        }
+        "exchange" => {
+            let [from, to] = two(name, "OLD NEW", arguments)?;
+            Ok(Step::Exchange { from: below(from)?, to: below(to)? })
+        }
+        "hold" => Ok(Step::Hold { path: lower(name, arguments)? }),
+        "subvol" => Ok(Step::Subvolume { path: lower(name, arguments)? }),
+        "delsubvol" => Ok(Step::DeleteSubvolume { path: lower(name, arguments)? }),
+        "snapshot" => {
+            let [source, path] = two(name, "SOURCE PATH", arguments)?;
+            Ok(Step::Snapshot { source: below(source)?, path: below(path)? })
+        }
         _ => Err(format!("`{}` is no operation", name.escape_debug())),
     }
+}
+
+fn small<T: std::str::FromStr>(word: &str) -> Result<T, String> {
+    word.parse().map_err(|_| format!("`{}` is no number that fits", word.escape_debug()))
 }
 
 fn falloc(arguments: &[&str]) -> Result<Step, String> {
@@ -224,9 +289,12 @@ mod tests {
         let text = "creat A/foo\nmkdir B\nwrite A/foo 0 4096\ndwrite A/foo 1 2\nmmapwrite A/foo 3 4\n\
             falloc foo 0 8192\nfalloc foo 0 8192 keep-size\nfalloc foo 0 8192 punch\nfalloc foo 0 8192 zero\n\
             link foo bar\nsymlink ../foo A/bar\nunlink bar\nrmdir B\nrename A/foo A/b\\x20r\\x23\ntruncate foo 100\n\
-            setxattr foo user.a b\nremovexattr foo user.a\nfsync /\nfdatasync foo\nsync\n";
+            setxattr foo user.a b\nremovexattr foo user.a\nfsync /\nfdatasync foo\nsync\n\
+            chmod foo 4750\nchown foo 1 4294967295\nutimes foo -1 99\nchattr foo =Ad\nchattr foo =\n\
+            reflink a/b 0 foo 4096 8192\ncopy foo 1 bar 2 3\ntmpfile A/x 100\nexchange foo bar\n\
+            hold foo\nrelease\nsubvol S\nsnapshot S A/N\ndelsubvol S\n";
         let steps = parse(text.as_bytes()).unwrap();
-        assert_eq!(steps.len(), 20);
+        assert_eq!(steps.len(), 34);
         let printed: Vec<String> = steps.iter().map(|(_, step)| format!("{step}\n")).collect();
         assert_eq!(printed.concat(), text);
         assert_eq!(steps[13].1, Step::Rename { from: "A/foo".to_owned(), to: "A/b r#".to_owned() });
@@ -262,6 +330,14 @@ mod tests {
             (&format!("creat {long}"), "256 bytes"),
             ("setxattr foo name value", "user."),
             ("setxattr foo user. value", "user."),
+            ("chmod foo 77777", "four octal digits"),
+            ("chmod foo 8", "four octal digits"),
+            ("chown foo -1 0", "no number that fits"),
+            ("utimes foo 1", "PATH ATIME MTIME"),
+            ("chattr foo =i", "some of A, d and S"),
+            ("reflink foo 0 bar 0", "SOURCE OFFSET PATH OFFSET LEN"),
+            ("release all", "no arguments"),
+            ("delsubvol /", "top of the volume"),
         ] {
             let error = parse(format!("sync\n{line}\n").as_bytes()).unwrap_err();
             assert_eq!(error.line, 2, "{line}");

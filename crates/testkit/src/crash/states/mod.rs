@@ -5,8 +5,9 @@
 //! and in any order. Each state is opened, which replays its log, read whole, and compared with what had been
 //! promised ([`oracle`], [`compare`]); some are changed, and some are shown to a [`Witness`].
 //!
-//! Workloads are those of CrashMonkey's ACE ([`ace`]), random ones and eight threads ([`random`]), or a text
-//! ([`language`]). A state has a name, `WORKLOAD/EPOCH:WHICH` or `WORKLOAD/drawn-N`, which with the seed gives it
+//! Workloads are those of CrashMonkey's ACE ([`ace`]), random ones and eight threads ([`random`]), random programs
+//! with copies, snapshots, subvolumes and handles ([`programs`]), or a text ([`language`]). What `stat` says is looked
+//! at after each step ([`observe`]), and in each state. A state has a name, `WORKLOAD/EPOCH:WHICH` or `WORKLOAD/drawn-N`, which with the seed gives it
 //! again; threads alone run differently each time, and their failures are kept as images.
 //!
 //! Invariants
@@ -28,8 +29,10 @@ mod found;
 mod history;
 mod image;
 mod language;
+mod observe;
 mod oracle;
 mod plan;
+mod programs;
 mod random;
 mod recording;
 mod sketch;
@@ -41,7 +44,7 @@ pub use explore::current_state;
 pub use faults::{FaultsReport, explore_faults};
 pub use language::{SyntaxError, parse};
 pub use plan::{explore_all, explore_given, explore_steps, shrink};
-pub use step::{Reserve, Step, WriteHow};
+pub use step::{CloneHow, Reserve, Step, WriteHow};
 use workload::Form;
 
 use anyhow::Result;

@@ -5,7 +5,7 @@
 //!
 //! ```text
 //! sync              all of all
-//! fsync of a file   its contents and attributes, its names, and that the names it lost before are not its any more
+//! fsync of a file   its contents and attributes (mode, owner, times, flags, and the extended ones), its names, and that the names it lost before are not its any more
 //! fdatasync         its contents, under a name that it has or had
 //! fsync of a dir    its attributes and names, and all of its entries
 //! ```
@@ -14,10 +14,13 @@
 //! more than POSIX asks for. Later values, up to what had begun before the crash, are legal too, each thing by itself;
 //! except that the names of one inode change together, and contents change byte by byte.
 
-use super::history::{Floors, Ino, Names, Slot, Versions, Xattrs};
+use super::history::{Attrs, Floors, Ino, Names, Slot, Versions, Xattrs};
 use super::tape::Time;
 use spinney::FileType;
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What an inode is and was.
@@ -26,6 +29,7 @@ pub(super) struct Thing {
     pub(super) kind: FileType,
     pub(super) data: Versions<Arc<Vec<u8>>>,
     pub(super) xattrs: Versions<Xattrs>,
+    pub(super) attrs: Versions<Attrs>,
     pub(super) names: Versions<Names>,
     pub(super) target: Option<Vec<u8>>,
     /// All of its names are in directories that are watched.
@@ -50,9 +54,10 @@ pub(super) struct Oracle {
 }
 
 impl Thing {
-    pub(super) fn new(kind: FileType, began: Time) -> Self {
+    pub(super) fn new(kind: FileType, began: Time, attrs: Attrs) -> Self {
         Self {
             kind,
+            attrs: Versions::new(began, attrs),
             data: Versions::new(began, Arc::default()),
             xattrs: Versions::new(began, Xattrs::new()),
             names: Versions::new(0, Names::new()),
@@ -61,7 +66,7 @@ impl Thing {
         }
     }
 
-    fn bytes(&self) -> Arc<Vec<u8>> {
+    pub(super) fn bytes(&self) -> Arc<Vec<u8>> {
         self.data.last().cloned().unwrap_or_default()
     }
 }
@@ -122,6 +127,87 @@ impl Oracle {
         });
     }
 
+    /// Two names change places: what they lead to changes names once.
+    pub(super) fn exchange(&mut self, from: &Slot, to: &Slot, began: Time) {
+        let (first, second) = (self.entry(from), self.entry(to));
+        if first == second {
+            return;
+        }
+        for (slot, value) in [(from, second), (to, first)] {
+            let versions = self.slots.entry(slot.clone()).or_insert_with(|| Versions::new(0, None));
+            versions.push(began, value);
+        }
+        for (ino, old, new) in [(first, from, to), (second, to, from)] {
+            self.change_names(ino, began, |names| {
+                names.remove(old);
+                names.insert(new.clone())
+            });
+        }
+    }
+
+    /// A snapshot: what the subvolume of `source` holds is in the subvolume `tree` too, whole or not at all.
+    pub(super) fn copy_subvolume(&mut self, source: Ino, tree: u64, began: Time) {
+        let in_copy = |ino: Ino| (tree, ino.1);
+        let slot_in_copy = |slot: &Slot| (in_copy(slot.0), slot.1.clone());
+        let things: Vec<(Ino, Thing)> =
+            self.things.range((source.0, 0)..=(source.0, u64::MAX)).map(|(ino, thing)| (*ino, thing.clone())).collect();
+        for (ino, old) in things {
+            let names: Names = old.names.last().into_iter().flatten().map(slot_in_copy).collect();
+            let (Some(xattrs), Some(attrs)) = (old.xattrs.last(), old.attrs.last()) else { continue };
+            let mut copy = Thing {
+                data: Versions::new(began, old.bytes()),
+                xattrs: Versions::new(began, xattrs.clone()),
+                attrs: Versions::new(began, attrs.clone()),
+                names: Versions::new(0, Names::new()),
+                ..old
+            };
+            // The name of the copied subvolume itself comes later.
+            if ino != source {
+                copy.names.push(began, names);
+            }
+            self.things.insert(in_copy(ino), copy);
+        }
+        let slots: Vec<(Slot, Option<Ino>)> = self
+            .slots
+            .iter()
+            .filter(|(slot, _)| slot.0.0 == source.0)
+            .map(|(slot, versions)| (slot_in_copy(slot), versions.last().copied().flatten().map(in_copy)))
+            .collect();
+        for (slot, ino) in slots {
+            self.slots.insert(slot, Versions::new(began, ino));
+        }
+    }
+
+    /// A subvolume is deleted: what it held has no names any more.
+    pub(super) fn forget_subvolume(&mut self, root: Ino, began: Time) {
+        for (_, thing) in self.things.range_mut((root.0, 0)..=(root.0, u64::MAX)) {
+            thing.names.push(began, Names::new());
+        }
+    }
+
+    /// A path that leads to something now.
+    pub(super) fn path_to(&self, ino: Ino) -> Option<PathBuf> {
+        const DEPTH_MAX: usize = 64;
+        let (mut names, mut at) = (Vec::new(), ino);
+        while at != self.top {
+            let (parent, name) = self.things.get(&at)?.names.last()?.iter().next()?;
+            names.push(name.clone());
+            at = *parent;
+            if names.len() > DEPTH_MAX {
+                return None;
+            }
+        }
+        let path = names.iter().rev().fold(PathBuf::from("/"), |path, name| path.join(OsStr::from_bytes(name)));
+        Some(path)
+    }
+
+    /// What `stat` says now.
+    pub(super) fn change_attrs(&mut self, ino: Ino, began: Time, attrs: Attrs) {
+        if let Some(thing) = self.things.get_mut(&ino) {
+            thing.attrs.push(began, attrs);
+        }
+    }
+
     fn change_names(&mut self, ino: Option<Ino>, began: Time, change: impl FnOnce(&mut Names) -> bool) {
         if let Some(thing) = ino.and_then(|ino| self.things.get_mut(&ino)) {
             let mut names = thing.names.last().cloned().unwrap_or_default();
@@ -154,6 +240,7 @@ impl Oracle {
         for (ino, thing) in &self.things {
             floors.data.insert(*ino, thing.data.last_index());
             floors.xattrs.insert(*ino, thing.xattrs.last_index());
+            floors.attrs.insert(*ino, thing.attrs.last_index());
             floors.names.insert(*ino, thing.names.last_index());
         }
         floors.slots = self.slots.iter().map(|(slot, versions)| (slot.clone(), versions.last_index())).collect();
@@ -176,6 +263,7 @@ impl Oracle {
         let Some(thing) = self.things.get(&ino) else { return floors };
         floors.data.insert(ino, thing.data.last_index());
         floors.xattrs.insert(ino, thing.xattrs.last_index());
+        floors.attrs.insert(ino, thing.attrs.last_index());
         floors.names.insert(ino, thing.names.last_index());
         for (slot, versions) in &self.slots {
             // Of a name that it lost nothing is promised but that it is not its any more, as its set of names says:

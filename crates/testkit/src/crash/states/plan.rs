@@ -2,6 +2,7 @@
 
 use super::ace::{ones, threes, twos};
 use super::explore::Explorer;
+use super::programs::program;
 use super::random::{crowd, wander};
 use super::step::Step;
 use super::workload::{Form, Workload, record_given};
@@ -20,9 +21,10 @@ struct Share {
 }
 
 const ONES: Share = Share { hundredths: 22, states_min: 4 };
-const TWOS: Share = Share { hundredths: 46, states_min: 12 };
-const THREES: Share = Share { hundredths: 12, states_min: 20 };
-const WANDERING: Share = Share { hundredths: 14, states_min: 60 };
+const TWOS: Share = Share { hundredths: 34, states_min: 12 };
+const THREES: Share = Share { hundredths: 8, states_min: 20 };
+const WANDERING: Share = Share { hundredths: 10, states_min: 60 };
+const PROGRAMS: Share = Share { hundredths: 20, states_min: 60 };
 const CROWDS: Share = Share { hundredths: 6, states_min: 100 };
 /// More states of one workload bring little new.
 const STATES_MAX: u64 = 1000;
@@ -46,6 +48,9 @@ pub fn explore_all(config: &Config) -> Result<Report> {
             match plan.get(index) {
                 _ if explorer.is_to_stop() => return,
                 Some((workload, budget)) => explorer.workload(workload, *budget),
+                None if is_open && extra.is_multiple_of(2) => {
+                    explorer.workload(&program(config.seed, extra), STATES_MAX / 4);
+                }
                 None if is_open => explorer.workload(&wander(config.seed, extra), STATES_MAX / 4),
                 None => return,
             }
@@ -126,6 +131,7 @@ fn plan(config: &Config) -> Vec<(Workload, u64)> {
         (TWOS, twos(seed)),
         (THREES, threes(seed, drawn(&THREES))),
         (WANDERING, (0..drawn(&WANDERING)).map(|number| wander(seed, number)).collect()),
+        (PROGRAMS, (0..drawn(&PROGRAMS)).map(|number| program(seed, number)).collect()),
         (CROWDS, (0..drawn(&CROWDS)).map(|number| crowd(seed, number)).collect()),
     ];
     if let Some(prefix) = &config.workload {
@@ -145,13 +151,14 @@ fn plan(config: &Config) -> Vec<(Workload, u64)> {
     all
 }
 
-fn chosen(config: &Config, classes: [(Share, Vec<Workload>); 5], prefix: &str) -> Vec<(Workload, u64)> {
+fn chosen(config: &Config, classes: [(Share, Vec<Workload>); 6], prefix: &str) -> Vec<(Workload, u64)> {
     let is_one = |name: &str| name == prefix || name.starts_with(prefix) && !prefix.ends_with(char::is_numeric);
     let mut all: Vec<Workload> = classes.into_iter().flat_map(|(_, workloads)| workloads).collect();
     all.retain(|workload| is_one(&workload.name));
     if all.is_empty() {
         let number = |kind: &str| prefix.strip_prefix(kind).and_then(|number| number.parse().ok());
         all.extend(number("random-").map(|number| wander(config.seed, number)));
+        all.extend(number("program-").map(|number| program(config.seed, number)));
         all.extend(number("threads-").map(|number| crowd(config.seed, number)));
         all.extend(number("ace3-").and_then(|number: u64| threes(config.seed, number + 1).pop()));
     }

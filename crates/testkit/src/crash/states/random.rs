@@ -1,6 +1,6 @@
 //! Random workloads, and those of eight threads that sync at the same time.
 
-use super::ace::{POPULATIONS, form_of, syncs, variants};
+use super::ace::{POPULATIONS, form_of, more_variants, syncs, variants};
 use super::sketch::Sketch;
 use super::step::{Reserve, Step, WriteHow};
 use super::workload::Workload;
@@ -17,7 +17,8 @@ pub(super) fn wander(seed: u64, number: u64) -> Workload {
     let mut random = Random::new(seed ^ 0x77 ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let population = random.pick(&POPULATIONS).copied().unwrap_or(POPULATIONS[0]);
     let mut sketch = population.sketch();
-    let variants = variants();
+    let mut variants = variants();
+    variants.extend(more_variants());
     let mut steps = Vec::new();
     for _ in 0..random.between(6, 30) {
         let step = match random.pick(&variants) {
@@ -82,7 +83,9 @@ fn one_of_crowd(random: &mut Random, sketch: &mut Sketch, folder: &str, thread: 
     let file = format!("{folder}/{}", random.pick(&["foo", "bar"]).copied().unwrap_or("foo"));
     let common = format!("A/of-{thread}");
     let (offset, len) = (random.below(5) * 4096, random.between(1, 3) * 4000);
-    let step = match random.below(8) {
+    let step = match random.below(10) {
+        8 => Step::Remove { path: file.clone() },
+        9 => Step::Exchange { from: format!("{folder}/foo"), to: common.clone() },
         0 => Step::Create { path: common.clone() },
         1 => Step::Rename { from: file.clone(), to: common.clone() },
         2 => Step::Rename { from: format!("{folder}/foo"), to: format!("{folder}/bar") },
@@ -91,6 +94,11 @@ fn one_of_crowd(random: &mut Random, sketch: &mut Sketch, folder: &str, thread: 
         _ => Step::Write { how: WriteHow::Buffered, path: file.clone(), offset, len },
     };
     let mut steps = sketch.complete(&step);
+    if random.one_in(6) {
+        // While the others write and remove: a commit sees each change of names whole.
+        steps.push(Step::Sync);
+        return steps;
+    }
     let synced = match random.below(5) {
         0 => folder.to_owned(),
         1 => common,

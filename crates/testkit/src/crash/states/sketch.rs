@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes that are written to a file before it is overwritten, cut or punched.
 pub(super) const FILLED_BYTES: u64 = 16 << 10;
+/// A directory at the top whose name begins so is a subvolume.
+const SUBVOLUME_INITIAL: char = 'S';
 /// The attribute of all workloads.
 pub(super) const XATTR: &str = "user.xattr1";
 
@@ -22,7 +24,13 @@ enum Kind {
 pub(super) struct Sketch {
     names: BTreeMap<String, Kind>,
     with_xattr: BTreeSet<String>,
+    /// Directories that are the roots of subvolumes, the top apart.
+    subvolumes: BTreeSet<String>,
     files: usize,
+}
+
+fn is_within(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder).is_some_and(|rest| rest.starts_with('/'))
 }
 
 pub(super) fn parent(path: &str) -> &str {
@@ -85,10 +93,17 @@ impl Sketch {
             }
             Step::Allocate { path, .. } => self.need_file(path, steps),
             Step::Link { original, path } => {
-                self.need_file(original, steps) && self.need_folder(parent(path), steps) && !self.has(path)
+                self.need_file(original, steps)
+                    && self.need_folder(parent(path), steps)
+                    && !self.has(path)
+                    && self.is_in_one_subvolume(original, path)
             }
             Step::Remove { path } => self.need_file(path, steps),
-            Step::RemoveDir { path } => self.need_folder(path, steps) && self.children(path).next().is_none(),
+            Step::RemoveDir { path } => {
+                self.need_folder(path, steps)
+                    && self.children(path).next().is_none()
+                    && !self.subvolumes.contains(path)
+            }
             Step::Rename { from, to } => self.prepare_rename(from, to, steps),
             Step::SetXattr { path, .. } => self.need_any(path, steps),
             Step::RemoveXattr { path, name } => {
@@ -102,13 +117,84 @@ impl Sketch {
                 true
             }
             Step::Fsync { path } | Step::Fdatasync { path } => self.can_be_synced(path),
-            Step::Sync => true,
+            Step::Sync | Step::Release => true,
+            other => self.prepare_more(other, steps),
+        }
+    }
+
+    fn prepare_more(&mut self, step: &Step, steps: &mut Vec<Step>) -> bool {
+        match step {
+            Step::Chmod { path, .. }
+            | Step::Chown { path, .. }
+            | Step::Utimes { path, .. }
+            | Step::Chattr { path, .. } => self.need_any(path, steps),
+            Step::Hold { path } => self.need_file(path, steps),
+            Step::Clone { source, source_offset, path, len, .. } => {
+                let end = source_offset.saturating_add(*len);
+                self.need_file(source, steps)
+                    && self.need_file(path, steps)
+                    && self.need_bytes(source, end, steps)
+                    && self.number(source) != self.number(path)
+            }
+            Step::Unnamed { path, .. } => self.need_folder(parent(path), steps) && !self.has(path),
+            Step::Exchange { from, to } => {
+                let are_there = self.need_any(from, steps) && self.need_any(to, steps);
+                let is_below = |one: &str, other: &str| one == other || is_within(one, other);
+                let has_subvolumes = [from, to].into_iter().any(|path| self.has_subvolumes(path));
+                are_there
+                    && !is_below(from, to)
+                    && !is_below(to, from)
+                    && !has_subvolumes
+                    && self.number(from) != self.number(to)
+                    && self.is_in_one_subvolume(from, to)
+            }
+            Step::Subvolume { path } => self.need_folder(parent(path), steps) && !self.has(path),
+            Step::Snapshot { source, path } => {
+                let is_source = self.need_folder(source, steps) && self.subvolumes.contains(source);
+                let has_inner = self.children(source).any(|child| self.subvolumes.contains(child));
+                is_source
+                    && !has_inner
+                    && !is_within(path, source)
+                    && self.need_folder(parent(path), steps)
+                    && !self.has(path)
+            }
+            Step::DeleteSubvolume { path } => {
+                let has_inner = self.children(path).any(|child| self.subvolumes.contains(child));
+                self.subvolumes.contains(path) && !has_inner
+            }
+            _ => false,
+        }
+    }
+
+    /// The subvolume that has a name: that of its directory.
+    fn subvolume_of(&self, path: &str) -> Option<&str> {
+        let mut folder = parent(path);
+        while !folder.is_empty() && !self.subvolumes.contains(folder) {
+            folder = parent(folder);
+        }
+        self.subvolumes.get(folder).map(String::as_str)
+    }
+
+    fn is_in_one_subvolume(&self, one: &str, other: &str) -> bool {
+        self.subvolume_of(one) == self.subvolume_of(other)
+    }
+
+    fn has_subvolumes(&self, path: &str) -> bool {
+        self.subvolumes.iter().any(|root| root == path || is_within(root, path))
+    }
+
+    fn number(&self, path: &str) -> Option<usize> {
+        match self.names.get(path)? {
+            Kind::File { number, .. } => Some(*number),
+            _ => None,
         }
     }
 
     fn prepare_rename(&mut self, from: &str, to: &str, steps: &mut Vec<Step>) -> bool {
-        let is_within = to.strip_prefix(from).is_some_and(|rest| rest.starts_with('/'));
-        if is_within || !self.need_any(from, steps) || !self.need_folder(parent(to), steps) {
+        if is_within(to, from) || !self.need_any(from, steps) || !self.need_folder(parent(to), steps) {
+            return false;
+        }
+        if !self.is_in_one_subvolume(from, to) || self.subvolumes.contains(to) {
             return false;
         }
         match (self.is_dir(from), self.names.get(to)) {
@@ -132,7 +218,9 @@ impl Sketch {
             if !self.need_folder(parent(path), steps) {
                 return false;
             }
-            self.add(Step::CreateDir { path: path.to_owned() }, steps);
+            let path = path.to_owned();
+            let is_subvolume = path.starts_with(SUBVOLUME_INITIAL) && parent(&path).is_empty();
+            self.add(if is_subvolume { Step::Subvolume { path } } else { Step::CreateDir { path } }, steps);
         }
         self.is_dir(path)
     }
@@ -183,13 +271,67 @@ impl Sketch {
             Step::Rename { from, to } => self.rename(from, to),
             Step::SetXattr { path, .. } => drop(self.with_xattr.insert(path.clone())),
             Step::RemoveXattr { path, .. } => drop(self.with_xattr.remove(path)),
+            other => self.take_more(other),
+        }
+    }
+
+    fn take_more(&mut self, step: &Step) {
+        match step {
+            Step::Clone { path, offset, len, .. } => {
+                self.set_len(path, offset.saturating_add(*len).max(self.len(path)));
+            }
+            Step::Unnamed { path, len } => {
+                self.files += 1;
+                self.names.insert(path.clone(), Kind::File { len: *len, number: self.files });
+            }
+            Step::Exchange { from, to } => {
+                // By a name that no workload has.
+                let between = "\0";
+                for (from, to) in [(from.as_str(), between), (to, from), (between, to)] {
+                    self.rename(from, to);
+                }
+            }
+            Step::Subvolume { path } => {
+                self.names.insert(path.clone(), Kind::Directory);
+                self.subvolumes.insert(path.clone());
+            }
+            Step::Snapshot { source, path } => self.copy(source, path),
+            Step::DeleteSubvolume { path } => {
+                let below: Vec<String> = self.children(path).cloned().collect();
+                below.iter().chain([path]).for_each(|path| self.forget(path));
+            }
             _ => {}
         }
+    }
+
+    /// A snapshot: its files have numbers of their own.
+    fn copy(&mut self, source: &str, path: &str) {
+        let first = self.files;
+        let old: Vec<String> = self.children(source).cloned().collect();
+        for name in old {
+            let new = format!("{path}{}", name.strip_prefix(source).unwrap_or_default());
+            if self.with_xattr.contains(&name) {
+                self.with_xattr.insert(new.clone());
+            }
+            let kind = match self.names.get(&name) {
+                Some(Kind::File { len, number }) => Kind::File { len: *len, number: first + number },
+                Some(kind) => kind.clone(),
+                None => continue,
+            };
+            self.names.insert(new, kind);
+        }
+        self.files += first;
+        if self.with_xattr.contains(source) {
+            self.with_xattr.insert(path.to_owned());
+        }
+        self.names.insert(path.to_owned(), Kind::Directory);
+        self.subvolumes.insert(path.to_owned());
     }
 
     fn forget(&mut self, path: &str) {
         self.names.remove(path);
         self.with_xattr.remove(path);
+        self.subvolumes.remove(path);
     }
 
     fn set_len(&mut self, path: &str, new: u64) {
@@ -212,11 +354,15 @@ impl Sketch {
         for old in std::iter::once(from.to_owned()).chain(below) {
             let new = format!("{to}{}", old.strip_prefix(from).unwrap_or_default());
             let had_xattr = self.with_xattr.contains(&old);
+            let was_subvolume = self.subvolumes.contains(&old);
             let kind = self.names.get(&old).cloned();
             self.forget(&old);
             self.forget(&new);
             if let Some(kind) = kind {
                 self.names.insert(new.clone(), kind);
+            }
+            if was_subvolume {
+                self.subvolumes.insert(new.clone());
             }
             if had_xattr {
                 self.with_xattr.insert(new);

@@ -26,6 +26,15 @@ pub enum Reserve {
     Zero,
 }
 
+/// How a range of one file gets into another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloneHow {
+    /// `reflink`: whole sectors, which both files share then.
+    Reflink,
+    /// `copy`: as `copy_file_range`, shared where that is possible.
+    Copy,
+}
+
 /// One operation. Paths are below the top of the volume, without a slash in front.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each variant's sentence speaks of its fields")]
@@ -54,6 +63,30 @@ pub enum Step {
     SetXattr { path: String, name: String, value: String },
     /// Removes one.
     RemoveXattr { path: String, name: String },
+    /// Sets permission bits.
+    Chmod { path: String, mode: u32 },
+    /// Sets owner and group.
+    Chown { path: String, uid: u32, gid: u32 },
+    /// Sets the times of access and modification, in seconds.
+    Utimes { path: String, atime: i64, mtime: i64 },
+    /// Sets these of the flags `A`, `d` and `S`, as chattr(1) calls them, and clears the others.
+    Chattr { path: String, flags: String },
+    /// Shares (`reflink`) or copies (`copy`) a range of another file.
+    Clone { how: CloneHow, source: String, source_offset: u64, path: String, offset: u64, len: u64 },
+    /// A file that is made without a name, filled, and then linked.
+    Unnamed { path: String, len: u64 },
+    /// Two names change places.
+    Exchange { from: String, to: String },
+    /// Opens a file and keeps it open: later writes go through it, also when its name is gone.
+    Hold { path: String },
+    /// Closes all files that are kept open.
+    Release,
+    /// An empty subvolume.
+    Subvolume { path: String },
+    /// A snapshot that can be changed.
+    Snapshot { source: String, path: String },
+    /// Deletes a subvolume with all that is in it.
+    DeleteSubvolume { path: String },
     /// Makes a file or directory durable.
     Fsync { path: String },
     /// Makes a file's data durable.
@@ -73,9 +106,11 @@ impl Step {
     #[must_use]
     pub fn paths(&self) -> Vec<&str> {
         match self {
-            Self::Link { original: first, path: second } | Self::Rename { from: first, to: second } => {
-                vec![first, second]
-            }
+            Self::Link { original: first, path: second }
+            | Self::Rename { from: first, to: second }
+            | Self::Exchange { from: first, to: second }
+            | Self::Snapshot { source: first, path: second }
+            | Self::Clone { source: first, path: second, .. } => vec![first, second],
             Self::Create { path }
             | Self::CreateDir { path }
             | Self::Write { path, .. }
@@ -86,9 +121,17 @@ impl Step {
             | Self::Truncate { path, .. }
             | Self::SetXattr { path, .. }
             | Self::RemoveXattr { path, .. }
+            | Self::Chmod { path, .. }
+            | Self::Chown { path, .. }
+            | Self::Utimes { path, .. }
+            | Self::Chattr { path, .. }
+            | Self::Unnamed { path, .. }
+            | Self::Hold { path }
+            | Self::Subvolume { path }
+            | Self::DeleteSubvolume { path }
             | Self::Fsync { path }
             | Self::Fdatasync { path } => vec![path],
-            Self::Sync => Vec::new(),
+            Self::Sync | Self::Release => Vec::new(),
         }
     }
 }
@@ -153,6 +196,35 @@ impl fmt::Display for Step {
             Self::Fsync { path } => write!(f, "fsync {}", word(path)),
             Self::Fdatasync { path } => write!(f, "fdatasync {}", word(path)),
             Self::Sync => f.write_str("sync"),
+            other => other.fmt_more(f),
+        }
+    }
+}
+
+impl Step {
+    fn fmt_more(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let word = |text| Word(text);
+        match self {
+            Self::Chmod { path, mode } => write!(f, "chmod {} {mode:o}", word(path)),
+            Self::Chown { path, uid, gid } => write!(f, "chown {} {uid} {gid}", word(path)),
+            Self::Utimes { path, atime, mtime } => write!(f, "utimes {} {atime} {mtime}", word(path)),
+            Self::Chattr { path, flags } => write!(f, "chattr {} ={flags}", word(path)),
+            Self::Clone { how, source, source_offset, path, offset, len } => {
+                let name = match how {
+                    CloneHow::Reflink => "reflink",
+                    CloneHow::Copy => "copy",
+                };
+                write!(f, "{name} {} {source_offset} {} {offset} {len}", word(source), word(path))
+            }
+            Self::Unnamed { path, len } => write!(f, "tmpfile {} {len}", word(path)),
+            Self::Exchange { from, to } => write!(f, "exchange {} {}", word(from), word(to)),
+            Self::Hold { path } => write!(f, "hold {}", word(path)),
+            Self::Release => f.write_str("release"),
+            Self::Subvolume { path } => write!(f, "subvol {}", word(path)),
+            Self::Snapshot { source, path } => write!(f, "snapshot {} {}", word(source), word(path)),
+            Self::DeleteSubvolume { path } => write!(f, "delsubvol {}", word(path)),
+            // The others are written above.
+            _ => Ok(()),
         }
     }
 }

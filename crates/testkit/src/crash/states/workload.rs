@@ -19,7 +19,7 @@ const IMAGE_BYTES: u64 = 128 << 20;
 /// One block of a tree is a few KiB: the trees of a state are few.
 const CACHE_BYTES: usize = 4 << 20;
 /// The clock stands still, so that a workload gives the same bytes each time.
-const NOW: (i64, u32) = (1_700_000_000, 0);
+pub(super) const NOW: (i64, u32) = (1_700_000_000, 0);
 
 /// How an image is made and opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

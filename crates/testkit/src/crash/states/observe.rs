@@ -1,0 +1,92 @@
+//! What `stat` says after each step: what the step asked for, and nothing else changed.
+//!
+//! The clock of a workload stands still. A time is therefore one that was set, one that it was before, or that of the
+//! clock.
+
+use super::drive::with_flags;
+use super::found::ino_of;
+use super::history::{Attrs, Ino};
+use super::oracle::{Oracle, Thing};
+use super::step::Step;
+use super::tape::Time;
+use super::workload::NOW;
+use anyhow::{Context, Result, ensure};
+use spinney::{Timestamp, Volume};
+use std::collections::BTreeSet;
+
+impl Oracle {
+    /// What a step may change the attributes of: what it names, and their directories.
+    pub(super) fn touched(&self, step: &Step) -> BTreeSet<Ino> {
+        let mut touched = BTreeSet::new();
+        for path in step.paths() {
+            touched.extend(self.at(path));
+            touched.extend(self.slot(path).map(|slot| slot.0));
+        }
+        touched
+    }
+}
+
+/// Notes the attributes of `touched`, once `step` is done.
+///
+/// # Errors
+/// When they are not what the step makes of those before.
+pub(super) fn observe(
+    volume: &Volume,
+    oracle: &mut Oracle,
+    step: &Step,
+    touched: &BTreeSet<Ino>,
+    began: Time,
+) -> Result<()> {
+    let target = step.paths().last().and_then(|path| oracle.at(path));
+    for ino in touched {
+        let Some(path) = oracle.path_to(*ino) else { continue };
+        let Some(before) = oracle.things.get(ino).and_then(|thing| thing.attrs.last()).cloned() else { continue };
+        let metadata = volume.symlink_metadata(&path).with_context(|| path.display().to_string())?;
+        ensure!(ino_of(&metadata) == *ino, "{} leads elsewhere", path.display());
+        let after = Attrs::of(&metadata);
+        let asked = match target == Some(*ino) {
+            true => asked(&before, step),
+            false => before.clone(),
+        };
+        let is_time = |time: Timestamp, asked: Timestamp| time == asked || time == now();
+        let expected = Attrs {
+            mtime: if is_time(after.mtime, asked.mtime) { after.mtime } else { asked.mtime },
+            ctime: if is_time(after.ctime, asked.ctime) { after.ctime } else { asked.ctime },
+            ..asked
+        };
+        ensure!(after == expected, "{} has {after}, not {expected}", path.display());
+        oracle.change_attrs(*ino, began, after);
+    }
+    Ok(())
+}
+
+/// The attributes that a step asks for.
+fn asked(before: &Attrs, step: &Step) -> Attrs {
+    let before = before.clone();
+    match step {
+        Step::Chmod { mode, .. } => Attrs { mode: *mode, ctime: now(), ..before },
+        Step::Chown { uid, gid, .. } => Attrs { uid: *uid, gid: *gid, ctime: now(), ..before },
+        Step::Utimes { atime, mtime, .. } => {
+            Attrs { atime: Timestamp::new(*atime, 0), mtime: Timestamp::new(*mtime, 0), ctime: now(), ..before }
+        }
+        Step::Chattr { flags, .. } => {
+            Attrs { flags: with_flags(before.flags, flags), ctime: now(), ..before }
+        }
+        _ => before,
+    }
+}
+
+/// What was just made has the times of the clock.
+///
+/// # Errors
+/// When it has not.
+pub(super) fn check_new(thing: &Thing) -> Result<()> {
+    let attrs = thing.attrs.last().context("no attributes")?;
+    let times = [attrs.atime, attrs.mtime, attrs.ctime, attrs.btime];
+    ensure!(times.iter().all(|time| *time == now()), "was made with {attrs}");
+    Ok(())
+}
+
+fn now() -> Timestamp {
+    Timestamp::new(NOW.0, NOW.1)
+}
