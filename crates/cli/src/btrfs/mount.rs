@@ -240,6 +240,6 @@ mod tests {
             assert!(error.contains(word), "{list}: {error}");
         }
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
-        assert_eq!(NAMES.iter().filter(listed).count(), 6);
+        assert_eq!(NAMES.iter().filter(listed).count(), 7);
     }
 }

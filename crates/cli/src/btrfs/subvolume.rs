@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use spinney::{SnapshotMode, SubvolumeInfo};
+use spinney::{CallerError, SnapshotMode, SubvolumeInfo};
 
 use crate::common::attributes::JsonTime;
+use crate::common::failure::Failure;
 use crate::common::image::{ImageArgs, ReadArgs};
 use crate::common::names::{self, JsonPath};
 use crate::common::output::Output;
@@ -146,7 +147,14 @@ impl Subvolume {
             Command::Delete { image, paths } => {
                 let volume = image.open_writable()?;
                 for path in paths {
-                    volume.delete_subvolume(path)?;
+                    let deleted = volume.delete_subvolume(path);
+                    deleted.map_err(|error| match error.caller_error() {
+                        Some(CallerError::InvalidArgument) => {
+                            let shown = path.display();
+                            Failure::refused(format!("{shown}: no subvolume; `rm -r` removes directories")).into()
+                        }
+                        _ => anyhow::Error::from(error),
+                    })?;
                 }
                 Ok(volume.close()?)
             }

@@ -77,7 +77,7 @@ impl Get {
         });
         drop(bar);
         tell(&losses);
-        let told = losses.failures.tell();
+        let told = losses.failures.tell(progress.names.load(Ordering::Relaxed));
         result.and(told)
     }
 

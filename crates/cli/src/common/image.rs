@@ -11,7 +11,8 @@ use clap::Args;
 use spinney::{Volume, VolumeOptions};
 
 use crate::common::failure::{Failure, Status, one_line, status_of};
-use crate::common::magic;
+use crate::common::magic::{self, Look};
+use crate::common::mount::mounted_at;
 
 /// The image, the first argument of nearly every command.
 #[derive(Debug, Clone, Args)]
@@ -155,10 +156,15 @@ pub(crate) fn explain(path: &Path, error: Error) -> Error {
     } else {
         error.context(path.display().to_string())
     };
+    let part = ImagePath::parse(path);
+    if status_of(&error) == Status::Busy && let Some(dir) = mounted_at(&part.path) {
+        let (path, dir) = (path.display(), dir.display());
+        let text = format!("{path}: mounted at {dir}; unmount it first, or use what is there");
+        return Failure::new(Status::Busy, text).into();
+    }
     if status_of(&error) != Status::Corrupt {
         return error;
     }
-    let part = ImagePath::parse(path);
     match magic::recognise(&part.path, part.offset) {
         Ok(Some(name)) if magic::ours().all(|ours| ours != name) => {
             let known: Vec<&str> = magic::ours().collect();
@@ -167,8 +173,23 @@ pub(crate) fn explain(path: &Path, error: Error) -> Error {
             let text = format!("{path}: file system: expected {known}, found {name}");
             Failure::new(Status::Corrupt, text).into()
         }
+        Ok(None) => with_copies(&part, no_image(path, &part, error)),
         _ => with_copies(&part, error),
     }
+}
+
+/// Says that a file is no image at all, and what it looks like, where nothing in it speaks for one.
+fn no_image(path: &Path, part: &ImagePath, error: Error) -> Error {
+    let known: Vec<&str> = magic::ours().collect();
+    let (path, known) = (path.display(), known.join(" or "));
+    let looks = match magic::look(&part.path, part.offset) {
+        Ok(Look::Empty) => "it is empty".to_owned(),
+        Ok(Look::Short(bytes)) => format!("it has {bytes} bytes, too few for a superblock"),
+        Ok(Look::Like(what)) => format!("it looks like {what}"),
+        Ok(Look::Unknown) => "it holds no file system that is known here".to_owned(),
+        Err(_) => return error,
+    };
+    Failure::new(Status::Corrupt, format!("{path}: no {known} image: {looks}")).into()
 }
 
 /// Adds to the failure of opening an image which other copies of its superblock are right, where

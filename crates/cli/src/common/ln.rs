@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 
 use super::dest::Dest;
+use super::failure::Failure;
 use super::image::ImageArgs;
 
 /// Give a file one more name, or make a symbolic link
@@ -40,7 +41,14 @@ impl Ln {
         if self.force && volume.symlink_metadata(&link).is_ok() {
             volume.remove_file(&link)?;
         }
-        self.make(&volume, &link)?;
+        let made = self.make(&volume, &link);
+        made.map_err(|error| match volume.symlink_metadata(&self.target) {
+            Ok(found) if found.is_dir() && !self.symbolic => {
+                let text = format!("{}: a directory has one name only; --symbolic makes a link", self.target.display());
+                Failure::refused(text).into()
+            }
+            _ => anyhow::Error::from(error),
+        })?;
         Ok(volume.close()?)
     }
 

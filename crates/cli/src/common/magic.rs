@@ -46,6 +46,46 @@ const FOREIGN: &[(&str, Magic)] = &[
     ("partition table", magic(0x1fe, b"\x55\xaa")),
 ];
 
+/// What files are taken for images by mistake.
+const FILES: &[(&str, Magic)] = &[
+    ("gzip data", magic(0, b"\x1f\x8b")),
+    ("xz data", magic(0, b"\xfd7zXZ\0")),
+    ("zstd data", magic(0, b"\x28\xb5\x2f\xfd")),
+    ("bzip2 data", magic(0, b"BZh")),
+    ("a zip archive", magic(0, b"PK\x03\x04")),
+    ("a tar archive", magic(257, b"ustar")),
+    ("a qcow2 image of a virtual machine", magic(0, b"QFI\xfb")),
+    ("a VMDK image of a virtual machine", magic(0, b"KDMV")),
+    ("an Android sparse image", magic(0, b"\x3a\xff\x26\xed")),
+    ("a btrfs send stream", magic(0, b"btrfs-stream\0")),
+    ("a program", magic(0, b"\x7fELF")),
+];
+
+/// What a file without a file system looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Look {
+    /// Nothing is in it, or zeros alone where a file system begins.
+    Empty,
+    /// So few bytes.
+    Short(usize),
+    /// Something else that people have.
+    Like(&'static str),
+    /// Nothing that is known.
+    Unknown,
+}
+
+/// What is at byte `offset` of a file that holds no file system which is known here.
+pub(crate) fn look(path: &Path, offset: u64) -> std::io::Result<Look> {
+    let head = head(path, offset)?;
+    let file = FILES.iter().find(|(_, magic)| has(&head, magic));
+    Ok(match (head.len(), file) {
+        (_, Some((name, _))) => Look::Like(name),
+        _ if head.iter().all(|byte| *byte == 0) => Look::Empty,
+        (len, _) if u64::try_from(len).is_ok_and(|len| len < HEAD_BYTES) => Look::Short(len),
+        _ => Look::Unknown,
+    })
+}
+
 /// Bytes at the start of an image that hold every magic.
 pub(crate) const HEAD_BYTES: u64 = 68 << 10;
 
@@ -56,11 +96,16 @@ pub(crate) fn ours() -> impl Iterator<Item = &'static str> {
 
 /// Name of what begins at byte `offset` of a file or device; `None` where nothing is recognised.
 pub(crate) fn recognise(path: &Path, offset: u64) -> std::io::Result<Option<&'static str>> {
+    Ok(recognise_bytes(&head(path, offset)?))
+}
+
+/// The first bytes from `offset` on.
+fn head(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(offset))?;
     let mut head = Vec::new();
     file.take(HEAD_BYTES).read_to_end(&mut head)?;
-    Ok(recognise_bytes(&head))
+    Ok(head)
 }
 
 /// Name of what begins with these bytes.

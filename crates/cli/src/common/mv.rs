@@ -4,9 +4,10 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
-use spinney::RenameFlags;
+use spinney::{CallerError, RenameFlags};
 
 use super::dest::Dest;
+use super::failure::Failure;
 use super::image::ImageArgs;
 
 /// Move or rename files and directories
@@ -48,7 +49,14 @@ impl Mv {
         for source in &self.sources {
             let is_dir = volume.symlink_metadata(source)?.is_dir();
             let target = dest.target(source, is_dir)?;
-            volume.rename_with(source, &target, flags)?;
+            let moved = volume.rename_with(source, &target, flags);
+            moved.map_err(|error| match error.caller_error() {
+                Some(CallerError::InvalidArgument) if is_dir => {
+                    let (from, to) = (source.display(), target.display());
+                    Failure::refused(format!("{from}: a directory cannot move to {to}, which is in itself")).into()
+                }
+                _ => anyhow::Error::from(error),
+            })?;
         }
         Ok(volume.close()?)
     }

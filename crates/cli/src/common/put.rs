@@ -122,12 +122,19 @@ impl Put {
 
 /// `UID:GID` as two numbers.
 pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let wrong = || format!("`{text}` is no owner; write two numbers, for instance 0:0");
-    let (uid, gid) = text.split_once(':').ok_or_else(wrong)?;
-    Ok((
-        uid.parse().map_err(|_| wrong())?,
-        gid.parse().map_err(|_| wrong())?,
-    ))
+    let wrong = || format!("`{text}` is no owner; write user and group, as numbers or names of this machine, for instance 0:0");
+    let (user, group) = text.split_once(':').ok_or_else(wrong)?;
+    let of = |name: &str, table| name.parse().ok().or_else(|| number_of(name, table)).ok_or_else(wrong);
+    Ok((of(user, "/etc/passwd")?, of(group, "/etc/group")?))
+}
+
+/// The number of a user or group of this machine: the third field of the line that begins with its name.
+fn number_of(name: &str, table: &str) -> Option<u32> {
+    let table = std::fs::read_to_string(table).ok()?;
+    table.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        (fields.next() == Some(name)).then(|| fields.nth(1)?.parse().ok()).flatten()
+    })
 }
 
 #[cfg(test)]
@@ -137,7 +144,9 @@ mod tests {
     #[test]
     fn owners_are_two_numbers() {
         assert_eq!(parse_owner("0:100"), Ok((0, 100)));
-        assert!(parse_owner("root:root").is_err());
+        assert_eq!(parse_owner("root:root"), Ok((0, 0)));
+        assert_eq!(parse_owner("12:root"), Ok((12, 0)));
+        assert!(parse_owner("nobody-of-this-name:root").is_err());
         assert!(parse_owner("0").is_err());
     }
 

@@ -6,6 +6,7 @@ use anyhow::Result;
 use clap::Args;
 use spinney::{CallerError, Volume};
 
+use super::failure::Failure;
 use super::image::ImageArgs;
 
 /// Remove files and directories
@@ -35,6 +36,11 @@ impl Rm {
         for path in &self.paths {
             match self.remove(&volume, path) {
                 Err(error) if self.force && error.caller_error() == Some(CallerError::NotFound) => {
+                }
+                Err(error) if error.caller_error() == Some(CallerError::InvalidArgument) => {
+                    let shown = path.display();
+                    let text = format!("{shown}: the root directory of an image stays, and so do `.` and `..`");
+                    return Err(Failure::refused(text).into());
                 }
                 result => result?,
             }

@@ -153,7 +153,16 @@ fn an_image_that_is_not_finished_is_none() {
             .current_dir(&bench.dir)
             .spawn()
             .unwrap();
-        std::thread::sleep(std::time::Duration::from_millis(30));
+        // The superblock that was there goes first.
+        let has_magic = || {
+            let mut magic = [0; 8];
+            let file = std::fs::File::open(bench.path(image)).unwrap();
+            let read = std::os::unix::fs::FileExt::read_exact_at(&file, &mut magic, 0x10040);
+            read.is_ok() && magic == *b"_BHRfS_M"
+        };
+        while has_magic() && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
         child.kill().unwrap();
         if child.wait().unwrap().success() {
             eprintln!("it was faster than this test");

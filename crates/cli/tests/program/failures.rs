@@ -46,6 +46,43 @@ fn statuses_say_what_happened() {
     assert!(!bench.path("new.img").exists());
 }
 
+/// They spoke of magic numbers and invalid arguments.
+#[test]
+fn messages_say_what_is_wrong_and_what_to_do() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 256M --owner root:root a.img");
+    bench.ok("mkdir a.img /d");
+    bench.ok("mkdir a.img /d/e");
+    let write = |name: &str, bytes: &[u8]| std::fs::write(bench.path(name), bytes).unwrap();
+    write("empty", b"");
+    write("text", b"hello");
+    write("z.gz", &[&b"\x1f\x8b"[..], &vec![7; 200_000]].concat());
+    write("noise", &vec![7; 200_000]);
+    for (line, status, text) in [
+        ("ls empty", 3, "empty: no btrfs image: it is empty"),
+        ("ls text", 3, "text: no btrfs image: it has 5 bytes, too few for a superblock"),
+        ("ls z.gz", 3, "z.gz: no btrfs image: it looks like gzip data"),
+        ("ls noise", 3, "noise: no btrfs image: it holds no file system that is known here"),
+        ("rm -r a.img /", 1, "/: the root directory of an image stays"),
+        ("mv a.img /d /d/e", 1, "/d: a directory cannot move to /d/e/d, which is in itself"),
+        ("ln a.img /d /f", 1, "/d: a directory has one name only"),
+        ("subvolume delete a.img /d", 1, "/d: no subvolume; `rm -r` removes directories"),
+        ("mkfs -q --owner nobody-of-this-name:0 --size 256M b.img", 2, "as numbers or names of this machine"),
+    ] {
+        let run = bench.run(line);
+        assert_eq!(run.status, status, "{line}: {}", run.err);
+        assert!(run.err.contains(text), "{line}: {}", run.err);
+    }
+    if crate::mounted::can_mount() {
+        std::fs::create_dir(bench.path("mnt")).unwrap();
+        bench.ok("mount a.img mnt");
+        let run = bench.run("ls a.img");
+        bench.ok("umount mnt");
+        assert_eq!(run.status, 7, "{}", run.err);
+        assert!(run.err.contains("a.img: mounted at ") && run.err.contains("unmount it first"), "{}", run.err);
+    }
+}
+
 #[test]
 fn a_full_image_is_told_and_stays_sound() {
     let bench = Bench::new();

@@ -39,19 +39,24 @@ impl Failures {
         Ok(None)
     }
 
-    /// Tells of every failure that was noted.
+    /// Tells of every failure that was noted, beside so many names that were copied.
     ///
     /// # Errors
-    /// How many there were, with the status of the first.
-    pub(crate) fn tell(&self) -> Result<()> {
-        let told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+    /// The only one; or how many there were, with the status of the first.
+    pub(crate) fn tell(&self, copied: u64) -> Result<()> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = self.count.load(Ordering::Relaxed);
+        if (count, copied) == (1, 0) {
+            // There is nothing to sum up.
+            return told.pop().map_or(Ok(()), Err);
+        }
         for error in &*told {
             warn(&one_line(error));
         }
         let Some(first) = told.first() else {
             return Ok(());
         };
-        let text = match self.count.load(Ordering::Relaxed) {
+        let text = match count {
             1 => "one entry could not be copied; the others were".to_owned(),
             count => format!("{count} entries could not be copied; the others were"),
         };

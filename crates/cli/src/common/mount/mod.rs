@@ -289,6 +289,11 @@ impl Mount {
     }
 }
 
+/// Where an image is mounted by this program, in the mounts that this process sees.
+pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
+    table::find_image(image).ok().flatten().map(|row| row.dir)
+}
+
 /// The descriptor that a path goes through.
 fn descriptor(path: &Path) -> Option<RawFd> {
     let mut rest = ["/dev/fd", "/proc/self/fd"].iter().filter_map(|dir| path.strip_prefix(dir).ok());
