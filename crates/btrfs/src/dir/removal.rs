@@ -198,7 +198,11 @@ impl Namespace {
             }
             return Ok(());
         }
-        if inode.claim_removal() { self.reap(inode) } else { Ok(()) }
+        if inode.claim_removal() {
+            self.reap(inode)
+        } else {
+            Ok(())
+        }
     }
 
     /// Removes an inode without names that is not in use: a large one's extents in steps, then the

@@ -243,7 +243,8 @@ impl Inode {
     /// name: others may stage the item before, and a commit must not have a name without its link.
     pub(crate) fn begin_removal(&self) -> bool {
         let state = self.state.write();
-        let is_last = state.nlink <= 1 && !self.is_in_use() && !self.is_going.load(Ordering::Relaxed);
+        let is_last =
+            state.nlink <= 1 && !self.is_in_use() && !self.is_going.load(Ordering::Relaxed);
         if is_last {
             self.is_going.store(true, Ordering::Relaxed);
         }

@@ -153,7 +153,11 @@ pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) 
         root.set_read_only(true);
     }
     let set = note_read_only(namespace, id, read_only);
-    root.set_read_only(if set.is_ok() { read_only } else { was_read_only });
+    root.set_read_only(if set.is_ok() {
+        read_only
+    } else {
+        was_read_only
+    });
     set
 }
 

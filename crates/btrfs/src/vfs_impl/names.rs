@@ -33,10 +33,14 @@ impl BtrfsFs {
             return self.lookup_dots(parent, name);
         }
         let (tree, dir) = self.locate(parent)?;
-        let found = self.namespace().find_then((tree, dir), name, |found, inode| {
-            self.entry(Place::of(found, tree, dir, name), inode)
-        });
-        found.map_err(stale)?.ok_or_else(|| CallerError::NotFound.into())
+        let found = self
+            .namespace()
+            .find_then((tree, dir), name, |found, inode| {
+                self.entry(Place::of(found, tree, dir, name), inode)
+            });
+        found
+            .map_err(stale)?
+            .ok_or_else(|| CallerError::NotFound.into())
     }
 
     fn lookup_dots(&self, node: NodeId, name: &[u8]) -> Result<Entry> {

@@ -126,7 +126,12 @@ impl Volume {
             .map_err(|error| error.at(path))
     }
 
-    fn create_node_in(&self, dir: &Arc<Inode>, name: &[u8], node: &NewNode<'_>) -> Result<Metadata> {
+    fn create_node_in(
+        &self,
+        dir: &Arc<Inode>,
+        name: &[u8],
+        node: &NewNode<'_>,
+    ) -> Result<Metadata> {
         if !node.data.is_empty() && !node.kind.is_file() {
             return Err(CallerError::InvalidArgument.into());
         }
@@ -305,12 +310,12 @@ impl Volume {
     /// `NotFound`, `NotADirectory`.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
-        let dir = self.walker().find_then(path, Follow::Last, |inode| {
-            match inode.kind().is_dir() {
-                true => OpenInode::new(self.namespace(), inode),
-                false => Err(CallerError::NotADirectory.into()),
-            }
-        })?;
+        let dir =
+            self.walker()
+                .find_then(path, Follow::Last, |inode| match inode.kind().is_dir() {
+                    true => OpenInode::new(self.namespace(), inode),
+                    false => Err(CallerError::NotADirectory.into()),
+                })?;
         Ok(ReadDir::new(self.clone(), dir))
     }
 

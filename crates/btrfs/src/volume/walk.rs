@@ -31,9 +31,15 @@ const ATTEMPTS_MAX: u32 = 1000;
 /// Where a path leads.
 struct End {
     found: Found,
-    /// The directory that it is in and the name that it has there, unless a path leads to it
-    /// otherwise (`/`, `..`).
-    named: Option<((TreeId, InodeNo), Box<[u8]>)>,
+    /// Unless a path leads to it otherwise than by a name (`/`, `..`).
+    named: Option<LastName>,
+}
+
+/// The last name on the way.
+struct LastName {
+    tree: TreeId,
+    dir: InodeNo,
+    name: Box<[u8]>,
 }
 
 impl End {
@@ -91,12 +97,18 @@ impl<'a> Walker<'a> {
                 Err(error) if has_gone(&error) => error,
                 answer => return answer.map_err(at_path),
             };
-            let Some((dir, name)) = named else { return Err(at_path(gone)) };
+            let Some(LastName { tree, dir, name }) = named else {
+                return Err(at_path(gone));
+            };
             let again = |found: Found, inode: &Arc<Inode>| {
                 let is_link = follow == Follow::Last && found.kind.is_symlink();
-                if is_link { Ok(None) } else { then(inode).map(Some) }
+                if is_link {
+                    Ok(None)
+                } else {
+                    then(inode).map(Some)
+                }
             };
-            let dir = self.namespace.core.inode(dir.0, dir.1).map_err(at_path)?;
+            let dir = self.namespace.core.inode(tree, dir).map_err(at_path)?;
             let answer = self.namespace.find_locked_then(&dir, &name, again);
             let answer = answer.map_err(at_path)?;
             if let Some(answer) = answer.ok_or_else(|| at_path(CallerError::NotFound.into()))? {
@@ -187,13 +199,7 @@ impl<'a> Walker<'a> {
     }
 
     /// Goes from `start` along `path`. Recursion is bounded by the symlinks left.
-    fn walk(
-        &self,
-        start: Found,
-        path: &[u8],
-        follow: Follow,
-        links_left: &mut u32,
-    ) -> Result<End> {
+    fn walk(&self, start: Found, path: &[u8], follow: Follow, links_left: &mut u32) -> Result<End> {
         let mut at = if path.first() == Some(&b'/') {
             self.top
         } else {
@@ -241,7 +247,11 @@ impl<'a> Walker<'a> {
         let found = self.namespace.lookup_in(dir.tree, dir.ino, name)?;
         Ok(End {
             found: found.ok_or(CallerError::NotFound)?,
-            named: is_last.then(|| ((dir.tree, dir.ino), name.into())),
+            named: is_last.then(|| LastName {
+                tree: dir.tree,
+                dir: dir.ino,
+                name: name.into(),
+            }),
         })
     }
 
@@ -264,7 +274,9 @@ impl<'a> Walker<'a> {
             let held = self.namespace.hold(inode)?;
             self.namespace.read_link(&held).map(Ok)
         };
-        let now = self.namespace.find_then((dir.tree, dir.ino), name, target_of)?;
+        let now = self
+            .namespace
+            .find_then((dir.tree, dir.ino), name, target_of)?;
         match now.ok_or(CallerError::NotFound)? {
             // It was replaced since by something else.
             Err(found) => Ok(End { found, ..end }),
