@@ -3,6 +3,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod books;
 mod caches;
 mod cycles;
 mod generations;
