@@ -44,11 +44,7 @@ fn move_run(image: &Image, behind: u64, by: u64) {
 /// Where the data of the last file ends.
 fn data_end(image: &Image) -> u64 {
     let extents = next(image, TreeId::EXTENT, 0, &[EXTENT_ITEM]);
-    let last = extents
-        .iter()
-        .filter(|key| key.offset == LEN)
-        .next_back()
-        .unwrap();
+    let last = extents.iter().rfind(|key| key.offset == LEN).unwrap();
     last.objectid + last.offset
 }
 
