@@ -58,6 +58,7 @@ step docs docs
 step tests cargo test --workspace
 step property property
 step demo ./demo.sh
+step mutate-images cargo xtask mutate-images --count 2000
 modprobe btrfs 2> /dev/null
 if [ "$(id -u)" != 0 ]; then
   skip kernel-walk "needs root, loop devices and the kernel's btrfs"

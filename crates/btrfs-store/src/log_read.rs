@@ -250,6 +250,8 @@ fn take(engine: &Engine, extent: Extent, purpose: BlockGroupFlags) -> Result<()>
     };
     load_group(&engine.space, &group, from)?;
     if group.flags().contains(purpose) && engine.space.take_exactly(extent)? {
+        // What is free may be a lie as well.
+        engine.check_unused(extent)?;
         return Ok(());
     }
     let expected = Detail::Text("space that nothing else uses");

@@ -402,8 +402,9 @@ impl Store {
         hint: Option<Logical>,
     ) -> Result<DataExtent> {
         let request = AllocRequest { kind: SpaceKind::Data, len, min_len, hint };
-        let Extent { at, len } = self.0.space.alloc(&request, Payer::Reservation(reservation))?;
-        Ok(DataExtent { at, len })
+        let extent = self.0.space.alloc(&request, Payer::Reservation(reservation))?;
+        self.0.check_unused(extent)?;
+        Ok(DataExtent { at: extent.at, len: extent.len })
     }
 
     /// Returns space that nothing refers to.

@@ -102,8 +102,8 @@ fn report(options: &Options, totals: &Totals) -> ExitCode {
             .count()
     };
     println!(
-        "mutate-images: seed {}: {} images, {} with a log: {} could be read, {} opened for writing, {} written, {} names \
-         compared: {} panics, {} hangs, {} ended (memory), {} lost something",
+        "mutate-images: seed {}: {} images, {} with a log: {} could be read, {} opened for writing, {} written, \
+         {} names compared: {} panics, {} hangs, {} ended (memory), {} lost something",
         options.seed,
         totals.tried,
         totals.logs,

@@ -11,6 +11,7 @@ use super::item::{ExtentRecord, ExtentSizes};
 use super::lookup::no_item;
 use super::ref_change::{ExtentKind, RefKey};
 use super::ref_queue::Head;
+use super::unused::check_unused;
 use crate::Result;
 use crate::tree::{Edit, EditItem, Scan, Tree};
 
@@ -125,6 +126,10 @@ impl Apply<'_> {
     }
 
     fn create(&self, at: Logical, head: &Head, pending: &mut Pending) -> Result<()> {
+        if let ExtentKind::Tree { .. } = head.kind {
+            // Data was looked up before it was written.
+            check_unused(self.tree, &self.sizes, at, self.sizes.len(head.kind))?;
+        }
         let mut record = ExtentRecord::new(&self.sizes, head.kind, self.edit.generation());
         if head.full_backref {
             record.flags |= ExtentFlags::FULL_BACKREF;

@@ -29,6 +29,7 @@ mod lookup;
 mod ref_change;
 mod ref_queue;
 mod tree_refs;
+mod unused;
 
 pub use apply::{Apply, SpaceSink};
 pub use backrefs::{Backref, DataHolder, backrefs, is_held_only_by};
@@ -41,6 +42,7 @@ pub use lookup::{ExtentInfo, lookup};
 pub use ref_change::{ExtentKind, RefChange, RefKey};
 pub use ref_queue::{Delta, Head, Pushed, QUEUE_ENTRIES_MAX, RefQueue};
 pub use tree_refs::{Sign, child_changes, convert_changes, cow_changes};
+pub use unused::check_unused;
 
 #[cfg(test)]
 mod csum_tests;

@@ -8,10 +8,10 @@ use btrfs_disk::flags::{BlockGroupFlags, Incompat};
 use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{DevId, TreeId};
 
-use crate::extent::{CsumSizes, CsumTree, ExtentSizes, RefQueue};
+use crate::extent::{CsumSizes, CsumTree, ExtentSizes, RefQueue, check_unused};
 use crate::locks::Mutex;
 use crate::pool::Pool;
-use crate::space::{ChunkPlan, Space};
+use crate::space::{ChunkPlan, Extent, Space};
 use crate::options::StoreOptions;
 use crate::tree::Tree;
 use crate::{Error, Result};
@@ -71,6 +71,13 @@ impl Engine {
             nodesize: self.reader.format.nodesize,
             is_skinny: self.reader.format.incompat.contains(Incompat::SKINNY_METADATA),
         }
+    }
+
+    /// Refuses space just allocated that something uses, before anything is written there. Where the
+    /// free space lies once, nothing more is written.
+    pub(crate) fn check_unused(&self, extent: Extent) -> Result<()> {
+        let checked = check_unused(&self.core.extent, &self.extent_sizes(), extent.at, extent.len);
+        checked.inspect_err(|error| self.health.poison(error))
     }
 
     pub(crate) fn csum_sizes(&self) -> CsumSizes {

@@ -130,6 +130,7 @@ impl Host for LogHost<'_> {
         }
         let request = AllocRequest { kind, len, min_len: len, hint: None };
         let extent = self.engine.space.alloc(&request, Payer::Reservation(self.reservation))?;
+        self.engine.check_unused(extent)?;
         self.engine.space.accounts().expect_freed(kind, len);
         self.engine.log.trees.lock().taken.push(extent);
         Ok(extent.at)

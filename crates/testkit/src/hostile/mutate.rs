@@ -5,7 +5,7 @@ use super::editor::{Editor, data_range};
 use super::fields::{self, Field};
 use crate::Random;
 use anyhow::Result;
-use btrfs_disk::key::item_type::ORPHAN_ITEM;
+use btrfs_disk::key::item_type::{EXTENT_ITEM, FREE_SPACE_EXTENT, METADATA_ITEM, ORPHAN_ITEM};
 use btrfs_disk::key::objectid;
 use btrfs_disk::node::{HEADER_SIZE, ITEM_SIZE, KEY_PTR_SIZE, LeafView, header};
 use btrfs_disk::superblock::SUPERBLOCK_OFFSET;
@@ -29,6 +29,8 @@ pub(super) fn mutate(base: &Base, editor: &Editor, random: &mut Random) -> Resul
         said.push(match random.below(20) {
             0 | 1 => superblock(editor, random)?,
             2 => note(editor, random),
+            // After another lie the books may not be found any more.
+            3..=5 => books(editor, random).unwrap_or_else(|error| error.to_string()),
             _ => block(base, editor, random)?,
         });
     }
@@ -67,6 +69,101 @@ fn note(editor: &Editor, random: &mut Random) -> String {
     let key = Key::new(objectid::ORPHAN, ORPHAN_ITEM, id);
     let put = editor.put_item(tree, &key, &[]).is_ok();
     format!("orphan item for {id} in tree {tree}: {put}")
+}
+
+/// The books of space lie: free runs that are in use, extents that nobody knows of, or that are
+/// referred to more or less often.
+fn books(editor: &Editor, random: &mut Random) -> Result<String> {
+    let all = Key::MIN..=Key::MAX;
+    let free = editor
+        .items(TreeId::FREE_SPACE, all.clone())
+        .unwrap_or_default();
+    let runs: Vec<Key> = keys_of(&free, &[FREE_SPACE_EXTENT]);
+    let extents = editor.items(TreeId::EXTENT, all)?;
+    let extent = random
+        .pick(&keys_of(&extents, &[EXTENT_ITEM, METADATA_ITEM]))
+        .copied();
+    let largest = runs.iter().max_by_key(|run| run.offset).copied();
+    let run = if random.one_in(2) {
+        largest
+    } else {
+        random.pick(&runs).copied()
+    };
+    let (run, Some(extent)) = (run, extent) else {
+        return Ok("nothing".to_owned());
+    };
+    let more = 4096 * random.between(1, 16);
+    let replace = |old: Key, new: Key| {
+        let removed = editor.remove_item(TreeId::FREE_SPACE, &old);
+        let put = editor.put_item(TreeId::FREE_SPACE, &new, &[]);
+        format!("{old} becomes {new}: {}", removed.and(put).is_ok())
+    };
+    let said = match (random.below(9), run) {
+        (0, Some(old)) => replace(
+            old,
+            Key::new(old.objectid, old.item_type, old.offset.saturating_add(more)),
+        ),
+        (1, Some(old)) => {
+            let start = old.objectid.saturating_sub(more);
+            replace(
+                old,
+                Key::new(start, old.item_type, old.offset.saturating_add(more)),
+            )
+        }
+        (2, Some(old)) => replace(old, Key::new(extent.objectid, old.item_type, more)),
+        (3, _) => {
+            let removed = editor.remove_item(TreeId::EXTENT, &extent).is_ok();
+            format!("{extent} is gone: {removed}")
+        }
+        // Nothing but the place is wrong: all sums are right.
+        (4 | 5, Some(old)) => {
+            let start = if random.one_in(2) {
+                old.objectid.saturating_sub(more)
+            } else {
+                old.objectid.saturating_add(more)
+            };
+            replace(old, Key::new(start, old.item_type, old.offset))
+        }
+        (4..=6, _) => moved(editor, &extents, extent, random),
+        _ => {
+            let mut was = 0;
+            let change = |bytes: &mut [u8]| {
+                was = get(bytes, (0, 8));
+                let new = if random.one_in(2) {
+                    was.wrapping_add(1)
+                } else {
+                    was.wrapping_sub(1)
+                };
+                set(bytes, (0, 8), new);
+            };
+            editor.change_item(TreeId::EXTENT, &extent, change)?;
+            format!("{extent} had {was} references")
+        }
+    };
+    Ok(format!("books: {said}"))
+}
+
+/// The item of an extent says that it is elsewhere.
+fn moved(editor: &Editor, extents: &[(Key, Vec<u8>)], extent: Key, random: &mut Random) -> String {
+    let data = extents
+        .iter()
+        .find(|(key, _)| *key == extent)
+        .map(|(_, data)| data.clone());
+    let more = 4096 * random.between(1, 16);
+    let start = if random.one_in(2) {
+        extent.objectid.saturating_sub(more)
+    } else {
+        extent.objectid.saturating_add(more)
+    };
+    let new = Key::new(start, extent.item_type, extent.offset);
+    let removed = editor.remove_item(TreeId::EXTENT, &extent);
+    let put = editor.put_item(TreeId::EXTENT, &new, &data.unwrap_or_default());
+    format!("{extent} is at {new}: {}", removed.and(put).is_ok())
+}
+
+fn keys_of(items: &[(Key, Vec<u8>)], types: &[u8]) -> Vec<Key> {
+    let keys = items.iter().map(|(key, _)| *key);
+    keys.filter(|key| types.contains(&key.item_type)).collect()
 }
 
 fn block(base: &Base, editor: &Editor, random: &mut Random) -> Result<String> {

@@ -58,8 +58,7 @@ fn a_leaf_of_the_next_generation_is_refused() {
     let leaf = edit.blocks().unwrap();
     let leaf = leaf
         .iter()
-        .filter(|block| block.tree == TreeId::FS && block.level == 0)
-        .next_back()
+        .rfind(|block| block.tree == TreeId::FS && block.level == 0)
         .unwrap();
     let node = edit.blocks().unwrap();
     let node = node

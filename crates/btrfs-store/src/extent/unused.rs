@@ -1,0 +1,44 @@
+//! Whether space that the free-space tree gave is really free, by the extent tree.
+//!
+//! The two say the same of every byte, unless the image lies. What is allocated and written without
+//! having looked would go over what is there, so data and the blocks of logs are looked up when they
+//! are allocated; other tree blocks are when their items are made, which is before any is written.
+
+use btrfs_disk::error::{At, Detail};
+use btrfs_disk::key::item_type::{EXTENT_ITEM, METADATA_ITEM};
+use btrfs_disk::{Corrupt, Key, Logical};
+
+use super::item::ExtentSizes;
+use crate::Result;
+use crate::tree::Tree;
+
+/// Items that are looked at for one extent: its own, its references, and a block group's.
+const STEPS_MAX: usize = 4;
+
+/// Refuses space that an extent of the extent tree lies in.
+///
+/// # Errors
+/// [`Corrupt`]; a failure to read the tree.
+pub fn check_unused(tree: &Tree, sizes: &ExtentSizes, at: Logical, len: u64) -> Result<()> {
+    let mut last = Key::new(at.0.saturating_add(len.saturating_sub(1)), u8::MAX, u64::MAX);
+    for _ in 0..STEPS_MAX {
+        let Some(key) = tree.at_or_before_with(&last, |key, _| *key)? else {
+            return Ok(());
+        };
+        let extent_len = match key.item_type {
+            EXTENT_ITEM => key.offset,
+            METADATA_ITEM => u64::from(sizes.nodesize),
+            // A reference stands behind its extent; a block group has the address of its first byte.
+            _ => {
+                last = Key::new(key.objectid, METADATA_ITEM, u64::MAX);
+                continue;
+            }
+        };
+        if key.objectid.saturating_add(extent_len) <= at.0 {
+            return Ok(());
+        }
+        let expected = Detail::Text("space that nothing uses");
+        return Err(Corrupt::new("free space", expected, key.into()).at(At::Data(at)).into());
+    }
+    Ok(())
+}
