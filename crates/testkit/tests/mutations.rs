@@ -67,7 +67,23 @@ fn workload(mutation: Mutation) -> Workload {
         Mutation::SizeForgotten => "creat a\ntruncate a 1000000\nsync\ntruncate a 500000\nfdatasync a",
         Mutation::ExtentsForgotten => "creat a\nwrite a 0 20000\nsync\nwrite a 0 8192\nfdatasync a",
         Mutation::GroupNotAwaited => return Named("threads-"),
+        other => return Steps(with_attributes(other)),
     })
+}
+
+/// What meets a mistake with attributes.
+fn with_attributes(mutation: Mutation) -> &'static str {
+    match mutation {
+        Mutation::LoggedOwnerWrong => "creat a\nsync\nchown a 7 8\nfsync a",
+        Mutation::LoggedTimesZero => "creat a\nsync\nutimes a 5 7\nfsync a",
+        Mutation::LoggedFlagsZero => "creat a\nsync\nchattr a =d\nfsync a",
+        Mutation::CommittedTimesZero => "creat a\nutimes a 5 7\nsync",
+        Mutation::CommittedFlagsZero => "mkdir a\nchattr a =A\nsync",
+        Mutation::OwnerIgnored => "creat a\nchown a 7 8\nfsync a",
+        Mutation::TimesIgnored => "creat a\nutimes a 5 7\nfsync a",
+        Mutation::AttributesForgotten => "creat a\nfsync a\nchmod a 600\nfsync a",
+        _ => "creat a\nsync\nchmod a 600\nfsync a",
+    }
 }
 
 /// A log of many blocks, and a commit that needs about as many.

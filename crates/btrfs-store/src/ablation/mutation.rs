@@ -1,6 +1,6 @@
 //! Deliberate bugs: each is one line where it would be made by mistake.
 
-/// A mistake that somebody could make in the log.
+/// A mistake that somebody could make in the log, or with what `stat` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mutation {
@@ -52,11 +52,33 @@ pub enum Mutation {
     ExtentsForgotten,
     /// Who finds a sync under way does not wait for it.
     GroupNotAwaited,
+    /// The log gets a mode with another bit.
+    LoggedModeWrong,
+    /// The log gets another owner and group.
+    LoggedOwnerWrong,
+    /// The log gets times that are 0.
+    LoggedTimesZero,
+    /// The log gets no inode flags.
+    LoggedFlagsZero,
+    /// A commit gets times that are 0.
+    CommittedTimesZero,
+    /// A commit gets no inode flags.
+    CommittedFlagsZero,
+    /// A change of the mode does nothing.
+    ModeIgnored,
+    /// A change of owner and group does nothing.
+    OwnerIgnored,
+    /// A change of the times does nothing.
+    TimesIgnored,
+    /// A change of attributes is not news for a sync.
+    AttributesForgotten,
+    /// A replay leaves the attributes of an inode as the commit has them.
+    AttributesNotReplayed,
 }
 
 impl Mutation {
     /// All there are.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 35] = [
         Self::NoFlushBeforeSuperblock,
         Self::NoFlushAfterSuperblock,
         Self::LeavesAfterSuperblock,
@@ -81,6 +103,17 @@ impl Mutation {
         Self::SizeForgotten,
         Self::ExtentsForgotten,
         Self::GroupNotAwaited,
+        Self::LoggedModeWrong,
+        Self::LoggedOwnerWrong,
+        Self::LoggedTimesZero,
+        Self::LoggedFlagsZero,
+        Self::CommittedTimesZero,
+        Self::CommittedFlagsZero,
+        Self::ModeIgnored,
+        Self::OwnerIgnored,
+        Self::TimesIgnored,
+        Self::AttributesForgotten,
+        Self::AttributesNotReplayed,
     ];
 }
 

@@ -5,13 +5,16 @@ use std::sync::Arc;
 use btrfs_disk::Detail;
 use btrfs_disk::convert::to_usize;
 use btrfs_store::Need;
+use btrfs_store::ablation::{Mutation, mutated};
 use vfs::file_system::Time;
 use vfs::{AtimeMode, should_update_atime};
 
 use super::Namespace;
 use crate::error::{CallerError, Result, corrupt_inode};
 use crate::file;
-use crate::inode::{EMPTY_SUBVOL_INO, Inode, InodeFlags, MODE_PERMISSION_MASK, SetAttr, Timestamp};
+use crate::inode::{
+    EMPTY_SUBVOL_INO, Inode, InodeFlags, MODE_PERMISSION_MASK, SetAttr, Times, Timestamp,
+};
 
 /// Items that a change of attributes changes.
 const SET_ITEMS: u32 = 1;
@@ -50,6 +53,8 @@ impl Namespace {
         let now = self.core.now();
         self.apply(reservation, |txn| {
             inode.change(txn, |state| {
+                let changes = heeded(changes);
+                let times = &changes.times;
                 if let Some(mode) = changes.mode {
                     state.mode = state.type_bits() | (mode & MODE_PERMISSION_MASK);
                 }
@@ -146,6 +151,21 @@ impl Namespace {
         }
         Ok(target)
     }
+}
+
+/// What is done of what was asked for: all of it, but for deliberate mistakes.
+fn heeded(changes: &SetAttr) -> SetAttr {
+    let mut changes = *changes;
+    if mutated(Mutation::ModeIgnored) {
+        changes.mode = None;
+    }
+    if mutated(Mutation::OwnerIgnored) {
+        (changes.uid, changes.gid) = (None, None);
+    }
+    if mutated(Mutation::TimesIgnored) {
+        changes.times = Times::default();
+    }
+    changes
 }
 
 fn time(of: Timestamp) -> Time {

@@ -8,6 +8,7 @@ use btrfs_disk::items::OnDisk;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Generation, InodeNo, Key, TreeId};
 use btrfs_store::Txn;
+use btrfs_store::ablation::{Mutation, mutated};
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::item::SECTOR_BYTES;
@@ -176,11 +177,14 @@ impl Inode {
             return answer;
         }
         self.staged_in.store(txn.generation().0, Ordering::Relaxed);
-        txn.defer(
-            &self.root.tree,
-            &self.key(),
-            state.to_item().bytes().to_vec(),
-        );
+        let mut item = state.to_item();
+        if mutated(Mutation::CommittedTimesZero) {
+            (item.atime, item.mtime, item.ctime) = Default::default();
+        }
+        if mutated(Mutation::CommittedFlagsZero) {
+            item.flags = 0.into();
+        }
+        txn.defer(&self.root.tree, &self.key(), item.bytes().to_vec());
         answer
     }
 

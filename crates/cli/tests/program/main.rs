@@ -10,6 +10,7 @@
 mod changes;
 mod copies;
 mod failures;
+mod flushes;
 mod harness;
 mod mount;
 mod mount_ends;

@@ -73,6 +73,7 @@ impl Recorder<'_> {
             };
         }
         let is_changed = match note.is_logged {
+            _ if mutated(Mutation::AttributesForgotten) => false,
             true => note.logged_count != inode.change_count(),
             false => inode.is_staged_in(self.txn.generation()),
         };

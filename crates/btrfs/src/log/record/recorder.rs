@@ -93,6 +93,18 @@ fn item_of(inode: &Inode, state: &InodeState) -> (Key, Vec<u8>) {
     if mutated(Mutation::SizeTooLarge) && inode.kind().is_file() {
         item.size = (state.disk_size + 4096).into();
     }
+    if mutated(Mutation::LoggedModeWrong) {
+        item.mode = (state.mode ^ 0o020).into();
+    }
+    if mutated(Mutation::LoggedOwnerWrong) {
+        (item.uid, item.gid) = ((state.uid ^ 1).into(), (state.gid ^ 1).into());
+    }
+    if mutated(Mutation::LoggedTimesZero) {
+        (item.atime, item.mtime, item.ctime) = Default::default();
+    }
+    if mutated(Mutation::LoggedFlagsZero) {
+        item.flags = 0.into();
+    }
     (Key::new(inode.ino().0, INODE_ITEM, 0), item.bytes().to_vec())
 }
 

@@ -4,6 +4,7 @@ use btrfs_disk::items::{DirEntry, OnDisk};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Detail, Generation, InodeNo, Key};
 use btrfs_store::EditItem;
+use btrfs_store::ablation::{Mutation, mutated};
 
 use super::Replay;
 use super::log_tree::copy_items;
@@ -78,7 +79,11 @@ impl Replay<'_> {
             }
             inode.change(txn, |state| {
                 let (nbytes, size) = (state.nbytes, state.disk_size);
-                *state = logged;
+                if mutated(Mutation::AttributesNotReplayed) {
+                    state.set_sizes(logged.disk_size);
+                } else {
+                    *state = logged;
+                }
                 state.nbytes = nbytes;
                 if inode.kind().is_dir() {
                     state.set_sizes(size);

@@ -253,7 +253,7 @@ impl Scene {
         match step {
             Step::Clone { source, source_offset, path, offset, len, .. } => {
                 let bytes = oracle.at(source).and_then(|ino| oracle.things.get(&ino)).map(Thing::bytes);
-                let bytes = bytes.unwrap_or_default();
+                let bytes = bytes.context("the source was renamed, and its contents were not looked at before")?;
                 let start = to_usize(*source_offset).min(bytes.len());
                 let end = if *len == 0 { bytes.len() } else { start.saturating_add(to_usize(*len)).min(bytes.len()) };
                 oracle.change_data(path, began, |data| overwrite(data, to_usize(*offset), &bytes[start..end]));
@@ -314,6 +314,20 @@ fn known(slot: Option<Slot>) -> Result<Slot> {
 /// Paths of a workload start at the top.
 pub(super) fn from_top(path: &str) -> std::path::PathBuf {
     Path::new("/").join(path)
+}
+
+/// All paths of a volume, of which there are few.
+pub(super) fn all_paths(volume: &Volume, folder: &str, found: &mut BTreeSet<String>) -> Result<()> {
+    for entry in volume.read_dir(from_top(folder))? {
+        let entry = entry?;
+        let name = entry.file_name().to_str().context("a name that is not UTF-8")?;
+        let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
+        if entry.file_type() == FileType::Directory {
+            all_paths(volume, &path, found)?;
+        }
+        found.insert(path);
+    }
+    Ok(())
 }
 
 /// Reads what is at a path before the workload begins; nothing, where nothing is.

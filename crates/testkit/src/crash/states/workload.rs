@@ -90,7 +90,10 @@ impl Workload {
         drop(before);
         volume.close()?;
         let volume = self.form.options().open_device(outer)?;
-        Scene::new(volume, Arc::clone(device), &paths(self.threads.iter().flatten()))
+        // What is renamed later is named otherwise then: all of it is looked at now.
+        let mut paths = paths(self.threads.iter().flatten());
+        super::drive::all_paths(&volume, "", &mut paths)?;
+        Scene::new(volume, Arc::clone(device), &paths)
     }
 
     fn run(&self, scene: &Scene) -> Result<Vec<Ran>> {
