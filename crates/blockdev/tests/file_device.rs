@@ -20,6 +20,7 @@ const READ: FileOptions = FileOptions {
     offset: 0,
     size: None,
     create: false,
+    no_follow: false,
 };
 
 #[test]

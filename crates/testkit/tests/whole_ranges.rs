@@ -3,6 +3,8 @@
 //! A copy over data dropped what was there in one transaction and brought the new extents in the next ones: a reader
 //! in between saw zeros that nobody had written, so did a crash, and on a full volume the copy failed and left them.
 
+#![allow(clippy::as_conversions, reason = "a test with small numbers")]
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

@@ -375,15 +375,13 @@ impl Target {
 
     /// Makes the file system with `size` bytes.
     fn make(&self, make: &MakeOptions, size: u64, owner: Option<(u32, u32)>) -> Result<Made> {
-        if self.is_device {
-            if size > self.size {
-                let text = format!(
-                    "{}: size: expected at most {}, found {size}",
-                    self.path.display(),
-                    self.size
-                );
-                return Err(Failure::new(Status::NoSpace, text).into());
-            }
+        if self.is_device && size > self.size {
+            let text = format!(
+                "{}: size: expected at most {}, found {size}",
+                self.path.display(),
+                self.size
+            );
+            return Err(Failure::new(Status::NoSpace, text).into());
         }
         let make = MakeOptions {
             size: None,

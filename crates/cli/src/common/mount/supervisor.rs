@@ -189,8 +189,11 @@ impl Supervisor {
         let dir = self.dir.display();
         match self.watchdog.tick(Instant::now()) {
             Due::Nothing => Ok(()),
-            // A server that is gone is noticed otherwise.
-            Due::Ask => Ok(self.channel.send(&Message::Ping, None).unwrap_or_default()),
+            Due::Ask => {
+                // A server that is gone is noticed otherwise.
+                let _ = self.channel.send(&Message::Ping, None);
+                Ok(())
+            }
             Due::Tell(silent) => {
                 tracing::warn!(
                     "{dir}: the server has answered nothing for {} s; `umount -f {dir}` ends the wait of those who use it",
