@@ -206,7 +206,8 @@ flag_set! {
         NODATASUM = 0;
         /// Data is written in place.
         NODATACOW = 1;
-        /// Not written by anybody, root included (`EACCES`); btrfs-convert gives it to the image of the old file system.
+        /// Not written by anybody, root included (`EACCES`); btrfs-convert gives it to the image of the
+        /// old file system.
         READONLY = 2;
         /// Never compress.
         NOCOMPRESS = 3;

@@ -132,9 +132,9 @@ impl Acl {
         (permissions & !MODE_MASK) | self.mode_bits()
     }
 
-    /// True where the list surely grants `wanted` (read 4, write 2, search 1) on a node of the group `owning_group` to
-    /// somebody who is not its owner, has no privileges, is in `group`, and may be in any other group: that nobody tells
-    /// a server.
+    /// True where the list surely grants `wanted` (read 4, write 2, search 1) on a node of the group
+    /// `owning_group` to a caller who is not its owner, has no privileges, is in `group`, and may be in
+    /// any other group too: FUSE does not tell a server.
     #[must_use]
     pub fn surely_grants(&self, uid: u32, group: u32, owning_group: u32, wanted: u16) -> bool {
         let mask = self.permissions_of(Who::Mask).unwrap_or(PERMISSION_MASK);

@@ -1,8 +1,8 @@
 //! What the kernel's page cache may write back to an append-only file.
 //!
-//! The kernel does not know which nodes of a server are append-only, so it lets a program that may append also store
-//! into a shared mapping, which Linux's own file systems refuse. Such bytes arrive later, as a write from the cache, and
-//! are judged here by what they would change.
+//! The kernel does not know which nodes of a server are append-only, so it lets a program that may
+//! append also store into a shared mapping, which Linux's own file systems refuse. Such bytes arrive
+//! later, as a write from the cache, and are judged here by what they would change.
 
 use crate::file_system::WriteFlags;
 

@@ -24,8 +24,9 @@ pub enum BareSetGroup {
 }
 
 impl BareSetGroup {
-    /// For a change of attributes by `caller` of a node in the group `gid`. A change of owner comes here from privileged
-    /// callers too; of any other change the kernel asks to clear only for callers without privileges.
+    /// For a change of attributes by `caller` of a node in the group `gid`. A change of owner comes here
+    /// from privileged callers too; for any other change the kernel asks to clear the bits only where
+    /// the caller has no privileges.
     #[must_use]
     pub const fn for_change(caller: &Caller, gid: u32, changes: &SetAttr) -> Self {
         let is_owner = changes.uid.is_some() || changes.gid.is_some();

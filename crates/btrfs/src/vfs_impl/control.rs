@@ -5,8 +5,9 @@
 //! kernel wants one for the source of a snapshot, [`FLAG_BY_ID`] says that its number stands in the
 //! field for the transaction, which the kernel leaves unused.
 //!
-//! The kernel that calls has not looked at permissions for these, nor whether the mount may be written to: what changes
-//! something is refused unless the mount was made for it ([`FsOptions::user_subvol_ioctls`]), and is in `control_change`.
+//! The kernel that calls has not looked at permissions for these, nor whether the mount may be
+//! written to: what changes something is refused unless the mount was made for it
+//! ([`FsOptions::user_subvol_ioctls`]), and is in `control_change`.
 //!
 //! [`FsOptions::user_subvol_ioctls`]: super::FsOptions::user_subvol_ioctls
 

@@ -1,12 +1,13 @@
 //! Control operations that change something: subvolumes made, deleted, and closed to changes.
 //!
-//! The kernel's btrfs decides by the caller's capabilities and groups, by mount flags and by its own permissions whether
-//! these are allowed; FUSE tells a server the caller's user and group, and nothing else. So every caller is taken for one
-//! without privileges, root too, and for one who may be in any group: what is allowed here, btrfs with the option
-//! `user_subvol_rm_allowed` allows as well, to whoever can reach the directory through a mount that may be written to.
-//! Through a mount that is read-only (`mount --bind -o ro`, `mount -o remount,ro`) it allows nothing, which cannot be
-//! seen here; neither can it whether the caller could reach the source of a snapshot. That is why a mount does these
-//! only if it is asked to ([`super::FsOptions::user_subvol_ioctls`]).
+//! The kernel's btrfs decides by the caller's capabilities and groups, by mount flags and by its own
+//! permissions whether these are allowed; FUSE tells a server the caller's user and group, and
+//! nothing else. So every caller is taken for one without privileges, root too, and for one who may
+//! be in any group: what is allowed here, btrfs with the option `user_subvol_rm_allowed` allows as
+//! well, to everybody who can reach the directory through a mount that may be written to. Through a
+//! mount that is read-only (`mount --bind -o ro`, `mount -o remount,ro`) btrfs allows nothing, which
+//! cannot be seen here; nor can it be seen whether the caller could reach the source of a snapshot.
+//! That is why a mount does these only if it is asked to ([`super::FsOptions::user_subvol_ioctls`]).
 
 use std::sync::Arc;
 

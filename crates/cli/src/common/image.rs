@@ -12,7 +12,7 @@ use spinney::{Volume, VolumeOptions};
 
 use crate::common::failure::{Failure, Status, one_line, status_of};
 use crate::common::magic::{self, Look};
-use crate::common::mount::mounted_at;
+use crate::common::mounts;
 
 /// The image, the first argument of nearly every command.
 #[derive(Debug, Clone, Args)]
@@ -157,7 +157,7 @@ pub(crate) fn explain(path: &Path, error: Error) -> Error {
         error.context(path.display().to_string())
     };
     let part = ImagePath::parse(path);
-    if status_of(&error) == Status::Busy && let Some(dir) = mounted_at(&part.path) {
+    if status_of(&error) == Status::Busy && let Ok(Some(mounts::Row { dir, .. })) = mounts::find_image(&part.path) {
         let (path, dir) = (path.display(), dir.display());
         let text = format!("{path}: mounted at {dir}; unmount it first, or use what is there");
         return Failure::new(Status::Busy, text).into();

@@ -27,6 +27,7 @@ pub(crate) mod ls;
 pub(crate) mod magic;
 pub(crate) mod mkdir;
 pub(crate) mod mount;
+pub(crate) mod mounts;
 pub(crate) mod mv;
 pub(crate) mod names;
 pub(crate) mod output;

@@ -122,7 +122,9 @@ impl Put {
 
 /// `UID:GID` as two numbers.
 pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let wrong = || format!("`{text}` is no owner; write user and group, as numbers or names of this machine, for instance 0:0");
+    let wrong = || {
+        format!("`{text}` is no owner; write USER:GROUP, as numbers or names of this machine, for instance 0:0")
+    };
     let (user, group) = text.split_once(':').ok_or_else(wrong)?;
     let of = |name: &str, table| name.parse().ok().or_else(|| number_of(name, table)).ok_or_else(wrong);
     Ok((of(user, "/etc/passwd")?, of(group, "/etc/group")?))

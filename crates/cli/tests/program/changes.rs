@@ -120,7 +120,8 @@ fn mkfs_destroys_nothing_unasked() {
         assert!(std::fs::read(&path).unwrap() == contents);
     }
     // What cannot be done is known before the first byte is touched.
-    for line in ["mkfs --force --size 10M precious", "mkfs -f --rootdir missing precious", "mkfs -f -O nonsense precious"] {
+    for words in ["--force --size 10M", "-f --rootdir missing", "-f -O nonsense"] {
+        let line = &format!("mkfs {words} precious");
         let run = bench.run(line);
         assert!([1, 2, 5].contains(&run.status), "{line}: {}", run.err);
         assert_eq!(std::fs::metadata(&path).unwrap().len(), 64 << 20, "{line}");

@@ -1,10 +1,10 @@
 //! Requests before which the kernel has to write what it keeps.
 //!
-//! A snapshot holds what programs wrote before it was asked for, but with a writeback cache, and of shared mappings
-//! always, only the kernel has the newest of it. It writes when another process syncs the mount (a [`WriteBack`] asks one
-//! to), and these writes are requests to this server. So whoever waits for them must be no worker: such a request is
-//! answered on a thread of its own. (The kernel can be made to write by a notification too, but the one who sends it
-//! waits in a way that no signal ends.)
+//! A snapshot holds what programs wrote before it was asked for, but with a writeback cache, and of
+//! shared mappings always, only the kernel has the newest of it. It writes when another process
+//! syncs the mount (a [`WriteBack`] asks one to), and these writes are requests to this server. So no
+//! worker may wait for them: such a request is answered on a thread of its own. (The kernel can be
+//! made to write by a notification too, but its sender waits in a way that no signal ends.)
 
 use super::{Answer, Session};
 use crate::protocol::requests::IoctlIn;

@@ -75,7 +75,7 @@ pub(super) fn start(verbosity: u8, file: Option<&Path>, in_background: bool) -> 
     Ok(())
 }
 
-/// The log of a machine that has none for all: in the directory that the system gives this user for files of the session.
+/// The log on a machine without a system log: in the directory that this user has for files of the session.
 fn open_own() -> Option<File> {
     let dir = match rustix::process::geteuid().is_root() {
         true => PathBuf::from("/run"),

@@ -8,7 +8,7 @@
 //!
 //! Each is this program again, started with a hidden `--role`; in the foreground the supervisor
 //! is the front part. They talk over [`channel`]. [`settings`] reads `-o`; what a format alone
-//! can know is passed to its row in `formats`, a [`mod@format`]. [`sandbox`] is what the server gives up, [`table`]
+//! can know is passed to its row in `formats`, a [`mod@format`]. [`sandbox`] is what the server gives up, [`super::mounts`]
 //! the kernel's list of mounts, [`signals`] and [`log`] what their names say, and [`helper`]
 //! turns the command lines of `mount(8)` into ours.
 //!
@@ -28,7 +28,6 @@ mod server;
 mod settings;
 mod signals;
 mod supervisor;
-mod table;
 mod umount;
 mod watchdog;
 
@@ -287,11 +286,6 @@ impl Mount {
             .sync_fs()
             .context("the file system in the sandbox")
     }
-}
-
-/// Where an image is mounted by this program, in the mounts that this process sees.
-pub(crate) fn mounted_at(image: &Path) -> Option<PathBuf> {
-    table::find_image(image).ok().flatten().map(|row| row.dir)
 }
 
 /// The descriptor that a path goes through.

@@ -26,11 +26,11 @@ use rustix::io::Errno;
 use super::channel::{Channel, Message};
 use super::settings::Settings;
 use super::signals::{self, Signals};
-use super::table::{self, Row};
 use super::watchdog::{Due, Watchdog};
 use super::{Mount, Role, log};
 use crate::common::failure::{self, Failure, Status};
 use crate::common::image::ImagePath;
+use crate::common::mounts::{self as table, Row};
 
 /// How much of the dirty pages of the machine a mount may fill, percent, where the kernel
 /// collects writes: its own value of 1 slows them to a crawl.
@@ -196,7 +196,7 @@ impl Supervisor {
             }
             Due::Tell(silent) => {
                 tracing::warn!(
-                    "{dir}: the server has answered nothing for {} s; `umount -f {dir}` ends the wait of those who use it",
+                    "{dir}: the server has answered nothing for {} s; `umount -f {dir}` ends the wait for it",
                     silent.as_secs()
                 );
                 Ok(())

@@ -13,8 +13,8 @@ use clap::Args;
 use rustix::io::{Errno, retry_on_intr};
 
 use super::holders::holders;
-use super::table::{self, Row};
 use crate::common::failure::{Failure, Status};
+use crate::common::mounts::{self as table, Row};
 use crate::common::output;
 
 /// How long a server may take for what was written last before this is said and not waited for.

@@ -1,8 +1,9 @@
 //! Notices a server that answers nothing for a long time.
 //!
-//! The supervisor asks its server every few seconds whether it gets on ([`Message::Ping`]); a server that runs and whose
-//! requests end says so ([`Message::Pong`]). How long there was no such answer is counted in steps, so that a supervisor
-//! that was stopped itself, or a machine that slept, blames nobody.
+//! The supervisor asks its server every few seconds whether it gets on ([`Message::Ping`]); a server
+//! that runs and whose requests end says so ([`Message::Pong`]). How long there was no such answer is
+//! counted in steps, so that time in which the supervisor itself was stopped, or the machine slept,
+//! does not count.
 //!
 //! [`Message::Ping`]: super::channel::Message::Ping
 //! [`Message::Pong`]: super::channel::Message::Pong
