@@ -127,7 +127,7 @@ fn share(
     part: CloneRange,
 ) -> Result<(u64, bool)> {
     match reflink_parts(core, source, target, part) {
-        (done, Err(error)) if done == 0 => Err(error),
+        (0, Err(error)) => Err(error),
         (done, Err(_)) => Ok((done, false)),
         (_, Ok(())) => Ok((part.len, false)),
     }
