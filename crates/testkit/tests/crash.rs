@@ -173,7 +173,8 @@ fn no_state_of_a_random_program_breaks_a_promise() {
     };
     let mut reports = vec![one("more1-".to_owned(), config.states / 2)];
     let programs = config.states / 2 / STATES_EACH;
-    reports.extend((number("SPINNEY_PROGRAM", 0)..programs).map(|number| one(format!("program-{number}"), STATES_EACH)));
+    let numbers = number("SPINNEY_PROGRAM", 0)..programs;
+    reports.extend(numbers.map(|number| one(format!("program-{number}"), STATES_EACH)));
     let states: u64 = reports.iter().map(|report| report.states).sum();
     eprintln!("{programs} programs, {states} states of them and of single operations");
     let failures: u64 = reports.iter().map(|report| report.failure_count).sum();

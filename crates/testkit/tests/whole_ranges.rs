@@ -18,6 +18,7 @@ const BLOCK: usize = 4096;
 /// Every second block is its own extent: as many items as take several transactions.
 const BLOCKS: usize = 4000;
 const LEN: usize = BLOCKS * BLOCK;
+const LEN_U64: u64 = 16_384_000;
 const OLD: u8 = 1;
 const NEW: u8 = 2;
 
@@ -47,6 +48,7 @@ fn scattered(volume: &Volume, path: &str, fill: u8) -> Result<File> {
         file.sync_all()?;
     }
     ensure!(file.extents()?.len() > BLOCKS / 2, "{path} has few extents");
+    ensure!(file.metadata()?.size == LEN_U64, "both lengths are one");
     Ok(file)
 }
 
@@ -62,20 +64,20 @@ const CASES: [Case; 4] = [
     Case { name: "reflink", change: |file, source| file.reflink(source, 0, 0, 0), new: NEW },
     Case {
         name: "zero range",
-        change: |file, _| file.allocate(AllocateMode::ZeroRange, 0, LEN as u64),
+        change: |file, _| file.allocate(AllocateMode::ZeroRange, 0, LEN_U64),
         new: 0,
     },
     Case {
         name: "zero range, the size stays",
-        change: |file, _| file.allocate(AllocateMode::ZeroKeepSize, 100, LEN as u64 - 200),
+        change: |file, _| file.allocate(AllocateMode::ZeroKeepSize, 100, LEN_U64 - 200),
         new: 0,
     },
 ];
 
 fn copy_all(source: &File, file: &File) -> Result<(), Error> {
     let mut at = 0;
-    while at < LEN as u64 {
-        at += file.copy_range(source, at, at, LEN as u64 - at)?;
+    while at < LEN_U64 {
+        at += file.copy_range(source, at, at, LEN_U64 - at)?;
     }
     Ok(())
 }

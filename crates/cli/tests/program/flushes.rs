@@ -2,8 +2,8 @@
 //! has and a simulated device is no file.
 //!
 //! A program runs under `strace`. Its writes to the image and its calls of fdatasync have to come in the order that
-//! `docs/media.md` relies on: what a superblock leads to is flushed before it is written, the superblock before anything
-//! else is, and all of it before a sync returns.
+//! `docs/media.md` relies on: what a superblock leads to is flushed before it is written, the superblock before
+//! anything else is, and all of it before a sync returns.
 
 use std::path::Path;
 use std::process::Command;
@@ -116,8 +116,10 @@ fn a_command_flushes_the_image_before_and_after_the_superblock() {
         let program = Path::new(env!("CARGO_BIN_EXE_spinney"));
         let Some(events) = traced(&bench, program, &words) else { return };
         assert!(count(&events, Event::Superblock) > 0 && count(&events, Event::Write) > 0, "{line}: {events:?}");
-        assert!(count(&events, Event::Flush) >= 2, "{line}: {events:?}");
-        assert_eq!(wrong(&events), None, "{line}: {events:?}");
+        let flushes = count(&events, Event::Flush);
+        assert!(flushes >= 2 * count(&events, Event::Superblock), "{line}: {events:?}");
+        // Threads of an import write for the next transaction meanwhile.
+        assert!(line.starts_with("put") || wrong(&events).is_none(), "{line}: {events:?}");
     }
 }
 

@@ -3,14 +3,14 @@
 use super::found::{ino_of, read_thing};
 use super::history::{Attrs, Floors, Ino, Slot, Versions};
 use super::oracle::{Oracle, Thing};
-use super::observe::observe;
+use super::observe::{observe, with_flags};
 use super::step::{CloneHow, Reserve, Step, WriteHow};
 use super::tape::{TapeDevice, Time};
 use crate::number::to_usize;
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
 use spinney::{
-    AllocateMode, File, FileOptions, FileType, InodeFlags, RenameFlags, SetAttr, SnapshotMode, Times, Timestamp, Volume,
+    AllocateMode, File, FileOptions, FileType, RenameFlags, SetAttr, SnapshotMode, Times, Timestamp, Volume,
     XattrMode,
 };
 use std::collections::{BTreeMap, BTreeSet};
@@ -387,14 +387,6 @@ fn copy(from: &File, source_offset: u64, to: &File, offset: u64, len: u64) -> Re
         }
     }
     Ok(())
-}
-
-/// `old` with those of the flags A, d and S that are named, and no others of them.
-pub(super) fn with_flags(old: InodeFlags, named: &str) -> InodeFlags {
-    let all = [('A', InodeFlags::NOATIME), ('d', InodeFlags::NODUMP), ('S', InodeFlags::SYNC)];
-    all.into_iter().fold(old, |flags, (letter, flag)| {
-        if named.contains(letter) { flags | flag } else { flags - flag }
-    })
 }
 
 /// Bytes that only one write writes; none is zero.

@@ -7,8 +7,9 @@
 //!
 //! Workloads are those of CrashMonkey's ACE ([`ace`]), random ones and eight threads ([`random`]), random programs
 //! with copies, snapshots, subvolumes and handles ([`programs`]), or a text ([`language`]). What `stat` says is looked
-//! at after each step ([`observe`]), and in each state. A state has a name, `WORKLOAD/EPOCH:WHICH` or `WORKLOAD/drawn-N`, which with the seed gives it
-//! again; threads alone run differently each time, and their failures are kept as images.
+//! at after each step ([`observe`]), and in each state. A state has a name, `WORKLOAD/EPOCH:WHICH` or
+//! `WORKLOAD/drawn-N`, which with the seed gives it again; threads alone run differently each time, and their failures
+//! are kept as images.
 //!
 //! Invariants
 //! * The clock of the volumes stands still, and their random numbers have a seed: one workload, one sequence of bytes.

@@ -3,16 +3,17 @@
 //! The clock of a workload stands still. A time is therefore one that was set, one that it was before, or that of the
 //! clock.
 
-use super::drive::with_flags;
 use super::found::ino_of;
 use super::history::{Attrs, Ino};
 use super::oracle::{Oracle, Thing};
 use super::step::Step;
 use super::tape::Time;
-use super::workload::NOW;
 use anyhow::{Context, Result, ensure};
-use spinney::{Timestamp, Volume};
+use spinney::{InodeFlags, Timestamp, Volume};
 use std::collections::BTreeSet;
+
+/// The clock stands still, so that a workload gives the same bytes each time.
+pub(super) const NOW: (i64, u32) = (1_700_000_000, 0);
 
 impl Oracle {
     /// What a step may change the attributes of: what it names, and their directories.
@@ -74,6 +75,14 @@ fn asked(before: &Attrs, step: &Step) -> Attrs {
         }
         _ => before,
     }
+}
+
+/// `old` with those of the flags A, d and S that are named, and no others of them.
+pub(super) fn with_flags(old: InodeFlags, named: &str) -> InodeFlags {
+    let all = [('A', InodeFlags::NOATIME), ('d', InodeFlags::NODUMP), ('S', InodeFlags::SYNC)];
+    all.into_iter().fold(old, |flags, (letter, flag)| {
+        if named.contains(letter) { flags | flag } else { flags - flag }
+    })
 }
 
 /// What was just made has the times of the clock.

@@ -5,7 +5,8 @@
 //!
 //! ```text
 //! sync              all of all
-//! fsync of a file   its contents and attributes (mode, owner, times, flags, and the extended ones), its names, and that the names it lost before are not its any more
+//! fsync of a file   its contents and attributes (mode, owner, times, flags, and the extended ones), its names, and
+//!                   that the names it lost before are not its any more
 //! fdatasync         its contents, under a name that it has or had
 //! fsync of a dir    its attributes and names, and all of its entries
 //! ```

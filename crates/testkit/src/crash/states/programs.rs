@@ -167,7 +167,8 @@ mod tests {
         for number in 0..300 {
             let one = program(1, number);
             assert_eq!(one, program(1, number));
-            names.extend(one.threads[0].iter().filter_map(|step| step.to_string().split(' ').next().map(str::to_owned)));
+            let words = one.threads[0].iter().map(|step| step.to_string());
+            names.extend(words.filter_map(|text| text.split(' ').next().map(str::to_owned)));
         }
         let rare: Vec<&str> = ["snapshot", "delsubvol", "reflink", "copy", "hold", "release", "exchange", "tmpfile"]
             .into_iter()

@@ -3,6 +3,7 @@
 use super::cuts::Epoch;
 use super::drive::Scene;
 use super::image::Image;
+use super::observe::NOW;
 use super::recording::{Ran, Recording};
 use super::step::Step;
 use super::tape::TapeDevice;
@@ -18,8 +19,6 @@ use std::sync::Arc;
 const IMAGE_BYTES: u64 = 128 << 20;
 /// One block of a tree is a few KiB: the trees of a state are few.
 const CACHE_BYTES: usize = 4 << 20;
-/// The clock stands still, so that a workload gives the same bytes each time.
-pub(super) const NOW: (i64, u32) = (1_700_000_000, 0);
 
 /// How an image is made and opened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
