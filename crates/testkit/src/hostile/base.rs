@@ -12,7 +12,8 @@ use btrfs_disk::{Logical, TreeId};
 use spinney::{AllocateMode, Env, File, FileOptions, MakeOptions, SnapshotMode, Volume};
 use spinney::{VolumeOptions, XattrMode};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
 
 const IMAGE_BYTES: u64 = 96 << 20;
 /// Files in the widest directory.
@@ -29,6 +30,8 @@ pub struct Base {
     pub has_log: bool,
     device: Arc<dyn Device>,
     editor: Editor,
+    /// Where the data of each file lies while nothing lies: hashes, made when they are asked for.
+    pub(super) places: OnceLock<BTreeMap<PathBuf, u64>>,
     /// Blocks of each tree, those of logs as of one.
     blocks: BTreeMap<TreeId, Vec<BlockAt>>,
 }
@@ -51,6 +54,7 @@ impl Base {
             has_log,
             device,
             editor,
+            places: OnceLock::new(),
             blocks,
         })
     }
