@@ -8,9 +8,9 @@
 //!
 //! Each is this program again, started with a hidden `--role`; in the foreground the supervisor
 //! is the front part. They talk over [`channel`]. [`settings`] reads `-o`; what a format alone
-//! can know is passed to its row in `formats`, a [`mod@format`]. [`sandbox`] is what the server gives up, [`super::mounts`]
-//! the kernel's list of mounts, [`signals`] and [`log`] what their names say, and [`helper`]
-//! turns the command lines of `mount(8)` into ours.
+//! can know is passed to its row in `formats`, a [`mod@format`]. [`sandbox`] is what the server gives
+//! up, [`super::mounts`] the kernel's list of mounts, [`watchdog`], [`signals`] and [`log`] what their
+//! names say, and [`helper`] turns the command lines of `mount(8)` into ours.
 //!
 //! Invariants: a mount that nobody serves does not stay; the server has entered its sandbox
 //! before the first byte of the image is read; only the supervisor mounts and unmounts.
