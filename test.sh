@@ -7,8 +7,8 @@
 # SPINNEY_IMAGES says; those of the property test to /dev/shm.
 set -u
 cd "$(dirname "$0")"
-packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod"
-needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe"
+packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3"
+needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe strace python3"
 images=${SPINNEY_IMAGES:-target/images}
 seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
