@@ -158,7 +158,13 @@ impl Accounts {
         let mut granted = bytes == 0 || account.try_take(bytes);
         if !granted && urgent {
             if urgency == Urgency::Removal && !reservation.begin_removal() {
-                return Err(Shortage::Wait);
+                // The removal that has the global reserve may be the caller's own, which began with another reservation:
+                // waiting for it would be in vain where space can be had otherwise.
+                return Err(match account.shortage(kind, bytes, urgency) {
+                    Shortage::Chunk(kind) => self.before_chunk(kind),
+                    Shortage::Load(kind) => Shortage::Load(kind),
+                    _ => Shortage::Wait,
+                });
             }
             granted = account.take_kept(bytes, urgency);
         }

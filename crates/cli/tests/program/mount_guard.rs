@@ -84,7 +84,7 @@ fn a_server_that_answers_nothing_is_given_up() {
     if !can_mount() {
         return;
     }
-    let mounted = Mounted::mount("--log log -o watchdog=1");
+    let mounted = Mounted::mount("--log log -o watchdog=2");
     fs::write(mounted.dir().join("file"), pattern(5000)).unwrap();
     File::open(mounted.dir().join("file")).unwrap().sync_all().unwrap();
     let server = mounted.processes("server")[0];
@@ -104,10 +104,10 @@ fn a_server_that_works_is_not_given_up() {
     if !can_mount() {
         return;
     }
-    let mounted = Mounted::mount("--log log -o watchdog=1");
+    let mounted = Mounted::mount("--log log -o watchdog=5");
     let start = Instant::now();
     let mut file = File::create(mounted.dir().join("file")).unwrap();
-    while start.elapsed() < Duration::from_secs(4) {
+    while start.elapsed() < Duration::from_secs(7) {
         file.write_all(&pattern(50_000)).unwrap();
         file.sync_all().unwrap();
         std::thread::sleep(Duration::from_millis(100));

@@ -13,12 +13,15 @@ use rustix::fs::OFlags;
 use rustix::io::Errno as IoErrno;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use vfs::Errno;
 use zerocopy::{FromBytes, IntoBytes};
 
 /// The least room for requests: names and values of any kind fit.
 const DATA_BYTES_MIN: usize = 128 * 1024;
+
+/// After a read of the device that failed for no known reason.
+const RETRY_WAIT: Duration = Duration::from_millis(50);
 
 /// Syncs that are put off at a time.
 const BEGUN_MAX: usize = 16;
@@ -268,10 +271,13 @@ fn receive(channel: &OwnedFd, buffer: &mut RequestBuffer) -> Received {
         Ok(len) => Received::Request(len),
         // A signal; a request that was taken back; another worker was faster.
         Err(IoErrno::INTR | IoErrno::NOENT | IoErrno::AGAIN) => Received::Nothing,
-        Err(IoErrno::NODEV | IoErrno::CONNABORTED) => Received::End,
+        Err(IoErrno::NODEV | IoErrno::CONNABORTED | IoErrno::BADF) => Received::End,
+        // The mount is there, and so are those who wait: memory was short for a moment, say. A worker that ended here
+        // was missing from then on, and a server whose workers had all met such an error was gone without a word.
         Err(error) => {
-            tracing::error!(%error, "reading the FUSE device");
-            Received::End
+            tracing::error!(%error, "reading the FUSE device; trying again");
+            std::thread::sleep(RETRY_WAIT);
+            Received::Nothing
         }
     }
 }
