@@ -158,8 +158,8 @@ impl Accounts {
         let mut granted = bytes == 0 || account.try_take(bytes);
         if !granted && urgent {
             if urgency == Urgency::Removal && !reservation.begin_removal() {
-                // The removal that has the global reserve may be the caller's own, which began with another reservation:
-                // waiting for it would be in vain where space can be had otherwise.
+                // The removal that has the global reserve may be the caller's own, begun with another
+                // reservation: waiting for it would be in vain where space can be had otherwise.
                 return Err(match account.shortage(kind, bytes, urgency) {
                     Shortage::Chunk(kind) => self.before_chunk(kind),
                     Shortage::Load(kind) => Shortage::Load(kind),
