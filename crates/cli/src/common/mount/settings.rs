@@ -103,6 +103,8 @@ pub(crate) struct Settings {
     pub(crate) zero_open: bool,
     /// Requests come over a ring, where the kernel has it.
     pub(crate) io_uring: bool,
+    /// The mount may be idmapped.
+    pub(crate) idmap: bool,
     /// A worker polls before it sleeps, where that pays.
     pub(crate) busy_poll: bool,
     /// `sync` comes to the server, and unmounting waits for it, where that can be had.
@@ -131,6 +133,7 @@ impl Default for Settings {
             writeback: false,
             zero_open: false,
             io_uring: false,
+            idmap: true,
             busy_poll: true,
             synced: true,
             workers: 0,
@@ -193,6 +196,8 @@ impl Settings {
             "nozero_open" => self.zero_open = false,
             "io_uring" => self.io_uring = true,
             "noio_uring" => self.io_uring = false,
+            "idmap" => self.idmap = true,
+            "noidmap" => self.idmap = false,
             "poll" => self.busy_poll = true,
             "nopoll" => self.busy_poll = false,
             "synced" => self.synced = true,
