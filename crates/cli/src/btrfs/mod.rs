@@ -11,6 +11,7 @@
 pub(crate) mod blank;
 pub(crate) mod dump;
 pub(crate) mod features;
+pub(crate) mod label;
 pub(crate) mod late_super;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
