@@ -30,7 +30,8 @@ impl Volume {
             return Err(CallerError::ReadOnly.into());
         }
         let reservation = self.namespace().reserve(1)?;
-        self.namespace().apply(reservation, |txn| Ok(txn.set_label(label)?))?;
+        self.namespace()
+            .apply(reservation, |txn| Ok(txn.set_label(label)?))?;
         self.sync()
     }
 
