@@ -15,6 +15,7 @@ pub(crate) mod label;
 pub(crate) mod late_super;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod place;
 pub(crate) mod sizing;
 pub(crate) mod subvolume;
 pub(crate) mod verify_crash;

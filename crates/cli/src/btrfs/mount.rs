@@ -176,7 +176,7 @@ impl Wanted {
 }
 
 /// The number of a subvolume; 0 is the top level, as the kernel has it.
-fn subvolume_id(text: &str) -> Result<TreeId> {
+pub(super) fn subvolume_id(text: &str) -> Result<TreeId> {
     match text.parse() {
         Ok(0) => Ok(TreeId::FS),
         Ok(id) => Ok(TreeId(id)),

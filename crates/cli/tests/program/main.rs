@@ -19,6 +19,7 @@ mod mount_handles;
 mod mount_idmapped;
 mod mount_inherited;
 mod mount_names;
+mod mount_second;
 mod mount_sync;
 mod mount_times;
 mod mount_truncate;

@@ -24,6 +24,7 @@ pub(crate) mod helper;
 mod holders;
 mod log;
 mod sandbox;
+mod second;
 mod server;
 mod settings;
 mod signals;
@@ -142,6 +143,11 @@ Of options that contradict each other, the last one counts. A name that is not l
 In fstab, with a link /sbin/mount.fuse.spinney to this program:
   /srv/site.img  /mnt/site  fuse.spinney  allow_other,nofail  0  0
 
+A second mount:
+  Root can mount an image that root has mounted once more, elsewhere, or a subvolume of it (subvol=PATH):
+  both show the same files, as they are now. ro and rw, nosuid, nodev, noexec and nodiratime belong to
+  each mount; any other option has to be as it was. The image is free when the last one is unmounted.
+
 Sandbox:
   The server opens the image, then gives up all capabilities and, where the kernel has Landlock
   and seccomp, the right to open any file or socket or to run a program, and only then reads.
@@ -201,6 +207,9 @@ impl Mount {
             ..*self
         };
         if self.fake {
+            return Ok(());
+        }
+        if second::mount(&whole, &settings, formats)? {
             return Ok(());
         }
         if self.foreground {
