@@ -109,7 +109,8 @@ root is needed where fusermount3 is installed. A mount belongs to who made it; o
 with allow_other only.
 
 Options for -o:
-  ro, rw              change nothing; the default is to read and write
+  ro, rw              change nothing; the default is to read and write. A mount made with ro stays so:
+                      remount,rw needs one that was writable, otherwise unmount and mount again
   allow_other         everybody may use the mount, as far as permissions allow
   noatime, relatime, strictatime
                       when reading sets the access time: never; when it is older than the last
