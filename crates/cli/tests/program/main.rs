@@ -23,4 +23,5 @@ mod mount_truncate;
 mod mounted;
 mod reports;
 mod rescue;
+mod trust;
 mod verify_crash;
