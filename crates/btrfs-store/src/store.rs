@@ -418,10 +418,11 @@ impl Store {
     /// Writes data to all its mirrors.
     ///
     /// # Errors
-    /// The device's; the store is poisoned then.
+    /// The device's; the store is poisoned then, unless what holds the device had no room
+    /// ([`Error::is_device_full`]). Nothing may refer to the range in that case; it holds anything.
     pub fn write_data(&self, at: Logical, parts: &[&[u8]]) -> Result<()> {
         self.0.health.check()?;
-        self.0.pool.write(at, parts).inspect_err(|error| self.0.health.poison(error))
+        self.0.pool.write(at, parts).inspect_err(|error| self.0.health.poison_unless_full(error))
     }
 
     /// Reads data from the first mirror that is as expected, and repairs the others when
