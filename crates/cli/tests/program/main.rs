@@ -15,6 +15,7 @@ mod harness;
 mod mount;
 mod mount_ends;
 mod mount_guard;
+mod mount_host_full;
 mod mount_inherited;
 mod mount_names;
 mod mount_sync;
