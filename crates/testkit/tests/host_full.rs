@@ -15,7 +15,7 @@ use testkit::reference;
 
 const IMAGE_BYTES: u64 = 256 << 20;
 /// The length of every file of the random programs.
-const FILE_BYTES_MAX: u64 = 200_000;
+const FILE_BYTES_MAX: usize = 200_000;
 const FILES: u64 = 24;
 
 struct Host {
@@ -57,13 +57,13 @@ fn is_full(error: &Error) -> bool {
     error.is_device_full() && std::io::Error::from(error.clone()).kind() == std::io::ErrorKind::StorageFull
 }
 
-fn bytes(seed: u64, len: u64) -> Vec<u8> {
+fn bytes(seed: u64, len: usize) -> Vec<u8> {
     let mut random = Random::new(seed);
     let mut all = Vec::new();
-    while all.len() < usize::try_from(len).unwrap() {
+    while all.len() < len {
         all.extend_from_slice(&random.number().to_le_bytes());
     }
-    all.truncate(usize::try_from(len).unwrap());
+    all.truncate(len);
     all
 }
 
@@ -180,7 +180,7 @@ impl Program {
         let mut known = known.clone();
         match self.random.below(10) {
             0..5 => {
-                let len = self.random.below(FILE_BYTES_MAX);
+                let len = self.random.index(FILE_BYTES_MAX);
                 let contents = bytes(self.random.number(), len);
                 // A file that is written as a whole is empty before; a write that fails may be there in part.
                 let written = write(volume, &path, &contents);
