@@ -16,6 +16,7 @@ mod mount;
 mod mount_ends;
 mod mount_guard;
 mod mount_host_full;
+mod mount_handles;
 mod mount_inherited;
 mod mount_names;
 mod mount_sync;
