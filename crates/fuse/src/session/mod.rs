@@ -120,6 +120,7 @@ pub(crate) struct Session {
     zero_open: bool,
     writeback: bool,
     has_epochs: bool,
+    has_idmaps: bool,
     is_read_only: bool,
     write_back: Option<WriteBack>,
 }
@@ -133,6 +134,8 @@ pub(crate) struct SessionOptions {
     pub(crate) writeback: bool,
     /// The kernel can be told to look up all names anew.
     pub(crate) has_epochs: bool,
+    /// The kernel tells who asks only of requests that create something.
+    pub(crate) has_idmaps: bool,
     /// What makes the kernel write; without it, it writes when it likes.
     pub(crate) write_back: Option<WriteBack>,
 }
@@ -157,6 +160,7 @@ impl Session {
             zero_open: options.zero_open,
             writeback: options.writeback,
             has_epochs: options.has_epochs,
+            has_idmaps: options.has_idmaps,
             is_read_only,
             write_back: options.write_back,
         }

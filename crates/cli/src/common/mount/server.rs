@@ -119,6 +119,7 @@ pub(super) fn server_options(settings: &Settings) -> fuse::ServerOptions {
             fuse::Transport::Device
         },
         busy_poll: settings.busy_poll,
+        idmap: settings.idmap,
         ..fuse::ServerOptions::default()
     }
 }
