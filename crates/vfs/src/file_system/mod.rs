@@ -39,8 +39,12 @@ use std::time::Duration;
 pub trait FileSystem: Send + Sync {
     /// The node that `name` leads to in the directory `parent`; `name` may be `..`.
     ///
+    /// The name `.` leads to `parent` itself, whatever kind of node that is and whether or not the server refers to it
+    /// (any more): so the kernel finds the node of a file handle again. The number may be one that an earlier server of
+    /// the same file system gave out; whoever asks compares the generations.
+    ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`.
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; for `.`, `ESTALE` when no such node has a name.
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry>;
 
     /// Gives back `count` references to a node. Never fails, whatever the server says.

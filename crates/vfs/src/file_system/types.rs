@@ -137,7 +137,7 @@ pub struct Attr {
 pub struct Entry {
     /// The node.
     pub node: NodeId,
-    /// Tells apart nodes that had the same number one after the other.
+    /// Tells apart nodes that had the same number one after the other; 0 for [`NodeId::ROOT`].
     pub generation: u64,
     /// What `stat` reports of it.
     pub attr: Attr,
