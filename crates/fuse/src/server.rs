@@ -59,6 +59,9 @@ pub struct ServerOptions {
     /// [needs](FileSystem::needs_callers) to know. Only for a mount where the kernel checks permissions
     /// ([`crate::MountOptions::default_permissions`]); it refuses others.
     pub idmap: bool,
+    /// The kernel keeps nothing of a file's contents from one opening to the next, so that the file system hears of
+    /// readers of what was read before: for times of access that are always right. With `zero_open` it cannot be had.
+    pub tells_each_reader: bool,
     /// How requests come and replies go.
     pub transport: Transport,
     /// Where requests come fast and nobody else wants the processor, a worker polls for the next one
@@ -79,6 +82,7 @@ impl Default for ServerOptions {
             writeback: false,
             zero_open: false,
             idmap: false,
+            tells_each_reader: false,
             transport: Transport::default(),
             busy_poll: true,
             request_bytes_max: REQUEST_BYTES_MAX,
@@ -227,6 +231,7 @@ impl Server {
             SessionOptions {
                 entry_timeout: options.entry_timeout,
                 attr_timeout: options.attr_timeout,
+                tells_each_reader: options.tells_each_reader,
                 zero_open: agreement.flags.contains(InitFlags::NO_OPEN_SUPPORT),
                 writeback: agreement.flags.contains(InitFlags::WRITEBACK_CACHE),
                 has_epochs: agreement.has_epochs(),

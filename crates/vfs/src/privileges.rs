@@ -4,7 +4,7 @@
 //! with the bits is [`CAPABILITY_NAME`], on every write, change of size and change of owner,
 //! whoever makes it.
 
-use crate::file_system::{Caller, NodeKind, SetAttr};
+use crate::file_system::{Caller, NodeKind, SetAttr, WriteFlags};
 
 /// Attribute with the capabilities that a program gets.
 pub const CAPABILITY_NAME: &[u8] = b"security.capability";
@@ -35,6 +35,12 @@ impl BareSetGroup {
         }
         if caller.gid == gid || (is_owner && caller.uid == 0) { Self::Kept } else { Self::Cleared }
     }
+
+    /// For a write with these flags.
+    #[must_use]
+    pub const fn for_write(flags: WriteFlags) -> Self {
+        if flags.contains(WriteFlags::BY_MEMBER) { Self::Kept } else { Self::Cleared }
+    }
 }
 
 /// The permission bits that are left. On a directory both bits mean something else, and stay.
@@ -49,6 +55,12 @@ pub const fn cleared(kind: NodeKind, permissions: u32, bare: BareSetGroup) -> u3
     } else {
         left & !SET_GROUP
     }
+}
+
+/// True for permissions with a bit that [`cleared`] takes from some writers and leaves to others.
+#[must_use]
+pub const fn has_bare_set_group(permissions: u32) -> bool {
+    permissions & (SET_GROUP | GROUP_EXECUTE) == SET_GROUP
 }
 
 #[cfg(test)]
@@ -83,6 +95,8 @@ mod tests {
             (NodeKind::Directory, 0o6777, 0o6777, 0o6777),
         ] {
             assert_eq!(cleared(kind, before, BareSetGroup::Kept), kept, "{before:o}");
+            let differs = kind == NodeKind::File && kept != cleared_to;
+            assert_eq!(has_bare_set_group(before) && kind == NodeKind::File, differs, "{before:o}");
             assert_eq!(cleared(kind, before, BareSetGroup::Cleared), cleared_to, "{before:o}");
         }
     }

@@ -68,6 +68,8 @@ enum Task {
     MountLong(mount::long::Options),
     /// Kill the server of a mount while files are synced; the kernel looks for them. Needs root.
     KillMount(mount::kill::Options),
+    /// Run xfstests on a mount, and say which failures no other system has. Needs root, xfstests.
+    Xfstests(mount::xfstests::Options),
     /// Read, change and read again images with wrong fields and right checksums.
     MutateImages(mutate_images::Options),
     /// Run every read-only command on damaged images.
@@ -99,6 +101,7 @@ fn main() -> Result<ExitCode> {
         }
         Task::MountLong(options) => mount::long::run(&options),
         Task::KillMount(options) => mount::kill::run(&options),
+        Task::Xfstests(options) => mount::xfstests::execute(&root(), &options),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
         Task::Damaged { dir, program } => damaged::run(&root(), &dir, program.as_deref()),
     }

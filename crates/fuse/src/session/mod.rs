@@ -118,6 +118,7 @@ pub(crate) struct Session {
     lost: Lost,
     timeouts: Timeouts,
     zero_open: bool,
+    tells_each_reader: bool,
     writeback: bool,
     has_epochs: bool,
     has_idmaps: bool,
@@ -131,6 +132,7 @@ pub(crate) struct SessionOptions {
     pub(crate) entry_timeout: Duration,
     pub(crate) attr_timeout: Duration,
     pub(crate) zero_open: bool,
+    pub(crate) tells_each_reader: bool,
     pub(crate) writeback: bool,
     /// The kernel can be told to look up all names anew.
     pub(crate) has_epochs: bool,
@@ -158,6 +160,7 @@ impl Session {
                 attr: options.attr_timeout,
             },
             zero_open: options.zero_open,
+            tells_each_reader: options.tells_each_reader,
             writeback: options.writeback,
             has_epochs: options.has_epochs,
             has_idmaps: options.has_idmaps,

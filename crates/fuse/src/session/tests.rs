@@ -17,6 +17,7 @@ fn session() -> Session {
         entry_timeout: Duration::from_secs(1),
         attr_timeout: Duration::from_secs(1),
         zero_open: false,
+        tells_each_reader: false,
         writeback: false,
         write_back: None,
     };

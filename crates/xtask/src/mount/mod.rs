@@ -4,6 +4,7 @@
 //!   fio, a tree) on fresh mounts in several modes;
 //! * [`tree`] works with a kernel's source tree through the mount, and on tmpfs for comparison;
 //! * [`long`] is what takes too long for every day: fsx for hours, direct I/O ([`exercise`]), a full volume;
+//! * [`xfstests`] runs the kernel developers' suite on a mount, on a passthrough and on the kernel's btrfs;
 //! * [`kill`] kills the server while files are synced, and looks for what was promised;
 //! * [`tour`] follows the README as an unprivileged account.
 //!
@@ -11,7 +12,8 @@
 //! --check-data-csum` has to be clean. [`exclusions`] reads which tests are left out, and why.
 //!
 //! Needs root, and the `spinney` program built. Fails with the output of what failed; nothing stays
-//! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-long`, `mount-tour` and `kill-mount`.
+//! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-long`, `mount-tour`, `kill-mount`
+//! and `xfstests`.
 
 pub(crate) mod checks;
 mod exclusions;
@@ -21,3 +23,4 @@ pub(crate) mod long;
 mod served;
 pub(crate) mod tour;
 pub(crate) mod tree;
+pub(crate) mod xfstests;

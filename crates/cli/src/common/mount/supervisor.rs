@@ -217,6 +217,17 @@ impl Supervisor {
         if self.is_writing_back.swap(true, Ordering::SeqCst) {
             bail!("the server asked to write back twice at a time");
         }
+        if let Err(error) = self.start_writing_back() {
+            // Threads or descriptors are short. That fails the request, and not the mount.
+            tracing::warn!("{error:#}");
+            self.is_writing_back.store(false, Ordering::SeqCst);
+            let errno = Errno::AGAIN.raw_os_error();
+            let _ = self.channel.send(&Message::WrittenBack { errno }, None);
+        }
+        Ok(())
+    }
+
+    fn start_writing_back(&self) -> Result<()> {
         let (channel, is_writing) = (self.channel.try_clone()?, Arc::clone(&self.is_writing_back));
         // Where the mount was moved, what it keeps cannot be asked for.
         let dir = self.any_dir();
@@ -345,7 +356,10 @@ impl Supervisor {
             if let Ok(root) = File::open(&self.dir) {
                 let _ = rustix::fs::syncfs(&root);
             }
-            fuse::unmount(&self.dir, true)?;
+            if let Err(error) = fuse::unmount(&self.dir, true) {
+                // Killing the server would lose what it can still make durable.
+                tracing::error!("{}: {error}", self.dir.display());
+            }
         }
         // A server that is ending already does not hear it.
         let _ = self.channel.send(&Message::Stop, None);
@@ -383,9 +397,10 @@ impl Supervisor {
             let _ = self.server.kill();
         }
         let status = self.server.wait()?;
+        let is_left = self.is_mounted();
         // A server that ends by itself was unmounted everywhere, and the numbers are others' by now.
-        let elsewhere = if self.is_mounted() || !status.success() { self.elsewhere() } else { Vec::new() };
-        let dead = elsewhere.into_iter().chain(self.is_mounted().then(|| self.dir.clone()));
+        let elsewhere = if is_left || !status.success() { self.elsewhere() } else { Vec::new() };
+        let dead = elsewhere.into_iter().chain(is_left.then(|| self.dir.clone()));
         for dir in dead {
             if let Err(error) = fuse::unmount(&dir, true) {
                 tracing::error!("a dead mount is left behind: {error}");
@@ -399,6 +414,12 @@ impl Supervisor {
             return Err(Failure::refused("interrupted before it was mounted").into());
         }
         match (status.success(), status.signal()) {
+            // The server ends by itself when its connection ends, which unmounting does, and so does aborting it.
+            (true, _) if is_left && !self.is_stopping => {
+                let dir = self.dir.display();
+                let text = format!("{dir}: the kernel ended the connection of a mount in use: it was aborted");
+                Err(Failure::new(Status::Io, text).into())
+            }
             (true, _) => Ok(()),
             (_, Some(signal)) => {
                 let text = format!(
