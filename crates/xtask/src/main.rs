@@ -68,6 +68,8 @@ enum Task {
     MountLong(mount::long::Options),
     /// Kill the server of a mount while files are synced; the kernel looks for them. Needs root.
     KillMount(mount::kill::Options),
+    /// Try to get around permissions, on a mount and on the kernel's btrfs. Needs root and python3.
+    Attack(mount::attack::Options),
     /// Read, change and read again images with wrong fields and right checksums.
     MutateImages(mutate_images::Options),
     /// Run every read-only command on damaged images.
@@ -99,6 +101,7 @@ fn main() -> Result<ExitCode> {
         }
         Task::MountLong(options) => mount::long::run(&options),
         Task::KillMount(options) => mount::kill::run(&options),
+        Task::Attack(options) => mount::attack::run(&options),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
         Task::Damaged { dir, program } => damaged::run(&root(), &dir, program.as_deref()),
     }

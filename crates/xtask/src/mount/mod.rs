@@ -5,14 +5,17 @@
 //! * [`tree`] works with a kernel's source tree through the mount, and on tmpfs for comparison;
 //! * [`long`] is what takes too long for every day: fsx for hours, direct I/O ([`exercise`]), a full volume;
 //! * [`kill`] kills the server while files are synced, and looks for what was promised;
+//! * [`attack`] tries to get around permissions, there and on the kernel's btrfs;
 //! * [`tour`] follows the README as an unprivileged account.
 //!
 //! [`served`] makes an image, mounts it and takes it down again; after everything `btrfs check
 //! --check-data-csum` has to be clean. [`exclusions`] reads which tests are left out, and why.
 //!
 //! Needs root, and the `spinney` program built. Fails with the output of what failed; nothing stays
-//! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-long`, `mount-tour` and `kill-mount`.
+//! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-long`, `mount-tour`, `kill-mount`
+//! and `attack`.
 
+pub(crate) mod attack;
 pub(crate) mod checks;
 mod exclusions;
 mod exercise;
