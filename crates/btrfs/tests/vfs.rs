@@ -279,6 +279,27 @@ fn what_a_begun_sync_promises_is_there_after_a_crash() {
 }
 
 #[test]
+fn a_data_sync_promises_the_first_name_of_a_file() {
+    // O_TMPFILE, written, committed by others, linked, fdatasync: the data was durable, the name was not, and the
+    // replay removed the file.
+    let served = Served::new();
+    let flags = OpenFlags::READ | OpenFlags::WRITE;
+    let (file, handle) = served.fs.create_unnamed(&USER, NodeId::ROOT, &NewNode::default(), flags).unwrap();
+    served.write(file.node, 0, &[7; 50_000]);
+    served.fs.sync_fs().unwrap();
+    served.fs.link(file.node, NodeId::ROOT, b"linked").unwrap();
+    served.fs.sync_file(file.node, handle, SyncWhat::Data).unwrap();
+    let crashed = tempfile::NamedTempFile::new().unwrap();
+    std::fs::copy(served.image.file.path(), crashed.path()).unwrap();
+    let volume = Volume::open(crashed.path()).unwrap();
+    assert_eq!(volume.read("linked").ok(), Some(vec![7; 50_000]));
+    volume.close().unwrap();
+    check(crashed.path());
+    served.fs.release(file.node, handle);
+    served.finish();
+}
+
+#[test]
 fn a_pinned_node_stays_until_it_is_forgotten() {
     let served = Served::with(FsOptions {
         pin_known: true,
