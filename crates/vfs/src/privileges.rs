@@ -30,6 +30,9 @@ impl BareSetGroup {
     #[must_use]
     pub const fn for_change(caller: &Caller, gid: u32, changes: &SetAttr) -> Self {
         let is_owner = changes.uid.is_some() || changes.gid.is_some();
+        if !caller.is_known() {
+            return Self::Cleared;
+        }
         if caller.gid == gid || (is_owner && caller.uid == 0) { Self::Kept } else { Self::Cleared }
     }
 
@@ -63,6 +66,24 @@ pub const fn has_bare_set_group(permissions: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_not_known_is_in_no_group() {
+        let caller = |uid, gid| Caller { uid, gid, pid: 1 };
+        let owner = SetAttr { uid: Some(0), ..SetAttr::default() };
+        let size = SetAttr { size: Some(0), ..SetAttr::default() };
+        for (caller, gid, changes, expected) in [
+            (caller(7, 9), 9, &size, BareSetGroup::Kept),
+            (caller(7, 9), 8, &size, BareSetGroup::Cleared),
+            (caller(0, 9), 8, &owner, BareSetGroup::Kept),
+            (caller(0, 9), 8, &size, BareSetGroup::Cleared),
+            (caller(Caller::UNKNOWN, Caller::UNKNOWN), Caller::UNKNOWN, &size, BareSetGroup::Cleared),
+            (caller(Caller::UNKNOWN, Caller::UNKNOWN), Caller::UNKNOWN, &owner, BareSetGroup::Cleared),
+            (caller(Caller::UNKNOWN, 9), 9, &size, BareSetGroup::Cleared),
+        ] {
+            assert_eq!(BareSetGroup::for_change(&caller, gid, changes), expected, "{caller:?}");
+        }
+    }
 
     #[test]
     fn only_a_member_keeps_set_group_without_group_execution() {

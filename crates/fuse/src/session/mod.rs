@@ -121,6 +121,7 @@ pub(crate) struct Session {
     tells_each_reader: bool,
     writeback: bool,
     has_epochs: bool,
+    has_idmaps: bool,
     is_read_only: bool,
     write_back: Option<WriteBack>,
 }
@@ -135,6 +136,8 @@ pub(crate) struct SessionOptions {
     pub(crate) writeback: bool,
     /// The kernel can be told to look up all names anew.
     pub(crate) has_epochs: bool,
+    /// The kernel tells who asks only of requests that create something.
+    pub(crate) has_idmaps: bool,
     /// What makes the kernel write; without it, it writes when it likes.
     pub(crate) write_back: Option<WriteBack>,
 }
@@ -160,6 +163,7 @@ impl Session {
             tells_each_reader: options.tells_each_reader,
             writeback: options.writeback,
             has_epochs: options.has_epochs,
+            has_idmaps: options.has_idmaps,
             is_read_only,
             write_back: options.write_back,
         }

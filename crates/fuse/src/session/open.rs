@@ -30,7 +30,7 @@ impl Session {
         let name = request.name()?;
         let made = self
             .fs
-            .create(&request.caller(), request.node(), name, &new_file(&args));
+            .create(&request.creator()?, request.node(), name, &new_file(&args));
         let entry = match made {
             Ok(entry) => entry,
             Err(Errno::EEXIST) if !flags.contains(OpenFlags::EXCLUSIVE) => {
@@ -52,7 +52,7 @@ impl Session {
         let flags = self.open_flags(args.flags);
         let (entry, handle) =
             self.fs
-                .create_unnamed(&request.caller(), request.node(), &new_file(&args), flags)?;
+                .create_unnamed(&request.creator()?, request.node(), &new_file(&args), flags)?;
         self.put_opened_entry(out, &entry, handle, args.flags)
     }
 

@@ -290,6 +290,12 @@ pub trait FileSystem: Send + Sync {
         Vec::new()
     }
 
+    /// True when something besides creating depends on who asks. A server whose client tells that only of what creates
+    /// (that of idmapped mounts does) has to have it tell always.
+    fn needs_callers(&self) -> bool {
+        false
+    }
+
     /// True for a [`FileSystem::control`] operation that freezes or copies what is in files (a snapshot, say). A server
     /// whose client keeps back what programs wrote has that written before it asks for the operation.
     fn control_takes_data(&self, control: &Control<'_>) -> bool {

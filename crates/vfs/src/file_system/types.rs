@@ -17,7 +17,7 @@ impl NodeId {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 
-/// Who asks.
+/// Who asks. A server that is not told gives [`Caller::UNKNOWN`] for user and group: whoever decides by them refuses that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Caller {
     /// User (file-system uid).
@@ -26,6 +26,17 @@ pub struct Caller {
     pub gid: u32,
     /// Process; 0 when unknown.
     pub pid: u32,
+}
+
+impl Caller {
+    /// The number of a user or group that nobody told: no user's, though an image may have files of it.
+    pub const UNKNOWN: u32 = u32::MAX;
+
+    /// True for a caller of whom user and group are known.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.uid != Self::UNKNOWN && self.gid != Self::UNKNOWN
+    }
 }
 
 /// Kind of a node.

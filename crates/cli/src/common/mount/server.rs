@@ -120,6 +120,7 @@ pub(super) fn server_options(settings: &Settings) -> fuse::ServerOptions {
             fuse::Transport::Device
         },
         busy_poll: settings.busy_poll,
+        idmap: settings.idmap,
         ..fuse::ServerOptions::default()
     }
 }

@@ -203,7 +203,7 @@ impl Supervisor {
             }
             Due::Abort(silent) => {
                 // Those who wait get their errors first: the server may not even be able to die.
-                if self.is_mounted() && let Err(error) = fuse::abort(&self.dir) {
+                if let Some(dir) = self.any_dir() && let Err(error) = fuse::abort(&dir) {
                     tracing::debug!("{error}");
                 }
                 let text = format!("{dir}: given up: the server has answered nothing for {} s", silent.as_secs());
@@ -230,7 +230,7 @@ impl Supervisor {
     fn start_writing_back(&self) -> Result<()> {
         let (channel, is_writing) = (self.channel.try_clone()?, Arc::clone(&self.is_writing_back));
         // Where the mount was moved, what it keeps cannot be asked for.
-        let dir = self.is_mounted().then(|| self.dir.clone());
+        let dir = self.any_dir();
         let write = move || {
             let written = dir.map_or(Err(Errno::BUSY), |dir| write_all(&dir));
             let errno = written.err().map_or(0, Errno::raw_os_error);
@@ -340,7 +340,14 @@ impl Supervisor {
             self.server.kill()?;
             return Ok(());
         }
-        if self.is_mounted() && fuse::unmount(&self.dir, false).is_ok() {
+        let elsewhere = self.elsewhere();
+        for dir in &elsewhere {
+            if fuse::unmount(dir, false).is_err() {
+                tracing::warn!("{} is in use; its users are cut off", dir.display());
+                fuse::unmount(dir, true)?;
+            }
+        }
+        if self.is_mounted() && fuse::unmount(&self.dir, false).is_ok() && elsewhere.is_empty() {
             return Ok(());
         }
         if self.is_mounted() {
@@ -357,6 +364,20 @@ impl Supervisor {
         // A server that is ending already does not hear it.
         let _ = self.channel.send(&Message::Stop, None);
         Ok(())
+    }
+
+    /// Where else the same is mounted. Only to be asked while the server serves, or what it served is mounted.
+    fn elsewhere(&self) -> Vec<PathBuf> {
+        let Some(ours) = &self.mounted else { return Vec::new() };
+        let rows = table::alike(&ours.row).unwrap_or_default();
+        let dirs = rows.into_iter().map(|row| row.dir);
+        dirs.filter(|dir| *dir != self.dir).collect()
+    }
+
+    /// One of the places where it is mounted.
+    fn any_dir(&self) -> Option<PathBuf> {
+        let first = self.is_mounted().then(|| self.dir.clone());
+        first.or_else(|| self.elsewhere().into_iter().next())
     }
 
     fn is_mounted(&self) -> bool {
@@ -377,10 +398,13 @@ impl Supervisor {
         }
         let status = self.server.wait()?;
         let is_left = self.is_mounted();
-        if is_left
-            && let Err(error) = fuse::unmount(&self.dir, true)
-        {
-            tracing::error!("a dead mount is left behind: {error}");
+        // A server that ends by itself was unmounted everywhere, and the numbers are others' by now.
+        let elsewhere = if is_left || !status.success() { self.elsewhere() } else { Vec::new() };
+        let dead = elsewhere.into_iter().chain(is_left.then(|| self.dir.clone()));
+        for dir in dead {
+            if let Err(error) = fuse::unmount(&dir, true) {
+                tracing::error!("a dead mount is left behind: {error}");
+            }
         }
         result?;
         if let Some(reason) = reason {
