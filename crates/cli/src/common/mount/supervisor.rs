@@ -422,9 +422,12 @@ impl Supervisor {
             }
             (true, _) => Ok(()),
             (_, Some(signal)) => {
-                let text = format!(
-                    "the server was killed by signal {signal}; what was not synced is lost"
-                );
+                let hint = match signal {
+                    // Nobody else says so to whoever reads this.
+                    9 => " (the kernel does that when memory is short; its log says so)",
+                    _ => "",
+                };
+                let text = format!("the server was killed by signal {signal}{hint}; what was not synced is lost");
                 Err(Failure::new(Status::Io, text).into())
             }
             _ => Err(Failure::new(Status::Io, format!("the server failed: {status}")).into()),
