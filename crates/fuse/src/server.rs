@@ -54,8 +54,8 @@ pub struct ServerOptions {
     /// The kernel opens and closes files without telling. The file system then reads and writes
     /// with a handle of 0, and keeps nodes until they are forgotten.
     pub zero_open: bool,
-    /// The mount may be idmapped, where the kernel can do that (Linux 6.12). It then tells who asks only of requests that
-    /// create something, whether or not the mount is idmapped; so it is left out for a file system that
+    /// The mount may be idmapped, where the kernel can do that (Linux 6.12). It then tells who asks only of
+    /// requests that create something, whether or not the mount is idmapped; so it is left out for a file system that
     /// [needs](FileSystem::needs_callers) to know. Only for a mount where the kernel checks permissions
     /// ([`crate::MountOptions::default_permissions`]); it refuses others.
     pub idmap: bool,

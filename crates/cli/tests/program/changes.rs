@@ -241,7 +241,8 @@ fn a_label_is_shown_and_set_in_every_superblock() {
     bench.check("a.img");
     // What another program shows.
     bench.ok("label a.img last");
-    if let Ok(output) = std::process::Command::new("btrfs").args(["filesystem", "label"]).arg(bench.path("a.img")).output() {
+    let mut other = std::process::Command::new("btrfs");
+    if let Ok(output) = other.args(["filesystem", "label"]).arg(bench.path("a.img")).output() {
         assert_eq!(output.stdout, b"last\n");
     }
     std::fs::write(bench.path("other"), [7; 5000]).unwrap();

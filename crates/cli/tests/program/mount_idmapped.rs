@@ -187,13 +187,17 @@ fn done_in(dir: &Path) -> Result<Vec<String>, String> {
 /// What the same program does on the kernel's btrfs; `None` where that cannot be mounted.
 fn done_by_the_kernel() -> Option<Vec<String>> {
     let mounted = Mounted::new();
-    let mount = |words: &[&str]| Command::new(words[0]).args(&words[1..]).current_dir(&mounted.bench.dir).status().unwrap();
-    if !mount(&["mount", "-t", "btrfs", "-o", "loop", "a.img", "mnt"]).success() {
+    let run = |line: &str| {
+        let mut words = line.split(' ');
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).current_dir(&mounted.bench.dir).status().unwrap().success()
+    };
+    if !run("mount -t btrfs -o loop a.img mnt") {
         eprintln!("SKIPPED: the kernel's btrfs is not here to compare with");
         return None;
     }
     let done = done_in(&mounted.dir());
-    assert!(mount(&["umount", "mnt"]).success());
+    assert!(run("umount mnt"));
     Some(done.unwrap())
 }
 

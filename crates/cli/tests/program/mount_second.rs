@@ -81,7 +81,8 @@ fn a_further_mount_can_show_a_subvolume_and_be_read_only() {
     let (one, two) = (mounted.dir(), other(&mounted));
     fs::write(one.join("sub/file"), "in sub").unwrap();
     fs::write(one.join("sub/deep/file"), "in deep").unwrap();
-    for (options, file) in [("subvol=/sub", "in sub"), ("subvol=sub/deep,noexec", "in deep"), ("ro,subvol=sub", "in sub")] {
+    let shown = [("subvol=/sub", "in sub"), ("subvol=sub/deep,noexec", "in deep"), ("ro,subvol=sub", "in sub")];
+    for (options, file) in shown {
         mounted.bench.ok(&format!("mount -o {options} a.img other"));
         assert_eq!(fs::read_to_string(two.join("file")).unwrap(), file);
         let found = options_of(&two);
@@ -152,8 +153,8 @@ fn only_root_mounts_twice_and_only_what_root_mounted() {
     let program = format!("cd {dir} && {} mount a.img other", env!("CARGO_BIN_EXE_spinney"));
     let shared = Command::new("chmod").args(["-R", "a+rwX", &dir]).status().unwrap();
     assert!(shared.success());
-    let run = Command::new("setpriv").args(["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", &program]).output();
-    let Ok(output) = run else { return eprintln!("SKIPPED: no setpriv") };
+    let stranger = ["--reuid=65534", "--regid=65534", "--clear-groups", "sh", "-c", &program];
+    let Ok(output) = Command::new("setpriv").args(stranger).output() else { return eprintln!("SKIPPED: no setpriv") };
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success() && !is_mount(&other(&mounted)), "{text}");
     assert!(text.contains("mounted at") || text.contains("ermission denied"), "{text}");

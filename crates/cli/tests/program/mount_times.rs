@@ -70,3 +70,43 @@ fn times_of_access_are_there_after_the_next_mount() {
         mounted.bench.check("a.img");
     }
 }
+
+/// What `statx(2)` shows beyond `stat(2)` and FUSE passes on: the time of birth. The number of the subvolume it does not
+/// pass on, so that an attribute tells that.
+#[test]
+fn birth_and_subvolume_of_a_file_are_told() {
+    let Some(mounted) = Mounted::if_possible() else { return };
+    mounted.bench.ok("subvolume create a.img /sub");
+    for options in ["rw", "writeback", "zero_open", "noatime"] {
+        mounted.bench.ok(&format!("mount -o {options} a.img mnt"));
+        let name = format!("sub/{options}");
+        let before = SystemTime::now();
+        fs::write(mounted.dir().join(&name), "one").unwrap();
+        let born = |name: &str| fs::metadata(mounted.dir().join(name)).unwrap().created().unwrap();
+        let first = born(&name);
+        let slack = Duration::from_millis(100);
+        assert!(first > before - slack && first < SystemTime::now() + slack, "{options}");
+        std::thread::sleep(Duration::from_millis(20));
+        fs::write(mounted.dir().join(&name), "again").unwrap();
+        File::open(mounted.dir().join(&name)).unwrap();
+        let number = |name: &str| {
+            let mut bytes = [0; 32];
+            let len = rustix::fs::getxattr(mounted.dir().join(name), "btrfs.subvolid", &mut bytes).unwrap();
+            String::from_utf8(bytes[..len].to_vec()).unwrap()
+        };
+        assert_eq!([number("."), number("sub"), number(&name)], ["5", "256", "256"]);
+        let listed = rustix::fs::listxattr(mounted.dir().join(&name), &mut [0_u8; 64]).unwrap();
+        assert_eq!(listed, 0, "it is not listed, so that nobody copies it");
+        let set = rustix::fs::setxattr(
+            mounted.dir().join(&name),
+            "btrfs.subvolid",
+            b"5",
+            rustix::fs::XattrFlags::empty(),
+        );
+        assert!(set.is_err());
+        mounted.unmount();
+        mounted.bench.ok("mount -o ro a.img mnt");
+        assert_eq!(born(&name), first, "{options}");
+        mounted.unmount();
+    }
+}

@@ -17,7 +17,8 @@ impl NodeId {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 
-/// Who asks. A server that is not told gives [`Caller::UNKNOWN`] for user and group: whoever decides by them refuses that.
+/// Who asks. A server that is not told gives [`Caller::UNKNOWN`] for user and group: whoever decides by them
+/// refuses that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Caller {
     /// User (file-system uid).
