@@ -144,6 +144,15 @@ impl Error {
         }
     }
 
+    /// True when a write failed only because what holds the image had no room left. What was written before stays, and
+    /// the same write succeeds once there is room. (A flush that says so is another matter: it may have lost what was
+    /// written before.)
+    #[must_use]
+    pub fn is_no_space(&self) -> bool {
+        let is_full = matches!(self.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
+        is_full && matches!(self, Self::Io { op: Op::Write, .. })
+    }
+
     /// The closest kind of `std::io` error, for callers that must report one.
     #[must_use]
     pub fn kind(&self) -> io::ErrorKind {

@@ -17,7 +17,7 @@ use crate::pool::{Access, Chunk, Pool, Workers};
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::options::StoreOptions;
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
-use crate::txn::{BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Log, Notes, Trees, Unreplayed};
+use crate::txn::{BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Log, Notes, Trees, Unfinished, Unreplayed};
 use crate::{Error, Result};
 
 /// Opens the file system on `devices`.
@@ -137,6 +137,7 @@ impl Parts {
             dirty: DirtyBlocks::new(),
             deferred: Deferred::new(),
             gate: Gate::new(durable),
+            unfinished: Unfinished::none(),
             log: Log::new(superblock.clone()),
             notes: Notes::new(),
             superblock: Mutex::new(Rank::Device, superblock),

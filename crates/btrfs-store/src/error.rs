@@ -92,6 +92,13 @@ impl Error {
     pub fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {
         Self::Unsupported { what: what.into() }
     }
+
+    /// True when a device refused a write for want of room where it lies, as the host of a sparse image may: nothing
+    /// was lost, and the same can be asked again.
+    #[must_use]
+    pub fn is_device_full(&self) -> bool {
+        matches!(self, Self::Device(error) if error.is_no_space())
+    }
 }
 
 /// What room in the file system is for.

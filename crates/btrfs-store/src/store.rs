@@ -415,13 +415,22 @@ impl Store {
         }
     }
 
+    /// As [`Self::free_unused`], of space that a write found no room for where the device lies: what it wrote of it there
+    /// is given back to the host, so that the next commit has some.
+    pub fn give_back_unused(&self, extent: DataExtent) {
+        // While it belongs to nobody else. Where that is not possible, there is just as little room as before.
+        let _ = self.0.pool.discard(extent.at, extent.len);
+        self.free_unused(extent);
+    }
+
     /// Writes data to all its mirrors.
     ///
     /// # Errors
-    /// The device's; the store is poisoned then.
+    /// The device's; the store is poisoned then, unless what holds the device had no room
+    /// ([`Error::is_device_full`]). Nothing may refer to the range in that case; it holds anything.
     pub fn write_data(&self, at: Logical, parts: &[&[u8]]) -> Result<()> {
         self.0.health.check()?;
-        self.0.pool.write(at, parts).inspect_err(|error| self.0.health.poison(error))
+        self.0.pool.write(at, parts).inspect_err(|error| self.0.health.poison_unless_full(error))
     }
 
     /// Reads data from the first mirror that is as expected, and repairs the others when

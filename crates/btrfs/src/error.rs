@@ -141,6 +141,13 @@ impl Error {
         }
     }
 
+    /// True when there was no room where the device lies, as on the full host of a sparse image. Nothing was lost, and
+    /// the same can be asked again when there is room.
+    #[must_use]
+    pub fn is_device_full(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.is_no_space())
+    }
+
     /// True when what was asked for does not exist.
     #[must_use]
     pub fn is_not_found(&self) -> bool {
@@ -198,6 +205,7 @@ impl Error {
     fn io_kind(&self) -> io::ErrorKind {
         match self {
             Self::Caller { what, .. } => what.io_kind(),
+            Self::Io { .. } if self.is_device_full() => io::ErrorKind::StorageFull,
             Self::Io { .. } => io::ErrorKind::Other,
             Self::Corrupt { .. } => io::ErrorKind::InvalidData,
             Self::Unsupported(_) => io::ErrorKind::Unsupported,

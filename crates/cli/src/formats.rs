@@ -10,6 +10,9 @@ pub(crate) const FORMATS: &[Format] = &[Format {
     open: btrfs::mount::open,
     check_options: btrfs::mount::check_options,
     is_option: btrfs::mount::is_option,
+    chooses: btrfs::place::chooses,
+    place: btrfs::place::find,
+    check_place: btrfs::place::check,
     options_help: btrfs::mount::OPTIONS_HELP,
 }];
 

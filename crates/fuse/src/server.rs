@@ -54,6 +54,14 @@ pub struct ServerOptions {
     /// The kernel opens and closes files without telling. The file system then reads and writes
     /// with a handle of 0, and keeps nodes until they are forgotten.
     pub zero_open: bool,
+    /// The mount may be idmapped, where the kernel can do that (Linux 6.12). It then tells who asks only of requests that
+    /// create something, whether or not the mount is idmapped; so it is left out for a file system that
+    /// [needs](FileSystem::needs_callers) to know. Only for a mount where the kernel checks permissions
+    /// ([`crate::MountOptions::default_permissions`]); it refuses others.
+    pub idmap: bool,
+    /// The kernel keeps nothing of a file's contents from one opening to the next, so that the file system hears of
+    /// readers of what was read before: for times of access that are always right. With `zero_open` it cannot be had.
+    pub tells_each_reader: bool,
     /// How requests come and replies go.
     pub transport: Transport,
     /// Where requests come fast and nobody else wants the processor, a worker polls for the next one
@@ -73,6 +81,8 @@ impl Default for ServerOptions {
             workers: 0,
             writeback: false,
             zero_open: false,
+            idmap: false,
+            tells_each_reader: false,
             transport: Transport::default(),
             busy_poll: true,
             request_bytes_max: REQUEST_BYTES_MAX,
@@ -207,6 +217,7 @@ impl Server {
             writeback: options.writeback,
             zero_open: options.zero_open,
             ring: !queues.is_empty(),
+            idmap: options.idmap && !fs.needs_callers(),
             request_bytes_max,
             page_bytes: u32::try_from(rustix::param::page_size()).unwrap_or(u32::MAX),
             background_max: BACKGROUND_MAX,
@@ -220,9 +231,11 @@ impl Server {
             SessionOptions {
                 entry_timeout: options.entry_timeout,
                 attr_timeout: options.attr_timeout,
+                tells_each_reader: options.tells_each_reader,
                 zero_open: agreement.flags.contains(InitFlags::NO_OPEN_SUPPORT),
                 writeback: agreement.flags.contains(InitFlags::WRITEBACK_CACHE),
                 has_epochs: agreement.has_epochs(),
+                has_idmaps: agreement.flags.contains(InitFlags::ALLOW_IDMAP),
                 write_back,
             },
         ));

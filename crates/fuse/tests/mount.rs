@@ -463,6 +463,37 @@ fn a_writer_without_rights_clears_set_user_bits() {
     });
 }
 
+/// Whoever is in the file's group keeps a set-group bit that is no privilege, as on any Linux file system; a write took
+/// it from everybody.
+#[test]
+fn a_member_who_writes_leaves_set_group_without_group_execution() {
+    on_all_ways(|mounted| {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: only root can act as somebody else");
+            return;
+        }
+        fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o777)).unwrap();
+        let path = mounted.path("program");
+        for (command, before, expected) in [
+            ("echo more >> program", 0o2666, 0o2666),
+            ("echo more >> program", 0o6767, 0o2767),
+            ("echo more >> program", 0o6777, 0o777),
+            ("echo more > program", 0o2666, 0o2666),
+            ("dd if=/dev/zero of=program bs=4096 count=1 conv=notrunc oflag=direct status=none", 0o6767, 0o2767),
+            ("truncate -s 5 program", 0o2666, 0o2666),
+        ] {
+            fs::write(&path, [b'x'; 8192]).unwrap();
+            std::os::unix::fs::chown(&path, None, Some(65534)).unwrap();
+            fs::set_permissions(&path, PermissionsExt::from_mode(before)).unwrap();
+            let mut member = Command::new("sh");
+            member.args(["-c", command]).current_dir(mounted.root()).uid(65534).gid(65534);
+            assert!(member.status().unwrap().success(), "{command}");
+            let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
+            assert_eq!(mode, expected, "{command}, {before:o}");
+        }
+    });
+}
+
 /// The kernel kept the mode that it knew after a write around its page cache: who may write to a program ran it as its
 /// owner afterwards.
 #[test]

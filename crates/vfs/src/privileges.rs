@@ -4,7 +4,7 @@
 //! with the bits is [`CAPABILITY_NAME`], on every write, change of size and change of owner,
 //! whoever makes it.
 
-use crate::file_system::{Caller, NodeKind, SetAttr};
+use crate::file_system::{Caller, NodeKind, SetAttr, WriteFlags};
 
 /// Attribute with the capabilities that a program gets.
 pub const CAPABILITY_NAME: &[u8] = b"security.capability";
@@ -30,7 +30,16 @@ impl BareSetGroup {
     #[must_use]
     pub const fn for_change(caller: &Caller, gid: u32, changes: &SetAttr) -> Self {
         let is_owner = changes.uid.is_some() || changes.gid.is_some();
+        if !caller.is_known() {
+            return Self::Cleared;
+        }
         if caller.gid == gid || (is_owner && caller.uid == 0) { Self::Kept } else { Self::Cleared }
+    }
+
+    /// For a write with these flags.
+    #[must_use]
+    pub const fn for_write(flags: WriteFlags) -> Self {
+        if flags.contains(WriteFlags::BY_MEMBER) { Self::Kept } else { Self::Cleared }
     }
 }
 
@@ -48,9 +57,33 @@ pub const fn cleared(kind: NodeKind, permissions: u32, bare: BareSetGroup) -> u3
     }
 }
 
+/// True for permissions with a bit that [`cleared`] takes from some writers and leaves to others.
+#[must_use]
+pub const fn has_bare_set_group(permissions: u32) -> bool {
+    permissions & (SET_GROUP | GROUP_EXECUTE) == SET_GROUP
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn who_is_not_known_is_in_no_group() {
+        let caller = |uid, gid| Caller { uid, gid, pid: 1 };
+        let owner = SetAttr { uid: Some(0), ..SetAttr::default() };
+        let size = SetAttr { size: Some(0), ..SetAttr::default() };
+        for (caller, gid, changes, expected) in [
+            (caller(7, 9), 9, &size, BareSetGroup::Kept),
+            (caller(7, 9), 8, &size, BareSetGroup::Cleared),
+            (caller(0, 9), 8, &owner, BareSetGroup::Kept),
+            (caller(0, 9), 8, &size, BareSetGroup::Cleared),
+            (caller(Caller::UNKNOWN, Caller::UNKNOWN), Caller::UNKNOWN, &size, BareSetGroup::Cleared),
+            (caller(Caller::UNKNOWN, Caller::UNKNOWN), Caller::UNKNOWN, &owner, BareSetGroup::Cleared),
+            (caller(Caller::UNKNOWN, 9), 9, &size, BareSetGroup::Cleared),
+        ] {
+            assert_eq!(BareSetGroup::for_change(&caller, gid, changes), expected, "{caller:?}");
+        }
+    }
 
     #[test]
     fn only_a_member_keeps_set_group_without_group_execution() {
@@ -62,6 +95,8 @@ mod tests {
             (NodeKind::Directory, 0o6777, 0o6777, 0o6777),
         ] {
             assert_eq!(cleared(kind, before, BareSetGroup::Kept), kept, "{before:o}");
+            let differs = kind == NodeKind::File && kept != cleared_to;
+            assert_eq!(has_bare_set_group(before) && kind == NodeKind::File, differs, "{before:o}");
             assert_eq!(cleared(kind, before, BareSetGroup::Cleared), cleared_to, "{before:o}");
         }
     }

@@ -145,7 +145,8 @@ impl Drop for Mount {
     }
 }
 
-fn attach(image: &Path, read_only: bool) -> Result<String> {
+/// A loop device for an image; who asks gives it back.
+pub(crate) fn attach(image: &Path, read_only: bool) -> Result<String> {
     let path = image.to_string_lossy();
     let mut arguments = vec!["--find", "--show"];
     if read_only {

@@ -112,6 +112,14 @@ impl FileDevice {
         let _ = rustix::io::dup3(nothing, &mut file, rustix::io::DupFlags::CLOEXEC);
     }
 
+    /// Whose file it is and who may write it, of the file that is open, whatever has its path by now.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn metadata(&self) -> Result<Metadata> {
+        self.file.metadata().map_err(|error| open_error(&self.name, error))
+    }
+
     fn error(&self, op: Op, offset: u64, len: u64, source: impl Into<io::Error>) -> Error {
         Error::io(op, &self.name, offset, len, source.into())
     }

@@ -1,4 +1,9 @@
 //! Committing: everything the transaction changed settles into the trees, and goes out.
+//!
+//! What has settled does not change any more, and nothing on the device leads to it before its superblock is there. So
+//! where the device has no room for it (a sparse image on a full host) it waits in memory, and the next commit writes it
+//! first: whoever asked is told, and nothing else is lost. Meanwhile changes join the transaction after it. Its own one
+//! starts only when it is durable, and until then the log is not written either.
 
 use std::sync::Arc;
 
@@ -6,8 +11,8 @@ use btrfs_disk::superblock::{RootBackup, Superblock};
 use btrfs_disk::{Generation, TreeId};
 
 use crate::extent::{Apply, SpaceSink};
-use crate::space::{Extent, Pinned, Reservation, Space};
-use crate::tree::{Block, Edit, EditItem, RootPtr};
+use crate::space::{Extent, Reservation, Space};
+use crate::tree::{Edit, EditItem, RootPtr};
 use crate::{Error, Result};
 use btrfs_disk::{At, Corrupt, Detail, Logical};
 
@@ -16,6 +21,7 @@ use super::engine::Engine;
 use super::gate::Serial;
 use super::handle::Txn;
 use super::host::{Purse, TxnHost};
+use super::settled::Settled;
 
 /// Rounds after which settling is considered broken. Each round after the first can only
 /// be caused by blocks copied in the one before, which become fewer fast.
@@ -25,16 +31,6 @@ const ROUNDS_MAX: usize = 64;
 /// item of a free run needs the very block that the run consists of, taking that block removes the
 /// item, which frees the block, which brings the item back.
 const ROUNDS_FREEING: usize = 8;
-
-/// A settled transaction: what is to be written.
-pub(super) struct Settled {
-    pub(super) generation: Generation,
-    pub(super) blocks: Vec<Block>,
-    pub(super) superblock: Superblock,
-    /// The superblock on the device, when it leads to a log.
-    pub(super) before: Option<Superblock>,
-    pinned: Pinned,
-}
 
 /// What follows in the gate when a transaction has settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -68,6 +64,7 @@ impl Engine {
     }
 
     fn commit_then(&self, serial: &Serial<'_>, next: Next) -> Result<Generation> {
+        self.finish_earlier(serial)?;
         let generation = self.gate.close(serial);
         let mut on_device = self.log.lock_superblock();
         let settled = if self.is_clean() { Ok(None) } else { self.settle(generation).map(Some) };
@@ -84,7 +81,6 @@ impl Engine {
         if let Some(settled) = settled {
             let written = self.finish(serial, settled, &mut on_device);
             if let Err(error) = written {
-                self.health.poison(&error);
                 if next == Next::OneHandle {
                     self.gate.leave_exclusive();
                 }
@@ -92,6 +88,12 @@ impl Engine {
             }
         }
         Ok(running)
+    }
+
+    /// Writes the transaction that an earlier commit found no room for.
+    fn finish_earlier(&self, serial: &Serial<'_>) -> Result<()> {
+        let Some(settled) = self.unfinished.take() else { return Ok(()) };
+        self.finish(serial, settled, &mut self.log.lock_superblock())
     }
 
     /// True when a commit would write nothing new.
@@ -104,11 +106,17 @@ impl Engine {
     }
 
     fn finish(&self, serial: &Serial<'_>, settled: Settled, on_device: &mut Superblock) -> Result<()> {
-        self.write_out(&settled)?;
+        if let Err(error) = self.write_out(&settled) {
+            self.health.poison_unless_full(&error);
+            if error.is_device_full() {
+                self.unfinished.keep(settled);
+            }
+            return Err(error);
+        }
         *on_device = settled.superblock;
         self.gate.set_durable(serial, settled.generation);
         self.refs.note_durable();
-        self.space.unpin(settled.pinned)
+        self.space.unpin(settled.pinned).inspect_err(|error| self.health.poison(error))
     }
 
     fn settle(&self, generation: Generation) -> Result<Settled> {

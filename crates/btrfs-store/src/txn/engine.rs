@@ -22,6 +22,7 @@ use super::gate::Gate;
 use super::log_state::Log;
 use super::notes::Notes;
 use super::reader::BlockReader;
+use super::settled::Unfinished;
 use super::trees::Trees;
 
 /// The trees that the store itself lives in.
@@ -45,6 +46,7 @@ pub(crate) struct Engine {
     pub(crate) dirty: DirtyBlocks,
     pub(crate) deferred: Deferred,
     pub(crate) gate: Gate,
+    pub(crate) unfinished: Unfinished,
     pub(crate) log: Log,
     pub(crate) notes: Notes,
     pub(crate) superblock: Mutex<Superblock>,
@@ -166,6 +168,13 @@ impl Health {
     /// From now on nothing is written; the first reason stays.
     pub(crate) fn poison(&self, reason: &Error) {
         let _ = self.0.set(Arc::new(reason.clone()));
+    }
+
+    /// As [`Self::poison`], unless nothing but room was missing where the device lies, and the caller can go on.
+    pub(crate) fn poison_unless_full(&self, reason: &Error) {
+        if !reason.is_device_full() {
+            self.poison(reason);
+        }
     }
 
     pub(crate) fn reason(&self) -> Option<Arc<Error>> {

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use btrfs_disk::items::{OnDisk, RootItem};
 use btrfs_disk::key::item_type::ROOT_ITEM;
+use btrfs_disk::superblock::LABEL_SIZE;
 use btrfs_disk::{Generation, Key, Logical, TreeId};
 
 use crate::extent::RefChange;
@@ -248,6 +249,23 @@ impl Txn {
         let key = Key::new(id.0, ROOT_ITEM, slot.key_offset);
         slot.tree.note_changed();
         self.put(&self.engine.trees.root_tree, &key, &bytes)
+    }
+
+    /// Sets the label in the superblock that this transaction writes: at most 255 bytes without NUL, of which
+    /// what follows is dropped.
+    ///
+    /// # Errors
+    /// As [`Self::put`].
+    pub fn set_label(&self, label: &[u8]) -> Result<()> {
+        // A superblock is of the generation of its root tree, so that has to be written anew, too.
+        self.update_root_item(TreeId::FS, |_| ())?;
+        let label = label.split(|byte| *byte == 0).next().unwrap_or_default();
+        let mut padded = [0; LABEL_SIZE];
+        for (to, from) in padded[..LABEL_SIZE - 1].iter_mut().zip(label) {
+            *to = *from;
+        }
+        self.engine.superblock.lock().fields_mut().label = padded;
+        Ok(())
     }
 
     /// Sets incompat feature bits in the superblock that this transaction writes.

@@ -380,9 +380,12 @@ impl Txn {
         let fields = superblock.fields_mut();
         fields.log_root = root.at.0.into();
         fields.log_root_level = root.level;
-        let engine = &self.engine;
-        let written = self.write_synced(batch, &superblock);
-        written.inspect_err(|error| engine.health.poison(error))?;
+        if let Err(error) = self.write_synced(batch, &superblock) {
+            self.engine.health.poison_unless_full(&error);
+            // Of what was taken out to be written, some is not on the device.
+            self.require_commit();
+            return if error.is_device_full() { Ok(LogSync::NeedsCommit) } else { Err(error) };
+        }
         log.trees.lock().superblock = Some(superblock);
         Ok(LogSync::Done)
     }

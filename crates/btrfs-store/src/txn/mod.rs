@@ -17,7 +17,8 @@
 //! goes last, between two flushes. Only then is space that the old state used free.
 //!
 //! Failure: when a change fails half-way, or a write fails, the store stops writing
-//! (`Health`); the device has the last durable state, and reads go on.
+//! (`Health`); the device has the last durable state, and reads go on. A write that fails because what holds the device
+//! is full is tried again by the next commit.
 //!
 //! Callers: the store's front, and through it the file system.
 
@@ -33,6 +34,7 @@ mod log;
 mod log_state;
 mod notes;
 pub(crate) mod reader;
+mod settled;
 mod snapshot;
 pub(crate) mod trees;
 mod watch;
@@ -52,4 +54,5 @@ pub use log::{LogEdit, LogSync, LogTicket};
 pub(crate) use notes::Notes;
 pub use notes::{Note, Removed};
 pub(crate) use reader::BlockReader;
+pub(crate) use settled::Unfinished;
 pub(crate) use trees::Trees;

@@ -7,8 +7,8 @@ use crate::Result;
 use crate::ablation::{Mutation, mutated};
 use crate::tree::{Block, prepare_for_write};
 
-use super::commit::Settled;
 use super::engine::Engine;
+use super::settled::Settled;
 
 /// Blocks that one worker seals and writes in one go.
 const BATCH_BLOCKS: usize = 128;

@@ -133,12 +133,10 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
     let mut written = Vec::new();
     let result = place(core, inode, at, data, &receipt, &mut written)
         .and_then(|()| add_pending(core, inode, at..end, &mut written, receipt));
-    if result.is_err() {
+    if let Err(error) = &result {
         for extent in written {
-            core.store.free_unused(DataExtent {
-                at: extent.at,
-                len: extent.len,
-            });
+            let extent = DataExtent { at: extent.at, len: extent.len };
+            writeback::give_up(core, extent, error);
         }
     }
     let overlapped = result?;

@@ -8,7 +8,6 @@ use vfs::acl::{self, Acl};
 use vfs::privileges::BareSetGroup;
 use vfs::file_system::{Attr, Caller, SetAttr, SetTime, Time};
 
-use super::nodes::Nodes;
 use super::stat::{attr_of, kind_of};
 use super::{BtrfsFs, privileges};
 use crate::error::{CallerError, Result};
@@ -56,7 +55,7 @@ impl NewTimes {
 impl BtrfsFs {
     pub(super) fn attr_of_node(&self, node: NodeId) -> Result<Attr> {
         let inode = self.inode(node)?;
-        Ok(attr_of(&inode.metadata(), Nodes::shown(node)))
+        Ok(attr_of(&inode.metadata(), self.nodes.shown(node)))
     }
 
     pub(super) fn change_attr(
@@ -81,7 +80,7 @@ impl BtrfsFs {
         }
         self.apply_attr(caller, &inode, changes, &times)?;
         self.sync_marked(&inode)?;
-        Ok(attr_of(&inode.metadata(), Nodes::shown(node)))
+        Ok(attr_of(&inode.metadata(), self.nodes.shown(node)))
     }
 
     /// Everything but the size, in one transaction.

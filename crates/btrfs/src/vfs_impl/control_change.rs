@@ -134,6 +134,7 @@ impl BtrfsFs {
 
     /// Refuses a caller to whom permission bits or the access control list do not surely grant `wanted`.
     fn check_may(&self, caller: &Caller, inode: &Inode, wanted: u16) -> Result<()> {
+        check_known(caller)?;
         let list = {
             let _names = inode.read_names();
             self.answer(self.access_list(inode))?
@@ -161,6 +162,12 @@ fn check_new_name(name: &[u8]) -> Result<()> {
     }
 }
 
+/// An image may have files of the user whose number stands for nobody.
+fn check_known(caller: &Caller) -> Result<()> {
+    if caller.is_known() { Ok(()) } else { Err(Errno::EPERM) }
+}
+
 fn check_owns(caller: &Caller, inode: &Inode) -> Result<()> {
+    check_known(caller)?;
     if caller.uid == inode.state().uid { Ok(()) } else { Err(Errno::EPERM) }
 }

@@ -10,6 +10,7 @@ use vfs::file_system::{
     WriteFlags, Written,
 };
 use vfs::append_only;
+use vfs::privileges::BareSetGroup;
 
 use super::names::is_openable;
 use super::{BtrfsFs, handles, privileges};
@@ -51,7 +52,7 @@ impl BtrfsFs {
     }
 
     fn truncate(&self, inode: &Arc<Inode>, clears_bits: bool) -> Result<()> {
-        privileges::drop_for_write(self, inode, clears_bits)?;
+        privileges::drop_for_write(self, inode, clears_bits.then_some(BareSetGroup::Cleared))?;
         file::set_size(self.core(), inode, 0)?;
         self.sync_marked(inode)
     }
@@ -105,9 +106,10 @@ impl BtrfsFs {
         if let Some(error) = self.core().store.poisoned().filter(|_| !is_cached) {
             return Err(error.into());
         }
-        let bits = flags.contains(WriteFlags::CLEAR_PRIVILEGES);
+        let clears = flags.contains(WriteFlags::CLEAR_PRIVILEGES);
+        let bits = clears.then(|| BareSetGroup::for_write(flags));
         // What the kernel had cached may be older than the privileges.
-        if bits || !is_cached {
+        if clears || !is_cached {
             written.cleared_privileges = privileges::drop_for_write(self, &inode, bits)?;
         }
         if flags.contains(WriteFlags::APPEND) {
@@ -204,7 +206,7 @@ impl BtrfsFs {
         let mode = allocate_mode(flags)?;
         let inode = self.live_inode(node)?;
         check_is_file(&inode)?;
-        privileges::drop_for_write(self, &inode, false)?;
+        privileges::drop_for_write(self, &inode, None)?;
         file::allocate(self.core(), &inode, mode, offset, len)?;
         self.note_change(&inode)?;
         self.sync_marked(&inode)
@@ -234,7 +236,7 @@ impl BtrfsFs {
         let target = self.live_inode(range.target)?;
         check_is_file(&source)?;
         check_is_file(&target)?;
-        privileges::drop_for_write(self, &target, false)?;
+        privileges::drop_for_write(self, &target, None)?;
         let range = CloneRange {
             source: range.source_offset,
             destination: range.target_offset,

@@ -15,6 +15,7 @@ impl From<&Error> for Errno {
     fn from(error: &Error) -> Self {
         match error {
             Error::Caller { what, .. } => (*what).into(),
+            Error::Io { .. } if error.is_device_full() => Self::ENOSPC,
             Error::Io { .. } | Error::Corrupt { .. } => Self::EIO,
             Error::Unsupported(_) => Self::EOPNOTSUPP,
             Error::NoSpace => Self::ENOSPC,

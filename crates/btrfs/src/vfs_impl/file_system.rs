@@ -177,6 +177,10 @@ impl FileSystem for BtrfsFs {
         self.control_node(control)
     }
 
+    fn needs_callers(&self) -> bool {
+        self.options.user_subvol_ioctls
+    }
+
     fn control_takes_data(&self, control: &Control<'_>) -> bool {
         self.control_takes(control)
     }

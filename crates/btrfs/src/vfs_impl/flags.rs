@@ -121,6 +121,9 @@ fn check_wanted(caller: &Caller, inode: &Inode, wanted: NodeFlags) -> Result<()>
         (shown(state.flags), state.uid)
     };
     let is_root = caller.uid == 0;
+    if !caller.is_known() {
+        return Err(CallerError::NotPermitted.into());
+    }
     let guarded = NodeFlags::IMMUTABLE | NodeFlags::APPEND;
     if !is_root && (caller.uid != uid || (had ^ wanted).intersects(guarded)) {
         return Err(CallerError::NotPermitted.into());

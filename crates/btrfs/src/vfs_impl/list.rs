@@ -12,7 +12,7 @@ use std::ops::Range;
 use vfs::NodeId;
 use vfs::file_system::{DirEntry, DirSink, NodeKind};
 
-use super::nodes::{Nodes, Place};
+use super::nodes::Place;
 use super::stat::kind_of;
 use super::{BtrfsFs, stale};
 use crate::dir::{Found, Stored};
@@ -85,7 +85,7 @@ impl Listing<'_> {
     /// Adds `.` and `..`; false when there is no more room.
     fn dots(&mut self, node: NodeId, from: u64) -> Result<bool> {
         let here = self.fs.nodes.place(node).ok_or(CallerError::Stale)?;
-        if from < BEHIND_DOT && !self.dot(b".", Nodes::shown(node), BEHIND_DOT) {
+        if from < BEHIND_DOT && !self.dot(b".", self.fs.nodes.shown(node), BEHIND_DOT) {
             return Ok(false);
         }
         let above = self.fs.above(here)?;

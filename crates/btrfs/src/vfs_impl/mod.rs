@@ -179,8 +179,12 @@ impl BtrfsFs {
         let metadata = inode.metadata();
         Entry {
             node,
-            generation: metadata.generation.0,
-            attr: stat::attr_of(&metadata, Nodes::shown(node)),
+            generation: match node {
+                // What the kernel takes for granted.
+                NodeId::ROOT => 0,
+                _ => metadata.generation.0,
+            },
+            attr: stat::attr_of(&metadata, self.nodes.shown(node)),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use btrfs_disk::TreeId;
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
 use vfs::file_system::{Caller, Entry, NewNode, NodeKind, RenameFlags as Flags};
@@ -20,6 +21,9 @@ use crate::subvol;
 /// Permission bits of a symlink, which nobody reads.
 const SYMLINK_PERMISSIONS: u32 = 0o777;
 
+/// Subvolumes within each other that are looked through: of a path of 4,096 bytes, every other one.
+const SUBVOLUME_DEPTH_MAX: u32 = 2048;
+
 /// What a new node gets beside what its caller asked for.
 #[derive(Debug, Default)]
 pub(super) struct Inherited {
@@ -29,8 +33,10 @@ pub(super) struct Inherited {
 
 impl BtrfsFs {
     pub(super) fn lookup_entry(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        if name == b".." || name == b"." {
-            return self.lookup_dots(parent, name);
+        match name {
+            b"." => return self.lookup_again(parent),
+            b".." => return self.lookup_above(parent),
+            _ => {}
         }
         let (tree, dir) = self.locate(parent)?;
         let found = self
@@ -43,18 +49,57 @@ impl BtrfsFs {
             .ok_or_else(|| CallerError::NotFound.into())
     }
 
-    fn lookup_dots(&self, node: NodeId, name: &[u8]) -> Result<Entry> {
-        let here = self.nodes.place(node).ok_or(CallerError::Stale)?;
-        let place = match name {
-            b"." => here,
-            _ => self.above(here)?,
-        };
+    /// A node by its number alone, which may have been given out by an earlier server, or by nobody.
+    /// What has no name is refused: a node that is in use is not asked for in this way.
+    fn lookup_again(&self, node: NodeId) -> Result<Entry> {
+        let place = self.named_place(node)?;
+        let (tree, ino) = place.inode();
+        let inode = self.core().inode(tree, ino).map_err(stale)?;
+        if inode.is_nameless() || inode.root.is_deleted() {
+            return Err(CallerError::Stale.into());
+        }
+        self.entry(place, &inode)
+    }
+
+    /// The directory above a directory, whose number may come from anywhere, too.
+    fn lookup_above(&self, node: NodeId) -> Result<Entry> {
+        let place = self.above(self.named_place(node)?)?;
         let (tree, ino) = place.inode();
         let inode = self.core().inode(tree, ino).map_err(stale)?;
         if !inode.kind().is_dir() {
             return Err(CallerError::NotADirectory.into());
         }
         self.entry(place, &inode)
+    }
+
+    /// Where a node is that can be reached from the root of the mount, as far as its number tells.
+    fn named_place(&self, node: NodeId) -> Result<Place> {
+        let place = self.nodes.place(node).ok_or(CallerError::Stale)?;
+        if self.nodes.is_in_table(node) {
+            return Ok(place);
+        }
+        let (tree, _) = self.nodes.lasting(node).ok_or(CallerError::Stale)?;
+        if !self.is_beneath(tree)? {
+            return Err(CallerError::Stale.into());
+        }
+        Ok(place)
+    }
+
+    /// True for the mounted subvolume, and those that are in it at any depth: no number leads to
+    /// where no path does.
+    fn is_beneath(&self, tree: TreeId) -> Result<bool> {
+        let mut at = tree;
+        for _ in 0..SUBVOLUME_DEPTH_MAX {
+            if at == self.nodes.top() {
+                return Ok(true);
+            }
+            match self.namespace().root_parent(at)? {
+                Some(link) => at = link.parent,
+                None => return Ok(false),
+            }
+        }
+        // Deeper than a path can be, or an image where subvolumes are in each other.
+        Ok(false)
     }
 
     /// The directory that holds a directory; the root holds itself.

@@ -1,9 +1,13 @@
 //! Numbers of nodes: which inode of which subvolume a [`NodeId`] is.
 //!
-//! The number says it, so that no table is asked: the mounted subvolume's root directory is 1, its
-//! other inodes are their own numbers, and those of other subvolumes have the subvolume's number
-//! above them. What does not fit is kept in a table: very large numbers, and the empty directories
-//! that stand for nested subvolumes in a snapshot, which all share one inode number.
+//! The number says it, so that no table is asked: the mounted subvolume's root directory is 1, all
+//! other inodes are their own numbers with the subvolume's number above them, that of the mounted
+//! one too, so that a number means the same file in every mount of the image: the kernel makes file
+//! handles of it, which outlive a mount. (`stat` shows the inodes of the mounted subvolume without
+//! it.) What does not fit is kept in a table: very large numbers, and the empty directories that
+//! stand for nested subvolumes in a snapshot, which all share one inode number. Only the mounted
+//! subvolume needs no table even where its number is too large: its inodes have zero above them,
+//! which says nothing in another mount, see [`Nodes::lasting`].
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -17,6 +21,8 @@ use crate::inode::{EMPTY_SUBVOL_INO, ROOT_DIR_INO};
 
 /// Bits of the inode number in a node's number.
 const INO_BITS: u32 = 44;
+/// The inode number in a node's number.
+const INO_MASK: u64 = (1 << INO_BITS) - 1;
 /// Subvolumes with numbers below this fit above the inode number.
 const TREES_END: u64 = 1 << 19;
 /// Marks numbers from the table.
@@ -83,22 +89,28 @@ impl Nodes {
         if ino.0 >> INO_BITS != 0 || ino == EMPTY_SUBVOL_INO {
             return None;
         }
-        if tree == self.top {
-            return Some(if ino == ROOT_DIR_INO {
-                NodeId::ROOT.0
-            } else {
-                ino.0
-            });
+        match tree {
+            tree if tree == self.top && ino == ROOT_DIR_INO => Some(NodeId::ROOT.0),
+            tree if tree.0 < TREES_END => Some((tree.0 << INO_BITS) | ino.0),
+            tree => (tree == self.top).then_some(ino.0),
         }
-        (tree.0 < TREES_END).then_some((tree.0 << INO_BITS) | ino.0)
+    }
+
+    /// The inode of a number that needs no table, and that every server of the image, earlier and
+    /// later ones too, gives to the same inode. The number may come from anywhere.
+    pub(super) fn lasting(&self, node: NodeId) -> Option<(TreeId, InodeNo)> {
+        let (tree, ino) = self.inode(node)?;
+        let is_lasting = node == NodeId::ROOT || tree.0 < TREES_END;
+        let is_own = ino.0 >= ROOT_DIR_INO.0 && self.number(tree, ino) == Some(node.0);
+        (is_lasting && is_own).then_some((tree, ino))
     }
 
     /// What `stat` shows as the number of a node.
-    pub(super) fn shown(node: NodeId) -> u64 {
-        if node == NodeId::ROOT {
-            ROOT_DIR_INO.0
-        } else {
-            node.0
+    pub(super) fn shown(&self, node: NodeId) -> u64 {
+        match node.0 {
+            1 => ROOT_DIR_INO.0,
+            number if number >> INO_BITS == self.top.0 => number & INO_MASK,
+            number => number,
         }
     }
 
@@ -108,7 +120,7 @@ impl Nodes {
             Place::Inode(tree, ino) => self.number(*tree, *ino),
             Place::StandIn(..) => None,
         };
-        Self::shown(NodeId(number.unwrap_or_else(|| self.odd_number(place))))
+        self.shown(NodeId(number.unwrap_or_else(|| self.odd_number(place))))
     }
 
     /// The number of a place to which a server gets a reference; [`Nodes::forget_odd`] gives it
@@ -148,11 +160,13 @@ impl Nodes {
             1 => Some((self.top, ROOT_DIR_INO)),
             number if number & ODD_BIT != 0 => Some(self.odd.lock().get(&number)?.place.inode()),
             number if number >> INO_BITS == 0 => Some((self.top, InodeNo(number))),
-            number => Some((
-                TreeId(number >> INO_BITS),
-                InodeNo(number & ((1 << INO_BITS) - 1)),
-            )),
+            number => Some((TreeId(number >> INO_BITS), InodeNo(number & INO_MASK))),
         }
+    }
+
+    /// True for a number from the table, which ends with the references to it.
+    pub(super) fn is_in_table(&self, node: NodeId) -> bool {
+        node.0 & ODD_BIT != 0
     }
 
     /// Takes references to a number from the table back; others are kept by the inode.
@@ -198,7 +212,55 @@ mod tests {
             assert_eq!(nodes.inode(node), Some((TreeId(tree), InodeNo(ino))));
         }
         assert_eq!(nodes.inode(NodeId::ROOT), Some((TreeId(256), ROOT_DIR_INO)));
-        assert_eq!(Nodes::shown(NodeId::ROOT), 256);
+        assert_eq!(nodes.shown(NodeId::ROOT), 256);
+        let node = nodes.take(Place::Inode(TreeId(256), InodeNo(300)));
+        assert_eq!(nodes.shown(node), 300);
+    }
+
+    /// A file handle of one mount, used in a mount of another subvolume, led to the file with the same number there,
+    /// which in a snapshot has the same generation too.
+    #[test]
+    fn a_number_means_the_same_inode_whatever_is_mounted() {
+        let mounts = [256, 5, 300, 1 << 20].map(|top| Nodes::new(TreeId(top)));
+        let place = |tree: u64| Place::Inode(TreeId(tree), InodeNo(300));
+        for from in &mounts {
+            for tree in [5, 256, 300, (1 << 19) - 1] {
+                let node = from.take(place(tree));
+                for to in &mounts {
+                    assert_eq!(to.lasting(node), Some((TreeId(tree), InodeNo(300))));
+                }
+            }
+        }
+        // The number of the subvolume does not fit.
+        for nodes in &mounts {
+            let node = nodes.take(place(1 << 20));
+            assert_eq!(nodes.lasting(node), None);
+            assert_eq!(nodes.inode(node), Some((TreeId(1 << 20), InodeNo(300))));
+        }
+    }
+
+    #[test]
+    fn numbers_that_were_never_given_out_lead_nowhere() {
+        let nodes = Nodes::new(TreeId(256));
+        let of = |tree: u64, ino: u64| NodeId((tree << INO_BITS) | ino);
+        // The root by another number, the stand-in, what no file can be, and what would be in the table.
+        for node in [
+            of(256, 256),
+            of(0, 300),
+            of(0, 2),
+            of(5, 2),
+            of(5, 0),
+            of(5, 255),
+            NodeId(0),
+            NodeId(u64::MAX),
+        ] {
+            assert_eq!(nodes.lasting(node), None, "{node:?}");
+        }
+        assert_eq!(
+            nodes.lasting(NodeId::ROOT),
+            Some((TreeId(256), ROOT_DIR_INO))
+        );
+        assert_eq!(nodes.lasting(of(5, 256)), Some((TreeId::FS, ROOT_DIR_INO)));
     }
 
     #[test]

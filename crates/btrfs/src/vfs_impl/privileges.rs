@@ -28,15 +28,16 @@ pub(super) fn has_capability(fs: &BtrfsFs, inode: &Inode) -> Result<bool> {
     Ok(has)
 }
 
-/// Takes away the capabilities, and with `bits` the set-user and set-group bits, before a write. True
-/// where there was something to take.
+/// Takes away the capabilities, and unless `bits` is `None` the set-user and set-group bits, before a write.
+/// True where there was something to take.
 ///
 /// # Errors
 /// `NoSpace`; when a tree cannot be read or changed.
-pub(super) fn drop_for_write(fs: &BtrfsFs, inode: &Arc<Inode>, bits: bool) -> Result<bool> {
+pub(super) fn drop_for_write(fs: &BtrfsFs, inode: &Arc<Inode>, bits: Option<BareSetGroup>) -> Result<bool> {
+    let kind = kind_of(inode.kind());
+    let left = |mode: u32| bits.map(|bare| cleared(kind, mode & MODE_PERMISSION_MASK, bare));
     let mode = inode.state().mode;
-    let left = cleared(kind_of(inode.kind()), mode & MODE_PERMISSION_MASK, BareSetGroup::Cleared);
-    let loses_bits = bits && left != mode & MODE_PERMISSION_MASK;
+    let loses_bits = left(mode).is_some_and(|left| left != mode & MODE_PERMISSION_MASK);
     let has_capability = has_capability(fs, inode)?;
     if !loses_bits && !has_capability {
         return Ok(false);
@@ -49,9 +50,7 @@ pub(super) fn drop_for_write(fs: &BtrfsFs, inode: &Arc<Inode>, bits: bool) -> Re
             fs.put(txn, inode, CAPABILITY_NAME, None)?;
         }
         inode.change(txn, |state| {
-            if bits {
-                let permissions = state.mode & MODE_PERMISSION_MASK;
-                let left = cleared(kind_of(inode.kind()), permissions, BareSetGroup::Cleared);
+            if let Some(left) = left(state.mode) {
                 state.mode = state.type_bits() | left;
             }
             state.ctime = now;

@@ -49,9 +49,16 @@ impl Family {
     }
 }
 
+/// An attribute that is stored nowhere, not listed and not set: the number of the subvolume that a file is in, which
+/// `stat` does not tell.
+const SUBVOLUME_NAME: &[u8] = b"btrfs.subvolid";
+
 impl BtrfsFs {
     pub(super) fn xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
         let inode = self.inode(node)?;
+        if name == SUBVOLUME_NAME {
+            return Ok(inode.tree_id().0.to_string().into_bytes());
+        }
         if let Family::List = Family::of(name)?
             && inode.kind().is_symlink()
         {

@@ -1,16 +1,40 @@
 //! What a volume says about itself.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use btrfs_disk::Generation;
 
-use crate::error::Result;
+use crate::error::{CallerError, Result};
 
 use super::Volume;
 use super::types::{DeviceInfo, VolumeInfo};
 
+/// Bytes that a label may have.
+const LABEL_BYTES_MAX: usize = 255;
+
 impl Volume {
+    /// Changes the label, an empty one for none, and makes it durable, with everything that was changed before.
+    ///
+    /// # Errors
+    /// `NameTooLong` for more than 255 bytes, `InvalidArgument` for a NUL among them, `ReadOnly`; as [`Volume::sync`].
+    pub fn set_label(&self, label: impl AsRef<OsStr>) -> Result<()> {
+        let label = label.as_ref().as_bytes();
+        if label.contains(&0) {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        if label.len() > LABEL_BYTES_MAX {
+            return Err(CallerError::NameTooLong.into());
+        }
+        if self.is_read_only() {
+            return Err(CallerError::ReadOnly.into());
+        }
+        let reservation = self.namespace().reserve(1)?;
+        self.namespace()
+            .apply(reservation, |txn| Ok(txn.set_label(label)?))?;
+        self.sync()
+    }
+
     /// Label, sizes, features, devices and use of space.
     ///
     /// # Errors

@@ -88,15 +88,14 @@ impl Volume {
     /// Makes everything that was changed before the call durable.
     ///
     /// # Errors
-    /// `Io`, `NoSpace`, `Poisoned`.
+    /// `Io`, `NoSpace`, `Poisoned`. After an error that [`Error::is_device_full`], what was not written is kept, and
+    /// the next call tries again.
     pub fn sync(&self) -> Result<()> {
         if self.core().store.is_read_only() {
             return Ok(());
         }
         self.namespace().stage_late_accesses();
-        writeback::flush_all(self.core())?;
-        self.core().store.commit()?;
-        Ok(())
+        sync_all(self.core())
     }
 
     /// Syncs and closes this handle. The volume itself is closed, and its lock released, with
@@ -137,8 +136,16 @@ impl Drop for Inner {
         }
         self.namespace.stage_late_accesses();
         // Nobody is left to hear of a failure; what was synced before is safe in any case.
-        if writeback::flush_all(core).is_ok() {
-            let _ = core.store.commit();
-        }
+        let _ = sync_all(core);
     }
+}
+
+/// Writes all that is dirty, and commits. Where the data of some files has no room, the rest is committed all the same.
+fn sync_all(core: &Core) -> Result<()> {
+    let flushed = writeback::flush_all(core);
+    let has_room = !matches!(&flushed, Err(error) if !error.is_device_full());
+    if has_room {
+        core.store.commit()?;
+    }
+    flushed
 }

@@ -36,7 +36,7 @@ use parking_lot::RwLockWriteGuard;
 
 pub(crate) use in_place::covers as may_write_in_place;
 pub(crate) use plan::EXTENT_BYTES_MAX;
-pub(crate) use run::{is_in_one_group, write_and_sum};
+pub(crate) use run::{give_up, is_in_one_group, write_and_sum};
 
 use crate::error::Result;
 use crate::inode::{Core, Inode};

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use btrfs_disk::Logical;
 use btrfs_disk::convert::to_usize;
+use btrfs_store::DataExtent;
 use vfs::{PageCache, Run};
 
 use super::finish;
 use super::job::Job;
 use super::plan::Step;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::inode::{Core, Flight, Receipt};
 
 /// Bytes after which a write leaves.
@@ -46,8 +47,8 @@ pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
                 job.fresh.clear();
             }
         }
-        if result.is_err() {
-            restore(core, job);
+        if let Err(error) = &result {
+            restore(core, job, error);
         }
     }
     result
@@ -202,12 +203,21 @@ pub(crate) fn is_in_one_group(core: &Core, at: Logical, len: u64) -> bool {
         .is_some_and(|chunk| chunk.contains(at, len))
 }
 
+/// Gives back space that was to be written, and was not because of `error`.
+pub(crate) fn give_up(core: &Core, extent: DataExtent, error: &Error) {
+    if error.is_device_full() {
+        core.store.give_back_unused(extent);
+    } else {
+        core.store.free_unused(extent);
+    }
+}
+
 /// Puts back what a job took and could not write: the next flush tries again.
-fn restore(core: &Core, job: &mut Job<'_>) {
+fn restore(core: &Core, job: &mut Job<'_>, error: &Error) {
     let mut layers = job.inode.data.inner.write();
     layers.flight = None;
     for extent in job.fresh.drain(..) {
-        core.store.free_unused(extent);
+        give_up(core, extent, error);
     }
     let flight = std::mem::take(&mut job.flight);
     let Ok(flight) = Arc::try_unwrap(flight) else {

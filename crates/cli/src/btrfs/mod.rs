@@ -11,9 +11,11 @@
 pub(crate) mod blank;
 pub(crate) mod dump;
 pub(crate) mod features;
+pub(crate) mod label;
 pub(crate) mod late_super;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+pub(crate) mod place;
 pub(crate) mod sizing;
 pub(crate) mod subvolume;
 pub(crate) mod verify_crash;

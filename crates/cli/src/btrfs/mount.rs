@@ -20,7 +20,8 @@ pub(crate) const OPTIONS_HELP: &str = "\
   nodatasum           new files have no checksums
   user_subvol_ioctls  programs may make, delete and freeze subvolumes by ioctl(2), as far as owners, permission
                       bits and access control lists surely allow it; such calls are NOT stopped by a mount that
-                      was made read-only later or in another place (remount,ro or a bind mount with ro)
+                      was made read-only later or in another place (remount,ro or a bind mount with ro). The mount
+                      cannot be idmapped, as the server has to know who asks
   nologreplay         with ro: shows the last commit, without what a crash left in the log";
 
 /// Names of the options in [`OPTIONS_HELP`], and their opposites.
@@ -175,7 +176,7 @@ impl Wanted {
 }
 
 /// The number of a subvolume; 0 is the top level, as the kernel has it.
-fn subvolume_id(text: &str) -> Result<TreeId> {
+pub(super) fn subvolume_id(text: &str) -> Result<TreeId> {
     match text.parse() {
         Ok(0) => Ok(TreeId::FS),
         Ok(id) => Ok(TreeId(id)),

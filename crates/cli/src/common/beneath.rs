@@ -5,7 +5,7 @@
 //! that lay in the target before, can lead outside.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -19,6 +19,12 @@ const PIECE_BYTES_MAX: usize = 4000;
 const KEPT_EVERY: usize = 64;
 /// Directories that it keeps; a process may have 1024 files open.
 const KEPT_MAX: usize = 256;
+
+/// A short path to what an open file or handle refers to, whatever names lead to it, for calls that
+/// take nothing else. It exists where `/proc` is mounted.
+pub(crate) fn path_of(fd: &impl AsFd) -> PathBuf {
+    PathBuf::from(format!("/proc/self/fd/{}", fd.as_fd().as_raw_fd()))
+}
 
 fn dir_flags() -> OFlags {
     OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC

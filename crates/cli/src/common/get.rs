@@ -20,12 +20,17 @@ use super::work;
 /// Directories are copied with all below. Owners (as root), modes, times, attributes, hard links
 /// and holes are kept. Nothing is written outside DEST, whatever the image says. What cannot be
 /// copied is reported at the end, and the rest is copied.
+///
+/// Of an image that somebody else may have written (its file belongs neither to you nor to root,
+/// or everybody may write it), --no-devices and --no-setid are meant, unless --trust says that
+/// the image is to be believed. Give both for an image that comes from elsewhere.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney get site.img / ./copy            everything, into the directory copy\n",
     "  spinney get site.img /etc/hosts .        into this directory\n",
-    "  spinney get site.img /etc/hosts h.txt    under another name"
+    "  spinney get site.img /etc/hosts h.txt    under another name\n",
+    "  sudo spinney get --no-devices --no-setid --no-owner found.img / ./look"
 ))]
 pub(crate) struct Get {
     #[command(flatten)]
@@ -41,6 +46,18 @@ pub(crate) struct Get {
     /// Stop at the first file that cannot be copied, instead of copying the others
     #[arg(long)]
     fail_fast: bool,
+    /// Make no device nodes
+    #[arg(long)]
+    no_devices: bool,
+    /// Give no file set-user and set-group bits or capabilities, with which programs act for others
+    #[arg(long)]
+    no_setid: bool,
+    /// Let everything belong to the caller; files get no set-user and set-group bits then
+    #[arg(long, visible_alias = "no-same-owner")]
+    no_owner: bool,
+    /// Make device nodes, and programs that act for others, also from an image that others may have written
+    #[arg(long, conflicts_with_all = ["no_devices", "no_setid"])]
+    trust: bool,
     /// Threads that copy
     #[arg(long, value_name = "COUNT", default_value_t = work::default_threads(), hide_default_value = true)]
     threads: usize,
@@ -51,13 +68,17 @@ pub(crate) struct Get {
 
 impl Get {
     pub(crate) fn run(&self) -> Result<()> {
-        let volume = self.image.open_read_only()?;
+        let (volume, is_own) = self.image.open_with_trust()?;
+        let is_believed = is_own || self.trust;
         // New files get exactly the modes that the image says.
         let _ = rustix::process::umask(rustix::fs::Mode::empty());
         let options = ExportOptions {
             thread_count: self.threads,
             replaces: self.force,
             fails_fast: self.fail_fast,
+            makes_devices: is_believed && !self.no_devices,
+            keeps_setid: is_believed && !self.no_setid,
+            keeps_owners: !self.no_owner,
         };
         let (progress, losses) = (Arc::new(Progress::default()), Losses::default());
         let bar = Bar::new(&progress, !self.quiet);
@@ -77,8 +98,30 @@ impl Get {
         });
         drop(bar);
         tell(&losses);
+        if !is_believed {
+            self.tell_withheld(&losses);
+        }
         let told = losses.failures.tell(progress.names.load(Ordering::Relaxed));
         result.and(told)
+    }
+
+    /// What was left out though nobody asked for that.
+    fn tell_withheld(&self, losses: &Losses) {
+        let mut parts = Vec::new();
+        for (count, what, is_asked) in [
+            (&losses.withheld_nodes, "device nodes", self.no_devices),
+            (&losses.withheld_setid, "set-user and set-group bits or capabilities", self.no_setid),
+        ] {
+            let count = count.load(Ordering::Relaxed);
+            if count > 0 && !is_asked {
+                parts.push(format!("{count} {what}"));
+            }
+        }
+        if !parts.is_empty() {
+            let image = self.image.image.image.display();
+            let parts = parts.join(" and ");
+            warn(&format!("{image}: others may have written it, so {parts} were left out; --trust copies them"));
+        }
     }
 
     fn copy(

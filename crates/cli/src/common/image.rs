@@ -2,7 +2,9 @@
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Error, Result};
 use blockdev::backends::{FileDevice, FileOptions};
@@ -51,6 +53,27 @@ impl ReadArgs {
         let options = self.image.options().read_only(true);
         self.image.open(options.replay_log(!self.nologreplay))
     }
+
+    /// As [`ReadArgs::open_read_only`]; and whether nobody but the caller, root and whom root acts for could have
+    /// written the image.
+    pub(crate) fn open_with_trust(&self) -> Result<(Volume, bool)> {
+        let path = &self.image.image;
+        let file = FileOptions { read_only: true, ..FileOptions::default() };
+        let options = self.image.options().read_only(true).replay_log(!self.nologreplay);
+        let opened = FileDevice::open(path, &file).map_err(Error::from).and_then(|device| {
+            let is_own = is_own(&device.metadata()?);
+            Ok((options.open_device(Arc::new(device))?, is_own))
+        });
+        opened.map_err(|error| explain(path, error))
+    }
+}
+
+/// True for a file of the caller, of root, or of the user that `sudo` says the caller is, which nobody else may write.
+/// Groups are not looked at: many systems give each user one of his own and let it write.
+fn is_own(found: &std::fs::Metadata) -> bool {
+    let asked_by = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse::<u32>().ok());
+    let own = [Some(rustix::process::geteuid().as_raw()), Some(0), asked_by];
+    own.contains(&Some(found.uid())) && found.mode() & 0o002 == 0
 }
 
 impl ImageArgs {

@@ -23,6 +23,8 @@ const MOUNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 pub(crate) struct Row {
     /// `major:minor` of what is mounted; two mounts of the same thing share it.
     pub(crate) device: String,
+    /// What of it, from its root.
+    pub(crate) root: PathBuf,
     /// Where.
     pub(crate) dir: PathBuf,
     /// Type, as `ext4`.
@@ -31,6 +33,8 @@ pub(crate) struct Row {
     pub(crate) source: PathBuf,
     /// True when it was mounted for reading only.
     pub(crate) read_only: bool,
+    /// Who mounted it, of a FUSE mount.
+    pub(crate) user: Option<u32>,
 }
 
 impl Row {
@@ -44,9 +48,14 @@ impl Row {
         self.kind == TYPE_SYNCED
     }
 
+    /// True for two mounts of one file system, while both are there.
+    pub(crate) fn is_of_the_same(&self, other: &Self) -> bool {
+        (&self.device, &self.kind, &self.source) == (&other.device, &other.kind, &other.source)
+    }
+
     /// What the server reads: of a mount on a block device the file behind that.
     pub(crate) fn image(&self) -> PathBuf {
-        if !self.is_synced() {
+        if !self.is_synced() || !self.shows_anchor() {
             return self.source.clone();
         }
         let device = self.source.file_name().unwrap_or_default();
@@ -55,6 +64,14 @@ impl Row {
             Ok(path) => PathBuf::from(OsString::from_vec(path.trim_ascii_end().to_vec())),
             Err(_) => self.source.clone(),
         }
+    }
+
+    /// True where the source of a mount on a block device is that device, and not the one that is served.
+    fn shows_anchor(&self) -> bool {
+        std::fs::metadata(&self.source).is_ok_and(|source| {
+            let number = source.rdev();
+            self.device == format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))
+        })
     }
 
     /// Where the kernel keeps what concerns writing back to it.
@@ -98,6 +115,13 @@ pub(crate) fn find_image(file: &Path) -> std::io::Result<Option<Row>> {
     }))
 }
 
+/// All mounts of the file system that `row` is one of, in the order in which they were mounted.
+pub(crate) fn alike(row: &Row) -> std::io::Result<Vec<Row>> {
+    let text = std::fs::read(MOUNTINFO)?;
+    let rows = text.split(|byte| *byte == b'\n').filter_map(self::row);
+    Ok(rows.filter(|other| other.is_of_the_same(row)).collect())
+}
+
 fn find_in(text: &[u8], dir: &Path) -> Option<Row> {
     let mut rows = text.split(|byte| *byte == b'\n').filter_map(row);
     rows.rfind(|row| row.dir == dir)
@@ -114,12 +138,16 @@ fn row(line: &[u8]) -> Option<Row> {
             .split(|byte| *byte == b',')
             .any(|option| option == b"ro")
     };
+    let user = words.get(dash + 3).copied().unwrap_or_default();
+    let user = user.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
     Some(Row {
         device: text(2)?,
+        root: unescape(words.get(3)?),
         dir: unescape(words.get(4)?),
         kind: text(dash + 1)?,
         source: unescape(words.get(dash + 2)?),
         read_only: has_ro(5) || has_ro(dash + 3),
+        user: user.and_then(|user| std::str::from_utf8(user).ok()?.parse().ok()),
     })
 }
 
@@ -162,6 +190,7 @@ mod tests {
         assert_eq!(row.backing_info(), Path::new("/sys/class/bdi/0:51"));
         assert_eq!(row.source, Path::new("/tmp/a\\b.img"));
         assert!(row.read_only);
+        assert_eq!((row.user, row.root.as_path()), (Some(0), Path::new("/")));
         assert!(!find_in(text, Path::new("/")).unwrap().read_only);
         assert_eq!(find_in(text, Path::new("/mnt")), None);
         let synced = b"41 40 7:3 / /m rw - fuseblk.spinney /dev/loop3 rw\n";

@@ -10,7 +10,7 @@ use spinney::Volume;
 
 use super::dest::Dest;
 use super::get::means_contents;
-use super::image::ImageArgs;
+use super::image::{ImageArgs, ImagePath};
 use super::import::{Existing, ImportOptions, import_contents, import_one, measure};
 use super::progress::{Bar, Progress};
 use super::work;
@@ -72,7 +72,7 @@ impl Put {
     }
 
     fn options(&self) -> ImportOptions {
-        let image = rustix::fs::stat(&self.image.image).ok();
+        let image = rustix::fs::stat(&ImagePath::parse(&self.image.image).path).ok();
         ImportOptions {
             thread_count: self.threads,
             existing: if self.force {

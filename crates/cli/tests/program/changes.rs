@@ -1,5 +1,7 @@
 //! Commands that change an image.
 
+use std::os::unix::ffi::OsStrExt as _;
+
 use crate::harness::Bench;
 
 #[test]
@@ -202,4 +204,60 @@ fn an_empty_image_belongs_to_whom_it_is_given() {
         "{found}"
     );
     bench.check("a.img");
+}
+
+/// Label of every copy of the superblock.
+fn labels(bench: &Bench, image: &str) -> Vec<String> {
+    let text = bench.ok(&format!("dump super --all {image}"));
+    let lines = text.lines().filter_map(|line| line.trim().strip_prefix("label"));
+    lines.map(|label| label.trim().to_owned()).collect()
+}
+
+#[test]
+fn a_label_is_shown_and_set_in_every_superblock() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 256M -L first a.img");
+    let label = |words: &[&str]| bench.run_words(&[&["label", "a.img"], words].concat());
+    assert_eq!(label(&[]).out, b"first\n");
+    assert_eq!(label(&["a second, \"longer\" one"]).status, 0);
+    assert_eq!(label(&[]).out, b"a second, \"longer\" one\n");
+    assert_eq!(bench.json("label --json a.img")["label"], "a second, \"longer\" one");
+    bench.check("a.img");
+    let longest = "x".repeat(255);
+    assert_eq!(bench.json(&format!("label --json a.img {longest}"))["label"], longest.as_str());
+    let found = labels(&bench, "a.img");
+    assert!(found.len() == 2 && found.iter().all(|label| label.contains(&longest)), "{found:?}");
+    for (words, status) in [(vec!["x".repeat(256)], 2), (vec!["--nologreplay".into(), "x".into()], 2)] {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        let run = label(&words);
+        assert_eq!(run.status, status, "{words:?}: {}", run.err);
+    }
+    assert_eq!(label(&[""]).status, 0);
+    assert_eq!(label(&[]).out, b"\n");
+    assert_eq!(bench.json("info --json a.img")["label"], "");
+    let odd = std::ffi::OsStr::from_bytes(b"\xff\n");
+    assert_eq!(bench.run_words(&["label".as_ref(), "a.img".as_ref(), odd]).status, 0);
+    assert_eq!(bench.json("label --json a.img")["label_hex"], "ff0a");
+    bench.check("a.img");
+    // What another program shows.
+    bench.ok("label a.img last");
+    if let Ok(output) = std::process::Command::new("btrfs").args(["filesystem", "label"]).arg(bench.path("a.img")).output() {
+        assert_eq!(output.stdout, b"last\n");
+    }
+    std::fs::write(bench.path("other"), [7; 5000]).unwrap();
+    assert_eq!(bench.run("label other x").status, 3);
+    assert_eq!(std::fs::read(bench.path("other")).unwrap(), [7; 5000]);
+}
+
+#[test]
+fn the_label_of_a_mounted_image_is_refused_with_its_place() {
+    let Some(mounted) = crate::mounted::Mounted::mount_if_possible("") else { return };
+    for line in ["label a.img", "label a.img new"] {
+        let run = mounted.bench.run(line);
+        assert_eq!(run.status, 7, "{line}: {}", run.err);
+        assert!(run.err.contains(&mounted.dir().display().to_string()), "{line}: {}", run.err);
+    }
+    mounted.unmount();
+    mounted.bench.ok("label a.img new");
+    mounted.bench.check("a.img");
 }

@@ -140,6 +140,25 @@ fn why_a_server_ended_is_found_in_a_file_where_there_is_no_log() {
     assert!(log.contains("killed by signal 9"), "{log}");
 }
 
+/// A connection that was aborted left a mount that was gone, a clean image, and no word.
+#[test]
+fn that_a_connection_was_aborted_is_in_the_log() {
+    if !can_mount() || !is_root() {
+        return;
+    }
+    for options in ["rw", "nosynced", "io_uring"] {
+        let mounted = Mounted::mount(&format!("--log log -o {options}"));
+        let file = fs::File::create(mounted.dir().join("file")).unwrap();
+        // It is in use, so this aborts the connection and unmounts nothing.
+        let status = Command::new("umount").arg("-f").arg(mounted.dir()).status().unwrap();
+        assert!(!status.success(), "{options}");
+        drop(file);
+        mounted.wait_until_gone();
+        let log = fs::read_to_string(mounted.bench.path("log")).unwrap();
+        assert!(log.contains("it was aborted"), "{options}: {log}");
+    }
+}
+
 #[test]
 fn a_snapshot_holds_what_only_the_kernel_had() {
     if !can_mount() {

@@ -10,6 +10,28 @@ fn accessed(mounted: &Mounted, name: &str) -> SystemTime {
     fs::metadata(mounted.dir().join(name)).unwrap().accessed().unwrap()
 }
 
+/// With strictatime each reading sets the time. The second one was answered by what the kernel had kept of the first.
+#[test]
+fn each_reader_sets_the_time_with_strictatime() {
+    if !can_mount() {
+        return;
+    }
+    for options in ["rw", "writeback", "io_uring"] {
+        let mounted = Mounted::mount(&format!("-o strictatime,{options}"));
+        let path = mounted.dir().join("file");
+        fs::write(&path, "contents").unwrap();
+        let mut before = accessed(&mounted, "file");
+        for reading in ["first", "second", "third"] {
+            std::thread::sleep(Duration::from_millis(20));
+            assert_eq!(fs::read(&path).unwrap(), b"contents");
+            let now = accessed(&mounted, "file");
+            assert!(now > before, "{options}: {reading}");
+            before = now;
+        }
+        mounted.unmount();
+    }
+}
+
 #[test]
 fn times_of_access_are_there_after_the_next_mount() {
     if !can_mount() {

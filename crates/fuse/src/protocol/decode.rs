@@ -84,7 +84,17 @@ impl<'a> Request<'a> {
         NodeId(self.header.nodeid)
     }
 
-    /// Who asks.
+    /// Whom something new will belong to.
+    ///
+    /// # Errors
+    /// `EOVERFLOW` where the kernel did not say that: nothing is to belong to nobody.
+    pub(crate) fn creator(&self) -> Result<Caller> {
+        Some(self.caller())
+            .filter(Caller::is_known)
+            .ok_or(Errno::EOVERFLOW)
+    }
+
+    /// Who asks, or who is not known.
     pub(crate) fn caller(&self) -> Caller {
         Caller {
             uid: self.header.uid,

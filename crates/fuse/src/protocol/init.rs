@@ -20,6 +20,7 @@ bitflags! {
     #[derive(Debug, Clone, Copy, PartialEq, Eq)]
     pub(crate) struct InitFlags: u64 {
         const ASYNC_READ = 1 << 0;
+        const EXPORT_SUPPORT = 1 << 4;
         const BIG_WRITES = 1 << 5;
         const DONT_MASK = 1 << 6;
         const HAS_IOCTL_DIR = 1 << 11;
@@ -37,6 +38,7 @@ bitflags! {
         const SETXATTR_EXT = 1 << 29;
         const INIT_EXT = 1 << 30;
         const DIRECT_IO_ALLOW_MMAP = 1 << 36;
+        const ALLOW_IDMAP = 1 << 40;
         const OVER_IO_URING = 1 << 41;
     }
 }
@@ -50,6 +52,8 @@ pub(crate) struct Wish {
     pub(crate) zero_open: bool,
     /// Requests come through rings too.
     pub(crate) ring: bool,
+    /// The mount may be idmapped.
+    pub(crate) idmap: bool,
     /// Largest read or write in bytes.
     pub(crate) request_bytes_max: u32,
     /// Size of a page in bytes.
@@ -79,12 +83,14 @@ impl Wish {
         let mut flags = InitFlags::all()
             - InitFlags::WRITEBACK_CACHE
             - InitFlags::NO_OPEN_SUPPORT
+            - InitFlags::ALLOW_IDMAP
             - InitFlags::OVER_IO_URING;
         flags.set(InitFlags::WRITEBACK_CACHE, self.writeback);
         flags.set(InitFlags::NO_OPEN_SUPPORT, self.zero_open);
         // Where nobody says that a file is opened, its pages cannot be dropped then (see `session::direct`).
         flags.set(InitFlags::ASYNC_DIO, !self.zero_open);
         flags.set(InitFlags::OVER_IO_URING, self.ring);
+        flags.set(InitFlags::ALLOW_IDMAP, self.idmap);
         flags
     }
 
@@ -125,6 +131,7 @@ mod tests {
             writeback: false,
             zero_open: false,
             ring: false,
+            idmap: false,
             request_bytes_max: 1 << 20,
             page_bytes: 4096,
             background_max: 64,
@@ -147,11 +154,9 @@ mod tests {
             (45, 256, 1 << 17)
         );
         assert!(agreement.flags.contains(InitFlags::SETXATTR_EXT));
-        assert!(
-            !agreement
-                .flags
-                .intersects(InitFlags::WRITEBACK_CACHE | InitFlags::OVER_IO_URING)
-        );
+        assert!(!agreement.flags.intersects(
+            InitFlags::WRITEBACK_CACHE | InitFlags::OVER_IO_URING | InitFlags::ALLOW_IDMAP
+        ));
         assert_eq!(reply.flags2, 1 << 4);
         let zero_open = Wish {
             zero_open: true,

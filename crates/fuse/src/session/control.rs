@@ -6,7 +6,7 @@ use crate::protocol::Request;
 use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
 use crate::sys::LOST;
-use vfs::file_system::{Control, Errno, NodeFlags, NodeId, Result};
+use vfs::file_system::{Caller, Control, Errno, NodeFlags, NodeId, Result};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -86,7 +86,7 @@ impl Session {
             }
             FS_IOC_SETFLAGS | FS_IOC_FSSETXATTR => {
                 let flags = self.flags_to_set(node, args.cmd, input).ok_or(Errno::EINVAL)??;
-                self.fs.set_flags(&request.caller(), node, flags)?;
+                self.fs.set_flags(&self.flag_setter(request), node, flags)?;
                 Ok((len, Some(stale(Vec::new()))))
             }
             FS_IOC_FSGETXATTR => {
@@ -113,6 +113,17 @@ impl Session {
                 let output = self.fs.control(&control)?;
                 Ok((len + put_bytes(out, &output)?, Some(stale(names))))
             }
+        }
+    }
+}
+
+impl Session {
+    /// Who sets flags. A kernel that does not tell has looked itself whether the caller owns the node, and may change
+    /// flags that protect it: it knows these operations, and does so for every mount before it passes them on.
+    fn flag_setter(&self, request: &Request<'_>) -> Caller {
+        match request.caller() {
+            caller if self.has_idmaps && !caller.is_known() => Caller { uid: 0, gid: 0, ..caller },
+            caller => caller,
         }
     }
 }

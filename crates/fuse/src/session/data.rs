@@ -9,6 +9,7 @@ use crate::protocol::requests::{
     CopyFileRangeIn, FallocateIn, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn,
 };
 use rustix::fs::OFlags;
+use vfs::privileges::has_bare_set_group;
 use vfs::file_system::{AllocateFlags, CopyRange, Errno, Handle, NodeId, Result, WriteFlags};
 
 /// Most that one request copies where the reply has 32 bits for the count: whole pages.
@@ -30,7 +31,8 @@ impl Session {
         if usize::try_from(args.size) != Ok(data.len()) {
             return Err(Errno::EINVAL);
         }
-        let flags = write_flags(&args, self.writeback);
+        let mut flags = write_flags(&args, self.writeback);
+        flags.set(WriteFlags::BY_MEMBER, self.is_by_member(request, flags));
         let written = self.fs.write(request.node(), Handle(args.fh), args.offset, data, flags);
         let written = written.inspect_err(|error| {
             if flags.contains(WriteFlags::FROM_CACHE) {
@@ -48,6 +50,16 @@ impl Session {
             true => Answer::DoneStale(len, Stale::attributes(request.node())),
             false => Answer::Done(len),
         })
+    }
+
+    /// True where the caller's group is the node's and that makes a difference. Its other groups are not in a request.
+    fn is_by_member(&self, request: &Request<'_>, flags: WriteFlags) -> bool {
+        // Of what comes from the cache the caller is not who wrote it.
+        flags & (WriteFlags::CLEAR_PRIVILEGES | WriteFlags::FROM_CACHE) == WriteFlags::CLEAR_PRIVILEGES
+            && request.caller().is_known()
+            && self.fs.attr(request.node()).is_ok_and(|attr| {
+                has_bare_set_group(attr.permissions) && attr.gid == request.caller().gid
+            })
     }
 
     pub(super) fn fallocate(&self, request: &Request<'_>) -> Result<usize> {

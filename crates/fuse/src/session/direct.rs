@@ -1,46 +1,74 @@
 //! Nodes that are, or were, written around the kernel's page cache.
 //!
 //! The kernel drops a range from its cache before it sends a direct write, and when the call returns. An asynchronous
-//! call returns before the write is done: what somebody read into the cache meanwhile stays there, and is old. The next
+//! call returns before the write is done: what somebody read into the cache meanwhile stays there, and is old. An
 //! opening of such a node therefore begins with an empty cache, as every opening does by default.
+//!
+//! The kernel empties the cache some time after the reply to the opening. So when the last writer has closed the node,
+//! it is not enough that one opening is told: another one could come and read before the first has emptied the cache.
+//! All are told until one that was told has been closed, which shows that it did.
 
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use vfs::file_system::{NodeId, OpenFlags};
+use vfs::file_system::{Handle, NodeId, OpenFlags};
 
-/// Nodes with openings for direct writing, by how many there are; 0 where the last was closed and nobody opened the
-/// node since.
+/// A node that was opened for direct writing.
+#[derive(Debug, Clone, Copy, Default)]
+struct Written {
+    /// Openings that still write so.
+    writers: u32,
+    /// The first opening after the last writer had closed the node.
+    told: Option<Handle>,
+}
+
+/// Nodes with openings for direct writing, and those whose pages may be old after the last such was closed.
 #[derive(Default)]
 pub(super) struct DirectWriters {
-    nodes: Mutex<HashMap<NodeId, u32>>,
+    nodes: Mutex<HashMap<NodeId, Written>>,
     /// How many nodes there are: most mounts have none, and need not look.
     count: AtomicUsize,
 }
 
 impl DirectWriters {
     /// A node is opened. True where its pages in the kernel's cache may be old.
-    pub(super) fn opened(&self, node: NodeId, flags: OpenFlags) -> bool {
+    pub(super) fn opened(&self, node: NodeId, handle: Handle, flags: OpenFlags) -> bool {
         let is_writer = writes_directly(flags);
         if !is_writer && self.count.load(Ordering::SeqCst) == 0 {
             return false;
         }
         let mut nodes = self.nodes.lock();
-        let writers = nodes.remove(&node);
-        let count = writers.unwrap_or(0) + u32::from(is_writer);
-        if count > 0 {
-            nodes.insert(node, count);
+        let known = nodes.get(&node).copied();
+        if is_writer || known.is_some() {
+            let mut written = known.unwrap_or_default();
+            if is_writer {
+                written = Written {
+                    writers: written.writers + 1,
+                    told: None,
+                };
+            } else if written.writers == 0 {
+                written.told = written.told.or(Some(handle));
+            }
+            nodes.insert(node, written);
+            self.count.store(nodes.len(), Ordering::SeqCst);
         }
-        self.count.store(nodes.len(), Ordering::SeqCst);
-        writers.is_some()
+        known.is_some()
     }
 
-    /// What was opened with these flags is closed.
-    pub(super) fn closed(&self, node: NodeId, flags: OpenFlags) {
-        if writes_directly(flags)
-            && let Some(count) = self.nodes.lock().get_mut(&node)
-        {
-            *count = count.saturating_sub(1);
+    /// What was opened as `handle`, with these flags, is closed.
+    pub(super) fn closed(&self, node: NodeId, handle: Handle, flags: OpenFlags) {
+        if self.count.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut nodes = self.nodes.lock();
+        let Some(written) = nodes.get_mut(&node) else {
+            return;
+        };
+        if writes_directly(flags) {
+            written.writers = written.writers.saturating_sub(1);
+        } else if written.told == Some(handle) {
+            nodes.remove(&node);
+            self.count.store(nodes.len(), Ordering::SeqCst);
         }
     }
 
@@ -49,7 +77,7 @@ impl DirectWriters {
         if self.count.load(Ordering::SeqCst) > 0 {
             let mut nodes = self.nodes.lock();
             // One that is open is not forgotten; but then it may have been looked up anew.
-            if nodes.get(&node) == Some(&0) {
+            if nodes.get(&node).is_some_and(|written| written.writers == 0) {
                 nodes.remove(&node);
             }
             self.count.store(nodes.len(), Ordering::SeqCst);
@@ -65,25 +93,56 @@ fn writes_directly(flags: OpenFlags) -> bool {
 mod tests {
     use super::*;
 
+    const READ: OpenFlags = OpenFlags::READ;
+    const DIRECT: OpenFlags = OpenFlags::DIRECT.union(OpenFlags::WRITE);
+    const NODE: NodeId = NodeId(7);
+
     #[test]
-    fn the_first_opening_after_the_last_direct_writer_is_told() {
-        let direct = OpenFlags::DIRECT | OpenFlags::WRITE;
-        let (node, writers) = (NodeId(7), DirectWriters::default());
-        assert!(!writers.opened(node, OpenFlags::READ));
-        assert!(!writers.opened(node, direct));
-        assert!(writers.opened(node, OpenFlags::READ));
-        assert!(writers.opened(node, direct));
-        assert!(!writers.opened(NodeId(8), OpenFlags::READ | OpenFlags::DIRECT));
-        writers.closed(node, direct);
-        writers.closed(node, OpenFlags::READ);
-        assert!(writers.opened(node, OpenFlags::READ));
-        writers.closed(node, direct);
-        assert!(writers.opened(node, OpenFlags::READ));
-        assert!(!writers.opened(node, OpenFlags::READ));
-        assert!(!writers.opened(node, direct));
-        writers.closed(node, direct);
-        writers.forgotten(node);
-        assert!(!writers.opened(node, OpenFlags::READ));
+    fn who_opens_what_is_written_directly_is_told() {
+        let writers = DirectWriters::default();
+        assert!(!writers.opened(NODE, Handle(1), READ));
+        assert!(!writers.opened(NODE, Handle(2), DIRECT));
+        assert!(writers.opened(NODE, Handle(3), READ));
+        assert!(writers.opened(NODE, Handle(4), DIRECT));
+        assert!(!writers.opened(NodeId(8), Handle(5), READ | OpenFlags::DIRECT));
+        writers.closed(NODE, Handle(2), DIRECT);
+        writers.closed(NODE, Handle(1), READ);
+        assert!(writers.opened(NODE, Handle(6), READ));
+        writers.closed(NODE, Handle(6), READ);
+        assert!(writers.opened(NODE, Handle(7), READ));
+        writers.closed(NODE, Handle(4), DIRECT);
+        writers.forgotten(NODE);
+        assert!(!writers.opened(NODE, Handle(8), READ));
         assert_eq!(writers.count.load(Ordering::SeqCst), 0);
+    }
+
+    /// One reader was told, and before the kernel had emptied the cache for it a second one read what was in there.
+    #[test]
+    fn all_are_told_until_one_who_was_has_closed_the_node() {
+        let writers = DirectWriters::default();
+        writers.opened(NODE, Handle(1), DIRECT);
+        // Opened while there was a writer: its cache was emptied too early.
+        assert!(writers.opened(NODE, Handle(2), READ));
+        writers.closed(NODE, Handle(1), DIRECT);
+        assert!(writers.opened(NODE, Handle(3), READ));
+        assert!(writers.opened(NODE, Handle(4), READ));
+        writers.closed(NODE, Handle(2), READ);
+        writers.closed(NODE, Handle(4), READ);
+        assert!(writers.opened(NODE, Handle(5), READ));
+        writers.closed(NODE, Handle(3), READ);
+        assert!(!writers.opened(NODE, Handle(6), READ));
+        assert_eq!(writers.count.load(Ordering::SeqCst), 0);
+    }
+
+    #[test]
+    fn a_new_writer_makes_it_old_again() {
+        let writers = DirectWriters::default();
+        writers.opened(NODE, Handle(1), DIRECT);
+        writers.closed(NODE, Handle(1), DIRECT);
+        assert!(writers.opened(NODE, Handle(2), READ));
+        assert!(writers.opened(NODE, Handle(3), DIRECT));
+        writers.closed(NODE, Handle(2), READ);
+        writers.closed(NODE, Handle(3), DIRECT);
+        assert!(writers.opened(NODE, Handle(4), READ));
     }
 }

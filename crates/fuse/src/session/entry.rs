@@ -66,7 +66,7 @@ impl Session {
     ) -> Result<usize> {
         let entry = self
             .fs
-            .create(&request.caller(), request.node(), name, new)?;
+            .create(&request.creator()?, request.node(), name, new)?;
         self.put_entry(out, &entry)
     }
 
@@ -93,8 +93,12 @@ impl Session {
 
     fn move_name(&self, request: &Request<'_>, to: NodeId, flags: RenameFlags) -> Result<usize> {
         let (old, new) = request.two_names()?;
+        let caller = match flags.contains(RenameFlags::WHITEOUT) {
+            true => request.creator()?,
+            false => request.caller(),
+        };
         self.fs
-            .rename(&request.caller(), (request.node(), old), (to, new), flags)
+            .rename(&caller, (request.node(), old), (to, new), flags)
             .map(|()| 0)
     }
 

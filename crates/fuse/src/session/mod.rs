@@ -118,8 +118,10 @@ pub(crate) struct Session {
     lost: Lost,
     timeouts: Timeouts,
     zero_open: bool,
+    tells_each_reader: bool,
     writeback: bool,
     has_epochs: bool,
+    has_idmaps: bool,
     is_read_only: bool,
     write_back: Option<WriteBack>,
 }
@@ -130,9 +132,12 @@ pub(crate) struct SessionOptions {
     pub(crate) entry_timeout: Duration,
     pub(crate) attr_timeout: Duration,
     pub(crate) zero_open: bool,
+    pub(crate) tells_each_reader: bool,
     pub(crate) writeback: bool,
     /// The kernel can be told to look up all names anew.
     pub(crate) has_epochs: bool,
+    /// The kernel tells who asks only of requests that create something.
+    pub(crate) has_idmaps: bool,
     /// What makes the kernel write; without it, it writes when it likes.
     pub(crate) write_back: Option<WriteBack>,
 }
@@ -155,8 +160,10 @@ impl Session {
                 attr: options.attr_timeout,
             },
             zero_open: options.zero_open,
+            tells_each_reader: options.tells_each_reader,
             writeback: options.writeback,
             has_epochs: options.has_epochs,
+            has_idmaps: options.has_idmaps,
             is_read_only,
             write_back: options.write_back,
         }

@@ -20,7 +20,7 @@ impl Session {
         let flags = self.open_flags(args.flags);
         let handle = self.open_node(request, request.node(), flags, args.open_flags)?;
         self.note_opened(request.node(), args.flags);
-        let is_old = self.direct.opened(request.node(), flags);
+        let is_old = self.is_old(request.node(), handle, flags);
         put(out, &opened(handle, flags, is_old))
     }
 
@@ -30,7 +30,7 @@ impl Session {
         let name = request.name()?;
         let made = self
             .fs
-            .create(&request.caller(), request.node(), name, &new_file(&args));
+            .create(&request.creator()?, request.node(), name, &new_file(&args));
         let entry = match made {
             Ok(entry) => entry,
             Err(Errno::EEXIST) if !flags.contains(OpenFlags::EXCLUSIVE) => {
@@ -52,7 +52,7 @@ impl Session {
         let flags = self.open_flags(args.flags);
         let (entry, handle) =
             self.fs
-                .create_unnamed(&request.caller(), request.node(), &new_file(&args), flags)?;
+                .create_unnamed(&request.creator()?, request.node(), &new_file(&args), flags)?;
         self.put_opened_entry(out, &entry, handle, args.flags)
     }
 
@@ -61,7 +61,7 @@ impl Session {
         // See `put_opened_entry`: it is released already.
         if !self.zero_open {
             self.fs.release(request.node(), Handle(args.fh));
-            self.direct.closed(request.node(), self.open_flags(args.flags));
+            self.direct.closed(request.node(), Handle(args.fh), self.open_flags(args.flags));
             if !self.writeback {
                 self.mappable.closed(request.node(), args.flags);
             }
@@ -133,7 +133,7 @@ impl Session {
         let flags = self.open_flags(raw_flags);
         let len = self.put_entry(out, entry)?;
         let behind = out.get_mut(size_of::<EntryOut>()..).ok_or(Errno::EIO)?;
-        let is_old = !self.zero_open && self.direct.opened(entry.node, flags);
+        let is_old = !self.zero_open && self.is_old(entry.node, handle, flags);
         let len = len + put(behind, &opened(handle, flags, is_old))?;
         if self.zero_open {
             self.fs.release(entry.node, handle);
@@ -141,6 +141,11 @@ impl Session {
             self.note_opened(entry.node, raw_flags);
         }
         Ok(len)
+    }
+
+    /// True where what the kernel has of the contents must not be used for this opening.
+    fn is_old(&self, node: NodeId, handle: Handle, flags: OpenFlags) -> bool {
+        self.direct.opened(node, handle, flags) || self.tells_each_reader
     }
 
     /// Notes an opening for `lseek`, which is not asked where there is a writeback cache.

@@ -13,9 +13,11 @@ use zerocopy::IntoBytes;
 fn session() -> Session {
     let options = SessionOptions {
         has_epochs: false,
+        has_idmaps: false,
         entry_timeout: Duration::from_secs(1),
         attr_timeout: Duration::from_secs(1),
         zero_open: false,
+        tells_each_reader: false,
         writeback: false,
         write_back: None,
     };
@@ -119,5 +121,49 @@ fn what_is_left_to_the_kernel_is_refused_once() {
     ] {
         let answer = serve(&session, number, 1, &vec![0; len], &mut [0; 64]);
         assert_eq!(answer, Answer::Failed(Errno::ENOSYS), "{number}");
+    }
+}
+
+#[test]
+fn nothing_is_made_that_would_belong_to_nobody() {
+    let session = session();
+    let mut out = vec![0; 8192];
+    for id in [0, 7, u32::MAX] {
+        for opcode in [
+            opcode::MKDIR,
+            opcode::MKNOD,
+            opcode::CREATE,
+            opcode::SYMLINK,
+            opcode::TMPFILE,
+        ] {
+            let args = match opcode {
+                opcode::MKDIR => 8,
+                opcode::SYMLINK => 0,
+                _ => 16,
+            };
+            let mut body = vec![0; args];
+            if opcode == opcode::MKNOD {
+                body[..4].copy_from_slice(&0o010_644_u32.to_ne_bytes());
+            }
+            body.extend_from_slice(format!("{id}-{opcode}\0").as_bytes());
+            if opcode == opcode::SYMLINK {
+                body.extend_from_slice(b"target\0");
+            }
+            let header = InHeader {
+                len: u32::try_from(size_of::<InHeader>() + body.len()).unwrap(),
+                opcode,
+                unique: 2,
+                nodeid: 1,
+                uid: id,
+                gid: id,
+                ..InHeader::default()
+            };
+            let bytes = [header.as_bytes(), &body].concat();
+            let answer = session.serve(&Request::parse(header, &bytes).unwrap(), &mut out);
+            match id {
+                u32::MAX => assert_eq!(answer, Answer::Failed(Errno::EOVERFLOW), "{opcode}"),
+                _ => assert!(matches!(answer, Answer::Done(_)), "{opcode}: {answer:?}"),
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@
 mod apply;
 mod content;
 mod operation;
+mod reasons;
 
 pub use content::{Content, PAGE_BYTES};
 pub use operation::Operation;
@@ -214,7 +215,8 @@ impl Model {
         found
     }
 
-    /// Follows the directories of a path. Symbolic links are not followed: they are no directories.
+    /// Follows the directories of a path. Symbolic links on the way are followed too, but nothing is ever made under the
+    /// names that they lead to.
     pub(crate) fn place(&self, path: &Path) -> Result<Place, CallerError> {
         let names: Vec<&[u8]> = names_of(path).collect();
         let Some((last, above)) = names.split_last() else {
@@ -238,10 +240,12 @@ impl Model {
             place.parent = self
                 .child(place.parent, name)?
                 .ok_or(CallerError::NotFound)?;
-            let directory = self
-                .node(place.parent)
-                .and_then(Node::directory)
-                .ok_or(CallerError::NotADirectory)?;
+            let directory = match self.node(place.parent).map(|node| &node.kind) {
+                Some(Kind::Directory(directory)) => directory,
+                Some(Kind::Symlink(target)) if target.len() > NAME_LEN_MAX => return Err(CallerError::NameTooLong),
+                Some(Kind::Symlink(_)) => return Err(CallerError::NotFound),
+                _ => return Err(CallerError::NotADirectory),
+            };
             if matches!(directory.role, Role::Subvolume | Role::Frozen) {
                 place.subvolume = place.parent;
             }

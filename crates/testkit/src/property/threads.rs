@@ -3,9 +3,10 @@
 use super::compare::compare_trees;
 use super::generate::Generator;
 use super::image;
-use super::run::{Pair, Report, Settings};
+use super::run::{Pair, Report, Settings, check_full};
 use crate::Random;
 use crate::model::{Model, Operation};
+use crate::number::to_u64;
 use crate::reference::{self, Checked};
 use anyhow::{Context, Result, bail, ensure};
 use spinney::{FileOptions, Volume};
@@ -143,7 +144,10 @@ fn meet(volume: &Volume, thread: u64, number: u64) -> Result<()> {
             content == first.as_os_str().as_encoded_bytes(),
             "read {content:?}"
         ),
-        Err(spinney::Error::NoSpace) => {}
+        Err(spinney::Error::NoSpace) => {
+            let (path, len) = (second.clone(), to_u64(second.as_os_str().len()));
+            check_full(volume, &Operation::Write { path, offset: 0, len, seed: 0 })?;
+        }
         Err(error) => return Err(error.into()),
     }
     for path in [first, second] {

@@ -1,10 +1,10 @@
 //! Which names there are, and where they lead.
 
-use crate::file_system::{Errno, NodeKind, RenameFlags};
+use crate::file_system::{Errno, NewNode, NodeId, NodeKind, RenameFlags};
 
 use super::case::cases;
 use super::outcome::{Outcome, equal, holds, refused};
-use super::subject::{ROOT, Subject};
+use super::subject::{ROOT, Subject, new, shown};
 
 cases! { "names":
     root_is_a_directory,
@@ -21,6 +21,9 @@ cases! { "names":
     dot_dot_leads_up,
     dot_dot_of_root_is_root,
     of_a_node_that_is_gone,
+    dot_finds_any_node_again,
+    dot_finds_no_node_without_names,
+    dot_finds_no_node_that_never_was,
 }
 
 fn root_is_a_directory(s: &Subject) -> Outcome {
@@ -140,4 +143,86 @@ fn of_a_node_that_is_gone(s: &Subject) -> Outcome {
     s.fs.forget(node, 1);
     refused("lookup", Errno::ENOENT, s.fs.lookup(ROOT, b"a"))?;
     refused("attr", Errno::ESTALE, s.fs.attr(node))
+}
+
+fn dot_finds_any_node_again(s: &Subject) -> Outcome {
+    let dir = s.dir(ROOT, b"dir")?;
+    for kind in [
+        NodeKind::File,
+        NodeKind::Directory,
+        NodeKind::Fifo,
+        NodeKind::Symlink,
+    ] {
+        let target: &[u8] = if kind == NodeKind::Symlink {
+            b"target"
+        } else {
+            b""
+        };
+        let made = s.make(
+            dir,
+            b"a",
+            &NewNode {
+                target,
+                ..new(kind, 0o755)
+            },
+        )?;
+        for _ in 0..2 {
+            let found = s.lookup(made.node, b".")?;
+            equal(
+                "node",
+                (made.node, made.generation),
+                (found.node, found.generation),
+            )?;
+            equal("attributes", made.attr.kind, found.attr.kind)?;
+            // All references go, and it is found by its number alone.
+            s.fs.forget(made.node, 2);
+        }
+        s.rename((dir, b"a"), (ROOT, b"b"))?;
+        equal("moved", made.node, s.lookup(made.node, b".")?.node)?;
+        match kind {
+            NodeKind::Directory => s.remove_dir(ROOT, b"b")?,
+            _ => s.unlink(ROOT, b"b")?,
+        }
+    }
+    equal(
+        "root",
+        (ROOT, 0),
+        s.lookup(ROOT, b".")
+            .map(|root| (root.node, root.generation))?,
+    )
+}
+
+fn dot_finds_no_node_without_names(s: &Subject) -> Outcome {
+    let (file, dir) = (s.file(ROOT, b"file")?, s.dir(ROOT, b"dir")?);
+    s.unlink(ROOT, b"file")?;
+    s.remove_dir(ROOT, b"dir")?;
+    for node in [file, dir] {
+        refused(
+            "lookup while referred to",
+            Errno::ESTALE,
+            s.fs.lookup(node, b"."),
+        )?;
+        s.fs.forget(node, 1);
+        refused("lookup", Errno::ESTALE, s.fs.lookup(node, b"."))?;
+    }
+    Ok(())
+}
+
+fn dot_finds_no_node_that_never_was(s: &Subject) -> Outcome {
+    let node = s.file(ROOT, b"file")?.0;
+    for number in [
+        0,
+        node + 1,
+        node ^ (1 << 20),
+        node ^ (1 << 50),
+        node ^ (1 << 62),
+        node | (1 << 63),
+        u64::MAX,
+    ] {
+        for name in [&b"."[..], b".."] {
+            let what = format!("lookup of {} in {number}", shown(name));
+            refused(&what, Errno::ESTALE, s.fs.lookup(NodeId(number), name))?;
+        }
+    }
+    Ok(())
 }

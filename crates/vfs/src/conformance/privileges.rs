@@ -69,14 +69,21 @@ fn go_when_told_so(s: &Subject) -> Outcome {
 }
 
 fn without_group_execution(s: &Subject) -> Outcome {
-    // Who is in the file's group keeps the bit; of a write nobody says who makes it.
+    // Who is in the file's group keeps the bit; of a write that is known where it is said.
     let changes = super::subject::size_change(100);
     let node = program(s, 0o6767)?;
     changed(s, node, changes, true)?;
     has(s, node, 0o2767, false)?;
     let node = program(s, 0o6767)?;
     write(s, node, WriteFlags::CLEAR_PRIVILEGES)?;
-    has(s, node, 0o767, false)
+    has(s, node, 0o767, false)?;
+    let by_member = WriteFlags::CLEAR_PRIVILEGES | WriteFlags::BY_MEMBER;
+    for (before, after) in [(0o6767, 0o2767), (0o6777, 0o777)] {
+        let node = program(s, before)?;
+        write(s, node, by_member)?;
+        has(s, node, after, false)?;
+    }
+    Ok(())
 }
 
 fn without_group_execution_by_a_stranger(s: &Subject) -> Outcome {

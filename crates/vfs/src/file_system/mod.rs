@@ -39,8 +39,12 @@ use std::time::Duration;
 pub trait FileSystem: Send + Sync {
     /// The node that `name` leads to in the directory `parent`; `name` may be `..`.
     ///
+    /// The name `.` leads to `parent` itself, whatever kind of node that is and whether or not the server refers to it
+    /// (any more): so the kernel finds the node of a file handle again. The number may be one that an earlier server of
+    /// the same file system gave out; whoever asks compares the generations.
+    ///
     /// # Errors
-    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`.
+    /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; for `.`, `ESTALE` when no such node has a name.
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry>;
 
     /// Gives back `count` references to a node. Never fails, whatever the server says.
@@ -284,6 +288,12 @@ pub trait FileSystem: Send + Sync {
     fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {
         let _ = control;
         Vec::new()
+    }
+
+    /// True when something besides creating depends on who asks. A server whose client tells that only of what creates
+    /// (that of idmapped mounts does) has to have it tell always.
+    fn needs_callers(&self) -> bool {
+        false
     }
 
     /// True for a [`FileSystem::control`] operation that freezes or copies what is in files (a snapshot, say). A server

@@ -17,7 +17,7 @@ impl NodeId {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 
-/// Who asks.
+/// Who asks. A server that is not told gives [`Caller::UNKNOWN`] for user and group: whoever decides by them refuses that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Caller {
     /// User (file-system uid).
@@ -26,6 +26,17 @@ pub struct Caller {
     pub gid: u32,
     /// Process; 0 when unknown.
     pub pid: u32,
+}
+
+impl Caller {
+    /// The number of a user or group that nobody told: no user's, though an image may have files of it.
+    pub const UNKNOWN: u32 = u32::MAX;
+
+    /// True for a caller of whom user and group are known.
+    #[must_use]
+    pub const fn is_known(&self) -> bool {
+        self.uid != Self::UNKNOWN && self.gid != Self::UNKNOWN
+    }
 }
 
 /// Kind of a node.
@@ -137,7 +148,7 @@ pub struct Attr {
 pub struct Entry {
     /// The node.
     pub node: NodeId,
-    /// Tells apart nodes that had the same number one after the other.
+    /// Tells apart nodes that had the same number one after the other; 0 for [`NodeId::ROOT`].
     pub generation: u64,
     /// What `stat` reports of it.
     pub attr: Attr,
@@ -209,6 +220,8 @@ bitflags! {
         const DIRECT = 16;
         /// With `FROM_CACHE`: stored into a shared mapping, not written by `write(2)`.
         const FROM_MAPPING = 32;
+        /// With `CLEAR_PRIVILEGES`: who writes is in the node's group, and a set-group bit without group execution stays.
+        const BY_MEMBER = 64;
     }
 
     /// How space is allocated; the modes of `fallocate(2)` that exist here.

@@ -75,7 +75,7 @@ impl MemoryFs {
             return Err(Errno::EINVAL);
         }
         let is_root = caller.uid == 0;
-        if !is_root && caller.uid != state.uid {
+        if !caller.is_known() || (!is_root && caller.uid != state.uid) {
             return Err(Errno::EPERM);
         }
         if !is_root && (state.flags ^ flags).intersects(PRIVILEGED) {

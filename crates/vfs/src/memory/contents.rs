@@ -86,7 +86,8 @@ impl MemoryFs {
             written.cleared_privileges |= state.drop_capability();
         }
         if flags.contains(WriteFlags::CLEAR_PRIVILEGES) {
-            written.cleared_privileges |= state.clear_privileges(node.kind, BareSetGroup::Cleared);
+            let bare = BareSetGroup::for_write(flags);
+            written.cleared_privileges |= state.clear_privileges(node.kind, bare);
         }
         Ok(written)
     }

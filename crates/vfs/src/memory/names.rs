@@ -30,11 +30,17 @@ pub(super) enum Remove {
 impl MemoryFs {
     pub(super) fn look_up(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
         let table = self.table.read();
+        if name == b"." {
+            let node = find(&table, parent)?;
+            return match node.attr().nlink {
+                0 => Err(Errno::ESTALE),
+                _ => Ok(node.entry()),
+            };
+        }
         let above = {
             let state = find(&table, parent)?.state.read();
             let directory = state.directory()?;
             match name {
-                b"." => parent,
                 b".." => directory.parent,
                 _ => {
                     check_name(name)?;

@@ -13,6 +13,8 @@ use std::time::Instant;
 
 /// Where the scripts are, if not told: beside the source tree.
 const SCRIPTS: &str = "../shared/checks";
+/// How a suite begins the line of a test that failed.
+const FAILED: &str = "FAILED: ";
 /// Bytes of an image, if not told.
 const IMAGE_BYTES: u64 = 3 << 30;
 /// What every mount is given: suites act as several users, make devices and run set-user programs.
@@ -220,12 +222,23 @@ fn one(
     };
     let mut failures = text
         .lines()
-        .filter_map(|line| line.strip_prefix("FAILED: "))
+        .filter_map(|line| line.strip_prefix(FAILED))
         .peekable();
-    let is_excused = failures.peek().is_some() && failures.all(is_known);
+    // A suite that died, after whatever it had found, does not say how many failed.
+    let counted = counted(&last).with_context(|| format!("it did not count its tests: {}", text.trim_end()))?;
+    ensure!(counted.0 > 0, "no test passed: {}", text.trim_end());
+    let told = text.lines().filter(|line| line.starts_with(FAILED)).count();
+    let is_excused = counted.1 == told && failures.peek().is_some() && failures.all(is_known);
     ensure!(output.status.success() || is_excused, "{}", text.trim_end());
     checked?;
     Ok(format!("{last}, {peak} MiB"))
+}
+
+/// How many tests passed and failed, as the last line of a suite says: `NAME: N passed, N failed`.
+fn counted(last: &str) -> Option<(usize, usize)> {
+    let (passed, failed) = last.rsplit_once(": ")?.1.split_once(", ")?;
+    let number = |text: &str, what: &str| text.strip_suffix(what)?.trim().parse().ok();
+    Some((number(passed, " passed")?, number(failed, " failed")?))
 }
 
 /// How a suite is told which of its tests are left out.
@@ -267,4 +280,17 @@ fn list_in(script: &Path, start: &str) -> Result<String> {
         .split_once(start)
         .and_then(|(_, rest)| rest.split_once('\''));
     Ok(list.context("the list of tests")?.0.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_suite_that_died_has_counted_nothing() {
+        assert_eq!(counted("pjdfstest: 382 passed, 1 failed"), Some((382, 1)));
+        for line in ["", "FAILED: rename", "pjdfstest: SKIPPED (not installed)", "pjdfstest: 12 passed"] {
+            assert_eq!(counted(line), None, "{line}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //!   fio, a tree) on fresh mounts in several modes;
 //! * [`tree`] works with a kernel's source tree through the mount, and on tmpfs for comparison;
 //! * [`long`] is what takes too long for every day: fsx for hours, direct I/O ([`exercise`]), a full volume;
+//! * [`xfstests`] runs the kernel developers' suite on a mount, on a passthrough and on the kernel's btrfs;
 //! * [`kill`] kills the server while files are synced, and looks for what was promised;
 //! * [`attack`] tries to get around permissions, there and on the kernel's btrfs;
 //! * [`tour`] follows the README as an unprivileged account.
@@ -13,7 +14,7 @@
 //!
 //! Needs root, and the `spinney` program built. Fails with the output of what failed; nothing stays
 //! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-long`, `mount-tour`, `kill-mount`
-//! and `attack`.
+//! `xfstests` and `attack`.
 
 pub(crate) mod attack;
 pub(crate) mod checks;
@@ -24,3 +25,4 @@ pub(crate) mod long;
 mod served;
 pub(crate) mod tour;
 pub(crate) mod tree;
+pub(crate) mod xfstests;

@@ -8,11 +8,12 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 
 use anyhow::Result;
-use rustix::fs::{AtFlags, Gid, Mode, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
-use spinney::{Metadata, Timestamp};
+use spinney::{FileType, Metadata, Timestamp};
 
 use super::Export;
+use crate::common::beneath::path_of;
 
 /// For an open file or directory.
 pub(super) fn apply_open(
@@ -21,12 +22,11 @@ pub(super) fn apply_open(
     image: &Path,
     metadata: &Metadata,
 ) -> Result<()> {
-    let (uid, gid) = owner(metadata);
-    let has_owner = settle_owner(export, rustix::fs::fchown(fd, uid, gid))?;
-    each_xattr(export, image, |name, value| {
+    let has_owner = give_owner(export, metadata, |uid, gid| rustix::fs::fchown(fd, uid, gid))?;
+    let withheld = each_xattr(export, image, metadata, |name, value| {
         rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())
     })?;
-    rustix::fs::fchmod(fd, mode(metadata, has_owner))?;
+    rustix::fs::fchmod(fd, mode(export, metadata, has_owner, withheld))?;
     Ok(rustix::fs::futimens(fd, &times(metadata))?)
 }
 
@@ -37,24 +37,51 @@ pub(super) fn apply_name(
     image: &Path,
     metadata: &Metadata,
 ) -> Result<()> {
-    let (uid, gid) = owner(metadata);
-    let changed = rustix::fs::chownat(dir, name, uid, gid, AtFlags::SYMLINK_NOFOLLOW);
-    let has_owner = settle_owner(export, changed)?;
-    // There is no call that takes a directory and a name.
-    let fd = std::os::fd::AsRawFd::as_raw_fd(dir);
-    let path = Path::new("/proc/self/fd").join(fd.to_string()).join(name);
-    each_xattr(export, image, |name, value| {
-        rustix::fs::lsetxattr(&path, name, value, XattrFlags::empty())
+    let handle = handle_of_made((dir, name), metadata)?;
+    let has_owner = give_owner(export, metadata, |uid, gid| {
+        rustix::fs::chownat(&handle, "", uid, gid, AtFlags::EMPTY_PATH)
+    })?;
+    // What a handle refers to has no other name that leads to it alone; a link there is not followed further.
+    let path = path_of(&handle);
+    let withheld = each_xattr(export, image, metadata, |name, value| {
+        rustix::fs::setxattr(&path, name, value, XattrFlags::empty())
     })?;
     if !metadata.is_symlink() {
-        rustix::fs::chmodat(dir, name, mode(metadata, has_owner), AtFlags::empty())?;
+        let mode = mode(export, metadata, has_owner, withheld);
+        rustix::fs::chmodat(rustix::fs::CWD, &path, mode, AtFlags::empty())?;
     }
-    Ok(rustix::fs::utimensat(
-        dir,
-        name,
-        &times(metadata),
-        AtFlags::SYMLINK_NOFOLLOW,
-    )?)
+    Ok(rustix::fs::utimensat(rustix::fs::CWD, &path, &times(metadata), AtFlags::empty())?)
+}
+
+/// A handle of what was just made under a name.
+///
+/// # Errors
+/// `ESTALE` where something else is there by now.
+fn handle_of_made((dir, name): (&OwnedFd, &OsStr), metadata: &Metadata) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&handle)?;
+    let is_ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1;
+    let is_kind = FileType::from_mode(found.st_mode) == Some(metadata.kind);
+    let is_device = matches!(metadata.kind, FileType::CharDevice | FileType::BlockDevice);
+    if is_ours && is_kind && (!is_device || found.st_rdev == metadata.rdev) {
+        Ok(handle)
+    } else {
+        Err(Errno::STALE.into())
+    }
+}
+
+/// Calls `change` with the owner that the image says, if it is to be given; true when the file has it.
+fn give_owner(
+    export: &Export<'_>,
+    metadata: &Metadata,
+    change: impl FnOnce(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
+) -> Result<bool> {
+    if !export.options.keeps_owners {
+        return Ok(false);
+    }
+    let (uid, gid) = owner(metadata);
+    settle_owner(export, change(uid, gid))
 }
 
 fn owner(metadata: &Metadata) -> (Option<Uid>, Option<Gid>) {
@@ -77,12 +104,19 @@ fn settle_owner(export: &Export<'_>, changed: rustix::io::Result<()>) -> Result<
     }
 }
 
+/// Sets the attributes that the image says; true when a capability was withheld.
 fn each_xattr(
     export: &Export<'_>,
     image: &Path,
+    metadata: &Metadata,
     set: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>,
-) -> Result<()> {
+) -> Result<bool> {
+    let mut withheld = false;
     for name in export.volume.list_xattrs(image)? {
+        if !export.options.keeps_setid && !metadata.is_dir() && name == "security.capability" {
+            withheld = true;
+            continue;
+        }
         let Some(value) = export.volume.get_xattr(image, name.as_bytes())? else {
             continue;
         };
@@ -102,13 +136,22 @@ fn each_xattr(
             Err(errno) => return Err(errno.into()),
         }
     }
-    Ok(())
+    Ok(withheld)
 }
 
-fn mode(metadata: &Metadata, has_owner: bool) -> Mode {
+/// The mode that the file gets. Counts it where something with which it would act for others was `withheld`.
+fn mode(export: &Export<'_>, metadata: &Metadata, has_owner: bool, withheld: bool) -> Mode {
+    const SET_ID: u32 = 0o6000;
     let bits = metadata.permissions();
-    let is_safe = has_owner || metadata.is_dir();
-    Mode::from_raw_mode(if is_safe { bits } else { bits & !0o6000 })
+    if metadata.is_dir() {
+        return Mode::from_raw_mode(bits);
+    }
+    let is_cleared = bits & SET_ID != 0 && !export.options.keeps_setid;
+    if withheld || is_cleared {
+        export.losses.withheld_setid.fetch_add(1, Ordering::Relaxed);
+    }
+    let is_safe = has_owner && export.options.keeps_setid;
+    Mode::from_raw_mode(if is_safe { bits } else { bits & !SET_ID })
 }
 
 fn times(metadata: &Metadata) -> Timestamps {

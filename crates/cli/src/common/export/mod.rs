@@ -10,7 +10,9 @@
 //! * An existing directory is merged into; another existing file is only replaced on request, by
 //!   removing its name. Existing symbolic links are never followed, nor is anything written
 //!   through an existing name.
-//! * Set-user and set-group bits are not given to a file that could not get its owner.
+//! * Set-user and set-group bits are not given to a file that did not get its owner.
+//! * What is made as a name (links, pipes, devices) gets its metadata through a handle, of which is
+//!   known that it is what was made: another program may put something else in its place.
 //!
 //! What the host does not permit (owners, device nodes, some attributes) is left out and counted
 //! in [`Losses`]. A file or directory that fails is noted there, and the others are copied, unless
@@ -48,6 +50,12 @@ pub(crate) struct ExportOptions {
     pub(crate) replaces: bool,
     /// The first failure ends the copy.
     pub(crate) fails_fast: bool,
+    /// Character and block devices are made, not left out.
+    pub(crate) makes_devices: bool,
+    /// Files keep set-user and set-group bits and capabilities.
+    pub(crate) keeps_setid: bool,
+    /// Files get the owner and group that the image says.
+    pub(crate) keeps_owners: bool,
 }
 
 /// What the host did not permit.
@@ -59,6 +67,10 @@ pub(crate) struct Losses {
     pub(crate) xattrs: AtomicU64,
     /// Device nodes that could not be made.
     pub(crate) nodes: AtomicU64,
+    /// Device nodes that the options left out.
+    pub(crate) withheld_nodes: AtomicU64,
+    /// Files without set-user and set-group bits or capabilities that the options left out.
+    pub(crate) withheld_setid: AtomicU64,
     /// Files and directories that could not be copied, wholly or in part.
     pub(crate) failures: Failures,
 }

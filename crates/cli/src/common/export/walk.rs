@@ -261,6 +261,10 @@ fn make(
         FileType::CharDevice => Some(HostType::CharacterDevice),
         FileType::BlockDevice => Some(HostType::BlockDevice),
     };
+    if matches!(metadata.kind, FileType::CharDevice | FileType::BlockDevice) && !export.options.makes_devices {
+        export.losses.withheld_nodes.fetch_add(1, Ordering::Relaxed);
+        return Ok(false);
+    }
     let made = match node {
         None => {
             let target = export.volume.read_link(image)?;

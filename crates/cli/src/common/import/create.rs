@@ -37,17 +37,20 @@ pub(super) fn one(
             return regular(import, buffer, &fd, &stat, &target).map(|()| None);
         }
     }
-    let stat = dir.stat(&name.bytes)?;
+    let handle = dir.handle(&name.bytes)?;
+    let stat = rustix::fs::fstat(&handle)?;
     if is_skipped(import, &stat) {
         return Ok(None);
     }
     match source::kind(&stat)? {
         FileType::File => {
             let fd = dir.open_file(&name.bytes)?;
+            let stat = rustix::fs::fstat(&fd)?;
+            anyhow::ensure!(source::kind(&stat)? == FileType::File, "it was replaced while it was copied");
             regular(import, buffer, &fd, &stat, &target).map(|()| None)
         }
-        FileType::Directory => directory(import, dir, name, &stat, target),
-        _ => special(import, dir, name, &stat, &target).map(|()| None),
+        FileType::Directory => directory(import, (dir, name), (&handle, &stat), target),
+        _ => special(import, (&handle, &stat), &target).map(|()| None),
     }
 }
 
@@ -106,12 +109,11 @@ fn regular(
 
 fn directory(
     import: &Import<'_>,
-    dir: &SourceDir,
-    name: &Name,
-    stat: &Stat,
+    (dir, name): (&SourceDir, &Name),
+    (handle, stat): (&OwnedFd, &Stat),
     target: PathBuf,
 ) -> Result<Option<SubDir>> {
-    let xattrs = dir.xattrs_of(&import.source, &name.bytes)?;
+    let xattrs = source::xattrs_of(handle)?;
     make(import, &target, stat, &xattrs, (&[], &[]))?;
     if import.options.one_file_system && stat.st_dev != import.device {
         return Ok(None);
@@ -124,18 +126,12 @@ fn directory(
     }))
 }
 
-fn special(
-    import: &Import<'_>,
-    dir: &SourceDir,
-    name: &Name,
-    stat: &Stat,
-    target: &Path,
-) -> Result<()> {
+fn special(import: &Import<'_>, (handle, stat): (&OwnedFd, &Stat), target: &Path) -> Result<()> {
     let make = || {
-        let xattrs = dir.xattrs_of(&import.source, &name.bytes)?;
+        let xattrs = source::xattrs_of(handle)?;
         let is_link = source::kind(stat)?.is_symlink();
         let link = if is_link {
-            dir.read_link(&name.bytes)?
+            source::read_link(handle)?
         } else {
             c"".to_owned()
         };

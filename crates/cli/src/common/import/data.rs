@@ -65,13 +65,9 @@ pub(super) fn stream(
     let size = size(stat);
     let mut at = 0;
     while at < size {
-        let (start, end) = if may_have_holes(stat) {
-            match next_data(fd, at, size)? {
-                Some(range) => range,
-                None => break,
-            }
-        } else {
-            (at, size)
+        // Asked of every file: preallocated space has blocks, and is a hole.
+        let Some((start, end)) = next_data(fd, at, size)? else {
+            break;
         };
         copy(fd, (start, end), file, buffer, progress)?;
         at = end;

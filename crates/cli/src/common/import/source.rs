@@ -1,9 +1,8 @@
 //! The directory of the host that is read: names, metadata, attributes.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Error, Result};
@@ -11,7 +10,7 @@ use rustix::fs::{AtFlags, Dir, FileType as HostType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use spinney::{FileType, Timestamp};
 
-use crate::common::beneath::OpenDirs;
+use crate::common::beneath::{OpenDirs, path_of};
 
 /// Room for the names of all attributes of most files; more is asked for when it is not enough.
 const XATTR_NAMES_BYTES: usize = 1024;
@@ -104,13 +103,16 @@ impl SourceDir {
         Ok(names)
     }
 
-    /// Metadata of a name; a symbolic link is not followed.
+    /// Metadata of a name, for an estimate; a symbolic link is not followed.
     pub(crate) fn stat(&self, name: &CStr) -> io::Result<Stat> {
-        Ok(rustix::fs::statat(
-            &self.fd,
-            name,
-            AtFlags::SYMLINK_NOFOLLOW,
-        )?)
+        Ok(rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    /// A handle of a name, which refers to the same file whatever is done to the name later; a symbolic link is not
+    /// followed. Nothing can be read through it.
+    pub(crate) fn handle(&self, name: &CStr) -> io::Result<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        Ok(rustix::fs::openat(&self.fd, name, flags, Mode::empty())?)
     }
 
     /// Opens a regular file for reading, without touching its access time where that is allowed.
@@ -123,21 +125,23 @@ impl SourceDir {
             answer => Ok(answer?),
         }
     }
+}
 
-    /// Target of a symbolic link.
-    pub(crate) fn read_link(&self, name: &CStr) -> io::Result<CString> {
-        Ok(rustix::fs::readlinkat(&self.fd, name, Vec::new())?)
-    }
+/// Target of a symbolic link, of which `handle` is one.
+pub(crate) fn read_link(handle: &OwnedFd) -> io::Result<CString> {
+    Ok(rustix::fs::readlinkat(handle, c"", Vec::new())?)
+}
 
-    /// Attributes of a name that cannot, or should not, be opened.
-    pub(crate) fn xattrs_of(&self, source: &Source, name: &CStr) -> io::Result<Xattrs> {
-        let path = source
-            .display(&self.path)
-            .join(OsStr::from_bytes(name.to_bytes()));
-        let list = |buffer: &mut [u8]| rustix::fs::llistxattr(&path, buffer);
-        let get = |name: &CStr, buffer: &mut [u8]| rustix::fs::lgetxattr(&path, name, buffer);
-        collect_xattrs(list, get)
-    }
+/// Attributes of a file that cannot, or should not, be opened.
+pub(crate) fn xattrs_of(handle: &OwnedFd) -> io::Result<Xattrs> {
+    // There are no such calls for handles; the path leads to the very file, also to a symbolic link.
+    let path = path_of(handle);
+    let list = |buffer: &mut [u8]| rustix::fs::listxattr(&path, buffer);
+    let get = |name: &CStr, buffer: &mut [u8]| rustix::fs::getxattr(&path, name, buffer);
+    collect_xattrs(list, get).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other("extended attributes cannot be read where /proc is not mounted"),
+        _ => error,
+    })
 }
 
 /// Attributes of an open file.

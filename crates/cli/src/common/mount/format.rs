@@ -1,5 +1,6 @@
 //! What a mount needs to know of a format.
 
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
@@ -24,6 +25,13 @@ pub(crate) struct Format {
     pub(crate) check_options: fn(&Request) -> Result<()>,
     /// True for the name of an option of its own.
     pub(crate) is_option: fn(&str) -> bool,
+    /// True for one of those that choose what of an image is shown.
+    pub(crate) chooses: fn(&str) -> bool,
+    /// Where, beneath the root of a mount, is what a further mount of the same image asks for; or why nowhere.
+    pub(crate) place: fn(&Path, &Request, &Request) -> Result<PathBuf>,
+    /// Refuses what was found there if it is not what the further mount asks for: that directory, and the one above it
+    /// unless that is the root of the mount.
+    pub(crate) check_place: fn(&Path, Option<&Path>, &Request) -> Result<()>,
     /// The lines of the help on them.
     pub(crate) options_help: &'static str,
 }

@@ -24,6 +24,7 @@ pub(crate) mod helper;
 mod holders;
 mod log;
 mod sandbox;
+mod second;
 mod server;
 mod settings;
 mod signals;
@@ -108,7 +109,8 @@ root is needed where fusermount3 is installed. A mount belongs to who made it; o
 with allow_other only.
 
 Options for -o:
-  ro, rw              change nothing; the default is to read and write
+  ro, rw              change nothing; the default is to read and write. A mount made with ro stays so:
+                      remount,rw needs one that was writable, otherwise unmount and mount again
   allow_other         everybody may use the mount, as far as permissions allow
   noatime, relatime, strictatime
                       when reading sets the access time: never; when it is older than the last
@@ -125,6 +127,9 @@ Options for -o:
   poll, nopoll        while requests follow each other closely and no program wants the processor, the
                       server looks for the next one for up to 0.1 ms instead of sleeping (the
                       default): faster for one program that makes many calls
+  idmap               the mount may be idmapped (from Linux 6.12 on). The kernel then tells the server who asks
+                      only where something is created: members of a file's group count as strangers where
+                      a write takes a set-group bit away
   synced, nosynced    root's mounts show up as fuseblk on a loop device, so that sync(2) comes to
                       the image and umount(8) waits for it; with nosynced as those of anybody else
   watchdog=SECONDS    give the server up when it answers nothing for so long (it was stopped, it hangs): its
@@ -139,6 +144,11 @@ Of options that contradict each other, the last one counts. A name that is not l
 
 In fstab, with a link /sbin/mount.fuse.spinney to this program:
   /srv/site.img  /mnt/site  fuse.spinney  allow_other,nofail  0  0
+
+A second mount:
+  Root can mount an image that root has mounted once more, elsewhere, or a subvolume of it (subvol=PATH):
+  both show the same files, as they are now. ro and rw, nosuid, nodev, noexec and nodiratime belong to
+  each mount; any other option has to be as it was. The image is free when the last one is unmounted.
 
 Sandbox:
   The server opens the image, then gives up all capabilities and, where the kernel has Landlock
@@ -199,6 +209,9 @@ impl Mount {
             ..*self
         };
         if self.fake {
+            return Ok(());
+        }
+        if second::mount(&whole, &settings, formats)? {
             return Ok(());
         }
         if self.foreground {

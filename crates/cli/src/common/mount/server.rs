@@ -113,12 +113,14 @@ pub(super) fn server_options(settings: &Settings) -> fuse::ServerOptions {
         workers,
         writeback: settings.writeback,
         zero_open: settings.zero_open,
+        tells_each_reader: settings.request.atime == vfs::AtimeMode::Strict,
         transport: if settings.io_uring {
             fuse::Transport::Ring
         } else {
             fuse::Transport::Device
         },
         busy_poll: settings.busy_poll,
+        idmap: settings.idmap,
         ..fuse::ServerOptions::default()
     }
 }

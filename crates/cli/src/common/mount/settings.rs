@@ -60,6 +60,9 @@ const FOR_THE_KERNEL: &[(&str, &str)] = &[
     ("diratime", "nodiratime"),
     ("nodiratime", "diratime"),
 ];
+/// Those that each mount of a file system has for itself.
+const OF_EACH_MOUNT: &[&str] =
+    &["ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "diratime", "nodiratime"];
 /// Options of this program with a value, and what that is.
 const WITH_VALUE: &[(&str, &str)] =
     &[("commit", "SECONDS"), ("workers", "N"), ("dirty", "SIZE"), ("cache", "SIZE"), ("watchdog", "SECONDS")];
@@ -103,6 +106,8 @@ pub(crate) struct Settings {
     pub(crate) zero_open: bool,
     /// Requests come over a ring, where the kernel has it.
     pub(crate) io_uring: bool,
+    /// The mount may be idmapped.
+    pub(crate) idmap: bool,
     /// A worker polls before it sleeps, where that pays.
     pub(crate) busy_poll: bool,
     /// `sync` comes to the server, and unmounting waits for it, where that can be had.
@@ -131,6 +136,7 @@ impl Default for Settings {
             writeback: false,
             zero_open: false,
             io_uring: false,
+            idmap: false,
             busy_poll: true,
             synced: true,
             workers: 0,
@@ -154,6 +160,33 @@ impl Settings {
             settings.for_the_kernel.push("noatime".to_owned());
         }
         Ok(settings)
+    }
+
+    /// The first option in `lists` that a further mount of what is mounted with these settings cannot have: its server
+    /// works in another way. Those of a format that choose what is shown are left to the format.
+    pub(super) fn contradiction<S: AsRef<str>>(
+        &self,
+        lists: &[S],
+        chooses: impl Fn(&str) -> bool,
+    ) -> Result<Option<String>> {
+        for option in lists.iter().flat_map(|list| split(list.as_ref())) {
+            let name = option.split('=').next().unwrap_or_default();
+            if OF_EACH_MOUNT.contains(&name) || chooses(name) {
+                continue;
+            }
+            let mut with = self.clone();
+            with.add(&option)?;
+            if with.request.own.last().is_some_and(|own| self.request.own.contains(own)) {
+                with.request.own.clone_from(&self.request.own);
+            }
+            if with.for_the_kernel.iter().all(|told| self.for_the_kernel.contains(told)) {
+                with.for_the_kernel.clone_from(&self.for_the_kernel);
+            }
+            if with != *self {
+                return Ok(Some(option));
+            }
+        }
+        Ok(None)
     }
 
     fn add(&mut self, option: &str) -> Result<()> {
@@ -193,6 +226,8 @@ impl Settings {
             "nozero_open" => self.zero_open = false,
             "io_uring" => self.io_uring = true,
             "noio_uring" => self.io_uring = false,
+            "idmap" => self.idmap = true,
+            "noidmap" => self.idmap = false,
             "poll" => self.busy_poll = true,
             "nopoll" => self.busy_poll = false,
             "synced" => self.synced = true,
@@ -342,6 +377,28 @@ mod tests {
         );
         assert_eq!(parse(""), Settings::default());
         assert!(!parse("synced,nosynced").synced);
+    }
+
+    #[test]
+    fn a_further_mount_cannot_be_served_in_another_way() {
+        let first = parse("noatime,commit=5,writeback,subvol=/a,nodatacow,nosuid,sync");
+        for (list, expected) in [
+            ("", None),
+            ("ro,nosuid,suid,nodev,noexec,nodiratime,defaults,nofail,x-a", None),
+            ("commit=5,writeback,nodatacow,noatime,sync,subvol=/b", None),
+            ("nodev,commit=6", Some("commit=6")),
+            ("nowriteback", Some("nowriteback")),
+            ("zero_open", Some("zero_open")),
+            ("relatime", Some("relatime")),
+            ("max_inline=0", Some("max_inline=0")),
+            ("datacow", Some("datacow")),
+            ("dirsync", Some("dirsync")),
+            ("allow_other", Some("allow_other")),
+        ] {
+            let found = first.contradiction(&[list], |name| name == "subvol").unwrap();
+            assert_eq!(found.as_deref(), expected, "{list}");
+        }
+        assert!(first.contradiction(&["commit=x"], |_| false).is_err());
     }
 
     #[test]

@@ -203,7 +203,7 @@ impl Supervisor {
             }
             Due::Abort(silent) => {
                 // Those who wait get their errors first: the server may not even be able to die.
-                if self.is_mounted() && let Err(error) = fuse::abort(&self.dir) {
+                if let Some(dir) = self.any_dir() && let Err(error) = fuse::abort(&dir) {
                     tracing::debug!("{error}");
                 }
                 let text = format!("{dir}: given up: the server has answered nothing for {} s", silent.as_secs());
@@ -217,9 +217,20 @@ impl Supervisor {
         if self.is_writing_back.swap(true, Ordering::SeqCst) {
             bail!("the server asked to write back twice at a time");
         }
+        if let Err(error) = self.start_writing_back() {
+            // Threads or descriptors are short. That fails the request, and not the mount.
+            tracing::warn!("{error:#}");
+            self.is_writing_back.store(false, Ordering::SeqCst);
+            let errno = Errno::AGAIN.raw_os_error();
+            let _ = self.channel.send(&Message::WrittenBack { errno }, None);
+        }
+        Ok(())
+    }
+
+    fn start_writing_back(&self) -> Result<()> {
         let (channel, is_writing) = (self.channel.try_clone()?, Arc::clone(&self.is_writing_back));
         // Where the mount was moved, what it keeps cannot be asked for.
-        let dir = self.is_mounted().then(|| self.dir.clone());
+        let dir = self.any_dir();
         let write = move || {
             let written = dir.map_or(Err(Errno::BUSY), |dir| write_all(&dir));
             let errno = written.err().map_or(0, Errno::raw_os_error);
@@ -329,7 +340,14 @@ impl Supervisor {
             self.server.kill()?;
             return Ok(());
         }
-        if self.is_mounted() && fuse::unmount(&self.dir, false).is_ok() {
+        let elsewhere = self.elsewhere();
+        for dir in &elsewhere {
+            if fuse::unmount(dir, false).is_err() {
+                tracing::warn!("{} is in use; its users are cut off", dir.display());
+                fuse::unmount(dir, true)?;
+            }
+        }
+        if self.is_mounted() && fuse::unmount(&self.dir, false).is_ok() && elsewhere.is_empty() {
             return Ok(());
         }
         if self.is_mounted() {
@@ -338,11 +356,28 @@ impl Supervisor {
             if let Ok(root) = File::open(&self.dir) {
                 let _ = rustix::fs::syncfs(&root);
             }
-            fuse::unmount(&self.dir, true)?;
+            if let Err(error) = fuse::unmount(&self.dir, true) {
+                // Killing the server would lose what it can still make durable.
+                tracing::error!("{}: {error}", self.dir.display());
+            }
         }
         // A server that is ending already does not hear it.
         let _ = self.channel.send(&Message::Stop, None);
         Ok(())
+    }
+
+    /// Where else the same is mounted. Only to be asked while the server serves, or what it served is mounted.
+    fn elsewhere(&self) -> Vec<PathBuf> {
+        let Some(ours) = &self.mounted else { return Vec::new() };
+        let rows = table::alike(&ours.row).unwrap_or_default();
+        let dirs = rows.into_iter().map(|row| row.dir);
+        dirs.filter(|dir| *dir != self.dir).collect()
+    }
+
+    /// One of the places where it is mounted.
+    fn any_dir(&self) -> Option<PathBuf> {
+        let first = self.is_mounted().then(|| self.dir.clone());
+        first.or_else(|| self.elsewhere().into_iter().next())
     }
 
     fn is_mounted(&self) -> bool {
@@ -362,10 +397,14 @@ impl Supervisor {
             let _ = self.server.kill();
         }
         let status = self.server.wait()?;
-        if self.is_mounted()
-            && let Err(error) = fuse::unmount(&self.dir, true)
-        {
-            tracing::error!("a dead mount is left behind: {error}");
+        let is_left = self.is_mounted();
+        // A server that ends by itself was unmounted everywhere, and the numbers are others' by now.
+        let elsewhere = if is_left || !status.success() { self.elsewhere() } else { Vec::new() };
+        let dead = elsewhere.into_iter().chain(is_left.then(|| self.dir.clone()));
+        for dir in dead {
+            if let Err(error) = fuse::unmount(&dir, true) {
+                tracing::error!("a dead mount is left behind: {error}");
+            }
         }
         result?;
         if let Some(reason) = reason {
@@ -375,11 +414,20 @@ impl Supervisor {
             return Err(Failure::refused("interrupted before it was mounted").into());
         }
         match (status.success(), status.signal()) {
+            // The server ends by itself when its connection ends, which unmounting does, and so does aborting it.
+            (true, _) if is_left && !self.is_stopping => {
+                let dir = self.dir.display();
+                let text = format!("{dir}: the kernel ended the connection of a mount in use: it was aborted");
+                Err(Failure::new(Status::Io, text).into())
+            }
             (true, _) => Ok(()),
             (_, Some(signal)) => {
-                let text = format!(
-                    "the server was killed by signal {signal}; what was not synced is lost"
-                );
+                let hint = match signal {
+                    // Nobody else says so to whoever reads this.
+                    9 => " (the kernel does that when memory is short; its log says so)",
+                    _ => "",
+                };
+                let text = format!("the server was killed by signal {signal}{hint}; what was not synced is lost");
                 Err(Failure::new(Status::Io, text).into())
             }
             _ => Err(Failure::new(Status::Io, format!("the server failed: {status}")).into()),

@@ -40,7 +40,7 @@ Examples:
   spinney umount --lazy /mnt/site     now, even if files are open; it ends when they are closed"
 )]
 pub(crate) struct Umount {
-    /// Directory that an image is mounted on, or the image itself
+    /// Directory that an image is mounted on, or the image itself: of several mounts of it, the last one
     #[arg(value_name = "DIR|IMAGE")]
     dir: PathBuf,
     /// Let the mount disappear at once; it ends when nobody uses it any more
@@ -80,8 +80,9 @@ impl Umount {
                 output::warn(&format!("{shown} is in use by {}", users.join(", ")));
             }
         })?;
-        // Where the kernel waits for the server, that is done.
-        if !self.lazy && !row.read_only && !row.is_synced() {
+        // Where the kernel waits for the server, that is done. One that is mounted elsewhere goes on.
+        let is_last = table::alike(&row)?.is_empty();
+        if is_last && !self.lazy && !row.read_only && !row.is_synced() {
             wait_for(&row.source);
         }
         written.map_err(|error| {

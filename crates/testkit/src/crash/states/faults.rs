@@ -8,7 +8,8 @@ use super::image::Image;
 use super::random::wander;
 use super::recording::Recording;
 use super::step::Step;
-use super::tape::TapeDevice;
+use super::drive::Scene;
+use super::tape::{TapeDevice, Time};
 use super::workload::Workload;
 use super::{Config, Report};
 use crate::Random;
@@ -79,6 +80,9 @@ fn one(explorer: &Explorer<'_>, workload: &Workload, fault: Fault, total: &mut F
     let scene = workload.prepare(&device, Arc::<FailingDevice>::clone(&failing))?;
     let first = device.now();
     failing.plan(vec![fault]);
+    if fault.kind == FaultKind::NoSpace {
+        return one_without_room(explorer, workload, (start, &device), (&scene, &failing, first, fault), total);
+    }
     let mut ran = Vec::new();
     let mut told = None;
     for (fill, step) in (1..).zip(workload.threads.iter().flatten()) {
@@ -107,7 +111,45 @@ fn one(explorer: &Explorer<'_>, workload: &Workload, fault: Fault, total: &mut F
     Found::read(&scene.volume, &scene.oracle.lock()).context("reads do not go on")?;
     let oracle = scene.oracle.lock().clone();
     drop(scene);
-    let name = format!("{}-fault-{}-{:?}-{:?}", workload.name, fault.after, fault.op, fault.kind);
+    let name = name_of(workload, fault);
+    let recording = Recording::new(start, device.tape(), oracle, ran, workload.form.salt(), first)?;
+    explorer.recording(&name, workload.form, &recording, STATES_EACH, 1);
+    Ok(true)
+}
+
+fn name_of(workload: &Workload, fault: Fault) -> String {
+    format!("{}-fault-{}-{:?}-{:?}", workload.name, fault.after, fault.op, fault.kind)
+}
+
+/// One run in which a write finds no room on the host, once: whoever is told asks again, and is answered; the workload
+/// goes on to its end, and all that was promised, before and after, is there in each state that a crash leaves.
+fn one_without_room(
+    explorer: &Explorer<'_>,
+    workload: &Workload,
+    (start, device): (Image, &Arc<TapeDevice>),
+    (scene, failing, first, fault): (&Scene, &FailingDevice, Time, Fault),
+    total: &mut FaultsReport,
+) -> Result<bool> {
+    let mut ran = Vec::new();
+    for (fill, step) in (1..).zip(workload.threads.iter().flatten()) {
+        let began = device.now();
+        if let Err(error) = scene.run(step, fill) {
+            let is_told = error.downcast_ref().is_some_and(spinney::Error::is_device_full);
+            ensure!(is_told, "{step} says: {error:#}");
+            total.told_to_sync += u64::from(step.is_sync());
+            scene.run(step, fill)?.with_context(|| format!("{step}, asked again"))?;
+        }
+        ran.push(super::recording::Ran { began, returned: device.now(), text: step.to_string() });
+    }
+    if failing.happened() == 0 {
+        return Ok(false);
+    }
+    total.faults += 1;
+    scene.volume.create_dir("/after-the-fault")?;
+    scene.volume.remove_dir("/after-the-fault")?;
+    scene.volume.sync()?;
+    let oracle = scene.oracle.lock().clone();
+    let name = name_of(workload, fault);
     let recording = Recording::new(start, device.tape(), oracle, ran, workload.form.salt(), first)?;
     explorer.recording(&name, workload.form, &recording, STATES_EACH, 1);
     Ok(true)

@@ -1,0 +1,115 @@
+//! Subvolumes beneath a mount: where a further mount of the same image finds the one that it asks for.
+
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use btrfs_disk::TreeId;
+
+use super::mount::subvolume_id;
+use crate::common::failure::{Failure, Status};
+use crate::common::mount::Request;
+
+/// Attribute of every file of a mount, which tells the number of its subvolume.
+const SUBVOLUME_NAME: &str = "btrfs.subvolid";
+/// Longest number.
+const NUMBER_BYTES_MAX: usize = 32;
+
+/// What a mount shows.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Choice {
+    subvol: Option<PathBuf>,
+    subvolid: Option<TreeId>,
+}
+
+impl Choice {
+    fn of(request: &Request) -> Result<Self> {
+        let mut choice = Self::default();
+        for (name, value) in &request.own {
+            match (name.as_str(), value) {
+                ("subvol", Some(path)) => choice.subvol = Some(plain(path)),
+                ("subvolid", Some(id)) => choice.subvolid = Some(subvolume_id(id)?),
+                _ => {}
+            }
+        }
+        Ok(choice)
+    }
+}
+
+/// A path without what says nothing. What leads upwards stays, and is refused when it is walked.
+fn plain(path: &str) -> PathBuf {
+    let parts = Path::new(path).components();
+    parts.filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir)).collect()
+}
+
+/// True for the options that choose a subvolume.
+pub(crate) fn chooses(name: &str) -> bool {
+    matches!(name, "subvol" | "subvolid")
+}
+
+/// Path of the subvolume that `second` asks for, from the root of a mount that `first` asked for.
+pub(crate) fn find(root: &Path, first: &Request, second: &Request) -> Result<PathBuf> {
+    let (has, wanted) = (Choice::of(first)?, Choice::of(second)?);
+    if has == wanted {
+        return Ok(PathBuf::new());
+    }
+    let top = subvolume_of(root)?;
+    let text = match (&wanted.subvol, wanted.subvolid) {
+        (Some(path), _) if top == TreeId::FS => return Ok(path.clone()),
+        (Some(path), _) => match has.subvol.as_ref().and_then(|above| path.strip_prefix(above).ok()) {
+            Some(beneath) => return Ok(beneath.to_owned()),
+            None => format!("`subvol={}` is not in the subvolume {} that is mounted there", path.display(), top.0),
+        },
+        (None, Some(id)) if id == top => return Ok(PathBuf::new()),
+        (None, Some(id)) => format!("`subvolid={}`: say where that is, with subvol=PATH", id.0),
+        (None, None) => "say which subvolume, with subvol=PATH: not the default one is mounted there".to_owned(),
+    };
+    Err(Failure::new(Status::Busy, text).into())
+}
+
+/// Refuses what is no subvolume, or not the one with the number that is asked for.
+pub(crate) fn check(found: &Path, above: Option<&Path>, second: &Request) -> Result<()> {
+    let wanted = Choice::of(second)?;
+    let id = subvolume_of(found)?;
+    let shown = || wanted.subvol.as_deref().unwrap_or(Path::new("")).display();
+    if let Some(above) = above
+        && subvolume_of(above)? == id
+    {
+        let text = format!("option `subvol=/{}`: what is there is no subvolume", shown());
+        return Err(Failure::refused(text).into());
+    }
+    match wanted.subvolid {
+        Some(asked) if asked != id => {
+            let text = format!(
+                "options `subvol=/{}` and `subvolid={}` disagree: that path has the number {}",
+                shown(),
+                asked.0,
+                id.0
+            );
+            Err(Failure::usage(text).into())
+        }
+        _ => Ok(()),
+    }
+}
+
+fn subvolume_of(path: &Path) -> Result<TreeId> {
+    let mut bytes = [0; NUMBER_BYTES_MAX];
+    let len = rustix::fs::getxattr(path, SUBVOLUME_NAME, &mut bytes).context("the number of a subvolume")?;
+    let text = bytes.get(..len).and_then(|text| std::str::from_utf8(text).ok());
+    let number = text.and_then(|text| text.parse().ok());
+    Ok(TreeId(number.context("the number of a subvolume")?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::common::mount::Settings;
+
+    #[test]
+    fn paths_are_compared_without_what_says_nothing() {
+        let choice = |list: &str| Choice::of(&Settings::parse(&[list]).unwrap().request).unwrap();
+        assert_eq!(choice("subvol=/a//b/"), choice("subvol=a/./b"));
+        assert_ne!(choice("subvol=a/../b"), choice("subvol=b"));
+        assert_eq!(choice("subvolid=0"), choice("subvolid=5"));
+        assert_eq!(choice("nodatacow"), Choice::default());
+    }
+}

@@ -1,0 +1,121 @@
+//! A mount whose sparse image lies on a file system that fills up.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::Command;
+
+use crate::harness::{Bench, pattern};
+use crate::mounted::{Mounted, can_mount};
+
+/// A tmpfs with so much room, until the value goes.
+struct Host<'a>(&'a Path);
+
+impl<'a> Host<'a> {
+    fn mount(dir: &'a Path, size: &str) -> Self {
+        fs::create_dir(dir).unwrap();
+        let options = format!("size={size}");
+        let mut command = Command::new("mount");
+        command.args(["-t", "tmpfs", "-o", &options, "host"]).arg(dir);
+        assert!(command.status().unwrap().success());
+        Self(dir)
+    }
+
+    fn resize(&self, size: &str) {
+        let options = format!("remount,size={size}");
+        let status = Command::new("mount").args(["-o", &options]).arg(self.0).status();
+        assert!(status.unwrap().success());
+    }
+}
+
+impl Drop for Host<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+    }
+}
+
+fn write_synced(path: &Path, contents: &[u8]) -> std::io::Result<()> {
+    let mut file = File::options().create(true).append(true).open(path)?;
+    file.write_all(contents)?;
+    file.sync_all()
+}
+
+#[test]
+fn a_host_without_room_is_told_as_such_and_the_mount_goes_on() {
+    if !can_mount() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: this needs root");
+        return;
+    }
+    for mode in ["rw", "writeback", "io_uring", "nodatacow"] {
+        let bench = Bench::new();
+        let host_dir = bench.path("host");
+        let host = Host::mount(&host_dir, "40M");
+        bench.ok("mkfs -q --size 512M host/a.img");
+        symlink("host/a.img", bench.path("a.img")).unwrap();
+        fs::create_dir(bench.path("mnt")).unwrap();
+        bench.ok(&format!("mount -o {mode} a.img mnt"));
+        let mounted = Mounted { bench };
+        let dir = mounted.dir();
+        let (kept, chunk) = (pattern(4 << 20), pattern(1 << 20));
+        write_synced(&dir.join("kept"), &kept).unwrap();
+        let mut written = 0;
+        let error = loop {
+            assert!(written < 64, "{mode}: the host does not fill up");
+            match write_synced(&dir.join("big"), &chunk) {
+                Ok(()) => written += 1,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(error.kind(), std::io::ErrorKind::StorageFull, "{mode}: {error}");
+        assert!(written > 8, "{mode}: {written}");
+        // Not only the first one is told that there is no room.
+        let again = write_synced(&dir.join("other"), &chunk).unwrap_err();
+        assert_eq!(again.kind(), std::io::ErrorKind::StorageFull, "{mode}: {again}");
+        assert!(fs::read(dir.join("kept")).unwrap() == kept, "{mode}: what was synced is read");
+
+        host.resize("300M");
+        write_synced(&dir.join("after"), &kept).unwrap_or_else(|error| panic!("{mode}: {error}"));
+        fs::remove_file(dir.join("big")).unwrap();
+        let _ = fs::remove_file(dir.join("other"));
+        fs::create_dir(dir.join("new")).unwrap();
+        // The kernel kept data in writeback that it had promised nobody, and says so once more.
+        let status = mounted.bench.run("umount mnt").status;
+        assert!(status == 0 || mode == "writeback" && status == 1, "{mode}: {status}");
+        mounted.wait_until_gone();
+        mounted.bench.check("a.img");
+        assert_eq!(mounted.bench.ok("ls a.img"), "after\nkept\nnew\n", "{mode}");
+        for name in ["kept", "after"] {
+            assert!(mounted.bench.run(&format!("cat a.img /{name}")).out == kept, "{mode}: {name}");
+        }
+        drop(mounted);
+        drop(host);
+    }
+}
+
+#[test]
+fn what_was_put_before_the_host_was_full_is_kept() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: this needs root");
+        return;
+    }
+    let bench = Bench::new();
+    let host_dir = bench.path("host");
+    let host = Host::mount(&host_dir, "40M");
+    bench.ok("mkfs -q --size 512M host/a.img");
+    fs::create_dir(bench.path("src")).unwrap();
+    for index in 10..80 {
+        fs::write(bench.path(&format!("src/f{index}")), pattern(1 << 20)).unwrap();
+    }
+    let run = bench.run("put -q --threads 1 host/a.img src /copy");
+    assert_ne!(run.status, 0);
+    assert!(run.err.contains("No space left on device"), "{}", run.err);
+    bench.check("host/a.img");
+    let kept = bench.ok("ls host/a.img /copy").lines().count();
+    assert!((10..70).contains(&kept), "{kept} files were kept");
+    assert!(bench.run("cat host/a.img /copy/f10").out == pattern(1 << 20));
+    drop(host);
+}

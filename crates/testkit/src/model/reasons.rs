@@ -1,0 +1,195 @@
+//! Every reason for which an operation cannot be done. Where there are several, in which order they are looked for is
+//! nobody's promise, so a volume may name any of them; but each has to hold.
+
+use super::{Kind, Model, Node, NodeId, Operation, Place, Role, names_of};
+use spinney::{CallerError, RenameFlags};
+use std::path::Path;
+
+impl Model {
+    /// What a volume may answer to an operation that [`Model::apply`] refused, besides what that said.
+    #[must_use]
+    pub fn reasons(&self, operation: &Operation) -> Vec<CallerError> {
+        use Operation as O;
+        match operation {
+            O::Create { path }
+            | O::CreateDir { path }
+            | O::Symlink { path, .. }
+            | O::Node { path, .. }
+            | O::CreateSubvolume { path } => self.against_new(path),
+            O::Link { original, path } => self.against_link(original, path),
+            O::Snapshot { source, path, .. } => {
+                let mut reasons = self.against_new(path);
+                if !self.found(source).is_some_and(|(_, id)| self.is_subvolume(id)) {
+                    reasons.push(CallerError::NoSuchSubvolume);
+                }
+                reasons
+            }
+            O::Rename { from, to, flags } => self.against_rename(from, to, *flags),
+            O::Remove { path } => self.against_removal(path, false),
+            O::RemoveDir { path } => self.against_removal(path, true),
+            O::Write { path, .. } | O::SetLen { path, .. } | O::Allocate { path, .. } => self.against_contents(path),
+            _ => Vec::new(),
+        }
+    }
+
+    /// The place of a path and what is there; `None` where nothing is.
+    fn found(&self, path: &Path) -> Option<(Place, NodeId)> {
+        let place = self.place(path).ok()?;
+        let id = place.node?;
+        Some((place, id))
+    }
+
+    fn is_directory(&self, id: NodeId) -> bool {
+        self.node(id).and_then(Node::directory).is_some()
+    }
+
+    fn is_subvolume(&self, id: NodeId) -> bool {
+        matches!(self.role(id), Role::Subvolume | Role::Frozen)
+    }
+
+    fn is_frozen(&self, place: &Place) -> bool {
+        self.role(place.subvolume) == Role::Frozen
+    }
+
+    /// A name that is to be made.
+    fn against_new(&self, path: &Path) -> Vec<CallerError> {
+        let mut reasons = Vec::new();
+        // The root has no name.
+        if names_of(path).next().is_none() {
+            reasons.push(CallerError::InvalidArgument);
+        }
+        match self.place(path) {
+            Err(error) => reasons.push(error),
+            Ok(place) => {
+                reasons.extend(place.node.map(|_| CallerError::Exists));
+                reasons.extend(self.is_frozen(&place).then_some(CallerError::ReadOnly));
+            }
+        }
+        reasons
+    }
+
+    fn against_link(&self, original: &Path, path: &Path) -> Vec<CallerError> {
+        let mut reasons = self.against_new(path);
+        let (source, target) = (self.place(original), self.place(path));
+        match &source {
+            Err(error) => reasons.push(*error),
+            Ok(Place { node: None, .. }) => reasons.push(CallerError::NotFound),
+            Ok(Place { node: Some(id), .. }) if self.is_directory(*id) => reasons.push(CallerError::NotPermitted),
+            Ok(_) => {}
+        }
+        if let (Ok(source), Ok(target)) = (source, target)
+            && source.subvolume != target.subvolume
+        {
+            reasons.push(CallerError::CrossSubvolume);
+        }
+        reasons
+    }
+
+    fn against_rename(&self, from: &Path, to: &Path, flags: RenameFlags) -> Vec<CallerError> {
+        let mut reasons = Vec::new();
+        let (source, target) = match (self.place(from), self.place(to)) {
+            (Ok(source), Ok(target)) => (source, target),
+            (source, target) => {
+                reasons.extend(source.err());
+                reasons.extend(target.err());
+                return reasons;
+            }
+        };
+        if self.is_frozen(&source) || self.is_frozen(&target) {
+            reasons.push(CallerError::ReadOnly);
+        }
+        if source.subvolume != target.subvolume {
+            reasons.push(CallerError::CrossSubvolume);
+        }
+        // Neither the root nor a directory on the way to the other name can be moved there.
+        let is_above = |node: Option<NodeId>, place: &Place| node.is_some_and(|id| place.trail.contains(&id));
+        let is_exchange = flags == RenameFlags::Exchange;
+        if is_above(source.node, &target) || is_exchange && is_above(target.node, &source) {
+            reasons.push(CallerError::InvalidArgument);
+        }
+        match (source.node, target.node) {
+            (None, _) => reasons.push(CallerError::NotFound),
+            (_, None) if is_exchange => reasons.push(CallerError::NotFound),
+            (_, Some(_)) if matches!(flags, RenameFlags::NoReplace | RenameFlags::NoReplaceWhiteout) => {
+                reasons.push(CallerError::Exists);
+            }
+            (Some(new), Some(old)) if !is_exchange => reasons.extend(self.against_replacing(new, old)),
+            _ => {}
+        }
+        reasons
+    }
+
+    fn against_replacing(&self, new: NodeId, old: NodeId) -> Vec<CallerError> {
+        let mut reasons = Vec::new();
+        match (self.is_directory(new), self.is_directory(old)) {
+            (true, false) => reasons.push(CallerError::NotADirectory),
+            (false, true) => reasons.push(CallerError::IsADirectory),
+            _ => {}
+        }
+        let entries = self.node(old).and_then(Node::directory).map_or(0, |directory| directory.entries.len());
+        if entries > 0 {
+            reasons.push(CallerError::NotEmpty);
+        }
+        reasons
+    }
+
+    fn against_removal(&self, path: &Path, wants_directory: bool) -> Vec<CallerError> {
+        let Some((place, id)) = self.found(path) else { return Vec::new() };
+        let mut reasons = Vec::new();
+        match (self.is_directory(id), wants_directory) {
+            (true, false) => reasons.push(CallerError::IsADirectory),
+            (false, true) => reasons.push(CallerError::NotADirectory),
+            _ => {}
+        }
+        if self.is_frozen(&place) {
+            reasons.push(CallerError::ReadOnly);
+        }
+        reasons
+    }
+
+    fn against_contents(&self, path: &Path) -> Vec<CallerError> {
+        let Some((place, id)) = self.found(path) else { return Vec::new() };
+        let mut reasons = Vec::new();
+        match self.node(id).map(|node| &node.kind) {
+            Some(Kind::Directory(_)) => reasons.push(CallerError::IsADirectory),
+            Some(Kind::Symlink(_) | Kind::Special(..)) => reasons.push(CallerError::NotSupported),
+            _ => {}
+        }
+        if self.is_frozen(&place) || self.role(id) == Role::Frozen {
+            reasons.push(CallerError::ReadOnly);
+        }
+        reasons
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::PathBuf;
+
+    fn path(path: &str) -> PathBuf {
+        PathBuf::from(path)
+    }
+
+    #[test]
+    fn only_what_holds_is_a_reason() {
+        let mut model = Model::new();
+        model.apply(&Operation::CreateDir { path: path("/dir") }).unwrap();
+        model.apply(&Operation::Create { path: path("/file") }).unwrap();
+        let link = |original: &str, to: &str| Operation::Link { original: path(original), path: path(to) };
+        assert_eq!(model.reasons(&link("/dir", "/new")), [CallerError::NotPermitted]);
+        assert_eq!(model.reasons(&link("/dir", "/file")), [CallerError::Exists, CallerError::NotPermitted]);
+        assert_eq!(model.reasons(&link("/file", "/dir")), [CallerError::Exists]);
+        assert_eq!(model.reasons(&link("/file", "/new")), []);
+        let rename = |from: &str, to: &str| Operation::Rename {
+            from: path(from),
+            to: path(to),
+            flags: RenameFlags::Replace,
+        };
+        assert_eq!(model.reasons(&rename("/dir", "/dir/below")), [CallerError::InvalidArgument]);
+        assert_eq!(model.reasons(&rename("/file", "/dir")), [CallerError::IsADirectory]);
+        assert_eq!(model.reasons(&rename("/file", "/other")), []);
+        assert_eq!(model.reasons(&Operation::Remove { path: path("/dir") }), [CallerError::IsADirectory]);
+        assert_eq!(model.reasons(&Operation::RemoveDir { path: path("/dir") }), []);
+    }
+}
