@@ -300,6 +300,36 @@ fn a_data_sync_promises_the_first_name_of_a_file() {
 }
 
 #[test]
+fn names_in_the_log_bring_no_access_list_without_its_mode() {
+    // A file of the last commit was renamed and got a list; the sync of its directory logged the name, and with it the
+    // list, but not the mode that the list goes with.
+    let served = Served::new();
+    let fs = &served.fs;
+    let dir = served.dir(NodeId::ROOT, "d").node;
+    let file = served.file(dir, "old").node;
+    served.chmod(file, 0o600);
+    fs.sync_fs().unwrap();
+    fs.rename(&USER, (dir, b"old"), (dir, b"new"), RenameFlags::empty()).unwrap();
+    served.set_xattr(file, acl::ACCESS_NAME, &list(7, 7, 5, 5, 1)).unwrap();
+    let handle = fs.open(&USER, dir, OpenFlags::READ).unwrap();
+    fs.sync_file(dir, handle, SyncWhat::All).unwrap();
+    fs.release(dir, handle);
+    let crashed = tempfile::NamedTempFile::new().unwrap();
+    std::fs::copy(served.image.file.path(), crashed.path()).unwrap();
+    let volume = Volume::open(crashed.path()).unwrap();
+    let again = BtrfsFs::new(&volume, FsOptions::default()).unwrap();
+    let dir = again.lookup(NodeId::ROOT, b"d").unwrap().node;
+    let found = again.lookup(dir, b"new").unwrap();
+    let list_there = again.get_xattr(found.node, acl::ACCESS_NAME);
+    let has_mode_of_list = found.attr.permissions == 0o751;
+    assert_eq!(list_there.is_ok(), has_mode_of_list, "{:o} {list_there:?}", found.attr.permissions);
+    drop(again);
+    volume.close().unwrap();
+    check(crashed.path());
+    served.finish();
+}
+
+#[test]
 fn a_pinned_node_stays_until_it_is_forgotten() {
     let served = Served::with(FsOptions {
         pin_known: true,

@@ -221,6 +221,11 @@ impl Recorder<'_> {
             // Its contents were promised, and come with its first name.
             return Ok(false);
         }
+        if !note.is_in_log() && note.has_new_items && !self.is_new(inode) {
+            // A replay takes the attributes that come with the names, and leaves the mode as it was committed: an
+            // access list without the permission bits that belong to it.
+            return Ok(false);
+        }
         let Some(mut base) = self.base(inode)? else { return Ok(false) };
         if !self.place(inode, &base, &note)? {
             return Ok(false);

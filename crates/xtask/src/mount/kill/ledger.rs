@@ -1,23 +1,36 @@
 //! What a writer was promised, and what it finds afterwards.
 
+use super::attributes::{Attributes, Change, Found};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
 use testkit::Random;
 
-/// A write: `len` bytes at `offset`, which follow from `seed`.
-#[derive(Debug, Clone, Copy)]
+/// A write: `len` bytes at `offset`.
+#[derive(Debug, Clone)]
 pub(super) struct Write {
     pub(super) offset: usize,
     pub(super) len: usize,
-    pub(super) seed: u64,
+    pub(super) source: Source,
+}
+
+/// Where the bytes of a write come from.
+#[derive(Debug, Clone)]
+pub(super) enum Source {
+    /// They follow from a seed.
+    Seed(u64),
+    /// Copied from another place.
+    Copied(Vec<u8>),
 }
 
 impl Write {
     /// What was written.
     pub(super) fn bytes(&self) -> Vec<u8> {
-        Random::new(self.seed).noise(self.len)
+        match &self.source {
+            Source::Seed(seed) => Random::new(*seed).noise(self.len),
+            Source::Copied(bytes) => bytes.clone(),
+        }
     }
 
     fn end(&self) -> usize {
@@ -26,7 +39,7 @@ impl Write {
 }
 
 /// A file, whatever its names.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Clone)]
 pub(super) struct File {
     /// What an fsync promised.
     promised: Vec<u8>,
@@ -38,6 +51,8 @@ pub(super) struct File {
     names: Vec<String>,
     /// Another file may have taken its last name.
     may_be_replaced: bool,
+    /// What its attributes may be: what an fsync promised first, then each state since. A commit takes one of them.
+    states: Vec<Attributes>,
 }
 
 impl File {
@@ -58,9 +73,57 @@ impl File {
         !self.may_be_replaced
     }
 
+    /// The attributes that it was made with.
+    pub(super) fn made_with(&mut self, attributes: Attributes) {
+        self.states.push(attributes);
+    }
+
     /// Something is about to be written.
     pub(super) fn write(&mut self, write: Write) {
         self.open.push(write);
+        self.used();
+    }
+
+    /// Its times are about to become those of the moment.
+    pub(super) fn used(&mut self) {
+        if let Some(mut state) = self.states.last().cloned() {
+            state.forget_times();
+            self.push(state);
+        }
+    }
+
+    /// The names that it may have.
+    pub(super) fn names(&self) -> String {
+        self.names.join(" or ")
+    }
+
+    /// Its attributes are about to change.
+    pub(super) fn change(&mut self, change: &Change) {
+        if let Some(state) = self.states.last().map(|state| state.changed(change)) {
+            self.push(state);
+        }
+    }
+
+    fn push(&mut self, state: Attributes) {
+        if self.states.last() != Some(&state) {
+            self.states.push(state);
+        }
+    }
+
+    /// Its attributes are what its writer believes.
+    pub(super) fn attributes_synced(&mut self) {
+        let last = self.states.pop();
+        self.states.clear();
+        self.states.extend(last);
+    }
+
+    /// All that its writer believes it has.
+    pub(super) fn contents(&self) -> Vec<u8> {
+        let mut contents = self.promised.clone();
+        for write in &self.open {
+            apply(&mut contents, write);
+        }
+        contents
     }
 
     /// It is about to be renamed.
@@ -87,8 +150,18 @@ impl File {
         self.names.extend(last);
     }
 
-    /// How `found`, under one of the names, differs from what may be there.
-    fn difference(&self, found: &[u8]) -> Option<String> {
+    /// How what is under one of the names differs from what may be there.
+    fn difference(&self, found: &Found) -> Option<String> {
+        self.contents_difference(&found.bytes).or_else(|| {
+            let differences: Vec<_> = self.states.iter().map(|state| state.difference(found)).collect();
+            match differences.contains(&None) {
+                true => None,
+                false => differences.into_iter().flatten().next(),
+            }
+        })
+    }
+
+    fn contents_difference(&self, found: &[u8]) -> Option<String> {
         let mut sizes = vec![self.promised.len()];
         sizes.extend(self.open.iter().map(Write::end));
         if found.len() < self.promised.len() || !sizes.contains(&found.len()) {
@@ -132,9 +205,46 @@ pub(super) struct Ledger {
     pub(super) files: Vec<File>,
     pub(super) syncs: u64,
     pub(super) synced_bytes: u64,
+    /// Snapshots of its folder that were made, by their paths below the top, and what is in them.
+    pub(super) snapshots: Vec<(String, Vec<File>)>,
+    /// What the writer did, one line each.
+    pub(super) history: Vec<String>,
 }
 
 impl Ledger {
+    /// A snapshot of the folder was made: all that its writer believes was there.
+    pub(super) fn snapshot(&mut self, path: String) {
+        let mut files = self.files.clone();
+        for file in &mut files {
+            file.data_synced();
+            file.names_synced();
+            file.attributes_synced();
+        }
+        self.snapshots.push((path, files));
+    }
+
+    /// A sync of everything has returned.
+    pub(super) fn all_synced(&mut self) {
+        for file in &mut self.files {
+            let bytes = u64::try_from(file.data_synced()).unwrap_or_default();
+            self.synced_bytes = self.synced_bytes.saturating_add(bytes);
+            file.names_synced();
+            file.attributes_synced();
+        }
+        self.syncs = self.syncs.saturating_add(1);
+    }
+
+    /// Two files are about to change names.
+    pub(super) fn exchange(&mut self, one: usize, other: usize) {
+        let name = |files: &[File], index: usize| files.get(index).map_or(String::new(), |file| file.name().to_owned());
+        let (first, second) = (name(&self.files, one), name(&self.files, other));
+        for (index, to) in [(one, second), (other, first)] {
+            if let Some(file) = self.files.get_mut(index) {
+                file.rename(to);
+            }
+        }
+    }
+
     /// A rename is about to put the file at `index` in place of the one at `old`.
     pub(super) fn replace(&mut self, index: usize, old: usize) {
         let Some(name) = self.files.get_mut(old).map(|file| {
@@ -148,40 +258,49 @@ impl Ledger {
         }
     }
 
-    /// What is missing in `folder`.
-    pub(super) fn misses(&self, folder: &Path) -> Result<Vec<String>> {
-        let mut contents: BTreeMap<&str, Option<Vec<u8>>> = BTreeMap::new();
-        for name in self.files.iter().flat_map(|file| &file.names) {
-            let read = match std::fs::read(folder.join(name)) {
-                Ok(bytes) => Some(bytes),
-                Err(error) if error.kind() == ErrorKind::NotFound => None,
-                Err(error) => return Ok(vec![format!("{name}: {error}")]),
-            };
-            contents.insert(name, read);
-        }
-        let all = self
-            .files
-            .iter()
-            .filter(|file| file.is_promised && !file.may_be_replaced);
-        let mut misses = Vec::new();
-        for file in all {
-            let there: Vec<&[u8]> = file
-                .names
-                .iter()
-                .filter_map(|name| contents.get(name.as_str())?.as_deref())
-                .collect();
-            let differences: Vec<_> = there.iter().map(|bytes| file.difference(bytes)).collect();
-            if differences.contains(&None) {
-                continue;
-            }
-            let names = file.names.join(" or ");
-            misses.push(match differences.into_iter().flatten().next() {
-                Some(difference) => format!("{names}: {difference}"),
-                None => format!("{names}: gone"),
-            });
+    /// What is missing in `folder`, and in the snapshots below `top`.
+    pub(super) fn misses(&self, top: &Path, folder: &Path) -> Result<Vec<String>> {
+        let mut misses = misses(&self.files, folder)?;
+        for (path, files) in &self.snapshots {
+            let found = misses_of_snapshot(files, &top.join(path))?;
+            misses.extend(found.into_iter().map(|miss| format!("{path}: {miss}")));
         }
         Ok(misses)
     }
+}
+
+fn misses_of_snapshot(files: &[File], folder: &Path) -> Result<Vec<String>> {
+    if !folder.is_dir() {
+        return Ok(vec!["gone".to_owned()]);
+    }
+    misses(files, folder)
+}
+
+fn misses(files: &[File], folder: &Path) -> Result<Vec<String>> {
+    let mut contents: BTreeMap<&str, Option<Found>> = BTreeMap::new();
+    for name in files.iter().flat_map(|file| &file.names) {
+        let read = match Found::read(&folder.join(name)) {
+            Ok(found) => Some(found),
+            Err(error) if error.kind() == ErrorKind::NotFound => None,
+            Err(error) => return Ok(vec![format!("{name}: {error}")]),
+        };
+        contents.insert(name, read);
+    }
+    let all = files.iter().filter(|file| file.is_promised && !file.may_be_replaced);
+    let mut misses = Vec::new();
+    for file in all {
+        let there = file.names.iter().filter_map(|name| contents.get(name.as_str())?.as_ref());
+        let differences: Vec<_> = there.map(|found| file.difference(found)).collect();
+        if differences.contains(&None) {
+            continue;
+        }
+        let names = file.names.join(" or ");
+        misses.push(match differences.into_iter().flatten().next() {
+            Some(difference) => format!("{names}: {difference}"),
+            None => format!("{names}: gone"),
+        });
+    }
+    Ok(misses)
 }
 
 #[cfg(test)]
@@ -194,28 +313,28 @@ mod tests {
         let first = Write {
             offset: 0,
             len: 100,
-            seed: 1,
+            source: Source::Seed(1),
         };
-        file.write(first);
+        file.write(first.clone());
         assert_eq!(file.data_synced(), 100);
         let second = Write {
             offset: 50,
             len: 100,
-            seed: 2,
+            source: Source::Seed(2),
         };
-        file.write(second);
+        file.write(second.clone());
         let old = first.bytes();
         let mut new = old.clone();
         apply(&mut new, &second);
-        assert_eq!(file.difference(&old), None);
-        assert_eq!(file.difference(&new), None);
-        assert_eq!(file.difference(&new[..100]), None);
-        assert!(file.difference(&old[..99]).is_some());
+        assert_eq!(file.contents_difference(&old), None);
+        assert_eq!(file.contents_difference(&new), None);
+        assert_eq!(file.contents_difference(&new[..100]), None);
+        assert!(file.contents_difference(&old[..99]).is_some());
         let mut torn = new.clone();
         torn[10] ^= 1;
-        assert!(file.difference(&torn).unwrap().contains("at 10"));
+        assert!(file.contents_difference(&torn).unwrap().contains("at 10"));
         file.data_synced();
-        assert!(file.difference(&old).is_some());
+        assert!(file.contents_difference(&old).is_some());
     }
 
     #[test]
@@ -228,11 +347,38 @@ mod tests {
             files: vec![file],
             ..Ledger::default()
         };
-        assert_eq!(ledger.misses(&folder).unwrap(), ["a or b: gone"]);
+        assert_eq!(ledger.misses(&folder, &folder).unwrap(), ["a or b: gone"]);
         std::fs::write(folder.join("a"), "").unwrap();
-        assert!(ledger.misses(&folder).unwrap().is_empty());
+        assert!(ledger.misses(&folder, &folder).unwrap().is_empty());
         ledger.files[0].names_synced();
-        assert_eq!(ledger.misses(&folder).unwrap(), ["b: gone"]);
+        assert_eq!(ledger.misses(&folder, &folder).unwrap(), ["b: gone"]);
+        std::fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn attributes_are_those_of_the_last_sync_or_later_ones() {
+        let folder = tempfile_folder("attributes");
+        let path = folder.join("a");
+        let open = std::fs::File::create(&path).unwrap();
+        let mut file = File::new("a".to_owned());
+        file.made_with(Attributes::of_new(&open).unwrap());
+        for bits in [0o600, 0o640, 0o604] {
+            file.change(&Change::Permissions(bits));
+        }
+        file.data_synced();
+        let at = |file: &File, bits: u32| {
+            Change::Permissions(bits).make(&open).unwrap();
+            file.difference(&Found::read(&path).unwrap()).is_none()
+        };
+        assert!(at(&file, 0o640) && at(&file, 0o604) && !at(&file, 0o777));
+        file.attributes_synced();
+        assert!(at(&file, 0o604) && !at(&file, 0o640));
+        file.change(&Change::Times(5, 7));
+        assert!(at(&file, 0o604));
+        file.attributes_synced();
+        assert!(!at(&file, 0o604));
+        Change::Times(5, 7).make(&open).unwrap();
+        assert!(at(&file, 0o604));
         std::fs::remove_dir_all(folder).unwrap();
     }
 

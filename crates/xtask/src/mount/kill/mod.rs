@@ -1,19 +1,25 @@
 //! `kill -9` of the server while eight writers fsync, many times: nothing that was promised is lost.
 //!
-//! * [`writer`] writes to files of its own, makes new ones, renames them, replaces old ones, and
-//!   fsyncs, until the server is gone;
+//! * [`writer`] writes to files of its own, makes new ones (some without a name first), renames them, replaces old
+//!   ones, exchanges two, copies ranges, changes attributes, and fsyncs, until the server is gone; every other one
+//!   does so in a subvolume and takes snapshots of it;
 //! * [`ledger`] is what a writer knows: what an fsync promised, and what was written since, which
-//!   may or may not be there.
+//!   may or may not be there;
+//! * [`attributes`] are mode, owner, times, flags, extended attributes and the access control list;
+//! * [`snapshots`] asks for subvolumes.
 //!
 //! After each kill the image is judged twice: the kernel mounts it, and so replays our log with its
 //! own code; and Spinney mounts a copy. Both times every file must have every byte that was promised
-//! and no byte that was never written, under a name that it may have; and `btrfs check` must find
+//! and no byte that was never written, with attributes that it had at the last fsync or later, under a name that it
+//! may have; every snapshot must be there and have all that was written before it; and `btrfs check` must find
 //! nothing, neither before nor after.
 //!
 //! Fails at the end, with the number of losses; the seed repeats what the writers do, though not the
 //! moment of the kill. Needs root. Called by `cargo xtask kill-mount`.
 
+mod attributes;
 mod ledger;
+mod snapshots;
 mod writer;
 
 use super::served::{Served, server_of};
@@ -21,6 +27,7 @@ use crate::system::{self, Mount};
 use anyhow::{Context, Result, bail, ensure};
 use ledger::Ledger;
 use rustix::process::{Pid, Signal, kill_process};
+use snapshots::Maker;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -33,16 +40,18 @@ use writer::Writer;
 const IMAGE_BYTES: u64 = 1 << 30;
 /// How the mounts are, by turns.
 const OPTIONS: &[&str] = &[
-    "allow_other",
-    "allow_other,commit=1",
-    "allow_other,writeback",
-    "allow_other,nodatacow",
-    "allow_other,commit=1,writeback",
+    "allow_other,user_subvol_ioctls",
+    "allow_other,user_subvol_ioctls,commit=1",
+    "allow_other,user_subvol_ioctls,writeback",
+    "allow_other,user_subvol_ioctls,nodatacow",
+    "allow_other,user_subvol_ioctls,commit=1,writeback",
 ];
 /// Milliseconds from the first write to the kill.
 const DELAY_MS: (u64, u64) = (5, 1500);
 /// Losses that are printed.
 const SHOWN: usize = 20;
+/// Of what a writer did, this much is printed when something of it is lost.
+const HISTORY: usize = 400;
 /// How long a mount may stay after its server was killed.
 const GONE_MAX: Duration = Duration::from_secs(10);
 
@@ -73,6 +82,7 @@ struct Totals {
     syncs: u64,
     bytes: u64,
     files: u64,
+    snapshots: u64,
     with_log: u64,
     losses: Vec<String>,
 }
@@ -90,12 +100,13 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         println!("LOST: {loss}");
     }
     println!(
-        "kill-mount: {} kills, {} with a log, {} fsyncs of {} MiB in {} files, {} losses, seed {}, {} s",
+        "kill-mount: {} kills, {} with a log, {} fsyncs of {} MiB in {} files, {} snapshots, {} losses, seed {}, {} s",
         totals.kills,
         totals.with_log,
         totals.syncs,
         totals.bytes >> 20,
         totals.files,
+        totals.snapshots,
         totals.losses.len(),
         options.seed,
         start.elapsed().as_secs()
@@ -153,6 +164,7 @@ fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
         totals.syncs += ledger.syncs;
         totals.bytes += ledger.synced_bytes;
         totals.files += u64::try_from(ledger.files.len())?;
+        totals.snapshots += u64::try_from(ledger.snapshots.len())?;
     }
     if !losses.is_empty() {
         let kept = options.dir.join("lost.img");
@@ -175,10 +187,16 @@ fn start_writers(
     is_killed: &Arc<AtomicBool>,
 ) -> Result<Vec<WriterThread>> {
     let mut writers = Vec::new();
+    std::fs::create_dir(dir.join("snapshots"))?;
     for index in 0..count {
         let own = dir.join(format!("writer-{index}"));
-        std::fs::create_dir(&own)?;
-        let writer = Writer::new(&own, random.number(), Arc::clone(is_killed));
+        let is_subvolume = index % 2 == 1;
+        let mut maker = is_subvolume.then(Maker::start).transpose()?;
+        match &mut maker {
+            Some(maker) => maker.make(&own)?,
+            None => std::fs::create_dir(&own)?,
+        }
+        let writer = Writer::new(&own, random.number(), Arc::clone(is_killed), maker);
         writers.push(thread::Builder::new().spawn(move || writer.run())?);
     }
     // The folders are promised too.
@@ -239,7 +257,12 @@ fn judge(
 fn misses(ledgers: &[Ledger], root: &Path, who: &str) -> Result<Vec<String>> {
     let mut all = Vec::new();
     for (index, ledger) in ledgers.iter().enumerate() {
-        let found = ledger.misses(&root.join(format!("writer-{index}")))?;
+        let found = ledger.misses(root, &root.join(format!("writer-{index}")))?;
+        if !found.is_empty() {
+            let last = ledger.history.iter().rev().take(HISTORY);
+            let lines: Vec<&str> = last.rev().map(String::as_str).collect();
+            println!("what writer {index} did last:\n  {}", lines.join("\n  "));
+        }
         all.extend(
             found
                 .into_iter()

@@ -1,7 +1,10 @@
 //! One of several that write until the server is gone.
 
-use super::ledger::{File, Ledger, Write};
+use super::attributes::{Attributes, Change};
+use super::ledger::{File, Ledger, Source, Write};
+use super::snapshots::Maker;
 use anyhow::{Context as _, Result};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
 use rustix::io::Errno;
 use std::fs::{File as Open, OpenOptions};
 use std::io;
@@ -27,17 +30,20 @@ pub(super) struct Writer {
     ledger: Ledger,
     made: u64,
     is_killed: Arc<AtomicBool>,
+    /// Takes snapshots of the folder, where that is a subvolume.
+    maker: Option<Maker>,
 }
 
 impl Writer {
     /// `is_killed` is set before the server is killed; until then nothing may fail.
-    pub(super) fn new(folder: &Path, seed: u64, is_killed: Arc<AtomicBool>) -> Self {
+    pub(super) fn new(folder: &Path, seed: u64, is_killed: Arc<AtomicBool>, maker: Option<Maker>) -> Self {
         Self {
             folder: folder.to_owned(),
             random: Random::new(seed),
             ledger: Ledger::default(),
             made: 0,
             is_killed,
+            maker,
         }
     }
 
@@ -56,11 +62,20 @@ impl Writer {
     fn work(&mut self) -> io::Result<()> {
         let (own_index, own) = self.make()?;
         loop {
-            match self.random.below(10) {
-                0 => self.new_file()?,
-                1 => self.rename()?,
-                2 => self.replace()?,
+            match self.random.below(20) {
+                0 | 1 => self.new_file()?,
+                2 | 3 => self.rename()?,
+                4 | 5 => self.replace()?,
+                6 | 7 => self.change_recent()?,
+                8 => self.exchange()?,
+                9 => self.file_without_name()?,
+                10 => self.copy(own_index, &own)?,
+                11 if self.random.one_in(4) => self.snapshot()?,
+                12 if self.random.one_in(4) => self.sync_all()?,
                 _ => {
+                    if self.random.one_in(3) {
+                        self.change(own_index, &own)?;
+                    }
                     for _ in 0..self.random.between(1, 4) {
                         self.write(own_index, &own, FILE_BYTES_MAX)?;
                     }
@@ -81,7 +96,149 @@ impl Writer {
             .write(true)
             .create_new(true)
             .open(path)?;
+        self.made(index, &open)?;
         Ok((index, open))
+    }
+
+    fn made(&mut self, index: usize, open: &Open) -> io::Result<()> {
+        let attributes = Attributes::of_new(open)?;
+        if let Some(file) = self.ledger.files.get_mut(index) {
+            file.made_with(attributes);
+        }
+        Ok(())
+    }
+
+    /// Changes an attribute of an open file.
+    fn change(&mut self, index: usize, open: &Open) -> io::Result<()> {
+        let change = Change::draw(&mut self.random);
+        if let Some(file) = self.ledger.files.get_mut(index) {
+            file.change(&change);
+        }
+        self.note(&format!("{change:?}"), index);
+        change.make(open)
+    }
+
+    /// Changes attributes of a file made lately.
+    fn change_recent(&mut self) -> io::Result<()> {
+        let Some((index, open)) = self.open_recent()? else {
+            return Ok(());
+        };
+        for _ in 0..self.random.between(1, 3) {
+            self.change(index, &open)?;
+        }
+        if self.random.one_in(2) { self.sync(index, &open) } else { Ok(()) }
+    }
+
+    fn open_recent(&mut self) -> io::Result<Option<(usize, Open)>> {
+        let Some(index) = self.recent() else {
+            return Ok(None);
+        };
+        let path = self.path_of(index);
+        Ok(Some((index, OpenOptions::new().read(true).write(true).open(path)?)))
+    }
+
+    /// Remembers what is done to a file, or was done.
+    fn note(&mut self, what: &str, index: usize) {
+        let names = self.ledger.files.get(index).map(File::names).unwrap_or_default();
+        self.ledger.history.push(format!("{what} #{index}: {names}"));
+    }
+
+    fn path_of(&self, index: usize) -> PathBuf {
+        self.folder.join(self.ledger.files.get(index).map_or("", File::name))
+    }
+
+    /// Two files change names.
+    fn exchange(&mut self) -> io::Result<()> {
+        let (Some(one), Some(other)) = (self.recent(), self.recent()) else {
+            return Ok(());
+        };
+        if one == other {
+            return Ok(());
+        }
+        let (from, to) = (self.path_of(one), self.path_of(other));
+        self.ledger.exchange(one, other);
+        self.note("exchanged with the next", one);
+        self.note("exchanged", other);
+        rustix::fs::renameat_with(CWD, &from, CWD, &to, RenameFlags::EXCHANGE)?;
+        if self.random.one_in(2) {
+            let open = Open::open(&to)?;
+            self.sync(one, &open)?;
+        }
+        Ok(())
+    }
+
+    /// A file that is written first and gets its name then.
+    fn file_without_name(&mut self) -> io::Result<()> {
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        let open = Open::from(rustix::fs::open(&self.folder, flags, Mode::from_raw_mode(0o640))?);
+        let name = self.next_name();
+        let path = self.folder.join(&name);
+        let index = self.ledger.files.len();
+        self.ledger.files.push(File::new(name));
+        self.made(index, &open)?;
+        self.write(index, &open, NEW_BYTES_MAX)?;
+        self.change(index, &open)?;
+        if self.random.one_in(2) {
+            // Promises nothing as long as no name leads to the file.
+            open.sync_all()?;
+        }
+        let descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
+        self.note("link", index);
+        rustix::fs::linkat(CWD, descriptor, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
+        self.sync(index, &open)
+    }
+
+    /// Data of a file made lately comes into the one that is written all the time, by sharing where that can be.
+    fn copy(&mut self, own_index: usize, own: &Open) -> io::Result<()> {
+        const BLOCK: u64 = 4096;
+        let Some((index, source)) = self.open_recent()? else {
+            return Ok(());
+        };
+        let contents = self.ledger.files.get_mut(index).map_or(Vec::new(), |file| {
+            file.used();
+            file.contents()
+        });
+        let blocks = FILE_BYTES_MAX / BLOCK / 2;
+        let mut to = self.random.below(blocks) * BLOCK;
+        let write = Write {
+            offset: usize::try_from(to).map_err(io::Error::other)?,
+            len: contents.len(),
+            source: Source::Copied(contents),
+        };
+        let mut left = write.len;
+        if let Some(file) = self.ledger.files.get_mut(own_index) {
+            file.write(write);
+        }
+        let mut from = 0;
+        while left > 0 {
+            let count = rustix::fs::copy_file_range(&source, Some(&mut from), own, Some(&mut to), left)?;
+            if count == 0 {
+                return Err(io::Error::other("a copy ended early"));
+            }
+            left = left.saturating_sub(count);
+        }
+        self.sync(own_index, own)
+    }
+
+    /// A read-only snapshot of the folder, which is durable once it is made.
+    fn snapshot(&mut self) -> io::Result<()> {
+        let Some(maker) = &mut self.maker else {
+            return Ok(());
+        };
+        let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
+        let path = format!("snapshots/{name}-{}", self.ledger.snapshots.len());
+        let top = self.folder.parent().unwrap_or(&self.folder);
+        maker.snapshot(&self.folder, &top.join(&path))?;
+        self.ledger.snapshot(path);
+        self.note("snapshot", 0);
+        Ok(())
+    }
+
+    fn sync_all(&mut self) -> io::Result<()> {
+        rustix::fs::syncfs(Open::open(&self.folder)?)?;
+        self.ledger.all_synced();
+        self.note("all synced", 0);
+        Ok(())
     }
 
     fn next_name(&mut self) -> String {
@@ -99,12 +256,13 @@ impl Writer {
         let write = Write {
             offset: usize::try_from(offset).map_err(io::Error::other)?,
             len: usize::try_from(len).map_err(io::Error::other)?,
-            seed: self.random.number(),
+            source: Source::Seed(self.random.number()),
         };
+        let bytes = write.bytes();
         if let Some(file) = self.ledger.files.get_mut(index) {
             file.write(write);
         }
-        open.write_all_at(&write.bytes(), offset)
+        open.write_all_at(&bytes, offset)
     }
 
     fn sync(&mut self, index: usize, open: &Open) -> io::Result<()> {
@@ -114,11 +272,13 @@ impl Writer {
         } else {
             open.sync_all()?;
         }
+        self.note(if is_data_only { "data synced" } else { "synced" }, index);
         self.ledger.syncs = self.ledger.syncs.saturating_add(1);
         if let Some(file) = self.ledger.files.get_mut(index) {
             let bytes = u64::try_from(file.data_synced()).unwrap_or_default();
             if !is_data_only {
                 file.names_synced();
+                file.attributes_synced();
             }
             self.ledger.synced_bytes = self.ledger.synced_bytes.saturating_add(bytes);
         }
@@ -150,6 +310,7 @@ impl Writer {
         };
         let from = self.folder.join(file.name());
         file.rename(to.clone());
+        self.note("rename", index);
         let to = self.folder.join(to);
         std::fs::rename(from, &to)?;
         if self.random.one_in(2) {
@@ -177,6 +338,8 @@ impl Writer {
         let from = self.folder.join(name(&self.ledger, index));
         let to = self.folder.join(name(&self.ledger, old));
         self.ledger.replace(index, old);
+        self.note("replaces the next", index);
+        self.note("replaced", old);
         std::fs::rename(from, to)?;
         if self.random.one_in(2) {
             rustix::fs::fsync(Open::open(&self.folder)?)?;
@@ -184,6 +347,7 @@ impl Writer {
             for file in &mut self.ledger.files {
                 file.names_synced();
             }
+            self.note("folder synced", index);
         }
         Ok(())
     }
