@@ -63,15 +63,19 @@ modprobe btrfs 2> /dev/null
 if [ "$(id -u)" != 0 ]; then
   skip kernel-walk "needs root, loop devices and the kernel's btrfs"
   skip round-trip "needs root, loop devices and the kernel's btrfs"
+  skip attack "needs root, loop devices and the kernel's btrfs"
   step crash-explore cargo xtask crash-explore --ci --judge-every 0
 elif ! grep -qw btrfs /proc/filesystems || ! losetup --find > /dev/null 2>&1; then
   skip kernel-walk "this kernel has no btrfs or no free loop device"
   skip round-trip "this kernel has no btrfs or no free loop device"
+  skip attack "this kernel has no btrfs or no free loop device"
   step crash-explore cargo xtask crash-explore --ci --judge-every 0
 else
   step kernel-walk kernel_walk
   step round-trip round_trip
   step crash-explore cargo xtask crash-explore --ci
+  # Uses the program that round-trip has built.
+  step attack cargo xtask attack --ci
 fi
 [ -z "$failures" ] || echo "failed:$failures"
 [ $skipped = 0 ] || echo "$skipped skipped"

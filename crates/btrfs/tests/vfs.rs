@@ -279,6 +279,27 @@ fn what_a_begun_sync_promises_is_there_after_a_crash() {
 }
 
 #[test]
+fn a_data_sync_promises_the_first_name_of_a_file() {
+    // O_TMPFILE, written, committed by others, linked, fdatasync: the data was durable, the name was not, and the
+    // replay removed the file.
+    let served = Served::new();
+    let flags = OpenFlags::READ | OpenFlags::WRITE;
+    let (file, handle) = served.fs.create_unnamed(&USER, NodeId::ROOT, &NewNode::default(), flags).unwrap();
+    served.write(file.node, 0, &[7; 50_000]);
+    served.fs.sync_fs().unwrap();
+    served.fs.link(file.node, NodeId::ROOT, b"linked").unwrap();
+    served.fs.sync_file(file.node, handle, SyncWhat::Data).unwrap();
+    let crashed = tempfile::NamedTempFile::new().unwrap();
+    std::fs::copy(served.image.file.path(), crashed.path()).unwrap();
+    let volume = Volume::open(crashed.path()).unwrap();
+    assert_eq!(volume.read("linked").ok(), Some(vec![7; 50_000]));
+    volume.close().unwrap();
+    check(crashed.path());
+    served.fs.release(file.node, handle);
+    served.finish();
+}
+
+#[test]
 fn a_pinned_node_stays_until_it_is_forgotten() {
     let served = Served::with(FsOptions {
         pin_known: true,
@@ -871,9 +892,10 @@ fn control_operations_work_on_subvolumes() {
     assert_eq!(fs.open(&ROOT, copy, OpenFlags::WRITE), Err(Errno::EROFS));
     let info = at(&USER, snap, GET_SUBVOL_INFO, &[], 504).unwrap();
     assert_eq!(&info[8..13], b"snap\0");
+    // As in the kernel, which looks at the subvolume before the directory.
     assert_eq!(
         control(&USER, SNAP_DESTROY_V2, &[(56, b"snap")]),
-        Err(Errno::EACCES)
+        Err(Errno::EROFS)
     );
     // Nobody without privileges deletes what is read-only, and nobody here is taken to have any.
     assert_eq!(control(&ROOT, SNAP_DESTROY_V2, &[(56, b"snap")]), Err(Errno::EROFS));
@@ -955,14 +977,16 @@ fn control_operations_go_by_permissions() {
     assert_eq!(in_dir(&ROOT, sub, DEFAULT_SUBVOL, b""), Err(Errno::EPERM));
     assert_eq!(in_dir(&other, sub, SUBVOL_SETFLAGS, b""), Err(Errno::EPERM));
     assert_eq!(in_dir(&USER, dir, SNAP_DESTROY, b"s0"), allowed);
-    // A default list is inherited as by any directory.
-    set(0o777, 0, 0);
+    // As in the kernel, a default list limits a new subvolume's bits (beside the mask), and goes no further; nor does
+    // the directory's group.
+    set(0o2777, 0, 0);
     served.set_xattr(dir, acl::DEFAULT_NAME, &list(7, 6, 5, 7, 0)).unwrap();
     in_dir(&USER, dir, SUBVOL_CREATE, b"heir").unwrap();
     let heir = fs.lookup(dir, b"heir").unwrap();
-    assert_eq!((heir.attr.uid, heir.attr.permissions), (1000, 0o770));
-    assert_eq!(fs.get_xattr(heir.node, acl::DEFAULT_NAME).unwrap(), list(7, 6, 5, 7, 0));
-    assert_eq!(fs.get_xattr(heir.node, acl::ACCESS_NAME).unwrap(), list(7, 6, 5, 7, 0));
+    assert_eq!((heir.attr.uid, heir.attr.gid, heir.attr.permissions), (1000, USER.gid, 0o750));
+    for name in [acl::DEFAULT_NAME, acl::ACCESS_NAME] {
+        assert_eq!(fs.get_xattr(heir.node, name), Err(Errno::ENODATA));
+    }
     // Unless the mount was made for it, nothing of this works, for anybody.
     let plain = BtrfsFs::new(&served.volume, FsOptions::default()).unwrap();
     let input = [&[0; 8][..], b"name", &[0; 4084]].concat();
@@ -973,6 +997,62 @@ fn control_operations_go_by_permissions() {
     }
     drop(plain);
     fs.step();
+    served.finish();
+}
+
+#[test]
+fn a_change_of_nothing_takes_no_bits_from_the_program_of_another() {
+    // `chown(path, -1, -1)` by a stranger reaches the server unchecked, and disarmed every set-user program.
+    let served = Served::new();
+    let nothing = SetAttr { clear_privileges: true, ..SetAttr::default() };
+    let stranger = Caller { uid: 65534, gid: 65534, ..USER };
+    for (mode, caller, left) in [
+        (0o6755, stranger, None),
+        (0o2644, stranger, None),
+        (0o755, stranger, Some(0o755)),
+        (0o6755, USER, Some(0o755)),
+        (0o6755, ROOT, Some(0o755)),
+        // A write by one who may write looks the same.
+        (0o6757, stranger, Some(0o757)),
+        (0o6775, stranger, Some(0o775)),
+    ] {
+        let file = served.file(NodeId::ROOT, &format!("{mode:o}-{}", caller.uid)).node;
+        let owner = SetAttr { permissions: Some(mode), uid: Some(1000), gid: Some(1000), ..SetAttr::default() };
+        served.fs.set_attr(&ROOT, file, &owner).unwrap();
+        let done = served.fs.set_attr(&caller, file, &nothing).map(|attr| attr.permissions);
+        assert_eq!(done, left.ok_or(Errno::EPERM), "{mode:o} by {}", caller.uid);
+        assert_eq!(served.fs.attr(file).unwrap().permissions, left.unwrap_or(mode));
+    }
+    served.finish();
+}
+
+#[test]
+fn a_file_does_not_go_from_overwritten_to_compressed_in_one_step() {
+    let served = Served::new();
+    let file = served.file(NodeId::ROOT, "file").node;
+    let set = |flags| served.fs.set_flags(&ROOT, file, flags);
+    for (from, to) in [
+        (NodeFlags::NOCOW, NodeFlags::COMPRESS),
+        (NodeFlags::NOCOW, NodeFlags::NOCOMPRESS),
+        (NodeFlags::COMPRESS, NodeFlags::NOCOW),
+        (NodeFlags::NOCOMPRESS, NodeFlags::NOCOW),
+    ] {
+        set(from).unwrap();
+        assert_eq!(set(to), Err(Errno::EINVAL), "{from:?} to {to:?}");
+        set(NodeFlags::empty()).unwrap();
+    }
+    served.finish();
+}
+
+#[test]
+fn compression_means_nothing_to_what_has_no_data() {
+    let served = Served::new();
+    let new = NewNode { kind: NodeKind::Fifo, permissions: 0o666, ..NewNode::default() };
+    let fifo = served.fs.create(&USER, NodeId::ROOT, b"fifo", &new).unwrap().node;
+    let name = b"btrfs.compression";
+    assert_eq!(served.fs.set_xattr(fifo, name, b"zlib", XattrMode::Either, false), Ok(()));
+    assert_eq!(served.fs.set_xattr(fifo, name, b"squeeze", XattrMode::Either, false), Err(Errno::EINVAL));
+    assert_eq!(served.fs.get_xattr(fifo, name), Err(Errno::ENODATA));
     served.finish();
 }
 

@@ -70,6 +70,8 @@ enum Task {
     KillMount(mount::kill::Options),
     /// Run xfstests on a mount, and say which failures no other system has. Needs root, xfstests.
     Xfstests(mount::xfstests::Options),
+    /// Try to get around permissions, on a mount and on the kernel's btrfs. Needs root and python3.
+    Attack(mount::attack::Options),
     /// Read, change and read again images with wrong fields and right checksums.
     MutateImages(mutate_images::Options),
     /// Run every read-only command on damaged images.
@@ -102,6 +104,7 @@ fn main() -> Result<ExitCode> {
         Task::MountLong(options) => mount::long::run(&options),
         Task::KillMount(options) => mount::kill::run(&options),
         Task::Xfstests(options) => mount::xfstests::execute(&root(), &options),
+        Task::Attack(options) => mount::attack::run(&options),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
         Task::Damaged { dir, program } => damaged::run(&root(), &dir, program.as_deref()),
     }

@@ -66,6 +66,7 @@ impl BtrfsFs {
     ) -> Result<Attr> {
         let inode = self.live_inode(node)?;
         check_may_change(&inode, changes)?;
+        check_may_clear(caller, &inode, changes)?;
         let mut times = NewTimes::new(changes, self.core().now())?;
         if changes.is_size_alone() {
             let state = inode.state();
@@ -182,6 +183,29 @@ fn check_may_change(inode: &Inode, changes: &SetAttr) -> Result<()> {
         return Err(CallerError::NotPermitted.into());
     }
     Ok(())
+}
+
+/// Refuses a change of nothing (`chown(path, -1, -1)`) that would take set-user or set-group bits from another's file:
+/// a stranger could disarm `sudo`. Linux wants an owner or `CAP_FOWNER` for that, but leaves it to the server, which
+/// hears of no capabilities; root is taken to have it.
+///
+/// A write that takes the bits away asks for the same thing, in a request that looks the same. Who may write to the
+/// file takes them away in any case.
+fn check_may_clear(caller: &Caller, inode: &Inode, changes: &SetAttr) -> Result<()> {
+    const OTHERS_WRITE: u32 = 0o022;
+    let state = inode.state();
+    let permissions = state.mode & MODE_PERMISSION_MASK;
+    let clears_alone = *changes == SetAttr { clear_privileges: true, ctime: changes.ctime, ..SetAttr::default() };
+    // The bits of the group are the mask of an access control list, the most that any entry of it grants.
+    let may_write = permissions & OTHERS_WRITE != 0;
+    if !clears_alone || may_write || caller.uid == 0 || caller.uid == state.uid {
+        return Ok(());
+    }
+    let bare = BareSetGroup::for_change(caller, state.gid, changes);
+    match vfs::privileges::cleared(kind_of(inode.kind()), permissions, bare) == permissions {
+        true => Ok(()),
+        false => Err(CallerError::NotPermitted.into()),
+    }
 }
 
 fn check_sizeable(inode: &Inode) -> Result<()> {

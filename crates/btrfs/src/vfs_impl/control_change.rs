@@ -12,12 +12,14 @@
 use std::sync::Arc;
 
 use btrfs_disk::TreeId;
+
 use vfs::file_system::{Caller, Errno, NewNode, NodeKind, Result};
 
 use super::BtrfsFs;
 use super::control::{Args, FLAG_BY_ID, FLAG_READ_ONLY, NAME_V2_OFFSET, check_is_subvolume};
+use super::flags::is_list;
 use super::names::WhatIsInIt;
-use crate::inode::{Inode, InodeFlags, MODE_SET_GROUP};
+use crate::inode::{Inode, InodeFlags};
 use crate::subvol::{self, NewSubvolume, SnapshotMode};
 
 /// Permission bits of a new subvolume's root directory, before the mask.
@@ -35,24 +37,20 @@ impl BtrfsFs {
     pub(super) fn create_subvolume(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<Vec<u8>> {
         check_new_name(name)?;
         self.check_may(caller, dir, WRITE | SEARCH)?;
-        let gid = {
-            let state = dir.state();
-            let inherits = state.mode & MODE_SET_GROUP != 0;
-            if inherits { state.gid } else { caller.gid }
-        };
         let wanted = NewNode {
             kind: NodeKind::Directory,
             permissions: SUBVOLUME_PERMISSIONS,
-            umask: UMASK,
             ..NewNode::default()
         };
+        // As the kernel: a default list limits the bits and is not inherited itself, the mask counts beside it, and
+        // the group is the caller's whatever the directory's set-group bit says.
         let inherited = self.answer(self.inherited(dir, &wanted))?;
-        let xattrs = inherited.xattrs.iter();
+        let xattrs = inherited.xattrs.iter().filter(|(name, _)| !is_list(name));
         let xattrs: Vec<(&[u8], &[u8])> = xattrs.map(|(name, value)| (*name, value.as_slice())).collect();
         let new = NewSubvolume {
-            permissions: inherited.permissions,
+            permissions: inherited.permissions & !UMASK,
             uid: caller.uid,
-            gid,
+            gid: caller.gid,
             xattrs: &xattrs,
         };
         let made = subvol::create(self.namespace(), dir, name, new);
@@ -67,10 +65,10 @@ impl BtrfsFs {
         if flags & FLAG_BY_ID == 0 {
             return Err(Errno::EOPNOTSUPP);
         }
-        self.check_may(caller, dir, WRITE | SEARCH)?;
         let source = TreeId(args.number(TRANSID_OFFSET)?);
         let root = self.answer(self.core().root_dir(source))?;
         check_owns(caller, &root)?;
+        self.check_may(caller, dir, WRITE | SEARCH)?;
         self.check_may(caller, &root, READ)?;
         let mode = match flags & FLAG_READ_ONLY {
             0 => SnapshotMode::ReadWrite,
@@ -84,11 +82,14 @@ impl BtrfsFs {
     }
 
     pub(super) fn destroy(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<Vec<u8>> {
-        self.check_may(caller, dir, WRITE | SEARCH)?;
+        // In the kernel's order, so that what is refused is refused with its error.
+        self.check_may(caller, dir, SEARCH)?;
         let found = self.answer(self.find(dir, name))?;
         let root = self.answer(self.namespace().inode(found))?;
+        check_is_subvolume(&root)?;
         self.answer(root.check_writable())?;
         self.check_may(caller, &root, WRITE | SEARCH)?;
+        self.check_may(caller, dir, WRITE | SEARCH)?;
         let (dir_state, owner) = (dir.state(), root.state().uid);
         let is_sticky = dir_state.mode & MODE_STICKY != 0;
         if dir_state.flags.contains(InodeFlags::APPEND)
@@ -113,8 +114,8 @@ impl BtrfsFs {
     }
 
     pub(super) fn set_subvolume_flags(&self, caller: &Caller, inode: &Inode, flags: u64) -> Result<Vec<u8>> {
-        check_is_subvolume(inode)?;
         check_owns(caller, inode)?;
+        check_is_subvolume(inode)?;
         if flags & !FLAG_READ_ONLY != 0 {
             return Err(Errno::EOPNOTSUPP);
         }

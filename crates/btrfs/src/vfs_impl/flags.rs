@@ -134,7 +134,13 @@ fn check_wanted(caller: &Caller, inode: &Inode, wanted: NodeFlags) -> Result<()>
     if !known.contains(wanted) {
         return Err(CallerError::NotSupported.into());
     }
-    if wanted.contains(compression) || wanted.contains(NodeFlags::COMPRESS | NodeFlags::NOCOW) {
+    // A file that is not copied on write does not change to being compressed, or the other way, in one step.
+    let is_crossing = |from: NodeFlags, to: NodeFlags| had.intersects(from) && wanted.intersects(to);
+    if wanted.contains(compression)
+        || wanted.contains(NodeFlags::COMPRESS | NodeFlags::NOCOW)
+        || is_crossing(NodeFlags::NOCOW, compression)
+        || is_crossing(compression, NodeFlags::NOCOW)
+    {
         return Err(CallerError::InvalidArgument.into());
     }
     Ok(())

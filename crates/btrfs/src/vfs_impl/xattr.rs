@@ -173,11 +173,15 @@ impl BtrfsFs {
 
     /// Sets a property, or removes it when there is no value; what it says goes into the flags.
     fn set_property(&self, inode: &Arc<Inode>, name: &[u8], value: &[u8]) -> Result<()> {
-        if name != COMPRESSION_NAME || !has_user_attributes(inode) {
+        if name != COMPRESSION_NAME {
             return Err(CallerError::InvalidArgument.into());
         }
         check_changeable(inode)?;
         let compression = Compression::parse(value).ok_or(CallerError::InvalidArgument)?;
+        // It means nothing elsewhere; the kernel takes it, and stores nothing.
+        if !has_user_attributes(inode) {
+            return Ok(());
+        }
         let is_uncompressible = InodeFlags::NODATACOW | InodeFlags::NODATASUM;
         if !value.is_empty() && inode.state().flags.intersects(is_uncompressible) {
             return Err(CallerError::InvalidArgument.into());

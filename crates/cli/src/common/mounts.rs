@@ -55,7 +55,7 @@ impl Row {
 
     /// What the server reads: of a mount on a block device the file behind that.
     pub(crate) fn image(&self) -> PathBuf {
-        if !self.is_synced() {
+        if !self.is_synced() || !self.shows_anchor() {
             return self.source.clone();
         }
         let device = self.source.file_name().unwrap_or_default();
@@ -64,6 +64,14 @@ impl Row {
             Ok(path) => PathBuf::from(OsString::from_vec(path.trim_ascii_end().to_vec())),
             Err(_) => self.source.clone(),
         }
+    }
+
+    /// True where the source of a mount on a block device is that device, and not the one that is served.
+    fn shows_anchor(&self) -> bool {
+        std::fs::metadata(&self.source).is_ok_and(|source| {
+            let number = source.rdev();
+            self.device == format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number))
+        })
     }
 
     /// Where the kernel keeps what concerns writing back to it.

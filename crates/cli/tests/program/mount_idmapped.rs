@@ -197,7 +197,7 @@ fn done_by_the_kernel() -> Option<Vec<String>> {
     Some(done.unwrap())
 }
 
-/// An idmapped mount could not be made (EINVAL). Now the kernel tells the server of most requests not who asks, which
+/// An idmapped mount could not be made (EINVAL). With `idmap` the kernel tells the server of most requests not who asks, which
 /// nobody may profit from.
 #[test]
 fn an_idmapped_mount_behaves_as_that_of_the_kernel() {
@@ -206,8 +206,8 @@ fn an_idmapped_mount_behaves_as_that_of_the_kernel() {
     }
     let Some(expected) = done_by_the_kernel() else { return };
     assert!(expected.len() > 150, "{expected:#?}");
-    for options in ["allow_other", "allow_other,writeback", "allow_other,zero_open", "allow_other,nosynced", "allow_other,io_uring"] {
-        let mounted = Mounted::mount(&format!("-o {options}"));
+    for options in ["rw", "writeback", "zero_open", "nosynced", "io_uring"] {
+        let mounted = Mounted::mount(&format!("-o idmap,allow_other,{options}"));
         let done = done_in(&mounted.dir()).unwrap();
         for (index, (done, expected)) in done.iter().zip(&expected).enumerate() {
             assert_eq!(done, expected, "{options}: line {index}");
@@ -224,7 +224,7 @@ fn a_mount_whose_server_knows_who_asks_cannot_be_idmapped() {
     if !can_map() {
         return;
     }
-    for options in ["user_subvol_ioctls", "noidmap"] {
+    for options in ["idmap,user_subvol_ioctls", "rw", "idmap,noidmap"] {
         let mounted = Mounted::mount(&format!("-o {options}"));
         let refused = done_in(&mounted.dir()).unwrap_err();
         assert!(refused.contains("Invalid argument"), "{options}: {refused}");

@@ -72,7 +72,12 @@ fn a_block_device_is_free_when_it_is_unmounted() {
     for round in 0..40 {
         mounted.bench.ok(&format!("mount {device} mnt"));
         fs::write(mounted.dir().join(format!("file{round}")), pattern(10_000)).unwrap();
+        let shown = fs::read_to_string("/proc/mounts").unwrap();
+        let row = format!("{device} {} fuseblk.spinney ", mounted.dir().display());
+        assert!(shown.contains(&row), "{row}");
         match round % 4 {
+            // The program of the system finds the mount by the device, too.
+            1 => assert!(Command::new("umount").arg(&device).status().unwrap().success()),
             0 => drop(mounted.bench.ok(&format!("umount {device}"))),
             _ => drop(ask("umount", &[], &mounted)),
         }
@@ -297,4 +302,31 @@ fn unmounting_a_subvolume_that_is_read_only_is_no_failure() {
     bench.ok("mount -o subvol=/frozen a.img mnt");
     assert!(fs::write(mounted.dir().join("f"), "x").is_err());
     mounted.unmount();
+}
+
+/// `remount,ro` and back changed nothing that is not changed back; a mount made with `ro` cannot be written by any way,
+/// which has to be said at once and not by each write.
+#[test]
+fn a_mount_is_remounted_as_far_as_its_server_can_write() {
+    if !can_mount_synced() {
+        return;
+    }
+    let remount = |mounted: &Mounted, how: &str| {
+        let output = Command::new("mount").args(["-o", how]).arg(mounted.dir()).output().unwrap();
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let mounted = Mounted::mount("");
+    fs::write(mounted.dir().join("before"), "x").unwrap();
+    assert!(remount(&mounted, "remount,ro").0);
+    let refused = fs::write(mounted.dir().join("meanwhile"), "x").unwrap_err();
+    assert_eq!(Errno::from_io_error(&refused), Some(Errno::ROFS));
+    assert!(remount(&mounted, "remount,rw").0);
+    fs::write(mounted.dir().join("after"), "x").unwrap();
+    mounted.unmount();
+    mounted.bench.ok("mount -o ro a.img mnt");
+    let (done, text) = remount(&mounted, "remount,rw");
+    assert!(!done && text.contains("write-protected"), "{text}");
+    assert_eq!(fs::read(mounted.dir().join("after")).unwrap(), b"x");
+    mounted.unmount();
+    mounted.bench.check("a.img");
 }

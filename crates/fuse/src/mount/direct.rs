@@ -3,11 +3,12 @@
 use super::MountOptions;
 use crate::error::{Error, Result};
 use crate::sys;
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::mount::{self, FsMountFlags, FsOpenFlags, MoveMountFlags};
 use std::ffi::CString;
 use std::fs::Metadata;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
 /// Type bits of a mode.
@@ -32,9 +33,57 @@ pub(super) fn mount_synced(
         path: dir.to_owned(),
         source,
     })?;
-    let device = mount_as("fuseblk", Some(&path), dir, metadata, options)?;
+    let device = match mount_named(&path, dir, metadata, options) {
+        Ok(device) => device,
+        Err(error) => {
+            tracing::debug!(%error, "the mount shows its anchor, {path}");
+            mount_as("fuseblk", Some(&path), dir, metadata, options)?
+        }
+    };
     // Held by the mount alone from here on.
     drop(anchor);
+    Ok(device)
+}
+
+/// Mounts an anchor so that the table of mounts shows the block device that is served, by which `umount(8)` then finds
+/// the mount. The kernel looks the device up by the very name that it shows: for this one look, the anchor lies there.
+fn mount_named(
+    anchor: &str,
+    dir: &Path,
+    metadata: &Metadata,
+    options: &MountOptions,
+) -> std::io::Result<OwnedFd> {
+    let source = options.source.as_str();
+    if !std::fs::metadata(source)?.file_type().is_block_device() {
+        return Err(std::io::ErrorKind::InvalidInput.into());
+    }
+    let device = rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())?;
+    let (of_file_system, attributes) = options.words();
+    let filled = || -> std::io::Result<OwnedFd> {
+        let context = mount::fsopen("fuseblk", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        let set = |name: &str, value: &str| mount::fsconfig_set_string(&context, name, value);
+        set("source", source)?;
+        set("subtype", &options.subtype)?;
+        set("fd", &device.as_raw_fd().to_string())?;
+        set("rootmode", &format!("{:o}", metadata.mode() & TYPE_MASK))?;
+        set("user_id", &rustix::process::getuid().as_raw().to_string())?;
+        set("group_id", &rustix::process::getgid().as_raw().to_string())?;
+        set("blksize", &ANCHOR_BLOCK_BYTES.to_string())?;
+        for word in &of_file_system {
+            match word.split_once('=') {
+                Some((name, value)) => set(name, value)?,
+                None => mount::fsconfig_set_flag(&context, *word)?,
+            }
+        }
+        mount::fsconfig_create(&context)?;
+        Ok(mount::fsmount(
+            &context,
+            FsMountFlags::FSMOUNT_CLOEXEC,
+            attributes,
+        )?)
+    };
+    let tree = sys::with_node_at(anchor, Path::new(source), filled)?;
+    mount::move_mount(&tree, "", CWD, dir, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
     Ok(device)
 }
 
@@ -73,7 +122,7 @@ fn mount_as(
         (None, "") => kind.as_str(),
         (None, source) => source,
     };
-    rustix::mount::mount(source, dir, kind.as_str(), flags, data.as_c_str()).map_err(|error| {
+    mount::mount(source, dir, kind.as_str(), flags, data.as_c_str()).map_err(|error| {
         Error::Mount {
             path: dir.to_owned(),
             source: error.into(),

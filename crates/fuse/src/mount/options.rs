@@ -1,6 +1,6 @@
 //! Options of a mount, and how each way of mounting writes them.
 
-use rustix::mount::MountFlags;
+use rustix::mount::{MountAttrFlags, MountFlags};
 
 /// How a file system is mounted.
 #[derive(Debug, Clone, Default)]
@@ -67,6 +67,44 @@ impl MountOptions {
         (flags, rest)
     }
 
+    /// The words that concern the whole file system, and the attributes of the mount alone.
+    pub(super) fn words(&self) -> (Vec<&str>, MountAttrFlags) {
+        let (flags, mut words) = self.flags_and_rest();
+        let of_all = [
+            (MountFlags::RDONLY, "ro"),
+            (MountFlags::SYNCHRONOUS, "sync"),
+            (MountFlags::DIRSYNC, "dirsync"),
+        ];
+        words.extend(
+            of_all
+                .iter()
+                .filter(|(flag, _)| flags.contains(*flag))
+                .map(|(_, word)| *word),
+        );
+        let of_mount = [
+            (MountFlags::RDONLY, MountAttrFlags::MOUNT_ATTR_RDONLY),
+            (MountFlags::NOSUID, MountAttrFlags::MOUNT_ATTR_NOSUID),
+            (MountFlags::NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
+            (MountFlags::NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
+            (
+                MountFlags::NODIRATIME,
+                MountAttrFlags::MOUNT_ATTR_NODIRATIME,
+            ),
+        ];
+        let mut attributes: MountAttrFlags = of_mount
+            .iter()
+            .filter(|(flag, _)| flags.contains(*flag))
+            .map(|(_, attribute)| *attribute)
+            .collect();
+        // These exclude each other; the one without a bit is the default.
+        if flags.contains(MountFlags::NOATIME) {
+            attributes |= MountAttrFlags::MOUNT_ATTR_NOATIME;
+        } else if flags.contains(MountFlags::STRICTATIME) {
+            attributes |= MountAttrFlags::MOUNT_ATTR_STRICTATIME;
+        }
+        (words, attributes)
+    }
+
     /// The options as one string for `fusermount3`.
     pub(super) fn helper_text(&self) -> String {
         let mut parts = vec![if self.read_only { "ro" } else { "rw" }.to_owned()];
@@ -118,6 +156,30 @@ mod tests {
             rest,
             ["max_read=4096", "allow_other", "default_permissions"]
         );
+    }
+
+    #[test]
+    fn both_ways_to_mount_say_the_same() {
+        let mut options = options();
+        options.read_only = true;
+        options.extra = ["noatime", "nodev", "dirsync", "max_read=4096"]
+            .map(String::from)
+            .to_vec();
+        let (words, attributes) = options.words();
+        assert_eq!(
+            words,
+            [
+                "max_read=4096",
+                "allow_other",
+                "default_permissions",
+                "ro",
+                "dirsync"
+            ]
+        );
+        let expected = MountAttrFlags::MOUNT_ATTR_RDONLY
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_NOATIME;
+        assert_eq!(attributes, expected);
     }
 
     #[test]

@@ -77,9 +77,10 @@ fn changes(args: &SetattrIn, writeback: bool) -> Result<SetAttr> {
         (true, false) => time(sec, nsec).map(|time| Some(SetTime::To(time))),
     };
     // A change of owner takes the bits away whoever makes it, and the kernel leaves that to us
-    // (so it does where both numbers stay, which comes as a change of nothing). For a new size
-    // it says so.
-    let chown = has(setattr::UID | setattr::GID) || !has(ANY_CHANGE);
+    // (so it does where both numbers stay, which comes as a change of nothing, or of the time that a kernel with
+    // `writeback` keeps itself). For a new size it says so.
+    let others = if writeback { ANY_CHANGE & !setattr::CTIME } else { ANY_CHANGE };
+    let chown = has(setattr::UID | setattr::GID) || !has(others);
     Ok(SetAttr {
         permissions: has(setattr::MODE).then_some(args.mode & PERMISSIONS),
         uid: has(setattr::UID).then_some(args.uid),
@@ -145,6 +146,11 @@ mod tests {
         assert!(clears(setattr::UID) && clears(setattr::GID) && clears(0));
         assert!(clears(setattr::SIZE | setattr::KILL_SUIDGID));
         assert!(!clears(setattr::SIZE) && !clears(setattr::MODE) && !clears(setattr::CTIME));
+        // The kernel that collects writes sends its time with a change of nothing.
+        let time = SetattrIn { valid: setattr::CTIME, ..SetattrIn::default() };
+        assert!(changes(&time, true).unwrap().clear_privileges);
+        let collected = SetattrIn { valid: TIMES_FROM_CACHE, ..SetattrIn::default() };
+        assert!(!changes(&collected, true).unwrap().clear_privileges);
     }
 
     #[test]

@@ -56,6 +56,7 @@ impl Session {
     fn is_by_member(&self, request: &Request<'_>, flags: WriteFlags) -> bool {
         // Of what comes from the cache the caller is not who wrote it.
         flags & (WriteFlags::CLEAR_PRIVILEGES | WriteFlags::FROM_CACHE) == WriteFlags::CLEAR_PRIVILEGES
+            && request.caller().is_known()
             && self.fs.attr(request.node()).is_ok_and(|attr| {
                 has_bare_set_group(attr.permissions) && attr.gid == request.caller().gid
             })

@@ -19,6 +19,7 @@ pub(crate) use anchor::make_anchor;
 pub(crate) use clone::clone_device;
 pub use inherited::withhold_inherited;
 pub use namespace::leave_mounts;
+pub(crate) use namespace::with_node_at;
 pub(crate) use ring::RingQueue;
 pub(crate) use written::LOST;
 pub use written::check_written;

@@ -1,9 +1,44 @@
-//! A process with no mounts to see, and none to keep.
+//! A process with no mounts to see, and none to keep; a thread that sees next to nothing.
 
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::fs::{FileType, Mode};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, MountPropagationFlags, UnmountFlags};
 use rustix::thread::UnshareFlags;
 use std::io;
 use std::path::Path;
+
+/// What `work` does on a thread to which the root directory is an empty one but for the block device `node`, at the
+/// absolute `path`. (A namespace of mounts would do, too, but would keep a copy of everybody's mounts for a moment, and
+/// so who unmounts one just then would not have waited for its server.)
+///
+/// # Errors
+/// `EPERM` without the rights to mount and to make nodes; those of `work`.
+pub(crate) fn with_node_at<T: Send>(
+    node: &str,
+    path: &Path,
+    work: impl FnOnce() -> io::Result<T> + Send,
+) -> io::Result<T> {
+    let number = rustix::fs::stat(node)?.st_rdev;
+    let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    rustix::mount::fsconfig_create(&context)?;
+    // Attached nowhere: it goes with its last user.
+    let root = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty())?;
+    let inside = path.strip_prefix("/").map_err(|_| io::ErrorKind::InvalidInput)?;
+    let mut above: Vec<&Path> = inside.ancestors().skip(1).collect();
+    above.pop();
+    for dir in above.into_iter().rev() {
+        rustix::fs::mkdirat(&root, dir, Mode::RWXU)?;
+    }
+    rustix::fs::mknodat(&root, inside, FileType::BlockDevice, Mode::RUSR | Mode::WUSR, number)?;
+    let apart = || {
+        // SAFETY: only where this thread is in the tree of files is no longer shared.
+        unsafe { rustix::thread::unshare_unsafe(UnshareFlags::FS)? };
+        rustix::process::fchdir(&root)?;
+        rustix::process::chroot(".")?;
+        work()
+    };
+    let run = std::thread::scope(|scope| scope.spawn(apart).join());
+    run.unwrap_or_else(|_| Err(io::Error::other("the thread that mounts ended")))
+}
 
 /// Moves this process, which must have one thread, into a mount namespace of its own with nothing in it but an empty,
 /// read-only directory. What is open stays open. `dir` is any directory; nothing happens to it.

@@ -6,6 +6,7 @@
 //! * [`long`] is what takes too long for every day: fsx for hours, direct I/O ([`exercise`]), a full volume;
 //! * [`xfstests`] runs the kernel developers' suite on a mount, on a passthrough and on the kernel's btrfs;
 //! * [`kill`] kills the server while files are synced, and looks for what was promised;
+//! * [`attack`] tries to get around permissions, there and on the kernel's btrfs;
 //! * [`tour`] follows the README as an unprivileged account.
 //!
 //! [`served`] makes an image, mounts it and takes it down again; after everything `btrfs check
@@ -13,8 +14,9 @@
 //!
 //! Needs root, and the `spinney` program built. Fails with the output of what failed; nothing stays
 //! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-long`, `mount-tour`, `kill-mount`
-//! and `xfstests`.
+//! `xfstests` and `attack`.
 
+pub(crate) mod attack;
 pub(crate) mod checks;
 mod exclusions;
 mod exercise;

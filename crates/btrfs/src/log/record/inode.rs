@@ -65,9 +65,10 @@ impl Recorder<'_> {
         }
         let has_new_data = note.has_new_size || !note.ranges.is_empty();
         if what == SyncWhat::Data && inode.kind().is_file() {
-            // Times, owners and names are not needed to read it.
+            // Times and owners are not needed to read it. A name is: a file that was committed before it had one
+            // (O_TMPFILE) is removed after a crash, with its data.
             return match (mutated(Mutation::SizeForgotten), mutated(Mutation::ExtentsForgotten)) {
-                (false, false) => has_new_data,
+                (false, false) => has_new_data || note.has_new_names,
                 (true, _) => !note.ranges.is_empty(),
                 (_, true) => note.has_new_size,
             };

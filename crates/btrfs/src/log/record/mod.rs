@@ -17,7 +17,7 @@
 //! extents, directories with thousands of new names; names of a file that was synced before it had
 //! any; space for the log that had to be added. What happened in the transaction is in its notes (`Txn::note`).
 //!
-//! A sync of the data alone says nothing when neither extents nor size changed since the inode was
+//! A sync of the data alone says nothing when neither extents nor size nor names changed since the inode was
 //! logged or committed last: what was overwritten in place is durable with a flush.
 //!
 //! Invariants

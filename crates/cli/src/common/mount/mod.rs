@@ -109,7 +109,8 @@ root is needed where fusermount3 is installed. A mount belongs to who made it; o
 with allow_other only.
 
 Options for -o:
-  ro, rw              change nothing; the default is to read and write
+  ro, rw              change nothing; the default is to read and write. A mount made with ro stays so:
+                      remount,rw needs one that was writable, otherwise unmount and mount again
   allow_other         everybody may use the mount, as far as permissions allow
   noatime, relatime, strictatime
                       when reading sets the access time: never; when it is older than the last
@@ -126,8 +127,9 @@ Options for -o:
   poll, nopoll        while requests follow each other closely and no program wants the processor, the
                       server looks for the next one for up to 0.1 ms instead of sleeping (the
                       default): faster for one program that makes many calls
-  idmap, noidmap      the mount may be idmapped (the default, from Linux 6.12 on); the kernel then tells the
-                      server who asks only where something is created
+  idmap               the mount may be idmapped (from Linux 6.12 on). The kernel then tells the server who asks
+                      only where something is created: members of a file's group count as strangers where
+                      a write takes a set-group bit away
   synced, nosynced    root's mounts show up as fuseblk on a loop device, so that sync(2) comes to
                       the image and umount(8) waits for it; with nosynced as those of anybody else
   watchdog=SECONDS    give the server up when it answers nothing for so long (it was stopped, it hangs): its

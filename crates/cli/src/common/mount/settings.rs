@@ -136,7 +136,7 @@ impl Default for Settings {
             writeback: false,
             zero_open: false,
             io_uring: false,
-            idmap: true,
+            idmap: false,
             busy_poll: true,
             synced: true,
             workers: 0,
