@@ -221,7 +221,7 @@ bitflags! {
         const DIRECT = 16;
         /// With `FROM_CACHE`: stored into a shared mapping, not written by `write(2)`.
         const FROM_MAPPING = 32;
-        /// With `CLEAR_PRIVILEGES`: who writes is in the node's group, and a set-group bit without group execution stays.
+        /// With `CLEAR_PRIVILEGES`: who writes is in the node's group; set-group without group execution stays.
         const BY_MEMBER = 64;
     }
 

@@ -5,9 +5,23 @@
 work=${BASH_SOURCE[0]%/bin/*}
 name=${0##*/}
 
-# the real program of a name: the first in PATH that is none of these
-real() {
-    type -aP "$1" | grep -v "^$work/bin/" | head -n 1
+# the real program of a name, as `found`: the first in PATH that is none of these. (Tests mount again 10 ms after an
+# unmounting began: no other programs are run for it.)
+find_real() {
+    local folder IFS=:
+    for folder in $PATH; do
+        found=$folder/$1
+        [ "$folder" = "$work/bin" ] || [ ! -x "$found" ] || return 0
+    done
+    return 1
+}
+
+is_mounted() {
+    local place rest
+    while read -r _ _ _ _ place rest; do
+        [ "$place" != "$1" ] || return 0
+    done </proc/self/mountinfo
+    return 1
 }
 
 # what the mount of an image shows as its source: the image, or the loop device behind which it is
@@ -26,8 +40,12 @@ words=()
 for word; do
     case $name:$word in
     umount:"$work"/*.img)
-        # the folder that was mounted last
-        folder=$("$(real findmnt)" -rncv -S "$(shown_of "$word")" -o TARGET | tail -n 1)
+        # where the suite mounts it, or else the folder that was mounted last
+        folder=${word%.img}
+        if ! is_mounted "$folder"; then
+            find_real findmnt
+            folder=$("$found" -rncv -S "$(shown_of "$word")" -o TARGET | tail -n 1)
+        fi
         words+=("${folder:-$word}")
         ;;
     df:"$work"/*.img | findmnt:"$work"/*.img) words+=("$(shown_of "$word")") ;;
@@ -35,14 +53,16 @@ for word; do
     esac
 done
 
+find_real "$name"
+real=$found
 case $name in
-umount) exec "$(real umount)" "${words[@]}" ;;
-mount) [ $# = 0 ] || exec "$(real mount)" "${words[@]}" ;;
+umount) exec "$real" "${words[@]}" ;;
+mount) [ $# = 0 ] || exec "$real" "${words[@]}" ;;
 esac
 script='s/\bfuse\(blk\)\?\.spinney\b/fuse/'
 for given in "$work"/{test,scratch}.img; do
     shown=$(shown_of "$given")
     [ "$shown" = "$given" ] || script="$script;s#\\(^\\| \\)$shown\\b#\\1$given#"
 done
-"$(real "$name")" "${words[@]}" | sed "$script"
+"$real" "${words[@]}" | sed "$script"
 exit "${PIPESTATUS[0]}"
