@@ -17,7 +17,9 @@ use crate::pool::{Access, Chunk, Pool, Workers};
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::options::StoreOptions;
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
-use crate::txn::{BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Log, Notes, Trees, Unfinished, Unreplayed};
+use crate::txn::{
+    BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Log, Notes, Trees, Unfinished, Unreplayed,
+};
 use crate::{Error, Result};
 
 /// Opens the file system on `devices`.

@@ -415,8 +415,8 @@ impl Store {
         }
     }
 
-    /// As [`Self::free_unused`], of space that a write found no room for where the device lies: what it wrote of it there
-    /// is given back to the host, so that the next commit has some.
+    /// As [`Self::free_unused`], of space that a write found no room for where the device lies: what it wrote of it
+    /// there is given back to the host, so that the next commit has some.
     pub fn give_back_unused(&self, extent: DataExtent) {
         // While it belongs to nobody else. Where that is not possible, there is just as little room as before.
         let _ = self.0.pool.discard(extent.at, extent.len);

@@ -146,6 +146,7 @@ mod tests {
         let preallocated = [sparse[0], extent(4096, 4096, true), sparse[1], sparse[2]];
         assert_eq!(data_of(&sparse), data_of(&preallocated));
         assert_ne!(data_of(&sparse), data_of(&filled));
-        assert_eq!(data_of(&sparse).iter().map(|run| (run.offset, run.len)).collect::<Vec<_>>(), [(0, 4096), (8192, 8192)]);
+        let runs: Vec<_> = data_of(&sparse).iter().map(|run| (run.offset, run.len)).collect();
+        assert_eq!(runs, [(0, 4096), (8192, 8192)]);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! [`FailingDevice`] answers chosen operations with an error, or does part of a write before it (a torn write).
 //! [`RecordingDevice`] keeps every write and flush of a run, and makes from them the images that a crash at any
-//! moment could have left: what was flushed is there, of the rest any part may be. [`FullDevice`] is a sparse file whose
-//! host has only so much room.
+//! moment could have left: what was flushed is there, of the rest any part may be. [`FullDevice`] is a sparse
+//! file whose host has only so much room.
 //!
 //! Both keep the promises of `blockdev::Device` except where they are told not to. They fail only as told, and by
 //! running out of memory: the record holds all bytes ever written. Called by tests of error paths and of crashes.

@@ -215,8 +215,8 @@ impl Model {
         found
     }
 
-    /// Follows the directories of a path. Symbolic links on the way are followed too, but nothing is ever made under the
-    /// names that they lead to.
+    /// Follows the directories of a path. Symbolic links on the way are followed too, but nothing is ever made under
+    /// the names that they lead to.
     pub(crate) fn place(&self, path: &Path) -> Result<Place, CallerError> {
         let names: Vec<&[u8]> = names_of(path).collect();
         let Some((last, above)) = names.split_last() else {
