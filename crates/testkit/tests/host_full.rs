@@ -1,5 +1,5 @@
-//! A sparse image on a host that fills up: programs hear that there is no space, what was promised stays, and all goes on
-//! where it stopped when there is room again.
+//! A sparse image on a host that fills up: programs hear that there is no space, what was promised stays, and all goes
+//! on where it stopped when there is room again.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -201,8 +201,8 @@ fn done_by_the_kernel() -> Option<Vec<String>> {
     Some(done.unwrap())
 }
 
-/// An idmapped mount could not be made (EINVAL). With `idmap` the kernel tells the server of most requests not who asks, which
-/// nobody may profit from.
+/// An idmapped mount could not be made (EINVAL). With `idmap` the kernel tells the server of most requests not who
+/// asks, which nobody may profit from.
 #[test]
 fn an_idmapped_mount_behaves_as_that_of_the_kernel() {
     if !can_map() {

@@ -71,8 +71,8 @@ fn times_of_access_are_there_after_the_next_mount() {
     }
 }
 
-/// What `statx(2)` shows beyond `stat(2)` and FUSE passes on: the time of birth. The number of the subvolume it does not
-/// pass on, so that an attribute tells that.
+/// What `statx(2)` shows beyond `stat(2)` and FUSE passes on: the time of birth. The number of the subvolume it does
+/// not pass on, so that an attribute tells that.
 #[test]
 fn birth_and_subvolume_of_a_file_are_told() {
     let Some(mounted) = Mounted::if_possible() else { return };

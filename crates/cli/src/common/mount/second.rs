@@ -34,8 +34,8 @@ struct First {
     dir: PathBuf,
 }
 
-/// Mounts what is mounted already at a further place; false where a server of its own is needed, or where nobody but
-/// the first can have the image, which is found out in opening it.
+/// Mounts what is mounted already at a further place; false where a server of its own is needed, or where nobody
+/// but the first can have the image, which is found out in opening it.
 pub(super) fn mount(mount: &Mount, settings: &Settings, formats: Formats) -> Result<bool> {
     if !rustix::process::geteuid().is_root() {
         return Ok(false);
