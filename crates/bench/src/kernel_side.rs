@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 
 use crate::row::{FILES, One, PIECE, RANDOM_BYTES, SEQUENTIAL_BYTES, Workload, as_float, as_u64};
-use crate::spinney_side::{files, pattern, random_offsets};
+use crate::spinney_side::{block_of, files, piece_of, random_data, random_offsets};
 use crate::tree;
 
 /// Seconds, and bytes or operations.
@@ -82,11 +82,10 @@ impl Mount {
 fn workload(one: &One, mount: &mut Mount) -> Result<(f64, f64)> {
     match one.row {
         Workload::Tree => {
-            let amount = tree::size(&one.source)?;
             let start = Instant::now();
-            check(Command::new("cp").arg("-a").arg(&one.source).arg(mount.dir.join("tree")))?;
+            let bytes = tree::copy(&tree::Directory(mount.dir.clone()), &one.source, one.threads)?;
             mount.sync()?;
-            Ok((start.elapsed().as_secs_f64(), amount))
+            Ok((start.elapsed().as_secs_f64(), bytes))
         }
         Workload::Seqwrite | Workload::Seqread => sequential(one, mount),
         Workload::Randwrite => randwrite(one, mount),
@@ -118,11 +117,11 @@ fn metadata(one: &One, mount: &Mount) -> Result<(f64, f64)> {
 
 fn sequential(one: &One, mount: &Mount) -> Result<(f64, f64)> {
     let share = SEQUENTIAL_BYTES / as_u64(PIECE) / as_u64(one.threads);
-    let piece = pattern();
+    let data = random_data();
     let start = Instant::now();
     each(one.threads, |thread| {
         let file = File::create(mount.dir.join(format!("big{thread}")))?;
-        (0..share).try_for_each(|n| Ok(file.write_all_at(&piece, n * as_u64(PIECE))?))
+        (0..share).try_for_each(|n| Ok(file.write_all_at(piece_of(&data, n), n * as_u64(PIECE))?))
     })?;
     mount.sync()?;
     let written = start.elapsed().as_secs_f64();
@@ -144,12 +143,12 @@ fn randwrite(one: &One, mount: &Mount) -> Result<(f64, f64)> {
     let count = RANDOM_BYTES / 4096;
     let path = mount.dir.join("random");
     open(&path)?.set_len(RANDOM_BYTES)?;
-    let block = &pattern()[..4096];
+    let data = random_data();
     let start = Instant::now();
     each(one.threads, |thread| {
         let file = open(&path)?;
         random_offsets(as_u64(thread), as_u64(one.threads), count)
-            .try_for_each(|offset| Ok(file.write_all_at(block, offset)?))
+            .try_for_each(|offset| Ok(file.write_all_at(block_of(&data, offset), offset)?))
     })?;
     mount.sync()?;
     Ok((start.elapsed().as_secs_f64(), as_float(count)))

@@ -20,7 +20,7 @@ pub(crate) const PIECE: usize = 1 << 20;
 /// A workload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum, Serialize, Deserialize)]
 pub(crate) enum Workload {
-    /// A source tree through the library, against `cp -a`; sync included.
+    /// A source tree, copied by the same threads through the library and through system calls; sync included.
     Tree,
     /// A source tree through `mkfs --rootdir`.
     Rootdir,
@@ -154,9 +154,10 @@ pub(crate) fn touch(image: &std::path::Path) -> Result<()> {
     touch_bytes(image, IMAGE_BYTES)
 }
 
-/// As [`touch`], for an image of another size.
+/// As [`touch`], for an image of another size. Whoever had it before may have given pages back.
 pub(crate) fn touch_bytes(image: &std::path::Path, bytes: u64) -> Result<()> {
-    if std::fs::metadata(image).is_ok_and(|found| found.len() == bytes) {
+    use std::os::unix::fs::MetadataExt as _;
+    if std::fs::metadata(image).is_ok_and(|found| found.len() == bytes && found.blocks() * 512 >= bytes) {
         return Ok(());
     }
     use std::io::Write;

@@ -14,9 +14,13 @@ use crate::tree;
 pub(crate) fn run(one: &One) -> Result<(f64, f64)> {
     match one.row {
         Workload::Rootdir => rootdir(one),
-        Workload::Tree => timed(one, |volume| tree::import(volume, &one.source, one.threads)),
-        Workload::Seqwrite => timed(one, |volume| {
-            seqwrite(volume, one.threads)?;
+        Workload::Tree => timed(one, |volume| {
+            let bytes = tree::copy(volume, &one.source, one.threads)?;
+            volume.sync()?;
+            Ok(bytes)
+        }),
+        Workload::Seqwrite => timed_with(one, random_data(), |volume, data| {
+            seqwrite(volume, one.threads, data)?;
             volume.sync()?;
             Ok(as_float(SEQUENTIAL_BYTES))
         }),
@@ -40,9 +44,18 @@ fn make(one: &One) -> Result<Volume> {
 }
 
 fn timed(one: &One, work: impl FnOnce(&Volume) -> Result<f64>) -> Result<(f64, f64)> {
+    timed_with(one, Vec::new(), |volume, _| work(volume))
+}
+
+/// Times `work` with data that was made before.
+fn timed_with(
+    one: &One,
+    data: Vec<u8>,
+    work: impl FnOnce(&Volume, &[u8]) -> Result<f64>,
+) -> Result<(f64, f64)> {
     let volume = make(one)?;
     let start = Instant::now();
-    let amount = work(&volume)?;
+    let amount = work(&volume, &data)?;
     Ok((start.elapsed().as_secs_f64(), amount))
 }
 
@@ -50,7 +63,7 @@ fn rootdir(one: &One) -> Result<(f64, f64)> {
     let amount = tree::size(&one.source)?;
     let start = Instant::now();
     let status = Command::new(&one.program)
-        .args(["mkfs", "-q", "-f", "--size", &IMAGE_BYTES.to_string(), "--rootdir"])
+        .args(["mkfs", "-q", "-f", "--nodiscard", "--size", &IMAGE_BYTES.to_string(), "--rootdir"])
         .arg(&one.source)
         .arg(one.image())
         .status()?;
@@ -97,11 +110,10 @@ fn existing(one: &One) -> Result<(f64, f64)> {
     Ok((start.elapsed().as_secs_f64(), as_float(FILES)))
 }
 
-fn seqwrite(volume: &Volume, threads: usize) -> Result<()> {
-    let piece = pattern();
+fn seqwrite(volume: &Volume, threads: usize, data: &[u8]) -> Result<()> {
     shares(threads, |thread, share| {
         let file = FileOptions::new().write(true).create(true).open(volume, format!("big{thread}"))?;
-        (0..share).try_for_each(|n| Ok(file.write_at(&piece, n * as_u64(PIECE))?))
+        (0..share).try_for_each(|n| Ok(file.write_at(piece_of(data, n), n * as_u64(PIECE))?))
     })
 }
 
@@ -117,7 +129,7 @@ fn shares(threads: usize, work: impl Fn(usize, u64) -> Result<()> + Sync) -> Res
 
 fn seqread(one: &One) -> Result<(f64, f64)> {
     let volume = make(one)?;
-    seqwrite(&volume, one.threads)?;
+    seqwrite(&volume, one.threads, &random_data())?;
     volume.close()?;
     let volume = Volume::options().read_only(true).open(one.image())?;
     let start = Instant::now();
@@ -134,10 +146,9 @@ fn seqread(one: &One) -> Result<(f64, f64)> {
 
 fn randwrite(one: &One) -> Result<(f64, f64)> {
     let count = RANDOM_BYTES / 4096;
-    timed(one, |volume| {
+    timed_with(one, random_data(), |volume, data| {
         let file = FileOptions::new().write(true).create(true).open(volume, "random")?;
         file.set_len(RANDOM_BYTES)?;
-        let block = &pattern()[..4096];
         let threads = as_u64(one.threads);
         thread::scope(|scope| {
             let file = &file;
@@ -145,7 +156,7 @@ fn randwrite(one: &One) -> Result<(f64, f64)> {
                 .map(|thread| {
                     scope.spawn(move || {
                         random_offsets(thread, threads, count)
-                            .try_for_each(|offset| file.write_at(block, offset))
+                            .try_for_each(|offset| file.write_at(block_of(data, offset), offset))
                     })
                 })
                 .collect();
@@ -164,12 +175,29 @@ pub(crate) fn random_offsets(thread: u64, threads: u64, count: u64) -> impl Iter
     })
 }
 
-pub(crate) fn pattern() -> Vec<u8> {
-    let mut state = 1u32;
-    std::iter::repeat_with(|| {
-        state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-        state.to_le_bytes()[3]
-    })
-    .take(PIECE)
-    .collect()
+/// Bytes that nothing can compress or find again, the same for all systems; made before the clock starts.
+pub(crate) fn random_data() -> Vec<u8> {
+    const POOL_BYTES: usize = 64 * PIECE;
+    let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+    let words = std::iter::repeat_with(|| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state.to_le_bytes()
+    });
+    words.take(POOL_BYTES / 8).flatten().collect()
+}
+
+/// The `n`-th piece to write: no two of a row are the same before there are more than the pool has pages.
+pub(crate) fn piece_of(data: &[u8], n: u64) -> &[u8] {
+    // Pieces overlap, so that there are more than the pool is large.
+    let start = n * 7 * 4096 % as_u64(data.len() - PIECE);
+    let start = usize::try_from(start).unwrap_or(0);
+    &data[start..start + PIECE]
+}
+
+/// The 4 KiB that are written at an offset.
+pub(crate) fn block_of(data: &[u8], offset: u64) -> &[u8] {
+    let start = usize::try_from(offset % as_u64(data.len() - 4096)).unwrap_or(0);
+    &data[start..start + 4096]
 }

@@ -46,19 +46,41 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Medians side by side; the ratio is the median of the ratios of each round.
+/// The smallest, the median and the largest.
+fn spread(values: &[f64]) -> String {
+    let smallest = values.iter().copied().fold(f64::INFINITY, f64::min);
+    let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+    format!("{smallest:.0} / **{:.0}** / {largest:.0}", median(values.to_vec()))
+}
+
+/// Side by side: the smallest, the median and the largest rate of each; the ratio is the median of the ratios of each
+/// round, with the smallest and the largest.
 pub(crate) fn markdown(results: &Results) -> String {
     let mut table = String::from("| workload | unit | Spinney | kernel | ratio | peak MiB |\n");
     table.push_str("|---|---|---|---|---|---|\n");
     for row in results.rows() {
         let (ours, theirs) = (results.rates(row, System::Spinney), results.rates(row, System::Kernel));
-        let ratio = median(ours.iter().zip(&theirs).map(|(a, b)| a / b).collect());
-        let (ours, theirs) = (median(ours), median(theirs));
+        let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(a, b)| a / b).collect();
+        let smallest = ratios.iter().copied().fold(f64::INFINITY, f64::min);
+        let largest = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (ratio, ours, theirs) = (median(ratios), spread(&ours), spread(&theirs));
         let (name, unit, peak) = (row.name(), row.workload.unit(), results.peak_mib(row));
-        let _ = writeln!(table, "| {name} | {unit} | {ours:.0} | {theirs:.0} | {ratio:.2} | {peak} |");
+        let _ = writeln!(
+            table,
+            "| {name} | {unit} | {ours} | {theirs} | {smallest:.2} / **{ratio:.2}** / {largest:.2} | {peak} |"
+        );
     }
+    table.push_str(COMPARED);
     table
 }
+
+/// What the figures are figures of.
+const COMPARED: &str = "
+Smallest / **median** / largest of the rounds. Spinney: calls of the library in one process, on an image file. Kernel:
+system calls on btrfs (`-m dup`, `ssd,nodiscard`), mounted from a loop device on the same file. `rootdir`: `spinney mkfs
+--rootdir` and `mkfs.btrfs --rootdir`, neither discards. Trees are copied by the same threads on both sides, without
+xattrs. What is written is random.
+";
 
 /// The raw figures of a row on a system.
 #[derive(Serialize)]

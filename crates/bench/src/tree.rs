@@ -1,6 +1,9 @@
-//! A source tree into a volume through the library, on several threads.
+//! A source tree into a volume through the library, or into a directory through system calls, by the same threads.
 
-use std::os::unix::fs::MetadataExt;
+use std::collections::HashMap;
+use std::fs::{File, FileTimes, Metadata, Permissions};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{MetadataExt, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -29,24 +32,41 @@ pub(crate) fn size(source: &Path) -> Result<f64> {
     Ok(as_float(bytes))
 }
 
+/// Where a tree is copied to. What is made gets the owner, mode and times of the source.
+pub(crate) trait Target: Sync {
+    fn directory(&self, to: &Path, metadata: &Metadata) -> Result<()>;
+    fn symlink(&self, to: &Path, metadata: &Metadata, target: &Path) -> Result<()>;
+    fn file(&self, to: &Path, metadata: &Metadata, data: &[u8]) -> Result<()>;
+    fn hard_link(&self, first: &Path, to: &Path) -> Result<()>;
+}
+
 struct Job {
     from: PathBuf,
     to: PathBuf,
 }
 
-/// Imports names, contents, owners, modes and times; synced at the end. Returns bytes.
-pub(crate) fn import(volume: &Volume, source: &Path, threads: usize) -> Result<f64> {
-    let bytes = Mutex::new(0u64);
+/// What the threads of one copy share.
+struct Copy<'a, T> {
+    target: &'a T,
+    jobs: Mutex<Receiver<Job>>,
+    /// First name of each file with several.
+    links: Mutex<HashMap<u64, PathBuf>>,
+    bytes: Mutex<u64>,
+}
+
+/// Copies names, contents, owners, modes, times and hard links; returns bytes.
+pub(crate) fn copy(target: &impl Target, source: &Path, threads: usize) -> Result<f64> {
     let (sender, receiver) = sync_channel::<Job>(QUEUE);
-    let receiver = Mutex::new(receiver);
+    let (jobs, links, bytes) = (Mutex::new(receiver), Mutex::default(), Mutex::new(0));
+    let copy = Copy { target, jobs, links, bytes };
     thread::scope(|scope| -> Result<()> {
-        let (receiver, bytes) = (&receiver, &bytes);
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(move || work(volume, receiver, bytes))).collect();
+        let copy = &copy;
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(move || work(copy))).collect();
         for entry in WalkDir::new(source).min_depth(1).sort_by_file_name() {
             let entry = entry?;
             let to = entry.path().strip_prefix(source)?.to_path_buf();
             if entry.file_type().is_dir() {
-                volume.create_node(&to, &node(&entry.metadata()?, FileType::Directory))?;
+                target.directory(&to, &entry.metadata()?)?;
             } else if sender.send(Job { from: entry.into_path(), to }).is_err() {
                 break;
             }
@@ -54,42 +74,73 @@ pub(crate) fn import(volume: &Volume, source: &Path, threads: usize) -> Result<f
         drop(sender);
         workers.into_iter().try_for_each(|worker| worker.join().expect("a worker does not panic"))
     })?;
-    volume.sync()?;
-    let total = *bytes.lock().expect("no worker panicked");
+    let total = *copy.bytes.lock().expect("no worker panicked");
     Ok(as_float(total))
 }
 
-fn work(volume: &Volume, jobs: &Mutex<Receiver<Job>>, bytes: &Mutex<u64>) -> Result<()> {
+fn work(copy: &Copy<'_, impl Target>) -> Result<()> {
     let mut sum = 0;
     loop {
-        let job = jobs.lock().expect("no worker panicked").recv();
+        let job = copy.jobs.lock().expect("no worker panicked").recv();
         let Ok(job) = job else { break };
-        sum += one(volume, &job)?;
+        sum += one(copy, job)?;
     }
-    *bytes.lock().expect("no worker panicked") += sum;
+    *copy.bytes.lock().expect("no worker panicked") += sum;
     Ok(())
 }
 
-fn one(volume: &Volume, job: &Job) -> Result<u64> {
+fn one(copy: &Copy<'_, impl Target>, job: Job) -> Result<u64> {
     let metadata = std::fs::symlink_metadata(&job.from)?;
     if metadata.is_symlink() {
-        let target = std::fs::read_link(&job.from)?;
-        let target = std::os::unix::ffi::OsStrExt::as_bytes(target.as_os_str());
-        volume.create_node(&job.to, &NewNode { target, ..node(&metadata, FileType::Symlink) })?;
+        copy.target.symlink(&job.to, &metadata, &std::fs::read_link(&job.from)?)?;
         return Ok(0);
     }
     let data = std::fs::read(&job.from)?;
-    let new = node(&metadata, FileType::File);
-    if metadata.len() <= WHOLE_BYTES {
-        volume.create_node(&job.to, &NewNode { data: &data, ..new })?;
-    } else {
-        volume.create_node(&job.to, &new)?;
-        FileOptions::new().write(true).open(volume, &job.to)?.write_at(&data, 0)?;
+    if metadata.nlink() < 2 {
+        copy.target.file(&job.to, &metadata, &data)?;
+        return Ok(as_u64(data.len()));
     }
+    // Held until the file is there, so that nobody links to what is not.
+    let mut links = copy.links.lock().expect("no worker panicked");
+    if let Some(first) = links.get(&metadata.ino()) {
+        copy.target.hard_link(first, &job.to)?;
+        return Ok(0);
+    }
+    copy.target.file(&job.to, &metadata, &data)?;
+    links.insert(metadata.ino(), job.to);
     Ok(as_u64(data.len()))
 }
 
-fn node(metadata: &std::fs::Metadata, kind: FileType) -> NewNode<'static> {
+impl Target for Volume {
+    fn directory(&self, to: &Path, metadata: &Metadata) -> Result<()> {
+        self.create_node(to, &node(metadata, FileType::Directory))?;
+        Ok(())
+    }
+
+    fn symlink(&self, to: &Path, metadata: &Metadata, target: &Path) -> Result<()> {
+        let target = target.as_os_str().as_bytes();
+        self.create_node(to, &NewNode { target, ..node(metadata, FileType::Symlink) })?;
+        Ok(())
+    }
+
+    fn file(&self, to: &Path, metadata: &Metadata, data: &[u8]) -> Result<()> {
+        let new = node(metadata, FileType::File);
+        if metadata.len() <= WHOLE_BYTES {
+            self.create_node(to, &NewNode { data, ..new })?;
+            return Ok(());
+        }
+        self.create_node(to, &new)?;
+        FileOptions::new().write(true).open(self, to)?.write_at(data, 0)?;
+        self.set_times(to, &new.times)?;
+        Ok(())
+    }
+
+    fn hard_link(&self, first: &Path, to: &Path) -> Result<()> {
+        Ok(Volume::hard_link(self, first, to)?)
+    }
+}
+
+fn node(metadata: &Metadata, kind: FileType) -> NewNode<'static> {
     let time = |sec, nsec| Some(Timestamp::new(sec, u32::try_from(nsec).unwrap_or(0)));
     let times = Times {
         atime: time(metadata.atime(), metadata.atime_nsec()),
@@ -98,4 +149,47 @@ fn node(metadata: &std::fs::Metadata, kind: FileType) -> NewNode<'static> {
     };
     let mode = metadata.mode() & 0o7777;
     NewNode { kind, mode, uid: metadata.uid(), gid: metadata.gid(), times, ..NewNode::default() }
+}
+
+/// A directory of a mounted file system.
+pub(crate) struct Directory(pub(crate) PathBuf);
+
+impl Target for Directory {
+    fn directory(&self, to: &Path, metadata: &Metadata) -> Result<()> {
+        let to = self.0.join(to);
+        std::fs::create_dir(&to)?;
+        describe(&File::open(to)?, metadata)
+    }
+
+    fn symlink(&self, to: &Path, metadata: &Metadata, target: &Path) -> Result<()> {
+        use rustix::fs::{AtFlags, CWD, Timespec, Timestamps};
+        let to = self.0.join(to);
+        std::os::unix::fs::symlink(target, &to)?;
+        std::os::unix::fs::lchown(&to, Some(metadata.uid()), Some(metadata.gid()))?;
+        let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+        let times = Timestamps {
+            last_access: time(metadata.atime(), metadata.atime_nsec()),
+            last_modification: time(metadata.mtime(), metadata.mtime_nsec()),
+        };
+        Ok(rustix::fs::utimensat(CWD, &to, &times, AtFlags::SYMLINK_NOFOLLOW)?)
+    }
+
+    fn file(&self, to: &Path, metadata: &Metadata, data: &[u8]) -> Result<()> {
+        use std::io::Write as _;
+        let mut file = File::create_new(self.0.join(to))?;
+        file.write_all(data)?;
+        describe(&file, metadata)
+    }
+
+    fn hard_link(&self, first: &Path, to: &Path) -> Result<()> {
+        Ok(std::fs::hard_link(self.0.join(first), self.0.join(to))?)
+    }
+}
+
+/// Owner, mode and times.
+fn describe(file: &File, metadata: &Metadata) -> Result<()> {
+    std::os::unix::fs::fchown(file, Some(metadata.uid()), Some(metadata.gid()))?;
+    file.set_permissions(Permissions::from_mode(metadata.mode() & 0o7777))?;
+    let times = FileTimes::new().set_accessed(metadata.accessed()?).set_modified(metadata.modified()?);
+    Ok(file.set_times(times)?)
 }
