@@ -7,7 +7,8 @@ dir=$(cd "${1:?a directory}" && pwd) || exit 2
 place=$(mktemp -d "$dir/git.XXXX") || exit 2
 trap 'rm -rf "$place"' EXIT
 export GIT_CONFIG_GLOBAL=/dev/null GIT_CONFIG_NOSYSTEM=1
-export GIT_AUTHOR_NAME=Test GIT_AUTHOR_EMAIL=test@example.org GIT_COMMITTER_NAME=Test GIT_COMMITTER_EMAIL=test@example.org
+export GIT_AUTHOR_NAME=Test GIT_AUTHOR_EMAIL=test@example.org
+export GIT_COMMITTER_NAME=Test GIT_COMMITTER_EMAIL=test@example.org
 passed=0; failed=0
 try() { # try WHAT COMMAND...
   local what=$1 out; shift

@@ -1,6 +1,7 @@
 #!/bin/bash
-# pjdfstest.sh DIR - what POSIX says of files, owners and names, tried in DIR. Needs root, and `cargo install pjdfstest`.
+# pjdfstest.sh DIR - what POSIX says of files, owners and names, tried in DIR.
 #
+# Needs root, and `cargo install --locked pjdfstest`.
 # PJD_EXPECT: tests that have to fail. TOOLS: where the program is, if not in PATH.
 # The last line is `pjdfstest: N passed, N failed`.
 set -u

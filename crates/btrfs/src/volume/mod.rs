@@ -88,8 +88,8 @@ impl Volume {
     /// Makes everything that was changed before the call durable.
     ///
     /// # Errors
-    /// `Io`, `NoSpace`, `Poisoned`. After an error that [`crate::Error::is_device_full`], what was not written is kept, and
-    /// the next call tries again.
+    /// `Io`, `NoSpace`, `Poisoned`. After an error that [`crate::Error::is_device_full`], what was not written is
+    /// kept, and the next call tries again.
     pub fn sync(&self) -> Result<()> {
         if self.core().store.is_read_only() {
             return Ok(());

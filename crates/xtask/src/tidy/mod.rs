@@ -12,6 +12,7 @@
 
 mod cycles;
 mod layers;
+mod licences;
 mod paths;
 mod size;
 mod source;
@@ -61,6 +62,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
         problems.extend(layers.check(name, &files));
         problems.extend(cycles::check(name, &files));
     }
+    problems.extend(licences::check(root)?);
     problems.sort();
     for problem in &problems {
         println!("{problem}");
