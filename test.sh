@@ -8,9 +8,9 @@
 set -u
 cd "$(dirname "$0")"
 packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3"
-packages="$packages fuse3 perl-base"
+packages="$packages fuse3 perl-base git"
 needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe strace python3"
-needed="$needed fusermount3 perl setpriv"
+needed="$needed fusermount3 perl setpriv git"
 images=${SPINNEY_IMAGES:-target/images}
 seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=
@@ -79,12 +79,12 @@ modprobe btrfs 2> /dev/null
 if [ "$(id -u)" != 0 ]; then
   skip kernel-walk "needs root, loop devices and the kernel's btrfs"
   skip round-trip "needs root, loop devices and the kernel's btrfs"
-  for name in attack kill-mount log-replay; do skip $name "needs root, loop devices and the kernel's btrfs"; done
+  for name in attack kill-mount log-replay mount-checks; do skip $name "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore cargo xtask crash-explore --ci --judge-every 0
 elif ! grep -qw btrfs /proc/filesystems || ! losetup --find > /dev/null 2>&1; then
   skip kernel-walk "this kernel has no btrfs or no free loop device"
   skip round-trip "this kernel has no btrfs or no free loop device"
-  for name in attack kill-mount log-replay; do skip $name "this kernel has no btrfs or no free loop device"; done
+  for name in attack kill-mount log-replay mount-checks; do skip $name "this kernel has no btrfs or no free loop device"; done
   step crash-explore cargo xtask crash-explore --ci --judge-every 0
 else
   step kernel-walk kernel_walk
@@ -94,6 +94,8 @@ else
   step attack cargo xtask attack --ci
   step kill-mount cargo xtask kill-mount --times 4
   step log-replay cargo xtask log-replay --count 4
+  # The other suites have to be installed first (cargo xtask mount-checks --help).
+  step mount-checks cargo xtask mount-checks --checks crates/xtask/suites --only git --mode default,writeback
 fi
 [ -z "$failures" ] || echo "failed:$failures"
 [ $skipped = 0 ] || echo "$skipped skipped"
