@@ -76,15 +76,12 @@ step property property
 step demo ./demo.sh
 step mutate-images cargo xtask mutate-images --count 1000
 modprobe btrfs 2> /dev/null
+with_kernel="kernel-walk round-trip attack kill-mount log-replay mount-checks"
 if [ "$(id -u)" != 0 ]; then
-  skip kernel-walk "needs root, loop devices and the kernel's btrfs"
-  skip round-trip "needs root, loop devices and the kernel's btrfs"
-  for name in attack kill-mount log-replay mount-checks; do skip $name "needs root, loop devices and the kernel's btrfs"; done
+  for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore cargo xtask crash-explore --ci --judge-every 0
 elif ! grep -qw btrfs /proc/filesystems || ! losetup --find > /dev/null 2>&1; then
-  skip kernel-walk "this kernel has no btrfs or no free loop device"
-  skip round-trip "this kernel has no btrfs or no free loop device"
-  for name in attack kill-mount log-replay mount-checks; do skip $name "this kernel has no btrfs or no free loop device"; done
+  for name in $with_kernel; do skip "$name" "this kernel has no btrfs or no free loop device"; done
   step crash-explore cargo xtask crash-explore --ci --judge-every 0
 else
   step kernel-walk kernel_walk
