@@ -414,6 +414,24 @@ import os
 f, t = os.open('source', os.O_RDONLY), os.open('program', os.O_WRONLY)
 os.copy_file_range(f, t, 4096)\"";
 
+/// Makes a program of root's with each of some modes, has user and group 65534 run a command that writes to it, and
+/// looks at the mode: command, before, after. The program is of this group.
+fn check_writes_of_another(mounted: &Mounted, group: u32, cases: &[(&str, u32, u32)]) -> std::io::Result<()> {
+    let path = mounted.path("program");
+    for (command, before, expected) in cases {
+        fs::write(&path, [b'x'; 8192])?;
+        fs::write(mounted.path("source"), [b'y'; 8192])?;
+        std::os::unix::fs::chown(&path, None, Some(group))?;
+        fs::set_permissions(&path, PermissionsExt::from_mode(*before))?;
+        let mut writer = Command::new("sh");
+        writer.args(["-c", command]).current_dir(mounted.root()).uid(65534).gid(65534);
+        assert!(writer.status()?.success(), "{command}");
+        let mode = fs::metadata(&path)?.mode() & 0o7777;
+        assert_eq!(mode, *expected, "{command}, {before:o}");
+    }
+    Ok(())
+}
+
 #[test]
 fn a_writer_without_rights_clears_set_user_bits() {
     on_all_ways(|mounted| {
@@ -424,7 +442,7 @@ fn a_writer_without_rights_clears_set_user_bits() {
         fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o777)).unwrap();
         let path = mounted.path("program");
         let direct = "dd if=/dev/zero of=program bs=4096 count=1 conv=notrunc oflag=direct status=none";
-        for (command, before, expected) in [
+        let cases = [
             ("echo more >> program", 0o6777, 0o777),
             (": > program", 0o6777, 0o777),
             ("true", 0o6777, 0o6777),
@@ -441,21 +459,8 @@ fn a_writer_without_rights_clears_set_user_bits() {
             ("fallocate -z -l 4096 program", 0o6777, 0o777),
             (COPY, 0o6777, 0o777),
             (COPY, 0o2666, 0o666),
-        ] {
-            fs::write(&path, [b'x'; 8192]).unwrap();
-            fs::write(mounted.path("source"), [b'y'; 8192]).unwrap();
-            fs::set_permissions(&path, PermissionsExt::from_mode(before)).unwrap();
-            let status = Command::new("sh")
-                .args(["-c", command])
-                .current_dir(mounted.root())
-                .uid(65534)
-                .gid(65534)
-                .status()
-                .unwrap();
-            assert!(status.success(), "{command}");
-            let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
-            assert_eq!(mode, expected, "{command}, {before:o}");
-        }
+        ];
+        check_writes_of_another(mounted, 0, &cases).unwrap();
         fs::set_permissions(&path, PermissionsExt::from_mode(0o6777)).unwrap();
         rustix::fs::chown(&path, None, None).unwrap();
         std::os::unix::fs::chown(&path, Some(1), None).unwrap();
@@ -473,24 +478,15 @@ fn a_member_who_writes_leaves_set_group_without_group_execution() {
             return;
         }
         fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o777)).unwrap();
-        let path = mounted.path("program");
-        for (command, before, expected) in [
+        let cases = [
             ("echo more >> program", 0o2666, 0o2666),
             ("echo more >> program", 0o6767, 0o2767),
             ("echo more >> program", 0o6777, 0o777),
             ("echo more > program", 0o2666, 0o2666),
             ("dd if=/dev/zero of=program bs=4096 count=1 conv=notrunc oflag=direct status=none", 0o6767, 0o2767),
             ("truncate -s 5 program", 0o2666, 0o2666),
-        ] {
-            fs::write(&path, [b'x'; 8192]).unwrap();
-            std::os::unix::fs::chown(&path, None, Some(65534)).unwrap();
-            fs::set_permissions(&path, PermissionsExt::from_mode(before)).unwrap();
-            let mut member = Command::new("sh");
-            member.args(["-c", command]).current_dir(mounted.root()).uid(65534).gid(65534);
-            assert!(member.status().unwrap().success(), "{command}");
-            let mode = fs::metadata(&path).unwrap().mode() & 0o7777;
-            assert_eq!(mode, expected, "{command}, {before:o}");
-        }
+        ];
+        check_writes_of_another(mounted, 65534, &cases).unwrap();
     });
 }
 

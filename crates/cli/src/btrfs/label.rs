@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
 use anyhow::Result;
+use btrfs_disk::superblock::LABEL_SIZE;
 use clap::Args;
 use serde::Serialize;
 
@@ -64,7 +65,7 @@ impl Label {
 
     fn set(&self, new: &OsStr) -> Result<OsString> {
         // Before the image is opened, whose log that might replay.
-        check(new)?;
+        check("label", new.as_bytes())?;
         let volume = self.image.image.open_writable()?;
         volume.set_label(new)?;
         let label = volume.info()?.label;
@@ -73,10 +74,10 @@ impl Label {
     }
 }
 
-/// Refuses what no image can have.
-fn check(label: &OsStr) -> Result<()> {
-    match label.len() {
-        0..=255 if !label.as_bytes().contains(&0) => Ok(()),
-        _ => Err(Failure::usage("label: expected at most 255 bytes without NUL").into()),
+/// Refuses what no image can have as its label; `name` is that of the argument.
+pub(super) fn check(name: &str, label: &[u8]) -> Result<()> {
+    if label.len() < LABEL_SIZE && !label.contains(&0) {
+        return Ok(());
     }
+    Err(Failure::usage(format!("{name}: expected at most 255 bytes without NUL")).into())
 }

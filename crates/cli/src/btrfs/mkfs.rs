@@ -18,6 +18,7 @@ use spinney::{Volume, VolumeInfo};
 
 use super::blank;
 use super::features;
+use super::label;
 use super::late_super::LateSuper;
 use super::sizing::{self, Shape};
 use crate::common::failure::{Failure, Status};
@@ -166,9 +167,7 @@ impl Mkfs {
             csum: self.csum,
             ..MakeOptions::default()
         };
-        if make.label.len() > 255 || make.label.contains(&0) {
-            return Err(Failure::usage("--label: expected at most 255 bytes without NUL").into());
-        }
+        label::check("--label", &make.label)?;
         make.mixed = self.mixed;
         features::apply(&self.features, &mut make)?;
         if let Some(size) = self.nodesize {

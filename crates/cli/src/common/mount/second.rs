@@ -5,7 +5,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags};
 
 use super::format::Format;
 use super::{Formats, Mount, Settings};
+use crate::common::beneath::path_of;
 use crate::common::failure::{Failure, Status, one_line};
 use crate::common::image::ImagePath;
 use crate::common::mounts::{self as table, Row};
@@ -135,8 +136,7 @@ fn open(format: &Format, root: &Path, place: &Path, settings: &Settings) -> Resu
         Failure::refused(format!("/{}: {}", place.display(), std::io::Error::from(error)))
     })?;
     let above = place.parent().map(walk).transpose()?;
-    let link = |fd: &OwnedFd| PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
-    (format.check_place)(&link(&found), above.as_ref().map(link).as_deref(), &settings.request)?;
+    (format.check_place)(&path_of(&found), above.as_ref().map(path_of).as_deref(), &settings.request)?;
     Ok(found)
 }
 
