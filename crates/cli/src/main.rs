@@ -11,9 +11,10 @@ mod common;
 mod formats;
 mod manual;
 
-use std::io::{ErrorKind, Write as _};
+use std::io::Write as _;
 use std::process::ExitCode;
 
+use anyhow::Context as _;
 use clap::Parser as _;
 
 use args::Cli;
@@ -46,18 +47,20 @@ fn main() -> ExitCode {
 
 /// Help and version are no mistakes; and a reader that went away while it was printed is none.
 fn usage(error: &clap::Error) -> ExitCode {
-    let printed = error.print().and_then(|()| std::io::stdout().flush());
-    if let Err(failed) = printed
-        && failed.kind() != ErrorKind::BrokenPipe
-        && !error.use_stderr()
-    {
-        output::warn(&format!("the standard output: {failed}"));
-        return ExitCode::from(failure::status_of(&failed.into()).code());
+    if error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::from(Status::Usage.code());
     }
-    let status = if error.use_stderr() {
-        Status::Usage
-    } else {
-        Status::Done
-    };
-    ExitCode::from(status.code())
+    let closed = output::check_open().map_err(anyhow::Error::from);
+    let printed = closed.and_then(|()| {
+        let printed = error.print().and_then(|()| std::io::stdout().flush());
+        printed.context("the standard output")
+    });
+    match printed {
+        Err(failed) if !failure::is_broken_pipe(&failed) => {
+            output::warn(&failure::one_line(&failed));
+            ExitCode::from(failure::status_of(&failed).code())
+        }
+        _ => ExitCode::from(Status::Done.code()),
+    }
 }
