@@ -10,7 +10,9 @@ use spinney::Volume;
 
 use super::dest::Dest;
 use super::export::{ExportOptions, Losses, export_contents, export_one, measure};
+use super::failure::Failure;
 use super::image::ReadArgs;
+use super::interrupt::{Interrupt, is_interruption};
 use super::output::warn;
 use super::progress::{Bar, Progress};
 use super::work;
@@ -24,12 +26,19 @@ use super::work;
 /// Of an image that somebody else may have written (its file belongs neither to you nor to root,
 /// or everybody may write it), --no-devices and --no-setid are meant, unless --trust says that
 /// the image is to be believed. Give both for an image that comes from elsewhere.
+///
+/// A copy that SIGINT, SIGTERM or SIGHUP interrupts removes the file that it has begun, finishes
+/// the directories that it has made, and says how it can be continued. One that was killed is
+/// continued in the same way: files with the size and time of modification that the image says
+/// are left as they are, and what was begun (private files of mode 0600) is replaced. To continue
+/// the copy of a directory that DEST was made of, write PATH/. for it.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney get site.img / ./copy            everything, into the directory copy\n",
     "  spinney get site.img /etc/hosts .        into this directory\n",
     "  spinney get site.img /etc/hosts h.txt    under another name\n",
+    "  spinney get --continue site.img / ./copy the rest, after an interrupted copy\n",
     "  sudo spinney get --no-devices --no-setid --no-owner found.img / ./look"
 ))]
 pub(crate) struct Get {
@@ -43,6 +52,9 @@ pub(crate) struct Get {
     /// Replace existing files
     #[arg(short, long)]
     force: bool,
+    /// Go on with a copy that was interrupted: leave files that are whole, replace what was begun
+    #[arg(short, long = "continue")]
+    continues: bool,
     /// Stop at the first file that cannot be copied, instead of copying the others
     #[arg(long)]
     fail_fast: bool,
@@ -70,11 +82,14 @@ impl Get {
     pub(crate) fn run(&self) -> Result<()> {
         let (volume, is_own) = self.image.open_with_trust()?;
         let is_believed = is_own || self.trust;
+        let interrupt = Interrupt::catch()?;
         // New files get exactly the modes that the image says.
         let _ = rustix::process::umask(rustix::fs::Mode::empty());
         let options = ExportOptions {
             thread_count: self.threads,
             replaces: self.force,
+            continues: self.continues,
+            interrupt: interrupt.clone(),
             fails_fast: self.fail_fast,
             makes_devices: is_believed && !self.no_devices,
             keeps_setid: is_believed && !self.no_setid,
@@ -101,8 +116,30 @@ impl Get {
         if !is_believed {
             self.tell_withheld(&losses);
         }
-        let told = losses.failures.tell(progress.names.load(Ordering::Relaxed));
+        let names = progress.names.load(Ordering::Relaxed);
+        let told = losses.failures.tell(names);
+        if result.as_ref().is_err_and(is_interruption) {
+            self.tell_interrupted(names);
+            interrupt.end_by_it();
+        }
         result.and(told)
+    }
+
+    fn tell_interrupted(&self, names: u64) {
+        let dest = self.dest.display();
+        let how = match self.made_dest() {
+            Some(path) => format!("--continue, and write {}/. for {0}", path.display()),
+            None => "--continue".to_owned(),
+        };
+        warn(&format!("interrupted; {names} files and directories are in {dest}; for the rest, add {how}"));
+    }
+
+    /// The only PATH, where DEST was made of it or will be: as something in DEST it would be another copy.
+    fn made_dest(&self) -> Option<&Path> {
+        let [path] = &*self.paths else { return None };
+        let inside = self.dest.join(path.file_name()?);
+        let is_dest = !means_contents(path) && self.dest.is_dir() && std::fs::symlink_metadata(inside).is_err();
+        is_dest.then_some(path)
     }
 
     /// What was left out though nobody asked for that.
@@ -131,6 +168,14 @@ impl Get {
         progress: &Progress,
         losses: &Losses,
     ) -> Result<()> {
+        if self.continues
+            && let Some(path) = self.made_dest()
+            && volume.symlink_metadata(path).is_ok_and(|found| found.is_dir())
+        {
+            let (dest, path) = (self.dest.display(), path.display());
+            let text = format!("{dest}: nothing named like {path} is in it; write {path}/. if {dest} is its copy");
+            return Err(Failure::refused(text).into());
+        }
         let dest = Dest::new(&self.dest, self.dest.is_dir(), self.paths.len())?;
         for path in &self.paths {
             let copied = self.copy_one(volume, options, (progress, losses), (path, dest));
@@ -167,6 +212,7 @@ fn tell(losses: &Losses) {
             warn(&format!("{count} {what}"));
         }
     };
+    tell(losses.found.load(Ordering::Relaxed), "files were there already, whole");
     tell(
         losses.owners.load(Ordering::Relaxed),
         "files could not be given their owner",
