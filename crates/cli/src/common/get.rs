@@ -38,7 +38,7 @@ use super::work;
     "  spinney get site.img / ./copy            everything, into the directory copy\n",
     "  spinney get site.img /etc/hosts .        into this directory\n",
     "  spinney get site.img /etc/hosts h.txt    under another name\n",
-    "  spinney get --continue site.img / ./copy the rest, after an interrupted copy\n",
+    "  spinney get -c site.img / ./copy         the rest, after an interrupted copy\n",
     "  sudo spinney get --no-devices --no-setid --no-owner found.img / ./look"
 ))]
 pub(crate) struct Get {

@@ -1,5 +1,7 @@
 //! Reports for programs and for people.
 
+use std::process::Command;
+
 use crate::harness::Bench;
 
 #[test]
@@ -121,6 +123,13 @@ fn manuals_and_completions_are_printed() {
     std::fs::create_dir(bench.path("man1")).unwrap();
     bench.ok("man --dir man1");
     assert!(bench.path("man1/spinney-mkfs.1").is_file());
+    let mut pages: Vec<_> = std::fs::read_dir(bench.path("man1")).unwrap().map(|page| page.unwrap().path()).collect();
+    pages.sort();
+    assert!(pages.len() > 25);
+    match Command::new("groff").args(["-ww", "-man", "-Tutf8", "-z"]).args(&pages).output() {
+        Ok(judged) => assert!(judged.status.success() && judged.stderr.is_empty(), "{judged:?}"),
+        Err(_) => eprintln!("SKIPPED: no groff to judge the pages"),
+    }
     for shell in ["bash", "zsh", "fish"] {
         assert!(
             bench.ok(&format!("completions {shell}")).contains("mkfs"),
