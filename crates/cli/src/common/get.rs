@@ -2,10 +2,11 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::Result;
 use clap::Args;
+use serde::Serialize;
 use spinney::Volume;
 
 use super::dest::Dest;
@@ -13,7 +14,7 @@ use super::export::{ExportOptions, Losses, export_contents, export_one, measure}
 use super::failure::Failure;
 use super::image::ReadArgs;
 use super::interrupt::{Interrupt, is_interruption};
-use super::output::warn;
+use super::output::{Output, warn};
 use super::progress::{Bar, Progress};
 use super::work;
 
@@ -39,6 +40,7 @@ use super::work;
     "  spinney get site.img /etc/hosts .        into this directory\n",
     "  spinney get site.img /etc/hosts h.txt    under another name\n",
     "  spinney get -c site.img / ./copy         the rest, after an interrupted copy\n",
+    "  spinney get --json site.img / ./copy | jq .failed\n",
     "  sudo spinney get --no-devices --no-setid --no-owner found.img / ./look"
 ))]
 pub(crate) struct Get {
@@ -76,10 +78,53 @@ pub(crate) struct Get {
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
+    /// Report as JSON: {entries, bytes, present, failed, left_out: {owners, attributes, devices, setid}}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// Files, directories and others that were copied, or were there already.
+    entries: u64,
+    /// Of contents that were copied.
+    bytes: u64,
+    /// Files that --continue found whole.
+    present: u64,
+    /// What could not be copied; the standard error has the reasons.
+    failed: u64,
+    left_out: LeftOut,
+}
+
+/// What files and directories did not get, or were not made, each counted.
+#[derive(Serialize)]
+struct LeftOut {
+    owners: u64,
+    attributes: u64,
+    devices: u64,
+    setid: u64,
+}
+
+impl Report {
+    fn of(progress: &Progress, losses: &Losses) -> Self {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Self {
+            entries: count(&progress.names),
+            bytes: count(&progress.bytes),
+            present: count(&losses.found),
+            failed: losses.failures.count(),
+            left_out: LeftOut {
+                owners: count(&losses.owners),
+                attributes: count(&losses.xattrs),
+                devices: count(&losses.nodes) + count(&losses.withheld_nodes),
+                setid: count(&losses.withheld_setid),
+            },
+        }
+    }
 }
 
 impl Get {
-    pub(crate) fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let (volume, is_own) = self.image.open_with_trust()?;
         let is_believed = is_own || self.trust;
         let interrupt = Interrupt::catch()?;
@@ -115,6 +160,9 @@ impl Get {
         tell(&losses);
         if !is_believed {
             self.tell_withheld(&losses);
+        }
+        if self.json && result.is_ok() {
+            out.json(&Report::of(&progress, &losses))?;
         }
         let names = progress.names.load(Ordering::Relaxed);
         let told = losses.failures.tell(names);

@@ -2,7 +2,7 @@
 //!
 //! Below are the commands, one file each, named after them; each has its arguments as a struct
 //! and a `run`. They work through the library's `Volume`. What they share: [`image`] opens what
-//! the user names and [`dest`] decides where copies go, [`output`] and [`names`] write reports,
+//! the user names and [`dest`] decides where copies go, [`output`], [`names`] and [`report`] write reports,
 //! [`magic`] knows formats by their first bytes, [`human`] makes numbers readable, [`failure`]
 //! decides the exit status, [`import`] and [`export`] copy trees in and out with [`work`] and
 //! [`progress`], [`interrupt`] notes signals for them, and [`beneath`] keeps an export where it belongs. [`mount`] is a folder.
@@ -34,6 +34,7 @@ pub(crate) mod names;
 pub(crate) mod output;
 pub(crate) mod progress;
 pub(crate) mod put;
+pub(crate) mod report;
 pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod tree;

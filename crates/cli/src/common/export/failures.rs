@@ -40,6 +40,11 @@ impl Failures {
         Ok(None)
     }
 
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
     /// Tells of every failure that was noted, beside so many names that were copied.
     ///
     /// # Errors
