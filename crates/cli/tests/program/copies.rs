@@ -154,3 +154,17 @@ fn a_partition_of_a_disk_is_an_image() {
     );
     assert_eq!(bench.run("ls disk").status, 3);
 }
+
+#[test]
+fn a_file_whose_size_is_said_too_large_arrives_as_it_is_read() {
+    // Every file of sysfs is said to have 4096 bytes.
+    let source = "/sys/devices/system/cpu/online";
+    let contents = std::fs::read(source).unwrap();
+    let said = std::fs::metadata(source).unwrap().len();
+    assert!(said > u64::try_from(contents.len()).unwrap());
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 200M a.img");
+    bench.ok(&format!("put a.img {source} /cpus"));
+    assert_eq!(bench.run("cat a.img /cpus").out, contents);
+    bench.check("a.img");
+}

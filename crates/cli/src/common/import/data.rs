@@ -54,7 +54,9 @@ pub(super) fn read_whole<'a>(
     Ok(buffer.get(..done).unwrap_or_default())
 }
 
-/// Copies the contents of a large or sparse file.
+/// Copies the contents of a large or sparse file, up to the size in `stat`. Of a file that is
+/// shorter by now, or never was so long (files of sysfs), what can be read arrives, without zeros
+/// in the place of what cannot.
 pub(super) fn stream(
     fd: BorrowedFd<'_>,
     stat: &Stat,
@@ -69,12 +71,20 @@ pub(super) fn stream(
         let Some((start, end)) = next_data(fd, at, size)? else {
             break;
         };
-        copy(fd, (start, end), file, buffer, progress)?;
-        at = end;
+        at = copy(fd, (start, end), file, buffer, progress)?;
+        if at < end {
+            return set_end(file, at);
+        }
     }
-    // The hole at the end, and what was cut off while we read.
-    if file.metadata()?.size < size {
-        file.set_len(size)?;
+    // The hole at the end, as far as the file still has it.
+    let now = self::size(&rustix::fs::fstat(fd)?);
+    set_end(file, at.max(size.min(now)))
+}
+
+/// Makes a file that was written up to here, or less far, `end` bytes long.
+fn set_end(file: &File, end: u64) -> Result<()> {
+    if file.metadata()?.size < end {
+        file.set_len(end)?;
     }
     Ok(())
 }
@@ -91,7 +101,12 @@ fn next_data(fd: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<Option<(u64, 
     if start >= size {
         return Ok(None);
     }
-    let end = rustix::fs::seek(fd, SeekFrom::Hole(start))?;
+    let end = match rustix::fs::seek(fd, SeekFrom::Hole(start)) {
+        Ok(end) => end,
+        // It was cut off before `start` since.
+        Err(Errno::NXIO) => return Ok(None),
+        Err(errno) => return Err(errno.into()),
+    };
     // A file that changes under us must not make us stand still.
     Ok(Some((
         start,
@@ -99,13 +114,14 @@ fn next_data(fd: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<Option<(u64, 
     )))
 }
 
+/// Copies a run of data. Returns where it ended: before `end` where the file does.
 fn copy(
     fd: BorrowedFd<'_>,
     (mut at, end): (u64, u64),
     file: &File,
     buffer: &mut [u8],
     progress: &Progress,
-) -> Result<()> {
+) -> Result<u64> {
     while at < end {
         let want = usize::try_from(end - at)
             .unwrap_or(usize::MAX)
@@ -124,5 +140,69 @@ fn copy(
         progress.add_bytes(count);
         at += count;
     }
-    Ok(())
+    Ok(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::Write as _;
+    use std::os::fd::AsFd as _;
+    use std::sync::Arc;
+
+    use blockdev::backends::MemoryDevice;
+    use spinney::{FileOptions, MakeOptions, Volume};
+
+    use super::*;
+
+    /// Streams a file of the host that had the size of `before` when it was looked at, and is cut
+    /// to `now` bytes before it is read. Returns what the volume has afterwards.
+    fn streamed(before: &[u8], hole: u64, now: u64) -> Vec<u8> {
+        let device = Arc::new(MemoryDevice::new(256 << 20));
+        let volume = Volume::options()
+            .make_device(device, &MakeOptions::default())
+            .unwrap();
+        let dir = tempfile::tempdir().unwrap();
+        let mut source = fs::File::create_new(dir.path().join("source")).unwrap();
+        source.write_all(before).unwrap();
+        let length = u64::try_from(before.len()).unwrap() + hole;
+        source.set_len(length).unwrap();
+        let stat = rustix::fs::fstat(&source).unwrap();
+        source.set_len(now).unwrap();
+        let source = fs::File::open(dir.path().join("source")).unwrap();
+        let file = FileOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .open(&volume, "copy")
+            .unwrap();
+        let progress = Progress::default();
+        stream(source.as_fd(), &stat, &file, &mut new_buffer(), &progress).unwrap();
+        drop(file);
+        volume.read("copy").unwrap()
+    }
+
+    #[test]
+    fn a_file_that_became_shorter_has_no_zeros_at_its_end() {
+        let long = vec![7; 3 << 20];
+        for now in [0, 1000, 1 << 20, (2 << 20) + 5] {
+            let copy = streamed(&long, 0, now);
+            assert_eq!(u64::try_from(copy.len()).unwrap(), now);
+            assert!(copy.iter().all(|byte| *byte == 7), "cut to {now}");
+        }
+    }
+
+    #[test]
+    fn holes_at_the_end_arrive_as_far_as_they_are_there() {
+        let data = vec![7; 1 << 20];
+        for now in [1 << 20, 2 << 20, 3 << 20] {
+            let copy = streamed(&data, 2 << 20, now);
+            assert_eq!(u64::try_from(copy.len()).unwrap(), now);
+            let (head, tail) = copy.split_at(1 << 20);
+            assert!(
+                head == data && tail.iter().all(|byte| *byte == 0),
+                "cut to {now}"
+            );
+        }
+    }
 }
