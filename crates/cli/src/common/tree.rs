@@ -9,6 +9,7 @@ use clap::Args;
 use serde::Serialize;
 use spinney::{DirEntry, FileType, Volume};
 
+use super::failure::{Failure, Status};
 use super::human;
 use super::image::ReadArgs;
 use super::ls::sorted;
@@ -29,9 +30,9 @@ pub(crate) struct Tree {
     /// Directory in the image
     #[arg(default_value = "/")]
     path: PathBuf,
-    /// Go down this many levels
-    #[arg(short = 'L', long = "level", value_name = "COUNT", default_value_t = LEVELS_MAX, hide_default_value = true)]
-    levels: usize,
+    /// Go down this many levels, at most 512
+    #[arg(short = 'L', long = "level", value_name = "COUNT")]
+    levels: Option<usize>,
     /// Directories only
     #[arg(short, long)]
     dirs_only: bool,
@@ -43,7 +44,8 @@ pub(crate) struct Tree {
     json: bool,
 }
 
-/// No directory is deeper in any real tree; crafted images might be.
+/// No directory is deeper in most trees. What is deeper is not shown, so that no image takes the
+/// stack, and the command says so and fails.
 const LEVELS_MAX: usize = 512;
 
 #[derive(Serialize)]
@@ -63,27 +65,30 @@ struct Node {
 struct Counts {
     dirs: u64,
     files: u64,
+    /// Directories on level [`LEVELS_MAX`] that are not empty, though nobody asked to stop there.
+    cut: u64,
 }
 
 impl Tree {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_read_only()?;
-        let levels = self.levels.min(LEVELS_MAX);
+        let levels = self.levels.unwrap_or(usize::MAX).min(LEVELS_MAX);
+        let mut counts = Counts::default();
         if self.json {
             let name = JsonName(self.path.as_os_str().as_bytes().to_vec());
-            let children = Some(self.nodes(&volume, &self.path, levels)?);
+            let children = Some(self.nodes(&volume, &self.path, levels, &mut counts)?);
             let kind = human::kind_name(FileType::Directory);
-            return out.json(&Node {
+            out.json(&Node {
                 name,
                 kind,
                 size: None,
                 target: None,
                 children,
-            });
+            })?;
+            return whole(&counts);
         }
         out.put_name(self.path.as_os_str().as_bytes())?;
         out.write_all(b"\n")?;
-        let mut counts = Counts::default();
         self.draw(
             &volume,
             out,
@@ -92,13 +97,24 @@ impl Tree {
             levels,
             &mut counts,
         )?;
-        let Counts { dirs, files } = counts;
+        let Counts { dirs, files, .. } = counts;
         let plural = |count: u64, one, many| if count == 1 { one } else { many };
         write!(out, "\n{dirs} {}", plural(dirs, "directory", "directories"))?;
         if !self.dirs_only {
             write!(out, ", {files} {}", plural(files, "file", "files"))?;
         }
-        Ok(out.write_all(b"\n")?)
+        out.write_all(b"\n")?;
+        whole(&counts)
+    }
+
+    /// Counts a directory at the last level that has something to show, unless the caller wanted
+    /// no more levels.
+    fn cut(&self, volume: &Volume, dir: &Path, counts: &mut Counts) -> Result<()> {
+        let is_wanted = self.levels.is_some_and(|levels| levels <= LEVELS_MAX);
+        if !is_wanted && !self.entries(volume, dir)?.is_empty() {
+            counts.cut += 1;
+        }
+        Ok(())
     }
 
     fn entries(&self, volume: &Volume, dir: &Path) -> Result<Vec<DirEntry>> {
@@ -117,7 +133,7 @@ impl Tree {
         counts: &mut Counts,
     ) -> Result<()> {
         if levels == 0 {
-            return Ok(());
+            return self.cut(volume, dir, counts);
         }
         let entries = self.entries(volume, dir)?;
         let last = entries.len().saturating_sub(1);
@@ -158,8 +174,15 @@ impl Tree {
         Ok(Some(volume.symlink_metadata(path)?.size))
     }
 
-    fn nodes(&self, volume: &Volume, dir: &Path, levels: usize) -> Result<Vec<Node>> {
+    fn nodes(
+        &self,
+        volume: &Volume,
+        dir: &Path,
+        levels: usize,
+        counts: &mut Counts,
+    ) -> Result<Vec<Node>> {
         if levels == 0 {
+            self.cut(volume, dir, counts)?;
             return Ok(Vec::new());
         }
         let mut nodes = Vec::new();
@@ -180,10 +203,22 @@ impl Tree {
                 size: self.size_of(volume, &path, &entry)?,
                 target,
                 children: is_dir
-                    .then(|| self.nodes(volume, &path, levels - 1))
+                    .then(|| self.nodes(volume, &path, levels - 1, counts))
                     .transpose()?,
             });
         }
         Ok(nodes)
     }
+}
+
+/// Fails when something was not shown that nobody asked to leave out.
+fn whole(counts: &Counts) -> Result<()> {
+    if counts.cut == 0 {
+        return Ok(());
+    }
+    let text = format!(
+        "what is deeper than {LEVELS_MAX} levels is not shown: below {} directories",
+        counts.cut
+    );
+    Err(Failure::new(Status::Unsupported, text).into())
 }

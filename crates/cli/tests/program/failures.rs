@@ -310,3 +310,22 @@ fn help_that_cannot_be_written_is_a_failure() {
         assert!(output.stderr.starts_with(b"spinney: the standard output: "), "{word}");
     }
 }
+
+#[test]
+fn a_drawing_that_is_not_whole_says_so() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 200M a.img");
+    bench.ok(&format!("mkdir -p a.img {}", "/d".repeat(512)));
+    let whole = bench.ok("tree a.img");
+    assert!(whole.ends_with("\n512 directories, 0 files\n"));
+    bench.ok(&format!("mkdir -p a.img {}/e", "/d".repeat(512)));
+    for line in ["tree a.img", "tree --json a.img", "tree -L 600 a.img"] {
+        let run = bench.run(line);
+        assert_eq!(run.status, 4, "{line}");
+        assert!(!run.out.is_empty(), "{line}");
+        let said = "what is deeper than 512 levels is not shown: below 1 directories";
+        assert!(run.err.contains(said), "{line}: {}", run.err);
+    }
+    bench.ok("tree -L 512 a.img");
+    bench.ok("tree -L 3 a.img");
+}
