@@ -62,18 +62,22 @@ impl fmt::Display for Cut {
 }
 
 /// Draws `count` cuts behind the place `from`, in the order of their places.
-pub(super) fn draw(record: &Record, from: u64, count: u64, random: &mut Random) -> Vec<Cut> {
+///
+/// # Errors
+/// The record cannot be read.
+pub(super) fn draw(record: &Record, from: u64, count: u64, random: &mut Random) -> Result<Vec<Cut>> {
     let behind = |places: &mut dyn Iterator<Item = u64>| places.filter(|place| *place >= from).collect::<Vec<_>>();
     let anywhere = behind(&mut record.places.iter().copied());
     // Where most is not durable yet, and where the old superblock becomes the new one.
     let before_flushes = behind(&mut record.flushes.iter().map(|flush| flush.began));
-    let is_super = |change: &&Change| change.offset == SUPERBLOCK_OFFSET;
-    let supers = behind(&mut record.changes.iter().filter(is_super).map(|change| change.done));
+    let (supers, commits) = superblocks(record)?;
+    let (supers, commits) = (behind(&mut supers.into_iter()), behind(&mut commits.into_iter()));
     let mut cuts = Vec::new();
     for _ in 0..count {
-        let places = match random.below(4) {
+        let places = match random.below(6) {
             0 => &before_flushes,
             1 => &supers,
+            2 => &commits,
             _ => &anywhere,
         };
         // There may be no flush and no superblock behind the beginning.
@@ -91,7 +95,22 @@ pub(super) fn draw(record: &Record, from: u64, count: u64, random: &mut Random) 
     for (cut, number) in cuts.iter_mut().zip(0..) {
         cut.number = number;
     }
-    cuts
+    Ok(cuts)
+}
+
+/// Places behind the writes of the first superblock: those of all, and those of whole commits. A sync of the log
+/// changes nothing behind the first sector, so that only a commit's superblock can be torn.
+fn superblocks(record: &Record) -> Result<(Vec<u64>, Vec<u64>)> {
+    let (mut all, mut commits, mut last) = (Vec::new(), Vec::new(), Vec::new());
+    for change in record.changes.iter().filter(|change| change.offset == SUPERBLOCK_OFFSET) {
+        let bytes = record.bytes(change)?.split_off(ATOMS_BYTES[0].min(usize::try_from(change.len)?));
+        all.push(change.done);
+        if bytes != last {
+            commits.push(change.done);
+        }
+        last = bytes;
+    }
+    Ok((all, commits))
 }
 
 /// The image of a disk whose power is cut again and again, later each time.
@@ -252,7 +271,7 @@ mod tests {
         }
         let record = Record::open(&path).unwrap();
         let from = record.places[20];
-        let cuts = draw(&record, from, 100, &mut Random::new(3));
+        let cuts = draw(&record, from, 100, &mut Random::new(3)).unwrap();
         assert_eq!(cuts.len(), 100);
         assert!(cuts.iter().all(|cut| cut.place >= from));
         assert!(cuts.is_sorted_by_key(|cut| cut.place));

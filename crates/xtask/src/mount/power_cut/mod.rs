@@ -288,7 +288,7 @@ impl Trial<'_> {
         let is_search = purpose == Purpose::Search;
         let judge_every = if is_search { self.options.judge_every } else { 0 };
         let mut random = Random::new(self.options.seed);
-        let mut cuts = cuts::draw(record, self.recorded.made, self.options.cuts, &mut random);
+        let mut cuts = cuts::draw(record, self.recorded.made, self.options.cuts, &mut random)?;
         if purpose == Purpose::SelfTest {
             cuts = self_test_cuts(&cuts);
         }

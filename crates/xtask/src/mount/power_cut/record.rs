@@ -4,8 +4,8 @@
 //!   entry = kind u64 | number u64 | offset u64 | len u64 | len bytes, for a write      (little-endian)
 //! ```
 //!
-//! A request has a number of its own, and two entries: one when the disk does it, one before the disk answers. A place in
-//! the record is a count of bytes, so that whoever looks at the file's length knows the place of this moment.
+//! A request has a number of its own, and two entries: one when the disk does it, one before the disk answers. A place
+//! in the record is a count of bytes: the file's length is the place of this moment.
 
 use anyhow::{Context as _, Result, bail};
 use std::collections::HashMap;

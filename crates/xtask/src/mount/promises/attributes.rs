@@ -1,6 +1,6 @@
 //! What a file is besides its contents: mode, owner, times, flags, extended attributes, an access control list.
 
-use super::found::Found;
+use super::found::{FLAGS, Found, LIST, NAMES, VALUE_BYTES_MAX};
 use rustix::fs::{IFlags, XattrFlags};
 use std::collections::BTreeMap;
 use std::fs::{File as Open, FileTimes};
@@ -9,14 +9,6 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::time::{Duration, SystemTime};
 use testkit::Random;
 
-/// The attribute that holds an access control list.
-pub(super) const LIST: &str = "system.posix_acl_access";
-/// Names of extended attributes that are set.
-pub(super) const NAMES: [&str; 3] = ["user.one", "user.two", "trusted.three"];
-/// Bytes of the longest value.
-pub(super) const VALUE_BYTES_MAX: u64 = 2000;
-/// Flags that forbid nothing.
-pub(super) const FLAGS: [IFlags; 2] = [IFlags::NODUMP, IFlags::NOATIME];
 /// Numbers of the first owner and of the last one.
 const OWNERS: (u64, u64) = (0, 5000);
 

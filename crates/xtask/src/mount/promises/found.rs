@@ -1,6 +1,5 @@
 //! Files as they are found: on a mount, or by the library in an image that nothing mounts.
 
-use super::attributes::{FLAGS, LIST, NAMES, VALUE_BYTES_MAX};
 use rustix::fs::IFlags;
 use spinney::{InodeFlags, Metadata, Volume};
 use std::collections::BTreeMap;
@@ -9,6 +8,14 @@ use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
+/// The attribute that holds an access control list.
+pub(super) const LIST: &str = "system.posix_acl_access";
+/// Names of extended attributes that are set.
+pub(super) const NAMES: [&str; 3] = ["user.one", "user.two", "trusted.three"];
+/// Bytes of the longest value.
+pub(super) const VALUE_BYTES_MAX: u64 = 2000;
+/// Flags that forbid nothing.
+pub(super) const FLAGS: [IFlags; 2] = [IFlags::NODUMP, IFlags::NOATIME];
 /// Flags of an inode, and what `chattr` calls them.
 const INODE_FLAGS: [(InodeFlags, IFlags); 2] =
     [(InodeFlags::NODUMP, IFlags::NODUMP), (InodeFlags::NOATIME, IFlags::NOATIME)];

@@ -1,45 +1,12 @@
 //! What a writer was promised, and what it finds afterwards.
 
 use super::attributes::{Attributes, Change};
-use super::diary::Event;
+use super::event::{Event, Write};
 use super::found::{Found, Tree};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
-use std::sync::Arc;
-use testkit::Random;
-
-/// A write: `len` bytes at `offset`.
-#[derive(Debug, Clone)]
-pub(in crate::mount) struct Write {
-    pub(super) offset: usize,
-    pub(super) len: usize,
-    pub(super) source: Source,
-}
-
-/// Where the bytes of a write come from.
-#[derive(Debug, Clone)]
-pub(in crate::mount) enum Source {
-    /// They follow from a seed.
-    Seed(u64),
-    /// Copied from another place.
-    Copied(Arc<[u8]>),
-}
-
-impl Write {
-    /// What was written.
-    pub(super) fn bytes(&self) -> Vec<u8> {
-        match &self.source {
-            Source::Seed(seed) => Random::new(*seed).noise(self.len),
-            Source::Copied(bytes) => bytes.to_vec(),
-        }
-    }
-
-    fn end(&self) -> usize {
-        self.offset.saturating_add(self.len)
-    }
-}
 
 /// A file, whatever its names.
 #[derive(Debug, Default, Clone)]
@@ -349,6 +316,7 @@ fn misses(files: &[File], tree: &dyn Tree, folder: &Path) -> Result<Vec<String>>
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount::promises::event::Source;
     use crate::mount::promises::found::Mounted;
 
     #[test]

@@ -5,6 +5,7 @@
 //!   takes snapshots of it;
 //! * [`ledger`] is what a writer knows: what an fsync promised, and what was written since, which may or may not be
 //!   there;
+//! * [`event`] is what it does and what it is promised;
 //! * [`diary`] is how it came to know that, with the place of each entry in the record of a disk;
 //! * [`attributes`] are mode, owner, times, flags, extended attributes and the access control list;
 //! * [`found`] reads files on a mount, or in an image through the library;
@@ -17,6 +18,7 @@
 
 mod attributes;
 mod diary;
+mod event;
 mod found;
 mod ledger;
 mod snapshots;

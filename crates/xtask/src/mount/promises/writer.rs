@@ -1,8 +1,9 @@
 //! One of several that write until the server is gone, or until they have done enough.
 
 use super::attributes::{Attributes, Change};
-use super::diary::{Diary, Event};
-use super::ledger::{File, Source, Write};
+use super::diary::Diary;
+use super::event::{Event, Source, Write};
+use super::ledger::File;
 use super::snapshots::Maker;
 use anyhow::{Context as _, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
