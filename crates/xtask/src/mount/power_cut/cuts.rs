@@ -32,7 +32,7 @@ pub(super) enum Keep {
 }
 
 /// A power cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Cut {
     /// Its number, in the order of their places.
     pub(super) number: u64,
@@ -44,8 +44,8 @@ pub(super) struct Cut {
 
 impl Cut {
     /// The same moment, at its worst for what no flush covered.
-    pub(super) fn without_the_rest(self) -> Self {
-        Self { keep: Keep::Nothing, ..self }
+    pub(super) fn drop_the_rest(&mut self) {
+        self.keep = Keep::Nothing;
     }
 }
 

@@ -50,15 +50,15 @@ const RING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 const SHRINK_TRIES: usize = 3;
 /// Losses that are printed.
 const SHOWN: usize = 20;
-/// Cuts of the self-test, at most.
-const SELF_TEST_CUTS_MAX: usize = 25;
+/// Cuts of which one has to lose something, where flushes are forgotten.
+const SELF_TEST_CUTS: u64 = 100;
 
 /// How a record is judged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Purpose {
     /// To find what is lost; what led to the first loss is printed, and its image is kept.
     Search,
-    /// To find whether something is lost, without words and without the kernel.
+    /// To find whether something is lost, without words and without the kernel; ends with the first loss.
     Shrink,
     /// To find that something is lost, likewise.
     SelfTest,
@@ -251,15 +251,9 @@ fn loses(options: &Options, name: &str, work: &Work) -> Result<bool> {
 fn self_test(trial: &Trial<'_>, name: &str, every: usize) -> Result<()> {
     let record = Record::open(&trial.options.dir.join("record"))?.forgetting(trial.recorded.made, every);
     let tally = trial.run(&record, Purpose::SelfTest)?;
-    println!("power-cut: {name}: one flush of {every} forgotten: {} of {} cuts lost something", tally.bad, tally.cuts);
     ensure!(tally.bad > 0, "a disk that forgets one flush of {every} was not noticed");
+    println!("power-cut: {name}: one flush of {every} forgotten: noticed after {} cuts", tally.cuts);
     Ok(())
-}
-
-/// Some of `cuts`, from all of the time.
-fn self_test_cuts(cuts: &[Cut]) -> Vec<Cut> {
-    let step = cuts.len().div_ceil(SELF_TEST_CUTS_MAX).max(1);
-    cuts.iter().step_by(step).map(|cut| cut.without_the_rest()).collect()
 }
 
 /// What came of some cuts.
@@ -288,9 +282,10 @@ impl Trial<'_> {
         let is_search = purpose == Purpose::Search;
         let judge_every = if is_search { self.options.judge_every } else { 0 };
         let mut random = Random::new(self.options.seed);
-        let mut cuts = cuts::draw(record, self.recorded.made, self.options.cuts, &mut random)?;
+        let count = if purpose == Purpose::SelfTest { SELF_TEST_CUTS } else { self.options.cuts };
+        let mut cuts = cuts::draw(record, self.recorded.made, count, &mut random)?;
         if purpose == Purpose::SelfTest {
-            cuts = self_test_cuts(&cuts);
+            cuts.iter_mut().for_each(Cut::drop_the_rest);
         }
         let mut platter = Platter::new(record, &self.image, DISK_BYTES)?;
         let mut replays: Vec<Replay<'_>> = self.recorded.diaries.iter().map(|diary| diary.replay()).collect();
@@ -314,6 +309,9 @@ impl Trial<'_> {
             }
             tally.bad += 1;
             tally.losses.extend(lines.into_iter().map(|line| format!("{cut}: {line}")));
+            if !is_search {
+                break;
+            }
         }
         Ok(tally)
     }
