@@ -7,10 +7,10 @@
 # SPINNEY_IMAGES says; those of the property test to /dev/shm.
 set -u
 cd "$(dirname "$0")"
-packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3"
+packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3 groff-base"
 packages="$packages fuse3 perl-base git"
 needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe strace python3"
-needed="$needed fusermount3 perl setpriv git"
+needed="$needed fusermount3 perl setpriv git groff"
 images=${SPINNEY_IMAGES:-target/images}
 seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=

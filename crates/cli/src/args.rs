@@ -101,12 +101,12 @@ impl Command {
             Self::Tree(command) => command.run(out),
             Self::Cat(command) => command.run(out),
             Self::Stat(command) => command.run(out),
-            Self::Get(command) => command.run(),
-            Self::Put(command) => command.run(),
-            Self::Mkdir(command) => command.run(),
-            Self::Rm(command) => command.run(),
-            Self::Mv(command) => command.run(),
-            Self::Ln(command) => command.run(),
+            Self::Get(command) => command.run(out),
+            Self::Put(command) => command.run(out),
+            Self::Mkdir(command) => command.run(out),
+            Self::Rm(command) => command.run(out),
+            Self::Mv(command) => command.run(out),
+            Self::Ln(command) => command.run(out),
             Self::Mount(command) => command.run(FORMATS, out),
             Self::Umount(command) => command.run(),
             Self::Subvolume(command) => command.run(out),
@@ -160,6 +160,41 @@ mod tests {
         let mut command = Cli::command();
         command.build();
         check(&command, "");
+    }
+
+    /// What has nothing to report, or another form for it, and why.
+    const WITHOUT_JSON: &[(&str, &str)] = &[
+        ("cat", "its output is what the files hold"),
+        ("mount", "nothing is made but the mount, which findmnt --json knows"),
+        ("umount", "nothing is made"),
+        ("completions", "its output is a script"),
+        ("man", "its output is a page"),
+    ];
+
+    #[test]
+    fn every_command_reports_as_json_and_says_what() {
+        fn check(command: &clap::Command, path: &str, found: &mut usize) {
+            for sub in command.get_subcommands() {
+                check(sub, &format!("{path} {}", sub.get_name()), found);
+            }
+            if command.has_subcommands() {
+                return;
+            }
+            let name = path.trim_start();
+            let json = command.get_arguments().find(|argument| argument.get_id() == "json");
+            match (json, WITHOUT_JSON.iter().find(|(without, _)| *without == name)) {
+                (Some(_), None) => {}
+                (None, Some(_)) => *found += 1,
+                (Some(_), Some(_)) => panic!("{name} has --json and is listed as one without"),
+                (None, None) => panic!("{name} has no --json, and no reason"),
+            }
+            let help = json.and_then(clap::Arg::get_help).map(ToString::to_string);
+            let says_what = |help: String| help.contains("JSON") && (help.contains('{') || help.contains('`'));
+            assert!(help.is_none_or(says_what), "{name}: its help does not say what the report has");
+        }
+        let mut found = 0;
+        check(&Cli::command(), "", &mut found);
+        assert_eq!(found, WITHOUT_JSON.len());
     }
 
     #[test]

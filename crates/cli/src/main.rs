@@ -1,7 +1,7 @@
 //! The `spinney` program: file system images without root, mounted or not.
 //!
 //! `args` is the command line, one variant a command; `formats` has one row for each format that
-//! is known; `common` holds the commands that every format has, `btrfs` those of btrfs alone.
+//! is known; `help` and `manual` lay out their texts; `common` holds the commands that every format has, `btrfs` those of btrfs alone.
 //! A command gets its arguments and a place for its report, and fails with an `anyhow::Error`,
 //! from whose cause the exit status follows.
 
@@ -9,12 +9,16 @@ mod args;
 mod btrfs;
 mod common;
 mod formats;
+mod help;
 mod manual;
 
-use std::io::{ErrorKind, Write as _};
+use std::ffi::OsString;
+use std::io::Write as _;
 use std::process::ExitCode;
 
-use clap::Parser as _;
+use anyhow::Context as _;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 
 use args::Cli;
 use common::failure::{self, Status};
@@ -28,8 +32,9 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     let words = helper::rewrite(std::env::args_os().collect(), args::is_command);
-    let cli = match Cli::try_parse_from(words) {
+    let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
+        Err(error) if error.kind() == ErrorKind::DisplayHelp => return help(error, words),
         Err(error) => return usage(&error),
     };
     let mut out = Output::new();
@@ -44,20 +49,28 @@ fn main() -> ExitCode {
     }
 }
 
+/// Shows the help that was asked for, laid out for the terminal.
+fn help(error: clap::Error, words: Vec<OsString>) -> ExitCode {
+    let program = help::laid_out(Cli::command(), help::width());
+    usage(&program.try_get_matches_from(words).err().unwrap_or(error))
+}
+
 /// Help and version are no mistakes; and a reader that went away while it was printed is none.
 fn usage(error: &clap::Error) -> ExitCode {
-    let printed = error.print().and_then(|()| std::io::stdout().flush());
-    if let Err(failed) = printed
-        && failed.kind() != ErrorKind::BrokenPipe
-        && !error.use_stderr()
-    {
-        output::warn(&format!("the standard output: {failed}"));
-        return ExitCode::from(failure::status_of(&failed.into()).code());
+    if error.use_stderr() {
+        let _ = error.print();
+        return ExitCode::from(Status::Usage.code());
     }
-    let status = if error.use_stderr() {
-        Status::Usage
-    } else {
-        Status::Done
-    };
-    ExitCode::from(status.code())
+    let closed = output::check_open().map_err(anyhow::Error::from);
+    let printed = closed.and_then(|()| {
+        let printed = error.print().and_then(|()| std::io::stdout().flush());
+        printed.context("the standard output")
+    });
+    match printed {
+        Err(failed) if !failure::is_broken_pipe(&failed) => {
+            output::warn(&failure::one_line(&failed));
+            ExitCode::from(failure::status_of(&failed).code())
+        }
+        _ => ExitCode::from(Status::Done.code()),
+    }
 }

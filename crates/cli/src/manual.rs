@@ -1,12 +1,15 @@
 //! Shell completions and manual pages, from the definition of the command line.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
 use clap::Args;
 use clap_complete::Shell;
+use clap_mangen::roff::Roff;
 
 use crate::common::output::Output;
+use crate::help;
 
 /// Print shell completions
 #[derive(Debug, Args)]
@@ -33,7 +36,7 @@ impl Completions {
     pub(crate) fn run(&self, mut program: clap::Command, out: &mut Output) -> Result<()> {
         let mut text = Vec::new();
         clap_complete::generate(self.shell, &mut program, "spinney", &mut text);
-        Ok(std::io::Write::write_all(out, &text)?)
+        Ok(out.write_all(&text)?)
     }
 }
 
@@ -41,14 +44,42 @@ impl Man {
     pub(crate) fn run(&self, program: clap::Command, out: &mut Output) -> Result<()> {
         match &self.dir {
             Some(dir) => write_pages(dir, program),
-            None => Ok(clap_mangen::Man::new(program).render(out)?),
+            None => Ok(out.write_all(&page(program)?)?),
         }
     }
 }
 
 /// One page for each command: `spinney-subvolume-list.1`.
 fn write_pages(dir: &Path, command: clap::Command) -> Result<()> {
-    clap_mangen::generate_to(command, dir).with_context(|| dir.display().to_string())
+    let mut program = command.disable_help_subcommand(true);
+    program.build();
+    let mut todo = vec![program];
+    while let Some(command) = todo.pop() {
+        todo.extend(command.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned());
+        let path = dir.join(clap_mangen::Man::new(command.clone()).get_filename());
+        std::fs::write(&path, page(command)?).with_context(|| path.display().to_string())?;
+    }
+    Ok(())
+}
+
+/// The page of a command.
+fn page(command: clap::Command) -> Result<Vec<u8>> {
+    let text = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
+    let (has_subcommands, mut out) = (command.has_subcommands(), Vec::new());
+    let source = format!("spinney {}", env!("CARGO_PKG_VERSION"));
+    let man = clap_mangen::Man::new(command).source(source).manual("Spinney");
+    man.render_title(&mut out)?;
+    man.render_name_section(&mut out)?;
+    man.render_synopsis_section(&mut out)?;
+    man.render_description_section(&mut out)?;
+    man.render_options_section(&mut out)?;
+    if has_subcommands {
+        man.render_subcommands_section(&mut out)?;
+    }
+    let mut rest = Roff::new();
+    help::render(&text.unwrap_or_default(), &mut rest);
+    rest.to_writer(&mut out)?;
+    Ok(out)
 }
 
 #[cfg(test)]

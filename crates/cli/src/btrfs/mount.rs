@@ -12,8 +12,7 @@ use crate::common::failure::{Failure, Status};
 use crate::common::mount::{Request, needs_value, size, takes_no_value, unknown};
 
 /// The options that only btrfs has; the first words of the lines are their names.
-pub(crate) const OPTIONS_HELP: &str = "\
-  subvol=PATH         the subvolume at PATH is the root of the mount
+pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PATH is the root of the mount
   subvolid=ID         the subvolume with this number is; 5 is the top level
   max_inline=BYTES    files up to this size are stored with their metadata; 2048, 0 for none
   nodatacow           new files are overwritten in place, and have no checksums

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use spinney::{CallerError, SnapshotMode, SubvolumeInfo};
+use btrfs_disk::TreeId;
+use spinney::{CallerError, SnapshotMode, SubvolumeInfo, Volume};
 
 use crate::common::attributes::JsonTime;
 use crate::common::failure::Failure;
@@ -31,18 +32,22 @@ pub(crate) struct Subvolume {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Make an empty subvolume
-    #[command(after_help = "Example:\n  spinney subvolume create site.img /home")]
+    #[command(after_help = "Examples:\n  spinney subvolume create site.img /home\n  spinney subvolume create --json site.img /home | jq .id")]
     Create {
         #[command(flatten)]
         image: ImageArgs,
         /// Where it appears, in the image
         path: PathBuf,
+        /// Report as JSON: {id, path, uuid, ...}, as `subvolume list` has it
+        #[arg(long)]
+        json: bool,
     },
     /// Make a snapshot: a subvolume that begins with the contents of another
     #[command(after_help = concat!(
         "Examples:\n",
         "  spinney subvolume snapshot site.img / /before-the-upgrade\n",
-        "  spinney subvolume snapshot -r site.img /home /home-monday"
+        "  spinney subvolume snapshot -r site.img /home /home-monday\n",
+        "  spinney subvolume snapshot --json site.img / /now | jq -r .uuid"
     ))]
     Snapshot {
         #[command(flatten)]
@@ -54,6 +59,9 @@ enum Command {
         /// The snapshot cannot be changed
         #[arg(short, long)]
         read_only: bool,
+        /// Report as JSON: {id, path, uuid, parent_uuid, ...}, as `subvolume list` has it
+        #[arg(long)]
+        json: bool,
     },
     /// List all subvolumes and snapshots
     #[command(after_help = concat!(
@@ -69,21 +77,27 @@ enum Command {
         json: bool,
     },
     /// Delete subvolumes and all in them
-    #[command(after_help = "Example:\n  spinney subvolume delete site.img /home-monday")]
+    #[command(after_help = "Examples:\n  spinney subvolume delete site.img /home-monday\n  spinney subvolume delete --json site.img /home-monday | jq .deleted[].id")]
     Delete {
         #[command(flatten)]
         image: ImageArgs,
         /// Where they appear, in the image
         #[arg(required = true)]
         paths: Vec<PathBuf>,
+        /// Report as JSON: {deleted: [{id, path, uuid, ...}]}, as `subvolume list` had them
+        #[arg(long)]
+        json: bool,
     },
     /// Choose the subvolume that is mounted when none is named
-    #[command(after_help = "Example:\n  spinney subvolume set-default site.img /home")]
+    #[command(after_help = "Examples:\n  spinney subvolume set-default site.img /home\n  spinney subvolume set-default --json site.img /home | jq .id")]
     SetDefault {
         #[command(flatten)]
         image: ImageArgs,
         /// Where it appears, in the image
         path: PathBuf,
+        /// Report as JSON: {id, path, ...}, as `subvolume list` has it
+        #[arg(long)]
+        json: bool,
     },
     /// Show the subvolume that is mounted when none is named
     #[command(after_help = "Example:\n  spinney subvolume get-default site.img")]
@@ -100,6 +114,11 @@ enum Command {
 struct Report {
     default_id: u64,
     subvolumes: Vec<Entry>,
+}
+
+#[derive(Serialize)]
+struct Deleted {
+    deleted: Vec<Entry>,
 }
 
 #[derive(Serialize)]
@@ -123,49 +142,61 @@ struct Entry {
 impl Subvolume {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         match &self.command {
-            Command::Create { image, path } => {
+            Command::Create { image, path, json } => {
                 let volume = image.open_writable()?;
-                volume.create_subvolume(path)?;
-                Ok(volume.close()?)
+                let id = volume.create_subvolume(path)?;
+                end(volume, id, *json, out)
             }
-            Command::Snapshot {
-                image,
-                source,
-                dest,
-                read_only,
-            } => {
+            Command::Snapshot { image, source, dest, read_only, json } => {
                 let volume = image.open_writable()?;
-                let mode = if *read_only {
-                    SnapshotMode::ReadOnly
-                } else {
-                    SnapshotMode::ReadWrite
-                };
-                volume.snapshot(source, dest, mode)?;
-                Ok(volume.close()?)
+                let mode = if *read_only { SnapshotMode::ReadOnly } else { SnapshotMode::ReadWrite };
+                let id = volume.snapshot(source, dest, mode)?;
+                end(volume, id, *json, out)
             }
             Command::List { image, json } => list(image, *json, out),
-            Command::Delete { image, paths } => {
-                let volume = image.open_writable()?;
-                for path in paths {
-                    let deleted = volume.delete_subvolume(path);
-                    deleted.map_err(|error| match error.caller_error() {
-                        Some(CallerError::InvalidArgument) => {
-                            let shown = path.display();
-                            Failure::refused(format!("{shown}: no subvolume; `rm -r` removes directories")).into()
-                        }
-                        _ => anyhow::Error::from(error),
-                    })?;
-                }
-                Ok(volume.close()?)
-            }
-            Command::SetDefault { image, path } => {
+            Command::Delete { image, paths, json } => delete(image, paths, *json, out),
+            Command::SetDefault { image, path, json } => {
                 let volume = image.open_writable()?;
                 volume.set_default_subvolume(path)?;
-                Ok(volume.close()?)
+                let id = volume.default_subvolume()?;
+                end(volume, id, *json, out)
             }
             Command::GetDefault { image, json } => get_default(image, *json, out),
         }
     }
+}
+
+/// Makes a change durable and reports the subvolume that it was about.
+fn end(volume: Volume, id: TreeId, json: bool, out: &mut Output) -> Result<()> {
+    let report = if json { Some(entry(&find(&volume, id)?)) } else { None };
+    volume.close()?;
+    report.map_or(Ok(()), |report| out.json(&report))
+}
+
+fn find(volume: &Volume, id: TreeId) -> Result<SubvolumeInfo> {
+    let found = volume.subvolumes()?.into_iter().find(|subvolume| subvolume.id == id);
+    let found = found.ok_or(CallerError::NoSuchSubvolume);
+    Ok(found.map_err(spinney::Error::caller)?)
+}
+
+fn delete(image: &ImageArgs, paths: &[PathBuf], json: bool, out: &mut Output) -> Result<()> {
+    let volume = image.open_writable()?;
+    let mut deleted = Vec::new();
+    for path in paths {
+        // Where it is no subvolume, the deletion says so.
+        let known = json.then(|| find(&volume, volume.metadata(path)?.tree));
+        let done = volume.delete_subvolume(path);
+        done.map_err(|error| match error.caller_error() {
+            Some(CallerError::InvalidArgument) => {
+                let shown = path.display();
+                Failure::refused(format!("{shown}: no subvolume; `rm -r` removes directories")).into()
+            }
+            _ => anyhow::Error::from(error),
+        })?;
+        deleted.extend(known.transpose()?.as_ref().map(entry));
+    }
+    volume.close()?;
+    if json { out.json(&Deleted { deleted }) } else { Ok(()) }
 }
 
 fn list(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
@@ -187,14 +218,11 @@ fn list(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
 fn get_default(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
     let volume = image.open_read_only()?;
     let id = volume.default_subvolume()?;
-    let subvolumes = volume.subvolumes()?;
-    let found = subvolumes.iter().find(|subvolume| subvolume.id == id);
-    let found = found.ok_or(spinney::CallerError::NoSuchSubvolume);
-    let found = found.map_err(spinney::Error::caller)?;
+    let found = find(&volume, id)?;
     if json {
-        out.json(&entry(found))
+        out.json(&entry(&found))
     } else {
-        print(found, out)
+        print(&found, out)
     }
 }
 

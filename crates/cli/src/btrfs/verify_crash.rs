@@ -47,7 +47,7 @@ pub(crate) struct VerifyCrash {
     /// Save the images of states that are wrong in DIR
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
-    /// Print the report as JSON
+    /// Report as JSON: {states, failure_count, failures: [{state, reason, story}], seed, ...}
     #[arg(long)]
     json: bool,
 }

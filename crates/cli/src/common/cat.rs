@@ -11,7 +11,7 @@ use spinney::{CallerError, Error, FileOptions};
 use super::export::{copy_sparse, new_buffer};
 use super::failure::Failure;
 use super::image::ReadArgs;
-use super::output::Output;
+use super::output::{Output, check_open};
 
 /// Write files to the standard output
 #[derive(Debug, Args)]
@@ -38,6 +38,7 @@ impl Cat {
         let volume = self.image.open_read_only()?;
         // Our own buffer would only be in the way of the holes.
         out.finish()?;
+        check_open()?;
         let mut sink = Sink::new();
         let mut buffer = new_buffer();
         for path in &self.paths {

@@ -2,16 +2,19 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::Result;
 use clap::Args;
+use serde::Serialize;
 use spinney::Volume;
 
 use super::dest::Dest;
 use super::export::{ExportOptions, Losses, export_contents, export_one, measure};
+use super::failure::Failure;
 use super::image::ReadArgs;
-use super::output::warn;
+use super::interrupt::{Interrupt, is_interruption};
+use super::output::{Output, warn};
 use super::progress::{Bar, Progress};
 use super::work;
 
@@ -24,12 +27,20 @@ use super::work;
 /// Of an image that somebody else may have written (its file belongs neither to you nor to root,
 /// or everybody may write it), --no-devices and --no-setid are meant, unless --trust says that
 /// the image is to be believed. Give both for an image that comes from elsewhere.
+///
+/// A copy that SIGINT, SIGTERM or SIGHUP interrupts removes the file that it has begun, finishes
+/// the directories that it has made, and says how it can be continued. One that was killed is
+/// continued in the same way: files with the size and time of modification that the image says
+/// are left as they are, and what was begun (private files of mode 0600) is replaced. To continue
+/// the copy of a directory that DEST was made of, write PATH/. for it.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney get site.img / ./copy            everything, into the directory copy\n",
     "  spinney get site.img /etc/hosts .        into this directory\n",
     "  spinney get site.img /etc/hosts h.txt    under another name\n",
+    "  spinney get -c site.img / ./copy         the rest, after an interrupted copy\n",
+    "  spinney get --json site.img / ./copy | jq .failed\n",
     "  sudo spinney get --no-devices --no-setid --no-owner found.img / ./look"
 ))]
 pub(crate) struct Get {
@@ -43,6 +54,9 @@ pub(crate) struct Get {
     /// Replace existing files
     #[arg(short, long)]
     force: bool,
+    /// Go on with a copy that was interrupted: leave files that are whole, replace what was begun
+    #[arg(short, long = "continue")]
+    continues: bool,
     /// Stop at the first file that cannot be copied, instead of copying the others
     #[arg(long)]
     fail_fast: bool,
@@ -64,17 +78,63 @@ pub(crate) struct Get {
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
+    /// Report as JSON: {entries, bytes, present, failed, left_out: {owners, attributes, devices, setid}}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// Files, directories and others that were copied, or were there already.
+    entries: u64,
+    /// Of contents that were copied.
+    bytes: u64,
+    /// Files that --continue found whole.
+    present: u64,
+    /// What could not be copied; the standard error has the reasons.
+    failed: u64,
+    left_out: LeftOut,
+}
+
+/// What files and directories did not get, or were not made, each counted.
+#[derive(Serialize)]
+struct LeftOut {
+    owners: u64,
+    attributes: u64,
+    devices: u64,
+    setid: u64,
+}
+
+impl Report {
+    fn of(progress: &Progress, losses: &Losses) -> Self {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Self {
+            entries: count(&progress.names),
+            bytes: count(&progress.bytes),
+            present: count(&losses.found),
+            failed: losses.failures.count(),
+            left_out: LeftOut {
+                owners: count(&losses.owners),
+                attributes: count(&losses.xattrs),
+                devices: count(&losses.nodes) + count(&losses.withheld_nodes),
+                setid: count(&losses.withheld_setid),
+            },
+        }
+    }
 }
 
 impl Get {
-    pub(crate) fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let (volume, is_own) = self.image.open_with_trust()?;
         let is_believed = is_own || self.trust;
+        let interrupt = Interrupt::catch()?;
         // New files get exactly the modes that the image says.
         let _ = rustix::process::umask(rustix::fs::Mode::empty());
         let options = ExportOptions {
             thread_count: self.threads,
             replaces: self.force,
+            continues: self.continues,
+            interrupt: interrupt.clone(),
             fails_fast: self.fail_fast,
             makes_devices: is_believed && !self.no_devices,
             keeps_setid: is_believed && !self.no_setid,
@@ -101,8 +161,33 @@ impl Get {
         if !is_believed {
             self.tell_withheld(&losses);
         }
-        let told = losses.failures.tell(progress.names.load(Ordering::Relaxed));
+        if self.json && result.is_ok() {
+            out.json(&Report::of(&progress, &losses))?;
+        }
+        let names = progress.names.load(Ordering::Relaxed);
+        let told = losses.failures.tell(names);
+        if result.as_ref().is_err_and(is_interruption) {
+            self.tell_interrupted(names);
+            interrupt.end_by_it();
+        }
         result.and(told)
+    }
+
+    fn tell_interrupted(&self, names: u64) {
+        let dest = self.dest.display();
+        let how = match self.made_dest() {
+            Some(path) => format!("--continue, and write {}/. for {0}", path.display()),
+            None => "--continue".to_owned(),
+        };
+        warn(&format!("interrupted; {names} files and directories are in {dest}; for the rest, add {how}"));
+    }
+
+    /// The only PATH, where DEST was made of it or will be: as something in DEST it would be another copy.
+    fn made_dest(&self) -> Option<&Path> {
+        let [path] = &*self.paths else { return None };
+        let inside = self.dest.join(path.file_name()?);
+        let is_dest = !means_contents(path) && self.dest.is_dir() && std::fs::symlink_metadata(inside).is_err();
+        is_dest.then_some(path)
     }
 
     /// What was left out though nobody asked for that.
@@ -131,6 +216,14 @@ impl Get {
         progress: &Progress,
         losses: &Losses,
     ) -> Result<()> {
+        if self.continues
+            && let Some(path) = self.made_dest()
+            && volume.symlink_metadata(path).is_ok_and(|found| found.is_dir())
+        {
+            let (dest, path) = (self.dest.display(), path.display());
+            let text = format!("{dest}: nothing named like {path} is in it; write {path}/. if {dest} is its copy");
+            return Err(Failure::refused(text).into());
+        }
         let dest = Dest::new(&self.dest, self.dest.is_dir(), self.paths.len())?;
         for path in &self.paths {
             let copied = self.copy_one(volume, options, (progress, losses), (path, dest));
@@ -167,6 +260,7 @@ fn tell(losses: &Losses) {
             warn(&format!("{count} {what}"));
         }
     };
+    tell(losses.found.load(Ordering::Relaxed), "files were there already, whole");
     tell(
         losses.owners.load(Ordering::Relaxed),
         "files could not be given their owner",

@@ -1,20 +1,26 @@
 //! `spinney ln`
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use serde::Serialize;
 
 use super::dest::Dest;
 use super::failure::Failure;
 use super::image::ImageArgs;
+use super::names::JsonTarget;
+use super::output::Output;
+use super::report::Made;
 
 /// Give a file one more name, or make a symbolic link
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney ln site.img /index.html /default.html\n",
-    "  spinney ln -s site.img ../share/doc /usr/doc"
+    "  spinney ln -s site.img ../share/doc /usr/doc\n",
+    "  spinney ln --json site.img /a /b | jq .ino"
 ))]
 pub(crate) struct Ln {
     #[command(flatten)]
@@ -29,10 +35,22 @@ pub(crate) struct Ln {
     /// Replace an existing file
     #[arg(short, long)]
     force: bool,
+    /// Report as JSON: {path, target, symbolic, subvolume, ino}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    #[serde(flatten)]
+    made: Made,
+    #[serde(flatten)]
+    target: JsonTarget,
+    symbolic: bool,
 }
 
 impl Ln {
-    pub(crate) fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
         let is_into = volume
             .metadata(&self.link)
@@ -49,7 +67,13 @@ impl Ln {
             }
             _ => anyhow::Error::from(error),
         })?;
-        Ok(volume.close()?)
+        let made = Made::at(&volume, &link)?;
+        volume.close()?;
+        if !self.json {
+            return Ok(());
+        }
+        let target = JsonTarget(self.target.as_os_str().as_bytes().to_vec());
+        out.json(&Report { made, target, symbolic: self.symbolic })
     }
 
     fn make(&self, volume: &spinney::Volume, link: &Path) -> spinney::Result<()> {

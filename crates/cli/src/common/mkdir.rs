@@ -1,18 +1,22 @@
 //! `spinney mkdir`
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use clap::Args;
+use serde::Serialize;
 
 use super::image::ImageArgs;
+use super::output::Output;
+use super::report::Made;
 
 /// Make directories
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney mkdir site.img /backup\n",
-    "  spinney mkdir -p -m 750 site.img /srv/www/site"
+    "  spinney mkdir -p -m 750 site.img /srv/www/site\n",
+    "  spinney mkdir --json site.img /new | jq .made[].ino"
 ))]
 pub(crate) struct Mkdir {
     #[command(flatten)]
@@ -26,12 +30,23 @@ pub(crate) struct Mkdir {
     /// Permission bits of the new directories, in octal
     #[arg(short, long, value_name = "MODE", value_parser = parse_mode)]
     mode: Option<u32>,
+    /// Report as JSON: {made: [{path, subvolume, ino}]}, those above included
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    made: Vec<Made>,
 }
 
 impl Mkdir {
-    pub(crate) fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
+        let mut made = Vec::new();
         for path in &self.paths {
+            let above = path.ancestors().filter(|above| !above.as_os_str().is_empty());
+            let missing: Vec<&Path> = above.take_while(|above| volume.symlink_metadata(above).is_err()).collect();
             let is_new = volume.symlink_metadata(path).is_err();
             if self.parents {
                 volume.create_dir_all(path)?;
@@ -41,8 +56,12 @@ impl Mkdir {
             if let Some(mode) = self.mode.filter(|_| is_new) {
                 volume.set_permissions(path, mode)?;
             }
+            for path in missing.iter().rev().filter(|_| self.json) {
+                made.push(Made::at(&volume, path)?);
+            }
         }
-        Ok(volume.close()?)
+        volume.close()?;
+        if self.json { out.json(&Report { made }) } else { Ok(()) }
     }
 }
 

@@ -2,10 +2,10 @@
 //!
 //! Below are the commands, one file each, named after them; each has its arguments as a struct
 //! and a `run`. They work through the library's `Volume`. What they share: [`image`] opens what
-//! the user names and [`dest`] decides where copies go, [`output`] and [`names`] write reports,
+//! the user names and [`dest`] decides where copies go, [`output`], [`names`] and [`report`] write reports,
 //! [`magic`] knows formats by their first bytes, [`human`] makes numbers readable, [`failure`]
 //! decides the exit status, [`import`] and [`export`] copy trees in and out with [`work`] and
-//! [`progress`], and [`beneath`] keeps an export where it belongs. [`mount`] is a folder.
+//! [`progress`], [`interrupt`] notes signals for them, and [`beneath`] keeps an export where it belongs. [`mount`] is a folder.
 //!
 //! Failure: the first one ends the command. A command that changes an image makes its changes
 //! durable before it reports success; one that fails leaves the image consistent, with a part of
@@ -22,6 +22,7 @@ pub(crate) mod human;
 pub(crate) mod image;
 pub(crate) mod import;
 pub(crate) mod info;
+pub(crate) mod interrupt;
 pub(crate) mod ln;
 pub(crate) mod ls;
 pub(crate) mod magic;
@@ -33,6 +34,7 @@ pub(crate) mod names;
 pub(crate) mod output;
 pub(crate) mod progress;
 pub(crate) mod put;
+pub(crate) mod report;
 pub(crate) mod rm;
 pub(crate) mod stat;
 pub(crate) mod tree;

@@ -4,18 +4,23 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use serde::Serialize;
 use spinney::{CallerError, RenameFlags};
 
 use super::dest::Dest;
 use super::failure::Failure;
 use super::image::ImageArgs;
+use super::names::JsonPath;
+use super::output::Output;
+use super::report::json_path;
 
 /// Move or rename files and directories
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney mv site.img /draft.html /index.html\n",
-    "  spinney mv site.img /a /b /archive"
+    "  spinney mv site.img /a /b /archive\n",
+    "  spinney mv --json site.img /a /archive | jq -r .moved[].to.path"
 ))]
 pub(crate) struct Mv {
     #[command(flatten)]
@@ -31,10 +36,24 @@ pub(crate) struct Mv {
     /// Swap the two names
     #[arg(long, conflicts_with = "no_clobber")]
     exchange: bool,
+    /// Report as JSON: {moved: [{from: {path}, to: {path}}]}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    moved: Vec<Moved>,
+}
+
+#[derive(Serialize)]
+struct Moved {
+    from: JsonPath,
+    to: JsonPath,
 }
 
 impl Mv {
-    pub(crate) fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
         let flags = match (self.no_clobber, self.exchange) {
             (true, _) => RenameFlags::NoReplace,
@@ -46,6 +65,7 @@ impl Mv {
                 .metadata(&self.dest)
                 .is_ok_and(|found| found.is_dir());
         let dest = Dest::new(&self.dest, is_into, self.sources.len())?;
+        let mut all = Vec::new();
         for source in &self.sources {
             let is_dir = volume.symlink_metadata(source)?.is_dir();
             let target = dest.target(source, is_dir)?;
@@ -57,7 +77,9 @@ impl Mv {
                 }
                 _ => anyhow::Error::from(error),
             })?;
+            all.push(Moved { from: json_path(source), to: json_path(&target) });
         }
-        Ok(volume.close()?)
+        volume.close()?;
+        if self.json { out.json(&Report { moved: all }) } else { Ok(()) }
     }
 }

@@ -4,14 +4,15 @@ use std::borrow::Cow;
 use std::io::{self, BufWriter, IsTerminal as _, StdoutLock, Write};
 
 use anyhow::Result;
+use fuse::stdout_was_closed;
 use serde::Serialize;
 
 use super::names;
 
 /// The standard output, buffered. Unlike `println!`, a reader that went away is an error here,
-/// which `main` recognises as none.
+/// which `main` recognises as none; and writing to an output that was closed from the start fails.
 pub(crate) struct Output {
-    out: BufWriter<StdoutLock<'static>>,
+    out: BufWriter<Stdout>,
     is_terminal: bool,
 }
 
@@ -20,7 +21,7 @@ impl Output {
     pub(crate) fn new() -> Self {
         let is_terminal = io::stdout().is_terminal();
         Self {
-            out: BufWriter::with_capacity(64 << 10, io::stdout().lock()),
+            out: BufWriter::with_capacity(64 << 10, Stdout(io::stdout().lock())),
             is_terminal,
         }
     }
@@ -68,6 +69,32 @@ impl Write for Output {
     fn flush(&mut self) -> io::Result<()> {
         self.out.flush()
     }
+}
+
+/// The standard output as the caller gave it.
+struct Stdout(StdoutLock<'static>);
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        check_open()?;
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// For those who are about to write to the standard output.
+///
+/// # Errors
+/// When the program was started without one (`>&-`): Rust's runtime has put `/dev/null` there, which takes all that
+/// is written.
+pub(crate) fn check_open() -> io::Result<()> {
+    if stdout_was_closed() {
+        return Err(io::Error::other("the standard output is closed"));
+    }
+    Ok(())
 }
 
 /// Tells the user something that is no failure, on the standard error.

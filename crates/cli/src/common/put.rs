@@ -6,13 +6,16 @@ use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::Args;
+use serde::Serialize;
 use spinney::Volume;
 
 use super::dest::Dest;
 use super::get::means_contents;
 use super::image::{ImageArgs, ImagePath};
 use super::import::{Existing, ImportOptions, import_contents, import_one, measure};
+use super::output::Output;
 use super::progress::{Bar, Progress};
+use super::report::Made;
 use super::work;
 
 /// Copy files and directories into an image
@@ -24,7 +27,8 @@ use super::work;
     "Examples:\n",
     "  spinney put site.img notes.txt /           into the root directory\n",
     "  spinney put site.img ./src /backup         a directory, under a new name or into /backup\n",
-    "  spinney put site.img ./src/. /             what is inside src"
+    "  spinney put site.img ./src/. /             what is inside src\n",
+    "  spinney put --json site.img ./src / | jq .bytes"
 ))]
 pub(crate) struct Put {
     #[command(flatten)]
@@ -49,10 +53,22 @@ pub(crate) struct Put {
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
+    /// Report as JSON: {entries, bytes, made: [{path, subvolume, ino}]}, with one of `made` for each SOURCE
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// Files, directories and others that were copied.
+    entries: u64,
+    /// Of contents.
+    bytes: u64,
+    made: Vec<Made>,
 }
 
 impl Put {
-    pub(crate) fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
         let options = self.options();
         let progress = Arc::new(Progress::default());
@@ -63,12 +79,19 @@ impl Put {
             });
             progress.bytes_total.store(total?, Ordering::Relaxed);
         }
-        let copied = self.copy(&volume, &options, &progress);
+        let copied = self.copy(&volume, &options, &progress).and_then(|targets| {
+            targets.iter().map(|target| Made::at(&volume, target)).collect::<Result<Vec<_>>>()
+        });
         // What was copied before a failure is kept.
         let closed = volume.close();
         drop(bar);
-        copied?;
-        Ok(closed?)
+        let made = copied?;
+        closed?;
+        if !self.json {
+            return Ok(());
+        }
+        let (entries, bytes) = (progress.names.load(Ordering::Relaxed), progress.bytes.load(Ordering::Relaxed));
+        out.json(&Report { entries, bytes, made })
     }
 
     fn options(&self) -> ImportOptions {
@@ -87,17 +110,16 @@ impl Put {
         }
     }
 
-    fn copy(&self, volume: &Volume, options: &ImportOptions, progress: &Progress) -> Result<()> {
+    /// Returns where each source went.
+    fn copy(&self, volume: &Volume, options: &ImportOptions, progress: &Progress) -> Result<Vec<PathBuf>> {
         let is_into = match volume.metadata(&self.dest) {
             Ok(metadata) => metadata.is_dir(),
             Err(error) if error.caller_error() == Some(spinney::CallerError::NotFound) => false,
             Err(error) => return Err(error.into()),
         };
         let dest = Dest::new(&self.dest, is_into, self.sources.len())?;
-        for source in &self.sources {
-            self.copy_one(volume, options, progress, (source, dest), is_into)?;
-        }
-        Ok(())
+        let copy = |source: &PathBuf| self.copy_one(volume, options, progress, (source, dest), is_into);
+        self.sources.iter().map(copy).collect()
     }
 
     fn copy_one(
@@ -107,16 +129,18 @@ impl Put {
         progress: &Progress,
         (source, dest): (&Path, Dest<'_>),
         is_into: bool,
-    ) -> Result<()> {
+    ) -> Result<PathBuf> {
         if means_contents(source) {
             if !is_into {
                 volume.create_dir(&self.dest)?;
             }
-            return import_contents(volume, source, &self.dest, options, progress);
+            import_contents(volume, source, &self.dest, options, progress)?;
+            return Ok(self.dest.clone());
         }
         let is_dir = std::fs::symlink_metadata(source).is_ok_and(|found| found.is_dir());
         let target = dest.target(source, is_dir)?;
-        import_one(volume, source, &target, options, progress)
+        import_one(volume, source, &target, options, progress)?;
+        Ok(target)
     }
 }
 

@@ -4,17 +4,22 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use clap::Args;
+use serde::Serialize;
 use spinney::{CallerError, Volume};
 
 use super::failure::Failure;
 use super::image::ImageArgs;
+use super::names::JsonPath;
+use super::output::Output;
+use super::report::json_path;
 
 /// Remove files and directories
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney rm site.img /etc/motd\n",
-    "  spinney rm -r site.img /var/cache /tmp"
+    "  spinney rm -r site.img /var/cache /tmp\n",
+    "  spinney rm -f --json site.img /a /b | jq -r .removed[].path"
 ))]
 pub(crate) struct Rm {
     #[command(flatten)]
@@ -28,11 +33,20 @@ pub(crate) struct Rm {
     /// No failure when there is nothing to remove
     #[arg(short, long)]
     force: bool,
+    /// Report as JSON: {removed: [{path}]}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    removed: Vec<JsonPath>,
 }
 
 impl Rm {
-    pub(crate) fn run(&self) -> Result<()> {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
+        let mut removed = Vec::new();
         for path in &self.paths {
             match self.remove(&volume, path) {
                 Err(error) if self.force && error.caller_error() == Some(CallerError::NotFound) => {
@@ -42,10 +56,14 @@ impl Rm {
                     let text = format!("{shown}: the root directory of an image stays, and so do `.` and `..`");
                     return Err(Failure::refused(text).into());
                 }
-                result => result?,
+                result => {
+                    result?;
+                    removed.push(json_path(path));
+                }
             }
         }
-        Ok(volume.close()?)
+        volume.close()?;
+        if self.json { out.json(&Report { removed }) } else { Ok(()) }
     }
 
     fn remove(&self, volume: &Volume, path: &PathBuf) -> spinney::Result<()> {

@@ -139,6 +139,43 @@ fn a_reader_that_goes_away_is_no_failure() {
     }
 }
 
+/// The runtime puts `/dev/null` in the place of what is closed, so everything seemed to have been written.
+#[test]
+fn a_closed_output_is_told() {
+    let bench = Bench::new();
+    bench.filled_image();
+    let run = |line: &str, output: &str| {
+        let line = format!("\"$0\" {line} {output}");
+        let mut command = Command::new("sh");
+        command.args(["-c", &line, env!("CARGO_BIN_EXE_spinney")]).current_dir(&bench.dir);
+        let output = command.output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for line in [
+        "ls a.img",
+        "ls --json a.img",
+        "cat a.img /a.txt /sparse",
+        "tree a.img",
+        "info a.img",
+        "dump super a.img",
+        "man",
+        "completions bash",
+        "--help",
+        "ls --help",
+        "--version",
+    ] {
+        let (status, err) = run(line, ">&-");
+        assert_eq!((status, &*err), (Some(6), "spinney: the standard output is closed\n"), "{line}");
+        assert_eq!(run(line, "<&- >&- 2>&-").0, Some(6), "{line}");
+        for null in [">/dev/null", "<>/dev/null >&0", "<&- >/dev/null"] {
+            assert_eq!(run(line, null), (Some(0), String::new()), "{line} {null}");
+        }
+    }
+    // What has nothing to say needs no output.
+    assert_eq!(run("mkdir a.img /new", ">&-"), (Some(0), String::new()));
+    assert_eq!(run("nonsense", ">&-").0, Some(2));
+}
+
 #[test]
 fn damage_is_told_and_read_around() {
     use std::os::unix::fs::FileExt as _;

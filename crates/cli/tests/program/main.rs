@@ -12,6 +12,7 @@ mod copies;
 mod failures;
 mod flushes;
 mod harness;
+mod interrupted;
 mod mount;
 mod mount_ends;
 mod mount_guard;

@@ -1,5 +1,9 @@
 //! Reports for programs and for people.
 
+use std::process::Command;
+
+use serde_json::Value;
+
 use crate::harness::Bench;
 
 #[test]
@@ -62,6 +66,57 @@ fn json_reports_have_their_fields() {
     assert_eq!(&one["blocks"][0], leaf);
 }
 
+/// Commands that change something reported nothing, so that a script had to look for what they had made.
+#[test]
+fn what_was_changed_is_reported_as_json() {
+    let bench = Bench::new();
+    bench.filled_image();
+    let at = |report: &Value, pointer: &str| report.pointer(pointer).cloned().unwrap_or_default();
+    let made = bench.json("mkdir --json -p a.img /x/y /empty");
+    assert_eq!((at(&made, "/made/0/path"), at(&made, "/made/1/path")), ("/x".into(), "/x/y".into()));
+    assert_eq!(made["made"].as_array().unwrap().len(), 2);
+    let ino = bench.json("stat --json a.img /x/y")["files"][0]["ino"].clone();
+    assert_eq!((at(&made, "/made/1/ino"), at(&made, "/made/1/subvolume")), (ino, 5.into()));
+    let put = bench.json("put --json a.img src/sub src/a.txt /x");
+    assert_eq!((at(&put, "/made/0/path"), at(&put, "/made/1/path")), ("/x/sub".into(), "/x/a.txt".into()));
+    let tree = bench.json("ls -R --json a.img /x/sub");
+    assert_eq!(put["entries"], tree_len(&tree) + 2);
+    assert!(put["bytes"].as_u64().unwrap() > 3_500_000, "{put}");
+    let get = bench.json("get --json a.img /x out");
+    let left_out = serde_json::json!({"owners": 0, "attributes": 0, "devices": 0, "setid": 0});
+    assert_eq!((&get["entries"], &get["failed"], &get["present"]), (&(tree_len(&tree) + 4).into(), &0.into(), &0.into()));
+    assert_eq!((&get["bytes"], &get["left_out"]), (&put["bytes"], &left_out));
+    assert_eq!(bench.json("get --json -q -c a.img /x/. out")["present"], tree_len(&tree) + 1 - 2);
+    let again = bench.run("get --json -q a.img /x/. out");
+    let report: Value = serde_json::from_slice(&again.out).unwrap();
+    assert_eq!((again.status, report["failed"].as_u64().unwrap()), (1, tree_len(&tree) + 1 - 2), "{}", again.err);
+    let ln = bench.json("ln --json -s a.img ../a.txt /x/link");
+    assert_eq!((&ln["path"], &ln["target"], &ln["symbolic"]), (&"/x/link".into(), &"../a.txt".into(), &true.into()));
+    let mv = bench.json("mv --json a.img /x/link /x/a.txt /x/y");
+    assert_eq!((at(&mv, "/moved/0/from/path"), at(&mv, "/moved/1/to/path")), ("/x/link".into(), "/x/y/a.txt".into()));
+    let rm = bench.json("rm --json -rf a.img /x/y /none /x/sub");
+    assert_eq!(rm, serde_json::json!({"removed": [{"path": "/x/y"}, {"path": "/x/sub"}]}));
+    let home = bench.json("subvolume create --json a.img /home");
+    let snapshot = bench.json("subvolume snapshot -r --json a.img /home /x/monday");
+    let list = bench.json("subvolume list --json a.img");
+    let listed = list["subvolumes"].as_array().unwrap().iter().find(|entry| entry["id"] == home["id"]);
+    assert_eq!(listed.unwrap(), &home);
+    assert_eq!((&snapshot["parent_uuid"], &snapshot["path"]), (&home["uuid"], &"x/monday".into()));
+    assert_eq!((&home["id"], &snapshot["id"], &snapshot["read_only"]), (&256.into(), &257.into(), &true.into()));
+    assert_eq!(bench.json("subvolume set-default --json a.img /home")["id"], 256);
+    assert_eq!(bench.json("subvolume get-default --json a.img")["id"], 256);
+    bench.ok("subvolume set-default --subvolume-id 5 a.img /");
+    let deleted = bench.json("subvolume delete --json --subvolume-id 5 a.img /x/monday /home");
+    assert_eq!((at(&deleted, "/deleted/0/id"), at(&deleted, "/deleted/1/uuid")), (257.into(), home["uuid"].clone()));
+    assert_eq!(bench.json("label --json a.img new")["label"], "new");
+    assert_eq!(bench.json("mkfs --json --size 256M b.img")["label"], "");
+    bench.check("a.img");
+}
+
+fn tree_len(tree: &Value) -> u64 {
+    u64::try_from(tree["entries"].as_array().unwrap().len()).unwrap()
+}
+
 #[test]
 fn every_tree_is_dumped() {
     let bench = Bench::new();
@@ -121,6 +176,13 @@ fn manuals_and_completions_are_printed() {
     std::fs::create_dir(bench.path("man1")).unwrap();
     bench.ok("man --dir man1");
     assert!(bench.path("man1/spinney-mkfs.1").is_file());
+    let mut pages: Vec<_> = std::fs::read_dir(bench.path("man1")).unwrap().map(|page| page.unwrap().path()).collect();
+    pages.sort();
+    assert!(pages.len() > 25);
+    match Command::new("groff").args(["-ww", "-man", "-Tutf8", "-z"]).args(&pages).output() {
+        Ok(judged) => assert!(judged.status.success() && judged.stderr.is_empty(), "{judged:?}"),
+        Err(_) => eprintln!("SKIPPED: no groff to judge the pages"),
+    }
     for shell in ["bash", "zsh", "fish"] {
         assert!(
             bench.ok(&format!("completions {shell}")).contains("mkfs"),

@@ -3,7 +3,7 @@
 //! Every function here is safe to call with any arguments: what the kernel needs (valid pointers
 //! and lengths, memory that stays) is seen to inside. They fail with the error of the system
 //! call. Called by the connection (cloning), mounting (the anchor), the ring transport, and front
-//! ends at their start (what they inherited, what they see mounted) and before they unmount (what was written).
+//! ends at their start (what they inherited, what was closed, what they see mounted) and before they unmount (what was written).
 
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
@@ -13,6 +13,7 @@ mod inherited;
 mod memory;
 mod namespace;
 mod ring;
+mod startup;
 mod written;
 
 pub(crate) use anchor::make_anchor;
@@ -21,5 +22,6 @@ pub use inherited::withhold_inherited;
 pub use namespace::leave_mounts;
 pub(crate) use namespace::with_node_at;
 pub(crate) use ring::RingQueue;
+pub use startup::stdout_was_closed;
 pub(crate) use written::LOST;
 pub use written::check_written;

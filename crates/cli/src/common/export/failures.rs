@@ -6,6 +6,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Error, Result};
 
 use crate::common::failure::{Failure, Status, one_line, status_of};
+use crate::common::interrupt::is_interruption;
 use crate::common::output::warn;
 
 /// Failures that are told; further ones are counted.
@@ -22,13 +23,13 @@ impl Failures {
     /// Notes a failure, so that the copy goes on.
     ///
     /// # Errors
-    /// The failure itself, where the copy `fails_fast` and where the host has no room.
+    /// The failure itself, where the copy `fails_fast`, where the host has no room, and of a signal.
     pub(crate) fn note<T>(&self, result: Result<T>, fails_fast: bool) -> Result<Option<T>> {
         let error = match result {
             Ok(value) => return Ok(Some(value)),
             Err(error) => error,
         };
-        if fails_fast || status_of(&error) == Status::NoSpace {
+        if fails_fast || status_of(&error) == Status::NoSpace || is_interruption(&error) {
             return Err(error);
         }
         self.count.fetch_add(1, Ordering::Relaxed);
@@ -37,6 +38,11 @@ impl Failures {
             told.push(error);
         }
         Ok(None)
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
     }
 
     /// Tells of every failure that was noted, beside so many names that were copied.

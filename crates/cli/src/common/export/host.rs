@@ -71,12 +71,12 @@ pub(super) fn check_name(name: &[u8]) -> Result<()> {
     Err(Failure::new(Status::Corrupt, text).into())
 }
 
-/// Makes a private directory, unless there is one.
-pub(super) fn make_dir(parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<()> {
+/// Makes a private directory, unless there is something; true if it did.
+pub(super) fn make_dir(parent: &OwnedFd, name: &OsStr) -> rustix::io::Result<bool> {
     match rustix::fs::mkdirat(parent, name, Mode::RWXU) {
         // Whether it is a directory shows when it is opened.
-        Err(Errno::EXIST) => Ok(()),
-        answer => answer,
+        Err(Errno::EXIST) => Ok(false),
+        answer => answer.map(|()| true),
     }
 }
 
@@ -99,5 +99,16 @@ pub(super) fn make_new<T>(
             make()
         }
         answer => answer,
+    }
+}
+
+/// Removes the name of an open file that was begun and will not be finished, unless something else has the name by now.
+pub(super) fn take_away((parent, name): (&OwnedFd, &OsStr), file: &OwnedFd) {
+    let named = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW);
+    if let (Ok(named), Ok(own)) = (named, rustix::fs::fstat(file))
+        && (named.st_dev, named.st_ino) == (own.st_dev, own.st_ino)
+    {
+        // A piece that stays is known by its mode.
+        let _ = rustix::fs::unlinkat(parent, name, AtFlags::empty());
     }
 }

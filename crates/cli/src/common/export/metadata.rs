@@ -1,5 +1,6 @@
-//! Owner, attributes, mode and times of what was made on the host, in this order: a change of the
-//! owner takes away set-user bits and capabilities, and everything changes the times.
+//! Owner, attributes, times and mode of what was made on the host, in this order: a change of the
+//! owner takes away set-user bits and capabilities, writing changes the times, and by the mode, which is
+//! given last, a copy that continues this one knows what is whole.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -26,8 +27,8 @@ pub(super) fn apply_open(
     let withheld = each_xattr(export, image, metadata, |name, value| {
         rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())
     })?;
-    rustix::fs::fchmod(fd, mode(export, metadata, has_owner, withheld))?;
-    Ok(rustix::fs::futimens(fd, &times(metadata))?)
+    rustix::fs::futimens(fd, &times(metadata))?;
+    Ok(rustix::fs::fchmod(fd, mode(export, metadata, has_owner, withheld))?)
 }
 
 /// For what cannot be opened: symbolic links and special files.
@@ -46,11 +47,12 @@ pub(super) fn apply_name(
     let withheld = each_xattr(export, image, metadata, |name, value| {
         rustix::fs::setxattr(&path, name, value, XattrFlags::empty())
     })?;
+    rustix::fs::utimensat(rustix::fs::CWD, &path, &times(metadata), AtFlags::empty())?;
     if !metadata.is_symlink() {
         let mode = mode(export, metadata, has_owner, withheld);
         rustix::fs::chmodat(rustix::fs::CWD, &path, mode, AtFlags::empty())?;
     }
-    Ok(rustix::fs::utimensat(rustix::fs::CWD, &path, &times(metadata), AtFlags::empty())?)
+    Ok(())
 }
 
 /// A handle of what was just made under a name.

@@ -10,6 +10,7 @@
 //! * An existing directory is merged into; another existing file is only replaced on request, by
 //!   removing its name. Existing symbolic links are never followed, nor is anything written
 //!   through an existing name.
+//! * A copy that continues an interrupted one leaves what is whole and replaces what was begun (`resume`).
 //! * Set-user and set-group bits are not given to a file that did not get its owner.
 //! * What is made as a name (links, pipes, devices) gets its metadata through a handle, of which is
 //!   known that it is what was made: another program may put something else in its place.
@@ -17,7 +18,7 @@
 //! What the host does not permit (owners, device nodes, some attributes) is left out and counted
 //! in [`Losses`]. A file or directory that fails is noted there, and the others are copied, unless
 //! the first failure is to be the last; a host without room ends the export in any case. However it
-//! ends, directories that were made get their metadata. Caller: `get`. Nothing here knows of
+//! ends, also by a signal, directories that were made get their metadata. Caller: `get`. Nothing here knows of
 //! arguments or terminals.
 
 mod contents;
@@ -25,6 +26,7 @@ mod estimate;
 mod failures;
 mod host;
 mod metadata;
+mod resume;
 mod walk;
 
 use std::collections::HashMap;
@@ -34,6 +36,7 @@ use std::sync::atomic::AtomicU64;
 
 use spinney::{Metadata, Volume};
 
+use crate::common::interrupt::Interrupt;
 use crate::common::progress::Progress;
 
 pub(crate) use contents::{copy_sparse, new_buffer};
@@ -48,6 +51,10 @@ pub(crate) struct ExportOptions {
     pub(crate) thread_count: usize,
     /// Existing files are replaced.
     pub(crate) replaces: bool,
+    /// An interrupted copy is continued: what is whole stays, what was begun is replaced.
+    pub(crate) continues: bool,
+    /// Asked before each piece of the work.
+    pub(crate) interrupt: Interrupt,
     /// The first failure ends the copy.
     pub(crate) fails_fast: bool,
     /// Character and block devices are made, not left out.
@@ -71,6 +78,8 @@ pub(crate) struct Losses {
     pub(crate) withheld_nodes: AtomicU64,
     /// Files without set-user and set-group bits or capabilities that the options left out.
     pub(crate) withheld_setid: AtomicU64,
+    /// Files that were whole before, of a copy that continues another.
+    pub(crate) found: AtomicU64,
     /// Files and directories that could not be copied, wholly or in part.
     pub(crate) failures: Failures,
 }

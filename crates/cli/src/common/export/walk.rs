@@ -13,12 +13,16 @@ use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags};
 use rustix::io::Errno;
 use spinney::{FileOptions, FileType, Metadata, Volume};
 
+use super::resume::{self, Found};
 use super::{Export, ExportOptions, Losses, MadeDir, contents, host, metadata};
+use crate::common::interrupt::is_interruption;
 use crate::common::progress::Progress;
 use crate::common::work::{self, Queue};
 
 /// Names that one thread makes before another may take over.
 const RUN_NAMES: usize = 128;
+/// What is being made is for its maker alone.
+const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
 enum Job {
     Dir { image: PathBuf, host: PathBuf },
@@ -50,6 +54,7 @@ pub(crate) fn export_contents(
         Err(error) if error.kind() != std::io::ErrorKind::AlreadyExists => {
             return Err(host::at(target, error));
         }
+        Err(_) if options.continues => enter_top(target)?,
         _ => {}
     }
     let export = new_export(volume, target, options, progress, losses)?;
@@ -92,6 +97,17 @@ pub(crate) fn export_one(
         Some(dir) => run(&export, dir),
         None => Ok(()),
     }
+}
+
+/// As [`resume::enter`], for the directory that the caller named.
+fn enter_top(target: &Path) -> Result<()> {
+    let Some(name) = target.file_name() else { return Ok(()) };
+    // Where it is a link, the user's own, what it leads to has to be open already.
+    if std::fs::symlink_metadata(target)?.is_dir() {
+        let parent = host::Root::open(target.parent().unwrap_or(Path::new("")))?;
+        resume::enter((&parent.open_dir(Path::new(""))?, name))?;
+    }
+    Ok(())
 }
 
 fn new_export<'a>(
@@ -147,6 +163,7 @@ impl Export<'_> {
 }
 
 fn start_dir(export: &Export<'_>, image: PathBuf, host: PathBuf, queue: &Queue<Job>) -> Result<()> {
+    export.options.interrupt.check()?;
     let fd = export.root.open_dir(&host)?;
     let mut names = Vec::new();
     let named = |error: anyhow::Error| error.context(image.display().to_string());
@@ -184,8 +201,14 @@ fn do_run(
         let (image, host) = (open.image.join(name), open.host.join(name));
         let path = export.root.display(&host);
         let made = one(export, buffer, &open.fd, name, image, host);
-        let made = export.note(made.with_context(|| path.display().to_string()))?;
-        found.extend(made.flatten());
+        match export.note(made.with_context(|| path.display().to_string())) {
+            Ok(made) => found.extend(made.flatten()),
+            Err(error) => {
+                // Directories that were made get their metadata at the end all the same.
+                lock(&export.dirs).append(&mut found);
+                return Err(error);
+            }
+        }
     }
     if !found.is_empty() {
         let jobs = found.iter().map(|dir| Job::Dir {
@@ -207,11 +230,15 @@ fn one(
     image: PathBuf,
     host: PathBuf,
 ) -> Result<Option<MadeDir>> {
+    export.options.interrupt.check()?;
     host::check_name(name.as_bytes())?;
-    export.progress.add_name();
     let metadata = export.volume.symlink_metadata(&image)?;
     if metadata.is_dir() {
-        host::make_dir(dir, name)?;
+        let is_new = host::make_dir(dir, name)?;
+        if !is_new && export.options.continues {
+            resume::enter((dir, name))?;
+        }
+        export.progress.add_name();
         return Ok(Some(MadeDir {
             host,
             image,
@@ -219,52 +246,96 @@ fn one(
         }));
     }
     let place = (dir, name);
+    make_or_link(export, buffer, place, (image, host), &metadata)?;
+    export.progress.add_name();
+    Ok(None)
+}
+
+fn make_or_link(
+    export: &Export<'_>,
+    buffer: &mut [u8],
+    place: (&OwnedFd, &OsStr),
+    (image, host): (PathBuf, PathBuf),
+    metadata: &Metadata,
+) -> Result<()> {
     if metadata.nlink < 2 {
-        make(export, buffer, place, &image, &metadata)?;
-        return Ok(None);
+        return make(export, buffer, place, &image, metadata).map(drop);
     }
     // Held until the file is there, so that no second thread links to what is not.
     let mut links = lock(&export.links);
     let id = (metadata.tree.0, metadata.ino.0);
     if let Some(first) = links.get(&id) {
-        link(export, place, first)?;
-    } else if make(export, buffer, place, &image, &metadata)? {
+        link(export, place, first, (&image, metadata))?;
+    } else if make(export, buffer, place, &image, metadata)? {
         links.insert(id, host);
     }
-    Ok(None)
+    Ok(())
 }
 
 /// Makes what is not a directory; false where the host does not permit it.
 fn make(
     export: &Export<'_>,
     buffer: &mut [u8],
-    (dir, name): (&OwnedFd, &OsStr),
+    place: (&OwnedFd, &OsStr),
     image: &Path,
     metadata: &Metadata,
 ) -> Result<bool> {
-    let replaces = export.options.replaces;
-    let private = Mode::RUSR | Mode::WUSR;
+    let is_device = matches!(metadata.kind, FileType::CharDevice | FileType::BlockDevice);
+    if is_device && !export.options.makes_devices {
+        export.losses.withheld_nodes.fetch_add(1, Ordering::Relaxed);
+        return Ok(false);
+    }
+    let found = match export.options.continues {
+        true => resume::look(export, place, image, metadata)?,
+        false => Found::Nothing,
+    };
+    if found == Found::Whole {
+        export.losses.found.fetch_add(1, Ordering::Relaxed);
+        return Ok(true);
+    }
+    // Device nodes are not replaced: this one gets what it lacks.
+    if found == Found::Begun && is_device {
+        return metadata::apply_name(export, place, image, metadata).map(|()| true);
+    }
+    let replaces = export.options.replaces || found == Found::Begun;
+    if metadata.is_file() {
+        return make_file(export, buffer, place, (image, metadata), replaces).map(|()| true);
+    }
+    make_special(export, place, (image, metadata), replaces)
+}
+
+fn make_file(
+    export: &Export<'_>,
+    buffer: &mut [u8],
+    (dir, name): (&OwnedFd, &OsStr),
+    (image, metadata): (&Path, &Metadata),
+    replaces: bool,
+) -> Result<()> {
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || rustix::fs::openat(dir, name, flags, PRIVATE);
+    let fd = host::make_new(dir, name, replaces, open)?;
+    let filled = fill(export, buffer, &fd, image, metadata);
+    if filled.as_ref().is_err_and(is_interruption) {
+        host::take_away((dir, name), &fd);
+    }
+    filled?;
+    metadata::apply_open(export, &fd, image, metadata)
+}
+
+fn make_special(
+    export: &Export<'_>,
+    (dir, name): (&OwnedFd, &OsStr),
+    (image, metadata): (&Path, &Metadata),
+    replaces: bool,
+) -> Result<bool> {
     let node = match metadata.kind {
-        FileType::File => {
-            let flags =
-                OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let open = || rustix::fs::openat(dir, name, flags, private);
-            let fd = host::make_new(dir, name, replaces, open)?;
-            fill(export, buffer, &fd, image, metadata)?;
-            metadata::apply_open(export, &fd, image, metadata)?;
-            return Ok(true);
-        }
-        FileType::Directory => return Ok(true),
+        FileType::File | FileType::Directory => return Ok(true),
         FileType::Symlink => None,
         FileType::Fifo => Some(HostType::Fifo),
         FileType::Socket => Some(HostType::Socket),
         FileType::CharDevice => Some(HostType::CharacterDevice),
         FileType::BlockDevice => Some(HostType::BlockDevice),
     };
-    if matches!(metadata.kind, FileType::CharDevice | FileType::BlockDevice) && !export.options.makes_devices {
-        export.losses.withheld_nodes.fetch_add(1, Ordering::Relaxed);
-        return Ok(false);
-    }
     let made = match node {
         None => {
             let target = export.volume.read_link(image)?;
@@ -273,7 +344,7 @@ fn make(
             })
         }
         Some(kind) => host::make_new(dir, name, replaces, || {
-            rustix::fs::mknodat(dir, name, kind, private, metadata.rdev)
+            rustix::fs::mknodat(dir, name, kind, PRIVATE, metadata.rdev)
         }),
     };
     if made == Err(Errno::PERM) && node.is_some() {
@@ -299,6 +370,7 @@ fn fill(
     let mut end = 0;
     contents::copy_sparse(&file, metadata.size, buffer, |mut at, mut part| {
         while !part.is_empty() {
+            export.options.interrupt.check()?;
             match rustix::io::pwrite(fd, part, at) {
                 Err(Errno::INTR) => continue,
                 count => {
@@ -319,12 +391,27 @@ fn fill(
     Ok(())
 }
 
-fn link(export: &Export<'_>, (dir, name): (&OwnedFd, &OsStr), first: &Path) -> Result<()> {
+fn link(
+    export: &Export<'_>,
+    (dir, name): (&OwnedFd, &OsStr),
+    first: &Path,
+    (image, metadata): (&Path, &Metadata),
+) -> Result<()> {
     let parent = export
         .root
         .open_dir(first.parent().unwrap_or(Path::new("")))?;
     let first = first.file_name().unwrap_or_default();
-    host::make_new(dir, name, export.options.replaces, || {
+    let mut replaces = export.options.replaces;
+    if export.options.continues {
+        if resume::is_linked((dir, name), (&parent, first))? {
+            export.losses.found.fetch_add(1, Ordering::Relaxed);
+            return Ok(());
+        }
+        // The interrupted copy may have begun with another of the names.
+        let found = resume::look(export, (dir, name), image, metadata)?;
+        replaces |= matches!(found, Found::Whole | Found::Begun);
+    }
+    host::make_new(dir, name, replaces, || {
         rustix::fs::linkat(&parent, first, dir, name, AtFlags::empty())
     })?;
     Ok(())

@@ -1,0 +1,159 @@
+//! A copy that is interrupted ends in an orderly way and can be continued.
+
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::harness::{Bench, assert_same, pattern};
+
+const BIG_BYTES: usize = 200 << 20;
+
+/// An image in which a file that takes a while to copy lies between others.
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.fill("src");
+    let piece = pattern(1 << 20);
+    let big: Vec<u8> = piece.iter().copied().cycle().take(BIG_BYTES).collect();
+    std::fs::write(bench.path("src/sub/big"), big).unwrap();
+    bench.ok("mkfs -q --rootdir src a.img");
+    bench
+}
+
+/// Begins a copy and lets it come to the middle of the large file.
+fn begin(bench: &Bench, line: &str, big: &str) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
+    command.args(line.split(' ')).current_dir(&bench.dir).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let start = Instant::now();
+    while std::fs::metadata(bench.path(big)).map_or(0, |found| found.len()) < 1 << 20 {
+        assert!(child.try_wait().unwrap().is_none(), "it was over too early");
+        assert!(start.elapsed() < Duration::from_secs(60), "it does not begin");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    child
+}
+
+/// Ends the copy by a signal and returns what it said.
+fn end(child: Child, signal: rustix::process::Signal) -> String {
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), signal).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.signal(), Some(signal.as_raw()), "{output:?}");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+fn modes_of_dirs(base: &Path) -> Vec<u32> {
+    ["sub", "empty"].map(|name| std::fs::metadata(base.join(name)).map_or(0, |found| found.mode() & 0o7777)).to_vec()
+}
+
+/// It left the large file half, the directories for their maker alone, and nothing but `-f` could go on.
+#[test]
+fn a_copy_that_a_signal_ends_is_whole_so_far_and_goes_on() {
+    let bench = bench();
+    for signal in [rustix::process::Signal::INT, rustix::process::Signal::TERM] {
+        let child = begin(&bench, "get -q a.img / out", "out/sub/big");
+        let said = end(child, signal);
+        assert!(said.contains("spinney: interrupted; ") && said.contains("add --continue"), "{said}");
+        assert!(!bench.path("out/sub/big").exists());
+        let (src, out) = (bench.path("src"), bench.path("out"));
+        let made: Vec<u32> = modes_of_dirs(&out).into_iter().filter(|mode| *mode != 0).collect();
+        let meant = modes_of_dirs(&src);
+        assert!(made.iter().all(|mode| meant.contains(mode)), "{made:?} {meant:?}");
+        let a_dir = std::fs::metadata(out.join("sub")).unwrap();
+        assert_eq!(a_dir.mtime(), std::fs::metadata(src.join("sub")).unwrap().mtime());
+        // Without the option, what is there is in the way; with it, what was whole is the same file as before.
+        let deep = std::fs::metadata(out.join("a.txt")).map(|found| found.ino());
+        let run = bench.run("get -q --continue a.img / out");
+        assert_eq!(run.status, 0, "{}", run.err);
+        if let Ok(ino) = deep {
+            assert_eq!(std::fs::metadata(out.join("a.txt")).unwrap().ino(), ino);
+            assert!(run.err.contains("files were there already, whole"), "{}", run.err);
+        }
+        assert_same(&src, &out);
+        std::fs::remove_dir_all(&out).unwrap();
+    }
+}
+
+#[test]
+fn a_copy_that_was_killed_goes_on() {
+    let bench = bench();
+    let _ = end(begin(&bench, "get -q a.img /sub copy", "copy/big"), rustix::process::Signal::KILL);
+    assert!(bench.path("copy/big").exists());
+    let run = bench.run("get -q --continue a.img /sub copy");
+    assert_eq!(run.status, 1, "{}", run.err);
+    assert!(run.err.contains("write /sub/. if copy is its copy"), "{}", run.err);
+    bench.ok("get -q --continue a.img /sub/. copy");
+    bench.ok("get -q a.img /sub/. whole");
+    assert_same(&bench.path("whole"), &bench.path("copy"));
+}
+
+/// What a killed copy may leave at any moment, made by hand.
+#[test]
+fn every_piece_of_a_copy_is_told_from_what_is_not_one() {
+    let bench = Bench::new();
+    bench.filled_image();
+    let (src, out) = (bench.path("src"), bench.path("out"));
+    bench.ok("get -q a.img / out");
+    let set_mode = |name: &str, mode| {
+        std::fs::set_permissions(out.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
+    };
+    // Begun: private, shorter or with other times. A pipe and a link without their times.
+    std::fs::write(out.join("middle"), "begun").unwrap();
+    set_mode("middle", 0o600);
+    set_mode("sub/large", 0o600);
+    for name in ["pipe", "outside"] {
+        std::fs::remove_file(out.join(name)).unwrap();
+    }
+    std::os::unix::fs::symlink("/etc/passwd", out.join("outside")).unwrap();
+    let (cwd, fifo) = (rustix::fs::CWD, rustix::fs::FileType::Fifo);
+    rustix::fs::mknodat(cwd, out.join("pipe"), fifo, rustix::fs::Mode::from_raw_mode(0o600), 0).unwrap();
+    // Of two names of a file the one that comes first is missing, or the other one; directories are still private.
+    std::fs::remove_file(out.join("a.txt")).unwrap();
+    set_mode("sub/deep/er", 0o700);
+    set_mode("sub", 0o500);
+    std::fs::remove_file(out.join("sub/deep/file-007")).unwrap();
+    bench.ok("get -q --continue a.img / out");
+    assert_same(&src, &out);
+    std::fs::remove_file(out.join("sub/again.txt")).unwrap();
+    bench.ok("get -q -c --threads 1 a.img / out");
+    assert_same(&src, &out);
+    // What is no piece of the copy stays, and is told.
+    std::fs::write(out.join("middle"), "mine").unwrap();
+    set_mode("middle", 0o640);
+    for (name, target) in [("a.txt", "../mine"), ("sub/deep", "../../mine-dir")] {
+        let path = out.join(name);
+        if path.is_dir() { std::fs::remove_dir_all(&path).unwrap() } else { std::fs::remove_file(&path).unwrap() }
+        std::os::unix::fs::symlink(target, path).unwrap();
+    }
+    std::fs::write(bench.path("mine"), "mine").unwrap();
+    std::fs::create_dir(bench.path("mine-dir")).unwrap();
+    let before = std::fs::metadata(bench.path("mine-dir")).unwrap();
+    let run = bench.run("get -q --continue a.img / out");
+    assert_eq!(run.status, 1, "{}", run.err);
+    for name in ["out/middle", "out/a.txt", "out/sub/deep"] {
+        assert!(run.err.contains(name), "{name}: {}", run.err);
+    }
+    assert_eq!(std::fs::read(out.join("middle")).unwrap(), b"mine");
+    assert_eq!(std::fs::read(bench.path("mine")).unwrap(), b"mine");
+    let after = std::fs::metadata(bench.path("mine-dir")).unwrap();
+    assert_eq!((before.mode(), before.mtime_nsec()), (after.mode(), after.mtime_nsec()));
+    assert_eq!(std::fs::read_dir(bench.path("mine-dir")).unwrap().count(), 0);
+}
+
+/// A program that `nohup` or a script told to ignore a signal went on ignoring it.
+#[test]
+fn a_signal_that_is_ignored_does_not_end_the_copy() {
+    let bench = bench();
+    let line = "trap '' INT; exec \"$0\" get -q a.img / out";
+    let mut command = Command::new("sh");
+    command.args(["-c", line, env!("CARGO_BIN_EXE_spinney")]).current_dir(&bench.dir);
+    let mut child = command.spawn().unwrap();
+    while !bench.path("out/sub/big").exists() {
+        assert!(child.try_wait().unwrap().is_none(), "it was over too early");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert_same(&bench.path("src"), &bench.path("out"));
+}
