@@ -76,7 +76,7 @@ step property property
 step demo ./demo.sh
 step mutate-images cargo xtask mutate-images --count 1000
 modprobe btrfs 2> /dev/null
-with_kernel="kernel-walk round-trip attack kill-mount log-replay mount-checks"
+with_kernel="kernel-walk round-trip attack kill-mount power-cut log-replay mount-checks"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore cargo xtask crash-explore --ci --judge-every 0
@@ -90,6 +90,7 @@ else
   # These use the program that round-trip has built.
   step attack cargo xtask attack --ci
   step kill-mount cargo xtask kill-mount --times 4
+  step power-cut cargo xtask power-cut --ci
   step log-replay cargo xtask log-replay --count 4
   # The other suites have to be installed first (cargo xtask mount-checks --help).
   step mount-checks cargo xtask mount-checks --checks crates/xtask/suites --only git --mode default,writeback
