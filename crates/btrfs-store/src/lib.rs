@@ -9,6 +9,7 @@ mod bootstrap;
 pub mod env;
 pub mod error;
 pub mod extent;
+pub mod hash;
 pub mod locks;
 mod log_read;
 pub mod make;

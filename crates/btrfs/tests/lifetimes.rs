@@ -9,76 +9,29 @@
 
 mod common;
 
-use std::sync::Arc;
 
-use btrfs::{BtrfsFs, File, FileOptions, FsOptions, InodeFlags, MakeOptions, SnapshotMode, Volume};
+use btrfs::{File, FileOptions, FsOptions, InodeFlags, SnapshotMode, Volume};
 use common::{Image, check};
-use vfs::FileSystem;
+use common::served::{ROOT, Served};
 use vfs::file_system::{
-    AllocateFlags, Caller, Control, CopyRange, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
+    AllocateFlags, Control, CopyRange, Errno, Handle, NewNode, NodeFlags, NodeId,
     NodeKind, OpenFlags, RenameFlags, SetAttr, SyncWhat, WriteFlags, XattrMode,
 };
 
-const ROOT: Caller = Caller {
-    uid: 0,
-    gid: 0,
-    pid: 1,
-};
 
-struct Served {
-    image: Image,
-    volume: Volume,
-    fs: Arc<dyn FileSystem>,
+/// A volume on which programs may make subvolumes.
+fn served() -> Served {
+    Served::with(FsOptions {
+        user_subvol_ioctls: true,
+        ..FsOptions::default()
+    })
 }
 
 impl Served {
-    fn new() -> Self {
-        let (image, volume) = Image::make_with(MakeOptions::default());
-        let options = FsOptions {
-            user_subvol_ioctls: true,
-            ..FsOptions::default()
-        };
-        let fs = BtrfsFs::new(&volume, options).unwrap();
-        Self { image, volume, fs }
-    }
-
-    fn make(&self, parent: NodeId, name: &str, kind: NodeKind) -> Entry {
-        let new = NewNode {
-            kind,
-            permissions: 0o755,
-            target: if kind == NodeKind::Symlink {
-                b"where"
-            } else {
-                b""
-            },
-            ..NewNode::default()
-        };
-        self.fs
-            .create(&ROOT, parent, name.as_bytes(), &new)
-            .unwrap()
-    }
-
-    fn file(&self, parent: NodeId, name: &str) -> NodeId {
-        self.make(parent, name, NodeKind::File).node
-    }
-
     fn find(&self, path: &str) -> NodeId {
         path.split('/').fold(NodeId::ROOT, |node, name| {
             self.fs.lookup(node, name.as_bytes()).unwrap().node
         })
-    }
-
-    fn write(&self, node: NodeId, offset: u64, data: &[u8]) {
-        self.fs
-            .write(node, Handle(0), offset, data, WriteFlags::default())
-            .unwrap();
-    }
-
-    fn read(&self, node: NodeId) -> Vec<u8> {
-        let mut buf = vec![0; 4 << 20];
-        let count = self.fs.read(node, Handle(0), 0, &mut buf).unwrap();
-        buf.truncate(count);
-        buf
     }
 
     fn set_flags(&self, node: NodeId, flags: NodeFlags) {
@@ -110,25 +63,18 @@ impl Served {
         check(crashed.path());
         seen
     }
-
-    fn finish(self) {
-        self.fs.sync_fs().unwrap();
-        drop(self.fs);
-        self.volume.close().unwrap();
-        check(self.image.file.path());
-    }
 }
 
 #[test]
 fn an_open_file_outlives_its_subvolume() {
-    let served = Served::new();
+    let served = served();
     let fs = &*served.fs;
     let free = || served.volume.status().blocks_free;
     let before = free();
     served.volume.create_subvolume("sub").unwrap();
     let sub = served.find("sub");
     let dir = served.make(sub, "dir", NodeKind::Directory).node;
-    let (node, other) = (served.file(dir, "file"), served.file(dir, "other"));
+    let (node, other) = (served.file(dir, "file").node, served.file(dir, "other").node);
     served.write(node, 0, &[1; 3_000_000]);
     served.write(other, 0, &[2; 3_000_000]);
     fs.sync_fs().unwrap();
@@ -279,20 +225,20 @@ fn orphan_count(image: &Image) -> usize {
 #[test]
 fn a_snapshot_has_no_files_without_names() {
     for mode in [SnapshotMode::ReadWrite, SnapshotMode::ReadOnly] {
-        let served = Served::new();
+        let served = served();
         let fs = &*served.fs;
         served.volume.create_subvolume("sub").unwrap();
         let sub = served.find("sub");
         let mut handles = Vec::new();
         for index in 0..40 {
             let name = format!("f{index}");
-            let node = served.file(sub, &name);
+            let node = served.file(sub, &name).node;
             served.write(node, 0, &vec![7; index * 5000]);
             let handle = fs.open(&ROOT, node, OpenFlags::READ).unwrap();
             fs.unlink(sub, name.as_bytes()).unwrap();
             handles.push((node, handle));
         }
-        let stays = served.file(sub, "stays");
+        let stays = served.file(sub, "stays").node;
         served.write(stays, 0, b"here");
         let unnamed = File::unnamed(&served.volume, "sub").unwrap();
         unnamed.write_at(b"without a name", 0).unwrap();
@@ -322,11 +268,11 @@ fn a_snapshot_has_no_files_without_names() {
 /// `btrfs check` is content and a crash leaves nothing behind, whenever it comes.
 #[test]
 fn a_snapshot_of_open_files_survives_a_crash() {
-    let served = Served::new();
+    let served = served();
     let fs = &*served.fs;
     served.volume.create_subvolume("sub").unwrap();
     let sub = served.find("sub");
-    let node = served.file(sub, "file");
+    let node = served.file(sub, "file").node;
     served.write(node, 0, &[7; 100_000]);
     let handle = fs.open(&ROOT, node, OpenFlags::READ).unwrap();
     fs.unlink(sub, b"file").unwrap();
@@ -348,7 +294,7 @@ const BY_ID: u64 = 16;
 /// As in Linux 6.18: these two commit, and making or deleting subvolumes does not.
 #[test]
 fn a_snapshot_and_a_read_only_flag_are_durable_when_the_ioctl_returns() {
-    let served = Served::new();
+    let served = served();
     let id = served.volume.create_subvolume("sub").unwrap();
     served.volume.write("sub/file", b"contents").unwrap();
     let parts: [(usize, &[u8]); 3] = [
@@ -376,16 +322,16 @@ fn a_snapshot_and_a_read_only_flag_are_durable_when_the_ioctl_returns() {
 /// What was written before a call that keeps, or closes, a subvolume as it is, is in it.
 #[test]
 fn what_was_written_before_is_in_a_snapshot_and_behind_a_read_only_flag() {
-    let served = Served::new();
+    let served = served();
     served.volume.create_subvolume("sub").unwrap();
     let sub = served.find("sub");
     // Small, large, across a hole, over what is on disk, in place.
-    let node = served.file(sub, "small");
+    let node = served.file(sub, "small").node;
     served.write(node, 0, b"small");
-    let large = served.file(sub, "large");
+    let large = served.file(sub, "large").node;
     served.write(large, 0, &[1; 1 << 20]);
     served.write(large, 3 << 20, &[2; 100_000]);
-    let in_place = served.file(sub, "in place");
+    let in_place = served.file(sub, "in place").node;
     served.set_flags(in_place, NodeFlags::NOCOW);
     served.write(in_place, 0, &[3; 100_000]);
     served.fs.sync_fs().unwrap();
@@ -426,11 +372,11 @@ fn what_was_written_before_is_in_a_snapshot_and_behind_a_read_only_flag() {
 /// A writer that is at it while the flag is set: what it was told is written is in the subvolume.
 #[test]
 fn writers_that_race_with_a_read_only_flag_lose_nothing() {
-    let served = Served::new();
+    let served = served();
     served.volume.create_subvolume("sub").unwrap();
     let sub = served.find("sub");
     for round in 0..30_u64 {
-        let node = served.file(sub, &format!("f{round}"));
+        let node = served.file(sub, &format!("f{round}")).node;
         let written = std::thread::scope(|scope| {
             let writer = scope.spawn(|| {
                 let mut written = 0;
@@ -465,9 +411,9 @@ fn writers_that_race_with_a_read_only_flag_lose_nothing() {
 
 #[test]
 fn what_changes_in_a_synchronous_file_is_durable_at_once() {
-    let served = Served::new();
+    let served = served();
     let fs = &*served.fs;
-    let node = served.file(NodeId::ROOT, "file");
+    let node = served.file(NodeId::ROOT, "file").node;
     served.set_flags(node, NodeFlags::SYNC);
     fs.sync_fs().unwrap();
     let bytes = |volume: &Volume| volume.read("file").unwrap();
@@ -497,7 +443,7 @@ fn what_changes_in_a_synchronous_file_is_durable_at_once() {
     fs.allocate(node, AllocateFlags::empty(), 0, 50_000)
         .unwrap();
     assert_eq!(served.after_crash(bytes).len(), 50_000);
-    let source = served.file(NodeId::ROOT, "source");
+    let source = served.file(NodeId::ROOT, "source").node;
     served.write(source, 0, &[9; 80_000]);
     let range = CopyRange {
         source,
@@ -513,7 +459,7 @@ fn what_changes_in_a_synchronous_file_is_durable_at_once() {
     assert_eq!(served.after_crash(bytes), b"");
     fs.release(node, handle);
     // A file without the flag waits.
-    let plain = served.file(NodeId::ROOT, "plain");
+    let plain = served.file(NodeId::ROOT, "plain").node;
     fs.sync_fs().unwrap();
     served.write(plain, 0, b"later");
     assert_eq!(
@@ -526,16 +472,16 @@ fn what_changes_in_a_synchronous_file_is_durable_at_once() {
 #[test]
 fn names_in_a_synchronous_directory_are_durable_at_once() {
     for flag in [NodeFlags::SYNC, NodeFlags::DIRSYNC] {
-        let served = Served::new();
+        let served = served();
         let fs = &*served.fs;
         let dir = served.make(NodeId::ROOT, "dir", NodeKind::Directory).node;
         let plain = served.make(NodeId::ROOT, "plain", NodeKind::Directory).node;
         served.set_flags(dir, flag);
-        let old = served.file(plain, "old");
+        let old = served.file(plain, "old").node;
         served.write(old, 0, b"old");
         fs.sync_fs().unwrap();
         let has = |path: &str| served.after_crash(|volume| volume.exists(path).unwrap());
-        let file = served.file(dir, "file");
+        let file = served.file(dir, "file").node;
         assert!(has("dir/file"), "{flag:?}");
         served.make(dir, "sub", NodeKind::Directory);
         assert!(has("dir/sub"));

@@ -9,23 +9,17 @@
 
 mod common;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use btrfs::{BtrfsFs, File, FileOptions, FsOptions, MakeOptions, RenameFlags, Volume, XattrMode};
+use btrfs::{File, FileOptions, RenameFlags, Volume, XattrMode};
+use common::served::{ROOT, Served};
 use common::{Image, check};
-use vfs::FileSystem;
 use vfs::file_system::{
-    Caller, DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags,
+    DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags,
     RenameFlags as Flags, SetAttr, WriteFlags,
 };
 
-const ROOT: Caller = Caller {
-    uid: 0,
-    gid: 0,
-    pid: 1,
-};
 /// How long renamers and readers run against each other.
 const RUN: Duration = Duration::from_secs(3);
 const RENAMERS: usize = 3;
@@ -234,42 +228,10 @@ fn renames_and_removals_find_names_that_are_replaced() {
     finish(&image, volume);
 }
 
-struct Served {
-    image: Image,
-    volume: Volume,
-    fs: Arc<dyn FileSystem>,
-}
-
 impl Served {
-    fn new() -> Self {
-        let (image, volume) = Image::make_with(MakeOptions::default());
-        let fs = BtrfsFs::new(&volume, FsOptions::default()).unwrap();
-        Self { image, volume, fs }
-    }
-
-    fn make(&self, name: &[u8], kind: NodeKind) -> Entry {
-        let new = NewNode {
-            kind,
-            permissions: 0o755,
-            target: if kind == NodeKind::Symlink {
-                b"where"
-            } else {
-                b""
-            },
-            ..NewNode::default()
-        };
-        self.fs.create(&ROOT, NodeId::ROOT, name, &new).unwrap()
-    }
-
     fn rename(&self, from: &[u8], to: &[u8], flags: Flags) -> Result<(), Errno> {
         let (from, to) = ((NodeId::ROOT, from), (NodeId::ROOT, to));
         self.fs.rename(&ROOT, from, to, flags)
-    }
-
-    fn finish(self) {
-        self.fs.sync_fs().unwrap();
-        drop(self.fs);
-        finish(&self.image, self.volume);
     }
 }
 
@@ -367,11 +329,11 @@ fn a_replaced_node_of_any_kind_stays_until_it_is_forgotten() {
         NodeKind::Symlink,
         NodeKind::Fifo,
     ] {
-        let old = served.make(b"target", kind).node;
+        let old = served.make(NodeId::ROOT, "target", kind).node;
         let either = vfs::file_system::XattrMode::Either;
         fs.set_xattr(old, b"trusted.a", b"b", either, false)
             .unwrap();
-        let new = served.make(b"new", kind).node;
+        let new = served.make(NodeId::ROOT, "new", kind).node;
         served.rename(b"new", b"target", Flags::empty()).unwrap();
         assert_eq!(fs.lookup(NodeId::ROOT, b"target").unwrap().node, new);
         fs.forget(new, 1);
@@ -408,7 +370,7 @@ fn a_replaced_node_of_any_kind_stays_until_it_is_forgotten() {
 fn the_last_close_does_not_take_a_node_that_is_referred_to() {
     let served = Served::new();
     let fs = &*served.fs;
-    let node = served.make(b"file", NodeKind::File).node;
+    let node = served.make(NodeId::ROOT, "file", NodeKind::File).node;
     fs.write(node, Handle(0), 0, b"contents", WriteFlags::default())
         .unwrap();
     let handle = fs.open(&ROOT, node, OpenFlags::READ).unwrap();
@@ -433,7 +395,7 @@ fn what_is_never_forgotten_goes_with_the_server() {
     let fs = &*served.fs;
     let free = || served.volume.status().blocks_free;
     let before = free();
-    let node = served.make(b"file", NodeKind::File).node;
+    let node = served.make(NodeId::ROOT, "file", NodeKind::File).node;
     fs.write(node, Handle(0), 0, &[7; 10_000_000], WriteFlags::default())
         .unwrap();
     fs.unlink(NodeId::ROOT, b"file").unwrap();

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use btrfs::{BtrfsFs, FsOptions, MakeOptions, Volume};
+use common::served::{ROOT, Served};
 use common::{Image, check};
 use vfs::acl;
 use vfs::conformance;
@@ -22,79 +23,15 @@ use vfs::file_system::{
     NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncWhat, Time,
     WriteFlags, XattrMode,
 };
-use vfs::{AtimeMode, FileSystem};
+use vfs::AtimeMode;
 
-const ROOT: Caller = Caller {
-    uid: 0,
-    gid: 0,
-    pid: 1,
-};
 const USER: Caller = Caller {
     uid: 1000,
     gid: 1000,
     pid: 2,
 };
 
-/// An image and the file system on it.
-struct Served {
-    image: Image,
-    volume: Volume,
-    fs: Arc<dyn FileSystem>,
-}
-
 impl Served {
-    fn new() -> Self {
-        Self::with(FsOptions::default())
-    }
-
-    fn with(options: FsOptions) -> Self {
-        let (image, volume) = Image::make_with(MakeOptions::default());
-        let fs = BtrfsFs::new(&volume, options).unwrap();
-        Self { image, volume, fs }
-    }
-
-    /// Ends and checks what is left.
-    fn finish(self) {
-        self.fs.sync_fs().unwrap();
-        drop(self.fs);
-        self.volume.close().unwrap();
-        check(self.image.file.path());
-    }
-
-    fn file(&self, parent: NodeId, name: &str) -> Entry {
-        let new = NewNode {
-            permissions: 0o644,
-            ..NewNode::default()
-        };
-        self.fs
-            .create(&ROOT, parent, name.as_bytes(), &new)
-            .unwrap()
-    }
-
-    fn dir(&self, parent: NodeId, name: &str) -> Entry {
-        let new = NewNode {
-            kind: NodeKind::Directory,
-            permissions: 0o755,
-            ..NewNode::default()
-        };
-        self.fs
-            .create(&ROOT, parent, name.as_bytes(), &new)
-            .unwrap()
-    }
-
-    fn write(&self, node: NodeId, offset: u64, data: &[u8]) {
-        let flags = WriteFlags::default();
-        self.fs.write(node, Handle(0), offset, data, flags).unwrap();
-    }
-
-    fn read(&self, node: NodeId) -> Vec<u8> {
-        let size = self.fs.attr(node).unwrap().size;
-        let mut buf = vec![0; usize::try_from(size).unwrap() + 10];
-        let count = self.fs.read(node, Handle(0), 0, &mut buf).unwrap();
-        buf.truncate(count);
-        buf
-    }
-
     fn open(&self, node: NodeId) -> Handle {
         let flags = OpenFlags::READ | OpenFlags::WRITE;
         self.fs.open(&ROOT, node, flags).unwrap()

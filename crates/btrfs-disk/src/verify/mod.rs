@@ -33,7 +33,7 @@ use codec::ChecksumType;
 
 pub use chunk::chunk;
 pub use superblock::{superblock, superblock_fields};
-pub use tree_block::{block, content, item, owner, seal};
+pub use tree_block::{block, content, item, may_own, owner, seal};
 
 use crate::error::{Corrupt, Detail};
 use crate::flags::Incompat;

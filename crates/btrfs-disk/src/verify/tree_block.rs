@@ -135,16 +135,21 @@ pub fn owner(found: TreeId, expected: Option<TreeId>) -> Result<(), Corrupt> {
     let Some(expected) = expected else {
         return Ok(());
     };
-    let is_right = found == expected
-        || expected == TreeId::TREE_LOG
-        || expected == TreeId::TREE_RELOC
-        || (expected.is_subvolume() && found.is_subvolume());
     require(
-        is_right,
+        may_own(found, expected),
         "tree block owner",
         Detail::Number(expected.0),
         Detail::Number(found.0),
     )
+}
+
+/// Whether a tree may have a block that was made for `found`.
+#[must_use]
+pub fn may_own(found: TreeId, tree: TreeId) -> bool {
+    found == tree
+        || tree == TreeId::TREE_LOG
+        || tree == TreeId::TREE_RELOC
+        || (tree.is_subvolume() && found.is_subvolume())
 }
 
 fn first_key(found: Key, expect: &Expect<'_>) -> Result<(), Corrupt> {

@@ -5,8 +5,7 @@
 //! one transaction was freed once. Changes wait here and the commit applies what is left,
 //! in order of address.
 
-use std::collections::{BTreeMap, HashMap};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use btrfs_disk::convert::to_usize;
@@ -15,6 +14,7 @@ use btrfs_disk::{Corrupt, Logical};
 use crossbeam_utils::CachePadded;
 
 use super::ref_change::{ExtentKind, Parts, RefChange, RefKey};
+use crate::hash::NumberMap;
 use crate::locks::{Mutex, Rank};
 
 /// Entries at which the transaction should be committed, so that the queue's memory stays
@@ -157,7 +157,7 @@ pub struct RefQueue {
     entries: AtomicUsize,
 }
 
-type ByAddress<T> = HashMap<u64, T, BuildHasherDefault<AddressHasher>>;
+type ByAddress<T> = NumberMap<u64, T>;
 
 #[derive(Default)]
 struct Shard {
@@ -396,26 +396,6 @@ fn check_same_kind(known: ExtentKind, parts: &Parts) -> Result<(), Corrupt> {
 /// neighbours must spread.
 fn mix(at: u64) -> u64 {
     (at >> 12).wrapping_mul(0x9E37_79B9_7F4A_7C15)
-}
-
-#[derive(Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(self.0 ^ u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, value: u64) {
-        // The shard took the top bits; the map takes the lowest and the highest.
-        self.0 = mix(value).rotate_left(26);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 #[cfg(test)]

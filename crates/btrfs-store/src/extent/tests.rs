@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::Result;
 use crate::tree::{
-    Block, BlockSource, BlockView, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind,
+    Block, BlockSource, BlockView, Bytes, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind,
     raw,
 };
 
@@ -46,8 +46,8 @@ impl Host for TestHost {
     fn generation(&self) -> Generation {
         Generation(2)
     }
-    fn owns(&self, block: &[u8]) -> bool {
-        raw::generation(block) == self.generation().0
+    fn owns(&self, block: &Bytes) -> bool {
+        raw::generation(&block.data) == self.generation().0
     }
     fn alloc_block(&self, _: &Tree, _: u8, _: Logical) -> Result<Logical> {
         Ok(Logical((1 << 50) + self.next.fetch_add(NODESIZE.into(), Ordering::Relaxed)))

@@ -16,7 +16,7 @@ use super::test_random::Random;
 use super::*;
 use crate::pool::chunk_map::superblock_runs;
 use crate::tree::{
-    Block, BlockSource, BlockView, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind,
+    Block, BlockSource, BlockView, Bytes, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind,
     raw,
 };
 
@@ -44,8 +44,8 @@ impl Host for TestHost {
     fn generation(&self) -> Generation {
         Generation(2)
     }
-    fn owns(&self, block: &[u8]) -> bool {
-        raw::generation(block) == self.generation().0
+    fn owns(&self, block: &Bytes) -> bool {
+        raw::generation(&block.data) == self.generation().0
     }
     fn alloc_block(&self, _: &Tree, _: u8, _: Logical) -> Result<Logical> {
         Ok(Logical(self.next.fetch_add(NODE, Ordering::Relaxed)))

@@ -9,9 +9,11 @@ use super::raw;
 
 /// The on-disk bytes of one tree block.
 #[derive(Debug)]
-pub(crate) struct Bytes {
+pub struct Bytes {
     pub(crate) at: Logical,
     pub(crate) data: Box<[u8]>,
+    /// Made in memory, not read from a device.
+    pub(crate) is_made: bool,
 }
 
 /// A tree block in the cache. Clones share it.
@@ -28,9 +30,20 @@ pub(crate) type ReadLocked = ArcReadGuard<Bytes>;
 pub(crate) type WriteLocked = ArcWriteGuard<Bytes>;
 
 impl Block {
+    /// A block that was read.
     pub(crate) fn new(at: Logical, data: Box<[u8]>) -> Self {
-        let (level, generation, owner) = (raw::level(&data), raw::generation(&data), raw::owner(&data));
-        Self { lock: ArcRwLock::new(Rank::TreeBlock, Bytes { at, data }), at, level, generation, owner }
+        Self::with(Bytes { at, data, is_made: false })
+    }
+
+    /// A block that a transaction makes, and that nothing points to yet.
+    pub(crate) fn made(at: Logical, data: Box<[u8]>) -> Self {
+        Self::with(Bytes { at, data, is_made: true })
+    }
+
+    fn with(bytes: Bytes) -> Self {
+        let (at, data) = (bytes.at, &bytes.data);
+        let (level, generation, owner) = (raw::level(data), raw::generation(data), raw::owner(data));
+        Self { lock: ArcRwLock::new(Rank::TreeBlock, bytes), at, level, generation, owner }
     }
 
     /// Where the block is.
@@ -53,6 +66,29 @@ impl Block {
             return wrong("generation of the tree block", expect.generation.0, self.generation);
         }
         verify::owner(TreeId(self.owner), expect.owner).map_err(|wrong| wrong.at(At::Block(self.at)))
+    }
+
+    /// As [`Self::check_identity`] and [`Self::read`], without waiting: `None` where the lock is not
+    /// free, or where something needs a closer look.
+    #[inline]
+    pub(crate) fn try_read(&self, expect: &ReadExpect) -> Option<ReadLocked> {
+        let locked = self.is_as_expected(expect).then(|| self.lock.try_read_arc())??;
+        has_first_key(&locked, expect).then_some(locked)
+    }
+
+    /// As [`Self::try_read`], for writing.
+    #[inline]
+    pub(crate) fn try_write(&self, expect: &ReadExpect) -> Option<WriteLocked> {
+        let locked = self.is_as_expected(expect).then(|| self.lock.try_write_arc())??;
+        has_first_key(&locked, expect).then_some(locked)
+    }
+
+    /// True where [`Self::check_identity`] finds nothing wrong.
+    #[inline]
+    fn is_as_expected(&self, expect: &ReadExpect) -> bool {
+        self.level == expect.level
+            && self.generation == expect.generation.0
+            && expect.owner.is_none_or(|tree| verify::may_own(TreeId(self.owner), tree))
     }
 
     /// Locks the block for reading, and checks its first key. The caller holds the lock of the
@@ -85,6 +121,14 @@ impl Block {
     pub(crate) fn is_idle(&self) -> bool {
         self.lock.handle_count() == 1
     }
+}
+
+/// True where [`check_first_key`] finds nothing wrong, but for a block without items.
+#[inline]
+fn has_first_key(locked: &Bytes, expect: &ReadExpect) -> bool {
+    expect.first_key.is_none_or(|expected| {
+        raw::nritems(&locked.data) > 0 && raw::get_key(&locked.data, raw::HEADER) == expected
+    })
 }
 
 fn check_first_key(locked: &Bytes, expect: &ReadExpect) -> Result<(), Corrupt> {

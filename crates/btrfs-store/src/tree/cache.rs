@@ -3,12 +3,10 @@
 //! Blocks that anyone else holds (a reader, or the transaction that made them dirty) are
 //! never evicted, so the bound is one for idle blocks.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
 use btrfs_disk::Logical;
 use btrfs_disk::convert::to_usize;
 
+use crate::hash::NumberMap;
 use crate::locks::{Mutex, Rank};
 
 use super::block::Block;
@@ -18,25 +16,6 @@ const SHARD_COUNT: u64 = 32;
 /// Blocks looked at per insertion above the bound.
 const EVICTION_STEPS: usize = 8;
 
-/// Addresses are multiples of the node size: one multiplication spreads them.
-#[derive(Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-    fn write_u64(&mut self, value: u64) {
-        let mixed = (self.0 ^ value).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed ^ (mixed >> 29);
-    }
-}
-
 struct Slot {
     block: Block,
     used: bool,
@@ -44,7 +23,7 @@ struct Slot {
 
 #[derive(Default)]
 struct Shard {
-    blocks: HashMap<u64, Slot, BuildHasherDefault<AddressHasher>>,
+    blocks: NumberMap<u64, Slot>,
     /// Addresses in the order of the clock; may name blocks that are gone.
     clock: std::collections::VecDeque<u64>,
 }
@@ -68,10 +47,16 @@ impl Cache {
     }
 
     pub(crate) fn get(&self, at: Logical) -> Option<Block> {
+        self.look(at, |block| Some(block.clone()))
+    }
+
+    /// What `f` makes of a block, with the cache's lock held: it must not wait for anything.
+    #[inline]
+    pub(crate) fn look<R>(&self, at: Logical, f: impl FnOnce(&Block) -> Option<R>) -> Option<R> {
         let mut shard = self.shard(at).lock();
         let slot = shard.blocks.get_mut(&at.0)?;
         slot.used = true;
-        Some(slot.block.clone())
+        f(&slot.block)
     }
 
     /// Adds a block that was read; when another thread was faster, its block wins.

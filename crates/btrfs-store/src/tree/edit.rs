@@ -131,9 +131,43 @@ impl<'a> Edit<'a> {
         &self,
         tree: &Tree,
         key: &Key,
+        f: impl FnMut(Option<&[u8]>) -> Result<EditItem>,
+    ) -> Result<()> {
+        let path = find(self.host, tree, key, Intent::Touch)?;
+        self.edit_at(path, key, f)
+    }
+
+    /// As [`Self::edit`], of an item that may be missing: then no block is copied, and `f` is not
+    /// called, or not again. False when there is none.
+    ///
+    /// # Errors
+    /// As [`Self::edit`].
+    pub fn edit_existing(
+        &self,
+        tree: &Tree,
+        key: &Key,
+        mut f: impl FnMut(&[u8]) -> Result<EditItem>,
+    ) -> Result<bool> {
+        let path = match find_cheaply(self.host, tree, key, Intent::Touch)? {
+            Some(path) => path,
+            None if tree.get_with(key, |_| ())?.is_none() => return Ok(false),
+            None => find_copying(self.host, tree, key, Intent::Touch)?,
+        };
+        let mut was_there = false;
+        self.edit_at(path, key, |old| {
+            was_there = old.is_some();
+            old.map_or(Ok(EditItem::Keep), &mut f)
+        })?;
+        Ok(was_there)
+    }
+
+    fn edit_at(
+        &self,
+        mut path: Path<'_>,
+        key: &Key,
         mut f: impl FnMut(Option<&[u8]>) -> Result<EditItem>,
     ) -> Result<()> {
-        let mut path = find(self.host, tree, key, Intent::Touch)?;
+        let tree = path.tree;
         loop {
             let slot = path.slot();
             let old = path.is_found.then(|| leaf::data(path.leaf_bytes(), slot));
@@ -201,15 +235,7 @@ impl<'a> Edit<'a> {
     /// # Errors
     /// When a block cannot be read or there is no room for a copy.
     pub fn remove(&self, tree: &Tree, key: &Key) -> Result<bool> {
-        if tree.get_with(key, |_| ())?.is_none() {
-            return Ok(false);
-        }
-        let mut was_there = false;
-        self.edit(tree, key, |old| {
-            was_there = old.is_some();
-            Ok(EditItem::Remove)
-        })?;
-        Ok(was_there)
+        self.edit_existing(tree, key, |_| Ok(EditItem::Remove))
     }
 
     fn remove_at(&self, path: &mut Path<'_>, slot: usize, count: usize) -> Result<()> {

@@ -49,12 +49,28 @@ impl Forest {
 
     /// The block that a pointer leads to, locked for reading. The caller holds the lock of what the
     /// pointer stands in.
+    #[inline]
     pub(crate) fn read(&self, expect: &ReadExpect) -> Result<ReadLocked> {
+        if let Some(locked) = self.cache.look(expect.at, |block| block.try_read(expect)) {
+            return Ok(locked);
+        }
+        self.read_waiting(expect)
+    }
+
+    fn read_waiting(&self, expect: &ReadExpect) -> Result<ReadLocked> {
         Ok(self.block(expect)?.read(expect)?)
     }
 
     /// As [`Self::read`], locked for writing.
+    #[inline]
     pub(crate) fn write(&self, expect: &ReadExpect) -> Result<WriteLocked> {
+        if let Some(locked) = self.cache.look(expect.at, |block| block.try_write(expect)) {
+            return Ok(locked);
+        }
+        self.write_waiting(expect)
+    }
+
+    fn write_waiting(&self, expect: &ReadExpect) -> Result<WriteLocked> {
         Ok(self.block(expect)?.write(expect)?)
     }
 

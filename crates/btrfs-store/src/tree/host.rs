@@ -4,7 +4,7 @@ use btrfs_disk::{Generation, Logical};
 
 use crate::Result;
 
-use super::block::{Block, BlockView};
+use super::block::{Block, BlockView, Bytes};
 use super::forest::Tree;
 
 /// What an edit asks of the transaction it is part of.
@@ -14,7 +14,7 @@ pub trait Host: Sync {
 
     /// True for a block that this transaction made and may still edit in place. Its generation
     /// alone does not say so: an image may claim any.
-    fn owns(&self, block: &[u8]) -> bool;
+    fn owns(&self, block: &Bytes) -> bool;
 
     /// An address for a new block of `tree`, near `hint` if possible; accounted as new.
     ///

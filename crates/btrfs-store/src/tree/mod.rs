@@ -43,7 +43,7 @@ mod split;
 mod walk;
 mod write_path;
 
-pub use block::{Block, BlockSource, BlockView, ReadExpect};
+pub use block::{Block, BlockSource, BlockView, Bytes, ReadExpect};
 pub(crate) use cut::Cut;
 pub use edit::{Edit, EditItem};
 pub use forest::{Forest, RootPtr, Tree, TreeKind};

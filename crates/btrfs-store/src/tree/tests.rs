@@ -40,8 +40,8 @@ impl Host for TestHost {
     fn generation(&self) -> Generation {
         Generation(self.generation.load(Ordering::Relaxed))
     }
-    fn owns(&self, block: &[u8]) -> bool {
-        raw::generation(block) == self.generation().0
+    fn owns(&self, block: &Bytes) -> bool {
+        raw::generation(&block.data) == self.generation().0
     }
     fn alloc_block(&self, _: &Tree, _: u8, _: Logical) -> Result<Logical> {
         let at = self.next.fetch_add(NODESIZE as u64, Ordering::Relaxed);

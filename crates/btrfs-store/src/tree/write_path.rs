@@ -144,7 +144,7 @@ pub(crate) fn find_cheaply<'t>(
             locked = tree.forest.read(&expect)?;
         }
     };
-    if !host.owns(&leaf.data) {
+    if !host.owns(&leaf) {
         return Ok(None);
     }
     let (slot, is_found) = locate(&leaf.data, key);
@@ -199,7 +199,7 @@ pub(crate) fn find_copying<'t>(
 pub(crate) fn lock_root<'t>(host: &dyn Host, tree: &'t Tree, intent: Intent) -> Result<Path<'t>> {
     let mut root = tree.root.write();
     let mut top = tree.forest.write(&tree.expect(&root))?;
-    if !host.owns(&top.data) {
+    if !host.owns(&top) {
         top = copy(host, tree, &top)?;
         *root = RootPtr {
             at: top.at,
@@ -264,7 +264,7 @@ pub(crate) fn child_for_write(
     slot: usize,
 ) -> Result<WriteLocked> {
     let child = tree.forest.write(&tree.child_expect(parent, slot))?;
-    if host.owns(&child.data) {
+    if host.owns(&child) {
         return Ok(child);
     }
     let copied = copy(host, tree, &child)?;
@@ -300,7 +300,7 @@ pub(crate) fn create(host: &dyn Host, tree: &Tree, level: u8, hint: Logical) -> 
 }
 
 fn adopt(host: &dyn Host, tree: &Tree, at: Logical, data: Box<[u8]>) -> WriteLocked {
-    let block = Block::new(at, data);
+    let block = Block::made(at, data);
     let locked = block.write_new();
     tree.forest.cache.insert_new(block.clone());
     host.block_dirtied(&block);

@@ -5,10 +5,9 @@
 //! the tree sees the old one until the commit. An item that is likely to be removed again in the
 //! same transaction (the note that an inode has no name) is staged too: then it costs no tree edit.
 
-use std::collections::HashMap;
-
 use btrfs_disk::{Key, TreeId};
 
+use crate::hash::NumberMap;
 use crate::locks::{Mutex, Rank};
 
 /// What the commit does with a staged item.
@@ -22,12 +21,12 @@ pub(crate) enum Staged {
 
 /// Staged changes of whole items. The last one wins.
 pub(crate) struct Deferred {
-    staged: Mutex<HashMap<(TreeId, Key), Staged>>,
+    staged: Mutex<NumberMap<(TreeId, Key), Staged>>,
 }
 
 impl Deferred {
     pub(crate) fn new() -> Self {
-        Self { staged: Mutex::new(Rank::RefQueue, HashMap::new()) }
+        Self { staged: Mutex::new(Rank::RefQueue, NumberMap::default()) }
     }
 
     /// True when nothing was staged for this item before.

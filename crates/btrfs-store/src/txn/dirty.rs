@@ -1,11 +1,11 @@
 //! The tree blocks that the running transaction has made: what its commit writes.
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use btrfs_disk::Logical;
 use btrfs_disk::convert::to_usize;
 
+use crate::hash::NumberMap;
 use crate::locks::{Mutex, Rank};
 use crate::tree::Block;
 
@@ -13,17 +13,17 @@ const SHARD_COUNT: u64 = 16;
 
 /// Dirty blocks by address. Holding them here keeps them in the cache.
 pub(crate) struct DirtyBlocks {
-    shards: Vec<Mutex<HashMap<u64, Block>>>,
+    shards: Vec<Mutex<NumberMap<u64, Block>>>,
     count: AtomicUsize,
 }
 
 impl DirtyBlocks {
     pub(crate) fn new() -> Self {
-        let shards = (0..SHARD_COUNT).map(|_| Mutex::new(Rank::RefQueue, HashMap::new())).collect();
+        let shards = (0..SHARD_COUNT).map(|_| Mutex::new(Rank::RefQueue, NumberMap::default())).collect();
         Self { shards, count: AtomicUsize::new(0) }
     }
 
-    fn shard(&self, at: Logical) -> &Mutex<HashMap<u64, Block>> {
+    fn shard(&self, at: Logical) -> &Mutex<NumberMap<u64, Block>> {
         &self.shards[to_usize((at.0 >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60)]
     }
 

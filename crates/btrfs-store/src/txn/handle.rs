@@ -132,6 +132,20 @@ impl Txn {
         self.change(|edit| edit.edit(tree, key, f))
     }
 
+    /// Decides about an item that may be missing, in which case nothing is changed, no block copied,
+    /// and the answer false. `f` may run more than once and must not touch trees.
+    ///
+    /// # Errors
+    /// As [`Self::put`], and whatever `f` fails with.
+    pub fn edit_existing(
+        &self,
+        tree: &Tree,
+        key: &Key,
+        f: impl FnMut(&[u8]) -> Result<EditItem>,
+    ) -> Result<bool> {
+        self.change(|edit| edit.edit_existing(tree, key, f))
+    }
+
     /// Removes an item; false when there is none.
     ///
     /// # Errors

@@ -9,7 +9,7 @@ use crate::extent::{
     unshared,
 };
 use crate::space::{AllocRequest, Extent, Payer, Reservation};
-use crate::tree::{Block, BlockView, Host, Tree, TreeKind, raw};
+use crate::tree::{Block, BlockView, Bytes, Host, Tree, TreeKind, raw};
 use crate::Result;
 
 use super::engine::Engine;
@@ -119,9 +119,9 @@ impl Host for TxnHost<'_> {
         self.generation
     }
 
-    fn owns(&self, block: &[u8]) -> bool {
-        let view = BlockView::new(block);
-        view.generation == self.generation && self.engine.dirty.contains(view.at)
+    fn owns(&self, block: &Bytes) -> bool {
+        // What is made in a transaction stays in memory until its commit, and is dirty as long.
+        block.is_made && raw::generation(&block.data) == self.generation.0
     }
 
     fn alloc_block(&self, tree: &Tree, level: u8, _hint: Logical) -> Result<Logical> {

@@ -38,7 +38,7 @@ use crate::error::{Error, SpaceKind};
 use crate::extent::CsumTree;
 use crate::locks::ReadGuard;
 use crate::space::{AllocRequest, Payer, Reservation};
-use crate::tree::{Block, BlockView, Edit, Host, RootPtr, Tree, TreeKind};
+use crate::tree::{Block, BlockView, Bytes, Edit, Host, RootPtr, Tree, TreeKind};
 use crate::Result;
 
 use super::engine::Engine;
@@ -114,8 +114,8 @@ impl Host for LogHost<'_> {
         self.generation
     }
 
-    fn owns(&self, block: &[u8]) -> bool {
-        mutated(Mutation::LogBlocksEditedInPlace) || self.engine.log.dirty.contains(BlockView::new(block).at)
+    fn owns(&self, block: &Bytes) -> bool {
+        mutated(Mutation::LogBlocksEditedInPlace) || self.engine.log.dirty.contains(block.at)
     }
 
     fn alloc_block(&self, _tree: &Tree, _level: u8, _hint: Logical) -> Result<Logical> {

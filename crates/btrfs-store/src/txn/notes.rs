@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use btrfs_disk::{Generation, TreeId};
 
+use crate::hash::NumberMap;
 use crate::locks::{Mutex, Rank};
 
 /// Shards of the map of notes; a power of two.
@@ -135,7 +136,7 @@ impl Note {
     }
 }
 
-type Shard = HashMap<(TreeId, u64), Note>;
+type Shard = NumberMap<(TreeId, u64), Note>;
 
 /// All notes of the running transaction.
 pub(crate) struct Notes {
@@ -157,7 +158,7 @@ pub(super) enum Kept {
 
 impl Notes {
     pub(crate) fn new() -> Self {
-        let shards = (0..SHARD_COUNT).map(|_| Mutex::new(Rank::Counters, Shard::new())).collect();
+        let shards = (0..SHARD_COUNT).map(|_| Mutex::new(Rank::Counters, Shard::default())).collect();
         let (count, missing, is_asked) = (AtomicUsize::new(0), AtomicU64::new(0), AtomicBool::new(false));
         Self { shards, count, missing, is_asked }
     }

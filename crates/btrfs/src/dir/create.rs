@@ -11,7 +11,7 @@ use btrfs_disk::items::{
 };
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Generation, InodeNo, Key};
-use btrfs_store::Txn;
+use btrfs_store::{Reservation, Txn};
 
 use super::entry::{self, NewName, item_bytes_max, symlink_bytes_max};
 use super::lookup::Stored;
@@ -92,11 +92,7 @@ impl Namespace {
         }
         let reservation = self.reserve(CREATE_ITEMS + self.xattr_items(new))?;
         let mut names = dir.lock_names();
-        check_can_add(dir)?;
-        let inode = self.apply(reservation, |txn| {
-            self.insert_named(txn, dir, &mut names, name, new)
-        })?;
-        then(&inode)
+        then(&self.create_locked(dir, &mut names, name, new, reservation)?)
     }
 
     /// Calls `then` with what is named `name` in `dir`, which is made when there is none, before
@@ -117,14 +113,24 @@ impl Namespace {
         let mut names = dir.lock_names();
         let inode = match self.lookup_locked(dir, name)? {
             Some(found) => self.inode(found)?,
-            None => {
-                check_can_add(dir)?;
-                self.apply(reservation, |txn| {
-                    self.insert_named(txn, dir, &mut names, name, new)
-                })?
-            }
+            None => self.create_locked(dir, &mut names, name, new, reservation)?,
         };
         then(&inode)
+    }
+
+    /// As [`Namespace::create`], for a caller who holds the directory's `names` lock and has reserved.
+    fn create_locked(
+        &self,
+        dir: &Inode,
+        names: &mut DirState,
+        name: &[u8],
+        new: &NewInode<'_>,
+        reservation: Reservation,
+    ) -> Result<Arc<Inode>> {
+        check_can_add(dir)?;
+        self.apply(reservation, |txn| {
+            self.insert_named(txn, dir, names, name, new)
+        })
     }
 
     /// Makes an inode named `name` in `dir`, whose `names` lock the caller holds. Fails with

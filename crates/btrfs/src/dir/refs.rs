@@ -98,18 +98,14 @@ impl Namespace {
     ) -> Result<u64> {
         let mut index = None;
         let key = Key::new(child.ino().0, item_type::INODE_REF, dir.0);
-        if child.root.tree.get_with(&key, |_| ())?.is_some() {
-            txn.edit(&child.root.tree, &key, |old| {
-                let old = old.unwrap_or_default();
-                let found = InodeRefEntry::find(old, name)?;
-                index = found.as_ref().map(|(entry, _)| entry.index);
-                Ok(found.map_or(EditItem::Keep, |(_, range)| cut(old, range)))
-            })?;
-        }
+        txn.edit_existing(&child.root.tree, &key, |old| {
+            let found = InodeRefEntry::find(old, name)?;
+            index = found.as_ref().map(|(entry, _)| entry.index);
+            Ok(found.map_or(EditItem::Keep, |(_, range)| cut(old, range)))
+        })?;
         if index.is_none() {
             let key = extref_key(child, dir, name);
-            txn.edit(&child.root.tree, &key, |old| {
-                let old = old.unwrap_or_default();
+            txn.edit_existing(&child.root.tree, &key, |old| {
                 let found = InodeExtrefEntry::find(old, dir, name)?;
                 index = found.as_ref().map(|(entry, _)| entry.index);
                 Ok(found.map_or(EditItem::Keep, |(_, range)| cut(old, range)))

@@ -1,11 +1,10 @@
 //! Which inodes are in memory: a sharded map, bounded by forgetting what can be read again.
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use btrfs_disk::{Generation, InodeNo, TreeId};
+use btrfs_store::hash::NumberMap;
 use parking_lot::RwLock;
 
 use super::Inode;
@@ -19,7 +18,7 @@ const KNOWN_MAX: usize = INODES_MAX / 2 * 3;
 /// Shards of the table; a power of two.
 const SHARD_COUNT: usize = 64;
 
-type Map = HashMap<(TreeId, InodeNo), Arc<Inode>, BuildHasherDefault<NumberHasher>>;
+type Map = NumberMap<(TreeId, InodeNo), Arc<Inode>>;
 
 /// All inodes in memory.
 #[derive(Debug)]
@@ -199,24 +198,4 @@ impl Shard {
 
 fn mix(a: u64, b: u64) -> u64 {
     (a.rotate_left(32) ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-}
-
-/// Hashes the two numbers of a key; they are ours, so nobody can aim at collisions that matter.
-#[derive(Debug, Default)]
-struct NumberHasher(u64);
-
-impl Hasher for NumberHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, number: u64) {
-        self.0 = mix(self.0, number);
-    }
-
-    fn finish(&self) -> u64 {
-        self.0 ^ (self.0 >> 32)
-    }
 }

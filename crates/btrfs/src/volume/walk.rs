@@ -1,5 +1,6 @@
 //! From a path to an inode: across symlinks, `..` and subvolumes.
 
+use std::borrow::Cow;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -29,22 +30,41 @@ pub(crate) enum Follow {
 const ATTEMPTS_MAX: u32 = 1000;
 
 /// Where a path leads.
-struct End {
+struct End<'p> {
     found: Found,
     /// Unless a path leads to it otherwise than by a name (`/`, `..`).
-    named: Option<LastName>,
+    named: Option<LastName<'p>>,
 }
 
-/// The last name on the way.
-struct LastName {
+/// The last name on the way: of the path, or of a symlink's target.
+struct LastName<'p> {
     tree: TreeId,
     dir: InodeNo,
-    name: Box<[u8]>,
+    name: Cow<'p, [u8]>,
 }
 
-impl End {
+impl<'p> End<'p> {
     fn unnamed(found: Found) -> Self {
         Self { found, named: None }
+    }
+
+    fn named(found: Found, dir: Found, name: Cow<'p, [u8]>) -> Self {
+        let (tree, dir) = (dir.tree, dir.ino);
+        let named = Some(LastName { tree, dir, name });
+        Self { found, named }
+    }
+
+    /// The same without the path.
+    fn into_owned(self) -> End<'static> {
+        let named = self.named.map(|LastName { tree, dir, name }| LastName {
+            tree,
+            dir,
+            name: Cow::Owned(name.into_owned()),
+        });
+        End {
+            found: self.found,
+            named,
+        }
     }
 }
 
@@ -118,7 +138,7 @@ impl<'a> Walker<'a> {
         Err(at_path(CallerError::Stale.into()))
     }
 
-    fn find_end(&self, path: &Path, follow: Follow) -> Result<End> {
+    fn find_end<'p>(&self, path: &'p Path, follow: Follow) -> Result<End<'p>> {
         let mut links_left = SYMLINKS_MAX;
         let bytes = path.as_os_str().as_bytes();
         if bytes.is_empty() {
@@ -162,15 +182,17 @@ impl<'a> Walker<'a> {
 
     /// Goes along `path` from the root, or from the directory that its long beginning is known to
     /// lead to.
-    fn walk_known(&self, path: &[u8], follow: Follow, links_left: &mut u32) -> Result<End> {
+    fn walk_known<'p>(
+        &self,
+        path: &'p [u8],
+        follow: Follow,
+        links_left: &mut u32,
+    ) -> Result<End<'p>> {
         match paths::split(path).filter(|_| self.paths.is_some()) {
             Some((dir, name)) => {
                 let removals = self.namespace.dentries.removals();
                 let dir = self.dir_at(dir, removals, links_left)?;
-                match follow == Follow::Last {
-                    true => self.step_along(dir, name, true, links_left),
-                    false => self.step(dir, name, true),
-                }
+                self.walk(dir, name, follow, links_left)
             }
             None => self.walk(self.top, path, follow, links_left),
         }
@@ -188,7 +210,7 @@ impl<'a> Walker<'a> {
         }
         // A walk down comes from the directory above.
         let found = match paths.get(above, removals) {
-            Some(above) => self.step_along(above, name, true, links_left)?.found,
+            Some(above) => self.walk(above, name, Follow::Last, links_left)?.found,
             None => self.walk(self.top, path, Follow::Last, links_left)?.found,
         };
         if !found.kind.is_dir() {
@@ -199,7 +221,13 @@ impl<'a> Walker<'a> {
     }
 
     /// Goes from `start` along `path`. Recursion is bounded by the symlinks left.
-    fn walk(&self, start: Found, path: &[u8], follow: Follow, links_left: &mut u32) -> Result<End> {
+    fn walk<'p>(
+        &self,
+        start: Found,
+        path: &'p [u8],
+        follow: Follow,
+        links_left: &mut u32,
+    ) -> Result<End<'p>> {
         let mut at = if path.first() == Some(&b'/') {
             self.top
         } else {
@@ -226,47 +254,32 @@ impl<'a> Walker<'a> {
                 .unwrap_or(rest.len());
             let (name, behind) = rest.split_at(end);
             rest = behind;
-            let is_last = rest.iter().all(|byte| *byte == b'/');
+            let follows = follow == Follow::Last || !rest.is_empty();
             let next = match name {
                 b"." => End::unnamed(at),
                 b".." => End::unnamed(self.above(at, before)?),
-                _ if follow == Follow::Last || !rest.is_empty() => {
-                    self.step_along(at, name, is_last, links_left)?
-                }
-                _ => self.step(at, name, is_last)?,
+                _ => match self.step(at, name)? {
+                    found if follows && found.kind.is_symlink() => {
+                        self.step_along(at, name, links_left)?
+                    }
+                    found => End::named(found, at, Cow::Borrowed(name)),
+                },
             };
             (before, at, named) = (at, next.found, next.named);
         }
     }
 
-    /// One name further. Which one is said of the last name of a path only.
-    fn step(&self, dir: Found, name: &[u8], is_last: bool) -> Result<End> {
+    /// One name further.
+    fn step(&self, dir: Found, name: &[u8]) -> Result<Found> {
         if !dir.kind.is_dir() {
             return Err(CallerError::NotADirectory.into());
         }
         let found = self.namespace.lookup_in(dir.tree, dir.ino, name)?;
-        Ok(End {
-            found: found.ok_or(CallerError::NotFound)?,
-            named: is_last.then(|| LastName {
-                tree: dir.tree,
-                dir: dir.ino,
-                name: name.into(),
-            }),
-        })
+        Ok(found.ok_or(CallerError::NotFound)?)
     }
 
-    /// One name further, and along the symlink if it is one.
-    fn step_along(
-        &self,
-        dir: Found,
-        name: &[u8],
-        is_last: bool,
-        links_left: &mut u32,
-    ) -> Result<End> {
-        let end = self.step(dir, name, is_last)?;
-        if !end.found.kind.is_symlink() {
-            return Ok(end);
-        }
+    /// Along the symlink that was found by a name in `dir`, or to what has replaced it since.
+    fn step_along(&self, dir: Found, name: &[u8], links_left: &mut u32) -> Result<End<'static>> {
         let target_of = |found: Found, inode: &Arc<Inode>| {
             if !found.kind.is_symlink() {
                 return Ok(Err(found));
@@ -278,13 +291,13 @@ impl<'a> Walker<'a> {
             .namespace
             .find_then((dir.tree, dir.ino), name, target_of)?;
         match now.ok_or(CallerError::NotFound)? {
-            // It was replaced since by something else.
-            Err(found) => Ok(End { found, ..end }),
+            Err(found) => Ok(End::named(found, dir, Cow::Owned(name.to_vec()))),
             Ok(target) => {
                 *links_left = links_left
                     .checked_sub(1)
                     .ok_or(CallerError::TooManySymlinks)?;
-                self.walk(dir, &target, Follow::Last, links_left)
+                let end = self.walk(dir, &target, Follow::Last, links_left)?;
+                Ok(end.into_owned())
             }
         }
     }

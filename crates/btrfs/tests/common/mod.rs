@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "each test is a crate of its own")]
 
+pub mod served;
+
 use std::path::Path;
 use std::process::Command;
 
