@@ -80,13 +80,7 @@ enum Task {
     /// Read, change and read again images with wrong fields and right checksums.
     MutateImages(mutate_images::Options),
     /// Run every read-only command on damaged images.
-    Damaged {
-        /// A folder of images, packed or not.
-        dir: PathBuf,
-        /// The program, if not target/release/spinney.
-        #[arg(long)]
-        program: Option<PathBuf>,
-    },
+    Damaged(damaged::Options),
 }
 
 fn main() -> Result<ExitCode> {
@@ -113,7 +107,7 @@ fn main() -> Result<ExitCode> {
         Task::Xfstests(options) => mount::xfstests::execute(&root(), &options),
         Task::Attack(options) => mount::attack::run(&options),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
-        Task::Damaged { dir, program } => damaged::run(&root(), &dir, program.as_deref()),
+        Task::Damaged(options) => damaged::run(&root(), &options),
     }
 }
 
