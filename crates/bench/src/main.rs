@@ -7,6 +7,7 @@
 
 mod log;
 mod mounts;
+mod names;
 mod process;
 mod requests;
 mod row;
@@ -62,6 +63,8 @@ enum Action {
     Requests(requests::Options),
     /// Measures fsync: the log and, with the feature `ablation`, other ways.
     Log(log::Options),
+    /// Loops over the names of a directory and prints files per second, for `mount`.
+    Names(names::Options),
     /// Runs one workload once and prints one line of JSON.
     One(row::One),
 }
@@ -70,6 +73,7 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Action::Mount(options) => print!("{}", mounts::run(&options)?),
         Action::Requests(options) => print!("{}", requests::run(&options)?),
+        Action::Names(options) => println!("{:.0}", names::run(&options)?),
         Action::Log(options) => print!("{}", log::run(&options)?),
         Action::One(one) => println!("{}", serde_json::to_string(&measure(&one)?)?),
         Action::Run { dir, source, rounds, only, history, program, mkfs } => {

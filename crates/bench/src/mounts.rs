@@ -1,12 +1,12 @@
 //! `bench mount`: the same workloads on mounts of several systems, one after the other.
 //!
-//! The workloads are scripts of their own (`workload.sh NAME DIR`, which prints `NAME value unit`), and so are the
-//! systems to compare with (`systems.sh up|down NAME ram`). Every round runs every workload on every system, so that
-//! load on the machine meets all of them; those that follow each other and work on the same files share a file system,
-//! the others have one of their own. Spinney's image is a file in memory, as is what the others have their loop device
-//! on.
+//! The workloads are scripts (`workload.sh NAME DIR`, which prints `NAME value unit`), and so are the systems to
+//! compare with (`systems.sh up|down NAME`); both say what they lack (`--lacks NAME`), before anything runs. Every
+//! round runs every workload on every system, so that load on the machine meets all of them; those that follow each
+//! other and work on the same files share a file system, the others have one of their own. Spinney's image is a file
+//! in memory, as is what the others have their loop device on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -23,7 +23,7 @@ use crate::table::{append, median};
 #[command(after_help = HELP)]
 pub(crate) struct Options {
     /// Folder with workload.sh and systems.sh.
-    #[arg(long)]
+    #[arg(long, default_value = "crates/bench/workloads")]
     scripts: PathBuf,
     /// The `spinney` program.
     #[arg(long, default_value = "target/release/spinney")]
@@ -59,22 +59,22 @@ pub(crate) struct Options {
 const HELP: &str = "\
 The whole table (hours; as root; nothing else should run):
   cargo build --release -p spinney-cli -p bench
-  apt-get install fio fsmark fuse2fs ntfs-3g btrfs-progs linux-source-6.1
-  bash -c '. ../shared/bench/systems.sh; sys_build_passthrough'   libfuse's passthrough, from Debian's source
+  apt-get install fio fsmark git fuse2fs ntfs-3g btrfs-progs linux-source-6.1
+  export PASSTHROUGH=/usr/local/bin/passthrough_ll               an example of libfuse, built from its source
   echo Y > /sys/module/fuse/parameters/enable_uring              for spinney-io_uring
-  target/release/bench mount --scripts ../shared/bench --history bench/history/mount.jsonl
+  target/release/bench mount --history bench/history/mount.jsonl
 
 Spinney is mounted as `spinney mount -o allow_other` does it: in its sandbox, with a channel for
 each worker. A system spinney-OPTION is mounted with that option. fuse-ll is the passthrough over
 tmpfs, btrfs the kernel's. After a system that is slow, the next one finds memory that a virtual
 machine's host has taken back: put one behind it that does not count. File systems are just made;
 rows that work on the same files (of one big file, of a tree, ...) share one where they follow each
-other. A row that a system cannot do has no figure. What workload.sh takes from the environment
-(RUNTIME, NMETA, BENCH_TAR, SNAP_CMD=none, ...) is passed on.
+other. A row that a system cannot do has no figure; where that is Spinney, the run fails at its end.
+Nothing runs where a tool is missing. RUNTIME (seconds), NMETA (files) and BENCH_TAR (another tree)
+in the environment make rows shorter: see workload.sh.
 
 Example:
-  bench mount --scripts ../shared/bench --program target/release/spinney \\
-    --workload seqwrite,find_warm --system spinney,fuse-ll,btrfs --rounds 3";
+  bench mount --workload seqwrite,meta_create --system spinney,btrfs --rounds 3";
 
 /// Whether the kernel offers FUSE over io_uring.
 const RING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
@@ -92,7 +92,8 @@ struct Run {
 
 /// Runs everything and gives a table of medians.
 pub(crate) fn run(options: &Options) -> Result<String> {
-    let mut runs = Vec::new();
+    check_tools(options)?;
+    let (mut runs, mut failed) = (Vec::new(), Vec::new());
     // Whoever comes first finds memory that the machine may have given away meanwhile: not always the same one.
     let mut systems = options.system.clone();
     for round in 0..options.rounds {
@@ -109,14 +110,41 @@ pub(crate) fn run(options: &Options) -> Result<String> {
                             runs.push(run);
                         }
                         // A system that cannot do a workload has no figure; the others go on.
-                        Err(error) => eprintln!("round {round}: {workload:<18} {system:<18} FAILED: {error:#}"),
+                        Err(error) => {
+                            eprintln!("round {round}: {workload:<18} {system:<18} FAILED: {error:#}");
+                            failed.push((workload, system.clone()));
+                        }
                     }
                 }
             }
         }
         systems.rotate_left(1);
     }
-    Ok(markdown(options, &runs))
+    let ours: Vec<String> = failed
+        .iter()
+        .filter(|(_, system)| system.starts_with("spinney"))
+        .map(|(workload, system)| format!("{workload} on {system}"))
+        .collect();
+    let table = markdown(options, &runs);
+    ensure!(ours.is_empty() && !runs.is_empty(), "{table}\nfailed: {}", ours.join(", "));
+    Ok(table)
+}
+
+/// Fails where something is missing that a workload or a system needs.
+fn check_tools(options: &Options) -> Result<()> {
+    let program = &options.program;
+    ensure!(program.is_file(), "{}: build it first: cargo build --release -p spinney-cli", program.display());
+    let mut lacking = BTreeSet::new();
+    let workloads = options.workload.iter().map(|name| ("workload.sh", name));
+    let systems = options.system.iter().filter(|name| !name.starts_with("spinney")).map(|name| ("systems.sh", name));
+    for (script, name) in workloads.chain(systems) {
+        let said = check(Command::new("bash").arg(options.scripts.join(script)).args(["--lacks", name]))?;
+        lacking.extend(said.lines().map(ToOwned::to_owned));
+    }
+    let lacking: Vec<String> = lacking.into_iter().collect();
+    let lacking = lacking.join(" ");
+    ensure!(lacking.is_empty(), "missing: {lacking} (Debian: apt-get install); or choose by --workload and --system");
+    Ok(())
 }
 
 /// The files that a workload leaves for others, and takes over from them.
@@ -154,7 +182,9 @@ impl<'a> Up<'a> {
 
     fn run(&self, workload: &str) -> Result<Run> {
         let script = self.options.scripts.join("workload.sh");
-        let output = Command::new("bash").arg(script).arg(workload).arg(&self.dir).output()?;
+        let mut command = Command::new("bash");
+        command.env("BENCH", std::env::current_exe()?);
+        let output = command.arg(script).arg(workload).arg(&self.dir).output()?;
         let text = String::from_utf8(output.stdout)?;
         let line = text.lines().last().unwrap_or_default();
         let [_, value, unit] = line.split(' ').collect::<Vec<_>>()[..] else {
@@ -223,7 +253,7 @@ fn script(options: &Options, action: &str, system: &str) -> Result<String> {
     let script = options.scripts.join("systems.sh");
     let mut command = Command::new("bash");
     command.env("SIZE_MB", options.size_mib.to_string());
-    check(command.arg(script).args([action, system, "ram"]))
+    check(command.arg(script).args([action, system]))
 }
 
 fn check(command: &mut Command) -> Result<String> {

@@ -56,6 +56,16 @@ pub trait Device: Send + Sync + Debug {
     /// [`Error::ReadOnly`], [`Error::OutOfRange`], [`Error::Io`].
     fn discard(&self, offset: u64, len: u64) -> Result<()>;
 
+    /// Refuses a write here that would leave what holds the device with less than `spare` bytes: a
+    /// sparse file on a file system that is nearly full. Advisory: `Ok` where that is not known, and
+    /// others take room as well.
+    ///
+    /// # Errors
+    /// [`Error::Io`] for a write, as the write itself would fail without room.
+    fn check_room(&self, _offset: u64, _len: u64, _spare: u64) -> Result<()> {
+        Ok(())
+    }
+
     /// Makes an image at least `size_bytes` long; the new part reads as zeros.
     ///
     /// # Errors
@@ -87,6 +97,9 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         (**self).discard(offset, len)
+    }
+    fn check_room(&self, offset: u64, len: u64, spare: u64) -> Result<()> {
+        (**self).check_room(offset, len, spare)
     }
     fn grow(&self, size_bytes: u64) -> Result<()> {
         (**self).grow(size_bytes)

@@ -186,6 +186,10 @@ impl<D: Device> Device for TracingDevice<D> {
         self.inner.discard(offset, len)
     }
 
+    fn check_room(&self, offset: u64, len: u64, spare: u64) -> Result<()> {
+        self.inner.check_room(offset, len, spare)
+    }
+
     fn grow(&self, size_bytes: u64) -> Result<()> {
         self.record(Op::Grow, 0, size_bytes);
         self.inner.grow(size_bytes)

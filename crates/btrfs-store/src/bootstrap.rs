@@ -35,6 +35,11 @@ pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Res
     let trees = Trees::new(Arc::clone(&parts.forest), parts.root_tree(&superblock), Arc::clone(&parts.chunk_tree));
     let core = core_trees(&trees, superblock.fields())?;
     let space = space(&parts, &core, superblock.fields(), options)?;
+    let is_mirror = superblock.fields().bytenr.get() != SUPERBLOCK_OFFSET;
+    if is_mirror && access == Access::ReadWrite && options.superblock.is_none() {
+        // A power cut tore the primary. The kernel looks at no other copy, and there may be nothing to commit here.
+        parts.pool.write_primary_superblock(&superblock)?;
+    }
     superblock.fields_mut().cache_generation = cache_generation(&trees, &core, superblock.fields())?.into();
     let engine = parts.engine(trees, core, space, superblock, options);
     let accounts_for = engine.commit_tree_bytes();

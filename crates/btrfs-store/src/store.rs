@@ -430,7 +430,8 @@ impl Store {
     /// ([`Error::is_device_full`]). Nothing may refer to the range in that case; it holds anything.
     pub fn write_data(&self, at: Logical, parts: &[&[u8]]) -> Result<()> {
         self.0.health.check()?;
-        self.0.pool.write(at, parts).inspect_err(|error| self.0.health.poison_unless_full(error))
+        let written = self.0.with_room(|| self.0.pool.write(at, parts));
+        written.inspect_err(|error| self.0.health.poison_unless_full(error))
     }
 
     /// Reads data from the first mirror that is as expected, and repairs the others when

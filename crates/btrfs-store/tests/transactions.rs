@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use blockdev::Device as _;
 use blockdev::backends::MemoryDevice;
 use btrfs_disk::items::RootItem;
 use btrfs_disk::{Key, TreeId};
@@ -228,4 +229,24 @@ fn four_threads_and_a_committer() {
         }
     });
     store.commit().unwrap();
+}
+
+/// A power cut tore the primary superblock of a volume that had no log. It was opened from the mirror, read and closed:
+/// there was nothing to commit, the primary stayed torn, and the kernel went on refusing the volume.
+#[test]
+fn an_open_for_writing_mends_a_torn_primary_superblock() {
+    const PRIMARY_AT: u64 = 64 << 10;
+    let (device, store) = make(128 << 20, &MakeOptions::default());
+    drop(store);
+    device.write_at(PRIMARY_AT + 2048, &[&[0xa5; 512]]).unwrap();
+    let open = |read_only, superblock| {
+        let options = StoreOptions { read_only, superblock, ..StoreOptions::default() };
+        Store::open(vec![Arc::clone(&device) as _], &options)
+    };
+    assert!(open(true, None).is_ok(), "the mirror is whole");
+    assert!(open(true, Some(0)).is_err(), "who reads changes nothing");
+    assert!(open(false, Some(1)).is_ok(), "a copy that was asked for by its number");
+    assert!(open(true, Some(0)).is_err(), "counts from its first commit on");
+    drop(open(false, None).unwrap());
+    assert!(open(true, Some(0)).is_ok(), "the primary is whole again");
 }

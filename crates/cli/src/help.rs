@@ -155,7 +155,11 @@ fn continues(last: Option<&mut Block<'_>>, indent: usize, words: &str, section: 
     let section = if indent == 0 { Section::Text } else { section };
     let text = match last {
         Some(Block::Row { indent: row, about, .. }) if indent >= *row + 4 => about,
-        Some(Block::Prose { indent: prose, text }) if indent == *prose && section == Section::Text && !words.contains("  ") => text,
+        Some(Block::Prose { indent: prose, text })
+            if indent == *prose && section == Section::Text && !words.contains("  ") =>
+        {
+            text
+        }
         _ => return false,
     };
     if !text.is_empty() {

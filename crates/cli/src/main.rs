@@ -1,7 +1,8 @@
 //! The `spinney` program: file system images without root, mounted or not.
 //!
 //! `args` is the command line, one variant a command; `formats` has one row for each format that
-//! is known; `help` and `manual` lay out their texts; `common` holds the commands that every format has, `btrfs` those of btrfs alone.
+//! is known; `help` and `manual` lay out their texts; `common` holds the commands that every format
+//! has, `btrfs` those of btrfs alone.
 //! A command gets its arguments and a place for its report, and fails with an `anyhow::Error`,
 //! from whose cause the exit status follows.
 

@@ -269,3 +269,26 @@ fn random_programs_lose_nothing_on_a_host_that_fills_up() -> Result<()> {
     assert!(told > 0);
     Ok(())
 }
+
+/// What was deleted takes room on the host until a write wants it: then it is given back.
+#[test]
+fn contents_that_change_take_no_more_of_the_host_than_there_is_at_a_time() -> Result<()> {
+    let host = Host::new();
+    let volume = host.make()?;
+    host.device.leave_room(10 << 20);
+    for round in 0..60_u64 {
+        let path = PathBuf::from(format!("f{}", round % 3));
+        let contents = bytes(round, 1 << 20);
+        write(&volume, &path, &contents).with_context(|| format!("round {round}"))?;
+        match round % 2 {
+            0 => sync(&volume, &path).with_context(|| format!("round {round}"))?,
+            _ => volume.sync().with_context(|| format!("round {round}"))?,
+        }
+        if round % 20 == 19 {
+            let left = host.after_crash()?;
+            ensure!(left.read(&path)? == contents, "round {round}: what was synced is there");
+        }
+    }
+    ensure!(host.device.refused() > 0, "the host was never full");
+    Ok(volume.close()?)
+}

@@ -1,16 +1,21 @@
 //! Runs every read-only command of the `spinney` program on damaged images: an error is fine, a panic, a hang or memory
 //! without bound is not. The images are never mounted.
 //!
-//! Takes a folder of `.img` and `.raw` files, plain or packed by xz or zstd, as the tests of btrfs-progs have them;
-//! those that `btrfs-image` made are unpacked by it.
+//! Makes some of the images that `mutate-images` tries, which gives them to the library only; or takes a folder of
+//! `.img` and `.raw` files, plain or packed by xz or zstd, as the tests of btrfs-progs have them; those that
+//! `btrfs-image` made are unpacked by it.
 
 use crate::system;
 use anyhow::{Context, Result, bail};
+use blockdev::Device;
+use clap::Args;
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileExt as _;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
+use testkit::hostile::{bases, mutated};
 
 /// A command that runs longer hangs.
 const SECONDS_MAX: u64 = 20;
@@ -44,37 +49,51 @@ const COMMANDS: &[&[&str]] = &[
     &["get", "IMAGE", "/.", "DEST"],
 ];
 
-/// Runs all commands on all images below `folder`.
-pub(crate) fn run(root: &Path, folder: &Path, program: Option<&Path>) -> Result<ExitCode> {
-    let program = program.map_or_else(|| root.join("target/release/spinney"), Path::to_path_buf);
+/// Which images.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// A folder of images, packed or not.
+    dir: Option<PathBuf>,
+    /// So many images of those that `mutate-images` tries, made here.
+    #[arg(long, default_value_t = 0)]
+    mutated: u64,
+    /// Which of them: the numbers follow from it.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The program, if not target/release/spinney.
+    #[arg(long)]
+    program: Option<PathBuf>,
+}
+
+/// What the commands came to.
+#[derive(Debug, Default)]
+struct Totals {
+    images: usize,
+    failures: usize,
+    outcomes: BTreeMap<String, usize>,
+}
+
+/// Runs all commands on all images.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    let program = options.program.clone().unwrap_or_else(|| root.join("target/release/spinney"));
     let scratch = std::env::temp_dir().join(format!("spinney-damaged-{}", std::process::id()));
     std::fs::create_dir_all(&scratch)?;
-    let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
-    let (mut images, mut failures) = (0usize, 0usize);
-    for entry in walkdir::WalkDir::new(folder).sort_by_file_name() {
+    let mut totals = Totals::default();
+    for entry in options.dir.iter().flat_map(|dir| walkdir::WalkDir::new(dir).sort_by_file_name()) {
         let entry = entry?;
-        let Some(image) = unpack(entry.path(), &scratch)? else {
-            continue;
-        };
-        images = images.saturating_add(1);
-        for command in COMMANDS {
-            let outcome = one(&program, command, &image, &scratch)?;
-            if let Err(problem) = &outcome {
-                failures = failures.saturating_add(1);
-                println!(
-                    "{}: {}: {problem}",
-                    entry.path().display(),
-                    command.join(" ")
-                );
-            }
-            let count = outcomes
-                .entry(outcome.unwrap_or_else(|_| "FAILED".to_owned()))
-                .or_default();
-            *count = count.saturating_add(1);
+        if let Some(image) = unpack(entry.path(), &scratch)? {
+            all(&program, (&image, &entry.path().display().to_string()), &scratch, &mut totals)?;
         }
-        std::fs::remove_file(&image)?;
+    }
+    let bases = if options.mutated > 0 { bases()? } else { Vec::new() };
+    for number in 0..options.mutated {
+        let image = scratch.join("image");
+        write(&*mutated(&bases, options.seed, number)?, &image)?;
+        let name = format!("image {number} of seed {}", options.seed);
+        all(&program, (&image, &name), &scratch, &mut totals)?;
     }
     std::fs::remove_dir_all(&scratch)?;
+    let Totals { images, failures, outcomes } = totals;
     println!(
         "damaged: {images} images, {} commands each, {outcomes:?}, {failures} failures",
         COMMANDS.len()
@@ -84,6 +103,39 @@ pub(crate) fn run(root: &Path, folder: &Path, program: Option<&Path>) -> Result<
     } else {
         ExitCode::FAILURE
     })
+}
+
+/// Runs all commands on an image, which is removed.
+fn all(program: &Path, (image, name): (&Path, &str), scratch: &Path, totals: &mut Totals) -> Result<()> {
+    totals.images = totals.images.saturating_add(1);
+    for command in COMMANDS {
+        let outcome = one(program, command, image, scratch)?;
+        if let Err(problem) = &outcome {
+            totals.failures = totals.failures.saturating_add(1);
+            println!("{name}: {}: {problem}", command.join(" "));
+        }
+        let word = outcome.unwrap_or_else(|_| "FAILED".to_owned());
+        let count = totals.outcomes.entry(word).or_default();
+        *count = count.saturating_add(1);
+    }
+    Ok(std::fs::remove_file(image)?)
+}
+
+/// Writes a device to a file, without its zeros.
+fn write(device: &dyn Device, path: &Path) -> Result<()> {
+    const PIECE: usize = 64 << 10;
+    let (file, mut piece, mut at) = (std::fs::File::create(path)?, vec![0; PIECE], 0);
+    file.set_len(device.size_bytes())?;
+    while at < device.size_bytes() {
+        let len = usize::try_from(device.size_bytes() - at)?.min(PIECE);
+        let part = piece.get_mut(..len).context("a piece")?;
+        device.read_at(at, part)?;
+        if part.iter().any(|byte| *byte != 0) {
+            file.write_all_at(part, at)?;
+        }
+        at += u64::try_from(len)?;
+    }
+    Ok(())
 }
 
 /// The image behind `path` as a plain file, or none if it is none.

@@ -68,6 +68,11 @@ enum Task {
     MountLong(mount::long::Options),
     /// Kill the server of a mount while files are synced; the kernel looks for them. Needs root.
     KillMount(mount::kill::Options),
+    /// Cut the power of the disk below a mount's image, many times. Needs root.
+    PowerCut(mount::power_cut::Options),
+    /// The disk of `power-cut`.
+    #[command(hide = true)]
+    PowerCutDisk(mount::power_cut::disk::Options),
     /// Run xfstests on a mount, and say which failures no other system has. Needs root, xfstests.
     Xfstests(mount::xfstests::Options),
     /// Try to get around permissions, on a mount and on the kernel's btrfs. Needs root and python3.
@@ -75,13 +80,7 @@ enum Task {
     /// Read, change and read again images with wrong fields and right checksums.
     MutateImages(mutate_images::Options),
     /// Run every read-only command on damaged images.
-    Damaged {
-        /// A folder of images, packed or not.
-        dir: PathBuf,
-        /// The program, if not target/release/spinney.
-        #[arg(long)]
-        program: Option<PathBuf>,
-    },
+    Damaged(damaged::Options),
 }
 
 fn main() -> Result<ExitCode> {
@@ -103,10 +102,12 @@ fn main() -> Result<ExitCode> {
         }
         Task::MountLong(options) => mount::long::run(&options),
         Task::KillMount(options) => mount::kill::run(&options),
+        Task::PowerCut(options) => mount::power_cut::run(&options),
+        Task::PowerCutDisk(options) => mount::power_cut::disk::serve(&options).map(|()| ExitCode::SUCCESS),
         Task::Xfstests(options) => mount::xfstests::execute(&root(), &options),
         Task::Attack(options) => mount::attack::run(&options),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
-        Task::Damaged { dir, program } => damaged::run(&root(), &dir, program.as_deref()),
+        Task::Damaged(options) => damaged::run(&root(), &options),
     }
 }
 

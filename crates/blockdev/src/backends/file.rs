@@ -19,6 +19,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Buffers Linux takes in one `preadv` or `pwritev` (`IOV_MAX`).
 const PARTS_MAX: usize = 1024;
 
+/// Bytes that are written to a file, at most, before its file system is asked again what it has left.
+const UNASKED_BYTES_MAX: u64 = 64 << 20;
+
 /// How to open a file as a device. The default opens all of an existing file for writing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct FileOptions {
@@ -51,6 +54,9 @@ pub struct FileDevice {
     can_grow: bool,
     /// What takes the place of a block device that is let go.
     nothing: Option<OwnedFd>,
+    /// Bytes that may be written before the file system is asked again what it has left; `None` for a
+    /// block device.
+    unasked: Option<AtomicU64>,
 }
 
 impl Drop for FileDevice {
@@ -90,6 +96,7 @@ impl FileDevice {
             read_only: options.read_only,
             can_grow: found.is_file() && (options.size.is_none() || options.create),
             nothing: found.file_type().is_block_device().then(open_nothing).flatten(),
+            unasked: found.is_file().then(AtomicU64::default),
         })
     }
 
@@ -240,6 +247,30 @@ impl Device for FileDevice {
             // A missed discard only leaves old bytes where nobody looks.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(()),
             Err(error) => Err(self.error(Op::Discard, offset, len, error)),
+        }
+    }
+
+    fn check_room(&self, offset: u64, len: u64, spare: u64) -> Result<()> {
+        let Some(unasked) = &self.unasked else { return Ok(()) };
+        let pay = |left: u64| left.checked_sub(len);
+        if unasked.fetch_update(Ordering::Relaxed, Ordering::Relaxed, pay).is_ok() {
+            return Ok(());
+        }
+        // Some file systems do not say how large they are.
+        let host = rustix::fs::fstatvfs(&self.file).ok().filter(|host| host.f_blocks > 0);
+        let Some(host) = host else { return Ok(()) };
+        let free = host.f_bavail.saturating_mul(host.f_frsize);
+        if let Some(left) = free.checked_sub(spare.saturating_add(len)) {
+            unasked.store((left / 2).min(UNASKED_BYTES_MAX), Ordering::Relaxed);
+            return Ok(());
+        }
+        // What has room already needs none.
+        let position = self.start.saturating_add(offset);
+        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(position)) {
+            Ok(hole) if hole < position.saturating_add(len) => {
+                Err(self.error(Op::Write, offset, len, Errno::NOSPC))
+            }
+            _ => Ok(()),
         }
     }
 

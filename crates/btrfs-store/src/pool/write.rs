@@ -17,8 +17,15 @@ use super::plan::{Part, Purpose, plan};
 use super::read::range_of;
 use crate::error::{Error, Result};
 
+/// What data leaves for commits of what holds a device of this size: some, of small ones less.
+fn spare_bytes(size_bytes: u64) -> u64 {
+    (size_bytes / 64).clamp(1 << 20, 4 << 20)
+}
+
 impl Pool {
-    /// Writes `parts` one after the other to every copy, the first at `at`.
+    /// Writes `parts` one after the other to every copy, the first at `at`. Where a device is a sparse
+    /// file on a file system that is nearly full, what is left there is kept for commits: they alone
+    /// let go of what was deleted.
     ///
     /// # Errors
     /// The first device's that failed; `Corrupt` when the range is not inside one chunk.
@@ -27,6 +34,11 @@ impl Pool {
         let len = parts.iter().map(|part| to_u64(part.len())).sum();
         let chunk = self.chunks().lookup(at, len)?;
         let plan = plan(&chunk, at, len, Purpose::Write);
+        for part in &plan {
+            let device = self.device(part.device);
+            let spare = spare_bytes(device.device().size_bytes());
+            device.device().check_room(part.device_offset, part.len, spare)?;
+        }
         if plan.iter().any(|part| part.len != len) {
             let pieces = plan.iter().flat_map(|part| cut(parts, part));
             return self.submit(pieces);

@@ -58,6 +58,8 @@ struct State {
     pinned_bytes: u64,
     /// Changes that the free-space tree does not know yet, in the order they were made.
     changes: Vec<Change>,
+    /// Some of what is free may still take room on what holds the devices.
+    may_take_room: bool,
 }
 
 /// ```text
@@ -150,6 +152,7 @@ impl BlockGroup {
                     pinned: Vec::new(),
                     pinned_bytes: 0,
                     changes: Vec::new(),
+                    may_take_room: true,
                 },
             ),
         }
@@ -291,6 +294,7 @@ impl BlockGroup {
     }
 
     fn give_locked(&self, state: &mut State, runs: &[Run]) -> Result<bool, Corrupt> {
+        state.may_take_room = true;
         match &mut state.space {
             Space::Unloaded { held, counted } => {
                 for run in runs {
@@ -307,6 +311,19 @@ impl BlockGroup {
                 Ok(true)
             }
         }
+    }
+
+    /// Calls `discard` with all that is free, unless it was called for that before; nothing of it is
+    /// allocated meanwhile. Returns the bytes of the runs for which it said true.
+    pub(crate) fn discard_free(&self, mut discard: impl FnMut(Run) -> bool) -> u64 {
+        let mut state = self.state.lock();
+        let Space::Loaded(map) = &state.space else { return 0 };
+        if !state.may_take_room {
+            return 0;
+        }
+        let given_back = map.iter().filter(|run| discard(*run)).map(|run| run.len).sum();
+        state.may_take_room = false;
+        given_back
     }
 
     /// Pins a run until the running transaction is durable.

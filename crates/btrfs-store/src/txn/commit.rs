@@ -11,7 +11,7 @@ use btrfs_disk::superblock::{RootBackup, Superblock};
 use btrfs_disk::{Generation, TreeId};
 
 use crate::extent::{Apply, SpaceSink};
-use crate::space::{Extent, Reservation, Space};
+use crate::space::{Extent, Reservation, Run, Space};
 use crate::tree::{Edit, EditItem, RootPtr};
 use crate::{Error, Result};
 use btrfs_disk::{At, Corrupt, Detail, Logical};
@@ -106,7 +106,7 @@ impl Engine {
     }
 
     fn finish(&self, serial: &Serial<'_>, settled: Settled, on_device: &mut Superblock) -> Result<()> {
-        if let Err(error) = self.write_out(&settled) {
+        if let Err(error) = self.with_room(|| self.write_out(&settled)) {
             self.health.poison_unless_full(&error);
             if error.is_device_full() {
                 self.unfinished.keep(settled);
@@ -117,6 +117,22 @@ impl Engine {
         self.gate.set_durable(serial, settled.generation);
         self.refs.note_durable();
         self.space.unpin(settled.pinned).inspect_err(|error| self.health.poison(error))
+    }
+
+    /// Runs `write`, and once more where it found no room on what holds the devices (a sparse file on a
+    /// full file system), if what is free here could be given back to that first.
+    pub(crate) fn with_room<R>(&self, write: impl Fn() -> Result<R>) -> Result<R> {
+        match write() {
+            Err(error) if error.is_device_full() && self.discard_free() > 0 => write(),
+            answer => answer,
+        }
+    }
+
+    /// Gives space that nothing refers to, in no state that a crash could bring back, to what holds
+    /// the devices. Returns the bytes.
+    fn discard_free(&self) -> u64 {
+        let discard = |run: Run| self.pool.discard(Logical(run.start), run.len).is_ok();
+        self.space.all_groups().iter().map(|group| group.discard_free(discard)).sum()
     }
 
     fn settle(&self, generation: Generation) -> Result<Settled> {

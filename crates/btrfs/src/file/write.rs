@@ -58,12 +58,12 @@ pub(crate) fn write_back(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8
         let (now, later) = rest.split_at(to_usize(len));
         match direct {
             0 => write_cached(core, inode, at, now)?,
-            _ => write_direct(core, inode, at, now)?,
+            _ => core.with_room(|| write_direct(core, inode, at, now))?,
         }
         at += len;
         rest = later;
     }
-    writeback::relieve(core, inode)
+    core.with_room(|| writeback::relieve(core, inode))
 }
 
 /// How much of a write at `at` goes straight to disk: 0, or so many bytes. Only the end of the

@@ -47,6 +47,18 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Runs `write`, and once more where it found no room on what holds the devices: a commit lets
+    /// what was deleted be given back. The caller holds neither locks nor a handle.
+    ///
+    /// # Errors
+    /// What `write` fails with.
+    pub(crate) fn with_room<R>(&self, write: impl Fn() -> Result<R>) -> Result<R> {
+        match write() {
+            Err(error) if error.is_device_full() && self.store.commit().is_ok() => write(),
+            answer => answer,
+        }
+    }
+
     pub(crate) fn new(store: Store, settings: Settings) -> Self {
         Self {
             store,

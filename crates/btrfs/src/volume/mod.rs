@@ -140,11 +140,16 @@ impl Drop for Inner {
     }
 }
 
-/// Writes all that is dirty, and commits. Where the data of some files has no room, the rest is committed all the same.
+/// Writes all that is dirty, and commits. Where the data of some files has no room, the rest is committed all the same,
+/// and what that frees is given back to the host for another attempt.
 fn sync_all(core: &Core) -> Result<()> {
-    let flushed = writeback::flush_all(core);
-    let has_room = !matches!(&flushed, Err(error) if !error.is_device_full());
-    if has_room {
+    let is_full = |flushed: &Result<()>| matches!(flushed, Err(error) if error.is_device_full());
+    let mut flushed = writeback::flush_all(core);
+    if is_full(&flushed) {
+        core.store.commit()?;
+        flushed = writeback::flush_all(core);
+    }
+    if flushed.is_ok() || is_full(&flushed) {
         core.store.commit()?;
     }
     flushed

@@ -79,6 +79,9 @@ impl<D: Device> Device for LateSuper<D> {
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         self.device.discard(offset, len)
     }
+    fn check_room(&self, offset: u64, len: u64, spare: u64) -> Result<()> {
+        self.device.check_room(offset, len, spare)
+    }
     fn grow(&self, size_bytes: u64) -> Result<()> {
         self.device.grow(size_bytes)
     }

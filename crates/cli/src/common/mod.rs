@@ -5,7 +5,8 @@
 //! the user names and [`dest`] decides where copies go, [`output`], [`names`] and [`report`] write reports,
 //! [`magic`] knows formats by their first bytes, [`human`] makes numbers readable, [`failure`]
 //! decides the exit status, [`import`] and [`export`] copy trees in and out with [`work`] and
-//! [`progress`], [`interrupt`] notes signals for them, and [`beneath`] keeps an export where it belongs. [`mount`] is a folder.
+//! [`progress`], [`interrupt`] notes signals for them, and [`beneath`] keeps an export where it belongs.
+//! [`mount`] is a folder.
 //!
 //! Failure: the first one ends the command. A command that changes an image makes its changes
 //! durable before it reports success; one that fails leaves the image consistent, with a part of

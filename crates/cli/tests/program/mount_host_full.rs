@@ -96,6 +96,49 @@ fn a_host_without_room_is_told_as_such_and_the_mount_goes_on() {
     }
 }
 
+/// Files that are written again and again fit on a host that has room for them, and a little more.
+#[test]
+fn what_was_deleted_makes_room_on_a_full_host() {
+    if !can_mount() {
+        return;
+    }
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: this needs root");
+        return;
+    }
+    for mode in ["rw", "nodatacow"] {
+        let bench = Bench::new();
+        let host_dir = bench.path("host");
+        let host = Host::mount(&host_dir, "40M");
+        bench.ok("mkfs -q --size 1G host/a.img");
+        symlink("host/a.img", bench.path("a.img")).unwrap();
+        fs::create_dir(bench.path("mnt")).unwrap();
+        bench.ok(&format!("mount -o {mode} a.img mnt"));
+        let mounted = Mounted { bench };
+        let dir = mounted.dir();
+        let chunk = pattern(2 << 20);
+        for round in 0..100 {
+            let name = dir.join(format!("f{}", round % 4));
+            let _ = fs::remove_file(&name);
+            write_synced(&name, &chunk).unwrap_or_else(|error| panic!("{mode}, round {round}: {error}"));
+        }
+        // What fills the host can be deleted there, and gives its room back.
+        let full = (0..64).position(|n| write_synced(&dir.join(format!("full{n}")), &chunk).is_err());
+        let full = full.unwrap_or_else(|| panic!("{mode}: the host does not fill up"));
+        (0..=full).for_each(|n| fs::remove_file(dir.join(format!("full{n}"))).unwrap());
+        File::open(&dir).unwrap().sync_all().unwrap_or_else(|error| panic!("{mode}: {error}"));
+        write_synced(&dir.join("more"), &pattern(16 << 20)).unwrap_or_else(|error| panic!("{mode}: {error}"));
+        mounted.bench.ok("umount mnt");
+        mounted.wait_until_gone();
+        mounted.bench.check("a.img");
+        for index in 0..4 {
+            assert!(mounted.bench.run(&format!("cat a.img /f{index}")).out == chunk, "{mode}: f{index}");
+        }
+        drop(mounted);
+        drop(host);
+    }
+}
+
 #[test]
 fn what_was_put_before_the_host_was_full_is_kept() {
     if !rustix::process::geteuid().is_root() {

@@ -84,7 +84,8 @@ fn what_was_changed_is_reported_as_json() {
     assert!(put["bytes"].as_u64().unwrap() > 3_500_000, "{put}");
     let get = bench.json("get --json a.img /x out");
     let left_out = serde_json::json!({"owners": 0, "attributes": 0, "devices": 0, "setid": 0});
-    assert_eq!((&get["entries"], &get["failed"], &get["present"]), (&(tree_len(&tree) + 4).into(), &0.into(), &0.into()));
+    assert_eq!(get["entries"], tree_len(&tree) + 4);
+    assert_eq!((&get["failed"], &get["present"]), (&0.into(), &0.into()));
     assert_eq!((&get["bytes"], &get["left_out"]), (&put["bytes"], &left_out));
     assert_eq!(bench.json("get --json -q -c a.img /x/. out")["present"], tree_len(&tree) + 1 - 2);
     let again = bench.run("get --json -q a.img /x/. out");

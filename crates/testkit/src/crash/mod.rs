@@ -31,8 +31,8 @@ pub use explore::{CrashReport, explore};
 pub use fsync::{FsyncReport, explore_fsync};
 pub use inject::{FaultReport, inject};
 pub use states::{
-    CloneHow, Config, Failure, FaultsReport, Judgement, Progress, Report, Reserve, Step, SyntaxError, Witness, WriteHow,
-    current_state, explore_all, explore_faults, explore_given, explore_steps, parse, shrink,
+    CloneHow, Config, Failure, FaultsReport, ImageDevice, Judgement, Progress, Report, Reserve, Step, SyntaxError,
+    Witness, WriteHow, current_state, explore_all, explore_faults, explore_given, explore_steps, parse, shrink,
 };
 pub use watched::watched;
 pub use workload::store_device;

@@ -12,4 +12,4 @@ mod trial;
 
 pub use base::{Base, bases};
 pub use editor::{BlockAt, Editor, ItemAt};
-pub use trial::{Outcome, trial};
+pub use trial::{Outcome, mutated, trial};

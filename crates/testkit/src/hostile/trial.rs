@@ -64,23 +64,42 @@ struct Touched {
     inodes: BTreeSet<(u64, u64)>,
 }
 
+/// The image that [`trial`] tries, as it is before that.
+///
+/// # Errors
+/// When there is no base for it.
+pub fn mutated(bases: &[Base], seed: u64, number: u64) -> Result<Arc<dyn Device>> {
+    let (_, device, _) = make(bases, number, &mut random_of(seed, number))?;
+    Ok(device)
+}
+
+fn random_of(seed: u64, number: u64) -> Random {
+    Random::new(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d))
+}
+
+/// Mutates a copy of one of the bases; says how.
+fn make<'a>(bases: &'a [Base], number: u64, random: &mut Random) -> Result<(&'a Base, Arc<dyn Device>, Vec<String>)> {
+    // Every second one has a log.
+    let alike: Vec<&Base> = bases
+        .iter()
+        .filter(|base| base.has_log == (number % 2 == 1))
+        .collect();
+    let Some(base) = random.pick(&alike).copied() else {
+        bail!("no base image");
+    };
+    let (device, editor) = base.copy();
+    let said = mutate(base, &editor, random)?;
+    Ok((base, device, said))
+}
+
 /// Mutates a copy of one of the bases and tries it. `number` chooses the base, the mutations and
 /// the changes, together with `seed`.
 ///
 /// # Errors
 /// What was lost, with the mutations and the changes.
 pub fn trial(bases: &[Base], seed: u64, number: u64, is_told: bool) -> Result<Outcome> {
-    let mut random = Random::new(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
-    // Every second one has a log.
-    let alike: Vec<&Base> = bases
-        .iter()
-        .filter(|base| base.has_log == (number % 2 == 1))
-        .collect();
-    let Some(base) = random.pick(&alike) else {
-        bail!("no base image");
-    };
-    let (device, editor) = base.copy();
-    let said = mutate(base, &editor, &mut random)?;
+    let mut random = random_of(seed, number);
+    let (base, device, said) = make(bases, number, &mut random)?;
     let mut outcome = Outcome {
         has_log: base.has_log,
         ..Outcome::default()

@@ -6,6 +6,8 @@
 //! * [`long`] is what takes too long for every day: fsx for hours, direct I/O ([`exercise`]), a full volume;
 //! * [`xfstests`] runs the kernel developers' suite on a mount, on a passthrough and on the kernel's btrfs;
 //! * [`kill`] kills the server while files are synced, and looks for what was promised;
+//! * [`power_cut`] cuts the power of the disk below the image instead; what the writers do, and what they remember of
+//!   promises, is in [`promises`] for both;
 //! * [`attack`] tries to get around permissions, there and on the kernel's btrfs;
 //! * [`tour`] follows the README as an unprivileged account.
 //!
@@ -13,8 +15,8 @@
 //! --check-data-csum` has to be clean. [`exclusions`] reads which tests are left out, and why.
 //!
 //! Needs root, and the `spinney` program built. Fails with the output of what failed; nothing stays
-//! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-long`, `mount-tour`, `kill-mount`
-//! `xfstests` and `attack`.
+//! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-long`, `mount-tour`,
+//! `kill-mount`, `power-cut`, `xfstests` and `attack`.
 
 pub(crate) mod attack;
 pub(crate) mod checks;
@@ -22,6 +24,8 @@ mod exclusions;
 mod exercise;
 pub(crate) mod kill;
 pub(crate) mod long;
+pub(crate) mod power_cut;
+mod promises;
 mod served;
 pub(crate) mod tour;
 pub(crate) mod tree;

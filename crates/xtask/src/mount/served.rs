@@ -27,18 +27,17 @@ impl Served {
         bytes: u64,
         options: &str,
     ) -> Result<Self> {
-        ensure!(system::is_root(), "mounting with all options needs root");
-        let program = program
-            .canonicalize()
-            .with_context(|| format!("{}: build it first", program.display()))?;
-        std::fs::create_dir_all(dir)?;
         let _ = std::fs::remove_file(image);
-        let size = bytes.to_string();
-        run(Command::new(&program)
-            .args(["mkfs", "-q", "--size", &size])
-            .arg(image))?;
+        make_image(program, image, bytes)?;
+        Self::of(program, image, dir, options)
+    }
+
+    /// Mounts an image on `dir`, which is made if it is missing.
+    pub(super) fn of(program: &Path, image: &Path, dir: &Path, options: &str) -> Result<Self> {
+        ensure!(system::is_root(), "mounting with all options needs root");
+        std::fs::create_dir_all(dir)?;
         let mut served = Self {
-            program,
+            program: found(program)?,
             image: image.to_owned(),
             dir: dir.canonicalize()?,
             options: options.to_owned(),
@@ -132,6 +131,16 @@ impl Served {
     }
 }
 
+/// Makes a file system of `bytes` in a file, which is made if it is missing.
+pub(super) fn make_image(program: &Path, image: &Path, bytes: u64) -> Result<()> {
+    let size = bytes.to_string();
+    run(Command::new(found(program)?).args(["mkfs", "-q", "--size", &size]).arg(image))
+}
+
+fn found(program: &Path) -> Result<PathBuf> {
+    program.canonicalize().with_context(|| format!("{}: build it first", program.display()))
+}
+
 /// The process that serves an image.
 pub(super) fn server_of(image: &Path) -> Option<i32> {
     let image = image.to_string_lossy();
@@ -149,6 +158,22 @@ impl Drop for Served {
             // It may be in use by what just failed, or dead.
             let _ = run(Command::new("umount").arg("-l").arg(&self.dir));
         }
+    }
+}
+
+/// What `btrfs check` finds wrong.
+pub(super) fn check(image: &Path) -> Result<Option<String>> {
+    let words = [
+        "check",
+        "--readonly",
+        "--force",
+        "--check-data-csum",
+        &image.to_string_lossy(),
+    ];
+    match system::run(&system::btrfs_program(), &words) {
+        Ok(said) if said.contains("no error found") => Ok(None),
+        Ok(said) => Ok(Some(said)),
+        Err(error) => Ok(Some(format!("{error:#}"))),
     }
 }
 

@@ -7,6 +7,7 @@
 use super::served::run;
 use crate::system;
 use anyhow::{Context, Result, ensure};
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -45,6 +46,7 @@ pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
     let bin = account.home.join("bin");
     std::fs::create_dir(&bin)?;
     std::fs::copy(&program, bin.join("spinney"))?;
+    account.own_all()?;
     let script = format!(
         "export HOME='{home}' PATH='{bin}':$PATH\ncd /tmp\n{lines}",
         home = account.home.display(),
@@ -106,9 +108,16 @@ impl Account {
                 system::run("cp", &["-a", part, &home])?;
             }
         }
-        let owner = format!("{ACCOUNT}:{ACCOUNT}");
-        system::run("chown", &["-R", &owner, &account.home.to_string_lossy()])?;
+        // As agents of keys and editors leave them.
+        system::run("mkfifo", &[&*account.home.join("pipe").to_string_lossy()])?;
+        UnixListener::bind(account.home.join("socket"))?;
         Ok(account)
+    }
+
+    /// Gives the account all that is in its home: it cannot copy what belongs to others as theirs.
+    fn own_all(&self) -> Result<()> {
+        let owner = format!("{ACCOUNT}:{ACCOUNT}");
+        system::run("chown", &["-R", &owner, &self.home.to_string_lossy()]).map(drop)
     }
 }
 

@@ -100,7 +100,7 @@ pub(crate) fn begin_sync(
     }
     let logged = match commits_each_sync() {
         true => Logged::NeedsCommit,
-        false => log(names, inode, what)?,
+        false => core.with_room(|| log(names, inode, what))?,
     };
     match logged {
         Logged::Done => Ok(None),

@@ -89,12 +89,18 @@ fn piece(at: u64, len: usize) -> (u64, usize, usize) {
 
 /// An image that can be read and written as a device; what is written is gone with it.
 #[derive(Debug)]
-pub(super) struct ImageDevice {
+pub struct ImageDevice {
     image: RwLock<Image>,
     size_bytes: u64,
 }
 
 impl ImageDevice {
+    /// Begins with what `below` holds, which must not change from now on.
+    #[must_use]
+    pub fn over(below: Arc<dyn Device>) -> Self {
+        Self::new(Image::new(below))
+    }
+
     pub(super) fn new(image: Image) -> Self {
         let size_bytes = image.size_bytes();
         Self { image: RwLock::new(image), size_bytes }

@@ -43,6 +43,7 @@ mod workload;
 
 pub use explore::current_state;
 pub use faults::{FaultsReport, explore_faults};
+pub use image::ImageDevice;
 pub use language::{SyntaxError, parse};
 pub use plan::{explore_all, explore_given, explore_steps, shrink};
 pub use step::{CloneHow, Reserve, Step, WriteHow};

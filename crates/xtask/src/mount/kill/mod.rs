@@ -1,12 +1,6 @@
 //! `kill -9` of the server while eight writers fsync, many times: nothing that was promised is lost.
 //!
-//! * [`writer`] writes to files of its own, makes new ones (some without a name first), renames them, replaces old
-//!   ones, exchanges two, copies ranges, changes attributes, and fsyncs, until the server is gone; every other one
-//!   does so in a subvolume and takes snapshots of it;
-//! * [`ledger`] is what a writer knows: what an fsync promised, and what was written since, which
-//!   may or may not be there;
-//! * [`attributes`] are mode, owner, times, flags, extended attributes and the access control list;
-//! * [`snapshots`] asks for subvolumes.
+//! What the writers do and how they remember what they were promised is in `promises`.
 //!
 //! After each kill the image is judged twice: the kernel mounts it, and so replays our log with its
 //! own code; and Spinney mounts a copy. Both times every file must have every byte that was promised
@@ -17,17 +11,11 @@
 //! Fails at the end, with the number of losses; the seed repeats what the writers do, though not the
 //! moment of the kill. Needs root. Called by `cargo xtask kill-mount`.
 
-mod attributes;
-mod ledger;
-mod snapshots;
-mod writer;
-
-use super::served::{Served, server_of};
+use super::promises::{Clock, Diary, End, Ledger, Miss, Mounted, Writers, misses, print_histories};
+use super::served::{Served, check, server_of};
 use crate::system::{self, Mount};
-use anyhow::{Context, Result, bail, ensure};
-use ledger::Ledger;
+use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
-use snapshots::Maker;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -35,7 +23,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 use testkit::Random;
-use writer::Writer;
 
 const IMAGE_BYTES: u64 = 1 << 30;
 /// How the mounts are, by turns.
@@ -50,8 +37,6 @@ const OPTIONS: &[&str] = &[
 const DELAY_MS: (u64, u64) = (5, 1500);
 /// Losses that are printed.
 const SHOWN: usize = 20;
-/// Of what a writer did, this much is printed when something of it is lost.
-const HISTORY: usize = 400;
 /// How long a mount may stay after its server was killed.
 const GONE_MAX: Duration = Duration::from_secs(10);
 
@@ -133,7 +118,8 @@ fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
     let dir = options.dir.join("mnt");
     let served = Served::fresh(&options.program, &image, &dir, IMAGE_BYTES, mode)?;
     let is_killed = Arc::new(AtomicBool::new(false));
-    let writers = start_writers(&mut random, served.dir(), options.writers, &is_killed)?;
+    let end = End::Killed(Arc::clone(&is_killed));
+    let writers = Writers::start(&mut random, served.dir(), options.writers, &end, || Ok(Clock::None))?;
     thread::sleep(Duration::from_millis(
         random.between(DELAY_MS.0, DELAY_MS.1),
     ));
@@ -142,25 +128,19 @@ fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
         .context("there is no server")?;
     is_killed.store(true, Ordering::SeqCst);
     kill_process(server, Signal::KILL)?;
-    let mut ledgers = Vec::new();
-    for writer in writers {
-        match writer.join() {
-            Ok(ledger) => ledgers.push(ledger?),
-            Err(_) => bail!("a writer failed in a way of its own"),
-        }
-    }
+    let diaries = writers.join()?;
     let dir = served.dir().to_owned();
     served.given_up();
     wait_until_gone(&dir, &image)?;
     totals.kills += 1;
     let losses =
-        judge(&options.program, &image, &ledgers, totals).with_context(|| format!("-o {mode}"))?;
+        judge(&options.program, &image, &diaries, totals).with_context(|| format!("-o {mode}"))?;
     println!(
         "round {round}: -o {mode}: {} fsyncs, {} losses",
-        ledgers.iter().map(|ledger| ledger.syncs).sum::<u64>(),
+        diaries.iter().map(|diary| diary.ledger.syncs).sum::<u64>(),
         losses.len()
     );
-    for ledger in &ledgers {
+    for Diary { ledger, .. } in &diaries {
         totals.syncs += ledger.syncs;
         totals.bytes += ledger.synced_bytes;
         totals.files += u64::try_from(ledger.files.len())?;
@@ -176,32 +156,6 @@ fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
             .map(|loss| format!("round {round}: {loss}")),
     );
     Ok(())
-}
-
-type WriterThread = thread::JoinHandle<Result<Ledger>>;
-
-fn start_writers(
-    random: &mut Random,
-    dir: &Path,
-    count: u64,
-    is_killed: &Arc<AtomicBool>,
-) -> Result<Vec<WriterThread>> {
-    let mut writers = Vec::new();
-    std::fs::create_dir(dir.join("snapshots"))?;
-    for index in 0..count {
-        let own = dir.join(format!("writer-{index}"));
-        let is_subvolume = index % 2 == 1;
-        let mut maker = is_subvolume.then(Maker::start).transpose()?;
-        match &mut maker {
-            Some(maker) => maker.make(&own)?,
-            None => std::fs::create_dir(&own)?,
-        }
-        let writer = Writer::new(&own, random.number(), Arc::clone(is_killed), maker);
-        writers.push(thread::Builder::new().spawn(move || writer.run())?);
-    }
-    // The folders are promised too.
-    rustix::fs::fsync(std::fs::File::open(dir)?)?;
-    Ok(writers)
 }
 
 /// Waits until the mount is taken away and the image is free.
@@ -223,7 +177,7 @@ fn wait_until_gone(dir: &Path, image: &Path) -> Result<()> {
 fn judge(
     program: &Path,
     image: &Path,
-    ledgers: &[Ledger],
+    diaries: &[Diary],
     totals: &mut Totals,
 ) -> Result<Vec<String>> {
     let before = image.with_extension("img.before");
@@ -242,11 +196,14 @@ fn judge(
         return Ok(vec![format!("btrfs check before any replay: {problem}")]);
     }
     totals.with_log += u64::from(has_log(image)?);
+    let ledgers = || diaries.iter().map(|diary| &diary.ledger);
     let mount = Mount::new(image, "noatime")?;
-    losses.extend(misses(ledgers, mount.path(), "the kernel")?);
+    let missed = misses(ledgers(), &Mounted(mount.path()), "the kernel")?;
+    losses.extend(told(ledgers(), &missed));
     mount.unmount()?;
     let mount = Mount::served(program, &ours, "noatime")?;
-    losses.extend(misses(ledgers, mount.path(), "Spinney")?);
+    let missed = misses(ledgers(), &Mounted(mount.path()), "Spinney")?;
+    losses.extend(told(ledgers(), &missed));
     mount.unmount()?;
     for (who, image) in [("the kernel", image), ("Spinney", &ours)] {
         losses.extend(check(image)?.map(|problem| format!("btrfs check after {who}: {problem}")));
@@ -254,38 +211,10 @@ fn judge(
     Ok(losses)
 }
 
-fn misses(ledgers: &[Ledger], root: &Path, who: &str) -> Result<Vec<String>> {
-    let mut all = Vec::new();
-    for (index, ledger) in ledgers.iter().enumerate() {
-        let found = ledger.misses(root, &root.join(format!("writer-{index}")))?;
-        if !found.is_empty() {
-            let last = ledger.history.iter().rev().take(HISTORY);
-            let lines: Vec<&str> = last.rev().map(String::as_str).collect();
-            println!("what writer {index} did last:\n  {}", lines.join("\n  "));
-        }
-        all.extend(
-            found
-                .into_iter()
-                .map(|miss| format!("{who}, writer {index}: {miss}")),
-        );
-    }
-    Ok(all)
-}
-
-/// What `btrfs check` finds wrong.
-fn check(image: &Path) -> Result<Option<String>> {
-    let words = [
-        "check",
-        "--readonly",
-        "--force",
-        "--check-data-csum",
-        &image.to_string_lossy(),
-    ];
-    match system::run(&system::btrfs_program(), &words) {
-        Ok(said) if said.contains("no error found") => Ok(None),
-        Ok(said) => Ok(Some(said)),
-        Err(error) => Ok(Some(format!("{error:#}"))),
-    }
+/// Misses as lines, after what led to them was printed.
+fn told<'a>(ledgers: impl Iterator<Item = &'a Ledger>, missed: &[Miss]) -> Vec<String> {
+    print_histories(ledgers, missed);
+    missed.iter().map(ToString::to_string).collect()
 }
 
 fn has_log(image: &Path) -> Result<bool> {

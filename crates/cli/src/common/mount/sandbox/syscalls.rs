@@ -30,6 +30,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_dup,
     libc::SYS_dup3,
     libc::SYS_fstat,
+    libc::SYS_fstatfs,
     libc::SYS_ftruncate,
     libc::SYS_fallocate,
     libc::SYS_fsync,

@@ -1,7 +1,9 @@
-//! One of several that write until the server is gone.
+//! One of several that write until the server is gone, or until they have done enough.
 
 use super::attributes::{Attributes, Change};
-use super::ledger::{File, Ledger, Source, Write};
+use super::diary::Diary;
+use super::event::{Event, Source, Write};
+use super::ledger::File;
 use super::snapshots::Maker;
 use anyhow::{Context as _, Result};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, RenameFlags};
@@ -23,64 +25,78 @@ const NEW_BYTES_MAX: u64 = 20_000;
 /// Files of which one may be renamed or replaced.
 const RECENT: usize = 8;
 
+/// When a writer ends.
+#[derive(Debug, Clone)]
+pub(in crate::mount) enum End {
+    /// When the server is killed; the flag is set before it is. Until then nothing may fail.
+    Killed(Arc<AtomicBool>),
+    /// After so many operations, none of which may fail.
+    After(u64),
+}
+
+impl End {
+    fn is_after(&self, operations: u64) -> bool {
+        matches!(self, Self::After(count) if operations >= *count)
+    }
+
+    fn is_killed(&self) -> bool {
+        matches!(self, Self::Killed(is_killed) if is_killed.load(Ordering::SeqCst))
+    }
+}
+
 /// Writes in a folder of its own.
-pub(super) struct Writer {
+pub(in crate::mount) struct Writer {
     folder: PathBuf,
     random: Random,
-    ledger: Ledger,
+    diary: Diary,
     made: u64,
-    is_killed: Arc<AtomicBool>,
+    end: End,
     /// Takes snapshots of the folder, where that is a subvolume.
     maker: Option<Maker>,
 }
 
 impl Writer {
-    /// `is_killed` is set before the server is killed; until then nothing may fail.
-    pub(super) fn new(folder: &Path, seed: u64, is_killed: Arc<AtomicBool>, maker: Option<Maker>) -> Self {
-        Self {
-            folder: folder.to_owned(),
-            random: Random::new(seed),
-            ledger: Ledger::default(),
-            made: 0,
-            is_killed,
-            maker,
-        }
+    pub(super) fn new(folder: &Path, seed: u64, end: End, diary: Diary, maker: Option<Maker>) -> Self {
+        Self { folder: folder.to_owned(), random: Random::new(seed), diary, made: 0, end, maker }
     }
 
-    /// Works until the server is gone; what it was promised by then.
-    pub(super) fn run(mut self) -> Result<Ledger> {
+    /// Works to its end; what it was promised by then.
+    pub(super) fn run(mut self) -> Result<Diary> {
         match self.work() {
-            Err(error) if self.is_killed.load(Ordering::SeqCst) && is_end(&error) => {
-                Ok(self.ledger)
-            }
-            done => done
-                .context("before the server was killed")
-                .map(|()| self.ledger),
+            Err(error) if self.end.is_killed() && is_end(&error) => Ok(self.diary),
+            done => done.context("a writer, before its end").map(|()| self.diary),
         }
     }
 
     fn work(&mut self) -> io::Result<()> {
         let (own_index, own) = self.make()?;
-        loop {
-            match self.random.below(20) {
-                0 | 1 => self.new_file()?,
-                2 | 3 => self.rename()?,
-                4 | 5 => self.replace()?,
-                6 | 7 => self.change_recent()?,
-                8 => self.exchange()?,
-                9 => self.file_without_name()?,
-                10 => self.copy(own_index, &own)?,
-                11 if self.random.one_in(4) => self.snapshot()?,
-                12 if self.random.one_in(4) => self.sync_all()?,
-                _ => {
-                    if self.random.one_in(3) {
-                        self.change(own_index, &own)?;
-                    }
-                    for _ in 0..self.random.between(1, 4) {
-                        self.write(own_index, &own, FILE_BYTES_MAX)?;
-                    }
-                    self.sync(own_index, &own)?;
+        let mut operations = 0;
+        while !self.end.is_after(operations) {
+            self.operation(own_index, &own)?;
+            operations += 1;
+        }
+        Ok(())
+    }
+
+    fn operation(&mut self, own_index: usize, own: &Open) -> io::Result<()> {
+        match self.random.below(20) {
+            0 | 1 => self.new_file(),
+            2 | 3 => self.rename(),
+            4 | 5 => self.replace(),
+            6 | 7 => self.change_recent(),
+            8 => self.exchange(),
+            9 => self.file_without_name(),
+            10 => self.copy(own_index, own),
+            11 if self.random.one_in(4) => self.snapshot(),
+            12 if self.random.one_in(4) => self.sync_all(),
+            _ => {
+                if self.random.one_in(3) {
+                    self.change(own_index, own)?;
                 }
+                for _ in 0..self.random.between(1, 4) {
+                    self.write(own_index, own, FILE_BYTES_MAX)?;
+                }
+                self.sync(own_index, own)
             }
         }
     }
@@ -89,8 +105,8 @@ impl Writer {
     fn make(&mut self) -> io::Result<(usize, Open)> {
         let name = self.next_name();
         let path = self.folder.join(&name);
-        let index = self.ledger.files.len();
-        self.ledger.files.push(File::new(name));
+        let index = self.files().len();
+        self.diary.note(Event::New(name))?;
         let open = OpenOptions::new()
             .read(true)
             .write(true)
@@ -102,19 +118,13 @@ impl Writer {
 
     fn made(&mut self, index: usize, open: &Open) -> io::Result<()> {
         let attributes = Attributes::of_new(open)?;
-        if let Some(file) = self.ledger.files.get_mut(index) {
-            file.made_with(attributes);
-        }
-        Ok(())
+        self.diary.note(Event::Made(index, attributes))
     }
 
     /// Changes an attribute of an open file.
     fn change(&mut self, index: usize, open: &Open) -> io::Result<()> {
         let change = Change::draw(&mut self.random);
-        if let Some(file) = self.ledger.files.get_mut(index) {
-            file.change(&change);
-        }
-        self.note(&format!("{change:?}"), index);
+        self.diary.note(Event::Change(index, change.clone()))?;
         change.make(open)
     }
 
@@ -137,14 +147,12 @@ impl Writer {
         Ok(Some((index, OpenOptions::new().read(true).write(true).open(path)?)))
     }
 
-    /// Remembers what is done to a file, or was done.
-    fn note(&mut self, what: &str, index: usize) {
-        let names = self.ledger.files.get(index).map(File::names).unwrap_or_default();
-        self.ledger.history.push(format!("{what} #{index}: {names}"));
+    fn files(&self) -> &[File] {
+        &self.diary.ledger.files
     }
 
     fn path_of(&self, index: usize) -> PathBuf {
-        self.folder.join(self.ledger.files.get(index).map_or("", File::name))
+        self.folder.join(self.files().get(index).map_or("", File::name))
     }
 
     /// Two files change names.
@@ -156,9 +164,7 @@ impl Writer {
             return Ok(());
         }
         let (from, to) = (self.path_of(one), self.path_of(other));
-        self.ledger.exchange(one, other);
-        self.note("exchanged with the next", one);
-        self.note("exchanged", other);
+        self.diary.note(Event::Exchange(one, other))?;
         rustix::fs::renameat_with(CWD, &from, CWD, &to, RenameFlags::EXCHANGE)?;
         if self.random.one_in(2) {
             let open = Open::open(&to)?;
@@ -173,8 +179,8 @@ impl Writer {
         let open = Open::from(rustix::fs::open(&self.folder, flags, Mode::from_raw_mode(0o640))?);
         let name = self.next_name();
         let path = self.folder.join(&name);
-        let index = self.ledger.files.len();
-        self.ledger.files.push(File::new(name));
+        let index = self.files().len();
+        self.diary.note(Event::New(name))?;
         self.made(index, &open)?;
         self.write(index, &open, NEW_BYTES_MAX)?;
         self.change(index, &open)?;
@@ -183,7 +189,6 @@ impl Writer {
             open.sync_all()?;
         }
         let descriptor = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&open));
-        self.note("link", index);
         rustix::fs::linkat(CWD, descriptor, CWD, path, AtFlags::SYMLINK_FOLLOW)?;
         self.sync(index, &open)
     }
@@ -194,21 +199,17 @@ impl Writer {
         let Some((index, source)) = self.open_recent()? else {
             return Ok(());
         };
-        let contents = self.ledger.files.get_mut(index).map_or(Vec::new(), |file| {
-            file.used();
-            file.contents()
-        });
+        self.diary.note(Event::Used(index))?;
+        let contents = self.files().get(index).map_or(Vec::new(), File::contents);
         let blocks = FILE_BYTES_MAX / BLOCK / 2;
         let mut to = self.random.below(blocks) * BLOCK;
         let write = Write {
             offset: usize::try_from(to).map_err(io::Error::other)?,
             len: contents.len(),
-            source: Source::Copied(contents),
+            source: Source::Copied(contents.into()),
         };
         let mut left = write.len;
-        if let Some(file) = self.ledger.files.get_mut(own_index) {
-            file.write(write);
-        }
+        self.diary.note(Event::Write(own_index, write))?;
         let mut from = 0;
         while left > 0 {
             let count = rustix::fs::copy_file_range(&source, Some(&mut from), own, Some(&mut to), left)?;
@@ -226,19 +227,15 @@ impl Writer {
             return Ok(());
         };
         let name = self.folder.file_name().unwrap_or_default().to_string_lossy();
-        let path = format!("snapshots/{name}-{}", self.ledger.snapshots.len());
+        let path = format!("snapshots/{name}-{}", self.diary.ledger.snapshots.len());
         let top = self.folder.parent().unwrap_or(&self.folder);
         maker.snapshot(&self.folder, &top.join(&path))?;
-        self.ledger.snapshot(path);
-        self.note("snapshot", 0);
-        Ok(())
+        self.diary.note(Event::Snapshot(path))
     }
 
     fn sync_all(&mut self) -> io::Result<()> {
         rustix::fs::syncfs(Open::open(&self.folder)?)?;
-        self.ledger.all_synced();
-        self.note("all synced", 0);
-        Ok(())
+        self.diary.note(Event::AllSynced)
     }
 
     fn next_name(&mut self) -> String {
@@ -259,30 +256,18 @@ impl Writer {
             source: Source::Seed(self.random.number()),
         };
         let bytes = write.bytes();
-        if let Some(file) = self.ledger.files.get_mut(index) {
-            file.write(write);
-        }
+        self.diary.note(Event::Write(index, write))?;
         open.write_all_at(&bytes, offset)
     }
 
     fn sync(&mut self, index: usize, open: &Open) -> io::Result<()> {
-        let is_data_only = self.random.one_in(3);
-        if is_data_only {
+        if self.random.one_in(3) {
             open.sync_data()?;
+            self.diary.note(Event::DataSynced(index))
         } else {
             open.sync_all()?;
+            self.diary.note(Event::Synced(index))
         }
-        self.note(if is_data_only { "data synced" } else { "synced" }, index);
-        self.ledger.syncs = self.ledger.syncs.saturating_add(1);
-        if let Some(file) = self.ledger.files.get_mut(index) {
-            let bytes = u64::try_from(file.data_synced()).unwrap_or_default();
-            if !is_data_only {
-                file.names_synced();
-                file.attributes_synced();
-            }
-            self.ledger.synced_bytes = self.ledger.synced_bytes.saturating_add(bytes);
-        }
-        Ok(())
     }
 
     fn new_file(&mut self) -> io::Result<()> {
@@ -293,10 +278,10 @@ impl Writer {
 
     /// Some file made lately, but not the one that is written all the time.
     fn recent(&mut self) -> Option<usize> {
-        let count = self.ledger.files.len();
+        let count = self.files().len();
         let first = count.saturating_sub(RECENT).max(1);
         let index = first.saturating_add(self.random.index(count.saturating_sub(first)));
-        let file = self.ledger.files.get(index)?;
+        let file = self.files().get(index)?;
         file.is_there().then_some(index)
     }
 
@@ -305,12 +290,8 @@ impl Writer {
             return Ok(());
         };
         let to = self.next_name();
-        let Some(file) = self.ledger.files.get_mut(index) else {
-            return Ok(());
-        };
-        let from = self.folder.join(file.name());
-        file.rename(to.clone());
-        self.note("rename", index);
+        let from = self.path_of(index);
+        self.diary.note(Event::Rename(index, to.clone()))?;
         let to = self.folder.join(to);
         std::fs::rename(from, &to)?;
         if self.random.one_in(2) {
@@ -328,26 +309,12 @@ impl Writer {
         let (index, open) = self.make()?;
         self.write(index, &open, NEW_BYTES_MAX)?;
         self.sync(index, &open)?;
-        let name = |ledger: &Ledger, index: usize| {
-            ledger
-                .files
-                .get(index)
-                .map(|file| file.name().to_owned())
-                .unwrap_or_default()
-        };
-        let from = self.folder.join(name(&self.ledger, index));
-        let to = self.folder.join(name(&self.ledger, old));
-        self.ledger.replace(index, old);
-        self.note("replaces the next", index);
-        self.note("replaced", old);
+        let (from, to) = (self.path_of(index), self.path_of(old));
+        self.diary.note(Event::Replace { index, old })?;
         std::fs::rename(from, to)?;
         if self.random.one_in(2) {
             rustix::fs::fsync(Open::open(&self.folder)?)?;
-            self.ledger.syncs = self.ledger.syncs.saturating_add(1);
-            for file in &mut self.ledger.files {
-                file.names_synced();
-            }
-            self.note("folder synced", index);
+            self.diary.note(Event::FolderSynced)?;
         }
         Ok(())
     }

@@ -1,46 +1,16 @@
 //! What a writer was promised, and what it finds afterwards.
 
-use super::attributes::{Attributes, Change, Found};
+use super::attributes::{Attributes, Change};
+use super::event::{Event, Write};
+use super::found::{Found, Tree};
 use anyhow::Result;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::Path;
-use testkit::Random;
-
-/// A write: `len` bytes at `offset`.
-#[derive(Debug, Clone)]
-pub(super) struct Write {
-    pub(super) offset: usize,
-    pub(super) len: usize,
-    pub(super) source: Source,
-}
-
-/// Where the bytes of a write come from.
-#[derive(Debug, Clone)]
-pub(super) enum Source {
-    /// They follow from a seed.
-    Seed(u64),
-    /// Copied from another place.
-    Copied(Vec<u8>),
-}
-
-impl Write {
-    /// What was written.
-    pub(super) fn bytes(&self) -> Vec<u8> {
-        match &self.source {
-            Source::Seed(seed) => Random::new(*seed).noise(self.len),
-            Source::Copied(bytes) => bytes.clone(),
-        }
-    }
-
-    fn end(&self) -> usize {
-        self.offset.saturating_add(self.len)
-    }
-}
 
 /// A file, whatever its names.
 #[derive(Debug, Default, Clone)]
-pub(super) struct File {
+pub(in crate::mount) struct File {
     /// What an fsync promised.
     promised: Vec<u8>,
     /// True when its existence was promised.
@@ -201,19 +171,67 @@ fn apply(contents: &mut Vec<u8>, write: &Write) {
 
 /// All that a writer knows.
 #[derive(Debug, Default)]
-pub(super) struct Ledger {
-    pub(super) files: Vec<File>,
-    pub(super) syncs: u64,
-    pub(super) synced_bytes: u64,
+pub(in crate::mount) struct Ledger {
+    pub(in crate::mount) files: Vec<File>,
+    pub(in crate::mount) syncs: u64,
+    pub(in crate::mount) synced_bytes: u64,
     /// Snapshots of its folder that were made, by their paths below the top, and what is in them.
-    pub(super) snapshots: Vec<(String, Vec<File>)>,
+    pub(in crate::mount) snapshots: Vec<(String, Vec<File>)>,
     /// What the writer did, one line each.
-    pub(super) history: Vec<String>,
+    pub(in crate::mount) history: Vec<String>,
 }
 
 impl Ledger {
+    /// Adds what is about to happen, or what was promised.
+    pub(super) fn apply(&mut self, event: &Event) {
+        match event {
+            Event::New(name) => self.files.push(File::new(name.clone())),
+            Event::Made(index, attributes) => self.with(*index, |file| file.made_with(attributes.clone())),
+            Event::Write(index, write) => self.with(*index, |file| file.write(write.clone())),
+            Event::Used(index) => self.with(*index, File::used),
+            Event::Change(index, change) => self.with(*index, |file| file.change(change)),
+            Event::Rename(index, to) => self.with(*index, |file| file.rename(to.clone())),
+            Event::Exchange(one, other) => self.exchange(*one, *other),
+            Event::Replace { index, old } => self.replace(*index, *old),
+            Event::DataSynced(index) => self.synced(*index, false),
+            Event::Synced(index) => self.synced(*index, true),
+            Event::FolderSynced => {
+                self.syncs = self.syncs.saturating_add(1);
+                self.files.iter_mut().for_each(File::names_synced);
+            }
+            Event::AllSynced => self.all_synced(),
+            Event::Snapshot(path) => self.snapshot(path.clone()),
+        }
+        self.note(event);
+    }
+
+    fn with(&mut self, index: usize, change: impl FnOnce(&mut File)) {
+        if let Some(file) = self.files.get_mut(index) {
+            change(file);
+        }
+    }
+
+    /// Remembers what is done, or was done, for those who read of a loss.
+    fn note(&mut self, event: &Event) {
+        let names = |index: usize| self.files.get(index).map(File::names).unwrap_or_default();
+        self.history.push(event.line(names));
+    }
+
+    fn synced(&mut self, index: usize, with_attributes: bool) {
+        let mut bytes = 0;
+        self.with(index, |file| {
+            bytes = file.data_synced();
+            if with_attributes {
+                file.names_synced();
+                file.attributes_synced();
+            }
+        });
+        self.syncs = self.syncs.saturating_add(1);
+        self.synced_bytes = self.synced_bytes.saturating_add(u64::try_from(bytes).unwrap_or_default());
+    }
+
     /// A snapshot of the folder was made: all that its writer believes was there.
-    pub(super) fn snapshot(&mut self, path: String) {
+    fn snapshot(&mut self, path: String) {
         let mut files = self.files.clone();
         for file in &mut files {
             file.data_synced();
@@ -224,7 +242,7 @@ impl Ledger {
     }
 
     /// A sync of everything has returned.
-    pub(super) fn all_synced(&mut self) {
+    fn all_synced(&mut self) {
         for file in &mut self.files {
             let bytes = u64::try_from(file.data_synced()).unwrap_or_default();
             self.synced_bytes = self.synced_bytes.saturating_add(bytes);
@@ -235,51 +253,43 @@ impl Ledger {
     }
 
     /// Two files are about to change names.
-    pub(super) fn exchange(&mut self, one: usize, other: usize) {
+    fn exchange(&mut self, one: usize, other: usize) {
         let name = |files: &[File], index: usize| files.get(index).map_or(String::new(), |file| file.name().to_owned());
         let (first, second) = (name(&self.files, one), name(&self.files, other));
         for (index, to) in [(one, second), (other, first)] {
-            if let Some(file) = self.files.get_mut(index) {
-                file.rename(to);
-            }
+            self.with(index, |file| file.rename(to));
         }
     }
 
     /// A rename is about to put the file at `index` in place of the one at `old`.
-    pub(super) fn replace(&mut self, index: usize, old: usize) {
+    fn replace(&mut self, index: usize, old: usize) {
         let Some(name) = self.files.get_mut(old).map(|file| {
             file.may_be_replaced = true;
             file.name().to_owned()
         }) else {
             return;
         };
-        if let Some(file) = self.files.get_mut(index) {
-            file.rename(name);
-        }
+        self.with(index, |file| file.rename(name));
     }
 
-    /// What is missing in `folder`, and in the snapshots below `top`.
-    pub(super) fn misses(&self, top: &Path, folder: &Path) -> Result<Vec<String>> {
-        let mut misses = misses(&self.files, folder)?;
+    /// What is missing in `folder`, and in the snapshots; both are paths in `tree`.
+    pub(in crate::mount) fn misses(&self, tree: &dyn Tree, folder: &Path) -> Result<Vec<String>> {
+        let mut misses = misses(&self.files, tree, folder)?;
         for (path, files) in &self.snapshots {
-            let found = misses_of_snapshot(files, &top.join(path))?;
+            let found = match tree.is_dir(Path::new(path)) {
+                true => self::misses(files, tree, Path::new(path))?,
+                false => vec!["gone".to_owned()],
+            };
             misses.extend(found.into_iter().map(|miss| format!("{path}: {miss}")));
         }
         Ok(misses)
     }
 }
 
-fn misses_of_snapshot(files: &[File], folder: &Path) -> Result<Vec<String>> {
-    if !folder.is_dir() {
-        return Ok(vec!["gone".to_owned()]);
-    }
-    misses(files, folder)
-}
-
-fn misses(files: &[File], folder: &Path) -> Result<Vec<String>> {
+fn misses(files: &[File], tree: &dyn Tree, folder: &Path) -> Result<Vec<String>> {
     let mut contents: BTreeMap<&str, Option<Found>> = BTreeMap::new();
     for name in files.iter().flat_map(|file| &file.names) {
-        let read = match Found::read(&folder.join(name)) {
+        let read = match tree.read(&folder.join(name)) {
             Ok(found) => Some(found),
             Err(error) if error.kind() == ErrorKind::NotFound => None,
             Err(error) => return Ok(vec![format!("{name}: {error}")]),
@@ -306,6 +316,8 @@ fn misses(files: &[File], folder: &Path) -> Result<Vec<String>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mount::promises::event::Source;
+    use crate::mount::promises::found::Mounted;
 
     #[test]
     fn what_was_promised_is_missed_and_what_was_not_may_be_there() {
@@ -347,11 +359,12 @@ mod tests {
             files: vec![file],
             ..Ledger::default()
         };
-        assert_eq!(ledger.misses(&folder, &folder).unwrap(), ["a or b: gone"]);
+        let misses = |ledger: &Ledger| ledger.misses(&Mounted(&folder), Path::new("")).unwrap();
+        assert_eq!(misses(&ledger), ["a or b: gone"]);
         std::fs::write(folder.join("a"), "").unwrap();
-        assert!(ledger.misses(&folder, &folder).unwrap().is_empty());
+        assert!(misses(&ledger).is_empty());
         ledger.files[0].names_synced();
-        assert_eq!(ledger.misses(&folder, &folder).unwrap(), ["b: gone"]);
+        assert_eq!(misses(&ledger), ["b: gone"]);
         std::fs::remove_dir_all(folder).unwrap();
     }
 
@@ -368,7 +381,7 @@ mod tests {
         file.data_synced();
         let at = |file: &File, bits: u32| {
             Change::Permissions(bits).make(&open).unwrap();
-            file.difference(&Found::read(&path).unwrap()).is_none()
+            file.difference(&Mounted(&folder).read(Path::new("a")).unwrap()).is_none()
         };
         assert!(at(&file, 0o640) && at(&file, 0o604) && !at(&file, 0o777));
         file.attributes_synced();

@@ -1,22 +1,14 @@
 //! What a file is besides its contents: mode, owner, times, flags, extended attributes, an access control list.
 
+use super::found::{FLAGS, Found, LIST, NAMES, VALUE_BYTES_MAX};
 use rustix::fs::{IFlags, XattrFlags};
 use std::collections::BTreeMap;
 use std::fs::{File as Open, FileTimes};
 use std::io;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
-use std::path::Path;
 use std::time::{Duration, SystemTime};
 use testkit::Random;
 
-/// The attribute that holds an access control list.
-const LIST: &str = "system.posix_acl_access";
-/// Names of extended attributes that are set.
-const NAMES: [&str; 3] = ["user.one", "user.two", "trusted.three"];
-/// Bytes of the longest value.
-const VALUE_BYTES_MAX: u64 = 2000;
-/// Flags that forbid nothing.
-const FLAGS: [IFlags; 2] = [IFlags::NODUMP, IFlags::NOATIME];
 /// Numbers of the first owner and of the last one.
 const OWNERS: (u64, u64) = (0, 5000);
 
@@ -61,7 +53,7 @@ impl List {
 
 /// Attributes of a file. A time that nothing set since the file was last used is not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Attributes {
+pub(in crate::mount) struct Attributes {
     permissions: u32,
     owner: (u32, u32),
     atime: Option<i64>,
@@ -73,7 +65,7 @@ pub(super) struct Attributes {
 
 /// A change of attributes.
 #[derive(Debug, Clone)]
-pub(super) enum Change {
+pub(in crate::mount) enum Change {
     Permissions(u32),
     Owner(u32, u32),
     Times(i64, i64),
@@ -205,55 +197,6 @@ impl Attributes {
                 sizes.collect::<Vec<_>>().join(", ")
             };
             format!("attributes {}; promised {}", names(&found.named), names(&self.named))
-        })
-    }
-}
-
-/// A file as it is found.
-#[derive(Debug)]
-pub(super) struct Found {
-    pub(super) bytes: Vec<u8>,
-    permissions: u32,
-    owner: (u32, u32),
-    atime: i64,
-    mtime: i64,
-    flags: IFlags,
-    named: BTreeMap<String, Vec<u8>>,
-    list: Option<Vec<u8>>,
-}
-
-impl Found {
-    /// Reads it all.
-    pub(super) fn read(path: &Path) -> io::Result<Self> {
-        let open = Open::open(path)?;
-        let metadata = open.metadata()?;
-        let value = |name: &str| {
-            let mut value = vec![0; usize::try_from(VALUE_BYTES_MAX).unwrap_or_default()];
-            match rustix::fs::fgetxattr(&open, name, value.as_mut_slice()) {
-                Ok(len) => {
-                    value.truncate(len);
-                    Ok(Some(value))
-                }
-                Err(rustix::io::Errno::NODATA) => Ok(None),
-                Err(error) => Err(io::Error::from(error)),
-            }
-        };
-        let mut named = BTreeMap::new();
-        for name in NAMES {
-            if let Some(value) = value(name)? {
-                named.insert(name.to_owned(), value);
-            }
-        }
-        let known = FLAGS.iter().fold(IFlags::empty(), |all, flag| all | *flag);
-        Ok(Self {
-            bytes: std::fs::read(path)?,
-            permissions: metadata.mode() & 0o7777,
-            owner: (metadata.uid(), metadata.gid()),
-            atime: metadata.atime(),
-            mtime: metadata.mtime(),
-            flags: rustix::fs::ioctl_getflags(&open)? & known,
-            named,
-            list: value(LIST)?,
         })
     }
 }

@@ -1,0 +1,136 @@
+//! Writers that remember what the system promised them, and what is missed of it after a crash.
+//!
+//! * [`writer`] writes to files of its own, makes new ones (some without a name first), renames them, replaces old
+//!   ones, exchanges two, copies ranges, changes attributes, and fsyncs; every other one does so in a subvolume and
+//!   takes snapshots of it;
+//! * [`ledger`] is what a writer knows: what an fsync promised, and what was written since, which may or may not be
+//!   there;
+//! * [`event`] is what it does and what it is promised;
+//! * [`diary`] is how it came to know that, with the place of each entry in the record of a disk;
+//! * [`attributes`] are mode, owner, times, flags, extended attributes and the access control list;
+//! * [`found`] reads files on a mount, or in an image through the library;
+//! * [`snapshots`] asks for subvolumes.
+//!
+//! An event is noted before the call that makes it, a promise after the call that gives it has returned. So at any
+//! moment, all that may be on the disk was noted, and all that was promised has to be there.
+//!
+//! A writer fails with the error of a call that should not have failed. Called by `kill` and `power_cut`.
+
+mod attributes;
+mod diary;
+mod event;
+mod found;
+mod ledger;
+mod snapshots;
+mod writer;
+
+pub(super) use diary::{Clock, Diary, Replay};
+pub(super) use found::{Mounted, Tree};
+pub(super) use ledger::Ledger;
+pub(super) use writer::{End, Writer};
+
+use anyhow::{Result, bail};
+use std::fmt;
+use std::path::Path;
+use std::thread::{self, JoinHandle};
+use testkit::Random;
+use snapshots::Maker;
+
+/// Of what a writer did, this much is printed when something of it is lost.
+const HISTORY: usize = 400;
+
+/// Writers at work.
+pub(super) struct Writers(Vec<JoinHandle<Result<Diary>>>);
+
+impl Writers {
+    /// Starts `count` of them in folders of their own below `top`.
+    ///
+    /// # Errors
+    /// The folders cannot be made.
+    pub(super) fn start(
+        random: &mut Random,
+        top: &Path,
+        count: u64,
+        end: &End,
+        clock: impl Fn() -> Result<Clock>,
+    ) -> Result<Self> {
+        let mut writers = Vec::new();
+        std::fs::create_dir(top.join("snapshots"))?;
+        for index in 0..count {
+            let own = top.join(folder(index));
+            let is_subvolume = index % 2 == 1;
+            let mut maker = is_subvolume.then(Maker::start).transpose()?;
+            match &mut maker {
+                Some(maker) => maker.make(&own)?,
+                None => std::fs::create_dir(&own)?,
+            }
+            writers.push(Writer::new(&own, random.number(), end.clone(), Diary::new(clock()?), maker));
+        }
+        // The folders are promised too.
+        rustix::fs::fsync(std::fs::File::open(top)?)?;
+        let start = |writer: Writer| thread::Builder::new().spawn(move || writer.run());
+        Ok(Self(writers.into_iter().map(start).collect::<std::io::Result<_>>()?))
+    }
+
+    /// Waits for all; what each of them knows.
+    ///
+    /// # Errors
+    /// A call failed that should not have.
+    pub(super) fn join(self) -> Result<Vec<Diary>> {
+        let mut diaries = Vec::new();
+        for writer in self.0 {
+            match writer.join() {
+                Ok(diary) => diaries.push(diary?),
+                Err(_) => bail!("a writer failed in a way of its own"),
+            }
+        }
+        Ok(diaries)
+    }
+}
+
+/// The folder of a writer.
+fn folder(index: impl fmt::Display) -> String {
+    format!("writer-{index}")
+}
+
+/// Something that was promised and is not there.
+#[derive(Debug)]
+pub(super) struct Miss {
+    writer: usize,
+    who: &'static str,
+    what: String,
+}
+
+impl fmt::Display for Miss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}, writer {}: {}", self.who, self.writer, self.what)
+    }
+}
+
+/// What all writers miss in `tree`, as `who` shows it.
+///
+/// # Errors
+/// Something of the tree cannot be read.
+pub(super) fn misses<'a>(
+    ledgers: impl Iterator<Item = &'a Ledger>,
+    tree: &dyn Tree,
+    who: &'static str,
+) -> Result<Vec<Miss>> {
+    let mut all = Vec::new();
+    for (writer, ledger) in ledgers.enumerate() {
+        let found = ledger.misses(tree, Path::new(&folder(writer)))?;
+        all.extend(found.into_iter().map(|what| Miss { writer, who, what }));
+    }
+    Ok(all)
+}
+
+/// Prints what those writers did last that miss something.
+pub(super) fn print_histories<'a>(ledgers: impl Iterator<Item = &'a Ledger>, misses: &[Miss]) {
+    for (writer, ledger) in ledgers.enumerate() {
+        if misses.iter().any(|miss| miss.writer == writer) {
+            let last = ledger.history.iter().rev().take(HISTORY);
+            let lines: Vec<&str> = last.rev().map(String::as_str).collect();
+            println!("what writer {writer} did last:\n  {}", lines.join("\n  "));
+        }
+    }
+}
