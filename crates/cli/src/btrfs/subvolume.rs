@@ -32,7 +32,11 @@ pub(crate) struct Subvolume {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Make an empty subvolume
-    #[command(after_help = "Examples:\n  spinney subvolume create site.img /home\n  spinney subvolume create --json site.img /home | jq .id")]
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney subvolume create site.img /home\n",
+        "  spinney subvolume create --json site.img /home | jq .id"
+    ))]
     Create {
         #[command(flatten)]
         image: ImageArgs,
@@ -77,7 +81,11 @@ enum Command {
         json: bool,
     },
     /// Delete subvolumes and all in them
-    #[command(after_help = "Examples:\n  spinney subvolume delete site.img /home-monday\n  spinney subvolume delete --json site.img /home-monday | jq .deleted[].id")]
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney subvolume delete site.img /home-monday\n",
+        "  spinney subvolume delete --json site.img /home-monday | jq .deleted[].id"
+    ))]
     Delete {
         #[command(flatten)]
         image: ImageArgs,
@@ -89,7 +97,11 @@ enum Command {
         json: bool,
     },
     /// Choose the subvolume that is mounted when none is named
-    #[command(after_help = "Examples:\n  spinney subvolume set-default site.img /home\n  spinney subvolume set-default --json site.img /home | jq .id")]
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney subvolume set-default site.img /home\n",
+        "  spinney subvolume set-default --json site.img /home | jq .id"
+    ))]
     SetDefault {
         #[command(flatten)]
         image: ImageArgs,

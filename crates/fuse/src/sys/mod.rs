@@ -3,7 +3,8 @@
 //! Every function here is safe to call with any arguments: what the kernel needs (valid pointers
 //! and lengths, memory that stays) is seen to inside. They fail with the error of the system
 //! call. Called by the connection (cloning), mounting (the anchor), the ring transport, and front
-//! ends at their start (what they inherited, what was closed, what they see mounted) and before they unmount (what was written).
+//! ends at their start (what they inherited, what was closed, what they see mounted) and before
+//! they unmount (what was written).
 
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
