@@ -31,8 +31,9 @@ use super::work;
 /// A copy that SIGINT, SIGTERM or SIGHUP interrupts removes the file that it has begun, finishes
 /// the directories that it has made, and says how it can be continued. One that was killed is
 /// continued in the same way: files with the size and time of modification that the image says
-/// are left as they are, and what was begun (private files of mode 0600) is replaced. To continue
-/// the copy of a directory that DEST was made of, write PATH/. for it.
+/// are left as they are, and what was begun (private files of mode 0600, whose contents are those
+/// of the image as far as they go) is replaced. To continue the copy of a directory that DEST was
+/// made of, write PATH/. for it.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",

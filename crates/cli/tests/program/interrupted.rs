@@ -99,7 +99,7 @@ fn every_piece_of_a_copy_is_told_from_what_is_not_one() {
         std::fs::set_permissions(out.join(name), std::fs::Permissions::from_mode(mode)).unwrap();
     };
     // Begun: private, shorter or with other times. A pipe and a link without their times.
-    std::fs::write(out.join("middle"), "begun").unwrap();
+    std::fs::write(out.join("middle"), &std::fs::read(src.join("middle")).unwrap()[..5000]).unwrap();
     set_mode("middle", 0o600);
     set_mode("sub/large", 0o600);
     for name in ["pipe", "outside"] {
@@ -156,4 +156,44 @@ fn a_signal_that_is_ignored_does_not_end_the_copy() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), rustix::process::Signal::INT).unwrap();
     assert!(child.wait().unwrap().success());
     assert_same(&bench.path("src"), &bench.path("out"));
+}
+
+/// A private file that is shorter than the image's passed for one that the copy had begun.
+#[test]
+fn a_private_file_of_the_caller_is_no_piece_of_the_copy() {
+    let bench = Bench::new();
+    bench.filled_image();
+    let mine = bench.path("out/middle");
+    std::fs::create_dir(bench.path("out")).unwrap();
+    let begun = std::fs::read(bench.path("src/middle")).unwrap();
+    let other = [&begun[..4000], b"mine"].concat();
+    let zeros = [0; 4000];
+    let pieces = [(&b"mine"[..], false), (&other[..], false), (&begun[..4000], true), (&zeros[..], true)];
+    for (contents, is_replaced) in pieces {
+        std::fs::write(&mine, contents).unwrap();
+        std::fs::set_permissions(&mine, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let run = bench.run("get -q --continue a.img /. out");
+        let (status, meant) = if is_replaced { (0, &*begun) } else { (1, contents) };
+        assert_eq!(run.status, status, "{}", run.err);
+        assert_eq!(std::fs::read(&mine).unwrap(), meant);
+        assert_eq!(run.err.contains("out/middle: File exists"), !is_replaced, "{}", run.err);
+    }
+}
+
+/// It was killed before it gave the file its last mode, which differs in that bit only.
+#[test]
+fn a_private_program_gets_the_bit_that_it_lacks() {
+    let bench = Bench::new();
+    bench.fill("src");
+    let (meant, piece) = (bench.path("src/program"), bench.path("out/program"));
+    std::fs::write(&meant, "program").unwrap();
+    std::fs::set_permissions(&meant, std::fs::Permissions::from_mode(0o4600)).unwrap();
+    bench.ok("mkfs -q --rootdir src a.img");
+    std::fs::create_dir(bench.path("out")).unwrap();
+    std::fs::write(&piece, "program").unwrap();
+    std::fs::set_permissions(&piece, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let time = std::fs::metadata(&meant).unwrap().modified().unwrap();
+    std::fs::File::options().write(true).open(&piece).unwrap().set_modified(time).unwrap();
+    bench.ok("get -q --continue a.img /. out");
+    assert_eq!(std::fs::metadata(&piece).unwrap().mode() & 0o7777, 0o4600);
 }

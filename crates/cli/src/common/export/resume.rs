@@ -2,7 +2,8 @@
 //!
 //! A file is made private (mode 0600); contents, owner and attributes come first, then the times, the mode last. So a
 //! file is whole if its size and time of modification are those of the image and it has its mode, and what still is
-//! private was not finished. Contents are not compared. Whatever is neither whole nor such a piece is not touched.
+//! private was not finished. The contents of whole files are not compared; those of pieces are, since a private file
+//! may be the caller's own. Whatever is neither whole nor such a piece is not touched.
 
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
@@ -10,12 +11,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use anyhow::Result;
-use rustix::fs::{AtFlags, Mode, OFlags, Stat};
+use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
-use spinney::{FileType, Metadata};
+use spinney::{FileOptions, FileType, Metadata};
 
 use super::Export;
 use crate::common::beneath::path_of;
+
+/// Bytes of a piece that are compared in one go.
+const COMPARED_BYTES: usize = 128 << 10;
 
 /// What is under a name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +49,9 @@ pub(super) fn look(
     }
     let size = u64::try_from(found.st_size)?;
     let is_private = found.st_mode & 0o7777 == 0o600;
-    let mode_is_done = metadata.is_symlink() || !is_private || metadata.permissions() & 0o777 == 0o600;
+    let lacks_setid = export.options.keeps_setid && metadata.permissions() & 0o6000 != 0;
+    let is_meant_private = metadata.permissions() & 0o777 == 0o600 && !lacks_setid;
+    let mode_is_done = metadata.is_symlink() || !is_private || is_meant_private;
     let has_size = !metadata.is_file() || size == metadata.size;
     let time = metadata.mtime;
     let has_time = (found.st_mtime, i64::try_from(found.st_mtime_nsec)?) == (time.sec, i64::from(time.nsec));
@@ -55,7 +61,48 @@ pub(super) fn look(
     let owners = [rustix::process::geteuid().as_raw(), metadata.uid];
     let is_ours = owners.contains(&found.st_uid) && found.st_nlink == 1;
     let is_piece = (is_private || metadata.is_symlink()) && (!metadata.is_file() || size <= metadata.size);
-    Ok(if is_ours && is_piece { Found::Begun } else { Found::Other })
+    if !is_ours || !is_piece || (metadata.is_file() && !has_same_contents(export, (dir, name), image, &found)?) {
+        return Ok(Found::Other);
+    }
+    Ok(Found::Begun)
+}
+
+/// True where a file has the contents that the image says, as far as it goes, or zeros, which a power cut may leave.
+fn has_same_contents(
+    export: &Export<'_>,
+    (dir, name): (&OwnedFd, &OsStr),
+    image: &Path,
+    found: &Stat,
+) -> Result<bool> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let fd = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let opened = rustix::fs::fstat(&fd)?;
+    if (opened.st_dev, opened.st_ino) != (found.st_dev, found.st_ino) {
+        return Ok(false);
+    }
+    let file = FileOptions::new().read(true).open(export.volume, image)?;
+    let (mut ours, mut meant) = (vec![0; COMPARED_BYTES], vec![0; COMPARED_BYTES]);
+    let mut at = 0;
+    loop {
+        at = match rustix::fs::seek(&fd, SeekFrom::Data(at)) {
+            Err(Errno::NXIO) => return Ok(true),
+            // No holes to be found here: everything is data.
+            Err(Errno::INVAL | Errno::NOTSUP) => at,
+            start => start?,
+        };
+        let count = match rustix::io::pread(&fd, &mut *ours, at) {
+            Ok(0) => return Ok(true),
+            Err(Errno::INTR) => continue,
+            count => count?,
+        };
+        meant.fill(0);
+        let count = count.min(file.read_at(&mut meant, at)?);
+        let is_same = |(ours, meant): (&u8, &u8)| *ours == 0 || ours == meant;
+        if count == 0 || !ours.iter().take(count).zip(&meant).all(is_same) {
+            return Ok(false);
+        }
+        at = at.saturating_add(u64::try_from(count)?);
+    }
 }
 
 /// True for the same kind of file, with the same target or device number.
