@@ -7,7 +7,7 @@
 //! * [`record`] is what it writes down;
 //! * [`session`] makes an image there, mounts it, lets the writers of `promises` work, and unmounts;
 //! * [`cuts`] draws moments, and makes the images that a power cut at these moments can leave;
-//! * [`judge`] looks at each: `btrfs check` has to find nothing, the library (and of some images the kernel) replays
+//! * [`mod@judge`] looks at each: `btrfs check` has to find nothing, the library (and of some images the kernel) replays
 //!   the log, and then all must be there that had been promised before the moment. A promise counts from the end of
 //!   the record when the call had returned.
 //!
