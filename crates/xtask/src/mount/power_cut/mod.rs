@@ -7,9 +7,9 @@
 //! * [`record`] is what it writes down;
 //! * [`session`] makes an image there, mounts it, lets the writers of `promises` work, and unmounts;
 //! * [`cuts`] draws moments, and makes the images that a power cut at these moments can leave;
-//! * [`mod@judge`] looks at each: `btrfs check` has to find nothing, the library (and of some images the kernel) replays
-//!   the log, and then all must be there that had been promised before the moment. A promise counts from the end of
-//!   the record when the call had returned.
+//! * [`mod@judge`] looks at each: `btrfs check` has to find nothing, the library (and of some images the kernel)
+//!   replays the log, and then all must be there that had been promised before the moment. A promise counts from the
+//!   end of the record when the call had returned.
 //!
 //! With `--self-test` the same record is judged once more as if the disk had forgotten flushes that it had answered.
 //! That has to lose something, or the check is worth nothing; the kernel is not asked then.
