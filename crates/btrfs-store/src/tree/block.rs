@@ -123,22 +123,28 @@ impl Block {
     }
 }
 
-/// True where [`check_first_key`] finds nothing wrong, but for a block without items.
-#[inline]
-fn has_first_key(locked: &Bytes, expect: &ReadExpect) -> bool {
-    expect.first_key.is_none_or(|expected| {
-        raw::nritems(&locked.data) > 0 && raw::get_key(&locked.data, raw::HEADER) == expected
-    })
+fn check_first_key(locked: &Bytes, expect: &ReadExpect) -> Result<(), Corrupt> {
+    match expect.first_key {
+        Some(expected) if !has_first_key(locked, expect) => {
+            let found = first_key(locked);
+            Err(Corrupt::new("first key of the tree block", expected.into(), found.into()).at(At::Block(locked.at)))
+        }
+        _ => Ok(()),
+    }
 }
 
-fn check_first_key(locked: &Bytes, expect: &ReadExpect) -> Result<(), Corrupt> {
-    let Some(expected) = expect.first_key else { return Ok(()) };
-    let has_items = raw::nritems(&locked.data) > 0;
-    let found = if has_items { raw::key_at(&locked.data, 0) } else { Key::MAX };
-    if found == expected {
-        return Ok(());
+#[inline]
+fn has_first_key(locked: &Bytes, expect: &ReadExpect) -> bool {
+    expect.first_key.is_none_or(|expected| first_key(locked) == expected)
+}
+
+/// The greatest of all keys for a block without items.
+#[inline]
+fn first_key(locked: &Bytes) -> Key {
+    match raw::nritems(&locked.data) {
+        0 => Key::MAX,
+        _ => raw::get_key(&locked.data, raw::HEADER),
     }
-    Err(Corrupt::new("first key of the tree block", expected.into(), found.into()).at(At::Block(locked.at)))
 }
 
 /// What the parent says of a block that is to be read.

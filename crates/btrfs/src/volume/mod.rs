@@ -143,13 +143,9 @@ impl Drop for Inner {
 /// Writes all that is dirty, and commits. Where the data of some files has no room, the rest is committed all the same,
 /// and what that frees is given back to the host for another attempt.
 fn sync_all(core: &Core) -> Result<()> {
-    let is_full = |flushed: &Result<()>| matches!(flushed, Err(error) if error.is_device_full());
-    let mut flushed = writeback::flush_all(core);
-    if is_full(&flushed) {
-        core.store.commit()?;
-        flushed = writeback::flush_all(core);
-    }
-    if flushed.is_ok() || is_full(&flushed) {
+    let flushed = core.with_room(|| writeback::flush_all(core));
+    let has_failed = matches!(&flushed, Err(error) if !error.is_device_full());
+    if !has_failed {
         core.store.commit()?;
     }
     flushed

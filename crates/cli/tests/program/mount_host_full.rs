@@ -3,36 +3,47 @@
 use std::fs::{self, File};
 use std::io::Write as _;
 use std::os::unix::fs::symlink;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Bench, pattern};
 use crate::mounted::{Mounted, can_mount};
 
 /// A tmpfs with so much room, until the value goes.
-struct Host<'a>(&'a Path);
+struct Host(PathBuf);
 
-impl<'a> Host<'a> {
-    fn mount(dir: &'a Path, size: &str) -> Self {
-        fs::create_dir(dir).unwrap();
+impl Host {
+    fn mount(dir: PathBuf, size: &str) -> Self {
+        fs::create_dir(&dir).unwrap();
         let options = format!("size={size}");
         let mut command = Command::new("mount");
-        command.args(["-t", "tmpfs", "-o", &options, "host"]).arg(dir);
+        command.args(["-t", "tmpfs", "-o", &options, "host"]).arg(&dir);
         assert!(command.status().unwrap().success());
         Self(dir)
     }
 
     fn resize(&self, size: &str) {
         let options = format!("remount,size={size}");
-        let status = Command::new("mount").args(["-o", &options]).arg(self.0).status();
+        let status = Command::new("mount").args(["-o", &options]).arg(&self.0).status();
         assert!(status.unwrap().success());
     }
 }
 
-impl Drop for Host<'_> {
+impl Drop for Host {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0).status();
+        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
     }
+}
+
+/// A sparse image of so many bytes, mounted, on a host of 40 MiB.
+fn mount_on_host(mode: &str, image_bytes: &str) -> (Mounted, Host) {
+    let bench = Bench::new();
+    let host = Host::mount(bench.path("host"), "40M");
+    bench.ok(&format!("mkfs -q --size {image_bytes} host/a.img"));
+    symlink("host/a.img", bench.path("a.img")).unwrap();
+    fs::create_dir(bench.path("mnt")).unwrap();
+    bench.ok(&format!("mount -o {mode} a.img mnt"));
+    (Mounted { bench }, host)
 }
 
 fn write_synced(path: &Path, contents: &[u8]) -> std::io::Result<()> {
@@ -51,14 +62,7 @@ fn a_host_without_room_is_told_as_such_and_the_mount_goes_on() {
         return;
     }
     for mode in ["rw", "writeback", "io_uring", "nodatacow"] {
-        let bench = Bench::new();
-        let host_dir = bench.path("host");
-        let host = Host::mount(&host_dir, "40M");
-        bench.ok("mkfs -q --size 512M host/a.img");
-        symlink("host/a.img", bench.path("a.img")).unwrap();
-        fs::create_dir(bench.path("mnt")).unwrap();
-        bench.ok(&format!("mount -o {mode} a.img mnt"));
-        let mounted = Mounted { bench };
+        let (mounted, host) = mount_on_host(mode, "512M");
         let dir = mounted.dir();
         let (kept, chunk) = (pattern(4 << 20), pattern(1 << 20));
         write_synced(&dir.join("kept"), &kept).unwrap();
@@ -107,14 +111,7 @@ fn what_was_deleted_makes_room_on_a_full_host() {
         return;
     }
     for mode in ["rw", "nodatacow"] {
-        let bench = Bench::new();
-        let host_dir = bench.path("host");
-        let host = Host::mount(&host_dir, "40M");
-        bench.ok("mkfs -q --size 1G host/a.img");
-        symlink("host/a.img", bench.path("a.img")).unwrap();
-        fs::create_dir(bench.path("mnt")).unwrap();
-        bench.ok(&format!("mount -o {mode} a.img mnt"));
-        let mounted = Mounted { bench };
+        let (mounted, host) = mount_on_host(mode, "1G");
         let dir = mounted.dir();
         let chunk = pattern(2 << 20);
         for round in 0..100 {
@@ -146,8 +143,7 @@ fn what_was_put_before_the_host_was_full_is_kept() {
         return;
     }
     let bench = Bench::new();
-    let host_dir = bench.path("host");
-    let host = Host::mount(&host_dir, "40M");
+    let host = Host::mount(bench.path("host"), "40M");
     bench.ok("mkfs -q --size 512M host/a.img");
     fs::create_dir(bench.path("src")).unwrap();
     for index in 10..80 {
