@@ -7,19 +7,26 @@
 
 #![cfg(feature = "ablation")]
 
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
+use blockdev::Device;
 use blockdev::backends::MemoryDevice;
+use parking_lot::Condvar;
 use spinney::ablation::{Mutation, mutate};
 use spinney::{FileOptions, MakeOptions, Volume};
 use testkit::Random;
-use testkit::crash::{Config, Failure, Step, explore_all, explore_steps, parse};
+use testkit::crash::{Config, Failure, Step, explore_steps, parse};
 use testkit::faults::RecordingDevice;
 
 /// A mistake has to be found within this time.
 const FOUND_WITHIN: Duration = Duration::from_secs(20);
+
+/// A sync that does not return within this time waits for the one before it.
+const WAITS_AFTER: Duration = Duration::from_secs(2);
 
 /// The mistake is one for the whole process.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
@@ -28,13 +35,13 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 enum Workload {
     /// Operations, one a line.
     Steps(&'static str),
-    /// Workloads of this name.
-    Named(&'static str),
+    /// A file is synced while the device still flushes for another one.
+    Overlapping,
     /// A file that is overwritten in place and synced.
     InPlace,
 }
 
-use Workload::{InPlace, Named, Steps};
+use Workload::{InPlace, Overlapping, Steps};
 
 /// What meets a mistake.
 fn workload(mutation: Mutation) -> Workload {
@@ -66,7 +73,7 @@ fn workload(mutation: Mutation) -> Workload {
         Mutation::SizeTooLarge => "creat a\nwrite a 0 5000\nfsync a",
         Mutation::SizeForgotten => "creat a\ntruncate a 1000000\nsync\ntruncate a 500000\nfdatasync a",
         Mutation::ExtentsForgotten => "creat a\nwrite a 0 20000\nsync\nwrite a 0 8192\nfdatasync a",
-        Mutation::GroupNotAwaited => return Named("threads-"),
+        Mutation::GroupNotAwaited => return Overlapping,
         other => return Steps(with_attributes(other)),
     })
 }
@@ -101,7 +108,7 @@ fn explore(workload: &Workload) -> Result<(Option<Failure>, u64)> {
     let config = Config { states: states(), failures_max: 1, ..Config::default() };
     let report = match workload {
         InPlace => return in_place(),
-        Named(name) => explore_all(&Config { workload: Some((*name).to_owned()), ..config })?,
+        Overlapping => return overlapping(),
         Steps(text) => {
             // What follows makes states in which the last sync of the text has returned.
             let text = format!("{text}\ncreat zz\nwrite zz 0 5000\nfsync zz");
@@ -115,29 +122,150 @@ fn explore(workload: &Workload) -> Result<(Option<Failure>, u64)> {
 /// A file of a volume without copies on write is overwritten: no item changes, so the log has nothing to say, and what
 /// makes the bytes durable is a flush.
 fn in_place() -> Result<(Option<Failure>, u64)> {
-    const LEN: usize = 16384;
-    let device = MemoryDevice::new(128 << 20);
-    let make = MakeOptions { size: Some(128 << 20), ..MakeOptions::default() };
-    let device = Arc::new(device);
-    Volume::options().make_device(Arc::<MemoryDevice>::clone(&device), &make)?.close()?;
-    let device = Arc::new(RecordingDevice::new(device.duplicate()));
+    let device = Arc::new(RecordingDevice::new(made()?));
     let volume = Volume::options().nodatacow(true).open_device(Arc::<RecordingDevice>::clone(&device))?;
     let file = FileOptions::new().read(true).write(true).create(true).open(&volume, "a")?;
     file.write_at(&[1; LEN], 0)?;
     volume.sync()?;
     file.write_at(&[2; LEN], 0)?;
     file.sync_data()?;
-    let (events, mut random) = (device.event_count(), Random::new(1));
+    judge(&device, device.event_count(), "a", "in-place", "write, sync, write in place, fdatasync")
+}
+
+/// Two files are synced at once. The second sync begins while the device flushes for the first one; it must not return
+/// before what it asked for is durable, too.
+fn overlapping() -> Result<(Option<Failure>, u64)> {
+    let device = Arc::new(RecordingDevice::new(made()?));
+    let held = Arc::new(HeldDevice::new(Arc::clone(&device)));
+    let volume = Volume::options().open_device(Arc::<HeldDevice>::clone(&held))?;
+    let open = |path: &str| FileOptions::new().read(true).write(true).create(true).open(&volume, path);
+    let (first, second) = (open("a")?, open("b")?);
+    volume.sync()?;
+    first.write_at(&[1; LEN], 0)?;
+    second.write_at(&[2; LEN], 0)?;
+    held.hold();
+    let (sender, returned) = channel();
+    let events = thread::scope(|scope| {
+        let leads = scope.spawn(|| first.sync_all());
+        held.await_flush();
+        scope.spawn(move || sender.send(second.sync_all()));
+        let early = returned.recv_timeout(WAITS_AFTER);
+        let events_then = device.event_count();
+        held.release();
+        leads.join().map_err(|_| anyhow!("the first sync panicked"))??;
+        let Ok(result) = early else {
+            returned.recv()??;
+            return Ok(device.event_count());
+        };
+        result?;
+        anyhow::Ok(events_then)
+    })?;
+    judge(&device, events, "b", "overlapping", "write a, write b, fsync a; while it flushes: fsync b")
+}
+
+const LEN: usize = 16384;
+
+/// A volume without files.
+fn made() -> Result<MemoryDevice> {
+    let make = MakeOptions { size: Some(128 << 20), ..MakeOptions::default() };
+    let device = Arc::new(MemoryDevice::new(128 << 20));
+    Volume::options().make_device(Arc::<MemoryDevice>::clone(&device), &make)?.close()?;
+    Ok(device.duplicate())
+}
+
+/// Is what was synced to `path`, all of it the byte 2, there after a crash?
+fn judge(
+    device: &RecordingDevice,
+    events: usize,
+    path: &str,
+    name: &str,
+    story: &str,
+) -> Result<(Option<Failure>, u64)> {
+    let mut random = Random::new(1);
     for state in 0..50 {
         let image = Arc::new(device.crash_after(events, &mut random)?);
         let volume = Volume::options().open_device(image)?;
-        if volume.read("a")? != [2; LEN] {
-            let reason = "a: its contents are not those of the fdatasync that returned".to_owned();
-            let story = "write, sync, write in place, fdatasync".to_owned();
-            return Ok((Some(Failure { state: format!("in-place/drawn-{state}"), reason, story, image: None }), state));
+        if volume.read(path)? != [2; LEN] {
+            let reason = format!("{path}: its contents are not those of the sync that returned");
+            let state_name = format!("{name}/drawn-{state}");
+            return Ok((Some(Failure { state: state_name, reason, story: story.to_owned(), image: None }), state));
         }
     }
     Ok((None, 50))
+}
+
+/// A device whose flushes can be held up.
+#[derive(Debug)]
+struct HeldDevice {
+    inner: Arc<RecordingDevice>,
+    state: parking_lot::Mutex<Held>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// Whether flushes wait.
+    holds: bool,
+    /// Whether one does.
+    is_reached: bool,
+}
+
+impl HeldDevice {
+    fn new(inner: Arc<RecordingDevice>) -> Self {
+        Self { inner, state: parking_lot::Mutex::default(), changed: Condvar::new() }
+    }
+
+    fn hold(&self) {
+        self.state.lock().holds = true;
+    }
+
+    fn await_flush(&self) {
+        self.changed.wait_while_for(&mut self.state.lock(), |state| !state.is_reached, WAITS_AFTER);
+    }
+
+    fn release(&self) {
+        self.state.lock().holds = false;
+        self.changed.notify_all();
+    }
+}
+
+impl Device for HeldDevice {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.inner.size_bytes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        self.inner.is_read_only()
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockdev::Result<()> {
+        self.inner.read_at(offset, buf)
+    }
+
+    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> blockdev::Result<()> {
+        self.inner.write_at(offset, parts)
+    }
+
+    fn flush(&self) -> blockdev::Result<()> {
+        let mut state = self.state.lock();
+        state.is_reached |= state.holds;
+        self.changed.notify_all();
+        self.changed.wait_while(&mut state, |state| state.holds);
+        drop(state);
+        self.inner.flush()
+    }
+
+    fn discard(&self, offset: u64, len: u64) -> blockdev::Result<()> {
+        self.inner.discard(offset, len)
+    }
+
+    fn grow(&self, size_bytes: u64) -> blockdev::Result<()> {
+        self.inner.grow(size_bytes)
+    }
 }
 
 /// Makes mistakes one after the other; returns what is wrong with the tests.
