@@ -2,7 +2,4 @@
 
 use btrfs_disk::key::item_type as t;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| spinney_fuzz::item(
-    &[t::DIR_ITEM, t::DIR_INDEX, t::XATTR_ITEM],
-    data
-));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| spinney_fuzz::item(&[t::DIR_ITEM, t::DIR_INDEX, t::XATTR_ITEM], data));

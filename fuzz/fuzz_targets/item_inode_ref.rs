@@ -2,7 +2,4 @@
 
 use btrfs_disk::key::item_type as t;
 
-libfuzzer_sys::fuzz_target!(|data: &[u8]| spinney_fuzz::item(
-    &[t::INODE_REF, t::INODE_EXTREF],
-    data
-));
+libfuzzer_sys::fuzz_target!(|data: &[u8]| spinney_fuzz::item(&[t::INODE_REF, t::INODE_EXTREF], data));

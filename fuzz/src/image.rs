@@ -38,33 +38,17 @@ static BASE: LazyLock<Base> = LazyLock::new(|| {
         .chunks_exact(SECTOR + 4)
         .map(|entry| {
             let (number, sector) = entry.split_first_chunk().expect("it has 4100 bytes");
-            (
-                u32::from_le_bytes(*number),
-                sector.try_into().expect("it has 4096 bytes"),
-            )
+            (u32::from_le_bytes(*number), sector.try_into().expect("it has 4096 bytes"))
         })
         .collect();
-    let first = &sectors
-        .iter()
-        .find(|(number, _)| *number == 16)
-        .expect("the superblock")
-        .1;
-    let superblock = UncheckedSuperblock::new(first)
-        .and_then(|raw| raw.verify(65536))
-        .expect("the base image is right");
+    let first = &sectors.iter().find(|(number, _)| *number == 16).expect("the superblock").1;
+    let superblock =
+        UncheckedSuperblock::new(first).and_then(|raw| raw.verify(65536)).expect("the base image is right");
     let fsid = superblock.fields().fsid;
     let csum_type = superblock.csum_type();
     sectors.sort_by_key(|(_, sector)| !is_sealed(sector, fsid));
-    let tree_blocks = sectors
-        .iter()
-        .filter(|(_, sector)| is_sealed(sector, fsid))
-        .count();
-    Base {
-        sectors_in_image: u32::from_le_bytes(*count),
-        sectors,
-        tree_blocks,
-        csum_type,
-    }
+    let tree_blocks = sectors.iter().filter(|(_, sector)| is_sealed(sector, fsid)).count();
+    Base { sectors_in_image: u32::from_le_bytes(*count), sectors, tree_blocks, csum_type }
 });
 
 /// Superblocks and tree blocks carry the UUID at the same place.
@@ -95,11 +79,7 @@ pub fn image(data: &[u8]) {
 }
 
 fn common(options: btrfs::VolumeOptions) -> btrfs::VolumeOptions {
-    options
-        .workers(1)
-        .cache_bytes(4 << 20)
-        .dirty_bytes(1 << 20)
-        .env(Env::seeded(1, (1_700_000_000, 0)))
+    options.workers(1).cache_bytes(4 << 20).dirty_bytes(1 << 20).env(Env::seeded(1, (1_700_000_000, 0)))
 }
 
 fn patched(mut patches: &[u8]) -> MemoryDevice {
@@ -110,11 +90,7 @@ fn patched(mut patches: &[u8]) -> MemoryDevice {
         let (bytes, rest) = rest.split_at(usize::from(*len % 32).min(rest.len()));
         patches = rest;
         // Most patches go to tree blocks, which are what decides.
-        let range = if how & 0x80 == 0 {
-            base.tree_blocks
-        } else {
-            sectors.len()
-        };
+        let range = if how & 0x80 == 0 { base.tree_blocks } else { sectors.len() };
         let index = (usize::from(*which) | usize::from(how & 3) << 8) % range.max(1);
         let at = (usize::from(*high) << 8 | usize::from(*low)) % SECTOR;
         let end = (at + bytes.len()).min(SECTOR);
@@ -126,9 +102,7 @@ fn patched(mut patches: &[u8]) -> MemoryDevice {
         if index < base.tree_blocks && !is_broken[index] {
             verify::seal(sector, base.csum_type);
         }
-        device
-            .write_at(u64::from(*number) * 4096, &[sector])
-            .expect("it lies inside");
+        device.write_at(u64::from(*number) * 4096, &[sector]).expect("it lies inside");
     }
     device
 }

@@ -13,8 +13,8 @@ use std::fmt::{self, Write};
 
 use btrfs_disk::flags::Incompat;
 use btrfs_disk::items::{
-    ChunkItem, CsumGeometry, DirEntry, ExtentView, FileExtent, InlineRef, InodeExtrefEntry,
-    InodeRefEntry, RootItem, RootRefEntry, ShowItem, bitmap_runs, system_chunks, uuid_subvolumes,
+    ChunkItem, CsumGeometry, DirEntry, ExtentView, FileExtent, InlineRef, InodeExtrefEntry, InodeRefEntry, RootItem,
+    RootRefEntry, ShowItem, bitmap_runs, system_chunks, uuid_subvolumes,
 };
 use btrfs_disk::key::item_type;
 use btrfs_disk::node::{BlockView, HEADER_SIZE, ITEM_SIZE, Item, LeafView, NodeView, header};
@@ -40,11 +40,7 @@ pub fn format(choice: u8) -> Format {
         fsid: FSID,
         nodesize: 4096,
         sectorsize: 4096,
-        csum_type: if is_old {
-            ChecksumType::Sha256
-        } else {
-            ChecksumType::Crc32c
-        },
+        csum_type: if is_old { ChecksumType::Sha256 } else { ChecksumType::Crc32c },
         incompat: if is_old { old } else { new },
         checks_csum_items: true,
     }
@@ -82,14 +78,8 @@ pub fn superblock(data: &[u8]) {
     match raw.verify(SUPERBLOCK_OFFSET) {
         Ok(superblock) => {
             superblock.system_chunks().for_each(show_result);
-            let sealed = superblock
-                .sealed(SUPERBLOCK_OFFSET)
-                .expect("it was verified");
-            assert_eq!(
-                sealed.as_bytes(),
-                bytes,
-                "an unchanged superblock seals to its bytes"
-            );
+            let sealed = superblock.sealed(SUPERBLOCK_OFFSET).expect("it was verified");
+            assert_eq!(sealed.as_bytes(), bytes, "an unchanged superblock seals to its bytes");
             let _ = Format::of(superblock.fields());
         }
         Err(error) => show(error),
@@ -132,25 +122,16 @@ pub fn leaf(data: &[u8]) {
     let mut bytes = vec![0; 4096];
     let mut start = bytes.len() - HEADER_SIZE;
     let mut count = 0;
-    while let Some(([kind, object, object_low, offset, offset_low, len], after)) =
-        rest.split_first_chunk()
-    {
+    while let Some(([kind, object, object_low, offset, offset_low, len], after)) = rest.split_first_chunk() {
         let wanted = usize::from(*len) * 2;
         let (item, after) = after.split_at(wanted.min(after.len()));
         rest = after;
         let end_of_items = (count + 1) * ITEM_SIZE;
-        let Some(new_start) = start
-            .checked_sub(item.len())
-            .filter(|at| *at >= end_of_items)
-        else {
+        let Some(new_start) = start.checked_sub(item.len()).filter(|at| *at >= end_of_items) else {
             break;
         };
         start = new_start;
-        let key = Key::new(
-            number(*object, *object_low),
-            *kind,
-            number(*offset, *offset_low),
-        );
+        let key = Key::new(number(*object, *object_low), *kind, number(*offset, *offset_low));
         let head = Item::new(key, small(start), small(item.len()));
         let at = HEADER_SIZE + count * ITEM_SIZE;
         bytes[at..at + ITEM_SIZE].copy_from_slice(head.as_bytes());
@@ -187,11 +168,7 @@ fn verify_and_read(format: &Format, bytes: &mut [u8]) {
     if let Err(error) = verdict {
         show(error);
     }
-    assert_eq!(
-        verdict,
-        verify::content(bytes, &expect),
-        "reading and writing judge alike"
-    );
+    assert_eq!(verdict, verify::content(bytes, &expect), "reading and writing judge alike");
     read_block(bytes);
 }
 
@@ -209,11 +186,7 @@ fn read_block(bytes: &[u8]) {
     let node = NodeView::new(bytes);
     for (slot, ptr) in node.ptrs().iter().enumerate() {
         show(ptr);
-        let _ = (
-            node.ptr(slot),
-            node.child_slot(&node.key(slot)),
-            node.key(slot + 1),
-        );
+        let _ = (node.ptr(slot), node.child_slot(&node.key(slot)), node.key(slot + 1));
     }
     let _ = BlockView::new(bytes);
 }
@@ -226,11 +199,7 @@ pub fn item(kinds: &[u8], data: &[u8]) {
     };
     let kind = kinds[usize::from(head[9]) % kinds.len()];
     // A seed's own type stays what it is.
-    let kind = if kinds.contains(&head[9]) {
-        head[9]
-    } else {
-        kind
-    };
+    let kind = if kinds.contains(&head[9]) { head[9] } else { kind };
     let objectid = u64::from_le_bytes(head[1..9].try_into().expect("eight bytes"));
     let offset = u64::from_le_bytes(head[10..18].try_into().expect("eight bytes"));
     let key = Key::new(objectid, kind, offset);
@@ -255,10 +224,7 @@ fn rebuild(format: &Format, key: &Key, data: &[u8]) {
         }
         item_type::EXTENT_ITEM | item_type::METADATA_ITEM => {
             let view = ExtentView::parse(key, data).expect("it was verified");
-            let refs: Vec<_> = view
-                .refs()
-                .map(|one| one.expect("it was verified"))
-                .collect();
+            let refs: Vec<_> = view.refs().map(|one| one.expect("it was verified")).collect();
             assert_eq!(ExtentView::build(view.item, view.block_info, &refs), data);
         }
         item_type::TREE_BLOCK_REF | item_type::SHARED_BLOCK_REF | item_type::SHARED_DATA_REF => {
@@ -271,25 +237,16 @@ fn rebuild(format: &Format, key: &Key, data: &[u8]) {
         }
         item_type::EXTENT_CSUM => {
             let csum_len = u32::try_from(format.csum_type.len()).expect("at most 32");
-            let geometry = CsumGeometry {
-                sectorsize: format.sectorsize,
-                csum_len,
-            };
+            let geometry = CsumGeometry { sectorsize: format.sectorsize, csum_len };
             let covered = geometry.covered_bytes(data.len());
             assert_eq!(geometry.item_size(covered), data.len() as u64);
         }
         item_type::ROOT_ITEM => show(RootItem::read(data).expect("it was verified")),
         item_type::ROOT_REF | item_type::ROOT_BACKREF => {
-            assert_eq!(
-                RootRefEntry::parse(data).expect("it was verified").build(),
-                data
-            );
+            assert_eq!(RootRefEntry::parse(data).expect("it was verified").build(), data);
         }
         item_type::UUID_KEY_SUBVOL | item_type::UUID_KEY_RECEIVED_SUBVOL => {
-            assert_eq!(
-                uuid_subvolumes(data).expect("it was verified").count(),
-                data.len() / 8
-            );
+            assert_eq!(uuid_subvolumes(data).expect("it was verified").count(), data.len() / 8);
         }
         item_type::FREE_SPACE_BITMAP => {
             let sectors: u64 = bitmap_runs(data).map(|(_, len)| len).sum();
@@ -304,39 +261,22 @@ fn rebuild(format: &Format, key: &Key, data: &[u8]) {
 pub fn names(data: &[u8]) {
     let entries: Result<Vec<_>, _> = DirEntry::iter(data).collect();
     if let Ok(entries) = entries {
-        let built: Vec<u8> = entries
-            .iter()
-            .flat_map(|e| [e.item.as_bytes(), e.name, e.data].concat())
-            .collect();
+        let built: Vec<u8> = entries.iter().flat_map(|e| [e.item.as_bytes(), e.name, e.data].concat()).collect();
         assert_eq!(built, data);
         for entry in &entries {
             show(entry);
-            let (found, range) = DirEntry::find(data, entry.name)
-                .expect("it was parsed")
-                .expect("the name is there");
+            let (found, range) = DirEntry::find(data, entry.name).expect("it was parsed").expect("the name is there");
             assert_eq!((found.name, range.len() <= data.len()), (entry.name, true));
         }
     }
     let entries: Result<Vec<_>, _> = InodeRefEntry::iter(data).collect();
     if let Ok(entries) = entries {
-        assert_eq!(
-            entries
-                .iter()
-                .flat_map(InodeRefEntry::build)
-                .collect::<Vec<_>>(),
-            data
-        );
+        assert_eq!(entries.iter().flat_map(InodeRefEntry::build).collect::<Vec<_>>(), data);
         entries.iter().for_each(show);
     }
     let entries: Result<Vec<_>, _> = InodeExtrefEntry::iter(data).collect();
     if let Ok(entries) = entries {
-        assert_eq!(
-            entries
-                .iter()
-                .flat_map(InodeExtrefEntry::build)
-                .collect::<Vec<_>>(),
-            data
-        );
+        assert_eq!(entries.iter().flat_map(InodeExtrefEntry::build).collect::<Vec<_>>(), data);
         entries.iter().for_each(show);
     }
     let _ = InodeRefEntry::find(data, b"x");

@@ -241,7 +241,11 @@ fn write(options: &Options, volume: &Volume, thread: usize, end: Instant) -> Res
         let len = options.write_kib.map_or_else(|| pick(next(100)), |kib| kib << 10);
         let places = (options.file_mib << 20) / as_u64(len);
         file.write_at(&buffer[..len], next(places.max(1)) * as_u64(len))?;
-        if options.data_only { file.sync_data()? } else { file.sync_all()? }
+        if options.data_only {
+            file.sync_data()?
+        } else {
+            file.sync_all()?
+        }
         bytes += as_u64(len);
         syncs += 1;
     }

@@ -5,6 +5,7 @@
 //! workload's. It prints a Markdown table of medians and appends the raw figures to a file.
 //! `bench one` is what runs in those processes.
 
+mod kernel_side;
 mod log;
 mod mounts;
 mod names;
@@ -12,7 +13,6 @@ mod process;
 mod requests;
 mod row;
 mod spinney_side;
-mod kernel_side;
 mod table;
 mod tree;
 
@@ -129,10 +129,14 @@ impl Run {
         let output = Command::new(std::env::current_exe()?)
             .args(["one", "--row", row.workload.name(), "--threads", &row.threads.to_string()])
             .args(["--system", system.name()])
-            .arg("--dir").arg(&self.dir)
-            .arg("--source").arg(&self.source)
-            .arg("--program").arg(&self.program)
-            .arg("--mkfs").arg(&self.mkfs)
+            .arg("--dir")
+            .arg(&self.dir)
+            .arg("--source")
+            .arg(&self.source)
+            .arg("--program")
+            .arg(&self.program)
+            .arg("--mkfs")
+            .arg(&self.mkfs)
             .output()?;
         if !output.status.success() {
             bail!("{}", String::from_utf8_lossy(&output.stderr));

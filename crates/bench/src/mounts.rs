@@ -258,11 +258,7 @@ fn script(options: &Options, action: &str, system: &str) -> Result<String> {
 
 fn check(command: &mut Command) -> Result<String> {
     let output = command.output()?;
-    ensure!(
-        output.status.success(),
-        "{command:?}: {}",
-        String::from_utf8_lossy(&output.stderr).trim()
-    );
+    ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 

@@ -48,11 +48,7 @@ fn timed(one: &One, work: impl FnOnce(&Volume) -> Result<f64>) -> Result<(f64, f
 }
 
 /// Times `work` with data that was made before.
-fn timed_with(
-    one: &One,
-    data: Vec<u8>,
-    work: impl FnOnce(&Volume, &[u8]) -> Result<f64>,
-) -> Result<(f64, f64)> {
+fn timed_with(one: &One, data: Vec<u8>, work: impl FnOnce(&Volume, &[u8]) -> Result<f64>) -> Result<(f64, f64)> {
     let volume = make(one)?;
     let start = Instant::now();
     let amount = work(&volume, &data)?;
@@ -170,9 +166,9 @@ fn randwrite(one: &One) -> Result<(f64, f64)> {
 /// Every block once, in an order that is random and the same for all systems.
 pub(crate) fn random_offsets(thread: u64, threads: u64, count: u64) -> impl Iterator<Item = u64> {
     // An odd multiplier permutes the numbers below a power of two.
-    (thread..count).step_by(usize::try_from(threads).unwrap_or(1)).map(move |n| {
-        (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1) % count * 4096
-    })
+    (thread..count)
+        .step_by(usize::try_from(threads).unwrap_or(1))
+        .map(move |n| (n.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5bd1) % count * 4096)
 }
 
 /// Bytes that nothing can compress or find again, the same for all systems; made before the clock starts.

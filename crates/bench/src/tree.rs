@@ -10,7 +10,7 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use anyhow::Result;
-use spinney::{FileOptions, FileType, NewNode, Timestamp, Times, Volume};
+use spinney::{FileOptions, FileType, NewNode, Times, Timestamp, Volume};
 use walkdir::WalkDir;
 
 use crate::row::{as_float, as_u64};

@@ -26,11 +26,7 @@ impl AlignedBuffer {
         // Rust has no safe aligned allocation: a page more is allocated, and its head left unused.
         let storage = vec![0; len.saturating_add(ALIGNMENT)].into_boxed_slice();
         let start = storage.as_ptr().align_offset(ALIGNMENT).min(ALIGNMENT);
-        Self {
-            storage,
-            start,
-            len,
-        }
+        Self { storage, start, len }
     }
 }
 
@@ -79,10 +75,7 @@ impl BufferPool {
     pub fn take(&self) -> PooledBuffer {
         let idle = self.shared.idle.lock().pop();
         let buffer = idle.unwrap_or_else(|| AlignedBuffer::new(self.shared.buffer_len));
-        PooledBuffer {
-            buffer: Some(buffer),
-            shared: Arc::clone(&self.shared),
-        }
+        PooledBuffer { buffer: Some(buffer), shared: Arc::clone(&self.shared) }
     }
 
     /// Buffers waiting for reuse.

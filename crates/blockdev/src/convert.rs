@@ -1,9 +1,6 @@
 //! Named integer conversions, so that `as` is needed nowhere else in this crate.
 
-const _: () = assert!(
-    size_of::<usize>() == size_of::<u64>(),
-    "Spinney needs a 64-bit target"
-);
+const _: () = assert!(size_of::<usize>() == size_of::<u64>(), "Spinney needs a 64-bit target");
 
 /// A length in memory as a 64-bit number. Never loses bits (64-bit targets only).
 #[expect(clippy::as_conversions, reason = "both have 64 bits, asserted above")]

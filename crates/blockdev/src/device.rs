@@ -112,41 +112,22 @@ pub(crate) fn parts_len(parts: &[&[u8]]) -> u64 {
 }
 
 /// Refuses a range that is not wholly inside `device`, with the error that fits `op`.
-pub(crate) fn check_range<D: Device + ?Sized>(
-    device: &D,
-    op: Op,
-    offset: u64,
-    len: u64,
-) -> Result<()> {
+pub(crate) fn check_range<D: Device + ?Sized>(device: &D, op: Op, offset: u64, len: u64) -> Result<()> {
     let size = device.size_bytes();
     if offset.checked_add(len).is_some_and(|end| end <= size) {
         return Ok(());
     }
     let device = device.name().to_owned();
     Err(match op {
-        Op::Read => Error::UnexpectedEnd {
-            device,
-            offset,
-            len,
-            size,
-        },
-        _ => Error::OutOfRange {
-            op,
-            device,
-            offset,
-            len,
-            size,
-        },
+        Op::Read => Error::UnexpectedEnd { device, offset, len, size },
+        _ => Error::OutOfRange { op, device, offset, len, size },
     })
 }
 
 /// Refuses every change of a device opened for reading.
 pub(crate) fn check_writable<D: Device + ?Sized>(device: &D, op: Op) -> Result<()> {
     if device.is_read_only() {
-        return Err(Error::ReadOnly {
-            op,
-            device: device.name().to_owned(),
-        });
+        return Err(Error::ReadOnly { op, device: device.name().to_owned() });
     }
     Ok(())
 }

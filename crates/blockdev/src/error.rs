@@ -135,13 +135,7 @@ impl Error {
     /// An [`Error::Io`] from the system's error.
     #[must_use]
     pub fn io(op: Op, device: &str, offset: u64, len: u64, source: io::Error) -> Self {
-        Self::Io {
-            op,
-            device: device.to_owned(),
-            offset,
-            len,
-            source: Arc::new(source),
-        }
+        Self::Io { op, device: device.to_owned(), offset, len, source: Arc::new(source) }
     }
 
     /// True when a write failed only because what holds the image had no room left. What was written before stays, and

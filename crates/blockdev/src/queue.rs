@@ -115,21 +115,15 @@ mod tests {
         let device = TracingDevice::recording(MemoryDevice::new(1 << 20));
         let blocks: Vec<[u8; 16]> = (0..8).map(|at| [at; 16]).collect();
         let places = [48, 0, 16, 160, 32, 176, 400, 1000];
-        let mut requests: Vec<_> = std::iter::zip(places, &blocks)
-            .map(|(offset, bytes)| WriteRequest { offset, bytes })
-            .collect();
+        let mut requests: Vec<_> =
+            std::iter::zip(places, &blocks).map(|(offset, bytes)| WriteRequest { offset, bytes }).collect();
         write_all(&device, &mut requests).unwrap();
-        let written: Vec<_> = device
-            .take_events()
-            .iter()
-            .map(|event| (event.offset, event.len))
-            .collect();
+        let written: Vec<_> = device.take_events().iter().map(|event| (event.offset, event.len)).collect();
         assert_eq!(written, [(0, 64), (160, 32), (400, 16), (1000, 16)]);
 
         let mut found = [[9; 16]; 8];
-        let mut requests: Vec<_> = std::iter::zip(places, &mut found)
-            .map(|(offset, buf)| ReadRequest { offset, buf })
-            .collect();
+        let mut requests: Vec<_> =
+            std::iter::zip(places, &mut found).map(|(offset, buf)| ReadRequest { offset, buf }).collect();
         read_all(&device, &mut requests).unwrap();
         drop(requests);
         assert_eq!(found.as_slice(), blocks);
@@ -141,31 +135,18 @@ mod tests {
     fn merged_requests_respect_both_limits() {
         let device = TracingDevice::recording(MemoryDevice::new(64 << 20));
         let block = vec![1; 1 << 20];
-        let mut large: Vec<_> = (0..9)
-            .map(|at| WriteRequest {
-                offset: at << 20,
-                bytes: &block,
-            })
-            .collect();
+        let mut large: Vec<_> = (0..9).map(|at| WriteRequest { offset: at << 20, bytes: &block }).collect();
         write_all(&device, &mut large).unwrap();
         let lens: Vec<_> = device.take_events().iter().map(|event| event.len).collect();
         assert_eq!(lens, [4 << 20, 4 << 20, 1 << 20]);
 
-        let mut tiny: Vec<_> = (0..2500)
-            .map(|offset| WriteRequest {
-                offset,
-                bytes: &block[..1],
-            })
-            .collect();
+        let mut tiny: Vec<_> = (0..2500).map(|offset| WriteRequest { offset, bytes: &block[..1] }).collect();
         write_all(&device, &mut tiny).unwrap();
         let lens: Vec<_> = device.take_events().iter().map(|event| event.len).collect();
         assert_eq!(lens, [1024, 1024, 452]);
 
         let huge = vec![2; 9 << 20];
-        let mut single = vec![WriteRequest {
-            offset: 0,
-            bytes: &huge,
-        }];
+        let mut single = vec![WriteRequest { offset: 0, bytes: &huge }];
         write_all(&device, &mut single).unwrap();
         assert_eq!(device.take_events().len(), 1);
         write_all(&device, &mut Vec::new()).unwrap();
@@ -176,10 +157,7 @@ mod tests {
     #[test]
     fn the_device_s_error_is_handed_on() {
         let device = MemoryDevice::new(100);
-        let mut requests = vec![WriteRequest {
-            offset: u64::MAX,
-            bytes: &[1],
-        }];
+        let mut requests = vec![WriteRequest { offset: u64::MAX, bytes: &[1] }];
         let error = write_all(&device, &mut requests).unwrap_err();
         assert!(matches!(error, Error::OutOfRange { op: Op::Write, .. }));
     }

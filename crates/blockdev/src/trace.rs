@@ -68,10 +68,7 @@ impl Tally {
 
     /// Count and bytes.
     fn get(&self) -> (u64, u64) {
-        (
-            self.count.load(Ordering::Relaxed),
-            self.bytes.load(Ordering::Relaxed),
-        )
+        (self.count.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 }
 
@@ -91,10 +88,7 @@ impl<D: Device> TracingDevice<D> {
 
     /// Counts, and records up to [`EVENTS_MAX`] events.
     pub fn recording(inner: D) -> Self {
-        Self {
-            events: Some(Mutex::new(Vec::new())),
-            ..Self::counting(inner)
-        }
+        Self { events: Some(Mutex::new(Vec::new())), ..Self::counting(inner) }
     }
 
     /// The device itself; requests made there are not seen.
@@ -210,11 +204,7 @@ mod tests {
         device.discard(0, 4096).unwrap();
         device.grow(8192).unwrap();
         assert!(device.read_at(9000, &mut [0; 2]).is_err());
-        let events: Vec<_> = device
-            .take_events()
-            .iter()
-            .map(|event| (event.op, event.offset, event.len))
-            .collect();
+        let events: Vec<_> = device.take_events().iter().map(|event| (event.op, event.offset, event.len)).collect();
         assert_eq!(
             events,
             [

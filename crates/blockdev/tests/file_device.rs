@@ -15,13 +15,7 @@ fn image(size: u64) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-const READ: FileOptions = FileOptions {
-    read_only: true,
-    offset: 0,
-    size: None,
-    create: false,
-    no_follow: false,
-};
+const READ: FileOptions = FileOptions { read_only: true, offset: 0, size: None, create: false, no_follow: false };
 
 #[test]
 fn many_parts_land_one_after_the_other_and_read_back() {
@@ -52,46 +46,17 @@ fn a_truncated_image_is_an_unexpected_end() {
     let (_dir, path) = image(8192);
     let device = FileDevice::open(&path, &FileOptions::default()).unwrap();
     let past = device.read_at(8000, &mut [0; 500]).unwrap_err();
-    assert!(matches!(
-        past,
-        Error::UnexpectedEnd {
-            offset: 8000,
-            len: 500,
-            size: 8192,
-            ..
-        }
-    ));
+    assert!(matches!(past, Error::UnexpectedEnd { offset: 8000, len: 500, size: 8192, .. }));
 
     // Cut short behind our back.
-    fs::OpenOptions::new()
-        .write(true)
-        .open(&path)
-        .unwrap()
-        .set_len(4100)
-        .unwrap();
+    fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(4100).unwrap();
     let cut = device.read_at(4096, &mut [0; 4096]).unwrap_err();
-    assert!(
-        matches!(
-            cut,
-            Error::UnexpectedEnd {
-                offset: 4096,
-                size: 4100,
-                ..
-            }
-        ),
-        "{cut}"
-    );
+    assert!(matches!(cut, Error::UnexpectedEnd { offset: 4096, size: 4100, .. }), "{cut}");
     assert_eq!(
         cut.to_string(),
-        format!(
-            "{}: unexpected end at byte 4100, while reading 4096 bytes at 4096",
-            path.display()
-        )
+        format!("{}: unexpected end at byte 4100, while reading 4096 bytes at 4096", path.display())
     );
-    assert_eq!(
-        std::io::Error::from(cut).kind(),
-        std::io::ErrorKind::UnexpectedEof
-    );
+    assert_eq!(std::io::Error::from(cut).kind(), std::io::ErrorKind::UnexpectedEof);
     let outside = device.write_at(8192, &[b"x"]).unwrap_err();
     assert!(matches!(outside, Error::OutOfRange { op: Op::Write, .. }));
     assert_eq!(fs::metadata(&path).unwrap().len(), 4100);
@@ -106,20 +71,11 @@ fn one_writer_or_many_readers() {
     assert!(matches!(refused, Error::Locked { .. }), "{refused}");
     drop((first, second));
     let writer = FileDevice::open(&path, &FileOptions::default()).unwrap();
-    assert!(matches!(
-        FileDevice::open(&path, &READ),
-        Err(Error::Locked { .. })
-    ));
-    assert!(matches!(
-        FileDevice::open(&path, &FileOptions::default()),
-        Err(Error::Locked { .. })
-    ));
+    assert!(matches!(FileDevice::open(&path, &READ), Err(Error::Locked { .. })));
+    assert!(matches!(FileDevice::open(&path, &FileOptions::default()), Err(Error::Locked { .. })));
     drop(writer);
     let reader = FileDevice::open(&path, &READ).unwrap();
-    assert!(matches!(
-        reader.write_at(0, &[b"x"]),
-        Err(Error::ReadOnly { op: Op::Write, .. })
-    ));
+    assert!(matches!(reader.write_at(0, &[b"x"]), Err(Error::ReadOnly { op: Op::Write, .. })));
     assert!(matches!(reader.grow(9000), Err(Error::ReadOnly { .. })));
     reader.flush().unwrap();
 }
@@ -128,35 +84,21 @@ fn one_writer_or_many_readers() {
 fn a_partition_of_an_image_stays_inside_its_bounds() {
     let (_dir, path) = image(10_000);
     let ranged = |text: &str| format!("{}{text}", path.display());
-    let device =
-        FileDevice::open(ranged("?offset=4096&size=100"), &FileOptions::default()).unwrap();
+    let device = FileDevice::open(ranged("?offset=4096&size=100"), &FileOptions::default()).unwrap();
     assert_eq!(device.size_bytes(), 100);
     device.write_at(10, &[b"inside"]).unwrap();
     assert!(device.write_at(95, &[b"outside"]).is_err());
-    assert!(matches!(
-        device.read_at(95, &mut [0; 6]),
-        Err(Error::UnexpectedEnd { .. })
-    ));
-    assert!(matches!(
-        device.grow(200),
-        Err(Error::CannotGrow { size: 100, .. })
-    ));
+    assert!(matches!(device.read_at(95, &mut [0; 6]), Err(Error::UnexpectedEnd { .. })));
+    assert!(matches!(device.grow(200), Err(Error::CannotGrow { size: 100, .. })));
     drop(device);
     assert_eq!(&fs::read(&path).unwrap()[4106..4112], b"inside");
     assert_eq!(fs::metadata(&path).unwrap().len(), 10_000);
 
     let rest = FileDevice::open(ranged("?offset=4096"), &READ).unwrap();
     assert_eq!(rest.size_bytes(), 5904);
-    for outside in [
-        "?offset=10001",
-        "?size=10001",
-        "?offset=18446744073709551615&size=2",
-    ] {
+    for outside in ["?offset=10001", "?size=10001", "?offset=18446744073709551615&size=2"] {
         let error = FileDevice::open(ranged(outside), &READ).unwrap_err();
-        assert!(
-            matches!(error, Error::OutOfRange { op: Op::Open, .. }),
-            "{error}"
-        );
+        assert!(matches!(error, Error::OutOfRange { op: Op::Open, .. }), "{error}");
     }
     // Anything else behind a question mark is part of a name.
     for name in ["?offset=", "?offset=1x", "?other=1", "?"] {
@@ -172,16 +114,9 @@ fn a_partition_of_an_image_stays_inside_its_bounds() {
 fn images_are_made_and_grow_but_never_shrink() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("new");
-    let make = FileOptions {
-        create: true,
-        size: Some(1 << 20),
-        ..FileOptions::default()
-    };
+    let make = FileOptions { create: true, size: Some(1 << 20), ..FileOptions::default() };
     assert!(FileDevice::open(&path, &FileOptions::default()).is_err());
-    let read_only = FileOptions {
-        read_only: true,
-        ..make
-    };
+    let read_only = FileOptions { read_only: true, ..make };
     assert!(FileDevice::open(&path, &read_only).is_err());
     let device = FileDevice::open(&path, &make).unwrap();
     assert_eq!(device.size_bytes(), 1 << 20);
@@ -227,10 +162,7 @@ fn only_files_and_block_devices_are_devices() {
     let dir = tempfile::tempdir().unwrap();
     let not_a_device = FileDevice::open("/dev/null", &FileOptions::default()).unwrap_err();
     assert!(matches!(not_a_device, Error::NotADevice { .. }));
-    assert!(matches!(
-        FileDevice::open(dir.path(), &READ),
-        Err(Error::NotADevice { .. })
-    ));
+    assert!(matches!(FileDevice::open(dir.path(), &READ), Err(Error::NotADevice { .. })));
     assert!(FileDevice::open(dir.path(), &FileOptions::default()).is_err());
     let missing = FileDevice::open(dir.path().join("none"), &READ).unwrap_err();
     assert_eq!(missing.kind(), std::io::ErrorKind::NotFound);

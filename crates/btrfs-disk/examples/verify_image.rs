@@ -39,11 +39,7 @@ fn main() -> ExitCode {
             }
         }
     }
-    if is_clean {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if is_clean { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Number of corruptions found.
@@ -52,11 +48,7 @@ fn verify_image(path: &str, is_dump: bool) -> Result<usize> {
     let superblock = read_superblock(&file, 65536)?;
     if is_dump {
         println!("{superblock}");
-        superblock
-            .fields()
-            .super_roots
-            .iter()
-            .for_each(|backup| println!("{backup}"));
+        superblock.fields().super_roots.iter().for_each(|backup| println!("{backup}"));
     }
     let format = Format::of(superblock.fields()).ok_or("unknown checksum type")?;
     let mut walk = Walk {
@@ -77,10 +69,7 @@ fn verify_image(path: &str, is_dump: bool) -> Result<usize> {
         walk.add_chunk(key, &item)?;
     }
     walk.all_trees(&superblock)?;
-    println!(
-        "{path}: {} blocks, {} items, {} corruptions",
-        walk.blocks, walk.items, walk.corruptions
-    );
+    println!("{path}: {} blocks, {} items, {} corruptions", walk.blocks, walk.items, walk.corruptions);
     Ok(walk.corruptions)
 }
 
@@ -136,26 +125,16 @@ impl Walk<'_> {
         if !(profile.is_empty() || profile == BlockGroupFlags::DUP) {
             return Err(format!("chunk at {} has the profile {profile}", key.offset).into());
         }
-        let copies = item
-            .stripes
-            .iter()
-            .map(|stripe| stripe.offset.get())
-            .collect();
-        self.chunks
-            .insert(key.offset, (item.chunk.length.get(), copies));
+        let copies = item.stripes.iter().map(|stripe| stripe.offset.get()).collect();
+        self.chunks.insert(key.offset, (item.chunk.length.get(), copies));
         Ok(())
     }
 
     /// Device offsets of the copies of a block.
     fn locate(&self, at: Logical) -> Result<Vec<u64>> {
-        let end =
-            at.0.checked_add(u64::from(self.format.nodesize))
-                .ok_or("address wraps")?;
-        let (start, (len, copies)) = self
-            .chunks
-            .range(..=at.0)
-            .next_back()
-            .ok_or_else(|| format!("no chunk has {at}"))?;
+        let end = at.0.checked_add(u64::from(self.format.nodesize)).ok_or("address wraps")?;
+        let (start, (len, copies)) =
+            self.chunks.range(..=at.0).next_back().ok_or_else(|| format!("no chunk has {at}"))?;
         if end > start + len {
             return Err(format!("no chunk has {at}").into());
         }
@@ -164,30 +143,15 @@ impl Walk<'_> {
 
     /// Verifies the chunk tree, the root tree and every tree that they and the log name.
     fn all_trees(&mut self, superblock: &Superblock) -> Result<()> {
-        let roots = [
-            (TreeId::CHUNK, superblock.chunk_root()),
-            (TreeId::ROOT, superblock.root()),
-        ];
+        let roots = [(TreeId::CHUNK, superblock.chunk_root()), (TreeId::ROOT, superblock.root())];
         for (owner, (at, generation, level)) in roots {
-            let child = Child {
-                at,
-                generation: Some(generation),
-                level,
-                key: None,
-                from: Key::MIN,
-            };
+            let child = Child { at, generation: Some(generation), level, key: None, from: Key::MIN };
             self.tree(Some(owner), child)?;
         }
         let log_root = superblock.fields().log_root.get();
         if log_root != 0 {
             let level = superblock.fields().log_root_level;
-            let child = Child {
-                at: Logical(log_root),
-                generation: None,
-                level,
-                key: None,
-                from: Key::MIN,
-            };
+            let child = Child { at: Logical(log_root), generation: None, level, key: None, from: Key::MIN };
             self.tree(Some(TreeId::TREE_LOG), child)?;
         }
         while let Some((key, root)) = self.roots.pop() {
@@ -253,19 +217,10 @@ impl Walk<'_> {
         };
         let view = NodeView::new(bytes);
         self.items += view.nritems();
-        for slot in (0..view.nritems())
-            .rev()
-            .take_while(|slot| view.key(slot + 1) > from)
-        {
+        for slot in (0..view.nritems()).rev().take_while(|slot| view.key(slot + 1) > from) {
             let (at, generation) = view.ptr(slot);
             let key = Some(view.key(slot));
-            todo.push(Child {
-                at,
-                generation: Some(generation),
-                level,
-                key,
-                from,
-            });
+            todo.push(Child { at, generation: Some(generation), level, key, from });
         }
         Ok(())
     }

@@ -2,10 +2,7 @@
 //!
 //! Spinney runs on 64-bit targets only: `usize` and `u64` have the same range.
 
-const _: () = assert!(
-    size_of::<usize>() == size_of::<u64>(),
-    "Spinney needs a 64-bit target"
-);
+const _: () = assert!(size_of::<usize>() == size_of::<u64>(), "Spinney needs a 64-bit target");
 
 /// A length or index in memory as a 64-bit number. Never loses bits (64-bit targets only).
 #[must_use]

@@ -43,18 +43,12 @@ pub const fn mirror_offset(mirror: usize) -> Option<u64> {
 
 /// The copies that a device of this size has.
 pub fn mirror_offsets(device_bytes: u64) -> impl Iterator<Item = u64> {
-    let fits = move |offset: &u64| {
-        offset
-            .checked_add(4096)
-            .is_some_and(|end| end <= device_bytes)
-    };
+    let fits = move |offset: &u64| offset.checked_add(4096).is_some_and(|end| end <= device_bytes);
     (0..MIRRORS_MAX).filter_map(mirror_offset).filter(fits)
 }
 
 /// Roots of an earlier transaction, in case the current ones are lost.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RootBackup {
     /// Address of the root tree's root.
@@ -113,42 +107,18 @@ impl OnDisk for RootBackup {
 impl fmt::Display for RootBackup {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let roots = [
-            (
-                "root",
-                self.tree_root,
-                self.tree_root_gen,
-                self.tree_root_level,
-            ),
-            (
-                "chunk",
-                self.chunk_root,
-                self.chunk_root_gen,
-                self.chunk_root_level,
-            ),
-            (
-                "extent",
-                self.extent_root,
-                self.extent_root_gen,
-                self.extent_root_level,
-            ),
+            ("root", self.tree_root, self.tree_root_gen, self.tree_root_level),
+            ("chunk", self.chunk_root, self.chunk_root_gen, self.chunk_root_level),
+            ("extent", self.extent_root, self.extent_root_gen, self.extent_root_level),
             ("fs", self.fs_root, self.fs_root_gen, self.fs_root_level),
             ("dev", self.dev_root, self.dev_root_gen, self.dev_root_level),
-            (
-                "csum",
-                self.csum_root,
-                self.csum_root_gen,
-                self.csum_root_level,
-            ),
+            ("csum", self.csum_root, self.csum_root_gen, self.csum_root_level),
         ];
         f.write_str("backup roots")?;
         for (name, at, generation, level) in roots {
             write!(f, " {name} {at} (generation {generation}, level {level})")?;
         }
-        write!(
-            f,
-            " total_bytes {} bytes_used {} num_devices {}",
-            self.total_bytes, self.bytes_used, self.num_devices
-        )
+        write!(f, " total_bytes {} bytes_used {} num_devices {}", self.total_bytes, self.bytes_used, self.num_devices)
     }
 }
 
@@ -266,36 +236,25 @@ impl DiskSuperblock {
     /// The UUID that tree blocks and devices carry.
     #[must_use]
     pub fn tree_fsid(&self) -> Uuid {
-        if self.incompat().contains(Incompat::METADATA_UUID) {
-            self.metadata_uuid
-        } else {
-            self.fsid
-        }
+        if self.incompat().contains(Incompat::METADATA_UUID) { self.metadata_uuid } else { self.fsid }
     }
 
     /// The part of the label before its NUL.
     #[must_use]
     pub fn label_bytes(&self) -> &[u8] {
-        self.label
-            .split(|byte| *byte == 0)
-            .next()
-            .unwrap_or_default()
+        self.label.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
     /// The used part of the system chunk array.
     #[must_use]
     pub fn system_chunk_bytes(&self) -> &[u8] {
-        self.sys_chunk_array
-            .get(..usize_from(self.sys_chunk_array_size.get()))
-            .unwrap_or_default()
+        self.sys_chunk_array.get(..usize_from(self.sys_chunk_array_size.get())).unwrap_or_default()
     }
 }
 
 impl fmt::Debug for DiskSuperblock {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("DiskSuperblock")
-            .field(&format_args!("{self}"))
-            .finish()
+        f.debug_tuple("DiskSuperblock").field(&format_args!("{self}")).finish()
     }
 }
 

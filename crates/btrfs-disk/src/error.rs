@@ -26,12 +26,7 @@ impl Corrupt {
     #[must_use]
     #[cold]
     pub const fn new(what: &'static str, expected: Detail, found: Detail) -> Self {
-        Self {
-            what,
-            at: At::Unknown,
-            expected,
-            found,
-        }
+        Self { what, at: At::Unknown, expected, found }
     }
 
     /// The same corruption with its place, unless that was known already.
@@ -47,11 +42,7 @@ impl Corrupt {
 
 impl fmt::Display for Corrupt {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "corrupt {} {}: expected {}, found {}",
-            self.what, self.at, self.expected, self.found
-        )
+        write!(f, "corrupt {} {}: expected {}, found {}", self.what, self.at, self.expected, self.found)
     }
 }
 
@@ -175,21 +166,13 @@ impl Detail {
     /// A key that must be exceeded.
     #[must_use]
     pub const fn key_above(key: Key) -> Self {
-        Self::KeyAbove {
-            objectid: key.objectid,
-            item_type: key.item_type,
-            offset: key.offset,
-        }
+        Self::KeyAbove { objectid: key.objectid, item_type: key.item_type, offset: key.offset }
     }
 }
 
 impl From<Key> for Detail {
     fn from(key: Key) -> Self {
-        Self::Key {
-            objectid: key.objectid,
-            item_type: key.item_type,
-            offset: key.offset,
-        }
+        Self::Key { objectid: key.objectid, item_type: key.item_type, offset: key.offset }
     }
 }
 
@@ -203,32 +186,18 @@ impl fmt::Display for Detail {
             Self::AtMost(n) => write!(f, "at most {n}"),
             Self::AtLeast(n) => write!(f, "at least {n}"),
             Self::MultipleOf(n) => write!(f, "a multiple of {n}"),
-            Self::Key {
-                objectid,
-                item_type,
-                offset,
-            } => Key::new(objectid, item_type, offset).fmt(f),
-            Self::KeyAbove {
-                objectid,
-                item_type,
-                offset,
-            } => {
+            Self::Key { objectid, item_type, offset } => Key::new(objectid, item_type, offset).fmt(f),
+            Self::KeyAbove { objectid, item_type, offset } => {
                 write!(f, "a key above {}", Key::new(objectid, item_type, offset))
             }
             Self::Uuid(uuid) => crate::Uuid(uuid).fmt(f),
-            Self::Bytes(bytes, len) => bytes
-                .iter()
-                .take(usize::from(len))
-                .try_for_each(|byte| write!(f, "{byte:02x}")),
+            Self::Bytes(bytes, len) => bytes.iter().take(usize::from(len)).try_for_each(|byte| write!(f, "{byte:02x}")),
             Self::Text(text) => f.write_str(text),
         }
     }
 }
 
-const _: () = assert!(
-    size_of::<Corrupt>() <= 112,
-    "an error must stay cheap to return"
-);
+const _: () = assert!(size_of::<Corrupt>() <= 112, "an error must stay cheap to return");
 
 #[cfg(test)]
 mod tests {
@@ -236,12 +205,11 @@ mod tests {
 
     #[test]
     fn a_corruption_reads_as_one_sentence() {
-        let error =
-            Corrupt::new("inode item size", Detail::Number(160), Detail::Number(12)).at(At::Item {
-                block: Logical(65536),
-                slot: 3,
-                key: Key::new(256, 1, 0),
-            });
+        let error = Corrupt::new("inode item size", Detail::Number(160), Detail::Number(12)).at(At::Item {
+            block: Logical(65536),
+            slot: 3,
+            key: Key::new(256, 1, 0),
+        });
         assert_eq!(
             error.to_string(),
             "corrupt inode item size in the tree block at 65536, slot 3, key (256 1 0): \

@@ -55,9 +55,7 @@ fn write_names(f: &mut fmt::Formatter<'_>, bits: u64, names: &[(u64, &str)]) -> 
         f.write_str(separator)?;
         separator = ", ";
         match names.iter().find(|(named, _)| *named == bit) {
-            Some((_, name)) => name
-                .chars()
-                .try_for_each(|c| write!(f, "{}", c.to_ascii_lowercase()))?,
+            Some((_, name)) => name.chars().try_for_each(|c| write!(f, "{}", c.to_ascii_lowercase()))?,
             None => write!(f, "bit {shift}")?,
         }
     }
@@ -287,10 +285,7 @@ mod tests {
     fn names_known_and_unknown_bits() {
         let set = Incompat::from_bits_retain(1 << 9 | 1 << 40);
         assert_eq!(set.to_string(), "no_holes, bit 40");
-        assert_eq!(
-            set.beyond(Incompat::NO_HOLES).map(|set| set.bits()),
-            Some(1 << 40)
-        );
+        assert_eq!(set.beyond(Incompat::NO_HOLES).map(|set| set.bits()), Some(1 << 40));
         assert_eq!(Incompat::NO_HOLES.beyond(Incompat::NAMED), None);
         assert_eq!(CompatRo::empty().to_string(), "none");
     }

@@ -25,11 +25,7 @@ impl Key {
     /// A key from its three parts.
     #[must_use]
     pub const fn new(objectid: u64, item_type: u8, offset: u64) -> Self {
-        Self {
-            objectid,
-            item_type,
-            offset,
-        }
+        Self { objectid, item_type, offset }
     }
 
     /// The smallest key above this one; `None` above [`Key::MAX`].
@@ -41,9 +37,7 @@ impl Key {
         if let Some(item_type) = self.item_type.checked_add(1) {
             return Some(Self::new(self.objectid, item_type, 0));
         }
-        self.objectid
-            .checked_add(1)
-            .map(|objectid| Self::new(objectid, 0, 0))
+        self.objectid.checked_add(1).map(|objectid| Self::new(objectid, 0, 0))
     }
 }
 
@@ -54,9 +48,7 @@ impl fmt::Display for Key {
 }
 
 /// A key as it lies on disk. Its bytes do not sort like keys: compare [`DiskKey::get`].
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DiskKey {
     /// See [`Key::objectid`].
@@ -80,11 +72,7 @@ impl DiskKey {
 impl From<Key> for DiskKey {
     #[inline]
     fn from(key: Key) -> Self {
-        Self {
-            objectid: U64::new(key.objectid),
-            item_type: key.item_type,
-            offset: U64::new(key.offset),
-        }
+        Self { objectid: U64::new(key.objectid), item_type: key.item_type, offset: U64::new(key.offset) }
     }
 }
 
@@ -103,10 +91,7 @@ impl fmt::Display for DiskKey {
 
 /// Item types, with the kernel's names and numbers.
 pub mod item_type {
-    #![expect(
-        missing_docs,
-        reason = "the names are the kernel's; the format notes explain each"
-    )]
+    #![expect(missing_docs, reason = "the names are the kernel's; the format notes explain each")]
     pub const INODE_ITEM: u8 = 1;
     pub const INODE_REF: u8 = 12;
     pub const INODE_EXTREF: u8 = 13;

@@ -12,8 +12,8 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::convert::usize_from;
 use crate::flags::HeaderFlags;
-use crate::on_disk::OnDisk;
 use crate::key::DiskKey;
+use crate::on_disk::OnDisk;
 use crate::{Generation, Key, Logical, TreeId, Uuid};
 
 /// Levels of a tree: a leaf has level 0, the highest root has this minus one.
@@ -23,9 +23,7 @@ pub const LEVELS_MAX: u8 = 8;
 pub const CSUM_FIELD_SIZE: usize = 32;
 
 /// First bytes of every tree block.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Header {
     /// Checksum of everything after this field, to the end of the block.
@@ -81,9 +79,7 @@ impl fmt::Display for Header {
 }
 
 /// One pointer of a node.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct KeyPtr {
     /// First key of the block pointed to.
@@ -102,11 +98,7 @@ impl KeyPtr {
     /// A pointer from its parts.
     #[must_use]
     pub fn new(key: Key, at: Logical, generation: Generation) -> Self {
-        Self {
-            key: key.into(),
-            blockptr: U64::new(at.0),
-            generation: U64::new(generation.0),
-        }
+        Self { key: key.into(), blockptr: U64::new(at.0), generation: U64::new(generation.0) }
     }
 }
 
@@ -116,18 +108,12 @@ impl OnDisk for KeyPtr {
 
 impl fmt::Display for KeyPtr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} block {} generation {}",
-            self.key, self.blockptr, self.generation
-        )
+        write!(f, "{} block {} generation {}", self.key, self.blockptr, self.generation)
     }
 }
 
 /// One item of a leaf: its key, and where its data lies.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Item {
     /// Key of the item.
@@ -146,11 +132,7 @@ impl Item {
     /// An item from its parts.
     #[must_use]
     pub fn new(key: Key, offset: u32, size: u32) -> Self {
-        Self {
-            key: key.into(),
-            offset: U32::new(offset),
-            size: U32::new(size),
-        }
+        Self { key: key.into(), offset: U32::new(offset), size: U32::new(size) }
     }
 }
 
@@ -186,9 +168,7 @@ pub const fn item_data_max(nodesize: u32) -> u32 {
 #[must_use]
 #[inline]
 pub fn header(block: &[u8]) -> Option<&Header> {
-    Header::ref_from_prefix(block)
-        .ok()
-        .map(|(header, _)| header)
+    Header::ref_from_prefix(block).ok().map(|(header, _)| header)
 }
 
 /// The entries that follow a header: as many whole ones as there are, at most `nritems`.
@@ -251,12 +231,9 @@ impl<'a> NodeView<'a> {
     #[must_use]
     #[inline]
     pub fn ptr(&self, slot: usize) -> (Logical, Generation) {
-        self.ptrs.get(slot).map_or_else(Default::default, |ptr| {
-            (
-                Logical(ptr.blockptr.get()),
-                Generation(ptr.generation.get()),
-            )
-        })
+        self.ptrs
+            .get(slot)
+            .map_or_else(Default::default, |ptr| (Logical(ptr.blockptr.get()), Generation(ptr.generation.get())))
     }
 
     /// Where `key` is (`Ok`), or where it would be put (`Err`).
@@ -293,11 +270,7 @@ impl<'a> LeafView<'a> {
     #[inline]
     pub fn new(block: &'a [u8]) -> Self {
         let (header, items, body) = entries(block);
-        Self {
-            header,
-            items,
-            body,
-        }
+        Self { header, items, body }
     }
 
     /// The block's header; `None` only for bytes shorter than a header.
@@ -373,10 +346,7 @@ impl<'a> LeafView<'a> {
     /// Bytes between the last item header and the data.
     #[must_use]
     pub fn free_bytes(&self) -> usize {
-        let data_start = self
-            .items
-            .last()
-            .map_or(self.body.len(), |item| usize_from(item.offset.get()));
+        let data_start = self.items.last().map_or(self.body.len(), |item| usize_from(item.offset.get()));
         data_start.saturating_sub(self.items.len() * ITEM_SIZE)
     }
 }
@@ -417,11 +387,7 @@ mod tests {
         let mut data_start = 4096 - HEADER_SIZE;
         for (slot, (key, data)) in items.iter().enumerate() {
             data_start -= data.len();
-            let item = Item::new(
-                *key,
-                u32::try_from(data_start).unwrap(),
-                u32::try_from(data.len()).unwrap(),
-            );
+            let item = Item::new(*key, u32::try_from(data_start).unwrap(), u32::try_from(data.len()).unwrap());
             let at = HEADER_SIZE + slot * ITEM_SIZE;
             block[at..at + ITEM_SIZE].copy_from_slice(item.as_bytes());
             let at = HEADER_SIZE + data_start;
@@ -433,11 +399,7 @@ mod tests {
 
     #[test]
     fn finds_items_and_gaps() {
-        let block = leaf(&[
-            (Key::new(1, 1, 0), b"one"),
-            (Key::new(1, 2, 0), b""),
-            (Key::new(300, 1, 0), b"x"),
-        ]);
+        let block = leaf(&[(Key::new(1, 1, 0), b"one"), (Key::new(1, 2, 0), b""), (Key::new(300, 1, 0), b"x")]);
         let view = LeafView::new(&block);
         assert_eq!(view.nritems(), 3);
         assert_eq!(view.find(&Key::new(1, 2, 0)), Ok(1));

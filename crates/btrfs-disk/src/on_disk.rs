@@ -7,9 +7,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::error::{Corrupt, Detail};
 
 /// A structure of fixed size, read in place and written as it is.
-pub trait OnDisk:
-    FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Copy + fmt::Display
-{
+pub trait OnDisk: FromBytes + IntoBytes + KnownLayout + Immutable + Unaligned + Copy + fmt::Display {
     /// What an error calls it.
     const NAME: &'static str;
 
@@ -37,11 +35,7 @@ pub trait OnDisk:
         let found = bytes.len();
         match Self::mut_from_prefix(bytes) {
             Ok((value, _)) => Ok(value),
-            Err(_) => Err(Corrupt::new(
-                Self::NAME,
-                Detail::size(size_of::<Self>()),
-                Detail::size(found),
-            )),
+            Err(_) => Err(Corrupt::new(Self::NAME, Detail::size(size_of::<Self>()), Detail::size(found))),
         }
     }
 
@@ -59,9 +53,5 @@ pub trait OnDisk:
 
 #[cold]
 fn wrong_size<T: OnDisk>(bytes: &[u8]) -> Corrupt {
-    Corrupt::new(
-        T::NAME,
-        Detail::size(size_of::<T>()),
-        Detail::size(bytes.len()),
-    )
+    Corrupt::new(T::NAME, Detail::size(size_of::<T>()), Detail::size(bytes.len()))
 }

@@ -55,10 +55,7 @@ impl UncheckedSuperblock {
     /// [`Corrupt`] naming the first value that is wrong. Features are not judged here.
     pub fn verify(self, offset: u64) -> Result<Superblock, Corrupt> {
         let csum_type = verify::superblock(&self.0, offset)?;
-        Ok(Superblock {
-            fields: self.0,
-            csum_type,
-        })
+        Ok(Superblock { fields: self.0, csum_type })
     }
 }
 
@@ -78,10 +75,7 @@ impl Superblock {
         fields.magic = U64::new(MAGIC);
         fields.bytenr = U64::new(SUPERBLOCK_OFFSET);
         let csum_type = verify::superblock_fields(&fields, SUPERBLOCK_OFFSET)?;
-        Ok(Self {
-            fields: Box::new(fields),
-            csum_type,
-        })
+        Ok(Self { fields: Box::new(fields), csum_type })
     }
 
     /// The verified fields.
@@ -110,11 +104,7 @@ impl Superblock {
     /// The root tree's root: address, generation, level.
     #[must_use]
     pub fn root(&self) -> (Logical, Generation, u8) {
-        (
-            Logical(self.fields.root.get()),
-            self.generation(),
-            self.fields.root_level,
-        )
+        (Logical(self.fields.root.get()), self.generation(), self.fields.root_level)
     }
 
     /// The chunk tree's root: address, generation, level.

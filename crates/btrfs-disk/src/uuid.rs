@@ -57,9 +57,6 @@ mod tests {
         for (value, byte) in (0u8..).zip(&mut bytes) {
             *byte = value;
         }
-        assert_eq!(
-            Uuid(bytes).to_string(),
-            "00010203-0405-0607-0809-0a0b0c0d0e0f"
-        );
+        assert_eq!(Uuid(bytes).to_string(), "00010203-0405-0607-0809-0a0b0c0d0e0f");
     }
 }

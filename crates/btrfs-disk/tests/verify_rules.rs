@@ -82,19 +82,11 @@ fn inode_item() -> InodeItem {
 }
 
 fn inode(number: u64) -> (Key, Vec<u8>) {
-    (
-        Key::new(number, t::INODE_ITEM, 0),
-        inode_item().bytes().to_vec(),
-    )
+    (Key::new(number, t::INODE_ITEM, 0), inode_item().bytes().to_vec())
 }
 
 fn name(name: &[u8]) -> Vec<u8> {
-    DirEntry::build(
-        Key::new(257, t::INODE_ITEM, 0),
-        Generation(9),
-        FileKind::File,
-        name,
-    )
+    DirEntry::build(Key::new(257, t::INODE_ITEM, 0), Generation(9), FileKind::File, name)
 }
 
 #[test]
@@ -111,14 +103,8 @@ fn a_right_leaf_passes_and_a_flipped_bit_does_not() {
     assert_eq!(verify::block(&block, &expect), Ok(()));
     block[4000] ^= 1;
     let error = verify::block(&block, &expect).unwrap_err();
-    assert_eq!(
-        (error.what, error.at),
-        ("tree block checksum", At::Block(AT))
-    );
-    assert_eq!(
-        verify::block(&block[1..], &expect).unwrap_err().what,
-        "tree block size"
-    );
+    assert_eq!((error.what, error.at), ("tree block checksum", At::Block(AT)));
+    assert_eq!(verify::block(&block[1..], &expect).unwrap_err().what, "tree block size");
 }
 
 #[test]
@@ -127,56 +113,17 @@ fn the_header_must_be_what_the_parent_says() {
     let block = leaf(TreeId::FS, &[inode(256)]);
     let base = Expect::at(&format, AT, Generation(10));
     let cases: [(Expect<'_>, &str); 6] = [
-        (
-            Expect {
-                at: Logical(4096),
-                ..base
-            },
-            "address in the tree block",
-        ),
-        (
-            Expect {
-                level: Some(1),
-                ..base
-            },
-            "tree block level",
-        ),
-        (
-            Expect {
-                owner: Some(TreeId::EXTENT),
-                ..base
-            },
-            "tree block owner",
-        ),
-        (
-            Expect {
-                generation: Some(Generation(8)),
-                ..base
-            },
-            "tree block generation",
-        ),
-        (
-            Expect {
-                generation_max: Generation(8),
-                ..base
-            },
-            "tree block generation",
-        ),
-        (
-            Expect {
-                first_key: Some(Key::MIN),
-                ..base
-            },
-            "first key of the tree block",
-        ),
+        (Expect { at: Logical(4096), ..base }, "address in the tree block"),
+        (Expect { level: Some(1), ..base }, "tree block level"),
+        (Expect { owner: Some(TreeId::EXTENT), ..base }, "tree block owner"),
+        (Expect { generation: Some(Generation(8)), ..base }, "tree block generation"),
+        (Expect { generation_max: Generation(8), ..base }, "tree block generation"),
+        (Expect { first_key: Some(Key::MIN), ..base }, "first key of the tree block"),
     ];
     for (expect, what) in cases {
         assert_eq!(verify::content(&block, &expect).unwrap_err().what, what);
     }
-    let other = Format {
-        fsid: Uuid::NIL,
-        ..format
-    };
+    let other = Format { fsid: Uuid::NIL, ..format };
     let error = verify::content(&block, &Expect::at(&other, AT, Generation(10))).unwrap_err();
     assert_eq!(error.what, "file system UUID in the tree block");
     let mut unwritten = block.clone();
@@ -186,31 +133,17 @@ fn the_header_must_be_what_the_parent_says() {
 
 #[test]
 fn keys_ascend_and_data_is_packed() {
-    let orphan = |number| {
-        (
-            Key::new(objectid::ORPHAN, t::ORPHAN_ITEM, number),
-            Vec::new(),
-        )
-    };
+    let orphan = |number| (Key::new(objectid::ORPHAN, t::ORPHAN_ITEM, number), Vec::new());
     assert_eq!(complaint(TreeId::FS, &[orphan(1), orphan(2)]), "nothing");
-    assert_eq!(
-        complaint(TreeId::FS, &[orphan(2), orphan(1)]),
-        "key of a leaf"
-    );
-    assert_eq!(
-        complaint(TreeId::FS, &[orphan(2), orphan(2)]),
-        "key of a leaf"
-    );
+    assert_eq!(complaint(TreeId::FS, &[orphan(2), orphan(1)]), "key of a leaf");
+    assert_eq!(complaint(TreeId::FS, &[orphan(2), orphan(2)]), "key of a leaf");
     let mut block = leaf(TreeId::FS, &[inode(256), inode(257)]);
     block[HEADER_SIZE + ITEM_SIZE + 17] ^= 1;
     assert_eq!(check(&block).unwrap_err().what, "end of an item's data");
     let mut block = leaf(TreeId::FS, &[inode(256)]);
     block[96..100].copy_from_slice(&160u32.to_le_bytes());
     assert_eq!(check(&block).unwrap_err().what, "number of items in a leaf");
-    assert_eq!(
-        complaint(TreeId::FS, &[]),
-        "number of items in the leaf of a tree that is never empty"
-    );
+    assert_eq!(complaint(TreeId::FS, &[]), "number of items in the leaf of a tree that is never empty");
     assert_eq!(complaint(TreeId::CSUM, &[]), "nothing");
 }
 
@@ -218,10 +151,7 @@ fn keys_ascend_and_data_is_packed() {
 fn item_data_must_not_run_into_the_headers() {
     let key = |offset| Key::new(objectid::BALANCE, t::TEMPORARY_ITEM, offset);
     let full = usize_from(NODESIZE) - HEADER_SIZE - ITEM_SIZE;
-    assert_eq!(
-        complaint(TreeId::ROOT, &[(key(0), vec![0; full])]),
-        "nothing"
-    );
+    assert_eq!(complaint(TreeId::ROOT, &[(key(0), vec![0; full])]), "nothing");
     let mut block = leaf(TreeId::ROOT, &[(key(0), vec![0; full])]);
     let item = Item::new(key(0), 20, u32_len(full + 5));
     block[HEADER_SIZE..HEADER_SIZE + ITEM_SIZE].copy_from_slice(item.as_bytes());
@@ -253,17 +183,11 @@ fn inodes() {
     };
     assert_eq!(broken(|_| ()), "nothing");
     assert_eq!(broken(|item| item.mode = U32::new(0o644)), "inode mode");
-    assert_eq!(
-        broken(|item| item.mode = U32::new(0o1_100_644)),
-        "inode mode"
-    );
+    assert_eq!(broken(|item| item.mode = U32::new(0o1_100_644)), "inode mode");
     assert_eq!(broken(|item| item.size = U64::new(1 << 63)), "file size");
     assert_eq!(broken(|item| item.flags = U64::new(1 << 20)), "inode flags");
     assert_eq!(broken(|item| item.flags = U64::new(1 << 50)), "nothing");
-    assert_eq!(
-        broken(|item| item.generation = U64::new(11)),
-        "inode generation"
-    );
+    assert_eq!(broken(|item| item.generation = U64::new(11)), "inode generation");
     assert_eq!(
         broken(|item| {
             item.mode = U32::new(0o040_755);
@@ -271,30 +195,16 @@ fn inodes() {
         }),
         "links to a directory"
     );
-    assert_eq!(
-        complaint(TreeId::FS, &[(key, vec![0; 159])]),
-        "inode item size"
-    );
+    assert_eq!(complaint(TreeId::FS, &[(key, vec![0; 159])]), "inode item size");
     let (_, data) = inode(256);
-    assert_eq!(
-        complaint(TreeId::FS, &[(Key::new(7, t::INODE_ITEM, 0), data)]),
-        "inode number"
-    );
+    assert_eq!(complaint(TreeId::FS, &[(Key::new(7, t::INODE_ITEM, 0), data)]), "inode number");
 }
 
 #[test]
 fn names_in_directories() {
     let item = |bytes: &[u8]| {
-        let hash = DirEntry::iter(bytes)
-            .next()
-            .map_or(0, |e| name_hash(e.unwrap().name));
-        complaint(
-            TreeId::FS,
-            &[
-                inode(256),
-                (Key::new(256, t::DIR_ITEM, hash), bytes.to_vec()),
-            ],
-        )
+        let hash = DirEntry::iter(bytes).next().map_or(0, |e| name_hash(e.unwrap().name));
+        complaint(TreeId::FS, &[inode(256), (Key::new(256, t::DIR_ITEM, hash), bytes.to_vec())])
     };
     assert_eq!(item(&name(b"fine")), "nothing");
     assert_eq!(item(&name(b"a/b")), "name");
@@ -303,98 +213,43 @@ fn names_in_directories() {
     assert_eq!(item(&name(b"..")), "name");
     assert_eq!(item(&name(b"")), "length of a name");
     assert_eq!(item(&name(&[b'x'; 256])), "length of a name");
-    assert_eq!(
-        item(&DirEntry::build_xattr(Generation(9), b"x", b"")),
-        "inode number"
-    );
+    assert_eq!(item(&DirEntry::build_xattr(Generation(9), b"x", b"")), "inode number");
     let mut long = name(b"fine");
     long[27] = 200;
     let key = Key::new(256, t::DIR_INDEX, 2);
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(256), (key, long)]),
-        "directory entry name"
-    );
+    assert_eq!(complaint(TreeId::FS, &[inode(256), (key, long)]), "directory entry name");
     let key = Key::new(256, t::DIR_ITEM, 1);
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(256), (key, name(b"fine"))]),
-        "hash of a name"
-    );
+    assert_eq!(complaint(TreeId::FS, &[inode(256), (key, name(b"fine"))]), "hash of a name");
     let key = Key::new(257, t::DIR_INDEX, 2);
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(256), (key, name(b"fine"))]),
-        "inode of the item before"
-    );
-    assert_eq!(
-        complaint(TreeId::TREE_LOG, &[inode(256), (key, name(b"fine"))]),
-        "nothing"
-    );
+    assert_eq!(complaint(TreeId::FS, &[inode(256), (key, name(b"fine"))]), "inode of the item before");
+    assert_eq!(complaint(TreeId::TREE_LOG, &[inode(256), (key, name(b"fine"))]), "nothing");
 }
 
 #[test]
 fn attributes_may_have_slashes_but_must_be_attributes() {
     let attribute = DirEntry::build_xattr(Generation(9), b"user.a/b", b"value");
     let key = Key::new(256, t::XATTR_ITEM, name_hash(b"user.a/b"));
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(256), (key, attribute)]),
-        "nothing"
-    );
+    assert_eq!(complaint(TreeId::FS, &[inode(256), (key, attribute)]), "nothing");
     let key = Key::new(256, t::XATTR_ITEM, name_hash(b"x"));
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(256), (key, name(b"x"))]),
-        "location of an attribute"
-    );
+    assert_eq!(complaint(TreeId::FS, &[inode(256), (key, name(b"x"))]), "location of an attribute");
 }
 
 #[test]
 fn references_of_inodes() {
-    let single = InodeRefEntry {
-        index: 2,
-        name: b"x",
-    }
-    .build();
+    let single = InodeRefEntry { index: 2, name: b"x" }.build();
     let key = Key::new(257, t::INODE_REF, 256);
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(257), (key, single.clone())]),
-        "nothing"
-    );
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(257), (key, single[..10].to_vec())]),
-        "inode reference name"
-    );
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(257), (key, Vec::new())]),
-        "size of an inode reference"
-    );
-    let parent = InodeRefEntry {
-        index: 0,
-        name: b"..",
-    }
-    .build();
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(257), (key, parent.clone())]),
-        "name"
-    );
+    assert_eq!(complaint(TreeId::FS, &[inode(257), (key, single.clone())]), "nothing");
+    assert_eq!(complaint(TreeId::FS, &[inode(257), (key, single[..10].to_vec())]), "inode reference name");
+    assert_eq!(complaint(TreeId::FS, &[inode(257), (key, Vec::new())]), "size of an inode reference");
+    let parent = InodeRefEntry { index: 0, name: b".." }.build();
+    assert_eq!(complaint(TreeId::FS, &[inode(257), (key, parent.clone())]), "name");
     let key = Key::new(256, t::INODE_REF, 256);
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(256), (key, parent)]),
-        "nothing"
-    );
-    let long = InodeExtrefEntry {
-        parent: InodeNo(256),
-        index: 5,
-        name: b"x",
-    }
-    .build();
+    assert_eq!(complaint(TreeId::FS, &[inode(256), (key, parent)]), "nothing");
+    let long = InodeExtrefEntry { parent: InodeNo(256), index: 5, name: b"x" }.build();
     let key = Key::new(257, t::INODE_EXTREF, extref_hash(256, b"x"));
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(257), (key, long.clone())]),
-        "nothing"
-    );
+    assert_eq!(complaint(TreeId::FS, &[inode(257), (key, long.clone())]), "nothing");
     let key = Key::new(257, t::INODE_EXTREF, 1);
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(257), (key, long)]),
-        "hash of an extended inode reference"
-    );
+    assert_eq!(complaint(TreeId::FS, &[inode(257), (key, long)]), "hash of an extended inode reference");
 }
 
 fn extent(offset: u64, len: u64) -> NewFileExtent {
@@ -411,71 +266,26 @@ fn extent(offset: u64, len: u64) -> NewFileExtent {
 
 #[test]
 fn file_extents() {
-    let at = |offset, item: &FileExtentItem| {
-        (Key::new(256, t::EXTENT_DATA, offset), item.bytes().to_vec())
-    };
+    let at = |offset, item: &FileExtentItem| (Key::new(256, t::EXTENT_DATA, offset), item.bytes().to_vec());
     let one = |item: &FileExtentItem| complaint(TreeId::FS, &[inode(256), at(0, item)]);
     assert_eq!(one(&FileExtentItem::regular(&extent(0, 65536))), "nothing");
-    assert_eq!(
-        one(&FileExtentItem::prealloc(&extent(4096, 61440))),
-        "nothing"
-    );
-    assert_eq!(
-        one(&FileExtentItem::regular(&extent(4096, 65536))),
-        "used end of a file extent"
-    );
-    assert_eq!(
-        one(&FileExtentItem::regular(&extent(0, 0))),
-        "length of a file extent"
-    );
-    assert_eq!(
-        one(&FileExtentItem::regular(&extent(0, 5))),
-        "length of a file extent"
-    );
+    assert_eq!(one(&FileExtentItem::prealloc(&extent(4096, 61440))), "nothing");
+    assert_eq!(one(&FileExtentItem::regular(&extent(4096, 65536))), "used end of a file extent");
+    assert_eq!(one(&FileExtentItem::regular(&extent(0, 0))), "length of a file extent");
+    assert_eq!(one(&FileExtentItem::regular(&extent(0, 5))), "length of a file extent");
     let wrapping = 0u64.wrapping_sub(4096);
-    assert_eq!(
-        one(&FileExtentItem::regular(&extent(wrapping, 8192))),
-        "used end of a file extent"
-    );
-    let on_disk = NewFileExtent {
-        disk: Logical(wrapping),
-        ..extent(0, 4096)
-    };
-    assert_eq!(
-        one(&FileExtentItem::regular(&on_disk)),
-        "end of a file extent on disk"
-    );
-    let zstd = NewFileExtent {
-        compression: 3,
-        disk_len: 4096,
-        ..extent(0, 65536)
-    };
+    assert_eq!(one(&FileExtentItem::regular(&extent(wrapping, 8192))), "used end of a file extent");
+    let on_disk = NewFileExtent { disk: Logical(wrapping), ..extent(0, 4096) };
+    assert_eq!(one(&FileExtentItem::regular(&on_disk)), "end of a file extent on disk");
+    let zstd = NewFileExtent { compression: 3, disk_len: 4096, ..extent(0, 65536) };
     assert_eq!(one(&FileExtentItem::regular(&zstd)), "nothing");
-    let unknown = NewFileExtent {
-        compression: 4,
-        ..zstd
-    };
-    assert_eq!(
-        one(&FileExtentItem::regular(&unknown)),
-        "compression of a file extent"
-    );
+    let unknown = NewFileExtent { compression: 4, ..zstd };
+    assert_eq!(one(&FileExtentItem::regular(&unknown)), "compression of a file extent");
     let hole = FileExtentItem::hole(Generation(9), 8192);
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(256), at(0, &hole), at(4096, &hole)]),
-        "file offset of an extent"
-    );
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(256), at(0, &hole), at(8192, &hole)]),
-        "nothing"
-    );
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(256), at(wrapping, &hole)]),
-        "end of a file extent in its file"
-    );
-    assert_eq!(
-        complaint(TreeId::FS, &[inode(256), at(1, &hole)]),
-        "file offset of an extent"
-    );
+    assert_eq!(complaint(TreeId::FS, &[inode(256), at(0, &hole), at(4096, &hole)]), "file offset of an extent");
+    assert_eq!(complaint(TreeId::FS, &[inode(256), at(0, &hole), at(8192, &hole)]), "nothing");
+    assert_eq!(complaint(TreeId::FS, &[inode(256), at(wrapping, &hole)]), "end of a file extent in its file");
+    assert_eq!(complaint(TreeId::FS, &[inode(256), at(1, &hole)]), "file offset of an extent");
 }
 
 #[test]
@@ -487,10 +297,7 @@ fn inline_extents() {
     let plain = FileExtent::build_inline(Generation(9), 0, 0, b"hello");
     assert_eq!(one(0, plain.clone()), "nothing");
     assert_eq!(one(4096, plain.clone()), "file offset of an inline extent");
-    assert_eq!(
-        one(0, [plain, vec![0]].concat()),
-        "length of an inline extent"
-    );
+    assert_eq!(one(0, [plain, vec![0]].concat()), "length of an inline extent");
     let packed = FileExtent::build_inline(Generation(9), 1, 4096, b"...");
     assert_eq!(one(0, packed), "nothing");
     let bomb = FileExtent::build_inline(Generation(9), 1, 1 << 40, b"...");
@@ -499,43 +306,20 @@ fn inline_extents() {
 
 #[test]
 fn checksum_items() {
-    let at = |offset, size| {
-        (
-            Key::new(objectid::EXTENT_CSUM, t::EXTENT_CSUM, offset),
-            vec![0; size],
-        )
-    };
+    let at = |offset, size| (Key::new(objectid::EXTENT_CSUM, t::EXTENT_CSUM, offset), vec![0; size]);
     assert_eq!(complaint(TreeId::CSUM, &[at(0, 8), at(8192, 4)]), "nothing");
-    assert_eq!(
-        complaint(TreeId::CSUM, &[at(0, 12), at(8192, 4)]),
-        "address of checksums"
-    );
-    assert_eq!(
-        complaint(TreeId::CSUM, &[at(0, 7)]),
-        "size of a checksum item"
-    );
+    assert_eq!(complaint(TreeId::CSUM, &[at(0, 12), at(8192, 4)]), "address of checksums");
+    assert_eq!(complaint(TreeId::CSUM, &[at(0, 7)]), "size of a checksum item");
     assert_eq!(complaint(TreeId::CSUM, &[at(1, 8)]), "address of checksums");
-    assert_eq!(
-        complaint(TreeId::CSUM, &[at(0u64.wrapping_sub(4096), 8)]),
-        "end of the checksums"
-    );
+    assert_eq!(complaint(TreeId::CSUM, &[at(0u64.wrapping_sub(4096), 8)]), "end of the checksums");
 }
 
 fn data_extent(refs: u64, list: &[InlineRef]) -> Vec<u8> {
-    ExtentView::build(
-        &ExtentItem::new(refs, Generation(9), ExtentFlags::DATA),
-        None,
-        list,
-    )
+    ExtentView::build(&ExtentItem::new(refs, Generation(9), ExtentFlags::DATA), None, list)
 }
 
 fn data_ref(inode: u64) -> InlineRef {
-    InlineRef::Data {
-        root: TreeId::FS,
-        inode: InodeNo(inode),
-        offset: 0,
-        count: 1,
-    }
+    InlineRef::Data { root: TreeId::FS, inode: InodeNo(inode), offset: 0, count: 1 }
 }
 
 #[test]
@@ -547,41 +331,20 @@ fn extent_items_and_their_references() {
     assert_eq!(one(data_extent(2, &refs)), "nothing");
     assert_eq!(one(data_extent(1, &refs)), "references of an extent");
     refs.reverse();
-    assert_eq!(
-        one(data_extent(2, &refs)),
-        "order of inline references of one type"
-    );
-    let shared = InlineRef::SharedData {
-        parent: Logical(4096),
-        count: 1,
-    };
+    assert_eq!(one(data_extent(2, &refs)), "order of inline references of one type");
+    let shared = InlineRef::SharedData { parent: Logical(4096), count: 1 };
     assert_eq!(one(data_extent(2, &[data_ref(257), shared])), "nothing");
-    assert_eq!(
-        one(data_extent(2, &[shared, data_ref(257)])),
-        "order of inline references"
-    );
-    let none = InlineRef::SharedData {
-        parent: Logical(4096),
-        count: 0,
-    };
+    assert_eq!(one(data_extent(2, &[shared, data_ref(257)])), "order of inline references");
+    let none = InlineRef::SharedData { parent: Logical(4096), count: 0 };
     assert_eq!(one(data_extent(2, &[none])), "count of a data reference");
-    assert_eq!(
-        one(data_extent(1, &[data_ref(5)])),
-        "inode of a data reference"
-    );
+    assert_eq!(one(data_extent(1, &[data_ref(5)])), "inode of a data reference");
     let mut short = data_extent(1, &[data_ref(257)]);
     short.pop();
     assert_eq!(one(short), "extent data reference size");
     let both = ExtentFlags::DATA | ExtentFlags::TREE_BLOCK;
     let item = ExtentItem::new(1, Generation(9), both);
-    let info = TreeBlockInfo {
-        key: Key::MIN.into(),
-        level: 0,
-    };
-    assert_eq!(
-        one(ExtentView::build(&item, Some(&info), &[])),
-        "extent flags"
-    );
+    let info = TreeBlockInfo { key: Key::MIN.into(), level: 0 };
+    assert_eq!(one(ExtentView::build(&item, Some(&info), &[])), "extent flags");
 }
 
 #[test]
@@ -590,42 +353,22 @@ fn tree_block_extents() {
     let list = [InlineRef::TreeBlock { root: TreeId::FS }];
     let skinny = |level| {
         let key = Key::new(1 << 24, t::METADATA_ITEM, level);
-        complaint(
-            TreeId::EXTENT,
-            &[(key, ExtentView::build(&item, None, &list))],
-        )
+        complaint(TreeId::EXTENT, &[(key, ExtentView::build(&item, None, &list))])
     };
     assert_eq!(skinny(7), "nothing");
     assert_eq!(skinny(8), "level of a tree block");
     let fat = |size, level| {
-        let info = TreeBlockInfo {
-            key: Key::MIN.into(),
-            level,
-        };
+        let info = TreeBlockInfo { key: Key::MIN.into(), level };
         let key = Key::new(1 << 24, t::EXTENT_ITEM, size);
-        complaint(
-            TreeId::EXTENT,
-            &[(key, ExtentView::build(&item, Some(&info), &list))],
-        )
+        complaint(TreeId::EXTENT, &[(key, ExtentView::build(&item, Some(&info), &list))])
     };
     assert_eq!(fat(u64::from(NODESIZE), 7), "nothing");
     assert_eq!(fat(u64::from(NODESIZE), 8), "level of a tree block");
     assert_eq!(fat(8192, 0), "length of a tree block");
-    let at = |start| {
-        (
-            Key::new(start, t::METADATA_ITEM, 0),
-            ExtentView::build(&item, None, &list),
-        )
-    };
+    let at = |start| (Key::new(start, t::METADATA_ITEM, 0), ExtentView::build(&item, None, &list));
     assert_eq!(complaint(TreeId::EXTENT, &[at(4096), at(8192)]), "nothing");
-    let data = (
-        Key::new(4096, t::EXTENT_ITEM, 8192),
-        data_extent(1, &[data_ref(257)]),
-    );
-    assert_eq!(
-        complaint(TreeId::EXTENT, &[data, at(8192)]),
-        "extent address"
-    );
+    let data = (Key::new(4096, t::EXTENT_ITEM, 8192), data_extent(1, &[data_ref(257)]));
+    assert_eq!(complaint(TreeId::EXTENT, &[data, at(8192)]), "extent address");
 }
 
 #[test]
@@ -633,102 +376,40 @@ fn roots() {
     let mut item = RootItem::new_zeroed();
     item.generation = U64::new(9);
     item.generation_v2 = U64::new(9);
-    let one = |id, item: &RootItem| {
-        complaint(
-            TreeId::ROOT,
-            &[(Key::new(id, t::ROOT_ITEM, 0), item.bytes().to_vec())],
-        )
-    };
+    let one = |id, item: &RootItem| complaint(TreeId::ROOT, &[(Key::new(id, t::ROOT_ITEM, 0), item.bytes().to_vec())]);
     assert_eq!(one(256, &item), "nothing");
     assert_eq!(one(0, &item), "tree number");
-    assert_eq!(
-        one(TreeId::TREE_RELOC.0, &item),
-        "subvolume of a relocation tree"
-    );
+    assert_eq!(one(TreeId::TREE_RELOC.0, &item), "subvolume of a relocation tree");
     assert_eq!(one(256, &RootItem { level: 8, ..item }), "root level");
-    assert_eq!(
-        one(
-            256,
-            &RootItem {
-                bytenr: U64::new(1),
-                ..item
-            }
-        ),
-        "root address"
-    );
-    assert_eq!(
-        one(
-            256,
-            &RootItem {
-                flags: U64::new(2),
-                ..item
-            }
-        ),
-        "root flags"
-    );
-    assert_eq!(
-        one(
-            256,
-            &RootItem {
-                generation: U64::new(11),
-                ..item
-            }
-        ),
-        "root generation"
-    );
+    assert_eq!(one(256, &RootItem { bytenr: U64::new(1), ..item }), "root address");
+    assert_eq!(one(256, &RootItem { flags: U64::new(2), ..item }), "root flags");
+    assert_eq!(one(256, &RootItem { generation: U64::new(11), ..item }), "root generation");
     let legacy = item.bytes()[..RootItem::LEGACY_SIZE].to_vec();
-    assert_eq!(
-        complaint(TreeId::ROOT, &[(Key::new(256, t::ROOT_ITEM, 0), legacy)]),
-        "nothing"
-    );
+    assert_eq!(complaint(TreeId::ROOT, &[(Key::new(256, t::ROOT_ITEM, 0), legacy)]), "nothing");
 }
 
 #[test]
 fn block_groups_and_free_space() {
     let group = |used, len, flags| {
         let data = BlockGroupItem::new(used, flags).bytes().to_vec();
-        complaint(
-            TreeId::EXTENT,
-            &[(Key::new(1 << 20, t::BLOCK_GROUP_ITEM, len), data)],
-        )
+        complaint(TreeId::EXTENT, &[(Key::new(1 << 20, t::BLOCK_GROUP_ITEM, len), data)])
     };
     assert_eq!(group(5, 1 << 20, BlockGroupFlags::DATA), "nothing");
-    assert_eq!(
-        group(5, 1 << 20, BlockGroupFlags::MIXED | BlockGroupFlags::DUP),
-        "nothing"
-    );
+    assert_eq!(group(5, 1 << 20, BlockGroupFlags::MIXED | BlockGroupFlags::DUP), "nothing");
     assert_eq!(group(5, 4, BlockGroupFlags::DATA), "used bytes");
     assert_eq!(group(0, 0, BlockGroupFlags::DATA), "block group length");
-    assert_eq!(
-        group(0, u64::MAX, BlockGroupFlags::DATA),
-        "end of the block group"
-    );
+    assert_eq!(group(0, u64::MAX, BlockGroupFlags::DATA), "end of the block group");
     assert_eq!(group(5, 1 << 20, BlockGroupFlags::DUP), "block group type");
     let raid = BlockGroupFlags::RAID0 | BlockGroupFlags::RAID1;
-    assert_eq!(
-        group(5, 1 << 20, BlockGroupFlags::DATA | raid),
-        "block group profile"
-    );
+    assert_eq!(group(5, 1 << 20, BlockGroupFlags::DATA | raid), "block group profile");
 
     let free = |kind, start, len, size| (Key::new(start, kind, len), vec![0; size]);
     let space = |items: &[(Key, Vec<u8>)]| complaint(TreeId::FREE_SPACE, items);
-    assert_eq!(
-        space(&[free(t::FREE_SPACE_BITMAP, 0, 9 * 4096, 2)]),
-        "nothing"
-    );
-    assert_eq!(
-        space(&[free(t::FREE_SPACE_BITMAP, 0, 9 * 4096, 3)]),
-        "size of a free space bitmap"
-    );
+    assert_eq!(space(&[free(t::FREE_SPACE_BITMAP, 0, 9 * 4096, 2)]), "nothing");
+    assert_eq!(space(&[free(t::FREE_SPACE_BITMAP, 0, 9 * 4096, 3)]), "size of a free space bitmap");
     let first = free(t::FREE_SPACE_EXTENT, 0, 8192, 0);
-    assert_eq!(
-        space(&[first.clone(), free(t::FREE_SPACE_EXTENT, 8192, 4096, 0)]),
-        "nothing"
-    );
-    assert_eq!(
-        space(&[first, free(t::FREE_SPACE_EXTENT, 4096, 4096, 0)]),
-        "start of free space"
-    );
+    assert_eq!(space(&[first.clone(), free(t::FREE_SPACE_EXTENT, 8192, 4096, 0)]), "nothing");
+    assert_eq!(space(&[first, free(t::FREE_SPACE_EXTENT, 4096, 4096, 0)]), "start of free space");
 }
 
 fn chunk() -> (Chunk, Stripe) {
@@ -738,14 +419,7 @@ fn chunk() -> (Chunk, Stripe) {
     chunk.stripe_len = U64::new(STRIPE_LEN);
     chunk.chunk_type = U64::new(BlockGroupFlags::SYSTEM.bits());
     chunk.sector_size = U32::new(4096);
-    (
-        chunk,
-        Stripe {
-            devid: U64::new(1),
-            offset: U64::new(1 << 20),
-            dev_uuid: Uuid::NIL,
-        },
-    )
+    (chunk, Stripe { devid: U64::new(1), offset: U64::new(1 << 20), dev_uuid: Uuid::NIL })
 }
 
 #[test]
@@ -760,31 +434,13 @@ fn chunks() {
     assert_eq!(with(|_| (), 1), "nothing");
     assert_eq!(with(|_| (), 2), "number of stripes");
     assert_eq!(with(|_| (), 0), "number of stripes");
-    assert_eq!(
-        with(|chunk| chunk.stripe_len = U64::new(4096), 1),
-        "chunk stripe length"
-    );
+    assert_eq!(with(|chunk| chunk.stripe_len = U64::new(4096), 1), "chunk stripe length");
     assert_eq!(with(|chunk| chunk.length = U64::ZERO, 1), "chunk length");
-    assert_eq!(
-        with(|chunk| chunk.length = U64::new(1 << 60), 1),
-        "chunk length"
-    );
-    assert_eq!(
-        with(|chunk| chunk.sector_size = U32::new(512), 1),
-        "chunk sector size"
-    );
-    assert_eq!(
-        with(|chunk| chunk.chunk_type = U64::new(5), 1),
-        "chunk type"
-    );
-    assert_eq!(
-        with(|chunk| chunk.chunk_type = U64::new(1 << 40 | 1), 1),
-        "chunk type"
-    );
-    assert_eq!(
-        with(|chunk| chunk.chunk_type = U64::new(0x18 | 1), 2),
-        "chunk profile"
-    );
+    assert_eq!(with(|chunk| chunk.length = U64::new(1 << 60), 1), "chunk length");
+    assert_eq!(with(|chunk| chunk.sector_size = U32::new(512), 1), "chunk sector size");
+    assert_eq!(with(|chunk| chunk.chunk_type = U64::new(5), 1), "chunk type");
+    assert_eq!(with(|chunk| chunk.chunk_type = U64::new(1 << 40 | 1), 1), "chunk type");
+    assert_eq!(with(|chunk| chunk.chunk_type = U64::new(0x18 | 1), 2), "chunk profile");
     assert_eq!(
         with(
             |chunk| {
@@ -818,14 +474,8 @@ fn devices() {
     };
     let at = |start| (Key::new(1, t::DEV_EXTENT, start), extent.bytes().to_vec());
     assert_eq!(complaint(TreeId::DEV, &[at(0), at(8192)]), "nothing");
-    assert_eq!(
-        complaint(TreeId::DEV, &[at(0), at(4096)]),
-        "start of a device extent"
-    );
-    assert_eq!(
-        complaint(TreeId::DEV, &[at(0u64.wrapping_sub(4096))]),
-        "end of a device extent"
-    );
+    assert_eq!(complaint(TreeId::DEV, &[at(0), at(4096)]), "start of a device extent");
+    assert_eq!(complaint(TreeId::DEV, &[at(0u64.wrapping_sub(4096))]), "end of a device extent");
 }
 
 fn superblock() -> DiskSuperblock {
@@ -855,28 +505,13 @@ fn a_sealed_superblock_verifies_at_its_own_place_only() {
     for offset in [SUPERBLOCK_OFFSET, 64 << 20] {
         let sealed = superblock.sealed(offset).unwrap();
         let unchecked = UncheckedSuperblock::new(sealed.bytes()).unwrap();
-        assert_eq!(
-            unchecked
-                .clone()
-                .verify(offset)
-                .unwrap()
-                .fields()
-                .bytenr
-                .get(),
-            offset
-        );
-        assert_eq!(
-            unchecked.verify(4096).unwrap_err().what,
-            "superblock address"
-        );
+        assert_eq!(unchecked.clone().verify(offset).unwrap().fields().bytenr.get(), offset);
+        assert_eq!(unchecked.verify(4096).unwrap_err().what, "superblock address");
     }
     let mut sealed = superblock.sealed(SUPERBLOCK_OFFSET).unwrap();
     sealed.label[0] = b'x';
     let unchecked = UncheckedSuperblock::new(sealed.bytes()).unwrap();
-    assert_eq!(
-        unchecked.verify(SUPERBLOCK_OFFSET).unwrap_err().what,
-        "superblock checksum"
-    );
+    assert_eq!(unchecked.verify(SUPERBLOCK_OFFSET).unwrap_err().what, "superblock checksum");
 }
 
 #[test]
@@ -887,51 +522,18 @@ fn superblock_fields_are_checked() {
         Superblock::new(fields).map_or_else(|error| error.what, |_| "nothing")
     };
     assert_eq!(broken(|_| ()), "nothing");
-    assert_eq!(
-        broken(|fields| fields.csum_type = U16::new(4)),
-        "checksum type"
-    );
-    assert_eq!(
-        broken(|fields| fields.nodesize = U32::new(12288)),
-        "node size"
-    );
-    assert_eq!(
-        broken(|fields| fields.nodesize = U32::new(1 << 20)),
-        "node size"
-    );
-    assert_eq!(
-        broken(|fields| fields.sectorsize = U32::new(0)),
-        "sector size"
-    );
-    assert_eq!(
-        broken(|fields| fields.root_level = 8),
-        "level of the root tree"
-    );
-    assert_eq!(
-        broken(|fields| fields.root = U64::new(1)),
-        "address of the root tree"
-    );
-    assert_eq!(
-        broken(|fields| fields.num_devices = U64::ZERO),
-        "number of devices"
-    );
+    assert_eq!(broken(|fields| fields.csum_type = U16::new(4)), "checksum type");
+    assert_eq!(broken(|fields| fields.nodesize = U32::new(12288)), "node size");
+    assert_eq!(broken(|fields| fields.nodesize = U32::new(1 << 20)), "node size");
+    assert_eq!(broken(|fields| fields.sectorsize = U32::new(0)), "sector size");
+    assert_eq!(broken(|fields| fields.root_level = 8), "level of the root tree");
+    assert_eq!(broken(|fields| fields.root = U64::new(1)), "address of the root tree");
+    assert_eq!(broken(|fields| fields.num_devices = U64::ZERO), "number of devices");
     assert_eq!(broken(|fields| fields.bytes_used = U64::ZERO), "bytes used");
-    assert_eq!(
-        broken(|fields| fields.dev_item.fsid = Uuid::NIL),
-        "file system UUID of the device"
-    );
-    assert_eq!(
-        broken(|fields| fields.sys_chunk_array_size = U32::new(5000)),
-        "size of the system chunk array"
-    );
-    assert_eq!(
-        broken(|fields| fields.sys_chunk_array[8] = 1),
-        "key of a system chunk"
-    );
-    assert_eq!(
-        broken(|fields| fields.sys_chunk_array_size = U32::new(100)),
-        "system chunk key size"
-    );
+    assert_eq!(broken(|fields| fields.dev_item.fsid = Uuid::NIL), "file system UUID of the device");
+    assert_eq!(broken(|fields| fields.sys_chunk_array_size = U32::new(5000)), "size of the system chunk array");
+    assert_eq!(broken(|fields| fields.sys_chunk_array[8] = 1), "key of a system chunk");
+    assert_eq!(broken(|fields| fields.sys_chunk_array_size = U32::new(100)), "system chunk key size");
 }
 
 #[test]

@@ -13,9 +13,9 @@ use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
 
 use crate::extent::RefQueue;
 use crate::locks::{Mutex, Rank};
+use crate::options::StoreOptions;
 use crate::pool::{Access, Chunk, Pool, Workers};
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
-use crate::options::StoreOptions;
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
 use crate::txn::{
     BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Log, Notes, Trees, Unfinished, Unreplayed,
@@ -104,8 +104,7 @@ impl Parts {
             format.fsid.0,
             uuid,
         );
-        let chunk_tree =
-            Arc::new(Tree::new(Arc::clone(&forest), TreeId::CHUNK, TreeKind::Single, chunk_root));
+        let chunk_tree = Arc::new(Tree::new(Arc::clone(&forest), TreeId::CHUNK, TreeKind::Single, chunk_root));
         Ok(Self { pool, reader, forest, chunk_tree })
     }
 
@@ -220,9 +219,7 @@ pub(crate) fn space_config(fields: &DiskSuperblock) -> SpaceConfig {
         node_size: fields.nodesize.get().into(),
         sector_size: fields.sectorsize.get().into(),
         mixed: fields.incompat().contains(Incompat::MIXED_GROUPS),
-        free_space_tree: fields
-            .compat_ro()
-            .contains(CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID),
+        free_space_tree: fields.compat_ro().contains(CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID),
     }
 }
 

@@ -31,10 +31,7 @@ impl Env {
     /// Always `now`, and random bytes that depend on nothing but `seed` and the order of calls.
     #[must_use]
     pub fn seeded(seed: u64, now: (i64, u32)) -> Self {
-        Self(Arc::new(Seeded {
-            state: AtomicU64::new(seed),
-            now,
-        }))
+        Self(Arc::new(Seeded { state: AtomicU64::new(seed), now }))
     }
 
     /// A source of the caller's own.
@@ -67,9 +64,7 @@ impl Env {
     pub fn uuid(&self) -> [u8; 16] {
         let mut bytes = [0; 16];
         self.fill_random(&mut bytes);
-        uuid::Builder::from_random_bytes(bytes)
-            .into_uuid()
-            .into_bytes()
+        uuid::Builder::from_random_bytes(bytes).into_uuid().into_bytes()
     }
 }
 
@@ -90,10 +85,7 @@ struct System;
 impl EnvSource for System {
     fn now(&self) -> (i64, u32) {
         match SystemTime::now().duration_since(UNIX_EPOCH) {
-            Ok(since) => (
-                i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-                since.subsec_nanos(),
-            ),
+            Ok(since) => (i64::try_from(since.as_secs()).unwrap_or(i64::MAX), since.subsec_nanos()),
             Err(before) => time_before_epoch(before.duration()),
         }
     }
@@ -134,10 +126,7 @@ impl Seeded {
     /// splitmix64 (Steele, Lea, Flood 2014): one addition a number, so threads can share it.
     fn next_word(&self) -> u64 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        let mut z = self
-            .state
-            .fetch_add(STEP, Ordering::Relaxed)
-            .wrapping_add(STEP);
+        let mut z = self.state.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)

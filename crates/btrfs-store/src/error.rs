@@ -137,16 +137,8 @@ pub struct BadCopy {
 
 impl fmt::Display for BadCopy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            mirror,
-            device,
-            offset,
-            cause,
-        } = self;
-        write!(
-            f,
-            "copy {mirror} (device {device}, offset {offset}): {cause}"
-        )
+        let Self { mirror, device, offset, cause } = self;
+        write!(f, "copy {mirror} (device {device}, offset {offset}): {cause}")
     }
 }
 

@@ -51,10 +51,7 @@ pub enum Rank {
 /// debug builds assert it.
 #[inline]
 pub fn enter_worker_job() -> Guard<()> {
-    Guard {
-        guard: (),
-        _held: order::Position::new(Rank::WorkerJob).enter_without_waiting(),
-    }
+    Guard { guard: (), _held: order::Position::new(Rank::WorkerJob).enter_without_waiting() }
 }
 
 /// Mutual exclusion with a rank.
@@ -66,10 +63,7 @@ pub struct Mutex<T: ?Sized> {
 impl<T> Mutex<T> {
     /// A lock at `rank`.
     pub const fn new(rank: Rank, value: T) -> Self {
-        Self {
-            order: order::Position::new(rank),
-            inner: parking_lot::Mutex::new(value),
-        }
+        Self { order: order::Position::new(rank), inner: parking_lot::Mutex::new(value) }
     }
 
     /// Takes the value out.
@@ -83,20 +77,14 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.order.enter();
-        Guard {
-            guard: self.inner.lock(),
-            _held: held,
-        }
+        Guard { guard: self.inner.lock(), _held: held }
     }
 
     /// Takes the lock when nobody has it.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = self.inner.try_lock()?;
-        Some(Guard {
-            guard,
-            _held: self.order.enter_without_waiting(),
-        })
+        Some(Guard { guard, _held: self.order.enter_without_waiting() })
     }
 
     /// Access without locking: the borrow proves that nobody else has it.
@@ -114,10 +102,7 @@ pub struct RwLock<T: ?Sized> {
 impl<T> RwLock<T> {
     /// A lock at `rank`.
     pub const fn new(rank: Rank, value: T) -> Self {
-        Self {
-            order: order::Position::new(rank),
-            inner: parking_lot::RwLock::new(value),
-        }
+        Self { order: order::Position::new(rank), inner: parking_lot::RwLock::new(value) }
     }
 
     /// Takes the value out.
@@ -131,40 +116,28 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
         let held = self.order.enter();
-        Guard {
-            guard: self.inner.read(),
-            _held: held,
-        }
+        Guard { guard: self.inner.read(), _held: held }
     }
 
     /// Waits until nobody has the lock.
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
         let held = self.order.enter();
-        Guard {
-            guard: self.inner.write(),
-            _held: held,
-        }
+        Guard { guard: self.inner.write(), _held: held }
     }
 
     /// Takes the lock for reading when that needs no waiting.
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         let guard = self.inner.try_read()?;
-        Some(Guard {
-            guard,
-            _held: self.order.enter_without_waiting(),
-        })
+        Some(Guard { guard, _held: self.order.enter_without_waiting() })
     }
 
     /// Takes the lock for writing when that needs no waiting.
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let guard = self.inner.try_write()?;
-        Some(Guard {
-            guard,
-            _held: self.order.enter_without_waiting(),
-        })
+        Some(Guard { guard, _held: self.order.enter_without_waiting() })
     }
 
     /// Access without locking: the borrow proves that nobody else has it.
@@ -183,70 +156,49 @@ pub struct ArcRwLock<T> {
 impl<T> ArcRwLock<T> {
     /// A lock at `rank`.
     pub fn new(rank: Rank, value: T) -> Self {
-        Self {
-            order: order::Position::new(rank),
-            inner: Arc::new(parking_lot::RwLock::new(value)),
-        }
+        Self { order: order::Position::new(rank), inner: Arc::new(parking_lot::RwLock::new(value)) }
     }
 
     /// Waits until no writer has the lock.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
         let held = self.order.enter();
-        Guard {
-            guard: self.inner.read(),
-            _held: held,
-        }
+        Guard { guard: self.inner.read(), _held: held }
     }
 
     /// Waits until nobody has the lock.
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
         let held = self.order.enter();
-        Guard {
-            guard: self.inner.write(),
-            _held: held,
-        }
+        Guard { guard: self.inner.write(), _held: held }
     }
 
     /// Like [`Self::read`]; the guard keeps the lock alive.
     #[inline]
     pub fn read_arc(&self) -> ArcReadGuard<T> {
         let held = self.order.enter();
-        Guard {
-            guard: self.inner.read_arc(),
-            _held: held,
-        }
+        Guard { guard: self.inner.read_arc(), _held: held }
     }
 
     /// Like [`Self::write`]; the guard keeps the lock alive.
     #[inline]
     pub fn write_arc(&self) -> ArcWriteGuard<T> {
         let held = self.order.enter();
-        Guard {
-            guard: self.inner.write_arc(),
-            _held: held,
-        }
+        Guard { guard: self.inner.write_arc(), _held: held }
     }
 
     /// Takes the lock for reading when that needs no waiting.
     #[inline]
     pub fn try_read_arc(&self) -> Option<ArcReadGuard<T>> {
         let guard = self.inner.try_read_arc()?;
-        Some(Guard {
-            guard,
-            _held: self.order.enter_without_waiting(),
-        })
+        Some(Guard { guard, _held: self.order.enter_without_waiting() })
     }
 
     /// Takes the lock for writing when that needs no waiting.
     #[inline]
     pub fn try_write_arc(&self) -> Option<ArcWriteGuard<T>> {
         let guard = self.inner.try_write_arc()?;
-        Some(Guard {
-            guard,
-            _held: self.order.enter_without_waiting(),
-        })
+        Some(Guard { guard, _held: self.order.enter_without_waiting() })
     }
 
     /// True when both are the same lock.
@@ -264,10 +216,7 @@ impl<T> ArcRwLock<T> {
 
 impl<T> Clone for ArcRwLock<T> {
     fn clone(&self) -> Self {
-        Self {
-            order: self.order,
-            inner: Arc::clone(&self.inner),
-        }
+        Self { order: self.order, inner: Arc::clone(&self.inner) }
     }
 }
 
@@ -288,11 +237,7 @@ impl Condvar {
     }
 
     /// Lets go of the mutex as long as `is_blocked` holds.
-    pub fn wait_while<T: ?Sized>(
-        &self,
-        guard: &mut MutexGuard<'_, T>,
-        mut is_blocked: impl FnMut(&mut T) -> bool,
-    ) {
+    pub fn wait_while<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, mut is_blocked: impl FnMut(&mut T) -> bool) {
         while is_blocked(&mut guard.guard) {
             self.0.wait(&mut guard.guard);
         }
@@ -331,10 +276,7 @@ impl<T> ArcWriteGuard<T> {
     /// Turns the writer into a reader without letting another writer in between.
     pub fn downgrade(this: Self) -> ArcReadGuard<T> {
         let Self { guard, _held } = this;
-        Guard {
-            guard: parking_lot::ArcRwLockWriteGuard::downgrade(guard),
-            _held,
-        }
+        Guard { guard: parking_lot::ArcRwLockWriteGuard::downgrade(guard), _held }
     }
 }
 
@@ -416,20 +358,11 @@ mod order {
 
         pub(super) fn enter(self) -> Held {
             let highest = HELD.with_borrow(|held| {
-                RANKS
-                    .into_iter()
-                    .zip(held)
-                    .rev()
-                    .find(|(_, count)| **count > 0)
-                    .map(|(rank, _)| rank)
+                RANKS.into_iter().zip(held).rev().find(|(_, count)| **count > 0).map(|(rank, _)| rank)
             });
             if let Some(highest) = highest {
                 let nests = self.0 == Rank::TreeBlock && highest == Rank::TreeBlock;
-                assert!(
-                    highest < self.0 || nests,
-                    "lock order: {:?} wanted while {highest:?} is held",
-                    self.0
-                );
+                assert!(highest < self.0 || nests, "lock order: {:?} wanted while {highest:?} is held", self.0);
             }
             self.enter_without_waiting()
         }
@@ -450,10 +383,7 @@ mod order {
     }
 
     fn count(rank: Rank, change: impl FnOnce(&mut u32)) {
-        let index = RANKS
-            .iter()
-            .position(|r| *r == rank)
-            .expect("RANKS lists every rank");
+        let index = RANKS.iter().position(|r| *r == rank).expect("RANKS lists every rank");
         // A thread-local may be gone while a thread ends; then there is nothing to check.
         let _ = HELD.try_with(|held| change(&mut held.borrow_mut()[index]));
     }

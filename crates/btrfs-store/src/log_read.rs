@@ -219,11 +219,8 @@ fn note_root(roots: &mut BTreeMap<TreeId, RootPtr>, key: &Key, bytes: &[u8]) -> 
         return Err(wrong.at(At::Tree(TreeId::TREE_LOG)).into());
     }
     let item = RootItem::read(bytes)?;
-    let root = RootPtr {
-        at: Logical(item.bytenr.get()),
-        level: item.level,
-        generation: Generation(item.generation.get()),
-    };
+    let root =
+        RootPtr { at: Logical(item.bytenr.get()), level: item.level, generation: Generation(item.generation.get()) };
     roots.insert(id, root);
     Ok(())
 }

@@ -16,13 +16,13 @@ use btrfs_disk::{DevId, Key, TreeId, Uuid};
 use codec::checksum::ChecksumType;
 use zerocopy::FromZeros;
 
-use crate::pool::{Layout, Pool, PoolDevice, Workers};
-use crate::space::{ChunkPlan, ChunkTrees, DeviceSpace, Space};
-use crate::options::StoreOptions;
-use crate::tree::{Edit, RootPtr, Tree};
-use crate::txn::{CoreTrees, Engine, Purse, Trees, TxnHost};
 use crate::bootstrap::{Parts, space_config};
 use crate::error::SpaceKind;
+use crate::options::StoreOptions;
+use crate::pool::{Layout, Pool, PoolDevice, Workers};
+use crate::space::{ChunkPlan, ChunkTrees, DeviceSpace, Space};
+use crate::tree::{Edit, RootPtr, Tree};
+use crate::txn::{CoreTrees, Engine, Purse, Trees, TxnHost};
 use crate::{Error, Result};
 
 /// Bytes of a device below which nothing can be made.
@@ -69,9 +69,7 @@ impl Default for MakeOptions {
                 | Incompat::EXTENDED_IREF
                 | Incompat::SKINNY_METADATA
                 | Incompat::NO_HOLES,
-            compat_ro: CompatRo::FREE_SPACE_TREE
-                | CompatRo::FREE_SPACE_TREE_VALID
-                | CompatRo::BLOCK_GROUP_TREE,
+            compat_ro: CompatRo::FREE_SPACE_TREE | CompatRo::FREE_SPACE_TREE_VALID | CompatRo::BLOCK_GROUP_TREE,
             size: None,
         }
     }
@@ -108,11 +106,8 @@ pub(crate) fn make(devices: Vec<Arc<dyn Device>>, make: &MakeOptions, options: &
     fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
     fields.sys_chunk_array_size = u32_len(array.len()).into();
     let superblock = Superblock::new(fields)?;
-    let layout = Layout {
-        node_bytes: usize_from(make.nodesize),
-        sector_bytes: usize_from(SECTOR_SIZE),
-        csum_type: make.csum,
-    };
+    let layout =
+        Layout { node_bytes: usize_from(make.nodesize), sector_bytes: usize_from(SECTOR_SIZE), csum_type: make.csum };
     let workers = Arc::new(Workers::new(options.worker_count));
     let pool = Pool::create(vec![PoolDevice::new(id, uuid, device, total)], layout, workers);
     let engine = engine(pool, space, superblock, options)?;
@@ -187,11 +182,7 @@ fn superblock(make: &MakeOptions, options: &StoreOptions, total: u64) -> DiskSup
 /// An engine whose trees have no blocks yet.
 fn engine(pool: Pool, space: Space, superblock: Superblock, options: &StoreOptions) -> Result<Engine> {
     let parts = Parts::new(Arc::new(pool), &superblock, options)?;
-    let trees = Trees::new(
-        Arc::clone(&parts.forest),
-        parts.root_tree(&superblock),
-        Arc::clone(&parts.chunk_tree),
-    );
+    let trees = Trees::new(Arc::clone(&parts.forest), parts.root_tree(&superblock), Arc::clone(&parts.chunk_tree));
     let open = |id: TreeId| {
         let mut item = RootItem::new_zeroed();
         item.refs = 1.into();

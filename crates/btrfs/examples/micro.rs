@@ -1,11 +1,7 @@
 //! Micro benchmarks of the engine, without any server in front of it:
 //! `cargo run --release -p btrfs --example micro -- IMAGE [WORKLOAD..]`. The image is made anew.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a benchmark fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a benchmark fails by panicking")]
 
 use std::path::Path;
 use std::time::Instant;
@@ -42,12 +38,7 @@ fn open(volume: &Volume, path: &str) -> File {
 /// Processor time of this process so far, in microseconds.
 fn cpu_us() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .unwrap()
-        .split_whitespace()
-        .collect();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
     let ticks = |index: usize| fields[index].parse::<u64>().unwrap();
     (ticks(11) + ticks(12)) * 10_000
 }
@@ -101,11 +92,7 @@ fn random_writes(volume: &Volume, name: &str, threads: u64, total: u64, sync_eve
 }
 
 fn sequential(volume: &Volume, threads: u64, writes: bool) {
-    let file = if writes {
-        open(volume, "fresh")
-    } else {
-        fill(volume, "random")
-    };
+    let file = if writes { open(volume, "fresh") } else { fill(volume, "random") };
     let part = FILE_BYTES / threads;
     let name = if writes { "write 1 MiB" } else { "read 1 MiB" };
     measure(name, threads, FILE_BYTES / MIB, MIB, |thread| {
@@ -160,23 +147,14 @@ fn small_files(volume: &Volume, threads: u64) {
         }
     });
     measure("sync", 1, 1, 0, |_| volume.sync().unwrap());
-    measure(
-        "stat and read small",
-        threads,
-        SMALL_COUNT,
-        2500,
-        |thread| {
-            let mut buffer = [0; 4096];
-            for index in 0..count {
-                let path = path(thread, index);
-                assert!(volume.metadata(&path).unwrap().is_file());
-                File::open(volume, &path)
-                    .unwrap()
-                    .read_at(&mut buffer, 0)
-                    .unwrap();
-            }
-        },
-    );
+    measure("stat and read small", threads, SMALL_COUNT, 2500, |thread| {
+        let mut buffer = [0; 4096];
+        for index in 0..count {
+            let path = path(thread, index);
+            assert!(volume.metadata(&path).unwrap().is_file());
+            File::open(volume, &path).unwrap().read_at(&mut buffer, 0).unwrap();
+        }
+    });
     measure("unlink small", threads, SMALL_COUNT, 2500, |thread| {
         for index in 0..count {
             volume.remove_file(path(thread, index)).unwrap();
@@ -212,22 +190,11 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let image = arguments.next().expect("an image");
     let _ = std::fs::remove_file(&image);
-    let options = MakeOptions {
-        size: Some(IMAGE_BYTES),
-        ..MakeOptions::default()
-    };
+    let options = MakeOptions { size: Some(IMAGE_BYTES), ..MakeOptions::default() };
     let volume = Volume::make(Path::new(&image), &options).unwrap();
     let mut workloads: Vec<String> = arguments.collect();
     if workloads.is_empty() {
-        let all = [
-            "random-write",
-            "random-sync",
-            "write",
-            "read",
-            "random-read",
-            "mixed",
-            "small",
-        ];
+        let all = ["random-write", "random-sync", "write", "read", "random-read", "mixed", "small"];
         workloads = all.map(str::to_owned).to_vec();
     }
     for workload in &workloads {

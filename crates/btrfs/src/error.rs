@@ -157,9 +157,7 @@ impl Error {
     /// The same error naming the path, unless it names one already.
     #[must_use]
     pub fn at(mut self, at: impl AsRef<Path>) -> Self {
-        if let Self::Caller { path, .. } | Self::Io { path, .. } | Self::Corrupt { path, .. } =
-            &mut self
-        {
+        if let Self::Caller { path, .. } | Self::Io { path, .. } | Self::Corrupt { path, .. } = &mut self {
             path.get_or_insert_with(|| PathBuf::from(at.as_ref()).into_boxed_path());
         }
         self
@@ -169,9 +167,7 @@ impl Error {
     #[must_use]
     pub fn path(&self) -> Option<&Path> {
         match self {
-            Self::Caller { path, .. } | Self::Io { path, .. } | Self::Corrupt { path, .. } => {
-                path.as_deref()
-            }
+            Self::Caller { path, .. } | Self::Io { path, .. } | Self::Corrupt { path, .. } => path.as_deref(),
             _ => None,
         }
     }
@@ -181,21 +177,13 @@ impl Error {
         match self {
             Self::Io { source, .. } => source.clone().into(),
             Self::Corrupt { source, .. } => match &**source {
-                btrfs_store::Error::Exists { tree, key }
-                | btrfs_store::Error::NotFound { tree, key } => {
-                    let (expected, found) = (
-                        Detail::Text("one item"),
-                        Detail::Text("none, or another one"),
-                    );
-                    Corrupt::new("items of a name", expected, found)
-                        .at(At::Key(*tree, *key))
-                        .into()
+                btrfs_store::Error::Exists { tree, key } | btrfs_store::Error::NotFound { tree, key } => {
+                    let (expected, found) = (Detail::Text("one item"), Detail::Text("none, or another one"));
+                    Corrupt::new("items of a name", expected, found).at(At::Key(*tree, *key)).into()
                 }
                 source => source.clone(),
             },
-            Self::Poisoned { reason } => btrfs_store::Error::Poisoned {
-                reason: Arc::clone(reason),
-            },
+            Self::Poisoned { reason } => btrfs_store::Error::Poisoned { reason: Arc::clone(reason) },
             Self::NoSpace => btrfs_store::Error::unsupported("going on without space"),
             Self::Unsupported(what) => btrfs_store::Error::Unsupported { what: what.clone() },
             Self::Caller { what, .. } => btrfs_store::Error::unsupported(what.to_string()),
@@ -256,20 +244,14 @@ impl From<btrfs_store::Error> for Error {
             S::NoSpace { .. } => Self::NoSpace,
             S::Poisoned { reason } => Self::Poisoned { reason },
             S::ReadOnly => Self::caller(CallerError::ReadOnly),
-            source => Self::Corrupt {
-                source: Box::new(source),
-                path: None,
-            },
+            source => Self::Corrupt { source: Box::new(source), path: None },
         }
     }
 }
 
 impl From<Corrupt> for Error {
     fn from(corrupt: Corrupt) -> Self {
-        Self::Corrupt {
-            source: Box::new(corrupt.into()),
-            path: None,
-        }
+        Self::Corrupt { source: Box::new(corrupt.into()), path: None }
     }
 }
 
@@ -281,16 +263,8 @@ impl From<blockdev::Error> for Error {
 
 /// An inode contradicts itself or what refers to it.
 #[cold]
-pub(crate) fn corrupt_inode(
-    tree: TreeId,
-    ino: InodeNo,
-    what: &'static str,
-    expected: Detail,
-    found: Detail,
-) -> Error {
-    Corrupt::new(what, expected, found)
-        .at(At::Inode(tree, ino))
-        .into()
+pub(crate) fn corrupt_inode(tree: TreeId, ino: InodeNo, what: &'static str, expected: Detail, found: Detail) -> Error {
+    Corrupt::new(what, expected, found).at(At::Inode(tree, ino)).into()
 }
 
 impl From<Error> for io::Error {
@@ -300,6 +274,5 @@ impl From<Error> for io::Error {
 }
 
 fn path_prefix(path: &Option<Box<Path>>) -> String {
-    path.as_deref()
-        .map_or_else(String::new, |path| format!("{}: ", path.display()))
+    path.as_deref().map_or_else(String::new, |path| format!("{}: ", path.display()))
 }

@@ -23,6 +23,5 @@ pub use subvol::{SnapshotMode, SubvolumeInfo};
 pub use vfs::file_system::VolumeStatus;
 pub use vfs_impl::{AtimeMode, BtrfsFs, FsOptions};
 pub use volume::{
-    AllocateMode, DeviceInfo, ExtentInfo, ExtentKind, File, FileOptions, ReadDir, Volume,
-    VolumeInfo, VolumeOptions,
+    AllocateMode, DeviceInfo, ExtentInfo, ExtentKind, File, FileOptions, ReadDir, Volume, VolumeInfo, VolumeOptions,
 };

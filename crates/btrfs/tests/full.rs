@@ -1,11 +1,7 @@
 //! Full volumes: whatever their size, files and subvolumes can be removed and their space comes
 //! back.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -18,10 +14,7 @@ const MIB: u64 = 1 << 20;
 
 fn make(size: u64, nodesize: Option<u32>) -> (tempfile::NamedTempFile, Volume) {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let mut options = MakeOptions {
-        size: Some(size),
-        ..MakeOptions::default()
-    };
+    let mut options = MakeOptions { size: Some(size), ..MakeOptions::default() };
     if let Some(nodesize) = nodesize {
         options.nodesize = nodesize;
     }
@@ -32,12 +25,10 @@ fn make(size: u64, nodesize: Option<u32>) -> (tempfile::NamedTempFile, Volume) {
 /// Writes files of `bytes` bytes until there is no space; says how many there are.
 fn fill(volume: &Volume, bytes: usize) -> usize {
     for number in 0..1_000_000 {
-        let result = volume
-            .write(format!("/{bytes}-{number}"), vec![7; bytes])
-            .and_then(|()| match bytes {
-                0..4096 => Ok(()),
-                _ => volume.sync(),
-            });
+        let result = volume.write(format!("/{bytes}-{number}"), vec![7; bytes]).and_then(|()| match bytes {
+            0..4096 => Ok(()),
+            _ => volume.sync(),
+        });
         match result {
             Ok(()) => {}
             Err(Error::NoSpace) => return number,
@@ -48,11 +39,7 @@ fn fill(volume: &Volume, bytes: usize) -> usize {
 }
 
 fn empty(volume: &Volume) {
-    let names: Vec<_> = volume
-        .read_dir("/")
-        .unwrap()
-        .map(|entry| entry.unwrap().file_name().to_owned())
-        .collect();
+    let names: Vec<_> = volume.read_dir("/").unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect();
     for name in names {
         volume.remove_file(&name).unwrap();
     }
@@ -72,10 +59,7 @@ fn a_large_file_can_be_removed_from_a_small_full_volume() {
             counts.push(fill(&volume, 1 << 20));
             empty(&volume);
         }
-        assert!(
-            counts.iter().all(|count| count.abs_diff(counts[0]) <= 1),
-            "{counts:?} files on {size} MiB"
-        );
+        assert!(counts.iter().all(|count| count.abs_diff(counts[0]) <= 1), "{counts:?} files on {size} MiB");
         volume.close().unwrap();
         drop(file);
     }
@@ -99,14 +83,10 @@ fn names_can_be_removed_when_the_metadata_is_full() {
 fn a_snapshot_can_be_deleted_when_the_metadata_is_full() {
     let (_file, volume) = make(16 * MIB, None);
     for number in 0..500 {
-        volume
-            .write(format!("/before-{number}"), vec![1; 500])
-            .unwrap();
+        volume.write(format!("/before-{number}"), vec![1; 500]).unwrap();
     }
     volume.create_subvolume("/snapshots").unwrap();
-    volume
-        .snapshot("/", "/snapshots/one", SnapshotMode::ReadWrite)
-        .unwrap();
+    volume.snapshot("/", "/snapshots/one", SnapshotMode::ReadWrite).unwrap();
     fill(&volume, 700);
     volume.delete_subvolume("/snapshots/one").unwrap();
     volume.delete_subvolume("/snapshots").unwrap();
@@ -125,10 +105,7 @@ enum Files {
 /// Bytes of the file with this number, and how many it gets at a time.
 fn shape(files: Files, number: u64) -> (u64, u64) {
     let small = (200 + number * 977 % 12_000, 4096);
-    let large = (
-        3 * MIB + number * 65_521 % (5 * MIB),
-        300_000 + number % 3 * 700_001,
-    );
+    let large = (3 * MIB + number * 65_521 % (5 * MIB), 300_000 + number % 3 * 700_001);
     match files {
         Files::Small => small,
         Files::Large => large,
@@ -228,10 +205,7 @@ fn thin_out(volume: &Volume, all: bool) {
 /// However it is filled, a volume says so, gives everything back, and holds as much again.
 fn fill_and_thin_out(mib: u64, rounds: u64, threads: u64, make_options: &MakeOptions) {
     let file = tempfile::NamedTempFile::new_in(std::env::temp_dir()).unwrap();
-    let options = MakeOptions {
-        size: Some(mib * MIB),
-        ..make_options.clone()
-    };
+    let options = MakeOptions { size: Some(mib * MIB), ..make_options.clone() };
     let volume = Volume::make(file.path(), &options).unwrap();
     let start = Instant::now();
     let mut first = Vec::new();
@@ -241,33 +215,18 @@ fn fill_and_thin_out(mib: u64, rounds: u64, threads: u64, make_options: &MakeOpt
             thin_out(&volume, false);
             let again = fill_together(&volume, round * 2 + 1, threads, files);
             let show = |bytes: u64| bytes / MIB;
-            println!(
-                "{mib} MiB, {files:?}: {} + {} MiB, {:?}",
-                show(written),
-                show(again),
-                start.elapsed()
-            );
-            assert!(
-                again > written / 4,
-                "half of {written} was removed, {again} came"
-            );
+            println!("{mib} MiB, {files:?}: {} + {} MiB, {:?}", show(written), show(again), start.elapsed());
+            assert!(again > written / 4, "half of {written} was removed, {again} came");
             if round == 0 {
                 first.push(written);
             } else {
-                let least =
-                    first[usize::from(files != Files::Small) + usize::from(files == Files::Mixed)];
-                assert!(
-                    written >= least / 10 * 8,
-                    "{files:?}: {written} after {least}"
-                );
+                let least = first[usize::from(files != Files::Small) + usize::from(files == Files::Mixed)];
+                assert!(written >= least / 10 * 8, "{files:?}: {written} after {least}");
             }
             thin_out(&volume, true);
         }
     }
-    assert!(
-        start.elapsed() < Duration::from_secs(120 * rounds),
-        "as good as hanging"
-    );
+    assert!(start.elapsed() < Duration::from_secs(120 * rounds), "as good as hanging");
     volume.close().unwrap();
     common::check(file.path());
 }
@@ -297,14 +256,8 @@ fn many_threads_can_remove_at_once_from_a_full_volume() {
 fn many_attributes_fit_a_small_volume() {
     let (file, volume) = make(64 * MIB, None);
     let names: Vec<String> = (0..1000).map(|number| format!("user.{number}")).collect();
-    let xattrs: Vec<(&[u8], &[u8])> = names
-        .iter()
-        .map(|name| (name.as_bytes(), &[7; 100][..]))
-        .collect();
-    let node = btrfs::NewNode {
-        xattrs: &xattrs,
-        ..btrfs::NewNode::default()
-    };
+    let xattrs: Vec<(&[u8], &[u8])> = names.iter().map(|name| (name.as_bytes(), &[7; 100][..])).collect();
+    let node = btrfs::NewNode { xattrs: &xattrs, ..btrfs::NewNode::default() };
     for number in 0..20 {
         volume.create_node(format!("/{number}"), &node).unwrap();
     }

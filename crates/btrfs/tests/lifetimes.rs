@@ -1,37 +1,26 @@
 //! Subvolumes that go while files in them are open, what a snapshot takes along, and what is
 //! durable when a call returns.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
 
-
 use btrfs::{File, FileOptions, FsOptions, InodeFlags, SnapshotMode, Volume};
-use common::{Image, check};
 use common::served::{ROOT, Served};
+use common::{Image, check};
 use vfs::file_system::{
-    AllocateFlags, Control, CopyRange, Errno, Handle, NewNode, NodeFlags, NodeId,
-    NodeKind, OpenFlags, RenameFlags, SetAttr, SyncWhat, WriteFlags, XattrMode,
+    AllocateFlags, Control, CopyRange, Errno, Handle, NewNode, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags,
+    SetAttr, SyncWhat, WriteFlags, XattrMode,
 };
-
 
 /// A volume on which programs may make subvolumes.
 fn served() -> Served {
-    Served::with(FsOptions {
-        user_subvol_ioctls: true,
-        ..FsOptions::default()
-    })
+    Served::with(FsOptions { user_subvol_ioctls: true, ..FsOptions::default() })
 }
 
 impl Served {
     fn find(&self, path: &str) -> NodeId {
-        path.split('/').fold(NodeId::ROOT, |node, name| {
-            self.fs.lookup(node, name.as_bytes()).unwrap().node
-        })
+        path.split('/').fold(NodeId::ROOT, |node, name| self.fs.lookup(node, name.as_bytes()).unwrap().node)
     }
 
     fn set_flags(&self, node: NodeId, flags: NodeFlags) {
@@ -43,13 +32,7 @@ impl Served {
         for (at, part) in parts {
             input[*at..*at + part.len()].copy_from_slice(part);
         }
-        let control = Control {
-            caller: ROOT,
-            node,
-            command,
-            input: &input,
-            output_bytes_max: 4096,
-        };
+        let control = Control { caller: ROOT, node, command, input: &input, output_bytes_max: 4096 };
         self.fs.control(&control).unwrap();
     }
 
@@ -96,22 +79,13 @@ fn an_open_file_outlives_its_subvolume() {
     fs.sync_fs().unwrap();
     fs.step();
     assert_eq!(served.read(node), expected);
-    let changes = SetAttr {
-        size: Some(2_000_000),
-        permissions: Some(0o600),
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { size: Some(2_000_000), permissions: Some(0o600), ..SetAttr::default() };
     assert_eq!(fs.set_attr(&ROOT, node, &changes).unwrap().size, 2_000_000);
-    fs.allocate(node, AllocateFlags::empty(), 2_000_000, 100_000)
-        .unwrap();
-    fs.set_xattr(node, b"user.a", b"b", XattrMode::Either, false)
-        .unwrap();
+    fs.allocate(node, AllocateFlags::empty(), 2_000_000, 100_000).unwrap();
+    fs.set_xattr(node, b"user.a", b"b", XattrMode::Either, false).unwrap();
     // Its directories get no names any more.
     let new = NewNode::default();
-    assert_eq!(
-        fs.create(&ROOT, dir, b"new", &new).map(drop),
-        Err(Errno::ENOENT)
-    );
+    assert_eq!(fs.create(&ROOT, dir, b"new", &new).map(drop), Err(Errno::ENOENT));
     assert!(free() + 700 < before, "its space is still used");
 
     // A crash ends it like any open file without a name.
@@ -211,15 +185,11 @@ fn subvolumes_go_while_their_files_are_used() {
 
 /// The orphan items in a tree, counted by what `btrfs inspect-internal dump-tree` prints.
 fn orphan_count(image: &Image) -> usize {
-    let dumped = std::process::Command::new("btrfs")
-        .args(["inspect-internal", "dump-tree"])
-        .arg(image.file.path())
-        .output();
+    let dumped =
+        std::process::Command::new("btrfs").args(["inspect-internal", "dump-tree"]).arg(image.file.path()).output();
     let Ok(dumped) = dumped else { return 0 };
     let text = String::from_utf8_lossy(&dumped.stdout).into_owned();
-    text.lines()
-        .filter(|line| line.contains("ORPHAN_ITEM"))
-        .count()
+    text.lines().filter(|line| line.contains("ORPHAN_ITEM")).count()
 }
 
 #[test]
@@ -253,10 +223,7 @@ fn a_snapshot_has_no_files_without_names() {
         }
         drop(unnamed);
         fs.sync_fs().unwrap();
-        assert!(
-            served.volume.status().blocks_free > free_before + 900,
-            "no snapshot keeps them"
-        );
+        assert!(served.volume.status().blocks_free > free_before + 900, "no snapshot keeps them");
         let Served { image, volume, fs } = served;
         drop(fs);
         volume.close().unwrap();
@@ -276,10 +243,7 @@ fn a_snapshot_of_open_files_survives_a_crash() {
     served.write(node, 0, &[7; 100_000]);
     let handle = fs.open(&ROOT, node, OpenFlags::READ).unwrap();
     fs.unlink(sub, b"file").unwrap();
-    served
-        .volume
-        .snapshot("sub", "snap", SnapshotMode::ReadWrite)
-        .unwrap();
+    served.volume.snapshot("sub", "snap", SnapshotMode::ReadWrite).unwrap();
     served.after_crash(|_| ());
     fs.sync_fs().unwrap();
     served.after_crash(|volume| assert!(!volume.exists("snap/file").unwrap()));
@@ -297,22 +261,14 @@ fn a_snapshot_and_a_read_only_flag_are_durable_when_the_ioctl_returns() {
     let served = served();
     let id = served.volume.create_subvolume("sub").unwrap();
     served.volume.write("sub/file", b"contents").unwrap();
-    let parts: [(usize, &[u8]); 3] = [
-        (8, &id.0.to_le_bytes()),
-        (16, &BY_ID.to_le_bytes()),
-        (56, b"snap"),
-    ];
+    let parts: [(usize, &[u8]); 3] = [(8, &id.0.to_le_bytes()), (16, &BY_ID.to_le_bytes()), (56, b"snap")];
     served.control(SNAP_CREATE_V2, NodeId::ROOT, &parts, 4096);
     served.after_crash(|volume| assert_eq!(volume.read("snap/file").unwrap(), b"contents"));
     let sub = served.find("sub");
     served.control(SUBVOL_SETFLAGS, sub, &[(0, &2_u64.to_le_bytes())], 8);
     served.after_crash(|volume| {
         let infos = volume.subvolumes().unwrap();
-        assert!(
-            infos
-                .iter()
-                .any(|info| info.path == "sub" && info.read_only)
-        );
+        assert!(infos.iter().any(|info| info.path == "sub" && info.read_only));
     });
     served.control(SUBVOL_SETFLAGS, sub, &[(0, &0_u64.to_le_bytes())], 8);
     served.after_crash(|volume| volume.write("sub/file", b"more").unwrap());
@@ -341,25 +297,17 @@ fn what_was_written_before_is_in_a_snapshot_and_behind_a_read_only_flag() {
         let read = |name: &str| volume.read(format!("{dir}/{name}")).unwrap();
         assert_eq!(read("small"), b"small");
         let large = read("large");
-        assert_eq!(
-            (large.len(), &large[100..107]),
-            ((3 << 20) + 100_000, &b"over it"[..])
-        );
+        assert_eq!((large.len(), &large[100..107]), ((3 << 20) + 100_000, &b"over it"[..]));
         assert_eq!(large[3 << 20..], [2; 100_000]);
         let in_place = read("in place");
         assert_eq!((in_place[4999], in_place[5000], in_place[9999]), (3, 4, 4));
     };
-    served
-        .volume
-        .snapshot("sub", "snap", SnapshotMode::ReadOnly)
-        .unwrap();
+    served.volume.snapshot("sub", "snap", SnapshotMode::ReadOnly).unwrap();
     seen(&served.volume, "snap");
     served.write(node, 0, b"SMALL");
     served.write(node, 0, b"small");
     served.volume.set_subvolume_read_only("sub", true).unwrap();
-    let refused = served
-        .fs
-        .write(node, Handle(0), 0, b"x", WriteFlags::default());
+    let refused = served.fs.write(node, Handle(0), 0, b"x", WriteFlags::default());
     assert_eq!(refused, Err(Errno::EROFS));
     served.volume.sync().unwrap();
     served.after_crash(|volume| {
@@ -397,13 +345,8 @@ fn writers_that_race_with_a_read_only_flag_lose_nothing() {
             writer.join().unwrap()
         });
         served.volume.sync().unwrap();
-        let size =
-            served.after_crash(|volume| volume.metadata(format!("sub/f{round}")).unwrap().size);
-        assert!(
-            size >= written * 1000,
-            "round {round}: {size} of {}",
-            written * 1000
-        );
+        let size = served.after_crash(|volume| volume.metadata(format!("sub/f{round}")).unwrap().size);
+        assert!(size >= written * 1000, "round {round}: {size} of {}", written * 1000);
         served.volume.set_subvolume_read_only("sub", false).unwrap();
     }
     served.finish();
@@ -421,37 +364,23 @@ fn what_changes_in_a_synchronous_file_is_durable_at_once() {
     assert_eq!(served.after_crash(bytes), b"hello");
     served.write(node, 5, &[7; 200_000]);
     assert_eq!(served.after_crash(bytes).len(), 200_005);
-    let size = SetAttr {
-        size: Some(3),
-        ..SetAttr::default()
-    };
+    let size = SetAttr { size: Some(3), ..SetAttr::default() };
     fs.set_attr(&ROOT, node, &size).unwrap();
     assert_eq!(served.after_crash(bytes), b"hel");
-    let mode = SetAttr {
-        permissions: Some(0o604),
-        ..SetAttr::default()
-    };
+    let mode = SetAttr { permissions: Some(0o604), ..SetAttr::default() };
     fs.set_attr(&ROOT, node, &mode).unwrap();
     let mode = served.after_crash(|volume| volume.metadata("file").unwrap().mode);
     assert_eq!(mode & 0o7777, 0o604);
-    fs.set_xattr(node, b"user.a", b"b", XattrMode::Either, false)
-        .unwrap();
+    fs.set_xattr(node, b"user.a", b"b", XattrMode::Either, false).unwrap();
     let value = |volume: &Volume| volume.get_xattr("file", "user.a").unwrap();
     assert_eq!(served.after_crash(value), Some(b"b".to_vec()));
     fs.remove_xattr(node, b"user.a").unwrap();
     assert_eq!(served.after_crash(value), None);
-    fs.allocate(node, AllocateFlags::empty(), 0, 50_000)
-        .unwrap();
+    fs.allocate(node, AllocateFlags::empty(), 0, 50_000).unwrap();
     assert_eq!(served.after_crash(bytes).len(), 50_000);
     let source = served.file(NodeId::ROOT, "source").node;
     served.write(source, 0, &[9; 80_000]);
-    let range = CopyRange {
-        source,
-        source_offset: 0,
-        target: node,
-        target_offset: 50_000,
-        len: 80_000,
-    };
+    let range = CopyRange { source, source_offset: 0, target: node, target_offset: 50_000, len: 80_000 };
     assert_eq!(fs.copy_range(&range).unwrap(), 80_000);
     assert_eq!(served.after_crash(bytes)[50_000..], [9; 80_000]);
     let flags = OpenFlags::WRITE | OpenFlags::TRUNCATE;
@@ -462,10 +391,7 @@ fn what_changes_in_a_synchronous_file_is_durable_at_once() {
     let plain = served.file(NodeId::ROOT, "plain").node;
     fs.sync_fs().unwrap();
     served.write(plain, 0, b"later");
-    assert_eq!(
-        served.after_crash(|volume| volume.read("plain").unwrap()),
-        b""
-    );
+    assert_eq!(served.after_crash(|volume| volume.read("plain").unwrap()), b"");
     served.finish();
 }
 
@@ -528,16 +454,9 @@ fn the_library_keeps_the_promise_of_synchronous_files_too() {
     let (image, volume) = Image::make();
     volume.create_dir("dir").unwrap();
     volume.write("file", b"").unwrap();
-    let flags = |flags| btrfs::SetAttr {
-        flags: Some(flags),
-        ..btrfs::SetAttr::default()
-    };
-    volume
-        .set_attributes("file", &flags(InodeFlags::SYNC))
-        .unwrap();
-    volume
-        .set_attributes("dir", &flags(InodeFlags::DIRSYNC))
-        .unwrap();
+    let flags = |flags| btrfs::SetAttr { flags: Some(flags), ..btrfs::SetAttr::default() };
+    volume.set_attributes("file", &flags(InodeFlags::SYNC)).unwrap();
+    volume.set_attributes("dir", &flags(InodeFlags::DIRSYNC)).unwrap();
     volume.sync().unwrap();
     let crashed = |look: &dyn Fn(&Volume)| {
         let copy = tempfile::NamedTempFile::new().unwrap();

@@ -8,17 +8,15 @@ mod common;
 use std::path::Path;
 
 use btrfs::{
-    CallerError, Error, File, FileOptions, FileType, MakeOptions, NewNode, NodeKind, RenameFlags,
-    SetAttr, SnapshotMode, Times, Timestamp, Volume, XattrMode,
+    CallerError, Error, File, FileOptions, FileType, MakeOptions, NewNode, NodeKind, RenameFlags, SetAttr,
+    SnapshotMode, Times, Timestamp, Volume, XattrMode,
 };
 
 use common::{Image, check, what};
 
 fn names(volume: &Volume, dir: &str) -> Vec<String> {
     let entries = volume.read_dir(dir).unwrap();
-    entries
-        .map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned())
-        .collect()
+    entries.map(|entry| entry.unwrap().file_name().to_str().unwrap().to_owned()).collect()
 }
 
 #[test]
@@ -29,23 +27,15 @@ fn every_kind_of_file_survives_a_reopen() {
     volume.write("dir/large", vec![7; 300_000]).unwrap();
     volume.symlink("dir/small", "link").unwrap();
     volume.mknod("fifo", NodeKind::Fifo, 0o600, 0).unwrap();
-    volume
-        .mknod("null", NodeKind::CharDevice, 0o666, 0x103)
-        .unwrap();
+    volume.mknod("null", NodeKind::CharDevice, 0o666, 0x103).unwrap();
     volume.mknod("sock", NodeKind::Socket, 0o755, 0).unwrap();
     let volume = image.reopen(volume);
     assert_eq!(volume.read("link").unwrap(), b"hello");
     assert_eq!(volume.read("dir/large").unwrap(), vec![7; 300_000]);
     assert_eq!(volume.read_link("link").unwrap(), Path::new("dir/small"));
-    assert_eq!(
-        volume.symlink_metadata("link").unwrap().kind,
-        FileType::Symlink
-    );
+    assert_eq!(volume.symlink_metadata("link").unwrap().kind, FileType::Symlink);
     let null = volume.metadata("null").unwrap();
-    assert_eq!(
-        (null.kind, null.rdev, null.mode),
-        (FileType::CharDevice, 0x103, 0o020_666)
-    );
+    assert_eq!((null.kind, null.rdev, null.mode), (FileType::CharDevice, 0x103, 0o020_666));
     assert_eq!(volume.metadata("fifo").unwrap().kind, FileType::Fifo);
     assert_eq!(names(&volume, "/"), ["dir", "link", "fifo", "null", "sock"]);
     assert_eq!(volume.metadata("dir").unwrap().size, 20);
@@ -60,23 +50,14 @@ fn mistakes_have_names() {
     volume.symlink("loop", "loop").unwrap();
     assert_eq!(what(volume.create_dir("dir")), CallerError::Exists);
     assert_eq!(what(volume.create_dir("none/dir")), CallerError::NotFound);
-    assert_eq!(
-        what(volume.create_dir("file/dir")),
-        CallerError::NotADirectory
-    );
-    assert_eq!(
-        what(volume.create_dir("dir/.")),
-        CallerError::InvalidArgument
-    );
+    assert_eq!(what(volume.create_dir("file/dir")), CallerError::NotADirectory);
+    assert_eq!(what(volume.create_dir("dir/.")), CallerError::InvalidArgument);
     assert_eq!(what(volume.metadata("loop")), CallerError::TooManySymlinks);
     assert_eq!(what(volume.metadata("file/")), CallerError::NotADirectory);
     assert_eq!(what(volume.metadata("")), CallerError::NotFound);
     assert_eq!(what(volume.remove_file("dir")), CallerError::IsADirectory);
     assert_eq!(what(volume.remove_dir("file")), CallerError::NotADirectory);
-    assert_eq!(
-        what(volume.hard_link("dir", "hard")),
-        CallerError::NotPermitted
-    );
+    assert_eq!(what(volume.hard_link("dir", "hard")), CallerError::NotPermitted);
     assert_eq!(what(volume.read_link("file")), CallerError::InvalidArgument);
     let long = "n".repeat(256);
     assert_eq!(what(volume.create_dir(&long)), CallerError::NameTooLong);
@@ -86,10 +67,7 @@ fn mistakes_have_names() {
     assert_eq!(what(volume.remove_dir("dir")), CallerError::NotEmpty);
     let error = volume.metadata("dir/none").unwrap_err();
     assert_eq!(error.to_string(), "dir/none: no such file or directory");
-    assert_eq!(
-        std::io::Error::from(error).kind(),
-        std::io::ErrorKind::NotFound
-    );
+    assert_eq!(std::io::Error::from(error).kind(), std::io::ErrorKind::NotFound);
 }
 
 #[test]
@@ -105,10 +83,7 @@ fn paths_go_through_links_and_dots() {
     assert_eq!(volume.read("../../a/file").unwrap(), b"1");
     volume.create_subvolume("a/sub").unwrap();
     assert_eq!(volume.read("a/sub/../file").unwrap(), b"1");
-    assert_eq!(
-        what(volume.read("a/file/../file")),
-        CallerError::NotADirectory
-    );
+    assert_eq!(what(volume.read("a/file/../file")), CallerError::NotADirectory);
 }
 
 #[test]
@@ -134,10 +109,7 @@ fn links_count_and_the_last_one_takes_the_file() {
 #[test]
 fn names_spill_into_extended_references() {
     for nodesize in [4096, 16384] {
-        let (image, volume) = Image::make_with(MakeOptions {
-            nodesize,
-            ..MakeOptions::default()
-        });
+        let (image, volume) = Image::make_with(MakeOptions { nodesize, ..MakeOptions::default() });
         volume.write("first", b"x").unwrap();
         let name = |n: u32| format!("{}{n}", "long-name-".repeat(20));
         for n in 0..200 {
@@ -162,22 +134,14 @@ fn renames_replace_exchange_and_refuse() {
     volume.create_dir("c").unwrap();
     volume.write("f", b"f").unwrap();
     volume.write("g", vec![1; 2_000_000]).unwrap();
-    assert_eq!(
-        what(volume.rename("a", "a/b/a")),
-        CallerError::InvalidArgument
-    );
+    assert_eq!(what(volume.rename("a", "a/b/a")), CallerError::InvalidArgument);
     volume.rename("a", "a").unwrap();
     assert_eq!(what(volume.rename("f", "c")), CallerError::IsADirectory);
     assert_eq!(what(volume.rename("c", "f")), CallerError::NotADirectory);
     assert_eq!(what(volume.rename("c", "a")), CallerError::NotEmpty);
     assert_eq!(what(volume.rename("none", "a")), CallerError::NotFound);
-    assert_eq!(
-        what(volume.rename_with("f", "g", RenameFlags::NoReplace)),
-        CallerError::Exists
-    );
-    volume
-        .rename_with("f", "a/b", RenameFlags::Exchange)
-        .unwrap();
+    assert_eq!(what(volume.rename_with("f", "g", RenameFlags::NoReplace)), CallerError::Exists);
+    volume.rename_with("f", "a/b", RenameFlags::Exchange).unwrap();
     assert_eq!(volume.read("a/b").unwrap(), b"f");
     assert!(volume.metadata("f").unwrap().is_dir());
     volume.rename("a/b", "g").unwrap();
@@ -194,31 +158,14 @@ fn renames_replace_exchange_and_refuse() {
 fn attributes_are_set_found_and_bounded() {
     let (image, volume) = Image::make();
     volume.write("f", b"").unwrap();
-    volume
-        .set_xattr("f", "user.a", b"1", XattrMode::Create)
-        .unwrap();
-    assert_eq!(
-        what(volume.set_xattr("f", "user.a", b"2", XattrMode::Create)),
-        CallerError::Exists
-    );
-    assert_eq!(
-        what(volume.set_xattr("f", "user.b", b"2", XattrMode::Replace)),
-        CallerError::NoAttribute
-    );
-    volume
-        .set_xattr("f", "user.a", vec![5; 10_000], XattrMode::Either)
-        .unwrap();
-    volume
-        .set_xattr("f", "user.empty", b"", XattrMode::Either)
-        .unwrap();
-    volume
-        .set_xattr("f", "user.gone", b"x", XattrMode::Either)
-        .unwrap();
+    volume.set_xattr("f", "user.a", b"1", XattrMode::Create).unwrap();
+    assert_eq!(what(volume.set_xattr("f", "user.a", b"2", XattrMode::Create)), CallerError::Exists);
+    assert_eq!(what(volume.set_xattr("f", "user.b", b"2", XattrMode::Replace)), CallerError::NoAttribute);
+    volume.set_xattr("f", "user.a", vec![5; 10_000], XattrMode::Either).unwrap();
+    volume.set_xattr("f", "user.empty", b"", XattrMode::Either).unwrap();
+    volume.set_xattr("f", "user.gone", b"x", XattrMode::Either).unwrap();
     volume.remove_xattr("f", "user.gone").unwrap();
-    assert_eq!(
-        what(volume.remove_xattr("f", "user.gone")),
-        CallerError::NoAttribute
-    );
+    assert_eq!(what(volume.remove_xattr("f", "user.gone")), CallerError::NoAttribute);
     assert_eq!(
         what(volume.set_xattr("f", "user.big", vec![0; 17_000], XattrMode::Either)),
         CallerError::AttributeTooLarge
@@ -227,27 +174,17 @@ fn attributes_are_set_found_and_bounded() {
     let changes = SetAttr {
         mode: Some(0o4711),
         uid: Some(7),
-        times: Times {
-            mtime: Some(time),
-            btime: Some(time),
-            ..Times::default()
-        },
+        times: Times { mtime: Some(time), btime: Some(time), ..Times::default() },
         ..SetAttr::default()
     };
     volume.set_attributes("f", &changes).unwrap();
     let volume = image.reopen(volume);
-    assert_eq!(
-        volume.get_xattr("f", "user.a").unwrap(),
-        Some(vec![5; 10_000])
-    );
+    assert_eq!(volume.get_xattr("f", "user.a").unwrap(), Some(vec![5; 10_000]));
     assert_eq!(volume.get_xattr("f", "user.empty").unwrap(), Some(vec![]));
     assert_eq!(volume.get_xattr("f", "user.gone").unwrap(), None);
     assert_eq!(volume.list_xattrs("f").unwrap().len(), 2);
     let metadata = volume.metadata("f").unwrap();
-    assert_eq!(
-        (metadata.mode, metadata.uid, metadata.gid),
-        (0o104_711, 7, 0)
-    );
+    assert_eq!((metadata.mode, metadata.uid, metadata.gid), (0o104_711, 7, 0));
     assert_eq!((metadata.mtime, metadata.btime), (time, time));
 }
 
@@ -255,26 +192,10 @@ fn attributes_are_set_found_and_bounded() {
 fn imported_nodes_keep_what_they_are_given() {
     let (image, volume) = Image::make();
     let time = Timestamp::new(1_000_000_000, 123_456_789);
-    let times = Times {
-        atime: Some(time),
-        mtime: Some(time),
-        ctime: Some(time),
-        btime: Some(time),
-    };
+    let times = Times { atime: Some(time), mtime: Some(time), ctime: Some(time), btime: Some(time) };
     let acl: &[u8] = &[2, 0, 0, 0, 1, 0, 6, 0, 255, 255, 255, 255];
-    let xattrs: &[(&[u8], &[u8])] = &[
-        (b"user.z", b"last"),
-        (b"system.posix_acl_access", acl),
-        (b"user.a", b"first"),
-    ];
-    let node = NewNode {
-        mode: 0o2755,
-        uid: 1,
-        gid: 2,
-        times,
-        xattrs,
-        ..NewNode::default()
-    };
+    let xattrs: &[(&[u8], &[u8])] = &[(b"user.z", b"last"), (b"system.posix_acl_access", acl), (b"user.a", b"first")];
+    let node = NewNode { mode: 0o2755, uid: 1, gid: 2, times, xattrs, ..NewNode::default() };
     let mut small = node.clone();
     small.data = b"inline";
     let mut large = node.clone();
@@ -283,12 +204,7 @@ fn imported_nodes_keep_what_they_are_given() {
     (link.kind, link.target) = (FileType::Symlink, b"small");
     let mut dir = node;
     dir.kind = FileType::Directory;
-    for (name, node) in [
-        ("small", small),
-        ("large", large),
-        ("link", link),
-        ("dir", dir),
-    ] {
+    for (name, node) in [("small", small), ("large", large), ("link", link), ("dir", dir)] {
         volume.create_node(name, &node).unwrap();
     }
     let volume = image.reopen(volume);
@@ -296,24 +212,10 @@ fn imported_nodes_keep_what_they_are_given() {
     assert_eq!(volume.read("large").unwrap(), vec![9; 50_000]);
     for name in ["small", "large", "link"] {
         let found = volume.symlink_metadata(name).unwrap();
-        assert_eq!(
-            (found.permissions(), found.uid, found.gid),
-            (0o2755, 1, 2),
-            "{name}"
-        );
-        assert_eq!(
-            (found.atime, found.mtime, found.btime),
-            (time, time, time),
-            "{name}"
-        );
+        assert_eq!((found.permissions(), found.uid, found.gid), (0o2755, 1, 2), "{name}");
+        assert_eq!((found.atime, found.mtime, found.btime), (time, time, time), "{name}");
         assert_eq!(volume.list_xattrs(name).unwrap().len(), 3);
-        assert_eq!(
-            volume
-                .get_xattr(name, "system.posix_acl_access")
-                .unwrap()
-                .unwrap(),
-            acl
-        );
+        assert_eq!(volume.get_xattr(name, "system.posix_acl_access").unwrap().unwrap(), acl);
     }
 }
 
@@ -321,11 +223,7 @@ fn imported_nodes_keep_what_they_are_given() {
 fn an_open_file_outlives_its_name() {
     let (image, volume) = Image::make();
     volume.write("f", vec![3; 5_000_000]).unwrap();
-    let file = FileOptions::new()
-        .read(true)
-        .write(true)
-        .open(&volume, "f")
-        .unwrap();
+    let file = FileOptions::new().read(true).write(true).open(&volume, "f").unwrap();
     volume.remove_file("f").unwrap();
     assert!(!volume.exists("f").unwrap());
     assert_eq!(file.metadata().unwrap().nlink, 0);
@@ -379,51 +277,27 @@ fn snapshots_keep_what_was_there() {
     volume.create_subvolume("sub").unwrap();
     volume.create_dir("sub/dir").unwrap();
     for n in 0..500 {
-        volume
-            .write(format!("sub/dir/{n}"), format!("contents {n}").repeat(n))
-            .unwrap();
+        volume.write(format!("sub/dir/{n}"), format!("contents {n}").repeat(n)).unwrap();
     }
     volume.create_subvolume("sub/nested").unwrap();
     volume.write("sub/nested/inside", b"x").unwrap();
-    volume
-        .snapshot("sub", "snap", SnapshotMode::ReadWrite)
-        .unwrap();
-    volume
-        .snapshot("sub", "sub/frozen", SnapshotMode::ReadOnly)
-        .unwrap();
-    assert_eq!(
-        what(volume.write("sub/frozen/new", b"")),
-        CallerError::ReadOnly
-    );
-    assert_eq!(
-        what(volume.hard_link("sub/dir/1", "hard")),
-        CallerError::CrossSubvolume
-    );
-    assert_eq!(
-        what(volume.rename("sub/dir/1", "moved")),
-        CallerError::CrossSubvolume
-    );
+    volume.snapshot("sub", "snap", SnapshotMode::ReadWrite).unwrap();
+    volume.snapshot("sub", "sub/frozen", SnapshotMode::ReadOnly).unwrap();
+    assert_eq!(what(volume.write("sub/frozen/new", b"")), CallerError::ReadOnly);
+    assert_eq!(what(volume.hard_link("sub/dir/1", "hard")), CallerError::CrossSubvolume);
+    assert_eq!(what(volume.rename("sub/dir/1", "moved")), CallerError::CrossSubvolume);
     for n in 0..250 {
         volume.remove_file(format!("sub/dir/{n}")).unwrap();
         volume.write(format!("snap/dir/{n}"), b"new").unwrap();
     }
     let volume = image.reopen(volume);
     assert_eq!(volume.read("snap/dir/3").unwrap(), b"new");
-    assert_eq!(
-        volume.read("sub/frozen/dir/3").unwrap(),
-        "contents 3".repeat(3).as_bytes()
-    );
+    assert_eq!(volume.read("sub/frozen/dir/3").unwrap(), "contents 3".repeat(3).as_bytes());
     assert_eq!(names(&volume, "snap"), ["dir", "nested"]);
     assert_eq!(names(&volume, "snap/nested"), Vec::<String>::new());
-    assert_eq!(
-        what(volume.write("snap/nested/new", b"")),
-        CallerError::NotPermitted
-    );
+    assert_eq!(what(volume.write("snap/nested/new", b"")), CallerError::NotPermitted);
     let listed = volume.subvolumes().unwrap();
-    let paths: Vec<_> = listed
-        .iter()
-        .map(|info| info.path.to_str().unwrap())
-        .collect();
+    let paths: Vec<_> = listed.iter().map(|info| info.path.to_str().unwrap()).collect();
     assert_eq!(paths, ["sub", "sub/nested", "snap", "sub/frozen"]);
     assert_eq!(listed[2].parent_uuid, listed[0].uuid);
     assert!(listed[3].read_only && !listed[2].read_only);
@@ -441,10 +315,7 @@ fn snapshots_keep_what_was_there() {
     assert_eq!(what(volume.delete_subvolume("snap")), CallerError::Busy);
     let volume = image.reopen(volume);
     assert_eq!(volume.read("dir/3").unwrap(), b"new");
-    assert_eq!(
-        volume.read("dir/400").unwrap(),
-        "contents 400".repeat(400).as_bytes()
-    );
+    assert_eq!(volume.read("dir/400").unwrap(), "contents 400".repeat(400).as_bytes());
 }
 
 /// Directories whose names collide: crc32c is easy to aim at, so all names share one hash.
@@ -454,9 +325,7 @@ fn names_with_one_hash_live_together() {
     let names = colliding_names(30);
     for name in &names {
         volume.write(name, name.as_bytes()).unwrap();
-        volume
-            .set_xattr("/", format!("user.{name}"), b"v", XattrMode::Create)
-            .unwrap();
+        volume.set_xattr("/", format!("user.{name}"), b"v", XattrMode::Create).unwrap();
     }
     let volume = image.reopen(volume);
     for (n, name) in names.iter().enumerate() {
@@ -509,11 +378,7 @@ fn colliding_names(count: usize) -> Vec<String> {
                 .enumerate()
                 .filter(|(bit, _)| n >> bit & 1 == 1)
                 .fold(0, |places, (_, combination)| places ^ combination);
-            flip(
-                &(0..64)
-                    .filter(|place| places >> place & 1 == 1)
-                    .collect::<Vec<_>>(),
-            )
+            flip(&(0..64).filter(|place| places >> place & 1 == 1).collect::<Vec<_>>())
         })
         .collect();
     assert!(names.iter().all(|name| hash(name) == hash(&base)));
@@ -533,11 +398,7 @@ fn four_threads_in_one_tree() {
     let volume = image.reopen(volume);
     volume.remove_dir_all("shared").unwrap();
     let volume = image.reopen(volume);
-    assert!(
-        names(&volume, "/")
-            .iter()
-            .all(|name| name.starts_with("own"))
-    );
+    assert!(names(&volume, "/").iter().all(|name| name.starts_with("own")));
 }
 
 /// Works in a directory of its own and one that all threads share: collisions are expected and
@@ -552,14 +413,9 @@ fn churn(volume: &Volume, thread: u32) {
     };
     let mut state = u64::from(thread) + 1;
     for n in 0..400 {
-        state = state
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1);
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
         let pick = |from: u32| (state >> from) % 20;
-        let (a, b) = (
-            format!("shared/{}", pick(33)),
-            format!("shared/{}", pick(43)),
-        );
+        let (a, b) = (format!("shared/{}", pick(33)), format!("shared/{}", pick(43)));
         match pick(53) % 8 {
             0 => expected(volume.write(&a, vec![1; 10_000])),
             1 => expected(volume.remove_file(&a)),
@@ -570,9 +426,7 @@ fn churn(volume: &Volume, thread: u32) {
             6 => expected(volume.create_dir(&a)),
             _ => expected(volume.remove_dir(&a)),
         }
-        volume
-            .write(format!("{own}/file{n}"), format!("{n}"))
-            .unwrap();
+        volume.write(format!("{own}/file{n}"), format!("{n}")).unwrap();
         if n % 100 == 99 {
             volume.sync().unwrap();
         }

@@ -1,11 +1,7 @@
 //! Names that are replaced while others look them up: whoever looks sees the old or the new state,
 //! and what a look-up found stays usable for as long as the finder refers to it.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -16,8 +12,8 @@ use btrfs::{File, FileOptions, RenameFlags, Volume, XattrMode};
 use common::served::{ROOT, Served};
 use common::{Image, check};
 use vfs::file_system::{
-    DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags,
-    RenameFlags as Flags, SetAttr, WriteFlags,
+    DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags, RenameFlags as Flags, SetAttr,
+    WriteFlags,
 };
 
 /// How long renamers and readers run against each other.
@@ -72,11 +68,7 @@ fn race(
     });
     let (changes, looks) = (changes.into_inner(), looks.into_inner());
     let errors = errors.into_inner().unwrap();
-    assert!(
-        errors.is_empty(),
-        "{} errors in {changes} changes and {looks} looks: {errors:#?}",
-        failed.into_inner()
-    );
+    assert!(errors.is_empty(), "{} errors in {changes} changes and {looks} looks: {errors:#?}", failed.into_inner());
     (changes, looks)
 }
 
@@ -93,11 +85,7 @@ fn version(thread: usize, round: usize) -> Vec<u8> {
 fn is_version(bytes: &[u8]) -> Result<(), String> {
     let first = bytes.first().copied().ok_or("an empty file")?;
     let is_one = bytes.len() == 100 + usize::from(first) && bytes.iter().all(|byte| *byte == first);
-    if is_one {
-        Ok(())
-    } else {
-        Err(format!("{} bytes that go not together", bytes.len()))
-    }
+    if is_one { Ok(()) } else { Err(format!("{} bytes that go not together", bytes.len())) }
 }
 
 fn finish(image: &Image, volume: Volume) {
@@ -149,10 +137,7 @@ fn what_is_changed_by_a_path_that_is_replaced_stays_whole() {
             let either = XattrMode::Either;
             match number % 3 {
                 0 => said("set_permissions", volume.set_permissions("target", 0o600)),
-                1 => said(
-                    "set_xattr",
-                    volume.set_xattr("target", "user.a", "b", either),
-                ),
+                1 => said("set_xattr", volume.set_xattr("target", "user.a", "b", either)),
                 _ => said("set_owner", volume.set_owner("target", Some(7), None)),
             }
         },
@@ -267,27 +252,15 @@ fn what_a_server_found_can_be_used_after_it_was_replaced() {
         is_version(&buf[..read?])?;
         said("attr", fs.attr(node))?;
         said("get_xattr", fs.get_xattr(node, b"user.a"))?;
-        let changes = SetAttr {
-            permissions: Some(0o640),
-            ..SetAttr::default()
-        };
+        let changes = SetAttr { permissions: Some(0o640), ..SetAttr::default() };
         said("set_attr", fs.set_attr(&ROOT, node, &changes)).map(drop)
     };
     let make = |name: &[u8], bytes: &[u8]| -> Result<(), String> {
-        let new = NewNode {
-            permissions: 0o644,
-            ..NewNode::default()
-        };
+        let new = NewNode { permissions: 0o644, ..NewNode::default() };
         let made = said("create", fs.create(&ROOT, NodeId::ROOT, name, &new))?;
-        said(
-            "write",
-            fs.write(made.node, Handle(0), 0, bytes, WriteFlags::default()),
-        )?;
+        said("write", fs.write(made.node, Handle(0), 0, bytes, WriteFlags::default()))?;
         let either = vfs::file_system::XattrMode::Either;
-        said(
-            "set_xattr",
-            fs.set_xattr(made.node, b"user.a", b"b", either, false),
-        )?;
+        said("set_xattr", fs.set_xattr(made.node, b"user.a", b"b", either, false))?;
         fs.forget(made.node, 1);
         Ok(())
     };
@@ -304,11 +277,7 @@ fn what_a_server_found_can_be_used_after_it_was_replaced() {
                 said("read_dir", fs.read_dir(NodeId::ROOT, 0, true, &mut listed))?;
                 listed.nodes.iter().for_each(|node| fs.forget(*node, 1));
                 let has = listed.names.iter().any(|name| name == b"target");
-                return if has {
-                    Ok(())
-                } else {
-                    Err("the listing misses the name".into())
-                };
+                return if has { Ok(()) } else { Err("the listing misses the name".into()) };
             }
             let entry = said("lookup", fs.lookup(NodeId::ROOT, b"target"))?;
             let used = use_file(entry.node);
@@ -323,33 +292,23 @@ fn what_a_server_found_can_be_used_after_it_was_replaced() {
 fn a_replaced_node_of_any_kind_stays_until_it_is_forgotten() {
     let served = Served::new();
     let fs = &*served.fs;
-    for kind in [
-        NodeKind::File,
-        NodeKind::Directory,
-        NodeKind::Symlink,
-        NodeKind::Fifo,
-    ] {
+    for kind in [NodeKind::File, NodeKind::Directory, NodeKind::Symlink, NodeKind::Fifo] {
         let old = served.make(NodeId::ROOT, "target", kind).node;
         let either = vfs::file_system::XattrMode::Either;
-        fs.set_xattr(old, b"trusted.a", b"b", either, false)
-            .unwrap();
+        fs.set_xattr(old, b"trusted.a", b"b", either, false).unwrap();
         let new = served.make(NodeId::ROOT, "new", kind).node;
         served.rename(b"new", b"target", Flags::empty()).unwrap();
         assert_eq!(fs.lookup(NodeId::ROOT, b"target").unwrap().node, new);
         fs.forget(new, 1);
         assert_eq!(fs.attr(old).unwrap().nlink, 0, "{kind:?}");
         assert_eq!(fs.get_xattr(old, b"trusted.a").unwrap(), b"b", "{kind:?}");
-        fs.set_xattr(old, b"trusted.c", b"d", either, false)
-            .unwrap();
+        fs.set_xattr(old, b"trusted.c", b"d", either, false).unwrap();
         match kind {
             NodeKind::Symlink => assert_eq!(fs.read_link(old).unwrap(), b"where"),
             NodeKind::File | NodeKind::Directory => {
                 let handle = fs.open(&ROOT, old, OpenFlags::READ).unwrap();
                 fs.release(old, handle);
-                assert!(
-                    fs.attr(old).is_ok(),
-                    "the reference keeps it, not the opening"
-                );
+                assert!(fs.attr(old).is_ok(), "the reference keeps it, not the opening");
             }
             _ => {}
         }
@@ -371,14 +330,11 @@ fn the_last_close_does_not_take_a_node_that_is_referred_to() {
     let served = Served::new();
     let fs = &*served.fs;
     let node = served.make(NodeId::ROOT, "file", NodeKind::File).node;
-    fs.write(node, Handle(0), 0, b"contents", WriteFlags::default())
-        .unwrap();
+    fs.write(node, Handle(0), 0, b"contents", WriteFlags::default()).unwrap();
     let handle = fs.open(&ROOT, node, OpenFlags::READ).unwrap();
     fs.unlink(NodeId::ROOT, b"file").unwrap();
     fs.release(node, handle);
-    let handle = fs
-        .open(&ROOT, node, OpenFlags::READ | OpenFlags::WRITE)
-        .unwrap();
+    let handle = fs.open(&ROOT, node, OpenFlags::READ | OpenFlags::WRITE).unwrap();
     let mut buf = [0; 100];
     assert_eq!(fs.read(node, handle, 0, &mut buf), Ok(8));
     fs.forget(node, 1);
@@ -396,14 +352,10 @@ fn what_is_never_forgotten_goes_with_the_server() {
     let free = || served.volume.status().blocks_free;
     let before = free();
     let node = served.make(NodeId::ROOT, "file", NodeKind::File).node;
-    fs.write(node, Handle(0), 0, &[7; 10_000_000], WriteFlags::default())
-        .unwrap();
+    fs.write(node, Handle(0), 0, &[7; 10_000_000], WriteFlags::default()).unwrap();
     fs.unlink(NodeId::ROOT, b"file").unwrap();
     fs.sync_fs().unwrap();
-    assert!(
-        free() + 2_000 < before,
-        "it is there as long as it is referred to"
-    );
+    assert!(free() + 2_000 < before, "it is there as long as it is referred to");
     fs.finish().unwrap();
     served.volume.sync().unwrap();
     assert!(free() + 100 > before, "{} and {before}", free());

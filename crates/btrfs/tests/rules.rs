@@ -6,8 +6,8 @@
 mod common;
 
 use btrfs::{
-    AllocateMode, CallerError, Error, File, FileOptions, FileType, InodeFlags, NodeKind,
-    RenameFlags, SetAttr, Times, Timestamp, Volume, XattrMode,
+    AllocateMode, CallerError, Error, File, FileOptions, FileType, InodeFlags, NodeKind, RenameFlags, SetAttr, Times,
+    Timestamp, Volume, XattrMode,
 };
 use common::{Image, what};
 
@@ -19,32 +19,20 @@ fn a_whiteout_takes_the_place_of_what_moved() {
     volume.write("b", b"other").unwrap();
     let refused = volume.rename_with("d/a", "b", RenameFlags::NoReplaceWhiteout);
     assert_eq!(what(refused), CallerError::Exists);
-    volume
-        .rename_with("d/a", "b", RenameFlags::Whiteout)
-        .unwrap();
-    volume
-        .rename_with("b", "d/c", RenameFlags::NoReplaceWhiteout)
-        .unwrap();
-    volume
-        .rename_with("d/c", "d/e", RenameFlags::Whiteout)
-        .unwrap();
+    volume.rename_with("d/a", "b", RenameFlags::Whiteout).unwrap();
+    volume.rename_with("b", "d/c", RenameFlags::NoReplaceWhiteout).unwrap();
+    volume.rename_with("d/c", "d/e", RenameFlags::Whiteout).unwrap();
     let volume = image.reopen(volume);
     assert_eq!(volume.read("d/e").unwrap(), b"contents");
     for name in ["d/a", "b", "d/c"] {
         let whiteout = volume.symlink_metadata(name).unwrap();
-        assert_eq!(
-            (whiteout.kind, whiteout.permissions(), whiteout.rdev),
-            (FileType::CharDevice, 0, 0),
-            "{name}"
-        );
+        assert_eq!((whiteout.kind, whiteout.permissions(), whiteout.rdev), (FileType::CharDevice, 0, 0), "{name}");
         assert_eq!((whiteout.nlink, whiteout.size, whiteout.blocks), (1, 0, 0));
     }
     // Three names of one byte each.
     assert_eq!(volume.metadata("d").unwrap().size, 6);
     // The other way round: what moves replaces a whiteout.
-    volume
-        .rename_with("d/e", "b", RenameFlags::Replace)
-        .unwrap();
+    volume.rename_with("d/e", "b", RenameFlags::Replace).unwrap();
     volume.remove_dir_all("d").unwrap();
     let volume = image.reopen(volume);
     assert_eq!(volume.read("b").unwrap(), b"contents");
@@ -63,13 +51,7 @@ fn a_fifo_has_no_device_number() {
         volume.mknod(name, kind, 0o600, 0x0801).unwrap();
     }
     let volume = image.reopen(volume);
-    for (name, rdev) in [
-        ("fifo", 0),
-        ("socket", 0),
-        ("file", 0),
-        ("char", 0x0801),
-        ("block", 0x0801),
-    ] {
+    for (name, rdev) in [("fifo", 0), ("socket", 0), ("file", 0), ("char", 0x0801), ("block", 0x0801)] {
         assert_eq!(volume.metadata(name).unwrap().rdev, rdev, "{name}");
     }
 }
@@ -115,35 +97,23 @@ fn dirty_bytes_count_as_allocated() {
 }
 
 fn set_flags(volume: &Volume, path: &str, flags: InodeFlags) {
-    let changes = SetAttr {
-        flags: Some(flags),
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { flags: Some(flags), ..SetAttr::default() };
     volume.set_attributes(path, &changes).unwrap();
 }
 
 /// Everything that may change a file, with what it is called.
 fn attempts(volume: &Volume, file: &File, other: &File) -> Vec<(&'static str, Result<(), Error>)> {
-    let now = Times {
-        mtime: Some(Timestamp::new(1, 0)),
-        ..Times::default()
-    };
+    let now = Times { mtime: Some(Timestamp::new(1, 0)), ..Times::default() };
     vec![
         ("append", file.write_at(b"x", file.metadata().unwrap().size)),
-        (
-            "allocate",
-            file.allocate(AllocateMode::KeepSize, 1 << 20, 4096),
-        ),
+        ("allocate", file.allocate(AllocateMode::KeepSize, 1 << 20, 4096)),
         ("write", file.write_at(b"x", 0)),
         ("cut", file.set_len(1)),
         ("extend", file.set_len(1 << 20)),
         ("punch", file.allocate(AllocateMode::PunchHole, 0, 4096)),
         ("zero", file.allocate(AllocateMode::ZeroRange, 0, 4096)),
         ("reflink", file.reflink(other, 0, 0, 0)),
-        (
-            "xattr",
-            volume.set_xattr("f", "user.a", "b", XattrMode::Either),
-        ),
+        ("xattr", volume.set_xattr("f", "user.a", "b", XattrMode::Either)),
         ("no xattr", volume.remove_xattr("f", "user.old")),
         ("mode", volume.set_permissions("f", 0o600)),
         ("owner", volume.set_owner("f", Some(5), None)),
@@ -151,10 +121,7 @@ fn attempts(volume: &Volume, file: &File, other: &File) -> Vec<(&'static str, Re
         ("link", volume.hard_link("f", "g")),
         ("rename", volume.rename("f", "g")),
         ("remove", volume.remove_file("f")),
-        (
-            "open",
-            FileOptions::new().write(true).open(volume, "f").map(drop),
-        ),
+        ("open", FileOptions::new().write(true).open(volume, "f").map(drop)),
         ("empty", File::create(volume, "f").map(drop)),
     ]
 }
@@ -164,9 +131,7 @@ fn flags_forbid_changes() {
     let (image, volume) = Image::make();
     volume.write("f", vec![1; 9000]).unwrap();
     volume.write("other", vec![2; 8192]).unwrap();
-    volume
-        .set_xattr("f", "user.old", "1", XattrMode::Either)
-        .unwrap();
+    volume.set_xattr("f", "user.old", "1", XattrMode::Either).unwrap();
     let open = |path: &str| {
         let options = FileOptions::new().read(true).write(true);
         options.open(&volume, path).unwrap()
@@ -180,11 +145,7 @@ fn flags_forbid_changes() {
     for (name, result) in attempts(&volume, &file, &other) {
         match name {
             "append" | "allocate" => result.unwrap(),
-            _ => assert_eq!(
-                what(result),
-                CallerError::NotPermitted,
-                "append-only: {name}"
-            ),
+            _ => assert_eq!(what(result), CallerError::NotPermitted, "append-only: {name}"),
         }
     }
     let appender = FileOptions::new().append(true).open(&volume, "f").unwrap();
@@ -216,13 +177,9 @@ fn open(volume: &Volume, path: &str) -> File {
 
 /// Copies a range with as many calls as that takes, here and in `to`.
 fn copy(from: (&File, &[u8]), to: (&File, &mut Vec<u8>), (at, target, len): (u64, u64, u64)) {
-    let (mut done, wanted) = (
-        0,
-        len.min(u64::try_from(from.1.len()).unwrap().saturating_sub(at)),
-    );
+    let (mut done, wanted) = (0, len.min(u64::try_from(from.1.len()).unwrap().saturating_sub(at)));
     while done < wanted {
-        let count =
-            to.0.copy_range(from.0, at + done, target + done, len - done);
+        let count = to.0.copy_range(from.0, at + done, target + done, len - done);
         let count = count.unwrap();
         assert!(count > 0 && done + count <= wanted, "{count} of {wanted}");
         done += count;
@@ -262,31 +219,13 @@ fn ranges_are_copied_whatever_their_alignment() {
     }
     let extents = target.extents().unwrap();
     let of_source = source.extents().unwrap();
-    let is_shared = |e: &btrfs::ExtentInfo| {
-        of_source
-            .iter()
-            .any(|s| s.disk_len == e.disk_len && s.disk_len > 0)
-    };
-    assert!(
-        extents.iter().any(is_shared),
-        "aligned ranges share extents"
-    );
+    let is_shared = |e: &btrfs::ExtentInfo| of_source.iter().any(|s| s.disk_len == e.disk_len && s.disk_len > 0);
+    assert!(extents.iter().any(is_shared), "aligned ranges share extents");
     // Within one file.
     let before = volume.read("target").unwrap();
-    copy(
-        (&target, &before),
-        (&target, &mut expected),
-        (0, 20 << 20, 300_000),
-    );
-    copy(
-        (&target, &before),
-        (&target, &mut expected),
-        (4096, 300_000, 123_456),
-    );
-    assert_eq!(
-        what(target.copy_range(&target, 0, 4096, 8192)),
-        CallerError::InvalidArgument
-    );
+    copy((&target, &before), (&target, &mut expected), (0, 20 << 20, 300_000));
+    copy((&target, &before), (&target, &mut expected), (4096, 300_000, 123_456));
+    assert_eq!(what(target.copy_range(&target, 0, 4096, 8192)), CallerError::InvalidArgument);
     drop((source, target));
     let volume = image.reopen(volume);
     assert!(volume.read("target").unwrap() == expected);
@@ -296,24 +235,14 @@ fn ranges_are_copied_whatever_their_alignment() {
 fn files_without_checksums_are_copied_to_files_with_them() {
     let (image, volume) = Image::make();
     volume.close().unwrap();
-    let volume = Volume::options()
-        .nodatasum(true)
-        .open(image.file.path())
-        .unwrap();
+    let volume = Volume::options().nodatasum(true).open(image.file.path()).unwrap();
     let contents = noise(100_000, 3);
     volume.write("bare", &contents).unwrap();
     volume.close().unwrap();
     let volume = Volume::open(image.file.path()).unwrap();
-    assert_eq!(
-        volume.metadata("bare").unwrap().flags,
-        InodeFlags::NODATASUM
-    );
+    assert_eq!(volume.metadata("bare").unwrap().flags, InodeFlags::NODATASUM);
     let (bare, full) = (open(&volume, "bare"), open(&volume, "full"));
-    copy(
-        (&bare, &contents),
-        (&full, &mut Vec::new()),
-        (0, 0, 100_000),
-    );
+    copy((&bare, &contents), (&full, &mut Vec::new()), (0, 0, 100_000));
     drop((bare, full));
     let volume = image.reopen(volume);
     assert!(volume.read("full").unwrap() == contents);
@@ -330,10 +259,7 @@ fn nodatacow_overwrites_in_place_what_nobody_shares() {
     let (image, volume) = Image::make();
     volume.write("plain", noise(1 << 20, 1)).unwrap();
     volume.close().unwrap();
-    let volume = Volume::options()
-        .nodatacow(true)
-        .open(image.file.path())
-        .unwrap();
+    let volume = Volume::options().nodatacow(true).open(image.file.path()).unwrap();
     volume.create_subvolume("s").unwrap();
     let mut expected = noise(1 << 20, 9);
     volume.write("s/f", &expected).unwrap();
@@ -344,17 +270,14 @@ fn nodatacow_overwrites_in_place_what_nobody_shares() {
     let file = open(&volume, "s/f");
     let before = places(&file);
     let mut write = |file: &File, at: usize, len: usize, fill: u8| {
-        file.write_at(&vec![fill; len], u64::try_from(at).unwrap())
-            .unwrap();
+        file.write_at(&vec![fill; len], u64::try_from(at).unwrap()).unwrap();
         expected[at..at + len].fill(fill);
         file.sync_all().unwrap();
     };
     write(&file, 8192, 4096, 1);
     write(&file, 300_000, 200_000, 2);
     assert_eq!(places(&file), before, "written in place");
-    volume
-        .snapshot("s", "t", btrfs::SnapshotMode::ReadOnly)
-        .unwrap();
+    volume.snapshot("s", "t", btrfs::SnapshotMode::ReadOnly).unwrap();
     // What the transaction of the snapshot itself writes counts as shared.
     volume.sync().unwrap();
     let old = volume.read("t/f").unwrap();
@@ -379,18 +302,12 @@ fn nodatacow_overwrites_in_place_what_nobody_shares() {
 #[test]
 fn the_status_tells_what_fits() {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let options = btrfs::MakeOptions {
-        size: Some(512 << 20),
-        ..btrfs::MakeOptions::default()
-    };
+    let options = btrfs::MakeOptions { size: Some(512 << 20), ..btrfs::MakeOptions::default() };
     let volume = Volume::make(file.path(), &options).unwrap();
     let status = volume.status();
     assert_eq!((status.block_bytes, status.blocks), (4096, 131_072));
     assert!(status.blocks_free.abs_diff(129_592) < 32, "{status:?}");
-    assert!(
-        status.blocks_available.abs_diff(108_288) <= 2048,
-        "{status:?}"
-    );
+    assert!(status.blocks_available.abs_diff(108_288) <= 2048, "{status:?}");
     volume.write("f", vec![1; 40 << 20]).unwrap();
     let later = volume.status();
     let mib = |before: u64, after: u64| (before - after) >> 8;

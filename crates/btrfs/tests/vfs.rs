@@ -1,11 +1,7 @@
 //! The volume as a server sees it: nodes, error numbers, and what Linux wants beyond the format.
 //! Every image a test leaves passes `btrfs check` where that is installed.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 mod common;
 
@@ -16,20 +12,15 @@ use std::time::{Duration, Instant};
 use btrfs::{BtrfsFs, FsOptions, MakeOptions, Volume};
 use common::served::{ROOT, Served};
 use common::{Image, check};
+use vfs::AtimeMode;
 use vfs::acl;
 use vfs::conformance;
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode,
-    NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncWhat, Time,
-    WriteFlags, XattrMode,
+    AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeFlags,
+    NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncWhat, Time, WriteFlags, XattrMode,
 };
-use vfs::AtimeMode;
 
-const USER: Caller = Caller {
-    uid: 1000,
-    gid: 1000,
-    pid: 2,
-};
+const USER: Caller = Caller { uid: 1000, gid: 1000, pid: 2 };
 
 impl Served {
     fn open(&self, node: NodeId) -> Handle {
@@ -42,16 +33,12 @@ impl Served {
     }
 
     fn chmod(&self, node: NodeId, permissions: u32) {
-        let changes = SetAttr {
-            permissions: Some(permissions),
-            ..SetAttr::default()
-        };
+        let changes = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
         self.fs.set_attr(&ROOT, node, &changes).unwrap();
     }
 
     fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8]) -> Result<(), Errno> {
-        self.fs
-            .set_xattr(node, name, value, XattrMode::Either, false)
+        self.fs.set_xattr(node, name, value, XattrMode::Either, false)
     }
 
     fn list(&self, node: NodeId) -> Vec<(String, u64, u64)> {
@@ -70,11 +57,7 @@ struct List {
 
 impl Default for List {
     fn default() -> Self {
-        Self {
-            names: Vec::new(),
-            nodes: Vec::new(),
-            room: usize::MAX,
-        }
+        Self { names: Vec::new(), nodes: Vec::new(), room: usize::MAX }
     }
 }
 
@@ -104,10 +87,7 @@ fn conform(pin_known: bool) {
     let make = || {
         let (image, volume) = Image::make_with(MakeOptions::default());
         images.lock().unwrap().push(image);
-        let options = FsOptions {
-            pin_known,
-            ..FsOptions::default()
-        };
+        let options = FsOptions { pin_known, ..FsOptions::default() };
         BtrfsFs::new(&volume, options).unwrap()
     };
     let report = conformance::run(&make);
@@ -139,19 +119,12 @@ fn a_file_lives_through_its_life() {
     let handle = served.open(made.node);
     served.write(made.node, 0, b"hello");
     let appends = WriteFlags::APPEND;
-    fs.write(made.node, handle, 1 << 40, b" world", appends)
-        .unwrap();
+    fs.write(made.node, handle, 1 << 40, b" world", appends).unwrap();
     assert_eq!(served.read(made.node), b"hello world");
     assert_eq!(fs.lookup(NodeId::ROOT, b"a").unwrap().node, made.node);
     let linked = fs.link(made.node, NodeId::ROOT, b"b").unwrap();
     assert_eq!((linked.node, linked.attr.nlink), (made.node, 2));
-    fs.rename(
-        &ROOT,
-        (NodeId::ROOT, b"b"),
-        (NodeId::ROOT, b"c"),
-        RenameFlags::empty(),
-    )
-    .unwrap();
+    fs.rename(&ROOT, (NodeId::ROOT, b"b"), (NodeId::ROOT, b"c"), RenameFlags::empty()).unwrap();
     fs.unlink(NodeId::ROOT, b"a").unwrap();
     fs.unlink(NodeId::ROOT, b"c").unwrap();
     assert_eq!(fs.lookup(NodeId::ROOT, b"c"), Err(Errno::ENOENT));
@@ -268,10 +241,7 @@ fn names_in_the_log_bring_no_access_list_without_its_mode() {
 
 #[test]
 fn a_pinned_node_stays_until_it_is_forgotten() {
-    let served = Served::with(FsOptions {
-        pin_known: true,
-        ..FsOptions::default()
-    });
+    let served = Served::with(FsOptions { pin_known: true, ..FsOptions::default() });
     let made = served.file(NodeId::ROOT, "a");
     served.write(made.node, 0, &[7; 100_000]);
     served.fs.lookup(NodeId::ROOT, b"a").unwrap();
@@ -300,17 +270,9 @@ fn a_pinned_node_stays_until_it_is_forgotten() {
 #[test]
 fn an_unnamed_file_gets_a_name_or_goes() {
     let served = Served::new();
-    let new = NewNode {
-        permissions: 0o600,
-        ..NewNode::default()
-    };
+    let new = NewNode { permissions: 0o600, ..NewNode::default() };
     let flags = OpenFlags::READ | OpenFlags::WRITE;
-    let make = || {
-        served
-            .fs
-            .create_unnamed(&USER, NodeId::ROOT, &new, flags)
-            .unwrap()
-    };
+    let make = || served.fs.create_unnamed(&USER, NodeId::ROOT, &new, flags).unwrap();
     let (kept, handle) = make();
     assert_eq!((kept.attr.nlink, kept.attr.uid), (0, 1000));
     served.write(kept.node, 0, b"kept");
@@ -340,14 +302,8 @@ fn listings_go_on_where_they_stopped() {
     for with_nodes in [false, true] {
         let (mut from, mut names, mut removed) = (0, Vec::new(), 0);
         loop {
-            let mut list = List {
-                room: 7,
-                ..List::default()
-            };
-            served
-                .fs
-                .read_dir(dir, from, with_nodes, &mut list)
-                .unwrap();
+            let mut list = List { room: 7, ..List::default() };
+            served.fs.read_dir(dir, from, with_nodes, &mut list).unwrap();
             for entry in list.nodes.iter().flatten() {
                 served.fs.forget(entry.node, 1);
             }
@@ -372,20 +328,11 @@ fn subvolumes_have_numbers_of_their_own() {
     served.volume.create_subvolume("sub").unwrap();
     served.volume.create_subvolume("sub/nested").unwrap();
     served.volume.write("sub/file", b"1").unwrap();
-    served
-        .volume
-        .snapshot("sub", "snap", btrfs::SnapshotMode::ReadOnly)
-        .unwrap();
-    served
-        .volume
-        .snapshot("sub", "snap2", btrfs::SnapshotMode::ReadWrite)
-        .unwrap();
+    served.volume.snapshot("sub", "snap", btrfs::SnapshotMode::ReadOnly).unwrap();
+    served.volume.snapshot("sub", "snap2", btrfs::SnapshotMode::ReadWrite).unwrap();
     let fs = &served.fs;
-    let find = |path: &[&[u8]]| {
-        path.iter().try_fold(NodeId::ROOT, |at, name| {
-            Ok::<NodeId, Errno>(fs.lookup(at, name)?.node)
-        })
-    };
+    let find =
+        |path: &[&[u8]]| path.iter().try_fold(NodeId::ROOT, |at, name| Ok::<NodeId, Errno>(fs.lookup(at, name)?.node));
     let paths: [&[&[u8]]; 10] = [
         &[],
         &[b"sub"],
@@ -400,11 +347,7 @@ fn subvolumes_have_numbers_of_their_own() {
     ];
     let nodes: Vec<NodeId> = paths.iter().map(|path| find(path).unwrap()).collect();
     let mut inos: Vec<u64> = nodes.iter().map(|node| served.attr(*node).ino).collect();
-    let mut listed: Vec<u64> = served
-        .list(nodes[2])
-        .iter()
-        .map(|(_, ino, _)| *ino)
-        .collect();
+    let mut listed: Vec<u64> = served.list(nodes[2]).iter().map(|(_, ino, _)| *ino).collect();
     let mut expected = [inos[2], 256, inos[5], inos[7]];
     expected.sort_unstable();
     listed.sort_unstable();
@@ -441,12 +384,7 @@ fn subvolumes_are_removed_like_directories_and_not_crossed() {
     assert_eq!(fs.open(&ROOT, copy, OpenFlags::WRITE), Err(Errno::EROFS));
     assert_eq!(fs.unlink(snap, b"file"), Err(Errno::EROFS));
     assert_eq!(fs.link(copy, NodeId::ROOT, b"x"), Err(Errno::EXDEV));
-    let moved = fs.rename(
-        &ROOT,
-        (sub, b"file"),
-        (NodeId::ROOT, b"f"),
-        RenameFlags::empty(),
-    );
+    let moved = fs.rename(&ROOT, (sub, b"file"), (NodeId::ROOT, b"f"), RenameFlags::empty());
     assert_eq!(moved, Err(Errno::EXDEV));
     // A subvolume goes like a directory when it is empty.
     assert_eq!(fs.remove_dir(NodeId::ROOT, b"sub"), Err(Errno::ENOTEMPTY));
@@ -481,11 +419,7 @@ fn privileges_go_with_a_write() {
         assert_eq!(fs.get_xattr(file, capability), Err(Errno::ENODATA));
     }
     served.set_xattr(file, capability, b"12345678").unwrap();
-    let changes = SetAttr {
-        uid: Some(5),
-        clear_privileges: true,
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { uid: Some(5), clear_privileges: true, ..SetAttr::default() };
     let attr = fs.set_attr(&ROOT, file, &changes).unwrap();
     assert_eq!((attr.uid, attr.permissions), (5, 0o755));
     assert_eq!(fs.list_xattrs(file).unwrap(), Vec::<Vec<u8>>::new());
@@ -496,13 +430,9 @@ fn privileges_go_with_a_write() {
 fn list(owner: u16, user: u16, group: u16, mask: u16, others: u16) -> Vec<u8> {
     const NOBODY: u32 = u32::MAX;
     let mut bytes = 2u32.to_le_bytes().to_vec();
-    for (tag, permissions, id) in [
-        (1u16, owner, NOBODY),
-        (2, user, 1000),
-        (4, group, NOBODY),
-        (0x10, mask, NOBODY),
-        (0x20, others, NOBODY),
-    ] {
+    for (tag, permissions, id) in
+        [(1u16, owner, NOBODY), (2, user, 1000), (4, group, NOBODY), (0x10, mask, NOBODY), (0x20, others, NOBODY)]
+    {
         bytes.extend(tag.to_le_bytes());
         bytes.extend(permissions.to_le_bytes());
         bytes.extend(id.to_le_bytes());
@@ -515,16 +445,11 @@ fn lists_and_permission_bits_follow_each_other() {
     let served = Served::new();
     let fs = &served.fs;
     let file = served.file(NodeId::ROOT, "file").node;
-    served
-        .set_xattr(file, acl::ACCESS_NAME, &list(7, 6, 5, 4, 0))
-        .unwrap();
+    served.set_xattr(file, acl::ACCESS_NAME, &list(7, 6, 5, 4, 0)).unwrap();
     assert_eq!(served.attr(file).permissions, 0o740);
     served.chmod(file, 0o4664);
     assert_eq!(served.attr(file).permissions, 0o4664);
-    assert_eq!(
-        fs.get_xattr(file, acl::ACCESS_NAME).unwrap(),
-        list(6, 6, 5, 6, 4)
-    );
+    assert_eq!(fs.get_xattr(file, acl::ACCESS_NAME).unwrap(), list(6, 6, 5, 6, 4));
     // A list that says no more than the bits is not kept.
     let plain = acl::Acl::parse(&list(6, 6, 5, 6, 4)).unwrap().unwrap();
     assert!(!plain.is_mode_only());
@@ -533,38 +458,18 @@ fn lists_and_permission_bits_follow_each_other() {
     served.chmod(file, 0o600);
     // Directories hand their default on.
     let dir = served.dir(NodeId::ROOT, "dir").node;
-    served
-        .set_xattr(dir, acl::DEFAULT_NAME, &list(7, 7, 5, 5, 1))
-        .unwrap();
+    served.set_xattr(dir, acl::DEFAULT_NAME, &list(7, 7, 5, 5, 1)).unwrap();
     assert_eq!(served.attr(dir).permissions, 0o755);
-    let new = NewNode {
-        permissions: 0o666,
-        umask: 0o077,
-        ..NewNode::default()
-    };
+    let new = NewNode { permissions: 0o666, umask: 0o077, ..NewNode::default() };
     let child = fs.create(&USER, dir, b"child", &new).unwrap();
     assert_eq!(child.attr.permissions, 0o640);
-    assert_eq!(
-        fs.get_xattr(child.node, acl::ACCESS_NAME).unwrap(),
-        list(6, 7, 5, 4, 0)
-    );
-    let new = NewNode {
-        kind: NodeKind::Directory,
-        permissions: 0o777,
-        umask: 0o077,
-        ..NewNode::default()
-    };
+    assert_eq!(fs.get_xattr(child.node, acl::ACCESS_NAME).unwrap(), list(6, 7, 5, 4, 0));
+    let new = NewNode { kind: NodeKind::Directory, permissions: 0o777, umask: 0o077, ..NewNode::default() };
     let below = fs.create(&USER, dir, b"below", &new).unwrap();
-    assert_eq!(
-        fs.get_xattr(below.node, acl::DEFAULT_NAME).unwrap(),
-        list(7, 7, 5, 5, 1)
-    );
+    assert_eq!(fs.get_xattr(below.node, acl::DEFAULT_NAME).unwrap(), list(7, 7, 5, 5, 1));
     let refused = served.set_xattr(file, acl::DEFAULT_NAME, &list(7, 7, 5, 5, 1));
     assert_eq!(refused, Err(Errno::EACCES));
-    assert_eq!(
-        served.set_xattr(file, acl::ACCESS_NAME, b"x"),
-        Err(Errno::EINVAL)
-    );
+    assert_eq!(served.set_xattr(file, acl::ACCESS_NAME, b"x"), Err(Errno::EINVAL));
     served.finish();
 }
 
@@ -572,24 +477,12 @@ fn lists_and_permission_bits_follow_each_other() {
 fn a_directory_with_the_set_group_bit_hands_its_group_on() {
     let served = Served::new();
     let dir = served.dir(NodeId::ROOT, "dir").node;
-    let changes = SetAttr {
-        gid: Some(77),
-        permissions: Some(0o2775),
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { gid: Some(77), permissions: Some(0o2775), ..SetAttr::default() };
     served.fs.set_attr(&ROOT, dir, &changes).unwrap();
-    let new = NewNode {
-        permissions: 0o666,
-        umask: 0o022,
-        ..NewNode::default()
-    };
+    let new = NewNode { permissions: 0o666, umask: 0o022, ..NewNode::default() };
     let child = served.fs.create(&USER, dir, b"child", &new).unwrap().attr;
     assert_eq!((child.uid, child.gid, child.permissions), (1000, 77, 0o644));
-    let new = NewNode {
-        kind: NodeKind::Directory,
-        permissions: 0o777,
-        ..new
-    };
+    let new = NewNode { kind: NodeKind::Directory, permissions: 0o777, ..new };
     let below = served.fs.create(&USER, dir, b"below", &new).unwrap().attr;
     assert_eq!((below.gid, below.permissions), (77, 0o2755));
     served.finish();
@@ -601,19 +494,13 @@ fn flags_forbid() {
     let fs = &served.fs;
     let file = served.file(NodeId::ROOT, "file").node;
     served.write(file, 0, b"contents");
-    assert_eq!(
-        fs.set_flags(&USER, file, NodeFlags::NODUMP),
-        Err(Errno::EPERM)
-    );
+    assert_eq!(fs.set_flags(&USER, file, NodeFlags::NODUMP), Err(Errno::EPERM));
     let unknown = NodeFlags::from_bits_retain(0x4000_0000);
     assert_eq!(fs.set_flags(&ROOT, file, unknown), Err(Errno::EOPNOTSUPP));
     fs.set_flags(&ROOT, file, NodeFlags::IMMUTABLE).unwrap();
     assert_eq!(fs.flags(file).unwrap(), NodeFlags::IMMUTABLE);
     assert_eq!(served.attr(file).flags, NodeFlags::IMMUTABLE);
-    let now = SetAttr {
-        mtime: Some(SetTime::Now),
-        ..SetAttr::default()
-    };
+    let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
     assert_eq!(fs.set_attr(&ROOT, file, &now), Err(Errno::EPERM));
     assert_eq!(fs.open(&ROOT, file, OpenFlags::WRITE), Err(Errno::EPERM));
     assert_eq!(fs.unlink(NodeId::ROOT, b"file"), Err(Errno::EPERM));
@@ -627,10 +514,7 @@ fn flags_forbid() {
         assert_eq!(fs.open(&ROOT, file, flags), Err(Errno::EPERM));
     }
     fs.set_attr(&ROOT, file, &now).unwrap();
-    let past = SetAttr {
-        mtime: Some(SetTime::To(Time { sec: 1, nsec: 0 })),
-        ..SetAttr::default()
-    };
+    let past = SetAttr { mtime: Some(SetTime::To(Time { sec: 1, nsec: 0 })), ..SetAttr::default() };
     assert_eq!(fs.set_attr(&ROOT, file, &past), Err(Errno::EPERM));
     // In place only while there is nothing in it.
     fs.set_flags(&ROOT, file, NodeFlags::NOCOW).unwrap();
@@ -645,9 +529,7 @@ fn flags_forbid() {
     // Compression is an attribute too.
     fs.set_flags(&ROOT, file, NodeFlags::COMPRESS).unwrap();
     assert_eq!(fs.get_xattr(file, b"btrfs.compression").unwrap(), b"zlib");
-    served
-        .set_xattr(file, b"btrfs.compression", b"none")
-        .unwrap();
+    served.set_xattr(file, b"btrfs.compression", b"none").unwrap();
     assert_eq!(fs.flags(file).unwrap(), NodeFlags::NOCOMPRESS);
     fs.remove_xattr(file, b"btrfs.compression").unwrap();
     assert_eq!(fs.flags(file).unwrap(), NodeFlags::empty());
@@ -666,25 +548,15 @@ fn attributes_have_families() {
         assert_eq!(fs.get_xattr(file, name).unwrap(), b"value");
     }
     assert_eq!(fs.list_xattrs(file).unwrap().len(), 3);
-    assert_eq!(
-        served.set_xattr(file, b"other.a", b""),
-        Err(Errno::EOPNOTSUPP)
-    );
+    assert_eq!(served.set_xattr(file, b"other.a", b""), Err(Errno::EOPNOTSUPP));
     assert_eq!(served.set_xattr(file, b"user.", b""), Err(Errno::EINVAL));
     let again = fs.set_xattr(file, b"user.a", b"2", XattrMode::Create, false);
     assert_eq!(again, Err(Errno::EEXIST));
     let absent = fs.set_xattr(file, b"user.z", b"2", XattrMode::Replace, false);
     assert_eq!(absent, Err(Errno::ENODATA));
     assert_eq!(fs.remove_xattr(file, b"user.z"), Err(Errno::ENODATA));
-    assert_eq!(
-        served.set_xattr(file, b"user.large", &[1; 17_000]),
-        Err(Errno::ENOSPC)
-    );
-    let new = NewNode {
-        kind: NodeKind::Symlink,
-        target: b"file",
-        ..NewNode::default()
-    };
+    assert_eq!(served.set_xattr(file, b"user.large", &[1; 17_000]), Err(Errno::ENOSPC));
+    let new = NewNode { kind: NodeKind::Symlink, target: b"file", ..NewNode::default() };
     let link = fs.create(&ROOT, NodeId::ROOT, b"link", &new).unwrap().node;
     assert_eq!(fs.read_link(link).unwrap(), b"file");
     assert_eq!(fs.read_link(file), Err(Errno::EINVAL));
@@ -704,26 +576,18 @@ fn ranges_are_allocated_sought_and_copied() {
     assert_eq!(fs.seek(file, Seek::Hole, 0), Ok(40_960));
     assert_eq!(fs.seek(file, Seek::Data, 40_960), Ok(81_920));
     assert_eq!(fs.seek(file, Seek::Data, 200_000), Err(Errno::ENXIO));
-    fs.allocate(file, AllocateFlags::KEEP_SIZE, 0, 1 << 20)
-        .unwrap();
+    fs.allocate(file, AllocateFlags::KEEP_SIZE, 0, 1 << 20).unwrap();
     assert_eq!(served.attr(file).size, 200_000);
     assert_eq!(served.attr(file).blocks, 2048);
     let both = AllocateFlags::ZERO_RANGE | AllocateFlags::KEEP_SIZE;
     fs.allocate(file, both, 100_000, 200_000).unwrap();
     assert_eq!(served.attr(file).size, 200_000);
-    fs.allocate(file, AllocateFlags::empty(), 0, 300_000)
-        .unwrap();
+    fs.allocate(file, AllocateFlags::empty(), 0, 300_000).unwrap();
     assert_eq!(served.attr(file).size, 300_000);
     let other = AllocateFlags::PUNCH_HOLE;
     assert_eq!(fs.allocate(file, other, 0, 1), Err(Errno::EOPNOTSUPP));
     let target = served.file(NodeId::ROOT, "target").node;
-    let mut range = CopyRange {
-        source: file,
-        source_offset: 0,
-        target,
-        target_offset: 0,
-        len: 1 << 30,
-    };
+    let mut range = CopyRange { source: file, source_offset: 0, target, target_offset: 0, len: 1 << 30 };
     let mut copied = 0;
     while let count @ 1.. = fs.copy_range(&range).unwrap() {
         copied += count;
@@ -732,13 +596,7 @@ fn ranges_are_allocated_sought_and_copied() {
     }
     assert_eq!(copied, 300_000);
     assert_eq!(served.read(target), served.read(file));
-    range = CopyRange {
-        source: file,
-        source_offset: 10,
-        target: file,
-        target_offset: 50,
-        len: 100,
-    };
+    range = CopyRange { source: file, source_offset: 10, target: file, target_offset: 50, len: 100 };
     assert_eq!(fs.copy_range(&range), Err(Errno::EINVAL));
     served.finish();
 }
@@ -746,21 +604,13 @@ fn ranges_are_allocated_sought_and_copied() {
 #[test]
 fn access_times_are_kept_as_far_as_is_wanted() {
     for (atime, is_noted) in [(AtimeMode::No, false), (AtimeMode::Relative, true)] {
-        let served = Served::with(FsOptions {
-            atime,
-            ..FsOptions::default()
-        });
+        let served = Served::with(FsOptions { atime, ..FsOptions::default() });
         let file = served.file(NodeId::ROOT, "file").node;
         served.write(file, 0, b"1");
-        let old = SetAttr {
-            atime: Some(SetTime::To(Time { sec: 5, nsec: 6 })),
-            ..SetAttr::default()
-        };
+        let old = SetAttr { atime: Some(SetTime::To(Time { sec: 5, nsec: 6 })), ..SetAttr::default() };
         let before = served.fs.set_attr(&ROOT, file, &old).unwrap();
         assert_eq!(before.atime, Time { sec: 5, nsec: 6 });
-        let handle = served
-            .fs
-            .open(&ROOT, file, OpenFlags::READ | OpenFlags::NO_ATIME);
+        let handle = served.fs.open(&ROOT, file, OpenFlags::READ | OpenFlags::NO_ATIME);
         let mut byte = [0];
         served.fs.read(file, handle.unwrap(), 0, &mut byte).unwrap();
         assert_eq!(served.attr(file).atime, before.atime);
@@ -778,10 +628,7 @@ fn names_have_limits() {
     served.file(NodeId::ROOT, &"x".repeat(255));
     let new = NewNode::default();
     let long = "x".repeat(256).into_bytes();
-    assert_eq!(
-        fs.create(&ROOT, NodeId::ROOT, &long, &new),
-        Err(Errno::ENAMETOOLONG)
-    );
+    assert_eq!(fs.create(&ROOT, NodeId::ROOT, &long, &new), Err(Errno::ENAMETOOLONG));
     assert_eq!(fs.lookup(NodeId::ROOT, &long), Err(Errno::ENAMETOOLONG));
     assert_eq!(fs.lookup(NodeId(999), b"x"), Err(Errno::ESTALE));
     assert_eq!(fs.attr(NodeId(0)), Err(Errno::ESTALE));
@@ -807,10 +654,7 @@ fn control_operations_work_on_subvolumes() {
     const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
     const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
     const BY_ID: u64 = 16;
-    let served = Served::with(FsOptions {
-        user_subvol_ioctls: true,
-        ..FsOptions::default()
-    });
+    let served = Served::with(FsOptions { user_subvol_ioctls: true, ..FsOptions::default() });
     let fs = &served.fs;
     let at = |caller: &Caller, node: NodeId, command: u32, input: &[u8], output_bytes_max: usize| {
         let caller = *caller;
@@ -826,18 +670,11 @@ fn control_operations_work_on_subvolumes() {
     let mut input = vec![0; 4096];
     input[8..11].copy_from_slice(b"sub");
     let (caller, node, output_bytes_max) = (ROOT, NodeId::ROOT, 4096);
-    let names =
-        fs.control_names(&Control { caller, node, command: SUBVOL_CREATE, input: &input, output_bytes_max });
+    let names = fs.control_names(&Control { caller, node, command: SUBVOL_CREATE, input: &input, output_bytes_max });
     assert_eq!(names, [(NodeId::ROOT, b"sub".to_vec())]);
     control(&ROOT, SUBVOL_CREATE, &[(8, b"sub")]).unwrap();
-    assert_eq!(
-        control(&ROOT, SUBVOL_CREATE, &[(8, b"sub")]),
-        Err(Errno::EEXIST)
-    );
-    assert_eq!(
-        control(&USER, SUBVOL_CREATE, &[(8, b"s")]),
-        Err(Errno::EACCES)
-    );
+    assert_eq!(control(&ROOT, SUBVOL_CREATE, &[(8, b"sub")]), Err(Errno::EEXIST));
+    assert_eq!(control(&USER, SUBVOL_CREATE, &[(8, b"s")]), Err(Errno::EACCES));
     for (name, error) in [("", Errno::EACCES), (".", Errno::EEXIST), ("..", Errno::EEXIST)] {
         assert_eq!(control(&ROOT, SUBVOL_CREATE, &[(8, name.as_bytes())]), Err(error), "{name:?}");
     }
@@ -847,11 +684,7 @@ fn control_operations_work_on_subvolumes() {
     let question = [&[0; 8][..], &256u64.to_le_bytes()].concat();
     let answer = at(&USER, file, INO_LOOKUP, &question, 4096);
     let id = u64::from_le_bytes(*answer.unwrap().first_chunk().unwrap());
-    let parts: [(usize, &[u8]); 3] = [
-        (8, &id.to_le_bytes()),
-        (16, &(BY_ID | 2).to_le_bytes()),
-        (56, b"snap"),
-    ];
+    let parts: [(usize, &[u8]); 3] = [(8, &id.to_le_bytes()), (16, &(BY_ID | 2).to_le_bytes()), (56, b"snap")];
     control(&ROOT, SNAP_CREATE_V2, &parts).unwrap();
     let snap = fs.lookup(NodeId::ROOT, b"snap").unwrap().node;
     let copy = fs.lookup(snap, b"file").unwrap().node;
@@ -860,10 +693,7 @@ fn control_operations_work_on_subvolumes() {
     let info = at(&USER, snap, GET_SUBVOL_INFO, &[], 504).unwrap();
     assert_eq!(&info[8..13], b"snap\0");
     // As in the kernel, which looks at the subvolume before the directory.
-    assert_eq!(
-        control(&USER, SNAP_DESTROY_V2, &[(56, b"snap")]),
-        Err(Errno::EROFS)
-    );
+    assert_eq!(control(&USER, SNAP_DESTROY_V2, &[(56, b"snap")]), Err(Errno::EROFS));
     // Nobody without privileges deletes what is read-only, and nobody here is taken to have any.
     assert_eq!(control(&ROOT, SNAP_DESTROY_V2, &[(56, b"snap")]), Err(Errno::EROFS));
     at(&ROOT, snap, SUBVOL_SETFLAGS, &[0; 8], 0).unwrap();
@@ -886,10 +716,7 @@ fn control_operations_go_by_permissions() {
     const SNAP_DESTROY: u32 = 0x5000_940f;
     const DEFAULT_SUBVOL: u32 = 0x4008_9413;
     const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
-    let on = FsOptions {
-        user_subvol_ioctls: true,
-        ..FsOptions::default()
-    };
+    let on = FsOptions { user_subvol_ioctls: true, ..FsOptions::default() };
     let served = Served::with(on.clone());
     let fs = &served.fs;
     let in_dir = |caller: &Caller, node: NodeId, command: u32, name: &[u8]| {
@@ -900,12 +727,7 @@ fn control_operations_go_by_permissions() {
     let other = Caller { uid: 2000, gid: 2000, pid: 1 };
     let dir = served.dir(NodeId::ROOT, "dir").node;
     let set = |permissions, uid, gid| {
-        let changes = SetAttr {
-            permissions: Some(permissions),
-            uid: Some(uid),
-            gid: Some(gid),
-            ..SetAttr::default()
-        };
+        let changes = SetAttr { permissions: Some(permissions), uid: Some(uid), gid: Some(gid), ..SetAttr::default() };
         fs.set_attr(&ROOT, dir, &changes).unwrap();
     };
     let (refused, allowed) = (Err(Errno::EACCES), Ok(()));
@@ -1032,24 +854,14 @@ fn who_renames_what_he_lists_comes_to_an_end() {
     }
     let (mut from, mut renamed) = (0, 0);
     loop {
-        let mut list = List {
-            room: 9,
-            ..List::default()
-        };
+        let mut list = List { room: 9, ..List::default() };
         served.fs.read_dir(dir, from, false, &mut list).unwrap();
         let Some(last) = list.names.last() else { break };
         from = last.2;
-        for (name, ..) in list
-            .names
-            .iter()
-            .filter(|(name, ..)| !name.starts_with('.'))
-        {
+        for (name, ..) in list.names.iter().filter(|(name, ..)| !name.starts_with('.')) {
             let new = format!("x{name}");
             let (old, new) = ((dir, name.as_bytes()), (dir, new.as_bytes()));
-            served
-                .fs
-                .rename(&ROOT, old, new, RenameFlags::empty())
-                .unwrap();
+            served.fs.rename(&ROOT, old, new, RenameFlags::empty()).unwrap();
             renamed += 1;
         }
     }
@@ -1116,8 +928,7 @@ fn damage_is_an_error_where_it_is_and_in_the_log_once() {
     assert_eq!(fs.read(bad, Handle(0), 4 * 4096, &mut buf), Ok(4096));
     assert_eq!(fs.read(good, Handle(0), 3 * 4096, &mut buf), Ok(4096));
     // What is written anew is whole again.
-    fs.write(bad, Handle(0), 3 * 4096, &[2; 4096], WriteFlags::empty())
-        .unwrap();
+    fs.write(bad, Handle(0), 3 * 4096, &[2; 4096], WriteFlags::empty()).unwrap();
     assert_eq!(fs.read(bad, Handle(0), 3 * 4096, &mut buf), Ok(4096));
     fs.sync_fs().unwrap();
 }
@@ -1125,10 +936,7 @@ fn damage_is_an_error_where_it_is_and_in_the_log_once() {
 #[test]
 fn what_is_old_is_written_and_committed_in_the_background() {
     let interval = Duration::from_millis(200);
-    let served = Served::with(FsOptions {
-        commit_interval: interval,
-        ..FsOptions::default()
-    });
+    let served = Served::with(FsOptions { commit_interval: interval, ..FsOptions::default() });
     let file = served.file(NodeId::ROOT, "file").node;
     served.write(file, 0, &[1; 10_000]);
     let before = served.volume.info().unwrap().generation;

@@ -60,9 +60,7 @@ JSON:
 /// True for the name of a command.
 pub(crate) fn is_command(name: &OsStr) -> bool {
     let program = Cli::command();
-    program
-        .get_subcommands()
-        .any(|command| command.get_name() == name)
+    program.get_subcommands().any(|command| command.get_name() == name)
 }
 
 /// What to do.
@@ -138,23 +136,13 @@ mod tests {
                     check(sub, &path);
                 }
             }
-            let help = command
-                .get_after_help()
-                .map(ToString::to_string)
-                .unwrap_or_default();
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             assert!(help.contains("Example"), "{path}: no example in its help");
             let example = path.trim_start();
             let first = example.split(' ').next().unwrap();
-            assert!(
-                help.contains(&format!("  {first} ")),
-                "{path}: the example is of another command"
-            );
+            assert!(help.contains(&format!("  {first} ")), "{path}: the example is of another command");
             for argument in command.get_arguments().filter(|a| a.get_id() != "help") {
-                assert!(
-                    argument.get_help().is_some(),
-                    "{path}: {} has no help",
-                    argument.get_id()
-                );
+                assert!(argument.get_help().is_some(), "{path}: {} has no help", argument.get_id());
             }
         }
         let mut command = Cli::command();

@@ -25,10 +25,21 @@ const WIDTH_MIN: usize = 40;
 enum Block<'a> {
     Blank,
     Heading(&'a str),
-    Prose { indent: usize, text: String },
-    Row { indent: usize, term: &'a str, column: usize, about: String },
+    Prose {
+        indent: usize,
+        text: String,
+    },
+    Row {
+        indent: usize,
+        term: &'a str,
+        column: usize,
+        about: String,
+    },
     /// Stays as it is.
-    Line { indent: usize, text: &'a str },
+    Line {
+        indent: usize,
+        text: &'a str,
+    },
 }
 
 /// How indented lines are read.
@@ -252,14 +263,20 @@ Commands:
 
     #[test]
     fn rows_keep_their_columns_and_prose_is_filled() {
-        assert_eq!(fill(TEXT, 100), TEXT.replace("is\none", "is one").replace("or\n              ", "or ")
-            .replace("heading,\n  in", "heading, in"));
+        assert_eq!(
+            fill(TEXT, 100),
+            TEXT.replace("is\none", "is one")
+                .replace("or\n              ", "or ")
+                .replace("heading,\n  in", "heading, in")
+        );
         assert_eq!(
             fill("T:\n  ro, rw      change nothing at all, or everything", 40),
             "T:\n  ro, rw      change nothing at all, or\n              everything"
         );
-        assert_eq!(fill("Examples:\n  a command of a certain len      of note", 40),
-            "Examples:\n  a command of a certain len\n          of note");
+        assert_eq!(
+            fill("Examples:\n  a command of a certain len      of note", 40),
+            "Examples:\n  a command of a certain len\n          of note"
+        );
     }
 
     #[test]

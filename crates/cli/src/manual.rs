@@ -92,12 +92,7 @@ mod tests {
     fn every_command_gets_a_page() {
         let dir = tempfile::tempdir().unwrap();
         write_pages(dir.path(), Cli::command()).unwrap();
-        for name in [
-            "spinney",
-            "spinney-ls",
-            "spinney-subvolume-snapshot",
-            "spinney-dump-tree",
-        ] {
+        for name in ["spinney", "spinney-ls", "spinney-subvolume-snapshot", "spinney-dump-tree"] {
             let page = std::fs::read_to_string(dir.path().join(format!("{name}.1"))).unwrap();
             assert!(page.contains("Example"), "{name}");
         }

@@ -16,9 +16,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode,
-    NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time,
-    VolumeStatus, WriteFlags, Written, XattrMode,
+    AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
+    NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time, VolumeStatus, WriteFlags, Written,
+    XattrMode,
 };
 use vfs::{FileSystem, MemoryFs, MemoryOptions};
 
@@ -61,11 +61,7 @@ impl Empty {
     }
 
     fn entry(&self, node: NodeId) -> Result<Entry> {
-        Ok(Entry {
-            node,
-            generation: 0,
-            attr: self.attr(node)?,
-        })
+        Ok(Entry { node, generation: 0, attr: self.attr(node)? })
     }
 }
 
@@ -128,11 +124,7 @@ impl FileSystem for Empty {
             return Err(Errno::EPERM);
         }
         let node = NodeId(self.next.fetch_add(1, Ordering::Relaxed));
-        let attr = Attr {
-            uid: caller.uid,
-            gid: caller.gid,
-            ..attr(node, new.kind, new.permissions & !new.umask)
-        };
+        let attr = Attr { uid: caller.uid, gid: caller.gid, ..attr(node, new.kind, new.permissions & !new.umask) };
         let mut names = self.names.write();
         if names.contains_key(name) {
             return Err(Errno::EEXIST);
@@ -140,20 +132,10 @@ impl FileSystem for Empty {
         names.insert(name.to_vec(), node);
         drop(names);
         self.put(node, attr);
-        Ok(Entry {
-            node,
-            generation: 0,
-            attr,
-        })
+        Ok(Entry { node, generation: 0, attr })
     }
 
-    fn create_unnamed(
-        &self,
-        _: &Caller,
-        _: NodeId,
-        _: &NewNode<'_>,
-        _: OpenFlags,
-    ) -> Result<(Entry, Handle)> {
+    fn create_unnamed(&self, _: &Caller, _: NodeId, _: &NewNode<'_>, _: OpenFlags) -> Result<(Entry, Handle)> {
         Err(Errno::EOPNOTSUPP)
     }
 
@@ -170,13 +152,7 @@ impl FileSystem for Empty {
         Err(Errno::ENOTDIR)
     }
 
-    fn rename(
-        &self,
-        _: &Caller,
-        (_, old): (NodeId, &[u8]),
-        (_, new): (NodeId, &[u8]),
-        _: RenameFlags,
-    ) -> Result<()> {
+    fn rename(&self, _: &Caller, (_, old): (NodeId, &[u8]), (_, new): (NodeId, &[u8]), _: RenameFlags) -> Result<()> {
         let mut names = self.names.write();
         let node = names.remove(old).ok_or(Errno::ENOENT)?;
         names.insert(new.to_vec(), node);
@@ -199,18 +175,10 @@ impl FileSystem for Empty {
         Ok(len)
     }
 
-    fn write(
-        &self,
-        node: NodeId,
-        _: Handle,
-        offset: u64,
-        data: &[u8],
-        _: WriteFlags,
-    ) -> Result<Written> {
+    fn write(&self, node: NodeId, _: Handle, offset: u64, data: &[u8], _: WriteFlags) -> Result<Written> {
         let len = u64::try_from(data.len()).map_err(|_| Errno::EFBIG)?;
         let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
-        self.change(node, |attr| attr.size = attr.size.max(end))
-            .map(|_| Written::default())
+        self.change(node, |attr| attr.size = attr.size.max(end)).map(|_| Written::default())
     }
 
     fn sync_file(&self, _: NodeId, _: Handle, _: SyncWhat) -> Result<()> {
@@ -238,13 +206,7 @@ impl FileSystem for Empty {
         Err(Errno::EOPNOTSUPP)
     }
 
-    fn read_dir(
-        &self,
-        _: NodeId,
-        from: u64,
-        with_nodes: bool,
-        sink: &mut dyn DirSink,
-    ) -> Result<()> {
+    fn read_dir(&self, _: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()> {
         // Nodes are numbered in the order of creation, so the number is the position too.
         let nodes: BTreeMap<u64, Vec<u8>> = self
             .names
@@ -257,17 +219,8 @@ impl FileSystem for Empty {
             let Ok(found) = self.entry(NodeId(number)) else {
                 continue;
             };
-            let entry = DirEntry {
-                name: &name,
-                ino: number,
-                kind: found.attr.kind,
-                next: number,
-            };
-            let taken = if with_nodes {
-                sink.add_with_node(&entry, Some(&found))
-            } else {
-                sink.add(&entry)
-            };
+            let entry = DirEntry { name: &name, ino: number, kind: found.attr.kind, next: number };
+            let taken = if with_nodes { sink.add_with_node(&entry, Some(&found)) } else { sink.add(&entry) };
             if !taken {
                 break;
             }
@@ -321,9 +274,7 @@ impl FileSystem for Empty {
 
 fn serve(dir: &Path, arguments: &[String]) -> fuse::Result<()> {
     let has = |name: &str| arguments.iter().any(|argument| argument == name);
-    let workers = arguments
-        .iter()
-        .find_map(|argument| argument.strip_prefix("workers=")?.parse().ok());
+    let workers = arguments.iter().find_map(|argument| argument.strip_prefix("workers=")?.parse().ok());
     let mount_options = MountOptions {
         source: "empty".to_owned(),
         subtype: "empty".to_owned(),
@@ -337,18 +288,11 @@ fn serve(dir: &Path, arguments: &[String]) -> fuse::Result<()> {
         writeback: has("writeback"),
         zero_open: has("zero_open"),
         busy_poll: !has("nopoll"),
-        transport: if has("ring") {
-            Transport::Ring
-        } else {
-            Transport::Device
-        },
+        transport: if has("ring") { Transport::Ring } else { Transport::Device },
         ..ServerOptions::default()
     };
-    let fs: Arc<dyn FileSystem> = if has("memory") {
-        Arc::new(MemoryFs::new(&MemoryOptions::default()))
-    } else {
-        Arc::new(Empty::new())
-    };
+    let fs: Arc<dyn FileSystem> =
+        if has("memory") { Arc::new(MemoryFs::new(&MemoryOptions::default())) } else { Arc::new(Empty::new()) };
     Server::start(connection, fs, options)?.wait()
 }
 

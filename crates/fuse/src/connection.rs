@@ -36,11 +36,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::mount`]; no loop device can be had.
-    pub fn mount_synced(
-        dir: &Path,
-        options: &MountOptions,
-        backing: BorrowedFd<'_>,
-    ) -> Result<Self> {
+    pub fn mount_synced(dir: &Path, options: &MountOptions, backing: BorrowedFd<'_>) -> Result<Self> {
         mount::mount_synced(dir, options, backing).map(Self::from_fd)
     }
 

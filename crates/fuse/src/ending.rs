@@ -62,8 +62,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.0
-            .change(|state| state.running = state.running.saturating_sub(1));
+        self.0.change(|state| state.running = state.running.saturating_sub(1));
     }
 }
 

@@ -14,11 +14,7 @@ const FORGETTING_MAX: Duration = Duration::from_millis(100);
 
 /// Tells the kernel what it must not believe any more.
 pub(crate) fn send_stale(channel: &Arc<OwnedFd>, stale: Stale) {
-    let body = InvalInodeOut {
-        ino: stale.node.0,
-        off: -1,
-        len: 0,
-    };
+    let body = InvalInodeOut { ino: stale.node.0, off: -1, len: 0 };
     send(channel, notify::INVAL_INODE, &body, &[]);
     if stale.names.is_empty() {
         return;
@@ -38,10 +34,7 @@ pub(crate) fn send_stale(channel: &Arc<OwnedFd>, stale: Stale) {
         // Nobody listens any more when it took too long.
         told.send(()).unwrap_or_default();
     };
-    match thread::Builder::new()
-        .name("fuse-tell".to_owned())
-        .spawn(tell)
-    {
+    match thread::Builder::new().name("fuse-tell".to_owned()).spawn(tell) {
         Ok(_) => {
             if is_told.recv_timeout(FORGETTING_MAX).is_err() {
                 tracing::debug!("the kernel takes its time to forget a name");
@@ -52,21 +45,13 @@ pub(crate) fn send_stale(channel: &Arc<OwnedFd>, stale: Stale) {
 }
 
 fn send_stale_name(channel: &OwnedFd, parent: NodeId, name: &[u8]) {
-    let body = InvalEntryOut {
-        parent: parent.0,
-        namelen: u32::try_from(name.len()).unwrap_or(0),
-        flags: 0,
-    };
+    let body = InvalEntryOut { parent: parent.0, namelen: u32::try_from(name.len()).unwrap_or(0), flags: 0 };
     send(channel, notify::INVAL_ENTRY, &body, &[name, &[0]].concat());
 }
 
 fn send<T: IntoBytes + Immutable>(channel: impl AsFd, code: i32, body: &T, rest: &[u8]) {
     let len = size_of::<OutHeader>() + size_of::<T>() + rest.len();
-    let header = OutHeader {
-        len: u32::try_from(len).unwrap_or(0),
-        error: code,
-        unique: 0,
-    };
+    let header = OutHeader { len: u32::try_from(len).unwrap_or(0), error: code, unique: 0 };
     let message = [header.as_bytes(), body.as_bytes(), rest].concat();
     // The kernel need not know the node or the name (any more).
     if let Err(error) = rustix::io::write(channel, &message) {

@@ -101,8 +101,7 @@ impl ServerOptions {
     }
 
     fn request_bytes_max(&self) -> u32 {
-        self.request_bytes_max
-            .clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)
+        self.request_bytes_max.clamp(REQUEST_BYTES_MIN, REQUEST_BYTES_MAX)
     }
 
     /// How long a worker polls. With one processor, who is to send the next request would wait for it.
@@ -186,11 +185,7 @@ impl Server {
     ///
     /// # Errors
     /// The kernel's protocol is too old; the mount is gone; threads or memory cannot be had.
-    pub fn start(
-        connection: Connection,
-        fs: Arc<dyn FileSystem>,
-        options: ServerOptions,
-    ) -> Result<Self> {
+    pub fn start(connection: Connection, fs: Arc<dyn FileSystem>, options: ServerOptions) -> Result<Self> {
         let prepared = Prepared::new(&options);
         Self::start_prepared(connection, fs, options, prepared)
     }
@@ -209,10 +204,7 @@ impl Server {
         let request_bytes_max = options.request_bytes_max();
         let data_bytes = options.data_bytes();
         let channels = connection.into_channels(spares, options.worker_count());
-        let first = channels
-            .first()
-            .cloned()
-            .ok_or_else(|| Error::Device(std::io::ErrorKind::NotFound.into()))?;
+        let first = channels.first().cloned().ok_or_else(|| Error::Device(std::io::ErrorKind::NotFound.into()))?;
         let wish = Wish {
             writeback: options.writeback,
             zero_open: options.zero_open,
@@ -265,14 +257,7 @@ impl Server {
             }
         }
         let background = Background::start(Arc::clone(&fs))?;
-        Ok(Self {
-            fs,
-            workers,
-            background,
-            done: Done(Arc::clone(&ending)),
-            ending,
-            activity,
-        })
+        Ok(Self { fs, workers, background, done: Done(Arc::clone(&ending)), ending, activity })
     }
 
     /// What shows whether requests are answered.
@@ -297,30 +282,20 @@ impl Server {
     pub fn wait_and(self, when_durable: impl FnOnce()) -> Result<()> {
         self.ending.wait();
         let mut all_ended_well = self.background.stop();
-        let finished = if self.fs.is_read_only() {
-            Ok(())
-        } else {
-            self.fs.finish()
-        };
+        let finished = if self.fs.is_read_only() { Ok(()) } else { self.fs.finish() };
         when_durable();
         drop(self.done);
         for worker in self.workers {
             all_ended_well &= worker.join().is_ok();
         }
         finished.map_err(Error::FinalSync)?;
-        if all_ended_well {
-            Ok(())
-        } else {
-            Err(Error::Worker)
-        }
+        if all_ended_well { Ok(()) } else { Err(Error::Worker) }
     }
 }
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Server")
-            .field("workers", &self.workers.len())
-            .finish_non_exhaustive()
+        f.debug_struct("Server").field("workers", &self.workers.len()).finish_non_exhaustive()
     }
 }
 
@@ -363,8 +338,5 @@ impl Background {
 }
 
 fn spawn(name: String, run: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>> {
-    thread::Builder::new()
-        .name(name)
-        .spawn(run)
-        .map_err(Error::Thread)
+    thread::Builder::new().name(name).spawn(run).map_err(Error::Thread)
 }

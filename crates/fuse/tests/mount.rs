@@ -10,10 +10,7 @@ mod synced;
 
 use common::Mounted;
 use fuse::{Connection, ServerOptions, Transport};
-use rustix::fs::{
-    AtFlags, CWD, FallocateFlags, IFlags, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags,
-    XattrFlags,
-};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, IFlags, Mode, OFlags, RenameFlags, SeekFrom, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Write};
@@ -33,25 +30,10 @@ fn all_ways() -> Vec<ServerOptions> {
     };
     vec![
         plain.clone(),
-        ServerOptions {
-            writeback: true,
-            ..plain.clone()
-        },
-        ServerOptions {
-            zero_open: true,
-            busy_poll: false,
-            workers: 3,
-            ..plain.clone()
-        },
-        ServerOptions {
-            request_bytes_max: 4096,
-            workers: 1,
-            ..plain
-        },
-        ServerOptions {
-            writeback: true,
-            ..ring.clone()
-        },
+        ServerOptions { writeback: true, ..plain.clone() },
+        ServerOptions { zero_open: true, busy_poll: false, workers: 3, ..plain.clone() },
+        ServerOptions { request_bytes_max: 4096, workers: 1, ..plain },
+        ServerOptions { writeback: true, ..ring.clone() },
         ring,
     ]
 }
@@ -111,23 +93,14 @@ fn names_are_moved_and_linked() {
         if rustix::process::geteuid().is_root() {
             rename(RenameFlags::WHITEOUT).unwrap();
             let whiteout = fs::metadata(&a).unwrap();
-            assert_eq!(
-                (whiteout.mode() & 0o170_000, whiteout.rdev()),
-                (0o020_000, 0)
-            );
+            assert_eq!((whiteout.mode() & 0o170_000, whiteout.rdev()), (0o020_000, 0));
         }
         symlink("b", mounted.path("link")).unwrap();
-        assert_eq!(
-            fs::read_link(mounted.path("link")).unwrap().to_str(),
-            Some("b")
-        );
+        assert_eq!(fs::read_link(mounted.path("link")).unwrap().to_str(), Some("b"));
         let long = "n".repeat(255);
         fs::write(mounted.path(&long), b"").unwrap();
         let error = fs::write(mounted.path(&format!("{long}n")), b"").unwrap_err();
-        assert_eq!(
-            error.raw_os_error(),
-            Some(Errno::NAMETOOLONG.raw_os_error())
-        );
+        assert_eq!(error.raw_os_error(), Some(Errno::NAMETOOLONG.raw_os_error()));
         let error = File::create_new(mounted.path(&long)).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(Errno::EXIST.raw_os_error()));
     });
@@ -153,12 +126,7 @@ fn a_removed_file_stays_while_it_is_open() {
     on_all_ways(|mounted| {
         let path = mounted.path("open");
         let mut options = OpenOptions::new();
-        let file = options
-            .read(true)
-            .write(true)
-            .create(true)
-            .open(&path)
-            .unwrap();
+        let file = options.read(true).write(true).create(true).open(&path).unwrap();
         file.write_all_at(b"kept", 0).unwrap();
         fs::remove_file(&path).unwrap();
         let mut bytes = [0; 4];
@@ -186,30 +154,20 @@ fn space_is_allocated_punched_and_sought() {
             assert_eq!(rustix::fs::seek(&reader, SeekFrom::Hole(0)), Ok(8192));
             assert_eq!(rustix::fs::seek(&reader, SeekFrom::Data(8192)), Ok(16384));
         }
-        assert_eq!(
-            rustix::fs::seek(&reader, SeekFrom::Data(65536)),
-            Err(Errno::NXIO)
-        );
+        assert_eq!(rustix::fs::seek(&reader, SeekFrom::Data(65536)), Err(Errno::NXIO));
         let mut bytes = [9; 8192];
         reader.read_exact_at(&mut bytes, 8192).unwrap();
         assert_eq!(bytes, [0; 8192]);
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 65536, 4096).unwrap();
         assert_eq!(file.metadata().unwrap().len(), 69632);
         let collapse = FallocateFlags::COLLAPSE_RANGE;
-        assert_eq!(
-            rustix::fs::fallocate(&file, collapse, 0, 4096),
-            Err(Errno::OPNOTSUPP)
-        );
+        assert_eq!(rustix::fs::fallocate(&file, collapse, 0, 4096), Err(Errno::OPNOTSUPP));
         let copy = File::create_new(mounted.path("copy")).unwrap();
         let (mut from, mut to) = (0, 0);
-        let copied =
-            rustix::fs::copy_file_range(&reader, Some(&mut from), &copy, Some(&mut to), 65536);
+        let copied = rustix::fs::copy_file_range(&reader, Some(&mut from), &copy, Some(&mut to), 65536);
         assert_eq!(copied, Ok(65536));
         let copied = fs::read(mounted.path("copy")).unwrap();
-        assert_eq!(
-            (copied.len(), copied[0], copied[8192], copied[16384]),
-            (65536, 1, 0, 1)
-        );
+        assert_eq!((copied.len(), copied[0], copied[8192], copied[16384]), (65536, 1, 0, 1));
         file.set_len(100).unwrap();
         assert_eq!(fs::read(mounted.path("f")).unwrap(), [1; 100]);
     });
@@ -247,14 +205,8 @@ fn extended_attributes_and_acls_are_kept() {
         assert_eq!(again, Err(Errno::EXIST));
         assert_eq!(rustix::fs::getxattr_query(&path, "user.a"), Ok(3000));
         let mut value = vec![0; 4000];
-        assert_eq!(
-            rustix::fs::getxattr(&path, "user.a", &mut value[..2]),
-            Err(Errno::RANGE)
-        );
-        assert_eq!(
-            rustix::fs::getxattr(&path, "user.a", &mut value[..]),
-            Ok(3000)
-        );
+        assert_eq!(rustix::fs::getxattr(&path, "user.a", &mut value[..2]), Err(Errno::RANGE));
+        assert_eq!(rustix::fs::getxattr(&path, "user.a", &mut value[..]), Ok(3000));
         assert_eq!(value[..3000], [7; 3000]);
         assert_eq!(rustix::fs::listxattr_query(&path), Ok(7));
         let len = rustix::fs::listxattr(&path, &mut value[..]).unwrap();
@@ -263,14 +215,8 @@ fn extended_attributes_and_acls_are_kept() {
         let gone = rustix::fs::getxattr(&path, "user.a", &mut value[..]);
         assert_eq!(gone, Err(Errno::NODATA));
         // Owner rwx, user 65534 r, group r, mask r, others nothing.
-        let entry = |tag: u16, perm: u16, id: u32| {
-            [
-                &tag.to_le_bytes()[..],
-                &perm.to_le_bytes(),
-                &id.to_le_bytes(),
-            ]
-            .concat()
-        };
+        let entry =
+            |tag: u16, perm: u16, id: u32| [&tag.to_le_bytes()[..], &perm.to_le_bytes(), &id.to_le_bytes()].concat();
         let nobody = u32::MAX;
         let acl = [
             2_u32.to_le_bytes().to_vec(),
@@ -285,12 +231,8 @@ fn extended_attributes_and_acls_are_kept() {
         fs::create_dir(&dir).unwrap();
         rustix::fs::setxattr(&dir, "system.posix_acl_default", &acl, XattrFlags::empty()).unwrap();
         fs::write(dir.join("child"), b"").unwrap();
-        assert_eq!(
-            fs::metadata(dir.join("child")).unwrap().mode() & 0o777,
-            0o640
-        );
-        let len =
-            rustix::fs::getxattr(dir.join("child"), "system.posix_acl_access", &mut value[..]);
+        assert_eq!(fs::metadata(dir.join("child")).unwrap().mode() & 0o777, 0o640);
+        let len = rustix::fs::getxattr(dir.join("child"), "system.posix_acl_access", &mut value[..]);
         assert_eq!(len, Ok(acl.len()));
     });
 }
@@ -342,11 +284,7 @@ fn writers_append_without_losing_anything() {
         for id in 0..4_u8 {
             assert_eq!(bytes.iter().filter(|byte| **byte == id).count(), 20_000);
         }
-        assert!(
-            bytes
-                .chunks(100)
-                .all(|chunk| chunk.iter().all(|byte| *byte == chunk[0]))
-        );
+        assert!(bytes.chunks(100).all(|chunk| chunk.iter().all(|byte| *byte == chunk[0])));
     });
 }
 
@@ -361,11 +299,7 @@ fn direct_and_cached_io_see_each_other() {
             .custom_flags(OFlags::DIRECT.bits().cast_signed())
             .open(&path)
             .unwrap();
-        let cached = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(&path)
-            .unwrap();
+        let cached = OpenOptions::new().read(true).write(true).open(&path).unwrap();
         let big = Aligned(Box::new(Page([3; 65536])));
         direct.write_all_at(&big.0.0, 0).unwrap();
         cached.write_all_at(b"cached", 4096).unwrap();
@@ -532,12 +466,7 @@ fn others_are_kept_out() {
     fs::set_permissions(mounted.root(), PermissionsExt::from_mode(0o755)).unwrap();
     fs::write(mounted.path("secret"), b"x").unwrap();
     fs::set_permissions(mounted.path("secret"), PermissionsExt::from_mode(0o600)).unwrap();
-    for command in [
-        "cat secret",
-        "echo > new",
-        "rm -f secret",
-        "chmod 777 secret",
-    ] {
+    for command in ["cat secret", "echo > new", "rm -f secret", "chmod 777 secret"] {
         let status = Command::new("sh")
             .args(["-c", command])
             .current_dir(mounted.root())
@@ -574,10 +503,7 @@ fn a_client_may_die_at_any_time() {
     };
     for round in 0..5 {
         let mut client = Command::new("sh")
-            .args([
-                "-c",
-                "i=0; while :; do echo $i > f$i; cat f$i > /dev/null; i=$((i+1)); done",
-            ])
+            .args(["-c", "i=0; while :; do echo $i > f$i; cat f$i > /dev/null; i=$((i+1)); done"])
             .current_dir(mounted.root())
             .stdout(Stdio::null())
             .spawn()
@@ -616,26 +542,17 @@ fn a_mount_on_an_anchor_is_synced_as_a_whole() {
     rustix::fs::syncfs(&file).unwrap();
     assert_eq!(mounted.fs.take().get("sync_fs"), Some(&1));
     drop(file);
-    let line = fs::read_to_string(format!(
-        "/sys/dev/block/7:{}/size",
-        rustix::fs::minor(device)
-    ));
+    let line = fs::read_to_string(format!("/sys/dev/block/7:{}/size", rustix::fs::minor(device)));
     assert_eq!(line.unwrap().trim(), "8", "sectors");
     // What is synced before unmounting returns was synced because the kernel waited.
     fuse::unmount(mounted.root(), false).unwrap();
     assert!(mounted.fs.take().contains_key("sync_fs"));
     mounted.wait().unwrap();
-    let loop_file = format!(
-        "/sys/dev/block/7:{}/loop/backing_file",
-        rustix::fs::minor(device)
-    );
+    let loop_file = format!("/sys/dev/block/7:{}/loop/backing_file", rustix::fs::minor(device));
     let start = Instant::now();
     let is_anchor = |text: String| text.trim_end() == backing.path().to_str().unwrap();
     while fs::read_to_string(&loop_file).is_ok_and(is_anchor) {
-        assert!(
-            start.elapsed() < Duration::from_secs(5),
-            "{loop_file} is left behind"
-        );
+        assert!(start.elapsed() < Duration::from_secs(5), "{loop_file} is left behind");
         std::thread::sleep(Duration::from_millis(10));
     }
 }
@@ -649,11 +566,8 @@ fn a_name_that_a_control_made_is_seen_at_once() {
         let made = dir.join("made");
         fs::create_dir(&dir).unwrap();
         assert!(!made.exists());
-        let client = Command::new("perl")
-            .args(["-e", program])
-            .arg(&dir)
-            .arg(common::MAKE_DIRECTORY.to_string())
-            .status();
+        let client =
+            Command::new("perl").args(["-e", program]).arg(&dir).arg(common::MAKE_DIRECTORY.to_string()).status();
         match client {
             Ok(status) => assert!(status.success()),
             Err(error) => return eprintln!("skipped: no perl to ask with: {error}"),

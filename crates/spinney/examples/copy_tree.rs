@@ -16,10 +16,7 @@ const BUFFER_BYTES: usize = 1 << 20;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1).map(PathBuf::from);
     let usage = "usage: copy_tree IMAGE DIRECTORY [TARGET]";
-    let (image, source) = (
-        arguments.next().ok_or(usage)?,
-        arguments.next().ok_or(usage)?,
-    );
+    let (image, source) = (arguments.next().ok_or(usage)?, arguments.next().ok_or(usage)?);
     let target = arguments.next().unwrap_or_else(|| PathBuf::from("/copy"));
 
     let volume = Volume::open(image)?;
@@ -43,11 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn copy_one(volume: &Volume, from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     let metadata = fs::symlink_metadata(from)?;
     let kind = FileType::from_mode(metadata.mode()).ok_or("an unknown kind of file")?;
-    let link = if kind.is_symlink() {
-        fs::read_link(from)?
-    } else {
-        PathBuf::new()
-    };
+    let link = if kind.is_symlink() { fs::read_link(from)? } else { PathBuf::new() };
     let node = NewNode {
         kind,
         mode: metadata.mode() & 0o7777,
@@ -72,10 +65,7 @@ fn copy_one(volume: &Volume, from: &Path, to: &Path) -> Result<(), Box<dyn Error
 
 fn copy_contents(volume: &Volume, from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     let mut source = fs::File::open(from)?;
-    let target = FileOptions::new()
-        .write(true)
-        .append(true)
-        .open(volume, to)?;
+    let target = FileOptions::new().write(true).append(true).open(volume, to)?;
     let mut buffer = vec![0; BUFFER_BYTES];
     loop {
         match source.read(&mut buffer)? {

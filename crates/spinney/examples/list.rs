@@ -10,16 +10,11 @@ use spinney::Volume;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
     let image = arguments.next().ok_or("usage: list IMAGE [PATH]")?;
-    let start = arguments
-        .next()
-        .map_or_else(|| PathBuf::from("/"), PathBuf::from);
+    let start = arguments.next().map_or_else(|| PathBuf::from("/"), PathBuf::from);
 
     let volume = Volume::options().read_only(true).open(image)?;
     let info = volume.info()?;
-    println!(
-        "label {:?}, generation {}, checksum {}",
-        info.label, info.generation, info.csum
-    );
+    println!("label {:?}, generation {}, checksum {}", info.label, info.generation, info.csum);
     list(&volume, &start)?;
     Ok(())
 }

@@ -8,25 +8,14 @@ use spinney::{File, MakeOptions, Volume, XattrMode};
 const IMAGE_BYTES: u64 = 128 << 20;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let image = std::env::args_os()
-        .nth(1)
-        .ok_or("usage: make_image IMAGE")?;
-    let make = MakeOptions {
-        label: b"example".to_vec(),
-        size: Some(IMAGE_BYTES),
-        ..MakeOptions::default()
-    };
+    let image = std::env::args_os().nth(1).ok_or("usage: make_image IMAGE")?;
+    let make = MakeOptions { label: b"example".to_vec(), size: Some(IMAGE_BYTES), ..MakeOptions::default() };
     let volume = Volume::make(image, &make)?;
 
     volume.create_dir_all("docs/letters")?;
     volume.write("docs/readme.txt", "Made without the kernel.\n")?;
     volume.set_permissions("docs/readme.txt", 0o600)?;
-    volume.set_xattr(
-        "docs/readme.txt",
-        "user.author",
-        "nobody",
-        XattrMode::Create,
-    )?;
+    volume.set_xattr("docs/readme.txt", "user.author", "nobody", XattrMode::Create)?;
     volume.hard_link("docs/readme.txt", "docs/letters/again.txt")?;
     volume.symlink("docs/letters", "post")?;
 

@@ -23,30 +23,16 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     // A clone shares its extents with the original until one of them is changed.
     let original = File::open(&volume, "work-monday/large")?;
-    let clone = FileOptions::new()
-        .write(true)
-        .create(true)
-        .open(&volume, "work/clone")?;
+    let clone = FileOptions::new().write(true).create(true).open(&volume, "work/clone")?;
     clone.reflink(&original, 0, 0, 0)?;
 
     for subvolume in volume.subvolumes()? {
-        let kind = if subvolume.read_only {
-            "read-only"
-        } else {
-            "read-write"
-        };
-        println!(
-            "{:>5} {kind:<10} {}",
-            subvolume.id,
-            subvolume.path.display()
-        );
+        let kind = if subvolume.read_only { "read-only" } else { "read-write" };
+        println!("{:>5} {kind:<10} {}", subvolume.id, subvolume.path.display());
     }
     let monday = volume.read("work-monday/large")?;
     println!("the snapshot starts with {:?}", char::from(monday[0]));
-    println!(
-        "the clone is equal to it: {}",
-        volume.read("work/clone")? == monday
-    );
+    println!("the clone is equal to it: {}", volume.read("work/clone")? == monday);
 
     volume.delete_subvolume("work-monday")?;
     volume.close()?;

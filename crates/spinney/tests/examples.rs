@@ -12,10 +12,7 @@ fn example(name: &str) -> PathBuf {
 }
 
 fn run(name: &str, arguments: &[&Path]) -> String {
-    let output = Command::new(example(name))
-        .args(arguments)
-        .output()
-        .unwrap();
+    let output = Command::new(example(name)).args(arguments).output().unwrap();
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{name}: {errors}");
     String::from_utf8(output.stdout).unwrap()
@@ -46,9 +43,6 @@ fn an_example_without_arguments_says_how_to_use_it() {
     for name in ["make_image", "list", "snapshot", "copy_tree"] {
         let output = Command::new(example(name)).output().unwrap();
         assert!(!output.status.success());
-        assert!(
-            String::from_utf8_lossy(&output.stderr).contains("usage: "),
-            "{name}"
-        );
+        assert!(String::from_utf8_lossy(&output.stderr).contains("usage: "), "{name}");
     }
 }

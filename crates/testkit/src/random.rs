@@ -10,9 +10,7 @@ impl Random {
     /// A sequence of its own for each seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self {
-            state: seed ^ 0x9e37_79b9_7f4a_7c15,
-        }
+        Self { state: seed ^ 0x9e37_79b9_7f4a_7c15 }
     }
 
     /// Any 64-bit number.
@@ -55,9 +53,7 @@ impl Random {
     pub fn skewed(&mut self, max: u64) -> u64 {
         let bits = u64::from(u64::BITS.saturating_sub(max.leading_zeros()));
         let bits = self.between(0, bits);
-        let limit = 1u64
-            .checked_shl(u32::try_from(bits).unwrap_or(0))
-            .unwrap_or(u64::MAX);
+        let limit = 1u64.checked_shl(u32::try_from(bits).unwrap_or(0)).unwrap_or(u64::MAX);
         self.below(limit.max(1)).min(max)
     }
 
@@ -73,9 +69,8 @@ impl Random {
 
     /// Bytes that compress like source text: words repeated in changing order.
     pub fn text(&mut self, len: usize) -> Vec<u8> {
-        const WORDS: &[&str] = &[
-            "static ", "struct ", "inode ", "return ", "if (", ");\n", "\t", "extent_", "0x", "->",
-        ];
+        const WORDS: &[&str] =
+            &["static ", "struct ", "inode ", "return ", "if (", ");\n", "\t", "extent_", "0x", "->"];
         let mut bytes = Vec::with_capacity(len.saturating_add(16));
         while bytes.len() < len {
             let word = self.pick(WORDS).copied().unwrap_or_default();
@@ -90,11 +85,7 @@ impl Random {
 
     /// Text or noise.
     pub fn content(&mut self, len: usize) -> Vec<u8> {
-        if self.one_in(2) {
-            self.noise(len)
-        } else {
-            self.text(len)
-        }
+        if self.one_in(2) { self.noise(len) } else { self.text(len) }
     }
 }
 
@@ -119,13 +110,6 @@ mod tests {
             assert!((3..=5).contains(&random.between(3, 5)));
             assert!(random.skewed(100) <= 100);
         }
-        assert_eq!(
-            (
-                random.below(0),
-                random.text(0).len(),
-                random.noise(13).len()
-            ),
-            (0, 0, 13)
-        );
+        assert_eq!((random.below(0), random.text(0).len(), random.noise(13).len()), (0, 0, 13));
     }
 }

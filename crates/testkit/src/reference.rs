@@ -28,13 +28,8 @@ pub fn mkfs_program() -> String {
 /// Whether the tools can be called.
 #[must_use]
 pub fn is_installed() -> bool {
-    let version = |program: String| {
-        Command::new(program)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-    };
+    let version =
+        |program: String| Command::new(program).arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     version(btrfs_program()).is_ok() && version(mkfs_program()).is_ok()
 }
 
@@ -66,17 +61,10 @@ pub fn check_with(program: &Path, image: &Path) -> Result<Checked> {
     let text = String::from_utf8_lossy(&text);
     let complains = |line: &str| {
         let is_total = line.starts_with("found ") || line.contains("no error found");
-        !is_total
-            && ["ERROR", "WARNING", "mismatch", "errors "]
-                .iter()
-                .any(|word| line.contains(word))
+        !is_total && ["ERROR", "WARNING", "mismatch", "errors "].iter().any(|word| line.contains(word))
     };
     if !output.status.success() || text.lines().any(complains) {
-        bail!(
-            "btrfs check of {} ({}):\n{text}",
-            image.display(),
-            output.status
-        );
+        bail!("btrfs check of {} ({}):\n{text}", image.display(), output.status);
     }
     Ok(Checked::Clean)
 }
@@ -87,16 +75,9 @@ pub fn check_with(program: &Path, image: &Path) -> Result<Checked> {
 /// What it said.
 pub fn mkfs(image: &Path, size_bytes: u64, options: &[&str]) -> Result<()> {
     std::fs::File::create(image)?.set_len(size_bytes)?;
-    let output = Command::new(mkfs_program())
-        .arg("--quiet")
-        .args(options)
-        .arg(image)
-        .output()?;
+    let output = Command::new(mkfs_program()).arg("--quiet").args(options).arg(image).output()?;
     if !output.status.success() {
-        bail!(
-            "mkfs.btrfs {options:?}: {}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        bail!("mkfs.btrfs {options:?}: {}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
 }

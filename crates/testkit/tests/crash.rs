@@ -12,37 +12,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use testkit::crash::{
-    Config, Report, Settings, explore, explore_all, explore_faults, explore_fsync, explore_steps,
-    inject, parse, run_damage, run_read_errors,
+    Config, Report, Settings, explore, explore_all, explore_faults, explore_fsync, explore_steps, inject, parse,
+    run_damage, run_read_errors,
 };
 
 fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|value| value.parse().ok())
-        .unwrap_or(default)
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
 fn folder() -> tempfile::TempDir {
     let shared = Path::new("/dev/shm");
-    let usual = if shared.is_dir() {
-        shared.to_path_buf()
-    } else {
-        std::env::temp_dir()
-    };
+    let usual = if shared.is_dir() { shared.to_path_buf() } else { std::env::temp_dir() };
     let parent = std::env::var_os("SPINNEY_IMAGES").map_or(usual, PathBuf::from);
-    tempfile::Builder::new()
-        .prefix("spinney-crash-")
-        .tempdir_in(parent)
-        .expect("a folder for the images")
+    tempfile::Builder::new().prefix("spinney-crash-").tempdir_in(parent).expect("a folder for the images")
 }
 
 /// Runs `one` for each seed, as many at a time as there are processors; prints what they came to.
-fn run_seeds<R: std::fmt::Debug + Send>(
-    what: &str,
-    seeds: u64,
-    one: impl Fn(u64, &Path) -> anyhow::Result<R> + Sync,
-) {
+fn run_seeds<R: std::fmt::Debug + Send>(what: &str, seeds: u64, one: impl Fn(u64, &Path) -> anyhow::Result<R> + Sync) {
     let folder = folder();
     let first = number("SPINNEY_SEED", 0);
     let next = AtomicU64::new(0);
@@ -65,25 +51,17 @@ fn run_seeds<R: std::fmt::Debug + Send>(
     std::thread::scope(|scope| (0..workers).for_each(|_| drop(scope.spawn(worker))));
     let failures = failures.into_inner().expect("no worker panics");
     if failures > 0 {
-        panic!(
-            "{what}: {failures} seeds failed; images in {}",
-            folder.keep().display()
-        );
+        panic!("{what}: {failures} seeds failed; images in {}", folder.keep().display());
     }
 }
 
 fn settings() -> Settings {
-    Settings {
-        states: number("SPINNEY_STATES", Settings::default().states),
-        ..Settings::default()
-    }
+    Settings { states: number("SPINNEY_STATES", Settings::default().states), ..Settings::default() }
 }
 
 #[test]
 fn a_crash_loses_nothing_that_was_synced() {
-    run_seeds("crashes", number("SPINNEY_SEEDS", 6), |seed, folder| {
-        explore(seed, &settings(), folder)
-    });
+    run_seeds("crashes", number("SPINNEY_SEEDS", 6), |seed, folder| explore(seed, &settings(), folder));
 }
 
 #[test]
@@ -96,10 +74,7 @@ fn a_crash_loses_nothing_that_an_fsync_promised() {
 
 #[test]
 fn a_failed_write_or_flush_is_told_and_stops_the_volume() {
-    let settings = Settings {
-        operations: 60,
-        ..settings()
-    };
+    let settings = Settings { operations: 60, ..settings() };
     run_seeds("faults", number("SPINNEY_SEEDS", 6), |seed, folder| {
         inject(seed, &settings, number("SPINNEY_STRIDE", 17), folder)
     });
@@ -107,24 +82,14 @@ fn a_failed_write_or_flush_is_told_and_stops_the_volume() {
 
 #[test]
 fn rot_is_mended_or_told_and_does_not_spread() {
-    let settings = Settings {
-        states: settings().states / 6,
-        ..settings()
-    };
-    run_seeds("rot", number("SPINNEY_SEEDS", 6), |seed, folder| {
-        run_damage(seed, &settings, folder)
-    });
+    let settings = Settings { states: settings().states / 6, ..settings() };
+    run_seeds("rot", number("SPINNEY_SEEDS", 6), |seed, folder| run_damage(seed, &settings, folder));
 }
 
 #[test]
 fn a_failed_read_fails_one_operation_whole() {
-    let settings = Settings {
-        states: settings().states / 6,
-        ..settings()
-    };
-    run_seeds("reads", number("SPINNEY_SEEDS", 6), |seed, folder| {
-        run_read_errors(seed, &settings, folder)
-    });
+    let settings = Settings { states: settings().states / 6, ..settings() };
+    run_seeds("reads", number("SPINNEY_SEEDS", 6), |seed, folder| run_read_errors(seed, &settings, folder));
 }
 
 /// Fails with what is wrong with the first states, whose images it keeps.
@@ -208,10 +173,7 @@ const FOUND_BEFORE: &[(&str, &str)] = &[
         "a file got the number of a symbolic link that was removed before, and the log could not be replayed",
         "symlink x old; reopen; unlink old; creat new; write new 0 5000; fsync new",
     ),
-    (
-        "the same of a directory",
-        "mkdir old; reopen; rmdir old; creat new; write new 0 5000; fsync new",
-    ),
+    ("the same of a directory", "mkdir old; reopen; rmdir old; creat new; write new 0 5000; fsync new"),
     (
         "a rename over an inode of the log left neither, where the log took that one's name back",
         "creat foo; mkdir A; rename foo A/bar; fsync A; creat foo; creat A/foo; rename A/foo A/bar; fsync foo",

@@ -173,10 +173,7 @@ impl Program {
 
     fn step(&mut self, volume: &Volume) -> Result<()> {
         let path = PathBuf::from(format!("/f{}", self.random.below(FILES)));
-        let known = self.known.entry(path.clone()).or_insert_with(|| Known {
-            now: None,
-            after_crash: vec![None],
-        });
+        let known = self.known.entry(path.clone()).or_insert_with(|| Known { now: None, after_crash: vec![None] });
         let mut known = known.clone();
         match self.random.below(10) {
             0..5 => {

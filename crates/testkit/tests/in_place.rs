@@ -86,7 +86,11 @@ fn a_removal_that_is_not_committed_leaves_the_extent_shared() -> Result<()> {
             remove(&volume)?;
             let b = open(&volume, "b")?;
             b.write_at(&[NEW; NEW_LEN], 0)?;
-            if is_full { b.sync_all()? } else { b.sync_data()? }
+            if is_full {
+                b.sync_all()?
+            } else {
+                b.sync_data()?
+            }
             let (a, b) = after_crash(&device, device.event_count())?;
             let result = check_old(&a.context("a is not back")?).and_then(|()| check_new(&b));
             wrong.extend(result.err().map(|error| format!("{name}: {error}")));

@@ -15,36 +15,24 @@ use testkit::reference;
 const FAILURES_MAX: usize = 5;
 
 fn number(name: &str, default: u64) -> u64 {
-    std::env::var(name)
-        .ok()
-        .and_then(|value| value.parse().ok())
-        .unwrap_or(default)
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
 }
 
 fn folder() -> tempfile::TempDir {
     let shared = Path::new("/dev/shm");
     let parent = std::env::var_os("SPINNEY_IMAGES").map_or_else(
         || {
-            if shared.is_dir() {
-                shared.to_path_buf()
-            } else {
-                std::env::temp_dir()
-            }
+            if shared.is_dir() { shared.to_path_buf() } else { std::env::temp_dir() }
         },
         PathBuf::from,
     );
-    tempfile::Builder::new()
-        .prefix("spinney-property-")
-        .tempdir_in(parent)
-        .expect("a folder for the images")
+    tempfile::Builder::new().prefix("spinney-property-").tempdir_in(parent).expect("a folder for the images")
 }
 
 /// Runs each seed once, as many at a time as there are processors; prints the totals.
 fn run_seeds(what: &str, seeds: u64, one: impl Fn(u64, &Path) -> anyhow::Result<Report> + Sync) {
     if !reference::is_installed() {
-        eprintln!(
-            "{what}: SKIPPED, mkfs.btrfs and btrfs are not installed (Debian: apt-get install btrfs-progs)"
-        );
+        eprintln!("{what}: SKIPPED, mkfs.btrfs and btrfs are not installed (Debian: apt-get install btrfs-progs)");
         return;
     }
     let folder = folder();
@@ -84,35 +72,20 @@ fn run_seeds(what: &str, seeds: u64, one: impl Fn(u64, &Path) -> anyhow::Result<
         eprintln!("{what}: {}\n", causes.join("\n  "));
     }
     if !failures.is_empty() {
-        panic!(
-            "{what}: {} seeds failed; images in {}",
-            failures.len(),
-            folder.keep().display()
-        );
+        panic!("{what}: {} seeds failed; images in {}", failures.len(), folder.keep().display());
     }
 }
 
 #[test]
 fn random_operations_equal_the_model() {
-    let settings = Settings {
-        operations: number("SPINNEY_OPERATIONS", 2000),
-        ..Settings::default()
-    };
-    run_seeds("one thread", number("SPINNEY_SEEDS", 8), |seed, folder| {
-        run(seed, &settings, folder)
-    });
+    let settings = Settings { operations: number("SPINNEY_OPERATIONS", 2000), ..Settings::default() };
+    run_seeds("one thread", number("SPINNEY_SEEDS", 8), |seed, folder| run(seed, &settings, folder));
 }
 
 #[test]
 fn four_threads_equal_their_models() {
     let operations = number("SPINNEY_OPERATIONS", 2000) / 2;
-    let settings = Settings {
-        operations,
-        image_bytes: 512 << 20,
-        ..Settings::default()
-    };
+    let settings = Settings { operations, image_bytes: 512 << 20, ..Settings::default() };
     let seeds = number("SPINNEY_SEEDS", 8).div_ceil(8);
-    run_seeds("four threads", seeds, |seed, folder| {
-        run_threads(seed, 4, &settings, folder)
-    });
+    run_seeds("four threads", seeds, |seed, folder| run_threads(seed, 4, &settings, folder));
 }

@@ -62,11 +62,7 @@ struct Case {
 const CASES: [Case; 4] = [
     Case { name: "copy_range", change: |file, source| copy_all(source, file), new: NEW },
     Case { name: "reflink", change: |file, source| file.reflink(source, 0, 0, 0), new: NEW },
-    Case {
-        name: "zero range",
-        change: |file, _| file.allocate(AllocateMode::ZeroRange, 0, LEN_U64),
-        new: 0,
-    },
+    Case { name: "zero range", change: |file, _| file.allocate(AllocateMode::ZeroRange, 0, LEN_U64), new: 0 },
     Case {
         name: "zero range, the size stays",
         change: |file, _| file.allocate(AllocateMode::ZeroKeepSize, 100, LEN_U64 - 200),

@@ -83,10 +83,7 @@ impl Acl {
         if entries.is_empty() {
             return Ok(None);
         }
-        let entries: Vec<Entry> = entries
-            .chunks_exact(ENTRY_BYTES)
-            .map(Entry::parse)
-            .collect::<Result<_>>()?;
+        let entries: Vec<Entry> = entries.chunks_exact(ENTRY_BYTES).map(Entry::parse).collect::<Result<_>>()?;
         check_is_valid(&entries)?;
         Ok(Some(Self { entries }))
     }
@@ -109,11 +106,7 @@ impl Acl {
     /// is a mask, it is the group's bits.
     #[must_use]
     pub fn mode_bits(&self) -> u32 {
-        let group = if self.has_mask() {
-            Who::Mask
-        } else {
-            Who::OwningGroup
-        };
+        let group = if self.has_mask() { Who::Mask } else { Who::OwningGroup };
         let shown = self.entries.iter().filter_map(|entry| {
             let shift = match entry.who {
                 Who::Owner => 6,
@@ -161,9 +154,7 @@ impl Acl {
     /// True when permission bits alone say the same: the list need not be kept.
     #[must_use]
     pub fn is_mode_only(&self) -> bool {
-        self.entries
-            .iter()
-            .all(|entry| matches!(entry.who, Who::Owner | Who::OwningGroup | Who::Others))
+        self.entries.iter().all(|entry| matches!(entry.who, Who::Owner | Who::OwningGroup | Who::Others))
     }
 
     /// The list after `chmod`: the owner's and the others' entries follow the bits, and of the
@@ -178,10 +169,7 @@ impl Acl {
     #[must_use]
     pub fn inherit(&self, requested: u32) -> Inherited {
         let access = self.map_classes(|class, own| own & class.of(requested));
-        Inherited {
-            permissions: access.apply_to(requested),
-            access: (!access.is_mode_only()).then_some(access),
-        }
+        Inherited { permissions: access.apply_to(requested), access: (!access.is_mode_only()).then_some(access) }
     }
 
     /// Changes the three entries that permission bits show.
@@ -195,14 +183,9 @@ impl Acl {
                 Who::Others => Class::Others,
                 _ => return *entry,
             };
-            Entry {
-                permissions: change(class, entry.permissions),
-                ..*entry
-            }
+            Entry { permissions: change(class, entry.permissions), ..*entry }
         });
-        Self {
-            entries: changed.collect(),
-        }
+        Self { entries: changed.collect() }
     }
 
     fn has_mask(&self) -> bool {
@@ -298,11 +281,7 @@ fn check_is_valid(entries: &[Entry]) -> Result<()> {
             _ => return Err(Errno::EINVAL),
         };
     }
-    if seen == Seen::Others {
-        Ok(())
-    } else {
-        Err(Errno::EINVAL)
-    }
+    if seen == Seen::Others { Ok(()) } else { Err(Errno::EINVAL) }
 }
 
 #[cfg(test)]
@@ -341,22 +320,11 @@ mod tests {
             &[(U, 6, 0), (G, 4, 7), (O, 0, 9)],
             &[(U, 6, X), (G, 4, X), (M, 7, X), (O, 0, X)],
             &[(U, 6, X), (NU, 7, 5), (G, 4, X), (M, 7, X), (O, 0, X)],
-            &[
-                (U, 6, X),
-                (NU, 7, 9),
-                (NU, 7, 5),
-                (NU, 1, 5),
-                (G, 4, X),
-                (M, 7, X),
-                (O, 0, X),
-            ],
+            &[(U, 6, X), (NU, 7, 9), (NU, 7, 5), (NU, 1, 5), (G, 4, X), (M, 7, X), (O, 0, X)],
             &[(U, 6, X), (G, 4, X), (NG, 3, 1), (M, 0, X), (O, 0, X)],
         ];
         for entries in valid {
-            assert!(
-                matches!(Acl::parse(&bytes(entries)), Ok(Some(_))),
-                "{entries:?}"
-            );
+            assert!(matches!(Acl::parse(&bytes(entries)), Ok(Some(_))), "{entries:?}");
         }
         assert_eq!(Acl::parse(&bytes(&[])), Ok(None));
         assert_eq!(Acl::parse(b""), Ok(None));
@@ -383,11 +351,7 @@ mod tests {
             &[(0x40, 6, X), (U, 6, X), (G, 4, X), (O, 0, X)],
         ];
         for entries in invalid {
-            assert_eq!(
-                Acl::parse(&bytes(entries)),
-                Err(Errno::EINVAL),
-                "{entries:?}"
-            );
+            assert_eq!(Acl::parse(&bytes(entries)), Err(Errno::EINVAL), "{entries:?}");
         }
         assert_eq!(Acl::parse(b"\x02\0\0"), Err(Errno::EINVAL));
         assert_eq!(Acl::parse(b"\x02\0\0\0\x01"), Err(Errno::EINVAL));
@@ -434,13 +398,7 @@ mod tests {
         let plain = acl(&[(U, 7, X), (G, 5, X), (O, 0, X)]);
         let got = plain.inherit(0o4666);
         let permissions = 0o4640;
-        assert_eq!(
-            got,
-            Inherited {
-                permissions,
-                access: None
-            }
-        );
+        assert_eq!(got, Inherited { permissions, access: None });
     }
 
     #[test]

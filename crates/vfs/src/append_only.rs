@@ -14,9 +14,7 @@ use crate::file_system::WriteFlags;
 #[must_use]
 pub fn may_overwrite(old: &[u8], new: &[u8], flags: WriteFlags) -> bool {
     let fills_zeros = !flags.contains(WriteFlags::FROM_MAPPING);
-    old.iter()
-        .zip(new)
-        .all(|(old, new)| old == new || (fills_zeros && *old == 0))
+    old.iter().zip(new).all(|(old, new)| old == new || (fills_zeros && *old == 0))
 }
 
 #[cfg(test)]

@@ -19,20 +19,12 @@ const RELATIVE_AGE_MAX_S: i64 = 24 * 60 * 60;
 
 /// True when an access at `now` is to be noted on a node with these times.
 #[must_use]
-pub fn should_update_atime(
-    mode: AtimeMode,
-    now: Time,
-    atime: Time,
-    mtime: Time,
-    ctime: Time,
-) -> bool {
+pub fn should_update_atime(mode: AtimeMode, now: Time, atime: Time, mtime: Time, ctime: Time) -> bool {
     match mode {
         AtimeMode::No => false,
         AtimeMode::Strict => now != atime,
         AtimeMode::Relative => {
-            atime <= mtime
-                || atime <= ctime
-                || now.sec.saturating_sub(atime.sec) >= RELATIVE_AGE_MAX_S
+            atime <= mtime || atime <= ctime || now.sec.saturating_sub(atime.sec) >= RELATIVE_AGE_MAX_S
         }
     }
 }
@@ -56,13 +48,7 @@ mod tests {
         assert!(is_due(AtimeMode::Relative, 100, 50, 50));
         assert!(is_due(AtimeMode::Relative, 100, 50, 60));
         assert!(!is_due(AtimeMode::Relative, 100, 51, 50));
-        assert!(should_update_atime(
-            AtimeMode::Relative,
-            at(100),
-            at(51),
-            at(50),
-            at(60)
-        ));
+        assert!(should_update_atime(AtimeMode::Relative, at(100), at(51), at(50), at(60)));
     }
 
     #[test]

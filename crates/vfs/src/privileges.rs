@@ -50,11 +50,7 @@ pub const fn cleared(kind: NodeKind, permissions: u32, bare: BareSetGroup) -> u3
         return permissions;
     }
     let left = permissions & !SET_USER;
-    if left & GROUP_EXECUTE == 0 && matches!(bare, BareSetGroup::Kept) {
-        left
-    } else {
-        left & !SET_GROUP
-    }
+    if left & GROUP_EXECUTE == 0 && matches!(bare, BareSetGroup::Kept) { left } else { left & !SET_GROUP }
 }
 
 /// True for permissions with a bit that [`cleared`] takes from some writers and leaves to others.

@@ -94,15 +94,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     }
     std::fs::remove_dir_all(&scratch)?;
     let Totals { images, failures, outcomes } = totals;
-    println!(
-        "damaged: {images} images, {} commands each, {outcomes:?}, {failures} failures",
-        COMMANDS.len()
-    );
-    Ok(if failures == 0 && images > 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    println!("damaged: {images} images, {} commands each, {outcomes:?}, {failures} failures", COMMANDS.len());
+    Ok(if failures == 0 && images > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// Runs all commands on an image, which is removed.
@@ -140,11 +133,7 @@ fn write(device: &dyn Device, path: &Path) -> Result<()> {
 
 /// The image behind `path` as a plain file, or none if it is none.
 fn unpack(path: &Path, scratch: &Path) -> Result<Option<PathBuf>> {
-    let name = path
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let plain = name.trim_end_matches(".xz").trim_end_matches(".zst");
     if !path.is_file() || !(plain.ends_with(".img") || plain.ends_with(".raw")) {
         return Ok(None);
@@ -158,12 +147,7 @@ fn unpack(path: &Path, scratch: &Path) -> Result<Option<PathBuf>> {
     match unpacker {
         Some(program) => {
             let output = std::fs::File::create(&image)?;
-            let status = Command::new(program)
-                .arg("-dc")
-                .arg(path)
-                .stdout(output)
-                .status()
-                .context(program)?;
+            let status = Command::new(program).arg("-dc").arg(path).stdout(output).status().context(program)?;
             if !status.success() {
                 bail!("{program} cannot unpack {}", path.display());
             }
@@ -171,16 +155,12 @@ fn unpack(path: &Path, scratch: &Path) -> Result<Option<PathBuf>> {
         None => drop(std::fs::copy(path, &image)?),
     }
     let mut start = [0; 8];
-    let is_dump = std::io::Read::read(&mut std::fs::File::open(&image)?, &mut start)?
-        == start.len()
+    let is_dump = std::io::Read::read(&mut std::fs::File::open(&image)?, &mut start)? == start.len()
         && u64::from_le_bytes(start) == DUMP_MAGIC;
     if is_dump {
         let dump = scratch.join("dump");
         std::fs::rename(&image, &dump)?;
-        let restored = system::run(
-            "btrfs-image",
-            &["-r", &dump.to_string_lossy(), &image.to_string_lossy()],
-        );
+        let restored = system::run("btrfs-image", &["-r", &dump.to_string_lossy(), &image.to_string_lossy()]);
         std::fs::remove_file(&dump)?;
         if let Err(error) = restored {
             println!("{}: left out: {error:#}", path.display());
@@ -192,12 +172,7 @@ fn unpack(path: &Path, scratch: &Path) -> Result<Option<PathBuf>> {
 }
 
 /// Runs one command; how it ended, or what is wrong with it.
-fn one(
-    program: &Path,
-    command: &[&str],
-    image: &Path,
-    scratch: &Path,
-) -> Result<Result<String, String>> {
+fn one(program: &Path, command: &[&str], image: &Path, scratch: &Path) -> Result<Result<String, String>> {
     let target = scratch.join("out");
     std::fs::create_dir_all(&target)?;
     let words = command.iter().map(|word| match *word {
@@ -236,17 +211,12 @@ fn judge(status: Option<ExitStatus>, said: &str) -> Result<String, String> {
     let last = said.lines().last().unwrap_or_default();
     match status {
         None => Err(format!("hangs: more than {SECONDS_MAX} s")),
-        Some(_) if said.contains("panicked at") => Err(said
-            .lines()
-            .filter(|line| !line.is_empty())
-            .take(2)
-            .collect::<Vec<_>>()
-            .join(": ")),
+        Some(_) if said.contains("panicked at") => {
+            Err(said.lines().filter(|line| !line.is_empty()).take(2).collect::<Vec<_>>().join(": "))
+        }
         Some(status) => match (status.code(), status.signal()) {
             (Some(0), _) => Ok("read".to_owned()),
-            (Some(code), _) if REFUSALS.contains(&code) && !last.is_empty() => {
-                Ok("refused with a reason".to_owned())
-            }
+            (Some(code), _) if REFUSALS.contains(&code) && !last.is_empty() => Ok("refused with a reason".to_owned()),
             (_, Some(SIGXFSZ)) => Ok("stopped at the size limit".to_owned()),
             _ => Err(format!("{status}: {last}")),
         },

@@ -97,9 +97,7 @@ fn main() -> Result<ExitCode> {
         Task::CrashExplore(options) => crash_explore::run(&options),
         Task::MountChecks(options) => mount::checks::run(&root(), &options),
         Task::MountTree(options) => mount::tree::execute(&options).map(|()| ExitCode::SUCCESS),
-        Task::MountTour(options) => {
-            mount::tour::follow(&root(), &options).map(|()| ExitCode::SUCCESS)
-        }
+        Task::MountTour(options) => mount::tour::follow(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::MountLong(options) => mount::long::run(&options),
         Task::KillMount(options) => mount::kill::run(&options),
         Task::PowerCut(options) => mount::power_cut::run(&options),

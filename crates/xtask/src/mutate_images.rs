@@ -77,9 +77,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let next = Mutex::new(options.from);
     let end = options.from.saturating_add(options.count);
     std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..options.jobs.max(1))
-            .map(|_| scope.spawn(|| work(&program, options, (&next, end), &totals)))
-            .collect();
+        let workers: Vec<_> =
+            (0..options.jobs.max(1)).map(|_| scope.spawn(|| work(&program, options, (&next, end), &totals))).collect();
         for worker in workers {
             if let Err(panic) = worker.join() {
                 std::panic::resume_unwind(panic);
@@ -94,13 +93,7 @@ fn report(options: &Options, totals: &Totals) -> ExitCode {
     for (number, what) in &totals.failures {
         println!("image {number}: {what}");
     }
-    let kind = |word: &str| {
-        totals
-            .failures
-            .iter()
-            .filter(|(_, what)| what.starts_with(word))
-            .count()
-    };
+    let kind = |word: &str| totals.failures.iter().filter(|(_, what)| what.starts_with(word)).count();
     println!(
         "mutate-images: seed {}: {} images, {} with a log: {} could be read, {} opened for writing, {} written, \
          {} names compared: {} panics, {} hangs, {} ended (memory), {} lost something",
@@ -116,40 +109,20 @@ fn report(options: &Options, totals: &Totals) -> ExitCode {
         kind("ended"),
         kind("lost"),
     );
-    if totals.failures.is_empty() && totals.tried > 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    }
+    if totals.failures.is_empty() && totals.tried > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
 /// Builds this program with all checks, and returns where it is.
 fn build(root: &Path) -> Result<PathBuf> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
-    command.args([
-        "build",
-        "--quiet",
-        "--profile",
-        "checked",
-        "--package",
-        "xtask",
-    ]);
-    ensure!(
-        command.current_dir(root).status()?.success(),
-        "the build failed"
-    );
-    let target =
-        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    command.args(["build", "--quiet", "--profile", "checked", "--package", "xtask"]);
+    ensure!(command.current_dir(root).status()?.success(), "the build failed");
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
     Ok(target.join("checked/xtask"))
 }
 
-fn work(
-    program: &Path,
-    options: &Options,
-    (next, end): (&Mutex<u64>, u64),
-    totals: &Mutex<Totals>,
-) {
+fn work(program: &Path, options: &Options, (next, end): (&Mutex<u64>, u64), totals: &Mutex<Totals>) {
     loop {
         let (from, to) = {
             let mut next = next.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,13 +143,7 @@ fn work(
                     return;
                 }
             }
-            if totals
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .failures
-                .len()
-                > FAILURES_MAX
-            {
+            if totals.lock().unwrap_or_else(PoisonError::into_inner).failures.len() > FAILURES_MAX {
                 return;
             }
         }
@@ -184,28 +151,16 @@ fn work(
 }
 
 /// Has a child work through some images; the number of the first that it did not try.
-fn watch(
-    program: &Path,
-    options: &Options,
-    (from, to): (u64, u64),
-    totals: &Mutex<Totals>,
-) -> Result<u64> {
+fn watch(program: &Path, options: &Options, (from, to): (u64, u64), totals: &Mutex<Totals>) -> Result<u64> {
     let mut command = Command::new(program);
     command.args(["mutate-images", "--child"]);
-    for (name, value) in [
-        ("--seed", options.seed),
-        ("--from", from),
-        ("--count", to.saturating_sub(from)),
-    ] {
+    for (name, value) in [("--seed", options.seed), ("--from", from), ("--count", to.saturating_sub(from))] {
         command.args([name, &value.to_string()]);
     }
     for base in &options.base {
         command.arg("--base").arg(base);
     }
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()?;
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
     let output = child.stdout.take().context("a pipe")?;
     let (send, lines) = channel();
     let reader = std::thread::spawn(move || {
@@ -230,12 +185,7 @@ fn watch(
 }
 
 /// The child has ended, or is ended: where it should have gone on, that is a failure.
-fn end(
-    child: &mut Child,
-    at: &mut u64,
-    (ended, to): (&str, u64),
-    totals: &Mutex<Totals>,
-) -> Result<()> {
+fn end(child: &mut Child, at: &mut u64, (ended, to): (&str, u64), totals: &Mutex<Totals>) -> Result<()> {
     if ended == "hang" {
         child.kill()?;
     }
@@ -249,9 +199,7 @@ fn end(
     }
     let said: String = said.chars().take(2000).collect();
     let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
-    totals
-        .failures
-        .push((*at, format!("{ended}: {status}: {said}")));
+    totals.failures.push((*at, format!("{ended}: {status}: {said}")));
     totals.tried = totals.tried.saturating_add(1);
     *at = at.saturating_add(1);
     Ok(())
@@ -261,13 +209,8 @@ fn end(
 fn note(line: &str, at: u64, totals: &Mutex<Totals>) -> Result<u64> {
     let mut totals = totals.lock().unwrap_or_else(PoisonError::into_inner);
     let mut words = line.splitn(3, ' ');
-    let (word, number) = (
-        words.next().unwrap_or_default(),
-        words.next().unwrap_or_default(),
-    );
-    let number: u64 = number
-        .parse()
-        .with_context(|| format!("a child said {line:?}"))?;
+    let (word, number) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let number: u64 = number.parse().with_context(|| format!("a child said {line:?}"))?;
     let rest = words.next().unwrap_or_default();
     ensure!(number == at, "image {number} came for {at}");
     totals.tried = totals.tried.saturating_add(1);
@@ -275,9 +218,7 @@ fn note(line: &str, at: u64, totals: &Mutex<Totals>) -> Result<u64> {
         totals.failures.push((number, rest.to_owned()));
         return Ok(number.saturating_add(1));
     }
-    let mut numbers = rest
-        .split(' ')
-        .map(|number| number.parse::<u64>().unwrap_or(0));
+    let mut numbers = rest.split(' ').map(|number| number.parse::<u64>().unwrap_or(0));
     let mut next = || numbers.next().unwrap_or(0);
     let (logs, readable, writable, written, compared) = (next(), next(), next(), next(), next());
     totals.logs = totals.logs.saturating_add(logs);
@@ -290,17 +231,11 @@ fn note(line: &str, at: u64, totals: &Mutex<Totals>) -> Result<u64> {
 
 /// Works through the images, and says what each came to.
 fn child(options: &Options) -> Result<ExitCode> {
-    let limit = rustix::process::Rlimit {
-        current: Some(MEMORY_BYTES_MAX),
-        maximum: Some(MEMORY_BYTES_MAX),
-    };
+    let limit = rustix::process::Rlimit { current: Some(MEMORY_BYTES_MAX), maximum: Some(MEMORY_BYTES_MAX) };
     rustix::process::setrlimit(rustix::process::Resource::As, limit)?;
     let mut images = bases()?;
     for path in &options.base {
-        let file = FileOptions {
-            read_only: true,
-            ..FileOptions::default()
-        };
+        let file = FileOptions { read_only: true, ..FileOptions::default() };
         let device = Arc::new(FileDevice::open(path, &file)?);
         images.push(Base::new(&path.display().to_string(), device)?);
     }
@@ -312,9 +247,7 @@ fn child(options: &Options) -> Result<ExitCode> {
         *LAST_PANIC.lock().unwrap_or_else(PoisonError::into_inner) = info.to_string();
     }));
     for number in options.from..options.from.saturating_add(options.count) {
-        let line = match catch_unwind(AssertUnwindSafe(|| {
-            trial(&images, options.seed, number, false)
-        })) {
+        let line = match catch_unwind(AssertUnwindSafe(|| trial(&images, options.seed, number, false))) {
             Ok(Ok(outcome)) => format!("done {number} {}", numbers(&outcome)),
             Ok(Err(lost)) => format!("failed {number} lost: {}", one_line(&format!("{lost:#}"))),
             Err(_) => {

@@ -74,17 +74,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let original = model.clone();
     let counts = change(&volume, &options.source, &mut model)?;
     volume.close()?;
-    println!(
-        "removed {}, renamed {}, rewrote {}",
-        counts[0], counts[1], counts[2]
-    );
+    println!("removed {}, renamed {}, rewrote {}", counts[0], counts[1], counts[2]);
     let mut both = model.clone();
     both.extend(original.iter().map(|(path, entry)| {
-        let path = if path.is_empty() {
-            b"before".to_vec()
-        } else {
-            [b"before/", path.as_slice()].concat()
-        };
+        let path = if path.is_empty() { b"before".to_vec() } else { [b"before/", path.as_slice()].concat() };
         (path, entry.clone())
     }));
     stage(options, "changed, with the snapshot", &both)?;
@@ -97,10 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 fn fill(options: &Options) -> Result<()> {
     let program = options.program.to_string_lossy().into_owned();
-    let (image, source) = (
-        options.image.to_string_lossy(),
-        options.source.to_string_lossy(),
-    );
+    let (image, source) = (options.image.to_string_lossy(), options.source.to_string_lossy());
     let size = options.size.to_string();
     let _ = std::fs::remove_file(&options.image);
     let mut make = vec!["mkfs", "-q", "--size", &size];
@@ -123,10 +113,7 @@ fn stage(options: &Options, name: &str, model: &Model) -> Result<()> {
     for program in &options.btrfs {
         let output = run_program(program, &["check", "--check-data-csum", &image]);
         let said = output.with_context(|| format!("{name}: {program} check"))?;
-        ensure!(
-            said.contains("no error found"),
-            "{name}: {program} check: {said}"
-        );
+        ensure!(said.contains("no error found"), "{name}: {program} check: {said}");
     }
     let mount = Mount::new(&options.image, "ro,subvolid=5")?;
     let found: Model = kernel::walk(mount.path())?
@@ -147,11 +134,7 @@ fn stage(options: &Options, name: &str, model: &Model) -> Result<()> {
     let mut differences = Vec::new();
     for (path, entry) in model {
         if found.get(path) != Some(entry) {
-            differences.push(format!(
-                "/{}: {entry:?}, found {:?}",
-                path.escape_ascii(),
-                found.get(path)
-            ));
+            differences.push(format!("/{}: {entry:?}, found {:?}", path.escape_ascii(), found.get(path)));
         }
     }
     let extra = found.keys().filter(|path| !model.contains_key(*path));
@@ -162,11 +145,7 @@ fn stage(options: &Options, name: &str, model: &Model) -> Result<()> {
     if !differences.is_empty() {
         bail!("{name}: {} differences", differences.len());
     }
-    println!(
-        "{name}: {} names, check clean ({}), kernel agrees",
-        found.len(),
-        options.btrfs.join(", ")
-    );
+    println!("{name}: {} names, check clean ({}), kernel agrees", found.len(), options.btrfs.join(", "));
     Ok(())
 }
 
@@ -174,29 +153,15 @@ fn model_of(source: &Path) -> Result<Model> {
     let mut model = Model::new();
     for item in walkdir::WalkDir::new(source) {
         let item = item?;
-        let path = item
-            .path()
-            .strip_prefix(source)?
-            .as_os_str()
-            .as_bytes()
-            .to_vec();
+        let path = item.path().strip_prefix(source)?.as_os_str().as_bytes().to_vec();
         let found = item.metadata()?;
-        let mut entry = Entry {
-            mode: found.mode(),
-            owner: (found.uid(), found.gid()),
-            ..Entry::default()
-        };
+        let mut entry = Entry { mode: found.mode(), owner: (found.uid(), found.gid()), ..Entry::default() };
         if found.is_file() {
             entry.sha256 = Some(Sha256::digest(std::fs::read(item.path())?).into());
         } else if found.is_symlink() {
             entry.target = Some(std::fs::read_link(item.path())?.into_os_string().into_vec());
         }
-        entry.mtime = (!found.is_dir()).then(|| {
-            (
-                found.mtime(),
-                u32::try_from(found.mtime_nsec()).unwrap_or(0),
-            )
-        });
+        entry.mtime = (!found.is_dir()).then(|| (found.mtime(), u32::try_from(found.mtime_nsec()).unwrap_or(0)));
         model.insert(path, entry);
     }
     Ok(model)
@@ -205,11 +170,7 @@ fn model_of(source: &Path) -> Result<Model> {
 /// Removes, renames or rewrites each file in turn; how many of each.
 fn change(volume: &Volume, source: &Path, model: &mut Model) -> Result<[usize; 3]> {
     let is_file = |entry: &Entry| entry.sha256.is_some();
-    let files: Vec<Vec<u8>> = model
-        .iter()
-        .filter(|(_, e)| is_file(e))
-        .map(|(p, _)| p.clone())
-        .collect();
+    let files: Vec<Vec<u8>> = model.iter().filter(|(_, e)| is_file(e)).map(|(p, _)| p.clone()).collect();
     let mut counts = [0; 3];
     for (index, path) in files.iter().enumerate() {
         let kind = index % 3;
@@ -223,12 +184,7 @@ fn change(volume: &Volume, source: &Path, model: &mut Model) -> Result<[usize; 3
             1 => rename(volume, path, index, model)?,
             _ => {
                 let contents = std::fs::read(source.join(name))?;
-                rewrite(
-                    volume,
-                    name,
-                    contents,
-                    model.get_mut(path).context("a file of the model")?,
-                )?;
+                rewrite(volume, name, contents, model.get_mut(path).context("a file of the model")?)?;
             }
         }
     }
@@ -237,15 +193,8 @@ fn change(volume: &Volume, source: &Path, model: &mut Model) -> Result<[usize; 3
 
 /// Every other file stays in its directory; the rest moves to the top.
 fn rename(volume: &Volume, path: &[u8], index: usize, model: &mut Model) -> Result<()> {
-    let to = if index.is_multiple_of(2) {
-        [path, b".renamed"].concat()
-    } else {
-        format!("moved-{index}").into_bytes()
-    };
-    volume.rename(
-        std::ffi::OsStr::from_bytes(path),
-        std::ffi::OsStr::from_bytes(&to),
-    )?;
+    let to = if index.is_multiple_of(2) { [path, b".renamed"].concat() } else { format!("moved-{index}").into_bytes() };
+    volume.rename(std::ffi::OsStr::from_bytes(path), std::ffi::OsStr::from_bytes(&to))?;
     let entry = model.remove(path).context("a file of the model")?;
     model.insert(to, entry);
     Ok(())
@@ -255,11 +204,7 @@ fn rename(volume: &Volume, path: &[u8], index: usize, model: &mut Model) -> Resu
 fn rewrite(volume: &Volume, name: &Path, mut contents: Vec<u8>, entry: &mut Entry) -> Result<()> {
     let file = FileOptions::new().write(true).open(volume, name)?;
     let len = contents.len();
-    for (start, count) in [
-        (0, len.min(100)),
-        (len / 2, (len - len / 2).min(9_000)),
-        (len, 700),
-    ] {
+    for (start, count) in [(0, len.min(100)), (len / 2, (len - len / 2).min(9_000)), (len, 700)] {
         let piece: Vec<u8> = (0..count).map(|n| (n % 251).to_le_bytes()[0]).collect();
         file.write_at(&piece, u64::try_from(start)?)?;
         contents.resize(contents.len().max(start + count), 0);

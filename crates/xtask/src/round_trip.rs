@@ -26,12 +26,7 @@ pub(crate) fn run(root: &Path, folder: &Path) -> Result<ExitCode> {
     let expected = comparable(kernel::walk(source.path())?);
     let from = source.path().to_string_lossy().into_owned();
     let image = |name: &str| folder.join(format!("round-trip-{name}.img"));
-    let spinney = |arguments: &[&str]| {
-        system::run(
-            &root.join("target/release/spinney").to_string_lossy(),
-            arguments,
-        )
-    };
+    let spinney = |arguments: &[&str]| system::run(&root.join("target/release/spinney").to_string_lossy(), arguments);
     let mut failed = false;
 
     let by_mkfs = image("mkfs");
@@ -47,17 +42,9 @@ pub(crate) fn run(root: &Path, folder: &Path) -> Result<ExitCode> {
 
     let target_image = image("get");
     std::fs::File::create(&target_image)?.set_len(1 << 30)?;
-    system::run(
-        &system::mkfs_program(),
-        &["--quiet", "--force", &target_image.to_string_lossy()],
-    )?;
+    system::run(&system::mkfs_program(), &["--quiet", "--force", &target_image.to_string_lossy()])?;
     let target = Mount::new(&target_image, "rw")?;
-    spinney(&[
-        "get",
-        &by_mkfs.to_string_lossy(),
-        "/.",
-        &target.path().to_string_lossy(),
-    ])?;
+    spinney(&["get", &by_mkfs.to_string_lossy(), "/.", &target.path().to_string_lossy()])?;
     target.unmount()?;
     // Looking at what can be written changes access times.
     let target = Mount::new(&target_image, "ro")?;
@@ -69,20 +56,13 @@ pub(crate) fn run(root: &Path, folder: &Path) -> Result<ExitCode> {
             std::fs::remove_file(path)?;
         }
     }
-    Ok(if failed {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 /// Checks the image and compares the kernel's view of it.
 fn arrived(what: &str, image: &Path, expected: &Walk) -> Result<bool> {
     let checked = testkit::reference::check(image).with_context(|| what.to_owned())?;
-    ensure!(
-        checked == testkit::reference::Checked::Clean,
-        "btrfs check is not installed"
-    );
+    ensure!(checked == testkit::reference::Checked::Clean, "btrfs check is not installed");
     let mount = Mount::new(image, "ro,subvolid=5")?;
     let found = comparable(kernel::walk(mount.path())?);
     mount.unmount()?;
@@ -94,11 +74,7 @@ fn same(what: &str, expected: &Walk, found: &Walk) -> bool {
     for difference in differences.iter().take(DIFFERENCES_SHOWN) {
         println!("  {difference}");
     }
-    println!(
-        "{what}: {} names, {} differences",
-        found.len(),
-        differences.len()
-    );
+    println!("{what}: {} names, {} differences", found.len(), differences.len());
     differences.is_empty()
 }
 
@@ -116,10 +92,7 @@ fn comparable(walk: Walk) -> Walk {
         }
         record
     };
-    walk.into_iter()
-        .filter(|(path, _)| !path.is_empty())
-        .map(|(path, record)| (path, keep(record)))
-        .collect()
+    walk.into_iter().filter(|(path, _)| !path.is_empty()).map(|(path, record)| (path, keep(record))).collect()
 }
 
 /// Which bytes are data, as runs of whole blocks; preallocated space reads as a hole.

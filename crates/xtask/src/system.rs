@@ -18,11 +18,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<Str
         .output()
         .with_context(|| format!("{program} cannot be run; is it installed?"))?;
     if !output.status.success() {
-        bail!(
-            "{program} {words:?}: {}: {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        bail!("{program} {words:?}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
@@ -47,11 +43,7 @@ const LOOP_ATTEMPTS_MAX: usize = 10;
 
 /// An empty directory to mount `image` at.
 fn mount_point(image: &Path) -> Result<PathBuf> {
-    let name = image
-        .file_name()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let name = image.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let folder = std::env::temp_dir().join(format!("spinney-mount-{}-{name}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     Ok(folder)
@@ -74,19 +66,8 @@ impl Mount {
         }
         let read_only = options.split(',').any(|option| option == "ro");
         let device = attach(image, read_only)?;
-        let mut mount = Self {
-            folder: mount_point(image)?,
-            device: Some(device.clone()),
-            is_mounted: false,
-        };
-        let arguments = [
-            "-t",
-            "btrfs",
-            "-o",
-            options,
-            &device,
-            &mount.folder.to_string_lossy(),
-        ];
+        let mut mount = Self { folder: mount_point(image)?, device: Some(device.clone()), is_mounted: false };
+        let arguments = ["-t", "btrfs", "-o", options, &device, &mount.folder.to_string_lossy()];
         run("mount", &arguments)?;
         mount.is_mounted = true;
         Ok(mount)
@@ -94,11 +75,7 @@ impl Mount {
 
     /// Mounts `image` with `program`, the one that is being built here.
     pub(crate) fn served(program: &Path, image: &Path, options: &str) -> Result<Self> {
-        let mut mount = Self {
-            folder: mount_point(image)?,
-            device: None,
-            is_mounted: false,
-        };
+        let mut mount = Self { folder: mount_point(image)?, device: None, is_mounted: false };
         let image = image.to_string_lossy();
         let arguments = ["mount", &image, &mount.folder.to_string_lossy(), "-o", options];
         run(&program.to_string_lossy(), &arguments)?;

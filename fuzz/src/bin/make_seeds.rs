@@ -31,9 +31,7 @@ struct Seen {
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args().skip(1);
-    let corpus = arguments
-        .next()
-        .ok_or("usage: make_seeds CORPUS IMAGE...")?;
+    let corpus = arguments.next().ok_or("usage: make_seeds CORPUS IMAGE...")?;
     let corpus = Path::new(&corpus);
     let mut seen = Seen::default();
     for (number, image) in arguments.enumerate() {
@@ -47,20 +45,9 @@ fn write(corpus: &Path, target: &str, name: &str, bytes: &[u8]) -> Result<(), Bo
     Ok(fs::write(corpus.join(target).join(name), bytes)?)
 }
 
-fn image_seeds(
-    corpus: &Path,
-    number: usize,
-    image: &[u8],
-    seen: &mut Seen,
-) -> Result<(), Box<dyn Error>> {
-    let superblock =
-        UncheckedSuperblock::new(image.get(65536..).ok_or("short image")?)?.verify(65536)?;
-    write(
-        corpus,
-        "superblock",
-        &format!("image{number}"),
-        &image[65536..65536 + 4096],
-    )?;
+fn image_seeds(corpus: &Path, number: usize, image: &[u8], seen: &mut Seen) -> Result<(), Box<dyn Error>> {
+    let superblock = UncheckedSuperblock::new(image.get(65536..).ok_or("short image")?)?.verify(65536)?;
+    write(corpus, "superblock", &format!("image{number}"), &image[65536..65536 + 4096])?;
     let format = Format::of(superblock.fields()).ok_or("unknown checksum type")?;
     let nodesize = usize::try_from(format.nodesize)?;
     let generation_max = Generation(superblock.generation().0 + 1);
@@ -74,11 +61,7 @@ fn image_seeds(
             continue;
         }
         let tree = TreeId(head.owner.get());
-        let tree = if tree.is_subvolume() {
-            TreeId::FS
-        } else {
-            tree
-        };
+        let tree = if tree.is_subvolume() { TreeId::FS } else { tree };
         let is_old = u8::from(format.csum_type == ChecksumType::Sha256);
         if nodesize == 4096 && seen.blocks.insert((tree.0, head.level, is_old == 1)) {
             let name = format!("tree{}_level{}_{is_old}", tree.0, head.level);
@@ -91,22 +74,13 @@ fn image_seeds(
     Ok(())
 }
 
-fn item_seed(
-    corpus: &Path,
-    is_old: u8,
-    key: &Key,
-    data: &[u8],
-    seen: &mut Seen,
-) -> Result<(), Box<dyn Error>> {
+fn item_seed(corpus: &Path, is_old: u8, key: &Key, data: &[u8], seen: &mut Seen) -> Result<(), Box<dyn Error>> {
     let Some(target) = target_of(key.item_type) else {
         return Ok(());
     };
     let kind = key.item_type;
     let known = seen.items.range((kind, 0)..=(kind, usize::MAX)).count();
-    if data.len() > ITEM_SIZE_MAX
-        || known >= ITEM_SEEDS_MAX
-        || !seen.items.insert((kind, data.len()))
-    {
+    if data.len() > ITEM_SIZE_MAX || known >= ITEM_SEEDS_MAX || !seen.items.insert((kind, data.len())) {
         return Ok(());
     }
     let seed = [&[is_old], DiskKey::from(*key).as_bytes(), data].concat();

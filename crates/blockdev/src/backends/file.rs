@@ -133,12 +133,7 @@ impl FileDevice {
 
     /// The file ended although the device's size says otherwise: somebody cut it short.
     fn cut_short(&self, offset: u64, len: u64, size: u64) -> Error {
-        Error::UnexpectedEnd {
-            device: self.name.clone(),
-            offset,
-            len,
-            size,
-        }
+        Error::UnexpectedEnd { device: self.name.clone(), offset, len, size }
     }
 
     /// Fills the buffers of `batch`, which begin at `at`. Short reads go on where they stopped.
@@ -267,9 +262,7 @@ impl Device for FileDevice {
         // What has room already needs none.
         let position = self.start.saturating_add(offset);
         match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(position)) {
-            Ok(hole) if hole < position.saturating_add(len) => {
-                Err(self.error(Op::Write, offset, len, Errno::NOSPC))
-            }
+            Ok(hole) if hole < position.saturating_add(len) => Err(self.error(Op::Write, offset, len, Errno::NOSPC)),
             _ => Ok(()),
         }
     }
@@ -282,17 +275,12 @@ impl Device for FileDevice {
         }
         let end = self.start.checked_add(size_bytes);
         let Some(end) = end.filter(|_| self.can_grow) else {
-            return Err(Error::CannotGrow {
-                device: self.name.clone(),
-                size,
-            });
+            return Err(Error::CannotGrow { device: self.name.clone(), size });
         };
         let found = self.file.metadata();
         let found = found.map_err(|error| self.error(Op::Grow, size, size_bytes - size, error))?;
         if found.len() < end {
-            self.file
-                .set_len(end)
-                .map_err(|error| self.error(Op::Grow, size, size_bytes - size, error))?;
+            self.file.set_len(end).map_err(|error| self.error(Op::Grow, size, size_bytes - size, error))?;
         }
         self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel);
         Ok(())
@@ -322,10 +310,7 @@ fn open_file(path: &Path, name: &str, options: &FileOptions) -> Result<File> {
     open.open(path).map_err(|error| {
         if error.raw_os_error() == Some(Errno::BUSY.raw_os_error()) {
             let holder = "mounted, or part of another device".to_owned();
-            return Error::Busy {
-                device: name.to_owned(),
-                holder,
-            };
+            return Error::Busy { device: name.to_owned(), holder };
         }
         open_error(name, error)
     })
@@ -354,16 +339,10 @@ fn look_at(path: &Path, name: &str, options: &FileOptions) -> Result<Option<(Fil
 }
 
 fn lock(file: &File, name: &str, read_only: bool) -> Result<()> {
-    let kind = if read_only {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
-    };
+    let kind = if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
     match rustix::fs::flock(file, kind) {
         Ok(()) => Ok(()),
-        Err(Errno::WOULDBLOCK) => Err(Error::Locked {
-            device: name.to_owned(),
-        }),
+        Err(Errno::WOULDBLOCK) => Err(Error::Locked { device: name.to_owned() }),
         // Some network file systems have no locks. Reading is harmless there.
         Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) if read_only => Ok(()),
         Err(error) => Err(open_error(name, error)),
@@ -375,10 +354,7 @@ fn refuse_loop_backing(found: &Metadata, name: &str) -> Result<()> {
         return Ok(());
     }
     match loop_device_of(Path::new(SYS_BLOCK), found.dev(), found.ino()) {
-        Some(holder) => Err(Error::Busy {
-            device: name.to_owned(),
-            holder,
-        }),
+        Some(holder) => Err(Error::Busy { device: name.to_owned(), holder }),
         None => Ok(()),
     }
 }
@@ -387,15 +363,12 @@ fn refuse_loop_backing(found: &Metadata, name: &str) -> Result<()> {
 fn file_len(file: &File, found: &Metadata, name: &str, options: &FileOptions) -> Result<u64> {
     // The metadata of a block device has no length; its end does.
     let mut handle = file;
-    let len = handle
-        .seek(SeekFrom::End(0))
-        .map_err(|error| open_error(name, error))?;
+    let len = handle.seek(SeekFrom::End(0)).map_err(|error| open_error(name, error))?;
     let wanted = options.offset.saturating_add(options.size.unwrap_or(0));
     if !options.create || options.read_only || !found.is_file() || len >= wanted {
         return Ok(len);
     }
-    file.set_len(wanted)
-        .map_err(|error| open_error(name, error))?;
+    file.set_len(wanted).map_err(|error| open_error(name, error))?;
     Ok(wanted)
 }
 
@@ -410,11 +383,7 @@ fn window(name: &str, file_bytes: u64, options: &FileOptions) -> Result<u64> {
     };
     let rest = file_bytes.checked_sub(options.offset).ok_or_else(outside)?;
     let size = options.size.unwrap_or(rest);
-    if size > rest {
-        Err(outside())
-    } else {
-        Ok(size)
-    }
+    if size > rest { Err(outside()) } else { Ok(size) }
 }
 
 /// Splits `image?offset=N&size=N` unless a file of exactly that name exists.
@@ -469,10 +438,7 @@ mod tests {
                 false
             }
         });
-        let options = FileOptions {
-            read_only: true,
-            ..FileOptions::default()
-        };
+        let options = FileOptions { read_only: true, ..FileOptions::default() };
         while !writer.is_finished() {
             assert!(matches!(FileDevice::open(&pipe, &options), Err(Error::NotADevice { .. })));
         }
@@ -482,10 +448,7 @@ mod tests {
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(&image, &link).unwrap();
         FileDevice::open(&link, &options).unwrap();
-        let own = FileOptions {
-            no_follow: true,
-            ..options
-        };
+        let own = FileOptions { no_follow: true, ..options };
         assert!(matches!(FileDevice::open(&link, &own), Err(Error::NotADevice { .. })));
     }
 
@@ -495,11 +458,7 @@ mod tests {
     fn the_lock_goes_with_the_device_even_if_a_child_has_the_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("image");
-        let options = FileOptions {
-            create: true,
-            size: Some(1 << 20),
-            ..FileOptions::default()
-        };
+        let options = FileOptions { create: true, size: Some(1 << 20), ..FileOptions::default() };
         let device = FileDevice::open(&path, &options).unwrap();
         let kept = device.file.try_clone().unwrap();
         drop(device);

@@ -34,8 +34,7 @@ fn is_backed_by(loop_dir: &Path, dev: u64, ino: u64) -> bool {
     }
     let path = raw.strip_suffix(b"\n").unwrap_or(&raw);
     // The path of a deleted file leads nowhere; one that lives on under another name is missed.
-    fs::metadata(Path::new(OsStr::from_bytes(path)))
-        .is_ok_and(|found| found.dev() == dev && found.ino() == ino)
+    fs::metadata(Path::new(OsStr::from_bytes(path))).is_ok_and(|found| found.dev() == dev && found.ino() == ino)
 }
 
 /// A loop device of so few bytes stands for a mount that a server serves, and nobody uses what is

@@ -66,11 +66,7 @@ impl MemoryDevice {
             name: self.name.clone(),
             size_bytes: AtomicU64::new(self.size_bytes()),
             read_only: false,
-            shards: self
-                .shards
-                .iter()
-                .map(|shard| RwLock::new(shard.read().clone()))
-                .collect(),
+            shards: self.shards.iter().map(|shard| RwLock::new(shard.read().clone())).collect(),
         }
     }
 
@@ -175,10 +171,7 @@ impl Device for MemoryDevice {
     fn grow(&self, size_bytes: u64) -> Result<()> {
         check_writable(self, Op::Grow)?;
         if size_bytes > MEMORY_BYTES_MAX {
-            return Err(Error::CannotGrow {
-                device: self.name.clone(),
-                size: self.size_bytes(),
-            });
+            return Err(Error::CannotGrow { device: self.name.clone(), size: self.size_bytes() });
         }
         self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel);
         Ok(())
@@ -213,12 +206,8 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
         }
         let at = offset + to_u64(from);
         let within = to_usize(at % to_u64(CHUNK_BYTES));
-        let piece = Piece {
-            chunk: at / to_u64(CHUNK_BYTES),
-            within,
-            from,
-            len: (CHUNK_BYTES - within).min(len - from),
-        };
+        let piece =
+            Piece { chunk: at / to_u64(CHUNK_BYTES), within, from, len: (CHUNK_BYTES - within).min(len - from) };
         from += piece.len;
         Some(piece)
     })
@@ -236,9 +225,7 @@ mod tests {
     #[test]
     fn reads_back_what_was_written_and_zeros_elsewhere() {
         let device = MemoryDevice::new(1 << 40);
-        device
-            .write_at(65_530, &[b"hello ", b"", b"world"])
-            .unwrap();
+        device.write_at(65_530, &[b"hello ", b"", b"world"]).unwrap();
         let mut buf = [9; 20];
         device.read_at(65_528, &mut buf).unwrap();
         assert_eq!(&buf, b"\0\0hello world\0\0\0\0\0\0\0");
@@ -250,30 +237,16 @@ mod tests {
         let device = MemoryDevice::new(100);
         let mut buf = [0; 10];
         let end = device.read_at(95, &mut buf).unwrap_err();
-        assert!(matches!(
-            end,
-            Error::UnexpectedEnd {
-                offset: 95,
-                len: 10,
-                size: 100,
-                ..
-            }
-        ));
+        assert!(matches!(end, Error::UnexpectedEnd { offset: 95, len: 10, size: 100, .. }));
         assert!(device.read_at(u64::MAX, &mut buf).is_err());
-        assert!(matches!(
-            device.write_at(95, &[&buf]),
-            Err(Error::OutOfRange { op: Op::Write, .. })
-        ));
+        assert!(matches!(device.write_at(95, &[&buf]), Err(Error::OutOfRange { op: Op::Write, .. })));
         assert_eq!(device.allocated_bytes(), 0);
         device.grow(200).unwrap();
         device.grow(150).unwrap();
         assert_eq!(device.size_bytes(), 200);
         assert!(device.grow(u64::MAX).is_err());
         let fixed = device.into_read_only();
-        assert!(matches!(
-            fixed.write_at(0, &[&buf]),
-            Err(Error::ReadOnly { .. })
-        ));
+        assert!(matches!(fixed.write_at(0, &[&buf]), Err(Error::ReadOnly { .. })));
         assert!(matches!(fixed.discard(0, 1), Err(Error::ReadOnly { .. })));
     }
 

@@ -25,11 +25,7 @@ impl OverlayDevice {
     #[must_use]
     pub fn new(below: Arc<dyn Device>, bytes_max: usize) -> Self {
         let pages_max = bytes_max / PAGE_BYTES;
-        Self {
-            below,
-            pages_max,
-            pages: RwLock::default(),
-        }
+        Self { below, pages_max, pages: RwLock::default() }
     }
 
     /// Bytes of memory that hold changes.
@@ -139,9 +135,7 @@ mod tests {
     fn changes_are_read_back_and_stay_above() {
         let below = Arc::new(MemoryDevice::from_bytes(&[7; 10_000]).into_read_only());
         let overlay = OverlayDevice::new(Arc::<MemoryDevice>::clone(&below), 3 * PAGE_BYTES);
-        overlay
-            .write_at(4_090, &[b"hello ", b"", b"world"])
-            .unwrap();
+        overlay.write_at(4_090, &[b"hello ", b"", b"world"]).unwrap();
         overlay.write_at(9_999, &[b"!"]).unwrap();
         let mut expected = vec![7; 10_000];
         expected[4_090..4_101].copy_from_slice(b"hello world");

@@ -13,9 +13,7 @@ use crate::flags::BlockGroupFlags;
 use crate::key::objectid;
 
 /// Use of one block group.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct BlockGroupItem {
     /// Bytes that extents take, copies not counted.
@@ -51,12 +49,6 @@ impl OnDisk for BlockGroupItem {
 
 impl fmt::Display for BlockGroupItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "block group used {} chunk_objectid {} flags {}",
-            self.used,
-            self.chunk_objectid,
-            self.group_flags()
-        )
+        write!(f, "block group used {} chunk_objectid {} flags {}", self.used, self.chunk_objectid, self.group_flags())
     }
 }

@@ -20,9 +20,7 @@ use crate::{Key, Uuid};
 pub const STRIPE_LEN: u64 = 64 * 1024;
 
 /// Fixed part of a chunk item.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Chunk {
     /// Logical bytes; a multiple of the sector size.
@@ -74,9 +72,7 @@ impl fmt::Display for Chunk {
 }
 
 /// One device range of a chunk.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Stripe {
     /// Device number.
@@ -94,11 +90,7 @@ impl OnDisk for Stripe {
 
 impl fmt::Display for Stripe {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "devid {} offset {} dev_uuid {}",
-            self.devid, self.offset, self.dev_uuid
-        )
+        write!(f, "devid {} offset {} dev_uuid {}", self.devid, self.offset, self.dev_uuid)
     }
 }
 
@@ -122,11 +114,7 @@ impl<'a> ChunkItem<'a> {
             return Ok(item);
         }
         let expected = bytes.len() - rest.len();
-        Err(Corrupt::new(
-            Chunk::NAME,
-            Detail::size(expected),
-            Detail::size(bytes.len()),
-        ))
+        Err(Corrupt::new(Chunk::NAME, Detail::size(expected), Detail::size(bytes.len())))
     }
 
     /// The chunk at the start of `bytes`, and what follows.
@@ -136,25 +124,17 @@ impl<'a> ChunkItem<'a> {
     pub fn parse_prefix(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Corrupt> {
         let (chunk, rest) = Chunk::parse_prefix(bytes)?;
         let count = usize::from(chunk.num_stripes.get());
-        let (stripes, rest) =
-            <[Stripe]>::ref_from_prefix_with_elems(rest, count).map_err(|_| {
-                let expected = size_of::<Chunk>() + count * size_of::<Stripe>();
-                Corrupt::new(
-                    Chunk::NAME,
-                    Detail::size(expected),
-                    Detail::size(bytes.len()),
-                )
-            })?;
+        let (stripes, rest) = <[Stripe]>::ref_from_prefix_with_elems(rest, count).map_err(|_| {
+            let expected = size_of::<Chunk>() + count * size_of::<Stripe>();
+            Corrupt::new(Chunk::NAME, Detail::size(expected), Detail::size(bytes.len()))
+        })?;
         Ok((Self { chunk, stripes }, rest))
     }
 
     /// The bytes of a chunk item. [`Chunk::num_stripes`] is taken from `stripes`.
     #[must_use]
     pub fn build(chunk: &Chunk, stripes: &[Stripe]) -> Vec<u8> {
-        let head = Chunk {
-            num_stripes: U16::new(u16_len(stripes.len())),
-            ..*chunk
-        };
+        let head = Chunk { num_stripes: U16::new(u16_len(stripes.len())), ..*chunk };
         let mut bytes = Vec::with_capacity(size_of::<Chunk>() + size_of_val(stripes));
         bytes.extend_from_slice(head.as_bytes());
         bytes.extend_from_slice(stripes.as_bytes());
@@ -165,17 +145,13 @@ impl<'a> ChunkItem<'a> {
 impl fmt::Display for ChunkItem<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.chunk.fmt(f)?;
-        self.stripes
-            .iter()
-            .try_for_each(|stripe| write!(f, "; {stripe}"))
+        self.stripes.iter().try_for_each(|stripe| write!(f, "; {stripe}"))
     }
 }
 
 /// The chunks of a superblock's system chunk array, each with its key. After an error the
 /// iterator is at its end.
-pub fn system_chunks(
-    array: &[u8],
-) -> impl Iterator<Item = Result<(Key, ChunkItem<'_>), Corrupt>> + use<'_> {
+pub fn system_chunks(array: &[u8]) -> impl Iterator<Item = Result<(Key, ChunkItem<'_>), Corrupt>> + use<'_> {
     let mut rest = array;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -190,11 +166,7 @@ pub fn system_chunks(
 
 fn parse_keyed(bytes: &[u8]) -> Result<(Key, ChunkItem<'_>, &[u8]), Corrupt> {
     let (key, rest) = DiskKey::ref_from_prefix(bytes).map_err(|_| {
-        Corrupt::new(
-            "system chunk key size",
-            Detail::size(size_of::<DiskKey>()),
-            Detail::size(bytes.len()),
-        )
+        Corrupt::new("system chunk key size", Detail::size(size_of::<DiskKey>()), Detail::size(bytes.len()))
     })?;
     let (item, rest) = ChunkItem::parse_prefix(rest)?;
     Ok((key.get(), item, rest))
@@ -210,11 +182,7 @@ mod tests {
     fn sample(stripes: u16) -> Vec<u8> {
         let mut chunk = Chunk::new_zeroed();
         chunk.length = U64::new(8 << 20);
-        let stripe = Stripe {
-            devid: U64::new(1),
-            offset: U64::new(1 << 20),
-            dev_uuid: Uuid::NIL,
-        };
+        let stripe = Stripe { devid: U64::new(1), offset: U64::new(1 << 20), dev_uuid: Uuid::NIL };
         ChunkItem::build(&chunk, &vec![stripe; usize::from(stripes)])
     }
 

@@ -27,8 +27,7 @@ impl CsumGeometry {
     /// 64 KiB, a sector at most that.
     #[must_use]
     pub fn covered_bytes(self, item_size: usize) -> u64 {
-        self.count(item_size)
-            .saturating_mul(u64::from(self.sectorsize))
+        self.count(item_size).saturating_mul(u64::from(self.sectorsize))
     }
 
     /// Address of the first byte behind an item's data.
@@ -40,9 +39,7 @@ impl CsumGeometry {
     /// Bytes of the checksums of `data_bytes` of data; a started sector counts.
     #[must_use]
     pub fn item_size(self, data_bytes: u64) -> u64 {
-        data_bytes
-            .div_ceil(u64::from(self.sectorsize.max(1)))
-            .saturating_mul(u64::from(self.csum_len))
+        data_bytes.div_ceil(u64::from(self.sectorsize.max(1))).saturating_mul(u64::from(self.csum_len))
     }
 
     /// Where in an item that starts at `start` the checksum of the sector at `at` lies; `None`
@@ -54,9 +51,7 @@ impl CsumGeometry {
         if distance % sector != 0 {
             return None;
         }
-        (distance / sector)
-            .checked_mul(u64::from(self.csum_len))
-            .map(to_usize)
+        (distance / sector).checked_mul(u64::from(self.csum_len)).map(to_usize)
     }
 
     /// Most checksums that the kernel puts into one item.
@@ -65,9 +60,7 @@ impl CsumGeometry {
         /// The kernel's page on most machines.
         const PAGE_SIZE: u32 = 4096;
         let room = node::leaf_data_size(nodesize).saturating_sub(2 * 25);
-        (room / self.csum_len.max(1))
-            .saturating_sub(1)
-            .min(PAGE_SIZE)
+        (room / self.csum_len.max(1)).saturating_sub(1).min(PAGE_SIZE)
     }
 
     /// Most bytes that the kernel puts into one item.
@@ -83,10 +76,7 @@ mod tests {
 
     #[test]
     fn sectors_and_checksums_convert() {
-        let crc = CsumGeometry {
-            sectorsize: 4096,
-            csum_len: 4,
-        };
+        let crc = CsumGeometry { sectorsize: 4096, csum_len: 4 };
         assert_eq!(crc.covered_bytes(12), 3 * 4096);
         assert_eq!(crc.end(Logical(8192), 8), Logical(16384));
         assert_eq!(crc.item_size(4097), 8);
@@ -94,13 +84,6 @@ mod tests {
         assert_eq!(crc.position(Logical(8192), Logical(4096)), None);
         assert_eq!(crc.position(Logical(8192), Logical(8193)), None);
         assert_eq!(crc.items_max(16384), 4057);
-        assert_eq!(
-            CsumGeometry {
-                csum_len: 32,
-                ..crc
-            }
-            .items_max(4096),
-            122
-        );
+        assert_eq!(CsumGeometry { csum_len: 32, ..crc }.items_max(4096), 122);
     }
 }

@@ -10,9 +10,7 @@ use crate::Uuid;
 
 /// A device. Key: ([`DEV_ITEMS`](crate::key::objectid::DEV_ITEMS), DEV_ITEM, device number), in
 /// the chunk tree; each device's superblocks repeat its own.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DevItem {
     /// Device number.
@@ -62,9 +60,7 @@ impl fmt::Display for DevItem {
 
 /// A range of a device that belongs to a chunk. Key: (device number, DEV_EXTENT, first byte),
 /// in the device tree.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DevExtent {
     /// The chunk tree (3).
@@ -86,10 +82,6 @@ impl OnDisk for DevExtent {
 
 impl fmt::Display for DevExtent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "device extent chunk {} length {}",
-            self.chunk_offset, self.length
-        )
+        write!(f, "device extent chunk {} length {}", self.chunk_offset, self.length)
     }
 }

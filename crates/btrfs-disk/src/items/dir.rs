@@ -25,9 +25,7 @@ pub const DIR_TYPE_XATTR: u8 = 8;
 pub const DIR_INDEX_FIRST: u64 = 2;
 
 /// Fixed part of an entry.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DirItem {
     /// Key of the inode (offset 0) or of the subvolume's root item (offset all ones); zeros for
@@ -76,24 +74,13 @@ impl<'a> DirEntry<'a> {
     /// [`Corrupt`] where name or data reach beyond `bytes`.
     pub fn parse_prefix(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Corrupt> {
         let (item, rest) = DirItem::parse_prefix(bytes)?;
-        let (name_len, data_len) = (
-            usize::from(item.name_len.get()),
-            usize::from(item.data_len.get()),
-        );
+        let (name_len, data_len) = (usize::from(item.name_len.get()), usize::from(item.data_len.get()));
         match rest.split_at_checked(name_len) {
             Some((name, rest)) => match rest.split_at_checked(data_len) {
                 Some((data, rest)) => Ok((Self { item, name, data }, rest)),
-                None => Err(name_out_of_bounds(
-                    "directory entry data",
-                    data_len,
-                    rest.len(),
-                )),
+                None => Err(name_out_of_bounds("directory entry data", data_len, rest.len())),
             },
-            None => Err(name_out_of_bounds(
-                "directory entry name",
-                name_len,
-                rest.len(),
-            )),
+            None => Err(name_out_of_bounds("directory entry name", name_len, rest.len())),
         }
     }
 
@@ -107,10 +94,7 @@ impl<'a> DirEntry<'a> {
     ///
     /// # Errors
     /// [`Corrupt`] where an entry before it reaches beyond the item.
-    pub fn find(
-        bytes: &'a [u8],
-        name: &[u8],
-    ) -> Result<Option<(Self, std::ops::Range<usize>)>, Corrupt> {
+    pub fn find(bytes: &'a [u8], name: &[u8]) -> Result<Option<(Self, std::ops::Range<usize>)>, Corrupt> {
         super::find_entry(bytes, Self::parse_prefix, |entry| entry.name == name)
     }
 
@@ -152,12 +136,7 @@ fn build(location: Key, transid: Generation, dir_type: u8, name: &[u8], data: &[
 
 impl fmt::Display for DirEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "{} name {:?}",
-            self.item,
-            String::from_utf8_lossy(self.name)
-        )?;
+        write!(f, "{} name {:?}", self.item, String::from_utf8_lossy(self.name))?;
         if self.item.dir_type == DIR_TYPE_XATTR {
             write!(f, " data {:?}", String::from_utf8_lossy(self.data))?;
         }

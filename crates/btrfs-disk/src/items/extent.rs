@@ -20,9 +20,7 @@ use crate::key::{DiskKey, item_type};
 use crate::{Generation, InodeNo, Key, Logical, TreeId};
 
 /// Fixed part of an extent item.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ExtentItem {
     /// References, in this item and in others.
@@ -38,11 +36,7 @@ impl ExtentItem {
     /// An extent item from its parts.
     #[must_use]
     pub fn new(refs: u64, generation: Generation, flags: ExtentFlags) -> Self {
-        Self {
-            refs: U64::new(refs),
-            generation: U64::new(generation.0),
-            flags: U64::new(flags.bits()),
-        }
+        Self { refs: U64::new(refs), generation: U64::new(generation.0), flags: U64::new(flags.bits()) }
     }
 
     /// The flags as a set.
@@ -58,20 +52,12 @@ impl OnDisk for ExtentItem {
 
 impl fmt::Display for ExtentItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "extent refs {} generation {} flags {}",
-            self.refs,
-            self.generation,
-            self.extent_flags()
-        )
+        write!(f, "extent refs {} generation {} flags {}", self.refs, self.generation, self.extent_flags())
     }
 }
 
 /// What an EXTENT_ITEM says about a tree block.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct TreeBlockInfo {
     /// First key of the block when it was allocated.
@@ -94,9 +80,7 @@ impl fmt::Display for TreeBlockInfo {
 /// References of one file to a data extent, counted. Inside an extent item it follows the type
 /// byte; as an item of its own its key is (address, EXTENT_DATA_REF,
 /// [hash](ExtentDataRef::hash)), or the next free offset where hashes collide.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct ExtentDataRef {
     /// Subvolume.
@@ -124,18 +108,12 @@ impl OnDisk for ExtentDataRef {
 
 impl fmt::Display for ExtentDataRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "data ref root {} objectid {} offset {} count {}",
-            self.root, self.objectid, self.offset, self.count
-        )
+        write!(f, "data ref root {} objectid {} offset {} count {}", self.root, self.objectid, self.offset, self.count)
     }
 }
 
 /// How often a leaf refers to a data extent. Key: (address, SHARED_DATA_REF, address of the leaf).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct SharedDataRef {
     /// File extents that refer.
@@ -209,9 +187,7 @@ impl InlineRef {
     #[must_use]
     pub const fn size_of_type(kind: u8) -> Option<usize> {
         match kind {
-            item_type::EXTENT_OWNER_REF
-            | item_type::TREE_BLOCK_REF
-            | item_type::SHARED_BLOCK_REF => Some(9),
+            item_type::EXTENT_OWNER_REF | item_type::TREE_BLOCK_REF | item_type::SHARED_BLOCK_REF => Some(9),
             item_type::EXTENT_DATA_REF => Some(29),
             item_type::SHARED_DATA_REF => Some(13),
             _ => None,
@@ -234,12 +210,7 @@ impl InlineRef {
     pub fn sequence(&self) -> u64 {
         match *self {
             Self::Owner { root } | Self::TreeBlock { root } => root.0,
-            Self::Data {
-                root,
-                inode,
-                offset,
-                ..
-            } => extent_data_ref_hash(root.0, inode.0, offset),
+            Self::Data { root, inode, offset, .. } => extent_data_ref_hash(root.0, inode.0, offset),
             Self::SharedBlock { parent } | Self::SharedData { parent, .. } => parent.0,
         }
     }
@@ -269,25 +240,14 @@ impl InlineRef {
             item_type::SHARED_DATA_REF => {
                 let (parent, rest) = read_u64(rest)?;
                 let (shared, rest) = SharedDataRef::parse_prefix(rest)?;
-                Ok((
-                    Self::SharedData {
-                        parent: Logical(parent),
-                        count: shared.count.get(),
-                    },
-                    rest,
-                ))
+                Ok((Self::SharedData { parent: Logical(parent), count: shared.count.get() }, rest))
             }
             item_type::TREE_BLOCK_REF => {
                 read_u64(rest).map(|(root, rest)| (Self::TreeBlock { root: TreeId(root) }, rest))
             }
-            item_type::SHARED_BLOCK_REF => read_u64(rest).map(|(parent, rest)| {
-                (
-                    Self::SharedBlock {
-                        parent: Logical(parent),
-                    },
-                    rest,
-                )
-            }),
+            item_type::SHARED_BLOCK_REF => {
+                read_u64(rest).map(|(parent, rest)| (Self::SharedBlock { parent: Logical(parent) }, rest))
+            }
             item_type::EXTENT_OWNER_REF => {
                 read_u64(rest).map(|(root, rest)| (Self::Owner { root: TreeId(root) }, rest))
             }
@@ -316,12 +276,7 @@ impl InlineRef {
                 out.extend_from_slice(&parent.0.to_le_bytes());
                 out.extend_from_slice(&count.to_le_bytes());
             }
-            Self::Data {
-                root,
-                inode,
-                offset,
-                count,
-            } => {
+            Self::Data { root, inode, offset, count } => {
                 let data = ExtentDataRef {
                     root: U64::new(root.0),
                     objectid: U64::new(inode.0),
@@ -354,17 +309,12 @@ impl InlineRef {
     /// [`Corrupt`] for another type of item or a wrong size.
     pub fn parse_keyed(key: &Key, data: &[u8]) -> Result<Self, Corrupt> {
         match key.item_type {
-            item_type::TREE_BLOCK_REF => Ok(Self::TreeBlock {
-                root: TreeId(key.offset),
-            }),
-            item_type::SHARED_BLOCK_REF => Ok(Self::SharedBlock {
-                parent: Logical(key.offset),
-            }),
+            item_type::TREE_BLOCK_REF => Ok(Self::TreeBlock { root: TreeId(key.offset) }),
+            item_type::SHARED_BLOCK_REF => Ok(Self::SharedBlock { parent: Logical(key.offset) }),
             item_type::EXTENT_DATA_REF => ExtentDataRef::parse(data).map(Self::from),
-            item_type::SHARED_DATA_REF => Ok(Self::SharedData {
-                parent: Logical(key.offset),
-                count: SharedDataRef::parse(data)?.count.get(),
-            }),
+            item_type::SHARED_DATA_REF => {
+                Ok(Self::SharedData { parent: Logical(key.offset), count: SharedDataRef::parse(data)?.count.get() })
+            }
             other => Err(Corrupt::new(
                 "reference item type",
                 Detail::Text("176, 178, 182 or 184"),
@@ -391,16 +341,8 @@ impl fmt::Display for InlineRef {
         match self {
             Self::Owner { root } => write!(f, "owner ref root {root}"),
             Self::TreeBlock { root } => write!(f, "tree block ref root {root}"),
-            Self::Data {
-                root,
-                inode,
-                offset,
-                count,
-            } => {
-                write!(
-                    f,
-                    "data ref root {root} objectid {inode} offset {offset} count {count}"
-                )
+            Self::Data { root, inode, offset, count } => {
+                write!(f, "data ref root {root} objectid {inode} offset {offset} count {count}")
             }
             Self::SharedBlock { parent } => write!(f, "shared block ref parent {parent}"),
             Self::SharedData { parent, count } => {
@@ -432,17 +374,9 @@ impl<'a> ExtentView<'a> {
         let is_block = item.extent_flags().contains(ExtentFlags::TREE_BLOCK);
         if is_block && key.item_type == item_type::EXTENT_ITEM {
             let (info, ref_bytes) = TreeBlockInfo::parse_prefix(rest)?;
-            return Ok(Self {
-                item,
-                block_info: Some(info),
-                ref_bytes,
-            });
+            return Ok(Self { item, block_info: Some(info), ref_bytes });
         }
-        Ok(Self {
-            item,
-            block_info: None,
-            ref_bytes: rest,
-        })
+        Ok(Self { item, block_info: None, ref_bytes: rest })
     }
 
     /// The references.
@@ -452,11 +386,7 @@ impl<'a> ExtentView<'a> {
 
     /// The bytes of an extent item. `refs` must stand in the order of the format.
     #[must_use]
-    pub fn build(
-        item: &ExtentItem,
-        block_info: Option<&TreeBlockInfo>,
-        refs: &[InlineRef],
-    ) -> Vec<u8> {
+    pub fn build(item: &ExtentItem, block_info: Option<&TreeBlockInfo>, refs: &[InlineRef]) -> Vec<u8> {
         let mut bytes = item.as_bytes().to_vec();
         if let Some(info) = block_info {
             bytes.extend_from_slice(info.as_bytes());
@@ -489,11 +419,7 @@ fn read_u64(bytes: &[u8]) -> Result<(u64, &[u8]), Corrupt> {
 
 #[cold]
 fn short(expected: usize, found: usize) -> Corrupt {
-    Corrupt::new(
-        "inline reference size",
-        Detail::size(expected),
-        Detail::size(found),
-    )
+    Corrupt::new("inline reference size", Detail::size(expected), Detail::size(found))
 }
 
 #[expect(clippy::as_conversions, reason = "widening, in a const function")]
@@ -508,19 +434,9 @@ mod tests {
     const REFS: [InlineRef; 5] = [
         InlineRef::Owner { root: TreeId(5) },
         InlineRef::TreeBlock { root: TreeId(5) },
-        InlineRef::Data {
-            root: TreeId(256),
-            inode: InodeNo(257),
-            offset: 4096,
-            count: 3,
-        },
-        InlineRef::SharedBlock {
-            parent: Logical(65536),
-        },
-        InlineRef::SharedData {
-            parent: Logical(65536),
-            count: 2,
-        },
+        InlineRef::Data { root: TreeId(256), inode: InodeNo(257), offset: 4096, count: 3 },
+        InlineRef::SharedBlock { parent: Logical(65536) },
+        InlineRef::SharedData { parent: Logical(65536), count: 2 },
     ];
 
     #[test]
@@ -532,12 +448,7 @@ mod tests {
             assert_eq!(bytes.len() - start, one.size());
             assert_eq!(InlineRef::size_of_type(one.item_type()), Some(one.size()));
         }
-        assert_eq!(
-            InlineRef::iter(&bytes)
-                .collect::<Result<Vec<_>, _>>()
-                .unwrap(),
-            REFS
-        );
+        assert_eq!(InlineRef::iter(&bytes).collect::<Result<Vec<_>, _>>().unwrap(), REFS);
         assert_eq!(REFS.iter().map(InlineRef::count).sum::<u64>(), 7);
         bytes.pop();
         assert!(InlineRef::iter(&bytes).any(|one| one.is_err()));
@@ -554,13 +465,9 @@ mod tests {
     #[test]
     fn only_the_old_form_has_tree_block_info() {
         let item = ExtentItem::new(1, Generation(5), ExtentFlags::TREE_BLOCK);
-        let info = TreeBlockInfo {
-            key: Key::new(1, 2, 3).into(),
-            level: 1,
-        };
+        let info = TreeBlockInfo { key: Key::new(1, 2, 3).into(), level: 1 };
         let bytes = ExtentView::build(&item, Some(&info), &REFS[1..2]);
-        let old =
-            ExtentView::parse(&Key::new(4096, item_type::EXTENT_ITEM, 16384), &bytes).unwrap();
+        let old = ExtentView::parse(&Key::new(4096, item_type::EXTENT_ITEM, 16384), &bytes).unwrap();
         assert_eq!(old.block_info, Some(&info));
         assert_eq!(old.refs().count(), 1);
         let bytes = ExtentView::build(&item, None, &REFS[1..2]);

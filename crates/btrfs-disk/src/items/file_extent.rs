@@ -24,9 +24,7 @@ pub const FILE_EXTENT_PREALLOC: u8 = 2;
 pub const COMPRESSION_MAX: u8 = 3;
 
 /// The part that all file extents share.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct FileExtentHead {
     /// Transaction that made the extent.
@@ -68,9 +66,7 @@ impl fmt::Display for FileExtentHead {
 }
 
 /// An extent whose data is elsewhere.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct FileExtentItem {
     /// See [`FileExtentHead`].
@@ -125,15 +121,8 @@ impl FileExtentItem {
     /// `len` bytes that read as zeros.
     #[must_use]
     pub fn hole(generation: Generation, len: u64) -> Self {
-        let extent = NewFileExtent {
-            generation,
-            compression: 0,
-            disk: Logical(0),
-            disk_len: 0,
-            ram_len: len,
-            offset: 0,
-            len,
-        };
+        let extent =
+            NewFileExtent { generation, compression: 0, disk: Logical(0), disk_len: 0, ram_len: len, offset: 0, len };
         Self::with_type(&extent, FILE_EXTENT_REG)
     }
 
@@ -200,14 +189,8 @@ impl<'a> FileExtent<'a> {
         let (head, data) = FileExtentHead::parse_prefix(bytes)?;
         match head.extent_type {
             FILE_EXTENT_INLINE => Ok(Self::Inline { head, data }),
-            FILE_EXTENT_REG | FILE_EXTENT_PREALLOC => {
-                FileExtentItem::parse(bytes).map(Self::Extent)
-            }
-            other => Err(Corrupt::new(
-                "file extent type",
-                Detail::Range(0, 2),
-                Detail::Number(u64::from(other)),
-            )),
+            FILE_EXTENT_REG | FILE_EXTENT_PREALLOC => FileExtentItem::parse(bytes).map(Self::Extent),
+            other => Err(Corrupt::new("file extent type", Detail::Range(0, 2), Detail::Number(u64::from(other)))),
         }
     }
 
@@ -232,19 +215,10 @@ impl<'a> FileExtent<'a> {
     /// The bytes of an inline extent. `data` is compressed as `compression` says, `ram_len` is
     /// its length before that.
     #[must_use]
-    pub fn build_inline(
-        generation: Generation,
-        compression: u8,
-        ram_len: u64,
-        data: &[u8],
-    ) -> Vec<u8> {
+    pub fn build_inline(generation: Generation, compression: u8, ram_len: u64, data: &[u8]) -> Vec<u8> {
         let head = FileExtentHead {
             generation: U64::new(generation.0),
-            ram_bytes: U64::new(if compression == 0 {
-                to_u64(data.len())
-            } else {
-                ram_len
-            }),
+            ram_bytes: U64::new(if compression == 0 { to_u64(data.len()) } else { ram_len }),
             compression,
             encryption: 0,
             other_encoding: U16::ZERO,

@@ -21,9 +21,7 @@ pub const FREE_SPACE_BITMAP_SIZE: usize = 256;
 pub const FREE_SPACE_BITMAP_BITS: u64 = 2048;
 
 /// How a block group's free space is kept.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct FreeSpaceInfo {
     /// Free ranges, also where they are kept as bitmaps.
@@ -38,10 +36,7 @@ impl FreeSpaceInfo {
     #[must_use]
     pub fn new(extent_count: u32, flags: FreeSpaceFlags) -> Self {
         let bits = u32::try_from(flags.bits() & u64::from(u32::MAX)).unwrap_or(0);
-        Self {
-            extent_count: U32::new(extent_count),
-            flags: U32::new(bits),
-        }
+        Self { extent_count: U32::new(extent_count), flags: U32::new(bits) }
     }
 
     /// The flags as a set.
@@ -63,12 +58,7 @@ impl OnDisk for FreeSpaceInfo {
 
 impl fmt::Display for FreeSpaceInfo {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "free space info extents {} flags {}",
-            self.extent_count,
-            self.info_flags()
-        )
+        write!(f, "free space info extents {} flags {}", self.extent_count, self.info_flags())
     }
 }
 
@@ -81,9 +71,7 @@ pub fn bitmap_size(len: u64, sectorsize: u32) -> usize {
 /// Whether sector number `index` is free; false past the end.
 #[must_use]
 pub fn bitmap_get(bitmap: &[u8], index: u64) -> bool {
-    bitmap
-        .get(to_usize(index / 8))
-        .is_some_and(|byte| byte >> (index % 8) & 1 == 1)
+    bitmap.get(to_usize(index / 8)).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
 }
 
 /// Marks sector number `index` as free or used; nothing happens past the end.
@@ -126,9 +114,7 @@ fn next_bit(bitmap: &[u8], from: u64, bits: u64, wanted: bool) -> u64 {
 
 /// Names the file in the root tree that holds a block group's free space cache (the form before
 /// the free-space tree). Key: ([`FREE_SPACE`](crate::key::objectid::FREE_SPACE), 0, start).
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct FreeSpaceHeader {
     /// Key of the inode.

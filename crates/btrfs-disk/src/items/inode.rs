@@ -9,19 +9,7 @@ use super::OnDisk;
 use crate::flags::InodeFlags;
 
 /// A point in time.
-#[derive(
-    Clone,
-    Copy,
-    Debug,
-    Default,
-    PartialEq,
-    Eq,
-    FromBytes,
-    IntoBytes,
-    KnownLayout,
-    Immutable,
-    Unaligned,
-)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct Timespec {
     /// Seconds since 1970.
@@ -35,10 +23,7 @@ impl Timespec {
     /// A time from its parts.
     #[must_use]
     pub fn new(sec: i64, nsec: u32) -> Self {
-        Self {
-            sec: I64::new(sec),
-            nsec: U32::new(nsec),
-        }
+        Self { sec: I64::new(sec), nsec: U32::new(nsec) }
     }
 }
 
@@ -49,9 +34,7 @@ impl fmt::Display for Timespec {
 }
 
 /// An inode.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct InodeItem {
     /// Transaction that made the inode.

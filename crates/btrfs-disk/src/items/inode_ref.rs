@@ -14,9 +14,7 @@ use crate::convert::u16_len;
 use crate::error::Corrupt;
 
 /// Fixed part of a name in an INODE_REF.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct InodeRef {
     /// Position in the directory: offset of the DIR_INDEX key.
@@ -37,9 +35,7 @@ impl fmt::Display for InodeRef {
 }
 
 /// Fixed part of a name in an INODE_EXTREF.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct InodeExtref {
     /// The directory.
@@ -57,11 +53,7 @@ impl OnDisk for InodeExtref {
 
 impl fmt::Display for InodeExtref {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "parent {} index {} name_len {}",
-            self.parent_objectid, self.index, self.name_len
-        )
+        write!(f, "parent {} index {} name_len {}", self.parent_objectid, self.index, self.name_len)
     }
 }
 
@@ -82,13 +74,7 @@ impl<'a> InodeRefEntry<'a> {
     pub fn parse_prefix(bytes: &'a [u8]) -> Result<(Self, &'a [u8]), Corrupt> {
         let (head, rest) = InodeRef::parse_prefix(bytes)?;
         let (name, rest) = split_name("inode reference name", head.name_len.get(), rest)?;
-        Ok((
-            Self {
-                index: head.index.get(),
-                name,
-            },
-            rest,
-        ))
+        Ok((Self { index: head.index.get(), name }, rest))
     }
 
     /// All names of an item. After an error the iterator is at its end.
@@ -100,32 +86,21 @@ impl<'a> InodeRefEntry<'a> {
     ///
     /// # Errors
     /// [`Corrupt`] where an entry before it reaches beyond the item.
-    pub fn find(
-        bytes: &'a [u8],
-        name: &[u8],
-    ) -> Result<Option<(Self, std::ops::Range<usize>)>, Corrupt> {
+    pub fn find(bytes: &'a [u8], name: &[u8]) -> Result<Option<(Self, std::ops::Range<usize>)>, Corrupt> {
         super::find_entry(bytes, Self::parse_prefix, |entry| entry.name == name)
     }
 
     /// The bytes of this entry.
     #[must_use]
     pub fn build(&self) -> Vec<u8> {
-        let head = InodeRef {
-            index: U64::new(self.index),
-            name_len: U16::new(u16_len(self.name.len())),
-        };
+        let head = InodeRef { index: U64::new(self.index), name_len: U16::new(u16_len(self.name.len())) };
         [head.as_bytes(), self.name].concat()
     }
 }
 
 impl fmt::Display for InodeRefEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "inode ref index {} name {:?}",
-            self.index,
-            String::from_utf8_lossy(self.name)
-        )
+        write!(f, "inode ref index {} name {:?}", self.index, String::from_utf8_lossy(self.name))
     }
 }
 
@@ -149,14 +124,7 @@ impl<'a> InodeExtrefEntry<'a> {
         let (head, rest) = InodeExtref::parse_prefix(bytes)?;
         let (name, rest) = split_name("extended inode reference name", head.name_len.get(), rest)?;
         let parent = InodeNo(head.parent_objectid.get());
-        Ok((
-            Self {
-                parent,
-                index: head.index.get(),
-                name,
-            },
-            rest,
-        ))
+        Ok((Self { parent, index: head.index.get(), name }, rest))
     }
 
     /// All names of an item. After an error the iterator is at its end.
@@ -173,9 +141,7 @@ impl<'a> InodeExtrefEntry<'a> {
         parent: InodeNo,
         name: &[u8],
     ) -> Result<Option<(Self, std::ops::Range<usize>)>, Corrupt> {
-        super::find_entry(bytes, Self::parse_prefix, |entry| {
-            entry.parent == parent && entry.name == name
-        })
+        super::find_entry(bytes, Self::parse_prefix, |entry| entry.parent == parent && entry.name == name)
     }
 
     /// The bytes of this entry.
@@ -202,15 +168,9 @@ impl fmt::Display for InodeExtrefEntry<'_> {
     }
 }
 
-fn split_name<'a>(
-    what: &'static str,
-    len: u16,
-    bytes: &'a [u8],
-) -> Result<(&'a [u8], &'a [u8]), Corrupt> {
+fn split_name<'a>(what: &'static str, len: u16, bytes: &'a [u8]) -> Result<(&'a [u8], &'a [u8]), Corrupt> {
     let len = usize::from(len);
-    bytes
-        .split_at_checked(len)
-        .ok_or_else(|| name_out_of_bounds(what, len, bytes.len()))
+    bytes.split_at_checked(len).ok_or_else(|| name_out_of_bounds(what, len, bytes.len()))
 }
 
 #[cfg(test)]
@@ -219,16 +179,7 @@ mod tests {
 
     #[test]
     fn names_round_trip() {
-        let entries = [
-            InodeRefEntry {
-                index: 2,
-                name: b"a",
-            },
-            InodeRefEntry {
-                index: 3,
-                name: b"bcd",
-            },
-        ];
+        let entries = [InodeRefEntry { index: 2, name: b"a" }, InodeRefEntry { index: 3, name: b"bcd" }];
         let bytes = entries.map(|entry| entry.build()).concat();
         let read: Vec<_> = InodeRefEntry::iter(&bytes).map(Result::unwrap).collect();
         assert_eq!(read, entries);
@@ -239,25 +190,10 @@ mod tests {
 
     #[test]
     fn long_references_name_their_directory() {
-        let entry = InodeExtrefEntry {
-            parent: InodeNo(300),
-            index: 9,
-            name: b"x",
-        };
+        let entry = InodeExtrefEntry { parent: InodeNo(300), index: 9, name: b"x" };
         let bytes = entry.build();
-        assert_eq!(
-            InodeExtrefEntry::iter(&bytes).next().unwrap().unwrap(),
-            entry
-        );
-        assert!(
-            InodeExtrefEntry::find(&bytes, InodeNo(301), b"x")
-                .unwrap()
-                .is_none()
-        );
-        assert!(
-            InodeExtrefEntry::find(&bytes, InodeNo(300), b"x")
-                .unwrap()
-                .is_some()
-        );
+        assert_eq!(InodeExtrefEntry::iter(&bytes).next().unwrap().unwrap(), entry);
+        assert!(InodeExtrefEntry::find(&bytes, InodeNo(301), b"x").unwrap().is_none());
+        assert!(InodeExtrefEntry::find(&bytes, InodeNo(300), b"x").unwrap().is_some());
     }
 }

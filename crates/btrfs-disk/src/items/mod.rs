@@ -42,12 +42,12 @@ pub use device::{DevExtent, DevItem};
 pub use dir::{DIR_INDEX_FIRST, DIR_TYPE_XATTR, DirEntry, DirItem, NAME_LEN_MAX};
 pub use extent::{ExtentDataRef, ExtentItem, ExtentView, InlineRef, SharedDataRef, TreeBlockInfo};
 pub use file_extent::{
-    COMPRESSION_MAX, FILE_EXTENT_INLINE, FILE_EXTENT_INLINE_START, FILE_EXTENT_PREALLOC,
-    FILE_EXTENT_REG, FileExtent, FileExtentHead, FileExtentItem, NewFileExtent,
+    COMPRESSION_MAX, FILE_EXTENT_INLINE, FILE_EXTENT_INLINE_START, FILE_EXTENT_PREALLOC, FILE_EXTENT_REG, FileExtent,
+    FileExtentHead, FileExtentItem, NewFileExtent,
 };
 pub use free_space::{
-    FREE_SPACE_BITMAP_BITS, FREE_SPACE_BITMAP_SIZE, FreeSpaceHeader, FreeSpaceInfo, bitmap_get,
-    bitmap_runs, bitmap_set, bitmap_size,
+    FREE_SPACE_BITMAP_BITS, FREE_SPACE_BITMAP_SIZE, FreeSpaceHeader, FreeSpaceInfo, bitmap_get, bitmap_runs,
+    bitmap_set, bitmap_size,
 };
 pub use inode::{FileKind, InodeItem, Timespec, mode};
 pub use inode_ref::{InodeExtref, InodeExtrefEntry, InodeRef, InodeRefEntry};
@@ -100,9 +100,5 @@ fn find_entry<'a, T: 'a>(
 /// A name or value that is longer than what is left of its item.
 #[cold]
 fn name_out_of_bounds(what: &'static str, len: usize, left: usize) -> Corrupt {
-    Corrupt::new(
-        what,
-        Detail::AtMost(crate::convert::to_u64(left)),
-        Detail::size(len),
-    )
+    Corrupt::new(what, Detail::AtMost(crate::convert::to_u64(left)), Detail::size(len))
 }

@@ -8,9 +8,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::OnDisk;
 
 /// Errors of a device since they were last reset.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct DevStatsItem {
     /// Failed writes.
@@ -36,11 +34,7 @@ impl fmt::Display for DevStatsItem {
             f,
             "device statistics write_errors {} read_errors {} flush_errors {} corruption_errors {} \
              generation_errors {}",
-            self.write_errors,
-            self.read_errors,
-            self.flush_errors,
-            self.corruption_errors,
-            self.generation_errors
+            self.write_errors, self.read_errors, self.flush_errors, self.corruption_errors, self.generation_errors
         )
     }
 }

@@ -12,9 +12,7 @@ use super::OnDisk;
 use crate::flags::QgroupStatusFlags;
 
 /// State of the quotas. Before Linux 6.7 the item ended here.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct QgroupStatusItem {
     /// Version: 1.
@@ -58,9 +56,7 @@ impl fmt::Display for QgroupStatusItem {
 }
 
 /// Use of a quota group.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct QgroupInfoItem {
     /// Transaction of the last change.
@@ -91,9 +87,7 @@ impl fmt::Display for QgroupInfoItem {
 }
 
 /// Limits of a quota group.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct QgroupLimitItem {
     /// Which of the limits are set, one bit each in this order.

@@ -17,9 +17,7 @@ use crate::key::DiskKey;
 use crate::{Generation, Logical, Uuid};
 
 /// The root of a tree.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RootItem {
     /// Mostly unused; its flags tell whether `byte_limit` and the like were initialised.
@@ -87,11 +85,7 @@ impl RootItem {
     /// [`Corrupt`] for any other size.
     pub fn read(bytes: &[u8]) -> Result<Self, Corrupt> {
         if bytes.len() != size_of::<Self>() && bytes.len() != Self::LEGACY_SIZE {
-            return Err(Corrupt::new(
-                Self::NAME,
-                Detail::size(size_of::<Self>()),
-                Detail::size(bytes.len()),
-            ));
+            return Err(Corrupt::new(Self::NAME, Detail::size(size_of::<Self>()), Detail::size(bytes.len())));
         }
         let mut item = Self::new_zeroed();
         item.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
@@ -110,10 +104,7 @@ impl RootItem {
     /// Address and generation of the root block.
     #[must_use]
     pub fn root_block(&self) -> (Logical, Generation) {
-        (
-            Logical(self.bytenr.get()),
-            Generation(self.generation.get()),
-        )
+        (Logical(self.bytenr.get()), Generation(self.generation.get()))
     }
 }
 

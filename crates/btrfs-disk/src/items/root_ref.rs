@@ -13,9 +13,7 @@ use crate::convert::u16_len;
 use crate::error::Corrupt;
 
 /// Fixed part; the name follows.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct RootRef {
     /// Directory in the parent subvolume.
@@ -33,11 +31,7 @@ impl OnDisk for RootRef {
 
 impl fmt::Display for RootRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "root ref dirid {} sequence {} name_len {}",
-            self.dirid, self.sequence, self.name_len
-        )
+        write!(f, "root ref dirid {} sequence {} name_len {}", self.dirid, self.sequence, self.name_len)
     }
 }
 
@@ -63,11 +57,7 @@ impl<'a> RootRefEntry<'a> {
         if len != name.len() {
             return Err(name_out_of_bounds("root reference name", len, name.len()));
         }
-        Ok(Self {
-            dir: InodeNo(head.dirid.get()),
-            index: head.sequence.get(),
-            name,
-        })
+        Ok(Self { dir: InodeNo(head.dirid.get()), index: head.sequence.get(), name })
     }
 
     /// The bytes of the item.
@@ -84,13 +74,7 @@ impl<'a> RootRefEntry<'a> {
 
 impl fmt::Display for RootRefEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "root ref dir {} index {} name {:?}",
-            self.dir,
-            self.index,
-            String::from_utf8_lossy(self.name)
-        )
+        write!(f, "root ref dir {} index {} name {:?}", self.dir, self.index, String::from_utf8_lossy(self.name))
     }
 }
 
@@ -100,11 +84,7 @@ mod tests {
 
     #[test]
     fn the_name_must_fill_the_item() {
-        let entry = RootRefEntry {
-            dir: InodeNo(256),
-            index: 7,
-            name: b"snap",
-        };
+        let entry = RootRefEntry { dir: InodeNo(256), index: 7, name: b"snap" };
         let bytes = entry.build();
         assert_eq!(RootRefEntry::parse(&bytes).unwrap(), entry);
         assert!(RootRefEntry::parse(&bytes[..21]).is_err());

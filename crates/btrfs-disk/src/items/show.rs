@@ -3,10 +3,10 @@
 use std::fmt;
 
 use super::{
-    BlockGroupItem, ChunkItem, DevExtent, DevItem, DevStatsItem, DirEntry, DirLogItem,
-    ExtentDataRef, ExtentView, FileExtent, FreeSpaceHeader, FreeSpaceInfo, InodeExtrefEntry,
-    InodeItem, InodeRefEntry, OnDisk, QgroupInfoItem, QgroupLimitItem, QgroupStatusItem, RootItem,
-    RootRefEntry, SharedDataRef, VerityDescriptorItem, uuid_of_key, uuid_subvolumes,
+    BlockGroupItem, ChunkItem, DevExtent, DevItem, DevStatsItem, DirEntry, DirLogItem, ExtentDataRef, ExtentView,
+    FileExtent, FreeSpaceHeader, FreeSpaceInfo, InodeExtrefEntry, InodeItem, InodeRefEntry, OnDisk, QgroupInfoItem,
+    QgroupLimitItem, QgroupStatusItem, RootItem, RootRefEntry, SharedDataRef, VerityDescriptorItem, uuid_of_key,
+    uuid_subvolumes,
 };
 use crate::Key;
 use crate::error::Corrupt;
@@ -24,16 +24,12 @@ impl fmt::Display for ShowItem<'_> {
             item_type::INODE_ITEM => show(f, InodeItem::parse(data)),
             item_type::INODE_REF => show_all(f, InodeRefEntry::iter(data)),
             item_type::INODE_EXTREF => show_all(f, InodeExtrefEntry::iter(data)),
-            item_type::DIR_ITEM | item_type::DIR_INDEX | item_type::XATTR_ITEM => {
-                show_all(f, DirEntry::iter(data))
-            }
+            item_type::DIR_ITEM | item_type::DIR_INDEX | item_type::XATTR_ITEM => show_all(f, DirEntry::iter(data)),
             item_type::DIR_LOG_INDEX => show(f, DirLogItem::parse(data)),
             item_type::EXTENT_DATA => show(f, FileExtent::parse(data)),
             item_type::ROOT_ITEM => show(f, RootItem::read(data)),
             item_type::ROOT_REF | item_type::ROOT_BACKREF => show(f, RootRefEntry::parse(data)),
-            item_type::VERITY_DESC_ITEM if key.offset == 0 => {
-                show(f, VerityDescriptorItem::parse(data))
-            }
+            item_type::VERITY_DESC_ITEM if key.offset == 0 => show(f, VerityDescriptorItem::parse(data)),
             _ => self.show_rare(f),
         }
     }
@@ -44,25 +40,16 @@ impl ShowItem<'_> {
     fn show_rare(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self(key, data) = self;
         match key.item_type {
-            item_type::EXTENT_ITEM | item_type::METADATA_ITEM => {
-                show(f, ExtentView::parse(key, data))
-            }
+            item_type::EXTENT_ITEM | item_type::METADATA_ITEM => show(f, ExtentView::parse(key, data)),
             item_type::EXTENT_DATA_REF => show(f, ExtentDataRef::parse(data)),
             item_type::SHARED_DATA_REF => show(f, SharedDataRef::parse(data)),
-            item_type::BLOCK_GROUP_ITEM => {
-                show(f, BlockGroupItem::parse_prefix(data).map(|(item, _)| item))
-            }
+            item_type::BLOCK_GROUP_ITEM => show(f, BlockGroupItem::parse_prefix(data).map(|(item, _)| item)),
             item_type::FREE_SPACE_INFO => show(f, FreeSpaceInfo::parse(data)),
             item_type::CHUNK_ITEM => show(f, ChunkItem::parse(data)),
             item_type::DEV_ITEM => show(f, DevItem::parse(data)),
             item_type::DEV_EXTENT => show(f, DevExtent::parse(data)),
-            item_type::PERSISTENT_ITEM => {
-                show(f, DevStatsItem::parse_prefix(data).map(|(item, _)| item))
-            }
-            item_type::QGROUP_STATUS => show(
-                f,
-                QgroupStatusItem::parse_prefix(data).map(|(item, _)| item),
-            ),
+            item_type::PERSISTENT_ITEM => show(f, DevStatsItem::parse_prefix(data).map(|(item, _)| item)),
+            item_type::QGROUP_STATUS => show(f, QgroupStatusItem::parse_prefix(data).map(|(item, _)| item)),
             item_type::QGROUP_INFO => show(f, QgroupInfoItem::parse(data)),
             item_type::QGROUP_LIMIT => show(f, QgroupLimitItem::parse(data)),
             item_type::UUID_KEY_SUBVOL | item_type::UUID_KEY_RECEIVED_SUBVOL => {

@@ -13,11 +13,7 @@ use crate::{Key, TreeId, Uuid};
 #[must_use]
 pub fn uuid_key(uuid: Uuid, item_type: u8) -> Key {
     let [first, second] = halves(uuid);
-    Key::new(
-        u64::from_le_bytes(first),
-        item_type,
-        u64::from_le_bytes(second),
-    )
+    Key::new(u64::from_le_bytes(first), item_type, u64::from_le_bytes(second))
 }
 
 /// The UUID that such a key stands for.
@@ -34,13 +30,8 @@ pub fn uuid_of_key(key: &Key) -> Uuid {
 /// # Errors
 /// [`Corrupt`] where the size is not a multiple of 8.
 pub fn uuid_subvolumes(bytes: &[u8]) -> Result<impl Iterator<Item = TreeId> + use<'_>, Corrupt> {
-    let ids = <[U64]>::ref_from_bytes(bytes).map_err(|_| {
-        Corrupt::new(
-            "UUID item size",
-            Detail::MultipleOf(8),
-            Detail::size(bytes.len()),
-        )
-    })?;
+    let ids = <[U64]>::ref_from_bytes(bytes)
+        .map_err(|_| Corrupt::new("UUID item size", Detail::MultipleOf(8), Detail::size(bytes.len())))?;
     Ok(ids.iter().map(|id| TreeId(id.get())))
 }
 

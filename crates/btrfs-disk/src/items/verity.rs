@@ -11,9 +11,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use super::OnDisk;
 
 /// Size of an inode's verity descriptor.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct VerityDescriptorItem {
     /// Bytes of the descriptor.
@@ -31,10 +29,6 @@ impl OnDisk for VerityDescriptorItem {
 
 impl fmt::Display for VerityDescriptorItem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(
-            f,
-            "verity descriptor size {} encryption {}",
-            self.size, self.encryption
-        )
+        write!(f, "verity descriptor size {} encryption {}", self.size, self.encryption)
     }
 }

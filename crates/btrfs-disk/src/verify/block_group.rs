@@ -12,12 +12,7 @@ const SIZE_WITH_REMAP: usize = 44;
 pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
     let start = context.key.objectid;
     let len = context.key.offset;
-    require(
-        len > 0,
-        "block group length",
-        Detail::AtLeast(1),
-        Detail::Number(len),
-    )?;
+    require(len > 0, "block group length", Detail::AtLeast(1), Detail::Number(len))?;
     end("end of the block group", start, len)?;
     let incompat = context.format.incompat;
     if incompat.contains(Incompat::REMAP_TREE) {
@@ -29,19 +24,10 @@ pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
     // Extent tree v2 keeps the number of a tree here.
     if !incompat.contains(Incompat::EXTENT_TREE_V2) {
         let chunk_objectid = item.chunk_objectid.get();
-        equal(
-            "chunk of the block group",
-            chunk_objectid,
-            objectid::FIRST_CHUNK_TREE,
-        )?;
+        equal("chunk of the block group", chunk_objectid, objectid::FIRST_CHUNK_TREE)?;
     }
     let used = item.used.get();
-    require(
-        used <= len,
-        "used bytes",
-        Detail::AtMost(len),
-        Detail::Number(used),
-    )?;
+    require(used <= len, "used bytes", Detail::AtMost(len), Detail::Number(used))?;
     flags(item.group_flags())
 }
 

@@ -10,11 +10,7 @@ use crate::key::objectid;
 const CHUNK_LEN_MAX: u64 = (1 << 48) - STRIPE_LEN;
 
 pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
-    equal(
-        "chunk object id",
-        context.key.objectid,
-        objectid::FIRST_CHUNK_TREE,
-    )?;
+    equal("chunk object id", context.key.objectid, objectid::FIRST_CHUNK_TREE)?;
     check(context, &ChunkItem::parse(context.data)?)
 }
 
@@ -25,20 +21,11 @@ pub(super) fn check(context: &Context<'_>, item: &ChunkItem<'_>) -> Result<(), C
     let len = chunk.length.get();
     context.aligned("chunk address", start)?;
     context.aligned("chunk length", len)?;
-    require(
-        len > 0 && len < CHUNK_LEN_MAX,
-        "chunk length",
-        Detail::Range(1, CHUNK_LEN_MAX - 1),
-        Detail::Number(len),
-    )?;
+    require(len > 0 && len < CHUNK_LEN_MAX, "chunk length", Detail::Range(1, CHUNK_LEN_MAX - 1), Detail::Number(len))?;
     end("end of the chunk", start, len)?;
     equal("chunk stripe length", chunk.stripe_len.get(), STRIPE_LEN)?;
     let sector = u64::from(chunk.sector_size.get());
-    equal(
-        "chunk sector size",
-        sector,
-        u64::from(context.format.sectorsize),
-    )?;
+    equal("chunk sector size", sector, u64::from(context.format.sectorsize))?;
     flags(chunk.flags(), context.format.incompat)?;
     stripe_count(chunk)?;
     stripes(item)
@@ -54,12 +41,7 @@ fn flags(flags: BlockGroupFlags, incompat: Incompat) -> Result<(), Corrupt> {
     )?;
     profile("chunk profile", flags)?;
     let kind = flags & BlockGroupFlags::TYPE_MASK;
-    require(
-        !kind.is_empty(),
-        "chunk type",
-        Detail::Text("data, system or metadata"),
-        found,
-    )?;
+    require(!kind.is_empty(), "chunk type", Detail::Text("data, system or metadata"), found)?;
     require(
         !kind.contains(BlockGroupFlags::SYSTEM) || kind == BlockGroupFlags::SYSTEM,
         "chunk type",
@@ -77,12 +59,7 @@ fn flags(flags: BlockGroupFlags, incompat: Incompat) -> Result<(), Corrupt> {
 /// At most one profile is named.
 pub(super) fn profile(what: &'static str, flags: BlockGroupFlags) -> Result<(), Corrupt> {
     let bits = (flags & BlockGroupFlags::PROFILE_MASK).bits();
-    require(
-        bits.count_ones() <= 1,
-        what,
-        Detail::Text("at most one bit"),
-        Detail::Hex(bits),
-    )
+    require(bits.count_ones() <= 1, what, Detail::Text("at most one bit"), Detail::Hex(bits))
 }
 
 /// The numbers of stripes that each profile allows.
@@ -115,11 +92,7 @@ fn stripe_count(chunk: &Chunk) -> Result<(), Corrupt> {
         Detail::Number(u64::from(count)),
     )?;
     if profile == BlockGroupFlags::RAID10 {
-        equal(
-            "number of sub-stripes",
-            u64::from(chunk.sub_stripes.get()),
-            2,
-        )?;
+        equal("number of sub-stripes", u64::from(chunk.sub_stripes.get()), 2)?;
     }
     Ok(())
 }
@@ -128,9 +101,7 @@ fn stripe_count(chunk: &Chunk) -> Result<(), Corrupt> {
 fn stripes(item: &ChunkItem<'_>) -> Result<(), Corrupt> {
     // No stripe is longer than the chunk.
     let len = item.chunk.length.get();
-    item.stripes
-        .iter()
-        .try_for_each(|stripe| end("end of a stripe", stripe.offset.get(), len).map(drop))
+    item.stripes.iter().try_for_each(|stripe| end("end of a stripe", stripe.offset.get(), len).map(drop))
 }
 
 /// Checks a chunk item outside of a leaf: one that was built, or found by a rescue.
@@ -138,11 +109,7 @@ fn stripes(item: &ChunkItem<'_>) -> Result<(), Corrupt> {
 /// # Errors
 /// [`Corrupt`] naming the first value that is wrong.
 pub fn chunk(format: &super::Format, start: crate::Logical, bytes: &[u8]) -> Result<(), Corrupt> {
-    let key = crate::Key::new(
-        objectid::FIRST_CHUNK_TREE,
-        crate::key::item_type::CHUNK_ITEM,
-        start.0,
-    );
+    let key = crate::Key::new(objectid::FIRST_CHUNK_TREE, crate::key::item_type::CHUNK_ITEM, start.0);
     verify(&Context {
         format,
         generation_max: u64::MAX,

@@ -22,11 +22,7 @@ pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
             Detail::Range(1, 7),
             Detail::Number(u64::from(dir_type)),
         )?;
-        equal(
-            "data size of a directory entry",
-            to_u64(entry.data.len()),
-            0,
-        )?;
+        equal("data size of a directory entry", to_u64(entry.data.len()), 0)?;
         file_name(entry.name)?;
         if context.key.item_type == item_type::DIR_ITEM {
             hash(context, entry.name)?;
@@ -42,22 +38,12 @@ pub(super) fn verify_xattr(context: &Context<'_>) -> Result<(), Corrupt> {
     let mut rest = context.data;
     while !rest.is_empty() {
         let (entry, after) = DirEntry::parse_prefix(rest)?;
-        require(
-            entry.location() == Key::MIN,
-            "location of an attribute",
-            Key::MIN.into(),
-            entry.location().into(),
-        )?;
+        require(entry.location() == Key::MIN, "location of an attribute", Key::MIN.into(), entry.location().into())?;
         let dir_type = u64::from(entry.item.dir_type);
         equal("type of an attribute", dir_type, u64::from(DIR_TYPE_XATTR))?;
         name_bytes(entry.name)?;
         let size = rest.len() - after.len();
-        require(
-            size <= size_max,
-            "size of an attribute",
-            Detail::AtMost(to_u64(size_max)),
-            Detail::size(size),
-        )?;
+        require(size <= size_max, "size of an attribute", Detail::AtMost(to_u64(size_max)), Detail::size(size))?;
         hash(context, entry.name)?;
         rest = after;
     }
@@ -100,18 +86,8 @@ pub(super) fn inode_key(key: &Key) -> Result<(), Corrupt> {
 /// A name that may stand in a directory.
 pub(super) fn file_name(name: &[u8]) -> Result<(), Corrupt> {
     name_bytes(name)?;
-    require(
-        !name.contains(&b'/'),
-        "name",
-        Detail::Text("no slash"),
-        Detail::bytes(name),
-    )?;
-    require(
-        name != b"." && name != b"..",
-        "name",
-        Detail::Text("neither . nor .."),
-        Detail::bytes(name),
-    )
+    require(!name.contains(&b'/'), "name", Detail::Text("no slash"), Detail::bytes(name))?;
+    require(name != b"." && name != b"..", "name", Detail::Text("neither . nor .."), Detail::bytes(name))
 }
 
 /// A name of any kind: some bytes, not too many, no NUL.
@@ -122,20 +98,10 @@ fn name_bytes(name: &[u8]) -> Result<(), Corrupt> {
         Detail::Range(1, to_u64(NAME_LEN_MAX)),
         Detail::size(name.len()),
     )?;
-    require(
-        !name.contains(&0),
-        "name",
-        Detail::Text("no NUL byte"),
-        Detail::bytes(name),
-    )
+    require(!name.contains(&0), "name", Detail::Text("no NUL byte"), Detail::bytes(name))
 }
 
 fn hash(context: &Context<'_>, name: &[u8]) -> Result<(), Corrupt> {
     let computed = name_hash(name);
-    require(
-        computed == context.key.offset,
-        "hash of a name",
-        Detail::Hex(computed),
-        Detail::Hex(context.key.offset),
-    )
+    require(computed == context.key.offset, "hash of a name", Detail::Hex(computed), Detail::Hex(context.key.offset))
 }

@@ -26,27 +26,14 @@ pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
     }
     let inline_count = references(context, view.ref_bytes)?;
     let refs = view.item.refs.get();
-    require(
-        inline_count <= refs,
-        "references of an extent",
-        Detail::AtLeast(inline_count),
-        Detail::Number(refs),
-    )?;
-    end(
-        "end of an extent",
-        context.key.objectid,
-        len_of(context, &context.key),
-    )?;
+    require(inline_count <= refs, "references of an extent", Detail::AtLeast(inline_count), Detail::Number(refs))?;
+    end("end of an extent", context.key.objectid, len_of(context, &context.key))?;
     overlap(context)
 }
 
 /// Bytes that the extent with this key has.
 fn len_of(context: &Context<'_>, key: &crate::Key) -> u64 {
-    if key.item_type == item_type::METADATA_ITEM {
-        u64::from(context.format.nodesize)
-    } else {
-        key.offset
-    }
+    if key.item_type == item_type::METADATA_ITEM { u64::from(context.format.nodesize) } else { key.offset }
 }
 
 fn kind(context: &Context<'_>, item: &ExtentItem) -> Result<(), Corrupt> {
@@ -54,12 +41,7 @@ fn kind(context: &Context<'_>, item: &ExtentItem) -> Result<(), Corrupt> {
     let flags = item.extent_flags();
     let kind = flags & (ExtentFlags::DATA | ExtentFlags::TREE_BLOCK);
     let found = Detail::Hex(flags.bits());
-    require(
-        kind.bits().count_ones() == 1,
-        "extent flags",
-        Detail::Text("either data or tree block"),
-        found,
-    )?;
+    require(kind.bits().count_ones() == 1, "extent flags", Detail::Text("either data or tree block"), found)?;
     if kind == ExtentFlags::TREE_BLOCK {
         if context.key.item_type == item_type::EXTENT_ITEM {
             let nodesize = u64::from(context.format.nodesize);
@@ -128,12 +110,7 @@ fn reference(context: &Context<'_>, one: &InlineRef) -> Result<(), Corrupt> {
             parent_block(context, parent)?;
             ref_count(count)
         }
-        InlineRef::Data {
-            root,
-            inode,
-            offset,
-            count,
-        } => {
+        InlineRef::Data { root, inode, offset, count } => {
             data_ref(context, root, inode, offset)?;
             ref_count(count)
         }
@@ -145,22 +122,12 @@ fn parent_block(context: &Context<'_>, parent: Logical) -> Result<(), Corrupt> {
 }
 
 fn ref_count(count: u32) -> Result<(), Corrupt> {
-    require(
-        count > 0,
-        "count of a data reference",
-        Detail::AtLeast(1),
-        Detail::Number(u64::from(count)),
-    )
+    require(count > 0, "count of a data reference", Detail::AtLeast(1), Detail::Number(u64::from(count)))
 }
 
 /// Files of subvolumes, of the data relocation tree and (space caches) of the root tree refer to
 /// data.
-fn data_ref(
-    context: &Context<'_>,
-    root: TreeId,
-    inode: InodeNo,
-    offset: u64,
-) -> Result<(), Corrupt> {
+fn data_ref(context: &Context<'_>, root: TreeId, inode: InodeNo, offset: u64) -> Result<(), Corrupt> {
     require(
         root.is_subvolume() || root == TreeId::DATA_RELOC || root == TreeId::ROOT,
         "tree of a data reference",
@@ -168,8 +135,7 @@ fn data_ref(
         Detail::Number(root.0),
     )?;
     require(
-        (objectid::FIRST_FREE..=objectid::LAST_FREE).contains(&inode.0)
-            || inode.0 == objectid::FREE_INO,
+        (objectid::FIRST_FREE..=objectid::LAST_FREE).contains(&inode.0) || inode.0 == objectid::FREE_INO,
         "inode of a data reference",
         Detail::Range(objectid::FIRST_FREE, objectid::LAST_FREE),
         Detail::Number(inode.0),
@@ -179,10 +145,7 @@ fn data_ref(
 
 fn overlap(context: &Context<'_>) -> Result<(), Corrupt> {
     match context.previous {
-        Some((key, _))
-            if key.item_type == item_type::EXTENT_ITEM
-                || key.item_type == item_type::METADATA_ITEM =>
-        {
+        Some((key, _)) if key.item_type == item_type::EXTENT_ITEM || key.item_type == item_type::METADATA_ITEM => {
             let previous_end = key.objectid.saturating_add(len_of(context, &key));
             require(
                 previous_end <= context.key.objectid,

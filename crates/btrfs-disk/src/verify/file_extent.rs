@@ -55,12 +55,7 @@ fn regular(context: &Context<'_>, item: &FileExtentItem) -> Result<(), Corrupt> 
     context.aligned("size on disk of a file extent", disk_len)?;
     context.aligned("offset in a file extent", offset)?;
     context.aligned("length of a file extent", len)?;
-    require(
-        len > 0,
-        "length of a file extent",
-        Detail::AtLeast(1),
-        Detail::Number(len),
-    )?;
+    require(len > 0, "length of a file extent", Detail::AtLeast(1), Detail::Number(len))?;
     end("end of a file extent in its file", context.key.offset, len)?;
     end("end of a file extent on disk", disk, disk_len)?;
     let used = end("used end of a file extent", offset, len)?;
@@ -69,17 +64,8 @@ fn regular(context: &Context<'_>, item: &FileExtentItem) -> Result<(), Corrupt> 
     }
     // What is decompressed has `ram_bytes`. Without compression older kernels let them differ
     // from the size on disk, which is what counts then.
-    let available = if item.head.compression == 0 {
-        disk_len
-    } else {
-        ram_bytes
-    };
-    require(
-        used <= available,
-        "used end of a file extent",
-        Detail::AtMost(available),
-        Detail::Number(used),
-    )
+    let available = if item.head.compression == 0 { disk_len } else { ram_bytes };
+    require(used <= available, "used end of a file extent", Detail::AtMost(available), Detail::Number(used))
 }
 
 /// The extent before ends before this one begins.
@@ -95,9 +81,7 @@ fn overlap(context: &Context<'_>) -> Result<(), Corrupt> {
         FileExtent::Inline { head, .. } => {
             let sector = u64::from(context.format.sectorsize.max(1));
             let inline_end = key.offset.saturating_add(head.ram_bytes.get());
-            inline_end
-                .checked_next_multiple_of(sector)
-                .unwrap_or(u64::MAX)
+            inline_end.checked_next_multiple_of(sector).unwrap_or(u64::MAX)
         }
         FileExtent::Extent(item) => key.offset.saturating_add(item.num_bytes.get()),
     };

@@ -26,12 +26,7 @@ fn range(context: &Context<'_>) -> Result<(), Corrupt> {
     let (start, len) = (context.key.objectid, context.key.offset);
     context.aligned("start of free space", start)?;
     context.aligned("length of free space", len)?;
-    require(
-        len > 0,
-        "length of free space",
-        Detail::AtLeast(1),
-        Detail::Number(len),
-    )?;
+    require(len > 0, "length of free space", Detail::AtLeast(1), Detail::Number(len))?;
     end("end of free space", start, len).map(drop)
 }
 

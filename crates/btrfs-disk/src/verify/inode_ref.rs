@@ -41,10 +41,5 @@ pub(super) fn verify_extref(context: &Context<'_>) -> Result<(), Corrupt> {
 }
 
 fn not_empty(context: &Context<'_>) -> Result<(), Corrupt> {
-    require(
-        !context.data.is_empty(),
-        "size of an inode reference",
-        Detail::AtLeast(11),
-        Detail::Number(0),
-    )
+    require(!context.data.is_empty(), "size of an inode reference", Detail::AtLeast(11), Detail::Number(0))
 }

@@ -35,9 +35,9 @@ pub use chunk::chunk;
 pub use superblock::{superblock, superblock_fields};
 pub use tree_block::{block, content, item, may_own, owner, seal};
 
+use crate::disk_superblock::DiskSuperblock;
 use crate::error::{Corrupt, Detail};
 use crate::flags::Incompat;
-use crate::disk_superblock::DiskSuperblock;
 use crate::{Generation, Key, Logical, TreeId, Uuid};
 
 /// What is the same for all blocks of a file system.
@@ -99,15 +99,7 @@ impl<'a> Expect<'a> {
     /// Only the address is known.
     #[must_use]
     pub fn at(format: &'a Format, at: Logical, generation_max: Generation) -> Self {
-        Self {
-            format,
-            at,
-            level: None,
-            owner: None,
-            generation: None,
-            generation_max,
-            first_key: None,
-        }
+        Self { format, at, level: None, owner: None, generation: None, generation_max, first_key: None }
     }
 }
 
@@ -133,11 +125,7 @@ impl Context<'_> {
         if value & sector.wrapping_sub(1) == 0 {
             return Ok(());
         }
-        Err(Corrupt::new(
-            what,
-            Detail::MultipleOf(sector),
-            Detail::Number(value),
-        ))
+        Err(Corrupt::new(what, Detail::MultipleOf(sector), Detail::Number(value)))
     }
 
     /// `generation` is not from the future.
@@ -154,21 +142,14 @@ impl Context<'_> {
     /// The data has this size.
     #[inline]
     fn size(&self, what: &'static str, size: usize) -> Result<(), Corrupt> {
-        require(
-            self.data.len() == size,
-            what,
-            Detail::size(size),
-            Detail::size(self.data.len()),
-        )
+        require(self.data.len() == size, what, Detail::size(size), Detail::size(self.data.len()))
     }
 
     /// In a subvolume, what belongs to an inode stands behind the inode's own item.
     #[inline]
     fn follows_its_inode(&self) -> Result<(), Corrupt> {
         match self.previous {
-            Some((previous, _))
-                if previous.objectid != self.key.objectid && self.owner.is_subvolume() =>
-            {
+            Some((previous, _)) if previous.objectid != self.key.objectid && self.owner.is_subvolume() => {
                 Err(Corrupt::new(
                     "inode of the item before",
                     Detail::Number(self.key.objectid),
@@ -181,46 +162,25 @@ impl Context<'_> {
 }
 
 #[inline]
-fn require(
-    is_right: bool,
-    what: &'static str,
-    expected: Detail,
-    found: Detail,
-) -> Result<(), Corrupt> {
-    if is_right {
-        Ok(())
-    } else {
-        Err(Corrupt::new(what, expected, found))
-    }
+fn require(is_right: bool, what: &'static str, expected: Detail, found: Detail) -> Result<(), Corrupt> {
+    if is_right { Ok(()) } else { Err(Corrupt::new(what, expected, found)) }
 }
 
 /// `value` is exactly this.
 #[inline]
 fn equal(what: &'static str, value: u64, expected: u64) -> Result<(), Corrupt> {
-    require(
-        value == expected,
-        what,
-        Detail::Number(expected),
-        Detail::Number(value),
-    )
+    require(value == expected, what, Detail::Number(expected), Detail::Number(value))
 }
 
 /// `start + len` does not wrap.
 #[inline]
 fn end(what: &'static str, start: u64, len: u64) -> Result<u64, Corrupt> {
-    start
-        .checked_add(len)
-        .ok_or_else(|| Corrupt::new(what, Detail::AtMost(u64::MAX - start), Detail::Number(len)))
+    start.checked_add(len).ok_or_else(|| Corrupt::new(what, Detail::AtMost(u64::MAX - start), Detail::Number(len)))
 }
 
 /// Levels count from 0 to 7.
 #[inline]
 fn level(what: &'static str, level: u64) -> Result<(), Corrupt> {
     let max = u64::from(crate::node::LEVELS_MAX) - 1;
-    require(
-        level <= max,
-        what,
-        Detail::AtMost(max),
-        Detail::Number(level),
-    )
+    require(level <= max, what, Detail::AtMost(max), Detail::Number(level))
 }

@@ -17,12 +17,7 @@ pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
     let item = RootItem::read(context.data)?;
     // A tree's root item changes whenever its root block does.
     let (newest, generation) = (context.block_generation, item.generation.get());
-    require(
-        generation <= newest,
-        "root generation",
-        Detail::AtMost(newest),
-        Detail::Number(generation),
-    )?;
+    require(generation <= newest, "root generation", Detail::AtMost(newest), Detail::Number(generation))?;
     context.generation("generation of the last snapshot", item.last_snapshot.get())?;
     context.aligned("root address", item.bytenr.get())?;
     level("root level", u64::from(item.level))?;
@@ -38,18 +33,11 @@ pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
 
 fn key(context: &Context<'_>) -> Result<(), Corrupt> {
     let (id, offset) = (context.key.objectid, context.key.offset);
-    require(
-        id != 0,
-        "tree number",
-        Detail::AtLeast(1),
-        Detail::Number(id),
-    )?;
+    require(id != 0, "tree number", Detail::AtLeast(1), Detail::Number(id))?;
     // A relocation tree's key names the tree it stands for: a subvolume, or with older kernels the
     // data relocation tree.
     require(
-        TreeId(id) != TreeId::TREE_RELOC
-            || TreeId(offset).is_subvolume()
-            || TreeId(offset) == TreeId::DATA_RELOC,
+        TreeId(id) != TreeId::TREE_RELOC || TreeId(offset).is_subvolume() || TreeId(offset) == TreeId::DATA_RELOC,
         "subvolume of a relocation tree",
         Detail::Text("a subvolume's number"),
         Detail::Number(offset),

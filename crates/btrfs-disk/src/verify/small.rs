@@ -5,8 +5,7 @@ use crate::convert::to_u64;
 use crate::error::{Corrupt, Detail};
 use crate::flags::Incompat;
 use crate::items::{
-    DirLogItem, FreeSpaceHeader, OnDisk, QgroupInfoItem, QgroupLimitItem, QgroupStatusItem,
-    VerityDescriptorItem,
+    DirLogItem, FreeSpaceHeader, OnDisk, QgroupInfoItem, QgroupLimitItem, QgroupStatusItem, VerityDescriptorItem,
 };
 use crate::key::{item_type, objectid};
 
@@ -24,9 +23,7 @@ pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
         item_type::QGROUP_INFO => at_least::<QgroupInfoItem>(context),
         item_type::QGROUP_LIMIT => at_least::<QgroupLimitItem>(context),
         item_type::QGROUP_RELATION => context.size("size of a quota relation", 0),
-        item_type::VERITY_DESC_ITEM if context.key.offset == 0 => {
-            at_least::<VerityDescriptorItem>(context)
-        }
+        item_type::VERITY_DESC_ITEM if context.key.offset == 0 => at_least::<VerityDescriptorItem>(context),
         item_type::RAID_STRIPE => raid_stripe(context),
         0 if context.key.objectid == objectid::FREE_SPACE => at_least::<FreeSpaceHeader>(context),
         _ => Ok(()),

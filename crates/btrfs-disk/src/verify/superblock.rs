@@ -5,12 +5,12 @@ use zerocopy::IntoBytes;
 
 use super::{Context, Format, chunk, equal, level, require};
 use crate::convert::to_u64;
+use crate::disk_superblock::{DiskSuperblock, MAGIC, SYSTEM_CHUNK_ARRAY_SIZE};
 use crate::error::{At, Corrupt, Detail};
 use crate::flags::BlockGroupFlags;
 use crate::items::system_chunks;
 use crate::key::{item_type, objectid};
 use crate::node::CSUM_FIELD_SIZE;
-use crate::disk_superblock::{DiskSuperblock, MAGIC, SYSTEM_CHUNK_ARRAY_SIZE};
 use crate::{Key, TreeId};
 
 /// Sector and node sizes are powers of two in this range.
@@ -62,74 +62,35 @@ fn check(fields: &DiskSuperblock, offset: u64) -> Result<ChecksumType, Corrupt> 
         Detail::Uuid(fields.dev_item.fsid.0),
     )?;
     let devices = fields.num_devices.get();
-    require(
-        devices > 0,
-        "number of devices",
-        Detail::AtLeast(1),
-        Detail::Number(devices),
-    )?;
+    require(devices > 0, "number of devices", Detail::AtLeast(1), Detail::Number(devices))?;
     let total = fields.total_bytes.get();
-    require(
-        total > 0,
-        "total bytes",
-        Detail::AtLeast(1),
-        Detail::Number(total),
-    )?;
+    require(total > 0, "total bytes", Detail::AtLeast(1), Detail::Number(total))?;
     let used = fields.bytes_used.get();
     let used_min = TREES_MIN * u64::from(fields.nodesize.get());
-    require(
-        used >= used_min,
-        "bytes used",
-        Detail::AtLeast(used_min),
-        Detail::Number(used),
-    )?;
+    require(used >= used_min, "bytes used", Detail::AtLeast(used_min), Detail::Number(used))?;
     system_array(fields)?;
     Ok(csum_type)
 }
 
 fn identity(fields: &DiskSuperblock) -> Result<ChecksumType, Corrupt> {
     let magic = fields.magic.get();
-    require(
-        magic == MAGIC,
-        "superblock magic",
-        Detail::Hex(MAGIC),
-        Detail::Hex(magic),
-    )?;
+    require(magic == MAGIC, "superblock magic", Detail::Hex(MAGIC), Detail::Hex(magic))?;
     let raw = fields.csum_type.get();
-    ChecksumType::from_raw(raw).ok_or_else(|| {
-        Corrupt::new(
-            "checksum type",
-            Detail::AtMost(3),
-            Detail::Number(u64::from(raw)),
-        )
-    })
+    ChecksumType::from_raw(raw)
+        .ok_or_else(|| Corrupt::new("checksum type", Detail::AtMost(3), Detail::Number(u64::from(raw))))
 }
 
 fn sizes(fields: &DiskSuperblock) -> Result<(), Corrupt> {
     let (sector, node) = (fields.sectorsize.get(), fields.nodesize.get());
     power_of_two("sector size", sector, BLOCK_SIZE_MIN)?;
     power_of_two("node size", node, sector)?;
-    equal(
-        "leaf size",
-        u64::from(fields.leafsize.get()),
-        u64::from(node),
-    )?;
+    equal("leaf size", u64::from(fields.leafsize.get()), u64::from(node))?;
     let stripe = fields.stripesize.get();
-    require(
-        stripe.is_power_of_two(),
-        "stripe size",
-        Detail::Text("a power of two"),
-        Detail::Number(u64::from(stripe)),
-    )
+    require(stripe.is_power_of_two(), "stripe size", Detail::Text("a power of two"), Detail::Number(u64::from(stripe)))
 }
 
 fn power_of_two(what: &'static str, size: u32, min: u32) -> Result<(), Corrupt> {
-    require(
-        size.is_power_of_two(),
-        what,
-        Detail::Text("a power of two"),
-        Detail::Number(u64::from(size)),
-    )?;
+    require(size.is_power_of_two(), what, Detail::Text("a power of two"), Detail::Number(u64::from(size)))?;
     require(
         (min..=BLOCK_SIZE_MAX).contains(&size),
         what,
@@ -140,10 +101,7 @@ fn power_of_two(what: &'static str, size: u32, min: u32) -> Result<(), Corrupt> 
 
 fn roots(fields: &DiskSuperblock) -> Result<(), Corrupt> {
     level("level of the root tree", u64::from(fields.root_level))?;
-    level(
-        "level of the chunk tree",
-        u64::from(fields.chunk_root_level),
-    )?;
+    level("level of the chunk tree", u64::from(fields.chunk_root_level))?;
     level("level of the log tree", u64::from(fields.log_root_level))?;
     let sector = u64::from(fields.sectorsize.get());
     let roots = [
@@ -153,12 +111,7 @@ fn roots(fields: &DiskSuperblock) -> Result<(), Corrupt> {
     ];
     for (what, at) in roots {
         let at = at.get();
-        require(
-            at % sector == 0,
-            what,
-            Detail::MultipleOf(sector),
-            Detail::Number(at),
-        )?;
+        require(at % sector == 0, what, Detail::MultipleOf(sector), Detail::Number(at))?;
     }
     Ok(())
 }
@@ -201,15 +154,6 @@ fn system_array(fields: &DiskSuperblock) -> Result<(), Corrupt> {
 }
 
 fn system_chunk_key(key: &Key) -> Result<(), Corrupt> {
-    let expected = Key::new(
-        objectid::FIRST_CHUNK_TREE,
-        item_type::CHUNK_ITEM,
-        key.offset,
-    );
-    require(
-        *key == expected,
-        "key of a system chunk",
-        expected.into(),
-        (*key).into(),
-    )
+    let expected = Key::new(objectid::FIRST_CHUNK_TREE, item_type::CHUNK_ITEM, key.offset);
+    require(*key == expected, "key of a system chunk", expected.into(), (*key).into())
 }

@@ -3,16 +3,14 @@
 use zerocopy::FromBytes;
 
 use super::{
-    Context, Expect, block_group, chunk, csum, device, dir, extent, file_extent, free_space, inode,
-    inode_ref, level, require, root, small,
+    Context, Expect, block_group, chunk, csum, device, dir, extent, file_extent, free_space, inode, inode_ref, level,
+    require, root, small,
 };
 use crate::convert::{to_u64, usize_from};
 use crate::error::{At, Corrupt, Detail};
 use crate::flags::HeaderFlags;
 use crate::key::item_type;
-use crate::node::{
-    CSUM_FIELD_SIZE, HEADER_SIZE, Header, ITEM_SIZE, LeafView, NodeView, node_ptrs_max,
-};
+use crate::node::{CSUM_FIELD_SIZE, HEADER_SIZE, Header, ITEM_SIZE, LeafView, NodeView, node_ptrs_max};
 use crate::{Key, TreeId, Uuid};
 
 /// Checks a block that was read: its checksum, then its [`content`].
@@ -50,39 +48,21 @@ pub fn seal(bytes: &mut [u8], csum_type: codec::ChecksumType) {
 /// [`Corrupt`] naming the first thing that is wrong.
 pub fn content(bytes: &[u8], expect: &Expect<'_>) -> Result<(), Corrupt> {
     let header = header(bytes, expect).map_err(|error| error.at(At::Block(expect.at)))?;
-    if header.level == 0 {
-        leaf(bytes, header, expect)
-    } else {
-        node(bytes, header, expect)
-    }
+    if header.level == 0 { leaf(bytes, header, expect) } else { node(bytes, header, expect) }
 }
 
 fn size(bytes: &[u8], expect: &Expect<'_>) -> Result<(), Corrupt> {
     let nodesize = usize_from(expect.format.nodesize).max(HEADER_SIZE);
-    require(
-        bytes.len() == nodesize,
-        "tree block size",
-        Detail::size(nodesize),
-        Detail::size(bytes.len()),
-    )
+    require(bytes.len() == nodesize, "tree block size", Detail::size(nodesize), Detail::size(bytes.len()))
 }
 
 fn header<'a>(bytes: &'a [u8], expect: &Expect<'_>) -> Result<&'a Header, Corrupt> {
     size(bytes, expect)?;
     let Ok((header, _)) = Header::ref_from_prefix(bytes) else {
-        return Err(Corrupt::new(
-            "tree block size",
-            Detail::size(HEADER_SIZE),
-            Detail::size(bytes.len()),
-        ));
+        return Err(Corrupt::new("tree block size", Detail::size(HEADER_SIZE), Detail::size(bytes.len())));
     };
     let at = header.bytenr.get();
-    require(
-        at == expect.at.0,
-        "address in the tree block",
-        Detail::Number(expect.at.0),
-        Detail::Number(at),
-    )?;
+    require(at == expect.at.0, "address in the tree block", Detail::Number(expect.at.0), Detail::Number(at))?;
     fsid(header.fsid, expect.format.fsid)?;
     require(
         header.header_flags().contains(HeaderFlags::WRITTEN),
@@ -97,12 +77,7 @@ fn header<'a>(bytes: &'a [u8], expect: &Expect<'_>) -> Result<&'a Header, Corrup
 }
 
 fn fsid(found: Uuid, expected: Uuid) -> Result<(), Corrupt> {
-    require(
-        found == expected,
-        "file system UUID in the tree block",
-        Detail::Uuid(expected.0),
-        Detail::Uuid(found.0),
-    )
+    require(found == expected, "file system UUID in the tree block", Detail::Uuid(expected.0), Detail::Uuid(found.0))
 }
 
 fn header_level(found: u8, expected: Option<u8>) -> Result<(), Corrupt> {
@@ -135,12 +110,7 @@ pub fn owner(found: TreeId, expected: Option<TreeId>) -> Result<(), Corrupt> {
     let Some(expected) = expected else {
         return Ok(());
     };
-    require(
-        may_own(found, expected),
-        "tree block owner",
-        Detail::Number(expected.0),
-        Detail::Number(found.0),
-    )
+    require(may_own(found, expected), "tree block owner", Detail::Number(expected.0), Detail::Number(found.0))
 }
 
 /// Whether a tree may have a block that was made for `found`.
@@ -155,10 +125,7 @@ pub fn may_own(found: TreeId, tree: TreeId) -> bool {
 fn first_key(found: Key, expect: &Expect<'_>) -> Result<(), Corrupt> {
     match expect.first_key {
         Some(expected) if expected != found => {
-            Err(
-                Corrupt::new("first key of the tree block", expected.into(), found.into())
-                    .at(At::Block(expect.at)),
-            )
+            Err(Corrupt::new("first key of the tree block", expected.into(), found.into()).at(At::Block(expect.at)))
         }
         _ => Ok(()),
     }
@@ -184,9 +151,7 @@ fn node(bytes: &[u8], header: &Header, expect: &Expect<'_>) -> Result<(), Corrup
         let is_ordered = previous.is_none_or(|previous| previous < key);
         if !is_ordered || child == 0 || child & sector_mask != 0 {
             let error = match previous {
-                Some(previous) if !is_ordered => {
-                    Corrupt::new("key of a node", Detail::key_above(previous), key.into())
-                }
+                Some(previous) if !is_ordered => Corrupt::new("key of a node", Detail::key_above(previous), key.into()),
                 _ => Corrupt::new(
                     "address in a node",
                     Detail::Text("a multiple of the sector size above 0"),
@@ -213,12 +178,7 @@ fn leaf(bytes: &[u8], header: &Header, expect: &Expect<'_>) -> Result<(), Corrup
     let view = LeafView::new(bytes);
     if view.nritems() != count {
         let max = (bytes.len() - HEADER_SIZE) / ITEM_SIZE;
-        return Err(Corrupt::new(
-            "number of items in a leaf",
-            Detail::AtMost(to_u64(max)),
-            Detail::size(count),
-        )
-        .at(at));
+        return Err(Corrupt::new("number of items in a leaf", Detail::AtMost(to_u64(max)), Detail::size(count)).at(at));
     }
     if count == 0 {
         return empty_leaf(header, expect).map_err(|error| error.at(at));
@@ -232,16 +192,8 @@ fn leaf(bytes: &[u8], header: &Header, expect: &Expect<'_>) -> Result<(), Corrup
         let key = item.key.get();
         let start = u64::from(item.offset.get());
         let end = start + u64::from(item.size.get());
-        let place = Place {
-            key,
-            start,
-            end,
-            data_end,
-            headers_end,
-        };
-        place
-            .check(previous.map(|(key, _)| key))
-            .map_err(|e| at_slot(e, expect, slot, key))?;
+        let place = Place { key, start, end, data_end, headers_end };
+        place.check(previous.map(|(key, _)| key)).map_err(|e| at_slot(e, expect, slot, key))?;
         let data = view.data(slot);
         let context = Context {
             format: expect.format,
@@ -275,12 +227,7 @@ impl Place {
     #[inline]
     fn check(&self, previous: Option<Key>) -> Result<(), Corrupt> {
         if let Some(previous) = previous {
-            require(
-                previous < self.key,
-                "key of a leaf",
-                Detail::key_above(previous),
-                self.key.into(),
-            )?;
+            require(previous < self.key, "key of a leaf", Detail::key_above(previous), self.key.into())?;
         }
         require(
             self.end == self.data_end,
@@ -299,11 +246,7 @@ impl Place {
 
 #[cold]
 fn at_slot(error: Corrupt, expect: &Expect<'_>, slot: usize, key: Key) -> Corrupt {
-    error.at(At::Item {
-        block: expect.at,
-        slot: crate::convert::u32_len(slot),
-        key,
-    })
+    error.at(At::Item { block: expect.at, slot: crate::convert::u32_len(slot), key })
 }
 
 /// Some trees are never empty, and none is empty and nobody's. Relocation trees carry the number

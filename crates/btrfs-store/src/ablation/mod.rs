@@ -24,8 +24,8 @@ mod in_leaf;
 mod mutation;
 mod switches;
 
-pub use clock::{HoldTimes, take_hold_times};
 pub(crate) use clock::LeafClock;
+pub use clock::{HoldTimes, take_hold_times};
 #[cfg(feature = "ablation")]
 pub(crate) use in_leaf::fill;
 pub use mutation::{Mutation, mutate, mutated};

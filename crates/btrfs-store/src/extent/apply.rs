@@ -141,8 +141,7 @@ impl Apply<'_> {
     }
 
     fn flush(&self, pending: &mut Pending) -> Result<()> {
-        let items: Vec<(Key, &[u8])> =
-            pending.inserts.iter().map(|(key, bytes)| (*key, bytes.as_slice())).collect();
+        let items: Vec<(Key, &[u8])> = pending.inserts.iter().map(|(key, bytes)| (*key, bytes.as_slice())).collect();
         self.edit.insert_batch(self.tree, &items)?;
         pending.inserts.clear();
         for (at, key, count) in pending.spilled.drain(..) {
@@ -217,8 +216,7 @@ impl Apply<'_> {
             }
             key.offset = key.offset.checked_add(1).ok_or_else(|| {
                 let free = Detail::Text("a free key from its hash on");
-                Corrupt::new("data reference", free, Detail::Text("none"))
-                    .at(At::Key(self.tree.id(), key))
+                Corrupt::new("data reference", free, Detail::Text("none")).at(At::Key(self.tree.id(), key))
             })?;
         }
     }
@@ -236,8 +234,7 @@ impl Apply<'_> {
         let to = Key { offset: if is_hashed { last } else { from.offset }, ..from };
         let mut found = None;
         self.tree.scan(&from, &to, |key, bytes| {
-            let entry = InlineRef::parse_keyed(key, bytes)
-                .map_err(|error| error.at(At::Key(self.tree.id(), *key)))?;
+            let entry = InlineRef::parse_keyed(key, bytes).map_err(|error| error.at(At::Key(self.tree.id(), *key)))?;
             if RefKey::split(&entry).is_some_and(|(present, _)| present == holder) {
                 found = Some(*key);
                 return Ok(Scan::Stop);

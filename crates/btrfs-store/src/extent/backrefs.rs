@@ -67,17 +67,11 @@ pub fn backrefs(extent_tree: &Tree, queue: &RefQueue, at: Logical) -> Result<Vec
 ///
 /// # Errors
 /// As [`backrefs`].
-pub fn is_held_only_by(
-    extent_tree: &Tree,
-    queue: &RefQueue,
-    at: Logical,
-    holder: &DataHolder,
-) -> Result<bool> {
+pub fn is_held_only_by(extent_tree: &Tree, queue: &RefQueue, at: Logical, holder: &DataHolder) -> Result<bool> {
     let DataHolder { root, inode, offset } = *holder;
     let wanted = RefKey::DataRef { root, inode, offset };
-    let has_queued = queue.with_head(at, |head| {
-        head.is_some_and(|head| head.deltas().any(|(holder, _)| holder != wanted))
-    });
+    let has_queued =
+        queue.with_head(at, |head| head.is_some_and(|head| head.deltas().any(|(holder, _)| holder != wanted)));
     if has_queued || queue.is_withdrawn_by_others(at, wanted) {
         return Ok(false);
     }
@@ -91,11 +85,7 @@ pub fn is_held_only_by(
 
 /// Shows the holders that the extent tree knows: those inside the extent item, then those
 /// with items of their own.
-fn each_committed(
-    tree: &Tree,
-    at: Logical,
-    mut see: impl FnMut(RefKey, u32) -> Scan,
-) -> Result<()> {
+fn each_committed(tree: &Tree, at: Logical, mut see: impl FnMut(RefKey, u32) -> Scan) -> Result<()> {
     let from = Key::new(at.0, item_type::EXTENT_ITEM, 0);
     let to = Key::new(at.0, item_type::SHARED_DATA_REF, u64::MAX);
     tree.scan(&from, &to, |key, bytes| {

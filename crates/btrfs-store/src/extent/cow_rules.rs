@@ -82,9 +82,7 @@ pub struct Shareability {
 /// True when a block may have more than one reference or be counted as shared.
 #[must_use]
 pub fn may_be_shared(block: &Shareability) -> bool {
-    block.tree_is_shareable
-        && !block.is_root
-        && (block.block_generation <= block.last_snapshot || block.is_relocated)
+    block.tree_is_shareable && !block.is_root && (block.block_generation <= block.last_snapshot || block.is_relocated)
 }
 
 /// The state of a block for which [`may_be_shared`] is false.
@@ -100,19 +98,14 @@ pub fn on_cow(block: &BlockState) -> CowPlan {
     let is_last = block.refs <= 1;
     match (is_last, block.full_backref) {
         (true, false) => CowPlan { frees_old: true, ..CowPlan::default() },
-        (true, true) => CowPlan {
-            new_gains: Some(copy),
-            old_loses: Some(Counting::Shared),
-            frees_old: true,
-            ..CowPlan::default()
-        },
+        (true, true) => {
+            CowPlan { new_gains: Some(copy), old_loses: Some(Counting::Shared), frees_old: true, ..CowPlan::default() }
+        }
         // The owner leaves: what was counted by its name now belongs to the copy, and the old
         // block counts by its address for those who stay.
-        (false, false) if block.is_owned && !block.is_relocation => CowPlan {
-            old_gains: Some(Counting::Shared),
-            sets_full_backref: true,
-            ..CowPlan::default()
-        },
+        (false, false) if block.is_owned && !block.is_relocation => {
+            CowPlan { old_gains: Some(Counting::Shared), sets_full_backref: true, ..CowPlan::default() }
+        }
         (false, false) if block.is_relocation => CowPlan {
             old_gains: Some(Counting::Shared),
             old_loses: Some(Counting::Normal),
@@ -148,8 +141,7 @@ mod tests {
         let nothing = CowPlan::default();
         let freed = CowPlan { frees_old: true, ..nothing };
         let copy_gains = CowPlan { new_gains: Some(Counting::Normal), ..nothing };
-        let owner_leaves =
-            CowPlan { old_gains: Some(Counting::Shared), sets_full_backref: true, ..nothing };
+        let owner_leaves = CowPlan { old_gains: Some(Counting::Shared), sets_full_backref: true, ..nothing };
         let last_of_shared = CowPlan {
             new_gains: Some(Counting::Normal),
             old_loses: Some(Counting::Shared),
@@ -173,12 +165,7 @@ mod tests {
 
     #[test]
     fn relocation_trees_count_by_address() {
-        let block = |refs, full_backref| BlockState {
-            refs,
-            full_backref,
-            is_owned: false,
-            is_relocation: true,
-        };
+        let block = |refs, full_backref| BlockState { refs, full_backref, is_owned: false, is_relocation: true };
         assert_eq!(on_cow(&block(2, false)).old_loses, Some(Counting::Normal));
         assert!(on_cow(&block(2, false)).sets_full_backref);
         for (refs, full_backref) in [(1, true), (2, true), (2, false)] {

@@ -19,8 +19,7 @@ fn csums_match_a_model() {
         let mut model: BTreeMap<u64, [u8; 4]> = BTreeMap::new();
         for step in 0..400u32 {
             let sector = random.below(6000);
-            let count =
-                1 + if random.below(4) == 0 { random.below(2500) } else { random.below(60) };
+            let count = 1 + if random.below(4) == 0 { random.below(2500) } else { random.below(60) };
             let (at, len) = (Logical(sector * SECTOR), count * SECTOR);
             match random.below(4) {
                 0..2 => {
@@ -37,14 +36,9 @@ fn csums_match_a_model() {
                 _ => {}
             }
             let range = fixture.csums().lookup(at, len).unwrap();
-            let expected: Vec<Option<&[u8; 4]>> =
-                (sector..sector + count).map(|s| model.get(&s)).collect();
-            let found: Vec<Option<&[u8]>> =
-                (0..range.count()).map(|index| range.get(index)).collect();
-            assert_eq!(
-                found,
-                expected.iter().map(|one| one.map(|csum| &csum[..])).collect::<Vec<_>>()
-            );
+            let expected: Vec<Option<&[u8; 4]>> = (sector..sector + count).map(|s| model.get(&s)).collect();
+            let found: Vec<Option<&[u8]>> = (0..range.count()).map(|index| range.get(index)).collect();
+            assert_eq!(found, expected.iter().map(|one| one.map(|csum| &csum[..])).collect::<Vec<_>>());
             let none = vec![None; found.len()];
             let runs: Vec<Option<&[u8]>> = range.runs().into_iter().fold(none, |mut all, (first, run)| {
                 all[first..].iter_mut().zip(run.chunks(4)).for_each(|(place, csum)| *place = Some(csum));

@@ -55,9 +55,7 @@ impl ExtentSizes {
     /// Key of a new extent's item.
     pub(super) fn key(&self, at: Logical, kind: ExtentKind) -> Key {
         match kind {
-            ExtentKind::Tree { level } if self.is_skinny => {
-                Key::new(at.0, item_type::METADATA_ITEM, level.into())
-            }
+            ExtentKind::Tree { level } if self.is_skinny => Key::new(at.0, item_type::METADATA_ITEM, level.into()),
             _ => self.fat_key(at, kind),
         }
     }
@@ -99,9 +97,7 @@ impl RefKey {
             InlineRef::TreeBlock { root } => (Self::TreeRef { owner: root }, 1),
             InlineRef::SharedBlock { parent } => (Self::SharedTree { parent }, 1),
             InlineRef::SharedData { parent, count } => (Self::SharedData { parent }, count),
-            InlineRef::Data { root, inode, offset, count } => {
-                (Self::DataRef { root, inode, offset }, count)
-            }
+            InlineRef::Data { root, inode, offset, count } => (Self::DataRef { root, inode, offset }, count),
         })
     }
 
@@ -118,13 +114,10 @@ impl RefKey {
     #[cold]
     pub(super) fn missing(self, at: Logical) -> Corrupt {
         let expected = match self {
-            Self::DataRef { root, inode, .. } => {
-                Detail::from(Key::new(root.0, item_type::EXTENT_DATA_REF, inode.0))
-            }
+            Self::DataRef { root, inode, .. } => Detail::from(Key::new(root.0, item_type::EXTENT_DATA_REF, inode.0)),
             _ => Detail::Number(self.counted(1).sequence()),
         };
-        Corrupt::new("reference to an extent", expected, Detail::Text("none"))
-            .at(At::Key(TreeId::EXTENT, self.key(at)))
+        Corrupt::new("reference to an extent", expected, Detail::Text("none")).at(At::Key(TreeId::EXTENT, self.key(at)))
     }
 
     /// `old` plus `change`, within what the format can count.
@@ -136,8 +129,7 @@ impl RefKey {
         let max = if self.is_tree() { 1 } else { u32::MAX };
         u32::try_from(sum).ok().filter(|sum| *sum <= max).ok_or_else(|| {
             let found = Detail::Number(sum.unsigned_abs());
-            Corrupt::new("reference count", Detail::AtMost(max.into()), found)
-                .at(At::Key(TreeId::EXTENT, self.key(at)))
+            Corrupt::new("reference count", Detail::AtMost(max.into()), found).at(At::Key(TreeId::EXTENT, self.key(at)))
         })
     }
 }
@@ -148,8 +140,7 @@ impl ExtentRecord {
         let (flags, info) = match kind {
             ExtentKind::Data { .. } => (ExtentFlags::DATA, None),
             ExtentKind::Tree { level } => {
-                let info =
-                    (!sizes.is_skinny).then(|| TreeBlockInfo { key: Key::MIN.into(), level });
+                let info = (!sizes.is_skinny).then(|| TreeBlockInfo { key: Key::MIN.into(), level });
                 (ExtentFlags::TREE_BLOCK, info)
             }
         };
@@ -305,8 +296,7 @@ mod tests {
         for key in [leaf(4096), file(257), leaf(1 << 16), file(300), file(258)] {
             assert_eq!(changed(&mut record, &[(key, 1)]), []);
         }
-        let ranks: Vec<_> =
-            record.inline.iter().map(|entry| (entry.item_type(), !entry.sequence())).collect();
+        let ranks: Vec<_> = record.inline.iter().map(|entry| (entry.item_type(), !entry.sequence())).collect();
         assert!(ranks.is_sorted());
         assert_eq!((record.refs, record.inline_refs()), (5, 5));
         let key = SIZES.key(AT, DATA);

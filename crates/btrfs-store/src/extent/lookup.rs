@@ -49,12 +49,7 @@ pub fn lookup(
     }
 }
 
-fn committed(
-    tree: &Tree,
-    at: Logical,
-    kind: ExtentKind,
-    sizes: &ExtentSizes,
-) -> Result<ExtentInfo> {
+fn committed(tree: &Tree, at: Logical, kind: ExtentKind, sizes: &ExtentSizes) -> Result<ExtentInfo> {
     let key = sizes.key(at, kind);
     if let Some(info) = read(tree, &key)? {
         return Ok(info);
@@ -94,6 +89,5 @@ fn with_delta(at: Logical, info: ExtentInfo, delta: &Delta) -> Result<ExtentInfo
 /// The error for an extent that something refers to and that has no item.
 #[cold]
 pub(super) fn no_item(key: &Key) -> Corrupt {
-    Corrupt::new("extent item", Detail::from(*key), Detail::Text("none"))
-        .at(At::Key(TreeId::EXTENT, *key))
+    Corrupt::new("extent item", Detail::from(*key), Detail::Text("none")).at(At::Key(TreeId::EXTENT, *key))
 }

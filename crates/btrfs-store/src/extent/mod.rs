@@ -33,9 +33,7 @@ mod unused;
 
 pub use apply::{Apply, SpaceSink};
 pub use backrefs::{Backref, DataHolder, backrefs, is_held_only_by};
-pub use cow_rules::{
-    BlockState, Counting, CowPlan, DropPlan, Shareability, may_be_shared, on_cow, on_drop, unshared,
-};
+pub use cow_rules::{BlockState, Counting, CowPlan, DropPlan, Shareability, may_be_shared, on_cow, on_drop, unshared};
 pub use csum_tree::{CsumRange, CsumSizes, CsumTree};
 pub use item::ExtentSizes;
 pub use lookup::{ExtentInfo, lookup};

@@ -148,9 +148,7 @@ impl RefChange {
             Self::DropData { at, len, root, inode, offset, parent } => {
                 Parts::data(at, len, (data_key(root, inode, offset, parent), -1), false)
             }
-            Self::SetFullBackref { at, level } => {
-                Parts { full_backref: true, ..Parts::tree(at, level, None, false) }
-            }
+            Self::SetFullBackref { at, level } => Parts { full_backref: true, ..Parts::tree(at, level, None, false) },
         }
     }
 }

@@ -231,11 +231,7 @@ impl RefQueue {
     #[must_use]
     pub fn peek(&self, at: Logical) -> Option<Delta> {
         self.with_head(at, |head| {
-            head.map(|head| Delta {
-                net: head.net(),
-                is_new: head.is_new,
-                full_backref: head.full_backref,
-            })
+            head.map(|head| Delta { net: head.net(), is_new: head.is_new, full_backref: head.full_backref })
         })
     }
 
@@ -379,15 +375,9 @@ fn check_same_kind(known: ExtentKind, parts: &Parts) -> Result<(), Corrupt> {
         (ExtentKind::Tree { level }, ExtentKind::Tree { level: other }) => {
             (Detail::Number(level.into()), Detail::Number(other.into()))
         }
-        (ExtentKind::Data { len }, ExtentKind::Data { len: other }) => {
-            (Detail::Number(len), Detail::Number(other))
-        }
-        (ExtentKind::Tree { .. }, ExtentKind::Data { .. }) => {
-            (Detail::Text("a tree block"), Detail::Text("file data"))
-        }
-        (ExtentKind::Data { .. }, ExtentKind::Tree { .. }) => {
-            (Detail::Text("file data"), Detail::Text("a tree block"))
-        }
+        (ExtentKind::Data { len }, ExtentKind::Data { len: other }) => (Detail::Number(len), Detail::Number(other)),
+        (ExtentKind::Tree { .. }, ExtentKind::Data { .. }) => (Detail::Text("a tree block"), Detail::Text("file data")),
+        (ExtentKind::Data { .. }, ExtentKind::Tree { .. }) => (Detail::Text("file data"), Detail::Text("a tree block")),
     };
     Err(Corrupt::new("length, level or kind of an extent", expected, found).at(At::Data(parts.at)))
 }
@@ -503,8 +493,7 @@ mod tests {
         let queue = RefQueue::new();
         for block in 0..6400u64 {
             let at = Logical(block * 16384);
-            let change =
-                RefChange::AddTree { at, level: 0, owner: TreeId(5), parent: None, new: true };
+            let change = RefChange::AddTree { at, level: 0, owner: TreeId(5), parent: None, new: true };
             let _ = queue.push(change).unwrap();
         }
         for shard in &queue.shards {
@@ -522,15 +511,8 @@ mod tests {
                     for block in 0..20_000u64 {
                         let at = Logical(block % 1000 * 16384);
                         let owner = TreeId(256 + thread);
-                        let _ = queue
-                            .push(RefChange::AddTree {
-                                at,
-                                level: 0,
-                                owner,
-                                parent: None,
-                                new: false,
-                            })
-                            .unwrap();
+                        let _ =
+                            queue.push(RefChange::AddTree { at, level: 0, owner, parent: None, new: false }).unwrap();
                     }
                 });
             }

@@ -86,10 +86,7 @@ impl Forest {
     }
 
     fn random(&mut self, below: usize) -> usize {
-        self.seed = self
-            .seed
-            .wrapping_mul(6_364_136_223_846_793_005)
-            .wrapping_add(1_442_695_040_888_963_407);
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         to_usize((self.seed >> 33) % to_u64(below))
     }
 
@@ -245,13 +242,7 @@ impl Forest {
         self.count(at, held_as, -1);
     }
 
-    fn drop_child(
-        &mut self,
-        tree: u64,
-        parent: u64,
-        child: u64,
-        (counting, level): (Counting, u8),
-    ) {
+    fn drop_child(&mut self, tree: u64, parent: u64, child: u64, (counting, level): (Counting, u8)) {
         let parent = Logical(parent);
         match (counting, level) {
             (Counting::Shared, 0) => self.count(child, RefKey::SharedData { parent }, -1),

@@ -16,8 +16,7 @@ use parking_lot::Mutex;
 use super::*;
 use crate::Result;
 use crate::tree::{
-    Block, BlockSource, BlockView, Bytes, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind,
-    raw,
+    Block, BlockSource, BlockView, Bytes, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind, raw,
 };
 
 pub(super) const NODESIZE: u32 = 4096;
@@ -97,13 +96,7 @@ impl SpaceSink for Events {
 
 impl Fixture {
     pub(super) fn new(is_skinny: bool) -> Self {
-        let forest = Forest::new(
-            Arc::new(EmptyLeaves),
-            to_usize(NODESIZE.into()),
-            1 << 30,
-            [0; 16],
-            [0; 16],
-        );
+        let forest = Forest::new(Arc::new(EmptyLeaves), to_usize(NODESIZE.into()), 1 << 30, [0; 16], [0; 16]);
         let tree = |id: TreeId| {
             let root = RootPtr { at: Logical(id.0 << 40), level: 0, generation: Generation(1) };
             Tree::new(Arc::clone(&forest), id, TreeKind::Single, root)
@@ -128,21 +121,15 @@ impl Fixture {
 
     fn apply(&self) -> Result<Events> {
         let events = Events::default();
-        let apply = Apply {
-            edit: self.edit(),
-            tree: &self.extents,
-            csums: self.csums(),
-            space: &events,
-            sizes: self.sizes,
-        };
+        let apply =
+            Apply { edit: self.edit(), tree: &self.extents, csums: self.csums(), space: &events, sizes: self.sizes };
         apply.run(&self.queue.take_all_sorted())?;
         Ok(events)
     }
 
     /// Every block of both trees satisfies the rules of the format.
     pub(super) fn verify(&self) {
-        let skinny =
-            if self.sizes.is_skinny { Incompat::SKINNY_METADATA } else { Incompat::empty() };
+        let skinny = if self.sizes.is_skinny { Incompat::SKINNY_METADATA } else { Incompat::empty() };
         let format = verify::Format {
             fsid: btrfs_disk::Uuid([0; 16]),
             nodesize: NODESIZE,
@@ -172,8 +159,7 @@ pub(super) struct Random(pub(super) u64);
 
 impl Random {
     pub(super) fn below(&mut self, n: u64) -> u64 {
-        self.0 =
-            self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
     }
 }
@@ -225,13 +211,9 @@ fn change(at: Logical, kind: ExtentKind, key: RefKey, add: bool, new: bool) -> R
 
 fn random_holder(random: &mut Random, kind: ExtentKind) -> RefKey {
     match (kind, random.below(3)) {
-        (ExtentKind::Tree { .. }, 0) => {
-            RefKey::SharedTree { parent: Logical(random.below(40) * SECTOR) }
-        }
+        (ExtentKind::Tree { .. }, 0) => RefKey::SharedTree { parent: Logical(random.below(40) * SECTOR) },
         (ExtentKind::Tree { .. }, _) => RefKey::TreeRef { owner: TreeId(256 + random.below(40)) },
-        (ExtentKind::Data { .. }, 0) => {
-            RefKey::SharedData { parent: Logical(random.below(10) * SECTOR) }
-        }
+        (ExtentKind::Data { .. }, 0) => RefKey::SharedData { parent: Logical(random.below(10) * SECTOR) },
         (ExtentKind::Data { .. }, _) => RefKey::DataRef {
             root: TreeId(256 + random.below(3)),
             inode: InodeNo(257 + random.below(5)),
@@ -250,12 +232,7 @@ struct World {
 
 impl World {
     fn new(seed: u64, is_skinny: bool) -> Self {
-        Self {
-            fixture: Fixture::new(is_skinny),
-            random: Random(seed),
-            model: BTreeMap::new(),
-            next: 1 << 20,
-        }
+        Self { fixture: Fixture::new(is_skinny), random: Random(seed), model: BTreeMap::new(), next: 1 << 20 }
     }
 
     fn create(&mut self) {
@@ -315,8 +292,7 @@ impl World {
         if *left == 0 {
             model.refs.remove(&key);
         }
-        let (kind, is_cancelled) =
-            (model.kind, model.is_new && model.refs.is_empty() && key.is_tree());
+        let (kind, is_cancelled) = (model.kind, model.is_new && model.refs.is_empty() && key.is_tree());
         let pushed = self.fixture.push(change(Logical(at), kind, key, false, false));
         assert_eq!(pushed == Pushed::Cancelled, is_cancelled);
         if is_cancelled {
@@ -343,8 +319,7 @@ impl World {
             assert_eq!(info.flags.contains(ExtentFlags::FULL_BACKREF), model.full_backref);
             assert_eq!(info.generation.is_none(), model.is_new);
             let found = backrefs(extents, queue, Logical(*at)).unwrap();
-            let found: BTreeMap<RefKey, u64> =
-                found.iter().map(|one| (one.holder, one.count)).collect();
+            let found: BTreeMap<RefKey, u64> = found.iter().map(|one| (one.holder, one.count)).collect();
             assert_eq!(found, model.refs, "extent {at}");
             for holder in model.refs.keys() {
                 if let RefKey::DataRef { root, inode, offset } = *holder {
@@ -451,9 +426,7 @@ fn applied_changes_match_a_model() {
 fn data(at: u64, inode: u64, add: bool) -> RefChange {
     let (at, root, inode) = (Logical(at), TreeId(5), InodeNo(inode));
     match add {
-        true => {
-            RefChange::AddData { at, len: SECTOR, root, inode, offset: 0, parent: None, new: false }
-        }
+        true => RefChange::AddData { at, len: SECTOR, root, inode, offset: 0, parent: None, new: false },
         false => RefChange::DropData { at, len: SECTOR, root, inode, offset: 0, parent: None },
     }
 }
@@ -521,8 +494,7 @@ fn references_whose_hashes_collide_do_not_mix() {
         let found = backrefs(&fixture.extents, &fixture.queue, Logical(at)).unwrap();
         for (inode, count) in counts {
             let holder = RefKey::DataRef { root: TreeId(5), inode: InodeNo(*inode), offset: 0 };
-            let found: u64 =
-                found.iter().filter(|one| one.holder == holder).map(|one| one.count).sum();
+            let found: u64 = found.iter().filter(|one| one.holder == holder).map(|one| one.count).sum();
             assert_eq!(found, *count);
         }
     };

@@ -71,11 +71,9 @@ pub fn cow_changes(
     emit: &mut dyn FnMut(RefChange) -> Result<()>,
 ) -> Result<()> {
     // Additions come first, so that no count passes through zero on the way.
-    for (counting, at, sign) in [
-        (plan.old_gains, old_at, Sign::Add),
-        (plan.new_gains, new_at, Sign::Add),
-        (plan.old_loses, old_at, Sign::Drop),
-    ] {
+    for (counting, at, sign) in
+        [(plan.old_gains, old_at, Sign::Add), (plan.new_gains, new_at, Sign::Add), (plan.old_loses, old_at, Sign::Drop)]
+    {
         if let Some(counting) = counting {
             child_changes(bytes, at, tree, (counting, sign), emit)?;
         }
@@ -107,11 +105,7 @@ fn level(bytes: &[u8]) -> u8 {
     btrfs_disk::node::header(bytes).map_or(0, |header| header.level)
 }
 
-fn node_changes(
-    node: &NodeView<'_>,
-    holder: &Holder,
-    emit: &mut dyn FnMut(RefChange) -> Result<()>,
-) -> Result<()> {
+fn node_changes(node: &NodeView<'_>, holder: &Holder, emit: &mut dyn FnMut(RefChange) -> Result<()>) -> Result<()> {
     let level = node.header().map_or(0, |header| header.level).saturating_sub(1);
     let Holder { owner, parent, sign } = *holder;
     for ptr in node.ptrs() {
@@ -161,9 +155,7 @@ mod tests {
     const OLD: Logical = Logical(1 << 20);
     const NEW: Logical = Logical(1 << 21);
 
-    fn collect(
-        run: impl FnOnce(&mut dyn FnMut(RefChange) -> Result<()>) -> Result<()>,
-    ) -> Vec<RefChange> {
+    fn collect(run: impl FnOnce(&mut dyn FnMut(RefChange) -> Result<()>) -> Result<()>) -> Vec<RefChange> {
         let mut changes = Vec::new();
         run(&mut |change| {
             changes.push(change);
@@ -227,8 +219,7 @@ mod tests {
     #[test]
     fn the_owner_leaves_a_shared_block() {
         let node = node(1, &[4096]);
-        let state =
-            BlockState { refs: 2, full_backref: false, is_owned: true, is_relocation: false };
+        let state = BlockState { refs: 2, full_backref: false, is_owned: true, is_relocation: false };
         let plan = on_cow(&state);
         let changes = collect(|emit| cow_changes(&plan, &node, (OLD, NEW), TreeId(5), emit));
         let (at, owner) = (Logical(4096), TreeId(5));
@@ -245,8 +236,7 @@ mod tests {
     #[test]
     fn the_last_holder_takes_a_shared_block_over() {
         let node = node(1, &[4096]);
-        let state =
-            BlockState { refs: 1, full_backref: true, is_owned: false, is_relocation: false };
+        let state = BlockState { refs: 1, full_backref: true, is_owned: false, is_relocation: false };
         let plan = on_cow(&state);
         let changes = collect(|emit| cow_changes(&plan, &node, (OLD, NEW), TreeId(256), emit));
         let (at, owner) = (Logical(4096), TreeId(256));

@@ -41,31 +41,18 @@ impl Chunk {
     /// # Errors
     /// `Corrupt` for what the kernel's `btrfs_check_chunk_valid` refuses, `Unsupported` for
     /// profiles that are refused by name.
-    pub fn new(
-        start: Logical,
-        len: u64,
-        flags: BlockGroupFlags,
-        stripes: Vec<Stripe>,
-    ) -> Result<Self> {
+    pub fn new(start: Logical, len: u64, flags: BlockGroupFlags, stripes: Vec<Stripe>) -> Result<Self> {
         let at = At::Key(TreeId::CHUNK, chunk_key(start));
         check_range(start, len).map_err(|error| error.at(at))?;
         check_type(flags).map_err(|error| error.at(at))?;
         let profile = Profile::from_flags(flags)?;
         check_stripe_count(profile, stripes.len()).map_err(|error| error.at(at))?;
-        let chunk = Self {
-            start,
-            len,
-            flags,
-            profile,
-            stripes: stripes.into_boxed_slice(),
-        };
+        let chunk = Self { start, len, flags, profile, stripes: stripes.into_boxed_slice() };
         for stripe in &chunk.stripes {
             if stripe.offset.checked_add(chunk.stripe_bytes()).is_none() {
                 let found = Detail::Number(stripe.offset);
                 let limit = Detail::AtMost(u64::MAX - chunk.stripe_bytes());
-                return Err(Corrupt::new("chunk stripe offset", limit, found)
-                    .at(at)
-                    .into());
+                return Err(Corrupt::new("chunk stripe offset", limit, found).at(at).into());
             }
         }
         Ok(chunk)
@@ -80,21 +67,14 @@ impl Chunk {
         if stripe_len != STRIPE_LEN {
             let (expected, found) = (Detail::Number(STRIPE_LEN), Detail::Number(stripe_len));
             let at = At::Key(TreeId::CHUNK, chunk_key(start));
-            return Err(Corrupt::new("chunk stripe length", expected, found)
-                .at(at)
-                .into());
+            return Err(Corrupt::new("chunk stripe length", expected, found).at(at).into());
         }
         let stripes = item.stripes.iter().map(|stripe| Stripe {
             device: DevId(stripe.devid.get()),
             offset: stripe.offset.get(),
             device_uuid: stripe.dev_uuid,
         });
-        Self::new(
-            start,
-            item.chunk.length.get(),
-            item.chunk.flags(),
-            stripes.collect(),
-        )
+        Self::new(start, item.chunk.length.get(), item.chunk.flags(), stripes.collect())
     }
 
     /// First logical byte.
@@ -141,10 +121,7 @@ impl Chunk {
 
     /// What its profile needs to know.
     pub(super) fn shape(&self) -> Shape {
-        Shape {
-            len: self.len,
-            stripe_count: to_u64(self.stripes.len()),
-        }
+        Shape { len: self.len, stripe_count: to_u64(self.stripes.len()) }
     }
 
     /// True when every byte of `at..at + len` lies in the chunk.
@@ -188,39 +165,23 @@ fn check_range(start: Logical, len: u64) -> Result<(), Corrupt> {
 
 fn check_type(flags: BlockGroupFlags) -> Result<(), Corrupt> {
     let kind = flags & BlockGroupFlags::TYPE_MASK;
-    let known = [
-        BlockGroupFlags::DATA,
-        BlockGroupFlags::SYSTEM,
-        BlockGroupFlags::METADATA,
-        BlockGroupFlags::MIXED,
-    ];
+    let known = [BlockGroupFlags::DATA, BlockGroupFlags::SYSTEM, BlockGroupFlags::METADATA, BlockGroupFlags::MIXED];
     if known.contains(&kind) {
         return Ok(());
     }
     let expected = Detail::Text("data, system, metadata, or data and metadata");
-    Err(Corrupt::new(
-        "chunk type",
-        expected,
-        Detail::Hex(flags.bits()),
-    ))
+    Err(Corrupt::new("chunk type", expected, Detail::Hex(flags.bits())))
 }
 
 fn check_stripe_count(profile: Profile, count: usize) -> Result<(), Corrupt> {
     let count = to_u64(count);
     let (is_valid, expected) = match profile.exact_stripe_count() {
         Some(exact) => (count == exact, Detail::Number(exact)),
-        None if profile == Profile::Raid10 => (
-            count >= 2 && count.is_multiple_of(2),
-            Detail::Text("an even number"),
-        ),
+        None if profile == Profile::Raid10 => (count >= 2 && count.is_multiple_of(2), Detail::Text("an even number")),
         None => (count >= 1, Detail::AtLeast(1)),
     };
     if is_valid {
         return Ok(());
     }
-    Err(Corrupt::new(
-        "number of stripes of a chunk",
-        expected,
-        Detail::Number(count),
-    ))
+    Err(Corrupt::new("number of stripes of a chunk", expected, Detail::Number(count)))
 }

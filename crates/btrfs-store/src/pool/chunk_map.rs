@@ -47,19 +47,11 @@ impl ChunkMap {
             Some(chunk) if chunk.contains(at, len) => Ok(chunk),
             Some(chunk) => {
                 let limit = Detail::AtMost(chunk.end().0 - at.0);
-                Err(Corrupt::new(
-                    "length of an extent in its chunk",
-                    limit,
-                    Detail::Number(len),
-                )
-                .at(At::Data(at)))
+                Err(Corrupt::new("length of an extent in its chunk", limit, Detail::Number(len)).at(At::Data(at)))
             }
             None => {
                 let expected = Detail::Text("an address inside a chunk");
-                Err(
-                    Corrupt::new("logical address", expected, Detail::Number(at.0))
-                        .at(At::Tree(TreeId::CHUNK)),
-                )
+                Err(Corrupt::new("logical address", expected, Detail::Number(at.0)).at(At::Tree(TreeId::CHUNK)))
             }
         }
     }
@@ -87,16 +79,10 @@ impl ChunkMap {
     pub fn add(&self, chunk: Chunk, devices: &Devices) -> Result<()> {
         let at = At::Key(TreeId::CHUNK, chunk.key());
         let mut chunks = self.0.write();
-        if chunks
-            .by_start
-            .get(&chunk.start())
-            .is_some_and(|old| **old == chunk)
-        {
+        if chunks.by_start.get(&chunk.start()).is_some_and(|old| **old == chunk) {
             return Ok(());
         }
-        chunks
-            .check(&chunk, devices)
-            .map_err(|error| error.at(at))?;
+        chunks.check(&chunk, devices).map_err(|error| error.at(at))?;
         chunks.insert(chunk);
         Ok(())
     }
@@ -119,9 +105,7 @@ impl ChunkMap {
             let (_, (_, start)) = run_before(&chunks.by_device, device, offset)?;
             chunks.by_start.get(&start).map(Arc::clone)?
         };
-        logical_at(&chunk, offset, |id| id == device)
-            .first()
-            .copied()
+        logical_at(&chunk, offset, |id| id == device).first().copied()
     }
 
     /// Used runs of a device, as (first byte, length), ascending.
@@ -129,8 +113,7 @@ impl ChunkMap {
     pub fn device_runs(&self, device: DevId) -> Vec<(u64, u64)> {
         let chunks = self.0.read();
         let runs = chunks.by_device.range((device, 0)..=(device, u64::MAX));
-        runs.map(|((_, offset), (end, _))| (*offset, end - offset))
-            .collect()
+        runs.map(|((_, offset), (end, _))| (*offset, end - offset)).collect()
     }
 }
 
@@ -148,10 +131,7 @@ impl Default for ChunkMap {
 pub fn superblock_runs(chunk: &Chunk) -> Vec<(Logical, u64)> {
     let mut runs = Vec::new();
     if chunk.start().0 < FIRST_LOGICAL {
-        runs.push((
-            chunk.start(),
-            FIRST_LOGICAL.min(chunk.end().0) - chunk.start().0,
-        ));
+        runs.push((chunk.start(), FIRST_LOGICAL.min(chunk.end().0) - chunk.start().0));
     }
     for offset in (0..MIRRORS_MAX).filter_map(mirror_offset) {
         for at in logical_at(chunk, offset, |_| true) {
@@ -181,11 +161,7 @@ impl Chunks {
         let before = self.by_start.range(..chunk.end()).next_back();
         if let Some((_, other)) = before.filter(|(_, other)| other.end() > chunk.start()) {
             let expected = Detail::AtLeast(other.end().0);
-            return Err(Corrupt::new(
-                "start of a chunk",
-                expected,
-                Detail::Number(chunk.start().0),
-            ));
+            return Err(Corrupt::new("start of a chunk", expected, Detail::Number(chunk.start().0)));
         }
         for (index, stripe) in chunk.stripes().iter().enumerate() {
             check_device(chunk, stripe, devices)?;
@@ -223,27 +199,16 @@ impl Chunks {
 fn check_device(chunk: &Chunk, stripe: &Stripe, devices: &Devices) -> Result<(), Corrupt> {
     let Some(device) = devices.get(stripe.device) else {
         let expected = Detail::Text("a device of this file system");
-        return Err(Corrupt::new(
-            "device of a chunk",
-            expected,
-            Detail::Number(stripe.device.0),
-        ));
+        return Err(Corrupt::new("device of a chunk", expected, Detail::Number(stripe.device.0)));
     };
     if device.uuid() != stripe.device_uuid {
-        let (expected, found) = (
-            Detail::Uuid(device.uuid().0),
-            Detail::Uuid(stripe.device_uuid.0),
-        );
+        let (expected, found) = (Detail::Uuid(device.uuid().0), Detail::Uuid(stripe.device_uuid.0));
         return Err(Corrupt::new("device UUID of a chunk", expected, found));
     }
     let end = stripe.offset + chunk.stripe_bytes();
     if end > device.total_bytes() {
         let limit = Detail::AtMost(device.total_bytes());
-        return Err(Corrupt::new(
-            "end of a chunk on its device",
-            limit,
-            Detail::Number(end),
-        ));
+        return Err(Corrupt::new("end of a chunk on its device", limit, Detail::Number(end)));
     }
     Ok(())
 }

@@ -22,13 +22,7 @@ impl PoolDevice {
     #[must_use]
     pub fn new(id: DevId, uuid: Uuid, device: Arc<dyn Device>, total_bytes: u64) -> Self {
         let total_bytes = AtomicU64::new(total_bytes);
-        Self {
-            id,
-            uuid,
-            device,
-            total_bytes,
-            counts: Counts::default(),
-        }
+        Self { id, uuid, device, total_bytes, counts: Counts::default() }
     }
 
     /// Its number.

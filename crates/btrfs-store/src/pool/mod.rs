@@ -81,11 +81,7 @@ impl Pool {
     /// # Errors
     /// `Unsupported` for what cannot be had with this access, `Corrupt`, `Device`,
     /// `ReadOnly` for a device that cannot be written.
-    pub fn open(
-        devices: Vec<Arc<dyn Device>>,
-        access: Access,
-        workers: Arc<Workers>,
-    ) -> Result<(Self, Superblock)> {
+    pub fn open(devices: Vec<Arc<dyn Device>>, access: Access, workers: Arc<Workers>) -> Result<(Self, Superblock)> {
         Self::open_at(devices, access, None, workers)
     }
 
@@ -119,13 +115,7 @@ impl Pool {
             csum_type: superblock.csum_type(),
         };
         let chunks = ChunkMap::new();
-        let pool = Self {
-            devices: Devices::new(vec![device]),
-            chunks,
-            layout,
-            access,
-            workers,
-        };
+        let pool = Self { devices: Devices::new(vec![device]), chunks, layout, access, workers };
         pool.add_system_chunks(&superblock)?;
         Ok((pool, superblock))
     }
@@ -134,13 +124,7 @@ impl Pool {
     #[must_use]
     pub fn create(devices: Vec<PoolDevice>, layout: Layout, workers: Arc<Workers>) -> Self {
         let (devices, chunks) = (Devices::new(devices), ChunkMap::new());
-        Self {
-            devices,
-            chunks,
-            layout,
-            access: Access::ReadWrite,
-            workers,
-        }
+        Self { devices, chunks, layout, access: Access::ReadWrite, workers }
     }
 
     /// Adds a chunk; one that is there already changes nothing.
@@ -207,8 +191,7 @@ impl Pool {
     /// The checksums of all sectors of `data`, packed one after the other.
     #[must_use]
     pub fn csum_data(&self, data: &[u8]) -> Vec<u8> {
-        self.workers
-            .csum_data(self.csum_type(), self.sector_bytes(), data)
+        self.workers.csum_data(self.csum_type(), self.sector_bytes(), data)
     }
 
     /// Writes every copy of the superblock to the device that its device item names. The
@@ -250,9 +233,7 @@ impl Pool {
 
     /// The device of a chunk's stripe.
     fn device(&self, id: DevId) -> &PoolDevice {
-        self.devices
-            .get(id)
-            .expect("the chunk map refuses devices that the pool does not have")
+        self.devices.get(id).expect("the chunk map refuses devices that the pool does not have")
     }
 
     fn add_system_chunks(&self, superblock: &Superblock) -> Result<()> {
@@ -277,11 +258,7 @@ fn check_device_size(device: &dyn Device, total_bytes: u64) -> Result<()> {
     if found >= total_bytes {
         return Ok(());
     }
-    let error = Corrupt::new(
-        "size of the device",
-        Detail::AtLeast(total_bytes),
-        Detail::Number(found),
-    );
+    let error = Corrupt::new("size of the device", Detail::AtLeast(total_bytes), Detail::Number(found));
     Err(error.at(At::Superblock(SUPERBLOCK_OFFSET)).into())
 }
 

@@ -74,9 +74,7 @@ pub fn logical_at(chunk: &Chunk, offset: u64, is_wanted: impl Fn(DevId) -> bool)
             if in_stripe >= chunk.stripe_bytes() {
                 return None;
             }
-            let in_chunk = chunk
-                .profile()
-                .offset_in_chunk(chunk.shape(), index, in_stripe);
+            let in_chunk = chunk.profile().offset_in_chunk(chunk.shape(), index, in_stripe);
             (in_chunk < chunk.len_bytes()).then(|| Logical(chunk.start().0 + in_chunk))
         })
         .collect();

@@ -48,12 +48,7 @@ impl Pool {
             return Ok(());
         }
         let chunk = self.chunks().lookup(at, to_u64(buf.len()))?;
-        let request = Request {
-            pool: self,
-            chunk: &chunk,
-            at,
-            expect,
-        };
+        let request = Request { pool: self, chunk: &chunk, at, expect };
         let first = preferred_mirror(&chunk, at);
         let bad = match self.read_parts(&chunk, at, buf, first) {
             Ok(()) => request.bad_units(buf),
@@ -77,18 +72,10 @@ impl Pool {
         Ok(self.read_parts(&chunk, at, buf, mirror)?)
     }
 
-    fn read_parts(
-        &self,
-        chunk: &Chunk,
-        at: Logical,
-        buf: &mut [u8],
-        mirror: u32,
-    ) -> blockdev::Result<()> {
+    fn read_parts(&self, chunk: &Chunk, at: Logical, buf: &mut [u8], mirror: u32) -> blockdev::Result<()> {
         for part in plan(chunk, at, to_u64(buf.len()), Purpose::Read(mirror)) {
             let device = self.device(part.device);
-            let read = device
-                .device()
-                .read_at(part.device_offset, &mut buf[range_of(&part)]);
+            let read = device.device().read_at(part.device_offset, &mut buf[range_of(&part)]);
             read.inspect_err(|_| device.count(Event::ReadError))?;
         }
         Ok(())
@@ -125,19 +112,14 @@ impl Request<'_> {
             Expect::Block(_) => len,
             Expect::Csums(_) | Expect::Unchecked => self.pool.sector_bytes(),
         };
-        (0..len)
-            .step_by(size.max(1))
-            .map(|start| start..(start + size).min(len))
-            .collect()
+        (0..len).step_by(size.max(1)).map(|start| start..(start + size).min(len)).collect()
     }
 
     /// The units that are not as expected.
     fn bad_units(&self, buf: &[u8]) -> Vec<Range<usize>> {
         if let Expect::Csums(stored) = self.expect {
             let pool = self.pool;
-            let found = pool
-                .workers()
-                .csum_data(pool.csum_type(), pool.sector_bytes(), buf);
+            let found = pool.workers().csum_data(pool.csum_type(), pool.sector_bytes(), buf);
             if found == stored {
                 return Vec::new();
             }
@@ -156,8 +138,7 @@ impl Request<'_> {
                 let kind = self.pool.csum_type();
                 let start = unit.start / self.pool.sector_bytes() * kind.len();
                 let stored = csums.get(start..start + kind.len()).unwrap_or_default();
-                check_sector(kind, bytes, stored)
-                    .map_err(|error| error.at(At::Data(self.at_of(unit))))
+                check_sector(kind, bytes, stored).map_err(|error| error.at(At::Data(self.at_of(unit))))
             }
         }
     }
@@ -179,34 +160,22 @@ impl Request<'_> {
             }
         }
         let (at, len) = (self.at_of(&unit), to_u64(unit.len()));
-        Err(Error::NoGoodCopy {
-            at,
-            len,
-            causes: bad.into(),
-        })
+        Err(Error::NoGoodCopy { at, len, causes: bad.into() })
     }
 
     fn try_copy(&self, unit: &Range<usize>, bytes: &mut [u8], mirror: u32) -> Result<(), Cause> {
-        self.pool
-            .read_parts(self.chunk, self.at_of(unit), bytes, mirror)?;
+        self.pool.read_parts(self.chunk, self.at_of(unit), bytes, mirror)?;
         self.check(unit, bytes)?;
         Ok(())
     }
 
     fn describe(&self, unit: &Range<usize>, mirror: u32, cause: Cause) -> BadCopy {
         let parts = plan(self.chunk, self.at_of(unit), 1, Purpose::Read(mirror));
-        let (device, offset) = parts
-            .first()
-            .map_or_else(Default::default, |part| (part.device, part.device_offset));
+        let (device, offset) = parts.first().map_or_else(Default::default, |part| (part.device, part.device_offset));
         if matches!(cause, Cause::Corrupt(_)) {
             self.pool.device(device).count(Event::Corruption);
         }
-        BadCopy {
-            mirror,
-            device,
-            offset,
-            cause,
-        }
+        BadCopy { mirror, device, offset, cause }
     }
 
     /// Overwrites the bad copies. A failure is counted and changes nothing for the reader.
@@ -216,11 +185,7 @@ impl Request<'_> {
         }
         for copy in bad {
             let at = self.at_of(unit);
-            if self
-                .pool
-                .write_copy(self.chunk, at, good, copy.mirror)
-                .is_ok()
-            {
+            if self.pool.write_copy(self.chunk, at, good, copy.mirror).is_ok() {
                 self.pool.device(copy.device).count(Event::Repair);
             }
         }

@@ -16,8 +16,7 @@ use btrfs_disk::flags::{CompatRo, Incompat, SuperFlags};
 use btrfs_disk::items::OnDisk as _;
 use btrfs_disk::node::CSUM_FIELD_SIZE;
 use btrfs_disk::superblock::{
-    DiskSuperblock, MIRRORS_MAX, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock,
-    UncheckedSuperblock, mirror_offset,
+    DiskSuperblock, MIRRORS_MAX, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, mirror_offset,
 };
 use codec::ChecksumType;
 
@@ -45,9 +44,8 @@ const INCOMPAT_WRITABLE: Incompat = Incompat::MIXED_BACKREF
 const INCOMPAT_READABLE: Incompat = INCOMPAT_WRITABLE.union(Incompat::SIMPLE_QUOTA);
 
 /// Read-only-compatible features that the store keeps when it writes.
-const COMPAT_RO_WRITABLE: CompatRo = CompatRo::FREE_SPACE_TREE
-    .union(CompatRo::FREE_SPACE_TREE_VALID)
-    .union(CompatRo::BLOCK_GROUP_TREE);
+const COMPAT_RO_WRITABLE: CompatRo =
+    CompatRo::FREE_SPACE_TREE.union(CompatRo::FREE_SPACE_TREE_VALID).union(CompatRo::BLOCK_GROUP_TREE);
 
 /// States of the file system in which it may be read.
 const STATE_READABLE: SuperFlags = SuperFlags::WRITTEN
@@ -58,9 +56,7 @@ const STATE_READABLE: SuperFlags = SuperFlags::WRITTEN
     .union(SuperFlags::METADUMP_V2);
 
 /// States of the file system in which it may be written.
-const STATE_WRITABLE: SuperFlags = SuperFlags::WRITTEN
-    .union(SuperFlags::RELOC)
-    .union(SuperFlags::ERROR);
+const STATE_WRITABLE: SuperFlags = SuperFlags::WRITTEN.union(SuperFlags::RELOC).union(SuperFlags::ERROR);
 
 /// What a file system is opened for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,11 +76,8 @@ pub fn read(device: &dyn Device, access: Access) -> Result<Superblock> {
     if primary.is_ok() {
         return primary;
     }
-    let newest = read_mirrors(device)
-        .into_iter()
-        .skip(1)
-        .filter_map(|(_, copy)| copy.ok())
-        .max_by_key(Superblock::generation);
+    let newest =
+        read_mirrors(device).into_iter().skip(1).filter_map(|(_, copy)| copy.ok()).max_by_key(Superblock::generation);
     match newest {
         Some(mirror) if access == Access::ReadOnly || is_torn(device, &mirror)? => Ok(mirror),
         _ => primary,
@@ -99,9 +92,7 @@ pub fn read_one(device: &dyn Device, copy: usize) -> Result<Superblock> {
     let offset = mirrors_within(device.size_bytes()).nth(copy);
     let missing = || {
         let count = mirrors_within(device.size_bytes()).count();
-        Error::unsupported(format!(
-            "copy {copy} of the superblock: there are {count} from 0 on"
-        ))
+        Error::unsupported(format!("copy {copy} of the superblock: there are {count} from 0 on"))
     };
     read_copy(device, offset.ok_or_else(missing)?)
 }
@@ -118,26 +109,21 @@ fn is_torn(device: &dyn Device, mirror: &Superblock) -> Result<bool> {
         return Ok(false);
     }
     let (torn, whole) = (torn.fields(), mirror.fields());
-    let is_same = torn.magic == whole.magic
-        && torn.fsid == whole.fsid
-        && torn.bytenr.get() == SUPERBLOCK_OFFSET;
+    let is_same = torn.magic == whole.magic && torn.fsid == whole.fsid && torn.bytenr.get() == SUPERBLOCK_OFFSET;
     let commits = torn.generation.get().checked_sub(whole.generation.get());
     Ok(is_same && commits.is_some_and(|count| count <= 1))
 }
 
 fn has_right_checksum(bytes: &[u8], fields: &DiskSuperblock) -> bool {
     let (stored, body) = bytes.split_at(CSUM_FIELD_SIZE);
-    ChecksumType::from_raw(fields.csum_type.get())
-        .is_some_and(|kind| codec::checksum::matches(kind, body, stored))
+    ChecksumType::from_raw(fields.csum_type.get()).is_some_and(|kind| codec::checksum::matches(kind, body, stored))
 }
 
 /// Every copy of the superblock, by its byte offset; those the device is too small for are
 /// left out.
 #[must_use]
 pub fn read_mirrors(device: &dyn Device) -> Vec<(u64, Result<Superblock>)> {
-    mirrors_within(device.size_bytes())
-        .map(|offset| (offset, read_copy(device, offset)))
-        .collect()
+    mirrors_within(device.size_bytes()).map(|offset| (offset, read_copy(device, offset))).collect()
 }
 
 /// Refuses, by name, whatever the superblock asks for that `access` cannot give.
@@ -157,16 +143,10 @@ pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
         return Err(refusal(access, STATE_READABLE.contains(beyond), beyond));
     }
     if fields.sectorsize.get() != SECTOR_BYTES {
-        return Err(Error::unsupported(format!(
-            "sectors of {} bytes",
-            fields.sectorsize
-        )));
+        return Err(Error::unsupported(format!("sectors of {} bytes", fields.sectorsize)));
     }
     if fields.num_devices.get() != 1 {
-        return Err(Error::unsupported(format!(
-            "{} devices",
-            fields.num_devices
-        )));
+        return Err(Error::unsupported(format!("{} devices", fields.num_devices)));
     }
     if access == Access::ReadOnly {
         return Ok(());
@@ -222,9 +202,7 @@ fn write_copy(device: &PoolDevice, superblock: &Superblock, offset: u64) -> Resu
 /// Offsets of the copies on so large a device. The kernel leaves one byte more than the
 /// copy (`bytenr + BTRFS_SUPER_INFO_SIZE >= commit_total_bytes` ends its loop).
 fn mirrors_within(device_bytes: u64) -> impl Iterator<Item = u64> {
-    (0..MIRRORS_MAX)
-        .filter_map(mirror_offset)
-        .take_while(move |offset| offset + to_u64(SUPERBLOCK_SIZE) < device_bytes)
+    (0..MIRRORS_MAX).filter_map(mirror_offset).take_while(move |offset| offset + to_u64(SUPERBLOCK_SIZE) < device_bytes)
 }
 
 fn read_copy(device: &dyn Device, offset: u64) -> Result<Superblock> {
@@ -235,9 +213,7 @@ fn read_copy(device: &dyn Device, offset: u64) -> Result<Superblock> {
 
 fn refusal(access: Access, is_readable: bool, what: impl std::fmt::Display) -> Error {
     match access {
-        Access::ReadWrite if is_readable => {
-            Error::unsupported(format!("writing with {what} (reading is possible)"))
-        }
+        Access::ReadWrite if is_readable => Error::unsupported(format!("writing with {what} (reading is possible)")),
         _ => Error::unsupported(what.to_string()),
     }
 }

@@ -47,9 +47,7 @@ impl Workers {
     /// Threads that work at the same time.
     #[must_use]
     pub fn thread_count(&self) -> usize {
-        self.0
-            .as_ref()
-            .map_or(1, rayon::ThreadPool::current_num_threads)
+        self.0.as_ref().map_or(1, rayon::ThreadPool::current_num_threads)
     }
 
     /// Runs `job` on every item, several at a time, and returns the results in order.
@@ -59,9 +57,7 @@ impl Workers {
             job(item)
         };
         match &self.0 {
-            Some(threads) if items.len() > 1 => {
-                threads.install(|| items.into_par_iter().map(&job).collect())
-            }
+            Some(threads) if items.len() > 1 => threads.install(|| items.into_par_iter().map(&job).collect()),
             _ => items.into_iter().map(job).collect(),
         }
     }
@@ -91,9 +87,7 @@ mod tests {
 
     #[test]
     fn parallel_checksums_are_those_of_one_thread() {
-        let data: Vec<u8> = (0..1_200_000u32)
-            .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[3])
-            .collect();
+        let data: Vec<u8> = (0..1_200_000u32).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[3]).collect();
         let threads = Workers::new(3);
         assert_eq!(threads.thread_count(), 3);
         for kind in ChecksumType::ALL {

@@ -57,10 +57,7 @@ impl Pool {
     /// # Errors
     /// The first device's that failed; `Corrupt` when a block is not inside one chunk (then
     /// nothing was written).
-    pub fn write_blocks<'a>(
-        &self,
-        blocks: impl IntoIterator<Item = (Logical, &'a [u8])>,
-    ) -> Result<()> {
+    pub fn write_blocks<'a>(&self, blocks: impl IntoIterator<Item = (Logical, &'a [u8])>) -> Result<()> {
         self.check_writable()?;
         let mut pieces = Vec::new();
         let mut chunk: Option<Arc<Chunk>> = None;
@@ -99,26 +96,15 @@ impl Pool {
         self.check_writable()?;
         let chunk = self.chunks().lookup(at, len)?;
         for part in plan(&chunk, at, len, Purpose::Write) {
-            self.device(part.device)
-                .device()
-                .discard(part.device_offset, part.len)?;
+            self.device(part.device).device().discard(part.device_offset, part.len)?;
         }
         Ok(())
     }
 
     /// Writes one copy only: mending.
-    pub(super) fn write_copy(
-        &self,
-        chunk: &Chunk,
-        at: Logical,
-        bytes: &[u8],
-        mirror: u32,
-    ) -> Result<()> {
+    pub(super) fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<()> {
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
-        self.submit(
-            plan.iter()
-                .map(|part| Piece::new(part, &bytes[range_of(part)])),
-        )
+        self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)])))
     }
 
     /// Hands every device its pieces, in one queue each.
@@ -136,11 +122,7 @@ impl Pool {
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {
-        if self.is_writable() {
-            Ok(())
-        } else {
-            Err(Error::ReadOnly)
-        }
+        if self.is_writable() { Ok(()) } else { Err(Error::ReadOnly) }
     }
 }
 
@@ -152,13 +134,7 @@ struct Piece<'a> {
 
 impl<'a> Piece<'a> {
     fn new(part: &Part, bytes: &'a [u8]) -> Self {
-        Self {
-            device: part.device,
-            request: WriteRequest {
-                offset: part.device_offset,
-                bytes,
-            },
-        }
+        Self { device: part.device, request: WriteRequest { offset: part.device_offset, bytes } }
     }
 }
 
@@ -172,14 +148,8 @@ fn cut<'a>(parts: &[&'a [u8]], planned: &Part) -> Vec<Piece<'a>> {
         let (from, to) = (wanted.start.max(start), wanted.end.min(end));
         if from < to {
             let offset = planned.device_offset + to_u64(from - wanted.start);
-            let request = WriteRequest {
-                offset,
-                bytes: &part[from - start..to - start],
-            };
-            pieces.push(Piece {
-                device: planned.device,
-                request,
-            });
+            let request = WriteRequest { offset, bytes: &part[from - start..to - start] };
+            pieces.push(Piece { device: planned.device, request });
         }
         start = end;
     }

@@ -89,9 +89,7 @@ impl Account {
 
     pub(super) fn try_take(&self, bytes: u64) -> bool {
         let wanted = signed(bytes);
-        self.available
-            .fetch_update(SeqCst, Relaxed, |have| (have >= wanted).then_some(have - wanted))
-            .is_ok()
+        self.available.fetch_update(SeqCst, Relaxed, |have| (have >= wanted).then_some(have - wanted)).is_ok()
     }
 
     /// Moves up to `bytes` out of what is available, and says how many.

@@ -81,9 +81,7 @@ impl DeviceSpace {
         tree.scan(&from, &to, |key, bytes| {
             let at = At::Key(TreeId::DEV, *key);
             let len = DevExtent::parse(bytes).map_err(|error| error.at(at))?.length.get();
-            end = device
-                .note_extent(Run { start: key.offset, len }, end)
-                .map_err(|error| error.at(at))?;
+            end = device.note_extent(Run { start: key.offset, len }, end).map_err(|error| error.at(at))?;
             Ok(Scan::Continue)
         })?;
         Ok(device)
@@ -154,10 +152,7 @@ impl ChunkPlan {
     /// Its ranges on devices.
     fn device_runs(&self) -> impl Iterator<Item = (DevId, Run)> + '_ {
         let len = self.chunk.stripe_bytes();
-        self.chunk
-            .stripes()
-            .iter()
-            .map(move |stripe| (stripe.device, Run { start: stripe.offset, len }))
+        self.chunk.stripes().iter().map(move |stripe| (stripe.device, Run { start: stripe.offset, len }))
     }
 
     fn group(&self) -> Run {
@@ -200,8 +195,7 @@ impl Space {
     pub fn chunk_flags(&self, kind: SpaceKind) -> Option<BlockGroupFlags> {
         let account = self.accounts.index(kind);
         let groups = self.groups.all();
-        let mut same =
-            groups.iter().rev().filter(|group| self.accounts.index(group.kind()) == account);
+        let mut same = groups.iter().rev().filter(|group| self.accounts.index(group.kind()) == account);
         same.next().map(|group| group.flags())
     }
 
@@ -219,11 +213,7 @@ impl Space {
     ///
     /// # Errors
     /// As [`Self::plan_chunk`].
-    pub fn plan_chunk_up_to(
-        &self,
-        flags: BlockGroupFlags,
-        len_max: u64,
-    ) -> Result<Option<ChunkPlan>> {
+    pub fn plan_chunk_up_to(&self, flags: BlockGroupFlags, len_max: u64) -> Result<Option<ChunkPlan>> {
         let last = self.groups.all().last().map(|group| group.range().end());
         let mut devices = self.devices.lock();
         let request = PlanRequest {
@@ -260,12 +250,7 @@ impl Space {
     ///
     /// # Errors
     /// Whatever editing a tree fails with; the transaction cannot go on then.
-    pub fn write_chunk(
-        &self,
-        edit: &Edit<'_>,
-        trees: &ChunkTrees<'_>,
-        plan: &ChunkPlan,
-    ) -> Result<()> {
+    pub fn write_chunk(&self, edit: &Edit<'_>, trees: &ChunkTrees<'_>, plan: &ChunkPlan) -> Result<()> {
         let chunk = &plan.chunk;
         for (id, run) in plan.device_runs() {
             let extent = DevExtent {
@@ -327,8 +312,7 @@ impl Space {
             let key = group_key(change.group);
             let mut parsed = Ok(());
             let found = edit.update(tree, &key, |bytes| {
-                parsed =
-                    BlockGroupItem::parse_mut(bytes).map(|item| item.used = change.used.into());
+                parsed = BlockGroupItem::parse_mut(bytes).map(|item| item.used = change.used.into());
             })?;
             parsed.map_err(|error| error.at(At::Key(tree.id(), key)))?;
             if !found {
@@ -368,14 +352,7 @@ struct Spread {
 }
 
 const fn spread(profile: Profile) -> Spread {
-    let one = Spread {
-        per_device: 1,
-        devices_min: 1,
-        devices_max: 1,
-        devices_step: 1,
-        copies: 1,
-        sub_stripes: 1,
-    };
+    let one = Spread { per_device: 1, devices_min: 1, devices_max: 1, devices_step: 1, copies: 1, sub_stripes: 1 };
     match profile {
         Profile::Single => one,
         Profile::Dup => Spread { per_device: 2, copies: 2, ..one },
@@ -383,21 +360,12 @@ const fn spread(profile: Profile) -> Spread {
         Profile::Raid1 => mirrors(2),
         Profile::Raid1c3 => Spread { copies: 3, ..mirrors(3) },
         Profile::Raid1c4 => Spread { copies: 4, ..mirrors(4) },
-        Profile::Raid10 => {
-            Spread { devices_max: usize::MAX, devices_step: 2, sub_stripes: 2, ..mirrors(2) }
-        }
+        Profile::Raid10 => Spread { devices_max: usize::MAX, devices_step: 2, sub_stripes: 2, ..mirrors(2) },
     }
 }
 
 const fn mirrors(count: usize) -> Spread {
-    Spread {
-        per_device: 1,
-        devices_min: count,
-        devices_max: count,
-        devices_step: count,
-        copies: 2,
-        sub_stripes: 1,
-    }
+    Spread { per_device: 1, devices_min: count, devices_max: count, devices_step: count, copies: 2, sub_stripes: 1 }
 }
 
 /// The chunk to make, or `None` when the devices have no room for it.
@@ -423,9 +391,7 @@ fn plan(request: &PlanRequest, devices: &[DeviceSpace]) -> Result<Option<ChunkPl
     let most = if is_system { SYSTEM_STRIPES_MAX } else { usize::MAX };
     let count = holes.len().min(spread.devices_max).min(most);
     let count = count - count % spread.devices_step;
-    let Some(shortest) =
-        count.checked_sub(1).and_then(|last| holes.get(last)).map(|(_, hole)| hole.len)
-    else {
+    let Some(shortest) = count.checked_sub(1).and_then(|last| holes.get(last)).map(|(_, hole)| hole.len) else {
         return Ok(None);
     };
     if count < spread.devices_min {
@@ -442,8 +408,7 @@ fn plan(request: &PlanRequest, devices: &[DeviceSpace]) -> Result<Option<ChunkPl
             device_uuid: device.uuid,
         })
     });
-    let chunk =
-        Chunk::new(request.start, stripe_bytes * data_stripes, request.flags, stripes.collect())?;
+    let chunk = Chunk::new(request.start, stripe_bytes * data_stripes, request.flags, stripes.collect())?;
     let item = chunk_item(&chunk, spread.sub_stripes, request.sector_size);
     Ok(Some(ChunkPlan { chunk, item }))
 }
@@ -507,8 +472,7 @@ mod tests {
     }
 
     fn planned(flags: BlockGroupFlags, devices: &[DeviceSpace]) -> Option<(u64, Vec<(u64, u64)>)> {
-        let request =
-            PlanRequest { flags, start: Logical(16 * MIB), sector_size: 4096, len_max: u64::MAX };
+        let request = PlanRequest { flags, start: Logical(16 * MIB), sector_size: 4096, len_max: u64::MAX };
         let plan = plan(&request, devices).unwrap()?;
         let parsed = ChunkItem::parse(&plan.item).unwrap();
         assert_eq!(Chunk::from_item(Logical(16 * MIB), &parsed).unwrap(), plan.chunk);

@@ -117,9 +117,7 @@ mod tests {
         });
         let expected: i64 = (0..8i64)
             .map(|thread| {
-                (0..50_000i64)
-                    .map(|i| thread * 100 + i % 7 - if i % 3 == 0 { thread * 50 } else { 0 })
-                    .sum::<i64>()
+                (0..50_000i64).map(|i| thread * 100 + i % 7 - if i % 3 == 0 { thread * 50 } else { 0 }).sum::<i64>()
             })
             .sum();
         assert_eq!(counter.exact(), expected);

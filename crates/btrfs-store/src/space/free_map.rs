@@ -206,10 +206,7 @@ impl FreeMap {
         while classes != 0 {
             let class = classes.trailing_zeros();
             classes &= classes - 1;
-            let found = self
-                .class_runs(class)
-                .take(PROBES_MAX)
-                .find_map(|(end, start)| fit(end, start, len, align));
+            let found = self.class_runs(class).take(PROBES_MAX).find_map(|(end, start)| fit(end, start, len, align));
             best = match (best, found) {
                 (Some(a), Some(b)) => Some(a.min(b)),
                 (a, b) => a.or(b),
@@ -227,9 +224,7 @@ impl FreeMap {
     }
 
     fn class_runs(&self, class: u32) -> impl DoubleEndedIterator<Item = (u64, u64)> + '_ {
-        self.classes[index(class)]
-            .iter()
-            .filter_map(|end| self.runs.get(end).map(|start| (*end, *start)))
+        self.classes[index(class)].iter().filter_map(|end| self.runs.get(end).map(|start| (*end, *start)))
     }
 
     /// Takes `part` out of the run `run_start..run_end`, which contains it.
@@ -381,29 +376,20 @@ mod tests {
                 match random.below(4) {
                     0 => {
                         let ok = model[range.clone()].iter().all(|free| !free);
-                        assert_eq!(
-                            map.insert(run(start, len)).is_ok(),
-                            ok,
-                            "seed {seed} step {step}"
-                        );
+                        assert_eq!(map.insert(run(start, len)).is_ok(), ok, "seed {seed} step {step}");
                         if ok {
                             model[range].fill(true);
                         }
                     }
                     1 => {
                         let ok = model[range.clone()].iter().all(|free| *free);
-                        assert_eq!(
-                            map.take_at(&mut cursor, run(start, len)),
-                            ok,
-                            "seed {seed} step {step}"
-                        );
+                        assert_eq!(map.take_at(&mut cursor, run(start, len)), ok, "seed {seed} step {step}");
                         if ok {
                             model[range].fill(false);
                         }
                     }
                     2 if random.below(8) == 0 => {
-                        let count =
-                            model[range.clone()].iter().filter(|free| **free).count() as u64;
+                        let count = model[range.clone()].iter().filter(|free| **free).count() as u64;
                         assert_eq!(map.subtract(run(start, len)), count, "seed {seed} step {step}");
                         model[range].fill(false);
                     }
@@ -418,10 +404,7 @@ mod tests {
                             assert!(got.len >= want.min_len && got.len <= want.len);
                             assert_eq!(got.start % want.align, 0);
                             let range = got.start as usize..got.end() as usize;
-                            assert!(
-                                model[range.clone()].iter().all(|free| *free),
-                                "seed {seed} step {step}"
-                            );
+                            assert!(model[range.clone()].iter().all(|free| *free), "seed {seed} step {step}");
                             model[range].fill(false);
                         }
                     }
@@ -462,8 +445,7 @@ mod tests {
         let mut cursor = Cursor::default();
         let block = Want { align: 16384, cluster: 1 << 20, ..want(16384) };
         let begin = std::time::Instant::now();
-        let mut taken: Vec<Run> =
-            (0..1_000_000).filter_map(|_| map.take(&mut cursor, &block)).collect();
+        let mut taken: Vec<Run> = (0..1_000_000).filter_map(|_| map.take(&mut cursor, &block)).collect();
         println!("sequential: {:?} per allocation", begin.elapsed() / 1_000_000);
         let mut random = crate::space::test_random::Random::new(1);
         for i in (1..taken.len()).rev() {

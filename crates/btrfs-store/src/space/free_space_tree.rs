@@ -87,12 +87,7 @@ fn apply(edit: &Edit<'_>, tree: &Tree, changes: &GroupChanges, sector: u64) -> R
         return Ok(());
     }
     let count = u32::try_from(new).map_err(|_| {
-        corrupt(
-            "free space extent count",
-            key,
-            Detail::AtMost(u64::from(u32::MAX)),
-            Detail::Number(new),
-        )
+        corrupt("free space extent count", key, Detail::AtMost(u64::from(u32::MAX)), Detail::Number(new))
     })?;
     let info = FreeSpaceInfo { extent_count: count.into(), ..info };
     edit.update(tree, &key, |bytes| bytes.copy_from_slice(info.bytes()))?;
@@ -108,13 +103,7 @@ fn in_order(changes: &GroupChanges) -> Vec<Change> {
 }
 
 /// Applies ascending changes to a group kept as extents; returns the new extent count.
-fn apply_to_extents(
-    edit: &Edit<'_>,
-    tree: &Tree,
-    group: Run,
-    changes: &[Change],
-    old_count: u64,
-) -> Result<u64> {
+fn apply_to_extents(edit: &Edit<'_>, tree: &Tree, group: Run, changes: &[Change], old_count: u64) -> Result<u64> {
     let (mut added, mut removed) = (0, 0);
     let mut rest = changes;
     while let Some(count) = together(rest, group, old_count) {
@@ -268,9 +257,8 @@ fn difference(old: &[Run], new: &[Run]) -> Vec<Step> {
 }
 
 fn write_extents(edit: &Edit<'_>, tree: &Tree, steps: &[Step]) -> Result<()> {
-    let is_alike = |a: &Step, b: &Step| {
-        matches!((a, b), (Step::Remove(_), Step::Remove(_)) | (Step::Insert(_), Step::Insert(_)))
-    };
+    let is_alike =
+        |a: &Step, b: &Step| matches!((a, b), (Step::Remove(_), Step::Remove(_)) | (Step::Insert(_), Step::Insert(_)));
     for alike in steps.chunk_by(is_alike) {
         match (alike[0], alike[alike.len() - 1]) {
             (Step::Replace(from, to), _) => {
@@ -296,13 +284,7 @@ fn write_extents(edit: &Edit<'_>, tree: &Tree, steps: &[Step]) -> Result<()> {
 }
 
 /// Applies ascending changes to a group kept as bitmaps; returns the new extent count.
-fn apply_to_bitmaps(
-    edit: &Edit<'_>,
-    tree: &Tree,
-    group: Run,
-    changes: &[Change],
-    sector: u64,
-) -> Result<u64> {
+fn apply_to_bitmaps(edit: &Edit<'_>, tree: &Tree, group: Run, changes: &[Change], sector: u64) -> Result<u64> {
     let bitmaps = read_bitmaps(tree, group, sector)?;
     // Some changes reach over the end of a bitmap into the next one.
     let mut first = 0;
@@ -368,12 +350,7 @@ fn change_bits(key: Key, bitmap: &mut [u8], change: Change, sector: u64) -> Resu
     for bit in start / sector..end / sector {
         if bitmap_get(bitmap, bit) == change.is_free {
             let expected = Detail::Text("the opposite of the change");
-            return Err(corrupt(
-                "bit of the free space bitmap",
-                key,
-                expected,
-                Detail::Number(bit),
-            ));
+            return Err(corrupt("bit of the free space bitmap", key, expected, Detail::Number(bit)));
         }
         bitmap_set(bitmap, bit, change.is_free);
     }
@@ -410,14 +387,7 @@ pub(super) struct Reader {
 
 impl Reader {
     pub(super) fn new(group: Run, sector: u64) -> Self {
-        Self {
-            group,
-            sector,
-            info: None,
-            map: FreeMap::default(),
-            extents: 0,
-            bitmap_runs: RunCount::default(),
-        }
+        Self { group, sector, info: None, map: FreeMap::default(), extents: 0, bitmap_runs: RunCount::default() }
     }
 
     /// Takes the next item of the group.
@@ -426,12 +396,7 @@ impl Reader {
         let Some(info) = self.info else {
             if key != info_key(self.group) {
                 let expected = Detail::from(info_key(self.group));
-                return Err(corrupt(
-                    "free space info of the block group",
-                    key,
-                    expected,
-                    key.into(),
-                ));
+                return Err(corrupt("free space info of the block group", key, expected, key.into()));
             }
             self.info = Some(*FreeSpaceInfo::parse(bytes).map_err(|error| error.at(at))?);
             return Ok(());
@@ -450,8 +415,7 @@ impl Reader {
     }
 
     fn insert(&mut self, key: Key, run: Run) -> Result<(), Corrupt> {
-        let is_aligned =
-            run.start.is_multiple_of(self.sector) && run.len.is_multiple_of(self.sector);
+        let is_aligned = run.start.is_multiple_of(self.sector) && run.len.is_multiple_of(self.sector);
         let inside = run.end() <= self.group.end();
         if !is_aligned || !inside || self.map.insert(run).is_err() {
             let expected = Detail::Text("whole sectors that overlap no other");
@@ -499,8 +463,7 @@ mod tests {
     #[test]
     fn growing_and_shrinking_runs_only_change_their_key() {
         let old = [run(0, 10), run(20, 10), run(40, 10)];
-        let new =
-            with_changes(&old, &[change(0, 2, false), change(30, 4, true), change(48, 2, false)]);
+        let new = with_changes(&old, &[change(0, 2, false), change(30, 4, true), change(48, 2, false)]);
         let new = new.unwrap();
         assert_eq!(new, [run(2, 8), run(20, 14), run(40, 8)]);
         let steps = difference(&old, &new);
@@ -532,11 +495,7 @@ mod tests {
                 Step::Replace(from, to) => {
                     assert!(items.remove(&from));
                     let between = (from.min(to), from.max(to));
-                    assert_eq!(
-                        items.range(between.0..=between.1).next(),
-                        None,
-                        "set_key would fail"
-                    );
+                    assert_eq!(items.range(between.0..=between.1).next(), None, "set_key would fail");
                     items.insert(to);
                 }
             }
@@ -623,10 +582,7 @@ mod tests {
         assert!(read(&[head.clone(), extent(2 << 20, 100)]).is_err(), "part of a sector");
         assert!(read(&[head.clone(), extent(u64::MAX, u64::MAX)]).is_err());
         let two = (info_key(group), info(2, FreeSpaceFlags::empty()));
-        assert!(
-            read(&[two, extent(2 << 20, 8192), extent((2 << 20) + 4096, 4096)]).is_err(),
-            "overlap"
-        );
+        assert!(read(&[two, extent(2 << 20, 8192), extent((2 << 20) + 4096, 4096)]).is_err(), "overlap");
     }
 
     #[test]
@@ -637,8 +593,7 @@ mod tests {
         first[255] = 0x80;
         let mut second = vec![0; 256];
         second[0] = 0x05;
-        let bitmap =
-            |start, bytes: &Vec<u8>| (Key::new(start, FREE_SPACE_BITMAP, 8 << 20), bytes.clone());
+        let bitmap = |start, bytes: &Vec<u8>| (Key::new(start, FREE_SPACE_BITMAP, 8 << 20), bytes.clone());
         let items = |count| [head(count), bitmap(1 << 20, &first), bitmap(9 << 20, &second)];
         let middle = 9 << 20;
         assert_eq!(read(&items(2)).unwrap(), [run(middle - 4096, 8192), run(middle + 8192, 4096)]);

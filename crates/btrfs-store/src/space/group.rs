@@ -141,10 +141,7 @@ impl BlockGroup {
             state: Mutex::new(
                 Rank::Group,
                 State {
-                    space: Space::Unloaded {
-                        held: BTreeMap::new(),
-                        counted: total.saturating_sub(info.used),
-                    },
+                    space: Space::Unloaded { held: BTreeMap::new(), counted: total.saturating_sub(info.used) },
                     used: info.used,
                     is_item_stale: false,
                     data_cursor: Cursor::default(),
@@ -361,13 +358,7 @@ impl BlockGroup {
         self.note(&mut state, used, Change { run, what: What::Freed }, keep)
     }
 
-    fn note(
-        &self,
-        state: &mut State,
-        used: Option<u64>,
-        change: Change,
-        keep: bool,
-    ) -> Result<(), Corrupt> {
+    fn note(&self, state: &mut State, used: Option<u64>, change: Change, keep: bool) -> Result<(), Corrupt> {
         let Some(used) = used else {
             let at = At::Data(Logical(change.run.start));
             let (expected, found) = (Detail::Range(0, self.len), Detail::Number(change.run.len));
@@ -400,11 +391,7 @@ impl BlockGroup {
             return None;
         }
         let (allocated, freed) = net(changes);
-        (!allocated.is_empty() || !freed.is_empty()).then(|| GroupChanges {
-            group: self.range(),
-            allocated,
-            freed,
-        })
+        (!allocated.is_empty() || !freed.is_empty()).then(|| GroupChanges { group: self.range(), allocated, freed })
     }
 
     /// What the item is to say, when that changed since the last call.
@@ -475,12 +462,8 @@ fn net(mut changes: Vec<Change>) -> (Vec<Run>, Vec<Run>) {
 
 #[cold]
 fn freed_twice(run: Run) -> Corrupt {
-    Corrupt::new(
-        "use of the range being freed",
-        Detail::Text("allocated"),
-        Detail::Text("free already"),
-    )
-    .at(At::Data(Logical(run.start)))
+    Corrupt::new("use of the range being freed", Detail::Text("allocated"), Detail::Text("free already"))
+        .at(At::Data(Logical(run.start)))
 }
 
 #[cfg(test)]

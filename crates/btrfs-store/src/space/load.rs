@@ -39,8 +39,7 @@ fn group_info(tree: &Tree, chunk: &Chunk, read_only: bool) -> Result<GroupInfo> 
     let at = At::Key(tree.id(), key);
     let item = tree.get_with(&key, |bytes| BlockGroupItem::parse(bytes).copied())?;
     let item = item.ok_or_else(|| {
-        Corrupt::new("block group of the chunk", Detail::Text("an item"), Detail::Text("none"))
-            .at(at)
+        Corrupt::new("block group of the chunk", Detail::Text("an item"), Detail::Text("none")).at(at)
     })?;
     let item = item.map_err(|error| error.at(at))?;
     if item.group_flags() != chunk.flags() {
@@ -131,8 +130,7 @@ impl Gaps {
             _ => return Ok(()),
         };
         let end = key.objectid.checked_add(len).filter(|end| *end <= self.group.end());
-        let is_aligned =
-            key.objectid.is_multiple_of(self.sector_size) && len.is_multiple_of(self.sector_size);
+        let is_aligned = key.objectid.is_multiple_of(self.sector_size) && len.is_multiple_of(self.sector_size);
         match end {
             Some(end) if key.objectid >= self.end && is_aligned => {
                 self.gap_until(key.objectid)?;
@@ -142,17 +140,16 @@ impl Gaps {
             _ => {
                 let expected = Detail::Range(self.end, self.group.end());
                 let found = Detail::Number(key.objectid);
-                Err(Corrupt::new("place of the extent", expected, found)
-                    .at(At::Key(TreeId::EXTENT, key)))
+                Err(Corrupt::new("place of the extent", expected, found).at(At::Key(TreeId::EXTENT, key)))
             }
         }
     }
 
     fn gap_until(&mut self, end: u64) -> Result<(), Corrupt> {
         let run = Run { start: self.end, len: end - self.end };
-        self.map.insert(run).map_err(|_| {
-            Corrupt::new("gap between extents", Detail::AtLeast(self.end), Detail::Number(end))
-        })
+        self.map
+            .insert(run)
+            .map_err(|_| Corrupt::new("gap between extents", Detail::AtLeast(self.end), Detail::Number(end)))
     }
 
     fn finish(mut self) -> Result<FreeMap, Corrupt> {
@@ -193,8 +190,7 @@ mod tests {
     #[test]
     fn extents_that_overlap_or_leave_the_group_are_corrupt() {
         let start = 1 << 20;
-        let overlap =
-            [Key::new(start, EXTENT_ITEM, 8192), Key::new(start + 4096, EXTENT_ITEM, 4096)];
+        let overlap = [Key::new(start, EXTENT_ITEM, 8192), Key::new(start + 4096, EXTENT_ITEM, 4096)];
         assert!(gaps(&overlap).is_err());
         assert!(gaps(&[Key::new(start, EXTENT_ITEM, 2 << 20)]).is_err());
         assert!(gaps(&[Key::new(start + 4096, EXTENT_ITEM, u64::MAX)]).is_err());

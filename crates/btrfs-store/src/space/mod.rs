@@ -124,10 +124,7 @@ impl Pinned {
 
     /// Every pinned extent.
     pub fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
-        self.0
-            .iter()
-            .flat_map(|(_, runs)| runs)
-            .map(|run| Extent { at: Logical(run.start), len: run.len })
+        self.0.iter().flat_map(|(_, runs)| runs).map(|run| Extent { at: Logical(run.start), len: run.len })
     }
 }
 
@@ -188,11 +185,7 @@ impl Space {
             Corrupt::new("block group", expected, Detail::Number(other.range().start)).at(at)
         })?;
         if !group.is_read_only() {
-            self.accounts.group_added(
-                group.kind(),
-                group.total(),
-                group.unloaded_bytes().unwrap_or(0),
-            );
+            self.accounts.group_added(group.kind(), group.total(), group.unloaded_bytes().unwrap_or(0));
         }
         Ok(group)
     }
@@ -205,8 +198,7 @@ impl Space {
         let mut map = free_map::FreeMap::default();
         let run = Run { start: info.start.0, len: info.len };
         let group = self.add_group(GroupInfo { used: 0, ..info })?;
-        map.insert(run)
-            .map_err(|_| Corrupt::new("block group", Detail::AtLeast(1), Detail::Number(0)))?;
+        map.insert(run).map_err(|_| Corrupt::new("block group", Detail::AtLeast(1), Detail::Number(0)))?;
         self.install(&group, map)
     }
 
@@ -226,8 +218,7 @@ impl Space {
     /// `Corrupt` when there is none: extents end with their group.
     pub fn group_of(&self, extent: Extent) -> Result<Arc<BlockGroup>> {
         self.groups.find(extent.run()).ok_or_else(|| {
-            let (expected, found) =
-                (Detail::Text("inside one block group"), Detail::Number(extent.len));
+            let (expected, found) = (Detail::Text("inside one block group"), Detail::Number(extent.len));
             Corrupt::new("place of the extent", expected, found).at(At::Data(extent.at)).into()
         })
     }

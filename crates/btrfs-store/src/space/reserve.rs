@@ -119,11 +119,7 @@ impl Accounts {
     ///
     /// # Errors
     /// [`Shortage`]: nothing is reserved then.
-    pub fn reserve(
-        self: &Arc<Self>,
-        need: Need,
-        urgency: Urgency,
-    ) -> Result<Reservation, Shortage> {
+    pub fn reserve(self: &Arc<Self>, need: Need, urgency: Urgency) -> Result<Reservation, Shortage> {
         let reservation = Reservation {
             accounts: Arc::clone(self),
             data: AtomicU64::new(0),
@@ -131,11 +127,9 @@ impl Accounts {
             system: AtomicU64::new(0),
             removes: AtomicBool::new(false),
         };
-        for (kind, bytes) in [
-            (SpaceKind::System, need.system),
-            (SpaceKind::Metadata, need.metadata),
-            (SpaceKind::Data, need.data),
-        ] {
+        for (kind, bytes) in
+            [(SpaceKind::System, need.system), (SpaceKind::Metadata, need.metadata), (SpaceKind::Data, need.data)]
+        {
             // What was reserved already goes back when the reservation is dropped.
             self.extend(&reservation, kind, bytes, urgency)?;
         }
@@ -481,10 +475,7 @@ mod tests {
         accounts.pay(SpaceKind::Metadata, NODE, Payer::Reservation(&r));
         assert_eq!(accounts.available(SpaceKind::Metadata), MIB - 10 * NODE);
         let half = r.split(metadata(4 * NODE));
-        assert_eq!(
-            (half.left(SpaceKind::Metadata), r.left(SpaceKind::Metadata)),
-            (4 * NODE, 5 * NODE)
-        );
+        assert_eq!((half.left(SpaceKind::Metadata), r.left(SpaceKind::Metadata)), (4 * NODE, 5 * NODE));
         drop((r, half));
         assert_eq!(accounts.available(SpaceKind::Metadata), MIB - NODE);
         assert_eq!(accounts.reserved(SpaceKind::Metadata), 0);
@@ -502,9 +493,7 @@ mod tests {
     #[test]
     fn mixed_groups_serve_both_kinds_from_one_account() {
         let accounts = accounts(true, MIB, 0);
-        let r = accounts
-            .reserve(Need { data: MIB / 2, metadata: MIB / 2, system: 0 }, Urgency::Normal)
-            .unwrap();
+        let r = accounts.reserve(Need { data: MIB / 2, metadata: MIB / 2, system: 0 }, Urgency::Normal).unwrap();
         assert!(accounts.reserve(metadata(1), Urgency::Normal).is_err());
         drop(r);
         assert_eq!(accounts.available(SpaceKind::Data), MIB);

@@ -16,8 +16,7 @@ use super::test_random::Random;
 use super::*;
 use crate::pool::chunk_map::superblock_runs;
 use crate::tree::{
-    Block, BlockSource, BlockView, Bytes, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind,
-    raw,
+    Block, BlockSource, BlockView, Bytes, Edit, Forest, Host, ReadExpect, RootPtr, Scan, Tree, TreeKind, raw,
 };
 
 const NODE: u64 = 4096;
@@ -142,8 +141,7 @@ fn free_space_tree_follows(bitmaps: bool, seed: u64) {
             if random.below(5) < 3 {
                 let len = (1 + random.below(12)) * SECTOR;
                 let Ok(paid) = space.reserve(data_need(len), Urgency::Normal) else { continue };
-                let extent =
-                    space.alloc(&request(SpaceKind::Data, len), Payer::Reservation(&paid)).unwrap();
+                let extent = space.alloc(&request(SpaceKind::Data, len), Payer::Reservation(&paid)).unwrap();
                 space.note_allocated(extent).unwrap();
                 live.push(extent);
             } else if !live.is_empty() {
@@ -165,13 +163,9 @@ fn check_reload(space: &Space, fst: &Tree, live: &[Extent], group: Run, seed: u6
     let again = self::space(false);
     let info = GroupInfo { used, ..info(group.start, group.len, BlockGroupFlags::DATA) };
     let loaded = again.add_group(info).unwrap();
-    load_group(&again, &loaded, LoadFrom::FreeSpaceTree(fst))
-        .unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    load_group(&again, &loaded, LoadFrom::FreeSpaceTree(fst)).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     for extent in live {
-        assert!(
-            !loaded.take_at(SpaceKind::Data, Run { start: extent.at.0, len: SECTOR }),
-            "seed {seed}"
-        );
+        assert!(!loaded.take_at(SpaceKind::Data, Run { start: extent.at.0, len: SECTOR }), "seed {seed}");
     }
     let free = group.len - used;
     assert_eq!(again.accounts().available(SpaceKind::Data), free, "seed {seed}");
@@ -202,10 +196,7 @@ fn a_free_space_tree_that_contradicts_a_change_is_corrupt() {
     edit.insert(&fst, &free_space_tree::info_key(group), full.bytes()).unwrap();
     space.note_freed(extent).unwrap();
     space.note_allocated(Extent { at: Logical(MIB + SECTOR), ..extent }).unwrap();
-    assert!(
-        matches!(space.write_free_space(&edit, &fst), Err(Error::Corrupt(_))),
-        "nothing is free"
-    );
+    assert!(matches!(space.write_free_space(&edit, &fst), Err(Error::Corrupt(_))), "nothing is free");
 }
 
 #[test]
@@ -247,9 +238,7 @@ fn a_chunk_gets_its_items_and_shrinks_to_what_is_left() {
     let space = space(false);
     space.add_device(DeviceSpace::new(DevId(1), Uuid::NIL, 100 * MIB));
     let mut chunks = Vec::new();
-    while let Some(plan) =
-        space.plan_chunk(BlockGroupFlags::METADATA | BlockGroupFlags::DUP).unwrap()
-    {
+    while let Some(plan) = space.plan_chunk(BlockGroupFlags::METADATA | BlockGroupFlags::DUP).unwrap() {
         space.cancel_chunk(&plan);
         let again = space.plan_chunk(plan.chunk.flags()).unwrap();
         assert_eq!(again.as_ref(), Some(&plan));
@@ -265,10 +254,7 @@ fn a_chunk_gets_its_items_and_shrinks_to_what_is_left() {
     assert_eq!((items(&device).len(), items(&groups).len(), items(&fst).len()), (8, 4, 8));
     check_reopen(&chunks, &trees);
     let report = space.report();
-    assert_eq!(
-        (report.profiles[0].total, report.unallocated),
-        (49 * MIB + MIB / 2 - excluded(&chunks), 0)
-    );
+    assert_eq!((report.profiles[0].total, report.unallocated), (49 * MIB + MIB / 2 - excluded(&chunks), 0));
 }
 
 fn excluded(chunks: &[Arc<crate::pool::Chunk>]) -> u64 {
@@ -285,10 +271,7 @@ fn check_reopen(chunks: &[Arc<crate::pool::Chunk>], trees: &ChunkTrees<'_>) {
         let group = again.add_group(info).unwrap();
         load_group(&again, &group, LoadFrom::FreeSpaceTree(trees.free_space.unwrap())).unwrap();
     }
-    assert_eq!(
-        again.accounts().available(SpaceKind::Metadata),
-        49 * MIB + MIB / 2 - excluded(chunks)
-    );
+    assert_eq!(again.accounts().available(SpaceKind::Metadata), 49 * MIB + MIB / 2 - excluded(chunks));
     let reversed: Vec<_> = chunks.iter().rev().map(Arc::clone).collect();
     assert_eq!(group_infos(trees.block_group, &reversed, false).unwrap().len(), 4);
     assert!(group_infos(trees.device, chunks, false).is_err(), "no item");
@@ -356,11 +339,8 @@ fn threads_allocate_every_byte_once() {
             scope.spawn(move || {
                 let mut random = Random::new(thread);
                 let mut mine = Vec::new();
-                while let Ok(paid) =
-                    space.reserve(Need { metadata: NODE, ..Need::default() }, Urgency::Normal)
-                {
-                    let block =
-                        space.alloc(&request(SpaceKind::Metadata, NODE), Payer::Reservation(&paid));
+                while let Ok(paid) = space.reserve(Need { metadata: NODE, ..Need::default() }, Urgency::Normal) {
+                    let block = space.alloc(&request(SpaceKind::Metadata, NODE), Payer::Reservation(&paid));
                     mine.push(block.unwrap());
                     if random.below(4) == 0 {
                         let index = random.below(mine.len() as u64) as usize;
@@ -375,10 +355,7 @@ fn threads_allocate_every_byte_once() {
     taken.sort_unstable();
     assert_eq!(taken.len() as u64, 24 * MIB / NODE);
     assert!(taken.windows(2).all(|pair| pair[0].at.0 + NODE <= pair[1].at.0));
-    assert!(matches!(
-        space.alloc(&request(SpaceKind::Metadata, NODE), Payer::Commit),
-        Err(Error::NoSpace { .. })
-    ));
+    assert!(matches!(space.alloc(&request(SpaceKind::Metadata, NODE), Payer::Commit), Err(Error::NoSpace { .. })));
 }
 
 /// Prints its rates; run with `--release -- --ignored --nocapture`.
@@ -406,17 +383,13 @@ fn speed() {
                 });
             }
         });
-        println!(
-            "{threads} threads: {:?} per reserve, alloc and free",
-            begin.elapsed() / (threads * count)
-        );
+        println!("{threads} threads: {:?} per reserve, alloc and free", begin.elapsed() / (threads * count));
     }
     let (host, fst) = (host(), tree(TreeId::FREE_SPACE));
     let edit = Edit::new(&host);
     free_space_tree::add_group(&edit, &fst, Run { start: MIB, len: 1 << 32 }).unwrap();
-    let extents: Vec<Extent> = (0..200_000)
-        .map(|_| space.alloc(&request(SpaceKind::Metadata, NODE), Payer::Commit).unwrap())
-        .collect();
+    let extents: Vec<Extent> =
+        (0..200_000).map(|_| space.alloc(&request(SpaceKind::Metadata, NODE), Payer::Commit).unwrap()).collect();
     let mut random = Random::new(7);
     let kept: Vec<&Extent> = extents.iter().filter(|_| random.below(2) == 0).collect();
     kept.iter().for_each(|extent| space.note_allocated(**extent).unwrap());

@@ -5,8 +5,8 @@ use btrfs_disk::Generation;
 use crate::Result;
 
 use super::block::WriteLocked;
-use super::host::Host;
 use super::forest::RootPtr;
+use super::host::Host;
 use super::write_path::{Path, Step, child_for_write, create, fix_first_key, free};
 use super::{leaf, node, raw};
 
@@ -90,8 +90,7 @@ fn merge_leaf(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
     let last = path.steps.len() - 1;
     let used = leaf::used(path.leaf_bytes());
     let capacity = raw::capacity(path.leaf_bytes());
-    let Some(neighbour) = neighbour(host, path, last, |other| leaf::used(other) + used <= capacity)
-    else {
+    let Some(neighbour) = neighbour(host, path, last, |other| leaf::used(other) + used <= capacity) else {
         return Ok(());
     };
     let mut step = path.steps.pop().expect("a path ends in a leaf");
@@ -114,8 +113,7 @@ fn merge_leaf(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
 fn merge_node(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     let count = raw::nritems(&path.steps[step].block.data);
     let max = node::max_ptrs(&path.steps[step].block.data);
-    let Some(neighbour) = neighbour(host, path, step, |other| raw::nritems(other) + count <= max)
-    else {
+    let Some(neighbour) = neighbour(host, path, step, |other| raw::nritems(other) + count <= max) else {
         return Ok(());
     };
     let mut small = path.steps.pop().expect("the path has this step");
@@ -136,12 +134,7 @@ fn merge_node(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
 
 /// The left or right neighbour under the same parent, if `fits`; ready for writing. One that
 /// cannot be read or copied is left alone: the removal is done, and joining blocks can wait.
-fn neighbour(
-    host: &dyn Host,
-    path: &mut Path<'_>,
-    step: usize,
-    fits: impl Fn(&[u8]) -> bool,
-) -> Option<Neighbour> {
+fn neighbour(host: &dyn Host, path: &mut Path<'_>, step: usize, fits: impl Fn(&[u8]) -> bool) -> Option<Neighbour> {
     let tree = path.tree;
     let parent = &mut path.steps[step - 1];
     let slot = parent.slot;

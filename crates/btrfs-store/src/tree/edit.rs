@@ -127,12 +127,7 @@ impl<'a> Edit<'a> {
     ///
     /// # Errors
     /// When `f` fails, a block cannot be read, or there is no room.
-    pub fn edit(
-        &self,
-        tree: &Tree,
-        key: &Key,
-        f: impl FnMut(Option<&[u8]>) -> Result<EditItem>,
-    ) -> Result<()> {
+    pub fn edit(&self, tree: &Tree, key: &Key, f: impl FnMut(Option<&[u8]>) -> Result<EditItem>) -> Result<()> {
         let path = find(self.host, tree, key, Intent::Touch)?;
         self.edit_at(path, key, f)
     }
@@ -142,12 +137,7 @@ impl<'a> Edit<'a> {
     ///
     /// # Errors
     /// As [`Self::edit`].
-    pub fn edit_existing(
-        &self,
-        tree: &Tree,
-        key: &Key,
-        mut f: impl FnMut(&[u8]) -> Result<EditItem>,
-    ) -> Result<bool> {
+    pub fn edit_existing(&self, tree: &Tree, key: &Key, mut f: impl FnMut(&[u8]) -> Result<EditItem>) -> Result<bool> {
         let path = match find_cheaply(self.host, tree, key, Intent::Touch)? {
             Some(path) => path,
             None if tree.get_with(key, |_| ())?.is_none() => return Ok(false),
@@ -248,13 +238,7 @@ impl<'a> Edit<'a> {
     ///
     /// # Errors
     /// When a block cannot be read or there is no room for a copy.
-    pub fn remove_range(
-        &self,
-        tree: &Tree,
-        from: &Key,
-        to: &Key,
-        mut f: impl FnMut(&Key, &[u8]),
-    ) -> Result<u64> {
+    pub fn remove_range(&self, tree: &Tree, from: &Key, to: &Key, mut f: impl FnMut(&Key, &[u8])) -> Result<u64> {
         let mut removed = 0;
         while let Some(first) = first_key(tree, from, to)? {
             let mut path = self.path_to_remove(tree, &first, to)?;

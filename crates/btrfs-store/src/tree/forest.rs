@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use btrfs_disk::{Generation, Key, Logical, TreeId};
 
 use crate::Result;
-use crate::locks::{RwLock, Rank};
+use crate::locks::{Rank, RwLock};
 
 use super::block::{Block, BlockSource, ReadExpect, ReadLocked, WriteLocked};
 use super::cache::Cache;
@@ -184,9 +184,9 @@ impl Tree {
     /// Counts a block that came to be (`1`) or went (`-1`). The count began with what the root item
     /// says, or with nothing where there is none, so that more blocks may go than were counted.
     pub(crate) fn count_block(&self, change: i64) {
-        let _ = self.block_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
-            Some(count.saturating_add_signed(change))
-        });
+        let _ = self
+            .block_count
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| Some(count.saturating_add_signed(change)));
     }
 
     pub(crate) fn note_changed(&self) {
@@ -242,7 +242,6 @@ impl Tree {
             owner: Some(self.id),
         }
     }
-
 }
 
 impl std::fmt::Debug for Tree {

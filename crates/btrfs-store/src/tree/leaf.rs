@@ -6,9 +6,7 @@
 use btrfs_disk::Key;
 use btrfs_disk::convert::{u32_len, usize_from};
 
-use super::raw::{
-    self, HEADER, ITEM, capacity, data_at, get_u32, nritems, put_key, put_u32, set_nritems,
-};
+use super::raw::{self, HEADER, ITEM, capacity, data_at, get_u32, nritems, put_key, put_u32, set_nritems};
 
 fn header_at(slot: usize) -> usize {
     HEADER + slot * ITEM
@@ -41,11 +39,7 @@ pub(crate) fn data_mut(block: &mut [u8], slot: usize) -> &mut [u8] {
 
 /// Where the data of the items before `slot` ends (counted from the header's end).
 fn end_of(block: &[u8], slot: usize) -> u32 {
-    if slot == 0 {
-        u32_len(capacity(block))
-    } else {
-        offset(block, slot - 1)
-    }
+    if slot == 0 { u32_len(capacity(block)) } else { offset(block, slot - 1) }
 }
 
 /// Lowest byte used by item data.

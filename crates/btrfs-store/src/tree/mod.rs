@@ -47,8 +47,8 @@ pub use block::{Block, BlockSource, BlockView, Bytes, ReadExpect};
 pub(crate) use cut::Cut;
 pub use edit::{Edit, EditItem};
 pub use forest::{Forest, RootPtr, Tree, TreeKind};
-pub(crate) use prune::{Prune, prune_last};
 pub use host::Host;
+pub(crate) use prune::{Prune, prune_last};
 pub use read::Scan;
 pub(crate) use walk::{children, prepare_for_write};
 

@@ -2,9 +2,7 @@
 
 use btrfs_disk::{Generation, Key, Logical};
 
-use super::raw::{
-    HEADER, PTR, capacity, get_u64, nritems, put_key, put_u64, set_nritems,
-};
+use super::raw::{HEADER, PTR, capacity, get_u64, nritems, put_key, put_u64, set_nritems};
 
 /// A child pointer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

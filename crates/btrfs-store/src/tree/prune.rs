@@ -4,8 +4,8 @@ use crate::Result;
 
 use super::balance::empty_root;
 use super::block::BlockView;
-use super::host::Host;
 use super::forest::Tree;
+use super::host::Host;
 use super::write_path::{Intent, Path, Step, child_for_write, free, lock_root};
 use super::{node, raw};
 

@@ -175,14 +175,7 @@ pub(crate) fn data_at(offset: u32) -> usize {
 #[cfg(test)]
 pub(crate) fn empty_block(size: usize, level: u8) -> Box<[u8]> {
     let mut block = vec![0; size].into_boxed_slice();
-    let header = NewHeader {
-        at: 4096,
-        generation: 1,
-        owner: 5,
-        level,
-        fsid: [0; 16],
-        chunk_tree_uuid: [0; 16],
-    };
+    let header = NewHeader { at: 4096, generation: 1, owner: 5, level, fsid: [0; 16], chunk_tree_uuid: [0; 16] };
     init(&mut block, &header);
     block
 }

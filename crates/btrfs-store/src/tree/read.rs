@@ -75,12 +75,7 @@ impl Tree {
     ///
     /// # Errors
     /// When a block cannot be read, or when `f` fails.
-    pub fn scan(
-        &self,
-        from: &Key,
-        to: &Key,
-        mut f: impl FnMut(&Key, &[u8]) -> Result<Scan>,
-    ) -> Result<()> {
+    pub fn scan(&self, from: &Key, to: &Key, mut f: impl FnMut(&Key, &[u8]) -> Result<Scan>) -> Result<()> {
         let mut from = *from;
         loop {
             let leaf = self.leaf(&from)?;

@@ -4,8 +4,8 @@ use btrfs_disk::{Generation, Key};
 
 use crate::Result;
 
-use super::host::Host;
 use super::forest::RootPtr;
+use super::host::Host;
 use super::node::Ptr;
 use super::write_path::{Path, Step, create};
 use super::{leaf, node, raw};

@@ -264,7 +264,13 @@ fn set_key_keeps_the_order() {
         assert!(edit.set_key(&fixture.tree, &from, &too_far).is_err() || n == 499);
     }
     let mut count = 0;
-    fixture.tree.scan(&Key::MIN, &Key::MAX, |_, _| { count += 1; Ok(Scan::Continue) }).unwrap();
+    fixture
+        .tree
+        .scan(&Key::MIN, &Key::MAX, |_, _| {
+            count += 1;
+            Ok(Scan::Continue)
+        })
+        .unwrap();
     assert_eq!(count, 500);
 }
 

@@ -12,8 +12,8 @@ use crate::ablation::LeafClock;
 use crate::locks::WriteGuard;
 
 use super::block::{Block, BlockView, WriteLocked};
-use super::host::Host;
 use super::forest::{RootPtr, Tree};
+use super::host::Host;
 use super::{leaf, node, raw};
 
 /// Deepest tree the format allows.
@@ -115,12 +115,7 @@ pub(crate) fn find<'t>(host: &dyn Host, tree: &'t Tree, key: &Key, intent: Inten
 }
 
 /// Goes down with read locks; `None` when the leaf alone is not enough.
-pub(crate) fn find_cheaply<'t>(
-    host: &dyn Host,
-    tree: &'t Tree,
-    key: &Key,
-    intent: Intent,
-) -> Result<Option<Path<'t>>> {
+pub(crate) fn find_cheaply<'t>(host: &dyn Host, tree: &'t Tree, key: &Key, intent: Intent) -> Result<Option<Path<'t>>> {
     let root = tree.root.read();
     let expect = tree.expect(&root);
     let is_root_leaf = root.level == 0;
@@ -169,12 +164,7 @@ fn locate(leaf: &[u8], key: &Key) -> (usize, bool) {
 }
 
 /// The way with write locks from the root, copying what is older than the transaction.
-pub(crate) fn find_copying<'t>(
-    host: &dyn Host,
-    tree: &'t Tree,
-    key: &Key,
-    intent: Intent,
-) -> Result<Path<'t>> {
+pub(crate) fn find_copying<'t>(host: &dyn Host, tree: &'t Tree, key: &Key, intent: Intent) -> Result<Path<'t>> {
     let mut path = lock_root(host, tree, intent)?;
     while raw::level(path.leaf_bytes()) > 0 {
         descend(host, &mut path, key, intent)?;
@@ -201,11 +191,8 @@ pub(crate) fn lock_root<'t>(host: &dyn Host, tree: &'t Tree, intent: Intent) -> 
     let mut top = tree.forest.write(&tree.expect(&root))?;
     if !host.owns(&top) {
         top = copy(host, tree, &top)?;
-        *root = RootPtr {
-            at: top.at,
-            level: raw::level(&top.data),
-            generation: Generation(raw::generation(&top.data)),
-        };
+        *root =
+            RootPtr { at: top.at, level: raw::level(&top.data), generation: Generation(raw::generation(&top.data)) };
         tree.note_changed();
     }
     let is_root_leaf = raw::level(&top.data) == 0;
@@ -257,12 +244,7 @@ fn is_settled(block: &[u8], slot: usize, key: &Key, intent: Intent) -> bool {
 }
 
 /// Locks a child for writing, copied into the transaction if it was not.
-pub(crate) fn child_for_write(
-    host: &dyn Host,
-    tree: &Tree,
-    parent: &mut [u8],
-    slot: usize,
-) -> Result<WriteLocked> {
+pub(crate) fn child_for_write(host: &dyn Host, tree: &Tree, parent: &mut [u8], slot: usize) -> Result<WriteLocked> {
     let child = tree.forest.write(&tree.child_expect(parent, slot))?;
     if host.owns(&child) {
         return Ok(child);

@@ -229,25 +229,17 @@ impl Engine {
         if !matches!(fields.cache_generation.get(), 0 | u64::MAX) {
             fields.cache_generation = generation.0.saturating_sub(1).into();
         }
-        let oldest = (0..fields.super_roots.len())
-            .min_by_key(|slot| fields.super_roots[*slot].tree_root_gen.get())
-            .unwrap_or(0);
+        let oldest =
+            (0..fields.super_roots.len()).min_by_key(|slot| fields.super_roots[*slot].tree_root_gen.get()).unwrap_or(0);
         fields.super_roots[oldest] =
             RootBackup { total_bytes: fields.total_bytes, num_devices: fields.num_devices, ..backup };
         Ok(superblock.clone())
     }
 
     /// The roots of this commit, for the superblock's list of the last four.
-    fn backup(
-        &self,
-        root: RootPtr,
-        chunk: RootPtr,
-        generation: Generation,
-        bytes_used: u64,
-    ) -> Result<RootBackup> {
+    fn backup(&self, root: RootPtr, chunk: RootPtr, generation: Generation, bytes_used: u64) -> Result<RootBackup> {
         let fs = self.trees.try_tree(TreeId::FS)?.map(|tree| tree.root_ptr());
-        let (extent, dev, csum) =
-            (self.core.extent.root_ptr(), self.core.dev.root_ptr(), self.core.csum.root_ptr());
+        let (extent, dev, csum) = (self.core.extent.root_ptr(), self.core.dev.root_ptr(), self.core.csum.root_ptr());
         let fs = fs.unwrap_or(RootPtr { at: Logical(0), level: 0, generation });
         Ok(RootBackup {
             tree_root: root.at.0.into(),

@@ -77,8 +77,7 @@ fn convert(host: &TxnHost<'_>, tree: &Tree, block: &BlockView<'_>, budget: &Cell
     for (key, at, generation) in children(block.bytes) {
         let child = tree.read_for_walk(at, block.level.saturating_sub(1), generation, key)?;
         let view = BlockView::new(&child.data);
-        let is_counted_here =
-            view.owner == tree.id() && !host.state_of(tree, &view)?.full_backref;
+        let is_counted_here = view.owner == tree.id() && !host.state_of(tree, &view)?.full_backref;
         if is_counted_here && !convert(host, tree, &view, budget)? {
             return Ok(false);
         }

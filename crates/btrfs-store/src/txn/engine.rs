@@ -10,9 +10,9 @@ use btrfs_disk::{DevId, TreeId};
 
 use crate::extent::{CsumSizes, CsumTree, ExtentSizes, RefQueue, check_unused};
 use crate::locks::Mutex;
+use crate::options::StoreOptions;
 use crate::pool::Pool;
 use crate::space::{ChunkPlan, Extent, Space};
-use crate::options::StoreOptions;
 use crate::tree::Tree;
 use crate::{Error, Result};
 
@@ -126,10 +126,7 @@ impl Engine {
     pub(crate) fn is_commit_due(&self) -> bool {
         self.dirty_bytes() > self.options.dirty_bytes_max
             || self.refs.is_crowded()
-            || self
-                .space
-                .accounts()
-                .is_commit_due(to_u64(self.refs.entry_count()), || self.commit_tree_bytes())
+            || self.space.accounts().is_commit_due(to_u64(self.refs.entry_count()), || self.commit_tree_bytes())
     }
 
     /// Bytes of the trees that every commit changes.

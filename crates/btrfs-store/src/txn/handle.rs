@@ -123,12 +123,7 @@ impl Txn {
     ///
     /// # Errors
     /// As [`Self::put`], and whatever `f` fails with.
-    pub fn edit(
-        &self,
-        tree: &Tree,
-        key: &Key,
-        f: impl FnMut(Option<&[u8]>) -> Result<EditItem>,
-    ) -> Result<()> {
+    pub fn edit(&self, tree: &Tree, key: &Key, f: impl FnMut(Option<&[u8]>) -> Result<EditItem>) -> Result<()> {
         self.change(|edit| edit.edit(tree, key, f))
     }
 
@@ -137,12 +132,7 @@ impl Txn {
     ///
     /// # Errors
     /// As [`Self::put`], and whatever `f` fails with.
-    pub fn edit_existing(
-        &self,
-        tree: &Tree,
-        key: &Key,
-        f: impl FnMut(&[u8]) -> Result<EditItem>,
-    ) -> Result<bool> {
+    pub fn edit_existing(&self, tree: &Tree, key: &Key, f: impl FnMut(&[u8]) -> Result<EditItem>) -> Result<bool> {
         self.change(|edit| edit.edit_existing(tree, key, f))
     }
 
@@ -158,13 +148,7 @@ impl Txn {
     ///
     /// # Errors
     /// As [`Self::put`].
-    pub fn remove_range(
-        &self,
-        tree: &Tree,
-        from: &Key,
-        to: &Key,
-        mut f: impl FnMut(&Key, &[u8]),
-    ) -> Result<u64> {
+    pub fn remove_range(&self, tree: &Tree, from: &Key, to: &Key, mut f: impl FnMut(&Key, &[u8])) -> Result<u64> {
         let show = |key: &Key, bytes: &[u8]| {
             // The range goes leaf by leaf: a failure from here on is one in the middle.
             self.has_changed.store(true, Ordering::Relaxed);

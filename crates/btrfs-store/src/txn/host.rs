@@ -2,15 +2,14 @@
 
 use btrfs_disk::{Generation, Logical, TreeId};
 
+use crate::Result;
 use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::extent::{
-    BlockState, ExtentKind, Pushed, RefChange, Shareability, cow_changes, lookup, may_be_shared, on_cow,
-    unshared,
+    BlockState, ExtentKind, Pushed, RefChange, Shareability, cow_changes, lookup, may_be_shared, on_cow, unshared,
 };
 use crate::space::{AllocRequest, Extent, Payer, Reservation};
 use crate::tree::{Block, BlockView, Bytes, Host, Tree, TreeKind, raw};
-use crate::Result;
 
 use super::engine::Engine;
 
@@ -83,9 +82,9 @@ impl TxnHost<'_> {
 
     fn extent_of(&self, change: &RefChange) -> Extent {
         match *change {
-            RefChange::AddTree { at, .. }
-            | RefChange::DropTree { at, .. }
-            | RefChange::SetFullBackref { at, .. } => Extent { at, len: self.engine.nodesize() },
+            RefChange::AddTree { at, .. } | RefChange::DropTree { at, .. } | RefChange::SetFullBackref { at, .. } => {
+                Extent { at, len: self.engine.nodesize() }
+            }
             RefChange::AddData { at, len, .. } | RefChange::DropData { at, len, .. } => Extent { at, len },
         }
     }
@@ -155,12 +154,7 @@ impl Host for TxnHost<'_> {
     fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()> {
         self.engine.dirty.remove(block.at);
         tree.forest().forget(block.at);
-        self.push(RefChange::DropTree {
-            at: block.at,
-            level: block.level,
-            owner: tree.id(),
-            parent: None,
-        })
+        self.push(RefChange::DropTree { at: block.at, level: block.level, owner: tree.id(), parent: None })
     }
 
     fn block_dirtied(&self, block: &Block) {

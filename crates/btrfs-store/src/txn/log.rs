@@ -33,13 +33,13 @@ use btrfs_disk::key::item_type::ROOT_ITEM;
 use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Generation, Key, Logical, TreeId};
 
+use crate::Result;
 use crate::ablation::{Mutation, mutated};
 use crate::error::{Error, SpaceKind};
 use crate::extent::CsumTree;
 use crate::locks::ReadGuard;
 use crate::space::{AllocRequest, Payer, Reservation};
 use crate::tree::{Block, BlockView, Bytes, Edit, Host, RootPtr, Tree, TreeKind};
-use crate::Result;
 
 use super::engine::Engine;
 use super::handle::Txn;
@@ -448,4 +448,3 @@ impl Txn {
         item
     }
 }
-

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use btrfs_disk::items::RootItem;
 use btrfs_disk::{Logical, TreeId};
 
+use crate::Result;
 use crate::extent::{Counting, Sign, child_changes};
 use crate::tree::{RootPtr, Tree};
-use crate::Result;
 
 use super::host::TxnHost;
 
@@ -18,12 +18,7 @@ pub(super) fn create_tree(host: &TxnHost<'_>, id: TreeId, item: &RootItem) -> Re
 }
 
 /// A tree whose root block is a copy of `source`'s, so that both share the children.
-pub(super) fn snapshot_tree(
-    host: &TxnHost<'_>,
-    source: &Tree,
-    id: TreeId,
-    item: &RootItem,
-) -> Result<Arc<Tree>> {
+pub(super) fn snapshot_tree(host: &TxnHost<'_>, source: &Tree, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
     let bytes = source.root_bytes()?;
     let root = Tree::create_root(host, host.engine.trees.forest(), id, Some(&bytes))?;
     let how = (Counting::Normal, Sign::Add);

@@ -70,8 +70,7 @@ impl Trees {
         }
         let last = Key::new(id.0, ROOT_ITEM, u64::MAX);
         let found = self.root_tree.at_or_before(&last)?;
-        let Some((key, bytes)) = found.filter(|(k, _)| k.objectid == id.0 && k.item_type == ROOT_ITEM)
-        else {
+        let Some((key, bytes)) = found.filter(|(k, _)| k.objectid == id.0 && k.item_type == ROOT_ITEM) else {
             return Err(Error::NoSuchTree(id));
         };
         let item = RootItem::read(&bytes)?;

@@ -12,9 +12,7 @@ use vfs::{AtimeMode, should_update_atime};
 use super::Namespace;
 use crate::error::{CallerError, Result, corrupt_inode};
 use crate::file;
-use crate::inode::{
-    EMPTY_SUBVOL_INO, Inode, InodeFlags, MODE_PERMISSION_MASK, SetAttr, Times, Timestamp,
-};
+use crate::inode::{EMPTY_SUBVOL_INO, Inode, InodeFlags, MODE_PERMISSION_MASK, SetAttr, Times, Timestamp};
 
 /// Items that a change of attributes changes.
 const SET_ITEMS: u32 = 1;
@@ -40,11 +38,9 @@ impl Namespace {
         if all.iter().flatten().any(|time| time.nsec >= 1_000_000_000) {
             return Err(CallerError::InvalidArgument.into());
         }
-        let changes_owner =
-            changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some();
+        let changes_owner = changes.mode.is_some() || changes.uid.is_some() || changes.gid.is_some();
         let flags = inode.state().flags;
-        if flags.contains(InodeFlags::IMMUTABLE)
-            && (changes_owner || all.iter().any(Option::is_some))
+        if flags.contains(InodeFlags::IMMUTABLE) && (changes_owner || all.iter().any(Option::is_some))
             || flags.contains(InodeFlags::APPEND) && changes_owner
         {
             return Err(CallerError::NotPermitted.into());
@@ -81,21 +77,12 @@ impl Namespace {
         let is_due = {
             let state = inode.state();
             !state.flags.contains(InodeFlags::NOATIME)
-                && should_update_atime(
-                    mode,
-                    time(now),
-                    time(state.atime),
-                    time(state.mtime),
-                    time(state.ctime),
-                )
+                && should_update_atime(mode, time(now), time(state.atime), time(state.mtime), time(state.ctime))
         };
         if !is_due || inode.check_writable().is_err() {
             return;
         }
-        let need = Need {
-            items: SET_ITEMS,
-            data: 0,
-        };
+        let need = Need { items: SET_ITEMS, data: 0 };
         match self.core.store.try_begin(need) {
             Some(txn) => inode.change(&txn, |state| {
                 state.atime = now;
@@ -141,10 +128,7 @@ impl Namespace {
         }
         let mut target = vec![0; to_usize(inode.state().size.min(TARGET_BYTES_MAX))];
         let len = file::read_at(&self.core, inode, 0, &mut target)?;
-        let end = target[..len]
-            .iter()
-            .position(|byte| *byte == 0)
-            .unwrap_or(len);
+        let end = target[..len].iter().position(|byte| *byte == 0).unwrap_or(len);
         target.truncate(end);
         if target.is_empty() {
             return Err(no_target(inode));
@@ -169,20 +153,11 @@ fn heeded(changes: &SetAttr) -> SetAttr {
 }
 
 fn time(of: Timestamp) -> Time {
-    Time {
-        sec: of.sec,
-        nsec: of.nsec,
-    }
+    Time { sec: of.sec, nsec: of.nsec }
 }
 
 #[cold]
 fn no_target(inode: &Inode) -> crate::Error {
     let (expected, found) = (Detail::Text("a path"), Detail::Text("nothing"));
-    corrupt_inode(
-        inode.tree_id(),
-        inode.ino(),
-        "symlink target",
-        expected,
-        found,
-    )
+    corrupt_inode(inode.tree_id(), inode.ino(), "symlink target", expected, found)
 }

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use btrfs_disk::convert::{to_u64, usize_from};
 use btrfs_disk::hash::name_hash;
 use btrfs_disk::items::{
-    DirEntry as DiskEntry, FILE_EXTENT_INLINE_START, FileExtent as DiskExtent, InodeRefEntry,
-    OnDisk,
+    DirEntry as DiskEntry, FILE_EXTENT_INLINE_START, FileExtent as DiskExtent, InodeRefEntry, OnDisk,
 };
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Generation, InodeNo, Key};
@@ -17,10 +16,7 @@ use super::entry::{self, NewName, item_bytes_max, symlink_bytes_max};
 use super::lookup::Stored;
 use super::{Found, NAME_BYTES_MAX, Namespace, check_can_add, check_name};
 use crate::error::{CallerError, Error, Result};
-use crate::inode::{
-    Absent, DirState, FileType, Inode, InodeFlags, InodeState, MODE_SET_GROUP, Times,
-    inherited_flags,
-};
+use crate::inode::{Absent, DirState, FileType, Inode, InodeFlags, InodeState, MODE_SET_GROUP, Times, inherited_flags};
 
 /// Items that a new inode changes: two entries, three of its own, its directory's.
 pub(super) const CREATE_ITEMS: u32 = 6;
@@ -46,13 +42,7 @@ pub(crate) struct NewInode<'a> {
 impl NewInode<'_> {
     /// What a rename may leave behind: a character device 0:0 that nobody may open.
     pub(crate) fn whiteout(uid: u32, gid: u32) -> Self {
-        Self {
-            kind: FileType::CharDevice,
-            uid,
-            gid,
-            inherit_group: true,
-            ..Self::default()
-        }
+        Self { kind: FileType::CharDevice, uid, gid, inherit_group: true, ..Self::default() }
     }
 }
 
@@ -65,12 +55,7 @@ impl Namespace {
     /// # Errors
     /// Callers' mistakes: `Exists`, `NameTooLong`, `InvalidArgument`, `ReadOnly`, `NotFound` (the
     /// directory was removed), `AttributeTooLarge`.
-    pub(crate) fn create(
-        &self,
-        dir: &Inode,
-        name: &[u8],
-        new: &NewInode<'_>,
-    ) -> Result<Arc<Inode>> {
+    pub(crate) fn create(&self, dir: &Inode, name: &[u8], new: &NewInode<'_>) -> Result<Arc<Inode>> {
         self.create_then(dir, name, new, |inode| Ok(Arc::clone(inode)))
     }
 
@@ -128,9 +113,7 @@ impl Namespace {
         reservation: Reservation,
     ) -> Result<Arc<Inode>> {
         check_can_add(dir)?;
-        self.apply(reservation, |txn| {
-            self.insert_named(txn, dir, names, name, new)
-        })
+        self.apply(reservation, |txn| self.insert_named(txn, dir, names, name, new))
     }
 
     /// Makes an inode named `name` in `dir`, whose `names` lock the caller holds. Fails with
@@ -147,15 +130,8 @@ impl Namespace {
         let ino = dir.root.new_ino()?;
         let entry = NewName {
             name,
-            stored: Stored {
-                location: Key::new(ino.0, item_type::INODE_ITEM, 0),
-                kind: new.kind,
-            },
-            found: Found {
-                tree: dir.tree_id(),
-                ino,
-                kind: new.kind,
-            },
+            stored: Stored { location: Key::new(ino.0, item_type::INODE_ITEM, 0), kind: new.kind },
+            found: Found { tree: dir.tree_id(), ino, kind: new.kind },
         };
         let inode = self.new_inode(txn.generation(), dir, ino, new);
         // Before its name, which leads others to it.
@@ -163,10 +139,7 @@ impl Namespace {
         let added = self.add_name(txn, dir, names, &entry);
         let index = added.inspect_err(|_| self.core.inodes.remove(inode.tree_id(), ino))?;
         let reference = InodeRefEntry { index, name }.build();
-        let reference = (
-            Key::new(ino.0, item_type::INODE_REF, dir.ino().0),
-            &*reference,
-        );
+        let reference = (Key::new(ino.0, item_type::INODE_REF, dir.ino().0), &*reference);
         insert_items(txn, &inode, Some(reference), new, &xattrs)?;
         entry::grow(txn, dir, name, self.core.now());
         Ok(inode)
@@ -194,13 +167,7 @@ impl Namespace {
         })
     }
 
-    fn new_inode(
-        &self,
-        generation: Generation,
-        dir: &Inode,
-        ino: InodeNo,
-        new: &NewInode<'_>,
-    ) -> Arc<Inode> {
+    fn new_inode(&self, generation: Generation, dir: &Inode, ino: InodeNo, new: &NewInode<'_>) -> Arc<Inode> {
         let now = self.core.now();
         let mut state = InodeState::new(generation, new.kind, new.permissions);
         (state.uid, state.gid) = (new.uid, new.gid);
@@ -242,28 +209,21 @@ impl Namespace {
         let sizes = self.core.store.sizes();
         let sector_max = usize_from(sizes.sector).saturating_sub(1);
         let leaf_max = item_bytes_max(sizes.node).saturating_sub(FILE_EXTENT_INLINE_START);
-        len <= usize_from(self.core.settings.max_inline)
-            .min(sector_max)
-            .min(leaf_max)
+        len <= usize_from(self.core.settings.max_inline).min(sector_max).min(leaf_max)
     }
 
     /// Items to reserve for the attributes of a new inode: they enter side by side, and an item
     /// pays for the three blocks that a leaf full of them may split into.
     pub(super) fn xattr_items(&self, new: &NewInode<'_>) -> u32 {
         const HEADERS_BYTES: usize = size_of::<btrfs_disk::items::DirItem>() + 25;
-        let bytes: usize = new
-            .xattrs
-            .iter()
-            .map(|(name, value)| name.len() + value.len() + HEADERS_BYTES)
-            .sum();
+        let bytes: usize = new.xattrs.iter().map(|(name, value)| name.len() + value.len() + HEADERS_BYTES).sum();
         let leaves = bytes.div_ceil(usize_from(self.core.store.sizes().node));
         u32::try_from(leaves).unwrap_or(u32::MAX / 2)
     }
 
     /// Largest attribute, name and value together.
     pub(crate) fn xattr_bytes_max(&self) -> usize {
-        item_bytes_max(self.core.store.sizes().node)
-            .saturating_sub(size_of::<btrfs_disk::items::DirItem>())
+        item_bytes_max(self.core.store.sizes().node).saturating_sub(size_of::<btrfs_disk::items::DirItem>())
     }
 }
 
@@ -283,12 +243,7 @@ fn insert_items(
     let extent = if data.is_empty() {
         Cow::Borrowed(&[][..])
     } else {
-        Cow::Owned(DiskExtent::build_inline(
-            txn.generation(),
-            0,
-            to_u64(data.len()),
-            data,
-        ))
+        Cow::Owned(DiskExtent::build_inline(txn.generation(), 0, to_u64(data.len()), data))
     };
     if !extent.is_empty() {
         batch.push((Key::new(inode.ino().0, item_type::EXTENT_DATA, 0), &extent));
@@ -297,11 +252,7 @@ fn insert_items(
 }
 
 fn inline_data<'a>(new: &NewInode<'a>) -> &'a [u8] {
-    if new.kind.is_symlink() {
-        new.target
-    } else {
-        new.inline
-    }
+    if new.kind.is_symlink() { new.target } else { new.inline }
 }
 
 fn check_is_valid(new: &NewInode<'_>, node_bytes: u32) -> Result<()> {
@@ -329,10 +280,7 @@ impl XattrItems {
         let mut items: Vec<(u64, Vec<u8>)> = Vec::with_capacity(xattrs.len());
         for (name, value) in xattrs {
             check_xattr(name, value, bytes_max)?;
-            items.push((
-                name_hash(name),
-                DiskEntry::build_xattr(generation, name, value),
-            ));
+            items.push((name_hash(name), DiskEntry::build_xattr(generation, name, value)));
         }
         items.sort_by_key(|(hash, _)| *hash);
         items.dedup_by(|next, item| {

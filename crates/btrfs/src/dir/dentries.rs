@@ -40,9 +40,7 @@ struct Dentry {
 impl Default for DentryCache {
     fn default() -> Self {
         Self {
-            shards: std::iter::repeat_with(RwLock::default)
-                .take(SHARD_COUNT)
-                .collect(),
+            shards: std::iter::repeat_with(RwLock::default).take(SHARD_COUNT).collect(),
             removals: AtomicU64::new(0),
         }
     }
@@ -53,9 +51,7 @@ impl DentryCache {
     pub(crate) fn get(&self, tree: TreeId, dir: InodeNo, name: &[u8]) -> Option<Found> {
         let hash = hash(tree, dir, name);
         let shard = self.shard(hash).read();
-        let dentry = shard
-            .get(&hash)
-            .filter(|dentry| dentry.is(tree, dir, name))?;
+        let dentry = shard.get(&hash).filter(|dentry| dentry.is(tree, dir, name))?;
         if !dentry.recently_used.load(Ordering::Relaxed) {
             dentry.recently_used.store(true, Ordering::Relaxed);
         }
@@ -65,13 +61,7 @@ impl DentryCache {
     /// Notes where a name leads. The caller holds the directory's `names` lock.
     pub(crate) fn insert(&self, tree: TreeId, dir: InodeNo, name: &[u8], found: Found) {
         let hash = hash(tree, dir, name);
-        let dentry = Dentry {
-            tree,
-            dir,
-            name: name.into(),
-            found,
-            recently_used: AtomicBool::new(false),
-        };
+        let dentry = Dentry { tree, dir, name: name.into(), found, recently_used: AtomicBool::new(false) };
         let mut shard = self.shard(hash).write();
         if shard.len() >= DENTRIES_MAX / SHARD_COUNT {
             shard.retain(|_, dentry| dentry.recently_used.swap(false, Ordering::Relaxed));
@@ -87,10 +77,7 @@ impl DentryCache {
         self.removals.fetch_add(1, Ordering::AcqRel);
         let hash = hash(tree, dir, name);
         let mut shard = self.shard(hash).write();
-        if shard
-            .get(&hash)
-            .is_some_and(|dentry| dentry.is(tree, dir, name))
-        {
+        if shard.get(&hash).is_some_and(|dentry| dentry.is(tree, dir, name)) {
             shard.remove(&hash);
         }
     }
@@ -104,9 +91,7 @@ impl DentryCache {
     pub(crate) fn remove_tree(&self, tree: TreeId) {
         self.removals.fetch_add(1, Ordering::AcqRel);
         for shard in &self.shards {
-            shard
-                .write()
-                .retain(|_, dentry| dentry.tree != tree && dentry.found.tree != tree);
+            shard.write().retain(|_, dentry| dentry.tree != tree && dentry.found.tree != tree);
         }
     }
 
@@ -167,21 +152,14 @@ mod tests {
     use crate::inode::FileType;
 
     fn found(ino: u64) -> Found {
-        Found {
-            tree: TreeId::FS,
-            ino: InodeNo(ino),
-            kind: FileType::File,
-        }
+        Found { tree: TreeId::FS, ino: InodeNo(ino), kind: FileType::File }
     }
 
     #[test]
     fn names_are_told_apart_by_directory_and_tree() {
         let cache = DentryCache::default();
         cache.insert(TreeId::FS, InodeNo(256), b"name", found(300));
-        assert_eq!(
-            cache.get(TreeId::FS, InodeNo(256), b"name"),
-            Some(found(300))
-        );
+        assert_eq!(cache.get(TreeId::FS, InodeNo(256), b"name"), Some(found(300)));
         assert_eq!(cache.get(TreeId::FS, InodeNo(257), b"name"), None);
         assert_eq!(cache.get(TreeId(256), InodeNo(256), b"name"), None);
         assert_eq!(cache.get(TreeId::FS, InodeNo(256), b"name\xff"), None);
@@ -194,12 +172,7 @@ mod tests {
         let cache = DentryCache::default();
         for number in 0..(DENTRIES_MAX * 2) {
             let ino = u64::try_from(number).unwrap();
-            cache.insert(
-                TreeId::FS,
-                InodeNo(256),
-                format!("file{number}").as_bytes(),
-                found(ino),
-            );
+            cache.insert(TreeId::FS, InodeNo(256), format!("file{number}").as_bytes(), found(ino));
         }
         let held: usize = cache.shards.iter().map(|shard| shard.read().len()).sum();
         assert!(held <= DENTRIES_MAX, "{held}");

@@ -38,9 +38,7 @@ impl Namespace {
         }
         let last = Key::new(dir.ino().0, item_type::DIR_INDEX, u64::MAX);
         let index = match dir.root.tree.at_or_before(&last)? {
-            Some((key, _))
-                if key.objectid == dir.ino().0 && key.item_type == item_type::DIR_INDEX =>
-            {
+            Some((key, _)) if key.objectid == dir.ino().0 && key.item_type == item_type::DIR_INDEX => {
                 key.offset.checked_add(1).ok_or(Error::NoSpace)?
             }
             _ => DIR_INDEX_FIRST,
@@ -58,45 +56,24 @@ impl Namespace {
 
     /// Puts a name into `dir`, whose `names` lock the caller holds. Fails with `Exists` or
     /// `NameTooLong` (names of one hash fill a leaf) before anything has changed.
-    pub(crate) fn add_name(
-        &self,
-        txn: &Txn,
-        dir: &Inode,
-        names: &mut DirState,
-        new: &NewName<'_>,
-    ) -> Result<u64> {
+    pub(crate) fn add_name(&self, txn: &Txn, dir: &Inode, names: &mut DirState, new: &NewName<'_>) -> Result<u64> {
         let index = self.next_index(dir, names)?;
-        let bytes = DiskEntry::build(
-            new.stored.location,
-            txn.generation(),
-            new.stored.kind.into(),
-            new.name,
-        );
+        let bytes = DiskEntry::build(new.stored.location, txn.generation(), new.stored.kind.into(), new.name);
         let key = Key::new(dir.ino().0, item_type::DIR_ITEM, name_hash(new.name));
         match txn.insert(&dir.root.tree, &key, &bytes) {
-            Err(btrfs_store::Error::Exists { .. }) => {
-                self.add_to_hash(txn, dir, &key, new, &bytes)?
-            }
+            Err(btrfs_store::Error::Exists { .. }) => self.add_to_hash(txn, dir, &key, new, &bytes)?,
             result => result?,
         }
         let index_key = Key::new(dir.ino().0, item_type::DIR_INDEX, index);
         txn.insert(&dir.root.tree, &index_key, &bytes)?;
         names.next_index = Some(index.checked_add(1).ok_or(Error::NoSpace)?);
         txn.note(dir.tree_id(), dir.ino().0, |note| note.add_name(index));
-        self.dentries
-            .insert(dir.tree_id(), dir.ino(), new.name, new.found);
+        self.dentries.insert(dir.tree_id(), dir.ino(), new.name, new.found);
         Ok(index)
     }
 
     /// The item of this hash exists: the name goes behind the others in it.
-    fn add_to_hash(
-        &self,
-        txn: &Txn,
-        dir: &Inode,
-        key: &Key,
-        new: &NewName<'_>,
-        bytes: &[u8],
-    ) -> Result<()> {
+    fn add_to_hash(&self, txn: &Txn, dir: &Inode, key: &Key, new: &NewName<'_>, bytes: &[u8]) -> Result<()> {
         let item_bytes_max = item_bytes_max(self.core.store.sizes().node);
         let mut refusal = None;
         txn.edit(&dir.root.tree, key, |old| {
@@ -125,13 +102,7 @@ impl Namespace {
     }
 
     /// Takes a name out of `dir`, whose `names` lock the caller holds.
-    pub(crate) fn remove_name(
-        &self,
-        txn: &Txn,
-        dir: &Inode,
-        name: &[u8],
-        index: u64,
-    ) -> Result<()> {
+    pub(crate) fn remove_name(&self, txn: &Txn, dir: &Inode, name: &[u8], index: u64) -> Result<()> {
         let tree = &dir.root.tree;
         self.dentries.remove(dir.tree_id(), dir.ino(), name);
         let hash = name_hash(name);
@@ -167,9 +138,7 @@ impl Namespace {
 #[cold]
 fn missing_name(dir: &Inode, key: Key) -> Error {
     let (expected, found) = (Detail::Text("the entry of a name"), Detail::Text("none"));
-    Corrupt::new("directory", expected, found)
-        .at(At::Key(dir.tree_id(), key))
-        .into()
+    Corrupt::new("directory", expected, found).at(At::Key(dir.tree_id(), key)).into()
 }
 
 /// A directory got a name: its size and times.
@@ -192,7 +161,5 @@ pub(crate) fn shrink(txn: &Txn, dir: &Inode, name: &[u8], now: Timestamp) {
 pub(crate) fn symlink_bytes_max(node_bytes: u32) -> usize {
     const PATH_BYTES_MAX: u64 = 4095;
     let inline_start = btrfs_disk::items::FILE_EXTENT_INLINE_START;
-    item_bytes_max(node_bytes)
-        .saturating_sub(inline_start)
-        .min(to_usize(PATH_BYTES_MAX))
+    item_bytes_max(node_bytes).saturating_sub(inline_start).min(to_usize(PATH_BYTES_MAX))
 }

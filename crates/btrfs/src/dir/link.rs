@@ -47,15 +47,8 @@ impl Namespace {
         let kind = inode.kind();
         let entry = NewName {
             name,
-            stored: Stored {
-                location: Key::new(inode.ino().0, item_type::INODE_ITEM, 0),
-                kind,
-            },
-            found: Found {
-                tree: dir.tree_id(),
-                ino: inode.ino(),
-                kind,
-            },
+            stored: Stored { location: Key::new(inode.ino().0, item_type::INODE_ITEM, 0), kind },
+            found: Found { tree: dir.tree_id(), ino: inode.ino(), kind },
         };
         self.apply(reservation, |txn| {
             let now = self.core.now();

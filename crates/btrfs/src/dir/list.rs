@@ -37,10 +37,7 @@ impl Namespace {
             names.len() < BATCH_NAMES
         })?;
         drop(unchanging);
-        names
-            .into_iter()
-            .map(|name| self.dir_entry(dir, name))
-            .collect()
+        names.into_iter().map(|name| self.dir_entry(dir, name)).collect()
     }
 
     /// Calls `each` with the names of `dir` from position `from` on, until it says false. It runs
@@ -67,28 +64,14 @@ impl Namespace {
                 let corrupt = Corrupt::new("name in a directory", expected, found);
                 return Err(corrupt.at(At::Key(dir.tree_id(), *key)).into());
             }
-            Ok(if each(key.offset, entry.name, Stored::of(&entry)?) {
-                Scan::Continue
-            } else {
-                Scan::Stop
-            })
+            Ok(if each(key.offset, entry.name, Stored::of(&entry)?) { Scan::Continue } else { Scan::Stop })
         })?;
         Ok(())
     }
 
-    fn dir_entry(
-        &self,
-        dir: &Inode,
-        (index, name, stored): (u64, OsString, Stored),
-    ) -> Result<DirEntry> {
+    fn dir_entry(&self, dir: &Inode, (index, name, stored): (u64, OsString, Stored)) -> Result<DirEntry> {
         let found = self.resolve(dir, name.as_encoded_bytes(), stored)?;
-        Ok(DirEntry {
-            name,
-            ino: found.ino,
-            tree: found.tree,
-            kind: found.kind,
-            index,
-        })
+        Ok(DirEntry { name, ino: found.ino, tree: found.tree, kind: found.kind, index })
     }
 }
 

@@ -39,12 +39,7 @@ impl Namespace {
     ///
     /// # Errors
     /// `NotADirectory`, `NotFound` (the directory), `NameTooLong`, or when a tree cannot be read.
-    pub(crate) fn lookup_in(
-        &self,
-        tree: TreeId,
-        ino: InodeNo,
-        name: &[u8],
-    ) -> Result<Option<Found>> {
+    pub(crate) fn lookup_in(&self, tree: TreeId, ino: InodeNo, name: &[u8]) -> Result<Option<Found>> {
         if let Some(found) = self.dentries.get(tree, ino, name) {
             return Ok(Some(found));
         }
@@ -111,11 +106,7 @@ impl Namespace {
     ///
     /// # Errors
     /// As [`Namespace::find_then`].
-    pub(crate) fn find_inode(
-        &self,
-        dir: &Inode,
-        name: &[u8],
-    ) -> Result<Option<(Found, Arc<Inode>)>> {
+    pub(crate) fn find_inode(&self, dir: &Inode, name: &[u8]) -> Result<Option<(Found, Arc<Inode>)>> {
         let both = |found, inode: &Arc<Inode>| Ok((found, Arc::clone(inode)));
         self.find_then((dir.tree_id(), dir.ino()), name, both)
     }
@@ -124,11 +115,7 @@ impl Namespace {
     ///
     /// # Errors
     /// As [`Namespace::find_then`].
-    pub(crate) fn find_inode_locked(
-        &self,
-        dir: &Inode,
-        name: &[u8],
-    ) -> Result<Option<(Found, Arc<Inode>)>> {
+    pub(crate) fn find_inode_locked(&self, dir: &Inode, name: &[u8]) -> Result<Option<(Found, Arc<Inode>)>> {
         self.find_locked_then(dir, name, |found, inode| Ok((found, Arc::clone(inode))))
     }
 
@@ -153,33 +140,19 @@ impl Namespace {
     pub(crate) fn resolve(&self, dir: &Inode, name: &[u8], stored: Stored) -> Result<Found> {
         let (tree, kind) = (dir.tree_id(), stored.kind);
         match stored.location.item_type {
-            item_type::INODE_ITEM => Ok(Found {
-                tree,
-                ino: InodeNo(stored.location.objectid),
-                kind,
-            }),
+            item_type::INODE_ITEM => Ok(Found { tree, ino: InodeNo(stored.location.objectid), kind }),
             item_type::ROOT_ITEM => {
                 let id = TreeId(stored.location.objectid);
                 let link = self.root_link(tree, id)?;
                 let here = link.is_some_and(|link| link.dir == dir.ino() && *link.name == *name);
-                let (tree, ino) = if here {
-                    (id, ROOT_DIR_INO)
-                } else {
-                    (tree, EMPTY_SUBVOL_INO)
-                };
-                Ok(Found {
-                    tree,
-                    ino,
-                    kind: FileType::Directory,
-                })
+                let (tree, ino) = if here { (id, ROOT_DIR_INO) } else { (tree, EMPTY_SUBVOL_INO) };
+                Ok(Found { tree, ino, kind: FileType::Directory })
             }
             _ => {
                 let expected = Detail::Text("the key of an inode or of a subvolume");
-                Err(
-                    Corrupt::new("location of a name", expected, stored.location.into())
-                        .at(At::Inode(tree, dir.ino()))
-                        .into(),
-                )
+                Err(Corrupt::new("location of a name", expected, stored.location.into())
+                    .at(At::Inode(tree, dir.ino()))
+                    .into())
             }
         }
     }
@@ -196,24 +169,16 @@ impl Namespace {
         }
         let here = (dir.tree_id(), dir.ino());
         let place = if found.tree == here.0 {
-            self.parent_of(&dir.root, found.ino)?
-                .map(|above| (here.0, above))
+            self.parent_of(&dir.root, found.ino)?.map(|above| (here.0, above))
         } else {
-            self.root_parent(found.tree)?
-                .map(|link| (link.parent, link.dir))
+            self.root_parent(found.tree)?.map(|link| (link.parent, link.dir))
         };
         if place == Some(here) {
             return Ok(());
         }
         let found_in = place.map_or(Detail::Text("none"), |(_, above)| Detail::Number(above.0));
         let what = "directory that holds a directory";
-        Err(corrupt_inode(
-            found.tree,
-            found.ino,
-            what,
-            Detail::Number(here.1.0),
-            found_in,
-        ))
+        Err(corrupt_inode(found.tree, found.ino, what, Detail::Number(here.1.0), found_in))
     }
 
     /// The inode that was found.
@@ -228,13 +193,7 @@ impl Namespace {
         }
         let kind = |kind: FileType| Detail::Hex(kind.mode_bits().into());
         let (expected, is) = (kind(found.kind), kind(inode.kind()));
-        Err(corrupt_inode(
-            found.tree,
-            found.ino,
-            "type of an inode",
-            expected,
-            is,
-        ))
+        Err(corrupt_inode(found.tree, found.ino, "type of an inode", expected, is))
     }
 }
 
@@ -249,10 +208,7 @@ fn check_can_have(dir: &Inode, name: &[u8]) -> Result<()> {
 
 /// True for what an inode, found a moment ago, answers when its removal has begun.
 pub(crate) fn has_gone(error: &Error) -> bool {
-    matches!(
-        error.caller_error(),
-        Some(CallerError::NotFound | CallerError::NoSuchSubvolume | CallerError::Stale)
-    )
+    matches!(error.caller_error(), Some(CallerError::NotFound | CallerError::NoSuchSubvolume | CallerError::Stale))
 }
 
 /// The entry that the directory's `DIR_ITEM` has for a name.
@@ -268,10 +224,7 @@ pub(crate) fn stored(dir: &Inode, name: &[u8]) -> Result<Option<Stored>> {
         Stored::of(&entry).map(Some)
     })?;
     let place = At::Key(dir.tree_id(), key);
-    Ok(answer
-        .transpose()
-        .map_err(|corrupt: Corrupt| corrupt.at(place))?
-        .flatten())
+    Ok(answer.transpose().map_err(|corrupt: Corrupt| corrupt.at(place))?.flatten())
 }
 
 impl Stored {
@@ -281,9 +234,6 @@ impl Stored {
             let found = Detail::Number(u64::from(entry.item.dir_type));
             return Err(Corrupt::new("type of a name", Detail::Range(1, 7), found));
         };
-        Ok(Self {
-            location: entry.location(),
-            kind: kind.into(),
-        })
+        Ok(Self { location: entry.location(), kind: kind.into() })
     }
 }

@@ -78,12 +78,7 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        Self {
-            core,
-            dentries: DentryCache::default(),
-            rename: RenameLock::default(),
-            changing: ChangeLock::default(),
-        }
+        Self { core, dentries: DentryCache::default(), rename: RenameLock::default(), changing: ChangeLock::default() }
     }
 
     /// Waits until no name is half changed, and keeps everybody from changing one. The caller has a
@@ -98,10 +93,7 @@ impl Namespace {
     /// `NoSpace`, `ReadOnly`, `Poisoned`; what writing dirty data can fail with.
     pub(crate) fn reserve(&self, items: u32) -> Result<Reservation> {
         let need = Need { items, data: 0 };
-        self.reserve_with(
-            |store| store.reserve_patiently(need),
-            |store| store.reserve(need),
-        )
+        self.reserve_with(|store| store.reserve_patiently(need), |store| store.reserve(need))
     }
 
     /// As [`Namespace::reserve`], for changes that free more than they take.
@@ -128,11 +120,7 @@ impl Namespace {
     }
 
     /// Runs `change` on a handle on the running transaction.
-    pub(crate) fn apply<R>(
-        &self,
-        reservation: Reservation,
-        change: impl FnOnce(&Txn) -> Result<R>,
-    ) -> Result<R> {
+    pub(crate) fn apply<R>(&self, reservation: Reservation, change: impl FnOnce(&Txn) -> Result<R>) -> Result<R> {
         self.finish(&self.core.begin(reservation)?, change)
     }
 
@@ -200,20 +188,12 @@ pub(crate) fn check_can_remove(dir: &Inode) -> Result<()> {
 
 /// Refuses an inode whose names cannot change.
 fn check_changeable(inode: &Inode) -> Result<()> {
-    if inode
-        .state()
-        .flags
-        .intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND)
-    {
+    if inode.state().flags.intersects(InodeFlags::IMMUTABLE | InodeFlags::APPEND) {
         return Err(CallerError::NotPermitted.into());
     }
     Ok(())
 }
 
 fn check_is_dir(inode: &Inode) -> Result<()> {
-    if inode.kind().is_dir() {
-        Ok(())
-    } else {
-        Err(Error::caller(CallerError::NotADirectory))
-    }
+    if inode.kind().is_dir() { Ok(()) } else { Err(Error::caller(CallerError::NotADirectory)) }
 }

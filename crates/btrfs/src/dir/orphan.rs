@@ -24,18 +24,12 @@ impl OpenInode {
     /// `Stale` when its last name has just gone.
     pub(crate) fn new(namespace: &Arc<Namespace>, inode: &Arc<Inode>) -> Result<Self> {
         inode.open()?;
-        Ok(Self {
-            namespace: Arc::clone(namespace),
-            inode: Arc::clone(inode),
-        })
+        Ok(Self { namespace: Arc::clone(namespace), inode: Arc::clone(inode) })
     }
 
     /// A handle on an inode that was made without a name, and counts as open already.
     pub(crate) fn adopt(namespace: &Arc<Namespace>, inode: Arc<Inode>) -> Self {
-        Self {
-            namespace: Arc::clone(namespace),
-            inode,
-        }
+        Self { namespace: Arc::clone(namespace), inode }
     }
 
     /// The inode.
@@ -63,10 +57,7 @@ impl Namespace {
     /// `Stale` when its last name has just gone.
     pub(crate) fn hold(&self, inode: &Arc<Inode>) -> Result<Hold<'_>> {
         inode.open()?;
-        Ok(Hold {
-            namespace: self,
-            inode: Arc::clone(inode),
-        })
+        Ok(Hold { namespace: self, inode: Arc::clone(inode) })
     }
 }
 
@@ -89,10 +80,7 @@ impl Drop for Hold<'_> {
 impl Clone for OpenInode {
     fn clone(&self) -> Self {
         self.inode.open_again();
-        Self {
-            namespace: Arc::clone(&self.namespace),
-            inode: Arc::clone(&self.inode),
-        }
+        Self { namespace: Arc::clone(&self.namespace), inode: Arc::clone(&self.inode) }
     }
 }
 

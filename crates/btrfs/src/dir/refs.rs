@@ -15,14 +15,7 @@ use crate::inode::{Inode, ROOT_DIR_INO, Root};
 impl Namespace {
     /// Notes with `child` that `name` in `dir` leads to it. Fails with `TooManyLinks` before
     /// anything has changed.
-    pub(crate) fn add_ref(
-        &self,
-        txn: &Txn,
-        child: &Inode,
-        dir: InodeNo,
-        name: &[u8],
-        index: u64,
-    ) -> Result<()> {
+    pub(crate) fn add_ref(&self, txn: &Txn, child: &Inode, dir: InodeNo, name: &[u8], index: u64) -> Result<()> {
         txn.note(child.tree_id(), child.ino().0, |note| {
             (note.got_name, note.has_new_names) = (true, true);
         });
@@ -33,11 +26,7 @@ impl Namespace {
         txn.edit(&child.root.tree, &key, |old| {
             let old = old.unwrap_or_default();
             is_full = old.len() + bytes.len() > item_bytes_max;
-            Ok(if is_full {
-                EditItem::Keep
-            } else {
-                EditItem::Put([old, &bytes].concat())
-            })
+            Ok(if is_full { EditItem::Keep } else { EditItem::Put([old, &bytes].concat()) })
         })?;
         if !is_full {
             return Ok(());
@@ -45,37 +34,21 @@ impl Namespace {
         if !self.core.store.has_incompat(Incompat::EXTENDED_IREF.bits()) {
             return Err(CallerError::TooManyLinks.into());
         }
-        let bytes = InodeExtrefEntry {
-            parent: dir,
-            index,
-            name,
-        }
-        .build();
+        let bytes = InodeExtrefEntry { parent: dir, index, name }.build();
         let key = extref_key(child, dir, name);
         txn.edit(&child.root.tree, &key, |old| {
             let old = old.unwrap_or_default();
             is_full = old.len() + bytes.len() > item_bytes_max;
-            Ok(if is_full {
-                EditItem::Keep
-            } else {
-                EditItem::Put([old, &bytes].concat())
-            })
+            Ok(if is_full { EditItem::Keep } else { EditItem::Put([old, &bytes].concat()) })
         })?;
-        if is_full {
-            Err(CallerError::TooManyLinks.into())
-        } else {
-            Ok(())
-        }
+        if is_full { Err(CallerError::TooManyLinks.into()) } else { Ok(()) }
     }
 
     /// Refuses one more name for which [`Namespace::add_ref`] would have no room.
     pub(crate) fn check_ref_room(&self, child: &Inode, dir: InodeNo, name: &[u8]) -> Result<()> {
         let tree = &child.root.tree;
         let item_bytes_max = item_bytes_max(self.core.store.sizes().node);
-        let len = |key: &Key| {
-            tree.get_with(key, <[u8]>::len)
-                .map(Option::unwrap_or_default)
-        };
+        let len = |key: &Key| tree.get_with(key, <[u8]>::len).map(Option::unwrap_or_default);
         let in_ref = len(&Key::new(child.ino().0, item_type::INODE_REF, dir.0))?;
         if in_ref + size_of::<InodeRef>() + name.len() <= item_bytes_max {
             return Ok(());
@@ -89,13 +62,7 @@ impl Namespace {
     }
 
     /// Forgets with `child` that `name` in `dir` leads to it; the position of the name.
-    pub(crate) fn remove_ref(
-        &self,
-        txn: &Txn,
-        child: &Inode,
-        dir: InodeNo,
-        name: &[u8],
-    ) -> Result<u64> {
+    pub(crate) fn remove_ref(&self, txn: &Txn, child: &Inode, dir: InodeNo, name: &[u8]) -> Result<u64> {
         let mut index = None;
         let key = Key::new(child.ino().0, item_type::INODE_REF, dir.0);
         txn.edit_existing(&child.root.tree, &key, |old| {
@@ -142,11 +109,7 @@ impl Namespace {
 }
 
 fn extref_key(child: &Inode, dir: InodeNo, name: &[u8]) -> Key {
-    Key::new(
-        child.ino().0,
-        item_type::INODE_EXTREF,
-        extref_hash(dir.0, name),
-    )
+    Key::new(child.ino().0, item_type::INODE_EXTREF, extref_hash(dir.0, name))
 }
 
 fn cut(old: &[u8], range: std::ops::Range<usize>) -> EditItem {
@@ -159,11 +122,6 @@ fn cut(old: &[u8], range: std::ops::Range<usize>) -> EditItem {
 
 #[cold]
 fn missing_ref(root: &Root, key: Key) -> Error {
-    let (expected, found) = (
-        Detail::Text("a reference for the name"),
-        Detail::Text("none"),
-    );
-    Corrupt::new("inode", expected, found)
-        .at(At::Key(root.id, key))
-        .into()
+    let (expected, found) = (Detail::Text("a reference for the name"), Detail::Text("none"));
+    Corrupt::new("inode", expected, found).at(At::Key(root.id, key)).into()
 }

@@ -56,10 +56,7 @@ pub(crate) struct NameLoss<'a> {
 
 impl NameLoss<'_> {
     /// No inode loses a name.
-    pub(crate) const NONE: Self = Self {
-        last: LastName::No,
-        _editing: None,
-    };
+    pub(crate) const NONE: Self = Self { last: LastName::No, _editing: None };
 
     /// Lets flushes of the file go on, once the handle that took the name has ended.
     pub(crate) fn end(self) -> LastName {
@@ -71,11 +68,7 @@ impl Namespace {
     /// Decides what happens to `inode` when it loses one name, in a handle with `reservation`,
     /// which on a full volume may be less than was asked for. Unless it stays, nobody can open
     /// it from here on. Waits for a flush of the file. The caller holds its `names` lock.
-    pub(crate) fn begin_last_name<'a>(
-        &self,
-        inode: &'a Inode,
-        reservation: &Reservation,
-    ) -> NameLoss<'a> {
+    pub(crate) fn begin_last_name<'a>(&self, inode: &'a Inode, reservation: &Reservation) -> NameLoss<'a> {
         if !inode.begin_removal() {
             return NameLoss::NONE;
         }
@@ -90,13 +83,7 @@ impl Namespace {
     }
 
     /// Takes one name off `inode`'s count; the inode goes, or becomes an orphan, with the last.
-    pub(crate) fn drop_name(
-        &self,
-        txn: &Txn,
-        inode: &Inode,
-        loss: &NameLoss<'_>,
-        now: Timestamp,
-    ) -> Result<()> {
+    pub(crate) fn drop_name(&self, txn: &Txn, inode: &Inode, loss: &NameLoss<'_>, now: Timestamp) -> Result<()> {
         if loss.last != LastName::No {
             crate::writeback::discard_held(&self.core, inode);
         }
@@ -198,11 +185,7 @@ impl Namespace {
             }
             return Ok(());
         }
-        if inode.claim_removal() {
-            self.reap(inode)
-        } else {
-            Ok(())
-        }
+        if inode.claim_removal() { self.reap(inode) } else { Ok(()) }
     }
 
     /// Removes an inode without names that is not in use: a large one's extents in steps, then the
@@ -233,12 +216,8 @@ impl Namespace {
         let reservation = self.reserve_urgent(step_items)?;
         let extents = drops_for(&reservation, STEP_EXTENTS);
         self.apply(reservation, |txn| {
-            let target = Target {
-                txn,
-                tree: &inode.root.tree,
-                ino: inode.ino(),
-                sector: self.core.store.sizes().sector,
-            };
+            let target =
+                Target { txn, tree: &inode.root.tree, ino: inode.ino(), sector: self.core.store.sizes().sector };
             let step = drop_items(target, 0..FILE_BYTES_MAX, extents)?;
             inode.change(txn, |state| {
                 state.nbytes = step.delta.apply_to(state.nbytes);

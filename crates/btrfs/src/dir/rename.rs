@@ -12,8 +12,8 @@ use super::lookup::Stored;
 use super::removal::NameLoss;
 use super::unlink::note_unlink;
 use super::{
-    Found, Namespace, NewInode, RenameFlags, RootLink, check_can_add, check_can_remove,
-    check_changeable, check_is_dir, check_name,
+    Found, Namespace, NewInode, RenameFlags, RootLink, check_can_add, check_can_remove, check_changeable, check_is_dir,
+    check_name,
 };
 use crate::error::{CallerError, Result, corrupt_inode};
 use crate::inode::{EMPTY_SUBVOL_INO, Inode, NameLocks, Timestamp, lock_all};
@@ -62,11 +62,7 @@ impl Namespace {
         for attempt in 0..ATTEMPTS_MAX {
             let ends = self.find_ends(from, to, attempt)?;
             check_ends(from, to, &ends, flags)?;
-            if ends
-                .target
-                .as_ref()
-                .is_some_and(|(target, _)| *target == ends.source)
-            {
+            if ends.target.as_ref().is_some_and(|(target, _)| *target == ends.source) {
                 return Ok(());
             }
             let done = match flags {
@@ -92,21 +88,11 @@ impl Namespace {
             _ => self.find_inode_locked(place.dir, place.name),
         };
         let (source, source_inode) = find(from)?.ok_or(CallerError::NotFound)?;
-        Ok(Ends {
-            source,
-            source_inode,
-            target: find(to)?,
-        })
+        Ok(Ends { source, source_inode, target: find(to)? })
     }
 
     /// False when the names led elsewhere by the time the locks were had.
-    fn try_move(
-        &self,
-        from: Place<'_>,
-        to: Place<'_>,
-        ends: &Ends,
-        whiteout: Option<&NewInode<'_>>,
-    ) -> Result<bool> {
+    fn try_move(&self, from: Place<'_>, to: Place<'_>, ends: &Ends, whiteout: Option<&NewInode<'_>>) -> Result<bool> {
         let target = ends.target.as_ref().map(|(_, inode)| &**inode);
         let whiteout_items = whiteout.map_or(0, |new| CREATE_ITEMS + self.xattr_items(new));
         let items = RENAME_ITEMS + target.map_or(0, Self::removal_items) + whiteout_items;
@@ -116,12 +102,7 @@ impl Namespace {
         if moves_dir {
             self.check_not_below(to.dir, &ends.source_inode)?;
         }
-        let mut locks = lock_all([
-            Some(from.dir),
-            Some(to.dir),
-            Some(&ends.source_inode),
-            target,
-        ]);
+        let mut locks = lock_all([Some(from.dir), Some(to.dir), Some(&ends.source_inode), target]);
         if !self.is_unchanged(from, to, ends)? {
             return Ok(false);
         }
@@ -140,9 +121,7 @@ impl Namespace {
         for (name, value) in whiteout.map_or(&[][..], |new| new.xattrs) {
             check_xattr(name, value, self.xattr_bytes_max())?;
         }
-        let loss = target.map_or(NameLoss::NONE, |target| {
-            self.begin_last_name(target, &reservation)
-        });
+        let loss = target.map_or(NameLoss::NONE, |target| self.begin_last_name(target, &reservation));
         self.apply(reservation, |txn| {
             let now = self.core.now();
             self.detach(txn, from, ends.source, &ends.source_inode, now)?;
@@ -178,12 +157,7 @@ impl Namespace {
         if moves && target.kind.is_dir() {
             self.check_not_below(from.dir, target_inode)?;
         }
-        let inodes = [
-            Some(from.dir),
-            Some(to.dir),
-            Some(&*ends.source_inode),
-            Some(&**target_inode),
-        ];
+        let inodes = [Some(from.dir), Some(to.dir), Some(&*ends.source_inode), Some(&**target_inode)];
         let mut locks = lock_all(inodes);
         if !self.is_unchanged(from, to, ends)? {
             return Ok(false);
@@ -206,21 +180,12 @@ impl Namespace {
 
     fn is_unchanged(&self, from: Place<'_>, to: Place<'_>, ends: &Ends) -> Result<bool> {
         let target = ends.target.as_ref().map(|(found, _)| *found);
-        Ok(
-            self.lookup_locked(from.dir, from.name)? == Some(ends.source)
-                && self.lookup_locked(to.dir, to.name)? == target,
-        )
+        Ok(self.lookup_locked(from.dir, from.name)? == Some(ends.source)
+            && self.lookup_locked(to.dir, to.name)? == target)
     }
 
     /// Takes a name from an inode or a subvolume that keeps existing.
-    fn detach(
-        &self,
-        txn: &Txn,
-        place: Place<'_>,
-        found: Found,
-        inode: &Inode,
-        now: Timestamp,
-    ) -> Result<()> {
+    fn detach(&self, txn: &Txn, place: Place<'_>, found: Found, inode: &Inode, now: Timestamp) -> Result<()> {
         if found.tree == place.dir.tree_id() {
             return self.take_name(txn, place.dir, place.name, inode, now);
         }
@@ -245,32 +210,15 @@ impl Namespace {
         let index = self.next_index(dir, locks.of(dir))?;
         let is_subvolume = inode.is_subvolume_root();
         let location = if is_subvolume {
-            let link = RootLink {
-                parent: dir.tree_id(),
-                dir: dir.ino(),
-                index,
-                name: name.into(),
-            };
+            let link = RootLink { parent: dir.tree_id(), dir: dir.ino(), index, name: name.into() };
             self.add_root_link(txn, found.tree, &link)?;
             Key::new(found.tree.0, item_type::ROOT_ITEM, u64::MAX)
         } else {
             self.add_ref(txn, inode, dir.ino(), name, index)?;
             Key::new(found.ino.0, item_type::INODE_ITEM, 0)
         };
-        let stored = Stored {
-            location,
-            kind: found.kind,
-        };
-        self.add_name(
-            txn,
-            dir,
-            locks.of(dir),
-            &NewName {
-                name,
-                stored,
-                found,
-            },
-        )?;
+        let stored = Stored { location, kind: found.kind };
+        self.add_name(txn, dir, locks.of(dir), &NewName { name, stored, found })?;
         entry::grow(txn, dir, name, now);
         inode.change(txn, |state| state.ctime = now);
         Ok(())
@@ -293,13 +241,7 @@ impl Namespace {
             };
         }
         let (expected, found) = (Detail::Text("a way to the top"), Detail::Text("a loop"));
-        Err(corrupt_inode(
-            dir.tree_id(),
-            dir.ino(),
-            "directory",
-            expected,
-            found,
-        ))
+        Err(corrupt_inode(dir.tree_id(), dir.ino(), "directory", expected, found))
     }
 }
 
@@ -317,9 +259,7 @@ fn check_ends(from: Place<'_>, to: Place<'_>, ends: &Ends, flags: RenameFlags) -
     let target = ends.target.as_ref().map(|(found, _)| *found);
     let refusal = match (flags, target) {
         _ if ends.source.ino == EMPTY_SUBVOL_INO => Some(CallerError::NotPermitted),
-        (RenameFlags::NoReplace | RenameFlags::NoReplaceWhiteout, Some(_)) => {
-            Some(CallerError::Exists)
-        }
+        (RenameFlags::NoReplace | RenameFlags::NoReplaceWhiteout, Some(_)) => Some(CallerError::Exists),
         (RenameFlags::Exchange, None) => Some(CallerError::NotFound),
         // Only a subvolume as a whole may move to another one.
         (_, target) if crosses && (ends.source.tree == from.dir.tree_id() || target.is_some()) => {

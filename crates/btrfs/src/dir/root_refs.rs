@@ -29,8 +29,7 @@ impl Namespace {
         let key = Key::new(parent.0, item_type::ROOT_REF, child.0);
         let roots = self.core.store.tree(TreeId::ROOT)?;
         let link = roots.get_with(&key, |bytes| RootLink::parse(parent, bytes))?;
-        link.transpose()
-            .map_err(|corrupt| corrupt.at(At::Key(TreeId::ROOT, key)).into())
+        link.transpose().map_err(|corrupt| corrupt.at(At::Key(TreeId::ROOT, key)).into())
     }
 
     /// The one name of the subvolume `child`; `None` for the top level and a deleted subvolume.
@@ -40,13 +39,9 @@ impl Namespace {
     pub(crate) fn root_parent(&self, child: TreeId) -> Result<Option<RootLink>> {
         let last = Key::new(child.0, item_type::ROOT_BACKREF, u64::MAX);
         match self.core.store.tree(TreeId::ROOT)?.at_or_before(&last)? {
-            Some((key, bytes))
-                if key.objectid == child.0 && key.item_type == item_type::ROOT_BACKREF =>
-            {
+            Some((key, bytes)) if key.objectid == child.0 && key.item_type == item_type::ROOT_BACKREF => {
                 let link = RootLink::parse(TreeId(key.offset), &bytes);
-                Ok(Some(link.map_err(|corrupt| {
-                    corrupt.at(At::Key(TreeId::ROOT, key))
-                })?))
+                Ok(Some(link.map_err(|corrupt| corrupt.at(At::Key(TreeId::ROOT, key)))?))
             }
             _ => Ok(None),
         }
@@ -55,12 +50,7 @@ impl Namespace {
     /// Notes that the subvolume `child` has this name.
     pub(crate) fn add_root_link(&self, txn: &Txn, child: TreeId, link: &RootLink) -> Result<()> {
         let roots = self.core.store.tree(TreeId::ROOT)?;
-        let bytes = RootRefEntry {
-            dir: link.dir,
-            index: link.index,
-            name: &link.name,
-        }
-        .build();
+        let bytes = RootRefEntry { dir: link.dir, index: link.index, name: &link.name }.build();
         for key in keys(link.parent, child) {
             txn.insert(&roots, &key, &bytes)?;
         }
@@ -85,30 +75,17 @@ impl Namespace {
 impl RootLink {
     fn parse(parent: TreeId, bytes: &[u8]) -> Result<Self, Corrupt> {
         let entry = RootRefEntry::parse(bytes)?;
-        Ok(Self {
-            parent,
-            dir: entry.dir,
-            index: entry.index,
-            name: entry.name.into(),
-        })
+        Ok(Self { parent, dir: entry.dir, index: entry.index, name: entry.name.into() })
     }
 }
 
 fn keys(parent: TreeId, child: TreeId) -> [Key; 2] {
-    [
-        Key::new(parent.0, item_type::ROOT_REF, child.0),
-        Key::new(child.0, item_type::ROOT_BACKREF, parent.0),
-    ]
+    [Key::new(parent.0, item_type::ROOT_REF, child.0), Key::new(child.0, item_type::ROOT_BACKREF, parent.0)]
 }
 
 #[cold]
 fn missing_link(parent: TreeId, child: TreeId) -> crate::Error {
     let [key, _] = keys(parent, child);
-    let (expected, found) = (
-        Detail::Text("the name of a subvolume"),
-        Detail::Text("none"),
-    );
-    Corrupt::new("root references", expected, found)
-        .at(At::Key(TreeId::ROOT, key))
-        .into()
+    let (expected, found) = (Detail::Text("the name of a subvolume"), Detail::Text("none"));
+    Corrupt::new("root references", expected, found).at(At::Key(TreeId::ROOT, key)).into()
 }

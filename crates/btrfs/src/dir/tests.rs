@@ -20,18 +20,10 @@ fn names() -> (Namespace, Arc<Inode>, [Arc<Inode>; 2]) {
     let make = MakeOptions::default();
     let store = Store::make(vec![device], &make, &StoreOptions::default()).unwrap();
     crate::subvol::make_trees(&store, (0, 0)).unwrap();
-    let settings = Settings {
-        max_inline: 2048,
-        dirty_bytes: 1 << 20,
-        file_flags: InodeFlags::empty(),
-    };
+    let settings = Settings { max_inline: 2048, dirty_bytes: 1 << 20, file_flags: InodeFlags::empty() };
     let names = Namespace::new(Arc::new(Core::new(store, settings)));
     let top = names.core.root_dir(TreeId::FS).unwrap();
-    let new = NewInode {
-        kind: FileType::File,
-        permissions: 0o644,
-        ..NewInode::default()
-    };
+    let new = NewInode { kind: FileType::File, permissions: 0o644, ..NewInode::default() };
     let files = [&b"a"[..], b"b"].map(|name| names.create(&top, name, &new).unwrap());
     names.core.store.commit().unwrap();
     (names, top, files)
@@ -39,10 +31,7 @@ fn names() -> (Namespace, Arc<Inode>, [Arc<Inode>; 2]) {
 
 /// The link count in the tree, as the last commit wrote it.
 fn links_in_tree(inode: &Inode) -> Option<u32> {
-    let state = inode
-        .root
-        .tree
-        .get_with(&inode.key(), InodeState::from_item);
+    let state = inode.root.tree.get_with(&inode.key(), InodeState::from_item);
     Some(state.unwrap()?.unwrap().nlink)
 }
 
@@ -54,11 +43,7 @@ fn has_orphan(inode: &Inode) -> bool {
 
 /// What writeback does to an inode whose data it wrote: its item goes to disk with the running transaction.
 fn stage(names: &Namespace, inode: &Inode) {
-    let reservation = names
-        .core
-        .store
-        .reserve(Need { items: 1, data: 0 })
-        .unwrap();
+    let reservation = names.core.store.reserve(Need { items: 1, data: 0 }).unwrap();
     let txn = names.core.begin(reservation).unwrap();
     inode.change(&txn, |state| state.nbytes += 0);
 }
@@ -108,9 +93,7 @@ fn a_commit_within_a_rename_has_the_replaced_name_and_its_link() {
     let at = |name: &'static [u8]| Place { dir: &top, name };
     let rename = || {
         let whiteout = NewInode::whiteout(0, 0);
-        names
-            .rename(at(b"b"), at(b"a"), RenameFlags::Replace, &whiteout)
-            .unwrap();
+        names.rename(at(b"b"), at(b"a"), RenameFlags::Replace, &whiteout).unwrap();
     };
     let seen = commit_within(&names, &top, (&a, b"a"), rename);
     assert_eq!(seen, (Some(a.ino()), Some(1), false));

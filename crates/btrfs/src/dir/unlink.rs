@@ -68,14 +68,7 @@ impl Namespace {
     }
 
     /// Takes the name out of the directory and the reference out of the inode.
-    pub(crate) fn take_name(
-        &self,
-        txn: &Txn,
-        dir: &Inode,
-        name: &[u8],
-        inode: &Inode,
-        now: Timestamp,
-    ) -> Result<()> {
+    pub(crate) fn take_name(&self, txn: &Txn, dir: &Inode, name: &[u8], inode: &Inode, now: Timestamp) -> Result<()> {
         let index = self.remove_ref(txn, inode, dir.ino(), name)?;
         self.remove_name(txn, dir, name, index)?;
         entry::shrink(txn, dir, name, now);
@@ -88,9 +81,7 @@ impl Namespace {
         let reservation = self.reserve_urgent(UNLINK_ITEMS)?;
         let _names = dir.lock_names();
         check_can_remove(dir)?;
-        let found = self
-            .lookup_locked(dir, name)?
-            .ok_or(CallerError::NotFound)?;
+        let found = self.lookup_locked(dir, name)?.ok_or(CallerError::NotFound)?;
         if found.ino != EMPTY_SUBVOL_INO {
             return Err(CallerError::Busy.into());
         }

@@ -27,9 +27,7 @@ impl Namespace {
             return Ok(None);
         }
         let value = inode.root.tree.get_with(&key(inode, name), |bytes| {
-            Ok::<_, btrfs_disk::Corrupt>(
-                DiskEntry::find(bytes, name)?.map(|(entry, _)| entry.data.to_vec()),
-            )
+            Ok::<_, btrfs_disk::Corrupt>(DiskEntry::find(bytes, name)?.map(|(entry, _)| entry.data.to_vec()))
         })?;
         Ok(value.transpose()?.flatten())
     }
@@ -60,13 +58,7 @@ impl Namespace {
     /// # Errors
     /// `Exists` or `NoAttribute` as `mode` says, `AttributeTooLarge`, `NameTooLong`, `NoSpace`
     /// (names of one hash fill a leaf), `ReadOnly`, `NotPermitted` (immutable).
-    pub(crate) fn set_xattr(
-        &self,
-        inode: &Inode,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-    ) -> Result<()> {
+    pub(crate) fn set_xattr(&self, inode: &Inode, name: &[u8], value: &[u8], mode: XattrMode) -> Result<()> {
         let bytes_max = self.xattr_bytes_max();
         check_xattr(name, value, bytes_max)?;
         self.edit_xattr(inode, name, |old, generation| {
@@ -98,9 +90,7 @@ impl Namespace {
             Ok(match DiskEntry::find(old, name)?.map(|(_, range)| range) {
                 None => Err(CallerError::NoAttribute),
                 Some(range) if range == (0..old.len()) => Ok(EditItem::Remove),
-                Some(range) => Ok(EditItem::Put(
-                    [&old[..range.start], &old[range.end..]].concat(),
-                )),
+                Some(range) => Ok(EditItem::Put([&old[..range.start], &old[range.end..]].concat())),
             })
         })
     }
@@ -110,13 +100,7 @@ impl Namespace {
     ///
     /// # Errors
     /// `AttributeTooLarge`, `NameTooLong`: before anything has changed.
-    pub(crate) fn put_xattr(
-        &self,
-        txn: &Txn,
-        inode: &Inode,
-        name: &[u8],
-        value: Option<&[u8]>,
-    ) -> Result<()> {
+    pub(crate) fn put_xattr(&self, txn: &Txn, inode: &Inode, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let bytes_max = self.xattr_bytes_max();
         check_xattr(name, value.unwrap_or_default(), bytes_max)?;
         inode.forget_absent();
@@ -126,8 +110,7 @@ impl Namespace {
         note_items(txn, inode);
         txn.edit(&inode.root.tree, &key(inode, name), |old| {
             let old = old.unwrap_or_default();
-            let range =
-                DiskEntry::find(old, name)?.map_or(old.len()..old.len(), |(_, range)| range);
+            let range = DiskEntry::find(old, name)?.map_or(old.len()..old.len(), |(_, range)| range);
             let item = [&old[..range.start], &old[range.end..], &new].concat();
             is_too_large = item.len() > bytes_max + size_of::<DirItem>();
             Ok(match item.len() {
@@ -146,10 +129,7 @@ impl Namespace {
         &self,
         inode: &Inode,
         name: &[u8],
-        edit: impl Fn(
-            &[u8],
-            btrfs_disk::Generation,
-        ) -> btrfs_store::Result<Result<EditItem, CallerError>>,
+        edit: impl Fn(&[u8], btrfs_disk::Generation) -> btrfs_store::Result<Result<EditItem, CallerError>>,
     ) -> Result<()> {
         inode.check_writable()?;
         check_changeable(inode)?;
@@ -165,7 +145,7 @@ impl Namespace {
         self.apply(reservation, |txn| {
             let mut refusal = None;
             note_items(txn, inode);
-        txn.edit(&inode.root.tree, &key(inode, name), |old| {
+            txn.edit(&inode.root.tree, &key(inode, name), |old| {
                 match edit(old.unwrap_or_default(), txn.generation())? {
                     Ok(item) => Ok(item),
                     Err(what) => {

@@ -24,9 +24,7 @@ pub(crate) const DROPS_PER_ITEM: u32 = 8;
 /// Items that [`drop_items`] may drop in a handle with `reservation`, up to `wanted`: on a full
 /// volume less was promised than was asked for.
 pub(crate) fn drops_for(reservation: &Reservation, wanted: u32) -> usize {
-    let affordable = reservation
-        .items_left()
-        .saturating_mul(DROPS_PER_ITEM.into());
+    let affordable = reservation.items_left().saturating_mul(DROPS_PER_ITEM.into());
     let items = u32::try_from(affordable).unwrap_or(u32::MAX).min(wanted);
     usize_from(items.max(DROPS_PER_ITEM))
 }
@@ -55,9 +53,7 @@ impl BytesDelta {
 
     /// The new value of `nbytes`. A value that would be negative was wrong before.
     pub(crate) fn apply_to(self, nbytes: u64) -> u64 {
-        nbytes
-            .saturating_add(self.added)
-            .saturating_sub(self.dropped)
+        nbytes.saturating_add(self.added).saturating_sub(self.dropped)
     }
 }
 
@@ -71,9 +67,7 @@ pub(crate) fn replace(target: Target<'_>, new: &[NewExtent], inline: &[u8]) -> R
     let mut rest = new;
     while let Some(first) = rest.first() {
         let window = window(rest);
-        let last_end = window
-            .last()
-            .map_or(0, |new| new.extent.end_in_sectors(target.sector));
+        let last_end = window.last().map_or(0, |new| new.extent.end_in_sectors(target.sector));
         let map = target.load(first.extent.start..last_end, SCAN_ITEMS_MAX)?;
         let known_end = map.known().end;
         let fit = window.partition_point(|new| new.extent.end() <= known_end);
@@ -109,11 +103,7 @@ pub(crate) fn replace_range(
 ///
 /// # Errors
 /// As [`replace`].
-pub(crate) fn drop_items(
-    target: Target<'_>,
-    range: Range<u64>,
-    item_budget: usize,
-) -> Result<DropStep> {
+pub(crate) fn drop_items(target: Target<'_>, range: Range<u64>, item_budget: usize) -> Result<DropStep> {
     let mut items = Vec::new();
     let last_end = range.end.next_multiple_of(u64::from(target.sector));
     let mut end = last_end;
@@ -132,11 +122,7 @@ pub(crate) fn drop_items(
         true => BytesDelta::default(),
         false => target.edit(&items, std::slice::from_ref(&cut), &[], &[])?,
     };
-    Ok(DropStep {
-        dropped_from: end,
-        is_done: end <= range.start,
-        delta,
-    })
+    Ok(DropStep { dropped_from: end, is_done: end <= range.start, delta })
 }
 
 /// What one step of [`drop_items`] did.
@@ -164,20 +150,12 @@ pub(crate) fn fill_gaps(target: Target<'_>, range: Range<u64>) -> Result<()> {
             let end = end.min(range.end);
             if stretch == Stretch::Gap {
                 let extent = FileExtent::hole(at..end, target.txn.generation());
-                holes.push(NewExtent {
-                    extent,
-                    is_fresh: false,
-                });
+                holes.push(NewExtent { extent, is_fresh: false });
             }
             at = end;
         }
-        let plan = EditPlan {
-            inserts: holes.iter().map(|hole| hole.extent).collect(),
-            ..EditPlan::default()
-        };
-        target
-            .txn
-            .note_range(target.tree.id(), target.ino.0, range.clone());
+        let plan = EditPlan { inserts: holes.iter().map(|hole| hole.extent).collect(), ..EditPlan::default() };
+        target.txn.note_range(target.tree.id(), target.ino.0, range.clone());
         target.apply(&plan, &[])?;
     }
     Ok(())
@@ -189,11 +167,7 @@ fn window(new: &[NewExtent]) -> &[NewExtent] {
         [left, right] => right.extent.start.saturating_sub(left.extent.end()) <= WINDOW_GAP_BYTES,
         _ => false,
     };
-    let count = 1 + new
-        .windows(2)
-        .take(WINDOW_ITEMS_MAX - 1)
-        .take_while(near)
-        .count();
+    let count = 1 + new.windows(2).take(WINDOW_ITEMS_MAX - 1).take_while(near).count();
     new.get(..count).unwrap_or(new)
 }
 
@@ -257,10 +231,7 @@ impl Target<'_> {
             self.txn.note_range(self.tree.id(), self.ino.0, cut.clone());
         }
         self.apply(&plan, inline)?;
-        Ok(BytesDelta {
-            dropped: plan.dropped_bytes,
-            added: plan.added_bytes,
-        })
+        Ok(BytesDelta { dropped: plan.dropped_bytes, added: plan.added_bytes })
     }
 
     fn apply(&self, plan: &EditPlan, inline: &[u8]) -> Result<()> {
@@ -298,11 +269,7 @@ impl Target<'_> {
         if found && fits {
             return Ok(());
         }
-        let found = if found {
-            "an item of another size"
-        } else {
-            "none"
-        };
+        let found = if found { "an item of another size" } else { "none" };
         Err(corrupt_inode(
             self.tree.id(),
             self.ino,
@@ -313,25 +280,12 @@ impl Target<'_> {
     }
 
     fn insert(&self, items: &[FileExtent], inline: &[u8]) -> Result<()> {
-        if let [
-            FileExtent {
-                kind: Kind::Inline,
-                start,
-                ..
-            },
-        ] = items
-        {
+        if let [FileExtent { kind: Kind::Inline, start, .. }] = items {
             let bytes = DiskExtent::build_inline(self.txn.generation(), 0, 0, inline);
             return Ok(self.txn.insert(self.tree, &self.key(*start), &bytes)?);
         }
-        let encoded: Vec<_> = items
-            .iter()
-            .map(|item| (self.key(item.start), item.encode()))
-            .collect();
-        let batch: Vec<(Key, &[u8])> = encoded
-            .iter()
-            .map(|(key, item)| (*key, item.bytes()))
-            .collect();
+        let encoded: Vec<_> = items.iter().map(|item| (self.key(item.start), item.encode())).collect();
+        let batch: Vec<(Key, &[u8])> = encoded.iter().map(|(key, item)| (*key, item.bytes())).collect();
         match batch.is_empty() {
             true => Ok(()),
             false => Ok(self.txn.insert_batch(self.tree, &batch)?),
@@ -353,14 +307,7 @@ impl Target<'_> {
             })?;
         }
         for _ in edit.delta..0 {
-            self.txn.ref_change(RefChange::DropData {
-                at,
-                len,
-                root,
-                inode,
-                offset,
-                parent: None,
-            })?;
+            self.txn.ref_change(RefChange::DropData { at, len, root, inode, offset, parent: None })?;
         }
         Ok(())
     }

@@ -54,11 +54,7 @@ pub(crate) struct InlineCut;
 ///
 /// # Errors
 /// [`InlineCut`], see there.
-pub(crate) fn plan(
-    existing: &[FileExtent],
-    cuts: &[Range<u64>],
-    new: &[NewExtent],
-) -> Result<EditPlan, InlineCut> {
+pub(crate) fn plan(existing: &[FileExtent], cuts: &[Range<u64>], new: &[NewExtent]) -> Result<EditPlan, InlineCut> {
     let mut plan = EditPlan::default();
     let mut taken_keys = Vec::new();
     let mut cut_index = 0;
@@ -92,9 +88,7 @@ pub(crate) fn plan(
             }
             plan.inserts.extend(others);
         } else {
-            let joins = index
-                .checked_sub(1)
-                .is_some_and(|before| last_removed == Some(before));
+            let joins = index.checked_sub(1).is_some_and(|before| last_removed == Some(before));
             plan.remove(old.start, joins);
             last_removed = Some(index);
         }
@@ -179,17 +173,11 @@ mod tests {
     }
 
     fn fresh(extent: FileExtent) -> NewExtent {
-        NewExtent {
-            extent,
-            is_fresh: true,
-        }
+        NewExtent { extent, is_fresh: true }
     }
 
     fn inline(len: u64) -> FileExtent {
-        FileExtent {
-            disk_len: 0,
-            ..FileExtent::whole(0, Kind::Inline, Logical(0), len)
-        }
+        FileExtent { disk_len: 0, ..FileExtent::whole(0, Kind::Inline, Logical(0), len) }
     }
 
     /// The items after the plan, by carrying it out on a list.
@@ -221,15 +209,9 @@ mod tests {
         let new = fresh(data(4, 2, 2));
         let plan = plan(&[old], &[4 * K..6 * K], &[new]).unwrap();
         let items = applied(&[old], &plan);
-        assert_eq!(
-            items,
-            [old.part(0..4 * K), new.extent, old.part(6 * K..10 * K)]
-        );
+        assert_eq!(items, [old.part(0..4 * K), new.extent, old.part(6 * K..10 * K)]);
         assert_eq!(items[2].offset, 6 * K);
-        assert_eq!(
-            plan.refs.iter().map(|edit| edit.delta).collect::<Vec<_>>(),
-            [1, 1]
-        );
+        assert_eq!(plan.refs.iter().map(|edit| edit.delta).collect::<Vec<_>>(), [1, 1]);
         assert_eq!((plan.dropped_bytes, plan.added_bytes), (2 * K, 2 * K));
         assert_eq!(items[0].ref_offset(), items[2].ref_offset());
     }
@@ -250,10 +232,7 @@ mod tests {
         let old = [data(0, 1, 1), data(1, 1, 2), data(2, 1, 3)];
         let new = [fresh(data(1, 1, 9))];
         let plan = plan(&old, &[K..2 * K], &new).unwrap();
-        assert_eq!(
-            (plan.rewrites.len(), plan.inserts.len(), plan.removes.len()),
-            (1, 0, 0)
-        );
+        assert_eq!((plan.rewrites.len(), plan.inserts.len(), plan.removes.len()), (1, 0, 0));
         assert_eq!(applied(&old, &plan), [old[0], new[0].extent, old[2]]);
         assert_eq!(plan.refs.iter().map(|edit| edit.delta).sum::<i64>(), 0);
     }
@@ -272,15 +251,8 @@ mod tests {
         let old = FileExtent::hole(0..10 * K, btrfs_disk::Generation(1));
         let plan = plan(&[old], &[2 * K..3 * K], &[fresh(data(2, 1, 1))]).unwrap();
         assert_eq!(applied(&[old], &plan).len(), 3);
-        assert_eq!(
-            (plan.refs.len(), plan.dropped_bytes, plan.added_bytes),
-            (1, 0, K)
-        );
-        assert!(
-            applied(&[old], &plan)
-                .iter()
-                .all(|item| item.disk.0 != 0 || item.offset == 0)
-        );
+        assert_eq!((plan.refs.len(), plan.dropped_bytes, plan.added_bytes), (1, 0, K));
+        assert!(applied(&[old], &plan).iter().all(|item| item.disk.0 != 0 || item.offset == 0));
     }
 
     #[test]
@@ -289,27 +261,15 @@ mod tests {
         let whole = plan(&[old], &[0..K], &[fresh(data(0, 1, 1))]).unwrap();
         assert_eq!((whole.removes.len(), whole.dropped_bytes), (1, 100));
         let again = plan(&[old], &[0..K], &[fresh(inline(50))]).unwrap();
-        assert_eq!(
-            (again.removes.len(), again.inserts.len(), again.added_bytes),
-            (1, 1, 50)
-        );
+        assert_eq!((again.removes.len(), again.inserts.len(), again.added_bytes), (1, 1, 50));
         assert_eq!(plan(&[old], &[50..K], &[]), Err(InlineCut));
     }
 
     #[test]
     fn writing_into_preallocated_space_keeps_the_disk_extent() {
-        let old = FileExtent {
-            kind: Kind::Prealloc,
-            ..data(0, 8, 1)
-        };
-        let part = FileExtent {
-            kind: Kind::Regular,
-            ..old.part(2 * K..4 * K)
-        };
-        let new = NewExtent {
-            extent: part,
-            is_fresh: false,
-        };
+        let old = FileExtent { kind: Kind::Prealloc, ..data(0, 8, 1) };
+        let part = FileExtent { kind: Kind::Regular, ..old.part(2 * K..4 * K) };
+        let new = NewExtent { extent: part, is_fresh: false };
         let plan = plan(&[old], &[2 * K..4 * K], &[new]).unwrap();
         assert_eq!(applied(&[old], &plan).len(), 3);
         assert_eq!(plan.refs.iter().map(|edit| edit.delta).sum::<i64>(), 2);
@@ -321,9 +281,7 @@ mod tests {
     fn random_edits_match_an_array_of_sectors() {
         let mut state = 7_u64;
         let mut random = move |below: u64| {
-            state = state
-                .wrapping_mul(6_364_136_223_846_793_005)
-                .wrapping_add(1);
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             (state >> 33) % below
         };
         for round in 0..500 {
@@ -335,16 +293,9 @@ mod tests {
                 let start = random(60);
                 let len = 1 + random(64 - start);
                 let cut = start * K..(start + len) * K;
-                let new: Vec<NewExtent> = if random(3) == 0 {
-                    vec![]
-                } else {
-                    vec![fresh(data(start, len, step))]
-                };
-                let overlap: Vec<FileExtent> = items
-                    .iter()
-                    .filter(|item| item.start < cut.end && cut.start < item.end())
-                    .copied()
-                    .collect();
+                let new: Vec<NewExtent> = if random(3) == 0 { vec![] } else { vec![fresh(data(start, len, step))] };
+                let overlap: Vec<FileExtent> =
+                    items.iter().filter(|item| item.start < cut.end && cut.start < item.end()).copied().collect();
                 let plan = plan(&overlap, std::slice::from_ref(&cut), &new).unwrap();
                 items = applied(&items, &plan);
                 for edit in &plan.refs {
@@ -352,20 +303,14 @@ mod tests {
                 }
                 bytes = bytes - plan.dropped_bytes + plan.added_bytes;
                 for sector in start..start + len {
-                    let value = if new.is_empty() {
-                        0
-                    } else {
-                        (step << 20) + (sector - start) * K
-                    };
+                    let value = if new.is_empty() { 0 } else { (step << 20) + (sector - start) * K };
                     model[usize::try_from(sector).unwrap()] = value;
                 }
             }
             let mut found = [0_u64; 64];
             let mut expected = std::collections::BTreeMap::new();
             for item in &items {
-                *expected
-                    .entry((item.disk.0, item.ref_offset()))
-                    .or_insert(0) += 1;
+                *expected.entry((item.disk.0, item.ref_offset())).or_insert(0) += 1;
                 for sector in item.start / K..item.end() / K {
                     found[usize::try_from(sector).unwrap()] = item.disk_at(sector * K).0;
                 }
@@ -373,11 +318,7 @@ mod tests {
             refs.retain(|_, count| *count != 0);
             assert_eq!(found, model, "round {round}");
             assert_eq!(refs, expected, "round {round}");
-            assert_eq!(
-                bytes,
-                items.iter().map(|item| item.len).sum::<u64>(),
-                "round {round}"
-            );
+            assert_eq!(bytes, items.iter().map(|item| item.len).sum::<u64>(), "round {round}");
         }
     }
 }

@@ -3,9 +3,7 @@
 use std::ops::Range;
 
 use btrfs_disk::convert::to_u64;
-use btrfs_disk::items::{
-    FILE_EXTENT_INLINE_START, FileExtent as DiskExtent, FileExtentItem, NewFileExtent,
-};
+use btrfs_disk::items::{FILE_EXTENT_INLINE_START, FileExtent as DiskExtent, FileExtentItem, NewFileExtent};
 use btrfs_disk::{Corrupt, Detail, Generation, Logical};
 
 /// Largest size of a file in bytes (`LLONG_MAX`).
@@ -109,37 +107,24 @@ impl FileExtent {
 
     /// Where the byte at `file_offset` stands on disk, for an uncompressed extent.
     pub(crate) fn disk_at(&self, file_offset: u64) -> Logical {
-        let within = self
-            .offset
-            .saturating_add(file_offset.saturating_sub(self.start));
+        let within = self.offset.saturating_add(file_offset.saturating_sub(self.start));
         Logical(self.disk.0.saturating_add(within))
     }
 
     /// The part of this extent that covers `range`, which must lie inside it.
     pub(crate) fn part(&self, range: Range<u64>) -> Self {
         let skipped = range.start.saturating_sub(self.start);
-        let offset = if self.is_hole() {
-            0
-        } else {
-            self.offset.saturating_add(skipped)
-        };
+        let offset = if self.is_hole() { 0 } else { self.offset.saturating_add(skipped) };
         let len = range.end.saturating_sub(range.start);
         let ram_bytes = if self.is_hole() { len } else { self.ram_bytes };
-        Self {
-            start: range.start,
-            len,
-            offset,
-            ram_bytes,
-            ..*self
-        }
+        Self { start: range.start, len, offset, ram_bytes, ..*self }
     }
 
     /// Offset behind the last sector that the item covers: an inline extent covers its first
     /// sector whatever its length.
     pub(crate) fn end_in_sectors(&self, sector: u32) -> u64 {
         let end = self.end();
-        end.checked_next_multiple_of(u64::from(sector))
-            .unwrap_or(end)
+        end.checked_next_multiple_of(u64::from(sector)).unwrap_or(end)
     }
 
     /// The value of the item at file offset `start`.
@@ -159,11 +144,7 @@ impl FileExtent {
             DiskExtent::Extent(item) => Self {
                 start,
                 len: item.num_bytes.get(),
-                kind: if item.is_prealloc() {
-                    Kind::Prealloc
-                } else {
-                    Kind::Regular
-                },
+                kind: if item.is_prealloc() { Kind::Prealloc } else { Kind::Regular },
                 disk: Logical(item.disk_bytenr.get()),
                 disk_len: item.disk_num_bytes.get(),
                 offset: item.offset.get(),
@@ -184,19 +165,11 @@ impl FileExtent {
         let stored = to_u64(bytes.len().saturating_sub(FILE_EXTENT_INLINE_START));
         if self.start != 0 {
             let found = Detail::Number(self.start);
-            return Err(Corrupt::new(
-                "inline extent start",
-                Detail::Number(0),
-                found,
-            ));
+            return Err(Corrupt::new("inline extent start", Detail::Number(0), found));
         }
         if !self.is_compressed() && self.len != stored {
             let expected = Detail::Number(stored);
-            return Err(Corrupt::new(
-                "inline extent length",
-                expected,
-                Detail::Number(self.len),
-            ));
+            return Err(Corrupt::new("inline extent length", expected, Detail::Number(self.len)));
         }
         at_most("inline extent length", COMPRESSED_BYTES_MAX, self.len)
     }
@@ -215,11 +188,7 @@ impl FileExtent {
             }
         }
         if self.len == 0 {
-            return Err(Corrupt::new(
-                "file extent length",
-                Detail::AtLeast(1),
-                Detail::Number(0),
-            ));
+            return Err(Corrupt::new("file extent length", Detail::AtLeast(1), Detail::Number(0)));
         }
         let end = self.start.saturating_add(self.len);
         // The last sector may reach beyond the largest size, whose end is not aligned.
@@ -229,29 +198,13 @@ impl FileExtent {
         }
         let used = self.offset.saturating_add(self.len);
         if self.is_compressed() {
-            at_most(
-                "compressed extent size",
-                COMPRESSED_BYTES_MAX,
-                self.disk_len,
-            )?;
-            at_most(
-                "uncompressed extent size",
-                COMPRESSED_BYTES_MAX,
-                self.ram_bytes,
-            )?;
-            return at_most(
-                "end of file extent within its disk extent",
-                self.ram_bytes,
-                used,
-            );
+            at_most("compressed extent size", COMPRESSED_BYTES_MAX, self.disk_len)?;
+            at_most("uncompressed extent size", COMPRESSED_BYTES_MAX, self.ram_bytes)?;
+            return at_most("end of file extent within its disk extent", self.ram_bytes, used);
         }
         let limit = u64::MAX - self.disk.0;
         at_most("file extent size on disk", limit, self.disk_len)?;
-        at_most(
-            "end of file extent within its disk extent",
-            self.disk_len,
-            used,
-        )
+        at_most("end of file extent within its disk extent", self.disk_len, used)
     }
 
     /// The bytes of the item; of an inline extent only `write` in `writeback` knows the data.
@@ -274,11 +227,7 @@ impl FileExtent {
 
 fn at_most(what: &'static str, limit: u64, found: u64) -> Result<(), Corrupt> {
     if found > limit {
-        return Err(Corrupt::new(
-            what,
-            Detail::AtMost(limit),
-            Detail::Number(found),
-        ));
+        return Err(Corrupt::new(what, Detail::AtMost(limit), Detail::Number(found)));
     }
     Ok(())
 }
@@ -299,61 +248,30 @@ mod tests {
     fn items_round_trip() {
         let whole = FileExtent::whole(8192, Kind::Regular, Logical(1 << 20), 16384);
         let hole = FileExtent::hole(4096..8192, Generation(7));
-        let prealloc = FileExtent {
-            kind: Kind::Prealloc,
-            ..whole
-        };
+        let prealloc = FileExtent { kind: Kind::Prealloc, ..whole };
         for extent in [whole, hole, prealloc, whole.part(12288..16384)] {
             assert_eq!(decoded(&extent), Ok(extent));
         }
         let bytes = DiskExtent::build_inline(Generation(3), 0, 0, b"hello");
         let inline = FileExtent::decode(0, &bytes, SECTOR).unwrap();
-        assert_eq!(
-            (inline.kind, inline.len, inline.end_in_sectors(SECTOR)),
-            (Kind::Inline, 5, 4096)
-        );
+        assert_eq!((inline.kind, inline.len, inline.end_in_sectors(SECTOR)), (Kind::Inline, 5, 4096));
     }
 
     #[test]
     fn items_that_lie_are_refused() {
         let good = FileExtent::whole(8192, Kind::Regular, Logical(1 << 20), 16384);
-        let compressed = FileExtent {
-            compression: 3,
-            ram_bytes: 1 << 17,
-            ..good
-        };
+        let compressed = FileExtent { compression: 3, ram_bytes: 1 << 17, ..good };
         assert!(decoded(&compressed).is_ok());
         for bad in [
             FileExtent { start: 100, ..good },
             FileExtent { len: 0, ..good },
-            FileExtent {
-                len: 1 << 40,
-                ..good
-            },
-            FileExtent {
-                offset: 4096,
-                ..good
-            },
-            FileExtent {
-                start: 1 << 63,
-                ..good
-            },
-            FileExtent {
-                disk: Logical(u64::MAX - 4095),
-                ..good
-            },
-            FileExtent {
-                ram_bytes: 1 << 40,
-                ..compressed
-            },
-            FileExtent {
-                disk_len: 1 << 20,
-                ..compressed
-            },
-            FileExtent {
-                ram_bytes: 4096,
-                ..compressed
-            },
+            FileExtent { len: 1 << 40, ..good },
+            FileExtent { offset: 4096, ..good },
+            FileExtent { start: 1 << 63, ..good },
+            FileExtent { disk: Logical(u64::MAX - 4095), ..good },
+            FileExtent { ram_bytes: 1 << 40, ..compressed },
+            FileExtent { disk_len: 1 << 20, ..compressed },
+            FileExtent { ram_bytes: 4096, ..compressed },
         ] {
             assert!(decoded(&bad).is_err(), "{bad:?}");
         }

@@ -36,13 +36,7 @@ impl ExtentMap {
     ///
     /// # Errors
     /// Corrupt when items overlap or lie; whatever reading the tree fails with.
-    pub(crate) fn load(
-        tree: &Tree,
-        ino: InodeNo,
-        range: Range<u64>,
-        limit: usize,
-        sector: u32,
-    ) -> Result<Self> {
+    pub(crate) fn load(tree: &Tree, ino: InodeNo, range: Range<u64>, limit: usize, sector: u32) -> Result<Self> {
         // Whole sectors: where a gap ends decides what is preallocated there.
         let unit = u64::from(sector);
         let range = range.start - range.start % unit..range.end.next_multiple_of(unit);
@@ -52,8 +46,7 @@ impl ExtentMap {
         if let Some((key, bytes)) = tree.at_or_before(&from)?
             && (key.objectid, key.item_type) == (ino.0, EXTENT_DATA)
         {
-            let item = FileExtent::decode(key.offset, &bytes, sector)
-                .map_err(|error| error.at(at(&key)))?;
+            let item = FileExtent::decode(key.offset, &bytes, sector).map_err(|error| error.at(at(&key)))?;
             if item.end_in_sectors(sector) > range.start {
                 items.push(item);
             }
@@ -86,16 +79,9 @@ impl ExtentMap {
 
     /// Whole items are known, also where they reach out of the range that was asked for.
     fn new(asked: Range<u64>, items: Vec<FileExtent>, sector: u32) -> Self {
-        let start = items
-            .first()
-            .map_or(asked.start, |first| first.start.min(asked.start));
-        let end = items
-            .last()
-            .map_or(asked.end, |last| last.end_in_sectors(sector).max(asked.end));
-        Self {
-            known: start..end,
-            items,
-        }
+        let start = items.first().map_or(asked.start, |first| first.start.min(asked.start));
+        let end = items.last().map_or(asked.end, |last| last.end_in_sectors(sector).max(asked.end));
+        Self { known: start..end, items }
     }
 
     pub(crate) fn known(&self) -> Range<u64> {
@@ -108,14 +94,11 @@ impl ExtentMap {
 
     /// What covers the byte at `offset`, which must be known, and up to where.
     pub(crate) fn at(&self, offset: u64, sector: u32) -> (Stretch, u64) {
-        let index = self
-            .items
-            .partition_point(|item| item.end_in_sectors(sector) <= offset);
+        let index = self.items.partition_point(|item| item.end_in_sectors(sector) <= offset);
         match self.items.get(index) {
-            Some(item) if item.start <= offset => (
-                Stretch::Item(*item),
-                item.end_in_sectors(sector).min(self.known.end),
-            ),
+            Some(item) if item.start <= offset => {
+                (Stretch::Item(*item), item.end_in_sectors(sector).min(self.known.end))
+            }
             Some(item) => (Stretch::Gap, item.start.min(self.known.end)),
             None => (Stretch::Gap, self.known.end),
         }
@@ -126,12 +109,7 @@ impl ExtentMap {
     }
 }
 
-fn next_item(
-    items: &[FileExtent],
-    key: &Key,
-    bytes: &[u8],
-    sector: u32,
-) -> std::result::Result<FileExtent, Corrupt> {
+fn next_item(items: &[FileExtent], key: &Key, bytes: &[u8], sector: u32) -> std::result::Result<FileExtent, Corrupt> {
     let item = FileExtent::decode(key.offset, bytes, sector)?;
     match items.last() {
         Some(last) if last.end_in_sectors(sector) > item.start => Err(Corrupt::new(
@@ -149,17 +127,11 @@ fn next_item(
 /// Corrupt when the item went away or is no inline extent.
 pub(crate) fn read_inline(tree: &Tree, ino: InodeNo, item: &FileExtent) -> Result<Vec<u8>> {
     let key = Key::new(ino.0, EXTENT_DATA, item.start);
-    let bytes = tree.get_with(&key, |bytes| {
-        bytes.get(FILE_EXTENT_INLINE_START..).map(<[u8]>::to_vec)
-    })?;
+    let bytes = tree.get_with(&key, |bytes| bytes.get(FILE_EXTENT_INLINE_START..).map(<[u8]>::to_vec))?;
     match bytes.flatten() {
         Some(bytes) if item.kind == Kind::Inline => Ok(bytes),
-        _ => Err(Corrupt::new(
-            "inline extent",
-            Detail::Text("an inline extent as read before"),
-            Detail::Text("none"),
-        )
-        .at(At::Key(tree.id(), key))
-        .into()),
+        _ => Err(Corrupt::new("inline extent", Detail::Text("an inline extent as read before"), Detail::Text("none"))
+            .at(At::Key(tree.id(), key))
+            .into()),
     }
 }

@@ -37,11 +37,7 @@ impl PagesAhead {
         let head = to_usize(at.next_multiple_of(to_u64(sector)) - at);
         let body = data.get(head..).unwrap_or_default();
         let whole: Vec<Box<[u8]>> = body.chunks_exact(sector).map(Into::into).collect();
-        Self {
-            whole: whole.into_iter(),
-            parts: Vec::new(),
-            reads: 0,
-        }
+        Self { whole: whole.into_iter(), parts: Vec::new(), reads: 0 }
     }
 
     /// The next page that the write covers.
@@ -60,9 +56,7 @@ impl PagesAhead {
         let sector = u64::from(core.store.sizes().sector);
         let start_of = |offset: u64| offset - offset % sector;
         let is_partial = |start: u64| range.start > start || range.end < start + sector;
-        if self.reads >= READS_MAX
-            || (!is_partial(start_of(range.start)) && range.end.is_multiple_of(sector))
-        {
+        if self.reads >= READS_MAX || (!is_partial(start_of(range.start)) && range.end.is_multiple_of(sector)) {
             return None;
         }
         let size = inode.state().size;
@@ -72,10 +66,7 @@ impl PagesAhead {
             let in_flight = flight.and_then(|flight| flight.pages.as_ref());
             let mut in_memory = layers.dirty.iter().chain(in_flight);
             in_memory.any(|pages| pages.page(start).is_some())
-                || self
-                    .parts
-                    .iter()
-                    .any(|a| (a.start, a.version) == (start, version))
+                || self.parts.iter().any(|a| (a.start, a.version) == (start, version))
         };
         [range.start, range.end.saturating_sub(1)]
             .map(start_of)
@@ -93,29 +84,15 @@ impl PagesAhead {
         let mut page = vec![0; usize_from(core.store.sizes().sector)].into_boxed_slice();
         read_at(core, inode, start, &mut page)?;
         self.parts.retain(|ahead| ahead.start != start);
-        self.parts.push(Ahead {
-            start,
-            page,
-            version,
-        });
+        self.parts.push(Ahead { start, page, version });
         Ok(())
     }
 
     /// The page, if it was read, is still right, and is not dirty.
-    pub(super) fn take(
-        &mut self,
-        inode: &Inode,
-        layers: &DataLayers,
-        start: u64,
-    ) -> Option<Box<[u8]>> {
+    pub(super) fn take(&mut self, inode: &Inode, layers: &DataLayers, start: u64) -> Option<Box<[u8]>> {
         let at = self.parts.iter().position(|ahead| ahead.start == start)?;
-        let Ahead {
-            mut page, version, ..
-        } = self.parts.swap_remove(at);
-        let is_dirty = layers
-            .dirty
-            .as_ref()
-            .is_some_and(|dirty| dirty.page(start).is_some());
+        let Ahead { mut page, version, .. } = self.parts.swap_remove(at);
+        let is_dirty = layers.dirty.as_ref().is_some_and(|dirty| dirty.page(start).is_some());
         if is_dirty || version != inode.data.version() {
             return None;
         }

@@ -34,19 +34,11 @@ pub enum AllocateMode {
 /// # Errors
 /// `InvalidArgument` for an empty range, `TooLarge`, `ReadOnly`, `NotPermitted`, `NoSpace`; damage
 /// and I/O.
-pub(crate) fn allocate(
-    core: &Core,
-    inode: &Arc<Inode>,
-    mode: AllocateMode,
-    offset: u64,
-    len: u64,
-) -> Result<()> {
+pub(crate) fn allocate(core: &Core, inode: &Arc<Inode>, mode: AllocateMode, offset: u64, len: u64) -> Result<()> {
     inode.check_writable()?;
     inode.check_permits(match mode {
         AllocateMode::Allocate | AllocateMode::KeepSize => Change::Append,
-        AllocateMode::PunchHole | AllocateMode::ZeroRange | AllocateMode::ZeroKeepSize => {
-            Change::Other
-        }
+        AllocateMode::PunchHole | AllocateMode::ZeroRange | AllocateMode::ZeroKeepSize => Change::Other,
     })?;
     if len == 0 {
         return Err(CallerError::InvalidArgument.into());
@@ -70,11 +62,7 @@ pub(crate) fn allocate(
 
 fn grow_to(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let _editing = inode.data.editing.lock();
-    if size > inode.state().size {
-        grow(core, inode, size)
-    } else {
-        Ok(())
-    }
+    if size > inode.state().size { grow(core, inode, size) } else { Ok(()) }
 }
 
 /// Puts preallocated extents wherever the sectors of `range` have no space on disk.
@@ -124,33 +112,13 @@ fn preallocate(core: &Core, inode: &Inode, range: Range<u64>) -> Result<u64> {
     result.map(|()| extent.len)
 }
 
-fn insert_prealloc(
-    core: &Core,
-    inode: &Inode,
-    start: u64,
-    extent: DataExtent,
-    receipt: Receipt,
-) -> Result<()> {
+fn insert_prealloc(core: &Core, inode: &Inode, start: u64, extent: DataExtent, receipt: Receipt) -> Result<()> {
     let txn = receipt.begin(&core.store)?;
     let _layers = inode.data.inner.write();
-    let target = Target {
-        txn: &txn,
-        tree: &inode.root.tree,
-        ino: inode.ino(),
-        sector: sector(core),
-    };
-    let item = FileExtent {
-        generation: txn.generation(),
-        ..FileExtent::whole(start, Kind::Prealloc, extent.at, extent.len)
-    };
-    let delta = replace(
-        target,
-        &[NewExtent {
-            extent: item,
-            is_fresh: true,
-        }],
-        &[],
-    )?;
+    let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
+    let item =
+        FileExtent { generation: txn.generation(), ..FileExtent::whole(start, Kind::Prealloc, extent.at, extent.len) };
+    let delta = replace(target, &[NewExtent { extent: item, is_fresh: true }], &[])?;
     note_edit(core, inode, target, delta, |_| {});
     Ok(())
 }
@@ -176,10 +144,7 @@ fn clear(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
 fn zero(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
     let whole = whole_sectors(core, inode, &range);
     let mut room = Receipt::default();
-    let need = Need {
-        items: 1,
-        data: bytes_to_preallocate(core, inode, whole.clone())?,
-    };
+    let need = Need { items: 1, data: bytes_to_preallocate(core, inode, whole.clone())? };
     room.add(need, reserve(core, need, Held::Nothing)?);
     drop(room_for_ends(core)?);
     for end in [range.start..whole.start, whole.end..range.end] {
@@ -208,12 +173,7 @@ fn zero(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
 
 /// Gives the start of `part` one preallocated extent, from what is left in `room`, instead of what it
 /// has; returns how much of it.
-fn zero_sectors(
-    core: &Core,
-    inode: &Arc<Inode>,
-    part: Range<u64>,
-    room: &mut Receipt,
-) -> Result<u64> {
+fn zero_sectors(core: &Core, inode: &Arc<Inode>, part: Range<u64>, room: &mut Receipt) -> Result<u64> {
     let need = exchange::need_to_exchange(1);
     let txn = core.store.begin(reserve(core, need, Held::Editing)?)?;
     let wanted = part.end - part.start;
@@ -221,26 +181,18 @@ fn zero_sectors(
         // Somebody's write took the place of what was preallocated before.
         Err(crate::Error::NoSpace) => {
             drop(txn);
-            let more = Need {
-                items: 1,
-                data: wanted,
-            };
+            let more = Need { items: 1, data: wanted };
             room.add(more, reserve(core, more, Held::Editing)?);
             return Ok(0);
         }
         extent => extent?,
     };
     let len = extent.len.min(wanted);
-    let item = FileExtent {
-        generation: txn.generation(),
-        ..FileExtent::whole(part.start, Kind::Prealloc, extent.at, len)
-    };
+    let item =
+        FileExtent { generation: txn.generation(), ..FileExtent::whole(part.start, Kind::Prealloc, extent.at, len) };
     let what = Exchange {
         range: part.start..part.start + len,
-        items: &[NewExtent {
-            extent: item,
-            is_fresh: true,
-        }],
+        items: &[NewExtent { extent: item, is_fresh: true }],
         size: 0,
         flags: InodeFlags::PREALLOC,
     };
@@ -306,11 +258,7 @@ fn whole_sectors(core: &Core, inode: &Inode, range: &Range<u64>) -> Range<u64> {
 
 /// Room for the two sectors that a range may cover in part: had before anything of it changes.
 fn room_for_ends(core: &Core) -> Result<Reservation> {
-    reserve(
-        core,
-        need_for(2, 2 * u64::from(sector(core))),
-        Held::Nothing,
-    )
+    reserve(core, need_for(2, 2 * u64::from(sector(core))), Held::Nothing)
 }
 
 /// Overwrites with zeros what `range` covers of sectors that are not `whole`.

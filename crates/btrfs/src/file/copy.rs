@@ -26,19 +26,13 @@ const BUFFER_BYTES: u64 = 1 << 20;
 ///
 /// # Errors
 /// `InvalidArgument` for ranges that overlap, and as `write_at` and `read_at`, if nothing was copied.
-pub(crate) fn copy_range(
-    core: &Core,
-    source: &Arc<Inode>,
-    target: &Arc<Inode>,
-    range: CloneRange,
-) -> Result<u64> {
+pub(crate) fn copy_range(core: &Core, source: &Arc<Inode>, target: &Arc<Inode>, range: CloneRange) -> Result<u64> {
     target.check_writable()?;
     target.check_permits(Change::WriteAt(range.destination))?;
     let left = source.state().size.saturating_sub(range.source);
     let len = range.len.min(left);
     let fits = range.destination.checked_add(len);
-    fits.filter(|end| *end <= FILE_BYTES_MAX)
-        .ok_or(CallerError::TooLarge)?;
+    fits.filter(|end| *end <= FILE_BYTES_MAX).ok_or(CallerError::TooLarge)?;
     let distance = range.source.abs_diff(range.destination);
     if Arc::ptr_eq(source, target) && distance < range.len {
         return Err(CallerError::InvalidArgument.into());
@@ -46,11 +40,7 @@ pub(crate) fn copy_range(
     let mut done = 0;
     let mut copied = 0;
     while done < len {
-        let rest = CloneRange {
-            source: range.source + done,
-            destination: range.destination + done,
-            len: len - done,
-        };
+        let rest = CloneRange { source: range.source + done, destination: range.destination + done, len: len - done };
         let result = match step(core, source, target, rest) {
             Step::Share(part) => match share(core, source, target, part) {
                 // The files have changed since they were looked at.
@@ -84,10 +74,7 @@ enum Step {
 /// What to do about the first bytes of `rest`.
 fn step(core: &Core, source: &Inode, target: &Inode, rest: CloneRange) -> Step {
     let unit = u64::from(sector(core));
-    let first = |len: u64| CloneRange {
-        len: len.min(BUFFER_BYTES),
-        ..rest
-    };
+    let first = |len: u64| CloneRange { len: len.min(BUFFER_BYTES), ..rest };
     let (size, flags) = {
         let state = source.state();
         (state.size, state.flags)
@@ -120,12 +107,7 @@ fn step(core: &Core, source: &Inode, target: &Inode, rest: CloneRange) -> Step {
 }
 
 /// The bytes done, and whether they were copied.
-fn share(
-    core: &Core,
-    source: &Arc<Inode>,
-    target: &Arc<Inode>,
-    part: CloneRange,
-) -> Result<(u64, bool)> {
+fn share(core: &Core, source: &Arc<Inode>, target: &Arc<Inode>, part: CloneRange) -> Result<(u64, bool)> {
     match reflink_parts(core, source, target, part) {
         (0, Err(error)) => Err(error),
         (done, Err(_)) => Ok((done, false)),

@@ -40,11 +40,7 @@ pub(super) fn csums_of(inode: &Inode) -> Csums<'static> {
 pub(super) fn read(core: &Core, at: Logical, buf: &mut [u8], csums: Csums<'_>) -> Result<()> {
     let sector = usize_from(core.store.sizes().sector);
     let skip = to_usize(at.0 % to_u64(sector));
-    let head_len = if skip == 0 {
-        0
-    } else {
-        buf.len().min(sector - skip)
-    };
+    let head_len = if skip == 0 { 0 } else { buf.len().min(sector - skip) };
     let (head, rest) = buf.split_at_mut(head_len);
     if !head.is_empty() {
         read_part(core, Logical(at.0 - to_u64(skip)), skip, head, csums)?;
@@ -60,13 +56,7 @@ pub(super) fn read(core: &Core, at: Logical, buf: &mut [u8], csums: Csums<'_>) -
 }
 
 /// Reads the part of the sector at `at` that starts at byte `skip`.
-fn read_part(
-    core: &Core,
-    at: Logical,
-    skip: usize,
-    part: &mut [u8],
-    csums: Csums<'_>,
-) -> Result<()> {
+fn read_part(core: &Core, at: Logical, skip: usize, part: &mut [u8], csums: Csums<'_>) -> Result<()> {
     let mut sector = vec![0; usize_from(core.store.sizes().sector)];
     read_sectors(&core.store, at, &mut sector, csums)?;
     part.copy_from_slice(&sector[skip..skip + part.len()]);
@@ -99,12 +89,7 @@ fn read_sectors(store: &Store, at: Logical, buf: &mut [u8], csums: Csums<'_>) ->
 
 #[cold]
 fn missing_csum(at: Logical) -> Corrupt {
-    Corrupt::new(
-        "data checksum",
-        Detail::Text("one per sector"),
-        Detail::Text("none"),
-    )
-    .at(At::Data(at))
+    Corrupt::new("data checksum", Detail::Text("one per sector"), Detail::Text("none")).at(At::Data(at))
 }
 
 /// Copies the bytes of `range`, which lies inside `item`, to `buf`.
@@ -159,30 +144,17 @@ fn decompressed(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Arc<[u8
     read_sectors(&core.store, item.disk, &mut stored, csums_of(inode))?;
     let form = Form::regular(usize_from(core.store.sizes().sector));
     let bytes: Arc<[u8]> = expand(inode, item, &stored, form, item.ram_bytes)?.into();
-    core.data
-        .keep_decompressed(item.disk, item.generation, Arc::clone(&bytes));
+    core.data.keep_decompressed(item.disk, item.generation, Arc::clone(&bytes));
     Ok(bytes)
 }
 
-fn expand(
-    inode: &Inode,
-    item: &FileExtent,
-    stored: &[u8],
-    form: Form,
-    len: u64,
-) -> Result<Vec<u8>> {
+fn expand(inode: &Inode, item: &FileExtent, stored: &[u8], form: Form, len: u64) -> Result<Vec<u8>> {
     let damaged = |what| {
         let found = Detail::Number(u64::from(item.compression));
-        corrupt_inode(
-            inode.tree_id(),
-            inode.ino(),
-            "compressed extent",
-            Detail::Text(what),
-            found,
-        )
+        corrupt_inode(inode.tree_id(), inode.ino(), "compressed extent", Detail::Text(what), found)
     };
-    let kind = CompressionType::from_raw(item.compression)
-        .ok_or_else(|| damaged("a compression type that is known"))?;
+    let kind =
+        CompressionType::from_raw(item.compression).ok_or_else(|| damaged("a compression type that is known"))?;
     decompress(kind, stored, form, to_usize(len))
         .map_err(|_| damaged("a valid stream of the length that the item says"))
 }

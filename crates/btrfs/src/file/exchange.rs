@@ -49,40 +49,18 @@ pub(super) fn first_part(core: &Core, inode: &Inode, range: Range<u64>) -> Resul
 pub(super) fn need_to_exchange(new_items: usize) -> Need {
     let dropped = u32::try_from(OLD_ITEMS_MAX).unwrap_or(u32::MAX) / DROPS_PER_ITEM;
     let inserted = need_for(to_u64(new_items).saturating_add(1), 0);
-    Need {
-        items: inserted
-            .items
-            .saturating_add(dropped)
-            .saturating_add(ITEMS_PER_FILE),
-        data: 0,
-    }
+    Need { items: inserted.items.saturating_add(dropped).saturating_add(ITEMS_PER_FILE), data: 0 }
 }
 
 /// Replaces a range that is no more than [`first_part`] said.
 ///
 /// # Errors
 /// What editing the trees fails with; damage and I/O.
-pub(super) fn exchange(
-    core: &Core,
-    inode: &Arc<Inode>,
-    txn: Txn,
-    what: &Exchange<'_>,
-) -> Result<()> {
-    let target = Target {
-        txn: &txn,
-        tree: &inode.root.tree,
-        ino: inode.ino(),
-        sector: sector(core),
-    };
+pub(super) fn exchange(core: &Core, inode: &Arc<Inode>, txn: Txn, what: &Exchange<'_>) -> Result<()> {
+    let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
     let range = what.range.clone();
     let mut layers = inode.data.inner.write();
-    let old = ExtentMap::load(
-        target.tree,
-        target.ino,
-        range.clone(),
-        SCAN_ITEMS_MAX,
-        sector(core),
-    )?;
+    let old = ExtentMap::load(target.tree, target.ino, range.clone(), SCAN_ITEMS_MAX, sector(core))?;
     let delta = replace_range(target, old.items(), range.clone(), what.items)?;
     let unused = forget_layers(core, &mut layers, range.clone());
     let disk_size = inode.state().disk_size;
@@ -95,11 +73,7 @@ pub(super) fn exchange(
         true => range.start.min(covered(core, disk_size)),
         false => range.start,
     };
-    fill_holes(
-        core,
-        target,
-        holes_from..range.end.min(covered(core, new_disk_size)),
-    )?;
+    fill_holes(core, target, holes_from..range.end.min(covered(core, new_disk_size)))?;
     note_edit(core, inode, target, delta, |state| {
         state.size = state.size.max(what.size);
         state.disk_size = new_disk_size;

@@ -49,11 +49,7 @@ impl From<FileExtent> for ExtentInfo {
             Kind::Regular => ExtentKind::Data,
             Kind::Prealloc => ExtentKind::Preallocated,
         };
-        let first = if item.is_compressed() {
-            item.disk
-        } else {
-            item.disk_at(item.start)
-        };
+        let first = if item.is_compressed() { item.disk } else { item.disk_at(item.start) };
         Self {
             offset: item.start,
             len: item.len,

@@ -48,26 +48,14 @@ pub(crate) fn read_at(core: &Core, inode: &Inode, offset: u64, buf: &mut [u8]) -
 ///
 /// # Errors
 /// As [`read_at`].
-pub(super) fn read_layers(
-    core: &Core,
-    inode: &Inode,
-    layers: &DataLayers,
-    offset: u64,
-    buf: &mut [u8],
-) -> Result<()> {
+pub(super) fn read_layers(core: &Core, inode: &Inode, layers: &DataLayers, offset: u64, buf: &mut [u8]) -> Result<()> {
     let sources = look_for(core, inode, layers, offset, buf)?;
     fetch(core, inode, sources, offset, buf)
 }
 
 /// Copies what is in memory, and finds out where the rest is: whoever fetches it without `layers`
 /// takes a pin first.
-fn look_for(
-    core: &Core,
-    inode: &Inode,
-    layers: &DataLayers,
-    offset: u64,
-    buf: &mut [u8],
-) -> Result<Sources> {
+fn look_for(core: &Core, inode: &Inode, layers: &DataLayers, offset: u64, buf: &mut [u8]) -> Result<Sources> {
     let all = offset..offset.saturating_add(to_u64(buf.len()));
     let mut sources = Vec::new();
     if layers.is_empty() {
@@ -111,12 +99,7 @@ fn fetch(core: &Core, inode: &Inode, sources: Sources, base: u64, buf: &mut [u8]
 }
 
 /// Copies what the pages have of `gaps`; returns what is left.
-fn copy_pages(
-    pages: &PageCache,
-    gaps: Vec<Range<u64>>,
-    base: u64,
-    buf: &mut [u8],
-) -> Vec<Range<u64>> {
+fn copy_pages(pages: &PageCache, gaps: Vec<Range<u64>>, base: u64, buf: &mut [u8]) -> Vec<Range<u64>> {
     let mut left = Vec::with_capacity(gaps.len());
     for gap in gaps {
         pages.pieces(gap, |piece| match piece {
@@ -131,12 +114,7 @@ fn copy_pages(
 }
 
 /// Notes what the extent has of `gaps`; returns what is left.
-fn look_in_pending(
-    core: &Core,
-    pending: &Pending,
-    gaps: Vec<Range<u64>>,
-    sources: &mut Sources,
-) -> Vec<Range<u64>> {
+fn look_in_pending(core: &Core, pending: &Pending, gaps: Vec<Range<u64>>, sources: &mut Sources) -> Vec<Range<u64>> {
     let sizes = core.store.sizes();
     let sector = u64::from(sizes.sector);
     let mut left = Vec::with_capacity(gaps.len() + 1);
@@ -147,20 +125,14 @@ fn look_in_pending(
             continue;
         }
         let within = |offset: u64| to_usize((offset - pending.start) / sector) * sizes.csum;
-        let csums = pending
-            .csums
-            .get(within(both.start)..within(both.end.next_multiple_of(sector)));
+        let csums = pending.csums.get(within(both.start)..within(both.end.next_multiple_of(sector)));
         let csums = match pending.csums.is_empty() {
             true => None,
             false => Some(csums.unwrap_or_default().to_vec()),
         };
         let at = Logical(pending.at.0.saturating_add(both.start - pending.start));
         sources.push((both.clone(), Source::Pending(at, csums)));
-        left.extend(
-            [gap.start..both.start, both.end..gap.end]
-                .into_iter()
-                .filter(|g| !g.is_empty()),
-        );
+        left.extend([gap.start..both.start, both.end..gap.end].into_iter().filter(|g| !g.is_empty()));
     }
     left
 }
@@ -206,18 +178,8 @@ pub(super) fn look_up(core: &Core, inode: &Inode, range: Range<u64>) -> Result<(
             true => (MAP_AHEAD_BYTES, SCAN_ITEMS_MAX / 8),
             false => (0, MAP_ITEMS_RANDOM),
         };
-        let end = range
-            .start
-            .saturating_add(ahead)
-            .min(FILE_BYTES_MAX)
-            .max(range.end);
-        *map = ExtentMap::load(
-            &inode.root.tree,
-            inode.ino(),
-            range.start..end,
-            limit,
-            sector,
-        )?;
+        let end = range.start.saturating_add(ahead).min(FILE_BYTES_MAX).max(range.end);
+        *map = ExtentMap::load(&inode.root.tree, inode.ino(), range.start..end, limit, sector)?;
     }
     Ok(map.at(range.start, sector))
 }

@@ -36,12 +36,7 @@ pub(crate) struct CloneRange {
 /// the end of the source, ranges that overlap or leave the source, or files of which only one has
 /// checksums; `TooLarge`, `ReadOnly`, `NoSpace`; damage and I/O. Parts before the failure are done,
 /// the others are as they were.
-pub(crate) fn reflink(
-    core: &Core,
-    source: &Arc<Inode>,
-    destination: &Arc<Inode>,
-    range: CloneRange,
-) -> Result<()> {
+pub(crate) fn reflink(core: &Core, source: &Arc<Inode>, destination: &Arc<Inode>, range: CloneRange) -> Result<()> {
     reflink_parts(core, source, destination, range).1
 }
 
@@ -82,28 +77,16 @@ pub(super) fn reflink_parts(
     (done, result)
 }
 
-fn checked(
-    core: &Core,
-    source: &Arc<Inode>,
-    destination: &Arc<Inode>,
-    range: CloneRange,
-) -> Result<CloneRange> {
+fn checked(core: &Core, source: &Arc<Inode>, destination: &Arc<Inode>, range: CloneRange) -> Result<CloneRange> {
     let invalid = || CallerError::InvalidArgument.into();
     let unit = u64::from(sector(core));
     let (size, flags) = {
         let state = source.state();
         (state.size, state.flags)
     };
-    let len = if range.len == 0 {
-        size.saturating_sub(range.source)
-    } else {
-        range.len
-    };
+    let len = if range.len == 0 { size.saturating_sub(range.source) } else { range.len };
     let source_end = range.source.checked_add(len).ok_or_else(invalid)?;
-    let end = range
-        .destination
-        .checked_add(len)
-        .filter(|end| *end <= FILE_BYTES_MAX);
+    let end = range.destination.checked_add(len).filter(|end| *end <= FILE_BYTES_MAX);
     let end = end.ok_or(CallerError::TooLarge)?;
     let (destination_size, destination_flags) = {
         let state = destination.state();
@@ -132,12 +115,7 @@ fn in_order<'a>(a: &'a Arc<Inode>, b: &'a Arc<Inode>) -> (&'a Arc<Inode>, Option
 
 /// Brings both files to a state in which items say everything about the ranges, but what writers of
 /// the destination add meanwhile.
-fn settle(
-    core: &Core,
-    source: &Arc<Inode>,
-    destination: &Arc<Inode>,
-    range: CloneRange,
-) -> Result<()> {
+fn settle(core: &Core, source: &Arc<Inode>, destination: &Arc<Inode>, range: CloneRange) -> Result<()> {
     let start = range.destination;
     let is_tail_needed = is_tail_needed(core, destination, &destination.data.inner.read(), start);
     if is_tail_needed {
@@ -184,11 +162,7 @@ fn share(
 }
 
 /// The items of a step, from the start of `range` on, and how far they reach.
-fn items_of(
-    core: &Core,
-    source: &Inode,
-    range: Range<u64>,
-) -> Result<(Range<u64>, Vec<FileExtent>)> {
+fn items_of(core: &Core, source: &Inode, range: Range<u64>) -> Result<(Range<u64>, Vec<FileExtent>)> {
     let _layers = source.data.inner.read();
     let (tree, ino) = (&source.root.tree, source.ino());
     let map = ExtentMap::load(tree, ino, range, STEP_ITEMS, sector(core))?;
@@ -202,28 +176,14 @@ fn clone_of(item: &FileExtent, known: Range<u64>, range: CloneRange) -> Option<N
         return None;
     }
     let start = part.start - range.source + range.destination;
-    let extent = FileExtent {
-        start,
-        ..item.part(part)
-    };
-    Some(NewExtent {
-        extent,
-        is_fresh: false,
-    })
+    let extent = FileExtent { start, ..item.part(part) };
+    Some(NewExtent { extent, is_fresh: false })
 }
 
 /// Replaces what the destination has in the place of `part` of the source, whose items are `items`.
-fn insert(
-    core: &Core,
-    inode: &Arc<Inode>,
-    items: &[FileExtent],
-    part: Range<u64>,
-    range: CloneRange,
-) -> Result<()> {
+fn insert(core: &Core, inode: &Arc<Inode>, items: &[FileExtent], part: Range<u64>, range: CloneRange) -> Result<()> {
     let with_space = items.iter().filter(|item| !item.is_hole());
-    let shared: Vec<NewExtent> = with_space
-        .filter_map(|item| clone_of(item, part.clone(), range))
-        .collect();
+    let shared: Vec<NewExtent> = with_space.filter_map(|item| clone_of(item, part.clone(), range)).collect();
     let has_prealloc = shared.iter().any(|new| new.extent.kind == Kind::Prealloc);
     let in_destination = |at: u64| at - range.source + range.destination;
     let what = Exchange {

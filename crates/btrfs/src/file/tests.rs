@@ -25,20 +25,12 @@ struct Volume {
 }
 
 fn device(path: &Path, size: u64) -> Arc<FileDevice> {
-    let options = FileOptions {
-        size: Some(size),
-        create: true,
-        ..FileOptions::default()
-    };
+    let options = FileOptions { size: Some(size), create: true, ..FileOptions::default() };
     Arc::new(FileDevice::open(path, &options).unwrap())
 }
 
 fn names_on(store: Store, dirty_bytes: usize) -> Namespace {
-    let settings = Settings {
-        max_inline: 2048,
-        dirty_bytes,
-        file_flags: InodeFlags::empty(),
-    };
+    let settings = Settings { max_inline: 2048, dirty_bytes, file_flags: InodeFlags::empty() };
     Namespace::new(Arc::new(Core::new(store, settings)))
 }
 
@@ -46,20 +38,11 @@ impl Volume {
     fn new(size: u64, dirty_bytes: usize, features: &str) -> Self {
         let image = tempfile::NamedTempFile::new().unwrap();
         image.as_file().set_len(size).unwrap();
-        let made = Command::new("mkfs.btrfs")
-            .args(["-q", "-O", features])
-            .arg(image.path())
-            .output();
+        let made = Command::new("mkfs.btrfs").args(["-q", "-O", features]).arg(image.path()).output();
         let is_made = made.is_ok_and(|output| output.status.success());
         assert!(is_made, "mkfs.btrfs (package btrfs-progs) is needed");
-        let store = Store::open(
-            vec![device(image.path(), size) as _],
-            &StoreOptions::default(),
-        );
-        Self {
-            image,
-            names: names_on(store.unwrap(), dirty_bytes),
-        }
+        let store = Store::open(vec![device(image.path(), size) as _], &StoreOptions::default());
+        Self { image, names: names_on(store.unwrap(), dirty_bytes) }
     }
 
     fn core(&self) -> &Core {
@@ -68,11 +51,7 @@ impl Volume {
 
     fn create(&self, name: &str) -> Arc<Inode> {
         let dir = self.core().root_dir(TreeId::FS).unwrap();
-        let new = NewInode {
-            kind: FileType::File,
-            permissions: 0o644,
-            ..NewInode::default()
-        };
+        let new = NewInode { kind: FileType::File, permissions: 0o644, ..NewInode::default() };
         self.names.create(&dir, name.as_bytes(), &new).unwrap()
     }
 
@@ -80,46 +59,30 @@ impl Volume {
     fn reopen(self, files: Vec<Arc<Inode>>) -> (Self, Vec<Arc<Inode>>) {
         flush_all(self.core()).unwrap();
         self.core().store.commit().unwrap();
-        let numbers: Vec<_> = files
-            .iter()
-            .map(|file| (file.tree_id(), file.ino()))
-            .collect();
+        let numbers: Vec<_> = files.iter().map(|file| (file.tree_id(), file.ino())).collect();
         let Self { image, names } = self;
         drop((names, files));
         check(image.path());
         let size = image.as_file().metadata().unwrap().len();
-        let store = Store::open(
-            vec![device(image.path(), size) as _],
-            &StoreOptions::default(),
-        );
+        let store = Store::open(vec![device(image.path(), size) as _], &StoreOptions::default());
         let names = names_on(store.unwrap(), 1 << 20);
-        let files = numbers
-            .iter()
-            .map(|(tree, ino)| names.core.inode(*tree, *ino).unwrap())
-            .collect();
+        let files = numbers.iter().map(|(tree, ino)| names.core.inode(*tree, *ino).unwrap()).collect();
         (Self { image, names }, files)
     }
 }
 
 /// Skipped, not failed, where btrfs-progs is missing.
 fn check(image: &Path) {
-    let run = Command::new("btrfs")
-        .args(["check", "--check-data-csum", "--force"])
-        .arg(image)
-        .output();
+    let run = Command::new("btrfs").args(["check", "--check-data-csum", "--force"]).arg(image).output();
     if let Ok(output) = run {
-        let text =
-            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let text = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success() && !text.contains("rror:"), "{text}");
     }
 }
 
 fn contents(volume: &Volume, inode: &Inode) -> Vec<u8> {
     let mut bytes = vec![0xee; inode.state().size as usize];
-    assert_eq!(
-        super::read_at(volume.core(), inode, 0, &mut bytes).unwrap(),
-        bytes.len()
-    );
+    assert_eq!(super::read_at(volume.core(), inode, 0, &mut bytes).unwrap(), bytes.len());
     bytes
 }
 
@@ -138,10 +101,7 @@ fn write(volume: &Volume, inode: &Arc<Inode>, model: &mut Vec<u8>, at: usize, by
 fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}: length");
     if let Some(at) = (0..found.len()).find(|at| found[*at] != expected[*at]) {
-        panic!(
-            "{what}: byte {at} is {} and should be {}",
-            found[at], expected[at]
-        );
+        panic!("{what}: byte {at} is {} and should be {}", found[at], expected[at]);
     }
 }
 
@@ -152,21 +112,9 @@ fn small_files_are_inline_and_large_ones_one_extent() {
     let mut models = [Vec::new(), Vec::new()];
     write(&volume, &small, &mut models[0], 0, &pattern(100, 1));
     for index in 0..40 {
-        write(
-            &volume,
-            &large,
-            &mut models[1],
-            index << 20,
-            &pattern(1 << 20, index as u8),
-        );
+        write(&volume, &large, &mut models[1], index << 20, &pattern(1 << 20, index as u8));
     }
-    write(
-        &volume,
-        &large,
-        &mut models[1],
-        40 << 20,
-        &pattern(100_001, 9),
-    );
+    write(&volume, &large, &mut models[1], 40 << 20, &pattern(100_001, 9));
     assert_same(&contents(&volume, &large), &models[1], "before the flush");
     let extents = super::extents(volume.core(), &small, 0).unwrap();
     assert_eq!((extents.len(), extents[0].kind), (1, ExtentKind::Inline));
@@ -210,11 +158,7 @@ fn a_growing_inline_file_becomes_regular() {
     flush_inode(volume.core(), &file).unwrap();
     write(&volume, &file, &mut model, 5 * K, b"far");
     flush_inode(volume.core(), &file).unwrap();
-    assert_same(
-        &contents(&volume, &file),
-        &model,
-        "after a write behind a gap",
-    );
+    assert_same(&contents(&volume, &file), &model, "after a write behind a gap");
     let other = volume.create("other");
     super::write_at(volume.core(), &other, 0, &pattern(300, 4)).unwrap();
     flush_inode(volume.core(), &other).unwrap();
@@ -242,10 +186,7 @@ fn preallocated_space_is_written_in_place_and_reads_as_zeros() {
     let moved = after[1].logical.unwrap().0 - before[0].logical.unwrap().0;
     assert_eq!((moved, after[1].kind), (3 * K as u64, ExtentKind::Data));
     assert_eq!(super::seek_data(core, &file, 0).unwrap(), 3 * K as u64);
-    assert_eq!(
-        super::seek_hole(core, &file, 3 * K as u64).unwrap(),
-        6 * K as u64
-    );
+    assert_eq!(super::seek_hole(core, &file, 3 * K as u64).unwrap(), 6 * K as u64);
     super::allocate(core, &file, AllocateMode::PunchHole, 4 * K as u64, K as u64).unwrap();
     model[4 * K..5 * K].fill(0);
     assert_same(&contents(&volume, &file), &model, "punched");
@@ -256,11 +197,7 @@ fn preallocated_space_is_written_in_place_and_reads_as_zeros() {
     assert_same(&contents(&volume, file), &model, "after the open");
     super::set_size(volume.core(), file, 1 << 20).unwrap();
     let listed = super::extents(volume.core(), file, 1 << 20).unwrap();
-    assert_eq!(
-        listed,
-        [],
-        "cutting to the same size drops what is behind the end"
-    );
+    assert_eq!(listed, [], "cutting to the same size drops what is behind the end");
     volume.reopen(files);
 }
 
@@ -277,11 +214,7 @@ fn data_without_copy_on_write_stays_where_it_is() {
     assert_eq!(super::extents(core, &file, 0).unwrap(), before);
     let copy = volume.create("copy");
     copy.change_in_memory(|state| state.flags |= InodeFlags::NODATACOW | InodeFlags::NODATASUM);
-    let range = CloneRange {
-        source: 0,
-        destination: 0,
-        len: 0,
-    };
+    let range = CloneRange { source: 0, destination: 0, len: 0 };
     super::reflink(core, &file, &copy, range).unwrap();
     let old = model.clone();
     write(&volume, &file, &mut model, 0, &pattern(8192, 3));
@@ -296,10 +229,7 @@ struct Random(u64);
 
 impl Random {
     fn below(&mut self, n: usize) -> usize {
-        self.0 = self
-            .0
-            .wrapping_mul(6364136223846793005)
-            .wrapping_add(1442695040888963407);
+        self.0 = self.0.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
         (self.0 >> 33) as usize % n.max(1)
     }
 }
@@ -350,11 +280,7 @@ fn random_step(volume: &Volume, files: &[Arc<Inode>], models: &mut [Vec<u8>; 2],
         10 => {
             let (source, to) = (r.below(models[n].len()) / K * K, at / K * K);
             let len = r.below(models[n].len() - source) / K * K;
-            let range = CloneRange {
-                source: source as u64,
-                destination: to as u64,
-                len: len as u64,
-            };
+            let range = CloneRange { source: source as u64, destination: to as u64, len: len as u64 };
             if len > 0 {
                 super::reflink(core, file, &files[1 - n], range).unwrap();
                 let bytes = models[n][source..source + len].to_vec();
@@ -444,11 +370,7 @@ fn a_full_volume_says_so_at_the_write() {
         super::write_at(core, &promised, part << 17, &pattern(1 << 17, 8)).unwrap();
     }
     flush_inode(core, &promised).unwrap();
-    assert_same(
-        &contents(&volume, &promised)[..1 << 17],
-        &pattern(1 << 17, 8),
-        "preallocated",
-    );
+    assert_same(&contents(&volume, &promised)[..1 << 17], &pattern(1 << 17, 8), "preallocated");
     drop(promised);
     super::set_size(core, &files[0], 4 << 20).unwrap();
     models[0].truncate(4 << 20);
@@ -456,11 +378,7 @@ fn a_full_volume_says_so_at_the_write() {
     super::write_at(core, &late, 0, &pattern(8 << 20, 5)).unwrap();
     drop(late);
     let (volume, files) = volume.reopen(files);
-    assert_same(
-        &contents(&volume, &files[0]),
-        &models[0],
-        "the file that was cut",
-    );
+    assert_same(&contents(&volume, &files[0]), &models[0], "the file that was cut");
 }
 
 /// Writers, a reader and a flusher on shared files: every read sees whole writes.
@@ -483,13 +401,7 @@ fn threads_see_whole_writes() {
                     let value = random.below(256) as u8;
                     super::write_at(volume.core(), file, at as u64, &vec![value; len]).unwrap();
                     let mut page = vec![0; K];
-                    super::read_at(
-                        volume.core(),
-                        file,
-                        (random.below(1024) * K) as u64,
-                        &mut page,
-                    )
-                    .unwrap();
+                    super::read_at(volume.core(), file, (random.below(1024) * K) as u64, &mut page).unwrap();
                     assert!(page.iter().all(|byte| *byte == page[0]), "a torn page");
                     if round % 50 == 0 {
                         flush_inode(volume.core(), file).unwrap();
@@ -518,19 +430,11 @@ fn accesses_are_noted_without_a_commit() {
     assert!(after.atime > before.atime);
     assert_eq!((after.mtime, after.ctime), (before.mtime, before.ctime));
     volume.names.note_access(&file, AtimeMode::Relative);
-    assert_eq!(
-        file.metadata().atime,
-        after.atime,
-        "newer than the last change"
-    );
+    assert_eq!(file.metadata().atime, after.atime, "newer than the last change");
     file.change_in_memory(|state| state.flags |= InodeFlags::NOATIME);
     volume.names.note_access(&file, AtimeMode::Strict);
     assert_eq!(file.metadata().atime, after.atime);
-    assert_eq!(
-        volume.core().store.generation(),
-        generation,
-        "nothing was committed"
-    );
+    assert_eq!(volume.core().store.generation(), generation, "nothing was committed");
     let sequence = file.state().sequence;
     file.change_in_memory(|state| state.flags = InodeFlags::empty());
     volume.names.note_access(&file, AtimeMode::Strict);
@@ -560,9 +464,7 @@ impl Race<'_> {
     }
 
     fn put(&self, index: usize, version: u64) {
-        let block = (((index as u64) << 40) | version)
-            .to_le_bytes()
-            .repeat(K / 8);
+        let block = (((index as u64) << 40) | version).to_le_bytes().repeat(K / 8);
         let (core, at) = (self.volume.core(), (index * K) as u64);
         super::write_at(core, self.file, at, &block).unwrap();
         self.done[index].store(version, Ordering::SeqCst);
@@ -584,10 +486,7 @@ impl Race<'_> {
         let mut buf = vec![0; 5 * K];
         while !self.is_over() {
             at = (at * 31 + 17) % (RACE_BLOCKS - 5);
-            let least: Vec<u64> = self.done[at..at + 5]
-                .iter()
-                .map(|done| done.load(Ordering::SeqCst))
-                .collect();
+            let least: Vec<u64> = self.done[at..at + 5].iter().map(|done| done.load(Ordering::SeqCst)).collect();
             super::read_at(self.volume.core(), self.file, (at * K) as u64, &mut buf).unwrap();
             for (i, block) in buf.chunks(K).enumerate() {
                 let word = u64::from_le_bytes(block[..8].try_into().unwrap());

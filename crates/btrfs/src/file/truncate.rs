@@ -10,8 +10,7 @@ use parking_lot::RwLockWriteGuard;
 use super::write::{Held, bring_page, bring_tail, dirty_of, is_tail_needed, reserve};
 use crate::error::{CallerError, Result};
 use crate::extents::{
-    BytesDelta, DROPS_PER_ITEM, FILE_BYTES_MAX, Kind, Stretch, Target, drop_items, drops_for,
-    fill_gaps,
+    BytesDelta, DROPS_PER_ITEM, FILE_BYTES_MAX, Kind, Stretch, Target, drop_items, drops_for, fill_gaps,
 };
 use crate::inode::{Change, Core, DataLayers, Inode, InodeFlags, InodeState, Receipt};
 use crate::writeback::{self, ITEMS_PER_FILE, need_for, pending};
@@ -65,12 +64,7 @@ pub(super) fn grow(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let txn = core.store.begin(reservation)?;
     let _layers = inode.data.inner.write();
     let disk_size = inode.state().disk_size;
-    let target = Target {
-        txn: &txn,
-        tree: &inode.root.tree,
-        ino: inode.ino(),
-        sector: sector(core),
-    };
+    let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
     fill_holes(core, target, covered(core, disk_size)..covered(core, size))?;
     let now = core.now();
     inode.change(&txn, |state| {
@@ -108,25 +102,14 @@ fn shrink(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
             core.store.free_unused(extent);
         }
     }
-    drop_range(
-        core,
-        inode,
-        cut..FILE_BYTES_MAX,
-        Layers::Keep,
-        &|state, from| {
-            state.disk_size = state.disk_size.min(if from > cut { from } else { size });
-        },
-    )
+    drop_range(core, inode, cut..FILE_BYTES_MAX, Layers::Keep, &|state, from| {
+        state.disk_size = state.disk_size.min(if from > cut { from } else { size });
+    })
 }
 
 /// Cuts what is in memory to `size`, and makes the last sector's rest zeros. Returns space that
 /// was written and is not used any more.
-fn cut_layers(
-    core: &Core,
-    inode: &Inode,
-    layers: &mut DataLayers,
-    size: u64,
-) -> Result<Vec<DataExtent>> {
+fn cut_layers(core: &Core, inode: &Inode, layers: &mut DataLayers, size: u64) -> Result<Vec<DataExtent>> {
     let cut = covered(core, size);
     if size < cut && is_last_sector_data(core, inode, layers, size)? {
         let page_start = cut - u64::from(sector(core));
@@ -145,10 +128,7 @@ fn cut_layers(
         let kept = cut.saturating_sub(pending.start).min(pending.len);
         if kept < pending.len {
             let at = btrfs_disk::Logical(pending.at.0.saturating_add(kept));
-            unused.push(DataExtent {
-                at,
-                len: pending.len - kept,
-            });
+            unused.push(DataExtent { at, len: pending.len - kept });
             let sectors = btrfs_disk::convert::to_usize(kept / u64::from(sector(core)));
             pending.csums.truncate(sectors * csum_len);
             pending.len = kept;
@@ -160,14 +140,8 @@ fn cut_layers(
 
 /// True when the sector of byte `size` is anything but a hole or preallocated.
 fn is_last_sector_data(core: &Core, inode: &Inode, layers: &DataLayers, size: u64) -> Result<bool> {
-    let is_dirty = layers
-        .dirty
-        .as_ref()
-        .is_some_and(|dirty| dirty.page(size).is_some());
-    let is_pending = layers
-        .pending
-        .iter()
-        .any(|p| p.start <= size && size < p.end());
+    let is_dirty = layers.dirty.as_ref().is_some_and(|dirty| dirty.page(size).is_some());
+    let is_pending = layers.pending.iter().any(|p| p.start <= size && size < p.end());
     if is_dirty || is_pending {
         return Ok(true);
     }
@@ -200,31 +174,19 @@ pub(super) fn drop_range(
     let mut budget = FIRST_STEP_ITEMS;
     let mut end = range.end;
     loop {
-        let need = Need {
-            items: budget / DROPS_PER_ITEM + ITEMS_PER_FILE,
-            data: 0,
-        };
+        let need = Need { items: budget / DROPS_PER_ITEM + ITEMS_PER_FILE, data: 0 };
         let reservation = core.store.reserve_urgent(need)?;
         let step_items = drops_for(&reservation, budget);
         let txn = core.store.begin(reservation)?;
         let mut layers: RwLockWriteGuard<'_, DataLayers> = inode.data.inner.write();
-        let target = Target {
-            txn: &txn,
-            tree: &inode.root.tree,
-            ino: inode.ino(),
-            sector: sector(core),
-        };
+        let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
         let step = drop_items(target, range.start..end, step_items)?;
         inode.change(&txn, |state| {
             state.nbytes = step.delta.apply_to(state.nbytes);
             note(state, step.dropped_from);
         });
         let disk_size = inode.state().disk_size;
-        fill_holes(
-            core,
-            target,
-            step.dropped_from..end.min(covered(core, disk_size)),
-        )?;
+        fill_holes(core, target, step.dropped_from..end.min(covered(core, disk_size)))?;
         let unused = match layers_too {
             Layers::Keep => Vec::new(),
             Layers::Forget => forget_layers(core, &mut layers, step.dropped_from..end),
@@ -282,11 +244,7 @@ pub(super) fn sector(core: &Core) -> u32 {
 
 /// What memory has of `range`, whole sectors, is forgotten. Returns the space of extents that no item
 /// got.
-pub(super) fn forget_layers(
-    core: &Core,
-    layers: &mut DataLayers,
-    range: Range<u64>,
-) -> Vec<DataExtent> {
+pub(super) fn forget_layers(core: &Core, layers: &mut DataLayers, range: Range<u64>) -> Vec<DataExtent> {
     if let Some(dirty) = &mut layers.dirty {
         dirty.discard(range.clone());
     }

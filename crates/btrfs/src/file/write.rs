@@ -43,9 +43,7 @@ pub(crate) fn write_at(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8])
 /// As [`write_at`], without `NotPermitted`.
 pub(crate) fn write_back(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> Result<()> {
     inode.check_writable()?;
-    let end = offset
-        .checked_add(to_u64(buf.len()))
-        .filter(|end| *end <= FILE_BYTES_MAX);
+    let end = offset.checked_add(to_u64(buf.len())).filter(|end| *end <= FILE_BYTES_MAX);
     end.ok_or(CallerError::TooLarge)?;
     let mut at = offset;
     let mut rest = buf;
@@ -75,8 +73,7 @@ fn direct_len(core: &Core, inode: &Inode, at: u64, len: u64) -> u64 {
         (state.flags, state.size)
     };
     // Nothing but preallocated extents is behind the end.
-    let may_be_in_place = flags.contains(InodeFlags::PREALLOC)
-        || (flags.contains(InodeFlags::NODATACOW) && at < size);
+    let may_be_in_place = flags.contains(InodeFlags::PREALLOC) || (flags.contains(InodeFlags::NODATACOW) && at < size);
     if may_be_in_place || !at.is_multiple_of(sector) || len < DIRECT_BYTES_MIN {
         return 0;
     }
@@ -171,20 +168,12 @@ fn place(
     let mut done = 0;
     while done < total {
         let extent = receipt.alloc(&core.store, total - done, hint)?;
-        written.push(Pending {
-            start: at + done,
-            len: extent.len,
-            at: extent.at,
-            csums: Vec::new(),
-        });
+        written.push(Pending { start: at + done, len: extent.len, at: extent.at, csums: Vec::new() });
         hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
         let from = to_usize(done).min(whole.len());
         let to = to_usize(done + extent.len).min(whole.len());
         let is_last = done + extent.len >= total;
-        let parts = [
-            &whole[from..to],
-            if is_last { padded.as_slice() } else { &[] },
-        ];
+        let parts = [&whole[from..to], if is_last { padded.as_slice() } else { &[] }];
         let csums = writeback::write_and_sum(core, extent.at, &parts, extent.len, wants_csums)?;
         if let Some(last) = written.last_mut() {
             last.csums = csums;
@@ -212,10 +201,7 @@ fn add_pending(
             bring_tail(core, inode, Held::Nothing)?;
             continue;
         }
-        let pages = layers
-            .flight
-            .as_ref()
-            .and_then(|flight| flight.pages.as_ref());
+        let pages = layers.flight.as_ref().and_then(|flight| flight.pages.as_ref());
         let in_flight = pages.is_some_and(|p| p.pages(range.start..padded_end).next().is_some());
         if !in_flight && pending::is_free(&layers.pending, range.start, padded_end) {
             break layers;
@@ -224,20 +210,12 @@ fn add_pending(
         writeback::flush_inode(core, inode)?;
     };
     let grown = padded_end > range.end && inode.state().size > range.end;
-    let end = if grown {
-        padded_end - sector
-    } else {
-        range.end
-    };
+    let end = if grown { padded_end - sector } else { range.end };
     if grown && let Some(last) = written.last_mut() {
         last.len = last.len.saturating_sub(sector);
-        last.csums
-            .truncate(last.csums.len().saturating_sub(core.store.sizes().csum));
+        last.csums.truncate(last.csums.len().saturating_sub(core.store.sizes().csum));
         let unused = Logical(last.at.0.saturating_add(last.len));
-        core.store.free_unused(DataExtent {
-            at: unused,
-            len: sector,
-        });
+        core.store.free_unused(DataExtent { at: unused, len: sector });
         written.retain(|pending| pending.len > 0);
     }
     if let Some(dirty) = &mut layers.dirty {
@@ -285,10 +263,7 @@ fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
             note_written(core, inode, end);
             return Ok(());
         };
-        let is_busy = layers
-            .dirty
-            .as_ref()
-            .is_some_and(|d| d.page_count() >= AHEAD_PAGES_MIN);
+        let is_busy = layers.dirty.as_ref().is_some_and(|d| d.page_count() >= AHEAD_PAGES_MIN);
         drop(layers);
         match promise(core, inode, missing, is_busy, Held::Nothing) {
             Err(Error::NoSpace) => promise_items(core, inode, missing, at..end)?,
@@ -301,10 +276,7 @@ fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
 fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool, held: Held) -> Result<()> {
     if is_busy {
         let more = need_for(AHEAD.1, AHEAD.0);
-        let need = Need {
-            items: missing.items.saturating_add(more.items),
-            data: missing.data + more.data,
-        };
+        let need = Need { items: missing.items.saturating_add(more.items), data: missing.data + more.data };
         if let Ok(reservation) = core.store.reserve_patiently(need) {
             inode.data.inner.write().receipt.add(need, reservation);
             return Ok(());
@@ -346,10 +318,7 @@ fn missing_space(core: &Core, layers: &DataLayers, range: Range<u64>) -> Option<
     }
     let pending_bytes = pending::total_bytes(&layers.pending);
     runs += to_u64(layers.pending.len());
-    writeback::missing(
-        need_for(runs, held + new + pending_bytes),
-        layers.receipt.total(),
-    )
+    writeback::missing(need_for(runs, held + new + pending_bytes), layers.receipt.total())
 }
 
 /// What has to be reserved for `len` more bytes on disk: all the data space, and the items that
@@ -398,17 +367,8 @@ fn copy_in(
 ///
 /// # Errors
 /// What reading it fails with.
-pub(super) fn bring_page(
-    core: &Core,
-    inode: &Inode,
-    layers: &mut DataLayers,
-    page_start: u64,
-) -> Result<()> {
-    if layers
-        .dirty
-        .as_ref()
-        .is_some_and(|dirty| dirty.page(page_start).is_some())
-    {
+pub(super) fn bring_page(core: &Core, inode: &Inode, layers: &mut DataLayers, page_start: u64) -> Result<()> {
+    if layers.dirty.as_ref().is_some_and(|dirty| dirty.page(page_start).is_some()) {
         return Ok(());
     }
     let sector = usize_from(core.store.sizes().sector);
@@ -420,9 +380,7 @@ pub(super) fn bring_page(
 }
 
 pub(super) fn dirty_of<'a>(core: &Core, layers: &'a mut DataLayers) -> &'a mut PageCache {
-    layers.dirty.get_or_insert_with(|| {
-        PageCache::new(core.store.sizes().sector, Arc::clone(&core.data.budget))
-    })
+    layers.dirty.get_or_insert_with(|| PageCache::new(core.store.sizes().sector, Arc::clone(&core.data.budget)))
 }
 
 /// True when a file that is to get bytes from `start` on may have an inline extent, which has to
@@ -431,10 +389,7 @@ pub(super) fn is_tail_needed(core: &Core, inode: &Inode, layers: &DataLayers, st
     let sector = u64::from(core.store.sizes().sector);
     start >= sector
         && (1..sector).contains(&inode.state().size)
-        && layers
-            .dirty
-            .as_ref()
-            .is_none_or(|dirty| dirty.page(0).is_none())
+        && layers.dirty.as_ref().is_none_or(|dirty| dirty.page(0).is_none())
 }
 
 /// Makes the first page dirty, with the space for it.

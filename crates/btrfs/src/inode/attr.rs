@@ -202,11 +202,8 @@ pub struct SetAttr {
 /// What a new inode takes over from the flags of its directory.
 #[must_use]
 pub(crate) fn inherited_flags(dir: InodeFlags, kind: FileType) -> InodeFlags {
-    let mut flags = if dir.contains(InodeFlags::NOCOMPRESS) {
-        InodeFlags::NOCOMPRESS
-    } else {
-        dir & InodeFlags::COMPRESS
-    };
+    let mut flags =
+        if dir.contains(InodeFlags::NOCOMPRESS) { InodeFlags::NOCOMPRESS } else { dir & InodeFlags::COMPRESS };
     if dir.contains(InodeFlags::NODATACOW) {
         flags |= InodeFlags::NODATACOW;
         if kind.is_file() {

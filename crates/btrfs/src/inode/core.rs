@@ -117,10 +117,7 @@ impl Core {
             return Ok(inode);
         }
         let root = self.root(tree)?;
-        self.inodes
-            .get_or_load(tree, ino, self.store.generation(), || {
-                self.load(Arc::clone(&root), ino)
-            })
+        self.inodes.get_or_load(tree, ino, self.store.generation(), || self.load(Arc::clone(&root), ino))
     }
 
     /// The root directory of a subvolume.

@@ -124,8 +124,7 @@ impl DataState {
         let layers = self.inner.read();
         // Items end here: what is dirty behind it is new.
         let items_end = disk_size.next_multiple_of(SECTOR_BYTES);
-        if let (Some(dirty), None, true) =
-            (&layers.dirty, &layers.flight, layers.pending.is_empty())
+        if let (Some(dirty), None, true) = (&layers.dirty, &layers.flight, layers.pending.is_empty())
             && dirty.start().is_some_and(|start| start >= items_end)
         {
             return to_u64(dirty.page_count()).saturating_mul(dirty.page_bytes());
@@ -149,9 +148,7 @@ impl DataState {
                 }
                 let (stretch, end) = map.at(at, SECTOR);
                 let end = end.min(range.end).min(items_end).max(at + 1);
-                if matches!(stretch, Stretch::Gap)
-                    || matches!(stretch, Stretch::Item(i) if i.is_hole())
-                {
+                if matches!(stretch, Stretch::Gap) || matches!(stretch, Stretch::Item(i) if i.is_hole()) {
                     new += end - at;
                 }
                 at = end;
@@ -172,9 +169,7 @@ impl DataState {
 impl DataLayers {
     /// True when every byte of the file is in the tree.
     pub(crate) fn is_empty(&self) -> bool {
-        self.flight.is_none()
-            && self.pending.is_empty()
-            && self.dirty.as_ref().is_none_or(PageCache::is_empty)
+        self.flight.is_none() && self.pending.is_empty() && self.dirty.as_ref().is_none_or(PageCache::is_empty)
     }
 
     /// The file bytes that are in any layer, in file order, each once.
@@ -182,10 +177,7 @@ impl DataLayers {
         let flight = self.flight.as_deref();
         let in_flight = flight.and_then(|flight| flight.pages.as_ref());
         let pages = self.dirty.iter().chain(in_flight);
-        let pending = self
-            .pending
-            .iter()
-            .chain(flight.into_iter().flat_map(|flight| &flight.pending));
+        let pending = self.pending.iter().chain(flight.into_iter().flat_map(|flight| &flight.pending));
         let runs = pages.flat_map(PageCache::runs);
         let mut ranges: Vec<Range<u64>> = runs.map(|run| run.start..run.end()).collect();
         ranges.extend(pending.map(|extent| extent.start..extent.end()));
@@ -234,12 +226,7 @@ impl Receipt {
     ///
     /// # Errors
     /// `NoSpace` when nothing was promised; what the store's allocation fails with.
-    pub(crate) fn alloc(
-        &self,
-        store: &Store,
-        len: u64,
-        hint: Option<Logical>,
-    ) -> Result<DataExtent> {
+    pub(crate) fn alloc(&self, store: &Store, len: u64, hint: Option<Logical>) -> Result<DataExtent> {
         let reservation = self.reservation.as_ref().ok_or(Error::NoSpace)?;
         Ok(store.alloc_data(reservation, len, len.min(EXTENT_BYTES_WANTED), hint)?)
     }

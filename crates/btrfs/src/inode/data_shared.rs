@@ -96,10 +96,7 @@ impl DataShared {
 
     pub(crate) fn decompressed(&self, at: Logical, generation: Generation) -> Option<Arc<[u8]>> {
         let kept = self.decompressed.lock();
-        let found = kept
-            .iter()
-            .rev()
-            .find(|(a, g, _)| (*a, *g) == (at, generation))?;
+        let found = kept.iter().rev().find(|(a, g, _)| (*a, *g) == (at, generation))?;
         Some(Arc::clone(&found.2))
     }
 

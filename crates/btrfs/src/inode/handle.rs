@@ -123,9 +123,7 @@ impl Inode {
     #[must_use]
     pub fn metadata(&self) -> Metadata {
         let disk_size = self.state.read().disk_size;
-        let unwritten = self
-            .data
-            .unwritten_bytes(&self.root.tree, self.ino, disk_size);
+        let unwritten = self.data.unwritten_bytes(&self.root.tree, self.ino, disk_size);
         let state = self.state.read();
         state.metadata((self.root.id, self.ino), self.kind, unwritten)
     }
@@ -247,8 +245,7 @@ impl Inode {
     /// name: others may stage the item before, and a commit must not have a name without its link.
     pub(crate) fn begin_removal(&self) -> bool {
         let state = self.state.write();
-        let is_last =
-            state.nlink <= 1 && !self.is_in_use() && !self.is_going.load(Ordering::Relaxed);
+        let is_last = state.nlink <= 1 && !self.is_in_use() && !self.is_going.load(Ordering::Relaxed);
         if is_last {
             self.is_going.store(true, Ordering::Relaxed);
         }
@@ -341,9 +338,7 @@ impl Inode {
     pub(crate) fn drop_known(&self, count: u64) -> u64 {
         let before = self
             .known_count
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |known| {
-                Some(known.saturating_sub(count))
-            });
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |known| Some(known.saturating_sub(count)));
         before.map_or(0, |known| known.min(count))
     }
 
@@ -428,9 +423,7 @@ pub(crate) fn lock_all<'a>(inodes: [Option<&'a Inode>; LOCKED_MAX]) -> NameLocks
         (None, Some(_)) => CmpOrdering::Greater,
         (Some(_), None) => CmpOrdering::Less,
     });
-    let mut locks = NameLocks {
-        held: [const { None }; LOCKED_MAX],
-    };
+    let mut locks = NameLocks { held: [const { None }; LOCKED_MAX] };
     let mut last: Option<&Inode> = None;
     for (slot, inode) in locks.held.iter_mut().zip(order) {
         let Some(inode) = inode else { break };

@@ -149,12 +149,7 @@ impl InodeState {
     }
 
     /// What `stat` reports. `unwritten` bytes have no space in the tree yet.
-    pub(super) fn metadata(
-        &self,
-        (tree, ino): (TreeId, InodeNo),
-        kind: FileType,
-        unwritten: u64,
-    ) -> Metadata {
+    pub(super) fn metadata(&self, (tree, ino): (TreeId, InodeNo), kind: FileType, unwritten: u64) -> Metadata {
         Metadata {
             ino,
             tree,
@@ -182,10 +177,7 @@ impl InodeState {
 
 impl From<Timespec> for Timestamp {
     fn from(disk: Timespec) -> Self {
-        Self {
-            sec: disk.sec.get(),
-            nsec: disk.nsec.get(),
-        }
+        Self { sec: disk.sec.get(), nsec: disk.nsec.get() }
     }
 }
 

@@ -27,10 +27,7 @@ mod readers;
 mod root;
 mod table;
 
-pub use attr::{
-    FileType, MODE_PERMISSION_MASK, MODE_SET_GROUP, MODE_TYPE_MASK, Metadata, SetAttr, Times,
-    Timestamp,
-};
+pub use attr::{FileType, MODE_PERMISSION_MASK, MODE_SET_GROUP, MODE_TYPE_MASK, Metadata, SetAttr, Times, Timestamp};
 pub use btrfs_disk::flags::InodeFlags;
 pub use handle::Inode;
 pub use item::InodeState;

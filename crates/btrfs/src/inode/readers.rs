@@ -60,9 +60,7 @@ impl Readers {
             return;
         }
         let mut waiting = self.waiting.lock();
-        self.done.wait_while(&mut waiting, |()| {
-            self.counts[age].load(Ordering::SeqCst) > 0
-        });
+        self.done.wait_while(&mut waiting, |()| self.counts[age].load(Ordering::SeqCst) > 0);
     }
 }
 

@@ -73,9 +73,7 @@ impl Root {
         Ok(Self {
             id,
             tree: store.tree(id)?,
-            read_only: AtomicBool::new(
-                store.is_read_only() || item.root_flags().contains(RootFlags::SUBVOL_RDONLY),
-            ),
+            read_only: AtomicBool::new(store.is_read_only() || item.root_flags().contains(RootFlags::SUBVOL_RDONLY)),
             deleted: AtomicBool::new(false),
             dead: OnceLock::new(),
             next_ino: AtomicU64::new(0),
@@ -122,8 +120,7 @@ impl Root {
         self.find_next_ino()?;
         let ino = self.next_ino.fetch_add(1, Ordering::Relaxed);
         if ino > TreeId::LAST_FREE.0 {
-            self.next_ino
-                .store(TreeId::LAST_FREE.0 + 1, Ordering::Relaxed);
+            self.next_ino.store(TreeId::LAST_FREE.0 + 1, Ordering::Relaxed);
             return Err(crate::Error::NoSpace);
         }
         Ok(InodeNo(ino))
@@ -143,12 +140,8 @@ impl Root {
             return Ok(());
         }
         let largest = Key::new(TreeId::LAST_FREE.0, u8::MAX, u64::MAX);
-        let last = self
-            .tree
-            .at_or_before(&largest)?
-            .map_or(0, |(key, _)| key.objectid);
-        self.next_ino
-            .store(last.max(ROOT_DIR_INO.0) + 1, Ordering::Relaxed);
+        let last = self.tree.at_or_before(&largest)?.map_or(0, |(key, _)| key.objectid);
+        self.next_ino.store(last.max(ROOT_DIR_INO.0) + 1, Ordering::Relaxed);
         Ok(())
     }
 }

@@ -37,16 +37,8 @@ struct Shard {
 
 impl Default for InodeTable {
     fn default() -> Self {
-        let shard = || {
-            RwLock::new(Shard {
-                inodes: Map::default(),
-                sweep_at: INODES_MAX / SHARD_COUNT,
-                departures: 0,
-            })
-        };
-        Self {
-            shards: std::iter::repeat_with(shard).take(SHARD_COUNT).collect(),
-        }
+        let shard = || RwLock::new(Shard { inodes: Map::default(), sweep_at: INODES_MAX / SHARD_COUNT, departures: 0 });
+        Self { shards: std::iter::repeat_with(shard).take(SHARD_COUNT).collect() }
     }
 }
 
@@ -97,9 +89,7 @@ impl InodeTable {
 
     /// Adds an inode that is new on disk too.
     pub(crate) fn insert(&self, inode: &Arc<Inode>, running: Generation) {
-        self.shard(inode.tree_id(), inode.ino())
-            .write()
-            .insert(inode, running);
+        self.shard(inode.tree_id(), inode.ino()).write().insert(inode, running);
     }
 
     /// Forgets an inode that is gone from its tree.
@@ -118,9 +108,7 @@ impl InodeTable {
         let mut removed = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.write();
-            let gone = shard
-                .inodes
-                .extract_if(|(of, _), inode| *of == tree && !inode.is_in_use());
+            let gone = shard.inodes.extract_if(|(of, _), inode| *of == tree && !inode.is_in_use());
             removed.extend(gone.map(|(_, inode)| inode));
             shard.departures += 1;
         }
@@ -148,13 +136,7 @@ impl InodeTable {
         mut each: impl FnMut(&Arc<Inode>) -> Result<()>,
     ) -> Result<()> {
         for shard in &self.shards {
-            let chosen: Vec<Arc<Inode>> = shard
-                .read()
-                .inodes
-                .values()
-                .filter(|inode| select(inode))
-                .cloned()
-                .collect();
+            let chosen: Vec<Arc<Inode>> = shard.read().inodes.values().filter(|inode| select(inode)).cloned().collect();
             chosen.iter().try_for_each(&mut each)?;
         }
         Ok(())
@@ -171,8 +153,7 @@ impl Shard {
         if self.inodes.len() >= self.sweep_at {
             self.sweep(running);
         }
-        self.inodes
-            .insert((inode.tree_id(), inode.ino()), Arc::clone(inode));
+        self.inodes.insert((inode.tree_id(), inode.ino()), Arc::clone(inode));
     }
 
     /// Forgets clean inodes that nobody refers to and nobody has asked for since the last sweep.

@@ -8,13 +8,9 @@ use btrfs_store::{Need, Txn};
 use zerocopy::FromZeros;
 
 use super::{SnapshotMode, add_uuid, next_id};
-use crate::dir::{
-    Found, Namespace, NewName, RootLink, Stored, XattrItems, check_can_add, check_name, grow,
-};
+use crate::dir::{Found, Namespace, NewName, RootLink, Stored, XattrItems, check_can_add, check_name, grow};
 use crate::error::{CallerError, Error, Result};
-use crate::inode::{
-    DirState, FileType, Inode, InodeState, ROOT_DIR_INO, Root, Timestamp, inherited_flags,
-};
+use crate::inode::{DirState, FileType, Inode, InodeState, ROOT_DIR_INO, Root, Timestamp, inherited_flags};
 use crate::writeback;
 
 /// Items that a new subvolume changes: root item, two of its root directory, two root
@@ -35,12 +31,7 @@ pub(crate) struct NewSubvolume<'a> {
 ///
 /// # Errors
 /// As making a directory.
-pub(crate) fn create(
-    namespace: &Namespace,
-    dir: &Inode,
-    name: &[u8],
-    new: NewSubvolume<'_>,
-) -> Result<TreeId> {
+pub(crate) fn create(namespace: &Namespace, dir: &Inode, name: &[u8], new: NewSubvolume<'_>) -> Result<TreeId> {
     check_name(name)?;
     let core = &namespace.core;
     let xattr_items = u32::try_from(new.xattrs.len()).unwrap_or(u32::MAX / 2);
@@ -58,11 +49,7 @@ pub(crate) fn create(
         (state.uid, state.gid) = (new.uid, new.gid);
         state.flags = inherited_flags(dir.state().flags, FileType::Directory);
         state.set_all_times(now);
-        let dots = InodeRefEntry {
-            index: 0,
-            name: b"..",
-        }
-        .build();
+        let dots = InodeRefEntry { index: 0, name: b".." }.build();
         let root_dir = ROOT_DIR_INO.0;
         let inode_item = state.to_item();
         let xattrs = XattrItems::build(txn.generation(), new.xattrs, namespace.xattr_bytes_max())?;
@@ -111,42 +98,21 @@ fn drop_nameless(namespace: &Namespace, id: TreeId) -> Result<()> {
 }
 
 /// Makes the snapshot as the first change of a new transaction.
-fn copy_tree(
-    namespace: &Namespace,
-    source: &Root,
-    dir: &Inode,
-    name: &[u8],
-    mode: SnapshotMode,
-) -> Result<TreeId> {
+fn copy_tree(namespace: &Namespace, source: &Root, dir: &Inode, name: &[u8], mode: SnapshotMode) -> Result<TreeId> {
     let core = &namespace.core;
     let mut last_given = core.last_subvolume.lock();
     let mut names = dir.lock_names();
     check_is_free(namespace, dir, name)?;
     let _in_place = writeback::stop_in_place_writes(core);
-    let txn = core.store.begin_exclusive(Need {
-        items: CREATE_ITEMS,
-        data: 0,
-    })?;
+    let txn = core.store.begin_exclusive(Need { items: CREATE_ITEMS, data: 0 })?;
     let id = next_id(namespace, &mut last_given)?;
     namespace.finish(&txn, |txn| {
         let now = core.now();
         let uuid = Uuid(core.store.env().uuid());
-        let item = snapshot_item(
-            core.store.root_item(source.id)?,
-            txn.generation(),
-            uuid,
-            now,
-            mode,
-        );
+        let item = snapshot_item(core.store.root_item(source.id)?, txn.generation(), uuid, now, mode);
         txn.snapshot_tree(&source.tree, id, &item)?;
         add_uuid(namespace, txn, item_type::UUID_KEY_SUBVOL, uuid, id)?;
-        add_uuid(
-            namespace,
-            txn,
-            item_type::UUID_KEY_RECEIVED_SUBVOL,
-            item.received_uuid,
-            id,
-        )?;
+        add_uuid(namespace, txn, item_type::UUID_KEY_RECEIVED_SUBVOL, item.received_uuid, id)?;
         name_subvolume(namespace, txn, (dir, &mut names), name, id, now)
     })?;
     Ok(id)
@@ -170,37 +136,19 @@ fn name_subvolume(
     now: Timestamp,
 ) -> Result<()> {
     let index = namespace.next_index(dir, names)?;
-    let link = RootLink {
-        parent: dir.tree_id(),
-        dir: dir.ino(),
-        index,
-        name: name.into(),
-    };
+    let link = RootLink { parent: dir.tree_id(), dir: dir.ino(), index, name: name.into() };
     namespace.add_root_link(txn, id, &link)?;
     let kind = FileType::Directory;
     let location = Key::new(id.0, item_type::ROOT_ITEM, u64::MAX);
-    let found = Found {
-        tree: id,
-        ino: ROOT_DIR_INO,
-        kind,
-    };
-    let entry = NewName {
-        name,
-        stored: Stored { location, kind },
-        found,
-    };
+    let found = Found { tree: id, ino: ROOT_DIR_INO, kind };
+    let entry = NewName { name, stored: Stored { location, kind }, found };
     namespace.add_name(txn, dir, names, &entry)?;
     grow(txn, dir, name, now);
     Ok(())
 }
 
 /// The root item of an empty subvolume, as the kernel fills it; the store knows the block.
-pub(super) fn new_root_item(
-    generation: Generation,
-    node_bytes: u32,
-    uuid: Uuid,
-    now: Timestamp,
-) -> RootItem {
+pub(super) fn new_root_item(generation: Generation, node_bytes: u32, uuid: Uuid, now: Timestamp) -> RootItem {
     let mut item = RootItem::new_zeroed();
     item.inode = InodeItem::new_zeroed();
     item.inode.generation = 1.into();
@@ -222,13 +170,7 @@ pub(super) fn new_root_item(
 }
 
 /// The root item of a snapshot: the source's, with an identity of its own.
-fn snapshot_item(
-    source: RootItem,
-    generation: Generation,
-    uuid: Uuid,
-    now: Timestamp,
-    mode: SnapshotMode,
-) -> RootItem {
+fn snapshot_item(source: RootItem, generation: Generation, uuid: Uuid, now: Timestamp, mode: SnapshotMode) -> RootItem {
     let mut item = source;
     let mut flags = source.root_flags();
     flags.set(RootFlags::SUBVOL_RDONLY, mode == SnapshotMode::ReadOnly);

@@ -32,9 +32,7 @@ pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<
     let mut last_given = core.last_subvolume.lock();
     let names = dir.lock_names();
     check_can_remove(dir)?;
-    let found = namespace
-        .lookup_locked(dir, name)?
-        .ok_or(CallerError::NotFound)?;
+    let found = namespace.lookup_locked(dir, name)?.ok_or(CallerError::NotFound)?;
     if found.tree == dir.tree_id() || found.ino != ROOT_DIR_INO {
         return Err(CallerError::InvalidArgument.into());
     }
@@ -62,24 +60,13 @@ fn check_deletable(namespace: &Namespace, id: TreeId) -> Result<()> {
     if default_subvolume(namespace)? == id {
         return Err(CallerError::Busy.into());
     }
-    let (from, to) = (
-        Key::new(id.0, item_type::ROOT_REF, 0),
-        Key::new(id.0, item_type::ROOT_REF, u64::MAX),
-    );
+    let (from, to) = (Key::new(id.0, item_type::ROOT_REF, 0), Key::new(id.0, item_type::ROOT_REF, u64::MAX));
     let mut has_children = false;
-    namespace
-        .core
-        .store
-        .tree(TreeId::ROOT)?
-        .scan(&from, &to, |_, _| {
-            has_children = true;
-            Ok(Scan::Stop)
-        })?;
-    if has_children {
-        Err(CallerError::NotEmpty.into())
-    } else {
-        Ok(())
-    }
+    namespace.core.store.tree(TreeId::ROOT)?.scan(&from, &to, |_, _| {
+        has_children = true;
+        Ok(Scan::Stop)
+    })?;
+    if has_children { Err(CallerError::NotEmpty.into()) } else { Ok(()) }
 }
 
 fn mark_deleted(namespace: &Namespace, txn: &Txn, id: TreeId) -> Result<()> {
@@ -89,19 +76,9 @@ fn mark_deleted(namespace: &Namespace, txn: &Txn, id: TreeId) -> Result<()> {
         item.drop_progress = Key::MIN.into();
         item.drop_level = 0;
     })?;
-    txn.put(
-        &*namespace.core.store.tree(TreeId::ROOT)?,
-        &orphan_key(id),
-        &[],
-    )?;
+    txn.put(&*namespace.core.store.tree(TreeId::ROOT)?, &orphan_key(id), &[])?;
     remove_uuid(namespace, txn, item_type::UUID_KEY_SUBVOL, item.uuid, id)?;
-    remove_uuid(
-        namespace,
-        txn,
-        item_type::UUID_KEY_RECEIVED_SUBVOL,
-        item.received_uuid,
-        id,
-    )
+    remove_uuid(namespace, txn, item_type::UUID_KEY_RECEIVED_SUBVOL, item.received_uuid, id)
 }
 
 /// Gives back the space of the deleted subvolumes that nobody uses any more.
@@ -153,11 +130,7 @@ pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) 
         root.set_read_only(true);
     }
     let set = note_read_only(namespace, id, read_only);
-    root.set_read_only(if set.is_ok() {
-        read_only
-    } else {
-        was_read_only
-    });
+    root.set_read_only(if set.is_ok() { read_only } else { was_read_only });
     set
 }
 

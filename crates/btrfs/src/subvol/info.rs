@@ -5,9 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use btrfs_disk::flags::{Incompat, RootFlags};
 use btrfs_disk::hash::name_hash;
-use btrfs_disk::items::{
-    DirEntry as DiskEntry, FileKind, InodeExtrefEntry, InodeRefEntry, RootItem,
-};
+use btrfs_disk::items::{DirEntry as DiskEntry, FileKind, InodeExtrefEntry, InodeRefEntry, RootItem};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Detail, Generation, InodeNo, Key, TreeId};
 use btrfs_store::{EditItem, Scan};
@@ -31,41 +29,28 @@ pub(crate) fn list(namespace: &Namespace) -> Result<Vec<SubvolumeInfo>> {
     let from = Key::new(TreeId::FIRST_FREE.0, item_type::ROOT_BACKREF, 0);
     let to = Key::new(TreeId::LAST_FREE.0, item_type::ROOT_BACKREF, u64::MAX);
     let mut ids = Vec::new();
-    namespace
-        .core
-        .store
-        .tree(TreeId::ROOT)?
-        .scan(&from, &to, |key, _| {
-            if key.item_type == item_type::ROOT_BACKREF {
-                ids.push(TreeId(key.objectid));
-            }
-            Ok(Scan::Continue)
-        })?;
+    namespace.core.store.tree(TreeId::ROOT)?.scan(&from, &to, |key, _| {
+        if key.item_type == item_type::ROOT_BACKREF {
+            ids.push(TreeId(key.objectid));
+        }
+        Ok(Scan::Continue)
+    })?;
     ids.dedup();
-    ids.into_iter()
-        .map(|id| info(namespace, id, &namespace.core.store.root_item(id)?))
-        .collect()
+    ids.into_iter().map(|id| info(namespace, id, &namespace.core.store.root_item(id)?)).collect()
 }
 
 /// Calls `f` with the number and the item of every subvolume's root that was committed, deleted
 /// ones included.
-pub(crate) fn for_each_root(
-    namespace: &Namespace,
-    mut f: impl FnMut(TreeId, &RootItem),
-) -> Result<()> {
+pub(crate) fn for_each_root(namespace: &Namespace, mut f: impl FnMut(TreeId, &RootItem)) -> Result<()> {
     let from = Key::new(TreeId::FS.0, item_type::ROOT_ITEM, 0);
     let to = Key::new(TreeId::LAST_FREE.0, item_type::ROOT_ITEM, u64::MAX);
-    namespace
-        .core
-        .store
-        .tree(TreeId::ROOT)?
-        .scan(&from, &to, |key, bytes| {
-            let id = TreeId(key.objectid);
-            if key.item_type == item_type::ROOT_ITEM && id.is_subvolume() {
-                f(id, &RootItem::read(bytes)?);
-            }
-            Ok(Scan::Continue)
-        })?;
+    namespace.core.store.tree(TreeId::ROOT)?.scan(&from, &to, |key, bytes| {
+        let id = TreeId(key.objectid);
+        if key.item_type == item_type::ROOT_ITEM && id.is_subvolume() {
+            f(id, &RootItem::read(bytes)?);
+        }
+        Ok(Scan::Continue)
+    })?;
     Ok(())
 }
 
@@ -93,10 +78,7 @@ fn info(namespace: &Namespace, id: TreeId, item: &RootItem) -> Result<SubvolumeI
 pub(crate) fn path_of(namespace: &Namespace, id: TreeId) -> Result<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = Vec::new();
     let mut link = namespace.root_parent(id)?;
-    while let Some(RootLink {
-        parent, dir, name, ..
-    }) = link
-    {
+    while let Some(RootLink { parent, dir, name, .. }) = link {
         names.push(name.into_vec());
         let root = namespace.core.root(parent)?;
         let mut dir = dir;
@@ -118,13 +100,7 @@ fn check_depth(id: TreeId, names: &[Vec<u8>]) -> Result<()> {
         return Ok(());
     }
     let (expected, found) = (Detail::Text("a way to the top"), Detail::Text("a loop"));
-    Err(corrupt_inode(
-        id,
-        ROOT_DIR_INO,
-        "path of a subvolume",
-        expected,
-        found,
-    ))
+    Err(corrupt_inode(id, ROOT_DIR_INO, "path of a subvolume", expected, found))
 }
 
 /// The name of a directory and the directory it is in.
@@ -150,11 +126,7 @@ fn name_of_dir(root: &Root, dir: InodeNo) -> Result<(Vec<u8>, InodeNo)> {
 }
 
 fn default_key() -> Key {
-    Key::new(
-        TreeId::ROOT_DIR.0,
-        item_type::DIR_ITEM,
-        name_hash(DEFAULT_NAME),
-    )
+    Key::new(TreeId::ROOT_DIR.0, item_type::DIR_ITEM, name_hash(DEFAULT_NAME))
 }
 
 /// The subvolume that is opened when none is named.
@@ -162,19 +134,10 @@ fn default_key() -> Key {
 /// # Errors
 /// When the tree of roots cannot be read.
 pub(crate) fn default_subvolume(namespace: &Namespace) -> Result<TreeId> {
-    let location = namespace
-        .core
-        .store
-        .tree(TreeId::ROOT)?
-        .get_with(&default_key(), |bytes| {
-            Ok::<_, btrfs_disk::Corrupt>(
-                DiskEntry::find(bytes, DEFAULT_NAME)?.map(|(entry, _)| entry.location()),
-            )
-        })?;
-    Ok(location
-        .transpose()?
-        .flatten()
-        .map_or(TreeId::FS, |key| TreeId(key.objectid)))
+    let location = namespace.core.store.tree(TreeId::ROOT)?.get_with(&default_key(), |bytes| {
+        Ok::<_, btrfs_disk::Corrupt>(DiskEntry::find(bytes, DEFAULT_NAME)?.map(|(entry, _)| entry.location()))
+    })?;
+    Ok(location.transpose()?.flatten().map_or(TreeId::FS, |key| TreeId(key.objectid)))
 }
 
 /// Chooses the subvolume that is opened when none is named.
@@ -190,19 +153,11 @@ pub(crate) fn set_default_subvolume(namespace: &Namespace, id: TreeId) -> Result
     let reservation = namespace.reserve(1)?;
     namespace.apply(reservation, |txn| {
         let location = Key::new(id.0, item_type::ROOT_ITEM, u64::MAX);
-        let new = DiskEntry::build(
-            location,
-            txn.generation(),
-            FileKind::Directory,
-            DEFAULT_NAME,
-        );
+        let new = DiskEntry::build(location, txn.generation(), FileKind::Directory, DEFAULT_NAME);
         txn.edit(&*core.store.tree(TreeId::ROOT)?, &default_key(), |old| {
             let old = old.unwrap_or_default();
-            let range = DiskEntry::find(old, DEFAULT_NAME)?
-                .map_or(old.len()..old.len(), |(_, range)| range);
-            Ok(EditItem::Put(
-                [&old[..range.start], &new, &old[range.end..]].concat(),
-            ))
+            let range = DiskEntry::find(old, DEFAULT_NAME)?.map_or(old.len()..old.len(), |(_, range)| range);
+            Ok(EditItem::Put([&old[..range.start], &new, &old[range.end..]].concat()))
         })?;
         txn.add_incompat(Incompat::DEFAULT_SUBVOL.bits());
         Ok(())

@@ -2,9 +2,7 @@
 //! tree, the one that balancing moves data with, and the directory that names the default.
 
 use btrfs_disk::hash::name_hash;
-use btrfs_disk::items::{
-    DirEntry as DiskEntry, FileKind, InodeRefEntry, OnDisk, RootItem, uuid_key,
-};
+use btrfs_disk::items::{DirEntry as DiskEntry, FileKind, InodeRefEntry, OnDisk, RootItem, uuid_key};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Key, TreeId, Uuid};
 use btrfs_store::{Need, Store, Txn};
@@ -28,15 +26,11 @@ pub(crate) fn make_trees(store: &Store, (uid, gid): (u32, u32)) -> Result<()> {
     let (sec, nsec) = store.env().now();
     let now = Timestamp { sec, nsec };
     let uuid = Uuid(store.env().uuid());
-    let txn = store.begin(store.reserve(Need {
-        items: MAKE_ITEMS,
-        data: 0,
-    })?)?;
+    let txn = store.begin(store.reserve(Need { items: MAKE_ITEMS, data: 0 })?)?;
     let mut item = new_root_item(txn.generation(), store.sizes().node, uuid, now);
     for id in [TreeId::FS, TreeId::DATA_RELOC] {
         let tree = txn.create_tree(id, &item)?;
-        let mut state =
-            InodeState::new(txn.generation(), FileType::Directory, DIRECTORY_PERMISSIONS);
+        let mut state = InodeState::new(txn.generation(), FileType::Directory, DIRECTORY_PERMISSIONS);
         state.set_all_times(now);
         if id == TreeId::FS {
             (state.uid, state.gid) = (uid, gid);
@@ -64,40 +58,17 @@ fn insert_default(txn: &Txn, store: &Store, now: Timestamp) -> Result<()> {
     let dir = TreeId::ROOT_DIR.0;
     insert_dir(txn, &roots, dir, &state)?;
     let location = Key::new(TreeId::FS.0, item_type::ROOT_ITEM, u64::MAX);
-    let entry = DiskEntry::build(
-        location,
-        txn.generation(),
-        FileKind::Directory,
-        DEFAULT_NAME,
-    );
-    txn.insert(
-        &roots,
-        &Key::new(dir, item_type::DIR_ITEM, name_hash(DEFAULT_NAME)),
-        &entry,
-    )?;
-    let reference = InodeRefEntry {
-        index: 0,
-        name: DEFAULT_NAME,
-    }
-    .build();
-    txn.insert(
-        &roots,
-        &Key::new(TreeId::FS.0, item_type::INODE_REF, dir),
-        &reference,
-    )?;
+    let entry = DiskEntry::build(location, txn.generation(), FileKind::Directory, DEFAULT_NAME);
+    txn.insert(&roots, &Key::new(dir, item_type::DIR_ITEM, name_hash(DEFAULT_NAME)), &entry)?;
+    let reference = InodeRefEntry { index: 0, name: DEFAULT_NAME }.build();
+    txn.insert(&roots, &Key::new(TreeId::FS.0, item_type::INODE_REF, dir), &reference)?;
     Ok(())
 }
 
 fn insert_dir(txn: &Txn, tree: &btrfs_store::Tree, ino: u64, state: &InodeState) -> Result<()> {
-    let dots = InodeRefEntry {
-        index: 0,
-        name: b"..",
-    }
-    .build();
+    let dots = InodeRefEntry { index: 0, name: b".." }.build();
     let item = state.to_item();
-    let items = [
-        (Key::new(ino, item_type::INODE_ITEM, 0), item.bytes()),
-        (Key::new(ino, item_type::INODE_REF, ino), &*dots),
-    ];
+    let items =
+        [(Key::new(ino, item_type::INODE_ITEM, 0), item.bytes()), (Key::new(ino, item_type::INODE_REF, ino), &*dots)];
     Ok(txn.insert_batch(tree, &items)?)
 }

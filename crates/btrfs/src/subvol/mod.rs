@@ -57,9 +57,7 @@ fn orphan_key(id: TreeId) -> Key {
 fn next_id(namespace: &Namespace, last_given: &mut u64) -> Result<TreeId> {
     let largest = Key::new(TreeId::LAST_FREE.0, u8::MAX, u64::MAX);
     let roots = namespace.core.store.tree(TreeId::ROOT)?;
-    let last = roots
-        .at_or_before(&largest)?
-        .map_or(0, |(key, _)| key.objectid);
+    let last = roots.at_or_before(&largest)?.map_or(0, |(key, _)| key.objectid);
     let id = last.max(*last_given).max(TreeId::FIRST_FREE.0 - 1) + 1;
     if !TreeId(id).is_subvolume() {
         return Err(Error::NoSpace);
@@ -79,13 +77,7 @@ fn add_uuid(namespace: &Namespace, txn: &Txn, item_type: u8, uuid: Uuid, id: Tre
 }
 
 /// Forgets in the UUID tree that `uuid` stands for the subvolume `id`.
-fn remove_uuid(
-    namespace: &Namespace,
-    txn: &Txn,
-    item_type: u8,
-    uuid: Uuid,
-    id: TreeId,
-) -> Result<()> {
+fn remove_uuid(namespace: &Namespace, txn: &Txn, item_type: u8, uuid: Uuid, id: TreeId) -> Result<()> {
     edit_uuid(namespace, txn, item_type, uuid, |mut ids| {
         ids.retain(|other| *other != id);
         ids

@@ -59,9 +59,8 @@ pub(crate) fn mark_quotas_inconsistent(namespace: &Namespace) -> Result<bool> {
         Err(error) => return Err(error.into()),
     };
     let key = Key::new(0, item_type::QGROUP_STATUS, 0);
-    let flags = tree.get_with(&key, |bytes| {
-        QgroupStatusItem::parse_prefix(bytes).map(|(item, _)| item.status_flags())
-    })?;
+    let flags =
+        tree.get_with(&key, |bytes| QgroupStatusItem::parse_prefix(bytes).map(|(item, _)| item.status_flags()))?;
     let Some(flags) = flags.transpose()? else {
         return Ok(false);
     };
@@ -104,15 +103,8 @@ fn what_is_noted(namespace: &Namespace, id: TreeId) -> Result<Noted> {
         }
     }
     let inode = Key::new(id.0, item_type::INODE_ITEM, 0);
-    let is_inode = store
-        .tree(TreeId::ROOT)?
-        .get_with(&inode, |_| ())?
-        .is_some();
-    Ok(if is_inode {
-        Noted::KernelOnly
-    } else {
-        Noted::Stale
-    })
+    let is_inode = store.tree(TreeId::ROOT)?.get_with(&inode, |_| ())?.is_some();
+    Ok(if is_inode { Noted::KernelOnly } else { Noted::Stale })
 }
 
 /// Drops the trees of deleted subvolumes, and the notes that are about nothing. What cannot be read
@@ -123,14 +115,10 @@ fn what_is_noted(namespace: &Namespace, id: TreeId) -> Result<Noted> {
 pub(crate) fn finish_deletions(namespace: &Namespace) -> Result<()> {
     let (from, to) = (orphan_key(TreeId(0)), orphan_key(TreeId(u64::MAX)));
     let mut deleted = Vec::new();
-    namespace
-        .core
-        .store
-        .tree(TreeId::ROOT)?
-        .scan(&from, &to, |key, _| {
-            deleted.push(TreeId(key.offset));
-            Ok(Scan::Continue)
-        })?;
+    namespace.core.store.tree(TreeId::ROOT)?.scan(&from, &to, |key, _| {
+        deleted.push(TreeId(key.offset));
+        Ok(Scan::Continue)
+    })?;
     for id in deleted {
         let finished = match what_is_noted(namespace, id) {
             Ok(Noted::Deleted) => drop_tree(namespace, id),
@@ -148,9 +136,7 @@ pub(crate) fn finish_deletions(namespace: &Namespace) -> Result<()> {
 fn leave_damaged(namespace: &Namespace, id: TreeId, finished: Result<()>) -> Result<()> {
     match finished {
         Err(error @ Error::Corrupt { .. }) if namespace.core.store.poisoned().is_none() => {
-            tracing::warn!(
-                "subvolume {id}: what an earlier session left unfinished stays: {error}"
-            );
+            tracing::warn!("subvolume {id}: what an earlier session left unfinished stays: {error}");
             Ok(())
         }
         result => result,

@@ -5,16 +5,15 @@ use std::sync::Arc;
 use btrfs_store::Txn;
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
-use vfs::privileges::BareSetGroup;
 use vfs::file_system::{Attr, Caller, SetAttr, SetTime, Time};
+use vfs::privileges::BareSetGroup;
 
 use super::stat::{attr_of, kind_of};
 use super::{BtrfsFs, privileges};
 use crate::error::{CallerError, Result};
 use crate::file;
 use crate::inode::{
-    Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, InodeState, MODE_PERMISSION_MASK,
-    Timestamp,
+    Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, InodeState, MODE_PERMISSION_MASK, Timestamp,
 };
 
 /// Items that a change of attributes changes: the inode, its list, its capabilities.
@@ -58,12 +57,7 @@ impl BtrfsFs {
         Ok(attr_of(&inode.metadata(), self.nodes.shown(node)))
     }
 
-    pub(super) fn change_attr(
-        &self,
-        caller: &Caller,
-        node: NodeId,
-        changes: &SetAttr,
-    ) -> Result<Attr> {
+    pub(super) fn change_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr> {
         let inode = self.live_inode(node)?;
         check_may_change(&inode, changes)?;
         check_may_clear(caller, &inode, changes)?;
@@ -84,25 +78,17 @@ impl BtrfsFs {
     }
 
     /// Everything but the size, in one transaction.
-    fn apply_attr(
-        &self,
-        caller: &Caller,
-        inode: &Arc<Inode>,
-        changes: &SetAttr,
-        times: &NewTimes,
-    ) -> Result<()> {
-        let drops_capability = changes.size.is_some()
-            || changes.uid.is_some()
-            || changes.gid.is_some()
-            || changes.clear_privileges;
+    fn apply_attr(&self, caller: &Caller, inode: &Arc<Inode>, changes: &SetAttr, times: &NewTimes) -> Result<()> {
+        let drops_capability =
+            changes.size.is_some() || changes.uid.is_some() || changes.gid.is_some() || changes.clear_privileges;
         let has_capability = drops_capability && privileges::has_capability(self, inode)?;
         let may_have_list = changes.permissions.is_some() && !inode.is_absent(Absent::AccessAcl);
         let reservation = self.namespace().reserve(SET_ITEMS)?;
         let _names = (has_capability || may_have_list).then(|| inode.lock_names());
         let list = match changes.permissions {
-            Some(permissions) if may_have_list => self
-                .access_list(inode)?
-                .map(|list| list.chmod(permissions).to_bytes()),
+            Some(permissions) if may_have_list => {
+                self.access_list(inode)?.map(|list| list.chmod(permissions).to_bytes())
+            }
             _ => None,
         };
         self.namespace().apply(reservation, |txn| {
@@ -117,13 +103,7 @@ impl BtrfsFs {
         })
     }
 
-    pub(super) fn put(
-        &self,
-        txn: &Txn,
-        inode: &Inode,
-        name: &[u8],
-        value: Option<&[u8]>,
-    ) -> Result<()> {
+    pub(super) fn put(&self, txn: &Txn, inode: &Inode, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         self.namespace().put_xattr(txn, inode, name, value)
     }
 
@@ -140,16 +120,8 @@ impl BtrfsFs {
     }
 }
 
-fn set_fields(
-    caller: &Caller,
-    kind: FileType,
-    state: &mut InodeState,
-    changes: &SetAttr,
-    times: &NewTimes,
-) {
-    let mut permissions = changes
-        .permissions
-        .unwrap_or(state.mode & MODE_PERMISSION_MASK);
+fn set_fields(caller: &Caller, kind: FileType, state: &mut InodeState, changes: &SetAttr, times: &NewTimes) {
+    let mut permissions = changes.permissions.unwrap_or(state.mode & MODE_PERMISSION_MASK);
     if changes.clear_privileges {
         let bare = BareSetGroup::for_change(caller, state.gid, changes);
         permissions = vfs::privileges::cleared(kind_of(kind), permissions, bare);
@@ -168,8 +140,7 @@ fn check_may_change(inode: &Inode, changes: &SetAttr) -> Result<()> {
     inode.check_writable()?;
     let flags = inode.state().flags;
     let sets_time = |time| matches!(time, Some(SetTime::To(_)));
-    let changes_owner =
-        changes.permissions.is_some() || changes.uid.is_some() || changes.gid.is_some();
+    let changes_owner = changes.permissions.is_some() || changes.uid.is_some() || changes.gid.is_some();
     let is_past_append = changes_owner
         || changes.size.is_some()
         || changes.btime.is_some()

@@ -36,10 +36,7 @@ impl Background {
         Self {
             interval,
             step: (interval / STEPS_PER_INTERVAL).max(STEP_MIN),
-            state: Mutex::new(Due {
-                committed: now,
-                written_to: 0,
-            }),
+            state: Mutex::new(Due { committed: now, written_to: 0 }),
         }
     }
 }

@@ -140,11 +140,7 @@ impl BtrfsFs {
         if object != ROOT_DIR_INO.0 {
             return Err(Errno::EPERM);
         }
-        let tree = if tree == 0 {
-            inode.tree_id()
-        } else {
-            TreeId(tree)
-        };
+        let tree = if tree == 0 { inode.tree_id() } else { TreeId(tree) };
         self.answer(self.core().root(tree))?;
         let mut out = Output::new(ARGS_BYTES);
         out.number(tree.0).number(object);
@@ -164,9 +160,7 @@ impl BtrfsFs {
     fn subvolume_info(&self, id: TreeId) -> crate::Result<Vec<u8>> {
         let item = self.core().store.root_item(id)?;
         let link = self.namespace().root_parent(id)?;
-        let (name, parent, dir) = link.map_or((Box::default(), 0, 0), |link| {
-            (link.name, link.parent.0, link.dir.0)
-        });
+        let (name, parent, dir) = link.map_or((Box::default(), 0, 0), |link| (link.name, link.parent.0, link.dir.0));
         let mut out = Output::new(SUBVOL_INFO_BYTES);
         out.number(id.0).padded(&name, SUBVOL_NAME_BYTES);
         out.number(parent).number(dir);
@@ -260,10 +254,7 @@ struct Output {
 impl Output {
     fn new(size: u32) -> Self {
         let size = to_usize(u64::from(size));
-        Self {
-            bytes: Vec::with_capacity(size),
-            size,
-        }
+        Self { bytes: Vec::with_capacity(size), size }
     }
 
     fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
@@ -277,8 +268,7 @@ impl Output {
 
     fn padded(&mut self, bytes: &[u8], len: usize) -> &mut Self {
         let end = self.bytes.len() + len;
-        self.bytes
-            .extend_from_slice(bytes.get(..len).unwrap_or(bytes));
+        self.bytes.extend_from_slice(bytes.get(..len).unwrap_or(bytes));
         self.bytes.resize(end, 0);
         self
     }

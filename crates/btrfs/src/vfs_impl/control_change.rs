@@ -37,11 +37,7 @@ impl BtrfsFs {
     pub(super) fn create_subvolume(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<Vec<u8>> {
         check_new_name(name)?;
         self.check_may(caller, dir, WRITE | SEARCH)?;
-        let wanted = NewNode {
-            kind: NodeKind::Directory,
-            permissions: SUBVOLUME_PERMISSIONS,
-            ..NewNode::default()
-        };
+        let wanted = NewNode { kind: NodeKind::Directory, permissions: SUBVOLUME_PERMISSIONS, ..NewNode::default() };
         // As the kernel: a default list limits the bits and is not inherited itself, the mask counts beside it, and
         // the group is the caller's whatever the directory's set-group bit says.
         let inherited = self.answer(self.inherited(dir, &wanted))?;

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use btrfs_disk::Generation;
 use btrfs_store::LogTicket;
 use vfs::NodeId;
-use vfs::file_system::{
-    AllocateFlags, Caller, CopyRange, Handle, OpenFlags, Seek, SyncTicket, SyncWhat,
-    WriteFlags, Written,
-};
 use vfs::append_only;
+use vfs::file_system::{
+    AllocateFlags, Caller, CopyRange, Handle, OpenFlags, Seek, SyncTicket, SyncWhat, WriteFlags, Written,
+};
 use vfs::privileges::BareSetGroup;
 
 use super::names::is_openable;
@@ -20,12 +19,7 @@ use crate::inode::{FileType, Inode, InodeFlags};
 use crate::log;
 
 impl BtrfsFs {
-    pub(super) fn open_node(
-        &self,
-        _caller: &Caller,
-        node: NodeId,
-        flags: OpenFlags,
-    ) -> Result<Handle> {
+    pub(super) fn open_node(&self, _caller: &Caller, node: NodeId, flags: OpenFlags) -> Result<Handle> {
         let inode = self.inode(node)?;
         if !is_openable(inode.kind()) {
             return Err(CallerError::NotSupported.into());
@@ -47,8 +41,7 @@ impl BtrfsFs {
 
     /// The handle of what is opened now.
     pub(super) fn handle(&self, flags: OpenFlags) -> Handle {
-        self.handles
-            .open(flags, self.core().store.poisoned().is_some())
+        self.handles.open(flags, self.core().store.poisoned().is_some())
     }
 
     fn truncate(&self, inode: &Arc<Inode>, clears_bits: bool) -> Result<()> {
@@ -66,13 +59,7 @@ impl BtrfsFs {
         }
     }
 
-    pub(super) fn read_node(
-        &self,
-        node: NodeId,
-        handle: Handle,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize> {
+    pub(super) fn read_node(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let inode = self.inode(node)?;
         check_is_file(&inode)?;
         let count = file::read_at(self.core(), &inode, offset, buf)?;
@@ -151,29 +138,16 @@ impl BtrfsFs {
         self.tell_once(node, handle, synced)
     }
 
-    pub(super) fn begin_sync_node(
-        &self,
-        node: NodeId,
-        handle: Handle,
-        what: SyncWhat,
-    ) -> Result<Option<SyncTicket>> {
+    pub(super) fn begin_sync_node(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<Option<SyncTicket>> {
         let inode = self.inode(node)?;
         let begun = log::begin_sync(self.namespace(), &inode, what);
         let asked = self.tell_once(node, handle, begun)?;
         Ok(asked.map(|LogTicket { generation, ticket }| SyncTicket([generation.0, ticket])))
     }
 
-    pub(super) fn end_sync_node(
-        &self,
-        node: NodeId,
-        handle: Handle,
-        begun: SyncTicket,
-    ) -> Result<()> {
+    pub(super) fn end_sync_node(&self, node: NodeId, handle: Handle, begun: SyncTicket) -> Result<()> {
         let SyncTicket([generation, ticket]) = begun;
-        let asked = LogTicket {
-            generation: Generation(generation),
-            ticket,
-        };
+        let asked = LogTicket { generation: Generation(generation), ticket };
         let inode = self.inode(node)?;
         let synced = log::end_sync(self.core(), &inode, asked);
         self.tell_once(node, handle, synced)
@@ -186,9 +160,7 @@ impl BtrfsFs {
             Err(Error::Poisoned { reason }) if self.handles.tell(node, handle) => {
                 Err(btrfs_store::Error::clone(&reason).into())
             }
-            Err(error)
-                if error.caller_error().is_none() && self.core().store.poisoned().is_some() =>
-            {
+            Err(error) if error.caller_error().is_none() && self.core().store.poisoned().is_some() => {
                 self.handles.tell(node, handle);
                 Err(error)
             }
@@ -196,13 +168,7 @@ impl BtrfsFs {
         }
     }
 
-    pub(super) fn allocate_node(
-        &self,
-        node: NodeId,
-        flags: AllocateFlags,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
+    pub(super) fn allocate_node(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Result<()> {
         let mode = allocate_mode(flags)?;
         let inode = self.live_inode(node)?;
         check_is_file(&inode)?;
@@ -237,11 +203,7 @@ impl BtrfsFs {
         check_is_file(&source)?;
         check_is_file(&target)?;
         privileges::drop_for_write(self, &target, None)?;
-        let range = CloneRange {
-            source: range.source_offset,
-            destination: range.target_offset,
-            len: range.len,
-        };
+        let range = CloneRange { source: range.source_offset, destination: range.target_offset, len: range.len };
         let copied = file::copy_range(self.core(), &source, &target, range)?;
         self.sync_marked(&target)?;
         Ok(copied)
@@ -257,9 +219,7 @@ fn check_may_write(inode: &Inode, flags: OpenFlags) -> Result<()> {
     inode.check_not_read_only()?;
     let forbids = inode.state().flags;
     let only_appends = flags.contains(OpenFlags::APPEND) && !flags.contains(OpenFlags::TRUNCATE);
-    if forbids.contains(InodeFlags::IMMUTABLE)
-        || (forbids.contains(InodeFlags::APPEND) && !only_appends)
-    {
+    if forbids.contains(InodeFlags::IMMUTABLE) || (forbids.contains(InodeFlags::APPEND) && !only_appends) {
         return Err(CallerError::NotPermitted.into());
     }
     Ok(())

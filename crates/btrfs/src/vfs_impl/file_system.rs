@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use vfs::file_system::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Handle, NewNode, NodeFlags, OpenFlags,
-    RenameFlags, Result, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags,
-    Written, XattrMode,
+    RenameFlags, Result, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags, Written, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
 
@@ -32,13 +31,7 @@ impl FileSystem for BtrfsFs {
         self.answer(self.link_target(node))
     }
 
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: NodeId,
-        name: &[u8],
-        new: &NewNode<'_>,
-    ) -> Result<Entry> {
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {
         self.answer(self.create_entry(caller, parent, name, new))
     }
 
@@ -65,13 +58,7 @@ impl FileSystem for BtrfsFs {
         self.answer(self.remove_dir_name(parent, name))
     }
 
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (NodeId, &[u8]),
-        to: (NodeId, &[u8]),
-        flags: RenameFlags,
-    ) -> Result<()> {
+    fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Result<()> {
         self.answer(self.rename_name(caller, from, to, flags))
     }
 
@@ -88,14 +75,7 @@ impl FileSystem for BtrfsFs {
         self.answer(self.read_node(node, handle, offset, buf))
     }
 
-    fn write(
-        &self,
-        node: NodeId,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        flags: WriteFlags,
-    ) -> Result<Written> {
+    fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
         self.answer(self.write_node(node, handle, offset, data, flags))
     }
 
@@ -132,13 +112,7 @@ impl FileSystem for BtrfsFs {
         self.answer(self.copy_nodes(range))
     }
 
-    fn read_dir(
-        &self,
-        node: NodeId,
-        from: u64,
-        with_nodes: bool,
-        sink: &mut dyn DirSink,
-    ) -> Result<()> {
+    fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()> {
         self.answer(self.list_names(node, from, with_nodes, sink))
     }
 
@@ -150,14 +124,7 @@ impl FileSystem for BtrfsFs {
         self.answer(self.xattr_names(node))
     }
 
-    fn set_xattr(
-        &self,
-        node: NodeId,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        clear_set_group: bool,
-    ) -> Result<()> {
+    fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Result<()> {
         self.answer(self.put_xattr(node, name, value, mode, clear_set_group))
     }
 

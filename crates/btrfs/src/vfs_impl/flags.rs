@@ -27,11 +27,7 @@ const SET_ITEMS: u32 = 2;
 
 /// The flags of an inode as `lsattr` shows them.
 pub(super) fn shown(flags: InodeFlags) -> NodeFlags {
-    let mut shown: NodeFlags = SAME
-        .iter()
-        .filter(|(_, disk)| flags.contains(*disk))
-        .map(|(node, _)| *node)
-        .collect();
+    let mut shown: NodeFlags = SAME.iter().filter(|(_, disk)| flags.contains(*disk)).map(|(node, _)| *node).collect();
     if flags.contains(InodeFlags::NOCOMPRESS) {
         shown |= NodeFlags::NOCOMPRESS;
     } else if flags.contains(InodeFlags::COMPRESS) {
@@ -58,10 +54,7 @@ fn merged(kind: FileType, state: &InodeState, wanted: NodeFlags) -> InodeFlags {
         _ => flags.set(InodeFlags::NODATACOW, nocow),
     }
     flags.set(InodeFlags::COMPRESS, wanted.contains(NodeFlags::COMPRESS));
-    flags.set(
-        InodeFlags::NOCOMPRESS,
-        wanted.contains(NodeFlags::NOCOMPRESS),
-    );
+    flags.set(InodeFlags::NOCOMPRESS, wanted.contains(NodeFlags::NOCOMPRESS));
     flags
 }
 
@@ -73,12 +66,7 @@ impl BtrfsFs {
         Ok(shown(flags))
     }
 
-    pub(super) fn change_flags(
-        &self,
-        caller: &Caller,
-        node: NodeId,
-        wanted: NodeFlags,
-    ) -> Result<()> {
+    pub(super) fn change_flags(&self, caller: &Caller, node: NodeId, wanted: NodeFlags) -> Result<()> {
         let inode = self.live_inode(node)?;
         check_has_flags(&inode)?;
         inode.check_writable()?;
@@ -91,8 +79,7 @@ impl BtrfsFs {
         let is_compressed = wanted.contains(NodeFlags::COMPRESS);
         let property = is_compressed.then_some(COMPRESSION_DEFAULT);
         let had = shown(inode.state().flags);
-        let changes_property =
-            (had ^ wanted).intersects(NodeFlags::COMPRESS | NodeFlags::NOCOMPRESS);
+        let changes_property = (had ^ wanted).intersects(NodeFlags::COMPRESS | NodeFlags::NOCOMPRESS);
         self.namespace().apply(reservation, |txn| {
             if changes_property {
                 self.put(txn, &inode, COMPRESSION_NAME, property)?;

@@ -44,13 +44,7 @@ struct Listing<'a> {
 }
 
 impl BtrfsFs {
-    pub(super) fn list_names(
-        &self,
-        node: NodeId,
-        from: u64,
-        with_nodes: bool,
-        sink: &mut dyn DirSink,
-    ) -> Result<()> {
+    pub(super) fn list_names(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()> {
         let dir = self.inode(node)?;
         if !dir.kind().is_dir() {
             return Err(CallerError::NotADirectory.into());
@@ -58,12 +52,7 @@ impl BtrfsFs {
         if from == 0 {
             self.touch(&dir);
         }
-        let mut listing = Listing {
-            fs: self,
-            dir: &dir,
-            with_nodes,
-            sink,
-        };
+        let mut listing = Listing { fs: self, dir: &dir, with_nodes, sink };
         if from < BEHIND_DOTS && !(dir.is_nameless() || listing.dots(node, from)?) {
             return Ok(());
         }
@@ -94,17 +83,8 @@ impl Listing<'_> {
     }
 
     fn dot(&mut self, name: &[u8], ino: u64, next: u64) -> bool {
-        let entry = DirEntry {
-            name,
-            ino,
-            kind: NodeKind::Directory,
-            next,
-        };
-        if self.with_nodes {
-            self.sink.add_with_node(&entry, None)
-        } else {
-            self.sink.add(&entry)
-        }
+        let entry = DirEntry { name, ino, kind: NodeKind::Directory, next };
+        if self.with_nodes { self.sink.add_with_node(&entry, None) } else { self.sink.add(&entry) }
     }
 
     /// Adds the names at the positions of `range`; true when there was no room for all.
@@ -114,17 +94,15 @@ impl Listing<'_> {
             let mut batch = Batch::default();
             // A rename takes a name out and puts it back elsewhere: not between the two.
             let names = self.dir.read_names();
-            self.fs
-                .namespace()
-                .scan_names(self.dir, from, |index, name, stored| {
-                    if index >= range.end {
-                        return false;
-                    }
-                    let start = batch.bytes.len();
-                    batch.bytes.extend_from_slice(name);
-                    batch.names.push((index, start..batch.bytes.len(), stored));
-                    batch.names.len() < limit
-                })?;
+            self.fs.namespace().scan_names(self.dir, from, |index, name, stored| {
+                if index >= range.end {
+                    return false;
+                }
+                let start = batch.bytes.len();
+                batch.bytes.extend_from_slice(name);
+                batch.names.push((index, start..batch.bytes.len(), stored));
+                batch.names.len() < limit
+            })?;
             drop(names);
             let count = batch.names.len();
             for (index, bytes, stored) in batch.names {
@@ -144,12 +122,7 @@ impl Listing<'_> {
     fn name(&mut self, next: u64, name: &[u8], stored: Stored) -> Result<bool> {
         let found = self.fs.namespace().resolve(self.dir, name, stored)?;
         let place = Place::of(found, self.dir.tree_id(), self.dir.ino(), name);
-        let entry = DirEntry {
-            name,
-            ino: self.fs.nodes.shown_place(&place),
-            kind: kind_of(found.kind),
-            next,
-        };
+        let entry = DirEntry { name, ino: self.fs.nodes.shown_place(&place), kind: kind_of(found.kind), next };
         if !self.with_nodes {
             return Ok(self.sink.add(&entry));
         }

@@ -109,10 +109,7 @@ impl BtrfsFs {
     ///
     /// # Errors
     /// When the root directory cannot be read.
-    #[expect(
-        clippy::new_ret_no_self,
-        reason = "a server takes any file system, and is all that the type is for"
-    )]
+    #[expect(clippy::new_ret_no_self, reason = "a server takes any file system, and is all that the type is for")]
     pub fn new(volume: &Volume, options: FsOptions) -> Result<Arc<dyn vfs::FileSystem>> {
         let top = volume.inner.top;
         volume.core().root_dir(top)?;
@@ -141,9 +138,7 @@ impl BtrfsFs {
 
     /// Tree and number of a node's inode.
     fn locate(&self, node: NodeId) -> Result<(TreeId, InodeNo)> {
-        self.nodes
-            .inode(node)
-            .ok_or_else(|| CallerError::Stale.into())
+        self.nodes.inode(node).ok_or_else(|| CallerError::Stale.into())
     }
 
     /// The inode of a node.
@@ -232,8 +227,7 @@ impl BtrfsFs {
         if self.volume.is_read_only() {
             return;
         }
-        let is_kept =
-            |inode: &Inode| inode.is_known() && (inode.is_nameless() || inode.root.is_deleted());
+        let is_kept = |inode: &Inode| inode.is_known() && (inode.is_nameless() || inode.root.is_deleted());
         let let_go = |inode: &Arc<Inode>| {
             let dropped = inode.drop_known(u64::MAX);
             for _ in 0..if self.options.pin_known { dropped } else { 0 } {

@@ -13,9 +13,7 @@ use super::stat::type_of;
 use super::{BtrfsFs, stale};
 use crate::dir::{self, Found, NewInode, RenameFlags, Unlink};
 use crate::error::{CallerError, Error, Result};
-use crate::inode::{
-    Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, ROOT_DIR_INO,
-};
+use crate::inode::{Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, ROOT_DIR_INO};
 use crate::subvol;
 
 /// Permission bits of a symlink, which nobody reads.
@@ -41,12 +39,8 @@ impl BtrfsFs {
         let (tree, dir) = self.locate(parent)?;
         let found = self
             .namespace()
-            .find_then((tree, dir), name, |found, inode| {
-                self.entry(Place::of(found, tree, dir, name), inode)
-            });
-        found
-            .map_err(stale)?
-            .ok_or_else(|| CallerError::NotFound.into())
+            .find_then((tree, dir), name, |found, inode| self.entry(Place::of(found, tree, dir, name), inode));
+        found.map_err(stale)?.ok_or_else(|| CallerError::NotFound.into())
     }
 
     /// A node by its number alone, which may have been given out by an earlier server, or by nobody.
@@ -135,11 +129,8 @@ impl BtrfsFs {
         let dir = self.inode(parent)?;
         let kind = type_of(new.kind);
         let inherited = self.inherited(&dir, new)?;
-        let xattrs: Vec<(&[u8], &[u8])> = inherited
-            .xattrs
-            .iter()
-            .map(|(name, value)| (*name, value.as_slice()))
-            .collect();
+        let xattrs: Vec<(&[u8], &[u8])> =
+            inherited.xattrs.iter().map(|(name, value)| (*name, value.as_slice())).collect();
         let new = NewInode {
             kind,
             permissions: inherited.permissions,
@@ -151,9 +142,9 @@ impl BtrfsFs {
             xattrs: &xattrs,
             ..NewInode::default()
         };
-        let made = self.namespace().create_then(&dir, name, &new, |inode| {
-            self.entry(Place::Inode(inode.tree_id(), inode.ino()), inode)
-        })?;
+        let made = self
+            .namespace()
+            .create_then(&dir, name, &new, |inode| self.entry(Place::Inode(inode.tree_id(), inode.ino()), inode))?;
         self.handed_out(made, &dir)
     }
 
@@ -167,22 +158,14 @@ impl BtrfsFs {
     }
 
     /// A file without a name, which counts as open.
-    pub(super) fn create_unnamed_entry(
-        &self,
-        caller: &Caller,
-        parent: NodeId,
-        new: &NewNode<'_>,
-    ) -> Result<Entry> {
+    pub(super) fn create_unnamed_entry(&self, caller: &Caller, parent: NodeId, new: &NewNode<'_>) -> Result<Entry> {
         if new.kind != NodeKind::File {
             return Err(CallerError::InvalidArgument.into());
         }
         let dir = self.inode(parent)?;
         let inherited = self.inherited(&dir, new)?;
-        let xattrs: Vec<(&[u8], &[u8])> = inherited
-            .xattrs
-            .iter()
-            .map(|(name, value)| (*name, value.as_slice()))
-            .collect();
+        let xattrs: Vec<(&[u8], &[u8])> =
+            inherited.xattrs.iter().map(|(name, value)| (*name, value.as_slice())).collect();
         let new = NewInode {
             permissions: inherited.permissions,
             uid: caller.uid,
@@ -199,10 +182,7 @@ impl BtrfsFs {
     /// new node.
     pub(super) fn inherited(&self, dir: &Inode, new: &NewNode<'_>) -> Result<Inherited> {
         if new.kind == NodeKind::Symlink {
-            return Ok(Inherited {
-                permissions: SYMLINK_PERMISSIONS,
-                xattrs: Vec::new(),
-            });
+            return Ok(Inherited { permissions: SYMLINK_PERMISSIONS, xattrs: Vec::new() });
         }
         let mut inherited = Inherited::default();
         let requested = new.permissions & MODE_PERMISSION_MASK;
@@ -223,9 +203,7 @@ impl BtrfsFs {
         let is_compressed = dir.state().flags.intersects(may_compress);
         if is_compressed && matches!(new.kind, NodeKind::File | NodeKind::Directory) {
             let property = self.namespace().get_xattr(dir, COMPRESSION_NAME)?;
-            inherited
-                .xattrs
-                .extend(property.map(|value| (COMPRESSION_NAME, value)));
+            inherited.xattrs.extend(property.map(|value| (COMPRESSION_NAME, value)));
         }
         Ok(inherited)
     }
@@ -272,12 +250,7 @@ impl BtrfsFs {
         }
     }
 
-    pub(super) fn remove_subvolume(
-        &self,
-        dir: &Arc<Inode>,
-        name: &[u8],
-        what: WhatIsInIt,
-    ) -> Result<()> {
+    pub(super) fn remove_subvolume(&self, dir: &Arc<Inode>, name: &[u8], what: WhatIsInIt) -> Result<()> {
         let found = self.find(dir, name)?;
         if !found.is_subvolume_root() || found.tree == dir.tree_id() {
             return Err(CallerError::InvalidArgument.into());
@@ -315,14 +288,8 @@ impl BtrfsFs {
         if to_dir.ino() == EMPTY_SUBVOL_INO {
             return Err(CallerError::NotPermitted.into());
         }
-        let source = dir::Place {
-            dir: &from_dir,
-            name: from.1,
-        };
-        let target = dir::Place {
-            dir: &to_dir,
-            name: to.1,
-        };
+        let source = dir::Place { dir: &from_dir, name: from.1 };
+        let target = dir::Place { dir: &to_dir, name: to.1 };
         let whiteout = NewInode::whiteout(caller.uid, caller.gid);
         let renamed = self.namespace().rename(source, target, flags, &whiteout);
         renamed.map_err(|error: Error| match error.caller_error() {
@@ -362,10 +329,7 @@ fn rename_flags(flags: Flags) -> Result<RenameFlags> {
             _ => Err(CallerError::InvalidArgument.into()),
         };
     }
-    let (no_replace, whiteout) = (
-        flags.contains(Flags::NO_REPLACE),
-        flags.contains(Flags::WHITEOUT),
-    );
+    let (no_replace, whiteout) = (flags.contains(Flags::NO_REPLACE), flags.contains(Flags::WHITEOUT));
     Ok(match (no_replace, whiteout) {
         (false, false) => RenameFlags::Replace,
         (true, false) => RenameFlags::NoReplace,

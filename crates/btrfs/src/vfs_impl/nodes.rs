@@ -72,11 +72,7 @@ impl Place {
 
 impl Nodes {
     pub(super) fn new(top: TreeId) -> Self {
-        Self {
-            top,
-            hasher: RandomState::default(),
-            odd: Mutex::default(),
-        }
+        Self { top, hasher: RandomState::default(), odd: Mutex::default() }
     }
 
     /// The subvolume whose root directory is [`NodeId::ROOT`].
@@ -136,10 +132,7 @@ impl Nodes {
         while odd.get(&number).is_some_and(|odd| odd.place != place) {
             number = number.wrapping_add(1) | ODD_BIT;
         }
-        let odd = odd.entry(number).or_insert(Odd {
-            place,
-            known_count: 0,
-        });
+        let odd = odd.entry(number).or_insert(Odd { place, known_count: 0 });
         odd.known_count += 1;
         NodeId(number)
     }
@@ -244,22 +237,10 @@ mod tests {
         let nodes = Nodes::new(TreeId(256));
         let of = |tree: u64, ino: u64| NodeId((tree << INO_BITS) | ino);
         // The root by another number, the stand-in, what no file can be, and what would be in the table.
-        for node in [
-            of(256, 256),
-            of(0, 300),
-            of(0, 2),
-            of(5, 2),
-            of(5, 0),
-            of(5, 255),
-            NodeId(0),
-            NodeId(u64::MAX),
-        ] {
+        for node in [of(256, 256), of(0, 300), of(0, 2), of(5, 2), of(5, 0), of(5, 255), NodeId(0), NodeId(u64::MAX)] {
             assert_eq!(nodes.lasting(node), None, "{node:?}");
         }
-        assert_eq!(
-            nodes.lasting(NodeId::ROOT),
-            Some((TreeId(256), ROOT_DIR_INO))
-        );
+        assert_eq!(nodes.lasting(NodeId::ROOT), Some((TreeId(256), ROOT_DIR_INO)));
         assert_eq!(nodes.lasting(of(5, 256)), Some((TreeId::FS, ROOT_DIR_INO)));
     }
 

@@ -56,8 +56,5 @@ pub(super) fn type_of(kind: NodeKind) -> FileType {
 }
 
 pub(super) fn time_of(time: Timestamp) -> Time {
-    Time {
-        sec: time.sec,
-        nsec: time.nsec,
-    }
+    Time { sec: time.sec, nsec: time.nsec }
 }

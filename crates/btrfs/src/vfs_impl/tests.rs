@@ -8,31 +8,24 @@ use vfs::file_system::{
 };
 
 use super::{BtrfsFs, FsOptions};
+use crate::MakeOptions;
 use crate::error::CallerError;
 use crate::inode::InodeFlags;
 use crate::subvol::SnapshotMode;
-use crate::MakeOptions;
 use crate::volume::Volume;
 
 const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 
 fn made() -> (tempfile::NamedTempFile, Volume, Arc<dyn FileSystem>) {
     let file = tempfile::NamedTempFile::new().unwrap();
-    let options = MakeOptions {
-        size: Some(256 << 20),
-        ..MakeOptions::default()
-    };
+    let options = MakeOptions { size: Some(256 << 20), ..MakeOptions::default() };
     let volume = Volume::make(file.path(), &options).unwrap();
     let fs = BtrfsFs::new(&volume, FsOptions::default()).unwrap();
     (file, volume, fs)
 }
 
 fn make(fs: &Arc<dyn FileSystem>, dir: NodeId, name: &[u8], kind: NodeKind) -> NodeId {
-    let new = NewNode {
-        kind,
-        permissions: 0o755,
-        ..NewNode::default()
-    };
+    let new = NewNode { kind, permissions: 0o755, ..NewNode::default() };
     fs.create(&ROOT, dir, name, &new).unwrap().node
 }
 
@@ -61,10 +54,7 @@ fn an_inode_with_the_flag_read_only_is_not_written() {
     for flags in [OpenFlags::WRITE, OpenFlags::WRITE | OpenFlags::APPEND] {
         assert_eq!(fs.open(&ROOT, file, flags), Err(Errno::EACCES));
     }
-    let size = SetAttr {
-        size: Some(5),
-        ..SetAttr::default()
-    };
+    let size = SetAttr { size: Some(5), ..SetAttr::default() };
     assert_eq!(fs.set_attr(&ROOT, file, &size), Err(Errno::EACCES));
     let set = |node, name: &[u8]| fs.set_xattr(node, name, b"1", XattrMode::Either, false);
     assert_eq!(set(file, b"user.a"), Err(Errno::EACCES));
@@ -73,15 +63,10 @@ fn an_inode_with_the_flag_read_only_is_not_written() {
     let new = NewNode::default();
     assert_eq!(fs.create(&ROOT, dir, b"new", &new).map(drop), Err(Errno::EACCES));
     assert_eq!(fs.unlink(dir, b"child"), Err(Errno::EACCES));
-    let rename = |to, name: &[u8]| {
-        fs.rename(&ROOT, (NodeId::ROOT, b"dir"), (to, name), RenameFlags::empty())
-    };
+    let rename = |to, name: &[u8]| fs.rename(&ROOT, (NodeId::ROOT, b"dir"), (to, name), RenameFlags::empty());
     assert_eq!(rename(other, b"dir"), Err(Errno::EACCES));
     // Its name is not its own, nor are its owner and mode guarded.
-    let mode = SetAttr {
-        permissions: Some(0o700),
-        ..SetAttr::default()
-    };
+    let mode = SetAttr { permissions: Some(0o700), ..SetAttr::default() };
     assert_eq!(fs.set_attr(&ROOT, file, &mode).unwrap().permissions, 0o700);
     assert_eq!(rename(NodeId::ROOT, b"renamed"), Ok(()));
     let refused = volume.write("/image", "x").unwrap_err();

@@ -91,16 +91,11 @@ impl BtrfsFs {
         let inode = self.live_inode(node)?;
         inode.check_writable()?;
         let set = match Family::of(name)? {
-            Family::Property if inode.check_not_read_only().is_err() => {
-                Err(CallerError::AccessDenied.into())
-            }
+            Family::Property if inode.check_not_read_only().is_err() => Err(CallerError::AccessDenied.into()),
             Family::List => self.set_list(&inode, name, value, clear_set_group),
             Family::Property => self.set_property(&inode, name, value),
             Family::User if !has_user_attributes(&inode) => Err(CallerError::NotPermitted.into()),
-            Family::User | Family::Plain => {
-                self.namespace()
-                    .set_xattr(&inode, name, value, mode_of(mode))
-            }
+            Family::User | Family::Plain => self.namespace().set_xattr(&inode, name, value, mode_of(mode)),
         };
         set.and_then(|()| self.sync_marked(&inode))
     }
@@ -129,13 +124,7 @@ impl BtrfsFs {
     }
 
     /// Sets a list, and with the access list the permission bits that it stands for.
-    fn set_list(
-        &self,
-        inode: &Arc<Inode>,
-        name: &[u8],
-        value: &[u8],
-        clear_set_group: bool,
-    ) -> Result<()> {
+    fn set_list(&self, inode: &Arc<Inode>, name: &[u8], value: &[u8], clear_set_group: bool) -> Result<()> {
         if inode.kind().is_symlink() {
             return Err(CallerError::NotSupported.into());
         }
@@ -148,9 +137,7 @@ impl BtrfsFs {
             };
         }
         check_changeable(inode)?;
-        let kept = list
-            .as_ref()
-            .filter(|list| !is_access || !list.is_mode_only());
+        let kept = list.as_ref().filter(|list| !is_access || !list.is_mode_only());
         let bytes = kept.map(Acl::to_bytes);
         let reservation = self.namespace().reserve(SET_ITEMS)?;
         let _names = inode.lock_names();

@@ -32,10 +32,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::metadata`], and `ReadOnly`.
     pub fn set_permissions(&self, path: impl AsRef<Path>, mode: u32) -> Result<()> {
-        let changes = SetAttr {
-            mode: Some(mode),
-            ..SetAttr::default()
-        };
+        let changes = SetAttr { mode: Some(mode), ..SetAttr::default() };
         self.change(path.as_ref(), Follow::Last, &changes)
     }
 
@@ -43,17 +40,8 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::metadata`], and `ReadOnly`.
-    pub fn set_owner(
-        &self,
-        path: impl AsRef<Path>,
-        uid: Option<u32>,
-        gid: Option<u32>,
-    ) -> Result<()> {
-        let changes = SetAttr {
-            uid,
-            gid,
-            ..SetAttr::default()
-        };
+    pub fn set_owner(&self, path: impl AsRef<Path>, uid: Option<u32>, gid: Option<u32>) -> Result<()> {
+        let changes = SetAttr { uid, gid, ..SetAttr::default() };
         self.change(path.as_ref(), Follow::AllButLast, &changes)
     }
 
@@ -62,10 +50,7 @@ impl Volume {
     /// # Errors
     /// As [`Volume::metadata`], `InvalidArgument` for nanoseconds above 999,999,999, `ReadOnly`.
     pub fn set_times(&self, path: impl AsRef<Path>, times: &Times) -> Result<()> {
-        let changes = SetAttr {
-            times: *times,
-            ..SetAttr::default()
-        };
+        let changes = SetAttr { times: *times, ..SetAttr::default() };
         self.change(path.as_ref(), Follow::AllButLast, &changes)
     }
 
@@ -80,8 +65,7 @@ impl Volume {
     fn change(&self, path: &Path, follow: Follow, changes: &SetAttr) -> Result<()> {
         let inode = self.hold(path, follow)?;
         let Times { atime, mtime, .. } = changes.times;
-        if (atime.is_some() || mtime.is_some()) && inode.state().flags.contains(InodeFlags::APPEND)
-        {
+        if (atime.is_some() || mtime.is_some()) && inode.state().flags.contains(InodeFlags::APPEND) {
             return Err(Error::from(CallerError::NotPermitted).at(path));
         }
         self.namespace()
@@ -95,11 +79,7 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::metadata`].
-    pub fn get_xattr(
-        &self,
-        path: impl AsRef<Path>,
-        name: impl AsRef<[u8]>,
-    ) -> Result<Option<Vec<u8>>> {
+    pub fn get_xattr(&self, path: impl AsRef<Path>, name: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
         let inode = self.hold(path.as_ref(), Follow::AllButLast)?;
         let value = self.namespace().get_xattr(&inode, name.as_ref());
         value.map_err(|error| error.at(path))
@@ -118,12 +98,8 @@ impl Volume {
         mode: XattrMode,
     ) -> Result<()> {
         let inode = self.hold(path.as_ref(), Follow::AllButLast)?;
-        let result = self
-            .namespace()
-            .set_xattr(&inode, name.as_ref(), value.as_ref(), mode);
-        result
-            .and_then(|()| self.sync_marked(&inode))
-            .map_err(|error| error.at(path))
+        let result = self.namespace().set_xattr(&inode, name.as_ref(), value.as_ref(), mode);
+        result.and_then(|()| self.sync_marked(&inode)).map_err(|error| error.at(path))
     }
 
     /// Removes an extended attribute.
@@ -144,10 +120,7 @@ impl Volume {
     /// As [`Volume::metadata`].
     pub fn list_xattrs(&self, path: impl AsRef<Path>) -> Result<Vec<OsString>> {
         let inode = self.hold(path.as_ref(), Follow::AllButLast)?;
-        let names = self
-            .namespace()
-            .list_xattrs(&inode)
-            .map_err(|error| error.at(path))?;
+        let names = self.namespace().list_xattrs(&inode).map_err(|error| error.at(path))?;
         Ok(names.into_iter().map(OsString::from_vec).collect())
     }
 }

@@ -21,18 +21,13 @@ impl Volume {
         let mut bytes = Vec::new();
         loop {
             let done = bytes.len();
-            let left = file
-                .metadata()?
-                .size
-                .saturating_sub(btrfs_disk::convert::to_u64(done));
+            let left = file.metadata()?.size.saturating_sub(btrfs_disk::convert::to_u64(done));
             bytes.resize(done + to_usize(left.min(BUFFER_BYTES_MAX)), 0);
             if bytes.len() == done {
                 return Ok(bytes);
             }
             let offset = btrfs_disk::convert::to_u64(done);
-            let read = file
-                .read_at(&mut bytes[done..], offset)
-                .map_err(|error| error.at(path))?;
+            let read = file.read_at(&mut bytes[done..], offset).map_err(|error| error.at(path))?;
             bytes.truncate(done + read);
             if read == 0 {
                 return Ok(bytes);
@@ -46,12 +41,7 @@ impl Volume {
     /// `IsADirectory`, `ReadOnly`, `NoSpace`.
     pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
         let path = path.as_ref();
-        let file = FileOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(self, path)?;
-        file.write_at(contents.as_ref(), 0)
-            .map_err(|error| error.at(path))
+        let file = FileOptions::new().write(true).create(true).truncate(true).open(self, path)?;
+        file.write_at(contents.as_ref(), 0).map_err(|error| error.at(path))
     }
 }

@@ -26,10 +26,7 @@ const OPEN_ATTEMPTS_MAX: u32 = 1000;
 
 /// How to open a file; mirrors `std::fs::OpenOptions`.
 #[derive(Debug, Clone)]
-#[expect(
-    clippy::struct_excessive_bools,
-    reason = "mirrors std::fs::OpenOptions"
-)]
+#[expect(clippy::struct_excessive_bools, reason = "mirrors std::fs::OpenOptions")]
 pub struct FileOptions {
     read: bool,
     write: bool,
@@ -148,9 +145,7 @@ impl FileOptions {
     /// append-only one; `ReadOnly`, `NoSpace`.
     pub fn open(&self, volume: &Volume, path: impl AsRef<Path>) -> Result<File> {
         let path = path.as_ref();
-        let inode = self
-            .open_inode(volume, path)
-            .map_err(|error| error.at(path))?;
+        let inode = self.open_inode(volume, path).map_err(|error| error.at(path))?;
         let file = File {
             inode,
             volume: volume.clone(),
@@ -178,8 +173,7 @@ impl FileOptions {
             }
             match self.create_file(volume, path, writes) {
                 // A symlink, which has to be followed.
-                Err(error)
-                    if !self.create_new && error.caller_error() == Some(CallerError::Exists) => {}
+                Err(error) if !self.create_new && error.caller_error() == Some(CallerError::Exists) => {}
                 result => return result,
             }
         }
@@ -187,14 +181,8 @@ impl FileOptions {
     }
 
     fn open_existing(&self, volume: &Volume, path: &Path, writes: bool) -> Result<OpenInode> {
-        let follow = if self.create_new {
-            Follow::AllButLast
-        } else {
-            Follow::Last
-        };
-        volume
-            .walker()
-            .find_then(path, follow, |inode| self.open_found(volume, inode, writes))
+        let follow = if self.create_new { Follow::AllButLast } else { Follow::Last };
+        volume.walker().find_then(path, follow, |inode| self.open_found(volume, inode, writes))
     }
 
     fn open_found(&self, volume: &Volume, inode: &Arc<Inode>, writes: bool) -> Result<OpenInode> {
@@ -222,18 +210,10 @@ impl FileOptions {
     fn create_file(&self, volume: &Volume, path: &Path, writes: bool) -> Result<OpenInode> {
         let (dir, name) = volume.find_parent(path)?;
         let (uid, gid) = volume.inner.owner;
-        let new = NewInode {
-            permissions: self.mode,
-            uid,
-            gid,
-            inherit_group: true,
-            ..NewInode::default()
-        };
+        let new = NewInode { permissions: self.mode, uid, gid, inherit_group: true, ..NewInode::default() };
         let namespace = volume.namespace();
         let opened = match self.create_new {
-            true => namespace.create_then(&dir, name, &new, |inode| {
-                OpenInode::new(namespace, inode)
-            }),
+            true => namespace.create_then(&dir, name, &new, |inode| OpenInode::new(namespace, inode)),
             false => namespace.find_or_create_then(&dir, name, &new, |inode| match inode.kind() {
                 FileType::Symlink => Err(CallerError::Exists.into()),
                 _ => self.open_found(volume, inode, writes),
@@ -258,11 +238,7 @@ impl File {
     /// # Errors
     /// As [`FileOptions::open`].
     pub fn create(volume: &Volume, path: impl AsRef<Path>) -> Result<Self> {
-        FileOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .open(volume, path)
+        FileOptions::new().write(true).create(true).truncate(true).open(volume, path)
     }
 
     /// Makes a file without a name in the directory at `dir`. It goes when it is closed, unless
@@ -273,13 +249,7 @@ impl File {
     pub fn unnamed(volume: &Volume, dir: impl AsRef<Path>) -> Result<Self> {
         let parent = volume.find(dir.as_ref(), Follow::Last)?;
         let (uid, gid) = volume.inner.owner;
-        let new = NewInode {
-            permissions: FILE_PERMISSIONS,
-            uid,
-            gid,
-            inherit_group: true,
-            ..NewInode::default()
-        };
+        let new = NewInode { permissions: FILE_PERMISSIONS, uid, gid, inherit_group: true, ..NewInode::default() };
         let inode = volume.namespace().create_unnamed(&parent, &new);
         let inode = inode.map_err(|error| error.at(dir.as_ref()))?;
         Ok(Self {
@@ -308,12 +278,7 @@ impl File {
     /// # Errors
     /// `BadAccess`, `IsADirectory`; `Corrupt` when no good copy is left.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        file::read_at(
-            self.volume.core(),
-            self.check(self.options.read)?,
-            offset,
-            buffer,
-        )
+        file::read_at(self.volume.core(), self.check(self.options.read)?, offset, buffer)
     }
 
     /// Writes all of `data` at a position; the file grows where that is needed. A file opened
@@ -330,11 +295,7 @@ impl File {
         let inode = self.check_writable()?;
         // Appenders follow one another; others find their place by themselves.
         let names = self.options.append.then(|| inode.lock_names());
-        let offset = if names.is_some() {
-            inode.state().size
-        } else {
-            offset
-        };
+        let offset = if names.is_some() { inode.state().size } else { offset };
         file::write_at(self.volume.core(), self.inode.inode(), offset, data)?;
         drop(names);
         self.sync_marked()?;
@@ -408,17 +369,8 @@ impl File {
         if !std::ptr::eq(self.volume.core(), source.volume.core()) {
             return Err(CallerError::CrossSubvolume.into());
         }
-        let range = CloneRange {
-            source: source_offset,
-            destination: offset,
-            len,
-        };
-        file::reflink(
-            self.volume.core(),
-            source.inode.inode(),
-            self.inode.inode(),
-            range,
-        )?;
+        let range = CloneRange { source: source_offset, destination: offset, len };
+        file::reflink(self.volume.core(), source.inode.inode(), self.inode.inode(), range)?;
         self.sync_marked()
     }
 
@@ -429,29 +381,14 @@ impl File {
     /// # Errors
     /// `BadAccess`; `CrossSubvolume` for files of two volumes; `InvalidArgument` for ranges of one
     /// file that overlap; as [`File::write_at`].
-    pub fn copy_range(
-        &self,
-        source: &Self,
-        source_offset: u64,
-        offset: u64,
-        len: u64,
-    ) -> Result<u64> {
+    pub fn copy_range(&self, source: &Self, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
         self.check_writable()?;
         source.check(source.options.read)?;
         if !std::ptr::eq(self.volume.core(), source.volume.core()) {
             return Err(CallerError::CrossSubvolume.into());
         }
-        let range = CloneRange {
-            source: source_offset,
-            destination: offset,
-            len,
-        };
-        let copied = file::copy_range(
-            self.volume.core(),
-            source.inode.inode(),
-            self.inode.inode(),
-            range,
-        )?;
+        let range = CloneRange { source: source_offset, destination: offset, len };
+        let copied = file::copy_range(self.volume.core(), source.inode.inode(), self.inode.inode(), range)?;
         self.sync_marked()?;
         Ok(copied)
     }
@@ -510,11 +447,7 @@ impl File {
         if self.inode.kind().is_dir() {
             return Err(CallerError::IsADirectory.into());
         }
-        if may {
-            Ok(&self.inode)
-        } else {
-            Err(Error::caller(CallerError::BadAccess))
-        }
+        if may { Ok(&self.inode) } else { Err(Error::caller(CallerError::BadAccess)) }
     }
 
     fn seek_to(&self, to: io::SeekFrom) -> io::Result<u64> {

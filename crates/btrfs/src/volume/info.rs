@@ -30,8 +30,7 @@ impl Volume {
             return Err(CallerError::ReadOnly.into());
         }
         let reservation = self.namespace().reserve(1)?;
-        self.namespace()
-            .apply(reservation, |txn| Ok(txn.set_label(label)?))?;
+        self.namespace().apply(reservation, |txn| Ok(txn.set_label(label)?))?;
         self.sync()
     }
 
@@ -46,18 +45,11 @@ impl Volume {
         let sizes = store.sizes();
         let device = DeviceInfo {
             id: superblock.dev_item.devid.get(),
-            name: self
-                .inner
-                .devices
-                .first()
-                .map_or_else(String::new, |d| d.name().to_owned()),
+            name: self.inner.devices.first().map_or_else(String::new, |d| d.name().to_owned()),
             total_bytes: superblock.dev_item.total_bytes.get(),
             allocated_bytes: superblock.dev_item.bytes_used.get(),
         };
-        let features = [
-            superblock.incompat().to_string(),
-            superblock.compat_ro().to_string(),
-        ];
+        let features = [superblock.incompat().to_string(), superblock.compat_ro().to_string()];
         Ok(VolumeInfo {
             label: OsString::from_vec(superblock.label_bytes().to_vec()),
             uuid: superblock.fsid.0,

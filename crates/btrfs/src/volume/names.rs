@@ -23,13 +23,7 @@ impl Volume {
     /// # Errors
     /// `Exists`, `NotFound` (the directory above), `ReadOnly`, `NoSpace`.
     pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
-        self.create(
-            path.as_ref(),
-            FileType::Directory,
-            DIRECTORY_PERMISSIONS,
-            0,
-            &[],
-        )
+        self.create(path.as_ref(), FileType::Directory, DIRECTORY_PERMISSIONS, 0, &[])
     }
 
     /// Makes a directory and all those above it that are missing.
@@ -65,13 +59,7 @@ impl Volume {
     /// `NameTooLong` for a target that does not fit a leaf, and as [`Volume::create_dir`].
     pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let target = target.as_ref().as_os_str().as_bytes();
-        self.create(
-            link.as_ref(),
-            FileType::Symlink,
-            SYMLINK_PERMISSIONS,
-            0,
-            target,
-        )
+        self.create(link.as_ref(), FileType::Symlink, SYMLINK_PERMISSIONS, 0, target)
     }
 
     /// Makes an empty file or a special file. `rdev` is the device number of a device node, as
@@ -79,39 +67,16 @@ impl Volume {
     ///
     /// # Errors
     /// As [`Volume::create_dir`].
-    pub fn mknod(
-        &self,
-        path: impl AsRef<Path>,
-        kind: NodeKind,
-        mode: u32,
-        rdev: u64,
-    ) -> Result<()> {
+    pub fn mknod(&self, path: impl AsRef<Path>, kind: NodeKind, mode: u32, rdev: u64) -> Result<()> {
         self.create(path.as_ref(), kind.into(), mode, rdev, &[])
     }
 
-    fn create(
-        &self,
-        path: &Path,
-        kind: FileType,
-        permissions: u32,
-        rdev: u64,
-        target: &[u8],
-    ) -> Result<()> {
+    fn create(&self, path: &Path, kind: FileType, permissions: u32, rdev: u64, target: &[u8]) -> Result<()> {
         let (dir, name) = self.find_parent(path)?;
         let (uid, gid) = self.inner.owner;
-        let new = NewInode {
-            kind,
-            permissions,
-            uid,
-            gid,
-            inherit_group: true,
-            rdev,
-            target,
-            ..NewInode::default()
-        };
+        let new = NewInode { kind, permissions, uid, gid, inherit_group: true, rdev, target, ..NewInode::default() };
         let made = self.namespace().create(&dir, name, &new);
-        made.and_then(|_| self.sync_marked(&dir))
-            .map_err(|error| error.at(path))
+        made.and_then(|_| self.sync_marked(&dir)).map_err(|error| error.at(path))
     }
 
     /// Makes an inode with all that is known about it in one step: the way to import files.
@@ -122,16 +87,10 @@ impl Volume {
     pub fn create_node(&self, path: impl AsRef<Path>, node: &NewNode<'_>) -> Result<Metadata> {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
-        self.create_node_in(&dir, name, node)
-            .map_err(|error| error.at(path))
+        self.create_node_in(&dir, name, node).map_err(|error| error.at(path))
     }
 
-    fn create_node_in(
-        &self,
-        dir: &Arc<Inode>,
-        name: &[u8],
-        node: &NewNode<'_>,
-    ) -> Result<Metadata> {
+    fn create_node_in(&self, dir: &Arc<Inode>, name: &[u8], node: &NewNode<'_>) -> Result<Metadata> {
         if !node.data.is_empty() && !node.kind.is_file() {
             return Err(CallerError::InvalidArgument.into());
         }
@@ -206,10 +165,7 @@ impl Volume {
 
     fn remove(&self, path: &Path, what: Unlink) -> Result<()> {
         let (dir, name) = self.find_parent(path)?;
-        self.namespace()
-            .unlink(&dir, name, what)
-            .and_then(|()| self.sync_marked(&dir))
-            .map_err(|error| error.at(path))
+        self.namespace().unlink(&dir, name, what).and_then(|()| self.sync_marked(&dir)).map_err(|error| error.at(path))
     }
 
     /// Removes a directory and everything below it, subvolumes included. A symlink is removed
@@ -265,23 +221,12 @@ impl Volume {
     ///
     /// # Errors
     /// `Exists` or `NotFound` as `flags` say, and as [`Volume::rename`].
-    pub fn rename_with(
-        &self,
-        from: impl AsRef<Path>,
-        to: impl AsRef<Path>,
-        flags: RenameFlags,
-    ) -> Result<()> {
+    pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, flags: RenameFlags) -> Result<()> {
         let (from, to) = (from.as_ref(), to.as_ref());
         let (from_dir, from_name) = self.find_parent(from)?;
         let (to_dir, to_name) = self.find_parent(to)?;
-        let source = Place {
-            dir: &from_dir,
-            name: from_name,
-        };
-        let target = Place {
-            dir: &to_dir,
-            name: to_name,
-        };
+        let source = Place { dir: &from_dir, name: from_name };
+        let target = Place { dir: &to_dir, name: to_name };
         let (uid, gid) = self.inner.owner;
         self.namespace()
             .rename(source, target, flags, &NewInode::whiteout(uid, gid))
@@ -297,10 +242,7 @@ impl Volume {
     pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
         let path = path.as_ref();
         let inode = self.hold(path, Follow::AllButLast)?;
-        let target = self
-            .namespace()
-            .read_link(&inode)
-            .map_err(|error| error.at(path))?;
+        let target = self.namespace().read_link(&inode).map_err(|error| error.at(path))?;
         Ok(OsString::from_vec(target).into())
     }
 
@@ -310,12 +252,10 @@ impl Volume {
     /// `NotFound`, `NotADirectory`.
     pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
         let path = path.as_ref();
-        let dir =
-            self.walker()
-                .find_then(path, Follow::Last, |inode| match inode.kind().is_dir() {
-                    true => OpenInode::new(self.namespace(), inode),
-                    false => Err(CallerError::NotADirectory.into()),
-                })?;
+        let dir = self.walker().find_then(path, Follow::Last, |inode| match inode.kind().is_dir() {
+            true => OpenInode::new(self.namespace(), inode),
+            false => Err(CallerError::NotADirectory.into()),
+        })?;
         Ok(ReadDir::new(self.clone(), dir))
     }
 

@@ -35,14 +35,9 @@ impl VolumeOptions {
     /// library lacks, by name; `Corrupt`.
     pub fn open(&self, path: impl AsRef<Path>) -> Result<Volume> {
         let path = path.as_ref();
-        let options = FileOptions {
-            read_only: self.read_only,
-            offset: self.offset,
-            ..FileOptions::default()
-        };
+        let options = FileOptions { read_only: self.read_only, offset: self.offset, ..FileOptions::default() };
         let device = FileDevice::open(path, &options)?;
-        self.open_device(Arc::new(device))
-            .map_err(|error| error.at(path))
+        self.open_device(Arc::new(device)).map_err(|error| error.at(path))
     }
 
     /// Opens a volume on a device of the caller's.
@@ -65,14 +60,10 @@ impl VolumeOptions {
     /// Replays the log into memory, above a device that stays as it is.
     fn open_replayed(&self, device: Arc<dyn Device>) -> Result<Volume> {
         let device: Arc<dyn Device> = Arc::new(OverlayDevice::new(device, OVERLAY_BYTES_MAX));
-        let writable = StoreOptions {
-            read_only: false,
-            ..self.store_options()
-        };
+        let writable = StoreOptions { read_only: false, ..self.store_options() };
         let store = match Store::open(vec![Arc::clone(&device)], &writable) {
             Err(btrfs_store::Error::Unsupported { what }) => {
-                let text =
-                    format!("replaying the log: {what}; without its log the volume can be read");
+                let text = format!("replaying the log: {what}; without its log the volume can be read");
                 return Err(Error::Unsupported(text.into()));
             }
             result => result?,
@@ -91,15 +82,10 @@ impl VolumeOptions {
     /// too small.
     pub fn make(&self, path: impl AsRef<Path>, make: &MakeOptions) -> Result<Volume> {
         let path = path.as_ref();
-        let options = FileOptions {
-            offset: self.offset,
-            size: make.size,
-            create: make.size.is_some(),
-            ..FileOptions::default()
-        };
+        let options =
+            FileOptions { offset: self.offset, size: make.size, create: make.size.is_some(), ..FileOptions::default() };
         let device = FileDevice::open(path, &options)?;
-        self.make_device(Arc::new(device), make)
-            .map_err(|error| error.at(path))
+        self.make_device(Arc::new(device), make).map_err(|error| error.at(path))
     }
 
     /// Makes a new, empty file system on a device of the caller's, and opens it.
@@ -130,24 +116,13 @@ impl VolumeOptions {
             subvol::prepare_for_writing(&namespace)?;
         }
         let top = self.choose_top(&namespace)?;
-        let inner = Inner {
-            namespace,
-            top,
-            paths: PathCache::default(),
-            owner: self.owner,
-            devices: vec![device],
-        };
-        Ok(Volume {
-            inner: Arc::new(inner),
-        })
+        let inner = Inner { namespace, top, paths: PathCache::default(), owner: self.owner, devices: vec![device] };
+        Ok(Volume { inner: Arc::new(inner) })
     }
 
     fn namespace(&self, store: Store) -> Arc<Namespace> {
-        let settings = Settings {
-            max_inline: self.max_inline,
-            dirty_bytes: self.dirty_bytes,
-            file_flags: self.file_flags,
-        };
+        let settings =
+            Settings { max_inline: self.max_inline, dirty_bytes: self.dirty_bytes, file_flags: self.file_flags };
         Arc::new(Namespace::new(Arc::new(Core::new(store, settings))))
     }
 

@@ -44,10 +44,7 @@ impl PathCache {
         let mut known = self.0.lock();
         let is_full = known.paths.len() >= PATHS_MAX || known.bytes > BYTES_MAX;
         if known.removals != removals || is_full {
-            *known = Known {
-                removals,
-                ..Known::default()
-            };
+            *known = Known { removals, ..Known::default() };
         }
         known.bytes += dir.len();
         known.paths.insert(dir.into(), found);
@@ -74,13 +71,7 @@ mod tests {
         let long = b"/a/b/c/d/e/f/g/h/name";
         let dir = &b"/a/b/c/d/e/f/g/h/"[..];
         assert_eq!(split(long), Some((dir, &b"name"[..])));
-        for path in [
-            &b"/a/b/name"[..],
-            b"/a/b/c/d/e/f/g/h/..",
-            b"/a/b/c/d/e/f/g/h/",
-            b"",
-            b"////////",
-        ] {
+        for path in [&b"/a/b/name"[..], b"/a/b/c/d/e/f/g/h/..", b"/a/b/c/d/e/f/g/h/", b"", b"////////"] {
             assert_eq!(split(path), None);
         }
     }

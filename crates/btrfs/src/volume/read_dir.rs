@@ -19,12 +19,7 @@ pub struct ReadDir {
 
 impl ReadDir {
     pub(crate) fn new(volume: Volume, dir: OpenInode) -> Self {
-        Self {
-            _volume: volume,
-            dir,
-            next_index: Some(0),
-            batch: Vec::new().into_iter(),
-        }
+        Self { _volume: volume, dir, next_index: Some(0), batch: Vec::new().into_iter() }
     }
 
     /// Goes on behind the entry whose [`DirEntry::index`] this is.

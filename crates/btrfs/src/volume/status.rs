@@ -29,11 +29,7 @@ impl Volume {
         let sector = u64::from(sizes.sector);
         let report = store.space();
         let total = store.superblock().fields().total_bytes.get();
-        let kept = report
-            .global_reserve
-            .1
-            .max(KEPT_BLOCKS_MIN * u64::from(sizes.node))
-            .min(KEPT_BYTES_MAX);
+        let kept = report.global_reserve.1.max(KEPT_BLOCKS_MIN * u64::from(sizes.node)).min(KEPT_BYTES_MAX);
         let mut status = status_of(&report, total, kept, sector);
         status.name_bytes_max = u32::try_from(NAME_BYTES_MAX).unwrap_or(u32::MAX);
         status
@@ -50,11 +46,7 @@ fn status_of(report: &SpaceReport, total: u64, kept: u64, sector: u64) -> Volume
     // A profile that is being converted to another counts as the one with fewer copies.
     let copies = report.profiles.iter().filter(data).map(copies_of).min();
     let copies = copies.unwrap_or(1);
-    let used: u64 = report
-        .profiles
-        .iter()
-        .map(|space| space.used.saturating_mul(copies_of(space)))
-        .sum();
+    let used: u64 = report.profiles.iter().map(|space| space.used.saturating_mul(copies_of(space))).sum();
     let free_in = |space: &ProfileSpace| {
         let free = space.total.saturating_sub(space.used);
         free.saturating_mul(copies_of(space))
@@ -68,26 +60,18 @@ fn status_of(report: &SpaceReport, total: u64, kept: u64, sector: u64) -> Volume
             free_in(space).saturating_sub(read_only)
         })
         .sum();
-    let free_metadata: u64 = report
-        .profiles
-        .iter()
-        .filter(|space| space.flags.contains(BlockGroupFlags::METADATA))
-        .map(free_in)
-        .sum();
+    let free_metadata: u64 =
+        report.profiles.iter().filter(|space| space.flags.contains(BlockGroupFlags::METADATA)).map(free_in).sum();
     let growable = match report.unallocated - report.unallocated % STRIPE_BYTES {
         bytes if bytes > STRIPE_BYTES * copies => bytes,
         _ => 0,
     };
     let blocks = total / copies / sector;
-    let is_exhausted = !is_mixed
-        && report.is_metadata_full
-        && free_metadata.saturating_sub(METADATA_BYTES_MIN) < kept;
+    let is_exhausted = !is_mixed && report.is_metadata_full && free_metadata.saturating_sub(METADATA_BYTES_MIN) < kept;
     VolumeStatus {
         block_bytes: u32::try_from(sector).unwrap_or(u32::MAX),
         blocks,
-        blocks_free: blocks
-            .saturating_sub(used / copies / sector)
-            .saturating_sub(kept / sector),
+        blocks_free: blocks.saturating_sub(used / copies / sector).saturating_sub(kept / sector),
         blocks_available: match is_exhausted {
             true => 0,
             false => (free_data / copies + growable / copies) / sector,

@@ -29,15 +29,9 @@ impl Volume {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
         let (uid, gid) = self.inner.owner;
-        let new = NewSubvolume {
-            xattrs: &[],
-            permissions: SUBVOLUME_PERMISSIONS,
-            uid,
-            gid,
-        };
+        let new = NewSubvolume { xattrs: &[], permissions: SUBVOLUME_PERMISSIONS, uid, gid };
         let made = subvol::create(self.namespace(), &dir, name, new);
-        made.and_then(|id| self.sync_marked(&dir).map(|()| id))
-            .map_err(|error| error.at(path))
+        made.and_then(|id| self.sync_marked(&dir).map(|()| id)).map_err(|error| error.at(path))
     }
 
     /// Makes a snapshot of the subvolume at `source`, with everything that was written to it
@@ -45,12 +39,7 @@ impl Volume {
     ///
     /// # Errors
     /// `InvalidArgument` when `source` is no subvolume, and as [`Volume::create_dir`].
-    pub fn snapshot(
-        &self,
-        source: impl AsRef<Path>,
-        target: impl AsRef<Path>,
-        mode: SnapshotMode,
-    ) -> Result<TreeId> {
+    pub fn snapshot(&self, source: impl AsRef<Path>, target: impl AsRef<Path>, mode: SnapshotMode) -> Result<TreeId> {
         let source = self.subvolume_at(source.as_ref())?;
         let target = target.as_ref();
         let (dir, name) = self.find_parent(target)?;

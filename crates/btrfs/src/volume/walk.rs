@@ -56,15 +56,9 @@ impl<'p> End<'p> {
 
     /// The same without the path.
     fn into_owned(self) -> End<'static> {
-        let named = self.named.map(|LastName { tree, dir, name }| LastName {
-            tree,
-            dir,
-            name: Cow::Owned(name.into_owned()),
-        });
-        End {
-            found: self.found,
-            named,
-        }
+        let named =
+            self.named.map(|LastName { tree, dir, name }| LastName { tree, dir, name: Cow::Owned(name.into_owned()) });
+        End { found: self.found, named }
     }
 }
 
@@ -78,16 +72,8 @@ pub(crate) struct Walker<'a> {
 
 impl<'a> Walker<'a> {
     pub(crate) fn new(namespace: &'a Namespace, top: TreeId) -> Self {
-        let top = Found {
-            tree: top,
-            ino: ROOT_DIR_INO,
-            kind: FileType::Directory,
-        };
-        Self {
-            namespace,
-            top,
-            paths: None,
-        }
+        let top = Found { tree: top, ino: ROOT_DIR_INO, kind: FileType::Directory };
+        Self { namespace, top, paths: None }
     }
 
     /// What `path` leads to.
@@ -122,11 +108,7 @@ impl<'a> Walker<'a> {
             };
             let again = |found: Found, inode: &Arc<Inode>| {
                 let is_link = follow == Follow::Last && found.kind.is_symlink();
-                if is_link {
-                    Ok(None)
-                } else {
-                    then(inode).map(Some)
-                }
+                if is_link { Ok(None) } else { then(inode).map(Some) }
             };
             let dir = self.namespace.core.inode(tree, dir).map_err(at_path)?;
             let answer = self.namespace.find_locked_then(&dir, &name, again);
@@ -153,27 +135,16 @@ impl<'a> Walker<'a> {
     /// As [`Walker::find`]; `InvalidArgument` for a path that ends in no name.
     pub(crate) fn find_parent<'p>(&self, path: &'p Path) -> Result<(Found, &'p [u8])> {
         let bytes = path.as_os_str().as_bytes();
-        let end = bytes
-            .iter()
-            .rposition(|byte| *byte != b'/')
-            .map_or(0, |last| last + 1);
-        let start = bytes[..end]
-            .iter()
-            .rposition(|byte| *byte == b'/')
-            .map_or(0, |at| at + 1);
+        let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let start = bytes[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         let (dir, name) = (&bytes[..start], &bytes[start..end]);
         if name.is_empty() || name == b"." || name == b".." {
-            let what = if bytes.is_empty() {
-                CallerError::NotFound
-            } else {
-                CallerError::InvalidArgument
-            };
+            let what = if bytes.is_empty() { CallerError::NotFound } else { CallerError::InvalidArgument };
             return Err(Error::from(what).at(path));
         }
         let mut links_left = SYMLINKS_MAX;
-        let dir = self
-            .dir_at(dir, self.namespace.dentries.removals(), &mut links_left)
-            .map_err(|error| error.at(path))?;
+        let dir =
+            self.dir_at(dir, self.namespace.dentries.removals(), &mut links_left).map_err(|error| error.at(path))?;
         if !dir.kind.is_dir() {
             return Err(Error::from(CallerError::NotADirectory).at(path));
         }
@@ -182,12 +153,7 @@ impl<'a> Walker<'a> {
 
     /// Goes along `path` from the root, or from the directory that its long beginning is known to
     /// lead to.
-    fn walk_known<'p>(
-        &self,
-        path: &'p [u8],
-        follow: Follow,
-        links_left: &mut u32,
-    ) -> Result<End<'p>> {
+    fn walk_known<'p>(&self, path: &'p [u8], follow: Follow, links_left: &mut u32) -> Result<End<'p>> {
         match paths::split(path).filter(|_| self.paths.is_some()) {
             Some((dir, name)) => {
                 let removals = self.namespace.dentries.removals();
@@ -221,26 +187,13 @@ impl<'a> Walker<'a> {
     }
 
     /// Goes from `start` along `path`. Recursion is bounded by the symlinks left.
-    fn walk<'p>(
-        &self,
-        start: Found,
-        path: &'p [u8],
-        follow: Follow,
-        links_left: &mut u32,
-    ) -> Result<End<'p>> {
-        let mut at = if path.first() == Some(&b'/') {
-            self.top
-        } else {
-            start
-        };
+    fn walk<'p>(&self, start: Found, path: &'p [u8], follow: Follow, links_left: &mut u32) -> Result<End<'p>> {
+        let mut at = if path.first() == Some(&b'/') { self.top } else { start };
         let mut before = at;
         let mut named = None;
         let mut rest = path;
         loop {
-            let begin = rest
-                .iter()
-                .position(|byte| *byte != b'/')
-                .unwrap_or(rest.len());
+            let begin = rest.iter().position(|byte| *byte != b'/').unwrap_or(rest.len());
             if begin > 0 && !at.kind.is_dir() {
                 return Err(CallerError::NotADirectory.into());
             }
@@ -248,10 +201,7 @@ impl<'a> Walker<'a> {
             if rest.is_empty() {
                 return Ok(End { found: at, named });
             }
-            let end = rest
-                .iter()
-                .position(|byte| *byte == b'/')
-                .unwrap_or(rest.len());
+            let end = rest.iter().position(|byte| *byte == b'/').unwrap_or(rest.len());
             let (name, behind) = rest.split_at(end);
             rest = behind;
             let follows = follow == Follow::Last || !rest.is_empty();
@@ -259,9 +209,7 @@ impl<'a> Walker<'a> {
                 b"." => End::unnamed(at),
                 b".." => End::unnamed(self.above(at, before)?),
                 _ => match self.step(at, name)? {
-                    found if follows && found.kind.is_symlink() => {
-                        self.step_along(at, name, links_left)?
-                    }
+                    found if follows && found.kind.is_symlink() => self.step_along(at, name, links_left)?,
                     found => End::named(found, at, Cow::Borrowed(name)),
                 },
             };
@@ -287,15 +235,11 @@ impl<'a> Walker<'a> {
             let held = self.namespace.hold(inode)?;
             self.namespace.read_link(&held).map(Ok)
         };
-        let now = self
-            .namespace
-            .find_then((dir.tree, dir.ino), name, target_of)?;
+        let now = self.namespace.find_then((dir.tree, dir.ino), name, target_of)?;
         match now.ok_or(CallerError::NotFound)? {
             Err(found) => Ok(End::named(found, dir, Cow::Owned(name.to_vec()))),
             Ok(target) => {
-                *links_left = links_left
-                    .checked_sub(1)
-                    .ok_or(CallerError::TooManySymlinks)?;
+                *links_left = links_left.checked_sub(1).ok_or(CallerError::TooManySymlinks)?;
                 let end = self.walk(dir, &target, Follow::Last, links_left)?;
                 Ok(end.into_owned())
             }
@@ -317,48 +261,32 @@ impl<'a> Walker<'a> {
         let kind = FileType::Directory;
         let dir = self.namespace.inode(at)?;
         if let Some(ino) = self.namespace.parent_dir(&dir)? {
-            return Ok(Found {
-                tree: at.tree,
-                ino,
-                kind,
-            });
+            return Ok(Found { tree: at.tree, ino, kind });
         }
         let link = self.namespace.root_parent(at.tree)?;
-        Ok(link.map_or(at, |link| Found {
-            tree: link.parent,
-            ino: link.dir,
-            kind,
-        }))
+        Ok(link.map_or(at, |link| Found { tree: link.parent, ino: link.dir, kind }))
     }
 }
 
 impl Volume {
     pub(crate) fn walker(&self) -> Walker<'_> {
-        Walker {
-            paths: Some(&self.inner.paths),
-            ..Walker::new(self.namespace(), self.inner.top)
-        }
+        Walker { paths: Some(&self.inner.paths), ..Walker::new(self.namespace(), self.inner.top) }
     }
 
     /// The inode at `path`, which may be removed at any time: to look at, not to change.
     pub(crate) fn find(&self, path: &Path, follow: Follow) -> Result<Arc<Inode>> {
-        self.walker()
-            .find_then(path, follow, |inode| Ok(Arc::clone(inode)))
+        self.walker().find_then(path, follow, |inode| Ok(Arc::clone(inode)))
     }
 
     /// The inode at `path`, which stays until the answer is dropped.
     pub(crate) fn hold(&self, path: &Path, follow: Follow) -> Result<Hold<'_>> {
-        self.walker()
-            .find_then(path, follow, |inode| self.namespace().hold(inode))
+        self.walker().find_then(path, follow, |inode| self.namespace().hold(inode))
     }
 
     /// The directory that `path` is in, and the name in it.
     pub(crate) fn find_parent<'p>(&self, path: &'p Path) -> Result<(Arc<Inode>, &'p [u8])> {
         let (dir, name) = self.walker().find_parent(path)?;
-        let dir = self
-            .namespace()
-            .inode(dir)
-            .map_err(|error| error.at(path))?;
+        let dir = self.namespace().inode(dir).map_err(|error| error.at(path))?;
         Ok((dir, name))
     }
 }

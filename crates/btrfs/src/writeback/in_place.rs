@@ -19,12 +19,7 @@ use crate::inode::{Core, Inode, InodeFlags};
 ///
 /// # Errors
 /// Corrupt items; I/O.
-pub(super) fn find(
-    core: &Core,
-    inode: &Inode,
-    flags: InodeFlags,
-    runs: &[Run],
-) -> Result<Vec<FileExtent>> {
+pub(super) fn find(core: &Core, inode: &Inode, flags: InodeFlags, runs: &[Run]) -> Result<Vec<FileExtent>> {
     let mut found: Vec<FileExtent> = Vec::new();
     if !flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC) {
         return Ok(found);
@@ -43,11 +38,7 @@ pub(super) fn find(
                 map = ExtentMap::load(tree, ino, range, SCAN_ITEMS_MAX, sector)?;
             }
             let known_end = map.known().end;
-            for item in map
-                .items()
-                .iter()
-                .filter(|item| item.start < run.end() && item.end() > at)
-            {
+            for item in map.items().iter().filter(|item| item.start < run.end() && item.end() > at) {
                 let is_new = found.last().is_none_or(|last| last.end() <= item.start);
                 if is_new && may_overwrite(core, inode, flags, item)? {
                     found.push(*item);
@@ -66,45 +57,25 @@ pub(super) fn find(
 /// As [`find`].
 pub(crate) fn covers(core: &Core, inode: &Inode, range: Range<u64>) -> Result<bool> {
     let flags = inode.state().flags;
-    let run = Run {
-        start: range.start,
-        len: range.end.saturating_sub(range.start),
-    };
+    let run = Run { start: range.start, len: range.end.saturating_sub(range.start) };
     let found = find(core, inode, flags, &[run])?;
-    let end = found.iter().fold(range.start, |at, old| {
-        if old.start <= at {
-            at.max(old.end())
-        } else {
-            at
-        }
-    });
+    let end = found.iter().fold(range.start, |at, old| if old.start <= at { at.max(old.end()) } else { at });
     Ok(end >= range.end)
 }
 
 fn may_overwrite(core: &Core, inode: &Inode, flags: InodeFlags, item: &FileExtent) -> Result<bool> {
     let is_candidate = match item.kind {
         Kind::Prealloc => true,
-        Kind::Regular => {
-            flags.contains(InodeFlags::NODATACOW) && !item.is_hole() && !item.is_compressed()
-        }
+        Kind::Regular => flags.contains(InodeFlags::NODATACOW) && !item.is_hole() && !item.is_compressed(),
         Kind::Inline => false,
     };
     if !is_candidate || item.generation <= last_snapshot(inode) {
         return Ok(false);
     }
     let (root, ino) = (inode.tree_id(), inode.ino());
-    let holder = DataHolder {
-        root,
-        inode: ino,
-        offset: item.ref_offset(),
-    };
-    let shared = core
-        .store
-        .is_data_shared(item.disk, item.disk_len, &holder)?;
-    Ok(!shared
-        && !core
-            .store
-            .has_any_csum(item.disk_at(item.start), item.len)?)
+    let holder = DataHolder { root, inode: ino, offset: item.ref_offset() };
+    let shared = core.store.is_data_shared(item.disk, item.disk_len, &holder)?;
+    Ok(!shared && !core.store.has_any_csum(item.disk_at(item.start), item.len)?)
 }
 
 /// Extents not younger than this may be shared through tree blocks that a snapshot shares.

@@ -40,11 +40,7 @@ pub(super) struct Job<'a> {
 impl<'a> Job<'a> {
     /// Takes what is dirty; `None` (and the lock is released) when nothing is. A size that is ahead
     /// of the items is dirty too: the data it came with may be gone, cut off or punched out.
-    pub(super) fn take(
-        core: &Core,
-        inode: &'a Arc<Inode>,
-        editing: Option<MutexGuard<'a, ()>>,
-    ) -> Option<Self> {
+    pub(super) fn take(core: &Core, inode: &'a Arc<Inode>, editing: Option<MutexGuard<'a, ()>>) -> Option<Self> {
         let mut layers = inode.data.inner.write();
         let is_size_written = {
             let state = inode.state();
@@ -55,10 +51,7 @@ impl<'a> Job<'a> {
             layers.receipt = Receipt::default();
             return None;
         }
-        let flight = Arc::new(Flight {
-            pages: layers.dirty.take(),
-            pending: std::mem::take(&mut layers.pending),
-        });
+        let flight = Arc::new(Flight { pages: layers.dirty.take(), pending: std::mem::take(&mut layers.pending) });
         layers.flight = Some(Arc::clone(&flight));
         inode.data.note_moved();
         let receipt = std::mem::take(&mut layers.receipt);
@@ -97,9 +90,7 @@ impl<'a> Job<'a> {
     pub(super) fn plan(&mut self, core: &Core) -> Result<()> {
         let runs: Vec<Run> = self.flight.pages.iter().flat_map(PageCache::runs).collect();
         let sizes = core.store.sizes();
-        let keeps_space = self
-            .flags
-            .intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
+        let keeps_space = self.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
         let may_inline = self.may_inline && !keeps_space && self.flight.pending.is_empty();
         let request = Request {
             size: self.size,
@@ -113,10 +104,7 @@ impl<'a> Job<'a> {
         self.steps = plan::plan(request, &runs, &reusable);
         let pending = &self.flight.pending;
         let runs = self.steps.len() + pending.len();
-        let mut wanted = need_for(
-            to_u64(runs),
-            self.dirty_bytes() + pending::total_bytes(pending),
-        );
+        let mut wanted = need_for(to_u64(runs), self.dirty_bytes() + pending::total_bytes(pending));
         wanted.data = pending::total_bytes(pending);
         for step in &self.steps {
             if let Step::Allocate(run) = step {
@@ -135,54 +123,28 @@ impl Job<'_> {
         let page = pages.page(0).unwrap_or_default();
         self.inline = page.get(..to_usize(len)).unwrap_or(page).to_vec();
         let len = to_u64(self.inline.len());
-        let extent = FileExtent {
-            disk_len: 0,
-            ..FileExtent::whole(0, Kind::Inline, Logical(0), len)
-        };
-        self.items.push(NewExtent {
-            extent,
-            is_fresh: false,
-        });
+        let extent = FileExtent { disk_len: 0, ..FileExtent::whole(0, Kind::Inline, Logical(0), len) };
+        self.items.push(NewExtent { extent, is_fresh: false });
     }
 
     pub(super) fn add_in_place(&mut self, run: Run, old: &FileExtent) {
         if old.kind == Kind::Prealloc {
-            let extent = FileExtent {
-                kind: Kind::Regular,
-                ..old.part(run.start..run.end())
-            };
-            self.items.push(NewExtent {
-                extent,
-                is_fresh: false,
-            });
+            let extent = FileExtent { kind: Kind::Regular, ..old.part(run.start..run.end()) };
+            self.items.push(NewExtent { extent, is_fresh: false });
         }
     }
 
-    pub(super) fn allocate(
-        &mut self,
-        core: &Core,
-        run: Run,
-        hint: Option<Logical>,
-    ) -> Result<DataExtent> {
+    pub(super) fn allocate(&mut self, core: &Core, run: Run, hint: Option<Logical>) -> Result<DataExtent> {
         let extent = self.receipt.alloc(&core.store, run.len, hint)?;
         self.fresh.push(extent);
-        let extent = DataExtent {
-            len: extent.len.min(run.len),
-            ..extent
-        };
+        let extent = DataExtent { len: extent.len.min(run.len), ..extent };
         let item = FileExtent::whole(run.start, Kind::Regular, extent.at, extent.len);
-        self.items.push(NewExtent {
-            extent: item,
-            is_fresh: true,
-        });
+        self.items.push(NewExtent { extent: item, is_fresh: true });
         Ok(extent)
     }
 
     pub(super) fn add_csums(&mut self, core: &Core, at: u64, csums: &[u8]) {
-        let (sector, csum) = (
-            u64::from(core.store.sizes().sector),
-            core.store.sizes().csum,
-        );
+        let (sector, csum) = (u64::from(core.store.sizes().sector), core.store.sizes().csum);
         match self.csums.last_mut() {
             Some((start, list)) if start.0 + to_u64(list.len() / csum.max(1)) * sector == at => {
                 list.extend_from_slice(csums);

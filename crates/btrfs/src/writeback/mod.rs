@@ -61,21 +61,15 @@ const BUDGET_EIGHTHS_KEPT: usize = 6;
 
 /// Space to reserve for `runs` dirty runs of `bytes` together.
 pub(crate) fn need_for(runs: u64, bytes: u64) -> Need {
-    let items = u64::from(ITEMS_PER_FILE)
-        .saturating_add(runs.div_ceil(RUNS_PER_ITEM))
-        .saturating_add(bytes / BYTES_PER_ITEM);
-    Need {
-        items: u32::try_from(items).unwrap_or(u32::MAX),
-        data: bytes,
-    }
+    let items =
+        u64::from(ITEMS_PER_FILE).saturating_add(runs.div_ceil(RUNS_PER_ITEM)).saturating_add(bytes / BYTES_PER_ITEM);
+    Need { items: u32::try_from(items).unwrap_or(u32::MAX), data: bytes }
 }
 
 /// What `wanted` asks for beyond what was promised; `None` when that is nothing.
 pub(crate) fn missing(wanted: Need, promised: Need) -> Option<Need> {
-    let missing = Need {
-        items: wanted.items.saturating_sub(promised.items),
-        data: wanted.data.saturating_sub(promised.data),
-    };
+    let missing =
+        Need { items: wanted.items.saturating_sub(promised.items), data: wanted.data.saturating_sub(promised.data) };
     (missing != Need::default()).then_some(missing)
 }
 
@@ -148,12 +142,7 @@ pub(crate) fn flush_before(core: &Core, last_place: u64) -> Result<()> {
     flush_places(core, last_place, |_| true, Busy::Skip)
 }
 
-fn flush_places(
-    core: &Core,
-    last_place: u64,
-    select: impl Fn(&Inode) -> bool,
-    on_busy: Busy,
-) -> Result<()> {
+fn flush_places(core: &Core, last_place: u64, select: impl Fn(&Inode) -> bool, on_busy: Busy) -> Result<()> {
     let mut place = 0;
     let mut result = Ok(());
     while place < last_place {
@@ -224,10 +213,7 @@ fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
 
 /// Writes a prefix of `inodes` worth one batch; returns its length, those of them that somebody
 /// else is editing, and how it went.
-fn flush_batch<'a>(
-    core: &Core,
-    inodes: &'a [Arc<Inode>],
-) -> (usize, Vec<&'a Arc<Inode>>, Result<()>) {
+fn flush_batch<'a>(core: &Core, inodes: &'a [Arc<Inode>]) -> (usize, Vec<&'a Arc<Inode>>, Result<()>) {
     let mut jobs = Vec::new();
     let mut busy = Vec::new();
     let (mut count, mut bytes) = (0, 0);
@@ -265,10 +251,7 @@ pub(crate) fn discard_held(core: &Core, inode: &Inode) {
     core.data.unlist(inode);
     inode.data.settle(layers);
     for pending in unused {
-        core.store.free_unused(btrfs_store::DataExtent {
-            at: pending.at,
-            len: pending.len,
-        });
+        core.store.free_unused(btrfs_store::DataExtent { at: pending.at, len: pending.len });
     }
 }
 

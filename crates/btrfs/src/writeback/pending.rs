@@ -17,28 +17,18 @@ const PENDING_CSUM_BYTES_MAX: usize = 4 << 20;
 
 /// True when nothing in `list` overlaps the range.
 pub(crate) fn is_free(list: &[Pending], start: u64, end: u64) -> bool {
-    !list
-        .iter()
-        .any(|pending| pending.start < end && start < pending.end())
+    !list.iter().any(|pending| pending.start < end && start < pending.end())
 }
 
 /// True when the list should be inserted before it grows further.
 pub(crate) fn is_full(list: &[Pending]) -> bool {
     list.len() >= PENDING_COUNT_MAX
-        || list
-            .iter()
-            .map(|pending| pending.csums.len())
-            .sum::<usize>()
-            >= PENDING_CSUM_BYTES_MAX
+        || list.iter().map(|pending| pending.csums.len()).sum::<usize>() >= PENDING_CSUM_BYTES_MAX
 }
 
 /// Adds an extent, joined to its predecessor where both touch in the file and on disk, and
 /// `may_be_one` says of the joined extent that it lies in one block group.
-pub(crate) fn push(
-    list: &mut Vec<Pending>,
-    new: Pending,
-    may_be_one: impl FnOnce(Logical, u64) -> bool,
-) {
+pub(crate) fn push(list: &mut Vec<Pending>, new: Pending, may_be_one: impl FnOnce(Logical, u64) -> bool) {
     let joins = |last: &&mut Pending| {
         last.end() == new.start
             && last.at.0.saturating_add(last.len) == new.at.0
@@ -57,11 +47,7 @@ pub(crate) fn push(
 
 /// Takes `range`, whole sectors, out of the list; returns the space that nothing refers to any more.
 /// `sizes` are those of a sector and of its checksum.
-pub(crate) fn cut(
-    list: &mut Vec<Pending>,
-    range: Range<u64>,
-    sizes: (u32, usize),
-) -> Vec<DataExtent> {
+pub(crate) fn cut(list: &mut Vec<Pending>, range: Range<u64>, sizes: (u32, usize)) -> Vec<DataExtent> {
     let mut unused = Vec::new();
     let mut kept = Vec::with_capacity(list.len());
     for pending in list.drain(..) {
@@ -90,9 +76,7 @@ fn part_of(pending: &Pending, range: Range<u64>, (sector, csum): (u32, usize)) -
     let skipped = range.start.saturating_sub(pending.start);
     let in_csums = |bytes: u64| to_usize(bytes / u64::from(sector)).saturating_mul(csum);
     let len = range.end - range.start;
-    let csums = pending
-        .csums
-        .get(in_csums(skipped)..in_csums(skipped.saturating_add(len)));
+    let csums = pending.csums.get(in_csums(skipped)..in_csums(skipped.saturating_add(len)));
     Some(Pending {
         start: range.start,
         len,
@@ -103,8 +87,7 @@ fn part_of(pending: &Pending, range: Range<u64>, (sector, csum): (u32, usize)) -
 
 /// Where the next extent should go: behind the last one.
 pub(crate) fn hint(list: &[Pending]) -> Option<Logical> {
-    list.last()
-        .map(|last| Logical(last.at.0.saturating_add(last.len)))
+    list.last().map(|last| Logical(last.at.0.saturating_add(last.len)))
 }
 
 /// The items to insert, in file order.
@@ -130,28 +113,16 @@ mod tests {
     use super::*;
 
     fn pending(start: u64, len: u64, at: u64) -> Pending {
-        Pending {
-            start,
-            len,
-            at: Logical(at),
-            csums: vec![1; 4],
-        }
+        Pending { start, len, at: Logical(at), csums: vec![1; 4] }
     }
 
     #[test]
     fn sequential_writes_become_one_extent() {
         let mut list = Vec::new();
         for index in 0..200 {
-            push(
-                &mut list,
-                pending(index << 20, 1 << 20, (5 << 30) + (index << 20)),
-                |_, _| true,
-            );
+            push(&mut list, pending(index << 20, 1 << 20, (5 << 30) + (index << 20)), |_, _| true);
         }
-        assert_eq!(
-            list.iter().map(|p| p.len >> 20).collect::<Vec<_>>(),
-            [128, 72]
-        );
+        assert_eq!(list.iter().map(|p| p.len >> 20).collect::<Vec<_>>(), [128, 72]);
         assert_eq!(list[0].csums.len(), 128 * 4);
         assert_eq!(hint(&list), Some(Logical((5 << 30) + (200 << 20))));
     }
@@ -164,18 +135,12 @@ mod tests {
         let mut list = vec![one, pending(1 << 20, 4096, 2 << 20)];
         let unused = cut(&mut list, 12288..16384, (4096, 4));
         assert_eq!(unused.len(), 1);
-        assert_eq!(
-            (unused[0].at, unused[0].len),
-            (Logical((1 << 20) + 4096), 4096)
-        );
+        assert_eq!((unused[0].at, unused[0].len), (Logical((1 << 20) + 4096), 4096));
         let parts: Vec<_> = list.iter().map(|p| (p.start, p.len, p.at.0)).collect();
         let ends = [(8192, 4096, 1 << 20), (16384, 8192, (1 << 20) + 8192)];
         assert_eq!(parts[..2], ends);
         assert_eq!(parts[2].0, 1 << 20);
-        assert_eq!(
-            (&list[0].csums[..], &list[1].csums[..]),
-            (&csums[..4], &csums[8..])
-        );
+        assert_eq!((&list[0].csums[..], &list[1].csums[..]), (&csums[..4], &csums[8..]));
         assert_eq!(cut(&mut list, 0..1 << 30, (4096, 4)).len(), 3);
         assert!(list.is_empty());
     }
@@ -184,14 +149,8 @@ mod tests {
     fn what_does_not_touch_stays_apart() {
         let mut list = Vec::new();
         push(&mut list, pending(0, 4096, 1 << 20), |_, _| true);
-        push(&mut list, pending(4096, 4096, (1 << 20) + 4096), |_, _| {
-            false
-        });
-        push(
-            &mut list,
-            pending(1 << 20, 4096, (1 << 20) + 8192),
-            |_, _| true,
-        );
+        push(&mut list, pending(4096, 4096, (1 << 20) + 4096), |_, _| false);
+        push(&mut list, pending(1 << 20, 4096, (1 << 20) + 8192), |_, _| true);
         assert_eq!(list.len(), 3);
         assert!(is_free(&list, 8192, 1 << 20) && !is_free(&list, 8191, 8192));
     }

@@ -32,21 +32,13 @@ pub(super) enum Step {
 
 /// The largest file that may be inline: less than a sector, and it must fit a leaf.
 pub(super) fn max_inline(option: u32, node: u32, sector: u32) -> u64 {
-    u64::from(
-        option
-            .min(sector.saturating_sub(1))
-            .min(node.saturating_sub(INLINE_OVERHEAD_BYTES)),
-    )
+    u64::from(option.min(sector.saturating_sub(1)).min(node.saturating_sub(INLINE_OVERHEAD_BYTES)))
 }
 
 /// The steps for `runs`, in file order. `in_place` are the extents, in file order, whose bytes may
 /// be overwritten on disk.
 pub(super) fn plan(request: Request, runs: &[Run], in_place: &[FileExtent]) -> Vec<Step> {
-    let Request {
-        size,
-        max_inline,
-        sector,
-    } = request;
+    let Request { size, max_inline, sector } = request;
     let is_first_sector = |run: &Run| (run.start, run.len) == (0, sector);
     if let [run] = runs
         && (1..=max_inline).contains(&size)
@@ -58,20 +50,10 @@ pub(super) fn plan(request: Request, runs: &[Run], in_place: &[FileExtent]) -> V
     for run in runs {
         let mut at = run.start;
         let first = in_place.partition_point(|old| old.end() <= at);
-        for old in in_place
-            .iter()
-            .skip(first)
-            .take_while(|old| old.start < run.end())
-        {
+        for old in in_place.iter().skip(first).take_while(|old| old.start < run.end()) {
             let (from, to) = (old.start.max(at), old.end().min(run.end()));
             allocate(&mut steps, at, from);
-            steps.push(Step::InPlace {
-                run: Run {
-                    start: from,
-                    len: to - from,
-                },
-                old: *old,
-            });
+            steps.push(Step::InPlace { run: Run { start: from, len: to - from }, old: *old });
             at = to;
         }
         allocate(&mut steps, at, run.end());
@@ -83,10 +65,7 @@ fn allocate(steps: &mut Vec<Step>, start: u64, end: u64) {
     let count = to_usize(end.saturating_sub(start).div_ceil(EXTENT_BYTES_MAX));
     steps.extend((0..count).map(|index| {
         let start = start + to_u64(index) * EXTENT_BYTES_MAX;
-        Step::Allocate(Run {
-            start,
-            len: (end - start).min(EXTENT_BYTES_MAX),
-        })
+        Step::Allocate(Run { start, len: (end - start).min(EXTENT_BYTES_MAX) })
     }));
 }
 
@@ -100,31 +79,17 @@ mod tests {
     const K: u64 = 4096;
 
     fn run(start: u64, len: u64) -> Run {
-        Run {
-            start: start * K,
-            len: len * K,
-        }
+        Run { start: start * K, len: len * K }
     }
 
     fn request(size: u64) -> Request {
-        Request {
-            size,
-            max_inline: max_inline(2048, 16384, 4096),
-            sector: K,
-        }
+        Request { size, max_inline: max_inline(2048, 16384, 4096), sector: K }
     }
 
     #[test]
     fn small_files_go_inline() {
-        assert_eq!(
-            plan(request(2048), &[run(0, 1)], &[]),
-            [Step::Inline { len: 2048 }]
-        );
-        for (size, runs) in [
-            (2049, vec![run(0, 1)]),
-            (100, vec![run(1, 1)]),
-            (0, vec![run(0, 1)]),
-        ] {
+        assert_eq!(plan(request(2048), &[run(0, 1)], &[]), [Step::Inline { len: 2048 }]);
+        for (size, runs) in [(2049, vec![run(0, 1)]), (100, vec![run(1, 1)]), (0, vec![run(0, 1)])] {
             let steps = plan(request(size), &runs, &[]);
             assert!(matches!(steps.as_slice(), [Step::Allocate(_)]), "{size}");
         }
@@ -134,24 +99,9 @@ mod tests {
 
     #[test]
     fn long_runs_are_cut_at_the_largest_extent() {
-        let steps = plan(
-            request(1 << 40),
-            &[Run {
-                start: K,
-                len: EXTENT_BYTES_MAX * 2 + K,
-            }],
-            &[],
-        );
-        let lens: Vec<u64> = steps
-            .iter()
-            .map(|step| {
-                if let Step::Allocate(run) = step {
-                    run.len
-                } else {
-                    0
-                }
-            })
-            .collect();
+        let steps = plan(request(1 << 40), &[Run { start: K, len: EXTENT_BYTES_MAX * 2 + K }], &[]);
+        let lens: Vec<u64> =
+            steps.iter().map(|step| if let Step::Allocate(run) = step { run.len } else { 0 }).collect();
         assert_eq!(lens, [EXTENT_BYTES_MAX, EXTENT_BYTES_MAX, K]);
     }
 
@@ -164,15 +114,9 @@ mod tests {
             steps,
             [
                 Step::Allocate(run(0, 2)),
-                Step::InPlace {
-                    run: run(2, 2),
-                    old
-                },
+                Step::InPlace { run: run(2, 2), old },
                 Step::Allocate(run(4, 4)),
-                Step::InPlace {
-                    run: run(21, 1),
-                    old: far
-                },
+                Step::InPlace { run: run(21, 1), old: far },
                 Step::Allocate(run(22, 3)),
             ]
         );

@@ -33,10 +33,7 @@ struct Batch<'p> {
 /// failure the remaining ones have put everything back.
 pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     let in_place = core.data.in_place.read();
-    let written = jobs
-        .iter_mut()
-        .try_for_each(|job| job.plan(core))
-        .and_then(|()| write(core, jobs));
+    let written = jobs.iter_mut().try_for_each(|job| job.plan(core)).and_then(|()| write(core, jobs));
     drop(in_place);
     let mut result = written;
     for job in jobs {
@@ -76,16 +73,10 @@ fn write(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
                     while rest.len > 0 {
                         let extent = jobs[index].allocate(core, rest, hint)?;
                         hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
-                        let part = Run {
-                            start: rest.start,
-                            len: extent.len,
-                        };
+                        let part = Run { start: rest.start, len: extent.len };
                         let wants_csums = jobs[index].has_csums();
                         batch.add(core, jobs, pages, index, (part, extent.at, wants_csums))?;
-                        rest = Run {
-                            start: part.end(),
-                            len: rest.len - part.len,
-                        };
+                        rest = Run { start: part.end(), len: rest.len - part.len };
                     }
                 }
             }
@@ -116,10 +107,7 @@ impl<'p> Batch<'p> {
             self.owners.push((owner, len));
             self.len += len;
             self.wants_csums |= wants_csums;
-            run = Run {
-                start: run.start + len,
-                len: run.len - len,
-            };
+            run = Run { start: run.start + len, len: run.len - len };
             at += len;
         }
         Ok(())
@@ -127,8 +115,7 @@ impl<'p> Batch<'p> {
 
     /// True when `len` bytes at `at` can be written together with the batch.
     fn is_followed_by(&self, core: &Core, at: u64, len: u64) -> bool {
-        self.at.saturating_add(self.len) == at
-            && is_in_one_group(core, Logical(self.at), self.len.saturating_add(len))
+        self.at.saturating_add(self.len) == at && is_in_one_group(core, Logical(self.at), self.len.saturating_add(len))
     }
 
     fn write(&mut self, core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
@@ -138,21 +125,14 @@ impl<'p> Batch<'p> {
         }
         let at = Logical(batch.at);
         let csums = write_and_sum(core, at, &batch.parts, batch.len, batch.wants_csums)?;
-        let (sector, csum) = (
-            u64::from(core.store.sizes().sector),
-            core.store.sizes().csum,
-        );
+        let (sector, csum) = (u64::from(core.store.sizes().sector), core.store.sizes().csum);
         let mut offset = 0;
         for (owner, len) in batch.owners {
             let job = &mut jobs[owner];
             if job.has_csums() {
                 let from = to_usize(offset / sector) * csum;
                 let to = to_usize((offset + len) / sector) * csum;
-                job.add_csums(
-                    core,
-                    batch.at + offset,
-                    csums.get(from..to).unwrap_or_default(),
-                );
+                job.add_csums(core, batch.at + offset, csums.get(from..to).unwrap_or_default());
             }
             offset += len;
         }
@@ -161,13 +141,7 @@ impl<'p> Batch<'p> {
 }
 
 /// Writes `parts` (whole sectors) one after the other, and returns their checksums.
-pub(crate) fn write_and_sum(
-    core: &Core,
-    at: Logical,
-    parts: &[&[u8]],
-    len: u64,
-    wants_csums: bool,
-) -> Result<Vec<u8>> {
+pub(crate) fn write_and_sum(core: &Core, at: Logical, parts: &[&[u8]], len: u64, wants_csums: bool) -> Result<Vec<u8>> {
     if !wants_csums {
         core.store.write_data(at, parts)?;
         return Ok(Vec::new());
@@ -178,8 +152,7 @@ pub(crate) fn write_and_sum(
         let mut csums = vec![0; to_usize(len) / sector * sizes.csum];
         let mut rest = csums.as_mut_slice();
         for part in parts {
-            let (now, later) =
-                rest.split_at_mut((part.len() / sector * sizes.csum).min(rest.len()));
+            let (now, later) = rest.split_at_mut((part.len() / sector * sizes.csum).min(rest.len()));
             codec::checksum::checksum_many(kind, part, sector, now);
             rest = later;
         }
@@ -196,11 +169,7 @@ pub(crate) fn write_and_sum(
 
 /// True when the bytes lie in one block group: neither an extent nor a write may cross into another.
 pub(crate) fn is_in_one_group(core: &Core, at: Logical, len: u64) -> bool {
-    core.store
-        .pool()
-        .chunks()
-        .get(at)
-        .is_some_and(|chunk| chunk.contains(at, len))
+    core.store.pool().chunks().get(at).is_some_and(|chunk| chunk.contains(at, len))
 }
 
 /// Gives back space that was to be written, and was not because of `error`.

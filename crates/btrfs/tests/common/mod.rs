@@ -26,10 +26,7 @@ impl Image {
 
     pub fn make_with(options: MakeOptions) -> (Self, Volume) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let options = MakeOptions {
-            size: Some(IMAGE_BYTES),
-            ..options
-        };
+        let options = MakeOptions { size: Some(IMAGE_BYTES), ..options };
         let volume = Volume::make(file.path(), &options).unwrap();
         (Self { file }, volume)
     }
@@ -44,26 +41,15 @@ impl Image {
 
 /// Has `btrfs check` look at an image, where that program is installed.
 pub fn check(image: &Path) {
-    let Ok(output) = Command::new("btrfs")
-        .args(["check", "--check-data-csum"])
-        .arg(image)
-        .output()
-    else {
+    let Ok(output) = Command::new("btrfs").args(["check", "--check-data-csum"]).arg(image).output() else {
         eprintln!("btrfs check is not installed: skipped");
         return;
     };
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(
-        output.status.success(),
-        "{said}\n{}",
-        String::from_utf8_lossy(&output.stdout)
-    );
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(&output.stdout));
 }
 
 /// What the caller did wrong.
 pub fn what<T: std::fmt::Debug>(result: Result<T, Error>) -> CallerError {
-    result
-        .unwrap_err()
-        .caller_error()
-        .expect("the caller is to blame")
+    result.unwrap_err().caller_error().expect("the caller is to blame")
 }

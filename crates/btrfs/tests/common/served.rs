@@ -9,11 +9,7 @@ use vfs::file_system::{Caller, Entry, Handle, NewNode, NodeId, NodeKind, WriteFl
 use super::{Image, check};
 
 /// Who may do everything.
-pub const ROOT: Caller = Caller {
-    uid: 0,
-    gid: 0,
-    pid: 1,
-};
+pub const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 
 /// An image and the file system on it.
 pub struct Served {
@@ -50,9 +46,7 @@ impl Served {
             target: if is(NodeKind::Symlink) { b"where" } else { b"" },
             ..NewNode::default()
         };
-        self.fs
-            .create(&ROOT, parent, name.as_bytes(), &new)
-            .unwrap()
+        self.fs.create(&ROOT, parent, name.as_bytes(), &new).unwrap()
     }
 
     pub fn file(&self, parent: NodeId, name: &str) -> Entry {

@@ -31,56 +31,28 @@ const fn feature(name: &'static str, bits: Bits, about: &'static str) -> Feature
 }
 
 const FEATURES: &[Feature] = &[
-    feature(
-        "mixed-bg",
-        Bits::Mixed,
-        "data and metadata share block groups",
-    ),
-    feature(
-        "extref",
-        Bits::Incompat(Incompat::EXTENDED_IREF),
-        "many hard links to one file",
-    ),
-    feature(
-        "skinny-metadata",
-        Bits::Incompat(Incompat::SKINNY_METADATA),
-        "small metadata items",
-    ),
-    feature(
-        "no-holes",
-        Bits::Incompat(Incompat::NO_HOLES),
-        "no items for holes in files",
-    ),
+    feature("mixed-bg", Bits::Mixed, "data and metadata share block groups"),
+    feature("extref", Bits::Incompat(Incompat::EXTENDED_IREF), "many hard links to one file"),
+    feature("skinny-metadata", Bits::Incompat(Incompat::SKINNY_METADATA), "small metadata items"),
+    feature("no-holes", Bits::Incompat(Incompat::NO_HOLES), "no items for holes in files"),
     feature(
         "free-space-tree",
         Bits::CompatRo(CompatRo::FREE_SPACE_TREE.union(CompatRo::FREE_SPACE_TREE_VALID)),
         "free space kept in a tree",
     ),
-    feature(
-        "fst",
-        Bits::CompatRo(CompatRo::FREE_SPACE_TREE.union(CompatRo::FREE_SPACE_TREE_VALID)),
-        "the same",
-    ),
+    feature("fst", Bits::CompatRo(CompatRo::FREE_SPACE_TREE.union(CompatRo::FREE_SPACE_TREE_VALID)), "the same"),
     feature(
         "block-group-tree",
         Bits::CompatRo(CompatRo::BLOCK_GROUP_TREE),
         "block groups in a tree of their own, for fast mounting",
     ),
-    feature(
-        "bgt",
-        Bits::CompatRo(CompatRo::BLOCK_GROUP_TREE),
-        "the same",
-    ),
+    feature("bgt", Bits::CompatRo(CompatRo::BLOCK_GROUP_TREE), "the same"),
     feature("quota", Bits::Unsupported, "quotas"),
     feature("squota", Bits::Unsupported, "simple quotas"),
     feature("raid56", Bits::Unsupported, "RAID5 and RAID6"),
     feature("raid1c34", Bits::Unsupported, "three or four copies"),
     feature("zoned", Bits::Unsupported, "zoned devices"),
-    feature(
-        "raid-stripe-tree",
-        Bits::Unsupported,
-        "tree of RAID stripes",
-    ),
+    feature("raid-stripe-tree", Bits::Unsupported, "tree of RAID stripes"),
 ];
 
 /// Changes `make` as a list such as `^no-holes,mixed-bg` says.
@@ -88,11 +60,7 @@ const FEATURES: &[Feature] = &[
 /// # Errors
 /// Names that nobody knows, features that cannot be made, and sets that do not go together.
 pub(super) fn apply(list: &[String], make: &mut MakeOptions) -> Result<()> {
-    for word in list
-        .iter()
-        .flat_map(|words| words.split(','))
-        .filter(|word| !word.is_empty())
-    {
+    for word in list.iter().flat_map(|words| words.split(',')).filter(|word| !word.is_empty()) {
         let (name, is_on) = match word.strip_prefix('^') {
             Some(name) => (name, false),
             None => (word, true),

@@ -131,10 +131,7 @@ impl Mkfs {
         if features::asks_for_list(&self.features) {
             return features::print_list(out);
         }
-        let path = self
-            .target
-            .as_ref()
-            .ok_or_else(|| Failure::usage("FILE is missing"))?;
+        let path = self.target.as_ref().ok_or_else(|| Failure::usage("FILE is missing"))?;
         let make = self.make_options()?;
         let target = Target::inspect(path, self.nodiscard)?;
         if !self.force {
@@ -175,9 +172,7 @@ impl Mkfs {
                 .ok()
                 .filter(|size| size.is_power_of_two() && (4096..=65_536).contains(size))
                 .ok_or_else(|| {
-                    let text = format!(
-                        "--nodesize: expected a power of two from 4096 to 65536, found {size}"
-                    );
+                    let text = format!("--nodesize: expected a power of two from 4096 to 65536, found {size}");
                     Failure::usage(text)
                 })?;
         } else if make.mixed {
@@ -194,11 +189,7 @@ impl Mkfs {
         }
         make.data_profile = bits(self.data.unwrap_or(Profile::Single));
         if make.mixed {
-            if self
-                .data
-                .zip(self.metadata)
-                .is_some_and(|(data, metadata)| data != metadata)
-            {
+            if self.data.zip(self.metadata).is_some_and(|(data, metadata)| data != metadata) {
                 let text = "--mixed: the profiles of --data and --metadata must be the same";
                 return Err(Failure::usage(text).into());
             }
@@ -209,9 +200,9 @@ impl Mkfs {
 
     fn make(&self, target: &Target, make: &MakeOptions) -> Result<Made> {
         let Some(rootdir) = &self.rootdir else {
-            let size = self.fixed_size(target).ok_or_else(|| {
-                Failure::usage(format!("{}: --size is needed", target.path.display()))
-            })?;
+            let size = self
+                .fixed_size(target)
+                .ok_or_else(|| Failure::usage(format!("{}: --size is needed", target.path.display())))?;
             return target.make(make, size, self.owner);
         };
         let options = self.import_options(target);
@@ -244,9 +235,7 @@ impl Mkfs {
 
     /// The size, if it is known before the contents are.
     fn fixed_size(&self, target: &Target) -> Option<u64> {
-        self.size
-            .or(target.part.size)
-            .or(Some(target.size).filter(|size| *size > 0))
+        self.size.or(target.part.size).or(Some(target.size).filter(|size| *size > 0))
     }
 
     fn import_options(&self, target: &Target) -> ImportOptions {
@@ -271,10 +260,7 @@ impl Mkfs {
     ) -> Result<Made> {
         let made = target.make(make, size, self.owner)?;
         // The image may lie in the directory that is copied, and exists only now.
-        let options = ImportOptions {
-            skip: self.import_options(target).skip,
-            ..options.clone()
-        };
+        let options = ImportOptions { skip: self.import_options(target).skip, ..options.clone() };
         let progress = Arc::new(Progress::default());
         progress.bytes_total.store(bytes_total, Ordering::Relaxed);
         let _bar = Bar::new(&progress, !self.quiet);
@@ -301,39 +287,18 @@ impl Target {
             Ok(found) => found,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 let path = path.to_owned();
-                return Ok(Self {
-                    path,
-                    part,
-                    size: 0,
-                    is_new: true,
-                    is_device: false,
-                    keeps_blocks,
-                });
+                return Ok(Self { path, part, size: 0, is_new: true, is_device: false, keeps_blocks });
             }
             Err(error) => return Err(error).context(path.display().to_string()),
         };
         let is_device = found.file_type().is_block_device();
         if !found.is_file() && !is_device {
-            let text = format!(
-                "{}: neither a regular file nor a block device",
-                path.display()
-            );
+            let text = format!("{}: neither a regular file nor a block device", path.display());
             return Err(Failure::refused(text).into());
         }
-        let end = if is_device {
-            device_bytes(&part.path)?
-        } else {
-            found.size()
-        };
+        let end = if is_device { device_bytes(&part.path)? } else { found.size() };
         let size = part.size.unwrap_or(end.saturating_sub(part.offset));
-        Ok(Self {
-            path: path.to_owned(),
-            part,
-            size,
-            is_new: false,
-            is_device,
-            keeps_blocks,
-        })
+        Ok(Self { path: path.to_owned(), part, size, is_new: false, is_device, keeps_blocks })
     }
 
     fn refuse_occupied(&self) -> Result<()> {
@@ -375,36 +340,22 @@ impl Target {
     /// Makes the file system with `size` bytes.
     fn make(&self, make: &MakeOptions, size: u64, owner: Option<(u32, u32)>) -> Result<Made> {
         if self.is_device && size > self.size {
-            let text = format!(
-                "{}: size: expected at most {}, found {size}",
-                self.path.display(),
-                self.size
-            );
+            let text = format!("{}: size: expected at most {}, found {size}", self.path.display(), self.size);
             return Err(Failure::new(Status::NoSpace, text).into());
         }
-        let make = MakeOptions {
-            size: None,
-            ..make.clone()
-        };
+        let make = MakeOptions { size: None, ..make.clone() };
         self.rehearse(&make, size)?;
         if !self.is_device {
             self.resize(size)?;
         }
-        let make = MakeOptions {
-            size: Some(size),
-            ..make
-        };
-        let options = FileOptions {
-            size: Some(size),
-            ..FileOptions::default()
-        };
+        let make = MakeOptions { size: Some(size), ..make };
+        let options = FileOptions { size: Some(size), ..FileOptions::default() };
         let device = FileDevice::open(&self.path, &options)?;
         let device = Arc::new(LateSuper::new(device)?);
         let shared: Arc<dyn Device> = device.clone();
         let (uid, gid) = owner.unwrap_or_default();
         let volume = Volume::options().owner(uid, gid).make_device(shared, &make);
-        let volume =
-            volume.with_context(|| format!("{}: {}", self.path.display(), human::bytes(size)))?;
+        let volume = volume.with_context(|| format!("{}: {}", self.path.display(), human::bytes(size)))?;
         Ok(Made { volume, device })
     }
 
@@ -412,19 +363,12 @@ impl Target {
     /// block is in it, unless its blocks are to stay.
     fn resize(&self, size: u64) -> Result<()> {
         // It is locked, and known to be nobody else's, while its length changes.
-        let options = FileOptions {
-            create: true,
-            ..FileOptions::default()
-        };
+        let options = FileOptions { create: true, ..FileOptions::default() };
         let _lock = FileDevice::open(&self.part.path, &options)?;
         let file = OpenOptions::new().write(true).open(&self.part.path)?;
         let end = self.part.offset.saturating_add(size);
         if i64::try_from(end).is_err() {
-            let text = format!(
-                "{}: no file is {} long",
-                self.path.display(),
-                human::bytes(end)
-            );
+            let text = format!("{}: no file is {} long", self.path.display(), human::bytes(end));
             return Err(Failure::usage(text).into());
         }
         let is_whole = self.part.offset == 0 && self.part.size.is_none();
@@ -472,10 +416,7 @@ fn is_no_space(error: &spinney::Error) -> bool {
 fn is_image_full(error: &Error) -> bool {
     error.chain().any(|cause| {
         matches!(cause.downcast_ref(), Some(spinney::Error::NoSpace))
-            || matches!(
-                cause.downcast_ref(),
-                Some(btrfs_store::Error::NoSpace { .. })
-            )
+            || matches!(cause.downcast_ref(), Some(btrfs_store::Error::NoSpace { .. }))
     })
 }
 
@@ -487,11 +428,7 @@ fn device_bytes(path: &Path) -> Result<u64> {
 
 fn shape(make: &MakeOptions) -> Shape {
     let copies = |profile: BlockGroupFlags| {
-        if profile.contains(BlockGroupFlags::DUP) {
-            2
-        } else {
-            1
-        }
+        if profile.contains(BlockGroupFlags::DUP) { 2 } else { 1 }
     };
     Shape {
         csum_bytes: u64::try_from(make.csum.len()).unwrap_or(32),

@@ -39,11 +39,40 @@ const NAMES: &[&str] = &[
 
 /// Options that only the kernel's btrfs has, which an `/etc/fstab` may bring along.
 const NOT_HERE: &[&str] = &[
-    "acl", "autodefrag", "barrier", "clear_cache", "compress", "compress-force", "degraded", "device", "discard",
-    "enospc_debug", "fatal_errors", "flushoncommit", "noacl", "noautodefrag", "nobarrier", "nodiscard",
-    "noenospc_debug", "noflushoncommit", "norecovery", "nospace_cache", "nossd", "nossd_spread", "notreelog",
-    "recovery", "rescan_uuid_tree", "rescue", "skip_balance", "space_cache", "ssd", "ssd_spread", "thread_pool",
-    "treelog", "usebackuproot", "user_subvol_rm_allowed",
+    "acl",
+    "autodefrag",
+    "barrier",
+    "clear_cache",
+    "compress",
+    "compress-force",
+    "degraded",
+    "device",
+    "discard",
+    "enospc_debug",
+    "fatal_errors",
+    "flushoncommit",
+    "noacl",
+    "noautodefrag",
+    "nobarrier",
+    "nodiscard",
+    "noenospc_debug",
+    "noflushoncommit",
+    "norecovery",
+    "nospace_cache",
+    "nossd",
+    "nossd_spread",
+    "notreelog",
+    "recovery",
+    "rescan_uuid_tree",
+    "rescue",
+    "skip_balance",
+    "space_cache",
+    "ssd",
+    "ssd_spread",
+    "thread_pool",
+    "treelog",
+    "usebackuproot",
+    "user_subvol_rm_allowed",
 ];
 
 /// The largest legal `max_inline`; a leaf limits it further.
@@ -92,13 +121,7 @@ impl Wanted {
             options = options.dirty_bytes(bytes);
         }
         options = options.cache_bytes(request.cache_bytes.unwrap_or(CACHE_BYTES));
-        let mut wanted = Self {
-            options,
-            subvol: None,
-            subvolid: None,
-            replays_log: true,
-            user_subvol_ioctls: false,
-        };
+        let mut wanted = Self { options, subvol: None, subvolid: None, replays_log: true, user_subvol_ioctls: false };
         for (name, value) in &request.own {
             wanted = wanted.with(name, value.as_deref())?;
         }

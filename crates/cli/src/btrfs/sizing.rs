@@ -34,11 +34,8 @@ pub(super) fn image_bytes(totals: &Totals, shape: Shape) -> u64 {
     let metadata = item_bytes(totals, shape).saturating_mul(2 * shape.metadata_copies);
     // Chunks are up to a tenth of the device, and the last of each kind stays partly empty.
     let needed = data.saturating_add(metadata);
-    let size = needed
-        .saturating_add(needed / 5)
-        .saturating_add(IMAGE_BYTES_MIN);
-    size.div_ceil(IMAGE_BYTES_STEP)
-        .saturating_mul(IMAGE_BYTES_STEP)
+    let size = needed.saturating_add(needed / 5).saturating_add(IMAGE_BYTES_MIN);
+    size.div_ceil(IMAGE_BYTES_STEP).saturating_mul(IMAGE_BYTES_STEP)
 }
 
 fn item_bytes(totals: &Totals, shape: Shape) -> u64 {
@@ -48,9 +45,7 @@ fn item_bytes(totals: &Totals, shape: Shape) -> u64 {
         .saturating_add(item(size_of::<InodeRef>()))
         .saturating_add(item(size_of::<DirItem>()).saturating_mul(2));
     let per_file = item(size_of::<FileExtentItem>());
-    let extents = totals
-        .large_files
-        .saturating_add(totals.block_bytes / EXTENT_BYTES);
+    let extents = totals.large_files.saturating_add(totals.block_bytes / EXTENT_BYTES);
     let sectors = totals.block_bytes / SECTOR_BYTES;
     [
         totals.names.saturating_mul(per_name),
@@ -70,28 +65,14 @@ mod tests {
 
     #[test]
     fn there_is_room_for_data_and_its_copies() {
-        let totals = Totals {
-            block_bytes: 1 << 30,
-            large_files: 1000,
-            ..Totals::default()
-        };
-        let single = Shape {
-            csum_bytes: 4,
-            data_copies: 1,
-            metadata_copies: 2,
-        };
+        let totals = Totals { block_bytes: 1 << 30, large_files: 1000, ..Totals::default() };
+        let single = Shape { csum_bytes: 4, data_copies: 1, metadata_copies: 2 };
         let size = image_bytes(&totals, single);
         assert!((1 << 30..2 << 30).contains(&size), "{size}");
-        let dup = Shape {
-            data_copies: 2,
-            ..single
-        };
+        let dup = Shape { data_copies: 2, ..single };
         assert!(image_bytes(&totals, dup) > 2 << 30);
         assert_eq!(image_bytes(&Totals::default(), single), IMAGE_BYTES_MIN);
-        let huge = Totals {
-            block_bytes: u64::MAX,
-            ..Totals::default()
-        };
+        let huge = Totals { block_bytes: u64::MAX, ..Totals::default() };
         assert!(image_bytes(&huge, dup) > u64::MAX / 2);
     }
 }

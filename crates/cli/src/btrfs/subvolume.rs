@@ -5,9 +5,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use btrfs_disk::TreeId;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use btrfs_disk::TreeId;
 use spinney::{CallerError, SnapshotMode, SubvolumeInfo, Volume};
 
 use crate::common::attributes::JsonTime;
@@ -216,10 +216,7 @@ fn list(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
     let subvolumes = volume.subvolumes()?;
     if json {
         let default_id = volume.default_subvolume()?.0;
-        return out.json(&Report {
-            default_id,
-            subvolumes: subvolumes.iter().map(entry).collect(),
-        });
+        return out.json(&Report { default_id, subvolumes: subvolumes.iter().map(entry).collect() });
     }
     for subvolume in &subvolumes {
         print(subvolume, out)?;
@@ -231,23 +228,13 @@ fn get_default(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
     let volume = image.open_read_only()?;
     let id = volume.default_subvolume()?;
     let found = find(&volume, id)?;
-    if json {
-        out.json(&entry(&found))
-    } else {
-        print(&found, out)
-    }
+    if json { out.json(&entry(&found)) } else { print(&found, out) }
 }
 
 fn print(subvolume: &SubvolumeInfo, out: &mut Output) -> Result<()> {
-    let parent = subvolume
-        .parent
-        .map_or_else(|| "-".to_owned(), |parent| parent.to_string());
+    let parent = subvolume.parent.map_or_else(|| "-".to_owned(), |parent| parent.to_string());
     let mode = if subvolume.read_only { "ro" } else { "rw" };
-    write!(
-        out,
-        "ID {:<6} in {parent:<6} generation {:<8} {mode}  /",
-        subvolume.id.0, subvolume.generation.0
-    )?;
+    write!(out, "ID {:<6} in {parent:<6} generation {:<8} {mode}  /", subvolume.id.0, subvolume.generation.0)?;
     out.put_name(subvolume.path.as_bytes())?;
     Ok(out.write_all(b"\n")?)
 }

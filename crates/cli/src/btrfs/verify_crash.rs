@@ -128,9 +128,8 @@ impl VerifyCrash {
             ..Config::default()
         };
         let start = Instant::now();
-        let explored = crash::watched(&progress, self.states, PROGRESS, || {
-            crash::explore_given(&config, &device, &steps)
-        });
+        let explored =
+            crash::watched(&progress, self.states, PROGRESS, || crash::explore_given(&config, &device, &steps));
         let explored = explored.map_err(|error| self.blame(error))?;
         let report = self.report(&explored, start.elapsed());
         if self.json {

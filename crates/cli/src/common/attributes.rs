@@ -42,10 +42,7 @@ pub(crate) struct JsonMetadata {
 
 impl From<Timestamp> for JsonTime {
     fn from(time: Timestamp) -> Self {
-        Self {
-            sec: time.sec,
-            nsec: time.nsec,
-        }
+        Self { sec: time.sec, nsec: time.nsec }
     }
 }
 

@@ -36,9 +36,7 @@ fn dir_flags() -> OFlags {
 /// `ELOOP` or `ENOTDIR` where a name on the way is a symbolic link; `EINVAL` for `..` and the
 /// like; else what the system reports.
 pub(crate) fn open_dir(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
-    let is_plain = path
-        .components()
-        .all(|part| matches!(part, Component::Normal(_)));
+    let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
     if !is_plain {
         return Err(Errno::INVAL);
     }
@@ -68,9 +66,7 @@ impl OpenDirs {
     /// As [`open_dir`].
     pub(crate) fn open(&self, root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<OwnedFd> {
         let names: Vec<Component<'_>> = path.components().collect();
-        let is_plain = names
-            .iter()
-            .all(|part| matches!(part, Component::Normal(_)));
+        let is_plain = names.iter().all(|part| matches!(part, Component::Normal(_)));
         if names.len() <= KEPT_EVERY || !is_plain {
             return open_dir(root, path);
         }
@@ -133,11 +129,7 @@ mod tests {
             assert!(open(root.as_fd(), Path::new("a/out/etc")).is_err());
         }
         assert!(open_dir(root.as_fd(), Path::new("")).is_ok());
-        assert!(
-            OpenDirs::default()
-                .open(root.as_fd(), Path::new(""))
-                .is_ok()
-        );
+        assert!(OpenDirs::default().open(root.as_fd(), Path::new("")).is_ok());
         assert!(open_dir(root.as_fd(), Path::new("../x")).is_err());
         assert!(open_dir(root.as_fd(), Path::new("/etc")).is_err());
     }

@@ -81,16 +81,10 @@ struct Sink {
 impl Sink {
     fn new() -> Self {
         let out = std::io::stdout();
-        let is_regular = rustix::fs::fstat(&out).is_ok_and(|stat| {
-            rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
-        });
-        let is_appending =
-            rustix::fs::fcntl_getfl(&out).is_ok_and(|flags| flags.contains(OFlags::APPEND));
-        Self {
-            out,
-            can_skip: is_regular && !is_appending,
-            has_open_hole: false,
-        }
+        let is_regular = rustix::fs::fstat(&out)
+            .is_ok_and(|stat| rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile);
+        let is_appending = rustix::fs::fcntl_getfl(&out).is_ok_and(|flags| flags.contains(OFlags::APPEND));
+        Self { out, can_skip: is_regular && !is_appending, has_open_hole: false }
     }
 
     fn write(&mut self, part: &[u8]) -> Result<()> {
@@ -110,12 +104,8 @@ impl Sink {
             return Ok(());
         }
         while count > 0 {
-            let part = usize::try_from(count)
-                .unwrap_or(usize::MAX)
-                .min(ZEROS.len());
-            self.out
-                .lock()
-                .write_all(ZEROS.get(..part).unwrap_or_default())?;
+            let part = usize::try_from(count).unwrap_or(usize::MAX).min(ZEROS.len());
+            self.out.lock().write_all(ZEROS.get(..part).unwrap_or_default())?;
             count -= u64::try_from(part)?;
         }
         Ok(())

@@ -54,17 +54,11 @@ mod tests {
     #[test]
     fn names_go_into_directories() {
         let into = Dest::new(Path::new("/d"), true, 2).unwrap();
-        assert_eq!(
-            into.target(Path::new("a/b"), false).unwrap(),
-            Path::new("/d/b")
-        );
+        assert_eq!(into.target(Path::new("a/b"), false).unwrap(), Path::new("/d/b"));
         assert!(into.target(Path::new(".."), true).is_err());
         assert!(Dest::new(Path::new("/d"), false, 2).is_err());
         let name = Dest::new(Path::new("/new/"), false, 1).unwrap();
         assert!(name.target(Path::new("file"), false).is_err());
-        assert_eq!(
-            name.target(Path::new("dir"), true).unwrap(),
-            Path::new("/new/")
-        );
+        assert_eq!(name.target(Path::new("dir"), true).unwrap(), Path::new("/new/"));
     }
 }

@@ -56,18 +56,8 @@ impl Status {
 
     /// The status with this number, as another process of the program told it.
     pub(crate) fn from_code(code: u8) -> Self {
-        let all = [
-            Self::Done,
-            Self::Refused,
-            Self::Usage,
-            Self::Corrupt,
-            Self::Unsupported,
-            Self::NoSpace,
-            Self::Busy,
-        ];
-        all.into_iter()
-            .find(|status| status.code() == code)
-            .unwrap_or(Self::Io)
+        let all = [Self::Done, Self::Refused, Self::Usage, Self::Corrupt, Self::Unsupported, Self::NoSpace, Self::Busy];
+        all.into_iter().find(|status| status.code() == code).unwrap_or(Self::Io)
     }
 }
 
@@ -81,10 +71,7 @@ pub(crate) struct Failure {
 impl Failure {
     /// A failure that says `text` and ends the program with `status`.
     pub(crate) fn new(status: Status, text: impl Into<String>) -> Self {
-        Self {
-            status,
-            text: text.into(),
-        }
+        Self { status, text: text.into() }
     }
 
     /// The arguments make no sense together.
@@ -113,11 +100,9 @@ pub(crate) fn status_of(error: &anyhow::Error) -> Status {
 
 /// True when the reader of our output went away, which is no failure.
 pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|cause| {
-        cause
-            .downcast_ref::<io::Error>()
-            .is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe)
-    })
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<io::Error>().is_some_and(|io| io.kind() == io::ErrorKind::BrokenPipe))
 }
 
 /// The error and its causes on one line; a cause that its error repeats is told once.
@@ -133,9 +118,7 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
         }
     }
     let line = without_echo(&line);
-    line.chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// The line without its first part, where a device's error names the image that its caller names.
@@ -169,18 +152,14 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
     if let Some(errno) = cause.downcast_ref::<rustix::io::Errno>() {
         return Some(of_kind(errno.kind()));
     }
-    cause
-        .downcast_ref::<io::Error>()
-        .map(|error| of_kind(error.kind()))
+    cause.downcast_ref::<io::Error>().map(|error| of_kind(error.kind()))
 }
 
 fn of_volume(error: &VolumeError) -> Status {
     match error {
-        VolumeError::Caller {
-            what: CallerError::NotSupported,
-            ..
+        VolumeError::Caller { what: CallerError::NotSupported, .. } | VolumeError::Unsupported(_) => {
+            Status::Unsupported
         }
-        | VolumeError::Unsupported(_) => Status::Unsupported,
         VolumeError::Caller { .. } => Status::Refused,
         VolumeError::Corrupt { .. } => Status::Corrupt,
         VolumeError::NoSpace => Status::NoSpace,
@@ -251,27 +230,20 @@ mod tests {
         let inner = io::Error::new(io::ErrorKind::StorageFull, "disk full");
         let error = blockdev::Error::io(blockdev::Op::Write, "a.img", 0, 4096, inner);
         let error: anyhow::Error = VolumeError::from(error).into();
-        assert_eq!(
-            one_line(&error),
-            "a.img: cannot write 4096 bytes at 0: disk full"
-        );
+        assert_eq!(one_line(&error), "a.img: cannot write 4096 bytes at 0: disk full");
         assert_eq!(status_of(&error), Status::NoSpace);
     }
 
     #[test]
     fn a_path_is_named_once() {
-        let error = blockdev::Error::Locked {
-            device: "a.img".into(),
-        };
+        let error = blockdev::Error::Locked { device: "a.img".into() };
         let error = VolumeError::from(error).at("a.img");
         assert_eq!(one_line(&error.into()), "a.img: in use by another program");
     }
 
     #[test]
     fn a_locked_image_is_busy() {
-        let error = blockdev::Error::Locked {
-            device: "a.img".into(),
-        };
+        let error = blockdev::Error::Locked { device: "a.img".into() };
         assert_eq!(status_of(&VolumeError::from(error).into()), Status::Busy);
     }
 }

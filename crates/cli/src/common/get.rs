@@ -210,13 +210,7 @@ impl Get {
         }
     }
 
-    fn copy(
-        &self,
-        volume: &Volume,
-        options: &ExportOptions,
-        progress: &Progress,
-        losses: &Losses,
-    ) -> Result<()> {
+    fn copy(&self, volume: &Volume, options: &ExportOptions, progress: &Progress, losses: &Losses) -> Result<()> {
         if self.continues
             && let Some(path) = self.made_dest()
             && volume.symlink_metadata(path).is_ok_and(|found| found.is_dir())
@@ -262,16 +256,7 @@ fn tell(losses: &Losses) {
         }
     };
     tell(losses.found.load(Ordering::Relaxed), "files were there already, whole");
-    tell(
-        losses.owners.load(Ordering::Relaxed),
-        "files could not be given their owner",
-    );
-    tell(
-        losses.xattrs.load(Ordering::Relaxed),
-        "attributes could not be set",
-    );
-    tell(
-        losses.nodes.load(Ordering::Relaxed),
-        "device nodes could not be made (that needs root)",
-    );
+    tell(losses.owners.load(Ordering::Relaxed), "files could not be given their owner");
+    tell(losses.xattrs.load(Ordering::Relaxed), "attributes could not be set");
+    tell(losses.nodes.load(Ordering::Relaxed), "device nodes could not be made (that needs root)");
 }

@@ -28,15 +28,10 @@ pub(crate) fn bytes(count: u64) -> String {
 /// A size such as `64K`, `1.5G`, `300MiB` or `4096`; the units are powers of 1024.
 pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     let wrong = || format!("`{text}` is no size; write for instance 512M or 4096");
-    let end = text
-        .find(|c: char| !c.is_ascii_digit() && c != '.')
-        .unwrap_or(text.len());
+    let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at_checked(end).ok_or_else(wrong)?;
     let unit = unit.trim().to_ascii_lowercase();
-    let unit = unit
-        .strip_suffix("ib")
-        .or(unit.strip_suffix('b'))
-        .unwrap_or(&unit);
+    let unit = unit.strip_suffix("ib").or(unit.strip_suffix('b')).unwrap_or(&unit);
     let shift = match unit {
         "" => 0_u32,
         "k" => 10,
@@ -49,18 +44,10 @@ pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
     };
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     let scale = |digits: &str| -> Option<u128> {
-        let value: u128 = if digits.is_empty() {
-            0
-        } else {
-            digits.parse().ok()?
-        };
+        let value: u128 = if digits.is_empty() { 0 } else { digits.parse().ok()? };
         value.checked_mul(1 << shift)
     };
-    let count = fraction
-        .len()
-        .try_into()
-        .ok()
-        .and_then(|len| 10_u128.checked_pow(len));
+    let count = fraction.len().try_into().ok().and_then(|len| 10_u128.checked_pow(len));
     let total = scale(whole).zip(scale(fraction)).zip(count);
     total
         .filter(|_| (1..=20).contains(&whole.len()) && fraction.len() <= 18)
@@ -75,26 +62,16 @@ pub(crate) fn bar(part: u64, whole: u64, width: u32) -> String {
     } else {
         let cells = u128::from(part) * u128::from(width) / u128::from(whole);
         // Something is shown for anything that is there.
-        usize::try_from(cells)
-            .unwrap_or(usize::MAX)
-            .max(usize::from(part > 0))
+        usize::try_from(cells).unwrap_or(usize::MAX).max(usize::from(part > 0))
     };
     let width = usize::try_from(width).unwrap_or_default();
     let filled = filled.min(width);
-    format!(
-        "{}{}",
-        "\u{2588}".repeat(filled),
-        "\u{2591}".repeat(width - filled)
-    )
+    format!("{}{}", "\u{2588}".repeat(filled), "\u{2591}".repeat(width - filled))
 }
 
 /// `part` in hundredths of `whole`: `12.3 %`.
 pub(crate) fn percent(part: u64, whole: u64) -> String {
-    let tenths = if whole == 0 {
-        0
-    } else {
-        u128::from(part) * 1000 / u128::from(whole)
-    };
+    let tenths = if whole == 0 { 0 } else { u128::from(part) * 1000 / u128::from(whole) };
     format!("{}.{} %", tenths / 10, tenths % 10)
 }
 
@@ -168,21 +145,12 @@ fn civil(day: i64) -> (i64, i64, i64) {
     let day = day.saturating_add(719_468);
     let era = day.div_euclid(146_097);
     let day_of_era = day.rem_euclid(146_097);
-    let year_of_era =
-        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
     let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
     let month_from_march = (5 * day_of_year + 2) / 153;
     let day_of_month = day_of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 {
-        month_from_march + 3
-    } else {
-        month_from_march - 9
-    };
-    (
-        era * 400 + year_of_era + i64::from(month <= 2),
-        month,
-        day_of_month,
-    )
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    (era * 400 + year_of_era + i64::from(month <= 2), month, day_of_month)
 }
 
 #[cfg(test)]

@@ -77,7 +77,6 @@ fn is_own(found: &std::fs::Metadata) -> bool {
 }
 
 impl ImageArgs {
-
     /// Opens the image for reading and writing, and keeps others away from it.
     pub(crate) fn open_writable(&self) -> Result<Volume> {
         self.open(self.options())
@@ -98,9 +97,7 @@ impl ImageArgs {
     }
 
     fn open(&self, options: VolumeOptions) -> Result<Volume> {
-        options
-            .open(&self.image)
-            .map_err(|error| explain(&self.image, error.into()))
+        options.open(&self.image).map_err(|error| explain(&self.image, error.into()))
     }
 }
 
@@ -119,11 +116,7 @@ pub(crate) struct ImagePath {
 impl ImagePath {
     /// Takes a path apart. A file that exists under the whole name is meant itself.
     pub(crate) fn parse(path: &Path) -> Self {
-        let whole = Self {
-            path: path.to_owned(),
-            offset: 0,
-            size: None,
-        };
+        let whole = Self { path: path.to_owned(), offset: 0, size: None };
         if std::fs::symlink_metadata(path).is_ok() {
             return whole;
         }
@@ -135,11 +128,7 @@ impl ImagePath {
         let (name, query) = bytes.split_at_checked(mark)?;
         let query = std::str::from_utf8(query.get(1..)?).ok()?;
         let path = PathBuf::from(OsStr::from_bytes(name));
-        let mut parsed = Self {
-            path,
-            offset: 0,
-            size: None,
-        };
+        let mut parsed = Self { path, offset: 0, size: None };
         for pair in query.split('&') {
             match pair.split_once('=')? {
                 ("offset", value) => parsed.offset = value.parse().ok()?,
@@ -180,7 +169,9 @@ pub(crate) fn explain(path: &Path, error: Error) -> Error {
         error.context(path.display().to_string())
     };
     let part = ImagePath::parse(path);
-    if status_of(&error) == Status::Busy && let Ok(Some(mounts::Row { dir, .. })) = mounts::find_image(&part.path) {
+    if status_of(&error) == Status::Busy
+        && let Ok(Some(mounts::Row { dir, .. })) = mounts::find_image(&part.path)
+    {
         let (path, dir) = (path.display(), dir.display());
         let text = format!("{path}: mounted at {dir}; unmount it first, or use what is there");
         return Failure::new(Status::Busy, text).into();
@@ -218,11 +209,7 @@ fn no_image(path: &Path, part: &ImagePath, error: Error) -> Error {
 /// Adds to the failure of opening an image which other copies of its superblock are right, where
 /// the primary is not.
 fn with_copies(image: &ImagePath, error: Error) -> Error {
-    let options = FileOptions {
-        read_only: true,
-        offset: image.offset,
-        ..FileOptions::default()
-    };
+    let options = FileOptions { read_only: true, offset: image.offset, ..FileOptions::default() };
     let Ok(device) = FileDevice::open(&image.path, &options) else {
         return error;
     };

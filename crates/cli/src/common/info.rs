@@ -76,11 +76,7 @@ impl Info {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_read_only()?;
         let info = volume.info()?;
-        if self.json {
-            out.json(&report(&info))
-        } else {
-            print(out, &info)
-        }
+        if self.json { out.json(&report(&info)) } else { print(out, &info) }
     }
 }
 
@@ -89,9 +85,7 @@ pub(crate) fn report(info: &VolumeInfo) -> Report {
     let label = info.label.as_bytes();
     Report {
         label: info.label.to_string_lossy().into_owned(),
-        label_hex: std::str::from_utf8(label)
-            .is_err()
-            .then(|| names::hex(label)),
+        label_hex: std::str::from_utf8(label).is_err().then(|| names::hex(label)),
         uuid: names::uuid(&info.uuid),
         generation: info.generation.0,
         node_bytes: info.node_bytes,
@@ -130,11 +124,7 @@ pub(crate) fn report(info: &VolumeInfo) -> Report {
 /// The report for people.
 pub(crate) fn print(out: &mut Output, info: &VolumeInfo) -> Result<()> {
     let label = names::escaped(info.label.as_bytes());
-    let label = if label.is_empty() {
-        "(none)".into()
-    } else {
-        label
-    };
+    let label = if label.is_empty() { "(none)".into() } else { label };
     writeln!(out, "Label:       {label}")?;
     writeln!(out, "UUID:        {}", names::uuid(&info.uuid))?;
     writeln!(out, "Generation:  {}", info.generation)?;
@@ -143,11 +133,7 @@ pub(crate) fn print(out: &mut Output, info: &VolumeInfo) -> Result<()> {
     writeln!(out, "Checksum:    {}", info.csum)?;
     writeln!(out, "Features:    {}", info.features.join(", "))?;
     writeln!(out, "Size:        {}", human::bytes(info.total_bytes))?;
-    writeln!(
-        out,
-        "Free:        {} for files, about",
-        human::bytes(info.space.free)
-    )?;
+    writeln!(out, "Free:        {} for files, about", human::bytes(info.space.free))?;
     for profile in &info.space.profiles {
         let name = profile_name(profile.flags);
         print_use(out, &name, profile.used, profile.total)?;
@@ -164,28 +150,16 @@ pub(crate) fn print(out: &mut Output, info: &VolumeInfo) -> Result<()> {
 fn profile_name(flags: BlockGroupFlags) -> String {
     let is_single = (flags & BlockGroupFlags::PROFILE_MASK).is_empty();
     let text = flags.to_string();
-    if is_single {
-        format!("{text}, single")
-    } else {
-        text
-    }
+    if is_single { format!("{text}, single") } else { text }
 }
 
 /// `part` of `whole` in numbers, and as a bar for those who look.
 pub(crate) fn print_use(out: &mut Output, what: &str, part: u64, whole: u64) -> Result<()> {
     let title = format!("{what}:");
-    let (a, b, share) = (
-        human::bytes(part),
-        human::bytes(whole),
-        human::percent(part, whole),
-    );
+    let (a, b, share) = (human::bytes(part), human::bytes(whole), human::percent(part, whole));
     write!(out, "{title:<20} {a} of {b} ({share})")?;
     if out.is_terminal() {
-        write!(
-            out,
-            "\n                     {}",
-            human::bar(part, whole, BAR_CELLS)
-        )?;
+        write!(out, "\n                     {}", human::bar(part, whole, BAR_CELLS))?;
     }
     Ok(out.write_all(b"\n")?)
 }

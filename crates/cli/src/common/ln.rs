@@ -52,9 +52,7 @@ struct Report {
 impl Ln {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
-        let is_into = volume
-            .metadata(&self.link)
-            .is_ok_and(|found| found.is_dir());
+        let is_into = volume.metadata(&self.link).is_ok_and(|found| found.is_dir());
         let link = Dest::new(&self.link, is_into, 1)?.target(&self.target, false)?;
         if self.force && volume.symlink_metadata(&link).is_ok() {
             volume.remove_file(&link)?;
@@ -77,10 +75,6 @@ impl Ln {
     }
 
     fn make(&self, volume: &spinney::Volume, link: &Path) -> spinney::Result<()> {
-        if self.symbolic {
-            volume.symlink(&self.target, link)
-        } else {
-            volume.hard_link(&self.target, link)
-        }
+        if self.symbolic { volume.symlink(&self.target, link) } else { volume.hard_link(&self.target, link) }
     }
 }

@@ -79,11 +79,7 @@ impl Ls {
         if !metadata.is_dir() {
             let name = self.path.as_os_str().as_bytes().to_vec();
             let metadata = Some(volume.symlink_metadata(&self.path)?);
-            let listed = Listed {
-                name,
-                path: self.path.clone(),
-                metadata,
-            };
+            let listed = Listed { name, path: self.path.clone(), metadata };
             return self.print(&volume, out, &[listed]);
         }
         let mut todo = vec![self.path.clone()];
@@ -114,14 +110,8 @@ impl Ls {
                 below.push(path.clone());
             }
             let needs_metadata = self.long || self.json;
-            let metadata = needs_metadata
-                .then(|| volume.symlink_metadata(&path))
-                .transpose()?;
-            listed.push(Listed {
-                name: entry.name_bytes().to_vec(),
-                path,
-                metadata,
-            });
+            let metadata = needs_metadata.then(|| volume.symlink_metadata(&path)).transpose()?;
+            listed.push(Listed { name: entry.name_bytes().to_vec(), path, metadata });
         }
         Ok((listed, below))
     }
@@ -129,21 +119,10 @@ impl Ls {
     fn print(&self, volume: &Volume, out: &mut Output, listed: &[Listed]) -> Result<()> {
         let size = |metadata: &Metadata| self.size_text(metadata);
         let known = || listed.iter().filter_map(|one| one.metadata.as_ref());
-        let width = known()
-            .map(|metadata| size(metadata).len())
-            .max()
-            .unwrap_or_default();
-        let links = known()
-            .map(|metadata| metadata.nlink)
-            .max()
-            .unwrap_or_default();
+        let width = known().map(|metadata| size(metadata).len()).max().unwrap_or_default();
+        let links = known().map(|metadata| metadata.nlink).max().unwrap_or_default();
         let links = links.to_string().len();
-        for Listed {
-            name,
-            path,
-            metadata,
-        } in listed
-        {
+        for Listed { name, path, metadata } in listed {
             if let Some(metadata) = metadata.as_ref().filter(|_| self.long) {
                 write!(
                     out,
@@ -187,24 +166,12 @@ impl Ls {
                 todo.extend(below.into_iter().rev());
             }
         } else {
-            let name = self
-                .path
-                .file_name()
-                .unwrap_or_default()
-                .as_bytes()
-                .to_vec();
+            let name = self.path.file_name().unwrap_or_default().as_bytes().to_vec();
             let metadata = Some(volume.symlink_metadata(&self.path)?);
-            let listed = Listed {
-                name,
-                path: self.path.clone(),
-                metadata,
-            };
+            let listed = Listed { name, path: self.path.clone(), metadata };
             entries.extend(entry(volume, listed)?);
         }
-        out.json(&Report {
-            path: JsonPath(self.path.as_os_str().as_bytes().to_vec()),
-            entries,
-        })
+        out.json(&Report { path: JsonPath(self.path.as_os_str().as_bytes().to_vec()), entries })
     }
 }
 
@@ -216,18 +183,11 @@ pub(super) fn sorted(volume: &Volume, dir: &Path) -> Result<Vec<DirEntry>> {
 }
 
 fn entry(volume: &Volume, listed: Listed) -> Result<Option<Entry>> {
-    let Listed {
-        name,
-        path,
-        metadata: Some(metadata),
-    } = listed
-    else {
+    let Listed { name, path, metadata: Some(metadata) } = listed else {
         return Ok(None);
     };
     let target = if metadata.is_symlink() {
-        Some(JsonTarget(
-            volume.read_link(&path)?.into_os_string().into_vec(),
-        ))
+        Some(JsonTarget(volume.read_link(&path)?.into_os_string().into_vec()))
     } else {
         None
     };

@@ -31,13 +31,7 @@ const FOREIGN: &[(&str, Magic)] = &[
     ("f2fs", magic(0x400, b"\x10\x20\xf5\xf2")),
     ("erofs", magic(0x400, b"\xe2\xe1\xf5\xe0")),
     ("LVM physical volume", magic(0x218, b"LVM2 001")),
-    (
-        "bcachefs",
-        magic(
-            0x1018,
-            b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef",
-        ),
-    ),
+    ("bcachefs", magic(0x1018, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef")),
     ("swap", magic(0xff6, b"SWAPSPACE2")),
     ("iso9660", magic(0x8001, b"CD001")),
     ("jfs", magic(0x8000, b"JFS1")),
@@ -111,8 +105,7 @@ fn head(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
 /// Name of what begins with these bytes.
 pub(crate) fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
     let mut all = OURS.iter().chain(FOREIGN);
-    all.find(|(_, magic)| has(head, magic))
-        .map(|(name, _)| *name)
+    all.find(|(_, magic)| has(head, magic)).map(|(name, _)| *name)
 }
 
 fn has(head: &[u8], magic: &Magic) -> bool {

@@ -68,9 +68,7 @@ impl Mkdir {
 fn parse_mode(text: &str) -> Result<u32, String> {
     match u32::from_str_radix(text, 8) {
         Ok(mode) if mode <= 0o7777 => Ok(mode),
-        _ => Err(format!(
-            "`{text}` is no mode; write it in octal, for instance 755"
-        )),
+        _ => Err(format!("`{text}` is no mode; write it in octal, for instance 755")),
     }
 }
 

@@ -134,9 +134,7 @@ fn row(line: &[u8]) -> Option<Row> {
     let text = |index: usize| Some(String::from_utf8_lossy(words.get(index)?).into_owned());
     let has_ro = |index: usize| {
         let options = words.get(index).copied().unwrap_or_default();
-        options
-            .split(|byte| *byte == b',')
-            .any(|option| option == b"ro")
+        options.split(|byte| *byte == b',').any(|option| option == b"ro")
     };
     let user = words.get(dash + 3).copied().unwrap_or_default();
     let user = user.split(|byte| *byte == b',').find_map(|option| option.strip_prefix(b"user_id="));
@@ -182,10 +180,7 @@ mod tests {
             40 22 0:50 / /mnt/a\\040b rw,nosuid - fuse.other x rw,user_id=0\n\
             41 40 0:51 / /mnt/a\\040b rw,nosuid shared:3 - fuse.spinney /tmp/a\\134b.img ro,user_id=0\n";
         let row = find_in(text, Path::new("/mnt/a b")).unwrap();
-        assert_eq!(
-            (row.kind.as_str(), row.device.as_str()),
-            ("fuse.spinney", "0:51")
-        );
+        assert_eq!((row.kind.as_str(), row.device.as_str()), ("fuse.spinney", "0:51"));
         assert!(row.is_ours() && !row.is_synced());
         assert_eq!(row.backing_info(), Path::new("/sys/class/bdi/0:51"));
         assert_eq!(row.source, Path::new("/tmp/a\\b.img"));

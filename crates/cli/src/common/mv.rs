@@ -60,10 +60,7 @@ impl Mv {
             (_, true) => RenameFlags::Exchange,
             _ => RenameFlags::Replace,
         };
-        let is_into = !self.exchange
-            && volume
-                .metadata(&self.dest)
-                .is_ok_and(|found| found.is_dir());
+        let is_into = !self.exchange && volume.metadata(&self.dest).is_ok_and(|found| found.is_dir());
         let dest = Dest::new(&self.dest, is_into, self.sources.len())?;
         let mut all = Vec::new();
         for source in &self.sources {

@@ -20,10 +20,7 @@ impl Output {
     /// Locks the standard output.
     pub(crate) fn new() -> Self {
         let is_terminal = io::stdout().is_terminal();
-        Self {
-            out: BufWriter::with_capacity(64 << 10, Stdout(io::stdout().lock())),
-            is_terminal,
-        }
+        Self { out: BufWriter::with_capacity(64 << 10, Stdout(io::stdout().lock())), is_terminal }
     }
 
     /// True when a person looks at it.

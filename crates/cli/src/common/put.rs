@@ -74,14 +74,15 @@ impl Put {
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
         if bar.is_shown() {
-            let total: Result<u64> = self.sources.iter().try_fold(0_u64, |sum, source| {
-                Ok(sum.saturating_add(measure(source, &options)?.bytes))
-            });
+            let total: Result<u64> = self
+                .sources
+                .iter()
+                .try_fold(0_u64, |sum, source| Ok(sum.saturating_add(measure(source, &options)?.bytes)));
             progress.bytes_total.store(total?, Ordering::Relaxed);
         }
-        let copied = self.copy(&volume, &options, &progress).and_then(|targets| {
-            targets.iter().map(|target| Made::at(&volume, target)).collect::<Result<Vec<_>>>()
-        });
+        let copied = self
+            .copy(&volume, &options, &progress)
+            .and_then(|targets| targets.iter().map(|target| Made::at(&volume, target)).collect::<Result<Vec<_>>>());
         // What was copied before a failure is kept.
         let closed = volume.close();
         drop(bar);
@@ -98,11 +99,7 @@ impl Put {
         let image = rustix::fs::stat(&ImagePath::parse(&self.image.image).path).ok();
         ImportOptions {
             thread_count: self.threads,
-            existing: if self.force {
-                Existing::Replace
-            } else {
-                Existing::Fail
-            },
+            existing: if self.force { Existing::Replace } else { Existing::Fail },
             owner: self.owner,
             keeps_ctime: false,
             one_file_system: self.one_file_system,
@@ -146,9 +143,8 @@ impl Put {
 
 /// `UID:GID` as two numbers.
 pub(crate) fn parse_owner(text: &str) -> Result<(u32, u32), String> {
-    let wrong = || {
-        format!("`{text}` is no owner; write USER:GROUP, as numbers or names of this machine, for instance 0:0")
-    };
+    let wrong =
+        || format!("`{text}` is no owner; write USER:GROUP, as numbers or names of this machine, for instance 0:0");
     let (user, group) = text.split_once(':').ok_or_else(wrong)?;
     let of = |name: &str, table| name.parse().ok().or_else(|| number_of(name, table)).ok_or_else(wrong);
     Ok((of(user, "/etc/passwd")?, of(group, "/etc/group")?))

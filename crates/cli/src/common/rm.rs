@@ -49,8 +49,7 @@ impl Rm {
         let mut removed = Vec::new();
         for path in &self.paths {
             match self.remove(&volume, path) {
-                Err(error) if self.force && error.caller_error() == Some(CallerError::NotFound) => {
-                }
+                Err(error) if self.force && error.caller_error() == Some(CallerError::NotFound) => {}
                 Err(error) if error.caller_error() == Some(CallerError::InvalidArgument) => {
                     let shown = path.display();
                     let text = format!("{shown}: the root directory of an image stays, and so do `.` and `..`");

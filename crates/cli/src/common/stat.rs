@@ -106,24 +106,12 @@ impl Stat {
             }
             print(out, path, &facts)?;
         }
-        if self.json {
-            out.json(&Report { files })
-        } else {
-            Ok(())
-        }
+        if self.json { out.json(&Report { files }) } else { Ok(()) }
     }
 
     fn facts(&self, volume: &Volume, path: &Path) -> Result<Facts> {
-        let metadata = if self.dereference {
-            volume.metadata(path)?
-        } else {
-            volume.symlink_metadata(path)?
-        };
-        let target = if metadata.is_symlink() {
-            Some(volume.read_link(path)?)
-        } else {
-            None
-        };
+        let metadata = if self.dereference { volume.metadata(path)? } else { volume.symlink_metadata(path)? };
+        let target = if metadata.is_symlink() { Some(volume.read_link(path)?) } else { None };
         let mut xattrs = Vec::new();
         for name in volume.list_xattrs(path)? {
             let value = volume.get_xattr(path, name.as_bytes())?.unwrap_or_default();
@@ -136,20 +124,12 @@ impl Stat {
         } else {
             None
         };
-        Ok(Facts {
-            metadata,
-            target,
-            xattrs,
-            extents,
-        })
+        Ok(Facts { metadata, target, xattrs, extents })
     }
 }
 
 fn report(path: &Path, facts: Facts) -> FileReport {
-    let xattr = |(name, value): (Vec<u8>, Vec<u8>)| Xattr {
-        name: JsonName(name),
-        value_hex: names::hex(&value),
-    };
+    let xattr = |(name, value): (Vec<u8>, Vec<u8>)| Xattr { name: JsonName(name), value_hex: names::hex(&value) };
     let extent = |extent: ExtentInfo| Extent {
         offset: extent.offset,
         len: extent.len,
@@ -162,27 +142,14 @@ fn report(path: &Path, facts: Facts) -> FileReport {
         path: JsonPath(path.as_os_str().as_bytes().to_vec()),
         metadata: (&facts.metadata).into(),
         flags: facts.metadata.flags.to_string(),
-        target: facts
-            .target
-            .map(|target| JsonTarget(target.as_os_str().as_bytes().to_vec())),
+        target: facts.target.map(|target| JsonTarget(target.as_os_str().as_bytes().to_vec())),
         xattrs: facts.xattrs.into_iter().map(xattr).collect(),
-        extents: facts
-            .extents
-            .map(|extents| extents.into_iter().map(extent).collect()),
+        extents: facts.extents.map(|extents| extents.into_iter().map(extent).collect()),
     }
 }
 
 fn print(out: &mut Output, path: &Path, facts: &Facts) -> Result<()> {
-    let Metadata {
-        size,
-        blocks,
-        nlink,
-        uid,
-        gid,
-        ino,
-        tree,
-        ..
-    } = facts.metadata;
+    let Metadata { size, blocks, nlink, uid, gid, ino, tree, .. } = facts.metadata;
     let metadata = &facts.metadata;
     out.write_all(b"  File: ")?;
     out.put_name(path.as_os_str().as_bytes())?;
@@ -191,22 +158,13 @@ fn print(out: &mut Output, path: &Path, facts: &Facts) -> Result<()> {
         out.put_name(target.as_os_str().as_bytes())?;
     }
     writeln!(out, "\n  Kind: {}", human::kind_name(metadata.kind))?;
-    writeln!(
-        out,
-        "  Size: {size} ({}), allocated {}",
-        human::bytes(size),
-        blocks * 512
-    )?;
+    writeln!(out, "  Size: {size} ({}), allocated {}", human::bytes(size), blocks * 512)?;
     writeln!(out, " Inode: {ino} in tree {tree}, links {nlink}")?;
     if let Some((major, minor)) = device(metadata) {
         writeln!(out, "Device: {major}, {minor}")?;
     }
     let mode = human::mode_string(metadata.kind, metadata.mode);
-    writeln!(
-        out,
-        "  Mode: {:04o} {mode}, owner {uid}, group {gid}",
-        metadata.permissions()
-    )?;
+    writeln!(out, "  Mode: {:04o} {mode}, owner {uid}, group {gid}", metadata.permissions())?;
     writeln!(out, "Access: {}", human::time_full(metadata.atime))?;
     writeln!(out, "Modify: {}", human::time_full(metadata.mtime))?;
     writeln!(out, "Change: {}", human::time_full(metadata.ctime))?;
@@ -219,13 +177,7 @@ fn print(out: &mut Output, path: &Path, facts: &Facts) -> Result<()> {
         writeln!(out, " Xattr: {name} = {value}")?;
     }
     for extent in facts.extents.iter().flatten() {
-        writeln!(
-            out,
-            "Extent: {:>12} {:>10}  {}",
-            extent.offset,
-            extent.len,
-            extent_text(extent)
-        )?;
+        writeln!(out, "Extent: {:>12} {:>10}  {}", extent.offset, extent.len, extent_text(extent))?;
     }
     Ok(())
 }

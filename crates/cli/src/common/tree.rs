@@ -78,25 +78,12 @@ impl Tree {
             let name = JsonName(self.path.as_os_str().as_bytes().to_vec());
             let children = Some(self.nodes(&volume, &self.path, levels, &mut counts)?);
             let kind = human::kind_name(FileType::Directory);
-            out.json(&Node {
-                name,
-                kind,
-                size: None,
-                target: None,
-                children,
-            })?;
+            out.json(&Node { name, kind, size: None, target: None, children })?;
             return whole(&counts);
         }
         out.put_name(self.path.as_os_str().as_bytes())?;
         out.write_all(b"\n")?;
-        self.draw(
-            &volume,
-            out,
-            &self.path,
-            &mut String::new(),
-            levels,
-            &mut counts,
-        )?;
+        self.draw(&volume, out, &self.path, &mut String::new(), levels, &mut counts)?;
         let Counts { dirs, files, .. } = counts;
         let plural = |count: u64, one, many| if count == 1 { one } else { many };
         write!(out, "\n{dirs} {}", plural(dirs, "directory", "directories"))?;
@@ -140,11 +127,7 @@ impl Tree {
         for (index, entry) in entries.iter().enumerate() {
             let path = dir.join(entry.file_name());
             let is_dir = entry.file_type().is_dir();
-            let (branch, below) = if index == last {
-                ("└── ", "    ")
-            } else {
-                ("├── ", "│   ")
-            };
+            let (branch, below) = if index == last { ("└── ", "    ") } else { ("├── ", "│   ") };
             write!(out, "{indent}{branch}")?;
             if let Some(size) = self.size_of(volume, &path, entry)? {
                 write!(out, "[{:>9}]  ", human::bytes(size))?;
@@ -174,13 +157,7 @@ impl Tree {
         Ok(Some(volume.symlink_metadata(path)?.size))
     }
 
-    fn nodes(
-        &self,
-        volume: &Volume,
-        dir: &Path,
-        levels: usize,
-        counts: &mut Counts,
-    ) -> Result<Vec<Node>> {
+    fn nodes(&self, volume: &Volume, dir: &Path, levels: usize, counts: &mut Counts) -> Result<Vec<Node>> {
         if levels == 0 {
             self.cut(volume, dir, counts)?;
             return Ok(Vec::new());
@@ -191,9 +168,7 @@ impl Tree {
             let kind = entry.file_type();
             let is_dir = kind.is_dir();
             let target = if kind.is_symlink() {
-                Some(JsonTarget(
-                    volume.read_link(&path)?.as_os_str().as_bytes().to_vec(),
-                ))
+                Some(JsonTarget(volume.read_link(&path)?.as_os_str().as_bytes().to_vec()))
             } else {
                 None
             };
@@ -202,9 +177,7 @@ impl Tree {
                 kind: human::kind_name(kind),
                 size: self.size_of(volume, &path, &entry)?,
                 target,
-                children: is_dir
-                    .then(|| self.nodes(volume, &path, levels - 1, counts))
-                    .transpose()?,
+                children: is_dir.then(|| self.nodes(volume, &path, levels - 1, counts)).transpose()?,
             });
         }
         Ok(nodes)
@@ -216,9 +189,6 @@ fn whole(counts: &Counts) -> Result<()> {
     if counts.cut == 0 {
         return Ok(());
     }
-    let text = format!(
-        "what is deeper than {LEVELS_MAX} levels is not shown: below {} directories",
-        counts.cut
-    );
+    let text = format!("what is deeper than {LEVELS_MAX} levels is not shown: below {} directories", counts.cut);
     Err(Failure::new(Status::Unsupported, text).into())
 }

@@ -29,9 +29,7 @@ struct State<J> {
 
 /// As many threads as there are processors, within reason.
 pub(crate) fn default_threads() -> usize {
-    std::thread::available_parallelism()
-        .map_or(1, NonZeroUsize::get)
-        .min(THREADS_MAX)
+    std::thread::available_parallelism().map_or(1, NonZeroUsize::get).min(THREADS_MAX)
 }
 
 /// Does `first` and everything that is added meanwhile. Each thread has a value of its own, made
@@ -42,15 +40,8 @@ pub(crate) fn run<J: Send, S>(
     start: impl Fn() -> S + Sync,
     work: impl Fn(&mut S, J, &Queue<J>) -> Result<()> + Sync,
 ) -> Result<()> {
-    let state = State {
-        waiting: vec![first],
-        running_count: 0,
-        failure: None,
-    };
-    let queue = Queue {
-        state: Mutex::new(state),
-        changed: Condvar::new(),
-    };
+    let state = State { waiting: vec![first], running_count: 0, failure: None };
+    let queue = Queue { state: Mutex::new(state), changed: Condvar::new() };
     let one = || {
         let mut own = start();
         while let Some(job) = queue.take() {
@@ -63,10 +54,7 @@ pub(crate) fn run<J: Send, S>(
         }
         one();
     });
-    let state = queue
-        .state
-        .into_inner()
-        .unwrap_or_else(PoisonError::into_inner);
+    let state = queue.state.into_inner().unwrap_or_else(PoisonError::into_inner);
     state.failure.map_or(Ok(()), Err)
 }
 
@@ -90,10 +78,7 @@ impl<J> Queue<J> {
             if state.running_count == 0 {
                 return None;
             }
-            state = self
-                .changed
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
@@ -165,11 +150,7 @@ mod tests {
             || (),
             |(), job, queue| {
                 queue.add((0..100).map(|_| job + 1));
-                if job > 3 {
-                    anyhow::bail!("enough")
-                } else {
-                    Ok(())
-                }
+                if job > 3 { anyhow::bail!("enough") } else { Ok(()) }
             },
         );
         assert_eq!(result.unwrap_err().to_string(), "enough");

@@ -26,10 +26,7 @@ fn names_are_made_moved_linked_and_removed() {
     let names = bench.ok("ls a.img");
     assert_eq!(names, "empty\nhard\noutside\npipe\nsock\nsparse\nx\n");
     let stat = &bench.json("stat --json a.img /x/y/z")["files"][0];
-    assert_eq!(
-        (&stat["mode"], &stat["kind"]),
-        (&"0750".into(), &"directory".into())
-    );
+    assert_eq!((&stat["mode"], &stat["kind"]), (&"0750".into(), &"directory".into()));
     bench.check("a.img");
 }
 
@@ -71,19 +68,13 @@ fn subvolumes_and_snapshots() {
     assert_eq!(snap["read_only"], true);
     assert_eq!(snap["parent_uuid"], vol["uuid"]);
     bench.ok("subvolume set-default a.img /vol");
-    assert_eq!(
-        bench.json("subvolume get-default --json a.img")["path"],
-        "vol"
-    );
+    assert_eq!(bench.json("subvolume get-default --json a.img")["path"], "vol");
     assert_eq!(bench.ok("ls a.img"), "in\n");
     bench.ok("subvolume set-default --subvolume-id 5 a.img /");
     bench.ok("subvolume delete a.img /snap /vol");
     bench.check("a.img");
     let listed = bench.ok("subvolume list a.img");
-    assert!(
-        listed.contains("/whole") && !listed.contains("/snap"),
-        "{listed}"
-    );
+    assert!(listed.contains("/whole") && !listed.contains("/snap"), "{listed}");
     assert_eq!(bench.run("subvolume delete a.img /sub").status, 1);
 }
 
@@ -198,11 +189,7 @@ fn an_empty_image_belongs_to_whom_it_is_given() {
     let bench = Bench::new();
     bench.ok("mkfs -q --size 256M --owner 1234:56 a.img");
     let found = &bench.json("stat --json a.img /")["files"][0];
-    assert_eq!(
-        (&found["uid"], &found["gid"]),
-        (&1234.into(), &56.into()),
-        "{found}"
-    );
+    assert_eq!((&found["uid"], &found["gid"]), (&1234.into(), &56.into()), "{found}");
     bench.check("a.img");
 }
 

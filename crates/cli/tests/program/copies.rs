@@ -65,10 +65,7 @@ fn one_thread_always_gives_the_same_order() {
         bench.ok(&format!("mkfs -q --threads 1 --rootdir src {image}"));
         let report = bench.json(&format!("ls -R --json {image}"));
         let entries = report["entries"].as_array().unwrap().clone();
-        entries
-            .iter()
-            .map(|e| (e["path"].clone(), e["ino"].clone()))
-            .collect::<Vec<_>>()
+        entries.iter().map(|e| (e["path"].clone(), e["ino"].clone())).collect::<Vec<_>>()
     };
     assert_eq!(inodes("a.img"), inodes("b.img"));
 }
@@ -83,10 +80,7 @@ fn cat_writes_what_is_there() {
     assert_eq!(sparse, std::fs::read(bench.path("src/sparse")).unwrap());
     let out = std::fs::File::create(bench.path("copy")).unwrap();
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_spinney"));
-    command
-        .args(["cat", "a.img", "/sparse"])
-        .current_dir(&bench.dir)
-        .stdout(out);
+    command.args(["cat", "a.img", "/sparse"]).current_dir(&bench.dir).stdout(out);
     assert!(command.status().unwrap().success());
     assert_eq!(std::fs::read(bench.path("copy")).unwrap(), sparse);
     assert!(std::fs::metadata(bench.path("copy")).unwrap().blocks() * 512 < 1 << 20);
@@ -103,10 +97,7 @@ fn names_that_are_no_text_survive() {
     assert_same(&bench.path("src"), &bench.path("out"));
     let report = bench.json("ls --json a.img");
     let entries = report["entries"].as_array().unwrap();
-    let odd = entries
-        .iter()
-        .find(|entry| entry.get("name_hex").is_some())
-        .unwrap();
+    let odd = entries.iter().find(|entry| entry.get("name_hex").is_some()).unwrap();
     assert_eq!(odd["name_hex"], "6e61ff6d650a1b5b324a");
 }
 
@@ -148,10 +139,7 @@ fn a_partition_of_a_disk_is_an_image() {
     bench.ok("mkdir disk?offset=1048576 /new");
     bench.ok("get disk?offset=1048576 /sub/deep out");
     assert_same(&bench.path("src/sub/deep"), &bench.path("out"));
-    assert_eq!(
-        std::fs::metadata(bench.path("disk")).unwrap().len(),
-        200 << 20
-    );
+    assert_eq!(std::fs::metadata(bench.path("disk")).unwrap().len(), 200 << 20);
     assert_eq!(bench.run("ls disk").status, 3);
 }
 

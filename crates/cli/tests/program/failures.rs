@@ -38,10 +38,7 @@ fn statuses_say_what_happened() {
             assert_eq!(run.err.lines().count(), 1, "{line}: {}", run.err);
             assert!(run.err.starts_with("spinney: "), "{line}: {}", run.err);
         }
-        assert!(
-            run.out.is_empty() || line.starts_with("dump super"),
-            "{line}"
-        );
+        assert!(run.out.is_empty() || line.starts_with("dump super"), "{line}");
     }
     assert!(!bench.path("new.img").exists());
 }
@@ -112,28 +109,13 @@ fn an_image_in_use_is_busy() {
 fn a_reader_that_goes_away_is_no_failure() {
     let bench = Bench::new();
     bench.filled_image();
-    for line in [
-        "ls -lR a.img",
-        "cat a.img /sub/large",
-        "tree a.img",
-        "dump tree a.img fs",
-        "man",
-    ] {
+    for line in ["ls -lR a.img", "cat a.img /sub/large", "tree a.img", "dump tree a.img fs", "man"] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
         command.args(line.split(' ')).current_dir(&bench.dir);
-        let mut child = command
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         drop(child.stdout.take());
         let mut err = String::new();
-        child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut err)
-            .unwrap();
+        child.stderr.take().unwrap().read_to_string(&mut err).unwrap();
         assert!(child.wait().unwrap().success(), "{line}: {err}");
         assert_eq!(err, "", "{line}");
     }
@@ -182,9 +164,7 @@ fn damage_is_told_and_read_around() {
     let bench = Bench::new();
     bench.filled_image();
     let extents = bench.json("stat --json --extents a.img /sub/large");
-    let logical = extents["files"][0]["extents"][0]["logical"]
-        .as_u64()
-        .unwrap();
+    let logical = extents["files"][0]["extents"][0]["logical"].as_u64().unwrap();
     let chunks = bench.json("dump chunks --json a.img");
     let chunk = chunks["chunks"].as_array().unwrap().iter().find(|chunk| {
         let start = chunk["start"].as_u64().unwrap();
@@ -193,29 +173,18 @@ fn damage_is_told_and_read_around() {
     let chunk = chunk.unwrap();
     let offset = chunk["stripes"][0]["offset"].as_u64().unwrap();
     let at = offset + logical - chunk["start"].as_u64().unwrap();
-    let image = std::fs::OpenOptions::new()
-        .write(true)
-        .open(bench.path("a.img"))
-        .unwrap();
+    let image = std::fs::OpenOptions::new().write(true).open(bench.path("a.img")).unwrap();
     image.write_all_at(b"damage", at + 5000).unwrap();
     let run = bench.run("cat a.img /sub/large");
     assert_eq!(run.status, 3, "{}", run.err);
-    assert!(
-        run.err.contains("/sub/large") || run.err.contains("no good copy"),
-        "{}",
-        run.err
-    );
+    assert!(run.err.contains("/sub/large") || run.err.contains("no good copy"), "{}", run.err);
     assert_eq!(bench.ok("cat a.img /a.txt"), "hello\n");
     // Without its first superblock the image opens by the second one; the dump says so.
     image.write_all_at(b"damage", 65_536 + 300).unwrap();
     bench.ok("ls a.img");
     let run = bench.run("dump super --all a.img");
     assert_eq!(run.status, 3);
-    assert!(
-        String::from_utf8_lossy(&run.out).contains("good"),
-        "{}",
-        run.err
-    );
+    assert!(String::from_utf8_lossy(&run.out).contains("good"), "{}", run.err);
 }
 
 /// It emptied the image and failed afterwards.
@@ -256,10 +225,7 @@ fn device_nodes_of_the_host_are_not_replaced() {
     let bench = Bench::new();
     bench.filled_image();
     let node = bench.path("null");
-    let made = std::process::Command::new("mknod")
-        .arg(&node)
-        .args(["c", "1", "3"])
-        .status();
+    let made = std::process::Command::new("mknod").arg(&node).args(["c", "1", "3"]).status();
     if !made.is_ok_and(|status| status.success()) {
         eprintln!("only root makes device nodes: skipped");
         return;
@@ -277,10 +243,7 @@ fn sizes_that_no_file_has_are_refused() {
     assert_eq!(run.status, 2, "{}", run.err);
     assert!(run.err.contains("no file is"), "{}", run.err);
     let run = bench.run("ls none.img");
-    assert_eq!(
-        run.err,
-        "spinney: none.img: cannot open: No such file or directory (os error 2)\n"
-    );
+    assert_eq!(run.err, "spinney: none.img: cannot open: No such file or directory (os error 2)\n");
 }
 
 #[test]

@@ -24,9 +24,7 @@ pub(crate) struct Run {
 
 impl Bench {
     pub(crate) fn new() -> Self {
-        Self {
-            dir: tempfile::tempdir().unwrap(),
-        }
+        Self { dir: tempfile::tempdir().unwrap() }
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
@@ -41,11 +39,7 @@ impl Bench {
     pub(crate) fn run_words<S: AsRef<std::ffi::OsStr> + Debug>(&self, words: &[S]) -> Run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
         let output = command.args(words).current_dir(&self.dir).output().unwrap();
-        let Output {
-            status,
-            stdout,
-            stderr,
-        } = output;
+        let Output { status, stdout, stderr } = output;
         Run {
             status: status.code().expect("the program was killed"),
             out: stdout,
@@ -113,23 +107,16 @@ impl Bench {
         let _ = rustix::fs::setxattr(base.join("a.txt"), "user.note", b"\0value\xff", flags);
         let _ = rustix::fs::setxattr(base.join("sub"), "user.dir", &pattern(3000), flags);
         let time = std::time::UNIX_EPOCH + std::time::Duration::new(915_148_800, 123_456_789);
-        let times = std::fs::FileTimes::new()
-            .set_modified(time)
-            .set_accessed(time);
+        let times = std::fs::FileTimes::new().set_modified(time).set_accessed(time);
         for name in ["middle", "empty", "sub"] {
-            std::fs::File::open(base.join(name))
-                .unwrap()
-                .set_times(times)
-                .unwrap();
+            std::fs::File::open(base.join(name)).unwrap().set_times(times).unwrap();
         }
     }
 
     /// Passes an image through `btrfs check`, where that is installed.
     pub(crate) fn check(&self, image: &str) {
         let mut command = Command::new("btrfs");
-        command
-            .args(["check", "--check-data-csum"])
-            .arg(self.path(image));
+        command.args(["check", "--check-data-csum"]).arg(self.path(image));
         let Ok(output) = command.output() else { return };
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "btrfs check {image}: {text}");
@@ -138,9 +125,7 @@ impl Bench {
 
 /// Bytes that depend on their place.
 pub(crate) fn pattern(len: usize) -> Vec<u8> {
-    (0..len)
-        .map(|at| u8::try_from((at * 31 + at / 251) % 251).unwrap())
-        .collect()
+    (0..len).map(|at| u8::try_from((at * 31 + at / 251) % 251).unwrap()).collect()
 }
 
 /// All that a copy must keep, of all files below a directory, by their paths.
@@ -151,12 +136,7 @@ pub(crate) fn snapshot(base: &Path) -> BTreeMap<OsString, String> {
     found
 }
 
-fn visit(
-    base: &Path,
-    path: &Path,
-    names: &mut BTreeMap<(u64, u64), String>,
-    found: &mut BTreeMap<OsString, String>,
-) {
+fn visit(base: &Path, path: &Path, names: &mut BTreeMap<(u64, u64), String>, found: &mut BTreeMap<OsString, String>) {
     let metadata = std::fs::symlink_metadata(path).unwrap();
     let relative = path.strip_prefix(base).unwrap().as_os_str().to_owned();
     let kind = metadata.file_type();
@@ -170,22 +150,15 @@ fn visit(
     );
     if kind.is_file() {
         let bytes = std::fs::read(path).unwrap();
-        let sum = bytes.iter().fold(7_u64, |sum, byte| {
-            sum.wrapping_mul(0x100_0000_01b3)
-                .wrapping_add(u64::from(*byte))
-        });
+        let sum =
+            bytes.iter().fold(7_u64, |sum, byte| sum.wrapping_mul(0x100_0000_01b3).wrapping_add(u64::from(*byte)));
         facts.push_str(&format!(" size {} sum {sum:x}", bytes.len()));
     } else if kind.is_symlink() {
-        facts.push_str(&format!(
-            " -> {}",
-            std::fs::read_link(path).unwrap().display()
-        ));
+        facts.push_str(&format!(" -> {}", std::fs::read_link(path).unwrap().display()));
     }
     if !kind.is_dir() && metadata.nlink() > 1 {
         let id = (metadata.dev(), metadata.ino());
-        let first = names
-            .entry(id)
-            .or_insert_with(|| relative.display().to_string());
+        let first = names.entry(id).or_insert_with(|| relative.display().to_string());
         facts.push_str(&format!(" links {} first {first}", metadata.nlink()));
     }
     facts.push_str(&format!(" xattrs {:?}", xattrs(path)));
@@ -205,10 +178,7 @@ fn xattrs(path: &Path) -> BTreeMap<String, Vec<u8>> {
     let mut names = vec![0; 65_536];
     let count = rustix::fs::llistxattr(path, &mut names[..]).unwrap_or_default();
     let mut found = BTreeMap::new();
-    for name in names[..count]
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
+    for name in names[..count].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let name = std::ffi::OsStr::from_bytes(name);
         let mut value = vec![0; 65_536];
         let count = rustix::fs::lgetxattr(path, name, &mut value[..]).unwrap_or_default();

@@ -123,7 +123,11 @@ fn every_piece_of_a_copy_is_told_from_what_is_not_one() {
     set_mode("middle", 0o640);
     for (name, target) in [("a.txt", "../mine"), ("sub/deep", "../../mine-dir")] {
         let path = out.join(name);
-        if path.is_dir() { std::fs::remove_dir_all(&path).unwrap() } else { std::fs::remove_file(&path).unwrap() }
+        if path.is_dir() {
+            std::fs::remove_dir_all(&path).unwrap()
+        } else {
+            std::fs::remove_file(&path).unwrap()
+        }
         std::os::unix::fs::symlink(target, path).unwrap();
     }
     std::fs::write(bench.path("mine"), "mine").unwrap();

@@ -1,11 +1,6 @@
 //! The program as its users run it: the binary, real files, exit statuses.
 
-#![allow(
-    clippy::unwrap_used,
-    clippy::panic,
-    missing_docs,
-    reason = "tests fail by panicking"
-)]
+#![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests fail by panicking")]
 
 mod changes;
 mod copies;
@@ -16,8 +11,8 @@ mod interrupted;
 mod mount;
 mod mount_ends;
 mod mount_guard;
-mod mount_host_full;
 mod mount_handles;
+mod mount_host_full;
 mod mount_idmapped;
 mod mount_inherited;
 mod mount_names;

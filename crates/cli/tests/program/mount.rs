@@ -21,10 +21,7 @@ fn what_is_written_through_a_mount_is_in_the_image() {
     };
     let bench = &mounted.bench;
     bench.fill("src");
-    let status = Command::new("cp")
-        .arg("-a")
-        .args([bench.path("src"), mounted.dir()])
-        .status();
+    let status = Command::new("cp").arg("-a").args([bench.path("src"), mounted.dir()]).status();
     assert!(status.unwrap().success());
     assert_same(&bench.path("src"), &mounted.dir().join("src"));
     let busy = bench.run("ls a.img");
@@ -49,11 +46,7 @@ fn what_cannot_be_mounted_says_why() {
     };
     let bench = &mounted.bench;
     fs::write(bench.path("garbage"), vec![0xa5; 1 << 20]).unwrap();
-    fs::write(
-        bench.path("swap"),
-        [vec![0; 4086], b"SWAPSPACE2".to_vec()].concat(),
-    )
-    .unwrap();
+    fs::write(bench.path("swap"), [vec![0; 4086], b"SWAPSPACE2".to_vec()].concat()).unwrap();
     bench.ok("put a.img swap /file");
     bench.ok("subvolume create a.img /sub");
     for (line, status, word) in [
@@ -118,10 +111,7 @@ fn the_server_has_no_rights_on_any_thread() {
     let servers = mounted.processes("server");
     assert_eq!(servers.len(), 1);
     let mut count = 0;
-    for task in fs::read_dir(format!("/proc/{}/task", servers[0]))
-        .unwrap()
-        .flatten()
-    {
+    for task in fs::read_dir(format!("/proc/{}/task", servers[0])).unwrap().flatten() {
         let status = fs::read_to_string(task.path().join("status")).unwrap();
         for fact in [
             "CapEff:\t0000000000000000",
@@ -140,17 +130,11 @@ fn the_server_has_no_rights_on_any_thread() {
     }
     assert!(count >= 3, "{count} threads");
     // The image, the connection, the channel, the log, and the ends of pipes to oneself.
-    for fd in fs::read_dir(format!("/proc/{}/fd", servers[0]))
-        .unwrap()
-        .flatten()
-    {
+    for fd in fs::read_dir(format!("/proc/{}/fd", servers[0])).unwrap().flatten() {
         let target = fs::read_link(fd.path()).unwrap().display().to_string();
         let known = ["/dev/fuse", "/dev/null", "socket:", "anon_inode:", "pipe:", "/run/spinney.log"];
         let is_image = Path::new(&target) == mounted.bench.path("a.img").canonicalize().unwrap();
-        assert!(
-            is_image || known.iter().any(|known| target.starts_with(known)),
-            "{target}"
-        );
+        assert!(is_image || known.iter().any(|known| target.starts_with(known)), "{target}");
     }
     mounted.unmount();
 }
@@ -208,9 +192,8 @@ fn a_sandboxed_server_has_a_channel_for_each_worker_and_rings_where_the_kernel_h
         }
         let server = mounted.processes("server")[0];
         let links = fs::read_dir(format!("/proc/{server}/fd")).unwrap().flatten();
-        let channels = links.filter(|link| {
-            fs::read_link(link.path()).is_ok_and(|target| target == Path::new("/dev/fuse"))
-        });
+        let channels =
+            links.filter(|link| fs::read_link(link.path()).is_ok_and(|target| target == Path::new("/dev/fuse")));
         assert_eq!(channels.count(), 3, "{options}");
         let tasks = fs::read_dir(format!("/proc/{server}/task")).unwrap().flatten();
         let rings = tasks.filter(|task| {
@@ -239,12 +222,7 @@ fn signals_unmount_and_lose_nothing() {
         kill(i32::try_from(child.id()).unwrap(), signal);
         let status = child.wait().unwrap();
         let mut said = String::new();
-        child
-            .stderr
-            .take()
-            .unwrap()
-            .read_to_string(&mut said)
-            .unwrap();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert!(status.success(), "{signal:?}: {status}: {said}");
         assert_eq!(said.contains("in use"), is_busy, "{said}");
         mounted.wait_until_gone();
@@ -281,10 +259,7 @@ fn a_killed_server_leaves_no_mount_and_loses_nothing_synced() {
     assert!(synced.write_all(b"x").is_err());
     assert_eq!(fs::read_dir(mounted.dir()).unwrap().count(), 0);
     mounted.check_and_mount_again();
-    assert_eq!(
-        fs::read(mounted.dir().join("synced")).unwrap(),
-        pattern(70_000)
-    );
+    assert_eq!(fs::read(mounted.dir().join("synced")).unwrap(), pattern(70_000));
     mounted.bench.ok("umount mnt");
 }
 
@@ -313,11 +288,7 @@ fn a_lazy_unmount_ends_with_its_last_user() {
     let start = Instant::now();
     drop(file);
     mounted.wait_until_gone();
-    assert!(
-        start.elapsed() < Duration::from_secs(2),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
     let out = mounted.bench.run("cat a.img /file").out;
     assert_eq!(out, b"written behind the curtain");
 }

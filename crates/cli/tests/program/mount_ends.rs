@@ -104,10 +104,7 @@ fn a_lazily_unmounted_mount_keeps_what_its_last_users_sync() {
     drop((file, gone));
     mounted.wait_until_gone();
     mounted.check_and_mount_again();
-    assert_eq!(
-        fs::read(mounted.dir().join("file")).unwrap(),
-        pattern(50_000)
-    );
+    assert_eq!(fs::read(mounted.dir().join("file")).unwrap(), pattern(50_000));
     assert!(!mounted.dir().join("gone").exists());
     mounted.unmount();
 }
@@ -157,29 +154,17 @@ fn with_much_in_it() -> Option<(Mounted, Vec<u8>)> {
 }
 
 fn marked(len: usize) -> Vec<u8> {
-    b"<this is nowhere else in the image>"
-        .iter()
-        .copied()
-        .cycle()
-        .take(len)
-        .collect()
+    b"<this is nowhere else in the image>".iter().copied().cycle().take(len).collect()
 }
 
 /// Places of `needle` in an image.
 fn places(image: &[u8], needle: &[u8]) -> Vec<usize> {
-    let is_there = |at: &usize| {
-        image
-            .get(*at..)
-            .is_some_and(|rest| rest.starts_with(needle))
-    };
+    let is_there = |at: &usize| image.get(*at..).is_some_and(|rest| rest.starts_with(needle));
     places_of_byte(image, needle[0]).filter(is_there).collect()
 }
 
 fn places_of_byte(image: &[u8], byte: u8) -> impl Iterator<Item = usize> {
-    let places = image
-        .iter()
-        .enumerate()
-        .filter(move |(_, found)| **found == byte);
+    let places = image.iter().enumerate().filter(move |(_, found)| **found == byte);
     places.map(|(at, _)| at).collect::<Vec<_>>().into_iter()
 }
 
@@ -220,10 +205,7 @@ fn damaged_data_is_an_error_where_it_is_and_nowhere_else() {
         assert!(is_eio(read(70_000, 10)));
     }
     assert_eq!(read(0, 4096).unwrap(), marked(4096));
-    assert_eq!(
-        read(150_000, 40_000).unwrap()[..],
-        marked(200_000)[150_000..190_000]
-    );
+    assert_eq!(read(150_000, 40_000).unwrap()[..], marked(200_000)[150_000..190_000]);
     for folder in ["one", "two"] {
         for entry in fs::read_dir(mounted.dir().join(folder)).unwrap() {
             let text = fs::read_to_string(entry.unwrap().path()).unwrap();
@@ -249,11 +231,7 @@ fn a_damaged_leaf_is_an_error_for_what_is_in_it_and_nothing_else() {
     let own_place = |at: usize| image[start_of(at)..][0x30..0x38].to_vec();
     let all = places(&image, b"contents 700");
     let wanted = own_place(all[0]);
-    let copies: Vec<usize> = all
-        .iter()
-        .copied()
-        .filter(|at| own_place(*at) == wanted)
-        .collect();
+    let copies: Vec<usize> = all.iter().copied().filter(|at| own_place(*at) == wanted).collect();
     damage(&bench.path("a.img"), &mut image, &copies);
     bench.ok("mount --log log a.img mnt");
     let (mut good, mut bad) = (0, 0);
@@ -272,14 +250,8 @@ fn a_damaged_leaf_is_an_error_for_what_is_in_it_and_nothing_else() {
         }
     }
     // A leaf holds some dozens of such files, and every one in it is lost with it.
-    assert!(
-        (1..200).contains(&bad) && good > 2700,
-        "{good} good, {bad} bad"
-    );
-    assert_eq!(
-        fs::read(mounted.dir().join("large")).unwrap(),
-        marked(200_000)
-    );
+    assert!((1..200).contains(&bad) && good > 2700, "{good} good, {bad} bad");
+    assert_eq!(fs::read(mounted.dir().join("large")).unwrap(), marked(200_000));
     mounted.unmount();
     let place = u64::from_le_bytes(wanted.try_into().unwrap()).to_string();
     let said = lines_with(&bench.path("log"), &place);

@@ -55,10 +55,7 @@ fn race(what: &str, change: Step<'_>, look: Step<'_>) {
     let errors = errors.into_inner().unwrap();
     let (calls, failed) = (calls.into_inner(), failed.into_inner());
     eprintln!("{what}: {calls} rounds");
-    assert!(
-        errors.is_empty(),
-        "{what}: {failed} errors in {calls} rounds: {errors:#?}"
-    );
+    assert!(errors.is_empty(), "{what}: {failed} errors in {calls} rounds: {errors:#?}");
 }
 
 fn version(thread: usize, round: usize) -> Vec<u8> {
@@ -119,23 +116,13 @@ fn replace_files(dir: &Path, options: &str) {
                 fs::hard_link(&name, &kept)?;
             }
             1 => {
-                return Ok(rustix::fs::renameat_with(
-                    CWD,
-                    &name,
-                    CWD,
-                    &target,
-                    RenameFlags::EXCHANGE,
-                )?);
+                return Ok(rustix::fs::renameat_with(CWD, &name, CWD, &target, RenameFlags::EXCHANGE)?);
             }
             _ => {}
         }
         fs::rename(&name, &target)
     };
-    race(
-        &format!("{options}: renames over a file"),
-        &replace,
-        &|thread, round| look_at(&target, thread + round),
-    );
+    race(&format!("{options}: renames over a file"), &replace, &|thread, round| look_at(&target, thread + round));
 }
 
 fn replace_links(dir: &Path, options: &str) {
@@ -147,15 +134,11 @@ fn replace_links(dir: &Path, options: &str) {
         symlink("one", &name)?;
         fs::rename(&name, &link)
     };
-    race(
-        &format!("{options}: renames over a link"),
-        &replace,
-        &|_, round| match round % 3 {
-            0 => fs::read_link(&link).map(|target| assert_eq!(target, Path::new("one"))),
-            1 => fs::read(&link).map(|bytes| assert_eq!(bytes, b"one")),
-            _ => fs::symlink_metadata(&link).map(drop),
-        },
-    );
+    race(&format!("{options}: renames over a link"), &replace, &|_, round| match round % 3 {
+        0 => fs::read_link(&link).map(|target| assert_eq!(target, Path::new("one"))),
+        1 => fs::read(&link).map(|bytes| assert_eq!(bytes, b"one")),
+        _ => fs::symlink_metadata(&link).map(drop),
+    });
 }
 
 fn replace_directories(dir: &Path, options: &str) {
@@ -166,15 +149,11 @@ fn replace_directories(dir: &Path, options: &str) {
         fs::create_dir(&name)?;
         fs::rename(&name, &target)
     };
-    race(
-        &format!("{options}: renames over a directory"),
-        &replace,
-        &|_, round| match round % 3 {
-            0 => fs::read_dir(&target)?.try_for_each(|entry| entry.map(drop)),
-            1 => File::open(&target)?.metadata().map(drop),
-            _ => fs::metadata(&target).map(drop),
-        },
-    );
+    race(&format!("{options}: renames over a directory"), &replace, &|_, round| match round % 3 {
+        0 => fs::read_dir(&target)?.try_for_each(|entry| entry.map(drop)),
+        1 => File::open(&target)?.metadata().map(drop),
+        _ => fs::metadata(&target).map(drop),
+    });
 }
 
 fn remove_and_create(dir: &Path, options: &str) {
@@ -183,21 +162,13 @@ fn remove_and_create(dir: &Path, options: &str) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         result => result,
     };
-    race(
-        &format!("{options}: O_CREAT beside unlink"),
-        &remove,
-        &|_, _| {
-            let mut file = OpenOptions::new()
-                .write(true)
-                .create(true)
-                .truncate(false)
-                .open(&file)?;
-            file.write_all(b"contents")?;
-            let len = file.metadata()?.size();
-            assert_eq!(len, 8);
-            Ok(())
-        },
-    );
+    race(&format!("{options}: O_CREAT beside unlink"), &remove, &|_, _| {
+        let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(&file)?;
+        file.write_all(b"contents")?;
+        let len = file.metadata()?.size();
+        assert_eq!(len, 8);
+        Ok(())
+    });
 }
 
 #[test]

@@ -15,9 +15,7 @@ use crate::harness::pattern;
 use crate::mounted::{Mounted, can_mount, kill};
 
 fn can_mount_synced() -> bool {
-    let can = can_mount()
-        && rustix::process::geteuid().is_root()
-        && Path::new("/dev/loop-control").exists();
+    let can = can_mount() && rustix::process::geteuid().is_root() && Path::new("/dev/loop-control").exists();
     if !can {
         eprintln!("SKIPPED: no root, or no loop devices");
     }
@@ -26,11 +24,7 @@ fn can_mount_synced() -> bool {
 
 /// What a program of the system says about the mounted directory.
 fn ask(program: &str, words: &[&str], mounted: &Mounted) -> String {
-    let output = Command::new(program)
-        .args(words)
-        .arg(mounted.dir())
-        .output()
-        .unwrap();
+    let output = Command::new(program).args(words).arg(mounted.dir()).output().unwrap();
     assert!(output.status.success(), "{program}: {output:?}");
     String::from_utf8(output.stdout).unwrap()
 }
@@ -124,11 +118,7 @@ fn a_mount_is_shown_with_its_image() {
         return;
     }
     let mounted = Mounted::mount("");
-    let found = ask(
-        "findmnt",
-        &["-n", "-o", "FSTYPE,SOURCE", "--mountpoint"],
-        &mounted,
-    );
+    let found = ask("findmnt", &["-n", "-o", "FSTYPE,SOURCE", "--mountpoint"], &mounted);
     let (kind, source) = found.trim().split_once(' ').unwrap();
     assert_eq!(kind, "fuseblk.spinney");
     let name = source.trim().strip_prefix("/dev/").unwrap();

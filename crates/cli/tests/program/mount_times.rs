@@ -97,12 +97,8 @@ fn birth_and_subvolume_of_a_file_are_told() {
         assert_eq!([number("."), number("sub"), number(&name)], ["5", "256", "256"]);
         let listed = rustix::fs::listxattr(mounted.dir().join(&name), &mut [0_u8; 64]).unwrap();
         assert_eq!(listed, 0, "it is not listed, so that nobody copies it");
-        let set = rustix::fs::setxattr(
-            mounted.dir().join(&name),
-            "btrfs.subvolid",
-            b"5",
-            rustix::fs::XattrFlags::empty(),
-        );
+        let set =
+            rustix::fs::setxattr(mounted.dir().join(&name), "btrfs.subvolid", b"5", rustix::fs::XattrFlags::empty());
         assert!(set.is_err());
         mounted.unmount();
         mounted.bench.ok("mount -o ro a.img mnt");

@@ -19,11 +19,7 @@ const WAYS: [&str; 4] = ["", "-o writeback", "-o zero_open", "-o io_uring"];
 
 fn empty(path: &Path, write: bool) -> io::Result<File> {
     let truncate = i32::try_from(OFlags::TRUNC.bits()).unwrap();
-    OpenOptions::new()
-        .read(true)
-        .write(write)
-        .custom_flags(truncate)
-        .open(path)
+    OpenOptions::new().read(true).write(write).custom_flags(truncate).open(path)
 }
 
 /// The program was empty when the kernel refused to open it.
@@ -79,11 +75,10 @@ fn emptying_what_is_empty_changes_its_times() {
         assert!(is_touched_by(&|| file.set_len(0).unwrap()), "{way}");
         assert!(is_touched_by(&|| file.set_len(100).unwrap()), "{way}");
         assert!(is_touched_by(&|| file.set_len(100).unwrap()), "{way}");
-        let truncate = || {
-            match Command::new("perl").args(["-e", "truncate($ARGV[0], 100) or die"]).arg(&path).status() {
-                Ok(status) => assert!(status.success()),
-                Err(error) => eprintln!("SKIPPED: perl, which can truncate by name: {error}"),
-            }
+        let truncate = || match Command::new("perl").args(["-e", "truncate($ARGV[0], 100) or die"]).arg(&path).status()
+        {
+            Ok(status) => assert!(status.success()),
+            Err(error) => eprintln!("SKIPPED: perl, which can truncate by name: {error}"),
         };
         assert!(!is_touched_by(&truncate), "{way}");
         drop(file);

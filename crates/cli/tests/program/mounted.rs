@@ -73,9 +73,7 @@ impl Mounted {
         let parent = self.bench.dir.path().canonicalize().unwrap();
         let dir = parent.join("mnt");
         let table = fs::read_to_string("/proc/mounts").unwrap();
-        ["fuse", "fuseblk"]
-            .iter()
-            .any(|kind| table.contains(&format!(" {} {kind}.spinney ", dir.display())))
+        ["fuse", "fuseblk"].iter().any(|kind| table.contains(&format!(" {} {kind}.spinney ", dir.display())))
     }
 
     /// Processes of this mount with a role.
@@ -94,11 +92,8 @@ impl Mounted {
 
     pub(crate) fn wait_until_gone(&self) {
         let start = Instant::now();
-        let is_there = || {
-            self.is_mounted()
-                || !self.processes("server").is_empty()
-                || !self.processes("supervisor").is_empty()
-        };
+        let is_there =
+            || self.is_mounted() || !self.processes("server").is_empty() || !self.processes("supervisor").is_empty();
         while is_there() {
             assert!(start.elapsed() < END_MAX, "something is left");
             std::thread::sleep(Duration::from_millis(10));

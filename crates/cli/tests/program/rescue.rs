@@ -23,15 +23,10 @@ fn damaged() -> Bench {
     let bad = pattern(20_000 + "dir/bad".len());
     // The last sectors of the files differ.
     let at = image.windows(4096).step_by(4096).position(|sector| {
-        sector.starts_with(&bad[16_384..])
-            && sector[bad.len() - 16_384..].iter().all(|byte| *byte == 0)
+        sector.starts_with(&bad[16_384..]) && sector[bad.len() - 16_384..].iter().all(|byte| *byte == 0)
     });
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .open(bench.path("a.img"))
-        .unwrap();
-    file.write_all_at(b"rot", u64::try_from(at.unwrap()).unwrap() * 4096)
-        .unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(bench.path("a.img")).unwrap();
+    file.write_all_at(b"rot", u64::try_from(at.unwrap()).unwrap() * 4096).unwrap();
     bench
 }
 
@@ -42,22 +37,12 @@ fn a_bad_file_does_not_end_the_copy() {
     let run = bench.run("get -q a.img / out");
     assert_eq!(run.status, 3, "{}", run.err);
     assert!(run.err.contains("out/dir/bad"), "{}", run.err);
-    assert!(
-        run.err.contains("one entry could not be copied"),
-        "{}",
-        run.err
-    );
+    assert!(run.err.contains("one entry could not be copied"), "{}", run.err);
     for name in ["dir/a", "dir/below/c", "z"] {
         let copied = std::fs::read(bench.path("out").join(name)).unwrap();
         assert_eq!(copied, pattern(20_000 + name.len()), "{name}");
     }
-    let mode = |name: &str| {
-        std::fs::metadata(bench.path(name))
-            .unwrap()
-            .permissions()
-            .mode()
-            & 0o7777
-    };
+    let mode = |name: &str| std::fs::metadata(bench.path(name)).unwrap().permissions().mode() & 0o7777;
     assert_eq!((mode("out/dir"), mode("out/dir/below")), (0o750, 0o755));
 }
 
@@ -68,10 +53,7 @@ fn the_first_failure_may_be_the_last() {
     assert_eq!(run.status, 3, "{}", run.err);
     assert!(run.err.contains("out/dir/bad"), "{}", run.err);
     assert!(!bench.path("out/dir/below/c").exists());
-    let mode = std::fs::metadata(bench.path("out/dir"))
-        .unwrap()
-        .permissions()
-        .mode();
+    let mode = std::fs::metadata(bench.path("out/dir")).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o750);
 }
 
@@ -96,29 +78,19 @@ fn deep_trees_are_walked_from_where_the_walk_is() {
     // It draws 512 levels, and says so.
     assert_eq!(bench.run("tree a.img").status, 4);
     bench.ok("get -q a.img / out");
-    assert!(
-        start.elapsed() < Duration::from_secs(SECONDS_MAX),
-        "{:?}",
-        start.elapsed()
-    );
+    assert!(start.elapsed() < Duration::from_secs(SECONDS_MAX), "{:?}", start.elapsed());
     let mut find = Command::new("find");
     find.args(["out", "-name", "leaf", "-printf", "%d"]);
     let depth = find.current_dir(&bench.dir).output().unwrap().stdout;
     assert_eq!(String::from_utf8(depth).unwrap(), (LEVELS + 1).to_string());
     // Removing by path would be slow again.
-    let removed = Command::new("rm")
-        .arg("-rf")
-        .arg(bench.path("out"))
-        .status();
+    let removed = Command::new("rm").arg("-rf").arg(bench.path("out")).status();
     assert!(removed.unwrap().success());
 }
 
 /// Zeroes one copy of the superblock.
 fn zero_superblock(bench: &Bench, copy: usize) {
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .open(bench.path("a.img"))
-        .unwrap();
+    let file = std::fs::OpenOptions::new().write(true).open(bench.path("a.img")).unwrap();
     file.write_all_at(&[0; 4096], SUPERBLOCKS[copy]).unwrap();
 }
 
@@ -152,10 +124,7 @@ fn the_log_may_be_left_out() {
     volume.write("/committed", "a").unwrap();
     volume.sync().unwrap();
     volume.write("/logged", "b").unwrap();
-    let file = spinney::FileOptions::new()
-        .write(true)
-        .open(&volume, "/logged")
-        .unwrap();
+    let file = spinney::FileOptions::new().write(true).open(&volume, "/logged").unwrap();
     file.sync_all().unwrap();
     std::fs::copy(bench.path("a.img"), bench.path("crashed.img")).unwrap();
     assert_eq!(bench.ok("ls crashed.img"), "committed\nlogged\n");

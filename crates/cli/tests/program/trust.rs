@@ -258,9 +258,8 @@ fn attributes_of_symbolic_links_are_the_links_own() {
     std::fs::create_dir(&src).unwrap();
     std::fs::write(src.join("file"), "").unwrap();
     symlink("file", src.join("link")).unwrap();
-    let set = |name: &str, value: &[u8]| {
-        rustix::fs::lsetxattr(src.join(name), "trusted.whose", value, XattrFlags::empty())
-    };
+    let set =
+        |name: &str, value: &[u8]| rustix::fs::lsetxattr(src.join(name), "trusted.whose", value, XattrFlags::empty());
     if set("link", b"link").is_err() || set("file", b"file").is_err() {
         eprintln!("SKIPPED: no attributes of root's here");
         return;

@@ -24,18 +24,12 @@ pub(super) fn checksum(bytes: &[u8]) -> [u8; 32] {
 
 /// One checksum for each sector that has a slot. As many sectors as the processor has lanes are
 /// hashed at once, which is worth a factor of 1.6.
-pub(super) fn checksum_many<'a>(
-    sectors: impl Iterator<Item = &'a [u8]>,
-    slots: impl Iterator<Item = &'a mut [u8]>,
-) {
+pub(super) fn checksum_many<'a>(sectors: impl Iterator<Item = &'a [u8]>, slots: impl Iterator<Item = &'a mut [u8]>) {
     let params = params();
     let mut pairs = sectors.zip(slots);
     loop {
-        let mut group: Vec<_> = pairs
-            .by_ref()
-            .take(MAX_DEGREE)
-            .map(|(bytes, slot)| (HashManyJob::new(&params, bytes), slot))
-            .collect();
+        let mut group: Vec<_> =
+            pairs.by_ref().take(MAX_DEGREE).map(|(bytes, slot)| (HashManyJob::new(&params, bytes), slot)).collect();
         if group.is_empty() {
             return;
         }

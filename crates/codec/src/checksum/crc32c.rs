@@ -10,11 +10,7 @@ pub(super) fn checksum(bytes: &[u8]) -> [u8; 4] {
 /// CRC-32C without its initial and final inversion: goes on from `seed`. Hashes of directory
 /// names start from `!1`, those of long inode references from the parent's number.
 #[must_use]
-#[expect(
-    clippy::as_conversions,
-    clippy::cast_possible_truncation,
-    reason = "the state of a 32-bit CRC has 32 bits"
-)]
+#[expect(clippy::as_conversions, clippy::cast_possible_truncation, reason = "the state of a 32-bit CRC has 32 bits")]
 pub fn crc32c_raw(seed: u32, bytes: &[u8]) -> u32 {
     let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(seed));
     digest.update(bytes);

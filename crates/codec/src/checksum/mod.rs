@@ -136,9 +136,7 @@ pub fn checksum_many(kind: ChecksumType, data: &[u8], sector: usize, out: &mut [
     let slots = out.chunks_exact_mut(kind.len());
     match kind {
         ChecksumType::Blake2b => blake2b::checksum_many(sectors, slots),
-        _ => sectors
-            .zip(slots)
-            .for_each(|(bytes, slot)| checksum_into(kind, bytes, slot)),
+        _ => sectors.zip(slots).for_each(|(bytes, slot)| checksum_into(kind, bytes, slot)),
     }
 }
 

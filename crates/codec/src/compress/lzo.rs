@@ -21,9 +21,7 @@ const LENGTH_SIZE: usize = 4;
 
 /// Bytes that a sector can take when it does not compress at all: what kernels accept.
 const fn segment_size_max(sector_size: usize) -> usize {
-    sector_size
-        .saturating_add(sector_size / 16)
-        .saturating_add(64 + 3)
+    sector_size.saturating_add(sector_size / 16).saturating_add(64 + 3)
 }
 
 /// Fills `output` from its start and returns the bytes in all segments.
@@ -40,16 +38,13 @@ pub(super) fn decompress(input: &[u8], sector_size: usize, output: &mut [u8]) ->
         let output_len = output.len();
         let rest = output.get_mut(done..).unwrap_or_default();
         let room = rest.len().min(sector_size);
-        done += decoder::decompress_into(&input[at..at + size], &mut rest[..room]).map_err(
-            |error| match error {
-                // Only the end of the extent makes the room smaller than a sector.
-                decoder::Error::OutputOverrun if room < sector_size => Error::LongOutput {
-                    codec: CODEC,
-                    expected: output_len,
-                },
-                other => damaged_segment(other, at),
-            },
-        )?;
+        done += decoder::decompress_into(&input[at..at + size], &mut rest[..room]).map_err(|error| match error {
+            // Only the end of the extent makes the room smaller than a sector.
+            decoder::Error::OutputOverrun if room < sector_size => {
+                Error::LongOutput { codec: CODEC, expected: output_len }
+            }
+            other => damaged_segment(other, at),
+        })?;
         at += size;
         at += skipped(at, sector_size);
     }
@@ -66,32 +61,19 @@ const fn skipped(at: usize, sector_size: usize) -> usize {
 
 /// The length at `at`, which must not exceed `max`.
 fn read_length(input: &[u8], at: usize, what: &'static str, max: usize) -> Result<usize> {
-    let bytes = input
-        .get(at..)
-        .and_then(|rest| rest.first_chunk::<LENGTH_SIZE>())
-        .ok_or(Error::Invalid {
-            codec: CODEC,
-            what: "cut short inside a length",
-            at,
-        })?;
+    let bytes = input.get(at..).and_then(|rest| rest.first_chunk::<LENGTH_SIZE>()).ok_or(Error::Invalid {
+        codec: CODEC,
+        what: "cut short inside a length",
+        at,
+    })?;
     let raw = u32::from_le_bytes(*bytes);
     let found = usize::try_from(raw).unwrap_or(usize::MAX);
     let min = if at == 0 { LENGTH_SIZE } else { 0 };
     if found > max {
-        return Err(Error::Length {
-            codec: CODEC,
-            what,
-            at,
-            expected: max,
-            found,
-        });
+        return Err(Error::Length { codec: CODEC, what, at, expected: max, found });
     }
     if found < min {
-        return Err(Error::Invalid {
-            codec: CODEC,
-            what: "total length does not count itself",
-            at,
-        });
+        return Err(Error::Invalid { codec: CODEC, what: "total length does not count itself", at });
     }
     Ok(found)
 }
@@ -104,11 +86,7 @@ fn damaged_segment(error: decoder::Error, at: usize) -> Error {
         decoder::Error::InputNotConsumed => "bytes behind the end of a segment",
         _ => "damaged segment",
     };
-    Error::Invalid {
-        codec: CODEC,
-        what,
-        at,
-    }
+    Error::Invalid { codec: CODEC, what, at }
 }
 
 /// `None` if the extent would be longer than the options allow.

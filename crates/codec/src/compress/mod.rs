@@ -26,7 +26,6 @@ mod zstd;
 pub use crate::kind::CompressionType;
 use crate::{Error, Result};
 
-
 /// What a stream means that ends before the extent does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Tail {
@@ -49,19 +48,13 @@ impl Form {
     /// An extent with sectors of its own.
     #[must_use]
     pub const fn regular(sector_size: usize) -> Self {
-        Self {
-            sector_size,
-            tail: Tail::Zeros,
-        }
+        Self { sector_size, tail: Tail::Zeros }
     }
 
     /// An extent inside its item.
     #[must_use]
     pub const fn inline(sector_size: usize) -> Self {
-        Self {
-            sector_size,
-            tail: Tail::Damage,
-        }
+        Self { sector_size, tail: Tail::Damage }
     }
 }
 
@@ -69,16 +62,9 @@ impl Form {
 ///
 /// # Errors
 /// As [`decompress_into`].
-pub fn decompress(
-    codec: CompressionType,
-    input: &[u8],
-    form: Form,
-    output_len: usize,
-) -> Result<Vec<u8>> {
+pub fn decompress(codec: CompressionType, input: &[u8], form: Form, output_len: usize) -> Result<Vec<u8>> {
     let mut output = Vec::new();
-    output
-        .try_reserve_exact(output_len)
-        .map_err(|_| Error::OutOfMemory { codec })?;
+    output.try_reserve_exact(output_len).map_err(|_| Error::OutOfMemory { codec })?;
     output.resize(output_len, 0);
     decompress_into(codec, input, form, &mut output)?;
     Ok(output)
@@ -90,23 +76,14 @@ pub fn decompress(
 /// # Errors
 /// [`Error::Invalid`] and [`Error::Length`] for damaged streams, [`Error::ShortOutput`],
 /// [`Error::LongOutput`], [`Error::OutOfMemory`].
-pub fn decompress_into(
-    codec: CompressionType,
-    input: &[u8],
-    form: Form,
-    output: &mut [u8],
-) -> Result<usize> {
+pub fn decompress_into(codec: CompressionType, input: &[u8], form: Form, output: &mut [u8]) -> Result<usize> {
     let len = match codec {
         CompressionType::Zlib => zlib::decompress(input, output)?,
         CompressionType::Lzo => lzo::decompress(input, form.sector_size, output)?,
         CompressionType::Zstd => zstd::decompress(input, output)?,
     };
     if len < output.len() && form.tail == Tail::Damage {
-        return Err(Error::ShortOutput {
-            codec,
-            expected: output.len(),
-            found: len,
-        });
+        return Err(Error::ShortOutput { codec, expected: output.len(), found: len });
     }
     if let Some(rest) = output.get_mut(len..) {
         rest.fill(0);
@@ -130,11 +107,7 @@ pub struct CompressOptions {
 ///
 /// # Errors
 /// [`Error::OutOfMemory`].
-pub fn compress(
-    codec: CompressionType,
-    input: &[u8],
-    options: &CompressOptions,
-) -> Result<Option<Vec<u8>>> {
+pub fn compress(codec: CompressionType, input: &[u8], options: &CompressOptions) -> Result<Option<Vec<u8>>> {
     let level = codec.effective_level(options.level);
     match codec {
         CompressionType::Zlib => zlib::compress(input, level, options.output_size_max),

@@ -40,17 +40,11 @@ fn sample(random: &mut Random, len: usize) -> Vec<u8> {
 }
 
 fn options(level: i32) -> CompressOptions {
-    CompressOptions {
-        level,
-        sector_size: SECTOR,
-        output_size_max: usize::MAX,
-    }
+    CompressOptions { level, sector_size: SECTOR, output_size_max: usize::MAX }
 }
 
 fn lengths() -> impl Iterator<Item = usize> {
-    (0..70).chain([
-        238, 239, 240, 4095, 4096, 4097, 8192, 12_000, 65_537, 131_072,
-    ])
+    (0..70).chain([238, 239, 240, 4095, 4096, 4097, 8192, 12_000, 65_537, 131_072])
 }
 
 #[test]
@@ -62,10 +56,7 @@ fn every_codec_and_level_reads_back_what_it_wrote_with_and_without_padding() {
             for level in [i32::MIN, -15, 0, 1, 9, 15, i32::MAX] {
                 let packed = compress(codec, &data, &options(level)).unwrap().unwrap();
                 let exact = decompress(codec, &packed, Form::inline(SECTOR), len);
-                assert!(
-                    exact.as_ref() == Ok(&data),
-                    "{codec} {level} {len}: {exact:?}"
-                );
+                assert!(exact.as_ref() == Ok(&data), "{codec} {level} {len}: {exact:?}");
                 let mut padded = packed.clone();
                 padded.resize(packed.len().next_multiple_of(SECTOR) + SECTOR, 0);
                 let found = decompress(codec, &padded, Form::regular(SECTOR), len);
@@ -95,9 +86,7 @@ fn incompressible_data_is_refused_and_the_limit_is_exact() {
 #[test]
 fn a_short_stream_is_zero_filled_in_regular_extents_and_damage_in_inline_ones() {
     for codec in CompressionType::ALL {
-        let packed = compress(codec, b"tail of a file", &options(0))
-            .unwrap()
-            .unwrap();
+        let packed = compress(codec, b"tail of a file", &options(0)).unwrap().unwrap();
         let mut output = [9; 64];
         let len = decompress_into(codec, &packed, Form::regular(SECTOR), &mut output);
         assert_eq!(len, Ok(14), "{codec}");
@@ -105,11 +94,7 @@ fn a_short_stream_is_zero_filled_in_regular_extents_and_damage_in_inline_ones() 
         assert!(output[14..].iter().all(|byte| *byte == 0), "{codec}");
         assert_eq!(
             decompress(codec, &packed, Form::inline(SECTOR), 64),
-            Err(Error::ShortOutput {
-                codec,
-                expected: 64,
-                found: 14
-            })
+            Err(Error::ShortOutput { codec, expected: 64, found: 14 })
         );
     }
 }
@@ -119,35 +104,18 @@ fn output_never_exceeds_the_stated_length() {
     let mut random = Random(11);
     for codec in CompressionType::ALL {
         for len in [1, 14, 5000, 131_072] {
-            let packed = compress(codec, &sample(&mut random, len), &options(0))
-                .unwrap()
-                .unwrap();
-            for shorter in [0, 1, len / 2, len - 1]
-                .into_iter()
-                .filter(|cut| *cut < len)
-            {
+            let packed = compress(codec, &sample(&mut random, len), &options(0)).unwrap().unwrap();
+            for shorter in [0, 1, len / 2, len - 1].into_iter().filter(|cut| *cut < len) {
                 let found = decompress(codec, &packed, Form::regular(SECTOR), shorter);
-                assert!(
-                    matches!(found, Err(Error::LongOutput { .. })),
-                    "{codec} {len} to {shorter}: {found:?}"
-                );
+                assert!(matches!(found, Err(Error::LongOutput { .. })), "{codec} {len} to {shorter}: {found:?}");
             }
         }
     }
-    let bomb = compress(CompressionType::Zstd, &vec![0; 1 << 20], &options(0))
-        .unwrap()
-        .unwrap();
+    let bomb = compress(CompressionType::Zstd, &vec![0; 1 << 20], &options(0)).unwrap().unwrap();
     assert!(decompress(CompressionType::Zstd, &bomb, Form::regular(SECTOR), SECTOR).is_err());
     assert_eq!(
-        decompress(
-            CompressionType::Zlib,
-            &[],
-            Form::regular(SECTOR),
-            usize::MAX
-        ),
-        Err(Error::OutOfMemory {
-            codec: CompressionType::Zlib
-        })
+        decompress(CompressionType::Zlib, &[], Form::regular(SECTOR), usize::MAX),
+        Err(Error::OutOfMemory { codec: CompressionType::Zlib })
     );
 }
 
@@ -190,9 +158,7 @@ fn lzo_lengths_never_cross_a_sector_and_streams_start_as_kernels_expect() {
     let mut skips = 0;
     for _ in 0..200 {
         let data = sample(&mut random, 131_072);
-        let packed = compress(CompressionType::Lzo, &data, &options(0))
-            .unwrap()
-            .unwrap();
+        let packed = compress(CompressionType::Lzo, &data, &options(0)).unwrap().unwrap();
         let word = |at: usize| u32::from_le_bytes(packed[at..at + 4].try_into().unwrap()) as usize;
         assert_eq!(word(0), packed.len());
         let mut at = 4;
@@ -219,35 +185,14 @@ fn lzo_framing_errors_are_named() {
     let lzo = |input: &[u8]| decompress(CompressionType::Lzo, input, form, 100);
     let codec = CompressionType::Lzo;
     assert!(matches!(lzo(&[]), Err(Error::Invalid { at: 0, .. })));
-    assert!(matches!(
-        lzo(&[3, 0, 0, 0]),
-        Err(Error::Invalid { at: 0, .. })
-    ));
-    assert_eq!(
-        lzo(&[9, 0, 0, 0]),
-        Err(Error::Length {
-            codec,
-            what: "total length",
-            at: 0,
-            expected: 4,
-            found: 9
-        })
-    );
+    assert!(matches!(lzo(&[3, 0, 0, 0]), Err(Error::Invalid { at: 0, .. })));
+    assert_eq!(lzo(&[9, 0, 0, 0]), Err(Error::Length { codec, what: "total length", at: 0, expected: 4, found: 9 }));
     assert_eq!(lzo(&[4, 0, 0, 0, 1]), Ok(vec![0; 100]));
     assert_eq!(
         lzo(&[8, 0, 0, 0, 5, 0, 0, 0]),
-        Err(Error::Length {
-            codec,
-            what: "segment length",
-            at: 4,
-            expected: 0,
-            found: 5
-        })
+        Err(Error::Length { codec, what: "segment length", at: 4, expected: 0, found: 5 })
     );
-    assert!(matches!(
-        lzo(&[6, 0, 0, 0, 5, 0]),
-        Err(Error::Invalid { at: 4, .. })
-    ));
+    assert!(matches!(lzo(&[6, 0, 0, 0, 5, 0]), Err(Error::Invalid { at: 4, .. })));
 }
 
 #[test]
@@ -255,14 +200,8 @@ fn zstd_windows_above_128_kib_are_refused() {
     // Magic, descriptor "no content size, window follows", window 2^18, one empty last block.
     let frame = |window_log: u8| [0x28, 0xb5, 0x2f, 0xfd, 0, (window_log - 10) << 3, 1, 0, 0];
     let form = Form::regular(SECTOR);
-    assert_eq!(
-        decompress(CompressionType::Zstd, &frame(17), form, 5),
-        Ok(vec![0; 5])
-    );
-    assert!(matches!(
-        decompress(CompressionType::Zstd, &frame(18), form, 5),
-        Err(Error::Invalid { .. })
-    ));
+    assert_eq!(decompress(CompressionType::Zstd, &frame(17), form, 5), Ok(vec![0; 5]));
+    assert!(matches!(decompress(CompressionType::Zstd, &frame(18), form, 5), Err(Error::Invalid { .. })));
 }
 
 #[test]
@@ -281,17 +220,12 @@ fn numbers_are_those_on_disk() {
 fn zlib_streams_with_flush_points_read_as_kernels_and_mkfs_write_them() {
     // Level 3, a sync flush after 64 bytes, padded to a sector.
     let mut stream = vec![
-        0x78, 0x5e, 0x2a, 0x2f, 0xca, 0x2c, 0x29, 0x49, 0xcd, 0x53, 0x48, 0xaa, 0x54, 0x28, 0xc9,
-        0x48, 0x55, 0xc8, 0x4e, 0x2d, 0xca, 0x4b, 0xcd, 0x51, 0x28, 0x27, 0x5a, 0x14, 0x00, 0x00,
-        0x00, 0xff, 0xff, 0xa3, 0xb7, 0x5a, 0x00, 0xb7, 0x02, 0x41, 0x51,
+        0x78, 0x5e, 0x2a, 0x2f, 0xca, 0x2c, 0x29, 0x49, 0xcd, 0x53, 0x48, 0xaa, 0x54, 0x28, 0xc9, 0x48, 0x55, 0xc8,
+        0x4e, 0x2d, 0xca, 0x4b, 0xcd, 0x51, 0x28, 0x27, 0x5a, 0x14, 0x00, 0x00, 0x00, 0xff, 0xff, 0xa3, 0xb7, 0x5a,
+        0x00, 0xb7, 0x02, 0x41, 0x51,
     ];
     stream.resize(SECTOR, 0);
     let text = b"written by the kernel ".repeat(8);
-    let found = decompress(
-        CompressionType::Zlib,
-        &stream,
-        Form::inline(SECTOR),
-        text.len(),
-    );
+    let found = decompress(CompressionType::Zlib, &stream, Form::inline(SECTOR), text.len());
     assert_eq!(found, Ok(text));
 }

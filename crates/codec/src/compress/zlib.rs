@@ -16,19 +16,12 @@ thread_local! {
 pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize> {
     DECODER.with_borrow_mut(|decoder| {
         let decoder = decoder.get_or_insert_with(Decompressor::new);
-        decoder
-            .zlib_decompress(input, output)
-            .map_err(|error| match error {
-                DecompressionError::BadData => Error::Invalid {
-                    codec: CODEC,
-                    what: "damaged stream or wrong Adler-32",
-                    at: 0,
-                },
-                DecompressionError::InsufficientSpace => Error::LongOutput {
-                    codec: CODEC,
-                    expected: output.len(),
-                },
-            })
+        decoder.zlib_decompress(input, output).map_err(|error| match error {
+            DecompressionError::BadData => {
+                Error::Invalid { codec: CODEC, what: "damaged stream or wrong Adler-32", at: 0 }
+            }
+            DecompressionError::InsufficientSpace => Error::LongOutput { codec: CODEC, expected: output.len() },
+        })
     })
 }
 
@@ -45,9 +38,7 @@ pub(super) fn compress(input: &[u8], level: i32, size_max: usize) -> Result<Opti
                 return Err(Error::OutOfMemory { codec: CODEC });
             };
             let size = size_max.min(encoder.zlib_compress_bound(input.len()));
-            output
-                .try_reserve_exact(size)
-                .map_err(|_| Error::OutOfMemory { codec: CODEC })?;
+            output.try_reserve_exact(size).map_err(|_| Error::OutOfMemory { codec: CODEC })?;
             output.resize(size, 0);
             // The encoder's one failure is that the output does not fit.
             Ok(encoder.zlib_compress(input, &mut output).ok())

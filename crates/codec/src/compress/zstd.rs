@@ -30,9 +30,7 @@ pub(super) fn decompress(input: &[u8], output: &mut [u8]) -> Result<usize> {
 
 fn new_decoder() -> Option<DCtx<'static>> {
     let mut decoder = DCtx::try_create()?;
-    decoder
-        .set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX))
-        .ok()?;
+    decoder.set_parameter(DParameter::WindowLogMax(WINDOW_LOG_MAX)).ok()?;
     Some(decoder)
 }
 
@@ -42,13 +40,11 @@ fn decompress_with(decoder: &mut DCtx<'_>, input: &[u8], output: &mut [u8]) -> R
     let mut target = OutBuffer::around(output);
     loop {
         let before = (source.pos(), target.pos());
-        let hint = decoder
-            .decompress_stream(&mut target, &mut source)
-            .map_err(|code| Error::Invalid {
-                codec: CODEC,
-                what: zstd_safe::get_error_name(code),
-                at: source.pos(),
-            })?;
+        let hint = decoder.decompress_stream(&mut target, &mut source).map_err(|code| Error::Invalid {
+            codec: CODEC,
+            what: zstd_safe::get_error_name(code),
+            at: source.pos(),
+        })?;
         if hint == 0 {
             return Ok(target.pos());
         }
@@ -61,16 +57,9 @@ fn decompress_with(decoder: &mut DCtx<'_>, input: &[u8], output: &mut [u8]) -> R
 /// No byte moved: either the output is full or the input is at its end.
 fn stuck(at: usize, input_len: usize, expected: usize) -> Error {
     if at == input_len {
-        return Error::Invalid {
-            codec: CODEC,
-            what: "frame is cut short",
-            at,
-        };
+        return Error::Invalid { codec: CODEC, what: "frame is cut short", at };
     }
-    Error::LongOutput {
-        codec: CODEC,
-        expected,
-    }
+    Error::LongOutput { codec: CODEC, expected }
 }
 
 /// `None` if the frame would be longer than `size_max`.

@@ -38,18 +38,12 @@ impl<const FRONT: usize> Buffer<FRONT> {
 
     /// Front and data in one piece.
     pub(super) fn whole_mut(&mut self) -> &mut [u8] {
-        self.pages
-            .as_mut_bytes()
-            .get_mut(Self::START..)
-            .unwrap_or_default()
+        self.pages.as_mut_bytes().get_mut(Self::START..).unwrap_or_default()
     }
 
     /// The data.
     pub(super) fn data_mut(&mut self) -> &mut [u8] {
-        self.pages
-            .as_mut_bytes()
-            .get_mut(ALIGN..)
-            .unwrap_or_default()
+        self.pages.as_mut_bytes().get_mut(ALIGN..).unwrap_or_default()
     }
 }
 

@@ -2,12 +2,12 @@
 
 use super::buffer::{ReplyBuffer, RequestBuffer};
 use super::pace::Pace;
+use crate::activity::Pulse;
 use crate::error::{Error, Result};
 use crate::notify;
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::{InHeader, InitIn};
 use crate::protocol::{Agreement, OwnedRequest, Request, Wish, opcode};
-use crate::activity::Pulse;
 use crate::session::{Answer, Apart, BegunSync, MEANWHILE_MAX, Session};
 use rustix::fs::OFlags;
 use rustix::io::Errno as IoErrno;
@@ -112,7 +112,9 @@ impl Worker {
         if !self.begun.is_empty() {
             return receive(&self.channel, &mut self.request);
         }
-        if self.is_fast && let Some(received) = self.poll(pace) {
+        if self.is_fast
+            && let Some(received) = self.poll(pace)
+        {
             return received;
         }
         self.set_blocking(true);
@@ -283,12 +285,7 @@ fn receive(channel: &OwnedFd, buffer: &mut RequestBuffer) -> Received {
 }
 
 /// Sends what lies in the data of `reply`, or an error.
-fn send(
-    channel: &OwnedFd,
-    reply: &mut ReplyBuffer,
-    unique: u64,
-    result: std::result::Result<usize, Errno>,
-) {
+fn send(channel: &OwnedFd, reply: &mut ReplyBuffer, unique: u64, result: std::result::Result<usize, Errno>) {
     match write(channel, reply, unique, result) {
         Ok(()) | Err(IoErrno::NOENT | IoErrno::NODEV | IoErrno::CONNABORTED) => {}
         Err(error) => {

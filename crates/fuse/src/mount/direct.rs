@@ -29,10 +29,7 @@ pub(super) fn mount_synced(
     options: &MountOptions,
     backing: BorrowedFd<'_>,
 ) -> Result<OwnedFd> {
-    let (anchor, path) = sys::make_anchor(backing).map_err(|source| Error::Mount {
-        path: dir.to_owned(),
-        source,
-    })?;
+    let (anchor, path) = sys::make_anchor(backing).map_err(|source| Error::Mount { path: dir.to_owned(), source })?;
     let device = match mount_named(&path, dir, metadata, options) {
         Ok(device) => device,
         Err(error) => {
@@ -47,12 +44,7 @@ pub(super) fn mount_synced(
 
 /// Mounts an anchor so that the table of mounts shows the block device that is served, by which `umount(8)` then finds
 /// the mount. The kernel looks the device up by the very name that it shows: for this one look, the anchor lies there.
-fn mount_named(
-    anchor: &str,
-    dir: &Path,
-    metadata: &Metadata,
-    options: &MountOptions,
-) -> std::io::Result<OwnedFd> {
+fn mount_named(anchor: &str, dir: &Path, metadata: &Metadata, options: &MountOptions) -> std::io::Result<OwnedFd> {
     let source = options.source.as_str();
     if !std::fs::metadata(source)?.file_type().is_block_device() {
         return Err(std::io::ErrorKind::InvalidInput.into());
@@ -76,11 +68,7 @@ fn mount_named(
             }
         }
         mount::fsconfig_create(&context)?;
-        Ok(mount::fsmount(
-            &context,
-            FsMountFlags::FSMOUNT_CLOEXEC,
-            attributes,
-        )?)
+        Ok(mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?)
     };
     let tree = sys::with_node_at(anchor, Path::new(source), filled)?;
     mount::move_mount(&tree, "", CWD, dir, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
@@ -95,8 +83,8 @@ fn mount_as(
     options: &MountOptions,
 ) -> Result<OwnedFd> {
     let open_flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let device = rustix::fs::open("/dev/fuse", open_flags, Mode::empty())
-        .map_err(|error| Error::Device(error.into()))?;
+    let device =
+        rustix::fs::open("/dev/fuse", open_flags, Mode::empty()).map_err(|error| Error::Device(error.into()))?;
     let (flags, rest) = options.flags_and_rest();
     let mut data = format!(
         "fd={},rootmode={:o},user_id={},group_id={}",
@@ -122,11 +110,7 @@ fn mount_as(
         (None, "") => kind.as_str(),
         (None, source) => source,
     };
-    mount::mount(source, dir, kind.as_str(), flags, data.as_c_str()).map_err(|error| {
-        Error::Mount {
-            path: dir.to_owned(),
-            source: error.into(),
-        }
-    })?;
+    mount::mount(source, dir, kind.as_str(), flags, data.as_c_str())
+        .map_err(|error| Error::Mount { path: dir.to_owned(), source: error.into() })?;
     Ok(device)
 }

@@ -2,9 +2,7 @@
 
 use super::MountOptions;
 use crate::error::{Error, Result};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType,
-};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
 use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -14,13 +12,8 @@ use std::process::{Command, Stdio};
 const PROGRAM: &str = "fusermount3";
 
 pub(super) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
-    let (ours, theirs) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::STREAM,
-        SocketFlags::CLOEXEC,
-        None,
-    )
-    .map_err(|error| Error::Helper(error.into()))?;
+    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|error| Error::Helper(error.into()))?;
     // The socket is its standard input: a descriptor that is inherited without ever being
     // inheritable in this process, where other threads may start programs too.
     let helper = Command::new(PROGRAM)
@@ -48,17 +41,8 @@ pub(super) fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     if lazy {
         command.arg("-z");
     }
-    let output = command
-        .arg("--")
-        .arg(dir)
-        .stdin(Stdio::null())
-        .output()
-        .map_err(Error::Helper)?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(refusal(&output.stderr))
-    }
+    let output = command.arg("--").arg(dir).stdin(Stdio::null()).output().map_err(Error::Helper)?;
+    if output.status.success() { Ok(()) } else { Err(refusal(&output.stderr)) }
 }
 
 /// The descriptor that comes over the socket; `None` when it is closed without one.
@@ -67,12 +51,7 @@ fn receive(socket: &OwnedFd) -> rustix::io::Result<Option<OwnedFd>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     rustix::io::retry_on_intr(|| {
-        rustix::net::recvmsg(
-            socket,
-            &mut [IoSliceMut::new(&mut byte)],
-            &mut control,
-            RecvFlags::CMSG_CLOEXEC,
-        )
+        rustix::net::recvmsg(socket, &mut [IoSliceMut::new(&mut byte)], &mut control, RecvFlags::CMSG_CLOEXEC)
     })?;
     Ok(control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),

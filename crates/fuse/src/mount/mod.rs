@@ -36,8 +36,7 @@ pub(crate) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
     if rustix::process::geteuid().is_root() {
         match direct::mount(&dir, &metadata, options) {
             // A root without the right to mount, as in a container.
-            Err(Error::Mount { source, .. })
-                if source.kind() == std::io::ErrorKind::PermissionDenied => {}
+            Err(Error::Mount { source, .. }) if source.kind() == std::io::ErrorKind::PermissionDenied => {}
             done => return done,
         }
     }
@@ -45,20 +44,13 @@ pub(crate) fn mount(dir: &Path, options: &MountOptions) -> Result<OwnedFd> {
 }
 
 /// Mounts in the way in which the kernel hands on `sync` and waits for the server in the end.
-pub(crate) fn mount_synced(
-    dir: &Path,
-    options: &MountOptions,
-    backing: BorrowedFd<'_>,
-) -> Result<OwnedFd> {
+pub(crate) fn mount_synced(dir: &Path, options: &MountOptions, backing: BorrowedFd<'_>) -> Result<OwnedFd> {
     let (dir, metadata) = mount_point(dir)?;
     direct::mount_synced(&dir, &metadata, options, backing)
 }
 
 fn mount_point(dir: &Path) -> Result<(PathBuf, Metadata)> {
-    let at_path = |source| Error::MountPoint {
-        path: dir.to_owned(),
-        source,
-    };
+    let at_path = |source| Error::MountPoint { path: dir.to_owned(), source };
     let dir = fs::canonicalize(dir).map_err(at_path)?;
     let metadata = fs::metadata(&dir).map_err(at_path)?;
     if !metadata.is_dir() {
@@ -76,10 +68,7 @@ pub fn abort(dir: &Path) -> Result<()> {
     match rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE) {
         // Aborted all the same.
         Ok(()) | Err(Errno::BUSY) => Ok(()),
-        Err(error) => Err(Error::Unmount {
-            path: PathBuf::from(dir),
-            source: error.into(),
-        }),
+        Err(error) => Err(Error::Unmount { path: PathBuf::from(dir), source: error.into() }),
     }
 }
 
@@ -94,9 +83,6 @@ pub fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     match rustix::mount::unmount(dir, flags) {
         Ok(()) => Ok(()),
         Err(Errno::PERM) => helper::unmount(dir, lazy),
-        Err(error) => Err(Error::Unmount {
-            path: PathBuf::from(dir),
-            source: error.into(),
-        }),
+        Err(error) => Err(Error::Unmount { path: PathBuf::from(dir), source: error.into() }),
     }
 }

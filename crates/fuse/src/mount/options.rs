@@ -54,10 +54,7 @@ impl MountOptions {
                 None => rest.push(option.as_str()),
             }
         }
-        flags.set(
-            MountFlags::RDONLY,
-            self.read_only || flags.contains(MountFlags::RDONLY),
-        );
+        flags.set(MountFlags::RDONLY, self.read_only || flags.contains(MountFlags::RDONLY));
         if self.allow_other {
             rest.push("allow_other");
         }
@@ -70,32 +67,17 @@ impl MountOptions {
     /// The words that concern the whole file system, and the attributes of the mount alone.
     pub(super) fn words(&self) -> (Vec<&str>, MountAttrFlags) {
         let (flags, mut words) = self.flags_and_rest();
-        let of_all = [
-            (MountFlags::RDONLY, "ro"),
-            (MountFlags::SYNCHRONOUS, "sync"),
-            (MountFlags::DIRSYNC, "dirsync"),
-        ];
-        words.extend(
-            of_all
-                .iter()
-                .filter(|(flag, _)| flags.contains(*flag))
-                .map(|(_, word)| *word),
-        );
+        let of_all = [(MountFlags::RDONLY, "ro"), (MountFlags::SYNCHRONOUS, "sync"), (MountFlags::DIRSYNC, "dirsync")];
+        words.extend(of_all.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, word)| *word));
         let of_mount = [
             (MountFlags::RDONLY, MountAttrFlags::MOUNT_ATTR_RDONLY),
             (MountFlags::NOSUID, MountAttrFlags::MOUNT_ATTR_NOSUID),
             (MountFlags::NODEV, MountAttrFlags::MOUNT_ATTR_NODEV),
             (MountFlags::NOEXEC, MountAttrFlags::MOUNT_ATTR_NOEXEC),
-            (
-                MountFlags::NODIRATIME,
-                MountAttrFlags::MOUNT_ATTR_NODIRATIME,
-            ),
+            (MountFlags::NODIRATIME, MountAttrFlags::MOUNT_ATTR_NODIRATIME),
         ];
-        let mut attributes: MountAttrFlags = of_mount
-            .iter()
-            .filter(|(flag, _)| flags.contains(*flag))
-            .map(|(_, attribute)| *attribute)
-            .collect();
+        let mut attributes: MountAttrFlags =
+            of_mount.iter().filter(|(flag, _)| flags.contains(*flag)).map(|(_, attribute)| *attribute).collect();
         // These exclude each other; the one without a bit is the default.
         if flags.contains(MountFlags::NOATIME) {
             attributes |= MountAttrFlags::MOUNT_ATTR_NOATIME;
@@ -140,9 +122,7 @@ mod tests {
             subtype: "spinney".to_owned(),
             allow_other: true,
             default_permissions: true,
-            extra: ["nosuid", "noexec", "exec", "max_read=4096"]
-                .map(String::from)
-                .to_vec(),
+            extra: ["nosuid", "noexec", "exec", "max_read=4096"].map(String::from).to_vec(),
             ..MountOptions::default()
         }
     }
@@ -152,33 +132,18 @@ mod tests {
         let options = options();
         let (flags, rest) = options.flags_and_rest();
         assert_eq!(flags, MountFlags::NOSUID);
-        assert_eq!(
-            rest,
-            ["max_read=4096", "allow_other", "default_permissions"]
-        );
+        assert_eq!(rest, ["max_read=4096", "allow_other", "default_permissions"]);
     }
 
     #[test]
     fn both_ways_to_mount_say_the_same() {
         let mut options = options();
         options.read_only = true;
-        options.extra = ["noatime", "nodev", "dirsync", "max_read=4096"]
-            .map(String::from)
-            .to_vec();
+        options.extra = ["noatime", "nodev", "dirsync", "max_read=4096"].map(String::from).to_vec();
         let (words, attributes) = options.words();
-        assert_eq!(
-            words,
-            [
-                "max_read=4096",
-                "allow_other",
-                "default_permissions",
-                "ro",
-                "dirsync"
-            ]
-        );
-        let expected = MountAttrFlags::MOUNT_ATTR_RDONLY
-            | MountAttrFlags::MOUNT_ATTR_NODEV
-            | MountAttrFlags::MOUNT_ATTR_NOATIME;
+        assert_eq!(words, ["max_read=4096", "allow_other", "default_permissions", "ro", "dirsync"]);
+        let expected =
+            MountAttrFlags::MOUNT_ATTR_RDONLY | MountAttrFlags::MOUNT_ATTR_NODEV | MountAttrFlags::MOUNT_ATTR_NOATIME;
         assert_eq!(attributes, expected);
     }
 

@@ -23,30 +23,20 @@ pub(crate) struct OwnedRequest {
 
 impl OwnedRequest {
     pub(crate) fn borrow(&self) -> Request<'_> {
-        Request {
-            header: self.header,
-            fixed: &self.fixed,
-            rest: &self.rest,
-        }
+        Request { header: self.header, fixed: &self.fixed, rest: &self.rest }
     }
 }
 
 impl<'a> Request<'a> {
     /// A copy to be answered later.
     pub(crate) fn keep(&self) -> OwnedRequest {
-        OwnedRequest {
-            header: self.header,
-            fixed: self.fixed.to_vec(),
-            rest: self.rest.to_vec(),
-        }
+        OwnedRequest { header: self.header, fixed: self.fixed.to_vec(), rest: self.rest.to_vec() }
     }
 
     /// The header alone, from bytes that may hold anything. `None` when they are too few: then
     /// there is not even anybody to answer.
     pub(crate) fn header(bytes: &[u8]) -> Option<InHeader> {
-        InHeader::read_from_prefix(bytes)
-            .ok()
-            .map(|(header, _)| header)
+        InHeader::read_from_prefix(bytes).ok().map(|(header, _)| header)
     }
 
     /// Cuts a request that lies in one piece.
@@ -72,11 +62,7 @@ impl<'a> Request<'a> {
         let ext_bytes = usize::from(header.total_extlen) * 8;
         let len = rest.len().checked_sub(ext_bytes).ok_or(Errno::EINVAL)?;
         let rest = rest.get(..len).ok_or(Errno::EINVAL)?;
-        Ok(Self {
-            header,
-            fixed,
-            rest,
-        })
+        Ok(Self { header, fixed, rest })
     }
 
     /// The node that is asked about.
@@ -89,18 +75,12 @@ impl<'a> Request<'a> {
     /// # Errors
     /// `EOVERFLOW` where the kernel did not say that: nothing is to belong to nobody.
     pub(crate) fn creator(&self) -> Result<Caller> {
-        Some(self.caller())
-            .filter(Caller::is_known)
-            .ok_or(Errno::EOVERFLOW)
+        Some(self.caller()).filter(Caller::is_known).ok_or(Errno::EOVERFLOW)
     }
 
     /// Who asks, or who is not known.
     pub(crate) fn caller(&self) -> Caller {
-        Caller {
-            uid: self.header.uid,
-            gid: self.header.gid,
-            pid: self.header.pid,
-        }
+        Caller { uid: self.header.uid, gid: self.header.gid, pid: self.header.pid }
     }
 
     /// The structure that the request begins with.
@@ -108,9 +88,7 @@ impl<'a> Request<'a> {
     /// # Errors
     /// `EINVAL` when it is not there.
     pub(crate) fn args<T: FromBytes>(&self) -> Result<T> {
-        T::read_from_prefix(self.fixed)
-            .map(|(args, _)| args)
-            .map_err(|_| Errno::EINVAL)
+        T::read_from_prefix(self.fixed).map(|(args, _)| args).map_err(|_| Errno::EINVAL)
     }
 
     /// What follows the first part.
@@ -152,10 +130,7 @@ impl<'a> Request<'a> {
 
 /// A name is not empty and ends with a zero byte.
 fn split_name(bytes: &[u8]) -> Result<(&[u8], &[u8])> {
-    let end = bytes
-        .iter()
-        .position(|byte| *byte == 0)
-        .ok_or(Errno::EINVAL)?;
+    let end = bytes.iter().position(|byte| *byte == 0).ok_or(Errno::EINVAL)?;
     match bytes.split_at_checked(end) {
         Some((name, rest)) if !name.is_empty() => Ok((name, rest.get(1..).unwrap_or_default())),
         _ => Err(Errno::EINVAL),
@@ -185,10 +160,7 @@ mod tests {
 
     #[test]
     fn parts_are_found() {
-        let args = MkdirIn {
-            mode: 0o755,
-            umask: 0o22,
-        };
+        let args = MkdirIn { mode: 0o755, umask: 0o22 };
         let bytes = request(opcode::MKDIR, &[args.as_bytes(), b"name\0"].concat());
         let request = parse(&bytes).unwrap();
         assert_eq!(request.name(), Ok(&b"name"[..]));
@@ -198,24 +170,10 @@ mod tests {
     #[test]
     fn two_names_are_two() {
         let bytes = request(opcode::SYMLINK, b"name\0target\0");
-        assert_eq!(
-            parse(&bytes).unwrap().two_names(),
-            Ok((&b"name"[..], &b"target"[..]))
-        );
-        for body in [
-            &b"name\0"[..],
-            b"name\0\0",
-            b"name\0a\0b\0",
-            b"name\0target",
-            b"",
-            b"\0\0",
-        ] {
+        assert_eq!(parse(&bytes).unwrap().two_names(), Ok((&b"name"[..], &b"target"[..])));
+        for body in [&b"name\0"[..], b"name\0\0", b"name\0a\0b\0", b"name\0target", b"", b"\0\0"] {
             let bytes = request(opcode::SYMLINK, body);
-            assert_eq!(
-                parse(&bytes).unwrap().two_names(),
-                Err(Errno::EINVAL),
-                "{body:?}"
-            );
+            assert_eq!(parse(&bytes).unwrap().two_names(), Err(Errno::EINVAL), "{body:?}");
         }
     }
 
@@ -223,11 +181,7 @@ mod tests {
     fn a_name_ends_and_stands_alone() {
         for body in [&b"name"[..], b"", b"\0", b"a\0b"] {
             let bytes = request(opcode::LOOKUP, body);
-            assert_eq!(
-                parse(&bytes).unwrap().name(),
-                Err(Errno::EINVAL),
-                "{body:?}"
-            );
+            assert_eq!(parse(&bytes).unwrap().name(), Err(Errno::EINVAL), "{body:?}");
         }
     }
 
@@ -249,10 +203,7 @@ mod tests {
     fn extensions_longer_than_the_request_are_refused() {
         let mut bytes = request(opcode::LOOKUP, b"name\0\0\0\0");
         bytes[36] = 1;
-        assert_eq!(
-            parse(&bytes).unwrap().name().map(|_| ()),
-            Err(Errno::EINVAL)
-        );
+        assert_eq!(parse(&bytes).unwrap().name().map(|_| ()), Err(Errno::EINVAL));
         bytes[36] = 2;
         assert_eq!(parse(&bytes).map(|_| ()), Err(Errno::EINVAL));
     }

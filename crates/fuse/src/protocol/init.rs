@@ -149,19 +149,13 @@ mod tests {
             ..InitIn::default()
         };
         let (reply, agreement) = wish().answer(&offer).unwrap();
-        assert_eq!(
-            (reply.minor, reply.max_pages, reply.max_readahead),
-            (45, 256, 1 << 17)
-        );
+        assert_eq!((reply.minor, reply.max_pages, reply.max_readahead), (45, 256, 1 << 17));
         assert!(agreement.flags.contains(InitFlags::SETXATTR_EXT));
-        assert!(!agreement.flags.intersects(
-            InitFlags::WRITEBACK_CACHE | InitFlags::OVER_IO_URING | InitFlags::ALLOW_IDMAP
-        ));
+        assert!(
+            !agreement.flags.intersects(InitFlags::WRITEBACK_CACHE | InitFlags::OVER_IO_URING | InitFlags::ALLOW_IDMAP)
+        );
         assert_eq!(reply.flags2, 1 << 4);
-        let zero_open = Wish {
-            zero_open: true,
-            ..wish()
-        };
+        let zero_open = Wish { zero_open: true, ..wish() };
         let (_, agreement) = zero_open.answer(&offer).unwrap();
         assert!(agreement.flags.contains(InitFlags::NO_OPEN_SUPPORT));
     }
@@ -169,11 +163,7 @@ mod tests {
     #[test]
     fn an_old_or_foreign_kernel_is_refused() {
         for (major, minor) in [(6, 45), (8, 0), (7, 35)] {
-            let offer = InitIn {
-                major,
-                minor,
-                ..InitIn::default()
-            };
+            let offer = InitIn { major, minor, ..InitIn::default() };
             assert!(wish().answer(&offer).is_none());
         }
     }

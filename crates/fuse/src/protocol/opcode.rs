@@ -1,9 +1,9 @@
 //! Numbers of the requests, and how much of each is of fixed size.
 
 use super::requests::{
-    BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn, FsyncIn, GetattrIn,
-    GetxattrIn, InitIn, InterruptIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn,
-    ReleaseIn, Rename2In, RenameIn, SetattrIn, SetxattrIn, StatxIn, SyncfsIn, WriteIn,
+    BatchForgetIn, CopyFileRangeIn, CreateIn, FallocateIn, FlushIn, ForgetIn, FsyncIn, GetattrIn, GetxattrIn, InitIn,
+    InterruptIn, IoctlIn, LinkIn, LseekIn, MkdirIn, MknodIn, OpenIn, ReadIn, ReleaseIn, Rename2In, RenameIn, SetattrIn,
+    SetxattrIn, StatxIn, SyncfsIn, WriteIn,
 };
 
 macro_rules! opcodes {

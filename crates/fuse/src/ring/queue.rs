@@ -1,11 +1,11 @@
 //! One queue: requests of one processor, answered one after the other.
 
 use super::processors;
+use crate::activity::Pulse;
 use crate::notify;
 use crate::protocol::replies::OutHeader;
 use crate::protocol::requests::InHeader;
 use crate::protocol::{OwnedRequest, Request, opcode};
-use crate::activity::Pulse;
 use crate::session::{Answer, Apart, BegunSync, MEANWHILE_MAX, Session};
 use crate::sys::RingQueue;
 use std::io;
@@ -226,12 +226,7 @@ fn answer(session: &Session, headers: &Headers, payload: &mut [u8], scratch: &mu
     }
 }
 
-fn try_answer(
-    session: &Session,
-    headers: &Headers,
-    payload: &mut [u8],
-    scratch: &mut [u8],
-) -> Result<Answer> {
+fn try_answer(session: &Session, headers: &Headers, payload: &mut [u8], scratch: &mut [u8]) -> Result<Answer> {
     let (header, _) = InHeader::read_from_prefix(&headers.in_out).map_err(|_| Errno::EINVAL)?;
     let fixed_bytes = opcode::fixed_bytes(header.opcode).ok_or(Errno::ENOSYS)?;
     let fixed = headers.fixed.get(..fixed_bytes).ok_or(Errno::EINVAL)?;
@@ -245,10 +240,7 @@ fn try_answer(
     let answer = session.serve(&request, scratch);
     if let Answer::Done(len) | Answer::DoneStale(len, _) = answer {
         let from = scratch.get(..len).ok_or(Errno::EIO)?;
-        payload
-            .get_mut(..len)
-            .ok_or(Errno::EIO)?
-            .copy_from_slice(from);
+        payload.get_mut(..len).ok_or(Errno::EIO)?.copy_from_slice(from);
     }
     Ok(answer)
 }

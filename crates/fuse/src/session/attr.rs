@@ -28,15 +28,10 @@ impl Session {
     pub(super) fn setattr(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         let args: SetattrIn = request.args()?;
         let changes = changes(&args, self.writeback)?;
-        let attr = match self
-            .fs
-            .set_attr(&request.caller(), request.node(), &changes)
-        {
+        let attr = match self.fs.set_attr(&request.caller(), request.node(), &changes) {
             // Who wrote was allowed to; that nobody may any more is no failure of theirs, which the
             // kernel would report to whoever syncs next. The file keeps the times of the data.
-            Err(Errno::EPERM) if self.writeback && args.valid == TIMES_FROM_CACHE => {
-                self.fs.attr(request.node())?
-            }
+            Err(Errno::EPERM) if self.writeback && args.valid == TIMES_FROM_CACHE => self.fs.attr(request.node())?,
             done => done?,
         };
         put(out, &self.timeouts.attr(&attr))
@@ -48,13 +43,8 @@ impl Session {
 }
 
 /// Everything but where a change comes from, who holds a lock, and the privileges.
-const ANY_CHANGE: u32 = setattr::MODE
-    | setattr::UID
-    | setattr::GID
-    | setattr::SIZE
-    | setattr::ATIME
-    | setattr::MTIME
-    | setattr::CTIME;
+const ANY_CHANGE: u32 =
+    setattr::MODE | setattr::UID | setattr::GID | setattr::SIZE | setattr::ATIME | setattr::MTIME | setattr::CTIME;
 
 /// What the kernel, when it has collected writes, says of their times. A change of times that a
 /// program asks for never comes with the handle of a file.
@@ -67,9 +57,7 @@ fn changes(args: &SetattrIn, writeback: bool) -> Result<SetAttr> {
     let is_touched = has(setattr::SIZE) && !writeback && (has(setattr::FH) || args.size == 0);
     let time = |sec: u64, nsec: u32| {
         let sec = sec.cast_signed();
-        (nsec < 1_000_000_000)
-            .then_some(Time { sec, nsec })
-            .ok_or(Errno::EINVAL)
+        (nsec < 1_000_000_000).then_some(Time { sec, nsec }).ok_or(Errno::EINVAL)
     };
     let set_time = |bit: u32, now: u32, sec: u64, nsec: u32| match (has(bit), has(now)) {
         (false, _) => Ok(None),
@@ -86,22 +74,10 @@ fn changes(args: &SetattrIn, writeback: bool) -> Result<SetAttr> {
         uid: has(setattr::UID).then_some(args.uid),
         gid: has(setattr::GID).then_some(args.gid),
         size: has(setattr::SIZE).then_some(args.size),
-        atime: set_time(
-            setattr::ATIME,
-            setattr::ATIME_NOW,
-            args.atime,
-            args.atimensec,
-        )?,
-        mtime: set_time(
-            setattr::MTIME,
-            setattr::MTIME_NOW,
-            args.mtime,
-            args.mtimensec,
-        )?
-        .or(is_touched.then_some(SetTime::Now)),
-        ctime: has(setattr::CTIME)
-            .then(|| time(args.ctime, args.ctimensec))
-            .transpose()?,
+        atime: set_time(setattr::ATIME, setattr::ATIME_NOW, args.atime, args.atimensec)?,
+        mtime: set_time(setattr::MTIME, setattr::MTIME_NOW, args.mtime, args.mtimensec)?
+            .or(is_touched.then_some(SetTime::Now)),
+        ctime: has(setattr::CTIME).then(|| time(args.ctime, args.ctimensec)).transpose()?,
         btime: None,
         clear_privileges: chown || has(setattr::KILL_SUIDGID),
         handle: has(setattr::FH).then_some(Handle(args.fh)),
@@ -137,10 +113,7 @@ mod tests {
     #[test]
     fn a_new_owner_or_an_unprivileged_size_clears_privileges() {
         let clears = |valid| {
-            let args = SetattrIn {
-                valid,
-                ..SetattrIn::default()
-            };
+            let args = SetattrIn { valid, ..SetattrIn::default() };
             changes(&args, false).unwrap().clear_privileges
         };
         assert!(clears(setattr::UID) && clears(setattr::GID) && clears(0));
@@ -156,11 +129,7 @@ mod tests {
     #[test]
     fn sizes_that_a_program_always_gets_the_time_of_are_told_from_others() {
         let touches = |valid, size, writeback| {
-            let args = SetattrIn {
-                valid,
-                size,
-                ..SetattrIn::default()
-            };
+            let args = SetattrIn { valid, size, ..SetattrIn::default() };
             changes(&args, writeback).unwrap().mtime == Some(SetTime::Now)
         };
         assert!(touches(setattr::SIZE, 0, false), "O_TRUNC");
@@ -171,11 +140,7 @@ mod tests {
 
     #[test]
     fn nanoseconds_stay_below_a_second() {
-        let args = SetattrIn {
-            valid: setattr::CTIME,
-            ctimensec: 1_000_000_000,
-            ..SetattrIn::default()
-        };
+        let args = SetattrIn { valid: setattr::CTIME, ctimensec: 1_000_000_000, ..SetattrIn::default() };
         assert_eq!(changes(&args, false), Err(Errno::EINVAL));
     }
 }

@@ -90,10 +90,7 @@ impl Session {
                 Ok((len, Some(stale(Vec::new()))))
             }
             FS_IOC_FSGETXATTR => {
-                let flags = ExtendedFlags {
-                    flags: to_extended(self.fs.flags(node)?),
-                    ..ExtendedFlags::default()
-                };
+                let flags = ExtendedFlags { flags: to_extended(self.fs.flags(node)?), ..ExtendedFlags::default() };
                 Ok((len + put(out, &flags)?, None))
             }
             LOST => {
@@ -102,13 +99,7 @@ impl Session {
             }
             _ if args.flags & IOCTL_COMPAT != 0 => Err(Errno::ENOTTY),
             command => {
-                let control = Control {
-                    caller: request.caller(),
-                    node,
-                    command,
-                    input,
-                    output_bytes_max: room,
-                };
+                let control = Control { caller: request.caller(), node, command, input, output_bytes_max: room };
                 let names = self.fs.control_names(&control);
                 let output = self.fs.control(&control)?;
                 Ok((len + put_bytes(out, &output)?, Some(stale(names))))
@@ -129,19 +120,14 @@ impl Session {
 }
 
 fn to_extended(flags: NodeFlags) -> u32 {
-    PAIRS
-        .iter()
-        .filter(|(ours, _)| flags.contains(*ours))
-        .fold(0, |bits, (_, theirs)| bits | theirs)
+    PAIRS.iter().filter(|(ours, _)| flags.contains(*ours)).fold(0, |bits, (_, theirs)| bits | theirs)
 }
 
 /// What a node that has the flags `old` gets. What the second form cannot say stays.
 fn from_extended(old: NodeFlags, wanted: &ExtendedFlags) -> Result<NodeFlags> {
     let known = PAIRS.iter().fold(0, |bits, (_, theirs)| bits | theirs);
-    let asks_more = wanted.flags & !known != 0
-        || wanted.project != 0
-        || wanted.extent_size != 0
-        || wanted.copy_extent_size != 0;
+    let asks_more =
+        wanted.flags & !known != 0 || wanted.project != 0 || wanted.extent_size != 0 || wanted.copy_extent_size != 0;
     if asks_more {
         return Err(Errno::EOPNOTSUPP);
     }
@@ -160,18 +146,9 @@ mod tests {
     fn both_forms_of_flags_say_the_same() {
         let flags = NodeFlags::APPEND | NodeFlags::NOATIME | NodeFlags::NOCOW;
         assert_eq!(to_extended(flags), 0x50);
-        let wanted = ExtendedFlags {
-            flags: 0x88,
-            ..ExtendedFlags::default()
-        };
-        assert_eq!(
-            from_extended(flags, &wanted),
-            Ok(NodeFlags::NOCOW | NodeFlags::IMMUTABLE | NodeFlags::NODUMP)
-        );
-        let unknown = ExtendedFlags {
-            flags: 0x100,
-            ..ExtendedFlags::default()
-        };
+        let wanted = ExtendedFlags { flags: 0x88, ..ExtendedFlags::default() };
+        assert_eq!(from_extended(flags, &wanted), Ok(NodeFlags::NOCOW | NodeFlags::IMMUTABLE | NodeFlags::NODUMP));
+        let unknown = ExtendedFlags { flags: 0x100, ..ExtendedFlags::default() };
         assert_eq!(from_extended(flags, &unknown), Err(Errno::EOPNOTSUPP));
     }
 }

@@ -1,16 +1,14 @@
 //! Contents of files.
 
-use super::{Answer, Session, Stale};
 use super::encode::put;
 use super::open::DATA_SYNC;
+use super::{Answer, Session, Stale};
 use crate::protocol::Request;
 use crate::protocol::replies::{CopyFileRangeOut, WriteOut};
-use crate::protocol::requests::{
-    CopyFileRangeIn, FallocateIn, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn,
-};
+use crate::protocol::requests::{CopyFileRangeIn, FallocateIn, ReadIn, WRITE_CACHE, WRITE_KILL_SUIDGID, WriteIn};
 use rustix::fs::OFlags;
-use vfs::privileges::has_bare_set_group;
 use vfs::file_system::{AllocateFlags, CopyRange, Errno, Handle, NodeId, Result, WriteFlags};
+use vfs::privileges::has_bare_set_group;
 
 /// Most that one request copies where the reply has 32 bits for the count: whole pages.
 const COPY_BYTES_MAX: u64 = 0xffff_0000;
@@ -21,8 +19,7 @@ impl Session {
         let size = usize::try_from(args.size).map_err(|_| Errno::EINVAL)?;
         let out = out.get_mut(..size).ok_or(Errno::EINVAL)?;
         self.mappable.read(request.node());
-        self.fs
-            .read(request.node(), Handle(args.fh), args.offset, out)
+        self.fs.read(request.node(), Handle(args.fh), args.offset, out)
     }
 
     pub(super) fn write(&self, request: &Request<'_>, out: &mut [u8]) -> Result<Answer> {
@@ -39,10 +36,7 @@ impl Session {
                 self.lost.note(request.node(), *error);
             }
         })?;
-        let reply = WriteOut {
-            size: args.size,
-            padding: 0,
-        };
+        let reply = WriteOut { size: args.size, padding: 0 };
         let len = put(out, &reply)?;
         // The kernel asked for it, but does not change the mode that it remembers: a program that is run next would
         // still get its owner's rights.
@@ -57,33 +51,25 @@ impl Session {
         // Of what comes from the cache the caller is not who wrote it.
         flags & (WriteFlags::CLEAR_PRIVILEGES | WriteFlags::FROM_CACHE) == WriteFlags::CLEAR_PRIVILEGES
             && request.caller().is_known()
-            && self.fs.attr(request.node()).is_ok_and(|attr| {
-                has_bare_set_group(attr.permissions) && attr.gid == request.caller().gid
-            })
+            && self
+                .fs
+                .attr(request.node())
+                .is_ok_and(|attr| has_bare_set_group(attr.permissions) && attr.gid == request.caller().gid)
     }
 
     pub(super) fn fallocate(&self, request: &Request<'_>) -> Result<usize> {
         let args: FallocateIn = request.args()?;
         let flags = AllocateFlags::from_bits(args.mode).ok_or(Errno::EOPNOTSUPP)?;
-        self.fs
-            .allocate(request.node(), flags, args.offset, args.length)
-            .map(|()| 0)
+        self.fs.allocate(request.node(), flags, args.offset, args.length).map(|()| 0)
     }
 
     pub(super) fn copy_file_range(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         let copied = self.copy(request, COPY_BYTES_MAX)?;
-        let reply = WriteOut {
-            size: u32::try_from(copied).map_err(|_| Errno::EIO)?,
-            padding: 0,
-        };
+        let reply = WriteOut { size: u32::try_from(copied).map_err(|_| Errno::EIO)?, padding: 0 };
         put(out, &reply)
     }
 
-    pub(super) fn copy_file_range_64(
-        &self,
-        request: &Request<'_>,
-        out: &mut [u8],
-    ) -> Result<usize> {
+    pub(super) fn copy_file_range_64(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         let bytes_copied = self.copy(request, u64::MAX)?;
         put(out, &CopyFileRangeOut { bytes_copied })
     }
@@ -112,10 +98,7 @@ fn write_flags(args: &WriteIn, collects: bool) -> WriteFlags {
     flags.set(WriteFlags::FROM_CACHE, from_cache);
     // A kernel that does not collect writes has nothing else to write back.
     flags.set(WriteFlags::FROM_MAPPING, from_cache && !collects);
-    flags.set(
-        WriteFlags::CLEAR_PRIVILEGES,
-        args.write_flags & WRITE_KILL_SUIDGID != 0,
-    );
+    flags.set(WriteFlags::CLEAR_PRIVILEGES, args.write_flags & WRITE_KILL_SUIDGID != 0);
     if open.contains(OFlags::DIRECT) && !from_cache {
         flags |= WriteFlags::DIRECT;
         // After any other write to such a file the kernel asks to sync it.
@@ -135,18 +118,9 @@ mod tests {
             write_flags: WRITE_KILL_SUIDGID,
             ..WriteIn::default()
         };
-        assert_eq!(
-            write_flags(&args, true),
-            WriteFlags::DIRECT | WriteFlags::DATA_SYNC | WriteFlags::CLEAR_PRIVILEGES
-        );
-        let cached = WriteIn {
-            write_flags: WRITE_CACHE,
-            ..args
-        };
+        assert_eq!(write_flags(&args, true), WriteFlags::DIRECT | WriteFlags::DATA_SYNC | WriteFlags::CLEAR_PRIVILEGES);
+        let cached = WriteIn { write_flags: WRITE_CACHE, ..args };
         assert_eq!(write_flags(&cached, true), WriteFlags::FROM_CACHE);
-        assert_eq!(
-            write_flags(&cached, false),
-            WriteFlags::FROM_CACHE | WriteFlags::FROM_MAPPING
-        );
+        assert_eq!(write_flags(&cached, false), WriteFlags::FROM_CACHE | WriteFlags::FROM_MAPPING);
     }
 }

@@ -42,10 +42,7 @@ impl DirectWriters {
         if is_writer || known.is_some() {
             let mut written = known.unwrap_or_default();
             if is_writer {
-                written = Written {
-                    writers: written.writers + 1,
-                    told: None,
-                };
+                written = Written { writers: written.writers + 1, told: None };
             } else if written.writers == 0 {
                 written.told = written.told.or(Some(handle));
             }

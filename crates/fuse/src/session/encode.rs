@@ -53,9 +53,7 @@ pub(super) fn put<T: IntoBytes + Immutable>(out: &mut [u8], value: &T) -> Result
 
 /// Puts bytes at the front of a reply, and returns their count.
 pub(super) fn put_bytes(out: &mut [u8], bytes: &[u8]) -> Result<usize> {
-    out.get_mut(..bytes.len())
-        .ok_or(Errno::EIO)?
-        .copy_from_slice(bytes);
+    out.get_mut(..bytes.len()).ok_or(Errno::EIO)?.copy_from_slice(bytes);
     Ok(bytes.len())
 }
 
@@ -110,11 +108,7 @@ pub(super) fn statx(attr: &Attr) -> StatxBody {
 }
 
 fn statx_time(time: Time) -> StatxTime {
-    StatxTime {
-        tv_sec: time.sec,
-        tv_nsec: time.nsec,
-        reserved: 0,
-    }
+    StatxTime { tv_sec: time.sec, tv_nsec: time.nsec, reserved: 0 }
 }
 
 fn mode(attr: &Attr) -> u32 {
@@ -161,15 +155,9 @@ mod tests {
             flags: NodeFlags::IMMUTABLE | NodeFlags::NOCOW,
         };
         let body = attr(&value);
-        assert_eq!(
-            (body.mode, body.atime, body.atimensec),
-            (0o064_755, u64::MAX, 5)
-        );
+        assert_eq!((body.mode, body.atime, body.atimensec), (0o064_755, u64::MAX, 5));
         let body = statx(&value);
-        assert_eq!(
-            (body.mode, body.attributes, body.btime.tv_sec),
-            (0o064_755, 0x10, 3)
-        );
+        assert_eq!((body.mode, body.attributes, body.btime.tv_sec), (0o064_755, 0x10, 3));
         assert_eq!((body.rdev_major, body.rdev_minor), (0x456, 0x12378));
     }
 

@@ -25,12 +25,7 @@ impl Session {
 
     pub(super) fn symlink(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         let (name, target) = request.two_names()?;
-        let new = NewNode {
-            kind: NodeKind::Symlink,
-            permissions: 0o777,
-            target,
-            ..NewNode::default()
-        };
+        let new = NewNode { kind: NodeKind::Symlink, permissions: 0o777, target, ..NewNode::default() };
         self.make(request, name, &new, out)
     }
 
@@ -57,16 +52,8 @@ impl Session {
         self.make(request, request.name()?, &new, out)
     }
 
-    fn make(
-        &self,
-        request: &Request<'_>,
-        name: &[u8],
-        new: &NewNode<'_>,
-        out: &mut [u8],
-    ) -> Result<usize> {
-        let entry = self
-            .fs
-            .create(&request.creator()?, request.node(), name, new)?;
+    fn make(&self, request: &Request<'_>, name: &[u8], new: &NewNode<'_>, out: &mut [u8]) -> Result<usize> {
+        let entry = self.fs.create(&request.creator()?, request.node(), name, new)?;
         self.put_entry(out, &entry)
     }
 
@@ -75,9 +62,7 @@ impl Session {
     }
 
     pub(super) fn rmdir(&self, request: &Request<'_>) -> Result<usize> {
-        self.fs
-            .remove_dir(request.node(), request.name()?)
-            .map(|()| 0)
+        self.fs.remove_dir(request.node(), request.name()?).map(|()| 0)
     }
 
     pub(super) fn rename(&self, request: &Request<'_>) -> Result<usize> {
@@ -97,9 +82,7 @@ impl Session {
             true => request.creator()?,
             false => request.caller(),
         };
-        self.fs
-            .rename(&caller, (request.node(), old), (to, new), flags)
-            .map(|()| 0)
+        self.fs.rename(&caller, (request.node(), old), (to, new), flags).map(|()| 0)
     }
 
     pub(super) fn link(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {

@@ -20,14 +20,8 @@ impl Session {
     fn list(&self, request: &Request<'_>, with_nodes: bool, out: &mut [u8]) -> Result<usize> {
         let args: ReadIn = request.args()?;
         let size = usize::try_from(args.size).map_err(|_| Errno::EINVAL)?;
-        let mut listing = Listing {
-            out: out.get_mut(..size).ok_or(Errno::EINVAL)?,
-            len: 0,
-            timeouts: self.timeouts,
-        };
-        let listed = self
-            .fs
-            .read_dir(request.node(), args.offset, with_nodes, &mut listing);
+        let mut listing = Listing { out: out.get_mut(..size).ok_or(Errno::EINVAL)?, len: 0, timeouts: self.timeouts };
+        let listed = self.fs.read_dir(request.node(), args.offset, with_nodes, &mut listing);
         // Names that are there already came with references, which only a reply hands on.
         match listed {
             Err(error) if listing.len == 0 => Err(error),
@@ -49,12 +43,7 @@ impl Listing<'_> {
         let Ok(namelen) = u32::try_from(entry.name.len()) else {
             return false;
         };
-        let dirent = Dirent {
-            ino: entry.ino,
-            off: entry.next,
-            namelen,
-            kind: entry.kind.dirent_type(),
-        };
+        let dirent = Dirent { ino: entry.ino, off: entry.next, namelen, kind: entry.kind.dirent_type() };
         let filled = front.len() + size_of::<Dirent>() + entry.name.len();
         let end = self.len + filled.next_multiple_of(8);
         let Some(record) = self.out.get_mut(self.len..end) else {
@@ -94,23 +83,11 @@ mod tests {
     use vfs::file_system::NodeKind;
 
     fn entry(name: &[u8]) -> DirEntry<'_> {
-        DirEntry {
-            name,
-            ino: 300,
-            kind: NodeKind::Directory,
-            next: 9,
-        }
+        DirEntry { name, ino: 300, kind: NodeKind::Directory, next: 9 }
     }
 
     fn listing(out: &mut [u8]) -> Listing<'_> {
-        Listing {
-            out,
-            len: 0,
-            timeouts: Timeouts {
-                entry: Duration::from_secs(1),
-                attr: Duration::from_secs(1),
-            },
-        }
+        Listing { out, len: 0, timeouts: Timeouts { entry: Duration::from_secs(1), attr: Duration::from_secs(1) } }
     }
 
     #[test]
@@ -123,10 +100,7 @@ mod tests {
         assert_eq!(listing.len, 64);
         assert!(!listing.add(&entry(b"x")));
         assert_eq!(listing.len, 64);
-        assert_eq!(
-            out[16..32],
-            [3, 0, 0, 0, 4, 0, 0, 0, b'a', b'b', b'c', 0, 0, 0, 0, 0]
-        );
+        assert_eq!(out[16..32], [3, 0, 0, 0, 4, 0, 0, 0, b'a', b'b', b'c', 0, 0, 0, 0, 0]);
     }
 
     #[test]

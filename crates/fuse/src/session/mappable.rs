@@ -33,10 +33,7 @@ struct Openings {
 
 impl Mappable {
     pub(super) fn new() -> Self {
-        Self {
-            shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(),
-            unread: AtomicUsize::new(0),
-        }
+        Self { shards: (0..SHARD_COUNT).map(|_| Mutex::default()).collect(), unread: AtomicUsize::new(0) }
     }
 
     /// A node was opened with these flags of `open(2)`.

@@ -143,11 +143,7 @@ pub(crate) struct SessionOptions {
 }
 
 impl Session {
-    pub(crate) fn new(
-        fs: Arc<dyn FileSystem>,
-        ending: Arc<Ending>,
-        options: SessionOptions,
-    ) -> Self {
+    pub(crate) fn new(fs: Arc<dyn FileSystem>, ending: Arc<Ending>, options: SessionOptions) -> Self {
         let is_read_only = fs.is_read_only();
         Self {
             fs,
@@ -155,10 +151,7 @@ impl Session {
             mappable: Mappable::new(),
             direct: DirectWriters::default(),
             lost: Lost::default(),
-            timeouts: Timeouts {
-                entry: options.entry_timeout,
-                attr: options.attr_timeout,
-            },
+            timeouts: Timeouts { entry: options.entry_timeout, attr: options.attr_timeout },
             zero_open: options.zero_open,
             tells_each_reader: options.tells_each_reader,
             writeback: options.writeback,
@@ -177,12 +170,7 @@ impl Session {
         };
         if tracing::enabled!(tracing::Level::TRACE) {
             let header = &request.header;
-            tracing::trace!(
-                op = opcode::name(header.opcode),
-                unique = header.unique,
-                node = header.nodeid,
-                ?answer
-            );
+            tracing::trace!(op = opcode::name(header.opcode), unique = header.unique, node = header.nodeid, ?answer);
         }
         answer
     }
@@ -266,13 +254,7 @@ impl Session {
         let args: FsyncIn = request.args()?;
         let (node, handle) = (request.node(), Handle(args.fh));
         let begun = self.fs.begin_sync(node, handle, what_of(&args))?;
-        Ok(begun.map_or(Answer::Done(0), |ticket| {
-            Answer::Begun(BegunSync {
-                node,
-                handle,
-                ticket,
-            })
-        }))
+        Ok(begun.map_or(Answer::Done(0), |ticket| Answer::Begun(BegunSync { node, handle, ticket })))
     }
 
     /// Whoever syncs a directory keeps others from it meanwhile, so it is not put off.
@@ -285,11 +267,7 @@ impl Session {
 
     /// Ends a sync that [`Session::serve`] began.
     pub(crate) fn end_sync(&self, begun: &BegunSync) -> Result<usize> {
-        let BegunSync {
-            node,
-            handle,
-            ticket,
-        } = *begun;
+        let BegunSync { node, handle, ticket } = *begun;
         self.fs.end_sync(node, handle, ticket).map(|()| 0)
     }
 
@@ -299,9 +277,5 @@ impl Session {
 }
 
 fn what_of(args: &FsyncIn) -> SyncWhat {
-    if args.fsync_flags & FSYNC_FDATASYNC == 0 {
-        SyncWhat::All
-    } else {
-        SyncWhat::Data
-    }
+    if args.fsync_flags & FSYNC_FDATASYNC == 0 { SyncWhat::All } else { SyncWhat::Data }
 }

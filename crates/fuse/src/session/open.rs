@@ -7,9 +7,7 @@ use crate::protocol::Request;
 use crate::protocol::replies::{EntryOut, OpenOut, open};
 use crate::protocol::requests::{CreateIn, OPEN_KILL_SUIDGID, OpenIn, ReleaseIn};
 use rustix::fs::OFlags;
-use vfs::file_system::{
-    Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags, Result, SetAttr, SetTime,
-};
+use vfs::file_system::{Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags, Result, SetAttr, SetTime};
 
 impl Session {
     pub(super) fn open(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
@@ -28,14 +26,10 @@ impl Session {
         let args: CreateIn = request.args()?;
         let flags = self.open_flags(args.flags);
         let name = request.name()?;
-        let made = self
-            .fs
-            .create(&request.creator()?, request.node(), name, &new_file(&args));
+        let made = self.fs.create(&request.creator()?, request.node(), name, &new_file(&args));
         let entry = match made {
             Ok(entry) => entry,
-            Err(Errno::EEXIST) if !flags.contains(OpenFlags::EXCLUSIVE) => {
-                self.existing_file(request.node(), name)?
-            }
+            Err(Errno::EEXIST) if !flags.contains(OpenFlags::EXCLUSIVE) => self.existing_file(request.node(), name)?,
             Err(error) => return Err(error),
         };
         match self.open_node(request, entry.node, flags, args.open_flags) {
@@ -50,9 +44,7 @@ impl Session {
     pub(super) fn tmpfile(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
         let args: CreateIn = request.args()?;
         let flags = self.open_flags(args.flags);
-        let (entry, handle) =
-            self.fs
-                .create_unnamed(&request.creator()?, request.node(), &new_file(&args), flags)?;
+        let (entry, handle) = self.fs.create_unnamed(&request.creator()?, request.node(), &new_file(&args), flags)?;
         self.put_opened_entry(out, &entry, handle, args.flags)
     }
 
@@ -80,13 +72,7 @@ impl Session {
         Err(Errno::EEXIST)
     }
 
-    fn open_node(
-        &self,
-        request: &Request<'_>,
-        node: NodeId,
-        flags: OpenFlags,
-        kernel_flags: u32,
-    ) -> Result<Handle> {
+    fn open_node(&self, request: &Request<'_>, node: NodeId, flags: OpenFlags, kernel_flags: u32) -> Result<Handle> {
         let caller = request.caller();
         let clears = kernel_flags & OPEN_KILL_SUIDGID != 0 && flags.contains(OpenFlags::TRUNCATE);
         if !clears {
@@ -123,13 +109,7 @@ impl Session {
     /// A kernel that was told once that opening takes no request does not say either when a file
     /// is closed that it opened by creating it. Then the reference to the node keeps it, as it
     /// keeps every other.
-    fn put_opened_entry(
-        &self,
-        out: &mut [u8],
-        entry: &Entry,
-        handle: Handle,
-        raw_flags: u32,
-    ) -> Result<usize> {
+    fn put_opened_entry(&self, out: &mut [u8], entry: &Entry, handle: Handle, raw_flags: u32) -> Result<usize> {
         let flags = self.open_flags(raw_flags);
         let len = self.put_entry(out, entry)?;
         let behind = out.get_mut(size_of::<EntryOut>()..).ok_or(Errno::EIO)?;
@@ -159,12 +139,7 @@ impl Session {
 }
 
 fn new_file(args: &CreateIn) -> NewNode<'static> {
-    NewNode {
-        kind: NodeKind::File,
-        permissions: args.mode & PERMISSIONS,
-        umask: args.umask,
-        ..NewNode::default()
-    }
+    NewNode { kind: NodeKind::File, permissions: args.mode & PERMISSIONS, umask: args.umask, ..NewNode::default() }
 }
 
 /// How the kernel treats the open file. Direct writes run in parallel only where the whole file
@@ -177,11 +152,7 @@ fn opened(handle: Handle, flags: OpenFlags, is_old: bool) -> OpenOut {
     if flags.contains(OpenFlags::DIRECT) {
         open_flags |= open::DIRECT_IO;
     }
-    OpenOut {
-        fh: handle.0,
-        open_flags,
-        backing_id: 0,
-    }
+    OpenOut { fh: handle.0, open_flags, backing_id: 0 }
 }
 
 /// `O_DSYNC`, which a kernel since 2.6.33 tells from `O_SYNC`.
@@ -220,21 +191,11 @@ mod tests {
         let flags = OFlags::RDWR | OFlags::APPEND | SYNC | OFlags::CLOEXEC;
         assert_eq!(
             open_flags(flags.bits()),
-            OpenFlags::READ
-                | OpenFlags::WRITE
-                | OpenFlags::APPEND
-                | OpenFlags::SYNC
-                | OpenFlags::DATA_SYNC
+            OpenFlags::READ | OpenFlags::WRITE | OpenFlags::APPEND | OpenFlags::SYNC | OpenFlags::DATA_SYNC
         );
-        assert_eq!(
-            open_flags((OFlags::WRONLY | DATA_SYNC).bits()),
-            OpenFlags::WRITE | OpenFlags::DATA_SYNC
-        );
+        assert_eq!(open_flags((OFlags::WRONLY | DATA_SYNC).bits()), OpenFlags::WRITE | OpenFlags::DATA_SYNC);
         assert_eq!(open_flags(0), OpenFlags::READ);
-        assert_eq!(
-            opened(Handle(1), OpenFlags::DIRECT, false).open_flags & open::DIRECT_IO,
-            1
-        );
+        assert_eq!(opened(Handle(1), OpenFlags::DIRECT, false).open_flags & open::DIRECT_IO, 1);
         let keeps = |is_old| opened(Handle(1), OpenFlags::READ, is_old).open_flags & open::KEEP_CACHE != 0;
         assert!(keeps(false) && !keeps(true));
     }

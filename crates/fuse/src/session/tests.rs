@@ -22,10 +22,7 @@ fn session() -> Session {
         write_back: None,
     };
     // Little room, so that no request for space makes the test slow.
-    let memory = MemoryOptions {
-        capacity_bytes: 1 << 20,
-        ..MemoryOptions::default()
-    };
+    let memory = MemoryOptions { capacity_bytes: 1 << 20, ..MemoryOptions::default() };
     let ending = Arc::new(Ending::default());
     // No server is there to end.
     drop(Done(Arc::clone(&ending)));
@@ -112,13 +109,7 @@ fn replies_that_do_not_fit_are_errors() {
 #[test]
 fn what_is_left_to_the_kernel_is_refused_once() {
     let session = session();
-    for (number, len) in [
-        (opcode::OPENDIR, 8),
-        (opcode::FLUSH, 24),
-        (34, 8),
-        (31, 48),
-        (40, 24),
-    ] {
+    for (number, len) in [(opcode::OPENDIR, 8), (opcode::FLUSH, 24), (34, 8), (31, 48), (40, 24)] {
         let answer = serve(&session, number, 1, &vec![0; len], &mut [0; 64]);
         assert_eq!(answer, Answer::Failed(Errno::ENOSYS), "{number}");
     }
@@ -129,13 +120,7 @@ fn nothing_is_made_that_would_belong_to_nobody() {
     let session = session();
     let mut out = vec![0; 8192];
     for id in [0, 7, u32::MAX] {
-        for opcode in [
-            opcode::MKDIR,
-            opcode::MKNOD,
-            opcode::CREATE,
-            opcode::SYMLINK,
-            opcode::TMPFILE,
-        ] {
+        for opcode in [opcode::MKDIR, opcode::MKNOD, opcode::CREATE, opcode::SYMLINK, opcode::TMPFILE] {
             let args = match opcode {
                 opcode::MKDIR => 8,
                 opcode::SYMLINK => 0,

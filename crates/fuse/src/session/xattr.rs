@@ -20,9 +20,7 @@ impl Session {
         let len = names.iter().map(|name| name.len() + 1).sum();
         put_sized(out, args.size, len, |mut out| {
             for name in &names {
-                let (place, rest) = out
-                    .split_at_mut_checked(name.len() + 1)
-                    .ok_or(Errno::ERANGE)?;
+                let (place, rest) = out.split_at_mut_checked(name.len() + 1).ok_or(Errno::ERANGE)?;
                 put_bytes(place, name)?;
                 if let Some(end) = place.last_mut() {
                     *end = 0;
@@ -46,25 +44,16 @@ impl Session {
             _ => return Err(Errno::EINVAL),
         };
         let clear_set_group = args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
-        self.fs
-            .set_xattr(request.node(), name, value, mode, clear_set_group)
-            .map(|()| 0)
+        self.fs.set_xattr(request.node(), name, value, mode, clear_set_group).map(|()| 0)
     }
 
     pub(super) fn removexattr(&self, request: &Request<'_>) -> Result<usize> {
-        self.fs
-            .remove_xattr(request.node(), request.name()?)
-            .map(|()| 0)
+        self.fs.remove_xattr(request.node(), request.name()?).map(|()| 0)
     }
 }
 
 /// Answers with bytes, or with their count where the caller brought no room.
-fn put_sized(
-    out: &mut [u8],
-    room: u32,
-    len: usize,
-    fill: impl FnOnce(&mut [u8]) -> Result<usize>,
-) -> Result<usize> {
+fn put_sized(out: &mut [u8], room: u32, len: usize, fill: impl FnOnce(&mut [u8]) -> Result<usize>) -> Result<usize> {
     let size = u32::try_from(len).map_err(|_| Errno::E2BIG)?;
     match room {
         0 => put(out, &GetxattrOut { size, padding: 0 }),

@@ -12,11 +12,7 @@ use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 /// what the whole file holds.
 const LEN: u32 = 4096;
 /// The same as the two words of a number of 64 bits.
-const LEN_WORDS: [u32; 2] = if cfg!(target_endian = "little") {
-    [LEN, 0]
-} else {
-    [0, LEN]
-};
+const LEN_WORDS: [u32; 2] = if cfg!(target_endian = "little") { [LEN, 0] } else { [0, LEN] };
 /// How often another process may snatch the free device.
 const TRIES_MAX: usize = 16;
 
@@ -81,12 +77,7 @@ pub(crate) fn make_anchor(file: BorrowedFd<'_>) -> io::Result<(OwnedFd, String)>
         config.info[INFO_FLAGS] = AUTOCLEAR;
         // SAFETY: the operation reads one `struct loop_config` through its pointer, which is what
         // `Setter` passes; it keeps a reference of its own to the file that `fd` names.
-        let configured = unsafe {
-            ioctl::ioctl(
-                &device,
-                ioctl::Setter::<LOOP_CONFIGURE, Config>::new(config),
-            )
-        };
+        let configured = unsafe { ioctl::ioctl(&device, ioctl::Setter::<LOOP_CONFIGURE, Config>::new(config)) };
         match configured {
             Ok(()) => return Ok((device, path)),
             Err(Errno::BUSY) => {}

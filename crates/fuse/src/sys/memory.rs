@@ -16,15 +16,10 @@ unsafe impl Send for Mapping {}
 impl Mapping {
     /// Zeros, of the two sizes together.
     pub(super) fn new(first_bytes: usize, second_bytes: usize) -> io::Result<Self> {
-        let len = first_bytes
-            .checked_add(second_bytes)
-            .filter(|len| *len > 0)
-            .ok_or(io::ErrorKind::InvalidInput)?;
+        let len = first_bytes.checked_add(second_bytes).filter(|len| *len > 0).ok_or(io::ErrorKind::InvalidInput)?;
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a new mapping at an address that the kernel chooses touches nothing that exists.
-        let start = unsafe {
-            rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE)?
-        };
+        let start = unsafe { rustix::mm::mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE)? };
         let start = NonNull::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Self { start, len })
     }

@@ -56,12 +56,7 @@ impl Slot {
         let len = |bytes: usize| u64::try_from(bytes).map_err(|_| io::ErrorKind::InvalidInput);
         let payload_len = len(payload_bytes)?;
         Ok(Self {
-            vectors: Box::new([
-                payload + payload_len,
-                len(header_bytes)?,
-                payload,
-                payload_len,
-            ]),
+            vectors: Box::new([payload + payload_len, len(header_bytes)?, payload, payload_len]),
             memory,
             header_bytes,
             is_ours: true,
@@ -72,33 +67,15 @@ impl Slot {
 impl RingQueue {
     /// A queue of no connection yet, with the number `index` that it will have. It may be made in
     /// another thread than the one that uses it.
-    pub(crate) fn new(
-        index: u16,
-        depth: usize,
-        header_bytes: usize,
-        payload_bytes: usize,
-    ) -> io::Result<Self> {
+    pub(crate) fn new(index: u16, depth: usize, header_bytes: usize, payload_bytes: usize) -> io::Result<Self> {
         let entries = u32::try_from(depth).map_err(|_| io::ErrorKind::InvalidInput)?;
-        let ring = Ring::builder()
-            .setup_r_disabled()
-            .setup_single_issuer()
-            .setup_defer_taskrun()
-            .build(entries)?;
+        let ring = Ring::builder().setup_r_disabled().setup_single_issuer().setup_defer_taskrun().build(entries)?;
         // What goes through a ring, no filter of system calls sees. Nothing but commands to
         // devices is needed, and nothing else will be taken.
         let mut allowed = [Restriction::sqe_op(opcode::UringCmd80::CODE)];
         ring.submitter().register_restrictions(&mut allowed)?;
-        let slots = (0..depth)
-            .map(|_| Slot::new(header_bytes, payload_bytes))
-            .collect::<io::Result<_>>()?;
-        Ok(Self {
-            ring,
-            slots,
-            device: None,
-            index,
-            in_kernel: 0,
-            unsubmitted: 0,
-        })
+        let slots = (0..depth).map(|_| Slot::new(header_bytes, payload_bytes)).collect::<io::Result<_>>()?;
+        Ok(Self { ring, slots, device: None, index, in_kernel: 0, unsubmitted: 0 })
     }
 
     /// Makes this a queue of the connection of `device`, and hands all slots to the kernel. This
@@ -112,9 +89,7 @@ impl RingQueue {
         self.submit(0)?;
         // A slot that is refused comes back at once; one with a request does so with success.
         let completions = self.ring.completion();
-        let refused = completions
-            .map(|entry| entry.result())
-            .find(|result| *result < 0);
+        let refused = completions.map(|entry| entry.result()).find(|result| *result < 0);
         match refused {
             Some(error) => Err(io::Error::from_raw_os_error(-error)),
             None => Ok(()),
@@ -187,11 +162,7 @@ impl RingQueue {
     fn push(&mut self, slot_index: usize, command: u32, commit_id: u64) -> io::Result<()> {
         let device = self.device.as_ref().ok_or(io::ErrorKind::NotConnected)?;
         let device = types::Fd(device.as_raw_fd());
-        let slot = self
-            .slots
-            .get_mut(slot_index)
-            .filter(|slot| slot.is_ours)
-            .ok_or(io::ErrorKind::InvalidInput)?;
+        let slot = self.slots.get_mut(slot_index).filter(|slot| slot.is_ours).ok_or(io::ErrorKind::InvalidInput)?;
         // `struct fuse_uring_cmd_req`: flags, commit id, queue, padding.
         let mut request = [0; 80];
         let (front, queue) = request.split_at_mut(16);

@@ -11,9 +11,9 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Errno, Handle, NewNode, NodeFlags,
-    NodeId, NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus,
-    WriteFlags, Written, XattrMode,
+    AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
+    NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags, Written,
+    XattrMode,
 };
 use vfs::{FileSystem, MemoryFs, MemoryOptions};
 
@@ -60,13 +60,7 @@ impl Mounted {
         let server = Server::start(connection, served, options).unwrap();
         let server = std::thread::spawn(move || server.wait());
         let server = Some(server);
-        Some(Self {
-            dir,
-            server,
-            is_writeback,
-            is_zero_open,
-            fs,
-        })
+        Some(Self { dir, server, is_writeback, is_zero_open, fs })
     }
 
     /// A path in the mount.
@@ -116,12 +110,7 @@ pub(crate) struct Counting {
 
 impl Counting {
     fn new(fs: Arc<dyn FileSystem>) -> Self {
-        Self {
-            fs,
-            counts: Mutex::default(),
-            dir_syncs: Mutex::default(),
-            direct_writes: Mutex::default(),
-        }
+        Self { fs, counts: Mutex::default(), dir_syncs: Mutex::default(), direct_writes: Mutex::default() }
     }
 
     fn count(&self, name: &'static str) {
@@ -184,11 +173,7 @@ impl FileSystem for Counting {
         if control.command != MAKE_DIRECTORY {
             return Err(Errno::ENOTTY);
         }
-        let new = NewNode {
-            kind: NodeKind::Directory,
-            permissions: 0o755,
-            ..NewNode::default()
-        };
+        let new = NewNode { kind: NodeKind::Directory, permissions: 0o755, ..NewNode::default() };
         let name = name_in(control);
         let entry = self.fs.create(&control.caller, control.node, name, &new)?;
         self.fs.forget(entry.node, 1);
@@ -199,14 +184,7 @@ impl FileSystem for Counting {
         vec![(control.node, name_in(control).to_vec())]
     }
 
-    fn write(
-        &self,
-        node: NodeId,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        flags: WriteFlags,
-    ) -> Result<Written> {
+    fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
         self.count("write");
         if flags.contains(WriteFlags::DATA_SYNC) {
             self.count("sync_file");

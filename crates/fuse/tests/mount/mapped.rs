@@ -53,10 +53,7 @@ fn what_is_stored_into_a_mapping_is_no_hole() {
         let Some(mounted) = Mounted::new(options.clone()) else {
             return;
         };
-        let asked = Command::new("python3")
-            .args(["-c", PROGRAM])
-            .arg(mounted.path("f"))
-            .output();
+        let asked = Command::new("python3").args(["-c", PROGRAM]).arg(mounted.path("f")).output();
         let Ok(asked) = asked else {
             return eprintln!("skipped: no python3 to ask with");
         };

@@ -58,18 +58,11 @@ impl Rest {
         ensure!(error.is_none(), "the workload failed: {error:?}");
         volume.close()?;
         let model = journal.moments.last().context("no moment")?.model.clone();
-        Ok(Self {
-            image: device.duplicate(),
-            model,
-            form,
-        })
+        Ok(Self { image: device.duplicate(), model, form })
     }
 
     fn volume(&self) -> Result<Volume> {
-        open_on(
-            &Arc::new(self.image.duplicate()),
-            &Volume::options().read_only(true),
-        )
+        open_on(&Arc::new(self.image.duplicate()), &Volume::options().read_only(true))
     }
 }
 
@@ -82,8 +75,7 @@ pub fn run_damage(seed: u64, settings: &Settings, folder: &Path) -> Result<Damag
     let blocks = find_blocks(&rest)?;
     let story = |what: &str| format!("seed {seed}, image by {}, {what}", rest.form);
     let mut report = DamageReport::default();
-    one_copy_of_each(&rest, &blocks, &mut report)
-        .with_context(|| story("one copy of each block"))?;
+    one_copy_of_each(&rest, &blocks, &mut report).with_context(|| story("one copy of each block"))?;
     rotten_data(&rest, &mut report).with_context(|| story("rotten data"))?;
     let mut random = Random::new(seed ^ 0xba5e);
     let all: Vec<&(u64, Vec<u64>)> = blocks.values().collect();
@@ -92,8 +84,7 @@ pub fn run_damage(seed: u64, settings: &Settings, folder: &Path) -> Result<Damag
             break;
         };
         let what = format!("damage {number}, all copies of the block at {places:?}");
-        every_copy(&rest, places, (seed, number), folder, &mut report)
-            .with_context(|| story(&what))?;
+        every_copy(&rest, places, (seed, number), folder, &mut report).with_context(|| story(&what))?;
     }
     Ok(report)
 }
@@ -107,10 +98,7 @@ fn find_blocks(rest: &Rest) -> Result<Blocks> {
         if head.get(32..48) != Some(uuid.as_slice()) || SUPERBLOCKS.contains(&offset) {
             continue;
         }
-        let number = |from: usize| {
-            head.get(from..from.saturating_add(8))
-                .and_then(|b| b.try_into().ok())
-        };
+        let number = |from: usize| head.get(from..from.saturating_add(8)).and_then(|b| b.try_into().ok());
         let (Some(at), Some(generation)) = (number(48), number(80)) else {
             continue;
         };
@@ -143,10 +131,7 @@ fn read8(device: &MemoryDevice, offset: u64) -> Result<[u8; 8]> {
 fn one_copy_of_each(rest: &Rest, blocks: &Blocks, report: &mut DamageReport) -> Result<()> {
     let device = Arc::new(rest.image.duplicate());
     let twice = blocks.values().filter(|(_, places)| places.len() == 2);
-    let flipped: Vec<u64> = twice
-        .filter_map(|(_, places)| places.first())
-        .map(|at| at + FLIP_AT)
-        .collect();
+    let flipped: Vec<u64> = twice.filter_map(|(_, places)| places.first()).map(|at| at + FLIP_AT).collect();
     for offset in &flipped {
         flip(&device, *offset)?;
     }
@@ -154,25 +139,16 @@ fn one_copy_of_each(rest: &Rest, blocks: &Blocks, report: &mut DamageReport) -> 
     compare_trees(&volume, &rest.model, Path::new("/")).context("opened to read")?;
     drop(volume);
     for offset in &flipped {
-        ensure!(
-            read8(&device, *offset)? != read8(&rest.image, *offset)?,
-            "a read-only volume wrote"
-        );
+        ensure!(read8(&device, *offset)? != read8(&rest.image, *offset)?, "a read-only volume wrote");
     }
     let volume = open_on(&device, &Volume::options())?;
     compare_trees(&volume, &rest.model, Path::new("/")).context("opened to write")?;
     volume.close()?;
     let mut mended = 0u64;
     for offset in &flipped {
-        mended = mended.saturating_add(u64::from(
-            read8(&device, *offset)? == read8(&rest.image, *offset)?,
-        ));
+        mended = mended.saturating_add(u64::from(read8(&device, *offset)? == read8(&rest.image, *offset)?));
     }
-    ensure!(
-        flipped.is_empty() || mended > 0,
-        "none of {} bad copies was mended",
-        flipped.len()
-    );
+    ensure!(flipped.is_empty() || mended > 0, "none of {} bad copies was mended", flipped.len());
     report.mended = report.mended.saturating_add(mended);
     report.damages = report.damages.saturating_add(1);
     Ok(())
@@ -200,17 +176,11 @@ fn rotten_data(rest: &Rest, report: &mut DamageReport) -> Result<()> {
         let read = volume.read("rotten");
         if index + 1 < places.len() {
             ensure!(read? == data, "the other copy was not used");
-            ensure!(
-                find_sectors(&device, marked)?.len() == places.len(),
-                "the copy was not mended"
-            );
+            ensure!(find_sectors(&device, marked)?.len() == places.len(), "the copy was not mended");
             flip(&device, *place)?;
         } else {
             let error = read.err().context("bad bytes were given out")?;
-            ensure!(
-                error.caller_error().is_none(),
-                "the caller is blamed: {error}"
-            );
+            ensure!(error.caller_error().is_none(), "the caller is blamed: {error}");
             for (path, kind) in files_of(&rest.model) {
                 read_one(&volume, &path, kind)?;
             }
@@ -254,10 +224,7 @@ fn every_copy(
         Ok(volume) => Some(volume),
         Err(error) => {
             let text = format!("{error:#}");
-            ensure!(
-                text.contains(|c: char| c.is_ascii_digit()),
-                "no place is named: {text}"
-            );
+            ensure!(text.contains(|c: char| c.is_ascii_digit()), "no place is named: {text}");
             report.failed = report.failed.saturating_add(1);
             None
         }
@@ -265,30 +232,19 @@ fn every_copy(
     let mut is_known = true;
     if let Some(volume) = volume {
         for (path, kind) in files_of(&rest.model) {
-            report.failed = report
-                .failed
-                .saturating_add(u64::from(read_one(&volume, &path, kind).is_err()));
+            report.failed = report.failed.saturating_add(u64::from(read_one(&volume, &path, kind).is_err()));
         }
         is_known = change(&volume, &mut model, seed ^ number, report, || {})?;
         is_known &= volume.sync().is_ok();
     }
     for place in places {
-        let (damaged, original) = (
-            read8(&device, place + FLIP_AT)?,
-            read8(&rest.image, place + FLIP_AT)?,
-        );
+        let (damaged, original) = (read8(&device, place + FLIP_AT)?, read8(&rest.image, place + FLIP_AT)?);
         // Unless other things were written there meanwhile.
         if damaged == original.map(|byte| !byte) {
             flip(&device, place + FLIP_AT)?;
         }
     }
-    finish(
-        &device,
-        &model,
-        is_known,
-        folder,
-        &format!("damage-{seed}-{number}"),
-    )
+    finish(&device, &model, is_known, folder, &format!("damage-{seed}-{number}"))
 }
 
 /// Does random operations. Returns whether the model still knows what the volume should be.
@@ -343,13 +299,7 @@ fn is_atomic(operation: &Operation) -> bool {
     )
 }
 
-fn finish(
-    device: &Arc<MemoryDevice>,
-    model: &Model,
-    is_known: bool,
-    folder: &Path,
-    name: &str,
-) -> Result<()> {
+fn finish(device: &Arc<MemoryDevice>, model: &Model, is_known: bool, folder: &Path, name: &str) -> Result<()> {
     let path = folder.join(format!("{name}.img"));
     store(device, &path)?;
     reference::check(&path).with_context(|| format!("image kept: {}", path.display()))?;
@@ -371,22 +321,9 @@ pub fn run_read_errors(seed: u64, settings: &Settings, folder: &Path) -> Result<
     let mut report = DamageReport::default();
     let mut random = Random::new(seed ^ 0xe10);
     for number in 0..settings.states {
-        let kind = if random.one_in(4) {
-            FaultKind::Once
-        } else {
-            FaultKind::Always
-        };
-        let fault = Fault {
-            op: Op::Read,
-            after: random.skewed(300),
-            kind,
-        };
-        let story = || {
-            format!(
-                "seed {seed}, image by {}, read {number}: {fault:?}",
-                rest.form
-            )
-        };
+        let kind = if random.one_in(4) { FaultKind::Once } else { FaultKind::Always };
+        let fault = Fault { op: Op::Read, after: random.skewed(300), kind };
+        let story = || format!("seed {seed}, image by {}, read {number}: {fault:?}", rest.form);
         one_read_error(&rest, fault, (seed, number), folder, &mut report).with_context(story)?;
     }
     Ok(report)
@@ -405,13 +342,7 @@ fn one_read_error(
     let volume = open_on(&failing, &Volume::options().cache_bytes(0))?;
     failing.plan(vec![fault]);
     let mut model = rest.model.clone();
-    let is_known = change(
-        &volume,
-        &mut model,
-        seed.wrapping_add(number),
-        report,
-        || failing.plan(Vec::new()),
-    )?;
+    let is_known = change(&volume, &mut model, seed.wrapping_add(number), report, || failing.plan(Vec::new()))?;
     report.damages = report.damages.saturating_add(1);
     failing.plan(Vec::new());
     if is_known {
@@ -419,11 +350,5 @@ fn one_read_error(
         volume.sync()?;
     }
     drop(volume);
-    finish(
-        &device,
-        &model,
-        is_known,
-        folder,
-        &format!("read-{seed}-{number}"),
-    )
+    finish(&device, &model, is_known, folder, &format!("read-{seed}-{number}"))
 }

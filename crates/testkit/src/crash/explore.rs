@@ -38,13 +38,7 @@ pub fn explore(seed: u64, settings: &Settings, folder: &Path) -> Result<CrashRep
     let first = journal.moments.first().map_or(0, |moment| moment.events);
     let mut report = CrashReport {
         events: to_u64(device.event_count()),
-        syncs: to_u64(
-            journal
-                .moments
-                .iter()
-                .filter(|m| m.operation.is_none())
-                .count(),
-        ),
+        syncs: to_u64(journal.moments.iter().filter(|m| m.operation.is_none()).count()),
         ..CrashReport::default()
     };
     let mut random = Random::new(seed ^ 0xdead);
@@ -52,9 +46,7 @@ pub fn explore(seed: u64, settings: &Settings, folder: &Path) -> Result<CrashRep
     for number in 0..settings.states {
         let count = pick_point(&mut random, &flushes, first, device.event_count());
         let image = device.crash_after(count, &mut random)?;
-        let story = || {
-            format!("seed {seed}, image by {form}, state {number}: a crash after {count} events")
-        };
+        let story = || format!("seed {seed}, image by {form}, state {number}: a crash after {count} events");
         judge::judge(&image, &journal, count).with_context(story)?;
         report.states = report.states.saturating_add(1);
         if number % settings.check_every == 0 {
@@ -69,20 +61,14 @@ pub fn explore(seed: u64, settings: &Settings, folder: &Path) -> Result<CrashRep
 fn flushes_after(device: &RecordingDevice, first: usize) -> Vec<usize> {
     let events = device.events();
     let flushes = events.iter().enumerate().skip(first);
-    flushes
-        .filter(|(_, event)| **event == Event::Flush)
-        .map(|(index, _)| index)
-        .collect()
+    flushes.filter(|(_, event)| **event == Event::Flush).map(|(index, _)| index).collect()
 }
 
 /// Half of the crashes are near a flush: that is where orders matter.
 pub(super) fn pick_point(random: &mut Random, flushes: &[usize], first: usize, end: usize) -> usize {
     let near = random.pick(flushes).copied();
     match near {
-        Some(flush) if random.one_in(2) => flush
-            .saturating_sub(1)
-            .saturating_add(random.index(5))
-            .clamp(first, end),
+        Some(flush) if random.one_in(2) => flush.saturating_sub(1).saturating_add(random.index(5)).clamp(first, end),
         _ => first.saturating_add(random.index(end.saturating_sub(first).saturating_add(1))),
     }
 }

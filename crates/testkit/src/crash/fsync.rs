@@ -209,9 +209,9 @@ impl Story {
         let mut kept = 0;
         for promise in &self.promises {
             if promise.events <= events && promise.broken_at > cut_short {
-                promise.check(&volume, &places).with_context(|| {
-                    format!("{}, synced by event {}", promise.path.display(), promise.events)
-                })?;
+                promise
+                    .check(&volume, &places)
+                    .with_context(|| format!("{}, synced by event {}", promise.path.display(), promise.events))?;
                 kept += 1;
             }
         }

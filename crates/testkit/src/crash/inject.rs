@@ -58,12 +58,7 @@ pub fn inject(seed: u64, settings: &Settings, stride: u64, folder: &Path) -> Res
 }
 
 /// One run with one fault: what is left on the device, or nothing when the workload ended before the fault.
-fn one(
-    seed: u64,
-    settings: &Settings,
-    image: MemoryDevice,
-    fault: Fault,
-) -> Result<Option<MemoryDevice>> {
+fn one(seed: u64, settings: &Settings, image: MemoryDevice, fault: Fault) -> Result<Option<MemoryDevice>> {
     let image = Arc::new(image);
     let device: Arc<dyn Device> = Arc::<MemoryDevice>::clone(&image);
     let failing = Arc::new(FailingDevice::new(device));
@@ -91,9 +86,6 @@ fn one(
 fn refuses_changes(volume: &Volume) -> Result<()> {
     let made = volume.create_dir("after the fault");
     let synced = volume.sync();
-    ensure!(
-        made.is_err() && synced.is_err(),
-        "a volume whose device failed goes on: {made:?}, {synced:?}"
-    );
+    ensure!(made.is_err() && synced.is_err(), "a volume whose device failed goes on: {made:?}, {synced:?}");
     Ok(())
 }

@@ -54,19 +54,14 @@ pub(super) fn check(image: &MemoryDevice, folder: &Path, name: &str) -> Result<b
     store(image, &path)?;
     // Where a write of the superblock was torn, the tool does not look at the mirrors.
     let is_torn = !has_whole_superblock(image)?;
-    let first = if is_torn {
-        Ok(Checked::Clean)
-    } else {
-        reference::check(&path)
-    };
+    let first = if is_torn { Ok(Checked::Clean) } else { reference::check(&path) };
     let checked = first.with_context(|| format!("image kept: {}", path.display()))?;
     let device = Arc::new(image.duplicate());
     let volume = open_on(&device, &Volume::options())?;
     probe(&volume)?;
     volume.close()?;
     store(&device, &path)?;
-    reference::check(&path)
-        .with_context(|| format!("after the open, image kept: {}", path.display()))?;
+    reference::check(&path).with_context(|| format!("after the open, image kept: {}", path.display()))?;
     std::fs::remove_file(&path)?;
     Ok(checked == Checked::Clean)
 }
@@ -93,11 +88,7 @@ enum Expected<'a> {
     /// A sync's commit.
     Exact(&'a Moment),
     /// A commit within the operation that leads from one moment to the next.
-    Within {
-        promised: &'a Moment,
-        before: &'a Moment,
-        after: &'a Moment,
-    },
+    Within { promised: &'a Moment, before: &'a Moment, after: &'a Moment },
 }
 
 impl<'a> Expected<'a> {
@@ -112,37 +103,20 @@ impl<'a> Expected<'a> {
             .position(|moment| moment.generation >= generation)
             .context("a generation that was never committed")?;
         let after = moments.get(index).context("no such moment")?;
-        let before = moments
-            .get(index.saturating_sub(1))
-            .context("no such moment")?;
-        Ok(Self::Within {
-            promised,
-            before,
-            after,
-        })
+        let before = moments.get(index.saturating_sub(1)).context("no such moment")?;
+        Ok(Self::Within { promised, before, after })
     }
 
     fn compare(&self, volume: &Volume) -> Result<()> {
         match self {
-            Self::Exact(moment) => {
-                compare_trees(volume, &moment.model, Path::new("/")).context("the state of a sync")
-            }
-            Self::Within {
-                promised,
-                before,
-                after,
-            } => compare_within(volume, promised, before, after)
+            Self::Exact(moment) => compare_trees(volume, &moment.model, Path::new("/")).context("the state of a sync"),
+            Self::Within { promised, before, after } => compare_within(volume, promised, before, after)
                 .with_context(|| format!("a commit within {:?}", after.operation)),
         }
     }
 }
 
-fn compare_within(
-    volume: &Volume,
-    promised: &Moment,
-    before: &Moment,
-    after: &Moment,
-) -> Result<()> {
+fn compare_within(volume: &Volume, promised: &Moment, before: &Moment, after: &Moment) -> Result<()> {
     let mut found = Names::new();
     read_all(volume, Path::new("/"), &mut found)?;
     let (old, new) = (names_of(&before.model), names_of(&after.model));
@@ -160,34 +134,19 @@ fn compare_within(
             count_missing(&new, &found)
         );
     }
-    let model = if found == new {
-        &after.model
-    } else {
-        &before.model
-    };
-    compare_untouched(
-        volume,
-        model,
-        &found,
-        [&promised.model, &before.model, &after.model],
-    )
+    let model = if found == new { &after.model } else { &before.model };
+    compare_untouched(volume, model, &found, [&promised.model, &before.model, &after.model])
 }
 
 /// Compares the files that have the same content in all `models`.
-fn compare_untouched(
-    volume: &Volume,
-    model: &Model,
-    found: &Names,
-    models: [&Model; 3],
-) -> Result<()> {
+fn compare_untouched(volume: &Volume, model: &Model, found: &Names, models: [&Model; 3]) -> Result<()> {
     for (path, id) in model.walk() {
         let contents = models.map(|model| model.node(id).and_then(Node::content));
         let [Some(first), Some(second), Some(third)] = contents else {
             continue;
         };
         if first == second && second == third && found.contains_key(&path) {
-            compare_content(volume, &path, first)
-                .with_context(|| format!("{} was not touched", path.display()))?;
+            compare_content(volume, &path, first).with_context(|| format!("{} was not touched", path.display()))?;
         }
     }
     Ok(())
@@ -200,12 +159,7 @@ fn count_missing(names: &Names, there: &Names) -> usize {
 
 fn names_of(model: &Model) -> Names {
     let kind_of = |id| model.node(id).map(Node::file_type);
-    model
-        .walk()
-        .into_iter()
-        .skip(1)
-        .filter_map(|(path, id)| Some((path, kind_of(id)?)))
-        .collect()
+    model.walk().into_iter().skip(1).filter_map(|(path, id)| Some((path, kind_of(id)?))).collect()
 }
 
 /// Reads every name, attribute and byte below `directory`.

@@ -34,13 +34,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            operations: 250,
-            sync_every: 12,
-            image_bytes: 256 << 20,
-            states: 60,
-            check_every: 10,
-        }
+        Self { operations: 250, sync_every: 12, image_bytes: 256 << 20, states: 60, check_every: 10 }
     }
 }
 
@@ -112,39 +106,20 @@ impl Journal {
         Ok((journal, None))
     }
 
-    fn note(
-        &mut self,
-        operation: Option<Operation>,
-        model: &Model,
-        events: usize,
-        volume: &Volume,
-    ) -> Result<()> {
-        self.moments.push(Moment {
-            operation,
-            model: model.clone(),
-            events,
-            generation: volume.info()?.generation.0,
-        });
+    fn note(&mut self, operation: Option<Operation>, model: &Model, events: usize, volume: &Volume) -> Result<()> {
+        self.moments.push(Moment { operation, model: model.clone(), events, generation: volume.info()?.generation.0 });
         Ok(())
     }
 
     /// An operation or a sync that did not return well: whatever it committed may be there or not.
     fn note_failed(&mut self, operation: Option<Operation>, model: &Model) {
-        self.moments.push(Moment {
-            operation,
-            model: model.clone(),
-            events: usize::MAX,
-            generation: u64::MAX,
-        });
+        self.moments.push(Moment { operation, model: model.clone(), events: usize::MAX, generation: u64::MAX });
     }
 
     /// The last sync that had returned when the device had seen `events`.
     #[must_use]
     pub fn promised(&self, events: usize) -> Option<&Moment> {
-        self.moments
-            .iter()
-            .rev()
-            .find(|moment| moment.operation.is_none() && moment.events <= events)
+        self.moments.iter().rev().find(|moment| moment.operation.is_none() && moment.events <= events)
     }
 }
 
@@ -163,11 +138,7 @@ pub(super) fn is_small(operation: &Operation) -> bool {
 ///
 /// # Errors
 /// Those of making it.
-pub(super) fn fresh(
-    seed: u64,
-    settings: &Settings,
-    folder: &Path,
-) -> Result<(MemoryDevice, String)> {
+pub(super) fn fresh(seed: u64, settings: &Settings, folder: &Path) -> Result<(MemoryDevice, String)> {
     let path = folder.join(format!("fresh-{seed}.img"));
     let (volume, form) = make_image(&path, settings.image_bytes, &mut Random::new(seed))?;
     volume.close()?;
@@ -235,10 +206,7 @@ pub(super) fn options(seed: u64) -> VolumeOptions {
 ///
 /// # Errors
 /// The volume's.
-pub(super) fn open_on(
-    device: &Arc<impl Device + 'static>,
-    options: &VolumeOptions,
-) -> Result<Volume> {
+pub(super) fn open_on(device: &Arc<impl Device + 'static>, options: &VolumeOptions) -> Result<Volume> {
     let device = Arc::clone(device);
     Ok(options.open_device(device)?)
 }

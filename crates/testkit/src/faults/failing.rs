@@ -54,29 +54,18 @@ impl FailingDevice {
     /// Wraps `inner`; nothing fails until [`FailingDevice::plan`] says so.
     #[must_use]
     pub fn new(inner: Arc<dyn Device>) -> Self {
-        Self {
-            inner,
-            plan: Mutex::default(),
-        }
+        Self { inner, plan: Mutex::default() }
     }
 
     /// Counts from now on, and fails as told. Replaces what was told before.
     pub fn plan(&self, faults: Vec<Fault>) {
-        *self.plan.lock() = Plan {
-            faults,
-            ..Plan::default()
-        };
+        *self.plan.lock() = Plan { faults, ..Plan::default() };
     }
 
     /// How many operations of a kind were asked for since the last [`FailingDevice::plan`].
     #[must_use]
     pub fn count(&self, op: Op) -> u64 {
-        self.plan
-            .lock()
-            .counts
-            .get(name_of(op))
-            .copied()
-            .unwrap_or(0)
+        self.plan.lock().counts.get(name_of(op)).copied().unwrap_or(0)
     }
 
     /// How many faults happened since then.
@@ -92,11 +81,7 @@ impl FailingDevice {
         let number = *count;
         *count = number.saturating_add(1);
         let hit = plan.faults.iter().find(|fault| {
-            let is_due = if fault.kind == FaultKind::Always {
-                number >= fault.after
-            } else {
-                number == fault.after
-            };
+            let is_due = if fault.kind == FaultKind::Always { number >= fault.after } else { number == fault.after };
             fault.op == op && is_due
         });
         let kind = hit.map(|fault| fault.kind)?;
@@ -109,13 +94,7 @@ impl FailingDevice {
             FaultKind::NoSpace => io::ErrorKind::StorageFull,
             _ => io::ErrorKind::Other,
         };
-        Error::io(
-            op,
-            self.inner.name(),
-            offset,
-            to_u64(len),
-            io::Error::new(kind, "injected fault"),
-        )
+        Error::io(op, self.inner.name(), offset, to_u64(len), io::Error::new(kind, "injected fault"))
     }
 }
 
@@ -195,16 +174,8 @@ mod tests {
     fn the_chosen_operations_fail() {
         let device = FailingDevice::new(Arc::new(MemoryDevice::new(8192)));
         device.plan(vec![
-            Fault {
-                op: Op::Write,
-                after: 1,
-                kind: FaultKind::Torn { bytes: 3 },
-            },
-            Fault {
-                op: Op::Flush,
-                after: 0,
-                kind: FaultKind::Always,
-            },
+            Fault { op: Op::Write, after: 1, kind: FaultKind::Torn { bytes: 3 } },
+            Fault { op: Op::Flush, after: 0, kind: FaultKind::Always },
         ]);
         assert!(device.write_at(0, &[b"abcdef"]).is_ok());
         assert!(device.write_at(0, &[b"ghi", b"jkl"]).is_err());

@@ -40,11 +40,7 @@ impl RecordingDevice {
     /// Starts the record with the device as it is.
     #[must_use]
     pub fn new(device: MemoryDevice) -> Self {
-        Self {
-            start: device.duplicate(),
-            now: device,
-            events: Mutex::default(),
-        }
+        Self { start: device.duplicate(), now: device, events: Mutex::default() }
     }
 
     /// How many events there were. A crash may come after any number of them.
@@ -81,10 +77,8 @@ impl RecordingDevice {
         let image = self.start.duplicate();
         let events = self.events.lock();
         let events = events.get(..count).unwrap_or(&events);
-        let durable = events
-            .iter()
-            .rposition(|event| *event == Event::Flush)
-            .map_or(0, |index| index.saturating_add(1));
+        let durable =
+            events.iter().rposition(|event| *event == Event::Flush).map_or(0, |index| index.saturating_add(1));
         let (flushed, pending) = events.split_at(durable);
         for event in flushed {
             replay(&image, event)?;
@@ -120,10 +114,7 @@ fn replay_part(image: &MemoryDevice, event: &Event, random: &mut Random) -> Resu
         1 => {
             for (index, atom) in (0u64..).zip(data.chunks(ATOM_BYTES)) {
                 if random.one_in(2) {
-                    image.write_at(
-                        offset.saturating_add(index.saturating_mul(to_u64(ATOM_BYTES))),
-                        &[atom],
-                    )?;
+                    image.write_at(offset.saturating_add(index.saturating_mul(to_u64(ATOM_BYTES))), &[atom])?;
                 }
             }
             Ok(())
@@ -153,10 +144,7 @@ impl Device for RecordingDevice {
         // Locked around the write: the record has the order in which overlapping writes happened.
         let mut events = self.events.lock();
         self.now.write_at(offset, parts)?;
-        events.push(Event::Write {
-            offset,
-            data: parts.concat(),
-        });
+        events.push(Event::Write { offset, data: parts.concat() });
         Ok(())
     }
 
@@ -193,10 +181,7 @@ mod tests {
         let mut random = Random::new(1);
         let mut seen = std::collections::BTreeSet::new();
         for _ in 0..100 {
-            let bytes = device
-                .crash_after(device.event_count(), &mut random)
-                .unwrap()
-                .to_bytes();
+            let bytes = device.crash_after(device.event_count(), &mut random).unwrap().to_bytes();
             assert_eq!(&bytes[..512], [1; 512]);
             assert!([1, 2].contains(&bytes[512]) && [0, 2].contains(&bytes[1024]));
             seen.insert((bytes[512], bytes[1024]));

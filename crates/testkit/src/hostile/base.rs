@@ -49,14 +49,7 @@ impl Base {
         }
         let has_log = editor.superblock()?.log_root.get() != 0;
         let name = name.to_owned();
-        Ok(Self {
-            name,
-            has_log,
-            device,
-            editor,
-            places: OnceLock::new(),
-            blocks,
-        })
+        Ok(Self { name, has_log, device, editor, places: OnceLock::new(), blocks })
     }
 
     /// A copy that can be changed, and what changes it.
@@ -73,10 +66,7 @@ impl Base {
         let mut trees: Vec<&Vec<BlockAt>> = self.blocks.values().collect();
         let likely = [TreeId::FS, TreeId::TREE_LOG, TreeId::EXTENT];
         trees.extend(likely.iter().filter_map(|tree| self.blocks.get(tree)));
-        random
-            .pick(&trees)
-            .and_then(|blocks| random.pick(blocks))
-            .copied()
+        random.pick(&trees).and_then(|blocks| random.pick(blocks)).copied()
     }
 
     /// Any block, with its generation: what a pointer may be led to.
@@ -89,11 +79,7 @@ impl Base {
 
 /// How volumes are opened here: with little memory, and the same clock and numbers each time.
 pub(super) fn options(seed: u64) -> VolumeOptions {
-    Volume::options()
-        .workers(1)
-        .cache_bytes(4 << 20)
-        .dirty_bytes(1 << 20)
-        .env(Env::seeded(seed, (1_700_000_000, 0)))
+    Volume::options().workers(1).cache_bytes(4 << 20).dirty_bytes(1 << 20).env(Env::seeded(seed, (1_700_000_000, 0)))
 }
 
 /// Images of all forms, with a log and without.
@@ -101,50 +87,17 @@ pub(super) fn options(seed: u64) -> VolumeOptions {
 /// # Errors
 /// When one cannot be made.
 pub fn bases() -> Result<Vec<Base>> {
-    let plain = MakeOptions {
-        nodesize: 4096,
-        size: None,
-        ..MakeOptions::default()
-    };
+    let plain = MakeOptions { nodesize: 4096, size: None, ..MakeOptions::default() };
     let no_group_tree = plain.compat_ro - CompatRo::BLOCK_GROUP_TREE;
     let forms = [
         ("plain", plain.clone()),
-        (
-            "large nodes",
-            MakeOptions {
-                nodesize: 16 << 10,
-                ..plain.clone()
-            },
-        ),
-        (
-            "mixed",
-            MakeOptions {
-                mixed: true,
-                data_profile: plain.metadata_profile,
-                ..plain.clone()
-            },
-        ),
-        (
-            "no free-space tree",
-            MakeOptions {
-                compat_ro: CompatRo::empty(),
-                ..plain.clone()
-            },
-        ),
-        (
-            "groups in the extent tree",
-            MakeOptions {
-                compat_ro: no_group_tree,
-                ..plain.clone()
-            },
-        ),
+        ("large nodes", MakeOptions { nodesize: 16 << 10, ..plain.clone() }),
+        ("mixed", MakeOptions { mixed: true, data_profile: plain.metadata_profile, ..plain.clone() }),
+        ("no free-space tree", MakeOptions { compat_ro: CompatRo::empty(), ..plain.clone() }),
+        ("groups in the extent tree", MakeOptions { compat_ro: no_group_tree, ..plain.clone() }),
         (
             "holes",
-            MakeOptions {
-                incompat: plain.incompat - Incompat::NO_HOLES,
-                compat_ro: no_group_tree,
-                ..plain.clone()
-            },
+            MakeOptions { incompat: plain.incompat - Incompat::NO_HOLES, compat_ro: no_group_tree, ..plain.clone() },
         ),
     ];
     let mut bases = Vec::new();

@@ -6,9 +6,7 @@ use btrfs_disk::convert::u32_len;
 use btrfs_disk::items::{ChunkItem, OnDisk, RootItem, system_chunks};
 use btrfs_disk::key::item_type::{CHUNK_ITEM, ROOT_ITEM};
 use btrfs_disk::node::{HEADER_SIZE, ITEM_SIZE, Item, LeafView, NodeView, header};
-use btrfs_disk::superblock::{
-    DiskSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock, mirror_offsets,
-};
+use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock, mirror_offsets};
 use btrfs_disk::verify::{Format, seal};
 use btrfs_disk::{Key, Logical, TreeId};
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,20 +55,12 @@ impl Editor {
     pub fn new(device: Arc<dyn Device>) -> Result<Self> {
         let fields = superblock_of(&*device)?;
         let format = Format::of(&fields).context("unknown checksums")?;
-        let mut editor = Self {
-            device,
-            format,
-            chunks: BTreeMap::new(),
-        };
+        let mut editor = Self { device, format, chunks: BTreeMap::new() };
         for entry in system_chunks(fields.system_chunk_bytes()) {
             let (key, item) = entry?;
             editor.add_chunk(key, &item);
         }
-        let root = (
-            TreeId::CHUNK,
-            fields.chunk_root.get(),
-            fields.chunk_root_level,
-        );
+        let root = (TreeId::CHUNK, fields.chunk_root.get(), fields.chunk_root_level);
         for (_, block) in editor.walk(root)? {
             for (key, bytes) in LeafView::new(&block).iter().filter(|_| level(&block) == 0) {
                 if key.item_type == CHUNK_ITEM {
@@ -83,21 +73,12 @@ impl Editor {
 
     /// The same for a copy of the image.
     pub(super) fn on(&self, device: Arc<dyn Device>) -> Self {
-        Self {
-            device,
-            format: self.format,
-            chunks: self.chunks.clone(),
-        }
+        Self { device, format: self.format, chunks: self.chunks.clone() }
     }
 
     fn add_chunk(&mut self, key: Key, item: &ChunkItem<'_>) {
-        let places = item
-            .stripes
-            .iter()
-            .map(|stripe| stripe.offset.get())
-            .collect();
-        self.chunks
-            .insert(key.offset, (item.chunk.length.get(), places));
+        let places = item.stripes.iter().map(|stripe| stripe.offset.get()).collect();
+        self.chunks.insert(key.offset, (item.chunk.length.get(), places));
     }
 
     /// Sizes and checksum type.
@@ -122,10 +103,7 @@ impl Editor {
         let (start, (len, places)) = self.chunks.range(..=at.0).next_back().context("no chunk")?;
         let within = at.0.saturating_sub(*start);
         ensure!(within < *len, "no chunk has {at}");
-        Ok(places
-            .iter()
-            .map(|place| place.saturating_add(within))
-            .collect())
+        Ok(places.iter().map(|place| place.saturating_add(within)).collect())
     }
 
     /// The bytes of a tree block.
@@ -134,10 +112,7 @@ impl Editor {
     /// When they cannot be read.
     pub fn block(&self, at: Logical) -> Result<Vec<u8>> {
         let mut block = vec![0; usize::try_from(self.format.nodesize)?];
-        let place = *self
-            .places(at)?
-            .first()
-            .context("a chunk without stripes")?;
+        let place = *self.places(at)?.first().context("a chunk without stripes")?;
         self.device.read_at(place, &mut block)?;
         Ok(block)
     }
@@ -161,19 +136,14 @@ impl Editor {
     /// # Errors
     /// When they cannot be read or written.
     pub fn change_superblock(&self, change: impl Fn(&mut DiskSuperblock)) -> Result<()> {
-        mirror_offsets(self.device.size_bytes())
-            .try_for_each(|offset| self.change_superblock_at(offset, &change))
+        mirror_offsets(self.device.size_bytes()).try_for_each(|offset| self.change_superblock_at(offset, &change))
     }
 
     /// Changes one copy of the superblock and makes its checksum right.
     ///
     /// # Errors
     /// When it cannot be read or written.
-    pub fn change_superblock_at(
-        &self,
-        offset: u64,
-        change: impl Fn(&mut DiskSuperblock),
-    ) -> Result<()> {
+    pub fn change_superblock_at(&self, offset: u64, change: impl Fn(&mut DiskSuperblock)) -> Result<()> {
         self.change_superblock_bytes(offset, |bytes| {
             if let Ok(fields) = DiskSuperblock::parse_mut(bytes) {
                 change(fields);
@@ -186,19 +156,14 @@ impl Editor {
     /// # Errors
     /// When they cannot be read or written.
     pub(super) fn change_superblocks_bytes(&self, change: impl Fn(&mut [u8])) -> Result<()> {
-        mirror_offsets(self.device.size_bytes())
-            .try_for_each(|offset| self.change_superblock_bytes(offset, &change))
+        mirror_offsets(self.device.size_bytes()).try_for_each(|offset| self.change_superblock_bytes(offset, &change))
     }
 
     /// Changes the bytes of one copy of the superblock.
     ///
     /// # Errors
     /// When it cannot be read or written.
-    pub(super) fn change_superblock_bytes(
-        &self,
-        offset: u64,
-        change: impl Fn(&mut [u8]),
-    ) -> Result<()> {
+    pub(super) fn change_superblock_bytes(&self, offset: u64, change: impl Fn(&mut [u8])) -> Result<()> {
         let mut bytes = vec![0; SUPERBLOCK_SIZE];
         self.device.read_at(offset, &mut bytes)?;
         change(&mut bytes);
@@ -219,10 +184,7 @@ impl Editor {
             TreeId::TREE_LOG => Ok((Logical(fields.log_root.get()), fields.log_root_level)),
             _ => {
                 let roots = self.roots((Logical(fields.root.get()), fields.root_level))?;
-                roots
-                    .get(&tree)
-                    .copied()
-                    .with_context(|| format!("no tree {tree}"))
+                roots.get(&tree).copied().with_context(|| format!("no tree {tree}"))
             }
         }
     }
@@ -250,22 +212,13 @@ impl Editor {
     pub fn blocks(&self) -> Result<Vec<BlockAt>> {
         let fields = self.superblock()?;
         let root = (Logical(fields.root.get()), fields.root_level);
-        let mut trees = vec![
-            (TreeId::ROOT, root),
-            (
-                TreeId::CHUNK,
-                (Logical(fields.chunk_root.get()), fields.chunk_root_level),
-            ),
-        ];
+        let mut trees =
+            vec![(TreeId::ROOT, root), (TreeId::CHUNK, (Logical(fields.chunk_root.get()), fields.chunk_root_level))];
         trees.extend(self.roots(root)?);
         if fields.log_root.get() != 0 {
             let root = (Logical(fields.log_root.get()), fields.log_root_level);
             trees.push((TreeId::TREE_LOG, root));
-            trees.extend(
-                self.roots(root)?
-                    .into_values()
-                    .map(|root| (TreeId::TREE_LOG, root)),
-            );
+            trees.extend(self.roots(root)?.into_values().map(|root| (TreeId::TREE_LOG, root)));
         }
         let mut seen = BTreeSet::new();
         let mut blocks = Vec::new();
@@ -281,20 +234,11 @@ impl Editor {
 
     /// The blocks of a tree with their bytes, parents first.
     fn walk(&self, (tree, at, root_level): (TreeId, u64, u8)) -> Result<Vec<(BlockAt, Vec<u8>)>> {
-        let mut todo = vec![BlockAt {
-            tree,
-            at: Logical(at),
-            level: root_level,
-        }];
+        let mut todo = vec![BlockAt { tree, at: Logical(at), level: root_level }];
         let mut blocks = Vec::new();
         while let Some(next) = todo.pop() {
             let block = self.block(next.at)?;
-            ensure!(
-                level(&block) == next.level,
-                "{} is not of level {}",
-                next.at,
-                next.level
-            );
+            ensure!(level(&block) == next.level, "{} is not of level {}", next.at, next.level);
             if next.level > 0 {
                 let node = NodeView::new(&block);
                 let below = (0..node.nritems()).rev().map(|slot| BlockAt {
@@ -341,29 +285,19 @@ impl Editor {
         let leaf = LeafView::new(&block);
         ensure!(leaf.key(slot) == *key, "no item {key} in tree {tree}");
         let data = data_range(&block, slot).context("an item outside its leaf")?;
-        Ok(ItemAt {
-            block: at,
-            slot,
-            data,
-        })
+        Ok(ItemAt { block: at, slot, data })
     }
 
     /// The items of a tree whose keys lie in a range.
     ///
     /// # Errors
     /// When a block cannot be read.
-    pub fn items(
-        &self,
-        tree: TreeId,
-        keys: std::ops::RangeInclusive<Key>,
-    ) -> Result<Vec<(Key, Vec<u8>)>> {
+    pub fn items(&self, tree: TreeId, keys: std::ops::RangeInclusive<Key>) -> Result<Vec<(Key, Vec<u8>)>> {
         let (at, root_level) = self.root(tree)?;
         let mut items = Vec::new();
         for (_, block) in self.walk((tree, at.0, root_level))? {
             let leaf = LeafView::new(&block);
-            let wanted = leaf
-                .iter()
-                .filter(|(key, _)| level(&block) == 0 && keys.contains(key));
+            let wanted = leaf.iter().filter(|(key, _)| level(&block) == 0 && keys.contains(key));
             items.extend(wanted.map(|(key, bytes)| (key, bytes.to_vec())));
         }
         Ok(items)
@@ -373,12 +307,7 @@ impl Editor {
     ///
     /// # Errors
     /// When there is none.
-    pub fn change_item(
-        &self,
-        tree: TreeId,
-        key: &Key,
-        change: impl FnOnce(&mut [u8]),
-    ) -> Result<()> {
+    pub fn change_item(&self, tree: TreeId, key: &Key, change: impl FnOnce(&mut [u8])) -> Result<()> {
         let item = self.find(tree, key)?;
         self.change_block(item.block, |block| {
             if let Some(bytes) = block.get_mut(item.data) {
@@ -408,22 +337,15 @@ impl Editor {
         self.rebuild_leaf(tree, key, |items| items.retain(|(other, _)| other != key))
     }
 
-    fn rebuild_leaf(
-        &self,
-        tree: TreeId,
-        key: &Key,
-        change: impl FnOnce(&mut Vec<(Key, Vec<u8>)>),
-    ) -> Result<()> {
+    fn rebuild_leaf(&self, tree: TreeId, key: &Key, change: impl FnOnce(&mut Vec<(Key, Vec<u8>)>)) -> Result<()> {
         let path = self.path(tree, key)?;
         let (at, slot) = *path.last().context("a path has a leaf")?;
         if slot == 0 && path.len() > 1 {
             bail!("the first item of a leaf below a node");
         }
         let block = self.block(at)?;
-        let mut items: Vec<(Key, Vec<u8>)> = LeafView::new(&block)
-            .iter()
-            .map(|(key, data)| (key, data.to_vec()))
-            .collect();
+        let mut items: Vec<(Key, Vec<u8>)> =
+            LeafView::new(&block).iter().map(|(key, data)| (key, data.to_vec())).collect();
         change(&mut items);
         let rebuilt = build_leaf(&block, &items).context("no room in the leaf")?;
         self.change_block(at, |block| block.copy_from_slice(&rebuilt))
@@ -460,18 +382,11 @@ fn build_leaf(block: &[u8], items: &[(Key, Vec<u8>)]) -> Option<Vec<u8>> {
         if end < head.checked_add(ITEM_SIZE)? {
             return None;
         }
-        let item = Item::new(
-            *key,
-            u32_len(end.checked_sub(HEADER_SIZE)?),
-            u32_len(data.len()),
-        );
-        leaf.get_mut(head..head.checked_add(ITEM_SIZE)?)?
-            .copy_from_slice(item.bytes());
-        leaf.get_mut(end..end.checked_add(data.len())?)?
-            .copy_from_slice(data);
+        let item = Item::new(*key, u32_len(end.checked_sub(HEADER_SIZE)?), u32_len(data.len()));
+        leaf.get_mut(head..head.checked_add(ITEM_SIZE)?)?.copy_from_slice(item.bytes());
+        leaf.get_mut(end..end.checked_add(data.len())?)?.copy_from_slice(data);
     }
     let count = u32::try_from(items.len()).ok()?;
-    leaf.get_mut(NRITEMS_AT..NRITEMS_AT.checked_add(4)?)?
-        .copy_from_slice(&count.to_le_bytes());
+    leaf.get_mut(NRITEMS_AT..NRITEMS_AT.checked_add(4)?)?.copy_from_slice(&count.to_le_bytes());
     Some(leaf)
 }

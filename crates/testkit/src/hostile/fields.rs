@@ -6,16 +6,7 @@ use btrfs_disk::key::item_type as key;
 pub(super) type Field = (usize, usize);
 
 /// Of the header of a tree block; the checksum is made right afterwards.
-pub(super) const HEADER: &[Field] = &[
-    (32, 8),
-    (48, 8),
-    (56, 8),
-    (64, 8),
-    (80, 8),
-    (88, 8),
-    (96, 4),
-    (100, 1),
-];
+pub(super) const HEADER: &[Field] = &[(32, 8), (48, 8), (56, 8), (64, 8), (80, 8), (88, 8), (96, 4), (100, 1)];
 
 /// Of an item's head in a leaf, and of a pointer in a node up to its key.
 pub(super) const ITEM_HEAD: &[Field] = &[(0, 8), (8, 1), (9, 8), (17, 4), (21, 4)];
@@ -97,50 +88,11 @@ const ROOT: &[Field] = &[
     (239, 8),
     (247, 8),
 ];
-const EXTENT: &[Field] = &[
-    (0, 8),
-    (8, 8),
-    (16, 8),
-    (24, 1),
-    (25, 8),
-    (33, 8),
-    (41, 8),
-    (49, 4),
-];
-const DIRECTORY: &[Field] = &[
-    (0, 8),
-    (8, 1),
-    (9, 8),
-    (17, 8),
-    (25, 2),
-    (27, 2),
-    (29, 1),
-    (30, 1),
-];
-const FILE_EXTENT: &[Field] = &[
-    (0, 8),
-    (8, 8),
-    (16, 1),
-    (17, 1),
-    (20, 1),
-    (21, 8),
-    (29, 8),
-    (37, 8),
-    (45, 8),
-];
-const CHUNK: &[Field] = &[
-    (0, 8),
-    (8, 8),
-    (16, 8),
-    (24, 8),
-    (40, 4),
-    (44, 2),
-    (46, 2),
-    (48, 8),
-    (56, 8),
-    (80, 8),
-    (88, 8),
-];
+const EXTENT: &[Field] = &[(0, 8), (8, 8), (16, 8), (24, 1), (25, 8), (33, 8), (41, 8), (49, 4)];
+const DIRECTORY: &[Field] = &[(0, 8), (8, 1), (9, 8), (17, 8), (25, 2), (27, 2), (29, 1), (30, 1)];
+const FILE_EXTENT: &[Field] = &[(0, 8), (8, 8), (16, 1), (17, 1), (20, 1), (21, 8), (29, 8), (37, 8), (45, 8)];
+const CHUNK: &[Field] =
+    &[(0, 8), (8, 8), (16, 8), (24, 8), (40, 4), (44, 2), (46, 2), (48, 8), (56, 8), (80, 8), (88, 8)];
 const THREE: &[Field] = &[(0, 8), (8, 8), (16, 8)];
 const DEVICE_EXTENT: &[Field] = &[(0, 8), (8, 8), (16, 8), (24, 8)];
 const DATA_REF: &[Field] = &[(0, 8), (8, 8), (16, 8), (24, 4)];

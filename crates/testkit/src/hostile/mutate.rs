@@ -20,11 +20,7 @@ const CHANGES_MAX: u64 = 3;
 /// When the copy cannot be read or written.
 pub(super) fn mutate(base: &Base, editor: &Editor, random: &mut Random) -> Result<Vec<String>> {
     let mut said = Vec::new();
-    let changes = if random.one_in(2) {
-        1
-    } else {
-        random.between(2, CHANGES_MAX)
-    };
+    let changes = if random.one_in(2) { 1 } else { random.between(2, CHANGES_MAX) };
     for _ in 0..changes {
         said.push(match random.below(20) {
             0 | 1 => superblock(editor, random)?,
@@ -51,9 +47,7 @@ fn superblock(editor: &Editor, random: &mut Random) -> Result<String> {
     } else {
         editor.change_superblocks_bytes(change)?;
     }
-    Ok(format!(
-        "superblock field {at}+{len}, primary alone: {is_primary_alone}"
-    ))
+    Ok(format!("superblock field {at}+{len}, primary alone: {is_primary_alone}"))
 }
 
 /// An orphan item for some tree or inode.
@@ -63,9 +57,7 @@ fn note(editor: &Editor, random: &mut Random) -> String {
         1 => random.between(256, 270),
         _ => random.number(),
     };
-    let tree = *random
-        .pick(&[TreeId::ROOT, TreeId::FS, TreeId(256)])
-        .unwrap_or(&TreeId::ROOT);
+    let tree = *random.pick(&[TreeId::ROOT, TreeId::FS, TreeId(256)]).unwrap_or(&TreeId::ROOT);
     let key = Key::new(objectid::ORPHAN, ORPHAN_ITEM, id);
     let put = editor.put_item(tree, &key, &[]).is_ok();
     format!("orphan item for {id} in tree {tree}: {put}")
@@ -75,20 +67,12 @@ fn note(editor: &Editor, random: &mut Random) -> String {
 /// referred to more or less often.
 fn books(editor: &Editor, random: &mut Random) -> Result<String> {
     let all = Key::MIN..=Key::MAX;
-    let free = editor
-        .items(TreeId::FREE_SPACE, all.clone())
-        .unwrap_or_default();
+    let free = editor.items(TreeId::FREE_SPACE, all.clone()).unwrap_or_default();
     let runs: Vec<Key> = keys_of(&free, &[FREE_SPACE_EXTENT]);
     let extents = editor.items(TreeId::EXTENT, all)?;
-    let extent = random
-        .pick(&keys_of(&extents, &[EXTENT_ITEM, METADATA_ITEM]))
-        .copied();
+    let extent = random.pick(&keys_of(&extents, &[EXTENT_ITEM, METADATA_ITEM])).copied();
     let largest = runs.iter().max_by_key(|run| run.offset).copied();
-    let run = if random.one_in(2) {
-        largest
-    } else {
-        random.pick(&runs).copied()
-    };
+    let run = if random.one_in(2) { largest } else { random.pick(&runs).copied() };
     let (run, Some(extent)) = (run, extent) else {
         return Ok("nothing".to_owned());
     };
@@ -99,16 +83,10 @@ fn books(editor: &Editor, random: &mut Random) -> Result<String> {
         format!("{old} becomes {new}: {}", removed.and(put).is_ok())
     };
     let said = match (random.below(9), run) {
-        (0, Some(old)) => replace(
-            old,
-            Key::new(old.objectid, old.item_type, old.offset.saturating_add(more)),
-        ),
+        (0, Some(old)) => replace(old, Key::new(old.objectid, old.item_type, old.offset.saturating_add(more))),
         (1, Some(old)) => {
             let start = old.objectid.saturating_sub(more);
-            replace(
-                old,
-                Key::new(start, old.item_type, old.offset.saturating_add(more)),
-            )
+            replace(old, Key::new(start, old.item_type, old.offset.saturating_add(more)))
         }
         (2, Some(old)) => replace(old, Key::new(extent.objectid, old.item_type, more)),
         (3, _) => {
@@ -117,11 +95,8 @@ fn books(editor: &Editor, random: &mut Random) -> Result<String> {
         }
         // Nothing but the place is wrong: all sums are right.
         (4 | 5, Some(old)) => {
-            let start = if random.one_in(2) {
-                old.objectid.saturating_sub(more)
-            } else {
-                old.objectid.saturating_add(more)
-            };
+            let start =
+                if random.one_in(2) { old.objectid.saturating_sub(more) } else { old.objectid.saturating_add(more) };
             replace(old, Key::new(start, old.item_type, old.offset))
         }
         (4..=6, _) => moved(editor, &extents, extent, random),
@@ -129,11 +104,7 @@ fn books(editor: &Editor, random: &mut Random) -> Result<String> {
             let mut was = 0;
             let change = |bytes: &mut [u8]| {
                 was = get(bytes, (0, 8));
-                let new = if random.one_in(2) {
-                    was.wrapping_add(1)
-                } else {
-                    was.wrapping_sub(1)
-                };
+                let new = if random.one_in(2) { was.wrapping_add(1) } else { was.wrapping_sub(1) };
                 set(bytes, (0, 8), new);
             };
             editor.change_item(TreeId::EXTENT, &extent, change)?;
@@ -145,16 +116,10 @@ fn books(editor: &Editor, random: &mut Random) -> Result<String> {
 
 /// The item of an extent says that it is elsewhere.
 fn moved(editor: &Editor, extents: &[(Key, Vec<u8>)], extent: Key, random: &mut Random) -> String {
-    let data = extents
-        .iter()
-        .find(|(key, _)| *key == extent)
-        .map(|(_, data)| data.clone());
+    let data = extents.iter().find(|(key, _)| *key == extent).map(|(_, data)| data.clone());
     let more = 4096 * random.between(1, 16);
-    let start = if random.one_in(2) {
-        extent.objectid.saturating_sub(more)
-    } else {
-        extent.objectid.saturating_add(more)
-    };
+    let start =
+        if random.one_in(2) { extent.objectid.saturating_sub(more) } else { extent.objectid.saturating_add(more) };
     let new = Key::new(start, extent.item_type, extent.offset);
     let removed = editor.remove_item(TreeId::EXTENT, &extent);
     let put = editor.put_item(TreeId::EXTENT, &new, &data.unwrap_or_default());
@@ -182,10 +147,7 @@ fn block(base: &Base, editor: &Editor, random: &mut Random) -> Result<String> {
             _ => in_item(bytes, random),
         };
     })?;
-    Ok(format!(
-        "tree {} block {} level {}: {said}",
-        block.tree, block.at, block.level
-    ))
+    Ok(format!("tree {} block {} level {}: {said}", block.tree, block.at, block.level))
 }
 
 fn in_header(bytes: &mut [u8], random: &mut Random) -> String {
@@ -196,10 +158,7 @@ fn in_header(bytes: &mut [u8], random: &mut Random) -> String {
 }
 
 fn in_bytes(bytes: &mut [u8], random: &mut Random) -> String {
-    let at = random.between(
-        32,
-        u64::try_from(bytes.len()).unwrap_or(0).saturating_sub(9),
-    );
+    let at = random.between(32, u64::try_from(bytes.len()).unwrap_or(0).saturating_sub(9));
     let at = usize::try_from(at).unwrap_or(32);
     let len = *random.pick(&[1, 2, 4, 8]).unwrap_or(&1);
     let value = random.number();
@@ -232,17 +191,9 @@ fn in_item_head(bytes: &mut [u8], random: &mut Random) -> String {
     let slot = random.index(count(bytes));
     let (offset, len) = *random.pick(fields::ITEM_HEAD).unwrap_or(&(0, 8));
     let head = |slot: usize| HEADER_SIZE.saturating_add(slot.saturating_mul(ITEM_SIZE));
-    let like = get(
-        bytes,
-        (head(random.index(count(bytes))).saturating_add(offset), len),
-    );
+    let like = get(bytes, (head(random.index(count(bytes))).saturating_add(offset), len));
     let key = LeafView::new(bytes).key(slot);
-    put(
-        bytes,
-        (head(slot).saturating_add(offset), len),
-        random,
-        like,
-    );
+    put(bytes, (head(slot).saturating_add(offset), len), random, like);
     format!("item {slot} ({key}) head field {offset}+{len}")
 }
 
@@ -271,31 +222,17 @@ fn in_item(bytes: &mut [u8], random: &mut Random) -> String {
     };
     let len = range.len();
     let any = (random.index(len), *random.pick(&[1, 2, 4, 8]).unwrap_or(&1));
-    let fits: Vec<Field> = fields::of_item(key.item_type)
-        .iter()
-        .filter(|(at, bytes)| at.saturating_add(*bytes) <= len)
-        .copied()
-        .collect();
+    let fits: Vec<Field> =
+        fields::of_item(key.item_type).iter().filter(|(at, bytes)| at.saturating_add(*bytes) <= len).copied().collect();
     let (offset, width) = match random.pick(&fits) {
         Some(field) if !random.one_in(8) => *field,
         _ => any,
     };
     // The same field of another item of the type is a value that makes sense.
-    let alike: Vec<usize> = (0..leaf.nritems())
-        .filter(|other| leaf.key(*other).item_type == key.item_type)
-        .collect();
-    let like = random
-        .pick(&alike)
-        .and_then(|other| data_range(bytes, *other));
-    let like = like.map_or(0, |range| {
-        get(bytes, (range.start.saturating_add(offset), width))
-    });
-    put(
-        bytes,
-        (range.start.saturating_add(offset), width),
-        random,
-        like,
-    );
+    let alike: Vec<usize> = (0..leaf.nritems()).filter(|other| leaf.key(*other).item_type == key.item_type).collect();
+    let like = random.pick(&alike).and_then(|other| data_range(bytes, *other));
+    let like = like.map_or(0, |range| get(bytes, (range.start.saturating_add(offset), width)));
+    put(bytes, (range.start.saturating_add(offset), width), random, like);
     format!("item {slot} ({key}) field {offset}+{width}")
 }
 

@@ -9,9 +9,7 @@ use super::mutate::mutate;
 use crate::Random;
 use anyhow::{Result, bail};
 use blockdev::Device;
-use spinney::{
-    AllocateMode, File, FileOptions, FileType, Metadata, SnapshotMode, Volume, XattrMode,
-};
+use spinney::{AllocateMode, File, FileOptions, FileType, Metadata, SnapshotMode, Volume, XattrMode};
 use std::collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher};
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
@@ -80,10 +78,7 @@ fn random_of(seed: u64, number: u64) -> Random {
 /// Mutates a copy of one of the bases; says how.
 fn make<'a>(bases: &'a [Base], number: u64, random: &mut Random) -> Result<(&'a Base, Arc<dyn Device>, Vec<String>)> {
     // Every second one has a log.
-    let alike: Vec<&Base> = bases
-        .iter()
-        .filter(|base| base.has_log == (number % 2 == 1))
-        .collect();
+    let alike: Vec<&Base> = bases.iter().filter(|base| base.has_log == (number % 2 == 1)).collect();
     let Some(base) = random.pick(&alike).copied() else {
         bail!("no base image");
     };
@@ -100,28 +95,12 @@ fn make<'a>(bases: &'a [Base], number: u64, random: &mut Random) -> Result<(&'a 
 pub fn trial(bases: &[Base], seed: u64, number: u64, is_told: bool) -> Result<Outcome> {
     let mut random = random_of(seed, number);
     let (base, device, said) = make(bases, number, &mut random)?;
-    let mut outcome = Outcome {
-        has_log: base.has_log,
-        ..Outcome::default()
-    };
+    let mut outcome = Outcome { has_log: base.has_log, ..Outcome::default() };
     let before = look(&device);
     outcome.is_readable = before.is_some();
     let mut steps = Vec::new();
-    let touched = change(
-        &device,
-        before.as_ref(),
-        &mut random,
-        (&mut outcome, &mut steps),
-    );
-    let story = || {
-        format!(
-            "base {}, log: {}; {}; {}",
-            base.name,
-            base.has_log,
-            said.join("; "),
-            steps.join("; ")
-        )
-    };
+    let touched = change(&device, before.as_ref(), &mut random, (&mut outcome, &mut steps));
+    let story = || format!("base {}, log: {}; {}; {}", base.name, base.has_log, said.join("; "), steps.join("; "));
     if is_told {
         println!("{}\n{outcome:?}", story());
     }
@@ -149,8 +128,7 @@ pub fn trial(bases: &[Base], seed: u64, number: u64, is_told: bool) -> Result<Ou
 
 impl Touched {
     fn has(&self, path: &Path, seen: &Seen) -> bool {
-        self.inodes.contains(&seen.inode)
-            || path.ancestors().any(|above| self.paths.contains(above))
+        self.inodes.contains(&seen.inode) || path.ancestors().any(|above| self.paths.contains(above))
     }
 }
 
@@ -190,11 +168,7 @@ fn look(device: &Arc<dyn Device>) -> Option<(Walk, bool)> {
 }
 
 fn walk(volume: &Volume) -> Walk {
-    let _ = (
-        volume.info(),
-        volume.default_subvolume(),
-        volume.subvolumes(),
-    );
+    let _ = (volume.info(), volume.default_subvolume(), volume.subvolumes());
     let mut walk = Walk::new();
     let mut todo = vec![PathBuf::from("/")];
     while let Some(dir) = todo.pop() {
@@ -228,13 +202,7 @@ fn see(volume: &Volume, path: &Path) -> Option<Seen> {
     Some(Seen {
         inode: (metadata.tree.0, metadata.ino.0),
         kind,
-        attributes: (
-            metadata.mode,
-            metadata.uid,
-            metadata.gid,
-            size,
-            metadata.rdev,
-        ),
+        attributes: (metadata.mode, metadata.uid, metadata.gid, size, metadata.rdev),
         xattrs: xattrs(volume, path),
         contents: contents(volume, path, &metadata),
         places: places(volume, path),
@@ -280,12 +248,8 @@ fn places(volume: &Volume, path: &Path) -> u64 {
 /// which goes with the file that has.
 fn shows_what_is_not_its_own(base: &Base, path: &Path, was: &Seen) -> bool {
     let places = base.places.get_or_init(|| {
-        let walk = look(&base.copy().0)
-            .map(|(walk, _)| walk)
-            .unwrap_or_default();
-        walk.into_iter()
-            .map(|(path, seen)| (path, seen.places))
-            .collect()
+        let walk = look(&base.copy().0).map(|(walk, _)| walk).unwrap_or_default();
+        walk.into_iter().map(|(path, seen)| (path, seen.places)).collect()
     });
     places.get(path) != Some(&was.places)
 }
@@ -326,14 +290,8 @@ fn step(
     (number, touched): (u64, &mut Touched),
 ) -> (String, spinney::Result<()>) {
     let root = PathBuf::from("/");
-    let files: Vec<&(&PathBuf, &Seen)> = known
-        .iter()
-        .filter(|(_, seen)| seen.kind.is_file())
-        .collect();
-    let dirs: Vec<&(&PathBuf, &Seen)> = known
-        .iter()
-        .filter(|(_, seen)| seen.kind.is_dir())
-        .collect();
+    let files: Vec<&(&PathBuf, &Seen)> = known.iter().filter(|(_, seen)| seen.kind.is_file()).collect();
+    let dirs: Vec<&(&PathBuf, &Seen)> = known.iter().filter(|(_, seen)| seen.kind.is_dir()).collect();
     let file = random.pick(&files).map_or(&root, |(path, _)| *path).clone();
     let other = random.pick(&files).map_or(&root, |(path, _)| *path).clone();
     let dir = random.pick(&dirs).map_or(&root, |(path, _)| *path).clone();
@@ -356,19 +314,13 @@ fn step(
         7 => volume.hard_link(&file, &new),
         8 => volume.set_xattr(&file, "user.new", random.noise(30), XattrMode::Either),
         9 => open(&file).and_then(|file| {
-            let modes = [
-                AllocateMode::PunchHole,
-                AllocateMode::KeepSize,
-                AllocateMode::Allocate,
-            ];
+            let modes = [AllocateMode::PunchHole, AllocateMode::KeepSize, AllocateMode::Allocate];
             let mode = *random.pick(&modes).unwrap_or(&AllocateMode::KeepSize);
             file.allocate(mode, at, 50_000)
         }),
         10 => volume.create_dir(&new),
         11 => volume.symlink("target", &new),
-        12 => volume
-            .snapshot(&dir, &new, SnapshotMode::ReadWrite)
-            .map(drop),
+        12 => volume.snapshot(&dir, &new, SnapshotMode::ReadWrite).map(drop),
         13 => {
             touched.paths.insert(dir.clone());
             volume.delete_subvolume(&dir)

@@ -32,14 +32,10 @@ impl Model {
         match operation {
             O::Create { path } => self.create(path, Kind::File(Content::default())),
             O::CreateDir { path } => self.create(path, Kind::Directory(Directory::default())),
-            O::Symlink { target, path } => {
-                self.create(path, Kind::Symlink(target.as_os_str().as_bytes().to_vec()))
-            }
+            O::Symlink { target, path } => self.create(path, Kind::Symlink(target.as_os_str().as_bytes().to_vec())),
             O::Node { path, kind, rdev } => match FileType::from(*kind) {
                 FileType::File => self.create(path, Kind::File(Content::default())),
-                kind @ (FileType::CharDevice | FileType::BlockDevice) => {
-                    self.create(path, Kind::Special(kind, *rdev))
-                }
+                kind @ (FileType::CharDevice | FileType::BlockDevice) => self.create(path, Kind::Special(kind, *rdev)),
                 kind => self.create(path, Kind::Special(kind, 0)),
             },
             O::Link { original, path } => self.link(original, path),
@@ -58,33 +54,17 @@ impl Model {
                 content.set_len(*len);
                 true
             }),
-            O::Allocate {
-                path,
-                mode,
-                offset,
-                len,
-            } => self.allocate(path, *mode, *offset, *len),
-            O::Reflink {
-                source,
-                source_offset,
-                path,
-                offset,
-                len,
-            } => self.reflink(source, *source_offset, path, *offset, *len),
-            O::SetMode { path, mode } => self.change_node(path, |node| node.mode = Some(*mode)),
-            O::SetOwner { path, uid, gid } => {
-                self.change_node(path, |node| node.owner = Some((*uid, *gid)))
+            O::Allocate { path, mode, offset, len } => self.allocate(path, *mode, *offset, *len),
+            O::Reflink { source, source_offset, path, offset, len } => {
+                self.reflink(source, *source_offset, path, *offset, *len)
             }
+            O::SetMode { path, mode } => self.change_node(path, |node| node.mode = Some(*mode)),
+            O::SetOwner { path, uid, gid } => self.change_node(path, |node| node.owner = Some((*uid, *gid))),
             O::SetTime { path, mtime } => self.change_node(path, |node| node.mtime = Some(*mtime)),
-            O::SetXattr {
-                path, name, mode, ..
-            } => self.set_xattr(path, name, operation.data(), *mode),
+            O::SetXattr { path, name, mode, .. } => self.set_xattr(path, name, operation.data(), *mode),
             O::RemoveXattr { path, name } => self.remove_xattr(path, name),
             O::CreateSubvolume { path } => {
-                let directory = Directory {
-                    role: Role::Subvolume,
-                    ..Directory::default()
-                };
+                let directory = Directory { role: Role::Subvolume, ..Directory::default() };
                 self.create(path, Kind::Directory(directory))
             }
             O::Snapshot { source, path, mode } => self.snapshot(source, path, *mode),
@@ -120,11 +100,7 @@ impl Model {
 
     /// The subvolume of the place can be changed.
     fn writable(&self, place: &Place) -> Outcome {
-        if self.role(place.subvolume) == Role::Frozen {
-            Err(CallerError::ReadOnly)
-        } else {
-            Ok(())
-        }
+        if self.role(place.subvolume) == Role::Frozen { Err(CallerError::ReadOnly) } else { Ok(()) }
     }
 
     fn existing(&self, path: &Path) -> Result<(Place, NodeId), CallerError> {
@@ -157,9 +133,7 @@ impl Model {
         }
         self.writable(&place)?;
         let id = self.insert(Node::new(kind));
-        self.directory_mut(place.parent)?
-            .entries
-            .insert(place.name, id);
+        self.directory_mut(place.parent)?.entries.insert(place.name, id);
         self.touch(place.parent);
         Ok(())
     }
@@ -179,9 +153,7 @@ impl Model {
         }
         let node = self.node_mut(id)?;
         node.links = node.links.saturating_add(1);
-        self.directory_mut(place.parent)?
-            .entries
-            .insert(place.name, id);
+        self.directory_mut(place.parent)?.entries.insert(place.name, id);
         self.touch(place.parent);
         Ok(())
     }
@@ -214,19 +186,13 @@ impl Model {
             self.check_replaceable(id, old, &source)?;
             self.drop_link(old);
         }
-        self.directory_mut(source.parent)?
-            .entries
-            .remove(&source.name);
-        self.directory_mut(target.parent)?
-            .entries
-            .insert(target.name, id);
+        self.directory_mut(source.parent)?.entries.remove(&source.name);
+        self.directory_mut(target.parent)?.entries.insert(target.name, id);
         if flags.leaves_whiteout() {
             let mut whiteout = Node::new(Kind::Special(FileType::CharDevice, 0));
             whiteout.mode = Some(0);
             let whiteout = self.insert(whiteout);
-            self.directory_mut(source.parent)?
-                .entries
-                .insert(source.name, whiteout);
+            self.directory_mut(source.parent)?.entries.insert(source.name, whiteout);
         }
         self.touch(source.parent);
         self.touch(target.parent);
@@ -240,12 +206,8 @@ impl Model {
         if source.trail.contains(&second) {
             return Err(CallerError::InvalidArgument);
         }
-        self.directory_mut(source.parent)?
-            .entries
-            .insert(source.name.clone(), second);
-        self.directory_mut(target.parent)?
-            .entries
-            .insert(target.name.clone(), first);
+        self.directory_mut(source.parent)?.entries.insert(source.name.clone(), second);
+        self.directory_mut(target.parent)?.entries.insert(target.name.clone(), first);
         self.touch(source.parent);
         self.touch(target.parent);
         Ok(())
@@ -273,9 +235,7 @@ impl Model {
     }
 
     fn unlink(&mut self, place: &Place, id: NodeId) -> Outcome {
-        self.directory_mut(place.parent)?
-            .entries
-            .remove(&place.name);
+        self.directory_mut(place.parent)?.entries.remove(&place.name);
         self.touch(place.parent);
         self.drop_link(id);
         Ok(())
@@ -293,10 +253,7 @@ impl Model {
     fn remove_dir(&mut self, path: &Path) -> Outcome {
         let (place, id) = self.existing(path)?;
         self.writable(&place)?;
-        let directory = self
-            .node(id)
-            .and_then(Node::directory)
-            .ok_or(CallerError::NotADirectory)?;
+        let directory = self.node(id).and_then(Node::directory).ok_or(CallerError::NotADirectory)?;
         if !directory.entries.is_empty() {
             return Err(CallerError::NotEmpty);
         }
@@ -362,14 +319,7 @@ impl Model {
         })
     }
 
-    fn reflink(
-        &mut self,
-        source: &Path,
-        source_offset: u64,
-        path: &Path,
-        offset: u64,
-        len: u64,
-    ) -> Outcome {
+    fn reflink(&mut self, source: &Path, source_offset: u64, path: &Path, offset: u64, len: u64) -> Outcome {
         let (_, from) = self.existing(source)?;
         let content = match &self.nodes.get(&from).ok_or(CallerError::NotFound)?.kind {
             Kind::File(content) => content.clone(),
@@ -377,23 +327,12 @@ impl Model {
             _ => return Err(CallerError::NotSupported),
         };
         let to = self.changeable(path)?;
-        let target_len = self
-            .nodes
-            .get(&to)
-            .and_then(Node::content)
-            .map_or(0, Content::len);
-        let (source_end, end) = (
-            source_offset.saturating_add(len),
-            offset.saturating_add(len),
-        );
+        let target_len = self.nodes.get(&to).and_then(Node::content).map_or(0, Content::len);
+        let (source_end, end) = (source_offset.saturating_add(len), offset.saturating_add(len));
         let is_aligned = |position: u64| position.is_multiple_of(PAGE_BYTES);
         let at_ends = source_end == content.len() && end >= target_len;
         let overlaps = from == to && source_offset < end && offset < source_end;
-        if !is_aligned(source_offset)
-            || !is_aligned(offset)
-            || !(is_aligned(len) || at_ends)
-            || overlaps
-        {
+        if !is_aligned(source_offset) || !is_aligned(offset) || !(is_aligned(len) || at_ends) || overlaps {
             return Err(CallerError::InvalidArgument);
         }
         if source_end > content.len() {
@@ -438,28 +377,17 @@ impl Model {
             SnapshotMode::ReadOnly => Role::Frozen,
         };
         let copy = self.copy_tree(from, role, &mut BTreeMap::new());
-        self.directory_mut(place.parent)?
-            .entries
-            .insert(place.name, copy);
+        self.directory_mut(place.parent)?.entries.insert(place.name, copy);
         self.touch(place.parent);
         Ok(())
     }
 
     /// Copies a directory; a file with several names stays one file.
-    fn copy_tree(
-        &mut self,
-        id: NodeId,
-        role: Role,
-        copies: &mut BTreeMap<NodeId, NodeId>,
-    ) -> NodeId {
+    fn copy_tree(&mut self, id: NodeId, role: Role, copies: &mut BTreeMap<NodeId, NodeId>) -> NodeId {
         if let Some(copy) = copies.get(&id) {
             return *copy;
         }
-        let mut node = self
-            .nodes
-            .get(&id)
-            .cloned()
-            .unwrap_or_else(|| Node::new(Kind::Symlink(Vec::new())));
+        let mut node = self.nodes.get(&id).cloned().unwrap_or_else(|| Node::new(Kind::Symlink(Vec::new())));
         if let Kind::Directory(directory) = &mut node.kind {
             directory.role = role;
             let entries = std::mem::take(&mut directory.entries);
@@ -467,10 +395,7 @@ impl Model {
                 let copy = match self.role(child) {
                     Role::Plain => self.copy_tree(child, Role::Plain, copies),
                     _ => {
-                        let stub = Directory {
-                            role: Role::Stub,
-                            ..Directory::default()
-                        };
+                        let stub = Directory { role: Role::Stub, ..Directory::default() };
                         self.insert(Node::new(Kind::Directory(stub)))
                     }
                 };
@@ -500,14 +425,11 @@ impl Model {
         let Some(directory) = self.node(id).and_then(Node::directory) else {
             return false;
         };
-        directory
-            .entries
-            .values()
-            .any(|child| match self.role(*child) {
-                Role::Subvolume | Role::Frozen => true,
-                Role::Stub => false,
-                Role::Plain => self.holds_real_subvolumes(*child),
-            })
+        directory.entries.values().any(|child| match self.role(*child) {
+            Role::Subvolume | Role::Frozen => true,
+            Role::Stub => false,
+            Role::Plain => self.holds_real_subvolumes(*child),
+        })
     }
 }
 
@@ -533,20 +455,11 @@ mod tests {
         let mut model = model(&[
             O::CreateDir { path: path("d") },
             O::Create { path: path("d/f") },
-            O::Link {
-                original: path("d/f"),
-                path: path("g"),
-            },
+            O::Link { original: path("d/f"), path: path("g") },
         ]);
         assert_eq!(model.lookup(&path("g")).unwrap().links, 2);
-        assert_eq!(
-            model.apply(&O::RemoveDir { path: path("d") }),
-            Err(CallerError::NotEmpty)
-        );
-        assert_eq!(
-            model.apply(&O::Remove { path: path("d") }),
-            Err(CallerError::IsADirectory)
-        );
+        assert_eq!(model.apply(&O::RemoveDir { path: path("d") }), Err(CallerError::NotEmpty));
+        assert_eq!(model.apply(&O::Remove { path: path("d") }), Err(CallerError::IsADirectory));
         assert_eq!(model.apply(&O::RemoveAll { path: path("d") }), Ok(()));
         assert_eq!(model.lookup(&path("g")).unwrap().links, 1);
         assert_eq!(model.node_count(), 2);
@@ -556,43 +469,17 @@ mod tests {
     fn snapshots_are_copies_with_stubs() {
         let mut model = model(&[
             O::CreateSubvolume { path: path("s") },
-            O::CreateSubvolume {
-                path: path("s/inner"),
-            },
+            O::CreateSubvolume { path: path("s/inner") },
             O::Create { path: path("s/f") },
-            O::Link {
-                original: path("s/f"),
-                path: path("s/g"),
-            },
-            O::Snapshot {
-                source: path("s"),
-                path: path("t"),
-                mode: SnapshotMode::ReadOnly,
-            },
-            O::Write {
-                path: path("s/f"),
-                offset: 0,
-                len: 10,
-                seed: 1,
-            },
+            O::Link { original: path("s/f"), path: path("s/g") },
+            O::Snapshot { source: path("s"), path: path("t"), mode: SnapshotMode::ReadOnly },
+            O::Write { path: path("s/f"), offset: 0, len: 10, seed: 1 },
         ]);
-        assert_eq!(
-            model.role(model.place(&path("t/inner")).unwrap().node.unwrap()),
-            Role::Stub
-        );
+        assert_eq!(model.role(model.place(&path("t/inner")).unwrap().node.unwrap()), Role::Stub);
         assert_eq!(model.lookup(&path("t/f")).unwrap().links, 2);
-        assert_eq!(
-            model.lookup(&path("t/f")).unwrap().content().unwrap().len(),
-            0
-        );
-        assert_eq!(
-            model.apply(&O::Create { path: path("t/x") }),
-            Err(CallerError::ReadOnly)
-        );
-        assert_eq!(
-            model.apply(&O::DeleteSubvolume { path: path("s") }),
-            Err(CallerError::NotEmpty)
-        );
+        assert_eq!(model.lookup(&path("t/f")).unwrap().content().unwrap().len(), 0);
+        assert_eq!(model.apply(&O::Create { path: path("t/x") }), Err(CallerError::ReadOnly));
+        assert_eq!(model.apply(&O::DeleteSubvolume { path: path("s") }), Err(CallerError::NotEmpty));
         assert_eq!(model.apply(&O::DeleteSubvolume { path: path("t") }), Ok(()));
     }
 
@@ -604,11 +491,7 @@ mod tests {
             O::Create { path: path("f") },
         ]);
         let mut rename = |from: &str, to: &str| {
-            model.apply(&O::Rename {
-                from: path(from),
-                to: path(to),
-                flags: RenameFlags::Replace,
-            })
+            model.apply(&O::Rename { from: path(from), to: path(to), flags: RenameFlags::Replace })
         };
         assert_eq!(rename("d", "d/e/x"), Err(CallerError::InvalidArgument));
         assert_eq!(rename("f", "d"), Err(CallerError::IsADirectory));

@@ -37,9 +37,7 @@ impl Content {
 
     /// First bytes of the pages that hold something.
     pub fn page_starts(&self) -> impl Iterator<Item = u64> {
-        self.pages
-            .keys()
-            .map(|page| page.saturating_mul(PAGE_BYTES))
+        self.pages.keys().map(|page| page.saturating_mul(PAGE_BYTES))
     }
 
     /// Writes `data` at `offset`; the length grows to hold it.
@@ -50,10 +48,7 @@ impl Content {
             let within = at % PAGE_BYTES;
             let count = to_usize(PAGE_BYTES - within).min(rest.len());
             let (part, after) = rest.split_at(count);
-            let page = self
-                .pages
-                .entry(at / PAGE_BYTES)
-                .or_insert_with(|| Arc::new([0; 4096]));
+            let page = self.pages.entry(at / PAGE_BYTES).or_insert_with(|| Arc::new([0; 4096]));
             let start = to_usize(within);
             if let Some(target) = Arc::make_mut(page).get_mut(start..start.saturating_add(count)) {
                 target.copy_from_slice(part);
@@ -72,10 +67,7 @@ impl Content {
         if bytes.is_empty() {
             return bytes;
         }
-        for (page, content) in self
-            .pages
-            .range(offset / PAGE_BYTES..=(end - 1) / PAGE_BYTES)
-        {
+        for (page, content) in self.pages.range(offset / PAGE_BYTES..=(end - 1) / PAGE_BYTES) {
             let start = page.saturating_mul(PAGE_BYTES);
             let from = start.max(offset);
             let until = start.saturating_add(PAGE_BYTES).min(end);
@@ -94,11 +86,7 @@ impl Content {
         let first_whole = offset.div_ceil(PAGE_BYTES);
         let after_whole = end / PAGE_BYTES;
         if first_whole < after_whole {
-            let gone: Vec<u64> = self
-                .pages
-                .range(first_whole..after_whole)
-                .map(|(page, _)| *page)
-                .collect();
+            let gone: Vec<u64> = self.pages.range(first_whole..after_whole).map(|(page, _)| *page).collect();
             for page in gone {
                 self.pages.remove(&page);
             }
@@ -108,8 +96,7 @@ impl Content {
             let from = start.max(offset);
             let until = start.saturating_add(PAGE_BYTES).min(end);
             if let (true, Some(content)) = (from < until, self.pages.get_mut(&page))
-                && let Some(target) =
-                    Arc::make_mut(content).get_mut(to_usize(from - start)..to_usize(until - start))
+                && let Some(target) = Arc::make_mut(content).get_mut(to_usize(from - start)..to_usize(until - start))
             {
                 target.fill(0);
             }
@@ -129,16 +116,10 @@ impl Content {
     pub fn clone_range(&mut self, source: &Self, source_offset: u64, offset: u64, len: u64) {
         let len = len.min(source.len.saturating_sub(source_offset));
         self.zero(offset, len);
-        let pages =
-            source_offset / PAGE_BYTES..source_offset.saturating_add(len).div_ceil(PAGE_BYTES);
+        let pages = source_offset / PAGE_BYTES..source_offset.saturating_add(len).div_ceil(PAGE_BYTES);
         for (page, _) in source.pages.range(pages) {
-            let start = page
-                .saturating_mul(PAGE_BYTES)
-                .saturating_sub(source_offset);
-            let bytes = source.read(
-                source_offset.saturating_add(start),
-                PAGE_BYTES.min(len.saturating_sub(start)),
-            );
+            let start = page.saturating_mul(PAGE_BYTES).saturating_sub(source_offset);
+            let bytes = source.read(source_offset.saturating_add(start), PAGE_BYTES.min(len.saturating_sub(start)));
             self.write(offset.saturating_add(start), &bytes);
         }
         self.len = self.len.max(offset.saturating_add(len));
@@ -182,10 +163,7 @@ mod tests {
             assert_eq!(content.len(), to_u64(plain.len()));
             assert_eq!(content.read(0, content.len()), plain);
             let end = plain.len();
-            assert_eq!(
-                content.read(offset, len),
-                plain[from.min(end)..until.min(end)]
-            );
+            assert_eq!(content.read(offset, len), plain[from.min(end)..until.min(end)]);
         }
     }
 

@@ -105,34 +105,19 @@ pub(crate) struct Place {
 
 impl Node {
     pub(crate) fn new(kind: Kind) -> Self {
-        Self {
-            kind,
-            links: 1,
-            mode: None,
-            owner: None,
-            mtime: None,
-            xattrs: BTreeMap::new(),
-        }
+        Self { kind, links: 1, mode: None, owner: None, mtime: None, xattrs: BTreeMap::new() }
     }
 
     /// The directory, if it is one.
     #[must_use]
     pub fn directory(&self) -> Option<&Directory> {
-        if let Kind::Directory(directory) = &self.kind {
-            Some(directory)
-        } else {
-            None
-        }
+        if let Kind::Directory(directory) = &self.kind { Some(directory) } else { None }
     }
 
     /// The content, if it is a regular file.
     #[must_use]
     pub fn content(&self) -> Option<&Content> {
-        if let Kind::File(content) = &self.kind {
-            Some(content)
-        } else {
-            None
-        }
+        if let Kind::File(content) = &self.kind { Some(content) } else { None }
     }
 
     /// Its type as a volume reports it.
@@ -157,16 +142,9 @@ impl Model {
     /// An empty top-level subvolume.
     #[must_use]
     pub fn new() -> Self {
-        let root = Directory {
-            role: Role::Subvolume,
-            ..Directory::default()
-        };
+        let root = Directory { role: Role::Subvolume, ..Directory::default() };
         let nodes = BTreeMap::from([(0, Node::new(Kind::Directory(root)))]);
-        Self {
-            nodes,
-            next: 1,
-            root: 0,
-        }
+        Self { nodes, next: 1, root: 0 }
     }
 
     /// The top-level directory.
@@ -203,12 +181,7 @@ impl Model {
         let mut index = 0;
         while let Some((path, id)) = found.get(index).cloned() {
             if let Some(directory) = self.node(id).and_then(Node::directory) {
-                found.extend(
-                    directory
-                        .entries
-                        .iter()
-                        .map(|(name, node)| (path.join(OsStr::from_bytes(name)), *node)),
-                );
+                found.extend(directory.entries.iter().map(|(name, node)| (path.join(OsStr::from_bytes(name)), *node)));
             }
             index = index.saturating_add(1);
         }
@@ -221,25 +194,12 @@ impl Model {
         let names: Vec<&[u8]> = names_of(path).collect();
         let Some((last, above)) = names.split_last() else {
             let (parent, subvolume) = (self.root, self.root);
-            return Ok(Place {
-                parent,
-                name: Vec::new(),
-                node: Some(self.root),
-                subvolume,
-                trail: vec![self.root],
-            });
+            return Ok(Place { parent, name: Vec::new(), node: Some(self.root), subvolume, trail: vec![self.root] });
         };
-        let mut place = Place {
-            parent: self.root,
-            name: last.to_vec(),
-            node: None,
-            subvolume: self.root,
-            trail: vec![self.root],
-        };
+        let mut place =
+            Place { parent: self.root, name: last.to_vec(), node: None, subvolume: self.root, trail: vec![self.root] };
         for name in above {
-            place.parent = self
-                .child(place.parent, name)?
-                .ok_or(CallerError::NotFound)?;
+            place.parent = self.child(place.parent, name)?.ok_or(CallerError::NotFound)?;
             let directory = match self.node(place.parent).map(|node| &node.kind) {
                 Some(Kind::Directory(directory)) => directory,
                 Some(Kind::Symlink(target)) if target.len() > NAME_LEN_MAX => return Err(CallerError::NameTooLong),
@@ -256,10 +216,7 @@ impl Model {
     }
 
     fn child(&self, parent: NodeId, name: &[u8]) -> Result<Option<NodeId>, CallerError> {
-        let directory = self
-            .node(parent)
-            .and_then(Node::directory)
-            .ok_or(CallerError::NotADirectory)?;
+        let directory = self.node(parent).and_then(Node::directory).ok_or(CallerError::NotADirectory)?;
         if name.len() > NAME_LEN_MAX {
             return Err(CallerError::NameTooLong);
         }
@@ -267,9 +224,7 @@ impl Model {
     }
 
     pub(crate) fn role(&self, id: NodeId) -> Role {
-        self.node(id)
-            .and_then(Node::directory)
-            .map_or(Role::Plain, |directory| directory.role)
+        self.node(id).and_then(Node::directory).map_or(Role::Plain, |directory| directory.role)
     }
 
     /// Whether something below `id` is (the place of) a subvolume.
@@ -277,16 +232,10 @@ impl Model {
         let Some(directory) = self.node(id).and_then(Node::directory) else {
             return false;
         };
-        directory
-            .entries
-            .values()
-            .any(|child| self.role(*child) != Role::Plain || self.holds_subvolumes(*child))
+        directory.entries.values().any(|child| self.role(*child) != Role::Plain || self.holds_subvolumes(*child))
     }
 }
 
 fn names_of(path: &Path) -> impl Iterator<Item = &[u8]> {
-    path.as_os_str()
-        .as_bytes()
-        .split(|byte| *byte == b'/')
-        .filter(|name| !name.is_empty())
+    path.as_os_str().as_bytes().split(|byte| *byte == b'/').filter(|name| !name.is_empty())
 }

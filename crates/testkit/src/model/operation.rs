@@ -14,19 +14,11 @@ pub enum Operation {
     /// Makes a symbolic link.
     Symlink { target: PathBuf, path: PathBuf },
     /// Makes a special file.
-    Node {
-        path: PathBuf,
-        kind: NodeKind,
-        rdev: u64,
-    },
+    Node { path: PathBuf, kind: NodeKind, rdev: u64 },
     /// Gives a file one more name.
     Link { original: PathBuf, path: PathBuf },
     /// Renames.
-    Rename {
-        from: PathBuf,
-        to: PathBuf,
-        flags: RenameFlags,
-    },
+    Rename { from: PathBuf, to: PathBuf, flags: RenameFlags },
     /// Removes a name that is no directory.
     Remove { path: PathBuf },
     /// Removes an empty directory.
@@ -34,29 +26,13 @@ pub enum Operation {
     /// Removes a directory and all below.
     RemoveAll { path: PathBuf },
     /// Writes `len` bytes made from `seed`.
-    Write {
-        path: PathBuf,
-        offset: u64,
-        len: u64,
-        seed: u64,
-    },
+    Write { path: PathBuf, offset: u64, len: u64, seed: u64 },
     /// Cuts or extends.
     SetLen { path: PathBuf, len: u64 },
     /// Preallocates, punches or zeroes.
-    Allocate {
-        path: PathBuf,
-        mode: AllocateMode,
-        offset: u64,
-        len: u64,
-    },
+    Allocate { path: PathBuf, mode: AllocateMode, offset: u64, len: u64 },
     /// Shares a range of another file.
-    Reflink {
-        source: PathBuf,
-        source_offset: u64,
-        path: PathBuf,
-        offset: u64,
-        len: u64,
-    },
+    Reflink { source: PathBuf, source_offset: u64, path: PathBuf, offset: u64, len: u64 },
     /// Sets permission bits.
     SetMode { path: PathBuf, mode: u32 },
     /// Sets owner and group.
@@ -64,23 +40,13 @@ pub enum Operation {
     /// Sets the time of change.
     SetTime { path: PathBuf, mtime: Timestamp },
     /// Sets an attribute to `len` bytes made from `seed`.
-    SetXattr {
-        path: PathBuf,
-        name: String,
-        len: usize,
-        seed: u64,
-        mode: XattrMode,
-    },
+    SetXattr { path: PathBuf, name: String, len: usize, seed: u64, mode: XattrMode },
     /// Removes an attribute.
     RemoveXattr { path: PathBuf, name: String },
     /// Makes a subvolume.
     CreateSubvolume { path: PathBuf },
     /// Makes a snapshot.
-    Snapshot {
-        source: PathBuf,
-        path: PathBuf,
-        mode: SnapshotMode,
-    },
+    Snapshot { source: PathBuf, path: PathBuf, mode: SnapshotMode },
     /// Deletes a subvolume.
     DeleteSubvolume { path: PathBuf },
 }
@@ -90,25 +56,10 @@ impl Operation {
     #[must_use]
     pub fn paths(&self) -> Vec<&PathBuf> {
         match self {
-            Self::Link {
-                original: other,
-                path,
-            }
-            | Self::Rename {
-                from: other,
-                to: path,
-                ..
-            }
-            | Self::Reflink {
-                source: other,
-                path,
-                ..
-            }
-            | Self::Snapshot {
-                source: other,
-                path,
-                ..
-            } => vec![other, path],
+            Self::Link { original: other, path }
+            | Self::Rename { from: other, to: path, .. }
+            | Self::Reflink { source: other, path, .. }
+            | Self::Snapshot { source: other, path, .. } => vec![other, path],
             Self::Create { path }
             | Self::CreateDir { path }
             | Self::Symlink { path, .. }

@@ -181,11 +181,8 @@ mod tests {
         assert_eq!(model.reasons(&link("/dir", "/file")), [CallerError::Exists, CallerError::NotPermitted]);
         assert_eq!(model.reasons(&link("/file", "/dir")), [CallerError::Exists]);
         assert_eq!(model.reasons(&link("/file", "/new")), []);
-        let rename = |from: &str, to: &str| Operation::Rename {
-            from: path(from),
-            to: path(to),
-            flags: RenameFlags::Replace,
-        };
+        let rename =
+            |from: &str, to: &str| Operation::Rename { from: path(from), to: path(to), flags: RenameFlags::Replace };
         assert_eq!(model.reasons(&rename("/dir", "/dir/below")), [CallerError::InvalidArgument]);
         assert_eq!(model.reasons(&rename("/file", "/dir")), [CallerError::IsADirectory]);
         assert_eq!(model.reasons(&rename("/file", "/other")), []);

@@ -19,11 +19,7 @@ pub fn compare_trees(volume: &Volume, model: &Model, base: &Path) -> Result<()> 
     let id = if base == Path::new("/") {
         model.root()
     } else {
-        model
-            .place(base)
-            .ok()
-            .and_then(|place| place.node)
-            .context("the model has no such directory")?
+        model.place(base).ok().and_then(|place| place.node).context("the model has no such directory")?
     };
     let mut inodes = BTreeMap::new();
     compare_node(volume, model, base, id, &mut inodes)
@@ -36,9 +32,7 @@ pub(super) fn compare_one(volume: &Volume, model: &Model, path: &Path) -> Result
         (None, Err(error)) if error.caller_error().is_some() => Ok(()),
         (None, Ok(_)) => bail!("{}: exists, but should not", at()),
         (None, Err(error)) => Err(error).with_context(at),
-        (Some(node), metadata) => {
-            compare_inode(volume, path, node, &metadata.with_context(at)?).with_context(at)
-        }
+        (Some(node), metadata) => compare_inode(volume, path, node, &metadata.with_context(at)?).with_context(at),
     }
 }
 
@@ -50,21 +44,13 @@ fn compare_node(
     inodes: &mut BTreeMap<(u64, u64), NodeId>,
 ) -> Result<()> {
     let at = || path.display().to_string();
-    let node = model
-        .node(id)
-        .with_context(|| format!("{}: the model lost a node", at()))?;
+    let node = model.node(id).with_context(|| format!("{}: the model lost a node", at()))?;
     let metadata = volume.symlink_metadata(path).with_context(at)?;
     compare_inode(volume, path, node, &metadata).with_context(at)?;
     let Some(directory) = node.directory() else {
         // Names of one inode in the volume are names of one node in the model.
-        let first = *inodes
-            .entry((metadata.tree.0, metadata.ino.0))
-            .or_insert(id);
-        ensure!(
-            first == id,
-            "{}: the inode also has a name it should not have",
-            at()
-        );
+        let first = *inodes.entry((metadata.tree.0, metadata.ino.0)).or_insert(id);
+        ensure!(first == id, "{}: the inode also has a name it should not have", at());
         return Ok(());
     };
     let names = compare_names(volume, path, model, directory).with_context(at)?;
@@ -76,28 +62,17 @@ fn compare_node(
     Ok(())
 }
 
-fn compare_names(
-    volume: &Volume,
-    path: &Path,
-    model: &Model,
-    directory: &Directory,
-) -> Result<Vec<(PathBuf, NodeId)>> {
+fn compare_names(volume: &Volume, path: &Path, model: &Model, directory: &Directory) -> Result<Vec<(PathBuf, NodeId)>> {
     let mut missing: BTreeSet<&[u8]> = directory.entries.keys().map(Vec::as_slice).collect();
     let mut found = Vec::new();
     for entry in volume.read_dir(path)? {
         let entry = entry?;
         let name = entry.name_bytes();
         let shown = String::from_utf8_lossy(name).into_owned();
-        let Some(id) = directory.entries.get(name) else {
-            bail!("lists `{shown}`, which should not exist")
-        };
+        let Some(id) = directory.entries.get(name) else { bail!("lists `{shown}`, which should not exist") };
         ensure!(missing.remove(name), "lists `{shown}` twice");
         let kind = model.node(*id).map(Node::file_type);
-        ensure!(
-            kind == Some(entry.file_type()),
-            "lists `{shown}` as {:?}, not {kind:?}",
-            entry.file_type()
-        );
+        ensure!(kind == Some(entry.file_type()), "lists `{shown}` as {:?}, not {kind:?}", entry.file_type());
         found.push((path.join(OsStr::from_bytes(name)), *id));
     }
     let missing: Vec<_> = missing.into_iter().map(String::from_utf8_lossy).collect();
@@ -106,66 +81,32 @@ fn compare_names(
 }
 
 fn compare_inode(volume: &Volume, path: &Path, node: &Node, found: &Metadata) -> Result<()> {
-    ensure!(
-        found.kind == node.file_type(),
-        "type {:?}, not {:?}",
-        found.kind,
-        node.file_type()
-    );
-    if node
-        .directory()
-        .is_some_and(|directory| directory.role == Role::Stub)
-    {
+    ensure!(found.kind == node.file_type(), "type {:?}, not {:?}", found.kind, node.file_type());
+    if node.directory().is_some_and(|directory| directory.role == Role::Stub) {
         return Ok(());
     }
-    ensure!(
-        found.nlink == node.links,
-        "{} links, not {}",
-        found.nlink,
-        node.links
-    );
+    ensure!(found.nlink == node.links, "{} links, not {}", found.nlink, node.links);
     let size = size_of(node);
     ensure!(found.size == size, "size {}, not {size}", found.size);
     if let Some(mode) = node.mode {
-        ensure!(
-            found.permissions() == mode,
-            "mode {:o}, not {mode:o}",
-            found.permissions()
-        );
+        ensure!(found.permissions() == mode, "mode {:o}, not {mode:o}", found.permissions());
     }
     if let Some(owner) = node.owner {
-        ensure!(
-            (found.uid, found.gid) == owner,
-            "owner {}:{}, not {owner:?}",
-            found.uid,
-            found.gid
-        );
+        ensure!((found.uid, found.gid) == owner, "owner {}:{}, not {owner:?}", found.uid, found.gid);
     }
     if let Some(mtime) = node.mtime {
-        ensure!(
-            found.mtime == mtime,
-            "mtime {:?}, not {mtime:?}",
-            found.mtime
-        );
+        ensure!(found.mtime == mtime, "mtime {:?}, not {mtime:?}", found.mtime);
     }
     compare_xattrs(volume, path, node)?;
     match &node.kind {
         Kind::File(content) => compare_content(volume, path, content),
         Kind::Symlink(target) => {
             let found = volume.read_link(path)?;
-            ensure!(
-                found.as_os_str().as_bytes() == target,
-                "target {}",
-                found.display()
-            );
+            ensure!(found.as_os_str().as_bytes() == target, "target {}", found.display());
             Ok(())
         }
         Kind::Special(_, rdev) => {
-            ensure!(
-                found.rdev == *rdev,
-                "device {:#x}, not {rdev:#x}",
-                found.rdev
-            );
+            ensure!(found.rdev == *rdev, "device {:#x}, not {rdev:#x}", found.rdev);
             Ok(())
         }
         Kind::Directory(_) => Ok(()),
@@ -190,18 +131,10 @@ fn compare_xattrs(volume: &Volume, path: &Path, node: &Node) -> Result<()> {
     let listed: BTreeSet<&[u8]> = names.iter().map(|name| name.as_bytes()).collect();
     ensure!(listed.len() == names.len(), "an attribute is listed twice");
     let expected: BTreeSet<&[u8]> = node.xattrs.keys().map(Vec::as_slice).collect();
-    ensure!(
-        listed == expected,
-        "attributes {names:?}, not {} others",
-        expected.len()
-    );
+    ensure!(listed == expected, "attributes {names:?}, not {} others", expected.len());
     for (name, value) in &node.xattrs {
         let found = volume.get_xattr(path, name)?;
-        ensure!(
-            found.as_ref() == Some(value),
-            "attribute {} has another value",
-            String::from_utf8_lossy(name)
-        );
+        ensure!(found.as_ref() == Some(value), "attribute {} has another value", String::from_utf8_lossy(name));
     }
     Ok(())
 }
@@ -213,10 +146,7 @@ pub(crate) fn compare_content(volume: &Volume, path: &Path, content: &Content) -
     let mut buffer = vec![0; crate::number::to_usize(READ_BYTES)];
     // A page before each page that holds something is read too, and the end of the file.
     let ends = [content.len().saturating_sub(PAGE_BYTES), 0];
-    let mut starts: BTreeSet<u64> = content
-        .page_starts()
-        .map(|start| start.saturating_sub(PAGE_BYTES))
-        .collect();
+    let mut starts: BTreeSet<u64> = content.page_starts().map(|start| start.saturating_sub(PAGE_BYTES)).collect();
     starts.extend(ends);
     for start in starts {
         let mut at = start.max(compared_to);
@@ -226,16 +156,8 @@ pub(crate) fn compare_content(volume: &Volume, path: &Path, content: &Content) -
             let len = expected.len();
             let target = buffer.get_mut(..len).unwrap_or_default();
             let count = file.read_at(target, at)?;
-            ensure!(
-                count == len,
-                "a read of {len} bytes at {at} gave {count}, the size is {}",
-                content.len()
-            );
-            if let Some(index) = target
-                .iter()
-                .zip(&expected)
-                .position(|(found, expected)| found != expected)
-            {
+            ensure!(count == len, "a read of {len} bytes at {at} gave {count}, the size is {}", content.len());
+            if let Some(index) = target.iter().zip(&expected).position(|(found, expected)| found != expected) {
                 bail!(
                     "byte {} differs: {:?}, not {:?}",
                     at + crate::number::to_u64(index),

@@ -43,28 +43,18 @@ impl Generator {
     /// A sequence of its own for each seed.
     #[must_use]
     pub fn new(seed: u64, base: impl Into<PathBuf>) -> Self {
-        Self {
-            random: Random::new(seed),
-            base: base.into(),
-        }
+        Self { random: Random::new(seed), base: base.into() }
     }
 
     /// The next operation.
     pub fn next(&mut self, model: &Model) -> Operation {
         let crowded = model.node_count() > NODES_TARGET;
         match self.random.below(100) {
-            0..10 => Operation::Create {
-                path: self.new_path(model),
-            },
-            10..15 => Operation::CreateDir {
-                path: self.new_path(model),
-            },
+            0..10 => Operation::Create { path: self.new_path(model) },
+            10..15 => Operation::CreateDir { path: self.new_path(model) },
             15..17 => self.symlink(model),
             17..18 => self.node(model),
-            18..21 => Operation::Link {
-                original: self.pick(model, Wanted::Any),
-                path: self.new_path(model),
-            },
+            18..21 => Operation::Link { original: self.pick(model, Wanted::Any), path: self.new_path(model) },
             21..27 => self.rename(model),
             27..33 => self.removal(model, crowded),
             33..58 => self.write(model),
@@ -84,11 +74,8 @@ impl Generator {
         if self.random.one_in(25) {
             return self.pick(model, Wanted::Any);
         }
-        let parent = if self.random.one_in(60) {
-            self.pick(model, Wanted::Any)
-        } else {
-            self.pick(model, Wanted::Directory)
-        };
+        let parent =
+            if self.random.one_in(60) { self.pick(model, Wanted::Any) } else { self.pick(model, Wanted::Directory) };
         parent.join(self.name())
     }
 
@@ -99,11 +86,7 @@ impl Generator {
             0 => vec![b'n'; to_usize(self.random.between(200, 256))],
             1 => vec![0xff, 0xfe, b'0'],
             2 => format!("with blank\n{number}").into_bytes(),
-            _ => format!(
-                "{}{number}",
-                if self.random.one_in(2) { "a" } else { "file-" }
-            )
-            .into_bytes(),
+            _ => format!("{}{number}", if self.random.one_in(2) { "a" } else { "file-" }).into_bytes(),
         };
         OsString::from_vec(bytes)
     }
@@ -116,11 +99,7 @@ impl Generator {
                 return path;
             }
         }
-        if wanted == Wanted::Directory {
-            self.base.clone()
-        } else {
-            self.base.join("nothing")
-        }
+        if wanted == Wanted::Directory { self.base.clone() } else { self.base.join("nothing") }
     }
 
     fn descend(&mut self, model: &Model) -> (PathBuf, NodeId) {
@@ -130,8 +109,7 @@ impl Generator {
             if directory.entries.is_empty() || self.random.one_in(5) {
                 break;
             }
-            let Some((name, child)) = nth(directory, self.random.index(directory.entries.len()))
-            else {
+            let Some((name, child)) = nth(directory, self.random.index(directory.entries.len())) else {
                 break;
             };
             path.push(OsStr::from_bytes(name));
@@ -141,34 +119,18 @@ impl Generator {
     }
 
     fn symlink(&mut self, model: &Model) -> Operation {
-        let len = if self.random.one_in(10) {
-            3000
-        } else {
-            self.random.between(1, 60)
-        };
+        let len = if self.random.one_in(10) { 3000 } else { self.random.between(1, 60) };
         let target = "t".repeat(to_usize(len)).into();
-        Operation::Symlink {
-            target,
-            path: self.new_path(model),
-        }
+        Operation::Symlink { target, path: self.new_path(model) }
     }
 
     fn node(&mut self, model: &Model) -> Operation {
-        const KINDS: &[NodeKind] = &[
-            NodeKind::Fifo,
-            NodeKind::Socket,
-            NodeKind::CharDevice,
-            NodeKind::BlockDevice,
-        ];
+        const KINDS: &[NodeKind] = &[NodeKind::Fifo, NodeKind::Socket, NodeKind::CharDevice, NodeKind::BlockDevice];
         let kind = self.random.pick(KINDS).copied().unwrap_or(NodeKind::Fifo);
         let device = self.random.pick(&[0x103, 0x801, 0xffff]).copied();
         let is_device = matches!(kind, NodeKind::CharDevice | NodeKind::BlockDevice);
         let rdev = device.filter(|_| is_device).unwrap_or(0);
-        Operation::Node {
-            path: self.new_path(model),
-            kind,
-            rdev,
-        }
+        Operation::Node { path: self.new_path(model), kind, rdev }
     }
 
     fn rename(&mut self, model: &Model) -> Operation {
@@ -181,14 +143,9 @@ impl Generator {
             4..6 => (self.pick(model, Wanted::Movable), RenameFlags::Replace),
             _ => (self.new_path(model), RenameFlags::Replace),
         };
-        let is_stub =
-            id_if(model, &to).is_some_and(|id| !fits(model, id, Wanted::Movable, to == self.base));
+        let is_stub = id_if(model, &to).is_some_and(|id| !fits(model, id, Wanted::Movable, to == self.base));
         if is_stub {
-            return Operation::Rename {
-                from,
-                to: self.base.join("renamed"),
-                flags,
-            };
+            return Operation::Rename { from, to: self.base.join("renamed"), flags };
         }
         Operation::Rename { from, to, flags }
     }
@@ -204,18 +161,8 @@ impl Generator {
 
     fn file(&mut self, model: &Model) -> (PathBuf, u64) {
         let is_odd = self.random.one_in(50);
-        let path = self.pick(
-            model,
-            if is_odd {
-                Wanted::Directory
-            } else {
-                Wanted::File
-            },
-        );
-        let len = model
-            .lookup(&path)
-            .and_then(|node| node.content())
-            .map_or(0, |content| content.len());
+        let path = self.pick(model, if is_odd { Wanted::Directory } else { Wanted::File });
+        let len = model.lookup(&path).and_then(|node| node.content()).map_or(0, |content| content.len());
         (path, len)
     }
 
@@ -232,12 +179,7 @@ impl Generator {
             _ => usual / PAGE_BYTES * PAGE_BYTES,
         };
         let offset = offset.min(FILE_LEN_MAX);
-        Operation::Write {
-            path,
-            offset,
-            len,
-            seed: self.random.number(),
-        }
+        Operation::Write { path, offset, len, seed: self.random.number() }
     }
 
     fn set_len(&mut self, model: &Model) -> Operation {
@@ -248,10 +190,7 @@ impl Generator {
             4 => file_len.saturating_add(self.random.below(100_000)),
             _ => self.random.skewed(FILE_LEN_USUAL),
         };
-        Operation::SetLen {
-            path,
-            len: len.min(FILE_LEN_MAX),
-        }
+        Operation::SetLen { path, len: len.min(FILE_LEN_MAX) }
     }
 
     fn allocate(&mut self, model: &Model) -> Operation {
@@ -264,85 +203,45 @@ impl Generator {
             AllocateMode::ZeroKeepSize,
         ];
         let (path, file_len) = self.file(model);
-        let mode = self
-            .random
-            .pick(MODES)
-            .copied()
-            .unwrap_or(AllocateMode::PunchHole);
+        let mode = self.random.pick(MODES).copied().unwrap_or(AllocateMode::PunchHole);
         let offset = self.random.below(file_len.clamp(1, FILE_LEN_USUAL));
         let len = self.random.skewed(WRITE_LEN_MAX).max(1);
-        Operation::Allocate {
-            path,
-            mode,
-            offset,
-            len,
-        }
+        Operation::Allocate { path, mode, offset, len }
     }
 
     fn reflink(&mut self, model: &Model) -> Operation {
         let source = self.pick(model, Wanted::File);
         let path = self.pick(model, Wanted::File);
-        let len_of = |path: &Path| {
-            model
-                .lookup(path)
-                .and_then(|node| node.content())
-                .map_or(0, |content| content.len())
-        };
+        let len_of =
+            |path: &Path| model.lookup(path).and_then(|node| node.content()).map_or(0, |content| content.len());
         let (source_len, target_len) = (len_of(&source), len_of(&path));
         let pages = source_len.div_ceil(PAGE_BYTES);
         let source_offset = self.random.below(pages.max(1)).saturating_mul(PAGE_BYTES);
         let rest = source_len.saturating_sub(source_offset).min(FILE_LEN_USUAL);
         let usual_target = target_len.min(FILE_LEN_USUAL);
         let offset = if rest.is_multiple_of(PAGE_BYTES) || self.random.one_in(2) {
-            self.random
-                .below(usual_target.div_ceil(PAGE_BYTES).max(1))
-                .saturating_mul(PAGE_BYTES)
+            self.random.below(usual_target.div_ceil(PAGE_BYTES).max(1)).saturating_mul(PAGE_BYTES)
         } else {
             usual_target.div_ceil(PAGE_BYTES).saturating_mul(PAGE_BYTES)
         };
-        let whole = self
-            .random
-            .between(1, (rest / PAGE_BYTES).max(1))
-            .saturating_mul(PAGE_BYTES);
-        let len = if self.random.one_in(2) {
-            rest
-        } else {
-            whole.min(rest)
-        };
+        let whole = self.random.between(1, (rest / PAGE_BYTES).max(1)).saturating_mul(PAGE_BYTES);
+        let len = if self.random.one_in(2) { rest } else { whole.min(rest) };
         if len == 0 {
             return self.write(model);
         }
-        Operation::Reflink {
-            source,
-            source_offset,
-            path,
-            offset,
-            len,
-        }
+        Operation::Reflink { source, source_offset, path, offset, len }
     }
 
     fn attributes(&mut self, model: &Model) -> Operation {
         let path = self.pick_no_symlink(model);
         let small = |random: &mut Random| u32::try_from(random.below(70_000)).unwrap_or(0);
         match self.random.below(3) {
-            0 => Operation::SetMode {
-                path,
-                mode: small(&mut self.random) & 0o777,
-            },
-            1 => Operation::SetOwner {
-                path,
-                uid: small(&mut self.random),
-                gid: small(&mut self.random),
-            },
+            0 => Operation::SetMode { path, mode: small(&mut self.random) & 0o777 },
+            1 => Operation::SetOwner { path, uid: small(&mut self.random), gid: small(&mut self.random) },
             _ => {
-                let sec = i64::try_from(self.random.below(1 << 33))
-                    .unwrap_or(0)
-                    .saturating_sub(1 << 31);
+                let sec = i64::try_from(self.random.below(1 << 33)).unwrap_or(0).saturating_sub(1 << 31);
                 let nsec = u32::try_from(self.random.below(1_000_000_000)).unwrap_or(0);
-                Operation::SetTime {
-                    path,
-                    mtime: Timestamp { sec, nsec },
-                }
+                Operation::SetTime { path, mtime: Timestamp { sec, nsec } }
             }
         }
     }
@@ -354,68 +253,28 @@ impl Generator {
         let seed = self.random.number();
         match self.random.below(8) {
             0 | 1 => Operation::RemoveXattr { path, name },
-            2 => Operation::SetXattr {
-                path,
-                name,
-                len,
-                seed,
-                mode: XattrMode::Create,
-            },
-            3 => Operation::SetXattr {
-                path,
-                name,
-                len,
-                seed,
-                mode: XattrMode::Replace,
-            },
-            _ => Operation::SetXattr {
-                path,
-                name,
-                len,
-                seed,
-                mode: XattrMode::Either,
-            },
+            2 => Operation::SetXattr { path, name, len, seed, mode: XattrMode::Create },
+            3 => Operation::SetXattr { path, name, len, seed, mode: XattrMode::Replace },
+            _ => Operation::SetXattr { path, name, len, seed, mode: XattrMode::Either },
         }
     }
 
     /// Attributes of symbolic links and of special files are the kernel's business.
     fn pick_no_symlink(&mut self, model: &Model) -> PathBuf {
-        let wanted = if self.random.one_in(2) {
-            Wanted::File
-        } else {
-            Wanted::Directory
-        };
+        let wanted = if self.random.one_in(2) { Wanted::File } else { Wanted::Directory };
         self.pick(model, wanted)
     }
 
     fn subvolume(&mut self, model: &Model) -> Operation {
-        let count = model
-            .nodes
-            .keys()
-            .filter(|id| is_subvolume(model, **id))
-            .count();
+        let count = model.nodes.keys().filter(|id| is_subvolume(model, **id)).count();
         let full = count > SUBVOLUMES_MAX;
         match self.random.below(if full { 4 } else { 10 }) {
-            0..3 => Operation::DeleteSubvolume {
-                path: self.pick(model, Wanted::SpareSubvolume),
-            },
-            3 if full => Operation::DeleteSubvolume {
-                path: self.pick(model, Wanted::SpareSubvolume),
-            },
-            3 | 4 => Operation::CreateSubvolume {
-                path: self.new_path(model),
-            },
+            0..3 => Operation::DeleteSubvolume { path: self.pick(model, Wanted::SpareSubvolume) },
+            3 if full => Operation::DeleteSubvolume { path: self.pick(model, Wanted::SpareSubvolume) },
+            3 | 4 => Operation::CreateSubvolume { path: self.new_path(model) },
             _ => {
-                let mode = if self.random.one_in(3) {
-                    SnapshotMode::ReadOnly
-                } else {
-                    SnapshotMode::ReadWrite
-                };
-                Operation::Snapshot {
-                    source: self.pick(model, Wanted::Subvolume),
-                    path: self.new_path(model),
-                    mode,
-                }
+                let mode = if self.random.one_in(3) { SnapshotMode::ReadOnly } else { SnapshotMode::ReadWrite };
+                Operation::Snapshot { source: self.pick(model, Wanted::Subvolume), path: self.new_path(model), mode }
             }
         }
     }
@@ -426,19 +285,11 @@ fn id_of(model: &Model, path: &Path) -> NodeId {
 }
 
 fn id_if(model: &Model, path: &Path) -> Option<NodeId> {
-    if path == Path::new("/") {
-        Some(model.root())
-    } else {
-        model.place(path).ok()?.node
-    }
+    if path == Path::new("/") { Some(model.root()) } else { model.place(path).ok()?.node }
 }
 
 fn nth(directory: &Directory, index: usize) -> Option<(&[u8], NodeId)> {
-    directory
-        .entries
-        .iter()
-        .nth(index)
-        .map(|(name, id)| (name.as_slice(), *id))
+    directory.entries.iter().nth(index).map(|(name, id)| (name.as_slice(), *id))
 }
 
 fn is_subvolume(model: &Model, id: NodeId) -> bool {

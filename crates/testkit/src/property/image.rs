@@ -37,17 +37,9 @@ pub(crate) fn make(path: &Path, size_bytes: u64, random: &mut Random) -> Result<
 
 /// Made by Spinney itself.
 fn make_own(path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Volume, String)> {
-    let mut make = MakeOptions {
-        size: Some(size_bytes),
-        ..MakeOptions::default()
-    };
-    make.nodesize = random
-        .pick(&[4096, 16_384, 16_384, 65_536])
-        .copied()
-        .unwrap_or(16_384);
-    Volume::make(path, &make)
-        .with_context(|| format!("making an image with {make:?}"))?
-        .close()?;
+    let mut make = MakeOptions { size: Some(size_bytes), ..MakeOptions::default() };
+    make.nodesize = random.pick(&[4096, 16_384, 16_384, 65_536]).copied().unwrap_or(16_384);
+    Volume::make(path, &make).with_context(|| format!("making an image with {make:?}"))?.close()?;
     let form = format!("Spinney, {}-byte nodes", make.nodesize);
     Ok((open(path, random).with_context(|| form.clone())?, form))
 }
@@ -64,10 +56,7 @@ pub(super) fn open(path: &Path, random: &mut Random) -> Result<Volume> {
     // A thread of another seed may be starting `btrfs check`: between fork and exec the child holds our lock too.
     for _ in 0..LOCK_ATTEMPTS_MAX {
         match options.open(path) {
-            Err(Error::Io {
-                source: blockdev::Error::Locked { .. },
-                ..
-            }) => std::thread::sleep(LOCK_WAIT),
+            Err(Error::Io { source: blockdev::Error::Locked { .. }, .. }) => std::thread::sleep(LOCK_WAIT),
             opened => return Ok(opened?),
         }
     }

@@ -29,12 +29,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            operations: 2000,
-            image_bytes: 256 << 20,
-            compare_every: 250,
-            reopen_every: 400,
-        }
+        Self { operations: 2000, image_bytes: 256 << 20, compare_every: 250, reopen_every: 400 }
     }
 }
 
@@ -80,11 +75,7 @@ pub(super) struct Pair {
 pub fn run(seed: u64, settings: &Settings, folder: &Path) -> Result<Report> {
     let image = folder.join(format!("property-{seed}.img"));
     let report = run_on(seed, settings, &image).with_context(|| {
-        format!(
-            "seed {seed} ({} operations), image kept: {}",
-            settings.operations,
-            image.display()
-        )
+        format!("seed {seed} ({} operations), image kept: {}", settings.operations, image.display())
     })?;
     std::fs::remove_file(&image)?;
     Ok(report)
@@ -102,23 +93,16 @@ fn run_on(seed: u64, settings: &Settings, image_path: &Path) -> Result<Report> {
             pair.volume.sync().with_context(|| pair.story(number))?;
         }
         if random.one_in(settings.reopen_every) {
-            pair = pair
-                .reopen(image_path, &mut random)
-                .with_context(|| format!("re-open after operation {number}"))?;
+            pair = pair.reopen(image_path, &mut random).with_context(|| format!("re-open after operation {number}"))?;
         }
         if number % settings.compare_every == 0 {
-            compare_trees(&pair.volume, &pair.model, Path::new("/"))
-                .with_context(|| pair.story(number))?;
+            compare_trees(&pair.volume, &pair.model, Path::new("/")).with_context(|| pair.story(number))?;
         }
         if number == settings.operations / 2 && seed.is_multiple_of(8) {
-            pair.fill(&mut random)
-                .with_context(|| pair.story(number))
-                .context("filling the volume")?;
+            pair.fill(&mut random).with_context(|| pair.story(number)).context("filling the volume")?;
         }
     }
-    let pair = pair
-        .reopen(image_path, &mut random)
-        .context("the last re-open")?;
+    let pair = pair.reopen(image_path, &mut random).context("the last re-open")?;
     compare_trees(&pair.volume, &pair.model, Path::new("/")).context("after the last re-open")?;
     let mut report = pair.report;
     pair.volume.close()?;
@@ -155,9 +139,8 @@ impl Pair {
             (Ok(()), Ok(())) => self.report.done = self.report.done.saturating_add(1),
             (Err(error), Err(expected)) => {
                 let found = error.caller_error();
-                let is_right = found.is_some_and(|found| {
-                    found == expected || self.model.reasons(operation).contains(&found)
-                });
+                let is_right =
+                    found.is_some_and(|found| found == expected || self.model.reasons(operation).contains(&found));
                 ensure!(is_right, "fails with {found:?} ({error}), not {expected:?}");
                 self.report.refused = self.report.refused.saturating_add(1);
                 return Ok(());
@@ -182,45 +165,30 @@ impl Pair {
             bail!("NoSpace while removing");
         }
         for path in operation.paths() {
-            compare_one(&self.volume, &self.model, path)
-                .context("NoSpace, but something changed")?;
+            compare_one(&self.volume, &self.model, path).context("NoSpace, but something changed")?;
         }
         Ok(())
     }
 
     /// A write that ended early: a beginning of the data is there, the rest is as it was.
     fn accept_part(&mut self, path: &Path, offset: u64, data: &[u8]) -> Result<()> {
-        let Some(old) = self
-            .model
-            .lookup(path)
-            .and_then(|node| node.content())
-            .cloned()
-        else {
+        let Some(old) = self.model.lookup(path).and_then(|node| node.content()).cloned() else {
             return Ok(());
         };
         let file = FileOptions::new().read(true).open(&self.volume, path)?;
         let mut found = vec![0; data.len()];
         let count = file.read_at(&mut found, offset)?;
         found.truncate(count);
-        let written = found
-            .iter()
-            .zip(data)
-            .take_while(|(found, new)| found == new)
-            .count();
+        let written = found.iter().zip(data).take_while(|(found, new)| found == new).count();
         let len = offset.saturating_add(to_u64(written));
         let mut content: Content = old;
         if written > 0 {
             content.write(offset, data.get(..written).unwrap_or_default());
         }
         let len = file.metadata()?.size.max(len);
-        ensure!(
-            len <= content.len().max(offset.saturating_add(to_u64(data.len()))),
-            "grew to {len} without space"
-        );
+        ensure!(len <= content.len().max(offset.saturating_add(to_u64(data.len()))), "grew to {len} without space");
         content.set_len(content.len().max(len));
-        self.model
-            .replace_content(path, content)
-            .map_err(|error| anyhow::anyhow!("{error}"))?;
+        self.model.replace_content(path, content).map_err(|error| anyhow::anyhow!("{error}"))?;
         compare_one(&self.volume, &self.model, path).context("NoSpace in a write")
     }
 
@@ -236,26 +204,17 @@ impl Pair {
             if self.model.lookup(&path).is_some() {
                 paths.push(path.clone());
                 let len = FILE_BYTES - random.below(5000);
-                self.step(&Operation::Write {
-                    path,
-                    offset: 0,
-                    len,
-                    seed: random.number(),
-                })?;
+                self.step(&Operation::Write { path, offset: 0, len, seed: random.number() })?;
             }
             if self.report.no_space > before {
                 break;
             }
         }
-        ensure!(
-            self.report.no_space > before,
-            "{limit} files of {FILE_BYTES} bytes fit"
-        );
+        ensure!(self.report.no_space > before, "{limit} files of {FILE_BYTES} bytes fit");
         self.volume.sync().context("sync of a full volume")?;
         compare_trees(&self.volume, &self.model, Path::new("/")).context("a full volume")?;
         for path in paths {
-            drive(&self.volume, &Operation::Remove { path: path.clone() })
-                .context("removing from a full volume")?;
+            drive(&self.volume, &Operation::Remove { path: path.clone() }).context("removing from a full volume")?;
             let removed = self.model.apply(&Operation::Remove { path });
             ensure!(removed.is_ok(), "the model cannot remove: {removed:?}");
         }

@@ -19,19 +19,10 @@ const SHARED: &str = "shared";
 ///
 /// # Errors
 /// The first difference, or what the reference tool found; the image is kept then and named.
-pub fn run_threads(
-    seed: u64,
-    thread_count: u64,
-    settings: &Settings,
-    folder: &Path,
-) -> Result<Report> {
+pub fn run_threads(seed: u64, thread_count: u64, settings: &Settings, folder: &Path) -> Result<Report> {
     let image = folder.join(format!("threads-{seed}.img"));
-    let report = run_on(seed, thread_count, settings, &image).with_context(|| {
-        format!(
-            "seed {seed}, {thread_count} threads, image kept: {}",
-            image.display()
-        )
-    })?;
+    let report = run_on(seed, thread_count, settings, &image)
+        .with_context(|| format!("seed {seed}, {thread_count} threads, image kept: {}", image.display()))?;
     std::fs::remove_file(&image)?;
     Ok(report)
 }
@@ -54,10 +45,7 @@ fn run_on(seed: u64, thread_count: u64, settings: &Settings, image: &Path) -> Re
                 scope.spawn(move || one_thread(volume, form, seed, thread, settings))
             })
             .collect();
-        threads
-            .into_iter()
-            .map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked")))
-            .collect()
+        threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked"))).collect()
     });
     let mut total = Report::default();
     let mut models = Vec::new();
@@ -70,13 +58,9 @@ fn run_on(seed: u64, thread_count: u64, settings: &Settings, image: &Path) -> Re
     }
     volume.close()?;
     let volume = Volume::open(image)?;
-    ensure!(
-        volume.read_dir(SHARED)?.next().is_none(),
-        "the shared directory should be empty"
-    );
+    ensure!(volume.read_dir(SHARED)?.next().is_none(), "the shared directory should be empty");
     for (thread, model) in (0..).zip(&models) {
-        compare_trees(&volume, model, &base(thread))
-            .with_context(|| format!("thread {thread} after the re-open"))?;
+        compare_trees(&volume, model, &base(thread)).with_context(|| format!("thread {thread} after the re-open"))?;
     }
     volume.close()?;
     total.checked = reference::check(image)? == Checked::Clean;
@@ -87,13 +71,7 @@ fn base(thread: u64) -> PathBuf {
     PathBuf::from(format!("thread-{thread}"))
 }
 
-fn one_thread(
-    volume: Volume,
-    form: String,
-    seed: u64,
-    thread: u64,
-    settings: &Settings,
-) -> Result<Pair> {
+fn one_thread(volume: Volume, form: String, seed: u64, thread: u64, settings: &Settings) -> Result<Pair> {
     let own_seed = seed.wrapping_mul(31).wrapping_add(thread);
     let mut random = Random::new(own_seed ^ 0xfeed);
     let mut generator = Generator::new(own_seed, base(thread));
@@ -111,16 +89,13 @@ fn one_thread(
         let where_ = |pair: &Pair| format!("thread {thread}, {}", pair.story(number));
         pair.step(&operation).with_context(|| where_(&pair))?;
         if random.one_in(20) {
-            meet(&pair.volume, thread, number)
-                .with_context(|| where_(&pair))
-                .context("shared directory")?;
+            meet(&pair.volume, thread, number).with_context(|| where_(&pair)).context("shared directory")?;
         }
         if random.one_in(150) {
             pair.volume.sync().with_context(|| where_(&pair))?;
         }
         if number % settings.compare_every == 0 {
-            compare_trees(&pair.volume, &pair.model, &base(thread))
-                .with_context(|| where_(&pair))?;
+            compare_trees(&pair.volume, &pair.model, &base(thread)).with_context(|| where_(&pair))?;
         }
     }
     Ok(pair)
@@ -131,19 +106,13 @@ fn meet(volume: &Volume, thread: u64, number: u64) -> Result<()> {
     let first = Path::new(SHARED).join(format!("{thread}-{number}"));
     let second = Path::new(SHARED).join(format!("{thread}-{number}-renamed"));
     let outcome = || -> spinney::Result<Vec<u8>> {
-        let file = FileOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(volume, &first)?;
+        let file = FileOptions::new().write(true).create_new(true).open(volume, &first)?;
         file.write_at(first.as_os_str().as_encoded_bytes(), 0)?;
         volume.rename(&first, &second)?;
         volume.read(&second)
     };
     match outcome() {
-        Ok(content) => ensure!(
-            content == first.as_os_str().as_encoded_bytes(),
-            "read {content:?}"
-        ),
+        Ok(content) => ensure!(content == first.as_os_str().as_encoded_bytes(), "read {content:?}"),
         Err(spinney::Error::NoSpace) => {
             let (path, len) = (second.clone(), to_u64(second.as_os_str().len()));
             check_full(volume, &Operation::Write { path, offset: 0, len, seed: 0 })?;

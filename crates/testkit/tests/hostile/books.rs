@@ -14,19 +14,14 @@ const LEN: u64 = 64 << 10;
 /// Files of which the last one's data lies directly before free space.
 fn fill(volume: &Volume) {
     for name in ["/first", "/victim"] {
-        volume
-            .write(name, vec![7; usize::try_from(LEN).unwrap()])
-            .unwrap();
+        volume.write(name, vec![7; usize::try_from(LEN).unwrap()]).unwrap();
         volume.sync().unwrap();
     }
 }
 
 /// The first item of one of these types from `at` on, in any tree.
 fn next(image: &Image, tree: TreeId, at: u64, types: &[u8]) -> Vec<Key> {
-    let items = image
-        .edit()
-        .items(tree, Key::new(at, 0, 0)..=Key::MAX)
-        .unwrap();
+    let items = image.edit().items(tree, Key::new(at, 0, 0)..=Key::MAX).unwrap();
     let keys = items.iter().map(|(key, _)| *key);
     keys.filter(|key| types.contains(&key.item_type)).collect()
 }
@@ -51,10 +46,7 @@ fn data_end(image: &Image) -> u64 {
 fn check(image: &Image) {
     let volume = image.read_only();
     for name in ["/first", "/victim"] {
-        assert!(
-            volume.read(name).unwrap().iter().all(|byte| *byte == 7),
-            "{name}"
-        );
+        assert!(volume.read(name).unwrap().iter().all(|byte| *byte == 7), "{name}");
     }
 }
 
@@ -63,9 +55,7 @@ fn data_is_not_written_over_data() {
     let image = Image::new(fill);
     move_run(&image, data_end(&image), LEN);
     let volume = image.open().unwrap();
-    let written = volume
-        .write("/new", vec![9; usize::try_from(LEN).unwrap()])
-        .and_then(|()| volume.sync());
+    let written = volume.write("/new", vec![9; usize::try_from(LEN).unwrap()]).and_then(|()| volume.sync());
     drop(volume);
     check(&image);
     let error = reason(&written.unwrap_err());
@@ -81,20 +71,10 @@ fn tree_blocks_are_not_written_over_others() {
     let group = groups
         .iter()
         .find(|group| {
-            blocks
-                .iter()
-                .filter(|block| block.objectid >= group.objectid)
-                .count()
-                > 5
-                && group.objectid > 2 << 20
+            blocks.iter().filter(|block| block.objectid >= group.objectid).count() > 5 && group.objectid > 2 << 20
         })
         .unwrap();
-    let runs = next(
-        &image,
-        TreeId::FREE_SPACE,
-        group.objectid,
-        &[FREE_SPACE_EXTENT],
-    );
+    let runs = next(&image, TreeId::FREE_SPACE, group.objectid, &[FREE_SPACE_EXTENT]);
     let end = group.objectid + group.offset;
     let mut moved = 0;
     for run in runs.iter().filter(|run| run.objectid < end) {
@@ -120,10 +100,7 @@ fn a_log_is_not_written_over_tree_blocks() {
     let blocks = next(&image, TreeId::EXTENT, 0, &[METADATA_ITEM]);
     let runs = next(&image, TreeId::FREE_SPACE, 2 << 20, &[FREE_SPACE_EXTENT]);
     for run in runs {
-        if blocks
-            .iter()
-            .any(|block| block.objectid == run.objectid - 4096)
-        {
+        if blocks.iter().any(|block| block.objectid == run.objectid - 4096) {
             move_run(&image, run.objectid, 4096);
         }
     }
@@ -137,19 +114,14 @@ fn a_log_is_not_written_over_tree_blocks() {
         let _ = file.sync_all();
     }
     // As a crash leaves it.
-    let crashed = Image {
-        device: Arc::new(image.device.duplicate()),
-    };
+    let crashed = Image { device: Arc::new(image.device.duplicate()) };
     drop(volume);
     for image in [crashed, image] {
         // The log itself may be what cannot be replayed with such books.
         let options = options().read_only(true).replay_log(false);
         let volume = options.open_device(image.device.clone()).unwrap();
         for name in ["/first", "/victim"] {
-            assert!(
-                volume.read(name).unwrap().iter().all(|byte| *byte == 7),
-                "{name}"
-            );
+            assert!(volume.read(name).unwrap().iter().all(|byte| *byte == 7), "{name}");
         }
         image.edit().blocks().unwrap();
     }
@@ -158,22 +130,14 @@ fn a_log_is_not_written_over_tree_blocks() {
 #[test]
 fn without_a_free_space_tree_extents_may_not_move() {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
-    let make = MakeOptions {
-        nodesize: 4096,
-        compat_ro: CompatRo::empty(),
-        ..MakeOptions::default()
-    };
+    let make = MakeOptions { nodesize: 4096, compat_ro: CompatRo::empty(), ..MakeOptions::default() };
     let volume = options().make_device(device.clone(), &make).unwrap();
     fill(&volume);
     volume.close().unwrap();
     let image = Image { device };
     let edit = image.edit();
     let old = Key::new(data_end(&image) - LEN, EXTENT_ITEM, LEN);
-    let (_, data) = edit
-        .items(TreeId::EXTENT, old..=old)
-        .unwrap()
-        .pop()
-        .unwrap();
+    let (_, data) = edit.items(TreeId::EXTENT, old..=old).unwrap().pop().unwrap();
     edit.remove_item(TreeId::EXTENT, &old).unwrap();
     let moved = Key::new(old.objectid + LEN, EXTENT_ITEM, LEN);
     edit.put_item(TreeId::EXTENT, &moved, &data).unwrap();

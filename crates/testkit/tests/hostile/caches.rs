@@ -13,10 +13,7 @@ use testkit::hostile::Editor;
 /// What the superblock says of the caches after a write, and its generation.
 fn written(said: impl Fn(u64) -> u64, has_cache: bool) -> (u64, u64) {
     let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
-    let make = MakeOptions {
-        compat_ro: CompatRo::empty(),
-        ..MakeOptions::default()
-    };
+    let make = MakeOptions { compat_ro: CompatRo::empty(), ..MakeOptions::default() };
     let volume = options().make_device(device.clone(), &make).unwrap();
     volume.close().unwrap();
     let edit = Editor::new(device.clone()).unwrap();
@@ -39,8 +36,7 @@ fn written(said: impl Fn(u64) -> u64, has_cache: bool) -> (u64, u64) {
 
 #[test]
 fn caches_are_stale_after_a_write() {
-    let claims: [fn(u64) -> u64; 5] =
-        [|now| now, |now| now + 1, |now| now + 2, |_| 0, |_| u64::MAX];
+    let claims: [fn(u64) -> u64; 5] = [|now| now, |now| now + 1, |now| now + 2, |_| 0, |_| u64::MAX];
     for said in claims {
         let (cache, generation) = written(said, true);
         assert!(cache > 0 && cache < generation, "{cache} of {generation}");

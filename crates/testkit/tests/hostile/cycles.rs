@@ -11,10 +11,8 @@ use std::path::PathBuf;
 fn add_loop(image: &Image, tree: TreeId, dir: u64, location: Key) {
     let entry = DirEntry::build(location, Generation(1), FileKind::Directory, b"loop");
     let edit = image.edit();
-    edit.put_item(tree, &Key::new(dir, DIR_ITEM, name_hash(b"loop")), &entry)
-        .unwrap();
-    edit.put_item(tree, &Key::new(dir, DIR_INDEX, 99), &entry)
-        .unwrap();
+    edit.put_item(tree, &Key::new(dir, DIR_ITEM, name_hash(b"loop")), &entry).unwrap();
+    edit.put_item(tree, &Key::new(dir, DIR_INDEX, 99), &entry).unwrap();
 }
 
 /// Follows `loop` from `start` until it fails, which it has to do soon.
@@ -36,17 +34,11 @@ fn a_directory_that_holds_one_above_it() {
     let image = Image::new(|volume| volume.create_dir_all("/a/b").unwrap());
     let (a, b) = {
         let volume = image.read_only();
-        (
-            volume.metadata("/a").unwrap().ino.0,
-            volume.metadata("/a/b").unwrap().ino.0,
-        )
+        (volume.metadata("/a").unwrap().ino.0, volume.metadata("/a/b").unwrap().ino.0)
     };
     add_loop(&image, TreeId::FS, b, Key::new(a, INODE_ITEM, 0));
     let error = follow(&image, "/a/b");
-    assert!(
-        error.contains("directory that holds a directory"),
-        "{error}"
-    );
+    assert!(error.contains("directory that holds a directory"), "{error}");
     // What is in the directory is there as before.
     let volume = image.read_only();
     assert_eq!(volume.read_dir("/a/b").unwrap().count(), 1);
@@ -58,10 +50,7 @@ fn a_directory_that_holds_the_root() {
     let a = image.read_only().metadata("/a").unwrap().ino.0;
     add_loop(&image, TreeId::FS, a, Key::new(256, INODE_ITEM, 0));
     let error = follow(&image, "/a");
-    assert!(
-        error.contains("directory that holds a directory"),
-        "{error}"
-    );
+    assert!(error.contains("directory that holds a directory"), "{error}");
 }
 
 #[test]
@@ -72,42 +61,20 @@ fn a_subvolume_that_holds_one_above_it() {
     });
     let (outer, inner) = (TreeId(256), TreeId(257));
     add_loop(&image, inner, 256, Key::new(outer.0, ROOT_ITEM, u64::MAX));
-    let link = RootRefEntry {
-        dir: InodeNo(256),
-        index: 99,
-        name: b"loop",
-    }
-    .build();
-    image
-        .edit()
-        .put_item(TreeId::ROOT, &Key::new(inner.0, ROOT_REF, outer.0), &link)
-        .unwrap();
+    let link = RootRefEntry { dir: InodeNo(256), index: 99, name: b"loop" }.build();
+    image.edit().put_item(TreeId::ROOT, &Key::new(inner.0, ROOT_REF, outer.0), &link).unwrap();
     let error = follow(&image, "/outer/inner");
-    assert!(
-        error.contains("directory that holds a directory"),
-        "{error}"
-    );
+    assert!(error.contains("directory that holds a directory"), "{error}");
 }
 
 #[test]
 fn a_directory_that_its_name_calls_a_file() {
     let image = Image::new(|volume| volume.create_dir("/a").unwrap());
     let a = image.read_only().metadata("/a").unwrap().ino.0;
-    let entry = DirEntry::build(
-        Key::new(a, INODE_ITEM, 0),
-        Generation(1),
-        FileKind::File,
-        b"loop",
-    );
+    let entry = DirEntry::build(Key::new(a, INODE_ITEM, 0), Generation(1), FileKind::File, b"loop");
     let edit = image.edit();
-    edit.put_item(
-        TreeId::FS,
-        &Key::new(a, DIR_ITEM, name_hash(b"loop")),
-        &entry,
-    )
-    .unwrap();
-    edit.put_item(TreeId::FS, &Key::new(a, DIR_INDEX, 99), &entry)
-        .unwrap();
+    edit.put_item(TreeId::FS, &Key::new(a, DIR_ITEM, name_hash(b"loop")), &entry).unwrap();
+    edit.put_item(TreeId::FS, &Key::new(a, DIR_INDEX, 99), &entry).unwrap();
     let error = reason(&image.read_only().symlink_metadata("/a/loop").unwrap_err());
     assert!(error.contains("type of an inode"), "{error}");
 }

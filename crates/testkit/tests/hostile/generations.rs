@@ -56,15 +56,9 @@ fn a_leaf_of_the_next_generation_is_refused() {
     let (root, level) = edit.root(TreeId::FS).unwrap();
     assert!(level > 0, "the tree has a node");
     let leaf = edit.blocks().unwrap();
-    let leaf = leaf
-        .iter()
-        .rfind(|block| block.tree == TreeId::FS && block.level == 0)
-        .unwrap();
+    let leaf = leaf.iter().rfind(|block| block.tree == TreeId::FS && block.level == 0).unwrap();
     let node = edit.blocks().unwrap();
-    let node = node
-        .iter()
-        .find(|block| block.tree == TreeId::FS && block.level == 1)
-        .map_or(root, |n| n.at);
+    let node = node.iter().find(|block| block.tree == TreeId::FS && block.level == 1).map_or(root, |n| n.at);
     set_generation(&edit, leaf.at, next);
     let change = |block: &mut [u8]| {
         for pointer in block[HEADER..].chunks_exact_mut(POINTER) {
@@ -91,14 +85,11 @@ fn a_cached_block_is_compared_with_each_parent() {
     let image = Image::new(|volume| {
         volume.create_subvolume("/one").unwrap();
         volume.write("/one/file", "contents").unwrap();
-        volume
-            .snapshot("/one", "/two", SnapshotMode::ReadWrite)
-            .unwrap();
+        volume.snapshot("/one", "/two", SnapshotMode::ReadWrite).unwrap();
     });
     let one = image.edit().root(TreeId(256)).unwrap().0;
     let block = image.edit().block(one).unwrap();
-    let generation =
-        u64::from_le_bytes(block[GENERATION_AT..GENERATION_AT + 8].try_into().unwrap());
+    let generation = u64::from_le_bytes(block[GENERATION_AT..GENERATION_AT + 8].try_into().unwrap());
     // The second says that the block is older than it is.
     image.change_root_item(TreeId(257), |item| {
         item.bytenr = one.0.into();
@@ -128,8 +119,6 @@ fn a_block_of_another_tree_is_no_root_of_a_subvolume() {
         item.generation = generation.into();
         item.generation_v2 = generation.into();
     });
-    let written = image
-        .open()
-        .and_then(|volume| volume.write("/one/new", "more"));
+    let written = image.open().and_then(|volume| volume.write("/one/new", "more"));
     assert!(reason(&written.unwrap_err()).contains("owner"));
 }

@@ -1,11 +1,7 @@
 //! Images whose checksums are right and whose contents are not: what is wrong is refused, and what
 //! is right stays as it is.
 
-#![allow(
-    clippy::panic,
-    clippy::unwrap_used,
-    reason = "a test fails by panicking"
-)]
+#![allow(clippy::panic, clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod books;
 mod caches;
@@ -36,10 +32,7 @@ impl Image {
     /// An image with small tree blocks and what `fill` puts into it.
     fn new(fill: impl FnOnce(&Volume)) -> Self {
         let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
-        let make = MakeOptions {
-            nodesize: 4096,
-            ..MakeOptions::default()
-        };
+        let make = MakeOptions { nodesize: 4096, ..MakeOptions::default() };
         let volume = options().make_device(device.clone(), &make).unwrap();
         fill(&volume);
         volume.close().unwrap();
@@ -55,10 +48,7 @@ impl Image {
     }
 
     fn read_only(&self) -> Volume {
-        options()
-            .read_only(true)
-            .open_device(self.device.clone())
-            .unwrap()
+        options().read_only(true).open_device(self.device.clone()).unwrap()
     }
 
     /// Changes the root item of a tree.
@@ -79,9 +69,7 @@ impl Image {
 }
 
 fn options() -> VolumeOptions {
-    Volume::options()
-        .workers(1)
-        .env(Env::seeded(1, (1_700_000_000, 0)))
+    Volume::options().workers(1).env(Env::seeded(1, (1_700_000_000, 0)))
 }
 
 fn reason(error: &spinney::Error) -> String {

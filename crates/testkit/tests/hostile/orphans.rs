@@ -32,10 +32,7 @@ fn a_live_tree_stays_and_the_note_goes() {
     for id in [256, 5, 7, 2, 999, 0u64.wrapping_sub(9), 1 << 60] {
         let image = write_with_note(id);
         let edit = image.edit();
-        assert!(
-            edit.find(TreeId::ROOT, &note(id)).is_err(),
-            "the note of {id} is left"
-        );
+        assert!(edit.find(TreeId::ROOT, &note(id)).is_err(), "the note of {id} is left");
     }
 }
 
@@ -45,10 +42,7 @@ fn a_deletion_that_the_kernel_began_is_left_to_it() {
         volume.write("/file", [1; 10_000]).unwrap();
         volume.create_subvolume("/subvolume").unwrap();
     });
-    image
-        .edit()
-        .put_item(TreeId::ROOT, &note(256), &[])
-        .unwrap();
+    image.edit().put_item(TreeId::ROOT, &note(256), &[]).unwrap();
     image.change_root_item(TreeId(256), |item| {
         item.refs = 0.into();
         item.drop_progress = Key::new(256, 1, 0).into();

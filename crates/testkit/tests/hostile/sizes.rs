@@ -20,10 +20,7 @@ fn refusal(image: &Image) -> String {
 
 fn primary(change: impl Fn(&mut DiskSuperblock)) -> String {
     let image = Image::new(|volume| volume.write("/file", "contents").unwrap());
-    image
-        .edit()
-        .change_superblock_at(SUPERBLOCK_OFFSET, change)
-        .unwrap();
+    image.edit().change_superblock_at(SUPERBLOCK_OFFSET, change).unwrap();
     refusal(&image)
 }
 

@@ -33,11 +33,9 @@ fn the_size_of_a_target_is_its_inodes() {
     check(&image);
     let edit = image.edit();
     let inline = |data: &[u8]| FileExtent::build_inline(Generation(1), 0, 0, data);
-    edit.put_item(TreeId::FS, &key, &inline(b"target\0"))
-        .unwrap();
+    edit.put_item(TreeId::FS, &key, &inline(b"target\0")).unwrap();
     check(&image);
-    edit.put_item(TreeId::FS, &key, &inline(b"target-and-more"))
-        .unwrap();
+    edit.put_item(TreeId::FS, &key, &inline(b"target-and-more")).unwrap();
     check(&image);
 }
 
@@ -46,14 +44,8 @@ fn a_target_ends_with_its_first_zero() {
     let (image, key) = link_and_file();
     let edit = image.edit();
     let size = |bytes: &mut [u8]| bytes[16..24].copy_from_slice(&7u64.to_le_bytes());
-    edit.change_item(TreeId::FS, &Key::new(key.objectid, INODE_ITEM, 0), size)
-        .unwrap();
-    edit.put_item(
-        TreeId::FS,
-        &key,
-        &FileExtent::build_inline(Generation(1), 0, 0, b"target\0"),
-    )
-    .unwrap();
+    edit.change_item(TreeId::FS, &Key::new(key.objectid, INODE_ITEM, 0), size).unwrap();
+    edit.put_item(TreeId::FS, &key, &FileExtent::build_inline(Generation(1), 0, 0, b"target\0")).unwrap();
     let volume = image.read_only();
     assert_eq!(volume.read_link("/link").unwrap(), Path::new("target"));
     assert_eq!(volume.read("/link").unwrap(), b"contents");
@@ -66,10 +58,7 @@ fn a_target_may_be_in_an_extent_of_its_own() {
     let edit = image.edit();
     let keys = Key::new(page, EXTENT_DATA, 0)..=Key::new(page, EXTENT_DATA, 0);
     let (_, extent) = edit.items(TreeId::FS, keys).unwrap().pop().unwrap();
-    assert!(matches!(
-        FileExtent::parse(&extent),
-        Ok(FileExtent::Extent(_))
-    ));
+    assert!(matches!(FileExtent::parse(&extent), Ok(FileExtent::Extent(_))));
     edit.put_item(TreeId::FS, &key, &extent).unwrap();
     check(&image);
 }

@@ -44,22 +44,12 @@ fn list(entries: &[Raw]) -> Vec<u8> {
 
 /// Owner, owning group and others.
 fn plain(owner: u16, group: u16, others: u16) -> Vec<u8> {
-    list(&[
-        (1, owner, NOBODY),
-        (4, group, NOBODY),
-        (0x20, others, NOBODY),
-    ])
+    list(&[(1, owner, NOBODY), (4, group, NOBODY), (0x20, others, NOBODY)])
 }
 
 /// With a named user.
 fn named(owner: u16, user: Raw, group: u16, mask: u16, others: u16) -> Vec<u8> {
-    list(&[
-        (1, owner, NOBODY),
-        user,
-        (4, group, NOBODY),
-        (0x10, mask, NOBODY),
-        (0x20, others, NOBODY),
-    ])
+    list(&[(1, owner, NOBODY), user, (4, group, NOBODY), (0x10, mask, NOBODY), (0x20, others, NOBODY)])
 }
 
 /// Owner rw, one user as told, group r, mask the user's, others nothing.
@@ -177,10 +167,7 @@ fn by_default_are_inherited(s: &Subject) -> Outcome {
 }
 
 fn masked(kind: NodeKind, permissions: u32) -> NewNode<'static> {
-    NewNode {
-        umask: 0o077,
-        ..new(kind, permissions)
-    }
+    NewNode { umask: 0o077, ..new(kind, permissions) }
 }
 
 fn by_default_replace_the_mask(s: &Subject) -> Outcome {
@@ -202,11 +189,7 @@ fn by_default_are_handed_down(s: &Subject) -> Outcome {
     equal("default", Some(default), s.xattr(sub.node, DEFAULT_NAME)?)?;
     let file = s.make(sub.node, b"a", &new(NodeKind::File, 0o600))?;
     let expected = named(6, (2, 7, 5), 5, 0, 0);
-    equal(
-        "list below",
-        Some(expected),
-        s.xattr(file.node, ACCESS_NAME)?,
-    )
+    equal("list below", Some(expected), s.xattr(file.node, ACCESS_NAME)?)
 }
 
 fn by_default_without_named_entries(s: &Subject) -> Outcome {
@@ -217,11 +200,7 @@ fn by_default_without_named_entries(s: &Subject) -> Outcome {
     equal("list", None, s.xattr(file.node, ACCESS_NAME)?)?;
     let sub = s.make(dir, b"sub", &masked(NodeKind::Directory, 0o1777))?;
     equal("permissions", 0o1750, sub.attr.permissions)?;
-    equal(
-        "default",
-        Some(plain(7, 5, 0)),
-        s.xattr(sub.node, DEFAULT_NAME)?,
-    )
+    equal("default", Some(plain(7, 5, 0)), s.xattr(sub.node, DEFAULT_NAME)?)
 }
 
 fn by_default_do_not_guard_the_directory(s: &Subject) -> Outcome {

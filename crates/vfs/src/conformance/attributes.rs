@@ -42,22 +42,14 @@ fn permissions_of_a_directory(s: &Subject) -> Outcome {
     let dir = s.dir(ROOT, b"dir")?;
     for permissions in [0, 0o1777, 0o2755, 0o700] {
         s.chmod(dir, permissions)?;
-        equal(
-            "permissions",
-            permissions,
-            s.lookup(ROOT, b"dir")?.attr.permissions,
-        )?;
+        equal("permissions", permissions, s.lookup(ROOT, b"dir")?.attr.permissions)?;
     }
     s.chmod(ROOT, 0o711)?;
     equal("permissions of root", 0o711, s.attr(ROOT)?.permissions)
 }
 
 fn set_owner(s: &Subject, node: NodeId, uid: Option<u32>, gid: Option<u32>) -> Outcome<(u32, u32)> {
-    let changes = SetAttr {
-        uid,
-        gid,
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { uid, gid, ..SetAttr::default() };
     let attr = s.set(node, &changes)?;
     Ok((attr.uid, attr.gid))
 }
@@ -65,11 +57,7 @@ fn set_owner(s: &Subject, node: NodeId, uid: Option<u32>, gid: Option<u32>) -> O
 fn owner_and_group(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
     for (uid, gid) in [(1, 2), (u32::MAX - 1, 70_000), (0, 0)] {
-        equal(
-            "owner and group",
-            (uid, gid),
-            set_owner(s, node, Some(uid), Some(gid))?,
-        )?;
+        equal("owner and group", (uid, gid), set_owner(s, node, Some(uid), Some(gid))?)?;
     }
     equal("permissions", 0o644, s.attr(node)?.permissions)
 }
@@ -96,19 +84,11 @@ fn all_at_once(s: &Subject) -> Outcome {
     let numbers = (attr.permissions, attr.uid, attr.gid, attr.size);
     equal("what was set", (0o600, 1, 2, 4), numbers)?;
     let times = (attr.atime, attr.mtime);
-    equal(
-        "times",
-        (Time { sec: 1, nsec: 2 }, Time { sec: 3, nsec: 4 }),
-        times,
-    )
+    equal("times", (Time { sec: 1, nsec: 2 }, Time { sec: 3, nsec: 4 }), times)
 }
 
 fn set_times(s: &Subject, node: NodeId, time: Time) -> crate::file_system::Result<()> {
-    let changes = SetAttr {
-        atime: Some(SetTime::To(time)),
-        mtime: Some(SetTime::To(time)),
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { atime: Some(SetTime::To(time)), mtime: Some(SetTime::To(time)), ..SetAttr::default() };
     s.fs.set_attr(&CALLER, node, &changes).map(drop)
 }
 
@@ -122,14 +102,7 @@ fn times_to_the_nanosecond(s: &Subject) -> Outcome {
     let dir = s.dir(ROOT, b"dir")?;
     for node in [s.file(ROOT, b"a")?, dir] {
         for nsec in [0, 1, 999_999_999] {
-            reads_back(
-                s,
-                node,
-                Time {
-                    sec: 1_234_567_890,
-                    nsec,
-                },
-            )?;
+            reads_back(s, node, Time { sec: 1_234_567_890, nsec })?;
         }
     }
     Ok(())
@@ -146,10 +119,7 @@ fn times_before_1970_and_after_2038(s: &Subject) -> Outcome {
 fn times_that_are_none(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
     s.age(node)?;
-    let time = Time {
-        sec: 1,
-        nsec: 1_000_000_000,
-    };
+    let time = Time { sec: 1, nsec: 1_000_000_000 };
     refused("set_attr", Errno::EINVAL, set_times(s, node, time))?;
     s.has_changed("a refused change", node, "")
 }
@@ -158,17 +128,11 @@ fn one_time_alone(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
     let time = Some(SetTime::To(Time { sec: 5, nsec: 5 }));
     s.age(node)?;
-    let changes = SetAttr {
-        atime: time,
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { atime: time, ..SetAttr::default() };
     s.set(node, &changes)?;
     s.has_changed("setting atime", node, "ac")?;
     s.age(node)?;
-    let changes = SetAttr {
-        mtime: time,
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { mtime: time, ..SetAttr::default() };
     s.set(node, &changes)?;
     s.has_changed("setting mtime", node, "mc")
 }
@@ -176,18 +140,10 @@ fn one_time_alone(s: &Subject) -> Outcome {
 fn time_of_the_call(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
     s.age(node)?;
-    let changes = SetAttr {
-        atime: Some(SetTime::Now),
-        mtime: Some(SetTime::Now),
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..SetAttr::default() };
     let attr = s.set(node, &changes)?;
     s.has_changed("setting to now", node, "amc")?;
-    equal(
-        "one time",
-        (attr.ctime, attr.ctime),
-        (attr.atime, attr.mtime),
-    )?;
+    equal("one time", (attr.ctime, attr.ctime), (attr.atime, attr.mtime))?;
     holds("not before its birth", attr.mtime >= attr.btime)
 }
 
@@ -198,10 +154,7 @@ fn birth(s: &Subject) -> Outcome {
     s.write(node, 0, b"y")?;
     s.rename((ROOT, b"a"), (ROOT, b"b"))?;
     equal("birth", before, s.attr(node)?.btime)?;
-    let changes = SetAttr {
-        btime: Some(LONG_AGO),
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { btime: Some(LONG_AGO), ..SetAttr::default() };
     equal("birth as set", LONG_AGO, s.set(node, &changes)?.btime)
 }
 
@@ -246,11 +199,7 @@ fn are_seen_by_all_names(s: &Subject) -> Outcome {
     s.chmod(node, 0o4711)?;
     s.write(node, 0, b"12345")?;
     for attr in [s.lookup(dir, b"b")?.attr, s.lookup(ROOT, b"a")?.attr] {
-        equal(
-            "attr",
-            (0o4711, 5, 2),
-            (attr.permissions, attr.size, attr.nlink),
-        )?;
+        equal("attr", (0o4711, 5, 2), (attr.permissions, attr.size, attr.nlink))?;
     }
     Ok(())
 }
@@ -262,14 +211,7 @@ fn survive_syncing(s: &Subject) -> Outcome {
     let before = s.attr(node)?;
     ok("sync_fs", s.fs.sync_fs())?;
     let after = s.attr(node)?;
-    equal(
-        "attr",
-        before,
-        crate::file_system::Attr {
-            blocks: before.blocks,
-            ..after
-        },
-    )
+    equal("attr", before, crate::file_system::Attr { blocks: before.blocks, ..after })
 }
 
 fn blocks_count_what_is_allocated(s: &Subject) -> Outcome {
@@ -285,15 +227,10 @@ fn blocks_count_what_is_allocated(s: &Subject) -> Outcome {
 fn of_the_volume(s: &Subject) -> Outcome {
     let status = ok("status", s.fs.status())?;
     equal("longest name", 255, status.name_bytes_max)?;
-    holds(
-        "block size",
-        status.block_bytes.is_power_of_two() && status.block_bytes >= 512,
-    )?;
+    holds("block size", status.block_bytes.is_power_of_two() && status.block_bytes >= 512)?;
     holds("free", status.blocks_free <= status.blocks)?;
     holds("available", status.blocks_available <= status.blocks_free)?;
-    let bytes = status
-        .blocks_available
-        .saturating_mul(status.block_bytes.into());
+    let bytes = status.blocks_available.saturating_mul(status.block_bytes.into());
     holds("room for 64 MiB", bytes >= 64 << 20)?;
     holds("not read-only", !s.fs.is_read_only())?;
     s.file_with(ROOT, b"a", &vec![1; 16 << 20])?;

@@ -31,12 +31,9 @@ const THREADS: usize = 4;
 fn in_threads(s: &Subject, run: impl Fn(&Subject, usize) -> Outcome + Sync) -> Outcome {
     let outcomes: Vec<Outcome> = std::thread::scope(|scope| {
         let run = &run;
-        let threads: Vec<_> = (0..THREADS)
-            .map(|thread| scope.spawn(move || run(s, thread)))
-            .collect();
+        let threads: Vec<_> = (0..THREADS).map(|thread| scope.spawn(move || run(s, thread))).collect();
         let ends = threads.into_iter().map(std::thread::ScopedJoinHandle::join);
-        ends.map(|end| end.unwrap_or_else(|_| Err(Mismatch::new("a thread", "an end", "a panic"))))
-            .collect()
+        ends.map(|end| end.unwrap_or_else(|_| Err(Mismatch::new("a thread", "an end", "a panic")))).collect()
     });
     outcomes.into_iter().collect()
 }
@@ -186,11 +183,7 @@ fn moving_directories_into_each_other(s: &Subject) -> Outcome {
         let (mine, other) = (thread % 2, (thread + 1) % 2);
         (0..200).try_for_each(|round| {
             let (outside, inside) = ((ROOT, names[mine]), (dirs[other], names[mine]));
-            let (from, to) = if round % 2 == 0 {
-                (outside, inside)
-            } else {
-                (inside, outside)
-            };
+            let (from, to) = if round % 2 == 0 { (outside, inside) } else { (inside, outside) };
             match s.try_rename(from, to, RenameFlags::empty()) {
                 Err(Errno::ENOENT | Errno::EINVAL | Errno::ENOTEMPTY) => Ok(()),
                 result => ok("rename", result),
@@ -242,10 +235,7 @@ fn appending_to_one_file(s: &Subject) -> Outcome {
     let bytes = s.read(node, 0, 100_000)?;
     equal("size", 400 * 97, bytes.len())?;
     for record in bytes.chunks(97) {
-        holds(
-            "whole records",
-            record.iter().all(|byte| *byte == record[0]),
-        )?;
+        holds("whole records", record.iter().all(|byte| *byte == record[0]))?;
     }
     Ok(())
 }
@@ -348,9 +338,7 @@ fn any_change(s: &Subject, dir: NodeId, random: &mut Random) -> Outcome {
         }),
     };
     match result {
-        Err(Errno::ENOENT | Errno::EEXIST | Errno::EISDIR | Errno::ENOTDIR | Errno::EPERM) => {
-            Ok(())
-        }
+        Err(Errno::ENOENT | Errno::EEXIST | Errno::EISDIR | Errno::ENOTDIR | Errno::EPERM) => Ok(()),
         result => ok("a change", result),
     }
 }

@@ -85,8 +85,7 @@ fn grow_from_small_to_large(s: &Subject) -> Outcome {
 fn are_appended(s: &Subject) -> Outcome {
     let node = s.file_with(ROOT, b"a", b"one")?;
     for offset in [0, 1, 1 << 30] {
-        let written =
-            s.fs.write(node, NO_HANDLE, offset, b"+", WriteFlags::APPEND);
+        let written = s.fs.write(node, NO_HANDLE, offset, b"+", WriteFlags::APPEND);
         ok("write", written)?;
     }
     equal("contents", b"one+++".to_vec(), s.read(node, 0, 100)?)
@@ -154,10 +153,7 @@ fn written_from_the_cache(s: &Subject) -> Outcome {
 fn written_directly(s: &Subject) -> Outcome {
     let node = s.file_with(ROOT, b"a", &[7; 16_384])?;
     let flags = WriteFlags::DIRECT;
-    ok(
-        "write",
-        s.fs.write(node, NO_HANDLE, 4096, &[8; 4096], flags),
-    )?;
+    ok("write", s.fs.write(node, NO_HANDLE, 4096, &[8; 4096], flags))?;
     equal("old", vec![7; 4096], s.read(node, 0, 4096)?)?;
     equal("new", vec![8; 4096], s.read(node, 4096, 4096)?)?;
     s.write(node, 4100, &[9; 10])?;
@@ -184,10 +180,7 @@ fn survive_syncing(s: &Subject) -> Outcome {
     ok("sync_fs", s.fs.sync_fs())?;
     same_bytes("contents", &data, &s.read(node, 0, 400_000)?)?;
     let link = s.symlink(ROOT, b"link", b"x")?;
-    ok(
-        "sync_file of a symlink",
-        s.fs.sync_file(link, NO_HANDLE, SyncWhat::All),
-    )
+    ok("sync_file of a symlink", s.fs.sync_file(link, NO_HANDLE, SyncWhat::All))
 }
 
 fn are_cut_off_by_opening(s: &Subject) -> Outcome {
@@ -198,11 +191,7 @@ fn are_cut_off_by_opening(s: &Subject) -> Outcome {
     s.has_changed("truncation", node, "mc")?;
     s.write(node, 10, b"x")?;
     s.fs.release(node, handle);
-    equal(
-        "contents",
-        b"\0\0\0\0\0\0\0\0\0\0x".to_vec(),
-        s.read(node, 0, 100)?,
-    )
+    equal("contents", b"\0\0\0\0\0\0\0\0\0\0x".to_vec(), s.read(node, 0, 100)?)
 }
 
 fn opened_for_writing_in_a_directory(s: &Subject) -> Outcome {

@@ -25,24 +25,14 @@ cases! { "copying":
 }
 
 fn range(source: (NodeId, u64), target: (NodeId, u64), len: u64) -> CopyRange {
-    CopyRange {
-        source: source.0,
-        source_offset: source.1,
-        target: target.0,
-        target_offset: target.1,
-        len,
-    }
+    CopyRange { source: source.0, source_offset: source.1, target: target.0, target_offset: target.1, len }
 }
 
 /// Copies on until all is copied or no more comes, as `cp` does.
 fn copy(s: &Subject, from: (NodeId, u64), to: (NodeId, u64), len: u64) -> Outcome<u64> {
     let mut copied = 0;
     while copied < len {
-        let rest = range(
-            (from.0, from.1 + copied),
-            (to.0, to.1 + copied),
-            len - copied,
-        );
+        let rest = range((from.0, from.1 + copied), (to.0, to.1 + copied), len - copied);
         let count = ok("copy_range", s.fs.copy_range(&rest))?;
         holds("no more than asked for", count <= len - copied)?;
         if count == 0 {
@@ -61,11 +51,7 @@ fn a_whole_file(s: &Subject) -> Outcome {
     let source = s.file_with(ROOT, b"a", &bytes())?;
     ok("sync_file", s.fs.sync_file(source, NO_HANDLE, SyncWhat::All))?;
     let target = s.file(ROOT, b"b")?;
-    equal(
-        "copied",
-        200_000,
-        copy(s, (source, 0), (target, 0), 200_000)?,
-    )?;
+    equal("copied", 200_000, copy(s, (source, 0), (target, 0), 200_000)?)?;
     same_bytes("contents", &bytes(), &s.read(target, 0, 300_000)?)?;
     ok("sync_fs", s.fs.sync_fs())?;
     same_bytes("contents", &bytes(), &s.read(target, 0, 300_000)?)
@@ -75,22 +61,10 @@ fn ranges_of_any_alignment(s: &Subject) -> Outcome {
     let source = s.file_with(ROOT, b"a", &bytes())?;
     let target = s.file_with(ROOT, b"b", &[7; 200_000])?;
     let mut model = vec![7; 200_000];
-    for (from, to, len) in [
-        (0, 1, 1),
-        (5, 4096, 5000),
-        (4096, 77, 8192),
-        (65_536, 131_072, 65_536),
-    ] {
+    for (from, to, len) in [(0, 1, 1), (5, 4096, 5000), (4096, 77, 8192), (65_536, 131_072, 65_536)] {
         let count = u64::try_from(len).unwrap_or(0);
-        let (at, to_at) = (
-            u64::try_from(from).unwrap_or(0),
-            u64::try_from(to).unwrap_or(0),
-        );
-        equal(
-            "copied",
-            count,
-            copy(s, (source, at), (target, to_at), count)?,
-        )?;
+        let (at, to_at) = (u64::try_from(from).unwrap_or(0), u64::try_from(to).unwrap_or(0));
+        equal("copied", count, copy(s, (source, at), (target, to_at), count)?)?;
         model[to..to + len].copy_from_slice(&bytes()[from..from + len]);
         same_bytes("contents", &model, &s.read(target, 0, 300_000)?)?;
     }
@@ -137,11 +111,7 @@ fn leaves_the_source_alone(s: &Subject) -> Outcome {
 fn across_the_end(s: &Subject) -> Outcome {
     let source = s.file_with(ROOT, b"a", &bytes())?;
     let target = s.file(ROOT, b"b")?;
-    equal(
-        "copied",
-        100,
-        copy(s, (source, 199_900), (target, 5), 1 << 40)?,
-    )?;
+    equal("copied", 100, copy(s, (source, 199_900), (target, 5), 1 << 40)?)?;
     equal("size", 105, s.attr(target)?.size)
 }
 
@@ -167,11 +137,7 @@ fn within_a_file(s: &Subject) -> Outcome {
     let copied = s.read(node, 262_144, 200_000)?;
     same_bytes("contents", &bytes()[..131_072], &copied)?;
     copy(s, (node, 100), (node, 50), 50)?;
-    equal(
-        "neighbours",
-        bytes()[100..150].to_vec(),
-        s.read(node, 50, 50)?,
-    )
+    equal("neighbours", bytes()[100..150].to_vec(), s.read(node, 50, 50)?)
 }
 
 fn overlapping_ranges(s: &Subject) -> Outcome {

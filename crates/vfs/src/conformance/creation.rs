@@ -37,10 +37,7 @@ const KINDS: [NodeKind; 7] = [
 
 fn of_every_kind(s: &Subject) -> Outcome {
     for (number, kind) in KINDS.into_iter().enumerate() {
-        let node = NewNode {
-            target: b"target",
-            ..new(kind, 0o644)
-        };
+        let node = NewNode { target: b"target", ..new(kind, 0o644) };
         let name = numbered("node", number);
         let made = s.make(ROOT, &name, &node)?;
         equal("kind as made", kind, made.attr.kind)?;
@@ -55,16 +52,9 @@ fn of_every_kind(s: &Subject) -> Outcome {
 }
 
 fn belongs_to_the_caller(s: &Subject) -> Outcome {
-    let caller = Caller {
-        uid: 1234,
-        gid: 5678,
-        pid: 1,
-    };
+    let caller = Caller { uid: 1234, gid: 5678, pid: 1 };
     for (number, kind) in KINDS.into_iter().enumerate() {
-        let node = NewNode {
-            target: b"target",
-            ..new(kind, 0o644)
-        };
+        let node = NewNode { target: b"target", ..new(kind, 0o644) };
         let name = numbered("node", number);
         let made = ok("create", s.fs.create(&caller, ROOT, &name, &node))?;
         let attr = s.attr(made.node)?;
@@ -74,10 +64,7 @@ fn belongs_to_the_caller(s: &Subject) -> Outcome {
 }
 
 fn asks_for_permissions(s: &Subject) -> Outcome {
-    for (number, permissions) in [0, 0o644, 0o777, 0o4755, 0o1777, 0o6711]
-        .into_iter()
-        .enumerate()
-    {
+    for (number, permissions) in [0, 0o644, 0o777, 0o4755, 0o1777, 0o6711].into_iter().enumerate() {
         for kind in [NodeKind::File, NodeKind::Directory, NodeKind::Fifo] {
             let name = numbered(&format!("{kind:?}"), number);
             let made = s.make(ROOT, &name, &new(kind, permissions))?;
@@ -88,19 +75,12 @@ fn asks_for_permissions(s: &Subject) -> Outcome {
 }
 
 fn is_masked(s: &Subject) -> Outcome {
-    let node = |kind| NewNode {
-        umask: 0o027,
-        target: b"target",
-        ..new(kind, 0o4777)
-    };
+    let node = |kind| NewNode { umask: 0o027, target: b"target", ..new(kind, 0o4777) };
     let file = s.make(ROOT, b"file", &node(NodeKind::File))?;
     equal("of a file", 0o4750, file.attr.permissions)?;
     let dir = s.make(ROOT, b"dir", &node(NodeKind::Directory))?;
     equal("of a directory", 0o4750, dir.attr.permissions)?;
-    let link = NewNode {
-        permissions: 0o777,
-        ..node(NodeKind::Symlink)
-    };
+    let link = NewNode { permissions: 0o777, ..node(NodeKind::Symlink) };
     let link = s.make(ROOT, b"link", &link)?;
     equal("of a symlink", 0o777, link.attr.permissions)
 }
@@ -154,10 +134,7 @@ fn of_a_device(s: &Subject) -> Outcome {
     // 8:1 and 0x123:0x45678, as stat encodes them in 32 bits.
     for (number, rdev) in [0x801, 0x4561_2378, 0].into_iter().enumerate() {
         for kind in [NodeKind::CharDevice, NodeKind::BlockDevice] {
-            let node = NewNode {
-                rdev,
-                ..new(kind, 0o600)
-            };
+            let node = NewNode { rdev, ..new(kind, 0o600) };
             let name = numbered(&format!("{kind:?}"), number);
             let made = s.make(ROOT, &name, &node)?;
             equal("rdev", rdev, s.attr(made.node)?.rdev)?;
@@ -208,20 +185,12 @@ fn keeps_its_number(s: &Subject) -> Outcome {
     s.fs.forget(made.node, 1);
     let found = s.lookup(ROOT, b"file")?;
     equal("ino", made.attr.ino, found.attr.ino)?;
-    equal(
-        "contents",
-        b"contents".to_vec(),
-        s.read(found.node, 0, 100)?,
-    )
+    equal("contents", b"contents".to_vec(), s.read(found.node, 0, 100)?)
 }
 
 fn in_a_set_group_directory(s: &Subject) -> Outcome {
     let dir = s.dir(ROOT, b"dir")?;
-    let changes = crate::file_system::SetAttr {
-        permissions: Some(0o2777),
-        gid: Some(50),
-        ..Default::default()
-    };
+    let changes = crate::file_system::SetAttr { permissions: Some(0o2777), gid: Some(50), ..Default::default() };
     s.set(dir, &changes)?;
     let file = s.make(dir, b"file", &new(NodeKind::File, 0o644))?.attr;
     equal("file", (50, 0o644), (file.gid, file.permissions))?;
@@ -242,11 +211,7 @@ fn without_a_name(s: &Subject) -> Outcome {
     equal("permissions", 0o600, entry.attr.permissions)?;
     equal("names", Vec::new(), s.names(ROOT)?)?;
     s.write(entry.node, 0, b"contents")?;
-    equal(
-        "contents",
-        b"contents".to_vec(),
-        s.read(entry.node, 0, 100)?,
-    )?;
+    equal("contents", b"contents".to_vec(), s.read(entry.node, 0, 100)?)?;
     s.fs.forget(entry.node, 1);
     equal("size", 8, s.attr(entry.node)?.size)?;
     s.fs.release(entry.node, handle);
@@ -264,9 +229,5 @@ fn without_a_name_and_then_with_one(s: &Subject) -> Outcome {
     s.fs.forget(entry.node, 2);
     let found = s.lookup(ROOT, b"a")?;
     equal("ino", entry.attr.ino, found.attr.ino)?;
-    equal(
-        "contents",
-        b"contents".to_vec(),
-        s.read(found.node, 0, 100)?,
-    )
+    equal("contents", b"contents".to_vec(), s.read(found.node, 0, 100)?)
 }

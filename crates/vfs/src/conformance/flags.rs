@@ -1,8 +1,8 @@
 //! Immutable and append-only nodes, and who may make them so.
 
 use crate::file_system::{
-    AllocateFlags, Caller, Errno, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Result,
-    SetAttr, SetTime, Time, WriteFlags,
+    AllocateFlags, Caller, Errno, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Result, SetAttr, SetTime, Time,
+    WriteFlags,
 };
 
 use super::acls::list_for_user;
@@ -85,18 +85,11 @@ fn that_contradict(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
     let both = NodeFlags::COMPRESS | NodeFlags::NOCOMPRESS;
     let set = s.fs.set_flags(&CALLER, node, both);
-    holds(
-        "refused",
-        matches!(set, Err(Errno::EINVAL | Errno::EOPNOTSUPP)),
-    )?;
+    holds("refused", matches!(set, Err(Errno::EINVAL | Errno::EOPNOTSUPP)))?;
     equal("flags", NodeFlags::empty(), flags(s, node)?)
 }
 
-const USER: Caller = Caller {
-    uid: 1000,
-    gid: 1000,
-    pid: 1,
-};
+const USER: Caller = Caller { uid: 1000, gid: 1000, pid: 1 };
 
 fn of_others(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
@@ -108,10 +101,7 @@ fn of_others(s: &Subject) -> Outcome {
 /// A file of the user's.
 fn owned(s: &Subject) -> Outcome<NodeId> {
     let node = s.file(ROOT, b"owned")?;
-    let changes = SetAttr {
-        uid: Some(USER.uid),
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { uid: Some(USER.uid), ..SetAttr::default() };
     s.set(node, &changes)?;
     Ok(node)
 }
@@ -176,30 +166,12 @@ fn keeps_its_attributes(s: &Subject, node: NodeId) -> Outcome {
     let none = SetAttr::default();
     let time = Some(SetTime::To(Time { sec: 1, nsec: 1 }));
     let changes = [
-        SetAttr {
-            permissions: Some(0o600),
-            ..none
-        },
-        SetAttr {
-            uid: Some(1),
-            ..none
-        },
-        SetAttr {
-            gid: Some(1),
-            ..none
-        },
-        SetAttr {
-            atime: time,
-            ..none
-        },
-        SetAttr {
-            mtime: time,
-            ..none
-        },
-        SetAttr {
-            size: Some(5),
-            ..none
-        },
+        SetAttr { permissions: Some(0o600), ..none },
+        SetAttr { uid: Some(1), ..none },
+        SetAttr { gid: Some(1), ..none },
+        SetAttr { atime: time, ..none },
+        SetAttr { mtime: time, ..none },
+        SetAttr { size: Some(5), ..none },
     ];
     let before = s.attr(node)?;
     for changes in &changes {
@@ -218,11 +190,7 @@ fn keeps_its_attributes(s: &Subject, node: NodeId) -> Outcome {
 }
 
 fn touch() -> SetAttr {
-    SetAttr {
-        atime: Some(SetTime::Now),
-        mtime: Some(SetTime::Now),
-        ..SetAttr::default()
-    }
+    SetAttr { atime: Some(SetTime::Now), mtime: Some(SetTime::Now), ..SetAttr::default() }
 }
 
 fn immutable_file_keeps_its_attributes(s: &Subject) -> Outcome {
@@ -295,10 +263,7 @@ fn immutable_directory_keeps_its_names(s: &Subject) -> Outcome {
     let outside = s.lookup(ROOT, b"outside")?.node;
     forbidden("link", s.fs.link(outside, dir, b"new"))?;
     let from = (ROOT, &b"outside"[..]);
-    forbidden(
-        "rename",
-        s.try_rename(from, (dir, b"new"), RenameFlags::empty()),
-    )?;
+    forbidden("rename", s.try_rename(from, (dir, b"new"), RenameFlags::empty()))?;
     equal("names", 3, s.names(dir)?.len())
 }
 

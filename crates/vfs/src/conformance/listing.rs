@@ -147,10 +147,7 @@ fn behind_the_end(s: &Subject) -> Outcome {
     equal("names behind the last", 0, s.list(dir, end, 10)?.len())?;
     s.file(dir, b"new")?;
     let behind = s.list(dir, end, 10)?;
-    holds(
-        "at most the new one",
-        behind.iter().all(|l| l.name == b"new"),
-    )
+    holds("at most the new one", behind.iter().all(|l| l.name == b"new"))
 }
 
 fn behind_every_name(s: &Subject) -> Outcome {
@@ -272,10 +269,7 @@ fn with_nodes_refers_to_them(s: &Subject) -> Outcome {
 fn with_nodes_that_find_no_room(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
     let listed = s.list_with_nodes(ROOT, 2)?;
-    holds(
-        "dots only",
-        listed.iter().all(|listed| is_dots(&listed.name)),
-    )?;
+    holds("dots only", listed.iter().all(|listed| is_dots(&listed.name)))?;
     s.unlink(ROOT, b"a")?;
     s.fs.forget(node, 1);
     refused("attr", Errno::ESTALE, s.fs.attr(node))

@@ -104,10 +104,8 @@ fn too_long_to_remove(s: &Subject) -> Outcome {
 }
 
 fn of_any_bytes(s: &Subject) -> Outcome {
-    let mut names: Vec<Vec<u8>> = (1..=255)
-        .filter(|byte| !matches!(byte, b'/' | b'.'))
-        .map(|byte| vec![byte])
-        .collect();
+    let mut names: Vec<Vec<u8>> =
+        (1..=255).filter(|byte| !matches!(byte, b'/' | b'.')).map(|byte| vec![byte]).collect();
     names.extend([b"...".to_vec(), b"..a".to_vec(), b"\xff\xfe\x80".to_vec()]);
     names.sort_unstable();
     for name in &names {
@@ -147,32 +145,12 @@ fn of_a_node_that_is_gone(s: &Subject) -> Outcome {
 
 fn dot_finds_any_node_again(s: &Subject) -> Outcome {
     let dir = s.dir(ROOT, b"dir")?;
-    for kind in [
-        NodeKind::File,
-        NodeKind::Directory,
-        NodeKind::Fifo,
-        NodeKind::Symlink,
-    ] {
-        let target: &[u8] = if kind == NodeKind::Symlink {
-            b"target"
-        } else {
-            b""
-        };
-        let made = s.make(
-            dir,
-            b"a",
-            &NewNode {
-                target,
-                ..new(kind, 0o755)
-            },
-        )?;
+    for kind in [NodeKind::File, NodeKind::Directory, NodeKind::Fifo, NodeKind::Symlink] {
+        let target: &[u8] = if kind == NodeKind::Symlink { b"target" } else { b"" };
+        let made = s.make(dir, b"a", &NewNode { target, ..new(kind, 0o755) })?;
         for _ in 0..2 {
             let found = s.lookup(made.node, b".")?;
-            equal(
-                "node",
-                (made.node, made.generation),
-                (found.node, found.generation),
-            )?;
+            equal("node", (made.node, made.generation), (found.node, found.generation))?;
             equal("attributes", made.attr.kind, found.attr.kind)?;
             // All references go, and it is found by its number alone.
             s.fs.forget(made.node, 2);
@@ -184,12 +162,7 @@ fn dot_finds_any_node_again(s: &Subject) -> Outcome {
             _ => s.unlink(ROOT, b"b")?,
         }
     }
-    equal(
-        "root",
-        (ROOT, 0),
-        s.lookup(ROOT, b".")
-            .map(|root| (root.node, root.generation))?,
-    )
+    equal("root", (ROOT, 0), s.lookup(ROOT, b".").map(|root| (root.node, root.generation))?)
 }
 
 fn dot_finds_no_node_without_names(s: &Subject) -> Outcome {
@@ -197,11 +170,7 @@ fn dot_finds_no_node_without_names(s: &Subject) -> Outcome {
     s.unlink(ROOT, b"file")?;
     s.remove_dir(ROOT, b"dir")?;
     for node in [file, dir] {
-        refused(
-            "lookup while referred to",
-            Errno::ESTALE,
-            s.fs.lookup(node, b"."),
-        )?;
+        refused("lookup while referred to", Errno::ESTALE, s.fs.lookup(node, b"."))?;
         s.fs.forget(node, 1);
         refused("lookup", Errno::ESTALE, s.fs.lookup(node, b"."))?;
     }
@@ -210,15 +179,7 @@ fn dot_finds_no_node_without_names(s: &Subject) -> Outcome {
 
 fn dot_finds_no_node_that_never_was(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"file")?.0;
-    for number in [
-        0,
-        node + 1,
-        node ^ (1 << 20),
-        node ^ (1 << 50),
-        node ^ (1 << 62),
-        node | (1 << 63),
-        u64::MAX,
-    ] {
+    for number in [0, node + 1, node ^ (1 << 20), node ^ (1 << 50), node ^ (1 << 62), node | (1 << 63), u64::MAX] {
         for name in [&b"."[..], b".."] {
             let what = format!("lookup of {} in {number}", shown(name));
             refused(&what, Errno::ESTALE, s.fs.lookup(NodeId(number), name))?;

@@ -16,11 +16,7 @@ pub(super) struct Mismatch {
 
 impl Mismatch {
     pub(super) fn new(what: &str, expected: &str, found: &str) -> Self {
-        Self {
-            what: what.to_owned(),
-            expected: expected.to_owned(),
-            found: found.to_owned(),
-        }
+        Self { what: what.to_owned(), expected: expected.to_owned(), found: found.to_owned() }
     }
 }
 

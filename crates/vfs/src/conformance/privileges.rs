@@ -55,12 +55,7 @@ fn stay_when_one_writes_who_may_keep_them(s: &Subject) -> Outcome {
 }
 
 fn go_when_told_so(s: &Subject) -> Outcome {
-    for (before, after) in [
-        (0o6777, 0o777),
-        (0o4755, 0o755),
-        (0o2711, 0o711),
-        (0o1777, 0o1777),
-    ] {
+    for (before, after) in [(0o6777, 0o777), (0o4755, 0o755), (0o2711, 0o711), (0o1777, 0o1777)] {
         let node = program(s, before)?;
         write(s, node, WriteFlags::CLEAR_PRIVILEGES)?;
         has(s, node, after, false)?;
@@ -89,10 +84,7 @@ fn without_group_execution(s: &Subject) -> Outcome {
 fn without_group_execution_by_a_stranger(s: &Subject) -> Outcome {
     let node = program(s, 0o2666)?;
     let stranger = Caller { uid: 1000, gid: 1000, pid: 1 };
-    let changes = SetAttr {
-        clear_privileges: true,
-        ..super::subject::size_change(100)
-    };
+    let changes = SetAttr { clear_privileges: true, ..super::subject::size_change(100) };
     ok("truncate", s.fs.set_attr(&stranger, node, &changes))?;
     has(s, node, 0o666, false)
 }
@@ -111,10 +103,7 @@ fn writes_tell_of_what_they_took(s: &Subject) -> Outcome {
 }
 
 fn changed(s: &Subject, node: NodeId, changes: SetAttr, clear: bool) -> Outcome {
-    let changes = SetAttr {
-        clear_privileges: clear,
-        ..changes
-    };
+    let changes = SetAttr { clear_privileges: clear, ..changes };
     s.set(node, &changes).map(drop)
 }
 
@@ -129,10 +118,7 @@ fn go_with_the_size(s: &Subject) -> Outcome {
 }
 
 fn owner() -> SetAttr {
-    SetAttr {
-        uid: Some(1000),
-        ..SetAttr::default()
-    }
+    SetAttr { uid: Some(1000), ..SetAttr::default() }
 }
 
 fn go_with_the_owner(s: &Subject) -> Outcome {
@@ -194,13 +180,7 @@ fn capability_goes_with_contents(s: &Subject) -> Outcome {
     }
     let source = s.file_with(ROOT, b"source", &[2; 65_536])?;
     let node = program(s, 0o6777)?;
-    let range = CopyRange {
-        source,
-        source_offset: 0,
-        target: node,
-        target_offset: 0,
-        len: 65_536,
-    };
+    let range = CopyRange { source, source_offset: 0, target: node, target_offset: 0, len: 65_536 };
     ok("copy_range", s.fs.copy_range(&range))?;
     has(s, node, 0o6777, false)
 }

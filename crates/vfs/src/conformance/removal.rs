@@ -53,11 +53,7 @@ fn of_what_is_no_directory(s: &Subject) -> Outcome {
 fn of_a_full_directory(s: &Subject) -> Outcome {
     let dir = s.dir(ROOT, b"dir")?;
     s.dir(dir, b"sub")?;
-    refused(
-        "remove_dir",
-        Errno::ENOTEMPTY,
-        s.fs.remove_dir(ROOT, b"dir"),
-    )?;
+    refused("remove_dir", Errno::ENOTEMPTY, s.fs.remove_dir(ROOT, b"dir"))?;
     holds("it stays", s.is_there(dir, b"sub")?)
 }
 
@@ -82,13 +78,7 @@ fn of_a_symlink_leaves_its_target(s: &Subject) -> Outcome {
 fn of_every_kind(s: &Subject) -> Outcome {
     s.symlink(ROOT, b"a", b"b")?;
     s.unlink(ROOT, b"a")?;
-    let kinds = [
-        NodeKind::File,
-        NodeKind::Fifo,
-        NodeKind::Socket,
-        NodeKind::CharDevice,
-        NodeKind::BlockDevice,
-    ];
+    let kinds = [NodeKind::File, NodeKind::Fifo, NodeKind::Socket, NodeKind::CharDevice, NodeKind::BlockDevice];
     for kind in kinds {
         super::outcome::ok("create", s.try_make(ROOT, b"a", kind))?;
         s.unlink(ROOT, b"a")?;

@@ -58,13 +58,7 @@ fn to_another_directory(s: &Subject) -> Outcome {
 
 fn of_every_kind(s: &Subject) -> Outcome {
     let dir = s.dir(ROOT, b"dir")?;
-    let kinds = [
-        NodeKind::File,
-        NodeKind::Directory,
-        NodeKind::Fifo,
-        NodeKind::Socket,
-        NodeKind::CharDevice,
-    ];
+    let kinds = [NodeKind::File, NodeKind::Directory, NodeKind::Fifo, NodeKind::Socket, NodeKind::CharDevice];
     for kind in kinds {
         let made = ok("create", s.try_make(ROOT, b"a", kind))?;
         let name = format!("{kind:?}").into_bytes();
@@ -161,11 +155,7 @@ fn to_its_own_ancestor(s: &Subject) -> Outcome {
     fails(s, Errno::ENOTEMPTY, (b, b"c"), (a, b"b"))?;
     fails(s, Errno::ENOTEMPTY, (a, b"b"), (ROOT, b"a"))?;
     let renamed = s.try_rename((b, b"file"), (ROOT, b"a"), NONE);
-    refused_as(
-        "rename of a file",
-        &[Errno::ENOTEMPTY, Errno::EISDIR],
-        renamed,
-    )
+    refused_as("rename of a file", &[Errno::ENOTEMPTY, Errno::EISDIR], renamed)
 }
 
 fn to_itself(s: &Subject) -> Outcome {
@@ -175,11 +165,7 @@ fn to_itself(s: &Subject) -> Outcome {
     s.rename((ROOT, b"dir"), (ROOT, b"dir"))?;
     equal("links", 1, s.attr(file)?.nlink)?;
     equal("contents", b"contents".to_vec(), s.read(file, 0, 100)?)?;
-    equal(
-        "names",
-        vec![b"a".to_vec(), b"dir".to_vec()],
-        s.names(ROOT)?,
-    )
+    equal("names", vec![b"a".to_vec(), b"dir".to_vec()], s.names(ROOT)?)
 }
 
 fn to_another_name_of_the_node(s: &Subject) -> Outcome {

@@ -127,11 +127,7 @@ fn is_whiteout(s: &Subject, dir: NodeId, name: &[u8]) -> Outcome {
 fn whiteout(s: &Subject) -> Outcome {
     let dir = s.dir(ROOT, b"dir")?;
     let node = s.file(ROOT, b"a")?;
-    let caller = Caller {
-        uid: 7,
-        gid: 8,
-        pid: 1,
-    };
+    let caller = Caller { uid: 7, gid: 8, pid: 1 };
     let flags = RenameFlags::WHITEOUT;
     let renamed = s.fs.rename(&caller, (ROOT, b"a"), (dir, b"b"), flags);
     ok("rename", renamed)?;

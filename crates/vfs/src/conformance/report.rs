@@ -66,20 +66,13 @@ impl fmt::Display for Report {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (failed, count) = (self.failures.len(), self.case_count());
         writeln!(f, "{failed} of {count} cases failed")?;
-        self.failures
-            .iter()
-            .try_for_each(|failure| writeln!(f, "{failure}"))
+        self.failures.iter().try_for_each(|failure| writeln!(f, "{failure}"))
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            case,
-            what,
-            expected,
-            found,
-        } = self;
+        let Self { case, what, expected, found } = self;
         write!(f, "{case}: {what}: expected {expected}, found {found}")
     }
 }

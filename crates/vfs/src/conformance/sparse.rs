@@ -189,18 +189,9 @@ fn with_zeros(start: usize, end: usize) -> Vec<u8> {
 }
 
 fn punching_keeps_the_edges(s: &Subject) -> Outcome {
-    for (start, len) in [
-        (5, 10),
-        (100, 70_000),
-        (4096, 4096),
-        (65_535, 2),
-        (190_000, 20_000),
-    ] {
+    for (start, len) in [(5, 10), (100, 70_000), (4096, 4096), (65_535, 2), (190_000, 20_000)] {
         let node = s.file_with(ROOT, b"a", &with_zeros(0, 0))?;
-        let (from, count) = (
-            u64::try_from(start).unwrap_or(0),
-            u64::try_from(len).unwrap_or(0),
-        );
+        let (from, count) = (u64::try_from(start).unwrap_or(0), u64::try_from(len).unwrap_or(0));
         s.allocate(node, PUNCH, from, count)?;
         let expected = with_zeros(start, (start + len).min(200_000));
         let what = format!("hole {start}+{len}");
@@ -259,18 +250,9 @@ fn zeroing_beyond_the_end(s: &Subject) -> Outcome {
 }
 
 fn zeroing_keeps_the_edges(s: &Subject) -> Outcome {
-    for (start, len) in [
-        (5, 10),
-        (100, 70_000),
-        (4096, 4096),
-        (4000, 5000),
-        (65_535, 2),
-    ] {
+    for (start, len) in [(5, 10), (100, 70_000), (4096, 4096), (4000, 5000), (65_535, 2)] {
         let node = s.file_with(ROOT, b"a", &with_zeros(0, 0))?;
-        let (from, count) = (
-            u64::try_from(start).unwrap_or(0),
-            u64::try_from(len).unwrap_or(0),
-        );
+        let (from, count) = (u64::try_from(start).unwrap_or(0), u64::try_from(len).unwrap_or(0));
         s.allocate(node, ZERO, from, count)?;
         ok("sync_file", s.fs.sync_file(node, NO_HANDLE, SyncWhat::All))?;
         let what = format!("zeros {start}+{len}");
@@ -331,14 +313,7 @@ fn as_a_model_has_it(s: &Subject) -> Outcome {
     same_bytes("contents", &model, &s.read(node, 0, 400_000)?)
 }
 
-fn change(
-    s: &Subject,
-    node: NodeId,
-    model: &mut Vec<u8>,
-    random: &mut Random,
-    offset: u64,
-    len: u64,
-) -> Outcome {
+fn change(s: &Subject, node: NodeId, model: &mut Vec<u8>, random: &mut Random, offset: u64, len: u64) -> Outcome {
     let start = usize::try_from(offset).unwrap_or(0);
     let end = start + usize::try_from(len).unwrap_or(0);
     let inside = |model: &Vec<u8>| start.min(model.len())..end.min(model.len());
@@ -368,9 +343,5 @@ fn change(
             model.resize(model.len().max(end), 0);
         }
     }
-    equal(
-        "size",
-        model.len(),
-        usize::try_from(s.attr(node)?.size).unwrap_or(0),
-    )
+    equal("size", model.len(), usize::try_from(s.attr(node)?.size).unwrap_or(0))
 }

@@ -3,25 +3,17 @@
 use std::sync::Arc;
 
 use crate::file_system::{
-    AllocateFlags, Attr, Caller, DirEntry, DirSink, Entry, Errno, FileSystem, Handle, NewNode,
-    NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Result, SetAttr, SetTime, Time,
-    WriteFlags, XattrMode,
+    AllocateFlags, Attr, Caller, DirEntry, DirSink, Entry, Errno, FileSystem, Handle, NewNode, NodeFlags, NodeId,
+    NodeKind, OpenFlags, RenameFlags, Result, SetAttr, SetTime, Time, WriteFlags, XattrMode,
 };
 
 use super::outcome::{Outcome, equal, ok};
 
 pub(super) const ROOT: NodeId = NodeId::ROOT;
 /// Root asks, as far as it matters.
-pub(super) const CALLER: Caller = Caller {
-    uid: 0,
-    gid: 0,
-    pid: 1,
-};
+pub(super) const CALLER: Caller = Caller { uid: 0, gid: 0, pid: 1 };
 /// What [`Subject::age`] sets all times to.
-pub(super) const LONG_AGO: Time = Time {
-    sec: 1_000_000_000,
-    nsec: 123_456_789,
-};
+pub(super) const LONG_AGO: Time = Time { sec: 1_000_000_000, nsec: 123_456_789 };
 /// A handle for calls without an opening.
 pub(super) const NO_HANDLE: Handle = Handle(0);
 
@@ -71,10 +63,7 @@ impl Subject {
     }
 
     pub(super) fn symlink(&self, dir: NodeId, name: &[u8], target: &[u8]) -> Outcome<NodeId> {
-        let node = NewNode {
-            target,
-            ..new(NodeKind::Symlink, 0o777)
-        };
+        let node = NewNode { target, ..new(NodeKind::Symlink, 0o777) };
         Ok(self.make(dir, name, &node)?.node)
     }
 
@@ -106,10 +95,7 @@ impl Subject {
     }
 
     pub(super) fn chmod(&self, node: NodeId, permissions: u32) -> Outcome<Attr> {
-        let changes = SetAttr {
-            permissions: Some(permissions),
-            ..SetAttr::default()
-        };
+        let changes = SetAttr { permissions: Some(permissions), ..SetAttr::default() };
         self.set(node, &changes)
     }
 
@@ -135,23 +121,11 @@ impl Subject {
         ok("open", self.fs.open(&CALLER, node, flags))
     }
 
-    pub(super) fn try_allocate(
-        &self,
-        node: NodeId,
-        flags: AllocateFlags,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
+    pub(super) fn try_allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Result<()> {
         self.fs.allocate(node, flags, offset, len)
     }
 
-    pub(super) fn allocate(
-        &self,
-        node: NodeId,
-        flags: AllocateFlags,
-        offset: u64,
-        len: u64,
-    ) -> Outcome {
+    pub(super) fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Outcome {
         let what = format!("allocate {flags:?} {offset}+{len}");
         ok(&what, self.fs.allocate(node, flags, offset, len))
     }
@@ -170,12 +144,7 @@ impl Subject {
         ok("link", self.fs.link(node, dir, name))
     }
 
-    pub(super) fn try_rename(
-        &self,
-        from: (NodeId, &[u8]),
-        to: (NodeId, &[u8]),
-        flags: RenameFlags,
-    ) -> Result<()> {
+    pub(super) fn try_rename(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Result<()> {
         self.fs.rename(&CALLER, from, to, flags)
     }
 
@@ -183,12 +152,7 @@ impl Subject {
         self.rename_with(from, to, RenameFlags::empty())
     }
 
-    pub(super) fn rename_with(
-        &self,
-        from: (NodeId, &[u8]),
-        to: (NodeId, &[u8]),
-        flags: RenameFlags,
-    ) -> Outcome {
+    pub(super) fn rename_with(&self, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Outcome {
         let what = format!("rename of {} to {}", shown(from.1), shown(to.1));
         ok(&what, self.try_rename(from, to, flags))
     }
@@ -262,18 +226,11 @@ impl Subject {
 }
 
 pub(super) fn new<'a>(kind: NodeKind, permissions: u32) -> NewNode<'a> {
-    NewNode {
-        kind,
-        permissions,
-        ..NewNode::default()
-    }
+    NewNode { kind, permissions, ..NewNode::default() }
 }
 
 pub(super) fn size_change(size: u64) -> SetAttr {
-    SetAttr {
-        size: Some(size),
-        ..SetAttr::default()
-    }
+    SetAttr { size: Some(size), ..SetAttr::default() }
 }
 
 pub(super) fn is_dots(name: &[u8]) -> bool {
@@ -296,10 +253,7 @@ struct Sink {
 
 impl Sink {
     const fn new(count_max: usize) -> Self {
-        Self {
-            listed: Vec::new(),
-            count_max,
-        }
+        Self { listed: Vec::new(), count_max }
     }
 }
 

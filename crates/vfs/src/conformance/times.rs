@@ -41,10 +41,7 @@ fn creation_changes_the_directory(s: &Subject) -> Outcome {
     let dir = s.dir(ROOT, b"dir")?;
     for kind in [NodeKind::File, NodeKind::Directory, NodeKind::Fifo] {
         s.age(dir)?;
-        ok(
-            "create",
-            s.try_make(dir, format!("{kind:?}").as_bytes(), kind),
-        )?;
+        ok("create", s.try_make(dir, format!("{kind:?}").as_bytes(), kind))?;
         s.has_changed("creation", dir, "mc")?;
     }
     s.age(dir)?;
@@ -94,11 +91,7 @@ fn renaming_within_a_directory(s: &Subject) -> Outcome {
 fn renaming_across_directories(s: &Subject) -> Outcome {
     let (d, e) = (s.dir(ROOT, b"d")?, s.dir(ROOT, b"e")?);
     for node in [s.file(d, b"a")?, s.dir(d, b"b")?] {
-        let name: &[u8] = if s.attr(node)?.kind == NodeKind::File {
-            b"a"
-        } else {
-            b"b"
-        };
+        let name: &[u8] = if s.attr(node)?.kind == NodeKind::File { b"a" } else { b"b" };
         for node in [d, e, node] {
             s.age(node)?;
         }
@@ -245,11 +238,7 @@ fn truncating(s: &Subject) -> Outcome {
         s.age(node)?;
         s.set_size(node, size)?;
         s.has_changed("truncating to the same size", node, "")?;
-        let said = SetAttr {
-            size: Some(size),
-            mtime: Some(SetTime::Now),
-            ..SetAttr::default()
-        };
+        let said = SetAttr { size: Some(size), mtime: Some(SetTime::Now), ..SetAttr::default() };
         s.set(node, &said)?;
         s.has_changed("truncating what is open to the same size", node, "mc")?;
     }
@@ -294,10 +283,7 @@ fn changing_permissions(s: &Subject) -> Outcome {
 fn changing_owners(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
     s.age(node)?;
-    let changes = crate::file_system::SetAttr {
-        uid: Some(1),
-        ..Default::default()
-    };
+    let changes = crate::file_system::SetAttr { uid: Some(1), ..Default::default() };
     s.set(node, &changes)?;
     s.has_changed("chown", node, "c")
 }
@@ -334,10 +320,7 @@ fn syncing(s: &Subject) -> Outcome {
     let node = s.file_with(ROOT, b"a", &[1; 100_000])?;
     s.age(node)?;
     s.age(ROOT)?;
-    ok(
-        "sync_file",
-        s.fs.sync_file(node, NO_HANDLE, crate::file_system::SyncWhat::All),
-    )?;
+    ok("sync_file", s.fs.sync_file(node, NO_HANDLE, crate::file_system::SyncWhat::All))?;
     ok("sync_fs", s.fs.sync_fs())?;
     s.has_changed("syncing", node, "")?;
     s.has_changed("syncing", ROOT, "")

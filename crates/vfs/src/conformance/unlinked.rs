@@ -74,10 +74,7 @@ fn until_the_last_of_several(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
     s.lookup(ROOT, b"a")?;
     s.lookup(ROOT, b"a")?;
-    let handles = [
-        s.open(node, OpenFlags::READ)?,
-        s.open(node, OpenFlags::WRITE)?,
-    ];
+    let handles = [s.open(node, OpenFlags::READ)?, s.open(node, OpenFlags::WRITE)?];
     s.unlink(ROOT, b"a")?;
     s.fs.forget(node, 2);
     for handle in handles {
@@ -91,23 +88,12 @@ fn until_the_last_of_several(s: &Subject) -> Outcome {
 fn can_still_be_changed(s: &Subject) -> Outcome {
     let node = s.file_with(ROOT, b"a", b"contents")?;
     s.unlink(ROOT, b"a")?;
-    let changes = SetAttr {
-        permissions: Some(0o600),
-        size: Some(4),
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { permissions: Some(0o600), size: Some(4), ..SetAttr::default() };
     let attr = s.set(node, &changes)?;
-    equal(
-        "attr",
-        (0o600, 4, 0),
-        (attr.permissions, attr.size, attr.nlink),
-    )?;
+    equal("attr", (0o600, 4, 0), (attr.permissions, attr.size, attr.nlink))?;
     s.set_xattr(node, b"user.a", b"1")?;
     equal("xattr", Some(b"1".to_vec()), s.xattr(node, b"user.a")?)?;
-    ok(
-        "sync_file",
-        s.fs.sync_file(node, NO_HANDLE, crate::file_system::SyncWhat::All),
-    )?;
+    ok("sync_file", s.fs.sync_file(node, NO_HANDLE, crate::file_system::SyncWhat::All))?;
     equal("contents", b"cont".to_vec(), s.read(node, 0, 100)?)
 }
 

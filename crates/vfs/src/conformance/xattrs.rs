@@ -83,10 +83,7 @@ fn that_are_missing(s: &Subject) -> Outcome {
 
 fn that_must_not_exist(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
-    ok(
-        "set_xattr",
-        set(s, node, b"user.a", b"1", XattrMode::Create),
-    )?;
+    ok("set_xattr", set(s, node, b"user.a", b"1", XattrMode::Create))?;
     let again = set(s, node, b"user.a", b"2", XattrMode::Create);
     refused("set_xattr", Errno::EEXIST, again)?;
     is(s, node, b"user.a", b"1")
@@ -98,10 +95,7 @@ fn that_must_exist(s: &Subject) -> Outcome {
     refused("set_xattr", Errno::ENODATA, missing)?;
     equal("names", Vec::new(), names(s, node)?)?;
     s.set_xattr(node, b"user.a", b"1")?;
-    ok(
-        "set_xattr",
-        set(s, node, b"user.a", b"22", XattrMode::Replace),
-    )?;
+    ok("set_xattr", set(s, node, b"user.a", b"22", XattrMode::Replace))?;
     is(s, node, b"user.a", b"22")
 }
 
@@ -123,14 +117,7 @@ fn of_every_name_space(s: &Subject) -> Outcome {
 
 fn of_no_name_space(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
-    for name in [
-        &b"foo.a"[..],
-        b"foo",
-        b"system.a",
-        b"User.a",
-        b"usera",
-        b"user",
-    ] {
+    for name in [&b"foo.a"[..], b"foo", b"system.a", b"User.a", b"usera", b"user"] {
         let value = s.fs.get_xattr(node, name);
         refused("get_xattr", Errno::EOPNOTSUPP, value)?;
         let set = s.try_set_xattr(node, name, b"1");

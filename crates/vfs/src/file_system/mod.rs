@@ -28,9 +28,9 @@ mod types;
 
 pub use errno::{Errno, Result};
 pub use types::{
-    AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Handle, NewNode, NodeFlags,
-    NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket, SyncWhat, Time, VolumeStatus,
-    WriteFlags, Written, XattrMode,
+    AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Handle, NewNode, NodeFlags, NodeId,
+    NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket, SyncWhat, Time, VolumeStatus, WriteFlags,
+    Written, XattrMode,
 };
 
 use std::time::Duration;
@@ -75,13 +75,7 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// `EEXIST`, `ENOENT` in a directory that was removed, `ENAMETOOLONG`, `ENOSPC`, `EPERM`,
     /// `EROFS`.
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: NodeId,
-        name: &[u8],
-        new: &NewNode<'_>,
-    ) -> Result<Entry>;
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Result<Entry>;
 
     /// Makes a regular file that is open and has no name. [`FileSystem::link`] may give it one.
     ///
@@ -118,13 +112,7 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// `ENOENT`, `EEXIST`, `ENOTEMPTY`, `EISDIR`, `ENOTDIR`, `EINVAL` for a directory that would
     /// become its own ancestor, `EXDEV`, `EPERM`, `ENOSPC`.
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (NodeId, &[u8]),
-        to: (NodeId, &[u8]),
-        flags: RenameFlags,
-    ) -> Result<()>;
+    fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Result<()>;
 
     /// Opens a file or directory. The node stays until as many [`FileSystem::release`] came.
     ///
@@ -147,14 +135,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `EFBIG`, `ENOSPC`, `EPERM`, `EROFS`, `EIO`.
-    fn write(
-        &self,
-        node: NodeId,
-        handle: Handle,
-        offset: u64,
-        data: &[u8],
-        flags: WriteFlags,
-    ) -> Result<Written>;
+    fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written>;
 
     /// Makes a file durable, or a directory with its names.
     ///
@@ -221,13 +202,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `ENOTDIR`, `EIO`.
-    fn read_dir(
-        &self,
-        node: NodeId,
-        from: u64,
-        with_nodes: bool,
-        sink: &mut dyn DirSink,
-    ) -> Result<()>;
+    fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()>;
 
     /// Value of an extended attribute.
     ///
@@ -246,14 +221,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `EEXIST`, `ENODATA`, `EOPNOTSUPP`, `ERANGE`, `ENOSPC`, `EPERM`, `EROFS`, `EINVAL`.
-    fn set_xattr(
-        &self,
-        node: NodeId,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        clear_set_group: bool,
-    ) -> Result<()>;
+    fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Result<()>;
 
     /// Removes an extended attribute.
     ///

@@ -296,12 +296,8 @@ impl SetAttr {
     /// always do, say so.
     #[must_use]
     pub fn is_size_alone(&self) -> bool {
-        let size_alone = Self {
-            size: self.size,
-            clear_privileges: self.clear_privileges,
-            handle: self.handle,
-            ..Self::default()
-        };
+        let size_alone =
+            Self { size: self.size, clear_privileges: self.clear_privileges, handle: self.handle, ..Self::default() };
         self.size.is_some() && *self == size_alone
     }
 }

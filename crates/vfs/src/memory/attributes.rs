@@ -1,9 +1,7 @@
 //! Changing what `stat` and `lsattr` show.
 
 use crate::acl::{self, Acl};
-use crate::file_system::{
-    Attr, Caller, Errno, NodeFlags, NodeId, NodeKind, Result, SetAttr, SetTime, Time,
-};
+use crate::file_system::{Attr, Caller, Errno, NodeFlags, NodeId, NodeKind, Result, SetAttr, SetTime, Time};
 
 use crate::privileges::BareSetGroup;
 
@@ -69,9 +67,7 @@ impl MemoryFs {
         if !SUPPORTED.contains(flags) {
             return Err(Errno::EOPNOTSUPP);
         }
-        if flags.contains(NodeFlags::COMPRESS)
-            && flags.intersects(NodeFlags::NOCOMPRESS | NodeFlags::NOCOW)
-        {
+        if flags.contains(NodeFlags::COMPRESS) && flags.intersects(NodeFlags::NOCOMPRESS | NodeFlags::NOCOW) {
             return Err(Errno::EINVAL);
         }
         let is_root = caller.uid == 0;
@@ -81,11 +77,7 @@ impl MemoryFs {
         if !is_root && (state.flags ^ flags).intersects(PRIVILEGED) {
             return Err(Errno::EPERM);
         }
-        let meaningful = if node.kind == NodeKind::Directory {
-            flags
-        } else {
-            flags - NodeFlags::DIRSYNC
-        };
+        let meaningful = if node.kind == NodeKind::Directory { flags } else { flags - NodeFlags::DIRSYNC };
         state.flags = meaningful;
         state.ctime = now();
         Ok(())
@@ -109,12 +101,7 @@ const fn check_has_flags(kind: NodeKind) -> Result<()> {
 }
 
 fn check_is_valid(changes: &SetAttr) -> Result<()> {
-    let times = [
-        given(changes.atime),
-        given(changes.mtime),
-        changes.ctime,
-        changes.btime,
-    ];
+    let times = [given(changes.atime), given(changes.mtime), changes.ctime, changes.btime];
     if times.iter().flatten().any(|time| time.nsec >= NANOSECONDS) {
         return Err(Errno::EINVAL);
     }

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
+use crate::append_only;
 use crate::atime::AtimeMode;
 use crate::file_system::{
-    AllocateFlags, CopyRange, Errno, Handle, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Seek,
-    WriteFlags, Written,
+    AllocateFlags, CopyRange, Errno, Handle, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Seek, WriteFlags, Written,
 };
-use crate::append_only;
 use crate::privileges::BareSetGroup;
 
 use super::data::range_end;
@@ -32,13 +31,7 @@ impl MemoryFs {
         Ok(handle::new(flags))
     }
 
-    pub(super) fn read_at(
-        &self,
-        id: NodeId,
-        handle: Handle,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<usize> {
+    pub(super) fn read_at(&self, id: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
         let node = self.node(id)?;
         let count = node.state.read().data()?.read(offset, buf);
         if !handle::leaves_atime(handle) && self.atime != AtimeMode::No {
@@ -47,21 +40,11 @@ impl MemoryFs {
         Ok(count)
     }
 
-    pub(super) fn write_at(
-        &self,
-        id: NodeId,
-        offset: u64,
-        data: &[u8],
-        flags: WriteFlags,
-    ) -> Result<Written> {
+    pub(super) fn write_at(&self, id: NodeId, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
         let node = self.node(id)?;
         let mut state = node.state.write();
         let size = state.data()?.size();
-        let offset = if flags.contains(WriteFlags::APPEND) {
-            size
-        } else {
-            offset
-        };
+        let offset = if flags.contains(WriteFlags::APPEND) { size } else { offset };
         // What comes from the kernel's cache was written when it was allowed.
         if !flags.contains(WriteFlags::FROM_CACHE) {
             state.refuse(NodeFlags::IMMUTABLE)?;
@@ -92,13 +75,7 @@ impl MemoryFs {
         Ok(written)
     }
 
-    pub(super) fn allocate_range(
-        &self,
-        id: NodeId,
-        flags: AllocateFlags,
-        offset: u64,
-        len: u64,
-    ) -> Result<()> {
+    pub(super) fn allocate_range(&self, id: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Result<()> {
         let node = self.node(id)?;
         let mut state = node.state.write();
         let size = state.data()?.size();
@@ -159,11 +136,7 @@ impl MemoryFs {
             check_do_not_overlap(range, count)?;
             vec![0; usize::try_from(count.min(COPY_BYTES_MAX)).unwrap_or(0)]
         };
-        let count = source
-            .state
-            .read()
-            .data()?
-            .read(range.source_offset, &mut bytes);
+        let count = source.state.read().data()?.read(range.source_offset, &mut bytes);
         let flags = WriteFlags::empty();
         self.write_at(range.target, range.target_offset, &bytes[..count], flags)?;
         Ok(to_u64(count))

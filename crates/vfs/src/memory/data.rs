@@ -41,11 +41,7 @@ struct Piece {
 
 impl Data {
     pub(super) const fn new(space: Arc<Space>) -> Self {
-        Self {
-            size: 0,
-            pages: BTreeMap::new(),
-            space,
-        }
+        Self { size: 0, pages: BTreeMap::new(), space }
     }
 
     pub(super) const fn size(&self) -> u64 {
@@ -128,11 +124,7 @@ impl Data {
     /// The first byte at or after `offset` that was written.
     pub(super) fn next_data(&self, offset: u64) -> Option<u64> {
         let written = |(page, kept): (&u64, &Page)| kept.is_written().then_some(page * PAGE_BYTES);
-        let start = self
-            .pages
-            .range(offset / PAGE_BYTES..)
-            .find_map(written)?
-            .max(offset);
+        let start = self.pages.range(offset / PAGE_BYTES..).find_map(written)?.max(offset);
         (start < self.size).then_some(start)
     }
 
@@ -232,11 +224,7 @@ fn pieces(offset: u64, len: usize) -> impl Iterator<Item = Piece> {
         let position = offset + to_u64(at);
         let start = within_page(position % PAGE_BYTES);
         let count = (PAGE - start).min(len - at);
-        let piece = Piece {
-            page: position / PAGE_BYTES,
-            within: start..start + count,
-            at: at..at + count,
-        };
+        let piece = Piece { page: position / PAGE_BYTES, within: start..start + count, at: at..at + count };
         at += count;
         Some(piece)
     })

@@ -33,13 +33,7 @@ pub(super) struct Slot {
 
 impl Directory {
     pub(super) fn new(parent: NodeId) -> Self {
-        Self {
-            parent,
-            names: HashMap::new(),
-            places: BTreeMap::new(),
-            place_last: BEHIND_DOT_DOT,
-            name_bytes: 0,
-        }
+        Self { parent, names: HashMap::new(), places: BTreeMap::new(), place_last: BEHIND_DOT_DOT, name_bytes: 0 }
     }
 
     pub(super) fn is_empty(&self) -> bool {

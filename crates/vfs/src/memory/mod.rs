@@ -41,9 +41,8 @@ use parking_lot::RwLock;
 
 use crate::atime::AtimeMode;
 use crate::file_system::{
-    AllocateFlags, Attr, Caller, CopyRange, DirSink, Entry, Errno, FileSystem, Handle, NewNode,
-    NodeFlags, NodeId, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time, VolumeStatus,
-    WriteFlags, Written, XattrMode,
+    AllocateFlags, Attr, Caller, CopyRange, DirSink, Entry, Errno, FileSystem, Handle, NewNode, NodeFlags, NodeId,
+    OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time, VolumeStatus, WriteFlags, Written, XattrMode,
 };
 
 use node::Node;
@@ -65,10 +64,7 @@ pub struct MemoryOptions {
 
 impl Default for MemoryOptions {
     fn default() -> Self {
-        Self {
-            capacity_bytes: 16 << 30,
-            atime: AtimeMode::default(),
-        }
+        Self { capacity_bytes: 16 << 30, atime: AtimeMode::default() }
     }
 }
 
@@ -138,13 +134,8 @@ fn find(table: &Table, id: NodeId) -> Result<&Arc<Node>> {
 }
 
 fn now() -> Time {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    Time {
-        sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX),
-        nsec: since.subsec_nanos(),
-    }
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time { sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nsec: since.subsec_nanos() }
 }
 
 fn to_u64(value: usize) -> u64 {
@@ -175,13 +166,7 @@ impl FileSystem for MemoryFs {
         self.symlink_target(node)
     }
 
-    fn create(
-        &self,
-        caller: &Caller,
-        parent: NodeId,
-        name: &[u8],
-        new: &NewNode<'_>,
-    ) -> Result<Entry> {
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {
         self.make_named(caller, parent, name, new)
     }
 
@@ -207,13 +192,7 @@ impl FileSystem for MemoryFs {
         self.remove_name(parent, name, names::Remove::Directory)
     }
 
-    fn rename(
-        &self,
-        caller: &Caller,
-        from: (NodeId, &[u8]),
-        to: (NodeId, &[u8]),
-        flags: RenameFlags,
-    ) -> Result<()> {
+    fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Result<()> {
         self.move_name(caller, from, to, flags)
     }
 
@@ -232,14 +211,7 @@ impl FileSystem for MemoryFs {
         self.read_at(node, handle, offset, buf)
     }
 
-    fn write(
-        &self,
-        node: NodeId,
-        _handle: Handle,
-        offset: u64,
-        data: &[u8],
-        flags: WriteFlags,
-    ) -> Result<Written> {
+    fn write(&self, node: NodeId, _handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
         self.write_at(node, offset, data, flags)
     }
 
@@ -263,13 +235,7 @@ impl FileSystem for MemoryFs {
         self.copy(range)
     }
 
-    fn read_dir(
-        &self,
-        node: NodeId,
-        from: u64,
-        with_nodes: bool,
-        sink: &mut dyn DirSink,
-    ) -> Result<()> {
+    fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()> {
         self.list(node, from, with_nodes, sink)
     }
 
@@ -281,14 +247,7 @@ impl FileSystem for MemoryFs {
         self.xattr_names(node)
     }
 
-    fn set_xattr(
-        &self,
-        node: NodeId,
-        name: &[u8],
-        value: &[u8],
-        mode: XattrMode,
-        clear_set_group: bool,
-    ) -> Result<()> {
+    fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Result<()> {
         self.change_xattr(node, name, value, mode, clear_set_group)
     }
 

@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use crate::acl::{self, Acl};
 use crate::file_system::{
-    Caller, DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeFlags, NodeId, NodeKind,
-    OpenFlags, Result, Time,
+    Caller, DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Time,
 };
 
 use super::attributes::inherited_flags;
@@ -52,13 +51,7 @@ impl MemoryFs {
         Ok(node.entry())
     }
 
-    pub(super) fn list(
-        &self,
-        id: NodeId,
-        from: u64,
-        with_nodes: bool,
-        sink: &mut dyn DirSink,
-    ) -> Result<()> {
+    pub(super) fn list(&self, id: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()> {
         let table = self.table.read();
         let node = find(&table, id)?;
         {
@@ -72,13 +65,7 @@ impl MemoryFs {
         Ok(())
     }
 
-    pub(super) fn make_named(
-        &self,
-        caller: &Caller,
-        parent: NodeId,
-        name: &[u8],
-        new: &NewNode<'_>,
-    ) -> Result<Entry> {
+    pub(super) fn make_named(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {
         let mut table = self.table.write();
         let directory = Arc::clone(find(&table, parent)?);
         check_is_free(&directory, name)?;
@@ -153,13 +140,7 @@ impl MemoryFs {
     }
 
     /// A node with one name, which it does not have yet.
-    pub(super) fn make(
-        &self,
-        caller: &Caller,
-        parent: &Node,
-        new: &NewNode<'_>,
-        now: Time,
-    ) -> Result<Node> {
+    pub(super) fn make(&self, caller: &Caller, parent: &Node, new: &NewNode<'_>, now: Time) -> Result<Node> {
         let body = match new.kind {
             NodeKind::File => Body::File(Data::new(Arc::clone(&self.space))),
             NodeKind::Directory => Body::Directory(Directory::new(parent.id)),
@@ -282,46 +263,17 @@ pub(super) fn drop_link(table: &mut Table, node: &Node, now: Time) {
 }
 
 /// Lists `.` and `..`; false when the sink is full.
-fn list_dots(
-    node: &Node,
-    directory: &Directory,
-    from: u64,
-    with_nodes: bool,
-    sink: &mut dyn DirSink,
-) -> bool {
-    let dots: [(&[u8], NodeId, u64); 2] = [
-        (b".", node.id, BEHIND_DOT),
-        (b"..", directory.parent, BEHIND_DOT_DOT),
-    ];
+fn list_dots(node: &Node, directory: &Directory, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> bool {
+    let dots: [(&[u8], NodeId, u64); 2] = [(b".", node.id, BEHIND_DOT), (b"..", directory.parent, BEHIND_DOT_DOT)];
     dots.iter().filter(|dot| dot.2 > from).all(|dot| {
-        let entry = DirEntry {
-            name: dot.0,
-            ino: dot.1.0,
-            kind: NodeKind::Directory,
-            next: dot.2,
-        };
-        if with_nodes {
-            sink.add_with_node(&entry, None)
-        } else {
-            sink.add(&entry)
-        }
+        let entry = DirEntry { name: dot.0, ino: dot.1.0, kind: NodeKind::Directory, next: dot.2 };
+        if with_nodes { sink.add_with_node(&entry, None) } else { sink.add(&entry) }
     })
 }
 
-fn list_names(
-    table: &Table,
-    directory: &Directory,
-    from: u64,
-    with_nodes: bool,
-    sink: &mut dyn DirSink,
-) {
+fn list_names(table: &Table, directory: &Directory, from: u64, with_nodes: bool, sink: &mut dyn DirSink) {
     for (place, name, slot) in directory.behind(from.max(BEHIND_DOT_DOT)) {
-        let entry = DirEntry {
-            name,
-            ino: slot.node.0,
-            kind: slot.kind,
-            next: place,
-        };
+        let entry = DirEntry { name, ino: slot.node.0, kind: slot.kind, next: place };
         let is_taken = match table.get(&slot.node).filter(|_| with_nodes) {
             Some(node) => {
                 let taken = sink.add_with_node(&entry, Some(&node.entry()));

@@ -55,13 +55,7 @@ pub(super) enum Body {
 
 impl Node {
     pub(super) fn new(id: NodeId, kind: NodeKind, state: State) -> Self {
-        Self {
-            id,
-            kind,
-            state: RwLock::new(state),
-            references: AtomicU64::new(0),
-            openings: AtomicU64::new(0),
-        }
+        Self { id, kind, state: RwLock::new(state), references: AtomicU64::new(0), openings: AtomicU64::new(0) }
     }
 
     /// The root directory, above which it is itself.
@@ -105,11 +99,7 @@ impl Node {
     /// Hands the node out: one reference more. The table is held.
     pub(super) fn entry(&self) -> Entry {
         self.references.fetch_add(1, Ordering::Relaxed);
-        Entry {
-            node: self.id,
-            generation: 0,
-            attr: self.attr(),
-        }
+        Entry { node: self.id, generation: 0, attr: self.attr() }
     }
 
     pub(super) fn drop_references(&self, count: u64) {

@@ -36,10 +36,7 @@ impl MemoryFs {
         }
         let whiteout = if flags.contains(RenameFlags::WHITEOUT) {
             let kind = NodeKind::CharDevice;
-            let new = NewNode {
-                kind,
-                ..NewNode::default()
-            };
+            let new = NewNode { kind, ..NewNode::default() };
             Some(self.make(caller, &change.source.0, &new, now)?)
         } else {
             None
@@ -81,11 +78,7 @@ fn plan<'a>(
     if let Some(other) = other
         && is_above(table, other.id, source)?
     {
-        return Err(if exchanges {
-            Errno::EINVAL
-        } else {
-            Errno::ENOTEMPTY
-        });
+        return Err(if exchanges { Errno::EINVAL } else { Errno::ENOTEMPTY });
     }
     if other.is_some_and(|other| other.id == node.id) {
         return Ok(None);

@@ -18,19 +18,14 @@ pub(super) struct Space {
 
 impl Space {
     pub(super) const fn new(capacity_bytes: u64) -> Self {
-        Self {
-            pages: capacity_bytes / PAGE_BYTES,
-            pages_used: AtomicU64::new(0),
-        }
+        Self { pages: capacity_bytes / PAGE_BYTES, pages_used: AtomicU64::new(0) }
     }
 
     /// Takes all of `pages`, or none of them.
     pub(super) fn take(&self, pages: u64) -> Result<()> {
-        let taken = self
-            .pages_used
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(pages).filter(|used| *used <= self.pages)
-            });
+        let taken = self.pages_used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+            used.checked_add(pages).filter(|used| *used <= self.pages)
+        });
         taken.map(drop).map_err(|_| Errno::ENOSPC)
     }
 

@@ -6,11 +6,7 @@ use crate::file_system::NodeKind;
 const ROOT: NodeId = NodeId::ROOT;
 
 fn make(fs: &MemoryFs, name: &[u8], kind: NodeKind) -> Entry {
-    let new = NewNode {
-        kind,
-        permissions: 0o644,
-        ..NewNode::default()
-    };
+    let new = NewNode { kind, permissions: 0o644, ..NewNode::default() };
     fs.create(&Caller::default(), ROOT, name, &new).unwrap()
 }
 
@@ -31,10 +27,7 @@ fn directories_have_one_link_and_twice_their_names() {
 
 #[test]
 fn a_full_file_system_refuses_and_can_still_delete() {
-    let options = MemoryOptions {
-        capacity_bytes: 8192,
-        ..MemoryOptions::default()
-    };
+    let options = MemoryOptions { capacity_bytes: 8192, ..MemoryOptions::default() };
     let fs = MemoryFs::new(&options);
     let file = make(&fs, b"a", NodeKind::File).node;
     write(&fs, file, 0, &[1; 8192]).unwrap();
@@ -78,19 +71,14 @@ fn pages_are_counted_through_every_change() {
     assert_eq!(before - free(), 3);
     fs.allocate(file, flags, 8192, 8192).unwrap();
     assert_eq!(before - free(), 4);
-    fs.allocate(file, flags | AllocateFlags::PUNCH_HOLE, 4095, 4098)
-        .unwrap();
+    fs.allocate(file, flags | AllocateFlags::PUNCH_HOLE, 4095, 4098).unwrap();
     assert_eq!(before - free(), 3);
-    fs.allocate(file, flags | AllocateFlags::ZERO_RANGE, 0, 5000)
-        .unwrap();
+    fs.allocate(file, flags | AllocateFlags::ZERO_RANGE, 0, 5000).unwrap();
     assert_eq!(before - free(), 4);
     let mut byte = [9];
     assert_eq!(fs.read(file, Handle(0), 4095, &mut byte), Ok(1));
     assert_eq!(byte, [0]);
-    let changes = SetAttr {
-        size: Some(8193),
-        ..SetAttr::default()
-    };
+    let changes = SetAttr { size: Some(8193), ..SetAttr::default() };
     fs.set_attr(&Caller::default(), file, &changes).unwrap();
     assert_eq!(before - free(), 3);
 }

@@ -69,9 +69,7 @@ fn check_name(node: &Node, name: &[u8]) -> Result<()> {
             _ => Ok(()),
         };
     }
-    let suffix = PREFIXES
-        .iter()
-        .find_map(|prefix| name.strip_prefix(*prefix));
+    let suffix = PREFIXES.iter().find_map(|prefix| name.strip_prefix(*prefix));
     match suffix {
         None => Err(Errno::EOPNOTSUPP),
         Some([]) => Err(Errno::EINVAL),
@@ -97,11 +95,7 @@ fn set_plain(state: &mut State, name: &[u8], value: &[u8], mode: XattrMode) -> R
 fn set_acl(state: &mut State, kind: NodeKind, name: &[u8], value: &[u8]) -> Result<()> {
     let list = Acl::parse(value)?;
     if name == acl::DEFAULT_NAME && kind != NodeKind::Directory {
-        return if list.is_some() {
-            Err(Errno::EACCES)
-        } else {
-            Ok(())
-        };
+        return if list.is_some() { Err(Errno::EACCES) } else { Ok(()) };
     }
     let kept = match list {
         Some(list) if name == acl::ACCESS_NAME => {

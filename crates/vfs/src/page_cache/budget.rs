@@ -13,10 +13,7 @@ impl Budget {
     /// A budget of `limit_bytes`, none of it used.
     #[must_use]
     pub fn new(limit_bytes: usize) -> Self {
-        Self {
-            limit_bytes,
-            used_bytes: AtomicUsize::new(0),
-        }
+        Self { limit_bytes, used_bytes: AtomicUsize::new(0) }
     }
 
     /// The limit in bytes.

@@ -50,12 +50,7 @@ impl PageCache {
     /// An empty cache. `page_bytes` must not be 0.
     #[must_use]
     pub fn new(page_bytes: u32, budget: Arc<Budget>) -> Self {
-        Self {
-            page_bytes: u64::from(page_bytes.max(1)),
-            pages: BTreeMap::new(),
-            run_count: 0,
-            budget,
-        }
+        Self { page_bytes: u64::from(page_bytes.max(1)), pages: BTreeMap::new(), run_count: 0, budget }
     }
 
     /// Size of a page in bytes.
@@ -92,16 +87,12 @@ impl PageCache {
     /// The page that contains `offset`.
     #[must_use]
     pub fn page(&self, offset: u64) -> Option<&[u8]> {
-        self.pages
-            .get(&(offset / self.page_bytes))
-            .map(AsRef::as_ref)
+        self.pages.get(&(offset / self.page_bytes)).map(AsRef::as_ref)
     }
 
     /// The page that contains `offset`, for changing it.
     pub fn page_mut(&mut self, offset: u64) -> Option<&mut [u8]> {
-        self.pages
-            .get_mut(&(offset / self.page_bytes))
-            .map(AsMut::as_mut)
+        self.pages.get_mut(&(offset / self.page_bytes)).map(AsMut::as_mut)
     }
 
     /// Puts the page that starts at `start` (rounded down to a page), replacing an older one.
@@ -123,9 +114,7 @@ impl PageCache {
 
     /// Takes over the pages of `older` that are not here: those here are newer.
     pub fn put_older(&mut self, mut older: Self) {
-        older
-            .budget
-            .release(older.pages.values().map(|page| page.len()).sum());
+        older.budget.release(older.pages.values().map(|page| page.len()).sum());
         for (index, page) in std::mem::take(&mut older.pages) {
             if !self.pages.contains_key(&index) {
                 self.put(index.saturating_mul(self.page_bytes), page);
@@ -171,10 +160,7 @@ impl PageCache {
             while pages.next_if_eq(&end).is_some() {
                 end = end.saturating_add(1);
             }
-            Some(Run {
-                start: first.saturating_mul(page_bytes),
-                len: (end - first).saturating_mul(page_bytes),
-            })
+            Some(Run { start: first.saturating_mul(page_bytes), len: (end - first).saturating_mul(page_bytes) })
         })
     }
 
@@ -215,8 +201,7 @@ impl PageCache {
 
 impl Drop for PageCache {
     fn drop(&mut self) {
-        self.budget
-            .release(self.pages.values().map(|page| page.len()).sum());
+        self.budget.release(self.pages.values().map(|page| page.len()).sum());
     }
 }
 
@@ -241,17 +226,7 @@ mod tests {
         let budget = Arc::new(Budget::new(64));
         let cache = cache(&budget, &[64, 0, 32, 16, 160]);
         let runs: Vec<Run> = cache.runs().collect();
-        assert_eq!(
-            runs,
-            [
-                Run { start: 0, len: 48 },
-                Run { start: 64, len: 16 },
-                Run {
-                    start: 160,
-                    len: 16
-                }
-            ]
-        );
+        assert_eq!(runs, [Run { start: 0, len: 48 }, Run { start: 64, len: 16 }, Run { start: 160, len: 16 }]);
         assert_eq!(cache.run_count(), 3);
         assert_eq!(runs.last().map(Run::end), Some(176));
         assert_eq!(cache.start(), Some(0));
@@ -264,10 +239,7 @@ mod tests {
         assert_eq!(budget.used_bytes(), 48);
         assert!(budget.is_exceeded());
         let taken = cache.take(16..64);
-        assert_eq!(
-            (taken.page_count(), cache.page_count(), budget.used_bytes()),
-            (1, 2, 48)
-        );
+        assert_eq!((taken.page_count(), cache.page_count(), budget.used_bytes()), (1, 2, 48));
         assert_eq!((taken.run_count(), cache.run_count()), (1, 2));
         drop(taken);
         assert_eq!(budget.used_bytes(), 32);
@@ -285,22 +257,10 @@ mod tests {
         cache.pieces(10..56, |piece| {
             seen.push(match piece {
                 Piece::Cached { start, bytes } => (start, bytes.len(), true),
-                Piece::Gap(gap) => (
-                    gap.start,
-                    usize::try_from(gap.end - gap.start).unwrap(),
-                    false,
-                ),
+                Piece::Gap(gap) => (gap.start, usize::try_from(gap.end - gap.start).unwrap(), false),
             });
         });
-        assert_eq!(
-            seen,
-            [
-                (10, 6, false),
-                (16, 16, true),
-                (32, 16, false),
-                (48, 8, true)
-            ]
-        );
+        assert_eq!(seen, [(10, 6, false), (16, 16, true), (32, 16, false), (48, 8, true)]);
         let mut gaps = Vec::new();
         cache.pieces(100..103, |piece| gaps.push(matches!(piece, Piece::Gap(_))));
         assert_eq!(gaps, [true]);
@@ -313,10 +273,7 @@ mod tests {
         let mut older = cache(&budget, &[0, 32]);
         older.put(16, page(2));
         newer.put_older(older);
-        assert_eq!(
-            (newer.page_count(), newer.run_count(), budget.used_bytes()),
-            (3, 1, 48)
-        );
+        assert_eq!((newer.page_count(), newer.run_count(), budget.used_bytes()), (3, 1, 48));
         assert_eq!(newer.page(16).map(|page| page[0]), Some(1));
     }
 

@@ -18,8 +18,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
 use testkit::crash::{
-    Config, Progress, Report, Step, Witness, current_state, explore_all, explore_steps, parse, shrink,
-    watched,
+    Config, Progress, Report, Step, Witness, current_state, explore_all, explore_steps, parse, shrink, watched,
 };
 
 /// States of a short run.

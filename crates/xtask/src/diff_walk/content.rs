@@ -31,10 +31,8 @@ pub(super) fn sha256(file: &impl Readable, size: u64) -> Result<[u8; 32]> {
     let mut done = 0;
     for (start, end) in file.data_ranges()? {
         // Ranges of the two sides may differ where there are zeros: whole buffers make the blocks comparable.
-        let aligned = start
-            .checked_div(u64::try_from(READ_BYTES)?)
-            .unwrap_or(0)
-            .saturating_mul(u64::try_from(READ_BYTES)?);
+        let aligned =
+            start.checked_div(u64::try_from(READ_BYTES)?).unwrap_or(0).saturating_mul(u64::try_from(READ_BYTES)?);
         let mut position = aligned.max(done);
         while position < end.min(size) {
             let count = fill(file, &mut buffer, position, size)?;
@@ -52,9 +50,7 @@ pub(super) fn sha256(file: &impl Readable, size: u64) -> Result<[u8; 32]> {
 
 /// Reads a whole buffer, or to the end of the file.
 fn fill(file: &impl Readable, buffer: &mut [u8], position: u64, size: u64) -> Result<usize> {
-    let wanted = usize::try_from(size.saturating_sub(position))
-        .unwrap_or(usize::MAX)
-        .min(buffer.len());
+    let wanted = usize::try_from(size.saturating_sub(position)).unwrap_or(usize::MAX).min(buffer.len());
     let mut count = 0;
     while count < wanted {
         let at = position.saturating_add(u64::try_from(count)?);
@@ -93,21 +89,9 @@ mod tests {
     #[test]
     fn long_files_are_compared_by_what_is_not_zero() {
         let size = 1 << 40;
-        let hash = |ranges: &[(u64, u64)], one_at| {
-            sha256(
-                &Fake {
-                    ranges: ranges.to_vec(),
-                    one_at,
-                },
-                size,
-            )
-            .unwrap()
-        };
+        let hash = |ranges: &[(u64, u64)], one_at| sha256(&Fake { ranges: ranges.to_vec(), one_at }, size).unwrap();
         let narrow = hash(&[(5 << 30, (5 << 30) + 4096)], (5 << 30) + 7);
-        let wide = hash(
-            &[(0, 4096), ((5 << 30) - 4096, (5 << 30) + 9000)],
-            (5 << 30) + 7,
-        );
+        let wide = hash(&[(0, 4096), ((5 << 30) - 4096, (5 << 30) + 9000)], (5 << 30) + 7);
         assert_eq!(narrow, wide);
         assert_ne!(narrow, hash(&[(5 << 30, (5 << 30) + 4096)], (5 << 30) + 8));
     }

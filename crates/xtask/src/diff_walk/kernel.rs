@@ -24,9 +24,7 @@ pub(crate) fn walk(top: &Path) -> Result<Walk> {
         let path = entry.path().strip_prefix(top).unwrap_or(entry.path());
         paths.push(path.as_os_str().as_bytes().to_vec());
     }
-    let records = in_parallel(&paths, |path| {
-        record(&top.join(std::ffi::OsStr::from_bytes(path)))
-    })?;
+    let records = in_parallel(&paths, |path| record(&top.join(std::ffi::OsStr::from_bytes(path))))?;
     Ok(records.into_iter().collect())
 }
 
@@ -51,9 +49,7 @@ fn record(path: &Path) -> Result<Record> {
         ..Record::default()
     };
     match kind {
-        FileType::Symlink => {
-            record.target = Some(std::fs::read_link(path)?.into_os_string().into_vec())
-        }
+        FileType::Symlink => record.target = Some(std::fs::read_link(path)?.into_os_string().into_vec()),
         FileType::RegularFile => {
             let file = open(path)?;
             record.flags = Some(rustix::fs::ioctl_getflags(&file)?.bits());
@@ -62,9 +58,7 @@ fn record(path: &Path) -> Result<Record> {
         }
         FileType::Directory => {
             // The stub of a subvolume in a snapshot has no such call.
-            record.flags = rustix::fs::ioctl_getflags(open(path)?)
-                .ok()
-                .map(|flags| flags.bits());
+            record.flags = rustix::fs::ioctl_getflags(open(path)?).ok().map(|flags| flags.bits());
         }
         _ => {}
     }
@@ -73,10 +67,7 @@ fn record(path: &Path) -> Result<Record> {
 
 fn open(path: &Path) -> Result<File> {
     let flags = (OFlags::NOFOLLOW | OFlags::NOATIME).bits();
-    Ok(std::fs::OpenOptions::new()
-        .read(true)
-        .custom_flags(i32::try_from(flags)?)
-        .open(path)?)
+    Ok(std::fs::OpenOptions::new().read(true).custom_flags(i32::try_from(flags)?).open(path)?)
 }
 
 fn time(time: StatxTimestamp) -> Time {
@@ -91,10 +82,7 @@ fn xattrs(path: &Path) -> Result<BTreeMap<Vec<u8>, Vec<u8>>> {
     };
     names.truncate(len);
     let mut all = BTreeMap::new();
-    for name in names
-        .split(|byte| *byte == 0)
-        .filter(|name| !name.is_empty())
-    {
+    for name in names.split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let mut value = vec![0u8; XATTR_BYTES_MAX];
         let len = rustix::fs::lgetxattr(path, name, &mut value)?;
         value.truncate(len);

@@ -29,10 +29,7 @@ pub(crate) fn run(images: &[PathBuf], shown: usize) -> Result<ExitCode> {
     let mut names = 0usize;
     for image in images {
         match compare(image, shown) {
-            Ok(Outcome {
-                name_count,
-                difference_count,
-            }) => {
+            Ok(Outcome { name_count, difference_count }) => {
                 names = names.saturating_add(name_count);
                 failed = failed.saturating_add(usize::from(difference_count > 0));
             }
@@ -42,15 +39,8 @@ pub(crate) fn run(images: &[PathBuf], shown: usize) -> Result<ExitCode> {
             }
         }
     }
-    println!(
-        "diff-walk: {} images, {names} names, {failed} images differ",
-        images.len()
-    );
-    Ok(if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    println!("diff-walk: {} images, {names} names, {failed} images differ", images.len());
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 struct Outcome {
@@ -78,17 +68,11 @@ fn compare(image: &Path, shown: usize) -> Result<Outcome> {
         kernel.len(),
         differences.len()
     );
-    Ok(Outcome {
-        name_count: kernel.len(),
-        difference_count: differences.len(),
-    })
+    Ok(Outcome { name_count: kernel.len(), difference_count: differences.len() })
 }
 
 /// Runs `one` for each path on all processors.
-fn in_parallel<T: Send>(
-    paths: &[Vec<u8>],
-    one: impl Fn(&[u8]) -> Result<T> + Sync,
-) -> Result<Vec<(Vec<u8>, T)>> {
+fn in_parallel<T: Send>(paths: &[Vec<u8>], one: impl Fn(&[u8]) -> Result<T> + Sync) -> Result<Vec<(Vec<u8>, T)>> {
     let workers = std::thread::available_parallelism().map_or(1, usize::from);
     let next = std::sync::atomic::AtomicUsize::new(0);
     let worker = || -> Result<Vec<(Vec<u8>, T)>> {
@@ -103,11 +87,7 @@ fn in_parallel<T: Send>(
         let workers: Vec<_> = (0..workers).map(|_| scope.spawn(worker)).collect();
         let mut all = Vec::new();
         for worker in workers {
-            all.extend(
-                worker
-                    .join()
-                    .unwrap_or_else(|_| anyhow::bail!("a worker panicked"))?,
-            );
+            all.extend(worker.join().unwrap_or_else(|_| anyhow::bail!("a worker panicked"))?);
         }
         Ok(all)
     })

@@ -67,18 +67,14 @@ fn record(volume: &Volume, path: &Path) -> Result<Record> {
         ..Record::default()
     };
     match metadata.kind {
-        FileType::Symlink => {
-            record.target = Some(volume.read_link(path)?.into_os_string().into_vec())
-        }
+        FileType::Symlink => record.target = Some(volume.read_link(path)?.into_os_string().into_vec()),
         FileType::File => {
             let file = FileOptions::new().read(true).open(volume, path)?;
             record.flags = Some(lsattr_flags(metadata.flags));
             record.extents = extents(&file)?;
             record.sha256 = Some(content::sha256(&file, metadata.size)?);
         }
-        FileType::Directory if metadata.ino.0 != STUB_INO => {
-            record.flags = Some(lsattr_flags(metadata.flags))
-        }
+        FileType::Directory if metadata.ino.0 != STUB_INO => record.flags = Some(lsattr_flags(metadata.flags)),
         _ => {}
     }
     Ok(record.without_invented_times())
@@ -131,12 +127,7 @@ impl Readable for File {
     }
 
     fn data_ranges(&self) -> Result<Vec<(u64, u64)>> {
-        let ranges = self
-            .extents()?
-            .into_iter()
-            .filter(|extent| extent.kind != ExtentKind::Preallocated);
-        Ok(ranges
-            .map(|extent| (extent.offset, extent.offset.saturating_add(extent.len)))
-            .collect())
+        let ranges = self.extents()?.into_iter().filter(|extent| extent.kind != ExtentKind::Preallocated);
+        Ok(ranges.map(|extent| (extent.offset, extent.offset.saturating_add(extent.len))).collect())
     }
 }

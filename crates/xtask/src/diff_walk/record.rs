@@ -88,11 +88,7 @@ pub(crate) fn differences(kernel: &Walk, ours: &Walk) -> Vec<String> {
     let shown = |path: &[u8]| format!("/{}", path.escape_ascii());
     for (path, kernel) in kernel {
         match ours.get(path) {
-            Some(ours) => lines.extend(
-                fields(kernel, ours)
-                    .into_iter()
-                    .map(|line| format!("{}: {line}", shown(path))),
-            ),
+            Some(ours) => lines.extend(fields(kernel, ours).into_iter().map(|line| format!("{}: {line}", shown(path)))),
             None => lines.push(format!("{}: only the kernel has it", shown(path))),
         }
     }
@@ -109,11 +105,7 @@ fn fields(kernel: &Record, ours: &Record) -> Vec<String> {
             lines.push(format!("{name}: kernel {kernel:.300}, Spinney {ours:.300}"));
         }
     };
-    compare(
-        "mode",
-        &format_args!("{:o}", kernel.mode),
-        &format_args!("{:o}", ours.mode),
-    );
+    compare("mode", &format_args!("{:o}", kernel.mode), &format_args!("{:o}", ours.mode));
     compare("inode", &kernel.ino, &ours.ino);
     compare("links", &kernel.links, &ours.links);
     compare("owner", &(kernel.uid, kernel.gid), &(ours.uid, ours.gid));
@@ -137,41 +129,23 @@ mod tests {
     use super::*;
 
     fn extent(offset: u64, len: u64, place: u64) -> Extent {
-        Extent {
-            offset,
-            len,
-            place,
-            is_inline: false,
-            is_unwritten: false,
-            is_compressed: false,
-        }
+        Extent { offset, len, place, is_inline: false, is_unwritten: false, is_compressed: false }
     }
 
     #[test]
     fn pieces_that_continue_each_other_merge() {
-        let merged = merge([
-            extent(0, 4096, 1 << 20),
-            extent(4096, 4096, (1 << 20) + 4096),
-            extent(8192, 4096, 0),
-        ]);
+        let merged = merge([extent(0, 4096, 1 << 20), extent(4096, 4096, (1 << 20) + 4096), extent(8192, 4096, 0)]);
         assert_eq!(merged, [extent(0, 8192, 1 << 20), extent(8192, 4096, 0)]);
     }
 
     #[test]
     fn every_kind_of_difference_is_told() {
-        let record = |size| Record {
-            size,
-            ..Record::default()
-        };
+        let record = |size| Record { size, ..Record::default() };
         let kernel = Walk::from([(b"a".to_vec(), record(1)), (b"b".to_vec(), record(1))]);
         let ours = Walk::from([(b"a".to_vec(), record(2)), (b"c".to_vec(), record(1))]);
         assert_eq!(
             differences(&kernel, &ours),
-            [
-                "/a: size: kernel 1, Spinney 2",
-                "/b: only the kernel has it",
-                "/c: only Spinney has it"
-            ]
+            ["/a: size: kernel 1, Spinney 2", "/b: only the kernel has it", "/c: only Spinney has it"]
         );
         assert!(differences(&kernel, &kernel).is_empty());
     }

@@ -31,44 +31,27 @@ pub(crate) fn make_all(root: &Path, folder: &Path, only: Option<&str>) -> Result
         bail!("making images needs root (loop devices and mounts)");
     }
     std::fs::create_dir_all(folder)?;
-    let wanted: Vec<&Recipe> = RECIPES
-        .iter()
-        .filter(|recipe| only.is_none_or(|only| recipe.name.contains(only)))
-        .collect();
+    let wanted: Vec<&Recipe> =
+        RECIPES.iter().filter(|recipe| only.is_none_or(|only| recipe.name.contains(only))).collect();
     let next = AtomicUsize::new(0);
     let worker = || -> Result<u64> {
         let mut files: u64 = 0;
         while let Some(recipe) = wanted.get(next.fetch_add(1, Ordering::Relaxed)) {
             let start = Instant::now();
             let image = path_of(folder, recipe);
-            let count =
-                make(root, recipe, &image).with_context(|| format!("image {}", recipe.name))?;
-            println!(
-                "{:24} {count:6} names  {:5.1} s",
-                recipe.name,
-                start.elapsed().as_secs_f64()
-            );
+            let count = make(root, recipe, &image).with_context(|| format!("image {}", recipe.name))?;
+            println!("{:24} {count:6} names  {:5.1} s", recipe.name, start.elapsed().as_secs_f64());
             files = files.saturating_add(count);
         }
         Ok(files)
     };
     let counts: Vec<Result<u64>> = std::thread::scope(|scope| {
         let workers: Vec<_> = (0..PARALLEL).map(|_| scope.spawn(worker)).collect();
-        workers
-            .into_iter()
-            .map(|worker| worker.join().unwrap_or_else(|_| bail!("a worker panicked")))
-            .collect()
+        workers.into_iter().map(|worker| worker.join().unwrap_or_else(|_| bail!("a worker panicked"))).collect()
     });
     let total: u64 = counts.into_iter().sum::<Result<u64>>()?;
-    println!(
-        "{} images, {total} names in {}",
-        wanted.len(),
-        folder.display()
-    );
-    Ok(wanted
-        .iter()
-        .map(|recipe| path_of(folder, recipe))
-        .collect())
+    println!("{} images, {total} names in {}", wanted.len(), folder.display());
+    Ok(wanted.iter().map(|recipe| path_of(folder, recipe)).collect())
 }
 
 fn path_of(folder: &Path, recipe: &Recipe) -> PathBuf {
@@ -89,8 +72,7 @@ fn make(root: &Path, recipe: &Recipe, image: &Path) -> Result<u64> {
         }
         for scene in session.scenes {
             let folder = mount.path().join(scene.name);
-            (scene.run)(&mount, &folder, &mut random)
-                .with_context(|| format!("scene {}", scene.name))?;
+            (scene.run)(&mount, &folder, &mut random).with_context(|| format!("scene {}", scene.name))?;
         }
         count = names_in(mount.path());
         mount.unmount()?;
@@ -117,26 +99,13 @@ fn start_image(root: &Path, recipe: &Recipe, image: &Path) -> Result<()> {
         }
         Start::Kept(name) => {
             let kept = root.join("images").join(name);
-            system::run(
-                "zstd",
-                &[
-                    "--quiet",
-                    "-d",
-                    "--sparse",
-                    &kept.to_string_lossy(),
-                    "-o",
-                    &path,
-                ],
-            )?;
+            system::run("zstd", &["--quiet", "-d", "--sparse", &kept.to_string_lossy(), "-o", &path])?;
         }
     }
     Ok(())
 }
 
 fn names_in(folder: &Path) -> u64 {
-    let count = walkdir::WalkDir::new(folder)
-        .into_iter()
-        .filter_map(Result::ok)
-        .count();
+    let count = walkdir::WalkDir::new(folder).into_iter().filter_map(Result::ok).count();
     u64::try_from(count).unwrap_or(u64::MAX)
 }

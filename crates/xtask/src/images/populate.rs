@@ -24,14 +24,10 @@ pub(super) fn populate(folder: &Path, files: u32, random: &mut Random) -> Result
                 folders.push(new);
             }
         }
-        let path = pick(&folders, random)
-            .unwrap_or(folder)
-            .join(name("", number, random));
+        let path = pick(&folders, random).unwrap_or(folder).join(name("", number, random));
         match random.below(100) {
             0..3 => std::os::unix::fs::symlink(OsString::from_vec(target(random)), &path)?,
-            3..5 if !regular.is_empty() => {
-                std::fs::hard_link(pick(&regular, random).unwrap_or(folder), &path)?
-            }
+            3..5 if !regular.is_empty() => std::fs::hard_link(pick(&regular, random).unwrap_or(folder), &path)?,
             _ => {
                 make_file(&path, random)?;
                 regular.push(path.clone());
@@ -70,11 +66,7 @@ fn make_file(path: &Path, random: &mut Random) -> Result<()> {
 /// A symlink's target: anything goes, nobody follows it.
 fn target(random: &mut Random) -> Vec<u8> {
     let len = usize::try_from(random.between(1, 300)).unwrap_or(1);
-    random
-        .text(len)
-        .into_iter()
-        .map(|byte| if byte == 0 { b'x' } else { byte })
-        .collect()
+    random.text(len).into_iter().map(|byte| if byte == 0 { b'x' } else { byte }).collect()
 }
 
 /// Mostly short names, sometimes of all 255 bytes, sometimes not UTF-8. `start` and the number make it unique.

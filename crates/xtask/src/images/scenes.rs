@@ -17,50 +17,17 @@ pub(super) struct Scene {
     pub(super) run: fn(&Mount, &Path, &mut Random) -> Result<()>,
 }
 
-pub(super) const NODES: Scene = Scene {
-    name: "nodes",
-    run: nodes,
-};
-pub(super) const LAYOUTS: Scene = Scene {
-    name: "layouts",
-    run: layouts,
-};
-pub(super) const SMALL_XATTRS: Scene = Scene {
-    name: "xattrs",
-    run: small_xattrs,
-};
-pub(super) const LARGE_XATTRS: Scene = Scene {
-    name: "large-xattrs",
-    run: large_xattrs,
-};
-pub(super) const COLLISIONS: Scene = Scene {
-    name: "collisions",
-    run: collisions,
-};
-pub(super) const FLAGS: Scene = Scene {
-    name: "flags",
-    run: flags,
-};
-pub(super) const LINKS: Scene = Scene {
-    name: "links",
-    run: links,
-};
-pub(super) const FRAGMENTS: Scene = Scene {
-    name: "fragments",
-    run: fragments,
-};
-pub(super) const COMPRESSED: Scene = Scene {
-    name: "compressed",
-    run: compressed,
-};
-pub(super) const SUBVOLUMES: Scene = Scene {
-    name: "subvolumes",
-    run: subvolumes,
-};
-pub(super) const QUOTAS: Scene = Scene {
-    name: "quotas",
-    run: quotas,
-};
+pub(super) const NODES: Scene = Scene { name: "nodes", run: nodes };
+pub(super) const LAYOUTS: Scene = Scene { name: "layouts", run: layouts };
+pub(super) const SMALL_XATTRS: Scene = Scene { name: "xattrs", run: small_xattrs };
+pub(super) const LARGE_XATTRS: Scene = Scene { name: "large-xattrs", run: large_xattrs };
+pub(super) const COLLISIONS: Scene = Scene { name: "collisions", run: collisions };
+pub(super) const FLAGS: Scene = Scene { name: "flags", run: flags };
+pub(super) const LINKS: Scene = Scene { name: "links", run: links };
+pub(super) const FRAGMENTS: Scene = Scene { name: "fragments", run: fragments };
+pub(super) const COMPRESSED: Scene = Scene { name: "compressed", run: compressed };
+pub(super) const SUBVOLUMES: Scene = Scene { name: "subvolumes", run: subvolumes };
+pub(super) const QUOTAS: Scene = Scene { name: "quotas", run: quotas };
 
 /// Every kind of inode.
 fn nodes(_: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
@@ -88,23 +55,14 @@ fn nodes(_: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
 fn layouts(_: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let create = |name: &str| -> Result<File> {
-        Ok(OpenOptions::new()
-            .create_new(true)
-            .read(true)
-            .write(true)
-            .open(folder.join(name))?)
+        Ok(OpenOptions::new().create_new(true).read(true).write(true).open(folder.join(name))?)
     };
-    for len in [
-        0usize, 1, 100, 2047, 2048, 2049, 4095, 4096, 4097, 131_072, 1_000_000,
-    ] {
+    for len in [0usize, 1, 100, 2047, 2048, 2049, 4095, 4096, 4097, 131_072, 1_000_000] {
         create(&format!("len-{len}"))?.write_all_at(&random.content(len), 0)?;
     }
     let sparse = create("sparse")?;
     for position in [0u64, 1 << 20, 1 << 33, 1 << 50] {
-        sparse.write_all_at(
-            &random.noise(5000),
-            position.saturating_add(random.below(10_000)),
-        )?;
+        sparse.write_all_at(&random.noise(5000), position.saturating_add(random.below(10_000)))?;
     }
     create("only-hole")?.set_len((1 << 40) + 123)?;
     let inline_then_hole = create("inline-then-hole")?;
@@ -136,10 +94,7 @@ fn overwritten(folder: &Path, random: &mut Random) -> Result<()> {
     original.write_all_at(&random.content(2 << 20), 0)?;
     original.sync_all()?;
     for number in 0..3 {
-        let clone = OpenOptions::new()
-            .create_new(true)
-            .write(true)
-            .open(folder.join(format!("clone-{number}")))?;
+        let clone = OpenOptions::new().create_new(true).write(true).open(folder.join(format!("clone-{number}")))?;
         rustix::fs::ioctl_ficlone(&clone, File::open(folder.join("original"))?)?;
         for _ in 0..number * 5 {
             clone.write_all_at(&random.noise(9000), random.below(2 << 20))?;
@@ -171,13 +126,8 @@ fn small_xattrs(_: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     let capability = [0, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
     set_xattr(&file, "security.capability", &capability)?;
     // Version 2: user::rw- user:1000:r-- group::r-- mask::r-- other::---
-    let entries: &[(u16, u16, u32)] = &[
-        (1, 6, u32::MAX),
-        (2, 4, 1000),
-        (4, 4, u32::MAX),
-        (0x10, 4, u32::MAX),
-        (0x20, 0, u32::MAX),
-    ];
+    let entries: &[(u16, u16, u32)] =
+        &[(1, 6, u32::MAX), (2, 4, 1000), (4, 4, u32::MAX), (0x10, 4, u32::MAX), (0x20, 0, u32::MAX)];
     let mut acl = 2u32.to_le_bytes().to_vec();
     for (tag, permission, id) in entries {
         acl.extend_from_slice(&tag.to_le_bytes());
@@ -231,15 +181,9 @@ fn collisions(_: &Mount, folder: &Path, _: &mut Random) -> Result<()> {
 /// Bit by bit: a few thousand names do not need a table. Names of one length collide whatever the seed.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _| {
-        if crc & 1 == 1 {
-            (crc >> 1) ^ 0x82f6_3b78
-        } else {
-            crc >> 1
-        }
+        if crc & 1 == 1 { (crc >> 1) ^ 0x82f6_3b78 } else { crc >> 1 }
     };
-    bytes.iter().fold(u32::MAX, |crc, byte| {
-        (0..8).fold(crc ^ u32::from(*byte), step)
-    })
+    bytes.iter().fold(u32::MAX, |crc, byte| (0..8).fold(crc ^ u32::from(*byte), step))
 }
 
 /// Inode flags as `chattr` sets them.
@@ -261,10 +205,7 @@ fn flags(_: &Mount, folder: &Path, _: &mut Random) -> Result<()> {
     }
     let inner = folder.join("dirsync");
     std::fs::create_dir(&inner)?;
-    Ok(rustix::fs::ioctl_setflags(
-        File::open(&inner)?,
-        IFlags::DIRSYNC | IFlags::NOATIME,
-    )?)
+    Ok(rustix::fs::ioctl_setflags(File::open(&inner)?, IFlags::DIRSYNC | IFlags::NOATIME)?)
 }
 
 /// So many names of one inode in one folder that they need the extended form.
@@ -300,20 +241,14 @@ fn compressed(mount: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     for number in 0..20 {
         let len = random.index(3 << 20);
-        let content = if number % 4 == 0 {
-            random.content(len)
-        } else {
-            random.text(len)
-        };
+        let content = if number % 4 == 0 { random.content(len) } else { random.text(len) };
         std::fs::write(folder.join(format!("file-{number}")), content)?;
     }
     std::fs::write(folder.join("zeros"), vec![0; 1 << 20])?;
     std::fs::write(folder.join("small"), random.text(1500))?;
     sync(mount)?;
     for number in 1..10 {
-        let file = OpenOptions::new()
-            .write(true)
-            .open(folder.join(format!("file-{number}")))?;
+        let file = OpenOptions::new().write(true).open(folder.join(format!("file-{number}")))?;
         let clone = File::create_new(folder.join(format!("clone-{number}")))?;
         rustix::fs::ioctl_ficlone(&clone, File::open(folder.join(format!("file-{number}")))?)?;
         let len = file.metadata()?.len();
@@ -333,34 +268,18 @@ fn subvolumes(mount: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     btrfs(&["subvolume", "create", &path("main/nested")])?;
     std::fs::write(folder.join("main/nested/file"), random.text(50_000))?;
     btrfs(&["subvolume", "snapshot", &path("main"), &path("writable")])?;
-    btrfs(&[
-        "subvolume",
-        "snapshot",
-        "-r",
-        &path("main"),
-        &path("frozen"),
-    ])?;
+    btrfs(&["subvolume", "snapshot", "-r", &path("main"), &path("frozen")])?;
     super::populate::populate(&folder.join("writable/more"), 200, random)?;
     std::fs::remove_dir_all(folder.join("main/tree"))?;
     std::fs::write(folder.join("main/after"), random.text(100_000))?;
-    btrfs(&[
-        "subvolume",
-        "snapshot",
-        &path("writable"),
-        &path("grandchild"),
-    ])?;
+    btrfs(&["subvolume", "snapshot", &path("writable"), &path("grandchild")])?;
     std::fs::write(folder.join("grandchild/own"), random.noise(70_000))?;
     btrfs(&["subvolume", "create", &path("gone")])?;
     super::populate::populate(&folder.join("gone/tree"), 200, random)?;
     sync(mount)?;
     btrfs(&["subvolume", "delete", "--commit-after", &path("gone")])?;
     let listed = btrfs(&["inspect-internal", "rootid", &path("writable")])?;
-    btrfs(&[
-        "subvolume",
-        "set-default",
-        listed.trim(),
-        &mount.path().to_string_lossy(),
-    ])?;
+    btrfs(&["subvolume", "set-default", listed.trim(), &mount.path().to_string_lossy()])?;
     Ok(())
 }
 
@@ -374,14 +293,7 @@ fn quotas(mount: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     btrfs(&["qgroup", "create", "1/0", &top])?;
     btrfs(&["subvolume", "create", &inner])?;
     let id = btrfs(&["inspect-internal", "rootid", &inner])?;
-    btrfs(&[
-        "qgroup",
-        "assign",
-        "--no-rescan",
-        &format!("0/{}", id.trim()),
-        "1/0",
-        &top,
-    ])?;
+    btrfs(&["qgroup", "assign", "--no-rescan", &format!("0/{}", id.trim()), "1/0", &top])?;
     btrfs(&["qgroup", "limit", "100M", &inner])?;
     std::fs::write(folder.join("limited/file"), random.noise(1 << 20))?;
     Ok(())

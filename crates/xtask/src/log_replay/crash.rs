@@ -24,9 +24,7 @@ pub(super) fn run(dirty: &Dirty, expected: &Walk, count: u64) -> Result<u64> {
         return Ok(0);
     }
     let device = Arc::new(RecordingDevice::new(load(&dirty.path)?));
-    Volume::options()
-        .open_device(Arc::<RecordingDevice>::clone(&device))?
-        .close()?;
+    Volume::options().open_device(Arc::<RecordingDevice>::clone(&device))?.close()?;
     let events = device.event_count();
     let supers = superblock_writes(&device.events());
     let mut random = Random::new(u64::try_from(events)?);
@@ -49,12 +47,8 @@ pub(super) fn run(dirty: &Dirty, expected: &Walk, count: u64) -> Result<u64> {
 
 /// Numbers of events of which the last is a write of the primary superblock.
 fn superblock_writes(events: &[Event]) -> Vec<usize> {
-    let is_super =
-        |event: &Event| matches!(event, Event::Write { offset, .. } if *offset == PRIMARY_AT);
-    let writes = events
-        .iter()
-        .enumerate()
-        .filter(|(_, event)| is_super(event));
+    let is_super = |event: &Event| matches!(event, Event::Write { offset, .. } if *offset == PRIMARY_AT);
+    let writes = events.iter().enumerate().filter(|(_, event)| is_super(event));
     writes.map(|(index, _)| index.saturating_add(1)).collect()
 }
 

@@ -34,20 +34,14 @@ impl Dirty {
             std::fs::remove_file(to)?;
             return Ok(None);
         }
-        Ok(Some(Self {
-            path: to.to_path_buf(),
-            story,
-            made,
-        }))
+        Ok(Some(Self { path: to.to_path_buf(), story, made }))
     }
 }
 
 /// Whether the superblock leads to a log.
 pub(super) fn has_log(image: &Path) -> Result<bool> {
     let mut bytes = [0; 8];
-    File::open(image)?
-        .read_exact_at(&mut bytes, LOG_ROOT_AT)
-        .context("the image has no superblock")?;
+    File::open(image)?.read_exact_at(&mut bytes, LOG_ROOT_AT).context("the image has no superblock")?;
     Ok(u64::from_le_bytes(bytes) != 0)
 }
 

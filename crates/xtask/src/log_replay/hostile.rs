@@ -87,12 +87,7 @@ fn log_blocks(image: &MemoryDevice, superblock: &Superblock) -> Result<Blocks> {
 }
 
 /// Changes a value in a block of the log, in all its copies.
-fn spoil(
-    device: &MemoryDevice,
-    blocks: &Blocks,
-    format: &Format,
-    random: &mut Random,
-) -> Result<()> {
+fn spoil(device: &MemoryDevice, blocks: &Blocks, format: &Format, random: &mut Random) -> Result<()> {
     let all: Vec<&Vec<u64>> = blocks.values().collect();
     let Some(places) = random.pick(&all) else {
         return Ok(());

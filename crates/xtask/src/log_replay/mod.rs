@@ -65,9 +65,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         return Ok(());
     }
     let start = Instant::now();
-    let folder = options
-        .dir
-        .join(format!("spinney-log-replay-{}", std::process::id()));
+    let folder = options.dir.join(format!("spinney-log-replay-{}", std::process::id()));
     std::fs::create_dir_all(&folder)?;
     let mut totals = Totals::default();
     for image in &options.images {
@@ -168,24 +166,15 @@ fn mount_and_walk(image: &Path, options: &str) -> Result<Walk> {
 fn read_only(dirty: &Dirty) -> Result<Walk> {
     let before = dirty::hash(&dirty.path)?;
     let walk = ours::walk(&dirty.path)?;
-    ensure!(
-        dirty::hash(&dirty.path)? == before,
-        "a read-only open wrote to the image"
-    );
+    ensure!(dirty::hash(&dirty.path)? == before, "a read-only open wrote to the image");
     let options = Volume::options().read_only(true).replay_log(false);
-    ensure!(
-        options.open(&dirty.path)?.is_read_only(),
-        "opened to write without the log"
-    );
+    ensure!(options.open(&dirty.path)?.is_read_only(), "opened to write without the log");
     Ok(walk)
 }
 
 /// Fails where two walks differ in anything but times that a replay set.
 fn same(expected: &Walk, found: &Walk, made: SystemTime, what: &str) -> Result<()> {
-    let (expected, found) = (
-        with_replay_times(expected, made)?,
-        with_replay_times(found, made)?,
-    );
+    let (expected, found) = (with_replay_times(expected, made)?, with_replay_times(found, made)?);
     let lines = differences(&expected, &found);
     for line in lines.iter().take(20) {
         println!("  {line}");
@@ -205,8 +194,5 @@ fn with_replay_times(walk: &Walk, made: SystemTime) -> Result<Walk> {
         record.atime = late(record.atime);
         record
     };
-    Ok(walk
-        .iter()
-        .map(|(path, record)| (path.clone(), of_image(record)))
-        .collect())
+    Ok(walk.iter().map(|(path, record)| (path.clone(), of_image(record))).collect())
 }

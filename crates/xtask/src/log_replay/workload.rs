@@ -60,17 +60,12 @@ pub(super) fn run(seed: u64, folder: &Path, writer: Option<&Path>) -> Result<Vec
         Some(program) => {
             let name = program.to_string_lossy();
             run_program(&name, &["subvolume", "create", &path, "/sub"])?;
-            let options = mount_options
-                .split(',')
-                .filter(|option| !option.starts_with("compress"));
+            let options = mount_options.split(',').filter(|option| !option.starts_with("compress"));
             let options = options.collect::<Vec<_>>().join(",");
             Mount::served(program, &image, &format!("commit=300,noatime{options}"))?
         }
     };
-    let mut work = Work {
-        top: mount.path(),
-        random: &mut random,
-    };
+    let mut work = Work { top: mount.path(), random: &mut random };
     work.make_folders();
     for _ in 0..BASE_STEPS {
         work.step();
@@ -152,17 +147,8 @@ impl Work<'_> {
     }
 
     fn open(&mut self) -> Result<File> {
-        let path = if self.random.one_in(3) {
-            self.path()
-        } else {
-            self.existing()
-        };
-        Ok(OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(path)?)
+        let path = if self.random.one_in(3) { self.path() } else { self.existing() };
+        Ok(OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?)
     }
 
     fn sync(&mut self) -> Result<Step> {
@@ -244,11 +230,7 @@ impl Work<'_> {
     /// A file that gets its name after its contents.
     fn make_unnamed(&mut self, name: &Path) -> Result<()> {
         let flags = OFlags::TMPFILE | OFlags::RDWR;
-        let file = File::from(rustix::fs::open(
-            self.folder(),
-            flags,
-            Mode::from_raw_mode(0o600),
-        )?);
+        let file = File::from(rustix::fs::open(self.folder(), flags, Mode::from_raw_mode(0o600))?);
         file.write_all_at(&self.random.noise(5000), 0)?;
         if self.random.one_in(3) {
             file.sync_all()?;
@@ -308,8 +290,5 @@ impl Work<'_> {
 /// Without waiting for a writer of a pipe.
 fn open_to_read(path: &Path) -> Result<File> {
     let flags = i32::try_from(OFlags::NONBLOCK.bits())?;
-    Ok(OpenOptions::new()
-        .read(true)
-        .custom_flags(flags)
-        .open(path)?)
+    Ok(OpenOptions::new().read(true).custom_flags(flags).open(path)?)
 }

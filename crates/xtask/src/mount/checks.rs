@@ -95,42 +95,17 @@ struct Suite {
 }
 
 const SUITES: &[Suite] = &[
-    Suite {
-        name: "pjdfstest",
-        variables: &[],
-    },
+    Suite { name: "pjdfstest", variables: &[] },
     Suite {
         name: "fsx",
-        variables: &[
-            ("FSX_OPS", "10000", "200000"),
-            ("FSX_SEEDS", "1 2", "1 2 3 4"),
-            ("FSX_TIMEOUT", "300", "3600"),
-        ],
+        variables: &[("FSX_OPS", "10000", "200000"), ("FSX_SEEDS", "1 2", "1 2 3 4"), ("FSX_TIMEOUT", "300", "3600")],
     },
-    Suite {
-        name: "git",
-        variables: &[],
-    },
-    Suite {
-        name: "sqlite",
-        variables: &[],
-    },
-    Suite {
-        name: "dbench",
-        variables: &[("DBENCH_SECS", "5", "60")],
-    },
-    Suite {
-        name: "stress-ng",
-        variables: &[("STRESS_SECS", "2", "10")],
-    },
-    Suite {
-        name: "fio",
-        variables: &[("FIO_DIRECT", "1", "1")],
-    },
-    Suite {
-        name: "tree",
-        variables: &[],
-    },
+    Suite { name: "git", variables: &[] },
+    Suite { name: "sqlite", variables: &[] },
+    Suite { name: "dbench", variables: &[("DBENCH_SECS", "5", "60")] },
+    Suite { name: "stress-ng", variables: &[("STRESS_SECS", "2", "10")] },
+    Suite { name: "fio", variables: &[("FIO_DIRECT", "1", "1")] },
+    Suite { name: "tree", variables: &[] },
 ];
 
 /// Runs the suites: those of a folder, or the few that are in the source tree.
@@ -144,13 +119,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         .unwrap_or_else(|| root.join(OWN_SCRIPTS));
     let scripts = scripts.canonicalize().with_context(|| scripts.display().to_string())?;
     let exclusions = exclusions::read(root)?;
-    let is_wanted = |suite: &&Suite| {
-        options.only.is_empty()
-            || options
-                .only
-                .iter()
-                .any(|part| suite.name.contains(part.as_str()))
-    };
+    let is_wanted =
+        |suite: &&Suite| options.only.is_empty() || options.only.iter().any(|part| suite.name.contains(part.as_str()));
     std::fs::create_dir_all(&options.dir)?;
     for suite in SUITES.iter().filter(is_wanted).filter(|suite| !has_script(&scripts, suite)) {
         println!("{}: no script for it in {}", suite.name, scripts.display());
@@ -177,11 +147,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         }
     }
     println!("mount-checks: {passed} passed, {failed} failed");
-    Ok(if failed == 0 && passed > 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if failed == 0 && passed > 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn has_script(scripts: &Path, suite: &Suite) -> bool {
@@ -220,17 +186,10 @@ fn one(
     // The image tells as much as the suite does, whether that passed or not.
     let checked = served.unmount_and_check();
     let is_known = |line: &str| {
-        let known = exclusions
-            .iter()
-            .filter(|row| row.is_of(suite.name, mode.name()));
-        known
-            .map(|row| row.test.as_str())
-            .any(|test| line.starts_with(test))
+        let known = exclusions.iter().filter(|row| row.is_of(suite.name, mode.name()));
+        known.map(|row| row.test.as_str()).any(|test| line.starts_with(test))
     };
-    let mut failures = text
-        .lines()
-        .filter_map(|line| line.strip_prefix(FAILED))
-        .peekable();
+    let mut failures = text.lines().filter_map(|line| line.strip_prefix(FAILED)).peekable();
     // A suite that died, after whatever it had found, does not say how many failed.
     let counted = counted(&last).with_context(|| format!("it did not count its tests: {}", text.trim_end()))?;
     ensure!(counted.0 > 0, "no test passed: {}", text.trim_end());
@@ -255,11 +214,8 @@ fn left_out(
     exclusions: &[Exclusion],
     script: &Path,
 ) -> Result<Option<(&'static str, String)>> {
-    let tests: Vec<&str> = exclusions
-        .iter()
-        .filter(|row| row.is_of(suite, mode.name()))
-        .map(|row| row.test.as_str())
-        .collect();
+    let tests: Vec<&str> =
+        exclusions.iter().filter(|row| row.is_of(suite, mode.name())).map(|row| row.test.as_str()).collect();
     Ok(match suite {
         _ if tests.is_empty() => None,
         // These are run, and have to fail.
@@ -274,18 +230,14 @@ fn left_out(
 }
 
 fn all_but(all: &str, left_out: &[&str]) -> String {
-    let kept = all
-        .split_whitespace()
-        .filter(|name| !left_out.contains(name));
+    let kept = all.split_whitespace().filter(|name| !left_out.contains(name));
     kept.collect::<Vec<_>>().join(" ")
 }
 
 /// The words of the list that begins with `start` in a script and ends at the next quote.
 fn list_in(script: &Path, start: &str) -> Result<String> {
     let text = std::fs::read_to_string(script)?;
-    let list = text
-        .split_once(start)
-        .and_then(|(_, rest)| rest.split_once('\''));
+    let list = text.split_once(start).and_then(|(_, rest)| rest.split_once('\''));
     Ok(list.context("the list of tests")?.0.to_owned())
 }
 

@@ -31,18 +31,10 @@ pub(super) fn read(root: &Path) -> Result<Vec<Exclusion>> {
 /// `| suite | test | reason |`; a row without a reason does not count.
 fn parse(text: &str) -> Vec<Exclusion> {
     let rows = text.lines().filter_map(|line| {
-        let cells: Vec<&str> = line
-            .trim()
-            .trim_matches('|')
-            .split('|')
-            .map(str::trim)
-            .collect();
+        let cells: Vec<&str> = line.trim().trim_matches('|').split('|').map(str::trim).collect();
         match cells.as_slice() {
             [suite, test, reason] if !reason.is_empty() && !suite.starts_with('-') => {
-                Some(Exclusion {
-                    suite: (*suite).to_owned(),
-                    test: test.trim_matches('`').to_owned(),
-                })
+                Some(Exclusion { suite: (*suite).to_owned(), test: test.trim_matches('`').to_owned() })
             }
             _ => None,
         }
@@ -58,10 +50,7 @@ mod tests {
     fn rows_with_a_reason_count() {
         let text = "# Title\n| suite | test | reason |\n|---|---|---|\n\
             | pjdfstest | `a::b` | because |\n| fsx | copy | |\n";
-        let wanted = Exclusion {
-            suite: "pjdfstest".to_owned(),
-            test: "a::b".to_owned(),
-        };
+        let wanted = Exclusion { suite: "pjdfstest".to_owned(), test: "a::b".to_owned() };
         assert_eq!(parse(text), [wanted]);
     }
 }

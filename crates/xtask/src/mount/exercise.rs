@@ -30,29 +30,13 @@ struct Exercise {
 
 /// Does so many operations on a new file.
 pub(super) fn run(path: &Path, operations: u64, seed: u64) -> Result<()> {
-    let cached = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create_new(true)
-        .open(path)?;
+    let cached = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
     let flags = i32::try_from(OFlags::DIRECT.bits())?;
-    let direct = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .custom_flags(flags)
-        .open(path)?;
-    let mut exercise = Exercise {
-        direct,
-        cached,
-        wanted: Vec::new(),
-        random: Random::new(seed),
-    };
+    let direct = OpenOptions::new().read(true).write(true).custom_flags(flags).open(path)?;
+    let mut exercise = Exercise { direct, cached, wanted: Vec::new(), random: Random::new(seed) };
     for operation in 0..operations {
         if let Err(error) = exercise.step() {
-            bail!(
-                "{}, seed {seed}, operation {operation}: {error:#}",
-                path.display()
-            );
+            bail!("{}, seed {seed}, operation {operation}: {error:#}", path.display());
         }
     }
     exercise.compare_all()
@@ -75,10 +59,7 @@ impl Exercise {
 
     /// A place of an operation; with `is_aligned`, one for direct I/O.
     fn place(&mut self, is_aligned: bool) -> (u64, usize) {
-        let (mut offset, mut len) = (
-            self.random.below(FILE_BYTES_MAX),
-            self.random.skewed(LEN_MAX).max(1),
-        );
+        let (mut offset, mut len) = (self.random.below(FILE_BYTES_MAX), self.random.skewed(LEN_MAX).max(1));
         if is_aligned {
             offset -= offset % ALIGN;
             len = len.next_multiple_of(ALIGN);
@@ -89,23 +70,14 @@ impl Exercise {
 
     fn read(&mut self, is_direct: bool) -> Result<()> {
         let (offset, len) = self.place(is_direct);
-        let file = if is_direct {
-            &self.direct
-        } else {
-            &self.cached
-        };
+        let file = if is_direct { &self.direct } else { &self.cached };
         let mut buffer = Aligned::new(len);
         let count = file.read_at(buffer.bytes(), offset)?;
         let start = usize::try_from(offset)?.min(self.wanted.len());
         let end = start.saturating_add(len).min(self.wanted.len());
         let wanted = self.wanted.get(start..end).unwrap_or_default();
         let found = buffer.bytes().get(..count).unwrap_or_default();
-        same(
-            wanted,
-            found,
-            offset,
-            if is_direct { "direct read" } else { "read" },
-        )
+        same(wanted, found, offset, if is_direct { "direct read" } else { "read" })
     }
 
     fn write(&mut self, is_direct: bool) -> Result<()> {
@@ -113,11 +85,7 @@ impl Exercise {
         let bytes = self.random.noise(len);
         let mut buffer = Aligned::new(len);
         buffer.bytes().copy_from_slice(&bytes);
-        let file = if is_direct {
-            &self.direct
-        } else {
-            &self.cached
-        };
+        let file = if is_direct { &self.direct } else { &self.cached };
         file.write_all_at(buffer.bytes(), offset)?;
         let start = usize::try_from(offset)?;
         let end = start.saturating_add(len);
@@ -151,12 +119,7 @@ impl Exercise {
 
     fn allocate(&mut self) -> Result<()> {
         let (offset, len) = self.place(false);
-        rustix::fs::fallocate(
-            &self.direct,
-            FallocateFlags::empty(),
-            offset,
-            u64::try_from(len)?,
-        )?;
+        rustix::fs::fallocate(&self.direct, FallocateFlags::empty(), offset, u64::try_from(len)?)?;
         let end = usize::try_from(offset)?.saturating_add(len);
         if self.wanted.len() < end {
             self.wanted.resize(end, 0);
@@ -166,11 +129,7 @@ impl Exercise {
 
     fn compare_all(&self) -> Result<()> {
         let size = self.cached.metadata()?.len();
-        ensure!(
-            size == u64::try_from(self.wanted.len())?,
-            "{size} bytes, wanted {}",
-            self.wanted.len()
-        );
+        ensure!(size == u64::try_from(self.wanted.len())?, "{size} bytes, wanted {}", self.wanted.len());
         let mut found = vec![0; self.wanted.len()];
         self.cached.read_exact_at(&mut found, 0)?;
         same(&self.wanted, &found, 0, "everything")
@@ -178,23 +137,10 @@ impl Exercise {
 }
 
 fn same(wanted: &[u8], found: &[u8], offset: u64, what: &str) -> Result<()> {
-    ensure!(
-        wanted.len() == found.len(),
-        "{what} at {offset}: {} bytes, wanted {}",
-        found.len(),
-        wanted.len()
-    );
-    let places = wanted
-        .iter()
-        .zip(found)
-        .enumerate()
-        .filter(|(_, (a, b))| a != b);
+    ensure!(wanted.len() == found.len(), "{what} at {offset}: {} bytes, wanted {}", found.len(), wanted.len());
+    let places = wanted.iter().zip(found).enumerate().filter(|(_, (a, b))| a != b);
     let wrong: Vec<usize> = places.map(|(at, _)| at).take(SHOWN).collect();
-    ensure!(
-        wrong.is_empty(),
-        "{what} at {offset}, {} bytes: wrong at {wrong:?}",
-        found.len()
-    );
+    ensure!(wrong.is_empty(), "{what} at {offset}, {} bytes: wrong at {wrong:?}", found.len());
     Ok(())
 }
 
@@ -214,9 +160,7 @@ impl Aligned {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        self.memory
-            .get_mut(self.start..self.start + self.len)
-            .unwrap_or_default()
+        self.memory.get_mut(self.start..self.start + self.len).unwrap_or_default()
     }
 }
 
@@ -234,12 +178,7 @@ mod tests {
     #[test]
     fn differences_are_found() {
         assert!(same(b"abc", b"abc", 0, "x").is_ok());
-        assert!(
-            same(b"abc", b"abd", 7, "x")
-                .unwrap_err()
-                .to_string()
-                .contains("[2]")
-        );
+        assert!(same(b"abc", b"abd", 7, "x").unwrap_err().to_string().contains("[2]"));
         assert!(same(b"abc", b"ab", 0, "x").is_err());
     }
 }

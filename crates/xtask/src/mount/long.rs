@@ -92,11 +92,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         }
     }
     println!("mount-long: {failed} failed");
-    Ok(if failed == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 type Part = fn(&Options, &Path) -> Result<String>;
@@ -127,14 +123,7 @@ fn two_fsx(options: &Options, dir: &Path) -> Result<String> {
         let seed = options.seed.wrapping_add(index);
         let log = options.dir.join(format!("fsx-{index}.log"));
         let child = Command::new(&options.fsx)
-            .args([
-                "-q",
-                "-N",
-                &options.operations.to_string(),
-                "-S",
-                &seed.to_string(),
-                "-f",
-            ])
+            .args(["-q", "-N", &options.operations.to_string(), "-S", &seed.to_string(), "-f"])
             .arg(&config)
             .arg("-P")
             .arg(&options.dir)
@@ -165,12 +154,7 @@ fn two_direct(options: &Options, dir: &Path) -> Result<String> {
             scope.spawn(move || exercise::run(&file, options.operations, seed))
         };
         let both: Vec<_> = (0..2).map(run).collect();
-        both.into_iter()
-            .map(|one| {
-                one.join()
-                    .unwrap_or_else(|_| bail!("it failed in a way of its own"))
-            })
-            .collect()
+        both.into_iter().map(|one| one.join().unwrap_or_else(|_| bail!("it failed in a way of its own"))).collect()
     });
     results.into_iter().collect::<Result<()>>()?;
     Ok(format!("2 x {} operations", options.operations))
@@ -190,12 +174,7 @@ fn full(options: &Options, dir: &Path) -> Result<String> {
         fill(&ballast)?;
         let log = options.dir.join("stress-ng.log");
         let mut child = Command::new("stress-ng")
-            .args([
-                &format!("--{stressor}"),
-                "2",
-                "-t",
-                &STRESSOR_SECONDS.to_string(),
-            ])
+            .args([&format!("--{stressor}"), "2", "-t", &STRESSOR_SECONDS.to_string()])
             .args(["--no-rand-seed", "--temp-path"])
             .arg(&work)
             .stdout(Stdio::null())
@@ -213,18 +192,13 @@ fn full(options: &Options, dir: &Path) -> Result<String> {
     std::fs::remove_file(&ballast)?;
     let note = dir.join("note");
     std::fs::write(&note, "room again")?;
-    ensure!(
-        std::fs::read(&note)? == b"room again",
-        "what was written last is wrong"
-    );
+    ensure!(std::fs::read(&note)? == b"room again", "what was written last is wrong");
     // What was stored in mappings of holes found no room, and nobody was told before.
     match rustix::fs::syncfs(File::open(dir)?) {
         Ok(()) | Err(Errno::NOSPC) => {}
         Err(error) => return Err(error).context("in the end"),
     }
-    Ok(format!(
-        "{runs} runs of stressors, {refused} of them gave up"
-    ))
+    Ok(format!("{runs} runs of stressors, {refused} of them gave up"))
 }
 
 /// Lets a file take what room is left.
@@ -233,10 +207,7 @@ fn fill(ballast: &Path) -> Result<()> {
     let piece = vec![0x5a; 64 << 10];
     let mut len = piece.len();
     while len >= 4096 {
-        match file
-            .write(piece.get(..len).unwrap_or_default())
-            .and_then(|_| file.sync_data())
-        {
+        match file.write(piece.get(..len).unwrap_or_default()).and_then(|_| file.sync_data()) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::StorageFull => len /= 2,
             Err(error) => return Err(error).context("filling"),

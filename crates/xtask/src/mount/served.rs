@@ -20,13 +20,7 @@ pub(super) struct Served {
 
 impl Served {
     /// Makes an image of `bytes` and mounts it on `dir`, which is made if it is missing.
-    pub(super) fn fresh(
-        program: &Path,
-        image: &Path,
-        dir: &Path,
-        bytes: u64,
-        options: &str,
-    ) -> Result<Self> {
+    pub(super) fn fresh(program: &Path, image: &Path, dir: &Path, bytes: u64, options: &str) -> Result<Self> {
         let _ = std::fs::remove_file(image);
         make_image(program, image, bytes)?;
         Self::of(program, image, dir, options)
@@ -85,9 +79,7 @@ impl Served {
     pub(super) fn peak_mib(&self) -> Option<u64> {
         let server = server_of(&self.image)?;
         let status = std::fs::read_to_string(format!("/proc/{server}/status")).ok()?;
-        let line = status
-            .lines()
-            .find_map(|line| line.strip_prefix("VmHWM:"))?;
+        let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
         let kib: u64 = line.trim().trim_end_matches(" kB").trim().parse().ok()?;
         Some(kib / 1024)
     }
@@ -110,11 +102,8 @@ impl Served {
 
     fn check(&self) -> Result<()> {
         let image = self.image.to_string_lossy().into_owned();
-        let said = system::run(
-            &system::btrfs_program(),
-            &["check", "--check-data-csum", &image],
-        )
-        .context("after unmounting")?;
+        let said = system::run(&system::btrfs_program(), &["check", "--check-data-csum", &image])
+            .context("after unmounting")?;
         ensure!(said.contains("no error found"), "btrfs check: {said}");
         Ok(())
     }
@@ -163,13 +152,7 @@ impl Drop for Served {
 
 /// What `btrfs check` finds wrong.
 pub(super) fn check(image: &Path) -> Result<Option<String>> {
-    let words = [
-        "check",
-        "--readonly",
-        "--force",
-        "--check-data-csum",
-        &image.to_string_lossy(),
-    ];
+    let words = ["check", "--readonly", "--force", "--check-data-csum", &image.to_string_lossy()];
     match system::run(&system::btrfs_program(), &words) {
         Ok(said) if said.contains("no error found") => Ok(None),
         Ok(said) => Ok(Some(said)),
@@ -179,12 +162,9 @@ pub(super) fn check(image: &Path) -> Result<Option<String>> {
 
 /// Runs a command to its end; what it said is the error.
 pub(super) fn run(command: &mut Command) -> Result<()> {
-    let output = command
-        .output()
-        .with_context(|| format!("{:?} cannot be run", command.get_program()))?;
+    let output = command.output().with_context(|| format!("{:?} cannot be run", command.get_program()))?;
     if !output.status.success() {
-        let said =
-            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
         bail!("{command:?}: {}: {}", output.status, said.trim());
     }
     Ok(())

@@ -35,10 +35,8 @@ pub(crate) struct Options {
 /// Follows the tour.
 pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
     ensure!(system::is_root(), "making an account needs root");
-    let program = options
-        .program
-        .canonicalize()
-        .with_context(|| format!("{}: build it first", options.program.display()))?;
+    let program =
+        options.program.canonicalize().with_context(|| format!("{}: build it first", options.program.display()))?;
     let readme = std::fs::read_to_string(root.join("README.md"))?;
     let lines = tour(&readme).context("the README has no tour")?;
     let account = Account::new()?;
@@ -58,16 +56,7 @@ pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
     let device = std::env::temp_dir().join(format!("{ACCOUNT}-device"));
     let _ = std::fs::remove_file(&device);
     let mut command = Command::new("unshare");
-    command.args([
-        "--mount",
-        "--propagation",
-        "private",
-        "--",
-        "sh",
-        "-c",
-        AS_ACCOUNT,
-        "sh",
-    ]);
+    command.args(["--mount", "--propagation", "private", "--", "sh", "-c", AS_ACCOUNT, "sh"]);
     command.arg(&device).args([ACCOUNT, &script]);
     let result = run(&mut command);
     std::fs::remove_file(&device)?;
@@ -95,13 +84,8 @@ impl Account {
     fn new() -> Result<Self> {
         // Left behind by a run that was killed.
         let _ = system::run("userdel", &["-f", "-r", ACCOUNT]);
-        system::run(
-            "useradd",
-            &["-m", "-U", "-d", "/tmp/spinney-tour-home", ACCOUNT],
-        )?;
-        let account = Self {
-            home: PathBuf::from("/tmp/spinney-tour-home"),
-        };
+        system::run("useradd", &["-m", "-U", "-d", "/tmp/spinney-tour-home", ACCOUNT])?;
+        let account = Self { home: PathBuf::from("/tmp/spinney-tour-home") };
         for part in HOME_FROM.split_whitespace() {
             let home = account.home.to_string_lossy();
             if Path::new(part).exists() {

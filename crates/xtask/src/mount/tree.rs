@@ -28,9 +28,7 @@ const DIRECTORY: u32 = 0o040_000;
 
 /// What is run on what.
 #[derive(Debug, clap::Args)]
-#[command(
-    after_help = "Example:\n  cargo xtask mount-tree --source /dev/shm/linux-6.1 --make lib/"
-)]
+#[command(after_help = "Example:\n  cargo xtask mount-tree --source /dev/shm/linux-6.1 --make lib/")]
 pub(crate) struct Options {
     /// The source tree of a kernel.
     #[arg(long)]
@@ -60,23 +58,12 @@ fn steps(source: &Path, make: &str) -> Vec<(&'static str, String)> {
         ("cp -a", format!("cp -a '{source}' {WORK}")),
         ("make defconfig", format!("make -s -C {WORK} defconfig")),
         ("make", format!("make -s -C {WORK} -j2 prepare {make}")),
-        (
-            "make clean",
-            format!("make -s -C {WORK} -j2 mrproper || rm -f {WORK}/.config"),
-        ),
-        (
-            "git init",
-            format!("cd {WORK} && {git} init -q . && {git} add -A -f && {git} commit -q -m x"),
-        ),
-        (
-            "git fsck",
-            format!("cd {WORK} && {git} fsck --full --strict --no-progress && {git} status -s"),
-        ),
+        ("make clean", format!("make -s -C {WORK} -j2 mrproper || rm -f {WORK}/.config")),
+        ("git init", format!("cd {WORK} && {git} init -q . && {git} add -A -f && {git} commit -q -m x")),
+        ("git fsck", format!("cd {WORK} && {git} fsck --full --strict --no-progress && {git} status -s")),
         (
             "rm -rf of half",
-            format!(
-                "cd {WORK} && ls -A | grep -v '^.git$' | sort | sed -n 'n;p' | xargs -d '\\n' rm -rf"
-            ),
+            format!("cd {WORK} && ls -A | grep -v '^.git$' | sort | sed -n 'n;p' | xargs -d '\\n' rm -rf"),
         ),
     ]
 }
@@ -92,18 +79,9 @@ pub(crate) fn execute(options: &Options) -> Result<()> {
     let tmpfs = tmpfs.move_to(&aside)?;
 
     let image = options.dir.join("tree.img");
-    let served = Served::fresh(
-        &options.program,
-        &image,
-        &dir,
-        options.size,
-        &options.options,
-    )?;
+    let served = Served::fresh(&options.program, &image, &dir, options.size, &options.options)?;
     work(served.dir(), &source, &options.make, "mount")?;
-    println!(
-        "server: {} MiB at most",
-        served.peak_mib().unwrap_or_default()
-    );
+    println!("server: {} MiB at most", served.peak_mib().unwrap_or_default());
     let image = served.image().to_owned();
     served.unmount_and_check()?;
     println!("btrfs check --check-data-csum: clean");
@@ -118,15 +96,9 @@ pub(crate) fn execute(options: &Options) -> Result<()> {
         println!("  {difference}");
     }
     if !differences.is_empty() {
-        bail!(
-            "{} differences between tmpfs and the mount",
-            differences.len()
-        );
+        bail!("{} differences between tmpfs and the mount", differences.len());
     }
-    println!(
-        "mount-tree: {} names, the kernel's walk is that of tmpfs",
-        found.len()
-    );
+    println!("mount-tree: {} names, the kernel's walk is that of tmpfs", found.len());
     std::fs::remove_file(&image)?;
     Ok(())
 }
@@ -163,11 +135,7 @@ fn comparable(walk: Walk) -> Walk {
             xattrs: record.xattrs,
             sha256: record.sha256.filter(|_| !is_index),
             // Copied files have times from before anything was made here.
-            mtime: if is_copied(&path, is_dir) {
-                record.mtime
-            } else {
-                (0, 0)
-            },
+            mtime: if is_copied(&path, is_dir) { record.mtime } else { (0, 0) },
             ..Record::default()
         };
         (path, kept)
@@ -186,10 +154,7 @@ fn differences(expected: &Walk, found: &Walk) -> Vec<String> {
         match found.get(path) {
             Some(record) if record == wanted => {}
             Some(record) => {
-                all.push(format!(
-                    "/{}: {wanted:?}, found {record:?}",
-                    path.escape_ascii()
-                ));
+                all.push(format!("/{}: {wanted:?}, found {record:?}", path.escape_ascii()));
             }
             None => all.push(format!("/{}: missing", path.escape_ascii())),
         }
@@ -206,10 +171,7 @@ impl Tmpfs {
     fn new(dir: &Path) -> Result<Self> {
         let dir_text = dir.to_string_lossy();
         let size = format!("size={TMPFS_SIZE}");
-        system::run(
-            "mount",
-            &["-t", "tmpfs", "-o", &size, "spinney-tree", &dir_text],
-        )?;
+        system::run("mount", &["-t", "tmpfs", "-o", &size, "spinney-tree", &dir_text])?;
         // Moving needs a mount whose parent is not shared.
         Ok(Self(dir.to_owned()))
     }

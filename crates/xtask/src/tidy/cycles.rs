@@ -11,10 +11,8 @@ type Graph<'a> = BTreeMap<&'a str, BTreeMap<&'a str, &'a Reference>>;
 /// Fails on each cycle, once.
 pub(super) fn check(crate_name: &str, files: &[&SourceFile]) -> Vec<Problem> {
     let references = paths::references(files);
-    let folders: BTreeSet<&[String]> = files
-        .iter()
-        .flat_map(|file| (0..file.module.len()).filter_map(|len| file.module.get(..len)))
-        .collect();
+    let folders: BTreeSet<&[String]> =
+        files.iter().flat_map(|file| (0..file.module.len()).filter_map(|len| file.module.get(..len))).collect();
     let mut problems = Vec::new();
     for folder in folders {
         let graph = graph_of(folder, &references);
@@ -27,21 +25,14 @@ pub(super) fn check(crate_name: &str, files: &[&SourceFile]) -> Vec<Problem> {
 
 fn graph_of<'a>(folder: &[String], references: &'a [Reference]) -> Graph<'a> {
     let child_of = |module: &'a Module| -> Option<&'a str> {
-        module
-            .strip_prefix(folder)
-            .and_then(<[String]>::first)
-            .map(String::as_str)
+        module.strip_prefix(folder).and_then(<[String]>::first).map(String::as_str)
     };
     let mut graph = Graph::new();
     for reference in references {
         if let (Some(from), Some(to)) = (child_of(&reference.from), child_of(&reference.to))
             && from != to
         {
-            graph
-                .entry(from)
-                .or_default()
-                .entry(to)
-                .or_insert(reference);
+            graph.entry(from).or_default().entry(to).or_insert(reference);
         }
     }
     graph
@@ -50,9 +41,7 @@ fn graph_of<'a>(folder: &[String], references: &'a [Reference]) -> Graph<'a> {
 /// The references along one cycle. Modules from which no cycle was found are not entered again.
 fn find_cycle<'a>(graph: &Graph<'a>) -> Option<Vec<&'a Reference>> {
     let mut finished = BTreeSet::new();
-    graph
-        .keys()
-        .find_map(|start| follow(graph, start, &mut Vec::new(), &mut finished))
+    graph.keys().find_map(|start| follow(graph, start, &mut Vec::new(), &mut finished))
 }
 
 fn follow<'a>(
@@ -62,13 +51,7 @@ fn follow<'a>(
     finished: &mut BTreeSet<&'a str>,
 ) -> Option<Vec<&'a Reference>> {
     if let Some(start) = trail.iter().position(|(from, _)| *from == module) {
-        return Some(
-            trail
-                .iter()
-                .skip(start)
-                .map(|(_, reference)| *reference)
-                .collect(),
-        );
+        return Some(trail.iter().skip(start).map(|(_, reference)| *reference).collect());
     }
     if finished.contains(module) {
         return None;
@@ -87,25 +70,13 @@ fn follow<'a>(
 fn describe(crate_name: &str, folder: &[String], cycle: &[&Reference]) -> Problem {
     let steps: Vec<String> = cycle
         .iter()
-        .map(|step| {
-            format!(
-                "{} -> {} ({}:{})",
-                step.from.join("::"),
-                step.to.join("::"),
-                step.path,
-                step.line
-            )
-        })
+        .map(|step| format!("{} -> {} ({}:{})", step.from.join("::"), step.to.join("::"), step.path, step.line))
         .collect();
     let first = cycle.first();
     Problem {
         path: first.map_or_else(|| crate_name.to_owned(), |step| step.path.clone()),
         line: first.map_or(1, |step| step.line),
-        text: format!(
-            "import cycle in {crate_name}::{}: {}",
-            folder.join("::"),
-            steps.join(", ")
-        ),
+        text: format!("import cycle in {crate_name}::{}: {}", folder.join("::"), steps.join(", ")),
     }
 }
 
@@ -114,31 +85,15 @@ mod tests {
     use super::*;
 
     fn cycles(files: &[(&str, &str)]) -> usize {
-        let files: Vec<SourceFile> = files
-            .iter()
-            .map(|(path, text)| SourceFile::sample(&format!("crates/a/src/{path}"), text))
-            .collect();
+        let files: Vec<SourceFile> =
+            files.iter().map(|(path, text)| SourceFile::sample(&format!("crates/a/src/{path}"), text)).collect();
         check("a", &files.iter().collect::<Vec<_>>()).len()
     }
 
     #[test]
     fn a_detour_is_still_a_cycle() {
-        assert_eq!(
-            cycles(&[
-                ("x.rs", "use crate::y;"),
-                ("y.rs", "use crate::z;"),
-                ("z.rs", "use crate::x;")
-            ]),
-            1
-        );
-        assert_eq!(
-            cycles(&[
-                ("x.rs", "use crate::{y, z};"),
-                ("y.rs", "use crate::z;"),
-                ("z.rs", "")
-            ]),
-            0
-        );
+        assert_eq!(cycles(&[("x.rs", "use crate::y;"), ("y.rs", "use crate::z;"), ("z.rs", "use crate::x;")]), 1);
+        assert_eq!(cycles(&[("x.rs", "use crate::{y, z};"), ("y.rs", "use crate::z;"), ("z.rs", "")]), 0);
     }
 
     #[test]
@@ -153,12 +108,6 @@ mod tests {
 
     #[test]
     fn a_child_may_use_its_parents_types() {
-        assert_eq!(
-            cycles(&[
-                ("t/mod.rs", "use p::P; pub struct T;"),
-                ("t/p.rs", "use super::T;")
-            ]),
-            0
-        );
+        assert_eq!(cycles(&[("t/mod.rs", "use p::P; pub struct T;"), ("t/p.rs", "use super::T;")]), 0);
     }
 }

@@ -16,9 +16,7 @@ pub(super) struct Layers {
 impl Layers {
     /// Reads `name = [..]` lines; the arrays (which may run over several lines) hold strings or arrays of strings.
     pub(super) fn parse(text: &str) -> Result<Self> {
-        let lines = text
-            .lines()
-            .map(|line| line.split('#').next().unwrap_or_default());
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
         let mut layers = Self::default();
         let mut pending = String::new();
         for line in lines {
@@ -27,12 +25,8 @@ impl Layers {
             if is_open || pending.trim().is_empty() {
                 continue;
             }
-            let (name, array) = pending
-                .split_once('=')
-                .with_context(|| format!("no `=` in `{pending}`"))?;
-            layers
-                .crates
-                .insert(name.trim().to_owned(), heights(array)?);
+            let (name, array) = pending.split_once('=').with_context(|| format!("no `=` in `{pending}`"))?;
+            layers.crates.insert(name.trim().to_owned(), heights(array)?);
             pending.clear();
         }
         if !pending.trim().is_empty() {
@@ -47,30 +41,17 @@ impl Layers {
             return Vec::new();
         };
         let mut problems = Vec::new();
-        let modules: BTreeMap<&String, &String> = files
-            .iter()
-            .filter_map(|file| Some((file.module.first()?, &file.path)))
-            .collect();
+        let modules: BTreeMap<&String, &String> =
+            files.iter().filter_map(|file| Some((file.module.first()?, &file.path))).collect();
         for (module, path) in &modules {
             if !heights.contains_key(*module) {
                 let text = format!("module `{module}` of {crate_name} has no place in layers.toml");
-                problems.push(Problem {
-                    path: (*path).clone(),
-                    line: 1,
-                    text,
-                });
+                problems.push(Problem { path: (*path).clone(), line: 1, text });
             }
         }
-        for module in heights
-            .keys()
-            .filter(|module| !modules.contains_key(module))
-        {
+        for module in heights.keys().filter(|module| !modules.contains_key(module)) {
             let text = format!("{crate_name} has no module `{module}`");
-            problems.push(Problem {
-                path: "layers.toml".to_owned(),
-                line: 1,
-                text,
-            });
+            problems.push(Problem { path: "layers.toml".to_owned(), line: 1, text });
         }
         for reference in paths::references(files) {
             let (Some(from), Some(to)) = (reference.from.first(), reference.to.first()) else {
@@ -80,17 +61,9 @@ impl Layers {
                 continue;
             };
             if from != to && high >= low {
-                let how = if high == low {
-                    "stands beside it"
-                } else {
-                    "stands above it"
-                };
+                let how = if high == low { "stands beside it" } else { "stands above it" };
                 let text = format!("`{from}` imports `{to}`, which {how} in layers.toml");
-                problems.push(Problem {
-                    path: reference.path,
-                    line: reference.line,
-                    text,
-                });
+                problems.push(Problem { path: reference.path, line: reference.line, text });
             }
         }
         let mut seen = BTreeSet::new();
@@ -100,13 +73,8 @@ impl Layers {
 }
 
 fn heights(array: &str) -> Result<BTreeMap<String, usize>> {
-    let array = array
-        .trim()
-        .replace(char::is_whitespace, "")
-        .replace(",]", "]");
-    let Value::Array(rows) =
-        serde_json::from_str(&array).with_context(|| format!("not an array: {array}"))?
-    else {
+    let array = array.trim().replace(char::is_whitespace, "").replace(",]", "]");
+    let Value::Array(rows) = serde_json::from_str(&array).with_context(|| format!("not an array: {array}"))? else {
         bail!("not an array: {array}");
     };
     let mut heights = BTreeMap::new();
@@ -116,9 +84,7 @@ fn heights(array: &str) -> Result<BTreeMap<String, usize>> {
             single => std::slice::from_ref(single),
         };
         for name in names {
-            let name = name
-                .as_str()
-                .with_context(|| format!("not a string: {name}"))?;
+            let name = name.as_str().with_context(|| format!("not a string: {name}"))?;
             if heights.insert(name.to_owned(), height).is_some() {
                 bail!("`{name}` is listed twice");
             }
@@ -132,83 +98,38 @@ mod tests {
     use super::*;
 
     fn check(layers: &str, files: &[(&str, &str)]) -> Vec<String> {
-        let files: Vec<SourceFile> = files
-            .iter()
-            .map(|(path, text)| SourceFile::sample(&format!("crates/a/src/{path}"), text))
-            .collect();
+        let files: Vec<SourceFile> =
+            files.iter().map(|(path, text)| SourceFile::sample(&format!("crates/a/src/{path}"), text)).collect();
         let files: Vec<&SourceFile> = files.iter().collect();
         let layers = Layers::parse(layers).expect("the sample parses");
-        layers
-            .check("a", &files)
-            .into_iter()
-            .map(|problem| problem.text)
-            .collect()
+        layers.check("a", &files).into_iter().map(|problem| problem.text).collect()
     }
 
     #[test]
     fn imports_go_down_only() {
         let down = [("low.rs", ""), ("high.rs", "use crate::low;")];
-        assert_eq!(
-            check("a = [\"low\", \"high\"]", &down),
-            Vec::<String>::new()
-        );
-        let up = [
-            ("low.rs", "use crate::high::H;"),
-            ("high.rs", "pub struct H;"),
-        ];
+        assert_eq!(check("a = [\"low\", \"high\"]", &down), Vec::<String>::new());
+        let up = [("low.rs", "use crate::high::H;"), ("high.rs", "pub struct H;")];
         assert_eq!(check("a = [\"low\", \"high\"]", &up).len(), 1);
-        let hidden = [
-            ("lib.rs", "pub use high::H;"),
-            ("low.rs", "fn f(_: crate::H) {}"),
-            ("high.rs", "pub struct H;"),
-        ];
-        assert_eq!(
-            check("a = [\"low\", \"high\"]", &hidden).len(),
-            1,
-            "through a re-export"
-        );
+        let hidden = [("lib.rs", "pub use high::H;"), ("low.rs", "fn f(_: crate::H) {}"), ("high.rs", "pub struct H;")];
+        assert_eq!(check("a = [\"low\", \"high\"]", &hidden).len(), 1, "through a re-export");
     }
 
     #[test]
     fn modules_side_by_side_do_not_import_each_other() {
-        let files = [
-            ("x.rs", "use crate::y;"),
-            ("y.rs", ""),
-            ("z.rs", "use crate::{x, y};"),
-        ];
-        assert_eq!(
-            check(
-                "# two of a kind\na = [\n  [\"x\", \"y\"],\n  \"z\", # above\n]\n",
-                &files
-            )
-            .len(),
-            1
-        );
+        let files = [("x.rs", "use crate::y;"), ("y.rs", ""), ("z.rs", "use crate::{x, y};")];
+        assert_eq!(check("# two of a kind\na = [\n  [\"x\", \"y\"],\n  \"z\", # above\n]\n", &files).len(), 1);
     }
 
     #[test]
     fn the_list_agrees_with_the_modules() {
-        assert_eq!(
-            check("a = [\"low\"]", &[("low.rs", ""), ("new/mod.rs", "")]).len(),
-            1,
-            "a module without a place"
-        );
-        assert_eq!(
-            check("a = [\"low\", \"gone\"]", &[("low.rs", "")]).len(),
-            1,
-            "a place without a module"
-        );
+        assert_eq!(check("a = [\"low\"]", &[("low.rs", ""), ("new/mod.rs", "")]).len(), 1, "a module without a place");
+        assert_eq!(check("a = [\"low\", \"gone\"]", &[("low.rs", "")]).len(), 1, "a place without a module");
     }
 
     #[test]
     fn a_bad_list_is_an_error() {
-        for text in [
-            "a = [\"x\"",
-            "a",
-            "a = [1]",
-            "a = [\"x\", [\"x\"]]",
-            "a = 3",
-        ] {
+        for text in ["a = [\"x\"", "a", "a = [1]", "a = [\"x\", [\"x\"]]", "a = 3"] {
             assert!(Layers::parse(text).is_err(), "{text}");
         }
     }

@@ -68,11 +68,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
         println!("{problem}");
     }
     println!("tidy: {file_count} files, {} problems", problems.len());
-    Ok(if problems.is_empty() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if problems.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn by_crate(files: &[SourceFile]) -> BTreeMap<&str, Vec<&SourceFile>> {

@@ -25,25 +25,15 @@ pub(super) fn references(files: &[&SourceFile]) -> Vec<Reference> {
     let modules: BTreeSet<Module> = files.iter().map(|file| file.module.clone()).collect();
     let mut scans = Vec::new();
     for file in files {
-        let mut scan = Scan {
-            module: file.module.clone(),
-            ..Scan::default()
-        };
+        let mut scan = Scan { module: file.module.clone(), ..Scan::default() };
         scan.visit_file(&file.syntax);
         scans.push((file, scan));
     }
-    let mut imports = Imports {
-        modules,
-        names: BTreeMap::new(),
-    };
+    let mut imports = Imports { modules, names: BTreeMap::new() };
     for (_, scan) in &scans {
         for (module, path, name) in &scan.uses {
             if let Some(target) = imports.absolute(module, path) {
-                imports
-                    .names
-                    .entry(module.clone())
-                    .or_default()
-                    .insert(name.clone(), target);
+                imports.names.entry(module.clone()).or_default().insert(name.clone(), target);
             }
         }
     }
@@ -55,12 +45,7 @@ pub(super) fn references(files: &[&SourceFile]) -> Vec<Reference> {
             };
             let to = imports.module_of(absolute);
             if to != file.module {
-                found.push(Reference {
-                    path: file.path.clone(),
-                    line: *line,
-                    from: file.module.clone(),
-                    to,
-                });
+                found.push(Reference { path: file.path.clone(), line: *line, from: file.module.clone(), to });
             }
         }
     }
@@ -84,10 +69,7 @@ impl Imports {
             child => {
                 let mut inner = module.clone();
                 inner.push(child.to_owned());
-                return self
-                    .modules
-                    .contains(&inner)
-                    .then(|| [inner, rest.to_vec()].concat());
+                return self.modules.contains(&inner).then(|| [inner, rest.to_vec()].concat());
             }
         };
         let mut rest = rest;
@@ -105,12 +87,7 @@ impl Imports {
         for _ in 0..REEXPORT_DEPTH_MAX {
             let len = (0..=path.len())
                 .rev()
-                .find(|len| {
-                    *len == 0
-                        || path
-                            .get(..*len)
-                            .is_some_and(|prefix| self.modules.contains(prefix))
-                })
+                .find(|len| *len == 0 || path.get(..*len).is_some_and(|prefix| self.modules.contains(prefix)))
                 .unwrap_or(0);
             let (module, rest) = path.split_at(len);
             let target = rest.split_first().and_then(|(name, after)| {
@@ -146,35 +123,16 @@ impl Scan {
                 self.add_import(prefix.to_vec(), own, name.ident.span().start().line);
             }
             syn::UseTree::Name(name) => {
-                self.add_import(
-                    with(&name.ident),
-                    name.ident.to_string(),
-                    name.ident.span().start().line,
-                );
+                self.add_import(with(&name.ident), name.ident.to_string(), name.ident.span().start().line);
             }
             syn::UseTree::Rename(name) => {
-                let path = if name.ident == "self" {
-                    prefix.to_vec()
-                } else {
-                    with(&name.ident)
-                };
-                self.add_import(
-                    path,
-                    name.rename.to_string(),
-                    name.ident.span().start().line,
-                );
+                let path = if name.ident == "self" { prefix.to_vec() } else { with(&name.ident) };
+                self.add_import(path, name.rename.to_string(), name.ident.span().start().line);
             }
             syn::UseTree::Glob(glob) => {
-                self.add_import(
-                    prefix.to_vec(),
-                    "*".to_owned(),
-                    glob.star_token.spans[0].start().line,
-                );
+                self.add_import(prefix.to_vec(), "*".to_owned(), glob.star_token.spans[0].start().line);
             }
-            syn::UseTree::Group(group) => group
-                .items
-                .iter()
-                .for_each(|tree| self.add_use(prefix, tree)),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|tree| self.add_use(prefix, tree)),
         }
     }
 
@@ -188,12 +146,8 @@ impl Scan {
         let mut path: Vec<String> = Vec::new();
         let mut line = 0;
         let mut after_colons = false;
-        for token in tokens
-            .into_iter()
-            .chain([TokenTree::Punct(proc_macro2::Punct::new(
-                ';',
-                proc_macro2::Spacing::Alone,
-            ))])
+        for token in
+            tokens.into_iter().chain([TokenTree::Punct(proc_macro2::Punct::new(';', proc_macro2::Spacing::Alone))])
         {
             match token {
                 TokenTree::Ident(ident) if after_colons && !path.is_empty() => {
@@ -249,15 +203,8 @@ impl<'ast> Visit<'ast> for Scan {
     }
 
     fn visit_path(&mut self, path: &'ast syn::Path) {
-        let segments: Vec<String> = path
-            .segments
-            .iter()
-            .map(|segment| segment.ident.to_string())
-            .collect();
-        let line = path
-            .segments
-            .first()
-            .map_or(0, |segment| segment.ident.span().start().line);
+        let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        let line = path.segments.first().map_or(0, |segment| segment.ident.span().start().line);
         if segments.len() > 1 && segments.first().is_some_and(|first| is_anchor(first)) {
             self.paths.push((self.module.clone(), segments, line));
         }
@@ -278,15 +225,10 @@ mod tests {
     use super::*;
 
     fn found(files: &[(&str, &str)]) -> Vec<(String, String)> {
-        let files: Vec<SourceFile> = files
-            .iter()
-            .map(|(path, text)| SourceFile::sample(&format!("crates/a/src/{path}"), text))
-            .collect();
+        let files: Vec<SourceFile> =
+            files.iter().map(|(path, text)| SourceFile::sample(&format!("crates/a/src/{path}"), text)).collect();
         let files: Vec<&SourceFile> = files.iter().collect();
-        references(&files)
-            .into_iter()
-            .map(|found| (found.from.join("::"), found.to.join("::")))
-            .collect()
+        references(&files).into_iter().map(|found| (found.from.join("::"), found.to.join("::"))).collect()
     }
 
     fn pair(from: &str, to: &str) -> (String, String) {
@@ -306,10 +248,7 @@ mod tests {
             "mod inner { use super::super::up::U; }",
         ] {
             let pairs = found(&[up, ("low.rs", text)]);
-            assert!(
-                !pairs.is_empty() && pairs.iter().all(|found| *found == pair("low", "up")),
-                "{text}: {pairs:?}"
-            );
+            assert!(!pairs.is_empty() && pairs.iter().all(|found| *found == pair("low", "up")), "{text}: {pairs:?}");
         }
     }
 

@@ -26,43 +26,23 @@ pub(super) struct SourceFile {
 }
 
 /// Folders that hold nothing written by hand.
-const SKIPPED_FOLDERS: &[&str] = &[
-    "target",
-    ".git",
-    "corpus",
-    "artifacts",
-    "coverage",
-    "history",
-];
+const SKIPPED_FOLDERS: &[&str] = &["target", ".git", "corpus", "artifacts", "coverage", "history"];
 const EXTENSIONS: &[&str] = &["rs", "toml", "md", "sh", "yml", "json", "txt"];
 
 /// Every text file under `root`.
 pub(super) fn read_texts(root: &Path) -> Result<Vec<TextFile>> {
     let mut files = Vec::new();
     let walk = WalkDir::new(root).sort_by_file_name().into_iter();
-    for entry in walk.filter_entry(|entry| {
-        !SKIPPED_FOLDERS
-            .iter()
-            .any(|&name| entry.file_name() == name)
-    }) {
+    for entry in walk.filter_entry(|entry| !SKIPPED_FOLDERS.iter().any(|&name| entry.file_name() == name)) {
         let entry = entry?;
         let path = entry.path();
         let extension = path.extension().and_then(|extension| extension.to_str());
-        if !entry.file_type().is_file()
-            || !extension.is_some_and(|extension| EXTENSIONS.contains(&extension))
-        {
+        if !entry.file_type().is_file() || !extension.is_some_and(|extension| EXTENSIONS.contains(&extension)) {
             continue;
         }
         let text = std::fs::read_to_string(path).with_context(|| path.display().to_string())?;
-        let relative = path
-            .strip_prefix(root)
-            .unwrap_or(path)
-            .to_string_lossy()
-            .into_owned();
-        files.push(TextFile {
-            path: relative,
-            text,
-        });
+        let relative = path.strip_prefix(root).unwrap_or(path).to_string_lossy().into_owned();
+        files.push(TextFile { path: relative, text });
     }
     Ok(files)
 }
@@ -90,10 +70,7 @@ pub(super) fn parse_all(texts: &[TextFile]) -> (Vec<SourceFile>, Vec<Problem>) {
 
 impl SourceFile {
     fn parse(file: &TextFile) -> Result<Option<Self>, Problem> {
-        let Some((crate_name, inner)) = file
-            .path
-            .strip_prefix("crates/")
-            .and_then(|rest| rest.split_once("/src/"))
+        let Some((crate_name, inner)) = file.path.strip_prefix("crates/").and_then(|rest| rest.split_once("/src/"))
         else {
             return Ok(None);
         };
@@ -101,9 +78,7 @@ impl SourceFile {
             return Ok(None);
         };
         let mut module: Vec<String> = inner.split('/').map(str::to_owned).collect();
-        if module.len() == 1 && matches!(inner, "lib" | "main")
-            || module.last().is_some_and(|last| last == "mod")
-        {
+        if module.len() == 1 && matches!(inner, "lib" | "main") || module.last().is_some_and(|last| last == "mod") {
             module.pop();
         }
         let syntax = syn::parse_file(&file.text).map_err(|error| Problem {
@@ -112,34 +87,21 @@ impl SourceFile {
             text: format!("does not parse: {error}"),
         })?;
         let path = file.path.clone();
-        Ok(Some(Self {
-            path,
-            crate_name: crate_name.to_owned(),
-            module,
-            text: file.text.clone(),
-            syntax,
-        }))
+        Ok(Some(Self { path, crate_name: crate_name.to_owned(), module, text: file.text.clone(), syntax }))
     }
 
     /// A file made from a string, for the rules' own tests.
     #[cfg(test)]
     pub(super) fn sample(path: &str, text: &str) -> Self {
-        let file = TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        };
-        Self::parse(&file)
-            .expect("the sample parses")
-            .expect("the sample is a source file")
+        let file = TextFile { path: path.to_owned(), text: text.to_owned() };
+        Self::parse(&file).expect("the sample parses").expect("the sample is a source file")
     }
 }
 
 /// The modules that `file` declares as `#[cfg(test)] mod name;`, in files of their own.
 fn test_modules(file: &SourceFile) -> Vec<(String, Vec<String>)> {
     let declared = file.syntax.items.iter().filter_map(|item| match item {
-        syn::Item::Mod(module) if module.content.is_none() && is_test(&module.attrs) => {
-            Some(module.ident.to_string())
-        }
+        syn::Item::Mod(module) if module.content.is_none() && is_test(&module.attrs) => Some(module.ident.to_string()),
         _ => None,
     });
     declared
@@ -155,9 +117,7 @@ fn test_modules(file: &SourceFile) -> Vec<(String, Vec<String>)> {
 pub(super) fn is_test(attributes: &[syn::Attribute]) -> bool {
     attributes.iter().any(|attribute| {
         let is_cfg_test = attribute.path().is_ident("cfg")
-            && attribute
-                .parse_args::<syn::Ident>()
-                .is_ok_and(|argument| argument == "test");
+            && attribute.parse_args::<syn::Ident>().is_ok_and(|argument| argument == "test");
         is_cfg_test || attribute.path().is_ident("test")
     })
 }
@@ -167,27 +127,14 @@ mod tests {
     use super::*;
 
     fn text(path: &str, text: &str) -> TextFile {
-        TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        }
+        TextFile { path: path.to_owned(), text: text.to_owned() }
     }
 
     #[test]
     fn paths_become_modules() {
-        assert_eq!(
-            SourceFile::sample("crates/a/src/tree/cow.rs", "").module,
-            ["tree", "cow"]
-        );
-        assert_eq!(
-            SourceFile::sample("crates/a/src/tree/mod.rs", "").module,
-            ["tree"]
-        );
-        assert!(
-            SourceFile::sample("crates/a/src/lib.rs", "")
-                .module
-                .is_empty()
-        );
+        assert_eq!(SourceFile::sample("crates/a/src/tree/cow.rs", "").module, ["tree", "cow"]);
+        assert_eq!(SourceFile::sample("crates/a/src/tree/mod.rs", "").module, ["tree"]);
+        assert!(SourceFile::sample("crates/a/src/lib.rs", "").module.is_empty());
     }
 
     #[test]
@@ -199,10 +146,8 @@ mod tests {
 
     #[test]
     fn test_modules_in_their_own_files_are_left_out() {
-        let sources = [
-            text("crates/a/src/x/mod.rs", "#[cfg(test)] mod tests;"),
-            text("crates/a/src/x/tests.rs", "fn f() {}"),
-        ];
+        let sources =
+            [text("crates/a/src/x/mod.rs", "#[cfg(test)] mod tests;"), text("crates/a/src/x/tests.rs", "fn f() {}")];
         let (files, problems) = parse_all(&sources);
         assert_eq!((files.len(), problems.len()), (1, 0));
     }

@@ -12,9 +12,7 @@ const UNSAFE_FOLDERS: &[&str] = &["crates/blockdev/", "crates/codec/", "crates/f
 
 /// Fails on format names anywhere in a neutral crate, comments and manifest included.
 pub(super) fn check(file: &TextFile) -> Vec<Problem> {
-    let is_neutral = NEUTRAL_CRATES
-        .iter()
-        .any(|name| file.path.starts_with(&format!("crates/{name}/")));
+    let is_neutral = NEUTRAL_CRATES.iter().any(|name| file.path.starts_with(&format!("crates/{name}/")));
     if !is_neutral {
         return Vec::new();
     }
@@ -23,11 +21,7 @@ pub(super) fn check(file: &TextFile) -> Vec<Problem> {
         let lower = line.to_lowercase();
         if let Some(name) = FORMAT_NAMES.iter().find(|name| has_word(&lower, name)) {
             let text = format!("names the format `{name}` in a crate that serves every format");
-            problems.push(Problem {
-                path: file.path.clone(),
-                line: index.saturating_add(1),
-                text,
-            });
+            problems.push(Problem { path: file.path.clone(), line: index.saturating_add(1), text });
         }
     }
     problems
@@ -35,12 +29,7 @@ pub(super) fn check(file: &TextFile) -> Vec<Problem> {
 
 /// `xfs` is a word in `an xfs volume` and `xfs_freeze`, not in `vxfs`.
 fn has_word(line: &str, word: &str) -> bool {
-    line.match_indices(word).any(|(at, _)| {
-        !line
-            .get(..at)
-            .unwrap_or_default()
-            .ends_with(char::is_alphanumeric)
-    })
+    line.match_indices(word).any(|(at, _)| !line.get(..at).unwrap_or_default().ends_with(char::is_alphanumeric))
 }
 
 /// Fails on the keyword `unsafe` where it is not allowed, inside macro calls too.
@@ -55,14 +44,7 @@ pub(super) fn check_unsafe(file: &SourceFile) -> Vec<Problem> {
     let mut lines = Vec::new();
     find_unsafe(tokens, &mut lines);
     let text = format!("unsafe code outside {}", UNSAFE_FOLDERS.join(" and "));
-    lines
-        .into_iter()
-        .map(|line| Problem {
-            path: file.path.clone(),
-            line,
-            text: text.clone(),
-        })
-        .collect()
+    lines.into_iter().map(|line| Problem { path: file.path.clone(), line, text: text.clone() }).collect()
 }
 
 fn find_unsafe(tokens: TokenStream, lines: &mut Vec<usize>) {
@@ -80,37 +62,16 @@ mod tests {
     use super::*;
 
     fn lines(path: &str, text: &str) -> Vec<usize> {
-        let file = TextFile {
-            path: path.to_owned(),
-            text: text.to_owned(),
-        };
-        check(&file)
-            .into_iter()
-            .map(|problem| problem.line)
-            .collect()
+        let file = TextFile { path: path.to_owned(), text: text.to_owned() };
+        check(&file).into_iter().map(|problem| problem.line).collect()
     }
 
     #[test]
     fn neutral_crates_name_no_format() {
-        assert_eq!(
-            lines("crates/vfs/src/lib.rs", "ok\n/// As Btrfs does.\n"),
-            [2]
-        );
-        assert_eq!(
-            lines(
-                "crates/codec/Cargo.toml",
-                "x\ny\ndescription = \"for xfs\"\n"
-            ),
-            [3]
-        );
-        assert_eq!(
-            lines("crates/vfs/src/lib.rs", "fn vxfsx() {}\n"),
-            Vec::<usize>::new()
-        );
-        assert_eq!(
-            lines("crates/btrfs/src/lib.rs", "btrfs\n"),
-            Vec::<usize>::new()
-        );
+        assert_eq!(lines("crates/vfs/src/lib.rs", "ok\n/// As Btrfs does.\n"), [2]);
+        assert_eq!(lines("crates/codec/Cargo.toml", "x\ny\ndescription = \"for xfs\"\n"), [3]);
+        assert_eq!(lines("crates/vfs/src/lib.rs", "fn vxfsx() {}\n"), Vec::<usize>::new());
+        assert_eq!(lines("crates/btrfs/src/lib.rs", "btrfs\n"), Vec::<usize>::new());
     }
 
     #[test]

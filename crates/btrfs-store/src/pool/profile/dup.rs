@@ -3,9 +3,5 @@
 use super::{Place, Shape};
 
 pub(super) fn locate(shape: Shape, offset: u64, mirror: u32) -> Place {
-    Place {
-        stripe_index: u64::from(mirror),
-        offset,
-        run: shape.len - offset,
-    }
+    Place { stripe_index: u64::from(mirror), offset, run: shape.len - offset }
 }

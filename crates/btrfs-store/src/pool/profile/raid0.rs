@@ -11,11 +11,7 @@ use super::{Place, Shape};
 pub(super) fn locate(shape: Shape, offset: u64) -> Place {
     let (row, in_row) = (offset / STRIPE_LEN, offset % STRIPE_LEN);
     let width = shape.stripe_count;
-    Place {
-        stripe_index: row % width,
-        offset: row / width * STRIPE_LEN + in_row,
-        run: STRIPE_LEN - in_row,
-    }
+    Place { stripe_index: row % width, offset: row / width * STRIPE_LEN + in_row, run: STRIPE_LEN - in_row }
 }
 
 pub(super) fn offset_in_chunk(shape: Shape, stripe_index: u64, offset: u64) -> u64 {

@@ -9,28 +9,13 @@ const START: u64 = 100 * M;
 fn chunk(profile: Profile, len: u64, devices: &[u64]) -> Chunk {
     let stripes = (1..)
         .zip(devices)
-        .map(|(index, id)| Stripe {
-            device: DevId(*id),
-            offset: index * M,
-            device_uuid: Uuid::NIL,
-        })
+        .map(|(index, id)| Stripe { device: DevId(*id), offset: index * M, device_uuid: Uuid::NIL })
         .collect();
-    Chunk::new(
-        Logical(START),
-        len,
-        BlockGroupFlags::DATA | profile.flags(),
-        stripes,
-    )
-    .unwrap()
+    Chunk::new(Logical(START), len, BlockGroupFlags::DATA | profile.flags(), stripes).unwrap()
 }
 
 /// A plan as (mirror, device, device offset, range offset, length).
-fn planned(
-    chunk: &Chunk,
-    offset: u64,
-    len: u64,
-    purpose: Purpose,
-) -> Vec<(u32, u64, u64, u64, u64)> {
+fn planned(chunk: &Chunk, offset: u64, len: u64, purpose: Purpose) -> Vec<(u32, u64, u64, u64, u64)> {
     plan(chunk, Logical(START + offset), len, purpose)
         .into_iter()
         .map(|p| (p.mirror, p.device.0, p.device_offset, p.range_offset, p.len))
@@ -50,15 +35,9 @@ fn dup_writes_both_stripes_and_reads_the_one_asked_for() {
     let chunk = chunk(Profile::Dup, M, &[1, 1]);
     assert_eq!(
         planned(&chunk, 16 * K, 16 * K, Purpose::Write),
-        vec![
-            (0, 1, M + 16 * K, 0, 16 * K),
-            (1, 1, 2 * M + 16 * K, 0, 16 * K)
-        ]
+        vec![(0, 1, M + 16 * K, 0, 16 * K), (1, 1, 2 * M + 16 * K, 0, 16 * K)]
     );
-    assert_eq!(
-        planned(&chunk, 16 * K, 16 * K, Purpose::Read(1)),
-        vec![(1, 1, 2 * M + 16 * K, 0, 16 * K)]
-    );
+    assert_eq!(planned(&chunk, 16 * K, 16 * K, Purpose::Read(1)), vec![(1, 1, 2 * M + 16 * K, 0, 16 * K)]);
 }
 
 #[test]
@@ -66,12 +45,7 @@ fn raid1_with_four_copies_writes_four_devices() {
     let chunk = chunk(Profile::Raid1c4, M, &[3, 1, 4, 2]);
     assert_eq!(
         planned(&chunk, 0, 4 * K, Purpose::Write),
-        vec![
-            (0, 3, M, 0, 4 * K),
-            (1, 1, 2 * M, 0, 4 * K),
-            (2, 4, 3 * M, 0, 4 * K),
-            (3, 2, 4 * M, 0, 4 * K),
-        ]
+        vec![(0, 3, M, 0, 4 * K), (1, 1, 2 * M, 0, 4 * K), (2, 4, 3 * M, 0, 4 * K), (3, 2, 4 * M, 0, 4 * K),]
     );
 }
 
@@ -125,10 +99,7 @@ fn every_planned_byte_maps_back() {
         let mut covered = vec![0; usize::try_from(profile.mirror_count()).unwrap()];
         for part in plan(&chunk, chunk.start(), chunk.len_bytes(), Purpose::Write) {
             let mirror = usize::try_from(part.mirror).unwrap();
-            assert_eq!(
-                covered[mirror], part.range_offset,
-                "{profile}: parts are in order"
-            );
+            assert_eq!(covered[mirror], part.range_offset, "{profile}: parts are in order");
             covered[mirror] += part.len;
             for (offset, logical) in [(0, 0), (part.len - 1, part.len - 1)] {
                 assert!(
@@ -139,10 +110,7 @@ fn every_planned_byte_maps_back() {
                 );
             }
         }
-        assert!(
-            covered.iter().all(|len| *len == chunk.len_bytes()),
-            "{profile}"
-        );
+        assert!(covered.iter().all(|len| *len == chunk.len_bytes()), "{profile}");
     }
 }
 
@@ -150,39 +118,28 @@ fn every_planned_byte_maps_back() {
 fn both_copies_of_dup_map_back_to_one_address_each() {
     let chunk = chunk(Profile::Dup, 4 * M, &[1, 1]);
     // Stripes at 1..5 MiB and 2..6 MiB (overlapping, which the chunk map would refuse).
-    assert_eq!(
-        logical_at(&chunk, 3 * M, |_| true),
-        vec![Logical(START + M), Logical(START + 2 * M)]
-    );
+    assert_eq!(logical_at(&chunk, 3 * M, |_| true), vec![Logical(START + M), Logical(START + 2 * M)]);
     assert_eq!(logical_at(&chunk, 6 * M, |_| true), vec![]);
     assert_eq!(logical_at(&chunk, 3 * M, |id| id == DevId(2)), vec![]);
 }
 
 #[test]
 fn profiles_without_a_plan_are_refused_by_name() {
-    for (bit, message) in [
-        (BlockGroupFlags::RAID5, "unsupported: RAID5 chunks"),
-        (BlockGroupFlags::RAID6, "unsupported: RAID6 chunks"),
-    ] {
+    for (bit, message) in
+        [(BlockGroupFlags::RAID5, "unsupported: RAID5 chunks"), (BlockGroupFlags::RAID6, "unsupported: RAID6 chunks")]
+    {
         let error = Profile::from_flags(BlockGroupFlags::DATA | bit).unwrap_err();
         assert_eq!(error.to_string(), message);
     }
     let two = BlockGroupFlags::DATA | BlockGroupFlags::DUP | BlockGroupFlags::RAID1;
     assert!(matches!(Profile::from_flags(two), Err(Error::Corrupt(_))));
     let unknown = BlockGroupFlags::from_bits_retain(1 | 1 << 40);
-    assert!(matches!(
-        Profile::from_flags(unknown),
-        Err(Error::Corrupt(_))
-    ));
+    assert!(matches!(Profile::from_flags(unknown), Err(Error::Corrupt(_))));
 }
 
 #[test]
 fn chunks_need_the_stripes_of_their_profile() {
-    let stripe = Stripe {
-        device: DevId(1),
-        offset: M,
-        device_uuid: Uuid::NIL,
-    };
+    let stripe = Stripe { device: DevId(1), offset: M, device_uuid: Uuid::NIL };
     for (profile, count) in [
         (Profile::Single, 0),
         (Profile::Single, 2),
@@ -194,24 +151,10 @@ fn chunks_need_the_stripes_of_their_profile() {
     ] {
         let flags = BlockGroupFlags::METADATA | profile.flags();
         let chunk = Chunk::new(Logical(0), M, flags, vec![stripe; count]);
-        assert!(
-            matches!(chunk, Err(Error::Corrupt(_))),
-            "{profile} with {count}"
-        );
+        assert!(matches!(chunk, Err(Error::Corrupt(_))), "{profile} with {count}");
     }
-    let far = Stripe {
-        offset: u64::MAX - 10,
-        ..stripe
-    };
+    let far = Stripe { offset: u64::MAX - 10, ..stripe };
     assert!(Chunk::new(Logical(0), M, BlockGroupFlags::DATA, vec![far]).is_err());
-    assert!(
-        Chunk::new(
-            Logical(u64::MAX - 10),
-            M,
-            BlockGroupFlags::DATA,
-            vec![stripe]
-        )
-        .is_err()
-    );
+    assert!(Chunk::new(Logical(u64::MAX - 10), M, BlockGroupFlags::DATA, vec![stripe]).is_err());
     assert!(Chunk::new(Logical(0), 0, BlockGroupFlags::DATA, vec![stripe]).is_err());
 }

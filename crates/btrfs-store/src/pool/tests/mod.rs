@@ -16,11 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
-const LAYOUT: Layout = Layout {
-    node_bytes: 16 << 10,
-    sector_bytes: 4096,
-    csum_type: ChecksumType::Xxhash64,
-};
+const LAYOUT: Layout = Layout { node_bytes: 16 << 10, sector_bytes: 4096, csum_type: ChecksumType::Xxhash64 };
 
 fn uuid(id: u64) -> Uuid {
     let mut bytes = [0xaa; 16];
@@ -29,17 +25,11 @@ fn uuid(id: u64) -> Uuid {
 }
 
 fn stripe(id: u64, offset: u64) -> Stripe {
-    Stripe {
-        device: DevId(id),
-        offset,
-        device_uuid: uuid(id),
-    }
+    Stripe { device: DevId(id), offset, device_uuid: uuid(id) }
 }
 
 fn memory_devices(count: u64) -> Vec<Arc<MemoryDevice>> {
-    (0..count)
-        .map(|_| Arc::new(MemoryDevice::new(80 * M)))
-        .collect()
+    (0..count).map(|_| Arc::new(MemoryDevice::new(80 * M))).collect()
 }
 
 fn pool_on(devices: &[Arc<MemoryDevice>], access: Access) -> Pool {
@@ -54,13 +44,7 @@ fn pool_on(devices: &[Arc<MemoryDevice>], access: Access) -> Pool {
     Pool { access, ..pool }
 }
 
-fn add(
-    pool: &Pool,
-    start: u64,
-    len: u64,
-    flags: BlockGroupFlags,
-    stripes: &[Stripe],
-) -> Result<()> {
+fn add(pool: &Pool, start: u64, len: u64, flags: BlockGroupFlags, stripes: &[Stripe]) -> Result<()> {
     pool.add_chunk(Chunk::new(Logical(start), len, flags, stripes.to_vec())?)
 }
 
@@ -69,21 +53,12 @@ fn dup_pool(access: Access) -> (Arc<MemoryDevice>, Pool) {
     let devices = memory_devices(1);
     let pool = pool_on(&devices, access);
     let flags = BlockGroupFlags::METADATA | BlockGroupFlags::DATA | BlockGroupFlags::DUP;
-    add(
-        &pool,
-        1024 * M,
-        8 * M,
-        flags,
-        &[stripe(1, 10 * M), stripe(1, 30 * M)],
-    )
-    .unwrap();
+    add(&pool, 1024 * M, 8 * M, flags, &[stripe(1, 10 * M), stripe(1, 30 * M)]).unwrap();
     (Arc::clone(&devices[0]), pool)
 }
 
 fn pattern(len: usize) -> Vec<u8> {
-    (0..len)
-        .map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ 0x5a)
-        .collect()
+    (0..len).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2] ^ 0x5a).collect()
 }
 
 fn on_device(device: &MemoryDevice, offset: u64, len: usize) -> Vec<u8> {
@@ -96,11 +71,7 @@ fn is_pattern(bytes: &[u8]) -> Result<(), Corrupt> {
     if bytes == pattern(bytes.len()) {
         return Ok(());
     }
-    Err(Corrupt::new(
-        "pattern",
-        Detail::Text("itself"),
-        Detail::Text("something else"),
-    ))
+    Err(Corrupt::new("pattern", Detail::Text("itself"), Detail::Text("something else")))
 }
 
 const AT: Logical = Logical(1024 * M + 64 * K);
@@ -115,16 +86,11 @@ fn a_bad_copy_of_a_block_is_mended_from_the_other() {
     device.write_at(COPIES[0] + 5000, &[b"rot"]).unwrap();
 
     let mut found = vec![0; good.len()];
-    pool.read(AT, &mut found, Expect::Block(&is_pattern))
-        .unwrap();
+    pool.read(AT, &mut found, Expect::Block(&is_pattern)).unwrap();
     assert_eq!(found, good);
     assert_eq!(on_device(&device, COPIES[0], good.len()), good);
     let counts = pool.devices().get(DevId(1)).unwrap().counts();
-    let expected = DeviceCounts {
-        corruptions: 1,
-        repairs: 1,
-        ..DeviceCounts::default()
-    };
+    let expected = DeviceCounts { corruptions: 1, repairs: 1, ..DeviceCounts::default() };
     assert_eq!(counts, expected);
 }
 
@@ -134,15 +100,11 @@ fn a_read_only_pool_mends_nothing() {
     let good = pattern(16 << 10);
     device.write_at(COPIES[1], &[&good]).unwrap();
     let mut found = vec![0; good.len()];
-    pool.read(AT, &mut found, Expect::Block(&is_pattern))
-        .unwrap();
+    pool.read(AT, &mut found, Expect::Block(&is_pattern)).unwrap();
     assert_eq!(found, good);
     assert_ne!(on_device(&device, COPIES[0], good.len()), good);
     assert!(matches!(pool.write(AT, &[&good]), Err(Error::ReadOnly)));
-    assert!(matches!(
-        pool.write_blocks([(AT, &good[..])]),
-        Err(Error::ReadOnly)
-    ));
+    assert!(matches!(pool.write_blocks([(AT, &good[..])]), Err(Error::ReadOnly)));
 }
 
 #[test]
@@ -159,11 +121,7 @@ fn two_copies_bad_in_different_sectors_give_good_data() {
     pool.read(AT, &mut found, Expect::Csums(&csums)).unwrap();
     assert_eq!(found, good);
     assert_eq!(on_device(&device, COPIES[0], good.len()), good);
-    assert_ne!(
-        on_device(&device, COPIES[1], good.len()),
-        good,
-        "its bad sector was not met"
-    );
+    assert_ne!(on_device(&device, COPIES[1], good.len()), good, "its bad sector was not met");
     assert_eq!(pool.devices().get(DevId(1)).unwrap().counts().repairs, 2);
 }
 
@@ -177,26 +135,12 @@ fn no_good_copy_is_an_error_and_no_bytes() {
         device.write_at(copy + 3 * 4096 + 1, &[b"rot"]).unwrap();
     }
     let mut found = vec![1; good.len()];
-    let error = pool
-        .read(AT, &mut found, Expect::Csums(&csums))
-        .unwrap_err();
+    let error = pool.read(AT, &mut found, Expect::Csums(&csums)).unwrap_err();
     assert!(found.iter().all(|byte| *byte == 0));
-    let Error::NoGoodCopy { at, len, causes } = &error else {
-        panic!("{error}")
-    };
-    assert_eq!(
-        (*at, *len, causes.len()),
-        (Logical(AT.0 + 3 * 4096), 4096, 2)
-    );
-    assert_eq!(
-        (causes[1].mirror, causes[1].offset),
-        (1, COPIES[1] + 3 * 4096)
-    );
-    assert!(
-        error
-            .to_string()
-            .starts_with("no good copy of the 4096 bytes at 1073819648: copy 0 (device 1")
-    );
+    let Error::NoGoodCopy { at, len, causes } = &error else { panic!("{error}") };
+    assert_eq!((*at, *len, causes.len()), (Logical(AT.0 + 3 * 4096), 4096, 2));
+    assert_eq!((causes[1].mirror, causes[1].offset), (1, COPIES[1] + 3 * 4096));
+    assert!(error.to_string().starts_with("no good copy of the 4096 bytes at 1073819648: copy 0 (device 1"));
 
     pool.read(AT, &mut found, Expect::Unchecked).unwrap();
     let mut second = vec![0; good.len()];
@@ -209,10 +153,7 @@ fn too_few_checksums_are_a_mismatch() {
     let (_, pool) = dup_pool(Access::ReadWrite);
     let mut found = vec![0; 8192];
     let csums = pool.csum_data(&found[..4096]);
-    assert!(matches!(
-        pool.read(AT, &mut found, Expect::Csums(&csums)),
-        Err(Error::NoGoodCopy { .. })
-    ));
+    assert!(matches!(pool.read(AT, &mut found, Expect::Csums(&csums)), Err(Error::NoGoodCopy { .. })));
 }
 
 /// A device whose reads can be made to fail.
@@ -235,13 +176,7 @@ impl Device for Deaf {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockdev::Result<()> {
         if self.is_deaf.load(Ordering::Relaxed) {
             let source = std::io::ErrorKind::TimedOut.into();
-            return Err(blockdev::Error::io(
-                blockdev::Op::Read,
-                "deaf",
-                offset,
-                1,
-                source,
-            ));
+            return Err(blockdev::Error::io(blockdev::Op::Read, "deaf", offset, 1, source));
         }
         self.inner.read_at(offset, buf)
     }
@@ -261,23 +196,10 @@ impl Device for Deaf {
 
 #[test]
 fn a_mirror_on_another_device_stands_in_for_one_that_does_not_answer() {
-    let deaf = Arc::new(Deaf {
-        inner: MemoryDevice::new(80 * M),
-        is_deaf: AtomicBool::new(false),
-    });
+    let deaf = Arc::new(Deaf { inner: MemoryDevice::new(80 * M), is_deaf: AtomicBool::new(false) });
     let devices = vec![
-        PoolDevice::new(
-            DevId(1),
-            uuid(1),
-            Arc::clone(&deaf) as Arc<dyn Device>,
-            80 * M,
-        ),
-        PoolDevice::new(
-            DevId(2),
-            uuid(2),
-            Arc::new(MemoryDevice::new(80 * M)),
-            80 * M,
-        ),
+        PoolDevice::new(DevId(1), uuid(1), Arc::clone(&deaf) as Arc<dyn Device>, 80 * M),
+        PoolDevice::new(DevId(2), uuid(2), Arc::new(MemoryDevice::new(80 * M)), 80 * M),
     ];
     let pool = Pool::create(devices, LAYOUT, Arc::new(Workers::inline()));
     let flags = BlockGroupFlags::DATA | BlockGroupFlags::RAID1;
@@ -302,32 +224,14 @@ fn striped_data_comes_back_as_it_was_written() {
     let devices = memory_devices(4);
     let pool = pool_on(&devices, Access::ReadWrite);
     let data = BlockGroupFlags::DATA;
-    let four = [
-        stripe(1, M),
-        stripe(2, 2 * M),
-        stripe(3, 3 * M),
-        stripe(4, 4 * M),
-    ];
+    let four = [stripe(1, M), stripe(2, 2 * M), stripe(3, 3 * M), stripe(4, 4 * M)];
     add(&pool, 0, 16 * M, data | BlockGroupFlags::RAID0, &four).unwrap();
-    let four = [
-        stripe(1, 20 * M),
-        stripe(2, 21 * M),
-        stripe(3, 22 * M),
-        stripe(4, 23 * M),
-    ];
-    add(
-        &pool,
-        100 * M,
-        16 * M,
-        data | BlockGroupFlags::RAID10,
-        &four,
-    )
-    .unwrap();
+    let four = [stripe(1, 20 * M), stripe(2, 21 * M), stripe(3, 22 * M), stripe(4, 23 * M)];
+    add(&pool, 100 * M, 16 * M, data | BlockGroupFlags::RAID10, &four).unwrap();
     let good = pattern(700 << 10);
     let csums = pool.csum_data(&good);
     for at in [Logical(36 * K), Logical(100 * M + 36 * K)] {
-        pool.write(at, &[&good[..5], &good[5..99_999], &[], &good[99_999..]])
-            .unwrap();
+        pool.write(at, &[&good[..5], &good[5..99_999], &[], &good[99_999..]]).unwrap();
         let mut found = vec![0; good.len()];
         pool.read(at, &mut found, Expect::Csums(&csums)).unwrap();
         assert_eq!(found, good);
@@ -344,79 +248,35 @@ fn striped_data_comes_back_as_it_was_written() {
 fn a_batch_of_blocks_reaches_the_device_as_few_writes() {
     let memory = blockdev::trace::TracingDevice::recording(MemoryDevice::new(80 * M));
     let device = Arc::new(memory);
-    let pooled = PoolDevice::new(
-        DevId(1),
-        uuid(1),
-        Arc::clone(&device) as Arc<dyn Device>,
-        80 * M,
-    );
+    let pooled = PoolDevice::new(DevId(1), uuid(1), Arc::clone(&device) as Arc<dyn Device>, 80 * M);
     let pool = Pool::create(vec![pooled], LAYOUT, Arc::new(Workers::inline()));
     let dup = BlockGroupFlags::METADATA | BlockGroupFlags::DUP;
-    add(
-        &pool,
-        64 * M,
-        8 * M,
-        dup,
-        &[stripe(1, 10 * M), stripe(1, 30 * M)],
-    )
-    .unwrap();
+    add(&pool, 64 * M, 8 * M, dup, &[stripe(1, 10 * M), stripe(1, 30 * M)]).unwrap();
     let single = BlockGroupFlags::SYSTEM;
     add(&pool, 8 * M, 4 * M, single, &[stripe(1, 6 * M)]).unwrap();
     let block = pattern(16 << 10);
-    let places = [
-        64 * M + 16 * K,
-        8 * M,
-        64 * M,
-        64 * M + 32 * K,
-        64 * M + 128 * K,
-    ];
-    pool.write_blocks(places.map(|at| (Logical(at), &block[..])))
-        .unwrap();
-    let written: Vec<_> = device
-        .take_events()
-        .iter()
-        .map(|e| (e.offset, e.len))
-        .collect();
+    let places = [64 * M + 16 * K, 8 * M, 64 * M, 64 * M + 32 * K, 64 * M + 128 * K];
+    pool.write_blocks(places.map(|at| (Logical(at), &block[..]))).unwrap();
+    let written: Vec<_> = device.take_events().iter().map(|e| (e.offset, e.len)).collect();
     assert_eq!(
         written,
-        [
-            (6 * M, 16 * K),
-            (10 * M, 48 * K),
-            (10 * M + 128 * K, 16 * K),
-            (30 * M, 48 * K),
-            (30 * M + 128 * K, 16 * K),
-        ]
+        [(6 * M, 16 * K), (10 * M, 48 * K), (10 * M + 128 * K, 16 * K), (30 * M, 48 * K), (30 * M + 128 * K, 16 * K),]
     );
     let outside = pool.write_blocks([(Logical(8 * M), &block[..]), (Logical(M), &block[..])]);
     assert!(matches!(outside, Err(Error::Corrupt(_))));
-    assert!(
-        device.take_events().is_empty(),
-        "nothing is written when a block has no place"
-    );
+    assert!(device.take_events().is_empty(), "nothing is written when a block has no place");
 }
 
 #[test]
 fn addresses_outside_every_chunk_are_corruption() {
     let (_, pool) = dup_pool(Access::ReadWrite);
     let mut buf = vec![0; 4096];
-    for at in [
-        0,
-        1024 * M - 4096,
-        1024 * M - 1,
-        1032 * M - 1,
-        1032 * M,
-        u64::MAX - 1,
-        u64::MAX,
-    ] {
+    for at in [0, 1024 * M - 4096, 1024 * M - 1, 1032 * M - 1, 1032 * M, u64::MAX - 1, u64::MAX] {
         let read = pool.read(Logical(at), &mut buf, Expect::Unchecked);
         assert!(matches!(read, Err(Error::Corrupt(_))), "{at}");
-        assert!(
-            matches!(pool.write(Logical(at), &[&buf]), Err(Error::Corrupt(_))),
-            "{at}"
-        );
+        assert!(matches!(pool.write(Logical(at), &[&buf]), Err(Error::Corrupt(_))), "{at}");
     }
-    pool.read(Logical(1032 * M - 4096), &mut buf, Expect::Unchecked)
-        .unwrap();
+    pool.read(Logical(1032 * M - 4096), &mut buf, Expect::Unchecked).unwrap();
 }
 
 #[test]
@@ -424,32 +284,14 @@ fn chunk_maps_that_contradict_themselves_are_refused() {
     let (_, pool) = dup_pool(Access::ReadWrite);
     let data = BlockGroupFlags::DATA;
     let dup = data | BlockGroupFlags::DUP;
-    let foreign = Stripe {
-        device_uuid: uuid(9),
-        ..stripe(1, 50 * M)
-    };
+    let foreign = Stripe { device_uuid: uuid(9), ..stripe(1, 50 * M) };
     let cases: [(&str, u64, BlockGroupFlags, Vec<Stripe>); 8] = [
         ("overlaps the end", 1031 * M, data, vec![stripe(1, 50 * M)]),
-        (
-            "overlaps the start",
-            1020 * M,
-            data,
-            vec![stripe(1, 50 * M)],
-        ),
-        (
-            "same start, other place",
-            1024 * M,
-            data,
-            vec![stripe(1, 50 * M)],
-        ),
+        ("overlaps the start", 1020 * M, data, vec![stripe(1, 50 * M)]),
+        ("same start, other place", 1024 * M, data, vec![stripe(1, 50 * M)]),
         ("stripe on a used stripe", 0, data, vec![stripe(1, 37 * M)]),
         ("stripe into a used stripe", 0, data, vec![stripe(1, 3 * M)]),
-        (
-            "stripes on each other",
-            0,
-            dup,
-            vec![stripe(1, 50 * M), stripe(1, 57 * M)],
-        ),
+        ("stripes on each other", 0, dup, vec![stripe(1, 50 * M), stripe(1, 57 * M)]),
         ("beyond the device", 0, data, vec![stripe(1, 72 * M + 4096)]),
         ("another device's UUID", 0, data, vec![foreign]),
     ];
@@ -464,14 +306,8 @@ fn chunk_maps_that_contradict_themselves_are_refused() {
     let (again, stripes) = (pool.chunks().all()[0].clone(), [stripe(1, 50 * M)]);
     pool.add_chunk((*again).clone()).unwrap();
     add(&pool, 1032 * M, 8 * M, data, &stripes).unwrap();
-    assert_eq!(
-        pool.chunks().device_runs(DevId(1)),
-        [(10 * M, 8 * M), (30 * M, 8 * M), (50 * M, 8 * M)]
-    );
-    assert_eq!(
-        pool.chunks().logical_of(DevId(1), 31 * M),
-        Some(Logical(1025 * M))
-    );
+    assert_eq!(pool.chunks().device_runs(DevId(1)), [(10 * M, 8 * M), (30 * M, 8 * M), (50 * M, 8 * M)]);
+    assert_eq!(pool.chunks().logical_of(DevId(1), 31 * M), Some(Logical(1025 * M)));
     assert_eq!(pool.chunks().logical_of(DevId(1), 18 * M), None);
     assert!(pool.remove_chunk(Logical(1024 * M)).is_some());
     assert_eq!(pool.chunks().logical_of(DevId(1), 31 * M), None);
@@ -485,29 +321,17 @@ fn superblock_copies_inside_chunks_are_found() {
         let flags = BlockGroupFlags::DATA | flags;
         let chunk = Chunk::new(Logical(start), 8 * M, flags, stripes.to_vec()).unwrap();
         let found = chunk_map::superblock_runs(&chunk);
-        found
-            .into_iter()
-            .map(|(at, len)| (at.0, len))
-            .collect::<Vec<_>>()
+        found.into_iter().map(|(at, len)| (at.0, len)).collect::<Vec<_>>()
     };
     let none = BlockGroupFlags::empty();
     assert_eq!(runs(100 * M, none, &[stripe(1, M)]), []);
-    assert_eq!(
-        runs(100 * M, none, &[stripe(1, 60 * M)]),
-        [(104 * M, 64 * K)]
-    );
-    assert_eq!(
-        runs(100 * M, none, &[stripe(1, 64 * M)]),
-        [(100 * M, 64 * K)]
-    );
+    assert_eq!(runs(100 * M, none, &[stripe(1, 60 * M)]), [(104 * M, 64 * K)]);
+    assert_eq!(runs(100 * M, none, &[stripe(1, 64 * M)]), [(100 * M, 64 * K)]);
     assert_eq!(runs(100 * M, none, &[stripe(1, 56 * M)]), []);
     // The old layout: the first chunk maps the first bytes of the device to themselves.
     assert_eq!(runs(0, none, &[stripe(1, 0)]), [(0, 128 * K)]);
     let both = [stripe(1, 60 * M), stripe(2, 57 * M)];
-    assert_eq!(
-        runs(100 * M, BlockGroupFlags::DUP, &both),
-        [(104 * M, 64 * K), (107 * M, 64 * K)]
-    );
+    assert_eq!(runs(100 * M, BlockGroupFlags::DUP, &both), [(104 * M, 64 * K), (107 * M, 64 * K)]);
 }
 
 mod layouts;

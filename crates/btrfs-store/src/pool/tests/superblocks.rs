@@ -28,9 +28,7 @@ fn fields() -> DiskSuperblock {
     for size in [&mut fields.nodesize, &mut fields.leafsize] {
         size.set(16384);
     }
-    fields
-        .incompat_flags
-        .set((Incompat::MIXED_BACKREF | Incompat::SKINNY_METADATA).bits());
+    fields.incompat_flags.set((Incompat::MIXED_BACKREF | Incompat::SKINNY_METADATA).bits());
     fields.flags.set(SuperFlags::WRITTEN.bits());
     fields.dev_item.devid.set(1);
     fields.dev_item.total_bytes.set(80 * M);
@@ -45,9 +43,7 @@ fn superblock(change: impl FnOnce(&mut DiskSuperblock)) -> Superblock {
     let mut fields = fields();
     let array = system_chunk(1, M);
     fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
-    fields
-        .sys_chunk_array_size
-        .set(u32::try_from(array.len()).unwrap());
+    fields.sys_chunk_array_size.set(u32::try_from(array.len()).unwrap());
     change(&mut fields);
     Superblock::new(fields).unwrap()
 }
@@ -61,11 +57,7 @@ fn system_chunk(device: u64, offset: u64) -> Vec<u8> {
     chunk.chunk_type.set(BlockGroupFlags::SYSTEM.bits());
     chunk.sector_size.set(4096);
     chunk.sub_stripes.set(1);
-    let stripe = items::Stripe {
-        devid: device.into(),
-        offset: offset.into(),
-        dev_uuid: uuid(device),
-    };
+    let stripe = items::Stripe { devid: device.into(), offset: offset.into(), dev_uuid: uuid(device) };
     let key = DiskKey::from(btrfs_disk::Key::new(256, item_type::CHUNK_ITEM, 8 * M));
     let mut bytes = key.objectid.to_bytes().to_vec();
     bytes.push(key.item_type);
@@ -76,17 +68,11 @@ fn system_chunk(device: u64, offset: u64) -> Vec<u8> {
 
 fn put(device: &MemoryDevice, superblock: &Superblock, mirror: usize) {
     let offset = mirror_offset(mirror).unwrap();
-    device
-        .write_at(offset, &[superblock.sealed(offset).unwrap().bytes()])
-        .unwrap();
+    device.write_at(offset, &[superblock.sealed(offset).unwrap().bytes()]).unwrap();
 }
 
 fn open(device: &Arc<MemoryDevice>, access: Access) -> Result<(Pool, Superblock)> {
-    Pool::open(
-        vec![Arc::clone(device) as Arc<dyn Device>],
-        access,
-        Arc::new(Workers::inline()),
-    )
+    Pool::open(vec![Arc::clone(device) as Arc<dyn Device>], access, Arc::new(Workers::inline()))
 }
 
 fn on_disk(change: impl FnOnce(&mut DiskSuperblock)) -> Arc<MemoryDevice> {
@@ -97,9 +83,7 @@ fn on_disk(change: impl FnOnce(&mut DiskSuperblock)) -> Arc<MemoryDevice> {
 
 /// The message with which an open is refused, or nothing.
 fn refusal(access: Access, change: impl FnOnce(&mut DiskSuperblock)) -> Option<String> {
-    open(&on_disk(change), access)
-        .err()
-        .map(|error| error.to_string())
+    open(&on_disk(change), access).err().map(|error| error.to_string())
 }
 
 #[test]
@@ -119,24 +103,14 @@ fn every_copy_that_fits_is_written() {
     superblock.fields_mut().generation.set(9);
     pool.write_superblock(&superblock).unwrap();
     let copies = supers::read_mirrors(&*device);
-    let found: Vec<_> = copies
-        .iter()
-        .map(|(offset, copy)| (*offset, copy.as_ref().unwrap().generation().0))
-        .collect();
+    let found: Vec<_> = copies.iter().map(|(offset, copy)| (*offset, copy.as_ref().unwrap().generation().0)).collect();
     assert_eq!(found, [(64 * K, 9), (64 * M, 9)]);
 
-    pool.devices()
-        .get(DevId(1))
-        .unwrap()
-        .set_total_bytes(64 * M + 4096);
+    pool.devices().get(DevId(1)).unwrap().set_total_bytes(64 * M + 4096);
     superblock.fields_mut().generation.set(10);
     pool.write_superblock(&superblock).unwrap();
     let mirror = supers::read_mirrors(&*device).remove(1).1.unwrap();
-    assert_eq!(
-        mirror.generation().0,
-        9,
-        "a mirror that ends with the device is left out"
-    );
+    assert_eq!(mirror.generation().0, 9, "a mirror that ends with the device is left out");
 }
 
 #[test]
@@ -144,17 +118,11 @@ fn a_damaged_primary_is_stood_in_for_only_when_reading() {
     let device = on_disk(|_| ());
     put(&device, &superblock(|fields| fields.generation.set(6)), 1);
     device.write_at(64 * K + 2000, &[b"rot"]).unwrap();
-    assert!(matches!(
-        open(&device, Access::ReadWrite),
-        Err(Error::Corrupt(_))
-    ));
+    assert!(matches!(open(&device, Access::ReadWrite), Err(Error::Corrupt(_))));
     let (_, found) = open(&device, Access::ReadOnly).unwrap();
     assert_eq!(found.generation().0, 6);
     device.write_at(64 * M + 2000, &[b"rot"]).unwrap();
-    assert!(matches!(
-        open(&device, Access::ReadOnly),
-        Err(Error::Corrupt(_))
-    ));
+    assert!(matches!(open(&device, Access::ReadOnly), Err(Error::Corrupt(_))));
 }
 
 #[test]
@@ -178,19 +146,10 @@ fn devices_that_are_cut_off_are_refused() {
     let small = MemoryDevice::new(70 * M);
     put(&small, &superblock(|_| ()), 0);
     let error = open(&Arc::new(small), Access::ReadOnly).unwrap_err();
-    assert!(
-        error.to_string().starts_with("corrupt size of the device"),
-        "{error}"
-    );
+    assert!(error.to_string().starts_with("corrupt size of the device"), "{error}");
     let tiny = Arc::new(MemoryDevice::new(65 * K));
-    assert!(matches!(
-        open(&tiny, Access::ReadOnly),
-        Err(Error::Device(_))
-    ));
-    assert!(matches!(
-        open(&tiny, Access::ReadWrite),
-        Err(Error::Device(_))
-    ));
+    assert!(matches!(open(&tiny, Access::ReadOnly), Err(Error::Device(_))));
+    assert!(matches!(open(&tiny, Access::ReadWrite), Err(Error::Device(_))));
 }
 
 #[test]
@@ -205,9 +164,7 @@ fn features_beyond_the_store_are_refused_by_name() {
     ] {
         for access in both {
             let add = |fields: &mut DiskSuperblock| {
-                fields
-                    .incompat_flags
-                    .set(fields.incompat_flags.get() | bit.bits());
+                fields.incompat_flags.set(fields.incompat_flags.get() | bit.bits());
             };
             assert_eq!(refusal(access, add), Some(format!("unsupported: {name}")));
         }
@@ -221,38 +178,20 @@ fn features_beyond_the_store_are_refused_by_name() {
 #[test]
 fn features_that_can_only_be_read_are_refused_for_writing() {
     let quota = |fields: &mut DiskSuperblock| {
-        fields
-            .incompat_flags
-            .set(fields.incompat_flags.get() | Incompat::SIMPLE_QUOTA.bits());
+        fields.incompat_flags.set(fields.incompat_flags.get() | Incompat::SIMPLE_QUOTA.bits());
     };
     let verity = |fields: &mut DiskSuperblock| {
-        fields
-            .compat_ro_flags
-            .set((CompatRo::VERITY | CompatRo::FREE_SPACE_TREE).bits());
+        fields.compat_ro_flags.set((CompatRo::VERITY | CompatRo::FREE_SPACE_TREE).bits());
     };
     let unknown = |fields: &mut DiskSuperblock| fields.compat_ro_flags.set(1 << 50);
     let seed = |fields: &mut DiskSuperblock| {
-        fields
-            .flags
-            .set((SuperFlags::WRITTEN | SuperFlags::SEEDING).bits());
+        fields.flags.set((SuperFlags::WRITTEN | SuperFlags::SEEDING).bits());
     };
     let cases: [(Change<'_>, &str); 4] = [
-        (
-            &quota,
-            "unsupported: writing with simple_quota (reading is possible)",
-        ),
-        (
-            &verity,
-            "unsupported: writing with verity (reading is possible)",
-        ),
-        (
-            &unknown,
-            "unsupported: writing with bit 50 (reading is possible)",
-        ),
-        (
-            &seed,
-            "unsupported: writing with seeding (reading is possible)",
-        ),
+        (&quota, "unsupported: writing with simple_quota (reading is possible)"),
+        (&verity, "unsupported: writing with verity (reading is possible)"),
+        (&unknown, "unsupported: writing with bit 50 (reading is possible)"),
+        (&seed, "unsupported: writing with seeding (reading is possible)"),
     ];
     for (change, message) in cases {
         assert_eq!(refusal(Access::ReadOnly, change), None, "{message}");
@@ -266,28 +205,17 @@ fn system_chunks_must_lie_on_the_device() {
         let device = on_disk(|fields| {
             fields.sys_chunk_array = [0; 2048];
             fields.sys_chunk_array[..array.len()].copy_from_slice(&array);
-            fields
-                .sys_chunk_array_size
-                .set(u32::try_from(array.len()).unwrap());
+            fields.sys_chunk_array_size.set(u32::try_from(array.len()).unwrap());
         });
-        assert!(matches!(
-            open(&device, Access::ReadOnly),
-            Err(Error::Corrupt(_))
-        ));
+        assert!(matches!(open(&device, Access::ReadOnly), Err(Error::Corrupt(_))));
     }
 }
 
 #[test]
 fn several_devices_are_refused_by_name() {
-    let devices = memory_devices(2)
-        .into_iter()
-        .map(|device| device as Arc<dyn Device>)
-        .collect();
+    let devices = memory_devices(2).into_iter().map(|device| device as Arc<dyn Device>).collect();
     let error = Pool::open(devices, Access::ReadOnly, Arc::new(Workers::inline())).unwrap_err();
     assert_eq!(error.to_string(), "unsupported: 2 devices");
     let read_only = Arc::new(MemoryDevice::new(80 * M).into_read_only());
-    assert!(matches!(
-        open(&read_only, Access::ReadWrite),
-        Err(Error::ReadOnly)
-    ));
+    assert!(matches!(open(&read_only, Access::ReadWrite), Err(Error::ReadOnly)));
 }

@@ -50,13 +50,7 @@ impl Recorder<'_> {
         let needs_holes = !self.is_new(inode) && !mutated(Mutation::NoHoles);
         let holes_below = if needs_holes { disk_size.next_multiple_of(sector.into()) } else { 0 };
         let log = self.txn.log(inode.tree_id())?;
-        let source = Source {
-            tree: &inode.root.tree,
-            log: log.tree(),
-            ino: inode.ino(),
-            sector,
-            holes_below,
-        };
+        let source = Source { tree: &inode.root.tree, log: log.tree(), ino: inode.ino(), sector, holes_below };
         let mut stretches: Vec<Stretch> = Vec::new();
         let mut count = 0;
         for range in ranges {

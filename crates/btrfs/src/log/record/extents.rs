@@ -60,8 +60,7 @@ impl Source<'_> {
     pub(super) fn stretch(&self, range: Range<u64>) -> Result<Option<Stretch>> {
         let sector = u64::from(self.sector);
         let end = range.end.min(FILE_BYTES_MAX);
-        let mut range =
-            range.start - range.start % sector..end.checked_next_multiple_of(sector).unwrap_or(end);
+        let mut range = range.start - range.start % sector..end.checked_next_multiple_of(sector).unwrap_or(end);
         for _ in 0..WIDENINGS_MAX {
             let Some(items) = self.items(self.tree, &range)? else {
                 return Ok(None);
@@ -77,12 +76,7 @@ impl Source<'_> {
             if wide == range {
                 let items = self.with_holes(&range, items);
                 let (first, last) = (self.key(range.start), self.key(range.end.saturating_sub(1)));
-                return Ok(Some(Stretch {
-                    range,
-                    first,
-                    last,
-                    items,
-                }));
+                return Ok(Some(Stretch { range, first, last, items }));
             }
             range = wide;
         }
@@ -101,25 +95,13 @@ impl Source<'_> {
             from = before;
         }
         let mut items = Vec::new();
-        tree.scan(
-            &from,
-            &self.key(range.end.saturating_sub(1)),
-            |key, bytes| {
-                let extent = FileExtent::decode(key.offset, bytes, self.sector)?;
-                if extent.end_in_sectors(self.sector) > range.start {
-                    items.push(Item {
-                        key: *key,
-                        extent,
-                        bytes: bytes.to_vec(),
-                    });
-                }
-                Ok(if items.len() > ITEMS_MAX {
-                    Scan::Stop
-                } else {
-                    Scan::Continue
-                })
-            },
-        )?;
+        tree.scan(&from, &self.key(range.end.saturating_sub(1)), |key, bytes| {
+            let extent = FileExtent::decode(key.offset, bytes, self.sector)?;
+            if extent.end_in_sectors(self.sector) > range.start {
+                items.push(Item { key: *key, extent, bytes: bytes.to_vec() });
+            }
+            Ok(if items.len() > ITEMS_MAX { Scan::Stop } else { Scan::Continue })
+        })?;
         Ok(Some(items).filter(|items| items.len() <= ITEMS_MAX))
     }
 

@@ -89,11 +89,7 @@ pub(crate) fn sync_marked(names: &Namespace, inode: &Arc<Inode>) -> Result<()> {
 ///
 /// # Errors
 /// As [`sync_inode`].
-pub(crate) fn begin_sync(
-    names: &Namespace,
-    inode: &Arc<Inode>,
-    what: SyncWhat,
-) -> Result<Option<LogTicket>> {
+pub(crate) fn begin_sync(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<Option<LogTicket>> {
     let core = &*names.core;
     if core.store.is_read_only() {
         return Ok(None);
@@ -172,10 +168,7 @@ fn log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<Logged> 
 /// A handle to log with; `None` when this transaction has to be committed.
 fn begin(names: &Namespace) -> Result<Option<Txn>> {
     let store = &names.core.store;
-    let need = Need {
-        items: RESERVED_ITEMS,
-        data: 0,
-    };
+    let need = Need { items: RESERVED_ITEMS, data: 0 };
     let reservation = match store.reserve(need) {
         Err(btrfs_store::Error::NoSpace { .. }) => return Ok(None),
         reservation => reservation?,

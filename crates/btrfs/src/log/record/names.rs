@@ -28,9 +28,7 @@ use std::sync::Arc;
 
 use btrfs_disk::hash::name_hash;
 use btrfs_disk::items::{DirLogItem, OnDisk};
-use btrfs_disk::key::item_type::{
-    DIR_INDEX, DIR_ITEM, DIR_LOG_INDEX, INODE_EXTREF, INODE_REF, XATTR_ITEM,
-};
+use btrfs_disk::key::item_type::{DIR_INDEX, DIR_ITEM, DIR_LOG_INDEX, INODE_EXTREF, INODE_REF, XATTR_ITEM};
 use btrfs_disk::{InodeNo, Key};
 use btrfs_store::ablation::{Mutation, mutated};
 use btrfs_store::{Note, Removed};

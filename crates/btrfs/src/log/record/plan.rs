@@ -18,7 +18,11 @@ pub(super) struct Plan {
 enum Edit {
     Put(Key, Vec<u8>),
     /// Items take the place of all that there are from the first key to the last.
-    Replace { first: Key, last: Key, items: Items },
+    Replace {
+        first: Key,
+        last: Key,
+        items: Items,
+    },
     Csums(Logical, Vec<u8>),
 }
 

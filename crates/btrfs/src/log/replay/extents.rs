@@ -30,11 +30,7 @@ impl Replay<'_> {
             return Ok(());
         }
         self.drop_extents(&inode, extent.start..extent.end_in_sectors(sector))?;
-        let has_no_holes = self
-            .namespace
-            .core
-            .store
-            .has_incompat(Incompat::NO_HOLES.bits());
+        let has_no_holes = self.namespace.core.store.has_incompat(Incompat::NO_HOLES.bits());
         if extent.is_hole() && has_no_holes {
             return Ok(());
         }
@@ -44,10 +40,7 @@ impl Replay<'_> {
             if has_data {
                 txn.ref_change(self.reference(&inode, &extent))?;
             }
-            let delta = BytesDelta {
-                dropped: 0,
-                added: extent.counted_bytes(),
-            };
+            let delta = BytesDelta { dropped: 0, added: extent.counted_bytes() };
             inode.change(txn, |state| state.nbytes = delta.apply_to(state.nbytes));
             Ok(())
         })?;
@@ -84,9 +77,7 @@ impl Replay<'_> {
                 };
                 let step = drop_items(target, range.start..end, STEP_EXTENTS)?;
                 if step.delta != BytesDelta::default() {
-                    inode.change(txn, |state| {
-                        state.nbytes = step.delta.apply_to(state.nbytes)
-                    });
+                    inode.change(txn, |state| state.nbytes = step.delta.apply_to(state.nbytes));
                 }
                 Ok(step)
             })?;

@@ -44,18 +44,13 @@ impl LogTree {
     /// Whether the inode has this name in the item for names in this directory.
     pub(super) fn has_ref(&self, ino: InodeNo, dir: InodeNo, name: &[u8]) -> Result<bool> {
         let key = Key::new(ino.0, item_type::INODE_REF, dir.0);
-        self.look(
-            &key,
-            |bytes| Ok(InodeRefEntry::find(bytes, name)?.is_some()),
-        )
+        self.look(&key, |bytes| Ok(InodeRefEntry::find(bytes, name)?.is_some()))
     }
 
     /// Whether the inode has this name among those that found no room beside the others.
     pub(super) fn has_extref(&self, ino: InodeNo, dir: InodeNo, name: &[u8]) -> Result<bool> {
         let key = Key::new(ino.0, item_type::INODE_EXTREF, extref_hash(dir.0, name));
-        self.look(&key, |bytes| {
-            Ok(InodeExtrefEntry::find(bytes, dir, name)?.is_some())
-        })
+        self.look(&key, |bytes| Ok(InodeExtrefEntry::find(bytes, dir, name)?.is_some()))
     }
 
     /// The ranges of positions of which the log has all names.
@@ -73,28 +68,16 @@ impl LogTree {
     fn look(&self, key: &Key, f: impl FnOnce(&[u8]) -> Result<bool, Corrupt>) -> Result<bool> {
         let answer = self.tree.get_with(key, f)?;
         let place = At::Key(TreeId::TREE_LOG, *key);
-        Ok(answer
-            .transpose()
-            .map_err(|corrupt| corrupt.at(place))?
-            .unwrap_or(false))
+        Ok(answer.transpose().map_err(|corrupt| corrupt.at(place))?.unwrap_or(false))
     }
 }
 
 /// Copies of up to `limit` items of a range.
-pub(super) fn copy_items(
-    tree: &Tree,
-    from: &Key,
-    to: &Key,
-    limit: usize,
-) -> Result<Vec<(Key, Vec<u8>)>> {
+pub(super) fn copy_items(tree: &Tree, from: &Key, to: &Key, limit: usize) -> Result<Vec<(Key, Vec<u8>)>> {
     let mut items = Vec::new();
     tree.scan(from, to, |key, bytes| {
         items.push((*key, bytes.to_vec()));
-        Ok(if items.len() < limit {
-            Scan::Continue
-        } else {
-            Scan::Stop
-        })
+        Ok(if items.len() < limit { Scan::Continue } else { Scan::Stop })
     })?;
     Ok(items)
 }

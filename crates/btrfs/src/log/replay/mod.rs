@@ -124,8 +124,7 @@ impl Replay<'_> {
                 if passed_over == Some(key.objectid) {
                     continue;
                 }
-                self.item(pass, key, bytes)
-                    .map_err(|error| blame(error, key))?;
+                self.item(pass, key, bytes).map_err(|error| blame(error, key))?;
             }
         }
         Ok(())
@@ -198,7 +197,5 @@ fn blame(error: Error, key: &Key) -> Error {
         _ => "one that cannot be",
     };
     let expected = Detail::Text("a change that fits the subvolume");
-    Corrupt::new("item of the log", expected, Detail::Text(found))
-        .at(At::Key(TreeId::TREE_LOG, *key))
-        .into()
+    Corrupt::new("item of the log", expected, Detail::Text(found)).at(At::Key(TreeId::TREE_LOG, *key)).into()
 }

@@ -61,8 +61,8 @@ impl Replay<'_> {
                 next = batch.last().and_then(|(key, _)| key.next());
                 for (key, bytes) in &batch {
                     let name = Name::parse(bytes).map_err(|wrong| wrong.at(self.at(key)))?;
-                    let stays = removed == Removed::NotInLog
-                        && self.log.has_position(dir.ino(), key.offset, &name.name)?;
+                    let stays =
+                        removed == Removed::NotInLog && self.log.has_position(dir.ino(), key.offset, &name.name)?;
                     if !stays {
                         self.unlink_in_own_step(&dir, &name)?;
                     }
@@ -94,16 +94,14 @@ impl Replay<'_> {
             return Ok(());
         }
         // With its back reference the name comes in the next pass.
-        let comes_later = self.log.has_ref(ino, dir.ino(), &new.name)?
-            || self.log.has_extref(ino, dir.ino(), &new.name)?;
+        let comes_later =
+            self.log.has_ref(ino, dir.ino(), &new.name)? || self.log.has_extref(ino, dir.ino(), &new.name)?;
         // A name stays at the position where it is.
         let is_taken = comes_later || self.by_name(&dir, &new.name)?.is_some();
         let Some(target) = target.filter(|_| !is_taken) else {
             return Ok(());
         };
-        self.change(NAME_ITEMS, |txn| {
-            self.link(txn, &dir, &target, &new.name, index, BackRef::Added)
-        })?;
+        self.change(NAME_ITEMS, |txn| self.link(txn, &dir, &target, &new.name, index, BackRef::Added))?;
         if !target.kind().is_dir() {
             self.touched.insert(ino);
         }
@@ -111,13 +109,7 @@ impl Replay<'_> {
     }
 
     /// Whether `old` leads where `new` does. If not it goes, unless what `new` leads to is missing.
-    fn is_same_or_unlink(
-        &mut self,
-        dir: &Inode,
-        old: &Name,
-        new: &Name,
-        exists: bool,
-    ) -> Result<bool> {
+    fn is_same_or_unlink(&mut self, dir: &Inode, old: &Name, new: &Name, exists: bool) -> Result<bool> {
         if old.stored.location == new.stored.location && old.stored.kind == new.stored.kind {
             return Ok(true);
         }
@@ -128,9 +120,7 @@ impl Replay<'_> {
     }
 
     fn unlink_in_own_step(&mut self, dir: &Inode, name: &Name) -> Result<()> {
-        let ino = self.change(NAME_ITEMS, |txn| {
-            self.unlink(txn, dir, &name.name, &name.stored)
-        })?;
+        let ino = self.change(NAME_ITEMS, |txn| self.unlink(txn, dir, &name.name, &name.stored))?;
         self.touched.insert(ino);
         Ok(())
     }
@@ -161,13 +151,7 @@ impl Replay<'_> {
     }
 
     /// Takes away whatever has this name in `dir`, and whatever has it at this position.
-    pub(super) fn clear_way(
-        &self,
-        txn: &Txn,
-        dir: &Inode,
-        name: &[u8],
-        index: u64,
-    ) -> Result<Vec<InodeNo>> {
+    pub(super) fn clear_way(&self, txn: &Txn, dir: &Inode, name: &[u8], index: u64) -> Result<Vec<InodeNo>> {
         let mut unlinked = Vec::new();
         if let Some(old) = self.by_index(dir, index, name)? {
             unlinked.push(self.unlink(txn, dir, &old.name, &old.stored)?);
@@ -179,13 +163,7 @@ impl Replay<'_> {
     }
 
     /// True when the directory has this name at this position, and it leads to the inode.
-    pub(super) fn is_linked(
-        &self,
-        dir: &Inode,
-        ino: InodeNo,
-        name: &[u8],
-        index: u64,
-    ) -> Result<bool> {
+    pub(super) fn is_linked(&self, dir: &Inode, ino: InodeNo, name: &[u8], index: u64) -> Result<bool> {
         let leads = |name: Option<Name>| name.is_some_and(|name| name.leads_to(ino));
         Ok(leads(self.by_index(dir, index, name)?) && leads(self.by_name(dir, name)?))
     }
@@ -202,16 +180,8 @@ impl Replay<'_> {
     ) -> Result<()> {
         let kind = inode.kind();
         let location = Key::new(inode.ino().0, item_type::INODE_ITEM, 0);
-        let found = Found {
-            tree: self.root.id,
-            ino: inode.ino(),
-            kind,
-        };
-        let new = NewName {
-            name,
-            stored: Stored { location, kind },
-            found,
-        };
+        let found = Found { tree: self.root.id, ino: inode.ino(), kind };
+        let new = NewName { name, stored: Stored { location, kind }, found };
         let mut names = dir.lock_names();
         names.next_index = Some(index);
         if back_ref == BackRef::Added {
@@ -242,14 +212,9 @@ impl Replay<'_> {
             let Some((entry, _)) = DirEntry::find(bytes, name)? else {
                 return Ok(None);
             };
-            Ok(Some(Name {
-                name: name.to_vec(),
-                stored: Stored::of(&entry)?,
-            }))
+            Ok(Some(Name { name: name.to_vec(), stored: Stored::of(&entry)? }))
         })?;
-        let found = found
-            .transpose()
-            .map_err(|wrong: Corrupt| wrong.at(self.at(key)))?;
+        let found = found.transpose().map_err(|wrong: Corrupt| wrong.at(self.at(key)))?;
         Ok(found.flatten())
     }
 
@@ -261,10 +226,7 @@ impl Replay<'_> {
 impl Name {
     fn parse(bytes: &[u8]) -> Result<Self, Corrupt> {
         let (entry, _) = DirEntry::parse_prefix(bytes)?;
-        Ok(Self {
-            name: entry.name.to_vec(),
-            stored: Stored::of(&entry)?,
-        })
+        Ok(Self { name: entry.name.to_vec(), stored: Stored::of(&entry)? })
     }
 
     fn leads_to(&self, ino: InodeNo) -> bool {

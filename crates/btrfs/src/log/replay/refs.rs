@@ -28,8 +28,7 @@ impl Replay<'_> {
     /// An item of references, of either kind: its names are in their directories afterwards, and
     /// what else the subvolume has in the item of this key is gone.
     pub(super) fn refs(&mut self, key: &Key, bytes: &[u8]) -> Result<()> {
-        let refs =
-            parse(key, bytes).map_err(|wrong| wrong.at(At::Key(self.log.tree.id(), *key)))?;
+        let refs = parse(key, bytes).map_err(|wrong| wrong.at(At::Key(self.log.tree.id(), *key)))?;
         // A directory that was not logged does not exist: the name was not asked for.
         let Some(first) = refs.first() else {
             return Ok(());
@@ -72,11 +71,7 @@ impl Replay<'_> {
                 self.take(txn, dir, &one.name, inode)?;
             }
         }
-        let extended = Key::new(
-            ino.0,
-            item_type::INODE_EXTREF,
-            extref_hash(dir_ino.0, &new.name),
-        );
+        let extended = Key::new(ino.0, item_type::INODE_EXTREF, extref_hash(dir_ino.0, &new.name));
         let others = self.refs_in_subvolume(&extended)?;
         if has(&others, new) {
             for one in others.iter().filter(|one| one.dir == dir_ino) {
@@ -91,10 +86,7 @@ impl Replay<'_> {
     fn refs_in_subvolume(&self, key: &Key) -> Result<Vec<Ref>> {
         let refs = self.root.tree.get_with(key, |bytes| parse(key, bytes))?;
         let place = At::Key(self.root.id, *key);
-        Ok(refs
-            .transpose()
-            .map_err(|wrong| wrong.at(place))?
-            .unwrap_or_default())
+        Ok(refs.transpose().map_err(|wrong| wrong.at(place))?.unwrap_or_default())
     }
 
     /// How many names an inode has, from its references.
@@ -117,33 +109,20 @@ fn is_of_root_dir(key: &Key) -> bool {
 }
 
 fn has(refs: &[Ref], wanted: &Ref) -> bool {
-    refs.iter()
-        .any(|one| one.dir == wanted.dir && one.name == wanted.name)
+    refs.iter().any(|one| one.dir == wanted.dir && one.name == wanted.name)
 }
 
 fn parse(key: &Key, bytes: &[u8]) -> Result<Vec<Ref>, Corrupt> {
     if key.item_type == item_type::INODE_EXTREF {
         let entries = InodeExtrefEntry::iter(bytes).map(|entry| {
-            let InodeExtrefEntry {
-                parent,
-                index,
-                name,
-            } = entry?;
-            Ok(Ref {
-                dir: parent,
-                index,
-                name: name.to_vec(),
-            })
+            let InodeExtrefEntry { parent, index, name } = entry?;
+            Ok(Ref { dir: parent, index, name: name.to_vec() })
         });
         return entries.collect();
     }
     let entries = InodeRefEntry::iter(bytes).map(|entry| {
         let InodeRefEntry { index, name } = entry?;
-        Ok(Ref {
-            dir: InodeNo(key.offset),
-            index,
-            name: name.to_vec(),
-        })
+        Ok(Ref { dir: InodeNo(key.offset), index, name: name.to_vec() })
     });
     entries.collect()
 }

@@ -85,12 +85,7 @@ impl Chunks {
                 flags: chunk.flags().to_string(),
                 used: used.get(&chunk.start().0).copied(),
                 stripe_len: chunk.stripe_bytes(),
-                stripes: stripes
-                    .map(|stripe| Stripe {
-                        device: stripe.device.0,
-                        offset: stripe.offset,
-                    })
-                    .collect(),
+                stripes: stripes.map(|stripe| Stripe { device: stripe.device.0, offset: stripe.offset }).collect(),
                 letter: letter(chunk.flags()),
             });
         }
@@ -103,22 +98,14 @@ impl Chunks {
             allocated_bytes: item.bytes_used.get(),
         }];
         let report = Report { devices, chunks };
-        if self.json {
-            out.json(&report)
-        } else {
-            print(out, &report)
-        }
+        if self.json { out.json(&report) } else { print(out, &report) }
     }
 }
 
 /// Bytes used of each block group, by its start.
 fn block_groups(store: &Store) -> Result<BTreeMap<u64, u64>> {
     let is_own_tree = store.has_compat_ro(CompatRo::BLOCK_GROUP_TREE.bits());
-    let id = if is_own_tree {
-        TreeId::BLOCK_GROUP
-    } else {
-        TreeId::EXTENT
-    };
+    let id = if is_own_tree { TreeId::BLOCK_GROUP } else { TreeId::EXTENT };
     let tree = store.tree(id)?;
     let mut used = BTreeMap::new();
     // In the extent tree the items lie scattered among the extents: look for each.
@@ -150,20 +137,10 @@ fn letter(flags: BlockGroupFlags) -> char {
 }
 
 fn print(out: &mut Output, report: &Report) -> Result<()> {
-    writeln!(
-        out,
-        "{:>14} {:>12} {:>12}  {:<22} stripes",
-        "logical", "length", "used", "flags"
-    )?;
+    writeln!(out, "{:>14} {:>12} {:>12}  {:<22} stripes", "logical", "length", "used", "flags")?;
     for chunk in &report.chunks {
-        let used = chunk
-            .used
-            .map_or_else(|| "?".to_owned(), |used| used.to_string());
-        write!(
-            out,
-            "{:>14} {:>12} {used:>12}  {:<22}",
-            chunk.start, chunk.len, chunk.flags
-        )?;
+        let used = chunk.used.map_or_else(|| "?".to_owned(), |used| used.to_string());
+        write!(out, "{:>14} {:>12} {used:>12}  {:<22}", chunk.start, chunk.len, chunk.flags)?;
         for stripe in &chunk.stripes {
             write!(out, " {}:{}", stripe.device, stripe.offset)?;
         }
@@ -174,11 +151,7 @@ fn print(out: &mut Output, report: &Report) -> Result<()> {
         out.write_all(b"\n")?;
     }
     for device in &report.devices {
-        let Device {
-            id,
-            total_bytes,
-            allocated_bytes,
-        } = device;
+        let Device { id, total_bytes, allocated_bytes } = device;
         let share = human::percent(*allocated_bytes, *total_bytes);
         writeln!(
             out,
@@ -189,10 +162,7 @@ fn print(out: &mut Output, report: &Report) -> Result<()> {
         )?;
         writeln!(out, "|{}|", map(report, *id, *total_bytes))?;
     }
-    writeln!(
-        out,
-        " d data  m metadata  s system  x mixed  . not allocated"
-    )?;
+    writeln!(out, " d data  m metadata  s system  x mixed  . not allocated")?;
     Ok(())
 }
 
@@ -202,11 +172,7 @@ fn map(report: &Report, device: u64, total: u64) -> String {
     let mut cells: Vec<(u64, char)> = (0..MAP_CELLS).map(|_| (0, '.')).collect();
     let cell_bytes = total.div_ceil(u64::from(MAP_CELLS)).max(1);
     for chunk in &report.chunks {
-        for stripe in chunk
-            .stripes
-            .iter()
-            .filter(|stripe| stripe.device == device)
-        {
+        for stripe in chunk.stripes.iter().filter(|stripe| stripe.device == device) {
             let end = stripe.offset.saturating_add(chunk.stripe_len);
             let first = usize::try_from(stripe.offset / cell_bytes).unwrap_or(usize::MAX);
             for (index, cell) in (0_u64..).zip(cells.iter_mut()).skip(first) {
@@ -239,15 +205,8 @@ mod tests {
             stripes: vec![Stripe { device: 1, offset }],
             letter,
         };
-        let chunks = vec![
-            chunk('d', 0, 1000),
-            chunk('s', 1100, 1),
-            chunk('m', 7100, 100),
-        ];
-        let report = Report {
-            devices: Vec::new(),
-            chunks,
-        };
+        let chunks = vec![chunk('d', 0, 1000), chunk('s', 1100, 1), chunk('m', 7100, 100)];
+        let report = Report { devices: Vec::new(), chunks };
         let map = map(&report, 1, 7200);
         assert_eq!(map.len(), 72);
         assert!(map.starts_with("dddddddddd.s."), "{map}");

@@ -53,18 +53,12 @@ impl Dump {
 }
 
 fn open_device(image: &Path) -> Result<Arc<FileDevice>> {
-    let options = FileOptions {
-        read_only: true,
-        ..FileOptions::default()
-    };
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
     Ok(Arc::new(FileDevice::open(image, &options)?))
 }
 
 fn open_store(image: &Path) -> Result<Store> {
-    let options = StoreOptions {
-        read_only: true,
-        ..StoreOptions::default()
-    };
+    let options = StoreOptions { read_only: true, ..StoreOptions::default() };
     let opened = Store::open(vec![open_device(image)?], &options);
     opened.map_err(|error| explain(image, Error::new(error)))
 }

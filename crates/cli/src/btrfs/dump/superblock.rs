@@ -5,9 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use blockdev::Device as _;
-use btrfs_disk::superblock::{
-    DiskSuperblock, SUPERBLOCK_SIZE, UncheckedSuperblock, mirror_offsets,
-};
+use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, UncheckedSuperblock, mirror_offsets};
 use clap::Args;
 use serde::Serialize;
 
@@ -86,11 +84,7 @@ impl Super {
             let mut bytes = vec![0; SUPERBLOCK_SIZE];
             device.read_at(offset, &mut bytes)?;
             let unchecked = UncheckedSuperblock::new(&bytes)?;
-            let problem = unchecked
-                .clone()
-                .verify(offset)
-                .err()
-                .map(|error| error.to_string());
+            let problem = unchecked.clone().verify(offset).err().map(|error| error.to_string());
             if index == 0 {
                 first_problem.clone_from(&problem);
             }
@@ -106,9 +100,7 @@ impl Super {
         out.finish()?;
         let problem = if mirror_offsets(device.size_bytes()).next().is_none() {
             let size = device.size_bytes();
-            Some(format!(
-                "image size: expected at least 69632 bytes, found {size}"
-            ))
+            Some(format!("image size: expected at least 69632 bytes, found {size}"))
         } else {
             first_problem
         };
@@ -131,17 +123,8 @@ fn system_chunks(fields: &DiskSuperblock) -> Vec<String> {
         .collect()
 }
 
-fn print(
-    out: &mut Output,
-    offset: u64,
-    problem: Option<String>,
-    fields: &DiskSuperblock,
-) -> Result<()> {
-    writeln!(
-        out,
-        "superblock at byte {offset}: {}",
-        problem.as_deref().unwrap_or("good")
-    )?;
+fn print(out: &mut Output, offset: u64, problem: Option<String>, fields: &DiskSuperblock) -> Result<()> {
+    writeln!(out, "superblock at byte {offset}: {}", problem.as_deref().unwrap_or("good"))?;
     let copy = copy(offset, None, fields);
     let value = serde_json::to_value(&copy)?;
     for (name, value) in value.as_object().into_iter().flatten() {

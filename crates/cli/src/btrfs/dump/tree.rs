@@ -97,11 +97,7 @@ struct Writer<'a> {
 impl Tree {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let store = super::open_store(&self.image)?;
-        let mut writer = Writer {
-            out,
-            json: self.json,
-            count: 0,
-        };
+        let mut writer = Writer { out, json: self.json, count: 0 };
         match (self.tree, self.block) {
             (Some(tree), _) => {
                 let tree = store.tree(TreeId(tree))?;
@@ -130,10 +126,7 @@ impl Tree {
 fn read_block(store: &Store, at: Logical) -> Result<Vec<u8>> {
     let sizes = store.sizes();
     if !at.0.is_multiple_of(u64::from(sizes.sector)) {
-        let text = format!(
-            "--block: expected a multiple of {}, found {at}",
-            sizes.sector
-        );
+        let text = format!("--block: expected a multiple of {}, found {at}", sizes.sector);
         return Err(Failure::usage(text).into());
     }
     let mut bytes = vec![0; usize::try_from(sizes.node)?];
@@ -141,10 +134,7 @@ fn read_block(store: &Store, at: Logical) -> Result<Vec<u8>> {
     let fields = superblock.fields();
     let format = verify::Format::of(fields);
     let check = |bytes: &[u8]| match &format {
-        Some(format) => verify::block(
-            bytes,
-            &verify::Expect::at(format, at, superblock.generation()),
-        ),
+        Some(format) => verify::block(bytes, &verify::Expect::at(format, at, superblock.generation())),
         None => Ok(()),
     };
     store.pool().read(at, &mut bytes, Expect::Block(&check))?;
@@ -174,16 +164,11 @@ impl Writer<'_> {
             writeln!(self.out, "{header}")?;
             return self.items(view);
         }
-        self.out
-            .write_all(if self.count > 0 { b",\n" } else { b"\n" })?;
+        self.out.write_all(if self.count > 0 { b",\n" } else { b"\n" })?;
         self.count += 1;
         let mut items = Vec::new();
         each_item(view, |key, text| {
-            let key = JsonKey {
-                objectid: key.objectid,
-                item_type: key.item_type,
-                offset: key.offset,
-            };
+            let key = JsonKey { objectid: key.objectid, item_type: key.item_type, offset: key.offset };
             items.push(Item { key, text });
             Ok(())
         })?;
@@ -207,15 +192,10 @@ impl Writer<'_> {
 
 fn each_item(view: BlockView<'_>, mut f: impl FnMut(Key, String) -> Result<()>) -> Result<()> {
     match view {
-        BlockView::Leaf(leaf) => leaf
-            .iter()
-            .try_for_each(|(key, data)| f(key, ShowItem(key, data).to_string())),
+        BlockView::Leaf(leaf) => leaf.iter().try_for_each(|(key, data)| f(key, ShowItem(key, data).to_string())),
         BlockView::Node(node) => (0..node.nritems()).try_for_each(|slot| {
             let (at, generation) = node.ptr(slot);
-            f(
-                node.key(slot),
-                format!("block {at} generation {generation}"),
-            )
+            f(node.key(slot), format!("block {at} generation {generation}"))
         }),
     }
 }

@@ -23,9 +23,7 @@ pub(crate) fn copy_sparse(
         };
         at = start;
         while at < end {
-            let want = usize::try_from(end - at)
-                .unwrap_or(usize::MAX)
-                .min(buffer.len());
+            let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
             let Some(part) = buffer.get_mut(..want) else {
                 break;
             };

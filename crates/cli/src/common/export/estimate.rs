@@ -10,11 +10,7 @@ use spinney::{Result, Volume};
 ///
 /// # Errors
 /// Those of the volume, which the copy will meet too.
-pub(crate) fn measure(
-    volume: &Volume,
-    paths: &[PathBuf],
-    is_over: &AtomicBool,
-) -> Result<Option<u64>> {
+pub(crate) fn measure(volume: &Volume, paths: &[PathBuf], is_over: &AtomicBool) -> Result<Option<u64>> {
     let mut todo = paths.to_vec();
     let mut total = 0_u64;
     while let Some(path) = todo.pop() {

@@ -23,28 +23,15 @@ pub(super) struct Root {
 impl Root {
     /// Opens a directory; `path` itself is the user's, so it may be a symbolic link.
     pub(super) fn open(path: &Path) -> Result<Self> {
-        let path = if path.as_os_str().is_empty() {
-            Path::new(".")
-        } else {
-            path
-        };
+        let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty())
-            .map_err(|errno| at(path, errno))?;
-        Ok(Self {
-            fd,
-            path: path.to_owned(),
-            kept: OpenDirs::default(),
-        })
+        let fd = rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty()).map_err(|errno| at(path, errno))?;
+        Ok(Self { fd, path: path.to_owned(), kept: OpenDirs::default() })
     }
 
     /// The name of a file below, for messages.
     pub(super) fn display(&self, path: &Path) -> PathBuf {
-        if path.as_os_str().is_empty() {
-            self.path.clone()
-        } else {
-            self.path.join(path)
-        }
+        if path.as_os_str().is_empty() { self.path.clone() } else { self.path.join(path) }
     }
 
     /// Opens a directory below, through no symbolic link.

@@ -17,16 +17,10 @@ use super::Export;
 use crate::common::beneath::path_of;
 
 /// For an open file or directory.
-pub(super) fn apply_open(
-    export: &Export<'_>,
-    fd: &OwnedFd,
-    image: &Path,
-    metadata: &Metadata,
-) -> Result<()> {
+pub(super) fn apply_open(export: &Export<'_>, fd: &OwnedFd, image: &Path, metadata: &Metadata) -> Result<()> {
     let has_owner = give_owner(export, metadata, |uid, gid| rustix::fs::fchown(fd, uid, gid))?;
-    let withheld = each_xattr(export, image, metadata, |name, value| {
-        rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())
-    })?;
+    let withheld =
+        each_xattr(export, image, metadata, |name, value| rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()))?;
     rustix::fs::futimens(fd, &times(metadata))?;
     Ok(rustix::fs::fchmod(fd, mode(export, metadata, has_owner, withheld))?)
 }
@@ -39,9 +33,8 @@ pub(super) fn apply_name(
     metadata: &Metadata,
 ) -> Result<()> {
     let handle = handle_of_made((dir, name), metadata)?;
-    let has_owner = give_owner(export, metadata, |uid, gid| {
-        rustix::fs::chownat(&handle, "", uid, gid, AtFlags::EMPTY_PATH)
-    })?;
+    let has_owner =
+        give_owner(export, metadata, |uid, gid| rustix::fs::chownat(&handle, "", uid, gid, AtFlags::EMPTY_PATH))?;
     // What a handle refers to has no other name that leads to it alone; a link there is not followed further.
     let path = path_of(&handle);
     let withheld = each_xattr(export, image, metadata, |name, value| {
@@ -89,10 +82,7 @@ fn give_owner(
 fn owner(metadata: &Metadata) -> (Option<Uid>, Option<Gid>) {
     // The largest number means "leave it", to the system as to us.
     let uid = (metadata.uid != u32::MAX).then(|| Uid::from_raw(metadata.uid));
-    (
-        uid,
-        (metadata.gid != u32::MAX).then(|| Gid::from_raw(metadata.gid)),
-    )
+    (uid, (metadata.gid != u32::MAX).then(|| Gid::from_raw(metadata.gid)))
 }
 
 fn settle_owner(export: &Export<'_>, changed: rustix::io::Result<()>) -> Result<bool> {
@@ -157,12 +147,6 @@ fn mode(export: &Export<'_>, metadata: &Metadata, has_owner: bool, withheld: boo
 }
 
 fn times(metadata: &Metadata) -> Timestamps {
-    let time = |time: Timestamp| Timespec {
-        tv_sec: time.sec,
-        tv_nsec: i64::from(time.nsec),
-    };
-    Timestamps {
-        last_access: time(metadata.atime),
-        last_modification: time(metadata.mtime),
-    }
+    let time = |time: Timestamp| Timespec { tv_sec: time.sec, tv_nsec: i64::from(time.nsec) };
+    Timestamps { last_access: time(metadata.atime), last_modification: time(metadata.mtime) }
 }

@@ -68,12 +68,7 @@ pub(super) fn look(
 }
 
 /// True where a file has the contents that the image says, as far as it goes, or zeros, which a power cut may leave.
-fn has_same_contents(
-    export: &Export<'_>,
-    (dir, name): (&OwnedFd, &OsStr),
-    image: &Path,
-    found: &Stat,
-) -> Result<bool> {
+fn has_same_contents(export: &Export<'_>, (dir, name): (&OwnedFd, &OsStr), image: &Path, found: &Stat) -> Result<bool> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let fd = rustix::fs::openat(dir, name, flags, Mode::empty())?;
     let opened = rustix::fs::fstat(&fd)?;
@@ -127,10 +122,7 @@ fn is_same_thing(
 }
 
 /// True where both names are of one file.
-pub(super) fn is_linked(
-    (dir, name): (&OwnedFd, &OsStr),
-    (other_dir, other_name): (&OwnedFd, &OsStr),
-) -> Result<bool> {
+pub(super) fn is_linked((dir, name): (&OwnedFd, &OsStr), (other_dir, other_name): (&OwnedFd, &OsStr)) -> Result<bool> {
     let found = match rustix::fs::statat(dir, name, AtFlags::SYMLINK_NOFOLLOW) {
         Err(Errno::NOENT) => return Ok(false),
         found => found?,

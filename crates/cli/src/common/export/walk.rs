@@ -58,11 +58,7 @@ pub(crate) fn export_contents(
         _ => {}
     }
     let export = new_export(volume, target, options, progress, losses)?;
-    let dir = MadeDir {
-        host: PathBuf::new(),
-        image: image.to_owned(),
-        metadata,
-    };
+    let dir = MadeDir { host: PathBuf::new(), image: image.to_owned(), metadata };
     run(&export, dir)
 }
 
@@ -82,18 +78,8 @@ pub(crate) fn export_one(
     let export = new_export(volume, parent, options, progress, losses)?;
     let dir = export.root.open_dir(Path::new(""))?;
     let mut buffer = contents::new_buffer();
-    let made = one(
-        &export,
-        &mut buffer,
-        &dir,
-        name,
-        image.to_owned(),
-        PathBuf::from(name),
-    );
-    match export
-        .note(made.with_context(|| target.display().to_string()))?
-        .flatten()
-    {
+    let made = one(&export, &mut buffer, &dir, name, image.to_owned(), PathBuf::from(name));
+    match export.note(made.with_context(|| target.display().to_string()))?.flatten() {
         Some(dir) => run(&export, dir),
         None => Ok(()),
     }
@@ -119,36 +105,20 @@ fn new_export<'a>(
 ) -> Result<Export<'a>> {
     let root = host::Root::open(target)?;
     let (links, dirs) = (Mutex::default(), Mutex::default());
-    Ok(Export {
-        volume,
-        root,
-        options,
-        progress,
-        losses,
-        links,
-        dirs,
-    })
+    Ok(Export { volume, root, options, progress, losses, links, dirs })
 }
 
 fn run(export: &Export<'_>, first: MadeDir) -> Result<()> {
-    let job = Job::Dir {
-        image: first.image.clone(),
-        host: first.host.clone(),
-    };
+    let job = Job::Dir { image: first.image.clone(), host: first.host.clone() };
     lock(&export.dirs).push(first);
     let thread_count = export.options.thread_count;
-    let walked = work::run(
-        thread_count,
-        job,
-        contents::new_buffer,
-        |buffer, job, queue| match job {
-            Job::Dir { image, host } => {
-                let started = start_dir(export, image, host, queue);
-                export.note(started).map(drop)
-            }
-            Job::Run(open, range) => do_run(export, buffer, &open, range, queue),
-        },
-    );
+    let walked = work::run(thread_count, job, contents::new_buffer, |buffer, job, queue| match job {
+        Job::Dir { image, host } => {
+            let started = start_dir(export, image, host, queue);
+            export.note(started).map(drop)
+        }
+        Job::Run(open, range) => do_run(export, buffer, &open, range, queue),
+    });
     // Nobody could look into what was made, were it left as it is now.
     let finished = finish_dirs(export);
     walked.and(finished)
@@ -176,12 +146,7 @@ fn start_dir(export: &Export<'_>, image: PathBuf, host: PathBuf, queue: &Queue<J
         names.extend(export.note(checked.map_err(named))?);
     }
     let count = names.len();
-    let open = Arc::new(OpenDir {
-        fd,
-        image,
-        host,
-        names,
-    });
+    let open = Arc::new(OpenDir { fd, image, host, names });
     queue.add((0..count.div_ceil(RUN_NAMES)).map(|index| {
         let start = index * RUN_NAMES;
         Job::Run(Arc::clone(&open), start..count.min(start + RUN_NAMES))
@@ -211,10 +176,7 @@ fn do_run(
         }
     }
     if !found.is_empty() {
-        let jobs = found.iter().map(|dir| Job::Dir {
-            image: dir.image.clone(),
-            host: dir.host.clone(),
-        });
+        let jobs = found.iter().map(|dir| Job::Dir { image: dir.image.clone(), host: dir.host.clone() });
         queue.add(jobs);
         lock(&export.dirs).append(&mut found);
     }
@@ -239,11 +201,7 @@ fn one(
             resume::enter((dir, name))?;
         }
         export.progress.add_name();
-        return Ok(Some(MadeDir {
-            host,
-            image,
-            metadata,
-        }));
+        return Ok(Some(MadeDir { host, image, metadata }));
     }
     let place = (dir, name);
     make_or_link(export, buffer, place, (image, host), &metadata)?;
@@ -339,13 +297,11 @@ fn make_special(
     let made = match node {
         None => {
             let target = export.volume.read_link(image)?;
-            host::make_new(dir, name, replaces, || {
-                rustix::fs::symlinkat(&target, dir, name)
-            })
+            host::make_new(dir, name, replaces, || rustix::fs::symlinkat(&target, dir, name))
         }
-        Some(kind) => host::make_new(dir, name, replaces, || {
-            rustix::fs::mknodat(dir, name, kind, PRIVATE, metadata.rdev)
-        }),
+        Some(kind) => {
+            host::make_new(dir, name, replaces, || rustix::fs::mknodat(dir, name, kind, PRIVATE, metadata.rdev))
+        }
     };
     if made == Err(Errno::PERM) && node.is_some() {
         export.losses.nodes.fetch_add(1, Ordering::Relaxed);
@@ -356,13 +312,7 @@ fn make_special(
     Ok(true)
 }
 
-fn fill(
-    export: &Export<'_>,
-    buffer: &mut [u8],
-    fd: &OwnedFd,
-    image: &Path,
-    metadata: &Metadata,
-) -> Result<()> {
+fn fill(export: &Export<'_>, buffer: &mut [u8], fd: &OwnedFd, image: &Path, metadata: &Metadata) -> Result<()> {
     if metadata.size == 0 {
         return Ok(());
     }
@@ -397,9 +347,7 @@ fn link(
     first: &Path,
     (image, metadata): (&Path, &Metadata),
 ) -> Result<()> {
-    let parent = export
-        .root
-        .open_dir(first.parent().unwrap_or(Path::new("")))?;
+    let parent = export.root.open_dir(first.parent().unwrap_or(Path::new("")))?;
     let first = first.file_name().unwrap_or_default();
     let mut replaces = export.options.replaces;
     if export.options.continues {
@@ -411,9 +359,7 @@ fn link(
         let found = resume::look(export, (dir, name), image, metadata)?;
         replaces |= matches!(found, Found::Whole | Found::Begun);
     }
-    host::make_new(dir, name, replaces, || {
-        rustix::fs::linkat(&parent, first, dir, name, AtFlags::empty())
-    })?;
+    host::make_new(dir, name, replaces, || rustix::fs::linkat(&parent, first, dir, name, AtFlags::empty()))?;
     Ok(())
 }
 

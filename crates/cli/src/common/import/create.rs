@@ -55,11 +55,7 @@ pub(super) fn one(
 }
 
 /// Gives the metadata of a directory of the source to one that exists in the volume.
-pub(super) fn existing_directory(
-    import: &Import<'_>,
-    dir: &SourceDir,
-    target: &Path,
-) -> Result<Times> {
+pub(super) fn existing_directory(import: &Import<'_>, dir: &SourceDir, target: &Path) -> Result<Times> {
     let stat = rustix::fs::fstat(&dir.fd)?;
     let xattrs = source::xattrs(dir.fd.as_fd())?;
     merge(import, target, &stat, &xattrs)?;
@@ -70,13 +66,7 @@ fn is_skipped(import: &Import<'_>, stat: &Stat) -> bool {
     import.options.skip == Some((stat.st_dev, stat.st_ino))
 }
 
-fn regular(
-    import: &Import<'_>,
-    buffer: &mut [u8],
-    fd: &OwnedFd,
-    stat: &Stat,
-    target: &Path,
-) -> Result<()> {
+fn regular(import: &Import<'_>, buffer: &mut [u8], fd: &OwnedFd, stat: &Stat, target: &Path) -> Result<()> {
     if is_skipped(import, stat) {
         return Ok(());
     }
@@ -84,11 +74,7 @@ fn regular(
     let is_streamed = size > u64::try_from(data::PIECE_BYTES)? || data::may_have_holes(stat);
     let make = || {
         let xattrs = source::xattrs(fd.as_fd())?;
-        let contents = if is_streamed || size == 0 {
-            &[]
-        } else {
-            data::read_whole(fd.as_fd(), size, buffer)?
-        };
+        let contents = if is_streamed || size == 0 { &[] } else { data::read_whole(fd.as_fd(), size, buffer)? };
         make(import, target, stat, &xattrs, (&[], contents))?;
         import.progress.add_bytes(u64::try_from(contents.len())?);
         Ok(is_streamed)
@@ -97,10 +83,7 @@ fn regular(
     if !import.links.make_or_link(stat, target, make, link)? {
         return Ok(());
     }
-    let file = FileOptions::new()
-        .read(true)
-        .write(true)
-        .open(import.volume, target)?;
+    let file = FileOptions::new().read(true).write(true).open(import.volume, target)?;
     data::stream(fd.as_fd(), stat, &file, buffer, import.progress)?;
     drop(file);
     // Writing has changed the times.
@@ -119,22 +102,14 @@ fn directory(
         return Ok(None);
     }
     let path = dir.path.join(name.as_path());
-    Ok(Some(SubDir {
-        path,
-        target,
-        times: times(import, stat),
-    }))
+    Ok(Some(SubDir { path, target, times: times(import, stat) }))
 }
 
 fn special(import: &Import<'_>, (handle, stat): (&OwnedFd, &Stat), target: &Path) -> Result<()> {
     let make = || {
         let xattrs = source::xattrs_of(handle)?;
         let is_link = source::kind(stat)?.is_symlink();
-        let link = if is_link {
-            source::read_link(handle)?
-        } else {
-            c"".to_owned()
-        };
+        let link = if is_link { source::read_link(handle)? } else { c"".to_owned() };
         make(import, target, stat, &xattrs, (link.to_bytes(), &[]))
     };
     let link = |first: &Path| hard_link(import, first, target);
@@ -142,19 +117,10 @@ fn special(import: &Import<'_>, (handle, stat): (&OwnedFd, &Stat), target: &Path
 }
 
 /// Makes the inode; `texts` are the target of a symbolic link and the contents of a file.
-fn make(
-    import: &Import<'_>,
-    target: &Path,
-    stat: &Stat,
-    xattrs: &Xattrs,
-    texts: (&[u8], &[u8]),
-) -> Result<()> {
+fn make(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs, texts: (&[u8], &[u8])) -> Result<()> {
     let kind = source::kind(stat)?;
     let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
-    let pairs: Vec<(&[u8], &[u8])> = xattrs
-        .iter()
-        .map(|(name, value)| (name.as_slice(), value.as_slice()))
-        .collect();
+    let pairs: Vec<(&[u8], &[u8])> = xattrs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())).collect();
     let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
     let node = NewNode {
         kind,
@@ -190,8 +156,7 @@ fn hard_link(import: &Import<'_>, first: &Path, target: &Path) -> Result<()> {
     let linked = import.volume.hard_link(first, target);
     match linked {
         Err(error)
-            if error.caller_error() == Some(CallerError::Exists)
-                && import.options.existing == Existing::Replace =>
+            if error.caller_error() == Some(CallerError::Exists) && import.options.existing == Existing::Replace =>
         {
             import.volume.remove_file(target)?;
             Ok(import.volume.hard_link(first, target)?)
@@ -212,19 +177,12 @@ fn merge(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs) -> Re
     };
     import.volume.set_attributes(target, &changes)?;
     for (name, value) in xattrs {
-        import
-            .volume
-            .set_xattr(target, name, value, XattrMode::Either)?;
+        import.volume.set_xattr(target, name, value, XattrMode::Either)?;
     }
     Ok(())
 }
 
 fn times(import: &Import<'_>, stat: &Stat) -> Times {
     let [atime, mtime, ctime] = source::times(stat);
-    Times {
-        atime: Some(atime),
-        mtime: Some(mtime),
-        ctime: import.options.keeps_ctime.then_some(ctime),
-        btime: None,
-    }
+    Times { atime: Some(atime), mtime: Some(mtime), ctime: import.options.keeps_ctime.then_some(ctime), btime: None }
 }

@@ -27,21 +27,12 @@ pub(super) fn size(stat: &Stat) -> u64 {
 /// True when the file has fewer blocks than its size needs: it has holes, or its file system
 /// stores it compressed.
 pub(super) fn may_have_holes(stat: &Stat) -> bool {
-    u64::try_from(stat.st_blocks)
-        .unwrap_or_default()
-        .saturating_mul(512)
-        < size(stat)
+    u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512) < size(stat)
 }
 
 /// Reads a small file whole: as much as is there now, but not more than its size was.
-pub(super) fn read_whole<'a>(
-    fd: BorrowedFd<'_>,
-    size: u64,
-    buffer: &'a mut [u8],
-) -> io::Result<&'a [u8]> {
-    let want = usize::try_from(size)
-        .unwrap_or(usize::MAX)
-        .min(buffer.len());
+pub(super) fn read_whole<'a>(fd: BorrowedFd<'_>, size: u64, buffer: &'a mut [u8]) -> io::Result<&'a [u8]> {
+    let want = usize::try_from(size).unwrap_or(usize::MAX).min(buffer.len());
     let mut done = 0;
     while let Some(rest) = buffer.get_mut(done..want).filter(|rest| !rest.is_empty()) {
         match rustix::io::read(fd, rest) {
@@ -108,10 +99,7 @@ fn next_data(fd: BorrowedFd<'_>, at: u64, size: u64) -> io::Result<Option<(u64, 
         Err(errno) => return Err(errno.into()),
     };
     // A file that changes under us must not make us stand still.
-    Ok(Some((
-        start,
-        if end > start { end.min(size) } else { size },
-    )))
+    Ok(Some((start, if end > start { end.min(size) } else { size })))
 }
 
 /// Copies a run of data. Returns where it ended: before `end` where the file does.
@@ -123,9 +111,7 @@ fn copy(
     progress: &Progress,
 ) -> Result<u64> {
     while at < end {
-        let want = usize::try_from(end - at)
-            .unwrap_or(usize::MAX)
-            .min(buffer.len());
+        let want = usize::try_from(end - at).unwrap_or(usize::MAX).min(buffer.len());
         let Some(part) = buffer.get_mut(..want) else {
             break;
         };
@@ -159,9 +145,7 @@ mod tests {
     /// to `now` bytes before it is read. Returns what the volume has afterwards.
     fn streamed(before: &[u8], hole: u64, now: u64) -> Vec<u8> {
         let device = Arc::new(MemoryDevice::new(256 << 20));
-        let volume = Volume::options()
-            .make_device(device, &MakeOptions::default())
-            .unwrap();
+        let volume = Volume::options().make_device(device, &MakeOptions::default()).unwrap();
         let dir = tempfile::tempdir().unwrap();
         let mut source = fs::File::create_new(dir.path().join("source")).unwrap();
         source.write_all(before).unwrap();
@@ -170,12 +154,7 @@ mod tests {
         let stat = rustix::fs::fstat(&source).unwrap();
         source.set_len(now).unwrap();
         let source = fs::File::open(dir.path().join("source")).unwrap();
-        let file = FileOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .open(&volume, "copy")
-            .unwrap();
+        let file = FileOptions::new().read(true).write(true).create(true).open(&volume, "copy").unwrap();
         let progress = Progress::default();
         stream(source.as_fd(), &stat, &file, &mut new_buffer(), &progress).unwrap();
         drop(file);
@@ -199,10 +178,7 @@ mod tests {
             let copy = streamed(&data, 2 << 20, now);
             assert_eq!(u64::try_from(copy.len()).unwrap(), now);
             let (head, tail) = copy.split_at(1 << 20);
-            assert!(
-                head == data && tail.iter().all(|byte| *byte == 0),
-                "cut to {now}"
-            );
+            assert!(head == data && tail.iter().all(|byte| *byte == 0), "cut to {now}");
         }
     }
 }

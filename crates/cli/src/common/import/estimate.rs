@@ -46,9 +46,7 @@ impl Totals {
 
     fn add_contents(&mut self, stat: &Stat) {
         let size = data::size(stat);
-        let stored = u64::try_from(stat.st_blocks)
-            .unwrap_or_default()
-            .saturating_mul(512);
+        let stored = u64::try_from(stat.st_blocks).unwrap_or_default().saturating_mul(512);
         let bytes = size.min(stored.max(SMALL_FILE_BYTES));
         self.bytes = self.bytes.saturating_add(bytes);
         if size <= SMALL_FILE_BYTES {
@@ -67,10 +65,7 @@ impl Totals {
 /// A directory that cannot be read.
 pub(crate) fn measure(source: &Path, options: &ImportOptions) -> Result<Totals> {
     let stat = rustix::fs::stat(source).map_err(|errno| super::source::at(source, errno))?;
-    let mut total = Totals {
-        names: 1,
-        ..Totals::default()
-    };
+    let mut total = Totals { names: 1, ..Totals::default() };
     if FileType::from_mode(stat.st_mode) != Some(FileType::Directory) {
         total.add_contents(&stat);
         return Ok(total);
@@ -78,48 +73,32 @@ pub(crate) fn measure(source: &Path, options: &ImportOptions) -> Result<Totals> 
     let source = Source::open(source)?;
     let (sum, seen) = (Mutex::new(total), Mutex::new(HashSet::new()));
     let start = Vec::new;
-    work::run(
-        options.thread_count,
-        PathBuf::new(),
-        start,
-        |dirs: &mut Vec<PathBuf>, path, queue| {
-            let dir = source.open_dir(&path)?;
-            let mut total = Totals::default();
-            for name in dir
-                .names()
-                .map_err(|error| super::source::at(&source.display(&path), error))?
-            {
-                // What is gone by now is not copied either; everything else is reported by the copy.
-                let Ok(found) = dir.stat(&name.bytes) else {
-                    continue;
-                };
-                total.names += 1;
-                total.name_bytes += u64::try_from(name.bytes.to_bytes().len())?;
-                match FileType::from_mode(found.st_mode) {
-                    Some(FileType::File) if is_new(&seen, &found) => total.add_contents(&found),
-                    Some(FileType::Directory)
-                        if !options.one_file_system || found.st_dev == stat.st_dev =>
-                    {
-                        dirs.push(path.join(name.as_path()));
-                    }
-                    _ => {}
+    work::run(options.thread_count, PathBuf::new(), start, |dirs: &mut Vec<PathBuf>, path, queue| {
+        let dir = source.open_dir(&path)?;
+        let mut total = Totals::default();
+        for name in dir.names().map_err(|error| super::source::at(&source.display(&path), error))? {
+            // What is gone by now is not copied either; everything else is reported by the copy.
+            let Ok(found) = dir.stat(&name.bytes) else {
+                continue;
+            };
+            total.names += 1;
+            total.name_bytes += u64::try_from(name.bytes.to_bytes().len())?;
+            match FileType::from_mode(found.st_mode) {
+                Some(FileType::File) if is_new(&seen, &found) => total.add_contents(&found),
+                Some(FileType::Directory) if !options.one_file_system || found.st_dev == stat.st_dev => {
+                    dirs.push(path.join(name.as_path()));
                 }
+                _ => {}
             }
-            queue.add(dirs.drain(..));
-            sum.lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .add(&total);
-            Ok(())
-        },
-    )?;
+        }
+        queue.add(dirs.drain(..));
+        sum.lock().unwrap_or_else(PoisonError::into_inner).add(&total);
+        Ok(())
+    })?;
     Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// False for a further name of a file that was counted.
 fn is_new(seen: &Mutex<HashSet<(u64, u64)>>, stat: &Stat) -> bool {
-    stat.st_nlink < 2
-        || seen
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert((stat.st_dev, stat.st_ino))
+    stat.st_nlink < 2 || seen.lock().unwrap_or_else(PoisonError::into_inner).insert((stat.st_dev, stat.st_ino))
 }

@@ -47,22 +47,13 @@ impl Source {
     /// Opens a directory of the host; `path` itself may be a symbolic link.
     pub(crate) fn open(path: &Path) -> Result<Self> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty())
-            .map_err(|errno| at(path, errno))?;
-        Ok(Self {
-            fd,
-            path: path.to_owned(),
-            kept: OpenDirs::default(),
-        })
+        let fd = rustix::fs::openat(rustix::fs::CWD, path, flags, Mode::empty()).map_err(|errno| at(path, errno))?;
+        Ok(Self { fd, path: path.to_owned(), kept: OpenDirs::default() })
     }
 
     /// The name of a file below, for messages.
     pub(crate) fn display(&self, path: &Path) -> PathBuf {
-        if path.as_os_str().is_empty() {
-            self.path.clone()
-        } else {
-            self.path.join(path)
-        }
+        if path.as_os_str().is_empty() { self.path.clone() } else { self.path.join(path) }
     }
 
     /// Number of the device it lies on.
@@ -73,14 +64,8 @@ impl Source {
 
     /// Opens a directory below.
     pub(crate) fn open_dir(&self, path: &Path) -> Result<SourceDir> {
-        let fd = self
-            .kept
-            .open(self.fd.as_fd(), path)
-            .map_err(|errno| at(&self.display(path), errno))?;
-        Ok(SourceDir {
-            fd,
-            path: path.to_owned(),
-        })
+        let fd = self.kept.open(self.fd.as_fd(), path).map_err(|errno| at(&self.display(path), errno))?;
+        Ok(SourceDir { fd, path: path.to_owned() })
     }
 }
 
@@ -93,10 +78,7 @@ impl SourceDir {
             let bytes = entry.file_name();
             if bytes != c"." && bytes != c".." {
                 let is_file = entry.file_type() == HostType::RegularFile;
-                names.push(Name {
-                    bytes: bytes.to_owned(),
-                    is_file,
-                });
+                names.push(Name { bytes: bytes.to_owned(), is_file });
             }
         }
         names.sort_unstable();

@@ -64,14 +64,7 @@ pub(crate) fn import_contents(
     let dir = import.source.open_dir(Path::new(""))?;
     let times = create::existing_directory(&import, &dir, target);
     let times = named(&import, Path::new(""), times)?;
-    run(
-        &import,
-        SubDir {
-            path: PathBuf::new(),
-            target: target.to_owned(),
-            times,
-        },
-    )
+    run(&import, SubDir { path: PathBuf::new(), target: target.to_owned(), times })
 }
 
 /// Copies the file or directory `source` to the name `target` of the volume.
@@ -94,17 +87,8 @@ pub(crate) fn import_one(
     let bytes = std::ffi::CString::new(name.as_bytes()).context("a name with a NUL byte")?;
     let import = new_import(volume, parent, options, progress)?;
     let dir = import.source.open_dir(Path::new(""))?;
-    let name = Name {
-        bytes,
-        is_file: false,
-    };
-    let made = create::one(
-        &import,
-        &mut data::new_buffer(),
-        &dir,
-        &name,
-        target.to_owned(),
-    );
+    let name = Name { bytes, is_file: false };
+    let made = create::one(&import, &mut data::new_buffer(), &dir, &name, target.to_owned());
     match named(&import, name.as_path(), made)? {
         Some(sub) => run(&import, sub),
         None => Ok(()),
@@ -120,26 +104,14 @@ fn new_import<'a>(
     let source = Source::open(source)?;
     let device = source.device()?;
     let links = links::Links::default();
-    Ok(Import {
-        volume,
-        source,
-        options,
-        progress,
-        links,
-        device,
-    })
+    Ok(Import { volume, source, options, progress, links, device })
 }
 
 fn run(import: &Import<'_>, first: SubDir) -> Result<()> {
-    work::run(
-        import.options.thread_count,
-        Job::Dir(first),
-        data::new_buffer,
-        |buffer, job, queue| match job {
-            Job::Dir(sub) => start_dir(import, sub, queue),
-            Job::Run(open, range) => do_run(import, buffer, &open, range, queue),
-        },
-    )
+    work::run(import.options.thread_count, Job::Dir(first), data::new_buffer, |buffer, job, queue| match job {
+        Job::Dir(sub) => start_dir(import, sub, queue),
+        Job::Run(open, range) => do_run(import, buffer, &open, range, queue),
+    })
 }
 
 fn start_dir(import: &Import<'_>, sub: SubDir, queue: &Queue<Job>) -> Result<()> {
@@ -149,13 +121,7 @@ fn start_dir(import: &Import<'_>, sub: SubDir, queue: &Queue<Job>) -> Result<()>
     let count = names.len();
     let run_count = count.div_ceil(RUN_NAMES);
     let runs_left = AtomicUsize::new(run_count);
-    let open = OpenDir {
-        dir,
-        names,
-        target: sub.target,
-        times: sub.times,
-        runs_left,
-    };
+    let open = OpenDir { dir, names, target: sub.target, times: sub.times, runs_left };
     if run_count == 0 {
         return finish_dir(import, &open);
     }

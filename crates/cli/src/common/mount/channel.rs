@@ -10,8 +10,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use anyhow::{Context as _, Result, bail};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage,
+    SendFlags, SocketFlags, SocketType,
 };
 use serde::{Deserialize, Serialize};
 
@@ -186,14 +186,10 @@ mod tests {
         let (message, fd) = b.receive().unwrap().unwrap();
         assert_eq!(message, Message::Serve);
         let mut text = String::new();
-        std::fs::File::from(fd.unwrap())
-            .read_to_string(&mut text)
-            .unwrap();
+        std::fs::File::from(fd.unwrap()).read_to_string(&mut text).unwrap();
         assert_eq!(text, "through");
         let failed = b.receive().unwrap().unwrap().0;
-        assert!(
-            matches!(failed, Message::Failed { status: 3, text } if text.len() == TEXT_LEN_MAX)
-        );
+        assert!(matches!(failed, Message::Failed { status: 3, text } if text.len() == TEXT_LEN_MAX));
         assert_eq!(b.receive().unwrap().unwrap().0, Message::Signal);
         assert!(b.receive().unwrap().is_none());
         assert!(b.send(&Message::Ready, None).is_err());

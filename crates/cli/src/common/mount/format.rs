@@ -43,11 +43,7 @@ pub(crate) type Formats = &'static [Format];
 ///
 /// # Errors
 /// `Corrupt` for one that is not known; whatever its format says.
-pub(super) fn open(
-    formats: Formats,
-    device: Arc<dyn Device>,
-    request: &Request,
-) -> Result<Arc<dyn FileSystem>> {
+pub(super) fn open(formats: Formats, device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn FileSystem>> {
     let len = device.size_bytes().min(HEAD_BYTES);
     let mut head = vec![0; usize::try_from(len)?];
     device.read_at(0, &mut head)?;

@@ -25,9 +25,7 @@ pub(crate) fn rewrite(args: Vec<OsString>, is_command: impl Fn(&OsStr) -> bool) 
 fn is_called_by_mount_fuse(rest: &[OsString], is_command: impl Fn(&OsStr) -> bool) -> bool {
     let is_word = |word: &OsString| !word.to_string_lossy().starts_with('-');
     match rest {
-        [image, dir, o, ..] => {
-            is_word(image) && is_word(dir) && o == "-o" && !is_command(image.as_os_str())
-        }
+        [image, dir, o, ..] => is_word(image) && is_word(dir) && o == "-o" && !is_command(image.as_os_str()),
         _ => false,
     }
 }
@@ -93,10 +91,7 @@ struct Words {
 
 impl Words {
     fn new(command: &str) -> Self {
-        Self {
-            options: vec!["spinney".into(), command.into()],
-            plain: Vec::new(),
-        }
+        Self { options: vec!["spinney".into(), command.into()], plain: Vec::new() }
     }
 
     fn flag(&mut self, flag: &str) {
@@ -133,39 +128,20 @@ mod tests {
     #[test]
     fn helpers_become_commands() {
         for (line, wanted) in [
-            (
-                "/sbin/mount.spinney /a.img /mnt -o rw,noatime",
-                "spinney mount -o rw,noatime -- /a.img /mnt",
-            ),
+            ("/sbin/mount.spinney /a.img /mnt -o rw,noatime", "spinney mount -o rw,noatime -- /a.img /mnt"),
             (
                 "mount.fuse.spinney /a.img /mnt -sfnv -o ro -t fuse.spinney",
                 "spinney mount --sloppy --fake -v -o ro -- /a.img /mnt",
             ),
-            (
-                "mount.spinney -r -n /a.img /mnt -N /proc/1/ns/mnt",
-                "spinney mount -o ro -- /a.img /mnt",
-            ),
-            (
-                "spinney /a.img /mnt -o rw,dev",
-                "spinney mount -o rw,dev -- /a.img /mnt",
-            ),
-            (
-                "umount.fuse.spinney /mnt -l -v",
-                "spinney umount --lazy -- /mnt",
-            ),
+            ("mount.spinney -r -n /a.img /mnt -N /proc/1/ns/mnt", "spinney mount -o ro -- /a.img /mnt"),
+            ("spinney /a.img /mnt -o rw,dev", "spinney mount -o rw,dev -- /a.img /mnt"),
+            ("umount.fuse.spinney /mnt -l -v", "spinney umount --lazy -- /mnt"),
             ("umount.spinney -fn /mnt", "spinney umount -- /mnt"),
-            (
-                "mount.spinney -x /a.img /mnt",
-                "spinney mount -x -- /a.img /mnt",
-            ),
+            ("mount.spinney -x /a.img /mnt", "spinney mount -x -- /a.img /mnt"),
         ] {
             assert_eq!(rewritten(line), wanted);
         }
-        for line in [
-            "spinney mount /a.img -o ro /mnt",
-            "spinney ls a.img /",
-            "spinney",
-        ] {
+        for line in ["spinney mount /a.img -o ro /mnt", "spinney ls a.img /", "spinney"] {
             assert_eq!(rewritten(line), line);
         }
     }

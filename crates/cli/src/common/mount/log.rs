@@ -33,9 +33,7 @@ pub(super) fn start(verbosity: u8, file: Option<&Path>, in_background: bool) -> 
         _ => "trace",
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new(level));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_target(false);
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_target(false);
     let system = match file {
         None if in_background => SystemLog::open(),
         _ => None,
@@ -51,27 +49,13 @@ pub(super) fn start(verbosity: u8, file: Option<&Path>, in_background: bool) -> 
     };
     // It fails where logging was started already, which is as good.
     let _ = if let Some(file) = file {
-        builder
-            .with_ansi(false)
-            .with_writer(Arc::new(file))
-            .try_init()
+        builder.with_ansi(false).with_writer(Arc::new(file)).try_init()
     } else if let Some(log) = system {
-        builder
-            .with_ansi(false)
-            .without_time()
-            .with_level(false)
-            .with_writer(log)
-            .try_init()
+        builder.with_ansi(false).without_time().with_level(false).with_writer(log).try_init()
     } else {
-        builder
-            .without_time()
-            .with_ansi(false)
-            .with_writer(io::stderr)
-            .try_init()
+        builder.without_time().with_ansi(false).with_writer(io::stderr).try_init()
     };
-    std::panic::set_hook(Box::new(|panic| {
-        tracing::error!("a bug in this program: {panic}")
-    }));
+    std::panic::set_hook(Box::new(|panic| tracing::error!("a bug in this program: {panic}")));
     Ok(())
 }
 

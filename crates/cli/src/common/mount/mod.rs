@@ -214,11 +214,7 @@ impl Mount {
         if second::mount(&whole, &settings, formats)? {
             return Ok(());
         }
-        if self.foreground {
-            supervisor::run(&whole, settings)
-        } else {
-            supervisor::start_in_background(&whole)
-        }
+        if self.foreground { supervisor::run(&whole, settings) } else { supervisor::start_in_background(&whole) }
     }
 
     /// Descriptors that the command line names, as a shell writes `/dev/fd/N`.
@@ -267,17 +263,8 @@ impl Mount {
         if let Some(log) = &self.log {
             command.arg("--log").arg(log);
         }
-        let flags = [
-            (self.foreground, "--foreground"),
-            (self.no_sandbox, "--no-sandbox"),
-            (self.sloppy, "--sloppy"),
-        ];
-        command.args(
-            flags
-                .iter()
-                .filter(|(is_set, _)| *is_set)
-                .map(|(_, flag)| flag),
-        );
+        let flags = [(self.foreground, "--foreground"), (self.no_sandbox, "--no-sandbox"), (self.sloppy, "--sloppy")];
+        command.args(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag));
         command.args((0..self.verbose).map(|_| "-v"));
         command.arg("--").arg(&self.image).arg(&self.dir);
         command
@@ -295,9 +282,7 @@ impl Mount {
         let file_system = server::open_file_system(self, formats, &settings, device)?;
         sandbox::probe::run(&self.image, parent, out)?;
         // The sandbox is no good if the file system cannot live in it.
-        file_system
-            .sync_fs()
-            .context("the file system in the sandbox")
+        file_system.sync_fs().context("the file system in the sandbox")
     }
 }
 

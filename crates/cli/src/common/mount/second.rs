@@ -69,8 +69,8 @@ pub(super) fn mount(mount: &Mount, settings: &Settings, formats: Formats) -> Res
         let text = format!("its server cannot have `{option}` for a further mount alone");
         return Err(refused(&text).into());
     }
-    let place = (format.place)(&row.dir, &has.request, &settings.request)
-        .map_err(|error| refused(&one_line(&error)))?;
+    let place =
+        (format.place)(&row.dir, &has.request, &settings.request).map_err(|error| refused(&one_line(&error)))?;
     let found = open(format, &row.dir, &place, settings)?;
     attach(&found, &mount.dir, settings)?;
     Ok(true)
@@ -132,9 +132,8 @@ fn open(format: &Format, root: &Path, place: &Path, settings: &Settings) -> Resu
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         rustix::fs::openat2(&root, path, flags, Mode::empty(), beneath)
     };
-    let found = walk(place).map_err(|error| {
-        Failure::refused(format!("/{}: {}", place.display(), std::io::Error::from(error)))
-    })?;
+    let found = walk(place)
+        .map_err(|error| Failure::refused(format!("/{}: {}", place.display(), std::io::Error::from(error))))?;
     let above = place.parent().map(walk).transpose()?;
     (format.check_place)(&path_of(&found), above.as_ref().map(path_of).as_deref(), &settings.request)?;
     Ok(found)

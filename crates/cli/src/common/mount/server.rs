@@ -36,12 +36,9 @@ pub(super) fn run(mount: &Mount, formats: Formats) -> Result<()> {
 
 /// The image, opened and locked; nothing is read from it.
 pub(super) fn open_device(mount: &Mount, settings: &Settings) -> Result<Arc<FileDevice>> {
-    let options = FileOptions {
-        read_only: settings.request.read_only,
-        ..FileOptions::default()
-    };
-    let device = FileDevice::open(&mount.image, &options)
-        .map_err(|error| image::explain(&mount.image, error.into()))?;
+    let options = FileOptions { read_only: settings.request.read_only, ..FileOptions::default() };
+    let device =
+        FileDevice::open(&mount.image, &options).map_err(|error| image::explain(&mount.image, error.into()))?;
     Ok(Arc::new(device))
 }
 
@@ -52,8 +49,7 @@ pub(super) fn open_file_system(
     settings: &Settings,
     device: Arc<dyn Device>,
 ) -> Result<Arc<dyn FileSystem>> {
-    format::open(formats, device, &settings.request)
-        .map_err(|error| image::explain(&mount.image, error))
+    format::open(formats, device, &settings.request).map_err(|error| image::explain(&mount.image, error))
 }
 
 fn serve(mount: &Mount, formats: Formats, channel: &Channel) -> Result<()> {
@@ -114,11 +110,7 @@ pub(super) fn server_options(settings: &Settings) -> fuse::ServerOptions {
         writeback: settings.writeback,
         zero_open: settings.zero_open,
         tells_each_reader: settings.request.atime == vfs::AtimeMode::Strict,
-        transport: if settings.io_uring {
-            fuse::Transport::Ring
-        } else {
-            fuse::Transport::Device
-        },
+        transport: if settings.io_uring { fuse::Transport::Ring } else { fuse::Transport::Device },
         busy_poll: settings.busy_poll,
         idmap: settings.idmap,
         ..fuse::ServerOptions::default()
@@ -143,9 +135,7 @@ impl Asker {
         let _one = self.is_asking.lock();
         let (tell, told) = mpsc::channel();
         *self.waiting.lock() = Some(tell);
-        channel
-            .send(&Message::WriteBack, None)
-            .map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        channel.send(&Message::WriteBack, None).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
         match told.recv() {
             Ok(0) => Ok(()),
             Ok(errno) => Err(io::Error::from_raw_os_error(errno)),

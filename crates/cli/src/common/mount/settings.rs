@@ -279,10 +279,7 @@ impl Settings {
 
 /// The refusal of an option that nobody knows.
 pub(crate) fn unknown(name: &str) -> anyhow::Error {
-    Failure::usage(format!(
-        "unknown option `{name}`; `spinney mount --help` lists them"
-    ))
-    .into()
+    Failure::usage(format!("unknown option `{name}`; `spinney mount --help` lists them")).into()
 }
 
 /// The refusal of a value where there is none.
@@ -307,8 +304,7 @@ fn number(name: &str, value: &str, unit: &str, range: RangeInclusive<u64>) -> Re
 
 /// A size in its range, or the refusal that says what is legal.
 pub(crate) fn size(name: &str, value: &str, range: RangeInclusive<u64>) -> Result<u64> {
-    let bytes = human::parse_bytes(value)
-        .map_err(|text| Failure::usage(format!("option `{name}={value}`: {text}")))?;
+    let bytes = human::parse_bytes(value).map_err(|text| Failure::usage(format!("option `{name}={value}`: {text}")))?;
     if !range.contains(&bytes) {
         let (min, max) = (human::bytes(*range.start()), human::bytes(*range.end()));
         let text = format!("option `{name}={value}`: give a size from {min} to {max}");
@@ -364,17 +360,9 @@ mod tests {
         assert_eq!(settings.request.commit_interval, Duration::from_secs(5));
         assert_eq!(settings.request.dirty_bytes, Some(32 << 20));
         assert_eq!((settings.workers, settings.io_uring), (3, true));
-        let own = [
-            ("subvol".to_owned(), Some("/home".to_owned())),
-            ("nodatacow".to_owned(), None),
-        ];
+        let own = [("subvol".to_owned(), Some("/home".to_owned())), ("nodatacow".to_owned(), None)];
         assert_eq!(settings.request.own, own);
-        assert_eq!(
-            parse("rw,suid,dev,exec,auto,nouser,async,relatime")
-                .request
-                .own,
-            []
-        );
+        assert_eq!(parse("rw,suid,dev,exec,auto,nouser,async,relatime").request.own, []);
         assert_eq!(parse(""), Settings::default());
         assert!(!parse("synced,nosynced").synced);
     }

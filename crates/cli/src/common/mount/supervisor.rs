@@ -47,15 +47,12 @@ pub(super) fn run(mount: &Mount, settings: Settings) -> Result<()> {
         let _ = rustix::process::setsid();
         let _ = rustix::thread::set_name(c"spinney");
     }
-    let result = Supervisor::start(mount, settings, front.as_ref())
-        .and_then(|supervisor| supervisor.watch(front.as_ref()));
+    let result =
+        Supervisor::start(mount, settings, front.as_ref()).and_then(|supervisor| supervisor.watch(front.as_ref()));
     if let (Some(front), Err(error)) = (&front, &result) {
         // Once the mount was usable nobody listens any more, and the log has to do.
         let text = failure::one_line(error);
-        if front
-            .send_failure(failure::status_of(error).code(), &text)
-            .is_err()
-        {
+        if front.send_failure(failure::status_of(error).code(), &text).is_err() {
             tracing::error!("{text}");
         }
     }
@@ -203,7 +200,9 @@ impl Supervisor {
             }
             Due::Abort(silent) => {
                 // Those who wait get their errors first: the server may not even be able to die.
-                if let Some(dir) = self.any_dir() && let Err(error) = fuse::abort(&dir) {
+                if let Some(dir) = self.any_dir()
+                    && let Err(error) = fuse::abort(&dir)
+                {
                     tracing::debug!("{error}");
                 }
                 let text = format!("{dir}: given up: the server has answered nothing for {} s", silent.as_secs());
@@ -246,9 +245,7 @@ impl Supervisor {
         loop {
             let channel = self.channel.as_fd();
             // The front part says nothing; it is asked only whether it still waits.
-            let front = front
-                .filter(|_| self.state != State::Serving)
-                .map_or(channel, |front| front.as_fd());
+            let front = front.filter(|_| self.state != State::Serving).map_or(channel, |front| front.as_fd());
             let step = self.watchdog.wait(Instant::now());
             let time_max = (self.state == State::Serving).then_some(step);
             let fds = [channel, self.signals.as_fd(), front];
@@ -303,16 +300,11 @@ impl Supervisor {
         }
         let mut open = File::options();
         open.read(true).write(!options.read_only);
-        let mounted = open
-            .open(&self.image)
-            .map_err(anyhow::Error::from)
-            .and_then(|image| {
-                let backing = image.as_fd();
-                Ok(fuse::Connection::mount_synced(&self.dir, options, backing)?)
-            });
-        mounted
-            .map_err(|error| tracing::info!("sync(2) will not come to the image: {error:#}"))
-            .ok()
+        let mounted = open.open(&self.image).map_err(anyhow::Error::from).and_then(|image| {
+            let backing = image.as_fd();
+            Ok(fuse::Connection::mount_synced(&self.dir, options, backing)?)
+        });
+        mounted.map_err(|error| tracing::info!("sync(2) will not come to the image: {error:#}")).ok()
     }
 
     fn ready(&mut self, front: Option<&Channel>) -> Result<()> {
@@ -385,8 +377,7 @@ impl Supervisor {
             return false;
         };
         let found = table::find(&self.dir).ok().flatten();
-        let is_alike =
-            found.is_some_and(|row| row.device == ours.row.device && row.kind == ours.row.kind);
+        let is_alike = found.is_some_and(|row| row.device == ours.row.device && row.kind == ours.row.kind);
         // Numbers of devices are used again, and somebody may have mounted there anew.
         is_alike && table::identity(&self.dir) == ours.identity
     }
@@ -457,9 +448,7 @@ pub(super) fn start_in_background(mount: &Mount) -> Result<()> {
     drop(command);
     match channel.receive()? {
         Some((Message::Ready, _)) => Ok(()),
-        Some((Message::Failed { status, text }, _)) => {
-            Err(Failure::new(Status::from_code(status), text).into())
-        }
+        Some((Message::Failed { status, text }, _)) => Err(Failure::new(Status::from_code(status), text).into()),
         _ => Err(Failure::new(Status::Io, "the server ended without saying why").into()),
     }
 }

@@ -162,11 +162,7 @@ fn write_all_of(root: &File) -> io::Result<()> {
 /// Waits until nobody holds the image for writing.
 fn wait_for(image: &Path) {
     // Whoever mounted chose this path, and may not be the one who unmounts.
-    let options = FileOptions {
-        read_only: true,
-        no_follow: true,
-        ..FileOptions::default()
-    };
+    let options = FileOptions { read_only: true, no_follow: true, ..FileOptions::default() };
     let start = Instant::now();
     while start.elapsed() < WAIT_MAX {
         match FileDevice::open(image, &options) {

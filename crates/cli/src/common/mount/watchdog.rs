@@ -43,13 +43,7 @@ pub(super) struct Watchdog {
 impl Watchdog {
     /// With a `limit`, a server that is silent for longer is given up.
     pub(super) fn new(limit: Option<Duration>, now: Instant) -> Self {
-        Self {
-            limit,
-            last_step: now,
-            silent: Duration::ZERO,
-            is_asked: false,
-            is_told: false,
-        }
+        Self { limit, last_step: now, silent: Duration::ZERO, is_asked: false, is_told: false }
     }
 
     /// Time between two steps.

@@ -72,11 +72,7 @@ impl Population {
         for path in files {
             steps.push(Step::Create { path: (*path).to_owned() });
             steps.push(write(WriteHow::Buffered, path, 0, FILLED_BYTES));
-            steps.push(Step::SetXattr {
-                path: (*path).to_owned(),
-                name: XATTR.to_owned(),
-                value: "value1".to_owned(),
-            });
+            steps.push(Step::SetXattr { path: (*path).to_owned(), name: XATTR.to_owned(), value: "value1".to_owned() });
         }
         steps
     }
@@ -252,8 +248,20 @@ mod tests {
         let names: BTreeSet<String> =
             variants().iter().filter_map(|step| step.to_string().split(' ').next().map(str::to_owned)).collect();
         let expected = [
-            "creat", "dwrite", "falloc", "link", "mkdir", "mmapwrite", "removexattr", "rename", "rmdir", "setxattr",
-            "symlink", "truncate", "unlink", "write",
+            "creat",
+            "dwrite",
+            "falloc",
+            "link",
+            "mkdir",
+            "mmapwrite",
+            "removexattr",
+            "rename",
+            "rmdir",
+            "setxattr",
+            "symlink",
+            "truncate",
+            "unlink",
+            "write",
         ];
         assert_eq!(names, expected.map(str::to_owned).into());
         assert!(variants().len() > 60);
@@ -265,8 +273,21 @@ mod tests {
         let names: BTreeSet<String> =
             all.iter().filter_map(|step| step.to_string().split(' ').next().map(str::to_owned)).collect();
         let expected = [
-            "chattr", "chmod", "chown", "copy", "creat", "delsubvol", "exchange", "hold", "reflink", "rename",
-            "snapshot", "subvol", "tmpfile", "utimes", "write",
+            "chattr",
+            "chmod",
+            "chown",
+            "copy",
+            "creat",
+            "delsubvol",
+            "exchange",
+            "hold",
+            "reflink",
+            "rename",
+            "snapshot",
+            "subvol",
+            "tmpfile",
+            "utimes",
+            "write",
         ];
         assert_eq!(names, expected.map(str::to_owned).into());
     }

@@ -11,10 +11,7 @@ use std::sync::Arc;
 /// Compares a state that a crash at `now` left; the promise that was broken, if one was.
 pub(super) fn broken(oracle: &Oracle, found: &Found, floors: &Floors, now: Time) -> Option<String> {
     let comparison = Comparison { oracle, found, floors, now };
-    comparison
-        .unknown_name()
-        .or_else(|| comparison.wrong_name())
-        .or_else(|| comparison.wrong_thing())
+    comparison.unknown_name().or_else(|| comparison.wrong_name()).or_else(|| comparison.wrong_thing())
 }
 
 struct Comparison<'a> {
@@ -141,9 +138,8 @@ fn wrong_bytes(window: &Window<'_, Arc<Vec<u8>>>, found: &Vec<u8>) -> Option<Str
         let at = window.values().next().map_or(0, |legal| first_difference(legal, found));
         return Some(format!("differs at byte {at} from what was promised"));
     }
-    let is_legal = |(at, byte): (usize, &u8)| {
-        window.values().rev().any(|legal| legal.get(at).copied().unwrap_or(0) == *byte)
-    };
+    let is_legal =
+        |(at, byte): (usize, &u8)| window.values().rev().any(|legal| legal.get(at).copied().unwrap_or(0) == *byte);
     let at = found.iter().enumerate().position(|(at, byte)| !is_legal((at, byte)))?;
     Some(format!("has at byte {at} what it never had there since it was synced ({} contents)", window.len()))
 }

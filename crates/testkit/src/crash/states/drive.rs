@@ -2,16 +2,15 @@
 
 use super::found::{ino_of, read_thing};
 use super::history::{Attrs, Floors, Ino, Slot, Versions};
-use super::oracle::{Oracle, Thing};
 use super::observe::{observe, with_flags};
+use super::oracle::{Oracle, Thing};
 use super::step::{CloneHow, Reserve, Step, WriteHow};
 use super::tape::{TapeDevice, Time};
 use crate::number::to_usize;
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
 use spinney::{
-    AllocateMode, File, FileOptions, FileType, RenameFlags, SetAttr, SnapshotMode, Times, Timestamp, Volume,
-    XattrMode,
+    AllocateMode, File, FileOptions, FileType, RenameFlags, SetAttr, SnapshotMode, Times, Timestamp, Volume, XattrMode,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -119,9 +118,7 @@ impl Scene {
     fn apply(&self, step: &Step, fill: u64) -> Result<(), spinney::Error> {
         let volume = &self.volume;
         match step {
-            Step::Create { path } => {
-                FileOptions::new().write(true).create(true).open(volume, from_top(path)).map(drop)
-            }
+            Step::Create { path } => FileOptions::new().write(true).create(true).open(volume, from_top(path)).map(drop),
             Step::CreateDir { path } => volume.create_dir(from_top(path)),
             Step::Write { how, path, offset, len } => {
                 let file = self.open(path)?;
@@ -182,9 +179,7 @@ impl Scene {
                 file.write_at(&content(fill, 0, *len), 0)?;
                 file.link(from_top(path))
             }
-            Step::Exchange { from, to } => {
-                volume.rename_with(from_top(from), from_top(to), RenameFlags::Exchange)
-            }
+            Step::Exchange { from, to } => volume.rename_with(from_top(from), from_top(to), RenameFlags::Exchange),
             Step::Hold { path } => {
                 let file = self.open(path)?;
                 self.held.lock().insert(ino_of(&file.metadata()?), file);

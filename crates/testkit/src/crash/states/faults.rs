@@ -2,13 +2,13 @@
 //! that moment leaves.
 
 use super::ace::{ones, twos};
+use super::drive::Scene;
 use super::explore::Explorer;
 use super::found::Found;
 use super::image::Image;
 use super::random::wander;
 use super::recording::Recording;
 use super::step::Step;
-use super::drive::Scene;
 use super::tape::{TapeDevice, Time};
 use super::workload::Workload;
 use super::{Config, Report};

@@ -46,8 +46,7 @@ impl Attrs {
 impl fmt::Display for Attrs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:o} {}:{} {:?}", self.mode, self.uid, self.gid, self.flags)?;
-        for (name, time) in
-            [("atime", self.atime), ("mtime", self.mtime), ("ctime", self.ctime), ("btime", self.btime)]
+        for (name, time) in [("atime", self.atime), ("mtime", self.mtime), ("ctime", self.ctime), ("btime", self.btime)]
         {
             write!(f, " {name} {}.{}", time.sec, time.nsec)?;
         }

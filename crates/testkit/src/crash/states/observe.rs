@@ -70,9 +70,7 @@ fn asked(before: &Attrs, step: &Step) -> Attrs {
         Step::Utimes { atime, mtime, .. } => {
             Attrs { atime: Timestamp::new(*atime, 0), mtime: Timestamp::new(*mtime, 0), ctime: now(), ..before }
         }
-        Step::Chattr { flags, .. } => {
-            Attrs { flags: with_flags(before.flags, flags), ctime: now(), ..before }
-        }
+        Step::Chattr { flags, .. } => Attrs { flags: with_flags(before.flags, flags), ctime: now(), ..before },
         _ => before,
     }
 }
@@ -80,9 +78,7 @@ fn asked(before: &Attrs, step: &Step) -> Attrs {
 /// `old` with those of the flags A, d and S that are named, and no others of them.
 pub(super) fn with_flags(old: InodeFlags, named: &str) -> InodeFlags {
     let all = [('A', InodeFlags::NOATIME), ('d', InodeFlags::NODUMP), ('S', InodeFlags::SYNC)];
-    all.into_iter().fold(old, |flags, (letter, flag)| {
-        if named.contains(letter) { flags | flag } else { flags - flag }
-    })
+    all.into_iter().fold(old, |flags, (letter, flag)| if named.contains(letter) { flags | flag } else { flags - flag })
 }
 
 /// What was just made has the times of the clock.

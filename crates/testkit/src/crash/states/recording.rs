@@ -44,14 +44,7 @@ pub(super) struct Recording {
 
 impl Recording {
     /// `salt` is one number for all recordings that begin with the same base; states are those after `first`.
-    pub(super) fn new(
-        start: Image,
-        tape: Tape,
-        oracle: Oracle,
-        ran: Vec<Ran>,
-        salt: u64,
-        first: Time,
-    ) -> Result<Self> {
+    pub(super) fn new(start: Image, tape: Tape, oracle: Oracle, ran: Vec<Ran>, salt: u64, first: Time) -> Result<Self> {
         let epochs = epochs(&tape);
         let mut hashes = Vec::with_capacity(tape.writes.len());
         for write in &tape.writes {

@@ -16,7 +16,10 @@ enum Kind {
     Directory,
     Symlink,
     /// Names of one file have the same number.
-    File { len: u64, number: usize },
+    File {
+        len: u64,
+        number: usize,
+    },
 }
 
 /// Names and kinds, as far as a workload's generator has to know them.
@@ -78,9 +81,7 @@ impl Sketch {
 
     fn prepare(&mut self, step: &Step, steps: &mut Vec<Step>) -> bool {
         match step {
-            Step::Create { path } => {
-                self.need_folder(parent(path), steps) && (!self.has(path) || self.is_file(path))
-            }
+            Step::Create { path } => self.need_folder(parent(path), steps) && (!self.has(path) || self.is_file(path)),
             Step::CreateDir { path } | Step::Symlink { path, .. } => {
                 self.need_folder(parent(path), steps) && !self.has(path)
             }
@@ -100,9 +101,7 @@ impl Sketch {
             }
             Step::Remove { path } => self.need_file(path, steps),
             Step::RemoveDir { path } => {
-                self.need_folder(path, steps)
-                    && self.children(path).next().is_none()
-                    && !self.subvolumes.contains(path)
+                self.need_folder(path, steps) && self.children(path).next().is_none() && !self.subvolumes.contains(path)
             }
             Step::Rename { from, to } => self.prepare_rename(from, to, steps),
             Step::SetXattr { path, .. } => self.need_any(path, steps),

@@ -2,8 +2,8 @@
 
 use super::super::checks::Mode;
 use super::super::served::Served;
-use super::outcome::{self, Difference, Outcome, State};
 use super::Options;
+use super::outcome::{self, Difference, Outcome, State};
 use crate::system::{self, Mount};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;

@@ -100,32 +100,22 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         std::fs::remove_dir_all(&options.dir)?;
         ExitCode::SUCCESS
     } else {
-        println!(
-            "the images of the last round that lost something are in {}",
-            options.dir.display()
-        );
+        println!("the images of the last round that lost something are in {}", options.dir.display());
         ExitCode::FAILURE
     })
 }
 
 fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
     let mut random = Random::new(options.seed.wrapping_add(round.wrapping_mul(0x1_0001)));
-    let mode = OPTIONS
-        .get(usize::try_from(round)? % OPTIONS.len())
-        .copied()
-        .unwrap_or_default();
+    let mode = OPTIONS.get(usize::try_from(round)? % OPTIONS.len()).copied().unwrap_or_default();
     let image = options.dir.join("kill.img");
     let dir = options.dir.join("mnt");
     let served = Served::fresh(&options.program, &image, &dir, IMAGE_BYTES, mode)?;
     let is_killed = Arc::new(AtomicBool::new(false));
     let end = End::Killed(Arc::clone(&is_killed));
     let writers = Writers::start(&mut random, served.dir(), options.writers, &end, || Ok(Clock::None))?;
-    thread::sleep(Duration::from_millis(
-        random.between(DELAY_MS.0, DELAY_MS.1),
-    ));
-    let server = server_of(&image)
-        .and_then(Pid::from_raw)
-        .context("there is no server")?;
+    thread::sleep(Duration::from_millis(random.between(DELAY_MS.0, DELAY_MS.1)));
+    let server = server_of(&image).and_then(Pid::from_raw).context("there is no server")?;
     is_killed.store(true, Ordering::SeqCst);
     kill_process(server, Signal::KILL)?;
     let diaries = writers.join()?;
@@ -133,8 +123,7 @@ fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
     served.given_up();
     wait_until_gone(&dir, &image)?;
     totals.kills += 1;
-    let losses =
-        judge(&options.program, &image, &diaries, totals).with_context(|| format!("-o {mode}"))?;
+    let losses = judge(&options.program, &image, &diaries, totals).with_context(|| format!("-o {mode}"))?;
     println!(
         "round {round}: -o {mode}: {} fsyncs, {} losses",
         diaries.iter().map(|diary| diary.ledger.syncs).sum::<u64>(),
@@ -150,11 +139,7 @@ fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
         let kept = options.dir.join("lost.img");
         std::fs::rename(options.dir.join("kill.img.before"), kept)?;
     }
-    totals.losses.extend(
-        losses
-            .into_iter()
-            .map(|loss| format!("round {round}: {loss}")),
-    );
+    totals.losses.extend(losses.into_iter().map(|loss| format!("round {round}: {loss}")));
     Ok(())
 }
 
@@ -163,31 +148,18 @@ fn wait_until_gone(dir: &Path, image: &Path) -> Result<()> {
     let start = Instant::now();
     let line = format!(" {} fuse", dir.display());
     while std::fs::read_to_string("/proc/mounts")?.contains(&line) || server_of(image).is_some() {
-        ensure!(
-            start.elapsed() < GONE_MAX,
-            "a dead mount stays at {}",
-            dir.display()
-        );
+        ensure!(start.elapsed() < GONE_MAX, "a dead mount stays at {}", dir.display());
         thread::sleep(Duration::from_millis(5));
     }
     Ok(())
 }
 
 /// What the kernel and Spinney miss on the image of a killed server.
-fn judge(
-    program: &Path,
-    image: &Path,
-    diaries: &[Diary],
-    totals: &mut Totals,
-) -> Result<Vec<String>> {
+fn judge(program: &Path, image: &Path, diaries: &[Diary], totals: &mut Totals) -> Result<Vec<String>> {
     let before = image.with_extension("img.before");
     let ours = image.with_extension("img.ours");
     for copy in [&before, &ours] {
-        let words = [
-            "--sparse=always",
-            &image.to_string_lossy(),
-            &copy.to_string_lossy(),
-        ];
+        let words = ["--sparse=always", &image.to_string_lossy(), &copy.to_string_lossy()];
         system::run("cp", &words)?;
     }
     let mut losses = Vec::new();

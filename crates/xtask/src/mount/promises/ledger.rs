@@ -27,10 +27,7 @@ pub(in crate::mount) struct File {
 
 impl File {
     pub(super) fn new(name: String) -> Self {
-        Self {
-            names: vec![name],
-            ..Self::default()
-        }
+        Self { names: vec![name], ..Self::default() }
     }
 
     /// Its name, as its writer believes.
@@ -135,17 +132,10 @@ impl File {
         let mut sizes = vec![self.promised.len()];
         sizes.extend(self.open.iter().map(Write::end));
         if found.len() < self.promised.len() || !sizes.contains(&found.len()) {
-            return Some(format!(
-                "{} bytes long, promised {}",
-                found.len(),
-                self.promised.len()
-            ));
+            return Some(format!("{} bytes long, promised {}", found.len(), self.promised.len()));
         }
-        let mut is_fine: Vec<bool> = found
-            .iter()
-            .enumerate()
-            .map(|(at, byte)| self.promised.get(at).copied().unwrap_or(0) == *byte)
-            .collect();
+        let mut is_fine: Vec<bool> =
+            found.iter().enumerate().map(|(at, byte)| self.promised.get(at).copied().unwrap_or(0) == *byte).collect();
         for write in &self.open {
             let range = write.offset..write.end().min(found.len());
             let places = is_fine.get_mut(range.clone()).unwrap_or_default();
@@ -322,18 +312,10 @@ mod tests {
     #[test]
     fn what_was_promised_is_missed_and_what_was_not_may_be_there() {
         let mut file = File::new("a".to_owned());
-        let first = Write {
-            offset: 0,
-            len: 100,
-            source: Source::Seed(1),
-        };
+        let first = Write { offset: 0, len: 100, source: Source::Seed(1) };
         file.write(first.clone());
         assert_eq!(file.data_synced(), 100);
-        let second = Write {
-            offset: 50,
-            len: 100,
-            source: Source::Seed(2),
-        };
+        let second = Write { offset: 50, len: 100, source: Source::Seed(2) };
         file.write(second.clone());
         let old = first.bytes();
         let mut new = old.clone();
@@ -355,10 +337,7 @@ mod tests {
         let mut file = File::new("a".to_owned());
         file.data_synced();
         file.rename("b".to_owned());
-        let mut ledger = Ledger {
-            files: vec![file],
-            ..Ledger::default()
-        };
+        let mut ledger = Ledger { files: vec![file], ..Ledger::default() };
         let misses = |ledger: &Ledger| ledger.misses(&Mounted(&folder), Path::new("")).unwrap();
         assert_eq!(misses(&ledger), ["a or b: gone"]);
         std::fs::write(folder.join("a"), "").unwrap();

@@ -30,11 +30,11 @@ pub(super) use ledger::Ledger;
 pub(super) use writer::{End, Writer};
 
 use anyhow::{Result, bail};
+use snapshots::Maker;
 use std::fmt;
 use std::path::Path;
 use std::thread::{self, JoinHandle};
 use testkit::Random;
-use snapshots::Maker;
 
 /// Of what a writer did, this much is printed when something of it is lost.
 const HISTORY: usize = 400;

@@ -107,11 +107,7 @@ impl Writer {
         let path = self.folder.join(&name);
         let index = self.files().len();
         self.diary.note(Event::New(name))?;
-        let open = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create_new(true)
-            .open(path)?;
+        let open = OpenOptions::new().read(true).write(true).create_new(true).open(path)?;
         self.made(index, &open)?;
         Ok((index, open))
     }
@@ -245,10 +241,7 @@ impl Writer {
 
     fn write(&mut self, index: usize, open: &Open, file_bytes_max: u64) -> io::Result<()> {
         let offset = self.random.below(file_bytes_max);
-        let len = self
-            .random
-            .skewed(WRITE_BYTES_MAX.min(file_bytes_max))
-            .max(1);
+        let len = self.random.skewed(WRITE_BYTES_MAX.min(file_bytes_max)).max(1);
         let len = len.min(file_bytes_max.saturating_sub(offset)).max(1);
         let write = Write {
             offset: usize::try_from(offset).map_err(io::Error::other)?,

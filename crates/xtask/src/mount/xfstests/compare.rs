@@ -21,18 +21,13 @@ pub(super) enum Verdict {
 }
 
 /// The failures of Spinney by test.
-pub(super) fn judge(
-    table: &Table,
-    is_excluded: impl Fn(&str) -> bool,
-) -> BTreeMap<String, Verdict> {
+pub(super) fn judge(table: &Table, is_excluded: impl Fn(&str) -> bool) -> BTreeMap<String, Verdict> {
     let ours = table.get(OURS).into_iter().flatten();
     let failures = ours.filter(|(_, outcome)| outcome.is_failure());
     let verdicts = failures.map(|(test, _)| {
         let others: Vec<String> = table
             .iter()
-            .filter(|(system, outcomes)| {
-                *system != OURS && outcomes.get(test).is_some_and(Outcome::is_failure)
-            })
+            .filter(|(system, outcomes)| *system != OURS && outcomes.get(test).is_some_and(Outcome::is_failure))
             .map(|(system, _)| system.clone())
             .collect();
         let verdict = if !others.is_empty() {
@@ -51,10 +46,7 @@ pub(super) fn judge(
 pub(super) fn counts(outcomes: &Outcomes) -> String {
     let names = ["passed", "not run", "failed", "hung"];
     let parts = names.map(|name| {
-        let count = outcomes
-            .values()
-            .filter(|outcome| outcome.name() == name)
-            .count();
+        let count = outcomes.values().filter(|outcome| outcome.name() == name).count();
         format!("{count} {name}")
     });
     parts.join(", ")
@@ -65,9 +57,7 @@ mod tests {
     use super::*;
 
     fn outcomes(rows: &[(&str, Outcome)]) -> Outcomes {
-        let rows = rows
-            .iter()
-            .map(|(name, outcome)| ((*name).to_owned(), outcome.clone()));
+        let rows = rows.iter().map(|(name, outcome)| ((*name).to_owned(), outcome.clone()));
         rows.collect()
     }
 
@@ -96,20 +86,14 @@ mod tests {
                     ("generic/006", failed()),
                 ]),
             ),
-            (
-                "passthrough".to_owned(),
-                outcomes(&[("generic/004", Outcome::Hung)]),
-            ),
+            ("passthrough".to_owned(), outcomes(&[("generic/004", Outcome::Hung)])),
         ]);
         let verdicts = judge(&table, |test| test == "generic/005");
         let wanted = [
             ("generic/001", Verdict::Ours),
             ("generic/002", Verdict::Ours),
             ("generic/003", Verdict::Shared(vec!["btrfs".to_owned()])),
-            (
-                "generic/004",
-                Verdict::Shared(vec!["passthrough".to_owned()]),
-            ),
+            ("generic/004", Verdict::Shared(vec!["passthrough".to_owned()])),
             ("generic/005", Verdict::Excluded),
         ];
         let wanted = wanted.map(|(test, verdict)| (test.to_owned(), verdict));

@@ -111,27 +111,16 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<ExitCode> {
         outcomes.retain(|test, _| tests.contains(test));
     }
     let verdicts = compare::judge(&table, is_excluded);
-    let ours = verdicts
-        .values()
-        .filter(|verdict| **verdict == Verdict::Ours);
+    let ours = verdicts.values().filter(|verdict| **verdict == Verdict::Ours);
     let ours = ours.count();
     if options.json {
-        let rows = verdicts
-            .iter()
-            .map(|(test, verdict)| (test.clone(), verdict_json(verdict)));
+        let rows = verdicts.iter().map(|(test, verdict)| (test.clone(), verdict_json(verdict)));
         let verdicts = Value::Object(rows.collect());
-        println!(
-            "{}",
-            json!({"systems": table_json(&table), "failures": verdicts, "ours": ours})
-        );
+        println!("{}", json!({"systems": table_json(&table), "failures": verdicts, "ours": ours}));
     } else {
         print(&table, &verdicts, &excluded);
     }
-    Ok(if ours == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
+    Ok(if ours == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 /// The tests that were asked for, each known to the suite.
@@ -145,10 +134,7 @@ fn tests(options: &Options) -> Result<Vec<String>> {
         return Ok(tests);
     }
     for test in &options.test {
-        ensure!(
-            options.suite.join("tests").join(test).is_file(),
-            "{test}: no such test"
-        );
+        ensure!(options.suite.join("tests").join(test).is_file(), "{test}: no such test");
     }
     Ok(options.test.clone())
 }
@@ -164,12 +150,7 @@ fn of_group(list: &str, group: &str) -> Vec<String> {
     rows.collect()
 }
 
-fn run_all(
-    options: &Options,
-    tests: &[String],
-    is_excluded: &impl Fn(&str) -> bool,
-    table: &mut Table,
-) -> Result<()> {
+fn run_all(options: &Options, tests: &[String], is_excluded: &impl Fn(&str) -> bool, table: &mut Table) -> Result<()> {
     let find = |path: &Path| {
         let found = path.canonicalize();
         found.with_context(|| path.display().to_string())
@@ -178,11 +159,7 @@ fn run_all(
         Some(path) => Some(find(path)?),
         None => in_path("passthrough_ll"),
     };
-    ensure!(
-        !options.dir.exists(),
-        "{}: is there already; remove it, or give another --dir",
-        options.dir.display()
-    );
+    ensure!(!options.dir.exists(), "{}: is there already; remove it, or give another --dir", options.dir.display());
     let suite = find(&options.suite)?;
     let program = find(&options.program)?;
     let mode_options = options.mode.options();
@@ -196,22 +173,17 @@ fn run_all(
         limit: Duration::from_secs(options.limit),
         results: options.results.as_deref(),
     };
-    let ran = systems(options, setting.passthrough.is_some())
-        .into_iter()
-        .try_for_each(|system| {
-            let wanted: Vec<String> = if system == System::Spinney || options.all {
-                tests.to_vec()
-            } else {
-                unexplained(table, tests, is_excluded)
-            };
-            eprintln!("{}: {} tests", system.name(), wanted.len());
-            let outcomes = setting.outcomes(system, &wanted)?;
-            table
-                .entry(system.name().to_owned())
-                .or_default()
-                .extend(outcomes);
-            anyhow::Ok(())
-        });
+    let ran = systems(options, setting.passthrough.is_some()).into_iter().try_for_each(|system| {
+        let wanted: Vec<String> = if system == System::Spinney || options.all {
+            tests.to_vec()
+        } else {
+            unexplained(table, tests, is_excluded)
+        };
+        eprintln!("{}: {} tests", system.name(), wanted.len());
+        let outcomes = setting.outcomes(system, &wanted)?;
+        table.entry(system.name().to_owned()).or_default().extend(outcomes);
+        anyhow::Ok(())
+    });
     // Absent when no test ran.
     let _ = std::fs::remove_dir_all(&options.dir);
     ran
@@ -234,11 +206,7 @@ fn systems(options: &Options, has_passthrough: bool) -> Vec<System> {
 }
 
 /// Failures of Spinney that nothing explains yet; all tests where Spinney did not run.
-fn unexplained(
-    table: &Table,
-    tests: &[String],
-    is_excluded: &impl Fn(&str) -> bool,
-) -> Vec<String> {
+fn unexplained(table: &Table, tests: &[String], is_excluded: &impl Fn(&str) -> bool) -> Vec<String> {
     if !table.contains_key(OURS) {
         return tests.to_vec();
     }
@@ -249,9 +217,7 @@ fn unexplained(
 
 fn in_path(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH")?;
-    std::env::split_paths(&path)
-        .map(|folder| folder.join(program))
-        .find(|file| file.is_file())
+    std::env::split_paths(&path).map(|folder| folder.join(program)).find(|file| file.is_file())
 }
 
 /// Outcomes from files; what a later one says of a test counts.
@@ -270,9 +236,7 @@ fn saved(files: &[PathBuf]) -> Result<Table> {
 }
 
 fn table_json(table: &Table) -> Value {
-    let rows = table
-        .iter()
-        .map(|(system, outcomes)| (system.clone(), outcome::to_json(outcomes)));
+    let rows = table.iter().map(|(system, outcomes)| (system.clone(), outcome::to_json(outcomes)));
     Value::Object(rows.collect())
 }
 
@@ -284,11 +248,7 @@ fn verdict_json(verdict: &Verdict) -> Value {
     }
 }
 
-fn print(
-    table: &Table,
-    verdicts: &std::collections::BTreeMap<String, Verdict>,
-    excluded: &[String],
-) {
+fn print(table: &Table, verdicts: &std::collections::BTreeMap<String, Verdict>, excluded: &[String]) {
     for (system, outcomes) in table {
         println!("{system}: {}", compare::counts(outcomes));
     }
@@ -298,8 +258,7 @@ fn print(
             Verdict::Excluded => println!("{test}: fails, excluded"),
             Verdict::Ours => {
                 let outcome = table.get(OURS).and_then(|outcomes| outcomes.get(test));
-                let (name, text) =
-                    outcome.map_or(("", ""), |outcome| (outcome.name(), outcome.text()));
+                let (name, text) = outcome.map_or(("", ""), |outcome| (outcome.name(), outcome.text()));
                 println!("{test}: OURS: {name}\n{text}");
             }
         }

@@ -80,10 +80,7 @@ pub(super) fn parse(text: &str) -> Result<Report> {
             lines.push(line);
         }
     }
-    let outcomes: Outcomes = blocks
-        .into_iter()
-        .map(|(name, lines)| (name, outcome_of(&lines)))
-        .collect();
+    let outcomes: Outcomes = blocks.into_iter().map(|(name, lines)| (name, outcome_of(&lines))).collect();
     if let Some(summary) = summary {
         summary.compare(&outcomes)?;
     }
@@ -123,9 +120,8 @@ fn outcome_of(lines: &[&str]) -> Outcome {
 /// `4s`, or with the time of the last run `3s ...  4s`.
 fn is_duration(text: &str) -> bool {
     let is_seconds = |word: &str| {
-        word.strip_suffix('s').is_some_and(|number| {
-            !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())
-        })
+        word.strip_suffix('s')
+            .is_some_and(|number| !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()))
     };
     match text.split_whitespace().collect::<Vec<_>>().as_slice() {
         [now] => is_seconds(now),
@@ -145,10 +141,7 @@ struct Summary {
 
 impl Summary {
     fn new(ran: &str) -> Self {
-        Self {
-            ran: words(ran),
-            ..Self::default()
-        }
+        Self { ran: words(ran), ..Self::default() }
     }
 
     fn read(&mut self, line: &str) {
@@ -162,10 +155,7 @@ impl Summary {
     }
 
     fn compare(&self, outcomes: &Outcomes) -> Result<()> {
-        ensure!(
-            self.all_passed == self.failed.is_empty(),
-            "the summary lacks its last lines"
-        );
+        ensure!(self.all_passed == self.failed.is_empty(), "the summary lacks its last lines");
         let named = |wanted: fn(&Outcome) -> bool| -> BTreeSet<String> {
             let rows = outcomes.iter().filter(|(_, outcome)| wanted(outcome));
             rows.map(|(name, _)| name.clone()).collect()
@@ -173,14 +163,8 @@ impl Summary {
         let failed = named(Outcome::is_failure);
         let not_run = named(|outcome| matches!(outcome, Outcome::NotRun(_)));
         let passed = named(|outcome| *outcome == Outcome::Passed);
-        let has_passed =
-            |name: &String| !self.failed.contains(name) && !self.not_run.contains(name);
-        let summed: BTreeSet<String> = self
-            .ran
-            .iter()
-            .filter(|name| has_passed(name))
-            .cloned()
-            .collect();
+        let has_passed = |name: &String| !self.failed.contains(name) && !self.not_run.contains(name);
+        let summed: BTreeSet<String> = self.ran.iter().filter(|name| has_passed(name)).cloned().collect();
         if failed != self.failed || !self.not_run.is_subset(&not_run) || passed != summed {
             bail!(
                 "the summary says failed {:?}, not run {:?}; the lines say failed {failed:?}, not run {not_run:?}",
@@ -316,10 +300,7 @@ mod tests {
         let all = [
             ("generic/001", Outcome::Passed),
             ("generic/002", Outcome::NotRun("why".to_owned())),
-            (
-                "generic/003",
-                Outcome::Failed("- output mismatch\n    -a".to_owned()),
-            ),
+            ("generic/003", Outcome::Failed("- output mismatch\n    -a".to_owned())),
             ("generic/004", Outcome::Hung),
         ];
         let all: Outcomes = all.map(|(name, outcome)| (name.to_owned(), outcome)).into();

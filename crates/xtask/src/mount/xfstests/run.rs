@@ -113,8 +113,7 @@ impl Setting<'_> {
             System::Passthrough => {
                 let program = self.passthrough.context("no passthrough_ll")?;
                 let program = program.display();
-                let text =
-                    format!("#!/bin/bash\nulimit -n 1048576\nexec '{program}' -ofsname=\"$@\"\n");
+                let text = format!("#!/bin/bash\nulimit -n 1048576\nexec '{program}' -ofsname=\"$@\"\n");
                 std::fs::write(helper, text)?;
             }
             System::Btrfs => {}
@@ -131,9 +130,7 @@ impl Setting<'_> {
                 ("fuse", options.clone(), options)
             }
             System::Passthrough => {
-                let options = |name| {
-                    format!("-osource={work}/backing/{name},allow_other,default_permissions,xattr")
-                };
+                let options = |name| format!("-osource={work}/backing/{name},allow_other,default_permissions,xattr");
                 ("fuse", options("test"), options("scratch"))
             }
             System::Btrfs => ("btrfs", String::new(), String::new()),
@@ -215,9 +212,7 @@ impl Drop for Images {
 
 fn served(program: &Path, image: &Path, bytes: u64) -> Result<String> {
     let size = bytes.to_string();
-    run(Command::new(program)
-        .args(["mkfs", "-q", "--size", &size])
-        .arg(image))?;
+    run(Command::new(program).args(["mkfs", "-q", "--size", &size]).arg(image))?;
     Ok(image.to_string_lossy().into_owned())
 }
 
@@ -230,13 +225,7 @@ fn on_loop(image: &Path, bytes: u64) -> Result<String> {
 
 /// Gives back the loop devices of files in `work` (tests make some, too), and empties it.
 fn clear(work: &Path) -> Result<()> {
-    let list = [
-        "--list",
-        "--noheadings",
-        "--raw",
-        "--output",
-        "NAME,BACK-FILE",
-    ];
+    let list = ["--list", "--noheadings", "--raw", "--output", "NAME,BACK-FILE"];
     for line in system::run("losetup", &list)?.lines() {
         if let Some((device, file)) = line.split_once(' ')
             && Path::new(file).starts_with(work)
@@ -280,11 +269,7 @@ fn watch(mut child: Child, limit: Duration) -> Result<Ended> {
     let said = String::from_utf8_lossy(&said).into_owned();
     let mut report = outcome::parse(&said)?;
     if let Some(test) = report.running {
-        let outcome = if is_hung {
-            Outcome::Hung
-        } else {
-            Outcome::Failed("`check` ended in this test".to_owned())
-        };
+        let outcome = if is_hung { Outcome::Hung } else { Outcome::Failed("`check` ended in this test".to_owned()) };
         report.outcomes.insert(test, outcome);
     }
     let outcomes = report.outcomes;
@@ -315,11 +300,7 @@ struct Clock {
 
 impl Clock {
     fn new(limit: Duration) -> Self {
-        Self {
-            limit,
-            running: None,
-            since: Instant::now(),
-        }
+        Self { limit, running: None, since: Instant::now() }
     }
 
     /// True when what runs now has run too long.
@@ -424,8 +405,7 @@ mod tests {
 
     #[test]
     fn a_summary_that_contradicts_is_an_error() {
-        let script =
-            "echo 'generic/001   1s'; echo 'Ran: generic/001'; echo 'Failures: generic/001'";
+        let script = "echo 'generic/001   1s'; echo 'Ran: generic/001'; echo 'Failures: generic/001'";
         assert!(watch(planted(script), Duration::from_secs(60)).is_err());
     }
 }

@@ -1,9 +1,7 @@
 //! Landlock: which files and ports may be used. None: what is needed is open already.
 
 use anyhow::Result;
-use landlock::{
-    ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetStatus, Scope,
-};
+use landlock::{ABI, Access as _, AccessFs, AccessNet, Ruleset, RulesetAttr as _, RulesetStatus, Scope};
 
 /// The newest rules that are known here; an older kernel takes those that it knows.
 const RULES: ABI = ABI::V7;
@@ -21,8 +19,6 @@ pub(super) fn restrict() -> Result<Option<&'static str>> {
         RulesetStatus::PartiallyEnforced => {
             Some("this kernel's Landlock is old: ports and signals are left to seccomp")
         }
-        RulesetStatus::NotEnforced => {
-            Some("this kernel has no Landlock: files are left to seccomp")
-        }
+        RulesetStatus::NotEnforced => Some("this kernel has no Landlock: files are left to seccomp"),
     })
 }

@@ -47,10 +47,7 @@ pub(crate) fn enter(with_ring: bool, dir: &Path) -> Result<Entered> {
     let threads = std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count);
     ensure!(threads == 1, "the sandbox: {threads} threads run already");
     // Read from a file at the first use, which would be too late.
-    let _ = (
-        rustix::param::page_size(),
-        rustix::param::clock_ticks_per_second(),
-    );
+    let _ = (rustix::param::page_size(), rustix::param::clock_ticks_per_second());
     let mut missing = Missing::new();
     let is_apart = leave_mounts(dir);
     privileges::drop_all().context("the sandbox: capabilities")?;

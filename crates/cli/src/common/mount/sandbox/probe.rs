@@ -52,15 +52,10 @@ pub(crate) fn run(image: &Path, parent: Option<Pid>, out: &mut Output) -> Result
 fn attempts(image: &Path, parent: Option<Pid>) -> Vec<Attempt> {
     let own = std::env::temp_dir().join(format!("spinney-probe-{}", std::process::id()));
     let kill = parent.map_or(Ok(()), rustix::process::test_kill_process);
-    let pidfd = parent.map_or(Ok(()), |parent| {
-        rustix::process::pidfd_open(parent, PidfdFlags::empty()).map(drop)
-    });
+    let pidfd = parent.map_or(Ok(()), |parent| rustix::process::pidfd_open(parent, PidfdFlags::empty()).map(drop));
     vec![
         ("read /etc/passwd", std::fs::read("/etc/passwd").map(drop)),
-        (
-            "read its own memory map",
-            std::fs::read("/proc/self/maps").map(drop),
-        ),
+        ("read its own memory map", std::fs::read("/proc/self/maps").map(drop)),
         ("open the image again", std::fs::File::open(image).map(drop)),
         ("list /", std::fs::read_dir("/").map(drop)),
         ("make a file", std::fs::write(&own, "x")),
@@ -69,21 +64,10 @@ fn attempts(image: &Path, parent: Option<Pid>) -> Vec<Attempt> {
         ("rename the image", std::fs::rename(image, &own)),
         ("link the image", std::fs::hard_link(image, &own)),
         ("look at a path", std::fs::metadata("/etc/passwd").map(drop)),
-        (
-            "make a TCP connection",
-            TcpStream::connect(("127.0.0.1", 1))
-                .map(drop)
-                .or_else(refused),
-        ),
-        (
-            "make a UDP socket",
-            UdpSocket::bind(("127.0.0.1", 0)).map(drop),
-        ),
+        ("make a TCP connection", TcpStream::connect(("127.0.0.1", 1)).map(drop).or_else(refused)),
+        ("make a UDP socket", UdpSocket::bind(("127.0.0.1", 0)).map(drop)),
         ("make a local socket", UnixDatagram::unbound().map(drop)),
-        (
-            "start a program",
-            Command::new("/bin/true").status().map(drop),
-        ),
+        ("start a program", Command::new("/bin/true").status().map(drop)),
         ("become a program", Err(Command::new("/bin/false").exec())),
         ("signal the parent", kill.map_err(Into::into)),
         ("get hold of the parent", pidfd.map_err(Into::into)),
@@ -92,9 +76,5 @@ fn attempts(image: &Path, parent: Option<Pid>) -> Vec<Attempt> {
 
 /// A connection that nobody accepts means that there was a socket to try it with.
 fn refused(error: std::io::Error) -> std::io::Result<()> {
-    if error.kind() == std::io::ErrorKind::ConnectionRefused {
-        Ok(())
-    } else {
-        Err(error)
-    }
+    if error.kind() == std::io::ErrorKind::ConnectionRefused { Ok(()) } else { Err(error) }
 }

@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 
 use anyhow::Result;
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition,
-    SeccompFilter, SeccompRule, TargetArch,
+    BpfProgram, SeccompAction, SeccompCmpArgLen as Len, SeccompCmpOp as Op, SeccompCondition, SeccompFilter,
+    SeccompRule, TargetArch,
 };
 
 /// Calls allowed with any argument.
@@ -105,9 +105,7 @@ const PRCTL_SET_VMA: u64 = 0x5356_4d41;
 /// Installs the filter for all threads.
 pub(super) fn restrict(with_ring: bool) -> Result<Option<&'static str>> {
     let Ok(arch) = TargetArch::try_from(std::env::consts::ARCH) else {
-        return Ok(Some(
-            "no filter of system calls is known for this processor",
-        ));
+        return Ok(Some("no filter of system calls is known for this processor"));
     };
     // The second filter is judged together with the first, and the stricter answer counts.
     let no_such_call = SeccompFilter::new(
@@ -123,9 +121,7 @@ pub(super) fn restrict(with_ring: bool) -> Result<Option<&'static str>> {
         match seccompiler::apply_filter_all_threads(&program) {
             Ok(()) => {}
             Err(seccompiler::Error::Seccomp(error)) if index == 0 && is_absent(&error) => {
-                return Ok(Some(
-                    "this kernel has no seccomp: system calls are not limited",
-                ));
+                return Ok(Some("this kernel has no seccomp: system calls are not limited"));
             }
             Err(error) => return Err(error.into()),
         }
@@ -140,8 +136,7 @@ fn is_absent(error: &std::io::Error) -> bool {
 fn rules(with_ring: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>> {
     let ring = if with_ring { ALLOWED_WITH_RING } else { &[] };
     let plain = [ALLOWED, ALLOWED_HERE, ring].concat();
-    let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        plain.into_iter().map(|call| (call, Vec::new())).collect();
+    let mut rules: BTreeMap<i64, Vec<SeccompRule>> = plain.into_iter().map(|call| (call, Vec::new())).collect();
     let pid = u64::from(std::process::id());
     let bits = |value: libc::c_int| u64::from(value.cast_unsigned());
     let empty_path = bits(libc::AT_EMPTY_PATH);
@@ -154,12 +149,7 @@ fn rules(with_ring: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>> {
     };
     // Facts about what is open, not about a path.
     add(libc::SYS_statx, 2, Op::MaskedEq(empty_path), empty_path)?;
-    add(
-        libc::SYS_newfstatat,
-        3,
-        Op::MaskedEq(empty_path),
-        empty_path,
-    )?;
+    add(libc::SYS_newfstatat, 3, Op::MaskedEq(empty_path), empty_path)?;
     add(libc::SYS_mmap, 2, executable.clone(), 0)?;
     add(libc::SYS_mprotect, 2, executable, 0)?;
     let thread = bits(libc::CLONE_THREAD);
@@ -173,13 +163,7 @@ fn rules(with_ring: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>> {
     for option in [bits(libc::PR_SET_NAME), PRCTL_SET_VMA] {
         add(libc::SYS_prctl, 0, Op::Eq, option)?;
     }
-    for command in [
-        libc::F_GETFD,
-        libc::F_SETFD,
-        libc::F_GETFL,
-        libc::F_SETFL,
-        libc::F_DUPFD_CLOEXEC,
-    ] {
+    for command in [libc::F_GETFD, libc::F_SETFD, libc::F_GETFL, libc::F_SETFL, libc::F_DUPFD_CLOEXEC] {
         add(libc::SYS_fcntl, 1, Op::Eq, bits(command))?;
     }
     Ok(rules)
@@ -229,17 +213,9 @@ mod tests {
         ] {
             assert!(!rules.contains_key(&call), "system call {call}");
         }
-        for call in [
-            libc::SYS_clone,
-            libc::SYS_mmap,
-            libc::SYS_mprotect,
-            libc::SYS_ioctl,
-            libc::SYS_io_uring_register,
-        ] {
-            assert!(
-                !rules[&call].is_empty(),
-                "system call {call} without condition"
-            );
+        for call in [libc::SYS_clone, libc::SYS_mmap, libc::SYS_mprotect, libc::SYS_ioctl, libc::SYS_io_uring_register]
+        {
+            assert!(!rules[&call].is_empty(), "system call {call} without condition");
         }
     }
 }
