@@ -69,6 +69,7 @@ round_trip() {
   cargo build --quiet --release --package spinney-cli && cargo xtask round-trip --dir "$images"
 }
 
+step format cargo fmt --all --check
 step tidy cargo xtask tidy
 step clippy cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs docs

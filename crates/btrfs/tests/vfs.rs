@@ -14,11 +14,11 @@ use common::served::{ROOT, Served};
 use common::{Image, check};
 use vfs::AtimeMode;
 use vfs::acl;
-use vfs::conformance;
 use vfs::file_system::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeFlags,
     NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncWhat, Time, WriteFlags, XattrMode,
 };
+use vfs_conformance as conformance;
 
 const USER: Caller = Caller { uid: 1000, gid: 1000, pid: 2 };
 

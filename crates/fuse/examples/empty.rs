@@ -15,12 +15,13 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+use vfs::FileSystem;
 use vfs::file_system::{
     AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
     NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time, VolumeStatus, WriteFlags, Written,
     XattrMode,
 };
-use vfs::{FileSystem, MemoryFs, MemoryOptions};
+use vfs_conformance::{MemoryFs, MemoryOptions};
 
 const SHARD_COUNT: usize = 64;
 

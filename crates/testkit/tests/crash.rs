@@ -8,13 +8,11 @@
 
 #![expect(clippy::panic, reason = "a test says what broke by panicking")]
 
+use crash_explorer::{Config, Report, explore_all, explore_faults, explore_steps, parse};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use testkit::crash::{
-    Config, Report, Settings, explore, explore_all, explore_faults, explore_fsync, explore_steps, inject, parse,
-    run_damage, run_read_errors,
-};
+use testkit::crash::{Settings, explore, explore_fsync, inject, run_damage, run_read_errors};
 
 fn number(name: &str, default: u64) -> u64 {
     std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)

@@ -49,7 +49,7 @@ impl Host {
 fn check(device: &dyn Device) -> Result<()> {
     let dir = tempfile::tempdir()?;
     let path = dir.path().join("image");
-    testkit::crash::store_device(device, &path)?;
+    crash_explorer::store_device(device, &path)?;
     reference::check(&path).map(drop)
 }
 

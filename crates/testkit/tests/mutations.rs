@@ -15,11 +15,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, anyhow, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
+use crash_explorer::{Config, Failure, Step, explore_steps, parse};
 use parking_lot::Condvar;
 use spinney::ablation::{Mutation, mutate};
 use spinney::{FileOptions, MakeOptions, Volume};
 use testkit::Random;
-use testkit::crash::{Config, Failure, Step, explore_steps, parse};
 use testkit::faults::RecordingDevice;
 
 /// A mistake has to be found within this time.

@@ -9,14 +9,11 @@
 pub mod acl;
 pub mod append_only;
 pub mod atime;
-pub mod conformance;
 pub mod file_system;
-pub mod memory;
 pub mod page_cache;
 pub mod privileges;
 
 pub use acl::Acl;
 pub use atime::{AtimeMode, should_update_atime};
 pub use file_system::{Errno, FileSystem, NodeId};
-pub use memory::{MemoryFs, MemoryOptions};
 pub use page_cache::{Budget, PageCache, Piece, Run};

@@ -9,8 +9,8 @@ use anyhow::{Context as _, Error, Result, bail};
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
+use crash_explorer::{self as crash, Config, Progress, Report as Explored};
 use serde::Serialize;
-use testkit::crash::{self, Config, Progress, Report as Explored};
 
 use crate::common::failure::Failure;
 use crate::common::image::explain;

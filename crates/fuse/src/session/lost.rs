@@ -45,7 +45,7 @@ impl Lost {
 mod tests {
     use super::*;
     use vfs::file_system::{Caller, NewNode};
-    use vfs::{MemoryFs, MemoryOptions};
+    use vfs_conformance::{MemoryFs, MemoryOptions};
 
     #[test]
     fn what_was_lost_is_known_as_long_as_the_file_is_there() {

@@ -7,7 +7,7 @@ use crate::protocol::{Request, opcode};
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::file_system::Errno;
-use vfs::{MemoryFs, MemoryOptions};
+use vfs_conformance::{MemoryFs, MemoryOptions};
 use zerocopy::IntoBytes;
 
 fn session() -> Session {

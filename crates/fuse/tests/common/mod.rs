@@ -10,12 +10,13 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
+use vfs::FileSystem;
 use vfs::file_system::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
     NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags, Written,
     XattrMode,
 };
-use vfs::{FileSystem, MemoryFs, MemoryOptions};
+use vfs_conformance::{MemoryFs, MemoryOptions};
 
 /// A mounted directory with its server in this process.
 pub(crate) struct Mounted {

@@ -12,8 +12,7 @@
 //!
 //! `fsync` syncs single files and directories, and looks for what they promised between two commits.
 //!
-//! `states` is the crash explorer: every state that a power cut can leave of short workloads; `watched` shows how far
-//! it has come.
+//! Every state that a power cut can leave of short workloads is explored by another crate, `crash_explorer`.
 //!
 //! A failure names the seed and the crash point, which give the same image again. Called by the tests of this crate.
 
@@ -22,18 +21,10 @@ mod explore;
 mod fsync;
 mod inject;
 mod judge;
-mod states;
-mod watched;
 mod workload;
 
 pub use damage::{DamageReport, run_damage, run_read_errors};
 pub use explore::{CrashReport, explore};
 pub use fsync::{FsyncReport, explore_fsync};
 pub use inject::{FaultReport, inject};
-pub use states::{
-    CloneHow, Config, Failure, FaultsReport, ImageDevice, Judgement, Progress, Report, Reserve, Step, SyntaxError,
-    Witness, WriteHow, current_state, explore_all, explore_faults, explore_given, explore_steps, parse, shrink,
-};
-pub use watched::watched;
-pub use workload::store_device;
 pub use workload::{Journal, Moment, Settings};

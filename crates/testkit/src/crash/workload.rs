@@ -2,11 +2,11 @@
 
 use crate::Random;
 use crate::model::{Model, Operation};
-use crate::number::to_usize;
 use crate::property::{Generator, drive, make_image};
 use anyhow::{Context, Result, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
+use crash_explorer::store_device;
 use spinney::{Volume, VolumeOptions};
 use std::io::Read;
 use std::path::Path;
@@ -168,28 +168,6 @@ fn load(path: &Path, size_bytes: u64) -> Result<MemoryDevice> {
 /// The file system's.
 pub(super) fn store(device: &MemoryDevice, path: &Path) -> Result<()> {
     store_device(device, path)
-}
-
-/// Writes what any device holds to a file, zeros as holes.
-///
-/// # Errors
-/// The device's and the file system's.
-pub fn store_device(device: &dyn Device, path: &Path) -> Result<()> {
-    use std::os::unix::fs::FileExt;
-    let file = std::fs::File::create(path)?;
-    file.set_len(device.size_bytes())?;
-    let mut piece = vec![0; PIECE_BYTES];
-    let mut offset = 0;
-    while offset < device.size_bytes() {
-        let len = to_usize(device.size_bytes().saturating_sub(offset)).min(PIECE_BYTES);
-        let piece = piece.get_mut(..len).unwrap_or_default();
-        device.read_at(offset, piece)?;
-        if piece.iter().any(|byte| *byte != 0) {
-            file.write_all_at(piece, offset)?;
-        }
-        offset = offset.saturating_add(crate::number::to_u64(PIECE_BYTES));
-    }
-    Ok(())
 }
 
 /// Options that vary with the seed: small budgets make commits and write-back happen in between.

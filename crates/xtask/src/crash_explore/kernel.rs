@@ -6,11 +6,11 @@ use crate::system::Mount;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::Device;
 use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
+use crash_explorer::{Judgement, Witness, store_device};
 use spinney::{TreeId, Volume};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use testkit::crash::{Judgement, Witness, store_device};
 
 /// Where images are for a while: memory, where there is some.
 const FOLDERS: &[&str] = &["/dev/shm", "/tmp"];

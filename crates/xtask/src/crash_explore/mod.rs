@@ -1,6 +1,6 @@
 //! What is left after a power cut, tried a great many times.
 //!
-//! `testkit::crash` runs workloads, makes the states that a power cut can leave of each, and judges them; here its
+//! `crash_explorer` runs workloads, makes the states that a power cut can leave of each, and judges them; here its
 //! report is printed, and [`kernel`] judges some of the states as well. As root those are passed through
 //! `btrfs check`, mounted with the kernel's btrfs, which replays the log with its own code, and walked: what it shows
 //! has to be what Spinney shows.
@@ -12,14 +12,14 @@ mod kernel;
 
 use crate::system::is_root;
 use anyhow::{Context, Result};
+use crash_explorer::{
+    Config, Progress, Report, Step, Witness, current_state, explore_all, explore_steps, parse, shrink, watched,
+};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Instant;
-use testkit::crash::{
-    Config, Progress, Report, Step, Witness, current_state, explore_all, explore_steps, parse, shrink, watched,
-};
 
 /// States of a short run.
 const CI_STATES: u64 = 20_000;

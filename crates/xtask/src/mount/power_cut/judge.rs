@@ -7,10 +7,10 @@ use anyhow::Result;
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use btrfs_disk::superblock::{SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, UncheckedSuperblock};
+use crash_explorer::{ImageDevice, store_device};
 use spinney::Volume;
 use std::path::Path;
 use std::sync::Arc;
-use testkit::crash::{ImageDevice, store_device};
 
 /// What is wrong with an image.
 #[derive(Debug, Default)]

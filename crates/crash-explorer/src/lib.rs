@@ -1,0 +1,175 @@
+//! Every state that a power cut can leave: the crash explorer.
+//!
+//! A workload runs on a device that records all writes and flushes ([`tape`]). From the record every state is made
+//! that `docs/media.md` allows ([`cuts`]): after each flush, with any part of the writes since, in units of 512 bytes
+//! and in any order. Each state is opened, which replays its log, read whole, and compared with what had been
+//! promised ([`oracle`], [`compare`]); some are changed, and some are shown to a [`Witness`].
+//!
+//! Workloads are those of CrashMonkey's ACE ([`ace`]), random ones and eight threads ([`drawn`]), random programs
+//! with copies, snapshots, subvolumes and handles ([`programs`]), or a text ([`language`]). What `stat` says is looked
+//! at after each step ([`observe`]), and in each state. A state has a name, `WORKLOAD/EPOCH:WHICH` or
+//! `WORKLOAD/drawn-N`, which with the seed gives it again; threads alone run differently each time, and their failures
+//! are kept as images.
+//!
+//! Invariants
+//! * The clock of the volumes stands still, and their random numbers have a seed: one workload, one sequence of bytes.
+//! * A state is counted once, however many workloads and names lead to it: states are told apart by a 64-bit hash of
+//!   all that differs from the image they began with.
+//! * A state is judged for the earliest and for the latest moment of the crash that leaves it.
+//!
+//! [`faults`] holds the devices that fail or remember, also for other tests; [`Random`] the numbers with a seed.
+//!
+//! A failure names the state, the promise that was broken, and the operations around it. Called by tests,
+//! `cargo xtask crash-explore` and `spinney verify-crash`.
+
+mod ace;
+mod compare;
+mod cuts;
+mod drawn;
+mod drive;
+mod explore;
+mod fault_runs;
+pub mod faults;
+mod found;
+mod history;
+mod image;
+mod language;
+mod number;
+mod observe;
+mod oracle;
+mod plan;
+mod programs;
+pub mod random;
+mod recording;
+mod saved;
+mod sketch;
+mod step;
+mod tape;
+mod watched;
+mod workload;
+
+pub use explore::current_state;
+pub use fault_runs::{FaultsReport, explore_faults};
+pub use image::ImageDevice;
+pub use language::{SyntaxError, parse};
+pub use plan::{explore_all, explore_given, explore_steps, shrink};
+pub use random::Random;
+pub use saved::store_device;
+pub use step::{CloneHow, Reserve, Step, WriteHow};
+pub use watched::watched;
+use workload::Form;
+
+use anyhow::Result;
+use blockdev::Device;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// What is explored.
+#[derive(Clone)]
+pub struct Config {
+    /// About so many states, each counted once.
+    pub states: u64,
+    /// Of all that is drawn.
+    pub seed: u64,
+    /// Threads that explore; 0 for one a processor.
+    pub threads: usize,
+    /// Only workloads whose names begin so: `ace1`, `ace2-4-`, `random-17`, `threads`.
+    pub workload: Option<String>,
+    /// Only the state of this name.
+    pub state: Option<String>,
+    /// Who else looks at one state in so many.
+    pub witness: Option<Arc<dyn Witness>>,
+    /// One state in so many is shown to the witness.
+    pub judge_every: u64,
+    /// After so many failures it ends.
+    pub failures_max: u64,
+    /// Where the images of failures are kept.
+    pub keep: Option<PathBuf>,
+    /// Counters for those who watch.
+    pub progress: Option<Arc<Progress>>,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            states: 2000,
+            seed: 1,
+            threads: 0,
+            workload: None,
+            state: None,
+            witness: None,
+            judge_every: u64::MAX,
+            failures_max: 10,
+            keep: None,
+            progress: None,
+        }
+    }
+}
+
+/// Counters that go up while states are explored.
+#[derive(Debug, Default)]
+pub struct Progress {
+    /// Workloads done.
+    pub workloads: AtomicU64,
+    /// States judged.
+    pub states: AtomicU64,
+    /// Failures so far.
+    pub failures: AtomicU64,
+}
+
+/// Somebody else who says whether a state is well.
+pub trait Witness: Send + Sync {
+    /// Judges a state; `image` can be changed.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn judge(&self, state: &str, image: Arc<dyn Device>) -> Result<Judgement>;
+}
+
+/// What a witness says of a state that is not wrong.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Judgement {
+    /// It sees the same.
+    Agrees,
+    /// This state is none that it can look at.
+    CannotSay,
+}
+
+/// A state that breaks a promise.
+#[derive(Debug, Clone)]
+pub struct Failure {
+    /// Its name.
+    pub state: String,
+    /// Which promise.
+    pub reason: String,
+    /// What was done, and what of it is there.
+    pub story: String,
+    /// The image, where it was kept.
+    pub image: Option<PathBuf>,
+}
+
+/// What exploring came to.
+#[derive(Debug, Clone, Default)]
+pub struct Report {
+    /// Workloads that were run.
+    pub workloads: u64,
+    /// States that were judged, each counted once.
+    pub states: u64,
+    /// States that another name had led to before.
+    pub again: u64,
+    /// States with a log to replay.
+    pub replayed: u64,
+    /// States that were changed and read again.
+    pub changed: u64,
+    /// Crashes in the replay of a state's log, after which it was replayed again.
+    pub replays_cut: u64,
+    /// States that the witness saw as we do.
+    pub judged: u64,
+    /// States that the witness could not look at.
+    pub skipped: u64,
+    /// Failures, also those that are not listed.
+    pub failure_count: u64,
+    /// The first failures.
+    pub failures: Vec<Failure>,
+}

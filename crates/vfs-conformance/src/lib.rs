@@ -1,0 +1,11 @@
+//! What every [`vfs::FileSystem`] has to do, as cases with names, and a file system in memory that does it.
+//!
+//! [`run`] gives each case a file system of its own and reports what it expected and what it found. [`MemoryFs`] is
+//! the plainest complete implementation: the tests of a server run on it, and whatever is written for any format is
+//! tried on it first. Neither is ever part of a release binary.
+
+mod memory;
+mod suite;
+
+pub use memory::{MemoryFs, MemoryOptions};
+pub use suite::{Failure, Report, run};
