@@ -163,6 +163,14 @@ impl Error {
         self
     }
 
+    /// The error without the path it names.
+    pub(crate) fn without_path(mut self) -> Self {
+        if let Self::Caller { path, .. } | Self::Io { path, .. } | Self::Corrupt { path, .. } = &mut self {
+            *path = None;
+        }
+        self
+    }
+
     /// The path the error names.
     #[must_use]
     pub fn path(&self) -> Option<&Path> {

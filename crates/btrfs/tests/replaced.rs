@@ -216,7 +216,7 @@ fn renames_and_removals_find_names_that_are_replaced() {
 impl Served {
     fn rename(&self, from: &[u8], to: &[u8], flags: Flags) -> Result<(), Errno> {
         let (from, to) = ((NodeId::ROOT, from), (NodeId::ROOT, to));
-        self.fs.rename(&ROOT, from, to, flags)
+        Ok(self.fs.rename(&ROOT, from, to, flags)?)
     }
 }
 
@@ -314,7 +314,7 @@ fn a_replaced_node_of_any_kind_stays_until_it_is_forgotten() {
         }
         fs.sync_fs().unwrap();
         fs.forget(old, 1);
-        assert_eq!(fs.attr(old), Err(Errno::ESTALE), "{kind:?}");
+        assert_eq!(fs.attr(old).map_err(Errno::from), Err(Errno::ESTALE), "{kind:?}");
         fs.forget(new, 1);
         match kind {
             NodeKind::Directory => fs.remove_dir(NodeId::ROOT, b"target").unwrap(),
@@ -336,11 +336,11 @@ fn the_last_close_does_not_take_a_node_that_is_referred_to() {
     fs.release(node, handle);
     let handle = fs.open(&ROOT, node, OpenFlags::READ | OpenFlags::WRITE).unwrap();
     let mut buf = [0; 100];
-    assert_eq!(fs.read(node, handle, 0, &mut buf), Ok(8));
+    assert_eq!(fs.read(node, handle, 0, &mut buf).map_err(Errno::from), Ok(8));
     fs.forget(node, 1);
-    assert_eq!(fs.read(node, handle, 0, &mut buf), Ok(8));
+    assert_eq!(fs.read(node, handle, 0, &mut buf).map_err(Errno::from), Ok(8));
     fs.release(node, handle);
-    assert_eq!(fs.attr(node), Err(Errno::ESTALE));
+    assert_eq!(fs.attr(node).map_err(Errno::from), Err(Errno::ESTALE));
     served.finish();
 }
 

@@ -38,7 +38,7 @@ impl Served {
     }
 
     fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8]) -> Result<(), Errno> {
-        self.fs.set_xattr(node, name, value, XattrMode::Either, false)
+        Ok(self.fs.set_xattr(node, name, value, XattrMode::Either, false)?)
     }
 
     fn list(&self, node: NodeId) -> Vec<(String, u64, u64)> {
@@ -127,7 +127,7 @@ fn a_file_lives_through_its_life() {
     fs.rename(&ROOT, (NodeId::ROOT, b"b"), (NodeId::ROOT, b"c"), RenameFlags::empty()).unwrap();
     fs.unlink(NodeId::ROOT, b"a").unwrap();
     fs.unlink(NodeId::ROOT, b"c").unwrap();
-    assert_eq!(fs.lookup(NodeId::ROOT, b"c"), Err(Errno::ENOENT));
+    assert_eq!(fs.lookup(NodeId::ROOT, b"c").map_err(Errno::from), Err(Errno::ENOENT));
     // It is open, and stays readable and writable.
     assert_eq!(served.attr(made.node).nlink, 0);
     served.write(made.node, 5, b"!");
@@ -142,9 +142,9 @@ fn a_file_lives_through_its_life() {
     fs.forget(made.node, 2);
     assert_eq!(served.read(made.node), b"later!world");
     fs.forget(made.node, 1);
-    assert_eq!(fs.attr(made.node), Err(Errno::ESTALE));
+    assert_eq!(fs.attr(made.node).map_err(Errno::from), Err(Errno::ESTALE));
     let late = fs.write(made.node, handle, 0, b"late", WriteFlags::default());
-    assert_eq!(late, Err(Errno::ESTALE));
+    assert_eq!(late.map_err(Errno::from), Err(Errno::ESTALE));
     fs.forget(made.node, 1);
     served.finish();
 }
@@ -251,7 +251,7 @@ fn a_pinned_node_stays_until_it_is_forgotten() {
     assert_eq!(served.read(made.node), [7; 100_000]);
     served.write(made.node, 0, b"still here");
     served.fs.forget(made.node, 1);
-    assert_eq!(served.fs.attr(made.node), Err(Errno::ESTALE));
+    assert_eq!(served.fs.attr(made.node).map_err(Errno::from), Err(Errno::ESTALE));
     // What is not forgotten goes with the server.
     let free = served.fs.status().unwrap().blocks_free;
     let lost = served.file(NodeId::ROOT, "b");
@@ -283,7 +283,7 @@ fn an_unnamed_file_gets_a_name_or_goes() {
     served.write(lost.node, 0, &[1; 50_000]);
     served.fs.release(lost.node, handle);
     served.fs.forget(lost.node, 1);
-    assert_eq!(served.fs.attr(lost.node), Err(Errno::ESTALE));
+    assert_eq!(served.fs.attr(lost.node).map_err(Errno::from), Err(Errno::ESTALE));
     assert_eq!(served.read(kept.node), b"kept");
     served.finish();
 }
@@ -380,22 +380,22 @@ fn subvolumes_are_removed_like_directories_and_not_crossed() {
     let copy = find(snap, b"file");
     // A read-only snapshot stays as it is.
     let new = NewNode::default();
-    assert_eq!(fs.create(&ROOT, snap, b"x", &new), Err(Errno::EROFS));
-    assert_eq!(fs.open(&ROOT, copy, OpenFlags::WRITE), Err(Errno::EROFS));
-    assert_eq!(fs.unlink(snap, b"file"), Err(Errno::EROFS));
-    assert_eq!(fs.link(copy, NodeId::ROOT, b"x"), Err(Errno::EXDEV));
+    assert_eq!(fs.create(&ROOT, snap, b"x", &new).map_err(Errno::from), Err(Errno::EROFS));
+    assert_eq!(fs.open(&ROOT, copy, OpenFlags::WRITE).map_err(Errno::from), Err(Errno::EROFS));
+    assert_eq!(fs.unlink(snap, b"file").map_err(Errno::from), Err(Errno::EROFS));
+    assert_eq!(fs.link(copy, NodeId::ROOT, b"x").map_err(Errno::from), Err(Errno::EXDEV));
     let moved = fs.rename(&ROOT, (sub, b"file"), (NodeId::ROOT, b"f"), RenameFlags::empty());
-    assert_eq!(moved, Err(Errno::EXDEV));
+    assert_eq!(moved.map_err(Errno::from), Err(Errno::EXDEV));
     // A subvolume goes like a directory when it is empty.
-    assert_eq!(fs.remove_dir(NodeId::ROOT, b"sub"), Err(Errno::ENOTEMPTY));
+    assert_eq!(fs.remove_dir(NodeId::ROOT, b"sub").map_err(Errno::from), Err(Errno::ENOTEMPTY));
     fs.remove_dir(sub, b"nested").unwrap();
     fs.unlink(sub, b"file").unwrap();
     fs.remove_dir(NodeId::ROOT, b"sub").unwrap();
-    assert_eq!(fs.lookup(NodeId::ROOT, b"sub"), Err(Errno::ENOENT));
+    assert_eq!(fs.lookup(NodeId::ROOT, b"sub").map_err(Errno::from), Err(Errno::ENOENT));
     // Who is in it stays there, and gets no names.
-    assert_eq!(fs.create(&ROOT, sub, b"x", &new), Err(Errno::ENOENT));
+    assert_eq!(fs.create(&ROOT, sub, b"x", &new).map_err(Errno::from), Err(Errno::ENOENT));
     fs.forget(sub, u64::MAX);
-    assert_eq!(fs.attr(sub), Err(Errno::ESTALE));
+    assert_eq!(fs.attr(sub).map_err(Errno::from), Err(Errno::ESTALE));
     fs.remove_dir(snap2, b"nested").unwrap();
     fs.step();
     served.finish();
@@ -416,7 +416,7 @@ fn privileges_go_with_a_write() {
         served.set_xattr(file, capability, b"12345678").unwrap();
         fs.write(file, Handle(0), 0, b"x", flags).unwrap();
         assert_eq!(served.attr(file).permissions, left);
-        assert_eq!(fs.get_xattr(file, capability), Err(Errno::ENODATA));
+        assert_eq!(fs.get_xattr(file, capability).map_err(Errno::from), Err(Errno::ENODATA));
     }
     served.set_xattr(file, capability, b"12345678").unwrap();
     let changes = SetAttr { uid: Some(5), clear_privileges: true, ..SetAttr::default() };
@@ -454,7 +454,7 @@ fn lists_and_permission_bits_follow_each_other() {
     let plain = acl::Acl::parse(&list(6, 6, 5, 6, 4)).unwrap().unwrap();
     assert!(!plain.is_mode_only());
     fs.remove_xattr(file, acl::ACCESS_NAME).unwrap();
-    assert_eq!(fs.get_xattr(file, acl::ACCESS_NAME), Err(Errno::ENODATA));
+    assert_eq!(fs.get_xattr(file, acl::ACCESS_NAME).map_err(Errno::from), Err(Errno::ENODATA));
     served.chmod(file, 0o600);
     // Directories hand their default on.
     let dir = served.dir(NodeId::ROOT, "dir").node;
@@ -494,28 +494,28 @@ fn flags_forbid() {
     let fs = &served.fs;
     let file = served.file(NodeId::ROOT, "file").node;
     served.write(file, 0, b"contents");
-    assert_eq!(fs.set_flags(&USER, file, NodeFlags::NODUMP), Err(Errno::EPERM));
+    assert_eq!(fs.set_flags(&USER, file, NodeFlags::NODUMP).map_err(Errno::from), Err(Errno::EPERM));
     let unknown = NodeFlags::from_bits_retain(0x4000_0000);
-    assert_eq!(fs.set_flags(&ROOT, file, unknown), Err(Errno::EOPNOTSUPP));
+    assert_eq!(fs.set_flags(&ROOT, file, unknown).map_err(Errno::from), Err(Errno::EOPNOTSUPP));
     fs.set_flags(&ROOT, file, NodeFlags::IMMUTABLE).unwrap();
     assert_eq!(fs.flags(file).unwrap(), NodeFlags::IMMUTABLE);
     assert_eq!(served.attr(file).flags, NodeFlags::IMMUTABLE);
     let now = SetAttr { mtime: Some(SetTime::Now), ..SetAttr::default() };
-    assert_eq!(fs.set_attr(&ROOT, file, &now), Err(Errno::EPERM));
-    assert_eq!(fs.open(&ROOT, file, OpenFlags::WRITE), Err(Errno::EPERM));
-    assert_eq!(fs.unlink(NodeId::ROOT, b"file"), Err(Errno::EPERM));
-    assert_eq!(fs.link(file, NodeId::ROOT, b"b"), Err(Errno::EPERM));
+    assert_eq!(fs.set_attr(&ROOT, file, &now).map_err(Errno::from), Err(Errno::EPERM));
+    assert_eq!(fs.open(&ROOT, file, OpenFlags::WRITE).map_err(Errno::from), Err(Errno::EPERM));
+    assert_eq!(fs.unlink(NodeId::ROOT, b"file").map_err(Errno::from), Err(Errno::EPERM));
+    assert_eq!(fs.link(file, NodeId::ROOT, b"b").map_err(Errno::from), Err(Errno::EPERM));
     assert_eq!(served.set_xattr(file, b"user.a", b"1"), Err(Errno::EPERM));
     fs.set_flags(&ROOT, file, NodeFlags::APPEND).unwrap();
     let append = OpenFlags::WRITE | OpenFlags::APPEND;
     let handle = fs.open(&ROOT, file, append).unwrap();
     fs.release(file, handle);
     for flags in [OpenFlags::WRITE, append | OpenFlags::TRUNCATE] {
-        assert_eq!(fs.open(&ROOT, file, flags), Err(Errno::EPERM));
+        assert_eq!(fs.open(&ROOT, file, flags).map_err(Errno::from), Err(Errno::EPERM));
     }
     fs.set_attr(&ROOT, file, &now).unwrap();
     let past = SetAttr { mtime: Some(SetTime::To(Time { sec: 1, nsec: 0 })), ..SetAttr::default() };
-    assert_eq!(fs.set_attr(&ROOT, file, &past), Err(Errno::EPERM));
+    assert_eq!(fs.set_attr(&ROOT, file, &past).map_err(Errno::from), Err(Errno::EPERM));
     // In place only while there is nothing in it.
     fs.set_flags(&ROOT, file, NodeFlags::NOCOW).unwrap();
     assert_eq!(fs.flags(file).unwrap(), NodeFlags::empty());
@@ -525,7 +525,7 @@ fn flags_forbid() {
     // A file has no names to sync, and no property that does not exist.
     fs.set_flags(&ROOT, file, NodeFlags::DIRSYNC | NodeFlags::SYNC).unwrap();
     assert_eq!(fs.flags(file).unwrap(), NodeFlags::SYNC);
-    assert_eq!(fs.remove_xattr(file, b"btrfs.foo"), Err(Errno::EINVAL));
+    assert_eq!(fs.remove_xattr(file, b"btrfs.foo").map_err(Errno::from), Err(Errno::EINVAL));
     // Compression is an attribute too.
     fs.set_flags(&ROOT, file, NodeFlags::COMPRESS).unwrap();
     assert_eq!(fs.get_xattr(file, b"btrfs.compression").unwrap(), b"zlib");
@@ -551,15 +551,15 @@ fn attributes_have_families() {
     assert_eq!(served.set_xattr(file, b"other.a", b""), Err(Errno::EOPNOTSUPP));
     assert_eq!(served.set_xattr(file, b"user.", b""), Err(Errno::EINVAL));
     let again = fs.set_xattr(file, b"user.a", b"2", XattrMode::Create, false);
-    assert_eq!(again, Err(Errno::EEXIST));
+    assert_eq!(again.map_err(Errno::from), Err(Errno::EEXIST));
     let absent = fs.set_xattr(file, b"user.z", b"2", XattrMode::Replace, false);
-    assert_eq!(absent, Err(Errno::ENODATA));
-    assert_eq!(fs.remove_xattr(file, b"user.z"), Err(Errno::ENODATA));
+    assert_eq!(absent.map_err(Errno::from), Err(Errno::ENODATA));
+    assert_eq!(fs.remove_xattr(file, b"user.z").map_err(Errno::from), Err(Errno::ENODATA));
     assert_eq!(served.set_xattr(file, b"user.large", &[1; 17_000]), Err(Errno::ENOSPC));
     let new = NewNode { kind: NodeKind::Symlink, target: b"file", ..NewNode::default() };
     let link = fs.create(&ROOT, NodeId::ROOT, b"link", &new).unwrap().node;
     assert_eq!(fs.read_link(link).unwrap(), b"file");
-    assert_eq!(fs.read_link(file), Err(Errno::EINVAL));
+    assert_eq!(fs.read_link(file).map_err(Errno::from), Err(Errno::EINVAL));
     assert_eq!(served.set_xattr(link, b"user.a", b""), Err(Errno::EPERM));
     served.set_xattr(link, b"trusted.a", b"").unwrap();
     served.finish();
@@ -573,9 +573,9 @@ fn ranges_are_allocated_sought_and_copied() {
     served.write(file, 0, &[1; 200_000]);
     let punch = AllocateFlags::KEEP_SIZE | AllocateFlags::PUNCH_HOLE;
     fs.allocate(file, punch, 40_960, 40_960).unwrap();
-    assert_eq!(fs.seek(file, Seek::Hole, 0), Ok(40_960));
-    assert_eq!(fs.seek(file, Seek::Data, 40_960), Ok(81_920));
-    assert_eq!(fs.seek(file, Seek::Data, 200_000), Err(Errno::ENXIO));
+    assert_eq!(fs.seek(file, Seek::Hole, 0).map_err(Errno::from), Ok(40_960));
+    assert_eq!(fs.seek(file, Seek::Data, 40_960).map_err(Errno::from), Ok(81_920));
+    assert_eq!(fs.seek(file, Seek::Data, 200_000).map_err(Errno::from), Err(Errno::ENXIO));
     fs.allocate(file, AllocateFlags::KEEP_SIZE, 0, 1 << 20).unwrap();
     assert_eq!(served.attr(file).size, 200_000);
     assert_eq!(served.attr(file).blocks, 2048);
@@ -585,7 +585,7 @@ fn ranges_are_allocated_sought_and_copied() {
     fs.allocate(file, AllocateFlags::empty(), 0, 300_000).unwrap();
     assert_eq!(served.attr(file).size, 300_000);
     let other = AllocateFlags::PUNCH_HOLE;
-    assert_eq!(fs.allocate(file, other, 0, 1), Err(Errno::EOPNOTSUPP));
+    assert_eq!(fs.allocate(file, other, 0, 1).map_err(Errno::from), Err(Errno::EOPNOTSUPP));
     let target = served.file(NodeId::ROOT, "target").node;
     let mut range = CopyRange { source: file, source_offset: 0, target, target_offset: 0, len: 1 << 30 };
     let mut copied = 0;
@@ -597,7 +597,7 @@ fn ranges_are_allocated_sought_and_copied() {
     assert_eq!(copied, 300_000);
     assert_eq!(served.read(target), served.read(file));
     range = CopyRange { source: file, source_offset: 10, target: file, target_offset: 50, len: 100 };
-    assert_eq!(fs.copy_range(&range), Err(Errno::EINVAL));
+    assert_eq!(fs.copy_range(&range).map_err(Errno::from), Err(Errno::EINVAL));
     served.finish();
 }
 
@@ -628,14 +628,14 @@ fn names_have_limits() {
     served.file(NodeId::ROOT, &"x".repeat(255));
     let new = NewNode::default();
     let long = "x".repeat(256).into_bytes();
-    assert_eq!(fs.create(&ROOT, NodeId::ROOT, &long, &new), Err(Errno::ENAMETOOLONG));
-    assert_eq!(fs.lookup(NodeId::ROOT, &long), Err(Errno::ENAMETOOLONG));
-    assert_eq!(fs.lookup(NodeId(999), b"x"), Err(Errno::ESTALE));
-    assert_eq!(fs.attr(NodeId(0)), Err(Errno::ESTALE));
+    assert_eq!(fs.create(&ROOT, NodeId::ROOT, &long, &new).map_err(Errno::from), Err(Errno::ENAMETOOLONG));
+    assert_eq!(fs.lookup(NodeId::ROOT, &long).map_err(Errno::from), Err(Errno::ENAMETOOLONG));
+    assert_eq!(fs.lookup(NodeId(999), b"x").map_err(Errno::from), Err(Errno::ESTALE));
+    assert_eq!(fs.attr(NodeId(0)).map_err(Errno::from), Err(Errno::ESTALE));
     let dir = served.dir(NodeId::ROOT, "dir").node;
     fs.remove_dir(NodeId::ROOT, b"dir").unwrap();
-    assert_eq!(fs.create(&ROOT, dir, b"x", &new), Err(Errno::ENOENT));
-    assert_eq!(fs.lookup(dir, b"x"), Err(Errno::ENOENT));
+    assert_eq!(fs.create(&ROOT, dir, b"x", &new).map_err(Errno::from), Err(Errno::ENOENT));
+    assert_eq!(fs.lookup(dir, b"x").map_err(Errno::from), Err(Errno::ENOENT));
     assert_eq!(served.list(dir), vec![]);
     let status = fs.status().unwrap();
     assert_eq!((status.name_bytes_max, status.block_bytes), (255, 4096));
@@ -658,7 +658,7 @@ fn control_operations_work_on_subvolumes() {
     let fs = &served.fs;
     let at = |caller: &Caller, node: NodeId, command: u32, input: &[u8], output_bytes_max: usize| {
         let caller = *caller;
-        fs.control(&Control { caller, node, command, input, output_bytes_max })
+        fs.control(&Control { caller, node, command, input, output_bytes_max }).map_err(Errno::from)
     };
     let control = |caller: &Caller, command: u32, parts: &[(usize, &[u8])]| {
         let mut input = vec![0; 4096];
@@ -689,7 +689,7 @@ fn control_operations_work_on_subvolumes() {
     let snap = fs.lookup(NodeId::ROOT, b"snap").unwrap().node;
     let copy = fs.lookup(snap, b"file").unwrap().node;
     assert_eq!(served.read(copy), b"in the snapshot");
-    assert_eq!(fs.open(&ROOT, copy, OpenFlags::WRITE), Err(Errno::EROFS));
+    assert_eq!(fs.open(&ROOT, copy, OpenFlags::WRITE).map_err(Errno::from), Err(Errno::EROFS));
     let info = at(&USER, snap, GET_SUBVOL_INFO, &[], 504).unwrap();
     assert_eq!(&info[8..13], b"snap\0");
     // As in the kernel, which looks at the subvolume before the directory.
@@ -700,7 +700,7 @@ fn control_operations_work_on_subvolumes() {
     control(&ROOT, SNAP_DESTROY_V2, &[(56, b"snap")]).unwrap();
     let parts: [(usize, &[u8]); 2] = [(16, &BY_ID.to_le_bytes()), (56, &id.to_le_bytes())];
     control(&ROOT, SNAP_DESTROY_V2, &parts).unwrap();
-    assert_eq!(fs.lookup(NodeId::ROOT, b"sub"), Err(Errno::ENOENT));
+    assert_eq!(fs.lookup(NodeId::ROOT, b"sub").map_err(Errno::from), Err(Errno::ENOENT));
     assert_eq!(control(&USER, FS_INFO, &[]).unwrap().len(), 1024);
     assert_eq!(control(&ROOT, 0x9499, &[]), Err(Errno::ENOTTY));
     fs.step();
@@ -722,7 +722,8 @@ fn control_operations_go_by_permissions() {
     let in_dir = |caller: &Caller, node: NodeId, command: u32, name: &[u8]| {
         let mut input = vec![0; 4096];
         input[8..8 + name.len()].copy_from_slice(name);
-        fs.control(&Control { caller: *caller, node, command, input: &input, output_bytes_max: 0 }).map(drop)
+        let control = Control { caller: *caller, node, command, input: &input, output_bytes_max: 0 };
+        fs.control(&control).map(drop).map_err(Errno::from)
     };
     let other = Caller { uid: 2000, gid: 2000, pid: 1 };
     let dir = served.dir(NodeId::ROOT, "dir").node;
@@ -774,7 +775,7 @@ fn control_operations_go_by_permissions() {
     let heir = fs.lookup(dir, b"heir").unwrap();
     assert_eq!((heir.attr.uid, heir.attr.gid, heir.attr.permissions), (1000, USER.gid, 0o750));
     for name in [acl::DEFAULT_NAME, acl::ACCESS_NAME] {
-        assert_eq!(fs.get_xattr(heir.node, name), Err(Errno::ENODATA));
+        assert_eq!(fs.get_xattr(heir.node, name).map_err(Errno::from), Err(Errno::ENODATA));
     }
     // Unless the mount was made for it, nothing of this works, for anybody.
     let plain = BtrfsFs::new(&served.volume, FsOptions::default()).unwrap();
@@ -782,7 +783,7 @@ fn control_operations_go_by_permissions() {
     let second = [0x5000_9417, 0x5000_9418, 0x5000_943f];
     for command in [SUBVOL_CREATE, SNAP_DESTROY, SUBVOL_SETFLAGS, DEFAULT_SUBVOL].into_iter().chain(second) {
         let control = Control { caller: ROOT, node: NodeId::ROOT, command, input: &input, output_bytes_max: 0 };
-        assert_eq!(plain.control(&control), Err(Errno::EPERM), "{command:x}");
+        assert_eq!(plain.control(&control).map_err(Errno::from), Err(Errno::EPERM), "{command:x}");
     }
     drop(plain);
     fs.step();
@@ -809,7 +810,7 @@ fn a_change_of_nothing_takes_no_bits_from_the_program_of_another() {
         let owner = SetAttr { permissions: Some(mode), uid: Some(1000), gid: Some(1000), ..SetAttr::default() };
         served.fs.set_attr(&ROOT, file, &owner).unwrap();
         let done = served.fs.set_attr(&caller, file, &nothing).map(|attr| attr.permissions);
-        assert_eq!(done, left.ok_or(Errno::EPERM), "{mode:o} by {}", caller.uid);
+        assert_eq!(done.map_err(Errno::from), left.ok_or(Errno::EPERM), "{mode:o} by {}", caller.uid);
         assert_eq!(served.fs.attr(file).unwrap().permissions, left.unwrap_or(mode));
     }
     served.finish();
@@ -827,7 +828,7 @@ fn a_file_does_not_go_from_overwritten_to_compressed_in_one_step() {
         (NodeFlags::NOCOMPRESS, NodeFlags::NOCOW),
     ] {
         set(from).unwrap();
-        assert_eq!(set(to), Err(Errno::EINVAL), "{from:?} to {to:?}");
+        assert_eq!(set(to).map_err(Errno::from), Err(Errno::EINVAL), "{from:?} to {to:?}");
         set(NodeFlags::empty()).unwrap();
     }
     served.finish();
@@ -839,9 +840,12 @@ fn compression_means_nothing_to_what_has_no_data() {
     let new = NewNode { kind: NodeKind::Fifo, permissions: 0o666, ..NewNode::default() };
     let fifo = served.fs.create(&USER, NodeId::ROOT, b"fifo", &new).unwrap().node;
     let name = b"btrfs.compression";
-    assert_eq!(served.fs.set_xattr(fifo, name, b"zlib", XattrMode::Either, false), Ok(()));
-    assert_eq!(served.fs.set_xattr(fifo, name, b"squeeze", XattrMode::Either, false), Err(Errno::EINVAL));
-    assert_eq!(served.fs.get_xattr(fifo, name), Err(Errno::ENODATA));
+    assert_eq!(served.fs.set_xattr(fifo, name, b"zlib", XattrMode::Either, false).map_err(Errno::from), Ok(()));
+    assert_eq!(
+        served.fs.set_xattr(fifo, name, b"squeeze", XattrMode::Either, false).map_err(Errno::from),
+        Err(Errno::EINVAL)
+    );
+    assert_eq!(served.fs.get_xattr(fifo, name).map_err(Errno::from), Err(Errno::ENODATA));
     served.finish();
 }
 
@@ -921,15 +925,15 @@ fn damage_is_an_error_where_it_is_and_in_the_log_once() {
     let mut buf = vec![0; 4096];
     for _ in 0..3 {
         let read = fs.read(bad, Handle(0), 3 * 4096, &mut buf);
-        assert_eq!(read, Err(Errno::EIO));
+        assert_eq!(read.map_err(Errno::from), Err(Errno::EIO));
     }
     assert_eq!(logged.load(Ordering::Relaxed), 1);
-    assert_eq!(fs.read(bad, Handle(0), 2 * 4096, &mut buf), Ok(4096));
-    assert_eq!(fs.read(bad, Handle(0), 4 * 4096, &mut buf), Ok(4096));
-    assert_eq!(fs.read(good, Handle(0), 3 * 4096, &mut buf), Ok(4096));
+    assert_eq!(fs.read(bad, Handle(0), 2 * 4096, &mut buf).map_err(Errno::from), Ok(4096));
+    assert_eq!(fs.read(bad, Handle(0), 4 * 4096, &mut buf).map_err(Errno::from), Ok(4096));
+    assert_eq!(fs.read(good, Handle(0), 3 * 4096, &mut buf).map_err(Errno::from), Ok(4096));
     // What is written anew is whole again.
     fs.write(bad, Handle(0), 3 * 4096, &[2; 4096], WriteFlags::empty()).unwrap();
-    assert_eq!(fs.read(bad, Handle(0), 3 * 4096, &mut buf), Ok(4096));
+    assert_eq!(fs.read(bad, Handle(0), 3 * 4096, &mut buf).map_err(Errno::from), Ok(4096));
     fs.sync_fs().unwrap();
 }
 

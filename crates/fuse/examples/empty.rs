@@ -17,9 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use vfs::FileSystem;
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
-    NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time, VolumeStatus, WriteFlags, Written,
-    XattrMode,
+    Answer, Attr, Caller, DirEntry, DirSink, Entry, Errno, Handle, Home, NewNode, NodeFlags, NodeId, NodeKind,
+    OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time, VolumeStatus, WriteFlags, Written,
 };
 use vfs_conformance::{MemoryFs, MemoryOptions};
 
@@ -61,7 +60,7 @@ impl Empty {
         Ok(*attr)
     }
 
-    fn entry(&self, node: NodeId) -> Result<Entry> {
+    fn entry(&self, node: NodeId) -> Answer<Entry> {
         Ok(Entry { node, generation: 0, attr: self.attr(node)? })
     }
 }
@@ -84,11 +83,12 @@ fn attr(node: NodeId, kind: NodeKind, permissions: u32) -> Attr {
         ctime: time,
         btime: time,
         flags: NodeFlags::empty(),
+        home: Home::default(),
     }
 }
 
 impl FileSystem for Empty {
-    fn lookup(&self, _: NodeId, name: &[u8]) -> Result<Entry> {
+    fn lookup(&self, _: NodeId, name: &[u8]) -> Answer<Entry> {
         let node = self.names.read().get(name).copied();
         self.entry(node.ok_or(Errno::ENOENT)?)
     }
@@ -102,33 +102,29 @@ impl FileSystem for Empty {
         }
     }
 
-    fn attr(&self, node: NodeId) -> Result<Attr> {
+    fn attr(&self, node: NodeId) -> Answer<Attr> {
         let shard = self.shard(node)?.read();
-        shard.get(&node).copied().ok_or(Errno::ESTALE)
+        shard.get(&node).copied().ok_or(Errno::ESTALE.into())
     }
 
-    fn set_attr(&self, _: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr> {
-        self.change(node, |attr| {
+    fn set_attr(&self, _: &Caller, node: NodeId, changes: &SetAttr) -> Answer<Attr> {
+        Ok(self.change(node, |attr| {
             attr.permissions = changes.permissions.unwrap_or(attr.permissions);
             attr.uid = changes.uid.unwrap_or(attr.uid);
             attr.gid = changes.gid.unwrap_or(attr.gid);
             attr.size = changes.size.unwrap_or(attr.size);
-        })
+        })?)
     }
 
-    fn read_link(&self, _: NodeId) -> Result<Vec<u8>> {
-        Err(Errno::EINVAL)
-    }
-
-    fn create(&self, caller: &Caller, _: NodeId, name: &[u8], new: &NewNode) -> Result<Entry> {
+    fn create(&self, caller: &Caller, _: NodeId, name: &[u8], new: &NewNode) -> Answer<Entry> {
         if new.kind == NodeKind::Directory {
-            return Err(Errno::EPERM);
+            return Err(Errno::EPERM.into());
         }
         let node = NodeId(self.next.fetch_add(1, Ordering::Relaxed));
         let attr = Attr { uid: caller.uid, gid: caller.gid, ..attr(node, new.kind, new.permissions & !new.umask) };
         let mut names = self.names.write();
         if names.contains_key(name) {
-            return Err(Errno::EEXIST);
+            return Err(Errno::EEXIST.into());
         }
         names.insert(name.to_vec(), node);
         drop(names);
@@ -136,31 +132,24 @@ impl FileSystem for Empty {
         Ok(Entry { node, generation: 0, attr })
     }
 
-    fn create_unnamed(&self, _: &Caller, _: NodeId, _: &NewNode<'_>, _: OpenFlags) -> Result<(Entry, Handle)> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn link(&self, _: NodeId, _: NodeId, _: &[u8]) -> Result<Entry> {
-        Err(Errno::EPERM)
-    }
-
-    fn unlink(&self, _: NodeId, name: &[u8]) -> Result<()> {
+    fn unlink(&self, _: NodeId, name: &[u8]) -> Answer<()> {
         let node = self.names.write().remove(name).ok_or(Errno::ENOENT)?;
-        self.change(node, |attr| attr.nlink = 0).map(|_| ())
+        self.change(node, |attr| attr.nlink = 0)?;
+        Ok(())
     }
 
-    fn remove_dir(&self, _: NodeId, _: &[u8]) -> Result<()> {
-        Err(Errno::ENOTDIR)
+    fn remove_dir(&self, _: NodeId, _: &[u8]) -> Answer<()> {
+        Err(Errno::ENOTDIR.into())
     }
 
-    fn rename(&self, _: &Caller, (_, old): (NodeId, &[u8]), (_, new): (NodeId, &[u8]), _: RenameFlags) -> Result<()> {
+    fn rename(&self, _: &Caller, (_, old): (NodeId, &[u8]), (_, new): (NodeId, &[u8]), _: RenameFlags) -> Answer<()> {
         let mut names = self.names.write();
         let node = names.remove(old).ok_or(Errno::ENOENT)?;
         names.insert(new.to_vec(), node);
         Ok(())
     }
 
-    fn open(&self, _: &Caller, node: NodeId, flags: OpenFlags) -> Result<Handle> {
+    fn open(&self, _: &Caller, node: NodeId, flags: OpenFlags) -> Answer<Handle> {
         if flags.contains(OpenFlags::TRUNCATE) {
             self.change(node, |attr| attr.size = 0)?;
         }
@@ -169,45 +158,38 @@ impl FileSystem for Empty {
 
     fn release(&self, _: NodeId, _: Handle) {}
 
-    fn read(&self, node: NodeId, _: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read(&self, node: NodeId, _: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize> {
         let left = self.attr(node)?.size.saturating_sub(offset);
         let len = buf.len().min(usize::try_from(left).unwrap_or(usize::MAX));
         buf.iter_mut().take(len).for_each(|byte| *byte = 0);
         Ok(len)
     }
 
-    fn write(&self, node: NodeId, _: Handle, offset: u64, data: &[u8], _: WriteFlags) -> Result<Written> {
+    fn write(&self, node: NodeId, _: Handle, offset: u64, data: &[u8], _: WriteFlags) -> Answer<Written> {
         let len = u64::try_from(data.len()).map_err(|_| Errno::EFBIG)?;
         let end = offset.checked_add(len).ok_or(Errno::EFBIG)?;
-        self.change(node, |attr| attr.size = attr.size.max(end)).map(|_| Written::default())
+        self.change(node, |attr| attr.size = attr.size.max(end))?;
+        Ok(Written::default())
     }
 
-    fn sync_file(&self, _: NodeId, _: Handle, _: SyncWhat) -> Result<()> {
+    fn sync_file(&self, _: NodeId, _: Handle, _: SyncWhat) -> Answer<()> {
         Ok(())
     }
 
-    fn sync_fs(&self) -> Result<()> {
+    fn sync_fs(&self) -> Answer<()> {
         Ok(())
     }
 
-    fn allocate(&self, _: NodeId, _: AllocateFlags, _: u64, _: u64) -> Result<()> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64> {
+    fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Answer<u64> {
         let size = self.attr(node)?.size;
         match what {
-            _ if offset >= size => Err(Errno::ENXIO),
+            _ if offset >= size => Err(Errno::ENXIO.into()),
             Seek::Data => Ok(offset),
             Seek::Hole => Ok(size),
         }
     }
 
-    fn copy_range(&self, _: &CopyRange) -> Result<u64> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn read_dir(&self, _: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()> {
+    fn read_dir(&self, _: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Answer<()> {
         // Nodes are numbered in the order of creation, so the number is the position too.
         let nodes: BTreeMap<u64, Vec<u8>> = self
             .names
@@ -229,31 +211,15 @@ impl FileSystem for Empty {
         Ok(())
     }
 
-    fn get_xattr(&self, _: NodeId, _: &[u8]) -> Result<Vec<u8>> {
-        Err(Errno::ENODATA)
+    fn get_xattr(&self, _: NodeId, _: &[u8]) -> Answer<Vec<u8>> {
+        Err(Errno::ENODATA.into())
     }
 
-    fn list_xattrs(&self, _: NodeId) -> Result<Vec<Vec<u8>>> {
-        Ok(Vec::new())
+    fn remove_xattr(&self, _: NodeId, _: &[u8]) -> Answer<()> {
+        Err(Errno::ENODATA.into())
     }
 
-    fn set_xattr(&self, _: NodeId, _: &[u8], _: &[u8], _: XattrMode, _: bool) -> Result<()> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn remove_xattr(&self, _: NodeId, _: &[u8]) -> Result<()> {
-        Err(Errno::ENODATA)
-    }
-
-    fn flags(&self, _: NodeId) -> Result<NodeFlags> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn set_flags(&self, _: &Caller, _: NodeId, _: NodeFlags) -> Result<()> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn status(&self) -> Result<VolumeStatus> {
+    fn status(&self) -> Answer<VolumeStatus> {
         Ok(VolumeStatus {
             block_bytes: 4096,
             blocks: 1 << 30,

@@ -288,7 +288,7 @@ impl Server {
         for worker in self.workers {
             all_ended_well &= worker.join().is_ok();
         }
-        finished.map_err(Error::FinalSync)?;
+        finished.map_err(|error| Error::FinalSync(error.into()))?;
         if all_ended_well { Ok(()) } else { Err(Error::Worker) }
     }
 }

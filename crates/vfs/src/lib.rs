@@ -1,6 +1,7 @@
 //! What every file system has in common, whatever its format on disk.
 //!
-//! The trait [`FileSystem`] is the border between servers and formats. Rules that are the same
+//! The trait [`FileSystem`] is the border between servers and formats; [`Volume`] and [`File`] use any of them by paths,
+//! as `std::fs` does. Rules that are the same
 //! for every format are pure functions: access control lists, the privileges that a write takes
 //! away, when an access time changes. The passive page cache holds file bytes which are newer
 //! than the disk, and the budget that bounds them. Nothing here starts I/O, knows a format or
@@ -9,11 +10,16 @@
 pub mod acl;
 pub mod append_only;
 pub mod atime;
+mod error;
 pub mod file_system;
+mod number;
 pub mod page_cache;
 pub mod privileges;
+mod volume;
 
 pub use acl::Acl;
 pub use atime::{AtimeMode, should_update_atime};
+pub use error::{Blame, Error, Result};
 pub use file_system::{Errno, FileSystem, NodeId};
 pub use page_cache::{Budget, PageCache, Piece, Run};
+pub use volume::{DirEntry, File, FileOptions, Metadata, ReadDir, Times, Volume, resolve};

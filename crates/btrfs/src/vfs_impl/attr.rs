@@ -19,7 +19,7 @@ use crate::inode::{
 /// Items that a change of attributes changes: the inode, its list, its capabilities.
 const SET_ITEMS: u32 = 3;
 
-fn timestamp(time: Time) -> Result<Timestamp> {
+pub(super) fn timestamp(time: Time) -> Result<Timestamp> {
     if time.nsec >= 1_000_000_000 {
         return Err(CallerError::InvalidArgument.into());
     }

@@ -86,11 +86,11 @@ impl BtrfsFs {
             SNAP_DESTROY_V2 => self.destroy_v2(caller, &inode, &args),
             SUBVOL_GETFLAGS => self.subvolume_flags(&inode),
             SUBVOL_SETFLAGS => self.set_subvolume_flags(caller, &inode, args.number(0)?),
-            GET_SUBVOL_INFO => self.answer(self.subvolume_info(inode.tree_id())),
+            GET_SUBVOL_INFO => Ok(self.answer(self.subvolume_info(inode.tree_id()))?),
             // For privileged callers alone, whom nobody can tell.
             DEFAULT_SUBVOL => Err(Errno::EPERM),
             INO_LOOKUP => self.find_tree(&inode, &args),
-            SYNC | WAIT_SYNC => self.answer(self.volume.sync()).map(|()| Vec::new()),
+            SYNC | WAIT_SYNC => Ok(self.answer(self.volume.sync()).map(|()| Vec::new())?),
             START_SYNC => self.start_sync(),
             FS_INFO => Ok(self.volume_info()),
             GET_FSLABEL => Ok(self.label()),
@@ -154,7 +154,7 @@ impl BtrfsFs {
     }
 
     fn root_item(&self, id: TreeId) -> Result<RootItem> {
-        self.answer(self.core().store.root_item(id).map_err(Into::into))
+        Ok(self.answer(self.core().store.root_item(id).map_err(Into::into))?)
     }
 
     fn subvolume_info(&self, id: TreeId) -> crate::Result<Vec<u8>> {

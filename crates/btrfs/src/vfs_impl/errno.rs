@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::hash::{BuildHasher, RandomState};
 
 use parking_lot::Mutex;
-use vfs::Errno;
+use vfs::{Blame, Errno};
 
 use crate::error::{CallerError, Error};
 
@@ -54,6 +54,20 @@ impl From<CallerError> for Errno {
     }
 }
 
+/// True where the number has the same words as the mistake.
+const fn has_same_words(what: CallerError) -> bool {
+    use CallerError as C;
+    !matches!(
+        what,
+        C::ReadOnly
+            | C::CrossSubvolume
+            | C::TooManySymlinks
+            | C::NoSuchSubvolume
+            | C::AttributeTooLarge
+            | C::NotSupported
+    )
+}
+
 /// Failures that are not the caller's: each goes to the log once, with its place.
 #[derive(Debug, Default)]
 pub(super) struct FaultLog {
@@ -62,6 +76,24 @@ pub(super) struct FaultLog {
 }
 
 impl FaultLog {
+    /// The error as servers and users of paths get it; logged as by [`FaultLog::errno`].
+    pub(super) fn told(&self, error: Error) -> vfs::Error {
+        let errno = self.errno(&error);
+        // Which path it was is known to whoever asked, and may be another one by now.
+        let error = error.without_path();
+        let blame = match &error {
+            Error::Caller { what, .. } if has_same_words(*what) => return errno.into(),
+            Error::Caller { what: CallerError::NotSupported, .. } | Error::Unsupported(_) => Blame::Program,
+            Error::Caller { .. } => Blame::Caller,
+            Error::Io { .. } if errno == Errno::ENOSPC => Blame::Space,
+            Error::Io { .. } => Blame::Device,
+            Error::Corrupt { .. } => Blame::Image,
+            Error::NoSpace => Blame::Space,
+            Error::Poisoned { .. } => Blame::EarlierFailure,
+        };
+        vfs::Error::new(errno, blame, error)
+    }
+
     /// The number for an error, which is logged when nobody has heard of it yet.
     pub(super) fn errno(&self, error: &Error) -> Errno {
         if !matches!(error, Error::Caller { .. } | Error::NoSpace) {
@@ -82,5 +114,38 @@ impl FaultLog {
                 tracing::error!("{LOGGED_MAX} different failures: further ones are not logged");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_by_its_number_alone_has_the_same_words() {
+        use CallerError as C;
+        for what in [
+            C::NotFound,
+            C::Exists,
+            C::NotADirectory,
+            C::IsADirectory,
+            C::NotEmpty,
+            C::NameTooLong,
+            C::InvalidArgument,
+            C::TooManyLinks,
+            C::NoAttribute,
+            C::Busy,
+            C::NotPermitted,
+            C::AccessDenied,
+            C::BadAccess,
+            C::TooLarge,
+            C::NoSuchOffset,
+            C::Stale,
+        ] {
+            assert!(has_same_words(what));
+            assert_eq!(Errno::from(what).to_string(), what.to_string());
+        }
+        let told = FaultLog::default().told(Error::from(C::CrossSubvolume).at("a"));
+        assert_eq!((told.errno(), told.to_string().as_str()), (Errno::EXDEV, "crosses a subvolume boundary"));
     }
 }

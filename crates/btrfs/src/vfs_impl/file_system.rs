@@ -3,36 +3,48 @@
 use std::time::Duration;
 
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Handle, NewNode, NodeFlags, OpenFlags,
-    RenameFlags, Result, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags, Written, XattrMode,
+    AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Extent, Follow, Handle, NewNode,
+    NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WholeNode, WriteFlags,
+    Written, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
 
 use super::BtrfsFs;
 
 impl FileSystem for BtrfsFs {
-    fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Answer<Entry> {
         self.answer(self.lookup_entry(parent, name))
+    }
+
+    fn resolve(&self, path: &[u8], follow: Follow) -> Answer<Entry> {
+        match self.answer(self.resolve_path(path, follow))? {
+            Some(entry) => Ok(entry),
+            None => vfs::resolve(self, path, follow),
+        }
     }
 
     fn forget(&self, node: NodeId, count: u64) {
         self.forget_node(node, count);
     }
 
-    fn attr(&self, node: NodeId) -> Result<Attr> {
+    fn attr(&self, node: NodeId) -> Answer<Attr> {
         self.answer(self.attr_of_node(node))
     }
 
-    fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr> {
+    fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Answer<Attr> {
         self.answer(self.change_attr(caller, node, changes))
     }
 
-    fn read_link(&self, node: NodeId) -> Result<Vec<u8>> {
+    fn read_link(&self, node: NodeId) -> Answer<Vec<u8>> {
         self.answer(self.link_target(node))
     }
 
-    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Answer<Entry> {
         self.answer(self.create_entry(caller, parent, name, new))
+    }
+
+    fn create_whole(&self, parent: NodeId, name: &[u8], node: &WholeNode<'_>) -> Answer<Entry> {
+        self.answer(self.create_whole_entry(parent, name, node))
     }
 
     fn create_unnamed(
@@ -41,28 +53,28 @@ impl FileSystem for BtrfsFs {
         parent: NodeId,
         new: &NewNode<'_>,
         flags: OpenFlags,
-    ) -> Result<(Entry, Handle)> {
+    ) -> Answer<(Entry, Handle)> {
         let entry = self.answer(self.create_unnamed_entry(caller, parent, new))?;
         Ok((entry, self.handle(flags)))
     }
 
-    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
+    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Answer<Entry> {
         self.answer(self.link_entry(node, parent, name))
     }
 
-    fn unlink(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+    fn unlink(&self, parent: NodeId, name: &[u8]) -> Answer<()> {
         self.answer(self.unlink_name(parent, name))
     }
 
-    fn remove_dir(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+    fn remove_dir(&self, parent: NodeId, name: &[u8]) -> Answer<()> {
         self.answer(self.remove_dir_name(parent, name))
     }
 
-    fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Result<()> {
+    fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Answer<()> {
         self.answer(self.rename_name(caller, from, to, flags))
     }
 
-    fn open(&self, caller: &Caller, node: NodeId, flags: OpenFlags) -> Result<Handle> {
+    fn open(&self, caller: &Caller, node: NodeId, flags: OpenFlags) -> Answer<Handle> {
         self.answer(self.open_node(caller, node, flags))
     }
 
@@ -71,77 +83,85 @@ impl FileSystem for BtrfsFs {
         self.release_node(node);
     }
 
-    fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
+    fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize> {
         self.answer(self.read_node(node, handle, offset, buf))
     }
 
-    fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
+    fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Answer<Written> {
         self.answer(self.write_node(node, handle, offset, data, flags))
     }
 
-    fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()> {
+    fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<()> {
         self.answer(self.sync_node(node, handle, what))
     }
 
-    fn begin_sync(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<Option<SyncTicket>> {
+    fn begin_sync(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<Option<SyncTicket>> {
         self.answer(self.begin_sync_node(node, handle, what))
     }
 
-    fn end_sync(&self, node: NodeId, handle: Handle, begun: SyncTicket) -> Result<()> {
+    fn end_sync(&self, node: NodeId, handle: Handle, begun: SyncTicket) -> Answer<()> {
         self.answer(self.end_sync_node(node, handle, begun))
     }
 
-    fn sync_fs(&self) -> Result<()> {
+    fn sync_fs(&self) -> Answer<()> {
         self.answer(self.volume.sync())
     }
 
-    fn finish(&self) -> Result<()> {
+    fn finish(&self) -> Answer<()> {
         self.let_go();
         self.sync_fs()
     }
 
-    fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Result<()> {
+    fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Answer<()> {
         self.answer(self.allocate_node(node, flags, offset, len))
     }
 
-    fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64> {
+    fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Answer<u64> {
         self.answer(self.seek_node(node, what, offset))
     }
 
-    fn copy_range(&self, range: &CopyRange) -> Result<u64> {
+    fn copy_range(&self, range: &CopyRange) -> Answer<u64> {
         self.answer(self.copy_nodes(range))
     }
 
-    fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()> {
+    fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Answer<()> {
         self.answer(self.list_names(node, from, with_nodes, sink))
     }
 
-    fn get_xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
+    fn get_xattr(&self, node: NodeId, name: &[u8]) -> Answer<Vec<u8>> {
         self.answer(self.xattr(node, name))
     }
 
-    fn list_xattrs(&self, node: NodeId) -> Result<Vec<Vec<u8>>> {
+    fn list_xattrs(&self, node: NodeId) -> Answer<Vec<Vec<u8>>> {
         self.answer(self.xattr_names(node))
     }
 
-    fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Result<()> {
+    fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Answer<()> {
         self.answer(self.put_xattr(node, name, value, mode, clear_set_group))
     }
 
-    fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
+    fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Answer<()> {
         self.answer(self.drop_xattr(node, name))
     }
 
-    fn flags(&self, node: NodeId) -> Result<NodeFlags> {
+    fn flags(&self, node: NodeId) -> Answer<NodeFlags> {
         self.answer(self.flags_of(node))
     }
 
-    fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Result<()> {
+    fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Answer<()> {
         self.answer(self.change_flags(caller, node, flags))
     }
 
-    fn control(&self, control: &Control<'_>) -> Result<Vec<u8>> {
-        self.control_node(control)
+    fn flag_names(&self, node: NodeId) -> Answer<String> {
+        Ok(self.answer(self.inode(node))?.state().flags.to_string())
+    }
+
+    fn extents(&self, node: NodeId, offset: u64) -> Answer<Vec<Extent>> {
+        self.answer(self.extents_of(node, offset))
+    }
+
+    fn control(&self, control: &Control<'_>) -> Answer<Vec<u8>> {
+        Ok(self.control_node(control)?)
     }
 
     fn needs_callers(&self) -> bool {
@@ -157,7 +177,7 @@ impl FileSystem for BtrfsFs {
         changed.map_or_else(Vec::new, |name| vec![name])
     }
 
-    fn status(&self) -> Result<VolumeStatus> {
+    fn status(&self) -> Answer<VolumeStatus> {
         Ok(self.volume.status())
     }
 

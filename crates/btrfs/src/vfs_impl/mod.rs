@@ -47,7 +47,7 @@ use std::time::Duration;
 
 use btrfs_disk::{InodeNo, TreeId};
 use vfs::NodeId;
-use vfs::file_system::Entry;
+use vfs::file_system::{Answer, Entry};
 
 use crate::dir::{Hold, Namespace};
 use crate::error::{CallerError, Error, Result};
@@ -123,6 +123,16 @@ impl BtrfsFs {
         }))
     }
 
+    /// The volume by paths, as any format has it; access times stay as they are.
+    ///
+    /// # Errors
+    /// As [`BtrfsFs::new`].
+    pub fn by_paths(volume: &Volume) -> Result<vfs::Volume> {
+        let (uid, gid) = volume.inner.owner;
+        let fs = Self::new(volume, FsOptions { atime: AtimeMode::No, ..FsOptions::default() })?;
+        Ok(vfs::Volume::new(fs).owner(uid, gid))
+    }
+
     fn namespace(&self) -> &Arc<Namespace> {
         self.volume.namespace()
     }
@@ -132,8 +142,8 @@ impl BtrfsFs {
     }
 
     /// The answer to a request.
-    fn answer<T>(&self, result: Result<T>) -> vfs::file_system::Result<T> {
-        result.map_err(|error| self.faults.errno(&error))
+    fn answer<T>(&self, result: Result<T>) -> Answer<T> {
+        result.map_err(|error| self.faults.told(error))
     }
 
     /// Tree and number of a node's inode.

@@ -1,19 +1,23 @@
 //! Names: looked up, made, removed, moved.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 use std::sync::Arc;
 
 use btrfs_disk::TreeId;
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
-use vfs::file_system::{Caller, Entry, NewNode, NodeKind, RenameFlags as Flags};
+use vfs::file_system::{Caller, Entry, Follow, NewNode, NodeKind, RenameFlags as Flags, WholeNode};
 
+use super::attr::timestamp;
 use super::flags::COMPRESSION_NAME;
 use super::nodes::Place;
 use super::stat::type_of;
 use super::{BtrfsFs, stale};
 use crate::dir::{self, Found, NewInode, RenameFlags, Unlink};
 use crate::error::{CallerError, Error, Result};
-use crate::inode::{Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, ROOT_DIR_INO};
+use crate::inode::{Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, ROOT_DIR_INO, Times};
 use crate::subvol;
 
 /// Permission bits of a symlink, which nobody reads.
@@ -146,6 +150,29 @@ impl BtrfsFs {
             .namespace()
             .create_then(&dir, name, &new, |inode| self.entry(Place::Inode(inode.tree_id(), inode.ino()), inode))?;
         self.handed_out(made, &dir)
+    }
+
+    /// What a path leads to; `None` for the stand-in of a nested subvolume, whose number depends on where it is.
+    pub(super) fn resolve_path(&self, path: &[u8], follow: Follow) -> Result<Option<Entry>> {
+        self.volume.walker().find_then(Path::new(OsStr::from_bytes(path)), follow, |inode| match inode.ino() {
+            EMPTY_SUBVOL_INO => Ok(None),
+            ino => self.entry(Place::Inode(inode.tree_id(), ino), inode).map(Some),
+        })
+    }
+
+    pub(super) fn create_whole_entry(&self, parent: NodeId, name: &[u8], node: &WholeNode<'_>) -> Result<Entry> {
+        let dir = self.inode(parent)?;
+        let WholeNode { permissions: mode, uid, gid, target, xattrs, data, .. } = *node;
+        let times = Times {
+            atime: node.atime.map(timestamp).transpose()?,
+            mtime: node.mtime.map(timestamp).transpose()?,
+            ctime: node.ctime.map(timestamp).transpose()?,
+            btime: node.btime.map(timestamp).transpose()?,
+        };
+        let (kind, rdev, flags) = (type_of(node.kind), u64::from(node.rdev), InodeFlags::empty());
+        let new = dir::NewNode { kind, mode, uid, gid, times, rdev, flags, target, xattrs, data };
+        let made = self.volume.create_node_in(&dir, name, &new)?;
+        self.entry(Place::Inode(made.tree_id(), made.ino()), &made)
     }
 
     /// The answer that hands out a node after a name for it came into `dir`.

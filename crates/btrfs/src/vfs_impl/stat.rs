@@ -1,6 +1,6 @@
 //! What `stat` shows of an inode, in the values of the trait.
 
-use vfs::file_system::{Attr, NodeKind, Time};
+use vfs::file_system::{Attr, Home, NodeKind, Time};
 
 use super::flags;
 use crate::inode::{FileType, Metadata, Timestamp};
@@ -28,6 +28,7 @@ pub(super) fn attr_of(metadata: &Metadata, ino: u64) -> Attr {
         ctime: time_of(metadata.ctime),
         btime: time_of(metadata.btime),
         flags: flags::shown(metadata.flags),
+        home: Home { subvolume: metadata.tree.0, ino: metadata.ino.0, generation: metadata.generation.0 },
     }
 }
 

@@ -52,18 +52,21 @@ fn an_inode_with_the_flag_read_only_is_not_written() {
     set_read_only(&volume, &fs, b"image");
     set_read_only(&volume, &fs, b"dir");
     for flags in [OpenFlags::WRITE, OpenFlags::WRITE | OpenFlags::APPEND] {
-        assert_eq!(fs.open(&ROOT, file, flags), Err(Errno::EACCES));
+        assert_eq!(fs.open(&ROOT, file, flags).map_err(Errno::from), Err(Errno::EACCES));
     }
     let size = SetAttr { size: Some(5), ..SetAttr::default() };
-    assert_eq!(fs.set_attr(&ROOT, file, &size), Err(Errno::EACCES));
-    let set = |node, name: &[u8]| fs.set_xattr(node, name, b"1", XattrMode::Either, false);
+    assert_eq!(fs.set_attr(&ROOT, file, &size).map_err(Errno::from), Err(Errno::EACCES));
+    let set = |node, name: &[u8]| fs.set_xattr(node, name, b"1", XattrMode::Either, false).map_err(Errno::from);
     assert_eq!(set(file, b"user.a"), Err(Errno::EACCES));
     assert_eq!(set(file, b"btrfs.compression"), Err(Errno::EACCES));
     assert_eq!(set(file, b"security.a"), Ok(()));
     let new = NewNode::default();
-    assert_eq!(fs.create(&ROOT, dir, b"new", &new).map(drop), Err(Errno::EACCES));
-    assert_eq!(fs.unlink(dir, b"child"), Err(Errno::EACCES));
-    let rename = |to, name: &[u8]| fs.rename(&ROOT, (NodeId::ROOT, b"dir"), (to, name), RenameFlags::empty());
+    assert_eq!(fs.create(&ROOT, dir, b"new", &new).map(drop).map_err(Errno::from), Err(Errno::EACCES));
+    assert_eq!(fs.unlink(dir, b"child").map_err(Errno::from), Err(Errno::EACCES));
+    let rename = |to, name: &[u8]| {
+        let moved = fs.rename(&ROOT, (NodeId::ROOT, b"dir"), (to, name), RenameFlags::empty());
+        moved.map_err(Errno::from)
+    };
     assert_eq!(rename(other, b"dir"), Err(Errno::EACCES));
     // Its name is not its own, nor are its owner and mode guarded.
     let mode = SetAttr { permissions: Some(0o700), ..SetAttr::default() };
@@ -81,10 +84,10 @@ fn a_read_only_subvolume_stays_in_its_directory() {
     volume.snapshot("/sub", "/snap", SnapshotMode::ReadOnly).unwrap();
     let dir = fs.lookup(NodeId::ROOT, b"dir").unwrap().node;
     let none = RenameFlags::empty();
-    let moved = |name: &[u8], to| fs.rename(&ROOT, (NodeId::ROOT, name), (to, b"moved"), none);
+    let moved = |name: &[u8], to| fs.rename(&ROOT, (NodeId::ROOT, name), (to, b"moved"), none).map_err(Errno::from);
     assert_eq!(moved(b"snap", dir), Err(Errno::EROFS));
     let swap = fs.rename(&ROOT, (dir, b"moved"), (NodeId::ROOT, b"snap"), RenameFlags::EXCHANGE);
-    assert_eq!(swap, Err(Errno::ENOENT));
+    assert_eq!(swap.map_err(Errno::from), Err(Errno::ENOENT));
     assert_eq!(moved(b"sub", dir), Ok(()));
     let swap = fs.rename(&ROOT, (dir, b"moved"), (NodeId::ROOT, b"snap"), RenameFlags::EXCHANGE);
     assert!(swap.is_err(), "{swap:?}");

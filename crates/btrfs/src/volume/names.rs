@@ -87,10 +87,11 @@ impl Volume {
     pub fn create_node(&self, path: impl AsRef<Path>, node: &NewNode<'_>) -> Result<Metadata> {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
-        self.create_node_in(&dir, name, node).map_err(|error| error.at(path))
+        let made = self.create_node_in(&dir, name, node).map_err(|error| error.at(path))?;
+        Ok(made.metadata())
     }
 
-    fn create_node_in(&self, dir: &Arc<Inode>, name: &[u8], node: &NewNode<'_>) -> Result<Metadata> {
+    pub(crate) fn create_node_in(&self, dir: &Arc<Inode>, name: &[u8], node: &NewNode<'_>) -> Result<Arc<Inode>> {
         if !node.data.is_empty() && !node.kind.is_file() {
             return Err(CallerError::InvalidArgument.into());
         }
@@ -118,7 +119,7 @@ impl Volume {
         }
         self.sync_marked(dir)?;
         self.sync_marked(&inode)?;
-        Ok(inode.metadata())
+        Ok(inode)
     }
 
     /// Gives the file at `original` one more name. A symlink at the end of `original` is linked

@@ -16,14 +16,7 @@ use crate::inode::{EMPTY_SUBVOL_INO, FileType, Inode, ROOT_DIR_INO};
 /// Symlinks followed for one path, as Linux has it.
 const SYMLINKS_MAX: u32 = 40;
 
-/// What to do with a symlink at the end of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Follow {
-    /// Go where it leads.
-    Last,
-    /// Stop at it.
-    AllButLast,
-}
+pub(crate) use vfs::file_system::Follow;
 
 /// Attempts to follow a path whose end others replace by symlinks and back: each fails because
 /// there is a symlink by then.

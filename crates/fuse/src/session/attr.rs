@@ -31,7 +31,9 @@ impl Session {
         let attr = match self.fs.set_attr(&request.caller(), request.node(), &changes) {
             // Who wrote was allowed to; that nobody may any more is no failure of theirs, which the
             // kernel would report to whoever syncs next. The file keeps the times of the data.
-            Err(Errno::EPERM) if self.writeback && args.valid == TIMES_FROM_CACHE => self.fs.attr(request.node())?,
+            Err(error) if error.errno() == Errno::EPERM && self.writeback && args.valid == TIMES_FROM_CACHE => {
+                self.fs.attr(request.node())?
+            }
             done => done?,
         };
         put(out, &self.timeouts.attr(&attr))

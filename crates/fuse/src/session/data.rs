@@ -19,7 +19,7 @@ impl Session {
         let size = usize::try_from(args.size).map_err(|_| Errno::EINVAL)?;
         let out = out.get_mut(..size).ok_or(Errno::EINVAL)?;
         self.mappable.read(request.node());
-        self.fs.read(request.node(), Handle(args.fh), args.offset, out)
+        Ok(self.fs.read(request.node(), Handle(args.fh), args.offset, out)?)
     }
 
     pub(super) fn write(&self, request: &Request<'_>, out: &mut [u8]) -> Result<Answer> {
@@ -33,7 +33,7 @@ impl Session {
         let written = self.fs.write(request.node(), Handle(args.fh), args.offset, data, flags);
         let written = written.inspect_err(|error| {
             if flags.contains(WriteFlags::FROM_CACHE) {
-                self.lost.note(request.node(), *error);
+                self.lost.note(request.node(), error.errno());
             }
         })?;
         let reply = WriteOut { size: args.size, padding: 0 };
@@ -60,7 +60,8 @@ impl Session {
     pub(super) fn fallocate(&self, request: &Request<'_>) -> Result<usize> {
         let args: FallocateIn = request.args()?;
         let flags = AllocateFlags::from_bits(args.mode).ok_or(Errno::EOPNOTSUPP)?;
-        self.fs.allocate(request.node(), flags, args.offset, args.length).map(|()| 0)
+        self.fs.allocate(request.node(), flags, args.offset, args.length)?;
+        Ok(0)
     }
 
     pub(super) fn copy_file_range(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
@@ -79,13 +80,14 @@ impl Session {
         if args.flags != 0 {
             return Err(Errno::EINVAL);
         }
-        self.fs.copy_range(&CopyRange {
+        let range = CopyRange {
             source: request.node(),
             source_offset: args.off_in,
             target: NodeId(args.nodeid_out),
             target_offset: args.off_out,
             len: args.len.min(bytes_max),
-        })
+        };
+        Ok(self.fs.copy_range(&range)?)
     }
 }
 

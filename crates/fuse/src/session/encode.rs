@@ -132,7 +132,7 @@ pub(super) fn statfs(status: &VolumeStatus) -> StatfsOut {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vfs::file_system::{NodeFlags, NodeKind};
+    use vfs::file_system::{Home, NodeFlags, NodeKind};
 
     #[test]
     fn attributes_are_told_alike_both_ways() {
@@ -153,6 +153,7 @@ mod tests {
             ctime: time(2),
             btime: time(3),
             flags: NodeFlags::IMMUTABLE | NodeFlags::NOCOW,
+            home: Home::default(),
         };
         let body = attr(&value);
         assert_eq!((body.mode, body.atime, body.atimensec), (0o064_755, u64::MAX, 5));

@@ -14,8 +14,8 @@ impl Session {
         match self.fs.lookup(request.node(), request.name()?) {
             Ok(entry) => self.put_entry(out, &entry),
             // The kernel remembers that there is nothing, which it does not for an error.
-            Err(Errno::ENOENT) => put(out, &self.timeouts.no_entry()),
-            Err(error) => Err(error),
+            Err(error) if error.is_not_found() => put(out, &self.timeouts.no_entry()),
+            Err(error) => Err(error.into()),
         }
     }
 
@@ -58,11 +58,13 @@ impl Session {
     }
 
     pub(super) fn unlink(&self, request: &Request<'_>) -> Result<usize> {
-        self.fs.unlink(request.node(), request.name()?).map(|()| 0)
+        self.fs.unlink(request.node(), request.name()?)?;
+        Ok(0)
     }
 
     pub(super) fn rmdir(&self, request: &Request<'_>) -> Result<usize> {
-        self.fs.remove_dir(request.node(), request.name()?).map(|()| 0)
+        self.fs.remove_dir(request.node(), request.name()?)?;
+        Ok(0)
     }
 
     pub(super) fn rename(&self, request: &Request<'_>) -> Result<usize> {
@@ -82,7 +84,8 @@ impl Session {
             true => request.creator()?,
             false => request.caller(),
         };
-        self.fs.rename(&caller, (request.node(), old), (to, new), flags).map(|()| 0)
+        self.fs.rename(&caller, (request.node(), old), (to, new), flags)?;
+        Ok(0)
     }
 
     pub(super) fn link(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {

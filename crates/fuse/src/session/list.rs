@@ -24,7 +24,7 @@ impl Session {
         let listed = self.fs.read_dir(request.node(), args.offset, with_nodes, &mut listing);
         // Names that are there already came with references, which only a reply hands on.
         match listed {
-            Err(error) if listing.len == 0 => Err(error),
+            Err(error) if listing.len == 0 => Err(error.into()),
             _ => Ok(listing.len),
         }
     }

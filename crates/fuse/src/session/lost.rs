@@ -34,7 +34,7 @@ impl Lost {
 
     /// What stopped the first of them that is still there.
     pub(super) fn first(&self, fs: &dyn FileSystem) -> Option<Errno> {
-        let is_there = |node| fs.attr(node).map_or_else(|error| error != Errno::ESTALE, |attr| attr.nlink > 0);
+        let is_there = |node| fs.attr(node).map_or_else(|error| error.errno() != Errno::ESTALE, |attr| attr.nlink > 0);
         let mut files = self.files.lock();
         files.retain(|(node, _)| is_there(*node));
         files.first().map(|(_, error)| *error)

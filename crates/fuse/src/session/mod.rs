@@ -261,18 +261,20 @@ impl Session {
     fn fsyncdir(&self, request: &Request<'_>) -> Result<usize> {
         let args: FsyncIn = request.args()?;
         let (node, handle) = (request.node(), Handle(args.fh));
-        let synced = self.fs.sync_file(node, handle, what_of(&args));
-        synced.map(|()| 0)
+        self.fs.sync_file(node, handle, what_of(&args))?;
+        Ok(0)
     }
 
     /// Ends a sync that [`Session::serve`] began.
     pub(crate) fn end_sync(&self, begun: &BegunSync) -> Result<usize> {
         let BegunSync { node, handle, ticket } = *begun;
-        self.fs.end_sync(node, handle, ticket).map(|()| 0)
+        self.fs.end_sync(node, handle, ticket)?;
+        Ok(0)
     }
 
     fn sync_fs(&self) -> Result<usize> {
-        self.fs.sync_fs().map(|()| 0)
+        self.fs.sync_fs()?;
+        Ok(0)
     }
 }
 

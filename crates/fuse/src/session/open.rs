@@ -29,8 +29,10 @@ impl Session {
         let made = self.fs.create(&request.creator()?, request.node(), name, &new_file(&args));
         let entry = match made {
             Ok(entry) => entry,
-            Err(Errno::EEXIST) if !flags.contains(OpenFlags::EXCLUSIVE) => self.existing_file(request.node(), name)?,
-            Err(error) => return Err(error),
+            Err(error) if error.errno() == Errno::EEXIST && !flags.contains(OpenFlags::EXCLUSIVE) => {
+                self.existing_file(request.node(), name)?
+            }
+            Err(error) => return Err(error.into()),
         };
         match self.open_node(request, entry.node, flags, args.open_flags) {
             Ok(handle) => self.put_opened_entry(out, &entry, handle, args.flags),
@@ -76,7 +78,7 @@ impl Session {
         let caller = request.caller();
         let clears = kernel_flags & OPEN_KILL_SUIDGID != 0 && flags.contains(OpenFlags::TRUNCATE);
         if !clears {
-            return self.fs.open(&caller, node, flags);
+            return Ok(self.fs.open(&caller, node, flags)?);
         }
         let handle = self.fs.open(&caller, node, flags - OpenFlags::TRUNCATE)?;
         let emptied = SetAttr {
@@ -90,7 +92,7 @@ impl Session {
             Ok(_) => Ok(handle),
             Err(error) => {
                 self.fs.release(node, handle);
-                Err(error)
+                Err(error.into())
             }
         }
     }

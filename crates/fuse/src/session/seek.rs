@@ -36,7 +36,7 @@ impl Session {
         };
         match may_hide_data {
             true => self.seek_in_data(node, what, offset),
-            false => self.fs.seek(node, what, offset),
+            false => Ok(self.fs.seek(node, what, offset)?),
         }
     }
 

@@ -44,11 +44,13 @@ impl Session {
             _ => return Err(Errno::EINVAL),
         };
         let clear_set_group = args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
-        self.fs.set_xattr(request.node(), name, value, mode, clear_set_group).map(|()| 0)
+        self.fs.set_xattr(request.node(), name, value, mode, clear_set_group)?;
+        Ok(0)
     }
 
     pub(super) fn removexattr(&self, request: &Request<'_>) -> Result<usize> {
-        self.fs.remove_xattr(request.node(), request.name()?).map(|()| 0)
+        self.fs.remove_xattr(request.node(), request.name()?)?;
+        Ok(0)
     }
 }
 

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vfs::FileSystem;
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, Control, CopyRange, DirSink, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
-    NodeKind, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags, Written,
+    AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
+    NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags, Written,
     XattrMode,
 };
 use vfs_conformance::{MemoryFs, MemoryOptions};
@@ -145,7 +145,7 @@ fn name_in<'a>(control: &Control<'a>) -> &'a [u8] {
 pub(crate) const UNLUCKY_BYTES: u64 = 1313;
 
 impl FileSystem for Counting {
-    fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()> {
+    fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<()> {
         self.count("sync_file");
         if self.fs.attr(node)?.kind == NodeKind::Directory {
             drop(self.dir_syncs.lock());
@@ -153,7 +153,7 @@ impl FileSystem for Counting {
         self.fs.sync_file(node, handle, what)
     }
 
-    fn begin_sync(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<Option<SyncTicket>> {
+    fn begin_sync(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<Option<SyncTicket>> {
         self.sync_file(node, handle, what)?;
         let mut counts = self.counts.lock();
         let count = counts.entry("begin_sync").or_default();
@@ -161,18 +161,18 @@ impl FileSystem for Counting {
         Ok(Some(SyncTicket([node.0, u64::try_from(*count).unwrap()])))
     }
 
-    fn end_sync(&self, node: NodeId, _handle: Handle, begun: SyncTicket) -> Result<()> {
+    fn end_sync(&self, node: NodeId, _handle: Handle, begun: SyncTicket) -> Answer<()> {
         assert_eq!(node.0, begun.0[0], "another node's");
         self.count("end_sync");
         match self.fs.attr(node)?.size {
-            UNLUCKY_BYTES => Err(Errno::ENOSPC),
+            UNLUCKY_BYTES => Err(Errno::ENOSPC.into()),
             _ => Ok(()),
         }
     }
 
-    fn control(&self, control: &Control<'_>) -> Result<Vec<u8>> {
+    fn control(&self, control: &Control<'_>) -> Answer<Vec<u8>> {
         if control.command != MAKE_DIRECTORY {
-            return Err(Errno::ENOTTY);
+            return Err(Errno::ENOTTY.into());
         }
         let new = NewNode { kind: NodeKind::Directory, permissions: 0o755, ..NewNode::default() };
         let name = name_in(control);
@@ -185,7 +185,7 @@ impl FileSystem for Counting {
         vec![(control.node, name_in(control).to_vec())]
     }
 
-    fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
+    fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Answer<Written> {
         self.count("write");
         if flags.contains(WriteFlags::DATA_SYNC) {
             self.count("sync_file");
@@ -197,39 +197,39 @@ impl FileSystem for Counting {
     }
 
     counted! {
-        fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry>;
+        fn lookup(&self, parent: NodeId, name: &[u8]) -> Answer<Entry>;
         fn forget(&self, node: NodeId, count: u64);
-        fn attr(&self, node: NodeId) -> Result<Attr>;
-        fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr>;
-        fn read_link(&self, node: NodeId) -> Result<Vec<u8>>;
+        fn attr(&self, node: NodeId) -> Answer<Attr>;
+        fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Answer<Attr>;
+        fn read_link(&self, node: NodeId) -> Answer<Vec<u8>>;
         fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>)
-            -> Result<Entry>;
+            -> Answer<Entry>;
         fn create_unnamed(&self, caller: &Caller, parent: NodeId, new: &NewNode<'_>,
-            flags: OpenFlags) -> Result<(Entry, Handle)>;
-        fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry>;
-        fn unlink(&self, parent: NodeId, name: &[u8]) -> Result<()>;
-        fn remove_dir(&self, parent: NodeId, name: &[u8]) -> Result<()>;
+            flags: OpenFlags) -> Answer<(Entry, Handle)>;
+        fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Answer<Entry>;
+        fn unlink(&self, parent: NodeId, name: &[u8]) -> Answer<()>;
+        fn remove_dir(&self, parent: NodeId, name: &[u8]) -> Answer<()>;
         fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]),
-            flags: RenameFlags) -> Result<()>;
-        fn open(&self, caller: &Caller, node: NodeId, flags: OpenFlags) -> Result<Handle>;
+            flags: RenameFlags) -> Answer<()>;
+        fn open(&self, caller: &Caller, node: NodeId, flags: OpenFlags) -> Answer<Handle>;
         fn release(&self, node: NodeId, handle: Handle);
         fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8])
-            -> Result<usize>;
-        fn sync_fs(&self) -> Result<()>;
+            -> Answer<usize>;
+        fn sync_fs(&self) -> Answer<()>;
         fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64)
-            -> Result<()>;
-        fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64>;
-        fn copy_range(&self, range: &CopyRange) -> Result<u64>;
+            -> Answer<()>;
+        fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Answer<u64>;
+        fn copy_range(&self, range: &CopyRange) -> Answer<u64>;
         fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink)
-            -> Result<()>;
-        fn get_xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>>;
-        fn list_xattrs(&self, node: NodeId) -> Result<Vec<Vec<u8>>>;
+            -> Answer<()>;
+        fn get_xattr(&self, node: NodeId, name: &[u8]) -> Answer<Vec<u8>>;
+        fn list_xattrs(&self, node: NodeId) -> Answer<Vec<Vec<u8>>>;
         fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode,
-            clear_set_group: bool) -> Result<()>;
-        fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<()>;
-        fn flags(&self, node: NodeId) -> Result<NodeFlags>;
-        fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Result<()>;
-        fn status(&self) -> Result<VolumeStatus>;
+            clear_set_group: bool) -> Answer<()>;
+        fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Answer<()>;
+        fn flags(&self, node: NodeId) -> Answer<NodeFlags>;
+        fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Answer<()>;
+        fn status(&self) -> Answer<VolumeStatus>;
         fn is_read_only(&self) -> bool;
         fn step(&self) -> Duration;
     }

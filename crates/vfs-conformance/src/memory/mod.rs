@@ -41,8 +41,9 @@ use parking_lot::RwLock;
 
 use vfs::atime::AtimeMode;
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, CopyRange, DirSink, Entry, Errno, FileSystem, Handle, NewNode, NodeFlags, NodeId,
-    OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time, VolumeStatus, WriteFlags, Written, XattrMode,
+    AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, Entry, Errno, FileSystem, Handle, NewNode, NodeFlags,
+    NodeId, OpenFlags, RenameFlags, Result, Seek, SetAttr, SyncWhat, Time, VolumeStatus, WriteFlags, Written,
+    XattrMode,
 };
 
 use node::Node;
@@ -143,8 +144,8 @@ fn to_u64(value: usize) -> u64 {
 }
 
 impl FileSystem for MemoryFs {
-    fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        self.look_up(parent, name)
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Answer<Entry> {
+        Ok(self.look_up(parent, name)?)
     }
 
     fn forget(&self, node: NodeId, count: u64) {
@@ -154,20 +155,20 @@ impl FileSystem for MemoryFs {
         }
     }
 
-    fn attr(&self, node: NodeId) -> Result<Attr> {
+    fn attr(&self, node: NodeId) -> Answer<Attr> {
         Ok(self.node(node)?.attr())
     }
 
-    fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr> {
-        self.change_attributes(caller, node, changes)
+    fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Answer<Attr> {
+        Ok(self.change_attributes(caller, node, changes)?)
     }
 
-    fn read_link(&self, node: NodeId) -> Result<Vec<u8>> {
-        self.symlink_target(node)
+    fn read_link(&self, node: NodeId) -> Answer<Vec<u8>> {
+        Ok(self.symlink_target(node)?)
     }
 
-    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Result<Entry> {
-        self.make_named(caller, parent, name, new)
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Answer<Entry> {
+        Ok(self.make_named(caller, parent, name, new)?)
     }
 
     fn create_unnamed(
@@ -176,28 +177,28 @@ impl FileSystem for MemoryFs {
         parent: NodeId,
         new: &NewNode<'_>,
         flags: OpenFlags,
-    ) -> Result<(Entry, Handle)> {
-        self.make_unnamed(caller, parent, new, flags)
+    ) -> Answer<(Entry, Handle)> {
+        Ok(self.make_unnamed(caller, parent, new, flags)?)
     }
 
-    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        self.add_link(node, parent, name)
+    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Answer<Entry> {
+        Ok(self.add_link(node, parent, name)?)
     }
 
-    fn unlink(&self, parent: NodeId, name: &[u8]) -> Result<()> {
-        self.remove_name(parent, name, names::Remove::Other)
+    fn unlink(&self, parent: NodeId, name: &[u8]) -> Answer<()> {
+        Ok(self.remove_name(parent, name, names::Remove::Other)?)
     }
 
-    fn remove_dir(&self, parent: NodeId, name: &[u8]) -> Result<()> {
-        self.remove_name(parent, name, names::Remove::Directory)
+    fn remove_dir(&self, parent: NodeId, name: &[u8]) -> Answer<()> {
+        Ok(self.remove_name(parent, name, names::Remove::Directory)?)
     }
 
-    fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Result<()> {
-        self.move_name(caller, from, to, flags)
+    fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Answer<()> {
+        Ok(self.move_name(caller, from, to, flags)?)
     }
 
-    fn open(&self, _caller: &Caller, node: NodeId, flags: OpenFlags) -> Result<Handle> {
-        self.open_node(node, flags)
+    fn open(&self, _caller: &Caller, node: NodeId, flags: OpenFlags) -> Answer<Handle> {
+        Ok(self.open_node(node, flags)?)
     }
 
     fn release(&self, node: NodeId, _handle: Handle) {
@@ -207,63 +208,63 @@ impl FileSystem for MemoryFs {
         }
     }
 
-    fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize> {
-        self.read_at(node, handle, offset, buf)
+    fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize> {
+        Ok(self.read_at(node, handle, offset, buf)?)
     }
 
-    fn write(&self, node: NodeId, _handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written> {
-        self.write_at(node, offset, data, flags)
+    fn write(&self, node: NodeId, _handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Answer<Written> {
+        Ok(self.write_at(node, offset, data, flags)?)
     }
 
-    fn sync_file(&self, node: NodeId, _handle: Handle, _what: SyncWhat) -> Result<()> {
-        self.node(node).map(drop)
+    fn sync_file(&self, node: NodeId, _handle: Handle, _what: SyncWhat) -> Answer<()> {
+        Ok(self.node(node).map(drop)?)
     }
 
-    fn sync_fs(&self) -> Result<()> {
+    fn sync_fs(&self) -> Answer<()> {
         Ok(())
     }
 
-    fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Result<()> {
-        self.allocate_range(node, flags, offset, len)
+    fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Answer<()> {
+        Ok(self.allocate_range(node, flags, offset, len)?)
     }
 
-    fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64> {
-        self.seek_from(node, what, offset)
+    fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Answer<u64> {
+        Ok(self.seek_from(node, what, offset)?)
     }
 
-    fn copy_range(&self, range: &CopyRange) -> Result<u64> {
-        self.copy(range)
+    fn copy_range(&self, range: &CopyRange) -> Answer<u64> {
+        Ok(self.copy(range)?)
     }
 
-    fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()> {
-        self.list(node, from, with_nodes, sink)
+    fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Answer<()> {
+        Ok(self.list(node, from, with_nodes, sink)?)
     }
 
-    fn get_xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>> {
-        self.xattr(node, name)
+    fn get_xattr(&self, node: NodeId, name: &[u8]) -> Answer<Vec<u8>> {
+        Ok(self.xattr(node, name)?)
     }
 
-    fn list_xattrs(&self, node: NodeId) -> Result<Vec<Vec<u8>>> {
-        self.xattr_names(node)
+    fn list_xattrs(&self, node: NodeId) -> Answer<Vec<Vec<u8>>> {
+        Ok(self.xattr_names(node)?)
     }
 
-    fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Result<()> {
-        self.change_xattr(node, name, value, mode, clear_set_group)
+    fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Answer<()> {
+        Ok(self.change_xattr(node, name, value, mode, clear_set_group)?)
     }
 
-    fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<()> {
-        self.delete_xattr(node, name)
+    fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Answer<()> {
+        Ok(self.delete_xattr(node, name)?)
     }
 
-    fn flags(&self, node: NodeId) -> Result<NodeFlags> {
-        self.node_flags(node)
+    fn flags(&self, node: NodeId) -> Answer<NodeFlags> {
+        Ok(self.node_flags(node)?)
     }
 
-    fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Result<()> {
-        self.change_flags(caller, node, flags)
+    fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Answer<()> {
+        Ok(self.change_flags(caller, node, flags)?)
     }
 
-    fn status(&self) -> Result<VolumeStatus> {
+    fn status(&self) -> Answer<VolumeStatus> {
         Ok(self.space.status())
     }
 

@@ -93,6 +93,7 @@ impl Node {
             ctime: state.ctime,
             btime: state.btime,
             flags: state.flags,
+            home: vfs::file_system::Home { subvolume: 0, ino: self.id.0, generation: 0 },
         }
     }
 

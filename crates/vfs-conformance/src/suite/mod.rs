@@ -12,6 +12,7 @@
 //! tests of every implementation.
 
 mod acls;
+mod asked;
 mod attributes;
 mod case;
 mod concurrency;

@@ -7,6 +7,7 @@ use vfs::file_system::{
     NodeKind, OpenFlags, RenameFlags, Result, SetAttr, SetTime, Time, WriteFlags, XattrMode,
 };
 
+use super::asked::Asked;
 use super::outcome::{Outcome, equal, ok};
 
 pub(super) const ROOT: NodeId = NodeId::ROOT;
@@ -19,7 +20,7 @@ pub(super) const NO_HANDLE: Handle = Handle(0);
 
 #[derive(Clone)]
 pub(super) struct Subject {
-    pub(super) fs: Arc<dyn FileSystem>,
+    pub(super) fs: Asked,
 }
 
 /// A name as it was listed.
@@ -34,7 +35,7 @@ pub(super) struct Listed {
 
 impl Subject {
     pub(super) fn new(fs: Arc<dyn FileSystem>) -> Self {
-        Self { fs }
+        Self { fs: Asked::new(fs) }
     }
 
     pub(super) fn try_make(&self, dir: NodeId, name: &[u8], kind: NodeKind) -> Result<Entry> {

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Errno(pub i32);
 
-/// What a file system answers.
+/// What a server's own decisions, and rules that know no format, come to.
 pub type Result<T> = std::result::Result<T, Errno>;
 
 macro_rules! errnos {
@@ -49,7 +49,7 @@ errnos! {
     ENOMEM = 12, "out of memory";
     EACCES = 13, "permission denied";
     EBUSY = 16, "busy";
-    EEXIST = 17, "file exists";
+    EEXIST = 17, "already exists";
     EXDEV = 18, "crosses a boundary";
     ENODEV = 19, "no such device";
     ENOTDIR = 20, "not a directory";

@@ -20,22 +20,29 @@
 //! What is durable: what was changed before `sync_fs` returned, all of it; what was changed
 //! about a file before `sync_file` on it returned, and the names that lead to it.
 //!
-//! Failure: an [`Errno`], and nothing has changed. After a failed write of metadata every later
+//! Failure: an [`Error`](crate::Error) with its [`Errno`], and nothing has changed. After a failed write of metadata every later
 //! change fails alike (`EROFS` or `EIO`), and reads go on.
 
 mod errno;
 mod types;
+mod whole;
 
 pub use errno::{Errno, Result};
 pub use types::{
-    AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Handle, NewNode, NodeFlags, NodeId,
-    NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket, SyncWhat, Time, VolumeStatus, WriteFlags,
-    Written, XattrMode,
+    AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Extent, ExtentKind, Follow, Handle,
+    Home, NewNode, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket, SyncWhat,
+    Time, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
 
 use std::time::Duration;
 
-/// A file system with its nodes. All methods may be called from many threads at once.
+use crate::error::Error;
+
+/// What a file system answers: a failure has the number for the client of a server, and the cause for people.
+pub type Answer<T> = std::result::Result<T, Error>;
+
+/// A file system with its nodes. All methods may be called from many threads at once. What a format may lack has a
+/// body here that refuses it.
 pub trait FileSystem: Send + Sync {
     /// The node that `name` leads to in the directory `parent`; `name` may be `..`.
     ///
@@ -45,7 +52,16 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; for `.`, `ESTALE` when no such node has a name.
-    fn lookup(&self, parent: NodeId, name: &[u8]) -> Result<Entry>;
+    fn lookup(&self, parent: NodeId, name: &[u8]) -> Answer<Entry>;
+
+    /// The node that a path leads to, from the root; it counts as one reference. Symbolic links are followed, the one at
+    /// the end as `follow` says. A file system that knows a shorter way than name by name takes it.
+    ///
+    /// # Errors
+    /// `ENOENT` (also for an empty path), `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`.
+    fn resolve(&self, path: &[u8], follow: Follow) -> Answer<Entry> {
+        crate::volume::resolve(self, path, follow)
+    }
 
     /// Gives back `count` references to a node. Never fails, whatever the server says.
     fn forget(&self, node: NodeId, count: u64);
@@ -54,7 +70,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `ESTALE` for a node without names that nobody refers to any more.
-    fn attr(&self, node: NodeId) -> Result<Attr>;
+    fn attr(&self, node: NodeId) -> Answer<Attr>;
 
     /// Changes attributes, all of them or none. A new permission mask changes the ACL alike. A size alone changes the
     /// times only where it is another one.
@@ -62,20 +78,33 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// `EPERM` for an immutable node, and an append-only one unless only times are set to now;
     /// `EROFS`, `EFBIG`, `EINVAL`, `ENOSPC`.
-    fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr>;
+    fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Answer<Attr>;
 
     /// Target of a symbolic link.
     ///
     /// # Errors
     /// `EINVAL` for another kind of node.
-    fn read_link(&self, node: NodeId) -> Result<Vec<u8>>;
+    fn read_link(&self, _node: NodeId) -> Answer<Vec<u8>> {
+        Err(Errno::EINVAL.into())
+    }
 
     /// Makes a node and gives it a name.
     ///
     /// # Errors
     /// `EEXIST`, `ENOENT` in a directory that was removed, `ENAMETOOLONG`, `ENOSPC`, `EPERM`,
     /// `EROFS`.
-    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Result<Entry>;
+    fn create(&self, _caller: &Caller, _parent: NodeId, _name: &[u8], _new: &NewNode<'_>) -> Answer<Entry> {
+        Err(Errno::EPERM.into())
+    }
+
+    /// Makes a node with all that is known about it and gives it a name, in one step where the format can. Nothing but
+    /// what concerns storage is taken over from the directory.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create`], and for its data as [`FileSystem::write`]. Nothing is left then.
+    fn create_whole(&self, parent: NodeId, name: &[u8], node: &WholeNode<'_>) -> Answer<Entry> {
+        whole::create(self, parent, name, node)
+    }
 
     /// Makes a regular file that is open and has no name. [`FileSystem::link`] may give it one.
     ///
@@ -83,43 +112,59 @@ pub trait FileSystem: Send + Sync {
     /// As [`FileSystem::create`].
     fn create_unnamed(
         &self,
-        caller: &Caller,
-        parent: NodeId,
-        new: &NewNode<'_>,
-        flags: OpenFlags,
-    ) -> Result<(Entry, Handle)>;
+        _caller: &Caller,
+        _parent: NodeId,
+        _new: &NewNode<'_>,
+        _flags: OpenFlags,
+    ) -> Answer<(Entry, Handle)> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// Gives a node one more name.
     ///
     /// # Errors
     /// `EEXIST`, `EMLINK`, `EXDEV`, `EPERM` for a directory or an immutable node, `ENOSPC`.
-    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Entry>;
+    fn link(&self, _node: NodeId, _parent: NodeId, _name: &[u8]) -> Answer<Entry> {
+        Err(Errno::EPERM.into())
+    }
 
     /// Takes away the name of something that is not a directory.
     ///
     /// # Errors
     /// `ENOENT`, `EISDIR`, `EPERM`, `EROFS`.
-    fn unlink(&self, parent: NodeId, name: &[u8]) -> Result<()>;
+    fn unlink(&self, _parent: NodeId, _name: &[u8]) -> Answer<()> {
+        Err(Errno::EPERM.into())
+    }
 
     /// Removes an empty directory.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, `EPERM`, `EROFS`, `EBUSY`.
-    fn remove_dir(&self, parent: NodeId, name: &[u8]) -> Result<()>;
+    fn remove_dir(&self, _parent: NodeId, _name: &[u8]) -> Answer<()> {
+        Err(Errno::EPERM.into())
+    }
 
     /// Moves a name. `caller` owns the whiteout, where one is asked for.
     ///
     /// # Errors
     /// `ENOENT`, `EEXIST`, `ENOTEMPTY`, `EISDIR`, `ENOTDIR`, `EINVAL` for a directory that would
     /// become its own ancestor, `EXDEV`, `EPERM`, `ENOSPC`.
-    fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Result<()>;
+    fn rename(
+        &self,
+        _caller: &Caller,
+        _from: (NodeId, &[u8]),
+        _to: (NodeId, &[u8]),
+        _flags: RenameFlags,
+    ) -> Answer<()> {
+        Err(Errno::EPERM.into())
+    }
 
     /// Opens a file or directory. The node stays until as many [`FileSystem::release`] came.
     ///
     /// # Errors
     /// `EPERM` for writing to an immutable node, or to an append-only one otherwise than at its
     /// end; `EISDIR`, `EROFS`, `ESTALE`.
-    fn open(&self, caller: &Caller, node: NodeId, flags: OpenFlags) -> Result<Handle>;
+    fn open(&self, caller: &Caller, node: NodeId, flags: OpenFlags) -> Answer<Handle>;
 
     /// Closes what [`FileSystem::open`] opened. Never fails.
     fn release(&self, node: NodeId, handle: Handle);
@@ -128,14 +173,14 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `EISDIR`; `EIO` where no good copy is left.
-    fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Result<usize>;
+    fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize>;
 
     /// Writes at a position, all or nothing. Bytes that come out of a shared mapping ([`WriteFlags::FROM_MAPPING`]) do
     /// not change what an append-only file already holds.
     ///
     /// # Errors
     /// `EFBIG`, `ENOSPC`, `EPERM`, `EROFS`, `EIO`.
-    fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Result<Written>;
+    fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Answer<Written>;
 
     /// Makes a file durable, or a directory with its names.
     ///
@@ -143,7 +188,7 @@ pub trait FileSystem: Send + Sync {
     /// `EIO`, `ENOSPC`. A failure that stopped all writing is told once to every opening that there was at
     /// the time, whoever met it; from then on, and for later openings, it is `EROFS`. Without a handle of its
     /// own (0), a node counts as one opening.
-    fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<()>;
+    fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<()>;
 
     /// Begins what [`FileSystem::sync_file`] does, so that who syncs several files can wait for all
     /// of them at once: [`FileSystem::end_sync`] of one may make the others durable too. `None`
@@ -151,7 +196,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// As [`FileSystem::sync_file`].
-    fn begin_sync(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Result<Option<SyncTicket>> {
+    fn begin_sync(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<Option<SyncTicket>> {
         self.sync_file(node, handle, what).map(|()| None)
     }
 
@@ -159,7 +204,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// As [`FileSystem::sync_file`].
-    fn end_sync(&self, _node: NodeId, _handle: Handle, _begun: SyncTicket) -> Result<()> {
+    fn end_sync(&self, _node: NodeId, _handle: Handle, _begun: SyncTicket) -> Answer<()> {
         Ok(())
     }
 
@@ -167,14 +212,14 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// As [`FileSystem::sync_file`].
-    fn sync_fs(&self) -> Result<()>;
+    fn sync_fs(&self) -> Answer<()>;
 
     /// Nobody refers to a node any more, and nothing else will be asked: what only references kept
     /// goes, and everything is made durable.
     ///
     /// # Errors
     /// As [`FileSystem::sync_file`].
-    fn finish(&self) -> Result<()> {
+    fn finish(&self) -> Answer<()> {
         self.sync_fs()
     }
 
@@ -182,73 +227,117 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `EOPNOTSUPP`, `EFBIG`, `ENOSPC`, `EPERM`, `EROFS`, `EINVAL`.
-    fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Result<()>;
+    fn allocate(&self, _node: NodeId, _flags: AllocateFlags, _offset: u64, _len: u64) -> Answer<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// The next data or hole at or after an offset.
     ///
     /// # Errors
     /// `ENXIO` when there is none.
-    fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Result<u64>;
+    fn seek(&self, _node: NodeId, _what: Seek, _offset: u64) -> Answer<u64> {
+        Err(Errno::ENOSYS.into())
+    }
 
     /// Copies within the volume, by sharing where that is possible. Returns the bytes copied,
     /// which may be fewer than asked for.
     ///
     /// # Errors
     /// `EINVAL` for ranges that overlap in one file; as [`FileSystem::write`].
-    fn copy_range(&self, range: &CopyRange) -> Result<u64>;
+    fn copy_range(&self, _range: &CopyRange) -> Answer<u64> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// Lists the names of a directory behind the position `from` (0 for all), `.` and `..` too.
     /// With `with_nodes` every name comes with its node, and counts as a reference if taken.
     ///
     /// # Errors
     /// `ENOTDIR`, `EIO`.
-    fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()>;
+    fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Answer<()>;
 
     /// Value of an extended attribute.
     ///
     /// # Errors
     /// `ENODATA`, `EOPNOTSUPP` for a name that the file system does not keep.
-    fn get_xattr(&self, node: NodeId, name: &[u8]) -> Result<Vec<u8>>;
+    fn get_xattr(&self, _node: NodeId, _name: &[u8]) -> Answer<Vec<u8>> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// Names of all extended attributes.
     ///
     /// # Errors
     /// `EIO`.
-    fn list_xattrs(&self, node: NodeId) -> Result<Vec<Vec<u8>>>;
+    fn list_xattrs(&self, _node: NodeId) -> Answer<Vec<Vec<u8>>> {
+        Ok(Vec::new())
+    }
 
     /// Sets an extended attribute. An ACL changes the permission bits alike; with
     /// `clear_set_group` it takes the set-group bit away.
     ///
     /// # Errors
     /// `EEXIST`, `ENODATA`, `EOPNOTSUPP`, `ERANGE`, `ENOSPC`, `EPERM`, `EROFS`, `EINVAL`.
-    fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Result<()>;
+    fn set_xattr(
+        &self,
+        _node: NodeId,
+        _name: &[u8],
+        _value: &[u8],
+        _mode: XattrMode,
+        _clear_set_group: bool,
+    ) -> Answer<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// Removes an extended attribute.
     ///
     /// # Errors
     /// `ENODATA`, `EOPNOTSUPP`, `EPERM`, `EROFS`.
-    fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Result<()>;
+    fn remove_xattr(&self, _node: NodeId, _name: &[u8]) -> Answer<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// Flags of a node (`lsattr`).
     ///
     /// # Errors
     /// `EOPNOTSUPP` for a kind of node without flags.
-    fn flags(&self, node: NodeId) -> Result<NodeFlags>;
+    fn flags(&self, _node: NodeId) -> Answer<NodeFlags> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// Sets the flags of a node (`chattr`). Whether the caller may is checked here: who owns it,
     /// and root for immutable and append-only.
     ///
     /// # Errors
     /// `EPERM`, `EOPNOTSUPP` for a flag that does not exist here, `EROFS`.
-    fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Result<()>;
+    fn set_flags(&self, _caller: &Caller, _node: NodeId, _flags: NodeFlags) -> Answer<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// The flags of a node by the names that the format has for them; empty where there are none.
+    ///
+    /// # Errors
+    /// As [`FileSystem::attr`].
+    fn flag_names(&self, node: NodeId) -> Answer<String> {
+        let flags = self.attr(node)?.flags;
+        Ok(flags.iter_names().map(|(name, _)| name).collect::<Vec<_>>().join(", "))
+    }
+
+    /// The extents of a file from `offset` on, in file order and at most about a million, as they are stored: what was
+    /// not written yet is written first. Holes are not listed.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a format that does not tell; `EISDIR`, `EINVAL` for what is no file; `EIO`, `ENOSPC`.
+    fn extents(&self, node: NodeId, offset: u64) -> Answer<Vec<Extent>> {
+        let _ = (node, offset);
+        Err(Errno::EOPNOTSUPP.into())
+    }
 
     /// Does a control operation of the format's own, and returns its answer.
     ///
     /// # Errors
     /// `ENOTTY` for one that does not exist.
-    fn control(&self, control: &Control<'_>) -> Result<Vec<u8>> {
+    fn control(&self, control: &Control<'_>) -> Answer<Vec<u8>> {
         let _ = control;
-        Err(Errno::ENOTTY)
+        Err(Errno::ENOTTY.into())
     }
 
     /// The names, each with its directory, that a [`FileSystem::control`] operation is going to
@@ -275,7 +364,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `EIO`.
-    fn status(&self) -> Result<VolumeStatus>;
+    fn status(&self) -> Answer<VolumeStatus>;
 
     /// True when nothing can be changed.
     fn is_read_only(&self) -> bool;

@@ -93,6 +93,24 @@ impl NodeKind {
         })
     }
 
+    /// True for a directory.
+    #[must_use]
+    pub const fn is_dir(self) -> bool {
+        matches!(self, Self::Directory)
+    }
+
+    /// True for a regular file.
+    #[must_use]
+    pub const fn is_file(self) -> bool {
+        matches!(self, Self::File)
+    }
+
+    /// True for a symbolic link.
+    #[must_use]
+    pub const fn is_symlink(self) -> bool {
+        matches!(self, Self::Symlink)
+    }
+
     /// The `d_type` of a directory entry (`DT_*`).
     #[must_use]
     pub const fn dirent_type(self) -> u32 {
@@ -107,6 +125,25 @@ pub struct Time {
     pub sec: i64,
     /// Nanoseconds within the second.
     pub nsec: u32,
+}
+
+impl Time {
+    /// A time from its two parts.
+    #[must_use]
+    pub const fn new(sec: i64, nsec: u32) -> Self {
+        Self { sec, nsec }
+    }
+}
+
+/// Where a format keeps a node, for those who want to know more than `stat` tells.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Home {
+    /// Number of the subvolume; 0 where the format has none.
+    pub subvolume: u64,
+    /// Number of the node within it.
+    pub ino: u64,
+    /// When the node was made, in the format's own counting; 0 where it does not count.
+    pub generation: u64,
 }
 
 /// What `stat` reports of a node.
@@ -142,6 +179,34 @@ pub struct Attr {
     pub btime: Time,
     /// What the node's flags forbid, for `statx`.
     pub flags: NodeFlags,
+    /// Where the format keeps it.
+    pub home: Home,
+}
+
+impl Attr {
+    /// True for a directory.
+    #[must_use]
+    pub const fn is_dir(&self) -> bool {
+        self.kind.is_dir()
+    }
+
+    /// True for a regular file.
+    #[must_use]
+    pub const fn is_file(&self) -> bool {
+        self.kind.is_file()
+    }
+
+    /// True for a symbolic link.
+    #[must_use]
+    pub const fn is_symlink(&self) -> bool {
+        self.kind.is_symlink()
+    }
+
+    /// Type and permission bits.
+    #[must_use]
+    pub const fn mode(&self) -> u32 {
+        self.kind.mode_bits() | self.permissions
+    }
 }
 
 /// A node that a name led to. The server owes one [`super::FileSystem::forget`] for it.
@@ -315,6 +380,73 @@ pub struct NewNode<'a> {
     pub rdev: u32,
     /// Target of a symbolic link.
     pub target: &'a [u8],
+}
+
+/// A new node with all that is known about it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WholeNode<'a> {
+    /// Kind of file.
+    pub kind: NodeKind,
+    /// Permission bits, with set-user, set-group and sticky; taken as they are.
+    pub permissions: u32,
+    /// Owner.
+    pub uid: u32,
+    /// Group.
+    pub gid: u32,
+    /// Last access; the time of creation when `None`, as all of them.
+    pub atime: Option<Time>,
+    /// Last change of the contents.
+    pub mtime: Option<Time>,
+    /// Last change of the node.
+    pub ctime: Option<Time>,
+    /// Creation.
+    pub btime: Option<Time>,
+    /// Device number of a device node, as `stat` encodes it in 32 bits.
+    pub rdev: u32,
+    /// Target of a symbolic link.
+    pub target: &'a [u8],
+    /// Extended attributes: names and values.
+    pub xattrs: &'a [(&'a [u8], &'a [u8])],
+    /// Contents of a regular file.
+    pub data: &'a [u8],
+}
+
+/// What to do with a symbolic link at the end of a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// Go where it leads.
+    Last,
+    /// Stop at it.
+    AllButLast,
+}
+
+/// How an extent keeps its bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum ExtentKind {
+    /// Among the metadata.
+    Inline,
+    /// On disk.
+    Data,
+    /// Reserved on disk; reads as zeros.
+    Preallocated,
+}
+
+/// One extent of a file. Holes are none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// First byte in the file.
+    pub offset: u64,
+    /// Bytes of the file.
+    pub len: u64,
+    /// How it keeps them.
+    pub kind: ExtentKind,
+    /// Address of the first byte within the volume (of the first compressed byte, if it is compressed); `None` for
+    /// inline data.
+    pub logical: Option<u64>,
+    /// Bytes of the whole extent on disk; 0 for inline data.
+    pub disk_len: u64,
+    /// Name of the compression; `None` for none.
+    pub compression: Option<&'static str>,
 }
 
 /// Whether an attribute may, or must, exist already.

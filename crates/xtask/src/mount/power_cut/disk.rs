@@ -23,9 +23,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use vfs::FileSystem;
 use vfs::file_system::{
-    AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
-    NodeKind, OpenFlags, RenameFlags, Result as Answer, Seek, SetAttr, SyncWhat, Time, VolumeStatus, WriteFlags,
-    Written, XattrMode,
+    AllocateFlags, Answer, Attr, Caller, DirEntry, DirSink, Entry, Errno, Handle, Home, NodeFlags, NodeId, NodeKind,
+    OpenFlags, SetAttr, SyncWhat, Time, VolumeStatus, WriteFlags, Written,
 };
 
 /// The name of the only file.
@@ -84,7 +83,7 @@ impl Disk {
         let (kind, permissions, size, blocks) = match node {
             NodeId::ROOT => (NodeKind::Directory, 0o755, 0, 0),
             NODE => (NodeKind::File, 0o644, self.size(), self.size() / 512),
-            _ => return Err(Errno::ENOENT),
+            _ => return Err(Errno::ENOENT.into()),
         };
         Ok(Attr {
             ino: node.0,
@@ -102,6 +101,7 @@ impl Disk {
             ctime: Time::default(),
             btime: Time::default(),
             flags: NodeFlags::default(),
+            home: Home::default(),
         })
     }
 
@@ -111,7 +111,7 @@ impl Disk {
 
     fn set_size(&self, size: u64) -> Answer<()> {
         if size > self.size_bytes_max {
-            return Err(Errno::EFBIG);
+            return Err(Errno::EFBIG.into());
         }
         let cut_off = self.size().saturating_sub(size);
         if cut_off > 0 {
@@ -123,7 +123,7 @@ impl Disk {
 
     fn change(&self, kind: Kind, offset: u64, len: u64, data: &[u8]) -> Answer<()> {
         if offset.checked_add(len).is_none_or(|end| end > self.size_bytes_max) {
-            return Err(Errno::EFBIG);
+            return Err(Errno::EFBIG.into());
         }
         let mut recorder = self.recorder.lock();
         match kind {
@@ -145,7 +145,7 @@ impl Disk {
     }
 
     fn answer(&self, number: u64) -> Answer<()> {
-        self.recorder.lock().answer(number).map_err(io_error)
+        Ok(self.recorder.lock().answer(number).map_err(io_error)?)
     }
 }
 
@@ -159,7 +159,7 @@ impl FileSystem for Disk {
             (NodeId::ROOT, name) if name == NAME.as_bytes() => NODE,
             (_, b".") => parent,
             (_, b"..") => NodeId::ROOT,
-            _ => return Err(Errno::ENOENT),
+            _ => return Err(Errno::ENOENT.into()),
         };
         Ok(Entry { node, generation: 0, attr: self.attr_of(node)? })
     }
@@ -178,34 +178,6 @@ impl FileSystem for Disk {
         self.attr_of(node)
     }
 
-    fn read_link(&self, _: NodeId) -> Answer<Vec<u8>> {
-        Err(Errno::EINVAL)
-    }
-
-    fn create(&self, _: &Caller, _: NodeId, _: &[u8], _: &NewNode<'_>) -> Answer<Entry> {
-        Err(Errno::EPERM)
-    }
-
-    fn create_unnamed(&self, _: &Caller, _: NodeId, _: &NewNode<'_>, _: OpenFlags) -> Answer<(Entry, Handle)> {
-        Err(Errno::EPERM)
-    }
-
-    fn link(&self, _: NodeId, _: NodeId, _: &[u8]) -> Answer<Entry> {
-        Err(Errno::EPERM)
-    }
-
-    fn unlink(&self, _: NodeId, _: &[u8]) -> Answer<()> {
-        Err(Errno::EPERM)
-    }
-
-    fn remove_dir(&self, _: NodeId, _: &[u8]) -> Answer<()> {
-        Err(Errno::EPERM)
-    }
-
-    fn rename(&self, _: &Caller, _: (NodeId, &[u8]), _: (NodeId, &[u8]), _: RenameFlags) -> Answer<()> {
-        Err(Errno::EPERM)
-    }
-
     fn open(&self, _: &Caller, _: NodeId, _: OpenFlags) -> Answer<Handle> {
         Ok(Handle::default())
     }
@@ -214,7 +186,7 @@ impl FileSystem for Disk {
 
     fn read(&self, node: NodeId, _: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize> {
         if node != NODE {
-            return Err(Errno::EISDIR);
+            return Err(Errno::EISDIR.into());
         }
         let left = usize::try_from(self.size().saturating_sub(offset)).unwrap_or(usize::MAX);
         let len = left.min(buf.len());
@@ -248,16 +220,8 @@ impl FileSystem for Disk {
     fn allocate(&self, _: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Answer<()> {
         match flags == AllocateFlags::PUNCH_HOLE | AllocateFlags::KEEP_SIZE {
             true => self.change(Kind::Discard, offset, len, &[]),
-            false => Err(Errno::EOPNOTSUPP),
+            false => Err(Errno::EOPNOTSUPP.into()),
         }
-    }
-
-    fn seek(&self, _: NodeId, _: Seek, _: u64) -> Answer<u64> {
-        Err(Errno::ENOSYS)
-    }
-
-    fn copy_range(&self, _: &CopyRange) -> Answer<u64> {
-        Err(Errno::EOPNOTSUPP)
     }
 
     fn read_dir(&self, _: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Answer<()> {
@@ -268,30 +232,6 @@ impl FileSystem for Disk {
             sink.add(&entry);
         }
         Ok(())
-    }
-
-    fn get_xattr(&self, _: NodeId, _: &[u8]) -> Answer<Vec<u8>> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn list_xattrs(&self, _: NodeId) -> Answer<Vec<Vec<u8>>> {
-        Ok(Vec::new())
-    }
-
-    fn set_xattr(&self, _: NodeId, _: &[u8], _: &[u8], _: XattrMode, _: bool) -> Answer<()> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn remove_xattr(&self, _: NodeId, _: &[u8]) -> Answer<()> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn flags(&self, _: NodeId) -> Answer<NodeFlags> {
-        Err(Errno::EOPNOTSUPP)
-    }
-
-    fn set_flags(&self, _: &Caller, _: NodeId, _: NodeFlags) -> Answer<()> {
-        Err(Errno::EOPNOTSUPP)
     }
 
     fn status(&self) -> Answer<VolumeStatus> {

@@ -1,0 +1,45 @@
+//! Whole files at once.
+
+use std::path::Path;
+
+use super::{FileOptions, Volume};
+use crate::error::Result;
+use crate::number::{to_u64, to_usize};
+
+/// Largest buffer that a file's size is trusted for, in bytes; a larger file grows the buffer as it is read.
+const BUFFER_BYTES_MAX: u64 = 64 << 20;
+
+impl Volume {
+    /// The contents of a file.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`; `EIO` when no good copy of the data is left.
+    pub fn read(&self, path: impl AsRef<Path>) -> Result<Vec<u8>> {
+        let path = path.as_ref();
+        let file = FileOptions::new().read(true).open(self, path)?;
+        let mut bytes = Vec::new();
+        loop {
+            let done = bytes.len();
+            let left = file.metadata()?.size.saturating_sub(to_u64(done));
+            bytes.resize(done + to_usize(left.min(BUFFER_BYTES_MAX)), 0);
+            if bytes.len() == done {
+                return Ok(bytes);
+            }
+            let read = file.read_at(&mut bytes[done..], to_u64(done)).map_err(|error| error.at(path))?;
+            bytes.truncate(done + read);
+            if read == 0 {
+                return Ok(bytes);
+            }
+        }
+    }
+
+    /// Replaces the contents of a file, which is created when there is none.
+    ///
+    /// # Errors
+    /// `EISDIR`, `EROFS`, `ENOSPC`.
+    pub fn write(&self, path: impl AsRef<Path>, contents: impl AsRef<[u8]>) -> Result<()> {
+        let path = path.as_ref();
+        let file = FileOptions::new().write(true).create(true).truncate(true).open(self, path)?;
+        file.write_at(contents.as_ref(), 0).map_err(|error| error.at(path))
+    }
+}

@@ -1,0 +1,36 @@
+//! A reference to a node that is given back.
+
+use crate::file_system::{Attr, Entry, FileSystem, NodeId};
+
+/// A node that a path led to. Dropping it gives the reference back.
+pub(super) struct Held<'a> {
+    fs: &'a dyn FileSystem,
+    entry: Entry,
+}
+
+impl<'a> Held<'a> {
+    pub(super) fn new(fs: &'a dyn FileSystem, entry: Entry) -> Self {
+        Self { fs, entry }
+    }
+
+    pub(super) fn node(&self) -> NodeId {
+        self.entry.node
+    }
+
+    pub(super) fn attr(&self) -> &Attr {
+        &self.entry.attr
+    }
+
+    /// The node without the guard: whoever takes it gives the reference back.
+    pub(super) fn keep(self) -> Entry {
+        let entry = self.entry;
+        std::mem::forget(self);
+        entry
+    }
+}
+
+impl Drop for Held<'_> {
+    fn drop(&mut self) {
+        self.fs.forget(self.entry.node, 1);
+    }
+}

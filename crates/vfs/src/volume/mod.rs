@@ -1,0 +1,127 @@
+//! A volume by paths, with methods that mirror `std::fs`: the front door of every format.
+//!
+//! [`Volume`] is a handle that threads share, over any [`FileSystem`]. A path is resolved to a node
+//! ([`FileSystem::resolve`]), which is then asked; the reference to the node is given back at the end of the call.
+//! Paths start at the root of the file system, with or without a leading slash.
+//!
+//! Invariants
+//! * Every error that a path is to blame for names the path as the caller gave it.
+//! * Each reference and each opening that the file system gave is given back, whatever fails.
+//! * What was changed is durable after [`Volume::sync`] (or [`File::sync_all`]), not before, unless flags of the file
+//!   or directory ask for that.
+//!
+//! Failure: see [`crate::Error`]. Callers: programs, and the tests of every format.
+
+mod attributes;
+mod contents;
+mod file;
+mod held;
+mod names;
+mod options;
+mod read_dir;
+mod resolve;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::file_system::{Attr, Caller, FileSystem, Follow, VolumeStatus};
+
+pub use attributes::Times;
+pub use file::File;
+pub use options::FileOptions;
+pub use read_dir::{DirEntry, ReadDir};
+pub use resolve::resolve;
+
+use held::Held;
+
+/// What `stat` reports.
+pub type Metadata = Attr;
+
+/// An open file system, used by paths. Clones share it, and all methods may be called from many threads at once.
+#[derive(Clone)]
+pub struct Volume {
+    fs: Arc<dyn FileSystem>,
+    caller: Caller,
+}
+
+impl std::fmt::Debug for Volume {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Volume").field("caller", &self.caller).finish_non_exhaustive()
+    }
+}
+
+impl Volume {
+    /// The volume of a file system. What is created belongs to user and group 0.
+    #[must_use]
+    pub fn new(fs: Arc<dyn FileSystem>) -> Self {
+        Self { fs, caller: Caller::default() }
+    }
+
+    /// The same volume; what is created through it belongs to this user and group.
+    #[must_use]
+    pub fn owner(mut self, uid: u32, gid: u32) -> Self {
+        self.caller = Caller { uid, gid, pid: 0 };
+        self
+    }
+
+    /// The file system behind it: for a server, or for what paths cannot say.
+    #[must_use]
+    pub fn file_system(&self) -> &Arc<dyn FileSystem> {
+        &self.fs
+    }
+
+    /// Makes everything that was changed before the call durable.
+    ///
+    /// # Errors
+    /// As [`FileSystem::sync_fs`].
+    pub fn sync(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.fs.sync_fs()
+    }
+
+    /// Syncs and closes this handle. The file system itself is closed with the last handle and the last open
+    /// [`File`].
+    ///
+    /// # Errors
+    /// As [`Volume::sync`].
+    pub fn close(self) -> Result<()> {
+        self.sync()
+    }
+
+    /// True when nothing can be written.
+    #[must_use]
+    pub fn is_read_only(&self) -> bool {
+        self.fs.is_read_only()
+    }
+
+    /// What `df` shows.
+    ///
+    /// # Errors
+    /// As [`FileSystem::status`].
+    pub fn status(&self) -> Result<VolumeStatus> {
+        self.fs.status()
+    }
+
+    /// The node that a path leads to; the reference to it is given back when the answer is dropped.
+    fn find(&self, path: &Path, follow: Follow) -> Result<Held<'_>> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let entry = self.fs.resolve(path.as_os_str().as_bytes(), follow);
+        Ok(Held::new(&*self.fs, entry.map_err(|error| error.at(path))?))
+    }
+
+    /// The directory that a path is in, and the name in it.
+    fn find_parent<'p>(&self, path: &'p Path) -> Result<(Held<'_>, &'p [u8])> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let (dir, name) = resolve::split(path.as_os_str().as_bytes()).map_err(|error| error.at(path))?;
+        let dir = if dir.is_empty() { b"/" } else { dir };
+        let entry = self.fs.resolve(dir, Follow::Last).map_err(|error| error.at(path))?;
+        let held = Held::new(&*self.fs, entry);
+        if !held.attr().kind.is_dir() {
+            return Err(crate::Error::from(crate::Errno::ENOTDIR).at(path));
+        }
+        Ok((held, name))
+    }
+}

@@ -1,0 +1,218 @@
+//! Names made, removed and changed by path.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use super::{Metadata, ReadDir, Volume};
+use crate::error::{Error, Result};
+use crate::file_system::{Errno, Follow, NewNode, NodeKind, RenameFlags, WholeNode};
+
+/// Permission bits of a new directory.
+const DIRECTORY_PERMISSIONS: u32 = 0o755;
+/// Permission bits of a symbolic link, which nobody reads.
+const SYMLINK_PERMISSIONS: u32 = 0o777;
+
+impl Volume {
+    /// Makes a directory.
+    ///
+    /// # Errors
+    /// `EEXIST`, `ENOENT` (the directory above), `EROFS`, `ENOSPC`.
+    pub fn create_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let new = NewNode { kind: NodeKind::Directory, permissions: DIRECTORY_PERMISSIONS, ..NewNode::default() };
+        self.create(path.as_ref(), &new)
+    }
+
+    /// Makes a directory and all those above it that are missing.
+    ///
+    /// # Errors
+    /// `ENOTDIR` when something else has one of the names, and as [`Volume::create_dir`].
+    pub fn create_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let mut missing = Vec::new();
+        let mut at = Some(path);
+        while let Some(dir) = at.filter(|dir| !dir.as_os_str().is_empty()) {
+            match self.find(dir, Follow::Last) {
+                Ok(found) if found.attr().kind.is_dir() => break,
+                Ok(_) => return Err(Error::from(Errno::ENOTDIR).at(dir)),
+                Err(error) if error.is_not_found() => missing.push(dir),
+                Err(error) => return Err(error),
+            }
+            at = dir.parent();
+        }
+        for dir in missing.into_iter().rev() {
+            match self.create_dir(dir) {
+                // Another thread was faster, or the path has a `.` in it.
+                Err(error) if error.errno() == Errno::EEXIST => {}
+                result => result?,
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes a symbolic link at `link` that leads to `target`.
+    ///
+    /// # Errors
+    /// `ENAMETOOLONG` for a target that does not fit, and as [`Volume::create_dir`].
+    pub fn symlink(&self, target: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let target = target.as_ref().as_os_str().as_bytes();
+        let new = NewNode { kind: NodeKind::Symlink, permissions: SYMLINK_PERMISSIONS, target, ..NewNode::default() };
+        self.create(link.as_ref(), &new)
+    }
+
+    /// Makes an empty file or a special file. `rdev` is the device number of a device node, as `stat` encodes it in
+    /// 32 bits.
+    ///
+    /// # Errors
+    /// As [`Volume::create_dir`].
+    pub fn mknod(&self, path: impl AsRef<Path>, kind: NodeKind, permissions: u32, rdev: u32) -> Result<()> {
+        self.create(path.as_ref(), &NewNode { kind, permissions, rdev, ..NewNode::default() })
+    }
+
+    fn create(&self, path: &Path, new: &NewNode<'_>) -> Result<()> {
+        let (dir, name) = self.find_parent(path)?;
+        let made = self.fs.create(&self.caller, dir.node(), name, new).map_err(|error| error.at(path))?;
+        self.fs.forget(made.node, 1);
+        Ok(())
+    }
+
+    /// Makes a node with all that is known about it in one step: the way to import files. Nothing but what concerns
+    /// storage is taken over from the directory.
+    ///
+    /// # Errors
+    /// As [`Volume::create_dir`], and for its data as writing a file.
+    pub fn create_node(&self, path: impl AsRef<Path>, node: &WholeNode<'_>) -> Result<Metadata> {
+        let path = path.as_ref();
+        let (dir, name) = self.find_parent(path)?;
+        let made = self.fs.create_whole(dir.node(), name, node).map_err(|error| error.at(path))?;
+        self.fs.forget(made.node, 1);
+        Ok(made.attr)
+    }
+
+    /// Gives the file at `original` one more name. A symbolic link at the end of `original` is linked itself.
+    ///
+    /// # Errors
+    /// `EPERM` for a directory, `EXDEV`, `EMLINK`, and as [`Volume::create_dir`].
+    pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
+        let original = self.find(original.as_ref(), Follow::AllButLast)?;
+        let (dir, name) = self.find_parent(link.as_ref())?;
+        let made = self.fs.link(original.node(), dir.node(), name).map_err(|error| error.at(link.as_ref()))?;
+        self.fs.forget(made.node, 1);
+        Ok(())
+    }
+
+    /// Removes a name that is not a directory's. The contents go with the last name, once nobody has the file open.
+    ///
+    /// # Errors
+    /// `ENOENT`, `EISDIR`, `EROFS`.
+    pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let (dir, name) = self.find_parent(path)?;
+        self.fs.unlink(dir.node(), name).map_err(|error| error.at(path))
+    }
+
+    /// Removes an empty directory.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`, `ENOTEMPTY`, `EBUSY`, `EROFS`.
+    pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let (dir, name) = self.find_parent(path)?;
+        self.fs.remove_dir(dir.node(), name).map_err(|error| error.at(path))
+    }
+
+    /// Removes a directory and everything below it. A symbolic link is removed itself.
+    ///
+    /// # Errors
+    /// As [`Volume::remove_file`] and [`Volume::remove_dir`]; what was removed before stays so.
+    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        if !self.find(path, Follow::AllButLast)?.attr().kind.is_dir() {
+            return self.remove_file(path);
+        }
+        // What has no name of its own (`/`, `a/..`) cannot go, and nothing below it is touched.
+        self.find_parent(path)?;
+        // A stack of paths instead of recursion: a directory can be deeper than a stack.
+        let mut todo = vec![path.to_owned()];
+        while let Some(dir) = todo.last().cloned() {
+            let mut has_dirs = false;
+            for entry in self.read_dir(&dir)? {
+                let entry = entry?;
+                let path = dir.join(entry.file_name());
+                if !entry.file_type().is_dir() {
+                    self.remove_file(&path)?;
+                    continue;
+                }
+                match self.remove_dir(&path) {
+                    Err(error) if error.errno() == Errno::ENOTEMPTY => {
+                        todo.push(path);
+                        has_dirs = true;
+                    }
+                    result => result?,
+                }
+            }
+            if !has_dirs {
+                self.remove_dir(&dir)?;
+                todo.pop();
+            }
+        }
+        Ok(())
+    }
+
+    /// Renames `from` to `to`, replacing what is there.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTEMPTY`, `EISDIR`, `ENOTDIR`, `EXDEV`, `EINVAL` (a directory below itself), `EROFS`.
+    pub fn rename(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<()> {
+        self.rename_with(from, to, RenameFlags::empty())
+    }
+
+    /// Renames `from` to `to` as `flags` say.
+    ///
+    /// # Errors
+    /// `EEXIST` or `ENOENT` as `flags` say, and as [`Volume::rename`].
+    pub fn rename_with(&self, from: impl AsRef<Path>, to: impl AsRef<Path>, flags: RenameFlags) -> Result<()> {
+        let (from, to) = (from.as_ref(), to.as_ref());
+        let (from_dir, from_name) = self.find_parent(from)?;
+        let (to_dir, to_name) = self.find_parent(to)?;
+        let (source, target) = ((from_dir.node(), from_name), (to_dir.node(), to_name));
+        let renamed = self.fs.rename(&self.caller, source, target, flags);
+        renamed.map_err(|error| error.at(from))
+    }
+
+    /// Where a symbolic link leads.
+    ///
+    /// # Errors
+    /// `ENOENT`; `EINVAL` when it is none.
+    pub fn read_link(&self, path: impl AsRef<Path>) -> Result<PathBuf> {
+        let path = path.as_ref();
+        let link = self.find(path, Follow::AllButLast)?;
+        let target = self.fs.read_link(link.node()).map_err(|error| error.at(path))?;
+        Ok(OsString::from_vec(target).into())
+    }
+
+    /// The names of a directory, in the order of their positions.
+    ///
+    /// # Errors
+    /// `ENOENT`, `ENOTDIR`.
+    pub fn read_dir(&self, path: impl AsRef<Path>) -> Result<ReadDir> {
+        let path = path.as_ref();
+        let dir = self.find(path, Follow::Last)?;
+        if !dir.attr().kind.is_dir() {
+            return Err(Error::from(Errno::ENOTDIR).at(path));
+        }
+        ReadDir::open(self, dir).map_err(|error| error.at(path))
+    }
+
+    /// True when something has this name; symbolic links are followed.
+    ///
+    /// # Errors
+    /// Whatever keeps the answer from being known.
+    pub fn exists(&self, path: impl AsRef<Path>) -> Result<bool> {
+        match self.find(path.as_ref(), Follow::Last) {
+            Ok(_) => Ok(true),
+            Err(error) if error.is_not_found() => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+}

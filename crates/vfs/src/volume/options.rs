@@ -1,0 +1,171 @@
+//! How a file is opened.
+
+use std::path::Path;
+
+use super::held::Held;
+use super::{File, Volume};
+use crate::error::{Error, Result};
+use crate::file_system::{Errno, Follow, NewNode, NodeKind, OpenFlags};
+
+/// Permission bits of a new file.
+pub(super) const FILE_PERMISSIONS: u32 = 0o644;
+/// Attempts to open, or else create, a file whose name others replace by a symbolic link and back: each fails because
+/// there is one by then.
+const OPEN_ATTEMPTS_MAX: u32 = 1000;
+
+/// How to open a file; mirrors `std::fs::OpenOptions`.
+#[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "mirrors std::fs::OpenOptions")]
+pub struct FileOptions {
+    pub(super) read: bool,
+    pub(super) write: bool,
+    pub(super) append: bool,
+    truncate: bool,
+    create: bool,
+    create_new: bool,
+    mode: u32,
+}
+
+impl Default for FileOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl FileOptions {
+    /// No access, until it is asked for.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            read: false,
+            write: false,
+            append: false,
+            truncate: false,
+            create: false,
+            create_new: false,
+            mode: FILE_PERMISSIONS,
+        }
+    }
+
+    /// For reading.
+    #[must_use]
+    pub fn read(mut self, read: bool) -> Self {
+        self.read = read;
+        self
+    }
+
+    /// For writing.
+    #[must_use]
+    pub fn write(mut self, write: bool) -> Self {
+        self.write = write;
+        self
+    }
+
+    /// For writing at the end, wherever that is by then.
+    #[must_use]
+    pub fn append(mut self, append: bool) -> Self {
+        self.append = append;
+        self
+    }
+
+    /// Empties the file.
+    #[must_use]
+    pub fn truncate(mut self, truncate: bool) -> Self {
+        self.truncate = truncate;
+        self
+    }
+
+    /// Creates the file if there is none.
+    #[must_use]
+    pub fn create(mut self, create: bool) -> Self {
+        self.create = create;
+        self
+    }
+
+    /// Creates the file, and fails if there is something of that name.
+    #[must_use]
+    pub fn create_new(mut self, create_new: bool) -> Self {
+        self.create_new = create_new;
+        self
+    }
+
+    /// Permission bits of a file that is created.
+    #[must_use]
+    pub fn mode(mut self, mode: u32) -> Self {
+        self.mode = mode;
+        self
+    }
+
+    /// Opens the file at `path`. Symbolic links are followed, except when the file is to be new.
+    ///
+    /// # Errors
+    /// `ENOENT`; `EEXIST` when it is to be new; `EISDIR` for writing; `EOPNOTSUPP` for what is neither file nor
+    /// directory; `EINVAL` for options that do not go together; `EPERM` for writing to an immutable file, and other
+    /// than for appending to an append-only one; `EROFS`, `ENOSPC`.
+    pub fn open(&self, volume: &Volume, path: impl AsRef<Path>) -> Result<File> {
+        let path = path.as_ref();
+        let file = self.open_or_create(volume, path).map_err(|error| error.at(path))?;
+        if self.truncate && file.metadata()?.size > 0 {
+            file.set_len(0).map_err(|error| error.at(path))?;
+        }
+        Ok(file)
+    }
+
+    fn open_or_create(&self, volume: &Volume, path: &Path) -> Result<File> {
+        let writes = self.write || self.append;
+        let creates = self.create || self.create_new;
+        if !writes && (!self.read || creates || self.truncate) {
+            return Err(Errno::EINVAL.into());
+        }
+        for _ in 0..OPEN_ATTEMPTS_MAX {
+            let follow = if self.create_new { Follow::AllButLast } else { Follow::Last };
+            match volume.find(path, follow) {
+                Err(error) if creates && error.is_not_found() => {}
+                found => return self.open_found(volume, found?),
+            }
+            match self.create_file(volume, path) {
+                // Somebody was faster; and a symbolic link has to be followed.
+                Err(error) if !self.create_new && error.errno() == Errno::EEXIST => {}
+                result => return result,
+            }
+        }
+        Err(Errno::ESTALE.into())
+    }
+
+    fn open_found(&self, volume: &Volume, found: Held<'_>) -> Result<File> {
+        let refusal = match found.attr().kind {
+            _ if self.create_new => Some(Errno::EEXIST),
+            NodeKind::File => None,
+            NodeKind::Directory if self.write || self.append => Some(Errno::EISDIR),
+            NodeKind::Directory => None,
+            _ => Some(Errno::EOPNOTSUPP),
+        };
+        if let Some(errno) = refusal {
+            return Err(errno.into());
+        }
+        let handle = volume.fs.open(&volume.caller, found.node(), self.flags())?;
+        Ok(File::new(volume, found.keep(), handle, self))
+    }
+
+    fn create_file(&self, volume: &Volume, path: &Path) -> Result<File> {
+        let (dir, name) = volume.find_parent(path)?;
+        let new = NewNode { permissions: self.mode, ..NewNode::default() };
+        let entry = volume.fs.create(&volume.caller, dir.node(), name, &new)?;
+        let made = Held::new(&*volume.fs, entry);
+        let handle = volume.fs.open(&volume.caller, made.node(), self.flags())?;
+        Ok(File::new(volume, made.keep(), handle, self))
+    }
+
+    pub(super) fn flags(&self) -> OpenFlags {
+        let mut flags = OpenFlags::NO_ATIME;
+        flags.set(OpenFlags::READ, self.read);
+        flags.set(OpenFlags::WRITE, self.write || self.append);
+        flags.set(OpenFlags::APPEND, self.append);
+        flags
+    }
+
+    /// The error for what the file was not opened for.
+    pub(super) fn refuse() -> Error {
+        Errno::EBADF.into()
+    }
+}
