@@ -7,7 +7,6 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::common::failure::STATUS_HELP;
 use crate::common::output::Output;
-use crate::formats::FORMATS;
 use crate::{btrfs, common, manual};
 
 /// Make, read, change and mount btrfs images, without root.
@@ -78,7 +77,7 @@ pub(crate) enum Command {
     Rm(common::rm::Rm),
     Mv(common::mv::Mv),
     Ln(common::ln::Ln),
-    #[command(after_long_help = common::mount::long_help(FORMATS))]
+    #[command(after_long_help = common::mount::long_help())]
     Mount(common::mount::Mount),
     Umount(common::mount::Umount),
     Subvolume(btrfs::subvolume::Subvolume),
@@ -105,7 +104,7 @@ impl Command {
             Self::Rm(command) => command.run(out),
             Self::Mv(command) => command.run(out),
             Self::Ln(command) => command.run(out),
-            Self::Mount(command) => command.run(FORMATS, out),
+            Self::Mount(command) => command.run(out),
             Self::Umount(command) => command.run(),
             Self::Subvolume(command) => command.run(out),
             Self::Label(command) => command.run(out),

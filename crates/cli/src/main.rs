@@ -23,8 +23,10 @@ use clap::{CommandFactory as _, Parser as _};
 
 use args::Cli;
 use common::failure::{self, Status};
+use common::format;
 use common::mount::helper;
 use common::output::{self, Output};
+use formats::FORMATS;
 
 /// Many threads make and drop small things while images are written; the allocator of the C
 /// library takes an eighth of that time.
@@ -32,6 +34,7 @@ use common::output::{self, Output};
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
+    format::know(FORMATS);
     let words = helper::rewrite(std::env::args_os().collect(), args::is_command);
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,

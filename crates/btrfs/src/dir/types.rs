@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use btrfs_disk::{InodeNo, TreeId};
 
+pub use vfs::file_system::XattrMode;
+
 use crate::inode::{FileType, InodeFlags, Times};
 
 /// One name in a directory.
@@ -77,18 +79,6 @@ impl RenameFlags {
     pub fn leaves_whiteout(self) -> bool {
         matches!(self, Self::Whiteout | Self::NoReplaceWhiteout)
     }
-}
-
-/// Whether an attribute may, or must, exist already.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum XattrMode {
-    /// Creates or replaces.
-    #[default]
-    Either,
-    /// Fails when the attribute exists.
-    Create,
-    /// Fails when the attribute does not exist.
-    Replace,
 }
 
 /// What kind of special file to make.

@@ -4,6 +4,8 @@ use btrfs_disk::flags::InodeFlags;
 use btrfs_disk::items::FileKind;
 use btrfs_disk::{Generation, InodeNo, TreeId};
 
+pub use vfs::file_system::Time as Timestamp;
+
 /// Type bits of a mode (`S_IFMT`).
 pub const MODE_TYPE_MASK: u32 = 0o170_000;
 /// Permission bits of a mode, with set-user, set-group and sticky.
@@ -88,23 +90,6 @@ impl From<FileType> for FileKind {
             FileType::Socket => Self::Socket,
             FileType::Symlink => Self::Symlink,
         }
-    }
-}
-
-/// A point in time: seconds since 1970-01-01 UTC, and nanoseconds below 10^9.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Timestamp {
-    /// Seconds; negative before 1970.
-    pub sec: i64,
-    /// Nanoseconds within the second.
-    pub nsec: u32,
-}
-
-impl Timestamp {
-    /// A time from its two parts.
-    #[must_use]
-    pub const fn new(sec: i64, nsec: u32) -> Self {
-        Self { sec, nsec }
     }
 }
 

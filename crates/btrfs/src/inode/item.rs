@@ -99,10 +99,10 @@ impl InodeState {
             rdev: rdev_from_disk(item.rdev.get()),
             flags: InodeFlags::from_bits_retain(item.flags.get()),
             sequence: item.sequence.get(),
-            atime: item.atime.into(),
-            ctime: item.ctime.into(),
-            mtime: item.mtime.into(),
-            otime: item.otime.into(),
+            atime: time_from_disk(item.atime),
+            ctime: time_from_disk(item.ctime),
+            mtime: time_from_disk(item.mtime),
+            otime: time_from_disk(item.otime),
             keeps_times: false,
             block_group: item.block_group.get(),
             reserved: item.reserved.map(|word| word.get()),
@@ -125,10 +125,10 @@ impl InodeState {
             flags: self.flags.bits().into(),
             sequence: self.sequence.into(),
             reserved: self.reserved.map(Into::into),
-            atime: self.atime.into(),
-            ctime: self.ctime.into(),
-            mtime: self.mtime.into(),
-            otime: self.otime.into(),
+            atime: time_to_disk(self.atime),
+            ctime: time_to_disk(self.ctime),
+            mtime: time_to_disk(self.mtime),
+            otime: time_to_disk(self.otime),
         }
     }
 
@@ -175,16 +175,14 @@ impl InodeState {
     }
 }
 
-impl From<Timespec> for Timestamp {
-    fn from(disk: Timespec) -> Self {
-        Self { sec: disk.sec.get(), nsec: disk.nsec.get() }
-    }
+/// A time as items have it.
+pub(crate) fn time_from_disk(disk: Timespec) -> Timestamp {
+    Timestamp { sec: disk.sec.get(), nsec: disk.nsec.get() }
 }
 
-impl From<Timestamp> for Timespec {
-    fn from(time: Timestamp) -> Self {
-        Self::new(time.sec, time.nsec)
-    }
+/// A time for an item.
+pub(crate) fn time_to_disk(time: Timestamp) -> Timespec {
+    Timespec::new(time.sec, time.nsec)
 }
 
 /// The kernel stores its own `dev_t` (major above 20 bits of minor); `stat` splits both numbers.

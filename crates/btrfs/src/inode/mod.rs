@@ -31,6 +31,7 @@ pub use attr::{FileType, MODE_PERMISSION_MASK, MODE_SET_GROUP, MODE_TYPE_MASK, M
 pub use btrfs_disk::flags::InodeFlags;
 pub use handle::Inode;
 pub use item::InodeState;
+pub(crate) use item::{time_from_disk, time_to_disk};
 
 pub(crate) use attr::inherited_flags;
 pub(crate) use core::{Core, Settings};

@@ -10,7 +10,9 @@ use zerocopy::FromZeros;
 use super::{SnapshotMode, add_uuid, next_id};
 use crate::dir::{Found, Namespace, NewName, RootLink, Stored, XattrItems, check_can_add, check_name, grow};
 use crate::error::{CallerError, Error, Result};
-use crate::inode::{DirState, FileType, Inode, InodeState, ROOT_DIR_INO, Root, Timestamp, inherited_flags};
+use crate::inode::{
+    DirState, FileType, Inode, InodeState, ROOT_DIR_INO, Root, Timestamp, inherited_flags, time_to_disk,
+};
 use crate::writeback;
 
 /// Items that a new subvolume changes: root item, two of its root directory, two root
@@ -165,7 +167,7 @@ pub(super) fn new_root_item(generation: Generation, node_bytes: u32, uuid: Uuid,
     item.uuid = uuid;
     item.ctransid = generation.0.into();
     item.otransid = generation.0.into();
-    (item.ctime, item.otime) = (now.into(), now.into());
+    (item.ctime, item.otime) = (time_to_disk(now), time_to_disk(now));
     item
 }
 
@@ -182,7 +184,7 @@ fn snapshot_item(source: RootItem, generation: Generation, uuid: Uuid, now: Time
     item.parent_uuid = source.uuid;
     item.uuid = uuid;
     item.otransid = generation.0.into();
-    item.otime = now.into();
+    item.otime = time_to_disk(now);
     if mode == SnapshotMode::ReadWrite {
         item.received_uuid = Uuid::NIL;
         (item.stransid, item.rtransid) = (0.into(), 0.into());

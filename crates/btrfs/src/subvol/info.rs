@@ -13,7 +13,7 @@ use btrfs_store::{EditItem, Scan};
 use super::SubvolumeInfo;
 use crate::dir::{Namespace, RootLink};
 use crate::error::{CallerError, Result, corrupt_inode};
-use crate::inode::{ROOT_DIR_INO, Root};
+use crate::inode::{ROOT_DIR_INO, Root, time_from_disk};
 
 /// Name of the entry that says which subvolume is the default.
 pub(super) const DEFAULT_NAME: &[u8] = b"default";
@@ -66,7 +66,7 @@ fn info(namespace: &Namespace, id: TreeId, item: &RootItem) -> Result<SubvolumeI
         received_uuid: item.received_uuid.0,
         generation: Generation(item.generation.get()),
         created: Generation(item.otransid.get()),
-        otime: item.otime.into(),
+        otime: time_from_disk(item.otime),
         read_only: item.root_flags().contains(RootFlags::SUBVOL_RDONLY),
     })
 }

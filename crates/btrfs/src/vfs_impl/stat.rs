@@ -1,9 +1,9 @@
 //! What `stat` shows of an inode, in the values of the trait.
 
-use vfs::file_system::{Attr, Home, NodeKind, Time};
+use vfs::file_system::{Attr, Home, NodeKind};
 
 use super::flags;
-use crate::inode::{FileType, Metadata, Timestamp};
+use crate::inode::{FileType, Metadata};
 
 /// Preferred size of I/O, as the kernel has it.
 const BLOCK_BYTES: u32 = 4096;
@@ -23,10 +23,10 @@ pub(super) fn attr_of(metadata: &Metadata, ino: u64) -> Attr {
         size: metadata.size,
         blocks: metadata.blocks,
         block_bytes: BLOCK_BYTES,
-        atime: time_of(metadata.atime),
-        mtime: time_of(metadata.mtime),
-        ctime: time_of(metadata.ctime),
-        btime: time_of(metadata.btime),
+        atime: metadata.atime,
+        mtime: metadata.mtime,
+        ctime: metadata.ctime,
+        btime: metadata.btime,
         flags: flags::shown(metadata.flags),
         home: Home { subvolume: metadata.tree.0, ino: metadata.ino.0, generation: metadata.generation.0 },
     }
@@ -54,8 +54,4 @@ pub(super) fn type_of(kind: NodeKind) -> FileType {
         NodeKind::Fifo => FileType::Fifo,
         NodeKind::Socket => FileType::Socket,
     }
-}
-
-pub(super) fn time_of(time: Timestamp) -> Time {
-    Time { sec: time.sec, nsec: time.nsec }
 }

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use btrfs_disk::flags::Incompat;
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
-use vfs::file_system::{Errno, XattrMode as Mode};
+use vfs::file_system::{Errno, XattrMode};
 use vfs::privileges::CAPABILITY_NAME;
 
 use super::BtrfsFs;
 use super::flags::{COMPRESSION_NAME, is_list};
-use crate::dir::XattrMode;
 use crate::error::{CallerError, Result};
 use crate::inode::{Absent, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, MODE_SET_GROUP};
 
@@ -85,7 +84,7 @@ impl BtrfsFs {
         node: NodeId,
         name: &[u8],
         value: &[u8],
-        mode: Mode,
+        mode: XattrMode,
         clear_set_group: bool,
     ) -> Result<()> {
         let inode = self.live_inode(node)?;
@@ -95,7 +94,7 @@ impl BtrfsFs {
             Family::List => self.set_list(&inode, name, value, clear_set_group),
             Family::Property => self.set_property(&inode, name, value),
             Family::User if !has_user_attributes(&inode) => Err(CallerError::NotPermitted.into()),
-            Family::User | Family::Plain => self.namespace().set_xattr(&inode, name, value, mode_of(mode)),
+            Family::User | Family::Plain => self.namespace().set_xattr(&inode, name, value, mode),
         };
         set.and_then(|()| self.sync_marked(&inode))
     }
@@ -231,14 +230,6 @@ impl Compression {
             Self::Zstd => Some(Incompat::COMPRESS_ZSTD),
             Self::Unset | Self::Never | Self::Zlib => None,
         }
-    }
-}
-
-fn mode_of(mode: Mode) -> XattrMode {
-    match mode {
-        Mode::Either => XattrMode::Either,
-        Mode::Create => XattrMode::Create,
-        Mode::Replace => XattrMode::Replace,
     }
 }
 

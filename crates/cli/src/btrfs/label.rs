@@ -9,6 +9,7 @@ use btrfs_disk::superblock::LABEL_SIZE;
 use clap::Args;
 use serde::Serialize;
 
+use super::format;
 use crate::common::failure::Failure;
 use crate::common::image::ReadArgs;
 use crate::common::names;
@@ -46,7 +47,7 @@ impl Label {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let label = match &self.new {
             Some(new) => self.set(new)?,
-            None => self.image.open_read_only()?.info()?.label,
+            None => format::open_read_only(&self.image)?.info()?.label,
         };
         if self.json {
             let bytes = label.as_bytes();
@@ -66,7 +67,7 @@ impl Label {
     fn set(&self, new: &OsStr) -> Result<OsString> {
         // Before the image is opened, whose log that might replay.
         check("label", new.as_bytes())?;
-        let volume = self.image.image.open_writable()?;
+        let volume = format::open_writable(&self.image.image)?;
         volume.set_label(new)?;
         let label = volume.info()?.label;
         volume.close()?;

@@ -14,10 +14,11 @@ use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_store::MakeOptions;
 use clap::{Args, ValueEnum};
 use codec::ChecksumType;
-use spinney::{Volume, VolumeInfo};
+use spinney::{BtrfsFs, Volume, VolumeInfo};
 
 use super::blank;
 use super::features;
+use super::info;
 use super::label;
 use super::late_super::LateSuper;
 use super::sizing::{self, Shape};
@@ -25,7 +26,6 @@ use crate::common::failure::{Failure, Status};
 use crate::common::human::{self, parse_bytes};
 use crate::common::image::ImagePath;
 use crate::common::import::{ImportOptions, import_contents, measure};
-use crate::common::info;
 use crate::common::magic;
 use crate::common::output::Output;
 use crate::common::progress::{Bar, Progress};
@@ -264,7 +264,7 @@ impl Mkfs {
         let progress = Arc::new(Progress::default());
         progress.bytes_total.store(bytes_total, Ordering::Relaxed);
         let _bar = Bar::new(&progress, !self.quiet);
-        import_contents(&made.volume, rootdir, Path::new("/"), &options, &progress)?;
+        import_contents(&BtrfsFs::by_paths(&made.volume)?, rootdir, Path::new("/"), &options, &progress)?;
         made.volume.sync()?;
         Ok(made)
     }

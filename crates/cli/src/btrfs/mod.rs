@@ -2,7 +2,7 @@
 //! subvolumes and snapshots, what its trees look like on disk, and what power cuts leave of it.
 //!
 //! Each has its arguments as a struct and a `run`, like the commands in `common`, and uses what
-//! is shared there; `mount` is what its row in `formats` needs. Only `dump` and
+//! is shared there; [`mod@format`] is its row in `formats`, with what [`mount`] and [`place`] know. Only `dump` and
 //! `verify_crash` look below the library's `Volume`, at the store and the device.
 //!
 //! Failure: as in `common`; `mkfs` takes away the file that a failed attempt has made. Caller:
@@ -11,6 +11,8 @@
 pub(crate) mod blank;
 pub(crate) mod dump;
 pub(crate) mod features;
+pub(crate) mod format;
+pub(crate) mod info;
 pub(crate) mod label;
 pub(crate) mod late_super;
 pub(crate) mod mkfs;

@@ -10,6 +10,7 @@ use clap::{Args, Subcommand};
 use serde::Serialize;
 use spinney::{CallerError, SnapshotMode, SubvolumeInfo, Volume};
 
+use super::format;
 use crate::common::attributes::JsonTime;
 use crate::common::failure::Failure;
 use crate::common::image::{ImageArgs, ReadArgs};
@@ -155,12 +156,12 @@ impl Subvolume {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         match &self.command {
             Command::Create { image, path, json } => {
-                let volume = image.open_writable()?;
+                let volume = format::open_writable(image)?;
                 let id = volume.create_subvolume(path)?;
                 end(volume, id, *json, out)
             }
             Command::Snapshot { image, source, dest, read_only, json } => {
-                let volume = image.open_writable()?;
+                let volume = format::open_writable(image)?;
                 let mode = if *read_only { SnapshotMode::ReadOnly } else { SnapshotMode::ReadWrite };
                 let id = volume.snapshot(source, dest, mode)?;
                 end(volume, id, *json, out)
@@ -168,7 +169,7 @@ impl Subvolume {
             Command::List { image, json } => list(image, *json, out),
             Command::Delete { image, paths, json } => delete(image, paths, *json, out),
             Command::SetDefault { image, path, json } => {
-                let volume = image.open_writable()?;
+                let volume = format::open_writable(image)?;
                 volume.set_default_subvolume(path)?;
                 let id = volume.default_subvolume()?;
                 end(volume, id, *json, out)
@@ -192,7 +193,7 @@ fn find(volume: &Volume, id: TreeId) -> Result<SubvolumeInfo> {
 }
 
 fn delete(image: &ImageArgs, paths: &[PathBuf], json: bool, out: &mut Output) -> Result<()> {
-    let volume = image.open_writable()?;
+    let volume = format::open_writable(image)?;
     let mut deleted = Vec::new();
     for path in paths {
         // Where it is no subvolume, the deletion says so.
@@ -212,7 +213,7 @@ fn delete(image: &ImageArgs, paths: &[PathBuf], json: bool, out: &mut Output) ->
 }
 
 fn list(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
-    let volume = image.open_read_only()?;
+    let volume = format::open_read_only(image)?;
     let subvolumes = volume.subvolumes()?;
     if json {
         let default_id = volume.default_subvolume()?.0;
@@ -225,7 +226,7 @@ fn list(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
 }
 
 fn get_default(image: &ReadArgs, json: bool, out: &mut Output) -> Result<()> {
-    let volume = image.open_read_only()?;
+    let volume = format::open_read_only(image)?;
     let id = volume.default_subvolume()?;
     let found = find(&volume, id)?;
     if json { out.json(&entry(&found)) } else { print(&found, out) }

@@ -1,7 +1,8 @@
 //! Metadata of a file as JSON has it, the same in every report.
 
 use serde::Serialize;
-use spinney::{FileType, Metadata, Timestamp};
+use vfs::Metadata;
+use vfs::file_system::{NodeKind, Time};
 
 use super::human;
 
@@ -40,8 +41,8 @@ pub(crate) struct JsonMetadata {
     generation: u64,
 }
 
-impl From<Timestamp> for JsonTime {
-    fn from(time: Timestamp) -> Self {
+impl From<Time> for JsonTime {
+    fn from(time: Time) -> Self {
         Self { sec: time.sec, nsec: time.nsec }
     }
 }
@@ -50,9 +51,9 @@ impl From<&Metadata> for JsonMetadata {
     fn from(metadata: &Metadata) -> Self {
         Self {
             kind: human::kind_name(metadata.kind),
-            tree: metadata.tree.0,
-            ino: metadata.ino.0,
-            mode: format!("{:04o}", metadata.permissions()),
+            tree: metadata.home.subvolume,
+            ino: metadata.home.ino,
+            mode: format!("{:04o}", metadata.permissions),
             uid: metadata.uid,
             gid: metadata.gid,
             nlink: metadata.nlink,
@@ -63,13 +64,13 @@ impl From<&Metadata> for JsonMetadata {
             ctime: metadata.ctime.into(),
             btime: metadata.btime.into(),
             device: device(metadata),
-            generation: metadata.generation.0,
+            generation: metadata.home.generation,
         }
     }
 }
 
 /// Major and minor number, of a device node only.
 pub(crate) fn device(metadata: &Metadata) -> Option<(u32, u32)> {
-    let is_device = matches!(metadata.kind, FileType::CharDevice | FileType::BlockDevice);
-    is_device.then(|| human::device_numbers(metadata.rdev))
+    let is_device = matches!(metadata.kind, NodeKind::CharDevice | NodeKind::BlockDevice);
+    is_device.then(|| human::device_numbers(u64::from(metadata.rdev)))
 }

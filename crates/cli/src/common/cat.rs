@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use anyhow::{Context as _, Result};
 use clap::Args;
 use rustix::fs::{OFlags, SeekFrom};
-use spinney::{CallerError, Error, FileOptions};
+use vfs::{Errno, Error, FileOptions};
 
 use super::export::{copy_sparse, new_buffer};
 use super::failure::Failure;
@@ -44,7 +44,7 @@ impl Cat {
         for path in &self.paths {
             let metadata = volume.metadata(path)?;
             if metadata.is_dir() {
-                return Err(Error::caller(CallerError::IsADirectory).at(path).into());
+                return Err(Error::from(Errno::EISDIR).at(path).into());
             }
             let file = FileOptions::new().read(true).open(&volume, path)?;
             let mut end = 0;

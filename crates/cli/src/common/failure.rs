@@ -3,8 +3,9 @@
 use std::fmt;
 use std::io;
 
-use btrfs_store::Error as StoreError;
-use spinney::{CallerError, Error as VolumeError};
+use vfs::{Blame, Error as VolumeError};
+
+use super::format;
 
 /// Why the program ends. The numbers are documented in `--help` and in the manual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -140,11 +141,8 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
     if let Some(error) = cause.downcast_ref::<VolumeError>() {
         return Some(of_volume(error));
     }
-    if let Some(error) = cause.downcast_ref::<StoreError>() {
-        return Some(of_store(error));
-    }
-    if cause.is::<btrfs_disk::Corrupt>() {
-        return Some(Status::Corrupt);
+    if let Some(status) = format::known().iter().find_map(|format| (format.status)(cause)) {
+        return Some(status);
     }
     if let Some(error) = cause.downcast_ref::<blockdev::Error>() {
         return Some(of_device(error));
@@ -156,31 +154,17 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
 }
 
 fn of_volume(error: &VolumeError) -> Status {
-    match error {
-        VolumeError::Caller { what: CallerError::NotSupported, .. } | VolumeError::Unsupported(_) => {
-            Status::Unsupported
-        }
-        VolumeError::Caller { .. } => Status::Refused,
-        VolumeError::Corrupt { .. } => Status::Corrupt,
-        VolumeError::NoSpace => Status::NoSpace,
-        VolumeError::Io { source, .. } => of_device(source),
-        VolumeError::Poisoned { reason } => of_store(reason),
+    match error.blame() {
+        Blame::Caller => Status::Refused,
+        Blame::Image => Status::Corrupt,
+        Blame::Program => Status::Unsupported,
+        Blame::Space => Status::NoSpace,
         _ => Status::Io,
     }
 }
 
-fn of_store(error: &StoreError) -> Status {
-    match error {
-        StoreError::Device(source) => of_device(source),
-        StoreError::Unsupported { .. } => Status::Unsupported,
-        StoreError::NoSpace { .. } => Status::NoSpace,
-        StoreError::Poisoned { reason } => of_store(reason),
-        StoreError::ReadOnly | StoreError::NoSuchTree(_) => Status::Refused,
-        _ => Status::Corrupt,
-    }
-}
-
-fn of_device(error: &blockdev::Error) -> Status {
+/// The status for a failure of a device.
+pub(crate) fn of_device(error: &blockdev::Error) -> Status {
     match error {
         blockdev::Error::Locked { .. } | blockdev::Error::Busy { .. } => Status::Busy,
         // The image ends before its file system does.
@@ -214,36 +198,14 @@ fn of_kind(kind: io::ErrorKind) -> Status {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use anyhow::Context as _;
+    use vfs::Errno;
 
     #[test]
     fn the_first_known_cause_decides() {
-        let error: anyhow::Error = VolumeError::caller(CallerError::NotFound).into();
-        let error = Err::<(), _>(error).context("while looking").unwrap_err();
+        let error = anyhow::Error::from(VolumeError::from(Errno::ENOENT).at("a")).context("while looking");
         assert_eq!(status_of(&error), Status::Refused);
-        assert_eq!(one_line(&error), "while looking: no such file or directory");
-        assert_eq!(status_of(&VolumeError::NoSpace.into()), Status::NoSpace);
-    }
-
-    #[test]
-    fn a_cause_told_already_is_not_repeated() {
-        let inner = io::Error::new(io::ErrorKind::StorageFull, "disk full");
-        let error = blockdev::Error::io(blockdev::Op::Write, "a.img", 0, 4096, inner);
-        let error: anyhow::Error = VolumeError::from(error).into();
-        assert_eq!(one_line(&error), "a.img: cannot write 4096 bytes at 0: disk full");
-        assert_eq!(status_of(&error), Status::NoSpace);
-    }
-
-    #[test]
-    fn a_path_is_named_once() {
-        let error = blockdev::Error::Locked { device: "a.img".into() };
-        let error = VolumeError::from(error).at("a.img");
-        assert_eq!(one_line(&error.into()), "a.img: in use by another program");
-    }
-
-    #[test]
-    fn a_locked_image_is_busy() {
-        let error = blockdev::Error::Locked { device: "a.img".into() };
-        assert_eq!(status_of(&VolumeError::from(error).into()), Status::Busy);
+        assert_eq!(one_line(&error), "while looking: a: no such file or directory");
+        assert_eq!(status_of(&VolumeError::from(Errno::ENOSPC).into()), Status::NoSpace);
+        assert_eq!(status_of(&VolumeError::from(Errno::EOPNOTSUPP).into()), Status::Unsupported);
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::Volume;
+use vfs::Volume;
 
 use super::dest::Dest;
 use super::export::{ExportOptions, Losses, export_contents, export_one, measure};

@@ -1,6 +1,6 @@
 //! Numbers and times as people read them.
 
-use spinney::{FileType, Timestamp};
+use vfs::file_system::{NodeKind, Time};
 
 const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
@@ -76,7 +76,7 @@ pub(crate) fn percent(part: u64, whole: u64) -> String {
 }
 
 /// Type and permissions as `ls -l` writes them.
-pub(crate) fn mode_string(kind: FileType, mode: u32) -> String {
+pub(crate) fn mode_string(kind: NodeKind, mode: u32) -> String {
     let triple = |shift: u32, special: u32, letter: char| {
         let bits = mode >> shift;
         let read = if bits & 4 != 0 { 'r' } else { '-' };
@@ -96,28 +96,28 @@ pub(crate) fn mode_string(kind: FileType, mode: u32) -> String {
     text
 }
 
-fn kind_letter(kind: FileType) -> char {
+fn kind_letter(kind: NodeKind) -> char {
     match kind {
-        FileType::File => '-',
-        FileType::Directory => 'd',
-        FileType::Symlink => 'l',
-        FileType::CharDevice => 'c',
-        FileType::BlockDevice => 'b',
-        FileType::Fifo => 'p',
-        FileType::Socket => 's',
+        NodeKind::File => '-',
+        NodeKind::Directory => 'd',
+        NodeKind::Symlink => 'l',
+        NodeKind::CharDevice => 'c',
+        NodeKind::BlockDevice => 'b',
+        NodeKind::Fifo => 'p',
+        NodeKind::Socket => 's',
     }
 }
 
 /// The kind of a file in a word, as JSON has it.
-pub(crate) fn kind_name(kind: FileType) -> &'static str {
+pub(crate) fn kind_name(kind: NodeKind) -> &'static str {
     match kind {
-        FileType::File => "file",
-        FileType::Directory => "directory",
-        FileType::Symlink => "symlink",
-        FileType::CharDevice => "char_device",
-        FileType::BlockDevice => "block_device",
-        FileType::Fifo => "fifo",
-        FileType::Socket => "socket",
+        NodeKind::File => "file",
+        NodeKind::Directory => "directory",
+        NodeKind::Symlink => "symlink",
+        NodeKind::CharDevice => "char_device",
+        NodeKind::BlockDevice => "block_device",
+        NodeKind::Fifo => "fifo",
+        NodeKind::Socket => "socket",
     }
 }
 
@@ -127,7 +127,7 @@ pub(crate) fn device_numbers(rdev: u64) -> (u32, u32) {
 }
 
 /// `2024-02-29 12:34:56` in UTC.
-pub(crate) fn time_short(time: Timestamp) -> String {
+pub(crate) fn time_short(time: Time) -> String {
     let (year, month, day) = civil(time.sec.div_euclid(86_400));
     let second = time.sec.rem_euclid(86_400);
     let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
@@ -135,7 +135,7 @@ pub(crate) fn time_short(time: Timestamp) -> String {
 }
 
 /// `2024-02-29 12:34:56.000000001 UTC`.
-pub(crate) fn time_full(time: Timestamp) -> String {
+pub(crate) fn time_full(time: Time) -> String {
     format!("{}.{:09} UTC", time_short(time), time.nsec)
 }
 
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn times_are_utc() {
-        let short = |sec| time_short(Timestamp::new(sec, 0));
+        let short = |sec| time_short(Time::new(sec, 0));
         assert_eq!(short(0), "1970-01-01 00:00:00");
         assert_eq!(short(-1), "1969-12-31 23:59:59");
         assert_eq!(short(1_709_210_096), "2024-02-29 12:34:56");
@@ -185,9 +185,9 @@ mod tests {
 
     #[test]
     fn modes_look_like_those_of_ls() {
-        assert_eq!(mode_string(FileType::Directory, 0o41777), "drwxrwxrwt");
-        assert_eq!(mode_string(FileType::File, 0o104_711), "-rws--x--x");
-        assert_eq!(mode_string(FileType::File, 0o102_644), "-rw-r-Sr--");
+        assert_eq!(mode_string(NodeKind::Directory, 0o41777), "drwxrwxrwt");
+        assert_eq!(mode_string(NodeKind::File, 0o104_711), "-rws--x--x");
+        assert_eq!(mode_string(NodeKind::File, 0o102_644), "-rw-r-Sr--");
     }
 
     #[test]

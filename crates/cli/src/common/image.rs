@@ -7,12 +7,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Error, Result};
+use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
-use btrfs_store::pool::supers::read_mirrors;
 use clap::Args;
-use spinney::{Volume, VolumeOptions};
+use vfs::Volume;
 
 use crate::common::failure::{Failure, Status, one_line, status_of};
+use crate::common::format::{self, OpenRequest, Opened};
 use crate::common::magic::{self, Look};
 use crate::common::mounts;
 
@@ -50,8 +51,17 @@ pub(crate) struct ReadArgs {
 impl ReadArgs {
     /// Opens the image for reading; nothing in it changes.
     pub(crate) fn open_read_only(&self) -> Result<Volume> {
-        let options = self.image.options().read_only(true);
-        self.image.open(options.replay_log(!self.nologreplay))
+        Ok(self.open()?.volume)
+    }
+
+    /// As [`ReadArgs::open_read_only`], with what its format says of it.
+    pub(crate) fn open(&self) -> Result<Opened> {
+        self.image.open_as(&self.request())
+    }
+
+    /// What is asked for.
+    pub(crate) fn request(&self) -> OpenRequest {
+        OpenRequest { read_only: true, skips_log: self.nologreplay, ..self.image.request() }
     }
 
     /// As [`ReadArgs::open_read_only`]; and whether nobody but the caller, root and whom root acts for could have
@@ -59,10 +69,9 @@ impl ReadArgs {
     pub(crate) fn open_with_trust(&self) -> Result<(Volume, bool)> {
         let path = &self.image.image;
         let file = FileOptions { read_only: true, ..FileOptions::default() };
-        let options = self.image.options().read_only(true).replay_log(!self.nologreplay);
         let opened = FileDevice::open(path, &file).map_err(Error::from).and_then(|device| {
             let is_own = is_own(&device.metadata()?);
-            Ok((options.open_device(Arc::new(device))?, is_own))
+            Ok((open_on(Arc::new(device), &self.request())?.volume, is_own))
         });
         opened.map_err(|error| explain(path, error))
     }
@@ -79,26 +88,39 @@ fn is_own(found: &std::fs::Metadata) -> bool {
 impl ImageArgs {
     /// Opens the image for reading and writing, and keeps others away from it.
     pub(crate) fn open_writable(&self) -> Result<Volume> {
-        self.open(self.options())
+        Ok(self.open_as(&self.request())?.volume)
     }
 
-    fn options(&self) -> VolumeOptions {
-        let mut options = Volume::options();
-        if let Some(path) = &self.subvolume {
-            options = options.subvolume(path);
+    /// What is asked for, to read and write.
+    pub(crate) fn request(&self) -> OpenRequest {
+        OpenRequest {
+            read_only: false,
+            skips_log: false,
+            subvolume: self.subvolume.clone(),
+            subvolume_id: self.subvolume_id,
+            superblock: self.superblock,
         }
-        if let Some(id) = self.subvolume_id {
-            options = options.subvolume_id(btrfs_disk::TreeId(id));
-        }
-        if let Some(copy) = self.superblock {
-            options = options.superblock(copy);
-        }
-        options
     }
 
-    fn open(&self, options: VolumeOptions) -> Result<Volume> {
-        options.open(&self.image).map_err(|error| explain(&self.image, error.into()))
+    fn open_as(&self, request: &OpenRequest) -> Result<Opened> {
+        let opened = open_device(&self.image, request).and_then(|device| open_on(device, request));
+        opened.map_err(|error| explain(&self.image, error))
     }
+}
+
+/// The device that a command names.
+///
+/// # Errors
+/// The host's.
+pub(crate) fn open_device(path: &Path, request: &OpenRequest) -> Result<Arc<dyn Device>> {
+    let options = FileOptions { read_only: request.read_only, ..FileOptions::default() };
+    Ok(Arc::new(FileDevice::open(path, &options)?))
+}
+
+fn open_on(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
+    // What is another program's may still have a copy of ours in it; the message of a failure says what it looks like.
+    let likely = format::of(&*device).or_else(|error| format::known().first().ok_or(error))?;
+    (likely.open)(device, request)
 }
 
 /// The file in `IMAGE?offset=N&size=M`, and the part of it that is meant; read as the device
@@ -180,22 +202,20 @@ pub(crate) fn explain(path: &Path, error: Error) -> Error {
         return error;
     }
     match magic::recognise(&part.path, part.offset) {
-        Ok(Some(name)) if magic::ours().all(|ours| ours != name) => {
-            let known: Vec<&str> = magic::ours().collect();
+        Ok(Some(name)) if format::known().iter().all(|ours| ours.name != name) => {
             let path = path.display();
-            let known = known.join(" or ");
+            let known = format::names();
             let text = format!("{path}: file system: expected {known}, found {name}");
             Failure::new(Status::Corrupt, text).into()
         }
-        Ok(None) => with_copies(&part, no_image(path, &part, error)),
-        _ => with_copies(&part, error),
+        Ok(None) => with_remedies(&part, no_image(path, &part, error)),
+        _ => with_remedies(&part, error),
     }
 }
 
 /// Says that a file is no image at all, and what it looks like, where nothing in it speaks for one.
 fn no_image(path: &Path, part: &ImagePath, error: Error) -> Error {
-    let known: Vec<&str> = magic::ours().collect();
-    let (path, known) = (path.display(), known.join(" or "));
+    let (path, known) = (path.display(), format::names());
     let looks = match magic::look(&part.path, part.offset) {
         Ok(Look::Empty) => "it is empty".to_owned(),
         Ok(Look::Short(bytes)) => format!("it has {bytes} bytes, too few for a superblock"),
@@ -206,25 +226,17 @@ fn no_image(path: &Path, part: &ImagePath, error: Error) -> Error {
     Failure::new(Status::Corrupt, format!("{path}: no {known} image: {looks}")).into()
 }
 
-/// Adds to the failure of opening an image which other copies of its superblock are right, where
-/// the primary is not.
-fn with_copies(image: &ImagePath, error: Error) -> Error {
+/// Adds to the failure of opening an image what else may be tried.
+fn with_remedies(image: &ImagePath, error: Error) -> Error {
     let options = FileOptions { read_only: true, offset: image.offset, ..FileOptions::default() };
     let Ok(device) = FileDevice::open(&image.path, &options) else {
         return error;
     };
-    let copies = read_mirrors(&device);
-    let right: Vec<String> = copies
-        .iter()
-        .enumerate()
-        .filter(|(_, (_, copy))| copy.is_ok())
-        .map(|(number, (offset, _))| format!("--super {number} takes the copy at byte {offset}"))
-        .collect();
-    let is_primary_right = copies.first().is_none_or(|(_, copy)| copy.is_ok());
-    if is_primary_right || right.is_empty() {
+    let remedies: Vec<String> = format::known().iter().flat_map(|format| (format.remedies)(&device)).collect();
+    if remedies.is_empty() {
         return error;
     }
-    let text = format!("{}; {}, which is right", one_line(&error), right.join(" or "));
+    let text = format!("{}; {}, which is right", one_line(&error), remedies.join(" or "));
     Failure::new(Status::Corrupt, text).into()
 }
 

@@ -74,7 +74,7 @@ impl Ln {
         out.json(&Report { made, target, symbolic: self.symbolic })
     }
 
-    fn make(&self, volume: &spinney::Volume, link: &Path) -> spinney::Result<()> {
+    fn make(&self, volume: &vfs::Volume, link: &Path) -> vfs::Result<()> {
         if self.symbolic { volume.symlink(&self.target, link) } else { volume.hard_link(&self.target, link) }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::{DirEntry, Metadata, Volume};
+use vfs::{DirEntry, Metadata, Volume};
 
 use super::attributes::{JsonMetadata, device};
 use super::human;
@@ -127,7 +127,7 @@ impl Ls {
                 write!(
                     out,
                     "{} {:>links$} {:>5} {:>5} {:>width$} {} ",
-                    human::mode_string(metadata.kind, metadata.mode),
+                    human::mode_string(metadata.kind, metadata.mode()),
                     metadata.nlink,
                     metadata.uid,
                     metadata.gid,
@@ -177,7 +177,7 @@ impl Ls {
 
 /// The names of a directory in ascending order of their bytes.
 pub(super) fn sorted(volume: &Volume, dir: &Path) -> Result<Vec<DirEntry>> {
-    let mut entries = volume.read_dir(dir)?.collect::<spinney::Result<Vec<_>>>()?;
+    let mut entries = volume.read_dir(dir)?.collect::<vfs::Result<Vec<_>>>()?;
     entries.sort_unstable_by(|a, b| a.name_bytes().cmp(b.name_bytes()));
     Ok(entries)
 }

@@ -5,20 +5,21 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
+use super::format;
+
 /// Bytes at a place by which a format is known.
-struct Magic {
+#[derive(Debug)]
+pub(crate) struct Magic {
     offset: usize,
     bytes: &'static [u8],
 }
 
-const fn magic(offset: usize, bytes: &'static [u8]) -> Magic {
+/// These bytes at byte `offset`, which is below [`HEAD_BYTES`].
+pub(crate) const fn magic(offset: usize, bytes: &'static [u8]) -> Magic {
     Magic { offset, bytes }
 }
 
-/// The formats of this program; a row in `formats` says how each is mounted.
-const OURS: &[(&str, Magic)] = &[("btrfs", magic(0x10040, b"_BHRfS_M"))];
-
-/// What else people have on their disks. The order matters where two can be true.
+/// What people have on their disks besides the formats of this program. The order matters where two can be true.
 const FOREIGN: &[(&str, Magic)] = &[
     ("LUKS", magic(0, b"LUKS\xba\xbe")),
     ("xfs", magic(0, b"XFSB")),
@@ -51,7 +52,7 @@ const FILES: &[(&str, Magic)] = &[
     ("a qcow2 image of a virtual machine", magic(0, b"QFI\xfb")),
     ("a VMDK image of a virtual machine", magic(0, b"KDMV")),
     ("an Android sparse image", magic(0, b"\x3a\xff\x26\xed")),
-    ("a btrfs send stream", magic(0, b"btrfs-stream\0")),
+    ("a send stream", magic(0, b"btrfs-stream\0")),
     ("a program", magic(0, b"\x7fELF")),
 ];
 
@@ -83,11 +84,6 @@ pub(crate) fn look(path: &Path, offset: u64) -> std::io::Result<Look> {
 /// Bytes at the start of an image that hold every magic.
 pub(crate) const HEAD_BYTES: u64 = 68 << 10;
 
-/// Names of the formats of this program.
-pub(crate) fn ours() -> impl Iterator<Item = &'static str> {
-    OURS.iter().map(|(name, _)| *name)
-}
-
 /// Name of what begins at byte `offset` of a file or device; `None` where nothing is recognised.
 pub(crate) fn recognise(path: &Path, offset: u64) -> std::io::Result<Option<&'static str>> {
     Ok(recognise_bytes(&head(path, offset)?))
@@ -104,8 +100,9 @@ fn head(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
 
 /// Name of what begins with these bytes.
 pub(crate) fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
-    let mut all = OURS.iter().chain(FOREIGN);
-    all.find(|(_, magic)| has(head, magic)).map(|(name, _)| *name)
+    let ours = format::known().iter().map(|format| (format.name, &format.magic));
+    let mut all = ours.chain(FOREIGN.iter().map(|(name, magic)| (*name, magic)));
+    all.find(|(_, magic)| has(head, magic)).map(|(name, _)| name)
 }
 
 fn has(head: &[u8], magic: &Magic) -> bool {
@@ -119,7 +116,7 @@ mod tests {
 
     #[test]
     fn every_row_is_recognised() {
-        for (name, magic) in OURS.iter().chain(FOREIGN) {
+        for (name, magic) in FOREIGN {
             let mut head = vec![0; usize::try_from(HEAD_BYTES).unwrap()];
             head[magic.offset..magic.offset + magic.bytes.len()].copy_from_slice(magic.bytes);
             assert_eq!(recognise_bytes(&head), Some(*name));

@@ -1,7 +1,7 @@
 //! What every format has: the commands on files and directories, and what all commands share.
 //!
 //! Below are the commands, one file each, named after them; each has its arguments as a struct
-//! and a `run`. They work through the library's `Volume`. What they share: [`image`] opens what
+//! and a `run`. They work through `vfs::Volume`, whatever format is behind it ([`mod@format`]). What they share: [`image`] opens what
 //! the user names and [`dest`] decides where copies go, [`output`], [`names`] and [`report`] write reports,
 //! [`magic`] knows formats by their first bytes, [`human`] makes numbers readable, [`failure`]
 //! decides the exit status, [`import`] and [`export`] copy trees in and out with [`work`] and
@@ -18,6 +18,7 @@ pub(crate) mod cat;
 pub(crate) mod dest;
 pub(crate) mod export;
 pub(crate) mod failure;
+pub(crate) mod format;
 pub(crate) mod get;
 pub(crate) mod human;
 pub(crate) mod image;

@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::{CallerError, RenameFlags};
+use vfs::Errno;
+use vfs::file_system::RenameFlags;
 
 use super::dest::Dest;
 use super::failure::Failure;
@@ -56,9 +57,9 @@ impl Mv {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
         let flags = match (self.no_clobber, self.exchange) {
-            (true, _) => RenameFlags::NoReplace,
-            (_, true) => RenameFlags::Exchange,
-            _ => RenameFlags::Replace,
+            (true, _) => RenameFlags::NO_REPLACE,
+            (_, true) => RenameFlags::EXCHANGE,
+            _ => RenameFlags::empty(),
         };
         let is_into = !self.exchange && volume.metadata(&self.dest).is_ok_and(|found| found.is_dir());
         let dest = Dest::new(&self.dest, is_into, self.sources.len())?;
@@ -67,8 +68,8 @@ impl Mv {
             let is_dir = volume.symlink_metadata(source)?.is_dir();
             let target = dest.target(source, is_dir)?;
             let moved = volume.rename_with(source, &target, flags);
-            moved.map_err(|error| match error.caller_error() {
-                Some(CallerError::InvalidArgument) if is_dir => {
+            moved.map_err(|error| match error.errno() {
+                Errno::EINVAL if is_dir => {
                     let (from, to) = (source.display(), target.display());
                     Failure::refused(format!("{from}: a directory cannot move to {to}, which is in itself")).into()
                 }

@@ -68,7 +68,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 /// A UUID in its usual form.
 pub(crate) fn uuid(bytes: &[u8; 16]) -> String {
-    btrfs_disk::Uuid(*bytes).to_string()
+    uuid::Uuid::from_bytes(*bytes).to_string()
 }
 
 /// A name in JSON, to be flattened: `name`, and `name_hex` when the name is not UTF-8.

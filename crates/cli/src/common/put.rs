@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::Volume;
+use vfs::{Errno, Volume};
 
 use super::dest::Dest;
 use super::get::means_contents;
@@ -111,7 +111,7 @@ impl Put {
     fn copy(&self, volume: &Volume, options: &ImportOptions, progress: &Progress) -> Result<Vec<PathBuf>> {
         let is_into = match volume.metadata(&self.dest) {
             Ok(metadata) => metadata.is_dir(),
-            Err(error) if error.caller_error() == Some(spinney::CallerError::NotFound) => false,
+            Err(error) if error.errno() == Errno::ENOENT => false,
             Err(error) => return Err(error.into()),
         };
         let dest = Dest::new(&self.dest, is_into, self.sources.len())?;

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::Serialize;
-use spinney::Volume;
+use vfs::Volume;
 
 use super::names::JsonPath;
 
@@ -23,7 +23,7 @@ impl Made {
     /// What is at `path`.
     pub(crate) fn at(volume: &Volume, path: &Path) -> Result<Self> {
         let found = volume.symlink_metadata(path)?;
-        Ok(Self { path: json_path(path), subvolume: found.tree.0, ino: found.ino.0 })
+        Ok(Self { path: json_path(path), subvolume: found.home.subvolume, ino: found.home.ino })
     }
 }
 

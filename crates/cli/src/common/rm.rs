@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::{CallerError, Volume};
+use vfs::{Errno, Volume};
 
 use super::failure::Failure;
 use super::image::ImageArgs;
@@ -49,8 +49,8 @@ impl Rm {
         let mut removed = Vec::new();
         for path in &self.paths {
             match self.remove(&volume, path) {
-                Err(error) if self.force && error.caller_error() == Some(CallerError::NotFound) => {}
-                Err(error) if error.caller_error() == Some(CallerError::InvalidArgument) => {
+                Err(error) if self.force && error.errno() == Errno::ENOENT => {}
+                Err(error) if error.errno() == Errno::EINVAL => {
                     let shown = path.display();
                     let text = format!("{shown}: the root directory of an image stays, and so do `.` and `..`");
                     return Err(Failure::refused(text).into());
@@ -65,7 +65,7 @@ impl Rm {
         if self.json { out.json(&Report { removed }) } else { Ok(()) }
     }
 
-    fn remove(&self, volume: &Volume, path: &PathBuf) -> spinney::Result<()> {
+    fn remove(&self, volume: &Volume, path: &PathBuf) -> vfs::Result<()> {
         if self.recursive && volume.symlink_metadata(path)?.is_dir() {
             volume.remove_dir_all(path)
         } else {

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::{ExtentInfo, ExtentKind, FileOptions, Metadata, Volume};
+use vfs::file_system::{Extent as Stored, ExtentKind};
+use vfs::{FileOptions, Metadata, Volume};
 
 use super::attributes::{JsonMetadata, device};
 use super::human;
@@ -83,12 +84,17 @@ struct Extent {
     compression: &'static str,
 }
 
+/// What a format says of a file without flags.
+const NO_FLAGS: &str = "none";
+
 /// What is known about one file.
 struct Facts {
     metadata: Metadata,
+    /// By the names that the format has for them.
+    flags: String,
     target: Option<PathBuf>,
     xattrs: Vec<(Vec<u8>, Vec<u8>)>,
-    extents: Option<Vec<ExtentInfo>>,
+    extents: Option<Vec<Stored>>,
 }
 
 impl Stat {
@@ -124,24 +130,25 @@ impl Stat {
         } else {
             None
         };
-        Ok(Facts { metadata, target, xattrs, extents })
+        let flags = volume.flag_names(path)?;
+        Ok(Facts { metadata, flags, target, xattrs, extents })
     }
 }
 
 fn report(path: &Path, facts: Facts) -> FileReport {
     let xattr = |(name, value): (Vec<u8>, Vec<u8>)| Xattr { name: JsonName(name), value_hex: names::hex(&value) };
-    let extent = |extent: ExtentInfo| Extent {
+    let extent = |extent: Stored| Extent {
         offset: extent.offset,
         len: extent.len,
         kind: kind_name(extent.kind),
-        logical: extent.logical.map(|at| at.0),
+        logical: extent.logical,
         disk_len: extent.disk_len,
-        compression: compression_name(extent.compression),
+        compression: extent.compression.unwrap_or("none"),
     };
     FileReport {
         path: JsonPath(path.as_os_str().as_bytes().to_vec()),
         metadata: (&facts.metadata).into(),
-        flags: facts.metadata.flags.to_string(),
+        flags: facts.flags,
         target: facts.target.map(|target| JsonTarget(target.as_os_str().as_bytes().to_vec())),
         xattrs: facts.xattrs.into_iter().map(xattr).collect(),
         extents: facts.extents.map(|extents| extents.into_iter().map(extent).collect()),
@@ -149,7 +156,7 @@ fn report(path: &Path, facts: Facts) -> FileReport {
 }
 
 fn print(out: &mut Output, path: &Path, facts: &Facts) -> Result<()> {
-    let Metadata { size, blocks, nlink, uid, gid, ino, tree, .. } = facts.metadata;
+    let Metadata { size, blocks, nlink, uid, gid, home, .. } = facts.metadata;
     let metadata = &facts.metadata;
     out.write_all(b"  File: ")?;
     out.put_name(path.as_os_str().as_bytes())?;
@@ -159,18 +166,18 @@ fn print(out: &mut Output, path: &Path, facts: &Facts) -> Result<()> {
     }
     writeln!(out, "\n  Kind: {}", human::kind_name(metadata.kind))?;
     writeln!(out, "  Size: {size} ({}), allocated {}", human::bytes(size), blocks * 512)?;
-    writeln!(out, " Inode: {ino} in tree {tree}, links {nlink}")?;
+    writeln!(out, " Inode: {} in tree {}, links {nlink}", home.ino, home.subvolume)?;
     if let Some((major, minor)) = device(metadata) {
         writeln!(out, "Device: {major}, {minor}")?;
     }
-    let mode = human::mode_string(metadata.kind, metadata.mode);
-    writeln!(out, "  Mode: {:04o} {mode}, owner {uid}, group {gid}", metadata.permissions())?;
+    let mode = human::mode_string(metadata.kind, metadata.mode());
+    writeln!(out, "  Mode: {:04o} {mode}, owner {uid}, group {gid}", metadata.permissions)?;
     writeln!(out, "Access: {}", human::time_full(metadata.atime))?;
     writeln!(out, "Modify: {}", human::time_full(metadata.mtime))?;
     writeln!(out, "Change: {}", human::time_full(metadata.ctime))?;
     writeln!(out, " Birth: {}", human::time_full(metadata.btime))?;
-    if !metadata.flags.is_empty() {
-        writeln!(out, " Flags: {}", metadata.flags)?;
+    if facts.flags != NO_FLAGS {
+        writeln!(out, " Flags: {}", facts.flags)?;
     }
     for (name, value) in &facts.xattrs {
         let (name, value) = (names::escaped(name), names::escaped(value));
@@ -182,14 +189,14 @@ fn print(out: &mut Output, path: &Path, facts: &Facts) -> Result<()> {
     Ok(())
 }
 
-fn extent_text(extent: &ExtentInfo) -> String {
+fn extent_text(extent: &Stored) -> String {
     let mut text = kind_name(extent.kind).to_owned();
     if let Some(at) = extent.logical {
         text.push_str(&format!(" at {at}, {} on disk", extent.disk_len));
     }
-    if extent.compression != 0 {
+    if let Some(name) = extent.compression {
         text.push_str(", ");
-        text.push_str(compression_name(extent.compression));
+        text.push_str(name);
     }
     text
 }
@@ -199,15 +206,5 @@ fn kind_name(kind: ExtentKind) -> &'static str {
         ExtentKind::Inline => "inline",
         ExtentKind::Data => "data",
         ExtentKind::Preallocated => "preallocated",
-    }
-}
-
-fn compression_name(compression: u8) -> &'static str {
-    match compression {
-        0 => "none",
-        1 => "zlib",
-        2 => "lzo",
-        3 => "zstd",
-        _ => "unknown",
     }
 }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::{DirEntry, FileType, Volume};
+use vfs::file_system::NodeKind;
+use vfs::{DirEntry, Volume};
 
 use super::failure::{Failure, Status};
 use super::human;
@@ -77,7 +78,7 @@ impl Tree {
         if self.json {
             let name = JsonName(self.path.as_os_str().as_bytes().to_vec());
             let children = Some(self.nodes(&volume, &self.path, levels, &mut counts)?);
-            let kind = human::kind_name(FileType::Directory);
+            let kind = human::kind_name(NodeKind::Directory);
             out.json(&Node { name, kind, size: None, target: None, children })?;
             return whole(&counts);
         }

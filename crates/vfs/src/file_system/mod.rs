@@ -312,13 +312,14 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
-    /// The flags of a node by the names that the format has for them; empty where there are none.
+    /// The flags of a node by the names that the format has for them; `none` where there are none.
     ///
     /// # Errors
     /// As [`FileSystem::attr`].
     fn flag_names(&self, node: NodeId) -> Answer<String> {
         let flags = self.attr(node)?.flags;
-        Ok(flags.iter_names().map(|(name, _)| name).collect::<Vec<_>>().join(", "))
+        let names: Vec<&str> = flags.iter_names().map(|(name, _)| name).collect();
+        Ok(if names.is_empty() { "none".to_owned() } else { names.join(", ") })
     }
 
     /// The extents of a file from `offset` on, in file order and at most about a million, as they are stored: what was

@@ -45,7 +45,7 @@ impl Volume {
         Ok(*self.find(path.as_ref(), Follow::AllButLast)?.attr())
     }
 
-    /// The flags of what has the name `path`, by the names that its format has for them; empty where there are none.
+    /// The flags of what has the name `path`, by the names that its format has for them; `none` where there are none.
     ///
     /// # Errors
     /// As [`Volume::metadata`].

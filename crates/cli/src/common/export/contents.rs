@@ -1,7 +1,7 @@
 //! Contents of files, without their holes.
 
 use anyhow::Result;
-use spinney::{CallerError, File};
+use vfs::{Errno, File};
 
 /// Bytes read at once.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
@@ -45,14 +45,14 @@ pub(crate) fn new_buffer() -> Vec<u8> {
 
 fn next_data(file: &File, at: u64, size: u64) -> Result<Option<(u64, u64)>> {
     let start = match file.seek_data(at) {
-        Err(error) if error.caller_error() == Some(CallerError::NoSuchOffset) => return Ok(None),
+        Err(error) if error.errno() == Errno::ENXIO => return Ok(None),
         start => start?,
     };
     if start >= size {
         return Ok(None);
     }
     let end = match file.seek_hole(start) {
-        Err(error) if error.caller_error() == Some(CallerError::NoSuchOffset) => size,
+        Err(error) if error.errno() == Errno::ENXIO => size,
         end => end?.min(size),
     };
     // Standing still would be for ever.

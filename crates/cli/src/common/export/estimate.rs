@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use spinney::{Result, Volume};
+use vfs::{Result, Volume};
 
 /// Bytes of contents, holes left out, of everything at and below `paths`; `None` when `is_over`
 /// was set before the end. It runs beside the copy, so it stops when nobody needs it any more.

@@ -11,7 +11,8 @@ use std::sync::atomic::Ordering;
 use anyhow::Result;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
-use spinney::{FileType, Metadata, Timestamp};
+use vfs::Metadata;
+use vfs::file_system::{NodeKind, Time};
 
 use super::Export;
 use crate::common::beneath::path_of;
@@ -57,9 +58,9 @@ fn handle_of_made((dir, name): (&OwnedFd, &OsStr), metadata: &Metadata) -> Resul
     let handle = rustix::fs::openat(dir, name, flags, Mode::empty())?;
     let found = rustix::fs::fstat(&handle)?;
     let is_ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1;
-    let is_kind = FileType::from_mode(found.st_mode) == Some(metadata.kind);
-    let is_device = matches!(metadata.kind, FileType::CharDevice | FileType::BlockDevice);
-    if is_ours && is_kind && (!is_device || found.st_rdev == metadata.rdev) {
+    let is_kind = NodeKind::from_mode(found.st_mode) == Some(metadata.kind);
+    let is_device = matches!(metadata.kind, NodeKind::CharDevice | NodeKind::BlockDevice);
+    if is_ours && is_kind && (!is_device || found.st_rdev == u64::from(metadata.rdev)) {
         Ok(handle)
     } else {
         Err(Errno::STALE.into())
@@ -134,7 +135,7 @@ fn each_xattr(
 /// The mode that the file gets. Counts it where something with which it would act for others was `withheld`.
 fn mode(export: &Export<'_>, metadata: &Metadata, has_owner: bool, withheld: bool) -> Mode {
     const SET_ID: u32 = 0o6000;
-    let bits = metadata.permissions();
+    let bits = metadata.permissions;
     if metadata.is_dir() {
         return Mode::from_raw_mode(bits);
     }
@@ -147,6 +148,6 @@ fn mode(export: &Export<'_>, metadata: &Metadata, has_owner: bool, withheld: boo
 }
 
 fn times(metadata: &Metadata) -> Timestamps {
-    let time = |time: Timestamp| Timespec { tv_sec: time.sec, tv_nsec: i64::from(time.nsec) };
+    let time = |time: Time| Timespec { tv_sec: time.sec, tv_nsec: i64::from(time.nsec) };
     Timestamps { last_access: time(metadata.atime), last_modification: time(metadata.mtime) }
 }

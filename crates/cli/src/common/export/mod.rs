@@ -34,7 +34,7 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 use std::sync::atomic::AtomicU64;
 
-use spinney::{Metadata, Volume};
+use vfs::{Metadata, Volume};
 
 use crate::common::interrupt::Interrupt;
 use crate::common::progress::Progress;

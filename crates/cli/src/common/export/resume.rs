@@ -13,7 +13,8 @@ use std::path::Path;
 use anyhow::Result;
 use rustix::fs::{AtFlags, Mode, OFlags, SeekFrom, Stat};
 use rustix::io::Errno;
-use spinney::{FileOptions, FileType, Metadata};
+use vfs::file_system::NodeKind;
+use vfs::{FileOptions, Metadata};
 
 use super::Export;
 use crate::common::beneath::path_of;
@@ -49,8 +50,8 @@ pub(super) fn look(
     }
     let size = u64::try_from(found.st_size)?;
     let is_private = found.st_mode & 0o7777 == 0o600;
-    let lacks_setid = export.options.keeps_setid && metadata.permissions() & 0o6000 != 0;
-    let is_meant_private = metadata.permissions() & 0o777 == 0o600 && !lacks_setid;
+    let lacks_setid = export.options.keeps_setid && metadata.permissions & 0o6000 != 0;
+    let is_meant_private = metadata.permissions & 0o777 == 0o600 && !lacks_setid;
     let mode_is_done = metadata.is_symlink() || !is_private || is_meant_private;
     let has_size = !metadata.is_file() || size == metadata.size;
     let time = metadata.mtime;
@@ -108,15 +109,15 @@ fn is_same_thing(
     metadata: &Metadata,
     found: &Stat,
 ) -> Result<bool> {
-    if FileType::from_mode(found.st_mode) != Some(metadata.kind) {
+    if NodeKind::from_mode(found.st_mode) != Some(metadata.kind) {
         return Ok(false);
     }
     Ok(match metadata.kind {
-        FileType::Symlink => {
+        NodeKind::Symlink => {
             let target = rustix::fs::readlinkat(dir, name, Vec::new())?;
             target.as_bytes() == export.volume.read_link(image)?.as_os_str().as_bytes()
         }
-        FileType::CharDevice | FileType::BlockDevice => found.st_rdev == metadata.rdev,
+        NodeKind::CharDevice | NodeKind::BlockDevice => found.st_rdev == u64::from(metadata.rdev),
         _ => true,
     })
 }

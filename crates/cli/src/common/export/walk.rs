@@ -11,7 +11,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context as _, Result};
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags};
 use rustix::io::Errno;
-use spinney::{FileOptions, FileType, Metadata, Volume};
+use vfs::file_system::NodeKind;
+use vfs::{FileOptions, Metadata, Volume};
 
 use super::resume::{self, Found};
 use super::{Export, ExportOptions, Losses, MadeDir, contents, host, metadata};
@@ -221,7 +222,7 @@ fn make_or_link(
     }
     // Held until the file is there, so that no second thread links to what is not.
     let mut links = lock(&export.links);
-    let id = (metadata.tree.0, metadata.ino.0);
+    let id = (metadata.home.subvolume, metadata.home.ino);
     if let Some(first) = links.get(&id) {
         link(export, place, first, (&image, metadata))?;
     } else if make(export, buffer, place, &image, metadata)? {
@@ -238,7 +239,7 @@ fn make(
     image: &Path,
     metadata: &Metadata,
 ) -> Result<bool> {
-    let is_device = matches!(metadata.kind, FileType::CharDevice | FileType::BlockDevice);
+    let is_device = matches!(metadata.kind, NodeKind::CharDevice | NodeKind::BlockDevice);
     if is_device && !export.options.makes_devices {
         export.losses.withheld_nodes.fetch_add(1, Ordering::Relaxed);
         return Ok(false);
@@ -287,21 +288,21 @@ fn make_special(
     replaces: bool,
 ) -> Result<bool> {
     let node = match metadata.kind {
-        FileType::File | FileType::Directory => return Ok(true),
-        FileType::Symlink => None,
-        FileType::Fifo => Some(HostType::Fifo),
-        FileType::Socket => Some(HostType::Socket),
-        FileType::CharDevice => Some(HostType::CharacterDevice),
-        FileType::BlockDevice => Some(HostType::BlockDevice),
+        NodeKind::File | NodeKind::Directory => return Ok(true),
+        NodeKind::Symlink => None,
+        NodeKind::Fifo => Some(HostType::Fifo),
+        NodeKind::Socket => Some(HostType::Socket),
+        NodeKind::CharDevice => Some(HostType::CharacterDevice),
+        NodeKind::BlockDevice => Some(HostType::BlockDevice),
     };
     let made = match node {
         None => {
             let target = export.volume.read_link(image)?;
             host::make_new(dir, name, replaces, || rustix::fs::symlinkat(&target, dir, name))
         }
-        Some(kind) => {
-            host::make_new(dir, name, replaces, || rustix::fs::mknodat(dir, name, kind, PRIVATE, metadata.rdev))
-        }
+        Some(kind) => host::make_new(dir, name, replaces, || {
+            rustix::fs::mknodat(dir, name, kind, PRIVATE, u64::from(metadata.rdev))
+        }),
     };
     if made == Err(Errno::PERM) && node.is_some() {
         export.losses.nodes.fetch_add(1, Ordering::Relaxed);

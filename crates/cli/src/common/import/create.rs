@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rustix::fs::Stat;
-use spinney::{CallerError, FileOptions, FileType, NewNode, SetAttr, Times, XattrMode};
+use vfs::file_system::{NodeKind, SetAttr, WholeNode, XattrMode};
+use vfs::{Errno, FileOptions, Times};
 
 use super::source::{self, Name, SourceDir, Xattrs};
 use super::{Existing, Import, data};
@@ -33,7 +34,7 @@ pub(super) fn one(
         let fd = dir.open_file(&name.bytes)?;
         let stat = rustix::fs::fstat(&fd)?;
         // It may have been replaced since the directory was read.
-        if FileType::from_mode(stat.st_mode) == Some(FileType::File) {
+        if NodeKind::from_mode(stat.st_mode) == Some(NodeKind::File) {
             return regular(import, buffer, &fd, &stat, &target).map(|()| None);
         }
     }
@@ -43,13 +44,13 @@ pub(super) fn one(
         return Ok(None);
     }
     match source::kind(&stat)? {
-        FileType::File => {
+        NodeKind::File => {
             let fd = dir.open_file(&name.bytes)?;
             let stat = rustix::fs::fstat(&fd)?;
-            anyhow::ensure!(source::kind(&stat)? == FileType::File, "it was replaced while it was copied");
+            anyhow::ensure!(source::kind(&stat)? == NodeKind::File, "it was replaced while it was copied");
             regular(import, buffer, &fd, &stat, &target).map(|()| None)
         }
-        FileType::Directory => directory(import, (dir, name), (&handle, &stat), target),
+        NodeKind::Directory => directory(import, (dir, name), (&handle, &stat), target),
         _ => special(import, (&handle, &stat), &target).map(|()| None),
     }
 }
@@ -121,22 +122,25 @@ fn make(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs, texts:
     let kind = source::kind(stat)?;
     let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
     let pairs: Vec<(&[u8], &[u8])> = xattrs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())).collect();
-    let is_device = matches!(kind, FileType::CharDevice | FileType::BlockDevice);
-    let node = NewNode {
+    let is_device = matches!(kind, NodeKind::CharDevice | NodeKind::BlockDevice);
+    let Times { atime, mtime, ctime, btime } = times(import, stat);
+    let node = WholeNode {
         kind,
-        mode: stat.st_mode & 0o7777,
+        permissions: stat.st_mode & 0o7777,
         uid,
         gid,
-        times: times(import, stat),
-        rdev: if is_device { stat.st_rdev } else { 0 },
+        atime,
+        mtime,
+        ctime,
+        btime,
+        rdev: if is_device { u32::try_from(stat.st_rdev)? } else { 0 },
         target: texts.0,
         xattrs: &pairs,
         data: texts.1,
-        ..NewNode::default()
     };
     let made = import.volume.create_node(target, &node);
     match made {
-        Err(error) if error.caller_error() == Some(CallerError::Exists) => {
+        Err(error) if error.errno() == Errno::EEXIST => {
             let existing = import.volume.symlink_metadata(target)?;
             if existing.is_dir() && kind.is_dir() {
                 return merge(import, target, stat, xattrs);
@@ -155,9 +159,7 @@ fn make(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs, texts:
 fn hard_link(import: &Import<'_>, first: &Path, target: &Path) -> Result<()> {
     let linked = import.volume.hard_link(first, target);
     match linked {
-        Err(error)
-            if error.caller_error() == Some(CallerError::Exists) && import.options.existing == Existing::Replace =>
-        {
+        Err(error) if error.errno() == Errno::EEXIST && import.options.existing == Existing::Replace => {
             import.volume.remove_file(target)?;
             Ok(import.volume.hard_link(first, target)?)
         }
@@ -169,11 +171,10 @@ fn hard_link(import: &Import<'_>, first: &Path, target: &Path) -> Result<()> {
 fn merge(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs) -> Result<()> {
     let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
     let changes = SetAttr {
-        mode: Some(stat.st_mode & 0o7777),
+        permissions: Some(stat.st_mode & 0o7777),
         uid: Some(uid),
         gid: Some(gid),
-        times: times(import, stat),
-        flags: None,
+        ..SetAttr::from(times(import, stat))
     };
     import.volume.set_attributes(target, &changes)?;
     for (name, value) in xattrs {

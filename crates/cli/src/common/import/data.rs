@@ -6,7 +6,7 @@ use std::os::fd::BorrowedFd;
 use anyhow::Result;
 use rustix::fs::{SeekFrom, Stat};
 use rustix::io::Errno;
-use spinney::File;
+use vfs::File;
 
 use crate::common::progress::Progress;
 
@@ -136,16 +136,15 @@ mod tests {
     use std::os::fd::AsFd as _;
     use std::sync::Arc;
 
-    use blockdev::backends::MemoryDevice;
-    use spinney::{FileOptions, MakeOptions, Volume};
+    use vfs::{FileOptions, Volume};
+    use vfs_conformance::MemoryFs;
 
     use super::*;
 
     /// Streams a file of the host that had the size of `before` when it was looked at, and is cut
     /// to `now` bytes before it is read. Returns what the volume has afterwards.
     fn streamed(before: &[u8], hole: u64, now: u64) -> Vec<u8> {
-        let device = Arc::new(MemoryDevice::new(256 << 20));
-        let volume = Volume::options().make_device(device, &MakeOptions::default()).unwrap();
+        let volume = Volume::new(Arc::new(MemoryFs::default()));
         let dir = tempfile::tempdir().unwrap();
         let mut source = fs::File::create_new(dir.path().join("source")).unwrap();
         source.write_all(before).unwrap();

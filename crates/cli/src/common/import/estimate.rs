@@ -6,7 +6,7 @@ use std::sync::{Mutex, PoisonError};
 
 use anyhow::Result;
 use rustix::fs::Stat;
-use spinney::FileType;
+use vfs::file_system::NodeKind;
 
 use super::source::Source;
 use super::{ImportOptions, data};
@@ -66,7 +66,7 @@ impl Totals {
 pub(crate) fn measure(source: &Path, options: &ImportOptions) -> Result<Totals> {
     let stat = rustix::fs::stat(source).map_err(|errno| super::source::at(source, errno))?;
     let mut total = Totals { names: 1, ..Totals::default() };
-    if FileType::from_mode(stat.st_mode) != Some(FileType::Directory) {
+    if NodeKind::from_mode(stat.st_mode) != Some(NodeKind::Directory) {
         total.add_contents(&stat);
         return Ok(total);
     }
@@ -83,9 +83,9 @@ pub(crate) fn measure(source: &Path, options: &ImportOptions) -> Result<Totals> 
             };
             total.names += 1;
             total.name_bytes += u64::try_from(name.bytes.to_bytes().len())?;
-            match FileType::from_mode(found.st_mode) {
-                Some(FileType::File) if is_new(&seen, &found) => total.add_contents(&found),
-                Some(FileType::Directory) if !options.one_file_system || found.st_dev == stat.st_dev => {
+            match NodeKind::from_mode(found.st_mode) {
+                Some(NodeKind::File) if is_new(&seen, &found) => total.add_contents(&found),
+                Some(NodeKind::Directory) if !options.one_file_system || found.st_dev == stat.st_dev => {
                     dirs.push(path.join(name.as_path()));
                 }
                 _ => {}

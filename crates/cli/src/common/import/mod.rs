@@ -27,7 +27,7 @@ mod walk;
 use std::path::Path;
 
 use anyhow::Result;
-use spinney::Volume;
+use vfs::Volume;
 
 use crate::common::progress::Progress;
 

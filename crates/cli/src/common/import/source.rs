@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Error, Result};
 use rustix::fs::{AtFlags, Dir, FileType as HostType, Mode, OFlags, Stat};
 use rustix::io::Errno;
-use spinney::{FileType, Timestamp};
+use vfs::file_system::{NodeKind, Time};
 
 use crate::common::beneath::{OpenDirs, path_of};
 
@@ -176,13 +176,13 @@ pub(crate) fn at(path: &Path, error: impl Into<io::Error>) -> Error {
 }
 
 /// Kind of the file.
-pub(crate) fn kind(stat: &Stat) -> Result<FileType> {
-    FileType::from_mode(stat.st_mode).context("a kind of file that nobody knows")
+pub(crate) fn kind(stat: &Stat) -> Result<NodeKind> {
+    NodeKind::from_mode(stat.st_mode).context("a kind of file that nobody knows")
 }
 
 /// Last access, last change of the contents, last change of the inode.
-pub(crate) fn times(stat: &Stat) -> [Timestamp; 3] {
-    let time = |sec: i64, nsec: u64| Timestamp::new(sec, u32::try_from(nsec).unwrap_or_default());
+pub(crate) fn times(stat: &Stat) -> [Time; 3] {
+    let time = |sec: i64, nsec: u64| Time::new(sec, u32::try_from(nsec).unwrap_or_default());
     [
         time(stat.st_atime, stat.st_atime_nsec),
         time(stat.st_mtime, stat.st_mtime_nsec),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context as _, Result};
-use spinney::{Times, Volume};
+use vfs::{Times, Volume};
 
 use super::create::{self, SubDir};
 use super::source::{Name, Source, SourceDir};

@@ -8,7 +8,7 @@
 //!
 //! Each is this program again, started with a hidden `--role`; in the foreground the supervisor
 //! is the front part. They talk over [`channel`]. [`settings`] reads `-o`; what a format alone
-//! can know is passed to its row in `formats`, a [`mod@format`]. [`sandbox`] is what the server gives
+//! can know is passed to its row in `formats`, a [`format::MountFormat`]. [`sandbox`] is what the server gives
 //! up, [`super::mounts`] the kernel's list of mounts, [`watchdog`], [`signals`] and [`log`] what their
 //! names say, and [`helper`] turns the command lines of `mount(8)` into ours.
 //!
@@ -19,7 +19,6 @@
 //! with its reason and status. Later ones are logged. Caller: `args`.
 
 mod channel;
-mod format;
 pub(crate) mod helper;
 mod holders;
 mod log;
@@ -42,9 +41,9 @@ use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 
 use super::failure::Failure;
+use super::format;
 use super::image::ImagePath;
 use super::output::{self, Output};
-pub(crate) use format::{Format, Formats};
 pub(crate) use settings::{Request, Settings, needs_value, size, takes_no_value, unknown};
 pub(crate) use umount::Umount;
 
@@ -99,8 +98,8 @@ Examples:
   spinney umount /mnt/site";
 
 /// What `--help` says at its end.
-pub(crate) fn long_help(formats: Formats) -> String {
-    let own: Vec<&str> = formats.iter().map(|format| format.options_help).collect();
+pub(crate) fn long_help() -> String {
+    let own: Vec<&str> = format::known().iter().map(|format| format.mount.options_help).collect();
     let own = own.join("\n");
     format!(
         "\
@@ -178,7 +177,7 @@ Signals:
 }
 
 impl Mount {
-    pub(crate) fn run(&self, formats: Formats, out: &mut Output) -> Result<()> {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         // Whoever waits for the end of a pipe must not wait for the mount's.
         let withheld = fuse::withhold_inherited(&self.named_descriptors()).context("inherited descriptors")?;
         if withheld > 0 && self.foreground {
@@ -189,18 +188,18 @@ impl Mount {
             return Err(error).context("this program, once more");
         }
         if self.sandbox_self_test {
-            return self.try_the_sandbox(formats, out);
+            return self.try_the_sandbox(out);
         }
         match self.role {
-            Some(Role::Server) => server::run(self, formats),
-            Some(Role::Supervisor) => supervisor::run(self, self.settings(formats)?),
-            None => self.front_part(formats),
+            Some(Role::Server) => server::run(self),
+            Some(Role::Supervisor) => supervisor::run(self, self.settings()?),
+            None => self.front_part(),
         }
     }
 
-    fn front_part(&self, formats: Formats) -> Result<()> {
-        let settings = self.settings(formats)?;
-        format::check_options(formats, &settings.request)?;
+    fn front_part(&self) -> Result<()> {
+        let settings = self.settings()?;
+        format::check_options(&settings.request)?;
         let whole = Self {
             image: absolute_image(&self.image)?,
             dir: self.mount_point()?,
@@ -211,7 +210,7 @@ impl Mount {
         if self.fake {
             return Ok(());
         }
-        if second::mount(&whole, &settings, formats)? {
+        if second::mount(&whole, &settings)? {
             return Ok(());
         }
         if self.foreground { supervisor::run(&whole, settings) } else { supervisor::start_in_background(&whole) }
@@ -233,11 +232,11 @@ impl Mount {
         Ok(dir)
     }
 
-    fn settings(&self, formats: Formats) -> Result<Settings> {
+    fn settings(&self) -> Result<Settings> {
         let mut settings = Settings::parse(&self.options)?;
         if self.sloppy {
             let known = |name: &str| {
-                let known = format::is_option(formats, name);
+                let known = format::is_option(name);
                 if !known {
                     output::warn(&format!("unknown option `{name}` is ignored"));
                 }
@@ -270,16 +269,16 @@ impl Mount {
         command
     }
 
-    fn try_the_sandbox(&self, formats: Formats, out: &mut Output) -> Result<()> {
+    fn try_the_sandbox(&self, out: &mut Output) -> Result<()> {
         use std::io::Write as _;
-        let settings = self.settings(formats)?;
+        let settings = self.settings()?;
         let device = server::open_device(self, &settings)?;
         let parent = rustix::process::getppid();
         let _prepared = fuse::Prepared::new(&server::server_options(&settings));
         for missing in sandbox::enter(settings.io_uring, &self.dir)?.missing {
             writeln!(out, "missing: {missing}")?;
         }
-        let file_system = server::open_file_system(self, formats, &settings, device)?;
+        let file_system = server::open_file_system(self, &settings, device)?;
         sandbox::probe::run(&self.image, parent, out)?;
         // The sandbox is no good if the file system cannot live in it.
         file_system.sync_fs().context("the file system in the sandbox")

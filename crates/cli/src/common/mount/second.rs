@@ -14,10 +14,10 @@ use anyhow::{Context as _, Result};
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags};
 
-use super::format::Format;
-use super::{Formats, Mount, Settings};
+use super::{Mount, Settings};
 use crate::common::beneath::path_of;
 use crate::common::failure::{Failure, Status, one_line};
+use crate::common::format::{self, Format};
 use crate::common::image::ImagePath;
 use crate::common::mounts::{self as table, Row};
 
@@ -37,7 +37,7 @@ struct First {
 
 /// Mounts what is mounted already at a further place; false where a server of its own is needed, or where nobody
 /// but the first can have the image, which is found out in opening it.
-pub(super) fn mount(mount: &Mount, settings: &Settings, formats: Formats) -> Result<bool> {
+pub(super) fn mount(mount: &Mount, settings: &Settings) -> Result<bool> {
     if !rustix::process::geteuid().is_root() {
         return Ok(false);
     }
@@ -64,13 +64,13 @@ pub(super) fn mount(mount: &Mount, settings: &Settings, formats: Formats) -> Res
     if mount.foreground {
         return Err(refused("its server runs there: leave --foreground out").into());
     }
-    let Some(format) = formats.first() else { return Ok(false) };
-    if let Some(option) = has.contradiction(&mount.options, format.chooses)? {
+    let Some(format) = format::known().first() else { return Ok(false) };
+    if let Some(option) = has.contradiction(&mount.options, format.mount.chooses)? {
         let text = format!("its server cannot have `{option}` for a further mount alone");
         return Err(refused(&text).into());
     }
     let place =
-        (format.place)(&row.dir, &has.request, &settings.request).map_err(|error| refused(&one_line(&error)))?;
+        (format.mount.place)(&row.dir, &has.request, &settings.request).map_err(|error| refused(&one_line(&error)))?;
     let found = open(format, &row.dir, &place, settings)?;
     attach(&found, &mount.dir, settings)?;
     Ok(true)
@@ -135,7 +135,7 @@ fn open(format: &Format, root: &Path, place: &Path, settings: &Settings) -> Resu
     let found = walk(place)
         .map_err(|error| Failure::refused(format!("/{}: {}", place.display(), std::io::Error::from(error))))?;
     let above = place.parent().map(walk).transpose()?;
-    (format.check_place)(&path_of(&found), above.as_ref().map(path_of).as_deref(), &settings.request)?;
+    (format.mount.check_place)(&path_of(&found), above.as_ref().map(path_of).as_deref(), &settings.request)?;
     Ok(found)
 }
 

@@ -17,16 +17,17 @@ use vfs::FileSystem;
 use super::channel::{Channel, Message};
 use super::settings::Settings;
 use super::signals::{self, Signals};
-use super::{Formats, Mount, format, log, sandbox};
+use super::{Mount, log, sandbox};
 use crate::common::failure::{self, Status};
+use crate::common::format;
 use crate::common::image;
 
 /// Serves a mount to its end. What goes wrong is told to the supervisor, which tells the user.
-pub(super) fn run(mount: &Mount, formats: Formats) -> Result<()> {
+pub(super) fn run(mount: &Mount) -> Result<()> {
     let channel = Channel::inherited()?;
     // Their names are how people find them in the list of processes.
     let _ = rustix::thread::set_name(c"spinney-server");
-    let result = serve(mount, formats, &channel);
+    let result = serve(mount, &channel);
     if let Err(error) = &result {
         let status = failure::status_of(error).code();
         let _ = channel.send_failure(status, &failure::one_line(error));
@@ -45,16 +46,16 @@ pub(super) fn open_device(mount: &Mount, settings: &Settings) -> Result<Arc<File
 /// The file system on the image.
 pub(super) fn open_file_system(
     mount: &Mount,
-    formats: Formats,
     settings: &Settings,
     device: Arc<dyn Device>,
 ) -> Result<Arc<dyn FileSystem>> {
-    format::open(formats, device, &settings.request).map_err(|error| image::explain(&mount.image, error))
+    let opened = format::of(&*device).and_then(|format| (format.mount.open)(device, &settings.request));
+    opened.map_err(|error| image::explain(&mount.image, error))
 }
 
-fn serve(mount: &Mount, formats: Formats, channel: &Channel) -> Result<()> {
+fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     log::start(mount.verbose, mount.log.as_deref(), !mount.foreground)?;
-    let settings = mount.settings(formats)?;
+    let settings = mount.settings()?;
     let signals = Signals::catch()?;
     let device = open_device(mount, &settings)?;
     let options = server_options(&settings);
@@ -70,7 +71,7 @@ fn serve(mount: &Mount, formats: Formats, channel: &Channel) -> Result<()> {
         }
         entered.is_apart
     };
-    let file_system = open_file_system(mount, formats, &settings, device.clone())?;
+    let file_system = open_file_system(mount, &settings, device.clone())?;
     let read_only = file_system.is_read_only();
     channel.send(&Message::Opened { read_only, is_apart }, None)?;
     let connection = fuse::Connection::from_fd(receive_connection(channel)?);

@@ -1,0 +1,166 @@
+//! The row of btrfs among the formats.
+
+use std::error::Error as StdError;
+use std::sync::Arc;
+
+use anyhow::Result;
+use blockdev::Device;
+use btrfs_disk::TreeId;
+use btrfs_store::Error as StoreError;
+use btrfs_store::pool::supers::read_mirrors;
+use spinney::{BtrfsFs, CallerError, Error as VolumeError, Volume, VolumeOptions};
+
+use super::{info, mount, place};
+use crate::common::failure::{Status, of_device};
+use crate::common::format::{About, Format, MountFormat, OpenRequest, Opened};
+use crate::common::image::{ImageArgs, ReadArgs, explain, open_device};
+use crate::common::magic::magic;
+use crate::common::output::Output;
+
+/// The row.
+pub(crate) const FORMAT: Format = Format {
+    name: "btrfs",
+    magic: magic(0x10040, b"_BHRfS_M"),
+    open,
+    remedies,
+    status,
+    mount: MountFormat {
+        open: mount::open,
+        check_options: mount::check_options,
+        is_option: mount::is_option,
+        chooses: place::chooses,
+        place: place::find,
+        check_place: place::check,
+        options_help: mount::OPTIONS_HELP,
+    },
+};
+
+#[derive(Debug)]
+struct Btrfs(Volume);
+
+impl About for Btrfs {
+    fn report(&self, json: bool, out: &mut Output) -> Result<()> {
+        let info = self.0.info()?;
+        if json { out.json(&info::report(&info)) } else { info::print(out, &info) }
+    }
+}
+
+fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
+    let volume = options(request).open_device(device)?;
+    Ok(Opened { volume: BtrfsFs::by_paths(&volume)?, about: Box::new(Btrfs(volume)) })
+}
+
+fn options(request: &OpenRequest) -> VolumeOptions {
+    let mut options = Volume::options().read_only(request.read_only).replay_log(!request.skips_log);
+    if let Some(path) = &request.subvolume {
+        options = options.subvolume(path);
+    }
+    if let Some(id) = request.subvolume_id {
+        options = options.subvolume_id(TreeId(id));
+    }
+    if let Some(copy) = request.superblock {
+        options = options.superblock(copy);
+    }
+    options
+}
+
+/// Opens an image for a command that only btrfs has, to read and write.
+pub(super) fn open_writable(image: &ImageArgs) -> Result<Volume> {
+    open_image(image, &image.request())
+}
+
+/// Opens an image for a command that only btrfs has; nothing in it changes.
+pub(super) fn open_read_only(image: &ReadArgs) -> Result<Volume> {
+    open_image(&image.image, &image.request())
+}
+
+fn open_image(image: &ImageArgs, request: &OpenRequest) -> Result<Volume> {
+    let opened = open_device(&image.image, request).and_then(|device| Ok(options(request).open_device(device)?));
+    opened.map_err(|error| explain(&image.image, error))
+}
+
+/// Which copies of the superblock are right, where the primary is not.
+fn remedies(device: &dyn Device) -> Vec<String> {
+    let copies = read_mirrors(device);
+    if copies.first().is_none_or(|(_, copy)| copy.is_ok()) {
+        return Vec::new();
+    }
+    let right = copies.iter().enumerate().filter(|(_, (_, copy))| copy.is_ok());
+    right.map(|(number, (offset, _))| format!("--super {number} takes the copy at byte {offset}")).collect()
+}
+
+fn status(cause: &(dyn StdError + 'static)) -> Option<Status> {
+    if let Some(error) = cause.downcast_ref::<VolumeError>() {
+        return Some(of_volume(error));
+    }
+    if let Some(error) = cause.downcast_ref::<StoreError>() {
+        return Some(of_store(error));
+    }
+    cause.is::<btrfs_disk::Corrupt>().then_some(Status::Corrupt)
+}
+
+fn of_volume(error: &VolumeError) -> Status {
+    match error {
+        VolumeError::Caller { what: CallerError::NotSupported, .. } | VolumeError::Unsupported(_) => {
+            Status::Unsupported
+        }
+        VolumeError::Caller { .. } => Status::Refused,
+        VolumeError::Corrupt { .. } => Status::Corrupt,
+        VolumeError::NoSpace => Status::NoSpace,
+        VolumeError::Io { source, .. } => of_device(source),
+        VolumeError::Poisoned { reason } => of_store(reason),
+        _ => Status::Io,
+    }
+}
+
+fn of_store(error: &StoreError) -> Status {
+    match error {
+        StoreError::Device(source) => of_device(source),
+        StoreError::Unsupported { .. } => Status::Unsupported,
+        StoreError::NoSpace { .. } => Status::NoSpace,
+        StoreError::Poisoned { reason } => of_store(reason),
+        StoreError::ReadOnly | StoreError::NoSuchTree(_) => Status::Refused,
+        _ => Status::Corrupt,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use anyhow::Context as _;
+
+    use super::*;
+    use crate::common::failure::{one_line, status_of};
+    use crate::common::format;
+    use crate::formats::FORMATS;
+
+    #[test]
+    fn the_first_known_cause_decides() {
+        format::know(FORMATS);
+        let error: anyhow::Error = VolumeError::caller(CallerError::NotFound).into();
+        let error = Err::<(), _>(error).context("while looking").unwrap_err();
+        assert_eq!(status_of(&error), Status::Refused);
+        assert_eq!(one_line(&error), "while looking: no such file or directory");
+        assert_eq!(status_of(&VolumeError::NoSpace.into()), Status::NoSpace);
+    }
+
+    #[test]
+    fn a_cause_told_already_is_not_repeated() {
+        format::know(FORMATS);
+        let inner = io::Error::new(io::ErrorKind::StorageFull, "disk full");
+        let error = blockdev::Error::io(blockdev::Op::Write, "a.img", 0, 4096, inner);
+        let error: anyhow::Error = VolumeError::from(error).into();
+        assert_eq!(one_line(&error), "a.img: cannot write 4096 bytes at 0: disk full");
+        assert_eq!(status_of(&error), Status::NoSpace);
+    }
+
+    #[test]
+    fn a_locked_image_is_busy_and_named_once() {
+        format::know(FORMATS);
+        let error: anyhow::Error =
+            VolumeError::from(blockdev::Error::Locked { device: "a.img".into() }).at("a.img").into();
+        assert_eq!(one_line(&error), "a.img: in use by another program");
+        assert_eq!(status_of(&error), Status::Busy);
+    }
+}
