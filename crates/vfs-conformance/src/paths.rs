@@ -7,12 +7,15 @@ use std::path::Path;
 use vfs::file_system::{AllocateFlags, NodeKind, RenameFlags, SetAttr, Time, WholeNode, XattrMode};
 use vfs::{Errno, File, FileOptions, Result, Times, Volume};
 
+/// A part of the story: true where all answers are right.
+type Step = fn(&Volume) -> Result<bool>;
+
 /// Goes through the methods of an empty volume.
 ///
 /// # Errors
 /// What was expected and what was found, of the first difference.
 pub fn check(volume: &Volume) -> std::result::Result<(), String> {
-    let steps: [(&str, fn(&Volume) -> Result<bool>); 8] = [
+    let steps: [(&str, Step); 8] = [
         ("directories", directories),
         ("symbolic links", links),
         ("contents", contents),

@@ -23,6 +23,15 @@ impl FileSystem for BtrfsFs {
         }
     }
 
+    fn attr_at(&self, path: &[u8], follow: Follow) -> Answer<Attr> {
+        if let Some(attr) = self.answer(self.attr_of_path(path, follow))? {
+            return Ok(attr);
+        }
+        let entry = self.resolve(path, follow)?;
+        self.forget(entry.node, 1);
+        Ok(entry.attr)
+    }
+
     fn forget(&self, node: NodeId, count: u64) {
         self.forget_node(node, count);
     }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use btrfs_disk::TreeId;
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
-use vfs::file_system::{Caller, Entry, Follow, NewNode, NodeKind, RenameFlags as Flags, WholeNode};
+use vfs::file_system::{Attr, Caller, Entry, Follow, NewNode, NodeKind, RenameFlags as Flags, WholeNode};
 
 use super::attr::timestamp;
 use super::flags::COMPRESSION_NAME;
 use super::nodes::Place;
-use super::stat::type_of;
+use super::stat::{attr_of, type_of};
 use super::{BtrfsFs, stale};
 use crate::dir::{self, Found, NewInode, RenameFlags, Unlink};
 use crate::error::{CallerError, Error, Result};
@@ -157,6 +157,14 @@ impl BtrfsFs {
         self.volume.walker().find_then(Path::new(OsStr::from_bytes(path)), follow, |inode| match inode.ino() {
             EMPTY_SUBVOL_INO => Ok(None),
             ino => self.entry(Place::Inode(inode.tree_id(), ino), inode).map(Some),
+        })
+    }
+
+    /// What `stat` shows of what a path leads to; `None` for a node whose number needs a reference.
+    pub(super) fn attr_of_path(&self, path: &[u8], follow: Follow) -> Result<Option<Attr>> {
+        self.volume.walker().find_then(Path::new(OsStr::from_bytes(path)), follow, |inode| {
+            let number = self.nodes.number(inode.tree_id(), inode.ino());
+            Ok(number.map(|number| attr_of(&inode.metadata(), self.nodes.shown(NodeId(number)))))
         })
     }
 

@@ -32,11 +32,14 @@ pub(crate) struct Format {
     pub(crate) mount: MountFormat,
 }
 
+/// Opens the file system on a device for a mount.
+pub(crate) type Opener = fn(Arc<dyn Device>, &Request) -> Result<Arc<dyn FileSystem>>;
+
 /// How an image of a format is mounted.
 #[derive(Debug)]
 pub(crate) struct MountFormat {
     /// Opens one.
-    pub(crate) open: fn(Arc<dyn Device>, &Request) -> Result<Arc<dyn FileSystem>>,
+    pub(crate) open: Opener,
     /// Refuses options of its own that it does not know, or whose value is wrong.
     pub(crate) check_options: fn(&Request) -> Result<()>,
     /// True for the name of an option of its own.

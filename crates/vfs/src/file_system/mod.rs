@@ -63,6 +63,17 @@ pub trait FileSystem: Send + Sync {
         crate::volume::resolve(self, path, follow)
     }
 
+    /// What `stat` reports of what a path leads to, without a reference to it: one call where a resolved node would
+    /// take three.
+    ///
+    /// # Errors
+    /// As [`FileSystem::resolve`].
+    fn attr_at(&self, path: &[u8], follow: Follow) -> Answer<Attr> {
+        let entry = self.resolve(path, follow)?;
+        self.forget(entry.node, 1);
+        Ok(entry.attr)
+    }
+
     /// Gives back `count` references to a node. Never fails, whatever the server says.
     fn forget(&self, node: NodeId, count: u64);
 

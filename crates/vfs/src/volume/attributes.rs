@@ -1,7 +1,7 @@
 //! Metadata and extended attributes by path.
 
 use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::Path;
 
 use super::{Metadata, Volume};
@@ -34,7 +34,7 @@ impl Volume {
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ELOOP`.
     pub fn metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        Ok(*self.find(path.as_ref(), Follow::Last)?.attr())
+        self.attr_at(path.as_ref(), Follow::Last)
     }
 
     /// Metadata of what has the name `path`, also when it is a symbolic link.
@@ -42,7 +42,11 @@ impl Volume {
     /// # Errors
     /// As [`Volume::metadata`].
     pub fn symlink_metadata(&self, path: impl AsRef<Path>) -> Result<Metadata> {
-        Ok(*self.find(path.as_ref(), Follow::AllButLast)?.attr())
+        self.attr_at(path.as_ref(), Follow::AllButLast)
+    }
+
+    fn attr_at(&self, path: &Path, follow: Follow) -> Result<Metadata> {
+        self.fs.attr_at(path.as_os_str().as_bytes(), follow).map_err(|error| error.at(path))
     }
 
     /// The flags of what has the name `path`, by the names that its format has for them; `none` where there are none.
