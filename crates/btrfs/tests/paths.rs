@@ -1,7 +1,5 @@
 //! The volume by paths, as every format has it, over btrfs.
 
-#![expect(clippy::panic, reason = "a test says what broke by panicking")]
-
 use std::sync::Arc;
 
 use blockdev::backends::MemoryDevice;

@@ -644,7 +644,6 @@ fn names_have_limits() {
 }
 
 #[test]
-#[expect(clippy::too_many_lines, reason = "one life of a subvolume")]
 fn control_operations_work_on_subvolumes() {
     const SUBVOL_CREATE: u32 = 0x5000_940e;
     const SNAP_CREATE_V2: u32 = 0x5000_9417;
@@ -710,7 +709,6 @@ fn control_operations_work_on_subvolumes() {
 /// Control operations went around permissions: the kernel has not looked at them, and the server took uid 0 for
 /// privileged, the mask of a list for the group's bits, and did not look at lists at all.
 #[test]
-#[expect(clippy::too_many_lines, reason = "one table of callers, then what it cannot say")]
 fn control_operations_go_by_permissions() {
     const SUBVOL_CREATE: u32 = 0x5000_940e;
     const SNAP_DESTROY: u32 = 0x5000_940f;

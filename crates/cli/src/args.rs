@@ -5,9 +5,9 @@ use std::ffi::OsStr;
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::common::failure::STATUS_HELP;
-use crate::common::output::Output;
-use crate::{btrfs, common, manual};
+use crate::{btrfs, manual};
+use commands::failure::STATUS_HELP;
+use commands::output::Output;
 
 /// Make, read, change and mount btrfs images, without root.
 #[derive(Debug, Parser)]
@@ -66,20 +66,20 @@ pub(crate) fn is_command(name: &OsStr) -> bool {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Mkfs(btrfs::mkfs::Mkfs),
-    Info(common::info::Info),
-    Ls(common::ls::Ls),
-    Tree(common::tree::Tree),
-    Cat(common::cat::Cat),
-    Stat(common::stat::Stat),
-    Get(common::get::Get),
-    Put(common::put::Put),
-    Mkdir(common::mkdir::Mkdir),
-    Rm(common::rm::Rm),
-    Mv(common::mv::Mv),
-    Ln(common::ln::Ln),
-    #[command(after_long_help = common::mount::long_help())]
-    Mount(common::mount::Mount),
-    Umount(common::mount::Umount),
+    Info(commands::info::Info),
+    Ls(commands::ls::Ls),
+    Tree(commands::tree::Tree),
+    Cat(commands::cat::Cat),
+    Stat(commands::stat::Stat),
+    Get(commands::get::Get),
+    Put(commands::put::Put),
+    Mkdir(commands::mkdir::Mkdir),
+    Rm(commands::rm::Rm),
+    Mv(commands::mv::Mv),
+    Ln(commands::ln::Ln),
+    #[command(after_long_help = commands::mount::long_help())]
+    Mount(commands::mount::Mount),
+    Umount(commands::mount::Umount),
     Subvolume(btrfs::subvolume::Subvolume),
     Label(btrfs::label::Label),
     Dump(btrfs::dump::Dump),

@@ -2,7 +2,7 @@
 //! error of theirs means. A second format adds its row here.
 
 use crate::btrfs;
-use crate::common::format::Format;
+use commands::format::Format;
 
 /// The formats of this program.
 pub(crate) const FORMATS: &[Format] = &[btrfs::format::FORMAT];

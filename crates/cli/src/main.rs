@@ -1,14 +1,13 @@
 //! The `spinney` program: file system images without root, mounted or not.
 //!
 //! `args` is the command line, one variant a command; `formats` has one row for each format that
-//! is known; `help` and `manual` lay out their texts; `common` holds the commands that every format
-//! has, `btrfs` those of btrfs alone.
+//! is known; `help` and `manual` lay out their texts. The commands that every format has are a crate, `commands`; those
+//! of btrfs alone are in `btrfs`.
 //! A command gets its arguments and a place for its report, and fails with an `anyhow::Error`,
 //! from whose cause the exit status follows.
 
 mod args;
 mod btrfs;
-mod common;
 mod formats;
 mod help;
 mod manual;
@@ -22,10 +21,10 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 
 use args::Cli;
-use common::failure::{self, Status};
-use common::format;
-use common::mount::helper;
-use common::output::{self, Output};
+use commands::failure::{self, Status};
+use commands::format;
+use commands::mount::helper;
+use commands::output::{self, Output};
 use formats::FORMATS;
 
 /// Many threads make and drop small things while images are written; the allocator of the C

@@ -6,8 +6,8 @@ use anyhow::Result;
 use btrfs_disk::flags::{CompatRo, Incompat};
 use btrfs_store::MakeOptions;
 
-use crate::common::failure::{Failure, Status};
-use crate::common::output::Output;
+use commands::failure::{Failure, Status};
+use commands::output::Output;
 
 /// What a feature's name stands for.
 #[derive(Clone, Copy)]

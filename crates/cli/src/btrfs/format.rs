@@ -11,11 +11,11 @@ use btrfs_store::pool::supers::read_mirrors;
 use spinney::{BtrfsFs, CallerError, Error as VolumeError, Volume, VolumeOptions};
 
 use super::{info, mount, place};
-use crate::common::failure::{Status, of_device};
-use crate::common::format::{About, Format, MountFormat, OpenRequest, Opened};
-use crate::common::image::{ImageArgs, ReadArgs, explain, open_device};
-use crate::common::magic::magic;
-use crate::common::output::Output;
+use commands::failure::{Status, of_device};
+use commands::format::{About, Format, MountFormat, OpenRequest, Opened};
+use commands::image::{ImageArgs, ReadArgs, explain, open_device};
+use commands::magic::magic;
+use commands::output::Output;
 
 /// The row.
 pub(crate) const FORMAT: Format = Format {
@@ -131,9 +131,9 @@ mod tests {
     use anyhow::Context as _;
 
     use super::*;
-    use crate::common::failure::{one_line, status_of};
-    use crate::common::format;
     use crate::formats::FORMATS;
+    use commands::failure::{one_line, status_of};
+    use commands::format;
 
     #[test]
     fn the_first_known_cause_decides() {

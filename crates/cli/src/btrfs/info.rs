@@ -8,8 +8,8 @@ use btrfs_disk::flags::BlockGroupFlags;
 use serde::Serialize;
 use spinney::VolumeInfo;
 
-use crate::common::output::Output;
-use crate::common::{human, names};
+use commands::output::Output;
+use commands::{human, names};
 
 /// A volume in JSON; `mkfs` reports the same.
 #[derive(Serialize)]

@@ -10,10 +10,10 @@ use clap::Args;
 use serde::Serialize;
 
 use super::format;
-use crate::common::failure::Failure;
-use crate::common::image::ReadArgs;
-use crate::common::names;
-use crate::common::output::Output;
+use commands::failure::Failure;
+use commands::image::ReadArgs;
+use commands::names;
+use commands::output::Output;
 
 /// Show or change the label of an image
 #[derive(Debug, Args)]

@@ -22,15 +22,15 @@ use super::info;
 use super::label;
 use super::late_super::LateSuper;
 use super::sizing::{self, Shape};
-use crate::common::failure::{Failure, Status};
-use crate::common::human::{self, parse_bytes};
-use crate::common::image::ImagePath;
-use crate::common::import::{ImportOptions, import_contents, measure};
-use crate::common::magic;
-use crate::common::output::Output;
-use crate::common::progress::{Bar, Progress};
-use crate::common::put::parse_owner;
-use crate::common::work;
+use commands::failure::{Failure, Status};
+use commands::human::{self, parse_bytes};
+use commands::image::ImagePath;
+use commands::import::{ImportOptions, import_contents, measure};
+use commands::magic;
+use commands::output::Output;
+use commands::progress::{Bar, Progress};
+use commands::put::parse_owner;
+use commands::work;
 
 /// Make a file system, empty or with the contents of a directory
 ///

@@ -1,11 +1,11 @@
 //! The commands that only btrfs has, one file (or folder) each: making a file system,
 //! subvolumes and snapshots, what its trees look like on disk, and what power cuts leave of it.
 //!
-//! Each has its arguments as a struct and a `run`, like the commands in `common`, and uses what
+//! Each has its arguments as a struct and a `run`, like those of the crate `commands`, and uses what
 //! is shared there; [`mod@format`] is its row in `formats`, with what [`mount`] and [`place`] know. Only `dump` and
 //! `verify_crash` look below the library's `Volume`, at the store and the device.
 //!
-//! Failure: as in `common`; `mkfs` takes away the file that a failed attempt has made. Caller:
+//! Failure: as there; `mkfs` takes away the file that a failed attempt has made. Caller:
 //! `args`.
 
 pub(crate) mod blank;

@@ -8,8 +8,8 @@ use btrfs_disk::TreeId;
 use spinney::{BtrfsFs, CallerError, Error as VolumeError, FsOptions, Volume, VolumeOptions};
 use vfs::FileSystem;
 
-use crate::common::failure::{Failure, Status};
-use crate::common::mount::{Request, needs_value, size, takes_no_value, unknown};
+use commands::failure::{Failure, Status};
+use commands::mount::{Request, needs_value, size, takes_no_value, unknown};
 
 /// The options that only btrfs has; the first words of the lines are their names.
 pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PATH is the root of the mount
@@ -233,7 +233,7 @@ fn not_found(error: VolumeError, subvol: Option<&str>, id: Option<TreeId>) -> an
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::mount::Settings;
+    use commands::mount::Settings;
 
     fn check(list: &str) -> Result<()> {
         check_options(&Settings::parse(&[list])?.request)

@@ -6,8 +6,8 @@ use anyhow::{Context as _, Result};
 use btrfs_disk::TreeId;
 
 use super::mount::subvolume_id;
-use crate::common::failure::{Failure, Status};
-use crate::common::mount::Request;
+use commands::failure::{Failure, Status};
+use commands::mount::Request;
 
 /// Attribute of every file of a mount, which tells the number of its subvolume.
 const SUBVOLUME_NAME: &str = "btrfs.subvolid";
@@ -102,7 +102,7 @@ fn subvolume_of(path: &Path) -> Result<TreeId> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::common::mount::Settings;
+    use commands::mount::Settings;
 
     #[test]
     fn paths_are_compared_without_what_says_nothing() {

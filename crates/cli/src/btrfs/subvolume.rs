@@ -11,11 +11,11 @@ use serde::Serialize;
 use spinney::{CallerError, SnapshotMode, SubvolumeInfo, Volume};
 
 use super::format;
-use crate::common::attributes::JsonTime;
-use crate::common::failure::Failure;
-use crate::common::image::{ImageArgs, ReadArgs};
-use crate::common::names::{self, JsonPath};
-use crate::common::output::Output;
+use commands::attributes::JsonTime;
+use commands::failure::Failure;
+use commands::image::{ImageArgs, ReadArgs};
+use commands::names::{self, JsonPath};
+use commands::output::Output;
 
 /// Make, list and delete subvolumes and snapshots
 #[derive(Debug, Args)]

@@ -12,10 +12,10 @@ use clap::Args;
 use crash_explorer::{self as crash, Config, Progress, Report as Explored};
 use serde::Serialize;
 
-use crate::common::failure::Failure;
-use crate::common::image::explain;
-use crate::common::names;
-use crate::common::output::Output;
+use commands::failure::Failure;
+use commands::image::explain;
+use commands::names;
+use commands::output::Output;
 
 /// A text of operations is short.
 const WORKLOAD_BYTES_MAX: u64 = 4 << 20;

@@ -13,8 +13,8 @@ use btrfs_store::{Scan, Store};
 use clap::Args;
 use serde::Serialize;
 
-use crate::common::human;
-use crate::common::output::Output;
+use commands::human;
+use commands::output::Output;
 
 /// Show how logical addresses map to the device, and how full each block group is
 #[derive(Debug, Args)]

@@ -19,8 +19,8 @@ use blockdev::backends::{FileDevice, FileOptions};
 use btrfs_store::{Store, StoreOptions};
 use clap::{Args, Subcommand};
 
-use crate::common::image::explain;
-use crate::common::output::Output;
+use commands::image::explain;
+use commands::output::Output;
 
 /// Show what is on disk: superblocks, trees, chunks
 #[derive(Debug, Args)]

@@ -9,9 +9,9 @@ use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_SIZE, UncheckedSuperbloc
 use clap::Args;
 use serde::Serialize;
 
-use crate::common::failure::{Failure, Status};
-use crate::common::names;
-use crate::common::output::Output;
+use commands::failure::{Failure, Status};
+use commands::names;
+use commands::output::Output;
 
 /// Show the superblock, or all its copies
 #[derive(Debug, Args)]

@@ -12,9 +12,9 @@ use btrfs_store::pool::Expect;
 use clap::Args;
 use serde::Serialize;
 
-use crate::common::failure::Failure;
-use crate::common::names;
-use crate::common::output::Output;
+use commands::failure::Failure;
+use commands::names;
+use commands::output::Output;
 
 /// Show the items of a tree, or one block
 #[derive(Debug, Args)]

@@ -1,0 +1,71 @@
+//! What could not be copied: noted while the rest is copied, and told at the end.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Error, Result};
+
+use crate::failure::{Failure, Status, one_line, status_of};
+use crate::interrupt::is_interruption;
+use crate::output::warn;
+
+/// Failures that are told; further ones are counted.
+const TOLD_MAX: usize = 1000;
+
+/// Failures of single files and directories.
+#[derive(Debug, Default)]
+pub(crate) struct Failures {
+    count: AtomicU64,
+    told: Mutex<Vec<Error>>,
+}
+
+impl Failures {
+    /// Notes a failure, so that the copy goes on.
+    ///
+    /// # Errors
+    /// The failure itself, where the copy `fails_fast`, where the host has no room, and of a signal.
+    pub(crate) fn note<T>(&self, result: Result<T>, fails_fast: bool) -> Result<Option<T>> {
+        let error = match result {
+            Ok(value) => return Ok(Some(value)),
+            Err(error) => error,
+        };
+        if fails_fast || status_of(&error) == Status::NoSpace || is_interruption(&error) {
+            return Err(error);
+        }
+        self.count.fetch_add(1, Ordering::Relaxed);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        if told.len() < TOLD_MAX {
+            told.push(error);
+        }
+        Ok(None)
+    }
+
+    /// How many there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Tells of every failure that was noted, beside so many names that were copied.
+    ///
+    /// # Errors
+    /// The only one; or how many there were, with the status of the first.
+    pub(crate) fn tell(&self, copied: u64) -> Result<()> {
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let count = self.count.load(Ordering::Relaxed);
+        if (count, copied) == (1, 0) {
+            // There is nothing to sum up.
+            return told.pop().map_or(Ok(()), Err);
+        }
+        for error in &*told {
+            warn(&one_line(error));
+        }
+        let Some(first) = told.first() else {
+            return Ok(());
+        };
+        let text = match count {
+            1 => "one entry could not be copied; the others were".to_owned(),
+            count => format!("{count} entries could not be copied; the others were"),
+        };
+        Err(Failure::new(status_of(first), text).into())
+    }
+}

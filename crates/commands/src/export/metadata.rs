@@ -1,0 +1,153 @@
+//! Owner, attributes, times and mode of what was made on the host, in this order: a change of the
+//! owner takes away set-user bits and capabilities, writing changes the times, and by the mode, which is
+//! given last, a copy that continues this one knows what is whole.
+
+use std::ffi::OsStr;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use anyhow::Result;
+use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+use vfs::Metadata;
+use vfs::file_system::{NodeKind, Time};
+
+use super::Export;
+use crate::beneath::path_of;
+
+/// For an open file or directory.
+pub(super) fn apply_open(export: &Export<'_>, fd: &OwnedFd, image: &Path, metadata: &Metadata) -> Result<()> {
+    let has_owner = give_owner(export, metadata, |uid, gid| rustix::fs::fchown(fd, uid, gid))?;
+    let withheld =
+        each_xattr(export, image, metadata, |name, value| rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()))?;
+    rustix::fs::futimens(fd, &times(metadata))?;
+    Ok(rustix::fs::fchmod(fd, mode(export, metadata, has_owner, withheld))?)
+}
+
+/// For what cannot be opened: symbolic links and special files.
+pub(super) fn apply_name(
+    export: &Export<'_>,
+    (dir, name): (&OwnedFd, &OsStr),
+    image: &Path,
+    metadata: &Metadata,
+) -> Result<()> {
+    let handle = handle_of_made((dir, name), metadata)?;
+    let has_owner =
+        give_owner(export, metadata, |uid, gid| rustix::fs::chownat(&handle, "", uid, gid, AtFlags::EMPTY_PATH))?;
+    // What a handle refers to has no other name that leads to it alone; a link there is not followed further.
+    let path = path_of(&handle);
+    let withheld = each_xattr(export, image, metadata, |name, value| {
+        rustix::fs::setxattr(&path, name, value, XattrFlags::empty())
+    })?;
+    rustix::fs::utimensat(rustix::fs::CWD, &path, &times(metadata), AtFlags::empty())?;
+    if !metadata.is_symlink() {
+        let mode = mode(export, metadata, has_owner, withheld);
+        rustix::fs::chmodat(rustix::fs::CWD, &path, mode, AtFlags::empty())?;
+    }
+    Ok(())
+}
+
+/// A handle of what was just made under a name.
+///
+/// # Errors
+/// `ESTALE` where something else is there by now.
+fn handle_of_made((dir, name): (&OwnedFd, &OsStr), metadata: &Metadata) -> Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let handle = rustix::fs::openat(dir, name, flags, Mode::empty())?;
+    let found = rustix::fs::fstat(&handle)?;
+    let is_ours = found.st_uid == rustix::process::geteuid().as_raw() && found.st_nlink == 1;
+    let is_kind = NodeKind::from_mode(found.st_mode) == Some(metadata.kind);
+    let is_device = matches!(metadata.kind, NodeKind::CharDevice | NodeKind::BlockDevice);
+    if is_ours && is_kind && (!is_device || found.st_rdev == u64::from(metadata.rdev)) {
+        Ok(handle)
+    } else {
+        Err(Errno::STALE.into())
+    }
+}
+
+/// Calls `change` with the owner that the image says, if it is to be given; true when the file has it.
+fn give_owner(
+    export: &Export<'_>,
+    metadata: &Metadata,
+    change: impl FnOnce(Option<Uid>, Option<Gid>) -> rustix::io::Result<()>,
+) -> Result<bool> {
+    if !export.options.keeps_owners {
+        return Ok(false);
+    }
+    let (uid, gid) = owner(metadata);
+    settle_owner(export, change(uid, gid))
+}
+
+fn owner(metadata: &Metadata) -> (Option<Uid>, Option<Gid>) {
+    // The largest number means "leave it", to the system as to us.
+    let uid = (metadata.uid != u32::MAX).then(|| Uid::from_raw(metadata.uid));
+    (uid, (metadata.gid != u32::MAX).then(|| Gid::from_raw(metadata.gid)))
+}
+
+fn settle_owner(export: &Export<'_>, changed: rustix::io::Result<()>) -> Result<bool> {
+    match changed {
+        Ok(()) => Ok(true),
+        Err(Errno::PERM | Errno::INVAL | Errno::NOTSUP) => {
+            export.losses.owners.fetch_add(1, Ordering::Relaxed);
+            Ok(false)
+        }
+        Err(errno) => Err(errno.into()),
+    }
+}
+
+/// Sets the attributes that the image says; true when a capability was withheld.
+fn each_xattr(
+    export: &Export<'_>,
+    image: &Path,
+    metadata: &Metadata,
+    set: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>,
+) -> Result<bool> {
+    let mut withheld = false;
+    for name in export.volume.list_xattrs(image)? {
+        if !export.options.keeps_setid && !metadata.is_dir() && name == "security.capability" {
+            withheld = true;
+            continue;
+        }
+        let Some(value) = export.volume.get_xattr(image, name.as_bytes())? else {
+            continue;
+        };
+        match set(&name, &value) {
+            Ok(()) => {}
+            Err(
+                Errno::PERM
+                | Errno::ACCESS
+                | Errno::NOTSUP
+                | Errno::INVAL
+                | Errno::TOOBIG
+                | Errno::RANGE
+                | Errno::NOENT,
+            ) => {
+                export.losses.xattrs.fetch_add(1, Ordering::Relaxed);
+            }
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(withheld)
+}
+
+/// The mode that the file gets. Counts it where something with which it would act for others was `withheld`.
+fn mode(export: &Export<'_>, metadata: &Metadata, has_owner: bool, withheld: bool) -> Mode {
+    const SET_ID: u32 = 0o6000;
+    let bits = metadata.permissions;
+    if metadata.is_dir() {
+        return Mode::from_raw_mode(bits);
+    }
+    let is_cleared = bits & SET_ID != 0 && !export.options.keeps_setid;
+    if withheld || is_cleared {
+        export.losses.withheld_setid.fetch_add(1, Ordering::Relaxed);
+    }
+    let is_safe = has_owner && export.options.keeps_setid;
+    Mode::from_raw_mode(if is_safe { bits } else { bits & !SET_ID })
+}
+
+fn times(metadata: &Metadata) -> Timestamps {
+    let time = |time: Time| Timespec { tv_sec: time.sec, tv_nsec: i64::from(time.nsec) };
+    Timestamps { last_access: time(metadata.atime), last_modification: time(metadata.mtime) }
+}

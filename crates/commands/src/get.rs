@@ -1,0 +1,266 @@
+//! `spinney get`
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use vfs::Volume;
+
+use super::dest::Dest;
+use super::export::{ExportOptions, Losses, export_contents, export_one, measure};
+use super::failure::Failure;
+use super::image::ReadArgs;
+use super::interrupt::{Interrupt, is_interruption};
+use super::output::{Output, warn};
+use super::progress::{Bar, Progress};
+use super::work;
+
+/// Copy files and directories out of an image
+///
+/// Directories are copied with all below. Owners (as root), modes, times, attributes, hard links
+/// and holes are kept. Nothing is written outside DEST, whatever the image says. What cannot be
+/// copied is reported at the end, and the rest is copied.
+///
+/// Of an image that somebody else may have written (its file belongs neither to you nor to root,
+/// or everybody may write it), --no-devices and --no-setid are meant, unless --trust says that
+/// the image is to be believed. Give both for an image that comes from elsewhere.
+///
+/// A copy that SIGINT, SIGTERM or SIGHUP interrupts removes the file that it has begun, finishes
+/// the directories that it has made, and says how it can be continued. One that was killed is
+/// continued in the same way: files with the size and time of modification that the image says
+/// are left as they are, and what was begun (private files of mode 0600, whose contents are those
+/// of the image as far as they go) is replaced. To continue the copy of a directory that DEST was
+/// made of, write PATH/. for it.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney get site.img / ./copy            everything, into the directory copy\n",
+    "  spinney get site.img /etc/hosts .        into this directory\n",
+    "  spinney get site.img /etc/hosts h.txt    under another name\n",
+    "  spinney get -c site.img / ./copy         the rest, after an interrupted copy\n",
+    "  spinney get --json site.img / ./copy | jq .failed\n",
+    "  sudo spinney get --no-devices --no-setid --no-owner found.img / ./look"
+))]
+pub struct Get {
+    #[command(flatten)]
+    image: ReadArgs,
+    /// What to copy, in the image; a path that ends in /. means what is inside
+    #[arg(required = true, value_name = "PATH")]
+    paths: Vec<PathBuf>,
+    /// Where to, on this machine: an existing directory, or a new name
+    dest: PathBuf,
+    /// Replace existing files
+    #[arg(short, long)]
+    force: bool,
+    /// Go on with a copy that was interrupted: leave files that are whole, replace what was begun
+    #[arg(short, long = "continue")]
+    continues: bool,
+    /// Stop at the first file that cannot be copied, instead of copying the others
+    #[arg(long)]
+    fail_fast: bool,
+    /// Make no device nodes
+    #[arg(long)]
+    no_devices: bool,
+    /// Give no file set-user and set-group bits or capabilities, with which programs act for others
+    #[arg(long)]
+    no_setid: bool,
+    /// Let everything belong to the caller; files get no set-user and set-group bits then
+    #[arg(long, visible_alias = "no-same-owner")]
+    no_owner: bool,
+    /// Make device nodes, and programs that act for others, also from an image that others may have written
+    #[arg(long, conflicts_with_all = ["no_devices", "no_setid"])]
+    trust: bool,
+    /// Threads that copy
+    #[arg(long, value_name = "COUNT", default_value_t = work::default_threads(), hide_default_value = true)]
+    threads: usize,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+    /// Report as JSON: {entries, bytes, present, failed, left_out: {owners, attributes, devices, setid}}
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    /// Files, directories and others that were copied, or were there already.
+    entries: u64,
+    /// Of contents that were copied.
+    bytes: u64,
+    /// Files that --continue found whole.
+    present: u64,
+    /// What could not be copied; the standard error has the reasons.
+    failed: u64,
+    left_out: LeftOut,
+}
+
+/// What files and directories did not get, or were not made, each counted.
+#[derive(Serialize)]
+struct LeftOut {
+    owners: u64,
+    attributes: u64,
+    devices: u64,
+    setid: u64,
+}
+
+impl Report {
+    fn of(progress: &Progress, losses: &Losses) -> Self {
+        let count = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        Self {
+            entries: count(&progress.names),
+            bytes: count(&progress.bytes),
+            present: count(&losses.found),
+            failed: losses.failures.count(),
+            left_out: LeftOut {
+                owners: count(&losses.owners),
+                attributes: count(&losses.xattrs),
+                devices: count(&losses.nodes) + count(&losses.withheld_nodes),
+                setid: count(&losses.withheld_setid),
+            },
+        }
+    }
+}
+
+impl Get {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The first failure; [`crate::failure::status_of`] says of what kind it is.
+    pub fn run(&self, out: &mut Output) -> Result<()> {
+        let (volume, is_own) = self.image.open_with_trust()?;
+        let is_believed = is_own || self.trust;
+        let interrupt = Interrupt::catch()?;
+        // New files get exactly the modes that the image says.
+        let _ = rustix::process::umask(rustix::fs::Mode::empty());
+        let options = ExportOptions {
+            thread_count: self.threads,
+            replaces: self.force,
+            continues: self.continues,
+            interrupt: interrupt.clone(),
+            fails_fast: self.fail_fast,
+            makes_devices: is_believed && !self.no_devices,
+            keeps_setid: is_believed && !self.no_setid,
+            keeps_owners: !self.no_owner,
+        };
+        let (progress, losses) = (Arc::new(Progress::default()), Losses::default());
+        let bar = Bar::new(&progress, !self.quiet);
+        let is_over = AtomicBool::new(false);
+        let result = std::thread::scope(|scope| {
+            if bar.is_shown() {
+                scope.spawn(|| {
+                    // A failure is left to the copy, which meets it too.
+                    if let Ok(Some(total)) = measure(&volume, &self.paths, &is_over) {
+                        progress.bytes_total.store(total, Ordering::Relaxed);
+                    }
+                });
+            }
+            let result = self.copy(&volume, &options, &progress, &losses);
+            is_over.store(true, Ordering::Relaxed);
+            result
+        });
+        drop(bar);
+        tell(&losses);
+        if !is_believed {
+            self.tell_withheld(&losses);
+        }
+        if self.json && result.is_ok() {
+            out.json(&Report::of(&progress, &losses))?;
+        }
+        let names = progress.names.load(Ordering::Relaxed);
+        let told = losses.failures.tell(names);
+        if result.as_ref().is_err_and(is_interruption) {
+            self.tell_interrupted(names);
+            interrupt.end_by_it();
+        }
+        result.and(told)
+    }
+
+    fn tell_interrupted(&self, names: u64) {
+        let dest = self.dest.display();
+        let how = match self.made_dest() {
+            Some(path) => format!("--continue, and write {}/. for {0}", path.display()),
+            None => "--continue".to_owned(),
+        };
+        warn(&format!("interrupted; {names} files and directories are in {dest}; for the rest, add {how}"));
+    }
+
+    /// The only PATH, where DEST was made of it or will be: as something in DEST it would be another copy.
+    fn made_dest(&self) -> Option<&Path> {
+        let [path] = &*self.paths else { return None };
+        let inside = self.dest.join(path.file_name()?);
+        let is_dest = !means_contents(path) && self.dest.is_dir() && std::fs::symlink_metadata(inside).is_err();
+        is_dest.then_some(path)
+    }
+
+    /// What was left out though nobody asked for that.
+    fn tell_withheld(&self, losses: &Losses) {
+        let mut parts = Vec::new();
+        for (count, what, is_asked) in [
+            (&losses.withheld_nodes, "device nodes", self.no_devices),
+            (&losses.withheld_setid, "set-user and set-group bits or capabilities", self.no_setid),
+        ] {
+            let count = count.load(Ordering::Relaxed);
+            if count > 0 && !is_asked {
+                parts.push(format!("{count} {what}"));
+            }
+        }
+        if !parts.is_empty() {
+            let image = self.image.image.image.display();
+            let parts = parts.join(" and ");
+            warn(&format!("{image}: others may have written it, so {parts} were left out; --trust copies them"));
+        }
+    }
+
+    fn copy(&self, volume: &Volume, options: &ExportOptions, progress: &Progress, losses: &Losses) -> Result<()> {
+        if self.continues
+            && let Some(path) = self.made_dest()
+            && volume.symlink_metadata(path).is_ok_and(|found| found.is_dir())
+        {
+            let (dest, path) = (self.dest.display(), path.display());
+            let text = format!("{dest}: nothing named like {path} is in it; write {path}/. if {dest} is its copy");
+            return Err(Failure::refused(text).into());
+        }
+        let dest = Dest::new(&self.dest, self.dest.is_dir(), self.paths.len())?;
+        for path in &self.paths {
+            let copied = self.copy_one(volume, options, (progress, losses), (path, dest));
+            losses.failures.note(copied, self.fail_fast)?;
+        }
+        Ok(())
+    }
+
+    fn copy_one(
+        &self,
+        volume: &Volume,
+        options: &ExportOptions,
+        (progress, losses): (&Progress, &Losses),
+        (path, dest): (&Path, Dest<'_>),
+    ) -> Result<()> {
+        if means_contents(path) {
+            return export_contents(volume, path, &self.dest, options, (progress, losses));
+        }
+        let is_dir = volume.symlink_metadata(path)?.is_dir();
+        let target = dest.target(path, is_dir)?;
+        export_one(volume, path, &target, options, (progress, losses))
+    }
+}
+
+/// True for `/`, and for paths that end in `.` or `..`.
+pub(super) fn means_contents(path: &Path) -> bool {
+    let bytes = std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str());
+    path.file_name().is_none() || bytes.ends_with(b"/.")
+}
+
+fn tell(losses: &Losses) {
+    let tell = |count: u64, what: &str| {
+        if count > 0 {
+            warn(&format!("{count} {what}"));
+        }
+    };
+    tell(losses.found.load(Ordering::Relaxed), "files were there already, whole");
+    tell(losses.owners.load(Ordering::Relaxed), "files could not be given their owner");
+    tell(losses.xattrs.load(Ordering::Relaxed), "attributes could not be set");
+    tell(losses.nodes.load(Ordering::Relaxed), "device nodes could not be made (that needs root)");
+}

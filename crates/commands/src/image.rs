@@ -1,0 +1,256 @@
+//! Opening the image that a command names.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Error, Result};
+use blockdev::Device;
+use blockdev::backends::{FileDevice, FileOptions};
+use clap::Args;
+use vfs::Volume;
+
+use crate::failure::{Failure, Status, one_line, status_of};
+use crate::format::{self, OpenRequest, Opened};
+use crate::magic::{self, Look};
+use crate::mounts;
+
+/// The image, the first argument of nearly every command.
+#[derive(Debug, Clone, Args)]
+pub struct ImageArgs {
+    /// Image file or unmounted block device; IMAGE?offset=N is what starts at byte N of it
+    #[arg(value_name = "IMAGE")]
+    pub image: PathBuf,
+
+    /// Take the subvolume at PATH for the root, instead of the default subvolume
+    #[arg(long, value_name = "PATH", conflicts_with = "subvolume_id")]
+    pub subvolume: Option<PathBuf>,
+
+    /// Take the subvolume with this number for the root; 5 is the top level
+    #[arg(long, value_name = "ID")]
+    pub subvolume_id: Option<u64>,
+
+    /// Take this copy of the superblock: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB
+    #[arg(long = "super", value_name = "COPY")]
+    pub superblock: Option<usize>,
+}
+
+/// The image, for a command that only reads it.
+#[derive(Debug, Clone, Args)]
+pub struct ReadArgs {
+    /// The image.
+    #[command(flatten)]
+    pub image: ImageArgs,
+
+    /// Show the last commit, without what a crash left in the log
+    #[arg(long, visible_alias = "norecovery")]
+    nologreplay: bool,
+}
+
+impl ReadArgs {
+    /// Opens the image for reading; nothing in it changes.
+    pub fn open_read_only(&self) -> Result<Volume> {
+        Ok(self.open()?.volume)
+    }
+
+    /// As [`ReadArgs::open_read_only`], with what its format says of it.
+    pub fn open(&self) -> Result<Opened> {
+        self.image.open_as(&self.request())
+    }
+
+    /// What is asked for.
+    pub fn request(&self) -> OpenRequest {
+        OpenRequest { read_only: true, skips_log: self.nologreplay, ..self.image.request() }
+    }
+
+    /// As [`ReadArgs::open_read_only`]; and whether nobody but the caller, root and whom root acts for could have
+    /// written the image.
+    pub fn open_with_trust(&self) -> Result<(Volume, bool)> {
+        let path = &self.image.image;
+        let file = FileOptions { read_only: true, ..FileOptions::default() };
+        let opened = FileDevice::open(path, &file).map_err(Error::from).and_then(|device| {
+            let is_own = is_own(&device.metadata()?);
+            Ok((open_on(Arc::new(device), &self.request())?.volume, is_own))
+        });
+        opened.map_err(|error| explain(path, error))
+    }
+}
+
+/// True for a file of the caller, of root, or of the user that `sudo` says the caller is, which nobody else may write.
+/// Groups are not looked at: many systems give each user one of his own and let it write.
+fn is_own(found: &std::fs::Metadata) -> bool {
+    let asked_by = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse::<u32>().ok());
+    let own = [Some(rustix::process::geteuid().as_raw()), Some(0), asked_by];
+    own.contains(&Some(found.uid())) && found.mode() & 0o002 == 0
+}
+
+impl ImageArgs {
+    /// Opens the image for reading and writing, and keeps others away from it.
+    pub fn open_writable(&self) -> Result<Volume> {
+        Ok(self.open_as(&self.request())?.volume)
+    }
+
+    /// What is asked for, to read and write.
+    pub fn request(&self) -> OpenRequest {
+        OpenRequest {
+            read_only: false,
+            skips_log: false,
+            subvolume: self.subvolume.clone(),
+            subvolume_id: self.subvolume_id,
+            superblock: self.superblock,
+        }
+    }
+
+    fn open_as(&self, request: &OpenRequest) -> Result<Opened> {
+        let opened = open_device(&self.image, request).and_then(|device| open_on(device, request));
+        opened.map_err(|error| explain(&self.image, error))
+    }
+}
+
+/// The device that a command names.
+///
+/// # Errors
+/// The host's.
+pub fn open_device(path: &Path, request: &OpenRequest) -> Result<Arc<dyn Device>> {
+    let options = FileOptions { read_only: request.read_only, ..FileOptions::default() };
+    Ok(Arc::new(FileDevice::open(path, &options)?))
+}
+
+fn open_on(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
+    // What is another program's may still have a copy of ours in it; the message of a failure says what it looks like.
+    let likely = format::of(&*device).or_else(|error| format::known().first().ok_or(error))?;
+    (likely.open)(device, request)
+}
+
+/// The file in `IMAGE?offset=N&size=M`, and the part of it that is meant; read as the device
+/// layer reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImagePath {
+    /// The file.
+    pub path: PathBuf,
+    /// First byte.
+    pub offset: u64,
+    /// Bytes, if they are given.
+    pub size: Option<u64>,
+}
+
+impl ImagePath {
+    /// Takes a path apart. A file that exists under the whole name is meant itself.
+    pub fn parse(path: &Path) -> Self {
+        let whole = Self { path: path.to_owned(), offset: 0, size: None };
+        if std::fs::symlink_metadata(path).is_ok() {
+            return whole;
+        }
+        Self::split(path.as_os_str().as_bytes()).unwrap_or(whole)
+    }
+
+    fn split(bytes: &[u8]) -> Option<Self> {
+        let mark = bytes.iter().rposition(|byte| *byte == b'?')?;
+        let (name, query) = bytes.split_at_checked(mark)?;
+        let query = std::str::from_utf8(query.get(1..)?).ok()?;
+        let path = PathBuf::from(OsStr::from_bytes(name));
+        let mut parsed = Self { path, offset: 0, size: None };
+        for pair in query.split('&') {
+            match pair.split_once('=')? {
+                ("offset", value) => parsed.offset = value.parse().ok()?,
+                ("size", value) => parsed.size = Some(value.parse().ok()?),
+                _ => return None,
+            }
+        }
+        Some(parsed)
+    }
+}
+
+/// What is wrong behind the question mark, where nothing has the whole name and something the one before that.
+fn wrong_part(bytes: &[u8]) -> Option<String> {
+    let whole = Path::new(OsStr::from_bytes(bytes));
+    let mark = bytes.iter().rposition(|byte| *byte == b'?')?;
+    let (name, query) = bytes.split_at_checked(mark)?;
+    let exists = |path: &Path| std::fs::symlink_metadata(path).is_ok();
+    if exists(whole) || !exists(Path::new(OsStr::from_bytes(name))) {
+        return None;
+    }
+    let query = String::from_utf8_lossy(query.get(1..)?);
+    query.split('&').find_map(|pair| match pair.split_once('=') {
+        Some(("offset" | "size", value)) if value.parse::<u64>().is_ok() => None,
+        Some(("offset" | "size", _)) => Some(format!("`{pair}`: give a number of bytes, without a unit")),
+        _ => Some(format!("`{pair}` is unknown; write IMAGE?offset=N or IMAGE?offset=N&size=M")),
+    })
+}
+
+/// Adds to the failure of opening an image its name, and what it seems to be where it is none of
+/// ours.
+pub fn explain(path: &Path, error: Error) -> Error {
+    if let Some(text) = wrong_part(path.as_os_str().as_bytes()) {
+        return Failure::usage(format!("{}: {text}", path.display())).into();
+    }
+    let error = if error.to_string().contains(&*path.to_string_lossy()) {
+        error
+    } else {
+        error.context(path.display().to_string())
+    };
+    let part = ImagePath::parse(path);
+    if status_of(&error) == Status::Busy
+        && let Ok(Some(mounts::Row { dir, .. })) = mounts::find_image(&part.path)
+    {
+        let (path, dir) = (path.display(), dir.display());
+        let text = format!("{path}: mounted at {dir}; unmount it first, or use what is there");
+        return Failure::new(Status::Busy, text).into();
+    }
+    if status_of(&error) != Status::Corrupt {
+        return error;
+    }
+    match magic::recognise(&part.path, part.offset) {
+        Ok(Some(name)) if format::known().iter().all(|ours| ours.name != name) => {
+            let path = path.display();
+            let known = format::names();
+            let text = format!("{path}: file system: expected {known}, found {name}");
+            Failure::new(Status::Corrupt, text).into()
+        }
+        Ok(None) => with_remedies(&part, no_image(path, &part, error)),
+        _ => with_remedies(&part, error),
+    }
+}
+
+/// Says that a file is no image at all, and what it looks like, where nothing in it speaks for one.
+fn no_image(path: &Path, part: &ImagePath, error: Error) -> Error {
+    let (path, known) = (path.display(), format::names());
+    let looks = match magic::look(&part.path, part.offset) {
+        Ok(Look::Empty) => "it is empty".to_owned(),
+        Ok(Look::Short(bytes)) => format!("it has {bytes} bytes, too few for a superblock"),
+        Ok(Look::Like(what)) => format!("it looks like {what}"),
+        Ok(Look::Unknown) => "it holds no file system that is known here".to_owned(),
+        Err(_) => return error,
+    };
+    Failure::new(Status::Corrupt, format!("{path}: no {known} image: {looks}")).into()
+}
+
+/// Adds to the failure of opening an image what else may be tried.
+fn with_remedies(image: &ImagePath, error: Error) -> Error {
+    let options = FileOptions { read_only: true, offset: image.offset, ..FileOptions::default() };
+    let Ok(device) = FileDevice::open(&image.path, &options) else {
+        return error;
+    };
+    let remedies: Vec<String> = format::known().iter().flat_map(|format| (format.remedies)(&device)).collect();
+    if remedies.is_empty() {
+        return error;
+    }
+    let text = format!("{}; {}, which is right", one_line(&error), remedies.join(" or "));
+    Failure::new(Status::Corrupt, text).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_files_are_named_behind_a_question_mark() {
+        let part = ImagePath::parse(Path::new("no/such.img?offset=1048576&size=4096"));
+        assert_eq!(part.path, Path::new("no/such.img"));
+        assert_eq!((part.offset, part.size), (1 << 20, Some(4096)));
+        let plain = ImagePath::parse(Path::new("no/such.img?other=1"));
+        assert_eq!(plain.path, Path::new("no/such.img?other=1"));
+    }
+}

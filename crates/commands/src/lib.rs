@@ -1,0 +1,43 @@
+//! What every format has: the commands on files and directories, and what all commands share.
+//!
+//! Each command is a file named after it, with its arguments as a struct and a `run`. They work through
+//! [`vfs::Volume`], whatever format is behind it: a program says which formats it has with [`format::know`], and nothing
+//! here names one. What the commands share: [`image`] opens what the user names and `dest` decides where copies go,
+//! [`output`], [`names`] and `report` write reports, [`magic`] knows formats by their first bytes, [`human`] makes
+//! numbers readable, [`failure`] decides the exit status, [`import`] and `export` copy trees in and out with [`work`]
+//! and [`progress`], `interrupt` notes signals for them, and `beneath` keeps an export where it belongs. [`mount`] is a
+//! folder.
+//!
+//! Failure: the first one ends the command. A command that changes an image makes its changes
+//! durable before it reports success; one that fails leaves the image consistent, with a part of
+//! its changes. Callers: programs, with the formats that they know.
+
+pub mod attributes;
+mod beneath;
+pub mod cat;
+mod dest;
+mod export;
+pub mod failure;
+pub mod format;
+pub mod get;
+pub mod human;
+pub mod image;
+pub mod import;
+pub mod info;
+mod interrupt;
+pub mod ln;
+pub mod ls;
+pub mod magic;
+pub mod mkdir;
+pub mod mount;
+mod mounts;
+pub mod mv;
+pub mod names;
+pub mod output;
+pub mod progress;
+pub mod put;
+mod report;
+pub mod rm;
+pub mod stat;
+pub mod tree;
+pub mod work;

@@ -1,0 +1,127 @@
+//! By which bytes a format is known: those of this program, and those that are recognised in order
+//! not to be overwritten.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+
+use super::format;
+
+/// Bytes at a place by which a format is known.
+#[derive(Debug)]
+pub struct Magic {
+    offset: usize,
+    bytes: &'static [u8],
+}
+
+/// These bytes at byte `offset`, which is below [`HEAD_BYTES`].
+pub const fn magic(offset: usize, bytes: &'static [u8]) -> Magic {
+    Magic { offset, bytes }
+}
+
+/// What people have on their disks besides the formats of this program. The order matters where two can be true.
+const FOREIGN: &[(&str, Magic)] = &[
+    ("LUKS", magic(0, b"LUKS\xba\xbe")),
+    ("xfs", magic(0, b"XFSB")),
+    ("squashfs", magic(0, b"hsqs")),
+    ("ntfs", magic(3, b"NTFS    ")),
+    ("exfat", magic(3, b"EXFAT   ")),
+    ("fat", magic(0x36, b"FAT")),
+    ("fat", magic(0x52, b"FAT32")),
+    ("ext2, ext3 or ext4", magic(0x438, b"\x53\xef")),
+    ("f2fs", magic(0x400, b"\x10\x20\xf5\xf2")),
+    ("erofs", magic(0x400, b"\xe2\xe1\xf5\xe0")),
+    ("LVM physical volume", magic(0x218, b"LVM2 001")),
+    ("bcachefs", magic(0x1018, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef")),
+    ("swap", magic(0xff6, b"SWAPSPACE2")),
+    ("iso9660", magic(0x8001, b"CD001")),
+    ("jfs", magic(0x8000, b"JFS1")),
+    ("reiserfs", magic(0x10034, b"ReIsEr")),
+    ("GPT partition table", magic(0x200, b"EFI PART")),
+    ("partition table", magic(0x1fe, b"\x55\xaa")),
+];
+
+/// What files are taken for images by mistake.
+const FILES: &[(&str, Magic)] = &[
+    ("gzip data", magic(0, b"\x1f\x8b")),
+    ("xz data", magic(0, b"\xfd7zXZ\0")),
+    ("zstd data", magic(0, b"\x28\xb5\x2f\xfd")),
+    ("bzip2 data", magic(0, b"BZh")),
+    ("a zip archive", magic(0, b"PK\x03\x04")),
+    ("a tar archive", magic(257, b"ustar")),
+    ("a qcow2 image of a virtual machine", magic(0, b"QFI\xfb")),
+    ("a VMDK image of a virtual machine", magic(0, b"KDMV")),
+    ("an Android sparse image", magic(0, b"\x3a\xff\x26\xed")),
+    ("a send stream", magic(0, b"btrfs-stream\0")),
+    ("a program", magic(0, b"\x7fELF")),
+];
+
+/// What a file without a file system looks like.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Look {
+    /// Nothing is in it, or zeros alone where a file system begins.
+    Empty,
+    /// So few bytes.
+    Short(usize),
+    /// Something else that people have.
+    Like(&'static str),
+    /// Nothing that is known.
+    Unknown,
+}
+
+/// What is at byte `offset` of a file that holds no file system which is known here.
+pub fn look(path: &Path, offset: u64) -> std::io::Result<Look> {
+    let head = head(path, offset)?;
+    let file = FILES.iter().find(|(_, magic)| has(&head, magic));
+    Ok(match (head.len(), file) {
+        (_, Some((name, _))) => Look::Like(name),
+        _ if head.iter().all(|byte| *byte == 0) => Look::Empty,
+        (len, _) if u64::try_from(len).is_ok_and(|len| len < HEAD_BYTES) => Look::Short(len),
+        _ => Look::Unknown,
+    })
+}
+
+/// Bytes at the start of an image that hold every magic.
+pub const HEAD_BYTES: u64 = 68 << 10;
+
+/// Name of what begins at byte `offset` of a file or device; `None` where nothing is recognised.
+pub fn recognise(path: &Path, offset: u64) -> std::io::Result<Option<&'static str>> {
+    Ok(recognise_bytes(&head(path, offset)?))
+}
+
+/// The first bytes from `offset` on.
+fn head(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(offset))?;
+    let mut head = Vec::new();
+    file.take(HEAD_BYTES).read_to_end(&mut head)?;
+    Ok(head)
+}
+
+/// Name of what begins with these bytes.
+pub fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
+    let ours = format::known().iter().map(|format| (format.name, &format.magic));
+    let mut all = ours.chain(FOREIGN.iter().map(|(name, magic)| (*name, magic)));
+    all.find(|(_, magic)| has(head, magic)).map(|(name, _)| name)
+}
+
+fn has(head: &[u8], magic: &Magic) -> bool {
+    let end = magic.offset.saturating_add(magic.bytes.len());
+    head.get(magic.offset..end) == Some(magic.bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_row_is_recognised() {
+        for (name, magic) in FOREIGN {
+            let mut head = vec![0; usize::try_from(HEAD_BYTES).unwrap()];
+            head[magic.offset..magic.offset + magic.bytes.len()].copy_from_slice(magic.bytes);
+            assert_eq!(recognise_bytes(&head), Some(*name));
+        }
+        assert_eq!(recognise_bytes(&[]), None);
+        assert_eq!(recognise_bytes(&[0; 4096]), None);
+    }
+}

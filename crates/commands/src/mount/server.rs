@@ -1,0 +1,235 @@
+//! The process that reads the image and answers the kernel. It is started by the supervisor, opens
+//! the image, and gives up everything else before it reads from it.
+
+use std::io;
+use std::num::NonZero;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Weak, mpsc};
+use std::thread;
+
+use anyhow::{Context as _, Result, bail};
+use blockdev::Device;
+use blockdev::backends::{FileDevice, FileOptions};
+use fuse::{Activity, Glance};
+use parking_lot::Mutex;
+use vfs::FileSystem;
+
+use super::channel::{Channel, Message};
+use super::settings::Settings;
+use super::signals::{self, Signals};
+use super::{Mount, log, sandbox};
+use crate::failure::{self, Status};
+use crate::format;
+use crate::image;
+
+/// Serves a mount to its end. What goes wrong is told to the supervisor, which tells the user.
+pub(super) fn run(mount: &Mount) -> Result<()> {
+    let channel = Channel::inherited()?;
+    // Their names are how people find them in the list of processes.
+    let _ = rustix::thread::set_name(c"spinney-server");
+    let result = serve(mount, &channel);
+    if let Err(error) = &result {
+        let status = failure::status_of(error).code();
+        let _ = channel.send_failure(status, &failure::one_line(error));
+    }
+    result
+}
+
+/// The image, opened and locked; nothing is read from it.
+pub(super) fn open_device(mount: &Mount, settings: &Settings) -> Result<Arc<FileDevice>> {
+    let options = FileOptions { read_only: settings.request.read_only, ..FileOptions::default() };
+    let device =
+        FileDevice::open(&mount.image, &options).map_err(|error| image::explain(&mount.image, error.into()))?;
+    Ok(Arc::new(device))
+}
+
+/// The file system on the image.
+pub(super) fn open_file_system(
+    mount: &Mount,
+    settings: &Settings,
+    device: Arc<dyn Device>,
+) -> Result<Arc<dyn FileSystem>> {
+    let opened = format::of(&*device).and_then(|format| (format.mount.open)(device, &settings.request));
+    opened.map_err(|error| image::explain(&mount.image, error))
+}
+
+fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
+    log::start(mount.verbose, mount.log.as_deref(), !mount.foreground)?;
+    let settings = mount.settings()?;
+    let signals = Signals::catch()?;
+    let device = open_device(mount, &settings)?;
+    let options = server_options(&settings);
+    let asker = Arc::new(Asker::default());
+    let prepared = fuse::Prepared::new(&options).with_write_back(asker.write_back(channel)?);
+    let is_apart = if mount.no_sandbox {
+        tracing::warn!("the server runs without its sandbox");
+        sandbox::leave_mounts(&mount.dir)
+    } else {
+        let entered = sandbox::enter(settings.io_uring, &mount.dir)?;
+        for missing in entered.missing {
+            tracing::warn!("less protection: {missing}");
+        }
+        entered.is_apart
+    };
+    let file_system = open_file_system(mount, &settings, device.clone())?;
+    let read_only = file_system.is_read_only();
+    channel.send(&Message::Opened { read_only, is_apart }, None)?;
+    let connection = fuse::Connection::from_fd(receive_connection(channel)?);
+    let served = Arc::clone(&file_system);
+    let server = fuse::Server::start_prepared(connection, served, options, prepared)?;
+    channel.send(&Message::Ready, None)?;
+    let control = Control {
+        channel: channel.try_clone()?,
+        signals,
+        file_system: Arc::downgrade(&file_system),
+        activity: server.activity(),
+        asker,
+    };
+    control.start()?;
+    let result = server.wait_and(|| device.let_go());
+    // The last reference: what files without names still held goes now.
+    drop(file_system);
+    tracing::info!("unmounted: {}", mount.image.display());
+    Ok(result?)
+}
+
+fn receive_connection(channel: &Channel) -> Result<OwnedFd> {
+    match channel.receive()? {
+        Some((Message::Serve, Some(fd))) => Ok(fd),
+        _ => bail!("the supervisor ended before it mounted"),
+    }
+}
+
+pub(super) fn server_options(settings: &Settings) -> fuse::ServerOptions {
+    // Asked for here, where the files can be read that limit a process to some processors.
+    let workers = match settings.workers {
+        0 => thread::available_parallelism().map_or(1, NonZero::get),
+        count => count,
+    };
+    fuse::ServerOptions {
+        workers,
+        writeback: settings.writeback,
+        zero_open: settings.zero_open,
+        tells_each_reader: settings.request.atime == vfs::AtimeMode::Strict,
+        transport: if settings.io_uring { fuse::Transport::Ring } else { fuse::Transport::Device },
+        busy_poll: settings.busy_poll,
+        idmap: settings.idmap,
+        ..fuse::ServerOptions::default()
+    }
+}
+
+/// Asks the supervisor to have the kernel write; one request at a time.
+#[derive(Default)]
+struct Asker {
+    is_asking: Mutex<()>,
+    /// Where the answer goes.
+    waiting: Mutex<Option<mpsc::Sender<i32>>>,
+}
+
+impl Asker {
+    fn write_back(self: &Arc<Self>, channel: &Channel) -> Result<fuse::WriteBack> {
+        let (asker, channel) = (Arc::clone(self), channel.try_clone()?);
+        Ok(Arc::new(move || asker.ask(&channel)))
+    }
+
+    fn ask(&self, channel: &Channel) -> io::Result<()> {
+        let _one = self.is_asking.lock();
+        let (tell, told) = mpsc::channel();
+        *self.waiting.lock() = Some(tell);
+        channel.send(&Message::WriteBack, None).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        match told.recv() {
+            Ok(0) => Ok(()),
+            Ok(errno) => Err(io::Error::from_raw_os_error(errno)),
+            // The supervisor went before it could answer.
+            Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
+        }
+    }
+
+    fn answered(&self, errno: i32) {
+        if let Some(waiting) = self.waiting.lock().take() {
+            // It waits, unless it could not ask.
+            waiting.send(errno).unwrap_or_default();
+        }
+    }
+
+    /// Nobody will answer any more.
+    fn give_up(&self) {
+        self.waiting.lock().take();
+    }
+}
+
+/// Does what the supervisor says, and tells it of signals.
+struct Control {
+    channel: Channel,
+    signals: Signals,
+    file_system: Weak<dyn FileSystem>,
+    activity: Arc<Activity>,
+    asker: Arc<Asker>,
+}
+
+impl Control {
+    fn start(mut self) -> Result<()> {
+        thread::Builder::new()
+            .name("control".to_owned())
+            .spawn(move || {
+                self.obey();
+                self.asker.give_up();
+                // Nobody is left to be told of a signal: the next one ends this process.
+                while signals::wait([self.signals.as_fd()]).is_ok() {
+                    if self.signals.take() {
+                        self.end();
+                    }
+                }
+            })
+            .context("the control thread")?;
+        Ok(())
+    }
+
+    fn obey(&mut self) {
+        let mut seen = Glance::default();
+        while let Ok([told, signalled]) = signals::wait([self.channel.as_fd(), self.signals.as_fd()]) {
+            if signalled && self.signals.take() && self.channel.send(&Message::Signal, None).is_err() {
+                self.end();
+            }
+            if !told {
+                continue;
+            }
+            match self.channel.receive() {
+                Ok(Some((Message::Stop, _))) => self.end(),
+                Ok(Some((Message::WrittenBack { errno }, _))) => self.asker.answered(errno),
+                Ok(Some((Message::Ping, _))) => {
+                    let now = self.activity.glance();
+                    let gets_on = now.busy_since(&seen) == 0;
+                    seen = now;
+                    // A supervisor that is gone is noticed by the next receipt.
+                    let _ = self.channel.send(&Message::Pong { gets_on }, None);
+                }
+                Ok(Some(_)) => {}
+                Ok(None) | Err(_) => {
+                    tracing::warn!("the supervisor is gone; the mount goes on without it");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Once the server has ended by itself, there is nothing left to end.
+    fn end(&self) {
+        if let Some(served) = self.file_system.upgrade() {
+            end(served.as_ref());
+        }
+    }
+}
+
+/// Makes everything durable and ends the process, although somebody may still use the mount.
+fn end(file_system: &dyn FileSystem) -> ! {
+    let status = match file_system.sync_fs() {
+        _ if file_system.is_read_only() => Status::Done,
+        Ok(()) => Status::Done,
+        Err(error) => {
+            tracing::error!("not everything could be written: {error}");
+            Status::Io
+        }
+    };
+    std::process::exit(i32::from(status.code()))
+}

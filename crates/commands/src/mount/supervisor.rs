@@ -1,0 +1,484 @@
+//! The process that mounts, watches the server, and unmounts. It keeps the privileges that this
+//! takes, and so reads nothing of the image.
+//!
+//! ```text
+//!            Opened            Ready
+//!  Starting -------> Mounted -------> Serving ---+-- umount by somebody --> the server ends
+//!      |                |                |       +-- signal: unmount, Stop -> the server ends
+//!      +----------------+----------------+------- the server died: detach -> failure
+//! ```
+//!
+//! Whatever happens, no mount is left behind that nobody serves.
+
+use std::fs::File;
+use std::os::fd::AsFd as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, bail};
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::channel::{Channel, Message};
+use super::settings::Settings;
+use super::signals::{self, Signals};
+use super::watchdog::{Due, Watchdog};
+use super::{Mount, Role, log};
+use crate::failure::{self, Failure, Status};
+use crate::image::ImagePath;
+use crate::mounts::{self as table, Row};
+
+/// How much of the dirty pages of the machine a mount may fill, percent, where the kernel
+/// collects writes: its own value of 1 slows them to a crawl.
+const MAX_RATIO_PERCENT: &str = "100";
+
+/// Watches over a mount from its beginning to its end.
+pub(super) fn run(mount: &Mount, settings: Settings) -> Result<()> {
+    let front = match mount.role {
+        Some(Role::Supervisor) => Some(Channel::inherited()?),
+        _ => None,
+    };
+    if front.is_some() {
+        // Out of the session of the terminal, whose end is none of ours.
+        let _ = rustix::process::setsid();
+        let _ = rustix::thread::set_name(c"spinney");
+    }
+    let result =
+        Supervisor::start(mount, settings, front.as_ref()).and_then(|supervisor| supervisor.watch(front.as_ref()));
+    if let (Some(front), Err(error)) = (&front, &result) {
+        // Once the mount was usable nobody listens any more, and the log has to do.
+        let text = failure::one_line(error);
+        if front.send_failure(failure::status_of(error).code(), &text).is_err() {
+            tracing::error!("{text}");
+        }
+    }
+    result
+}
+
+struct Supervisor {
+    settings: Settings,
+    source: String,
+    dir: PathBuf,
+    server: Child,
+    channel: Channel,
+    signals: Signals,
+    /// The image, without the part of it that is meant.
+    image: PathBuf,
+    /// What the table of mounts says of ours, once it is there.
+    mounted: Option<Mounted>,
+    state: State,
+    is_stopping: bool,
+    watchdog: Watchdog,
+    /// The kernel is writing what it keeps, because the server asked for it.
+    is_writing_back: Arc<AtomicBool>,
+}
+
+/// How far a mount has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    Starting,
+    Mounted,
+    Serving,
+}
+
+impl State {
+    /// The state after a message of the server, which may have been taken over by an image.
+    ///
+    /// # Errors
+    /// When the message has no place in this state.
+    fn after(self, message: &Message) -> Result<Self> {
+        match (self, message) {
+            (Self::Starting, Message::Opened { .. }) => Ok(Self::Mounted),
+            (Self::Mounted, Message::Ready) => Ok(Self::Serving),
+            (Self::Serving, Message::Pong { .. } | Message::WriteBack)
+            | (_, Message::Failed { .. } | Message::Signal) => Ok(self),
+            _ => bail!("the server said {message:?}, which makes no sense now ({self:?})"),
+        }
+    }
+}
+
+struct Mounted {
+    row: Row,
+    identity: Option<u64>,
+}
+
+enum Event {
+    Told(Message),
+    Signal,
+    FrontGone,
+    ServerGone,
+    /// It is time for the watchdog's next step.
+    Step,
+}
+
+impl Supervisor {
+    fn start(mount: &Mount, settings: Settings, front: Option<&Channel>) -> Result<Self> {
+        log::start(mount.verbose, mount.log.as_deref(), front.is_some())?;
+        let signals = Signals::catch()?;
+        let (channel, theirs) = Channel::pair()?;
+        let server = mount
+            .as_role(Role::Server)
+            // A key that interrupts reaches the supervisor, which then stops the server.
+            .process_group(0)
+            .stdin(Stdio::from(theirs.into_fd()))
+            .stdout(Stdio::null())
+            .spawn()
+            .context("the server cannot be started")?;
+        Ok(Self {
+            watchdog: Watchdog::new(settings.watchdog, Instant::now()),
+            settings,
+            source: mount.image.display().to_string(),
+            image: ImagePath::parse(&mount.image).path,
+            dir: mount.dir.clone(),
+            server,
+            channel,
+            signals,
+            mounted: None,
+            state: State::Starting,
+            is_stopping: false,
+            is_writing_back: Arc::default(),
+        })
+    }
+
+    fn watch(mut self, front: Option<&Channel>) -> Result<()> {
+        let mut reason = None;
+        let result = loop {
+            let step = match self.next_event(front) {
+                Ok(Event::Told(Message::Failed { status, text })) => {
+                    reason = Some(Failure::new(Status::from_code(status), text));
+                    Ok(())
+                }
+                Ok(Event::Told(message)) => self.heard(&message, front),
+                Ok(Event::Signal | Event::FrontGone) => self.stop(),
+                Ok(Event::Step) => self.watch_server(),
+                Ok(Event::ServerGone) => break Ok(()),
+                Err(error) => Err(error),
+            };
+            if let Err(error) = step {
+                break Err(error);
+            }
+        };
+        self.finish(result, reason)
+    }
+
+    fn heard(&mut self, message: &Message, front: Option<&Channel>) -> Result<()> {
+        self.state = self.state.after(message)?;
+        match *message {
+            Message::Opened { read_only, is_apart } => self.mount(read_only, is_apart),
+            Message::Ready => self.ready(front),
+            Message::Signal => self.stop(),
+            Message::WriteBack => self.write_back(),
+            Message::Pong { gets_on } => {
+                if self.watchdog.answered(gets_on) {
+                    tracing::warn!("{}: the server answers again", self.dir.display());
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn watch_server(&mut self) -> Result<()> {
+        let dir = self.dir.display();
+        match self.watchdog.tick(Instant::now()) {
+            Due::Nothing => Ok(()),
+            Due::Ask => {
+                // A server that is gone is noticed otherwise.
+                let _ = self.channel.send(&Message::Ping, None);
+                Ok(())
+            }
+            Due::Tell(silent) => {
+                tracing::warn!(
+                    "{dir}: the server has answered nothing for {} s; `umount -f {dir}` ends the wait for it",
+                    silent.as_secs()
+                );
+                Ok(())
+            }
+            Due::Abort(silent) => {
+                // Those who wait get their errors first: the server may not even be able to die.
+                if let Some(dir) = self.any_dir()
+                    && let Err(error) = fuse::abort(&dir)
+                {
+                    tracing::debug!("{error}");
+                }
+                let text = format!("{dir}: given up: the server has answered nothing for {} s", silent.as_secs());
+                Err(Failure::new(Status::Io, text).into())
+            }
+        }
+    }
+
+    /// Has the kernel write what it keeps of this mount, and tells the server.
+    fn write_back(&self) -> Result<()> {
+        if self.is_writing_back.swap(true, Ordering::SeqCst) {
+            bail!("the server asked to write back twice at a time");
+        }
+        if let Err(error) = self.start_writing_back() {
+            // Threads or descriptors are short. That fails the request, and not the mount.
+            tracing::warn!("{error:#}");
+            self.is_writing_back.store(false, Ordering::SeqCst);
+            let errno = Errno::AGAIN.raw_os_error();
+            let _ = self.channel.send(&Message::WrittenBack { errno }, None);
+        }
+        Ok(())
+    }
+
+    fn start_writing_back(&self) -> Result<()> {
+        let (channel, is_writing) = (self.channel.try_clone()?, Arc::clone(&self.is_writing_back));
+        // Where the mount was moved, what it keeps cannot be asked for.
+        let dir = self.any_dir();
+        let write = move || {
+            let written = dir.map_or(Err(Errno::BUSY), |dir| write_all(&dir));
+            let errno = written.err().map_or(0, Errno::raw_os_error);
+            is_writing.store(false, Ordering::SeqCst);
+            // A server that is gone waits for nothing.
+            let _ = channel.send(&Message::WrittenBack { errno }, None);
+        };
+        std::thread::Builder::new().name("write-back".to_owned()).spawn(write)?;
+        Ok(())
+    }
+
+    fn next_event(&mut self, front: Option<&Channel>) -> Result<Event> {
+        loop {
+            let channel = self.channel.as_fd();
+            // The front part says nothing; it is asked only whether it still waits.
+            let front = front.filter(|_| self.state != State::Serving).map_or(channel, |front| front.as_fd());
+            let step = self.watchdog.wait(Instant::now());
+            let time_max = (self.state == State::Serving).then_some(step);
+            let fds = [channel, self.signals.as_fd(), front];
+            let [told, signalled, left] = signals::wait_for(fds, time_max)?;
+            if told {
+                return Ok(match self.channel.receive()? {
+                    Some((message, _)) => Event::Told(message),
+                    None => Event::ServerGone,
+                });
+            }
+            if signalled && self.signals.take() {
+                return Ok(Event::Signal);
+            }
+            if left {
+                return Ok(Event::FrontGone);
+            }
+            if self.state == State::Serving && self.watchdog.wait(Instant::now()).is_zero() {
+                return Ok(Event::Step);
+            }
+        }
+    }
+
+    fn mount(&mut self, read_only: bool, is_apart: bool) -> Result<()> {
+        let options = fuse::MountOptions {
+            source: self.source.clone(),
+            subtype: "spinney".to_owned(),
+            read_only: read_only || self.settings.request.read_only,
+            allow_other: self.settings.allow_other,
+            default_permissions: true,
+            extra: self.settings.for_the_kernel.clone(),
+        };
+        // A server that sees the mount could be the one who has to end it, and would wait for itself.
+        let synced = is_apart.then(|| self.mount_synced(&options)).flatten();
+        let connection = match synced {
+            Some(connection) => connection,
+            None => fuse::Connection::mount(&self.dir, &options)?,
+        };
+        let row = table::find(&self.dir)?.filter(Row::is_ours);
+        let identity = table::identity(&self.dir);
+        self.mounted = row.map(|row| Mounted { row, identity });
+        // This process must not keep the connection: the kernel tells clients that the server
+        // died when nobody has it any more.
+        let fd = connection.into_fd();
+        self.channel.send(&Message::Serve, Some(fd.as_fd()))
+    }
+
+    /// Mounts in such a way that the kernel passes on `sync` and waits for the server in the end;
+    /// `None` where that cannot be had.
+    fn mount_synced(&self, options: &fuse::MountOptions) -> Option<fuse::Connection> {
+        if !self.settings.synced || !rustix::process::geteuid().is_root() {
+            return None;
+        }
+        let mut open = File::options();
+        open.read(true).write(!options.read_only);
+        let mounted = open.open(&self.image).map_err(anyhow::Error::from).and_then(|image| {
+            let backing = image.as_fd();
+            Ok(fuse::Connection::mount_synced(&self.dir, options, backing)?)
+        });
+        mounted.map_err(|error| tracing::info!("sync(2) will not come to the image: {error:#}")).ok()
+    }
+
+    fn ready(&mut self, front: Option<&Channel>) -> Result<()> {
+        self.watchdog = Watchdog::new(self.settings.watchdog, Instant::now());
+        if let Some(mounted) = self.mounted.as_ref().filter(|_| self.settings.writeback) {
+            let path = mounted.row.backing_info().join("max_ratio");
+            if let Err(error) = std::fs::write(&path, MAX_RATIO_PERCENT) {
+                let path = path.display();
+                tracing::info!("{path}: {error}; many small writes may be slow");
+            }
+        }
+        tracing::info!("{} is mounted on {}", self.source, self.dir.display());
+        match front {
+            Some(front) if front.send(&Message::Ready, None).is_err() => self.stop(),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the mount: at once where nobody uses it; else it disappears, what was written so far
+    /// is made durable, and then who still uses it is cut off.
+    fn stop(&mut self) -> Result<()> {
+        self.is_stopping = true;
+        if self.mounted.is_none() {
+            // Nothing was changed yet.
+            self.server.kill()?;
+            return Ok(());
+        }
+        let elsewhere = self.elsewhere();
+        for dir in &elsewhere {
+            if fuse::unmount(dir, false).is_err() {
+                tracing::warn!("{} is in use; its users are cut off", dir.display());
+                fuse::unmount(dir, true)?;
+            }
+        }
+        if self.is_mounted() && fuse::unmount(&self.dir, false).is_ok() && elsewhere.is_empty() {
+            return Ok(());
+        }
+        if self.is_mounted() {
+            tracing::warn!("{} is in use; its users are cut off", self.dir.display());
+            // The kernel may have collected writes that the server does not know of.
+            if let Ok(root) = File::open(&self.dir) {
+                let _ = rustix::fs::syncfs(&root);
+            }
+            if let Err(error) = fuse::unmount(&self.dir, true) {
+                // Killing the server would lose what it can still make durable.
+                tracing::error!("{}: {error}", self.dir.display());
+            }
+        }
+        // A server that is ending already does not hear it.
+        let _ = self.channel.send(&Message::Stop, None);
+        Ok(())
+    }
+
+    /// Where else the same is mounted. Only to be asked while the server serves, or what it served is mounted.
+    fn elsewhere(&self) -> Vec<PathBuf> {
+        let Some(ours) = &self.mounted else { return Vec::new() };
+        let rows = table::alike(&ours.row).unwrap_or_default();
+        let dirs = rows.into_iter().map(|row| row.dir);
+        dirs.filter(|dir| *dir != self.dir).collect()
+    }
+
+    /// One of the places where it is mounted.
+    fn any_dir(&self) -> Option<PathBuf> {
+        let first = self.is_mounted().then(|| self.dir.clone());
+        first.or_else(|| self.elsewhere().into_iter().next())
+    }
+
+    fn is_mounted(&self) -> bool {
+        let Some(ours) = &self.mounted else {
+            return false;
+        };
+        let found = table::find(&self.dir).ok().flatten();
+        let is_alike = found.is_some_and(|row| row.device == ours.row.device && row.kind == ours.row.kind);
+        // Numbers of devices are used again, and somebody may have mounted there anew.
+        is_alike && table::identity(&self.dir) == ours.identity
+    }
+
+    /// The server is gone, or has to go because something failed.
+    fn finish(mut self, result: Result<()>, reason: Option<Failure>) -> Result<()> {
+        if result.is_err() {
+            let _ = self.server.kill();
+        }
+        let status = self.server.wait()?;
+        let is_left = self.is_mounted();
+        // A server that ends by itself was unmounted everywhere, and the numbers are others' by now.
+        let elsewhere = if is_left || !status.success() { self.elsewhere() } else { Vec::new() };
+        let dead = elsewhere.into_iter().chain(is_left.then(|| self.dir.clone()));
+        for dir in dead {
+            if let Err(error) = fuse::unmount(&dir, true) {
+                tracing::error!("a dead mount is left behind: {error}");
+            }
+        }
+        result?;
+        if let Some(reason) = reason {
+            return Err(reason.into());
+        }
+        if self.is_stopping && self.state != State::Serving {
+            return Err(Failure::refused("interrupted before it was mounted").into());
+        }
+        match (status.success(), status.signal()) {
+            // The server ends by itself when its connection ends, which unmounting does, and so does aborting it.
+            (true, _) if is_left && !self.is_stopping => {
+                let dir = self.dir.display();
+                let text = format!("{dir}: the kernel ended the connection of a mount in use: it was aborted");
+                Err(Failure::new(Status::Io, text).into())
+            }
+            (true, _) => Ok(()),
+            (_, Some(signal)) => {
+                let hint = match signal {
+                    // Nobody else says so to whoever reads this.
+                    9 => " (the kernel does that when memory is short; its log says so)",
+                    _ => "",
+                };
+                let text = format!("the server was killed by signal {signal}{hint}; what was not synced is lost");
+                Err(Failure::new(Status::Io, text).into())
+            }
+            _ => Err(Failure::new(Status::Io, format!("the server failed: {status}")).into()),
+        }
+    }
+}
+
+/// Has the kernel write all that it keeps of a mount.
+fn write_all(dir: &Path) -> rustix::io::Result<()> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let root = rustix::fs::open(dir, flags, Mode::empty())?;
+    rustix::fs::syncfs(root)
+}
+
+/// Starts a supervisor in the background and waits until the mount is usable.
+pub(super) fn start_in_background(mount: &Mount) -> Result<()> {
+    let (channel, theirs) = Channel::pair()?;
+    let mut command: Command = mount.as_role(Role::Supervisor);
+    command
+        .stdin(Stdio::from(theirs.into_fd()))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .current_dir("/")
+        .spawn()
+        .context("the supervisor cannot be started")?;
+    // The command has a handle of their end of the channel.
+    drop(command);
+    match channel.receive()? {
+        Some((Message::Ready, _)) => Ok(()),
+        Some((Message::Failed { status, text }, _)) => Err(Failure::new(Status::from_code(status), text).into()),
+        _ => Err(Failure::new(Status::Io, "the server ended without saying why").into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that an image has taken over could have its supervisor, which is root, mount once more.
+    #[test]
+    fn each_message_is_legal_in_one_state_only() {
+        let opened = Message::Opened { read_only: false, is_apart: true };
+        let pong = Message::Pong { gets_on: true };
+        let failed = Message::Failed { status: 1, text: String::new() };
+        for (message, legal) in [
+            (opened, vec![State::Starting]),
+            (Message::Ready, vec![State::Mounted]),
+            (pong, vec![State::Serving]),
+            (Message::WriteBack, vec![State::Serving]),
+            (failed, vec![State::Starting, State::Mounted, State::Serving]),
+            (Message::Signal, vec![State::Starting, State::Mounted, State::Serving]),
+            (Message::Serve, vec![]),
+            (Message::Ping, vec![]),
+            (Message::WrittenBack { errno: 0 }, vec![]),
+            (Message::Stop, vec![]),
+        ] {
+            for state in [State::Starting, State::Mounted, State::Serving] {
+                let is_legal = state.after(&message).is_ok();
+                assert_eq!(is_legal, legal.contains(&state), "{message:?} in {state:?}");
+            }
+        }
+    }
+}

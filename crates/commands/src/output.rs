@@ -1,0 +1,101 @@
+//! Where reports go: text or JSON on the standard output.
+
+use std::borrow::Cow;
+use std::io::{self, BufWriter, IsTerminal as _, StdoutLock, Write};
+
+use anyhow::Result;
+use fuse::stdout_was_closed;
+use serde::Serialize;
+
+use super::names;
+
+/// The standard output, buffered. Unlike `println!`, a reader that went away is an error here,
+/// which `main` recognises as none; and writing to an output that was closed from the start fails.
+pub struct Output {
+    out: BufWriter<Stdout>,
+    is_terminal: bool,
+}
+
+impl Output {
+    /// Locks the standard output.
+    pub fn new() -> Self {
+        let is_terminal = io::stdout().is_terminal();
+        Self { out: BufWriter::with_capacity(64 << 10, Stdout(io::stdout().lock())), is_terminal }
+    }
+
+    /// True when a person looks at it.
+    pub fn is_terminal(&self) -> bool {
+        self.is_terminal
+    }
+
+    /// A name as it is to be written here: escaped for a terminal only.
+    pub fn name<'a>(&self, bytes: &'a [u8]) -> Cow<'a, [u8]> {
+        if !self.is_terminal {
+            return Cow::Borrowed(bytes);
+        }
+        match names::escaped(bytes) {
+            Cow::Borrowed(text) => Cow::Borrowed(text.as_bytes()),
+            Cow::Owned(text) => Cow::Owned(text.into_bytes()),
+        }
+    }
+
+    /// Writes a name.
+    pub fn put_name(&mut self, bytes: &[u8]) -> Result<()> {
+        let name = self.name(bytes);
+        Ok(self.out.write_all(&name)?)
+    }
+
+    /// Writes a report as JSON, indented, with a newline behind it.
+    pub fn json(&mut self, report: &impl Serialize) -> Result<()> {
+        serde_json::to_writer_pretty(&mut self.out, report).map_err(io::Error::from)?;
+        self.out.write_all(b"\n")?;
+        self.finish()
+    }
+
+    /// Writes everything out, so that a failure is seen.
+    pub fn finish(&mut self) -> Result<()> {
+        Ok(self.out.flush()?)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.out.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.out.flush()
+    }
+}
+
+/// The standard output as the caller gave it.
+struct Stdout(StdoutLock<'static>);
+
+impl Write for Stdout {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        check_open()?;
+        self.0.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// For those who are about to write to the standard output.
+///
+/// # Errors
+/// When the program was started without one (`>&-`): Rust's runtime has put `/dev/null` there, which takes all that
+/// is written.
+pub fn check_open() -> io::Result<()> {
+    if stdout_was_closed() {
+        return Err(io::Error::other("the standard output is closed"));
+    }
+    Ok(())
+}
+
+/// Tells the user something that is no failure, on the standard error.
+pub fn warn(text: &str) {
+    // Nothing can be done when even this fails.
+    let _ = writeln!(io::stderr().lock(), "spinney: {text}");
+}
