@@ -18,7 +18,7 @@ use crate::pool::{Access, Chunk, Pool, Workers};
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
 use crate::txn::{
-    BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Log, Notes, Trees, Unfinished, Unreplayed,
+    BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Log, Trees, Unfinished, Unreplayed,
 };
 use crate::{Error, Result};
 
@@ -145,7 +145,6 @@ impl Parts {
             gate: Gate::new(durable),
             unfinished: Unfinished::none(),
             log: Log::new(superblock.clone()),
-            notes: Notes::new(),
             superblock: Mutex::new(Rank::Device, superblock),
             growing: Mutex::new(Rank::CommitGate, ()),
             health: Health::default(),

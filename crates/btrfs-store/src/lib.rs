@@ -29,4 +29,4 @@ pub use options::StoreOptions;
 pub use space::{ProfileSpace, Reservation, SpaceReport};
 pub use store::{DataExtent, Expect, Need, Sizes, Store};
 pub use tree::{EditItem, Scan, Tree};
-pub use txn::{DropProgress, LogEdit, LogJoin, LogSync, LogTicket, Note, Removed, Txn};
+pub use txn::{DropProgress, LogEdit, LogJoin, LogSync, LogTicket, Txn};

@@ -19,7 +19,7 @@ use crate::space::{
     self, AllocRequest, ChunkTrees, Extent, LoadFrom, Payer, Reservation, Shortage, SpaceReport, Urgency, load_group,
 };
 use crate::tree::{Edit, Tree};
-use crate::txn::{DropProgress, Engine, LogSync, LogTicket, Note, Purse, Txn, TxnHost, drop_tree_step};
+use crate::txn::{DropProgress, Engine, LogSync, LogTicket, Purse, Txn, TxnHost, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
 
 /// Items for whose changes a sync of the log reserves: the roots of the log trees.
@@ -311,11 +311,6 @@ impl Store {
     /// The device's, after which nothing more is written.
     pub fn flush_devices(&self) -> Result<()> {
         self.0.flush()
-    }
-
-    /// What is noted of an object in the running transaction.
-    pub fn noted<R>(&self, tree: TreeId, object: u64, look: impl FnOnce(&Note) -> R) -> Option<R> {
-        self.0.notes.look(tree, object, look)
     }
 
     /// The newest transaction that is durable.

@@ -7,6 +7,7 @@ mod file;
 pub mod inode;
 mod locks;
 mod log;
+mod notes;
 pub mod subvol;
 mod vfs_impl;
 mod volume;

@@ -138,7 +138,6 @@ impl Engine {
     fn settle(&self, generation: Generation) -> Result<Settled> {
         let host = |keeps_freed| TxnHost { engine: self, generation, purse: Purse::Commit, keeps_freed };
         let log = self.log.end(self.trees.forest(), &self.space)?;
-        self.notes.clear();
         self.apply_deferred(&Edit::new(&host(false)))?;
         let mut rounds = 0;
         while self.settle_round(&host(rounds >= ROUNDS_FREEING), log.had_log)? {

@@ -20,7 +20,6 @@ use super::deferred::Deferred;
 use super::dirty::DirtyBlocks;
 use super::gate::Gate;
 use super::log_state::Log;
-use super::notes::Notes;
 use super::reader::BlockReader;
 use super::settled::Unfinished;
 use super::trees::Trees;
@@ -48,7 +47,6 @@ pub(crate) struct Engine {
     pub(crate) gate: Gate,
     pub(crate) unfinished: Unfinished,
     pub(crate) log: Log,
-    pub(crate) notes: Notes,
     pub(crate) superblock: Mutex<Superblock>,
     /// One chunk is allocated at a time.
     pub(crate) growing: Mutex<()>,

@@ -5,12 +5,13 @@ use btrfs_disk::hash::name_hash;
 use btrfs_disk::items::{DIR_INDEX_FIRST, DirEntry as DiskEntry, DirItem};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Corrupt, Detail, Key};
-use btrfs_store::{EditItem, Removed, Txn};
+use btrfs_store::{EditItem, Txn};
 
 use super::lookup::Stored;
 use super::{Found, Namespace};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{DirState, Inode, Timestamp};
+use crate::notes::{Note, Removed};
 
 /// Bytes of a leaf that are not items: its header.
 const LEAF_HEADER_BYTES: usize = 101;
@@ -45,7 +46,7 @@ impl Namespace {
         };
         // What the committed tree has at a position may be gone in this one, but not for a log,
         // which is replayed into the committed tree.
-        let removed = self.core.store.noted(dir.tree_id(), dir.ino().0, |note| note.removed_max());
+        let removed = self.core.noted(dir, Note::removed_max);
         let index = match removed.flatten() {
             Some(removed) => index.max(removed.checked_add(1).ok_or(Error::NoSpace)?),
             None => index,
@@ -67,7 +68,7 @@ impl Namespace {
         let index_key = Key::new(dir.ino().0, item_type::DIR_INDEX, index);
         txn.insert(&dir.root.tree, &index_key, &bytes)?;
         names.next_index = Some(index.checked_add(1).ok_or(Error::NoSpace)?);
-        txn.note(dir.tree_id(), dir.ino().0, |note| note.add_name(index));
+        dir.note(txn, |note| note.add_name(index));
         self.dentries.insert(dir.tree_id(), dir.ino(), new.name, new.found);
         Ok(index)
     }
@@ -123,9 +124,7 @@ impl Namespace {
                 EditItem::Put([&old[..range.start], &old[range.end..]].concat())
             })
         })?;
-        txn.note(dir.tree_id(), dir.ino().0, |note| {
-            note.remove_name(hash, Removed { index, target });
-        });
+        dir.note(txn, |note| note.remove_name(hash, Removed { index, target }));
         let index_key = Key::new(dir.ino().0, item_type::DIR_INDEX, index);
         if !was_there || !txn.remove(tree, &index_key)? {
             let place = if was_there { index_key } else { key };

@@ -16,7 +16,7 @@ impl Namespace {
     /// Notes with `child` that `name` in `dir` leads to it. Fails with `TooManyLinks` before
     /// anything has changed.
     pub(crate) fn add_ref(&self, txn: &Txn, child: &Inode, dir: InodeNo, name: &[u8], index: u64) -> Result<()> {
-        txn.note(child.tree_id(), child.ino().0, |note| {
+        child.note(txn, |note| {
             (note.got_name, note.has_new_names) = (true, true);
         });
         let bytes = InodeRefEntry { index, name }.build();
@@ -79,7 +79,7 @@ impl Namespace {
             })?;
         }
         let index = index.ok_or_else(|| missing_ref(&child.root, key))?;
-        txn.note(child.tree_id(), child.ino().0, |note| {
+        child.note(txn, |note| {
             note.has_new_names = true;
             note.lost.push((dir.0, index));
         });

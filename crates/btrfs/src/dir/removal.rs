@@ -216,8 +216,13 @@ impl Namespace {
         let reservation = self.reserve_urgent(step_items)?;
         let extents = drops_for(&reservation, STEP_EXTENTS);
         self.apply(reservation, |txn| {
-            let target =
-                Target { txn, tree: &inode.root.tree, ino: inode.ino(), sector: self.core.store.sizes().sector };
+            let target = Target {
+                txn,
+                tree: &inode.root.tree,
+                notes: &inode.root.notes,
+                ino: inode.ino(),
+                sector: self.core.store.sizes().sector,
+            };
             let step = drop_items(target, 0..FILE_BYTES_MAX, extents)?;
             inode.change(txn, |state| {
                 state.nbytes = step.delta.apply_to(state.nbytes);

@@ -97,7 +97,7 @@ impl Namespace {
 /// Tells the log what `inode`'s next loss of a name means, if it is its last one.
 pub(super) fn note_unlink(txn: &Txn, inode: &Inode) {
     if inode.state().nlink <= 1 {
-        txn.note(inode.tree_id(), inode.ino().0, |note| note.is_gone = true);
+        inode.note(txn, |note| note.is_gone = true);
     }
 }
 

@@ -169,7 +169,7 @@ fn key(inode: &Inode, name: &[u8]) -> Key {
 }
 
 fn note_items(txn: &Txn, inode: &Inode) {
-    txn.note(inode.tree_id(), inode.ino().0, |note| note.has_new_items = true);
+    inode.note(txn, |note| note.has_new_items = true);
 }
 
 /// Linux asks for write permission on the inode, except for names that it guards otherwise.

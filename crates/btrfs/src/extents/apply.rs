@@ -11,6 +11,7 @@ use btrfs_store::{RefChange, Reservation, Tree, Txn};
 use super::edit::{self, EditPlan, NewExtent, RefEdit};
 use super::{ExtentMap, FileExtent, Kind, SCAN_ITEMS_MAX, Stretch};
 use crate::error::{Result, corrupt_inode};
+use crate::notes::Notes;
 
 /// New items further apart than this are edited separately, so that the items between them
 /// need not be read.
@@ -34,6 +35,7 @@ pub(crate) fn drops_for(reservation: &Reservation, wanted: u32) -> usize {
 pub(crate) struct Target<'a> {
     pub(crate) txn: &'a Txn,
     pub(crate) tree: &'a Tree,
+    pub(crate) notes: &'a Notes,
     pub(crate) ino: InodeNo,
     pub(crate) sector: u32,
 }
@@ -155,7 +157,7 @@ pub(crate) fn fill_gaps(target: Target<'_>, range: Range<u64>) -> Result<()> {
             at = end;
         }
         let plan = EditPlan { inserts: holes.iter().map(|hole| hole.extent).collect(), ..EditPlan::default() };
-        target.txn.note_range(target.tree.id(), target.ino.0, range.clone());
+        target.note_range(range.clone());
         target.apply(&plan, &[])?;
     }
     Ok(())
@@ -187,6 +189,11 @@ fn cuts(new: &[NewExtent], sector: u32) -> Vec<Range<u64>> {
 impl Target<'_> {
     fn load(&self, range: Range<u64>, limit: usize) -> Result<ExtentMap> {
         ExtentMap::load(self.tree, self.ino, range, limit, self.sector)
+    }
+
+    /// Notes a change of the file's contents.
+    fn note_range(&self, range: Range<u64>) {
+        self.notes.change(self.txn, self.tree.id(), self.ino, |note| note.add_range(range));
     }
 
     fn key(&self, start: u64) -> Key {
@@ -228,7 +235,7 @@ impl Target<'_> {
             )
         })?;
         for cut in cuts {
-            self.txn.note_range(self.tree.id(), self.ino.0, cut.clone());
+            self.note_range(cut.clone());
         }
         self.apply(&plan, inline)?;
         Ok(BytesDelta { dropped: plan.dropped_bytes, added: plan.added_bytes })

@@ -115,7 +115,8 @@ fn preallocate(core: &Core, inode: &Inode, range: Range<u64>) -> Result<u64> {
 fn insert_prealloc(core: &Core, inode: &Inode, start: u64, extent: DataExtent, receipt: Receipt) -> Result<()> {
     let txn = receipt.begin(&core.store)?;
     let _layers = inode.data.inner.write();
-    let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
+    let target =
+        Target { txn: &txn, tree: &inode.root.tree, notes: &inode.root.notes, ino: inode.ino(), sector: sector(core) };
     let item =
         FileExtent { generation: txn.generation(), ..FileExtent::whole(start, Kind::Prealloc, extent.at, extent.len) };
     let delta = replace(target, &[NewExtent { extent: item, is_fresh: true }], &[])?;

@@ -57,7 +57,8 @@ pub(super) fn need_to_exchange(new_items: usize) -> Need {
 /// # Errors
 /// What editing the trees fails with; damage and I/O.
 pub(super) fn exchange(core: &Core, inode: &Arc<Inode>, txn: Txn, what: &Exchange<'_>) -> Result<()> {
-    let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
+    let target =
+        Target { txn: &txn, tree: &inode.root.tree, notes: &inode.root.notes, ino: inode.ino(), sector: sector(core) };
     let range = what.range.clone();
     let mut layers = inode.data.inner.write();
     let old = ExtentMap::load(target.tree, target.ino, range.clone(), SCAN_ITEMS_MAX, sector(core))?;

@@ -64,7 +64,8 @@ pub(super) fn grow(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
     let txn = core.store.begin(reservation)?;
     let _layers = inode.data.inner.write();
     let disk_size = inode.state().disk_size;
-    let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
+    let target =
+        Target { txn: &txn, tree: &inode.root.tree, notes: &inode.root.notes, ino: inode.ino(), sector: sector(core) };
     fill_holes(core, target, covered(core, disk_size)..covered(core, size))?;
     let now = core.now();
     inode.change(&txn, |state| {
@@ -179,7 +180,13 @@ pub(super) fn drop_range(
         let step_items = drops_for(&reservation, budget);
         let txn = core.store.begin(reservation)?;
         let mut layers: RwLockWriteGuard<'_, DataLayers> = inode.data.inner.write();
-        let target = Target { txn: &txn, tree: &inode.root.tree, ino: inode.ino(), sector: sector(core) };
+        let target = Target {
+            txn: &txn,
+            tree: &inode.root.tree,
+            notes: &inode.root.notes,
+            ino: inode.ino(),
+            sector: sector(core),
+        };
         let step = drop_items(target, range.start..end, step_items)?;
         inode.change(&txn, |state| {
             state.nbytes = step.delta.apply_to(state.nbytes);

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use super::root::{DeadTrees, EMPTY_SUBVOL_INO, ROOT_DIR_INO};
 use super::{DataShared, FileType, Inode, InodeFlags, InodeState, InodeTable, Root, Timestamp};
 use crate::error::{CallerError, Result, corrupt_inode};
+use crate::notes::{Note, Notes};
 
 /// Permission bits of the stand-in for a nested subvolume.
 const STAND_IN_PERMISSIONS: u32 = 0o755;
@@ -36,6 +37,7 @@ pub(crate) struct Core {
     pub(crate) inodes: InodeTable,
     pub(crate) settings: Settings,
     pub(crate) data: DataShared,
+    pub(crate) notes: Arc<Notes>,
     /// Number of the last subvolume made. Held by whoever makes or deletes one, and taken before
     /// any `names` lock.
     pub(crate) last_subvolume: Mutex<u64>,
@@ -65,6 +67,7 @@ impl Core {
             inodes: InodeTable::default(),
             settings,
             data: DataShared::new(settings.dirty_bytes),
+            notes: Arc::default(),
             last_subvolume: Mutex::default(),
             late_accesses: Mutex::default(),
             dead: Arc::default(),
@@ -93,7 +96,7 @@ impl Core {
         if let Some(root) = self.roots.read().get(&id) {
             return Ok(Arc::clone(root));
         }
-        let loaded = Arc::new(Root::load(&self.store, id)?);
+        let loaded = Arc::new(Root::load(&self.store, &self.notes, id)?);
         Ok(Arc::clone(self.roots.write().entry(id).or_insert(loaded)))
     }
 
@@ -126,6 +129,11 @@ impl Core {
     /// As [`Core::inode`].
     pub(crate) fn root_dir(&self, tree: TreeId) -> Result<Arc<Inode>> {
         self.inode(tree, ROOT_DIR_INO)
+    }
+
+    /// What the running transaction noted of an inode.
+    pub(crate) fn noted<R>(&self, inode: &Inode, look: impl FnOnce(&Note) -> R) -> Option<R> {
+        self.notes.look(self.store.generation(), inode.tree_id(), inode.ino(), look)
     }
 
     /// The current time.

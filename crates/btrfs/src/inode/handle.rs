@@ -14,6 +14,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use super::item::SECTOR_BYTES;
 use super::{DataState, FileType, InodeFlags, InodeState, Metadata, Root};
 use crate::error::{CallerError, Result};
+use crate::notes::Note;
 
 /// One inode of one subvolume. There is at most one of these for each, see the module's text.
 #[derive(Debug)]
@@ -151,6 +152,11 @@ impl Inode {
         change(&mut self.state.write())
     }
 
+    /// Changes what the transaction of `txn` noted of the inode.
+    pub(crate) fn note(&self, txn: &Txn, change: impl FnOnce(&mut Note)) {
+        self.root.notes.change(txn, self.root.id, self.ino, change);
+    }
+
     /// Changes fields and stages the item. The staging happens under the lock, so that the
     /// item staged last is the newest.
     pub(crate) fn change<R>(&self, txn: &Txn, change: impl FnOnce(&mut InodeState) -> R) -> R {
@@ -159,7 +165,7 @@ impl Inode {
         let answer = change(&mut state);
         if state.disk_size != size_before && self.kind.is_file() {
             let size = state.disk_size;
-            txn.note(self.root.id, self.ino.0, |note| {
+            self.note(txn, |note| {
                 note.has_new_size = true;
                 if size > size_before {
                     // Older data may lie there on disk, from before the file was cut.

@@ -9,6 +9,7 @@ use btrfs_store::{Store, Tree};
 use parking_lot::Mutex;
 
 use crate::error::{CallerError, Result};
+use crate::notes::Notes;
 
 /// Inode number of a subvolume's root directory.
 pub(crate) const ROOT_DIR_INO: InodeNo = InodeNo(256);
@@ -48,6 +49,8 @@ impl DeadTrees {
 pub(crate) struct Root {
     pub(crate) id: TreeId,
     pub(crate) tree: Arc<Tree>,
+    /// Those of the volume.
+    pub(crate) notes: Arc<Notes>,
     read_only: AtomicBool,
     deleted: AtomicBool,
     /// Where to say that nobody uses the deleted subvolume any more.
@@ -62,7 +65,7 @@ impl Root {
     ///
     /// # Errors
     /// `NoSuchSubvolume` when there is none, or when it is being deleted.
-    pub(crate) fn load(store: &Store, id: TreeId) -> Result<Self> {
+    pub(crate) fn load(store: &Store, notes: &Arc<Notes>, id: TreeId) -> Result<Self> {
         let item = match store.root_item(id) {
             Ok(item) if item.refs.get() > 0 && id.is_subvolume() => item,
             Ok(_) | Err(btrfs_store::Error::NoSuchTree(_)) => {
@@ -73,6 +76,7 @@ impl Root {
         Ok(Self {
             id,
             tree: store.tree(id)?,
+            notes: Arc::clone(notes),
             read_only: AtomicBool::new(store.is_read_only() || item.root_flags().contains(RootFlags::SUBVOL_RDONLY)),
             deleted: AtomicBool::new(false),
             dead: OnceLock::new(),

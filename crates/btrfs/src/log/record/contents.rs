@@ -1,7 +1,6 @@
 //! The contents of a file enter the log: extents, holes, checksums.
 
 use btrfs_disk::Logical;
-use btrfs_store::Note;
 use btrfs_store::ablation::{Mutation, mutated};
 
 use super::ITEMS_MAX;
@@ -10,6 +9,7 @@ use super::recorder::Recorder;
 use crate::error::Result;
 use crate::extents::FILE_BYTES_MAX;
 use crate::inode::{Inode, InodeFlags};
+use crate::notes::Note;
 
 /// What changed of a file's contents.
 #[derive(Default)]

@@ -6,7 +6,6 @@ use btrfs_disk::items::{DirEntry as DiskEntry, DirLogItem, OnDisk};
 use btrfs_disk::key::item_type::{DIR_INDEX, DIR_LOG_INDEX, INODE_ITEM};
 use btrfs_disk::{InodeNo, Key};
 use btrfs_store::ablation::{Mutation, mutated};
-use btrfs_store::{Note, Removed};
 use vfs::file_system::SyncWhat;
 
 use super::contents::Contents;
@@ -15,6 +14,7 @@ use super::recorder::{Base, Recorder, collect};
 use super::{ITEMS_MAX, Recorded};
 use crate::error::Result;
 use crate::inode::{FileType, Inode};
+use crate::notes::{Note, Removed};
 
 impl Recorder<'_> {
     /// Puts an inode into the log, with what has to exist for its names.

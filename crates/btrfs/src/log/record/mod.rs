@@ -15,7 +15,7 @@
 //! is committed instead: a directory of the last commit that was renamed, or lost from a directory
 //! that was logged; names of subvolumes, which were made or deleted; files with thousands of changed
 //! extents, directories with thousands of new names; names of a file that was synced before it had
-//! any; space for the log that had to be added. What happened in the transaction is in its notes (`Txn::note`).
+//! any; space for the log that had to be added. What happened in the transaction is in its notes ([`crate::notes`]).
 //!
 //! A sync of the data alone says nothing when neither extents nor size nor names changed since the inode was
 //! logged or committed last: what was overwritten in place is durable with a flush.
@@ -147,7 +147,7 @@ fn log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<Logged> 
         }
         if inode.state().nlink == 0 {
             // Nothing leads to it after a crash, unless it gets a name and that is synced.
-            txn.note(inode.tree_id(), inode.ino().0, |note| note.is_synced_unnamed = true);
+            inode.note(&txn, |note| note.is_synced_unnamed = true);
             core.store.flush_devices()?;
             return Ok(Logged::Done);
         }
@@ -174,7 +174,7 @@ fn begin(names: &Namespace) -> Result<Option<Txn>> {
         reservation => reservation?,
     };
     let txn = store.begin(reservation)?;
-    Ok((txn.is_watched() && !txn.needs_commit()).then_some(txn))
+    Ok((names.core.notes.ask(&txn) && !txn.needs_commit()).then_some(txn))
 }
 
 /// What became of an inode in the log.

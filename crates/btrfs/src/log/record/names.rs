@@ -31,11 +31,11 @@ use btrfs_disk::items::{DirLogItem, OnDisk};
 use btrfs_disk::key::item_type::{DIR_INDEX, DIR_ITEM, DIR_LOG_INDEX, INODE_EXTREF, INODE_REF, XATTR_ITEM};
 use btrfs_disk::{InodeNo, Key};
 use btrfs_store::ablation::{Mutation, mutated};
-use btrfs_store::{Note, Removed};
 
 use super::recorder::{Base, Recorder};
 use crate::error::Result;
 use crate::inode::Inode;
+use crate::notes::{Note, Removed};
 
 /// Inodes that lead from one to the next: more, and a commit is cheaper.
 const DEPTH_MAX: usize = 128;
@@ -80,7 +80,7 @@ impl Recorder<'_> {
         }
         let hash = name_hash(name);
         let others = |note: &Note| note.removed.get(&hash).cloned().unwrap_or_default();
-        let others = self.txn.noted(self.tree, parent.0, others).unwrap_or_default();
+        let others = self.noted(parent, others).unwrap_or_default();
         for removed in others {
             if !self.settle(parent, removed)? {
                 return Ok(false);
@@ -124,7 +124,10 @@ impl Recorder<'_> {
         self.depth += 1;
         if note.is_in_log() && !mutated(Mutation::GoneInodesKept) {
             self.plan.remove(Key::new(ino.0, 0, 0), Key::new(ino.0, u8::MAX, u64::MAX));
-            self.txn.note(self.tree, ino.0, |note| (note.is_logged, note.is_known) = (false, false));
+            self.names
+                .core
+                .notes
+                .change(self.txn, self.tree, ino, |note| (note.is_logged, note.is_known) = (false, false));
         }
         // All of its names go with it: with one of them left, its older contents would be there.
         for (dir, index) in &note.lost {
@@ -158,7 +161,7 @@ impl Recorder<'_> {
             let all = note.removed.iter().filter(|(_, all)| all.iter().any(led_there));
             all.map(|(hash, _)| *hash).collect()
         };
-        let hashes = self.txn.noted(self.tree, dir.0, hashes).unwrap_or_default();
+        let hashes = self.noted(dir, hashes).unwrap_or_default();
         let root = self.names.core.root(self.tree)?;
         for hash in hashes {
             let Some(bytes) = root.tree.get(&Key::new(dir.0, DIR_ITEM, hash))? else { continue };
@@ -246,7 +249,7 @@ impl Recorder<'_> {
             }
             self.put_base(inode, base, &note);
         }
-        self.txn.note(self.tree, inode.ino().0, Note::set_named);
+        inode.note(self.txn, Note::set_named);
         Ok(true)
     }
 

@@ -7,13 +7,14 @@ use btrfs_disk::items::{InodeExtrefEntry, InodeRefEntry, OnDisk};
 use btrfs_disk::key::item_type::{INODE_EXTREF, INODE_ITEM, INODE_REF, XATTR_ITEM};
 use btrfs_disk::{InodeNo, Key, TreeId};
 use btrfs_store::ablation::{Mutation, mutated};
-use btrfs_store::{Note, Scan, Txn};
+use btrfs_store::{Scan, Txn};
 
 use super::ITEMS_MAX;
 use super::plan::{Items, Plan};
 use crate::dir::Namespace;
 use crate::error::Result;
 use crate::inode::{Inode, InodeState};
+use crate::notes::Note;
 
 /// Copies inodes of one subvolume into the log of the running transaction.
 pub(super) struct Recorder<'a> {
@@ -44,7 +45,7 @@ impl<'a> Recorder<'a> {
     }
 
     pub(super) fn note_logged(&self, inode: &Inode, change_count: u64) {
-        self.txn.note(self.tree, inode.ino().0, |note| note.set_logged(change_count));
+        inode.note(self.txn, |note| note.set_logged(change_count));
     }
 
     /// The inode item as it is now, names and attributes; `None` when there are too many.
@@ -77,7 +78,11 @@ impl<'a> Recorder<'a> {
     }
 
     pub(super) fn note_of(&self, ino: InodeNo) -> Note {
-        self.txn.noted(self.tree, ino.0, Note::clone).unwrap_or_default()
+        self.noted(ino, Note::clone).unwrap_or_default()
+    }
+
+    pub(super) fn noted<R>(&self, ino: InodeNo, look: impl FnOnce(&Note) -> R) -> Option<R> {
+        self.names.core.notes.look(self.txn.generation(), self.tree, ino, look)
     }
 }
 

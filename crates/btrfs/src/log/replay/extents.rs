@@ -72,6 +72,7 @@ impl Replay<'_> {
                 let target = Target {
                     txn,
                     tree: &self.root.tree,
+                    notes: &self.root.notes,
                     ino: inode.ino(),
                     sector: self.namespace.core.store.sizes().sector,
                 };
