@@ -19,11 +19,8 @@ use crate::space::{
     self, AllocRequest, ChunkTrees, Extent, LoadFrom, Payer, Reservation, Shortage, SpaceReport, Urgency, load_group,
 };
 use crate::tree::{Edit, Tree};
-use crate::txn::{DropProgress, Engine, LogSync, LogTicket, Purse, Txn, TxnHost, drop_tree_step};
+use crate::txn::{DropProgress, Engine, Purse, Txn, TxnHost, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
-
-/// Items for whose changes a sync of the log reserves: the roots of the log trees.
-const SYNC_ITEMS: u32 = 4;
 
 /// Commits by which one reservation tries to get room.
 const COMMITS_PER_RESERVE_MAX: usize = 8;
@@ -364,18 +361,6 @@ impl Store {
             return Err(Error::ReadOnly);
         }
         self.0.commit()
-    }
-
-    /// Makes durable what was asked for ([`Txn::ask_sync`]). Not to be called with an open handle.
-    ///
-    /// # Errors
-    /// As [`Self::reserve`]; the device's, after which nothing more is written.
-    pub fn sync_asked(&self, asked: LogTicket) -> Result<LogSync> {
-        let reserve = || self.reserve(Need { items: SYNC_ITEMS, data: 0 });
-        match self.0.sync_asked(asked, reserve) {
-            Err(Error::NoSpace { .. }) => Ok(LogSync::NeedsCommit),
-            synced => synced,
-        }
     }
 
     /// How full the file system is.

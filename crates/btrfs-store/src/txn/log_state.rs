@@ -1,5 +1,5 @@
-//! The log of the running transaction, as far as it is kept in memory. What is done with it
-//! stands in `log`.
+//! The log of the running transaction, as far as a commit has to know it: a commit ends it. How
+//! it is written and read is the business of `log`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,17 +15,18 @@ use crate::space::{Extent, Space};
 use crate::tree::{Forest, Tree};
 
 use super::dirty::DirtyBlocks;
+use super::handle::Txn;
 
 /// The log of the running transaction.
 pub(crate) struct Log {
     /// Shared by who inserts; alone for who copies out what is to be written.
-    pub(super) gate: RwLock<()>,
-    pub(super) trees: Mutex<Trees>,
-    pub(super) dirty: DirtyBlocks,
-    pub(super) group: Mutex<Group>,
-    pub(super) group_changed: Condvar,
+    pub(crate) gate: RwLock<()>,
+    pub(crate) trees: Mutex<Trees>,
+    pub(crate) dirty: DirtyBlocks,
+    pub(crate) group: Mutex<Group>,
+    pub(crate) group_changed: Condvar,
     /// Somebody whom the leader of a sync waits for has come, or gone away.
-    pub(super) arrived: Condvar,
+    pub(crate) arrived: Condvar,
     /// The newest transaction whose changes a log cannot say.
     needs_commit: AtomicU64,
     /// The superblock on the device, without a log.
@@ -33,74 +34,37 @@ pub(crate) struct Log {
 }
 
 #[derive(Default)]
-pub(super) struct Trees {
-    pub(super) root: Option<Arc<Tree>>,
-    pub(super) of: BTreeMap<TreeId, Arc<Tree>>,
+pub(crate) struct Trees {
+    pub(crate) root: Option<Arc<Tree>>,
+    pub(crate) of: BTreeMap<TreeId, Arc<Tree>>,
     /// The superblock on the device that leads to the log.
-    pub(super) superblock: Option<Superblock>,
+    pub(crate) superblock: Option<Superblock>,
     /// Every block that the log ever had in this transaction.
-    pub(super) taken: Vec<Extent>,
+    pub(crate) taken: Vec<Extent>,
     /// Those of them that nothing on the device leads to.
-    pub(super) reusable: Vec<Logical>,
+    pub(crate) reusable: Vec<Logical>,
 }
 
 /// Who waits for whom.
 #[derive(Default)]
-pub(super) struct Group {
+pub(crate) struct Group {
     /// How many began to insert something that they want synced.
-    pub(super) begun: u64,
+    pub(crate) begun: u64,
     /// How many of those asked for it, or gave up.
-    pub(super) ended: u64,
+    pub(crate) ended: u64,
     /// Ticket of the last one who asked.
-    pub(super) asked: u64,
+    pub(crate) asked: u64,
     /// Ticket up to which everything is durable.
-    pub(super) done: u64,
-    pub(super) is_led: bool,
-}
-
-/// Somebody who inserts into the log and then wants it synced: whoever leads a sync waits for him.
-#[must_use = "the next sync waits for it"]
-pub struct LogJoin<'a> {
-    log: &'a Log,
-    is_over: bool,
-}
-
-impl<'a> LogJoin<'a> {
-    pub(super) fn new(log: &'a Log) -> Self {
-        log.group.lock().begun += 1;
-        Self { log, is_over: false }
-    }
-
-    /// Asks for a sync; returns the ticket.
-    pub(super) fn ask(mut self) -> u64 {
-        self.is_over = true;
-        let mut group = self.log.group.lock();
-        group.asked += 1;
-        self.log.end_one(&mut group);
-        group.asked
-    }
-}
-
-impl Drop for LogJoin<'_> {
-    fn drop(&mut self) {
-        if !self.is_over {
-            self.log.end_one(&mut self.log.group.lock());
-        }
-    }
-}
-
-impl std::fmt::Debug for LogJoin<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("LogJoin")
-    }
+    pub(crate) done: u64,
+    pub(crate) is_led: bool,
 }
 
 /// What a transaction's log was.
-pub(super) struct Ended {
+pub(crate) struct Ended {
     /// It had blocks.
-    pub(super) had_log: bool,
+    pub(crate) had_log: bool,
     /// The superblock on the device that leads to it, if it was synced.
-    pub(super) superblock: Option<Superblock>,
+    pub(crate) superblock: Option<Superblock>,
 }
 
 impl Log {
@@ -126,25 +90,18 @@ impl Log {
         self.needs_commit.fetch_max(generation.0, Ordering::Relaxed);
     }
 
-    pub(super) fn is_useless(&self, generation: Generation) -> bool {
+    pub(crate) fn is_useless(&self, generation: Generation) -> bool {
         self.needs_commit.load(Ordering::Relaxed) >= generation.0
     }
 
     /// The superblock on the device. A commit holds it from its critical section until its own
     /// is there.
-    pub(super) fn lock_superblock(&self) -> MutexGuard<'_, Superblock> {
+    pub(crate) fn lock_superblock(&self) -> MutexGuard<'_, Superblock> {
         self.durable.lock()
     }
 
-    fn end_one(&self, group: &mut Group) {
-        group.ended += 1;
-        if group.is_led {
-            self.arrived.notify_one();
-        }
-    }
-
     /// True while the log has blocks.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.trees.lock().taken.is_empty()
     }
 
@@ -154,7 +111,7 @@ impl Log {
     ///
     /// # Errors
     /// `Corrupt` when one of them is in no block group.
-    pub(super) fn end(&self, forest: &Forest, space: &Space) -> Result<Ended> {
+    pub(crate) fn end(&self, forest: &Forest, space: &Space) -> Result<Ended> {
         let trees = std::mem::take(&mut *self.trees.lock());
         drop(self.dirty.take_sorted());
         let had_log = !trees.taken.is_empty();
@@ -167,5 +124,19 @@ impl Log {
             space.pin(extent)?;
         }
         Ok(Ended { had_log, superblock: trees.superblock })
+    }
+}
+
+impl Txn {
+    /// True when a log cannot say all that happened in this transaction.
+    #[must_use]
+    pub fn needs_commit(&self) -> bool {
+        self.engine.log.is_useless(self.generation)
+    }
+
+    /// Makes every sync of the log fail over to a commit until the next one: for changes that a
+    /// log cannot say.
+    pub fn require_commit(&self) {
+        self.engine.log.require_commit(self.generation);
     }
 }

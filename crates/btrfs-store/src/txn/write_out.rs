@@ -18,7 +18,7 @@ const WAVE_BATCHES: usize = 8;
 
 /// Copies of consecutive blocks, so that writing them keeps nobody from reading or copying
 /// the originals.
-pub(super) struct Batch {
+pub(crate) struct Batch {
     bytes: Vec<u8>,
     places: Vec<Logical>,
 }
@@ -41,7 +41,7 @@ impl Engine {
         self.pool.write_superblock(&settled.superblock)
     }
 
-    pub(super) fn write_batch(&self, mut batch: Batch, generation: Generation) -> Result<()> {
+    pub(crate) fn write_batch(&self, mut batch: Batch, generation: Generation) -> Result<()> {
         let nodesize = self.pool.node_bytes();
         for (bytes, at) in batch.bytes.chunks_mut(nodesize).zip(&batch.places) {
             // Nothing stale, the checksum, and the check that a reader would make.
@@ -54,7 +54,7 @@ impl Engine {
 }
 
 impl Batch {
-    pub(super) fn copy(blocks: &[Block]) -> Batch {
+    pub(crate) fn copy(blocks: &[Block]) -> Batch {
         let mut batch = Batch { bytes: Vec::new(), places: Vec::with_capacity(blocks.len()) };
         for block in blocks {
             let locked = block.read_own();

@@ -1,12 +1,4 @@
-//! Log trees: what one fsync made durable between two commits.
-//!
-//! ```text
-//! superblock.log_root --> log root tree --(-6, ROOT_ITEM, subvolume)--> log tree of the subvolume
-//! ```
-//!
-//! A log tree holds copies of items. Its blocks belong to the running transaction, are not in
-//! the extent tree, and go when the transaction commits: then what they say is in the trees
-//! themselves. After a crash they are replayed into the subvolume.
+//! Making a log durable.
 //!
 //! Syncing is a group matter: whoever finds no sync under way leads one, waits for those who are
 //! inserting something to be synced, and makes everything durable that is in the log then; those
@@ -27,28 +19,23 @@
 use std::sync::Arc;
 
 use btrfs_disk::items::{OnDisk, RootItem};
-#[cfg(feature = "ablation")]
-use btrfs_disk::key::item_type::EXTENT_DATA;
 use btrfs_disk::key::item_type::ROOT_ITEM;
 use btrfs_disk::superblock::Superblock;
-use btrfs_disk::{Generation, Key, Logical, TreeId};
+use btrfs_disk::{Generation, Key, TreeId};
 
 use crate::Result;
 use crate::ablation::{Mutation, mutated};
-use crate::error::{Error, SpaceKind};
-use crate::extent::CsumTree;
-use crate::locks::ReadGuard;
-use crate::space::{AllocRequest, Payer, Reservation};
-use crate::tree::{Block, BlockView, Bytes, Edit, Host, RootPtr, Tree, TreeKind};
-
-use super::engine::Engine;
-use super::handle::Txn;
-use super::log_state::LogJoin;
-use super::write_out::Batch;
+use crate::error::Error;
+use crate::store::{Need, Store};
+use crate::tree::{Edit, RootPtr, Tree};
+use crate::txn::{Batch, Group, Log, Txn};
 
 /// Inode fields of a log tree's root item, as the kernel fills them in.
 const ROOT_INODE_SIZE: u64 = 3;
 const ROOT_INODE_MODE: u32 = 0o040_755;
+
+/// Items for whose changes a sync of the log reserves: the roots of the log trees.
+const SYNC_ITEMS: u32 = 4;
 
 /// Times a sync waits for more to be synced with it.
 const GATHER_ROUNDS_MAX: usize = 16;
@@ -73,193 +60,85 @@ pub struct LogTicket {
     pub ticket: u64,
 }
 
-impl Engine {
-    /// Makes durable what was asked for, with its transaction or before.
-    pub(crate) fn sync_asked(
-        self: &Arc<Self>,
-        asked: LogTicket,
-        reserve: impl FnOnce() -> Result<Reservation>,
-    ) -> Result<LogSync> {
+/// A thread that inserts into the log and then wants it synced. The leader of a sync waits for it.
+#[must_use = "the next sync waits for it"]
+pub struct LogJoin<'a> {
+    log: &'a Log,
+    is_over: bool,
+}
+
+impl<'a> LogJoin<'a> {
+    fn new(log: &'a Log) -> Self {
+        log.group.lock().begun += 1;
+        Self { log, is_over: false }
+    }
+
+    /// Asks for a sync; returns the ticket.
+    fn ask(mut self) -> u64 {
+        self.is_over = true;
+        let mut group = self.log.group.lock();
+        group.asked += 1;
+        end_one(self.log, &mut group);
+        group.asked
+    }
+}
+
+impl Drop for LogJoin<'_> {
+    fn drop(&mut self) {
+        if !self.is_over {
+            end_one(self.log, &mut self.log.group.lock());
+        }
+    }
+}
+
+impl std::fmt::Debug for LogJoin<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("LogJoin")
+    }
+}
+
+fn end_one(log: &Log, group: &mut Group) {
+    group.ended += 1;
+    if group.is_led {
+        log.arrived.notify_one();
+    }
+}
+
+impl Store {
+    /// Makes durable what was asked for ([`Txn::ask_sync`]). Not to be called with an open handle.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`]; the device's, after which nothing more is written.
+    pub fn sync_asked(&self, asked: LogTicket) -> Result<LogSync> {
+        match self.sync_or_fail(asked) {
+            Err(Error::NoSpace { .. }) => Ok(LogSync::NeedsCommit),
+            synced => synced,
+        }
+    }
+
+    fn sync_or_fail(&self, asked: LogTicket) -> Result<LogSync> {
+        let engine = &self.0;
+        // Committed with its transaction, or with one before.
         let is_done = || {
-            let done = self.log.group.lock().done;
-            done >= asked.ticket || self.gate.durable() >= asked.generation
+            let done = engine.log.group.lock().done;
+            done >= asked.ticket || engine.gate.durable() >= asked.generation
         };
         if is_done() {
             return Ok(LogSync::Done);
         }
-        let reservation = reserve()?;
-        self.health.check()?;
-        let generation = self.gate.enter();
-        let txn = Txn::new(Arc::clone(self), generation, reservation, false);
-        if generation == asked.generation {
+        let txn = self.begin(self.reserve(Need { items: SYNC_ITEMS, data: 0 })?)?;
+        if txn.generation() == asked.generation {
             return txn.sync_asked(asked.ticket);
         }
         drop(txn);
         // It settled meanwhile, and is on its way to the devices.
-        drop(self.gate.serialize());
-        self.health.check()?;
+        drop(engine.gate.serialize());
+        engine.health.check()?;
         Ok(if is_done() { LogSync::Done } else { LogSync::NeedsCommit })
     }
 }
 
-/// The transaction as log trees see it: blocks without references.
-struct LogHost<'a> {
-    engine: &'a Engine,
-    generation: Generation,
-    reservation: &'a Reservation,
-}
-
-impl Host for LogHost<'_> {
-    fn generation(&self) -> Generation {
-        self.generation
-    }
-
-    fn owns(&self, block: &Bytes) -> bool {
-        mutated(Mutation::LogBlocksEditedInPlace) || self.engine.log.dirty.contains(block.at)
-    }
-
-    fn alloc_block(&self, _tree: &Tree, _level: u8, _hint: Logical) -> Result<Logical> {
-        if let Some(at) = self.engine.log.trees.lock().reusable.pop() {
-            return Ok(at);
-        }
-        let len = self.engine.nodesize();
-        let (kind, available) = (SpaceKind::Metadata, self.reservation.left(SpaceKind::Metadata));
-        if available < len {
-            // A commit does as well: no reason to use what is kept back for it.
-            return Err(Error::NoSpace { kind, needed: len, available });
-        }
-        let request = AllocRequest { kind, len, min_len: len, hint: None };
-        let extent = self.engine.space.alloc(&request, Payer::Reservation(self.reservation))?;
-        self.engine.check_unused(extent)?;
-        self.engine.space.accounts().expect_freed(kind, len);
-        self.engine.log.trees.lock().taken.push(extent);
-        Ok(extent.at)
-    }
-
-    fn block_cowed(&self, tree: &Tree, old: &BlockView<'_>, _new: &mut [u8]) -> Result<()> {
-        // The superblock on the device may lead to it: it goes with the transaction.
-        tree.forest().forget(old.at);
-        Ok(())
-    }
-
-    fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()> {
-        let log = &self.engine.log;
-        let is_written = !log.dirty.contains(block.at);
-        log.dirty.remove(block.at);
-        tree.forest().forget(block.at);
-        if !is_written {
-            log.trees.lock().reusable.push(block.at);
-        }
-        Ok(())
-    }
-
-    fn block_dirtied(&self, block: &Block) {
-        self.engine.log.dirty.insert(block);
-    }
-}
-
-/// Insertions into the log tree of one subvolume. No sync begins while it lives, so that what
-/// is inserted through one value becomes durable together.
-pub struct LogEdit<'a> {
-    txn: &'a Txn,
-    tree: Arc<Tree>,
-    _gate: ReadGuard<'a, ()>,
-}
-
-impl std::fmt::Debug for LogEdit<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("LogEdit").field("tree", &self.tree).finish_non_exhaustive()
-    }
-}
-
-impl LogEdit<'_> {
-    fn change<R>(&self, f: impl FnOnce(&Edit<'_>, &Tree) -> Result<R>) -> Result<R> {
-        let changed = f(&Edit::new(&self.txn.log_host()), &self.tree);
-        // Half of an insertion is in: the log must not be written as it is.
-        changed.inspect_err(|_| self.txn.require_commit())
-    }
-
-    /// The log tree, for looking at what is in it.
-    #[must_use]
-    pub fn tree(&self) -> &Tree {
-        &self.tree
-    }
-
-    /// Inserts an item or replaces its bytes.
-    ///
-    /// # Errors
-    /// What reading and copying blocks can fail with.
-    pub fn put(&self, key: &Key, bytes: &[u8]) -> Result<()> {
-        self.change(|edit, tree| edit.replace(tree, key, key, &[(*key, bytes)]))
-    }
-
-    /// Replaces all items of a range, both ends included, by these, whose keys ascend.
-    ///
-    /// # Errors
-    /// As [`Self::put`].
-    pub fn replace(&self, from: &Key, to: &Key, items: &[(Key, &[u8])]) -> Result<()> {
-        #[cfg(feature = "ablation")]
-        if crate::ablation::makes_items_in_leaf() && items.iter().all(|(key, _)| key.item_type == EXTENT_DATA) {
-            return self.change(|edit, tree| edit.replace_in_locked_leaf(tree, from, to, items));
-        }
-        self.change(|edit, tree| edit.replace(tree, from, to, items))
-    }
-
-    /// Stores the checksums of written data, one per sector.
-    ///
-    /// # Errors
-    /// As [`Self::put`].
-    pub fn put_csums(&self, at: Logical, csums: &[u8]) -> Result<()> {
-        let sizes = self.txn.engine.csum_sizes();
-        self.change(|edit, tree| CsumTree::new(tree, &sizes).put(edit, at, csums))
-    }
-}
-
 impl Txn {
-    fn log_host(&self) -> LogHost<'_> {
-        LogHost { engine: &self.engine, generation: self.generation, reservation: &self.reservation }
-    }
-
-    /// True when a log cannot say all that happened in this transaction.
-    #[must_use]
-    pub fn needs_commit(&self) -> bool {
-        self.engine.log.is_useless(self.generation)
-    }
-
-    /// Makes every sync of the log fail over to a commit until the next one: for changes that a
-    /// log cannot say.
-    pub fn require_commit(&self) {
-        self.engine.log.require_commit(self.generation);
-    }
-
-    /// The log tree of a subvolume, for insertions. Blocks come out of the handle's reservation.
-    ///
-    /// # Errors
-    /// [`crate::Error::Poisoned`], or when there is no room.
-    pub fn log(&self, subvolume: TreeId) -> Result<LogEdit<'_>> {
-        self.engine.health.check()?;
-        let gate = self.engine.log.gate.read();
-        Ok(LogEdit { txn: self, tree: self.log_tree(subvolume)?, _gate: gate })
-    }
-
-    fn log_tree(&self, subvolume: TreeId) -> Result<Arc<Tree>> {
-        if let Some(tree) = self.engine.log.trees.lock().of.get(&subvolume) {
-            return Ok(Arc::clone(tree));
-        }
-        // Two may come here at once; the block of the second stays unused until the commit.
-        let tree = self.new_log_tree()?;
-        let mut trees = self.engine.log.trees.lock();
-        Ok(Arc::clone(trees.of.entry(subvolume).or_insert(tree)))
-    }
-
-    fn new_log_tree(&self) -> Result<Arc<Tree>> {
-        let forest = self.engine.trees.forest();
-        let root = Tree::create_root(&self.log_host(), forest, TreeId::TREE_LOG, None)?;
-        let tree = Tree::new(Arc::clone(forest), TreeId::TREE_LOG, TreeKind::Single, root);
-        tree.note_changed();
-        Ok(Arc::new(tree))
-    }
-
     /// To be called before something is inserted that is to be synced: a sync that begins
     /// meanwhile waits for it. Until it asks or is dropped, the caller waits for nobody who may wait
     /// for a sync or a commit.
