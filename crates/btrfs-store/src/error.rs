@@ -29,6 +29,15 @@ pub enum Error {
         what: Cow<'static, str>,
     },
 
+    /// One of our own invariants does not hold: the file system may be sound, this program is not.
+    #[error("a bug in this program: {what}, in {place}")]
+    Bug {
+        /// What was found.
+        what: Cow<'static, str>,
+        /// The operation that found it.
+        place: &'static str,
+    },
+
     /// Not enough room. Nothing was changed.
     #[error("no space for {kind}: {needed} bytes needed, {available} available")]
     NoSpace {
@@ -91,6 +100,12 @@ impl Error {
     #[must_use]
     pub fn unsupported(what: impl Into<Cow<'static, str>>) -> Self {
         Self::Unsupported { what: what.into() }
+    }
+
+    /// One of our own invariants does not hold: `what` was found, by the operation `place`.
+    #[must_use]
+    pub fn bug(what: impl Into<Cow<'static, str>>, place: &'static str) -> Self {
+        Self::Bug { what: what.into(), place }
     }
 
     /// True when a device refused a write for want of room where it lies, as the host of a sparse image may: nothing

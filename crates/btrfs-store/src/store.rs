@@ -14,7 +14,7 @@ use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::extent::{CsumRange, DataHolder, ExtentKind, is_held_only_by, lookup};
 use crate::options::StoreOptions;
-use crate::pool::Pool;
+use crate::pool::{BlockCheck, Chunk};
 use crate::space::{
     self, AllocRequest, ChunkTrees, Extent, LoadFrom, Payer, Reservation, Shortage, SpaceReport, Urgency, load_group,
 };
@@ -125,10 +125,27 @@ impl Store {
         self.0.superblock.lock().clone()
     }
 
-    /// The devices and chunks.
+    /// The chunks, in the order of their logical addresses.
     #[must_use]
-    pub fn pool(&self) -> &Pool {
-        &self.0.pool
+    pub fn chunks(&self) -> Vec<Arc<Chunk>> {
+        self.0.pool.chunks().all()
+    }
+
+    /// True when the bytes lie in one chunk: neither an extent nor a write may cross into another.
+    #[must_use]
+    pub fn is_in_one_chunk(&self, at: Logical, len: u64) -> bool {
+        self.0.pool.chunks().get(at).is_some_and(|chunk| chunk.contains(at, len))
+    }
+
+    /// Reads the tree block at `at` from the first mirror that `check` accepts; repairs the others when the store is
+    /// writable.
+    ///
+    /// # Errors
+    /// [`Error::NoGoodCopy`]; `Corrupt` when no chunk holds the block.
+    pub fn read_block(&self, at: Logical, check: &BlockCheck<'_>) -> Result<Vec<u8>> {
+        let mut bytes = vec![0; self.0.pool.node_bytes()];
+        self.0.pool.read(at, &mut bytes, crate::pool::Expect::Block(check))?;
+        Ok(bytes)
     }
 
     /// A tree.

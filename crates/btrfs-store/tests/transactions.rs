@@ -250,3 +250,20 @@ fn an_open_for_writing_mends_a_torn_primary_superblock() {
     drop(open(false, None).unwrap());
     assert!(open(true, Some(0)).is_ok(), "the primary is whole again");
 }
+
+#[test]
+fn an_operation_that_is_aborted_half_way_ends_all_writing() {
+    let (_device, store) = make(256 << 20, &MakeOptions::default());
+    let tree = create(&store, 256);
+    store.commit().unwrap();
+    let reason = btrfs_store::Error::bug("a name without its reference", "this test");
+    let txn = store.begin(store.reserve(need(2)).unwrap()).unwrap();
+    txn.abort(&reason);
+    txn.put(&tree, &key(1), b"whole").unwrap();
+    assert!(store.poisoned().is_none(), "nothing was changed before");
+    txn.abort(&reason);
+    drop(txn);
+    let said = store.commit().unwrap_err().to_string();
+    assert!(said.contains("a bug in this program: a name without its reference, in this test"), "{said}");
+    assert!(store.reserve(need(1)).is_err());
+}

@@ -42,6 +42,14 @@ pub enum Error {
     /// The image uses something that this program does not do.
     #[error("not supported: {0}")]
     Unsupported(Cow<'static, str>),
+    /// This program contradicts itself; the image may be sound.
+    #[error("a bug in this program: {what}, in {place}")]
+    Bug {
+        /// What was found.
+        what: Cow<'static, str>,
+        /// The operation that found it.
+        place: &'static str,
+    },
     /// No space is left for the operation.
     #[error("no space left on the volume")]
     NoSpace,
@@ -192,9 +200,10 @@ impl Error {
                 source => source.clone(),
             },
             Self::Poisoned { reason } => btrfs_store::Error::Poisoned { reason: Arc::clone(reason) },
-            Self::NoSpace => btrfs_store::Error::unsupported("going on without space"),
+            Self::NoSpace => btrfs_store::Error::bug("it needs more space than it reserved", "an operation on names"),
+            Self::Bug { what, place } => btrfs_store::Error::Bug { what: what.clone(), place },
             Self::Unsupported(what) => btrfs_store::Error::Unsupported { what: what.clone() },
-            Self::Caller { what, .. } => btrfs_store::Error::unsupported(what.to_string()),
+            Self::Caller { what, .. } => btrfs_store::Error::bug(what.to_string(), "an operation on names"),
         }
     }
 
@@ -202,7 +211,7 @@ impl Error {
         match self {
             Self::Caller { what, .. } => what.io_kind(),
             Self::Io { .. } if self.is_device_full() => io::ErrorKind::StorageFull,
-            Self::Io { .. } => io::ErrorKind::Other,
+            Self::Io { .. } | Self::Bug { .. } => io::ErrorKind::Other,
             Self::Corrupt { .. } => io::ErrorKind::InvalidData,
             Self::Unsupported(_) => io::ErrorKind::Unsupported,
             Self::NoSpace => io::ErrorKind::StorageFull,
@@ -249,6 +258,7 @@ impl From<btrfs_store::Error> for Error {
         match error {
             S::Device(source) => Self::Io { source, path: None },
             S::Unsupported { what } => Self::Unsupported(what),
+            S::Bug { what, place } => Self::Bug { what, place },
             S::NoSpace { .. } => Self::NoSpace,
             S::Poisoned { reason } => Self::Poisoned { reason },
             S::ReadOnly => Self::caller(CallerError::ReadOnly),

@@ -23,6 +23,8 @@ pub enum Blame {
     Image,
     /// This program's: it lacks what the image or the caller wants.
     Program,
+    /// This program's: it contradicts itself.
+    Bug,
     /// Nobody's: the volume has no room.
     Space,
     /// An earlier failure's: nothing can be written until the volume is opened again.

@@ -47,7 +47,7 @@ pub use chunk_map::ChunkMap;
 pub use devices::{DeviceCounts, Devices, PoolDevice};
 pub use plan::{Part, Purpose};
 pub use profile::Profile;
-pub use read::Expect;
+pub use read::{BlockCheck, Expect};
 pub use supers::Access;
 pub use workers::Workers;
 

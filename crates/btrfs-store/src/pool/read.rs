@@ -26,6 +26,9 @@ use crate::error::{BadCopy, Cause, Error, Result};
 /// bytes, so that all of them work and each reads in runs.
 const MIRROR_TURN_BYTES: u64 = 1 << 20;
 
+/// What a tree block has to pass to be used.
+pub type BlockCheck<'a> = dyn Fn(&[u8]) -> Result<(), Corrupt> + 'a;
+
 /// What the bytes of a range must be.
 #[derive(Clone, Copy)]
 pub enum Expect<'a> {
@@ -34,7 +37,7 @@ pub enum Expect<'a> {
     /// Data whose sectors have these checksums, packed in order.
     Csums(&'a [u8]),
     /// One block that passes this check.
-    Block(&'a dyn Fn(&[u8]) -> Result<(), Corrupt>),
+    Block(&'a BlockCheck<'a>),
 }
 
 impl Pool {

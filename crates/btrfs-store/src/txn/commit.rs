@@ -143,7 +143,7 @@ impl Engine {
         while self.settle_round(&host(rounds >= ROUNDS_FREEING), log.had_log)? {
             rounds += 1;
             if rounds > ROUNDS_MAX {
-                return Err(Error::unsupported("a commit that does not settle"));
+                return Err(Error::bug(format!("{rounds} rounds did not write everything into the trees"), "commit"));
             }
         }
         self.refs.note_settled();

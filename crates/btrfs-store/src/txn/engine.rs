@@ -198,7 +198,7 @@ impl Unreplayed {
     /// Refuses a commit that would leave the log behind.
     pub(crate) fn check(&self) -> Result<()> {
         if self.is_waiting() {
-            return Err(Error::unsupported("writing before the log is replayed"));
+            return Err(Error::bug("a log waits to be replayed", "commit"));
         }
         Ok(())
     }

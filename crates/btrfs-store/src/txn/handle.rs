@@ -64,6 +64,15 @@ impl Txn {
         result
     }
 
+    /// Ends the operation for `reason`. When a part of it is in the transaction already, the store stops writing
+    /// ([`Error::Poisoned`]), because the rest cannot follow; earlier commits stay durable. An operation that has not
+    /// changed anything leaves no trace.
+    pub fn abort(&self, reason: &Error) {
+        if self.has_changed.load(Ordering::Relaxed) {
+            self.engine.health.poison(reason);
+        }
+    }
+
     fn change<R>(&self, f: impl FnOnce(&Edit<'_>) -> Result<R>) -> Result<R> {
         self.engine.health.check()?;
         self.track(f(&Edit::new(&self.host())))

@@ -44,7 +44,6 @@ mod xattr;
 
 use std::sync::Arc;
 
-use btrfs_disk::{Key, TreeId};
 use btrfs_store::{Need, Reservation, Store, Txn};
 use parking_lot::RwLockWriteGuard;
 
@@ -132,19 +131,9 @@ impl Namespace {
         if let Err(error) = &answer
             && error.caller_error().is_none()
         {
-            self.give_up(txn, error);
+            txn.abort(&error.to_store_error());
         }
         answer
-    }
-
-    /// An edit that fails after others succeeded is what makes the store stop. What went wrong
-    /// here (a name without its reference, say) did not go wrong in an edit, so one is made to.
-    #[cold]
-    fn give_up(&self, txn: &Txn, error: &Error) {
-        if let Ok(roots) = self.core.store.tree(TreeId::ROOT) {
-            let reason = error.to_store_error();
-            let _ = txn.edit(&roots, &Key::MIN, |_| Err(reason.clone()));
-        }
     }
 }
 

@@ -16,7 +16,7 @@ impl From<&Error> for Errno {
         match error {
             Error::Caller { what, .. } => (*what).into(),
             Error::Io { .. } if error.is_device_full() => Self::ENOSPC,
-            Error::Io { .. } | Error::Corrupt { .. } => Self::EIO,
+            Error::Io { .. } | Error::Corrupt { .. } | Error::Bug { .. } => Self::EIO,
             Error::Unsupported(_) => Self::EOPNOTSUPP,
             Error::NoSpace => Self::ENOSPC,
             // The kernel turns a file system read-only when a transaction fails.
@@ -88,6 +88,7 @@ impl FaultLog {
             Error::Io { .. } if errno == Errno::ENOSPC => Blame::Space,
             Error::Io { .. } => Blame::Device,
             Error::Corrupt { .. } => Blame::Image,
+            Error::Bug { .. } => Blame::Bug,
             Error::NoSpace => Blame::Space,
             Error::Poisoned { .. } => Blame::EarlierFailure,
         };

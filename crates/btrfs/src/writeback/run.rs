@@ -169,7 +169,7 @@ pub(crate) fn write_and_sum(core: &Core, at: Logical, parts: &[&[u8]], len: u64,
 
 /// True when the bytes lie in one block group: neither an extent nor a write may cross into another.
 pub(crate) fn is_in_one_group(core: &Core, at: Logical, len: u64) -> bool {
-    core.store.pool().chunks().get(at).is_some_and(|chunk| chunk.contains(at, len))
+    core.store.is_in_one_chunk(at, len)
 }
 
 /// Gives back space that was to be written, and was not because of `error`.

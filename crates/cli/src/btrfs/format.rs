@@ -117,6 +117,7 @@ fn of_store(error: &StoreError) -> Status {
     match error {
         StoreError::Device(source) => of_device(source),
         StoreError::Unsupported { .. } => Status::Unsupported,
+        StoreError::Bug { .. } => Status::Io,
         StoreError::NoSpace { .. } => Status::NoSpace,
         StoreError::Poisoned { reason } => of_store(reason),
         StoreError::ReadOnly | StoreError::NoSuchTree(_) => Status::Refused,

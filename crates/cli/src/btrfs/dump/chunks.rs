@@ -77,7 +77,7 @@ impl Chunks {
         let store = super::open_store(&self.image)?;
         let used = block_groups(&store)?;
         let mut chunks: Vec<Chunk> = Vec::new();
-        for chunk in store.pool().chunks().all() {
+        for chunk in store.chunks() {
             let stripes = chunk.stripes().iter();
             chunks.push(Chunk {
                 start: chunk.start().0,
@@ -109,7 +109,7 @@ fn block_groups(store: &Store) -> Result<BTreeMap<u64, u64>> {
     let tree = store.tree(id)?;
     let mut used = BTreeMap::new();
     // In the extent tree the items lie scattered among the extents: look for each.
-    for chunk in store.pool().chunks().all() {
+    for chunk in store.chunks() {
         let start = chunk.start().0;
         let from = Key::new(start, item_type::BLOCK_GROUP_ITEM, 0);
         let to = Key::new(start, item_type::BLOCK_GROUP_ITEM, u64::MAX);

@@ -8,7 +8,6 @@ use btrfs_disk::items::ShowItem;
 use btrfs_disk::node::{self, BlockView};
 use btrfs_disk::{Key, Logical, TreeId, verify};
 use btrfs_store::Store;
-use btrfs_store::pool::Expect;
 use clap::Args;
 use serde::Serialize;
 
@@ -129,7 +128,6 @@ fn read_block(store: &Store, at: Logical) -> Result<Vec<u8>> {
         let text = format!("--block: expected a multiple of {}, found {at}", sizes.sector);
         return Err(Failure::usage(text).into());
     }
-    let mut bytes = vec![0; usize::try_from(sizes.node)?];
     let superblock = store.superblock();
     let fields = superblock.fields();
     let format = verify::Format::of(fields);
@@ -137,8 +135,7 @@ fn read_block(store: &Store, at: Logical) -> Result<Vec<u8>> {
         Some(format) => verify::block(bytes, &verify::Expect::at(format, at, superblock.generation())),
         None => Ok(()),
     };
-    store.pool().read(at, &mut bytes, Expect::Block(&check))?;
-    Ok(bytes)
+    Ok(store.read_block(at, &check)?)
 }
 
 impl Writer<'_> {
