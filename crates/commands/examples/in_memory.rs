@@ -13,9 +13,10 @@ use anyhow::Result;
 use blockdev::Device;
 use clap::{Parser, Subcommand};
 use commands::failure::{Failure, Status, one_line, status_of};
+use commands::format::Request;
 use commands::format::{About, Format, MountFormat, OpenRequest, Opened};
 use commands::magic::magic;
-use commands::mount::{Request, unknown};
+use commands::mount::unknown;
 use commands::output::Output;
 use vfs::{FileSystem, Volume};
 use vfs_conformance::MemoryFs;
@@ -26,6 +27,7 @@ const MAGIC: &[u8] = b"in memory";
 const FORMATS: &[Format] = &[Format {
     name: "memory",
     magic: magic(0, MAGIC),
+    relatives: &[],
     open,
     remedies: |_| Vec::new(),
     status: |_| None,

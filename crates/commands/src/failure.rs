@@ -2,10 +2,9 @@
 
 use std::fmt;
 use std::io;
+use std::sync::OnceLock;
 
 use vfs::{Blame, Error as VolumeError};
-
-use super::format;
 
 /// Why the program ends. The numbers are documented in `--help` and in the manual.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,6 +59,16 @@ impl Status {
         let all = [Self::Done, Self::Refused, Self::Usage, Self::Corrupt, Self::Unsupported, Self::NoSpace, Self::Busy];
         all.into_iter().find(|status| status.code() == code).unwrap_or(Self::Io)
     }
+}
+
+/// The status for an error that formats alone know.
+type Classifier = fn(&(dyn std::error::Error + 'static)) -> Option<Status>;
+
+static CLASSIFIER: OnceLock<Classifier> = OnceLock::new();
+
+/// Says who knows the errors of formats; to be called once, first.
+pub(crate) fn classify_by(classifier: Classifier) {
+    let _ = CLASSIFIER.set(classifier);
 }
 
 /// A failure of the program's own, with its status.
@@ -141,7 +150,7 @@ fn status_of_one(cause: &(dyn std::error::Error + 'static)) -> Option<Status> {
     if let Some(error) = cause.downcast_ref::<VolumeError>() {
         return Some(of_volume(error));
     }
-    if let Some(status) = format::known().iter().find_map(|format| (format.status)(cause)) {
+    if let Some(status) = CLASSIFIER.get().and_then(|classify| classify(cause)) {
         return Some(status);
     }
     if let Some(error) = cause.downcast_ref::<blockdev::Error>() {

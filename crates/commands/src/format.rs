@@ -5,14 +5,14 @@ use std::error::Error as StdError;
 use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use anyhow::Result;
 use blockdev::Device;
-use vfs::{FileSystem, Volume};
+use vfs::{AtimeMode, FileSystem, Volume};
 
-use super::failure::{Failure, Status};
-use super::magic::{self, HEAD_BYTES, Magic};
-use super::mount::Request;
+use super::failure::{self, Failure, Status};
+use super::magic::{self, HEAD_BYTES, Look, Magic};
 use super::output::Output;
 
 /// One format.
@@ -22,6 +22,8 @@ pub struct Format {
     pub name: &'static str,
     /// By which bytes an image of it is known.
     pub magic: Magic,
+    /// Files of its own that are no images, and by which bytes they are known.
+    pub relatives: &'static [(&'static str, Magic)],
     /// Opens an image for the commands on files and directories.
     pub open: fn(Arc<dyn Device>, &OpenRequest) -> Result<Opened>,
     /// What else may be tried on a damaged image, as the end of a message: `--super 1 takes the copy at byte ...`.
@@ -53,6 +55,25 @@ pub struct MountFormat {
     pub check_place: fn(&Path, Option<&Path>, &Request) -> Result<()>,
     /// The lines of the help on its options.
     pub options_help: &'static str,
+}
+
+/// What a format is told when its image is mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// Nothing may change.
+    pub read_only: bool,
+    /// Access times.
+    pub atime: AtimeMode,
+    /// Longest time between two commits.
+    pub commit_interval: Duration,
+    /// File data that may wait in memory; the format's default if not given.
+    pub dirty_bytes: Option<usize>,
+    /// Metadata kept in memory; the format's default if not given.
+    pub cache_bytes: Option<usize>,
+    /// Nodes that the kernel knows are to stay in memory: it opens files without asking.
+    pub keep_known: bool,
+    /// Options that only the format can know, in order.
+    pub own: Vec<(String, Option<String>)>,
 }
 
 /// All of them.
@@ -96,6 +117,7 @@ static KNOWN: OnceLock<Formats> = OnceLock::new();
 /// Makes the program's formats known to all commands; to be called once, first.
 pub fn know(formats: Formats) {
     let _ = KNOWN.set(formats);
+    failure::classify_by(|cause| known().iter().find_map(|format| (format.status)(cause)));
 }
 
 /// The formats that are known.
@@ -117,7 +139,7 @@ pub fn of(device: &dyn Device) -> Result<&'static Format> {
     let len = device.size_bytes().min(HEAD_BYTES);
     let mut head = vec![0; usize::try_from(len)?];
     device.read_at(0, &mut head)?;
-    let name = magic::recognise_bytes(&head);
+    let name = recognise_bytes(&head);
     let found = formats.iter().find(|format| Some(format.name) == name);
     match (found.or(formats.first()), name) {
         (None, _) => Err(Failure::new(Status::Corrupt, "no format is known").into()),
@@ -128,6 +150,31 @@ pub fn of(device: &dyn Device) -> Result<&'static Format> {
         // Where nothing is recognised, the first says best what is missing.
         (Some(format), _) => Ok(format),
     }
+}
+
+/// Name of what begins at byte `offset` of a file or device; `None` where nothing is recognised.
+///
+/// # Errors
+/// The host's.
+pub fn recognise(path: &Path, offset: u64) -> std::io::Result<Option<&'static str>> {
+    Ok(recognise_bytes(&magic::head(path, offset)?))
+}
+
+/// Name of what begins with these bytes.
+fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
+    let ours = known().iter().find(|format| format.magic.is_in(head));
+    ours.map(|format| format.name).or_else(|| magic::foreign(head))
+}
+
+/// What a file without a file system that is known here looks like, from byte `offset` on.
+///
+/// # Errors
+/// The host's.
+pub fn look(path: &Path, offset: u64) -> std::io::Result<Look> {
+    let head = magic::head(path, offset)?;
+    let mut relatives = known().iter().flat_map(|format| format.relatives);
+    let relative = relatives.find(|(_, magic)| magic.is_in(&head));
+    Ok(relative.map_or_else(|| magic::look(&head), |(name, _)| Look::Like(name)))
 }
 
 /// Refuses mount options that no format takes.

@@ -14,7 +14,7 @@ use vfs::Volume;
 
 use crate::failure::{Failure, Status, one_line, status_of};
 use crate::format::{self, OpenRequest, Opened};
-use crate::magic::{self, Look};
+use crate::magic::Look;
 use crate::mounts;
 
 /// The image, the first argument of nearly every command.
@@ -202,7 +202,7 @@ pub fn explain(path: &Path, error: Error) -> Error {
     if status_of(&error) != Status::Corrupt {
         return error;
     }
-    match magic::recognise(&part.path, part.offset) {
+    match format::recognise(&part.path, part.offset) {
         Ok(Some(name)) if format::known().iter().all(|ours| ours.name != name) => {
             let path = path.display();
             let known = format::names();
@@ -217,7 +217,7 @@ pub fn explain(path: &Path, error: Error) -> Error {
 /// Says that a file is no image at all, and what it looks like, where nothing in it speaks for one.
 fn no_image(path: &Path, part: &ImagePath, error: Error) -> Error {
     let (path, known) = (path.display(), format::names());
-    let looks = match magic::look(&part.path, part.offset) {
+    let looks = match format::look(&part.path, part.offset) {
         Ok(Look::Empty) => "it is empty".to_owned(),
         Ok(Look::Short(bytes)) => format!("it has {bytes} bytes, too few for a superblock"),
         Ok(Look::Like(what)) => format!("it looks like {what}"),

@@ -1,7 +1,7 @@
 //! What every format has: the commands on files and directories, and what all commands share.
 //!
 //! Each command is a file named after it, with its arguments as a struct and a `run`. They work through
-//! [`vfs::Volume`], whatever format is behind it: a program says which formats it has with [`format::know`], and nothing
+//! [`vfs::Volume`], whatever format is behind it: a program says which formats it has ([`format::know`]), and nothing
 //! here names one. What the commands share: [`image`] opens what the user names and `dest` decides where copies go,
 //! [`output`], [`names`] and `report` write reports, [`magic`] knows formats by their first bytes, [`human`] makes
 //! numbers readable, [`failure`] decides the exit status, [`import`] and `export` copy trees in and out with [`work`]

@@ -5,13 +5,19 @@ use std::fs::File;
 use std::io::Read as _;
 use std::path::Path;
 
-use super::format;
-
 /// Bytes at a place by which a format is known.
 #[derive(Debug)]
 pub struct Magic {
     offset: usize,
     bytes: &'static [u8],
+}
+
+impl Magic {
+    /// True where `head`, the first bytes of something, has it.
+    pub(crate) fn is_in(&self, head: &[u8]) -> bool {
+        let end = self.offset.saturating_add(self.bytes.len());
+        head.get(self.offset..end) == Some(self.bytes)
+    }
 }
 
 /// These bytes at byte `offset`, which is below [`HEAD_BYTES`].
@@ -52,7 +58,6 @@ const FILES: &[(&str, Magic)] = &[
     ("a qcow2 image of a virtual machine", magic(0, b"QFI\xfb")),
     ("a VMDK image of a virtual machine", magic(0, b"KDMV")),
     ("an Android sparse image", magic(0, b"\x3a\xff\x26\xed")),
-    ("a send stream", magic(0, b"btrfs-stream\0")),
     ("a program", magic(0, b"\x7fELF")),
 ];
 
@@ -69,28 +74,22 @@ pub enum Look {
     Unknown,
 }
 
-/// What is at byte `offset` of a file that holds no file system which is known here.
-pub fn look(path: &Path, offset: u64) -> std::io::Result<Look> {
-    let head = head(path, offset)?;
-    let file = FILES.iter().find(|(_, magic)| has(&head, magic));
-    Ok(match (head.len(), file) {
+/// What something that begins with these bytes, and holds no file system that is known here, looks like.
+pub(crate) fn look(head: &[u8]) -> Look {
+    let file = FILES.iter().find(|(_, magic)| magic.is_in(head));
+    match (head.len(), file) {
         (_, Some((name, _))) => Look::Like(name),
         _ if head.iter().all(|byte| *byte == 0) => Look::Empty,
         (len, _) if u64::try_from(len).is_ok_and(|len| len < HEAD_BYTES) => Look::Short(len),
         _ => Look::Unknown,
-    })
+    }
 }
 
 /// Bytes at the start of an image that hold every magic.
 pub const HEAD_BYTES: u64 = 68 << 10;
 
-/// Name of what begins at byte `offset` of a file or device; `None` where nothing is recognised.
-pub fn recognise(path: &Path, offset: u64) -> std::io::Result<Option<&'static str>> {
-    Ok(recognise_bytes(&head(path, offset)?))
-}
-
 /// The first bytes from `offset` on.
-fn head(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
+pub(crate) fn head(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
     let mut file = File::open(path)?;
     std::io::Seek::seek(&mut file, std::io::SeekFrom::Start(offset))?;
     let mut head = Vec::new();
@@ -98,16 +97,9 @@ fn head(path: &Path, offset: u64) -> std::io::Result<Vec<u8>> {
     Ok(head)
 }
 
-/// Name of what begins with these bytes.
-pub fn recognise_bytes(head: &[u8]) -> Option<&'static str> {
-    let ours = format::known().iter().map(|format| (format.name, &format.magic));
-    let mut all = ours.chain(FOREIGN.iter().map(|(name, magic)| (*name, magic)));
-    all.find(|(_, magic)| has(head, magic)).map(|(name, _)| name)
-}
-
-fn has(head: &[u8], magic: &Magic) -> bool {
-    let end = magic.offset.saturating_add(magic.bytes.len());
-    head.get(magic.offset..end) == Some(magic.bytes)
+/// Name of the foreign format that begins with these bytes.
+pub(crate) fn foreign(head: &[u8]) -> Option<&'static str> {
+    FOREIGN.iter().find(|(_, magic)| magic.is_in(head)).map(|(name, _)| *name)
 }
 
 #[cfg(test)]
@@ -119,9 +111,9 @@ mod tests {
         for (name, magic) in FOREIGN {
             let mut head = vec![0; usize::try_from(HEAD_BYTES).unwrap()];
             head[magic.offset..magic.offset + magic.bytes.len()].copy_from_slice(magic.bytes);
-            assert_eq!(recognise_bytes(&head), Some(*name));
+            assert_eq!(foreign(&head), Some(*name));
         }
-        assert_eq!(recognise_bytes(&[]), None);
-        assert_eq!(recognise_bytes(&[0; 4096]), None);
+        assert_eq!(foreign(&[]), None);
+        assert_eq!(foreign(&[0; 4096]), None);
     }
 }

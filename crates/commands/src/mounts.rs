@@ -27,7 +27,7 @@ pub(crate) struct Row {
     pub(crate) root: PathBuf,
     /// Where.
     pub(crate) dir: PathBuf,
-    /// Type, as `ext4`.
+    /// Type, as `tmpfs`.
     pub(crate) kind: String,
     /// What.
     pub(crate) source: PathBuf,
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn the_topmost_mount_is_found_with_its_escapes() {
-        let text = b"22 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
+        let text = b"22 1 254:0 / / rw,relatime - vfat /dev/vda rw\n\
             40 22 0:50 / /mnt/a\\040b rw,nosuid - fuse.other x rw,user_id=0\n\
             41 40 0:51 / /mnt/a\\040b rw,nosuid shared:3 - fuse.spinney /tmp/a\\134b.img ro,user_id=0\n";
         let row = find_in(text, Path::new("/mnt/a b")).unwrap();

@@ -16,8 +16,15 @@ pub struct Output {
     is_terminal: bool,
 }
 
+impl Default for Output {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
 impl Output {
     /// Locks the standard output.
+    #[must_use]
     pub fn new() -> Self {
         let is_terminal = io::stdout().is_terminal();
         Self { out: BufWriter::with_capacity(64 << 10, Stdout(io::stdout().lock())), is_terminal }

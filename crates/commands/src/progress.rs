@@ -35,7 +35,7 @@ impl Progress {
     }
 }
 
-/// A bar on the terminal for as long as this value lives, beginning after [`QUIET_TIME`].
+/// A bar on the terminal for as long as this value lives, beginning after two seconds.
 pub struct Bar {
     ends: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,

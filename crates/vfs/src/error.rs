@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::file_system::Errno;
+use crate::errno::Errno;
 
 /// What operations on a volume return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;

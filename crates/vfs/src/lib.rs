@@ -1,7 +1,7 @@
 //! What every file system has in common, whatever its format on disk.
 //!
-//! The trait [`FileSystem`] is the border between servers and formats; [`Volume`] and [`File`] use any of them by paths,
-//! as `std::fs` does. Rules that are the same
+//! The trait [`FileSystem`] is the border between servers and formats; [`Volume`] and [`File`] use any of them by
+//! paths, as `std::fs` does. Rules that are the same
 //! for every format are pure functions: access control lists, the privileges that a write takes
 //! away, when an access time changes. The passive page cache holds file bytes which are newer
 //! than the disk, and the budget that bounds them. Nothing here starts I/O, knows a format or
@@ -10,6 +10,7 @@
 pub mod acl;
 pub mod append_only;
 pub mod atime;
+mod errno;
 mod error;
 pub mod file_system;
 mod number;
@@ -20,6 +21,6 @@ mod volume;
 pub use acl::Acl;
 pub use atime::{AtimeMode, should_update_atime};
 pub use error::{Blame, Error, Result};
-pub use file_system::{Errno, FileSystem, NodeId};
+pub use file_system::{Errno, FileSystem, NodeId, resolve};
 pub use page_cache::{Budget, PageCache, Piece, Run};
-pub use volume::{DirEntry, File, FileOptions, Metadata, ReadDir, Times, Volume, resolve};
+pub use volume::{DirEntry, File, FileOptions, Metadata, ReadDir, Times, Volume};

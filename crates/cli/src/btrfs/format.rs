@@ -21,6 +21,7 @@ use commands::output::Output;
 pub(crate) const FORMAT: Format = Format {
     name: "btrfs",
     magic: magic(0x10040, b"_BHRfS_M"),
+    relatives: &[("a btrfs send stream", magic(0, b"btrfs-stream\0"))],
     open,
     remedies,
     status,

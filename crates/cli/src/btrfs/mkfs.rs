@@ -23,10 +23,10 @@ use super::label;
 use super::late_super::LateSuper;
 use super::sizing::{self, Shape};
 use commands::failure::{Failure, Status};
+use commands::format;
 use commands::human::{self, parse_bytes};
 use commands::image::ImagePath;
 use commands::import::{ImportOptions, import_contents, measure};
-use commands::magic;
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
 use commands::put::parse_owner;
@@ -306,7 +306,7 @@ impl Target {
             return Ok(());
         }
         let shown = || self.path.display().to_string();
-        let found = magic::recognise(&self.part.path, self.part.offset).with_context(shown)?;
+        let found = format::recognise(&self.part.path, self.part.offset).with_context(shown)?;
         let holds = match found {
             Some(name) => format!("holds {name}"),
             None => match blank::first_byte(&self.part.path, self.part.offset, self.size, self.is_device) {

@@ -9,7 +9,8 @@ use spinney::{BtrfsFs, CallerError, Error as VolumeError, FsOptions, Volume, Vol
 use vfs::FileSystem;
 
 use commands::failure::{Failure, Status};
-use commands::mount::{Request, needs_value, size, takes_no_value, unknown};
+use commands::format::Request;
+use commands::mount::{needs_value, size, takes_no_value, unknown};
 
 /// The options that only btrfs has; the first words of the lines are their names.
 pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PATH is the root of the mount

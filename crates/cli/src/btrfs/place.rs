@@ -7,7 +7,7 @@ use btrfs_disk::TreeId;
 
 use super::mount::subvolume_id;
 use commands::failure::{Failure, Status};
-use commands::mount::Request;
+use commands::format::Request;
 
 /// Attribute of every file of a mount, which tells the number of its subvolume.
 const SUBVOLUME_NAME: &str = "btrfs.subvolid";

@@ -7,10 +7,10 @@
 //! ```
 //!
 //! Each is this program again, started with a hidden `--role`; in the foreground the supervisor
-//! is the front part. They talk over [`channel`]. [`settings`] reads `-o`; what a format alone
-//! can know is passed to its row in `formats`, a [`format::MountFormat`]. [`sandbox`] is what the server gives
-//! up, [`super::mounts`] the kernel's list of mounts, [`watchdog`], [`signals`] and [`log`] what their
-//! names say, and [`helper`] turns the command lines of `mount(8)` into ours.
+//! is the front part. They talk over `channel`. `settings` reads `-o`; what a format alone
+//! can know is passed to its row in `formats`, a [`format::MountFormat`]. `sandbox` is what the server gives
+//! up, `mounts` the kernel's list of mounts, `watchdog`, `signals` and `log` what their
+//! names say, and `helper` turns the command lines of `mount(8)` into ours.
 //!
 //! Invariants: a mount that nobody serves does not stay; the server has entered its sandbox
 //! before the first byte of the image is read; only the supervisor mounts and unmounts.
@@ -44,7 +44,7 @@ use super::failure::Failure;
 use super::format;
 use super::image::ImagePath;
 use super::output::{self, Output};
-pub use settings::{Request, Settings, needs_value, size, takes_no_value, unknown};
+pub use settings::{Settings, needs_value, size, takes_no_value, unknown};
 pub use umount::Umount;
 
 /// Which of its processes this is.

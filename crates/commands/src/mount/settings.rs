@@ -10,6 +10,7 @@ use anyhow::Result;
 use vfs::AtimeMode;
 
 use crate::failure::{Failure, Status};
+use crate::format::Request;
 use crate::human;
 
 /// Seconds between two commits nobody asked for, as the kernel has it.
@@ -73,25 +74,6 @@ const REFUSED: &[(&str, &str)] = &[
     ("offset", "write IMAGE?offset=N"),
     ("allow_root", "use allow_other"),
 ];
-
-/// What a format is told when its image is mounted.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Request {
-    /// Nothing may change.
-    pub read_only: bool,
-    /// Access times.
-    pub atime: AtimeMode,
-    /// Longest time between two commits.
-    pub commit_interval: Duration,
-    /// File data that may wait in memory; the format's default if not given.
-    pub dirty_bytes: Option<usize>,
-    /// Metadata kept in memory; the format's default if not given.
-    pub cache_bytes: Option<usize>,
-    /// Nodes that the kernel knows are to stay in memory: it opens files without asking.
-    pub keep_known: bool,
-    /// Options that only the format can know, in order.
-    pub own: Vec<(String, Option<String>)>,
-}
 
 /// All that `-o` says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -20,14 +20,15 @@
 //! What is durable: what was changed before `sync_fs` returned, all of it; what was changed
 //! about a file before `sync_file` on it returned, and the names that lead to it.
 //!
-//! Failure: an [`Error`](crate::Error) with its [`Errno`], and nothing has changed. After a failed write of metadata every later
-//! change fails alike (`EROFS` or `EIO`), and reads go on.
+//! Failure: an [`Error`](crate::Error) with its [`Errno`], and nothing has changed. After a failed write of
+//! metadata every later change fails alike (`EROFS` or `EIO`), and reads go on.
 
-mod errno;
+mod resolve;
 mod types;
 mod whole;
 
-pub use errno::{Errno, Result};
+pub use crate::errno::{Errno, Result};
+pub use resolve::resolve;
 pub use types::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Extent, ExtentKind, Follow, Handle,
     Home, NewNode, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket, SyncWhat,
@@ -54,13 +55,13 @@ pub trait FileSystem: Send + Sync {
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; for `.`, `ESTALE` when no such node has a name.
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Answer<Entry>;
 
-    /// The node that a path leads to, from the root; it counts as one reference. Symbolic links are followed, the one at
-    /// the end as `follow` says. A file system that knows a shorter way than name by name takes it.
+    /// The node that a path leads to, from the root; it counts as one reference. Symbolic links are followed, the one
+    /// at the end as `follow` says. A file system that knows a shorter way than name by name takes it.
     ///
     /// # Errors
     /// `ENOENT` (also for an empty path), `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`.
     fn resolve(&self, path: &[u8], follow: Follow) -> Answer<Entry> {
-        crate::volume::resolve(self, path, follow)
+        resolve::resolve(self, path, follow)
     }
 
     /// What `stat` reports of what a path leads to, without a reference to it: one call where a resolved node would

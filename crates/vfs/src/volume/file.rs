@@ -7,14 +7,38 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::options::FILE_PERMISSIONS;
-use super::{FileOptions, Metadata, Volume};
+use super::{Metadata, Volume};
 use crate::error::{Error, Result};
 use crate::file_system::{
-    AllocateFlags, CopyRange, Entry, Errno, Extent, Follow, Handle, NewNode, NodeId, NodeKind, Seek, SetAttr, SyncWhat,
-    WriteFlags,
+    AllocateFlags, CopyRange, Entry, Errno, Extent, Follow, Handle, NewNode, NodeId, NodeKind, OpenFlags, Seek,
+    SetAttr, SyncWhat, WriteFlags,
 };
 use crate::number::to_u64;
+
+/// Permission bits of a new file.
+pub(super) const FILE_PERMISSIONS: u32 = 0o644;
+
+/// What a file was opened for.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Access {
+    pub(super) read: bool,
+    pub(super) write: bool,
+    pub(super) append: bool,
+}
+
+impl Access {
+    pub(super) fn writes(self) -> bool {
+        self.write || self.append
+    }
+
+    pub(super) fn flags(self) -> OpenFlags {
+        let mut flags = OpenFlags::NO_ATIME;
+        flags.set(OpenFlags::READ, self.read);
+        flags.set(OpenFlags::WRITE, self.writes());
+        flags.set(OpenFlags::APPEND, self.append);
+        flags
+    }
+}
 
 /// An open file. It stays readable and writable when its name goes.
 ///
@@ -25,13 +49,13 @@ pub struct File {
     node: NodeId,
     handle: Handle,
     kind: NodeKind,
-    options: FileOptions,
+    access: Access,
     position: Mutex<u64>,
 }
 
 impl fmt::Debug for File {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("File").field("node", &self.node).field("options", &self.options).finish_non_exhaustive()
+        f.debug_struct("File").field("node", &self.node).field("access", &self.access).finish_non_exhaustive()
     }
 }
 
@@ -44,31 +68,15 @@ impl Drop for File {
 
 impl File {
     /// Takes over a reference and an opening.
-    pub(super) fn new(volume: &Volume, entry: Entry, handle: Handle, options: &FileOptions) -> Self {
+    pub(super) fn new(volume: &Volume, entry: Entry, handle: Handle, access: Access) -> Self {
         Self {
             volume: volume.clone(),
             node: entry.node,
             handle,
             kind: entry.attr.kind,
-            options: options.clone(),
+            access,
             position: Mutex::new(0),
         }
-    }
-
-    /// Opens a file for reading.
-    ///
-    /// # Errors
-    /// As [`FileOptions::open`].
-    pub fn open(volume: &Volume, path: impl AsRef<Path>) -> Result<Self> {
-        FileOptions::new().read(true).open(volume, path)
-    }
-
-    /// Opens a file for writing; it is created or emptied.
-    ///
-    /// # Errors
-    /// As [`FileOptions::open`].
-    pub fn create(volume: &Volume, path: impl AsRef<Path>) -> Result<Self> {
-        FileOptions::new().write(true).create(true).truncate(true).open(volume, path)
     }
 
     /// Makes a file without a name in the directory at `dir`. It goes when it is closed, unless [`File::link`] gives
@@ -78,11 +86,11 @@ impl File {
     /// `ENOENT`, `ENOTDIR`, `EROFS`, `ENOSPC`.
     pub fn unnamed(volume: &Volume, dir: impl AsRef<Path>) -> Result<Self> {
         let parent = volume.find(dir.as_ref(), Follow::Last)?;
-        let options = FileOptions::new().read(true).write(true);
+        let access = Access { read: true, write: true, append: false };
         let new = NewNode { permissions: FILE_PERMISSIONS, ..NewNode::default() };
-        let made = volume.fs.create_unnamed(&volume.caller, parent.node(), &new, options.flags());
+        let made = volume.fs.create_unnamed(&volume.caller, parent.node(), &new, access.flags());
         let (entry, handle) = made.map_err(|error| error.at(dir.as_ref()))?;
-        Ok(Self::new(volume, entry, handle, &options))
+        Ok(Self::new(volume, entry, handle, access))
     }
 
     /// Gives the file a name, its first or one more.
@@ -101,7 +109,7 @@ impl File {
     /// # Errors
     /// `EBADF`, `EISDIR`; `EIO` when no good copy is left.
     pub fn read_at(&self, buffer: &mut [u8], offset: u64) -> Result<usize> {
-        self.check(self.options.read)?;
+        self.check(self.access.read)?;
         self.volume.fs.read(self.node, self.handle, offset, buffer)
     }
 
@@ -112,7 +120,7 @@ impl File {
     /// `EBADF`, `EROFS`, `EFBIG`, `ENOSPC`.
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         self.check_writable()?;
-        let flags = if self.options.append { WriteFlags::APPEND } else { WriteFlags::empty() };
+        let flags = if self.access.append { WriteFlags::APPEND } else { WriteFlags::empty() };
         self.volume.fs.write(self.node, self.handle, offset, data, flags).map(drop)
     }
 
@@ -177,7 +185,7 @@ impl File {
     /// `EBADF`; `EXDEV` for files of two volumes; `EINVAL` for ranges of one file that overlap; as [`File::write_at`].
     pub fn copy_range(&self, source: &Self, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
         self.check_writable()?;
-        source.check(source.options.read)?;
+        source.check(source.access.read)?;
         if !Arc::ptr_eq(&self.volume.fs, &source.volume.fs) {
             return Err(Errno::EXDEV.into());
         }
@@ -210,14 +218,14 @@ impl File {
     }
 
     fn check_writable(&self) -> Result<()> {
-        self.check(self.options.write || self.options.append)
+        self.check(self.access.writes())
     }
 
     fn check(&self, may: bool) -> Result<()> {
         if self.kind.is_dir() {
             return Err(Errno::EISDIR.into());
         }
-        if may { Ok(()) } else { Err(FileOptions::refuse()) }
+        if may { Ok(()) } else { Err(Errno::EBADF.into()) }
     }
 
     fn seek_to(&self, to: io::SeekFrom) -> io::Result<u64> {
@@ -245,7 +253,7 @@ impl io::Write for &File {
     fn write(&mut self, data: &[u8]) -> io::Result<usize> {
         let mut position = self.position.lock();
         self.write_at(data, *position)?;
-        *position = match self.options.append {
+        *position = match self.access.append {
             true => self.metadata()?.size,
             false => position.saturating_add(to_u64(data.len())),
         };

@@ -19,19 +19,17 @@ mod held;
 mod names;
 mod options;
 mod read_dir;
-mod resolve;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::file_system::{Attr, Caller, FileSystem, Follow, VolumeStatus};
+use crate::file_system::{Attr, Caller, Errno, FileSystem, Follow, VolumeStatus};
 
 pub use attributes::Times;
 pub use file::File;
 pub use options::FileOptions;
 pub use read_dir::{DirEntry, ReadDir};
-pub use resolve::resolve;
 
 use held::Held;
 
@@ -115,7 +113,7 @@ impl Volume {
     /// The directory that a path is in, and the name in it.
     fn find_parent<'p>(&self, path: &'p Path) -> Result<(Held<'_>, &'p [u8])> {
         use std::os::unix::ffi::OsStrExt as _;
-        let (dir, name) = resolve::split(path.as_os_str().as_bytes()).map_err(|error| error.at(path))?;
+        let (dir, name) = split(path.as_os_str().as_bytes()).map_err(|error| error.at(path))?;
         let dir = if dir.is_empty() { b"/" } else { dir };
         let entry = self.fs.resolve(dir, Follow::Last).map_err(|error| error.at(path))?;
         let held = Held::new(&*self.fs, entry);
@@ -124,4 +122,18 @@ impl Volume {
         }
         Ok((held, name))
     }
+}
+
+/// The directory part of a path, with its last slash, and the name at its end.
+///
+/// # Errors
+/// `ENOENT` for an empty path, `EINVAL` for one that ends in no name (`/`, `a/..`).
+fn split(path: &[u8]) -> Result<(&[u8], &[u8])> {
+    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+    let start = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+    let (dir, name) = (&path[..start], &path[start..end]);
+    if name.is_empty() || name == b"." || name == b".." {
+        return Err(if path.is_empty() { Errno::ENOENT } else { Errno::EINVAL }.into());
+    }
+    Ok((dir, name))
 }

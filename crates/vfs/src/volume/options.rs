@@ -2,24 +2,20 @@
 
 use std::path::Path;
 
+use super::Volume;
+use super::file::{Access, FILE_PERMISSIONS, File};
 use super::held::Held;
-use super::{File, Volume};
-use crate::error::{Error, Result};
-use crate::file_system::{Errno, Follow, NewNode, NodeKind, OpenFlags};
+use crate::error::Result;
+use crate::file_system::{Errno, Follow, NewNode, NodeKind};
 
-/// Permission bits of a new file.
-pub(super) const FILE_PERMISSIONS: u32 = 0o644;
 /// Attempts to open, or else create, a file whose name others replace by a symbolic link and back: each fails because
 /// there is one by then.
 const OPEN_ATTEMPTS_MAX: u32 = 1000;
 
 /// How to open a file; mirrors `std::fs::OpenOptions`.
 #[derive(Debug, Clone)]
-#[expect(clippy::struct_excessive_bools, reason = "mirrors std::fs::OpenOptions")]
 pub struct FileOptions {
-    pub(super) read: bool,
-    pub(super) write: bool,
-    pub(super) append: bool,
+    access: Access,
     truncate: bool,
     create: bool,
     create_new: bool,
@@ -36,35 +32,27 @@ impl FileOptions {
     /// No access, until it is asked for.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            read: false,
-            write: false,
-            append: false,
-            truncate: false,
-            create: false,
-            create_new: false,
-            mode: FILE_PERMISSIONS,
-        }
+        Self { access: Access::default(), truncate: false, create: false, create_new: false, mode: FILE_PERMISSIONS }
     }
 
     /// For reading.
     #[must_use]
     pub fn read(mut self, read: bool) -> Self {
-        self.read = read;
+        self.access.read = read;
         self
     }
 
     /// For writing.
     #[must_use]
     pub fn write(mut self, write: bool) -> Self {
-        self.write = write;
+        self.access.write = write;
         self
     }
 
     /// For writing at the end, wherever that is by then.
     #[must_use]
     pub fn append(mut self, append: bool) -> Self {
-        self.append = append;
+        self.access.append = append;
         self
     }
 
@@ -112,9 +100,9 @@ impl FileOptions {
     }
 
     fn open_or_create(&self, volume: &Volume, path: &Path) -> Result<File> {
-        let writes = self.write || self.append;
+        let writes = self.access.writes();
         let creates = self.create || self.create_new;
-        if !writes && (!self.read || creates || self.truncate) {
+        if !writes && (!self.access.read || creates || self.truncate) {
             return Err(Errno::EINVAL.into());
         }
         for _ in 0..OPEN_ATTEMPTS_MAX {
@@ -136,15 +124,15 @@ impl FileOptions {
         let refusal = match found.attr().kind {
             _ if self.create_new => Some(Errno::EEXIST),
             NodeKind::File => None,
-            NodeKind::Directory if self.write || self.append => Some(Errno::EISDIR),
+            NodeKind::Directory if self.access.writes() => Some(Errno::EISDIR),
             NodeKind::Directory => None,
             _ => Some(Errno::EOPNOTSUPP),
         };
         if let Some(errno) = refusal {
             return Err(errno.into());
         }
-        let handle = volume.fs.open(&volume.caller, found.node(), self.flags())?;
-        Ok(File::new(volume, found.keep(), handle, self))
+        let handle = volume.fs.open(&volume.caller, found.node(), self.access.flags())?;
+        Ok(File::new(volume, found.keep(), handle, self.access))
     }
 
     fn create_file(&self, volume: &Volume, path: &Path) -> Result<File> {
@@ -152,20 +140,25 @@ impl FileOptions {
         let new = NewNode { permissions: self.mode, ..NewNode::default() };
         let entry = volume.fs.create(&volume.caller, dir.node(), name, &new)?;
         let made = Held::new(&*volume.fs, entry);
-        let handle = volume.fs.open(&volume.caller, made.node(), self.flags())?;
-        Ok(File::new(volume, made.keep(), handle, self))
+        let handle = volume.fs.open(&volume.caller, made.node(), self.access.flags())?;
+        Ok(File::new(volume, made.keep(), handle, self.access))
+    }
+}
+
+impl File {
+    /// Opens a file for reading.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
+    pub fn open(volume: &Volume, path: impl AsRef<Path>) -> Result<Self> {
+        FileOptions::new().read(true).open(volume, path)
     }
 
-    pub(super) fn flags(&self) -> OpenFlags {
-        let mut flags = OpenFlags::NO_ATIME;
-        flags.set(OpenFlags::READ, self.read);
-        flags.set(OpenFlags::WRITE, self.write || self.append);
-        flags.set(OpenFlags::APPEND, self.append);
-        flags
-    }
-
-    /// The error for what the file was not opened for.
-    pub(super) fn refuse() -> Error {
-        Errno::EBADF.into()
+    /// Opens a file for writing; it is created or emptied.
+    ///
+    /// # Errors
+    /// As [`FileOptions::open`].
+    pub fn create(volume: &Volume, path: impl AsRef<Path>) -> Result<Self> {
+        FileOptions::new().write(true).create(true).truncate(true).open(volume, path)
     }
 }

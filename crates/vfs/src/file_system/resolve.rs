@@ -2,8 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::error::Result;
-use crate::file_system::{Entry, Errno, FileSystem, Follow, NodeId};
+use super::{Answer, Entry, Errno, FileSystem, Follow, NodeId};
 
 /// Symbolic links followed for one path, as Linux has it.
 const SYMLINKS_MAX: u32 = 40;
@@ -15,7 +14,7 @@ struct Step<'a, F: FileSystem + ?Sized> {
 }
 
 impl<'a, F: FileSystem + ?Sized> Step<'a, F> {
-    fn look_up(fs: &'a F, dir: NodeId, name: &[u8]) -> Result<Self> {
+    fn look_up(fs: &'a F, dir: NodeId, name: &[u8]) -> Answer<Self> {
         fs.lookup(dir, name).map(|entry| Self { fs, entry })
     }
 
@@ -41,7 +40,7 @@ impl<F: FileSystem + ?Sized> Drop for Step<'_, F> {
 ///
 /// # Errors
 /// `ENOENT` (also for an empty path), `ENOTDIR`, `ELOOP`, `ENAMETOOLONG`, and what the file system fails with.
-pub fn resolve<F: FileSystem + ?Sized>(fs: &F, path: &[u8], mut follow: Follow) -> Result<Entry> {
+pub fn resolve<F: FileSystem + ?Sized>(fs: &F, path: &[u8], mut follow: Follow) -> Answer<Entry> {
     if path.is_empty() {
         return Err(Errno::ENOENT.into());
     }
@@ -88,18 +87,4 @@ pub fn resolve<F: FileSystem + ?Sized>(fs: &F, path: &[u8], mut follow: Follow) 
             }
         }
     }
-}
-
-/// The directory part of a path, with its last slash, and the name at its end.
-///
-/// # Errors
-/// `ENOENT` for an empty path, `EINVAL` for one that ends in no name (`/`, `a/..`).
-pub(super) fn split(path: &[u8]) -> Result<(&[u8], &[u8])> {
-    let end = path.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-    let start = path[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-    let (dir, name) = (&path[..start], &path[start..end]);
-    if name.is_empty() || name == b"." || name == b".." {
-        return Err(if path.is_empty() { Errno::ENOENT } else { Errno::EINVAL }.into());
-    }
-    Ok((dir, name))
 }
