@@ -16,27 +16,26 @@ use std::sync::Arc;
 /// Position in the lock order, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
-    /// Who may join the running transaction, and who commits it.
+    /// Held by a commit, from closing the gate to its superblock on the device.
     CommitGate,
+    /// Held by the thread that allocates a chunk, which joins the running transaction meanwhile.
+    ChunkAlloc,
     /// The superblock on the device: a commit holds it while it writes its own.
     LogSuper,
-    /// The exclusive handle (snapshots).
-    Exclusive,
-    /// One chunk is allocated at a time.
-    ChunkAlloc,
-    /// Who inserts into log trees, and who copies them out.
+    /// What threads wait on: the state of the gate, and the group of a log's sync.
+    Waiting,
+    /// Held by log writers (shared) and by the sync that copies their blocks (exclusive).
     LogGate,
-    /// A tree's root pointer.
-    TreeRoot,
-    /// A tree block; the only rank of which a thread may hold several.
+    /// A tree block, or a tree's pointer to its root block: the only rank of which a thread may hold several. A
+    /// pointer is locked before the blocks of its tree, and also while blocks of another tree are held.
     TreeBlock,
-    /// Extent reference changes of the running transaction.
+    /// What the running transaction has queued: reference changes, staged items, dirty blocks.
     RefQueue,
     /// The list of block groups.
     Groups,
     /// One block group's free space.
     Group,
-    /// Space counters.
+    /// Small tables that are looked up and left: open trees, root items, log trees, devices' space, notes.
     Counters,
     /// The cache of tree blocks.
     Cache,
@@ -327,13 +326,12 @@ mod order {
     use std::cell::RefCell;
 
     /// Every rank, in order, for messages.
-    const RANKS: [Rank; 14] = [
+    const RANKS: [Rank; 13] = [
         Rank::CommitGate,
-        Rank::LogSuper,
-        Rank::Exclusive,
         Rank::ChunkAlloc,
+        Rank::LogSuper,
+        Rank::Waiting,
         Rank::LogGate,
-        Rank::TreeRoot,
         Rank::TreeBlock,
         Rank::RefQueue,
         Rank::Groups,
@@ -422,7 +420,7 @@ mod tests {
 
     #[test]
     fn ascending_ranks_and_tree_blocks_among_themselves_are_allowed() {
-        let root = RwLock::new(Rank::TreeRoot, 1);
+        let root = RwLock::new(Rank::TreeBlock, 1);
         let parent = ArcRwLock::new(Rank::TreeBlock, 2);
         let child = ArcRwLock::new(Rank::TreeBlock, 3);
         let cache = Mutex::new(Rank::Cache, 4);

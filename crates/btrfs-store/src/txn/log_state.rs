@@ -77,7 +77,7 @@ impl Log {
             gate: RwLock::new(Rank::LogGate, ()),
             trees: Mutex::new(Rank::Counters, Trees::default()),
             dirty: DirtyBlocks::new(),
-            group: Mutex::new(Rank::Exclusive, Group::default()),
+            group: Mutex::new(Rank::Waiting, Group::default()),
             group_changed: Condvar::new(),
             arrived: Condvar::new(),
             needs_commit: AtomicU64::new(useless),
