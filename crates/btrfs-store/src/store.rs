@@ -460,10 +460,9 @@ impl Store {
         self.0.csum_tree().any(at, len)
     }
 
-    /// The checksums of `data`, one per sector, on the worker threads when it is long.
-    #[must_use]
-    pub fn csum_data(&self, data: &[u8]) -> Vec<u8> {
-        self.0.pool.csum_data(data)
+    /// Runs `job` on a worker thread of the store while the caller runs `here`. `job` takes no locks.
+    pub fn work_beside<A: Send, B>(&self, job: impl FnOnce() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
+        self.0.pool.workers().beside(job, here)
     }
 }
 
