@@ -12,6 +12,7 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Position in the lock order, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -39,6 +40,8 @@ pub enum Rank {
     Counters,
     /// The cache of tree blocks.
     Cache,
+    /// The line of removals that wait for space. Reservations are dropped under any lock above.
+    SpaceLine,
     /// A job of the worker pool. The thread that waits for it may hold any lock above, so it
     /// takes none of them. See [`enter_worker_job`].
     WorkerJob,
@@ -242,6 +245,11 @@ impl Condvar {
         }
     }
 
+    /// Lets go of the mutex until notified; false when `deadline` came first.
+    pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> bool {
+        !self.0.wait_until(&mut guard.guard, deadline).timed_out()
+    }
+
     /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.0.notify_one();
@@ -326,7 +334,7 @@ mod order {
     use std::cell::RefCell;
 
     /// Every rank, in order, for messages.
-    const RANKS: [Rank; 13] = [
+    const RANKS: [Rank; 14] = [
         Rank::CommitGate,
         Rank::ChunkAlloc,
         Rank::LogSuper,
@@ -338,6 +346,7 @@ mod order {
         Rank::Group,
         Rank::Counters,
         Rank::Cache,
+        Rank::SpaceLine,
         Rank::WorkerJob,
         Rank::Device,
     ];
