@@ -15,7 +15,6 @@ use crate::space::{Extent, Space};
 use crate::tree::{Forest, Tree};
 
 use super::dirty::DirtyBlocks;
-use super::handle::Txn;
 
 /// The log of the running transaction.
 pub(crate) struct Log {
@@ -124,19 +123,5 @@ impl Log {
             space.pin(extent)?;
         }
         Ok(Ended { had_log, superblock: trees.superblock })
-    }
-}
-
-impl Txn {
-    /// True when a log cannot say all that happened in this transaction.
-    #[must_use]
-    pub fn needs_commit(&self) -> bool {
-        self.engine.log.is_useless(self.generation)
-    }
-
-    /// Makes every sync of the log fail over to a commit until the next one: for changes that a
-    /// log cannot say.
-    pub fn require_commit(&self) {
-        self.engine.log.require_commit(self.generation);
     }
 }
