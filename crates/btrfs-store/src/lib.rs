@@ -6,7 +6,6 @@
 
 pub mod ablation;
 mod bootstrap;
-pub mod env;
 pub mod error;
 pub mod extent;
 pub mod hash;
@@ -20,9 +19,9 @@ pub mod store;
 pub mod tree;
 pub mod txn;
 
-pub use env::Env;
 pub use error::{Error, Result};
 pub use extent::{CsumRange, DataHolder, RefChange};
+pub use host::Env;
 pub use log::{FoundLog, LogEdit, LogJoin, LogSync, LogTicket};
 pub use make::MakeOptions;
 pub use options::StoreOptions;

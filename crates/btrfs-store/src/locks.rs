@@ -1,464 +1,60 @@
-//! Locks with ranks: the whole order in which the store's locks may nest stands here.
+//! The ranks of the store's locks, outermost first: the whole order in which they may nest.
 //!
-//! A thread may take a lock only when every lock it holds has a lower [`Rank`]; tree
-//! blocks alone may nest among themselves (parent before child, left before right, which
-//! the tree code keeps). Debug builds assert this on every acquisition and name both
-//! ranks; release builds carry neither rank nor check. A `try_` acquisition cannot wait,
-//! so it may break the order, but what it holds counts for the acquisitions after it.
-//!
-//! Guards stay on the thread that took them (they are not `Send`), which is what lets the
-//! check be a thread-local counter. Locks are never poisoned: a panic releases them.
+//! Levels between 0 and 20, and between 30 and 40, are for the crate above, whose locks are taken outside the store's
+//! or between them. Tree blocks nest among themselves: parent before child, left before right, which the tree code
+//! keeps. How the order is asserted: [`host::locks`].
 
-use std::fmt;
-use std::ops::{Deref, DerefMut};
-use std::sync::Arc;
-use std::time::Instant;
+pub use host::locks::{
+    ArcReadGuard, ArcRwLock, ArcWriteGuard, Condvar, Guard, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard,
+};
 
-/// Position in the lock order, outermost first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Rank {
-    /// Held by a commit, from closing the gate to its superblock on the device.
-    CommitGate,
-    /// Held by the thread that allocates a chunk, which joins the running transaction meanwhile.
-    ChunkAlloc,
-    /// The superblock on the device: a commit holds it while it writes its own.
-    LogSuper,
-    /// What threads wait on: the state of the gate, and the group of a log's sync.
-    Waiting,
-    /// Held by log writers (shared) and by the sync that copies their blocks (exclusive).
-    LogGate,
-    /// A tree block, or a tree's pointer to its root block: the only rank of which a thread may hold several. A
-    /// pointer is locked before the blocks of its tree, and also while blocks of another tree are held.
-    TreeBlock,
-    /// What the running transaction has queued: reference changes, staged items, dirty blocks.
-    RefQueue,
-    /// The list of block groups.
-    Groups,
-    /// One block group's free space.
-    Group,
-    /// Small tables that are looked up and left: open trees, root items, log trees, devices' space, notes.
-    Counters,
-    /// The cache of tree blocks.
-    Cache,
-    /// The line of removals that wait for space. Reservations are dropped under any lock above.
-    SpaceLine,
-    /// A job of the worker pool. The thread that waits for it may hold any lock above, so it
-    /// takes none of them. See [`enter_worker_job`].
-    WorkerJob,
-    /// Chunk map and devices. Nobody waits while holding one, so that jobs may do I/O.
-    Device,
+host::ranks! {
+    /// Position in the lock order, outermost first.
+    pub enum Rank {
+        /// Held by a commit, from closing the gate to its superblock on the device.
+        CommitGate = 20,
+        /// Held by the thread that allocates a chunk, which joins the running transaction meanwhile.
+        ChunkAlloc = 21,
+        /// The superblock on the device: a commit holds it while it writes its own.
+        LogSuper = 22,
+        /// What threads wait on: the state of the gate, and the group of a log's sync.
+        Waiting = 23,
+        /// Held by log writers (shared) and by the sync that copies their blocks (exclusive).
+        LogGate = 24,
+        /// A tree block, or a tree's pointer to its root block: the only rank of which a thread may hold several. A
+        /// pointer is locked before the blocks of its tree, and also while blocks of another tree are held.
+        TreeBlock = 30,
+        /// What the running transaction has queued: reference changes, staged items, dirty blocks.
+        RefQueue = 40,
+        /// The list of block groups.
+        Groups = 41,
+        /// One block group's free space.
+        Group = 42,
+        /// Small tables that are looked up and left: open trees, root items, log trees, devices' space, notes.
+        Counters = 43,
+        /// The cache of tree blocks.
+        Cache = 44,
+        /// The line of removals that wait for space. Reservations are dropped under any lock above.
+        SpaceLine = 45,
+        /// A job of the worker pool. The thread that waits for it may hold any lock above, so it
+        /// takes none of them. See [`enter_worker_job`].
+        WorkerJob = 46,
+        /// Chunk map and devices. Nobody waits while holding one, so that jobs may do I/O.
+        Device = 47,
+    }
+    nests: [TreeBlock]
 }
 
 /// Until the guard is dropped, this thread takes no lock of the store but those of devices;
 /// debug builds assert it.
 #[inline]
 pub fn enter_worker_job() -> Guard<()> {
-    Guard { guard: (), _held: order::Position::new(Rank::WorkerJob).enter_without_waiting() }
-}
-
-/// Mutual exclusion with a rank.
-pub struct Mutex<T: ?Sized> {
-    order: order::Position,
-    inner: parking_lot::Mutex<T>,
-}
-
-impl<T> Mutex<T> {
-    /// A lock at `rank`.
-    pub const fn new(rank: Rank, value: T) -> Self {
-        Self { order: order::Position::new(rank), inner: parking_lot::Mutex::new(value) }
-    }
-
-    /// Takes the value out.
-    pub fn into_inner(self) -> T {
-        self.inner.into_inner()
-    }
-}
-
-impl<T: ?Sized> Mutex<T> {
-    /// Waits for the lock.
-    #[inline]
-    pub fn lock(&self) -> MutexGuard<'_, T> {
-        let held = self.order.enter();
-        Guard { guard: self.inner.lock(), _held: held }
-    }
-
-    /// Takes the lock when nobody has it.
-    #[inline]
-    pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        let guard = self.inner.try_lock()?;
-        Some(Guard { guard, _held: self.order.enter_without_waiting() })
-    }
-
-    /// Access without locking: the borrow proves that nobody else has it.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.inner.get_mut()
-    }
-}
-
-/// Many readers or one writer, with a rank.
-pub struct RwLock<T: ?Sized> {
-    order: order::Position,
-    inner: parking_lot::RwLock<T>,
-}
-
-impl<T> RwLock<T> {
-    /// A lock at `rank`.
-    pub const fn new(rank: Rank, value: T) -> Self {
-        Self { order: order::Position::new(rank), inner: parking_lot::RwLock::new(value) }
-    }
-
-    /// Takes the value out.
-    pub fn into_inner(self) -> T {
-        self.inner.into_inner()
-    }
-}
-
-impl<T: ?Sized> RwLock<T> {
-    /// Waits until no writer has the lock.
-    #[inline]
-    pub fn read(&self) -> ReadGuard<'_, T> {
-        let held = self.order.enter();
-        Guard { guard: self.inner.read(), _held: held }
-    }
-
-    /// Waits until nobody has the lock.
-    #[inline]
-    pub fn write(&self) -> WriteGuard<'_, T> {
-        let held = self.order.enter();
-        Guard { guard: self.inner.write(), _held: held }
-    }
-
-    /// Takes the lock for reading when that needs no waiting.
-    #[inline]
-    pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
-        let guard = self.inner.try_read()?;
-        Some(Guard { guard, _held: self.order.enter_without_waiting() })
-    }
-
-    /// Takes the lock for writing when that needs no waiting.
-    #[inline]
-    pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
-        let guard = self.inner.try_write()?;
-        Some(Guard { guard, _held: self.order.enter_without_waiting() })
-    }
-
-    /// Access without locking: the borrow proves that nobody else has it.
-    pub fn get_mut(&mut self) -> &mut T {
-        self.inner.get_mut()
-    }
-}
-
-/// A shared [`RwLock`] whose guards keep it alive, for locks that are taken on the way
-/// down a tree and outlive the place they were found in. Clones share the lock.
-pub struct ArcRwLock<T> {
-    order: order::Position,
-    inner: Arc<parking_lot::RwLock<T>>,
-}
-
-impl<T> ArcRwLock<T> {
-    /// A lock at `rank`.
-    pub fn new(rank: Rank, value: T) -> Self {
-        Self { order: order::Position::new(rank), inner: Arc::new(parking_lot::RwLock::new(value)) }
-    }
-
-    /// Waits until no writer has the lock.
-    #[inline]
-    pub fn read(&self) -> ReadGuard<'_, T> {
-        let held = self.order.enter();
-        Guard { guard: self.inner.read(), _held: held }
-    }
-
-    /// Waits until nobody has the lock.
-    #[inline]
-    pub fn write(&self) -> WriteGuard<'_, T> {
-        let held = self.order.enter();
-        Guard { guard: self.inner.write(), _held: held }
-    }
-
-    /// Like [`Self::read`]; the guard keeps the lock alive.
-    #[inline]
-    pub fn read_arc(&self) -> ArcReadGuard<T> {
-        let held = self.order.enter();
-        Guard { guard: self.inner.read_arc(), _held: held }
-    }
-
-    /// Like [`Self::write`]; the guard keeps the lock alive.
-    #[inline]
-    pub fn write_arc(&self) -> ArcWriteGuard<T> {
-        let held = self.order.enter();
-        Guard { guard: self.inner.write_arc(), _held: held }
-    }
-
-    /// Takes the lock for reading when that needs no waiting.
-    #[inline]
-    pub fn try_read_arc(&self) -> Option<ArcReadGuard<T>> {
-        let guard = self.inner.try_read_arc()?;
-        Some(Guard { guard, _held: self.order.enter_without_waiting() })
-    }
-
-    /// Takes the lock for writing when that needs no waiting.
-    #[inline]
-    pub fn try_write_arc(&self) -> Option<ArcWriteGuard<T>> {
-        let guard = self.inner.try_write_arc()?;
-        Some(Guard { guard, _held: self.order.enter_without_waiting() })
-    }
-
-    /// True when both are the same lock.
-    #[must_use]
-    pub fn is_same(&self, other: &Self) -> bool {
-        Arc::ptr_eq(&self.inner, &other.inner)
-    }
-
-    /// Handles and guards on this lock; exact only when no other thread has a handle.
-    #[must_use]
-    pub fn handle_count(&self) -> usize {
-        Arc::strong_count(&self.inner)
-    }
-}
-
-impl<T> Clone for ArcRwLock<T> {
-    fn clone(&self) -> Self {
-        Self { order: self.order, inner: Arc::clone(&self.inner) }
-    }
-}
-
-/// Waits for a condition on the value of a [`Mutex`].
-#[derive(Debug, Default)]
-pub struct Condvar(parking_lot::Condvar);
-
-impl Condvar {
-    /// Nobody waits yet.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self(parking_lot::Condvar::new())
-    }
-
-    /// Lets go of the mutex until notified.
-    pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
-        self.0.wait(&mut guard.guard);
-    }
-
-    /// Lets go of the mutex as long as `is_blocked` holds.
-    pub fn wait_while<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, mut is_blocked: impl FnMut(&mut T) -> bool) {
-        while is_blocked(&mut guard.guard) {
-            self.0.wait(&mut guard.guard);
-        }
-    }
-
-    /// Lets go of the mutex until notified; false when `deadline` came first.
-    pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> bool {
-        !self.0.wait_until(&mut guard.guard, deadline).timed_out()
-    }
-
-    /// Wakes one waiter.
-    pub fn notify_one(&self) {
-        self.0.notify_one();
-    }
-
-    /// Wakes every waiter.
-    pub fn notify_all(&self) {
-        self.0.notify_all();
-    }
-}
-
-/// Access to a locked value until dropped.
-#[must_use = "the lock is released as soon as the guard is dropped"]
-pub struct Guard<G> {
-    guard: G,
-    _held: order::Held,
-}
-
-/// Guard of a [`Mutex`].
-pub type MutexGuard<'a, T> = Guard<parking_lot::MutexGuard<'a, T>>;
-/// Guard of a reader.
-pub type ReadGuard<'a, T> = Guard<parking_lot::RwLockReadGuard<'a, T>>;
-/// Guard of a writer.
-pub type WriteGuard<'a, T> = Guard<parking_lot::RwLockWriteGuard<'a, T>>;
-/// Guard of a reader that keeps the lock alive.
-pub type ArcReadGuard<T> = Guard<parking_lot::ArcRwLockReadGuard<parking_lot::RawRwLock, T>>;
-/// Guard of a writer that keeps the lock alive.
-pub type ArcWriteGuard<T> = Guard<parking_lot::ArcRwLockWriteGuard<parking_lot::RawRwLock, T>>;
-
-impl<T> ArcWriteGuard<T> {
-    /// Turns the writer into a reader without letting another writer in between.
-    pub fn downgrade(this: Self) -> ArcReadGuard<T> {
-        let Self { guard, _held } = this;
-        Guard { guard: parking_lot::ArcRwLockWriteGuard::downgrade(guard), _held }
-    }
-}
-
-impl<G: Deref> Deref for Guard<G> {
-    type Target = G::Target;
-
-    #[inline]
-    fn deref(&self) -> &G::Target {
-        &self.guard
-    }
-}
-
-impl<G: DerefMut> DerefMut for Guard<G> {
-    #[inline]
-    fn deref_mut(&mut self) -> &mut G::Target {
-        &mut self.guard
-    }
-}
-
-impl<T: ?Sized> fmt::Debug for Mutex<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Mutex")
-    }
-}
-
-impl<T: ?Sized> fmt::Debug for RwLock<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("RwLock")
-    }
-}
-
-impl<T> fmt::Debug for ArcRwLock<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("ArcRwLock")
-    }
-}
-
-impl<G> fmt::Debug for Guard<G> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Guard")
-    }
-}
-
-/// The check, in debug builds.
-#[cfg(debug_assertions)]
-mod order {
-    use super::Rank;
-    use std::cell::RefCell;
-
-    /// Every rank, in order, for messages.
-    const RANKS: [Rank; 14] = [
-        Rank::CommitGate,
-        Rank::ChunkAlloc,
-        Rank::LogSuper,
-        Rank::Waiting,
-        Rank::LogGate,
-        Rank::TreeBlock,
-        Rank::RefQueue,
-        Rank::Groups,
-        Rank::Group,
-        Rank::Counters,
-        Rank::Cache,
-        Rank::SpaceLine,
-        Rank::WorkerJob,
-        Rank::Device,
-    ];
-
-    thread_local! {
-        static HELD: RefCell<[u32; RANKS.len()]> = const { RefCell::new([0; RANKS.len()]) };
-    }
-
-    #[derive(Clone, Copy)]
-    pub(super) struct Position(Rank);
-
-    impl Position {
-        pub(super) const fn new(rank: Rank) -> Self {
-            Self(rank)
-        }
-
-        pub(super) fn enter(self) -> Held {
-            let highest = HELD.with_borrow(|held| {
-                RANKS.into_iter().zip(held).rev().find(|(_, count)| **count > 0).map(|(rank, _)| rank)
-            });
-            if let Some(highest) = highest {
-                let nests = self.0 == Rank::TreeBlock && highest == Rank::TreeBlock;
-                assert!(highest < self.0 || nests, "lock order: {:?} wanted while {highest:?} is held", self.0);
-            }
-            self.enter_without_waiting()
-        }
-
-        pub(super) fn enter_without_waiting(self) -> Held {
-            count(self.0, |count| *count += 1);
-            Held(self.0)
-        }
-    }
-
-    /// One lock held by this thread.
-    pub(super) struct Held(Rank);
-
-    impl Drop for Held {
-        fn drop(&mut self) {
-            count(self.0, |count| *count -= 1);
-        }
-    }
-
-    fn count(rank: Rank, change: impl FnOnce(&mut u32)) {
-        let index = RANKS.iter().position(|r| *r == rank).expect("RANKS lists every rank");
-        // A thread-local may be gone while a thread ends; then there is nothing to check.
-        let _ = HELD.try_with(|held| change(&mut held.borrow_mut()[index]));
-    }
-}
-
-/// Nothing at all, in release builds.
-#[cfg(not(debug_assertions))]
-mod order {
-    use super::Rank;
-
-    #[derive(Clone, Copy)]
-    pub(super) struct Position;
-
-    impl Position {
-        pub(super) const fn new(_: Rank) -> Self {
-            Self
-        }
-
-        #[inline]
-        pub(super) fn enter(self) -> Held {
-            Held
-        }
-
-        #[inline]
-        pub(super) fn enter_without_waiting(self) -> Held {
-            Held
-        }
-    }
-
-    pub(super) struct Held;
+    host::locks::hold(Rank::WorkerJob)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ascending_ranks_and_tree_blocks_among_themselves_are_allowed() {
-        let root = RwLock::new(Rank::TreeBlock, 1);
-        let parent = ArcRwLock::new(Rank::TreeBlock, 2);
-        let child = ArcRwLock::new(Rank::TreeBlock, 3);
-        let cache = Mutex::new(Rank::Cache, 4);
-        let root_guard = root.read();
-        let parent_guard = parent.write_arc();
-        drop(root_guard);
-        let child_guard = child.read_arc();
-        drop(parent_guard);
-        assert_eq!(*child_guard + *cache.lock(), 7);
-    }
-
-    #[test]
-    #[cfg(debug_assertions)]
-    #[should_panic(expected = "lock order: Groups wanted while Cache is held")]
-    fn a_lower_rank_after_a_higher_one_is_refused() {
-        let cache = Mutex::new(Rank::Cache, ());
-        let groups = RwLock::new(Rank::Groups, ());
-        let _cache = cache.lock();
-        let _groups = groups.read();
-    }
-
-    #[test]
-    #[cfg(debug_assertions)]
-    #[should_panic(expected = "lock order: Group wanted while Group is held")]
-    fn two_locks_of_one_rank_are_refused() {
-        let (a, b) = (Mutex::new(Rank::Group, ()), Mutex::new(Rank::Group, ()));
-        let _a = a.lock();
-        let _b = b.lock();
-    }
 
     #[test]
     #[cfg(debug_assertions)]
@@ -468,32 +64,5 @@ mod tests {
         let _job = enter_worker_job();
         drop(chunks.read());
         let _cache = cache.read();
-    }
-
-    #[test]
-    fn a_downgraded_writer_still_counts_once() {
-        let block = ArcRwLock::new(Rank::TreeBlock, 5);
-        let mut writer = block.write_arc();
-        *writer += 1;
-        let reader = ArcWriteGuard::downgrade(writer);
-        assert!(block.try_write_arc().is_none());
-        assert_eq!(*reader, 6);
-        drop(reader);
-        let outer = Mutex::new(Rank::CommitGate, ());
-        drop(outer.lock());
-    }
-
-    #[test]
-    fn the_condition_is_seen_by_the_waiter() {
-        let pair = Arc::new((Mutex::new(Rank::CommitGate, false), Condvar::new()));
-        let theirs = Arc::clone(&pair);
-        let thread = std::thread::spawn(move || {
-            *theirs.0.lock() = true;
-            theirs.1.notify_all();
-        });
-        let mut ready = pair.0.lock();
-        pair.1.wait_while(&mut ready, |ready| !*ready);
-        drop(ready);
-        thread.join().unwrap();
     }
 }

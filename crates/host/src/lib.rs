@@ -1,0 +1,9 @@
+//! What an engine takes from the program and the system it runs in: locks whose order is asserted ([`locks`]), and a
+//! clock and randomness that can be simulated ([`Env`]).
+//!
+//! It knows no file system. An engine lists its own ranks with [`ranks!`].
+
+pub mod env;
+pub mod locks;
+
+pub use env::{Env, EnvSource};
