@@ -62,8 +62,8 @@ impl Workers {
         }
     }
 
-    /// Runs `job` on a worker thread while the caller runs `here`, and returns both answers. `here` may take locks, `job`
-    /// none but those of devices.
+    /// Runs `job` on a worker thread while the caller runs `here`, and returns both answers. `here` may take locks,
+    /// `job` none but those of devices.
     pub fn beside<A: Send, B>(&self, job: impl FnOnce() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
         let job = || {
             let _guard = enter_worker_job();
