@@ -48,7 +48,7 @@ impl Host for TestHost {
     fn owns(&self, block: &Bytes) -> bool {
         raw::generation(&block.data) == self.generation().0
     }
-    fn alloc_block(&self, _: &Tree, _: u8, _: Logical) -> Result<Logical> {
+    fn alloc_block(&self, _: &Tree, _: u8) -> Result<Logical> {
         Ok(Logical((1 << 50) + self.next.fetch_add(NODESIZE.into(), Ordering::Relaxed)))
     }
     fn block_cowed(&self, _: &Tree, _: &BlockView<'_>, _: &mut [u8]) -> Result<()> {

@@ -31,7 +31,7 @@ impl Host for LogHost<'_> {
         mutated(Mutation::LogBlocksEditedInPlace) || self.engine.log.dirty.contains(block.at)
     }
 
-    fn alloc_block(&self, _tree: &Tree, _level: u8, _hint: Logical) -> Result<Logical> {
+    fn alloc_block(&self, _tree: &Tree, _level: u8) -> Result<Logical> {
         if let Some(at) = self.engine.log.trees.lock().reusable.pop() {
             return Ok(at);
         }

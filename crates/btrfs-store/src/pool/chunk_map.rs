@@ -87,16 +87,6 @@ impl ChunkMap {
         Ok(())
     }
 
-    /// Forgets the chunk that starts at `start`, and returns it.
-    pub fn remove(&self, start: Logical) -> Option<Arc<Chunk>> {
-        let mut chunks = self.0.write();
-        let chunk = chunks.by_start.remove(&start)?;
-        for stripe in chunk.stripes() {
-            chunks.by_device.remove(&(stripe.device, stripe.offset));
-        }
-        Some(chunk)
-    }
-
     /// The logical address whose copy lies at this byte of a device.
     #[must_use]
     pub fn logical_of(&self, device: DevId, offset: u64) -> Option<Logical> {

@@ -135,11 +135,6 @@ impl Pool {
         self.chunks.add(chunk, &self.devices)
     }
 
-    /// Forgets the chunk that starts at `start`, and returns it.
-    pub fn remove_chunk(&self, start: Logical) -> Option<Arc<Chunk>> {
-        self.chunks.remove(start)
-    }
-
     /// The chunks.
     #[must_use]
     pub fn chunks(&self) -> &ChunkMap {
@@ -186,12 +181,6 @@ impl Pool {
     #[must_use]
     pub fn workers(&self) -> &Arc<Workers> {
         &self.workers
-    }
-
-    /// The checksums of all sectors of `data`, packed one after the other.
-    #[must_use]
-    pub fn csum_data(&self, data: &[u8]) -> Vec<u8> {
-        self.workers.csum_data(self.csum_type(), self.sector_bytes(), data)
     }
 
     /// Writes every copy of the superblock to the device that its device item names. The

@@ -233,18 +233,6 @@ impl Space {
         Ok(Some(plan))
     }
 
-    /// Gives back the device ranges of a chunk that did not come to be.
-    pub fn cancel_chunk(&self, plan: &ChunkPlan) {
-        let mut devices = self.devices.lock();
-        for (id, run) in plan.device_runs() {
-            if let Some(device) = devices.iter_mut().find(|device| device.id == id)
-                && device.free.insert(run).is_ok()
-            {
-                device.bytes_used -= run.len;
-            }
-        }
-    }
-
     /// Writes the items of a planned chunk. The caller then makes it known to the pool,
     /// to the superblock if it is a system chunk, and to [`Self::adopt_chunk`].
     ///

@@ -59,7 +59,7 @@ fn remove_ptr(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
 /// level stands in the extent tree.)
 pub(crate) fn empty_root(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
     let top = path.steps.remove(0);
-    let leaf = create(host, path.tree, 0, top.block.at)?;
+    let leaf = create(host, path.tree, 0)?;
     if let Some(root) = path.root.as_mut() {
         **root = RootPtr { at: leaf.at, level: 0, generation: host.generation() };
     }

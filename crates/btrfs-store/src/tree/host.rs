@@ -16,11 +16,11 @@ pub trait Host: Sync {
     /// alone does not say so: an image may claim any.
     fn owns(&self, block: &Bytes) -> bool;
 
-    /// An address for a new block of `tree`, near `hint` if possible; accounted as new.
+    /// An address for a new block of `tree`; accounted as new.
     ///
     /// # Errors
     /// When there is no room.
-    fn alloc_block(&self, tree: &Tree, level: u8, hint: Logical) -> Result<Logical>;
+    fn alloc_block(&self, tree: &Tree, level: u8) -> Result<Logical>;
 
     /// `old` is replaced by a copy in `tree`: keeps the references of both and of their
     /// children right.

@@ -25,7 +25,7 @@ impl Tree {
         let level = contents.map_or(0, raw::level);
         let nowhere = RootPtr { at: Logical(0), level, generation: host.generation() };
         let tree = Self::new(Arc::clone(forest), id, TreeKind::Single, nowhere);
-        let mut block = create(host, &tree, level, Logical(0))?;
+        let mut block = create(host, &tree, level)?;
         let at = block.at;
         if let Some(contents) = contents {
             block.data.copy_from_slice(contents);

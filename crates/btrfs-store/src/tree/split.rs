@@ -35,7 +35,7 @@ pub(crate) fn halve(host: &dyn Host, path: &mut Path<'_>) -> Result<()> {
 /// A new empty leaf to the right of the path's, for `key`; the path moves there.
 fn append_leaf(host: &dyn Host, path: &mut Path<'_>, key: &Key) -> Result<()> {
     ensure_parent(host, path, path.steps.len() - 1)?;
-    let right = create(host, path.tree, 0, path.leaf().block.at)?;
+    let right = create(host, path.tree, 0)?;
     let last = path.steps.len() - 1;
     let ptr = Ptr { key: *key, at: right.at, generation: host.generation() };
     insert_ptr(host, path, last, &ptr)?;
@@ -47,7 +47,7 @@ fn append_leaf(host: &dyn Host, path: &mut Path<'_>, key: &Key) -> Result<()> {
 /// where the new item belongs, preferring the one with room.
 fn split_leaf(host: &dyn Host, path: &mut Path<'_>, middle: usize, bytes: usize) -> Result<()> {
     ensure_parent(host, path, path.steps.len() - 1)?;
-    let mut right = create(host, path.tree, 0, path.leaf().block.at)?;
+    let mut right = create(host, path.tree, 0)?;
     let Step { block, slot } = path.leaf();
     let slot = *slot;
     let moved = raw::nritems(&block.data) - middle;
@@ -82,7 +82,7 @@ fn ensure_parent(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()
     let level = raw::level(&old.data) + 1;
     let key = if raw::nritems(&old.data) > 0 { raw::key_at(&old.data, 0) } else { Key::MIN };
     let ptr = Ptr { key, at: old.at, generation: Generation(raw::generation(&old.data)) };
-    let mut top = create(host, path.tree, level, ptr.at)?;
+    let mut top = create(host, path.tree, level)?;
     node::insert(&mut top.data, 0, &ptr);
     let root = path.root.as_mut().expect("the root stays locked while it may split");
     **root = RootPtr { at: top.at, level, generation: host.generation() };
@@ -112,7 +112,7 @@ fn split_node(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     ensure_parent(host, path, step)?;
     let step = step + path.steps.len() - before;
     let level = raw::level(&path.steps[step].block.data);
-    let mut right = create(host, path.tree, level, path.steps[step].block.at)?;
+    let mut right = create(host, path.tree, level)?;
     let Step { block, slot } = &mut path.steps[step];
     let slot = *slot;
     let count = raw::nritems(&block.data);

@@ -43,7 +43,7 @@ impl Host for TestHost {
     fn owns(&self, block: &Bytes) -> bool {
         raw::generation(&block.data) == self.generation().0
     }
-    fn alloc_block(&self, _: &Tree, _: u8, _: Logical) -> Result<Logical> {
+    fn alloc_block(&self, _: &Tree, _: u8) -> Result<Logical> {
         let at = self.next.fetch_add(NODESIZE as u64, Ordering::Relaxed);
         self.live.lock().insert(at, ());
         Ok(Logical(at))

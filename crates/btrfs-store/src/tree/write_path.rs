@@ -257,7 +257,7 @@ pub(crate) fn child_for_write(host: &dyn Host, tree: &Tree, parent: &mut [u8], s
 /// A copy of a committed block that belongs to the transaction.
 fn copy(host: &dyn Host, tree: &Tree, old: &WriteLocked) -> Result<WriteLocked> {
     let view = BlockView::new(&old.data);
-    let at = host.alloc_block(tree, view.level, old.at)?;
+    let at = host.alloc_block(tree, view.level)?;
     let mut data = old.data.clone();
     raw::readdress(&mut data, at.0, host.generation().0, tree.id().0);
     host.block_cowed(tree, &view, &mut data)?;
@@ -265,8 +265,8 @@ fn copy(host: &dyn Host, tree: &Tree, old: &WriteLocked) -> Result<WriteLocked> 
 }
 
 /// A new empty block of the transaction.
-pub(crate) fn create(host: &dyn Host, tree: &Tree, level: u8, hint: Logical) -> Result<WriteLocked> {
-    let at = host.alloc_block(tree, level, hint)?;
+pub(crate) fn create(host: &dyn Host, tree: &Tree, level: u8) -> Result<WriteLocked> {
+    let at = host.alloc_block(tree, level)?;
     let mut data = vec![0; tree.forest.nodesize].into_boxed_slice();
     let header = raw::NewHeader {
         at: at.0,

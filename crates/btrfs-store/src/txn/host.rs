@@ -123,7 +123,7 @@ impl Host for TxnHost<'_> {
         block.is_made && raw::generation(&block.data) == self.generation.0
     }
 
-    fn alloc_block(&self, tree: &Tree, level: u8, _hint: Logical) -> Result<Logical> {
+    fn alloc_block(&self, tree: &Tree, level: u8) -> Result<Logical> {
         let kind = if tree.id() == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata };
         let len = self.engine.nodesize();
         let request = AllocRequest { kind, len, min_len: len, hint: None };
