@@ -29,6 +29,8 @@ struct Arguments {
 enum Task {
     /// Check the rules of the source tree that the compiler does not know.
     Tidy,
+    /// Print numbers about the source tree: lengths, locks, duplicates, documentation.
+    Metrics(tidy::metrics::Options),
     /// Make the images that `diff-walk` compares on, with the kernel and mkfs.btrfs. Needs root.
     Images {
         /// Where they go.
@@ -86,6 +88,7 @@ enum Task {
 fn main() -> Result<ExitCode> {
     match Arguments::parse().task {
         Task::Tidy => tidy::run(&root()),
+        Task::Metrics(options) => tidy::metrics::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Images { dir, only } => {
             images::make_all(&root(), &dir, only.as_deref())?;
             Ok(ExitCode::SUCCESS)

@@ -13,6 +13,7 @@
 mod cycles;
 mod layers;
 mod licences;
+pub(crate) mod metrics;
 mod paths;
 mod size;
 mod source;
