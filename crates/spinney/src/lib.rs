@@ -37,5 +37,27 @@
 //! Each variant of [`Error`] blames one party: the caller ([`CallerError`] says for what), the
 //! device, the image, a feature that is missing here, or the size of the volume. They convert to
 //! [`std::io::Error`].
+//!
+//! # What is where
+//!
+//! | To | use |
+//! |---|---|
+//! | make or open an image | [`Volume`], [`VolumeOptions`], [`MakeOptions`], [`Env`] |
+//! | read and write files | [`File`], [`FileOptions`], [`AllocateMode`], [`ExtentInfo`], [`ExtentKind`] |
+//! | walk directories | [`ReadDir`], [`DirEntry`], [`FileType`] |
+//! | look at and change metadata | [`Metadata`], [`SetAttr`], [`Times`], [`Timestamp`], [`InodeFlags`], [`XattrMode`] |
+//! | make special files, import files, rename | [`NodeKind`], [`NewNode`], [`RenameFlags`] |
+//! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
+//! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceReport`], [`VolumeStatus`] |
+//! | serve it, or use it as any other format | [`BtrfsFs`], [`FsOptions`], [`AtimeMode`] |
+//!
+//! The list is whole: what is not in it is nobody's to use.
 
-pub use btrfs::*;
+#[cfg(feature = "ablation")]
+pub use btrfs::ablation;
+pub use btrfs::{
+    AllocateMode, AtimeMode, BtrfsFs, CallerError, DeviceInfo, DirEntry, Env, Error, ExtentInfo, ExtentKind, File,
+    FileOptions, FileType, FsOptions, Generation, InodeFlags, InodeNo, MakeOptions, Metadata, NewNode, NodeKind,
+    ReadDir, RenameFlags, Result, SetAttr, SnapshotMode, SpaceReport, SubvolumeInfo, Times, Timestamp, TreeId, Volume,
+    VolumeInfo, VolumeOptions, VolumeStatus, XattrMode,
+};

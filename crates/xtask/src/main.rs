@@ -28,7 +28,11 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Task {
     /// Check the rules of the source tree that the compiler does not know.
-    Tidy,
+    Tidy {
+        /// Takes the public interface as it is now for the list of it.
+        #[arg(long)]
+        bless: bool,
+    },
     /// Print numbers about the source tree: lengths, locks, duplicates, documentation.
     Metrics(tidy::metrics::Options),
     /// Make the images that `diff-walk` compares on, with the kernel and mkfs.btrfs. Needs root.
@@ -87,7 +91,7 @@ enum Task {
 
 fn main() -> Result<ExitCode> {
     match Arguments::parse().task {
-        Task::Tidy => tidy::run(&root()),
+        Task::Tidy { bless } => tidy::run(&root(), bless),
         Task::Metrics(options) => tidy::metrics::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Images { dir, only } => {
             images::make_all(&root(), &dir, only.as_deref())?;

@@ -10,6 +10,7 @@
 //! Fails by printing every problem as `path:line: text` and leaving with status 1; a file that cannot be read or
 //! parsed is a problem, never skipped. Called by `.ci/run`.
 
+mod api;
 mod cycles;
 mod layers;
 mod licences;
@@ -41,8 +42,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Checks the tree under `root` and prints what is wrong.
-pub(crate) fn run(root: &Path) -> Result<ExitCode> {
+/// Checks the tree under `root` and prints what is wrong. With `blesses` the public interface is what it is now.
+pub(crate) fn run(root: &Path, blesses: bool) -> Result<ExitCode> {
     let layers_text = std::fs::read_to_string(root.join("layers.toml")).context("layers.toml")?;
     let layers = layers::Layers::parse(&layers_text)?;
     let texts = source::read_texts(root)?;
@@ -63,6 +64,7 @@ pub(crate) fn run(root: &Path) -> Result<ExitCode> {
         problems.extend(layers.check(name, &files));
         problems.extend(cycles::check(name, &files));
     }
+    problems.extend(api::check(root, &files, blesses)?);
     problems.extend(licences::check(root)?);
     problems.sort();
     for problem in &problems {
