@@ -146,7 +146,7 @@ impl Parts {
             unfinished: Unfinished::none(),
             log: Log::new(superblock.clone()),
             superblock: Mutex::new(Rank::Device, superblock),
-            growing: Mutex::new(Rank::CommitGate, ()),
+            growing: Mutex::new(Rank::ChunkAlloc, ()),
             health: Health::default(),
             unreplayed: Unreplayed::new(has_log),
             options: options.clone(),

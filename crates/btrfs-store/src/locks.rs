@@ -12,34 +12,36 @@
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Position in the lock order, outermost first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Rank {
-    /// Who may join the running transaction, and who commits it.
+    /// Held by a commit, from closing the gate to its superblock on the device.
     CommitGate,
+    /// Held by the thread that allocates a chunk, which joins the running transaction meanwhile.
+    ChunkAlloc,
     /// The superblock on the device: a commit holds it while it writes its own.
     LogSuper,
-    /// The exclusive handle (snapshots).
-    Exclusive,
-    /// One chunk is allocated at a time.
-    ChunkAlloc,
-    /// Who inserts into log trees, and who copies them out.
+    /// What threads wait on: the state of the gate, and the group of a log's sync.
+    Waiting,
+    /// Held by log writers (shared) and by the sync that copies their blocks (exclusive).
     LogGate,
-    /// A tree's root pointer.
-    TreeRoot,
-    /// A tree block; the only rank of which a thread may hold several.
+    /// A tree block, or a tree's pointer to its root block: the only rank of which a thread may hold several. A
+    /// pointer is locked before the blocks of its tree, and also while blocks of another tree are held.
     TreeBlock,
-    /// Extent reference changes of the running transaction.
+    /// What the running transaction has queued: reference changes, staged items, dirty blocks.
     RefQueue,
     /// The list of block groups.
     Groups,
     /// One block group's free space.
     Group,
-    /// Space counters.
+    /// Small tables that are looked up and left: open trees, root items, log trees, devices' space, notes.
     Counters,
     /// The cache of tree blocks.
     Cache,
+    /// The line of removals that wait for space. Reservations are dropped under any lock above.
+    SpaceLine,
     /// A job of the worker pool. The thread that waits for it may hold any lock above, so it
     /// takes none of them. See [`enter_worker_job`].
     WorkerJob,
@@ -243,6 +245,11 @@ impl Condvar {
         }
     }
 
+    /// Lets go of the mutex until notified; false when `deadline` came first.
+    pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> bool {
+        !self.0.wait_until(&mut guard.guard, deadline).timed_out()
+    }
+
     /// Wakes one waiter.
     pub fn notify_one(&self) {
         self.0.notify_one();
@@ -329,17 +336,17 @@ mod order {
     /// Every rank, in order, for messages.
     const RANKS: [Rank; 14] = [
         Rank::CommitGate,
-        Rank::LogSuper,
-        Rank::Exclusive,
         Rank::ChunkAlloc,
+        Rank::LogSuper,
+        Rank::Waiting,
         Rank::LogGate,
-        Rank::TreeRoot,
         Rank::TreeBlock,
         Rank::RefQueue,
         Rank::Groups,
         Rank::Group,
         Rank::Counters,
         Rank::Cache,
+        Rank::SpaceLine,
         Rank::WorkerJob,
         Rank::Device,
     ];
@@ -422,7 +429,7 @@ mod tests {
 
     #[test]
     fn ascending_ranks_and_tree_blocks_among_themselves_are_allowed() {
-        let root = RwLock::new(Rank::TreeRoot, 1);
+        let root = RwLock::new(Rank::TreeBlock, 1);
         let parent = ArcRwLock::new(Rank::TreeBlock, 2);
         let child = ArcRwLock::new(Rank::TreeBlock, 3);
         let cache = Mutex::new(Rank::Cache, 4);

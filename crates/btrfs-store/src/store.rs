@@ -1,7 +1,7 @@
 //! The store: what the file system is written against.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use blockdev::Device;
 use btrfs_disk::flags::{CompatRo, Incompat};
@@ -16,7 +16,8 @@ use crate::extent::{CsumRange, DataHolder, ExtentKind, is_held_only_by, lookup};
 use crate::options::StoreOptions;
 use crate::pool::{BlockCheck, Chunk};
 use crate::space::{
-    self, AllocRequest, ChunkTrees, Extent, LoadFrom, Payer, Reservation, Shortage, SpaceReport, Urgency, load_group,
+    self, AllocRequest, ChunkTrees, Extent, LoadFrom, Payer, Place, Reservation, Shortage, SpaceReport, Urgency,
+    load_group,
 };
 use crate::tree::{Edit, Tree};
 use crate::txn::{DropProgress, Engine, Purse, Txn, TxnHost, drop_tree_step};
@@ -25,13 +26,12 @@ use crate::{Env, Error, Result, bootstrap, make};
 /// Commits by which one reservation tries to get room.
 const COMMITS_PER_RESERVE_MAX: usize = 8;
 
-/// How often, and how long, a removal on a full volume waits for others to give back what they were
-/// promised: some seconds in all.
-const WAITS_MAX: u32 = 1000;
-const WAIT: Duration = Duration::from_millis(3);
+/// How long a removal on a full volume waits for its turn and for running operations to return what was promised to
+/// them.
+const TURN_MAX: Duration = Duration::from_secs(3);
 
-/// How often a removal tries when even what is kept back is used up.
-const REMOVAL_TRIES_MAX: u32 = 50;
+/// How long a removal whose turn it is waits when even the global reserve is used up.
+const SPACE_MAX: Duration = Duration::from_millis(150);
 
 /// Blocks that a step of dropping a tree visits at least: with fewer than two, none gets on.
 const DROP_BLOCKS_MIN: u32 = 4;
@@ -72,6 +72,36 @@ pub enum Expect<'a> {
     Csums(&'a [u8]),
     /// Nothing is known of the data (`NODATASUM`).
     Unchecked,
+}
+
+/// A removal that waits for space on a full volume.
+struct Waiting<'a> {
+    place: Place<'a>,
+    /// When it gives up. Real time, not the time of `Env`: a simulated clock may stand still.
+    turn_by: Instant,
+    /// When it gives up for want of space, from the first time that it was its turn.
+    space_by: Option<Instant>,
+    /// The last try is being made.
+    is_last: bool,
+}
+
+impl<'a> Waiting<'a> {
+    fn begin(place: Place<'a>) -> Self {
+        Self { place, turn_by: Instant::now() + TURN_MAX, space_by: None, is_last: false }
+    }
+
+    /// Waits until another try is worth making; false when there was none in time, or the last one was made.
+    fn wait(&mut self, shortage: &Shortage) -> bool {
+        if self.is_last {
+            return false;
+        }
+        let mut deadline = self.turn_by;
+        if matches!(shortage, Shortage::NoSpace(_)) && self.place.is_first() {
+            deadline = deadline.min(*self.space_by.get_or_insert_with(|| Instant::now() + SPACE_MAX));
+        }
+        self.is_last = !self.place.wait(deadline);
+        true
+    }
 }
 
 /// An open store. Clones share it.
@@ -239,33 +269,39 @@ impl Store {
             Urgency::Patient | Urgency::Normal | Urgency::Commit => metadata,
         };
         let mut commits = 0;
-        let (mut waits, mut tries) = (0, 0);
+        let mut waiting: Option<Waiting<'_>> = None;
         while commits < COMMITS_PER_RESERVE_MAX {
-            match engine.space.reserve(need, urgency) {
+            let tried = match &waiting {
+                Some(waiting) => engine.space.accounts().reserve_at(need, &waiting.place),
+                None => engine.space.reserve(need, urgency),
+            };
+            match tried {
                 Ok(reservation) => return Ok(reservation),
                 Err(Shortage::Load(kind)) => self.load_group(kind)?,
                 Err(Shortage::Chunk(kind)) => self.grow(kind, need, urgency)?,
                 Err(Shortage::NoSpace(_)) if need.metadata > least => {
                     need.metadata = (need.metadata / 2).max(least);
                 }
-                Err(Shortage::Wait) if waits < WAITS_MAX => {
-                    waits += 1;
-                    std::thread::sleep(WAIT);
-                }
-                Err(Shortage::Wait) => break,
-                // Operations under way took of what is kept back; a commit fills it up again.
-                Err(Shortage::NoSpace(_)) if urgency == Urgency::Removal && tries < REMOVAL_TRIES_MAX => {
-                    tries += 1;
-                    if tries == 1 && may_commit {
-                        engine.commit()?;
-                    }
-                    std::thread::sleep(WAIT);
-                }
-                Err(Shortage::NoSpace(error)) => return Err(error),
                 Err(Shortage::Commit) if !may_commit => break,
                 Err(Shortage::Commit) => {
                     commits += 1;
                     engine.commit()?;
+                }
+                Err(Shortage::NoSpace(error)) if urgency != Urgency::Removal => return Err(error),
+                Err(shortage @ (Shortage::Wait | Shortage::NoSpace(_))) => {
+                    let Some(waiting) = &mut waiting else {
+                        waiting = Some(Waiting::begin(engine.space.accounts().join_line()));
+                        // Running operations used part of the global reserve: a commit refills it.
+                        if matches!(shortage, Shortage::NoSpace(_)) && may_commit {
+                            engine.commit()?;
+                        }
+                        continue;
+                    };
+                    match (waiting.wait(&shortage), shortage) {
+                        (true, _) => {}
+                        (false, Shortage::NoSpace(error)) => return Err(error),
+                        (false, _) => break,
+                    }
                 }
             }
         }
@@ -460,10 +496,9 @@ impl Store {
         self.0.csum_tree().any(at, len)
     }
 
-    /// The checksums of `data`, one per sector, on the worker threads when it is long.
-    #[must_use]
-    pub fn csum_data(&self, data: &[u8]) -> Vec<u8> {
-        self.0.pool.csum_data(data)
+    /// Runs `job` on a worker thread of the store while the caller runs `here`. `job` takes no locks.
+    pub fn work_beside<A: Send, B>(&self, job: impl FnOnce() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
+        self.0.pool.workers().beside(job, here)
     }
 }
 

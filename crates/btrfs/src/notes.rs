@@ -64,7 +64,8 @@ pub(crate) struct Note {
     pub(crate) is_gone: bool,
     /// It was synced while it had no name, which the log does not say.
     pub(crate) is_synced_unnamed: bool,
-    /// As a directory: the names that it lost, by their hashes.
+    /// As a directory: the names that it lost, by their hashes. The hash is of the caller's choice, who could make
+    /// names collide: this map and the next are keyed at random, and their order never reaches the disk.
     pub(crate) removed: HashMap<u64, Vec<Removed>>,
     /// As a directory: hashes of the names that it lost since it was logged last.
     pub(crate) unlogged_removed: HashSet<u64>,

@@ -62,6 +62,25 @@ impl Workers {
         }
     }
 
+    /// Runs `job` on a worker thread while the caller runs `here`, and returns both answers. `here` may take locks, `job`
+    /// none but those of devices.
+    pub fn beside<A: Send, B>(&self, job: impl FnOnce() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
+        let job = || {
+            let _guard = enter_worker_job();
+            job()
+        };
+        let Some(threads) = &self.0 else {
+            let here = here();
+            return (job(), here);
+        };
+        let mut answer = None;
+        let here = threads.in_place_scope(|scope| {
+            scope.spawn(|_| answer = Some(job()));
+            here()
+        });
+        (answer.expect("a scope ends when its jobs have ended"), here)
+    }
+
     /// The checksums of all sectors of `data`, packed one after the other.
     #[must_use]
     pub fn csum_data(&self, kind: ChecksumType, sector: usize, data: &[u8]) -> Vec<u8> {
@@ -100,6 +119,15 @@ mod tests {
                 );
             }
         }
+    }
+
+    #[test]
+    fn a_job_runs_beside_its_caller() {
+        let caller = std::thread::current().id();
+        let id = || std::thread::current().id();
+        let (there, here) = Workers::new(2).beside(id, id);
+        assert!(here == caller && there != caller);
+        assert_eq!(Workers::inline().beside(id, id), (caller, caller));
     }
 
     #[test]

@@ -43,7 +43,7 @@ pub enum Shortage {
     Chunk(SpaceKind),
     /// Commit: that returns enough pinned or charged bytes.
     Commit,
-    /// Another removal uses what is kept back: wait for its end.
+    /// Another removal uses the global reserve, or waits for it: wait in the line ([`super::Place`]).
     Wait,
     /// Nothing helps ([`Error::NoSpace`]).
     NoSpace(Error),

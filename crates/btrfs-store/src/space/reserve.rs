@@ -21,6 +21,7 @@ use std::sync::atomic::{
 
 use super::account::{Account, Shortage, Urgency, signed, take_from, unsigned};
 use super::kept::{GLOBAL_BLOCKS_FLOOR, global_size};
+use super::line::{Line, Place};
 use crate::error::SpaceKind;
 
 /// Tree blocks that changing one item may copy or add: its leaf, a split, and a share of the
@@ -78,14 +79,16 @@ pub struct Accounts {
     node_size: u64,
     mixed: bool,
     accounts: [Account; 3],
-    /// A removal uses what is kept back.
+    /// A removal uses the global reserve.
     is_removing: AtomicBool,
+    /// Removals that wait for it, or for space.
+    line: Line,
 }
 
 impl Accounts {
     pub(crate) fn new(node_size: u64, mixed: bool) -> Self {
         let accounts = std::array::from_fn(|_| Account::new());
-        Self { node_size, mixed, accounts, is_removing: AtomicBool::new(false) }
+        Self { node_size, mixed, accounts, is_removing: AtomicBool::new(false), line: Line::new() }
     }
 
     /// Position of the account that serves `kind`: with mixed groups, data and metadata
@@ -115,23 +118,44 @@ impl Accounts {
         REMOVAL_BLOCKS_MIN.saturating_mul(self.node_size)
     }
 
-    /// Reserves, or says what would help. Takes no lock and blocks on nothing.
+    /// Reserves, or says what would help. Blocks on nothing; takes a lock only where removals wait for space.
     ///
     /// # Errors
     /// [`Shortage`]: nothing is reserved then.
     pub fn reserve(self: &Arc<Self>, need: Need, urgency: Urgency) -> Result<Reservation, Shortage> {
+        self.reserve_from(need, urgency, false)
+    }
+
+    /// As [`Self::reserve`], for the removal that has `place`.
+    ///
+    /// # Errors
+    /// As [`Self::reserve`].
+    pub fn reserve_at(self: &Arc<Self>, need: Need, place: &Place<'_>) -> Result<Reservation, Shortage> {
+        self.reserve_from(need, Urgency::Removal, place.is_first())
+    }
+
+    /// A place at the end of the line of removals that wait.
+    pub fn join_line(&self) -> Place<'_> {
+        self.line.join()
+    }
+
+    fn reserve_from(self: &Arc<Self>, need: Need, urgency: Urgency, is_first: bool) -> Result<Reservation, Shortage> {
         let reservation = Reservation {
             accounts: Arc::clone(self),
             data: AtomicU64::new(0),
             metadata: AtomicU64::new(0),
             system: AtomicU64::new(0),
             removes: AtomicBool::new(false),
+            is_quiet: AtomicBool::new(false),
         };
         for (kind, bytes) in
             [(SpaceKind::System, need.system), (SpaceKind::Metadata, need.metadata), (SpaceKind::Data, need.data)]
         {
-            // What was reserved already goes back when the reservation is dropped.
-            self.extend(&reservation, kind, bytes, urgency)?;
+            if let Err(shortage) = self.extend(&reservation, kind, bytes, urgency, is_first) {
+                // What was reserved already goes back. That is no news to the first in the line, who took it.
+                reservation.is_quiet.store(is_first, Relaxed);
+                return Err(shortage);
+            }
         }
         Ok(reservation)
     }
@@ -140,18 +164,19 @@ impl Accounts {
     ///
     /// # Errors
     /// [`Shortage`]: the reservation is as before then.
-    pub fn extend(
+    fn extend(
         &self,
         reservation: &Reservation,
         kind: SpaceKind,
         bytes: u64,
         urgency: Urgency,
+        is_first: bool,
     ) -> Result<(), Shortage> {
         let account = self.of(kind);
         let urgent = matches!(urgency, Urgency::Removal | Urgency::Commit) && kind != SpaceKind::Data;
         let mut granted = bytes == 0 || account.try_take(bytes);
         if !granted && urgent {
-            if urgency == Urgency::Removal && !reservation.begin_removal() {
+            if urgency == Urgency::Removal && !reservation.begin_removal(is_first) {
                 // The removal that has the global reserve may be the caller's own, begun with another
                 // reservation: waiting for it would be in vain where space can be had otherwise.
                 return Err(match account.shortage(kind, bytes, urgency) {
@@ -209,6 +234,7 @@ impl Accounts {
     /// Bytes became free in a loaded group.
     pub(crate) fn freed(&self, kind: SpaceKind, bytes: u64) {
         self.of(kind).credit(bytes);
+        self.line.tell();
     }
 
     /// Charges for `heads` queued extent references, out of the reservation of the handle
@@ -235,6 +261,7 @@ impl Accounts {
         for account in &self.accounts {
             account.expected.add(-account.expected.exact());
         }
+        self.line.tell();
     }
 
     /// True when there may soon be no room to commit `heads` queued references: what was
@@ -352,6 +379,7 @@ impl Accounts {
         let account = self.of(kind);
         take_from(&account.unloaded, counted);
         account.credit(free);
+        self.line.tell();
     }
 
     /// Bytes became free in a group that is not loaded.
@@ -368,16 +396,22 @@ pub struct Reservation {
     data: AtomicU64,
     metadata: AtomicU64,
     system: AtomicU64,
-    /// It is the one that may use what is kept back for removals.
+    /// It is the one that may use the global reserve for a removal.
     removes: AtomicBool,
+    /// Its end is no news to removals that wait.
+    is_quiet: AtomicBool,
 }
 
 impl Reservation {
-    /// Claims what is kept back for removals until this is dropped; false while another has it.
-    fn begin_removal(&self) -> bool {
-        let is_first = self.removes.load(Relaxed) || !self.accounts.is_removing.swap(true, SeqCst);
-        self.removes.fetch_or(is_first, Relaxed);
-        is_first
+    /// Claims the global reserve until this is dropped; false while another has it or has waited longer for it.
+    fn begin_removal(&self, is_first: bool) -> bool {
+        if self.removes.load(Relaxed) {
+            return true;
+        }
+        let may_begin = is_first || self.accounts.line.is_empty();
+        let begins = may_begin && !self.accounts.is_removing.swap(true, SeqCst);
+        self.removes.fetch_or(begins, Relaxed);
+        begins
     }
 
     /// Bytes left.
@@ -408,6 +442,7 @@ impl Reservation {
             metadata: take_from(&self.metadata, part.metadata).into(),
             system: take_from(&self.system, part.system).into(),
             removes: AtomicBool::new(false),
+            is_quiet: AtomicBool::new(false),
         }
     }
 
@@ -442,6 +477,9 @@ impl Drop for Reservation {
         }
         if self.removes.load(Relaxed) {
             self.accounts.is_removing.store(false, SeqCst);
+        }
+        if !self.is_quiet.load(Relaxed) {
+            self.accounts.line.tell();
         }
     }
 }

@@ -48,7 +48,7 @@ pub(crate) struct Engine {
     pub(crate) unfinished: Unfinished,
     pub(crate) log: Log,
     pub(crate) superblock: Mutex<Superblock>,
-    /// One chunk is allocated at a time.
+    /// Held by the thread that allocates a chunk.
     pub(crate) growing: Mutex<()>,
     pub(crate) health: Health,
     pub(crate) unreplayed: Unreplayed,

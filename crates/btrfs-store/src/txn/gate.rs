@@ -46,7 +46,7 @@ impl Gate {
         };
         Self {
             serial: Mutex::new(Rank::CommitGate, ()),
-            state: Mutex::new(Rank::Exclusive, state),
+            state: Mutex::new(Rank::Waiting, state),
             changed: Condvar::new(),
         }
     }

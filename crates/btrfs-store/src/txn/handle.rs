@@ -89,6 +89,18 @@ impl Txn {
         &self.reservation
     }
 
+    /// True when a log cannot say all that happened in this transaction.
+    #[must_use]
+    pub fn needs_commit(&self) -> bool {
+        self.engine.log.is_useless(self.generation)
+    }
+
+    /// Makes every sync of the log fail over to a commit until the next one: for changes that a
+    /// log cannot say.
+    pub fn require_commit(&self) {
+        self.engine.log.require_commit(self.generation);
+    }
+
     /// Inserts an item.
     ///
     /// # Errors

@@ -15,7 +15,6 @@ use crate::space::{Extent, Space};
 use crate::tree::{Forest, Tree};
 
 use super::dirty::DirtyBlocks;
-use super::handle::Txn;
 
 /// The log of the running transaction.
 pub(crate) struct Log {
@@ -77,7 +76,7 @@ impl Log {
             gate: RwLock::new(Rank::LogGate, ()),
             trees: Mutex::new(Rank::Counters, Trees::default()),
             dirty: DirtyBlocks::new(),
-            group: Mutex::new(Rank::Exclusive, Group::default()),
+            group: Mutex::new(Rank::Waiting, Group::default()),
             group_changed: Condvar::new(),
             arrived: Condvar::new(),
             needs_commit: AtomicU64::new(useless),
@@ -124,19 +123,5 @@ impl Log {
             space.pin(extent)?;
         }
         Ok(Ended { had_log, superblock: trees.superblock })
-    }
-}
-
-impl Txn {
-    /// True when a log cannot say all that happened in this transaction.
-    #[must_use]
-    pub fn needs_commit(&self) -> bool {
-        self.engine.log.is_useless(self.generation)
-    }
-
-    /// Makes every sync of the log fail over to a commit until the next one: for changes that a
-    /// log cannot say.
-    pub fn require_commit(&self) {
-        self.engine.log.require_commit(self.generation);
     }
 }

@@ -1,12 +1,12 @@
 //! The trees that are open, with their root items.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use btrfs_disk::items::{OnDisk, RootItem};
 use btrfs_disk::key::item_type::ROOT_ITEM;
 use btrfs_disk::{Generation, Key, Logical, TreeId};
 
+use crate::hash::NumberMap;
 use crate::locks::{Mutex, Rank, RwLock};
 use crate::tree::{Edit, EditItem, Forest, RootPtr, Tree, TreeKind};
 use crate::{Error, Result};
@@ -31,12 +31,12 @@ pub(crate) struct Trees {
     forest: Arc<Forest>,
     pub(crate) root_tree: Arc<Tree>,
     pub(crate) chunk_tree: Arc<Tree>,
-    open: RwLock<HashMap<TreeId, Arc<OpenTree>>>,
+    open: RwLock<NumberMap<TreeId, Arc<OpenTree>>>,
 }
 
 impl Trees {
     pub(crate) fn new(forest: Arc<Forest>, root_tree: Arc<Tree>, chunk_tree: Arc<Tree>) -> Self {
-        Self { forest, root_tree, chunk_tree, open: RwLock::new(Rank::Counters, HashMap::new()) }
+        Self { forest, root_tree, chunk_tree, open: RwLock::new(Rank::Counters, NumberMap::default()) }
     }
 
     pub(crate) fn forest(&self) -> &Arc<Forest> {

@@ -1,10 +1,10 @@
 //! What every operation on files and directories works with.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Detail, Generation, InodeNo, Key, TreeId};
+use btrfs_store::hash::NumberMap;
 use btrfs_store::{Reservation, Store, Txn};
 use parking_lot::{Mutex, RwLock};
 
@@ -42,10 +42,10 @@ pub(crate) struct Core {
     /// any `names` lock.
     pub(crate) last_subvolume: Mutex<u64>,
     /// Inodes whose time of access was not staged when it changed.
-    late_accesses: Mutex<HashMap<(TreeId, InodeNo), Arc<Inode>>>,
+    late_accesses: Mutex<NumberMap<(TreeId, InodeNo), Arc<Inode>>>,
     /// Deleted subvolumes that nobody uses any more.
     pub(crate) dead: Arc<DeadTrees>,
-    roots: RwLock<HashMap<TreeId, Arc<Root>>>,
+    roots: RwLock<NumberMap<TreeId, Arc<Root>>>,
 }
 
 impl Core {

@@ -162,7 +162,7 @@ pub(crate) fn write_and_sum(core: &Core, at: Logical, parts: &[&[u8]], len: u64,
         core.store.write_data(at, parts)?;
         return Ok(sum());
     }
-    let (written, csums) = rayon::join(|| core.store.write_data(at, parts), sum);
+    let (csums, written) = core.store.work_beside(sum, || core.store.write_data(at, parts));
     written?;
     Ok(csums)
 }
