@@ -33,6 +33,8 @@ enum Task {
         #[arg(long)]
         bless: bool,
     },
+    /// Print numbers about the source tree: lengths, locks, duplicates, documentation.
+    Metrics(tidy::metrics::Options),
     /// Make the images that `diff-walk` compares on, with the kernel and mkfs.btrfs. Needs root.
     Images {
         /// Where they go.
@@ -90,6 +92,7 @@ enum Task {
 fn main() -> Result<ExitCode> {
     match Arguments::parse().task {
         Task::Tidy { bless } => tidy::run(&root(), bless),
+        Task::Metrics(options) => tidy::metrics::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::Images { dir, only } => {
             images::make_all(&root(), &dir, only.as_deref())?;
             Ok(ExitCode::SUCCESS)

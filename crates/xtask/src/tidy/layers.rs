@@ -35,14 +35,15 @@ impl Layers {
         Ok(layers)
     }
 
-    /// Fails on imports that go up, on modules without a place, and on places without a module.
+    /// Fails on imports that go up, on modules without a place, on places without a module, and on a crate of
+    /// several modules that is not listed.
     pub(super) fn check(&self, crate_name: &str, files: &[&SourceFile]) -> Vec<Problem> {
-        let Some(heights) = self.crates.get(crate_name) else {
-            return Vec::new();
-        };
-        let mut problems = Vec::new();
         let modules: BTreeMap<&String, &String> =
             files.iter().filter_map(|file| Some((file.module.first()?, &file.path))).collect();
+        let Some(heights) = self.crates.get(crate_name) else {
+            return if modules.len() > 1 { vec![unlisted(crate_name, modules, files)] } else { Vec::new() };
+        };
+        let mut problems = Vec::new();
         for (module, path) in &modules {
             if !heights.contains_key(*module) {
                 let text = format!("module `{module}` of {crate_name} has no place in layers.toml");
@@ -70,6 +71,25 @@ impl Layers {
         problems.retain(|problem| seen.insert(problem.clone()));
         problems
     }
+}
+
+/// Says that a crate has no row, and which one its imports allow (modules in a cycle, if any, come last).
+fn unlisted(crate_name: &str, mut modules: BTreeMap<&String, &String>, files: &[&SourceFile]) -> Problem {
+    let references = paths::references(files);
+    let mut order: Vec<String> = Vec::new();
+    while !modules.is_empty() {
+        let is_lowest = |module: &&String| {
+            let mut own = references.iter().filter(|reference| reference.from.first() == Some(*module));
+            own.all(|reference| reference.to.first().is_none_or(|to| to == *module || !modules.contains_key(to)))
+        };
+        let Some(&next) = modules.keys().find(|module| is_lowest(module)).or_else(|| modules.keys().next()) else {
+            break;
+        };
+        modules.remove(next);
+        order.push(format!("{next:?}"));
+    }
+    let text = format!("{crate_name} is missing; its imports allow: {crate_name} = [{}]", order.join(", "));
+    Problem { path: "layers.toml".to_owned(), line: 1, text }
 }
 
 fn heights(array: &str) -> Result<BTreeMap<String, usize>> {
@@ -125,6 +145,13 @@ mod tests {
     fn the_list_agrees_with_the_modules() {
         assert_eq!(check("a = [\"low\"]", &[("low.rs", ""), ("new/mod.rs", "")]).len(), 1, "a module without a place");
         assert_eq!(check("a = [\"low\", \"gone\"]", &[("low.rs", "")]).len(), 1, "a place without a module");
+    }
+
+    #[test]
+    fn a_crate_of_several_modules_is_listed() {
+        let found = check("b = []", &[("a.rs", "use crate::z;"), ("z.rs", "")]);
+        assert_eq!(found, ["a is missing; its imports allow: a = [\"z\", \"a\"]"]);
+        assert_eq!(check("b = []", &[("lib.rs", ""), ("a.rs", "")]), Vec::<String>::new());
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod api;
 mod cycles;
 mod layers;
 mod licences;
+pub(crate) mod metrics;
 mod paths;
 mod size;
 mod source;

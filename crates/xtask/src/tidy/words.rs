@@ -20,13 +20,22 @@ pub(super) fn check(file: &TextFile) -> Vec<Problem> {
     }
     let mut problems = Vec::new();
     for (index, line) in file.text.lines().enumerate() {
-        let lower = line.to_lowercase();
-        if let Some(name) = FORMAT_NAMES.iter().find(|name| has_word(&lower, name)) {
+        if let Some(name) = format_named(line) {
             let text = format!("names the format `{name}` in a crate that serves every format");
             problems.push(Problem { path: file.path.clone(), line: index.saturating_add(1), text });
         }
     }
     problems
+}
+
+/// Whether a line names a format of our own.
+pub(super) fn names_a_format(line: &str) -> bool {
+    format_named(line) == Some("btrfs")
+}
+
+fn format_named(line: &str) -> Option<&'static str> {
+    let lower = line.to_lowercase();
+    FORMAT_NAMES.iter().find(|name| has_word(&lower, name)).copied()
 }
 
 /// `xfs` is a word in `an xfs volume` and `xfs_freeze`, not in `vxfs`.
