@@ -20,7 +20,7 @@
 //! What is durable: what was changed before `sync_fs` returned, all of it; what was changed
 //! about a file before `sync_file` on it returned, and the names that lead to it.
 //!
-//! Failure: an [`Error`](crate::Error) with its [`Errno`], and nothing has changed. After a failed write of
+//! Failure: an [`Error`] with its [`Errno`], and nothing has changed. After a failed write of
 //! metadata every later change fails alike (`EROFS` or `EIO`), and reads go on.
 
 mod resolve;
