@@ -14,7 +14,7 @@
 //! How it ends: every slot comes back with an error when the mount is gone.
 //!
 //! A call that waits (a sync) holds up what other processes on the same processor ask for; the
-//! device has no such ties. Which is better depends on the load; see the README's tables.
+//! device has no such ties. Which is better depends on the load; see docs/performance.md.
 //!
 //! Called by the server, which makes the queues before it agrees with the kernel to use them.
 
