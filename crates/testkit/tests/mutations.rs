@@ -105,7 +105,7 @@ fn states() -> u64 {
 
 /// The first state that breaks a promise, and how many were judged.
 fn explore(workload: &Workload) -> Result<(Option<Failure>, u64)> {
-    let config = Config { states: states(), failures_max: 1, ..Config::default() };
+    let config = Config { states: states(), failures_max: 1, ..Config::new(Arc::new(btrfs_crash::Btrfs)) };
     let report = match workload {
         InPlace => return in_place(),
         Overlapping => return overlapping(),

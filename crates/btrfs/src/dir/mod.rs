@@ -45,10 +45,10 @@ mod xattr;
 use std::sync::Arc;
 
 use btrfs_store::{Need, Reservation, Store, Txn};
-use parking_lot::RwLockWriteGuard;
 
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{Core, Inode, InodeFlags};
+use crate::locks::WriteGuard;
 use crate::locks::{ChangeLock, RenameLock};
 use crate::writeback;
 
@@ -82,7 +82,7 @@ impl Namespace {
 
     /// Waits until no name is half changed, and keeps everybody from changing one. The caller has a
     /// handle.
-    pub(crate) fn stop_changes(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(crate) fn stop_changes(&self) -> WriteGuard<'_, ()> {
         self.changing.stop()
     }
 

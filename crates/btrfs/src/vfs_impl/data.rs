@@ -205,6 +205,17 @@ impl BtrfsFs {
         Ok(extents.into_iter().map(shown_extent).collect())
     }
 
+    pub(super) fn reflink_nodes(&self, range: &CopyRange) -> Result<()> {
+        let source = self.live_inode(range.source)?;
+        let target = self.live_inode(range.target)?;
+        check_is_file(&source)?;
+        check_is_file(&target)?;
+        privileges::drop_for_write(self, &target, None)?;
+        let range = CloneRange { source: range.source_offset, destination: range.target_offset, len: range.len };
+        file::reflink(self.core(), &source, &target, range)?;
+        self.sync_marked(&target)
+    }
+
     pub(super) fn copy_nodes(&self, range: &CopyRange) -> Result<u64> {
         let source = self.live_inode(range.source)?;
         let target = self.live_inode(range.target)?;

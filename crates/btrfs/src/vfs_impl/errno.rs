@@ -1,12 +1,11 @@
 //! What went wrong, in the numbers that Linux has for it.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
 
-use parking_lot::Mutex;
 use vfs::{Blame, Errno};
 
 use crate::error::{CallerError, Error};
+use crate::locks::{Mutex, Rank};
 
 /// Different failures that are logged; what comes after them is only counted by its absence.
 const LOGGED_MAX: usize = 1000;
@@ -69,10 +68,16 @@ const fn has_same_words(what: CallerError) -> bool {
 }
 
 /// Failures that are not the caller's: each goes to the log once, with its place.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct FaultLog {
-    hasher: RandomState,
-    logged: Mutex<HashSet<u64>>,
+    /// Texts of those that were logged. Hashed with keys of their own: names in them come from images.
+    logged: Mutex<HashSet<String>>,
+}
+
+impl Default for FaultLog {
+    fn default() -> Self {
+        Self { logged: Mutex::new(Rank::Lists, HashSet::new()) }
+    }
 }
 
 impl FaultLog {
@@ -107,7 +112,7 @@ impl FaultLog {
     fn note(&self, error: &Error) {
         let text = error.to_string();
         let mut logged = self.logged.lock();
-        if logged.len() < LOGGED_MAX && logged.insert(self.hasher.hash_one(&text)) {
+        if logged.len() < LOGGED_MAX && logged.insert(text.clone()) {
             let is_last = logged.len() == LOGGED_MAX;
             drop(logged);
             tracing::error!("{text}");

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Extent, Follow, Handle, NewNode,
-    NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WholeNode, WriteFlags,
-    Written, XattrMode,
+    NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Subvolumes, SyncTicket, SyncWhat, VolumeStatus, WholeNode,
+    WriteFlags, Written, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
 
@@ -131,6 +131,14 @@ impl FileSystem for BtrfsFs {
 
     fn copy_range(&self, range: &CopyRange) -> Answer<u64> {
         self.answer(self.copy_nodes(range))
+    }
+
+    fn reflink(&self, range: &CopyRange) -> Answer<()> {
+        self.answer(self.reflink_nodes(range))
+    }
+
+    fn subvolumes(&self) -> Option<&dyn Subvolumes> {
+        Some(self)
     }
 
     fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Answer<()> {

@@ -37,6 +37,7 @@ mod names;
 mod nodes;
 mod privileges;
 mod stat;
+mod subvolumes;
 mod xattr;
 
 #[cfg(test)]
@@ -115,7 +116,7 @@ impl BtrfsFs {
         volume.core().root_dir(top)?;
         Ok(Arc::new(Self {
             volume: volume.clone(),
-            nodes: Nodes::new(top),
+            nodes: Nodes::new(top, volume.core().store.env().random_u64()),
             handles: Handles::default(),
             background: Background::new(&options, volume.core().now()),
             options,

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use btrfs_disk::convert::to_u64;
-use parking_lot::Mutex;
 use vfs::file_system::SyncWhat;
 
 use super::walk::Follow;
@@ -15,6 +14,7 @@ use crate::dir::{NewInode, OpenInode};
 use crate::error::{CallerError, Error, Result};
 use crate::file::{self, CloneRange};
 use crate::inode::{Change, FileType, Inode, Metadata};
+use crate::locks::{Mutex, Rank};
 use crate::log;
 use crate::subvol;
 
@@ -150,7 +150,7 @@ impl FileOptions {
             inode,
             volume: volume.clone(),
             options: self.clone(),
-            position: Mutex::new(0),
+            position: Mutex::new(Rank::Position, 0),
             knows_failure: knows_failure(volume),
             _last_user: LastUser(volume.clone()),
         };
@@ -256,7 +256,7 @@ impl File {
             inode: OpenInode::adopt(volume.namespace(), inode),
             volume: volume.clone(),
             options: FileOptions::new().read(true).write(true),
-            position: Mutex::new(0),
+            position: Mutex::new(Rank::Position, 0),
             knows_failure: knows_failure(volume),
             _last_user: LastUser(volume.clone()),
         })

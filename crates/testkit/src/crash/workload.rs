@@ -1,8 +1,7 @@
 //! Random operations with syncs in between, and the journal of what was promised when.
 
-use crate::Random;
-use crate::model::{Model, Operation};
-use crate::property::{Generator, drive, make_image};
+use crate::property::make as make_image;
+use crate::{Opened, Random};
 use anyhow::{Context, Result, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
@@ -11,6 +10,8 @@ use spinney::{Volume, VolumeOptions};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use vfs_conformance::model::{Model, Operation};
+use vfs_conformance::property::{Generator, drive, is_full, is_refusal};
 
 /// Operations that would make a file larger are left out: every state is read whole, many times.
 const FILE_LEN_MAX: u64 = 4 << 20;
@@ -66,9 +67,9 @@ impl Journal {
     pub(super) fn run(
         seed: u64,
         settings: &Settings,
-        volume: &Volume,
+        volume: &Opened,
         events: impl Fn() -> usize,
-    ) -> Result<(Self, Option<spinney::Error>)> {
+    ) -> Result<(Self, Option<vfs::Error>)> {
         let mut journal = Self::default();
         let mut model = Model::new();
         volume.sync()?;
@@ -85,8 +86,8 @@ impl Journal {
                         ensure!(expected.is_ok(), "succeeds, but should not: {operation:?}");
                         journal.note(Some(operation), &model, events(), volume)?;
                     }
-                    Err(spinney::Error::NoSpace) => model = before,
-                    Err(error) if error.caller_error().is_some() => {
+                    Err(error) if is_full(&error) => model = before,
+                    Err(error) if is_refusal(&error) => {
                         ensure!(expected.is_err(), "fails with {error}: {operation:?}");
                     }
                     Err(error) => {
@@ -106,8 +107,13 @@ impl Journal {
         Ok((journal, None))
     }
 
-    fn note(&mut self, operation: Option<Operation>, model: &Model, events: usize, volume: &Volume) -> Result<()> {
-        self.moments.push(Moment { operation, model: model.clone(), events, generation: volume.info()?.generation.0 });
+    fn note(&mut self, operation: Option<Operation>, model: &Model, events: usize, volume: &Opened) -> Result<()> {
+        self.moments.push(Moment {
+            operation,
+            model: model.clone(),
+            events,
+            generation: volume.own().info()?.generation.0,
+        });
         Ok(())
     }
 
@@ -184,7 +190,7 @@ pub(super) fn options(seed: u64) -> VolumeOptions {
 ///
 /// # Errors
 /// The volume's.
-pub(super) fn open_on(device: &Arc<impl Device + 'static>, options: &VolumeOptions) -> Result<Volume> {
+pub(super) fn open_on(device: &Arc<impl Device + 'static>, options: &VolumeOptions) -> Result<Opened> {
     let device = Arc::clone(device);
-    Ok(options.open_device(device)?)
+    Opened::new(options.open_device(device)?)
 }
