@@ -6,7 +6,7 @@ use anyhow::Result;
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
 use crash_explorer::{Access, CLOCK, Form, Format};
-use spinney::{BtrfsFs, Env, MakeOptions, Volume, VolumeOptions};
+use spinney::{Env, MakeOptions, Volume, VolumeOptions};
 
 /// Small enough to be kept in memory often, large enough for the kernel to mount, with one mirror of the superblock.
 const IMAGE_BYTES: u64 = 128 << 20;
@@ -41,7 +41,7 @@ impl Format for Btrfs {
 
     fn open(&self, form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume> {
         let volume = options(form).read_only(access == Access::ReadOnly).open_device(device)?;
-        Ok(BtrfsFs::by_paths(&volume)?)
+        Ok(volume.by_paths().clone())
     }
 
     fn has_log(&self, device: &dyn Device) -> bool {

@@ -7,9 +7,7 @@
 pub mod crash;
 pub mod hostile;
 mod number;
-mod opened;
 pub mod property;
 pub mod reference;
 
 pub use crash_explorer::{Random, faults};
-pub use opened::Opened;

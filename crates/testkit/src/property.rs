@@ -1,7 +1,6 @@
 //! btrfs as the property test sees it: fresh images of many forms, ways to open them, and when a volume is full.
 
 use crate::Random;
-use crate::opened::Opened;
 use crate::reference::{self, Checked};
 use anyhow::{Context, Result, ensure};
 use btrfs_disk::flags::BlockGroupFlags;
@@ -40,18 +39,18 @@ const PROMISED_BYTES: u64 = 4 << 20;
 pub struct Btrfs;
 
 impl Subject for Btrfs {
-    type Opened = Opened;
+    type Opened = Volume;
 
-    fn make(&self, path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Opened, String)> {
+    fn make(&self, path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Volume, String)> {
         make(path, size_bytes, random)
     }
 
-    fn open(&self, path: &Path, random: &mut Random) -> Result<Opened> {
+    fn open(&self, path: &Path, random: &mut Random) -> Result<Volume> {
         open(path, random)
     }
 
-    fn check_full(&self, opened: &Opened, operation: &Operation) -> Result<()> {
-        let info = opened.own().info()?;
+    fn check_full(&self, opened: &Volume, operation: &Operation) -> Result<()> {
+        let info = opened.info()?;
         let is_full = is_full_for(&info.space, operation);
         ensure!(is_full, "ENOSPC with room left: {} nodes, {:?}", info.node_bytes, info.space);
         Ok(())
@@ -63,7 +62,7 @@ impl Subject for Btrfs {
 }
 
 /// Makes an image and opens it; says how it was made.
-pub(crate) fn make(path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Opened, String)> {
+pub(crate) fn make(path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Volume, String)> {
     if random.one_in(2) || !reference::is_installed() {
         return make_own(path, size_bytes, random);
     }
@@ -74,7 +73,7 @@ pub(crate) fn make(path: &Path, size_bytes: u64, random: &mut Random) -> Result<
 }
 
 /// Made by Spinney itself.
-fn make_own(path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Opened, String)> {
+fn make_own(path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Volume, String)> {
     let mut make = MakeOptions { size: Some(size_bytes), ..MakeOptions::default() };
     make.nodesize = random.pick(&[4096, 16_384, 16_384, 65_536]).copied().unwrap_or(16_384);
     Volume::make(path, &make).with_context(|| format!("making an image with {make:?}"))?.close()?;
@@ -83,7 +82,7 @@ fn make_own(path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Opened
 }
 
 /// Opens it with one of several sets of options.
-fn open(path: &Path, random: &mut Random) -> Result<Opened> {
+fn open(path: &Path, random: &mut Random) -> Result<Volume> {
     let mut options = Volume::options();
     if random.one_in(3) {
         options = options.dirty_bytes(1 << 20).cache_bytes(4 << 20);
@@ -95,10 +94,10 @@ fn open(path: &Path, random: &mut Random) -> Result<Opened> {
     for _ in 0..LOCK_ATTEMPTS_MAX {
         match options.open(path) {
             Err(Error::Io { source: blockdev::Error::Locked { .. }, .. }) => std::thread::sleep(LOCK_WAIT),
-            opened => return Opened::new(opened?),
+            opened => return Ok(opened?),
         }
     }
-    Opened::new(options.open(path)?)
+    Ok(options.open(path)?)
 }
 
 /// No room for a chunk, and less than the operation needs in the groups for data or for tree blocks, the reserve for

@@ -18,9 +18,10 @@ use blockdev::backends::MemoryDevice;
 use crash_explorer::{Config, Failure, Step, explore_steps, parse};
 use parking_lot::Condvar;
 use spinney::ablation::{Mutation, mutate};
-use spinney::{FileOptions, MakeOptions, Volume};
+use spinney::{MakeOptions, Volume};
 use testkit::Random;
 use testkit::faults::RecordingDevice;
+use vfs::FileOptions;
 
 /// A mistake has to be found within this time.
 const FOUND_WITHIN: Duration = Duration::from_secs(20);

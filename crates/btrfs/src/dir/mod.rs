@@ -38,7 +38,6 @@ mod rename;
 mod root_refs;
 #[cfg(test)]
 mod tests;
-mod types;
 mod unlink;
 mod xattr;
 
@@ -57,11 +56,10 @@ pub(crate) use dentries::DentryCache;
 pub(crate) use entry::{NewName, grow, shrink};
 pub(crate) use lookup::{Found, Stored, has_gone};
 pub(crate) use orphan::Hold;
-pub use orphan::OpenInode;
 pub(crate) use rename::Place;
 pub(crate) use root_refs::RootLink;
-pub use types::{DirEntry, NewNode, NodeKind, RenameFlags, XattrMode};
 pub(crate) use unlink::Unlink;
+pub(crate) use vfs::file_system::{RenameFlags, XattrMode};
 
 /// Longest name in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;

@@ -18,7 +18,7 @@ use crate::notes::Note;
 
 /// One inode of one subvolume. There is at most one of these for each, see the module's text.
 #[derive(Debug)]
-pub struct Inode {
+pub(crate) struct Inode {
     pub(crate) root: Arc<Root>,
     ino: InodeNo,
     kind: FileType,
@@ -104,25 +104,25 @@ impl Inode {
 
     /// Inode number within its subvolume.
     #[must_use]
-    pub fn ino(&self) -> InodeNo {
+    pub(crate) fn ino(&self) -> InodeNo {
         self.ino
     }
 
     /// The subvolume.
     #[must_use]
-    pub fn tree_id(&self) -> TreeId {
+    pub(crate) fn tree_id(&self) -> TreeId {
         self.root.id
     }
 
     /// Kind of file; it never changes.
     #[must_use]
-    pub fn kind(&self) -> FileType {
+    pub(crate) fn kind(&self) -> FileType {
         self.kind
     }
 
     /// What `stat` reports, staged changes and dirty data included.
     #[must_use]
-    pub fn metadata(&self) -> Metadata {
+    pub(crate) fn metadata(&self) -> Metadata {
         let disk_size = self.state.read().disk_size;
         let unwritten = self.data.unwritten_bytes(&self.root.tree, self.ino, disk_size);
         let state = self.state.read();
@@ -131,7 +131,7 @@ impl Inode {
 
     /// True for the root directory of a subvolume.
     #[must_use]
-    pub fn is_subvolume_root(&self) -> bool {
+    pub(crate) fn is_subvolume_root(&self) -> bool {
         self.ino == super::ROOT_DIR_INO
     }
 

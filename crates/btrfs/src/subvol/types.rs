@@ -6,7 +6,7 @@ use btrfs_disk::{Generation, InodeNo, TreeId};
 
 use crate::inode::Timestamp;
 
-pub use vfs::SnapshotMode;
+pub(crate) use vfs::SnapshotMode;
 
 /// A subvolume or snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -7,8 +7,7 @@ use btrfs_store::LogTicket;
 use vfs::NodeId;
 use vfs::append_only;
 use vfs::file_system::{
-    AllocateFlags, Caller, CopyRange, Extent, ExtentKind, Handle, OpenFlags, Seek, SyncTicket, SyncWhat, WriteFlags,
-    Written,
+    AllocateFlags, Caller, CopyRange, Extent, Handle, OpenFlags, Seek, SyncTicket, SyncWhat, WriteFlags, Written,
 };
 use vfs::privileges::BareSetGroup;
 
@@ -201,8 +200,7 @@ impl BtrfsFs {
     pub(super) fn extents_of(&self, node: NodeId, offset: u64) -> Result<Vec<Extent>> {
         let inode = self.inode(node)?;
         check_is_file(&inode)?;
-        let extents = file::extents(self.core(), &inode, offset)?;
-        Ok(extents.into_iter().map(shown_extent).collect())
+        file::extents(self.core(), &inode, offset)
     }
 
     pub(super) fn reflink_nodes(&self, range: &CopyRange) -> Result<()> {
@@ -242,27 +240,6 @@ fn check_may_write(inode: &Inode, flags: OpenFlags) -> Result<()> {
         return Err(CallerError::NotPermitted.into());
     }
     Ok(())
-}
-
-fn shown_extent(extent: file::ExtentInfo) -> Extent {
-    Extent {
-        offset: extent.offset,
-        len: extent.len,
-        kind: match extent.kind {
-            file::ExtentKind::Inline => ExtentKind::Inline,
-            file::ExtentKind::Data => ExtentKind::Data,
-            file::ExtentKind::Preallocated => ExtentKind::Preallocated,
-        },
-        logical: extent.logical.map(|at| at.0),
-        disk_len: extent.disk_len,
-        compression: match extent.compression {
-            0 => None,
-            1 => Some("zlib"),
-            2 => Some("lzo"),
-            3 => Some("zstd"),
-            _ => Some("unknown"),
-        },
-    }
 }
 
 fn check_is_file(inode: &Inode) -> Result<()> {

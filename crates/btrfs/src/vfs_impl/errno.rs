@@ -53,6 +53,24 @@ impl From<CallerError> for Errno {
     }
 }
 
+impl From<Error> for vfs::Error {
+    fn from(error: Error) -> Self {
+        let errno = Errno::from(&error);
+        let blame = match &error {
+            Error::Caller { what, path: None } if has_same_words(*what) => return errno.into(),
+            Error::Caller { what: CallerError::NotSupported, .. } | Error::Unsupported(_) => Blame::Program,
+            Error::Caller { .. } => Blame::Caller,
+            Error::Io { .. } if errno == Errno::ENOSPC => Blame::Space,
+            Error::Io { .. } => Blame::Device,
+            Error::Corrupt { .. } => Blame::Image,
+            Error::Bug { .. } => Blame::Bug,
+            Error::NoSpace => Blame::Space,
+            Error::Poisoned { .. } => Blame::EarlierFailure,
+        };
+        Self::new(errno, blame, error)
+    }
+}
+
 /// True where the number has the same words as the mistake.
 const fn has_same_words(what: CallerError) -> bool {
     use CallerError as C;
@@ -83,21 +101,9 @@ impl Default for FaultLog {
 impl FaultLog {
     /// The error as servers and users of paths get it; logged as by [`FaultLog::errno`].
     pub(super) fn told(&self, error: Error) -> vfs::Error {
-        let errno = self.errno(&error);
-        // Which path it was is known to whoever asked, and may be another one by now.
-        let error = error.without_path();
-        let blame = match &error {
-            Error::Caller { what, .. } if has_same_words(*what) => return errno.into(),
-            Error::Caller { what: CallerError::NotSupported, .. } | Error::Unsupported(_) => Blame::Program,
-            Error::Caller { .. } => Blame::Caller,
-            Error::Io { .. } if errno == Errno::ENOSPC => Blame::Space,
-            Error::Io { .. } => Blame::Device,
-            Error::Corrupt { .. } => Blame::Image,
-            Error::Bug { .. } => Blame::Bug,
-            Error::NoSpace => Blame::Space,
-            Error::Poisoned { .. } => Blame::EarlierFailure,
-        };
-        vfs::Error::new(errno, blame, error)
+        self.errno(&error);
+        // Which path it was is known to the caller, and may be another one by now.
+        error.without_path().into()
     }
 
     /// The number for an error, which is logged when nobody has heard of it yet.

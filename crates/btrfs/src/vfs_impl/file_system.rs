@@ -34,6 +34,7 @@ impl FileSystem for BtrfsFs {
 
     fn forget(&self, node: NodeId, count: u64) {
         self.forget_node(node, count);
+        self.clean();
     }
 
     fn attr(&self, node: NodeId) -> Answer<Attr> {
@@ -90,6 +91,7 @@ impl FileSystem for BtrfsFs {
     fn release(&self, node: NodeId, handle: Handle) {
         self.handles.close(handle);
         self.release_node(node);
+        self.clean();
     }
 
     fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize> {

@@ -31,7 +31,7 @@ impl Volume {
         }
         let reservation = self.namespace().reserve(1)?;
         self.namespace().apply(reservation, |txn| Ok(txn.set_label(label)?))?;
-        self.sync()
+        self.opened.sync()
     }
 
     /// Label, sizes, features, devices and use of space.
@@ -45,7 +45,7 @@ impl Volume {
         let sizes = store.sizes();
         let device = DeviceInfo {
             id: superblock.dev_item.devid.get(),
-            name: self.inner.devices.first().map_or_else(String::new, |d| d.name().to_owned()),
+            name: self.opened.devices.first().map_or_else(String::new, |d| d.name().to_owned()),
             total_bytes: superblock.dev_item.total_bytes.get(),
             allocated_bytes: superblock.dev_item.bytes_used.get(),
         };

@@ -3,10 +3,10 @@
 
 use super::judge::{files_of, read_one};
 use super::workload::{Journal, Settings, fresh, open_on, options, store};
+use crate::Random;
 use crate::faults::{FailingDevice, Fault, FaultKind};
 use crate::number::to_usize;
 use crate::reference;
-use crate::{Opened, Random};
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::backends::MemoryDevice;
 use blockdev::{Device, Op};
@@ -62,7 +62,7 @@ impl Rest {
         Ok(Self { image: device.duplicate(), model, form })
     }
 
-    fn volume(&self) -> Result<Opened> {
+    fn volume(&self) -> Result<Btrfs> {
         open_on(&Arc::new(self.image.duplicate()), &Btrfs::options().read_only(true))
     }
 }
@@ -91,7 +91,7 @@ pub fn run_damage(seed: u64, settings: &Settings, folder: &Path) -> Result<Damag
 }
 
 fn find_blocks(rest: &Rest) -> Result<Blocks> {
-    let uuid = rest.volume()?.own().info()?.uuid;
+    let uuid = rest.volume()?.info()?.uuid;
     let mut blocks = Blocks::new();
     let mut head = [0; 101];
     for offset in (0..rest.image.size_bytes()).step_by(to_usize(SECTOR_BYTES)) {

@@ -32,7 +32,7 @@ pub(super) fn judge(image: &MemoryDevice, journal: &Journal, events: usize) -> R
     let promised = journal.promised(events).context("nothing was promised")?;
     let device = Arc::new(image.duplicate());
     let volume = open_on(&device, &Btrfs::options().read_only(true)).context("opened to read")?;
-    let generation = volume.own().info()?.generation.0;
+    let generation = volume.info()?.generation.0;
     ensure!(
         generation >= promised.generation,
         "generation {generation} is older than the last sync's, {}",

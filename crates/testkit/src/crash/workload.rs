@@ -1,7 +1,7 @@
 //! Random operations with syncs in between, and the journal of what was promised when.
 
+use crate::Random;
 use crate::property::make as make_image;
-use crate::{Opened, Random};
 use anyhow::{Context, Result, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
@@ -67,7 +67,7 @@ impl Journal {
     pub(super) fn run(
         seed: u64,
         settings: &Settings,
-        volume: &Opened,
+        volume: &Volume,
         events: impl Fn() -> usize,
     ) -> Result<(Self, Option<vfs::Error>)> {
         let mut journal = Self::default();
@@ -107,13 +107,8 @@ impl Journal {
         Ok((journal, None))
     }
 
-    fn note(&mut self, operation: Option<Operation>, model: &Model, events: usize, volume: &Opened) -> Result<()> {
-        self.moments.push(Moment {
-            operation,
-            model: model.clone(),
-            events,
-            generation: volume.own().info()?.generation.0,
-        });
+    fn note(&mut self, operation: Option<Operation>, model: &Model, events: usize, volume: &Volume) -> Result<()> {
+        self.moments.push(Moment { operation, model: model.clone(), events, generation: volume.info()?.generation.0 });
         Ok(())
     }
 
@@ -190,7 +185,7 @@ pub(super) fn options(seed: u64) -> VolumeOptions {
 ///
 /// # Errors
 /// The volume's.
-pub(super) fn open_on(device: &Arc<impl Device + 'static>, options: &VolumeOptions) -> Result<Opened> {
+pub(super) fn open_on(device: &Arc<impl Device + 'static>, options: &VolumeOptions) -> Result<Volume> {
     let device = Arc::clone(device);
-    Opened::new(options.open_device(device)?)
+    Ok(options.open_device(device)?)
 }
