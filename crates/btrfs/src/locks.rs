@@ -2,11 +2,10 @@
 //! between, this is the whole order; debug builds assert it ([`host::locks`]).
 //!
 //! An open transaction handle ([`btrfs_store::Txn`]) acts like a lock too: a commit waits for it. It lies between
-//! `Rename`, `Names`, `Editing` and `InPlace`, which are taken before a handle begins, and all the others. A thread that
-//! holds a handle must not wait for a `Names` lock, whose holder may be waiting for a commit, which waits for the
-//! handle: an operation reserves space first, then takes the `Names` locks, and begins its handle last.
-//!
-//! `State` and what follows it are taken inside callbacks of tree scans, where tree blocks are locked.
+//! `Rename`, `Names`, `Editing` and `InPlace`, which are taken before a handle begins, and all the others. A thread
+//! that holds a handle must not wait for a `Names` lock, whose holder may be waiting for a commit, which waits for the
+//! handle: an operation reserves space first, then takes the `Names` locks, and begins its handle last. `State` and
+//! what follows it are taken inside callbacks of tree scans, where tree blocks are locked.
 
 pub(crate) use btrfs_store::locks::{Condvar, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
 

@@ -204,11 +204,11 @@ fn imported_nodes_keep_what_they_are_given() {
         xattrs,
         ..WholeNode::default()
     };
-    let mut small = node.clone();
+    let mut small = node;
     small.data = b"inline";
-    let mut large = node.clone();
+    let mut large = node;
     large.data = &[9; 50_000];
-    let mut link = node.clone();
+    let mut link = node;
     (link.kind, link.target) = (NodeKind::Symlink, b"small");
     let mut dir = node;
     dir.kind = NodeKind::Directory;

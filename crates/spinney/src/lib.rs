@@ -28,7 +28,7 @@
 //!
 //! # What is durable when
 //!
-//! Changes are seen by all handles at once, and are durable after [`Volume::sync`],
+//! Changes are seen by all handles at once, and are durable after [`vfs::Volume::sync`],
 //! [`Volume::close`] or [`File::sync_all`]. A crash before that leaves the state of an earlier
 //! commit, never a mixture.
 //!
@@ -47,7 +47,8 @@
 //! | use it by paths, as a volume of any format | [`Volume`] derefs to [`vfs::Volume`] |
 //! | read and write files | [`File`], [`FileOptions`], [`AllocateFlags`], [`Extent`], [`ExtentKind`] |
 //! | walk directories | [`ReadDir`], [`DirEntry`], [`NodeKind`] |
-//! | look at and change metadata | [`Metadata`], [`SetAttr`], [`SetTime`], [`Times`], [`Time`], [`NodeFlags`], [`XattrMode`] |
+//! | look at metadata | [`Metadata`], [`Time`], [`NodeFlags`] |
+//! | change metadata | [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
 //! | import files, rename | [`WholeNode`], [`RenameFlags`] |
 //! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
 //! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceReport`], [`VolumeStatus`] |

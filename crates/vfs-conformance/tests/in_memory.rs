@@ -1,5 +1,5 @@
 //! The property test and the crash explorer over a format that lives in memory and is kept on a device: neither knows
-//! more of a format than it is told, and nothing of btrfs is linked in.
+//! more of a format than it is told, and no format of disks is linked in.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -198,7 +198,7 @@ fn a_format_that_does_not_flush_is_found_out() {
 }
 
 #[test]
-fn nothing_of_btrfs_is_linked_in() {
+fn no_format_of_disks_is_linked_in() {
     let program = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     let has = |text: &[u8]| program.windows(text.len()).any(|window| window == text);
     // The magic number of a superblock is in every program that can open one.

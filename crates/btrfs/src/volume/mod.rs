@@ -82,7 +82,7 @@ impl Volume {
     /// # Errors
     /// When the root directory cannot be read.
     pub fn serve(&self, options: FsOptions) -> Result<Arc<dyn vfs::FileSystem>> {
-        Ok(BtrfsFs::serve(&self.opened, options, Cleaner::Steps)?)
+        BtrfsFs::serve(&self.opened, options, Cleaner::Steps)
     }
 
     /// Syncs and closes this handle. The volume itself is closed, and its lock released, with the last handle and the
