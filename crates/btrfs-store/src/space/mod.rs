@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing is allocated that was not reserved: `reserve` is the only place that says
-//!   [`Error::NoSpace`], and it takes no lock.
+//! - Nothing is allocated that was not reserved: an operation hears [`Error::NoSpace`] when it reserves (`reserve`, of
+//!   what `account` lacks), which takes no lock, and not in its middle.
 //! - What the last durable superblock can reach is never allocated: freed extents stay
 //!   pinned until the next one is durable.
 //! - Copies of the superblock that lie inside a group are never allocated, though the
