@@ -80,7 +80,9 @@ step mutations mutations
 step demo ./demo.sh
 step mutate-images cargo xtask mutate-images --count 1000
 modprobe btrfs 2> /dev/null
-# The program is the one that the demonstration has built; the images are others each day.
+# The program is the one that the demonstration has built.
+if command -v dpkg-deb > /dev/null; then step deb cargo xtask deb; else skip deb "needs dpkg-deb"; fi
+# The images are others each day.
 step damaged cargo xtask damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip attack kill-mount power-cut log-replay mount-checks"
 if [ "$(id -u)" != 0 ]; then

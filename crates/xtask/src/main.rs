@@ -2,6 +2,7 @@
 
 mod crash_explore;
 mod damaged;
+mod deb;
 mod diff_walk;
 mod images;
 mod log_replay;
@@ -87,6 +88,8 @@ enum Task {
     MutateImages(mutate_images::Options),
     /// Run every read-only command on damaged images.
     Damaged(damaged::Options),
+    /// Make a Debian package of the program, and as root install and use it. Needs dpkg-deb.
+    Deb(deb::Options),
 }
 
 fn main() -> Result<ExitCode> {
@@ -113,6 +116,7 @@ fn main() -> Result<ExitCode> {
         Task::Attack(options) => mount::attack::run(&options),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
         Task::Damaged(options) => damaged::run(&root(), &options),
+        Task::Deb(options) => deb::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
     }
 }
 
