@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use btrfs_disk::{Generation, InodeNo, TreeId};
 use btrfs_store::hash::NumberMap;
+use host::Shards;
 
 use super::Inode;
 use crate::error::{CallerError, Result};
@@ -23,7 +24,7 @@ type Map = NumberMap<(TreeId, InodeNo), Arc<Inode>>;
 /// All inodes in memory.
 #[derive(Debug)]
 pub(crate) struct InodeTable {
-    shards: Box<[RwLock<Shard>]>,
+    shards: Shards<RwLock<Shard>>,
 }
 
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl Default for InodeTable {
                 Shard { inodes: Map::default(), sweep_at: INODES_MAX / SHARD_COUNT, departures: 0 },
             )
         };
-        Self { shards: std::iter::repeat_with(shard).take(SHARD_COUNT).collect() }
+        Self { shards: Shards::new(SHARD_COUNT, shard) }
     }
 }
 
@@ -148,8 +149,7 @@ impl InodeTable {
     }
 
     fn shard(&self, tree: TreeId, ino: InodeNo) -> &RwLock<Shard> {
-        let index = usize::try_from(mix(tree.0, ino.0) >> 32).unwrap_or(0) % SHARD_COUNT;
-        &self.shards[index]
+        self.shards.of_pair(tree.0, ino.0)
     }
 }
 
@@ -180,8 +180,4 @@ impl Shard {
         }
         self.sweep_at = (INODES_MAX / SHARD_COUNT).max(self.inodes.len() + self.inodes.len() / 8);
     }
-}
-
-fn mix(a: u64, b: u64) -> u64 {
-    (a.rotate_left(32) ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
