@@ -1,7 +1,7 @@
 //! Tables behind several locks, so that threads that look up different keys rarely meet.
 //!
 //! What a shard is (a lock around a map, with whatever else its owner keeps there) is the owner's choice, and so is the
-//! rank of the lock. A key has one shard, always the same. An owner that locks several shards locks one after the other,
+//! rank of the lock. A key has one shard, always the same. An owner that locks several locks one after the other,
 //! never two at once.
 
 use std::slice;

@@ -1,7 +1,6 @@
 //! Which inodes are in memory: a sharded map, bounded by forgetting what can be read again.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use btrfs_disk::{Generation, InodeNo, TreeId};
 use btrfs_store::hash::NumberMap;
@@ -53,9 +52,7 @@ impl InodeTable {
     pub(crate) fn get(&self, tree: TreeId, ino: InodeNo) -> Option<Arc<Inode>> {
         let shard = self.shard(tree, ino).read();
         let inode = shard.inodes.get(&(tree, ino))?;
-        if !inode.recently_used.load(Ordering::Relaxed) {
-            inode.recently_used.store(true, Ordering::Relaxed);
-        }
+        inode.usage.touch();
         Some(Arc::clone(inode))
     }
 
@@ -168,7 +165,7 @@ impl Shard {
         let before = self.inodes.len();
         let keeps_known = before < KNOWN_MAX / SHARD_COUNT;
         self.inodes.retain(|_, inode| {
-            let used = inode.recently_used.swap(false, Ordering::Relaxed);
+            let used = inode.usage.take_recently_used();
             let is_needed = Arc::strong_count(inode) > 1
                 || inode.is_open()
                 || inode.is_kept_for_server()
