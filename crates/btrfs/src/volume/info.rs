@@ -17,7 +17,8 @@ impl Volume {
     /// Changes the label, an empty one for none, and makes it durable, with everything that was changed before.
     ///
     /// # Errors
-    /// `NameTooLong` for more than 255 bytes, `InvalidArgument` for a NUL among them, `ReadOnly`; as [`vfs::Volume::sync`].
+    /// `NameTooLong` for more than 255 bytes, `InvalidArgument` for a NUL among them, `ReadOnly`; as
+    /// [`vfs::Volume::sync`].
     pub fn set_label(&self, label: impl AsRef<OsStr>) -> Result<()> {
         let label = label.as_ref().as_bytes();
         if label.contains(&0) {
