@@ -102,7 +102,7 @@ fn one(copy: &Copy<'_, impl Target>, job: Job) -> Result<u64> {
         copy.target.file(&job.to, &metadata, &data)?;
         return Ok(as_u64(data.len()));
     }
-    // Held until the file is there, so that nobody links to what is not.
+    // Held until the file exists, so that no other worker links to it too early or copies it again.
     let mut links = copy.links.lock().expect("no worker panicked");
     if let Some(first) = links.get(&metadata.ino()) {
         copy.target.hard_link(first, &job.to)?;

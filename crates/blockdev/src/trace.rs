@@ -7,7 +7,7 @@ use crate::{Device, Op, Result};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Events that are kept until somebody takes them; later ones are only counted.
+/// Most events that a recording holds at once; further ones are dropped and counted in [`Counts::events_lost`].
 pub const EVENTS_MAX: usize = 1 << 20;
 
 /// One request, in the order in which they were issued.

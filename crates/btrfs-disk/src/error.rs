@@ -1,4 +1,4 @@
-//! Corruption: what is wrong, where, what was expected and what was found.
+//! Corruption: the wrong value, its place, the expected value and the one found.
 //!
 //! A [`Corrupt`] is small, is built without allocating and reads as one sentence. Code that
 //! parses an item does not know which block the item lies in: it leaves the place open

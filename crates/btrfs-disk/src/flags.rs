@@ -189,9 +189,9 @@ flag_set! {
 }
 
 impl BlockGroupFlags {
-    /// The bits that say what is stored.
+    /// The bits of the type: data, system, metadata, and the metadata of the remap tree.
     pub const TYPE_MASK: Self = Self::from_bits_retain(0b111 | 1 << 12);
-    /// The bits that say how it is spread over devices; none of them is "single".
+    /// The bits of the profile, the way of spreading data over devices; with none set it is "single".
     pub const PROFILE_MASK: Self = Self::from_bits_retain(0xff << 3);
     /// Data and metadata in one group.
     pub const MIXED: Self = Self::from_bits_retain(0b101);

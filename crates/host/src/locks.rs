@@ -90,14 +90,14 @@ impl<T: ?Sized> Mutex<T> {
         Guard { guard: self.inner.lock(), _held: held }
     }
 
-    /// Takes the lock when nobody has it.
+    /// Takes the lock if it is free, and never waits.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = self.inner.try_lock()?;
         Some(Guard { guard, _held: self.order.enter_without_waiting() })
     }
 
-    /// Access without locking: the borrow proves that nobody else has it.
+    /// Access without locking: the exclusive borrow proves that no other thread holds the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -137,7 +137,7 @@ impl<T: ?Sized> RwLock<T> {
         Guard { guard: self.inner.read_recursive(), _held: held }
     }
 
-    /// Waits until nobody has the lock.
+    /// Takes the lock exclusively; waits until no thread holds it.
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
         let held = self.order.enter();
@@ -158,7 +158,7 @@ impl<T: ?Sized> RwLock<T> {
         Some(Guard { guard, _held: self.order.enter_without_waiting() })
     }
 
-    /// Access without locking: the borrow proves that nobody else has it.
+    /// Access without locking: the exclusive borrow proves that no other thread holds the lock.
     pub fn get_mut(&mut self) -> &mut T {
         self.inner.get_mut()
     }
@@ -192,7 +192,7 @@ impl<T> ArcRwLock<T> {
         Guard { guard: self.inner.read_recursive(), _held: held }
     }
 
-    /// Waits until nobody has the lock.
+    /// Takes the lock exclusively; waits until no thread holds it.
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
         let held = self.order.enter();

@@ -34,9 +34,9 @@ pub struct FileOptions {
     pub size: Option<u64>,
     /// Make a regular file where there is none.
     pub create: bool,
-    /// Refuse a path that is a symbolic link: somebody else chose it.
+    /// Refuse a path whose last part is a symbolic link; for paths that an untrusted user chose.
     pub no_follow: bool,
-    /// Wait for a lock that somebody else holds, however long that takes.
+    /// Wait without limit for a lock that another open file holds, instead of failing with [`Error::Locked`].
     pub wait: bool,
 }
 
@@ -74,8 +74,8 @@ impl FileDevice {
     /// `?offset=N&size=N` (bytes, decimal) names that part of the file before the `?`.
     ///
     /// # Errors
-    /// [`Error::Io`]; [`Error::NotADevice`]; [`Error::Locked`] or [`Error::Busy`] where somebody
-    /// else uses it; [`Error::OutOfRange`] where `offset` or `size` lie outside the file.
+    /// [`Error::Io`]; [`Error::NotADevice`]; [`Error::Locked`] or [`Error::Busy`] where another
+    /// program uses it; [`Error::OutOfRange`] where `offset` or `size` lie outside the file.
     pub fn open(path: impl AsRef<Path>, options: &FileOptions) -> Result<Self> {
         let (path, options) = split_range(path.as_ref(), options);
         let name = path.display().to_string();
@@ -121,7 +121,7 @@ impl FileDevice {
         let _ = rustix::io::dup3(nothing, &mut file, rustix::io::DupFlags::CLOEXEC);
     }
 
-    /// Whose file it is and who may write it, of the file that is open, whatever has its path by now.
+    /// The metadata (owner, permissions) of the open file itself, even if its path names another file by now.
     ///
     /// # Errors
     /// [`Error::Io`].
@@ -133,7 +133,7 @@ impl FileDevice {
         Error::io(op, &self.name, offset, len, source.into())
     }
 
-    /// The file ended although the device's size says otherwise: somebody cut it short.
+    /// The error of a read that met the end of the file before the end of the device: the file was truncated.
     fn cut_short(&self, offset: u64, len: u64, size: u64) -> Error {
         Error::UnexpectedEnd { device: self.name.clone(), offset, len, size }
     }
@@ -241,7 +241,7 @@ impl Device for FileDevice {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         let position = self.start.saturating_add(offset);
         match rustix::fs::fallocate(&self.file, flags, position, len) {
-            // A missed discard only leaves old bytes where nobody looks.
+            // A discard is advice: without it, unused ranges only keep their old bytes.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(()),
             Err(error) => Err(self.error(Op::Discard, offset, len, error)),
         }
@@ -304,7 +304,7 @@ fn open_file(path: &Path, name: &str, options: &FileOptions) -> Result<File> {
     let mut open = OpenOptions::new();
     open.read(true).write(!options.read_only);
     if is_block && !options.read_only {
-        // On a block device O_EXCL claims it from the kernel, which refuses what is mounted.
+        // On a block device, O_EXCL asks the kernel for an exclusive claim, which fails while the device is mounted.
         open.custom_flags(OFlags::EXCL.bits().cast_signed());
     } else if options.create && !options.read_only {
         open.create(true).truncate(false);
@@ -323,8 +323,8 @@ fn open_nothing() -> Option<OwnedFd> {
     rustix::fs::open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
 }
 
-/// A handle on what is at a path, without opening it, and whether it is a block device. `None` where there is nothing
-/// and something may be made.
+/// An `O_PATH` handle on the file at `path`, which does not open the device behind it, and whether it is a block
+/// device. `None` where the path does not exist and the options allow creating it.
 fn look_at(path: &Path, name: &str, options: &FileOptions) -> Result<Option<(File, bool)>> {
     let mut flags = OFlags::PATH | OFlags::CLOEXEC;
     flags.set(OFlags::NOFOLLOW, options.no_follow);
@@ -424,8 +424,8 @@ fn split_range(path: &Path, options: &FileOptions) -> (PathBuf, FileOptions) {
 mod tests {
     use super::*;
 
-    /// As root, `spinney umount` opened whatever the one who had mounted named as the source, a watchdog's device for
-    /// one, which starts to count when it is opened.
+    /// As root, `spinney umount` opened any path that the mounting user had named as the source: for example a watchdog
+    /// device, whose timer starts when it is opened.
     #[test]
     fn what_is_no_device_is_not_opened() {
         let dir = tempfile::tempdir().unwrap();

@@ -11,11 +11,11 @@ use std::path::Path;
 /// Where the kernel lists block devices.
 pub(super) const SYS_BLOCK: &str = "/sys/block";
 
-/// The largest loop device that nothing can be stored in.
+/// Size limit, in bytes, up to which a loop device counts as a mount's anchor: too small for a file system.
 const ANCHOR_BYTES_MAX: u64 = 4096;
 
-/// The name of a loop device that is attached to the file `(dev, ino)`, if any. Without a
-/// readable `sysfs` the answer is "none": there is nobody else to ask.
+/// The name of a loop device that is attached to the file `(dev, ino)`, if any. `None` also
+/// where `sysfs` cannot be read, as the kernel lists loop devices nowhere else that we read.
 pub(super) fn loop_device_of(sys_block: &Path, dev: u64, ino: u64) -> Option<String> {
     fs::read_dir(sys_block)
         .ok()?
@@ -37,8 +37,9 @@ fn is_backed_by(loop_dir: &Path, dev: u64, ino: u64) -> bool {
     fs::metadata(Path::new(OsStr::from_bytes(path))).is_ok_and(|found| found.dev() == dev && found.ino() == ino)
 }
 
-/// A loop device of so few bytes stands for a mount that a server serves, and nobody uses what is
-/// in it; the server itself has a lock.
+/// Whether the loop device is an anchor: the block device that a server mounts so that the kernel
+/// trusts it with syncing the whole file system. The kernel reads none of its bytes, and the server
+/// holds a lock on the file itself.
 fn is_anchor(loop_dir: &Path) -> bool {
     let limit = fs::read_to_string(loop_dir.join("loop/sizelimit")).unwrap_or_default();
     let bytes: Option<u64> = limit.trim().parse().ok();

@@ -108,7 +108,7 @@ impl MemoryDevice {
         }
     }
 
-    /// Zeros what is allocated of `from..to`.
+    /// Zeros the allocated chunks' parts of `from..to`; the other chunks read as zeros already.
     fn zero(&self, from: u64, to: u64) {
         for piece in pieces(from, to_usize(to - from)) {
             if let Some(chunk) = self.shard(piece.chunk).write().get_mut(&piece.chunk) {

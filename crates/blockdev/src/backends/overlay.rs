@@ -1,4 +1,4 @@
-//! A device whose changes stay in memory, over one that is only read.
+//! A copy-on-write device: writes stay in memory, and the device below is only read.
 
 use crate::convert::{to_u64, to_usize};
 use crate::device::{check_range, parts_len};
@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// Bytes kept together.
+/// Granularity of the copy in bytes: the first write to a page copies the whole page into memory.
 const PAGE_BYTES: usize = 4096;
 
 /// What is written to it is read back from it, and never reaches the device below. "Durable" are
@@ -34,7 +34,7 @@ impl OverlayDevice {
         to_u64(self.pages.read().len().saturating_mul(PAGE_BYTES))
     }
 
-    /// The page as the device below has it; the last one may be longer than what is left.
+    /// Reads a page from the device below. Where the device ends within the page, the rest is zeros.
     fn page_below(&self, page: u64) -> Result<Box<[u8]>> {
         let mut bytes = vec![0; PAGE_BYTES].into_boxed_slice();
         let start = page.saturating_mul(to_u64(PAGE_BYTES));
@@ -115,7 +115,7 @@ impl Device for OverlayDevice {
         Ok(())
     }
 
-    /// Nothing: what is no longer needed may be read all the same.
+    /// Only checks the range: a discard is advice, and keeping the old bytes readable is allowed.
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
         check_range(self, Op::Discard, offset, len)
     }

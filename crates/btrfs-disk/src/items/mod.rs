@@ -97,7 +97,7 @@ fn find_entry<'a, T: 'a>(
     Ok(None)
 }
 
-/// A name or value that is longer than what is left of its item.
+/// The error of a name or value whose length exceeds the `left` remaining bytes of its item.
 #[cold]
 fn name_out_of_bounds(what: &'static str, len: usize, left: usize) -> Corrupt {
     Corrupt::new(what, Detail::AtMost(crate::convert::to_u64(left)), Detail::size(len))

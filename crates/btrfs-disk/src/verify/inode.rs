@@ -24,7 +24,7 @@ pub(super) fn verify(context: &Context<'_>) -> Result<(), Corrupt> {
         Detail::Text("one file type and permissions"),
         Detail::Octal(u64::from(bits)),
     )?;
-    // Old kernels left wrong sizes in directories, and nobody minds.
+    // Not checked for directories: old kernels left wrong sizes there.
     let size = item.size.get();
     require(
         size <= FILE_SIZE_MAX || !matches!(kind, Some(FileKind::File | FileKind::Symlink)),

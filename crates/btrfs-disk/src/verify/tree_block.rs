@@ -249,8 +249,8 @@ fn at_slot(error: Corrupt, expect: &Expect<'_>, slot: usize, key: Key) -> Corrup
     error.at(At::Item { block: expect.at, slot: crate::convert::u32_len(slot), key })
 }
 
-/// Some trees are never empty, and none is empty and nobody's. Relocation trees carry the number
-/// of the tree they stand for, and may be.
+/// Refuses an empty leaf in a tree that always has items, and one without an owner (tree 0).
+/// A relocation tree carries the number of the tree it stands for and may be empty.
 fn empty_leaf(header: &Header, expect: &Expect<'_>) -> Result<(), Corrupt> {
     use crate::flags::Incompat;
     if header.header_flags().contains(HeaderFlags::RELOC) {

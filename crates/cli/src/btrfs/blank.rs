@@ -1,4 +1,4 @@
-//! Whether a file or device holds anything: what is not known as a file system may be precious all the same.
+//! Whether a file or device holds any data: data that is not a known file system may still be precious.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1 << 20;
-/// Of a device, which nobody empties before it is used anew, only so much of its beginning and of its end is looked at.
+/// Bytes checked at each end of a device. Its middle is not checked: a reused device rarely holds only zeros there.
 const DEVICE_ENDS_BYTES: u64 = 4 << 20;
 
 /// The first byte that is not zero among `len` bytes from `offset` on. Holes are not read.

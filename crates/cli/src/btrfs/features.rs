@@ -58,7 +58,7 @@ const FEATURES: &[Feature] = &[
 /// Changes `make` as a list such as `^no-holes,mixed-bg` says.
 ///
 /// # Errors
-/// Names that nobody knows, features that cannot be made, and sets that do not go together.
+/// Unknown names, features that Spinney cannot make, and features whose prerequisites are left out.
 pub(super) fn apply(list: &[String], make: &mut MakeOptions) -> Result<()> {
     for word in list.iter().flat_map(|words| words.split(',')).filter(|word| !word.is_empty()) {
         let (name, is_on) = match word.strip_prefix('^') {

@@ -207,7 +207,7 @@ impl Mkfs {
         };
         let options = self.import_options(target);
         if let Some(size) = self.fixed_size(target).filter(|_| !self.may_grow(target)) {
-            // Walking the whole tree once more is only worth it where somebody sees a total.
+            // The total needs a walk of the whole tree, so it is measured only where a progress bar shows it.
             let bytes_total = match Bar::would_show(!self.quiet) {
                 true => measure(rootdir, &options)?.bytes,
                 false => 0,

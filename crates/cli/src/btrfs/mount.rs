@@ -87,7 +87,7 @@ pub(crate) fn is_option(name: &str) -> bool {
     NAMES.contains(&name)
 }
 
-/// Refuses what is no option, or has a wrong value.
+/// Refuses unknown mount options and invalid values.
 pub(crate) fn check_options(request: &Request) -> Result<()> {
     Wanted::of(request).map(drop)
 }

@@ -66,7 +66,7 @@ pub(crate) fn find(root: &Path, first: &Request, second: &Request) -> Result<Pat
     Err(Failure::new(Status::Busy, text).into())
 }
 
-/// Refuses what is no subvolume, or not the one with the number that is asked for.
+/// Refuses a directory that is not a subvolume, or not the subvolume with the requested ID.
 pub(crate) fn check(found: &Path, above: Option<&Path>, second: &Request) -> Result<()> {
     let wanted = Choice::of(second)?;
     let id = subvolume_of(found)?;

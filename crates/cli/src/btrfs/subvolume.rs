@@ -145,7 +145,7 @@ struct Entry {
     /// The subvolume that contains it; null for the top level.
     parent: Option<u64>,
     uuid: String,
-    /// Null for what is no snapshot.
+    /// Null where the subvolume is not a snapshot.
     parent_uuid: Option<String>,
     received_uuid: Option<String>,
     generation: u64,

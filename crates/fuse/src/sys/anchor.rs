@@ -1,5 +1,5 @@
-//! A block device of no use but to be there: the kernel trusts a server with syncing the whole
-//! file system only where a block device is mounted.
+//! The anchor: a tiny loop device that serves only as the mount's source. The kernel trusts a FUSE
+//! server with syncing the whole file system only where a block device is mounted.
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -8,17 +8,17 @@ use std::ffi::c_void;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 
-/// Bytes of the device. The kernel looks at none of them, and with so few nobody else takes it for
-/// what the whole file holds.
+/// Bytes of the device. The kernel reads none of them, and a device this small cannot be mistaken for
+/// the file system in the whole file.
 const LEN: u32 = 4096;
 /// The same as the two words of a number of 64 bits.
 const LEN_WORDS: [u32; 2] = if cfg!(target_endian = "little") { [LEN, 0] } else { [0, LEN] };
-/// How often another process may snatch the free device.
+/// Attempts to configure a free loop device, as another process may take it after its number was asked for.
 const TRIES_MAX: usize = 16;
 
 const LOOP_CTL_GET_FREE: Opcode = 0x4c82;
 const LOOP_CONFIGURE: Opcode = 0x4c0a;
-/// `LO_FLAGS_AUTOCLEAR`: gone when nobody has it open or mounted any more.
+/// `LO_FLAGS_AUTOCLEAR`: the kernel detaches the device when its last opener or mount is gone.
 const AUTOCLEAR: u32 = 4;
 /// Words of `struct loop_info64`, where its size limit is (two words), and where its flags are.
 const INFO_WORDS: usize = 58;
@@ -57,8 +57,8 @@ unsafe impl Ioctl for GetFree {
     }
 }
 
-/// A block device on the first bytes of a file, and its path. It goes when it is closed and not
-/// mounted any more.
+/// A block device on the first bytes of a file, and its path. The kernel detaches it when it is neither
+/// open nor mounted any more.
 pub(crate) fn make_anchor(file: BorrowedFd<'_>) -> io::Result<(OwnedFd, String)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let control = rustix::fs::open("/dev/loop-control", flags, Mode::empty())?;
