@@ -10,10 +10,11 @@ use std::sync::{Arc, LazyLock};
 
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
-use btrfs::{Env, File, Volume};
+use btrfs::{Env, Volume};
 use btrfs_disk::superblock::UncheckedSuperblock;
 use btrfs_disk::{Uuid, node, verify};
 use codec::ChecksumType;
+use vfs::File;
 
 const SECTOR: usize = 4096;
 /// The packed image; see `make_base`.
@@ -158,13 +159,13 @@ fn change(volume: &Volume) {
     let _ = volume.rename("/a/f2", "/a/dir/moved");
     let _ = volume.hard_link("/a/f3", "/a/third");
     let _ = volume.remove_file("/a/f4");
-    let _ = volume.set_xattr("/inline", "user.new", b"value", btrfs::XattrMode::Either);
-    if let Ok(file) = btrfs::FileOptions::new().write(true).open(volume, "/zeros") {
+    let _ = volume.set_xattr("/inline", "user.new", b"value", vfs::file_system::XattrMode::Either);
+    if let Ok(file) = vfs::FileOptions::new().write(true).open(volume, "/zeros") {
         let _ = file.write_at(&[1; 6000], 10_000);
         let _ = file.set_len(20_000);
     }
     let _ = volume.sync();
-    let _ = volume.snapshot("/sv", "/sv2", btrfs::SnapshotMode::ReadWrite);
+    let _ = volume.snapshot("/sv", "/sv2", vfs::SnapshotMode::ReadWrite);
     let _ = volume.delete_subvolume("/snap");
     let _ = volume.remove_dir_all("/a");
     let _ = volume.sync();

@@ -11,10 +11,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use clap::Args;
-use spinney::{FileOptions, MakeOptions, Volume};
+use spinney::{MakeOptions, Volume};
 
 use crate::row::{as_float, as_u64, touch_bytes};
 use crate::{process, table};
+use vfs::FileOptions;
 
 /// Sizes of writes and their share in percent: those of the seed workload.
 const SIZES: &[(usize, u64)] = &[

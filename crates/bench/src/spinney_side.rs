@@ -5,10 +5,12 @@ use std::thread;
 use std::time::Instant;
 
 use anyhow::{Result, ensure};
-use spinney::{FileOptions, MakeOptions, NewNode, Volume};
+use spinney::{MakeOptions, Volume};
 
 use crate::row::{FILES, IMAGE_BYTES, One, PIECE, RANDOM_BYTES, SEQUENTIAL_BYTES, Workload, as_float, as_u64};
 use crate::tree;
+use vfs::FileOptions;
+use vfs::file_system::WholeNode;
 
 /// Seconds, and bytes or operations.
 pub(crate) fn run(one: &One) -> Result<(f64, f64)> {
@@ -72,7 +74,7 @@ fn name(index: u64) -> String {
 }
 
 fn create(volume: &Volume, index: u64) -> Result<()> {
-    volume.create_node(name(index), &NewNode { mode: 0o644, ..NewNode::default() })?;
+    volume.create_node(name(index), &WholeNode { permissions: 0o644, ..WholeNode::default() })?;
     Ok(())
 }
 

@@ -10,10 +10,12 @@ use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
 use anyhow::Result;
-use spinney::{FileOptions, FileType, NewNode, Times, Timestamp, Volume};
+use spinney::Volume;
 use walkdir::WalkDir;
 
 use crate::row::{as_float, as_u64};
+use vfs::file_system::{NodeKind, Time, WholeNode};
+use vfs::{FileOptions, Times};
 
 /// Files that wait for a worker at most.
 const QUEUE: usize = 256;
@@ -113,42 +115,44 @@ fn one(copy: &Copy<'_, impl Target>, job: Job) -> Result<u64> {
 
 impl Target for Volume {
     fn directory(&self, to: &Path, metadata: &Metadata) -> Result<()> {
-        self.create_node(to, &node(metadata, FileType::Directory))?;
+        self.create_node(to, &node(metadata, NodeKind::Directory))?;
         Ok(())
     }
 
     fn symlink(&self, to: &Path, metadata: &Metadata, target: &Path) -> Result<()> {
         let target = target.as_os_str().as_bytes();
-        self.create_node(to, &NewNode { target, ..node(metadata, FileType::Symlink) })?;
+        self.create_node(to, &WholeNode { target, ..node(metadata, NodeKind::Symlink) })?;
         Ok(())
     }
 
     fn file(&self, to: &Path, metadata: &Metadata, data: &[u8]) -> Result<()> {
-        let new = node(metadata, FileType::File);
+        let new = node(metadata, NodeKind::File);
         if metadata.len() <= WHOLE_BYTES {
-            self.create_node(to, &NewNode { data, ..new })?;
+            self.create_node(to, &WholeNode { data, ..new })?;
             return Ok(());
         }
         self.create_node(to, &new)?;
         FileOptions::new().write(true).open(self, to)?.write_at(data, 0)?;
-        self.set_times(to, &new.times)?;
+        self.set_times(to, &Times { atime: new.atime, mtime: new.mtime, ..Times::default() })?;
         Ok(())
     }
 
     fn hard_link(&self, first: &Path, to: &Path) -> Result<()> {
-        Ok(Volume::hard_link(self, first, to)?)
+        Ok(self.by_paths().hard_link(first, to)?)
     }
 }
 
-fn node(metadata: &Metadata, kind: FileType) -> NewNode<'static> {
-    let time = |sec, nsec| Some(Timestamp::new(sec, u32::try_from(nsec).unwrap_or(0)));
-    let times = Times {
+fn node(metadata: &Metadata, kind: NodeKind) -> WholeNode<'static> {
+    let time = |sec, nsec| Some(Time::new(sec, u32::try_from(nsec).unwrap_or(0)));
+    WholeNode {
+        kind,
+        permissions: metadata.mode() & 0o7777,
+        uid: metadata.uid(),
+        gid: metadata.gid(),
         atime: time(metadata.atime(), metadata.atime_nsec()),
         mtime: time(metadata.mtime(), metadata.mtime_nsec()),
-        ..Times::default()
-    };
-    let mode = metadata.mode() & 0o7777;
-    NewNode { kind, mode, uid: metadata.uid(), gid: metadata.gid(), times, ..NewNode::default() }
+        ..WholeNode::default()
+    }
 }
 
 /// A directory of a mounted file system.

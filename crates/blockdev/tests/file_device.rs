@@ -15,7 +15,8 @@ fn image(size: u64) -> (tempfile::TempDir, PathBuf) {
     (dir, path)
 }
 
-const READ: FileOptions = FileOptions { read_only: true, offset: 0, size: None, create: false, no_follow: false };
+const READ: FileOptions =
+    FileOptions { read_only: true, offset: 0, size: None, create: false, no_follow: false, wait: false };
 
 #[test]
 fn many_parts_land_one_after_the_other_and_read_back() {
@@ -185,5 +186,21 @@ fn threads_share_one_device() {
                 }
             });
         }
+    });
+}
+
+#[test]
+fn a_reader_that_waits_gets_the_lock_when_the_writer_goes() {
+    let (_dir, path) = image(1 << 20);
+    let writer = FileDevice::open(&path, &FileOptions::default()).unwrap();
+    assert!(matches!(FileDevice::open(&path, &READ), Err(Error::Locked { .. })));
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| FileDevice::open(&path, &FileOptions { wait: true, ..READ }));
+        writer.write_at(0, &[b"written while it waits"]).unwrap();
+        drop(writer);
+        let reader = reader.join().unwrap().unwrap();
+        let mut found = [0; 22];
+        reader.read_at(0, &mut found).unwrap();
+        assert_eq!(&found, b"written while it waits");
     });
 }

@@ -6,7 +6,8 @@
 use std::path::Path;
 use std::time::Instant;
 
-use btrfs::{File, FileOptions, MakeOptions, Volume};
+use btrfs::{MakeOptions, Volume};
+use vfs::{File, FileOptions};
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;

@@ -1,30 +1,68 @@
-//! Order of the locks of this crate. All of them but `inode.state` and the shards rank below
-//! every lock of the store: a thread that sits in a callback of a tree scan takes none of these.
+//! The ranks of this crate's locks, outermost first. With those of the store ([`btrfs_store::locks`]), whose levels lie
+//! between, this is the whole order; debug builds assert it ([`host::locks`]).
 //!
-//! ```text
-//! last_subvolume    one per volume: who makes or deletes a subvolume
-//! rename            one per volume: directory moves between directories (loop check)
-//! inode.names       one per inode: its entries (directory) or its names and length (others);
-//!                   several at once only in ascending (tree, inode number): `inode::lock_all`
-//! inode.data        `editing` of one or several inodes, see `DataState`
-//!                   -- down to here the store may be asked to reserve or to commit --
-//! transaction       an open handle (`Txn`) is a lock too: commit waits for it
-//! changing          one per volume: shared by who changes names or attributes, alone for who copies
-//!                   several inodes' names into the log
-//! inode.data        `inner`, with reads of tree blocks but without waiting for a handle
-//! inode.state       short: the fields of the inode item are read, changed, or staged
-//! shards            of the inode table and the dentry cache: short, nothing is taken inside
-//! ```
-//!
-//! Whoever holds a handle must not wait for an `inode.names` lock, whose holder may be waiting
-//! for a commit, which waits for the handle. Space is therefore reserved first, then the
-//! `names` locks are taken, and the handle begins last.
+//! An open transaction handle ([`btrfs_store::Txn`]) acts like a lock too: a commit waits for it. It lies between
+//! `Rename`, `Names`, `Editing` and `InPlace`, which are taken before a handle begins, and all the others. A thread
+//! that holds a handle must not wait for a `Names` lock, whose holder may be waiting for a commit, which waits for the
+//! handle: an operation reserves space first, then takes the `Names` locks, and begins its handle last. `State` and
+//! what follows it are taken inside callbacks of tree scans, where tree blocks are locked.
 
-use parking_lot::{Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
+pub(crate) use btrfs_store::locks::{Condvar, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard};
+
+host::ranks! {
+    /// Position in the lock order, outermost first.
+    pub(crate) enum Rank {
+        /// What the background work did last; held while it commits.
+        Background = 0,
+        /// The position of an open file, for reads and writes that have none.
+        Position = 1,
+        /// One per volume: held by the thread that makes or deletes a subvolume.
+        LastSubvolume = 2,
+        /// One per volume: directories that move between directories, so that none becomes its own ancestor.
+        Rename = 3,
+        /// One per inode: a directory's entries, another inode's names and length. Several at once only in ascending
+        /// order of tree and inode number (`inode::lock_all`).
+        Names = 4,
+        /// One per inode: held by the thread that changes a file's items. Several at once only in ascending order.
+        Editing = 5,
+        /// One per volume: shared by threads that overwrite data in place, exclusive for a snapshot.
+        InPlace = 6,
+        /// One per volume: shared by threads that change names or attributes, exclusive for the thread that copies the
+        /// names of several inodes into the log.
+        Changing = 19,
+        /// One per inode: the layers of a file's contents. Tree blocks are read under it; nothing waits for a handle.
+        Layers = 26,
+        /// One per inode: the extents that were read of a file.
+        ExtentMap = 27,
+        /// One per subvolume: the search for the highest inode number.
+        NextIno = 28,
+        /// The open subvolumes.
+        Roots = 31,
+        /// A shard of the inode table.
+        Inodes = 32,
+        /// One per inode: the fields of the inode item, for as long as they are read, changed, or staged.
+        State = 33,
+        /// A shard of the dentry cache.
+        Dentries = 34,
+        /// Small tables that are looked up and left: dirty inodes, decompressed extents, odd node numbers, and others.
+        Lists = 35,
+        /// Where a change of a file waits for its readers.
+        Readers = 48,
+        /// Deleted subvolumes that nobody uses any more: the last reference to one can be dropped under any lock.
+        DeadTrees = 49,
+    }
+    nests: [Names, Editing, Changing, State]
+}
 
 /// What a volume needs one lock for: directories that move between directories.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct RenameLock(Mutex<()>);
+
+impl Default for RenameLock {
+    fn default() -> Self {
+        Self(Mutex::new(Rank::Rename, ()))
+    }
+}
 
 impl RenameLock {
     pub(crate) fn lock(&self) -> MutexGuard<'_, ()> {
@@ -32,17 +70,24 @@ impl RenameLock {
     }
 }
 
-/// Keeps names whole for whoever looks at those of several inodes at once: an operation changes a
-/// name at all its places under one shared lock.
-#[derive(Debug, Default)]
+/// Keeps names whole for a thread that looks at those of several inodes at once: an operation changes a name at all its
+/// places under one shared lock.
+#[derive(Debug)]
 pub(crate) struct ChangeLock(RwLock<()>);
 
+impl Default for ChangeLock {
+    fn default() -> Self {
+        Self(RwLock::new(Rank::Changing, ()))
+    }
+}
+
 impl ChangeLock {
-    pub(crate) fn change(&self) -> RwLockReadGuard<'_, ()> {
+    /// Shared, also where this thread has it already.
+    pub(crate) fn change(&self) -> ReadGuard<'_, ()> {
         self.0.read_recursive()
     }
 
-    pub(crate) fn stop(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(crate) fn stop(&self) -> WriteGuard<'_, ()> {
         self.0.write()
     }
 }

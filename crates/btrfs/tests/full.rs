@@ -8,7 +8,9 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use btrfs::{Error, File, MakeOptions, SnapshotMode, Volume};
+use btrfs::{MakeOptions, Volume};
+use vfs::{Blame, Error};
+use vfs::{File, SnapshotMode};
 
 const MIB: u64 = 1 << 20;
 
@@ -31,7 +33,7 @@ fn fill(volume: &Volume, bytes: usize) -> usize {
         });
         match result {
             Ok(()) => {}
-            Err(Error::NoSpace) => return number,
+            Err(error) if error.blame() == Blame::Space => return number,
             Err(error) => panic!("{error}"),
         }
     }
@@ -132,7 +134,7 @@ fn put(volume: &Volume, path: &str, (bytes, step): (u64, u64), number: u64) -> b
     };
     match write() {
         Ok(()) => true,
-        Err(Error::NoSpace) => {
+        Err(error) if error.blame() == Blame::Space => {
             let _ = volume.remove_file(path);
             false
         }
@@ -174,7 +176,7 @@ fn fill_together(volume: &Volume, round: u64, threads: u64, files: Files) -> u64
 fn thin_out(volume: &Volume, all: bool) {
     let names = |dir: &str| -> Vec<String> {
         let entries = volume.read_dir(dir).unwrap();
-        let name = |entry: btrfs::DirEntry| entry.file_name().to_str().unwrap().to_owned();
+        let name = |entry: vfs::DirEntry| entry.file_name().to_str().unwrap().to_owned();
         entries.map(|entry| name(entry.unwrap())).collect()
     };
     let dirs = names("/");
@@ -257,7 +259,7 @@ fn many_attributes_fit_a_small_volume() {
     let (file, volume) = make(64 * MIB, None);
     let names: Vec<String> = (0..1000).map(|number| format!("user.{number}")).collect();
     let xattrs: Vec<(&[u8], &[u8])> = names.iter().map(|name| (name.as_bytes(), &[7; 100][..])).collect();
-    let node = btrfs::NewNode { xattrs: &xattrs, ..btrfs::NewNode::default() };
+    let node = vfs::file_system::WholeNode { xattrs: &xattrs, ..vfs::file_system::WholeNode::default() };
     for number in 0..20 {
         volume.create_node(format!("/{number}"), &node).unwrap();
     }

@@ -5,13 +5,14 @@
 
 mod common;
 
-use btrfs::{File, FileOptions, FsOptions, InodeFlags, SnapshotMode, Volume};
+use btrfs::{FsOptions, Volume};
 use common::served::{ROOT, Served};
 use common::{Image, check};
 use vfs::file_system::{
     AllocateFlags, Control, CopyRange, Errno, Handle, NewNode, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags,
     SetAttr, SyncWhat, WriteFlags, XattrMode,
 };
+use vfs::{File, FileOptions, SnapshotMode};
 
 /// A volume on which programs may make subvolumes.
 fn served() -> Served {
@@ -52,7 +53,7 @@ impl Served {
 fn an_open_file_outlives_its_subvolume() {
     let served = served();
     let fs = &*served.fs;
-    let free = || served.volume.status().blocks_free;
+    let free = || served.volume.status().unwrap().blocks_free;
     let before = free();
     served.volume.create_subvolume("sub").unwrap();
     let sub = served.find("sub");
@@ -92,7 +93,7 @@ fn an_open_file_outlives_its_subvolume() {
     let free_then = served.after_crash(|volume| {
         assert!(!volume.exists("sub").unwrap());
         volume.sync().unwrap();
-        volume.status().blocks_free
+        volume.status().unwrap().blocks_free
     });
     assert!(free_then + 100 > before, "{free_then} of {before}");
 
@@ -111,7 +112,7 @@ fn the_space_of_a_deleted_subvolume_comes_back_with_the_last_close() {
     let (image, volume) = Image::make();
     volume.create_subvolume("sub").unwrap();
     volume.sync().unwrap();
-    let before = volume.status().blocks_free;
+    let before = volume.status().unwrap().blocks_free;
     volume.write("sub/file", vec![1; 8_000_000]).unwrap();
     volume.write("sub/other", vec![2; 1000]).unwrap();
     let options = FileOptions::new().read(true).write(true);
@@ -130,11 +131,11 @@ fn the_space_of_a_deleted_subvolume_comes_back_with_the_last_close() {
     let mut bytes = vec![0; 10];
     file.read_at(&mut bytes, 7_000_000).unwrap();
     assert_eq!(bytes, b"still here");
-    assert!(volume.status().blocks_free + 1900 < before);
+    assert!(volume.status().unwrap().blocks_free + 1900 < before);
     drop(file);
     volume.sync().unwrap();
     volume.sync().unwrap();
-    let free = volume.status().blocks_free;
+    let free = volume.status().unwrap().blocks_free;
     assert!(free + 50 > before, "{free} of {before}");
     // A new subvolume gets a number of its own, and the name.
     volume.create_subvolume("sub").unwrap();
@@ -214,7 +215,7 @@ fn a_snapshot_has_no_files_without_names() {
         unnamed.write_at(b"without a name", 0).unwrap();
         served.volume.snapshot("sub", "snap", mode).unwrap();
         assert_eq!(served.volume.read("snap/stays").unwrap(), b"here");
-        let free_before = served.volume.status().blocks_free;
+        let free_before = served.volume.status().unwrap().blocks_free;
         // The source still has its own.
         for (node, handle) in handles {
             let _ = served.read(node);
@@ -223,7 +224,7 @@ fn a_snapshot_has_no_files_without_names() {
         }
         drop(unnamed);
         fs.sync_fs().unwrap();
-        assert!(served.volume.status().blocks_free > free_before + 900, "no snapshot keeps them");
+        assert!(served.volume.status().unwrap().blocks_free > free_before + 900, "no snapshot keeps them");
         let Served { image, volume, fs } = served;
         drop(fs);
         volume.close().unwrap();
@@ -259,9 +260,10 @@ const BY_ID: u64 = 16;
 #[test]
 fn a_snapshot_and_a_read_only_flag_are_durable_when_the_ioctl_returns() {
     let served = served();
-    let id = served.volume.create_subvolume("sub").unwrap();
+    served.volume.create_subvolume("sub").unwrap();
+    let id = served.volume.metadata("sub").unwrap().home.subvolume;
     served.volume.write("sub/file", b"contents").unwrap();
-    let parts: [(usize, &[u8]); 3] = [(8, &id.0.to_le_bytes()), (16, &BY_ID.to_le_bytes()), (56, b"snap")];
+    let parts: [(usize, &[u8]); 3] = [(8, &id.to_le_bytes()), (16, &BY_ID.to_le_bytes()), (56, b"snap")];
     served.control(SNAP_CREATE_V2, NodeId::ROOT, &parts, 4096);
     served.after_crash(|volume| assert_eq!(volume.read("snap/file").unwrap(), b"contents"));
     let sub = served.find("sub");
@@ -369,7 +371,7 @@ fn what_changes_in_a_synchronous_file_is_durable_at_once() {
     assert_eq!(served.after_crash(bytes), b"hel");
     let mode = SetAttr { permissions: Some(0o604), ..SetAttr::default() };
     fs.set_attr(&ROOT, node, &mode).unwrap();
-    let mode = served.after_crash(|volume| volume.metadata("file").unwrap().mode);
+    let mode = served.after_crash(|volume| volume.metadata("file").unwrap().mode());
     assert_eq!(mode & 0o7777, 0o604);
     fs.set_xattr(node, b"user.a", b"b", XattrMode::Either, false).unwrap();
     let value = |volume: &Volume| volume.get_xattr("file", "user.a").unwrap();
@@ -454,9 +456,8 @@ fn the_library_keeps_the_promise_of_synchronous_files_too() {
     let (image, volume) = Image::make();
     volume.create_dir("dir").unwrap();
     volume.write("file", b"").unwrap();
-    let flags = |flags| btrfs::SetAttr { flags: Some(flags), ..btrfs::SetAttr::default() };
-    volume.set_attributes("file", &flags(InodeFlags::SYNC)).unwrap();
-    volume.set_attributes("dir", &flags(InodeFlags::DIRSYNC)).unwrap();
+    volume.set_flags("file", NodeFlags::SYNC).unwrap();
+    volume.set_flags("dir", NodeFlags::DIRSYNC).unwrap();
     volume.sync().unwrap();
     let crashed = |look: &dyn Fn(&Volume)| {
         let copy = tempfile::NamedTempFile::new().unwrap();
@@ -473,8 +474,8 @@ fn the_library_keeps_the_promise_of_synchronous_files_too() {
     file.set_len(2).unwrap();
     crashed(&|volume| assert_eq!(volume.read("file").unwrap(), b"he"));
     volume.set_permissions("file", 0o640).unwrap();
-    crashed(&|volume| assert_eq!(volume.metadata("file").unwrap().mode & 0o7777, 0o640));
-    let either = btrfs::XattrMode::Either;
+    crashed(&|volume| assert_eq!(volume.metadata("file").unwrap().permissions, 0o640));
+    let either = vfs::file_system::XattrMode::Either;
     volume.set_xattr("file", "user.a", "b", either).unwrap();
     crashed(&|volume| assert!(volume.get_xattr("file", "user.a").unwrap().is_some()));
     volume.create_dir("dir/sub").unwrap();

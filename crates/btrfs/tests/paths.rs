@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use blockdev::backends::MemoryDevice;
-use btrfs::{BtrfsFs, MakeOptions, Volume};
+use btrfs::{MakeOptions, Volume};
 use vfs_conformance::paths;
 
 fn made() -> Volume {
@@ -14,7 +14,7 @@ fn made() -> Volume {
 #[test]
 fn a_volume_by_paths_does_what_every_format_does() {
     let volume = made();
-    let by_paths = BtrfsFs::by_paths(&volume).expect("its root");
+    let by_paths = volume.by_paths().clone();
     if let Err(difference) = paths::check(&by_paths) {
         panic!("{difference}");
     }
@@ -26,8 +26,8 @@ fn the_stand_in_of_a_subvolume_is_found_by_its_path() {
     let volume = made();
     volume.create_subvolume("sub").expect("a subvolume");
     volume.create_subvolume("sub/inner").expect("one in it");
-    volume.snapshot("sub", "snap", btrfs::SnapshotMode::ReadWrite).expect("a snapshot");
-    let by_paths = BtrfsFs::by_paths(&volume).expect("its root");
+    volume.snapshot("sub", "snap", vfs::SnapshotMode::ReadWrite).expect("a snapshot");
+    let by_paths = volume.by_paths().clone();
     let found = by_paths.metadata("snap/inner").expect("the stand-in");
     assert!(found.is_dir());
     assert_eq!(by_paths.metadata("snap/inner/..").expect("above").ino, by_paths.metadata("snap").expect("snap").ino);

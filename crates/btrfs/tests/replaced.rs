@@ -8,13 +8,16 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use btrfs::{File, FileOptions, RenameFlags, Volume, XattrMode};
+use btrfs::Volume;
 use common::served::{ROOT, Served};
 use common::{Image, check};
+use vfs::file_system::RenameFlags;
+use vfs::file_system::XattrMode;
 use vfs::file_system::{
     DirEntry, DirSink, Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags, RenameFlags as Flags, SetAttr,
     WriteFlags,
 };
+use vfs::{File, FileOptions};
 
 /// How long renamers and readers run against each other.
 const RUN: Duration = Duration::from_secs(3);
@@ -155,7 +158,7 @@ fn exchanged_names_are_never_missing() {
     volume.write("b/file", version(0, 2)).unwrap();
     race(
         |thread, round| {
-            let exchange = RenameFlags::Exchange;
+            let exchange = RenameFlags::EXCHANGE;
             match (thread + round) % 2 {
                 0 => said("files", volume.rename_with("a/file", "b/file", exchange)),
                 _ => said("directories", volume.rename_with("a", "b", exchange)),
@@ -349,7 +352,7 @@ fn the_last_close_does_not_take_a_node_that_is_referred_to() {
 fn what_is_never_forgotten_goes_with_the_server() {
     let served = Served::new();
     let fs = &*served.fs;
-    let free = || served.volume.status().blocks_free;
+    let free = || served.volume.status().unwrap().blocks_free;
     let before = free();
     let node = served.make(NodeId::ROOT, "file", NodeKind::File).node;
     fs.write(node, Handle(0), 0, &[7; 10_000_000], WriteFlags::default()).unwrap();

@@ -5,11 +5,10 @@
 
 mod common;
 
-use btrfs::{
-    AllocateMode, CallerError, Error, File, FileOptions, FileType, InodeFlags, NodeKind, RenameFlags, SetAttr, Times,
-    Timestamp, Volume, XattrMode,
-};
+use btrfs::Volume;
 use common::{Image, what};
+use vfs::file_system::{AllocateFlags, NodeFlags, NodeKind, RenameFlags, Time, XattrMode};
+use vfs::{Errno, Error, File, FileOptions, Times};
 
 #[test]
 fn a_whiteout_takes_the_place_of_what_moved() {
@@ -17,22 +16,22 @@ fn a_whiteout_takes_the_place_of_what_moved() {
     volume.create_dir("d").unwrap();
     volume.write("d/a", b"contents").unwrap();
     volume.write("b", b"other").unwrap();
-    let refused = volume.rename_with("d/a", "b", RenameFlags::NoReplaceWhiteout);
-    assert_eq!(what(refused), CallerError::Exists);
-    volume.rename_with("d/a", "b", RenameFlags::Whiteout).unwrap();
-    volume.rename_with("b", "d/c", RenameFlags::NoReplaceWhiteout).unwrap();
-    volume.rename_with("d/c", "d/e", RenameFlags::Whiteout).unwrap();
+    let refused = volume.rename_with("d/a", "b", RenameFlags::NO_REPLACE | RenameFlags::WHITEOUT);
+    assert_eq!(what(refused), Errno::EEXIST);
+    volume.rename_with("d/a", "b", RenameFlags::WHITEOUT).unwrap();
+    volume.rename_with("b", "d/c", RenameFlags::NO_REPLACE | RenameFlags::WHITEOUT).unwrap();
+    volume.rename_with("d/c", "d/e", RenameFlags::WHITEOUT).unwrap();
     let volume = image.reopen(volume);
     assert_eq!(volume.read("d/e").unwrap(), b"contents");
     for name in ["d/a", "b", "d/c"] {
         let whiteout = volume.symlink_metadata(name).unwrap();
-        assert_eq!((whiteout.kind, whiteout.permissions(), whiteout.rdev), (FileType::CharDevice, 0, 0), "{name}");
+        assert_eq!((whiteout.kind, whiteout.permissions, whiteout.rdev), (NodeKind::CharDevice, 0, 0), "{name}");
         assert_eq!((whiteout.nlink, whiteout.size, whiteout.blocks), (1, 0, 0));
     }
     // Three names of one byte each.
     assert_eq!(volume.metadata("d").unwrap().size, 6);
     // The other way round: what moves replaces a whiteout.
-    volume.rename_with("d/e", "b", RenameFlags::Replace).unwrap();
+    volume.rename_with("d/e", "b", RenameFlags::empty()).unwrap();
     volume.remove_dir_all("d").unwrap();
     let volume = image.reopen(volume);
     assert_eq!(volume.read("b").unwrap(), b"contents");
@@ -86,7 +85,7 @@ fn dirty_bytes_count_as_allocated() {
     assert_eq!(blocks(&volume, "f"), 2056);
     // Preallocated space counts once.
     let file = File::create(&volume, "p").unwrap();
-    file.allocate(AllocateMode::Allocate, 0, 64 << 10).unwrap();
+    file.allocate(AllocateFlags::empty(), 0, 64 << 10).unwrap();
     assert_eq!(blocks(&volume, "p"), 128);
     file.write_at(&[1; 8192], 8192).unwrap();
     assert_eq!(blocks(&volume, "p"), 128);
@@ -96,22 +95,21 @@ fn dirty_bytes_count_as_allocated() {
     assert_eq!((blocks(&volume, "inline"), blocks(&volume, "p")), (8, 128));
 }
 
-fn set_flags(volume: &Volume, path: &str, flags: InodeFlags) {
-    let changes = SetAttr { flags: Some(flags), ..SetAttr::default() };
-    volume.set_attributes(path, &changes).unwrap();
+fn set_flags(volume: &Volume, path: &str, flags: NodeFlags) {
+    volume.set_flags(path, flags).unwrap();
 }
 
 /// Everything that may change a file, with what it is called.
 fn attempts(volume: &Volume, file: &File, other: &File) -> Vec<(&'static str, Result<(), Error>)> {
-    let now = Times { mtime: Some(Timestamp::new(1, 0)), ..Times::default() };
+    let now = Times { mtime: Some(Time::new(1, 0)), ..Times::default() };
     vec![
         ("append", file.write_at(b"x", file.metadata().unwrap().size)),
-        ("allocate", file.allocate(AllocateMode::KeepSize, 1 << 20, 4096)),
+        ("allocate", file.allocate(AllocateFlags::KEEP_SIZE, 1 << 20, 4096)),
         ("write", file.write_at(b"x", 0)),
         ("cut", file.set_len(1)),
         ("extend", file.set_len(1 << 20)),
-        ("punch", file.allocate(AllocateMode::PunchHole, 0, 4096)),
-        ("zero", file.allocate(AllocateMode::ZeroRange, 0, 4096)),
+        ("punch", file.allocate(AllocateFlags::PUNCH_HOLE | AllocateFlags::KEEP_SIZE, 0, 4096)),
+        ("zero", file.allocate(AllocateFlags::ZERO_RANGE, 0, 4096)),
         ("reflink", file.reflink(other, 0, 0, 0)),
         ("xattr", volume.set_xattr("f", "user.a", "b", XattrMode::Either)),
         ("no xattr", volume.remove_xattr("f", "user.old")),
@@ -137,20 +135,20 @@ fn flags_forbid_changes() {
         options.open(&volume, path).unwrap()
     };
     let (file, other) = (open("f"), open("other"));
-    set_flags(&volume, "f", InodeFlags::IMMUTABLE);
+    set_flags(&volume, "f", NodeFlags::IMMUTABLE);
     for (name, result) in attempts(&volume, &file, &other) {
-        assert_eq!(what(result), CallerError::NotPermitted, "immutable: {name}");
+        assert_eq!(what(result), Errno::EPERM, "immutable: {name}");
     }
-    set_flags(&volume, "f", InodeFlags::APPEND);
+    set_flags(&volume, "f", NodeFlags::APPEND);
     for (name, result) in attempts(&volume, &file, &other) {
         match name {
             "append" | "allocate" => result.unwrap(),
-            _ => assert_eq!(what(result), CallerError::NotPermitted, "append-only: {name}"),
+            _ => assert_eq!(what(result), Errno::EPERM, "append-only: {name}"),
         }
     }
     let appender = FileOptions::new().append(true).open(&volume, "f").unwrap();
     appender.write_at(b"y", 0).unwrap();
-    set_flags(&volume, "f", InodeFlags::empty());
+    set_flags(&volume, "f", NodeFlags::empty());
     let expected = [vec![1; 9000], b"xy".to_vec()].concat();
     drop((file, other, appender));
     let volume = image.reopen(volume);
@@ -219,13 +217,13 @@ fn ranges_are_copied_whatever_their_alignment() {
     }
     let extents = target.extents().unwrap();
     let of_source = source.extents().unwrap();
-    let is_shared = |e: &btrfs::ExtentInfo| of_source.iter().any(|s| s.disk_len == e.disk_len && s.disk_len > 0);
+    let is_shared = |e: &vfs::file_system::Extent| of_source.iter().any(|s| s.disk_len == e.disk_len && s.disk_len > 0);
     assert!(extents.iter().any(is_shared), "aligned ranges share extents");
     // Within one file.
     let before = volume.read("target").unwrap();
     copy((&target, &before), (&target, &mut expected), (0, 20 << 20, 300_000));
     copy((&target, &before), (&target, &mut expected), (4096, 300_000, 123_456));
-    assert_eq!(what(target.copy_range(&target, 0, 4096, 8192)), CallerError::InvalidArgument);
+    assert_eq!(what(target.copy_range(&target, 0, 4096, 8192)), Errno::EINVAL);
     drop((source, target));
     let volume = image.reopen(volume);
     assert!(volume.read("target").unwrap() == expected);
@@ -240,18 +238,18 @@ fn files_without_checksums_are_copied_to_files_with_them() {
     volume.write("bare", &contents).unwrap();
     volume.close().unwrap();
     let volume = Volume::open(image.file.path()).unwrap();
-    assert_eq!(volume.metadata("bare").unwrap().flags, InodeFlags::NODATASUM);
+    assert_eq!(volume.flag_names("bare").unwrap(), "nodatasum");
     let (bare, full) = (open(&volume, "bare"), open(&volume, "full"));
     copy((&bare, &contents), (&full, &mut Vec::new()), (0, 0, 100_000));
     drop((bare, full));
     let volume = image.reopen(volume);
     assert!(volume.read("full").unwrap() == contents);
-    assert_eq!(volume.metadata("full").unwrap().flags, InodeFlags::empty());
+    assert_eq!(volume.flag_names("full").unwrap(), "none");
 }
 
 fn places(file: &File) -> Vec<Option<u64>> {
     let extents = file.extents().unwrap();
-    extents.iter().map(|e| e.logical.map(|at| at.0)).collect()
+    extents.iter().map(|e| e.logical).collect()
 }
 
 #[test]
@@ -264,9 +262,8 @@ fn nodatacow_overwrites_in_place_what_nobody_shares() {
     let mut expected = noise(1 << 20, 9);
     volume.write("s/f", &expected).unwrap();
     volume.sync().unwrap();
-    let both = InodeFlags::NODATACOW | InodeFlags::NODATASUM;
-    assert_eq!(volume.metadata("s/f").unwrap().flags, both);
-    assert_eq!(volume.metadata("s").unwrap().flags, InodeFlags::empty());
+    assert_eq!(volume.flag_names("s/f").unwrap(), "nodatasum, nodatacow");
+    assert_eq!(volume.flag_names("s").unwrap(), "none");
     let file = open(&volume, "s/f");
     let before = places(&file);
     let mut write = |file: &File, at: usize, len: usize, fill: u8| {
@@ -277,7 +274,7 @@ fn nodatacow_overwrites_in_place_what_nobody_shares() {
     write(&file, 8192, 4096, 1);
     write(&file, 300_000, 200_000, 2);
     assert_eq!(places(&file), before, "written in place");
-    volume.snapshot("s", "t", btrfs::SnapshotMode::ReadOnly).unwrap();
+    volume.snapshot("s", "t", vfs::SnapshotMode::ReadOnly).unwrap();
     // What the transaction of the snapshot itself writes counts as shared.
     volume.sync().unwrap();
     let old = volume.read("t/f").unwrap();
@@ -304,12 +301,12 @@ fn the_status_tells_what_fits() {
     let file = tempfile::NamedTempFile::new().unwrap();
     let options = btrfs::MakeOptions { size: Some(512 << 20), ..btrfs::MakeOptions::default() };
     let volume = Volume::make(file.path(), &options).unwrap();
-    let status = volume.status();
+    let status = volume.status().unwrap();
     assert_eq!((status.block_bytes, status.blocks), (4096, 131_072));
     assert!(status.blocks_free.abs_diff(129_592) < 32, "{status:?}");
     assert!(status.blocks_available.abs_diff(108_288) <= 2048, "{status:?}");
     volume.write("f", vec![1; 40 << 20]).unwrap();
-    let later = volume.status();
+    let later = volume.status().unwrap();
     let mib = |before: u64, after: u64| (before - after) >> 8;
     assert_eq!(mib(status.blocks_free, later.blocks_free), 40);
     assert_eq!(mib(status.blocks_available, later.blocks_available), 40);

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use btrfs::{BtrfsFs, FsOptions, MakeOptions, Volume};
+use btrfs::{FsOptions, MakeOptions, Volume};
 use common::served::{ROOT, Served};
 use common::{Image, check};
 use vfs::AtimeMode;
@@ -88,7 +88,7 @@ fn conform(pin_known: bool) {
         let (image, volume) = Image::make_with(MakeOptions::default());
         images.lock().unwrap().push(image);
         let options = FsOptions { pin_known, ..FsOptions::default() };
-        BtrfsFs::new(&volume, options).unwrap()
+        volume.serve(options).unwrap()
     };
     let report = conformance::run(&make);
     assert!(report.is_ok(), "{report}");
@@ -227,7 +227,7 @@ fn names_in_the_log_bring_no_access_list_without_its_mode() {
     let crashed = tempfile::NamedTempFile::new().unwrap();
     std::fs::copy(served.image.file.path(), crashed.path()).unwrap();
     let volume = Volume::open(crashed.path()).unwrap();
-    let again = BtrfsFs::new(&volume, FsOptions::default()).unwrap();
+    let again = volume.serve(FsOptions::default()).unwrap();
     let dir = again.lookup(NodeId::ROOT, b"d").unwrap().node;
     let found = again.lookup(dir, b"new").unwrap();
     let list_there = again.get_xattr(found.node, acl::ACCESS_NAME);
@@ -262,7 +262,7 @@ fn a_pinned_node_stays_until_it_is_forgotten() {
     assert!(fs.status().unwrap().blocks_free + 2_000 < free);
     drop(fs);
     volume.sync().unwrap();
-    assert!(volume.status().blocks_free + 100 > free);
+    assert!(volume.status().unwrap().blocks_free + 100 > free);
     volume.close().unwrap();
     check(image.file.path());
 }
@@ -328,8 +328,8 @@ fn subvolumes_have_numbers_of_their_own() {
     served.volume.create_subvolume("sub").unwrap();
     served.volume.create_subvolume("sub/nested").unwrap();
     served.volume.write("sub/file", b"1").unwrap();
-    served.volume.snapshot("sub", "snap", btrfs::SnapshotMode::ReadOnly).unwrap();
-    served.volume.snapshot("sub", "snap2", btrfs::SnapshotMode::ReadWrite).unwrap();
+    served.volume.snapshot("sub", "snap", vfs::SnapshotMode::ReadOnly).unwrap();
+    served.volume.snapshot("sub", "snap2", vfs::SnapshotMode::ReadWrite).unwrap();
     let fs = &served.fs;
     let find =
         |path: &[&[u8]]| path.iter().try_fold(NodeId::ROOT, |at, name| Ok::<NodeId, Errno>(fs.lookup(at, name)?.node));
@@ -371,9 +371,9 @@ fn subvolumes_are_removed_like_directories_and_not_crossed() {
     served.volume.create_subvolume("sub").unwrap();
     served.volume.create_subvolume("sub/nested").unwrap();
     served.volume.write("sub/file", b"1").unwrap();
-    let read_only = btrfs::SnapshotMode::ReadOnly;
+    let read_only = vfs::SnapshotMode::ReadOnly;
     served.volume.snapshot("sub", "snap", read_only).unwrap();
-    let writable = btrfs::SnapshotMode::ReadWrite;
+    let writable = vfs::SnapshotMode::ReadWrite;
     served.volume.snapshot("sub", "snap2", writable).unwrap();
     let find = |dir, name: &[u8]| fs.lookup(dir, name).unwrap().node;
     let [sub, snap, snap2] = [&b"sub"[..], b"snap", b"snap2"].map(|name| find(NodeId::ROOT, name));
@@ -776,7 +776,7 @@ fn control_operations_go_by_permissions() {
         assert_eq!(fs.get_xattr(heir.node, name).map_err(Errno::from), Err(Errno::ENODATA));
     }
     // Unless the mount was made for it, nothing of this works, for anybody.
-    let plain = BtrfsFs::new(&served.volume, FsOptions::default()).unwrap();
+    let plain = served.volume.serve(FsOptions::default()).unwrap();
     let input = [&[0; 8][..], b"name", &[0; 4084]].concat();
     let second = [0x5000_9417, 0x5000_9418, 0x5000_943f];
     for command in [SUBVOL_CREATE, SNAP_DESTROY, SUBVOL_SETFLAGS, DEFAULT_SUBVOL].into_iter().chain(second) {
@@ -917,7 +917,7 @@ fn damage_is_an_error_where_it_is_and_in_the_log_once() {
     let logged = Arc::new(AtomicUsize::new(0));
     let _log = tracing::subscriber::set_default(LogCounter(Arc::clone(&logged)));
     let volume = Volume::open(image.file.path()).unwrap();
-    let fs = BtrfsFs::new(&volume, FsOptions::default()).unwrap();
+    let fs = volume.serve(FsOptions::default()).unwrap();
     let find = |name: &[u8]| fs.lookup(NodeId::ROOT, name).unwrap().node;
     let (good, bad) = (find(b"good"), find(b"bad"));
     let mut buf = vec![0; 4096];

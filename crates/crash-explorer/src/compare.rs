@@ -4,9 +4,9 @@ use super::found::{Found, FoundThing};
 use super::history::{Floors, Ino, Names, Slot, Window, Xattrs};
 use super::oracle::{Oracle, Thing};
 use super::tape::Time;
-use spinney::FileType;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use vfs::file_system::NodeKind;
 
 /// Compares a state that a crash at `now` left; the promise that was broken, if one was.
 pub(super) fn broken(oracle: &Oracle, found: &Found, floors: &Floors, now: Time) -> Option<String> {
@@ -63,7 +63,7 @@ impl Comparison<'_> {
             let reason = self.wrong_names(*ino, thing, &own).or_else(|| {
                 let found = self.found.things.get(ino)?;
                 let links = own.len();
-                let has_links = thing.is_complete && thing.kind != FileType::Directory;
+                let has_links = thing.is_complete && thing.kind != NodeKind::Directory;
                 if has_links && u32::try_from(links) != Ok(found.links) {
                     return Some(format!("counts {} links, but has {links} names", found.links));
                 }

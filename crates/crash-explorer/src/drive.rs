@@ -9,12 +9,11 @@ use super::tape::{TapeDevice, Time};
 use crate::number::to_usize;
 use anyhow::{Context, Result, bail, ensure};
 use parking_lot::Mutex;
-use spinney::{
-    AllocateMode, File, FileOptions, FileType, RenameFlags, SetAttr, SnapshotMode, Times, Timestamp, Volume, XattrMode,
-};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
+use vfs::file_system::{AllocateFlags, Errno, NodeKind, RenameFlags, SetAttr, Time as Timestamp, XattrMode};
+use vfs::{Blame, File, FileOptions, SnapshotMode, Times, Volume};
 
 /// Entries of a directory that are watched; more would be read again at every state.
 const ENTRIES_MAX: usize = 10_000;
@@ -52,7 +51,7 @@ impl Scene {
     }
 
     /// Runs a step. A caller's error is returned inside: nothing happened then.
-    pub(super) fn run(&self, step: &Step, fill: u64) -> Result<Result<(), spinney::Error>> {
+    pub(super) fn run(&self, step: &Step, fill: u64) -> Result<Result<(), vfs::Error>> {
         let began = self.device.now();
         if step.is_sync() {
             return self.sync(step);
@@ -60,7 +59,7 @@ impl Scene {
         let mut touched = self.oracle.lock().touched(step);
         match self.apply(step, fill) {
             Ok(()) => {}
-            Err(error) if error.caller_error().is_some() => return Ok(Err(error)),
+            Err(error) if is_refusal(&error) => return Ok(Err(error)),
             Err(error) => return Err(error).with_context(|| step.to_string()),
         }
         self.note(step, fill, began).with_context(|| step.to_string())?;
@@ -70,12 +69,12 @@ impl Scene {
         Ok(Ok(()))
     }
 
-    fn sync(&self, step: &Step) -> Result<Result<(), spinney::Error>> {
+    fn sync(&self, step: &Step) -> Result<Result<(), vfs::Error>> {
         let (floors, result) = match step {
             Step::Fsync { path } | Step::Fdatasync { path } => {
                 let file = match self.open_to_sync(path) {
                     Ok(file) => file,
-                    Err(error) if error.caller_error().is_some() => return Ok(Err(error)),
+                    Err(error) if is_refusal(&error) => return Ok(Err(error)),
                     Err(error) => return Err(error.into()),
                 };
                 let is_full = matches!(step, Step::Fsync { .. });
@@ -99,15 +98,15 @@ impl Scene {
     }
 
     /// Files and directories can be opened; of a symbolic link what it points to would be synced.
-    fn open_to_sync(&self, path: &str) -> Result<File, spinney::Error> {
+    fn open_to_sync(&self, path: &str) -> Result<File, vfs::Error> {
         let oracle_ino = self.oracle.lock().at(path);
         let file = FileOptions::new().read(true).open(&self.volume, from_top(path))?;
         let metadata = file.metadata()?;
-        if oracle_ino == Some(ino_of(&metadata)) { Ok(file) } else { Err(spinney::CallerError::NotFound.into()) }
+        if oracle_ino == Some(ino_of(&metadata)) { Ok(file) } else { Err(Errno::ENOENT.into()) }
     }
 
     /// A file that is kept open, or opened now.
-    fn open(&self, path: &str) -> Result<Arc<File>, spinney::Error> {
+    fn open(&self, path: &str) -> Result<Arc<File>, vfs::Error> {
         let ino = self.oracle.lock().at(path);
         if let Some(file) = ino.and_then(|ino| self.held.lock().get(&ino).cloned()) {
             return Ok(file);
@@ -115,7 +114,7 @@ impl Scene {
         FileOptions::new().read(true).write(true).open(&self.volume, from_top(path)).map(Arc::new)
     }
 
-    fn apply(&self, step: &Step, fill: u64) -> Result<(), spinney::Error> {
+    fn apply(&self, step: &Step, fill: u64) -> Result<(), vfs::Error> {
         let volume = &self.volume;
         match step {
             Step::Create { path } => FileOptions::new().write(true).create(true).open(volume, from_top(path)).map(drop),
@@ -124,17 +123,21 @@ impl Scene {
                 let file = self.open(path)?;
                 file.write_at(&content(fill, *offset, *len), *offset)?;
                 if *how == WriteHow::Direct {
-                    // Where extents are is known only once they are written.
-                    file.extents()?;
+                    // Where extents are is known only once they are written. A format that does not tell has no need of
+                    // it: nothing is promised.
+                    match file.extents() {
+                        Err(error) if error.errno() == Errno::EOPNOTSUPP => {}
+                        written => drop(written?),
+                    }
                 }
                 Ok(())
             }
             Step::Allocate { reserve, path, offset, len } => {
                 let mode = match reserve {
-                    Reserve::Grow => AllocateMode::Allocate,
-                    Reserve::KeepSize => AllocateMode::KeepSize,
-                    Reserve::Punch => AllocateMode::PunchHole,
-                    Reserve::Zero => AllocateMode::ZeroRange,
+                    Reserve::Grow => AllocateFlags::empty(),
+                    Reserve::KeepSize => AllocateFlags::KEEP_SIZE,
+                    Reserve::Punch => AllocateFlags::PUNCH_HOLE | AllocateFlags::KEEP_SIZE,
+                    Reserve::Zero => AllocateFlags::ZERO_RANGE,
                 };
                 self.open(path)?.allocate(mode, *offset, *len)
             }
@@ -150,21 +153,21 @@ impl Scene {
         }
     }
 
-    fn apply_more(&self, step: &Step, fill: u64) -> Result<(), spinney::Error> {
+    fn apply_more(&self, step: &Step, fill: u64) -> Result<(), vfs::Error> {
         let volume = &self.volume;
         let set = |path: &str, changes: SetAttr| volume.set_attributes(from_top(path), &changes);
         match step {
-            Step::Chmod { path, mode } => set(path, SetAttr { mode: Some(*mode), ..SetAttr::default() }),
+            Step::Chmod { path, mode } => set(path, SetAttr { permissions: Some(*mode), ..SetAttr::default() }),
             Step::Chown { path, uid, gid } => {
                 set(path, SetAttr { uid: Some(*uid), gid: Some(*gid), ..SetAttr::default() })
             }
             Step::Utimes { path, atime, mtime } => {
                 let [atime, mtime] = [atime, mtime].map(|sec| Some(Timestamp::new(*sec, 0)));
-                set(path, SetAttr { times: Times { atime, mtime, ..Times::default() }, ..SetAttr::default() })
+                volume.set_times(from_top(path), &Times { atime, mtime, ..Times::default() })
             }
             Step::Chattr { path, flags } => {
                 let old = volume.symlink_metadata(from_top(path))?.flags;
-                set(path, SetAttr { flags: Some(with_flags(old, flags)), ..SetAttr::default() })
+                volume.set_flags(from_top(path), with_flags(old, flags))
             }
             Step::Clone { how, source, source_offset, path, offset, len } => {
                 let (from, to) = (self.open(source)?, self.open(path)?);
@@ -179,7 +182,7 @@ impl Scene {
                 file.write_at(&content(fill, 0, *len), 0)?;
                 file.link(from_top(path))
             }
-            Step::Exchange { from, to } => volume.rename_with(from_top(from), from_top(to), RenameFlags::Exchange),
+            Step::Exchange { from, to } => volume.rename_with(from_top(from), from_top(to), RenameFlags::EXCHANGE),
             Step::Hold { path } => {
                 let file = self.open(path)?;
                 self.held.lock().insert(ino_of(&file.metadata()?), file);
@@ -204,10 +207,10 @@ impl Scene {
     fn note(&self, step: &Step, fill: u64, began: Time) -> Result<()> {
         let mut oracle = self.oracle.lock();
         match step {
-            Step::Create { path } => self.note_new(&mut oracle, path, FileType::File, None, began)?,
-            Step::CreateDir { path } => self.note_new(&mut oracle, path, FileType::Directory, None, began)?,
+            Step::Create { path } => self.note_new(&mut oracle, path, NodeKind::File, None, began)?,
+            Step::CreateDir { path } => self.note_new(&mut oracle, path, NodeKind::Directory, None, began)?,
             Step::Symlink { target, path } => {
-                self.note_new(&mut oracle, path, FileType::Symlink, Some(target.as_bytes().to_vec()), began)?;
+                self.note_new(&mut oracle, path, NodeKind::Symlink, Some(target.as_bytes().to_vec()), began)?;
             }
             Step::Write { path, offset, len, .. } if *len > 0 => {
                 let bytes = content(fill, *offset, *len);
@@ -254,7 +257,7 @@ impl Scene {
                 oracle.change_data(path, began, |data| overwrite(data, to_usize(*offset), &bytes[start..end]));
             }
             Step::Unnamed { path, len } => {
-                self.note_new(oracle, path, FileType::File, None, began)?;
+                self.note_new(oracle, path, NodeKind::File, None, began)?;
                 let bytes = content(fill, 0, *len);
                 oracle.change_data(path, began, |data| overwrite(data, 0, &bytes));
             }
@@ -262,7 +265,7 @@ impl Scene {
                 let (from, to) = (known(oracle.slot(from))?, known(oracle.slot(to))?);
                 oracle.exchange(&from, &to, began);
             }
-            Step::Subvolume { path } => self.note_new(oracle, path, FileType::Directory, None, began)?,
+            Step::Subvolume { path } => self.note_new(oracle, path, NodeKind::Directory, None, began)?,
             Step::Snapshot { source, path } => {
                 let slot = known(oracle.slot(path))?;
                 let source = oracle.at(source).context("a snapshot of nothing")?;
@@ -284,7 +287,7 @@ impl Scene {
         &self,
         oracle: &mut Oracle,
         path: &str,
-        kind: FileType,
+        kind: NodeKind,
         target: Option<Vec<u8>>,
         began: Time,
     ) -> Result<()> {
@@ -306,6 +309,11 @@ fn known(slot: Option<Slot>) -> Result<Slot> {
     slot.context("a directory on the way is a symbolic link, which a workload cannot use")
 }
 
+/// True when the volume refused a step and goes on as if it had not been asked.
+fn is_refusal(error: &vfs::Error) -> bool {
+    matches!(error.blame(), Blame::Caller | Blame::Program)
+}
+
 /// Paths of a workload start at the top.
 pub(super) fn from_top(path: &str) -> std::path::PathBuf {
     Path::new("/").join(path)
@@ -317,7 +325,7 @@ pub(super) fn all_paths(volume: &Volume, folder: &str, found: &mut BTreeSet<Stri
         let entry = entry?;
         let name = entry.file_name().to_str().context("a name that is not UTF-8")?;
         let path = if folder.is_empty() { name.to_owned() } else { format!("{folder}/{name}") };
-        if entry.file_type() == FileType::Directory {
+        if entry.file_type() == NodeKind::Directory {
             all_paths(volume, &path, found)?;
         }
         found.insert(path);
@@ -373,7 +381,7 @@ fn watch_entries(volume: &Volume, oracle: &mut Oracle, path: &str, ino: Ino) -> 
     Ok(())
 }
 
-fn copy(from: &File, source_offset: u64, to: &File, offset: u64, len: u64) -> Result<(), spinney::Error> {
+fn copy(from: &File, source_offset: u64, to: &File, offset: u64, len: u64) -> Result<(), vfs::Error> {
     let mut done = 0;
     while done < len {
         match to.copy_range(from, source_offset + done, offset + done, len - done)? {

@@ -7,14 +7,13 @@ use super::image::{Image, ImageDevice};
 use super::oracle::Oracle;
 use super::recording::Recording;
 use super::tape::TapeDevice;
-use super::workload::{Form, Workload, story};
-use super::{Config, Failure, Judgement, Report};
+use super::workload::{Workload, story};
+use super::{Access, Config, Failure, Form, Judgement, Report};
 use crate::Random;
 use crate::number::{to_u64, to_usize};
 use anyhow::{Context, Result};
 use blockdev::Device;
 use parking_lot::Mutex;
-use spinney::VolumeOptions;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -52,7 +51,7 @@ fn set_current(name: &str) {
 /// What is shared by all who explore.
 pub(super) struct Explorer<'a> {
     pub(super) config: &'a Config,
-    bases: Mutex<BTreeMap<u8, Arc<dyn Device>>>,
+    bases: Mutex<BTreeMap<Form, Arc<dyn Device>>>,
     /// Hashes of the images that were judged, each with how much was promised when: the same image
     /// may be legal before a sync returns, and a loss after it.
     seen: Mutex<HashSet<(u64, usize)>>,
@@ -118,12 +117,11 @@ impl<'a> Explorer<'a> {
 
     pub(super) fn base(&self, form: Form) -> Result<Arc<dyn Device>> {
         let mut bases = self.bases.lock();
-        let key = if form == Form::Usual { 1 } else { 0 };
-        if let Some(base) = bases.get(&key) {
+        if let Some(base) = bases.get(&base_of(form)) {
             return Ok(Arc::clone(base));
         }
-        let base = form.make()?;
-        bases.insert(key, Arc::clone(&base));
+        let base = self.config.format.make(form)?;
+        bases.insert(base_of(form), Arc::clone(&base));
         Ok(base)
     }
 
@@ -131,7 +129,7 @@ impl<'a> Explorer<'a> {
     pub(super) fn workload(&self, workload: &Workload, budget: u64) {
         self.counts.workloads.fetch_add(1, Relaxed);
         set_current(&workload.name);
-        let record = || -> Result<Recording> { workload.record(&self.base(workload.form)?) };
+        let record = || -> Result<Recording> { workload.record(&*self.config.format, &self.base(workload.form)?) };
         match catch_unwind(AssertUnwindSafe(record)).unwrap_or_else(|_| anyhow::bail!("panicked")) {
             Ok(recording) => {
                 self.recording(&workload.name, workload.form, &recording, budget, 1);
@@ -213,15 +211,14 @@ impl<'a> Explorer<'a> {
         let recording = subject.recording;
         let image = recording.image(chosen)?;
         let device = Arc::new(ImageDevice::new(image));
-        let had_log = has_log(&device.image());
-        let options = subject.form.options();
-        let mut volume = options.clone().open_device(Arc::<ImageDevice>::clone(&device)).context("cannot be opened")?;
+        let open = |access| self.config.format.open(subject.form, Arc::<ImageDevice>::clone(&device), access);
+        let had_log = self.config.format.has_log(&*device);
+        let mut volume = open(Access::ReadWrite).context("cannot be opened")?;
         if had_log {
             self.counts.replayed.fetch_add(1, Relaxed);
             // What the replay has written is read, not what it still has in memory.
             volume.close().context("cannot be closed after the replay")?;
-            let options = options.clone().read_only(true);
-            volume = options.open_device(Arc::<ImageDevice>::clone(&device)).context("cannot be opened again")?;
+            volume = open(Access::ReadOnly).context("cannot be opened again")?;
         }
         let found = Found::read(&volume, &recording.oracle).context("cannot be read")?;
         let (earliest, latest) = moments(&recording.tape, &recording.epochs, chosen).context("no such epoch")?;
@@ -235,11 +232,11 @@ impl<'a> Explorer<'a> {
         }
         drop(volume);
         if had_log && number.is_multiple_of(CUT_REPLAY_EVERY) {
-            self.cut_replay(recording.image(chosen)?, &options, &recording.oracle, &found)?;
+            self.cut_replay(recording.image(chosen)?, subject.form, &recording.oracle, &found)?;
         }
         if number.is_multiple_of(CHANGE_EVERY) {
             self.counts.changed.fetch_add(1, Relaxed);
-            change(&device, &options).context("cannot be changed")?;
+            change(&open).context("cannot be changed")?;
         }
         match &self.config.witness {
             Some(witness) if number.is_multiple_of(self.config.judge_every.max(1)) => {
@@ -255,18 +252,18 @@ impl<'a> Explorer<'a> {
     }
 
     /// The power is cut while a log is replayed: the next replay makes the same of what is left.
-    fn cut_replay(&self, image: Image, options: &VolumeOptions, oracle: &Oracle, expected: &Found) -> Result<()> {
+    fn cut_replay(&self, image: Image, form: Form, oracle: &Oracle, expected: &Found) -> Result<()> {
+        let format = &self.config.format;
         let device = Arc::new(TapeDevice::new(image.clone()));
-        options.open_device(Arc::<TapeDevice>::clone(&device))?.close()?;
+        format.open(form, Arc::<TapeDevice>::clone(&device), Access::ReadWrite)?.close()?;
         let replay = Recording::new(image, device.tape(), Oracle::default(), Vec::new(), 0, 0)?;
         for cut in plan(&replay, REPLAY_CUTS, self.config.seed) {
             let Some(chosen) = choose(&replay.tape, &replay.epochs, 0, cut, self.config.seed) else { continue };
             let context = || format!("after a cut in the replay ({cut})");
             let device = Arc::new(ImageDevice::new(replay.image(&chosen)?));
-            let volume = options.open_device(Arc::<ImageDevice>::clone(&device)).with_context(context)?;
-            volume.close().with_context(context)?;
-            let reader = options.clone().read_only(true);
-            let volume = reader.open_device(Arc::<ImageDevice>::clone(&device)).with_context(context)?;
+            let open = |access| format.open(form, Arc::<ImageDevice>::clone(&device), access);
+            open(Access::ReadWrite).and_then(|volume| Ok(volume.close()?)).with_context(context)?;
+            let volume = open(Access::ReadOnly).with_context(context)?;
             let found = Found::read(&volume, oracle).with_context(context)?;
             anyhow::ensure!(found == *expected, "{}: not what the whole replay makes", context());
             self.counts.replays_cut.fetch_add(1, Relaxed);
@@ -320,21 +317,17 @@ fn plan(recording: &Recording, budget: u64, seed: u64) -> Vec<Cut> {
     cuts
 }
 
-/// Whether the superblock of an image leads to a log.
-fn has_log(image: &Image) -> bool {
-    const LOG_ROOT_AT: u64 = (64 << 10) + 96;
-    let mut log_root = [0; 8];
-    // Where the primary is torn, its mirror counts: reading the volume again does no harm then.
-    image.read(LOG_ROOT_AT, &mut log_root).is_err() || log_root != [0; 8]
+/// The form whose empty volume is the one that a form begins with: how data is kept says nothing about an empty one.
+pub(super) fn base_of(form: Form) -> Form {
+    if form == Form::NoInline { Form::Small } else { form }
 }
 
 /// A state that was opened can be worked with.
-fn change(device: &Arc<ImageDevice>, options: &VolumeOptions) -> Result<()> {
-    let volume = options.clone().open_device(Arc::<ImageDevice>::clone(device))?;
+fn change(open: &dyn Fn(Access) -> Result<vfs::Volume>) -> Result<()> {
+    let volume = open(Access::ReadWrite)?;
     let data = vec![0x5a; PROBE_BYTES];
     volume.write(PROBE, &data)?;
     volume.close()?;
-    let volume = options.clone().read_only(true).open_device(Arc::<ImageDevice>::clone(device))?;
-    anyhow::ensure!(volume.read(PROBE)? == data, "what was written differs");
+    anyhow::ensure!(open(Access::ReadOnly)?.read(PROBE)? == data, "what was written differs");
     Ok(())
 }

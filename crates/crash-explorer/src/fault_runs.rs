@@ -10,7 +10,7 @@ use super::image::Image;
 use super::recording::Recording;
 use super::step::Step;
 use super::tape::{TapeDevice, Time};
-use super::workload::Workload;
+use super::workload::{Workload, salt};
 use super::{Config, Report};
 use crate::Random;
 use crate::faults::{FailingDevice, Fault, FaultKind};
@@ -77,7 +77,7 @@ fn one(explorer: &Explorer<'_>, workload: &Workload, fault: Fault, total: &mut F
     let start = Image::new(explorer.base(workload.form)?);
     let device = Arc::new(TapeDevice::new(start.clone()));
     let failing = Arc::new(FailingDevice::new(Arc::<TapeDevice>::clone(&device)));
-    let scene = workload.prepare(&device, Arc::<FailingDevice>::clone(&failing))?;
+    let scene = workload.prepare(&*explorer.config.format, &device, Arc::<FailingDevice>::clone(&failing))?;
     let first = device.now();
     failing.plan(vec![fault]);
     if fault.kind == FaultKind::NoSpace {
@@ -103,8 +103,7 @@ fn one(explorer: &Explorer<'_>, workload: &Workload, fault: Fault, total: &mut F
         return Ok(false);
     }
     let Some((step, error)) = told else { bail!("nobody was told") };
-    let is_full = matches!(error.downcast_ref(), Some(spinney::Error::NoSpace));
-    ensure!(!is_full, "{step} says that the volume is full");
+    ensure!(!is_full(&error), "{step} says that the volume is full");
     total.faults += 1;
     total.told_to_sync += u64::from(step.is_sync());
     is_poisoned(&scene.volume, step)?;
@@ -112,7 +111,7 @@ fn one(explorer: &Explorer<'_>, workload: &Workload, fault: Fault, total: &mut F
     let oracle = scene.oracle.lock().clone();
     drop(scene);
     let name = name_of(workload, fault);
-    let recording = Recording::new(start, device.tape(), oracle, ran, workload.form.salt(), first)?;
+    let recording = Recording::new(start, device.tape(), oracle, ran, salt(workload.form), first)?;
     explorer.recording(&name, workload.form, &recording, STATES_EACH, 1);
     Ok(true)
 }
@@ -134,8 +133,7 @@ fn one_without_room(
     for (fill, step) in (1..).zip(workload.threads.iter().flatten()) {
         let began = device.now();
         if let Err(error) = scene.run(step, fill) {
-            let is_told = error.downcast_ref().is_some_and(spinney::Error::is_device_full);
-            ensure!(is_told, "{step} says: {error:#}");
+            ensure!(is_full(&error), "{step} says: {error:#}");
             total.told_to_sync += u64::from(step.is_sync());
             scene.run(step, fill)?.with_context(|| format!("{step}, asked again"))?;
         }
@@ -150,16 +148,20 @@ fn one_without_room(
     scene.volume.sync()?;
     let oracle = scene.oracle.lock().clone();
     let name = name_of(workload, fault);
-    let recording = Recording::new(start, device.tape(), oracle, ran, workload.form.salt(), first)?;
+    let recording = Recording::new(start, device.tape(), oracle, ran, salt(workload.form), first)?;
     explorer.recording(&name, workload.form, &recording, STATES_EACH, 1);
     Ok(true)
 }
 
+fn is_full(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<vfs::Error>().is_some_and(|error| error.blame() == vfs::Blame::Space)
+}
+
 /// After a failed write nothing may be promised any more.
-fn is_poisoned(volume: &spinney::Volume, step: &Step) -> Result<()> {
+fn is_poisoned(volume: &vfs::Volume, step: &Step) -> Result<()> {
     let made = volume.create_dir("/after-the-fault");
     let synced = volume.sync();
-    let file = spinney::FileOptions::new().read(true).open(volume, "/")?;
+    let file = vfs::FileOptions::new().read(true).open(volume, "/")?;
     let fsynced = file.sync_all();
     ensure!(
         made.is_err() && synced.is_err() && fsynced.is_err(),

@@ -3,11 +3,12 @@
 use super::history::{Attrs, Ino, Slot, Xattrs};
 use super::oracle::Oracle;
 use anyhow::{Context, Result, ensure};
-use spinney::{FileOptions, FileType, Metadata, Volume};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use vfs::file_system::NodeKind;
+use vfs::{FileOptions, Metadata, Volume};
 
 /// A file that would be larger came from nowhere.
 const FILE_BYTES_MAX: u64 = 32 << 20;
@@ -15,7 +16,7 @@ const FILE_BYTES_MAX: u64 = 32 << 20;
 /// An inode that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct FoundThing {
-    pub(super) kind: FileType,
+    pub(super) kind: NodeKind,
     pub(super) links: u32,
     pub(super) data: Vec<u8>,
     pub(super) xattrs: Xattrs,
@@ -66,7 +67,7 @@ impl Found {
 }
 
 pub(super) fn ino_of(metadata: &Metadata) -> Ino {
-    (metadata.tree.0, metadata.ino.0)
+    (metadata.home.subvolume, metadata.home.ino)
 }
 
 /// Reads all that a name leads to.
@@ -84,8 +85,8 @@ pub(super) fn read_thing(volume: &Volume, path: &Path, metadata: &Metadata) -> R
         thing.xattrs.insert(name.into_vec(), value);
     }
     match metadata.kind {
-        FileType::Symlink => thing.target = Some(volume.read_link(path)?.into_os_string().into_vec()),
-        FileType::File => {
+        NodeKind::Symlink => thing.target = Some(volume.read_link(path)?.into_os_string().into_vec()),
+        NodeKind::File => {
             ensure!(metadata.size <= FILE_BYTES_MAX, "has {} bytes", metadata.size);
             let file = FileOptions::new().read(true).open(volume, path)?;
             thing.data = vec![0; usize::try_from(metadata.size)?];

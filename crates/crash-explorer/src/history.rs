@@ -1,9 +1,10 @@
 //! What each thing on the volume was, one value after the other, and since when.
 
 use super::tape::Time;
-use spinney::{InodeFlags, Metadata, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use vfs::Metadata;
+use vfs::file_system::{NodeFlags, Time as Timestamp};
 
 /// Subvolume and inode number: never used again while the volume is open.
 pub(super) type Ino = (u64, u64);
@@ -20,7 +21,7 @@ pub(super) struct Attrs {
     pub(super) uid: u32,
     pub(super) gid: u32,
     /// Those that a caller can set.
-    pub(super) flags: InodeFlags,
+    pub(super) flags: NodeFlags,
     pub(super) atime: Timestamp,
     pub(super) mtime: Timestamp,
     pub(super) ctime: Timestamp,
@@ -30,11 +31,10 @@ pub(super) struct Attrs {
 impl Attrs {
     pub(super) fn of(metadata: &Metadata) -> Self {
         Self {
-            mode: metadata.mode & 0o7777,
+            mode: metadata.permissions,
             uid: metadata.uid,
             gid: metadata.gid,
-            // Whether space was ever preallocated is nobody's business.
-            flags: metadata.flags - InodeFlags::PREALLOC,
+            flags: metadata.flags,
             atime: metadata.atime,
             mtime: metadata.mtime,
             ctime: metadata.ctime,

@@ -106,11 +106,6 @@ impl ImageDevice {
         Self { image: RwLock::new(image), size_bytes }
     }
 
-    /// What it holds now.
-    pub(super) fn image(&self) -> Image {
-        self.image.read().clone()
-    }
-
     fn check(&self, op: Op, offset: u64, len: u64) -> Result<()> {
         if offset.checked_add(len).is_some_and(|end| end <= self.size_bytes) {
             return Ok(());
@@ -195,7 +190,7 @@ mod tests {
         assert!(device.write_at(8190, &[b"abc"]).is_err() && device.read_at(8192, &mut [0]).is_err());
         device.write_at(8189, &[b"a", b"bc"]).unwrap();
         let mut found = [0; 4];
-        device.image().read(8188, &mut found).unwrap();
+        device.image.read().read(8188, &mut found).unwrap();
         assert_eq!(&found, b"\0abc");
     }
 }

@@ -30,6 +30,7 @@ mod drive;
 mod explore;
 mod fault_runs;
 pub mod faults;
+mod format;
 mod found;
 mod history;
 mod image;
@@ -50,6 +51,7 @@ mod workload;
 
 pub use explore::current_state;
 pub use fault_runs::{FaultsReport, explore_faults};
+pub use format::{Access, CLOCK, Form, Format};
 pub use image::ImageDevice;
 pub use language::{SyntaxError, parse};
 pub use plan::{explore_all, explore_given, explore_steps, shrink};
@@ -57,7 +59,6 @@ pub use random::Random;
 pub use saved::store_device;
 pub use step::{CloneHow, Reserve, Step, WriteHow};
 pub use watched::watched;
-use workload::Form;
 
 use anyhow::Result;
 use blockdev::Device;
@@ -68,6 +69,8 @@ use std::sync::atomic::AtomicU64;
 /// What is explored.
 #[derive(Clone)]
 pub struct Config {
+    /// Of which format the volumes are.
+    pub format: Arc<dyn Format>,
     /// About so many states, each counted once.
     pub states: u64,
     /// Of all that is drawn.
@@ -90,9 +93,12 @@ pub struct Config {
     pub progress: Option<Arc<Progress>>,
 }
 
-impl Default for Config {
-    fn default() -> Self {
+impl Config {
+    /// Two thousand states of volumes of this format.
+    #[must_use]
+    pub fn new(format: Arc<dyn Format>) -> Self {
         Self {
+            format,
             states: 2000,
             seed: 1,
             threads: 0,

@@ -8,12 +8,11 @@ use super::history::{Attrs, Ino};
 use super::oracle::{Oracle, Thing};
 use super::step::Step;
 use super::tape::Time;
+use crate::CLOCK;
 use anyhow::{Context, Result, ensure};
-use spinney::{InodeFlags, Timestamp, Volume};
 use std::collections::BTreeSet;
-
-/// The clock stands still, so that a workload gives the same bytes each time.
-pub(super) const NOW: (i64, u32) = (1_700_000_000, 0);
+use vfs::Volume;
+use vfs::file_system::{NodeFlags, Time as Timestamp};
 
 impl Oracle {
     /// What a step may change the attributes of: what it names, and their directories.
@@ -76,8 +75,8 @@ fn asked(before: &Attrs, step: &Step) -> Attrs {
 }
 
 /// `old` with those of the flags A, d and S that are named, and no others of them.
-pub(super) fn with_flags(old: InodeFlags, named: &str) -> InodeFlags {
-    let all = [('A', InodeFlags::NOATIME), ('d', InodeFlags::NODUMP), ('S', InodeFlags::SYNC)];
+pub(super) fn with_flags(old: NodeFlags, named: &str) -> NodeFlags {
+    let all = [('A', NodeFlags::NOATIME), ('d', NodeFlags::NODUMP), ('S', NodeFlags::SYNC)];
     all.into_iter().fold(old, |flags, (letter, flag)| if named.contains(letter) { flags | flag } else { flags - flag })
 }
 
@@ -93,5 +92,5 @@ pub(super) fn check_new(thing: &Thing) -> Result<()> {
 }
 
 fn now() -> Timestamp {
-    Timestamp::new(NOW.0, NOW.1)
+    Timestamp::new(CLOCK.0, CLOCK.1)
 }

@@ -17,17 +17,17 @@
 
 use super::history::{Attrs, Floors, Ino, Names, Slot, Versions, Xattrs};
 use super::tape::Time;
-use spinney::FileType;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use vfs::file_system::NodeKind;
 
 /// What an inode is and was.
 #[derive(Debug, Clone)]
 pub(super) struct Thing {
-    pub(super) kind: FileType,
+    pub(super) kind: NodeKind,
     pub(super) data: Versions<Arc<Vec<u8>>>,
     pub(super) xattrs: Versions<Xattrs>,
     pub(super) attrs: Versions<Attrs>,
@@ -55,7 +55,7 @@ pub(super) struct Oracle {
 }
 
 impl Thing {
-    pub(super) fn new(kind: FileType, began: Time, attrs: Attrs) -> Self {
+    pub(super) fn new(kind: NodeKind, began: Time, attrs: Attrs) -> Self {
         Self {
             kind,
             attrs: Versions::new(began, attrs),

@@ -5,8 +5,8 @@ use super::drawn::{crowd, wander};
 use super::explore::Explorer;
 use super::programs::program;
 use super::step::Step;
-use super::workload::{Form, Workload, record_given};
-use super::{Config, Report};
+use super::workload::{Workload, record_given};
+use super::{Config, Form, Report};
 use crate::Random;
 use crate::number::to_u64;
 use anyhow::Result;
@@ -30,6 +30,8 @@ const CROWDS: Share = Share { hundredths: 6, states_min: 100 };
 const STATES_MAX: u64 = 1000;
 /// Workloads that are drawn without end, where those that are planned have too few states.
 const EXTRA_FROM: u64 = 1_000_000;
+/// A format that can do none of so many has none.
+const EXTRA_END: u64 = 3_000_000;
 
 /// Explores the workloads that [`Config`] asks for.
 ///
@@ -48,10 +50,13 @@ pub fn explore_all(config: &Config) -> Result<Report> {
             match plan.get(index) {
                 _ if explorer.is_to_stop() => return,
                 Some((workload, budget)) => explorer.workload(workload, *budget),
-                None if is_open && extra.is_multiple_of(2) => {
-                    explorer.workload(&program(config.seed, extra), STATES_MAX / 4);
+                None if is_open && extra < EXTRA_END => {
+                    let draw = if extra.is_multiple_of(2) { program } else { wander };
+                    let workload = draw(config.seed, extra);
+                    if workload.is_for(&*config.format) {
+                        explorer.workload(&workload, STATES_MAX / 4);
+                    }
                 }
-                None if is_open => explorer.workload(&wander(config.seed, extra), STATES_MAX / 4),
                 None => return,
             }
         }
@@ -66,7 +71,7 @@ pub fn explore_all(config: &Config) -> Result<Report> {
 /// # Errors
 /// When the workload cannot be run there. States that are wrong are in the report.
 pub fn explore_given(config: &Config, device: &Arc<dyn Device>, steps: &[(usize, Step)]) -> Result<Report> {
-    let recording = record_given(device, steps)?;
+    let recording = record_given(&*config.format, device, steps)?;
     let explorer = Explorer::new(config);
     explorer.recording("workload", Form::Small, &recording, config.states, thread_count(config));
     let mut report = explorer.report();
@@ -139,6 +144,7 @@ fn plan(config: &Config) -> Vec<(Workload, u64)> {
     }
     let mut all = Vec::new();
     for (share, mut workloads) in classes {
+        workloads.retain(|workload| workload.is_for(&*config.format));
         let states = config.states * share.hundredths / 100;
         let count = states / share.states_min;
         shuffle(&mut workloads, seed);

@@ -3,58 +3,15 @@
 use super::cuts::Epoch;
 use super::drive::Scene;
 use super::image::Image;
-use super::observe::NOW;
 use super::recording::{Ran, Recording};
 use super::step::Step;
 use super::tape::TapeDevice;
+use super::{Access, Form, Format};
 use crate::number::to_u64;
 use anyhow::{Context, Result, bail};
 use blockdev::Device;
-use blockdev::backends::MemoryDevice;
-use spinney::{Env, MakeOptions, Volume, VolumeOptions};
 use std::collections::BTreeSet;
 use std::sync::Arc;
-
-/// Small enough to be kept in memory often, large enough for the kernel to mount, with one mirror of the superblock.
-const IMAGE_BYTES: u64 = 128 << 20;
-/// One block of a tree is a few KiB: the trees of a state are few.
-const CACHE_BYTES: usize = 4 << 20;
-
-/// How an image is made and opened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Form {
-    /// Blocks of 4 KiB, one copy.
-    Small,
-    /// The same, and all data outside of the trees.
-    NoInline,
-    /// As `mkfs` makes it: blocks of 16 KiB, two copies.
-    Usual,
-}
-
-impl Form {
-    pub(super) fn options(self) -> VolumeOptions {
-        let options = Volume::options().workers(1).cache_bytes(CACHE_BYTES).env(Env::seeded(1, NOW));
-        if self == Self::NoInline { options.max_inline(0) } else { options }
-    }
-
-    /// An empty volume.
-    pub(super) fn make(self) -> Result<Arc<dyn Device>> {
-        let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
-        let mut make = MakeOptions { size: Some(IMAGE_BYTES), ..MakeOptions::default() };
-        if self != Self::Usual {
-            make.nodesize = 4096;
-            make.metadata_profile = Default::default();
-        }
-        let volume = self.options().make_device(Arc::<MemoryDevice>::clone(&device), &make)?;
-        volume.close()?;
-        Ok(Arc::new(device.duplicate().into_read_only()))
-    }
-
-    /// Differs between forms whose images differ.
-    pub(super) fn salt(self) -> u64 {
-        if self == Self::Usual { 1 } else { 0 }
-    }
-}
 
 /// What is done to an empty volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,28 +24,43 @@ pub(super) struct Workload {
     pub(super) threads: Vec<Vec<Step>>,
 }
 
+/// Differs between forms whose images differ.
+pub(super) fn salt(form: Form) -> u64 {
+    u64::from(form == Form::Usual)
+}
+
 impl Workload {
+    /// True when the format can do all of it.
+    pub(super) fn is_for(&self, format: &dyn Format) -> bool {
+        self.setup.iter().chain(self.threads.iter().flatten()).all(|step| format.can(step))
+    }
+
     /// Runs it on an image of its form.
-    pub(super) fn record(&self, base: &Arc<dyn Device>) -> Result<Recording> {
+    pub(super) fn record(&self, format: &dyn Format, base: &Arc<dyn Device>) -> Result<Recording> {
         let start = Image::new(Arc::clone(base));
         let device = Arc::new(TapeDevice::new(start.clone()));
-        let scene = self.prepare(&device, Arc::<TapeDevice>::clone(&device))?;
+        let scene = self.prepare(format, &device, Arc::<TapeDevice>::clone(&device))?;
         let first = device.now();
         let ran = self.run(&scene)?;
-        Recording::new(start, device.tape(), scene.oracle.lock().clone(), ran, self.form.salt(), first)
+        Recording::new(start, device.tape(), scene.oracle.lock().clone(), ran, salt(self.form), first)
     }
 
     /// Opens a volume on `outer`, which leads to `device`, does what comes before the workload, and opens it again:
     /// numbers that are found when they are needed first have yet to be found.
-    pub(super) fn prepare(&self, device: &Arc<TapeDevice>, outer: Arc<dyn Device>) -> Result<Scene> {
-        let volume = self.form.options().open_device(Arc::clone(&outer))?;
+    pub(super) fn prepare(
+        &self,
+        format: &dyn Format,
+        device: &Arc<TapeDevice>,
+        outer: Arc<dyn Device>,
+    ) -> Result<Scene> {
+        let volume = format.open(self.form, Arc::clone(&outer), Access::ReadWrite)?;
         let before = Scene::new(volume.clone(), Arc::clone(device), &BTreeSet::new())?;
         for (fill, step) in (1..).zip(&self.setup) {
             run_one(&before, step, fill).context("setting up")?;
         }
         drop(before);
         volume.close()?;
-        let volume = self.form.options().open_device(outer)?;
+        let volume = format.open(self.form, outer, Access::ReadWrite)?;
         // What is renamed later is named otherwise then: all of it is looked at now.
         let mut paths = paths(self.threads.iter().flatten());
         super::drive::all_paths(&volume, "", &mut paths)?;
@@ -117,10 +89,10 @@ impl Workload {
 }
 
 /// Runs a workload on a volume of somebody's. Lines are named where a step cannot be done.
-pub(super) fn record_given(base: &Arc<dyn Device>, steps: &[(usize, Step)]) -> Result<Recording> {
+pub(super) fn record_given(format: &dyn Format, base: &Arc<dyn Device>, steps: &[(usize, Step)]) -> Result<Recording> {
     let start = Image::new(Arc::clone(base));
     let device = Arc::new(TapeDevice::new(start.clone()));
-    let volume = Form::Small.options().open_device(Arc::<TapeDevice>::clone(&device))?;
+    let volume = format.open(Form::Small, Arc::<TapeDevice>::clone(&device), Access::ReadWrite)?;
     let first = device.now();
     let scene = Scene::new(volume, device, &paths(steps.iter().map(|(_, step)| step)))?;
     let mut ran = Vec::new();

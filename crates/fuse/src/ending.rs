@@ -2,6 +2,7 @@
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// What the threads of a server tell each other at the end.
 ///
@@ -40,6 +41,14 @@ impl Ending {
         self.changed.notify_all();
         while !state.is_done {
             self.changed.wait(&mut state);
+        }
+    }
+
+    /// Waits for so long, or until the kernel unmounts.
+    pub(crate) fn pause(&self, at_most: Duration) {
+        let mut state = self.state.lock();
+        if !state.is_asked {
+            self.changed.wait_for(&mut state, at_most);
         }
     }
 

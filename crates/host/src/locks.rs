@@ -129,6 +129,14 @@ impl<T: ?Sized> RwLock<T> {
         Guard { guard: self.inner.read(), _held: held }
     }
 
+    /// As [`RwLock::read`], for a thread that may have it for reading already: a writer that waits is passed by. The
+    /// rank must be one that nests.
+    #[inline]
+    pub fn read_recursive(&self) -> ReadGuard<'_, T> {
+        let held = self.order.enter();
+        Guard { guard: self.inner.read_recursive(), _held: held }
+    }
+
     /// Waits until nobody has the lock.
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
@@ -174,6 +182,14 @@ impl<T> ArcRwLock<T> {
     pub fn read(&self) -> ReadGuard<'_, T> {
         let held = self.order.enter();
         Guard { guard: self.inner.read(), _held: held }
+    }
+
+    /// As [`RwLock::read`], for a thread that may have it for reading already: a writer that waits is passed by. The
+    /// rank must be one that nests.
+    #[inline]
+    pub fn read_recursive(&self) -> ReadGuard<'_, T> {
+        let held = self.order.enter();
+        Guard { guard: self.inner.read_recursive(), _held: held }
     }
 
     /// Waits until nobody has the lock.
@@ -286,6 +302,13 @@ pub type WriteGuard<'a, T> = Guard<parking_lot::RwLockWriteGuard<'a, T>>;
 pub type ArcReadGuard<T> = Guard<parking_lot::ArcRwLockReadGuard<parking_lot::RawRwLock, T>>;
 /// Guard of a writer that keeps the lock alive.
 pub type ArcWriteGuard<T> = Guard<parking_lot::ArcRwLockWriteGuard<parking_lot::RawRwLock, T>>;
+
+impl<T> WriteGuard<'_, T> {
+    /// Lets those go first who wait for the lock, if anybody does, and takes it again.
+    pub fn bump(this: &mut Self) {
+        parking_lot::RwLockWriteGuard::bump(&mut this.guard);
+    }
+}
 
 impl<T> ArcWriteGuard<T> {
     /// Turns the writer into a reader without letting another writer in between.

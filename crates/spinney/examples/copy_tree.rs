@@ -9,7 +9,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use spinney::{FileOptions, FileType, NewNode, Times, Timestamp, Volume};
+use spinney::Volume;
+use vfs::file_system::{NodeKind, Time, WholeNode};
+use vfs::{FileOptions, Times};
 
 const BUFFER_BYTES: usize = 1 << 20;
 
@@ -39,26 +41,23 @@ fn main() -> Result<(), Box<dyn Error>> {
 
 fn copy_one(volume: &Volume, from: &Path, to: &Path) -> Result<(), Box<dyn Error>> {
     let metadata = fs::symlink_metadata(from)?;
-    let kind = FileType::from_mode(metadata.mode()).ok_or("an unknown kind of file")?;
+    let kind = NodeKind::from_mode(metadata.mode()).ok_or("an unknown kind of file")?;
     let link = if kind.is_symlink() { fs::read_link(from)? } else { PathBuf::new() };
-    let node = NewNode {
+    let node = WholeNode {
         kind,
-        mode: metadata.mode() & 0o7777,
+        permissions: metadata.mode() & 0o7777,
         uid: metadata.uid(),
         gid: metadata.gid(),
-        times: Times {
-            mtime: Some(time(metadata.mtime(), metadata.mtime_nsec())?),
-            atime: Some(time(metadata.atime(), metadata.atime_nsec())?),
-            ..Times::default()
-        },
-        rdev: metadata.rdev(),
+        mtime: Some(time(metadata.mtime(), metadata.mtime_nsec())?),
+        atime: Some(time(metadata.atime(), metadata.atime_nsec())?),
+        rdev: u32::try_from(metadata.rdev())?,
         target: link.as_os_str().as_bytes(),
-        ..NewNode::default()
+        ..WholeNode::default()
     };
     volume.create_node(to, &node)?;
     if kind.is_file() {
         copy_contents(volume, from, to)?;
-        volume.set_times(to, &node.times)?;
+        volume.set_times(to, &Times { atime: node.atime, mtime: node.mtime, ..Times::default() })?;
     }
     Ok(())
 }
@@ -75,6 +74,6 @@ fn copy_contents(volume: &Volume, from: &Path, to: &Path) -> Result<(), Box<dyn 
     }
 }
 
-fn time(sec: i64, nsec: i64) -> Result<Timestamp, Box<dyn Error>> {
-    Ok(Timestamp::new(sec, u32::try_from(nsec)?))
+fn time(sec: i64, nsec: i64) -> Result<Time, Box<dyn Error>> {
+    Ok(Time::new(sec, u32::try_from(nsec)?))
 }

@@ -19,7 +19,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn list(volume: &Volume, start: &Path) -> spinney::Result<()> {
+fn list(volume: &Volume, start: &Path) -> vfs::Result<()> {
     let mut todo = vec![start.to_owned()];
     while let Some(dir) = todo.pop() {
         for entry in volume.read_dir(&dir)? {
@@ -28,7 +28,7 @@ fn list(volume: &Volume, start: &Path) -> spinney::Result<()> {
             println!(
                 "{:>8} {:06o} {:>3} {:>5}:{:<5} {:>12} {}",
                 metadata.ino,
-                metadata.mode,
+                metadata.mode(),
                 metadata.nlink,
                 metadata.uid,
                 metadata.gid,

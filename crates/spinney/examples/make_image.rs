@@ -3,7 +3,9 @@
 use std::error::Error;
 use std::io::Write;
 
-use spinney::{File, MakeOptions, Volume, XattrMode};
+use spinney::{MakeOptions, Volume};
+use vfs::File;
+use vfs::file_system::XattrMode;
 
 const IMAGE_BYTES: u64 = 128 << 20;
 

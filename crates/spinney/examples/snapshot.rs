@@ -5,7 +5,8 @@
 
 use std::error::Error;
 
-use spinney::{File, FileOptions, SnapshotMode, Volume};
+use spinney::Volume;
+use vfs::{File, FileOptions, SnapshotMode};
 
 const FILE_BYTES: usize = 8 << 20;
 

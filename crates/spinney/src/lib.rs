@@ -28,36 +28,42 @@
 //!
 //! # What is durable when
 //!
-//! Changes are seen by all handles at once, and are durable after [`Volume::sync`],
+//! Changes are seen by all handles at once, and are durable after [`vfs::Volume::sync`],
 //! [`Volume::close`] or [`File::sync_all`]. A crash before that leaves the state of an earlier
 //! commit, never a mixture.
 //!
 //! # Errors
 //!
-//! Each variant of [`Error`] blames one party: the caller ([`CallerError`] says for what), the
-//! device, the image, a feature that is missing here, or the size of the volume. They convert to
-//! [`std::io::Error`].
+//! Making, opening and what only btrfs has fails with an [`Error`], of which each variant blames one party: the caller
+//! ([`CallerError`] says for what), the device, the image, a feature that is missing here, or the size of the volume.
+//! By paths it is a [`vfs::Error`], with the number that Linux has for it ([`vfs::Errno`]) and the same cause. Both
+//! convert to [`std::io::Error`].
 //!
 //! # What is where
 //!
 //! | To | use |
 //! |---|---|
 //! | make or open an image | [`Volume`], [`VolumeOptions`], [`MakeOptions`], [`Env`] |
-//! | read and write files | [`File`], [`FileOptions`], [`AllocateMode`], [`ExtentInfo`], [`ExtentKind`] |
-//! | walk directories | [`ReadDir`], [`DirEntry`], [`FileType`] |
-//! | look at and change metadata | [`Metadata`], [`SetAttr`], [`Times`], [`Timestamp`], [`InodeFlags`], [`XattrMode`] |
-//! | make special files, import files, rename | [`NodeKind`], [`NewNode`], [`RenameFlags`] |
+//! | use it by paths, as a volume of any format | [`Volume`] derefs to [`vfs::Volume`] |
+//! | read and write files | [`File`], [`FileOptions`], [`AllocateFlags`], [`Extent`], [`ExtentKind`] |
+//! | walk directories | [`ReadDir`], [`DirEntry`], [`NodeKind`] |
+//! | look at metadata | [`Metadata`], [`Time`], [`NodeFlags`] |
+//! | change metadata | [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
+//! | import files, rename | [`WholeNode`], [`RenameFlags`] |
 //! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
 //! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceReport`], [`VolumeStatus`] |
-//! | serve it, or use it as any other format | [`BtrfsFs`], [`FsOptions`], [`AtimeMode`] |
+//! | serve it | [`Volume::serve`], [`FsOptions`], [`AtimeMode`] |
 //!
 //! The list is whole: what is not in it is nobody's to use.
 
 #[cfg(feature = "ablation")]
 pub use btrfs::ablation;
 pub use btrfs::{
-    AllocateMode, AtimeMode, BtrfsFs, CallerError, DeviceInfo, DirEntry, Env, Error, ExtentInfo, ExtentKind, File,
-    FileOptions, FileType, FsOptions, Generation, InodeFlags, InodeNo, MakeOptions, Metadata, NewNode, NodeKind,
-    ReadDir, RenameFlags, Result, SetAttr, SnapshotMode, SpaceReport, SubvolumeInfo, Times, Timestamp, TreeId, Volume,
-    VolumeInfo, VolumeOptions, VolumeStatus, XattrMode,
+    CallerError, DeviceInfo, Env, Error, FsOptions, Generation, InodeFlags, InodeNo, MakeOptions, Result, SpaceReport,
+    SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
 };
+pub use vfs::file_system::{
+    AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,
+    WholeNode, XattrMode,
+};
+pub use vfs::{AtimeMode, DirEntry, File, FileOptions, Metadata, ReadDir, SnapshotMode, Times};

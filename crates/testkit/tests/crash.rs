@@ -10,8 +10,8 @@
 
 use crash_explorer::{Config, Report, explore_all, explore_faults, explore_steps, parse};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use testkit::crash::{Settings, explore, explore_fsync, inject, run_damage, run_read_errors};
 
 fn number(name: &str, default: u64) -> u64 {
@@ -104,7 +104,7 @@ fn power_cuts() -> (Config, tempfile::TempDir) {
         states: number("SPINNEY_POWER_CUTS", 3000),
         seed: number("SPINNEY_SEED", 0),
         keep: Some(folder.path().to_path_buf()),
-        ..Config::default()
+        ..Config::new(Arc::new(btrfs_crash::Btrfs))
     };
     (config, folder)
 }

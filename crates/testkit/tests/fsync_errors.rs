@@ -6,8 +6,9 @@ use std::sync::Arc;
 use anyhow::Result;
 use blockdev::Op;
 use blockdev::backends::MemoryDevice;
-use spinney::{Error, File, FileOptions, MakeOptions, Volume};
+use spinney::{MakeOptions, Volume};
 use testkit::faults::{FailingDevice, Fault, FaultKind};
+use vfs::{Blame, Error, File, FileOptions};
 
 const IMAGE_BYTES: u64 = 128 << 20;
 
@@ -23,11 +24,11 @@ fn open(volume: &Volume, path: &str) -> Result<File> {
 }
 
 fn is_reported(result: Result<(), Error>) -> bool {
-    matches!(result, Err(Error::Io { .. }))
+    result.is_err_and(|error| error.blame() == Blame::Device)
 }
 
 fn is_refused(result: Result<(), Error>) -> bool {
-    matches!(result, Err(Error::Poisoned { .. }))
+    result.is_err_and(|error| error.blame() == Blame::EarlierFailure)
 }
 
 fn every_description_is_told_once(op: Op) -> Result<()> {

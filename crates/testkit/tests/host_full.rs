@@ -4,14 +4,16 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use vfs::Error;
 
 use anyhow::{Context as _, Result, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
-use spinney::{Error, FileOptions, MakeOptions, SnapshotMode, Volume};
+use spinney::{MakeOptions, Volume};
 use testkit::Random;
 use testkit::faults::FullDevice;
 use testkit::reference;
+use vfs::{FileOptions, SnapshotMode};
 
 const IMAGE_BYTES: u64 = 256 << 20;
 /// The length of every file of the random programs.
@@ -54,7 +56,7 @@ fn check(device: &dyn Device) -> Result<()> {
 }
 
 fn is_full(error: &Error) -> bool {
-    error.is_device_full() && std::io::Error::from(error.clone()).kind() == std::io::ErrorKind::StorageFull
+    error.blame() == vfs::Blame::Space && std::io::Error::from(error.clone()).kind() == std::io::ErrorKind::StorageFull
 }
 
 fn bytes(seed: u64, len: usize) -> Vec<u8> {

@@ -11,8 +11,10 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
-use spinney::{AllocateMode, File, FileOptions, MakeOptions, Volume, VolumeOptions};
+use spinney::{MakeOptions, Volume, VolumeOptions};
 use testkit::faults::{Event, RecordingDevice};
+use vfs::file_system::AllocateFlags;
+use vfs::{File, FileOptions};
 
 const DEVICE_BYTES: u64 = 128 << 20;
 const LEN: usize = 64 << 10;
@@ -71,9 +73,13 @@ const REMOVALS: [(&str, Removal); 7] = [
     ("unlink", |volume| Ok(volume.remove_file("a")?)),
     ("rename over", |volume| Ok(volume.rename("c", "a")?)),
     ("truncate", |volume| Ok(open(volume, "a")?.set_len(0)?)),
-    ("punch", |volume| Ok(open(volume, "a")?.allocate(AllocateMode::PunchHole, 0, 64 << 10)?)),
-    ("punch the start", |volume| Ok(open(volume, "a")?.allocate(AllocateMode::PunchHole, 0, 32 << 10)?)),
-    ("zero", |volume| Ok(open(volume, "a")?.allocate(AllocateMode::ZeroRange, 0, 64 << 10)?)),
+    ("punch", |volume| {
+        Ok(open(volume, "a")?.allocate(AllocateFlags::PUNCH_HOLE | AllocateFlags::KEEP_SIZE, 0, 64 << 10)?)
+    }),
+    ("punch the start", |volume| {
+        Ok(open(volume, "a")?.allocate(AllocateFlags::PUNCH_HOLE | AllocateFlags::KEEP_SIZE, 0, 32 << 10)?)
+    }),
+    ("zero", |volume| Ok(open(volume, "a")?.allocate(AllocateFlags::ZERO_RANGE, 0, 64 << 10)?)),
     ("reflink over", |volume| Ok(open(volume, "a")?.reflink(&open(volume, "c")?, 0, 0, 0)?)),
 ];
 
@@ -127,7 +133,7 @@ fn a_reference_that_only_the_log_has_counts_as_one() -> Result<()> {
 fn preallocated_space_of_a_removed_file_still_reads_as_zeros() -> Result<()> {
     let (device, volume) = shared()?;
     let p = open(&volume, "p")?;
-    p.allocate(AllocateMode::Allocate, 0, 64 << 10)?;
+    p.allocate(AllocateFlags::empty(), 0, 64 << 10)?;
     let q = open(&volume, "q")?;
     q.reflink(&p, 0, 0, 0)?;
     drop(p);

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use blockdev::backends::MemoryDevice;
-use spinney::{File, MakeOptions, Volume};
+use spinney::{MakeOptions, Volume};
 use testkit::Random;
 use testkit::faults::RecordingDevice;
+use vfs::File;
 
 const DEVICE_BYTES: u64 = 128 << 20;
 const SEEDS: u64 = 4;

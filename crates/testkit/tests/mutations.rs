@@ -18,9 +18,10 @@ use blockdev::backends::MemoryDevice;
 use crash_explorer::{Config, Failure, Step, explore_steps, parse};
 use parking_lot::Condvar;
 use spinney::ablation::{Mutation, mutate};
-use spinney::{FileOptions, MakeOptions, Volume};
+use spinney::{MakeOptions, Volume};
 use testkit::Random;
 use testkit::faults::RecordingDevice;
+use vfs::FileOptions;
 
 /// A mistake has to be found within this time.
 const FOUND_WITHIN: Duration = Duration::from_secs(20);
@@ -105,7 +106,7 @@ fn states() -> u64 {
 
 /// The first state that breaks a promise, and how many were judged.
 fn explore(workload: &Workload) -> Result<(Option<Failure>, u64)> {
-    let config = Config { states: states(), failures_max: 1, ..Config::default() };
+    let config = Config { states: states(), failures_max: 1, ..Config::new(Arc::new(btrfs_crash::Btrfs)) };
     let report = match workload {
         InPlace => return in_place(),
         Overlapping => return overlapping(),

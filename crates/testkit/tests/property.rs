@@ -8,8 +8,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
-use testkit::property::{Report, Settings, run, run_threads};
+use testkit::property::Btrfs;
 use testkit::reference;
+use vfs_conformance::property::{Report, Settings, run, run_threads};
 
 /// After so many seeds that failed, the rest is not run.
 const FAILURES_MAX: usize = 5;
@@ -79,7 +80,7 @@ fn run_seeds(what: &str, seeds: u64, one: impl Fn(u64, &Path) -> anyhow::Result<
 #[test]
 fn random_operations_equal_the_model() {
     let settings = Settings { operations: number("SPINNEY_OPERATIONS", 2000), ..Settings::default() };
-    run_seeds("one thread", number("SPINNEY_SEEDS", 8), |seed, folder| run(seed, &settings, folder));
+    run_seeds("one thread", number("SPINNEY_SEEDS", 8), |seed, folder| run(&Btrfs, seed, &settings, folder));
 }
 
 #[test]
@@ -87,5 +88,5 @@ fn four_threads_equal_their_models() {
     let operations = number("SPINNEY_OPERATIONS", 2000) / 2;
     let settings = Settings { operations, image_bytes: 512 << 20, ..Settings::default() };
     let seeds = number("SPINNEY_SEEDS", 8).div_ceil(8);
-    run_seeds("four threads", seeds, |seed, folder| run_threads(seed, 4, &settings, folder));
+    run_seeds("four threads", seeds, |seed, folder| run_threads(&Btrfs, seed, 4, &settings, folder));
 }

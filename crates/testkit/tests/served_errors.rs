@@ -11,7 +11,7 @@ use anyhow::Result;
 use blockdev::Op;
 use blockdev::backends::MemoryDevice;
 use fuse::{Connection, MountOptions, Server, ServerOptions};
-use spinney::{BtrfsFs, FsOptions, MakeOptions, Volume};
+use spinney::{FsOptions, MakeOptions, Volume};
 use testkit::faults::{FailingDevice, Fault, FaultKind};
 use vfs::FileSystem;
 use vfs::file_system::{Caller, Errno, Handle, NewNode, NodeId, OpenFlags, SyncWhat, WriteFlags};
@@ -25,7 +25,7 @@ fn served(options: FsOptions) -> Result<(Arc<FailingDevice>, Arc<dyn FileSystem>
     let device = Arc::new(FailingDevice::new(Arc::new(MemoryDevice::new(IMAGE_BYTES))));
     let make = MakeOptions { size: Some(IMAGE_BYTES), ..MakeOptions::default() };
     let volume = Volume::options().make_device(Arc::<FailingDevice>::clone(&device), &make)?;
-    Ok((device, BtrfsFs::new(&volume, options)?))
+    Ok((device, volume.serve(options)?))
 }
 
 fn fail_next(device: &FailingDevice, op: Op) {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use anyhow::{Result, ensure};
 use blockdev::backends::MemoryDevice;
-use spinney::{MakeOptions, SnapshotMode, Volume};
+use spinney::{MakeOptions, Volume};
+use vfs::SnapshotMode;
 
 const DEVICE_BYTES: u64 = 128 << 20;
 
@@ -15,18 +16,25 @@ fn make() -> Result<(Arc<MemoryDevice>, Volume)> {
     Ok((device, volume))
 }
 
+fn number_of(volume: &Volume, path: &str) -> Result<u64> {
+    Ok(volume.metadata(path)?.home.subvolume)
+}
+
 /// Its inodes may be in memory still, and programs may know them by their numbers.
 #[test]
 fn the_number_of_a_deleted_subvolume_is_not_given_to_another() -> Result<()> {
     let (device, volume) = make()?;
     volume.create_subvolume("a")?;
-    let last = volume.create_subvolume("b")?;
+    volume.create_subvolume("b")?;
+    let last = number_of(&volume, "b")?;
     volume.close()?;
     let volume = Volume::options().open_device(device)?;
     volume.delete_subvolume("b")?;
-    let next = volume.create_subvolume("c")?;
+    volume.create_subvolume("c")?;
+    let next = number_of(&volume, "c")?;
     ensure!(next > last, "{next} was given after {last} had been deleted");
-    let copy = volume.snapshot("a", "d", SnapshotMode::ReadWrite)?;
+    volume.snapshot("a", "d", SnapshotMode::ReadWrite)?;
+    let copy = number_of(&volume, "d")?;
     ensure!(copy > next, "{copy} after {next}");
     Ok(())
 }

@@ -10,8 +10,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use anyhow::{Context, Result, ensure};
 use blockdev::backends::MemoryDevice;
-use spinney::{AllocateMode, CallerError, Error, File, FileOptions, MakeOptions, Volume, VolumeOptions};
+use spinney::{MakeOptions, Volume, VolumeOptions};
 use testkit::faults::{Event, RecordingDevice};
+use vfs::file_system::{AllocateFlags, Errno};
+use vfs::{Blame, Error, File, FileOptions};
 
 const DEVICE_BYTES: u64 = 128 << 20;
 const BLOCK: usize = 4096;
@@ -62,10 +64,10 @@ struct Case {
 const CASES: [Case; 4] = [
     Case { name: "copy_range", change: |file, source| copy_all(source, file), new: NEW },
     Case { name: "reflink", change: |file, source| file.reflink(source, 0, 0, 0), new: NEW },
-    Case { name: "zero range", change: |file, _| file.allocate(AllocateMode::ZeroRange, 0, LEN_U64), new: 0 },
+    Case { name: "zero range", change: |file, _| file.allocate(AllocateFlags::ZERO_RANGE, 0, LEN_U64), new: 0 },
     Case {
         name: "zero range, the size stays",
-        change: |file, _| file.allocate(AllocateMode::ZeroKeepSize, 100, LEN_U64 - 200),
+        change: |file, _| file.allocate(AllocateFlags::ZERO_RANGE | AllocateFlags::KEEP_SIZE, 100, LEN_U64 - 200),
         new: 0,
     },
 ];
@@ -152,7 +154,7 @@ fn a_crash_leaves_old_bytes_or_new_ones() -> Result<()> {
 
 /// Fills the volume with what `left` writes into it, until there is no room.
 fn fill(volume: &Volume) -> Result<()> {
-    let is_full = |error: &Error| matches!(error, Error::NoSpace);
+    let is_full = |error: &Error| error.blame() == Blame::Space;
     for (number, len) in [(0, 1 << 20), (1, 64 << 10), (2, 4096)] {
         let file = open(volume, &format!("filler{number}"))?;
         let mut at = 0;
@@ -196,11 +198,11 @@ fn without_room_a_change_fails_and_leaves_what_was_there() -> Result<()> {
         check_bytes(&bytes, new).context(name)?;
         match changed {
             Ok(()) => {}
-            Err(Error::NoSpace) => {
+            Err(error) if error.blame() == Blame::Space => {
                 let is_first_old = bytes.iter().take(64).all(|byte| *byte == OLD);
                 ensure!(is_first_old || name != "zero range", "{name} failed and zeroed the start");
             }
-            Err(error) if error.caller_error() == Some(CallerError::InvalidArgument) => {}
+            Err(error) if error.errno() == Errno::EINVAL => {}
             Err(error) => return Err(error).context(name),
         }
         drop((file, source));

@@ -111,7 +111,23 @@ fn install(package: &Path, dir: &Path) -> Result<()> {
     run(text(&program)?, &["mkfs", "-q", "--rootdir", text(&source)?, text(&image)?])?;
     let listed = run(text(&program)?, &["ls", text(&image)?, "/spinney"])?;
     ensure!(listed.trim() == "copyright", "expected `copyright`, listed `{listed}`");
+    if Path::new("/dev/fuse").exists() {
+        mount_by_link(dir, &image)?;
+    } else {
+        println!("deb: SKIPPED: mounting needs /dev/fuse");
+    }
     println!("deb: installed and used: {} files", files.lines().count());
+    Ok(())
+}
+
+/// Mounts as `mount(8)` does with a line of `fstab`, and unmounts.
+fn mount_by_link(dir: &Path, image: &Path) -> Result<()> {
+    let at = dir.join("mounted");
+    std::fs::create_dir(&at)?;
+    run(text(&dir.join(MOUNT_LINK))?, &[text(image)?, text(&at)?, "-o", "ro"])?;
+    let found = std::fs::read_to_string(at.join("spinney/copyright"));
+    run(text(&dir.join("usr/bin/spinney"))?, &["umount", text(&at)?])?;
+    ensure!(found?.contains("MIT"), "the mounted file has other contents");
     Ok(())
 }
 

@@ -10,11 +10,12 @@ use crate::diff_walk::kernel;
 use crate::system::{Mount, run as run_program};
 use anyhow::{Context, Result, bail, ensure};
 use sha2::{Digest, Sha256};
-use spinney::{FileOptions, SnapshotMode, Volume};
+use spinney::Volume;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use vfs::{FileOptions, SnapshotMode};
 
 /// How the tree gets into the image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]

@@ -36,6 +36,8 @@ pub struct FileOptions {
     pub create: bool,
     /// Refuse a path that is a symbolic link: somebody else chose it.
     pub no_follow: bool,
+    /// Wait for a lock that somebody else holds, however long that takes.
+    pub wait: bool,
 }
 
 /// A regular file or block device, locked for as long as this value lives.
@@ -82,7 +84,7 @@ impl FileDevice {
         if !found.is_file() && !found.file_type().is_block_device() {
             return Err(Error::NotADevice { device: name });
         }
-        lock(&file, &name, options.read_only)?;
+        lock(&file, &name, &options)?;
         if !options.read_only {
             refuse_loop_backing(&found, &name)?;
         }
@@ -338,13 +340,18 @@ fn look_at(path: &Path, name: &str, options: &FileOptions) -> Result<Option<(Fil
     Ok(Some((handle, kind.is_block_device())))
 }
 
-fn lock(file: &File, name: &str, read_only: bool) -> Result<()> {
-    let kind = if read_only { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
-    match rustix::fs::flock(file, kind) {
+fn lock(file: &File, name: &str, options: &FileOptions) -> Result<()> {
+    let kind = match (options.read_only, options.wait) {
+        (true, false) => FlockOperation::NonBlockingLockShared,
+        (true, true) => FlockOperation::LockShared,
+        (false, false) => FlockOperation::NonBlockingLockExclusive,
+        (false, true) => FlockOperation::LockExclusive,
+    };
+    match rustix::io::retry_on_intr(|| rustix::fs::flock(file, kind)) {
         Ok(()) => Ok(()),
         Err(Errno::WOULDBLOCK) => Err(Error::Locked { device: name.to_owned() }),
         // Some network file systems have no locks. Reading is harmless there.
-        Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) if read_only => Ok(()),
+        Err(Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS) if options.read_only => Ok(()),
         Err(error) => Err(open_error(name, error)),
     }
 }

@@ -16,7 +16,9 @@ use super::entry::{self, NewName, item_bytes_max, symlink_bytes_max};
 use super::lookup::Stored;
 use super::{Found, NAME_BYTES_MAX, Namespace, check_can_add, check_name};
 use crate::error::{CallerError, Error, Result};
-use crate::inode::{Absent, DirState, FileType, Inode, InodeFlags, InodeState, MODE_SET_GROUP, Times, inherited_flags};
+use crate::inode::{
+    Absent, DirState, FileType, Inode, InodeFlags, InodeState, MODE_SET_GROUP, NewTimes, inherited_flags,
+};
 
 /// Items that a new inode changes: two entries, three of its own, its directory's.
 pub(super) const CREATE_ITEMS: u32 = 6;
@@ -30,7 +32,7 @@ pub(crate) struct NewInode<'a> {
     pub(crate) gid: u32,
     /// Take over the group of a directory with the set-group-ID bit.
     pub(crate) inherit_group: bool,
-    pub(crate) times: Times,
+    pub(crate) times: NewTimes,
     pub(crate) rdev: u64,
     pub(crate) flags: InodeFlags,
     pub(crate) target: &'a [u8],
@@ -78,29 +80,6 @@ impl Namespace {
         let reservation = self.reserve(CREATE_ITEMS + self.xattr_items(new))?;
         let mut names = dir.lock_names();
         then(&self.create_locked(dir, &mut names, name, new, reservation)?)
-    }
-
-    /// Calls `then` with what is named `name` in `dir`, which is made when there is none, before
-    /// anybody can take the name away.
-    ///
-    /// # Errors
-    /// As [`Namespace::create`] without `Exists`, and what `then` fails with.
-    pub(crate) fn find_or_create_then<R>(
-        &self,
-        dir: &Inode,
-        name: &[u8],
-        new: &NewInode<'_>,
-        then: impl FnOnce(&Arc<Inode>) -> Result<R>,
-    ) -> Result<R> {
-        check_name(name)?;
-        check_is_valid(new, self.core.store.sizes().node)?;
-        let reservation = self.reserve(CREATE_ITEMS + self.xattr_items(new))?;
-        let mut names = dir.lock_names();
-        let inode = match self.lookup_locked(dir, name)? {
-            Some(found) => self.inode(found)?,
-            None => self.create_locked(dir, &mut names, name, new, reservation)?,
-        };
-        then(&inode)
     }
 
     /// As [`Namespace::create`], for a caller who holds the directory's `names` lock and has reserved.

@@ -9,9 +9,9 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use btrfs_disk::{InodeNo, TreeId};
-use parking_lot::RwLock;
 
 use super::Found;
+use crate::locks::{Rank, RwLock};
 
 /// Names kept.
 const DENTRIES_MAX: usize = 1 << 17;
@@ -40,7 +40,7 @@ struct Dentry {
 impl Default for DentryCache {
     fn default() -> Self {
         Self {
-            shards: std::iter::repeat_with(RwLock::default).take(SHARD_COUNT).collect(),
+            shards: std::iter::repeat_with(|| RwLock::new(Rank::Dentries, Map::default())).take(SHARD_COUNT).collect(),
             removals: AtomicU64::new(0),
         }
     }

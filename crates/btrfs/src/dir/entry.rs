@@ -10,7 +10,7 @@ use btrfs_store::{EditItem, Txn};
 use super::lookup::Stored;
 use super::{Found, Namespace};
 use crate::error::{CallerError, Error, Result};
-use crate::inode::{DirState, Inode, Timestamp};
+use crate::inode::{DirState, Inode, Timestamp, kind_on_disk};
 use crate::notes::{Note, Removed};
 
 /// Bytes of a leaf that are not items: its header.
@@ -59,7 +59,7 @@ impl Namespace {
     /// `NameTooLong` (names of one hash fill a leaf) before anything has changed.
     pub(crate) fn add_name(&self, txn: &Txn, dir: &Inode, names: &mut DirState, new: &NewName<'_>) -> Result<u64> {
         let index = self.next_index(dir, names)?;
-        let bytes = DiskEntry::build(new.stored.location, txn.generation(), new.stored.kind.into(), new.name);
+        let bytes = DiskEntry::build(new.stored.location, txn.generation(), kind_on_disk(new.stored.kind), new.name);
         let key = Key::new(dir.ino().0, item_type::DIR_ITEM, name_hash(new.name));
         match txn.insert(&dir.root.tree, &key, &bytes) {
             Err(btrfs_store::Error::Exists { .. }) => self.add_to_hash(txn, dir, &key, new, &bytes)?,

@@ -9,7 +9,7 @@ use btrfs_disk::{At, Corrupt, Detail, InodeNo, Key, TreeId};
 
 use super::{NAME_BYTES_MAX, Namespace, check_is_dir};
 use crate::error::{CallerError, Error, Result, corrupt_inode};
-use crate::inode::{EMPTY_SUBVOL_INO, FileType, Inode, ROOT_DIR_INO};
+use crate::inode::{EMPTY_SUBVOL_INO, FileType, Inode, ROOT_DIR_INO, kind_of};
 
 /// Where a name leads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -234,6 +234,6 @@ impl Stored {
             let found = Detail::Number(u64::from(entry.item.dir_type));
             return Err(Corrupt::new("type of a name", Detail::Range(1, 7), found));
         };
-        Ok(Self { location: entry.location(), kind: kind.into() })
+        Ok(Self { location: entry.location(), kind: kind_of(kind) })
     }
 }

@@ -38,17 +38,16 @@ mod rename;
 mod root_refs;
 #[cfg(test)]
 mod tests;
-mod types;
 mod unlink;
 mod xattr;
 
 use std::sync::Arc;
 
 use btrfs_store::{Need, Reservation, Store, Txn};
-use parking_lot::RwLockWriteGuard;
 
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{Core, Inode, InodeFlags};
+use crate::locks::WriteGuard;
 use crate::locks::{ChangeLock, RenameLock};
 use crate::writeback;
 
@@ -57,11 +56,10 @@ pub(crate) use dentries::DentryCache;
 pub(crate) use entry::{NewName, grow, shrink};
 pub(crate) use lookup::{Found, Stored, has_gone};
 pub(crate) use orphan::Hold;
-pub use orphan::OpenInode;
 pub(crate) use rename::Place;
 pub(crate) use root_refs::RootLink;
-pub use types::{DirEntry, NewNode, NodeKind, RenameFlags, XattrMode};
 pub(crate) use unlink::Unlink;
+pub(crate) use vfs::file_system::{RenameFlags, XattrMode};
 
 /// Longest name in bytes.
 pub(crate) const NAME_BYTES_MAX: usize = 255;
@@ -82,7 +80,7 @@ impl Namespace {
 
     /// Waits until no name is half changed, and keeps everybody from changing one. The caller has a
     /// handle.
-    pub(crate) fn stop_changes(&self) -> RwLockWriteGuard<'_, ()> {
+    pub(crate) fn stop_changes(&self) -> WriteGuard<'_, ()> {
         self.changing.stop()
     }
 

@@ -15,12 +15,12 @@ use btrfs_disk::items::FileExtent as DiskExtent;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{InodeNo, Key, Logical};
 use btrfs_store::{RefChange, Reservation, Txn};
-use parking_lot::MutexGuard;
 
 use super::Namespace;
 use crate::error::{Error, Result};
 use crate::extents::{DROPS_PER_ITEM, FILE_BYTES_MAX, Target, drop_items, drops_for};
 use crate::inode::{Inode, Timestamp};
+use crate::locks::MutexGuard;
 
 /// Object id of all orphan items (`BTRFS_ORPHAN_OBJECTID`).
 const ORPHAN_OBJECTID: u64 = 0u64.wrapping_sub(5);

@@ -65,12 +65,11 @@ impl Namespace {
             if ends.target.as_ref().is_some_and(|(target, _)| *target == ends.source) {
                 return Ok(());
             }
-            let done = match flags {
-                RenameFlags::Exchange => self.try_exchange(from, to, &ends)?,
-                _ => {
-                    let whiteout = flags.leaves_whiteout().then_some(whiteout);
-                    self.try_move(from, to, &ends, whiteout)?
-                }
+            let done = if flags.contains(RenameFlags::EXCHANGE) {
+                self.try_exchange(from, to, &ends)?
+            } else {
+                let whiteout = flags.contains(RenameFlags::WHITEOUT).then_some(whiteout);
+                self.try_move(from, to, &ends, whiteout)?
             };
             if done {
                 return Ok(());
@@ -247,28 +246,27 @@ impl Namespace {
 
 /// Finds the caller's mistakes that show without locks.
 fn check_ends(from: Place<'_>, to: Place<'_>, ends: &Ends, flags: RenameFlags) -> Result<()> {
+    let is_exchange = flags.contains(RenameFlags::EXCHANGE);
     from.dir.check_writable()?;
     to.dir.check_writable()?;
     if !std::ptr::eq(from.dir, to.dir) {
         check_may_leave(&ends.source_inode)?;
-        if let (RenameFlags::Exchange, Some((_, target))) = (flags, &ends.target) {
+        if let (true, Some((_, target))) = (is_exchange, &ends.target) {
             check_may_leave(target)?;
         }
     }
     let crosses = from.dir.tree_id() != to.dir.tree_id();
     let target = ends.target.as_ref().map(|(found, _)| *found);
-    let refusal = match (flags, target) {
+    let refusal = match target {
         _ if ends.source.ino == EMPTY_SUBVOL_INO => Some(CallerError::NotPermitted),
-        (RenameFlags::NoReplace | RenameFlags::NoReplaceWhiteout, Some(_)) => Some(CallerError::Exists),
-        (RenameFlags::Exchange, None) => Some(CallerError::NotFound),
+        Some(_) if flags.contains(RenameFlags::NO_REPLACE) => Some(CallerError::Exists),
+        None if is_exchange => Some(CallerError::NotFound),
         // Only a subvolume as a whole may move to another one.
-        (_, target) if crosses && (ends.source.tree == from.dir.tree_id() || target.is_some()) => {
+        target if crosses && (ends.source.tree == from.dir.tree_id() || target.is_some()) => {
             Some(CallerError::CrossSubvolume)
         }
-        (_, Some(target)) if target.ino == EMPTY_SUBVOL_INO => Some(CallerError::Busy),
-        (RenameFlags::Replace | RenameFlags::Whiteout, Some(target)) if target != ends.source => {
-            check_replaceable(to, ends.source, target)
-        }
+        Some(target) if target.ino == EMPTY_SUBVOL_INO => Some(CallerError::Busy),
+        Some(target) if !is_exchange && target != ends.source => check_replaceable(to, ends.source, target),
         _ => None,
     };
     refusal.map_or(Ok(()), |what| Err(what.into()))

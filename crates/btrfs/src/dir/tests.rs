@@ -93,7 +93,7 @@ fn a_commit_within_a_rename_has_the_replaced_name_and_its_link() {
     let at = |name: &'static [u8]| Place { dir: &top, name };
     let rename = || {
         let whiteout = NewInode::whiteout(0, 0);
-        names.rename(at(b"b"), at(b"a"), RenameFlags::Replace, &whiteout).unwrap();
+        names.rename(at(b"b"), at(b"a"), RenameFlags::empty(), &whiteout).unwrap();
     };
     let seen = commit_within(&names, &top, (&a, b"a"), rename);
     assert_eq!(seen, (Some(a.ino()), Some(1), false));

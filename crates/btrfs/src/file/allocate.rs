@@ -16,7 +16,7 @@ use crate::writeback::{self, EXTENT_BYTES_MAX, need_for};
 
 /// What `allocate` does with a range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum AllocateMode {
+pub(crate) enum AllocateMode {
     /// Reserves space; the file grows when the range ends behind its end.
     Allocate,
     /// Reserves space; the size stays.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use btrfs_disk::Logical;
+use vfs::file_system::{Extent, ExtentKind};
 
 use super::read::look_up;
 use crate::error::{CallerError, Result};
@@ -13,51 +13,26 @@ use crate::writeback;
 /// Extents that are listed at most: a file with more is listed in parts by its caller.
 pub(crate) const EXTENTS_LISTED_MAX: usize = 1 << 20;
 
-/// How an extent keeps its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum ExtentKind {
-    /// Inside a tree block.
-    Inline,
-    /// On disk.
-    Data,
-    /// Reserved on disk; reads as zeros.
-    Preallocated,
-}
-
-/// One extent of a file. Holes are not listed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ExtentInfo {
-    /// First byte in the file.
-    pub offset: u64,
-    /// Bytes of the file.
-    pub len: u64,
-    /// How it keeps them.
-    pub kind: ExtentKind,
-    /// Address of the first byte (of the first compressed byte, if it is compressed); `None` for
-    /// inline data.
-    pub logical: Option<Logical>,
-    /// Bytes of the whole extent on disk; 0 for inline data.
-    pub disk_len: u64,
-    /// Compression type as the format numbers it; 0 for none.
-    pub compression: u8,
-}
-
-impl From<FileExtent> for ExtentInfo {
-    fn from(item: FileExtent) -> Self {
-        let kind = match item.kind {
+/// What is shown of an item.
+fn shown(item: &FileExtent) -> Extent {
+    let first = if item.is_compressed() { item.disk } else { item.disk_at(item.start) };
+    Extent {
+        offset: item.start,
+        len: item.len,
+        kind: match item.kind {
             Kind::Inline => ExtentKind::Inline,
             Kind::Regular => ExtentKind::Data,
             Kind::Prealloc => ExtentKind::Preallocated,
-        };
-        let first = if item.is_compressed() { item.disk } else { item.disk_at(item.start) };
-        Self {
-            offset: item.start,
-            len: item.len,
-            kind,
-            logical: (item.kind != Kind::Inline).then_some(first),
-            disk_len: item.disk_len,
-            compression: item.compression,
-        }
+        },
+        logical: (item.kind != Kind::Inline).then_some(first.0),
+        disk_len: item.disk_len,
+        compression: match item.compression {
+            0 => None,
+            1 => Some("zlib"),
+            2 => Some("lzo"),
+            3 => Some("zstd"),
+            _ => Some("unknown"),
+        },
     }
 }
 
@@ -66,7 +41,7 @@ impl From<FileExtent> for ExtentInfo {
 ///
 /// # Errors
 /// What writing fails with; damage and I/O.
-pub(crate) fn extents(core: &Core, inode: &Arc<Inode>, offset: u64) -> Result<Vec<ExtentInfo>> {
+pub(crate) fn extents(core: &Core, inode: &Arc<Inode>, offset: u64) -> Result<Vec<Extent>> {
     writeback::flush_inode(core, inode)?;
     let _layers = inode.data.inner.read();
     let end = u64::MAX >> 1;
@@ -77,7 +52,7 @@ pub(crate) fn extents(core: &Core, inode: &Arc<Inode>, offset: u64) -> Result<Ve
         if let Stretch::Item(item) = stretch
             && !item.is_hole()
         {
-            list.push(item.into());
+            list.push(shown(&item));
         }
         at = next.max(at + 1);
     }

@@ -31,8 +31,7 @@ mod tests;
 mod truncate;
 mod write;
 
-pub use allocate::AllocateMode;
-pub use list::{ExtentInfo, ExtentKind};
+pub(crate) use allocate::AllocateMode;
 
 pub(crate) use allocate::allocate;
 pub(crate) use copy::copy_range;

@@ -11,7 +11,9 @@ use blockdev::backends::{FileDevice, FileOptions};
 use btrfs_disk::TreeId;
 use btrfs_store::{Store, StoreOptions};
 
-use super::{AllocateMode, CloneRange, ExtentKind};
+use vfs::file_system::ExtentKind;
+
+use super::{AllocateMode, CloneRange};
 use crate::dir::{Namespace, NewInode};
 use crate::inode::{Core, FileType, Inode, InodeFlags, Settings};
 use crate::writeback::{flush_all, flush_inode};
@@ -141,7 +143,7 @@ fn many_small_files_lie_side_by_side() {
     for file in &files {
         let extents = super::extents(volume.core(), file, 0).unwrap();
         assert_eq!(extents.len(), 1);
-        let at = extents[0].logical.unwrap().0;
+        let at = extents[0].logical.unwrap();
         jumps += usize::from(next != Some(at));
         next = Some(at + extents[0].disk_len);
     }
@@ -183,7 +185,7 @@ fn preallocated_space_is_written_in_place_and_reads_as_zeros() {
     write(&volume, &file, &mut model, 3 * K + 5, &pattern(9000, 1));
     let after = super::extents(core, &file, 0).unwrap();
     assert_eq!(after.len(), 3, "{after:?}");
-    let moved = after[1].logical.unwrap().0 - before[0].logical.unwrap().0;
+    let moved = after[1].logical.unwrap() - before[0].logical.unwrap();
     assert_eq!((moved, after[1].kind), (3 * K as u64, ExtentKind::Data));
     assert_eq!(super::seek_data(core, &file, 0).unwrap(), 3 * K as u64);
     assert_eq!(super::seek_hole(core, &file, 3 * K as u64).unwrap(), 6 * K as u64);

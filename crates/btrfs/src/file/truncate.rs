@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use btrfs_disk::flags::Incompat;
 use btrfs_store::{DataExtent, Need};
-use parking_lot::RwLockWriteGuard;
 
 use super::write::{Held, bring_page, bring_tail, dirty_of, is_tail_needed, reserve};
 use crate::error::{CallerError, Result};
@@ -13,6 +12,7 @@ use crate::extents::{
     BytesDelta, DROPS_PER_ITEM, FILE_BYTES_MAX, Kind, Stretch, Target, drop_items, drops_for, fill_gaps,
 };
 use crate::inode::{Change, Core, DataLayers, Inode, InodeFlags, InodeState, Receipt};
+use crate::locks::WriteGuard;
 use crate::writeback::{self, ITEMS_PER_FILE, need_for, pending};
 
 /// Items that the first transaction of a longer operation drops: small files need one only, and
@@ -179,7 +179,7 @@ pub(super) fn drop_range(
         let reservation = core.store.reserve_urgent(need)?;
         let step_items = drops_for(&reservation, budget);
         let txn = core.store.begin(reservation)?;
-        let mut layers: RwLockWriteGuard<'_, DataLayers> = inode.data.inner.write();
+        let mut layers: WriteGuard<'_, DataLayers> = inode.data.inner.write();
         let target = Target {
             txn: &txn,
             tree: &inode.root.tree,

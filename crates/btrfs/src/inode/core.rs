@@ -6,11 +6,11 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Detail, Generation, InodeNo, Key, TreeId};
 use btrfs_store::hash::NumberMap;
 use btrfs_store::{Reservation, Store, Txn};
-use parking_lot::{Mutex, RwLock};
 
 use super::root::{DeadTrees, EMPTY_SUBVOL_INO, ROOT_DIR_INO};
 use super::{DataShared, FileType, Inode, InodeFlags, InodeState, InodeTable, Root, Timestamp};
 use crate::error::{CallerError, Result, corrupt_inode};
+use crate::locks::{Mutex, Rank, RwLock};
 use crate::notes::{Note, Notes};
 
 /// Permission bits of the stand-in for a nested subvolume.
@@ -68,10 +68,10 @@ impl Core {
             settings,
             data: DataShared::new(settings.dirty_bytes),
             notes: Arc::default(),
-            last_subvolume: Mutex::default(),
-            late_accesses: Mutex::default(),
+            last_subvolume: Mutex::new(Rank::LastSubvolume, 0),
+            late_accesses: Mutex::new(Rank::Lists, NumberMap::default()),
             dead: Arc::default(),
-            roots: RwLock::default(),
+            roots: RwLock::new(Rank::Roots, NumberMap::default()),
         }
     }
 

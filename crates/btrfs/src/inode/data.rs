@@ -26,13 +26,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_disk::{InodeNo, Logical};
 use btrfs_store::{DataExtent, Need, Reservation, Store, Tree, Txn};
-use parking_lot::{Mutex, RwLock, RwLockWriteGuard};
 use vfs::PageCache;
 
 use super::item::{SECTOR, SECTOR_BYTES};
 use super::readers::Readers;
 use crate::error::{Error, Result};
 use crate::extents::{ExtentMap, Stretch};
+use crate::locks::{Mutex, Rank, RwLock, WriteGuard};
 
 /// Shorter extents are taken only where free space is too fragmented for this many bytes.
 const EXTENT_BYTES_WANTED: u64 = 1 << 20;
@@ -41,7 +41,7 @@ const LOOKUPS_MAX: u32 = 64;
 const LOOKUP_ITEMS: usize = 256;
 
 /// The data side of one inode.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DataState {
     pub(crate) editing: Mutex<()>,
     pub(crate) inner: RwLock<DataLayers>,
@@ -54,6 +54,19 @@ pub(crate) struct DataState {
     version: AtomicU64,
     /// Place in the list of dirty inodes; 0 for none.
     pub(super) listed: AtomicU64,
+}
+
+impl Default for DataState {
+    fn default() -> Self {
+        Self {
+            editing: Mutex::new(Rank::Editing, ()),
+            inner: RwLock::new(Rank::Layers, DataLayers::default()),
+            map: Mutex::new(Rank::ExtentMap, ExtentMap::default()),
+            readers: Readers::default(),
+            version: AtomicU64::new(0),
+            listed: AtomicU64::new(0),
+        }
+    }
 }
 
 /// What is newer than the tree.
@@ -159,7 +172,7 @@ impl DataState {
 
     /// Lets go of the lock, and waits for those who read what was looked up before: then space
     /// that the file gave up can be used again. Called with the `editing` lock held.
-    pub(crate) fn settle(&self, layers: RwLockWriteGuard<'_, DataLayers>) {
+    pub(crate) fn settle(&self, layers: WriteGuard<'_, DataLayers>) {
         let former = self.readers.turn();
         drop(layers);
         self.readers.wait(former);

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use btrfs_disk::{Generation, Logical};
-use parking_lot::{Mutex, RwLock};
 use vfs::Budget;
 
 use super::Inode;
+use crate::locks::{Mutex, Rank, RwLock};
 
 /// Decompressed extents kept per volume, of at most 128 KiB each.
 const DECOMPRESSED_MAX: usize = 32;
@@ -35,11 +35,11 @@ impl DataShared {
     pub(crate) fn new(dirty_bytes: usize) -> Self {
         Self {
             budget: Arc::new(Budget::new(dirty_bytes)),
-            dirty: Mutex::default(),
+            dirty: Mutex::new(Rank::Lists, BTreeMap::new()),
             dirty_count: AtomicUsize::new(0),
             last_listed: AtomicU64::new(0),
-            in_place: RwLock::default(),
-            decompressed: Mutex::default(),
+            in_place: RwLock::new(Rank::InPlace, ()),
+            decompressed: Mutex::new(Rank::Lists, VecDeque::new()),
         }
     }
 

@@ -9,16 +9,16 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{Generation, InodeNo, Key, TreeId};
 use btrfs_store::Txn;
 use btrfs_store::ablation::{Mutation, mutated};
-use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use super::item::SECTOR_BYTES;
 use super::{DataState, FileType, InodeFlags, InodeState, Metadata, Root};
 use crate::error::{CallerError, Result};
+use crate::locks::{Rank, ReadGuard, RwLock, WriteGuard};
 use crate::notes::Note;
 
 /// One inode of one subvolume. There is at most one of these for each, see the module's text.
 #[derive(Debug)]
-pub struct Inode {
+pub(crate) struct Inode {
     pub(crate) root: Arc<Root>,
     ino: InodeNo,
     kind: FileType,
@@ -86,8 +86,8 @@ impl Inode {
             root,
             ino,
             kind,
-            state: RwLock::new(state),
-            names: RwLock::default(),
+            state: RwLock::new(Rank::State, state),
+            names: RwLock::new(Rank::Names, DirState::default()),
             open_count: AtomicU64::new(0),
             is_going: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
@@ -104,25 +104,25 @@ impl Inode {
 
     /// Inode number within its subvolume.
     #[must_use]
-    pub fn ino(&self) -> InodeNo {
+    pub(crate) fn ino(&self) -> InodeNo {
         self.ino
     }
 
     /// The subvolume.
     #[must_use]
-    pub fn tree_id(&self) -> TreeId {
+    pub(crate) fn tree_id(&self) -> TreeId {
         self.root.id
     }
 
     /// Kind of file; it never changes.
     #[must_use]
-    pub fn kind(&self) -> FileType {
+    pub(crate) fn kind(&self) -> FileType {
         self.kind
     }
 
     /// What `stat` reports, staged changes and dirty data included.
     #[must_use]
-    pub fn metadata(&self) -> Metadata {
+    pub(crate) fn metadata(&self) -> Metadata {
         let disk_size = self.state.read().disk_size;
         let unwritten = self.data.unwritten_bytes(&self.root.tree, self.ino, disk_size);
         let state = self.state.read();
@@ -131,7 +131,7 @@ impl Inode {
 
     /// True for the root directory of a subvolume.
     #[must_use]
-    pub fn is_subvolume_root(&self) -> bool {
+    pub(crate) fn is_subvolume_root(&self) -> bool {
         self.ino == super::ROOT_DIR_INO
     }
 
@@ -142,7 +142,7 @@ impl Inode {
     }
 
     /// The fields, for reading. Short: no tree is read under this lock.
-    pub(crate) fn state(&self) -> RwLockReadGuard<'_, InodeState> {
+    pub(crate) fn state(&self) -> ReadGuard<'_, InodeState> {
         self.state.read()
     }
 
@@ -391,12 +391,12 @@ impl Inode {
     }
 
     /// Shared access to the names (directory) or to names and length (others).
-    pub(crate) fn read_names(&self) -> RwLockReadGuard<'_, DirState> {
+    pub(crate) fn read_names(&self) -> ReadGuard<'_, DirState> {
         self.names.read()
     }
 
     /// Sole access to the names (directory) or to names and length (others).
-    pub(crate) fn lock_names(&self) -> RwLockWriteGuard<'_, DirState> {
+    pub(crate) fn lock_names(&self) -> WriteGuard<'_, DirState> {
         self.names.write()
     }
 }
@@ -414,7 +414,7 @@ const LOCKED_MAX: usize = 4;
 
 /// Write locks on the names of several inodes.
 pub(crate) struct NameLocks<'a> {
-    held: [Option<(&'a Inode, RwLockWriteGuard<'a, DirState>)>; LOCKED_MAX],
+    held: [Option<(&'a Inode, WriteGuard<'a, DirState>)>; LOCKED_MAX],
 }
 
 /// Locks the names of several inodes in the one order that everybody keeps: ascending by tree

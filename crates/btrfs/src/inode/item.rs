@@ -15,7 +15,7 @@ const DISK_MINOR_BITS: u32 = 20;
 
 /// The fields of an inode item, as they will be at the next commit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct InodeState {
+pub(crate) struct InodeState {
     /// Transaction that created the inode.
     pub generation: Generation,
     /// Last transaction that changed the inode.
@@ -144,7 +144,7 @@ impl InodeState {
 
     /// The type bits of the mode.
     #[must_use]
-    pub fn type_bits(&self) -> u32 {
+    pub(crate) fn type_bits(&self) -> u32 {
         self.mode & MODE_TYPE_MASK
     }
 

@@ -27,10 +27,13 @@ mod readers;
 mod root;
 mod table;
 
-pub use attr::{FileType, MODE_PERMISSION_MASK, MODE_SET_GROUP, MODE_TYPE_MASK, Metadata, SetAttr, Times, Timestamp};
-pub use btrfs_disk::flags::InodeFlags;
-pub use handle::Inode;
-pub use item::InodeState;
+pub(crate) use attr::{
+    FileType, MODE_PERMISSION_MASK, MODE_SET_GROUP, MODE_TYPE_MASK, Metadata, NewTimes, Timestamp, kind_of,
+    kind_on_disk,
+};
+pub(crate) use btrfs_disk::flags::InodeFlags;
+pub(crate) use handle::Inode;
+pub(crate) use item::InodeState;
 pub(crate) use item::{time_from_disk, time_to_disk};
 
 pub(crate) use attr::inherited_flags;

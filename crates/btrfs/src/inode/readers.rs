@@ -9,10 +9,10 @@
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use crate::locks::{Condvar, Mutex, Rank};
 
 /// The reads under way in one file, of two ages.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Readers {
     counts: [AtomicUsize; 2],
     /// Age of those that begin now: 0 or 1. Changes under the sole `inner` lock.
@@ -20,6 +20,17 @@ pub(crate) struct Readers {
     /// Somebody waits.
     waiting: Mutex<()>,
     done: Condvar,
+}
+
+impl Default for Readers {
+    fn default() -> Self {
+        Self {
+            counts: Default::default(),
+            age: AtomicUsize::new(0),
+            waiting: Mutex::new(Rank::Readers, ()),
+            done: Condvar::new(),
+        }
+    }
 }
 
 /// A read under way: what it looked up stays where it is.

@@ -6,9 +6,9 @@ use std::sync::{Arc, OnceLock};
 use btrfs_disk::flags::RootFlags;
 use btrfs_disk::{InodeNo, Key, TreeId};
 use btrfs_store::{Store, Tree};
-use parking_lot::Mutex;
 
 use crate::error::{CallerError, Result};
+use crate::locks::{Mutex, Rank};
 use crate::notes::Notes;
 
 /// Inode number of a subvolume's root directory.
@@ -21,10 +21,16 @@ pub(crate) const EMPTY_SUBVOL_INO: InodeNo = InodeNo(2);
 ///
 /// Every inode refers to its [`Root`], and so does everybody who is about to use one. A file that is
 /// open keeps its inode, and with it the tree that its contents are found by.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct DeadTrees {
     waiting: Mutex<Vec<TreeId>>,
     count: AtomicUsize,
+}
+
+impl Default for DeadTrees {
+    fn default() -> Self {
+        Self { waiting: Mutex::new(Rank::DeadTrees, Vec::new()), count: AtomicUsize::new(0) }
+    }
 }
 
 impl DeadTrees {
@@ -81,7 +87,7 @@ impl Root {
             deleted: AtomicBool::new(false),
             dead: OnceLock::new(),
             next_ino: AtomicU64::new(0),
-            next_ino_search: Mutex::default(),
+            next_ino_search: Mutex::new(Rank::NextIno, ()),
         })
     }
 

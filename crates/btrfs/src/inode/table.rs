@@ -5,10 +5,10 @@ use std::sync::atomic::Ordering;
 
 use btrfs_disk::{Generation, InodeNo, TreeId};
 use btrfs_store::hash::NumberMap;
-use parking_lot::RwLock;
 
 use super::Inode;
 use crate::error::{CallerError, Result};
+use crate::locks::{Rank, RwLock};
 
 /// Inodes kept in memory, as long as they can be forgotten.
 const INODES_MAX: usize = 1 << 16;
@@ -37,7 +37,12 @@ struct Shard {
 
 impl Default for InodeTable {
     fn default() -> Self {
-        let shard = || RwLock::new(Shard { inodes: Map::default(), sweep_at: INODES_MAX / SHARD_COUNT, departures: 0 });
+        let shard = || {
+            RwLock::new(
+                Rank::Inodes,
+                Shard { inodes: Map::default(), sweep_at: INODES_MAX / SHARD_COUNT, departures: 0 },
+            )
+        };
         Self { shards: std::iter::repeat_with(shard).take(SHARD_COUNT).collect() }
     }
 }

@@ -43,7 +43,8 @@ pub(crate) use delete::{delete, drop_dead_trees, set_read_only};
 pub(crate) use info::{default_subvolume, list, set_default_subvolume};
 pub(crate) use make::make_trees;
 pub(crate) use startup::{mark_quotas_inconsistent, prepare_for_writing};
-pub use types::{SnapshotMode, SubvolumeInfo};
+pub(crate) use types::SnapshotMode;
+pub use types::SubvolumeInfo;
 
 /// Object id of orphan items (`BTRFS_ORPHAN_OBJECTID`).
 const ORPHAN_OBJECTID: u64 = 0u64.wrapping_sub(5);

@@ -6,15 +6,7 @@ use btrfs_disk::{Generation, InodeNo, TreeId};
 
 use crate::inode::Timestamp;
 
-/// Whether a snapshot can be changed.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum SnapshotMode {
-    /// The snapshot can be changed like its source.
-    #[default]
-    ReadWrite,
-    /// The snapshot stays as it is.
-    ReadOnly,
-}
+pub(crate) use vfs::SnapshotMode;
 
 /// A subvolume or snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use btrfs_store::Txn;
+use btrfs_store::ablation::{Mutation, mutated};
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
 use vfs::file_system::{Attr, Caller, SetAttr, SetTime, Time};
 use vfs::privileges::BareSetGroup;
 
-use super::stat::{attr_of, kind_of};
+use super::stat::attr_of;
 use super::{BtrfsFs, privileges};
 use crate::error::{CallerError, Result};
 use crate::file;
@@ -19,11 +20,12 @@ use crate::inode::{
 /// Items that a change of attributes changes: the inode, its list, its capabilities.
 const SET_ITEMS: u32 = 3;
 
-pub(super) fn timestamp(time: Time) -> Result<Timestamp> {
+/// Refuses nanoseconds of a second and more.
+pub(super) fn checked(time: Time) -> Result<Timestamp> {
     if time.nsec >= 1_000_000_000 {
         return Err(CallerError::InvalidArgument.into());
     }
-    Ok(Timestamp::new(time.sec, time.nsec))
+    Ok(time)
 }
 
 /// Times to set, all known.
@@ -40,13 +42,13 @@ impl NewTimes {
         let set = |time: Option<SetTime>| match time {
             None => Ok(None),
             Some(SetTime::Now) => Ok(Some(now)),
-            Some(SetTime::To(time)) => timestamp(time).map(Some),
+            Some(SetTime::To(time)) => checked(time).map(Some),
         };
         Ok(Self {
             atime: set(changes.atime)?,
             mtime: set(changes.mtime)?,
-            ctime: changes.ctime.map_or(Ok(now), timestamp)?,
-            btime: changes.btime.map(timestamp).transpose()?,
+            ctime: changes.ctime.map_or(Ok(now), checked)?,
+            btime: changes.btime.map(checked).transpose()?,
         })
     }
 }
@@ -98,7 +100,8 @@ impl BtrfsFs {
             if has_capability {
                 self.put(txn, inode, vfs::privileges::CAPABILITY_NAME, None)?;
             }
-            inode.change(txn, |state| set_fields(caller, inode.kind(), state, changes, times));
+            let (changes, times) = heeded(changes, times);
+            inode.change(txn, |state| set_fields(caller, inode.kind(), state, &changes, &times));
             Ok(())
         })
     }
@@ -120,11 +123,26 @@ impl BtrfsFs {
     }
 }
 
+/// What is done of what was asked for: all of it, but for deliberate mistakes.
+fn heeded(changes: &SetAttr, times: &NewTimes) -> (SetAttr, NewTimes) {
+    let (mut changes, mut times) = (*changes, *times);
+    if mutated(Mutation::ModeIgnored) {
+        changes.permissions = None;
+    }
+    if mutated(Mutation::OwnerIgnored) {
+        (changes.uid, changes.gid) = (None, None);
+    }
+    if mutated(Mutation::TimesIgnored) {
+        times = NewTimes { atime: None, mtime: None, btime: None, ..times };
+    }
+    (changes, times)
+}
+
 fn set_fields(caller: &Caller, kind: FileType, state: &mut InodeState, changes: &SetAttr, times: &NewTimes) {
     let mut permissions = changes.permissions.unwrap_or(state.mode & MODE_PERMISSION_MASK);
     if changes.clear_privileges {
         let bare = BareSetGroup::for_change(caller, state.gid, changes);
-        permissions = vfs::privileges::cleared(kind_of(kind), permissions, bare);
+        permissions = vfs::privileges::cleared(kind, permissions, bare);
     }
     state.mode = state.type_bits() | (permissions & MODE_PERMISSION_MASK);
     state.uid = changes.uid.unwrap_or(state.uid);
@@ -173,7 +191,7 @@ fn check_may_clear(caller: &Caller, inode: &Inode, changes: &SetAttr) -> Result<
         return Ok(());
     }
     let bare = BareSetGroup::for_change(caller, state.gid, changes);
-    match vfs::privileges::cleared(kind_of(inode.kind()), permissions, bare) == permissions {
+    match vfs::privileges::cleared(inode.kind(), permissions, bare) == permissions {
         true => Ok(()),
         false => Err(CallerError::NotPermitted.into()),
     }

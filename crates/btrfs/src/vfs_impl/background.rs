@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use parking_lot::Mutex;
-
 use super::{BtrfsFs, FsOptions};
 use crate::error::Result;
 use crate::inode::Timestamp;
+use crate::locks::{Mutex, Rank};
 use crate::{subvol, writeback};
 
 /// Steps in one commit interval: what became dirty in one of them is written in the next, so that
@@ -36,7 +35,7 @@ impl Background {
         Self {
             interval,
             step: (interval / STEPS_PER_INTERVAL).max(STEP_MIN),
-            state: Mutex::new(Due { committed: now, written_to: 0 }),
+            state: Mutex::new(Rank::Background, Due { committed: now, written_to: 0 }),
         }
     }
 }

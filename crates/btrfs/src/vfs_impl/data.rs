@@ -7,8 +7,7 @@ use btrfs_store::LogTicket;
 use vfs::NodeId;
 use vfs::append_only;
 use vfs::file_system::{
-    AllocateFlags, Caller, CopyRange, Extent, ExtentKind, Handle, OpenFlags, Seek, SyncTicket, SyncWhat, WriteFlags,
-    Written,
+    AllocateFlags, Caller, CopyRange, Extent, Handle, OpenFlags, Seek, SyncTicket, SyncWhat, WriteFlags, Written,
 };
 use vfs::privileges::BareSetGroup;
 
@@ -201,8 +200,18 @@ impl BtrfsFs {
     pub(super) fn extents_of(&self, node: NodeId, offset: u64) -> Result<Vec<Extent>> {
         let inode = self.inode(node)?;
         check_is_file(&inode)?;
-        let extents = file::extents(self.core(), &inode, offset)?;
-        Ok(extents.into_iter().map(shown_extent).collect())
+        file::extents(self.core(), &inode, offset)
+    }
+
+    pub(super) fn reflink_nodes(&self, range: &CopyRange) -> Result<()> {
+        let source = self.live_inode(range.source)?;
+        let target = self.live_inode(range.target)?;
+        check_is_file(&source)?;
+        check_is_file(&target)?;
+        privileges::drop_for_write(self, &target, None)?;
+        let range = CloneRange { source: range.source_offset, destination: range.target_offset, len: range.len };
+        file::reflink(self.core(), &source, &target, range)?;
+        self.sync_marked(&target)
     }
 
     pub(super) fn copy_nodes(&self, range: &CopyRange) -> Result<u64> {
@@ -231,27 +240,6 @@ fn check_may_write(inode: &Inode, flags: OpenFlags) -> Result<()> {
         return Err(CallerError::NotPermitted.into());
     }
     Ok(())
-}
-
-fn shown_extent(extent: file::ExtentInfo) -> Extent {
-    Extent {
-        offset: extent.offset,
-        len: extent.len,
-        kind: match extent.kind {
-            file::ExtentKind::Inline => ExtentKind::Inline,
-            file::ExtentKind::Data => ExtentKind::Data,
-            file::ExtentKind::Preallocated => ExtentKind::Preallocated,
-        },
-        logical: extent.logical.map(|at| at.0),
-        disk_len: extent.disk_len,
-        compression: match extent.compression {
-            0 => None,
-            1 => Some("zlib"),
-            2 => Some("lzo"),
-            3 => Some("zstd"),
-            _ => Some("unknown"),
-        },
-    }
 }
 
 fn check_is_file(inode: &Inode) -> Result<()> {

@@ -1,12 +1,11 @@
 //! What went wrong, in the numbers that Linux has for it.
 
 use std::collections::HashSet;
-use std::hash::{BuildHasher, RandomState};
 
-use parking_lot::Mutex;
 use vfs::{Blame, Errno};
 
 use crate::error::{CallerError, Error};
+use crate::locks::{Mutex, Rank};
 
 /// Different failures that are logged; what comes after them is only counted by its absence.
 const LOGGED_MAX: usize = 1000;
@@ -54,6 +53,24 @@ impl From<CallerError> for Errno {
     }
 }
 
+impl From<Error> for vfs::Error {
+    fn from(error: Error) -> Self {
+        let errno = Errno::from(&error);
+        let blame = match &error {
+            Error::Caller { what, path: None } if has_same_words(*what) => return errno.into(),
+            Error::Caller { what: CallerError::NotSupported, .. } | Error::Unsupported(_) => Blame::Program,
+            Error::Caller { .. } => Blame::Caller,
+            Error::Io { .. } if errno == Errno::ENOSPC => Blame::Space,
+            Error::Io { .. } => Blame::Device,
+            Error::Corrupt { .. } => Blame::Image,
+            Error::Bug { .. } => Blame::Bug,
+            Error::NoSpace => Blame::Space,
+            Error::Poisoned { .. } => Blame::EarlierFailure,
+        };
+        Self::new(errno, blame, error)
+    }
+}
+
 /// True where the number has the same words as the mistake.
 const fn has_same_words(what: CallerError) -> bool {
     use CallerError as C;
@@ -69,30 +86,24 @@ const fn has_same_words(what: CallerError) -> bool {
 }
 
 /// Failures that are not the caller's: each goes to the log once, with its place.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct FaultLog {
-    hasher: RandomState,
-    logged: Mutex<HashSet<u64>>,
+    /// Texts of those that were logged. Hashed with keys of their own: names in them come from images.
+    logged: Mutex<HashSet<String>>,
+}
+
+impl Default for FaultLog {
+    fn default() -> Self {
+        Self { logged: Mutex::new(Rank::Lists, HashSet::new()) }
+    }
 }
 
 impl FaultLog {
     /// The error as servers and users of paths get it; logged as by [`FaultLog::errno`].
     pub(super) fn told(&self, error: Error) -> vfs::Error {
-        let errno = self.errno(&error);
-        // Which path it was is known to whoever asked, and may be another one by now.
-        let error = error.without_path();
-        let blame = match &error {
-            Error::Caller { what, .. } if has_same_words(*what) => return errno.into(),
-            Error::Caller { what: CallerError::NotSupported, .. } | Error::Unsupported(_) => Blame::Program,
-            Error::Caller { .. } => Blame::Caller,
-            Error::Io { .. } if errno == Errno::ENOSPC => Blame::Space,
-            Error::Io { .. } => Blame::Device,
-            Error::Corrupt { .. } => Blame::Image,
-            Error::Bug { .. } => Blame::Bug,
-            Error::NoSpace => Blame::Space,
-            Error::Poisoned { .. } => Blame::EarlierFailure,
-        };
-        vfs::Error::new(errno, blame, error)
+        self.errno(&error);
+        // Which path it was is known to the caller, and may be another one by now.
+        error.without_path().into()
     }
 
     /// The number for an error, which is logged when nobody has heard of it yet.
@@ -107,7 +118,7 @@ impl FaultLog {
     fn note(&self, error: &Error) {
         let text = error.to_string();
         let mut logged = self.logged.lock();
-        if logged.len() < LOGGED_MAX && logged.insert(self.hasher.hash_one(&text)) {
+        if logged.len() < LOGGED_MAX && logged.insert(text.clone()) {
             let is_last = logged.len() == LOGGED_MAX;
             drop(logged);
             tracing::error!("{text}");

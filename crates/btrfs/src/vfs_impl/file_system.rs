@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Extent, Follow, Handle, NewNode,
-    NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WholeNode, WriteFlags,
-    Written, XattrMode,
+    NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Subvolumes, SyncTicket, SyncWhat, VolumeStatus, WholeNode,
+    WriteFlags, Written, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
 
@@ -34,6 +34,7 @@ impl FileSystem for BtrfsFs {
 
     fn forget(&self, node: NodeId, count: u64) {
         self.forget_node(node, count);
+        self.clean();
     }
 
     fn attr(&self, node: NodeId) -> Answer<Attr> {
@@ -90,6 +91,7 @@ impl FileSystem for BtrfsFs {
     fn release(&self, node: NodeId, handle: Handle) {
         self.handles.close(handle);
         self.release_node(node);
+        self.clean();
     }
 
     fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize> {
@@ -131,6 +133,14 @@ impl FileSystem for BtrfsFs {
 
     fn copy_range(&self, range: &CopyRange) -> Answer<u64> {
         self.answer(self.copy_nodes(range))
+    }
+
+    fn reflink(&self, range: &CopyRange) -> Answer<()> {
+        self.answer(self.reflink_nodes(range))
+    }
+
+    fn subvolumes(&self) -> Option<&dyn Subvolumes> {
+        Some(self)
     }
 
     fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Answer<()> {

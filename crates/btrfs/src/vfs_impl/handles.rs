@@ -9,9 +9,10 @@
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use parking_lot::Mutex;
 use vfs::NodeId;
 use vfs::file_system::{Handle, OpenFlags};
+
+use crate::locks::{Mutex, Rank};
 
 /// Reads leave the time of the last access alone.
 const NO_ATIME: u64 = 1;
@@ -28,12 +29,19 @@ enum Listener {
 }
 
 /// Numbers of openings, and those that know of the failure that stopped writing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Handles {
     last: AtomicU64,
     told: Mutex<HashSet<Listener>>,
     /// Until then nobody needs the lock.
     has_told: AtomicBool,
+}
+
+impl Default for Handles {
+    fn default() -> Self {
+        let told = Mutex::new(Rank::Lists, HashSet::new());
+        Self { last: AtomicU64::new(0), told, has_told: AtomicBool::new(false) }
+    }
 }
 
 impl Handles {

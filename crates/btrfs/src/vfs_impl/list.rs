@@ -13,7 +13,6 @@ use vfs::NodeId;
 use vfs::file_system::{DirEntry, DirSink, NodeKind};
 
 use super::nodes::Place;
-use super::stat::kind_of;
 use super::{BtrfsFs, stale};
 use crate::dir::{Found, Stored};
 use crate::error::{CallerError, Result};
@@ -122,7 +121,7 @@ impl Listing<'_> {
     fn name(&mut self, next: u64, name: &[u8], stored: Stored) -> Result<bool> {
         let found = self.fs.namespace().resolve(self.dir, name, stored)?;
         let place = Place::of(found, self.dir.tree_id(), self.dir.ino(), name);
-        let entry = DirEntry { name, ino: self.fs.nodes.shown_place(&place), kind: kind_of(found.kind), next };
+        let entry = DirEntry { name, ino: self.fs.nodes.shown_place(&place), kind: found.kind, next };
         if !self.with_nodes {
             return Ok(self.sink.add(&entry));
         }

@@ -37,10 +37,9 @@ mod names;
 mod nodes;
 mod privileges;
 mod stat;
+mod subvolumes;
+mod whole;
 mod xattr;
-
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,14 +52,15 @@ use crate::dir::{Hold, Namespace};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{Core, Inode};
 use crate::log;
-use crate::volume::Volume;
+use crate::opened::Opened;
+use crate::subvol;
 
 use background::Background;
 use errno::FaultLog;
 use handles::Handles;
 use nodes::{Nodes, Place};
 
-pub use vfs::AtimeMode;
+pub(crate) use vfs::AtimeMode;
 
 /// Time between commits, as the kernel has it.
 const COMMIT_INTERVAL_DEFAULT: Duration = Duration::from_secs(30);
@@ -92,49 +92,53 @@ impl Default for FsOptions {
     }
 }
 
+/// Who sees to it that deleted subvolumes are taken apart once nobody uses them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cleaner {
+    /// The server, which calls [`vfs::FileSystem::step`].
+    Steps,
+    /// The call that gives up the last reference: nobody calls `step`.
+    LastUser,
+}
+
 /// A volume behind the interface of a file system. Its root is the subvolume that the volume was
 /// opened with.
 #[derive(Debug)]
-pub struct BtrfsFs {
-    volume: Volume,
+pub(crate) struct BtrfsFs {
+    volume: Arc<Opened>,
     nodes: Nodes,
     handles: Handles,
     options: FsOptions,
     faults: FaultLog,
     background: Background,
+    cleaner: Cleaner,
 }
 
 impl BtrfsFs {
-    /// Serves `volume`. Other handles on it may be used at the same time.
+    /// Serves a volume.
     ///
     /// # Errors
     /// When the root directory cannot be read.
-    #[expect(clippy::new_ret_no_self, reason = "a server takes any file system, and is all that the type is for")]
-    pub fn new(volume: &Volume, options: FsOptions) -> Result<Arc<dyn vfs::FileSystem>> {
-        let top = volume.inner.top;
-        volume.core().root_dir(top)?;
+    pub(crate) fn serve(
+        volume: &Arc<Opened>,
+        options: FsOptions,
+        cleaner: Cleaner,
+    ) -> Result<Arc<dyn vfs::FileSystem>> {
+        let (top, core) = (volume.top, volume.core());
+        core.root_dir(top)?;
         Ok(Arc::new(Self {
-            volume: volume.clone(),
-            nodes: Nodes::new(top),
+            volume: Arc::clone(volume),
+            nodes: Nodes::new(top, core.store.env().random_u64()),
             handles: Handles::default(),
-            background: Background::new(&options, volume.core().now()),
+            background: Background::new(&options, core.now()),
             options,
             faults: FaultLog::default(),
+            cleaner,
         }))
     }
 
-    /// The volume by paths, as any format has it; access times stay as they are.
-    ///
-    /// # Errors
-    /// As [`BtrfsFs::new`].
-    pub fn by_paths(volume: &Volume) -> Result<vfs::Volume> {
-        let (uid, gid) = volume.inner.owner;
-        let fs = Self::new(volume, FsOptions { atime: AtimeMode::No, ..FsOptions::default() })?;
-        Ok(vfs::Volume::new(fs).owner(uid, gid))
-    }
-
     fn namespace(&self) -> &Arc<Namespace> {
-        self.volume.namespace()
+        &self.volume.namespace
     }
 
     fn core(&self) -> &Core {
@@ -225,6 +229,17 @@ impl BtrfsFs {
     fn reap(&self, inode: &Inode) {
         // Where removal fails, the orphan item stays and the next open of the volume tries again.
         if let Err(error) = self.namespace().reap_if_last(inode) {
+            self.faults.errno(&error);
+        }
+    }
+
+    /// The last user of a deleted subvolume may have gone.
+    fn clean(&self) {
+        if self.cleaner == Cleaner::Steps {
+            return;
+        }
+        // Where this fails, the next open of the volume goes on.
+        if let Err(error) = subvol::drop_dead_trees(self.namespace()) {
             self.faults.errno(&error);
         }
     }

@@ -8,16 +8,15 @@ use std::sync::Arc;
 use btrfs_disk::TreeId;
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
-use vfs::file_system::{Attr, Caller, Entry, Follow, NewNode, NodeKind, RenameFlags as Flags, WholeNode};
+use vfs::file_system::{Attr, Caller, Entry, Follow, NewNode, NodeKind, RenameFlags};
 
-use super::attr::timestamp;
 use super::flags::COMPRESSION_NAME;
 use super::nodes::Place;
-use super::stat::{attr_of, type_of};
+use super::stat::attr_of;
 use super::{BtrfsFs, stale};
-use crate::dir::{self, Found, NewInode, RenameFlags, Unlink};
+use crate::dir::{self, Found, NewInode, Unlink};
 use crate::error::{CallerError, Error, Result};
-use crate::inode::{Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, ROOT_DIR_INO, Times};
+use crate::inode::{Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, ROOT_DIR_INO};
 use crate::subvol;
 
 /// Permission bits of a symlink, which nobody reads.
@@ -131,7 +130,7 @@ impl BtrfsFs {
         new: &NewNode<'_>,
     ) -> Result<Entry> {
         let dir = self.inode(parent)?;
-        let kind = type_of(new.kind);
+        let kind = new.kind;
         let inherited = self.inherited(&dir, new)?;
         let xattrs: Vec<(&[u8], &[u8])> =
             inherited.xattrs.iter().map(|(name, value)| (*name, value.as_slice())).collect();
@@ -166,21 +165,6 @@ impl BtrfsFs {
             let number = self.nodes.number(inode.tree_id(), inode.ino());
             Ok(number.map(|number| attr_of(&inode.metadata(), self.nodes.shown(NodeId(number)))))
         })
-    }
-
-    pub(super) fn create_whole_entry(&self, parent: NodeId, name: &[u8], node: &WholeNode<'_>) -> Result<Entry> {
-        let dir = self.inode(parent)?;
-        let WholeNode { permissions: mode, uid, gid, target, xattrs, data, .. } = *node;
-        let times = Times {
-            atime: node.atime.map(timestamp).transpose()?,
-            mtime: node.mtime.map(timestamp).transpose()?,
-            ctime: node.ctime.map(timestamp).transpose()?,
-            btime: node.btime.map(timestamp).transpose()?,
-        };
-        let (kind, rdev, flags) = (type_of(node.kind), u64::from(node.rdev), InodeFlags::empty());
-        let new = dir::NewNode { kind, mode, uid, gid, times, rdev, flags, target, xattrs, data };
-        let made = self.volume.create_node_in(&dir, name, &new)?;
-        self.entry(Place::Inode(made.tree_id(), made.ino()), &made)
     }
 
     /// The answer that hands out a node after a name for it came into `dir`.
@@ -316,9 +300,9 @@ impl BtrfsFs {
         caller: &Caller,
         from: (NodeId, &[u8]),
         to: (NodeId, &[u8]),
-        flags: Flags,
+        flags: RenameFlags,
     ) -> Result<()> {
-        let flags = rename_flags(flags)?;
+        check_rename_flags(flags)?;
         let (from_dir, to_dir) = (self.inode(from.0)?, self.inode(to.0)?);
         if to_dir.ino() == EMPTY_SUBVOL_INO {
             return Err(CallerError::NotPermitted.into());
@@ -353,24 +337,13 @@ pub(super) enum WhatIsInIt {
     Anything,
 }
 
-fn rename_flags(flags: Flags) -> Result<RenameFlags> {
-    let known = Flags::NO_REPLACE | Flags::EXCHANGE | Flags::WHITEOUT;
-    if !known.contains(flags) {
-        return Err(CallerError::InvalidArgument.into());
+/// Refuses flags that there are not, or that do not go together.
+fn check_rename_flags(flags: RenameFlags) -> Result<()> {
+    let is_alone = flags == RenameFlags::EXCHANGE || !flags.contains(RenameFlags::EXCHANGE);
+    match RenameFlags::all().contains(flags) && is_alone {
+        true => Ok(()),
+        false => Err(CallerError::InvalidArgument.into()),
     }
-    if flags.contains(Flags::EXCHANGE) {
-        return match flags {
-            Flags::EXCHANGE => Ok(RenameFlags::Exchange),
-            _ => Err(CallerError::InvalidArgument.into()),
-        };
-    }
-    let (no_replace, whiteout) = (flags.contains(Flags::NO_REPLACE), flags.contains(Flags::WHITEOUT));
-    Ok(match (no_replace, whiteout) {
-        (false, false) => RenameFlags::Replace,
-        (true, false) => RenameFlags::NoReplace,
-        (false, true) => RenameFlags::Whiteout,
-        (true, true) => RenameFlags::NoReplaceWhiteout,
-    })
 }
 
 /// True for what `open` works on.

@@ -10,14 +10,14 @@
 //! which says nothing in another mount, see [`Nodes::lasting`].
 
 use std::collections::HashMap;
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
 use btrfs_disk::{InodeNo, TreeId};
-use parking_lot::Mutex;
 use vfs::NodeId;
 
 use crate::dir::Found;
 use crate::inode::{EMPTY_SUBVOL_INO, ROOT_DIR_INO};
+use crate::locks::{Mutex, Rank};
 
 /// Bits of the inode number in a node's number.
 const INO_BITS: u32 = 44;
@@ -41,7 +41,8 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Nodes {
     top: TreeId,
-    hasher: RandomState,
+    /// Begins every hash: images choose the places, and must not choose their numbers.
+    secret: u64,
     odd: Mutex<HashMap<u64, Odd>>,
 }
 
@@ -71,8 +72,8 @@ impl Place {
 }
 
 impl Nodes {
-    pub(super) fn new(top: TreeId) -> Self {
-        Self { top, hasher: RandomState::default(), odd: Mutex::default() }
+    pub(super) fn new(top: TreeId, secret: u64) -> Self {
+        Self { top, secret, odd: Mutex::new(Rank::Lists, HashMap::new()) }
     }
 
     /// The subvolume whose root directory is [`NodeId::ROOT`].
@@ -177,7 +178,10 @@ impl Nodes {
     }
 
     fn odd_number(&self, place: &Place) -> u64 {
-        self.hasher.hash_one(place) | ODD_BIT
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.secret);
+        place.hash(&mut hasher);
+        hasher.finish() | ODD_BIT
     }
 }
 
@@ -187,7 +191,7 @@ mod tests {
 
     #[test]
     fn numbers_lead_back_to_their_inodes() {
-        let nodes = Nodes::new(TreeId(256));
+        let nodes = Nodes::new(TreeId(256), 7);
         for (tree, ino) in [
             (256, 256),
             (256, 257),
@@ -214,7 +218,7 @@ mod tests {
     /// which in a snapshot has the same generation too.
     #[test]
     fn a_number_means_the_same_inode_whatever_is_mounted() {
-        let mounts = [256, 5, 300, 1 << 20].map(|top| Nodes::new(TreeId(top)));
+        let mounts = [256, 5, 300, 1 << 20].map(|top| Nodes::new(TreeId(top), 7));
         let place = |tree: u64| Place::Inode(TreeId(tree), InodeNo(300));
         for from in &mounts {
             for tree in [5, 256, 300, (1 << 19) - 1] {
@@ -234,7 +238,7 @@ mod tests {
 
     #[test]
     fn numbers_that_were_never_given_out_lead_nowhere() {
-        let nodes = Nodes::new(TreeId(256));
+        let nodes = Nodes::new(TreeId(256), 7);
         let of = |tree: u64, ino: u64| NodeId((tree << INO_BITS) | ino);
         // The root by another number, the stand-in, what no file can be, and what would be in the table.
         for node in [of(256, 256), of(0, 300), of(0, 2), of(5, 2), of(5, 0), of(5, 255), NodeId(0), NodeId(u64::MAX)] {
@@ -246,7 +250,7 @@ mod tests {
 
     #[test]
     fn stand_ins_have_numbers_of_their_own_until_they_are_forgotten() {
-        let nodes = Nodes::new(TreeId::FS);
+        let nodes = Nodes::new(TreeId::FS, 7);
         let place = |name: &[u8]| Place::StandIn(TreeId(256), InodeNo(256), name.into());
         let (a, b) = (nodes.take(place(b"a")), nodes.take(place(b"b")));
         assert_ne!(a, b);

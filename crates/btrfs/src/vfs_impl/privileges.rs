@@ -5,7 +5,6 @@ use std::sync::Arc;
 use vfs::privileges::{BareSetGroup, CAPABILITY_NAME, cleared};
 
 use super::BtrfsFs;
-use super::stat::kind_of;
 use crate::error::Result;
 use crate::inode::{Absent, Inode, MODE_PERMISSION_MASK};
 
@@ -34,7 +33,7 @@ pub(super) fn has_capability(fs: &BtrfsFs, inode: &Inode) -> Result<bool> {
 /// # Errors
 /// `NoSpace`; when a tree cannot be read or changed.
 pub(super) fn drop_for_write(fs: &BtrfsFs, inode: &Arc<Inode>, bits: Option<BareSetGroup>) -> Result<bool> {
-    let kind = kind_of(inode.kind());
+    let kind = inode.kind();
     let left = |mode: u32| bits.map(|bare| cleared(kind, mode & MODE_PERMISSION_MASK, bare));
     let mode = inode.state().mode;
     let loses_bits = left(mode).is_some_and(|left| left != mode & MODE_PERMISSION_MASK);

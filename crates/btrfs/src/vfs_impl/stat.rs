@@ -1,9 +1,9 @@
 //! What `stat` shows of an inode, in the values of the trait.
 
-use vfs::file_system::{Attr, Home, NodeKind};
+use vfs::file_system::{Attr, Home};
 
 use super::flags;
-use crate::inode::{FileType, Metadata};
+use crate::inode::Metadata;
 
 /// Preferred size of I/O, as the kernel has it.
 const BLOCK_BYTES: u32 = 4096;
@@ -14,7 +14,7 @@ const RDEV_MASK: u64 = 0xffff_ffff;
 pub(super) fn attr_of(metadata: &Metadata, ino: u64) -> Attr {
     Attr {
         ino,
-        kind: kind_of(metadata.kind),
+        kind: metadata.kind,
         permissions: metadata.permissions(),
         nlink: metadata.nlink,
         uid: metadata.uid,
@@ -29,29 +29,5 @@ pub(super) fn attr_of(metadata: &Metadata, ino: u64) -> Attr {
         btime: metadata.btime,
         flags: flags::shown(metadata.flags),
         home: Home { subvolume: metadata.tree.0, ino: metadata.ino.0, generation: metadata.generation.0 },
-    }
-}
-
-pub(super) fn kind_of(kind: FileType) -> NodeKind {
-    match kind {
-        FileType::File => NodeKind::File,
-        FileType::Directory => NodeKind::Directory,
-        FileType::Symlink => NodeKind::Symlink,
-        FileType::CharDevice => NodeKind::CharDevice,
-        FileType::BlockDevice => NodeKind::BlockDevice,
-        FileType::Fifo => NodeKind::Fifo,
-        FileType::Socket => NodeKind::Socket,
-    }
-}
-
-pub(super) fn type_of(kind: NodeKind) -> FileType {
-    match kind {
-        NodeKind::File => FileType::File,
-        NodeKind::Directory => FileType::Directory,
-        NodeKind::Symlink => FileType::Symlink,
-        NodeKind::CharDevice => FileType::CharDevice,
-        NodeKind::BlockDevice => FileType::BlockDevice,
-        NodeKind::Fifo => FileType::Fifo,
-        NodeKind::Socket => FileType::Socket,
     }
 }

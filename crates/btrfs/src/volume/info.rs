@@ -17,7 +17,8 @@ impl Volume {
     /// Changes the label, an empty one for none, and makes it durable, with everything that was changed before.
     ///
     /// # Errors
-    /// `NameTooLong` for more than 255 bytes, `InvalidArgument` for a NUL among them, `ReadOnly`; as [`Volume::sync`].
+    /// `NameTooLong` for more than 255 bytes, `InvalidArgument` for a NUL among them, `ReadOnly`; as
+    /// [`vfs::Volume::sync`].
     pub fn set_label(&self, label: impl AsRef<OsStr>) -> Result<()> {
         let label = label.as_ref().as_bytes();
         if label.contains(&0) {
@@ -31,7 +32,7 @@ impl Volume {
         }
         let reservation = self.namespace().reserve(1)?;
         self.namespace().apply(reservation, |txn| Ok(txn.set_label(label)?))?;
-        self.sync()
+        self.opened.sync()
     }
 
     /// Label, sizes, features, devices and use of space.
@@ -45,7 +46,7 @@ impl Volume {
         let sizes = store.sizes();
         let device = DeviceInfo {
             id: superblock.dev_item.devid.get(),
-            name: self.inner.devices.first().map_or_else(String::new, |d| d.name().to_owned()),
+            name: self.opened.devices.first().map_or_else(String::new, |d| d.name().to_owned()),
             total_bytes: superblock.dev_item.total_bytes.get(),
             allocated_bytes: superblock.dev_item.bytes_used.get(),
         };

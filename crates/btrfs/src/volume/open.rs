@@ -9,13 +9,12 @@ use btrfs_disk::TreeId;
 use btrfs_store::{MakeOptions, Store, StoreOptions};
 
 use super::options::SubvolumeChoice;
-use super::paths::PathCache;
-use super::walk::{Follow, Walker};
-use super::{Inner, Volume, VolumeOptions};
+use super::{Volume, VolumeOptions};
 use crate::dir::Namespace;
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{Core, Settings};
 use crate::log;
+use crate::opened::{Follow, Opened, Walker};
 use crate::subvol;
 
 /// Most bytes of changes that the replay of a log may keep in memory, of a volume that is only
@@ -116,8 +115,7 @@ impl VolumeOptions {
             subvol::prepare_for_writing(&namespace)?;
         }
         let top = self.choose_top(&namespace)?;
-        let inner = Inner { namespace, top, paths: PathCache::default(), owner: self.owner, devices: vec![device] };
-        Ok(Volume { inner: Arc::new(inner) })
+        Volume::new(Opened::new(namespace, top, self.owner, vec![device]))
     }
 
     fn namespace(&self, store: Store) -> Arc<Namespace> {

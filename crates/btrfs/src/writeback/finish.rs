@@ -2,13 +2,13 @@
 
 use btrfs_disk::Generation;
 use btrfs_disk::flags::Incompat;
-use parking_lot::RwLockWriteGuard;
 
 use super::job::Job;
 use super::pending;
 use crate::error::Result;
 use crate::extents::{BytesDelta, Kind, NewExtent, Target, fill_gaps, replace};
 use crate::inode::Core;
+use crate::locks::WriteGuard;
 
 /// Items that are inserted while readers and writers of the file wait.
 const HELD_ITEMS: usize = 64;
@@ -44,7 +44,7 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
     for (index, part) in parts.enumerate() {
         if index > 0 {
             data.forget_map();
-            RwLockWriteGuard::bump(&mut layers);
+            WriteGuard::bump(&mut layers);
         }
         let is_inline = part.iter().any(|new| new.extent.kind == Kind::Inline);
         let inline: &[u8] = if is_inline { &job.inline } else { &[] };

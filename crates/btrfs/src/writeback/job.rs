@@ -5,7 +5,6 @@ use std::sync::Arc;
 use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_store::DataExtent;
-use parking_lot::MutexGuard;
 use vfs::{PageCache, Run};
 
 use super::plan::{self, Request, Step};
@@ -13,6 +12,7 @@ use super::{in_place, missing, need_for, pending};
 use crate::error::Result;
 use crate::extents::{FileExtent, Kind, NewExtent};
 use crate::inode::{Core, Flight, Inode, InodeFlags, Receipt};
+use crate::locks::MutexGuard;
 
 /// One file whose dirty data is being written.
 pub(super) struct Job<'a> {

@@ -32,7 +32,6 @@ use std::sync::Arc;
 
 use btrfs_disk::TreeId;
 use btrfs_store::Need;
-use parking_lot::RwLockWriteGuard;
 
 pub(crate) use in_place::covers as may_write_in_place;
 pub(crate) use plan::EXTENT_BYTES_MAX;
@@ -40,6 +39,7 @@ pub(crate) use run::{give_up, is_in_one_group, write_and_sum};
 
 use crate::error::Result;
 use crate::inode::{Core, Inode};
+use crate::locks::WriteGuard;
 use job::Job;
 
 /// Items to reserve for a file that is flushed: a path to its extents, to the checksums, and its
@@ -256,6 +256,6 @@ pub(crate) fn discard_held(core: &Core, inode: &Inode) {
 }
 
 /// Keeps everybody from overwriting data in place: for as long as a snapshot is being made.
-pub(crate) fn stop_in_place_writes(core: &Core) -> RwLockWriteGuard<'_, ()> {
+pub(crate) fn stop_in_place_writes(core: &Core) -> WriteGuard<'_, ()> {
     core.data.in_place.write()
 }

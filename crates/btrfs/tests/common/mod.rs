@@ -9,7 +9,8 @@ pub mod served;
 use std::path::Path;
 use std::process::Command;
 
-use btrfs::{CallerError, Error, MakeOptions, Volume};
+use btrfs::{MakeOptions, Volume};
+use vfs::{Errno, Error};
 
 /// Size of the images.
 pub const IMAGE_BYTES: u64 = 256 << 20;
@@ -50,6 +51,6 @@ pub fn check(image: &Path) {
 }
 
 /// What the caller did wrong.
-pub fn what<T: std::fmt::Debug>(result: Result<T, Error>) -> CallerError {
-    result.unwrap_err().caller_error().expect("the caller is to blame")
+pub fn what<T: std::fmt::Debug>(result: Result<T, Error>) -> Errno {
+    result.unwrap_err().errno()
 }

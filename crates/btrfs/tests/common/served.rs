@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use btrfs::{BtrfsFs, FsOptions, MakeOptions, Volume};
+use btrfs::{FsOptions, MakeOptions, Volume};
 use vfs::FileSystem;
 use vfs::file_system::{Caller, Entry, Handle, NewNode, NodeId, NodeKind, WriteFlags};
 
@@ -25,7 +25,7 @@ impl Served {
 
     pub fn with(options: FsOptions) -> Self {
         let (image, volume) = Image::make_with(MakeOptions::default());
-        let fs = BtrfsFs::new(&volume, options).unwrap();
+        let fs = volume.serve(options).unwrap();
         Self { image, volume, fs }
     }
 

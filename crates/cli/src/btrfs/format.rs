@@ -8,7 +8,7 @@ use blockdev::Device;
 use btrfs_disk::TreeId;
 use btrfs_store::Error as StoreError;
 use btrfs_store::pool::supers::read_mirrors;
-use spinney::{BtrfsFs, CallerError, Error as VolumeError, Volume, VolumeOptions};
+use spinney::{CallerError, Error as VolumeError, Volume, VolumeOptions};
 
 use super::{info, mount, place};
 use commands::failure::{Status, of_device};
@@ -48,7 +48,7 @@ impl About for Btrfs {
 
 fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
     let volume = options(request).open_device(device)?;
-    Ok(Opened { volume: BtrfsFs::by_paths(&volume)?, about: Box::new(Btrfs(volume)) })
+    Ok(Opened { volume: volume.by_paths().clone(), about: Box::new(Btrfs(volume)) })
 }
 
 fn options(request: &OpenRequest) -> VolumeOptions {

@@ -14,7 +14,7 @@ use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_store::MakeOptions;
 use clap::{Args, ValueEnum};
 use codec::ChecksumType;
-use spinney::{BtrfsFs, Volume, VolumeInfo};
+use spinney::{Volume, VolumeInfo};
 
 use super::blank;
 use super::features;
@@ -264,7 +264,7 @@ impl Mkfs {
         let progress = Arc::new(Progress::default());
         progress.bytes_total.store(bytes_total, Ordering::Relaxed);
         let _bar = Bar::new(&progress, !self.quiet);
-        import_contents(&BtrfsFs::by_paths(&made.volume)?, rootdir, Path::new("/"), &options, &progress)?;
+        import_contents(&made.volume.by_paths().clone(), rootdir, Path::new("/"), &options, &progress)?;
         made.volume.sync()?;
         Ok(made)
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use blockdev::Device;
 use btrfs_disk::TreeId;
-use spinney::{BtrfsFs, CallerError, Error as VolumeError, FsOptions, Volume, VolumeOptions};
+use spinney::{CallerError, Error as VolumeError, FsOptions, Volume, VolumeOptions};
 use vfs::FileSystem;
 
 use commands::failure::{Failure, Status};
@@ -103,7 +103,7 @@ pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn
         pin_known: request.keep_known,
         user_subvol_ioctls,
     };
-    Ok(BtrfsFs::new(&volume, options)?)
+    Ok(volume.serve(options)?)
 }
 
 /// What the options ask for.
@@ -186,7 +186,7 @@ impl Wanted {
         let volume = options.open_device(device).map_err(|error| not_found(error, subvol, id))?;
         // As the kernel, which shows both for every mount and so is given both.
         if let (Some(path), Some(id)) = (subvol, id) {
-            let found = volume.metadata("/")?.tree;
+            let found = TreeId(volume.metadata("/")?.home.subvolume);
             if found != id {
                 let (id, found) = (id.0, found.0);
                 let text =

@@ -2,13 +2,14 @@
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use vfs::Errno;
 
 use anyhow::Result;
 use btrfs_disk::TreeId;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use spinney::{CallerError, SnapshotMode, SubvolumeInfo, Volume};
+use spinney::{CallerError, SubvolumeInfo, Volume};
 
 use super::format;
 use commands::attributes::JsonTime;
@@ -16,6 +17,7 @@ use commands::failure::Failure;
 use commands::image::{ImageArgs, ReadArgs};
 use commands::names::{self, JsonPath};
 use commands::output::Output;
+use vfs::SnapshotMode;
 
 /// Make, list and delete subvolumes and snapshots
 #[derive(Debug, Args)]
@@ -157,13 +159,15 @@ impl Subvolume {
         match &self.command {
             Command::Create { image, path, json } => {
                 let volume = format::open_writable(image)?;
-                let id = volume.create_subvolume(path)?;
+                volume.create_subvolume(path)?;
+                let id = id_at(&volume, path)?;
                 end(volume, id, *json, out)
             }
             Command::Snapshot { image, source, dest, read_only, json } => {
                 let volume = format::open_writable(image)?;
                 let mode = if *read_only { SnapshotMode::ReadOnly } else { SnapshotMode::ReadWrite };
-                let id = volume.snapshot(source, dest, mode)?;
+                volume.snapshot(source, dest, mode)?;
+                let id = id_at(&volume, dest)?;
                 end(volume, id, *json, out)
             }
             Command::List { image, json } => list(image, *json, out),
@@ -186,6 +190,11 @@ fn end(volume: Volume, id: TreeId, json: bool, out: &mut Output) -> Result<()> {
     report.map_or(Ok(()), |report| out.json(&report))
 }
 
+/// The number of the subvolume that a path leads to.
+fn id_at(volume: &Volume, path: &Path) -> Result<TreeId> {
+    Ok(TreeId(volume.metadata(path)?.home.subvolume))
+}
+
 fn find(volume: &Volume, id: TreeId) -> Result<SubvolumeInfo> {
     let found = volume.subvolumes()?.into_iter().find(|subvolume| subvolume.id == id);
     let found = found.ok_or(CallerError::NoSuchSubvolume);
@@ -197,10 +206,10 @@ fn delete(image: &ImageArgs, paths: &[PathBuf], json: bool, out: &mut Output) ->
     let mut deleted = Vec::new();
     for path in paths {
         // Where it is no subvolume, the deletion says so.
-        let known = json.then(|| find(&volume, volume.metadata(path)?.tree));
+        let known = json.then(|| find(&volume, id_at(&volume, path)?));
         let done = volume.delete_subvolume(path);
-        done.map_err(|error| match error.caller_error() {
-            Some(CallerError::InvalidArgument) => {
+        done.map_err(|error| match error.errno() {
+            Errno::EINVAL => {
                 let shown = path.display();
                 Failure::refused(format!("{shown}: no subvolume; `rm -r` removes directories")).into()
             }

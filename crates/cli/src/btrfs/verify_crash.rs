@@ -125,7 +125,7 @@ impl VerifyCrash {
             state: self.state.clone(),
             keep: self.keep.clone(),
             progress: Some(Arc::clone(&progress)),
-            ..Config::default()
+            ..Config::new(Arc::new(btrfs_crash::Btrfs))
         };
         let start = Instant::now();
         let explored =

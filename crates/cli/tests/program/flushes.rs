@@ -8,9 +8,10 @@
 use std::path::Path;
 use std::process::Command;
 
-use spinney::{FileOptions, Volume};
+use spinney::Volume;
 
 use crate::harness::Bench;
+use vfs::FileOptions;
 
 /// Where the superblock is.
 const SUPERBLOCK_AT: u64 = 64 << 10;

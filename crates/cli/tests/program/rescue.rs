@@ -124,7 +124,7 @@ fn the_log_may_be_left_out() {
     volume.write("/committed", "a").unwrap();
     volume.sync().unwrap();
     volume.write("/logged", "b").unwrap();
-    let file = spinney::FileOptions::new().write(true).open(&volume, "/logged").unwrap();
+    let file = vfs::FileOptions::new().write(true).open(&volume, "/logged").unwrap();
     file.sync_all().unwrap();
     std::fs::copy(bench.path("a.img"), bench.path("crashed.img")).unwrap();
     assert_eq!(bench.ok("ls crashed.img"), "committed\nlogged\n");

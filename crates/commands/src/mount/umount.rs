@@ -109,6 +109,7 @@ fn unmount(dir: &Path, lazy: bool) -> fuse::Result<()> {
             Err(fuse::Error::Unmount { source, .. })
                 if source.raw_os_error() == Some(Errno::BUSY.raw_os_error()) && start.elapsed() < BUSY_MAX =>
             {
+                // The kernel tells nobody when it closes the last file: there is nothing to wait for but time.
                 std::thread::sleep(WAIT_STEP);
             }
             result => return result,
@@ -165,15 +166,18 @@ fn write_all_of(root: &File) -> io::Result<()> {
 
 /// Waits until nobody holds the image for writing.
 fn wait_for(image: &Path) {
-    // Whoever mounted chose this path, and may not be the one who unmounts.
-    let options = FileOptions { read_only: true, no_follow: true, ..FileOptions::default() };
-    let start = Instant::now();
-    while start.elapsed() < WAIT_MAX {
-        match FileDevice::open(image, &options) {
-            Err(blockdev::Error::Locked { .. }) => std::thread::sleep(WAIT_STEP),
-            // Free; or it cannot be asked, and there is nothing to wait for.
-            _ => return,
-        }
+    let (done, is_done) = mpsc::sync_channel(1);
+    let path = image.to_owned();
+    // A lock that is never released keeps this thread, but not the program.
+    std::thread::spawn(move || {
+        // The user who mounted chose this path, and may not be the one who unmounts.
+        let options = FileOptions { read_only: true, no_follow: true, wait: true, ..FileOptions::default() };
+        // Free now; or it cannot be asked, and there is nothing to wait for.
+        drop(FileDevice::open(path, &options));
+        // Nobody listens any more when it took too long.
+        done.send(()).unwrap_or_default();
+    });
+    if is_done.recv_timeout(WAIT_MAX).is_err() {
+        output::warn(&format!("{} is still being written", image.display()));
     }
-    output::warn(&format!("{} is still being written", image.display()));
 }

@@ -50,6 +50,8 @@ enum Received {
     Request(usize),
     /// Nothing; try again.
     Nothing,
+    /// An error that says nothing about the mount; try again a little later.
+    Failed(IoErrno),
     /// The mount is gone.
     End,
 }
@@ -90,6 +92,10 @@ impl Worker {
                     meanwhile += 1;
                 }
                 Received::Nothing => meanwhile = MEANWHILE_MAX,
+                Received::Failed(_) => {
+                    self.session.pause(RETRY_WAIT);
+                    meanwhile = MEANWHILE_MAX;
+                }
                 Received::End => {
                     self.end_syncs();
                     return;
@@ -236,6 +242,7 @@ pub(crate) fn initialize(channel: &OwnedFd, wish: &Wish) -> Result<Agreement> {
         let len = match receive(channel, &mut request) {
             Received::Request(len) => len,
             Received::Nothing => continue,
+            Received::Failed(error) => return Err(Error::Device(error.into())),
             Received::End => return Err(Error::Device(IoErrno::NODEV.into())),
         };
         let bytes = request.whole().get(..len).unwrap_or_default();
@@ -278,8 +285,7 @@ fn receive(channel: &OwnedFd, buffer: &mut RequestBuffer) -> Received {
         // was missing from then on, and a server whose workers had all met such an error was gone without a word.
         Err(error) => {
             tracing::error!(%error, "reading the FUSE device; trying again");
-            std::thread::sleep(RETRY_WAIT);
-            Received::Nothing
+            Received::Failed(error)
         }
     }
 }

@@ -108,7 +108,7 @@ impl Queue {
                     return Ok(());
                 }
                 if begun.is_empty() {
-                    std::thread::sleep(APART_STEP);
+                    others.wait();
                 }
                 self.end_syncs(session, &mut begun)?;
                 continue;
@@ -180,12 +180,14 @@ struct Others {
     count: usize,
     tell: mpsc::Sender<(usize, Apart)>,
     told: mpsc::Receiver<(usize, Apart)>,
+    /// One that has been received and not yet taken.
+    received: Option<(usize, Apart)>,
 }
 
 impl Default for Others {
     fn default() -> Self {
         let (tell, told) = mpsc::channel();
-        Self { count: 0, tell, told }
+        Self { count: 0, tell, told, received: None }
     }
 }
 
@@ -205,9 +207,16 @@ impl Others {
         Ok(())
     }
 
+    /// Waits until one has been answered, but not longer than a request of the kernel may wait meanwhile.
+    fn wait(&mut self) {
+        if self.received.is_none() {
+            self.received = self.told.recv_timeout(APART_STEP).ok();
+        }
+    }
+
     /// One that has been answered.
     fn next(&mut self) -> Option<(usize, Apart)> {
-        let answered = self.told.try_recv().ok()?;
+        let answered = self.received.take().or_else(|| self.told.try_recv().ok())?;
         self.count = self.count.saturating_sub(1);
         Some(answered)
     }

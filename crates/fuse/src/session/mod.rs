@@ -143,6 +143,11 @@ pub(crate) struct SessionOptions {
 }
 
 impl Session {
+    /// Waits for so long, or until the kernel unmounts.
+    pub(crate) fn pause(&self, at_most: Duration) {
+        self.ending.pause(at_most);
+    }
+
     pub(crate) fn new(fs: Arc<dyn FileSystem>, ending: Arc<Ending>, options: SessionOptions) -> Self {
         let is_read_only = fs.is_read_only();
         Self {

@@ -5,17 +5,18 @@ use super::judge::{files_of, read_one};
 use super::workload::{Journal, Settings, fresh, open_on, options, store};
 use crate::Random;
 use crate::faults::{FailingDevice, Fault, FaultKind};
-use crate::model::{Model, Operation};
 use crate::number::to_usize;
-use crate::property::{Generator, compare_trees, drive};
 use crate::reference;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::backends::MemoryDevice;
 use blockdev::{Device, Op};
-use spinney::{Error, Volume};
+use spinney::Volume as Btrfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use vfs::{Blame, Volume};
+use vfs_conformance::model::{Model, Operation};
+use vfs_conformance::property::{Generator, compare_trees, drive, is_refusal};
 
 /// Blocks start at multiples of this on the device.
 const SECTOR_BYTES: u64 = 4096;
@@ -61,8 +62,8 @@ impl Rest {
         Ok(Self { image: device.duplicate(), model, form })
     }
 
-    fn volume(&self) -> Result<Volume> {
-        open_on(&Arc::new(self.image.duplicate()), &Volume::options().read_only(true))
+    fn volume(&self) -> Result<Btrfs> {
+        open_on(&Arc::new(self.image.duplicate()), &Btrfs::options().read_only(true))
     }
 }
 
@@ -135,13 +136,13 @@ fn one_copy_of_each(rest: &Rest, blocks: &Blocks, report: &mut DamageReport) -> 
     for offset in &flipped {
         flip(&device, *offset)?;
     }
-    let volume = open_on(&device, &Volume::options().read_only(true))?;
+    let volume = open_on(&device, &Btrfs::options().read_only(true))?;
     compare_trees(&volume, &rest.model, Path::new("/")).context("opened to read")?;
     drop(volume);
     for offset in &flipped {
         ensure!(read8(&device, *offset)? != read8(&rest.image, *offset)?, "a read-only volume wrote");
     }
-    let volume = open_on(&device, &Volume::options())?;
+    let volume = open_on(&device, &Btrfs::options())?;
     compare_trees(&volume, &rest.model, Path::new("/")).context("opened to write")?;
     volume.close()?;
     let mut mended = 0u64;
@@ -164,7 +165,7 @@ fn rotten_data(rest: &Rest, report: &mut DamageReport) -> Result<()> {
     let made = model.apply(&Operation::Create { path: path.clone() });
     let removed = model.apply(&Operation::Remove { path });
     ensure!(made.is_ok() && removed.is_ok(), "the model has no room");
-    let volume = open_on(&device, &Volume::options())?;
+    let volume = open_on(&device, &Btrfs::options())?;
     volume.write("rotten", &data)?;
     volume.close()?;
     let marked = data.get(to_usize(SECTOR_BYTES)..).unwrap_or_default();
@@ -172,7 +173,7 @@ fn rotten_data(rest: &Rest, report: &mut DamageReport) -> Result<()> {
     ensure!(!places.is_empty(), "the data is not on the device");
     for (index, place) in places.iter().enumerate() {
         flip(&device, *place)?;
-        let volume = open_on(&device, &Volume::options())?;
+        let volume = open_on(&device, &Btrfs::options())?;
         let read = volume.read("rotten");
         if index + 1 < places.len() {
             ensure!(read? == data, "the other copy was not used");
@@ -180,7 +181,7 @@ fn rotten_data(rest: &Rest, report: &mut DamageReport) -> Result<()> {
             flip(&device, *place)?;
         } else {
             let error = read.err().context("bad bytes were given out")?;
-            ensure!(error.caller_error().is_none(), "the caller is blamed: {error}");
+            ensure!(error.blame() == Blame::Image, "the caller is blamed: {error}");
             for (path, kind) in files_of(&rest.model) {
                 read_one(&volume, &path, kind)?;
             }
@@ -220,7 +221,7 @@ fn every_copy(
     }
     report.damages = report.damages.saturating_add(1);
     let mut model = rest.model.clone();
-    let volume = match open_on(&device, &Volume::options().cache_bytes(0)) {
+    let volume = match open_on(&device, &Btrfs::options().cache_bytes(0)) {
         Ok(volume) => Some(volume),
         Err(error) => {
             let text = format!("{error:#}");
@@ -262,7 +263,7 @@ fn change(
         let expected = model.apply(&operation);
         match drive(volume, &operation) {
             Ok(()) => ensure!(expected.is_ok(), "succeeds, but should not: {operation:?}"),
-            Err(error) if error.caller_error().is_some() => {
+            Err(error) if is_refusal(&error) => {
                 *model = before;
                 if expected.is_ok() {
                     bail!("the caller is blamed for damage: {operation:?}: {error}");
@@ -272,7 +273,7 @@ fn change(
                 report.failed = report.failed.saturating_add(1);
                 *model = before;
                 after_failure();
-                if matches!(error, Error::Poisoned { .. }) || volume.sync().is_err() {
+                if error.blame() == Blame::EarlierFailure || volume.sync().is_err() {
                     report.poisoned = report.poisoned.saturating_add(1);
                     return Ok(false);
                 }
@@ -303,7 +304,7 @@ fn finish(device: &Arc<MemoryDevice>, model: &Model, is_known: bool, folder: &Pa
     let path = folder.join(format!("{name}.img"));
     store(device, &path)?;
     reference::check(&path).with_context(|| format!("image kept: {}", path.display()))?;
-    let volume = open_on(device, &Volume::options()).context("after it was mended")?;
+    let volume = open_on(device, &Btrfs::options()).context("after it was mended")?;
     if is_known {
         compare_trees(&volume, model, Path::new("/")).context("after it was mended")?;
     }
@@ -339,7 +340,7 @@ fn one_read_error(
     let device = Arc::new(rest.image.duplicate());
     let inner: Arc<dyn Device> = Arc::<MemoryDevice>::clone(&device);
     let failing = Arc::new(FailingDevice::new(inner));
-    let volume = open_on(&failing, &Volume::options().cache_bytes(0))?;
+    let volume = open_on(&failing, &Btrfs::options().cache_bytes(0))?;
     failing.plan(vec![fault]);
     let mut model = rest.model.clone();
     let is_known = change(&volume, &mut model, seed.wrapping_add(number), report, || failing.plan(Vec::new()))?;

@@ -9,16 +9,18 @@ use super::judge::{probe, read_all};
 use super::workload::{Settings, fresh, is_small, open_on, options, store};
 use crate::Random;
 use crate::faults::{Event, RecordingDevice};
-use crate::model::{Content, Model, Node, NodeId, Operation};
 use crate::number::to_u64;
-use crate::property::{Generator, compare_content, drive};
 use crate::reference;
 use anyhow::{Context, Result, ensure};
 use blockdev::backends::MemoryDevice;
-use spinney::{FileOptions, FileType, Volume};
+use spinney::Volume as Btrfs;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use vfs::file_system::NodeKind;
+use vfs::{FileOptions, Volume};
+use vfs_conformance::model::{Content, Model, Node, NodeId, Operation};
+use vfs_conformance::property::{Generator, compare_content, drive, is_full, is_refusal};
 
 /// A sync comes once in so many operations.
 const SYNC_EVERY: u64 = 3;
@@ -45,8 +47,8 @@ type Place = (u64, u64);
 /// What was there when a sync returned.
 enum Held {
     File(Content),
-    Names(BTreeMap<Vec<u8>, FileType>),
-    Other(FileType),
+    Names(BTreeMap<Vec<u8>, NodeKind>),
+    Other(NodeKind),
 }
 
 struct Promise {
@@ -121,7 +123,7 @@ fn has_log(image: &MemoryDevice) -> Result<bool> {
 
 fn check(image: &MemoryDevice, path: &Path) -> Result<()> {
     let device = Arc::new(image.duplicate());
-    let volume = open_on(&device, &Volume::options())?;
+    let volume = open_on(&device, &Btrfs::options())?;
     probe(&volume)?;
     volume.close()?;
     store(&device, path)?;
@@ -158,19 +160,19 @@ impl Story {
 
     /// Syncs one file or directory, and promises what it holds.
     fn sync(&mut self, volume: &Volume, model: &Model, path: PathBuf, events: &impl Fn() -> usize) -> Result<()> {
-        let Some(node) = model.place(&path).ok().and_then(|place| place.node) else { return Ok(()) };
+        let Some(node) = model.id_at(&path) else { return Ok(()) };
         let Some(found) = model.node(node) else { return Ok(()) };
-        if !matches!(found.file_type(), FileType::File | FileType::Directory) {
+        if !matches!(found.file_type(), NodeKind::File | NodeKind::Directory) {
             return Ok(());
         }
         let file = FileOptions::new().read(true).open(volume, &path)?;
         match file.sync_all() {
-            Err(spinney::Error::NoSpace) => return Ok(()),
+            Err(error) if is_full(&error) => return Ok(()),
             result => result.with_context(|| format!("syncing {}", path.display()))?,
         }
         let metadata = file.metadata()?;
         self.promises.push(Promise {
-            place: (metadata.tree.0, metadata.ino.0),
+            place: (metadata.home.subvolume, metadata.home.ino),
             held: held(model, found),
             xattrs: found.xattrs.clone(),
             path,
@@ -194,7 +196,7 @@ impl Story {
 
     fn judge(&self, image: &MemoryDevice, events: usize) -> Result<u64> {
         let device = Arc::new(image.duplicate());
-        let volume = open_on(&device, &Volume::options()).context("opened to write")?;
+        let volume = open_on(&device, &Btrfs::options()).context("opened to write")?;
         // The operation after the last whole one may have been under way.
         let cut_short = self.moments.partition_point(|at| *at <= events);
         let mut found = BTreeMap::new();
@@ -202,10 +204,10 @@ impl Story {
         let mut places: BTreeMap<Place, Vec<PathBuf>> = BTreeMap::new();
         for path in found.into_keys().map(|path| Path::new("/").join(path)) {
             let metadata = volume.symlink_metadata(&path)?;
-            places.entry((metadata.tree.0, metadata.ino.0)).or_default().push(path);
+            places.entry((metadata.home.subvolume, metadata.home.ino)).or_default().push(path);
         }
         let top = volume.symlink_metadata("/")?;
-        places.entry((top.tree.0, top.ino.0)).or_default().push("/".into());
+        places.entry((top.home.subvolume, top.home.ino)).or_default().push("/".into());
         let mut kept = 0;
         for promise in &self.promises {
             if promise.events <= events && promise.broken_at > cut_short {
@@ -223,7 +225,7 @@ impl Story {
 
 impl Promise {
     fn stands(&self, model: &Model) -> bool {
-        let found = model.place(&self.path).ok().and_then(|place| place.node);
+        let found = model.id_at(&self.path);
         let Some(node) = model.node(self.node).filter(|_| found == Some(self.node)) else { return false };
         let is_same = match &self.held {
             Held::File(content) => node.content() == Some(content),
@@ -268,7 +270,7 @@ fn held(model: &Model, node: &Node) -> Held {
     }
 }
 
-fn names_in(model: &Model, node: &Node) -> BTreeMap<Vec<u8>, FileType> {
+fn names_in(model: &Model, node: &Node) -> BTreeMap<Vec<u8>, NodeKind> {
     let entries = node.directory().into_iter().flat_map(|directory| &directory.entries);
     let kind_of = |id| model.node(id).map(Node::file_type);
     entries.filter_map(|(name, id)| Some((name.clone(), kind_of(*id)?))).collect()
@@ -283,11 +285,11 @@ fn apply(volume: &Volume, model: &mut Model, operation: &Operation) -> Result<bo
             ensure!(expected.is_ok(), "succeeds, but should not: {operation:?}");
             Ok(true)
         }
-        Err(spinney::Error::NoSpace) => {
+        Err(error) if is_full(&error) => {
             *model = before;
             Ok(false)
         }
-        Err(error) if error.caller_error().is_some() => {
+        Err(error) if is_refusal(&error) => {
             ensure!(expected.is_err(), "fails with {error}: {operation:?}");
             Ok(false)
         }

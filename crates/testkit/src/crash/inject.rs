@@ -6,10 +6,11 @@ use crate::faults::{FailingDevice, Fault, FaultKind};
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::backends::MemoryDevice;
 use blockdev::{Device, Op};
-use spinney::{Error, Volume};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
+use vfs::Volume;
+use vfs_conformance::property::is_full;
 
 /// Bytes of a write that is cut short.
 const SHORT_BYTES: u64 = 700;
@@ -71,7 +72,7 @@ fn one(seed: u64, settings: &Settings, image: MemoryDevice, fault: Fault) -> Res
     }
     match error {
         None => bail!("the fault happened, and nobody was told"),
-        Some(Error::NoSpace) => bail!("the fault is told as NoSpace"),
+        Some(error) if is_full(&error) => bail!("the fault is told as NoSpace"),
         Some(_) => {}
     }
     refuses_changes(&volume)?;

@@ -1,18 +1,20 @@
 //! Whether an image is one of the states that its journal allows.
 
 use super::workload::{Journal, Moment, open_on, store};
-use crate::model::{Kind, Model, Node, Operation};
 use crate::number::{to_u64, to_usize};
-use crate::property::{compare_content, compare_trees};
 use crate::reference::{self, Checked};
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::backends::MemoryDevice;
-use spinney::{FileOptions, FileType, Volume};
+use spinney::Volume as Btrfs;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use vfs::file_system::NodeKind;
+use vfs::{FileOptions, Volume};
+use vfs_conformance::model::{Kind, Model, Node, Operation};
+use vfs_conformance::property::{compare_content, compare_trees};
 
 /// Bytes of a read.
 const READ_BYTES: usize = 1 << 20;
@@ -20,7 +22,7 @@ const READ_BYTES: usize = 1 << 20;
 const PROBE: &str = "after-the-crash";
 const PROBE_BYTES: usize = 100_000;
 
-type Names = BTreeMap<PathBuf, FileType>;
+type Names = BTreeMap<PathBuf, NodeKind>;
 
 /// Judges an image that is left when the device had seen `events`.
 ///
@@ -29,7 +31,7 @@ type Names = BTreeMap<PathBuf, FileType>;
 pub(super) fn judge(image: &MemoryDevice, journal: &Journal, events: usize) -> Result<()> {
     let promised = journal.promised(events).context("nothing was promised")?;
     let device = Arc::new(image.duplicate());
-    let volume = open_on(&device, &Volume::options().read_only(true)).context("opened to read")?;
+    let volume = open_on(&device, &Btrfs::options().read_only(true)).context("opened to read")?;
     let generation = volume.info()?.generation.0;
     ensure!(
         generation >= promised.generation,
@@ -39,7 +41,7 @@ pub(super) fn judge(image: &MemoryDevice, journal: &Journal, events: usize) -> R
     let expected = Expected::new(journal, promised, generation)?;
     expected.compare(&volume).context("opened to read")?;
     drop(volume);
-    let volume = open_on(&device, &Volume::options()).context("opened to write")?;
+    let volume = open_on(&device, &Btrfs::options()).context("opened to write")?;
     expected.compare(&volume).context("opened to write")?;
     probe(&volume).context("changing what the crash left")?;
     volume.close().context("closing what the crash left")
@@ -57,7 +59,7 @@ pub(super) fn check(image: &MemoryDevice, folder: &Path, name: &str) -> Result<b
     let first = if is_torn { Ok(Checked::Clean) } else { reference::check(&path) };
     let checked = first.with_context(|| format!("image kept: {}", path.display()))?;
     let device = Arc::new(image.duplicate());
-    let volume = open_on(&device, &Volume::options())?;
+    let volume = open_on(&device, &Btrfs::options())?;
     probe(&volume)?;
     volume.close()?;
     store(&device, &path)?;
@@ -72,7 +74,7 @@ fn has_whole_superblock(image: &MemoryDevice) -> Result<bool> {
     // Without its mirror the image opens only if the primary is whole.
     let alone = image.duplicate();
     alone.write_at(64 << 20, &[&[0; 4096]])?;
-    Ok(open_on(&Arc::new(alone), &Volume::options().read_only(true)).is_ok())
+    Ok(open_on(&Arc::new(alone), &Btrfs::options().read_only(true)).is_ok())
 }
 
 pub(super) fn probe(volume: &Volume) -> Result<()> {
@@ -153,7 +155,7 @@ fn compare_untouched(volume: &Volume, model: &Model, found: &Names, models: [&Mo
 }
 
 fn count_missing(names: &Names, there: &Names) -> usize {
-    let is_missing = |(path, kind): &(&PathBuf, &FileType)| there.get(*path) != Some(*kind);
+    let is_missing = |(path, kind): &(&PathBuf, &NodeKind)| there.get(*path) != Some(*kind);
     names.iter().filter(is_missing).count()
 }
 
@@ -171,7 +173,7 @@ pub(super) fn read_all(volume: &Volume, directory: &Path, found: &mut Names) -> 
         let name = path.strip_prefix("/").unwrap_or(&path).to_path_buf();
         read_one(volume, &path, kind).with_context(|| path.display().to_string())?;
         found.insert(name, kind);
-        if kind == FileType::Directory {
+        if kind == NodeKind::Directory {
             read_all(volume, &path, found)?;
         }
     }
@@ -179,15 +181,15 @@ pub(super) fn read_all(volume: &Volume, directory: &Path, found: &mut Names) -> 
 }
 
 /// Reads what one name leads to.
-pub(super) fn read_one(volume: &Volume, path: &Path, kind: FileType) -> Result<()> {
+pub(super) fn read_one(volume: &Volume, path: &Path, kind: NodeKind) -> Result<()> {
     let metadata = volume.symlink_metadata(path)?;
     ensure!(metadata.kind == kind, "is {:?}", metadata.kind);
     for name in volume.list_xattrs(path)? {
         volume.get_xattr(path, name.as_bytes())?;
     }
     match kind {
-        FileType::Symlink => drop(volume.read_link(path)?),
-        FileType::File => {
+        NodeKind::Symlink => drop(volume.read_link(path)?),
+        NodeKind::File => {
             let file = FileOptions::new().read(true).open(volume, path)?;
             let mut buffer = vec![0; READ_BYTES];
             let mut at = 0;
@@ -204,8 +206,8 @@ pub(super) fn read_one(volume: &Volume, path: &Path, kind: FileType) -> Result<(
 }
 
 /// Names and contents of files that a model has, for callers who read some of them.
-pub(super) fn files_of(model: &Model) -> Vec<(PathBuf, FileType)> {
+pub(super) fn files_of(model: &Model) -> Vec<(PathBuf, NodeKind)> {
     let is_file = |id| matches!(model.node(id).map(|node| &node.kind), Some(Kind::File(_)));
     let files = model.walk().into_iter().filter(|(_, id)| is_file(*id));
-    files.map(|(path, _)| (path, FileType::File)).collect()
+    files.map(|(path, _)| (path, NodeKind::File)).collect()
 }

@@ -1,8 +1,7 @@
 //! Random operations with syncs in between, and the journal of what was promised when.
 
 use crate::Random;
-use crate::model::{Model, Operation};
-use crate::property::{Generator, drive, make_image};
+use crate::property::make as make_image;
 use anyhow::{Context, Result, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
@@ -11,6 +10,8 @@ use spinney::{Volume, VolumeOptions};
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
+use vfs_conformance::model::{Model, Operation};
+use vfs_conformance::property::{Generator, drive, is_full, is_refusal};
 
 /// Operations that would make a file larger are left out: every state is read whole, many times.
 const FILE_LEN_MAX: u64 = 4 << 20;
@@ -68,7 +69,7 @@ impl Journal {
         settings: &Settings,
         volume: &Volume,
         events: impl Fn() -> usize,
-    ) -> Result<(Self, Option<spinney::Error>)> {
+    ) -> Result<(Self, Option<vfs::Error>)> {
         let mut journal = Self::default();
         let mut model = Model::new();
         volume.sync()?;
@@ -85,8 +86,8 @@ impl Journal {
                         ensure!(expected.is_ok(), "succeeds, but should not: {operation:?}");
                         journal.note(Some(operation), &model, events(), volume)?;
                     }
-                    Err(spinney::Error::NoSpace) => model = before,
-                    Err(error) if error.caller_error().is_some() => {
+                    Err(error) if is_full(&error) => model = before,
+                    Err(error) if is_refusal(&error) => {
                         ensure!(expected.is_err(), "fails with {error}: {operation:?}");
                     }
                     Err(error) => {

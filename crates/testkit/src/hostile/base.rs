@@ -9,11 +9,13 @@ use blockdev::backends::{MemoryDevice, OverlayDevice};
 use btrfs_disk::flags::{CompatRo, Incompat};
 use btrfs_disk::node::header;
 use btrfs_disk::{Logical, TreeId};
-use spinney::{AllocateMode, Env, File, FileOptions, MakeOptions, SnapshotMode, Volume};
-use spinney::{VolumeOptions, XattrMode};
+use spinney::VolumeOptions;
+use spinney::{Env, MakeOptions, Volume};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
+use vfs::file_system::{AllocateFlags, XattrMode};
+use vfs::{File, FileOptions, SnapshotMode};
 
 const IMAGE_BYTES: u64 = 96 << 20;
 /// Files in the widest directory.
@@ -157,7 +159,7 @@ fn fill(volume: &Volume) -> Result<()> {
         large.write_at(&random.noise(64 << 10), piece * (80 << 10))?;
         volume.sync()?;
     }
-    large.allocate(AllocateMode::KeepSize, 1 << 20, 100_000)?;
+    large.allocate(AllocateFlags::KEEP_SIZE, 1 << 20, 100_000)?;
     let shared = options.open(volume, "/shared")?;
     shared.reflink(&large, 0, 0, 128 << 10)?;
     volume.write("/a/deep/er/last", random.noise(100))?;

@@ -9,11 +9,13 @@ use super::mutate::mutate;
 use crate::Random;
 use anyhow::{Result, bail};
 use blockdev::Device;
-use spinney::{AllocateMode, File, FileOptions, FileType, Metadata, SnapshotMode, Volume, XattrMode};
+use spinney::Volume;
 use std::collections::{BTreeMap, BTreeSet, hash_map::DefaultHasher};
 use std::hash::{Hash, Hasher};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use vfs::file_system::{AllocateFlags, NodeKind, XattrMode};
+use vfs::{File, FileOptions, Metadata, SnapshotMode};
 
 /// Names that a walk looks at.
 const NAMES_MAX: usize = 1500;
@@ -43,8 +45,8 @@ pub struct Outcome {
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     inode: (u64, u64),
-    kind: FileType,
-    attributes: (u32, u32, u32, u64, u64),
+    kind: NodeKind,
+    attributes: (u32, u32, u32, u64, u32),
     xattrs: Option<u64>,
     contents: Option<u64>,
     /// Where its data lies.
@@ -134,9 +136,11 @@ impl Touched {
 
 /// Why a file cannot be read.
 fn why(device: &Arc<dyn Device>, path: &Path) -> String {
-    let volume = options(2).read_only(true).open_device(Arc::clone(device));
-    let read = volume.and_then(|volume| volume.read(path));
-    read.map_or_else(|error| error.to_string(), |_| "it can".to_owned())
+    let volume = match options(2).read_only(true).open_device(Arc::clone(device)) {
+        Ok(volume) => volume,
+        Err(error) => return error.to_string(),
+    };
+    volume.read(path).map_or_else(|error| error.to_string(), |_| "it can".to_owned())
 }
 
 /// What is not as it was.
@@ -200,9 +204,9 @@ fn see(volume: &Volume, path: &Path) -> Option<Seen> {
     let kind = metadata.kind;
     let size = if kind.is_dir() { 0 } else { metadata.size };
     Some(Seen {
-        inode: (metadata.tree.0, metadata.ino.0),
+        inode: (metadata.home.subvolume, metadata.home.ino),
         kind,
-        attributes: (metadata.mode, metadata.uid, metadata.gid, size, metadata.rdev),
+        attributes: (metadata.mode(), metadata.uid, metadata.gid, size, metadata.rdev),
         xattrs: xattrs(volume, path),
         contents: contents(volume, path, &metadata),
         places: places(volume, path),
@@ -221,8 +225,8 @@ fn xattrs(volume: &Volume, path: &Path) -> Option<u64> {
 fn contents(volume: &Volume, path: &Path, metadata: &Metadata) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     match metadata.kind {
-        FileType::Symlink => volume.read_link(path).ok()?.hash(&mut hasher),
-        FileType::File => {
+        NodeKind::Symlink => volume.read_link(path).ok()?.hash(&mut hasher),
+        NodeKind::File => {
             let file = File::open(volume, path).ok()?;
             let mut buffer = vec![0; READ_MAX];
             for start in [0, metadata.size.saturating_sub(5000)] {
@@ -288,7 +292,7 @@ fn step(
     known: &[(&PathBuf, &Seen)],
     random: &mut Random,
     (number, touched): (u64, &mut Touched),
-) -> (String, spinney::Result<()>) {
+) -> (String, vfs::Result<()>) {
     let root = PathBuf::from("/");
     let files: Vec<&(&PathBuf, &Seen)> = known.iter().filter(|(_, seen)| seen.kind.is_file()).collect();
     let dirs: Vec<&(&PathBuf, &Seen)> = known.iter().filter(|(_, seen)| seen.kind.is_dir()).collect();
@@ -314,8 +318,12 @@ fn step(
         7 => volume.hard_link(&file, &new),
         8 => volume.set_xattr(&file, "user.new", random.noise(30), XattrMode::Either),
         9 => open(&file).and_then(|file| {
-            let modes = [AllocateMode::PunchHole, AllocateMode::KeepSize, AllocateMode::Allocate];
-            let mode = *random.pick(&modes).unwrap_or(&AllocateMode::KeepSize);
+            let modes = [
+                AllocateFlags::PUNCH_HOLE | AllocateFlags::KEEP_SIZE,
+                AllocateFlags::KEEP_SIZE,
+                AllocateFlags::empty(),
+            ];
+            let mode = *random.pick(&modes).unwrap_or(&AllocateFlags::KEEP_SIZE);
             file.allocate(mode, at, 50_000)
         }),
         10 => volume.create_dir(&new),
@@ -347,7 +355,7 @@ impl Touched {
     fn meant(&mut self, volume: &Volume, known: &[(&PathBuf, &Seen)], path: &Path) {
         self.paths.insert(path.to_owned());
         if let Ok(metadata) = volume.symlink_metadata(path) {
-            self.inodes.insert((metadata.tree.0, metadata.ino.0));
+            self.inodes.insert((metadata.home.subvolume, metadata.home.ino));
         }
         let seen = known.iter().find(|(known, _)| *known == path);
         self.inodes.extend(seen.map(|(_, seen)| seen.inode));

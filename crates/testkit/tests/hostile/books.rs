@@ -6,8 +6,9 @@ use blockdev::backends::MemoryDevice;
 use btrfs_disk::flags::CompatRo;
 use btrfs_disk::key::item_type::{BLOCK_GROUP_ITEM, EXTENT_ITEM, FREE_SPACE_EXTENT, METADATA_ITEM};
 use btrfs_disk::{Key, TreeId};
-use spinney::{FileOptions, MakeOptions, Volume};
+use spinney::{MakeOptions, Volume};
 use std::sync::Arc;
+use vfs::FileOptions;
 
 const LEN: u64 = 64 << 10;
 

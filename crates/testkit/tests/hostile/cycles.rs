@@ -34,7 +34,7 @@ fn a_directory_that_holds_one_above_it() {
     let image = Image::new(|volume| volume.create_dir_all("/a/b").unwrap());
     let (a, b) = {
         let volume = image.read_only();
-        (volume.metadata("/a").unwrap().ino.0, volume.metadata("/a/b").unwrap().ino.0)
+        (volume.metadata("/a").unwrap().home.ino, volume.metadata("/a/b").unwrap().home.ino)
     };
     add_loop(&image, TreeId::FS, b, Key::new(a, INODE_ITEM, 0));
     let error = follow(&image, "/a/b");
@@ -47,7 +47,7 @@ fn a_directory_that_holds_one_above_it() {
 #[test]
 fn a_directory_that_holds_the_root() {
     let image = Image::new(|volume| volume.create_dir("/a").unwrap());
-    let a = image.read_only().metadata("/a").unwrap().ino.0;
+    let a = image.read_only().metadata("/a").unwrap().home.ino;
     add_loop(&image, TreeId::FS, a, Key::new(256, INODE_ITEM, 0));
     let error = follow(&image, "/a");
     assert!(error.contains("directory that holds a directory"), "{error}");
@@ -70,7 +70,7 @@ fn a_subvolume_that_holds_one_above_it() {
 #[test]
 fn a_directory_that_its_name_calls_a_file() {
     let image = Image::new(|volume| volume.create_dir("/a").unwrap());
-    let a = image.read_only().metadata("/a").unwrap().ino.0;
+    let a = image.read_only().metadata("/a").unwrap().home.ino;
     let entry = DirEntry::build(Key::new(a, INODE_ITEM, 0), Generation(1), FileKind::File, b"loop");
     let edit = image.edit();
     edit.put_item(TreeId::FS, &Key::new(a, DIR_ITEM, name_hash(b"loop")), &entry).unwrap();

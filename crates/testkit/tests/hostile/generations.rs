@@ -3,8 +3,8 @@
 
 use super::{Image, reason};
 use btrfs_disk::{Logical, TreeId};
-use spinney::SnapshotMode;
 use testkit::hostile::Editor;
+use vfs::SnapshotMode;
 
 /// Where a block's header has its generation.
 const GENERATION_AT: usize = 80;

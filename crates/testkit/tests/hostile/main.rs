@@ -43,8 +43,8 @@ impl Image {
         Editor::new(self.device.clone()).unwrap()
     }
 
-    fn open(&self) -> spinney::Result<Volume> {
-        options().open_device(self.device.clone())
+    fn open(&self) -> vfs::Result<Volume> {
+        Ok(options().open_device(self.device.clone())?)
     }
 
     fn read_only(&self) -> Volume {
@@ -72,7 +72,7 @@ fn options() -> VolumeOptions {
     Volume::options().workers(1).env(Env::seeded(1, (1_700_000_000, 0)))
 }
 
-fn reason(error: &spinney::Error) -> String {
+fn reason(error: &vfs::Error) -> String {
     let mut text = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {

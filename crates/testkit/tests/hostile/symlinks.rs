@@ -16,7 +16,7 @@ fn link_and_file() -> (Image, Key) {
         page[..6].copy_from_slice(b"target");
         volume.write("/page", &page).unwrap();
     });
-    let ino = image.read_only().symlink_metadata("/link").unwrap().ino.0;
+    let ino = image.read_only().symlink_metadata("/link").unwrap().home.ino;
     (image, Key::new(ino, EXTENT_DATA, 0))
 }
 
@@ -54,7 +54,7 @@ fn a_target_ends_with_its_first_zero() {
 #[test]
 fn a_target_may_be_in_an_extent_of_its_own() {
     let (image, key) = link_and_file();
-    let page = image.read_only().metadata("/page").unwrap().ino.0;
+    let page = image.read_only().metadata("/page").unwrap().home.ino;
     let edit = image.edit();
     let keys = Key::new(page, EXTENT_DATA, 0)..=Key::new(page, EXTENT_DATA, 0);
     let (_, extent) = edit.items(TreeId::FS, keys).unwrap().pop().unwrap();

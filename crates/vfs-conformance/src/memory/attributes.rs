@@ -5,9 +5,9 @@ use vfs::file_system::{Attr, Caller, Errno, NodeFlags, NodeId, NodeKind, Result,
 
 use vfs::privileges::BareSetGroup;
 
+use super::MemoryFs;
 use super::data::SIZE_MAX;
 use super::node::State;
-use super::{MemoryFs, now};
 
 const PERMISSION_MASK: u32 = 0o7777;
 const NANOSECONDS: u32 = 1_000_000_000;
@@ -32,7 +32,7 @@ impl MemoryFs {
         check_is_allowed(&state, changes)?;
         let bare = BareSetGroup::for_change(caller, state.gid, changes);
         let is_resized = match changes.size {
-            Some(size) => set_size(&mut state, size)?,
+            Some(size) => set_size(&mut state, size, self.now())?,
             None => false,
         };
         if let Some(permissions) = changes.permissions {
@@ -49,7 +49,7 @@ impl MemoryFs {
             state.clear_privileges(node.kind, bare);
         }
         if is_resized || !changes.is_size_alone() {
-            set_times(&mut state, changes);
+            set_times(&mut state, changes, self.now());
         }
         Ok(node.attr_of(&state))
     }
@@ -79,7 +79,7 @@ impl MemoryFs {
         }
         let meaningful = if node.kind == NodeKind::Directory { flags } else { flags - NodeFlags::DIRSYNC };
         state.flags = meaningful;
-        state.ctime = now();
+        state.ctime = self.now();
         Ok(())
     }
 }
@@ -138,12 +138,12 @@ const fn given(time: Option<SetTime>) -> Option<Time> {
 }
 
 /// True when it had another size.
-fn set_size(state: &mut State, size: u64) -> Result<bool> {
+fn set_size(state: &mut State, size: u64, now: Time) -> Result<bool> {
     let data = state.data_mut()?;
     let changes = data.size() != size;
     data.set_size(size);
     if changes {
-        state.mtime = now();
+        state.mtime = now;
     }
     Ok(changes)
 }
@@ -159,8 +159,7 @@ fn set_permissions(state: &mut State, permissions: u32) -> Result<()> {
     Ok(())
 }
 
-fn set_times(state: &mut State, changes: &SetAttr) {
-    let now = now();
+fn set_times(state: &mut State, changes: &SetAttr, now: Time) {
     let time = |wanted: Option<SetTime>, old: Time| match wanted {
         Some(SetTime::Now) => now,
         Some(SetTime::To(time)) => time,

@@ -5,13 +5,14 @@ use std::sync::Arc;
 use vfs::append_only;
 use vfs::atime::AtimeMode;
 use vfs::file_system::{
-    AllocateFlags, CopyRange, Errno, Handle, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Seek, WriteFlags, Written,
+    AllocateFlags, CopyRange, Errno, Handle, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Seek, Time, WriteFlags,
+    Written,
 };
 use vfs::privileges::BareSetGroup;
 
 use super::data::range_end;
 use super::node::{Body, Node};
-use super::{MemoryFs, find, handle, now, to_u64};
+use super::{MemoryFs, find, handle, to_u64};
 
 /// A copy goes through a buffer; one call copies no more than this.
 const COPY_BYTES_MAX: u64 = 1 << 20;
@@ -24,7 +25,7 @@ impl MemoryFs {
             node.open();
             Arc::clone(node)
         };
-        prepare(&node, flags).inspect_err(|_| {
+        prepare(&node, flags, self.now()).inspect_err(|_| {
             node.close();
             self.remove_if_unused(&node);
         })?;
@@ -35,7 +36,7 @@ impl MemoryFs {
         let node = self.node(id)?;
         let count = node.state.read().data()?.read(offset, buf);
         if !handle::leaves_atime(handle) && self.atime != AtimeMode::No {
-            node.touch(self.atime, now());
+            node.touch(self.atime, self.now());
         }
         Ok(count)
     }
@@ -64,7 +65,7 @@ impl MemoryFs {
         }
         range_end(offset, to_u64(data.len()))?;
         state.data_mut()?.write(offset, data)?;
-        state.changed(now());
+        state.changed(self.now());
         if !flags.contains(WriteFlags::FROM_CACHE) {
             written.cleared_privileges |= state.drop_capability();
         }
@@ -109,7 +110,7 @@ impl MemoryFs {
                 data.set_size(end);
             }
         }
-        state.changed(now());
+        state.changed(self.now());
         state.drop_capability();
         Ok(())
     }
@@ -148,13 +149,13 @@ impl MemoryFs {
             Body::Symlink(target) => target.clone(),
             _ => return Err(Errno::EINVAL),
         };
-        node.touch(self.atime, now());
+        node.touch(self.atime, self.now());
         Ok(target)
     }
 }
 
 /// What opening checks and does; the node counts as open already.
-fn prepare(node: &Node, flags: OpenFlags) -> Result<()> {
+fn prepare(node: &Node, flags: OpenFlags, now: Time) -> Result<()> {
     let truncates = flags.contains(OpenFlags::TRUNCATE);
     if !flags.contains(OpenFlags::WRITE) && !truncates {
         return Ok(());
@@ -169,7 +170,7 @@ fn prepare(node: &Node, flags: OpenFlags) -> Result<()> {
     }
     if truncates && node.kind == NodeKind::File {
         state.data_mut()?.set_size(0);
-        state.changed(now());
+        state.changed(now);
         state.drop_capability();
         if flags.contains(OpenFlags::CLEAR_PRIVILEGES) {
             state.clear_privileges(node.kind, BareSetGroup::Cleared);

@@ -48,6 +48,19 @@ impl Data {
         self.size
     }
 
+    /// Pages that are paid for, each with what was written to it, if anything was.
+    pub(super) fn pages(&self) -> impl Iterator<Item = (u64, Option<&[u8; PAGE]>)> {
+        self.pages.iter().map(|(index, page)| match page {
+            Page::Bytes(bytes) => (*index, Some(&**bytes)),
+            Page::Allocated => (*index, None),
+        })
+    }
+
+    /// Sets the size that belongs to the pages.
+    pub(super) const fn restore_size(&mut self, size: u64) {
+        self.size = size;
+    }
+
     /// Pages that are paid for.
     pub(super) fn page_count(&self) -> u64 {
         to_u64(self.pages.len())

@@ -49,10 +49,23 @@ impl Directory {
         self.names.get(name).copied()
     }
 
+    /// The last place that was given away.
+    pub(super) const fn place_last(&self) -> u64 {
+        self.place_last
+    }
+
+    pub(super) const fn set_place_last(&mut self, last: u64) {
+        self.place_last = last;
+    }
+
     /// Adds a name that is not there.
     pub(super) fn add(&mut self, name: &[u8], node: NodeId, kind: NodeKind) {
         self.place_last += 1;
-        let place = self.place_last;
+        self.add_at(self.place_last, name, node, kind);
+    }
+
+    /// Adds a name at its place.
+    pub(super) fn add_at(&mut self, place: u64, name: &[u8], node: NodeId, kind: NodeKind) {
         let name: Arc<[u8]> = name.into();
         self.name_bytes += to_u64(name.len());
         self.places.insert(place, Arc::clone(&name));

@@ -1,7 +1,8 @@
 //! A complete file system in memory: the model that the others are compared with, and the server's
 //! counterpart where only the cost of the server is to be measured.
 //!
-//! It keeps every promise of [`FileSystem`] in the plainest way and nothing across a restart.
+//! It keeps every promise of [`FileSystem`] in the plainest way, and nothing across a restart unless it is kept on a
+//! device (`kept`).
 //! Directories report one link and twice the bytes of their names, as copy-on-write formats do
 //! that do not count subdirectories.
 //!
@@ -23,6 +24,8 @@ mod contents;
 mod data;
 mod directory;
 mod handle;
+mod image;
+mod kept;
 mod names;
 mod node;
 mod rename;
@@ -61,11 +64,15 @@ pub struct MemoryOptions {
     pub capacity_bytes: u64,
     /// How far access times are kept.
     pub atime: AtimeMode,
+    /// What the clock shows, where it is not to be the host's.
+    pub clock: Option<Time>,
+    /// Nothing that is changed in memory gets to the device.
+    pub read_only: bool,
 }
 
 impl Default for MemoryOptions {
     fn default() -> Self {
-        Self { capacity_bytes: 16 << 30, atime: AtimeMode::default() }
+        Self { capacity_bytes: 16 << 30, atime: AtimeMode::default(), clock: None, read_only: false }
     }
 }
 
@@ -76,6 +83,9 @@ pub struct MemoryFs {
     next_node: AtomicU64,
     space: Arc<Space>,
     atime: AtimeMode,
+    clock: Option<Time>,
+    is_read_only: bool,
+    keeper: Option<kept::Keeper>,
 }
 
 type Table = HashMap<NodeId, Arc<Node>>;
@@ -90,12 +100,15 @@ impl MemoryFs {
     /// A file system with an empty root directory that belongs to root, mode 0755.
     #[must_use]
     pub fn new(options: &MemoryOptions) -> Self {
-        let root = Node::root(now());
+        let root = Node::root(options.clock.unwrap_or_else(host_time));
         Self {
             next_node: AtomicU64::new(root.id.0 + 1),
             table: RwLock::new(HashMap::from([(root.id, Arc::new(root))])),
             space: Arc::new(Space::new(options.capacity_bytes)),
             atime: options.atime,
+            clock: options.clock,
+            is_read_only: options.read_only,
+            keeper: None,
         }
     }
 
@@ -107,6 +120,10 @@ impl MemoryFs {
 
     fn node(&self, id: NodeId) -> Result<Arc<Node>> {
         find(&self.table.read(), id).cloned()
+    }
+
+    fn now(&self) -> Time {
+        self.clock.unwrap_or_else(host_time)
     }
 
     fn new_node_id(&self) -> NodeId {
@@ -134,7 +151,7 @@ fn find(table: &Table, id: NodeId) -> Result<&Arc<Node>> {
     table.get(&id).ok_or(Errno::ESTALE)
 }
 
-fn now() -> Time {
+fn host_time() -> Time {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Time { sec: i64::try_from(since.as_secs()).unwrap_or(i64::MAX), nsec: since.subsec_nanos() }
 }
@@ -217,11 +234,12 @@ impl FileSystem for MemoryFs {
     }
 
     fn sync_file(&self, node: NodeId, _handle: Handle, _what: SyncWhat) -> Answer<()> {
-        Ok(self.node(node).map(drop)?)
+        self.node(node)?;
+        self.keep()
     }
 
     fn sync_fs(&self) -> Answer<()> {
-        Ok(())
+        self.keep()
     }
 
     fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Answer<()> {
@@ -269,7 +287,7 @@ impl FileSystem for MemoryFs {
     }
 
     fn is_read_only(&self) -> bool {
-        false
+        self.is_read_only
     }
 
     fn step(&self) -> Duration {

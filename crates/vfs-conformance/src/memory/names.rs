@@ -11,7 +11,7 @@ use super::attributes::inherited_flags;
 use super::data::Data;
 use super::directory::{BEHIND_DOT, BEHIND_DOT_DOT, Directory, Slot};
 use super::node::{Body, Node, State};
-use super::{MemoryFs, NAME_BYTES_MAX, Table, find, handle, now, remove_if_unused};
+use super::{MemoryFs, NAME_BYTES_MAX, Table, find, handle, remove_if_unused};
 
 /// Names that one node may have.
 const LINK_COUNT_MAX: u32 = 65_535;
@@ -61,7 +61,7 @@ impl MemoryFs {
                 list_names(&table, directory, from, with_nodes, sink);
             }
         }
-        node.touch(self.atime, now());
+        node.touch(self.atime, self.now());
         Ok(())
     }
 
@@ -69,7 +69,7 @@ impl MemoryFs {
         let mut table = self.table.write();
         let directory = Arc::clone(find(&table, parent)?);
         check_is_free(&directory, name)?;
-        let now = now();
+        let now = self.now();
         let node = self.make(caller, &directory, new, now)?;
         add_name(&directory, name, &node, now)?;
         let entry = node.entry();
@@ -88,7 +88,7 @@ impl MemoryFs {
         let directory = find(&table, parent)?;
         directory.state.read().directory()?;
         directory.state.read().refuse(NodeFlags::IMMUTABLE)?;
-        let node = self.make(caller, directory, new, now())?;
+        let node = self.make(caller, directory, new, self.now())?;
         {
             let mut state = node.state.write();
             state.nlink = 0;
@@ -105,7 +105,7 @@ impl MemoryFs {
         let node = find(&table, id)?;
         let directory = find(&table, parent)?;
         check_is_free(directory, name)?;
-        let now = now();
+        let now = self.now();
         {
             let mut state = node.state.write();
             state.check_changeable()?;
@@ -133,7 +133,7 @@ impl MemoryFs {
         let node = Arc::clone(find(&table, slot.node)?);
         check_can_remove(&directory, &node)?;
         check_kind(&node, what)?;
-        let now = now();
+        let now = self.now();
         take_name(&directory, name, now)?;
         drop_link(&mut table, &node, now);
         Ok(())

@@ -6,7 +6,7 @@ use vfs::file_system::{Caller, Errno, NewNode, NodeId, NodeKind, RenameFlags, Re
 
 use super::names::{add_name, check_can_add, check_can_remove, drop_link, name_of, take_name};
 use super::node::Node;
-use super::{MemoryFs, Table, find, now};
+use super::{MemoryFs, Table, find};
 
 /// What is known of a rename once nothing can fail any more.
 struct Move<'a> {
@@ -30,7 +30,7 @@ impl MemoryFs {
         let Some(change) = plan(&table, from, to, flags)? else {
             return Ok(());
         };
-        let now = now();
+        let now = self.now();
         if flags.contains(RenameFlags::EXCHANGE) {
             return change.exchange(now);
         }

@@ -4,7 +4,7 @@ use vfs::acl::{self, Acl};
 use vfs::file_system::{Errno, NodeId, NodeKind, Result, XattrMode};
 
 use super::node::{Node, State};
-use super::{MemoryFs, NAME_BYTES_MAX, now};
+use super::{MemoryFs, NAME_BYTES_MAX};
 
 /// What Linux passes on at most.
 const VALUE_BYTES_MAX: usize = 65_536;
@@ -43,7 +43,7 @@ impl MemoryFs {
         if clear_set_group {
             state.permissions &= !SET_GROUP;
         }
-        state.ctime = now();
+        state.ctime = self.now();
         Ok(())
     }
 
@@ -53,7 +53,7 @@ impl MemoryFs {
         let mut state = node.state.write();
         state.check_changeable()?;
         state.xattrs.remove(name).ok_or(Errno::ENODATA)?;
-        state.ctime = now();
+        state.ctime = self.now();
         Ok(())
     }
 }

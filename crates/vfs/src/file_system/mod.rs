@@ -24,11 +24,13 @@
 //! metadata every later change fails alike (`EROFS` or `EIO`), and reads go on.
 
 mod resolve;
+mod subvolumes;
 mod types;
 mod whole;
 
 pub use crate::errno::{Errno, Result};
 pub use resolve::resolve;
+pub use subvolumes::{SnapshotMode, Subvolumes};
 pub use types::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Extent, ExtentKind, Follow, Handle,
     Home, NewNode, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket, SyncWhat,
@@ -258,6 +260,22 @@ pub trait FileSystem: Send + Sync {
     /// `EINVAL` for ranges that overlap in one file; as [`FileSystem::write`].
     fn copy_range(&self, _range: &CopyRange) -> Answer<u64> {
         Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// Makes a range of one file share the space of a range of another, so that both hold the same bytes: all of the
+    /// range or an error. A length of 0 means all up to the end of the source.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a format that cannot; `EINVAL` for offsets that are not aligned, a length that is neither
+    /// aligned nor up to the end of the source, and ranges that overlap or leave the source; as [`FileSystem::write`].
+    fn reflink(&self, range: &CopyRange) -> Answer<()> {
+        let _ = range;
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// The subvolumes of the volume, where the format has them.
+    fn subvolumes(&self) -> Option<&dyn Subvolumes> {
+        None
     }
 
     /// Lists the names of a directory behind the position `from` (0 for all), `.` and `..` too.

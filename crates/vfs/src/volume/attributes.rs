@@ -6,7 +6,7 @@ use std::path::Path;
 
 use super::{Metadata, Volume};
 use crate::error::Result;
-use crate::file_system::{Errno, Follow, SetAttr, SetTime, Time, XattrMode};
+use crate::file_system::{Errno, Follow, NodeFlags, SetAttr, SetTime, Time, XattrMode};
 
 /// Times to set; what is `None` stays, but for that of the last change of the node, which is the time of the call then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -56,6 +56,16 @@ impl Volume {
     pub fn flag_names(&self, path: impl AsRef<Path>) -> Result<String> {
         let found = self.find(path.as_ref(), Follow::AllButLast)?;
         self.fs.flag_names(found.node()).map_err(|error| error.at(path))
+    }
+
+    /// Sets the flags of a file or directory, those of chattr(1).
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a flag that the format lacks and for other kinds of nodes, `EPERM`, `EROFS`.
+    pub fn set_flags(&self, path: impl AsRef<Path>, flags: NodeFlags) -> Result<()> {
+        let path = path.as_ref();
+        let found = self.find(path, Follow::AllButLast)?;
+        self.fs.set_flags(&self.caller, found.node(), flags).map_err(|error| error.at(path))
     }
 
     /// Sets the permission bits, with set-user, set-group and sticky. Follows symbolic links.

@@ -184,13 +184,26 @@ impl File {
     /// # Errors
     /// `EBADF`; `EXDEV` for files of two volumes; `EINVAL` for ranges of one file that overlap; as [`File::write_at`].
     pub fn copy_range(&self, source: &Self, source_offset: u64, offset: u64, len: u64) -> Result<u64> {
+        let range = self.range_from(source, source_offset, offset, len)?;
+        self.volume.fs.copy_range(&range)
+    }
+
+    /// Shares `len` bytes of `source`, up to its end for 0. Both files are of one volume.
+    ///
+    /// # Errors
+    /// `EBADF`, `EXDEV`, and as [`crate::FileSystem::reflink`].
+    pub fn reflink(&self, source: &Self, source_offset: u64, offset: u64, len: u64) -> Result<()> {
+        let range = self.range_from(source, source_offset, offset, len)?;
+        self.volume.fs.reflink(&range)
+    }
+
+    fn range_from(&self, source: &Self, source_offset: u64, offset: u64, len: u64) -> Result<CopyRange> {
         self.check_writable()?;
         source.check(source.access.read)?;
         if !Arc::ptr_eq(&self.volume.fs, &source.volume.fs) {
             return Err(Errno::EXDEV.into());
         }
-        let range = CopyRange { source: source.node, source_offset, target: self.node, target_offset: offset, len };
-        self.volume.fs.copy_range(&range)
+        Ok(CopyRange { source: source.node, source_offset, target: self.node, target_offset: offset, len })
     }
 
     /// What `stat` reports of the file.

@@ -86,6 +86,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     };
     let progress = Arc::new(Progress::default());
     let config = Config {
+        format: Arc::new(btrfs_crash::Btrfs),
         states,
         seed: options.seed,
         threads: options.threads,

@@ -4,11 +4,13 @@ use super::content::{self, Readable};
 use super::in_parallel;
 use super::record::{Extent, Record, Time, Walk, merge};
 use anyhow::Result;
-use spinney::{ExtentKind, File, FileOptions, FileType, InodeFlags, Timestamp, TreeId, Volume};
+use spinney::{TreeId, Volume};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use vfs::file_system::{self, ExtentKind, NodeKind};
+use vfs::{File, FileOptions};
 
 /// Every path from the top-level subvolume down.
 pub(crate) fn walk(image: &Path) -> Result<Walk> {
@@ -51,14 +53,14 @@ fn record(volume: &Volume, path: &Path) -> Result<Record> {
         xattrs.insert(name.into_vec(), value);
     }
     let mut record = Record {
-        mode: metadata.mode,
-        ino: metadata.ino.0,
+        mode: metadata.mode(),
+        ino: metadata.home.ino,
         links: metadata.nlink,
         uid: metadata.uid,
         gid: metadata.gid,
         size: metadata.size,
         blocks: metadata.blocks,
-        rdev: metadata.rdev,
+        rdev: u64::from(metadata.rdev),
         atime: time(metadata.atime),
         mtime: time(metadata.mtime),
         ctime: time(metadata.ctime),
@@ -67,14 +69,14 @@ fn record(volume: &Volume, path: &Path) -> Result<Record> {
         ..Record::default()
     };
     match metadata.kind {
-        FileType::Symlink => record.target = Some(volume.read_link(path)?.into_os_string().into_vec()),
-        FileType::File => {
+        NodeKind::Symlink => record.target = Some(volume.read_link(path)?.into_os_string().into_vec()),
+        NodeKind::File => {
             let file = FileOptions::new().read(true).open(volume, path)?;
-            record.flags = Some(lsattr_flags(metadata.flags));
+            record.flags = Some(metadata.flags.bits());
             record.extents = extents(&file)?;
             record.sha256 = Some(content::sha256(&file, metadata.size)?);
         }
-        FileType::Directory if metadata.ino.0 != STUB_INO => record.flags = Some(lsattr_flags(metadata.flags)),
+        NodeKind::Directory if metadata.home.ino != STUB_INO => record.flags = Some(metadata.flags.bits()),
         _ => {}
     }
     Ok(record.without_invented_times())
@@ -83,7 +85,7 @@ fn record(volume: &Volume, path: &Path) -> Result<Record> {
 /// Inode number of the directory that stands where a snapshot's source has a subvolume.
 const STUB_INO: u64 = 2;
 
-fn time(time: Timestamp) -> Time {
+fn time(time: file_system::Time) -> Time {
     (time.sec, time.nsec)
 }
 
@@ -91,34 +93,12 @@ fn extents(file: &File) -> Result<Vec<Extent>> {
     let all = file.extents()?.into_iter().map(|extent| Extent {
         offset: extent.offset,
         len: extent.len,
-        place: extent.logical.map_or(0, |place| place.0),
+        place: extent.logical.unwrap_or(0),
         is_inline: extent.kind == ExtentKind::Inline,
         is_unwritten: extent.kind == ExtentKind::Preallocated,
-        is_compressed: extent.compression != 0,
+        is_compressed: extent.compression.is_some(),
     });
     Ok(merge(all))
-}
-
-/// Inode flags on disk to those of FS_IOC_GETFLAGS.
-fn lsattr_flags(flags: InodeFlags) -> u32 {
-    const PAIRS: &[(InodeFlags, u32)] = &[
-        (InodeFlags::SYNC, 0x8),
-        (InodeFlags::IMMUTABLE, 0x10),
-        (InodeFlags::APPEND, 0x20),
-        (InodeFlags::NODUMP, 0x40),
-        (InodeFlags::NOATIME, 0x80),
-        (InodeFlags::DIRSYNC, 0x1_0000),
-        (InodeFlags::NODATACOW, 0x80_0000),
-    ];
-    let set = PAIRS.iter().filter(|(disk, _)| flags.contains(*disk));
-    let common = set.fold(0, |all, (_, flag)| all | flag);
-    if flags.contains(InodeFlags::NOCOMPRESS) {
-        common | 0x400
-    } else if flags.contains(InodeFlags::COMPRESS) {
-        common | 0x4
-    } else {
-        common
-    }
 }
 
 impl Readable for File {

@@ -12,7 +12,7 @@ use super::Replay;
 use super::log_tree::copy_items;
 use crate::dir::{Found, NewName, Stored};
 use crate::error::Result;
-use crate::inode::Inode;
+use crate::inode::{DirState, Inode};
 
 /// Items that one name more or less changes: two entries, a reference, two inodes.
 const NAME_ITEMS: usize = 6;
@@ -182,15 +182,13 @@ impl Replay<'_> {
         let location = Key::new(inode.ino().0, item_type::INODE_ITEM, 0);
         let found = Found { tree: self.root.id, ino: inode.ino(), kind };
         let new = NewName { name, stored: Stored { location, kind }, found };
-        let mut names = dir.lock_names();
-        names.next_index = Some(index);
+        // Nobody else is in the volume yet. Positions in a log are not the last ones of their directory, which does not
+        // learn of this one.
+        let mut names = DirState { next_index: Some(index) };
         if back_ref == BackRef::Added {
             self.namespace.add_ref(txn, inode, dir.ino(), name, index)?;
         }
-        let added = self.namespace.add_name(txn, dir, &mut names, &new);
-        // Positions in a log are not the last ones of their directory.
-        names.next_index = None;
-        added?;
+        self.namespace.add_name(txn, dir, &mut names, &new)?;
         dir.change(txn, |state| {
             state.set_sizes(state.disk_size.saturating_add(2 * to_u64(name.len())));
         });

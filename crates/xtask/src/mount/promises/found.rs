@@ -1,12 +1,14 @@
 //! Files as they are found: on a mount, or by the library in an image that nothing mounts.
 
 use rustix::fs::IFlags;
-use spinney::{InodeFlags, Metadata, Volume};
+use spinney::Volume;
 use std::collections::BTreeMap;
 use std::fs::File as Open;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use vfs::Metadata;
+use vfs::file_system::NodeFlags;
 
 /// The attribute that holds an access control list.
 pub(super) const LIST: &str = "system.posix_acl_access";
@@ -17,8 +19,8 @@ pub(super) const VALUE_BYTES_MAX: u64 = 2000;
 /// Flags that forbid nothing.
 pub(super) const FLAGS: [IFlags; 2] = [IFlags::NODUMP, IFlags::NOATIME];
 /// Flags of an inode, and what `chattr` calls them.
-const INODE_FLAGS: [(InodeFlags, IFlags); 2] =
-    [(InodeFlags::NODUMP, IFlags::NODUMP), (InodeFlags::NOATIME, IFlags::NOATIME)];
+const INODE_FLAGS: [(NodeFlags, IFlags); 2] =
+    [(NodeFlags::NODUMP, IFlags::NODUMP), (NodeFlags::NOATIME, IFlags::NOATIME)];
 
 /// Where files are looked for; paths begin at the top of the volume.
 pub(in crate::mount) trait Tree {
@@ -88,8 +90,8 @@ impl Tree for Volume {
         let value = |name: &str| Ok(self.get_xattr(path, name)?);
         let set = INODE_FLAGS.iter().filter(|(flag, _)| metadata.flags.contains(*flag));
         Ok(Found {
-            bytes: Volume::read(self, path)?,
-            permissions: metadata.mode & 0o7777,
+            bytes: self.by_paths().read(path)?,
+            permissions: metadata.permissions,
             owner: (metadata.uid, metadata.gid),
             atime: metadata.atime.sec,
             mtime: metadata.mtime.sec,

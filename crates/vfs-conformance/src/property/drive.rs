@@ -1,14 +1,14 @@
 //! One operation, done on a volume.
 
 use crate::model::Operation;
-use spinney::{File, FileOptions, Result, Times, Volume};
 use std::path::Path;
+use vfs::{File, FileOptions, Result, Times, Volume};
 
 /// Does `operation` on `volume`.
 ///
 /// # Errors
 /// The volume's own.
-pub(crate) fn drive(volume: &Volume, operation: &Operation) -> Result<()> {
+pub fn drive(volume: &Volume, operation: &Operation) -> Result<()> {
     use Operation as O;
     match operation {
         O::Create { path } => FileOptions::new().write(true).create_new(true).open(volume, path).map(drop),
@@ -32,8 +32,8 @@ pub(crate) fn drive(volume: &Volume, operation: &Operation) -> Result<()> {
         O::SetTime { path, mtime } => volume.set_times(path, &Times { mtime: Some(*mtime), ..Times::default() }),
         O::SetXattr { path, name, mode, .. } => volume.set_xattr(path, name, operation.data(), *mode),
         O::RemoveXattr { path, name } => volume.remove_xattr(path, name),
-        O::CreateSubvolume { path } => volume.create_subvolume(path).map(drop),
-        O::Snapshot { source, path, mode } => volume.snapshot(source, path, *mode).map(drop),
+        O::CreateSubvolume { path } => volume.create_subvolume(path),
+        O::Snapshot { source, path, mode } => volume.snapshot(source, path, *mode),
         O::DeleteSubvolume { path } => volume.delete_subvolume(path),
     }
 }

@@ -1,7 +1,8 @@
 //! The operations that a model and a volume both know.
 
-use spinney::{AllocateMode, NodeKind, RenameFlags, SnapshotMode, Timestamp, XattrMode};
 use std::path::PathBuf;
+use vfs::SnapshotMode;
+use vfs::file_system::{AllocateFlags, NodeKind, RenameFlags, Time as Timestamp, XattrMode};
 
 /// One change. Paths are relative to the top level; data is given by a seed so that a printed operation is short.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,7 +15,7 @@ pub enum Operation {
     /// Makes a symbolic link.
     Symlink { target: PathBuf, path: PathBuf },
     /// Makes a special file.
-    Node { path: PathBuf, kind: NodeKind, rdev: u64 },
+    Node { path: PathBuf, kind: NodeKind, rdev: u32 },
     /// Gives a file one more name.
     Link { original: PathBuf, path: PathBuf },
     /// Renames.
@@ -30,7 +31,7 @@ pub enum Operation {
     /// Cuts or extends.
     SetLen { path: PathBuf, len: u64 },
     /// Preallocates, punches or zeroes.
-    Allocate { path: PathBuf, mode: AllocateMode, offset: u64, len: u64 },
+    Allocate { path: PathBuf, mode: AllocateFlags, offset: u64, len: u64 },
     /// Shares a range of another file.
     Reflink { source: PathBuf, source_offset: u64, path: PathBuf, offset: u64, len: u64 },
     /// Sets permission bits.

@@ -1,12 +1,13 @@
 //! Compares a volume's tree with the model's.
 
+use super::is_refusal;
 use crate::model::{Content, Directory, Kind, Model, Node, NodeId, PAGE_BYTES, Role};
 use anyhow::{Context, Result, bail, ensure};
-use spinney::{FileOptions, Metadata, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use vfs::{FileOptions, Metadata, Volume};
 
 /// Bytes of a read in the comparison of contents.
 const READ_BYTES: u64 = 1 << 20;
@@ -29,7 +30,7 @@ pub fn compare_trees(volume: &Volume, model: &Model, base: &Path) -> Result<()> 
 pub(super) fn compare_one(volume: &Volume, model: &Model, path: &Path) -> Result<()> {
     let at = || path.display().to_string();
     match (model.lookup(path), volume.symlink_metadata(path)) {
-        (None, Err(error)) if error.caller_error().is_some() => Ok(()),
+        (None, Err(error)) if is_refusal(&error) => Ok(()),
         (None, Ok(_)) => bail!("{}: exists, but should not", at()),
         (None, Err(error)) => Err(error).with_context(at),
         (Some(node), metadata) => compare_inode(volume, path, node, &metadata.with_context(at)?).with_context(at),
@@ -49,7 +50,7 @@ fn compare_node(
     compare_inode(volume, path, node, &metadata).with_context(at)?;
     let Some(directory) = node.directory() else {
         // Names of one inode in the volume are names of one node in the model.
-        let first = *inodes.entry((metadata.tree.0, metadata.ino.0)).or_insert(id);
+        let first = *inodes.entry((metadata.home.subvolume, metadata.home.ino)).or_insert(id);
         ensure!(first == id, "{}: the inode also has a name it should not have", at());
         return Ok(());
     };
@@ -89,7 +90,7 @@ fn compare_inode(volume: &Volume, path: &Path, node: &Node, found: &Metadata) ->
     let size = size_of(node);
     ensure!(found.size == size, "size {}, not {size}", found.size);
     if let Some(mode) = node.mode {
-        ensure!(found.permissions() == mode, "mode {:o}, not {mode:o}", found.permissions());
+        ensure!(found.permissions == mode, "mode {:o}, not {mode:o}", found.permissions);
     }
     if let Some(owner) = node.owner {
         ensure!((found.uid, found.gid) == owner, "owner {}:{}, not {owner:?}", found.uid, found.gid);
@@ -140,7 +141,9 @@ fn compare_xattrs(volume: &Volume, path: &Path, node: &Node) -> Result<()> {
 }
 
 /// Compares the pages that hold something, and that the rest, where it is read, is zeros.
-pub(crate) fn compare_content(volume: &Volume, path: &Path, content: &Content) -> Result<()> {
+/// # Errors
+/// The first difference.
+pub fn compare_content(volume: &Volume, path: &Path, content: &Content) -> Result<()> {
     let file = FileOptions::new().read(true).open(volume, path)?;
     let mut compared_to = 0;
     let mut buffer = vec![0; crate::number::to_usize(READ_BYTES)];

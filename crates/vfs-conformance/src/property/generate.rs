@@ -1,12 +1,13 @@
 //! Invents operations that are mostly sensible for the present tree, and sometimes are not.
 
-use crate::Random;
 use crate::model::{Directory, Kind, Model, NodeId, Operation, PAGE_BYTES, Role};
 use crate::number::to_usize;
-use spinney::{AllocateMode, NodeKind, RenameFlags, SnapshotMode, Timestamp, XattrMode};
+use crash_explorer::Random;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use vfs::SnapshotMode;
+use vfs::file_system::{AllocateFlags, NodeKind, RenameFlags, Time as Timestamp, XattrMode};
 
 /// Above this many inodes, removals become more likely than additions.
 const NODES_TARGET: usize = 400;
@@ -44,6 +45,16 @@ impl Generator {
     #[must_use]
     pub fn new(seed: u64, base: impl Into<PathBuf>) -> Self {
         Self { random: Random::new(seed), base: base.into() }
+    }
+
+    /// The next operation of those that `can` be done.
+    pub fn next_of(&mut self, model: &Model, can: impl Fn(&Operation) -> bool) -> Operation {
+        loop {
+            let operation = self.next(model);
+            if can(&operation) {
+                return operation;
+            }
+        }
     }
 
     /// The next operation.
@@ -136,12 +147,12 @@ impl Generator {
     fn rename(&mut self, model: &Model) -> Operation {
         let from = self.pick(model, Wanted::Movable);
         let (to, flags) = match self.random.below(12) {
-            0 => (self.pick(model, Wanted::Movable), RenameFlags::Exchange),
-            1 => (self.new_path(model), RenameFlags::NoReplace),
-            2 => (self.new_path(model), RenameFlags::NoReplaceWhiteout),
-            3 => (self.pick(model, Wanted::Movable), RenameFlags::Whiteout),
-            4..6 => (self.pick(model, Wanted::Movable), RenameFlags::Replace),
-            _ => (self.new_path(model), RenameFlags::Replace),
+            0 => (self.pick(model, Wanted::Movable), RenameFlags::EXCHANGE),
+            1 => (self.new_path(model), RenameFlags::NO_REPLACE),
+            2 => (self.new_path(model), RenameFlags::NO_REPLACE.union(RenameFlags::WHITEOUT)),
+            3 => (self.pick(model, Wanted::Movable), RenameFlags::WHITEOUT),
+            4..6 => (self.pick(model, Wanted::Movable), RenameFlags::empty()),
+            _ => (self.new_path(model), RenameFlags::empty()),
         };
         let is_stub = id_if(model, &to).is_some_and(|id| !fits(model, id, Wanted::Movable, to == self.base));
         if is_stub {
@@ -194,16 +205,18 @@ impl Generator {
     }
 
     fn allocate(&mut self, model: &Model) -> Operation {
-        const MODES: &[AllocateMode] = &[
-            AllocateMode::Allocate,
-            AllocateMode::KeepSize,
-            AllocateMode::PunchHole,
-            AllocateMode::PunchHole,
-            AllocateMode::ZeroRange,
-            AllocateMode::ZeroKeepSize,
+        const PUNCH_HOLE: AllocateFlags = AllocateFlags::PUNCH_HOLE.union(AllocateFlags::KEEP_SIZE);
+        const ZERO_KEEP_SIZE: AllocateFlags = AllocateFlags::ZERO_RANGE.union(AllocateFlags::KEEP_SIZE);
+        const MODES: &[AllocateFlags] = &[
+            AllocateFlags::empty(),
+            AllocateFlags::KEEP_SIZE,
+            PUNCH_HOLE,
+            PUNCH_HOLE,
+            AllocateFlags::ZERO_RANGE,
+            ZERO_KEEP_SIZE,
         ];
         let (path, file_len) = self.file(model);
-        let mode = self.random.pick(MODES).copied().unwrap_or(AllocateMode::PunchHole);
+        let mode = self.random.pick(MODES).copied().unwrap_or(PUNCH_HOLE);
         let offset = self.random.below(file_len.clamp(1, FILE_LEN_USUAL));
         let len = self.random.skewed(WRITE_LEN_MAX).max(1);
         Operation::Allocate { path, mode, offset, len }

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use btrfs_disk::{InodeNo, TreeId};
 
-use super::Volume;
+use super::Opened;
 use super::paths::{self, PathCache};
-use crate::dir::{Found, Hold, Namespace, has_gone};
+use crate::dir::{Found, Namespace, has_gone};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{EMPTY_SUBVOL_INO, FileType, Inode, ROOT_DIR_INO};
 
@@ -119,29 +119,10 @@ impl<'a> Walker<'a> {
         if bytes.is_empty() {
             return Err(CallerError::NotFound.into());
         }
+        if let Some(dir) = self.known_dir(bytes, &mut links_left)? {
+            return Ok(End::unnamed(dir));
+        }
         self.walk_known(bytes, follow, &mut links_left)
-    }
-
-    /// The directory that `path` is in, and the name in it.
-    ///
-    /// # Errors
-    /// As [`Walker::find`]; `InvalidArgument` for a path that ends in no name.
-    pub(crate) fn find_parent<'p>(&self, path: &'p Path) -> Result<(Found, &'p [u8])> {
-        let bytes = path.as_os_str().as_bytes();
-        let end = bytes.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
-        let start = bytes[..end].iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
-        let (dir, name) = (&bytes[..start], &bytes[start..end]);
-        if name.is_empty() || name == b"." || name == b".." {
-            let what = if bytes.is_empty() { CallerError::NotFound } else { CallerError::InvalidArgument };
-            return Err(Error::from(what).at(path));
-        }
-        let mut links_left = SYMLINKS_MAX;
-        let dir =
-            self.dir_at(dir, self.namespace.dentries.removals(), &mut links_left).map_err(|error| error.at(path))?;
-        if !dir.kind.is_dir() {
-            return Err(Error::from(CallerError::NotADirectory).at(path));
-        }
-        Ok((dir, name))
     }
 
     /// Goes along `path` from the root, or from the directory that its long beginning is known to
@@ -155,6 +136,16 @@ impl<'a> Walker<'a> {
             }
             None => self.walk(self.top, path, follow, links_left),
         }
+    }
+
+    /// Where the directory part of a long path leads, given with its last slash, as far as that is remembered.
+    fn known_dir(&self, path: &[u8], links_left: &mut u32) -> Result<Option<Found>> {
+        let is_long = path.strip_suffix(b"/").is_some_and(|dir| paths::split(dir).is_some());
+        if !is_long || self.paths.is_none() {
+            return Ok(None);
+        }
+        let found = self.dir_at(path, self.namespace.dentries.removals(), links_left)?;
+        Ok(Some(found).filter(|found| found.kind.is_dir()))
     }
 
     /// What `path` leads to, which ends in a slash if it is long. `removals` is the count of them
@@ -261,25 +252,9 @@ impl<'a> Walker<'a> {
     }
 }
 
-impl Volume {
+impl Opened {
+    /// Walks paths from the subvolume that they start in.
     pub(crate) fn walker(&self) -> Walker<'_> {
-        Walker { paths: Some(&self.inner.paths), ..Walker::new(self.namespace(), self.inner.top) }
-    }
-
-    /// The inode at `path`, which may be removed at any time: to look at, not to change.
-    pub(crate) fn find(&self, path: &Path, follow: Follow) -> Result<Arc<Inode>> {
-        self.walker().find_then(path, follow, |inode| Ok(Arc::clone(inode)))
-    }
-
-    /// The inode at `path`, which stays until the answer is dropped.
-    pub(crate) fn hold(&self, path: &Path, follow: Follow) -> Result<Hold<'_>> {
-        self.walker().find_then(path, follow, |inode| self.namespace().hold(inode))
-    }
-
-    /// The directory that `path` is in, and the name in it.
-    pub(crate) fn find_parent<'p>(&self, path: &'p Path) -> Result<(Arc<Inode>, &'p [u8])> {
-        let (dir, name) = self.walker().find_parent(path)?;
-        let dir = self.namespace().inode(dir).map_err(|error| error.at(path))?;
-        Ok((dir, name))
+        Walker { paths: Some(&self.paths), ..Walker::new(&self.namespace, self.top) }
     }
 }

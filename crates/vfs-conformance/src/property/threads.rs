@@ -2,15 +2,15 @@
 
 use super::compare::compare_trees;
 use super::generate::Generator;
-use super::image;
-use super::run::{Pair, Report, Settings, check_full};
-use crate::Random;
+use super::is_full;
+use super::run::{Finished, Pair, Report, Settings};
+use super::subject::Subject;
 use crate::model::{Model, Operation};
 use crate::number::to_u64;
-use crate::reference::{self, Checked};
 use anyhow::{Context, Result, bail, ensure};
-use spinney::{FileOptions, Volume};
+use crash_explorer::Random;
 use std::path::{Path, PathBuf};
+use vfs::{FileOptions, Volume};
 
 /// Directory in which all threads make and remove names at once.
 const SHARED: &str = "shared";
@@ -19,30 +19,36 @@ const SHARED: &str = "shared";
 ///
 /// # Errors
 /// The first difference, or what the reference tool found; the image is kept then and named.
-pub fn run_threads(seed: u64, thread_count: u64, settings: &Settings, folder: &Path) -> Result<Report> {
+pub fn run_threads<S: Subject>(
+    subject: &S,
+    seed: u64,
+    thread_count: u64,
+    settings: &Settings,
+    folder: &Path,
+) -> Result<Report> {
     let image = folder.join(format!("threads-{seed}.img"));
-    let report = run_on(seed, thread_count, settings, &image)
+    let report = run_on(subject, seed, thread_count, settings, &image)
         .with_context(|| format!("seed {seed}, {thread_count} threads, image kept: {}", image.display()))?;
     std::fs::remove_file(&image)?;
     Ok(report)
 }
 
-fn run_on(seed: u64, thread_count: u64, settings: &Settings, image: &Path) -> Result<Report> {
-    let (volume, form) = image::make(image, settings.image_bytes, &mut Random::new(seed ^ 0x5eed))?;
+fn run_on<S: Subject>(subject: &S, seed: u64, thread_count: u64, settings: &Settings, image: &Path) -> Result<Report> {
+    let (opened, form) = subject.make(image, settings.image_bytes, &mut Random::new(seed ^ 0x5eed))?;
+    let volume = opened.as_ref();
     volume.create_dir(SHARED)?;
     for thread in 0..thread_count {
-        // Every second one works in a subvolume of its own.
-        if thread.is_multiple_of(2) {
+        if !is_in_subvolume(volume, thread) {
             volume.create_dir(base(thread))?;
         } else {
             volume.create_subvolume(base(thread))?;
         }
     }
-    let results: Vec<Result<Pair>> = std::thread::scope(|scope| {
+    let results: Vec<Result<Finished>> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..thread_count)
             .map(|thread| {
-                let (volume, form) = (volume.clone(), form.clone());
-                scope.spawn(move || one_thread(volume, form, seed, thread, settings))
+                let (opened, form) = (opened.clone(), form.clone());
+                scope.spawn(move || one_thread(subject, opened, form, seed, thread, settings))
             })
             .collect();
         threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| bail!("a thread panicked"))).collect()
@@ -56,14 +62,17 @@ fn run_on(seed: u64, thread_count: u64, settings: &Settings, image: &Path) -> Re
         total.no_space = total.no_space.saturating_add(pair.report.no_space);
         models.push(pair.model);
     }
-    volume.close()?;
-    let volume = Volume::open(image)?;
+    volume.sync()?;
+    drop(opened);
+    let opened = subject.open(image, &mut Random::new(seed))?;
+    let volume = opened.as_ref();
     ensure!(volume.read_dir(SHARED)?.next().is_none(), "the shared directory should be empty");
     for (thread, model) in (0..).zip(&models) {
-        compare_trees(&volume, model, &base(thread)).with_context(|| format!("thread {thread} after the re-open"))?;
+        compare_trees(volume, model, &base(thread)).with_context(|| format!("thread {thread} after the re-open"))?;
     }
-    volume.close()?;
-    total.checked = reference::check(image)? == Checked::Clean;
+    volume.sync()?;
+    drop(opened);
+    total.checked = subject.check(image)?;
     Ok(total)
 }
 
@@ -71,41 +80,54 @@ fn base(thread: u64) -> PathBuf {
     PathBuf::from(format!("thread-{thread}"))
 }
 
-fn one_thread(volume: Volume, form: String, seed: u64, thread: u64, settings: &Settings) -> Result<Pair> {
+/// Every second thread works in a subvolume of its own, where there are any.
+fn is_in_subvolume(volume: &Volume, thread: u64) -> bool {
+    !thread.is_multiple_of(2) && volume.has_subvolumes()
+}
+
+fn one_thread<S: Subject>(
+    subject: &S,
+    opened: S::Opened,
+    form: String,
+    seed: u64,
+    thread: u64,
+    settings: &Settings,
+) -> Result<Finished> {
     let own_seed = seed.wrapping_mul(31).wrapping_add(thread);
     let mut random = Random::new(own_seed ^ 0xfeed);
     let mut generator = Generator::new(own_seed, base(thread));
     let mut model = Model::new();
     let path = base(thread);
-    let made = if thread.is_multiple_of(2) {
+    let made = if !is_in_subvolume(opened.as_ref(), thread) {
         model.apply(&Operation::CreateDir { path })
     } else {
         model.apply(&Operation::CreateSubvolume { path })
     };
     ensure!(made.is_ok(), "the model cannot make the base: {made:?}");
-    let mut pair = Pair::new(volume, model, form);
+    let mut pair = Pair::new(subject, opened, model, form);
     for number in 1..=settings.operations {
-        let operation = generator.next(&pair.model);
-        let where_ = |pair: &Pair| format!("thread {thread}, {}", pair.story(number));
+        let operation = generator.next_of(&pair.model, |operation| subject.can(operation));
+        let where_ = |pair: &Pair<'_, S>| format!("thread {thread}, {}", pair.story(number));
         pair.step(&operation).with_context(|| where_(&pair))?;
         if random.one_in(20) {
-            meet(&pair.volume, thread, number).with_context(|| where_(&pair)).context("shared directory")?;
+            meet(&pair, thread, number).with_context(|| where_(&pair)).context("shared directory")?;
         }
         if random.one_in(150) {
-            pair.volume.sync().with_context(|| where_(&pair))?;
+            pair.volume().sync().with_context(|| where_(&pair))?;
         }
         if number % settings.compare_every == 0 {
-            compare_trees(&pair.volume, &pair.model, &base(thread)).with_context(|| where_(&pair))?;
+            compare_trees(pair.volume(), &pair.model, &base(thread)).with_context(|| where_(&pair))?;
         }
     }
-    Ok(pair)
+    Ok(pair.finished())
 }
 
 /// Makes, writes, renames, reads and removes a file where the other threads do the same.
-fn meet(volume: &Volume, thread: u64, number: u64) -> Result<()> {
+fn meet<S: Subject>(pair: &Pair<'_, S>, thread: u64, number: u64) -> Result<()> {
+    let volume = pair.volume();
     let first = Path::new(SHARED).join(format!("{thread}-{number}"));
     let second = Path::new(SHARED).join(format!("{thread}-{number}-renamed"));
-    let outcome = || -> spinney::Result<Vec<u8>> {
+    let outcome = || -> vfs::Result<Vec<u8>> {
         let file = FileOptions::new().write(true).create_new(true).open(volume, &first)?;
         file.write_at(first.as_os_str().as_encoded_bytes(), 0)?;
         volume.rename(&first, &second)?;
@@ -113,15 +135,15 @@ fn meet(volume: &Volume, thread: u64, number: u64) -> Result<()> {
     };
     match outcome() {
         Ok(content) => ensure!(content == first.as_os_str().as_encoded_bytes(), "read {content:?}"),
-        Err(spinney::Error::NoSpace) => {
+        Err(error) if is_full(&error) => {
             let (path, len) = (second.clone(), to_u64(second.as_os_str().len()));
-            check_full(volume, &Operation::Write { path, offset: 0, len, seed: 0 })?;
+            pair.check_full(&Operation::Write { path, offset: 0, len, seed: 0 })?;
         }
         Err(error) => return Err(error.into()),
     }
     for path in [first, second] {
         match volume.remove_file(path) {
-            Err(error) if error.caller_error() != Some(spinney::CallerError::NotFound) => {
+            Err(error) if !error.is_not_found() => {
                 return Err(error.into());
             }
             _ => {}

@@ -2,13 +2,14 @@
 //! nobody's promise, so a volume may name any of them; but each has to hold.
 
 use super::{Kind, Model, Node, NodeId, Operation, Place, Role, names_of};
-use spinney::{CallerError, RenameFlags};
 use std::path::Path;
+use vfs::Errno;
+use vfs::file_system::RenameFlags;
 
 impl Model {
     /// What a volume may answer to an operation that [`Model::apply`] refused, besides what that said.
     #[must_use]
-    pub fn reasons(&self, operation: &Operation) -> Vec<CallerError> {
+    pub fn reasons(&self, operation: &Operation) -> Vec<Errno> {
         use Operation as O;
         match operation {
             O::Create { path }
@@ -20,7 +21,7 @@ impl Model {
             O::Snapshot { source, path, .. } => {
                 let mut reasons = self.against_new(path);
                 if !self.found(source).is_some_and(|(_, id)| self.is_subvolume(id)) {
-                    reasons.push(CallerError::NoSuchSubvolume);
+                    reasons.push(Errno::EINVAL);
                 }
                 reasons
             }
@@ -52,40 +53,40 @@ impl Model {
     }
 
     /// A name that is to be made.
-    fn against_new(&self, path: &Path) -> Vec<CallerError> {
+    fn against_new(&self, path: &Path) -> Vec<Errno> {
         let mut reasons = Vec::new();
         // The root has no name.
         if names_of(path).next().is_none() {
-            reasons.push(CallerError::InvalidArgument);
+            reasons.push(Errno::EINVAL);
         }
         match self.place(path) {
             Err(error) => reasons.push(error),
             Ok(place) => {
-                reasons.extend(place.node.map(|_| CallerError::Exists));
-                reasons.extend(self.is_frozen(&place).then_some(CallerError::ReadOnly));
+                reasons.extend(place.node.map(|_| Errno::EEXIST));
+                reasons.extend(self.is_frozen(&place).then_some(Errno::EROFS));
             }
         }
         reasons
     }
 
-    fn against_link(&self, original: &Path, path: &Path) -> Vec<CallerError> {
+    fn against_link(&self, original: &Path, path: &Path) -> Vec<Errno> {
         let mut reasons = self.against_new(path);
         let (source, target) = (self.place(original), self.place(path));
         match &source {
             Err(error) => reasons.push(*error),
-            Ok(Place { node: None, .. }) => reasons.push(CallerError::NotFound),
-            Ok(Place { node: Some(id), .. }) if self.is_directory(*id) => reasons.push(CallerError::NotPermitted),
+            Ok(Place { node: None, .. }) => reasons.push(Errno::ENOENT),
+            Ok(Place { node: Some(id), .. }) if self.is_directory(*id) => reasons.push(Errno::EPERM),
             Ok(_) => {}
         }
         if let (Ok(source), Ok(target)) = (source, target)
             && source.subvolume != target.subvolume
         {
-            reasons.push(CallerError::CrossSubvolume);
+            reasons.push(Errno::EXDEV);
         }
         reasons
     }
 
-    fn against_rename(&self, from: &Path, to: &Path, flags: RenameFlags) -> Vec<CallerError> {
+    fn against_rename(&self, from: &Path, to: &Path, flags: RenameFlags) -> Vec<Errno> {
         let mut reasons = Vec::new();
         let (source, target) = match (self.place(from), self.place(to)) {
             (Ok(source), Ok(target)) => (source, target),
@@ -96,22 +97,22 @@ impl Model {
             }
         };
         if self.is_frozen(&source) || self.is_frozen(&target) {
-            reasons.push(CallerError::ReadOnly);
+            reasons.push(Errno::EROFS);
         }
         if source.subvolume != target.subvolume {
-            reasons.push(CallerError::CrossSubvolume);
+            reasons.push(Errno::EXDEV);
         }
         // Neither the root nor a directory on the way to the other name can be moved there.
         let is_above = |node: Option<NodeId>, place: &Place| node.is_some_and(|id| place.trail.contains(&id));
-        let is_exchange = flags == RenameFlags::Exchange;
+        let is_exchange = flags == RenameFlags::EXCHANGE;
         if is_above(source.node, &target) || is_exchange && is_above(target.node, &source) {
-            reasons.push(CallerError::InvalidArgument);
+            reasons.push(Errno::EINVAL);
         }
         match (source.node, target.node) {
-            (None, _) => reasons.push(CallerError::NotFound),
-            (_, None) if is_exchange => reasons.push(CallerError::NotFound),
-            (_, Some(_)) if matches!(flags, RenameFlags::NoReplace | RenameFlags::NoReplaceWhiteout) => {
-                reasons.push(CallerError::Exists);
+            (None, _) => reasons.push(Errno::ENOENT),
+            (_, None) if is_exchange => reasons.push(Errno::ENOENT),
+            (_, Some(_)) if flags.contains(RenameFlags::NO_REPLACE) => {
+                reasons.push(Errno::EEXIST);
             }
             (Some(new), Some(old)) if !is_exchange => reasons.extend(self.against_replacing(new, old)),
             _ => {}
@@ -119,44 +120,44 @@ impl Model {
         reasons
     }
 
-    fn against_replacing(&self, new: NodeId, old: NodeId) -> Vec<CallerError> {
+    fn against_replacing(&self, new: NodeId, old: NodeId) -> Vec<Errno> {
         let mut reasons = Vec::new();
         match (self.is_directory(new), self.is_directory(old)) {
-            (true, false) => reasons.push(CallerError::NotADirectory),
-            (false, true) => reasons.push(CallerError::IsADirectory),
+            (true, false) => reasons.push(Errno::ENOTDIR),
+            (false, true) => reasons.push(Errno::EISDIR),
             _ => {}
         }
         let entries = self.node(old).and_then(Node::directory).map_or(0, |directory| directory.entries.len());
         if entries > 0 {
-            reasons.push(CallerError::NotEmpty);
+            reasons.push(Errno::ENOTEMPTY);
         }
         reasons
     }
 
-    fn against_removal(&self, path: &Path, wants_directory: bool) -> Vec<CallerError> {
+    fn against_removal(&self, path: &Path, wants_directory: bool) -> Vec<Errno> {
         let Some((place, id)) = self.found(path) else { return Vec::new() };
         let mut reasons = Vec::new();
         match (self.is_directory(id), wants_directory) {
-            (true, false) => reasons.push(CallerError::IsADirectory),
-            (false, true) => reasons.push(CallerError::NotADirectory),
+            (true, false) => reasons.push(Errno::EISDIR),
+            (false, true) => reasons.push(Errno::ENOTDIR),
             _ => {}
         }
         if self.is_frozen(&place) {
-            reasons.push(CallerError::ReadOnly);
+            reasons.push(Errno::EROFS);
         }
         reasons
     }
 
-    fn against_contents(&self, path: &Path) -> Vec<CallerError> {
+    fn against_contents(&self, path: &Path) -> Vec<Errno> {
         let Some((place, id)) = self.found(path) else { return Vec::new() };
         let mut reasons = Vec::new();
         match self.node(id).map(|node| &node.kind) {
-            Some(Kind::Directory(_)) => reasons.push(CallerError::IsADirectory),
-            Some(Kind::Symlink(_) | Kind::Special(..)) => reasons.push(CallerError::NotSupported),
+            Some(Kind::Directory(_)) => reasons.push(Errno::EISDIR),
+            Some(Kind::Symlink(_) | Kind::Special(..)) => reasons.push(Errno::EOPNOTSUPP),
             _ => {}
         }
         if self.is_frozen(&place) || self.role(id) == Role::Frozen {
-            reasons.push(CallerError::ReadOnly);
+            reasons.push(Errno::EROFS);
         }
         reasons
     }
@@ -177,16 +178,16 @@ mod tests {
         model.apply(&Operation::CreateDir { path: path("/dir") }).unwrap();
         model.apply(&Operation::Create { path: path("/file") }).unwrap();
         let link = |original: &str, to: &str| Operation::Link { original: path(original), path: path(to) };
-        assert_eq!(model.reasons(&link("/dir", "/new")), [CallerError::NotPermitted]);
-        assert_eq!(model.reasons(&link("/dir", "/file")), [CallerError::Exists, CallerError::NotPermitted]);
-        assert_eq!(model.reasons(&link("/file", "/dir")), [CallerError::Exists]);
+        assert_eq!(model.reasons(&link("/dir", "/new")), [Errno::EPERM]);
+        assert_eq!(model.reasons(&link("/dir", "/file")), [Errno::EEXIST, Errno::EPERM]);
+        assert_eq!(model.reasons(&link("/file", "/dir")), [Errno::EEXIST]);
         assert_eq!(model.reasons(&link("/file", "/new")), []);
         let rename =
-            |from: &str, to: &str| Operation::Rename { from: path(from), to: path(to), flags: RenameFlags::Replace };
-        assert_eq!(model.reasons(&rename("/dir", "/dir/below")), [CallerError::InvalidArgument]);
-        assert_eq!(model.reasons(&rename("/file", "/dir")), [CallerError::IsADirectory]);
+            |from: &str, to: &str| Operation::Rename { from: path(from), to: path(to), flags: RenameFlags::empty() };
+        assert_eq!(model.reasons(&rename("/dir", "/dir/below")), [Errno::EINVAL]);
+        assert_eq!(model.reasons(&rename("/file", "/dir")), [Errno::EISDIR]);
         assert_eq!(model.reasons(&rename("/file", "/other")), []);
-        assert_eq!(model.reasons(&Operation::Remove { path: path("/dir") }), [CallerError::IsADirectory]);
+        assert_eq!(model.reasons(&Operation::Remove { path: path("/dir") }), [Errno::EISDIR]);
         assert_eq!(model.reasons(&Operation::RemoveDir { path: path("/dir") }), []);
     }
 }

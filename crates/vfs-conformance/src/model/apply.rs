@@ -1,14 +1,15 @@
 //! What each operation does to the model.
 
 use super::{Content, Directory, Kind, Model, Node, NodeId, Operation, PAGE_BYTES, Place, Role};
-use crate::Random;
 use crate::number::to_usize;
-use spinney::{AllocateMode, CallerError, FileType, RenameFlags, SnapshotMode, XattrMode};
+use crash_explorer::Random;
 use std::collections::BTreeMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
+use vfs::file_system::{AllocateFlags, NodeKind, RenameFlags, XattrMode};
+use vfs::{Errno, SnapshotMode};
 
-type Outcome = Result<(), CallerError>;
+type Outcome = Result<(), Errno>;
 
 impl Operation {
     /// The bytes that a write or an attribute gets.
@@ -33,9 +34,9 @@ impl Model {
             O::Create { path } => self.create(path, Kind::File(Content::default())),
             O::CreateDir { path } => self.create(path, Kind::Directory(Directory::default())),
             O::Symlink { target, path } => self.create(path, Kind::Symlink(target.as_os_str().as_bytes().to_vec())),
-            O::Node { path, kind, rdev } => match FileType::from(*kind) {
-                FileType::File => self.create(path, Kind::File(Content::default())),
-                kind @ (FileType::CharDevice | FileType::BlockDevice) => self.create(path, Kind::Special(kind, *rdev)),
+            O::Node { path, kind, rdev } => match *kind {
+                NodeKind::File => self.create(path, Kind::File(Content::default())),
+                kind @ (NodeKind::CharDevice | NodeKind::BlockDevice) => self.create(path, Kind::Special(kind, *rdev)),
                 kind => self.create(path, Kind::Special(kind, 0)),
             },
             O::Link { original, path } => self.link(original, path),
@@ -80,15 +81,15 @@ impl Model {
         })
     }
 
-    fn directory_mut(&mut self, id: NodeId) -> Result<&mut Directory, CallerError> {
+    fn directory_mut(&mut self, id: NodeId) -> Result<&mut Directory, Errno> {
         match self.nodes.get_mut(&id).map(|node| &mut node.kind) {
             Some(Kind::Directory(directory)) => Ok(directory),
-            _ => Err(CallerError::NotADirectory),
+            _ => Err(Errno::ENOTDIR),
         }
     }
 
-    fn node_mut(&mut self, id: NodeId) -> Result<&mut Node, CallerError> {
-        self.nodes.get_mut(&id).ok_or(CallerError::NotFound)
+    fn node_mut(&mut self, id: NodeId) -> Result<&mut Node, Errno> {
+        self.nodes.get_mut(&id).ok_or(Errno::ENOENT)
     }
 
     fn insert(&mut self, node: Node) -> NodeId {
@@ -100,20 +101,20 @@ impl Model {
 
     /// The subvolume of the place can be changed.
     fn writable(&self, place: &Place) -> Outcome {
-        if self.role(place.subvolume) == Role::Frozen { Err(CallerError::ReadOnly) } else { Ok(()) }
+        if self.role(place.subvolume) == Role::Frozen { Err(Errno::EROFS) } else { Ok(()) }
     }
 
-    fn existing(&self, path: &Path) -> Result<(Place, NodeId), CallerError> {
+    fn existing(&self, path: &Path) -> Result<(Place, NodeId), Errno> {
         let place = self.place(path)?;
-        let id = place.node.ok_or(CallerError::NotFound)?;
+        let id = place.node.ok_or(Errno::ENOENT)?;
         Ok((place, id))
     }
 
     /// A node whose own attributes or content are to change: a subvolume's root belongs to the subvolume.
-    fn changeable(&self, path: &Path) -> Result<NodeId, CallerError> {
+    fn changeable(&self, path: &Path) -> Result<NodeId, Errno> {
         let (place, id) = self.existing(path)?;
         match self.role(id) {
-            Role::Frozen => return Err(CallerError::ReadOnly),
+            Role::Frozen => return Err(Errno::EROFS),
             Role::Subvolume => {}
             _ => self.writable(&place)?,
         }
@@ -129,7 +130,7 @@ impl Model {
     fn create(&mut self, path: &Path, kind: Kind) -> Outcome {
         let place = self.place(path)?;
         if place.node.is_some() {
-            return Err(CallerError::Exists);
+            return Err(Errno::EEXIST);
         }
         self.writable(&place)?;
         let id = self.insert(Node::new(kind));
@@ -142,14 +143,14 @@ impl Model {
         let (source, id) = self.existing(original)?;
         let place = self.place(path)?;
         if place.node.is_some() {
-            return Err(CallerError::Exists);
+            return Err(Errno::EEXIST);
         }
         if self.node(id).and_then(Node::directory).is_some() {
-            return Err(CallerError::NotPermitted);
+            return Err(Errno::EPERM);
         }
         self.writable(&place)?;
         if source.subvolume != place.subvolume {
-            return Err(CallerError::CrossSubvolume);
+            return Err(Errno::EXDEV);
         }
         let node = self.node_mut(id)?;
         node.links = node.links.saturating_add(1);
@@ -162,24 +163,22 @@ impl Model {
         let (source, id) = self.existing(from)?;
         let target = self.place(to)?;
         if target.trail.contains(&id) {
-            return Err(CallerError::InvalidArgument);
+            return Err(Errno::EINVAL);
         }
         match (flags, target.node) {
-            (RenameFlags::Exchange, None) => return Err(CallerError::NotFound),
-            (RenameFlags::NoReplace | RenameFlags::NoReplaceWhiteout, Some(_)) => {
-                return Err(CallerError::Exists);
-            }
+            (RenameFlags::EXCHANGE, None) => return Err(Errno::ENOENT),
+            (flags, Some(_)) if flags.contains(RenameFlags::NO_REPLACE) => return Err(Errno::EEXIST),
             _ => {}
         }
         self.writable(&source)?;
         self.writable(&target)?;
         if source.subvolume != target.subvolume {
-            return Err(CallerError::CrossSubvolume);
+            return Err(Errno::EXDEV);
         }
         if target.node == Some(id) {
             return Ok(());
         }
-        if flags == RenameFlags::Exchange {
+        if flags == RenameFlags::EXCHANGE {
             return self.exchange(&source, &target);
         }
         if let Some(old) = target.node {
@@ -188,8 +187,8 @@ impl Model {
         }
         self.directory_mut(source.parent)?.entries.remove(&source.name);
         self.directory_mut(target.parent)?.entries.insert(target.name, id);
-        if flags.leaves_whiteout() {
-            let mut whiteout = Node::new(Kind::Special(FileType::CharDevice, 0));
+        if flags.contains(RenameFlags::WHITEOUT) {
+            let mut whiteout = Node::new(Kind::Special(NodeKind::CharDevice, 0));
             whiteout.mode = Some(0);
             let whiteout = self.insert(whiteout);
             self.directory_mut(source.parent)?.entries.insert(source.name, whiteout);
@@ -201,10 +200,10 @@ impl Model {
 
     fn exchange(&mut self, source: &Place, target: &Place) -> Outcome {
         let (Some(first), Some(second)) = (source.node, target.node) else {
-            return Err(CallerError::NotFound);
+            return Err(Errno::ENOENT);
         };
         if source.trail.contains(&second) {
-            return Err(CallerError::InvalidArgument);
+            return Err(Errno::EINVAL);
         }
         self.directory_mut(source.parent)?.entries.insert(source.name.clone(), second);
         self.directory_mut(target.parent)?.entries.insert(target.name.clone(), first);
@@ -217,11 +216,11 @@ impl Model {
         let new = self.node(new).and_then(Node::directory);
         match (new, self.node(old).and_then(Node::directory)) {
             (None, None) => Ok(()),
-            (Some(_), None) => Err(CallerError::NotADirectory),
-            (_, Some(_)) if source.trail.contains(&old) => Err(CallerError::NotEmpty),
-            (None, Some(_)) => Err(CallerError::IsADirectory),
+            (Some(_), None) => Err(Errno::ENOTDIR),
+            (_, Some(_)) if source.trail.contains(&old) => Err(Errno::ENOTEMPTY),
+            (None, Some(_)) => Err(Errno::EISDIR),
             (Some(_), Some(directory)) if directory.entries.is_empty() => Ok(()),
-            (Some(_), Some(_)) => Err(CallerError::NotEmpty),
+            (Some(_), Some(_)) => Err(Errno::ENOTEMPTY),
         }
     }
 
@@ -245,7 +244,7 @@ impl Model {
         let (place, id) = self.existing(path)?;
         self.writable(&place)?;
         if self.node(id).and_then(Node::directory).is_some() {
-            return Err(CallerError::IsADirectory);
+            return Err(Errno::EISDIR);
         }
         self.unlink(&place, id)
     }
@@ -253,9 +252,9 @@ impl Model {
     fn remove_dir(&mut self, path: &Path) -> Outcome {
         let (place, id) = self.existing(path)?;
         self.writable(&place)?;
-        let directory = self.node(id).and_then(Node::directory).ok_or(CallerError::NotADirectory)?;
+        let directory = self.node(id).and_then(Node::directory).ok_or(Errno::ENOTDIR)?;
         if !directory.entries.is_empty() {
-            return Err(CallerError::NotEmpty);
+            return Err(Errno::ENOTEMPTY);
         }
         self.unlink(&place, id)
     }
@@ -292,8 +291,8 @@ impl Model {
                 }
                 Ok(())
             }
-            Kind::Directory(_) => Err(CallerError::IsADirectory),
-            Kind::Symlink(_) | Kind::Special(..) => Err(CallerError::NotSupported),
+            Kind::Directory(_) => Err(Errno::EISDIR),
+            Kind::Symlink(_) | Kind::Special(..) => Err(Errno::EOPNOTSUPP),
         }
     }
 
@@ -303,17 +302,14 @@ impl Model {
         Ok(())
     }
 
-    fn allocate(&mut self, path: &Path, mode: AllocateMode, offset: u64, len: u64) -> Outcome {
+    fn allocate(&mut self, path: &Path, mode: AllocateFlags, offset: u64, len: u64) -> Outcome {
         self.change_file(path, |content| {
             let end = offset.saturating_add(len);
-            match mode {
-                AllocateMode::KeepSize => {}
-                AllocateMode::Allocate => content.set_len(content.len().max(end)),
-                AllocateMode::PunchHole | AllocateMode::ZeroKeepSize => content.zero(offset, len),
-                AllocateMode::ZeroRange => {
-                    content.zero(offset, len);
-                    content.set_len(content.len().max(end));
-                }
+            if mode.intersects(AllocateFlags::PUNCH_HOLE | AllocateFlags::ZERO_RANGE) {
+                content.zero(offset, len);
+            }
+            if !mode.contains(AllocateFlags::KEEP_SIZE) {
+                content.set_len(content.len().max(end));
             }
             true
         })
@@ -321,10 +317,10 @@ impl Model {
 
     fn reflink(&mut self, source: &Path, source_offset: u64, path: &Path, offset: u64, len: u64) -> Outcome {
         let (_, from) = self.existing(source)?;
-        let content = match &self.nodes.get(&from).ok_or(CallerError::NotFound)?.kind {
+        let content = match &self.nodes.get(&from).ok_or(Errno::ENOENT)?.kind {
             Kind::File(content) => content.clone(),
-            Kind::Directory(_) => return Err(CallerError::IsADirectory),
-            _ => return Err(CallerError::NotSupported),
+            Kind::Directory(_) => return Err(Errno::EISDIR),
+            _ => return Err(Errno::EOPNOTSUPP),
         };
         let to = self.changeable(path)?;
         let target_len = self.nodes.get(&to).and_then(Node::content).map_or(0, Content::len);
@@ -333,10 +329,10 @@ impl Model {
         let at_ends = source_end == content.len() && end >= target_len;
         let overlaps = from == to && source_offset < end && offset < source_end;
         if !is_aligned(source_offset) || !is_aligned(offset) || !(is_aligned(len) || at_ends) || overlaps {
-            return Err(CallerError::InvalidArgument);
+            return Err(Errno::EINVAL);
         }
         if source_end > content.len() {
-            return Err(CallerError::InvalidArgument);
+            return Err(Errno::EINVAL);
         }
         self.change_file(path, |target| {
             target.clone_range(&content, source_offset, offset, len);
@@ -348,8 +344,8 @@ impl Model {
         let id = self.changeable(path)?;
         let xattrs = &mut self.node_mut(id)?.xattrs;
         match (mode, xattrs.contains_key(name.as_bytes())) {
-            (XattrMode::Create, true) => return Err(CallerError::Exists),
-            (XattrMode::Replace, false) => return Err(CallerError::NoAttribute),
+            (XattrMode::Create, true) => return Err(Errno::EEXIST),
+            (XattrMode::Replace, false) => return Err(Errno::ENODATA),
             _ => {}
         }
         xattrs.insert(name.as_bytes().to_vec(), value);
@@ -359,17 +355,17 @@ impl Model {
     fn remove_xattr(&mut self, path: &Path, name: &str) -> Outcome {
         let id = self.changeable(path)?;
         let removed = self.node_mut(id)?.xattrs.remove(name.as_bytes());
-        removed.map(|_| ()).ok_or(CallerError::NoAttribute)
+        removed.map(|_| ()).ok_or(Errno::ENODATA)
     }
 
     fn snapshot(&mut self, source: &Path, path: &Path, mode: SnapshotMode) -> Outcome {
         let (_, from) = self.existing(source)?;
         if !matches!(self.role(from), Role::Subvolume | Role::Frozen) {
-            return Err(CallerError::NoSuchSubvolume);
+            return Err(Errno::EINVAL);
         }
         let place = self.place(path)?;
         if place.node.is_some() {
-            return Err(CallerError::Exists);
+            return Err(Errno::EEXIST);
         }
         self.writable(&place)?;
         let role = match mode {
@@ -410,11 +406,11 @@ impl Model {
     fn delete_subvolume(&mut self, path: &Path) -> Outcome {
         let (place, id) = self.existing(path)?;
         if !matches!(self.role(id), Role::Subvolume | Role::Frozen) {
-            return Err(CallerError::NoSuchSubvolume);
+            return Err(Errno::EINVAL);
         }
         self.writable(&place)?;
         if self.holds_real_subvolumes(id) {
-            return Err(CallerError::NotEmpty);
+            return Err(Errno::ENOTEMPTY);
         }
         self.unlink(&place, id)?;
         self.sweep();
@@ -458,8 +454,8 @@ mod tests {
             O::Link { original: path("d/f"), path: path("g") },
         ]);
         assert_eq!(model.lookup(&path("g")).unwrap().links, 2);
-        assert_eq!(model.apply(&O::RemoveDir { path: path("d") }), Err(CallerError::NotEmpty));
-        assert_eq!(model.apply(&O::Remove { path: path("d") }), Err(CallerError::IsADirectory));
+        assert_eq!(model.apply(&O::RemoveDir { path: path("d") }), Err(Errno::ENOTEMPTY));
+        assert_eq!(model.apply(&O::Remove { path: path("d") }), Err(Errno::EISDIR));
         assert_eq!(model.apply(&O::RemoveAll { path: path("d") }), Ok(()));
         assert_eq!(model.lookup(&path("g")).unwrap().links, 1);
         assert_eq!(model.node_count(), 2);
@@ -478,8 +474,8 @@ mod tests {
         assert_eq!(model.role(model.place(&path("t/inner")).unwrap().node.unwrap()), Role::Stub);
         assert_eq!(model.lookup(&path("t/f")).unwrap().links, 2);
         assert_eq!(model.lookup(&path("t/f")).unwrap().content().unwrap().len(), 0);
-        assert_eq!(model.apply(&O::Create { path: path("t/x") }), Err(CallerError::ReadOnly));
-        assert_eq!(model.apply(&O::DeleteSubvolume { path: path("s") }), Err(CallerError::NotEmpty));
+        assert_eq!(model.apply(&O::Create { path: path("t/x") }), Err(Errno::EROFS));
+        assert_eq!(model.apply(&O::DeleteSubvolume { path: path("s") }), Err(Errno::ENOTEMPTY));
         assert_eq!(model.apply(&O::DeleteSubvolume { path: path("t") }), Ok(()));
     }
 
@@ -491,12 +487,12 @@ mod tests {
             O::Create { path: path("f") },
         ]);
         let mut rename = |from: &str, to: &str| {
-            model.apply(&O::Rename { from: path(from), to: path(to), flags: RenameFlags::Replace })
+            model.apply(&O::Rename { from: path(from), to: path(to), flags: RenameFlags::empty() })
         };
-        assert_eq!(rename("d", "d/e/x"), Err(CallerError::InvalidArgument));
-        assert_eq!(rename("f", "d"), Err(CallerError::IsADirectory));
-        assert_eq!(rename("d", "f"), Err(CallerError::NotADirectory));
-        assert_eq!(rename("d/e", "d"), Err(CallerError::NotEmpty));
+        assert_eq!(rename("d", "d/e/x"), Err(Errno::EINVAL));
+        assert_eq!(rename("f", "d"), Err(Errno::EISDIR));
+        assert_eq!(rename("d", "f"), Err(Errno::ENOTDIR));
+        assert_eq!(rename("d/e", "d"), Err(Errno::ENOTEMPTY));
         assert_eq!(rename("f", "d/e/f"), Ok(()));
         assert_eq!(rename("d/e", "e"), Ok(()));
     }

@@ -6,9 +6,8 @@
 
 use std::collections::HashMap;
 
-use parking_lot::Mutex;
-
 use crate::dir::Found;
+use crate::locks::{Mutex, Rank};
 
 /// Paths with fewer slashes are walked: that is cheap.
 const SLASHES_MIN: usize = 8;
@@ -18,14 +17,21 @@ const PATHS_MAX: usize = 256;
 const BYTES_MAX: usize = 8 << 20;
 
 /// Where long paths led. Its lock is held for a look-up only; nothing is taken inside.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct PathCache(Mutex<Known>);
+
+impl Default for PathCache {
+    fn default() -> Self {
+        Self(Mutex::new(Rank::Lists, Known::default()))
+    }
+}
 
 #[derive(Debug, Default)]
 struct Known {
     /// Removals of names that had happened when the paths were walked.
     removals: u64,
     bytes: usize,
+    /// Callers choose the paths: the hash has keys of its own.
     paths: HashMap<Box<[u8]>, Found>,
 }
 

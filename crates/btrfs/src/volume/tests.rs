@@ -7,9 +7,8 @@ use vfs::file_system::{
     Caller, Errno, FileSystem, NewNode, NodeId, NodeKind, OpenFlags, RenameFlags, SetAttr, XattrMode,
 };
 
-use super::{BtrfsFs, FsOptions};
+use crate::FsOptions;
 use crate::MakeOptions;
-use crate::error::CallerError;
 use crate::inode::InodeFlags;
 use crate::subvol::SnapshotMode;
 use crate::volume::Volume;
@@ -20,7 +19,7 @@ fn made() -> (tempfile::NamedTempFile, Volume, Arc<dyn FileSystem>) {
     let file = tempfile::NamedTempFile::new().unwrap();
     let options = MakeOptions { size: Some(256 << 20), ..MakeOptions::default() };
     let volume = Volume::make(file.path(), &options).unwrap();
-    let fs = BtrfsFs::new(&volume, FsOptions::default()).unwrap();
+    let fs = volume.serve(FsOptions::default()).unwrap();
     (file, volume, fs)
 }
 
@@ -32,7 +31,7 @@ fn make(fs: &Arc<dyn FileSystem>, dir: NodeId, name: &[u8], kind: NodeKind) -> N
 /// Sets the flag that btrfs-convert gives to the image of the file system that was converted.
 fn set_read_only(volume: &Volume, fs: &Arc<dyn FileSystem>, path: &[u8]) {
     let ino = fs.lookup(NodeId::ROOT, path).unwrap().attr.ino;
-    let root = volume.core().root_dir(volume.inner.top).unwrap();
+    let root = volume.core().root_dir(volume.opened.top).unwrap();
     let inode = volume.core().inode(root.tree_id(), btrfs_disk::InodeNo(ino)).unwrap();
     let reservation = volume.namespace().reserve(1).unwrap();
     let set = volume.namespace().apply(reservation, |txn| {
@@ -73,7 +72,7 @@ fn an_inode_with_the_flag_read_only_is_not_written() {
     assert_eq!(fs.set_attr(&ROOT, file, &mode).unwrap().permissions, 0o700);
     assert_eq!(rename(NodeId::ROOT, b"renamed"), Ok(()));
     let refused = volume.write("/image", "x").unwrap_err();
-    assert_eq!(refused.caller_error(), Some(CallerError::AccessDenied));
+    assert_eq!(refused.errno(), Errno::EACCES);
 }
 
 #[test]

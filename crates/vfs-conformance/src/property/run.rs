@@ -3,16 +3,15 @@
 use super::compare::{compare_one, compare_trees};
 use super::drive::drive;
 use super::generate::Generator;
-use super::image;
-use crate::Random;
+use super::subject::Subject;
+use super::{is_full, is_refusal};
 use crate::model::{Content, Model, Operation};
 use crate::number::to_u64;
-use crate::reference::{self, Checked};
 use anyhow::{Context, Result, bail, ensure};
-use btrfs_disk::flags::BlockGroupFlags;
-use spinney::{Error, FileOptions, SpaceReport, Volume};
+use crash_explorer::Random;
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
+use vfs::{FileOptions, Volume};
 
 /// What a run does.
 #[derive(Debug, Clone)]
@@ -48,17 +47,11 @@ pub struct Report {
 
 /// The last operations, for the message of a failure.
 const HISTORY_LEN: usize = 12;
-/// A volume with so many bytes in no chunk has to make a chunk before it says NoSpace.
-const UNALLOCATED_BYTES: u64 = 4 << 20;
-/// Groups of the kind that an operation needs may have so many bytes left beyond what it asked for.
-const LEFT_BYTES: u64 = 1 << 20;
-/// What an operation that changes names or attributes is promised at most, on the way to all trees that it may change.
-const PROMISED_BYTES: u64 = 4 << 20;
 
 /// A volume, the model of it, and what happened so far.
-#[derive(Debug)]
-pub(super) struct Pair {
-    pub(super) volume: Volume,
+pub(super) struct Pair<'a, S: Subject> {
+    pub(super) subject: &'a S,
+    opened: S::Opened,
     pub(super) model: Model,
     pub(super) report: Report,
     history: VecDeque<Operation>,
@@ -72,54 +65,74 @@ pub(super) struct Pair {
 ///
 /// # Errors
 /// The first difference, or what the reference tool found; the image is kept then and named.
-pub fn run(seed: u64, settings: &Settings, folder: &Path) -> Result<Report> {
+pub fn run<S: Subject>(subject: &S, seed: u64, settings: &Settings, folder: &Path) -> Result<Report> {
     let image = folder.join(format!("property-{seed}.img"));
-    let report = run_on(seed, settings, &image).with_context(|| {
+    let report = run_on(subject, seed, settings, &image).with_context(|| {
         format!("seed {seed} ({} operations), image kept: {}", settings.operations, image.display())
     })?;
     std::fs::remove_file(&image)?;
     Ok(report)
 }
 
-fn run_on(seed: u64, settings: &Settings, image_path: &Path) -> Result<Report> {
+fn run_on<S: Subject>(subject: &S, seed: u64, settings: &Settings, image_path: &Path) -> Result<Report> {
     let mut random = Random::new(seed ^ 0x5eed);
-    let (volume, form) = image::make(image_path, settings.image_bytes, &mut random)?;
-    let mut pair = Pair::new(volume, Model::new(), form);
+    let (opened, form) = subject.make(image_path, settings.image_bytes, &mut random)?;
+    let mut pair = Pair::new(subject, opened, Model::new(), form);
     let mut generator = Generator::new(seed, "/");
     for number in 1..=settings.operations {
-        let operation = generator.next(&pair.model);
+        let operation = generator.next_of(&pair.model, |operation| subject.can(operation));
         pair.step(&operation).with_context(|| pair.story(number))?;
         if random.one_in(100) {
-            pair.volume.sync().with_context(|| pair.story(number))?;
+            pair.volume().sync().with_context(|| pair.story(number))?;
         }
         if random.one_in(settings.reopen_every) {
             pair = pair.reopen(image_path, &mut random).with_context(|| format!("re-open after operation {number}"))?;
         }
         if number % settings.compare_every == 0 {
-            compare_trees(&pair.volume, &pair.model, Path::new("/")).with_context(|| pair.story(number))?;
+            compare_trees(pair.volume(), &pair.model, Path::new("/")).with_context(|| pair.story(number))?;
         }
         if number == settings.operations / 2 && seed.is_multiple_of(8) {
             pair.fill(&mut random).with_context(|| pair.story(number)).context("filling the volume")?;
         }
     }
     let pair = pair.reopen(image_path, &mut random).context("the last re-open")?;
-    compare_trees(&pair.volume, &pair.model, Path::new("/")).context("after the last re-open")?;
+    compare_trees(pair.volume(), &pair.model, Path::new("/")).context("after the last re-open")?;
     let mut report = pair.report;
-    pair.volume.close()?;
-    report.checked = reference::check(image_path)? == Checked::Clean;
+    pair.close()?;
+    report.checked = subject.check(image_path)?;
     Ok(report)
 }
 
-impl Pair {
-    pub(super) fn new(volume: Volume, model: Model, form: String) -> Self {
+/// What is left of a pair when its thread ends.
+pub(super) struct Finished {
+    pub(super) model: Model,
+    pub(super) report: Report,
+}
+
+impl<'a, S: Subject> Pair<'a, S> {
+    pub(super) fn new(subject: &'a S, opened: S::Opened, model: Model, form: String) -> Self {
         Self {
-            volume,
+            subject,
+            opened,
             model,
             report: Report::default(),
             history: VecDeque::new(),
             form,
             is_traced: std::env::var_os("SPINNEY_TRACE").is_some(),
         }
+    }
+
+    pub(super) fn volume(&self) -> &Volume {
+        self.opened.as_ref()
+    }
+
+    pub(super) fn finished(self) -> Finished {
+        Finished { model: self.model, report: self.report }
+    }
+
+    /// Syncs, and lets go of the volume.
+    fn close(self) -> Result<()> {
+        Ok(self.volume().sync()?)
     }
 
     /// Does one operation on both and compares the outcomes.
@@ -131,16 +144,16 @@ impl Pair {
             eprintln!("{operation:?}");
         }
         self.history.push_back(operation.clone());
-        let found = drive(&self.volume, operation);
-        if let Err(Error::NoSpace) = found {
+        let found = drive(self.volume(), operation);
+        if found.as_ref().is_err_and(is_full) {
             return self.accept_no_space(operation);
         }
         match (found, self.model.apply(operation)) {
             (Ok(()), Ok(())) => self.report.done = self.report.done.saturating_add(1),
             (Err(error), Err(expected)) => {
-                let found = error.caller_error();
+                let found = error.errno();
                 let is_right =
-                    found.is_some_and(|found| found == expected || self.model.reasons(operation).contains(&found));
+                    is_refusal(&error) && (found == expected || self.model.reasons(operation).contains(&found));
                 ensure!(is_right, "fails with {found:?} ({error}), not {expected:?}");
                 self.report.refused = self.report.refused.saturating_add(1);
                 return Ok(());
@@ -149,23 +162,23 @@ impl Pair {
             (Err(error), Ok(())) => return Err(error).context("fails, but should succeed"),
         }
         for path in operation.paths() {
-            compare_one(&self.volume, &self.model, path)?;
+            compare_one(self.volume(), &self.model, path)?;
         }
         Ok(())
     }
 
-    /// NoSpace is a legal answer of a nearly full volume, if nothing happened.
+    /// ENOSPC is a legal answer of a nearly full volume, if nothing happened.
     fn accept_no_space(&mut self, operation: &Operation) -> Result<()> {
         self.report.no_space = self.report.no_space.saturating_add(1);
-        check_full(&self.volume, operation)?;
+        self.check_full(operation)?;
         if let Operation::Write { path, offset, .. } = operation {
             return self.accept_part(path, *offset, &operation.data());
         }
         if matches!(operation, Operation::RemoveAll { .. }) {
-            bail!("NoSpace while removing");
+            bail!("ENOSPC while removing");
         }
         for path in operation.paths() {
-            compare_one(&self.volume, &self.model, path).context("NoSpace, but something changed")?;
+            compare_one(self.volume(), &self.model, path).context("ENOSPC, but something changed")?;
         }
         Ok(())
     }
@@ -175,7 +188,7 @@ impl Pair {
         let Some(old) = self.model.lookup(path).and_then(|node| node.content()).cloned() else {
             return Ok(());
         };
-        let file = FileOptions::new().read(true).open(&self.volume, path)?;
+        let file = FileOptions::new().read(true).open(self.volume(), path)?;
         let mut found = vec![0; data.len()];
         let count = file.read_at(&mut found, offset)?;
         found.truncate(count);
@@ -189,13 +202,15 @@ impl Pair {
         ensure!(len <= content.len().max(offset.saturating_add(to_u64(data.len()))), "grew to {len} without space");
         content.set_len(content.len().max(len));
         self.model.replace_content(path, content).map_err(|error| anyhow::anyhow!("{error}"))?;
-        compare_one(&self.volume, &self.model, path).context("NoSpace in a write")
+        compare_one(self.volume(), &self.model, path).context("ENOSPC in a write")
     }
 
     /// Writes until there is no space, then removes it all: everything has to be usable again.
     fn fill(&mut self, random: &mut Random) -> Result<()> {
         const FILE_BYTES: u64 = 2 << 20;
-        let limit = self.volume.info()?.total_bytes / FILE_BYTES;
+        let status = self.volume().status()?;
+        let total_bytes = status.blocks.saturating_mul(u64::from(status.block_bytes));
+        let limit = total_bytes / FILE_BYTES;
         let mut paths: Vec<PathBuf> = Vec::new();
         let before = self.report.no_space;
         for number in 0..=limit {
@@ -211,23 +226,38 @@ impl Pair {
             }
         }
         ensure!(self.report.no_space > before, "{limit} files of {FILE_BYTES} bytes fit");
-        self.volume.sync().context("sync of a full volume")?;
-        compare_trees(&self.volume, &self.model, Path::new("/")).context("a full volume")?;
+        self.volume().sync().context("sync of a full volume")?;
+        compare_trees(self.volume(), &self.model, Path::new("/")).context("a full volume")?;
         for path in paths {
-            drive(&self.volume, &Operation::Remove { path: path.clone() }).context("removing from a full volume")?;
+            drive(self.volume(), &Operation::Remove { path: path.clone() }).context("removing from a full volume")?;
             let removed = self.model.apply(&Operation::Remove { path });
             ensure!(removed.is_ok(), "the model cannot remove: {removed:?}");
         }
-        self.volume.sync().context("sync after the removal")
+        self.volume().sync().context("sync after the removal")
     }
 
     fn reopen(self, image_path: &Path, random: &mut Random) -> Result<Self> {
         if self.is_traced {
             eprintln!("re-open");
         }
-        self.volume.close().context("close")?;
-        let volume = image::open(image_path, random)?;
-        Ok(Self { volume, ..self })
+        let Self { subject, opened, .. } = self;
+        opened.as_ref().sync().context("close")?;
+        drop(opened);
+        let opened = subject.open(image_path, random)?;
+        Ok(Self {
+            subject,
+            opened,
+            model: self.model,
+            report: self.report,
+            history: self.history,
+            form: self.form,
+            is_traced: self.is_traced,
+        })
+    }
+
+    /// Whether ENOSPC is a right answer to an operation.
+    pub(super) fn check_full(&self, operation: &Operation) -> Result<()> {
+        self.subject.check_full(&self.opened, operation)
     }
 
     pub(super) fn story(&self, number: u64) -> String {
@@ -237,37 +267,4 @@ impl Pair {
         }
         story
     }
-}
-
-/// Whether NoSpace is a right answer to an operation.
-pub(super) fn check_full(volume: &Volume, operation: &Operation) -> Result<()> {
-    let info = volume.info()?;
-    let is_full = is_full_for(&info.space, operation);
-    ensure!(is_full, "NoSpace with room left: {} nodes, {:?}", info.node_bytes, info.space);
-    Ok(())
-}
-
-/// No room for a chunk, and less than the operation needs in the groups for data or for tree blocks, the reserve for
-/// commits aside.
-fn is_full_for(space: &SpaceReport, operation: &Operation) -> bool {
-    let mixed = BlockGroupFlags::DATA.union(BlockGroupFlags::METADATA);
-    let is_mixed = space.profiles.iter().any(|profile| profile.flags.contains(mixed));
-    let left_for = |kind: BlockGroupFlags| -> u64 {
-        let groups = space.profiles.iter().filter(|profile| profile.flags.contains(kind));
-        let left = groups.map(|profile| profile.total.saturating_sub(profile.used).saturating_sub(profile.pinned));
-        let kept_back = match kind == BlockGroupFlags::METADATA || is_mixed {
-            true => space.global_reserve.0.max(space.global_reserve.1),
-            false => 0,
-        };
-        left.sum::<u64>().saturating_sub(kept_back)
-    };
-    let data = match operation {
-        Operation::Write { len, .. } | Operation::Allocate { len, .. } => Some(*len),
-        // Part of a page is written.
-        Operation::SetLen { .. } | Operation::Reflink { .. } => Some(0),
-        _ => None,
-    };
-    let lacks_data = data.is_some_and(|len| left_for(BlockGroupFlags::DATA) < len.saturating_add(LEFT_BYTES));
-    let lacks_metadata = left_for(BlockGroupFlags::METADATA) < PROMISED_BYTES;
-    space.unallocated < UNALLOCATED_BYTES && (lacks_data || lacks_metadata)
 }

@@ -129,7 +129,7 @@ impl Content {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Random;
+    use crash_explorer::Random;
 
     #[test]
     fn it_does_what_a_plain_vector_does() {

@@ -4,7 +4,7 @@ use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_store::{ProfileSpace, SpaceReport};
 use vfs::file_system::VolumeStatus;
 
-use super::Volume;
+use super::Opened;
 use crate::dir::NAME_BYTES_MAX;
 
 /// Tree blocks that the kernel keeps back at least: 22 items, each a path of eight blocks that are
@@ -18,12 +18,11 @@ const METADATA_BYTES_MIN: u64 = 4 << 20;
 /// Chunks are made of stripes of this length.
 const STRIPE_BYTES: u64 = 64 << 10;
 
-impl Volume {
+impl Opened {
     /// What `statfs` reports: the numbers that the kernel's btrfs would give. Sizes are those of
     /// file data, as if everything were stored with its profile; what is not in any chunk yet
     /// counts as available for it.
-    #[must_use]
-    pub fn status(&self) -> VolumeStatus {
+    pub(crate) fn status(&self) -> VolumeStatus {
         let store = &self.core().store;
         let sizes = store.sizes();
         let sector = u64::from(sizes.sector);

@@ -17,11 +17,12 @@ mod reasons;
 pub use content::{Content, PAGE_BYTES};
 pub use operation::Operation;
 
-use spinney::{CallerError, FileType, Timestamp};
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use vfs::Errno;
+use vfs::file_system::{NodeKind, Time as Timestamp};
 
 /// Longest name of a directory entry.
 pub const NAME_LEN_MAX: usize = 255;
@@ -64,7 +65,7 @@ pub enum Kind {
     /// A symbolic link and its target.
     Symlink(Vec<u8>),
     /// A special file and its device number.
-    Special(FileType, u64),
+    Special(NodeKind, u32),
 }
 
 /// The names of a directory.
@@ -122,11 +123,11 @@ impl Node {
 
     /// Its type as a volume reports it.
     #[must_use]
-    pub fn file_type(&self) -> FileType {
+    pub fn file_type(&self) -> NodeKind {
         match &self.kind {
-            Kind::File(_) => FileType::File,
-            Kind::Directory(_) => FileType::Directory,
-            Kind::Symlink(_) => FileType::Symlink,
+            Kind::File(_) => NodeKind::File,
+            Kind::Directory(_) => NodeKind::Directory,
+            Kind::Symlink(_) => NodeKind::Symlink,
             Kind::Special(kind, _) => *kind,
         }
     }
@@ -165,6 +166,12 @@ impl Model {
         self.nodes.len()
     }
 
+    /// The number of the node at a path.
+    #[must_use]
+    pub fn id_at(&self, path: &Path) -> Option<NodeId> {
+        self.place(path).ok()?.node
+    }
+
     /// The node at a path.
     #[must_use]
     pub fn lookup(&self, path: &Path) -> Option<&Node> {
@@ -190,7 +197,7 @@ impl Model {
 
     /// Follows the directories of a path. Symbolic links on the way are followed too, but nothing is ever made under
     /// the names that they lead to.
-    pub(crate) fn place(&self, path: &Path) -> Result<Place, CallerError> {
+    pub(crate) fn place(&self, path: &Path) -> Result<Place, Errno> {
         let names: Vec<&[u8]> = names_of(path).collect();
         let Some((last, above)) = names.split_last() else {
             let (parent, subvolume) = (self.root, self.root);
@@ -199,12 +206,12 @@ impl Model {
         let mut place =
             Place { parent: self.root, name: last.to_vec(), node: None, subvolume: self.root, trail: vec![self.root] };
         for name in above {
-            place.parent = self.child(place.parent, name)?.ok_or(CallerError::NotFound)?;
+            place.parent = self.child(place.parent, name)?.ok_or(Errno::ENOENT)?;
             let directory = match self.node(place.parent).map(|node| &node.kind) {
                 Some(Kind::Directory(directory)) => directory,
-                Some(Kind::Symlink(target)) if target.len() > NAME_LEN_MAX => return Err(CallerError::NameTooLong),
-                Some(Kind::Symlink(_)) => return Err(CallerError::NotFound),
-                _ => return Err(CallerError::NotADirectory),
+                Some(Kind::Symlink(target)) if target.len() > NAME_LEN_MAX => return Err(Errno::ENAMETOOLONG),
+                Some(Kind::Symlink(_)) => return Err(Errno::ENOENT),
+                _ => return Err(Errno::ENOTDIR),
             };
             if matches!(directory.role, Role::Subvolume | Role::Frozen) {
                 place.subvolume = place.parent;
@@ -215,10 +222,10 @@ impl Model {
         Ok(place)
     }
 
-    fn child(&self, parent: NodeId, name: &[u8]) -> Result<Option<NodeId>, CallerError> {
-        let directory = self.node(parent).and_then(Node::directory).ok_or(CallerError::NotADirectory)?;
+    fn child(&self, parent: NodeId, name: &[u8]) -> Result<Option<NodeId>, Errno> {
+        let directory = self.node(parent).and_then(Node::directory).ok_or(Errno::ENOTDIR)?;
         if name.len() > NAME_LEN_MAX {
-            return Err(CallerError::NameTooLong);
+            return Err(Errno::ENAMETOOLONG);
         }
         Ok(directory.entries.get(name).copied())
     }

@@ -1,0 +1,52 @@
+//! btrfs as the crash explorer sees it: how a volume is made, opened, and seen to have a log tree.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use blockdev::Device;
+use blockdev::backends::MemoryDevice;
+use crash_explorer::{Access, CLOCK, Form, Format};
+use spinney::{Env, MakeOptions, Volume, VolumeOptions};
+
+/// Small enough to be kept in memory often, large enough for the kernel to mount, with one mirror of the superblock.
+const IMAGE_BYTES: u64 = 128 << 20;
+/// One block of a tree is a few KiB: the trees of a state are few.
+const CACHE_BYTES: usize = 4 << 20;
+/// Bytes of a tree block in [`Form::Small`].
+const SMALL_NODE_BYTES: u32 = 4096;
+/// Where the primary superblock has the address of the log tree's root.
+const LOG_ROOT_AT: u64 = (64 << 10) + 96;
+
+/// The format.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Btrfs;
+
+fn options(form: Form) -> VolumeOptions {
+    let options = Volume::options().workers(1).cache_bytes(CACHE_BYTES).env(Env::seeded(1, CLOCK));
+    if form == Form::NoInline { options.max_inline(0) } else { options }
+}
+
+impl Format for Btrfs {
+    fn make(&self, form: Form) -> Result<Arc<dyn Device>> {
+        let device = Arc::new(MemoryDevice::new(IMAGE_BYTES));
+        let mut make = MakeOptions { size: Some(IMAGE_BYTES), ..MakeOptions::default() };
+        if form != Form::Usual {
+            make.nodesize = SMALL_NODE_BYTES;
+            make.metadata_profile = Default::default();
+        }
+        let volume = options(form).make_device(Arc::<MemoryDevice>::clone(&device), &make)?;
+        volume.close()?;
+        Ok(Arc::new(device.duplicate().into_read_only()))
+    }
+
+    fn open(&self, form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume> {
+        let volume = options(form).read_only(access == Access::ReadOnly).open_device(device)?;
+        Ok(volume.by_paths().clone())
+    }
+
+    fn has_log(&self, device: &dyn Device) -> bool {
+        let mut log_root = [0; 8];
+        // Where the primary is torn, its mirror counts.
+        device.read_at(LOG_ROOT_AT, &mut log_root).is_err() || log_root != [0; 8]
+    }
+}

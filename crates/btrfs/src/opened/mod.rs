@@ -1,0 +1,88 @@
+//! An open volume as its handles share it: the names, the subvolume that paths start in, and what every way in needs.
+//!
+//! `walk` turns paths into inodes, across symbolic links and subvolumes; `paths` remembers where long ones led;
+//! `status` is what `df` shows. The last owner of a writable volume syncs when it is dropped, and has nobody to tell
+//! when that fails.
+
+mod paths;
+mod status;
+mod walk;
+
+use std::sync::Arc;
+
+use blockdev::Device;
+use btrfs_disk::TreeId;
+
+use crate::dir::Namespace;
+use crate::error::Result;
+use crate::inode::Core;
+use crate::writeback;
+
+pub(crate) use walk::{Follow, Walker};
+
+/// An open volume.
+#[derive(Debug)]
+pub(crate) struct Opened {
+    pub(crate) namespace: Arc<Namespace>,
+    /// The subvolume that paths start in.
+    pub(crate) top: TreeId,
+    paths: paths::PathCache,
+    /// Owner and group of what is created by paths.
+    pub(crate) owner: (u32, u32),
+    pub(crate) devices: Vec<Arc<dyn Device>>,
+}
+
+impl Opened {
+    pub(crate) fn new(
+        namespace: Arc<Namespace>,
+        top: TreeId,
+        owner: (u32, u32),
+        devices: Vec<Arc<dyn Device>>,
+    ) -> Self {
+        Self { namespace, top, paths: paths::PathCache::default(), owner, devices }
+    }
+
+    pub(crate) fn core(&self) -> &Core {
+        &self.namespace.core
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.core().store.is_read_only()
+    }
+
+    /// Makes everything that was changed before the call durable.
+    ///
+    /// # Errors
+    /// `Io`, `NoSpace`, `Poisoned`. After an error that [`crate::Error::is_device_full`], what was not written is
+    /// kept, and the next call tries again.
+    pub(crate) fn sync(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Ok(());
+        }
+        self.namespace.stage_late_accesses();
+        sync_all(self.core())
+    }
+}
+
+impl Drop for Opened {
+    fn drop(&mut self) {
+        let core = &self.namespace.core;
+        if core.store.is_read_only() || core.store.poisoned().is_some() {
+            return;
+        }
+        self.namespace.stage_late_accesses();
+        // Nobody is left to hear of a failure; what was synced before is safe in any case.
+        let _ = sync_all(core);
+    }
+}
+
+/// Writes all that is dirty, and commits. Where the data of some files has no room, the rest is committed all the same,
+/// and what that frees is given back to the host for another attempt.
+fn sync_all(core: &Core) -> Result<()> {
+    let flushed = core.with_room(|| writeback::flush_all(core));
+    let has_failed = matches!(&flushed, Err(error) if !error.is_device_full());
+    if !has_failed {
+        core.store.commit()?;
+    }
+    flushed
+}

@@ -1,0 +1,58 @@
+//! Subvolumes as what this format offers beyond the others.
+
+use vfs::NodeId;
+use vfs::file_system::{Answer, Caller, SnapshotMode, Subvolumes};
+
+use super::BtrfsFs;
+use crate::error::{CallerError, Result};
+use crate::subvol::{self, NewSubvolume};
+
+/// Permission bits of a new subvolume's root directory.
+const SUBVOLUME_PERMISSIONS: u32 = 0o755;
+
+impl BtrfsFs {
+    fn new_subvolume(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Result<()> {
+        let dir = self.live_inode(parent)?;
+        let new = NewSubvolume { xattrs: &[], permissions: SUBVOLUME_PERMISSIONS, uid: caller.uid, gid: caller.gid };
+        subvol::create(self.namespace(), &dir, name, new)?;
+        self.sync_marked(&dir)
+    }
+
+    fn new_snapshot(&self, source: NodeId, parent: NodeId, name: &[u8], mode: SnapshotMode) -> Result<()> {
+        let source = self.inode(source)?;
+        if !source.is_subvolume_root() {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        let dir = self.live_inode(parent)?;
+        subvol::snapshot(self.namespace(), source.tree_id(), &dir, name, mode)?;
+        self.sync_marked(&dir)
+    }
+
+    fn delete_subvolume(&self, parent: NodeId, name: &[u8]) -> Result<()> {
+        let dir = self.live_inode(parent)?;
+        let found = self.find(&dir, name)?;
+        if !found.is_subvolume_root() || found.tree == dir.tree_id() {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        if found.tree == self.nodes.top() {
+            return Err(CallerError::Busy.into());
+        }
+        subvol::delete(self.namespace(), &dir, name)?;
+        self.sync_marked(&dir)?;
+        subvol::drop_dead_trees(self.namespace())
+    }
+}
+
+impl Subvolumes for BtrfsFs {
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Answer<()> {
+        self.answer(self.new_subvolume(caller, parent, name))
+    }
+
+    fn snapshot(&self, source: NodeId, parent: NodeId, name: &[u8], mode: SnapshotMode) -> Answer<()> {
+        self.answer(self.new_snapshot(source, parent, name, mode))
+    }
+
+    fn delete(&self, parent: NodeId, name: &[u8]) -> Answer<()> {
+        self.answer(self.delete_subvolume(parent, name))
+    }
+}

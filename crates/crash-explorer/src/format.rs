@@ -1,0 +1,60 @@
+//! What the explorer has to know of a format: how a volume is made, opened, and seen to have a log.
+
+use anyhow::Result;
+use blockdev::Device;
+use std::sync::Arc;
+
+use crate::Step;
+
+/// What the clock of every volume shows while workloads run and states are judged, in seconds and nanoseconds since
+/// 1970: a clock that stands still, so that a workload gives the same bytes each time.
+pub const CLOCK: (i64, u32) = (1_700_000_000, 0);
+
+/// How a volume is made and opened. A format that has no such choice makes them all alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Form {
+    /// The smallest blocks, in one copy.
+    Small,
+    /// The same, and all data outside of the metadata.
+    NoInline,
+    /// As users make it: the usual blocks, in as many copies as usual.
+    Usual,
+}
+
+/// Whether a volume is opened to be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// Opening repeats what a log says, and the volume can be changed.
+    ReadWrite,
+    /// Not a byte is written.
+    ReadOnly,
+}
+
+/// A format that can be explored. Its volumes take the time from [`CLOCK`] and random numbers from a seed, and work on
+/// the calling thread: one workload is one sequence of bytes.
+pub trait Format: Send + Sync {
+    /// An empty volume of this form on a device of its own.
+    ///
+    /// # Errors
+    /// Whatever keeps it from being made.
+    fn make(&self, form: Form) -> Result<Arc<dyn Device>>;
+
+    /// Opens a volume. It is closed when the last handle on it is dropped; the device is not written to after that.
+    ///
+    /// # Errors
+    /// Why it cannot be opened: for a state that a power cut left, a broken promise.
+    fn open(&self, form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume>;
+
+    /// True when opening for writing is going to repeat what a log says. Where that cannot be told, true: the volume is
+    /// then read twice, which does no harm.
+    fn has_log(&self, device: &dyn Device) -> bool {
+        let _ = device;
+        false
+    }
+
+    /// False for a step that the format cannot do: workloads with such steps are left out.
+    fn can(&self, step: &Step) -> bool {
+        let _ = step;
+        true
+    }
+}

@@ -1,0 +1,36 @@
+//! Subvolumes: what some formats have and others lack.
+
+use super::{Answer, Caller, NodeId};
+
+/// Whether a snapshot can be changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SnapshotMode {
+    /// It can.
+    ReadWrite,
+    /// It cannot, until a caller makes it writable.
+    ReadOnly,
+}
+
+/// Trees of files within one volume, each of which can be copied as a whole in constant time. A file system that has
+/// them answers [`FileSystem::subvolumes`](super::FileSystem::subvolumes).
+pub trait Subvolumes {
+    /// Makes an empty subvolume with the name `name` in the directory `parent`. Its root belongs to the caller.
+    ///
+    /// # Errors
+    /// As [`FileSystem::create`](super::FileSystem::create).
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8]) -> Answer<()>;
+
+    /// Makes a snapshot of the subvolume whose root is `source`, with everything that was written to it before the
+    /// call. Subvolumes inside of it are empty directories in the snapshot.
+    ///
+    /// # Errors
+    /// `EINVAL` when `source` is no subvolume's root, and as [`Subvolumes::create`].
+    fn snapshot(&self, source: NodeId, parent: NodeId, name: &[u8], mode: SnapshotMode) -> Answer<()>;
+
+    /// Deletes the subvolume of this name with everything in it. Files of it that are open stay until they are closed.
+    ///
+    /// # Errors
+    /// `EINVAL` when it is no subvolume, `EBUSY` when it is the default subvolume or the root of this file system,
+    /// `ENOTEMPTY` when it contains other subvolumes, `EROFS`.
+    fn delete(&self, parent: NodeId, name: &[u8]) -> Answer<()>;
+}

@@ -1,0 +1,65 @@
+//! Subvolumes by path.
+
+use std::path::Path;
+
+use super::Volume;
+use crate::error::{Blame, Error, Result};
+use crate::file_system::{Errno, Follow, SnapshotMode, Subvolumes};
+
+/// The cause of a refusal by a format without subvolumes.
+#[derive(Debug)]
+struct NoSubvolumes;
+
+impl std::fmt::Display for NoSubvolumes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the format of this volume has no subvolumes")
+    }
+}
+
+impl std::error::Error for NoSubvolumes {}
+
+impl Volume {
+    /// True when the format has subvolumes; without them the other methods about them fail with `EOPNOTSUPP`.
+    #[must_use]
+    pub fn has_subvolumes(&self) -> bool {
+        self.fs.subvolumes().is_some()
+    }
+
+    /// Makes an empty subvolume.
+    ///
+    /// # Errors
+    /// As [`Volume::create_dir`].
+    pub fn create_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let (dir, name) = self.find_parent(path)?;
+        let made = self.extension().and_then(|subvolumes| subvolumes.create(&self.caller, dir.node(), name));
+        made.map_err(|error| error.at(path))
+    }
+
+    /// Makes a snapshot of the subvolume at `source`, with everything that was written to it before the call.
+    ///
+    /// # Errors
+    /// As [`Subvolumes::snapshot`], and as [`Volume::create_dir`].
+    pub fn snapshot(&self, source: impl AsRef<Path>, target: impl AsRef<Path>, mode: SnapshotMode) -> Result<()> {
+        let source = source.as_ref();
+        let from = self.find(source, Follow::AllButLast)?;
+        let (dir, name) = self.find_parent(target.as_ref())?;
+        let made = self.extension().and_then(|own| own.snapshot(from.node(), dir.node(), name, mode));
+        made.map_err(|error| error.at(target))
+    }
+
+    /// Deletes the subvolume at `path` with everything in it.
+    ///
+    /// # Errors
+    /// As [`Subvolumes::delete`].
+    pub fn delete_subvolume(&self, path: impl AsRef<Path>) -> Result<()> {
+        let path = path.as_ref();
+        let (dir, name) = self.find_parent(path)?;
+        let deleted = self.extension().and_then(|subvolumes| subvolumes.delete(dir.node(), name));
+        deleted.map_err(|error| error.at(path))
+    }
+
+    fn extension(&self) -> Result<&dyn Subvolumes> {
+        self.fs.subvolumes().ok_or_else(|| Error::new(Errno::EOPNOTSUPP, Blame::Program, NoSubvolumes))
+    }
+}
