@@ -11,15 +11,12 @@ use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, Superblock};
 use btrfs_disk::verify::Format;
 use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
 
-use crate::extent::RefQueue;
 use crate::locks::{Mutex, Rank};
 use crate::options::StoreOptions;
 use crate::pool::{Access, Chunk, Pool, Workers};
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
-use crate::txn::{
-    BlockReader, CoreTrees, Deferred, DirtyBlocks, Engine, Gate, Health, Log, Trees, Unfinished, Unreplayed,
-};
+use crate::txn::{BlockReader, CoreTrees, Engine, Gate, Health, Log, Pending, Trees};
 use crate::{Error, Result};
 
 /// Opens the file system on `devices`.
@@ -132,23 +129,16 @@ impl Parts {
         options: &StoreOptions,
     ) -> Engine {
         let durable = superblock.generation();
-        let has_log = superblock.fields().log_root.get() != 0;
         Engine {
-            pool: self.pool,
             reader: self.reader,
             trees,
             core,
             space,
-            refs: RefQueue::new(),
-            dirty: DirtyBlocks::new(),
-            deferred: Deferred::new(),
+            pending: Pending::none(),
             gate: Gate::new(durable),
-            unfinished: Unfinished::none(),
             log: Log::new(superblock.clone()),
             superblock: Mutex::new(Rank::Device, superblock),
-            growing: Mutex::new(Rank::ChunkAlloc, ()),
             health: Health::default(),
-            unreplayed: Unreplayed::new(has_log),
             options: options.clone(),
         }
     }

@@ -220,7 +220,7 @@ fn plan(space: &Space, flags: BlockGroupFlags, total: u64) -> Result<ChunkPlan> 
 
 /// Makes the system chunk known, then the first of each other kind.
 fn add_chunks(engine: &Engine, make: &MakeOptions, system: ChunkPlan) -> Result<Vec<ChunkPlan>> {
-    let total = engine.pool.devices().iter().map(PoolDevice::total_bytes).sum();
+    let total = engine.pool().devices().iter().map(PoolDevice::total_bytes).sum();
     let others: &[_] = if make.mixed {
         &[BlockGroupFlags::MIXED | make.metadata_profile]
     } else {

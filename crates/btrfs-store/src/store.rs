@@ -158,13 +158,13 @@ impl Store {
     /// The chunks, in the order of their logical addresses.
     #[must_use]
     pub fn chunks(&self) -> Vec<Arc<Chunk>> {
-        self.0.pool.chunks().all()
+        self.0.pool().chunks().all()
     }
 
     /// True when the bytes lie in one chunk: neither an extent nor a write may cross into another.
     #[must_use]
     pub fn is_in_one_chunk(&self, at: Logical, len: u64) -> bool {
-        self.0.pool.chunks().get(at).is_some_and(|chunk| chunk.contains(at, len))
+        self.0.pool().chunks().get(at).is_some_and(|chunk| chunk.contains(at, len))
     }
 
     /// Reads the tree block at `at` from the first mirror that `check` accepts; repairs the others when the store is
@@ -173,8 +173,8 @@ impl Store {
     /// # Errors
     /// [`Error::NoGoodCopy`]; `Corrupt` when no chunk holds the block.
     pub fn read_block(&self, at: Logical, check: &BlockCheck<'_>) -> Result<Vec<u8>> {
-        let mut bytes = vec![0; self.0.pool.node_bytes()];
-        self.0.pool.read(at, &mut bytes, crate::pool::Expect::Block(check))?;
+        let mut bytes = vec![0; self.0.pool().node_bytes()];
+        self.0.pool().read(at, &mut bytes, crate::pool::Expect::Block(check))?;
         Ok(bytes)
     }
 
@@ -258,7 +258,7 @@ impl Store {
             return Err(Error::ReadOnly);
         }
         // What a log says is committed as a whole, however much that is.
-        let may_commit = !engine.unreplayed.is_waiting();
+        let may_commit = !engine.log.unreplayed.is_waiting();
         if may_commit && engine.is_commit_due() {
             engine.commit()?;
         }
@@ -323,7 +323,7 @@ impl Store {
     /// Allocates a chunk of a kind; marks the kind as full when there is no room.
     fn grow(&self, kind: SpaceKind, need: space::Need, urgency: Urgency) -> Result<()> {
         let engine = &self.0;
-        let _one = engine.growing.lock();
+        let _one = engine.space.lock_growth();
         // Another thread may have grown for both.
         if !matches!(engine.space.reserve(need, urgency), Err(Shortage::Chunk(wanted)) if wanted == kind) {
             return Ok(());
@@ -452,7 +452,7 @@ impl Store {
     /// there is given back to the host, so that the next commit has some.
     pub fn give_back_unused(&self, extent: DataExtent) {
         // While it belongs to nobody else. Where that is not possible, there is just as little room as before.
-        let _ = self.0.pool.discard(extent.at, extent.len);
+        let _ = self.0.pool().discard(extent.at, extent.len);
         self.free_unused(extent);
     }
 
@@ -463,7 +463,7 @@ impl Store {
     /// ([`Error::is_device_full`]). Nothing may refer to the range in that case; it holds anything.
     pub fn write_data(&self, at: Logical, parts: &[&[u8]]) -> Result<()> {
         self.0.health.check()?;
-        let written = self.0.with_room(|| self.0.pool.write(at, parts));
+        let written = self.0.with_room(|| self.0.pool().write(at, parts));
         written.inspect_err(|error| self.0.health.poison_unless_full(error))
     }
 
@@ -477,7 +477,7 @@ impl Store {
             Expect::Csums(csums) => crate::pool::Expect::Csums(csums),
             Expect::Unchecked => crate::pool::Expect::Unchecked,
         };
-        self.0.pool.read(at, buf, expect)
+        self.0.pool().read(at, buf, expect)
     }
 
     /// The checksums of a range of data.
@@ -498,7 +498,7 @@ impl Store {
 
     /// Runs `job` on a worker thread of the store while the caller runs `here`. `job` takes no locks.
     pub fn work_beside<A: Send, B>(&self, job: impl FnOnce() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
-        self.0.pool.workers().beside(job, here)
+        self.0.pool().workers().beside(job, here)
     }
 }
 
@@ -523,12 +523,12 @@ impl Store {
     fn is_data_shared_now(&self, at: Logical, len: u64, holder: &DataHolder) -> Result<bool> {
         let engine = &self.0;
         let kind = ExtentKind::Data { len };
-        let info = lookup(&engine.core.extent, &engine.refs, at, kind, &engine.extent_sizes())?;
+        let info = lookup(&engine.core.extent, &engine.pending.refs, at, kind, &engine.extent_sizes())?;
         let last_snapshot = engine.trees.tree(holder.root)?.last_snapshot();
         if info.generation.is_some_and(|generation| generation <= last_snapshot) {
             return Ok(true);
         }
-        Ok(!is_held_only_by(&engine.core.extent, &engine.refs, at, holder)?)
+        Ok(!is_held_only_by(&engine.core.extent, &engine.pending.refs, at, holder)?)
     }
 
     /// A tree's root item, as the next commit would write it apart from the root's place.

@@ -14,8 +14,6 @@ host::ranks! {
     pub(crate) enum Rank {
         /// What the background work did last; held while it commits.
         Background = 0,
-        /// The position of an open file, for reads and writes that have none.
-        Position = 1,
         /// One per volume: held by the thread that makes or deletes a subvolume.
         LastSubvolume = 2,
         /// One per volume: directories that move between directories, so that none becomes its own ancestor.

@@ -48,30 +48,44 @@ pub(crate) struct Note {
     pub(crate) has_new_size: bool,
     /// Attributes changed since it was logged last.
     pub(crate) has_new_items: bool,
-    /// Names of it came or went since the log was told of them.
-    pub(crate) has_new_names: bool,
     /// All of it is in the log.
     pub(crate) is_logged: bool,
     /// The log says that it exists, with its names.
     pub(crate) is_known: bool,
     /// Counts the changes of the inode; the count when it was logged last.
     pub(crate) logged_count: u64,
-    /// It got a name in this transaction.
-    pub(crate) got_name: bool,
-    /// Names that it lost and that the log was not told of: directory and position.
-    pub(crate) lost: Vec<(u64, u64)>,
+    /// The names that lead to it.
+    pub(crate) names: NamesNote,
     /// It lost its last name.
     pub(crate) is_gone: bool,
     /// It was synced while it had no name, which the log does not say.
     pub(crate) is_synced_unnamed: bool,
-    /// As a directory: the names that it lost, by their hashes. The hash is of the caller's choice, who could make
+    /// As a directory: the names in it.
+    pub(crate) entries: EntriesNote,
+}
+
+/// What happened to the names of one inode.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NamesNote {
+    /// Names of it came or went since the log was told of them.
+    pub(crate) has_new: bool,
+    /// It got a name in this transaction.
+    pub(crate) has_got: bool,
+    /// Names that it lost and that the log was not told of: directory and position.
+    pub(crate) lost: Vec<(u64, u64)>,
+}
+
+/// What happened to the entries of one directory.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EntriesNote {
+    /// The names that it lost, by their hashes. The hash is of the caller's choice, who could make
     /// names collide: this map and the next are keyed at random, and their order never reaches the disk.
     pub(crate) removed: HashMap<u64, Vec<Removed>>,
-    /// As a directory: hashes of the names that it lost since it was logged last.
+    /// Hashes of the names that it lost since it was logged last.
     pub(crate) unlogged_removed: HashSet<u64>,
-    /// As a directory: position of the first name it got.
+    /// Position of the first name it got.
     pub(crate) first_added: Option<u64>,
-    /// As a directory: position of the first name it got since it was logged last.
+    /// Position of the first name it got since it was logged last.
     pub(crate) first_unlogged: Option<u64>,
 }
 
@@ -83,18 +97,18 @@ impl Note {
 
     /// As a directory: it lost a name.
     pub(crate) fn remove_name(&mut self, hash: u64, removed: Removed) {
-        self.removed.entry(hash).or_default().push(removed);
-        self.unlogged_removed.insert(hash);
+        self.entries.removed.entry(hash).or_default().push(removed);
+        self.entries.unlogged_removed.insert(hash);
     }
 
     /// As a directory: the last position of a name that it lost.
     pub(crate) fn removed_max(&self) -> Option<u64> {
-        self.removed.values().flatten().map(|removed| removed.index).max()
+        self.entries.removed.values().flatten().map(|removed| removed.index).max()
     }
 
     /// As a directory: it got a name.
     pub(crate) fn add_name(&mut self, index: u64) {
-        for first in [&mut self.first_added, &mut self.first_unlogged] {
+        for first in [&mut self.entries.first_added, &mut self.entries.first_unlogged] {
             *first = Some(first.map_or(index, |first| first.min(index)));
         }
     }
@@ -105,16 +119,16 @@ impl Note {
         self.is_synced_unnamed = false;
         (self.has_new_items, self.has_new_size) = (false, false);
         self.ranges.clear();
-        self.unlogged_removed.clear();
-        self.first_unlogged = None;
+        self.entries.unlogged_removed.clear();
+        self.entries.first_unlogged = None;
         self.set_named();
     }
 
     /// The names of the inode were put into the log.
     pub(crate) fn set_named(&mut self) {
         self.is_known = true;
-        self.has_new_names = false;
-        self.lost.clear();
+        self.names.has_new = false;
+        self.names.lost.clear();
     }
 
     /// A range of its contents was changed.
@@ -135,7 +149,7 @@ impl Note {
     }
 
     fn is_crowded(&self) -> bool {
-        self.removed.len() > NAMES_MAX || self.lost.len() > NAMES_MAX
+        self.entries.removed.len() > NAMES_MAX || self.names.lost.len() > NAMES_MAX
     }
 }
 

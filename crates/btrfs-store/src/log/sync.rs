@@ -273,14 +273,14 @@ impl Txn {
     fn write_synced(&self, batch: Batch, superblock: &Superblock) -> Result<()> {
         let engine = &self.engine;
         if mutated(Mutation::LeavesAfterSuperblock) {
-            engine.pool.write_primary_superblock(superblock)?;
-            return engine.write_batch(batch, self.generation).and_then(|()| engine.pool.flush());
+            engine.pool().write_primary_superblock(superblock)?;
+            return engine.write_batch(batch, self.generation).and_then(|()| engine.pool().flush());
         }
         engine.write_batch(batch, self.generation)?;
         if !mutated(Mutation::NoFlushBeforeSuperblock) {
-            engine.pool.flush()?;
+            engine.pool().flush()?;
         }
-        engine.pool.write_primary_superblock(superblock)
+        engine.pool().write_primary_superblock(superblock)
     }
 
     /// Brings the log root tree up to date; nobody else is at work on the log.

@@ -16,8 +16,8 @@
 //! ```
 //!
 //! Invariants:
-//! - Nothing is allocated that was not reserved: `reserve` is the only place that says
-//!   [`Error::NoSpace`], and it takes no lock.
+//! - Nothing is allocated that was not reserved: an operation hears [`Error::NoSpace`] when it reserves (`reserve`, of
+//!   what `account` lacks), which takes no lock, and not in its middle.
 //! - What the last durable superblock can reach is never allocated: freed extents stay
 //!   pinned until the next one is durable.
 //! - Copies of the superblock that lie inside a group are never allocated, though the
@@ -50,7 +50,7 @@ use std::sync::Arc;
 use btrfs_disk::{At, Corrupt, Detail, Logical};
 
 use crate::error::{Error, Result, SpaceKind};
-use crate::locks::{Mutex, Rank};
+use crate::locks::{Mutex, MutexGuard, Rank};
 use free_map::Want;
 use groups::Groups;
 
@@ -137,6 +137,7 @@ pub struct Space {
     accounts: Arc<Accounts>,
     groups: Groups,
     devices: Mutex<Vec<DeviceSpace>>,
+    growing: Mutex<()>,
 }
 
 impl Space {
@@ -148,6 +149,7 @@ impl Space {
             accounts: Arc::new(Accounts::new(config.node_size, config.mixed)),
             groups: Groups::new(),
             devices: Mutex::new(Rank::Counters, Vec::new()),
+            growing: Mutex::new(Rank::ChunkAlloc, ()),
         }
     }
 
@@ -155,6 +157,11 @@ impl Space {
     #[must_use]
     pub const fn config(&self) -> &SpaceConfig {
         &self.config
+    }
+
+    /// Held by the thread that allocates a chunk.
+    pub(crate) fn lock_growth(&self) -> MutexGuard<'_, ()> {
+        self.growing.lock()
     }
 
     /// The books: reserving, charging, kept-back bytes.

@@ -4,7 +4,7 @@
 //! never evicted, so the bound is one for idle blocks.
 
 use btrfs_disk::Logical;
-use btrfs_disk::convert::to_usize;
+use host::Shards;
 
 use crate::hash::NumberMap;
 use crate::locks::{Mutex, Rank};
@@ -12,7 +12,7 @@ use crate::locks::{Mutex, Rank};
 use super::block::Block;
 
 /// Shards; a power of two.
-const SHARD_COUNT: u64 = 32;
+const SHARD_COUNT: usize = 32;
 /// Blocks looked at per insertion above the bound.
 const EVICTION_STEPS: usize = 8;
 
@@ -29,7 +29,7 @@ struct Shard {
 }
 
 pub(crate) struct Cache {
-    shards: Vec<Mutex<Shard>>,
+    shards: Shards<Mutex<Shard>>,
     /// Idle blocks a shard keeps.
     shard_blocks_max: usize,
 }
@@ -37,13 +37,12 @@ pub(crate) struct Cache {
 impl Cache {
     pub(crate) fn new(cache_bytes: usize, nodesize: usize) -> Self {
         let blocks = (cache_bytes / nodesize.max(1)).max(256);
-        let shards = (0..SHARD_COUNT).map(|_| Mutex::new(Rank::Cache, Shard::default())).collect();
-        Self { shards, shard_blocks_max: blocks / to_usize(SHARD_COUNT) }
+        let shards = Shards::new(SHARD_COUNT, || Mutex::new(Rank::Cache, Shard::default()));
+        Self { shards, shard_blocks_max: blocks / SHARD_COUNT }
     }
 
     fn shard(&self, at: Logical) -> &Mutex<Shard> {
-        let mixed = (at.0 >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
-        &self.shards[to_usize(mixed % SHARD_COUNT)]
+        self.shards.of(at.0 >> 12)
     }
 
     pub(crate) fn get(&self, at: Logical) -> Option<Block> {

@@ -43,7 +43,7 @@ impl Engine {
     /// Commits; everything changed before the call is durable after it.
     pub(crate) fn commit(&self) -> Result<Generation> {
         self.health.check()?;
-        self.unreplayed.check()?;
+        self.log.unreplayed.check()?;
         let wanted = self.gate.running();
         let serial = self.gate.serialize();
         self.health.check()?;
@@ -57,7 +57,7 @@ impl Engine {
     /// belongs to the new generation yet.
     pub(crate) fn begin_exclusive(self: &Arc<Self>, reservation: Reservation) -> Result<Txn> {
         self.health.check()?;
-        self.unreplayed.check()?;
+        self.log.unreplayed.check()?;
         let serial = self.gate.serialize();
         let generation = self.commit_then(&serial, Next::OneHandle)?;
         Ok(Txn::new(Arc::clone(self), generation, reservation, true))
@@ -92,30 +92,26 @@ impl Engine {
 
     /// Writes the transaction that an earlier commit found no room for.
     fn finish_earlier(&self, serial: &Serial<'_>) -> Result<()> {
-        let Some(settled) = self.unfinished.take() else { return Ok(()) };
+        let Some(settled) = self.pending.unfinished.take() else { return Ok(()) };
         self.finish(serial, settled, &mut self.log.lock_superblock())
     }
 
     /// True when a commit would write nothing new.
     fn is_clean(&self) -> bool {
-        self.dirty.count() == 0
-            && self.refs.is_empty()
-            && self.deferred.is_empty()
-            && !self.trees.is_any_changed()
-            && self.log.is_empty()
+        self.pending.is_empty() && !self.trees.is_any_changed() && self.log.is_empty()
     }
 
     fn finish(&self, serial: &Serial<'_>, settled: Settled, on_device: &mut Superblock) -> Result<()> {
         if let Err(error) = self.with_room(|| self.write_out(&settled)) {
             self.health.poison_unless_full(&error);
             if error.is_device_full() {
-                self.unfinished.keep(settled);
+                self.pending.unfinished.keep(settled);
             }
             return Err(error);
         }
         *on_device = settled.superblock;
         self.gate.set_durable(serial, settled.generation);
-        self.refs.note_durable();
+        self.pending.refs.note_durable();
         self.space.unpin(settled.pinned).inspect_err(|error| self.health.poison(error))
     }
 
@@ -131,7 +127,7 @@ impl Engine {
     /// Gives space that nothing refers to, in no state that a crash could bring back, to what holds
     /// the devices. Returns the bytes.
     fn discard_free(&self) -> u64 {
-        let discard = |run: Run| self.pool.discard(Logical(run.start), run.len).is_ok();
+        let discard = |run: Run| self.pool().discard(Logical(run.start), run.len).is_ok();
         self.space.all_groups().iter().map(|group| group.discard_free(discard)).sum()
     }
 
@@ -146,14 +142,14 @@ impl Engine {
                 return Err(Error::bug(format!("{rounds} rounds did not write everything into the trees"), "commit"));
             }
         }
-        self.refs.note_settled();
+        self.pending.refs.note_settled();
         let accounts = self.space.accounts();
         accounts.uncharge_all();
         accounts.resize_global(self.commit_tree_bytes());
         let superblock = self.next_superblock(generation)?;
         Ok(Settled {
             generation,
-            blocks: self.dirty.take_sorted(),
+            blocks: self.pending.dirty.take_sorted(),
             superblock,
             before: log.superblock,
             pinned: self.space.take_pinned(),
@@ -163,7 +159,7 @@ impl Engine {
     /// One round; false when there was nothing left to do.
     fn settle_round(&self, host: &TxnHost<'_>, had_log: bool) -> Result<bool> {
         let edit = Edit::new(host);
-        let heads = self.refs.take_all_sorted();
+        let heads = self.pending.refs.take_all_sorted();
         let mut has_changed = !heads.is_empty();
         let apply = Apply {
             edit,
@@ -182,7 +178,7 @@ impl Engine {
     }
 
     fn apply_deferred(&self, edit: &Edit<'_>) -> Result<()> {
-        for ((id, key), change) in self.deferred.take_sorted() {
+        for ((id, key), change) in self.pending.deferred.take_sorted() {
             let Some(tree) = self.trees.try_tree(id)? else { continue };
             edit.edit(&tree, &key, |old| {
                 Ok(match &change {

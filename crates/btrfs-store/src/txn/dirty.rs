@@ -3,28 +3,29 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use btrfs_disk::Logical;
-use btrfs_disk::convert::to_usize;
+use host::Shards;
 
 use crate::hash::NumberMap;
 use crate::locks::{Mutex, Rank};
 use crate::tree::Block;
 
-const SHARD_COUNT: u64 = 16;
+/// Shards; a power of two.
+const SHARD_COUNT: usize = 16;
 
 /// Dirty blocks by address. Holding them here keeps them in the cache.
 pub(crate) struct DirtyBlocks {
-    shards: Vec<Mutex<NumberMap<u64, Block>>>,
+    shards: Shards<Mutex<NumberMap<u64, Block>>>,
     count: AtomicUsize,
 }
 
 impl DirtyBlocks {
     pub(crate) fn new() -> Self {
-        let shards = (0..SHARD_COUNT).map(|_| Mutex::new(Rank::RefQueue, NumberMap::default())).collect();
+        let shards = Shards::new(SHARD_COUNT, || Mutex::new(Rank::RefQueue, NumberMap::default()));
         Self { shards, count: AtomicUsize::new(0) }
     }
 
     fn shard(&self, at: Logical) -> &Mutex<NumberMap<u64, Block>> {
-        &self.shards[to_usize((at.0 >> 12).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 60)]
+        self.shards.of(at.0 >> 12)
     }
 
     pub(crate) fn insert(&self, block: &Block) {

@@ -37,7 +37,7 @@ pub(crate) fn step(txn: &Txn, id: TreeId, block_budget: u32) -> Result<DropProgr
     if slot.item.lock().drop_progress.get() != Key::MIN {
         return Err(Error::unsupported("a subvolume deletion that another program began"));
     }
-    txn.engine.deferred.forget_tree(id);
+    txn.engine.pending.deferred.forget_tree(id);
     txn.track(take_away(txn, &slot.tree, block_budget))
 }
 

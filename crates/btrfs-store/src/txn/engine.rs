@@ -1,6 +1,5 @@
 //! What every transaction works on.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use btrfs_disk::convert::to_u64;
@@ -8,7 +7,7 @@ use btrfs_disk::flags::{BlockGroupFlags, Incompat};
 use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{DevId, TreeId};
 
-use crate::extent::{CsumSizes, CsumTree, ExtentSizes, RefQueue, check_unused};
+use crate::extent::{CsumSizes, CsumTree, ExtentSizes, check_unused};
 use crate::locks::Mutex;
 use crate::options::StoreOptions;
 use crate::pool::Pool;
@@ -16,12 +15,10 @@ use crate::space::{ChunkPlan, Extent, Space};
 use crate::tree::Tree;
 use crate::{Error, Result};
 
-use super::deferred::Deferred;
-use super::dirty::DirtyBlocks;
 use super::gate::Gate;
 use super::log_state::Log;
+use super::pending::Pending;
 use super::reader::BlockReader;
-use super::settled::Unfinished;
 use super::trees::Trees;
 
 /// The trees that the store itself lives in.
@@ -36,34 +33,33 @@ pub(crate) struct CoreTrees {
 
 /// The parts of an open store.
 pub(crate) struct Engine {
-    pub(crate) pool: Arc<Pool>,
+    /// Leads to the devices too.
     pub(crate) reader: Arc<BlockReader>,
     pub(crate) trees: Trees,
     pub(crate) core: CoreTrees,
     pub(crate) space: Space,
-    pub(crate) refs: RefQueue,
-    pub(crate) dirty: DirtyBlocks,
-    pub(crate) deferred: Deferred,
+    pub(crate) pending: Pending,
     pub(crate) gate: Gate,
-    pub(crate) unfinished: Unfinished,
     pub(crate) log: Log,
     pub(crate) superblock: Mutex<Superblock>,
-    /// Held by the thread that allocates a chunk.
-    pub(crate) growing: Mutex<()>,
     pub(crate) health: Health,
-    pub(crate) unreplayed: Unreplayed,
     pub(crate) options: StoreOptions,
 }
 
 impl Engine {
+    /// The devices, behind the chunk map.
+    pub(crate) fn pool(&self) -> &Pool {
+        self.reader.pool()
+    }
+
     /// Makes durable what was written to the devices before; a failure ends all writing.
     pub(crate) fn flush(&self) -> Result<()> {
         self.health.check()?;
-        self.pool.flush().inspect_err(|error| self.health.poison(error))
+        self.pool().flush().inspect_err(|error| self.health.poison(error))
     }
 
     pub(crate) fn nodesize(&self) -> u64 {
-        to_u64(self.pool.node_bytes())
+        to_u64(self.pool().node_bytes())
     }
 
     pub(crate) fn extent_sizes(&self) -> ExtentSizes {
@@ -84,7 +80,7 @@ impl Engine {
         CsumSizes {
             nodesize: self.reader.format.nodesize,
             sectorsize: self.reader.format.sectorsize,
-            csum: self.pool.csum_type().len(),
+            csum: self.pool().csum_type().len(),
         }
     }
 
@@ -95,7 +91,7 @@ impl Engine {
     /// Makes a chunk known whose items are written: its space can be allocated.
     pub(crate) fn adopt_chunk(&self, plan: &ChunkPlan) -> Result<()> {
         let chunk = &plan.chunk;
-        self.pool.add_chunk(chunk.clone())?;
+        self.pool().add_chunk(chunk.clone())?;
         let device = DevId(self.superblock.lock().fields().dev_item.devid.get());
         let used = self.space.device_bytes_used(device);
         {
@@ -116,15 +112,15 @@ impl Engine {
 
     /// Bytes of tree blocks that wait for the commit.
     pub(crate) fn dirty_bytes(&self) -> u64 {
-        to_u64(self.dirty.count()).saturating_mul(self.nodesize())
+        to_u64(self.pending.dirty.count()).saturating_mul(self.nodesize())
     }
 
     /// True when the transaction should end before more joins it: it fills the memory, or its commit
     /// may soon find no room.
     pub(crate) fn is_commit_due(&self) -> bool {
         self.dirty_bytes() > self.options.dirty_bytes_max
-            || self.refs.is_crowded()
-            || self.space.accounts().is_commit_due(to_u64(self.refs.entry_count()), || self.commit_tree_bytes())
+            || self.pending.refs.is_crowded()
+            || self.space.accounts().is_commit_due(to_u64(self.pending.refs.entry_count()), || self.commit_tree_bytes())
     }
 
     /// Bytes of the trees that every commit changes.
@@ -174,32 +170,5 @@ impl Health {
 
     pub(crate) fn reason(&self) -> Option<Arc<Error>> {
         self.0.get().cloned()
-    }
-}
-
-/// Whether a log that a crash left waits to be replayed: nothing is committed before it was.
-#[derive(Debug)]
-pub(crate) struct Unreplayed(AtomicBool);
-
-impl Unreplayed {
-    pub(crate) fn new(is_waiting: bool) -> Self {
-        Self(AtomicBool::new(is_waiting))
-    }
-
-    pub(crate) fn is_waiting(&self) -> bool {
-        self.0.load(Ordering::Acquire)
-    }
-
-    /// Everything that the log says is in the running transaction.
-    pub(crate) fn done(&self) {
-        self.0.store(false, Ordering::Release);
-    }
-
-    /// Refuses a commit that would leave the log behind.
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.is_waiting() {
-            return Err(Error::bug("a log waits to be replayed", "commit"));
-        }
-        Ok(())
     }
 }

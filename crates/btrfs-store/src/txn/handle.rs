@@ -199,7 +199,7 @@ impl Txn {
     }
 
     fn stage(&self, tree: &Tree, key: &Key, change: Staged) {
-        if self.engine.deferred.stage(tree.id(), key, change) {
+        if self.engine.pending.deferred.stage(tree.id(), key, change) {
             self.engine.space.accounts().charge_heads(HEADS_PER_DEFERRED, Some(&self.reservation));
         }
     }
@@ -207,7 +207,7 @@ impl Txn {
     /// Forgets what is staged for an item, because the item was removed or written; false when
     /// nothing is.
     pub fn forget_deferred(&self, tree: &Tree, key: &Key) -> bool {
-        let was_staged = self.engine.deferred.forget(tree.id(), key);
+        let was_staged = self.engine.pending.deferred.forget(tree.id(), key);
         if was_staged {
             self.engine.space.accounts().uncharge_heads(HEADS_PER_DEFERRED);
         }

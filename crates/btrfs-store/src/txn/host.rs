@@ -45,7 +45,7 @@ impl TxnHost<'_> {
         if matches!(change, RefChange::DropData { .. }) && mutated(Mutation::FreedDataReused) {
             self.engine.space.free_now(self.extent_of(&change))?;
         }
-        match (self.engine.refs.push(change)?, self.purse) {
+        match (self.engine.pending.refs.push(change)?, self.purse) {
             (Pushed::Queued, Purse::Handle(reservation)) => {
                 accounts.charge_heads(1, Some(reservation));
                 if let Some((kind, bytes)) = self.frees(&change) {
@@ -103,7 +103,7 @@ impl TxnHost<'_> {
         }
         let engine = self.engine;
         let kind = ExtentKind::Tree { level: block.level };
-        let info = lookup(&engine.core.extent, &engine.refs, block.at, kind, &engine.extent_sizes())?;
+        let info = lookup(&engine.core.extent, &engine.pending.refs, block.at, kind, &engine.extent_sizes())?;
         Ok(BlockState {
             refs: info.refs,
             full_backref: info.flags.contains(btrfs_disk::flags::ExtentFlags::FULL_BACKREF),
@@ -152,12 +152,12 @@ impl Host for TxnHost<'_> {
     }
 
     fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()> {
-        self.engine.dirty.remove(block.at);
+        self.engine.pending.dirty.remove(block.at);
         tree.forest().forget(block.at);
         self.push(RefChange::DropTree { at: block.at, level: block.level, owner: tree.id(), parent: None })
     }
 
     fn block_dirtied(&self, block: &Block) {
-        self.engine.dirty.insert(block);
+        self.engine.pending.dirty.insert(block);
     }
 }

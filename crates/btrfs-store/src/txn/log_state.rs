@@ -3,16 +3,16 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Generation, Logical, TreeId};
 
-use crate::Result;
 use crate::ablation::{Mutation, mutated};
 use crate::locks::{Condvar, Mutex, MutexGuard, Rank, RwLock};
 use crate::space::{Extent, Space};
 use crate::tree::{Forest, Tree};
+use crate::{Error, Result};
 
 use super::dirty::DirtyBlocks;
 
@@ -30,6 +30,7 @@ pub(crate) struct Log {
     needs_commit: AtomicU64,
     /// The superblock on the device, without a log.
     durable: Mutex<Superblock>,
+    pub(crate) unreplayed: Unreplayed,
 }
 
 #[derive(Default)]
@@ -81,6 +82,7 @@ impl Log {
             arrived: Condvar::new(),
             needs_commit: AtomicU64::new(useless),
             durable: Mutex::new(Rank::LogSuper, durable),
+            unreplayed: Unreplayed(AtomicBool::new(has_log)),
         }
     }
 
@@ -123,5 +125,28 @@ impl Log {
             space.pin(extent)?;
         }
         Ok(Ended { had_log, superblock: trees.superblock })
+    }
+}
+
+/// Whether a log that a crash left waits to be replayed: nothing is committed before it was.
+#[derive(Debug)]
+pub(crate) struct Unreplayed(AtomicBool);
+
+impl Unreplayed {
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Everything that the log says is in the running transaction.
+    pub(crate) fn done(&self) {
+        self.0.store(false, Ordering::Release);
+    }
+
+    /// Refuses a commit that would leave the log behind.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.is_waiting() {
+            return Err(Error::bug("a log waits to be replayed", "commit"));
+        }
+        Ok(())
     }
 }

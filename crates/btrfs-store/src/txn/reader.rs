@@ -24,6 +24,10 @@ impl BlockReader {
         Self { pool, format, generation_max: AtomicU64::new(running.0) }
     }
 
+    pub(crate) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
     pub(crate) fn set_running(&self, running: Generation) {
         self.generation_max.store(running.0, Ordering::Relaxed);
     }

@@ -30,26 +30,26 @@ impl Engine {
         for wave in settled.blocks.chunks(BATCH_BLOCKS * WAVE_BATCHES) {
             let batches: Vec<Batch> = wave.chunks(BATCH_BLOCKS).map(Batch::copy).collect();
             let write = |batch| self.write_batch(batch, settled.generation);
-            self.pool.workers().map(batches, write).into_iter().collect::<Result<()>>()?;
+            self.pool().workers().map(batches, write).into_iter().collect::<Result<()>>()?;
         }
         if let Some(before) = settled.before.as_ref().filter(|_| !mutated(Mutation::MirrorsWithoutLog)) {
             // Syncs of the log write the primary alone. Were it torn below, its mirrors would have
             // to stand in for it, and lead to the log.
-            self.pool.write_superblock_mirrors(before)?;
+            self.pool().write_superblock_mirrors(before)?;
         }
-        self.pool.flush()?;
-        self.pool.write_superblock(&settled.superblock)
+        self.pool().flush()?;
+        self.pool().write_superblock(&settled.superblock)
     }
 
     pub(crate) fn write_batch(&self, mut batch: Batch, generation: Generation) -> Result<()> {
-        let nodesize = self.pool.node_bytes();
+        let nodesize = self.pool().node_bytes();
         for (bytes, at) in batch.bytes.chunks_mut(nodesize).zip(&batch.places) {
             // Nothing stale, the checksum, and the check that a reader would make.
             prepare_for_write(bytes);
-            verify::seal(bytes, self.pool.csum_type());
+            verify::seal(bytes, self.pool().csum_type());
             verify::content(bytes, &self.reader.expect_for_write(*at, generation))?;
         }
-        self.pool.write_blocks(batch.places.iter().copied().zip(batch.bytes.chunks(nodesize)))
+        self.pool().write_blocks(batch.places.iter().copied().zip(batch.bytes.chunks(nodesize)))
     }
 }
 

@@ -177,7 +177,7 @@ impl Namespace {
         if new.xattrs.is_empty() {
             // Nobody else knows the inode yet.
             for what in [Absent::Capability, Absent::AccessAcl, Absent::DefaultAcl] {
-                inode.set_absent(what);
+                inode.absent.insert(what);
             }
         }
         Arc::new(inode)

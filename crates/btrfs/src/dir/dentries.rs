@@ -9,6 +9,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use btrfs_disk::{InodeNo, TreeId};
+use host::Shards;
 
 use super::Found;
 use crate::locks::{Rank, RwLock};
@@ -23,7 +24,7 @@ type Map = HashMap<u64, Dentry, BuildHasherDefault<HashIsKey>>;
 /// Names known to lead somewhere.
 #[derive(Debug)]
 pub(crate) struct DentryCache {
-    shards: Box<[RwLock<Map>]>,
+    shards: Shards<RwLock<Map>>,
     /// Names that were removed.
     removals: AtomicU64,
 }
@@ -40,7 +41,7 @@ struct Dentry {
 impl Default for DentryCache {
     fn default() -> Self {
         Self {
-            shards: std::iter::repeat_with(|| RwLock::new(Rank::Dentries, Map::default())).take(SHARD_COUNT).collect(),
+            shards: Shards::new(SHARD_COUNT, || RwLock::new(Rank::Dentries, Map::default())),
             removals: AtomicU64::new(0),
         }
     }
@@ -96,8 +97,7 @@ impl DentryCache {
     }
 
     fn shard(&self, hash: u64) -> &RwLock<Map> {
-        let index = usize::try_from(hash >> 40).unwrap_or(0) % SHARD_COUNT;
-        &self.shards[index]
+        self.shards.of(hash)
     }
 }
 

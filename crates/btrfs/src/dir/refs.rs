@@ -17,7 +17,7 @@ impl Namespace {
     /// anything has changed.
     pub(crate) fn add_ref(&self, txn: &Txn, child: &Inode, dir: InodeNo, name: &[u8], index: u64) -> Result<()> {
         child.note(txn, |note| {
-            (note.got_name, note.has_new_names) = (true, true);
+            (note.names.has_got, note.names.has_new) = (true, true);
         });
         let bytes = InodeRefEntry { index, name }.build();
         let item_bytes_max = item_bytes_max(self.core.store.sizes().node);
@@ -80,8 +80,8 @@ impl Namespace {
         }
         let index = index.ok_or_else(|| missing_ref(&child.root, key))?;
         child.note(txn, |note| {
-            note.has_new_names = true;
-            note.lost.push((dir.0, index));
+            note.names.has_new = true;
+            note.names.lost.push((dir.0, index));
         });
         Ok(index)
     }

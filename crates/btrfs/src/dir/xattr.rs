@@ -103,7 +103,7 @@ impl Namespace {
     pub(crate) fn put_xattr(&self, txn: &Txn, inode: &Inode, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let bytes_max = self.xattr_bytes_max();
         check_xattr(name, value.unwrap_or_default(), bytes_max)?;
-        inode.forget_absent();
+        inode.absent.clear();
         let new = value.map(|value| DiskEntry::build_xattr(txn.generation(), name, value));
         let new = new.unwrap_or_default();
         let mut is_too_large = false;
@@ -141,7 +141,7 @@ impl Namespace {
         }
         let reservation = self.reserve(XATTR_ITEMS)?;
         let _names = inode.lock_names();
-        inode.forget_absent();
+        inode.absent.clear();
         self.apply(reservation, |txn| {
             let mut refusal = None;
             note_items(txn, inode);

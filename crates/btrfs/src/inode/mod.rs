@@ -17,15 +17,20 @@
 //!
 //! Everything above works on `Arc<Inode>`: `file` on its data, `dir` on its names.
 
+mod absent;
 mod attr;
 mod core;
 mod data;
 mod data_shared;
 mod handle;
 mod item;
+mod name_locks;
 mod readers;
 mod root;
+mod staging;
 mod table;
+mod usage;
+mod users;
 
 pub(crate) use attr::{
     FileType, MODE_PERMISSION_MASK, MODE_SET_GROUP, MODE_TYPE_MASK, Metadata, NewTimes, Timestamp, kind_of,
@@ -36,10 +41,12 @@ pub(crate) use handle::Inode;
 pub(crate) use item::InodeState;
 pub(crate) use item::{time_from_disk, time_to_disk};
 
+pub(crate) use absent::Absent;
 pub(crate) use attr::inherited_flags;
 pub(crate) use core::{Core, Settings};
 pub(crate) use data::{DataLayers, DataState, Flight, Pending, Receipt, position, slice_mut};
 pub(crate) use data_shared::DataShared;
-pub(crate) use handle::{Absent, Change, DirState, NameLocks, lock_all};
+pub(crate) use handle::{Change, DirState};
+pub(crate) use name_locks::{NameLocks, lock_all};
 pub(crate) use root::{EMPTY_SUBVOL_INO, ROOT_DIR_INO, Root};
 pub(crate) use table::InodeTable;

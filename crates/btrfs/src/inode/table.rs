@@ -1,10 +1,10 @@
 //! Which inodes are in memory: a sharded map, bounded by forgetting what can be read again.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use btrfs_disk::{Generation, InodeNo, TreeId};
 use btrfs_store::hash::NumberMap;
+use host::Shards;
 
 use super::Inode;
 use crate::error::{CallerError, Result};
@@ -23,7 +23,7 @@ type Map = NumberMap<(TreeId, InodeNo), Arc<Inode>>;
 /// All inodes in memory.
 #[derive(Debug)]
 pub(crate) struct InodeTable {
-    shards: Box<[RwLock<Shard>]>,
+    shards: Shards<RwLock<Shard>>,
 }
 
 #[derive(Debug)]
@@ -43,7 +43,7 @@ impl Default for InodeTable {
                 Shard { inodes: Map::default(), sweep_at: INODES_MAX / SHARD_COUNT, departures: 0 },
             )
         };
-        Self { shards: std::iter::repeat_with(shard).take(SHARD_COUNT).collect() }
+        Self { shards: Shards::new(SHARD_COUNT, shard) }
     }
 }
 
@@ -52,9 +52,7 @@ impl InodeTable {
     pub(crate) fn get(&self, tree: TreeId, ino: InodeNo) -> Option<Arc<Inode>> {
         let shard = self.shard(tree, ino).read();
         let inode = shard.inodes.get(&(tree, ino))?;
-        if !inode.recently_used.load(Ordering::Relaxed) {
-            inode.recently_used.store(true, Ordering::Relaxed);
-        }
+        inode.usage.touch();
         Some(Arc::clone(inode))
     }
 
@@ -148,8 +146,7 @@ impl InodeTable {
     }
 
     fn shard(&self, tree: TreeId, ino: InodeNo) -> &RwLock<Shard> {
-        let index = usize::try_from(mix(tree.0, ino.0) >> 32).unwrap_or(0) % SHARD_COUNT;
-        &self.shards[index]
+        self.shards.of_pair(tree.0, ino.0)
     }
 }
 
@@ -168,7 +165,7 @@ impl Shard {
         let before = self.inodes.len();
         let keeps_known = before < KNOWN_MAX / SHARD_COUNT;
         self.inodes.retain(|_, inode| {
-            let used = inode.recently_used.swap(false, Ordering::Relaxed);
+            let used = inode.usage.take_recently_used();
             let is_needed = Arc::strong_count(inode) > 1
                 || inode.is_open()
                 || inode.is_kept_for_server()
@@ -180,8 +177,4 @@ impl Shard {
         }
         self.sweep_at = (INODES_MAX / SHARD_COUNT).max(self.inodes.len() + self.inodes.len() / 8);
     }
-}
-
-fn mix(a: u64, b: u64) -> u64 {
-    (a.rotate_left(32) ^ b).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }

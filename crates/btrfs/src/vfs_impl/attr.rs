@@ -84,7 +84,7 @@ impl BtrfsFs {
         let drops_capability =
             changes.size.is_some() || changes.uid.is_some() || changes.gid.is_some() || changes.clear_privileges;
         let has_capability = drops_capability && privileges::has_capability(self, inode)?;
-        let may_have_list = changes.permissions.is_some() && !inode.is_absent(Absent::AccessAcl);
+        let may_have_list = changes.permissions.is_some() && !inode.absent.contains(Absent::AccessAcl);
         let reservation = self.namespace().reserve(SET_ITEMS)?;
         let _names = (has_capability || may_have_list).then(|| inode.lock_names());
         let list = match changes.permissions {
@@ -112,12 +112,12 @@ impl BtrfsFs {
 
     /// The list that guards an inode. The caller holds its `names` lock.
     pub(super) fn access_list(&self, inode: &Inode) -> Result<Option<Acl>> {
-        if inode.is_absent(Absent::AccessAcl) {
+        if inode.absent.contains(Absent::AccessAcl) {
             return Ok(None);
         }
         let value = self.namespace().get_xattr(inode, acl::ACCESS_NAME)?;
         if value.is_none() {
-            inode.set_absent(Absent::AccessAcl);
+            inode.absent.insert(Absent::AccessAcl);
         }
         Ok(value.and_then(|value| Acl::parse(&value).ok().flatten()))
     }

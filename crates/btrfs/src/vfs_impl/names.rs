@@ -229,13 +229,13 @@ impl BtrfsFs {
 
     /// The list that new nodes of a directory get.
     fn default_list(&self, dir: &Inode) -> Result<Option<Acl>> {
-        if dir.is_absent(Absent::DefaultAcl) || !dir.kind().is_dir() {
+        if dir.absent.contains(Absent::DefaultAcl) || !dir.kind().is_dir() {
             return Ok(None);
         }
         let _names = dir.read_names();
         let value = self.namespace().get_xattr(dir, acl::DEFAULT_NAME)?;
         if value.is_none() {
-            dir.set_absent(Absent::DefaultAcl);
+            dir.absent.insert(Absent::DefaultAcl);
         }
         Ok(value.and_then(|value| Acl::parse(&value).ok().flatten()))
     }

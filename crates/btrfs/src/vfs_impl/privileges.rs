@@ -16,13 +16,13 @@ const CLEAR_ITEMS: u32 = 2;
 /// # Errors
 /// When the tree cannot be read.
 pub(super) fn has_capability(fs: &BtrfsFs, inode: &Inode) -> Result<bool> {
-    if inode.is_absent(Absent::Capability) {
+    if inode.absent.contains(Absent::Capability) {
         return Ok(false);
     }
     let _names = inode.read_names();
     let has = fs.namespace().get_xattr(inode, CAPABILITY_NAME)?.is_some();
     if !has {
-        inode.set_absent(Absent::Capability);
+        inode.absent.insert(Absent::Capability);
     }
     Ok(has)
 }

@@ -64,13 +64,13 @@ impl BtrfsFs {
             return Err(CallerError::NotSupported.into());
         }
         let what = absent_of(name);
-        if what.is_some_and(|what| inode.is_absent(what)) {
+        if what.is_some_and(|what| inode.absent.contains(what)) {
             return Err(CallerError::NoAttribute.into());
         }
         let _names = inode.read_names();
         let value = self.namespace().get_xattr(&inode, name)?;
         if let (None, Some(what)) = (&value, what) {
-            inode.set_absent(what);
+            inode.absent.insert(what);
         }
         value.ok_or_else(|| CallerError::NoAttribute.into())
     }

@@ -31,23 +31,23 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
             txn.put_csums(extent.at, &extent.csums)?;
         }
     }
-    for (at, csums) in &job.csums {
+    for (at, csums) in &job.made.csums {
         txn.put_csums(*at, csums)?;
     }
     // Pending extents are older than the pages: what both cover ends up with the pages' items.
     let mut older = pending::to_items(&job.flight.pending);
     stamp(&mut older, txn.generation());
-    stamp(&mut job.items, txn.generation());
+    stamp(&mut job.made.items, txn.generation());
     let mut delta = BytesDelta::default();
     let mut layers = data.inner.write();
-    let parts = older.chunks(HELD_ITEMS).chain(job.items.chunks(HELD_ITEMS));
+    let parts = older.chunks(HELD_ITEMS).chain(job.made.items.chunks(HELD_ITEMS));
     for (index, part) in parts.enumerate() {
         if index > 0 {
             data.forget_map();
             WriteGuard::bump(&mut layers);
         }
         let is_inline = part.iter().any(|new| new.extent.kind == Kind::Inline);
-        let inline: &[u8] = if is_inline { &job.inline } else { &[] };
+        let inline: &[u8] = if is_inline { &job.made.inline } else { &[] };
         delta.add(replace(target, part, inline)?);
     }
     let disk_size = inode.state().disk_size;

@@ -27,6 +27,12 @@ pub(super) struct Job<'a> {
     /// The file may be stored in its item, if it is small enough.
     pub(super) may_inline: bool,
     pub(super) steps: Vec<Step>,
+    pub(super) made: Made,
+}
+
+/// What writing the data has made, for the transaction that makes it part of the file.
+#[derive(Default)]
+pub(super) struct Made {
     /// What finishing inserts, in file order.
     pub(super) items: Vec<NewExtent>,
     /// Bytes of an inline extent among `items`.
@@ -69,10 +75,7 @@ impl<'a> Job<'a> {
             flags,
             may_inline: true,
             steps: Vec::new(),
-            items: Vec::new(),
-            inline: Vec::new(),
-            csums: Vec::new(),
-            fresh: Vec::new(),
+            made: Made::default(),
         })
     }
 
@@ -121,35 +124,35 @@ impl<'a> Job<'a> {
 impl Job<'_> {
     pub(super) fn set_inline(&mut self, pages: &PageCache, len: u64) {
         let page = pages.page(0).unwrap_or_default();
-        self.inline = page.get(..to_usize(len)).unwrap_or(page).to_vec();
-        let len = to_u64(self.inline.len());
+        self.made.inline = page.get(..to_usize(len)).unwrap_or(page).to_vec();
+        let len = to_u64(self.made.inline.len());
         let extent = FileExtent { disk_len: 0, ..FileExtent::whole(0, Kind::Inline, Logical(0), len) };
-        self.items.push(NewExtent { extent, is_fresh: false });
+        self.made.items.push(NewExtent { extent, is_fresh: false });
     }
 
     pub(super) fn add_in_place(&mut self, run: Run, old: &FileExtent) {
         if old.kind == Kind::Prealloc {
             let extent = FileExtent { kind: Kind::Regular, ..old.part(run.start..run.end()) };
-            self.items.push(NewExtent { extent, is_fresh: false });
+            self.made.items.push(NewExtent { extent, is_fresh: false });
         }
     }
 
     pub(super) fn allocate(&mut self, core: &Core, run: Run, hint: Option<Logical>) -> Result<DataExtent> {
         let extent = self.receipt.alloc(&core.store, run.len, hint)?;
-        self.fresh.push(extent);
+        self.made.fresh.push(extent);
         let extent = DataExtent { len: extent.len.min(run.len), ..extent };
         let item = FileExtent::whole(run.start, Kind::Regular, extent.at, extent.len);
-        self.items.push(NewExtent { extent: item, is_fresh: true });
+        self.made.items.push(NewExtent { extent: item, is_fresh: true });
         Ok(extent)
     }
 
     pub(super) fn add_csums(&mut self, core: &Core, at: u64, csums: &[u8]) {
         let (sector, csum) = (u64::from(core.store.sizes().sector), core.store.sizes().csum);
-        match self.csums.last_mut() {
+        match self.made.csums.last_mut() {
             Some((start, list)) if start.0 + to_u64(list.len() / csum.max(1)) * sector == at => {
                 list.extend_from_slice(csums);
             }
-            _ => self.csums.push((Logical(at), csums.to_vec())),
+            _ => self.made.csums.push((Logical(at), csums.to_vec())),
         }
     }
 }

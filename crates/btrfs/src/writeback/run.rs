@@ -41,7 +41,7 @@ pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
             result = finish::finish(core, job);
             if result.is_err() {
                 // Items may point at the new extents already: they are not given back.
-                job.fresh.clear();
+                job.made.fresh.clear();
             }
         }
         if let Err(error) = &result {
@@ -185,7 +185,7 @@ pub(crate) fn give_up(core: &Core, extent: DataExtent, error: &Error) {
 fn restore(core: &Core, job: &mut Job<'_>, error: &Error) {
     let mut layers = job.inode.data.inner.write();
     layers.flight = None;
-    for extent in job.fresh.drain(..) {
+    for extent in job.made.fresh.drain(..) {
         give_up(core, extent, error);
     }
     let flight = std::mem::take(&mut job.flight);

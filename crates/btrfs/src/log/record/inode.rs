@@ -32,7 +32,7 @@ impl Recorder<'_> {
             },
         };
         // Where the log has the names already, nobody else's matter.
-        let has_names = note.is_logged && !note.has_new_names && !note.has_new_items;
+        let has_names = note.is_logged && !note.names.has_new && !note.has_new_items;
         let _unchanging = (!has_names || inode.kind().is_dir()).then(|| self.names.stop_changes());
         if has_names {
             self.put_base(inode, Base::item_only(inode), &note);
@@ -68,7 +68,7 @@ impl Recorder<'_> {
             // Times and owners are not needed to read it. A name is: a file that was committed before it had one
             // (O_TMPFILE) is removed after a crash, with its data.
             return match (mutated(Mutation::SizeForgotten), mutated(Mutation::ExtentsForgotten)) {
-                (false, false) => has_new_data || note.has_new_names,
+                (false, false) => has_new_data || note.names.has_new,
                 (true, _) => !note.ranges.is_empty(),
                 (_, true) => note.has_new_size,
             };
@@ -78,8 +78,8 @@ impl Recorder<'_> {
             true => note.logged_count != inode.change_count(),
             false => inode.is_staged_in(self.txn.generation()),
         };
-        let has_new_entries = note.first_unlogged.is_some() || !note.unlogged_removed.is_empty();
-        is_changed || has_new_data || note.has_new_items || note.has_new_names || has_new_entries
+        let has_new_entries = note.entries.first_unlogged.is_some() || !note.entries.unlogged_removed.is_empty();
+        is_changed || has_new_data || note.has_new_items || note.names.has_new || has_new_entries
     }
 
     /// The entries that a directory got and lost since it was logged last. What it has from the
@@ -87,7 +87,7 @@ impl Recorder<'_> {
     fn put_entries(&mut self, dir: &Inode) -> Result<bool> {
         let note = self.note_of(dir.ino());
         let is_whole = self.is_new(dir) && !note.is_logged;
-        let from = if is_whole { Some(0) } else { note.first_unlogged };
+        let from = if is_whole { Some(0) } else { note.entries.first_unlogged };
         if let Some(from) = from {
             let Some(entries) = self.entries(dir, from)? else { return Ok(false) };
             for (_, bytes) in &entries {
@@ -95,11 +95,11 @@ impl Recorder<'_> {
                     return Ok(false);
                 }
             }
-            self.put_range(dir, if is_whole { Some(0) } else { note.first_added });
+            self.put_range(dir, if is_whole { Some(0) } else { note.entries.first_added });
             self.plan.replace(index_key(dir, from), index_key(dir, u64::MAX), entries);
         }
-        for hash in &note.unlogged_removed {
-            let removed: Vec<Removed> = note.removed.get(hash).cloned().unwrap_or_default();
+        for hash in &note.entries.unlogged_removed {
+            let removed: Vec<Removed> = note.entries.removed.get(hash).cloned().unwrap_or_default();
             for one in removed {
                 if !self.settle(dir.ino(), one)? {
                     return Ok(false);

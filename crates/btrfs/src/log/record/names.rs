@@ -45,7 +45,7 @@ impl Recorder<'_> {
     /// there. False when a log cannot say so.
     pub(super) fn place(&mut self, inode: &Inode, base: &Base, note: &Note) -> Result<bool> {
         let is_new = self.is_new(inode);
-        if !is_new && !note.got_name && note.lost.is_empty() {
+        if !is_new && !note.names.has_got && note.names.lost.is_empty() {
             return Ok(true);
         }
         if inode.kind().is_dir() && !is_new {
@@ -63,7 +63,7 @@ impl Recorder<'_> {
                 return Ok(false);
             }
         }
-        for (dir, index) in note.lost.iter().filter(|_| !mutated(Mutation::LostNamesKept)) {
+        for (dir, index) in note.names.lost.iter().filter(|_| !mutated(Mutation::LostNamesKept)) {
             let dir = InodeNo(*dir);
             if !self.forget_position(dir, *index)? || !self.heirs_exist(dir, inode.ino())? {
                 return Ok(false);
@@ -79,7 +79,7 @@ impl Recorder<'_> {
             return Ok(false);
         }
         let hash = name_hash(name);
-        let others = |note: &Note| note.removed.get(&hash).cloned().unwrap_or_default();
+        let others = |note: &Note| note.entries.removed.get(&hash).cloned().unwrap_or_default();
         let others = self.noted(parent, others).unwrap_or_default();
         for removed in others {
             if !self.settle(parent, removed)? {
@@ -103,7 +103,7 @@ impl Recorder<'_> {
             return Ok(true);
         }
         // One that lost a name and has another from before keeps that.
-        if !note.got_name && !note.is_in_log() {
+        if !note.names.has_got && !note.is_in_log() {
             return Ok(true);
         }
         let inode = self.names.core.inode(self.tree, InodeNo(target))?;
@@ -130,7 +130,7 @@ impl Recorder<'_> {
                 .change(self.txn, self.tree, ino, |note| (note.is_logged, note.is_known) = (false, false));
         }
         // All of its names go with it: with one of them left, its older contents would be there.
-        for (dir, index) in &note.lost {
+        for (dir, index) in &note.names.lost {
             let dir = InodeNo(*dir);
             // What lay in a directory that is gone goes with that.
             let is_told = self.note_of(dir).is_gone || self.forget_position(dir, *index)?;
@@ -138,7 +138,7 @@ impl Recorder<'_> {
                 return Ok(false);
             }
         }
-        for removed in note.removed.values().flatten() {
+        for removed in note.entries.removed.values().flatten() {
             let Some(target) = removed.target else { return Ok(false) };
             let child = self.note_of(InodeNo(target));
             let is_settled = match child.is_gone {
@@ -158,7 +158,7 @@ impl Recorder<'_> {
     fn heirs_exist(&mut self, dir: InodeNo, loser: InodeNo) -> Result<bool> {
         let led_there = |removed: &Removed| removed.target == Some(loser.0);
         let hashes = |note: &Note| -> Vec<u64> {
-            let all = note.removed.iter().filter(|(_, all)| all.iter().any(led_there));
+            let all = note.entries.removed.iter().filter(|(_, all)| all.iter().any(led_there));
             all.map(|(hash, _)| *hash).collect()
         };
         let hashes = self.noted(dir, hashes).unwrap_or_default();
@@ -176,7 +176,7 @@ impl Recorder<'_> {
     fn forget_position(&mut self, dir: InodeNo, index: u64) -> Result<bool> {
         let note = self.note_of(dir);
         // What came in this transaction is in no commit.
-        let is_fresh = note.first_added.is_some_and(|first| index >= first);
+        let is_fresh = note.entries.first_added.is_some_and(|first| index >= first);
         if is_fresh && !note.is_logged {
             return Ok(true);
         }
@@ -205,7 +205,7 @@ impl Recorder<'_> {
     pub(super) fn exists(&mut self, ino: InodeNo) -> Result<bool> {
         let note = self.note_of(ino);
         let inode = self.names.core.inode(self.tree, ino)?;
-        if !self.is_new(&inode) && !note.got_name {
+        if !self.is_new(&inode) && !note.names.has_got {
             return Ok(true);
         }
         self.exists_with_names(&inode)
@@ -215,7 +215,7 @@ impl Recorder<'_> {
     /// replay that nothing else of it was asked for. A symbolic link is put there whole.
     fn exists_with_names(&mut self, inode: &Arc<Inode>) -> Result<bool> {
         let note = self.note_of(inode.ino());
-        if self.visited.contains(&inode.ino()) || (note.is_in_log() && !note.has_new_names) {
+        if self.visited.contains(&inode.ino()) || (note.is_in_log() && !note.names.has_new) {
             return Ok(true);
         }
         if note.is_synced_unnamed {
@@ -264,7 +264,7 @@ impl Recorder<'_> {
     /// Names and attributes change rarely: where the log has them, the inode item alone is written.
     pub(super) fn put_base(&mut self, inode: &Inode, mut base: Base, note: &Note) {
         if note.is_logged && !note.has_new_items {
-            if note.has_new_names && !mutated(Mutation::NoNewName) {
+            if note.names.has_new && !mutated(Mutation::NoNewName) {
                 self.put_names(inode, &base);
             }
             if !base.items.is_empty() {

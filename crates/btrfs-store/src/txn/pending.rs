@@ -1,0 +1,35 @@
+//! What the running transaction has still to write: a commit takes all of it.
+
+use crate::extent::RefQueue;
+
+use super::deferred::Deferred;
+use super::dirty::DirtyBlocks;
+use super::settled::Unfinished;
+
+/// The work that waits for the commit.
+pub(crate) struct Pending {
+    /// Reference changes, for the extent tree.
+    pub(crate) refs: RefQueue,
+    /// Tree blocks, for the device.
+    pub(crate) dirty: DirtyBlocks,
+    /// Staged items, for their trees.
+    pub(crate) deferred: Deferred,
+    /// The transaction before, when the device had no room for it.
+    pub(crate) unfinished: Unfinished,
+}
+
+impl Pending {
+    pub(crate) fn none() -> Self {
+        Self {
+            refs: RefQueue::new(),
+            dirty: DirtyBlocks::new(),
+            deferred: Deferred::new(),
+            unfinished: Unfinished::none(),
+        }
+    }
+
+    /// True when the running transaction has changed no block, no reference and no item.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.dirty.count() == 0 && self.refs.is_empty() && self.deferred.is_empty()
+    }
+}

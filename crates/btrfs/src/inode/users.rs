@@ -1,0 +1,109 @@
+//! Using an inode: handles, references of servers, and the removal of what nobody uses ([`super::usage`]).
+
+use std::sync::atomic::Ordering;
+
+use super::Inode;
+use crate::error::Result;
+
+impl Inode {
+    /// Counts one more handle. Fails when the inode's removal has begun.
+    pub(crate) fn open(&self) -> Result<()> {
+        let _state = self.state.write();
+        self.usage.check_stays()?;
+        self.usage.open_count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Counts one more handle on an inode that is open, or that nobody else knows yet.
+    pub(crate) fn open_again(&self) {
+        let _state = self.state.write();
+        self.usage.open_count.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counts one handle less.
+    pub(crate) fn close(&self) {
+        let _state = self.state.write();
+        self.usage.open_count.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// True while somebody has a handle.
+    pub(crate) fn is_open(&self) -> bool {
+        self.usage.is_open()
+    }
+
+    /// True while somebody has a handle, or a server refers to the inode: what a look-up found
+    /// stays usable even when its name leads elsewhere by then.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.is_open() || self.is_known()
+    }
+
+    /// True from the moment on from which nobody can open the inode any more.
+    #[cfg(test)]
+    pub(crate) fn is_going(&self) -> bool {
+        self.usage.is_going()
+    }
+
+    /// True when the inode has one name left and is not in use: from then on it cannot be
+    /// opened, and the caller removes it. The link count stays until the transaction that takes the
+    /// name: others may stage the item before, and a commit must not have a name without its link.
+    pub(crate) fn begin_removal(&self) -> bool {
+        self.usage.begin_removal(&mut self.state.write(), 1)
+    }
+
+    /// True for one caller, when the inode has no names and is not in use: that caller removes it.
+    pub(crate) fn claim_removal(&self) -> bool {
+        // Most inodes that are closed have names: those wait for nobody.
+        self.is_nameless() && self.usage.begin_removal(&mut self.state.write(), 0)
+    }
+
+    /// Notes that the items are about to leave the tree: nothing is staged from here on.
+    pub(crate) fn set_gone(&self) {
+        let mut state = self.state.write();
+        state.nlink = 0;
+        self.usage.is_gone.store(true, Ordering::Relaxed);
+    }
+
+    /// True for an inode that was made without a name and never had one.
+    pub(crate) fn is_linkable(&self) -> bool {
+        self.usage.is_linkable.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the inode was made without a name, or has got its first.
+    pub(crate) fn set_linkable(&self, is_linkable: bool) {
+        self.usage.is_linkable.store(is_linkable, Ordering::Relaxed);
+    }
+
+    /// True when no name leads to the inode any more.
+    pub(crate) fn is_nameless(&self) -> bool {
+        self.state.read().nlink == 0
+    }
+
+    /// Counts one more reference of a server. Fails when the inode's removal has begun.
+    pub(crate) fn add_known(&self) -> Result<()> {
+        // Removal begins under the sole lock.
+        let _state = self.state.read();
+        self.usage.check_stays()?;
+        self.usage.known_count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Counts `count` references less, whatever the server says; returns how many there were of
+    /// those.
+    pub(crate) fn drop_known(&self, count: u64) -> u64 {
+        let less = |known: u64| Some(known.saturating_sub(count));
+        let before = self.usage.known_count.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less);
+        before.map_or(0, |known| known.min(count))
+    }
+
+    /// True while a server refers to the inode.
+    pub(crate) fn is_known(&self) -> bool {
+        self.usage.is_known()
+    }
+
+    /// True for what the table must keep because a server refers to it: a directory (a process may
+    /// be in it), and an inode without names, which goes with the last reference.
+    pub(super) fn is_kept_for_server(&self) -> bool {
+        let is_nameless = || self.state.try_read().is_none_or(|state| state.nlink == 0);
+        self.is_known() && (self.kind().is_dir() || is_nameless())
+    }
+}
