@@ -43,8 +43,13 @@ fi
 command -v cargo > /dev/null || { echo "cargo is missing: install Rust 1.95 or newer from https://rustup.rs"; exit 1; }
 
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps; }
+# Our tasks and the long tests share one build: optimised, with every check of arithmetic and of our own bugs. Packages
+# that are built together have the same features, or their dependencies would be built once for each. (In the release
+# profile they would be built twice, as programs abort on a panic and tests cannot; and programs are linked with LTO.)
+together="--profile checked --package testkit --package xtask"
+xtask() { cargo run --quiet --profile checked --package xtask -- "$@"; }
 property() {
-  SPINNEY_SEEDS=$seeds cargo test --release --package testkit --test property -- --nocapture
+  SPINNEY_SEEDS=$seeds cargo test $together --test property -- --nocapture
 }
 # A test that finds something missing says SKIPPED and passes; so its output is kept and looked through. What another
 # kernel lacks is no tool that could be installed: skips for that are told, and allowed.
@@ -61,16 +66,16 @@ tests() {
   fi
 }
 # All planted bugs: the engine has to be built with them, which takes longer than to find them.
-mutations() { cargo test --release --package testkit --features ablation --test mutations; }
+mutations() { cargo test $together --features testkit/ablation --test mutations; }
 kernel_walk() {
-  cargo xtask images --dir "$images" && cargo xtask diff-walk "$images"/*.img
+  xtask images --dir "$images" && xtask diff-walk "$images"/*.img
 }
 round_trip() {
-  cargo build --quiet --release --package spinney-cli && cargo xtask round-trip --dir "$images"
+  cargo build --quiet --release --package spinney-cli && xtask round-trip --dir "$images"
 }
 
 step format cargo fmt --all --check
-step tidy cargo xtask tidy
+step tidy xtask tidy
 step clippy cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs docs
 # The debug profile has the lock-order assertions on.
@@ -78,30 +83,30 @@ step tests tests
 step property property
 step mutations mutations
 step demo ./demo.sh
-step mutate-images cargo xtask mutate-images --count 1000
+step mutate-images xtask mutate-images --count 1000
 modprobe btrfs 2> /dev/null
 # The program is the one that the demonstration has built.
-if command -v dpkg-deb > /dev/null; then step deb cargo xtask deb; else skip deb "needs dpkg-deb"; fi
+if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "needs dpkg-deb"; fi
 # The images are others each day.
-step damaged cargo xtask damaged --mutated 40 --seed $(($(date +%s) / 86400))
+step damaged xtask damaged --mutated 40 --seed $(($(date +%s) / 86400))
 with_kernel="kernel-walk round-trip attack kill-mount power-cut log-replay mount-checks"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
-  step crash-explore cargo xtask crash-explore --ci --judge-every 0
+  step crash-explore xtask crash-explore --ci --judge-every 0
 elif ! grep -qw btrfs /proc/filesystems || ! losetup --find > /dev/null 2>&1; then
   for name in $with_kernel; do skip "$name" "this kernel has no btrfs or no free loop device"; done
-  step crash-explore cargo xtask crash-explore --ci --judge-every 0
+  step crash-explore xtask crash-explore --ci --judge-every 0
 else
   step kernel-walk kernel_walk
   step round-trip round_trip
-  step crash-explore cargo xtask crash-explore --ci
+  step crash-explore xtask crash-explore --ci
   # These use the program that round-trip has built.
-  step attack cargo xtask attack --ci
-  step kill-mount cargo xtask kill-mount --times 4
-  step power-cut cargo xtask power-cut --ci
-  step log-replay cargo xtask log-replay --count 4
+  step attack xtask attack --ci
+  step kill-mount xtask kill-mount --times 4
+  step power-cut xtask power-cut --ci
+  step log-replay xtask log-replay --count 4
   # The other suites have to be installed first (cargo xtask mount-checks --help).
-  step mount-checks cargo xtask mount-checks --checks crates/xtask/suites --only git --mode default,writeback
+  step mount-checks xtask mount-checks --checks crates/xtask/suites --only git --mode default,writeback
 fi
 [ -z "$failures" ] || echo "failed:$failures"
 [ $skipped = 0 ] || echo "$skipped skipped"
