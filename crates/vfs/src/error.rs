@@ -106,7 +106,7 @@ impl Error {
 }
 
 impl From<Errno> for Error {
-    /// The caller's mistake, but for the numbers that blame somebody else.
+    /// A mistake of the caller's, except for the numbers that mean something else went wrong.
     fn from(errno: Errno) -> Self {
         let blame = match errno {
             Errno::EIO => Blame::Device,

@@ -1,8 +1,7 @@
-//! What a node loses when somebody writes to it or its owner changes.
+//! The privileges that a node loses when it is written to or its owner changes.
 //!
-//! A program that runs as its owner must not be altered by another and keep that right. What goes
-//! with the bits is [`CAPABILITY_NAME`], on every write, change of size and change of owner,
-//! whoever makes it.
+//! A program that runs with its owner's rights must lose them when another user changes it. Besides the set-user and
+//! set-group bits that is [`CAPABILITY_NAME`], which every write, change of size and change of owner removes.
 
 use crate::file_system::{Caller, NodeKind, SetAttr, WriteFlags};
 
@@ -13,13 +12,13 @@ const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 
-/// Whether the one who makes a change may keep a set-group bit that comes without group execution. (Such a bit is no
-/// privilege: it once marked files for mandatory locks. Linux still takes it from who is not in the file's group.)
+/// Whether a change keeps a set-group bit that comes without group execution. (Such a bit is no privilege: it once
+/// marked files for mandatory locks. Linux still removes it when the writer is not in the file's group.)
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BareSetGroup {
     /// In the file's group, or privileged.
     Kept,
-    /// Not in the group, or nobody can tell.
+    /// The writer is not in the group, or it is not known.
     Cleared,
 }
 

@@ -5,20 +5,19 @@
 //! and [`FileSystem::forget`] gives references back. A node stays usable while it is referred to
 //! or open, with or without names.
 //!
-//! Who is allowed to do what
-//! * Whether a caller may reach, read, write or remove something by its permission bits and
-//!   access control lists is decided before the file system is called (the kernel does it for a
-//!   mount with `default_permissions`; a test asks as root).
-//! * What does not depend on who asks is the file system's business: immutable and append-only
-//!   nodes, read-only volumes and subvolumes, set-user and set-group bits that a write clears,
-//!   the group and the ACL that a new node inherits.
+//! Permissions
+//! * Permission bits and access control lists are checked by the server's client before a request is sent (the kernel
+//!   does it for a mount with `default_permissions`; a test calls as root).
+//! * The file system itself enforces the rules that do not depend on the caller: immutable and append-only nodes,
+//!   read-only volumes and subvolumes, set-user and set-group bits that a write clears, the group and the access
+//!   control list that a new node inherits.
 //!
-//! A change of contents, size or owner takes `security.capability` away whoever makes it (only not
-//! a write from the kernel's cache, which may be older than the attribute). What else it takes away
-//! depends on who makes it, and is asked for.
+//! A change of contents, size or owner removes `security.capability`, whichever caller makes it (except a write from
+//! the kernel's page cache, which may be older than the attribute). Set-user and set-group bits are removed only where
+//! the request asks for it, because that depends on the caller.
 //!
-//! What is durable: what was changed before `sync_fs` returned, all of it; what was changed
-//! about a file before `sync_file` on it returned, and the names that lead to it.
+//! Durability: when `sync_fs` has returned, every change that was made before it was called survives a crash. When
+//! `sync_file` has returned, the changes of that file do, and the names that lead to it.
 //!
 //! Failure: an [`Error`] with its [`Errno`], and nothing has changed. After a failed write of
 //! metadata every later change fails alike (`EROFS` or `EIO`), and reads go on.
@@ -51,7 +50,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// The name `.` leads to `parent` itself, whatever kind of node that is and whether or not the server refers to it
     /// (any more): so the kernel finds the node of a file handle again. The number may be one that an earlier server of
-    /// the same file system gave out; whoever asks compares the generations.
+    /// the same file system gave out; the caller has to compare the generations.
     ///
     /// # Errors
     /// `ENOENT`, `ENOTDIR`, `ENAMETOOLONG`; for `.`, `ESTALE` when no such node has a name.
@@ -77,13 +76,13 @@ pub trait FileSystem: Send + Sync {
         Ok(entry.attr)
     }
 
-    /// Gives back `count` references to a node. Never fails, whatever the server says.
+    /// Gives back `count` references to a node. Never fails: a count that is too large is cut.
     fn forget(&self, node: NodeId, count: u64);
 
     /// What `stat` reports.
     ///
     /// # Errors
-    /// `ESTALE` for a node without names that nobody refers to any more.
+    /// `ESTALE` for a node that has no names and to which the server has no reference.
     fn attr(&self, node: NodeId) -> Answer<Attr>;
 
     /// Changes attributes, all of them or none. A new permission mask changes the ACL alike. A size alone changes the
@@ -199,14 +198,14 @@ pub trait FileSystem: Send + Sync {
     /// Makes a file durable, or a directory with its names.
     ///
     /// # Errors
-    /// `EIO`, `ENOSPC`. A failure that stopped all writing is told once to every opening that there was at
-    /// the time, whoever met it; from then on, and for later openings, it is `EROFS`. Without a handle of its
-    /// own (0), a node counts as one opening.
+    /// `EIO`, `ENOSPC`. A failure that stopped all writing is reported once to each handle that was open at the time,
+    /// also to handles whose own requests did not fail; after that, and for handles opened later, the answer is
+    /// `EROFS`. Calls with handle 0 count as one handle of their node.
     fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<()>;
 
-    /// Begins what [`FileSystem::sync_file`] does, so that who syncs several files can wait for all
-    /// of them at once: [`FileSystem::end_sync`] of one may make the others durable too. `None`
-    /// where all is done.
+    /// Begins what [`FileSystem::sync_file`] does, so that a server that has several files to sync can wait for all of
+    /// them at once: [`FileSystem::end_sync`] of one may make the others durable too. `None` where nothing is left to
+    /// wait for.
     ///
     /// # Errors
     /// As [`FileSystem::sync_file`].
@@ -228,8 +227,8 @@ pub trait FileSystem: Send + Sync {
     /// As [`FileSystem::sync_file`].
     fn sync_fs(&self) -> Answer<()>;
 
-    /// Nobody refers to a node any more, and nothing else will be asked: what only references kept
-    /// goes, and everything is made durable.
+    /// The last call: the server drops all its references and makes no request after this one. Nodes without names that
+    /// only references kept are removed, and everything is made durable.
     ///
     /// # Errors
     /// As [`FileSystem::sync_file`].
@@ -378,8 +377,9 @@ pub trait FileSystem: Send + Sync {
         Vec::new()
     }
 
-    /// True when something besides creating depends on who asks. A server whose client tells that only of what creates
-    /// (that of idmapped mounts does) has to have it tell always.
+    /// True when an operation that creates nothing depends on its caller. A server whose client names the caller only
+    /// for operations that create something (the kernel does so for idmapped mounts) has to ask it for the caller
+    /// always.
     fn needs_callers(&self) -> bool {
         false
     }
@@ -400,7 +400,7 @@ pub trait FileSystem: Send + Sync {
     /// True when nothing can be changed.
     fn is_read_only(&self) -> bool;
 
-    /// Does what is due in the background (the periodic commit, say), and returns how long to
+    /// Does the background work that is due (the periodic commit, for example), and returns how long to
     /// wait before calling again. The server calls it from a thread of its own.
     fn step(&self) -> Duration;
 }

@@ -17,8 +17,8 @@ impl NodeId {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Handle(pub u64);
 
-/// Who asks. A server that is not told gives [`Caller::UNKNOWN`] for user and group: whoever decides by them
-/// refuses that.
+/// The user, group and process that a request comes from. A server that does not know them gives [`Caller::UNKNOWN`]
+/// for user and group; a check that depends on them refuses that.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Caller {
     /// User (file-system uid).
@@ -30,7 +30,7 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// The number of a user or group that nobody told: no user's, though an image may have files of it.
+    /// Stands for a user or group that is not known. No user has this number, though an image may have files of it.
     pub const UNKNOWN: u32 = u32::MAX;
 
     /// True for a caller of whom user and group are known.
@@ -278,7 +278,7 @@ bitflags! {
         const APPEND = 1;
         /// Set-user and set-group bits go with it.
         const CLEAR_PRIVILEGES = 2;
-        /// From the kernel's page cache: whoever wrote the bytes is not known, and it was long ago.
+        /// From the kernel's page cache: it is not known which process wrote the bytes, and it did so some time ago.
         const FROM_CACHE = 4;
         /// Durable when the call returns.
         const DATA_SYNC = 8;
@@ -286,7 +286,7 @@ bitflags! {
         const DIRECT = 16;
         /// With `FROM_CACHE`: stored into a shared mapping, not written by `write(2)`.
         const FROM_MAPPING = 32;
-        /// With `CLEAR_PRIVILEGES`: who writes is in the node's group; set-group without group execution stays.
+        /// With `CLEAR_PRIVILEGES`: the writer is in the node's group, so set-group without group execution stays.
         const BY_MEMBER = 64;
     }
 
@@ -530,7 +530,7 @@ pub struct VolumeStatus {
 /// A control operation of a format's own (`ioctl(2)`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control<'a> {
-    /// Who asks.
+    /// The caller.
     pub caller: Caller,
     /// What is asked about.
     pub node: NodeId,

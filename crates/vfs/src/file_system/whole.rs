@@ -24,7 +24,7 @@ pub(super) fn create<F: FileSystem + ?Sized>(
         }
         Err(error) => {
             fs.forget(entry.node, 1);
-            // The first failure is the one to tell; a name that stays is seen by whoever looks.
+            // The first failure is the one to report; a name that cannot be removed is left in the directory.
             let _ = match node.kind {
                 NodeKind::Directory => fs.remove_dir(parent, name),
                 _ => fs.unlink(parent, name),

@@ -21,7 +21,7 @@ impl<'a> Held<'a> {
         &self.entry.attr
     }
 
-    /// The node without the guard: whoever takes it gives the reference back.
+    /// The node without the guard: from here on the caller has to give the reference back.
     pub(super) fn keep(self) -> Entry {
         let entry = self.entry;
         std::mem::forget(self);

@@ -10,7 +10,7 @@ use crate::file_system::{Errno, Follow, NewNode, NodeKind, RenameFlags, WholeNod
 
 /// Permission bits of a new directory.
 const DIRECTORY_PERMISSIONS: u32 = 0o755;
-/// Permission bits of a symbolic link, which nobody reads.
+/// Permission bits of a symbolic link, which Linux ignores.
 const SYMLINK_PERMISSIONS: u32 = 0o777;
 
 impl Volume {
@@ -101,7 +101,8 @@ impl Volume {
         Ok(())
     }
 
-    /// Removes a name that is not a directory's. The contents go with the last name, once nobody has the file open.
+    /// Removes a name that is not a directory's. The contents go with the last name, once the file is not open any
+    /// more.
     ///
     /// # Errors
     /// `ENOENT`, `EISDIR`, `EROFS`.
