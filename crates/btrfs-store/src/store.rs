@@ -142,7 +142,7 @@ impl Store {
     }
 
     /// True when running operations were promised more room for tree blocks than is left to be
-    /// promised. They take far less in the end: whoever can make promises good and give back the
+    /// promised. They take far less in the end: a caller that can make promises good and give back the
     /// rest should, before the file system grows for nothing.
     #[must_use]
     pub fn is_promised_much(&self) -> bool {

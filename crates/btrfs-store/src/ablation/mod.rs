@@ -14,7 +14,7 @@
 //! ```
 //!
 //! Invariants
-//! * Nothing is switched but by whoever calls the functions here; the default is how the engine works.
+//! * Nothing is switched but by calls of the functions here; the default is how the engine works.
 //!
 //! Callers: anything of the engine asks; benchmarks and tests switch.
 

@@ -1,6 +1,6 @@
 //! Deliberate bugs: each is one line where it would be made by mistake.
 
-/// A mistake that somebody could make in the log, or with what `stat` shows.
+/// A mistake that a programmer could make in the log, or with what `stat` shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Mutation {

@@ -22,7 +22,7 @@ const BATCH_ITEMS_MAX: usize = 512;
 /// reference that collided keeps its place when the one before it goes.
 const COLLISIONS_MAX: u64 = 64;
 
-/// Who is told what became of space.
+/// What is told what became of space.
 pub trait SpaceSink {
     /// The extent tree has an item for this extent from now on.
     ///

@@ -1,7 +1,7 @@
 //! Who refers to what: extent items, back references and checksums of data.
 //!
 //! Every tree block and data extent has an item in the extent tree that counts its
-//! references and names who holds them. Changes are not made there at once: they are values
+//! references and names their holders. Changes are not made there at once: they are values
 //! ([`RefChange`]) pushed into the [`RefQueue`], where they merge by extent, and the commit
 //! applies what is left, in order of address ([`Apply`]). Until then a lookup adds the queue
 //! to the tree ([`lookup`]).

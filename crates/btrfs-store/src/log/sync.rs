@@ -1,8 +1,8 @@
 //! Making a log durable.
 //!
-//! Syncing is a group matter: whoever finds no sync under way leads one, waits for those who are
+//! Threads sync as groups: a thread that finds no sync under way leads one, waits for those who are
 //! inserting something to be synced, and makes everything durable that is in the log then; those
-//! who come later wait for the next. Whoever asked may do something else before it waits, without a
+//! who come later wait for the next. A thread that asked may do something else before it waits, without a
 //! handle: then the transaction may be committed first, which is as good. Blocks that were written
 //! are never edited in place again, since the superblock on the device leads to them: the next
 //! insertion copies them.

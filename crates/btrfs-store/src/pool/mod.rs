@@ -6,7 +6,7 @@
 //! ```
 //!
 //! A [`Pool`] is opened from the superblock of its devices ([`supers`]) and at first knows
-//! the system chunks alone, from the superblock's array; whoever reads the chunk tree adds the
+//! the system chunks alone, from the superblock's array; the code that reads the chunk tree adds the
 //! others. It knows nothing of trees: what a range must be is told by the caller as a
 //! value ([`Expect`]), and the pool answers with bytes that are so, or an error.
 //!

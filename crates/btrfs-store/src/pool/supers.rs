@@ -5,7 +5,7 @@
 //! the newest mirror that verifies. A writable one takes it only where a power cut in the
 //! middle of writing the primary explains the damage (`is_torn`: its checksum is wrong); otherwise it is refused,
 //! because its first commit would make the choice final. Once its trees were found, the open puts the mirror in the
-//! primary's place: whoever looks at the primary alone, as the kernel does, finds the file system again.
+//! primary's place: a program that looks at the primary alone, as the kernel does, finds the file system again.
 //!
 //! The mirrors are written when the primary is durable: of two copies at least one is whole
 //! at any time.

@@ -69,7 +69,7 @@ struct State {
 enum Space {
     /// Nobody asked yet.
     Unloaded {
-        /// Every pinned range of the group, by start, until it is unpinned: whoever loads
+        /// Every pinned range of the group, by start, until it is unpinned: the thread that loads
         /// must not take it for free.
         held: BTreeMap<u64, u64>,
         /// Bytes that the account of unloaded space holds for this group.

@@ -86,7 +86,7 @@ impl Groups {
         self.take_from(&self.index.read(), account, kind, want)
     }
 
-    /// Like [`Self::take`], while nobody else takes anything: whoever was promised a run finds it.
+    /// Like [`Self::take`], while no other thread takes anything: a run that was promised is found.
     /// A walk among others may miss the last one, when it becomes free in a group that was asked
     /// before and another takes that of a group still to be asked.
     pub(crate) fn take_alone(&self, account: usize, kind: SpaceKind, want: &Want) -> Option<Run> {

@@ -3,7 +3,7 @@
 //!
 //! The address space is cut into block groups, one per chunk, each for data, metadata or
 //! the chunk tree (or, mixed, for the first two). A group's free runs are kept in memory
-//! from the first time that somebody wants to allocate there; the free-space tree and the
+//! from the first allocation there; the free-space tree and the
 //! block group items are brought up to date by the commit, from the list of changes that
 //! each group keeps.
 //!
@@ -214,7 +214,7 @@ impl Space {
     pub(crate) fn install(&self, group: &Arc<BlockGroup>, map: free_map::FreeMap) -> Result<()> {
         if let Some((counted, free)) = group.install(map)? {
             let kind = group.kind();
-            // Open first: whoever can reserve the bytes must be able to allocate them.
+            // Open first: a thread that can reserve the bytes must be able to allocate them.
             self.groups.open(self.accounts.index(kind), group);
             self.accounts.group_loaded(kind, counted, free);
         }

@@ -1,4 +1,4 @@
-//! Promises of space: who asks for one learns here, and nowhere later, that there is none.
+//! Promises of space: a caller that asks for one is told here, and nowhere later, that there is none.
 //!
 //! Everything that will allocate reserves first, before it holds any lock, so that running
 //! out is an error at the edge and never in the middle. Per account one number decides:
@@ -361,7 +361,7 @@ impl Accounts {
         self.of(kind).is_full.store(full, Release);
     }
 
-    /// True when no chunk of this kind could be had when somebody tried last.
+    /// True when no chunk of this kind could be had at the last attempt.
     #[must_use]
     pub fn is_full(&self, kind: SpaceKind) -> bool {
         self.of(kind).is_full.load(Acquire)

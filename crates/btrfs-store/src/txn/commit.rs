@@ -2,7 +2,7 @@
 //!
 //! What has settled does not change any more, and nothing on the device leads to it before its superblock is there. So
 //! where the device has no room for it (a sparse image on a full host) it waits in memory, and the next commit writes
-//! it first: whoever asked is told, and nothing else is lost. Changes join the transaction after it meanwhile, which is
+//! it first: the caller is told, and nothing else is lost. Changes join the transaction after it meanwhile, which is
 //! committed, and has a log, only when the one before is durable.
 
 use std::sync::Arc;

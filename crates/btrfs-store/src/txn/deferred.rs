@@ -1,7 +1,7 @@
 //! Item changes that wait for the commit ("delayed inodes").
 //!
 //! An inode item changes with every write; in the tree it needs to change once per
-//! transaction. Whoever stages a replacement keeps the current value elsewhere: a read of
+//! transaction. The caller that stages a replacement keeps the current value elsewhere: a read of
 //! the tree sees the old one until the commit. An item that is likely to be removed again in the
 //! same transaction (the note that an inode has no name) is staged too: then it costs no tree edit.
 

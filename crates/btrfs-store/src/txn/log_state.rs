@@ -24,7 +24,7 @@ pub(crate) struct Log {
     pub(crate) dirty: DirtyBlocks,
     pub(crate) group: Mutex<Group>,
     pub(crate) group_changed: Condvar,
-    /// Somebody whom the leader of a sync waits for has come, or gone away.
+    /// A thread that the leader of a sync waits for has come, or gone away.
     pub(crate) arrived: Condvar,
     /// The newest transaction whose changes a log cannot say.
     needs_commit: AtomicU64,
@@ -45,7 +45,7 @@ pub(crate) struct Trees {
     pub(crate) reusable: Vec<Logical>,
 }
 
-/// Who waits for whom.
+/// Which thread leads a sync, and which wait for it.
 #[derive(Default)]
 pub(crate) struct Group {
     /// How many began to insert something that they want synced.

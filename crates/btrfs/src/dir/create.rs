@@ -37,7 +37,7 @@ pub(crate) struct NewInode<'a> {
     pub(crate) flags: InodeFlags,
     pub(crate) target: &'a [u8],
     pub(crate) xattrs: &'a [(&'a [u8], &'a [u8])],
-    /// Contents to store inline; whoever calls has made sure that they may be.
+    /// Contents to store inline; the caller has checked that they may be.
     pub(crate) inline: &'a [u8],
 }
 

@@ -111,7 +111,7 @@ impl Namespace {
         self.find_then((dir.tree_id(), dir.ino()), name, both)
     }
 
-    /// The same after whoever is changing the directory.
+    /// The same, after the thread that is changing the directory.
     ///
     /// # Errors
     /// As [`Namespace::find_then`].

@@ -6,7 +6,7 @@
 //! them through one handle on the running transaction, so a commit has all or none.
 //!
 //! Invariants
-//! * Who changes a directory holds its `names` lock; who changes the names of an inode holds
+//! * A thread that changes a directory holds its `names` lock; one that changes the names of an inode holds
 //!   that inode's. Several are locked in ascending order (`inode::lock_all`), so what
 //!   led to them is looked up again under the locks.
 //! * The dentry cache says nothing that the tree does not: it is filled under the directory's

@@ -1,6 +1,6 @@
-//! Open handles: an inode lives while somebody has it open, with or without names.
+//! Open handles: an inode lives while it is open, with or without names.
 //!
-//! Whoever changes an inode that he found by a path holds it: what is inserted for an inode whose
+//! An operation that changes an inode that it found by a path holds it: what is inserted for an inode whose
 //! items have left the tree would stay there for ever.
 
 use std::ops::Deref;

@@ -7,7 +7,7 @@
 //! nameless -> gone               when nobody uses it any more, or at the next open of the volume
 //! ```
 //!
-//! An inode is in use while somebody has it open or a server refers to it: who found it by a name
+//! An inode is in use while it is open or a server refers to it: a caller that found it by a name
 //! goes on with it, whatever the name leads to by then. Servers give most references back at once,
 //! so the orphan item is staged, and in the tree only where a commit comes in between.
 
@@ -93,7 +93,7 @@ impl Namespace {
             return self.remove_items(txn, inode);
         }
         if inode.state().nlink <= 1 {
-            // Before the count: whoever uses the inode last removes it as soon as that is 0.
+            // Before the count: its last user removes the inode as soon as that is 0.
             self.insert_orphan(txn, inode);
         }
         inode.change(txn, |state| {

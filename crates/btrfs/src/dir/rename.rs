@@ -79,7 +79,7 @@ impl Namespace {
     }
 
     /// What the cache knows, at the first attempt. It knows the old state until a rename under way
-    /// ends: whoever was too slow once looks when that has ended.
+    /// ends: after a first attempt that was too slow, the names are looked up under the lock, when that has ended.
     fn find_ends(&self, from: Place<'_>, to: Place<'_>, attempt: u32) -> Result<Ends> {
         check_is_dir(to.dir)?;
         let find = |place: Place<'_>| match attempt {

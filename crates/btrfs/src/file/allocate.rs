@@ -179,7 +179,7 @@ fn zero_sectors(core: &Core, inode: &Arc<Inode>, part: Range<u64>, room: &mut Re
     let txn = core.store.begin(reserve(core, need, Held::Editing)?)?;
     let wanted = part.end - part.start;
     let extent = match room.alloc(&core.store, wanted, None) {
-        // Somebody's write took the place of what was preallocated before.
+        // A write by another thread took the place of what was preallocated before.
         Err(crate::Error::NoSpace) => {
             drop(txn);
             let more = Need { items: 1, data: wanted };

@@ -13,7 +13,7 @@ use crate::inode::{Core, DataLayers, Inode, Pending, slice_mut};
 
 /// Items read for a look-up somewhere in a file.
 const MAP_ITEMS_RANDOM: usize = 48;
-/// File bytes looked at for items beyond those asked for, by whoever reads on where the last
+/// File bytes looked at for items beyond those asked for, by a reader that goes on where the last
 /// look-up ended.
 const MAP_AHEAD_BYTES: u64 = 1 << 30;
 
@@ -53,7 +53,7 @@ pub(super) fn read_layers(core: &Core, inode: &Inode, layers: &DataLayers, offse
     fetch(core, inode, sources, offset, buf)
 }
 
-/// Copies what is in memory, and finds out where the rest is: whoever fetches it without `layers`
+/// Copies what is in memory, and finds out where the rest is: a caller that fetches it without `layers`
 /// takes a pin first.
 fn look_for(core: &Core, inode: &Inode, layers: &DataLayers, offset: u64, buf: &mut [u8]) -> Result<Sources> {
     let all = offset..offset.saturating_add(to_u64(buf.len()));

@@ -38,7 +38,7 @@ pub(crate) struct Core {
     pub(crate) settings: Settings,
     pub(crate) data: DataShared,
     pub(crate) notes: Arc<Notes>,
-    /// Number of the last subvolume made. Held by whoever makes or deletes one, and taken before
+    /// Number of the last subvolume made. Held by the thread that makes or deletes one, and taken before
     /// any `names` lock.
     pub(crate) last_subvolume: Mutex<u64>,
     /// Inodes whose time of access was not staged when it changed.

@@ -12,7 +12,7 @@
 //!
 //! Pages in `flight` are newer than `pending`: a large write that meets them waits for the flush.
 //!
-//! Locks, in this order: `editing` is held by whoever changes the file's items (flush, truncate,
+//! Locks, in this order: `editing` is held by the thread that changes the file's items (flush, truncate,
 //! preallocation, clone), for as long as that takes; a transaction begins under it; `inner` is held
 //! shared while a reader finds out where its bytes are, and exclusively while layers or items
 //! change. Nobody waits for space or for a transaction with `inner`, and no file data is read or
@@ -153,7 +153,7 @@ impl DataState {
                 if !map.knows(at) {
                     looked += 1;
                     let wanted = at..range.end.min(items_end);
-                    // Whoever reads the file hears of damage; a count can do without.
+                    // Damage is reported when the file is read; a count can do without.
                     map = match ExtentMap::load(tree, ino, wanted, LOOKUP_ITEMS, SECTOR) {
                         Ok(map) => map,
                         Err(_) => return new,

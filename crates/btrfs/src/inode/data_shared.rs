@@ -25,7 +25,7 @@ pub(crate) struct DataShared {
     dirty: Mutex<BTreeMap<u64, Arc<Inode>>>,
     dirty_count: AtomicUsize,
     last_listed: AtomicU64,
-    /// Shared by whoever overwrites data in place; a snapshot takes it exclusively.
+    /// Shared by threads that overwrite data in place; a snapshot takes it exclusively.
     pub(crate) in_place: RwLock<()>,
     /// The latest decompressed extents, newest last.
     decompressed: Mutex<VecDeque<Decompressed>>,

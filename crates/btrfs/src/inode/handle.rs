@@ -37,7 +37,7 @@ pub(crate) struct Inode {
     pub(crate) data: DataState,
 }
 
-/// What somebody is about to do to the contents of a file.
+/// What an operation is about to do to the contents of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Change {
     /// Adds bytes, or space, behind the end.

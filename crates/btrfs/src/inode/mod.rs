@@ -9,7 +9,7 @@
 //! * An inode whose staged item may not be in the tree yet stays in the table until the
 //!   transaction it was staged in has been committed.
 //! * What the table forgets can be read back from the tree: only clean, unreferenced inodes leave.
-//! * `state.nlink == 0` means that no name leads to the inode. It lives on while somebody has it
+//! * `state.nlink == 0` means that no name leads to the inode. It lives on while a program has it
 //!   open (`dir::OpenInode`), named by an orphan item; it is removed when the last one closes.
 //! * Inode numbers are never given out twice while a volume is open.
 //!

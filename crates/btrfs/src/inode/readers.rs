@@ -1,7 +1,7 @@
-//! Who reads a file's data on disk, so that the space is not given away under them.
+//! The reads of a file's data on disk that are under way, so that the space is not given away under them.
 //!
 //! A reader looks up where bytes are under the `inner` lock, takes a [`Pin`] under it, lets go of
-//! the lock and reads. Whoever takes extents from the file changes what look-ups find under the
+//! the lock and reads. A thread that takes extents from the file changes what look-ups find under the
 //! sole `inner` lock, calls [`Readers::turn`] under it, lets go of it, and waits in
 //! [`Readers::wait`] for those who had looked before, while the handle that the extents were
 //! dropped in is still open: a commit, after which the space can be used again, waits for the
@@ -17,7 +17,7 @@ pub(crate) struct Readers {
     counts: [AtomicUsize; 2],
     /// Age of those that begin now: 0 or 1. Changes under the sole `inner` lock.
     age: AtomicUsize,
-    /// Somebody waits.
+    /// A thread waits for the reads of one age.
     waiting: Mutex<()>,
     done: Condvar,
 }
@@ -43,7 +43,7 @@ pub(crate) struct Pin<'a> {
 
 /// Those who had looked up before a change.
 #[derive(Debug)]
-#[must_use = "somebody may be reading what was freed"]
+#[must_use = "another thread may be reading what was freed"]
 pub(crate) struct Former(usize);
 
 impl Readers {

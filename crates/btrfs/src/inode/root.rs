@@ -19,7 +19,7 @@ pub(crate) const EMPTY_SUBVOL_INO: InodeNo = InodeNo(2);
 
 /// Deleted subvolumes whose trees can be taken apart: none of their inodes is in memory any more.
 ///
-/// Every inode refers to its [`Root`], and so does everybody who is about to use one. A file that is
+/// Every inode refers to its [`Root`], and so does every operation that is about to use one. A file that is
 /// open keeps its inode, and with it the tree that its contents are found by.
 #[derive(Debug)]
 pub(crate) struct DeadTrees {

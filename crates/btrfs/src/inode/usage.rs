@@ -16,7 +16,7 @@ pub(super) struct Usage {
     /// References that servers gave out: while there are any the inode is not removed, with or
     /// without names. Grows under the `state` lock, shared or not.
     pub(super) known_count: AtomicU64,
-    /// Somebody removes the inode. Changed under the write lock of `state`.
+    /// A thread is removing the inode. Changed under the write lock of `state`.
     is_going: AtomicBool,
     /// Its items are about to leave the tree, or have. Changed under the write lock of `state`.
     pub(super) is_gone: AtomicBool,

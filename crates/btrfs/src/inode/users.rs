@@ -26,12 +26,12 @@ impl Inode {
         self.usage.open_count.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// True while somebody has a handle.
+    /// True while the inode has an open handle.
     pub(crate) fn is_open(&self) -> bool {
         self.usage.is_open()
     }
 
-    /// True while somebody has a handle, or a server refers to the inode: what a look-up found
+    /// True while the inode has an open handle, or a server refers to it: what a look-up found
     /// stays usable even when its name leads elsewhere by then.
     pub(crate) fn is_in_use(&self) -> bool {
         self.is_open() || self.is_known()

@@ -1,7 +1,7 @@
 //! The log: what an fsync makes durable before the next commit, and what becomes of it after a
 //! crash.
 //!
-//! A log tree holds copies of a subvolume's items, as they were when somebody asked for them to
+//! A log tree holds copies of a subvolume's items, as they were when a caller asked for them to
 //! be durable. As long as nothing crashes nobody reads it: the next commit has all that it says,
 //! and frees it. After a crash [`replay`] brings what it says into the subvolume, when the volume
 //! is opened.

@@ -22,7 +22,7 @@ pub(crate) fn prepare_for_writing(namespace: &Namespace) -> Result<()> {
         namespace.core.store.commit()?;
     }
     match finish_leftovers(namespace) {
-        // Their notes stay for the next open; whoever makes room needs the volume for it.
+        // Their notes stay for the next open; making room needs the volume to be open.
         Err(Error::NoSpace) => Ok(()),
         result => result,
     }

@@ -3,7 +3,7 @@
 //! A position is the index of a name in its directory, which never changes: a listing that goes on
 //! behind it neither repeats nor misses names that stay. `.` and `..` come before all indices.
 //!
-//! A name that is moved gets a new index at the end. So that somebody who renames what he lists
+//! A name that is moved gets a new index at the end. So that a program that renames what it lists
 //! comes to an end, a listing that takes several requests stops where the directory ended when it
 //! began. Servers do not say which requests belong together: the latest beginning counts.
 

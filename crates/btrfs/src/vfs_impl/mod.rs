@@ -13,7 +13,7 @@
 //! Invariants
 //! * A request takes no lock that a request for an unrelated node takes too, but the store's.
 //! * A node that is referred to, or open, is not removed before it is let go, whatever becomes of its
-//!   names: who looked a name up goes on with what it led to. Among very many files some references
+//!   names: a program that looked a name up goes on with the file that it led to. Among very many files some references
 //!   are forgotten (not with [`FsOptions::pin_known`]); the inodes of those are read again.
 //! * What belongs together (mode and list, owner and lost privileges) changes in one transaction.
 //!
@@ -92,7 +92,7 @@ impl Default for FsOptions {
     }
 }
 
-/// Who sees to it that deleted subvolumes are taken apart once nobody uses them.
+/// Which thread takes deleted subvolumes apart once nothing uses them any more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cleaner {
     /// The server, which calls [`vfs::FileSystem::step`].

@@ -25,7 +25,7 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
     let sector = core.store.sizes().sector;
     let txn = std::mem::take(&mut job.receipt).begin(&core.store)?;
     let target = Target { txn: &txn, tree: &inode.root.tree, notes: &inode.root.notes, ino: inode.ino(), sector };
-    // Whoever finds an item finds its checksums.
+    // A reader that finds an item finds its checksums too.
     for extent in &job.flight.pending {
         if !extent.csums.is_empty() {
             txn.put_csums(extent.at, &extent.csums)?;

@@ -12,7 +12,7 @@ use crate::extents::{ExtentMap, FileExtent, Kind, SCAN_ITEMS_MAX};
 use crate::inode::{Core, Inode, InodeFlags};
 
 /// The extents under `runs` whose bytes may be overwritten on disk: preallocated ones, and written
-/// ones of a NODATACOW file, unless somebody shares them or they have checksums.
+/// ones of a NODATACOW file, unless another file or snapshot shares them or they have checksums.
 ///
 /// The answer holds as long as the caller keeps the inode's `editing` lock and, against snapshots,
 /// the volume's `in_place` lock. Called without the `inner` lock.

@@ -122,7 +122,7 @@ pub(crate) fn flush_tree(core: &Core, tree: TreeId) -> Result<()> {
     flush_where(core, |inode| inode.tree_id() == tree, Busy::Wait)
 }
 
-/// What to do about a file that somebody else is editing.
+/// What to do about a file that another thread is editing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Busy {
     Wait,
@@ -211,7 +211,7 @@ fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
     Ok(false)
 }
 
-/// Writes a prefix of `inodes` worth one batch; returns its length, those of them that somebody
+/// Writes a prefix of `inodes` worth one batch; returns its length, those of them that another thread
 /// else is editing, and how it went.
 fn flush_batch<'a>(core: &Core, inodes: &'a [Arc<Inode>]) -> (usize, Vec<&'a Arc<Inode>>, Result<()>) {
     let mut jobs = Vec::new();
@@ -245,7 +245,7 @@ pub(crate) fn discard_held(core: &Core, inode: &Inode) {
     inode.data.note_moved();
     let unused = std::mem::take(&mut layers.pending);
     layers.receipt = crate::inode::Receipt::default();
-    // Whoever listed the file before and waits for its lock must find nothing to write: not even a
+    // A thread that listed the file before and waits for its lock must find nothing to write: not even a
     // size, once the items are gone.
     inode.change_in_memory(|state| state.size = state.size.min(state.disk_size));
     core.data.unlist(inode);

@@ -1,13 +1,13 @@
 //! Names in the log: after a replay an inode has the names it has now, and no other.
 //!
 //! A replay starts from the last commit, so what a log says of one inode's names must agree with
-//! what the commit says of all the others. Whoever puts the names of an inode into the log
+//! what the commit says of all the others. A thread that puts the names of an inode into the log
 //! therefore puts there as well
 //!
 //! ```text
 //! its directories     those that are new: that they exist, with their own names
 //! names it lost       in the directory that had them, a range of one position without a name: the
-//!                     replay removes what the commit has there. Who has such a name now is there
+//!                     replay removes what the commit has there. The inode that has such a name now is there
 //!                     as well: a rename over it leaves the one or the other
 //! who had its names   a new name that was another inode's in this transaction: that inode's
 //!                     names, if it lives on; if it is gone, nothing of it stays in the log

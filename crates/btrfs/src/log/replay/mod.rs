@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The rules are those of the kernel's replay, also where another choice would do: an image is
-//! the same whoever replays it. Names come from `DIR_INDEX` items and `DIR_LOG_INDEX` ranges;
+//! the same, whichever program replays it. Names come from `DIR_INDEX` items and `DIR_LOG_INDEX` ranges;
 //! `DIR_ITEM` and `DIR_LOG_ITEM`, which kernels before 5.17 logged beside them, say the same again
 //! and are passed over.
 //!
@@ -111,7 +111,7 @@ impl Replay<'_> {
 
     fn go_through(&mut self, pass: Pass) -> Result<()> {
         let mut next = Some(Key::MIN);
-        // An inode without names that somebody had open: it goes with its last name.
+        // An inode without names that a program had open: it goes with its last name.
         let mut passed_over = None;
         while let Some(from) = next {
             let batch = self.log.batch(&from)?;
