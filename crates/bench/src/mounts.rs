@@ -94,7 +94,7 @@ struct Run {
 pub(crate) fn run(options: &Options) -> Result<String> {
     check_tools(options)?;
     let (mut runs, mut failed) = (Vec::new(), Vec::new());
-    // Whoever comes first finds memory that the machine may have given away meanwhile: not always the same one.
+    // The system that comes first finds memory that the machine may have given away meanwhile: not always the same one.
     let mut systems = options.system.clone();
     for round in 0..options.rounds {
         for group in options.workload.chunk_by(|one, next| files_of(one).is_some() && files_of(one) == files_of(next)) {

@@ -154,7 +154,7 @@ pub(crate) fn touch(image: &std::path::Path) -> Result<()> {
     touch_bytes(image, IMAGE_BYTES)
 }
 
-/// As [`touch`], for an image of another size. Whoever had it before may have given pages back.
+/// As [`touch`], for an image of another size. The row before may have given pages back.
 pub(crate) fn touch_bytes(image: &std::path::Path, bytes: u64) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;
     if std::fs::metadata(image).is_ok_and(|found| found.len() == bytes && found.blocks() * 512 >= bytes) {

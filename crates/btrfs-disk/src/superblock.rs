@@ -9,7 +9,7 @@
 //! ```
 //!
 //! A [`Superblock`] has passed [`crate::verify::superblock`], so that sizes, levels and the
-//! checksum type need no second look. Whoever changes one through [`Superblock::fields_mut`] is
+//! checksum type need no second look. Code that changes one through [`Superblock::fields_mut`] is
 //! checked when it is sealed.
 
 use std::fmt;

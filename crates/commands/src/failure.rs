@@ -23,7 +23,7 @@ pub enum Status {
     NoSpace = 5,
     /// Reading or writing failed.
     Io = 6,
-    /// Somebody else uses the image.
+    /// Another program uses the image.
     Busy = 7,
 }
 

@@ -57,7 +57,7 @@ impl Bar {
         is_wanted && std::io::IsTerminal::is_terminal(&std::io::stderr())
     }
 
-    /// True when somebody may see it, so that finding out how much there is to do is worth it.
+    /// True when the bar goes to a terminal, so that finding out how much there is to do is worth it.
     pub fn is_shown(&self) -> bool {
         self.thread.is_some()
     }

@@ -1,5 +1,5 @@
-//! Devices that fail while files are synced: whoever asked for durability is told, and what is left is what a crash at
-//! that moment leaves.
+//! Devices that fail while files are synced: each caller that asked for durability is told, and what is left is what a
+//! crash at that moment leaves.
 
 use super::ace::{ones, twos};
 use super::drawn::wander;
@@ -120,8 +120,9 @@ fn name_of(workload: &Workload, fault: Fault) -> String {
     format!("{}-fault-{}-{:?}-{:?}", workload.name, fault.after, fault.op, fault.kind)
 }
 
-/// One run in which a write finds no room on the host, once: whoever is told asks again, and is answered; the workload
-/// goes on to its end, and all that was promised, before and after, is there in each state that a crash leaves.
+/// One run in which a write finds no room on the host, once: the caller that is told asks again, and succeeds; the
+/// workload goes on to its end, and all that was promised, before and after, is there in each state that a crash
+/// leaves.
 fn one_without_room(
     explorer: &Explorer<'_>,
     workload: &Workload,

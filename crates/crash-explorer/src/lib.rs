@@ -124,7 +124,7 @@ pub struct Progress {
     pub failures: AtomicU64,
 }
 
-/// Somebody else who says whether a state is well.
+/// Another judge of a state: another implementation of the format, for example.
 pub trait Witness: Send + Sync {
     /// Judges a state; `image` can be changed.
     ///

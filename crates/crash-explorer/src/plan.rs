@@ -66,7 +66,7 @@ pub fn explore_all(config: &Config) -> Result<Report> {
     Ok(explorer.report())
 }
 
-/// Explores a workload on a copy of somebody's volume, which is never written to.
+/// Explores a workload on a copy of a volume that exists, which is never written to.
 ///
 /// # Errors
 /// When the workload cannot be run there. States that are wrong are in the report.

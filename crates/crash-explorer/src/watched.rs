@@ -1,4 +1,4 @@
-//! How far an exploration has come, for whoever watches a terminal.
+//! How far an exploration has come, for a person at a terminal.
 
 use super::Progress;
 use indicatif::{ProgressBar, ProgressStyle};

@@ -88,7 +88,7 @@ impl Workload {
     }
 }
 
-/// Runs a workload on a volume of somebody's. Lines are named where a step cannot be done.
+/// Runs a workload on a volume that exists. Lines are named where a step cannot be done.
 pub(super) fn record_given(format: &dyn Format, base: &Arc<dyn Device>, steps: &[(usize, Step)]) -> Result<Recording> {
     let start = Image::new(Arc::clone(base));
     let device = Arc::new(TapeDevice::new(start.clone()));

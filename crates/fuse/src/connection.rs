@@ -40,7 +40,7 @@ impl Connection {
         mount::mount_synced(dir, options, backing).map(Self::from_fd)
     }
 
-    /// The connection of a mount that somebody else made, from its `/dev/fuse` descriptor.
+    /// The connection of a mount that another program made, from its `/dev/fuse` descriptor.
     #[must_use]
     pub fn from_fd(device: OwnedFd) -> Self {
         Self { device }

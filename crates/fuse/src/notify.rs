@@ -23,7 +23,7 @@ pub(crate) fn send_stale(channel: &Arc<OwnedFd>, stale: Stale) {
         send(channel, notify::INC_EPOCH, &[0u8; 0], &[]);
         return;
     }
-    // To forget a name, the kernel waits for the lock of its directory. Whoever holds that may
+    // To forget a name, the kernel waits for the lock of its directory. The thread that holds it may
     // wait for this very thread; so another one tells, and this one does not wait for ever.
     let (told, is_told) = mpsc::sync_channel(1);
     let channel = Arc::clone(channel);

@@ -160,7 +160,7 @@ fn node(bytes: &[u8], header: &Header, expect: &Expect<'_>) -> Result<(), Corrup
             };
             return Err(at_slot(error, expect, slot, key));
         }
-        // Whoever changes a block changes its parent too.
+        // An edit that changes a block changes its parent too.
         let (newest, found) = (header.generation.get(), ptr.generation.get());
         if found > newest {
             let expected = Detail::AtMost(newest);

@@ -1,6 +1,6 @@
 //! Copying a directory tree of the host into a volume: what `put` and `mkfs --rootdir` share.
 //!
-//! A few threads walk the source. A job is a directory, or a run of its names; whoever has a
+//! A few threads walk the source. A job is a directory, or a run of its names; a thread that has a
 //! directory reads and sorts its names, makes the first run and leaves the rest to all. Each name
 //! becomes an inode with all its metadata, and a small file with its contents, in one call of the
 //! library; larger files are streamed.

@@ -221,7 +221,7 @@ impl Control {
     }
 }
 
-/// Makes everything durable and ends the process, although somebody may still use the mount.
+/// Makes everything durable and ends the process, although programs may still use the mount.
 fn end(file_system: &dyn FileSystem) -> ! {
     let status = match file_system.sync_fs() {
         _ if file_system.is_read_only() => Status::Done,

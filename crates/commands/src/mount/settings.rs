@@ -15,7 +15,7 @@ use crate::human;
 
 /// Seconds between two commits nobody asked for, as the kernel has it.
 const COMMIT_SECONDS_DEFAULT: u64 = 30;
-/// A commit more rarely than this would lose too much in a crash to be what somebody wants.
+/// A commit more rarely than this would lose more in a crash than a user wants.
 const COMMIT_SECONDS_MAX: u64 = 3600;
 /// A server that is silent for a day is not waited for by anybody.
 const WATCHDOG_SECONDS_MAX: u64 = 86_400;

@@ -378,7 +378,7 @@ impl Supervisor {
         };
         let found = table::find(&self.dir).ok().flatten();
         let is_alike = found.is_some_and(|row| row.device == ours.row.device && row.kind == ours.row.kind);
-        // Numbers of devices are used again, and somebody may have mounted there anew.
+        // Numbers of devices are used again, and another program may have mounted there anew.
         is_alike && table::identity(&self.dir) == ours.identity
     }
 
@@ -414,7 +414,7 @@ impl Supervisor {
             (true, _) => Ok(()),
             (_, Some(signal)) => {
                 let hint = match signal {
-                    // Nobody else says so to whoever reads this.
+                    // No other message says so.
                     9 => " (the kernel does that when memory is short; its log says so)",
                     _ => "",
                 };

@@ -142,7 +142,7 @@ fn write_all(dir: &Path) -> Option<io::Result<()>> {
     let dir = dir.to_owned();
     // A server that is stuck keeps this thread, but not the program.
     std::thread::spawn(move || {
-        // Where it cannot be opened nobody serves it any more, or it is somebody else's.
+        // Where it cannot be opened no server is left, or it belongs to another user.
         let written = File::open(dir).map_or(Ok(()), |root| write_all_of(&root));
         // Nobody listens any more when it took too long.
         done.send(written).unwrap_or_default();
@@ -152,7 +152,7 @@ fn write_all(dir: &Path) -> Option<io::Result<()>> {
 
 fn write_all_of(root: &File) -> io::Result<()> {
     // What only the kernel has, and, of some mounts, what the server has; then the rest. Of files whose data the kernel
-    // collects it writes times as well, and keeps what stopped that for whoever syncs next: a program that was killed
+    // collects it writes times as well, and keeps what stopped that for the next sync: a program that was killed
     // meanwhile, which the next sync no longer tells...
     match retry_on_intr(|| rustix::fs::syncfs(root)) {
         // ... or that the file is gone: nothing is missing.
@@ -160,7 +160,7 @@ fn write_all_of(root: &File) -> io::Result<()> {
         Err(error) => return Err(error.into()),
     }
     rustix::fs::fsync(root)?;
-    // The kernel has told somebody else, or has forgotten.
+    // The kernel has told another program, or has forgotten.
     fuse::check_written(root.as_fd())
 }
 

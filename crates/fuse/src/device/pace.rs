@@ -10,9 +10,9 @@
 use parking_lot::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-/// How long somebody polls after the last request, and what counts as fast.
+/// How long a worker polls after the last request, and what counts as fast.
 pub(crate) const POLL: Duration = Duration::from_micros(100);
-/// Somebody who was away longer than this between two looks has a processor that others want.
+/// A worker that was away longer than this between two looks has a processor that others want.
 const AWAY_MAX: Duration = Duration::from_micros(200);
 /// Rests after others wanted the processor: the first, and the longest.
 const REST_MIN: Duration = Duration::from_millis(50);

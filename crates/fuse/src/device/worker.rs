@@ -180,7 +180,7 @@ impl Worker {
                 }
             }
             Answer::DoneStale(len, stale) => {
-                // Whoever syncs may hold what the kernel waits for.
+                // A thread that syncs may hold the lock that the kernel waits for.
                 if !self.begun.is_empty() {
                     self.end_syncs();
                 }

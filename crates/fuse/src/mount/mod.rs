@@ -2,12 +2,12 @@
 //!
 //! A process that may mount does so itself (`direct`); any other asks `fusermount3`, which is
 //! set-user root and hands back the descriptor of the FUSE device over a socket (`helper`). A
-//! mount is not usable before its server answered the first request; until then whoever touches
+//! mount is not usable before its server answered the first request; until then a program that touches
 //! it waits.
 //!
 //! The kernel hands on `sync` and `syncfs` only for mounts of a block device, and only there does
 //! unmounting wait for the server. So root may have a mount on an anchor: a loop device on the first
-//! bytes of a file, usually that with the file system, so that whoever looks finds out what is
+//! bytes of a file, usually that with the file system, so that a program that looks finds out what is
 //! mounted. It exists as long as the mount.
 //!
 //! Options are of two kinds: flags that every mount has (`ro`, `nosuid`, ...) and what FUSE
@@ -63,7 +63,7 @@ fn mount_point(dir: &Path) -> Result<(PathBuf, Metadata)> {
 /// stuck. Nothing is waited for. The mount may stay.
 ///
 /// # Errors
-/// `EPERM` for whoever may not unmount there.
+/// `EPERM` for a user who may not unmount there.
 pub fn abort(dir: &Path) -> Result<()> {
     match rustix::mount::unmount(dir, UnmountFlags::NOFOLLOW | UnmountFlags::FORCE) {
         // Aborted all the same.
@@ -76,7 +76,7 @@ pub fn abort(dir: &Path) -> Result<()> {
 /// more; otherwise a mount that is in use stays.
 ///
 /// # Errors
-/// `dir` is not a mount, is in use, or belongs to somebody else.
+/// `dir` is not a mount, is in use, or belongs to another user.
 pub fn unmount(dir: &Path, lazy: bool) -> Result<()> {
     let mut flags = UnmountFlags::NOFOLLOW;
     flags.set(UnmountFlags::DETACH, lazy);

@@ -136,7 +136,7 @@ impl Queue {
                 Answer::Silent => (Err(Errno::EINVAL), None),
             };
             if let Some(stale) = stale {
-                // Whoever syncs may hold what the kernel waits for.
+                // A thread that syncs may hold the lock that the kernel waits for.
                 self.end_syncs(session, &mut begun)?;
                 notify::send_stale(device, stale);
             }

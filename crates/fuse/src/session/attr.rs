@@ -30,7 +30,7 @@ impl Session {
         let changes = changes(&args, self.writeback)?;
         let attr = match self.fs.set_attr(&request.caller(), request.node(), &changes) {
             // Who wrote was allowed to; that nobody may any more is no failure of theirs, which the
-            // kernel would report to whoever syncs next. The file keeps the times of the data.
+            // kernel would report to the next program that syncs. The file keeps the times of the data.
             Err(error) if error.errno() == Errno::EPERM && self.writeback && args.valid == TIMES_FROM_CACHE => {
                 self.fs.attr(request.node())?
             }
@@ -66,7 +66,7 @@ fn changes(args: &SetattrIn, writeback: bool) -> Result<SetAttr> {
         (true, true) => Ok(Some(SetTime::Now)),
         (true, false) => time(sec, nsec).map(|time| Some(SetTime::To(time))),
     };
-    // A change of owner takes the bits away whoever makes it, and the kernel leaves that to us
+    // A change of owner takes the bits away whichever user makes it, and the kernel leaves that to us
     // (so it does where both numbers stay, which comes as a change of nothing, or of the time that a kernel with
     // `writeback` keeps itself). For a new size it says so.
     let others = if writeback { ANY_CHANGE & !setattr::CTIME } else { ANY_CHANGE };

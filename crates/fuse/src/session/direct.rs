@@ -1,7 +1,7 @@
 //! Nodes that are, or were, written around the kernel's page cache.
 //!
 //! The kernel drops a range from its cache before it sends a direct write, and when the call returns. An asynchronous
-//! call returns before the write is done: what somebody read into the cache meanwhile stays there, and is old. An
+//! call returns before the write is done: what a program read into the cache meanwhile stays there, and is old. An
 //! opening of such a node therefore begins with an empty cache, as every opening does by default.
 //!
 //! The kernel empties the cache some time after the reply to the opening. So when the last writer has closed the node,

@@ -262,7 +262,7 @@ impl Session {
         Ok(begun.map_or(Answer::Done(0), |ticket| Answer::Begun(BegunSync { node, handle, ticket })))
     }
 
-    /// Whoever syncs a directory keeps others from it meanwhile, so it is not put off.
+    /// A sync of a directory keeps others from it meanwhile, so it is not put off.
     fn fsyncdir(&self, request: &Request<'_>) -> Result<usize> {
         let args: FsyncIn = request.args()?;
         let (node, handle) = (request.node(), Handle(args.fh));

@@ -1,4 +1,4 @@
-//! What whoever started this process left open in it.
+//! Descriptors that the parent process left open in this one.
 
 use rustix::fd::{BorrowedFd, RawFd};
 use rustix::fs::{Dir, Mode, OFlags};

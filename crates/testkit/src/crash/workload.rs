@@ -181,7 +181,7 @@ pub(super) fn options(seed: u64) -> VolumeOptions {
     }
 }
 
-/// Opens a volume on a device that somebody else keeps too.
+/// Opens a volume on a device that the caller keeps too.
 ///
 /// # Errors
 /// The volume's.

@@ -209,7 +209,7 @@ impl State {
         self.ctime = now;
     }
 
-    /// What a change of contents takes away, whoever makes it. True where there was something.
+    /// What a change of contents takes away, whichever caller makes it. True where there was something.
     pub(super) fn drop_capability(&mut self) -> bool {
         self.xattrs.remove(privileges::CAPABILITY_NAME).is_some()
     }

@@ -159,7 +159,7 @@ fn renaming_within_a_directory(s: &Subject) -> Outcome {
     holds("some are left", (1..=20).contains(&count))
 }
 
-/// Somebody who looks sees the one or the other, and always something.
+/// A reader sees the one or the other, and always one of them.
 fn renaming_over_one_name(s: &Subject) -> Outcome {
     s.file(ROOT, b"target")?;
     in_threads(s, |s, thread| {

@@ -89,7 +89,7 @@ fn without_group_execution_by_a_stranger(s: &Subject) -> Outcome {
     has(s, node, 0o666, false)
 }
 
-/// Whoever remembers the attributes of a node has to hear that they changed.
+/// A client that remembers the attributes of a node has to hear that they changed.
 fn writes_tell_of_what_they_took(s: &Subject) -> Outcome {
     let clear = WriteFlags::CLEAR_PRIVILEGES;
     for (permissions, flags) in [(0o4755, clear), (0o2666, clear), (0o755, WriteFlags::empty())] {

@@ -56,7 +56,7 @@ pub(crate) fn enter(with_ring: bool, dir: &Path) -> Result<Entered> {
     Ok(Entered { missing, is_apart })
 }
 
-/// Leaves the mounts of whoever started this process; false where that is not allowed.
+/// Leaves the mount namespace of the parent process; false where that is not allowed.
 pub(crate) fn leave_mounts(dir: &Path) -> bool {
     match fuse::leave_mounts(dir) {
         Ok(()) => true,

@@ -62,7 +62,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_restart_syscall,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    // Allowed here, but answered with "no such call" by the other filter: whoever makes threads
+    // Allowed here, but answered with "no such call" by the other filter: a library that makes threads
     // then uses `clone`, whose flags a filter can see.
     libc::SYS_clone3,
     // Signals to oneself.
