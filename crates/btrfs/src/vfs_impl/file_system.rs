@@ -3,13 +3,14 @@
 use std::time::Duration;
 
 use vfs::file_system::{
-    AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Extent, Follow, Handle, NewNode,
+    AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Extent, Follow, Handle, NewNode, NodeAt,
     NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Subvolumes, SyncTicket, SyncWhat, VolumeStatus, WholeNode,
     WriteFlags, Written, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
 
 use super::BtrfsFs;
+use super::stat::attr_of;
 
 impl FileSystem for BtrfsFs {
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Answer<Entry> {
@@ -24,12 +25,23 @@ impl FileSystem for BtrfsFs {
     }
 
     fn attr_at(&self, path: &[u8], follow: Follow) -> Answer<Attr> {
-        if let Some(attr) = self.answer(self.attr_of_path(path, follow))? {
-            return Ok(attr);
+        match self.inode_at(path, follow) {
+            Ok((inode, Some(number))) => Ok(attr_of(&inode.metadata(), number)),
+            Ok((_, None)) => {
+                let entry = self.resolve(path, follow)?;
+                self.forget(entry.node, 1);
+                Ok(entry.attr)
+            }
+            Err(error) => Err(self.faults.told(error)),
+        }
+    }
+
+    fn node_at(&self, path: &[u8], follow: Follow) -> Answer<NodeAt> {
+        if let Some(at) = self.answer(self.node_of_path(path, follow))? {
+            return Ok(at);
         }
         let entry = self.resolve(path, follow)?;
-        self.forget(entry.node, 1);
-        Ok(entry.attr)
+        Ok(NodeAt { node: entry.node, kind: entry.attr.kind, is_referenced: true })
     }
 
     fn forget(&self, node: NodeId, count: u64) {
@@ -53,8 +65,8 @@ impl FileSystem for BtrfsFs {
         self.answer(self.create_entry(caller, parent, name, new))
     }
 
-    fn create_whole(&self, parent: NodeId, name: &[u8], node: &WholeNode<'_>) -> Answer<Entry> {
-        self.answer(self.create_whole_entry(parent, name, node))
+    fn create_whole(&self, parent: NodeId, name: &[u8], node: &WholeNode<'_>) -> Answer<Attr> {
+        self.answer(self.create_whole_node(parent, name, node))
     }
 
     fn create_unnamed(

@@ -8,11 +8,10 @@ use std::sync::Arc;
 use btrfs_disk::TreeId;
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
-use vfs::file_system::{Attr, Caller, Entry, Follow, NewNode, NodeKind, RenameFlags};
+use vfs::file_system::{Caller, Entry, Follow, NewNode, NodeAt, NodeKind, RenameFlags};
 
 use super::flags::COMPRESSION_NAME;
 use super::nodes::Place;
-use super::stat::attr_of;
 use super::{BtrfsFs, stale};
 use crate::dir::{self, Found, NewInode, Unlink};
 use crate::error::{CallerError, Error, Result};
@@ -159,12 +158,20 @@ impl BtrfsFs {
         })
     }
 
-    /// What `stat` shows of what a path leads to; `None` for a node whose number needs a reference.
-    pub(super) fn attr_of_path(&self, path: &[u8], follow: Follow) -> Result<Option<Attr>> {
-        self.volume.walker().find_then(Path::new(OsStr::from_bytes(path)), follow, |inode| {
-            let number = self.nodes.number(inode.tree_id(), inode.ino());
-            Ok(number.map(|number| attr_of(&inode.metadata(), self.nodes.shown(NodeId(number)))))
-        })
+    /// The number of what a path leads to; `None` for a node whose number needs a reference.
+    pub(super) fn node_of_path(&self, path: &[u8], follow: Follow) -> Result<Option<NodeAt>> {
+        let found = self.volume.walker().find(Path::new(OsStr::from_bytes(path)), follow)?;
+        let number = self.nodes.number(found.tree, found.ino);
+        Ok(number.map(|number| NodeAt { node: NodeId(number), kind: found.kind, is_referenced: false }))
+    }
+
+    /// What a path leads to, and the number that `stat` shows; `None` for a node whose number needs a reference. The
+    /// inode is handed out because attributes are large: they are copied once, at the end.
+    pub(super) fn inode_at(&self, path: &[u8], follow: Follow) -> Result<(Arc<Inode>, Option<u64>)> {
+        let path = Path::new(OsStr::from_bytes(path));
+        let inode = self.volume.walker().find_then(path, follow, |inode| Ok(Arc::clone(inode)))?;
+        let number = self.nodes.number(inode.tree_id(), inode.ino());
+        Ok((inode, number.map(|number| self.nodes.shown(NodeId(number)))))
     }
 
     /// The answer that hands out a node after a name for it came into `dir`.

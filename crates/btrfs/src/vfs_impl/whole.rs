@@ -3,21 +3,23 @@
 use std::sync::Arc;
 
 use vfs::NodeId;
-use vfs::file_system::{Entry, WholeNode};
+use vfs::file_system::{Attr, WholeNode};
 
 use super::BtrfsFs;
 use super::attr::checked;
 use super::nodes::Place;
+use super::stat::attr_of;
 use crate::dir::NewInode;
 use crate::error::{CallerError, Result};
 use crate::file;
 use crate::inode::{Inode, NewTimes};
 
 impl BtrfsFs {
-    pub(super) fn create_whole_entry(&self, parent: NodeId, name: &[u8], node: &WholeNode<'_>) -> Result<Entry> {
+    pub(super) fn create_whole_node(&self, parent: NodeId, name: &[u8], node: &WholeNode<'_>) -> Result<Attr> {
         let dir = self.inode(parent)?;
         let made = self.create_whole_in(&dir, name, node)?;
-        self.entry(Place::Inode(made.tree_id(), made.ino()), &made)
+        let place = Place::Inode(made.tree_id(), made.ino());
+        Ok(attr_of(&made.metadata(), self.nodes.shown_place(&place)))
     }
 
     /// Makes an inode in one step: the way to import files. Nothing is taken over from the directory but its storage

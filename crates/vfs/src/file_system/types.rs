@@ -220,6 +220,18 @@ pub struct Entry {
     pub attr: Attr,
 }
 
+/// A node that a path led to, for a request that follows at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeAt {
+    /// The node.
+    pub node: NodeId,
+    /// Its kind.
+    pub kind: NodeKind,
+    /// Whether it counts as a reference, which the caller then gives back. Without one the node may be removed before
+    /// the next request, which fails with `ESTALE` then.
+    pub is_referenced: bool,
+}
+
 bitflags! {
     /// Flags of a node, with the numbers of `FS_IOC_GETFLAGS` (linux/fs.h). Flags without a name
     /// here are kept.

@@ -1,7 +1,7 @@
 //! A node with all that is known about it, made by one request after the other.
 
 use super::{
-    Answer, Caller, Entry, FileSystem, NewNode, NodeId, NodeKind, OpenFlags, SetAttr, SetTime, WholeNode, WriteFlags,
+    Answer, Attr, Caller, FileSystem, NewNode, NodeId, NodeKind, OpenFlags, SetAttr, SetTime, WholeNode, WriteFlags,
     XattrMode,
 };
 
@@ -12,18 +12,16 @@ pub(super) fn create<F: FileSystem + ?Sized>(
     parent: NodeId,
     name: &[u8],
     node: &WholeNode<'_>,
-) -> Answer<Entry> {
+) -> Answer<Attr> {
     let caller = Caller { uid: node.uid, gid: node.gid, pid: 0 };
     let new =
         NewNode { kind: node.kind, permissions: node.permissions, umask: 0, rdev: node.rdev, target: node.target };
-    let mut entry = fs.create(&caller, parent, name, &new)?;
-    match fill(fs, &caller, entry.node, node).and_then(|()| fs.attr(entry.node)) {
-        Ok(attr) => {
-            entry.attr = attr;
-            Ok(entry)
-        }
+    let entry = fs.create(&caller, parent, name, &new)?;
+    let made = fill(fs, &caller, entry.node, node).and_then(|()| fs.attr(entry.node));
+    fs.forget(entry.node, 1);
+    match made {
+        Ok(attr) => Ok(attr),
         Err(error) => {
-            fs.forget(entry.node, 1);
             // The first failure is the one to report; a name that cannot be removed is left in the directory.
             let _ = match node.kind {
                 NodeKind::Directory => fs.remove_dir(parent, name),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::{Metadata, Volume};
+use super::{Metadata, Volume, gone};
 use crate::error::{Error, Result};
 use crate::file_system::{
     AllocateFlags, CopyRange, Entry, Errno, Extent, Follow, Handle, NewNode, NodeId, NodeKind, OpenFlags, Seek,
@@ -99,7 +99,7 @@ impl File {
     /// As [`Volume::hard_link`].
     pub fn link(&self, path: impl AsRef<Path>) -> Result<()> {
         let (dir, name) = self.volume.find_parent(path.as_ref())?;
-        let linked = self.volume.fs.link(self.node, dir.node(), name).map_err(|error| error.at(path.as_ref()))?;
+        let linked = self.volume.fs.link(self.node, dir.node(), name).map_err(|error| gone(error).at(path.as_ref()))?;
         self.volume.fs.forget(linked.node, 1);
         Ok(())
     }

@@ -1,6 +1,6 @@
 //! A reference to a node that is given back.
 
-use crate::file_system::{Attr, Entry, FileSystem, NodeId};
+use crate::file_system::{Attr, Entry, FileSystem, NodeAt, NodeId};
 
 /// A node that a path led to. Dropping it gives the reference back.
 pub(super) struct Held<'a> {
@@ -32,5 +32,29 @@ impl<'a> Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         self.fs.forget(self.entry.node, 1);
+    }
+}
+
+/// A directory that a path led to, for one request. Dropping it gives the reference back, if it is one.
+pub(super) struct Parent<'a> {
+    fs: &'a dyn FileSystem,
+    at: NodeAt,
+}
+
+impl<'a> Parent<'a> {
+    pub(super) fn new(fs: &'a dyn FileSystem, at: NodeAt) -> Self {
+        Self { fs, at }
+    }
+
+    pub(super) fn node(&self) -> NodeId {
+        self.at.node
+    }
+}
+
+impl Drop for Parent<'_> {
+    fn drop(&mut self) {
+        if self.at.is_referenced {
+            self.fs.forget(self.at.node, 1);
+        }
     }
 }

@@ -24,7 +24,7 @@ mod subvolumes;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::file_system::{Attr, Caller, Errno, FileSystem, Follow, VolumeStatus};
 
 pub use attributes::Times;
@@ -32,7 +32,7 @@ pub use file::File;
 pub use options::FileOptions;
 pub use read_dir::{DirEntry, ReadDir};
 
-use held::Held;
+use held::{Held, Parent};
 
 /// What `stat` reports.
 pub type Metadata = Attr;
@@ -112,17 +112,22 @@ impl Volume {
     }
 
     /// The directory that a path is in, and the name in it.
-    fn find_parent<'p>(&self, path: &'p Path) -> Result<(Held<'_>, &'p [u8])> {
+    fn find_parent<'p>(&self, path: &'p Path) -> Result<(Parent<'_>, &'p [u8])> {
         use std::os::unix::ffi::OsStrExt as _;
         let (dir, name) = split(path.as_os_str().as_bytes()).map_err(|error| error.at(path))?;
         let dir = if dir.is_empty() { b"/" } else { dir };
-        let entry = self.fs.resolve(dir, Follow::Last).map_err(|error| error.at(path))?;
-        let held = Held::new(&*self.fs, entry);
-        if !held.attr().kind.is_dir() {
+        let at = self.fs.node_at(dir, Follow::Last).map_err(|error| error.at(path))?;
+        let parent = Parent::new(&*self.fs, at);
+        if !at.kind.is_dir() {
             return Err(crate::Error::from(crate::Errno::ENOTDIR).at(path));
         }
-        Ok((held, name))
+        Ok((parent, name))
     }
+}
+
+/// By paths, a directory that was removed after it was found is one that does not exist.
+fn gone(error: Error) -> Error {
+    if error.errno() == Errno::ESTALE { Errno::ENOENT.into() } else { error }
 }
 
 /// The directory part of a path, with its last slash, and the name at its end.

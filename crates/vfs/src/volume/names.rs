@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{Metadata, ReadDir, Volume};
+use super::{Metadata, ReadDir, Volume, gone};
 use crate::error::{Error, Result};
 use crate::file_system::{Errno, Follow, NewNode, NodeKind, RenameFlags, WholeNode};
 
@@ -71,7 +71,7 @@ impl Volume {
 
     fn create(&self, path: &Path, new: &NewNode<'_>) -> Result<()> {
         let (dir, name) = self.find_parent(path)?;
-        let made = self.fs.create(&self.caller, dir.node(), name, new).map_err(|error| error.at(path))?;
+        let made = self.fs.create(&self.caller, dir.node(), name, new).map_err(|error| gone(error).at(path))?;
         self.fs.forget(made.node, 1);
         Ok(())
     }
@@ -84,9 +84,7 @@ impl Volume {
     pub fn create_node(&self, path: impl AsRef<Path>, node: &WholeNode<'_>) -> Result<Metadata> {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
-        let made = self.fs.create_whole(dir.node(), name, node).map_err(|error| error.at(path))?;
-        self.fs.forget(made.node, 1);
-        Ok(made.attr)
+        self.fs.create_whole(dir.node(), name, node).map_err(|error| gone(error).at(path))
     }
 
     /// Gives the file at `original` one more name. A symbolic link at the end of `original` is linked itself.
@@ -96,7 +94,7 @@ impl Volume {
     pub fn hard_link(&self, original: impl AsRef<Path>, link: impl AsRef<Path>) -> Result<()> {
         let original = self.find(original.as_ref(), Follow::AllButLast)?;
         let (dir, name) = self.find_parent(link.as_ref())?;
-        let made = self.fs.link(original.node(), dir.node(), name).map_err(|error| error.at(link.as_ref()))?;
+        let made = self.fs.link(original.node(), dir.node(), name).map_err(|error| gone(error).at(link.as_ref()))?;
         self.fs.forget(made.node, 1);
         Ok(())
     }
@@ -109,7 +107,7 @@ impl Volume {
     pub fn remove_file(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
-        self.fs.unlink(dir.node(), name).map_err(|error| error.at(path))
+        self.fs.unlink(dir.node(), name).map_err(|error| gone(error).at(path))
     }
 
     /// Removes an empty directory.
@@ -119,7 +117,7 @@ impl Volume {
     pub fn remove_dir(&self, path: impl AsRef<Path>) -> Result<()> {
         let path = path.as_ref();
         let (dir, name) = self.find_parent(path)?;
-        self.fs.remove_dir(dir.node(), name).map_err(|error| error.at(path))
+        self.fs.remove_dir(dir.node(), name).map_err(|error| gone(error).at(path))
     }
 
     /// Removes a directory and everything below it. A symbolic link is removed itself.
@@ -178,7 +176,7 @@ impl Volume {
         let (to_dir, to_name) = self.find_parent(to)?;
         let (source, target) = ((from_dir.node(), from_name), (to_dir.node(), to_name));
         let renamed = self.fs.rename(&self.caller, source, target, flags);
-        renamed.map_err(|error| error.at(from))
+        renamed.map_err(|error| gone(error).at(from))
     }
 
     /// Where a symbolic link leads.

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::Volume;
 use super::file::{Access, FILE_PERMISSIONS, File};
 use super::held::Held;
+use super::{Volume, gone};
 use crate::error::Result;
 use crate::file_system::{Errno, Follow, NewNode, NodeKind};
 
@@ -138,7 +138,7 @@ impl FileOptions {
     fn create_file(&self, volume: &Volume, path: &Path) -> Result<File> {
         let (dir, name) = volume.find_parent(path)?;
         let new = NewNode { permissions: self.mode, ..NewNode::default() };
-        let entry = volume.fs.create(&volume.caller, dir.node(), name, &new)?;
+        let entry = volume.fs.create(&volume.caller, dir.node(), name, &new).map_err(gone)?;
         let made = Held::new(&*volume.fs, entry);
         let handle = volume.fs.open(&volume.caller, made.node(), self.access.flags())?;
         Ok(File::new(volume, made.keep(), handle, self.access))
