@@ -158,9 +158,14 @@ impl Detail {
     #[must_use]
     pub fn bytes(bytes: &[u8]) -> Self {
         let mut kept = [0; DETAIL_BYTES_MAX];
-        let len = bytes.len().min(DETAIL_BYTES_MAX);
-        kept[..len].copy_from_slice(&bytes[..len]);
-        Self::Bytes(kept, u8::try_from(len).unwrap_or(0))
+        kept.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        Self::Bytes(kept, u8::try_from(bytes.len().min(DETAIL_BYTES_MAX)).unwrap_or(0))
+    }
+
+    /// A checksum: as many bytes of a checksum field as its kind has.
+    #[must_use]
+    pub fn csum(kind: codec::ChecksumType, field: &[u8]) -> Self {
+        Self::bytes(field.get(..kind.len()).unwrap_or(field))
     }
 
     /// A key that must be exceeded.

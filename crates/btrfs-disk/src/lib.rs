@@ -9,6 +9,10 @@
 //!
 //! Nothing here allocates on a read path, does I/O or keeps state.
 
+// What reads the disk decides with every length and index whether it can be right (STYLE 19 and 30).
+#![deny(clippy::indexing_slicing)]
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 pub mod convert;
 mod disk_superblock;
 pub mod error;

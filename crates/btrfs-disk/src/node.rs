@@ -177,7 +177,7 @@ fn entries<T: OnDisk>(block: &[u8]) -> (Option<&Header>, &[T], &[u8]) {
     let Ok((header, body)) = Header::ref_from_prefix(block) else {
         return (None, &[], &[]);
     };
-    let count = usize_from(header.nritems.get()).min(body.len() / size_of::<T>());
+    let count = usize_from(header.nritems.get()).min(body.len().checked_div(size_of::<T>()).unwrap_or(0));
     match <[T]>::ref_from_prefix_with_elems(body, count) {
         Ok((entries, _)) => (Some(header), entries, body),
         Err(_) => (Some(header), &[], body),
@@ -347,7 +347,7 @@ impl<'a> LeafView<'a> {
     #[must_use]
     pub fn free_bytes(&self) -> usize {
         let data_start = self.items.last().map_or(self.body.len(), |item| usize_from(item.offset.get()));
-        data_start.saturating_sub(self.items.len() * ITEM_SIZE)
+        data_start.saturating_sub(size_of_val(self.items))
     }
 }
 

@@ -128,7 +128,7 @@ impl Superblock {
     /// [`Corrupt`] where the chunks do not fit; nothing is changed then.
     pub fn set_system_chunks(&mut self, array: &[u8]) -> Result<(), Corrupt> {
         let size = u32::try_from(array.len()).unwrap_or(u32::MAX);
-        let Some(used) = self.fields.sys_chunk_array.get_mut(..array.len()) else {
+        let Some((used, rest)) = self.fields.sys_chunk_array.split_at_mut_checked(array.len()) else {
             return Err(Corrupt::new(
                 "system chunk array size",
                 Detail::AtMost(crate::convert::to_u64(SYSTEM_CHUNK_ARRAY_SIZE)),
@@ -137,7 +137,7 @@ impl Superblock {
             .at(At::Superblock(SUPERBLOCK_OFFSET)));
         };
         used.copy_from_slice(array);
-        self.fields.sys_chunk_array[array.len()..].fill(0);
+        rest.fill(0);
         self.fields.sys_chunk_array_size = U32::new(size);
         Ok(())
     }
@@ -150,7 +150,7 @@ impl Superblock {
         let mut copy = self.fields.clone();
         copy.bytenr = U64::new(offset);
         verify::superblock_fields(&copy, offset)?;
-        copy.csum = codec::checksum::checksum(self.csum_type, &copy.as_bytes()[CSUM_FIELD_SIZE..]);
+        copy.csum = codec::checksum::checksum(self.csum_type, copy.as_bytes().split_at(CSUM_FIELD_SIZE).1);
         Ok(copy)
     }
 }

@@ -30,9 +30,9 @@ impl Hasher for NumberHasher {
     #[inline]
     fn write_u64(&mut self, number: u64) {
         let wide = u128::from(self.0.rotate_left(32) ^ number ^ FACTOR.rotate_left(7)) * u128::from(FACTOR);
-        let halves = wide.to_le_bytes();
-        let half = |at: usize| halves[at..at + 8].iter().rev().fold(0, |all, byte| all << 8 | u64::from(*byte));
-        self.0 = half(0) ^ half(8);
+        let bytes = wide.to_le_bytes();
+        let (halves, _) = bytes.as_chunks::<8>();
+        self.0 = halves.iter().fold(0, |all, half| all ^ u64::from_le_bytes(*half));
     }
 
     #[inline]

@@ -4,6 +4,9 @@
 //! is the crate above. The way in is [`Store`]: reserve room, begin a transaction, edit
 //! trees, commit.
 
+// An index outside its array is a panic, which no bytes of a disk and no caller may cause (STYLE 30).
+#![deny(clippy::indexing_slicing)]
+
 pub mod ablation;
 mod bootstrap;
 pub mod error;

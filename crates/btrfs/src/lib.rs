@@ -1,5 +1,8 @@
 //! Files, directories and subvolumes on the store.
 
+// An index outside its array is a panic, which no bytes of a disk and no caller may cause (STYLE 30).
+#![deny(clippy::indexing_slicing)]
+
 mod dir;
 mod error;
 mod extents;

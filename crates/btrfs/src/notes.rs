@@ -8,6 +8,8 @@
 //!
 //! Callers: whatever changes an inode, its names or its extents writes notes; `log::record` reads them.
 
+#![expect(clippy::indexing_slicing, reason = "shards are numbered here, below the number of shards")]
+
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

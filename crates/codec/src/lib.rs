@@ -13,6 +13,10 @@
 //! Who calls it: the verifier of tree blocks, the store (data checksums), writeback and file
 //! reads (compression), send and receive.
 
+// What reads the disk decides with every length and index whether it can be right (STYLE 19 and 30).
+#![deny(clippy::indexing_slicing)]
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
 pub mod checksum;
 pub mod compress;
 mod error;

@@ -113,7 +113,7 @@ impl<'a> ChunkItem<'a> {
         if rest.is_empty() {
             return Ok(item);
         }
-        let expected = bytes.len() - rest.len();
+        let expected = bytes.len().saturating_sub(rest.len());
         Err(Corrupt::new(Chunk::NAME, Detail::size(expected), Detail::size(bytes.len())))
     }
 
@@ -125,7 +125,7 @@ impl<'a> ChunkItem<'a> {
         let (chunk, rest) = Chunk::parse_prefix(bytes)?;
         let count = usize::from(chunk.num_stripes.get());
         let (stripes, rest) = <[Stripe]>::ref_from_prefix_with_elems(rest, count).map_err(|_| {
-            let expected = size_of::<Chunk>() + count * size_of::<Stripe>();
+            let expected = count.saturating_mul(size_of::<Stripe>()).saturating_add(size_of::<Chunk>());
             Corrupt::new(Chunk::NAME, Detail::size(expected), Detail::size(bytes.len()))
         })?;
         Ok((Self { chunk, stripes }, rest))
@@ -135,7 +135,7 @@ impl<'a> ChunkItem<'a> {
     #[must_use]
     pub fn build(chunk: &Chunk, stripes: &[Stripe]) -> Vec<u8> {
         let head = Chunk { num_stripes: U16::new(u16_len(stripes.len())), ..*chunk };
-        let mut bytes = Vec::with_capacity(size_of::<Chunk>() + size_of_val(stripes));
+        let mut bytes = Vec::with_capacity(size_of::<Chunk>().saturating_add(size_of_val(stripes)));
         bytes.extend_from_slice(head.as_bytes());
         bytes.extend_from_slice(stripes.as_bytes());
         bytes
@@ -157,7 +157,7 @@ pub fn system_chunks(array: &[u8]) -> impl Iterator<Item = Result<(Key, ChunkIte
         if rest.is_empty() {
             return None;
         }
-        let at = At::SystemChunkArray(to_u64(array.len() - rest.len()));
+        let at = At::SystemChunkArray(to_u64(array.len().saturating_sub(rest.len())));
         let parsed = parse_keyed(rest).map_err(|error| error.at(at));
         rest = parsed.as_ref().map_or(&[], |(_, _, after)| *after);
         Some(parsed.map(|(key, item, _)| (key, item)))

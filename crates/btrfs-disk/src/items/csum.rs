@@ -20,7 +20,7 @@ impl CsumGeometry {
     /// Checksums in an item of this size.
     #[must_use]
     pub fn count(self, item_size: usize) -> u64 {
-        to_u64(item_size) / u64::from(self.csum_len.max(1))
+        to_u64(item_size).checked_div(u64::from(self.csum_len)).unwrap_or(0)
     }
 
     /// Bytes of data that an item of this size covers. Cannot overflow: an item is smaller than
@@ -48,10 +48,10 @@ impl CsumGeometry {
     pub fn position(self, start: Logical, at: Logical) -> Option<usize> {
         let distance = at.0.checked_sub(start.0)?;
         let sector = u64::from(self.sectorsize.max(1));
-        if distance % sector != 0 {
+        if !distance.is_multiple_of(sector) {
             return None;
         }
-        (distance / sector).checked_mul(u64::from(self.csum_len)).map(to_usize)
+        distance.checked_div(sector)?.checked_mul(u64::from(self.csum_len)).map(to_usize)
     }
 
     /// Most checksums that the kernel puts into one item.
@@ -60,7 +60,7 @@ impl CsumGeometry {
         /// The kernel's page on most machines.
         const PAGE_SIZE: u32 = 4096;
         let room = node::leaf_data_size(nodesize).saturating_sub(2 * 25);
-        (room / self.csum_len.max(1)).saturating_sub(1).min(PAGE_SIZE)
+        room.checked_div(self.csum_len).unwrap_or(room).saturating_sub(1).min(PAGE_SIZE)
     }
 
     /// Most bytes that the kernel puts into one item.

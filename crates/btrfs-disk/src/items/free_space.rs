@@ -65,7 +65,7 @@ impl fmt::Display for FreeSpaceInfo {
 /// Bytes of the bitmap of `len` bytes of address space.
 #[must_use]
 pub fn bitmap_size(len: u64, sectorsize: u32) -> usize {
-    to_usize((len / u64::from(sectorsize.max(1))).div_ceil(8))
+    to_usize(len.checked_div(u64::from(sectorsize)).unwrap_or(len).div_ceil(8))
 }
 
 /// Whether sector number `index` is free; false past the end.
@@ -92,7 +92,7 @@ pub fn bitmap_runs(bitmap: &[u8]) -> impl Iterator<Item = (u64, u64)> + use<'_> 
             return None;
         }
         next = next_bit(bitmap, start, bits, false);
-        Some((start, next - start))
+        Some((start, next.saturating_sub(start)))
     })
 }
 
@@ -102,11 +102,11 @@ fn next_bit(bitmap: &[u8], from: u64, bits: u64, wanted: bool) -> u64 {
     let mut at = from;
     while at < bits {
         if at.is_multiple_of(8) && bitmap.get(to_usize(at / 8)) == Some(&useless) {
-            at += 8;
+            at = at.saturating_add(8);
         } else if bitmap_get(bitmap, at) == wanted {
             return at;
         } else {
-            at += 1;
+            at = at.saturating_add(1);
         }
     }
     bits

@@ -87,14 +87,22 @@ fn find_entry<'a, T: 'a>(
 ) -> Result<Option<(T, std::ops::Range<usize>)>, Corrupt> {
     let mut rest = bytes;
     while !rest.is_empty() {
-        let start = bytes.len() - rest.len();
+        let start = bytes.len().saturating_sub(rest.len());
         let (entry, after) = parse(rest)?;
         if is_wanted(&entry) {
-            return Ok(Some((entry, start..bytes.len() - after.len())));
+            return Ok(Some((entry, start..bytes.len().saturating_sub(after.len()))));
         }
         rest = after;
     }
     Ok(None)
+}
+
+/// The item's bytes with those in `range` (of [`DirEntry::find`] and the like) replaced by `new`.
+#[must_use]
+pub fn splice(item: &[u8], range: &std::ops::Range<usize>, new: &[u8]) -> Vec<u8> {
+    let before = item.get(..range.start).unwrap_or(item);
+    let behind = item.get(range.end..).unwrap_or_default();
+    [before, new, behind].concat()
 }
 
 /// The error of a name or value whose length exceeds the `left` remaining bytes of its item.

@@ -88,9 +88,9 @@ impl RootItem {
             return Err(Corrupt::new(Self::NAME, Detail::size(size_of::<Self>()), Detail::size(bytes.len())));
         }
         let mut item = Self::new_zeroed();
-        item.as_mut_bytes()[..bytes.len()].copy_from_slice(bytes);
+        item.as_mut_bytes().iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         if item.generation_v2 != item.generation {
-            item.as_mut_bytes()[Self::LEGACY_SIZE..].fill(0);
+            item.as_mut_bytes().iter_mut().skip(Self::LEGACY_SIZE).for_each(|byte| *byte = 0);
         }
         Ok(item)
     }

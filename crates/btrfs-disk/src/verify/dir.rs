@@ -42,7 +42,7 @@ pub(super) fn verify_xattr(context: &Context<'_>) -> Result<(), Corrupt> {
         let dir_type = u64::from(entry.item.dir_type);
         equal("type of an attribute", dir_type, u64::from(DIR_TYPE_XATTR))?;
         name_bytes(entry.name)?;
-        let size = rest.len() - after.len();
+        let size = rest.len().saturating_sub(after.len());
         require(size <= size_max, "size of an attribute", Detail::AtMost(to_u64(size_max)), Detail::size(size))?;
         hash(context, entry.name)?;
         rest = after;

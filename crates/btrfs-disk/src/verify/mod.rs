@@ -175,12 +175,14 @@ fn equal(what: &'static str, value: u64, expected: u64) -> Result<(), Corrupt> {
 /// `start + len` does not wrap.
 #[inline]
 fn end(what: &'static str, start: u64, len: u64) -> Result<u64, Corrupt> {
-    start.checked_add(len).ok_or_else(|| Corrupt::new(what, Detail::AtMost(u64::MAX - start), Detail::Number(len)))
+    start
+        .checked_add(len)
+        .ok_or_else(|| Corrupt::new(what, Detail::AtMost(u64::MAX.saturating_sub(start)), Detail::Number(len)))
 }
 
 /// Levels count from 0 to 7.
 #[inline]
 fn level(what: &'static str, level: u64) -> Result<(), Corrupt> {
-    let max = u64::from(crate::node::LEVELS_MAX) - 1;
+    let max = u64::from(crate::node::LEVELS_MAX).saturating_sub(1);
     require(level <= max, what, Detail::AtMost(max), Detail::Number(level))
 }

@@ -27,13 +27,13 @@ const TREES_MIN: u64 = 6;
 pub fn superblock(fields: &DiskSuperblock, offset: u64) -> Result<ChecksumType, Corrupt> {
     let at = At::Superblock(offset);
     let csum_type = identity(fields).map_err(|error| error.at(at))?;
-    let body = &fields.as_bytes()[CSUM_FIELD_SIZE..];
+    let (_, body) = fields.as_bytes().split_at(CSUM_FIELD_SIZE);
     if !codec::checksum::matches(csum_type, body, &fields.csum) {
         let expected = codec::checksum::checksum(csum_type, body);
         return Err(Corrupt::new(
             "superblock checksum",
-            Detail::bytes(&expected[..csum_type.len()]),
-            Detail::bytes(&fields.csum[..csum_type.len()]),
+            Detail::csum(csum_type, &expected),
+            Detail::csum(csum_type, &fields.csum),
         )
         .at(at));
     }
@@ -111,7 +111,7 @@ fn roots(fields: &DiskSuperblock) -> Result<(), Corrupt> {
     ];
     for (what, at) in roots {
         let at = at.get();
-        require(at % sector == 0, what, Detail::MultipleOf(sector), Detail::Number(at))?;
+        require(at.is_multiple_of(sector), what, Detail::MultipleOf(sector), Detail::Number(at))?;
     }
     Ok(())
 }

@@ -26,8 +26,8 @@ pub fn block(bytes: &[u8], expect: &Expect<'_>) -> Result<(), Corrupt> {
         let computed = codec::checksum::checksum(csum_type, body);
         return Err(Corrupt::new(
             "tree block checksum",
-            Detail::bytes(&computed[..csum_type.len()]),
-            Detail::bytes(&stored[..csum_type.len()]),
+            Detail::csum(csum_type, &computed),
+            Detail::csum(csum_type, stored),
         )
         .at(at));
     }
@@ -177,21 +177,20 @@ fn leaf(bytes: &[u8], header: &Header, expect: &Expect<'_>) -> Result<(), Corrup
     let count = usize_from(header.nritems.get());
     let view = LeafView::new(bytes);
     if view.nritems() != count {
-        let max = (bytes.len() - HEADER_SIZE) / ITEM_SIZE;
+        let max = bytes.len().saturating_sub(HEADER_SIZE) / ITEM_SIZE;
         return Err(Corrupt::new("number of items in a leaf", Detail::AtMost(to_u64(max)), Detail::size(count)).at(at));
     }
     if count == 0 {
         return empty_leaf(header, expect).map_err(|error| error.at(at));
     }
-    let body = &bytes[HEADER_SIZE..];
-    let headers_end = to_u64(count * ITEM_SIZE);
-    let mut data_end = to_u64(body.len());
+    let headers_end = to_u64(size_of_val(view.items()));
+    let mut data_end = to_u64(bytes.len().saturating_sub(HEADER_SIZE));
     let mut previous: Option<(Key, &[u8])> = None;
     let owner = TreeId(header.owner.get());
     for (slot, item) in view.items().iter().enumerate() {
         let key = item.key.get();
         let start = u64::from(item.offset.get());
-        let end = start + u64::from(item.size.get());
+        let end = start.saturating_add(u64::from(item.size.get()));
         let place = Place { key, start, end, data_end, headers_end };
         place.check(previous.map(|(key, _)| key)).map_err(|e| at_slot(e, expect, slot, key))?;
         let data = view.data(slot);

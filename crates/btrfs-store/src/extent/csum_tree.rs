@@ -4,6 +4,11 @@
 //! checksums of consecutive sectors. Items never overlap and may end and start anywhere, also
 //! inside an extent; an item of the largest size nearly fills a leaf.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "lengths are counted in whole checksums of the range that was asked for; a panic is our own bug"
+)]
+
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use btrfs_disk::error::{At, Detail};
 use btrfs_disk::key::{item_type, objectid};

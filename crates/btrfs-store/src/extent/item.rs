@@ -244,10 +244,11 @@ impl ExtentRecord {
     }
 
     fn change_at(&mut self, index: usize, at: Logical, change: i64) -> Result<(), Corrupt> {
-        if let Some((key, count)) = RefKey::split(&self.inline[index]) {
+        let Some(place) = self.inline.get_mut(index) else { return Ok(()) };
+        if let Some((key, count)) = RefKey::split(place) {
             match key.changed_count(at, count, change)? {
                 0 => drop(self.inline.remove(index)),
-                count => self.inline[index] = key.counted(count),
+                count => *place = key.counted(count),
             }
         }
         Ok(())

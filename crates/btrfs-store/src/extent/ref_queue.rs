@@ -5,6 +5,8 @@
 //! one transaction was freed once. Changes wait here and the commit applies what is left,
 //! in order of address.
 
+#![expect(clippy::indexing_slicing, reason = "shards are numbered here, below the number of shards")]
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 

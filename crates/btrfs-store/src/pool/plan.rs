@@ -4,6 +4,11 @@
 //! never share a byte of a device, because the chunk map refuses overlapping stripes. A range
 //! is cut at the end of its chunk; callers have checked that it lies inside.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "a profile locates only stripes that its chunk has, which was checked when it was read"
+)]
+
 use btrfs_disk::convert::to_usize;
 use btrfs_disk::{DevId, Logical};
 

@@ -3,6 +3,11 @@
 //! Nothing here is durable before [`Pool::flush`] returned. A failed write leaves the range
 //! unknown on every copy, and the rest of a batch unwritten: the caller stops writing.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "parts of a plan lie in the buffer that it was made for; a panic is our own bug"
+)]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -4,6 +4,8 @@
 //! the total. Reading the total costs one load and is wrong by at most `shards * batch`;
 //! the exact sum visits every shard and is asked for only where the difference decides.
 
+#![expect(clippy::indexing_slicing, reason = "shards are numbered here, below the number of shards")]
+
 use std::cell::Cell;
 use std::sync::atomic::{
     AtomicI64, AtomicUsize,

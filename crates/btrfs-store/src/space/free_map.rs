@@ -5,6 +5,8 @@
 //! index sorts the runs into classes by the power of two of their length; a run changes
 //! class once per halving, so sequential allocation hardly touches it either.
 
+#![expect(clippy::indexing_slicing, reason = "there is a class for each power of two")]
+
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Runs looked at within one class of lengths before the next class is tried: bounds the

@@ -130,13 +130,15 @@ fn together(changes: &[Change], group: Run, extent_count: u64) -> Option<usize> 
     changes.first()?;
     let bytes_per_extent = group.len / extent_count.max(1);
     let far = bytes_per_extent.saturating_mul(ITEMS_BETWEEN_MAX);
-    let near = changes.windows(2).take_while(|pair| pair[1].run.start - pair[0].run.end() <= far);
+    let near = changes.iter().zip(changes.iter().skip(1));
+    let near = near.take_while(|(a, b)| b.run.start.saturating_sub(a.run.end()) <= far);
     Some(near.take(CHANGES_TOGETHER_MAX - 1).count() + 1)
 }
 
 /// The free extents that contain, touch or lie between the changes.
 fn read_extents(tree: &Tree, group: Run, changes: &[Change]) -> Result<Vec<Run>> {
-    let (first, last) = (changes[0].run, changes[changes.len() - 1].run);
+    let [Change { run: first, .. }, ..] = changes else { return Ok(Vec::new()) };
+    let last = changes.last().map_or(*first, |change| change.run);
     let before = Key::new(first.start, u8::MAX, u64::MAX);
     let from = match tree.at_or_before(&before)? {
         Some((key, _)) if key.item_type == FREE_SPACE_EXTENT && key.objectid >= group.start => key,
@@ -260,7 +262,8 @@ fn write_extents(edit: &Edit<'_>, tree: &Tree, steps: &[Step]) -> Result<()> {
     let is_alike =
         |a: &Step, b: &Step| matches!((a, b), (Step::Remove(_), Step::Remove(_)) | (Step::Insert(_), Step::Insert(_)));
     for alike in steps.chunk_by(is_alike) {
-        match (alike[0], alike[alike.len() - 1]) {
+        let (Some(head), Some(tail)) = (alike.first(), alike.last()) else { continue };
+        match (*head, *tail) {
             (Step::Replace(from, to), _) => {
                 edit.set_key(tree, &extent_key(from), &extent_key(to))?;
             }
@@ -296,7 +299,7 @@ fn apply_to_bitmaps(edit: &Edit<'_>, tree: &Tree, group: Run, changes: &[Change]
         while changes.get(first).is_some_and(|change| change.run.end() <= key.objectid) {
             first += 1;
         }
-        for change in changes[first..].iter().take_while(|change| change.run.start < end) {
+        for change in changes.iter().skip(first).take_while(|change| change.run.start < end) {
             bits += change_bits(key, &mut bitmap, *change, sector)?;
             is_changed = true;
         }

@@ -452,9 +452,10 @@ fn net(mut changes: Vec<Change>) -> (Vec<Run>, Vec<Run>) {
         if same.len().is_multiple_of(2) {
             continue;
         }
-        match same[same.len() - 1].what {
-            What::Allocated => allocated.push(same[0].run),
-            What::Freed => freed.push(same[0].run),
+        match same.last() {
+            Some(Change { what: What::Allocated, run }) => allocated.push(*run),
+            Some(Change { what: What::Freed, run }) => freed.push(*run),
+            None => {}
         }
     }
     (coalesced(&allocated).collect(), coalesced(&freed).collect())

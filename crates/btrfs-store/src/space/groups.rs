@@ -1,5 +1,7 @@
 //! All block groups: by address, and by kind for allocation.
 
+#![expect(clippy::indexing_slicing, reason = "accounts are numbered here, below the number of accounts")]
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -13,6 +13,8 @@
 //! volume. A payment that exceeds its reservation comes out of `global`, and then out of
 //! `available`, which may so become negative until a commit has settled the charges.
 
+#![expect(clippy::indexing_slicing, reason = "accounts are numbered here, below the number of accounts")]
+
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,

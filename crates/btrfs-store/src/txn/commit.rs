@@ -224,10 +224,10 @@ impl Engine {
         if !matches!(fields.cache_generation.get(), 0 | u64::MAX) {
             fields.cache_generation = generation.0.saturating_sub(1).into();
         }
-        let oldest =
-            (0..fields.super_roots.len()).min_by_key(|slot| fields.super_roots[*slot].tree_root_gen.get()).unwrap_or(0);
-        fields.super_roots[oldest] =
-            RootBackup { total_bytes: fields.total_bytes, num_devices: fields.num_devices, ..backup };
+        let new = RootBackup { total_bytes: fields.total_bytes, num_devices: fields.num_devices, ..backup };
+        if let Some(oldest) = fields.super_roots.iter_mut().min_by_key(|backup| backup.tree_root_gen.get()) {
+            *oldest = new;
+        }
         Ok(superblock.clone())
     }
 

@@ -81,7 +81,8 @@ impl Namespace {
         }
         let mut target = vec![0; to_usize(inode.state().size.min(TARGET_BYTES_MAX))];
         let len = file::read_at(&self.core, inode, 0, &mut target)?;
-        let end = target[..len].iter().position(|byte| *byte == 0).unwrap_or(len);
+        target.truncate(len);
+        let end = target.iter().position(|byte| *byte == 0).unwrap_or(len);
         target.truncate(end);
         if target.is_empty() {
             return Err(no_target(inode));

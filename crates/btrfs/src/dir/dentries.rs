@@ -116,7 +116,7 @@ fn hash(tree: TreeId, dir: InodeNo, name: &[u8]) -> u64 {
         state = mix(state, u64::from_le_bytes(*word));
     }
     let mut last = [0xff; 8];
-    last[..rest.len()].copy_from_slice(rest);
+    last.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
     let state = mix(state, u64::from_le_bytes(last));
     state ^ (state >> 29)
 }

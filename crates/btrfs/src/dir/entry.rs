@@ -2,7 +2,7 @@
 
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use btrfs_disk::hash::name_hash;
-use btrfs_disk::items::{DIR_INDEX_FIRST, DirEntry as DiskEntry, DirItem};
+use btrfs_disk::items::{DIR_INDEX_FIRST, DirEntry as DiskEntry, DirItem, splice};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Corrupt, Detail, Key};
 use btrfs_store::{EditItem, Txn};
@@ -118,11 +118,7 @@ impl Namespace {
             was_there = true;
             let location = entry.location();
             target = (location.item_type == item_type::INODE_ITEM).then_some(location.objectid);
-            Ok(if range == (0..old.len()) {
-                EditItem::Remove
-            } else {
-                EditItem::Put([&old[..range.start], &old[range.end..]].concat())
-            })
+            Ok(if range == (0..old.len()) { EditItem::Remove } else { EditItem::Put(splice(old, &range, &[])) })
         })?;
         dir.note(txn, |note| note.remove_name(hash, Removed { index, target }));
         let index_key = Key::new(dir.ino().0, item_type::DIR_INDEX, index);

@@ -2,6 +2,7 @@
 
 use btrfs_disk::flags::Incompat;
 use btrfs_disk::hash::extref_hash;
+use btrfs_disk::items::splice;
 use btrfs_disk::items::{InodeExtref, InodeExtrefEntry, InodeRef, InodeRefEntry};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Corrupt, Detail, InodeNo, Key};
@@ -113,11 +114,7 @@ fn extref_key(child: &Inode, dir: InodeNo, name: &[u8]) -> Key {
 }
 
 fn cut(old: &[u8], range: std::ops::Range<usize>) -> EditItem {
-    if range == (0..old.len()) {
-        EditItem::Remove
-    } else {
-        EditItem::Put([&old[..range.start], &old[range.end..]].concat())
-    }
+    if range == (0..old.len()) { EditItem::Remove } else { EditItem::Put(splice(old, &range, &[])) }
 }
 
 #[cold]

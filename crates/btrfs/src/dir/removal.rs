@@ -19,11 +19,9 @@ use btrfs_store::{RefChange, Reservation, Txn};
 use super::Namespace;
 use crate::error::{Error, Result};
 use crate::extents::{DROPS_PER_ITEM, FILE_BYTES_MAX, Target, drop_items, drops_for};
-use crate::inode::{Inode, Timestamp};
+use crate::inode::{Inode, Timestamp, orphan_key};
 use crate::locks::MutexGuard;
 
-/// Object id of all orphan items (`BTRFS_ORPHAN_OBJECTID`).
-const ORPHAN_OBJECTID: u64 = 0u64.wrapping_sub(5);
 /// Items that the removal of a small inode without extents may change.
 const SMALL_ITEMS: u32 = 8;
 /// Extents up to this many bytes go together with the name.
@@ -268,10 +266,6 @@ impl Namespace {
 fn goes_at_once(inode: &Inode, reservation: &Reservation) -> bool {
     let promised = reservation.items_left();
     inode.state().nbytes <= SMALL_BYTES_MAX && promised >= Namespace::removal_items(inode).into()
-}
-
-pub(super) fn orphan_key(ino: InodeNo) -> Key {
-    Key::new(ORPHAN_OBJECTID, item_type::ORPHAN_ITEM, ino.0)
 }
 
 /// The reference that goes with a file extent item; `None` for inline data and holes.

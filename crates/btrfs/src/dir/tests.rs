@@ -37,7 +37,7 @@ fn links_in_tree(inode: &Inode) -> Option<u32> {
 
 /// Whether the tree notes that the inode has no name.
 fn has_orphan(inode: &Inode) -> bool {
-    let key = super::removal::orphan_key(inode.ino());
+    let key = crate::inode::orphan_key(inode.ino());
     inode.root.tree.get_with(&key, |_| ()).unwrap().is_some()
 }
 
@@ -72,6 +72,24 @@ fn commit_within(
         changer.join().unwrap();
         seen
     })
+}
+
+/// A damaged link count of 0 had the inode removed at its first look-up, and left its name leading nowhere.
+#[test]
+fn a_count_of_no_links_without_an_orphan_item_removes_nothing() {
+    let (names, top, [a, _]) = names();
+    let reservation = names.core.store.reserve(Need { items: 1, data: 0 }).unwrap();
+    let txn = names.core.begin(reservation).unwrap();
+    a.change(&txn, |state| state.nlink = 0);
+    drop(txn);
+    names.core.store.commit().unwrap();
+    names.core.inodes.remove(TreeId::FS, a.ino());
+
+    let read = names.core.inode(TreeId::FS, a.ino()).unwrap();
+    drop(names.hold(&read).unwrap());
+    names.core.store.commit().unwrap();
+    assert_eq!((links_in_tree(&read), has_orphan(&read)), (Some(0), false));
+    assert!(stored(&top, b"a").unwrap().is_some());
 }
 
 /// A sync was writing a file while it was unlinked: the commit had the name, and an inode without links.

@@ -3,7 +3,7 @@
 use btrfs_disk::Key;
 use btrfs_disk::convert::to_usize;
 use btrfs_disk::hash::name_hash;
-use btrfs_disk::items::{DirEntry as DiskEntry, DirItem};
+use btrfs_disk::items::{DirEntry as DiskEntry, DirItem, splice};
 use btrfs_disk::key::item_type;
 use btrfs_store::{EditItem, Scan, Txn};
 
@@ -73,7 +73,7 @@ impl Namespace {
             }
             let range = found.unwrap_or(old.len()..old.len());
             let new = DiskEntry::build_xattr(generation, name, value);
-            let item = [&old[..range.start], &old[range.end..], &new].concat();
+            let item = splice(old, &range, &new);
             if item.len() > bytes_max + size_of::<DirItem>() {
                 return Ok(Err(CallerError::AttributeTooLarge));
             }
@@ -90,7 +90,7 @@ impl Namespace {
             Ok(match DiskEntry::find(old, name)?.map(|(_, range)| range) {
                 None => Err(CallerError::NoAttribute),
                 Some(range) if range == (0..old.len()) => Ok(EditItem::Remove),
-                Some(range) => Ok(EditItem::Put([&old[..range.start], &old[range.end..]].concat())),
+                Some(range) => Ok(EditItem::Put(splice(old, &range, &[]))),
             })
         })
     }
@@ -111,7 +111,7 @@ impl Namespace {
         txn.edit(&inode.root.tree, &key(inode, name), |old| {
             let old = old.unwrap_or_default();
             let range = DiskEntry::find(old, name)?.map_or(old.len()..old.len(), |(_, range)| range);
-            let item = [&old[..range.start], &old[range.end..], &new].concat();
+            let item = splice(old, &range, &new);
             is_too_large = item.len() > bytes_max + size_of::<DirItem>();
             Ok(match item.len() {
                 _ if is_too_large || item == old => EditItem::Keep,

@@ -99,7 +99,7 @@ impl PagesAhead {
         // The file may have been cut meanwhile and extended again: its version says so. What is
         // behind its end was read as zeros.
         let inside = to_usize(inode.state().size.saturating_sub(start)).min(page.len());
-        page[inside..].fill(0);
+        page.iter_mut().skip(inside).for_each(|byte| *byte = 0);
         Some(page)
     }
 }

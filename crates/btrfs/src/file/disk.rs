@@ -59,7 +59,7 @@ pub(super) fn read(core: &Core, at: Logical, buf: &mut [u8], csums: Csums<'_>) -
 fn read_part(core: &Core, at: Logical, skip: usize, part: &mut [u8], csums: Csums<'_>) -> Result<()> {
     let mut sector = vec![0; usize_from(core.store.sizes().sector)];
     read_sectors(&core.store, at, &mut sector, csums)?;
-    part.copy_from_slice(&sector[skip..skip + part.len()]);
+    part.copy_from_slice(sector.get(skip..skip.saturating_add(part.len())).unwrap_or_default());
     Ok(())
 }
 
@@ -161,8 +161,7 @@ fn expand(inode: &Inode, item: &FileExtent, stored: &[u8], form: Form, len: u64)
 
 fn copy_zero_padded(bytes: &[u8], from: usize, buf: &mut [u8]) {
     let bytes = bytes.get(from..).unwrap_or_default();
-    let len = bytes.len().min(buf.len());
-    let (head, tail) = buf.split_at_mut(len);
-    head.copy_from_slice(&bytes[..len]);
+    let (head, tail) = buf.split_at_mut(bytes.len().min(buf.len()));
+    head.copy_from_slice(bytes.get(..head.len()).unwrap_or_default());
     tail.fill(0);
 }

@@ -36,7 +36,7 @@ pub(crate) fn read_at(core: &Core, inode: &Inode, offset: u64, buf: &mut [u8]) -
     let layers = inode.data.inner.read();
     let left = inode.state().size.saturating_sub(offset);
     let len = buf.len().min(to_usize(left));
-    let buf = &mut buf[..len];
+    let (buf, _) = buf.split_at_mut(len);
     let sources = look_for(core, inode, &layers, offset, buf)?;
     let _pin = inode.data.readers.pin();
     drop(layers);

@@ -117,7 +117,7 @@ fn cut_layers(core: &Core, inode: &Inode, layers: &mut DataLayers, size: u64) ->
         bring_page(core, inode, layers, page_start)?;
         if let Some(page) = dirty_of(core, layers).page_mut(page_start) {
             let kept = crate::inode::position(size, page_start);
-            page[kept..].fill(0);
+            page.iter_mut().skip(kept).for_each(|byte| *byte = 0);
         }
     }
     if let Some(dirty) = &mut layers.dirty {

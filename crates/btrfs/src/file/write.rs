@@ -1,5 +1,10 @@
 //! Writing: small writes into pages, large ones straight to disk.
 
+#![expect(
+    clippy::indexing_slicing,
+    reason = "ranges are cut to the page, or the data, that they are taken from; a panic is our own bug"
+)]
+
 use std::ops::Range;
 use std::sync::Arc;
 

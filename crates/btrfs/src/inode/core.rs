@@ -8,7 +8,7 @@ use btrfs_store::hash::NumberMap;
 use btrfs_store::{Reservation, Store, Txn};
 
 use super::root::{DeadTrees, EMPTY_SUBVOL_INO, ROOT_DIR_INO};
-use super::{DataShared, FileType, Inode, InodeFlags, InodeState, InodeTable, Root, Timestamp};
+use super::{DataShared, FileType, Inode, InodeFlags, InodeState, InodeTable, Root, Timestamp, orphan_key};
 use crate::error::{CallerError, Result, corrupt_inode};
 use crate::locks::{Mutex, Rank, RwLock};
 use crate::notes::{Note, Notes};
@@ -164,7 +164,13 @@ impl Core {
             let expected = Detail::Text("the type bits of a kind of file");
             return Err(corrupt_inode(root.id, ino, "inode mode", expected, found));
         };
-        Ok(Inode::new(root, ino, kind, state))
+        // A link count of 0 that no orphan item bears out is damage: a name may well lead here.
+        let has_lost_count = state.nlink == 0 && root.tree.get_with(&orphan_key(ino), |_| ())?.is_none();
+        let inode = Inode::new(root, ino, kind, state);
+        if has_lost_count {
+            inode.keep_without_names();
+        }
+        Ok(inode)
     }
 }
 

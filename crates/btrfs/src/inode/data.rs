@@ -267,5 +267,5 @@ pub(crate) fn slice_mut(buf: &mut [u8], base: u64, range: std::ops::Range<u64>) 
     let len = to_u64(buf.len());
     let from = range.start.saturating_sub(base).min(len);
     let to = range.end.saturating_sub(base).clamp(from, len);
-    &mut buf[to_usize(from)..to_usize(to)]
+    buf.get_mut(to_usize(from)..to_usize(to)).unwrap_or_default()
 }

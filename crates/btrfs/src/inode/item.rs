@@ -1,7 +1,8 @@
 //! The fields of an inode item as values, and back to the item.
 
 use btrfs_disk::items::{InodeItem, OnDisk, Timespec};
-use btrfs_disk::{Corrupt, Generation, InodeNo, TreeId};
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Corrupt, Generation, InodeNo, Key, TreeId};
 
 use super::{FileType, InodeFlags, MODE_TYPE_MASK, Metadata, Timestamp};
 
@@ -55,6 +56,14 @@ pub(crate) struct InodeState {
     block_group: u64,
     /// Kept as read.
     reserved: [u64; 4],
+}
+
+/// Object id of all orphan items (`BTRFS_ORPHAN_OBJECTID`).
+const ORPHAN_OBJECTID: u64 = 0u64.wrapping_sub(5);
+
+/// Key of the item that notes that an inode has lost its last name, or has had none so far.
+pub(crate) fn orphan_key(ino: InodeNo) -> Key {
+    Key::new(ORPHAN_OBJECTID, item_type::ORPHAN_ITEM, ino.0)
 }
 
 impl InodeState {

@@ -38,7 +38,7 @@ pub(crate) use attr::{
 };
 pub(crate) use btrfs_disk::flags::InodeFlags;
 pub(crate) use handle::Inode;
-pub(crate) use item::InodeState;
+pub(crate) use item::{InodeState, orphan_key};
 pub(crate) use item::{time_from_disk, time_to_disk};
 
 pub(crate) use absent::Absent;

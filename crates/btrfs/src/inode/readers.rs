@@ -7,6 +7,8 @@
 //! dropped in is still open: a commit, after which the space can be used again, waits for the
 //! handle. Later readers find the new state and are not waited for.
 
+#![expect(clippy::indexing_slicing, reason = "there are two ages, and a number of one is 0 or 1")]
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::locks::{Condvar, Mutex, Rank};

@@ -22,6 +22,8 @@ pub(super) struct Usage {
     pub(super) is_gone: AtomicBool,
     /// Made without a name and still waiting for one: it may be linked though it has none.
     pub(super) is_linkable: AtomicBool,
+    /// Never removed, whatever its link count is. Set before anything else knows the inode.
+    pub(super) is_kept: AtomicBool,
     /// Set by every look-up, cleared by the table's sweep.
     recently_used: AtomicBool,
 }
@@ -34,6 +36,7 @@ impl Usage {
             is_going: AtomicBool::new(false),
             is_gone: AtomicBool::new(false),
             is_linkable: AtomicBool::new(false),
+            is_kept: AtomicBool::new(false),
             recently_used: AtomicBool::new(true),
         }
     }
@@ -79,6 +82,6 @@ impl Usage {
     /// True for one caller, when nobody uses an inode with at most `nlink_max` names.
     pub(super) fn begin_removal(&self, state: &mut InodeState, nlink_max: u32) -> bool {
         let is_unused = state.nlink <= nlink_max && !self.is_open() && !self.is_known();
-        is_unused && !self.is_going.swap(true, Ordering::Relaxed)
+        is_unused && !self.is_kept.load(Ordering::Relaxed) && !self.is_going.swap(true, Ordering::Relaxed)
     }
 }

@@ -63,6 +63,11 @@ impl Inode {
         self.usage.is_gone.store(true, Ordering::Relaxed);
     }
 
+    /// Keeps the inode in the tree although its link count is 0: damage, not the loss of the last name.
+    pub(super) fn keep_without_names(&self) {
+        self.usage.is_kept.store(true, Ordering::Relaxed);
+    }
+
     /// True for an inode that was made without a name and never had one.
     pub(crate) fn is_linkable(&self) -> bool {
         self.usage.is_linkable.load(Ordering::Relaxed)

@@ -61,8 +61,9 @@ impl PathCache {
 /// paths, and for those whose end is no name.
 pub(super) fn split(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = path.iter().rposition(|byte| *byte != b'/')? + 1;
-    let start = path[..end].iter().rposition(|byte| *byte == b'/')? + 1;
-    let (dir, name) = (&path[..start], &path[start..end]);
+    let (named, _) = path.split_at_checked(end)?;
+    let start = named.iter().rposition(|byte| *byte == b'/')?.saturating_add(1);
+    let (dir, name) = named.split_at_checked(start)?;
     let is_deep = dir.iter().filter(|byte| **byte == b'/').count() >= SLASHES_MIN;
     // A slash at the end asks for a directory, which the walk looks after.
     (is_deep && end == path.len() && name != b"." && name != b"..").then_some((dir, name))

@@ -181,7 +181,7 @@ impl<'a> Walker<'a> {
             if begin > 0 && !at.kind.is_dir() {
                 return Err(CallerError::NotADirectory.into());
             }
-            rest = &rest[begin..];
+            rest = rest.get(begin..).unwrap_or_default();
             if rest.is_empty() {
                 return Ok(End { found: at, named });
             }

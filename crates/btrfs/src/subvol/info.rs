@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use btrfs_disk::flags::{Incompat, RootFlags};
 use btrfs_disk::hash::name_hash;
-use btrfs_disk::items::{DirEntry as DiskEntry, FileKind, InodeExtrefEntry, InodeRefEntry, RootItem};
+use btrfs_disk::items::{DirEntry as DiskEntry, FileKind, InodeExtrefEntry, InodeRefEntry, RootItem, splice};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Detail, Generation, InodeNo, Key, TreeId};
 use btrfs_store::{EditItem, Scan};
@@ -157,7 +157,7 @@ pub(crate) fn set_default_subvolume(namespace: &Namespace, id: TreeId) -> Result
         txn.edit(&*core.store.tree(TreeId::ROOT)?, &default_key(), |old| {
             let old = old.unwrap_or_default();
             let range = DiskEntry::find(old, DEFAULT_NAME)?.map_or(old.len()..old.len(), |(_, range)| range);
-            Ok(EditItem::Put([&old[..range.start], &new, &old[range.end..]].concat()))
+            Ok(EditItem::Put(splice(old, &range, &new)))
         })?;
         txn.add_incompat(Incompat::DEFAULT_SUBVOL.bits());
         Ok(())

@@ -106,7 +106,7 @@ impl Listing<'_> {
             let count = batch.names.len();
             for (index, bytes, stored) in batch.names {
                 from = index.saturating_add(1);
-                if !self.name(from, &batch.bytes[bytes], stored)? {
+                if !self.name(from, batch.bytes.get(bytes).unwrap_or_default(), stored)? {
                     return Ok(true);
                 }
             }

@@ -117,15 +117,14 @@ pub fn checksum(kind: ChecksumType, bytes: &[u8]) -> [u8; CHECKSUM_SIZE_MAX] {
 /// Writes the checksum of `bytes` to the start of `out` and zeros behind it.
 pub fn checksum_into(kind: ChecksumType, bytes: &[u8], out: &mut [u8]) {
     let padded = checksum(kind, bytes);
-    let len = out.len().min(kind.len());
-    out[..len].copy_from_slice(&padded[..len]);
-    out[len..].fill(0);
+    let sum = padded.iter().take(kind.len()).chain(std::iter::repeat(&0));
+    out.iter_mut().zip(sum).for_each(|(to, from)| *to = *from);
 }
 
 /// Whether `stored`, at least [`ChecksumType::len`] bytes, begins with the checksum of `bytes`.
 #[must_use]
 pub fn matches(kind: ChecksumType, bytes: &[u8], stored: &[u8]) -> bool {
-    stored.get(..kind.len()) == Some(&checksum(kind, bytes)[..kind.len()])
+    stored.get(..kind.len()).is_some_and(|stored| checksum(kind, bytes).get(..kind.len()) == Some(stored))
 }
 
 /// The checksums of all sectors of `data`, packed one after the other into `out`. The last

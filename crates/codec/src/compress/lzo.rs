@@ -27,26 +27,30 @@ const fn segment_size_max(sector_size: usize) -> usize {
 /// Fills `output` from its start and returns the bytes in all segments.
 pub(super) fn decompress(input: &[u8], sector_size: usize, output: &mut [u8]) -> Result<usize> {
     let total = read_length(input, 0, "total length", input.len())?;
-    let input = &input[..total];
+    let input = input.get(..total).unwrap_or(input);
     let mut at = LENGTH_SIZE;
-    let mut done = 0;
+    let mut done: usize = 0;
     while at < input.len() {
-        let room = input.len().saturating_sub(at + LENGTH_SIZE);
+        let room = input.len().saturating_sub(at.saturating_add(LENGTH_SIZE));
         let limit = room.min(segment_size_max(sector_size));
         let size = read_length(input, at, "segment length", limit)?;
-        at += LENGTH_SIZE;
+        at = at.saturating_add(LENGTH_SIZE);
+        // Within the input: the limit above says so.
+        let segment = input.get(at..at.saturating_add(size)).unwrap_or_default();
         let output_len = output.len();
         let rest = output.get_mut(done..).unwrap_or_default();
         let room = rest.len().min(sector_size);
-        done += decoder::decompress_into(&input[at..at + size], &mut rest[..room]).map_err(|error| match error {
+        let rest = rest.get_mut(..room).unwrap_or_default();
+        let made = decoder::decompress_into(segment, rest).map_err(|error| match error {
             // Only the end of the extent makes the room smaller than a sector.
             decoder::Error::OutputOverrun if room < sector_size => {
                 Error::LongOutput { codec: CODEC, expected: output_len }
             }
             other => damaged_segment(other, at),
         })?;
-        at += size;
-        at += skipped(at, sector_size);
+        done = done.saturating_add(made);
+        at = at.saturating_add(size);
+        at = at.saturating_add(skipped(at, sector_size));
     }
     Ok(done)
 }
@@ -54,8 +58,11 @@ pub(super) fn decompress(input: &[u8], sector_size: usize, output: &mut [u8]) ->
 /// Bytes between `at` and the next place where a segment's length may stand.
 const fn skipped(at: usize, sector_size: usize) -> usize {
     match at.checked_rem(sector_size) {
-        Some(within) if sector_size - within < LENGTH_SIZE => sector_size - within,
-        _ => 0,
+        Some(within) => {
+            let left = sector_size.saturating_sub(within);
+            if left < LENGTH_SIZE { left } else { 0 }
+        }
+        None => 0,
     }
 }
 
@@ -94,7 +101,7 @@ pub(super) fn compress(input: &[u8], options: &CompressOptions) -> Option<Vec<u8
     let sector_size = options.sector_size.max(LENGTH_SIZE);
     let mut output = vec![0; LENGTH_SIZE];
     for sector in input.chunks(sector_size) {
-        output.resize(output.len() + skipped(output.len(), sector_size), 0);
+        output.resize(output.len().saturating_add(skipped(output.len(), sector_size)), 0);
         let segment = lzo1x::compress(sector);
         output.extend_from_slice(&u32::try_from(segment.len()).ok()?.to_le_bytes());
         output.extend_from_slice(&segment);
@@ -103,6 +110,6 @@ pub(super) fn compress(input: &[u8], options: &CompressOptions) -> Option<Vec<u8
         }
     }
     let total = u32::try_from(output.len()).ok()?;
-    output[..LENGTH_SIZE].copy_from_slice(&total.to_le_bytes());
+    *output.first_chunk_mut::<LENGTH_SIZE>()? = total.to_le_bytes();
     (output.len() <= options.output_size_max).then_some(output)
 }

@@ -119,7 +119,7 @@ impl Replay<'_> {
                 while !rest.is_empty() {
                     let (entry, after) = DirEntry::parse_prefix(rest)?;
                     if self.log.has_attribute(ino, entry.name)? {
-                        kept.extend_from_slice(&rest[..rest.len() - after.len()]);
+                        kept.extend(rest.iter().take(rest.len().saturating_sub(after.len())));
                     }
                     rest = after;
                 }
