@@ -137,6 +137,7 @@ impl<'a> CsumTree<'a> {
     pub fn put(&self, edit: &Edit<'_>, at: Logical, csums: &[u8]) -> Result<()> {
         let whole = csums.len() - csums.len() % self.csum;
         debug_assert!(whole == csums.len(), "a checksum for each sector");
+        debug_assert!(at.0.is_multiple_of(self.span(self.csum)), "checksums are of whole sectors");
         let mut at = at.0;
         let mut rest = &csums[..whole];
         while !rest.is_empty() {
@@ -157,6 +158,8 @@ impl<'a> CsumTree<'a> {
         if len == 0 {
             return Ok(());
         }
+        let sector = self.span(self.csum);
+        debug_assert!(at.0.is_multiple_of(sector) && end.is_multiple_of(sector), "checksums are of whole sectors");
         if let Some(before) = self.before(at.0)?
             && before.start < at.0
             && before.end > at.0

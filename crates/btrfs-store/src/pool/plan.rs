@@ -64,6 +64,11 @@ pub fn plan(chunk: &Chunk, at: Logical, len: u64, purpose: Purpose) -> Vec<Part>
             done += run;
         }
     }
+    let mirrors = parts.iter().map(|part| u64::from(part.mirror)).max().map_or(0, |last| last + 1);
+    debug_assert!(
+        matches!(purpose, Purpose::Read(_)) || parts.iter().map(|part| part.len).sum::<u64>() == len * mirrors,
+        "every copy has every byte"
+    );
     parts
 }
 

@@ -176,6 +176,8 @@ impl FreeMap {
             .or_else(|| self.longest(want))?;
         let (run_end, run_start, start) = found;
         let len = want.len.min(run_end - start);
+        debug_assert!(start.is_multiple_of(want.align.max(1)), "as aligned as was wanted");
+        debug_assert!(len >= want.min_len.min(want.len), "as long as was wanted");
         self.cut(run_end, run_start, Run { start, len });
         *cursor = Cursor(Some(run_end));
         Some(Run { start, len })
@@ -232,6 +234,7 @@ impl FreeMap {
     /// Takes `part` out of the run `run_start..run_end`, which contains it.
     fn cut(&mut self, run_end: u64, run_start: u64, part: Run) {
         let end = part.end();
+        debug_assert!(run_start <= part.start && end <= run_end, "what is taken is free");
         if end == run_end {
             self.drop_run(run_end);
             if run_start < part.start {

@@ -286,11 +286,13 @@ impl BlockGroup {
     pub(crate) fn unpin(&self, runs: &[Run]) -> Result<bool, Corrupt> {
         let mut state = self.state.lock();
         let bytes: u64 = runs.iter().map(|run| run.len).sum();
+        debug_assert!(bytes <= state.pinned_bytes, "what is unpinned was pinned");
         state.pinned_bytes = state.pinned_bytes.saturating_sub(bytes);
         self.give_locked(&mut state, runs)
     }
 
     fn give_locked(&self, state: &mut State, runs: &[Run]) -> Result<bool, Corrupt> {
+        debug_assert!(runs.iter().all(|run| self.contains(*run)), "runs become free in the group that they lie in");
         state.may_take_room = true;
         match &mut state.space {
             Space::Unloaded { held, counted } => {
@@ -325,6 +327,7 @@ impl BlockGroup {
 
     /// Pins a run until the running transaction is durable.
     pub(crate) fn pin(&self, run: Run) {
+        debug_assert!(self.contains(run), "{run:?} is pinned in the group that it lies in");
         let mut state = self.state.lock();
         state.pinned.push(run);
         state.pinned_bytes = state.pinned_bytes.saturating_add(run.len);
@@ -332,6 +335,10 @@ impl BlockGroup {
             held.insert(run.start, run.len);
         }
         self.is_touched.store(true, Relaxed);
+    }
+
+    fn contains(&self, run: Run) -> bool {
+        self.start <= run.start && run.end() <= self.start.saturating_add(self.len)
     }
 
     pub(crate) fn take_pinned(&self) -> Vec<Run> {
@@ -364,6 +371,7 @@ impl BlockGroup {
             let (expected, found) = (Detail::Range(0, self.len), Detail::Number(change.run.len));
             return Err(Corrupt::new("use of the block group", expected, found).at(at));
         };
+        debug_assert!(self.contains(change.run), "an extent is counted in the group that it lies in");
         state.used = used;
         state.is_item_stale = true;
         if keep {

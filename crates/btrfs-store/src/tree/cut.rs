@@ -50,6 +50,7 @@ impl Edit<'_> {
                 let block = &mut path.leaf().block.data;
                 leaf::replace(block, slot, &first);
                 leaf::insert(block, slot + 1, &[(cut.tail_key, &second)]);
+                debug_assert!(leaf::is_in_order(block, slot + 1, 1), "the keys were looked up where they belong");
                 return Ok(());
             }
             let (block, (rest, rest_key)) = (path.leaf_bytes(), cut.rest);

@@ -336,6 +336,10 @@ pub(super) fn check_is_before_next(path: &Path<'_>, key: &Key) -> Result<()> {
 pub(super) fn put_new(path: &mut Path<'_>, items: &[(Key, &[u8])]) {
     let step = path.leaf();
     leaf::insert(&mut step.block.data, step.slot, items);
+    debug_assert!(
+        leaf::is_in_order(&step.block.data, step.slot, items.len()),
+        "the keys were looked up where they belong"
+    );
     if step.slot == 0 {
         let last = path.steps.len() - 1;
         fix_first_key(path, last);

@@ -102,7 +102,9 @@ fn shift_up(block: &mut [u8], slot: usize, end: u32, len: u32) {
 pub(crate) fn insert(block: &mut [u8], slot: usize, items: &[(Key, &[u8])]) {
     let count = nritems(block);
     let total: usize = items.iter().map(|(_, bytes)| bytes.len()).sum();
+    debug_assert!(slot <= count, "an item goes between others, or behind the last");
     debug_assert!(free_space(block) >= total + items.len() * ITEM, "room was checked");
+    let used_before = used(block);
     let end = end_of(block, slot);
     shift_down(block, slot, u32_len(total));
     let (from, to) = (header_at(slot), header_at(count));
@@ -118,6 +120,13 @@ pub(crate) fn insert(block: &mut [u8], slot: usize, items: &[(Key, &[u8])]) {
         let start = data_at(low);
         block[start..start + bytes.len()].copy_from_slice(bytes);
     }
+    debug_assert!(used(block) == used_before + total + items.len() * ITEM, "nothing but the new items was added");
+}
+
+/// Whether the keys of `count` items from `slot` on ascend, between those before and behind.
+pub(crate) fn is_in_order(block: &[u8], slot: usize, count: usize) -> bool {
+    let (first, end) = (slot.saturating_sub(1), (slot + count + 1).min(nritems(block)));
+    (first..end).map(|slot| raw::key_at(block, slot)).is_sorted_by(|a, b| a < b)
 }
 
 /// Removes `count` items from `slot` on.
@@ -126,6 +135,8 @@ pub(crate) fn remove(block: &mut [u8], slot: usize, count: usize) {
         return;
     }
     let all = nritems(block);
+    debug_assert!(slot + count <= all, "only items that are there are removed");
+    let used_after = used(block) - used_by(block, slot, count);
     let end = end_of(block, slot);
     let low = offset(block, slot + count - 1);
     // Data first: the offsets of the items behind are needed to find it.
@@ -133,6 +144,7 @@ pub(crate) fn remove(block: &mut [u8], slot: usize, count: usize) {
     let (from, to) = (header_at(slot + count), header_at(all));
     block.copy_within(from..to, header_at(slot));
     set_nritems(block, all - count);
+    debug_assert!(used(block) == used_after, "nothing but the items went");
 }
 
 fn shift_up_tail(block: &mut [u8], slot: usize, end: u32, len: u32) {
@@ -190,6 +202,7 @@ pub(crate) fn move_items(from: &mut [u8], slot: usize, count: usize, to: &mut [u
     let bytes = high - low;
     let end = end_of(to, to_slot);
     let to_count = nritems(to);
+    let used_before = used(from) + used(to);
     shift_down(to, to_slot, bytes);
     let (start, stop) = (header_at(to_slot), header_at(to_count));
     to.copy_within(start..stop, start + count * ITEM);
@@ -202,6 +215,7 @@ pub(crate) fn move_items(from: &mut [u8], slot: usize, count: usize, to: &mut [u
         set_offset(to, moved, value);
     }
     remove(from, slot, count);
+    debug_assert!(used(from) + used(to) == used_before, "what left one leaf is in the other");
 }
 
 /// Zeroes what no item uses, so that nothing stale reaches the device.

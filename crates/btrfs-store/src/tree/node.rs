@@ -46,6 +46,7 @@ pub(crate) fn set_key(block: &mut [u8], slot: usize, key: &Key) {
 pub(crate) fn insert(block: &mut [u8], slot: usize, ptr: &Ptr) {
     let count = nritems(block);
     debug_assert!(count < max_ptrs(block), "room was checked");
+    debug_assert!(slot <= count, "a pointer goes between others, or behind the last");
     block.copy_within(ptr_at(slot)..ptr_at(count), ptr_at(slot + 1));
     set_nritems(block, count + 1);
     set_key(block, slot, &ptr.key);
@@ -54,6 +55,7 @@ pub(crate) fn insert(block: &mut [u8], slot: usize, ptr: &Ptr) {
 
 pub(crate) fn remove(block: &mut [u8], slot: usize) {
     let count = nritems(block);
+    debug_assert!(slot < count, "only pointers that are there are removed");
     block.copy_within(ptr_at(slot + 1)..ptr_at(count), ptr_at(slot));
     set_nritems(block, count - 1);
 }

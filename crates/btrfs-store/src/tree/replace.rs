@@ -132,5 +132,6 @@ fn replace_in_leaf(path: &mut Path<'_>, to: &Key, items: &[(Key, &[u8])]) -> boo
     }
     leaf::remove(block, slot, count);
     leaf::insert(block, slot, items);
+    debug_assert!(leaf::is_in_order(block, slot, items.len()), "the keys were looked up where they belong");
     true
 }

@@ -58,6 +58,7 @@ fn split_leaf(host: &dyn Host, path: &mut Path<'_>, middle: usize, bytes: usize)
     let moved = raw::nritems(&block.data) - middle;
     leaf::move_items(&mut block.data, middle, moved, &mut right.data, 0);
     let goes_left = slot < middle || (slot == middle && leaf::free_space(&block.data) >= bytes);
+    debug_assert!(raw::nritems(&right.data) > 0, "a half has items, or its parent could not name it");
     let first = raw::key_at(&right.data, 0);
     let ptr = Ptr { key: first, at: right.at, generation: host.generation() };
     let last = path.steps.len() - 1;
@@ -123,6 +124,7 @@ fn split_node(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()> {
     let count = raw::nritems(&block.data);
     // Sequential insertion leaves full nodes behind.
     let middle = if slot + 1 == count { count - 1 } else { count / 2 };
+    debug_assert!(0 < middle && middle < count, "both halves have pointers");
     node::move_ptrs(&mut block.data, middle, count - middle, &mut right.data, 0);
     let ptr = Ptr { key: raw::key_at(&right.data, 0), at: right.at, generation: host.generation() };
     let before = path.steps.len();

@@ -207,6 +207,8 @@ impl Engine {
         let backup = self.backup(root, chunk_root, generation, bytes_used)?;
         let mut superblock = self.superblock.lock();
         let fields = superblock.fields_mut();
+        debug_assert!(fields.generation.get() < generation.0, "a commit is newer than what it replaces");
+        debug_assert!(root.generation == generation, "the root tree was written by this commit");
         if fields.uuid_tree_generation == fields.generation {
             fields.uuid_tree_generation = generation.0.into();
         }

@@ -55,6 +55,8 @@ pub(crate) struct InlineCut;
 /// # Errors
 /// [`InlineCut`], see there.
 pub(crate) fn plan(existing: &[FileExtent], cuts: &[Range<u64>], new: &[NewExtent]) -> Result<EditPlan, InlineCut> {
+    debug_assert!(cuts.is_sorted_by(|a, b| a.end <= b.start), "cuts ascend and do not overlap");
+    debug_assert!(new.is_sorted_by(|a, b| a.extent.end() <= b.extent.start), "new items ascend and do not overlap");
     let mut plan = EditPlan::default();
     let mut taken_keys = Vec::new();
     let mut cut_index = 0;
@@ -100,6 +102,7 @@ pub(crate) fn plan(existing: &[FileExtent], cuts: &[Range<u64>], new: &[NewExten
         }
     }
     plan.inserts.sort_unstable_by_key(|item| item.start);
+    debug_assert!(plan.inserts.is_sorted_by(|a, b| a.end() <= b.start), "what is inserted does not overlap");
     Ok(plan)
 }
 

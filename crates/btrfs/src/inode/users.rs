@@ -23,7 +23,8 @@ impl Inode {
     /// Counts one handle less.
     pub(crate) fn close(&self) {
         let _state = self.state.write();
-        self.usage.open_count.fetch_sub(1, Ordering::Relaxed);
+        let before = self.usage.open_count.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a handle is closed once");
     }
 
     /// True while the inode has an open handle.

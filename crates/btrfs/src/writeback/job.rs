@@ -140,6 +140,7 @@ impl Job<'_> {
     pub(super) fn allocate(&mut self, core: &Core, run: Run, hint: Option<Logical>) -> Result<DataExtent> {
         let extent = self.receipt.alloc(&core.store, run.len, hint)?;
         self.made.fresh.push(extent);
+        debug_assert!(0 < extent.len && extent.len <= run.len, "no more than was asked for");
         let extent = DataExtent { len: extent.len.min(run.len), ..extent };
         let item = FileExtent::whole(run.start, Kind::Regular, extent.at, extent.len);
         self.made.items.push(NewExtent { extent: item, is_fresh: true });
@@ -148,6 +149,8 @@ impl Job<'_> {
 
     pub(super) fn add_csums(&mut self, core: &Core, at: u64, csums: &[u8]) {
         let (sector, csum) = (u64::from(core.store.sizes().sector), core.store.sizes().csum);
+        debug_assert!(at.is_multiple_of(sector), "checksums are of whole sectors");
+        debug_assert!(csums.len().is_multiple_of(csum.max(1)), "a checksum is whole");
         match self.made.csums.last_mut() {
             Some((start, list)) if start.0 + to_u64(list.len() / csum.max(1)) * sector == at => {
                 list.extend_from_slice(csums);

@@ -29,6 +29,8 @@ pub(crate) fn is_full(list: &[Pending]) -> bool {
 /// Adds an extent, joined to its predecessor where both touch in the file and on disk, and
 /// `may_be_one` says of the joined extent that it lies in one block group.
 pub(crate) fn push(list: &mut Vec<Pending>, new: Pending, may_be_one: impl FnOnce(Logical, u64) -> bool) {
+    debug_assert!(new.len > 0, "an extent has bytes");
+    debug_assert!(is_free(list, new.start, new.end()), "what was there was cut out before");
     let joins = |last: &&mut Pending| {
         last.end() == new.start
             && last.at.0.saturating_add(last.len) == new.at.0
@@ -65,6 +67,7 @@ pub(crate) fn cut(list: &mut Vec<Pending>, range: Range<u64>, sizes: (u32, usize
         }
     }
     *list = kept;
+    debug_assert!(is_free(list, range.start, range.end), "nothing of the range is left");
     unused
 }
 

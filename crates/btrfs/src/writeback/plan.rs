@@ -30,6 +30,15 @@ pub(super) enum Step {
     InPlace { run: Run, old: FileExtent },
 }
 
+impl Step {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Inline { len } => *len,
+            Self::Allocate(run) | Self::InPlace { run, .. } => run.len,
+        }
+    }
+}
+
 /// The largest file that may be inline: less than a sector, and it must fit a leaf.
 pub(super) fn max_inline(option: u32, node: u32, sector: u32) -> u64 {
     u64::from(option.min(sector.saturating_sub(1)).min(node.saturating_sub(INLINE_OVERHEAD_BYTES)))
@@ -58,6 +67,10 @@ pub(super) fn plan(request: Request, runs: &[Run], in_place: &[FileExtent]) -> V
         }
         allocate(&mut steps, at, run.end());
     }
+    debug_assert!(
+        steps.iter().map(Step::len).sum::<u64>() == runs.iter().map(|run| run.len).sum(),
+        "every dirty byte has one place"
+    );
     steps
 }
 

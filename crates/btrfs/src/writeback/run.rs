@@ -161,6 +161,7 @@ pub(crate) fn write_and_sum(core: &Core, at: Logical, parts: &[&[u8]], len: u64,
             codec::checksum::checksum_many(kind, part, sector, now);
             rest = later;
         }
+        debug_assert!(rest.is_empty(), "the parts have as many bytes as the write");
         csums
     };
     if len < PARALLEL_BYTES {
