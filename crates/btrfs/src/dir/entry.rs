@@ -122,11 +122,16 @@ impl Namespace {
         })?;
         dir.note(txn, |note| note.remove_name(hash, Removed { index, target }));
         let index_key = Key::new(dir.ino().0, item_type::DIR_INDEX, index);
-        if !was_there || !txn.remove(tree, &index_key)? {
-            let place = if was_there { index_key } else { key };
-            return Err(missing_name(dir, place));
+        if !was_there {
+            return Err(missing_name(dir, key));
         }
-        Ok(())
+        // A damaged reference may say the index of another name, which would be lost from the list of names.
+        let mut is_ours = false;
+        txn.edit(tree, &index_key, |old| {
+            is_ours = old.is_some_and(|old| DiskEntry::parse_prefix(old).is_ok_and(|(entry, _)| entry.name == name));
+            Ok(if is_ours { EditItem::Remove } else { EditItem::Keep })
+        })?;
+        if is_ours { Ok(()) } else { Err(missing_name(dir, index_key)) }
     }
 }
 
