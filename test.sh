@@ -76,6 +76,10 @@ round_trip() {
 
 step format cargo fmt --all --check
 step tidy xtask tidy
+# `tidy` has checked licences and origins already. The tool also finds wildcards, and takes minutes to install: where it
+# is there it runs, without the list of known vulnerabilities, which has to be fetched.
+cargo deny --version > /dev/null 2>&1 &&
+  step deny cargo deny --offline --log-level error check --hide-inclusion-graph licenses bans sources
 step clippy cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs docs
 # The debug profile has the lock-order assertions on.
