@@ -53,7 +53,7 @@ impl Namespace {
         self.apply(reservation, |txn| {
             let now = self.core.now();
             let index = self.next_index(dir, locks.of(dir))?;
-            self.add_ref(txn, inode, dir.ino(), name, index)?;
+            self.back_refs.add(txn, inode, dir.ino(), name, index)?;
             self.add_name(txn, dir, locks.of(dir), &entry)?;
             if nlink == 0 {
                 inode.set_linkable(false);

@@ -143,7 +143,7 @@ impl Namespace {
             item_type::INODE_ITEM => Ok(Found { tree, ino: InodeNo(stored.location.objectid), kind }),
             item_type::ROOT_ITEM => {
                 let id = TreeId(stored.location.objectid);
-                let link = self.root_link(tree, id)?;
+                let link = self.root_links.get(tree, id)?;
                 let here = link.is_some_and(|link| link.dir == dir.ino() && *link.name == *name);
                 let (tree, ino) = if here { (id, ROOT_DIR_INO) } else { (tree, EMPTY_SUBVOL_INO) };
                 Ok(Found { tree, ino, kind: FileType::Directory })
@@ -169,9 +169,9 @@ impl Namespace {
         }
         let here = (dir.tree_id(), dir.ino());
         let place = if found.tree == here.0 {
-            self.parent_of(&dir.root, found.ino)?.map(|above| (here.0, above))
+            self.back_refs.parent_of(&dir.root, found.ino)?.map(|above| (here.0, above))
         } else {
-            self.root_parent(found.tree)?.map(|link| (link.parent, link.dir))
+            self.root_links.of(found.tree)?.map(|link| (link.parent, link.dir))
         };
         if place == Some(here) {
             return Ok(());

@@ -56,8 +56,10 @@ pub(crate) use dentries::DentryCache;
 pub(crate) use entry::{NewName, grow, shrink};
 pub(crate) use lookup::{Found, Stored, has_gone};
 pub(crate) use orphan::Hold;
+use refs::BackRefs;
 pub(crate) use rename::Place;
 pub(crate) use root_refs::RootLink;
+use root_refs::RootLinks;
 pub(crate) use unlink::Unlink;
 pub(crate) use vfs::file_system::{RenameFlags, XattrMode};
 
@@ -69,13 +71,22 @@ pub(crate) const NAME_BYTES_MAX: usize = 255;
 pub(crate) struct Namespace {
     pub(crate) core: Arc<Core>,
     pub(crate) dentries: DentryCache,
+    pub(crate) back_refs: BackRefs,
+    pub(crate) root_links: RootLinks,
     rename: RenameLock,
     changing: ChangeLock,
 }
 
 impl Namespace {
     pub(crate) fn new(core: Arc<Core>) -> Self {
-        Self { core, dentries: DentryCache::default(), rename: RenameLock::default(), changing: ChangeLock::default() }
+        Self {
+            dentries: DentryCache::default(),
+            back_refs: BackRefs::new(Arc::clone(&core)),
+            root_links: RootLinks::new(Arc::clone(&core)),
+            rename: RenameLock::default(),
+            changing: ChangeLock::default(),
+            core,
+        }
     }
 
     /// Waits until no name is half changed, and keeps everybody from changing one. The caller has a

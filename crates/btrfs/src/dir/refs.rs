@@ -1,5 +1,7 @@
 //! The copy of a name that lies with the inode: `INODE_REF`, or `INODE_EXTREF` where that is full.
 
+use std::sync::Arc;
+
 use btrfs_disk::flags::Incompat;
 use btrfs_disk::hash::extref_hash;
 use btrfs_disk::items::splice;
@@ -8,15 +10,24 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Corrupt, Detail, InodeNo, Key};
 use btrfs_store::{EditItem, Txn};
 
-use super::Namespace;
 use super::entry::item_bytes_max;
 use crate::error::{CallerError, Error, Result};
-use crate::inode::{Inode, ROOT_DIR_INO, Root};
+use crate::inode::{Core, Inode, ROOT_DIR_INO, Root};
 
-impl Namespace {
+/// The back references of all inodes.
+#[derive(Debug)]
+pub(crate) struct BackRefs {
+    core: Arc<Core>,
+}
+
+impl BackRefs {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
     /// Notes with `child` that `name` in `dir` leads to it. Fails with `TooManyLinks` before
     /// anything has changed.
-    pub(crate) fn add_ref(&self, txn: &Txn, child: &Inode, dir: InodeNo, name: &[u8], index: u64) -> Result<()> {
+    pub(crate) fn add(&self, txn: &Txn, child: &Inode, dir: InodeNo, name: &[u8], index: u64) -> Result<()> {
         child.note(txn, |note| {
             (note.names.has_got, note.names.has_new) = (true, true);
         });
@@ -45,8 +56,8 @@ impl Namespace {
         if is_full { Err(CallerError::TooManyLinks.into()) } else { Ok(()) }
     }
 
-    /// Refuses one more name for which [`Namespace::add_ref`] would have no room.
-    pub(crate) fn check_ref_room(&self, child: &Inode, dir: InodeNo, name: &[u8]) -> Result<()> {
+    /// Refuses one more name for which [`BackRefs::add`] would have no room.
+    pub(crate) fn check_room(&self, child: &Inode, dir: InodeNo, name: &[u8]) -> Result<()> {
         let tree = &child.root.tree;
         let item_bytes_max = item_bytes_max(self.core.store.sizes().node);
         let len = |key: &Key| tree.get_with(key, <[u8]>::len).map(Option::unwrap_or_default);
@@ -63,7 +74,7 @@ impl Namespace {
     }
 
     /// Forgets with `child` that `name` in `dir` leads to it; the position of the name.
-    pub(crate) fn remove_ref(&self, txn: &Txn, child: &Inode, dir: InodeNo, name: &[u8]) -> Result<u64> {
+    pub(crate) fn remove(&self, txn: &Txn, child: &Inode, dir: InodeNo, name: &[u8]) -> Result<u64> {
         let mut index = None;
         let key = Key::new(child.ino().0, item_type::INODE_REF, dir.0);
         txn.edit_existing(&child.root.tree, &key, |old| {

@@ -109,7 +109,7 @@ impl Namespace {
         check_can_add(to.dir)?;
         check_changeable(&ends.source_inode)?;
         self.check_room(to.dir, to.name)?;
-        self.check_ref_room(&ends.source_inode, to.dir.ino(), to.name)?;
+        self.back_refs.check_room(&ends.source_inode, to.dir.ino(), to.name)?;
         if let Some(target) = target {
             check_can_remove(to.dir)?;
             check_changeable(target)?;
@@ -165,7 +165,7 @@ impl Namespace {
             check_can_remove(place.dir)?;
             check_changeable(inode)?;
             self.check_room(other.dir, other.name)?;
-            self.check_ref_room(inode, other.dir.ino(), other.name)?;
+            self.back_refs.check_room(inode, other.dir.ino(), other.name)?;
         }
         self.apply(reservation, |txn| {
             let now = self.core.now();
@@ -190,7 +190,7 @@ impl Namespace {
         }
         // A log has no names of subvolumes.
         txn.require_commit();
-        let index = self.remove_root_link(txn, place.dir.tree_id(), found.tree)?;
+        let index = self.root_links.remove(txn, place.dir.tree_id(), found.tree)?;
         self.remove_name(txn, place.dir, place.name, index)?;
         entry::shrink(txn, place.dir, place.name, now);
         Ok(())
@@ -210,10 +210,10 @@ impl Namespace {
         let is_subvolume = inode.is_subvolume_root();
         let location = if is_subvolume {
             let link = RootLink { parent: dir.tree_id(), dir: dir.ino(), index, name: name.into() };
-            self.add_root_link(txn, found.tree, &link)?;
+            self.root_links.add(txn, found.tree, &link)?;
             Key::new(found.tree.0, item_type::ROOT_ITEM, u64::MAX)
         } else {
-            self.add_ref(txn, inode, dir.ino(), name, index)?;
+            self.back_refs.add(txn, inode, dir.ino(), name, index)?;
             Key::new(found.ino.0, item_type::INODE_ITEM, 0)
         };
         let stored = Stored { location, kind: found.kind };
@@ -231,9 +231,9 @@ impl Namespace {
             if std::ptr::eq(&*at, moved) {
                 return Err(CallerError::InvalidArgument.into());
             }
-            at = match self.parent_dir(&at)? {
+            at = match self.back_refs.parent_dir(&at)? {
                 Some(parent) => self.core.inode(at.tree_id(), parent)?,
-                None => match self.root_parent(at.tree_id())? {
+                None => match self.root_links.of(at.tree_id())? {
                     Some(link) => self.core.inode(link.parent, link.dir)?,
                     None => return Ok(()),
                 },

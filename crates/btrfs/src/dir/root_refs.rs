@@ -1,12 +1,14 @@
 //! The copies of a subvolume's name that lie in the tree of roots: `ROOT_REF` and `ROOT_BACKREF`.
 
+use std::sync::Arc;
+
 use btrfs_disk::items::RootRefEntry;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Corrupt, Detail, InodeNo, Key, TreeId};
 use btrfs_store::Txn;
 
-use super::Namespace;
 use crate::error::Result;
+use crate::inode::Core;
 
 /// Where a subvolume has its name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,12 +22,22 @@ pub(crate) struct RootLink {
     pub(crate) name: Box<[u8]>,
 }
 
-impl Namespace {
+/// The names of all subvolumes.
+#[derive(Debug)]
+pub(crate) struct RootLinks {
+    core: Arc<Core>,
+}
+
+impl RootLinks {
+    pub(super) fn new(core: Arc<Core>) -> Self {
+        Self { core }
+    }
+
     /// The name that the subvolume `child` has in `parent`.
     ///
     /// # Errors
     /// When the tree of roots cannot be read.
-    pub(crate) fn root_link(&self, parent: TreeId, child: TreeId) -> Result<Option<RootLink>> {
+    pub(crate) fn get(&self, parent: TreeId, child: TreeId) -> Result<Option<RootLink>> {
         let key = Key::new(parent.0, item_type::ROOT_REF, child.0);
         let roots = self.core.store.tree(TreeId::ROOT)?;
         let link = roots.get_with(&key, |bytes| RootLink::parse(parent, bytes))?;
@@ -36,7 +48,7 @@ impl Namespace {
     ///
     /// # Errors
     /// When the tree of roots cannot be read.
-    pub(crate) fn root_parent(&self, child: TreeId) -> Result<Option<RootLink>> {
+    pub(crate) fn of(&self, child: TreeId) -> Result<Option<RootLink>> {
         let last = Key::new(child.0, item_type::ROOT_BACKREF, u64::MAX);
         match self.core.store.tree(TreeId::ROOT)?.at_or_before(&last)? {
             Some((key, bytes)) if key.objectid == child.0 && key.item_type == item_type::ROOT_BACKREF => {
@@ -48,7 +60,7 @@ impl Namespace {
     }
 
     /// Notes that the subvolume `child` has this name.
-    pub(crate) fn add_root_link(&self, txn: &Txn, child: TreeId, link: &RootLink) -> Result<()> {
+    pub(crate) fn add(&self, txn: &Txn, child: TreeId, link: &RootLink) -> Result<()> {
         let roots = self.core.store.tree(TreeId::ROOT)?;
         let bytes = RootRefEntry { dir: link.dir, index: link.index, name: &link.name }.build();
         for key in keys(link.parent, child) {
@@ -58,8 +70,8 @@ impl Namespace {
     }
 
     /// Forgets the name that the subvolume `child` has in `parent`; the position of the name.
-    pub(crate) fn remove_root_link(&self, txn: &Txn, parent: TreeId, child: TreeId) -> Result<u64> {
-        let Some(link) = self.root_link(parent, child)? else {
+    pub(crate) fn remove(&self, txn: &Txn, parent: TreeId, child: TreeId) -> Result<u64> {
+        let Some(link) = self.get(parent, child)? else {
             return Err(missing_link(parent, child));
         };
         let roots = self.core.store.tree(TreeId::ROOT)?;

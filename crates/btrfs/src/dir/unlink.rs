@@ -69,7 +69,7 @@ impl Namespace {
 
     /// Takes the name out of the directory and the reference out of the inode.
     pub(crate) fn take_name(&self, txn: &Txn, dir: &Inode, name: &[u8], inode: &Inode, now: Timestamp) -> Result<()> {
-        let index = self.remove_ref(txn, inode, dir.ino(), name)?;
+        let index = self.back_refs.remove(txn, inode, dir.ino(), name)?;
         self.remove_name(txn, dir, name, index)?;
         entry::shrink(txn, dir, name, now);
         Ok(())

@@ -244,10 +244,10 @@ impl<'a> Walker<'a> {
         }
         let kind = FileType::Directory;
         let dir = self.namespace.inode(at)?;
-        if let Some(ino) = self.namespace.parent_dir(&dir)? {
+        if let Some(ino) = self.namespace.back_refs.parent_dir(&dir)? {
             return Ok(Found { tree: at.tree, ino, kind });
         }
-        let link = self.namespace.root_parent(at.tree)?;
+        let link = self.namespace.root_links.of(at.tree)?;
         Ok(link.map_or(at, |link| Found { tree: link.parent, ino: link.dir, kind }))
     }
 }

@@ -139,7 +139,7 @@ fn name_subvolume(
 ) -> Result<()> {
     let index = namespace.next_index(dir, names)?;
     let link = RootLink { parent: dir.tree_id(), dir: dir.ino(), index, name: name.into() };
-    namespace.add_root_link(txn, id, &link)?;
+    namespace.root_links.add(txn, id, &link)?;
     let kind = FileType::Directory;
     let location = Key::new(id.0, item_type::ROOT_ITEM, u64::MAX);
     let found = Found { tree: id, ino: ROOT_DIR_INO, kind };

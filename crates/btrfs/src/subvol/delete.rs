@@ -43,7 +43,7 @@ pub(crate) fn delete(namespace: &Namespace, dir: &Inode, name: &[u8]) -> Result<
     let root = core.root(id)?;
     root.set_deleted();
     namespace.apply(reservation, |txn| {
-        let index = namespace.remove_root_link(txn, dir.tree_id(), id)?;
+        let index = namespace.root_links.remove(txn, dir.tree_id(), id)?;
         namespace.remove_name(txn, dir, name, index)?;
         shrink(txn, dir, name, core.now());
         mark_deleted(namespace, txn, id)

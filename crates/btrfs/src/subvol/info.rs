@@ -55,7 +55,7 @@ pub(crate) fn for_each_root(namespace: &Namespace, mut f: impl FnMut(TreeId, &Ro
 }
 
 fn info(namespace: &Namespace, id: TreeId, item: &RootItem) -> Result<SubvolumeInfo> {
-    let link = namespace.root_parent(id)?;
+    let link = namespace.root_links.of(id)?;
     Ok(SubvolumeInfo {
         id,
         parent: link.as_ref().map(|link| link.parent),
@@ -77,7 +77,7 @@ fn info(namespace: &Namespace, id: TreeId, item: &RootItem) -> Result<SubvolumeI
 /// When a tree cannot be read, or when the way up is a loop.
 pub(crate) fn path_of(namespace: &Namespace, id: TreeId) -> Result<Vec<u8>> {
     let mut names: Vec<Vec<u8>> = Vec::new();
-    let mut link = namespace.root_parent(id)?;
+    let mut link = namespace.root_links.of(id)?;
     while let Some(RootLink { parent, dir, name, .. }) = link {
         names.push(name.into_vec());
         let root = namespace.core.root(parent)?;
@@ -89,7 +89,7 @@ pub(crate) fn path_of(namespace: &Namespace, id: TreeId) -> Result<Vec<u8>> {
             check_depth(id, &names)?;
         }
         check_depth(id, &names)?;
-        link = namespace.root_parent(parent)?;
+        link = namespace.root_links.of(parent)?;
     }
     names.reverse();
     Ok(names.join(&b'/'))

@@ -115,7 +115,7 @@ impl BtrfsFs {
             SUBVOL_CREATE | SNAP_DESTROY => args.name(NAME_OFFSET),
             SNAP_DESTROY_V2 if args.check_flags(FLAG_BY_ID) == Ok(FLAG_BY_ID) => {
                 let id = TreeId(args.number(NAME_V2_OFFSET).ok()?);
-                let link = self.namespace().root_parent(id).ok()??;
+                let link = self.namespace().root_links.of(id).ok()??;
                 let parent = self.nodes.number(link.parent, link.dir)?;
                 return Some((NodeId(parent), link.name.into_vec()));
             }
@@ -159,7 +159,7 @@ impl BtrfsFs {
 
     fn subvolume_info(&self, id: TreeId) -> crate::Result<Vec<u8>> {
         let item = self.core().store.root_item(id)?;
-        let link = self.namespace().root_parent(id)?;
+        let link = self.namespace().root_links.of(id)?;
         let (name, parent, dir) = link.map_or((Box::default(), 0, 0), |link| (link.name, link.parent.0, link.dir.0));
         let mut out = Output::new(SUBVOL_INFO_BYTES);
         out.number(id.0).padded(&name, SUBVOL_NAME_BYTES);

@@ -103,7 +103,7 @@ impl BtrfsFs {
             return self.destroy(caller, dir, args.name(NAME_V2_OFFSET)?);
         }
         let id = TreeId(args.number(NAME_V2_OFFSET)?);
-        let link = self.answer(self.namespace().root_parent(id))?;
+        let link = self.answer(self.namespace().root_links.of(id))?;
         let link = link.ok_or(Errno::ENOENT)?;
         let parent = self.answer(self.core().inode(link.parent, link.dir))?;
         self.destroy(caller, &parent, &link.name)

@@ -89,7 +89,7 @@ impl BtrfsFs {
             if at == self.nodes.top() {
                 return Ok(true);
             }
-            match self.namespace().root_parent(at)? {
+            match self.namespace().root_links.of(at)? {
                 Some(link) => at = link.parent,
                 None => return Ok(false),
             }
@@ -114,10 +114,10 @@ impl BtrfsFs {
         if dir.is_nameless() {
             return Err(CallerError::NotFound.into());
         }
-        if let Some(above) = self.namespace().parent_dir(&dir)? {
+        if let Some(above) = self.namespace().back_refs.parent_dir(&dir)? {
             return Ok(Place::Inode(tree, above));
         }
-        let link = self.namespace().root_parent(tree)?;
+        let link = self.namespace().root_links.of(tree)?;
         Ok(link.map_or(place, |link| Place::Inode(link.parent, link.dir)))
     }
 

@@ -140,7 +140,7 @@ impl Replay<'_> {
     /// Takes a name of `inode` away, with the reference. The times of the directory stay: what
     /// the log has of them, it has in the directory's inode.
     pub(super) fn take(&self, txn: &Txn, dir: &Inode, name: &[u8], inode: &Inode) -> Result<()> {
-        let index = self.namespace.remove_ref(txn, inode, dir.ino(), name)?;
+        let index = self.namespace.back_refs.remove(txn, inode, dir.ino(), name)?;
         self.namespace.remove_name(txn, dir, name, index)?;
         dir.change(txn, |state| {
             state.set_sizes(state.disk_size.saturating_sub(2 * to_u64(name.len())));
@@ -186,7 +186,7 @@ impl Replay<'_> {
         // learn of this one.
         let mut names = DirState { next_index: Some(index) };
         if back_ref == BackRef::Added {
-            self.namespace.add_ref(txn, inode, dir.ino(), name, index)?;
+            self.namespace.back_refs.add(txn, inode, dir.ino(), name, index)?;
         }
         self.namespace.add_name(txn, dir, &mut names, &new)?;
         dir.change(txn, |state| {
