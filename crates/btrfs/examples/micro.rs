@@ -1,5 +1,5 @@
 //! Micro benchmarks of the engine, without any server in front of it:
-//! `cargo run --release -p btrfs --example micro -- IMAGE [WORKLOAD..]`. The image is made anew.
+//! `cargo run --release -p spinney-btrfs --example micro -- IMAGE [WORKLOAD..]`. The image is made anew.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a benchmark fails by panicking")]
 

@@ -4,7 +4,8 @@
 //! in memory. Mounts on the directory given, serves until it is unmounted:
 //!
 //! ```text
-//! cargo run --release -p fuse --example empty -- DIR [memory] [writeback] [zero_open] [nopoll] [ring] [workers=N]
+//! cargo run --release -p spinney-fuse --example empty -- DIR [memory] [writeback] [zero_open] [nopoll] [ring]
+//!     [workers=N]
 //! ```
 
 use fuse::{Connection, MountOptions, Server, ServerOptions, Transport};

@@ -7,7 +7,7 @@
 
 #![expect(
     clippy::indexing_slicing,
-    reason = "steps are counted from the path itself, and slots from blocks that the verifier has seen; a panic is our own bug"
+    reason = "steps count from the path itself, slots from blocks that the verifier has seen; a panic is our own bug"
 )]
 
 use btrfs_disk::{Generation, Key, Logical, TreeId};
