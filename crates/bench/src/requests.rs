@@ -1,9 +1,9 @@
 //! `bench requests`: processor time of single requests, Spinney's beside that of an empty server.
 //!
-//! The empty server (`cargo build --release -p spinney-fuse --example empty`) speaks the same protocol and answers from
-//! memory, so the difference is what the file system costs. Each operation is done many times by one thread; counted is the
-//! processor time of the server and of this process, the kernel's part included, as `/proc` has it. Neither server
-//! polls: that takes time in which nothing else is to be done.
+//! The empty server (`cargo build --release -p spinney-fuse --example empty`) speaks the same protocol and answers
+//! from memory, so the difference is what the file system costs. Each operation is done many times by one thread;
+//! counted is the processor time of the server and of this process, the kernel's part included, as `/proc` has it.
+//! Neither server polls: that takes time in which nothing else is to be done.
 
 use std::fmt::Write as _;
 use std::fs::{self, File, OpenOptions};
