@@ -91,7 +91,7 @@ fn what_the_format_lacks_is_said_by_its_name() {
 fn no_format_on_disk_is_linked_in() {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut tree = Command::new(cargo);
-    tree.args(["tree", "--offline", "--prefix", "none", "--edges", "normal,dev", "--package", "commands"]);
+    tree.args(["tree", "--offline", "--prefix", "none", "--edges", "normal,dev", "--package", "spinney-commands"]);
     let output = tree.current_dir(env!("CARGO_MANIFEST_DIR")).output().expect("cargo tree");
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && text.contains("vfs-conformance"), "{output:?}");
@@ -99,5 +99,6 @@ fn no_format_on_disk_is_linked_in() {
         text.lines().filter(|line| line.contains("(/")).filter_map(|line| line.split(' ').next()).collect();
     own.sort_unstable();
     own.dedup();
-    assert_eq!(own, ["blockdev", "commands", "crash-explorer", "fuse", "vfs", "vfs-conformance"], "{text}");
+    let known = ["blockdev", "commands", "crash-explorer", "fuse", "vfs"].map(|name| format!("spinney-{name}"));
+    assert_eq!(own, [known.as_slice(), &["vfs-conformance".to_owned()]].concat(), "{text}");
 }
