@@ -496,6 +496,12 @@ impl Store {
         self.0.csum_tree().any(at, len)
     }
 
+    /// Runs `job` on every item, several at a time on the store's worker threads, and returns the answers in order.
+    /// `job` takes no locks.
+    pub fn work_on<T: Send, R: Send>(&self, items: Vec<T>, job: impl Fn(T) -> R + Sync) -> Vec<R> {
+        self.0.pool().workers().map(items, job)
+    }
+
     /// Runs `job` on a worker thread of the store while the caller runs `here`. `job` takes no locks.
     pub fn work_beside<A: Send, B>(&self, job: impl FnOnce() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
         self.0.pool().workers().beside(job, here)

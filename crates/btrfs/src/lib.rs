@@ -22,7 +22,9 @@ pub use btrfs_disk::{Generation, InodeNo, TreeId};
 #[cfg(feature = "ablation")]
 pub use btrfs_store::ablation;
 pub use btrfs_store::{Env, MakeOptions, SpaceReport};
+pub use codec::CompressionType;
 pub use error::{CallerError, Error, Result};
+pub use inode::Compression;
 pub use subvol::SubvolumeInfo;
 pub use vfs_impl::FsOptions;
 pub use volume::{DeviceInfo, Volume, VolumeInfo, VolumeOptions};

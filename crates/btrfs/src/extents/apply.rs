@@ -287,8 +287,8 @@ impl Target<'_> {
     }
 
     fn insert(&self, items: &[FileExtent], inline: &[u8]) -> Result<()> {
-        if let [FileExtent { kind: Kind::Inline, start, .. }] = items {
-            let bytes = DiskExtent::build_inline(self.txn.generation(), 0, 0, inline);
+        if let [FileExtent { kind: Kind::Inline, start, len, compression, .. }] = items {
+            let bytes = DiskExtent::build_inline(self.txn.generation(), *compression, *len, inline);
             return Ok(self.txn.insert(self.tree, &self.key(*start), &bytes)?);
         }
         let encoded: Vec<_> = items.iter().map(|item| (self.key(item.start), item.encode())).collect();

@@ -77,6 +77,11 @@ impl FileExtent {
         }
     }
 
+    /// A whole compressed extent, just allocated: `disk_len` bytes on disk hold `len` of the file.
+    pub(crate) fn compressed(start: u64, disk: Logical, disk_len: u64, len: u64, compression: u8) -> Self {
+        Self { disk_len, compression, ..Self::whole(start, Kind::Regular, disk, len) }
+    }
+
     /// Offset of the first byte behind the item's bytes.
     pub(crate) fn end(&self) -> u64 {
         self.start.saturating_add(self.len)

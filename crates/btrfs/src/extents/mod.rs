@@ -26,5 +26,5 @@ mod map;
 
 pub(crate) use apply::{BytesDelta, DROPS_PER_ITEM, Target, drop_items, drops_for, fill_gaps, replace, replace_range};
 pub(crate) use edit::NewExtent;
-pub(crate) use extent::{FILE_BYTES_MAX, FileExtent, Kind};
+pub(crate) use extent::{COMPRESSED_BYTES_MAX, FILE_BYTES_MAX, FileExtent, Kind};
 pub(crate) use map::{ExtentMap, SCAN_ITEMS_MAX, Stretch, read_inline};

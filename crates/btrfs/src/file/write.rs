@@ -79,7 +79,8 @@ fn direct_len(core: &Core, inode: &Inode, at: u64, len: u64) -> u64 {
     };
     // Nothing but preallocated extents is behind the end.
     let may_be_in_place = flags.contains(InodeFlags::PREALLOC) || (flags.contains(InodeFlags::NODATACOW) && at < size);
-    if may_be_in_place || !at.is_multiple_of(sector) || len < DIRECT_BYTES_MIN {
+    // What is compressed is collected first: one extent takes more than many a write has.
+    if may_be_in_place || core.may_compress(flags) || !at.is_multiple_of(sector) || len < DIRECT_BYTES_MIN {
         return 0;
     }
     match len {

@@ -8,7 +8,9 @@ use btrfs_store::hash::NumberMap;
 use btrfs_store::{Reservation, Store, Txn};
 
 use super::root::{DeadTrees, EMPTY_SUBVOL_INO, ROOT_DIR_INO};
-use super::{DataShared, FileType, Inode, InodeFlags, InodeState, InodeTable, Root, Timestamp, orphan_key};
+use super::{
+    Compression, DataShared, FileType, Inode, InodeFlags, InodeState, InodeTable, Root, Timestamp, orphan_key,
+};
 use crate::error::{CallerError, Result, corrupt_inode};
 use crate::locks::{Mutex, Rank, RwLock};
 use crate::notes::{Note, Notes};
@@ -26,6 +28,8 @@ pub(crate) struct Settings {
     pub(crate) max_inline: u32,
     /// Dirty file data in memory before writers wait.
     pub(crate) dirty_bytes: usize,
+    /// How data is compressed that no flag or property says anything about.
+    pub(crate) compress: Option<Compression>,
     /// Flags that every new regular file gets.
     pub(crate) file_flags: InodeFlags,
 }

@@ -19,6 +19,7 @@
 
 mod absent;
 mod attr;
+mod compression;
 mod core;
 mod data;
 mod data_shared;
@@ -43,6 +44,8 @@ pub(crate) use item::{time_from_disk, time_to_disk};
 
 pub(crate) use absent::Absent;
 pub(crate) use attr::inherited_flags;
+pub use compression::Compression;
+pub(crate) use compression::{COMPRESSION_NAME, CompressionProperty, feature_of};
 pub(crate) use core::{Core, Settings};
 pub(crate) use data::{DataLayers, DataState, Flight, Pending, Receipt, position, slice_mut};
 pub(crate) use data_shared::DataShared;

@@ -6,7 +6,7 @@ use vfs::file_system::{Caller, NodeFlags};
 
 use super::BtrfsFs;
 use crate::error::{CallerError, Result};
-use crate::inode::{FileType, Inode, InodeFlags, InodeState};
+use crate::inode::{COMPRESSION_NAME, FileType, Inode, InodeFlags, InodeState};
 
 /// Flags that have the same meaning here and there.
 const SAME: [(NodeFlags, InodeFlags); 7] = [
@@ -18,8 +18,6 @@ const SAME: [(NodeFlags, InodeFlags); 7] = [
     (NodeFlags::DIRSYNC, InodeFlags::DIRSYNC),
     (NodeFlags::NOCOW, InodeFlags::NODATACOW),
 ];
-/// Attribute that says how a file is to be compressed.
-pub(super) const COMPRESSION_NAME: &[u8] = b"btrfs.compression";
 /// What `chattr +c` asks for.
 const COMPRESSION_DEFAULT: &[u8] = b"zlib";
 /// Items that change: the inode, and its compression property.

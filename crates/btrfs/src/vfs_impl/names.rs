@@ -10,12 +10,13 @@ use vfs::NodeId;
 use vfs::acl::{self, Acl};
 use vfs::file_system::{Caller, Entry, Follow, NewNode, NodeAt, NodeKind, RenameFlags};
 
-use super::flags::COMPRESSION_NAME;
 use super::nodes::Place;
 use super::{BtrfsFs, stale};
 use crate::dir::{self, Found, NewInode, Unlink};
 use crate::error::{CallerError, Error, Result};
-use crate::inode::{Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, ROOT_DIR_INO};
+use crate::inode::{
+    Absent, COMPRESSION_NAME, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, ROOT_DIR_INO,
+};
 use crate::subvol;
 
 /// Permission bits of a symlink, which nobody reads.

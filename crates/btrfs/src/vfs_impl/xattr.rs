@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use btrfs_disk::flags::Incompat;
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
 use vfs::file_system::{Errno, XattrMode};
 use vfs::privileges::CAPABILITY_NAME;
 
 use super::BtrfsFs;
-use super::flags::{COMPRESSION_NAME, is_list};
+use super::flags::is_list;
 use crate::error::{CallerError, Result};
-use crate::inode::{Absent, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, MODE_SET_GROUP};
+use crate::inode::{
+    Absent, COMPRESSION_NAME, CompressionProperty, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, MODE_SET_GROUP,
+};
 
 /// Items that a list or a property changes: itself, and the inode.
 const SET_ITEMS: u32 = 2;
@@ -163,7 +164,7 @@ impl BtrfsFs {
             return Err(CallerError::InvalidArgument.into());
         }
         check_changeable(inode)?;
-        let compression = Compression::parse(value).ok_or(CallerError::InvalidArgument)?;
+        let compression = CompressionProperty::parse(value).ok_or(CallerError::InvalidArgument)?;
         // It means nothing elsewhere; the kernel takes it, and stores nothing.
         if !has_user_attributes(inode) {
             return Ok(());
@@ -189,47 +190,6 @@ impl BtrfsFs {
             });
             Ok(())
         })
-    }
-}
-
-/// What the compression property says.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compression {
-    Unset,
-    Never,
-    Zlib,
-    Lzo,
-    Zstd,
-}
-
-impl Compression {
-    fn parse(value: &[u8]) -> Option<Self> {
-        Some(match value {
-            b"" => Self::Unset,
-            b"no" | b"none" => Self::Never,
-            b"lzo" => Self::Lzo,
-            value if value.starts_with(b"zlib") => Self::Zlib,
-            value if value.starts_with(b"zstd") => Self::Zstd,
-            _ => return None,
-        })
-    }
-
-    /// Whether the inode is to be compressed, and whether it never is.
-    fn flags(self) -> (bool, bool) {
-        match self {
-            Self::Unset => (false, false),
-            Self::Never => (false, true),
-            Self::Zlib | Self::Lzo | Self::Zstd => (true, false),
-        }
-    }
-
-    /// The feature that a reader has to know.
-    fn feature(self) -> Option<Incompat> {
-        match self {
-            Self::Lzo => Some(Incompat::COMPRESS_LZO),
-            Self::Zstd => Some(Incompat::COMPRESS_ZSTD),
-            Self::Unset | Self::Never | Self::Zlib => None,
-        }
     }
 }
 

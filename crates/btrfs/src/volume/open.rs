@@ -119,8 +119,12 @@ impl VolumeOptions {
     }
 
     fn namespace(&self, store: Store) -> Arc<Namespace> {
-        let settings =
-            Settings { max_inline: self.max_inline, dirty_bytes: self.dirty_bytes, file_flags: self.file_flags };
+        let settings = Settings {
+            max_inline: self.max_inline,
+            dirty_bytes: self.dirty_bytes,
+            compress: self.compress,
+            file_flags: self.file_flags,
+        };
         Arc::new(Namespace::new(Arc::new(Core::new(store, settings))))
     }
 

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use btrfs_disk::TreeId;
 use btrfs_store::Env;
 
-use crate::inode::InodeFlags;
+use crate::inode::{Compression, InodeFlags};
 
 /// Dirty file data kept in memory before writers write it out themselves.
 const DIRTY_BYTES_DEFAULT: usize = 64 << 20;
@@ -24,6 +24,7 @@ pub struct VolumeOptions {
     pub(crate) subvolume: Option<SubvolumeChoice>,
     pub(crate) max_inline: u32,
     pub(crate) dirty_bytes: usize,
+    pub(crate) compress: Option<Compression>,
     pub(crate) file_flags: InodeFlags,
     pub(crate) cache_bytes: usize,
     pub(crate) workers: usize,
@@ -48,6 +49,7 @@ impl Default for VolumeOptions {
             subvolume: None,
             max_inline: MAX_INLINE_DEFAULT,
             dirty_bytes: DIRTY_BYTES_DEFAULT,
+            compress: None,
             file_flags: InodeFlags::empty(),
             cache_bytes: CACHE_BYTES_DEFAULT,
             workers: 0,
@@ -114,6 +116,14 @@ impl VolumeOptions {
     #[must_use]
     pub fn max_inline(mut self, bytes: u32) -> Self {
         self.max_inline = bytes;
+        self
+    }
+
+    /// How new data is compressed. Flags and the property of a file (`btrfs.compression`) count more; without this, new
+    /// data of files that say so is compressed. What is on disk stays as it is.
+    #[must_use]
+    pub fn compress(mut self, compression: Option<Compression>) -> Self {
+        self.compress = compression;
         self
     }
 

@@ -2,12 +2,14 @@
 
 use btrfs_disk::Generation;
 use btrfs_disk::flags::Incompat;
+use btrfs_store::Txn;
+use codec::CompressionType;
 
 use super::job::Job;
 use super::pending;
 use crate::error::Result;
 use crate::extents::{BytesDelta, Kind, NewExtent, Target, fill_gaps, replace};
-use crate::inode::Core;
+use crate::inode::{Core, feature_of};
 use crate::locks::WriteGuard;
 
 /// Items that are inserted while readers and writers of the file wait.
@@ -35,6 +37,7 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
         txn.put_csums(*at, csums)?;
     }
     // Pending extents are older than the pages: what both cover ends up with the pages' items.
+    add_features(&txn, &job.made.items);
     let mut older = pending::to_items(&job.flight.pending);
     stamp(&mut older, txn.generation());
     stamp(&mut job.made.items, txn.generation());
@@ -69,6 +72,15 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
     data.settle(layers);
     drop(txn);
     Ok(())
+}
+
+/// A reader has to know what the data is compressed with.
+fn add_features(txn: &Txn, items: &[NewExtent]) {
+    let kinds = items.iter().filter_map(|new| CompressionType::from_raw(new.extent.compression));
+    let features = kinds.filter_map(feature_of).fold(Incompat::empty(), Incompat::union);
+    if !features.is_empty() {
+        txn.add_incompat(features.bits());
+    }
 }
 
 /// Items carry the transaction that wrote their data.

@@ -8,10 +8,10 @@ use btrfs_store::DataExtent;
 use vfs::{PageCache, Run};
 
 use super::plan::{self, Request, Step};
-use super::{in_place, missing, need_for, pending};
+use super::{encode, in_place, missing, need_for, pending};
 use crate::error::Result;
 use crate::extents::{FileExtent, Kind, NewExtent};
-use crate::inode::{Core, Flight, Inode, InodeFlags, Receipt};
+use crate::inode::{Compression, Core, Flight, Inode, InodeFlags, Receipt};
 use crate::locks::MutexGuard;
 
 /// One file whose dirty data is being written.
@@ -24,6 +24,10 @@ pub(super) struct Job<'a> {
     /// Size of the file when its data was taken.
     pub(super) size: u64,
     pub(super) flags: InodeFlags,
+    /// How the data is compressed, if at all; known once it is planned.
+    pub(super) compression: Option<Compression>,
+    /// The whole file, compressed, where it becomes small enough for its item.
+    small: Option<Vec<u8>>,
     /// The file may be stored in its item, if it is small enough.
     pub(super) may_inline: bool,
     pub(super) steps: Vec<Step>,
@@ -73,6 +77,8 @@ impl<'a> Job<'a> {
             receipt,
             size,
             flags,
+            compression: None,
+            small: None,
             may_inline: true,
             steps: Vec::new(),
             made: Made::default(),
@@ -95,14 +101,15 @@ impl<'a> Job<'a> {
         let sizes = core.store.sizes();
         let keeps_space = self.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
         let may_inline = self.may_inline && !keeps_space && self.flight.pending.is_empty();
-        let request = Request {
-            size: self.size,
-            max_inline: match may_inline {
-                true => plan::max_inline(core.settings.max_inline, sizes.node, sizes.sector),
-                false => 0,
-            },
-            sector: u64::from(sizes.sector),
+        self.compression = core.compression(self.inode, self.flags)?;
+        let mut max_inline = match may_inline {
+            true => plan::max_inline(core.settings.max_inline, sizes.node, sizes.sector),
+            false => 0,
         };
+        if self.encode_small(max_inline, sizes.sector) {
+            max_inline = self.size;
+        }
+        let request = Request { size: self.size, max_inline, sector: u64::from(sizes.sector) };
         let reusable = in_place::find(core, self.inode, self.flags, &runs)?;
         self.steps = plan::plan(request, &runs, &reusable);
         let pending = &self.flight.pending;
@@ -124,9 +131,14 @@ impl<'a> Job<'a> {
 impl Job<'_> {
     pub(super) fn set_inline(&mut self, pages: &PageCache, len: u64) {
         let page = pages.page(0).unwrap_or_default();
-        self.made.inline = page.get(..to_usize(len)).unwrap_or(page).to_vec();
-        let len = to_u64(self.made.inline.len());
-        let extent = FileExtent { disk_len: 0, ..FileExtent::whole(0, Kind::Inline, Logical(0), len) };
+        let plain = page.get(..to_usize(len)).unwrap_or(page);
+        let len = to_u64(plain.len());
+        let (compression, bytes) = match (self.compression, self.small.take()) {
+            (Some(compression), Some(small)) => (compression.kind.to_raw(), small),
+            _ => (0, plain.to_vec()),
+        };
+        self.made.inline = bytes;
+        let extent = FileExtent { compression, disk_len: 0, ..FileExtent::whole(0, Kind::Inline, Logical(0), len) };
         self.made.items.push(NewExtent { extent, is_fresh: false });
     }
 
@@ -137,14 +149,31 @@ impl Job<'_> {
         }
     }
 
-    pub(super) fn allocate(&mut self, core: &Core, run: Run, hint: Option<Logical>) -> Result<DataExtent> {
-        let extent = self.receipt.alloc(&core.store, run.len, hint)?;
+    /// Space for up to `len` bytes on disk.
+    pub(super) fn allocate(&mut self, core: &Core, len: u64, hint: Option<Logical>) -> Result<DataExtent> {
+        let extent = self.receipt.alloc(&core.store, len, hint)?;
         self.made.fresh.push(extent);
-        debug_assert!(0 < extent.len && extent.len <= run.len, "no more than was asked for");
-        let extent = DataExtent { len: extent.len.min(run.len), ..extent };
-        let item = FileExtent::whole(run.start, Kind::Regular, extent.at, extent.len);
-        self.made.items.push(NewExtent { extent: item, is_fresh: true });
-        Ok(extent)
+        debug_assert!(0 < extent.len && extent.len <= len, "no more than was asked for");
+        Ok(DataExtent { len: extent.len.min(len), ..extent })
+    }
+
+    /// Notes an extent that has space of its own.
+    pub(super) fn add_fresh(&mut self, extent: FileExtent) {
+        self.made.items.push(NewExtent { extent, is_fresh: true });
+    }
+
+    /// Compresses a file of one sector, if it is to be compressed; true when its item has room for it then.
+    fn encode_small(&mut self, max_inline: u64, sector: u32) -> bool {
+        let (Some(compression), Some(pages)) = (self.compression, self.flight.pages.as_ref()) else {
+            return false;
+        };
+        let is_small = (1..=u64::from(sector)).contains(&self.size) && pages.page_count() == 1;
+        let whole = pages.page(0).and_then(|page| page.get(..to_usize(self.size)));
+        let Some(plain) = whole.filter(|_| is_small && max_inline > 0) else {
+            return false;
+        };
+        self.small = encode::small(plain, compression, max_inline, sector);
+        self.small.is_some()
     }
 
     pub(super) fn add_csums(&mut self, core: &Core, at: u64, csums: &[u8]) {

@@ -2,7 +2,8 @@
 //!
 //! A flush takes what is dirty in one or many files (it becomes their `flight` layer, see
 //! `inode::data`), decides what becomes of each run ([`plan`], pure), allocates space for all of
-//! it in file order so that small files end up side by side and leave in large writes ([`run`]),
+//! it in file order so that small files end up side by side and leave in large writes ([`run`], [`batch`]),
+//! after what is to be compressed has been, on the store's workers ([`encode`]),
 //! and then inserts extents, checksums and references, file by file, each with one handle on the
 //! running transaction ([`finish`]). Large writes put their data on disk themselves and leave
 //! [`pending`] extents that the next flush inserts.
@@ -21,6 +22,8 @@
 //! Callers: `file` (a writer over budget, truncate and the like), and `volume` and `subvol`
 //! (fsync, sync, snapshot).
 
+mod batch;
+mod encode;
 mod finish;
 mod in_place;
 mod job;

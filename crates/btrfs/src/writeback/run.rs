@@ -2,36 +2,44 @@
 
 #![expect(
     clippy::indexing_slicing,
-    reason = "a batch names its owners by their place in the list of jobs that it is written for"
+    reason = "tasks name their owners by their place in the list of jobs that they were made from"
 )]
 
 use std::sync::Arc;
 
 use btrfs_disk::Logical;
-use btrfs_disk::convert::to_usize;
+use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_store::DataExtent;
 use vfs::{PageCache, Run};
 
-use super::finish;
+use super::batch::Batch;
 use super::job::Job;
-use super::plan::Step;
+use super::plan::{EXTENT_BYTES_MAX, Step};
+use super::{encode, finish};
 use crate::error::{Error, Result};
-use crate::inode::{Core, Flight, Receipt};
+use crate::extents::{FileExtent, Kind};
+use crate::inode::{Compression, Core, Flight, Receipt};
 
-/// Bytes after which a write leaves.
-const WRITE_BYTES: u64 = 4 << 20;
 /// From this many bytes on, checksums are computed while the device takes the bytes.
 const PARALLEL_BYTES: u64 = 256 << 10;
 
-/// Bytes that are adjacent on disk, about to be written.
-#[derive(Default)]
-struct Batch<'p> {
-    at: u64,
-    len: u64,
-    parts: Vec<&'p [u8]>,
-    /// Which job each stretch of the batch belongs to, with its length.
-    owners: Vec<(usize, u64)>,
-    wants_csums: bool,
+/// Bytes of files that are compressed together, before they are allocated.
+const WINDOW_BYTES: u64 = 4 << 20;
+
+/// One thing to do with the data of one job.
+#[derive(Clone, Copy)]
+enum Task {
+    Inline {
+        len: u64,
+    },
+    InPlace {
+        run: Run,
+        old: FileExtent,
+    },
+    /// The run gets new space as it is.
+    Plain(Run),
+    /// The run gets one new extent if it can be compressed.
+    Piece(Run, Compression),
 }
 
 /// Writes and inserts what the jobs took. A job that is done has given up its flight; after a
@@ -59,89 +67,147 @@ pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
 /// Allocates in file order, job by job, and writes what becomes adjacent on disk together.
 fn write(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     let flights: Vec<Arc<Flight>> = jobs.iter().map(|job| Arc::clone(&job.flight)).collect();
-    let mut batch = Batch::default();
-    let mut hint = None;
-    for (index, flight) in flights.iter().enumerate() {
-        let Some(pages) = &flight.pages else { continue };
-        let steps = std::mem::take(&mut jobs[index].steps);
-        for step in steps {
-            match step {
-                Step::Inline { len } => jobs[index].set_inline(pages, len),
-                Step::InPlace { run, old } => {
-                    let at = old.disk_at(run.start);
-                    jobs[index].add_in_place(run, &old);
-                    let wants_csums = jobs[index].has_csums();
-                    batch.add(core, jobs, pages, index, (run, at, wants_csums))?;
-                }
-                Step::Allocate(run) => {
-                    let mut rest = run;
-                    while rest.len > 0 {
-                        let extent = jobs[index].allocate(core, rest, hint)?;
-                        hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
-                        let part = Run { start: rest.start, len: extent.len };
-                        let wants_csums = jobs[index].has_csums();
-                        batch.add(core, jobs, pages, index, (part, extent.at, wants_csums))?;
-                        rest = Run { start: part.end(), len: rest.len - part.len };
-                    }
-                }
-            }
+    let tasks = tasks(jobs);
+    let mut writer = Writer { core, jobs, flights: &flights, batch: Batch::default(), hint: None, plain: None };
+    let mut rest = tasks.as_slice();
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(window(rest));
+        let encoded = writer.encode(now);
+        for ((owner, task), encoded) in now.iter().zip(encoded) {
+            writer.place(*owner, *task, encoded)?;
         }
+        rest = later;
     }
-    batch.write(core, jobs)
+    writer.end_plain()?;
+    writer.batch.write(core, writer.jobs)
 }
 
-impl<'p> Batch<'p> {
-    /// Adds the pages of `run`, which go to `at`; writes before and after where that is due.
-    fn add(
-        &mut self,
-        core: &Core,
-        jobs: &mut [Job<'_>],
-        pages: &'p PageCache,
-        owner: usize,
-        (run, at, wants_csums): (Run, Logical, bool),
-    ) -> Result<()> {
-        let mut run = run;
-        let mut at = at.0;
-        while run.len > 0 {
-            if self.len >= WRITE_BYTES || !self.is_followed_by(core, at, run.len) {
-                self.write(core, jobs)?;
-                self.at = at;
+/// What there is to do, each with the place of its job in the list.
+fn tasks(jobs: &mut [Job<'_>]) -> Vec<(usize, Task)> {
+    let mut tasks = Vec::new();
+    for (owner, job) in jobs.iter_mut().enumerate() {
+        for step in std::mem::take(&mut job.steps) {
+            match (step, job.compression) {
+                (Step::Inline { len }, _) => tasks.push((owner, Task::Inline { len })),
+                (Step::InPlace { run, old }, _) => tasks.push((owner, Task::InPlace { run, old })),
+                (Step::Allocate(run), None) => tasks.push((owner, Task::Plain(run))),
+                (Step::Allocate(run), Some(compression)) => {
+                    let starts = (run.start..run.end()).step_by(to_usize(encode::PIECE_BYTES));
+                    let piece = |start| Run { start, len: (run.end() - start).min(encode::PIECE_BYTES) };
+                    tasks.extend(starts.map(|start| (owner, Task::Piece(piece(start), compression))));
+                }
             }
-            let len = run.len.min(WRITE_BYTES.saturating_sub(self.len));
-            self.parts.extend(pages.pages(run.start..run.start + len));
-            self.owners.push((owner, len));
-            self.len += len;
-            self.wants_csums |= wants_csums;
-            run = Run { start: run.start + len, len: run.len - len };
-            at += len;
+        }
+    }
+    tasks
+}
+
+/// How many of the tasks are compressed together; at least one.
+fn window(tasks: &[(usize, Task)]) -> usize {
+    let mut bytes = 0;
+    let fits = tasks.iter().take_while(|(_, task)| {
+        let before = bytes;
+        bytes += if let Task::Piece(run, _) = task { run.len } else { 0 };
+        before < WINDOW_BYTES
+    });
+    fits.count()
+}
+
+/// Puts data on disk, in the order of its tasks.
+struct Writer<'c, 'p, 'j, 'a> {
+    core: &'c Core,
+    jobs: &'j mut [Job<'a>],
+    flights: &'p [Arc<Flight>],
+    batch: Batch<'p>,
+    /// Where the next extent had best begin.
+    hint: Option<Logical>,
+    /// What goes to disk as it is, not yet allocated: pieces that could not be compressed become one extent.
+    plain: Option<(usize, Run)>,
+}
+
+impl Writer<'_, '_, '_, '_> {
+    /// What each task's data is on disk; `None` for what goes there as it is.
+    fn encode(&self, tasks: &[(usize, Task)]) -> Vec<Option<Vec<u8>>> {
+        let sector = self.core.store.sizes().sector;
+        let encode = |(owner, task): &(usize, Task)| match (task, self.flights.get(*owner)) {
+            (Task::Piece(run, compression), Some(flight)) => {
+                let pages = flight.pages.as_ref()?;
+                encode::piece(pages, *run, *compression, sector)
+            }
+            _ => None,
+        };
+        match tasks.iter().any(|(_, task)| matches!(task, Task::Piece(..))) {
+            true => self.core.store.work_on(tasks.iter().collect(), encode),
+            false => vec![None; tasks.len()],
+        }
+    }
+
+    fn place(&mut self, owner: usize, task: Task, encoded: Option<Vec<u8>>) -> Result<()> {
+        let flights = self.flights;
+        let Some(pages) = &flights[owner].pages else { return Ok(()) };
+        match (task, encoded) {
+            (Task::Plain(run) | Task::Piece(run, _), None) => return self.add_plain(owner, run),
+            (Task::Piece(run, compression), Some(bytes)) => {
+                self.end_plain()?;
+                return self.add_encoded(owner, run, compression, bytes);
+            }
+            (Task::Inline { len }, _) => self.jobs[owner].set_inline(pages, len),
+            (Task::InPlace { run, old }, _) => {
+                self.end_plain()?;
+                self.jobs[owner].add_in_place(run, &old);
+                let place = (run, old.disk_at(run.start));
+                self.batch.add_pages(self.core, self.jobs, pages, owner, place)?;
+            }
+            (Task::Plain(_), Some(_)) => debug_assert!(false, "only pieces are compressed"),
         }
         Ok(())
     }
 
-    /// True when `len` bytes at `at` can be written together with the batch.
-    fn is_followed_by(&self, core: &Core, at: u64, len: u64) -> bool {
-        self.at.saturating_add(self.len) == at && is_in_one_group(core, Logical(self.at), self.len.saturating_add(len))
-    }
-
-    fn write(&mut self, core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
-        let batch = std::mem::take(self);
-        if batch.len == 0 {
-            return Ok(());
-        }
-        let at = Logical(batch.at);
-        let csums = write_and_sum(core, at, &batch.parts, batch.len, batch.wants_csums)?;
-        let (sector, csum) = (u64::from(core.store.sizes().sector), core.store.sizes().csum);
-        let mut offset = 0;
-        for (owner, len) in batch.owners {
-            let job = &mut jobs[owner];
-            if job.has_csums() {
-                let from = to_usize(offset / sector) * csum;
-                let to = to_usize((offset + len) / sector) * csum;
-                job.add_csums(core, batch.at + offset, csums.get(from..to).unwrap_or_default());
+    /// Notes that `run` goes to disk as it is, behind what was noted so.
+    fn add_plain(&mut self, owner: usize, run: Run) -> Result<()> {
+        match &mut self.plain {
+            Some((last, before)) if *last == owner && before.end() == run.start => before.len += run.len,
+            _ => {
+                self.end_plain()?;
+                self.plain = Some((owner, run));
             }
-            offset += len;
         }
         Ok(())
+    }
+
+    /// Puts on disk what was noted to go there as it is.
+    fn end_plain(&mut self) -> Result<()> {
+        let Some((owner, mut rest)) = self.plain.take() else { return Ok(()) };
+        while rest.len > 0 {
+            let extent = self.jobs[owner].allocate(self.core, rest.len.min(EXTENT_BYTES_MAX), self.hint)?;
+            self.put_plain(owner, rest.start, extent)?;
+            rest = Run { start: rest.start + extent.len, len: rest.len - extent.len };
+        }
+        Ok(())
+    }
+
+    fn put_plain(&mut self, owner: usize, start: u64, extent: DataExtent) -> Result<()> {
+        let flights = self.flights;
+        let Some(pages) = &flights[owner].pages else { return Ok(()) };
+        self.hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
+        self.jobs[owner].add_fresh(FileExtent::whole(start, Kind::Regular, extent.at, extent.len));
+        let run = Run { start, len: extent.len };
+        self.batch.add_pages(self.core, self.jobs, pages, owner, (run, extent.at))
+    }
+
+    /// Puts `bytes` on disk, which are `run` compressed.
+    fn add_encoded(&mut self, owner: usize, run: Run, compression: Compression, bytes: Vec<u8>) -> Result<()> {
+        let len = to_u64(bytes.len());
+        let extent = self.jobs[owner].allocate(self.core, len, self.hint)?;
+        if extent.len < len {
+            // Free space is in pieces: a compressed extent cannot be cut, the file's bytes can.
+            self.put_plain(owner, run.start, extent)?;
+            return self.add_plain(owner, Run { start: run.start + extent.len, len: run.len - extent.len });
+        }
+        self.hint = Some(Logical(extent.at.0.saturating_add(len)));
+        let item = FileExtent::compressed(run.start, extent.at, len, run.len, compression.kind.to_raw());
+        self.jobs[owner].add_fresh(item);
+        self.batch.add_encoded(self.core, self.jobs, owner, (bytes, extent.at))
     }
 }
 

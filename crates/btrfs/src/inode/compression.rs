@@ -1,0 +1,166 @@
+//! Whether and how the data of a file is compressed: what the volume was opened with, the file's flags, its property.
+
+use btrfs_disk::flags::{Incompat, InodeFlags};
+use btrfs_disk::hash::name_hash;
+use btrfs_disk::items::DirEntry;
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Corrupt, Key};
+use codec::CompressionType;
+
+use super::{Core, Inode};
+use crate::error::Result;
+
+/// Attribute that says how a file is to be compressed.
+pub(crate) const COMPRESSION_NAME: &[u8] = b"btrfs.compression";
+/// What the flag for compression means where nothing says how, as in the kernel.
+const DEFAULT_KIND: CompressionType = CompressionType::Zlib;
+
+/// How new data is compressed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Compression {
+    /// The algorithm.
+    pub kind: CompressionType,
+    /// Its level; 0 for the algorithm's default.
+    pub level: i32,
+    /// Also data that does not look as if it became smaller, and files with the flag that forbids it; what does not
+    /// become smaller is stored as it is all the same.
+    pub is_forced: bool,
+}
+
+impl Compression {
+    /// The algorithm and level in the words of the kernel's mount options: `zstd`, `zlib:9`. `None` for an algorithm
+    /// or a level that there is not.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let (name, level) = text.split_once(':').unwrap_or((text, "0"));
+        let kind = CompressionType::from_name(name)?;
+        let level: i32 = level.parse().ok()?;
+        let is_level = level == 0 || kind.levels().contains(&level);
+        is_level.then_some(Self { kind, level, is_forced: false })
+    }
+
+    /// The feature that a reader of such data has to know.
+    pub(crate) fn feature(self) -> Option<Incompat> {
+        feature_of(self.kind)
+    }
+}
+
+/// The feature that a reader of data compressed so has to know.
+pub(crate) fn feature_of(kind: CompressionType) -> Option<Incompat> {
+    match kind {
+        CompressionType::Zlib => None,
+        CompressionType::Lzo => Some(Incompat::COMPRESS_LZO),
+        CompressionType::Zstd => Some(Incompat::COMPRESS_ZSTD),
+    }
+}
+
+/// What the compression property of a file says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum CompressionProperty {
+    Unset,
+    Never,
+    As(Compression),
+}
+
+impl CompressionProperty {
+    /// `None` for a value that the kernel refuses. What follows `zlib` or `zstd` is a level, where it can be one.
+    pub(crate) fn parse(value: &[u8]) -> Option<Self> {
+        let of = |kind| Self::As(Compression { kind, level: 0, is_forced: false });
+        Some(match value {
+            b"" => Self::Unset,
+            b"no" | b"none" => Self::Never,
+            b"lzo" => of(CompressionType::Lzo),
+            value => {
+                let known = [(&b"zlib"[..], CompressionType::Zlib), (b"zstd", CompressionType::Zstd)];
+                let (_, kind) = known.into_iter().find(|(name, _)| value.starts_with(name))?;
+                let said = std::str::from_utf8(value).ok().and_then(Compression::parse);
+                said.map_or_else(|| of(kind), Self::As)
+            }
+        })
+    }
+
+    /// Whether the inode is to be compressed, and whether it never is.
+    pub(crate) fn flags(self) -> (bool, bool) {
+        match self {
+            Self::Unset => (false, false),
+            Self::Never => (false, true),
+            Self::As(_) => (true, false),
+        }
+    }
+
+    /// The feature that a reader has to know.
+    pub(crate) fn feature(self) -> Option<Incompat> {
+        match self {
+            Self::As(compression) => compression.feature(),
+            Self::Unset | Self::Never => None,
+        }
+    }
+}
+
+impl Core {
+    /// Whether new data of a file with these flags may be compressed. Data that may be overwritten in place is not:
+    /// it has no checksums, or lies in space that was allocated for it as it is.
+    pub(crate) fn may_compress(&self, flags: InodeFlags) -> bool {
+        let keeps_place = InodeFlags::NODATACOW | InodeFlags::NODATASUM | InodeFlags::PREALLOC;
+        if flags.intersects(keeps_place) {
+            return false;
+        }
+        match self.settings.compress {
+            Some(Compression { is_forced: true, .. }) => true,
+            Some(_) => !flags.contains(InodeFlags::NOCOMPRESS),
+            None => flags.contains(InodeFlags::COMPRESS) && !flags.contains(InodeFlags::NOCOMPRESS),
+        }
+    }
+
+    /// How new data of a file with these flags is compressed; `None` for not at all. The property of the file decides
+    /// on the algorithm before the volume does; of the volume's algorithm the volume knows the level.
+    ///
+    /// # Errors
+    /// When the property cannot be read.
+    pub(crate) fn compression(&self, inode: &Inode, flags: InodeFlags) -> Result<Option<Compression>> {
+        if !self.may_compress(flags) {
+            return Ok(None);
+        }
+        let default = Compression { kind: DEFAULT_KIND, level: 0, is_forced: false };
+        let general = self.settings.compress.unwrap_or(default);
+        if !flags.contains(InodeFlags::COMPRESS) {
+            return Ok(Some(general));
+        }
+        Ok(Some(match property(inode)? {
+            CompressionProperty::As(own) if own.kind == general.kind && own.level == 0 => general,
+            CompressionProperty::As(own) => Compression { is_forced: general.is_forced, ..own },
+            CompressionProperty::Unset | CompressionProperty::Never => general,
+        }))
+    }
+}
+
+fn property(inode: &Inode) -> Result<CompressionProperty> {
+    let key = Key::new(inode.ino().0, item_type::XATTR_ITEM, name_hash(COMPRESSION_NAME));
+    let value = inode.root.tree.get_with(&key, |bytes| {
+        let found = DirEntry::find(bytes, COMPRESSION_NAME)?;
+        Ok::<_, Corrupt>(found.and_then(|(entry, _)| CompressionProperty::parse(entry.data)))
+    })?;
+    Ok(value.transpose()?.flatten().unwrap_or(CompressionProperty::Unset))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_and_properties_are_read_as_the_kernel_reads_them() {
+        let of = |kind, level| Compression { kind, level, is_forced: false };
+        assert_eq!(Compression::parse("zstd"), Some(of(CompressionType::Zstd, 0)));
+        assert_eq!(Compression::parse("zlib:9"), Some(of(CompressionType::Zlib, 9)));
+        assert_eq!(Compression::parse("zstd:-7"), Some(of(CompressionType::Zstd, -7)));
+        assert_eq!(Compression::parse("lzo"), Some(of(CompressionType::Lzo, 0)));
+        for wrong in ["", "zip", "zlib:10", "zstd:16", "zstd:x", "lzo:1", "zstd:"] {
+            assert_eq!(Compression::parse(wrong), None, "{wrong}");
+        }
+        let property = CompressionProperty::parse;
+        assert_eq!(property(b"zstd:5"), Some(CompressionProperty::As(of(CompressionType::Zstd, 5))));
+        assert_eq!(property(b"zlibfoo"), Some(CompressionProperty::As(of(CompressionType::Zlib, 0))));
+        assert_eq!(property(b"none"), Some(CompressionProperty::Never));
+        assert_eq!((property(b"lzo2"), property(b"gzip")), (None, None));
+    }
+}

@@ -1,0 +1,192 @@
+//! Compressed files: written, overwritten, cut, shared, synced, and judged by `btrfs check`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use btrfs::{Compression, Volume};
+use common::{Image, check};
+use vfs::file_system::{AllocateFlags, NodeFlags, XattrMode};
+use vfs::{File, FileOptions, SnapshotMode};
+
+const PROPERTY: &str = "btrfs.compression";
+
+fn compression(text: &str) -> Compression {
+    Compression::parse(text).unwrap()
+}
+
+/// Opens an image so that new data is compressed.
+fn open(image: &Image, text: &str) -> Volume {
+    Volume::options().compress(Some(compression(text))).open(image.file.path()).unwrap()
+}
+
+/// An empty volume that compresses.
+fn volume(text: &str) -> (Image, Volume) {
+    let (image, volume) = Image::make();
+    volume.close().unwrap();
+    let volume = open(&image, text);
+    (image, volume)
+}
+
+/// Lines that differ and compress well.
+fn text(len: usize) -> Vec<u8> {
+    let lines = (0_u64..).flat_map(|n| format!("{n}: a tree of {} leaves\n", n * 7919 % 100_003).into_bytes());
+    lines.take(len).collect()
+}
+
+/// Bytes that nothing compresses.
+fn noise(len: usize) -> Vec<u8> {
+    let mut state = 9_u64;
+    let next = || {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        state.to_le_bytes()[7]
+    };
+    std::iter::repeat_with(next).take(len).collect()
+}
+
+/// The compressions of a file's extents, without repetitions.
+fn kinds(volume: &Volume, path: &str) -> Vec<Option<&'static str>> {
+    let extents = File::open(volume, path).unwrap().extents().unwrap();
+    let mut kinds: Vec<_> = extents.iter().map(|extent| extent.compression).collect();
+    kinds.dedup();
+    kinds
+}
+
+/// Each algorithm and class of levels; in one file what compresses, what does not, and a hole.
+#[test]
+fn files_are_compressed_and_read_back() {
+    for (option, name) in [
+        ("zlib", "zlib"),
+        ("zlib:1", "zlib"),
+        ("zlib:9", "zlib"),
+        ("lzo", "lzo"),
+        ("zstd", "zstd"),
+        ("zstd:15", "zstd"),
+        ("zstd:-10", "zstd"),
+    ] {
+        let (image, volume) = volume(option);
+        let mut mixed = text(700_000);
+        mixed.extend(noise(500_000));
+        mixed.extend(text(300_001));
+        volume.write("/mixed", &mixed).unwrap();
+        volume.write("/small", text(1500)).unwrap();
+        volume.write("/sector", text(4000)).unwrap();
+        volume.write("/noise", noise(200_000)).unwrap();
+        let sparse = FileOptions::new().write(true).create(true).open(&volume, "/sparse").unwrap();
+        sparse.write_at(&text(100_000), 1 << 20).unwrap();
+        drop(sparse);
+        let volume = image.reopen(volume);
+        assert_eq!(volume.read("/mixed").unwrap(), mixed, "{option}");
+        assert_eq!(volume.read("/small").unwrap(), text(1500), "{option}");
+        assert_eq!(volume.read("/sector").unwrap(), text(4000), "{option}");
+        assert_eq!(volume.read("/noise").unwrap(), noise(200_000), "{option}");
+        let sparse = volume.read("/sparse").unwrap();
+        assert!(sparse[..1 << 20].iter().all(|byte| *byte == 0) && sparse[1 << 20..] == text(100_000), "{option}");
+        assert_eq!(kinds(&volume, "/mixed"), [Some(name), None, Some(name)], "{option}");
+        assert_eq!(kinds(&volume, "/sector"), [Some(name)], "{option}: it fits its item");
+        assert_eq!(kinds(&volume, "/noise"), [None], "{option}");
+        assert_eq!(kinds(&volume, "/sparse"), [Some(name)], "{option}");
+        volume.close().unwrap();
+    }
+}
+
+/// Every kind of change that cuts a compressed extent.
+#[test]
+fn compressed_extents_are_cut_and_shared() {
+    let (image, volume) = volume("zstd:3");
+    let mut expected = text(1_000_000);
+    volume.write("/file", &expected).unwrap();
+    volume.sync().unwrap();
+    volume.snapshot("/", "/before", SnapshotMode::ReadOnly).unwrap();
+    let before = expected.clone();
+    let file = FileOptions::new().read(true).write(true).open(&volume, "/file").unwrap();
+    for (at, bytes) in [(5_000, text(10)), (300_000, noise(150_000)), (131_072, text(131_072)), (999_990, text(5_000))] {
+        file.write_at(&bytes, at).unwrap();
+        volume.sync().unwrap();
+        let at = usize::try_from(at).unwrap();
+        expected.resize(expected.len().max(at + bytes.len()), 0);
+        expected[at..at + bytes.len()].copy_from_slice(&bytes);
+    }
+    file.allocate(AllocateFlags::PUNCH_HOLE | AllocateFlags::KEEP_SIZE, 600_000, 50_000).unwrap();
+    expected[600_000..650_000].fill(0);
+    file.set_len(900_001).unwrap();
+    expected.truncate(900_001);
+    file.set_len(950_000).unwrap();
+    expected.resize(950_000, 0);
+    let copy = FileOptions::new().read(true).write(true).create(true).open(&volume, "/copy").unwrap();
+    copy.reflink(&file, 0, 0, 0).unwrap();
+    copy.write_at(b"only here", 70_000).unwrap();
+    let mut copied = expected.clone();
+    copied[70_000..70_009].copy_from_slice(b"only here");
+    drop((file, copy));
+    let volume = image.reopen(volume);
+    for (path, expected) in [("/file", &expected), ("/copy", &copied), ("/before/file", &before)] {
+        assert!(volume.read(path).unwrap() == *expected, "{path}");
+    }
+    volume.remove_file("/file").unwrap();
+    volume.remove_file("/copy").unwrap();
+    volume.delete_subvolume("/before").unwrap();
+    image.reopen(volume).close().unwrap();
+}
+
+/// A property decides on the algorithm, a flag on whether; data that may be overwritten in place stays as it is.
+#[test]
+fn flags_and_properties_decide() {
+    let (image, volume) = Image::make();
+    volume.create_dir("/lzo").unwrap();
+    volume.set_xattr("/lzo", PROPERTY, b"lzo", XattrMode::Either).unwrap();
+    volume.write("/lzo/file", text(100_000)).unwrap();
+    volume.write("/flag", b"").unwrap();
+    volume.set_flags("/flag", NodeFlags::COMPRESS).unwrap();
+    FileOptions::new().write(true).open(&volume, "/flag").unwrap().write_at(&text(100_000), 0).unwrap();
+    volume.write("/plain", text(100_000)).unwrap();
+    volume.close().unwrap();
+
+    let volume = open(&image, "zstd:9");
+    for (path, flags) in [("/never", NodeFlags::NOCOMPRESS), ("/in-place", NodeFlags::NOCOW)] {
+        volume.write(path, b"").unwrap();
+        volume.set_flags(path, flags).unwrap();
+        FileOptions::new().write(true).open(&volume, path).unwrap().write_at(&text(100_000), 0).unwrap();
+    }
+    volume.write("/lzo/later", text(100_000)).unwrap();
+    volume.write("/general", text(100_000)).unwrap();
+    let volume = image.reopen(volume);
+    for (path, kind) in [
+        ("/lzo/file", Some("lzo")),
+        ("/lzo/later", Some("lzo")),
+        ("/flag", Some("zlib")),
+        ("/plain", None),
+        ("/never", None),
+        ("/in-place", None),
+        ("/general", Some("zstd")),
+    ] {
+        assert_eq!(kinds(&volume, path), [kind], "{path}");
+        assert_eq!(volume.read(path).unwrap(), text(100_000), "{path}");
+    }
+    volume.close().unwrap();
+}
+
+/// What an fsync promised is there after a crash: in the log, with the checksums of what is on disk.
+#[test]
+fn synced_data_survives_a_crash() {
+    let (image, volume) = volume("zlib");
+    volume.write("/file", text(400_000)).unwrap();
+    volume.sync().unwrap();
+    let file = FileOptions::new().write(true).open(&volume, "/file").unwrap();
+    let mut expected = text(400_000);
+    for (turn, at) in (0_usize..).zip([0, 150_000, 399_000, 100_000]) {
+        let part = text(30_000 + turn);
+        file.write_at(&part, u64::try_from(at).unwrap()).unwrap();
+        expected.resize(expected.len().max(at + part.len()), 0);
+        expected[at..at + part.len()].copy_from_slice(&part);
+        file.sync_all().unwrap();
+        let crashed = tempfile::NamedTempFile::new().unwrap();
+        std::fs::copy(image.file.path(), crashed.path()).unwrap();
+        let found = Volume::open(crashed.path()).unwrap();
+        assert!(found.read("/file").unwrap() == expected, "{at}");
+        found.close().unwrap();
+        check(crashed.path());
+    }
+    drop(file);
+    volume.close().unwrap();
+}
