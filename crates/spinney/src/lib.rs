@@ -44,6 +44,7 @@
 //! | To | use |
 //! |---|---|
 //! | make or open an image | [`Volume`], [`VolumeOptions`], [`MakeOptions`], [`Env`] |
+//! | compress what is written | [`Compression`], [`CompressionType`] |
 //! | use it by paths, as a volume of any format | [`Volume`] derefs to [`vfs::Volume`] |
 //! | read and write files | [`File`], [`FileOptions`], [`AllocateFlags`], [`Extent`], [`ExtentKind`] |
 //! | walk directories | [`ReadDir`], [`DirEntry`], [`NodeKind`] |
@@ -59,8 +60,8 @@
 #[cfg(feature = "ablation")]
 pub use btrfs::ablation;
 pub use btrfs::{
-    CallerError, DeviceInfo, Env, Error, FsOptions, Generation, InodeFlags, InodeNo, MakeOptions, Result, SpaceReport,
-    SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
+    CallerError, Compression, CompressionType, DeviceInfo, Env, Error, FsOptions, Generation, InodeFlags, InodeNo,
+    MakeOptions, Result, SpaceReport, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
 };
 pub use vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,

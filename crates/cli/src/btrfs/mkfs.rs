@@ -14,9 +14,10 @@ use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_store::MakeOptions;
 use clap::{Args, ValueEnum};
 use codec::ChecksumType;
-use spinney::{Volume, VolumeInfo};
+use spinney::{Compression, Volume, VolumeInfo, VolumeOptions};
 
 use super::blank;
+use super::compression;
 use super::features;
 use super::info;
 use super::label;
@@ -41,6 +42,7 @@ use commands::work;
     "Examples:\n",
     "  spinney mkfs --size 2G disk.img\n",
     "  spinney mkfs --rootdir ./site -L site site.img\n",
+    "  spinney mkfs --rootdir ./site --compress zstd:9 site.img\n",
     "  spinney mkfs --csum xxhash64 -O ^block-group-tree --size 1G old.img\n",
     "  spinney mkfs -O list-all"
 ))]
@@ -51,6 +53,9 @@ pub(crate) struct Mkfs {
     /// Copy the contents of DIR into it
     #[arg(short = 'r', long, value_name = "DIR")]
     rootdir: Option<PathBuf>,
+    /// Compress contents: zlib[:1-9], lzo or zstd[:-15-15]; what does not become smaller is stored as it is
+    #[arg(long, value_name = "ALGO[:LEVEL]", value_parser = compression::parse, requires = "rootdir")]
+    compress: Option<Compression>,
     /// Name of the file system, up to 255 bytes
     #[arg(short = 'L', long, default_value = "")]
     label: String,
@@ -203,7 +208,7 @@ impl Mkfs {
             let size = self
                 .fixed_size(target)
                 .ok_or_else(|| Failure::usage(format!("{}: --size is needed", target.path.display())))?;
-            return target.make(make, size, self.owner);
+            return target.make(make, size, self.volume_options());
         };
         let options = self.import_options(target);
         if let Some(size) = self.fixed_size(target).filter(|_| !self.may_grow(target)) {
@@ -238,6 +243,11 @@ impl Mkfs {
         self.size.or(target.part.size).or(Some(target.size).filter(|size| *size > 0))
     }
 
+    fn volume_options(&self) -> VolumeOptions {
+        let (uid, gid) = self.owner.unwrap_or_default();
+        Volume::options().owner(uid, gid).compress(self.compress)
+    }
+
     fn import_options(&self, target: &Target) -> ImportOptions {
         let image = rustix::fs::stat(&target.part.path).ok();
         ImportOptions {
@@ -258,7 +268,7 @@ impl Mkfs {
         options: &ImportOptions,
         bytes_total: u64,
     ) -> Result<Made> {
-        let made = target.make(make, size, self.owner)?;
+        let made = target.make(make, size, self.volume_options())?;
         // The image may lie in the directory that is copied, and exists only now.
         let options = ImportOptions { skip: self.import_options(target).skip, ..options.clone() };
         let progress = Arc::new(Progress::default());
@@ -338,7 +348,7 @@ impl Target {
     }
 
     /// Makes the file system with `size` bytes.
-    fn make(&self, make: &MakeOptions, size: u64, owner: Option<(u32, u32)>) -> Result<Made> {
+    fn make(&self, make: &MakeOptions, size: u64, options: VolumeOptions) -> Result<Made> {
         if self.is_device && size > self.size {
             let text = format!("{}: size: expected at most {}, found {size}", self.path.display(), self.size);
             return Err(Failure::new(Status::NoSpace, text).into());
@@ -349,12 +359,11 @@ impl Target {
             self.resize(size)?;
         }
         let make = MakeOptions { size: Some(size), ..make };
-        let options = FileOptions { size: Some(size), ..FileOptions::default() };
-        let device = FileDevice::open(&self.path, &options)?;
+        let file_options = FileOptions { size: Some(size), ..FileOptions::default() };
+        let device = FileDevice::open(&self.path, &file_options)?;
         let device = Arc::new(LateSuper::new(device)?);
         let shared: Arc<dyn Device> = device.clone();
-        let (uid, gid) = owner.unwrap_or_default();
-        let volume = Volume::options().owner(uid, gid).make_device(shared, &make);
+        let volume = options.make_device(shared, &make);
         let volume = volume.with_context(|| format!("{}: {}", self.path.display(), human::bytes(size)))?;
         Ok(Made { volume, device })
     }

@@ -9,6 +9,7 @@
 //! `args`.
 
 pub(crate) mod blank;
+pub(crate) mod compression;
 pub(crate) mod dump;
 pub(crate) mod features;
 pub(crate) mod format;

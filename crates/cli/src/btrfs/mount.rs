@@ -5,9 +5,10 @@ use std::sync::Arc;
 use anyhow::Result;
 use blockdev::Device;
 use btrfs_disk::TreeId;
-use spinney::{CallerError, Error as VolumeError, FsOptions, Volume, VolumeOptions};
+use spinney::{CallerError, Compression, Error as VolumeError, FsOptions, Volume, VolumeOptions};
 use vfs::FileSystem;
 
+use super::compression;
 use commands::failure::{Failure, Status};
 use commands::format::Request;
 use commands::mount::{needs_value, size, takes_no_value, unknown};
@@ -18,6 +19,9 @@ pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
   max_inline=BYTES    files up to this size are stored with their metadata; 2048, 0 for none
   nodatacow           new files are overwritten in place, and have no checksums
   nodatasum           new files have no checksums
+  compress[=ALGO]     new data is compressed: zlib[:1-9], lzo, zstd[:-15-15], or no; zlib where nothing is said. What
+                      does not look as if it became smaller, and files with the flag `m`, are stored as they are
+  compress-force[=ALGO]  the same, and everything is tried
   user_subvol_ioctls  programs may make, delete and freeze subvolumes by ioctl(2), as far as owners, permission
                       bits and access control lists surely allow it; such calls are NOT stopped by a mount that
                       was made read-only later or in another place (remount,ro or a bind mount with ro). The mount
@@ -34,6 +38,8 @@ const NAMES: &[&str] = &[
     "nodatasum",
     "datasum",
     "nologreplay",
+    "compress",
+    "compress-force",
     "user_subvol_ioctls",
     "nouser_subvol_ioctls",
 ];
@@ -44,8 +50,6 @@ const NOT_HERE: &[&str] = &[
     "autodefrag",
     "barrier",
     "clear_cache",
-    "compress",
-    "compress-force",
     "degraded",
     "device",
     "discard",
@@ -151,6 +155,7 @@ impl Wanted {
                 let bytes = size(name, bytes, 0..=MAX_INLINE_MAX)?;
                 options.max_inline(u32::try_from(bytes)?)
             }
+            ("compress" | "compress-force", value) => options.compress(compression_of(name, value)?),
             ("nodatacow", None) => options.nodatacow(true),
             ("datacow", None) => options.nodatacow(false),
             ("nodatasum", None) => options.nodatasum(true),
@@ -195,6 +200,19 @@ impl Wanted {
             }
         }
         Ok(volume)
+    }
+}
+
+/// What `compress` or `compress-force` ask for; as in the kernel zlib where nothing is said.
+fn compression_of(name: &str, value: Option<&str>) -> Result<Option<Compression>> {
+    let is_forced = name == "compress-force";
+    match value {
+        Some("no" | "none") => Ok(None),
+        value => {
+            let found = compression::parse(value.unwrap_or("zlib"));
+            let found = found.map_err(|text| Failure::usage(format!("option `{name}`: {text}")))?;
+            Ok(Some(Compression { is_forced, ..found }))
+        }
     }
 }
 
@@ -245,9 +263,12 @@ mod tests {
         check("subvol=/home,max_inline=0,nodatacow,datacow,nodatasum,datasum").unwrap();
         check("ro,subvolid=5,nologreplay").unwrap();
         check("max_inline=2k,subvolid=0").unwrap();
+        check("compress,compress=no,compress=zstd:-3,compress-force=zlib:9").unwrap();
         for (list, word) in [
             ("foo", "`foo`"),
-            ("compress=zstd", "`compress`"),
+            ("compress=zip", "`zip` is no compression"),
+            ("compress=zstd:16", "the levels of zstd are -15 to 15"),
+            ("compress-force=lzo:3", "lzo has no levels"),
             ("subvol", "`subvol` needs a value: subvol=PATH"),
             ("subvol=", "subvol=PATH"),
             ("subvolid", "subvolid=ID"),
@@ -256,7 +277,7 @@ mod tests {
             ("max_inline=x", "max_inline=x"),
             ("max_inline=1G", "`max_inline=1G`: give a size from 0 B to 64.0 KiB"),
             ("subvolid=-1", "`subvolid=-1`: give the number of a subvolume"),
-            ("compress=zstd", "the kernel's btrfs"),
+            ("degraded", "the kernel's btrfs"),
             ("nologreplay", "`nologreplay` needs `ro`"),
             ("ro,nologreplay,rw", "`nologreplay` needs `ro`"),
         ] {
@@ -264,6 +285,6 @@ mod tests {
             assert!(error.contains(word), "{list}: {error}");
         }
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
-        assert_eq!(NAMES.iter().filter(listed).count(), 7);
+        assert_eq!(NAMES.iter().filter(listed).count(), 9);
     }
 }
