@@ -152,6 +152,7 @@ pub(super) fn form_of(index: u64) -> Form {
     match index % 8 {
         7 => Form::Usual,
         3 => Form::NoInline,
+        5 => Form::Compressed,
         _ => Form::Small,
     }
 }

@@ -319,7 +319,7 @@ fn plan(recording: &Recording, budget: u64, seed: u64) -> Vec<Cut> {
 
 /// The form whose empty volume is the one that a form begins with: how data is kept says nothing about an empty one.
 pub(super) fn base_of(form: Form) -> Form {
-    if form == Form::NoInline { Form::Small } else { form }
+    if matches!(form, Form::NoInline | Form::Compressed) { Form::Small } else { form }
 }
 
 /// A state that was opened can be worked with.

@@ -17,6 +17,8 @@ pub enum Form {
     Small,
     /// The same, and all data outside of the metadata.
     NoInline,
+    /// As [`Form::NoInline`], and data is compressed where the format can.
+    Compressed,
     /// As users make it: the usual blocks, in as many copies as usual.
     Usual,
 }

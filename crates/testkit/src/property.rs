@@ -4,7 +4,7 @@ use crate::Random;
 use crate::reference::{self, Checked};
 use anyhow::{Context, Result, ensure};
 use btrfs_disk::flags::BlockGroupFlags;
-use spinney::{Error, MakeOptions, SpaceReport, Volume};
+use spinney::{Compression, Error, MakeOptions, SpaceReport, Volume};
 use std::path::Path;
 use std::time::Duration;
 use vfs_conformance::model::Operation;
@@ -26,6 +26,9 @@ const FOREIGN_FORMS: &[&[&str]] = &[
     &["-O", "^no-holes"],
     &["-O", "^no-holes,^skinny-metadata", "-R", "^free-space-tree"],
 ];
+
+/// How data is compressed, where it is: each algorithm, and each class of levels.
+const COMPRESSIONS: &[&str] = &["zlib:1", "zlib:9", "lzo", "zstd:-5", "zstd", "zstd:12"];
 
 /// A volume with so many bytes in no chunk has to make a chunk before it says that there is no room.
 const UNALLOCATED_BYTES: u64 = 4 << 20;
@@ -89,6 +92,11 @@ fn open(path: &Path, random: &mut Random) -> Result<Volume> {
     }
     if random.one_in(4) {
         options = options.max_inline(0);
+    }
+    if random.one_in(3) {
+        let text = random.pick(COMPRESSIONS).copied().unwrap_or_default();
+        let is_forced = random.one_in(4);
+        options = options.compress(Compression::parse(text).map(|found| Compression { is_forced, ..found }));
     }
     // A thread of another seed may be starting `btrfs check`: between fork and exec the child holds our lock too.
     for _ in 0..LOCK_ATTEMPTS_MAX {

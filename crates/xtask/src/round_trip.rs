@@ -11,6 +11,8 @@ use std::process::ExitCode;
 
 /// The image whose contents are the tree: every kind of inode, attributes, sparse and preallocated files.
 const SOURCE: &str = "crc32c-n16k";
+/// Each algorithm, and each class of levels.
+const COMPRESSIONS: &[&str] = &["zlib:1", "zlib:9", "lzo", "zstd:-7", "zstd:3", "zstd:15"];
 const DIFFERENCES_SHOWN: usize = 10;
 /// Of the runs of a file only where they are counts.
 const NOWHERE: Extent =
@@ -33,6 +35,16 @@ pub(crate) fn run(root: &Path, folder: &Path) -> Result<ExitCode> {
     let _ = std::fs::remove_file(&by_mkfs);
     spinney(&["mkfs", "--rootdir", &from, &by_mkfs.to_string_lossy()])?;
     failed |= !arrived("mkfs --rootdir", &by_mkfs, &expected)?;
+
+    for compression in COMPRESSIONS {
+        let path = image("compressed");
+        let _ = std::fs::remove_file(&path);
+        spinney(&["mkfs", "--rootdir", &from, "--compress", compression, &path.to_string_lossy()])?;
+        failed |= !arrived(&format!("mkfs --compress {compression}"), &path, &expected)?;
+        if !failed {
+            std::fs::remove_file(path)?;
+        }
+    }
 
     let by_put = image("put");
     let _ = std::fs::remove_file(&by_put);

@@ -32,6 +32,7 @@ const OPTIONS: &[&str] = &[
     "allow_other,user_subvol_ioctls,writeback",
     "allow_other,user_subvol_ioctls,nodatacow",
     "allow_other,user_subvol_ioctls,commit=1,writeback",
+    "allow_other,user_subvol_ioctls,compress-force=zstd:1",
 ];
 /// Milliseconds from the first write to the kill.
 const DELAY_MS: (u64, u64) = (5, 1500);

@@ -40,6 +40,7 @@ const MODES: &[(&str, &str)] = &[
     ("default", "allow_other,user_subvol_ioctls,commit=1"),
     ("writeback", "allow_other,user_subvol_ioctls,commit=1,writeback"),
     ("nodatacow", "allow_other,user_subvol_ioctls,nodatacow"),
+    ("compress", "allow_other,user_subvol_ioctls,commit=1,compress-force=lzo"),
     ("io_uring", "allow_other,user_subvol_ioctls,commit=1,io_uring"),
 ];
 /// Modes of the short form.
@@ -69,7 +70,7 @@ enum Purpose {
 #[command(after_help = "Examples:\n  cargo xtask power-cut --cuts 300 --seed 1\n  \
     cargo xtask power-cut --mode writeback --self-test")]
 pub(crate) struct Options {
-    /// default, writeback, nodatacow, io_uring; all when none is given.
+    /// default, writeback, nodatacow, compress, io_uring; all when none is given.
     #[arg(long, value_delimiter = ',')]
     mode: Vec<String>,
     /// How often the power is cut, in each mode.
