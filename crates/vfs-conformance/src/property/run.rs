@@ -219,7 +219,7 @@ impl<'a, S: Subject> Pair<'a, S> {
             if self.model.lookup(&path).is_some() {
                 paths.push(path.clone());
                 let len = FILE_BYTES - random.below(5000);
-                self.step(&Operation::Write { path, offset: 0, len, seed: random.number() })?;
+                self.step(&Operation::Write { path, offset: 0, len, seed: noise_seed(random) })?;
             }
             if self.report.no_space > before {
                 break;
@@ -266,5 +266,15 @@ impl<'a, S: Subject> Pair<'a, S> {
             story.push_str(&format!("\n    {operation:?}"));
         }
         story
+    }
+}
+
+/// A number from which [`Random::content`] makes bytes that no volume can store in less space.
+fn noise_seed(random: &mut Random) -> u64 {
+    loop {
+        let seed = random.number();
+        if Random::new(seed).one_in(2) {
+            return seed;
+        }
     }
 }
