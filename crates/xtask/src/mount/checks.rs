@@ -31,6 +31,8 @@ pub(crate) enum Mode {
     Writeback,
     /// Data is overwritten in place.
     Nodatacow,
+    /// Whatever becomes smaller is compressed.
+    Compress,
     /// Files are opened without a request.
     ZeroOpen,
     /// Requests come over a ring.
@@ -43,6 +45,7 @@ impl Mode {
             Self::Default => "default",
             Self::Writeback => "writeback",
             Self::Nodatacow => "nodatacow",
+            Self::Compress => "compress-force=zstd:1",
             Self::ZeroOpen => "zero_open",
             Self::IoUring => "io_uring",
         }
