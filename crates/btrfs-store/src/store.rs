@@ -496,10 +496,15 @@ impl Store {
         self.0.csum_tree().any(at, len)
     }
 
-    /// Runs `job` on every item, several at a time on the store's worker threads, and returns the answers in order.
-    /// `job` takes no locks.
-    pub fn work_on<T: Send, R: Send>(&self, items: Vec<T>, job: impl Fn(T) -> R + Sync) -> Vec<R> {
-        self.0.pool().workers().map(items, job)
+    /// Runs `job` on every item, several at a time on the store's worker threads, while the caller runs `here`; returns
+    /// the answers in order, and the caller's. `job` takes no locks.
+    pub fn work_on_beside<T: Send, R: Send, B>(
+        &self,
+        items: Vec<T>,
+        job: impl Fn(T) -> R + Sync,
+        here: impl FnOnce() -> B,
+    ) -> (Vec<R>, B) {
+        self.0.pool().workers().map_beside(items, job, here)
     }
 
     /// Runs `job` on a worker thread of the store while the caller runs `here`. `job` takes no locks.

@@ -81,6 +81,32 @@ impl Workers {
         (answer.expect("a scope ends when its jobs have ended"), here)
     }
 
+    /// Runs `job` on every item on the worker threads while the caller runs `here`; returns the results in order, and
+    /// the caller's. As of [`Self::beside`], only `here` may take locks.
+    pub fn map_beside<T: Send, R: Send, B>(
+        &self,
+        items: Vec<T>,
+        job: impl Fn(T) -> R + Sync,
+        here: impl FnOnce() -> B,
+    ) -> (Vec<R>, B) {
+        let Some(threads) = &self.0 else {
+            let here = here();
+            return (self.map(items, job), here);
+        };
+        let mut answers: Vec<Option<R>> = std::iter::repeat_with(|| None).take(items.len()).collect();
+        let job = &job;
+        let here = threads.in_place_scope(|scope| {
+            for (answer, item) in answers.iter_mut().zip(items) {
+                scope.spawn(move |_| {
+                    let _guard = enter_worker_job();
+                    *answer = Some(job(item));
+                });
+            }
+            here()
+        });
+        (answers.into_iter().map(|answer| answer.expect("a scope ends when its jobs have ended")).collect(), here)
+    }
+
     /// The checksums of all sectors of `data`, packed one after the other.
     #[must_use]
     pub fn csum_data(&self, kind: ChecksumType, sector: usize, data: &[u8]) -> Vec<u8> {
@@ -128,6 +154,14 @@ mod tests {
         let (there, here) = Workers::new(2).beside(id, id);
         assert!(here == caller && there != caller);
         assert_eq!(Workers::inline().beside(id, id), (caller, caller));
+    }
+
+    #[test]
+    fn results_of_jobs_beside_the_caller_keep_their_order() {
+        for workers in [Workers::new(2), Workers::inline()] {
+            let (squares, here) = workers.map_beside((0..100).collect(), |n: u64| n * n, || 7);
+            assert_eq!((squares, here), ((0..100).map(|n| n * n).collect::<Vec<_>>(), 7));
+        }
     }
 
     #[test]

@@ -52,8 +52,8 @@ fn looks_compressible(plain: &[u8]) -> bool {
     if plain.len() < SAMPLED_BYTES_MIN {
         return true;
     }
-    let parts = plain.chunks(SAMPLE_STEP).filter_map(|step| step.get(..SAMPLE_PART));
-    let sample: Vec<u8> = parts.flatten().copied().collect();
+    let parts: Vec<&[u8]> = plain.chunks(SAMPLE_STEP).filter_map(|step| step.get(..SAMPLE_PART)).collect();
+    let sample = parts.concat();
     let options = CompressOptions { level: 1, sector_size: SAMPLE_STEP, output_size_max: sample.len() / 8 * 7 };
     compress(CompressionType::Zstd, &sample, &options).is_ok_and(|smaller| smaller.is_some())
 }

@@ -69,15 +69,18 @@ fn write(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     let flights: Vec<Arc<Flight>> = jobs.iter().map(|job| Arc::clone(&job.flight)).collect();
     let tasks = tasks(jobs);
     let mut writer = Writer { core, jobs, flights: &flights, batch: Batch::default(), hint: None, plain: None };
+    // While one window goes to the disk, the next is compressed.
+    let mut before: (&[(usize, Task)], Vec<Encoded>) = (&[], Vec::new());
     let mut rest = tasks.as_slice();
     while !rest.is_empty() {
         let (now, later) = rest.split_at(window(rest));
-        let encoded = writer.encode(now);
-        for ((owner, task), encoded) in now.iter().zip(encoded) {
-            writer.place(*owner, *task, encoded)?;
-        }
+        let (tasks, encoded) = std::mem::take(&mut before);
+        let (encoded, placed) = encode_beside(core, &flights, now, || writer.place_all(tasks, encoded));
+        placed?;
+        before = (now, encoded);
         rest = later;
     }
+    writer.place_all(before.0, before.1)?;
     writer.end_plain()?;
     writer.batch.write(core, writer.jobs)
 }
@@ -113,6 +116,29 @@ fn window(tasks: &[(usize, Task)]) -> usize {
     fits.count()
 }
 
+/// What a task's data is on disk; `None` where it goes there as it is.
+type Encoded = Option<Vec<u8>>;
+
+/// What each task's data is on disk, and what the caller did meanwhile.
+fn encode_beside<B>(
+    core: &Core,
+    flights: &[Arc<Flight>],
+    tasks: &[(usize, Task)],
+    here: impl FnOnce() -> B,
+) -> (Vec<Encoded>, B) {
+    if !tasks.iter().any(|(_, task)| matches!(task, Task::Piece(..))) {
+        return (vec![None; tasks.len()], here());
+    }
+    let sector = core.store.sizes().sector;
+    let encode = |(owner, task): &(usize, Task)| match (task, flights.get(*owner)) {
+        (Task::Piece(run, compression), Some(flight)) => {
+            encode::piece(flight.pages.as_ref()?, *run, *compression, sector)
+        }
+        _ => None,
+    };
+    core.store.work_on_beside(tasks.iter().collect(), encode, here)
+}
+
 /// Puts data on disk, in the order of its tasks.
 struct Writer<'c, 'p, 'j, 'a> {
     core: &'c Core,
@@ -126,20 +152,8 @@ struct Writer<'c, 'p, 'j, 'a> {
 }
 
 impl Writer<'_, '_, '_, '_> {
-    /// What each task's data is on disk; `None` for what goes there as it is.
-    fn encode(&self, tasks: &[(usize, Task)]) -> Vec<Option<Vec<u8>>> {
-        let sector = self.core.store.sizes().sector;
-        let encode = |(owner, task): &(usize, Task)| match (task, self.flights.get(*owner)) {
-            (Task::Piece(run, compression), Some(flight)) => {
-                let pages = flight.pages.as_ref()?;
-                encode::piece(pages, *run, *compression, sector)
-            }
-            _ => None,
-        };
-        match tasks.iter().any(|(_, task)| matches!(task, Task::Piece(..))) {
-            true => self.core.store.work_on(tasks.iter().collect(), encode),
-            false => vec![None; tasks.len()],
-        }
+    fn place_all(&mut self, tasks: &[(usize, Task)], encoded: Vec<Encoded>) -> Result<()> {
+        tasks.iter().zip(encoded).try_for_each(|((owner, task), encoded)| self.place(*owner, *task, encoded))
     }
 
     fn place(&mut self, owner: usize, task: Task, encoded: Option<Vec<u8>>) -> Result<()> {
