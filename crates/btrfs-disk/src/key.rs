@@ -91,47 +91,87 @@ impl fmt::Display for DiskKey {
 
 /// Item types, with the kernel's names and numbers.
 pub mod item_type {
-    #![expect(missing_docs, reason = "the names are the kernel's; the format notes explain each")]
+    /// An inode: `(inode, _, 0)`.
     pub const INODE_ITEM: u8 = 1;
+    /// Names of an inode in one directory: `(inode, _, directory)`.
     pub const INODE_REF: u8 = 12;
+    /// Names that no longer fit into the item above: `(inode, _, hash of directory and name)`.
     pub const INODE_EXTREF: u8 = 13;
+    /// Extended attributes whose names have one hash: `(inode, _, hash of the name)`.
     pub const XATTR_ITEM: u8 = 24;
+    /// The descriptor of fs-verity of a file.
     pub const VERITY_DESC_ITEM: u8 = 36;
+    /// Part of the Merkle tree of fs-verity of a file.
     pub const VERITY_MERKLE_ITEM: u8 = 37;
+    /// What is to be removed at the next mount, without data: `(ORPHAN, _, inode or subvolume)`.
     pub const ORPHAN_ITEM: u8 = 48;
+    /// In a log tree, a range of hashes of names that the log is complete for (not written any more).
     pub const DIR_LOG_ITEM: u8 = 60;
+    /// In a log tree, a range of positions of a directory that the log is complete for: `(directory, _, first)`.
     pub const DIR_LOG_INDEX: u8 = 72;
+    /// Entries of a directory whose names have one hash: `(directory, _, hash of the name)`.
     pub const DIR_ITEM: u8 = 84;
+    /// An entry of a directory, in the order of creation: `(directory, _, position)`.
     pub const DIR_INDEX: u8 = 96;
+    /// Contents of a file: `(inode, _, file offset)`.
     pub const EXTENT_DATA: u8 = 108;
+    /// Checksums of adjacent sectors of data: `(EXTENT_CSUM, _, logical address)`.
     pub const EXTENT_CSUM: u8 = 128;
+    /// A tree: `(tree, _, 0, or the generation of a snapshot)`.
     pub const ROOT_ITEM: u8 = 132;
+    /// Where a subvolume hangs: `(subvolume, _, parent)`.
     pub const ROOT_BACKREF: u8 = 144;
+    /// What hangs below a subvolume: `(parent, _, subvolume)`.
     pub const ROOT_REF: u8 = 156;
+    /// An extent of data, or a tree block in the older form: `(logical address, _, length)`.
     pub const EXTENT_ITEM: u8 = 168;
+    /// A tree block in the short ("skinny") form: `(logical address, _, level)`.
     pub const METADATA_ITEM: u8 = 169;
+    /// With simple quotas, the subvolume that pays for an extent.
     pub const EXTENT_OWNER_REF: u8 = 172;
+    /// A back reference of a tree block to a tree: `(logical address, _, tree)`.
     pub const TREE_BLOCK_REF: u8 = 176;
+    /// A back reference of data to a file: `(logical address, _, hash of tree, inode and offset)`.
     pub const EXTENT_DATA_REF: u8 = 178;
+    /// A back reference of a tree block to its parent block: `(logical address, _, parent's address)`.
     pub const SHARED_BLOCK_REF: u8 = 182;
+    /// A back reference of data to the leaf that names it: `(logical address, _, leaf's address)`.
     pub const SHARED_DATA_REF: u8 = 184;
+    /// A block group: `(logical address, _, length)`.
     pub const BLOCK_GROUP_ITEM: u8 = 192;
+    /// What form the free space of a block group has: `(logical address, _, length)`.
     pub const FREE_SPACE_INFO: u8 = 198;
+    /// A free range: `(logical address, _, length)`; there is no data.
     pub const FREE_SPACE_EXTENT: u8 = 199;
+    /// Free sectors of a range, a bit each: `(logical address, _, length)`.
     pub const FREE_SPACE_BITMAP: u8 = 200;
+    /// A range of a device that belongs to a chunk: `(device, _, device offset)`.
     pub const DEV_EXTENT: u8 = 204;
+    /// A device: `(DEV_ITEMS, _, device)`.
     pub const DEV_ITEM: u8 = 216;
+    /// A chunk, which maps logical addresses to devices: `(FIRST_CHUNK_TREE, _, logical address)`.
     pub const CHUNK_ITEM: u8 = 228;
+    /// Where the stripes of a range are (raid-stripe-tree).
     pub const RAID_STRIPE: u8 = 230;
+    /// State of the quotas: `(0, _, 0)`.
     pub const QGROUP_STATUS: u8 = 240;
+    /// What a quota group uses: `(0, _, group)`.
     pub const QGROUP_INFO: u8 = 242;
+    /// What a quota group may use: `(0, _, group)`.
     pub const QGROUP_LIMIT: u8 = 244;
+    /// A quota group that is part of another: `(group, _, other group)`, in both orders.
     pub const QGROUP_RELATION: u8 = 246;
+    /// State that need not survive; the progress of a balance: `(BALANCE, _, 0)`.
     pub const TEMPORARY_ITEM: u8 = 248;
+    /// Statistics that survive; a device's errors: `(DEV_STATS, _, device)`.
     pub const PERSISTENT_ITEM: u8 = 249;
+    /// The replacement of a device that is under way: `(0, _, 0)`.
     pub const DEV_REPLACE: u8 = 250;
+    /// Subvolumes by UUID: `(first half, _, second half)`.
     pub const UUID_KEY_SUBVOL: u8 = 251;
+    /// Subvolumes by the UUID of what they were received from: `(first half, _, second half)`.
     pub const UUID_KEY_RECEIVED_SUBVOL: u8 = 252;
+    /// Text without a meaning to the file system.
     pub const STRING_ITEM: u8 = 253;
 }
 
@@ -156,6 +196,7 @@ pub mod objectid {
     /// Orphans (`-5`).
     pub const ORPHAN: u64 = 0u64.wrapping_sub(5);
     /// Every checksum item (`-10`).
+    /// Checksums of adjacent sectors of data: `(EXTENT_CSUM, _, logical address)`.
     pub const EXTENT_CSUM: u64 = 0u64.wrapping_sub(10);
     /// The first free space cache (`-11`).
     pub const FREE_SPACE: u64 = 0u64.wrapping_sub(11);

@@ -120,14 +120,21 @@ impl fmt::Display for InodeItem {
 
 /// Bits of an inode's mode.
 pub mod mode {
-    #![expect(missing_docs, reason = "the names and numbers are those of stat()")]
+    /// The bits that say what kind of node it is.
     pub const S_IFMT: u32 = 0o170_000;
+    /// A socket.
     pub const S_IFSOCK: u32 = 0o140_000;
+    /// A symbolic link.
     pub const S_IFLNK: u32 = 0o120_000;
+    /// A regular file.
     pub const S_IFREG: u32 = 0o100_000;
+    /// A block device.
     pub const S_IFBLK: u32 = 0o060_000;
+    /// A directory.
     pub const S_IFDIR: u32 = 0o040_000;
+    /// A character device.
     pub const S_IFCHR: u32 = 0o020_000;
+    /// A named pipe.
     pub const S_IFIFO: u32 = 0o010_000;
     /// Set-user, set-group, sticky and the nine permission bits.
     pub const PERMISSIONS: u32 = 0o7777;
