@@ -89,7 +89,12 @@ fn is_own(found: &std::fs::Metadata) -> bool {
 impl ImageArgs {
     /// Opens the image for reading and writing, and keeps others away from it.
     pub fn open_writable(&self) -> Result<Volume> {
-        Ok(self.open_as(&self.request())?.volume)
+        self.open_to_compress(None)
+    }
+
+    /// As [`Self::open_writable`]; new contents are compressed as the format's words say.
+    pub fn open_to_compress(&self, compression: Option<String>) -> Result<Volume> {
+        Ok(self.open_as(&OpenRequest { compression, ..self.request() })?.volume)
     }
 
     /// What is asked for, to read and write.
@@ -100,6 +105,7 @@ impl ImageArgs {
             subvolume: self.subvolume.clone(),
             subvolume_id: self.subvolume_id,
             superblock: self.superblock,
+            compression: None,
         }
     }
 

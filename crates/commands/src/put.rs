@@ -28,6 +28,7 @@ use super::work;
     "  spinney put site.img notes.txt /           into the root directory\n",
     "  spinney put site.img ./src /backup         a directory, under a new name or into /backup\n",
     "  spinney put site.img ./src/. /             what is inside src\n",
+    "  spinney put --compress zstd:9 site.img ./src /\n",
     "  spinney put --json site.img ./src / | jq .bytes"
 ))]
 pub struct Put {
@@ -44,6 +45,9 @@ pub struct Put {
     /// Give everything this owner and group
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     owner: Option<(u32, u32)>,
+    /// Compress contents: zlib[:1-9], lzo or zstd[:-15-15]; what does not become smaller is stored as it is
+    #[arg(long, value_name = "ALGO[:LEVEL]")]
+    compress: Option<String>,
     /// Stay on the file system that SOURCE is on
     #[arg(short = 'x', long)]
     one_file_system: bool,
@@ -73,7 +77,7 @@ impl Put {
     /// # Errors
     /// The first failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
-        let volume = self.image.open_writable()?;
+        let volume = self.image.open_to_compress(self.compress.clone())?;
         let options = self.options();
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);

@@ -10,8 +10,8 @@ use btrfs_store::Error as StoreError;
 use btrfs_store::pool::supers::read_mirrors;
 use spinney::{CallerError, Error as VolumeError, Volume, VolumeOptions};
 
-use super::{info, mount, place};
-use commands::failure::{Status, of_device};
+use super::{compression, info, mount, place};
+use commands::failure::{Failure, Status, of_device};
 use commands::format::{About, Format, MountFormat, OpenRequest, Opened};
 use commands::image::{ImageArgs, ReadArgs, explain, open_device};
 use commands::magic::magic;
@@ -47,11 +47,11 @@ impl About for Btrfs {
 }
 
 fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
-    let volume = options(request).open_device(device)?;
+    let volume = options(request)?.open_device(device)?;
     Ok(Opened { volume: volume.by_paths().clone(), about: Box::new(Btrfs(volume)) })
 }
 
-fn options(request: &OpenRequest) -> VolumeOptions {
+fn options(request: &OpenRequest) -> Result<VolumeOptions> {
     let mut options = Volume::options().read_only(request.read_only).replay_log(!request.skips_log);
     if let Some(path) = &request.subvolume {
         options = options.subvolume(path);
@@ -62,7 +62,10 @@ fn options(request: &OpenRequest) -> VolumeOptions {
     if let Some(copy) = request.superblock {
         options = options.superblock(copy);
     }
-    options
+    if let Some(text) = &request.compression {
+        options = options.compress(Some(compression::parse(text).map_err(Failure::usage)?));
+    }
+    Ok(options)
 }
 
 /// Opens an image for a command that only btrfs has, to read and write.
@@ -76,7 +79,7 @@ pub(super) fn open_read_only(image: &ReadArgs) -> Result<Volume> {
 }
 
 fn open_image(image: &ImageArgs, request: &OpenRequest) -> Result<Volume> {
-    let opened = open_device(&image.image, request).and_then(|device| Ok(options(request).open_device(device)?));
+    let opened = open_device(&image.image, request).and_then(|device| Ok(options(request)?.open_device(device)?));
     opened.map_err(|error| explain(&image.image, error))
 }
 
