@@ -20,6 +20,7 @@
 mod absent;
 mod attr;
 mod compression;
+mod compression_rules;
 mod core;
 mod data;
 mod data_shared;

@@ -9,8 +9,8 @@ use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
 use vfs::{PageCache, Run};
 
+use super::disk::{is_in_one_group, write_and_sum};
 use super::job::Job;
-use super::run::{is_in_one_group, write_and_sum};
 use crate::error::Result;
 use crate::inode::Core;
 

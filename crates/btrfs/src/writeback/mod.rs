@@ -23,6 +23,7 @@
 //! (fsync, sync, snapshot).
 
 mod batch;
+mod disk;
 mod encode;
 mod finish;
 mod in_place;
@@ -36,9 +37,9 @@ use std::sync::Arc;
 use btrfs_disk::TreeId;
 use btrfs_store::Need;
 
+pub(crate) use disk::{give_up, is_in_one_group, write_and_sum};
 pub(crate) use in_place::covers as may_write_in_place;
 pub(crate) use plan::EXTENT_BYTES_MAX;
-pub(crate) use run::{give_up, is_in_one_group, write_and_sum};
 
 use crate::error::Result;
 use crate::inode::{Core, Inode};
