@@ -5,9 +5,9 @@
 mod common;
 
 use btrfs::{Compression, Volume};
-use common::{Image, check};
-use vfs::file_system::{AllocateFlags, NodeFlags, XattrMode};
-use vfs::{File, FileOptions, SnapshotMode};
+use common::{Image, check, what};
+use vfs::file_system::{AllocateFlags, Errno, NodeFlags, XattrMode};
+use vfs::{File, FileOptions, Layout, SnapshotMode};
 
 const PROPERTY: &str = "btrfs.compression";
 
@@ -191,5 +191,95 @@ fn synced_data_survives_a_crash() {
         check(crashed.path());
     }
     drop(file);
+    volume.close().unwrap();
+}
+
+/// Extents that lie apart become one; those that are compressed stay, unless another compression is asked for.
+#[test]
+fn files_are_laid_out_anew() {
+    let (image, volume) = Image::make();
+    let mut expected = text(1_500_000);
+    for path in ["/apart", "/between"] {
+        volume.write(path, b"").unwrap();
+    }
+    let [apart, between] =
+        ["/apart", "/between"].map(|path| FileOptions::new().read(true).write(true).open(&volume, path).unwrap());
+    for (turn, part) in (0_u64..).zip(expected.chunks(50_000)) {
+        apart.write_at(part, turn * 50_000).unwrap();
+        apart.sync_all().unwrap();
+        between.write_at(&noise(50_000), turn * 50_000).unwrap();
+        between.sync_all().unwrap();
+    }
+    let hole = AllocateFlags::PUNCH_HOLE | AllocateFlags::KEEP_SIZE;
+    apart.allocate(hole, 409_600, 204_800).unwrap();
+    expected[409_600..614_400].fill(0);
+    volume.snapshot("/", "/before", SnapshotMode::ReadOnly).unwrap();
+    let was = volume.metadata("/apart").unwrap();
+    let count = || apart.extents().unwrap().len();
+    assert!(count() > 10);
+
+    assert!(volume.defragment("/apart", &Layout::default()).unwrap() > 1_200_000);
+    assert_eq!(count(), 2, "on both sides of the hole");
+    assert_eq!(volume.defragment("/apart", &Layout::default()).unwrap(), 0);
+    let now = volume.metadata("/apart").unwrap();
+    assert_eq!((now.mtime, now.size, now.blocks), (was.mtime, was.size, was.blocks));
+
+    let zstd = Layout { compression: Some("zstd:5"), ..Layout::default() };
+    assert!(volume.defragment("/apart", &zstd).unwrap() > 1_200_000);
+    assert_eq!(kinds(&volume, "/apart"), [Some("zstd")]);
+    assert_eq!(volume.defragment("/apart", &zstd).unwrap(), 0);
+    assert_eq!(volume.defragment("/apart", &Layout::default()).unwrap(), 0, "compressed extents stay");
+    let part = Layout { compression: Some("lzo"), range: 0..131_072, ..Layout::default() };
+    assert_eq!(volume.defragment("/apart", &part).unwrap(), 131_072);
+    assert_eq!(kinds(&volume, "/apart"), [Some("lzo"), Some("zstd")]);
+    // What does not become smaller stays plain.
+    volume.defragment("/between", &zstd).unwrap();
+    assert_eq!(kinds(&volume, "/between"), [None]);
+
+    assert_eq!(what(volume.defragment("/before/apart", &zstd)), Errno::EROFS);
+    assert_eq!(what(volume.defragment("/", &zstd)), Errno::EISDIR);
+    let wrong = Layout { compression: Some("zip"), ..Layout::default() };
+    assert_eq!(what(volume.defragment("/apart", &wrong)), Errno::EINVAL);
+    drop((apart, between));
+    let volume = image.reopen(volume);
+    for path in ["/apart", "/before/apart"] {
+        assert!(volume.read(path).unwrap() == expected, "{path}");
+    }
+    volume.close().unwrap();
+}
+
+/// Files that are overwritten in place stay; and who writes while a file is laid out anew loses nothing.
+#[test]
+fn writers_go_on_while_a_file_is_laid_out_anew() {
+    let (image, volume) = Image::make();
+    volume.write("/in-place", b"").unwrap();
+    volume.set_flags("/in-place", NodeFlags::NOCOW).unwrap();
+    FileOptions::new().write(true).open(&volume, "/in-place").unwrap().write_at(&text(300_000), 0).unwrap();
+    let zlib = Layout { compression: Some("zlib"), ..Layout::default() };
+    assert_eq!(volume.defragment("/in-place", &zlib).unwrap(), 0);
+
+    volume.write("/busy", text(2_000_000)).unwrap();
+    volume.sync().unwrap();
+    let mut expected = text(2_000_000);
+    std::thread::scope(|scope| {
+        let mover = scope.spawn(|| {
+            (0..20).for_each(|turn| {
+                let compression = ["zlib:1", "zstd:1"].get(turn % 2).copied();
+                volume.defragment("/busy", &Layout { compression, ..Layout::default() }).unwrap();
+            });
+        });
+        let file = FileOptions::new().write(true).open(&volume, "/busy").unwrap();
+        let mut turn = 0;
+        while !mover.is_finished() {
+            let at = turn * 7919 % 1_990_000;
+            let part = noise(100 + turn % 9000);
+            let end = at + part.len().min(expected.len() - at);
+            file.write_at(&part[..end - at], u64::try_from(at).unwrap()).unwrap();
+            expected[at..end].copy_from_slice(&part[..end - at]);
+            turn += 1;
+        }
+    });
+    let volume = image.reopen(volume);
+    assert!(volume.read("/busy").unwrap() == expected);
     volume.close().unwrap();
 }

@@ -644,6 +644,45 @@ fn names_have_limits() {
 }
 
 #[test]
+fn files_are_laid_out_anew_by_who_may_write_them() {
+    const DEFRAG: u32 = 0x5000_9402;
+    const DEFRAG_RANGE: u32 = 0x4030_9410;
+    let served = Served::with(FsOptions { user_subvol_ioctls: true, ..FsOptions::default() });
+    let fs = &served.fs;
+    let file = served.file(NodeId::ROOT, "file").node;
+    served.write(file, 0, &[7; 300_000]);
+    let control = |caller: Caller, command: u32, input: &[u8]| {
+        fs.control(&Control { caller, node: file, command, input, output_bytes_max: 0 }).map_err(Errno::from)
+    };
+    let range = |flags: u64, extent_bytes: u32, compression: [u8; 4]| {
+        let mut input = vec![0; 48];
+        input[8..16].copy_from_slice(&u64::MAX.to_le_bytes());
+        input[16..24].copy_from_slice(&flags.to_le_bytes());
+        input[24..28].copy_from_slice(&extent_bytes.to_le_bytes());
+        input[28..32].copy_from_slice(&compression);
+        input
+    };
+    let kinds = || -> Vec<_> { fs.extents(file, 0).unwrap().iter().map(|extent| extent.compression).collect() };
+    assert_eq!(control(ROOT, DEFRAG, &[0; 4096]), Ok(Vec::new()));
+    assert_eq!(kinds(), [None]);
+    assert_eq!(control(ROOT, DEFRAG_RANGE, &range(1, 0, [3, 0, 0, 0])), Ok(Vec::new()));
+    assert_eq!(kinds(), [Some("zstd"); 3]);
+    assert_eq!(control(ROOT, DEFRAG_RANGE, &range(5, 4096, [1, 9, 0, 0])), Ok(Vec::new()));
+    assert_eq!(kinds(), [Some("zlib"); 3]);
+    assert_eq!(control(ROOT, DEFRAG_RANGE, &range(1, 0, [4, 0, 0, 0])), Err(Errno::EINVAL));
+    assert_eq!(control(ROOT, DEFRAG_RANGE, &range(5, 0, [1, 10, 0, 0])), Err(Errno::EINVAL));
+    assert_eq!(control(ROOT, DEFRAG_RANGE, &range(1 << 7, 0, [0; 4])), Err(Errno::EOPNOTSUPP));
+    assert_eq!(control(ROOT, DEFRAG_RANGE, &[0; 20]), Err(Errno::EINVAL));
+    assert_eq!(control(USER, DEFRAG_RANGE, &range(0, 0, [0; 4])), Err(Errno::EACCES));
+    served.finish();
+    let served = Served::with(FsOptions::default());
+    let file = served.file(NodeId::ROOT, "file").node;
+    let asked = Control { caller: ROOT, node: file, command: DEFRAG, input: &[0; 4096], output_bytes_max: 0 };
+    assert_eq!(served.fs.control(&asked).map_err(Errno::from), Err(Errno::EPERM));
+    served.finish();
+}
+
+#[test]
 fn control_operations_work_on_subvolumes() {
     const SUBVOL_CREATE: u32 = 0x5000_940e;
     const SNAP_CREATE_V2: u32 = 0x5000_9417;

@@ -77,6 +77,7 @@ pub(crate) enum Command {
     Rm(commands::rm::Rm),
     Mv(commands::mv::Mv),
     Ln(commands::ln::Ln),
+    Defrag(commands::defrag::Defrag),
     #[command(after_long_help = commands::mount::long_help())]
     Mount(commands::mount::Mount),
     Umount(commands::mount::Umount),
@@ -104,6 +105,7 @@ impl Command {
             Self::Rm(command) => command.run(out),
             Self::Mv(command) => command.run(out),
             Self::Ln(command) => command.run(out),
+            Self::Defrag(command) => command.run(out),
             Self::Mount(command) => command.run(out),
             Self::Umount(command) => command.run(),
             Self::Subvolume(command) => command.run(out),

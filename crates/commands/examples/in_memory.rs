@@ -100,6 +100,7 @@ enum Command {
     Put(commands::put::Put),
     Mkdir(commands::mkdir::Mkdir),
     Rm(commands::rm::Rm),
+    Defrag(commands::defrag::Defrag),
     Mv(commands::mv::Mv),
     Ln(commands::ln::Ln),
 }
@@ -119,6 +120,7 @@ fn run(line: &str) -> Result<()> {
         Command::Rm(command) => command.run(out),
         Command::Mv(command) => command.run(out),
         Command::Ln(command) => command.run(out),
+        Command::Defrag(command) => command.run(out),
     }?;
     out.finish()
 }

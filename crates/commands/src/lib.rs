@@ -15,6 +15,7 @@
 pub mod attributes;
 mod beneath;
 pub mod cat;
+pub mod defrag;
 mod dest;
 mod export;
 pub mod failure;

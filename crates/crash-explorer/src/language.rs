@@ -12,7 +12,7 @@
 //! chattr PATH =[AdS]             exchange OLD NEW              tmpfile PATH LEN
 //! reflink SOURCE OFFSET PATH OFFSET LEN                        copy SOURCE OFFSET PATH OFFSET LEN
 //! subvol PATH                    snapshot SOURCE PATH          delsubvol PATH
-//! hold PATH                      release
+//! hold PATH                      release                       defrag PATH [zlib | lzo | zstd]
 //! ```
 
 use super::step::{CloneHow, Reserve, Step, WriteHow};
@@ -81,6 +81,7 @@ fn step(name: &str, arguments: &[&str]) -> Result<Step, String> {
         "dwrite" => write(WriteHow::Direct),
         "mmapwrite" => write(WriteHow::Mapped),
         "falloc" => falloc(arguments),
+        "defrag" => defrag(arguments),
         "link" => {
             let [original, new] = two(name, "OLD NEW", arguments)?;
             Ok(Step::Link { original: below(original)?, path: below(new)? })
@@ -112,6 +113,19 @@ fn step(name: &str, arguments: &[&str]) -> Result<Step, String> {
         "sync" | "release" => Err(format!("`{name}` takes no arguments")),
         _ => attribute(name, arguments).unwrap_or_else(|| more(name, arguments)),
     }
+}
+
+fn defrag(arguments: &[&str]) -> Result<Step, String> {
+    const ALGORITHMS: [&str; 3] = ["zlib", "lzo", "zstd"];
+    let (path, compression) = match arguments {
+        [path] => (path, None),
+        [path, name] => match ALGORITHMS.into_iter().find(|known| known == name) {
+            Some(known) => (path, Some(known)),
+            None => return Err(format!("`{name}` is no compression; there are zlib, lzo and zstd")),
+        },
+        _ => return Err("`defrag` takes PATH [zlib | lzo | zstd]".to_owned()),
+    };
+    Ok(Step::Defrag { path: self::path(path)?, compression })
 }
 
 /// Operations that change what `stat` shows.
@@ -291,10 +305,11 @@ mod tests {
             link foo bar\nsymlink ../foo A/bar\nunlink bar\nrmdir B\nrename A/foo A/b\\x20r\\x23\ntruncate foo 100\n\
             setxattr foo user.a b\nremovexattr foo user.a\nfsync /\nfdatasync foo\nsync\n\
             chmod foo 4750\nchown foo 1 4294967295\nutimes foo -1 99\nchattr foo =Ad\nchattr foo =\n\
+            defrag foo\ndefrag bar zstd\n\
             reflink a/b 0 foo 4096 8192\ncopy foo 1 bar 2 3\ntmpfile A/x 100\nexchange foo bar\n\
             hold foo\nrelease\nsubvol S\nsnapshot S A/N\ndelsubvol S\n";
         let steps = parse(text.as_bytes()).unwrap();
-        assert_eq!(steps.len(), 34);
+        assert_eq!(steps.len(), 36);
         let printed: Vec<String> = steps.iter().map(|(_, step)| format!("{step}\n")).collect();
         assert_eq!(printed.concat(), text);
         assert_eq!(steps[13].1, Step::Rename { from: "A/foo".to_owned(), to: "A/b r#".to_owned() });

@@ -19,6 +19,7 @@ const SUBVOLUMES: &[&str] = &["S1", "S2", "S3", "N1", "N2", "N3"];
 const SNAPSHOTS: &[&str] = &["N1", "N2", "N3", "A/N4"];
 const FILE_BYTES_MAX: u64 = 80 << 10;
 const BLOCK: u64 = 4096;
+const COMPRESSIONS: &[Option<&str>] = &[None, None, Some("zlib"), Some("lzo"), Some("zstd")];
 
 /// A program of some dozens of operations.
 pub(super) fn program(seed: u64, number: u64) -> Workload {
@@ -73,13 +74,14 @@ fn contents(random: &mut Random) -> Step {
     let path = file(random);
     let (offset, len) = (random.skewed(FILE_BYTES_MAX), random.skewed(FILE_BYTES_MAX / 2).max(1));
     let (block, blocks) = (offset - offset % BLOCK, len.next_multiple_of(BLOCK));
-    match random.below(10) {
+    match random.below(11) {
         0 => Step::Truncate { path, len: offset },
         1 => Step::Allocate { reserve: Reserve::Grow, path, offset, len },
         2 => Step::Allocate { reserve: Reserve::KeepSize, path, offset, len },
         3 => Step::Allocate { reserve: Reserve::Punch, path, offset: block, len: blocks },
         4 => Step::Allocate { reserve: Reserve::Zero, path, offset, len },
         5 => Step::Write { how: WriteHow::Direct, path, offset: block, len: blocks },
+        6 => Step::Defrag { path, compression: random.pick(COMPRESSIONS).copied().flatten() },
         _ => Step::Write { how: WriteHow::Buffered, path, offset, len },
     }
 }
@@ -170,10 +172,11 @@ mod tests {
             let words = one.threads[0].iter().map(|step| step.to_string());
             names.extend(words.filter_map(|text| text.split(' ').next().map(str::to_owned)));
         }
-        let rare: Vec<&str> = ["snapshot", "delsubvol", "reflink", "copy", "hold", "release", "exchange", "tmpfile"]
-            .into_iter()
-            .filter(|name| !names.contains(*name))
-            .collect();
+        let rare: Vec<&str> =
+            ["snapshot", "delsubvol", "reflink", "defrag", "copy", "hold", "release", "exchange", "tmpfile"]
+                .into_iter()
+                .filter(|name| !names.contains(*name))
+                .collect();
         assert!(rare.is_empty() && names.len() >= 28, "{rare:?} of {names:?}");
     }
 }

@@ -92,7 +92,7 @@ impl Sketch {
             Step::Allocate { reserve: Reserve::Punch | Reserve::Zero, path, .. } | Step::Truncate { path, .. } => {
                 self.need_file(path, steps) && self.need_bytes(path, 1, steps)
             }
-            Step::Allocate { path, .. } => self.need_file(path, steps),
+            Step::Allocate { path, .. } | Step::Defrag { path, .. } => self.need_file(path, steps),
             Step::Link { original, path } => {
                 self.need_file(original, steps)
                     && self.need_folder(parent(path), steps)

@@ -59,6 +59,8 @@ pub enum Step {
     Rename { from: String, to: String },
     /// Cuts or extends.
     Truncate { path: String, len: u64 },
+    /// Lays out the contents of a file anew, compressed if an algorithm is named.
+    Defrag { path: String, compression: Option<&'static str> },
     /// Sets an extended attribute.
     SetXattr { path: String, name: String, value: String },
     /// Removes one.
@@ -119,6 +121,7 @@ impl Step {
             | Self::Remove { path }
             | Self::RemoveDir { path }
             | Self::Truncate { path, .. }
+            | Self::Defrag { path, .. }
             | Self::SetXattr { path, .. }
             | Self::RemoveXattr { path, .. }
             | Self::Chmod { path, .. }
@@ -216,6 +219,8 @@ impl Step {
                 };
                 write!(f, "{name} {} {source_offset} {} {offset} {len}", word(source), word(path))
             }
+            Self::Defrag { path, compression: None } => write!(f, "defrag {}", word(path)),
+            Self::Defrag { path, compression: Some(name) } => write!(f, "defrag {} {name}", word(path)),
             Self::Unnamed { path, len } => write!(f, "tmpfile {} {len}", word(path)),
             Self::Exchange { from, to } => write!(f, "exchange {} {}", word(from), word(to)),
             Self::Hold { path } => write!(f, "hold {}", word(path)),

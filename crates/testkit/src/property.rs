@@ -34,6 +34,8 @@ const COMPRESSIONS: &[&str] = &["zlib:1", "zlib:9", "lzo", "zstd:-5", "zstd", "z
 const UNALLOCATED_BYTES: u64 = 4 << 20;
 /// Groups of the kind that an operation needs may have so many bytes left beyond what it asked for.
 const LEFT_BYTES: u64 = 1 << 20;
+/// What a file may have that is laid out anew: all of it gets new space.
+const DEFRAG_BYTES: u64 = 8 << 20;
 /// What an operation that changes names or attributes is promised at most, on the way to all trees that it may change.
 const PROMISED_BYTES: u64 = 4 << 20;
 
@@ -124,6 +126,7 @@ fn is_full_for(space: &SpaceReport, operation: &Operation) -> bool {
     };
     let data = match operation {
         Operation::Write { len, .. } | Operation::Allocate { len, .. } => Some(*len),
+        Operation::Defragment { .. } => Some(DEFRAG_BYTES),
         // Part of a page is written.
         Operation::SetLen { .. } | Operation::Reflink { .. } => Some(0),
         _ => None,

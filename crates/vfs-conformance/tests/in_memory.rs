@@ -99,7 +99,11 @@ impl Subject for Memory {
         use Operation as O;
         !matches!(
             operation,
-            O::CreateSubvolume { .. } | O::Snapshot { .. } | O::DeleteSubvolume { .. } | O::Reflink { .. }
+            O::CreateSubvolume { .. }
+                | O::Snapshot { .. }
+                | O::DeleteSubvolume { .. }
+                | O::Reflink { .. }
+                | O::Defragment { .. }
         )
     }
 }

@@ -1,4 +1,4 @@
-//! Contents of files: read, written, cut, preallocated, copied, shared.
+//! Contents of files: read, written, cut, preallocated, copied, shared, laid out anew.
 //!
 //! Everything works on an [`Inode`](crate::inode::Inode) and the layers of its data, which
 //! `inode::data` draws: dirty pages over pages in flight over pending extents over the tree.
@@ -21,6 +21,7 @@
 mod ahead;
 mod allocate;
 mod copy;
+mod defrag;
 mod disk;
 mod exchange;
 mod list;
@@ -35,6 +36,7 @@ pub(crate) use allocate::AllocateMode;
 
 pub(crate) use allocate::allocate;
 pub(crate) use copy::copy_range;
+pub(crate) use defrag::{Layout, defragment};
 pub(crate) use list::{extents, seek_data, seek_hole};
 pub(crate) use read::read_at;
 pub(crate) use reflink::{CloneRange, reflink};

@@ -279,7 +279,7 @@ fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
 }
 
 /// Adds `missing` to what the file was promised, and more where it is being written to a lot.
-fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool, held: Held) -> Result<()> {
+pub(super) fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool, held: Held) -> Result<()> {
     if is_busy {
         let more = need_for(AHEAD.1, AHEAD.0);
         let need = Need { items: missing.items.saturating_add(more.items), data: missing.data + more.data };
@@ -308,7 +308,7 @@ fn promise_items(core: &Core, inode: &Inode, missing: Need, range: Range<u64>) -
 }
 
 /// What has to be reserved before the pages of `range` may become dirty.
-fn missing_space(core: &Core, layers: &DataLayers, range: Range<u64>) -> Option<Need> {
+pub(super) fn missing_space(core: &Core, layers: &DataLayers, range: Range<u64>) -> Option<Need> {
     let sector = u64::from(core.store.sizes().sector);
     let first = range.start - range.start % sector;
     let touched = range.end.next_multiple_of(sector) - first;

@@ -28,6 +28,7 @@ use btrfs_disk::{InodeNo, Logical};
 use btrfs_store::{DataExtent, Need, Reservation, Store, Tree, Txn};
 use vfs::PageCache;
 
+use super::compression::Compression;
 use super::item::{SECTOR, SECTOR_BYTES};
 use super::readers::Readers;
 use crate::error::{Error, Result};
@@ -77,6 +78,8 @@ pub(crate) struct DataLayers {
     pub(crate) pending: Vec<Pending>,
     /// Space for everything in `dirty` and `pending`.
     pub(crate) receipt: Receipt,
+    /// How the next flush compresses what is dirty, whatever flags and options say.
+    pub(crate) compression: Option<Compression>,
 }
 
 /// What a flush took.

@@ -43,10 +43,12 @@ const fn command(direction: u32, number: u32, bytes: u32) -> u32 {
 }
 
 const SNAP_CREATE: u32 = command(WRITE, 1, ARGS_BYTES);
+const DEFRAG: u32 = command(WRITE, 2, ARGS_BYTES);
 const SYNC: u32 = command(0, 8, 0);
 const SUBVOL_CREATE: u32 = command(WRITE, 14, ARGS_BYTES);
 const SNAP_DESTROY: u32 = command(WRITE, 15, ARGS_BYTES);
 const INO_LOOKUP: u32 = command(READ | WRITE, 18, ARGS_BYTES);
+const DEFRAG_RANGE: u32 = command(WRITE, 16, 48);
 const DEFAULT_SUBVOL: u32 = command(WRITE, 19, 8);
 const WAIT_SYNC: u32 = command(WRITE, 22, 8);
 const SNAP_CREATE_V2: u32 = command(WRITE, 23, ARGS_BYTES);
@@ -92,6 +94,8 @@ impl BtrfsFs {
             INO_LOOKUP => self.find_tree(&inode, &args),
             SYNC | WAIT_SYNC => Ok(self.answer(self.volume.sync()).map(|()| Vec::new())?),
             START_SYNC => self.start_sync(),
+            DEFRAG => self.defragment_by(caller, control.node, None),
+            DEFRAG_RANGE => self.defragment_by(caller, control.node, Some(&args)),
             FS_INFO => Ok(self.volume_info()),
             GET_FSLABEL => Ok(self.label()),
             _ => Err(Errno::ENOTTY),
@@ -205,7 +209,9 @@ impl BtrfsFs {
 
 /// True for a command that changes something.
 fn changes(command: u32) -> bool {
-    const CHANGES: [u32; 8] = [
+    const CHANGES: [u32; 10] = [
+        DEFRAG,
+        DEFRAG_RANGE,
         SUBVOL_CREATE,
         SUBVOL_CREATE_V2,
         SNAP_CREATE,
@@ -232,6 +238,11 @@ impl<'a> Args<'a> {
     pub(super) fn number(&self, offset: usize) -> Result<u64> {
         let bytes = self.0.get(offset..).and_then(|bytes| bytes.first_chunk());
         Ok(u64::from_le_bytes(*bytes.ok_or(Errno::EINVAL)?))
+    }
+
+    pub(super) fn number_32(&self, offset: usize) -> Result<u32> {
+        let bytes = self.0.get(offset..).and_then(|bytes| bytes.first_chunk());
+        Ok(u32::from_le_bytes(*bytes.ok_or(Errno::EINVAL)?))
     }
 
     /// The flags of the second version; none but `known` may be set.
@@ -298,6 +309,8 @@ mod tests {
     #[test]
     fn commands_have_the_numbers_of_linux() {
         assert_eq!(SUBVOL_CREATE, 0x5000_940e);
+        assert_eq!(DEFRAG, 0x5000_9402);
+        assert_eq!(DEFRAG_RANGE, 0x4030_9410);
         assert_eq!(SNAP_CREATE_V2, 0x5000_9417);
         assert_eq!(INO_LOOKUP, 0xd000_9412);
         assert_eq!(START_SYNC, 0x8008_9418);

@@ -1,4 +1,4 @@
-//! Control operations that change something: subvolumes made, deleted, and closed to changes.
+//! Control operations that change something: subvolumes made, deleted, and closed to changes; files laid out anew.
 //!
 //! The kernel's btrfs decides by the caller's capabilities and groups, by mount flags and by its own
 //! permissions whether these are allowed; FUSE tells a server the caller's user and group, and
@@ -13,7 +13,8 @@ use std::sync::Arc;
 
 use btrfs_disk::TreeId;
 
-use vfs::file_system::{Caller, Errno, NewNode, NodeKind, Result};
+use vfs::NodeId;
+use vfs::file_system::{Caller, Errno, Layout, NewNode, NodeKind, Result};
 
 use super::BtrfsFs;
 use super::control::{Args, FLAG_BY_ID, FLAG_READ_ONLY, NAME_V2_OFFSET, check_is_subvolume};
@@ -121,6 +122,23 @@ impl BtrfsFs {
         Ok(Vec::new())
     }
 
+    /// Lays out a file anew, as `args` say or as a whole. As in the kernel, who may write to it may do that.
+    pub(super) fn defragment_by(&self, caller: &Caller, node: NodeId, args: Option<&Args<'_>>) -> Result<Vec<u8>> {
+        let inode = self.answer(self.live_inode(node))?;
+        self.check_may(caller, &inode, WRITE)?;
+        let compression = args.map_or(Ok(None), wanted_compression)?;
+        let mut wanted = Layout { compression: compression.as_deref(), ..Layout::default() };
+        if let Some(args) = args {
+            let (start, len, extent_bytes) = (args.number(0)?, args.number(8)?, args.number_32(24)?);
+            wanted.range = start..start.saturating_add(len);
+            if extent_bytes > 0 {
+                wanted.extent_bytes = u64::from(extent_bytes);
+            }
+        }
+        self.answer(self.defragment_node(node, &wanted))?;
+        Ok(Vec::new())
+    }
+
     /// A snapshot and a read-only flag are durable when the command returns, as in the kernel.
     /// New and deleted subvolumes wait for the next commit in both.
     fn commit(&self) -> crate::Result<()> {
@@ -147,6 +165,30 @@ impl BtrfsFs {
         };
         if may { Ok(()) } else { Err(Errno::EACCES) }
     }
+}
+
+/// The compression that the arguments of a defragmentation name: a flag, a number, and with another flag a level.
+fn wanted_compression(args: &Args<'_>) -> Result<Option<String>> {
+    const COMPRESS: u64 = 1;
+    const START_IO: u64 = 2;
+    const LEVEL: u64 = 4;
+    let flags = args.number(16)?;
+    if flags & !(COMPRESS | START_IO | LEVEL) != 0 {
+        return Err(Errno::EOPNOTSUPP);
+    }
+    if flags & COMPRESS == 0 {
+        return Ok(None);
+    }
+    let said = args.number_32(28)?;
+    let [kind, level, ..] = said.to_le_bytes();
+    let (kind, level) = if flags & LEVEL == 0 { (said, 0) } else { (u32::from(kind), level.cast_signed()) };
+    let name = match kind {
+        0 | 1 => "zlib",
+        2 => "lzo",
+        3 => "zstd",
+        _ => return Err(Errno::EINVAL),
+    };
+    Ok(Some(if level == 0 { name.to_owned() } else { format!("{name}:{level}") }))
 }
 
 /// Refuses, with the kernel's errors, what is no name.

@@ -7,7 +7,8 @@ use btrfs_store::LogTicket;
 use vfs::NodeId;
 use vfs::append_only;
 use vfs::file_system::{
-    AllocateFlags, Caller, CopyRange, Extent, Handle, OpenFlags, Seek, SyncTicket, SyncWhat, WriteFlags, Written,
+    AllocateFlags, Caller, CopyRange, Extent, Handle, Layout, OpenFlags, Seek, SyncTicket, SyncWhat, WriteFlags,
+    Written,
 };
 use vfs::privileges::BareSetGroup;
 
@@ -15,7 +16,7 @@ use super::names::is_openable;
 use super::{BtrfsFs, handles, privileges};
 use crate::error::{CallerError, Error, Result};
 use crate::file::{self, AllocateMode, CloneRange};
-use crate::inode::{FileType, Inode, InodeFlags};
+use crate::inode::{Compression, FileType, Inode, InodeFlags};
 use crate::log;
 
 impl BtrfsFs {
@@ -212,6 +213,19 @@ impl BtrfsFs {
         let range = CloneRange { source: range.source_offset, destination: range.target_offset, len: range.len };
         file::reflink(self.core(), &source, &target, range)?;
         self.sync_marked(&target)
+    }
+
+    pub(super) fn defragment_node(&self, node: NodeId, wanted: &Layout<'_>) -> Result<u64> {
+        let inode = self.live_inode(node)?;
+        check_is_file(&inode)?;
+        let compression = match wanted.compression {
+            Some(text) => Some(Compression::parse(text).ok_or(CallerError::InvalidArgument)?),
+            None => None,
+        };
+        let layout = file::Layout { compression, extent_bytes: wanted.extent_bytes };
+        let moved = file::defragment(self.core(), &inode, wanted.range.clone(), layout)?;
+        self.sync_marked(&inode)?;
+        Ok(moved)
     }
 
     pub(super) fn copy_nodes(&self, range: &CopyRange) -> Result<u64> {

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use vfs::file_system::{
-    AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Extent, Follow, Handle, NewNode, NodeAt,
-    NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Subvolumes, SyncTicket, SyncWhat, VolumeStatus, WholeNode,
-    WriteFlags, Written, XattrMode,
+    AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Extent, Follow, Handle, Layout, NewNode,
+    NodeAt, NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Subvolumes, SyncTicket, SyncWhat, VolumeStatus,
+    WholeNode, WriteFlags, Written, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
 
@@ -149,6 +149,10 @@ impl FileSystem for BtrfsFs {
 
     fn reflink(&self, range: &CopyRange) -> Answer<()> {
         self.answer(self.reflink_nodes(range))
+    }
+
+    fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
+        self.answer(self.defragment_node(node, wanted))
     }
 
     fn subvolumes(&self) -> Option<&dyn Subvolumes> {

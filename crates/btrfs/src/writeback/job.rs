@@ -24,7 +24,8 @@ pub(super) struct Job<'a> {
     /// Size of the file when its data was taken.
     pub(super) size: u64,
     pub(super) flags: InodeFlags,
-    /// How the data is compressed, if at all; known once it is planned.
+    /// How the data is compressed, if at all: as was asked for these data, or as the file is; that is known once it is
+    /// planned.
     pub(super) compression: Option<Compression>,
     /// The whole file, compressed, where it becomes small enough for its item.
     small: Option<Vec<u8>>,
@@ -65,6 +66,7 @@ impl<'a> Job<'a> {
         layers.flight = Some(Arc::clone(&flight));
         inode.data.note_moved();
         let receipt = std::mem::take(&mut layers.receipt);
+        let compression = layers.compression.take();
         let (size, flags) = {
             let state = inode.state();
             (state.size, state.flags)
@@ -77,7 +79,7 @@ impl<'a> Job<'a> {
             receipt,
             size,
             flags,
-            compression: None,
+            compression,
             small: None,
             may_inline: true,
             steps: Vec::new(),
@@ -101,7 +103,9 @@ impl<'a> Job<'a> {
         let sizes = core.store.sizes();
         let keeps_space = self.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
         let may_inline = self.may_inline && !keeps_space && self.flight.pending.is_empty();
-        self.compression = core.compression(self.inode, self.flags)?;
+        if self.compression.is_none() {
+            self.compression = core.compression(self.inode, self.flags)?;
+        }
         let mut max_inline = match may_inline {
             true => plan::max_inline(core.settings.max_inline, sizes.node, sizes.sector),
             false => 0,

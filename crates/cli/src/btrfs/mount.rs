@@ -22,10 +22,10 @@ pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
   compress[=ALGO]     new data is compressed: zlib[:1-9], lzo, zstd[:-15-15], or no; zlib where nothing is said. What
                       does not look as if it became smaller, and files with the flag `m`, are stored as they are
   compress-force[=ALGO]  the same, and everything is tried
-  user_subvol_ioctls  programs may make, delete and freeze subvolumes by ioctl(2), as far as owners, permission
-                      bits and access control lists surely allow it; such calls are NOT stopped by a mount that
-                      was made read-only later or in another place (remount,ro or a bind mount with ro). The mount
-                      cannot be idmapped, as the server has to know who asks
+  user_subvol_ioctls  programs may make, delete and freeze subvolumes and defragment files by ioctl(2), as far as
+                      owners, permission bits and access control lists surely allow it; such calls are NOT
+                      stopped by a mount that was made read-only later or in another place (remount,ro or a bind
+                      mount with ro). The mount cannot be idmapped, as the server has to know who asks
   nologreplay         with ro: shows the last commit, without what a crash left in the log";
 
 /// Names of the options in [`OPTIONS_HELP`], and their opposites.

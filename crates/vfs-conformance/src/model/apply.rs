@@ -59,6 +59,11 @@ impl Model {
             O::Reflink { source, source_offset, path, offset, len } => {
                 self.reflink(source, *source_offset, path, *offset, *len)
             }
+            // The bytes stay, and so do the times.
+            O::Defragment { path, .. } => match self.change_file(path, |_| false) {
+                Err(Errno::EOPNOTSUPP) => Err(Errno::EINVAL),
+                outcome => outcome,
+            },
             O::SetMode { path, mode } => self.change_node(path, |node| node.mode = Some(*mode)),
             O::SetOwner { path, uid, gid } => self.change_node(path, |node| node.owner = Some((*uid, *gid))),
             O::SetTime { path, mtime } => self.change_node(path, |node| node.mtime = Some(*mtime)),

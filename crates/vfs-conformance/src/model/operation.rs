@@ -34,6 +34,8 @@ pub enum Operation {
     Allocate { path: PathBuf, mode: AllocateFlags, offset: u64, len: u64 },
     /// Shares a range of another file.
     Reflink { source: PathBuf, source_offset: u64, path: PathBuf, offset: u64, len: u64 },
+    /// Lays out its contents anew, compressed if an algorithm is named.
+    Defragment { path: PathBuf, compression: Option<&'static str> },
     /// Sets permission bits.
     SetMode { path: PathBuf, mode: u32 },
     /// Sets owner and group.
@@ -71,6 +73,7 @@ impl Operation {
             | Self::Write { path, .. }
             | Self::SetLen { path, .. }
             | Self::Allocate { path, .. }
+            | Self::Defragment { path, .. }
             | Self::SetMode { path, .. }
             | Self::SetOwner { path, .. }
             | Self::SetTime { path, .. }

@@ -29,6 +29,10 @@ impl Model {
             O::Remove { path } => self.against_removal(path, false),
             O::RemoveDir { path } => self.against_removal(path, true),
             O::Write { path, .. } | O::SetLen { path, .. } | O::Allocate { path, .. } => self.against_contents(path),
+            O::Defragment { path, .. } => {
+                let reasons = self.against_contents(path).into_iter();
+                reasons.map(|reason| if reason == Errno::EOPNOTSUPP { Errno::EINVAL } else { reason }).collect()
+            }
             _ => Vec::new(),
         }
     }

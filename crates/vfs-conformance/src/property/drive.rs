@@ -2,7 +2,7 @@
 
 use crate::model::Operation;
 use std::path::Path;
-use vfs::{File, FileOptions, Result, Times, Volume};
+use vfs::{File, FileOptions, Layout, Result, Times, Volume};
 
 /// Does `operation` on `volume`.
 ///
@@ -26,6 +26,10 @@ pub fn drive(volume: &Volume, operation: &Operation) -> Result<()> {
         O::Reflink { source, source_offset, path, offset, len } => {
             let source = FileOptions::new().read(true).open(volume, source)?;
             open(volume, path)?.reflink(&source, *source_offset, *offset, *len)
+        }
+        O::Defragment { path, compression } => {
+            let wanted = Layout { compression: *compression, ..Layout::default() };
+            volume.defragment(path, &wanted).map(drop)
         }
         O::SetMode { path, mode } => volume.set_permissions(path, *mode),
         O::SetOwner { path, uid, gid } => volume.set_owner(path, Some(*uid), Some(*gid)),

@@ -72,7 +72,8 @@ impl Generator {
             58..63 => self.set_len(model),
             63..69 => self.allocate(model),
             69..74 => self.reflink(model),
-            74..82 => self.attributes(model),
+            74..80 => self.attributes(model),
+            80..82 => self.defragment(model),
             82..88 => self.xattr(model),
             88..92 => self.subvolume(model),
             _ if crowded => self.removal(model, true),
@@ -243,6 +244,12 @@ impl Generator {
             return self.write(model);
         }
         Operation::Reflink { source, source_offset, path, offset, len }
+    }
+
+    fn defragment(&mut self, model: &Model) -> Operation {
+        const COMPRESSIONS: &[Option<&str>] = &[None, None, Some("zlib:1"), Some("lzo"), Some("zstd:1")];
+        let (path, _) = self.file(model);
+        Operation::Defragment { path, compression: self.random.pick(COMPRESSIONS).copied().flatten() }
     }
 
     fn attributes(&mut self, model: &Model) -> Operation {

@@ -22,12 +22,14 @@
 //! Failure: an [`Error`] with its [`Errno`], and nothing has changed. After a failed write of
 //! metadata every later change fails alike (`EROFS` or `EIO`), and reads go on.
 
+mod layout;
 mod resolve;
 mod subvolumes;
 mod types;
 mod whole;
 
 pub use crate::errno::{Errno, Result};
+pub use layout::{EXTENT_BYTES_DEFAULT, Layout};
 pub use resolve::resolve;
 pub use subvolumes::{SnapshotMode, Subvolumes};
 pub use types::{
@@ -279,6 +281,17 @@ pub trait FileSystem: Send + Sync {
     /// aligned nor up to the end of the source, and ranges that overlap or leave the source; as [`FileSystem::write`].
     fn reflink(&self, range: &CopyRange) -> Answer<()> {
         let _ = range;
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// Lays out contents of a file anew: extents that lie apart become one, and plain ones compressed. What the file
+    /// shares with others it has for itself then. Returns how many bytes were moved.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a format that cannot; `EINVAL` for a compression that there is not, and what is no file; as
+    /// [`FileSystem::write`].
+    fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
+        let _ = (node, wanted);
         Err(Errno::EOPNOTSUPP.into())
     }
 

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use super::{FileOptions, Volume};
 use crate::error::Result;
+use crate::file_system::{Follow, Layout};
 use crate::number::{to_u64, to_usize};
 
 /// Largest buffer that a file's size is trusted for, in bytes; a larger file grows the buffer as it is read.
@@ -41,5 +42,15 @@ impl Volume {
         let path = path.as_ref();
         let file = FileOptions::new().write(true).create(true).truncate(true).open(self, path)?;
         file.write_at(contents.as_ref(), 0).map_err(|error| error.at(path))
+    }
+
+    /// Lays out the contents of a file anew; returns how many bytes were moved.
+    ///
+    /// # Errors
+    /// As [`crate::FileSystem::defragment`].
+    pub fn defragment(&self, path: impl AsRef<Path>, wanted: &Layout<'_>) -> Result<u64> {
+        let path = path.as_ref();
+        let found = self.find(path, Follow::AllButLast)?;
+        self.fs.defragment(found.node(), wanted).map_err(|error| error.at(path))
     }
 }

@@ -1,0 +1,157 @@
+//! Contents laid out anew: extents that lie apart become one, and plain ones compressed.
+//!
+//! What is to move becomes dirty as it is, window by window, and goes the way of everything that is dirty: new space,
+//! new items, and the old extents let go in the same transaction. So a crash leaves each window as it was or as it is
+//! to be, and who writes to the file meanwhile wins.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use btrfs_disk::convert::{to_u64, to_usize, usize_from};
+
+use super::read::{look_up, read_at};
+use super::write::{Held, dirty_of, missing_space, promise};
+use crate::error::Result;
+use crate::extents::{FileExtent, Kind, Stretch};
+use crate::inode::{Change, Compression, Core, Inode, InodeFlags, position, slice_mut};
+use crate::writeback;
+
+/// Bytes that are moved at a time.
+const WINDOW_BYTES: u64 = 32 << 20;
+/// Bytes of what is compressed that are moved at a time: memory holds them plain and compressed.
+const COMPRESSED_WINDOW_BYTES: u64 = 8 << 20;
+/// How often a window is tried that others change meanwhile.
+const TRIES_MAX: u32 = 4;
+
+/// How contents are to be laid out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Layout {
+    /// Whatever is not compressed so becomes it, if it becomes smaller. Without this, compressed extents stay.
+    pub(crate) compression: Option<Compression>,
+    /// Extents from this length on stay where they are, in bytes; at most [`WINDOW_BYTES`] count.
+    pub(crate) extent_bytes: u64,
+}
+
+/// Lays out a range of a file anew; returns how many bytes were moved. Files that are overwritten in place stay as they
+/// are: their writers may have been promised that they need no more space.
+///
+/// # Errors
+/// `ReadOnly`, `NotPermitted` (immutable), `NoSpace`; damage and I/O. Windows before the failure are done, the others
+/// are as they were.
+pub(crate) fn defragment(core: &Core, inode: &Arc<Inode>, range: Range<u64>, layout: Layout) -> Result<u64> {
+    inode.check_writable()?;
+    inode.check_permits(Change::Other)?;
+    let flags = inode.state().flags;
+    if flags.contains(InodeFlags::NODATACOW) {
+        return Ok(0);
+    }
+    let is_plain = flags.intersects(InodeFlags::NODATASUM | InodeFlags::PREALLOC);
+    let layout = Layout {
+        compression: layout.compression.filter(|_| !is_plain),
+        extent_bytes: layout.extent_bytes.min(WINDOW_BYTES),
+    };
+    writeback::flush_inode(core, inode)?;
+    let mut moved = 0_u64;
+    let mut at = range.start;
+    while let Some(window) = next_window(core, inode, at..range.end, layout)? {
+        at = window.end;
+        if make_dirty(core, inode, window.clone(), layout.compression)? {
+            writeback::flush_inode(core, inode)?;
+            moved = moved.saturating_add(window.end.saturating_sub(window.start));
+        }
+        writeback::relieve(core, inode)?;
+    }
+    Ok(moved)
+}
+
+/// Adjacent extents of a file that may move, and whether that is worth it.
+struct Group {
+    range: Range<u64>,
+    last: FileExtent,
+    pays: bool,
+}
+
+/// The first part of `range` that is worth moving, in whole extents as far as a window has room for them.
+fn next_window(core: &Core, inode: &Inode, range: Range<u64>, layout: Layout) -> Result<Option<Range<u64>>> {
+    let size = inode.state().size;
+    let end = range.end.min(size.next_multiple_of(u64::from(core.store.sizes().sector)));
+    let bytes_max = if layout.compression.is_some() { COMPRESSED_WINDOW_BYTES } else { WINDOW_BYTES };
+    let mut group: Option<Group> = None;
+    let mut at = range.start;
+    while at < end {
+        let (stretch, next) = {
+            let _layers = inode.data.inner.read();
+            look_up(core, inode, at..end)?
+        };
+        let next = next.min(end).max(at.saturating_add(1));
+        let movable = match stretch {
+            Stretch::Item(item) if may_move(&item, layout) => Some(item),
+            _ => None,
+        };
+        match (&mut group, movable) {
+            (Some(found), Some(item)) if next.saturating_sub(found.range.start) <= bytes_max => {
+                found.pays |= found.last.disk_at(found.last.end()) != item.disk_at(item.start);
+                found.range.end = next;
+                found.last = item;
+            }
+            (Some(found), _) if found.pays => break,
+            (_, Some(item)) => {
+                let next = next.min(at.saturating_add(bytes_max));
+                group = Some(Group { range: at..next, last: item, pays: layout.compression.is_some() });
+                at = next;
+                continue;
+            }
+            (_, None) => group = None,
+        }
+        at = next;
+    }
+    Ok(group.filter(|found| found.pays).map(|found| found.range))
+}
+
+fn may_move(item: &FileExtent, layout: Layout) -> bool {
+    if item.kind != Kind::Regular || item.is_hole() {
+        return false;
+    }
+    match layout.compression {
+        Some(wanted) => item.compression != wanted.kind.to_raw(),
+        None => !item.is_compressed() && item.len < layout.extent_bytes,
+    }
+}
+
+/// Makes the pages of `range` dirty as they are; false where others change them all the time.
+fn make_dirty(core: &Core, inode: &Arc<Inode>, range: Range<u64>, compression: Option<Compression>) -> Result<bool> {
+    let page_bytes = u64::from(core.store.sizes().sector);
+    let mut buffer = vec![0; to_usize(range.end.saturating_sub(range.start))];
+    for _ in 0..TRIES_MAX {
+        let version = {
+            let _layers = inode.data.inner.read();
+            inode.data.version()
+        };
+        let known = read_at(core, inode, range.start, &mut buffer)?;
+        let end = range.start.saturating_add(to_u64(known)).next_multiple_of(page_bytes);
+        slice_mut(&mut buffer, range.start, range.start.saturating_add(to_u64(known))..end).fill(0);
+        loop {
+            let mut layers = inode.data.inner.write();
+            if inode.data.version() != version || known == 0 {
+                break;
+            }
+            if let Some(missing) = missing_space(core, &layers, range.start..end) {
+                drop(layers);
+                promise(core, inode, missing, false, Held::Nothing)?;
+                continue;
+            }
+            for start in (range.start..end).step_by(usize_from(core.store.sizes().sector)) {
+                let dirty = dirty_of(core, &mut layers);
+                let from = position(start, range.start);
+                let page = buffer.get(from..from + to_usize(page_bytes));
+                if let (None, Some(page)) = (dirty.page(start), page) {
+                    dirty.put(start, page.into());
+                }
+            }
+            layers.compression = compression;
+            core.data.list(inode);
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}

@@ -1,0 +1,201 @@
+//! `spinney defrag`
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use vfs::file_system::EXTENT_BYTES_DEFAULT;
+use vfs::{File, Layout, Volume};
+
+use super::failure::Failure;
+use super::human;
+use super::image::ImageArgs;
+use super::names::{self, JsonPath};
+use super::output::Output;
+use super::progress::{Bar, Progress};
+use super::report::json_path;
+
+/// Bytes of a file that are laid out with one call, between which the bar moves.
+const PART_BYTES: u64 = 64 << 20;
+/// What `-c` means without a value.
+const COMPRESSION_DEFAULT: &str = "zstd";
+
+/// Lay out the contents of files anew: in few large extents, or compressed
+///
+/// Without -c, what is compressed stays as it is. Files that are overwritten in place (nodatacow) stay as they are.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "What a file shares with snapshots and reflinks it has for itself afterwards: that takes space.\n\n",
+    "Examples:\n",
+    "  spinney defrag site.img /var/lib/db.sqlite\n",
+    "  spinney defrag -r -c site.img /              compress everything, with zstd\n",
+    "  spinney defrag -r -c=zlib:9 --json site.img /usr | jq .bytes_moved"
+))]
+pub struct Defrag {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// Files in the image
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Directories and all files below that are in the same subvolume
+    #[arg(short, long)]
+    recursive: bool,
+    /// Compress: zlib[:1-9], lzo or zstd[:-15-15]; what does not become smaller is stored as it is
+    #[arg(
+        short, long, value_name = "ALGO[:LEVEL]", num_args = 0..=1, require_equals = true,
+        default_missing_value = COMPRESSION_DEFAULT
+    )]
+    compress: Option<String>,
+    /// Extents from this length on stay where they are
+    #[arg(short, long, value_name = "SIZE", value_parser = human::parse_bytes, default_value_t = EXTENT_BYTES_DEFAULT,
+        hide_default_value = true)]
+    target: u64,
+    /// Name each file whose contents were moved
+    #[arg(short, long)]
+    verbose: bool,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+    /// Report as JSON: {bytes_moved, files: [{path, bytes_moved, before, after}]}, of the files that were moved
+    #[arg(long)]
+    json: bool,
+}
+
+/// Where the contents of a file are.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Usage {
+    extents: usize,
+    /// What they take on disk.
+    disk_bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Moved {
+    #[serde(flatten)]
+    path: JsonPath,
+    bytes_moved: u64,
+    before: Usage,
+    after: Usage,
+}
+
+#[derive(Serialize)]
+struct Report {
+    bytes_moved: u64,
+    files: Vec<Moved>,
+}
+
+impl Defrag {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The first failure; [`crate::failure::status_of`] says of what kind it is.
+    pub fn run(&self, out: &mut Output) -> Result<()> {
+        let volume = self.image.open_to_compress(self.compress.clone())?;
+        let files = self.files(&volume)?;
+        let progress = Arc::new(Progress::default());
+        let bar = Bar::new(&progress, !self.quiet);
+        progress.bytes_total.store(files.iter().map(|(_, size)| size).sum(), Ordering::Relaxed);
+        let mut moved = Vec::new();
+        let done = files.iter().try_for_each(|(path, size)| {
+            moved.extend(self.lay_out(&volume, path, *size, &progress)?);
+            Ok::<_, anyhow::Error>(())
+        });
+        // What was laid out before a failure is kept.
+        let closed = volume.close();
+        drop(bar);
+        done?;
+        closed?;
+        self.report(files.len(), moved, out)
+    }
+
+    /// The files that are meant, with their sizes.
+    fn files(&self, volume: &Volume) -> Result<Vec<(PathBuf, u64)>> {
+        let mut files = Vec::new();
+        for path in &self.paths {
+            let found = volume.symlink_metadata(path)?;
+            if found.is_file() {
+                files.push((path.clone(), found.size));
+            } else if !found.is_dir() {
+                return Err(Failure::refused(format!("{}: no file, and no directory", path.display())).into());
+            } else if self.recursive {
+                find_below(volume, path, found.home.subvolume, &mut files)?;
+            } else {
+                return Err(Failure::refused(format!("{}: a directory (-r takes all below)", path.display())).into());
+            }
+        }
+        Ok(files)
+    }
+
+    fn lay_out(&self, volume: &Volume, path: &Path, size: u64, progress: &Progress) -> Result<Option<Moved>> {
+        let before = usage(volume, path)?;
+        let mut bytes_moved = 0_u64;
+        for start in (0..size).step_by(usize::try_from(PART_BYTES)?) {
+            let end = size.min(start.saturating_add(PART_BYTES));
+            let range = start..if end == size { u64::MAX } else { end };
+            let layout = Layout { range, extent_bytes: self.target, compression: self.compress.as_deref() };
+            bytes_moved = bytes_moved.saturating_add(volume.defragment(path, &layout)?);
+            progress.add_bytes(end.saturating_sub(start));
+        }
+        progress.add_name();
+        if bytes_moved == 0 {
+            return Ok(None);
+        }
+        Ok(Some(Moved { path: json_path(path), bytes_moved, before, after: usage(volume, path)? }))
+    }
+
+    fn report(&self, looked_at: usize, files: Vec<Moved>, out: &mut Output) -> Result<()> {
+        let bytes_moved = files.iter().map(|file| file.bytes_moved).sum();
+        if self.json {
+            return out.json(&Report { bytes_moved, files });
+        }
+        for file in files.iter().filter(|_| self.verbose) {
+            let (before, after) = (&file.before, &file.after);
+            let (was, is) = (human::bytes(before.disk_bytes), human::bytes(after.disk_bytes));
+            let name = names::escaped(&file.path.0);
+            writeln!(out, "{name}: {} extents of {was} are {} of {is}", before.extents, after.extents)?;
+        }
+        if !self.quiet {
+            let (moved, bytes) = (files.len(), human::bytes(bytes_moved));
+            writeln!(out, "{bytes} moved, in {moved} of {looked_at} files")?;
+        }
+        Ok(())
+    }
+}
+
+/// The files below a directory that are in the same subvolume.
+fn find_below(volume: &Volume, dir: &Path, subvolume: u64, files: &mut Vec<(PathBuf, u64)>) -> Result<()> {
+    let mut dirs = vec![dir.to_owned()];
+    while let Some(dir) = dirs.pop() {
+        for entry in volume.read_dir(&dir)? {
+            let path = dir.join(entry?.file_name());
+            let found = volume.symlink_metadata(&path)?;
+            if found.home.subvolume != subvolume {
+                continue;
+            }
+            if found.is_dir() {
+                dirs.push(path);
+            } else if found.is_file() {
+                files.push((path, found.size));
+            }
+        }
+    }
+    Ok(())
+}
+
+fn usage(volume: &Volume, path: &Path) -> Result<Usage> {
+    let extents = File::open(volume, path)?.extents()?;
+    // Parts of one compressed extent share all of it.
+    let on_disk: BTreeSet<(u64, u64)> = extents
+        .iter()
+        .filter_map(|extent| match extent.compression {
+            Some(_) => Some((extent.logical?, extent.disk_len)),
+            None => Some((extent.logical?, extent.len)),
+        })
+        .collect();
+    Ok(Usage { extents: extents.len(), disk_bytes: on_disk.iter().map(|(_, len)| len).sum() })
+}

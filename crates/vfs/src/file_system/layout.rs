@@ -1,0 +1,23 @@
+//! What a caller wants of where the contents of a file are on disk.
+
+use std::ops::Range;
+
+/// Extents that are shorter are joined where nothing else is said, in bytes.
+pub const EXTENT_BYTES_DEFAULT: u64 = 32 << 20;
+
+/// How the contents of a file are to be laid out anew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Layout<'a> {
+    /// Bytes of the file that are looked at.
+    pub range: Range<u64>,
+    /// Extents from this length on stay where they are, in bytes.
+    pub extent_bytes: u64,
+    /// Everything is compressed so, in the words of the format. Without this, what is compressed stays as it is.
+    pub compression: Option<&'a str>,
+}
+
+impl Default for Layout<'_> {
+    fn default() -> Self {
+        Self { range: 0..u64::MAX, extent_bytes: EXTENT_BYTES_DEFAULT, compression: None }
+    }
+}
