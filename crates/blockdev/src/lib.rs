@@ -15,7 +15,8 @@
 //!
 //! Who calls it: the pool of the store (all I/O), the front ends (opening), the test kit
 //! (wrapping). [`queue`] merges neighbouring requests before they are submitted, which is what
-//! makes small blocks fast on real disks; [`trace`] shows where the requests land.
+//! makes small blocks fast on real disks; [`trace`] counts requests for tests, [`recording`] writes them down for
+//! pictures, with what each is for ([`tagged`]).
 
 pub mod backends;
 pub mod buffer;
@@ -23,7 +24,10 @@ mod convert;
 mod device;
 mod error;
 pub mod queue;
+pub mod recording;
+mod tag;
 pub mod trace;
 
 pub use device::Device;
 pub use error::{Error, Op, Result};
+pub use tag::{Kind, Tag, tag, tagged};

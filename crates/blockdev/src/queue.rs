@@ -5,7 +5,7 @@
 //! as fast on a disk. Nothing is copied: a merged request is one vectored system call.
 
 use crate::convert::to_u64;
-use crate::{Device, Result};
+use crate::{Device, Result, Tag, tagged};
 
 /// Bytes of a merged request. Above this nothing is gained, and other threads wait longer for
 /// their turn. A single request may be larger.
@@ -20,6 +20,8 @@ pub struct WriteRequest<'a> {
     pub offset: u64,
     /// What to write there.
     pub bytes: &'a [u8],
+    /// What it is for. Neighbours that become one request are for what the first is.
+    pub tag: Tag,
 }
 
 /// Writes every request, in the order of the device, neighbours together. The requests must not
@@ -34,7 +36,7 @@ pub fn write_all(device: &dyn Device, requests: &mut Vec<WriteRequest<'_>>) -> R
         parts.clear();
         parts.extend(run.iter().map(|request| request.bytes));
         if let Some(first) = run.first() {
-            device.write_at(first.offset, &parts)?;
+            tagged(first.tag, || device.write_at(first.offset, &parts))?;
         }
     }
     Ok(())
@@ -115,8 +117,9 @@ mod tests {
         let device = TracingDevice::recording(MemoryDevice::new(1 << 20));
         let blocks: Vec<[u8; 16]> = (0..8).map(|at| [at; 16]).collect();
         let places = [48, 0, 16, 160, 32, 176, 400, 1000];
-        let mut requests: Vec<_> =
-            std::iter::zip(places, &blocks).map(|(offset, bytes)| WriteRequest { offset, bytes }).collect();
+        let mut requests: Vec<_> = std::iter::zip(places, &blocks)
+            .map(|(offset, bytes)| WriteRequest { offset, bytes, tag: Tag::default() })
+            .collect();
         write_all(&device, &mut requests).unwrap();
         let written: Vec<_> = device.take_events().iter().map(|event| (event.offset, event.len)).collect();
         assert_eq!(written, [(0, 64), (160, 32), (400, 16), (1000, 16)]);
@@ -135,18 +138,20 @@ mod tests {
     fn merged_requests_respect_both_limits() {
         let device = TracingDevice::recording(MemoryDevice::new(64 << 20));
         let block = vec![1; 1 << 20];
-        let mut large: Vec<_> = (0..9).map(|at| WriteRequest { offset: at << 20, bytes: &block }).collect();
+        let mut large: Vec<_> =
+            (0..9).map(|at| WriteRequest { offset: at << 20, bytes: &block, tag: Tag::default() }).collect();
         write_all(&device, &mut large).unwrap();
         let lens: Vec<_> = device.take_events().iter().map(|event| event.len).collect();
         assert_eq!(lens, [4 << 20, 4 << 20, 1 << 20]);
 
-        let mut tiny: Vec<_> = (0..2500).map(|offset| WriteRequest { offset, bytes: &block[..1] }).collect();
+        let mut tiny: Vec<_> =
+            (0..2500).map(|offset| WriteRequest { offset, bytes: &block[..1], tag: Tag::default() }).collect();
         write_all(&device, &mut tiny).unwrap();
         let lens: Vec<_> = device.take_events().iter().map(|event| event.len).collect();
         assert_eq!(lens, [1024, 1024, 452]);
 
         let huge = vec![2; 9 << 20];
-        let mut single = vec![WriteRequest { offset: 0, bytes: &huge }];
+        let mut single = vec![WriteRequest { offset: 0, bytes: &huge, tag: Tag::default() }];
         write_all(&device, &mut single).unwrap();
         assert_eq!(device.take_events().len(), 1);
         write_all(&device, &mut Vec::new()).unwrap();
@@ -157,7 +162,7 @@ mod tests {
     #[test]
     fn the_device_s_error_is_handed_on() {
         let device = MemoryDevice::new(100);
-        let mut requests = vec![WriteRequest { offset: u64::MAX, bytes: &[1] }];
+        let mut requests = vec![WriteRequest { offset: u64::MAX, bytes: &[1], tag: Tag::default() }];
         let error = write_all(&device, &mut requests).unwrap_err();
         assert!(matches!(error, Error::OutOfRange { op: Op::Write, .. }));
     }

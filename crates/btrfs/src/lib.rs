@@ -27,4 +27,4 @@ pub use error::{CallerError, Error, Result};
 pub use inode::Compression;
 pub use subvol::SubvolumeInfo;
 pub use vfs_impl::FsOptions;
-pub use volume::{DeviceInfo, Volume, VolumeInfo, VolumeOptions};
+pub use volume::{ChunkInfo, DeviceInfo, Volume, VolumeInfo, VolumeOptions};

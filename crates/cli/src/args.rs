@@ -1,12 +1,12 @@
 //! The command line.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::{btrfs, manual};
-use commands::failure::STATUS_HELP;
+use commands::failure::{Failure, STATUS_HELP};
 use commands::output::Output;
 
 /// Make, read, change and mount btrfs images, without root.
@@ -78,11 +78,13 @@ pub(crate) enum Command {
     Mv(commands::mv::Mv),
     Ln(commands::ln::Ln),
     Defrag(commands::defrag::Defrag),
+    Trace(commands::trace::Trace),
     #[command(after_long_help = commands::mount::long_help())]
     Mount(commands::mount::Mount),
     Umount(commands::mount::Umount),
     Subvolume(btrfs::subvolume::Subvolume),
     Label(btrfs::label::Label),
+    Map(btrfs::map::Map),
     Dump(btrfs::dump::Dump),
     VerifyCrash(btrfs::verify_crash::VerifyCrash),
     Completions(manual::Completions),
@@ -106,15 +108,28 @@ impl Command {
             Self::Mv(command) => command.run(out),
             Self::Ln(command) => command.run(out),
             Self::Defrag(command) => command.run(out),
+            Self::Trace(command) => command.run(out, run_words),
             Self::Mount(command) => command.run(out),
             Self::Umount(command) => command.run(),
             Self::Subvolume(command) => command.run(out),
             Self::Label(command) => command.run(out),
+            Self::Map(command) => command.run(out),
             Self::Dump(command) => command.run(out),
             Self::VerifyCrash(command) => command.run(out),
             Self::Completions(command) => command.run(Cli::command(), out),
             Self::Man(command) => command.run(Cli::command(), out),
         }
+    }
+}
+
+/// Runs a command that is given as words, to be recorded.
+fn run_words(words: &[OsString], out: &mut Output) -> Result<()> {
+    let name = std::iter::once(OsString::from("spinney"));
+    let parsed = Cli::try_parse_from(name.chain(words.iter().cloned()));
+    match parsed.map_err(|error| Failure::usage(error.to_string().trim_start_matches("error: ").trim_end()))?.command {
+        Command::Mount(_) | Command::Umount(_) => Err(Failure::usage("a mount is recorded with -o trace=FILE").into()),
+        Command::Trace(_) => Err(Failure::usage("a recording cannot be recorded").into()),
+        command => command.run(out),
     }
 }
 

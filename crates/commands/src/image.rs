@@ -16,6 +16,7 @@ use crate::failure::{Failure, Status, one_line, status_of};
 use crate::format::{self, OpenRequest, Opened};
 use crate::magic::Look;
 use crate::mounts;
+use crate::trace::watch::watched;
 
 /// The image, the first argument of nearly every command.
 #[derive(Debug, Clone, Args)]
@@ -72,7 +73,7 @@ impl ReadArgs {
         let file = FileOptions { read_only: true, ..FileOptions::default() };
         let opened = FileDevice::open(path, &file).map_err(Error::from).and_then(|device| {
             let is_own = is_own(&device.metadata()?);
-            Ok((open_on(Arc::new(device), &self.request())?.volume, is_own))
+            Ok((open_on(watched(Arc::new(device)), &self.request())?.volume, is_own))
         });
         opened.map_err(|error| explain(path, error))
     }
@@ -121,7 +122,7 @@ impl ImageArgs {
 /// The host's.
 pub fn open_device(path: &Path, request: &OpenRequest) -> Result<Arc<dyn Device>> {
     let options = FileOptions { read_only: request.read_only, ..FileOptions::default() };
-    Ok(Arc::new(FileDevice::open(path, &options)?))
+    Ok(watched(Arc::new(FileDevice::open(path, &options)?)))
 }
 
 fn open_on(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {

@@ -5,8 +5,8 @@
 //! here names one. What the commands share: [`image`] opens what the user names and `dest` decides where copies go,
 //! [`output`], [`names`] and `report` write reports, [`magic`] knows formats by their first bytes, [`human`] makes
 //! numbers readable, [`failure`] decides the exit status, [`import`] and `export` copy trees in and out with [`work`]
-//! and [`progress`], `interrupt` notes signals for them, and `beneath` keeps an export where it belongs. [`mount`] is a
-//! folder.
+//! and [`progress`], `interrupt` notes signals for them, `beneath` keeps an export where it belongs, and
+//! [`picture`] draws. [`mount`] and [`trace`] are folders.
 //!
 //! Failure: the first one ends the command. A command that changes an image makes its changes
 //! durable before it reports success; one that fails leaves the image consistent, with a part of
@@ -34,11 +34,14 @@ pub mod mount;
 mod mounts;
 pub mod mv;
 pub mod names;
+pub mod number;
 pub mod output;
+pub mod picture;
 pub mod progress;
 pub mod put;
 mod report;
 pub mod rm;
 pub mod stat;
+pub mod trace;
 pub mod tree;
 pub mod work;

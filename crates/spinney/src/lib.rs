@@ -60,8 +60,8 @@
 #[cfg(feature = "ablation")]
 pub use btrfs::ablation;
 pub use btrfs::{
-    CallerError, Compression, CompressionType, DeviceInfo, Env, Error, FsOptions, Generation, InodeFlags, InodeNo,
-    MakeOptions, Result, SpaceReport, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
+    CallerError, ChunkInfo, Compression, CompressionType, DeviceInfo, Env, Error, FsOptions, Generation, InodeFlags,
+    InodeNo, MakeOptions, Result, SpaceReport, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
 };
 pub use vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,

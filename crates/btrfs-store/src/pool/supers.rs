@@ -10,7 +10,7 @@
 //! The mirrors are written when the primary is durable: of two copies at least one is whole
 //! at any time.
 
-use blockdev::Device;
+use blockdev::{Device, Kind, Tag, tagged};
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::{CompatRo, Incompat, SuperFlags};
 use btrfs_disk::items::OnDisk as _;
@@ -195,7 +195,9 @@ pub(super) fn write_primary(device: &PoolDevice, superblock: &Superblock) -> Res
 
 fn write_copy(device: &PoolDevice, superblock: &Superblock, offset: u64) -> Result<()> {
     let copy = superblock.sealed(offset)?;
-    let written = device.device().write_at(offset, &[copy.bytes()]);
+    let mirror = (0..MIRRORS_MAX).find(|copy| mirror_offset(*copy) == Some(offset)).unwrap_or(0);
+    let tag = Tag { kind: Kind::Superblock, mirror: u32::try_from(mirror).unwrap_or(0) };
+    let written = tagged(tag, || device.device().write_at(offset, &[copy.bytes()]));
     Ok(written.inspect_err(|_| device.count(Event::WriteError))?)
 }
 

@@ -12,8 +12,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use blockdev::queue::{self, WriteRequest};
+use blockdev::{Kind, Tag, tagged};
 use btrfs_disk::convert::to_u64;
-use btrfs_disk::{DevId, Logical};
+use btrfs_disk::flags::BlockGroupFlags;
+use btrfs_disk::{DevId, Logical, TreeId, node};
 
 use super::Pool;
 use super::chunk::Chunk;
@@ -45,12 +47,13 @@ impl Pool {
             device.device().check_room(part.device_offset, part.len, spare)?;
         }
         if plan.iter().any(|part| part.len != len) {
-            let pieces = plan.iter().flat_map(|part| cut(parts, part));
+            let pieces = plan.iter().flat_map(|part| cut(parts, part, Kind::Data));
             return self.submit(pieces);
         }
         for part in plan {
             let device = self.device(part.device);
-            let written = device.device().write_at(part.device_offset, parts);
+            let tag = Tag { kind: Kind::Data, mirror: part.mirror };
+            let written = tagged(tag, || device.device().write_at(part.device_offset, parts));
             written.inspect_err(|_| device.count(Event::WriteError))?;
         }
         Ok(())
@@ -74,7 +77,7 @@ impl Pool {
                 None => self.chunks().lookup(at, len)?,
             };
             for part in plan(&found, at, len, Purpose::Write) {
-                pieces.push(Piece::new(&part, &bytes[range_of(&part)]));
+                pieces.push(Piece::new(&part, &bytes[range_of(&part)], kind_of(bytes)));
             }
             chunk = Some(found);
         }
@@ -109,7 +112,8 @@ impl Pool {
     /// Writes one copy only: mending.
     pub(super) fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<()> {
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
-        self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)])))
+        let kind = if chunk.flags().contains(BlockGroupFlags::DATA) { Kind::Data } else { Kind::Metadata };
+        self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], kind)))
     }
 
     /// Hands every device its pieces, in one queue each.
@@ -131,6 +135,14 @@ impl Pool {
     }
 }
 
+/// What a tree block is part of: a log, as its header says, or the trees.
+fn kind_of(block: &[u8]) -> Kind {
+    match node::owner(block) {
+        Some(TreeId::TREE_LOG) => Kind::Log,
+        _ => Kind::Metadata,
+    }
+}
+
 /// Bytes for a place of a device.
 struct Piece<'a> {
     device: DevId,
@@ -138,13 +150,14 @@ struct Piece<'a> {
 }
 
 impl<'a> Piece<'a> {
-    fn new(part: &Part, bytes: &'a [u8]) -> Self {
-        Self { device: part.device, request: WriteRequest { offset: part.device_offset, bytes } }
+    fn new(part: &Part, bytes: &'a [u8], kind: Kind) -> Self {
+        let tag = Tag { kind, mirror: part.mirror };
+        Self { device: part.device, request: WriteRequest { offset: part.device_offset, bytes, tag } }
     }
 }
 
 /// The pieces of `parts` that make up one part of a plan.
-fn cut<'a>(parts: &[&'a [u8]], planned: &Part) -> Vec<Piece<'a>> {
+fn cut<'a>(parts: &[&'a [u8]], planned: &Part, kind: Kind) -> Vec<Piece<'a>> {
     let wanted = range_of(planned);
     let mut pieces = Vec::new();
     let mut start = 0;
@@ -153,7 +166,8 @@ fn cut<'a>(parts: &[&'a [u8]], planned: &Part) -> Vec<Piece<'a>> {
         let (from, to) = (wanted.start.max(start), wanted.end.min(end));
         if from < to {
             let offset = planned.device_offset + to_u64(from - wanted.start);
-            let request = WriteRequest { offset, bytes: &part[from - start..to - start] };
+            let tag = Tag { kind, mirror: planned.mirror };
+            let request = WriteRequest { offset, bytes: &part[from - start..to - start], tag };
             pieces.push(Piece { device: planned.device, request });
         }
         start = end;

@@ -14,6 +14,7 @@
 //! Callers: everybody outside this crate.
 
 mod info;
+mod map;
 mod open;
 mod options;
 mod subvolumes;
@@ -34,7 +35,7 @@ use crate::opened::Opened;
 use crate::vfs_impl::{BtrfsFs, Cleaner, FsOptions};
 
 pub use options::VolumeOptions;
-pub use types::{DeviceInfo, VolumeInfo};
+pub use types::{ChunkInfo, DeviceInfo, VolumeInfo};
 
 /// An open btrfs image or device. Clones share it, and all methods may be called from many threads at once.
 ///

@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use btrfs_disk::Generation;
+use btrfs_disk::flags::BlockGroupFlags;
 
 /// A volume as a whole.
 #[derive(Debug, Clone)]
@@ -29,6 +30,19 @@ pub struct VolumeInfo {
     pub devices: Vec<DeviceInfo>,
     /// Use of space by kind and profile.
     pub space: btrfs_store::SpaceReport,
+}
+
+/// A range of logical addresses, and where it is on the devices.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChunkInfo {
+    /// First byte, as trees name it.
+    pub logical: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// What it is for, and how it is stored.
+    pub flags: BlockGroupFlags,
+    /// Numbers of the devices, and the first byte there.
+    pub stripes: Vec<(u64, u64)>,
 }
 
 /// One device of a volume.

@@ -7,9 +7,12 @@
 
 use std::collections::BTreeMap;
 
-use blockdev::{Device, Result};
+use blockdev::{Device, Kind, Result, Tag, tagged};
 use btrfs_disk::superblock::{SUPERBLOCK_SIZE, mirror_offsets};
 use parking_lot::RwLock;
+
+/// What its own writes are for.
+const SUPERBLOCK: Tag = Tag { kind: Kind::Superblock, mirror: 0 };
 
 /// Passes everything on but flushes and superblocks.
 #[derive(Debug)]
@@ -27,7 +30,7 @@ impl<D: Device> LateSuper<D> {
     pub(super) fn new(device: D) -> Result<Self> {
         let nothing = [0; SUPERBLOCK_SIZE];
         for offset in mirror_offsets(device.size_bytes()) {
-            device.write_at(offset, &[&nothing])?;
+            tagged(SUPERBLOCK, || device.write_at(offset, &[&nothing]))?;
         }
         device.flush()?;
         Ok(Self { device, held: RwLock::default() })
@@ -37,7 +40,7 @@ impl<D: Device> LateSuper<D> {
     pub(super) fn finish(&self) -> Result<()> {
         self.device.flush()?;
         for (offset, bytes) in std::mem::take(&mut *self.held.write()) {
-            self.device.write_at(offset, &[&bytes])?;
+            tagged(SUPERBLOCK, || self.device.write_at(offset, &[&bytes]))?;
         }
         self.device.flush()
     }

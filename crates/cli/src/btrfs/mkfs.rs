@@ -31,6 +31,7 @@ use commands::import::{ImportOptions, import_contents, measure};
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
 use commands::put::parse_owner;
+use commands::trace::watch::watched;
 use commands::work;
 
 /// Make a file system, empty or with the contents of a directory
@@ -125,7 +126,7 @@ struct Target {
 /// A new file system, and the device it is on.
 struct Made {
     volume: Volume,
-    device: Arc<LateSuper<FileDevice>>,
+    device: Arc<LateSuper<Arc<dyn Device>>>,
 }
 
 /// How often a size that was too small is increased before giving up.
@@ -361,7 +362,7 @@ impl Target {
         let make = MakeOptions { size: Some(size), ..make };
         let file_options = FileOptions { size: Some(size), ..FileOptions::default() };
         let device = FileDevice::open(&self.path, &file_options)?;
-        let device = Arc::new(LateSuper::new(device)?);
+        let device = Arc::new(LateSuper::new(watched(Arc::new(device)))?);
         let shared: Arc<dyn Device> = device.clone();
         let volume = options.make_device(shared, &make);
         let volume = volume.with_context(|| format!("{}: {}", self.path.display(), human::bytes(size)))?;

@@ -16,6 +16,7 @@ pub(crate) mod format;
 pub(crate) mod info;
 pub(crate) mod label;
 pub(crate) mod late_super;
+pub(crate) mod map;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod place;

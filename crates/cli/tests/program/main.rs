@@ -8,6 +8,7 @@ mod failures;
 mod flushes;
 mod harness;
 mod interrupted;
+mod layout;
 mod mount;
 mod mount_ends;
 mod mount_guard;

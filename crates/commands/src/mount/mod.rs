@@ -134,6 +134,7 @@ Options for -o:
   watchdog=SECONDS    give the server up when it answers nothing for so long (it was stopped, it hangs): its
                       requests fail and the mount goes away; without it, that is only logged
   workers=N           threads that answer requests; as many as there are processors
+  trace=FILE          each request to the device is written down there; `spinney trace plot` draws it
 {own}
   nosuid, nodev, noexec, sync, dirsync, nodiratime and their opposites
                       as mount(8) has them

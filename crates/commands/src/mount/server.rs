@@ -21,6 +21,7 @@ use super::{Mount, log, sandbox};
 use crate::failure::{self, Status};
 use crate::format;
 use crate::image;
+use crate::trace::watch;
 
 /// Serves a mount to its end. What goes wrong is told to the supervisor, which tells the user.
 pub(super) fn run(mount: &Mount) -> Result<()> {
@@ -58,6 +59,9 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     let settings = mount.settings()?;
     let signals = Signals::catch()?;
     let device = open_device(mount, &settings)?;
+    if let Some(path) = &settings.trace {
+        watch::begin(path)?;
+    }
     let options = server_options(&settings);
     let asker = Arc::new(Asker::default());
     let prepared = fuse::Prepared::new(&options).with_write_back(asker.write_back(channel)?);
@@ -71,7 +75,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
         }
         entered.is_apart
     };
-    let file_system = open_file_system(mount, &settings, device.clone())?;
+    let file_system = open_file_system(mount, &settings, watch::watched(device.clone()))?;
     let read_only = file_system.is_read_only();
     channel.send(&Message::Opened { read_only, is_apart }, None)?;
     let connection = fuse::Connection::from_fd(receive_connection(channel)?);
@@ -89,6 +93,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     let result = server.wait_and(|| device.let_go());
     // The last reference: what files without names still held goes now.
     drop(file_system);
+    end_recording();
     tracing::info!("unmounted: {}", mount.image.display());
     Ok(result?)
 }
@@ -221,6 +226,13 @@ impl Control {
     }
 }
 
+/// What could not be written down is told, and is no reason to fail the mount.
+fn end_recording() {
+    if let Err(error) = watch::finish() {
+        tracing::error!("{}", failure::one_line(&error));
+    }
+}
+
 /// Makes everything durable and ends the process, although programs may still use the mount.
 fn end(file_system: &dyn FileSystem) -> ! {
     let status = match file_system.sync_fs() {
@@ -231,5 +243,6 @@ fn end(file_system: &dyn FileSystem) -> ! {
             Status::Io
         }
     };
+    end_recording();
     std::process::exit(i32::from(status.code()))
 }

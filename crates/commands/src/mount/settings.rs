@@ -4,6 +4,7 @@
 //! `mount(8)` (which is dropped here), or to the format, which alone can say whether it knows it.
 
 use std::ops::RangeInclusive;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -65,8 +66,14 @@ const FOR_THE_KERNEL: &[(&str, &str)] = &[
 const OF_EACH_MOUNT: &[&str] =
     &["ro", "rw", "suid", "nosuid", "dev", "nodev", "exec", "noexec", "diratime", "nodiratime"];
 /// Options of this program with a value, and what that is.
-const WITH_VALUE: &[(&str, &str)] =
-    &[("commit", "SECONDS"), ("workers", "N"), ("dirty", "SIZE"), ("cache", "SIZE"), ("watchdog", "SECONDS")];
+const WITH_VALUE: &[(&str, &str)] = &[
+    ("commit", "SECONDS"),
+    ("workers", "N"),
+    ("dirty", "SIZE"),
+    ("cache", "SIZE"),
+    ("watchdog", "SECONDS"),
+    ("trace", "FILE"),
+];
 /// What this program does not do, and why.
 const REFUSED: &[(&str, &str)] = &[
     ("remount", "unmount, and mount again"),
@@ -98,6 +105,8 @@ pub struct Settings {
     pub workers: usize,
     /// A server that answers nothing for so long is given up, and the mount with it.
     pub watchdog: Option<Duration>,
+    /// Requests to the device are written down here.
+    pub trace: Option<PathBuf>,
     /// For the kernel, unchanged.
     pub for_the_kernel: Vec<String>,
 }
@@ -123,6 +132,7 @@ impl Default for Settings {
             synced: true,
             workers: 0,
             watchdog: None,
+            trace: None,
             for_the_kernel: Vec::new(),
         }
     }
@@ -248,6 +258,7 @@ impl Settings {
                 let seconds = number(name, value, "seconds", 1..=WATCHDOG_SECONDS_MAX)?;
                 self.watchdog = Some(Duration::from_secs(seconds));
             }
+            ("trace", Some(value)) => self.trace = Some(PathBuf::from(value)),
             ("dirty", Some(value)) => self.request.dirty_bytes = Some(memory(name, value)?),
             ("cache", Some(value)) => self.request.cache_bytes = Some(memory(name, value)?),
             _ => {

@@ -143,7 +143,10 @@ fn print(report: &Report, seed: u64, seconds: f64, has_kernel: bool) {
         }
     }
     let kernel = match has_kernel {
-        true => format!("{} judged by the kernel, {} that it cannot mount", report.judged, report.skipped),
+        true => format!(
+            "{} judged by the kernel, {} with a torn first superblock, which it does not mount",
+            report.judged, report.skipped
+        ),
         false => "none judged by the kernel".to_owned(),
     };
     println!(

@@ -1,0 +1,121 @@
+//! Where contents are: compressed, laid out anew, recorded and drawn.
+
+use crate::harness::Bench;
+use crate::mounted::Mounted;
+
+/// A file of lines in the source folder.
+fn lines(bench: &Bench, name: &str, count: usize) {
+    let text: String = (0..count).map(|n| format!("{n}: a wood of {} trees\n", n * 7919 % 100_003)).collect();
+    std::fs::write(bench.path(name), text).unwrap();
+}
+
+fn compressions(bench: &Bench, path: &str) -> Vec<String> {
+    let report = bench.json(&format!("stat --json --extents a.img {path}"));
+    let extents = report["files"][0]["extents"].as_array().unwrap().clone();
+    let mut kinds: Vec<String> = extents.iter().map(|extent| extent["compression"].to_string()).collect();
+    kinds.dedup();
+    kinds
+}
+
+#[test]
+fn contents_are_compressed_and_laid_out_anew() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 256M a.img");
+    lines(&bench, "text", 20_000);
+    bench.ok("mkdir a.img /dir");
+    bench.ok("put -q a.img text /dir/plain");
+    bench.ok("put -q --compress zlib:9 a.img text /dir/small");
+    assert_eq!(compressions(&bench, "/dir/plain"), ["\"none\""]);
+    assert_eq!(compressions(&bench, "/dir/small"), ["\"zlib\""]);
+    assert_eq!(bench.ok("defrag -q a.img /dir/plain /dir/small"), "");
+    assert_eq!(compressions(&bench, "/dir/small"), ["\"zlib\""]);
+    let report = bench.json("defrag -r -c=zstd:5 --json a.img /");
+    let files = report["files"].as_array().unwrap();
+    assert_eq!(files.len(), 2, "{report}");
+    for file in files {
+        assert!(file["after"]["disk_bytes"].as_u64() < Some(300_000), "{report}");
+    }
+    assert_eq!(compressions(&bench, "/dir/plain"), ["\"zstd\""]);
+    assert_eq!(bench.ok("defrag -r -c a.img /"), "0 B moved, in 0 of 2 files\n");
+    let text = std::fs::read_to_string(bench.path("text")).unwrap();
+    assert_eq!(bench.ok("cat a.img /dir/plain /dir/small"), format!("{text}{text}"));
+    bench.check("a.img");
+    for (line, status, said) in [
+        ("defrag a.img /dir", 1, "-r takes all below"),
+        ("defrag a.img /none", 1, "no such file"),
+        ("defrag -c=zip a.img /dir/plain", 2, "`zip` is no compression"),
+        ("put --compress lzo:1 a.img text /again", 2, "lzo has no levels"),
+    ] {
+        let run = bench.run(line);
+        assert_eq!(run.status, status, "{line}: {}", run.err);
+        assert!(run.err.contains(said), "{line}: {}", run.err);
+    }
+}
+
+#[test]
+fn requests_are_recorded_and_drawn() {
+    let bench = Bench::new();
+    lines(&bench, "text", 200_000);
+    std::fs::create_dir(bench.path("src")).unwrap();
+    std::fs::rename(bench.path("text"), bench.path("src/text")).unwrap();
+    bench.ok("trace record -o make.trace mkfs -q --rootdir src a.img");
+    bench.ok("trace record -o get.trace get -q --no-owner a.img / out");
+    let report = bench.json("trace plot --json make.trace get.trace");
+    let (made, got) = (&report["recordings"][0], &report["recordings"][1]);
+    let data = std::fs::metadata(bench.path("src/text")).unwrap().len();
+    let written = made["writes_by_kind"]["data"]["bytes"].as_u64().unwrap();
+    assert!((data..data + 4096).contains(&written), "{report}");
+    // Tree blocks are written twice (DUP), superblocks at two places of so small an image, before and after.
+    assert!(made["writes_by_kind"]["metadata"]["requests"].as_u64() >= Some(2), "{report}");
+    assert!(made["writes_by_kind"]["superblock"]["bytes"].as_u64() >= Some(2 * 4096), "{report}");
+    assert!(got["writes"]["requests"] == 0 && got["reads"]["bytes"].as_u64() >= Some(data), "{report}");
+    bench.ok("trace plot make.trace get.trace -o both.svg");
+    let picture = std::fs::read_to_string(bench.path("both.svg")).unwrap();
+    assert!(picture.contains("make.trace") && picture.contains("get.trace") && picture.len() < 200_000);
+    assert!(bench.ok("trace plot make.trace").contains("metadata"));
+    std::fs::write(bench.path("wrong"), "hello\n").unwrap();
+    let run = bench.run("trace plot wrong");
+    assert!(run.status == 3 && run.err.contains("wrong: line 1"), "{} {}", run.status, run.err);
+    for line in ["mount a.img mnt", "trace plot make.trace", "nonsense"] {
+        assert_eq!(bench.run(&format!("trace record -o x.trace {line}")).status, 2, "{line}");
+    }
+    let full = bench.run("trace record -o /dev/full ls a.img");
+    assert!(full.status != 0 && full.err.contains("incomplete"), "{} {}", full.status, full.err);
+}
+
+#[test]
+fn a_mount_is_recorded_to_its_end() {
+    let Some(mounted) = Mounted::if_possible() else { return };
+    let bench = &mounted.bench;
+    let recording = bench.path("mount.trace");
+    bench.ok(&format!("mount -o trace={} a.img mnt", recording.display()));
+    let file = bench.path("mnt/file");
+    std::fs::write(&file, vec![7; 300_000]).unwrap();
+    std::fs::File::open(&file).unwrap().sync_all().unwrap();
+    bench.ok("umount mnt");
+    let report = bench.json("trace plot --json mount.trace");
+    let kinds = &report["recordings"][0]["writes_by_kind"];
+    for kind in ["data", "metadata", "log", "superblock"] {
+        assert!(kinds[kind]["requests"].as_u64() > Some(0), "{kind}: {report}");
+    }
+    bench.check("a.img");
+}
+
+#[test]
+fn an_image_is_drawn_as_a_map() {
+    let bench = Bench::new();
+    bench.filled_image();
+    bench.ok("map a.img -o map.svg");
+    let picture = std::fs::read_to_string(bench.path("map.svg")).unwrap();
+    assert!(picture.contains("metadata") && picture.ends_with("</svg>\n") && picture.len() < 400_000);
+    let report = bench.json("map --json a.img");
+    let chunks = report["chunks"].as_array().unwrap();
+    let names: Vec<&str> = chunks.iter().filter_map(|chunk| chunk["kind"].as_str()).collect();
+    assert!(["data", "metadata", "system"].iter().all(|kind| names.contains(kind)), "{report}");
+    for chunk in chunks {
+        assert!(chunk["used"].as_u64() <= chunk["bytes"].as_u64(), "{report}");
+        let copies = if chunk["kind"] == "data" { 1 } else { 2 };
+        assert_eq!(chunk["stripes"].as_array().unwrap().len(), copies, "{report}");
+    }
+    assert!(bench.ok("map a.img").contains("metadata"));
+}
