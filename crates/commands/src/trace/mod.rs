@@ -1,6 +1,6 @@
 //! `spinney trace`: what is asked of a device, written down and drawn.
 //!
-//! [`watch`] keeps the recording of this process, [`read`] reads one back, [`summary`] counts, [`plot`] draws.
+//! [`watch`] keeps the recording of this process, `read` reads one back, `summary` counts, `plot` draws.
 //!
 //! Failure: a recording that cannot be written fails the command that is recorded, at its end; of a mount it is logged.
 //! What is no recording is refused with its line. Callers: the program; [`watch::watched`] by whoever opens a device.
