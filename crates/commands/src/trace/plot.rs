@@ -20,7 +20,7 @@ const SIZES_HEIGHT: u32 = 130;
 /// Pixels around panels: for numbers, for texts.
 const LEFT: u32 = 72;
 const GAP: u32 = 34;
-const HEAD: u32 = 110;
+const HEAD: u32 = 104;
 /// Points of a curve.
 const CURVE_POINTS: u32 = 155;
 /// Pixels of a dot, from the finest on: the first is taken whose picture is small enough.
@@ -57,6 +57,7 @@ struct Scales {
     offset: u64,
     bytes_per_second: f64,
     requests_per_second: f64,
+    seeks_per_second: f64,
     sizes: u64,
 }
 
@@ -98,6 +99,7 @@ fn scales(recordings: &[Recording], curves: &[Curves], time: u64) -> Scales {
         offset: transfers().map(|request| request.offset.saturating_add(request.len)).max().unwrap_or(1),
         bytes_per_second: largest(|curves| [&curves.write_bytes, &curves.read_bytes]),
         requests_per_second: largest(|curves| [&curves.writes, &curves.reads]),
+        seeks_per_second: largest(|curves| [&curves.seeks, &curves.seeks]),
         sizes: sizes.max().unwrap_or(0),
     }
 }
@@ -172,7 +174,7 @@ impl Column<'_> {
         self.curves(svg, top, self.scales.requests_per_second, (&pair, &["writes", "reads"]), rate);
         top += f64::from(CURVE_HEIGHT + GAP);
         let one = [curves.seeks.clone()];
-        self.curves(svg, top, self.scales.requests_per_second, (&one, &["seeks"]), rate);
+        self.curves(svg, top, self.scales.seeks_per_second, (&one, &["seeks"]), rate);
         top += f64::from(CURVE_HEIGHT + GAP);
         self.sizes(svg, top, &recording.requests);
     }
@@ -205,9 +207,9 @@ impl Column<'_> {
             let (written, read) = colours(kind);
             svg.rect((x, 68.0), (9.0, 9.0), written, "").rect((x + 10.0, 68.0), (9.0, 9.0), read, "");
             svg.text((x + 23.0, 76.5), Anchor::Start, kind.name());
-            x += 100.0;
+            x += 82.0;
         }
-        svg.text((self.left, 94.0), Anchor::Start, "dark: written, light: read");
+        svg.text((x, 76.5), Anchor::Start, "dark: written, light: read");
     }
 
     fn frame(&self, svg: &mut Svg, top: f64, height: u32, what: &str) -> (Axis, Axis) {
