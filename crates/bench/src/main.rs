@@ -12,6 +12,7 @@ mod names;
 mod process;
 mod requests;
 mod row;
+mod runs;
 mod spinney_side;
 mod table;
 mod tree;
@@ -63,6 +64,9 @@ enum Action {
     Requests(requests::Options),
     /// Measures fsync: the log and, with the feature `ablation`, other ways.
     Log(log::Options),
+    /// Records where many writers' data lands: flushes that take their space together and, with the feature `ablation`,
+    /// apart.
+    Runs(runs::Options),
     /// Loops over the names of a directory and prints files per second, for `mount`.
     Names(names::Options),
     /// Runs one workload once and prints one line of JSON.
@@ -73,6 +77,7 @@ fn main() -> Result<()> {
     match Arguments::parse().command {
         Action::Mount(options) => print!("{}", mounts::run(&options)?),
         Action::Requests(options) => print!("{}", requests::run(&options)?),
+        Action::Runs(options) => print!("{}", runs::run(&options)?),
         Action::Names(options) => println!("{:.0}", names::run(&options)?),
         Action::Log(options) => print!("{}", log::run(&options)?),
         Action::One(one) => println!("{}", serde_json::to_string(&measure(&one)?)?),

@@ -78,6 +78,7 @@ pub(crate) enum Command {
     Mv(commands::mv::Mv),
     Ln(commands::ln::Ln),
     Defrag(commands::defrag::Defrag),
+    Dedupe(commands::dedupe::Dedupe),
     Trace(commands::trace::Trace),
     #[command(after_long_help = commands::mount::long_help())]
     Mount(commands::mount::Mount),
@@ -108,6 +109,7 @@ impl Command {
             Self::Mv(command) => command.run(out),
             Self::Ln(command) => command.run(out),
             Self::Defrag(command) => command.run(out),
+            Self::Dedupe(command) => command.run(out),
             Self::Trace(command) => command.run(out, run_words),
             Self::Mount(command) => command.run(out),
             Self::Umount(command) => command.run(),
@@ -171,6 +173,7 @@ mod tests {
         ("cat", "its output is what the files hold"),
         ("mount", "nothing is made but the mount, which findmnt --json knows"),
         ("umount", "nothing is made"),
+        ("trace record", "its output is that of the command it runs; trace plot --json tells the numbers"),
         ("completions", "its output is a script"),
         ("man", "its output is a page"),
     ];

@@ -12,7 +12,7 @@ use serde::Serialize;
 use vfs::file_system::EXTENT_BYTES_DEFAULT;
 use vfs::{File, Layout, Volume};
 
-use super::failure::Failure;
+use super::files::Files;
 use super::human;
 use super::image::ImageArgs;
 use super::names::{self, JsonPath};
@@ -96,7 +96,7 @@ impl Defrag {
     /// The first failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_to_compress(self.compress.clone())?;
-        let files = self.files(&volume)?;
+        let files = Files::find(&volume, &self.paths, self.recursive)?;
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
         progress.bytes_total.store(files.iter().map(|(_, size)| size).sum(), Ordering::Relaxed);
@@ -111,24 +111,6 @@ impl Defrag {
         done?;
         closed?;
         self.report(files.len(), moved, out)
-    }
-
-    /// The files that are meant, with their sizes.
-    fn files(&self, volume: &Volume) -> Result<Vec<(PathBuf, u64)>> {
-        let mut files = Vec::new();
-        for path in &self.paths {
-            let found = volume.symlink_metadata(path)?;
-            if found.is_file() {
-                files.push((path.clone(), found.size));
-            } else if !found.is_dir() {
-                return Err(Failure::refused(format!("{}: no file, and no directory", path.display())).into());
-            } else if self.recursive {
-                find_below(volume, path, found.home.subvolume, &mut files)?;
-            } else {
-                return Err(Failure::refused(format!("{}: a directory (-r takes all below)", path.display())).into());
-            }
-        }
-        Ok(files)
     }
 
     fn lay_out(&self, volume: &Volume, path: &Path, size: u64, progress: &Progress) -> Result<Option<Moved>> {
@@ -165,26 +147,6 @@ impl Defrag {
         }
         Ok(())
     }
-}
-
-/// The files below a directory that are in the same subvolume.
-fn find_below(volume: &Volume, dir: &Path, subvolume: u64, files: &mut Vec<(PathBuf, u64)>) -> Result<()> {
-    let mut dirs = vec![dir.to_owned()];
-    while let Some(dir) = dirs.pop() {
-        for entry in volume.read_dir(&dir)? {
-            let path = dir.join(entry?.file_name());
-            let found = volume.symlink_metadata(&path)?;
-            if found.home.subvolume != subvolume {
-                continue;
-            }
-            if found.is_dir() {
-                dirs.push(path);
-            } else if found.is_file() {
-                files.push((path, found.size));
-            }
-        }
-    }
-    Ok(())
 }
 
 fn usage(volume: &Volume, path: &Path) -> Result<Usage> {

@@ -15,10 +15,12 @@
 pub mod attributes;
 mod beneath;
 pub mod cat;
+pub mod dedupe;
 pub mod defrag;
 mod dest;
 mod export;
 pub mod failure;
+mod files;
 pub mod format;
 pub mod get;
 pub mod human;

@@ -9,6 +9,8 @@
 //!                      lock for each item, one field after the other: as it was done before items
 //!                      were prepared and copied in at once
 //! commit each sync     an fsync commits, as if there were no log
+//! allocate apart       several flushes allocate at once, extent by extent: what one writes lies between what the
+//!                      others write, and its requests are cut there
 //! hold times           how long leaves of log trees are locked for writing
 //! mutations            deliberate bugs, which the crash tests have to find
 //! ```
@@ -29,4 +31,7 @@ pub use clock::{HoldTimes, take_hold_times};
 #[cfg(feature = "ablation")]
 pub(crate) use in_leaf::fill;
 pub use mutation::{Mutation, mutate, mutated};
-pub use switches::{commits_each_sync, makes_items_in_leaf, set_commits_each_sync, set_makes_items_in_leaf};
+pub use switches::{
+    allocates_apart, commits_each_sync, makes_items_in_leaf, set_allocates_apart, set_commits_each_sync,
+    set_makes_items_in_leaf,
+};

@@ -6,6 +6,7 @@ mod kept {
 
     static IN_LEAF: AtomicBool = AtomicBool::new(false);
     static COMMITS: AtomicBool = AtomicBool::new(false);
+    static APART: AtomicBool = AtomicBool::new(false);
 
     /// True when file extent items of the log are made in the locked leaf.
     pub fn makes_items_in_leaf() -> bool {
@@ -25,6 +26,16 @@ mod kept {
     /// Switches to a commit for each fsync, or back.
     pub fn set_commits_each_sync(is_on: bool) {
         COMMITS.store(is_on, Ordering::Relaxed);
+    }
+
+    /// True when several flushes allocate at once, extent by extent.
+    pub fn allocates_apart() -> bool {
+        APART.load(Ordering::Relaxed)
+    }
+
+    /// Switches to flushes that allocate at once, or back.
+    pub fn set_allocates_apart(is_on: bool) {
+        APART.store(is_on, Ordering::Relaxed);
     }
 }
 
@@ -49,6 +60,19 @@ mod kept {
 
     /// Nothing to switch.
     pub const fn set_commits_each_sync(_is_on: bool) {}
+
+    /// Never.
+    #[inline]
+    #[must_use]
+    pub const fn allocates_apart() -> bool {
+        false
+    }
+
+    /// Nothing to switch.
+    pub const fn set_allocates_apart(_is_on: bool) {}
 }
 
-pub use kept::{commits_each_sync, makes_items_in_leaf, set_commits_each_sync, set_makes_items_in_leaf};
+pub use kept::{
+    allocates_apart, commits_each_sync, makes_items_in_leaf, set_allocates_apart, set_commits_each_sync,
+    set_makes_items_in_leaf,
+};

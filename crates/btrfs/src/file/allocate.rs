@@ -196,6 +196,7 @@ fn zero_sectors(core: &Core, inode: &Arc<Inode>, part: Range<u64>, room: &mut Re
         items: &[NewExtent { extent: item, is_fresh: true }],
         size: 0,
         flags: InodeFlags::PREALLOC,
+        is_same: false,
     };
     exchange::exchange(core, inode, txn, &what)?;
     Ok(len)

@@ -5,7 +5,8 @@
 //! whole, and room for a part is reserved before anything of it changes.
 //!
 //! Callers hold the inode's `editing` lock: no item changes between [`first_part`] and [`exchange`].
-//! Writers may make the range dirty meanwhile; what they wrote is older than what comes.
+//! Writers may make the range dirty meanwhile; what they wrote is older than what comes, unless that is what the
+//! items had before.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -32,6 +33,8 @@ pub(super) struct Exchange<'a> {
     pub(super) size: u64,
     /// Flags that the inode gets.
     pub(super) flags: InodeFlags,
+    /// The bytes are those that were there: newer ones in memory stay, and so do the times.
+    pub(super) is_same: bool,
 }
 
 /// How much of `range`, whole sectors, one transaction can replace.
@@ -63,7 +66,10 @@ pub(super) fn exchange(core: &Core, inode: &Arc<Inode>, txn: Txn, what: &Exchang
     let mut layers = inode.data.inner.write();
     let old = ExtentMap::load(target.tree, target.ino, range.clone(), SCAN_ITEMS_MAX, sector(core))?;
     let delta = replace_range(target, old.items(), range.clone(), what.items)?;
-    let unused = forget_layers(core, &mut layers, range.clone());
+    let unused = match what.is_same {
+        true => Vec::new(),
+        false => forget_layers(core, &mut layers, range.clone()),
+    };
     let disk_size = inode.state().disk_size;
     // What is dirty elsewhere may lie between: its flush brings the size.
     let new_disk_size = match layers.is_empty() {
@@ -75,7 +81,14 @@ pub(super) fn exchange(core: &Core, inode: &Arc<Inode>, txn: Txn, what: &Exchang
         false => range.start,
     };
     fill_holes(core, target, holes_from..range.end.min(covered(core, new_disk_size)))?;
+    let times = {
+        let state = inode.state();
+        (state.mtime, state.ctime)
+    };
     note_edit(core, inode, target, delta, |state| {
+        if what.is_same {
+            (state.mtime, state.ctime) = times;
+        }
         state.size = state.size.max(what.size);
         state.disk_size = new_disk_size;
         state.flags |= what.flags;

@@ -39,6 +39,6 @@ pub(crate) use copy::copy_range;
 pub(crate) use defrag::{Layout, defragment};
 pub(crate) use list::{extents, seek_data, seek_hole};
 pub(crate) use read::read_at;
-pub(crate) use reflink::{CloneRange, reflink};
+pub(crate) use reflink::{CloneRange, reflink, share_same};
 pub(crate) use truncate::set_size;
 pub(crate) use write::{write_at, write_back};

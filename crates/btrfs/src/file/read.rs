@@ -53,6 +53,20 @@ pub(super) fn read_layers(core: &Core, inode: &Inode, layers: &DataLayers, offse
     fetch(core, inode, sources, offset, buf)
 }
 
+/// Fills `buf` with what the tree's items have from `offset` on, without what is newer in memory. The caller keeps items
+/// from changing (it holds the `editing` lock).
+///
+/// # Errors
+/// As [`read_at`].
+pub(super) fn read_items(core: &Core, inode: &Inode, offset: u64, buf: &mut [u8]) -> Result<()> {
+    let mut sources = Vec::new();
+    let range = offset..offset.saturating_add(to_u64(buf.len()));
+    let layers = inode.data.inner.read();
+    look_in_tree(core, inode, range, (offset, buf), &mut sources)?;
+    drop(layers);
+    fetch(core, inode, sources, offset, buf)
+}
+
 /// Copies what is in memory, and finds out where the rest is: a caller that fetches it without `layers`
 /// takes a pin first.
 fn look_for(core: &Core, inode: &Inode, layers: &DataLayers, offset: u64, buf: &mut [u8]) -> Result<Sources> {

@@ -4,8 +4,11 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
+use btrfs_disk::convert::{to_u64, to_usize};
+
 use super::disk::inline_bytes;
 use super::exchange::{self, Exchange};
+use super::read::read_items;
 use super::truncate::{covered, sector};
 use super::write::{Held, bring_tail, is_tail_needed, reserve, write_back};
 use crate::error::{CallerError, Result};
@@ -16,6 +19,11 @@ use crate::writeback;
 /// Items that one transaction clones.
 const STEP_ITEMS: usize = 64;
 
+/// Bytes that are compared and shared with one call at most, as in the kernel.
+pub(crate) const SAME_BYTES_MAX: u64 = 16 << 20;
+/// Bytes of each file that are compared at a time.
+const COMPARED_BYTES: u64 = 1 << 20;
+
 /// A range of one file that becomes the contents of another.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CloneRange {
@@ -25,6 +33,15 @@ pub(crate) struct CloneRange {
     pub(crate) destination: u64,
     /// Bytes; 0 for all up to the end of the source.
     pub(crate) len: u64,
+}
+
+/// What the destination has in the place of a range, beside what it gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bytes {
+    /// Something else.
+    Replaced,
+    /// The same, in other extents.
+    Same,
 }
 
 /// Makes a range of `destination` share the extents of a range of `source`. Both are of one volume;
@@ -63,7 +80,7 @@ pub(super) fn reflink_parts(
             // The source may have become shorter before the locks were had.
             let range = checked(core, source, destination, range)?;
             settle(core, source, destination, range)?;
-            share(core, source, destination, range, &mut done)?
+            share(core, source, destination, (range, Bytes::Replaced), &mut done)?
         };
         // Only the first sector of a file can be inline: it is copied.
         if let Some(bytes) = inline {
@@ -75,6 +92,65 @@ pub(super) fn reflink_parts(
     };
     let result = run();
     (done, result)
+}
+
+/// As [`reflink`], where both have the same bytes on disk: then the destination changes in nothing but where they are.
+/// Returns whether that was so and could be done (bytes in items cannot be shared). Nothing of what others write
+/// meanwhile is lost.
+///
+/// # Errors
+/// As [`reflink`]; `InvalidArgument` where the range is not within the destination, or longer than [`SAME_BYTES_MAX`].
+pub(crate) fn share_same(
+    core: &Core,
+    source: &Arc<Inode>,
+    destination: &Arc<Inode>,
+    range: CloneRange,
+) -> Result<bool> {
+    destination.check_writable()?;
+    destination.check_permits(Change::Other)?;
+    writeback::flush_inode(core, source)?;
+    let (first, second) = in_order(source, destination);
+    let _editing = first.data.editing.lock();
+    let _editing_too = second.map(|inode| inode.data.editing.lock());
+    let range = checked(core, source, destination, range)?;
+    let size = destination.state().size;
+    if range.len > SAME_BYTES_MAX || range.destination.saturating_add(range.len) > size {
+        return Err(CallerError::InvalidArgument.into());
+    }
+    writeback::flush_held(core, source)?;
+    writeback::flush_held(core, destination)?;
+    if is_inline(core, source)? || is_inline(core, destination)? || !is_same_on_disk(core, source, destination, range)?
+    {
+        return Ok(false);
+    }
+    let mut done = 0;
+    let inline = share(core, source, destination, (range, Bytes::Same), &mut done)?;
+    debug_assert!(inline.is_none(), "no item of the source holds bytes");
+    Ok(true)
+}
+
+/// True when the file is stored in its item.
+fn is_inline(core: &Core, inode: &Inode) -> Result<bool> {
+    let (_, items) = items_of(core, inode, 0..u64::from(sector(core)))?;
+    Ok(items.first().is_some_and(|item| item.kind == Kind::Inline))
+}
+
+/// Compares what items have: what writers have in memory is not looked at, for it is not what becomes shared.
+fn is_same_on_disk(core: &Core, source: &Inode, destination: &Inode, range: CloneRange) -> Result<bool> {
+    let mut buffers = [vec![0; to_usize(COMPARED_BYTES)], vec![0; to_usize(COMPARED_BYTES)]];
+    let mut done = 0;
+    while done < range.len {
+        let len = to_usize((range.len - done).min(COMPARED_BYTES));
+        let [ours, theirs] = &mut buffers;
+        for (inode, start, buffer) in [(source, range.source, &mut *ours), (destination, range.destination, theirs)] {
+            read_items(core, inode, start.saturating_add(done), buffer.get_mut(..len).unwrap_or_default())?;
+        }
+        if buffers.first().map(|bytes| bytes.get(..len)) != buffers.last().map(|bytes| bytes.get(..len)) {
+            return Ok(false);
+        }
+        done += to_u64(len);
+    }
+    Ok(true)
 }
 
 fn checked(core: &Core, source: &Arc<Inode>, destination: &Arc<Inode>, range: CloneRange) -> Result<CloneRange> {
@@ -134,7 +210,7 @@ fn share(
     core: &Core,
     source: &Arc<Inode>,
     destination: &Arc<Inode>,
-    range: CloneRange,
+    (range, bytes): (CloneRange, Bytes),
     done: &mut u64,
 ) -> Result<Option<Vec<u8>>> {
     let unit = u64::from(sector(core));
@@ -154,7 +230,7 @@ fn share(
             continue;
         }
         let part = part.start..known.end.clamp(at + unit, part.end);
-        insert(core, destination, &items, part.clone(), range)?;
+        insert(core, destination, &items, part.clone(), (range, bytes))?;
         at = part.end;
         *done = (at - range.source).min(range.len);
     }
@@ -181,7 +257,13 @@ fn clone_of(item: &FileExtent, known: Range<u64>, range: CloneRange) -> Option<N
 }
 
 /// Replaces what the destination has in the place of `part` of the source, whose items are `items`.
-fn insert(core: &Core, inode: &Arc<Inode>, items: &[FileExtent], part: Range<u64>, range: CloneRange) -> Result<()> {
+fn insert(
+    core: &Core,
+    inode: &Arc<Inode>,
+    items: &[FileExtent],
+    part: Range<u64>,
+    (range, bytes): (CloneRange, Bytes),
+) -> Result<()> {
     let with_space = items.iter().filter(|item| !item.is_hole());
     let shared: Vec<NewExtent> = with_space.filter_map(|item| clone_of(item, part.clone(), range)).collect();
     let has_prealloc = shared.iter().any(|new| new.extent.kind == Kind::Prealloc);
@@ -194,6 +276,7 @@ fn insert(core: &Core, inode: &Arc<Inode>, items: &[FileExtent], part: Range<u64
             true => InodeFlags::PREALLOC,
             false => InodeFlags::empty(),
         },
+        is_same: bytes == Bytes::Same,
     };
     let need = exchange::need_to_exchange(shared.len());
     let reservation = reserve(core, need, Held::Editing)?;

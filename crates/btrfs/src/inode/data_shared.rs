@@ -27,6 +27,8 @@ pub(crate) struct DataShared {
     last_listed: AtomicU64,
     /// Shared by threads that overwrite data in place; a snapshot takes it exclusively.
     pub(crate) in_place: RwLock<()>,
+    /// Held while space is allocated for what one flush writes.
+    pub(crate) laying_out: Mutex<()>,
     /// The latest decompressed extents, newest last.
     decompressed: Mutex<VecDeque<Decompressed>>,
 }
@@ -39,6 +41,7 @@ impl DataShared {
             dirty_count: AtomicUsize::new(0),
             last_listed: AtomicU64::new(0),
             in_place: RwLock::new(Rank::InPlace, ()),
+            laying_out: Mutex::new(Rank::LayingOut, ()),
             decompressed: Mutex::new(Rank::Lists, VecDeque::new()),
         }
     }

@@ -215,6 +215,17 @@ impl BtrfsFs {
         self.sync_marked(&target)
     }
 
+    pub(super) fn dedupe_nodes(&self, range: &CopyRange) -> Result<bool> {
+        let source = self.live_inode(range.source)?;
+        let target = self.live_inode(range.target)?;
+        check_is_file(&source)?;
+        check_is_file(&target)?;
+        let range = CloneRange { source: range.source_offset, destination: range.target_offset, len: range.len };
+        let is_same = file::share_same(self.core(), &source, &target, range)?;
+        self.sync_marked(&target)?;
+        Ok(is_same)
+    }
+
     pub(super) fn defragment_node(&self, node: NodeId, wanted: &Layout<'_>) -> Result<u64> {
         let inode = self.live_inode(node)?;
         check_is_file(&inode)?;

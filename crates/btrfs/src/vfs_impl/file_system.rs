@@ -151,6 +151,10 @@ impl FileSystem for BtrfsFs {
         self.answer(self.reflink_nodes(range))
     }
 
+    fn dedupe(&self, range: &CopyRange) -> Answer<bool> {
+        self.answer(self.dedupe_nodes(range))
+    }
+
     fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
         self.answer(self.defragment_node(node, wanted))
     }

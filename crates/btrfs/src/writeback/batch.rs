@@ -1,4 +1,4 @@
-//! Bytes that become adjacent on disk, collected into one large write.
+//! Bytes that become adjacent on disk, collected into large writes.
 
 #![expect(
     clippy::indexing_slicing,
@@ -17,9 +17,18 @@ use crate::inode::Core;
 /// Bytes after which a write leaves.
 const WRITE_BYTES: u64 = 4 << 20;
 
-/// Bytes that are adjacent on disk, about to be written.
+/// What has its place on disk, and is about to be written there.
 #[derive(Default)]
-pub(super) struct Batch<'p> {
+pub(super) struct Batches<'p> {
+    /// The one that is being collected.
+    last: Batch<'p>,
+    /// Those before it.
+    full: Vec<Batch<'p>>,
+}
+
+/// Bytes that are adjacent on disk.
+#[derive(Default)]
+struct Batch<'p> {
     at: u64,
     len: u64,
     parts: Vec<Part<'p>>,
@@ -43,66 +52,75 @@ impl Part<'_> {
     }
 }
 
-impl<'p> Batch<'p> {
-    /// Adds the pages of `run`, which belong to the job at `owner` and go to `at`; writes before and after where that
-    /// is due.
+impl<'p> Batches<'p> {
+    /// Adds the pages of `run`, which belong to the job at `owner` and go to `at`.
     pub(super) fn add_pages(
         &mut self,
         core: &Core,
-        jobs: &mut [Job<'_>],
+        jobs: &[Job<'_>],
         pages: &'p PageCache,
         owner: usize,
         (run, at): (Run, Logical),
-    ) -> Result<()> {
+    ) {
         let mut run = run;
         let mut at = at;
         while run.len > 0 {
-            self.make_room(core, jobs, at, run.len)?;
-            let len = run.len.min(WRITE_BYTES.saturating_sub(self.len));
-            self.parts.extend(pages.pages(run.start..run.start + len).map(Part::Page));
-            self.grow(jobs, owner, len);
+            self.make_room(core, at, run.len);
+            let len = run.len.min(WRITE_BYTES.saturating_sub(self.last.len));
+            self.last.parts.extend(pages.pages(run.start..run.start + len).map(Part::Page));
+            self.last.grow(jobs, owner, len);
             run = Run { start: run.start + len, len: run.len - len };
             at = Logical(at.0 + len);
         }
-        Ok(())
     }
 
     /// Adds `bytes`, whole sectors, which belong to the job at `owner` and go to `at`.
-    pub(super) fn add_encoded(
-        &mut self,
-        core: &Core,
-        jobs: &mut [Job<'_>],
-        owner: usize,
-        (bytes, at): (Vec<u8>, Logical),
-    ) -> Result<()> {
+    pub(super) fn add_encoded(&mut self, core: &Core, jobs: &[Job<'_>], owner: usize, (bytes, at): (Vec<u8>, Logical)) {
         let len = to_u64(bytes.len());
         debug_assert!(len.is_multiple_of(u64::from(core.store.sizes().sector)), "the disk takes whole sectors");
-        self.make_room(core, jobs, at, len)?;
-        self.parts.push(Part::Encoded(bytes));
-        self.grow(jobs, owner, len);
-        Ok(())
+        self.make_room(core, at, len);
+        self.last.parts.push(Part::Encoded(bytes));
+        self.last.grow(jobs, owner, len);
     }
 
-    /// Writes what there is, unless it is short and `len` bytes at `at` can be written together with it.
-    fn make_room(&mut self, core: &Core, jobs: &mut [Job<'_>], at: Logical, len: u64) -> Result<()> {
-        let is_adjacent = self.at.saturating_add(self.len) == at.0
-            && is_in_one_group(core, Logical(self.at), self.len.saturating_add(len));
-        if self.len >= WRITE_BYTES || !is_adjacent {
-            self.write(core, jobs)?;
-            self.at = at.0;
+    /// Begins a new batch, unless the last one is short and `len` bytes at `at` can be written together with it.
+    fn make_room(&mut self, core: &Core, at: Logical, len: u64) {
+        let Batch { at: start, len: held, .. } = self.last;
+        let is_adjacent =
+            start.saturating_add(held) == at.0 && is_in_one_group(core, Logical(start), held.saturating_add(len));
+        if held >= WRITE_BYTES || !is_adjacent {
+            let before = std::mem::replace(&mut self.last, Batch { at: at.0, ..Batch::default() });
+            self.full.extend((before.len > 0).then_some(before));
         }
-        Ok(())
     }
 
+    /// Writes the batches that are full, and gives each job the checksums of its part.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn write_full(&mut self, core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
+        std::mem::take(&mut self.full).into_iter().try_for_each(|batch| batch.write(core, jobs))
+    }
+
+    /// As [`Self::write_full`], with the last one.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(super) fn write_all(&mut self, core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
+        self.write_full(core, jobs)?;
+        std::mem::take(&mut self.last).write(core, jobs)
+    }
+}
+
+impl Batch<'_> {
     fn grow(&mut self, jobs: &[Job<'_>], owner: usize, len: u64) {
         self.owners.push((owner, len));
         self.len += len;
         self.wants_csums |= jobs[owner].has_csums();
     }
 
-    /// Writes what was added, and gives each job the checksums of its part.
-    pub(super) fn write(&mut self, core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
-        let batch = std::mem::take(self);
+    fn write(self, core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
+        let batch = self;
         if batch.len == 0 {
             return Ok(());
         }

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_store::DataExtent;
+use btrfs_store::ablation::allocates_apart;
 use vfs::{PageCache, Run};
 
-use super::batch::Batch;
+use super::batch::Batches;
 use super::disk::give_up;
 use super::job::Job;
 use super::plan::{EXTENT_BYTES_MAX, Step};
@@ -62,11 +63,13 @@ pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     result
 }
 
-/// Allocates in file order, job by job, and writes what becomes adjacent on disk together.
+/// Allocates in file order, job by job, and writes what becomes adjacent on disk together. Nobody else allocates for a
+/// flush meanwhile, so that what one flush takes of free space is in as few pieces as can be, and its requests are not
+/// cut where another thread's data lies; writing is done beside others.
 fn write(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     let flights: Vec<Arc<Flight>> = jobs.iter().map(|job| Arc::clone(&job.flight)).collect();
     let tasks = tasks(jobs);
-    let mut writer = Writer { core, jobs, flights: &flights, batch: Batch::default(), hint: None, plain: None };
+    let mut writer = Writer { core, jobs, flights: &flights, batches: Batches::default(), hint: None, plain: None };
     // While one window goes to the disk, the next is compressed.
     let mut before: (&[(usize, Task)], Vec<Encoded>) = (&[], Vec::new());
     let mut rest = tasks.as_slice();
@@ -80,7 +83,7 @@ fn write(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     }
     writer.place_all(before.0, before.1)?;
     writer.end_plain()?;
-    writer.batch.write(core, writer.jobs)
+    writer.batches.write_all(core, writer.jobs)
 }
 
 /// What there is to do, each with the place of its job in the list.
@@ -142,7 +145,7 @@ struct Writer<'c, 'p, 'j, 'a> {
     core: &'c Core,
     jobs: &'j mut [Job<'a>],
     flights: &'p [Arc<Flight>],
-    batch: Batch<'p>,
+    batches: Batches<'p>,
     /// Where the next extent had best begin.
     hint: Option<Logical>,
     /// What goes to disk as it is, not yet allocated: pieces that could not be compressed become one extent.
@@ -150,8 +153,21 @@ struct Writer<'c, 'p, 'j, 'a> {
 }
 
 impl Writer<'_, '_, '_, '_> {
+    /// Gives all tasks their places, and writes what makes up large requests.
     fn place_all(&mut self, tasks: &[(usize, Task)], encoded: Vec<Encoded>) -> Result<()> {
-        tasks.iter().zip(encoded).try_for_each(|((owner, task), encoded)| self.place(*owner, *task, encoded))
+        let mut tasks = tasks.iter().zip(encoded);
+        if allocates_apart() {
+            return tasks.try_for_each(|((owner, task), encoded)| {
+                self.place(*owner, *task, encoded)?;
+                self.batches.write_full(self.core, self.jobs)
+            });
+        }
+        {
+            let _together = self.core.data.laying_out.lock();
+            tasks.try_for_each(|((owner, task), encoded)| self.place(*owner, *task, encoded))?;
+            self.end_plain()?;
+        }
+        self.batches.write_full(self.core, self.jobs)
     }
 
     fn place(&mut self, owner: usize, task: Task, encoded: Option<Vec<u8>>) -> Result<()> {
@@ -168,7 +184,7 @@ impl Writer<'_, '_, '_, '_> {
                 self.end_plain()?;
                 self.jobs[owner].add_in_place(run, &old);
                 let place = (run, old.disk_at(run.start));
-                self.batch.add_pages(self.core, self.jobs, pages, owner, place)?;
+                self.batches.add_pages(self.core, self.jobs, pages, owner, place);
             }
             (Task::Plain(_), Some(_)) => debug_assert!(false, "only pieces are compressed"),
         }
@@ -204,7 +220,8 @@ impl Writer<'_, '_, '_, '_> {
         self.hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
         self.jobs[owner].add_fresh(FileExtent::whole(start, Kind::Regular, extent.at, extent.len));
         let run = Run { start, len: extent.len };
-        self.batch.add_pages(self.core, self.jobs, pages, owner, (run, extent.at))
+        self.batches.add_pages(self.core, self.jobs, pages, owner, (run, extent.at));
+        Ok(())
     }
 
     /// Puts `bytes` on disk, which are `run` compressed.
@@ -219,7 +236,8 @@ impl Writer<'_, '_, '_, '_> {
         self.hint = Some(Logical(extent.at.0.saturating_add(len)));
         let item = FileExtent::compressed(run.start, extent.at, len, run.len, compression.kind.to_raw());
         self.jobs[owner].add_fresh(item);
-        self.batch.add_encoded(self.core, self.jobs, owner, (bytes, extent.at))
+        self.batches.add_encoded(self.core, self.jobs, owner, (bytes, extent.at));
+        Ok(())
     }
 }
 

@@ -53,6 +53,38 @@ fn contents_are_compressed_and_laid_out_anew() {
 }
 
 #[test]
+fn equal_contents_become_shared() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 256M a.img");
+    lines(&bench, "text", 50_000);
+    bench.ok("mkdir a.img /dir");
+    for name in ["one", "two", "three"] {
+        bench.ok(&format!("put -q a.img text /dir/{name}"));
+    }
+    bench.ok("subvolume snapshot -r a.img / /before");
+    let used = || bench.json("info --json a.img")["space"].to_string();
+    let before = used();
+    let size = std::fs::metadata(bench.path("text")).unwrap().len();
+    let report = bench.json("dedupe -r --json a.img /dir");
+    assert_eq!(report["bytes_shared"].as_u64(), Some(2 * size), "{report}");
+    assert_eq!((&report["files"], &report["files_skipped"]), (&3.into(), &0.into()));
+    assert_eq!(bench.ok("dedupe -r a.img /dir"), "0 B shared, in 3 files\n");
+    // The snapshot has the old ones; without it, one copy is left.
+    bench.ok("subvolume delete a.img /before");
+    bench.check("a.img");
+    assert_ne!(used(), before);
+    let text = std::fs::read_to_string(bench.path("text")).unwrap();
+    assert_eq!(bench.ok("cat a.img /dir/one /dir/two /dir/three"), format!("{text}{text}{text}"));
+    for (line, status, said) in
+        [("dedupe a.img /dir", 1, "-r takes all below"), ("dedupe -b 5000 a.img /dir/one", 2, "a multiple of 4K")]
+    {
+        let run = bench.run(line);
+        assert_eq!(run.status, status, "{line}: {}", run.err);
+        assert!(run.err.contains(said), "{line}: {}", run.err);
+    }
+}
+
+#[test]
 fn requests_are_recorded_and_drawn() {
     let bench = Bench::new();
     lines(&bench, "text", 200_000);

@@ -284,6 +284,16 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
+    /// As [`FileSystem::reflink`], where both ranges hold the same bytes; false, and nothing has changed, where they do
+    /// not. The times of the target stay as they are.
+    ///
+    /// # Errors
+    /// As [`FileSystem::reflink`]; `EINVAL` for more than 16 MiB, and where the range is not within the target.
+    fn dedupe(&self, range: &CopyRange) -> Answer<bool> {
+        let _ = range;
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
     /// Lays out contents of a file anew: extents that lie apart become one, and plain ones compressed. What the file
     /// shares with others it has for itself then. Returns how many bytes were moved.
     ///

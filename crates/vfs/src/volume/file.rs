@@ -197,6 +197,16 @@ impl File {
         self.volume.fs.reflink(&range)
     }
 
+    /// Shares `len` bytes of `source` where both files have the same ones; false where they do not. Both files are of
+    /// one volume.
+    ///
+    /// # Errors
+    /// `EBADF`, `EXDEV`, and as [`crate::FileSystem::dedupe`].
+    pub fn dedupe(&self, source: &Self, source_offset: u64, offset: u64, len: u64) -> Result<bool> {
+        let range = self.range_from(source, source_offset, offset, len)?;
+        self.volume.fs.dedupe(&range)
+    }
+
     fn range_from(&self, source: &Self, source_offset: u64, offset: u64, len: u64) -> Result<CopyRange> {
         self.check_writable()?;
         source.check(source.access.read)?;

@@ -1,0 +1,63 @@
+//! The files that a command is to work on.
+
+use std::path::{Path, PathBuf};
+use std::slice;
+
+use anyhow::Result;
+use vfs::Volume;
+
+use super::failure::Failure;
+
+/// Paths in an image, with the sizes that the files have.
+#[derive(Debug, Default)]
+pub(crate) struct Files(Vec<(PathBuf, u64)>);
+
+impl Files {
+    /// The files at `paths`; of directories, if that is wanted, all files below that are in the same subvolume.
+    ///
+    /// # Errors
+    /// For what is neither, and what cannot be read.
+    pub(crate) fn find(volume: &Volume, paths: &[PathBuf], recursive: bool) -> Result<Self> {
+        let mut files = Self::default();
+        for path in paths {
+            let found = volume.symlink_metadata(path)?;
+            if found.is_file() {
+                files.0.push((path.clone(), found.size));
+            } else if !found.is_dir() {
+                return Err(Failure::refused(format!("{}: no file, and no directory", path.display())).into());
+            } else if recursive {
+                files.add_below(volume, path, found.home.subvolume)?;
+            } else {
+                return Err(Failure::refused(format!("{}: a directory (-r takes all below)", path.display())).into());
+            }
+        }
+        Ok(files)
+    }
+
+    fn add_below(&mut self, volume: &Volume, dir: &Path, subvolume: u64) -> Result<()> {
+        let mut dirs = vec![dir.to_owned()];
+        while let Some(dir) = dirs.pop() {
+            for entry in volume.read_dir(&dir)? {
+                let path = dir.join(entry?.file_name());
+                let found = volume.symlink_metadata(&path)?;
+                if found.home.subvolume != subvolume {
+                    continue;
+                }
+                if found.is_dir() {
+                    dirs.push(path);
+                } else if found.is_file() {
+                    self.0.push((path, found.size));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn iter(&self) -> slice::Iter<'_, (PathBuf, u64)> {
+        self.0.iter()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
