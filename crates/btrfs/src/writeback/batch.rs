@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::inode::Core;
 
 /// Bytes after which a write leaves.
-const WRITE_BYTES: u64 = 4 << 20;
+const WRITE_BYTES: u64 = 1 << 20;
 
 /// What has its place on disk, and is about to be written there.
 #[derive(Default)]

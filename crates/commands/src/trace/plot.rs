@@ -207,7 +207,7 @@ impl Column<'_> {
             let (written, read) = colours(kind);
             svg.rect((x, 68.0), (9.0, 9.0), written, "").rect((x + 10.0, 68.0), (9.0, 9.0), read, "");
             svg.text((x + 23.0, 76.5), Anchor::Start, kind.name());
-            x += 82.0;
+            x += 86.0;
         }
         svg.text((x, 76.5), Anchor::Start, "dark: written, light: read");
     }
