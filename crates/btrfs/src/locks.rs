@@ -25,8 +25,8 @@ host::ranks! {
         Editing = 5,
         /// One per volume: shared by threads that overwrite data in place, exclusive for a snapshot.
         InPlace = 6,
-        /// One per volume: held by the thread that allocates space for what it is about to write, so that all of that lies
-        /// together.
+        /// One per volume: held by the thread that allocates space for what it is about to write, so that all of that
+        /// lies together.
         LayingOut = 7,
         /// One per volume: shared by threads that change names or attributes, exclusive for the thread that copies the
         /// names of several inodes into the log.

@@ -53,7 +53,7 @@ pub(super) fn read_layers(core: &Core, inode: &Inode, layers: &DataLayers, offse
     fetch(core, inode, sources, offset, buf)
 }
 
-/// Fills `buf` with what the tree's items have from `offset` on, without what is newer in memory. The caller keeps items
+/// Fills `buf` with what the tree has from `offset` on, without what is newer in memory. The caller keeps items
 /// from changing (it holds the `editing` lock).
 ///
 /// # Errors
