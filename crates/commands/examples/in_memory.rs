@@ -101,6 +101,8 @@ enum Command {
     Mkdir(commands::mkdir::Mkdir),
     Rm(commands::rm::Rm),
     Defrag(commands::defrag::Defrag),
+    Dedupe(commands::dedupe::Dedupe),
+    Cp(commands::cp::Cp),
     Mv(commands::mv::Mv),
     Ln(commands::ln::Ln),
 }
@@ -121,6 +123,8 @@ fn run(line: &str) -> Result<()> {
         Command::Mv(command) => command.run(out),
         Command::Ln(command) => command.run(out),
         Command::Defrag(command) => command.run(out),
+        Command::Dedupe(command) => command.run(out),
+        Command::Cp(command) => command.run(out),
     }?;
     out.finish()
 }

@@ -15,6 +15,7 @@
 pub mod attributes;
 mod beneath;
 pub mod cat;
+pub mod cp;
 pub mod dedupe;
 pub mod defrag;
 mod dest;

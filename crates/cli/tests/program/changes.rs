@@ -249,3 +249,45 @@ fn the_label_of_a_mounted_image_is_refused_with_its_place() {
     mounted.bench.ok("label a.img new");
     mounted.bench.check("a.img");
 }
+
+/// Copies share their contents, unless they are not to; all else is as with what they were copied from.
+#[test]
+fn copies_within_an_image_share_their_contents() {
+    let bench = Bench::new();
+    bench.filled_image();
+    let used = || bench.json("info --json a.img")["used_bytes"].as_u64().unwrap();
+    let before = used();
+    let report = bench.json("cp -r --json a.img /sub /copy");
+    assert!(report["bytes_shared"].as_u64() > Some(0) && report["bytes_copied"] == 0, "{report}");
+    assert!(used() < before + (1 << 20), "{} {before}", used());
+    bench.ok("get -q a.img /sub one");
+    bench.ok("get -q a.img /copy two");
+    crate::harness::assert_same(&bench.path("one"), &bench.path("two"));
+    for name in ["pipe", "outside", "sparse"] {
+        bench.ok(&format!("cp a.img /{name} /copy"));
+        let [was, is] = [format!("/{name}"), format!("/copy/{name}")]
+            .map(|path| bench.json(&format!("stat --json a.img {path}"))["files"][0].clone());
+        for field in ["kind", "mode", "uid", "gid", "size", "mtime", "blocks"] {
+            assert_eq!(was[field], is[field], "{name}: {field}");
+        }
+    }
+    let never = bench.json("cp --reflink=never --json a.img /middle /middle.copy");
+    assert!(never["bytes_copied"].as_u64() > Some(0), "{never}");
+    assert_eq!(bench.run("cat a.img /middle").out, bench.run("cat a.img /middle.copy").out);
+    // A directory goes into itself once.
+    bench.ok("cp -r a.img /copy /copy");
+    assert_eq!(bench.run("ls a.img /copy/copy/copy").status, 1);
+    for (line, said) in [
+        ("cp a.img /sub /other", "-r takes all below"),
+        ("cp a.img /a.txt /middle", "exists already"),
+        ("cp -f a.img /a.txt /a.txt", "are the same file"),
+        ("cp a.img /none /other", "no such file"),
+    ] {
+        let run = bench.run(line);
+        assert_eq!(run.status, 1, "{line}: {}", run.err);
+        assert!(run.err.contains(said), "{line}: {}", run.err);
+    }
+    bench.ok("cp -f a.img /a.txt /middle");
+    assert_eq!(bench.ok("cat a.img /middle"), "hello\n");
+    bench.check("a.img");
+}

@@ -1,0 +1,304 @@
+//! `spinney cp`
+
+use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use vfs::file_system::{NodeFlags, NodeKind, SetAttr, WholeNode, XattrMode};
+use vfs::{Errno, File, FileOptions, Metadata, Times, Volume};
+
+use super::dest::Dest;
+use super::failure::Failure;
+use super::image::ImageArgs;
+use super::output::Output;
+use super::progress::{Bar, Progress};
+use super::report::Made;
+
+/// Bytes that are copied at a time.
+const PIECE_BYTES: usize = 1 << 20;
+/// Flags that say how contents are stored: a new file needs them before it has any.
+const STORAGE_FLAGS: NodeFlags = NodeFlags::NOCOW.union(NodeFlags::COMPRESS).union(NodeFlags::NOCOMPRESS);
+
+/// Copy files and directories within an image
+///
+/// Copies share their contents with what they were copied from, until one of them is changed: that takes no time and no
+/// space. Owners, modes, times, attributes, flags, hard links and holes are kept.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  spinney cp site.img /etc/fstab /etc/fstab.bak\n",
+    "  spinney cp -r site.img /srv/www /srv/static /backup\n",
+    "  spinney cp --reflink=never site.img /disk.qcow2 /copy.qcow2   contents of its own\n",
+    "  spinney cp -r --json site.img /a /b | jq .bytes_shared"
+))]
+pub struct Cp {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// What to copy, in the image; a symbolic link is copied itself
+    #[arg(required = true, value_name = "SOURCE")]
+    sources: Vec<PathBuf>,
+    /// Where to, in the image: an existing directory, or a new name
+    dest: PathBuf,
+    /// Directories and all below
+    #[arg(short, long)]
+    recursive: bool,
+    /// Replace existing files
+    #[arg(short, long)]
+    force: bool,
+    /// Whether contents are shared: where they can be, always (or fail), or never
+    #[arg(long, value_name = "WHEN", num_args = 0..=1, require_equals = true, default_value = "auto",
+        default_missing_value = "always", hide_default_value = true)]
+    reflink: Reflink,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+    /// Report as JSON: {entries, bytes_shared, bytes_copied, made: [{path, subvolume, ino}]}
+    #[arg(long)]
+    json: bool,
+}
+
+/// Whether contents are shared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Reflink {
+    Auto,
+    Always,
+    Never,
+}
+
+#[derive(Serialize)]
+struct Report {
+    entries: u64,
+    bytes_shared: u64,
+    bytes_copied: u64,
+    made: Vec<Made>,
+}
+
+impl Cp {
+    /// Runs the command.
+    ///
+    /// # Errors
+    /// The first failure; [`crate::failure::status_of`] says of what kind it is.
+    pub fn run(&self, out: &mut Output) -> Result<()> {
+        let volume = self.image.open_writable()?;
+        let progress = Arc::new(Progress::default());
+        let bar = Bar::new(&progress, !self.quiet);
+        let mut copy =
+            Copy { cp: self, volume: &volume, progress: &progress, links: HashMap::new(), shared: 0, copied: 0 };
+        let targets = copy.all();
+        let (shared, copied) = (copy.shared, copy.copied);
+        let made = targets
+            .and_then(|targets| targets.iter().map(|target| Made::at(&volume, target)).collect::<Result<Vec<_>>>());
+        // What was copied before a failure is kept.
+        let closed = volume.close();
+        drop(bar);
+        let made = made?;
+        closed?;
+        if !self.json {
+            return Ok(());
+        }
+        let entries = progress.names.load(Ordering::Relaxed);
+        out.json(&Report { entries, bytes_shared: shared, bytes_copied: copied, made })
+    }
+}
+
+/// One name that is to be copied.
+struct Name {
+    from: PathBuf,
+    to: PathBuf,
+    found: Metadata,
+}
+
+struct Copy<'a> {
+    cp: &'a Cp,
+    volume: &'a Volume,
+    progress: &'a Progress,
+    /// Files with several names, by subvolume and number: where the first was copied to.
+    links: HashMap<(u64, u64), PathBuf>,
+    shared: u64,
+    copied: u64,
+}
+
+impl Copy<'_> {
+    /// Copies everything; returns where the sources went.
+    fn all(&mut self) -> Result<Vec<PathBuf>> {
+        let is_into = match self.volume.metadata(&self.cp.dest) {
+            Ok(found) => found.is_dir(),
+            Err(error) if error.errno() == Errno::ENOENT => false,
+            Err(error) => return Err(error.into()),
+        };
+        let dest = Dest::new(&self.cp.dest, is_into, self.cp.sources.len())?;
+        let mut targets = Vec::new();
+        for source in &self.cp.sources {
+            let found = self.volume.symlink_metadata(source)?;
+            if found.is_dir() && !self.cp.recursive {
+                return Err(Failure::refused(format!("{}: a directory (-r takes all below)", source.display())).into());
+            }
+            let target = dest.target(source, found.is_dir())?;
+            // All names are known before the first copy is made: a directory may be copied into itself.
+            let names = self.below(Name { from: source.clone(), to: target.clone(), found })?;
+            for name in &names {
+                self.one(name)?;
+            }
+            // Making what is in a directory has changed its times.
+            for Name { to, found, .. } in names.iter().rev().filter(|name| name.found.is_dir()) {
+                self.volume.set_times(to, &times(found))?;
+                self.set_flags(to, found.flags)?;
+            }
+            targets.push(target);
+        }
+        Ok(targets)
+    }
+
+    /// A name, and all that are below it, each behind the directory that it is in.
+    fn below(&self, top: Name) -> Result<Vec<Name>> {
+        let mut names = vec![top];
+        let mut next = 0;
+        while let Some(Name { from, to, found }) = names.get(next) {
+            next += 1;
+            if !found.is_dir() {
+                continue;
+            }
+            let (from, to) = (from.clone(), to.clone());
+            for entry in self.volume.read_dir(&from)? {
+                let entry = entry?;
+                let (from, to) = (from.join(entry.file_name()), to.join(entry.file_name()));
+                let found = self.volume.symlink_metadata(&from)?;
+                self.progress.bytes_total.fetch_add(if found.is_file() { found.size } else { 0 }, Ordering::Relaxed);
+                names.push(Name { from, to, found });
+            }
+        }
+        Ok(names)
+    }
+
+    fn one(&mut self, name: &Name) -> Result<()> {
+        let Name { from, to, found } = name;
+        self.progress.add_name();
+        self.make_way(name)?;
+        let id = (found.home.subvolume, found.home.ino);
+        if found.nlink > 1 && !found.is_dir() {
+            if let Some(first) = self.links.get(&id) {
+                return Ok(self.volume.hard_link(first, to)?);
+            }
+            self.links.insert(id, to.clone());
+        }
+        let link = if found.is_symlink() { self.volume.read_link(from)? } else { PathBuf::new() };
+        let node = WholeNode {
+            kind: found.kind,
+            permissions: found.permissions,
+            uid: found.uid,
+            gid: found.gid,
+            rdev: found.rdev,
+            target: link.as_os_str().as_bytes(),
+            ..WholeNode::default()
+        };
+        self.volume.create_node(to, &node)?;
+        if found.is_file() {
+            self.set_flags(to, found.flags & STORAGE_FLAGS)?;
+            self.contents(name)?;
+        }
+        self.attributes(name)
+    }
+
+    /// Removes what has the name already, if that is wanted.
+    fn make_way(&self, Name { from, to, found }: &Name) -> Result<()> {
+        let there = match self.volume.symlink_metadata(to) {
+            Err(error) if error.errno() == Errno::ENOENT => return Ok(()),
+            there => there?,
+        };
+        if (there.home.subvolume, there.home.ino) == (found.home.subvolume, found.home.ino) {
+            let (from, to) = (from.display(), to.display());
+            return Err(Failure::refused(format!("{from} and {to} are the same file")).into());
+        }
+        if !self.cp.force || there.is_dir() || found.is_dir() {
+            return Err(Failure::refused(format!("{}: exists already", to.display())).into());
+        }
+        Ok(self.volume.remove_file(to)?)
+    }
+
+    fn contents(&mut self, Name { from, to, found }: &Name) -> Result<()> {
+        if found.size == 0 {
+            return Ok(());
+        }
+        let source = File::open(self.volume, from)?;
+        let target = FileOptions::new().read(true).write(true).open(self.volume, to)?;
+        if self.cp.reflink != Reflink::Never {
+            match target.reflink(&source, 0, 0, 0) {
+                Ok(()) => {
+                    self.shared = self.shared.saturating_add(found.size);
+                    self.progress.add_bytes(found.size);
+                    return Ok(());
+                }
+                Err(error)
+                    if self.cp.reflink == Reflink::Auto
+                        && [Errno::EINVAL, Errno::EOPNOTSUPP].contains(&error.errno()) => {}
+                Err(error) => return Err(error.at(to).into()),
+            }
+        }
+        self.bytes(&source, &target, found.size).map_err(|error| error.at(to))?;
+        self.copied = self.copied.saturating_add(found.size);
+        Ok(())
+    }
+
+    /// Copies the bytes of a file; its holes stay holes, where the format tells them.
+    fn bytes(&self, source: &File, target: &File, size: u64) -> vfs::Result<()> {
+        let mut buffer = vec![0; PIECE_BYTES];
+        let mut at = 0;
+        while at < size {
+            let (start, end) = match source.seek_data(at) {
+                Ok(start) => (start, source.seek_hole(start)?.min(size)),
+                Err(error) if error.errno() == Errno::ENXIO => break,
+                Err(error) if [Errno::ENOSYS, Errno::EOPNOTSUPP].contains(&error.errno()) => (at, size),
+                Err(error) => return Err(error),
+            };
+            at = start;
+            while at < end {
+                let room = usize::try_from(end - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
+                let piece = buffer.get_mut(..room).unwrap_or_default();
+                let read = source.read_at(piece, at)?;
+                if read == 0 {
+                    break;
+                }
+                target.write_at(piece.get(..read).unwrap_or_default(), at)?;
+                self.progress.add_bytes(u64::try_from(read).unwrap_or(0));
+                at = at.saturating_add(u64::try_from(read).unwrap_or(0));
+            }
+            if at < end {
+                break;
+            }
+        }
+        target.set_len(size)
+    }
+
+    /// Writing takes privileges away, and changes times: they come last.
+    fn attributes(&self, Name { from, to, found }: &Name) -> Result<()> {
+        for name in self.volume.list_xattrs(from)? {
+            if let Some(value) = self.volume.get_xattr(from, name.as_bytes())? {
+                self.volume.set_xattr(to, name.as_bytes(), value, XattrMode::Either)?;
+            }
+        }
+        let permissions = (found.kind != NodeKind::Symlink).then_some(found.permissions);
+        let owner = SetAttr { uid: Some(found.uid), gid: Some(found.gid), ..SetAttr::default() };
+        self.volume.set_attributes(to, &owner)?;
+        self.volume.set_attributes(to, &SetAttr { permissions, ..SetAttr::default() })?;
+        self.volume.set_attributes(to, &SetAttr::from(times(found)))?;
+        if found.is_dir() { Ok(()) } else { self.set_flags(to, found.flags) }
+    }
+
+    /// Sets flags of a file or directory, where there are any.
+    fn set_flags(&self, path: &Path, flags: NodeFlags) -> Result<()> {
+        let found = self.volume.symlink_metadata(path)?;
+        if flags == found.flags || !(found.is_file() || found.is_dir()) {
+            return Ok(());
+        }
+        Ok(self.volume.set_flags(path, flags)?)
+    }
+}
+
+fn times(found: &Metadata) -> Times {
+    Times { atime: Some(found.atime), mtime: Some(found.mtime), ..Times::default() }
+}
