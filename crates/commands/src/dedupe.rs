@@ -106,7 +106,7 @@ impl Dedupe {
         let files = Files::find(&volume, &self.paths, self.recursive)?;
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
-        progress.bytes_total.store(files.iter().map(|(_, size)| size).sum(), Ordering::Relaxed);
+        progress.bytes_total.store(files.bytes(), Ordering::Relaxed);
         let paths: Vec<&Path> = files.iter().map(|(path, _)| path.as_path()).collect();
         let mut search = Search { volume: &volume, paths, block: self.block, seen: HashMap::new() };
         let mut report = Report::default();
@@ -146,8 +146,14 @@ impl Search<'_> {
         let extents = file.extents()?;
         let mut buffer = vec![0; usize::try_from(self.block)?];
         let mut matches: Vec<Match> = Vec::new();
-        for block in 0..size.div_ceil(self.block) {
-            let offset = block * self.block;
+        let mut next = 0;
+        // Holes are passed over, however long they may be.
+        while let Some(block) = next_block(&extents, next, self.block) {
+            let offset = block.saturating_mul(self.block);
+            if offset >= size {
+                break;
+            }
+            next = block.saturating_add(1);
             let len = self.block.min(size - offset);
             progress.add_bytes(len);
             if !has_space(&extents, offset, len) {
@@ -235,6 +241,16 @@ fn extent_at(extents: &[Extent], offset: u64) -> Option<&Extent> {
     (offset.checked_sub(extent.offset)? < extent.len).then_some(extent)
 }
 
+/// The first block from `block` on that has anything.
+fn next_block(extents: &[Extent], block: u64, block_bytes: u64) -> Option<u64> {
+    let offset = block.saturating_mul(block_bytes);
+    if extent_at(extents, offset).is_some() {
+        return Some(block);
+    }
+    let next = extents.get(extents.partition_point(|extent| extent.offset <= offset))?;
+    Some(block.max(next.offset / block_bytes))
+}
+
 /// True where all of a range is data on disk.
 fn has_space(extents: &[Extent], offset: u64, len: u64) -> bool {
     let end = offset.saturating_add(len);
@@ -289,6 +305,9 @@ mod tests {
         assert!(is_shared(&ours, 4096, &theirs, 4096, 8192));
         assert!(!is_shared(&ours, 0, &theirs, 4096, 4096));
         assert!(!is_shared(&ours, 4096, &theirs, 0, 4096), "a hole");
+        assert_eq!(next_block(&theirs, 0, 4096), Some(1));
+        assert_eq!(next_block(&theirs, 4, 4096), None);
+        assert_eq!(next_block(&[extent(1 << 62, 4096, 0)], 1, 8192), Some(1 << 49));
         assert!(has_space(&ours, 0, 12_288) && !has_space(&ours, 0, 12_289) && !has_space(&theirs, 0, 8192));
     }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use vfs::file_system::EXTENT_BYTES_DEFAULT;
+use vfs::file_system::{EXTENT_BYTES_DEFAULT, Extent};
 use vfs::{File, Layout, Volume};
 
 use super::files::Files;
@@ -99,7 +99,7 @@ impl Defrag {
         let files = Files::find(&volume, &self.paths, self.recursive)?;
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
-        progress.bytes_total.store(files.iter().map(|(_, size)| size).sum(), Ordering::Relaxed);
+        progress.bytes_total.store(files.bytes(), Ordering::Relaxed);
         let mut moved = Vec::new();
         let done = files.iter().try_for_each(|(path, size)| {
             moved.extend(self.lay_out(&volume, path, *size, &progress)?);
@@ -114,24 +114,33 @@ impl Defrag {
     }
 
     fn lay_out(&self, volume: &Volume, path: &Path, size: u64, progress: &Progress) -> Result<Option<Moved>> {
-        let before = usage(volume, path)?;
+        let extents = File::open(volume, path)?.extents()?;
+        let before = usage(&extents);
         let mut bytes_moved = 0_u64;
-        for start in (0..size).step_by(usize::try_from(PART_BYTES)?) {
-            let end = size.min(start.saturating_add(PART_BYTES));
-            let range = start..if end == size { u64::MAX } else { end };
-            let layout = Layout { range, extent_bytes: self.target, compression: self.compress.as_deref() };
-            bytes_moved = bytes_moved.saturating_add(volume.defragment(path, &layout)?);
-            progress.add_bytes(end.saturating_sub(start));
+        let mut done = 0;
+        // Where there is nothing there is nothing to do, however long the file may be.
+        for extent in &extents {
+            while done < extent.offset.saturating_add(extent.len) {
+                let start = done.max(extent.offset);
+                let end = start.saturating_add(PART_BYTES);
+                let layout =
+                    Layout { range: start..end, extent_bytes: self.target, compression: self.compress.as_deref() };
+                bytes_moved = bytes_moved.saturating_add(volume.defragment(path, &layout)?);
+                progress.add_bytes(end.min(size).saturating_sub(done));
+                done = end;
+            }
         }
+        progress.add_bytes(size.saturating_sub(done));
         progress.add_name();
         if bytes_moved == 0 {
             return Ok(None);
         }
-        Ok(Some(Moved { path: json_path(path), bytes_moved, before, after: usage(volume, path)? }))
+        let after = usage(&File::open(volume, path)?.extents()?);
+        Ok(Some(Moved { path: json_path(path), bytes_moved, before, after }))
     }
 
     fn report(&self, looked_at: usize, files: Vec<Moved>, out: &mut Output) -> Result<()> {
-        let bytes_moved = files.iter().map(|file| file.bytes_moved).sum();
+        let bytes_moved = files.iter().fold(0_u64, |sum, file| sum.saturating_add(file.bytes_moved));
         if self.json {
             return out.json(&Report { bytes_moved, files });
         }
@@ -149,8 +158,7 @@ impl Defrag {
     }
 }
 
-fn usage(volume: &Volume, path: &Path) -> Result<Usage> {
-    let extents = File::open(volume, path)?.extents()?;
+fn usage(extents: &[Extent]) -> Usage {
     // Parts of one compressed extent share all of it.
     let on_disk: BTreeSet<(u64, u64)> = extents
         .iter()
@@ -159,5 +167,6 @@ fn usage(volume: &Volume, path: &Path) -> Result<Usage> {
             None => Some((extent.logical?, extent.len)),
         })
         .collect();
-    Ok(Usage { extents: extents.len(), disk_bytes: on_disk.iter().map(|(_, len)| len).sum() })
+    let disk_bytes = on_disk.iter().fold(0_u64, |sum, (_, len)| sum.saturating_add(*len));
+    Usage { extents: extents.len(), disk_bytes }
 }

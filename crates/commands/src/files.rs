@@ -57,6 +57,11 @@ impl Files {
         self.0.iter()
     }
 
+    /// Their sizes together.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.0.iter().fold(0, |sum, (_, size)| sum.saturating_add(*size))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.0.len()
     }

@@ -74,16 +74,22 @@ fn what_the_format_lacks_is_said_by_its_name() {
          put -q IMG DIR/other /file\n\
          stat --extents IMG /file\n\
          info IMG\n\
-         ls DIR/none\n",
+         ls DIR/none\n\
+         put -q --compress zstd IMG DIR/other /compressed\n\
+         defrag IMG /file\n\
+         dedupe IMG /file\n\
+         cp --reflink IMG /file /shared\n\
+         cp IMG /file /copied\n",
     );
     let lines: Vec<&str> = printed.lines().collect();
     let (statuses, texts): (Vec<&str>, Vec<&str>) = lines.iter().partition(|line| line.starts_with("= "));
-    assert_eq!(statuses, ["= 4", "= 4", "= 0", "= 4", "= 0", "= 1"], "{printed}");
+    assert_eq!(statuses, ["= 4", "= 4", "= 0", "= 4", "= 0", "= 1", "= 4", "= 4", "= 4", "= 4", "= 0"], "{printed}");
     assert!(texts[0].contains("the format memory has no subvolumes"), "{printed}");
     assert!(texts[1].contains("the format memory has no copies of a superblock"), "{printed}");
     assert!(texts[2].ends_with("operation not supported"), "{printed}");
     assert!(texts[3].starts_with("Blocks: "), "{printed}");
     assert!(texts[4].contains("No such file"), "{printed}");
+    assert!(texts[5].contains("the format memory has no compression"), "{printed}");
 }
 
 /// The crate is built without any crate of a format on disk.

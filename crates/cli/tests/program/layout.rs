@@ -151,3 +151,28 @@ fn an_image_is_drawn_as_a_map() {
     }
     assert!(bench.ok("map a.img").contains("metadata"));
 }
+
+/// A file that says it is as long as files can be, with nothing in it, keeps nobody busy.
+#[test]
+fn holes_take_no_time() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 256M a.img");
+    let sparse = std::fs::File::create(bench.path("sparse")).unwrap();
+    sparse.set_len(1 << 43).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&sparse, &[7; 10_000], 1 << 42).unwrap();
+    drop(sparse);
+    bench.ok("put -q a.img sparse /one");
+    bench.ok("put -q a.img sparse /two");
+    let begin = std::time::Instant::now();
+    bench.ok("defrag -q -r -c a.img /");
+    let report = bench.json("dedupe -r -b 4K --json a.img /");
+    assert_eq!(report["files"], 2, "{report}");
+    bench.ok("cp -q --reflink=never a.img /one /three");
+    bench.ok("cp -q a.img /one /four");
+    assert!(begin.elapsed() < std::time::Duration::from_secs(20), "{:?}", begin.elapsed());
+    for name in ["/three", "/four"] {
+        let stat = &bench.json(&format!("stat --json a.img {name}"))["files"][0];
+        assert_eq!(stat["size"].as_u64(), Some(1 << 43), "{stat}");
+    }
+    bench.check("a.img");
+}
