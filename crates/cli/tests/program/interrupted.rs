@@ -43,10 +43,11 @@ fn interrupt(bench: &Bench, line: &str, (out, big): (&str, &str), signal: rustix
 }
 
 fn begin(bench: &Bench, line: &str, big: &str) -> Child {
-    // Where others are at work, too, the copy has to wait for them, and not the one who watches it.
-    let mut command = Command::new("nice");
+    // Where others are at work, too, the copy has to wait for them, and not the one who watches it; and what a shell
+    // runs in the background ignores the signal, unless it is told not to.
+    let mut command = Command::new("env");
     command
-        .args(["-n", "19", env!("CARGO_BIN_EXE_spinney")])
+        .args(["--default-signal=INT,TERM", "nice", "-n", "19", env!("CARGO_BIN_EXE_spinney")])
         .args(line.split(' '))
         .current_dir(&bench.dir)
         .stderr(Stdio::piped());
