@@ -3,9 +3,9 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::Result;
+use parking_lot::Mutex;
 use rustix::fs::{SeekFrom, Stat};
 use rustix::io::Errno;
 use vfs::File;
@@ -75,20 +75,29 @@ pub(super) fn stream_by(
     progress: &Progress,
 ) -> Result<()> {
     let size = size(stat);
-    let next = AtomicU64::new(0);
+    // Where the next chunk begins. Holes are passed over, however long they may be.
+    let next = Mutex::new(0);
+    let take = || -> Result<Option<(u64, u64)>> {
+        let mut at = next.lock();
+        let Some((start, end)) = next_data(fd, *at, size)?.filter(|_| *at < size) else {
+            *at = size;
+            return Ok(None);
+        };
+        *at = end.min(start.saturating_add(CHUNK_BYTES));
+        Ok(Some((start, *at)))
+    };
     let one = || {
         let mut buffer = new_buffer();
-        let (mut last, mut short) = (0, None);
-        loop {
-            let start = next.fetch_add(CHUNK_BYTES, Ordering::Relaxed);
-            if start >= size || short.is_some() {
-                return Ok::<_, anyhow::Error>((last, short));
-            }
-            let chunk = start..size.min(start.saturating_add(CHUNK_BYTES));
-            let (at, is_short) = stream_range(fd, chunk, file, &mut buffer, progress)?;
+        let mut last = 0;
+        while let Some((start, end)) = take()? {
+            let at = copy(fd, (start, end), file, &mut buffer, progress)?;
             last = at.max(last);
-            short = is_short.then_some(at);
+            if at < end {
+                *next.lock() = size;
+                return Ok::<_, anyhow::Error>((last, Some(at)));
+            }
         }
+        Ok((last, None))
     };
     let ends = std::thread::scope(|scope| {
         let others: Vec<_> = (1..threads).map(|_| scope.spawn(one)).collect();
