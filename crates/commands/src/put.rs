@@ -110,7 +110,6 @@ impl Put {
             existing: if self.force { Existing::Replace } else { Existing::Fail },
             owner: self.owner,
             keeps_ctime: false,
-            is_compressed: self.compress.is_some(),
             one_file_system: self.one_file_system,
             skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
         }

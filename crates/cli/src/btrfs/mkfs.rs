@@ -255,7 +255,6 @@ impl Mkfs {
             thread_count: self.threads,
             owner: self.owner,
             keeps_ctime: true,
-            is_compressed: self.compress.is_some(),
             skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
             ..ImportOptions::default()
         }

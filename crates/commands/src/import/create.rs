@@ -85,12 +85,7 @@ fn regular(import: &Import<'_>, buffer: &mut [u8], fd: &OwnedFd, stat: &Stat, ta
         return Ok(());
     }
     let file = FileOptions::new().read(true).write(true).open(import.volume, target)?;
-    match import.options.thread_count {
-        threads @ 2.. if import.options.is_compressed && size > 2 * data::CHUNK_BYTES => {
-            data::stream_by(threads, fd.as_fd(), stat, &file, import.progress)?;
-        }
-        _ => data::stream(fd.as_fd(), stat, &file, buffer, import.progress)?,
-    }
+    data::stream(fd.as_fd(), stat, &file, buffer, import.progress)?;
     drop(file);
     // Writing has changed the times.
     Ok(import.volume.set_times(target, &times(import, stat))?)

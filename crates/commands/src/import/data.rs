@@ -1,11 +1,9 @@
 //! Contents of files: read whole when small, in pieces when large, around the holes when sparse.
 
 use std::io;
-use std::ops::Range;
 use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
-use parking_lot::Mutex;
 use rustix::fs::{SeekFrom, Stat};
 use rustix::io::Errno;
 use vfs::File;
@@ -15,9 +13,6 @@ use crate::progress::Progress;
 /// Files up to this size are read whole, and made with their contents in one call. Larger ones
 /// are copied in pieces of this size.
 pub(super) const PIECE_BYTES: usize = 1 << 20;
-
-/// Larger files are copied by several threads, where that is worth it, in chunks of this size.
-pub(super) const CHUNK_BYTES: u64 = 8 << 20;
 
 /// A thread's buffer for contents, used again for every file.
 pub(super) fn new_buffer() -> Vec<u8> {
@@ -61,86 +56,16 @@ pub(super) fn stream(
     progress: &Progress,
 ) -> Result<()> {
     let size = size(stat);
-    let (at, is_short) = stream_range(fd, 0..size, file, buffer, progress)?;
-    end_stream(fd, size, file, (at, is_short))
-}
-
-/// As [`stream`], by several threads: for contents that are worked on when they are written (compressed), so that there
-/// is always a thread that reads on.
-pub(super) fn stream_by(
-    threads: usize,
-    fd: BorrowedFd<'_>,
-    stat: &Stat,
-    file: &File,
-    progress: &Progress,
-) -> Result<()> {
-    let size = size(stat);
-    // Where the next chunk begins. Holes are passed over, however long they may be.
-    let next = Mutex::new(0);
-    let take = || -> Result<Option<(u64, u64)>> {
-        let mut at = next.lock();
-        let Some((start, end)) = next_data(fd, *at, size)?.filter(|_| *at < size) else {
-            *at = size;
-            return Ok(None);
-        };
-        *at = end.min(start.saturating_add(CHUNK_BYTES));
-        Ok(Some((start, *at)))
-    };
-    let one = || {
-        let mut buffer = new_buffer();
-        let mut last = 0;
-        while let Some((start, end)) = take()? {
-            let at = copy(fd, (start, end), file, &mut buffer, progress)?;
-            last = at.max(last);
-            if at < end {
-                *next.lock() = size;
-                return Ok::<_, anyhow::Error>((last, Some(at)));
-            }
-        }
-        Ok((last, None))
-    };
-    let ends = std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(one)).collect();
-        let mut ends = vec![one()];
-        ends.extend(others.into_iter().filter_map(|other| other.join().ok()));
-        ends.into_iter().collect::<Result<Vec<_>>>()
-    })?;
-    anyhow::ensure!(ends.len() == threads.max(1), "a thread that copied has ended early");
-    match ends.iter().filter_map(|(_, short)| *short).min() {
-        // What lies behind was read before the file became shorter.
-        Some(short) => Ok(file.set_len(short)?),
-        None => end_stream(fd, size, file, (ends.iter().map(|(last, _)| *last).max().unwrap_or(0), false)),
-    }
-}
-
-/// Copies the data within `range`; returns where it ended (0 where there is none), and whether the file ends there too,
-/// before `range` does.
-fn stream_range(
-    fd: BorrowedFd<'_>,
-    range: Range<u64>,
-    file: &File,
-    buffer: &mut [u8],
-    progress: &Progress,
-) -> Result<(u64, bool)> {
-    let (mut at, mut end_of_data) = (range.start, 0);
-    while at < range.end {
+    let mut at = 0;
+    while at < size {
         // Asked of every file: preallocated space has blocks, and is a hole.
-        let Some((start, end)) = next_data(fd, at, range.end)? else {
+        let Some((start, end)) = next_data(fd, at, size)? else {
             break;
         };
         at = copy(fd, (start, end), file, buffer, progress)?;
-        end_of_data = at;
         if at < end {
-            return Ok((at, true));
+            return set_end(file, at);
         }
-    }
-    Ok((end_of_data, false))
-}
-
-/// Gives the copy its length.
-fn end_stream(fd: BorrowedFd<'_>, size: u64, file: &File, (at, is_short): (u64, bool)) -> Result<()> {
-    if is_short {
-        return set_end(file, at);
     }
     // The hole at the end, as far as the file still has it.
     let now = self::size(&rustix::fs::fstat(fd)?);
@@ -215,28 +140,6 @@ mod tests {
     use vfs_conformance::MemoryFs;
 
     use super::*;
-
-    /// As [`streamed`], by two threads.
-    #[test]
-    fn several_threads_copy_what_one_does() {
-        let (mib, chunk) = (1 << 20, usize::try_from(CHUNK_BYTES).unwrap());
-        let before: Vec<u8> = (0..3 * chunk + 5000).map(|at| u8::try_from(at / 4096 % 251).unwrap()).collect();
-        for (hole, now) in [(0, before.len()), (0, chunk + mib), (2 * chunk, before.len() + chunk), (0, 0)] {
-            let volume = Volume::new(Arc::new(MemoryFs::default()));
-            let source = tempfile::NamedTempFile::new().unwrap();
-            fs::write(source.path(), &before).unwrap();
-            source.as_file().set_len(u64::try_from(before.len() + hole).unwrap()).unwrap();
-            let stat = rustix::fs::fstat(source.as_file()).unwrap();
-            source.as_file().set_len(u64::try_from(now).unwrap()).unwrap();
-            let file = FileOptions::new().read(true).write(true).create(true).open(&volume, "copy").unwrap();
-            stream_by(2, source.as_file().as_fd(), &stat, &file, &Progress::default()).unwrap();
-            drop(file);
-            let copy = volume.read("copy").unwrap();
-            assert_eq!(copy.len(), now);
-            let data = before.len().min(now);
-            assert!(copy[..data] == before[..data] && copy[data..].iter().all(|byte| *byte == 0), "{hole} {now}");
-        }
-    }
 
     /// Streams a file of the host that had the size of `before` when it was looked at, and is cut
     /// to `now` bytes before it is read. Returns what the volume has afterwards.

@@ -45,8 +45,6 @@ pub struct ImportOptions {
     pub owner: Option<(u32, u32)>,
     /// Copies the time of the last inode change too, which otherwise is the time of the import.
     pub keeps_ctime: bool,
-    /// Contents are compressed when they are written: several threads copy a large file.
-    pub is_compressed: bool,
     /// Leaves out what lies on another file system than the source.
     pub one_file_system: bool,
     /// Device and inode number of a file to leave out: the image itself.
@@ -69,7 +67,6 @@ impl Default for ImportOptions {
             existing: Existing::Fail,
             owner: None,
             keeps_ctime: false,
-            is_compressed: false,
             one_file_system: false,
             skip: None,
         }
