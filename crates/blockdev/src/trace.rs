@@ -1,5 +1,5 @@
-//! A wrapper that shows what a device is asked to do: for tests that bound the I/O of an
-//! operation, and for a picture of where requests land.
+//! A wrapper that counts what a device is asked to do, for tests that bound the I/O of an operation; pictures are drawn
+//! from what [`crate::recording`] writes down.
 
 use crate::convert::to_u64;
 use crate::device::parts_len;

@@ -6,21 +6,20 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use vfs::file_system::{NodeFlags, NodeKind, SetAttr, WholeNode, XattrMode};
 use vfs::{Errno, File, FileOptions, Metadata, Times, Volume};
 
 use super::dest::Dest;
+use super::export::{copy_sparse, new_buffer};
 use super::failure::Failure;
 use super::image::ImageArgs;
 use super::output::Output;
 use super::progress::{Bar, Progress};
 use super::report::Made;
 
-/// Bytes that are copied at a time.
-const PIECE_BYTES: usize = 1 << 20;
 /// Flags that say how contents are stored: a new file needs them before it has any.
 const STORAGE_FLAGS: NodeFlags = NodeFlags::NOCOW.union(NodeFlags::COMPRESS).union(NodeFlags::NOCOMPRESS);
 
@@ -126,12 +125,7 @@ struct Copy<'a> {
 impl Copy<'_> {
     /// Copies everything; returns where the sources went.
     fn all(&mut self) -> Result<Vec<PathBuf>> {
-        let is_into = match self.volume.metadata(&self.cp.dest) {
-            Ok(found) => found.is_dir(),
-            Err(error) if error.errno() == Errno::ENOENT => false,
-            Err(error) => return Err(error.into()),
-        };
-        let dest = Dest::new(&self.cp.dest, is_into, self.cp.sources.len())?;
+        let dest = Dest::find(self.volume, &self.cp.dest, self.cp.sources.len())?;
         let mut targets = Vec::new();
         for source in &self.cp.sources {
             let found = self.volume.symlink_metadata(source)?;
@@ -239,39 +233,19 @@ impl Copy<'_> {
                 Err(error) => return Err(error.at(to).into()),
             }
         }
-        self.bytes(&source, &target, found.size).map_err(|error| error.at(to))?;
+        self.bytes(&source, &target, found.size).with_context(|| to.display().to_string())?;
         self.copied = self.copied.saturating_add(found.size);
         Ok(())
     }
 
     /// Copies the bytes of a file; its holes stay holes, where the format tells them.
-    fn bytes(&self, source: &File, target: &File, size: u64) -> vfs::Result<()> {
-        let mut buffer = vec![0; PIECE_BYTES];
-        let mut at = 0;
-        while at < size {
-            let (start, end) = match source.seek_data(at) {
-                Ok(start) => (start, source.seek_hole(start)?.min(size)),
-                Err(error) if error.errno() == Errno::ENXIO => break,
-                Err(error) if [Errno::ENOSYS, Errno::EOPNOTSUPP].contains(&error.errno()) => (at, size),
-                Err(error) => return Err(error),
-            };
-            at = start;
-            while at < end {
-                let room = usize::try_from(end - at).unwrap_or(PIECE_BYTES).min(PIECE_BYTES);
-                let piece = buffer.get_mut(..room).unwrap_or_default();
-                let read = source.read_at(piece, at)?;
-                if read == 0 {
-                    break;
-                }
-                target.write_at(piece.get(..read).unwrap_or_default(), at)?;
-                self.progress.add_bytes(u64::try_from(read).unwrap_or(0));
-                at = at.saturating_add(u64::try_from(read).unwrap_or(0));
-            }
-            if at < end {
-                break;
-            }
-        }
-        target.set_len(size)
+    fn bytes(&self, source: &File, target: &File, size: u64) -> Result<()> {
+        copy_sparse(source, size, &mut new_buffer(), |at, part| {
+            target.write_at(part, at)?;
+            self.progress.add_bytes(u64::try_from(part.len())?);
+            Ok(())
+        })?;
+        Ok(target.set_len(size)?)
     }
 
     /// Writing takes privileges away, and changes times: they come last.
@@ -282,10 +256,7 @@ impl Copy<'_> {
             }
         }
         let permissions = (found.kind != NodeKind::Symlink).then_some(found.permissions);
-        let owner = SetAttr { uid: Some(found.uid), gid: Some(found.gid), ..SetAttr::default() };
-        self.volume.set_attributes(to, &owner)?;
-        self.volume.set_attributes(to, &SetAttr { permissions, ..SetAttr::default() })?;
-        self.volume.set_attributes(to, &SetAttr::from(times(found)))?;
+        self.volume.set_attributes(to, &SetAttr { permissions, ..SetAttr::from(times(found)) })?;
         if found.is_dir() { Ok(()) } else { self.set_flags(to, found.flags) }
     }
 

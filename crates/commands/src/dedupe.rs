@@ -2,17 +2,17 @@
 
 use std::collections::HashMap;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use vfs::file_system::{Extent, ExtentKind};
+use vfs::file_system::{DEDUPE_BYTES_MAX, Extent, ExtentKind};
 use vfs::{Blame, Errno, File, FileOptions, Volume};
 
-use super::files::Files;
+use super::files::{Files, FilesArgs};
 use super::human;
 use super::image::ImageArgs;
 use super::output::Output;
@@ -23,8 +23,6 @@ const BLOCK_BYTES_DEFAULT: u64 = 128 << 10;
 /// A block is a multiple of this.
 const BLOCK_BYTES_MIN: u64 = 4096;
 const BLOCK_BYTES_MAX: u64 = 16 << 20;
-/// Bytes that one call shares at most.
-const SHARED_BYTES_MAX: u64 = 16 << 20;
 /// Blocks that are remembered at most; those behind are compared with them, and not with each other.
 const BLOCKS_MAX: usize = 8 << 20;
 
@@ -42,12 +40,8 @@ const BLOCKS_MAX: usize = 8 << 20;
 pub struct Dedupe {
     #[command(flatten)]
     image: ImageArgs,
-    /// Files in the image
-    #[arg(required = true)]
-    paths: Vec<PathBuf>,
-    /// Directories and all files below that are in the same subvolume
-    #[arg(short, long)]
-    recursive: bool,
+    #[command(flatten)]
+    files: FilesArgs,
     /// Bytes of a block: a multiple of 4K, up to 16M
     #[arg(short, long, value_name = "SIZE", value_parser = parse_block, default_value_t = BLOCK_BYTES_DEFAULT,
         hide_default_value = true)]
@@ -103,7 +97,7 @@ impl Dedupe {
     /// The first failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_writable()?;
-        let files = Files::find(&volume, &self.paths, self.recursive)?;
+        let files = Files::find(&volume, &self.files)?;
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
         progress.bytes_total.store(files.bytes(), Ordering::Relaxed);
@@ -226,7 +220,7 @@ fn add(matches: &mut Vec<Match>, found: Match) {
             if last.source == found.source
                 && last.source_offset.saturating_add(last.len) == found.source_offset
                 && last.offset.saturating_add(last.len) == found.offset
-                && last.len.saturating_add(found.len) <= SHARED_BYTES_MAX =>
+                && last.len.saturating_add(found.len) <= DEDUPE_BYTES_MAX =>
         {
             last.len = last.len.saturating_add(found.len);
         }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 use vfs::file_system::{EXTENT_BYTES_DEFAULT, Extent};
 use vfs::{File, Layout, Volume};
 
-use super::files::Files;
+use super::files::{Files, FilesArgs};
 use super::human;
 use super::image::ImageArgs;
 use super::names::{self, JsonPath};
@@ -39,12 +39,8 @@ const COMPRESSION_DEFAULT: &str = "zstd";
 pub struct Defrag {
     #[command(flatten)]
     image: ImageArgs,
-    /// Files in the image
-    #[arg(required = true)]
-    paths: Vec<PathBuf>,
-    /// Directories and all files below that are in the same subvolume
-    #[arg(short, long)]
-    recursive: bool,
+    #[command(flatten)]
+    files: FilesArgs,
     /// Compress: zlib[:1-9], lzo or zstd[:-15-15]; what does not become smaller is stored as it is
     #[arg(
         short, long, value_name = "ALGO[:LEVEL]", num_args = 0..=1, require_equals = true,
@@ -96,7 +92,7 @@ impl Defrag {
     /// The first failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_to_compress(self.compress.clone())?;
-        let files = Files::find(&volume, &self.paths, self.recursive)?;
+        let files = Files::find(&volume, &self.files)?;
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
         progress.bytes_total.store(files.bytes(), Ordering::Relaxed);

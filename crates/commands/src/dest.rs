@@ -4,6 +4,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result};
+use vfs::{Errno, Volume};
 
 use super::failure::Failure;
 
@@ -26,6 +27,23 @@ impl<'a> Dest<'a> {
             return Err(Failure::refused(text).into());
         }
         Ok(Self { path, is_directory })
+    }
+
+    /// Takes `path` of `volume`, where a link to a directory is one, for the destination of `count` files.
+    ///
+    /// # Errors
+    /// As [`Dest::new`]; and what cannot be looked at.
+    pub(crate) fn find(volume: &Volume, path: &'a Path, count: usize) -> Result<Self> {
+        let is_directory = match volume.metadata(path) {
+            Ok(found) => found.is_dir(),
+            Err(error) if error.errno() == Errno::ENOENT => false,
+            Err(error) => return Err(error.into()),
+        };
+        Self::new(path, is_directory, count)
+    }
+
+    pub(crate) fn is_directory(&self) -> bool {
+        self.is_directory
     }
 
     /// Where `source` goes.

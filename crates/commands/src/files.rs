@@ -4,28 +4,40 @@ use std::path::{Path, PathBuf};
 use std::slice;
 
 use anyhow::Result;
+use clap::Args;
 use vfs::Volume;
 
 use super::failure::Failure;
+
+/// Which files.
+#[derive(Debug, Args)]
+pub(crate) struct FilesArgs {
+    /// Files in the image
+    #[arg(required = true)]
+    paths: Vec<PathBuf>,
+    /// Directories and all files below that are in the same subvolume
+    #[arg(short, long)]
+    recursive: bool,
+}
 
 /// Paths in an image, with the sizes that the files have.
 #[derive(Debug, Default)]
 pub(crate) struct Files(Vec<(PathBuf, u64)>);
 
 impl Files {
-    /// The files at `paths`; of directories, if that is wanted, all files below that are in the same subvolume.
+    /// The files that were asked for.
     ///
     /// # Errors
     /// For what is neither, and what cannot be read.
-    pub(crate) fn find(volume: &Volume, paths: &[PathBuf], recursive: bool) -> Result<Self> {
+    pub(crate) fn find(volume: &Volume, args: &FilesArgs) -> Result<Self> {
         let mut files = Self::default();
-        for path in paths {
+        for path in &args.paths {
             let found = volume.symlink_metadata(path)?;
             if found.is_file() {
                 files.0.push((path.clone(), found.size));
             } else if !found.is_dir() {
                 return Err(Failure::refused(format!("{}: no file, and no directory", path.display())).into());
-            } else if recursive {
+            } else if args.recursive {
                 files.add_below(volume, path, found.home.subvolume)?;
             } else {
                 return Err(Failure::refused(format!("{}: a directory (-r takes all below)", path.display())).into());

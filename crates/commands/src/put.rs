@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use vfs::{Errno, Volume};
+use vfs::Volume;
 
 use super::dest::Dest;
 use super::get::means_contents;
@@ -117,13 +117,8 @@ impl Put {
 
     /// Returns where each source went.
     fn copy(&self, volume: &Volume, options: &ImportOptions, progress: &Progress) -> Result<Vec<PathBuf>> {
-        let is_into = match volume.metadata(&self.dest) {
-            Ok(metadata) => metadata.is_dir(),
-            Err(error) if error.errno() == Errno::ENOENT => false,
-            Err(error) => return Err(error.into()),
-        };
-        let dest = Dest::new(&self.dest, is_into, self.sources.len())?;
-        let copy = |source: &PathBuf| self.copy_one(volume, options, progress, (source, dest), is_into);
+        let dest = Dest::find(volume, &self.dest, self.sources.len())?;
+        let copy = |source: &PathBuf| self.copy_one(volume, options, progress, (source, dest));
         self.sources.iter().map(copy).collect()
     }
 
@@ -133,10 +128,9 @@ impl Put {
         options: &ImportOptions,
         progress: &Progress,
         (source, dest): (&Path, Dest<'_>),
-        is_into: bool,
     ) -> Result<PathBuf> {
         if means_contents(source) {
-            if !is_into {
+            if !dest.is_directory() {
                 volume.create_dir(&self.dest)?;
             }
             import_contents(volume, source, &self.dest, options, progress)?;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use blockdev::Kind;
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{ChunkItem, STRIPE_LEN};
@@ -99,6 +100,11 @@ impl Chunk {
     #[must_use]
     pub fn flags(&self) -> BlockGroupFlags {
         self.flags
+    }
+
+    /// What requests for its bytes are for, as far as the chunk says it.
+    pub(super) fn kind(&self) -> Kind {
+        if self.flags.contains(BlockGroupFlags::DATA) { Kind::Data } else { Kind::Metadata }
     }
 
     /// How it is spread over its stripes.

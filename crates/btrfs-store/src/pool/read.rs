@@ -16,9 +16,8 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use blockdev::{Kind, Tag, tagged};
+use blockdev::{Tag, tagged};
 use btrfs_disk::convert::to_u64;
-use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{At, Corrupt, Detail, Logical};
 use codec::ChecksumType;
 
@@ -83,10 +82,9 @@ impl Pool {
     }
 
     fn read_parts(&self, chunk: &Chunk, at: Logical, buf: &mut [u8], mirror: u32) -> blockdev::Result<()> {
-        let kind = if chunk.flags().contains(BlockGroupFlags::DATA) { Kind::Data } else { Kind::Metadata };
         for part in plan(chunk, at, to_u64(buf.len()), Purpose::Read(mirror)) {
             let device = self.device(part.device);
-            let tag = Tag { kind, mirror };
+            let tag = Tag { kind: chunk.kind(), mirror };
             let buf = &mut buf[range_of(&part)];
             let read = tagged(tag, || device.device().read_at(part.device_offset, buf));
             read.inspect_err(|_| device.count(Event::ReadError))?;

@@ -174,8 +174,8 @@ pub(super) fn write(device: &PoolDevice, superblock: &Superblock) -> Result<()> 
 /// # Errors
 /// As [`write`].
 pub(super) fn write_mirrors(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
-    for offset in mirrors_within(device.total_bytes()).skip(1) {
-        write_copy(device, superblock, offset)?;
+    for (mirror, offset) in (0..).zip(mirrors_within(device.total_bytes())).skip(1) {
+        write_copy(device, superblock, (mirror, offset))?;
     }
     Ok(())
 }
@@ -185,7 +185,7 @@ pub(super) fn write_mirrors(device: &PoolDevice, superblock: &Superblock) -> Res
 /// # Errors
 /// As [`write`].
 pub(super) fn write_primary(device: &PoolDevice, superblock: &Superblock) -> Result<()> {
-    write_copy(device, superblock, SUPERBLOCK_OFFSET)?;
+    write_copy(device, superblock, (0, SUPERBLOCK_OFFSET))?;
     if mutated(Mutation::NoFlushAfterSuperblock) {
         return Ok(());
     }
@@ -193,10 +193,9 @@ pub(super) fn write_primary(device: &PoolDevice, superblock: &Superblock) -> Res
     Ok(flushed.inspect_err(|_| device.count(Event::WriteError))?)
 }
 
-fn write_copy(device: &PoolDevice, superblock: &Superblock, offset: u64) -> Result<()> {
+fn write_copy(device: &PoolDevice, superblock: &Superblock, (mirror, offset): (u32, u64)) -> Result<()> {
     let copy = superblock.sealed(offset)?;
-    let mirror = (0..MIRRORS_MAX).find(|copy| mirror_offset(*copy) == Some(offset)).unwrap_or(0);
-    let tag = Tag { kind: Kind::Superblock, mirror: u32::try_from(mirror).unwrap_or(0) };
+    let tag = Tag { kind: Kind::Superblock, mirror };
     let written = tagged(tag, || device.device().write_at(offset, &[copy.bytes()]));
     Ok(written.inspect_err(|_| device.count(Event::WriteError))?)
 }

@@ -65,20 +65,8 @@ impl Workers {
     /// Runs `job` on a worker thread while the caller runs `here`, and returns both answers. `here` may take locks,
     /// `job` none but those of devices.
     pub fn beside<A: Send, B>(&self, job: impl FnOnce() -> A + Send, here: impl FnOnce() -> B) -> (A, B) {
-        let job = || {
-            let _guard = enter_worker_job();
-            job()
-        };
-        let Some(threads) = &self.0 else {
-            let here = here();
-            return (job(), here);
-        };
-        let mut answer = None;
-        let here = threads.in_place_scope(|scope| {
-            scope.spawn(|_| answer = Some(job()));
-            here()
-        });
-        (answer.expect("a scope ends when its jobs have ended"), here)
+        let (mut answers, here) = self.map_beside(vec![job], |job| job(), here);
+        (answers.pop().expect("each job has an answer"), here)
     }
 
     /// Runs `job` on every item on the worker threads while the caller runs `here`; returns the results in order, and

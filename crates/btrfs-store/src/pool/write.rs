@@ -14,7 +14,6 @@ use std::sync::Arc;
 use blockdev::queue::{self, WriteRequest};
 use blockdev::{Kind, Tag, tagged};
 use btrfs_disk::convert::to_u64;
-use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{DevId, Logical, TreeId, node};
 
 use super::Pool;
@@ -112,8 +111,7 @@ impl Pool {
     /// Writes one copy only: mending.
     pub(super) fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<()> {
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
-        let kind = if chunk.flags().contains(BlockGroupFlags::DATA) { Kind::Data } else { Kind::Metadata };
-        self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], kind)))
+        self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], chunk.kind())))
     }
 
     /// Hands every device its pieces, in one queue each.
@@ -165,10 +163,9 @@ fn cut<'a>(parts: &[&'a [u8]], planned: &Part, kind: Kind) -> Vec<Piece<'a>> {
         let end = start + part.len();
         let (from, to) = (wanted.start.max(start), wanted.end.min(end));
         if from < to {
-            let offset = planned.device_offset + to_u64(from - wanted.start);
-            let tag = Tag { kind, mirror: planned.mirror };
-            let request = WriteRequest { offset, bytes: &part[from - start..to - start], tag };
-            pieces.push(Piece { device: planned.device, request });
+            let mut piece = Piece::new(planned, &part[from - start..to - start], kind);
+            piece.request.offset += to_u64(from - wanted.start);
+            pieces.push(piece);
         }
         start = end;
     }

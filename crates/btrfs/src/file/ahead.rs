@@ -77,10 +77,7 @@ impl PagesAhead {
     /// Reads a page. Called without locks.
     pub(super) fn read(&mut self, core: &Core, inode: &Inode, start: u64) -> Result<()> {
         self.reads += 1;
-        let version = {
-            let _layers = inode.data.inner.read();
-            inode.data.version()
-        };
+        let version = inode.data.version_now();
         let mut page = vec![0; usize_from(core.store.sizes().sector)].into_boxed_slice();
         read_at(core, inode, start, &mut page)?;
         self.parts.retain(|ahead| ahead.start != start);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use btrfs_store::{DataExtent, Need, Reservation};
 
-use super::exchange::{self, Exchange};
+use super::exchange::{self, Exchange, Old};
 use super::read::look_up;
 use super::truncate::{Layers, covered, drop_range, grow, note_edit, sector};
 use super::write::{Held, bring_tail, is_tail_needed, reserve, write_back};
@@ -196,7 +196,7 @@ fn zero_sectors(core: &Core, inode: &Arc<Inode>, part: Range<u64>, room: &mut Re
         items: &[NewExtent { extent: item, is_fresh: true }],
         size: 0,
         flags: InodeFlags::PREALLOC,
-        is_same: false,
+        old: Old::Replaced,
     };
     exchange::exchange(core, inode, txn, &what)?;
     Ok(len)

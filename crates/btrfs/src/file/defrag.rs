@@ -13,7 +13,7 @@ use super::read::{look_up, read_at};
 use super::write::{Held, dirty_of, missing_space, promise};
 use crate::error::Result;
 use crate::extents::{FileExtent, Kind, Stretch};
-use crate::inode::{Change, Compression, Core, Inode, InodeFlags, position, slice_mut};
+use crate::inode::{Change, Compression, Core, Inode, InodeFlags, keeps_plain, position, slice_mut};
 use crate::writeback;
 
 /// Bytes that are moved at a time.
@@ -45,12 +45,18 @@ pub(crate) fn defragment(core: &Core, inode: &Arc<Inode>, range: Range<u64>, lay
     if flags.contains(InodeFlags::NODATACOW) {
         return Ok(0);
     }
-    let is_plain = flags.intersects(InodeFlags::NODATASUM | InodeFlags::PREALLOC);
     let layout = Layout {
-        compression: layout.compression.filter(|_| !is_plain),
+        compression: layout.compression.filter(|_| !keeps_plain(flags)),
         extent_bytes: layout.extent_bytes.min(WINDOW_BYTES),
     };
     writeback::flush_inode(core, inode)?;
+    let moved = move_windows(core, inode, range, layout);
+    // Where others have cut off what was to be flushed, nobody has taken it.
+    inode.data.inner.write().compression = None;
+    moved
+}
+
+fn move_windows(core: &Core, inode: &Arc<Inode>, range: Range<u64>, layout: Layout) -> Result<u64> {
     let mut moved = 0_u64;
     let mut at = range.start;
     while let Some(window) = next_window(core, inode, at..range.end, layout)? {
@@ -123,10 +129,7 @@ fn make_dirty(core: &Core, inode: &Arc<Inode>, range: Range<u64>, compression: O
     let page_bytes = u64::from(core.store.sizes().sector);
     let mut buffer = vec![0; to_usize(range.end.saturating_sub(range.start))];
     for _ in 0..TRIES_MAX {
-        let version = {
-            let _layers = inode.data.inner.read();
-            inode.data.version()
-        };
+        let version = inode.data.version_now();
         let known = read_at(core, inode, range.start, &mut buffer)?;
         let end = range.start.saturating_add(to_u64(known)).next_multiple_of(page_bytes);
         slice_mut(&mut buffer, range.start, range.start.saturating_add(to_u64(known))..end).fill(0);

@@ -23,6 +23,15 @@ use crate::writeback::{ITEMS_PER_FILE, need_for};
 /// Items of the old contents that one transaction replaces.
 const OLD_ITEMS_MAX: usize = 256;
 
+/// What a range had, beside what it gets.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Old {
+    /// Something else: what memory has of it goes, too.
+    Replaced,
+    /// The same bytes, in other extents: newer ones in memory stay, and so do the times.
+    Same,
+}
+
 /// What a range of a file becomes.
 pub(super) struct Exchange<'a> {
     /// Whole sectors.
@@ -33,8 +42,8 @@ pub(super) struct Exchange<'a> {
     pub(super) size: u64,
     /// Flags that the inode gets.
     pub(super) flags: InodeFlags,
-    /// The bytes are those that were there: newer ones in memory stay, and so do the times.
-    pub(super) is_same: bool,
+    /// What was there.
+    pub(super) old: Old,
 }
 
 /// How much of `range`, whole sectors, one transaction can replace.
@@ -66,9 +75,9 @@ pub(super) fn exchange(core: &Core, inode: &Arc<Inode>, txn: Txn, what: &Exchang
     let mut layers = inode.data.inner.write();
     let old = ExtentMap::load(target.tree, target.ino, range.clone(), SCAN_ITEMS_MAX, sector(core))?;
     let delta = replace_range(target, old.items(), range.clone(), what.items)?;
-    let unused = match what.is_same {
-        true => Vec::new(),
-        false => forget_layers(core, &mut layers, range.clone()),
+    let unused = match what.old {
+        Old::Same => Vec::new(),
+        Old::Replaced => forget_layers(core, &mut layers, range.clone()),
     };
     let disk_size = inode.state().disk_size;
     // What is dirty elsewhere may lie between: its flush brings the size.
@@ -81,12 +90,12 @@ pub(super) fn exchange(core: &Core, inode: &Arc<Inode>, txn: Txn, what: &Exchang
         false => range.start,
     };
     fill_holes(core, target, holes_from..range.end.min(covered(core, new_disk_size)))?;
-    let times = {
+    let kept_times = (what.old == Old::Same).then(|| {
         let state = inode.state();
         (state.mtime, state.ctime)
-    };
+    });
     note_edit(core, inode, target, delta, |state| {
-        if what.is_same {
+        if let Some(times) = kept_times {
             (state.mtime, state.ctime) = times;
         }
         state.size = state.size.max(what.size);

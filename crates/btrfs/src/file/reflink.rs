@@ -4,10 +4,11 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-use btrfs_disk::convert::{to_u64, to_usize};
+use btrfs_disk::convert::to_usize;
+use vfs::file_system::DEDUPE_BYTES_MAX;
 
 use super::disk::inline_bytes;
-use super::exchange::{self, Exchange};
+use super::exchange::{self, Exchange, Old};
 use super::read::read_items;
 use super::truncate::{covered, sector};
 use super::write::{Held, bring_tail, is_tail_needed, reserve, write_back};
@@ -19,8 +20,6 @@ use crate::writeback;
 /// Items that one transaction clones.
 const STEP_ITEMS: usize = 64;
 
-/// Bytes that are compared and shared with one call at most, as in the kernel.
-pub(crate) const SAME_BYTES_MAX: u64 = 16 << 20;
 /// Bytes of each file that are compared at a time.
 const COMPARED_BYTES: u64 = 1 << 20;
 
@@ -33,15 +32,6 @@ pub(crate) struct CloneRange {
     pub(crate) destination: u64,
     /// Bytes; 0 for all up to the end of the source.
     pub(crate) len: u64,
-}
-
-/// What the destination has in the place of a range, beside what it gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Bytes {
-    /// Something else.
-    Replaced,
-    /// The same, in other extents.
-    Same,
 }
 
 /// Makes a range of `destination` share the extents of a range of `source`. Both are of one volume;
@@ -80,7 +70,7 @@ pub(super) fn reflink_parts(
             // The source may have become shorter before the locks were had.
             let range = checked(core, source, destination, range)?;
             settle(core, source, destination, range)?;
-            share(core, source, destination, (range, Bytes::Replaced), &mut done)?
+            share(core, source, destination, (range, Old::Replaced), &mut done)?
         };
         // Only the first sector of a file can be inline: it is copied.
         if let Some(bytes) = inline {
@@ -99,7 +89,8 @@ pub(super) fn reflink_parts(
 /// meanwhile is lost.
 ///
 /// # Errors
-/// As [`reflink`]; `InvalidArgument` where the range is not within the destination, or longer than [`SAME_BYTES_MAX`].
+/// As [`reflink`]; `InvalidArgument` where the range is not within the destination, or longer than
+/// [`DEDUPE_BYTES_MAX`].
 pub(crate) fn share_same(
     core: &Core,
     source: &Arc<Inode>,
@@ -114,7 +105,7 @@ pub(crate) fn share_same(
     let _editing_too = second.map(|inode| inode.data.editing.lock());
     let range = checked(core, source, destination, range)?;
     let size = destination.state().size;
-    if range.len > SAME_BYTES_MAX || range.destination.saturating_add(range.len) > size {
+    if range.len > DEDUPE_BYTES_MAX || range.destination.saturating_add(range.len) > size {
         return Err(CallerError::InvalidArgument.into());
     }
     writeback::flush_held(core, source)?;
@@ -124,7 +115,7 @@ pub(crate) fn share_same(
         return Ok(false);
     }
     let mut done = 0;
-    let inline = share(core, source, destination, (range, Bytes::Same), &mut done)?;
+    let inline = share(core, source, destination, (range, Old::Same), &mut done)?;
     debug_assert!(inline.is_none(), "no item of the source holds bytes");
     Ok(true)
 }
@@ -137,18 +128,19 @@ fn is_inline(core: &Core, inode: &Inode) -> Result<bool> {
 
 /// Compares what items have: what writers have in memory is not looked at, for it is not what becomes shared.
 fn is_same_on_disk(core: &Core, source: &Inode, destination: &Inode, range: CloneRange) -> Result<bool> {
-    let mut buffers = [vec![0; to_usize(COMPARED_BYTES)], vec![0; to_usize(COMPARED_BYTES)]];
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
     let mut done = 0;
     while done < range.len {
-        let len = to_usize((range.len - done).min(COMPARED_BYTES));
-        let [ours, theirs] = &mut buffers;
-        for (inode, start, buffer) in [(source, range.source, &mut *ours), (destination, range.destination, theirs)] {
-            read_items(core, inode, start.saturating_add(done), buffer.get_mut(..len).unwrap_or_default())?;
+        let len = (range.len - done).min(COMPARED_BYTES);
+        for (inode, start, bytes) in [(source, range.source, &mut ours), (destination, range.destination, &mut theirs)]
+        {
+            bytes.resize(to_usize(len), 0);
+            read_items(core, inode, start.saturating_add(done), bytes)?;
         }
-        if buffers.first().map(|bytes| bytes.get(..len)) != buffers.last().map(|bytes| bytes.get(..len)) {
+        if ours != theirs {
             return Ok(false);
         }
-        done += to_u64(len);
+        done += len;
     }
     Ok(true)
 }
@@ -210,7 +202,7 @@ fn share(
     core: &Core,
     source: &Arc<Inode>,
     destination: &Arc<Inode>,
-    (range, bytes): (CloneRange, Bytes),
+    (range, old): (CloneRange, Old),
     done: &mut u64,
 ) -> Result<Option<Vec<u8>>> {
     let unit = u64::from(sector(core));
@@ -230,7 +222,7 @@ fn share(
             continue;
         }
         let part = part.start..known.end.clamp(at + unit, part.end);
-        insert(core, destination, &items, part.clone(), (range, bytes))?;
+        insert(core, destination, &items, part.clone(), (range, old))?;
         at = part.end;
         *done = (at - range.source).min(range.len);
     }
@@ -262,7 +254,7 @@ fn insert(
     inode: &Arc<Inode>,
     items: &[FileExtent],
     part: Range<u64>,
-    (range, bytes): (CloneRange, Bytes),
+    (range, old): (CloneRange, Old),
 ) -> Result<()> {
     let with_space = items.iter().filter(|item| !item.is_hole());
     let shared: Vec<NewExtent> = with_space.filter_map(|item| clone_of(item, part.clone(), range)).collect();
@@ -276,7 +268,7 @@ fn insert(
             true => InodeFlags::PREALLOC,
             false => InodeFlags::empty(),
         },
-        is_same: bytes == Bytes::Same,
+        old,
     };
     let need = exchange::need_to_exchange(shared.len());
     let reservation = reserve(core, need, Held::Editing)?;

@@ -25,14 +25,13 @@ impl Compression {
     pub fn parse(text: &str) -> Option<Self> {
         let (name, level) = text.split_once(':').unwrap_or((text, "0"));
         let kind = CompressionType::from_name(name)?;
-        let level: i32 = level.parse().ok()?;
-        let is_level = level == 0 || kind.levels().contains(&level);
-        is_level.then_some(Self { kind, level, is_forced: false })
+        Self::new(kind, level.parse().ok()?)
     }
 
-    /// The feature that a reader of such data has to know.
-    pub(crate) fn feature(self) -> Option<Incompat> {
-        feature_of(self.kind)
+    /// An algorithm and one of its levels, 0 for its default; `None` for a level that there is not.
+    pub(crate) fn new(kind: CompressionType, level: i32) -> Option<Self> {
+        let is_level = level == 0 || kind.levels().contains(&level);
+        is_level.then_some(Self { kind, level, is_forced: false })
     }
 }
 
@@ -82,7 +81,7 @@ impl CompressionProperty {
     /// The feature that a reader has to know.
     pub(crate) fn feature(self) -> Option<Incompat> {
         match self {
-            Self::As(compression) => compression.feature(),
+            Self::As(compression) => feature_of(compression.kind),
             Self::Unset | Self::Never => None,
         }
     }

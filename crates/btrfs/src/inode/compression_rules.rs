@@ -14,12 +14,16 @@ use crate::error::Result;
 /// What the flag for compression means where nothing says how, as in the kernel.
 const DEFAULT_KIND: CompressionType = CompressionType::Zlib;
 
+/// True for a file whose data is never compressed: it may be overwritten in place, has no checksums, or lies in space
+/// that was allocated for it as it is.
+pub(crate) fn keeps_plain(flags: InodeFlags) -> bool {
+    flags.intersects(InodeFlags::NODATACOW | InodeFlags::NODATASUM | InodeFlags::PREALLOC)
+}
+
 impl Core {
-    /// Whether new data of a file with these flags may be compressed. Data that may be overwritten in place is not:
-    /// it has no checksums, or lies in space that was allocated for it as it is.
+    /// Whether new data of a file with these flags may be compressed.
     pub(crate) fn may_compress(&self, flags: InodeFlags) -> bool {
-        let keeps_place = InodeFlags::NODATACOW | InodeFlags::NODATASUM | InodeFlags::PREALLOC;
-        if flags.intersects(keeps_place) {
+        if keeps_plain(flags) {
             return false;
         }
         match self.settings.compress {

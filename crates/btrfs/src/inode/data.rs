@@ -131,6 +131,12 @@ impl DataState {
         self.version.load(Ordering::Relaxed)
     }
 
+    /// As [`Self::version`], for a caller without the lock.
+    pub(crate) fn version_now(&self) -> u64 {
+        let _layers = self.inner.read();
+        self.version()
+    }
+
     /// Bytes that are in memory only and that no item has space for: what `stat` counts beside
     /// `nbytes`. Not everything is looked at for a file of very many dirty runs.
     pub(super) fn unwritten_bytes(&self, tree: &Tree, ino: InodeNo, disk_size: u64) -> u64 {

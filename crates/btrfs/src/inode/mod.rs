@@ -47,6 +47,7 @@ pub(crate) use absent::Absent;
 pub(crate) use attr::inherited_flags;
 pub use compression::Compression;
 pub(crate) use compression::{COMPRESSION_NAME, CompressionProperty, feature_of};
+pub(crate) use compression_rules::keeps_plain;
 pub(crate) use core::{Core, Settings};
 pub(crate) use data::{DataLayers, DataState, Flight, Pending, Receipt, position, slice_mut};
 pub(crate) use data_shared::DataShared;

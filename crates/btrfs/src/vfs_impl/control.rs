@@ -236,13 +236,16 @@ impl<'a> Args<'a> {
     }
 
     pub(super) fn number(&self, offset: usize) -> Result<u64> {
-        let bytes = self.0.get(offset..).and_then(|bytes| bytes.first_chunk());
-        Ok(u64::from_le_bytes(*bytes.ok_or(Errno::EINVAL)?))
+        Ok(u64::from_le_bytes(self.field(offset)?))
     }
 
     pub(super) fn number_32(&self, offset: usize) -> Result<u32> {
+        Ok(u32::from_le_bytes(self.field(offset)?))
+    }
+
+    fn field<const BYTES: usize>(&self, offset: usize) -> Result<[u8; BYTES]> {
         let bytes = self.0.get(offset..).and_then(|bytes| bytes.first_chunk());
-        Ok(u32::from_le_bytes(*bytes.ok_or(Errno::EINVAL)?))
+        bytes.copied().ok_or(Errno::EINVAL)
     }
 
     /// The flags of the second version; none but `known` may be set.

@@ -12,15 +12,17 @@
 use std::sync::Arc;
 
 use btrfs_disk::TreeId;
+use codec::CompressionType;
 
 use vfs::NodeId;
-use vfs::file_system::{Caller, Errno, Layout, NewNode, NodeKind, Result};
+use vfs::file_system::{Caller, EXTENT_BYTES_DEFAULT, Errno, NewNode, NodeKind, Result};
 
 use super::BtrfsFs;
 use super::control::{Args, FLAG_BY_ID, FLAG_READ_ONLY, NAME_V2_OFFSET, check_is_subvolume};
 use super::flags::is_list;
 use super::names::WhatIsInIt;
-use crate::inode::{Inode, InodeFlags};
+use crate::file::Layout;
+use crate::inode::{Compression, Inode, InodeFlags};
 use crate::subvol::{self, NewSubvolume, SnapshotMode};
 
 /// Permission bits of a new subvolume's root directory, before the mask.
@@ -126,16 +128,17 @@ impl BtrfsFs {
     pub(super) fn defragment_by(&self, caller: &Caller, node: NodeId, args: Option<&Args<'_>>) -> Result<Vec<u8>> {
         let inode = self.answer(self.live_inode(node))?;
         self.check_may(caller, &inode, WRITE)?;
-        let compression = args.map_or(Ok(None), wanted_compression)?;
-        let mut wanted = Layout { compression: compression.as_deref(), ..Layout::default() };
+        let mut range = 0..u64::MAX;
+        let mut layout = Layout { compression: None, extent_bytes: EXTENT_BYTES_DEFAULT };
         if let Some(args) = args {
+            layout.compression = wanted_compression(args)?;
             let (start, len, extent_bytes) = (args.number(0)?, args.number(8)?, args.number_32(24)?);
-            wanted.range = start..start.saturating_add(len);
+            range = start..start.saturating_add(len);
             if extent_bytes > 0 {
-                wanted.extent_bytes = u64::from(extent_bytes);
+                layout.extent_bytes = u64::from(extent_bytes);
             }
         }
-        self.answer(self.defragment_node(node, &wanted))?;
+        self.answer(self.lay_out(&inode, range, layout))?;
         Ok(Vec::new())
     }
 
@@ -168,7 +171,7 @@ impl BtrfsFs {
 }
 
 /// The compression that the arguments of a defragmentation name: a flag, a number, and with another flag a level.
-fn wanted_compression(args: &Args<'_>) -> Result<Option<String>> {
+fn wanted_compression(args: &Args<'_>) -> Result<Option<Compression>> {
     const COMPRESS: u64 = 1;
     const START_IO: u64 = 2;
     const LEVEL: u64 = 4;
@@ -182,13 +185,13 @@ fn wanted_compression(args: &Args<'_>) -> Result<Option<String>> {
     let said = args.number_32(28)?;
     let [kind, level, ..] = said.to_le_bytes();
     let (kind, level) = if flags & LEVEL == 0 { (said, 0) } else { (u32::from(kind), level.cast_signed()) };
-    let name = match kind {
-        0 | 1 => "zlib",
-        2 => "lzo",
-        3 => "zstd",
-        _ => return Err(Errno::EINVAL),
+    let kind = match u8::try_from(kind) {
+        Ok(0) => Some(CompressionType::Zlib),
+        Ok(raw) => CompressionType::from_raw(raw),
+        Err(_) => None,
     };
-    Ok(Some(if level == 0 { name.to_owned() } else { format!("{name}:{level}") }))
+    let found = kind.and_then(|kind| Compression::new(kind, i32::from(level)));
+    found.map(Some).ok_or(Errno::EINVAL)
 }
 
 /// Refuses, with the kernel's errors, what is no name.

@@ -1,5 +1,6 @@
 //! Contents of files.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use btrfs_disk::Generation;
@@ -13,7 +14,7 @@ use vfs::file_system::{
 use vfs::privileges::BareSetGroup;
 
 use super::names::is_openable;
-use super::{BtrfsFs, handles, privileges};
+use super::{BtrfsFs, Hold, handles, privileges};
 use crate::error::{CallerError, Error, Result};
 use crate::file::{self, AllocateMode, CloneRange};
 use crate::inode::{Compression, FileType, Inode, InodeFlags};
@@ -204,23 +205,25 @@ impl BtrfsFs {
         file::extents(self.core(), &inode, offset)
     }
 
-    pub(super) fn reflink_nodes(&self, range: &CopyRange) -> Result<()> {
+    /// The two files of a copy, and its range in them.
+    fn both_files(&self, range: &CopyRange) -> Result<(Hold<'_>, Hold<'_>, CloneRange)> {
         let source = self.live_inode(range.source)?;
         let target = self.live_inode(range.target)?;
         check_is_file(&source)?;
         check_is_file(&target)?;
-        privileges::drop_for_write(self, &target, None)?;
         let range = CloneRange { source: range.source_offset, destination: range.target_offset, len: range.len };
+        Ok((source, target, range))
+    }
+
+    pub(super) fn reflink_nodes(&self, range: &CopyRange) -> Result<()> {
+        let (source, target, range) = self.both_files(range)?;
+        privileges::drop_for_write(self, &target, None)?;
         file::reflink(self.core(), &source, &target, range)?;
         self.sync_marked(&target)
     }
 
     pub(super) fn dedupe_nodes(&self, range: &CopyRange) -> Result<bool> {
-        let source = self.live_inode(range.source)?;
-        let target = self.live_inode(range.target)?;
-        check_is_file(&source)?;
-        check_is_file(&target)?;
-        let range = CloneRange { source: range.source_offset, destination: range.target_offset, len: range.len };
+        let (source, target, range) = self.both_files(range)?;
         let is_same = file::share_same(self.core(), &source, &target, range)?;
         self.sync_marked(&target)?;
         Ok(is_same)
@@ -228,24 +231,24 @@ impl BtrfsFs {
 
     pub(super) fn defragment_node(&self, node: NodeId, wanted: &Layout<'_>) -> Result<u64> {
         let inode = self.live_inode(node)?;
-        check_is_file(&inode)?;
         let compression = match wanted.compression {
             Some(text) => Some(Compression::parse(text).ok_or(CallerError::InvalidArgument)?),
             None => None,
         };
         let layout = file::Layout { compression, extent_bytes: wanted.extent_bytes };
-        let moved = file::defragment(self.core(), &inode, wanted.range.clone(), layout)?;
-        self.sync_marked(&inode)?;
+        self.lay_out(&inode, wanted.range.clone(), layout)
+    }
+
+    pub(super) fn lay_out(&self, inode: &Arc<Inode>, range: Range<u64>, layout: file::Layout) -> Result<u64> {
+        check_is_file(inode)?;
+        let moved = file::defragment(self.core(), inode, range, layout)?;
+        self.sync_marked(inode)?;
         Ok(moved)
     }
 
     pub(super) fn copy_nodes(&self, range: &CopyRange) -> Result<u64> {
-        let source = self.live_inode(range.source)?;
-        let target = self.live_inode(range.target)?;
-        check_is_file(&source)?;
-        check_is_file(&target)?;
+        let (source, target, range) = self.both_files(range)?;
         privileges::drop_for_write(self, &target, None)?;
-        let range = CloneRange { source: range.source_offset, destination: range.target_offset, len: range.len };
         let copied = file::copy_range(self.core(), &source, &target, range)?;
         self.sync_marked(&target)?;
         Ok(copied)

@@ -1,7 +1,7 @@
 //! Where things are on the devices, for those who draw it.
 
 use btrfs_disk::key::item_type::{EXTENT_ITEM, METADATA_ITEM};
-use btrfs_disk::{Key, Logical, TreeId};
+use btrfs_disk::{Key, TreeId};
 use btrfs_store::Scan;
 
 use super::Volume;
@@ -32,10 +32,9 @@ impl Volume {
         let node_bytes = u64::from(store.sizes().node);
         let (from, to) = (Key::new(0, 0, 0), Key::new(u64::MAX, u8::MAX, u64::MAX));
         store.tree(TreeId::EXTENT)?.scan(&from, &to, |key, _| {
-            let Logical(at) = Logical(key.objectid);
             match key.item_type {
-                EXTENT_ITEM => found(at, key.offset),
-                METADATA_ITEM => found(at, node_bytes),
+                EXTENT_ITEM => found(key.objectid, key.offset),
+                METADATA_ITEM => found(key.objectid, node_bytes),
                 _ => {}
             }
             Ok(Scan::Continue)

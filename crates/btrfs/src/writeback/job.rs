@@ -11,7 +11,7 @@ use super::plan::{self, Request, Step};
 use super::{encode, in_place, missing, need_for, pending};
 use crate::error::Result;
 use crate::extents::{FileExtent, Kind, NewExtent};
-use crate::inode::{Compression, Core, Flight, Inode, InodeFlags, Receipt};
+use crate::inode::{Compression, Core, Flight, Inode, InodeFlags, Receipt, keeps_plain};
 use crate::locks::MutexGuard;
 
 /// One file whose dirty data is being written.
@@ -103,9 +103,10 @@ impl<'a> Job<'a> {
         let sizes = core.store.sizes();
         let keeps_space = self.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
         let may_inline = self.may_inline && !keeps_space && self.flight.pending.is_empty();
-        if self.compression.is_none() {
-            self.compression = core.compression(self.inode, self.flags)?;
-        }
+        self.compression = match self.compression.filter(|_| !keeps_plain(self.flags)) {
+            None => core.compression(self.inode, self.flags)?,
+            asked => asked,
+        };
         let mut max_inline = match may_inline {
             true => plan::max_inline(core.settings.max_inline, sizes.node, sizes.sector),
             false => 0,

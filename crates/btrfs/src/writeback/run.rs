@@ -208,20 +208,19 @@ impl Writer<'_, '_, '_, '_> {
         let Some((owner, mut rest)) = self.plain.take() else { return Ok(()) };
         while rest.len > 0 {
             let extent = self.jobs[owner].allocate(self.core, rest.len.min(EXTENT_BYTES_MAX), self.hint)?;
-            self.put_plain(owner, rest.start, extent)?;
+            self.put_plain(owner, rest.start, extent);
             rest = Run { start: rest.start + extent.len, len: rest.len - extent.len };
         }
         Ok(())
     }
 
-    fn put_plain(&mut self, owner: usize, start: u64, extent: DataExtent) -> Result<()> {
+    fn put_plain(&mut self, owner: usize, start: u64, extent: DataExtent) {
         let flights = self.flights;
-        let Some(pages) = &flights[owner].pages else { return Ok(()) };
+        let Some(pages) = &flights[owner].pages else { return };
         self.hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
         self.jobs[owner].add_fresh(FileExtent::whole(start, Kind::Regular, extent.at, extent.len));
         let run = Run { start, len: extent.len };
         self.batches.add_pages(self.core, self.jobs, pages, owner, (run, extent.at));
-        Ok(())
     }
 
     /// Puts `bytes` on disk, which are `run` compressed.
@@ -230,7 +229,7 @@ impl Writer<'_, '_, '_, '_> {
         let extent = self.jobs[owner].allocate(self.core, len, self.hint)?;
         if extent.len < len {
             // Free space is in pieces: a compressed extent cannot be cut, the file's bytes can.
-            self.put_plain(owner, run.start, extent)?;
+            self.put_plain(owner, run.start, extent);
             return self.add_plain(owner, Run { start: run.start + extent.len, len: run.len - extent.len });
         }
         self.hint = Some(Logical(extent.at.0.saturating_add(len)));

@@ -121,7 +121,7 @@ pub(crate) fn print(out: &mut Output, info: &VolumeInfo) -> Result<()> {
 }
 
 /// Use and profile of block groups: `data, single`.
-pub(super) fn profile_name(flags: BlockGroupFlags) -> String {
+fn profile_name(flags: BlockGroupFlags) -> String {
     let is_single = (flags & BlockGroupFlags::PROFILE_MASK).is_empty();
     let text = flags.to_string();
     if is_single { format!("{text}, single") } else { text }

@@ -178,9 +178,9 @@ fn count(volume: &Volume, chunks: &[ChunkInfo], cells: &mut Cells) -> Result<Vec
             });
         }
     }
-    let by_start: BTreeMap<u64, usize> = chunks.iter().enumerate().map(|(at, chunk)| (chunk.logical, at)).collect();
     volume.for_each_extent(|logical, bytes| {
-        let Some((_, &at)) = by_start.range(..=logical).next_back() else { return };
+        let behind = chunks.partition_point(|chunk| chunk.logical <= logical);
+        let Some(at) = behind.checked_sub(1) else { return };
         let Some((chunk, used)) = chunks.get(at).zip(used.get_mut(at)) else { return };
         // An extent that lies ends with its chunk.
         let within = logical.saturating_sub(chunk.logical);

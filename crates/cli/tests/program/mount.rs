@@ -216,9 +216,13 @@ fn signals_unmount_and_lose_nothing() {
     for (signal, is_busy) in [(Signal::TERM, false), (Signal::INT, true)] {
         let mounted = Mounted::new();
         let mut child = mounted.foreground();
-        let mut file = File::create(mounted.dir().join("file")).unwrap();
-        file.write_all(&pattern(100_000)).unwrap();
-        let open = is_busy.then_some(file);
+        let path = mounted.dir().join("file");
+        // By a program of its own: a file that this one opens is open, too, in the children that other tests begin,
+        // until they have become the programs that they are to be.
+        fs::write(mounted.bench.path("pattern"), pattern(100_000)).unwrap();
+        let status = Command::new("cp").args([&mounted.bench.path("pattern"), &path]).status();
+        assert!(status.unwrap().success());
+        let open = is_busy.then(|| File::open(&path).unwrap());
         kill(i32::try_from(child.id()).unwrap(), signal);
         let status = child.wait().unwrap();
         let mut said = String::new();

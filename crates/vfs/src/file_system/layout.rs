@@ -5,6 +5,9 @@ use std::ops::Range;
 /// Extents that are shorter are joined where nothing else is said, in bytes.
 pub const EXTENT_BYTES_DEFAULT: u64 = 32 << 20;
 
+/// Bytes that [`FileSystem::dedupe`](super::FileSystem::dedupe) compares and shares with one call at most.
+pub const DEDUPE_BYTES_MAX: u64 = 16 << 20;
+
 /// How the contents of a file are to be laid out anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Layout<'a> {

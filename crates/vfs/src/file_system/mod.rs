@@ -29,7 +29,7 @@ mod types;
 mod whole;
 
 pub use crate::errno::{Errno, Result};
-pub use layout::{EXTENT_BYTES_DEFAULT, Layout};
+pub use layout::{DEDUPE_BYTES_MAX, EXTENT_BYTES_DEFAULT, Layout};
 pub use resolve::resolve;
 pub use subvolumes::{SnapshotMode, Subvolumes};
 pub use types::{
@@ -288,7 +288,8 @@ pub trait FileSystem: Send + Sync {
     /// not. The times of the target stay as they are.
     ///
     /// # Errors
-    /// As [`FileSystem::reflink`]; `EINVAL` for more than 16 MiB, and where the range is not within the target.
+    /// As [`FileSystem::reflink`]; `EINVAL` for more than [`DEDUPE_BYTES_MAX`], and where the range is not within
+    /// the target.
     fn dedupe(&self, range: &CopyRange) -> Answer<bool> {
         let _ = range;
         Err(Errno::EOPNOTSUPP.into())
