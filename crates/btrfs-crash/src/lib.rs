@@ -27,8 +27,9 @@ pub struct Btrfs;
 fn options(form: Form) -> VolumeOptions {
     let options = Volume::options().workers(1).cache_bytes(CACHE_BYTES).env(Env::seeded(1, CLOCK));
     match form {
-        Form::Small | Form::Usual => options,
-        Form::NoInline => options.max_inline(0),
+        Form::Small => options.discard(true),
+        Form::Usual => options,
+        Form::NoInline => options.max_inline(0).discard(true),
         Form::Compressed => options.max_inline(0).compress(Some(COMPRESSION)),
     }
 }

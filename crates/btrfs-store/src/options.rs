@@ -18,6 +18,8 @@ pub struct StoreOptions {
     /// Take this copy of the superblock (0: the primary), and no other. The first commit of a
     /// writable store then puts it in place of the others.
     pub superblock: Option<usize>,
+    /// Each commit tells the devices what it freed.
+    pub discard: bool,
     /// Clock and randomness.
     pub env: Env,
 }
@@ -31,6 +33,7 @@ impl Default for StoreOptions {
             dirty_bytes_max: 64 << 20,
             backup_root: None,
             superblock: None,
+            discard: false,
             env: Env::system(),
         }
     }

@@ -1,5 +1,6 @@
 //! The store: what the file system is written against.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,11 +17,10 @@ use crate::extent::{CsumRange, DataHolder, ExtentKind, is_held_only_by, lookup};
 use crate::options::StoreOptions;
 use crate::pool::{BlockCheck, Chunk};
 use crate::space::{
-    self, AllocRequest, ChunkTrees, Extent, LoadFrom, Payer, Place, Reservation, Shortage, SpaceReport, Urgency,
-    load_group,
+    self, AllocRequest, ChunkTrees, Extent, Payer, Place, Reservation, Shortage, SpaceReport, Urgency, load_group,
 };
 use crate::tree::{Edit, Tree};
-use crate::txn::{DropProgress, Engine, Purse, Txn, TxnHost, drop_tree_step};
+use crate::txn::{DropProgress, Engine, Purse, Trim, Txn, TxnHost, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
 
 /// Commits by which one reservation tries to get room.
@@ -313,11 +313,7 @@ impl Store {
         // No commit changes the trees meanwhile.
         let _serial = engine.gate.serialize();
         let Some(group) = engine.space.unloaded_group(kind) else { return Ok(()) };
-        let from = match &engine.core.free_space {
-            Some(tree) => LoadFrom::FreeSpaceTree(tree),
-            None => LoadFrom::ExtentTree(&engine.core.extent),
-        };
-        load_group(&engine.space, &group, from)
+        load_group(&engine.space, &group, engine.free_space_source())
     }
 
     /// Allocates a chunk of a kind; marks the kind as full when there is no room.
@@ -446,6 +442,17 @@ impl Store {
         if let Err(error) = freed {
             self.0.health.poison(&error);
         }
+    }
+
+    /// Tells the devices what is free, so that a sparse image gives its room back to the host, and a disk knows what it
+    /// need not keep: of the logical addresses in `range`, and of what no chunk has, all runs of at least `bytes_min`.
+    /// `watch` hears how many bytes were looked at, of how many. Returns the bytes that were told, each once however
+    /// many copies there are.
+    ///
+    /// # Errors
+    /// `ReadOnly`; `Corrupt` for free space that contradicts itself; those of the devices.
+    pub fn trim(&self, range: Range<u64>, bytes_min: u64, watch: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+        self.0.trim(&Trim { range, bytes_min }, watch)
     }
 
     /// As [`Self::free_unused`], of space that a write found no room for where the device lies: what it wrote of it

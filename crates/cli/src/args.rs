@@ -80,6 +80,7 @@ pub(crate) enum Command {
     Ln(commands::ln::Ln),
     Defrag(commands::defrag::Defrag),
     Dedupe(commands::dedupe::Dedupe),
+    Trim(commands::trim::Trim),
     Trace(commands::trace::Trace),
     #[command(after_long_help = commands::mount::long_help())]
     Mount(commands::mount::Mount),
@@ -112,6 +113,7 @@ impl Command {
             Self::Ln(command) => command.run(out),
             Self::Defrag(command) => command.run(out),
             Self::Dedupe(command) => command.run(out),
+            Self::Trim(command) => command.run(out),
             Self::Trace(command) => command.run(out, run_words),
             Self::Mount(command) => command.run(out),
             Self::Umount(command) => command.run(),

@@ -47,4 +47,5 @@ pub mod rm;
 pub mod stat;
 pub mod trace;
 pub mod tree;
+pub mod trim;
 pub mod work;

@@ -13,11 +13,11 @@ pub const CLOCK: (i64, u32) = (1_700_000_000, 0);
 /// How a volume is made and opened. A format that has no such choice makes them all alike.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Form {
-    /// The smallest blocks, in one copy.
+    /// The smallest blocks, in one copy. The device is told what becomes free, where the format can.
     Small,
     /// The same, and all data outside of the metadata.
     NoInline,
-    /// As [`Form::NoInline`], and data is compressed where the format can.
+    /// As [`Form::NoInline`], but the device is told nothing, and data is compressed where the format can.
     Compressed,
     /// As users make it: the usual blocks, in as many copies as usual.
     Usual,

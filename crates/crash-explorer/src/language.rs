@@ -13,6 +13,7 @@
 //! reflink SOURCE OFFSET PATH OFFSET LEN                        copy SOURCE OFFSET PATH OFFSET LEN
 //! subvol PATH                    snapshot SOURCE PATH          delsubvol PATH
 //! hold PATH                      release                       defrag PATH [zlib | lzo | zstd]
+//! trim
 //! ```
 
 use super::step::{CloneHow, Reserve, Step, WriteHow};
@@ -109,6 +110,7 @@ fn step(name: &str, arguments: &[&str]) -> Result<Step, String> {
             Ok(Step::RemoveXattr { path: self::path(path)?, name: xattr(attribute)? })
         }
         "sync" if arguments.is_empty() => Ok(Step::Sync),
+        "trim" if arguments.is_empty() => Ok(Step::Trim),
         "release" if arguments.is_empty() => Ok(Step::Release),
         "sync" | "release" => Err(format!("`{name}` takes no arguments")),
         _ => attribute(name, arguments).unwrap_or_else(|| more(name, arguments)),
@@ -303,13 +305,13 @@ mod tests {
         let text = "creat A/foo\nmkdir B\nwrite A/foo 0 4096\ndwrite A/foo 1 2\nmmapwrite A/foo 3 4\n\
             falloc foo 0 8192\nfalloc foo 0 8192 keep-size\nfalloc foo 0 8192 punch\nfalloc foo 0 8192 zero\n\
             link foo bar\nsymlink ../foo A/bar\nunlink bar\nrmdir B\nrename A/foo A/b\\x20r\\x23\ntruncate foo 100\n\
-            setxattr foo user.a b\nremovexattr foo user.a\nfsync /\nfdatasync foo\nsync\n\
+            setxattr foo user.a b\nremovexattr foo user.a\nfsync /\nfdatasync foo\nsync\ntrim\n\
             chmod foo 4750\nchown foo 1 4294967295\nutimes foo -1 99\nchattr foo =Ad\nchattr foo =\n\
             defrag foo\ndefrag bar zstd\n\
             reflink a/b 0 foo 4096 8192\ncopy foo 1 bar 2 3\ntmpfile A/x 100\nexchange foo bar\n\
             hold foo\nrelease\nsubvol S\nsnapshot S A/N\ndelsubvol S\n";
         let steps = parse(text.as_bytes()).unwrap();
-        assert_eq!(steps.len(), 36);
+        assert_eq!(steps.len(), 37);
         let printed: Vec<String> = steps.iter().map(|(_, step)| format!("{step}\n")).collect();
         assert_eq!(printed.concat(), text);
         assert_eq!(steps[13].1, Step::Rename { from: "A/foo".to_owned(), to: "A/b r#".to_owned() });

@@ -150,7 +150,8 @@ fn subvolumes(random: &mut Random) -> Step {
 }
 
 fn sync(random: &mut Random) -> Step {
-    match random.below(6) {
+    match random.below(7) {
+        6 => Step::Trim,
         0 => Step::Sync,
         1 => Step::Fdatasync { path: file(random) },
         2 => Step::Fsync { path: one_of(random, FOLDERS) },
@@ -173,7 +174,7 @@ mod tests {
             names.extend(words.filter_map(|text| text.split(' ').next().map(str::to_owned)));
         }
         let rare: Vec<&str> =
-            ["snapshot", "delsubvol", "reflink", "defrag", "copy", "hold", "release", "exchange", "tmpfile"]
+            ["snapshot", "delsubvol", "reflink", "defrag", "trim", "copy", "hold", "release", "exchange", "tmpfile"]
                 .into_iter()
                 .filter(|name| !names.contains(*name))
                 .collect();

@@ -95,6 +95,8 @@ pub enum Step {
     Fdatasync { path: String },
     /// Makes everything durable.
     Sync,
+    /// Tells the device all that is free.
+    Trim,
 }
 
 impl Step {
@@ -134,7 +136,7 @@ impl Step {
             | Self::DeleteSubvolume { path }
             | Self::Fsync { path }
             | Self::Fdatasync { path } => vec![path],
-            Self::Sync | Self::Release => Vec::new(),
+            Self::Sync | Self::Trim | Self::Release => Vec::new(),
         }
     }
 }
@@ -199,6 +201,7 @@ impl fmt::Display for Step {
             Self::Fsync { path } => write!(f, "fsync {}", word(path)),
             Self::Fdatasync { path } => write!(f, "fdatasync {}", word(path)),
             Self::Sync => f.write_str("sync"),
+            Self::Trim => f.write_str("trim"),
             other => other.fmt_more(f),
         }
     }

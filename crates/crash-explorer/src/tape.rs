@@ -4,9 +4,13 @@
 //! told from what returned before it: only the latter is durable.
 
 use super::image::{Image, ImageDevice};
+use super::number::{to_u64, to_usize};
 use blockdev::{Device, Result};
 use parking_lot::Mutex;
 use std::sync::Arc;
+
+/// Bytes of a discard that reach the device at once.
+const DISCARD_BYTES: usize = 64 << 10;
 
 /// Beginnings and returns before a moment.
 pub(super) type Time = u64;
@@ -56,6 +60,23 @@ impl TapeDevice {
         Self { inner: ImageDevice::new(image), tape: Mutex::default() }
     }
 
+    fn write(&self, offset: u64, data: &Arc<[u8]>) -> Result<()> {
+        let index = {
+            // Locked around the write: the tape has the order in which overlapping writes happened.
+            let mut tape = self.tape.lock();
+            self.inner.write_at(offset, &[data])?;
+            let began = tape.tick();
+            tape.writes.push(Write { began, returned: Time::MAX, offset, data: Arc::clone(data) });
+            tape.writes.len() - 1
+        };
+        let mut tape = self.tape.lock();
+        let now = tape.tick();
+        if let Some(write) = tape.writes.get_mut(index) {
+            write.returned = now;
+        }
+        Ok(())
+    }
+
     /// The time: later than all that has returned.
     pub(super) fn now(&self) -> Time {
         self.tape.lock().now
@@ -85,21 +106,7 @@ impl Device for TapeDevice {
     }
 
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
-        let index = {
-            // Locked around the write: the tape has the order in which overlapping writes happened.
-            let mut tape = self.tape.lock();
-            self.inner.write_at(offset, parts)?;
-            let began = tape.tick();
-            let data = Arc::from(parts.concat());
-            tape.writes.push(Write { began, returned: Time::MAX, offset, data });
-            tape.writes.len() - 1
-        };
-        let mut tape = self.tape.lock();
-        let now = tape.tick();
-        if let Some(write) = tape.writes.get_mut(index) {
-            write.returned = now;
-        }
-        Ok(())
+        self.write(offset, &Arc::from(parts.concat()))
     }
 
     fn flush(&self) -> Result<()> {
@@ -110,8 +117,21 @@ impl Device for TapeDevice {
         Ok(())
     }
 
-    /// Nothing: a discarded range may keep its content, and that is what tests should see.
-    fn discard(&self, _: u64, _: u64) -> Result<()> {
+    /// Zeros, that may be there after a crash or not: what is read from a discarded range is not promised.
+    fn discard(&self, offset: u64, len: u64) -> Result<()> {
+        let mut content = vec![0; DISCARD_BYTES];
+        let end = offset.saturating_add(len);
+        let mut at = offset;
+        while at < end {
+            let piece = to_usize(end - at).min(DISCARD_BYTES);
+            let content = content.get_mut(..piece).unwrap_or_default();
+            self.inner.read_at(at, content)?;
+            // Most of a device was never written to.
+            if content.iter().any(|byte| *byte != 0) {
+                self.write(at, &Arc::from(vec![0; piece]))?;
+            }
+            at = at.saturating_add(to_u64(piece));
+        }
         Ok(())
     }
 

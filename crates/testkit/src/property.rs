@@ -95,6 +95,7 @@ fn open(path: &Path, random: &mut Random) -> Result<Volume> {
     if random.one_in(4) {
         options = options.max_inline(0);
     }
+    options = options.discard(random.one_in(4));
     if random.one_in(3) {
         let text = random.pick(COMPRESSIONS).copied().unwrap_or_default();
         let is_forced = random.one_in(4);

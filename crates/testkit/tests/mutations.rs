@@ -58,6 +58,7 @@ fn workload(mutation: Mutation) -> Workload {
             "creat f\nwrite f 0 6200000\ncreat a\ncreat b\nsync\nwrite a 0 1000000\nfsync a\ndwrite a 0 1000000\n\
              dwrite b 0 1000000"
         }
+        Mutation::DiscardedEarly => "creat a\nwrite a 0 100000\nsync\nunlink a\nsync",
         Mutation::MirrorsWithoutLog => "creat a\nwrite a 0 9000\nfsync a\ncreat b\nsync",
         Mutation::NoFlushWithoutNews => return InPlace,
         Mutation::NoDirRanges => "mkdir d\ncreat d/a\ncreat d/b\nsync\nunlink d/a\nfsync d",

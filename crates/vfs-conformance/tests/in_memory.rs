@@ -54,7 +54,8 @@ impl Format for Memory {
     fn can(&self, step: &Step) -> bool {
         use Step as S;
         let shares = matches!(step, S::Clone { how: crash_explorer::CloneHow::Reflink, .. });
-        !shares && !matches!(step, S::Subvolume { .. } | S::Snapshot { .. } | S::DeleteSubvolume { .. })
+        let has_none = matches!(step, S::Subvolume { .. } | S::Snapshot { .. } | S::DeleteSubvolume { .. } | S::Trim);
+        !shares && !has_none
     }
 }
 

@@ -11,6 +11,8 @@
 //! commit each sync     an fsync commits, as if there were no log
 //! allocate apart       several flushes allocate at once, extent by extent: what one writes lies between what the
 //!                      others write, and its requests are cut there
+//! collect checksums    who overwrites in place asks for all checksums of the range, with a copy of each, instead of
+//!                      whether there is any
 //! hold times           how long leaves of log trees are locked for writing
 //! mutations            deliberate bugs, which the crash tests have to find
 //! ```
@@ -32,6 +34,6 @@ pub use clock::{HoldTimes, take_hold_times};
 pub(crate) use in_leaf::fill;
 pub use mutation::{Mutation, mutate, mutated};
 pub use switches::{
-    allocates_apart, commits_each_sync, makes_items_in_leaf, set_allocates_apart, set_commits_each_sync,
-    set_makes_items_in_leaf,
+    allocates_apart, collects_csums, commits_each_sync, makes_items_in_leaf, set_allocates_apart, set_collects_csums,
+    set_commits_each_sync, set_makes_items_in_leaf,
 };

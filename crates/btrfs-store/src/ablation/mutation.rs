@@ -18,6 +18,8 @@ pub enum Mutation {
     LogBlocksFreedEarly,
     /// Data that was freed is used again before the commit, though commit and log lead to it.
     FreedDataReused,
+    /// The devices are told what a commit frees before its superblock is durable.
+    DiscardedEarly,
     /// Before a commit, the mirrors do not get the superblock that leads to the log.
     MirrorsWithoutLog,
     /// A flush that an fsync without news owes to data overwritten in place is left out.
@@ -78,7 +80,7 @@ pub enum Mutation {
 
 impl Mutation {
     /// All there are.
-    pub const ALL: [Self; 35] = [
+    pub const ALL: [Self; 36] = [
         Self::NoFlushBeforeSuperblock,
         Self::NoFlushAfterSuperblock,
         Self::LeavesAfterSuperblock,
@@ -86,6 +88,7 @@ impl Mutation {
         Self::LogBlocksEditedInPlace,
         Self::LogBlocksFreedEarly,
         Self::FreedDataReused,
+        Self::DiscardedEarly,
         Self::MirrorsWithoutLog,
         Self::NoFlushWithoutNews,
         Self::NoDirRanges,

@@ -7,6 +7,7 @@ mod kept {
     static IN_LEAF: AtomicBool = AtomicBool::new(false);
     static COMMITS: AtomicBool = AtomicBool::new(false);
     static APART: AtomicBool = AtomicBool::new(false);
+    static COLLECTS: AtomicBool = AtomicBool::new(false);
 
     /// True when file extent items of the log are made in the locked leaf.
     pub fn makes_items_in_leaf() -> bool {
@@ -36,6 +37,16 @@ mod kept {
     /// Switches to flushes that allocate at once, or back.
     pub fn set_allocates_apart(is_on: bool) {
         APART.store(is_on, Ordering::Relaxed);
+    }
+
+    /// True when who asks whether a range has any checksum collects all that it has.
+    pub fn collects_csums() -> bool {
+        COLLECTS.load(Ordering::Relaxed)
+    }
+
+    /// Switches to collecting checksums, or back.
+    pub fn set_collects_csums(is_on: bool) {
+        COLLECTS.store(is_on, Ordering::Relaxed);
     }
 }
 
@@ -70,9 +81,19 @@ mod kept {
 
     /// Nothing to switch.
     pub const fn set_allocates_apart(_is_on: bool) {}
+
+    /// Never.
+    #[inline]
+    #[must_use]
+    pub const fn collects_csums() -> bool {
+        false
+    }
+
+    /// Nothing to switch.
+    pub const fn set_collects_csums(_is_on: bool) {}
 }
 
 pub use kept::{
-    allocates_apart, commits_each_sync, makes_items_in_leaf, set_allocates_apart, set_commits_each_sync,
-    set_makes_items_in_leaf,
+    allocates_apart, collects_csums, commits_each_sync, makes_items_in_leaf, set_allocates_apart, set_collects_csums,
+    set_commits_each_sync, set_makes_items_in_leaf,
 };

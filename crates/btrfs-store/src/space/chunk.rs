@@ -8,6 +8,7 @@
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{self, BlockGroupItem, ChunkItem, DevExtent, DevItem, OnDisk, STRIPE_LEN};
 use btrfs_disk::key::{DiskKey, item_type, objectid};
+use btrfs_disk::superblock::mirror_offsets;
 use btrfs_disk::{At, Corrupt, Detail, DevId, Key, Logical, TreeId, Uuid};
 use zerocopy::IntoBytes;
 
@@ -188,6 +189,17 @@ impl Space {
     pub fn device_bytes_used(&self, id: DevId) -> Option<u64> {
         let devices = self.devices.lock();
         devices.iter().find(|device| device.id == id).map(|device| device.bytes_used)
+    }
+
+    /// What no chunk has of a device, without the places of the superblock's copies.
+    pub(crate) fn unallocated_runs(&self, id: DevId) -> Vec<Run> {
+        let devices = self.devices.lock();
+        let Some(device) = devices.iter().find(|device| device.id == id) else { return Vec::new() };
+        let mut free = device.free.clone();
+        for start in mirror_offsets(u64::MAX) {
+            free.subtract(Run { start, len: STRIPE_LEN });
+        }
+        free.iter().collect()
     }
 
     /// Use and profile for a new chunk: those of the newest group of that kind.

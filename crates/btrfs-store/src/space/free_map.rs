@@ -93,6 +93,11 @@ impl FreeMap {
         self.runs.iter().map(|(&end, &start)| Run { start, len: end - start })
     }
 
+    /// Those that end behind `at`.
+    pub(crate) fn iter_behind(&self, at: u64) -> impl Iterator<Item = Run> + '_ {
+        self.runs.range(at.saturating_add(1)..).map(|(&end, &start)| Run { start, len: end - start })
+    }
+
     /// No run is this long or longer; 0 when nothing is free.
     pub(crate) fn len_bound(&self) -> u64 {
         match self.filled.checked_ilog2() {

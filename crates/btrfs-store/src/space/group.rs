@@ -8,8 +8,11 @@ use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{At, Corrupt, Detail, Logical};
 
 use super::free_map::{Cursor, FreeMap, Run, Want};
-use crate::error::SpaceKind;
+use crate::error::{Result, SpaceKind};
 use crate::locks::{Mutex, MutexGuard, Rank};
+
+/// Runs that are shown before others may allocate again: telling one to a device takes some microseconds.
+const RUNS_SHOWN: usize = 64;
 
 /// What is known of a block group before its free space is loaded.
 #[derive(Clone, Debug)]
@@ -323,6 +326,22 @@ impl BlockGroup {
         let given_back = map.iter().filter(|run| discard(*run)).map(|run| run.len).sum();
         state.may_take_room = false;
         given_back
+    }
+
+    /// Shows some of the free runs that end behind `from`; none of them is allocated meanwhile. Returns where to go on,
+    /// unless those were the last.
+    ///
+    /// # Errors
+    /// The first of `show`, which is then not called again.
+    pub(crate) fn for_some_free(&self, from: u64, mut show: impl FnMut(Run) -> Result<()>) -> Result<Option<u64>> {
+        let state = self.state.lock();
+        let Space::Loaded(map) = &state.space else { return Ok(None) };
+        let mut end = None;
+        for run in map.iter_behind(from).take(RUNS_SHOWN) {
+            show(run)?;
+            end = Some(run.end());
+        }
+        Ok(end)
     }
 
     /// Pins a run until the running transaction is durable.

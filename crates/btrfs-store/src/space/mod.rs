@@ -124,6 +124,11 @@ impl Pinned {
         self.0.iter().flat_map(|(_, runs)| runs).map(|run| run.len).sum()
     }
 
+    /// What is pinned, extents that touch as one run.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
+        self.0.iter().flat_map(|(_, runs)| group::coalesced(runs))
+    }
+
     /// Every pinned extent.
     pub fn extents(&self) -> impl Iterator<Item = Extent> + '_ {
         self.0.iter().flat_map(|(_, runs)| runs).map(|run| Extent { at: Logical(run.start), len: run.len })

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use btrfs_disk::superblock::{RootBackup, Superblock};
 use btrfs_disk::{Generation, TreeId};
 
+use crate::ablation::{Mutation, mutated};
 use crate::extent::{Apply, SpaceSink};
 use crate::space::{Extent, Reservation, Run, Space};
 use crate::tree::{Edit, EditItem, RootPtr};
@@ -102,6 +103,9 @@ impl Engine {
     }
 
     fn finish(&self, serial: &Serial<'_>, settled: Settled, on_device: &mut Superblock) -> Result<()> {
+        if self.options.discard && mutated(Mutation::DiscardedEarly) {
+            self.discard_pinned(&settled.pinned);
+        }
         if let Err(error) = self.with_room(|| self.write_out(&settled)) {
             self.health.poison_unless_full(&error);
             if error.is_device_full() {
@@ -112,6 +116,9 @@ impl Engine {
         *on_device = settled.superblock;
         self.gate.set_durable(serial, settled.generation);
         self.pending.refs.note_durable();
+        if self.options.discard {
+            self.discard_pinned(&settled.pinned);
+        }
         self.space.unpin(settled.pinned).inspect_err(|error| self.health.poison(error))
     }
 

@@ -36,6 +36,7 @@ pub(crate) mod reader;
 mod settled;
 mod snapshot;
 pub(crate) mod trees;
+mod trim;
 mod write_out;
 
 pub use drop_tree::DropProgress;
@@ -48,4 +49,5 @@ pub(crate) use log_state::{Group, Log};
 pub(crate) use pending::Pending;
 pub(crate) use reader::BlockReader;
 pub(crate) use trees::Trees;
+pub(crate) use trim::Trim;
 pub(crate) use write_out::Batch;

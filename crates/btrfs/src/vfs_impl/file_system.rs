@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Extent, Follow, Handle, Layout, NewNode,
-    NodeAt, NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Subvolumes, SyncTicket, SyncWhat, VolumeStatus,
+    NodeAt, NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Subvolumes, SyncTicket, SyncWhat, Trim, VolumeStatus,
     WholeNode, WriteFlags, Written, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
@@ -157,6 +157,11 @@ impl FileSystem for BtrfsFs {
 
     fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
         self.answer(self.defragment_node(node, wanted))
+    }
+
+    fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
+        let told = self.core().store.trim(wanted.range.clone(), wanted.bytes_min, watch);
+        self.answer(told.map_err(Into::into))
     }
 
     fn subvolumes(&self) -> Option<&dyn Subvolumes> {

@@ -103,6 +103,7 @@ impl VolumeOptions {
             superblock: self.superblock,
             cache_bytes: self.cache_bytes,
             worker_count: self.workers,
+            discard: self.discard,
             env: self.env.clone(),
             ..StoreOptions::default()
         }

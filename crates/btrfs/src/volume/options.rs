@@ -25,6 +25,7 @@ pub struct VolumeOptions {
     pub(crate) max_inline: u32,
     pub(crate) dirty_bytes: usize,
     pub(crate) compress: Option<Compression>,
+    pub(crate) discard: bool,
     pub(crate) file_flags: InodeFlags,
     pub(crate) cache_bytes: usize,
     pub(crate) workers: usize,
@@ -50,6 +51,7 @@ impl Default for VolumeOptions {
             max_inline: MAX_INLINE_DEFAULT,
             dirty_bytes: DIRTY_BYTES_DEFAULT,
             compress: None,
+            discard: false,
             file_flags: InodeFlags::empty(),
             cache_bytes: CACHE_BYTES_DEFAULT,
             workers: 0,
@@ -149,6 +151,14 @@ impl VolumeOptions {
     #[must_use]
     pub fn dirty_bytes(mut self, bytes: usize) -> Self {
         self.dirty_bytes = bytes;
+        self
+    }
+
+    /// Each commit tells the device what it freed: a sparse image gives room back to the host. Older roots that a
+    /// superblock lists lead to nothing then.
+    #[must_use]
+    pub fn discard(mut self, on: bool) -> Self {
+        self.discard = on;
         self
     }
 

@@ -22,6 +22,8 @@ pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
   compress[=ALGO]     new data is compressed: zlib[:1-9], lzo, zstd[:-15-15], or no; zlib where nothing is said. What
                       does not look as if it became smaller, and files with the flag `m`, are stored as they are
   compress-force[=ALGO]  the same, and everything is tried
+  discard             each commit gives the room of what was deleted back to the host, or tells the disk; without it
+                      fstrim(8) and `spinney trim` do that for everything at once
   user_subvol_ioctls  programs may make, delete and freeze subvolumes and defragment files by ioctl(2), as far as
                       owners, permission bits and access control lists surely allow it; such calls are NOT
                       stopped by a mount that was made read-only later or in another place (remount,ro or a bind
@@ -40,6 +42,8 @@ const NAMES: &[&str] = &[
     "nologreplay",
     "compress",
     "compress-force",
+    "discard",
+    "nodiscard",
     "user_subvol_ioctls",
     "nouser_subvol_ioctls",
 ];
@@ -52,14 +56,12 @@ const NOT_HERE: &[&str] = &[
     "clear_cache",
     "degraded",
     "device",
-    "discard",
     "enospc_debug",
     "fatal_errors",
     "flushoncommit",
     "noacl",
     "noautodefrag",
     "nobarrier",
-    "nodiscard",
     "noenospc_debug",
     "noflushoncommit",
     "norecovery",
@@ -160,6 +162,12 @@ impl Wanted {
             ("datacow", None) => options.nodatacow(false),
             ("nodatasum", None) => options.nodatasum(true),
             ("datasum", None) => options.nodatasum(false).nodatacow(false),
+            // The kernel's two ways differ in when they do it; ours is always with the commit.
+            ("discard", None | Some("sync" | "async")) => options.discard(true),
+            ("discard", Some(value)) => {
+                return Err(Failure::usage(format!("discard={value}: sync, async or nothing")).into());
+            }
+            ("nodiscard", None) => options.discard(false),
             ("user_subvol_ioctls" | "nouser_subvol_ioctls", None) => {
                 self.user_subvol_ioctls = name == "user_subvol_ioctls";
                 options

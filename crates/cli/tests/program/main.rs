@@ -24,5 +24,6 @@ mod mount_truncate;
 mod mounted;
 mod reports;
 mod rescue;
+mod trim;
 mod trust;
 mod verify_crash;

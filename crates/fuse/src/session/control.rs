@@ -6,13 +6,14 @@ use crate::protocol::Request;
 use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
 use crate::sys::LOST;
-use vfs::file_system::{Caller, Control, Errno, NodeFlags, NodeId, Result};
+use vfs::file_system::{Caller, Control, Errno, NodeFlags, NodeId, Result, Trim};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
 const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
+const FITRIM: u32 = 0xc018_5879;
 
 /// The caller runs in a 32-bit world, whose structures are laid out in another way.
 const IOCTL_COMPAT: u32 = 1 << 0;
@@ -29,6 +30,16 @@ struct ExtendedFlags {
     padding: [u8; 8],
 }
 const _: () = assert!(size_of::<ExtendedFlags>() == 28);
+
+/// What `FITRIM` asks for, and answers in `len` (`struct fstrim_range`).
+#[derive(Debug, Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C)]
+struct TrimRange {
+    start: u64,
+    len: u64,
+    bytes_min: u64,
+}
+const _: () = assert!(size_of::<TrimRange>() == 24);
 
 /// Flags that both forms have: first here, second there (`FS_XFLAG_*`).
 const PAIRS: &[(NodeFlags, u32)] = &[
@@ -93,6 +104,11 @@ impl Session {
                 let flags = ExtendedFlags { flags: to_extended(self.fs.flags(node)?), ..ExtendedFlags::default() };
                 Ok((len + put(out, &flags)?, None))
             }
+            FITRIM => {
+                let (asked, _) = TrimRange::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
+                let told = self.trim(&request.caller(), asked)?;
+                Ok((len + put(out, &TrimRange { len: told, ..asked })?, None))
+            }
             LOST => {
                 let number = self.lost.first(&*self.fs).map_or(0, |error| error.0);
                 Ok((len + put(out, &number)?, None))
@@ -109,6 +125,20 @@ impl Session {
 }
 
 impl Session {
+    /// Tells the device what is free, for whom the device belongs to: root, and the user who serves.
+    fn trim(&self, caller: &Caller, asked: TrimRange) -> Result<u64> {
+        let is_ours = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
+        if !caller.is_known() || !is_ours {
+            return Err(Errno::EPERM);
+        }
+        if asked.len == 0 {
+            return Err(Errno::EINVAL);
+        }
+        let end = asked.start.saturating_add(asked.len);
+        let wanted = Trim { range: asked.start..end, bytes_min: asked.bytes_min };
+        Ok(self.fs.trim(&wanted, &mut |_, _| ())?)
+    }
+
     /// Who sets flags. A kernel that does not tell has looked itself whether the caller owns the node, and may change
     /// flags that protect it: it knows these operations, and does so for every mount before it passes them on.
     fn flag_setter(&self, request: &Request<'_>) -> Caller {

@@ -1,4 +1,4 @@
-//! What a caller wants of where the contents of a file are on disk.
+//! What a caller wants of where the contents of a file are on disk, and of space that has none.
 
 use std::ops::Range;
 
@@ -17,6 +17,21 @@ pub struct Layout<'a> {
     pub extent_bytes: u64,
     /// Everything is compressed so, in the words of the format. Without this, what is compressed stays as it is.
     pub compression: Option<&'a str>,
+}
+
+/// Which free space a device is told.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Trim {
+    /// Addresses of the format's own.
+    pub range: Range<u64>,
+    /// Shorter runs are left out, in bytes.
+    pub bytes_min: u64,
+}
+
+impl Default for Trim {
+    fn default() -> Self {
+        Self { range: 0..u64::MAX, bytes_min: 0 }
+    }
 }
 
 impl Default for Layout<'_> {

@@ -29,7 +29,7 @@ mod types;
 mod whole;
 
 pub use crate::errno::{Errno, Result};
-pub use layout::{DEDUPE_BYTES_MAX, EXTENT_BYTES_DEFAULT, Layout};
+pub use layout::{DEDUPE_BYTES_MAX, EXTENT_BYTES_DEFAULT, Layout, Trim};
 pub use resolve::resolve;
 pub use subvolumes::{SnapshotMode, Subvolumes};
 pub use types::{
@@ -303,6 +303,16 @@ pub trait FileSystem: Send + Sync {
     /// [`FileSystem::write`].
     fn defragment(&self, node: NodeId, wanted: &Layout<'_>) -> Answer<u64> {
         let _ = (node, wanted);
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// Tells the device what is free, so that an image gives room back to what holds it; `watch` hears how many bytes
+    /// were looked at, of how many. Returns the bytes that were told.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a format that cannot; `EROFS`, `EIO`.
+    fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
+        let _ = (wanted, watch);
         Err(Errno::EOPNOTSUPP.into())
     }
 

@@ -1,10 +1,10 @@
-//! Whole files at once.
+//! Whole files at once, and what has no contents.
 
 use std::path::Path;
 
 use super::{FileOptions, Volume};
 use crate::error::Result;
-use crate::file_system::{Follow, Layout};
+use crate::file_system::{Follow, Layout, Trim};
 use crate::number::{to_u64, to_usize};
 
 /// Largest buffer that a file's size is trusted for, in bytes; a larger file grows the buffer as it is read.
@@ -52,5 +52,14 @@ impl Volume {
         let path = path.as_ref();
         let found = self.find(path, Follow::AllButLast)?;
         self.fs.defragment(found.node(), wanted).map_err(|error| error.at(path))
+    }
+
+    /// Tells the device what is free; `watch` hears how many bytes were looked at, of how many. Returns the bytes that
+    /// were told.
+    ///
+    /// # Errors
+    /// As [`crate::FileSystem::trim`].
+    pub fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Result<u64> {
+        self.fs.trim(wanted, watch)
     }
 }

@@ -1,0 +1,84 @@
+//! Space that is free in an image, and what the image takes on the host.
+
+use std::fs;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::process::Command;
+
+use crate::harness::{Bench, pattern};
+use crate::mounted::Mounted;
+
+const FILE_BYTES: usize = 32 << 20;
+/// Where the first copy of the superblock has its magic number.
+const MIRROR_MAGIC_AT: u64 = (64 << 20) + 64;
+
+fn host_bytes(bench: &Bench) -> u64 {
+    fs::metadata(bench.path("a.img")).unwrap().blocks() * 512
+}
+
+/// An image that was full of something else before, with a small and a large file.
+fn used_image(bench: &Bench) {
+    fs::write(bench.path("a.img"), vec![0xff; 256 << 20]).unwrap();
+    bench.ok("mkfs -q --force --nodiscard a.img");
+    fs::write(bench.path("large"), pattern(FILE_BYTES)).unwrap();
+    fs::write(bench.path("small"), pattern(100_000)).unwrap();
+    bench.ok("put -q a.img small large /");
+}
+
+#[test]
+fn what_is_free_goes_back_to_the_host_and_nothing_else() {
+    let bench = Bench::new();
+    used_image(&bench);
+    assert_eq!(host_bytes(&bench), 256 << 20);
+    let report = bench.json("trim --json a.img");
+    assert!(report["bytes"].as_u64() > Some(128 << 20), "{report}");
+    let with_large = host_bytes(&bench);
+    assert!((32 << 20..40 << 20).contains(&with_large), "{with_large}");
+    bench.ok("rm a.img /large");
+    assert!(host_bytes(&bench) >= 32 << 20);
+    // No run is as long as that, but for what no chunk has.
+    bench.ok("trim -q -m 200M a.img");
+    assert!(host_bytes(&bench) >= 32 << 20);
+    assert!(bench.ok("trim a.img").contains("given back"));
+    let after = host_bytes(&bench);
+    assert!(after < 8 << 20, "{after}");
+    assert_eq!(bench.run("cat a.img /small").out, pattern(100_000));
+    bench.check("a.img");
+    let mut magic = [0; 8];
+    fs::File::open(bench.path("a.img")).unwrap().read_exact_at(&mut magic, MIRROR_MAGIC_AT).unwrap();
+    assert_eq!(&magic, b"_BHRfS_M");
+    bench.ok("ls --super 1 a.img");
+    let run = bench.run("trim missing.img");
+    assert_eq!(run.status, 1, "{}", run.err);
+}
+
+#[test]
+fn a_mount_gives_back_what_is_deleted() {
+    let Some(mounted) = Mounted::if_possible() else {
+        return;
+    };
+    let bench = &mounted.bench;
+    let has_fstrim = Command::new("fstrim").arg("-V").output().is_ok();
+    for (options, tells_at_once) in [("-o discard", true), ("-o nodiscard", false)] {
+        used_image(bench);
+        bench.ok("trim -q a.img");
+        bench.ok(&format!("mount {options} a.img mnt"));
+        fs::remove_file(mounted.dir().join("large")).unwrap();
+        assert!(host_bytes(bench) >= 32 << 20, "{options}");
+        let root = fs::File::open(mounted.dir()).unwrap();
+        rustix::fs::syncfs(&root).unwrap();
+        drop(root);
+        assert_eq!(host_bytes(bench) < 8 << 20, tells_at_once, "{options}: {}", host_bytes(bench));
+        if has_fstrim && !tells_at_once {
+            let output = Command::new("fstrim").arg("-v").arg(mounted.dir()).output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(String::from_utf8_lossy(&output.stdout).contains("bytes) trimmed"));
+            assert!(host_bytes(bench) < 8 << 20, "{}", host_bytes(bench));
+        }
+        assert_eq!(fs::read(mounted.dir().join("small")).unwrap(), pattern(100_000));
+        mounted.unmount();
+        mounted.wait_until_gone();
+        bench.check("a.img");
+    }
+    let run = bench.run("mount -o discard=never a.img mnt");
+    assert_eq!(run.status, 2, "{}", run.err);
+}
