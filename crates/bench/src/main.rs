@@ -13,6 +13,7 @@ mod process;
 mod requests;
 mod row;
 mod runs;
+mod seeds;
 mod spinney_side;
 mod table;
 mod tree;
@@ -60,6 +61,8 @@ enum Action {
     },
     /// Times workloads on mounts of several systems, interleaved. Needs root.
     Mount(mounts::Options),
+    /// Times the five workloads that the mechanisms were published with, side by side. Needs root.
+    Seeds(seeds::Options),
     /// Measures the processor time of single requests, beside a server that does nothing. Needs root.
     Requests(requests::Options),
     /// Measures fsync: the log and, with the feature `ablation`, other ways.
@@ -76,6 +79,7 @@ enum Action {
 fn main() -> Result<()> {
     match Arguments::parse().command {
         Action::Mount(options) => print!("{}", mounts::run(&options)?),
+        Action::Seeds(options) => print!("{}", seeds::run(&options)?),
         Action::Requests(options) => print!("{}", requests::run(&options)?),
         Action::Runs(options) => print!("{}", runs::run(&options)?),
         Action::Names(options) => println!("{:.0}", names::run(&options)?),

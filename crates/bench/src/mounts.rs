@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, anyhow, bail, ensure};
@@ -22,12 +22,6 @@ use crate::table::{append, median};
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(crate) struct Options {
-    /// Folder with workload.sh and systems.sh.
-    #[arg(long, default_value = "crates/bench/workloads")]
-    scripts: PathBuf,
-    /// The `spinney` program.
-    #[arg(long, default_value = "target/release/spinney")]
-    program: PathBuf,
     /// Systems: those of systems.sh, and spinney, spinney-writeback, spinney-io_uring, spinney-OPTION.
     #[arg(long, value_delimiter = ',', default_values = [
         "spinney", "spinney-writeback", "spinney-io_uring", "fuse-ll", "btrfs", "fuse2fs", "ntfs-3g",
@@ -45,6 +39,19 @@ pub(crate) struct Options {
     /// Rounds.
     #[arg(long, default_value_t = 5)]
     rounds: usize,
+    #[command(flatten)]
+    place: Place,
+}
+
+/// With what, and where.
+#[derive(Args)]
+pub(crate) struct Place {
+    /// Folder with workload.sh and systems.sh.
+    #[arg(long, default_value = "crates/bench/workloads")]
+    scripts: PathBuf,
+    /// The `spinney` program.
+    #[arg(long, default_value = "target/release/spinney")]
+    program: PathBuf,
     /// Size of every image, in MiB.
     #[arg(long, default_value_t = 6144)]
     size_mib: u64,
@@ -54,6 +61,12 @@ pub(crate) struct Options {
     /// File that a JSON line for each run is appended to.
     #[arg(long)]
     history: Option<PathBuf>,
+}
+
+impl Place {
+    pub(crate) fn history(&self) -> Option<&Path> {
+        self.history.as_deref()
+    }
 }
 
 const HELP: &str = "\
@@ -81,30 +94,32 @@ const RING_SWITCH: &str = "/sys/module/fuse/parameters/enable_uring";
 
 /// One run.
 #[derive(Debug, Clone, Serialize)]
-struct Run {
+pub(crate) struct Run {
     workload: String,
     system: String,
-    value: f64,
-    unit: String,
+    pub(crate) value: f64,
+    pub(crate) unit: String,
     /// Peak memory of Spinney's server, MiB.
     peak_mib: Option<i64>,
 }
 
 /// Runs everything and gives a table of medians.
 pub(crate) fn run(options: &Options) -> Result<String> {
-    check_tools(options)?;
+    let workloads: Vec<&str> = options.workload.iter().map(String::as_str).collect();
+    let systems: Vec<&str> = options.system.iter().map(String::as_str).collect();
+    check_tools(&options.place, &workloads, &systems)?;
     let (mut runs, mut failed) = (Vec::new(), Vec::new());
     // The system that comes first finds memory that the machine may have given away meanwhile: not always the same one.
     let mut systems = options.system.clone();
     for round in 0..options.rounds {
         for group in options.workload.chunk_by(|one, next| files_of(one).is_some() && files_of(one) == files_of(next)) {
             for system in &systems {
-                let up = Up::new(options, system);
+                let up = Up::new(&options.place, system);
                 for workload in group {
-                    match up.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|up| up.run(workload)) {
+                    match up.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|up| up.run(workload, None)) {
                         Ok(run) => {
                             eprintln!("round {round}: {workload:<18} {system:<18} {} {}", run.value, run.unit);
-                            if let Some(path) = &options.history {
+                            if let Some(path) = options.place.history() {
                                 append(path, [&run])?;
                             }
                             runs.push(run);
@@ -131,20 +146,25 @@ pub(crate) fn run(options: &Options) -> Result<String> {
 }
 
 /// Fails where something is missing that a workload or a system needs.
-fn check_tools(options: &Options) -> Result<()> {
-    let program = &options.program;
+pub(crate) fn check_tools(place: &Place, workloads: &[&str], systems: &[&str]) -> Result<()> {
+    let program = &place.program;
     ensure!(program.is_file(), "{}: build it first: cargo build --release -p spinney-cli", program.display());
     let mut lacking = BTreeSet::new();
-    let workloads = options.workload.iter().map(|name| ("workload.sh", name));
-    let systems = options.system.iter().filter(|name| !name.starts_with("spinney")).map(|name| ("systems.sh", name));
+    let workloads = workloads.iter().map(|name| ("workload.sh", name));
+    let systems = systems.iter().filter(|name| !name.starts_with("spinney")).map(|name| ("systems.sh", name));
     for (script, name) in workloads.chain(systems) {
-        let said = check(Command::new("bash").arg(options.scripts.join(script)).args(["--lacks", name]))?;
+        let said = check(Command::new("bash").arg(place.scripts.join(script)).args(["--lacks", name]))?;
         lacking.extend(said.lines().map(ToOwned::to_owned));
     }
     let lacking: Vec<String> = lacking.into_iter().collect();
     let lacking = lacking.join(" ");
     ensure!(lacking.is_empty(), "missing: {lacking} (Debian: apt-get install); or choose by --workload and --system");
     Ok(())
+}
+
+/// Runs one workload on a file system of its own; what runs for a time does so for `seconds`.
+pub(crate) fn run_one(place: &Place, system: &str, workload: &str, seconds: Option<&str>) -> Result<Run> {
+    Up::new(place, system)?.run(workload, seconds)
 }
 
 /// The files that a workload leaves for others, and takes over from them.
@@ -163,27 +183,27 @@ fn files_of(workload: &str) -> Option<&str> {
 
 /// A system that is mounted; unmounted when dropped.
 struct Up<'a> {
-    options: &'a Options,
+    place: &'a Place,
     system: &'a str,
     dir: PathBuf,
 }
 
 impl<'a> Up<'a> {
-    fn new(options: &'a Options, system: &'a str) -> Result<Self> {
+    fn new(place: &'a Place, system: &'a str) -> Result<Self> {
         let dir = match system.strip_prefix("spinney") {
-            Some(option) => spinney(options, option.trim_start_matches('-'))?,
+            Some(option) => spinney(place, option.trim_start_matches('-'))?,
             None => {
-                let text = script(options, "up", system)?;
+                let text = script(place, "up", system)?;
                 PathBuf::from(text.lines().last().unwrap_or_default())
             }
         };
-        Ok(Self { options, system, dir })
+        Ok(Self { place, system, dir })
     }
 
-    fn run(&self, workload: &str) -> Result<Run> {
-        let script = self.options.scripts.join("workload.sh");
+    fn run(&self, workload: &str, seconds: Option<&str>) -> Result<Run> {
+        let script = self.place.scripts.join("workload.sh");
         let mut command = Command::new("bash");
-        command.env("BENCH", std::env::current_exe()?);
+        command.env("BENCH", std::env::current_exe()?).envs(seconds.map(|seconds| ("RUNTIME", seconds)));
         let output = command.arg(script).arg(workload).arg(&self.dir).output()?;
         let text = String::from_utf8(output.stdout)?;
         let line = text.lines().last().unwrap_or_default();
@@ -201,7 +221,7 @@ impl<'a> Up<'a> {
     }
 
     fn peak_mib(&self) -> Option<i64> {
-        let image = image(self.options).to_string_lossy().into_owned();
+        let image = image(self.place).to_string_lossy().into_owned();
         let server = std::fs::read_dir("/proc").ok()?.flatten().find(|entry| {
             let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
@@ -214,9 +234,9 @@ impl<'a> Up<'a> {
 impl Drop for Up<'_> {
     fn drop(&mut self) {
         let result = if self.system.starts_with("spinney") {
-            check(Command::new(&self.options.program).arg("umount").arg(&self.dir)).map(drop)
+            check(Command::new(&self.place.program).arg("umount").arg(&self.dir)).map(drop)
         } else {
-            script(self.options, "down", self.system).map(drop)
+            script(self.place, "down", self.system).map(drop)
         };
         if let Err(error) = result {
             eprintln!("{}: {error:#}", self.system);
@@ -224,11 +244,11 @@ impl Drop for Up<'_> {
     }
 }
 
-fn image(options: &Options) -> PathBuf {
-    options.dir.join("spinney.img")
+fn image(place: &Place) -> PathBuf {
+    place.dir.join("spinney.img")
 }
 
-fn spinney(options: &Options, option: &str) -> Result<PathBuf> {
+fn spinney(place: &Place, option: &str) -> Result<PathBuf> {
     if option.contains("io_uring") {
         // The device would be measured under another name.
         let is_on = std::fs::read_to_string(RING_SWITCH).is_ok_and(|text| text.starts_with('Y'));
@@ -236,11 +256,11 @@ fn spinney(options: &Options, option: &str) -> Result<PathBuf> {
     }
     let dir = PathBuf::from("/mnt/bench-spinney");
     std::fs::create_dir_all(&dir)?;
-    std::fs::create_dir_all(&options.dir)?;
-    let image = image(options);
-    crate::row::touch_bytes(&image, options.size_mib << 20)?;
-    check(Command::new(&options.program).args(["mkfs", "-q", "-f", "-K"]).arg(&image))?;
-    let mut mount = Command::new(&options.program);
+    std::fs::create_dir_all(&place.dir)?;
+    let image = image(place);
+    crate::row::touch_bytes(&image, place.size_mib << 20)?;
+    check(Command::new(&place.program).args(["mkfs", "-q", "-f", "-K"]).arg(&image))?;
+    let mut mount = Command::new(&place.program);
     mount.args(["mount", "-o", "allow_other"]);
     if !option.is_empty() {
         mount.args(["-o", option]);
@@ -249,10 +269,10 @@ fn spinney(options: &Options, option: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn script(options: &Options, action: &str, system: &str) -> Result<String> {
-    let script = options.scripts.join("systems.sh");
+fn script(place: &Place, action: &str, system: &str) -> Result<String> {
+    let script = place.scripts.join("systems.sh");
     let mut command = Command::new("bash");
-    command.env("SIZE_MB", options.size_mib.to_string());
+    command.env("SIZE_MB", place.size_mib.to_string());
     check(command.arg(script).args([action, system]))
 }
 

@@ -1,5 +1,6 @@
 //! The project's own tasks: `cargo xtask TASK`.
 
+mod bench;
 mod crash_explore;
 mod damaged;
 mod deb;
@@ -88,6 +89,8 @@ enum Task {
     MutateImages(mutate_images::Options),
     /// Run every read-only command on damaged images.
     Damaged(damaged::Options),
+    /// Build a benchmark and run it: `cargo xtask bench seeds --quick`. Most need root.
+    Bench(bench::Options),
     /// Make a Debian package of the program, and as root install and use it. Needs dpkg-deb.
     Deb(deb::Options),
 }
@@ -116,6 +119,7 @@ fn main() -> Result<ExitCode> {
         Task::Attack(options) => mount::attack::run(&options),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
         Task::Damaged(options) => damaged::run(&root(), &options),
+        Task::Bench(options) => bench::execute(&root(), &options),
         Task::Deb(options) => deb::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
     }
 }

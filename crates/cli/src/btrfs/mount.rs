@@ -44,6 +44,8 @@ const NAMES: &[&str] = &[
     "compress-force",
     "discard",
     "nodiscard",
+    #[cfg(feature = "ablation")]
+    "older",
     "user_subvol_ioctls",
     "nouser_subvol_ioctls",
 ];
@@ -112,6 +114,23 @@ pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn
     Ok(volume.serve(options)?)
 }
 
+/// Switches to an older way, for benchmarks.
+#[cfg(feature = "ablation")]
+fn older(way: &str) -> Result<()> {
+    use spinney::ablation;
+    match way {
+        "items-in-leaf" => ablation::set_makes_items_in_leaf(true),
+        "commit-each-sync" => ablation::set_commits_each_sync(true),
+        "apart" => ablation::set_allocates_apart(true),
+        "collect-csums" => ablation::set_collects_csums(true),
+        _ => {
+            let ways = "items-in-leaf, commit-each-sync, apart or collect-csums";
+            return Err(Failure::usage(format!("older={way}: {ways}")).into());
+        }
+    }
+    Ok(())
+}
+
 /// What the options ask for.
 struct Wanted {
     options: VolumeOptions,
@@ -166,6 +185,11 @@ impl Wanted {
             ("discard", None | Some("sync" | "async")) => options.discard(true),
             ("discard", Some(value)) => {
                 return Err(Failure::usage(format!("discard={value}: sync, async or nothing")).into());
+            }
+            #[cfg(feature = "ablation")]
+            ("older", Some(way)) => {
+                older(way)?;
+                options
             }
             ("nodiscard", None) => options.discard(false),
             ("user_subvol_ioctls" | "nouser_subvol_ioctls", None) => {
@@ -271,6 +295,7 @@ mod tests {
         check("subvol=/home,max_inline=0,nodatacow,datacow,nodatasum,datasum").unwrap();
         check("ro,subvolid=5,nologreplay").unwrap();
         check("max_inline=2k,subvolid=0").unwrap();
+        check("discard,discard=async,nodiscard").unwrap();
         check("compress,compress=no,compress=zstd:-3,compress-force=zlib:9").unwrap();
         for (list, word) in [
             ("foo", "`foo`"),
@@ -285,6 +310,7 @@ mod tests {
             ("max_inline=x", "max_inline=x"),
             ("max_inline=1G", "`max_inline=1G`: give a size from 0 B to 64.0 KiB"),
             ("subvolid=-1", "`subvolid=-1`: give the number of a subvolume"),
+            ("discard=now", "sync, async or nothing"),
             ("degraded", "the kernel's btrfs"),
             ("nologreplay", "`nologreplay` needs `ro`"),
             ("ro,nologreplay,rw", "`nologreplay` needs `ro`"),
@@ -293,6 +319,6 @@ mod tests {
             assert!(error.contains(word), "{list}: {error}");
         }
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
-        assert_eq!(NAMES.iter().filter(listed).count(), 9);
+        assert_eq!(NAMES.iter().filter(listed).count(), 10);
     }
 }

@@ -3,11 +3,14 @@
 use std::fs;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::harness::{Bench, pattern};
 use crate::mounted::Mounted;
 
 const FILE_BYTES: usize = 32 << 20;
+/// What is deleted is given back within this time.
+const TOLD_WITHIN: Duration = Duration::from_secs(20);
 /// Where the first copy of the superblock has its magic number.
 const MIRROR_MAGIC_AT: u64 = (64 << 20) + 64;
 
@@ -28,7 +31,7 @@ fn used_image(bench: &Bench) {
 fn what_is_free_goes_back_to_the_host_and_nothing_else() {
     let bench = Bench::new();
     used_image(&bench);
-    assert_eq!(host_bytes(&bench), 256 << 20);
+    assert!(host_bytes(&bench) >= 256 << 20);
     let report = bench.json("trim --json a.img");
     assert!(report["bytes"].as_u64() > Some(128 << 20), "{report}");
     let with_large = host_bytes(&bench);
@@ -64,9 +67,14 @@ fn a_mount_gives_back_what_is_deleted() {
         bench.ok(&format!("mount {options} a.img mnt"));
         fs::remove_file(mounted.dir().join("large")).unwrap();
         assert!(host_bytes(bench) >= 32 << 20, "{options}");
-        let root = fs::File::open(mounted.dir()).unwrap();
-        rustix::fs::syncfs(&root).unwrap();
-        drop(root);
+        // The kernel tells the server that it has forgotten the file when it likes.
+        let start = Instant::now();
+        while !tells_at_once || host_bytes(bench) >= 8 << 20 {
+            rustix::fs::syncfs(fs::File::open(mounted.dir()).unwrap()).unwrap();
+            if start.elapsed() > if tells_at_once { TOLD_WITHIN } else { Duration::from_secs(1) } {
+                break;
+            }
+        }
         assert_eq!(host_bytes(bench) < 8 << 20, tells_at_once, "{options}: {}", host_bytes(bench));
         if has_fstrim && !tells_at_once {
             let output = Command::new("fstrim").arg("-v").arg(mounted.dir()).output().unwrap();

@@ -1,0 +1,280 @@
+//! `bench seeds`: the five workloads that the mechanisms of this engine were published with, side by side.
+//!
+//! Each runs on Spinney's mount, as it is and with its mechanism done in the older way (the feature `ablation`, of a
+//! program that was built with it: mount option `older=`), and on the kernel's btrfs, ext4 and xfs. All systems of a
+//! workload follow each other in every round, so that load on the machine meets all of them. Systems and workloads are
+//! those of `bench mount`.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use commands::picture::{Anchor, Svg};
+
+use crate::mounts::{self, Run};
+use crate::table::{append, median};
+
+/// What is run.
+#[derive(Args)]
+#[command(after_help = "\
+cargo xtask bench builds what it needs, and runs this:
+  cargo xtask bench seeds --quick                 a look, in a quarter of an hour
+  cargo xtask bench seeds --history bench/history/seeds.jsonl --chart docs/pictures/seeds.svg")]
+pub(crate) struct Options {
+    /// One round of short runs.
+    #[arg(long)]
+    quick: bool,
+    /// Rounds; five, or one with --quick.
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Only workloads whose name contains this.
+    #[arg(long, default_value = "")]
+    only: String,
+    /// A picture of the ratios, as SVG.
+    #[arg(long, value_name = "FILE")]
+    chart: Option<PathBuf>,
+    #[command(flatten)]
+    place: mounts::Place,
+}
+
+/// Seconds of a run that runs for a time, with --quick.
+const QUICK_SECONDS: &str = "4";
+
+/// One of the workloads.
+struct Seed {
+    workload: &'static str,
+    about: &'static str,
+    /// Spinney as it is, Spinney in older ways, others.
+    systems: &'static [&'static str],
+    /// A smaller figure is a better one.
+    is_time: bool,
+    aims: &'static [Aim],
+}
+
+/// A ratio to be reached, of Spinney as it is to another system; times count the other way round.
+struct Aim {
+    other: &'static str,
+    least: f64,
+}
+
+/// With the snapshots of this option; the others have no use for it.
+const SNAPSHOTS: &str = "spinney-user_subvol_ioctls";
+
+const SEEDS: &[Seed] = &[
+    Seed {
+        workload: "fsync_randwrite",
+        about: "8 writers, fsync after each write",
+        systems: &["spinney", "spinney-older=items-in-leaf", "spinney-older=commit-each-sync", "btrfs", "ext4", "xfs"],
+        is_time: false,
+        aims: &[Aim { other: "btrfs", least: 3.0 }],
+    },
+    Seed {
+        workload: "snap_randwrite",
+        about: "a snapshot, then 4 writers of 4 KiB",
+        systems: &[SNAPSHOTS, "btrfs"],
+        is_time: false,
+        aims: &[Aim { other: "btrfs", least: 2.0 }],
+    },
+    Seed {
+        workload: "snap_randwrite_dio",
+        about: "the same, past the page cache",
+        systems: &[SNAPSHOTS, "btrfs"],
+        is_time: false,
+        aims: &[Aim { other: "btrfs", least: 2.0 }],
+    },
+    Seed {
+        workload: "trees",
+        about: "three kernel trees unpacked",
+        systems: &["spinney", "spinney-nodatasum", "spinney-max_inline=0", "btrfs", "ext4", "xfs"],
+        is_time: false,
+        aims: &[Aim { other: "btrfs", least: 0.5 }],
+    },
+    Seed {
+        workload: "fsmark",
+        about: "16 threads, 512 KiB files",
+        systems: &["spinney", "spinney-older=apart", "btrfs", "ext4", "xfs"],
+        is_time: true,
+        aims: &[Aim { other: "btrfs", least: 1.0 / 0.6 }],
+    },
+    Seed {
+        workload: "uring_randwrite",
+        about: "16 jobs, io_uring, direct, copy on write",
+        systems: &["spinney", "btrfs", "ext4", "xfs"],
+        is_time: false,
+        aims: &[Aim { other: "btrfs", least: 3.0 }],
+    },
+    Seed {
+        workload: "uring_randwrite_nocow",
+        about: "the same, in place",
+        systems: &["spinney", "spinney-older=collect-csums", "btrfs"],
+        is_time: false,
+        aims: &[Aim { other: "btrfs", least: 1.5 }],
+    },
+];
+
+/// Figures by workload and system.
+type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
+
+/// Runs everything, and gives a table, what holds of the aims, and what does not.
+pub(crate) fn run(options: &Options) -> Result<String> {
+    let seeds: Vec<&Seed> = SEEDS.iter().filter(|seed| seed.workload.contains(&options.only)).collect();
+    for seed in &seeds {
+        mounts::check_tools(&options.place, &[seed.workload], seed.systems)?;
+    }
+    let rounds = options.rounds.unwrap_or(if options.quick { 1 } else { 5 });
+    let seconds = options.quick.then_some(QUICK_SECONDS);
+    let (mut figures, mut units, mut failed) = (Figures::new(), BTreeMap::new(), Vec::new());
+    for round in 0..rounds {
+        for seed in &seeds {
+            for at in 0..seed.systems.len() {
+                // The one that comes first finds memory that the machine may have given away: not always the same one.
+                let Some(system) = seed.systems.get((at + round) % seed.systems.len()) else { continue };
+                match mounts::run_one(&options.place, system, seed.workload, seconds) {
+                    Ok(Run { value, unit, .. }) => {
+                        eprintln!("round {round}: {:<22} {system:<32} {value} {unit}", seed.workload);
+                        units.insert(seed.workload, unit);
+                        figures.entry((seed.workload, *system)).or_default().push(value);
+                    }
+                    Err(error) => {
+                        eprintln!("round {round}: {:<22} {system:<32} FAILED: {error:#}", seed.workload);
+                        failed.push(format!("{} on {system}", seed.workload));
+                    }
+                }
+            }
+        }
+    }
+    if let Some(path) = &options.chart {
+        std::fs::write(path, chart(&seeds, &figures)).with_context(|| path.display().to_string())?;
+    }
+    let mut text = table(&seeds, &figures, &units);
+    text.push_str(&aims(&seeds, &figures));
+    if !failed.is_empty() {
+        let _ = writeln!(text, "\nfailed: {}", failed.join(", "));
+    }
+    if let Some(path) = options.place.history() {
+        append(path, [History { quick: options.quick, rounds, figures: flat(&figures) }])?;
+    }
+    Ok(text)
+}
+
+/// One run of everything, as it is kept.
+#[derive(serde::Serialize)]
+struct History<'a> {
+    quick: bool,
+    rounds: usize,
+    figures: Vec<(&'a str, &'a str, &'a [f64])>,
+}
+
+fn flat(figures: &Figures) -> Vec<(&str, &str, &[f64])> {
+    figures.iter().map(|((workload, system), values)| (*workload, *system, values.as_slice())).collect()
+}
+
+/// How much better `system` is than `other`; not a number where one has no figure.
+fn ratio(seed: &Seed, figures: &Figures, system: &str, other: &str) -> f64 {
+    let of = |name: &str| {
+        let found = figures.iter().find(|((workload, system), _)| *workload == seed.workload && *system == name);
+        found.map_or(f64::NAN, |(_, values)| median(values.clone()))
+    };
+    if seed.is_time { of(other) / of(system) } else { of(system) / of(other) }
+}
+
+/// Smallest, median and largest of each system, and its ratio to the kernel's btrfs.
+fn table(seeds: &[&Seed], figures: &Figures, units: &BTreeMap<&str, String>) -> String {
+    let mut table = String::from("| workload | system | unit | smallest / **median** / largest | times btrfs |\n");
+    table.push_str("|---|---|---|---|---|\n");
+    for seed in seeds {
+        let unit = units.get(seed.workload).map_or("", String::as_str);
+        for system in seed.systems {
+            let Some(values) = figures.get(&(seed.workload, *system)) else { continue };
+            let smallest = values.iter().copied().fold(f64::INFINITY, f64::min);
+            let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+            let middle = median(values.clone());
+            let digits = if middle < 100.0 { 2 } else { 0 };
+            let _ = writeln!(
+                table,
+                "| {} | {system} | {unit} | {smallest:.digits$} / **{middle:.digits$}** / {largest:.digits$} | {:.2} |",
+                seed.workload,
+                ratio(seed, figures, system, "btrfs")
+            );
+        }
+    }
+    table
+}
+
+/// A line for each aim, and for each older way.
+fn aims(seeds: &[&Seed], figures: &Figures) -> String {
+    let mut text = String::from("\n");
+    for seed in seeds {
+        let Some(ours) = seed.systems.first() else { continue };
+        for aim in seed.aims {
+            let found = ratio(seed, figures, ours, aim.other);
+            let word = if found >= aim.least { "holds" } else { "DOES NOT HOLD" };
+            let Aim { other, least } = aim;
+            let _ = writeln!(text, "{}: {found:.2} x {other}, aimed at {least:.2}: {word}", seed.workload);
+        }
+        for older in seed.systems.iter().filter(|system| system.contains("older=")) {
+            let found = ratio(seed, figures, ours, older);
+            let _ = writeln!(text, "{}: {found:.2} x {older}", seed.workload);
+        }
+    }
+    text
+}
+
+const BAR_HEIGHT: f64 = 14.0;
+const LEFT: f64 = 330.0;
+/// Pixels of a ratio of one.
+const ONE: f64 = 110.0;
+const RATIO_MAX: f64 = 5.0;
+
+/// A bar for each system: how many times as fast as the kernel's btrfs.
+fn chart(seeds: &[&Seed], figures: &Figures) -> String {
+    let rows: usize = seeds.iter().map(|seed| seed.systems.len() + 2).sum();
+    let height = f64::from(u32::try_from(rows).unwrap_or(u32::MAX)) * BAR_HEIGHT + 60.0;
+    let mut svg = Svg::new(940, u32::try_from(rows).unwrap_or(0) * 14 + 60);
+    svg.title((12.0, 24.0), "Times as fast as the kernel's btrfs");
+    let mut y = 48.0;
+    for seed in seeds {
+        svg.text((12.0, y), Anchor::Start, seed.about);
+        y += BAR_HEIGHT;
+        for system in seed.systems {
+            let found = ratio(seed, figures, system, "btrfs");
+            svg.text((LEFT - 8.0, y), Anchor::End, system);
+            if found.is_finite() {
+                let fill = if system.starts_with("spinney") { "#31a354" } else { "#6baed6" };
+                let width = found.min(RATIO_MAX) * ONE;
+                svg.rect((LEFT, y - 10.0), (width, BAR_HEIGHT - 3.0), fill, "");
+                svg.text((LEFT + width + 6.0, y), Anchor::Start, &format!("{found:.2}"));
+            }
+            y += BAR_HEIGHT;
+        }
+        y += BAR_HEIGHT;
+    }
+    svg.rule((LEFT + ONE, 40.0), (LEFT + ONE, height - 20.0));
+    svg.done()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_count_the_other_way_round() {
+        let mut figures = Figures::new();
+        for (workload, ours, theirs) in [("fsmark", 2.0, 4.0), ("uring_randwrite", 6.0, 2.0)] {
+            figures.insert((workload, "spinney"), vec![ours, 100.0, 0.0]);
+            figures.insert((workload, "btrfs"), vec![theirs]);
+        }
+        let seeds: Vec<&Seed> = SEEDS.iter().collect();
+        let text = aims(&seeds, &figures);
+        assert!(text.contains("fsmark: 2.00 x btrfs, aimed at 1.67: holds"), "{text}");
+        assert!(text.contains("uring_randwrite: 3.00 x btrfs, aimed at 3.00: holds"), "{text}");
+        assert!(text.contains("trees: NaN x btrfs, aimed at 0.50: DOES NOT HOLD"), "{text}");
+        assert!(chart(&seeds, &figures).contains("3.00"));
+        assert!(
+            table(&seeds, &figures, &BTreeMap::new())
+                .contains("| fsmark | spinney |  | 0.00 / **2.00** / 100.00 | 2.00 |")
+        );
+    }
+}
