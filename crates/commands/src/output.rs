@@ -1,12 +1,16 @@
-//! Where reports go: text or JSON on the standard output.
+//! Where reports go: text or JSON on the standard output, recordings and pictures into files.
 
 use std::borrow::Cow;
-use std::io::{self, BufWriter, IsTerminal as _, StdoutLock, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufWriter, IsTerminal as _, Seek as _, StdoutLock, Write};
+use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use fuse::stdout_was_closed;
 use serde::Serialize;
 
+use super::failure::Failure;
 use super::names;
 
 /// The standard output, buffered. Unlike `println!`, a reader that went away is an error here,
@@ -105,4 +109,29 @@ pub fn check_open() -> io::Result<()> {
 pub fn warn(text: &str) {
     // Nothing can be done when even this fails.
     let _ = writeln!(io::stderr().lock(), "spinney: {text}");
+}
+
+/// Opens a file that a command writes beside an image, to be written anew. What is there already is replaced only where
+/// it begins as that does which is to come: it may be anything else, the image itself included.
+///
+/// # Errors
+/// `Refused` for another file, and a block device; what keeps it from being opened.
+pub fn replace(path: &Path, beginning: &[u8]) -> Result<File> {
+    let about = || path.display().to_string();
+    let refused = || Failure::refused(format!("{}: is there already, and is something else", path.display()));
+    let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(path).with_context(about)?;
+    let found = file.metadata().with_context(about)?;
+    if found.file_type().is_block_device() {
+        return Err(refused().into());
+    }
+    if found.is_file() && found.len() > 0 {
+        let mut begins = vec![0; beginning.len()];
+        let read = File::open(path).and_then(|there| there.read_exact_at(&mut begins, 0));
+        if read.is_err() || begins != beginning {
+            return Err(refused().into());
+        }
+        file.set_len(0).with_context(about)?;
+        file.rewind().with_context(about)?;
+    }
+    Ok(file)
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::PathBuf;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use btrfs_disk::flags::BlockGroupFlags;
 use clap::Args;
 use serde::Serialize;
@@ -16,7 +16,7 @@ use commands::human;
 use commands::image::ReadArgs;
 use commands::number::to_float;
 use commands::output::Output;
-use commands::picture::{Anchor, Svg};
+use commands::picture::{self, Anchor, Svg};
 
 /// Cells of the picture in each direction, a power of two; each stands for as many bytes of the device.
 const SIDE: u32 = 128;
@@ -135,8 +135,7 @@ impl Map {
         let rows: Vec<Row> = chunks.iter().zip(used).map(|(chunk, used)| row(chunk, used)).collect();
         if let Some(path) = &self.output {
             let title = about.devices.first().map_or("", |device| device.name.as_str());
-            std::fs::write(path, draw(title, device_bytes, &rows, &cells))
-                .with_context(|| path.display().to_string())?;
+            picture::write(path, &draw(title, device_bytes, &rows, &cells))?;
         }
         if self.json {
             return out.json(&Report { device_bytes, chunks: rows });

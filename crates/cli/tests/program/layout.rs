@@ -119,12 +119,12 @@ fn requests_are_recorded_and_drawn() {
 fn a_mount_is_recorded_to_its_end() {
     let Some(mounted) = Mounted::if_possible() else { return };
     let bench = &mounted.bench;
-    let recording = bench.path("mount.trace");
-    bench.ok(&format!("mount -o trace={} a.img mnt", recording.display()));
+    bench.ok("mount -o trace=mount.trace a.img mnt");
     let file = bench.path("mnt/file");
     std::fs::write(&file, vec![7; 300_000]).unwrap();
     std::fs::File::open(&file).unwrap().sync_all().unwrap();
-    bench.ok("umount mnt");
+    // Complete when the server has ended.
+    mounted.unmount();
     let report = bench.json("trace plot --json mount.trace");
     let kinds = &report["recordings"][0]["writes_by_kind"];
     for kind in ["data", "metadata", "log", "superblock"] {
@@ -150,6 +150,35 @@ fn an_image_is_drawn_as_a_map() {
         assert_eq!(chunk["stripes"].as_array().unwrap().len(), copies, "{report}");
     }
     assert!(bench.ok("map a.img").contains("metadata"));
+}
+
+/// The image itself, say.
+#[test]
+fn what_is_no_recording_and_no_picture_is_not_written_over() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 256M a.img");
+    bench.ok("trace record -o one.trace ls a.img");
+    let image = std::fs::read(bench.path("a.img")).unwrap();
+    std::fs::create_dir(bench.path("mnt")).unwrap();
+    for line in [
+        "map a.img -o a.img",
+        "trace record -o a.img ls a.img",
+        "trace record -o a.img mkdir a.img /d",
+        "trace plot one.trace -o a.img",
+        "trace plot one.trace -o one.trace",
+        "mount -o trace=a.img a.img mnt",
+    ] {
+        let run = bench.run(line);
+        assert_ne!(run.status, 0, "{line}");
+        assert!(run.err.contains("is there already, and is something else"), "{line}: {}", run.err);
+    }
+    assert!(std::fs::read(bench.path("a.img")).unwrap() == image);
+    // Again, over what was written by the first.
+    for line in ["trace record -o one.trace ls a.img", "trace plot one.trace -o one.svg", "map a.img -o one.svg"] {
+        bench.ok(line);
+        bench.ok(line);
+    }
+    assert!(bench.ok("map a.img -o /dev/stdout").starts_with("<svg"));
 }
 
 /// A file that says it is as long as files can be, with nothing in it, keeps nobody busy.

@@ -205,11 +205,16 @@ impl Mount {
     fn front_part(&self) -> Result<()> {
         let settings = self.settings()?;
         format::check_options(&settings.request)?;
+        let mut options = self.options.clone();
+        if let Some(path) = &settings.trace {
+            // The last one counts.
+            options.push(format!("trace={}", std::path::absolute(path)?.display()));
+        }
         let whole = Self {
             image: absolute_image(&self.image)?,
             dir: self.mount_point()?,
             log: self.log.as_deref().map(std::path::absolute).transpose()?,
-            options: self.options.clone(),
+            options,
             ..*self
         };
         if self.fake {

@@ -14,13 +14,14 @@ use std::ffi::OsString;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
 use crate::human;
 use crate::number::to_float;
 use crate::output::Output;
+use crate::picture;
 use plot::Recording;
 use summary::Summary;
 
@@ -116,7 +117,7 @@ fn plot(files: &[PathBuf], output: Option<&Path>, json: bool, out: &mut Output) 
         recordings.push(Recording { name, requests, summary });
     }
     if let Some(path) = output {
-        std::fs::write(path, plot::draw(&recordings)).with_context(|| path.display().to_string())?;
+        picture::write(path, &plot::draw(&recordings))?;
     }
     if json {
         let entries = recordings.into_iter().map(|Recording { name, summary, .. }| Entry {

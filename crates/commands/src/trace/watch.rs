@@ -1,25 +1,27 @@
 //! Writing down what this process asks of its devices.
 
-use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context as _, Result};
 use blockdev::Device;
-use blockdev::recording::{RecordedDevice, Recorder};
+use blockdev::recording::{HEADER, RecordedDevice, Recorder};
+
+use crate::output::replace;
 
 /// What is written together.
 const BUFFER_BYTES: usize = 256 << 10;
 
 static RECORDER: OnceLock<Arc<Recorder>> = OnceLock::new();
 
-/// From now on, requests to devices that this process opens are written to a file, which is made or emptied.
+/// From now on, requests to devices that this process opens are written to a file, which is made, or emptied where it is
+/// a recording.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// When the file cannot be written, and when something else is there.
 pub fn begin(path: &Path) -> Result<()> {
-    let file = File::create(path).with_context(|| path.display().to_string())?;
+    let file = replace(path, HEADER.as_bytes())?;
     let recorder = Recorder::new(Box::new(BufWriter::with_capacity(BUFFER_BYTES, file)));
     // The first recording of a process is its only one.
     let _ = RECORDER.set(recorder);
