@@ -2,8 +2,8 @@
 //!
 //! [`Svg`] writes elements; [`ticks`] finds round numbers for an axis.
 //!
-//! Failure: none, but in writing a file; what cannot be drawn (no values, a time of zero) is an empty panel. Callers: [`crate::trace`], and
-//! the commands of formats that draw. Texts may come from hostile files: they are escaped here.
+//! Failure: none, but in writing a file; what cannot be drawn (no values, a time of zero) is an empty panel. Callers:
+//! [`crate::trace`], and the commands of formats that draw. Texts may come from hostile files: they are escaped here.
 
 mod axis;
 mod svg;

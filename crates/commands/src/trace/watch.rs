@@ -15,8 +15,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 
 static RECORDER: OnceLock<Arc<Recorder>> = OnceLock::new();
 
-/// From now on, requests to devices that this process opens are written to a file, which is made, or emptied where it is
-/// a recording.
+/// From now on, requests to devices that this process opens are written to a file, which is made, or emptied where it
+/// is a recording.
 ///
 /// # Errors
 /// When the file cannot be written, and when something else is there.
