@@ -250,6 +250,31 @@ fn files_are_laid_out_anew() {
 
 /// Files that are overwritten in place stay; and who writes while a file is laid out anew loses nothing.
 #[test]
+fn a_range_that_begins_and_ends_anywhere_is_laid_out_in_whole_sectors() {
+    let (image, volume) = Image::make();
+    let ranges =
+        [1..4097, 1..u64::MAX, 5000..25_000, 0..4097, 100..101, 4095..4097, 131_071..131_072, 200_000..u64::MAX];
+    for (number, range) in (0..).zip(ranges.iter().cycle().take(2 * ranges.len())) {
+        let contents = if number < ranges.len() { noise(131_072) } else { text(131_072) };
+        let path = format!("/{number}");
+        let file = FileOptions::new().read(true).write(true).create(true).open(&volume, &path).unwrap();
+        // In pieces that lie apart, the later ones first.
+        for start in (0..contents.len()).step_by(8192).rev() {
+            file.write_at(&contents[start..start + 8192], u64::try_from(start).unwrap()).unwrap();
+            file.sync_all().unwrap();
+        }
+        drop(file);
+        for compression in [None, Some("zlib")] {
+            let wanted = Layout { range: range.clone(), compression, ..Layout::default() };
+            volume.defragment(&path, &wanted).unwrap();
+            assert!(volume.read(&path).unwrap() == contents, "{range:?} {compression:?}");
+        }
+    }
+    volume.close().unwrap();
+    check(image.file.path());
+}
+
+#[test]
 fn writers_go_on_while_a_file_is_laid_out_anew() {
     let (image, volume) = Image::make();
     volume.write("/in-place", b"").unwrap();

@@ -32,8 +32,8 @@ pub(crate) struct Layout {
     pub(crate) extent_bytes: u64,
 }
 
-/// Lays out a range of a file anew; returns how many bytes were moved. Files that are overwritten in place stay as they
-/// are: their writers may have been promised that they need no more space.
+/// Lays out a range of a file anew, in whole sectors; returns how many bytes were moved. Files that are overwritten in
+/// place stay as they are: their writers may have been promised that they need no more space.
 ///
 /// # Errors
 /// `ReadOnly`, `NotPermitted` (immutable), `NoSpace`; damage and I/O. Windows before the failure are done, the others
@@ -49,6 +49,10 @@ pub(crate) fn defragment(core: &Core, inode: &Arc<Inode>, range: Range<u64>, lay
         compression: layout.compression.filter(|_| !keeps_plain(flags)),
         extent_bytes: layout.extent_bytes.min(WINDOW_BYTES),
     };
+    // Pages are whole sectors: from the middle of one, each would get the bytes behind its own.
+    let sector = u64::from(core.store.sizes().sector);
+    let start = range.start - range.start % sector;
+    let range = start..range.end.checked_next_multiple_of(sector).unwrap_or(u64::MAX);
     writeback::flush_inode(core, inode)?;
     let moved = move_windows(core, inode, range, layout);
     // Where others have cut off what was to be flushed, nobody has taken it.
@@ -129,6 +133,7 @@ fn make_dirty(core: &Core, inode: &Arc<Inode>, range: Range<u64>, compression: O
     let page_bytes = u64::from(core.store.sizes().sector);
     let mut buffer = vec![0; to_usize(range.end.saturating_sub(range.start))];
     for _ in 0..TRIES_MAX {
+        debug_assert!(range.start.is_multiple_of(page_bytes), "pages are made of whole sectors: {range:?}");
         let version = inode.data.version_now();
         let known = read_at(core, inode, range.start, &mut buffer)?;
         let end = range.start.saturating_add(to_u64(known)).next_multiple_of(page_bytes);
