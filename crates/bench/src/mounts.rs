@@ -61,6 +61,9 @@ pub(crate) struct Place {
     /// File that a JSON line for each run is appended to.
     #[arg(long)]
     history: Option<PathBuf>,
+    /// Installs what is missing, from Debian, as root.
+    #[arg(long)]
+    install: bool,
 }
 
 impl Place {
@@ -145,10 +148,25 @@ pub(crate) fn run(options: &Options) -> Result<String> {
     Ok(table)
 }
 
-/// Fails where something is missing that a workload or a system needs.
+/// Fails where something is missing that a workload or a system needs, after it was installed if that is wanted.
 pub(crate) fn check_tools(place: &Place, workloads: &[&str], systems: &[&str]) -> Result<()> {
     let program = &place.program;
     ensure!(program.is_file(), "{}: build it first: cargo build --release -p spinney-cli", program.display());
+    let mut lacking = lacking(place, workloads, systems)?;
+    if place.install && !lacking.is_empty() {
+        eprintln!("installing {}", lacking.join(" "));
+        check(Command::new("apt-get").args(["update", "-qq"]))?;
+        let install = ["install", "-y", "-qq", "--no-install-recommends"];
+        check(Command::new("apt-get").env("DEBIAN_FRONTEND", "noninteractive").args(install).args(&lacking))?;
+        lacking = self::lacking(place, workloads, systems)?;
+    }
+    let lacking = lacking.join(" ");
+    ensure!(lacking.is_empty(), "missing: {lacking} (Debian: apt-get install); or choose by --workload and --system");
+    Ok(())
+}
+
+/// The Debian packages that are missing, each once.
+fn lacking(place: &Place, workloads: &[&str], systems: &[&str]) -> Result<Vec<String>> {
     let mut lacking = BTreeSet::new();
     let workloads = workloads.iter().map(|name| ("workload.sh", name));
     let systems = systems.iter().filter(|name| !name.starts_with("spinney")).map(|name| ("systems.sh", name));
@@ -156,10 +174,7 @@ pub(crate) fn check_tools(place: &Place, workloads: &[&str], systems: &[&str]) -
         let said = check(Command::new("bash").arg(place.scripts.join(script)).args(["--lacks", name]))?;
         lacking.extend(said.lines().map(ToOwned::to_owned));
     }
-    let lacking: Vec<String> = lacking.into_iter().collect();
-    let lacking = lacking.join(" ");
-    ensure!(lacking.is_empty(), "missing: {lacking} (Debian: apt-get install); or choose by --workload and --system");
-    Ok(())
+    Ok(lacking.into_iter().collect())
 }
 
 /// Runs one workload on a file system of its own; what runs for a time does so for `seconds`.

@@ -46,11 +46,11 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// The smallest, the median and the largest.
-fn spread(values: &[f64]) -> String {
+/// The smallest, the median and the largest, with some digits behind the point.
+pub(crate) fn spread(values: &[f64], digits: usize) -> String {
     let smallest = values.iter().copied().fold(f64::INFINITY, f64::min);
     let largest = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-    format!("{smallest:.0} / **{:.0}** / {largest:.0}", median(values.to_vec()))
+    format!("{smallest:.digits$} / **{:.digits$}** / {largest:.digits$}", median(values.to_vec()))
 }
 
 /// Side by side: the smallest, the median and the largest rate of each; the ratio is the median of the ratios of each
@@ -61,14 +61,9 @@ pub(crate) fn markdown(results: &Results) -> String {
     for row in results.rows() {
         let (ours, theirs) = (results.rates(row, System::Spinney), results.rates(row, System::Kernel));
         let ratios: Vec<f64> = ours.iter().zip(&theirs).map(|(a, b)| a / b).collect();
-        let smallest = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let largest = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
-        let (ratio, ours, theirs) = (median(ratios), spread(&ours), spread(&theirs));
+        let (ratio, ours, theirs) = (spread(&ratios, 2), spread(&ours, 0), spread(&theirs, 0));
         let (name, unit, peak) = (row.name(), row.workload.unit(), results.peak_mib(row));
-        let _ = writeln!(
-            table,
-            "| {name} | {unit} | {ours} | {theirs} | {smallest:.2} / **{ratio:.2}** / {largest:.2} | {peak} |"
-        );
+        let _ = writeln!(table, "| {name} | {unit} | {ours} | {theirs} | {ratio} | {peak} |");
     }
     table.push_str(COMPARED);
     table

@@ -17,9 +17,9 @@ packages() { # packages NAME: what a workload needs, as `command=package`
     snap_*) echo fio=fio python3=python3 ;;
     *rand*|seqread_*) echo fio=fio ;;
     fsmark) echo fs_mark=fsmark ;;
-    git_*) echo git=git; [ -n "${BENCH_TAR:-}" ] || echo /usr/src/linux-source=linux-source ;;
+    git_*) echo git=git; [ -n "${BENCH_TAR:-}" ] || echo /usr/src/linux-source=linux-source xz=xz-utils ;;
     trees|untar|cptree|readtree_*|find_*|lsr|du_cold|rmtree)
-      [ -n "${BENCH_TAR:-}" ] || echo /usr/src/linux-source=linux-source ;;
+      [ -n "${BENCH_TAR:-}" ] || echo /usr/src/linux-source=linux-source xz=xz-utils ;;
   esac
 }
 if [ "$1" = --lacks ]; then

@@ -16,9 +16,7 @@ use crate::error::SpaceKind;
 use crate::extent::{CsumRange, DataHolder, ExtentKind, is_held_only_by, lookup};
 use crate::options::StoreOptions;
 use crate::pool::{BlockCheck, Chunk};
-use crate::space::{
-    self, AllocRequest, ChunkTrees, Extent, Payer, Place, Reservation, Shortage, SpaceReport, Urgency, load_group,
-};
+use crate::space::{self, AllocRequest, ChunkTrees, Extent, Payer, Place, Reservation, Shortage, SpaceReport, Urgency};
 use crate::tree::{Edit, Tree};
 use crate::txn::{DropProgress, Engine, Purse, Trim, Txn, TxnHost, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
@@ -313,7 +311,7 @@ impl Store {
         // No commit changes the trees meanwhile.
         let _serial = engine.gate.serialize();
         let Some(group) = engine.space.unloaded_group(kind) else { return Ok(()) };
-        load_group(&engine.space, &group, engine.free_space_source())
+        engine.load_group(&group)
     }
 
     /// Allocates a chunk of a kind; marks the kind as full when there is no room.

@@ -248,7 +248,7 @@ fn files_are_laid_out_anew() {
     volume.close().unwrap();
 }
 
-/// Files that are overwritten in place stay; and who writes while a file is laid out anew loses nothing.
+/// Pages are whole sectors: what begins in the middle of one is laid out from its beginning.
 #[test]
 fn a_range_that_begins_and_ends_anywhere_is_laid_out_in_whole_sectors() {
     let (image, volume) = Image::make();
@@ -274,6 +274,7 @@ fn a_range_that_begins_and_ends_anywhere_is_laid_out_in_whole_sectors() {
     check(image.file.path());
 }
 
+/// Files that are overwritten in place stay; and who writes while a file is laid out anew loses nothing.
 #[test]
 fn writers_go_on_while_a_file_is_laid_out_anew() {
     let (image, volume) = Image::make();

@@ -52,7 +52,7 @@ impl Cat {
             }
             let file = FileOptions::new().read(true).open(&volume, path)?;
             let mut end = 0;
-            copy_sparse(&file, metadata.size, &mut buffer, |at, part| {
+            copy_sparse((&file, path), metadata.size, &mut buffer, |at, part| {
                 self.check_terminal(part)?;
                 sink.skip(at - end)?;
                 end = at + u64::try_from(part.len())?;

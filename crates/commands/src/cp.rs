@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use vfs::file_system::{NodeFlags, NodeKind, SetAttr, WholeNode, XattrMode};
 use vfs::{Errno, File, FileOptions, Metadata, Times, Volume};
 
 use super::dest::Dest;
-use super::export::{copy_sparse, new_buffer};
+use super::export::{copy_sparse, data_bytes, new_buffer};
 use super::failure::Failure;
 use super::image::ImageArgs;
 use super::output::Output;
@@ -170,15 +170,27 @@ impl Copy<'_> {
     }
 
     fn one(&mut self, name: &Name) -> Result<()> {
-        let Name { from, to, found } = name;
         self.progress.add_name();
-        self.make_way(name)?;
-        let id = (found.home.subvolume, found.home.ino);
-        if found.nlink > 1 && !found.is_dir() {
-            if let Some(first) = self.links.get(&id) {
-                return Ok(self.volume.hard_link(first, to)?);
-            }
-            self.links.insert(id, to.clone());
+        let id = (name.found.home.subvolume, name.found.home.ino);
+        if !self.is_replaced(name)? {
+            self.make(name, id, &name.to)?;
+        } else if self.links.get(&id) != Some(&name.to) {
+            // What has the name keeps it until the copy is whole.
+            let beside = self.free_name(&name.to)?;
+            self.make(name, id, &beside)?;
+            self.volume.rename(&beside, &name.to).inspect_err(|_| self.remove(&beside))?;
+        }
+        if name.found.nlink > 1 && !name.found.is_dir() {
+            self.links.entry(id).or_insert_with(|| name.to.clone());
+        }
+        Ok(())
+    }
+
+    /// Copies what has a name to `to`, where there is nothing; or leaves nothing there, unless it is a directory.
+    fn make(&mut self, name: &Name, id: (u64, u64), to: &Path) -> Result<()> {
+        let Name { from, found, .. } = name;
+        if let Some(first) = self.links.get(&id) {
+            return Ok(self.volume.hard_link(first, to)?);
         }
         let link = if found.is_symlink() { self.volume.read_link(from)? } else { PathBuf::new() };
         let node = WholeNode {
@@ -191,17 +203,45 @@ impl Copy<'_> {
             ..WholeNode::default()
         };
         self.volume.create_node(to, &node)?;
-        if found.is_file() {
-            self.set_flags(to, found.flags & STORAGE_FLAGS)?;
-            self.contents(name)?;
+        let filled = self.fill(name, to);
+        if filled.is_err() && !found.is_dir() {
+            self.remove(to);
         }
-        self.attributes(name)
+        filled
     }
 
-    /// Removes what has the name already, if that is wanted.
-    fn make_way(&self, Name { from, to, found }: &Name) -> Result<()> {
+    /// Gives a new node what its source has.
+    fn fill(&mut self, name: &Name, to: &Path) -> Result<()> {
+        if name.found.is_file() {
+            self.set_flags(to, name.found.flags & STORAGE_FLAGS)?;
+            self.contents(name, to)?;
+        }
+        self.attributes(name, to)
+    }
+
+    /// Removes a copy that did not become whole.
+    fn remove(&self, path: &Path) {
+        // The failure before is what the caller hears of; where even this fails, the part stays.
+        let _ = self.volume.remove_file(path);
+    }
+
+    /// A name that nothing has, in the directory of `path`.
+    fn free_name(&self, path: &Path) -> Result<PathBuf> {
+        let mut number = 0_u64;
+        loop {
+            let beside = path.with_file_name(format!(".spinney-cp-{number}"));
+            match self.volume.symlink_metadata(&beside) {
+                Err(error) if error.is_not_found() => return Ok(beside),
+                there => there.map(drop)?,
+            }
+            number += 1;
+        }
+    }
+
+    /// True where something has the name already, which the copy is to replace.
+    fn is_replaced(&self, Name { from, to, found }: &Name) -> Result<bool> {
         let there = match self.volume.symlink_metadata(to) {
-            Err(error) if error.errno() == Errno::ENOENT => return Ok(()),
+            Err(error) if error.is_not_found() => return Ok(false),
             there => there?,
         };
         if (there.home.subvolume, there.home.ino) == (found.home.subvolume, found.home.ino) {
@@ -211,10 +251,10 @@ impl Copy<'_> {
         if !self.cp.force || there.is_dir() || found.is_dir() {
             return Err(Failure::refused(format!("{}: exists already", to.display())).into());
         }
-        Ok(self.volume.remove_file(to)?)
+        Ok(true)
     }
 
-    fn contents(&mut self, Name { from, to, found }: &Name) -> Result<()> {
+    fn contents(&mut self, Name { from, found, .. }: &Name, to: &Path) -> Result<()> {
         if found.size == 0 {
             return Ok(());
         }
@@ -223,7 +263,8 @@ impl Copy<'_> {
         if self.cp.reflink != Reflink::Never {
             match target.reflink(&source, 0, 0, 0) {
                 Ok(()) => {
-                    self.shared = self.shared.saturating_add(found.size);
+                    let shared = data_bytes(&source, found.size).map_err(|error| error.at(from))?;
+                    self.shared = self.shared.saturating_add(shared);
                     self.progress.add_bytes(found.size);
                     return Ok(());
                 }
@@ -233,23 +274,19 @@ impl Copy<'_> {
                 Err(error) => return Err(error.at(to).into()),
             }
         }
-        self.bytes(&source, &target, found.size).with_context(|| to.display().to_string())?;
-        self.copied = self.copied.saturating_add(found.size);
-        Ok(())
-    }
-
-    /// Copies the bytes of a file; its holes stay holes, where the format tells them.
-    fn bytes(&self, source: &File, target: &File, size: u64) -> Result<()> {
-        copy_sparse(source, size, &mut new_buffer(), |at, part| {
-            target.write_at(part, at)?;
-            self.progress.add_bytes(u64::try_from(part.len())?);
+        // Holes stay holes, where the format tells them.
+        copy_sparse((&source, from), found.size, &mut new_buffer(), |at, part| {
+            target.write_at(part, at).map_err(|error| error.at(to))?;
+            let bytes = u64::try_from(part.len())?;
+            self.progress.add_bytes(bytes);
+            self.copied = self.copied.saturating_add(bytes);
             Ok(())
         })?;
-        Ok(target.set_len(size)?)
+        Ok(target.set_len(found.size).map_err(|error| error.at(to))?)
     }
 
     /// Writing takes privileges away, and changes times: they come last.
-    fn attributes(&self, Name { from, to, found }: &Name) -> Result<()> {
+    fn attributes(&self, Name { from, found, .. }: &Name, to: &Path) -> Result<()> {
         for name in self.volume.list_xattrs(from)? {
             if let Some(value) = self.volume.get_xattr(from, name.as_bytes())? {
                 self.volume.set_xattr(to, name.as_bytes(), value, XattrMode::Either)?;
@@ -265,6 +302,10 @@ impl Copy<'_> {
         let found = self.volume.symlink_metadata(path)?;
         if flags == found.flags || !(found.is_file() || found.is_dir()) {
             return Ok(());
+        }
+        // What is overwritten in place cannot become compressed in one step, nor the other way round.
+        if (flags ^ found.flags).contains(NodeFlags::NOCOW) {
+            self.volume.set_flags(path, found.flags.difference(STORAGE_FLAGS))?;
         }
         Ok(self.volume.set_flags(path, flags)?)
     }

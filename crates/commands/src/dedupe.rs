@@ -137,7 +137,7 @@ impl Search<'_> {
     /// Looks at the blocks of a file, and shares those that were seen before.
     fn look(&mut self, number: u32, path: &Path, size: u64, progress: &Progress, report: &mut Report) -> Result<()> {
         let file = FileOptions::new().read(true).open(self.volume, path)?;
-        let extents = file.extents()?;
+        let extents = file.extents().map_err(|error| error.at(path))?;
         let mut buffer = vec![0; usize::try_from(self.block)?];
         let mut matches: Vec<Match> = Vec::new();
         let mut next = 0;
@@ -154,7 +154,7 @@ impl Search<'_> {
                 continue;
             }
             let bytes = buffer.get_mut(..usize::try_from(len)?).unwrap_or_default();
-            if file.read_at(bytes, offset)? < bytes.len() {
+            if file.read_at(bytes, offset).map_err(|error| error.at(path))? < bytes.len() {
                 break;
             }
             report.bytes_read = report.bytes_read.saturating_add(len);
@@ -183,7 +183,7 @@ impl Search<'_> {
             if source.as_ref().is_none_or(|(number, ..)| *number != found.source) {
                 let path = self.paths.get(usize::try_from(found.source)?).copied().unwrap_or(path);
                 let file = File::open(self.volume, path)?;
-                let extents = file.extents()?;
+                let extents = file.extents().map_err(|error| error.at(path))?;
                 source = Some((found.source, file, extents));
             }
             let Some((_, source, source_extents)) = &source else { continue };

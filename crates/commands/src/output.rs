@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fs::{File, OpenOptions};
-use std::io::{self, BufWriter, IsTerminal as _, Seek as _, StdoutLock, Write};
+use std::io::{self, BufWriter, IsTerminal as _, StdoutLock, Write};
 use std::os::unix::fs::{FileExt as _, FileTypeExt as _};
 use std::path::Path;
 
@@ -119,7 +119,7 @@ pub fn warn(text: &str) {
 pub fn replace(path: &Path, beginning: &[u8]) -> Result<File> {
     let about = || path.display().to_string();
     let refused = || Failure::refused(format!("{}: is there already, and is something else", path.display()));
-    let mut file = OpenOptions::new().write(true).create(true).truncate(false).open(path).with_context(about)?;
+    let file = OpenOptions::new().write(true).create(true).truncate(false).open(path).with_context(about)?;
     let found = file.metadata().with_context(about)?;
     if found.file_type().is_block_device() {
         return Err(refused().into());
@@ -131,7 +131,6 @@ pub fn replace(path: &Path, beginning: &[u8]) -> Result<File> {
             return Err(refused().into());
         }
         file.set_len(0).with_context(about)?;
-        file.rewind().with_context(about)?;
     }
     Ok(file)
 }

@@ -112,7 +112,7 @@ fn step(name: &str, arguments: &[&str]) -> Result<Step, String> {
         "sync" if arguments.is_empty() => Ok(Step::Sync),
         "trim" if arguments.is_empty() => Ok(Step::Trim),
         "release" if arguments.is_empty() => Ok(Step::Release),
-        "sync" | "release" => Err(format!("`{name}` takes no arguments")),
+        "sync" | "trim" | "release" => Err(format!("`{name}` takes no arguments")),
         _ => attribute(name, arguments).unwrap_or_else(|| more(name, arguments)),
     }
 }

@@ -151,10 +151,10 @@ fn subvolumes(random: &mut Random) -> Step {
 
 fn sync(random: &mut Random) -> Step {
     match random.below(7) {
-        6 => Step::Trim,
         0 => Step::Sync,
         1 => Step::Fdatasync { path: file(random) },
         2 => Step::Fsync { path: one_of(random, FOLDERS) },
+        3 => Step::Trim,
         _ => Step::Fsync { path: file(random) },
     }
 }

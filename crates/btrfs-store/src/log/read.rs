@@ -31,7 +31,7 @@ use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
 
 use crate::extent::CsumTree;
-use crate::space::{Extent, load_group};
+use crate::space::Extent;
 use crate::store::Need;
 use crate::tree::{BlockSource, ReadExpect, RootPtr, Tree, TreeKind, raw};
 use crate::txn::Engine;
@@ -241,7 +241,7 @@ fn note_extent(extents: &mut Vec<Extent>, key: &Key, bytes: &[u8]) -> Result<()>
 /// Takes space that the log uses and that is free to everybody else.
 fn take(engine: &Engine, extent: Extent, purpose: BlockGroupFlags) -> Result<()> {
     let group = engine.space.group_of(extent)?;
-    load_group(&engine.space, &group, engine.free_space_source())?;
+    engine.load_group(&group)?;
     if group.flags().contains(purpose) && engine.space.take_exactly(extent)? {
         // What is free may be a lie as well.
         engine.check_unused(extent)?;

@@ -12,7 +12,7 @@ use btrfs_disk::{Generation, TreeId};
 
 use crate::ablation::{Mutation, mutated};
 use crate::extent::{Apply, SpaceSink};
-use crate::space::{Extent, Reservation, Run, Space};
+use crate::space::{Extent, Reservation, Space};
 use crate::tree::{Edit, EditItem, RootPtr};
 use crate::{Error, Result};
 use btrfs_disk::{At, Corrupt, Detail, Logical};
@@ -129,13 +129,6 @@ impl Engine {
             Err(error) if error.is_device_full() && self.discard_free() > 0 => write(),
             answer => answer,
         }
-    }
-
-    /// Gives space that nothing refers to, in no state that a crash could bring back, to what holds
-    /// the devices. Returns the bytes.
-    fn discard_free(&self) -> u64 {
-        let discard = |run: Run| self.pool().discard(Logical(run.start), run.len).is_ok();
-        self.space.all_groups().iter().map(|group| group.discard_free(discard)).sum()
     }
 
     fn settle(&self, generation: Generation) -> Result<Settled> {

@@ -11,7 +11,7 @@ use crate::extent::{CsumSizes, CsumTree, ExtentSizes, check_unused};
 use crate::locks::Mutex;
 use crate::options::StoreOptions;
 use crate::pool::Pool;
-use crate::space::{ChunkPlan, Extent, Space};
+use crate::space::{BlockGroup, ChunkPlan, Extent, LoadFrom, Space, load_group};
 use crate::tree::Tree;
 use crate::{Error, Result};
 
@@ -50,6 +50,15 @@ impl Engine {
     /// The devices, behind the chunk map.
     pub(crate) fn pool(&self) -> &Pool {
         self.reader.pool()
+    }
+
+    /// Loads the free space of a group, if that was not done before; no commit may change the trees meanwhile.
+    pub(crate) fn load_group(&self, group: &Arc<BlockGroup>) -> Result<()> {
+        let from = match &self.core.free_space {
+            Some(tree) => LoadFrom::FreeSpaceTree(tree),
+            None => LoadFrom::ExtentTree(&self.core.extent),
+        };
+        load_group(&self.space, group, from)
     }
 
     /// Makes durable what was written to the devices before; a failure ends all writing.

@@ -8,11 +8,10 @@
 //! was asked for, tells it.
 
 use std::ops::Range;
-use std::sync::Arc;
 
 use btrfs_disk::Logical;
 
-use crate::space::{BlockGroup, LoadFrom, Pinned, Run, load_group};
+use crate::space::{BlockGroup, Pinned, Run};
 use crate::{Error, Result};
 
 use super::engine::Engine;
@@ -44,6 +43,13 @@ impl Engine {
         }
     }
 
+    /// Gives space that nothing refers to, in no state that a crash could bring back, to what holds
+    /// the devices. Returns the bytes.
+    pub(super) fn discard_free(&self) -> u64 {
+        let discard = |run: Run| self.pool().discard(Logical(run.start), run.len).is_ok();
+        self.space.all_groups().iter().map(|group| group.discard_free(discard)).sum()
+    }
+
     /// Tells the devices all that is free, and shows `watch` how many bytes were looked at, of how many. Returns the
     /// bytes that were told, each once however many copies there are.
     pub(crate) fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Result<u64> {
@@ -56,28 +62,16 @@ impl Engine {
         let (mut seen, mut told) = (0_u64, 0_u64);
         for group in groups {
             if !group.is_read_only() {
-                self.load(&group)?;
+                // No commit changes the trees meanwhile.
+                let serial = self.gate.serialize();
+                self.load_group(&group)?;
+                drop(serial);
                 told = told.saturating_add(self.trim_group(&group, wanted)?);
             }
             seen = seen.saturating_add(group.range().len);
             watch(seen, all);
         }
         Ok(told.saturating_add(self.trim_unallocated(wanted.bytes_min)?))
-    }
-
-    /// Loads the free space of a group, if that was not done before.
-    fn load(&self, group: &Arc<BlockGroup>) -> Result<()> {
-        // No commit changes the trees meanwhile.
-        let _serial = self.gate.serialize();
-        load_group(&self.space, group, self.free_space_source())
-    }
-
-    /// What says which space is free.
-    pub(crate) fn free_space_source(&self) -> LoadFrom<'_> {
-        match &self.core.free_space {
-            Some(tree) => LoadFrom::FreeSpaceTree(tree),
-            None => LoadFrom::ExtentTree(&self.core.extent),
-        }
     }
 
     fn trim_group(&self, group: &BlockGroup, wanted: &Trim) -> Result<u64> {

@@ -132,8 +132,8 @@ fn may_move(item: &FileExtent, layout: Layout) -> bool {
 fn make_dirty(core: &Core, inode: &Arc<Inode>, range: Range<u64>, compression: Option<Compression>) -> Result<bool> {
     let page_bytes = u64::from(core.store.sizes().sector);
     let mut buffer = vec![0; to_usize(range.end.saturating_sub(range.start))];
+    debug_assert!(range.start.is_multiple_of(page_bytes), "pages are made of whole sectors: {range:?}");
     for _ in 0..TRIES_MAX {
-        debug_assert!(range.start.is_multiple_of(page_bytes), "pages are made of whole sectors: {range:?}");
         let version = inode.data.version_now();
         let known = read_at(core, inode, range.start, &mut buffer)?;
         let end = range.start.saturating_add(to_u64(known)).next_multiple_of(page_bytes);

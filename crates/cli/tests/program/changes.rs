@@ -291,3 +291,92 @@ fn copies_within_an_image_share_their_contents() {
     assert_eq!(bench.ok("cat a.img /middle"), "hello\n");
     bench.check("a.img");
 }
+
+/// A copy that fails leaves what was there, and no part of itself.
+#[test]
+fn copies_that_fail_leave_everything_as_it_was() {
+    const HALF: usize = 70 << 20;
+    let bench = Bench::new();
+    let contents: Vec<u8> =
+        (0_u32..200_000).flat_map(|number| number.wrapping_mul(2_654_435_761).to_le_bytes()).collect();
+    bench.ok("mkfs -q --size 128M a.img");
+    std::fs::write(bench.path("damaged"), &contents).unwrap();
+    std::fs::write(bench.path("large"), crate::harness::pattern(HALF)).unwrap();
+    std::fs::write(bench.path("old"), "as it was").unwrap();
+    bench.ok("put -q a.img damaged large old /");
+    let mut image = std::fs::read(bench.path("a.img")).unwrap();
+    let part = contents.get(500 * 1024..500 * 1024 + 64).unwrap();
+    let at = image.windows(64).position(|window| window == part).unwrap();
+    image.get_mut(at..at + 64).unwrap().fill(0);
+    std::fs::write(bench.path("a.img"), &image).unwrap();
+    for (line, status, said) in [
+        ("cp --reflink=never a.img /damaged /new", 3, "/damaged: "),
+        ("cp -f --reflink=never a.img /damaged /old", 3, "/damaged: "),
+        ("cp --reflink=never a.img /large /new", 5, "/new: "),
+        ("cp -f --reflink=never a.img /large /old", 5, "no space"),
+    ] {
+        let run = bench.run(line);
+        assert_eq!(run.status, status, "{line}: {}", run.err);
+        assert!(run.err.contains(said), "{line}: {}", run.err);
+        assert_eq!(bench.ok("ls a.img /").split_whitespace().collect::<Vec<_>>(), ["damaged", "large", "old"]);
+        assert_eq!(bench.ok("cat a.img /old"), "as it was");
+    }
+    let run = bench.run("dedupe a.img /large /damaged");
+    assert!(run.status == 3 && run.err.contains("/damaged: "), "{}", run.err);
+    bench.ok("cp -f a.img /large /old");
+    assert_eq!(bench.run("cat a.img /old").out, crate::harness::pattern(HALF));
+}
+
+/// Names of one file stay names of one file, whatever had the names before.
+#[test]
+fn links_are_copied_over_what_is_there() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 256M a.img");
+    std::fs::write(bench.path("x"), "one").unwrap();
+    std::fs::write(bench.path("y"), "other").unwrap();
+    bench.ok("mkdir a.img /from /to");
+    bench.ok("put -q a.img x /from/x");
+    bench.ok("ln a.img /from/x /from/y");
+    bench.ok("put -q a.img y /to/x");
+    bench.ok("ln a.img /to/x /to/y");
+    bench.ok("ln a.img /to/x /to/kept");
+    bench.ok("cp -f a.img /from/x /from/y /from/x /to");
+    let stat = |name: &str| bench.json(&format!("stat --json a.img /to/{name}"))["files"][0].clone();
+    assert_eq!((stat("x")["ino"].clone(), stat("x")["nlink"].as_u64()), (stat("y")["ino"].clone(), Some(2)));
+    assert_eq!(bench.ok("cat a.img /to/y /to/kept"), "oneother");
+    assert_eq!(bench.ok("ls a.img /to").split_whitespace().count(), 3);
+    bench.check("a.img");
+}
+
+#[test]
+fn a_copy_counts_what_it_writes_and_keeps_its_own_kind_of_storage() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 256M a.img");
+    let file = std::fs::File::create(bench.path("sparse")).unwrap();
+    std::os::unix::fs::FileExt::write_all_at(&file, &crate::harness::pattern(65_536), 0).unwrap();
+    file.set_len(50 << 20).unwrap();
+    bench.ok("put -q a.img sparse /");
+    assert_eq!(bench.json("cp --json a.img /sparse /shared")["bytes_shared"], 65_536);
+    let copied = bench.json("cp --json --reflink=never a.img /sparse /copied");
+    assert_eq!((&copied["bytes_copied"], &copied["bytes_shared"]), (&65_536.into(), &0.into()));
+    let Some(mounted) = crate::mounted::Mounted::if_possible() else { return };
+    let bench = &mounted.bench;
+    bench.ok("mkfs -q --force --size 256M a.img");
+    bench.ok("mount a.img mnt");
+    std::fs::create_dir(mounted.dir().join("in-place")).unwrap();
+    std::fs::write(mounted.dir().join("small"), "").unwrap();
+    let chattr = |flag: &str, name: &str| {
+        std::process::Command::new("chattr").arg(flag).arg(mounted.dir().join(name)).status().unwrap().success()
+    };
+    assert!(chattr("+C", "in-place") && chattr("+c", "small"));
+    std::fs::write(mounted.dir().join("small"), crate::harness::pattern(200_000)).unwrap();
+    mounted.unmount();
+    for line in ["cp a.img /small /in-place/new", "cp -f a.img /small /in-place/new"] {
+        bench.ok(line);
+        assert_eq!(bench.run("cat a.img /in-place/new").out, crate::harness::pattern(200_000));
+    }
+    let flags = |path: &str| bench.json(&format!("stat --json a.img {path}"))["files"][0]["flags"].clone();
+    assert_eq!(flags("/small"), flags("/in-place/new"));
+    assert_ne!(flags("/small"), flags("/in-place"));
+    bench.check("a.img");
+}

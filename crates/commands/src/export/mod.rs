@@ -39,7 +39,7 @@ use vfs::{Metadata, Volume};
 use crate::interrupt::Interrupt;
 use crate::progress::Progress;
 
-pub(crate) use contents::{copy_sparse, new_buffer};
+pub(crate) use contents::{copy_sparse, data_bytes, new_buffer};
 pub(crate) use estimate::measure;
 pub(crate) use failures::Failures;
 pub(crate) use walk::{export_contents, export_one};

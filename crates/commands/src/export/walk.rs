@@ -319,7 +319,7 @@ fn fill(export: &Export<'_>, buffer: &mut [u8], fd: &OwnedFd, image: &Path, meta
     }
     let file = FileOptions::new().read(true).open(export.volume, image)?;
     let mut end = 0;
-    contents::copy_sparse(&file, metadata.size, buffer, |mut at, mut part| {
+    contents::copy_sparse((&file, image), metadata.size, buffer, |mut at, mut part| {
         while !part.is_empty() {
             export.options.interrupt.check()?;
             match rustix::io::pwrite(fd, part, at) {

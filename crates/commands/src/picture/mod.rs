@@ -16,6 +16,7 @@ use anyhow::{Context as _, Result};
 use crate::output::replace;
 
 pub use axis::{Axis, ticks};
+use svg::BEGINNING;
 pub use svg::{Anchor, Svg, escaped};
 
 /// Writes a picture to a file, which is made, or replaced where it is a picture of this kind.
@@ -25,6 +26,3 @@ pub use svg::{Anchor, Svg, escaped};
 pub fn write(path: &Path, svg: &str) -> Result<()> {
     replace(path, BEGINNING.as_bytes())?.write_all(svg.as_bytes()).with_context(|| path.display().to_string())
 }
-
-/// What every picture that is made here begins with.
-const BEGINNING: &str = "<svg xmlns=";

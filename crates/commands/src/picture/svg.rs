@@ -24,6 +24,9 @@ impl Anchor {
     }
 }
 
+/// What every picture begins with.
+pub(super) const BEGINNING: &str = "<svg xmlns=";
+
 /// A picture that is being drawn; lengths are pixels, from the upper left corner.
 #[derive(Debug, Clone)]
 pub struct Svg {
@@ -35,7 +38,7 @@ impl Svg {
     #[must_use]
     pub fn new(width: u32, height: u32) -> Self {
         let text = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
+            "{BEGINNING}\"http://www.w3.org/2000/svg\" width=\"{width}\" height=\"{height}\" \
              viewBox=\"0 0 {width} {height}\" font-family=\"sans-serif\" font-size=\"11\">\n\
              <rect width=\"{width}\" height=\"{height}\" fill=\"#fff\"/>\n"
         );
