@@ -501,6 +501,12 @@ impl Store {
         self.0.csum_tree().any(at, len)
     }
 
+    /// Threads that work for the store at the same time.
+    #[must_use]
+    pub fn worker_count(&self) -> usize {
+        self.0.pool().workers().thread_count()
+    }
+
     /// Runs `job` on every item, several at a time on the store's worker threads, while the caller runs `here`; returns
     /// the answers in order, and the caller's. `job` takes no locks.
     pub fn work_on_beside<T: Send, R: Send, B>(

@@ -9,6 +9,7 @@ use btrfs_disk::{Generation, Logical};
 use vfs::Budget;
 
 use super::Inode;
+use super::rounds::Rounds;
 use crate::locks::{Mutex, Rank, RwLock};
 
 /// Decompressed extents kept per volume, of at most 128 KiB each.
@@ -29,6 +30,8 @@ pub(crate) struct DataShared {
     pub(crate) in_place: RwLock<()>,
     /// Held while space is allocated for what one flush writes.
     pub(crate) laying_out: Mutex<()>,
+    /// Of the thread that writes back before writers have to.
+    pub(crate) rounds: Rounds,
     /// The latest decompressed extents, newest last.
     decompressed: Mutex<VecDeque<Decompressed>>,
 }
@@ -42,6 +45,7 @@ impl DataShared {
             last_listed: AtomicU64::new(0),
             in_place: RwLock::new(Rank::InPlace, ()),
             laying_out: Mutex::new(Rank::LayingOut, ()),
+            rounds: Rounds::default(),
             decompressed: Mutex::new(Rank::Lists, VecDeque::new()),
         }
     }

@@ -16,7 +16,7 @@ use btrfs_disk::TreeId;
 use crate::dir::Namespace;
 use crate::error::Result;
 use crate::inode::Core;
-use crate::writeback;
+use crate::writeback::{self, Flusher};
 
 pub(crate) use walk::{Follow, Walker};
 
@@ -30,6 +30,7 @@ pub(crate) struct Opened {
     /// Owner and group of what is created by paths.
     pub(crate) owner: (u32, u32),
     pub(crate) devices: Vec<Arc<dyn Device>>,
+    _flusher: Flusher,
 }
 
 impl Opened {
@@ -39,7 +40,8 @@ impl Opened {
         owner: (u32, u32),
         devices: Vec<Arc<dyn Device>>,
     ) -> Self {
-        Self { namespace, top, paths: paths::PathCache::default(), owner, devices }
+        let flusher = Flusher::start(&namespace.core);
+        Self { namespace, top, paths: paths::PathCache::default(), owner, devices, _flusher: flusher }
     }
 
     pub(crate) fn core(&self) -> &Core {

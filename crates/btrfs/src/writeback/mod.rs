@@ -26,6 +26,7 @@ mod batch;
 mod disk;
 mod encode;
 mod finish;
+mod flusher;
 mod in_place;
 mod job;
 pub(crate) mod pending;
@@ -36,6 +37,8 @@ use std::sync::Arc;
 
 use btrfs_disk::TreeId;
 use btrfs_store::Need;
+
+pub(crate) use flusher::Flusher;
 
 pub(crate) use disk::{give_up, is_in_one_group, write_and_sum};
 pub(crate) use in_place::covers as may_write_in_place;
@@ -178,17 +181,21 @@ pub(crate) fn flush_idle(core: &Core) -> Result<()> {
     flush_where(core, |_| true, Busy::Skip)
 }
 
-/// Writes the oldest dirty files when the volume has too many, too many dirty bytes (until it is
-/// well below its budget), or promised them more than it has left. Called by every writer, without
-/// locks.
+/// Has the oldest dirty files written in the background while there is room for more, if the writer's own is
+/// compressed. Where that is not enough, or nobody does it, writes them: when the volume has too many, too many dirty bytes
+/// (until it is well below its budget), or promised them more than it has left. Called by every writer, without locks.
 ///
 /// # Errors
 /// See the module's text.
 pub(crate) fn relieve(core: &Core, writer: &Arc<Inode>) -> Result<()> {
-    let budget = &core.data.budget;
+    let (budget, rounds) = (&core.data.budget, &core.data.rounds);
+    if core.may_compress(writer.state().flags) && flusher::is_much(core, flusher::BEGIN_EIGHTHS) {
+        rounds.wake();
+    }
     if budget.is_exceeded() {
         let goal = budget.limit_bytes() / 8 * BUDGET_EIGHTHS_KEPT;
         while budget.used_bytes() > goal && flush_oldest(core, writer, goal)? {}
+        rounds.forget_failure();
     }
     let dirty_files = core.data.dirty_file_count();
     if dirty_files > DIRTY_FILES_MAX || (dirty_files > 0 && core.store.is_promised_much()) {
@@ -205,6 +212,11 @@ fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
     result?;
     if busy.len() < count {
         return Ok(true);
+    }
+    let budget = &core.data.budget;
+    core.data.rounds.wait_while(|| budget.is_exceeded());
+    if !budget.is_exceeded() {
+        return Ok(false);
     }
     // The writer's own bytes are what is left to do, and waiting for its lock is waiting for
     // whoever writes them.

@@ -1,0 +1,161 @@
+//! When the thread that writes back works, and when writers wait for it ([`crate::writeback`] says what it does).
+
+use crate::error::Result;
+use crate::locks::{Condvar, Mutex, Rank};
+
+/// What a step of a round came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    /// There is more to do.
+    More,
+    Done,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Round {
+    None,
+    Wanted,
+    Running,
+}
+
+#[derive(Debug)]
+struct State {
+    /// There is a thread, and it is to go on.
+    is_open: bool,
+    round: Round,
+    /// The last round failed, and nothing was written since.
+    has_failed: bool,
+}
+
+/// Rounds of work that a thread does for others.
+#[derive(Debug)]
+pub(crate) struct Rounds {
+    state: Mutex<State>,
+    /// A round is wanted, a step is done, or the end has come.
+    changed: Condvar,
+}
+
+impl Default for Rounds {
+    fn default() -> Self {
+        let state = State { is_open: false, round: Round::None, has_failed: false };
+        Self { state: Mutex::new(Rank::Lists, state), changed: Condvar::new() }
+    }
+}
+
+impl Rounds {
+    /// A thread is about to [`serve`](Self::serve).
+    pub(crate) fn open(&self) {
+        self.state.lock().is_open = true;
+    }
+
+    /// Ends the thread after the step that it is at.
+    pub(crate) fn end(&self) {
+        self.state.lock().is_open = false;
+        self.changed.notify_all();
+    }
+
+    /// Asks for a round, where one is of use.
+    pub(crate) fn wake(&self) {
+        let mut state = self.state.lock();
+        if state.is_open && state.round == Round::None && !state.has_failed {
+            state.round = Round::Wanted;
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Asks for a round, and waits as long as there is one and `is_needed` holds, which is asked after each step.
+    pub(crate) fn wait_while(&self, is_needed: impl Fn() -> bool) {
+        self.wake();
+        let mut state = self.state.lock();
+        self.changed.wait_while(&mut state, |state| state.is_open && state.round != Round::None && is_needed());
+    }
+
+    /// Somebody else did what the last round could not.
+    pub(crate) fn forget_failure(&self) {
+        self.state.lock().has_failed = false;
+    }
+
+    /// Runs the rounds that are asked for, step by step, until the end.
+    pub(crate) fn serve(&self, step: impl Fn() -> Result<Step>) {
+        // Whatever becomes of a step: nobody waits for a thread that is gone.
+        let _end = EndOnDrop(self);
+        loop {
+            let mut state = self.state.lock();
+            self.changed.wait_while(&mut state, |state| state.is_open && state.round == Round::None);
+            if !state.is_open {
+                return;
+            }
+            state.round = Round::Running;
+            drop(state);
+            let done = loop {
+                match step() {
+                    Ok(Step::More) if self.state.lock().is_open => self.changed.notify_all(),
+                    done => break done,
+                }
+            };
+            let mut state = self.state.lock();
+            (state.round, state.has_failed) = (Round::None, done.is_err());
+            drop(state);
+            self.changed.notify_all();
+        }
+    }
+}
+
+struct EndOnDrop<'a>(&'a Rounds);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+
+    use super::*;
+    use crate::error::CallerError;
+
+    #[test]
+    fn rounds_are_run_until_nothing_is_left_and_waited_for() {
+        let (rounds, left) = (Rounds::default(), AtomicU32::new(100));
+        // Without a thread nobody waits.
+        rounds.wait_while(|| true);
+        rounds.open();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                rounds.serve(|| {
+                    let before = left.fetch_sub(1, Relaxed);
+                    Ok(if before > 1 { Step::More } else { Step::Done })
+                });
+            });
+            rounds.wait_while(|| left.load(Relaxed) > 50);
+            assert!(left.load(Relaxed) <= 50);
+            rounds.wait_while(|| left.load(Relaxed) > 0);
+            assert_eq!(left.load(Relaxed), 0);
+            rounds.end();
+        });
+    }
+
+    #[test]
+    fn after_a_failure_nobody_waits_until_somebody_had_more_luck() {
+        let (rounds, steps) = (Rounds::default(), AtomicU32::new(0));
+        rounds.open();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                rounds.serve(|| {
+                    steps.fetch_add(1, Relaxed);
+                    Err(CallerError::NotFound.into())
+                });
+            });
+            rounds.wait_while(|| true);
+            rounds.wait_while(|| true);
+            assert_eq!(steps.load(Relaxed), 1);
+            rounds.forget_failure();
+            rounds.wait_while(|| true);
+            assert_eq!(steps.load(Relaxed), 2);
+            rounds.end();
+        });
+    }
+}
