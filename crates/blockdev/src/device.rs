@@ -1,9 +1,20 @@
 //! The one trait every device implements.
 
 use crate::convert::to_u64;
-use crate::{Error, Op, Result};
+use crate::{Error, Op, Result, Tag, tagged};
 use std::fmt::Debug;
 use std::sync::Arc;
+
+/// Bytes of several buffers to be written one after the other at a place.
+#[derive(Debug, Clone, Copy)]
+pub struct Write<'a> {
+    /// First byte on the device.
+    pub offset: u64,
+    /// What to write there.
+    pub parts: &'a [&'a [u8]],
+    /// What it is for.
+    pub tag: Tag,
+}
 
 /// A run of bytes that can be read, written and made durable; the crate's documentation says
 /// what it promises. Methods take `&self`: many threads use one device at once.
@@ -42,6 +53,19 @@ pub trait Device: Send + Sync + Debug {
     /// [`Error::ReadOnly`], [`Error::OutOfRange`] (nothing is written then), [`Error::Io`]
     /// (any part of the range may have been written).
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()>;
+
+    /// Writes several runs, none of which overlaps another; a device with a queue has them under way at the same
+    /// time. Each is tried, whatever becomes of the others: the answers, in the order of `writes`, are those of
+    /// [`Device::write_at`].
+    fn submit(&self, writes: &[Write<'_>]) -> Vec<Result<()>> {
+        writes.iter().map(|write| tagged(write.tag, || self.write_at(write.offset, write.parts))).collect()
+    }
+
+    /// Requests that the device works on at the same time for one caller of [`Device::submit`]: with 1 nothing is
+    /// gained by handing it several.
+    fn queue_depth(&self) -> usize {
+        1
+    }
 
     /// Makes every write that returned before this call durable.
     ///
@@ -91,6 +115,12 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         (**self).write_at(offset, parts)
+    }
+    fn submit(&self, writes: &[Write<'_>]) -> Vec<Result<()>> {
+        (**self).submit(writes)
+    }
+    fn queue_depth(&self) -> usize {
+        (**self).queue_depth()
     }
     fn flush(&self) -> Result<()> {
         (**self).flush()

@@ -28,6 +28,6 @@ pub mod recording;
 mod tag;
 pub mod trace;
 
-pub use device::Device;
+pub use device::{Device, Write};
 pub use error::{Error, Op, Result};
 pub use tag::{Kind, Tag, tag, tagged};

@@ -5,7 +5,8 @@
 //! as fast on a disk. Nothing is copied: a merged request is one vectored system call.
 
 use crate::convert::to_u64;
-use crate::{Device, Result, Tag, tagged};
+use crate::{Device, Error, Result, Tag, Write};
+use std::ops::Range;
 
 /// Bytes of a merged request. Above this nothing is gained, and other threads wait longer for
 /// their turn. A single request may be larger.
@@ -20,26 +21,43 @@ pub struct WriteRequest<'a> {
     pub offset: u64,
     /// What to write there.
     pub bytes: &'a [u8],
-    /// What it is for. Neighbours that become one request are for what the first is.
+    /// What it is for. Neighbours of one mirror that become one request are for what the first is.
     pub tag: Tag,
 }
 
-/// Writes every request, in the order of the device, neighbours together. The requests must not
-/// overlap: it is not specified whose bytes would remain. `requests` is sorted afterwards.
-///
-/// # Errors
-/// The first error of the device. Any of the requests may have been written then.
-pub fn write_all(device: &dyn Device, requests: &mut Vec<WriteRequest<'_>>) -> Result<()> {
+/// A write that a device refused.
+#[derive(Debug, Clone)]
+pub struct Failed {
+    /// What it was for: which copy of which bytes is not there now.
+    pub tag: Tag,
+    /// The device's reason.
+    pub error: Error,
+}
+
+/// Writes every request, in the order of the device, neighbours together, and returns those that failed; the others
+/// are written all the same. The requests must not overlap: it is not specified whose bytes would remain. `requests`
+/// is sorted afterwards.
+#[must_use]
+pub fn write_all(device: &dyn Device, requests: &mut Vec<WriteRequest<'_>>) -> Vec<Failed> {
     requests.sort_by_key(|request| request.offset);
-    let mut parts = Vec::with_capacity(requests.len().min(MERGED_PARTS_MAX));
-    for run in runs(requests, |request| extent(request.offset, request.bytes)) {
-        parts.clear();
-        parts.extend(run.iter().map(|request| request.bytes));
-        if let Some(first) = run.first() {
-            tagged(first.tag, || device.write_at(first.offset, &parts))?;
-        }
-    }
-    Ok(())
+    let parts: Vec<&[u8]> = requests.iter().map(|request| request.bytes).collect();
+    let writes: Vec<Write<'_>> = runs(requests, |request| Extent::of_write(request))
+        .filter_map(|run| {
+            let first = requests.get(run.start)?;
+            Some(Write { offset: first.offset, parts: parts.get(run)?, tag: first.tag })
+        })
+        .collect();
+    submit(device, &writes)
+}
+
+/// Hands a device what it is to write as it is, and returns what failed.
+#[must_use]
+pub fn submit(device: &dyn Device, writes: &[Write<'_>]) -> Vec<Failed> {
+    let answers = device.submit(writes);
+    debug_assert!(answers.len() == writes.len(), "each write has an answer");
+    std::iter::zip(writes, answers)
+        .filter_map(|(write, answer)| Some(Failed { tag: write.tag, error: answer.err()? }))
+        .collect()
 }
 
 /// A buffer to be filled from a place.
@@ -61,7 +79,7 @@ pub fn read_all(device: &dyn Device, requests: &mut Vec<ReadRequest<'_>>) -> Res
     let mut rest = requests.as_mut_slice();
     while let Some(first) = rest.first() {
         let offset = first.offset;
-        let count = run_len(rest, |request| extent(request.offset, request.buf));
+        let count = run_len(rest, |request| Extent::new(request.offset, request.buf, 0));
         let (run, behind) = rest.split_at_mut(count);
         let mut parts: Vec<&mut [u8]> = run.iter_mut().map(|request| &mut *request.buf).collect();
         device.read_parts_at(offset, &mut parts)?;
@@ -70,33 +88,45 @@ pub fn read_all(device: &dyn Device, requests: &mut Vec<ReadRequest<'_>>) -> Res
     Ok(())
 }
 
-/// Where a request begins, and how many bytes it has.
-const fn extent(offset: u64, bytes: &[u8]) -> (u64, u64) {
-    (offset, to_u64(bytes.len()))
+/// Where a request begins, how many bytes it has, and of which copy.
+struct Extent {
+    offset: u64,
+    len: u64,
+    mirror: u32,
 }
 
-/// Splits sorted requests into runs that can each be one request.
-fn runs<T>(requests: &[T], extent: impl Fn(&T) -> (u64, u64)) -> impl Iterator<Item = &[T]> {
-    let mut rest = requests;
+impl Extent {
+    const fn new(offset: u64, bytes: &[u8], mirror: u32) -> Self {
+        Self { offset, len: to_u64(bytes.len()), mirror }
+    }
+
+    const fn of_write(request: &WriteRequest<'_>) -> Self {
+        Self::new(request.offset, request.bytes, request.tag.mirror)
+    }
+}
+
+/// Splits sorted requests into runs that can each be one request: their places in the list.
+fn runs<T>(requests: &[T], extent: impl Fn(&T) -> Extent) -> impl Iterator<Item = Range<usize>> {
+    let mut start = 0;
     std::iter::from_fn(move || {
-        let (run, behind) = rest.split_at(run_len(rest, &extent));
-        rest = behind;
+        let run = start..start + run_len(requests.get(start..).unwrap_or_default(), &extent);
+        start = run.end;
         (!run.is_empty()).then_some(run)
     })
 }
 
 /// How many of the first requests follow each other without a gap and within the limits. At
 /// least 1 unless there are none.
-fn run_len<T>(requests: &[T], extent: impl Fn(&T) -> (u64, u64)) -> usize {
+fn run_len<T>(requests: &[T], extent: impl Fn(&T) -> Extent) -> usize {
     let Some(first) = requests.first() else {
         return 0;
     };
-    let (start, mut len) = extent(first);
+    let Extent { offset: start, mut len, mirror } = extent(first);
     let mut count = 1;
     for request in &requests[1..requests.len().min(MERGED_PARTS_MAX)] {
-        let (offset, more) = extent(request);
-        let merged = len.saturating_add(more);
-        if start.checked_add(len) != Some(offset) || merged > MERGED_BYTES_MAX {
+        let next = extent(request);
+        let merged = len.saturating_add(next.len);
+        if start.checked_add(len) != Some(next.offset) || merged > MERGED_BYTES_MAX || next.mirror != mirror {
             break;
         }
         len = merged;
@@ -108,9 +138,9 @@ fn run_len<T>(requests: &[T], extent: impl Fn(&T) -> (u64, u64)) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Op;
     use crate::backends::MemoryDevice;
     use crate::trace::TracingDevice;
-    use crate::{Error, Op};
 
     #[test]
     fn neighbours_are_merged_whatever_their_order_and_gaps_are_kept() {
@@ -120,7 +150,7 @@ mod tests {
         let mut requests: Vec<_> = std::iter::zip(places, &blocks)
             .map(|(offset, bytes)| WriteRequest { offset, bytes, tag: Tag::default() })
             .collect();
-        write_all(&device, &mut requests).unwrap();
+        assert!(write_all(&device, &mut requests).is_empty());
         let written: Vec<_> = device.take_events().iter().map(|event| (event.offset, event.len)).collect();
         assert_eq!(written, [(0, 64), (160, 32), (400, 16), (1000, 16)]);
 
@@ -140,30 +170,42 @@ mod tests {
         let block = vec![1; 1 << 20];
         let mut large: Vec<_> =
             (0..9).map(|at| WriteRequest { offset: at << 20, bytes: &block, tag: Tag::default() }).collect();
-        write_all(&device, &mut large).unwrap();
+        assert!(write_all(&device, &mut large).is_empty());
         let lens: Vec<_> = device.take_events().iter().map(|event| event.len).collect();
         assert_eq!(lens, [4 << 20, 4 << 20, 1 << 20]);
 
         let mut tiny: Vec<_> =
             (0..2500).map(|offset| WriteRequest { offset, bytes: &block[..1], tag: Tag::default() }).collect();
-        write_all(&device, &mut tiny).unwrap();
+        assert!(write_all(&device, &mut tiny).is_empty());
         let lens: Vec<_> = device.take_events().iter().map(|event| event.len).collect();
         assert_eq!(lens, [1024, 1024, 452]);
 
         let huge = vec![2; 9 << 20];
         let mut single = vec![WriteRequest { offset: 0, bytes: &huge, tag: Tag::default() }];
-        write_all(&device, &mut single).unwrap();
+        assert!(write_all(&device, &mut single).is_empty());
         assert_eq!(device.take_events().len(), 1);
-        write_all(&device, &mut Vec::new()).unwrap();
+        assert!(write_all(&device, &mut Vec::new()).is_empty());
         read_all(&device, &mut Vec::new()).unwrap();
         assert_eq!(device.take_events().len(), 0);
     }
 
     #[test]
-    fn the_device_s_error_is_handed_on() {
-        let device = MemoryDevice::new(100);
-        let mut requests = vec![WriteRequest { offset: u64::MAX, bytes: &[1], tag: Tag::default() }];
-        let error = write_all(&device, &mut requests).unwrap_err();
-        assert!(matches!(error, Error::OutOfRange { op: Op::Write, .. }));
+    fn a_copy_fails_alone_and_says_which_it_is() {
+        let device = TracingDevice::recording(MemoryDevice::new(100));
+        let of_mirror = |mirror| Tag { mirror, ..Tag::default() };
+        let places = [(0, 0), (10, 1), (95, 1), (20, 0), (200, 2)];
+        let mut requests: Vec<_> = places
+            .iter()
+            .map(|(offset, mirror)| WriteRequest { offset: *offset, bytes: &[7; 10], tag: of_mirror(*mirror) })
+            .collect();
+        let failed = write_all(&device, &mut requests);
+        assert_eq!(failed.iter().map(|failed| failed.tag.mirror).collect::<Vec<_>>(), [1, 2]);
+        assert!(failed.iter().all(|failed| matches!(failed.error, Error::OutOfRange { op: Op::Write, .. })));
+        // Neighbours of different copies stay apart: an answer is of one copy.
+        let asked: Vec<_> = device.take_events().iter().map(|event| (event.offset, event.len)).collect();
+        assert_eq!(asked, [(0, 10), (10, 10), (20, 10), (95, 10), (200, 10)]);
+        let mut found = [0; 30];
+        device.read_at(0, &mut found).unwrap();
+        assert_eq!(found, [7; 30]);
     }
 }

@@ -28,6 +28,7 @@ pub use host::Env;
 pub use log::{FoundLog, LogEdit, LogJoin, LogSync, LogTicket};
 pub use make::MakeOptions;
 pub use options::StoreOptions;
+pub use pool::DataRun;
 pub use space::{ProfileSpace, Reservation, SpaceReport};
 pub use store::{DataExtent, Expect, Need, Sizes, Store};
 pub use tree::{EditItem, Scan, Tree};

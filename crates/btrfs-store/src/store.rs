@@ -15,7 +15,7 @@ use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::extent::{CsumRange, DataHolder, ExtentKind, is_held_only_by, lookup};
 use crate::options::StoreOptions;
-use crate::pool::{BlockCheck, Chunk};
+use crate::pool::{BlockCheck, Chunk, DataRun};
 use crate::space::{self, AllocRequest, ChunkTrees, Extent, Payer, Place, Reservation, Shortage, SpaceReport, Urgency};
 use crate::tree::{Edit, Tree};
 use crate::txn::{DropProgress, Engine, Purse, Trim, Txn, TxnHost, drop_tree_step};
@@ -461,15 +461,21 @@ impl Store {
         self.free_unused(extent);
     }
 
-    /// Writes data to all its mirrors.
+    /// Writes runs of data to all their mirrors, as many at a time as the devices take.
     ///
     /// # Errors
     /// The device's; the store is poisoned then, unless what holds the device had no room
-    /// ([`Error::is_device_full`]). Nothing may refer to the range in that case; it holds anything.
-    pub fn write_data(&self, at: Logical, parts: &[&[u8]]) -> Result<()> {
+    /// ([`Error::is_device_full`]). Nothing may refer to the runs in that case; they hold anything.
+    pub fn write_data(&self, runs: &[DataRun<'_>]) -> Result<()> {
         self.0.health.check()?;
-        let written = self.0.with_room(|| self.0.pool().write(at, parts));
+        let written = self.0.with_room(|| self.0.pool().write(runs));
         written.inspect_err(|error| self.0.health.poison_unless_full(error))
+    }
+
+    /// Runs of data that are worth being handed to [`Store::write_data`] together.
+    #[must_use]
+    pub fn queue_depth(&self) -> usize {
+        self.0.pool().queue_depth()
     }
 
     /// Reads data from the first mirror that is as expected, and repairs the others when

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use vfs::file_system::{NodeFlags, NodeKind, SetAttr, WholeNode, XattrMode};
@@ -177,8 +177,10 @@ impl Copy<'_> {
         } else if self.links.get(&id) != Some(&name.to) {
             // What has the name keeps it until the copy is whole.
             let beside = self.free_name(&name.to)?;
-            self.make(name, id, &beside)?;
-            self.volume.rename(&beside, &name.to).inspect_err(|_| self.remove(&beside))?;
+            let replace = |target: &Path| format!("{}: not replaced", target.display());
+            self.make(name, id, &beside).with_context(|| replace(&name.to))?;
+            let renamed = self.volume.rename(&beside, &name.to).inspect_err(|_| self.remove(&beside));
+            renamed.with_context(|| replace(&name.to))?;
         }
         if name.found.nlink > 1 && !name.found.is_dir() {
             self.links.entry(id).or_insert_with(|| name.to.clone());

@@ -16,7 +16,7 @@ use super::progress::{Bar, Progress};
 /// Give the room of what is free in an image back to the host
 ///
 /// What was deleted stays in an image file until it is overwritten, or until this punches a hole there; a disk is told
-/// that it need not keep it. Nothing in the image changes. On a mount fstrim(8) does the same.
+/// that it need not keep it. No file changes. On a mount fstrim(8) does the same.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",

@@ -50,6 +50,7 @@ pub use profile::Profile;
 pub use read::{BlockCheck, Expect};
 pub use supers::Access;
 pub use workers::Workers;
+pub use write::DataRun;
 
 use crate::error::{Error, Result};
 

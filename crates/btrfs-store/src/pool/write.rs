@@ -1,7 +1,8 @@
 //! Writing to every copy.
 //!
-//! Nothing here is durable before [`Pool::flush`] returned. A failed write leaves the range
-//! unknown on every copy, and the rest of a batch unwritten: the caller stops writing.
+//! Nothing here is durable before [`Pool::flush`] returned. Devices answer for each copy. All of a batch is tried
+//! whatever becomes of a part of it, each failure is counted for its device, and one that failed is enough for the
+//! caller to be told: what is on fewer copies than was promised is not written. The caller stops writing.
 
 #![expect(
     clippy::indexing_slicing,
@@ -11,8 +12,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use blockdev::queue::{self, WriteRequest};
-use blockdev::{Kind, Tag, tagged};
+use blockdev::queue::{self, Failed, WriteRequest};
+use blockdev::{Kind, Tag, Write};
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::{DevId, Logical, TreeId, node};
 
@@ -28,41 +29,65 @@ fn spare_bytes(size_bytes: u64) -> u64 {
     (size_bytes / 64).clamp(1 << 20, 4 << 20)
 }
 
+/// Bytes of several buffers to be written one after the other, the first at a logical address.
+#[derive(Clone, Copy, Debug)]
+pub struct DataRun<'a> {
+    /// Where.
+    pub at: Logical,
+    /// What.
+    pub parts: &'a [&'a [u8]],
+}
+
+impl DataRun<'_> {
+    fn len(&self) -> u64 {
+        self.parts.iter().map(|part| to_u64(part.len())).sum()
+    }
+}
+
 impl Pool {
-    /// Writes `parts` one after the other to every copy, the first at `at`. Where a device is a sparse
+    /// Writes runs of data to every copy, as many at a time as the devices take. Where a device is a sparse
     /// file on a file system that is nearly full, what is left there is kept for commits: they alone
     /// let go of what was deleted.
     ///
     /// # Errors
-    /// The first device's that failed; `Corrupt` when the range is not inside one chunk.
-    pub fn write(&self, at: Logical, parts: &[&[u8]]) -> Result<()> {
+    /// The first that a device answered; `Corrupt` when a run is not inside one chunk (then nothing was written).
+    pub fn write(&self, runs: &[DataRun<'_>]) -> Result<()> {
         self.check_writable()?;
-        let len = parts.iter().map(|part| to_u64(part.len())).sum();
-        let chunk = self.chunks().lookup(at, len)?;
-        let plan = plan(&chunk, at, len, Purpose::Write);
-        for part in &plan {
-            let device = self.device(part.device);
-            let spare = spare_bytes(device.device().size_bytes());
-            device.device().check_room(part.device_offset, part.len, spare)?;
+        let mut whole: BTreeMap<DevId, Vec<Write<'_>>> = BTreeMap::new();
+        let mut pieces = Vec::new();
+        for run in runs {
+            let len = run.len();
+            let chunk = self.chunks().lookup(run.at, len)?;
+            for part in plan(&chunk, run.at, len, Purpose::Write) {
+                let device = self.device(part.device).device();
+                device.check_room(part.device_offset, part.len, spare_bytes(device.size_bytes()))?;
+                if part.len == len {
+                    let tag = Tag { kind: Kind::Data, mirror: part.mirror };
+                    let write = Write { offset: part.device_offset, parts: run.parts, tag };
+                    whole.entry(part.device).or_default().push(write);
+                } else {
+                    pieces.extend(cut(run.parts, &part, Kind::Data));
+                }
+            }
         }
-        if plan.iter().any(|part| part.len != len) {
-            let pieces = plan.iter().flat_map(|part| cut(parts, part, Kind::Data));
-            return self.submit(pieces);
+        let mut failed = Vec::new();
+        for (id, writes) in whole {
+            failed.extend(self.answered(id, queue::submit(&**self.device(id).device(), &writes)));
         }
-        for part in plan {
-            let device = self.device(part.device);
-            let tag = Tag { kind: Kind::Data, mirror: part.mirror };
-            let written = tagged(tag, || device.device().write_at(part.device_offset, parts));
-            written.inspect_err(|_| device.count(Event::WriteError))?;
-        }
-        Ok(())
+        failed.extend(self.submit(pieces));
+        first_of(failed)
+    }
+
+    /// Runs of data that are worth being handed to [`Pool::write`] together.
+    pub fn queue_depth(&self) -> usize {
+        self.devices().iter().map(|device| device.device().queue_depth()).max().unwrap_or(1)
     }
 
     /// Writes many blocks to every copy. They are sorted by device and place first, so that
     /// neighbours reach the device as one write.
     ///
     /// # Errors
-    /// The first device's that failed; `Corrupt` when a block is not inside one chunk (then
+    /// The first that a device answered; `Corrupt` when a block is not inside one chunk (then
     /// nothing was written).
     pub fn write_blocks<'a>(&self, blocks: impl IntoIterator<Item = (Logical, &'a [u8])>) -> Result<()> {
         self.check_writable()?;
@@ -80,7 +105,7 @@ impl Pool {
             }
             chunk = Some(found);
         }
-        self.submit(pieces)
+        first_of(self.submit(pieces))
     }
 
     /// Makes every write that returned before this call durable, on all devices.
@@ -111,25 +136,36 @@ impl Pool {
     /// Writes one copy only: mending.
     pub(super) fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<()> {
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
-        self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], chunk.kind())))
+        first_of(self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], chunk.kind()))))
     }
 
-    /// Hands every device its pieces, in one queue each.
-    fn submit<'a>(&self, pieces: impl IntoIterator<Item = Piece<'a>>) -> Result<()> {
+    /// Hands every device its pieces, in one queue each; returns what failed.
+    fn submit<'a>(&self, pieces: impl IntoIterator<Item = Piece<'a>>) -> Vec<Failed> {
         let mut queues: BTreeMap<DevId, Vec<WriteRequest<'a>>> = BTreeMap::new();
         for Piece { device, request } in pieces {
             queues.entry(device).or_default().push(request);
         }
-        for (id, mut requests) in queues {
-            let device = self.device(id);
-            let written = queue::write_all(&**device.device(), &mut requests);
-            written.inspect_err(|_| device.count(Event::WriteError))?;
-        }
-        Ok(())
+        let write =
+            |(id, mut requests)| self.answered(id, queue::write_all(&**self.device(id).device(), &mut requests));
+        queues.into_iter().flat_map(write).collect()
+    }
+
+    /// Counts what a device did not write.
+    fn answered(&self, id: DevId, failed: Vec<Failed>) -> Vec<Failed> {
+        failed.iter().for_each(|_| self.device(id).count(Event::WriteError));
+        failed
     }
 
     pub(super) fn check_writable(&self) -> Result<()> {
         if self.is_writable() { Ok(()) } else { Err(Error::ReadOnly) }
+    }
+}
+
+/// A batch is written when all copies of all of it are.
+fn first_of(failed: Vec<Failed>) -> Result<()> {
+    match failed.into_iter().next() {
+        Some(Failed { error, .. }) => Err(error.into()),
+        None => Ok(()),
     }
 }
 

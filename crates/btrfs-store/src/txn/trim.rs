@@ -57,6 +57,7 @@ impl Engine {
         if self.options.read_only {
             return Err(Error::ReadOnly);
         }
+        self.agree_on_superblock()?;
         let groups = self.space.all_groups();
         let all: u64 = groups.iter().map(|group| group.range().len).fold(0, u64::saturating_add);
         let (mut seen, mut told) = (0_u64, 0_u64);
@@ -72,6 +73,22 @@ impl Engine {
             watch(seen, all);
         }
         Ok(told.saturating_add(self.trim_unallocated(wanted.bytes_min)?))
+    }
+
+    /// What is free is what this superblock does not lead to: every copy says the same before anything is told. One
+    /// that a crash left behind, or that was passed over by an open that asked for another, would lead to nothing.
+    fn agree_on_superblock(&self) -> Result<()> {
+        let _no_commit = self.gate.serialize();
+        let superblock = self.log.lock_superblock();
+        let write = || {
+            if self.options.superblock.is_some() {
+                self.pool().write_superblock(&superblock)?;
+            } else {
+                self.pool().write_superblock_mirrors(&superblock)?;
+            }
+            self.pool().flush()
+        };
+        write().inspect_err(|error| self.health.poison(error))
     }
 
     fn trim_group(&self, group: &BlockGroup, wanted: &Trim) -> Result<u64> {

@@ -16,6 +16,9 @@ use crate::inode::{Core, Inode, InodeFlags, position};
 /// Bytes read and verified at a time: they are still in the processor's cache when they are summed.
 const READ_BYTES: usize = 1 << 20;
 
+/// Extents that one reader has decompressed at the same time: fewer than the volume keeps, since several may read.
+pub(super) const TOGETHER_MAX: usize = 8;
+
 /// Where the checksums of some data are.
 #[derive(Clone, Copy)]
 pub(super) enum Csums<'a> {
@@ -140,12 +143,45 @@ fn decompressed(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Arc<[u8
     if let Some(kept) = core.data.decompressed(item.disk, item.generation) {
         return Ok(kept);
     }
-    let mut stored = vec![0; to_usize(item.disk_len)];
-    read_sectors(&core.store, item.disk, &mut stored, csums_of(inode))?;
+    let stored = read_stored(core, inode, item)?;
     let form = Form::regular(usize_from(core.store.sizes().sector));
     let bytes: Arc<[u8]> = expand(inode, item, &stored, form, item.ram_bytes)?.into();
     core.data.keep_decompressed(item.disk, item.generation, Arc::clone(&bytes));
     Ok(bytes)
+}
+
+/// Decompresses, on the store's workers, the extents that `items` are of and that are not kept, where there are
+/// several: their readers find them kept.
+///
+/// # Errors
+/// Those of reading them. What cannot be decompressed is left to its reader, who says so.
+pub(super) fn decompress_together(core: &Core, inode: &Inode, items: &[FileExtent]) -> Result<()> {
+    let mut wanted: Vec<&FileExtent> = Vec::new();
+    for item in items.iter().filter(|item| item.is_compressed() && item.kind == Kind::Regular) {
+        let is_new = wanted.iter().all(|other| other.disk != item.disk);
+        if is_new && core.data.decompressed(item.disk, item.generation).is_none() {
+            wanted.push(item);
+        }
+    }
+    if wanted.len() < 2 || core.store.worker_count() < 2 {
+        return Ok(());
+    }
+    let read = |item| Ok((item, read_stored(core, inode, item)?));
+    let stored: Vec<(&FileExtent, Vec<u8>)> = wanted.into_iter().map(read).collect::<Result<_>>()?;
+    let form = Form::regular(usize_from(core.store.sizes().sector));
+    let expand = |(item, stored): (_, Vec<u8>)| Some((item, expand(inode, item, &stored, form, item.ram_bytes).ok()?));
+    let (expanded, ()) = core.store.work_on_beside(stored, expand, || ());
+    for (item, bytes) in expanded.into_iter().flatten() {
+        core.data.keep_decompressed(item.disk, item.generation, bytes.into());
+    }
+    Ok(())
+}
+
+/// The bytes on disk of the extent that `item` is a part of.
+fn read_stored(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Vec<u8>> {
+    let mut stored = vec![0; to_usize(item.disk_len)];
+    read_sectors(&core.store, item.disk, &mut stored, csums_of(inode))?;
+    Ok(stored)
 }
 
 fn expand(inode: &Inode, item: &FileExtent, stored: &[u8], form: Form, len: u64) -> Result<Vec<u8>> {

@@ -17,12 +17,25 @@ const MAP_ITEMS_RANDOM: usize = 48;
 /// look-up ended.
 const MAP_AHEAD_BYTES: u64 = 1 << 30;
 
+/// Bytes of a read that is one of several at a time, as the kernel asks for them: each has its own thread then, and to
+/// share work with others costs more than it brings.
+const ALONE_BYTES_MAX: usize = 1 << 20;
+
 /// Where some of a file's bytes are to be had.
 enum Source {
     /// In an extent that the tree knows.
     Item(FileExtent),
     /// In an extent that it does not know yet; its checksums, if it has any.
     Pending(Logical, Option<Vec<u8>>),
+}
+
+impl Source {
+    fn item(&self) -> Option<FileExtent> {
+        match self {
+            Self::Item(item) => Some(*item),
+            Self::Pending(..) => None,
+        }
+    }
 }
 
 /// Bytes of a file to be fetched, ascending.
@@ -96,7 +109,15 @@ fn look_for(core: &Core, inode: &Inode, layers: &DataLayers, offset: u64, buf: &
 
 /// Reads what was found on disk.
 fn fetch(core: &Core, inode: &Inode, sources: Sources, base: u64, buf: &mut [u8]) -> Result<()> {
-    for (range, source) in sources {
+    let items: Vec<Option<FileExtent>> = match buf.len() {
+        ..=ALONE_BYTES_MAX => Vec::new(),
+        _ => sources.iter().map(|(_, source)| source.item()).collect(),
+    };
+    for (index, (range, source)) in sources.into_iter().enumerate() {
+        if index.is_multiple_of(disk::TOGETHER_MAX) {
+            let next: Vec<FileExtent> = items.iter().skip(index).take(disk::TOGETHER_MAX).flatten().copied().collect();
+            disk::decompress_together(core, inode, &next)?;
+        }
         let part = slice_mut(buf, base, range.clone());
         match source {
             Source::Item(item) => disk::read_item(core, inode, &item, range, part)?,

@@ -18,7 +18,7 @@ use super::read::read_layers;
 use crate::error::{CallerError, Error, Result};
 use crate::extents::FILE_BYTES_MAX;
 use crate::inode::{Change, Core, DataLayers, Inode, InodeFlags, Pending, Receipt, position};
-use crate::writeback::{self, need_for, pending};
+use crate::writeback::{self, DirectWrite, need_for, pending};
 
 /// Aligned writes from this length on go to disk at once.
 const DIRECT_BYTES_MIN: u64 = 64 << 10;
@@ -133,9 +133,11 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
     let need = direct_need(&inode.data.inner.read(), padded_end - at);
     let mut receipt = Receipt::default();
     receipt.add(need, reserve(core, need, Held::Nothing)?);
-    let mut written = Vec::new();
-    let result = place(core, inode, at, data, &receipt, &mut written)
-        .and_then(|()| add_pending(core, inode, at..end, &mut written, receipt));
+    let wants_csums = !inode.state().flags.contains(InodeFlags::NODATASUM);
+    let hint = pending::hint(&inode.data.inner.read().pending);
+    let request = DirectWrite { at, data, wants_csums, hint };
+    let mut written = writeback::write_direct(core, request, &mut receipt)?;
+    let result = add_pending(core, inode, at..end, &mut written, receipt);
     if let Err(error) = &result {
         for extent in written {
             let extent = DataExtent { at: extent.at, len: extent.len };
@@ -148,43 +150,6 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
     }
     if pending::is_full(&inode.data.inner.read().pending) {
         writeback::flush_inode(core, inode)?;
-    }
-    Ok(())
-}
-
-/// Puts `data` on disk, the last sector padded with zeros.
-fn place(
-    core: &Core,
-    inode: &Inode,
-    at: u64,
-    data: &[u8],
-    receipt: &Receipt,
-    written: &mut Vec<Pending>,
-) -> Result<()> {
-    let sector = usize_from(core.store.sizes().sector);
-    let wants_csums = !inode.state().flags.contains(InodeFlags::NODATASUM);
-    let (whole, partial) = data.split_at(data.len() - data.len() % sector);
-    let mut padded = Vec::new();
-    if !partial.is_empty() {
-        padded.extend_from_slice(partial);
-        padded.resize(sector, 0);
-    }
-    let total = to_u64(whole.len() + padded.len());
-    let mut hint = pending::hint(&inode.data.inner.read().pending);
-    let mut done = 0;
-    while done < total {
-        let extent = receipt.alloc(&core.store, total - done, hint)?;
-        written.push(Pending { start: at + done, len: extent.len, at: extent.at, csums: Vec::new() });
-        hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
-        let from = to_usize(done).min(whole.len());
-        let to = to_usize(done + extent.len).min(whole.len());
-        let is_last = done + extent.len >= total;
-        let parts = [&whole[from..to], if is_last { padded.as_slice() } else { &[] }];
-        let csums = writeback::write_and_sum(core, extent.at, &parts, extent.len, wants_csums)?;
-        if let Some(last) = written.last_mut() {
-            last.csums = csums;
-        }
-        done += extent.len;
     }
     Ok(())
 }

@@ -2,15 +2,15 @@
 
 #![expect(
     clippy::indexing_slicing,
-    reason = "a batch names its owners by their place in the list of jobs that it is written for"
+    reason = "a batch names its owners by their place in the list of those that it is written for"
 )]
 
 use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
-use vfs::{PageCache, Run};
+use vfs::Run;
 
-use super::disk::{is_in_one_group, write_and_sum};
-use super::job::Job;
+use super::disk::{Outbound, is_in_one_group, write_and_sum};
+use super::out::{Outgoing, Source};
 use crate::error::Result;
 use crate::inode::Core;
 
@@ -32,33 +32,33 @@ struct Batch<'p> {
     at: u64,
     len: u64,
     parts: Vec<Part<'p>>,
-    /// Which job each stretch of the batch belongs to, with its length.
+    /// Whose each stretch of the batch is, with its length.
     owners: Vec<(usize, u64)>,
     wants_csums: bool,
 }
 
 /// Bytes as they will be on disk.
 enum Part<'p> {
-    Page(&'p [u8]),
+    Plain(&'p [u8]),
     Encoded(Vec<u8>),
 }
 
 impl Part<'_> {
     fn bytes(&self) -> &[u8] {
         match self {
-            Self::Page(bytes) => bytes,
+            Self::Plain(bytes) => bytes,
             Self::Encoded(bytes) => bytes,
         }
     }
 }
 
 impl<'p> Batches<'p> {
-    /// Adds the pages of `run`, which belong to the job at `owner` and go to `at`.
-    pub(super) fn add_pages(
+    /// Adds the bytes of `run` as they are, which belong to `owner` and go to `at`.
+    pub(super) fn add_plain(
         &mut self,
         core: &Core,
-        jobs: &[Job<'_>],
-        pages: &'p PageCache,
+        outs: &[&mut Outgoing],
+        source: Source<'p>,
         owner: usize,
         (run, at): (Run, Logical),
     ) {
@@ -67,20 +67,26 @@ impl<'p> Batches<'p> {
         while run.len > 0 {
             self.make_room(core, at, run.len);
             let len = run.len.min(WRITE_BYTES.saturating_sub(self.last.len));
-            self.last.parts.extend(pages.pages(run.start..run.start + len).map(Part::Page));
-            self.last.grow(jobs, owner, len);
+            self.last.parts.extend(source.parts(run.start..run.start + len).map(Part::Plain));
+            self.last.grow(outs, owner, len);
             run = Run { start: run.start + len, len: run.len - len };
             at = Logical(at.0 + len);
         }
     }
 
-    /// Adds `bytes`, whole sectors, which belong to the job at `owner` and go to `at`.
-    pub(super) fn add_encoded(&mut self, core: &Core, jobs: &[Job<'_>], owner: usize, (bytes, at): (Vec<u8>, Logical)) {
+    /// Adds `bytes`, whole sectors, which belong to `owner` and go to `at`.
+    pub(super) fn add_encoded(
+        &mut self,
+        core: &Core,
+        outs: &[&mut Outgoing],
+        owner: usize,
+        (bytes, at): (Vec<u8>, Logical),
+    ) {
         let len = to_u64(bytes.len());
         debug_assert!(len.is_multiple_of(u64::from(core.store.sizes().sector)), "the disk takes whole sectors");
         self.make_room(core, at, len);
         self.last.parts.push(Part::Encoded(bytes));
-        self.last.grow(jobs, owner, len);
+        self.last.grow(outs, owner, len);
     }
 
     /// Begins a new batch, unless the last one is short and `len` bytes at `at` can be written together with it.
@@ -94,49 +100,57 @@ impl<'p> Batches<'p> {
         }
     }
 
-    /// Writes the batches that are full, and gives each job the checksums of its part.
+    /// Writes the batches that are full, as many at a time as the devices take, and gives each owner the checksums of
+    /// its part.
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn write_full(&mut self, core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
-        std::mem::take(&mut self.full).into_iter().try_for_each(|batch| batch.write(core, jobs))
+    pub(super) fn write_full(&mut self, core: &Core, outs: &mut [&mut Outgoing]) -> Result<()> {
+        let depth = core.store.queue_depth().max(1);
+        std::mem::take(&mut self.full).chunks(depth).try_for_each(|batches| write(core, batches, outs))
     }
 
     /// As [`Self::write_full`], with the last one.
     ///
     /// # Errors
     /// The device's.
-    pub(super) fn write_all(&mut self, core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
-        self.write_full(core, jobs)?;
-        std::mem::take(&mut self.last).write(core, jobs)
+    pub(super) fn write_all(&mut self, core: &Core, outs: &mut [&mut Outgoing]) -> Result<()> {
+        let last = std::mem::take(&mut self.last);
+        self.full.extend((last.len > 0).then_some(last));
+        self.write_full(core, outs)
     }
 }
 
 impl Batch<'_> {
-    fn grow(&mut self, jobs: &[Job<'_>], owner: usize, len: u64) {
+    fn grow(&mut self, outs: &[&mut Outgoing], owner: usize, len: u64) {
         self.owners.push((owner, len));
         self.len += len;
-        self.wants_csums |= jobs[owner].has_csums();
+        self.wants_csums |= outs[owner].wants_csums;
     }
 
-    fn write(self, core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
-        let batch = self;
-        if batch.len == 0 {
-            return Ok(());
-        }
-        let parts: Vec<&[u8]> = batch.parts.iter().map(Part::bytes).collect();
-        let csums = write_and_sum(core, Logical(batch.at), &parts, batch.len, batch.wants_csums)?;
+    /// Gives each owner the checksums of its part.
+    fn hand_out(&self, core: &Core, csums: &[u8], outs: &mut [&mut Outgoing]) {
         let (sector, csum) = (u64::from(core.store.sizes().sector), core.store.sizes().csum);
         let mut offset = 0;
-        for (owner, len) in batch.owners {
-            let job = &mut jobs[owner];
-            if job.has_csums() {
+        for (owner, len) in &self.owners {
+            let out = &mut outs[*owner];
+            if out.wants_csums {
                 let from = to_usize(offset / sector) * csum;
                 let to = to_usize((offset + len) / sector) * csum;
-                job.add_csums(core, batch.at + offset, csums.get(from..to).unwrap_or_default());
+                out.add_csums(core, self.at + offset, csums.get(from..to).unwrap_or_default());
             }
             offset += len;
         }
-        Ok(())
     }
+}
+
+/// Writes batches at the same time.
+fn write(core: &Core, batches: &[Batch<'_>], outs: &mut [&mut Outgoing]) -> Result<()> {
+    let parts: Vec<Vec<&[u8]>> = batches.iter().map(|batch| batch.parts.iter().map(Part::bytes).collect()).collect();
+    let outbound: Vec<Outbound<'_>> = std::iter::zip(batches, &parts)
+        .map(|(batch, parts)| Outbound { at: Logical(batch.at), parts, len: batch.len, wants_csums: batch.wants_csums })
+        .collect();
+    let csums = write_and_sum(core, &outbound)?;
+    std::iter::zip(batches, csums).for_each(|(batch, csums)| batch.hand_out(core, &csums, outs));
+    Ok(())
 }

@@ -1,8 +1,8 @@
 //! Bytes of files on their way to space that was allocated for them.
 
 use btrfs_disk::Logical;
-use btrfs_disk::convert::to_usize;
-use btrfs_store::DataExtent;
+use btrfs_disk::convert::{to_usize, usize_from};
+use btrfs_store::{DataExtent, DataRun};
 
 use crate::error::{Error, Result};
 use crate::inode::Core;
@@ -10,32 +10,51 @@ use crate::inode::Core;
 /// From this many bytes on, checksums are computed while the device takes the bytes.
 const PARALLEL_BYTES: u64 = 256 << 10;
 
-/// Writes `parts` (whole sectors) one after the other, and returns their checksums.
-pub(crate) fn write_and_sum(core: &Core, at: Logical, parts: &[&[u8]], len: u64, wants_csums: bool) -> Result<Vec<u8>> {
-    if !wants_csums {
-        core.store.write_data(at, parts)?;
-        return Ok(Vec::new());
-    }
-    let sum = || {
-        let (kind, sizes) = (core.store.csum_type(), core.store.sizes());
-        let sector = btrfs_disk::convert::usize_from(sizes.sector);
-        let mut csums = vec![0; to_usize(len) / sector * sizes.csum];
-        let mut rest = csums.as_mut_slice();
-        for part in parts {
-            let (now, later) = rest.split_at_mut((part.len() / sector * sizes.csum).min(rest.len()));
-            codec::checksum::checksum_many(kind, part, sector, now);
-            rest = later;
-        }
-        debug_assert!(rest.is_empty(), "the parts have as many bytes as the write");
-        csums
+/// Bytes for a place on disk.
+#[derive(Clone, Copy)]
+pub(super) struct Outbound<'a> {
+    pub(super) at: Logical,
+    /// Whole sectors each.
+    pub(super) parts: &'a [&'a [u8]],
+    /// Bytes of the parts together.
+    pub(super) len: u64,
+    pub(super) wants_csums: bool,
+}
+
+/// Writes what is outbound, all of it at once where the devices have queues, and returns the checksums of each: none
+/// where none are wanted.
+pub(super) fn write_and_sum(core: &Core, outbound: &[Outbound<'_>]) -> Result<Vec<Vec<u8>>> {
+    let write = || {
+        let runs: Vec<DataRun<'_>> = outbound.iter().map(|out| DataRun { at: out.at, parts: out.parts }).collect();
+        core.store.write_data(&runs)
     };
-    if len < PARALLEL_BYTES {
-        core.store.write_data(at, parts)?;
-        return Ok(sum());
+    let sum_all = || outbound.iter().map(|out| sum(core, out)).collect();
+    let to_sum: u64 = outbound.iter().filter(|out| out.wants_csums).map(|out| out.len).sum();
+    if to_sum < PARALLEL_BYTES {
+        write()?;
+        return Ok(sum_all());
     }
-    let (csums, written) = core.store.work_beside(sum, || core.store.write_data(at, parts));
+    let (csums, written) = core.store.work_beside(sum_all, write);
     written?;
     Ok(csums)
+}
+
+/// The checksums of all sectors, if they are wanted.
+fn sum(core: &Core, out: &Outbound<'_>) -> Vec<u8> {
+    if !out.wants_csums {
+        return Vec::new();
+    }
+    let (kind, sizes) = (core.store.csum_type(), core.store.sizes());
+    let sector = usize_from(sizes.sector);
+    let mut csums = vec![0; to_usize(out.len) / sector * sizes.csum];
+    let mut rest = csums.as_mut_slice();
+    for part in out.parts {
+        let (now, later) = rest.split_at_mut((part.len() / sector * sizes.csum).min(rest.len()));
+        codec::checksum::checksum_many(kind, part, sector, now);
+        rest = later;
+    }
+    debug_assert!(rest.is_empty(), "the parts have as many bytes as the write");
+    csums
 }
 
 /// True when the bytes lie in one block group: neither an extent nor a write may cross into another.

@@ -3,8 +3,9 @@
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use codec::CompressionType;
 use codec::compress::{CompressOptions, compress};
-use vfs::{PageCache, Run};
+use vfs::Run;
 
+use super::out::Source;
 use crate::extents::COMPRESSED_BYTES_MAX;
 use crate::inode::Compression;
 
@@ -18,11 +19,11 @@ const SAMPLE_STEP: usize = 4 << 10;
 
 /// What `piece` is on disk when it is compressed, padded to whole sectors; `None` where that takes no sector less than
 /// the piece itself.
-pub(super) fn piece(pages: &PageCache, piece: Run, compression: Compression, sector: u32) -> Option<Vec<u8>> {
+pub(super) fn piece(source: Source<'_>, piece: Run, compression: Compression, sector: u32) -> Option<Vec<u8>> {
     debug_assert!(piece.len <= PIECE_BYTES, "readers take no longer extents");
     let mut plain = Vec::with_capacity(to_usize(piece.len));
-    pages.pages(piece.start..piece.end()).for_each(|page| plain.extend_from_slice(page));
-    debug_assert!(to_u64(plain.len()) == piece.len, "a run has all of its pages");
+    source.parts(piece.start..piece.end()).for_each(|part| plain.extend_from_slice(part));
+    debug_assert!(to_u64(plain.len()) == piece.len, "a source has all of its runs");
     if !compression.is_forced && !looks_compressible(&plain) {
         return None;
     }
@@ -63,7 +64,7 @@ mod tests {
     use std::sync::Arc;
 
     use codec::compress::{Form, decompress};
-    use vfs::Budget;
+    use vfs::{Budget, PageCache};
 
     use super::*;
 
@@ -100,7 +101,7 @@ mod tests {
         let run = Run { start: 0, len: 122_880 };
         let plain = &text[..to_usize(run.len)];
         for kind in CompressionType::ALL {
-            let encoded = piece(&pages(plain), run, with(kind, false), SECTOR).unwrap();
+            let encoded = piece(Source::Pages(&pages(plain)), run, with(kind, false), SECTOR).unwrap();
             assert!(encoded.len().is_multiple_of(usize_from(SECTOR)) && encoded.len() <= 12 << 10, "{kind}");
             let form = Form::regular(usize_from(SECTOR));
             assert_eq!(decompress(kind, &encoded, form, plain.len()).unwrap(), plain, "{kind}");
@@ -113,7 +114,7 @@ mod tests {
         let run = Run { start: 0, len: PIECE_BYTES };
         assert!(!looks_compressible(&noise));
         for (kind, is_forced) in CompressionType::ALL.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
-            assert_eq!(piece(&pages(&noise), run, with(kind, is_forced), SECTOR), None, "{kind}");
+            assert_eq!(piece(Source::Pages(&pages(&noise)), run, with(kind, is_forced), SECTOR), None, "{kind}");
         }
         // Bytes of which some are more frequent, without a repetition.
         let skewed: Vec<u8> = noise.iter().map(|byte| byte & 0x33).collect();
@@ -125,9 +126,20 @@ mod tests {
         let mut bytes = noise(8192);
         bytes[8000..].fill(0);
         let run = Run { start: 0, len: 8192 };
-        assert_eq!(piece(&pages(&bytes), run, with(CompressionType::Zstd, true), SECTOR), None);
+        assert_eq!(piece(Source::Pages(&pages(&bytes)), run, with(CompressionType::Zstd, true), SECTOR), None);
         bytes[3000..].fill(0);
-        assert_eq!(piece(&pages(&bytes), run, with(CompressionType::Zstd, true), SECTOR).map(|e| e.len()), Some(4096));
-        assert_eq!(piece(&pages(&bytes), Run { start: 0, len: 4096 }, with(CompressionType::Zstd, true), SECTOR), None);
+        assert_eq!(
+            piece(Source::Pages(&pages(&bytes)), run, with(CompressionType::Zstd, true), SECTOR).map(|e| e.len()),
+            Some(4096)
+        );
+        assert_eq!(
+            piece(
+                Source::Pages(&pages(&bytes)),
+                Run { start: 0, len: 4096 },
+                with(CompressionType::Zstd, true),
+                SECTOR
+            ),
+            None
+        );
     }
 }

@@ -25,7 +25,7 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
     let inode = job.inode;
     let data = &inode.data;
     let sector = core.store.sizes().sector;
-    let txn = std::mem::take(&mut job.receipt).begin(&core.store)?;
+    let txn = std::mem::take(&mut job.out.receipt).begin(&core.store)?;
     let target = Target { txn: &txn, tree: &inode.root.tree, notes: &inode.root.notes, ino: inode.ino(), sector };
     // A reader that finds an item finds its checksums too.
     for extent in &job.flight.pending {
@@ -33,24 +33,24 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
             txn.put_csums(extent.at, &extent.csums)?;
         }
     }
-    for (at, csums) in &job.made.csums {
+    for (at, csums) in &job.out.made.csums {
         txn.put_csums(*at, csums)?;
     }
     // Pending extents are older than the pages: what both cover ends up with the pages' items.
-    add_features(&txn, &job.made.items);
+    add_features(&txn, &job.out.made.items);
     let mut older = pending::to_items(&job.flight.pending);
     stamp(&mut older, txn.generation());
-    stamp(&mut job.made.items, txn.generation());
+    stamp(&mut job.out.made.items, txn.generation());
     let mut delta = BytesDelta::default();
     let mut layers = data.inner.write();
-    let parts = older.chunks(HELD_ITEMS).chain(job.made.items.chunks(HELD_ITEMS));
+    let parts = older.chunks(HELD_ITEMS).chain(job.out.made.items.chunks(HELD_ITEMS));
     for (index, part) in parts.enumerate() {
         if index > 0 {
             data.forget_map();
             WriteGuard::bump(&mut layers);
         }
         let is_inline = part.iter().any(|new| new.extent.kind == Kind::Inline);
-        let inline: &[u8] = if is_inline { &job.made.inline } else { &[] };
+        let inline: &[u8] = if is_inline { &job.out.made.inline } else { &[] };
         delta.add(replace(target, part, inline)?);
     }
     let disk_size = inode.state().disk_size;

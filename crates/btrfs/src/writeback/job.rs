@@ -2,16 +2,14 @@
 
 use std::sync::Arc;
 
-use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
-use btrfs_store::DataExtent;
 use vfs::{PageCache, Run};
 
+use super::out::Outgoing;
 use super::plan::{self, Request, Step};
 use super::{encode, in_place, missing, need_for, pending};
 use crate::error::Result;
-use crate::extents::{FileExtent, Kind, NewExtent};
-use crate::inode::{Compression, Core, Flight, Inode, InodeFlags, Receipt, keeps_plain};
+use crate::inode::{Core, Flight, Inode, InodeFlags, Receipt, keeps_plain};
 use crate::locks::MutexGuard;
 
 /// One file whose dirty data is being written.
@@ -20,32 +18,14 @@ pub(super) struct Job<'a> {
     /// The inode's `editing` lock, unless the caller holds it.
     _editing: Option<MutexGuard<'a, ()>>,
     pub(super) flight: Arc<Flight>,
-    pub(super) receipt: Receipt,
     /// Size of the file when its data was taken.
     pub(super) size: u64,
     pub(super) flags: InodeFlags,
-    /// How the data is compressed, if at all: as was asked for these data, or as the file is; that is known once it is
-    /// planned.
-    pub(super) compression: Option<Compression>,
-    /// The whole file, compressed, where it becomes small enough for its item.
-    small: Option<Vec<u8>>,
+    /// How it is to be compressed: as was asked for these data, or as the file is; that is known once it is planned.
+    pub(super) out: Outgoing,
     /// The file may be stored in its item, if it is small enough.
     pub(super) may_inline: bool,
     pub(super) steps: Vec<Step>,
-    pub(super) made: Made,
-}
-
-/// What writing the data has made, for the transaction that makes it part of the file.
-#[derive(Default)]
-pub(super) struct Made {
-    /// What finishing inserts, in file order.
-    pub(super) items: Vec<NewExtent>,
-    /// Bytes of an inline extent among `items`.
-    pub(super) inline: Vec<u8>,
-    /// Checksums of adjacent sectors on disk.
-    pub(super) csums: Vec<(Logical, Vec<u8>)>,
-    /// Space allocated by this job.
-    pub(super) fresh: Vec<DataExtent>,
 }
 
 impl<'a> Job<'a> {
@@ -76,24 +56,22 @@ impl<'a> Job<'a> {
             inode,
             _editing: editing,
             flight,
-            receipt,
             size,
             flags,
-            compression,
-            small: None,
+            out: Outgoing {
+                receipt,
+                wants_csums: !flags.contains(InodeFlags::NODATASUM),
+                compression,
+                ..Outgoing::default()
+            },
             may_inline: true,
             steps: Vec::new(),
-            made: Made::default(),
         })
     }
 
     pub(super) fn dirty_bytes(&self) -> u64 {
         let pages = self.flight.pages.as_ref();
         pages.map_or(0, |pages| to_u64(pages.page_count()) * pages.page_bytes())
-    }
-
-    pub(super) fn has_csums(&self) -> bool {
-        !self.flags.contains(InodeFlags::NODATASUM)
     }
 
     /// Decides what becomes of each run, and asks for space that nobody promised: only after a
@@ -103,7 +81,7 @@ impl<'a> Job<'a> {
         let sizes = core.store.sizes();
         let keeps_space = self.flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC);
         let may_inline = self.may_inline && !keeps_space && self.flight.pending.is_empty();
-        self.compression = match self.compression.filter(|_| !keeps_plain(self.flags)) {
+        self.out.compression = match self.out.compression.filter(|_| !keeps_plain(self.flags)) {
             None => core.compression(self.inode, self.flags)?,
             asked => asked,
         };
@@ -126,50 +104,17 @@ impl<'a> Job<'a> {
                 wanted.data = wanted.data.saturating_add(run.len);
             }
         }
-        if let Some(missing) = missing(wanted, self.receipt.total()) {
-            self.receipt.add(missing, core.store.reserve(missing)?);
+        if let Some(missing) = missing(wanted, self.out.receipt.total()) {
+            self.out.receipt.add(missing, core.store.reserve(missing)?);
         }
         Ok(())
     }
 }
 
 impl Job<'_> {
-    pub(super) fn set_inline(&mut self, pages: &PageCache, len: u64) {
-        let page = pages.page(0).unwrap_or_default();
-        let plain = page.get(..to_usize(len)).unwrap_or(page);
-        let len = to_u64(plain.len());
-        let (compression, bytes) = match (self.compression, self.small.take()) {
-            (Some(compression), Some(small)) => (compression.kind.to_raw(), small),
-            _ => (0, plain.to_vec()),
-        };
-        self.made.inline = bytes;
-        let extent = FileExtent { compression, disk_len: 0, ..FileExtent::whole(0, Kind::Inline, Logical(0), len) };
-        self.made.items.push(NewExtent { extent, is_fresh: false });
-    }
-
-    pub(super) fn add_in_place(&mut self, run: Run, old: &FileExtent) {
-        if old.kind == Kind::Prealloc {
-            let extent = FileExtent { kind: Kind::Regular, ..old.part(run.start..run.end()) };
-            self.made.items.push(NewExtent { extent, is_fresh: false });
-        }
-    }
-
-    /// Space for up to `len` bytes on disk.
-    pub(super) fn allocate(&mut self, core: &Core, len: u64, hint: Option<Logical>) -> Result<DataExtent> {
-        let extent = self.receipt.alloc(&core.store, len, hint)?;
-        self.made.fresh.push(extent);
-        debug_assert!(0 < extent.len && extent.len <= len, "no more than was asked for");
-        Ok(DataExtent { len: extent.len.min(len), ..extent })
-    }
-
-    /// Notes an extent that has space of its own.
-    pub(super) fn add_fresh(&mut self, extent: FileExtent) {
-        self.made.items.push(NewExtent { extent, is_fresh: true });
-    }
-
     /// Compresses a file of one sector, if it is to be compressed; true when its item has room for it then.
     fn encode_small(&mut self, max_inline: u64, sector: u32) -> bool {
-        let (Some(compression), Some(pages)) = (self.compression, self.flight.pages.as_ref()) else {
+        let (Some(compression), Some(pages)) = (self.out.compression, self.flight.pages.as_ref()) else {
             return false;
         };
         let is_small = (1..=u64::from(sector)).contains(&self.size) && pages.page_count() == 1;
@@ -177,19 +122,7 @@ impl Job<'_> {
         let Some(plain) = whole.filter(|_| is_small && max_inline > 0) else {
             return false;
         };
-        self.small = encode::small(plain, compression, max_inline, sector);
-        self.small.is_some()
-    }
-
-    pub(super) fn add_csums(&mut self, core: &Core, at: u64, csums: &[u8]) {
-        let (sector, csum) = (u64::from(core.store.sizes().sector), core.store.sizes().csum);
-        debug_assert!(at.is_multiple_of(sector), "checksums are of whole sectors");
-        debug_assert!(csums.len().is_multiple_of(csum.max(1)), "a checksum is whole");
-        match self.made.csums.last_mut() {
-            Some((start, list)) if start.0 + to_u64(list.len() / csum.max(1)) * sector == at => {
-                list.extend_from_slice(csums);
-            }
-            _ => self.made.csums.push((Logical(at), csums.to_vec())),
-        }
+        self.out.small = encode::small(plain, compression, max_inline, sector);
+        self.out.small.is_some()
     }
 }

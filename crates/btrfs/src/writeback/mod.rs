@@ -5,8 +5,8 @@
 //! it in file order so that small files end up side by side and leave in large writes ([`run`], [`batch`]),
 //! after what is to be compressed has been, on the store's workers ([`encode`]),
 //! and then inserts extents, checksums and references, file by file, each with one handle on the
-//! running transaction ([`finish`]). Large writes put their data on disk themselves and leave
-//! [`pending`] extents that the next flush inserts.
+//! running transaction ([`finish`]). Large writes take the same way ([`out`]) from the caller's bytes ([`direct`]), and
+//! leave [`pending`] extents that the next flush inserts.
 //!
 //! Invariants
 //! * data is on disk before an item points at it, in the same transaction as its checksums, its
@@ -23,12 +23,14 @@
 //! (fsync, sync, snapshot).
 
 mod batch;
+mod direct;
 mod disk;
 mod encode;
 mod finish;
 mod flusher;
 mod in_place;
 mod job;
+mod out;
 pub(crate) mod pending;
 mod plan;
 mod run;
@@ -40,7 +42,8 @@ use btrfs_store::Need;
 
 pub(crate) use flusher::Flusher;
 
-pub(crate) use disk::{give_up, is_in_one_group, write_and_sum};
+pub(crate) use direct::{DirectWrite, write_direct};
+pub(crate) use disk::{give_up, is_in_one_group};
 pub(crate) use in_place::covers as may_write_in_place;
 pub(crate) use plan::EXTENT_BYTES_MAX;
 

@@ -2,7 +2,7 @@
 
 #![expect(
     clippy::indexing_slicing,
-    reason = "tasks name their owners by their place in the list of jobs that they were made from"
+    reason = "tasks name their owners by their place in the list that they were made from"
 )]
 
 use std::sync::Arc;
@@ -16,6 +16,7 @@ use vfs::{PageCache, Run};
 use super::batch::Batches;
 use super::disk::give_up;
 use super::job::Job;
+use super::out::{Outgoing, Source};
 use super::plan::{EXTENT_BYTES_MAX, Step};
 use super::{encode, finish};
 use crate::error::{Error, Result};
@@ -25,9 +26,9 @@ use crate::inode::{Compression, Core, Flight, Receipt};
 /// Bytes of files that are compressed together, before they are allocated.
 const WINDOW_BYTES: u64 = 4 << 20;
 
-/// One thing to do with the data of one job.
+/// One thing to do with the data of one file.
 #[derive(Clone, Copy)]
-enum Task {
+pub(super) enum Task {
     Inline {
         len: u64,
     },
@@ -45,7 +46,7 @@ enum Task {
 /// failure the remaining ones have put everything back.
 pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     let in_place = core.data.in_place.read();
-    let written = jobs.iter_mut().try_for_each(|job| job.plan(core)).and_then(|()| write(core, jobs));
+    let written = jobs.iter_mut().try_for_each(|job| job.plan(core)).and_then(|()| write_jobs(core, jobs));
     drop(in_place);
     let mut result = written;
     for job in jobs {
@@ -53,7 +54,7 @@ pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
             result = finish::finish(core, job);
             if result.is_err() {
                 // Items may point at the new extents already: they are not given back.
-                job.made.fresh.clear();
+                job.out.made.fresh.clear();
             }
         }
         if let Err(error) = &result {
@@ -63,43 +64,61 @@ pub(super) fn run(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     result
 }
 
-/// Allocates in file order, job by job, and writes what becomes adjacent on disk together. Nobody else allocates for a
-/// flush meanwhile, so that what one flush takes of free space is in as few pieces as can be, and its requests are not
-/// cut where another thread's data lies; writing is done beside others.
-fn write(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
+/// Writes what the jobs' plans say.
+fn write_jobs(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     let flights: Vec<Arc<Flight>> = jobs.iter().map(|job| Arc::clone(&job.flight)).collect();
-    let tasks = tasks(jobs);
-    let mut writer = Writer { core, jobs, flights: &flights, batches: Batches::default(), hint: None, plain: None };
+    let sources: Vec<_> = flights.iter().map(|flight| flight.pages.as_ref().map(Source::Pages)).collect();
+    let mut tasks = Vec::new();
+    for (owner, job) in jobs.iter_mut().enumerate() {
+        tasks.extend(tasks_of(owner, std::mem::take(&mut job.steps), job.out.compression));
+    }
+    let mut outs: Vec<&mut Outgoing> = jobs.iter_mut().map(|job| &mut job.out).collect();
+    write(core, &sources, &mut outs, &tasks, None)
+}
+
+/// Allocates in the order of the tasks, the first best at `hint`, and writes what becomes adjacent on disk together.
+/// Nobody else allocates for data meanwhile, so that what one flush takes of free space is in as few pieces as can be,
+/// and its requests are not cut where another thread's data lies; writing is done beside others. Tasks name the
+/// sources, and what is noted of them, by their places in the lists.
+///
+/// # Errors
+/// `NoSpace`, the device's.
+pub(super) fn write<'p>(
+    core: &Core,
+    sources: &'p [Option<Source<'p>>],
+    outs: &mut [&mut Outgoing],
+    tasks: &[(usize, Task)],
+    hint: Option<Logical>,
+) -> Result<()> {
+    let mut writer = Writer { core, outs, sources, batches: Batches::default(), hint, plain: None };
     // While one window goes to the disk, the next is compressed.
     let mut before: (&[(usize, Task)], Vec<Encoded>) = (&[], Vec::new());
-    let mut rest = tasks.as_slice();
+    let mut rest = tasks;
     while !rest.is_empty() {
         let (now, later) = rest.split_at(window(rest));
         let (tasks, encoded) = std::mem::take(&mut before);
-        let (encoded, placed) = encode_beside(core, &flights, now, || writer.place_all(tasks, encoded));
+        let (encoded, placed) = encode_beside(core, sources, now, || writer.place_all(tasks, encoded));
         placed?;
         before = (now, encoded);
         rest = later;
     }
     writer.place_all(before.0, before.1)?;
     writer.end_plain()?;
-    writer.batches.write_all(core, writer.jobs)
+    writer.batches.write_all(core, writer.outs)
 }
 
-/// What there is to do, each with the place of its job in the list.
-fn tasks(jobs: &mut [Job<'_>]) -> Vec<(usize, Task)> {
+/// What there is to do for one plan, each with the place of its owner in the list.
+pub(super) fn tasks_of(owner: usize, steps: Vec<Step>, compression: Option<Compression>) -> Vec<(usize, Task)> {
     let mut tasks = Vec::new();
-    for (owner, job) in jobs.iter_mut().enumerate() {
-        for step in std::mem::take(&mut job.steps) {
-            match (step, job.compression) {
-                (Step::Inline { len }, _) => tasks.push((owner, Task::Inline { len })),
-                (Step::InPlace { run, old }, _) => tasks.push((owner, Task::InPlace { run, old })),
-                (Step::Allocate(run), None) => tasks.push((owner, Task::Plain(run))),
-                (Step::Allocate(run), Some(compression)) => {
-                    let starts = (run.start..run.end()).step_by(to_usize(encode::PIECE_BYTES));
-                    let piece = |start| Run { start, len: (run.end() - start).min(encode::PIECE_BYTES) };
-                    tasks.extend(starts.map(|start| (owner, Task::Piece(piece(start), compression))));
-                }
+    for step in steps {
+        match (step, compression) {
+            (Step::Inline { len }, _) => tasks.push((owner, Task::Inline { len })),
+            (Step::InPlace { run, old }, _) => tasks.push((owner, Task::InPlace { run, old })),
+            (Step::Allocate(run), None) => tasks.push((owner, Task::Plain(run))),
+            (Step::Allocate(run), Some(compression)) => {
+                let starts = (run.start..run.end()).step_by(to_usize(encode::PIECE_BYTES));
+                let piece = |start| Run { start, len: (run.end() - start).min(encode::PIECE_BYTES) };
+                tasks.extend(starts.map(|start| (owner, Task::Piece(piece(start), compression))));
             }
         }
     }
@@ -123,7 +142,7 @@ type Encoded = Option<Vec<u8>>;
 /// What each task's data is on disk, and what the caller did meanwhile.
 fn encode_beside<B>(
     core: &Core,
-    flights: &[Arc<Flight>],
+    sources: &[Option<Source<'_>>],
     tasks: &[(usize, Task)],
     here: impl FnOnce() -> B,
 ) -> (Vec<Encoded>, B) {
@@ -131,20 +150,18 @@ fn encode_beside<B>(
         return (vec![None; tasks.len()], here());
     }
     let sector = core.store.sizes().sector;
-    let encode = |(owner, task): &(usize, Task)| match (task, flights.get(*owner)) {
-        (Task::Piece(run, compression), Some(flight)) => {
-            encode::piece(flight.pages.as_ref()?, *run, *compression, sector)
-        }
+    let encode = |(owner, task): &(usize, Task)| match (task, sources.get(*owner)) {
+        (Task::Piece(run, compression), Some(Some(source))) => encode::piece(*source, *run, *compression, sector),
         _ => None,
     };
     core.store.work_on_beside(tasks.iter().collect(), encode, here)
 }
 
 /// Puts data on disk, in the order of its tasks.
-struct Writer<'c, 'p, 'j, 'a> {
+struct Writer<'c, 'p, 'o, 'a> {
     core: &'c Core,
-    jobs: &'j mut [Job<'a>],
-    flights: &'p [Arc<Flight>],
+    outs: &'o mut [&'a mut Outgoing],
+    sources: &'p [Option<Source<'p>>],
     batches: Batches<'p>,
     /// Where the next extent had best begin.
     hint: Option<Logical>,
@@ -159,7 +176,7 @@ impl Writer<'_, '_, '_, '_> {
         if allocates_apart() {
             return tasks.try_for_each(|((owner, task), encoded)| {
                 self.place(*owner, *task, encoded)?;
-                self.batches.write_full(self.core, self.jobs)
+                self.batches.write_full(self.core, self.outs)
             });
         }
         {
@@ -167,24 +184,23 @@ impl Writer<'_, '_, '_, '_> {
             tasks.try_for_each(|((owner, task), encoded)| self.place(*owner, *task, encoded))?;
             self.end_plain()?;
         }
-        self.batches.write_full(self.core, self.jobs)
+        self.batches.write_full(self.core, self.outs)
     }
 
     fn place(&mut self, owner: usize, task: Task, encoded: Option<Vec<u8>>) -> Result<()> {
-        let flights = self.flights;
-        let Some(pages) = &flights[owner].pages else { return Ok(()) };
+        let Some(source) = self.sources[owner] else { return Ok(()) };
         match (task, encoded) {
             (Task::Plain(run) | Task::Piece(run, _), None) => return self.add_plain(owner, run),
             (Task::Piece(run, compression), Some(bytes)) => {
                 self.end_plain()?;
                 return self.add_encoded(owner, run, compression, bytes);
             }
-            (Task::Inline { len }, _) => self.jobs[owner].set_inline(pages, len),
+            (Task::Inline { len }, _) => self.outs[owner].set_inline(source, len),
             (Task::InPlace { run, old }, _) => {
                 self.end_plain()?;
-                self.jobs[owner].add_in_place(run, &old);
+                self.outs[owner].add_in_place(run, &old);
                 let place = (run, old.disk_at(run.start));
-                self.batches.add_pages(self.core, self.jobs, pages, owner, place);
+                self.batches.add_plain(self.core, self.outs, source, owner, place);
             }
             (Task::Plain(_), Some(_)) => debug_assert!(false, "only pieces are compressed"),
         }
@@ -207,7 +223,7 @@ impl Writer<'_, '_, '_, '_> {
     fn end_plain(&mut self) -> Result<()> {
         let Some((owner, mut rest)) = self.plain.take() else { return Ok(()) };
         while rest.len > 0 {
-            let extent = self.jobs[owner].allocate(self.core, rest.len.min(EXTENT_BYTES_MAX), self.hint)?;
+            let extent = self.outs[owner].allocate(self.core, rest.len.min(EXTENT_BYTES_MAX), self.hint)?;
             self.put_plain(owner, rest.start, extent);
             rest = Run { start: rest.start + extent.len, len: rest.len - extent.len };
         }
@@ -215,18 +231,17 @@ impl Writer<'_, '_, '_, '_> {
     }
 
     fn put_plain(&mut self, owner: usize, start: u64, extent: DataExtent) {
-        let flights = self.flights;
-        let Some(pages) = &flights[owner].pages else { return };
+        let Some(source) = self.sources[owner] else { return };
         self.hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
-        self.jobs[owner].add_fresh(FileExtent::whole(start, Kind::Regular, extent.at, extent.len));
+        self.outs[owner].add_fresh(FileExtent::whole(start, Kind::Regular, extent.at, extent.len));
         let run = Run { start, len: extent.len };
-        self.batches.add_pages(self.core, self.jobs, pages, owner, (run, extent.at));
+        self.batches.add_plain(self.core, self.outs, source, owner, (run, extent.at));
     }
 
     /// Puts `bytes` on disk, which are `run` compressed.
     fn add_encoded(&mut self, owner: usize, run: Run, compression: Compression, bytes: Vec<u8>) -> Result<()> {
         let len = to_u64(bytes.len());
-        let extent = self.jobs[owner].allocate(self.core, len, self.hint)?;
+        let extent = self.outs[owner].allocate(self.core, len, self.hint)?;
         if extent.len < len {
             // Free space is in pieces: a compressed extent cannot be cut, the file's bytes can.
             self.put_plain(owner, run.start, extent);
@@ -234,8 +249,8 @@ impl Writer<'_, '_, '_, '_> {
         }
         self.hint = Some(Logical(extent.at.0.saturating_add(len)));
         let item = FileExtent::compressed(run.start, extent.at, len, run.len, compression.kind.to_raw());
-        self.jobs[owner].add_fresh(item);
-        self.batches.add_encoded(self.core, self.jobs, owner, (bytes, extent.at));
+        self.outs[owner].add_fresh(item);
+        self.batches.add_encoded(self.core, self.outs, owner, (bytes, extent.at));
         Ok(())
     }
 }
@@ -244,7 +259,7 @@ impl Writer<'_, '_, '_, '_> {
 fn restore(core: &Core, job: &mut Job<'_>, error: &Error) {
     let mut layers = job.inode.data.inner.write();
     layers.flight = None;
-    for extent in job.made.fresh.drain(..) {
+    for extent in job.out.made.fresh.drain(..) {
         give_up(core, extent, error);
     }
     let flight = std::mem::take(&mut job.flight);
@@ -260,5 +275,5 @@ fn restore(core: &Core, job: &mut Job<'_>, error: &Error) {
     }
     let newer = std::mem::replace(&mut layers.pending, flight.pending);
     layers.pending.extend(newer);
-    job.receipt = Receipt::default();
+    job.out.receipt = Receipt::default();
 }

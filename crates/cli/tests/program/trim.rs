@@ -54,6 +54,29 @@ fn what_is_free_goes_back_to_the_host_and_nothing_else() {
     assert_eq!(run.status, 1, "{}", run.err);
 }
 
+/// What trimming punched by an older superblock was still led to by the newer one, which the next open took.
+#[test]
+fn all_copies_of_the_superblock_lead_to_what_is_kept() {
+    let bench = Bench::new();
+    fs::write(bench.path("more"), pattern(1 << 20)).unwrap();
+    for (choice, kept, lost) in [("", "/more", "/small"), ("--super 1", "/small", "/more")] {
+        used_image(&bench);
+        let image = fs::File::options().read(true).write(true).open(bench.path("a.img")).unwrap();
+        let mut older = [0; 4096];
+        image.read_exact_at(&mut older, 64 << 20).unwrap();
+        bench.ok("put -q a.img more /");
+        bench.ok("rm a.img /small");
+        image.write_all_at(&older, 64 << 20).unwrap();
+        bench.ok(&format!("trim -q {choice} a.img"));
+        for copy in ["", "--super 1"] {
+            let run = bench.run(&format!("cat {copy} a.img {kept}"));
+            assert_eq!(run.status, 0, "{choice}, {copy}: {}", run.err);
+            assert_ne!(bench.run(&format!("cat {copy} a.img {lost}")).status, 0, "{choice}, {copy}");
+        }
+        bench.check("a.img");
+    }
+}
+
 #[test]
 fn a_mount_gives_back_what_is_deleted() {
     let Some(mounted) = Mounted::if_possible() else {

@@ -5,8 +5,8 @@ use std::path::Path;
 use anyhow::Result;
 use vfs::{Errno, File};
 
-/// Bytes read at once.
-pub(super) const PIECE_BYTES: usize = 1 << 20;
+/// Bytes read at once: enough for the file system to have several threads at what is compressed.
+pub(super) const PIECE_BYTES: usize = 2 << 20;
 
 /// Calls `write` with every run of data of a file, which has the name `path`, and the offset it has there, in order.
 ///

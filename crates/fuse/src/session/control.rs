@@ -14,6 +14,8 @@ const FS_IOC_SETFLAGS: u32 = 0x4008_6602;
 const FS_IOC_FSGETXATTR: u32 = 0x801c_581f;
 const FS_IOC_FSSETXATTR: u32 = 0x401c_5820;
 const FITRIM: u32 = 0xc018_5879;
+/// Shorter ranges are refused by the kernel's file systems.
+const TRIM_BYTES_MIN: u64 = 4096;
 
 /// The caller runs in a 32-bit world, whose structures are laid out in another way.
 const IOCTL_COMPAT: u32 = 1 << 0;
@@ -131,7 +133,8 @@ impl Session {
         if !caller.is_known() || !is_ours {
             return Err(Errno::EPERM);
         }
-        if asked.len == 0 {
+        // Less than a block is not told anywhere, and no file system begins at the last address.
+        if asked.len < TRIM_BYTES_MIN || asked.start == u64::MAX {
             return Err(Errno::EINVAL);
         }
         let end = asked.start.saturating_add(asked.len);

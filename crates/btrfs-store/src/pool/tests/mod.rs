@@ -85,7 +85,7 @@ fn csums_of(pool: &Pool, data: &[u8]) -> Vec<u8> {
 fn a_bad_copy_of_a_block_is_mended_from_the_other() {
     let (device, pool) = dup_pool(Access::ReadWrite);
     let good = pattern(16 << 10);
-    pool.write(AT, &[&good[..100], &good[100..]]).unwrap();
+    pool.write(&[DataRun { at: AT, parts: &[&good[..100], &good[100..]] }]).unwrap();
     assert_eq!(on_device(&device, COPIES[1], good.len()), good);
     device.write_at(COPIES[0] + 5000, &[b"rot"]).unwrap();
 
@@ -107,7 +107,7 @@ fn a_read_only_pool_mends_nothing() {
     pool.read(AT, &mut found, Expect::Block(&is_pattern)).unwrap();
     assert_eq!(found, good);
     assert_ne!(on_device(&device, COPIES[0], good.len()), good);
-    assert!(matches!(pool.write(AT, &[&good]), Err(Error::ReadOnly)));
+    assert!(matches!(pool.write(&[DataRun { at: AT, parts: &[&good] }]), Err(Error::ReadOnly)));
     assert!(matches!(pool.write_blocks([(AT, &good[..])]), Err(Error::ReadOnly)));
 }
 
@@ -116,7 +116,7 @@ fn two_copies_bad_in_different_sectors_give_good_data() {
     let (device, pool) = dup_pool(Access::ReadWrite);
     let good = pattern(8 * 4096);
     let csums = csums_of(&pool, &good);
-    pool.write(AT, &[&good]).unwrap();
+    pool.write(&[DataRun { at: AT, parts: &[&good] }]).unwrap();
     device.write_at(COPIES[0] + 4096, &[b"rot"]).unwrap();
     device.write_at(COPIES[0] + 5 * 4096, &[b"rot"]).unwrap();
     device.write_at(COPIES[1] + 2 * 4096, &[b"rot"]).unwrap();
@@ -134,7 +134,7 @@ fn no_good_copy_is_an_error_and_no_bytes() {
     let (device, pool) = dup_pool(Access::ReadWrite);
     let good = pattern(4 * 4096);
     let csums = csums_of(&pool, &good);
-    pool.write(AT, &[&good]).unwrap();
+    pool.write(&[DataRun { at: AT, parts: &[&good] }]).unwrap();
     for copy in COPIES {
         device.write_at(copy + 3 * 4096 + 1, &[b"rot"]).unwrap();
     }
@@ -211,7 +211,7 @@ fn a_mirror_on_another_device_stands_in_for_one_that_does_not_answer() {
     let good = pattern(64 << 10);
     // In the first MiB device 1 is read first, in the second device 2.
     for at in [Logical(0), Logical(M)] {
-        pool.write(at, &[&good]).unwrap();
+        pool.write(&[DataRun { at, parts: &[&good] }]).unwrap();
         deaf.is_deaf.store(true, Ordering::Relaxed);
         let mut found = vec![0; good.len()];
         pool.read(at, &mut found, Expect::Unchecked).unwrap();
@@ -235,7 +235,7 @@ fn striped_data_comes_back_as_it_was_written() {
     let good = pattern(700 << 10);
     let csums = csums_of(&pool, &good);
     for at in [Logical(36 * K), Logical(100 * M + 36 * K)] {
-        pool.write(at, &[&good[..5], &good[5..99_999], &[], &good[99_999..]]).unwrap();
+        pool.write(&[DataRun { at, parts: &[&good[..5], &good[5..99_999], &[], &good[99_999..]] }]).unwrap();
         let mut found = vec![0; good.len()];
         pool.read(at, &mut found, Expect::Csums(&csums)).unwrap();
         assert_eq!(found, good);
@@ -278,7 +278,7 @@ fn addresses_outside_every_chunk_are_corruption() {
     for at in [0, 1024 * M - 4096, 1024 * M - 1, 1032 * M - 1, 1032 * M, u64::MAX - 1, u64::MAX] {
         let read = pool.read(Logical(at), &mut buf, Expect::Unchecked);
         assert!(matches!(read, Err(Error::Corrupt(_))), "{at}");
-        assert!(matches!(pool.write(Logical(at), &[&buf]), Err(Error::Corrupt(_))), "{at}");
+        assert!(matches!(pool.write(&[DataRun { at: Logical(at), parts: &[&buf] }]), Err(Error::Corrupt(_))), "{at}");
     }
     pool.read(Logical(1032 * M - 4096), &mut buf, Expect::Unchecked).unwrap();
 }

@@ -1,0 +1,53 @@
+//! Large writes, which go to disk at once.
+
+use btrfs_disk::Logical;
+use btrfs_disk::convert::{to_u64, usize_from};
+use vfs::Run;
+
+use super::disk::give_up;
+use super::out::{Outgoing, Source};
+use super::plan::{Request, plan};
+use super::run::{tasks_of, write};
+use crate::error::Result;
+use crate::inode::{Core, Pending, Receipt};
+
+/// Bytes that a file gets at an offset, both whole sectors but for the end of the bytes.
+#[derive(Clone, Copy)]
+pub(crate) struct DirectWrite<'a> {
+    pub(crate) at: u64,
+    pub(crate) data: &'a [u8],
+    pub(crate) wants_csums: bool,
+    /// Where they had best be.
+    pub(crate) hint: Option<Logical>,
+}
+
+/// Puts data on disk, the last sector padded with zeros, in space that `receipt` has; returns what holds it, for a
+/// caller who makes that part of the file or gives it back. After a failure nothing is kept.
+///
+/// # Errors
+/// `NoSpace`, the device's.
+pub(crate) fn write_direct(core: &Core, request: DirectWrite<'_>, receipt: &mut Receipt) -> Result<Vec<Pending>> {
+    let DirectWrite { at, data, wants_csums, hint } = request;
+    let sizes = core.store.sizes();
+    let sector = usize_from(sizes.sector);
+    let (whole, partial) = data.split_at(data.len() - data.len() % sector);
+    let mut last = partial.to_vec();
+    last.resize(partial.len().next_multiple_of(sector), 0);
+    let run = Run { start: at, len: to_u64(whole.len() + last.len()) };
+    let mut out = Outgoing { receipt: std::mem::take(receipt), wants_csums, ..Outgoing::default() };
+    // Neither inline nor over what is there: new space for all of it.
+    let request = Request { size: run.end(), max_inline: 0, sector: u64::from(sizes.sector) };
+    let tasks = tasks_of(0, plan(request, &[run], &[]), out.compression);
+    let source = Source::Caller { start: at, whole, last: &last };
+    let written = write(core, &[Some(source)], &mut [&mut out], &tasks, hint);
+    *receipt = std::mem::take(&mut out.receipt);
+    if let Err(error) = written {
+        out.made.fresh.into_iter().for_each(|extent| give_up(core, extent, &error));
+        return Err(error);
+    }
+    let pending = out.made.items.iter().map(|new| {
+        let (start, len, at) = (new.extent.start, new.extent.len, new.extent.disk);
+        Pending { start, len, at, csums: out.made.csums_of(at, len, (sizes.sector, sizes.csum)) }
+    });
+    Ok(pending.collect())
+}
