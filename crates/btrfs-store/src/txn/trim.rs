@@ -19,7 +19,7 @@ use super::engine::Engine;
 /// What is to be told.
 #[derive(Clone, Debug)]
 pub(crate) struct Trim {
-    /// Logical addresses; what no chunk has is told in any case, as by the kernel.
+    /// Logical addresses; what no chunk has is told wherever they begin inside the devices' size, as by the kernel.
     pub(crate) range: Range<u64>,
     /// Shorter runs are left out, bytes.
     pub(crate) bytes_min: u64,
@@ -71,6 +71,10 @@ impl Engine {
             }
             seen = seen.saturating_add(group.range().len);
             watch(seen, all);
+        }
+        let size = self.pool().devices().iter().map(|device| device.total_bytes()).fold(0, u64::saturating_add);
+        if wanted.range.start >= size {
+            return Ok(told);
         }
         Ok(told.saturating_add(self.trim_unallocated(wanted.bytes_min)?))
     }

@@ -141,7 +141,8 @@ fn clear(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
 }
 
 /// Makes `range` zeros that have space on disk: whole sectors get preallocated extents for what they
-/// had, parts of sectors are overwritten. Room for all of it is reserved before anything changes.
+/// had, parts of sectors are overwritten. Room for all of it is reserved before anything changes, and the parts come
+/// last: where a full volume refuses the rest after all, the file is as it was, which its readers may have cached.
 fn zero(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
     let whole = whole_sectors(core, inode, &range);
     let mut room = Receipt::default();
@@ -153,7 +154,12 @@ fn zero(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
             reserve_space(core, inode, end)?;
         }
     }
-    zero_ends(core, inode, range, &whole)?;
+    zero_whole(core, inode, &whole, &mut room)?;
+    zero_ends(core, inode, range, &whole)
+}
+
+/// Gives the sectors of `whole` preallocated extents for what they had.
+fn zero_whole(core: &Core, inode: &Arc<Inode>, whole: &Range<u64>, room: &mut Receipt) -> Result<()> {
     let _editing = inode.data.editing.lock();
     // An inline extent cannot stand beside others: with this flag the flush does not make one.
     inode.change_in_memory(|state| state.flags |= InodeFlags::PREALLOC);
@@ -166,7 +172,7 @@ fn zero(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
         let part = next_to_preallocate(core, inode, at..whole.end)?;
         at = match part.is_empty() {
             true => part.end,
-            false => part.start + zero_sectors(core, inode, part, &mut room)?,
+            false => part.start + zero_sectors(core, inode, part, room)?,
         };
     }
     Ok(())

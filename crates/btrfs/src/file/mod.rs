@@ -41,4 +41,6 @@ pub(crate) use list::{extents, seek_data, seek_hole};
 pub(crate) use read::read_at;
 pub(crate) use reflink::{CloneRange, reflink, share_same};
 pub(crate) use truncate::set_size;
-pub(crate) use write::{write_at, write_back};
+#[cfg(test)]
+pub(crate) use write::write_at;
+pub(crate) use write::{write_back, write_some};

@@ -383,6 +383,56 @@ fn a_full_volume_says_so_at_the_write() {
     assert_same(&contents(&volume, &files[0]), &models[0], "the file that was cut");
 }
 
+/// What does not fit leaves the file as it was, or says how much of it did: readers may have the rest cached.
+#[test]
+fn on_a_full_volume_a_file_changes_as_far_as_its_writer_is_told() {
+    const LEN: usize = 330_001;
+    let volume = Volume::new(160 << 20, 4 << 20, DEFAULT);
+    let core = volume.core();
+    let files: Vec<Arc<Inode>> = (0..24).map(|n| volume.create(&format!("f{n}"))).collect();
+    for (n, file) in files.iter().enumerate() {
+        super::write_at(core, file, 0, &pattern(LEN, n as u8)).unwrap();
+    }
+    let mut fill = Vec::new();
+    loop {
+        let file = volume.create(&format!("fill{}", fill.len()));
+        let result = super::write_at(core, &file, 0, &pattern(100_000, 7)).and_then(|()| flush_inode(core, &file));
+        fill.push(file);
+        if result.is_err() {
+            break;
+        }
+    }
+    let (mut short, mut refused) = (0, 0);
+    for (n, file) in files.iter().enumerate() {
+        if n % 3 == 2 {
+            super::set_size(core, &fill[n], 0).unwrap();
+            core.store.commit().unwrap();
+        }
+        let mut model = pattern(LEN, n as u8);
+        let (at, len) = (1 + n * 7919, 5000 + n * 3917);
+        if n % 2 == 0 {
+            let bytes = pattern(200_000.min(LEN - at), 0xee);
+            match super::write_some(core, file, at as u64, &bytes) {
+                Ok(count) => {
+                    short += usize::from(count < bytes.len());
+                    model[at..at + count].copy_from_slice(&bytes[..count]);
+                }
+                Err(error) => assert!(matches!(error, crate::Error::NoSpace), "{error}"),
+            }
+        } else {
+            match super::allocate(core, file, AllocateMode::ZeroRange, at as u64, len as u64) {
+                Ok(()) => model[at..at + len].fill(0),
+                Err(error) => {
+                    assert!(matches!(error, crate::Error::NoSpace), "{error}");
+                    refused += 1;
+                }
+            }
+        }
+        assert_same(&contents(&volume, file), &model, &format!("file {n}"));
+    }
+    assert!(short > 0 && refused > 0, "{short} short writes, {refused} ranges refused");
+}
+
 /// Writers, a reader and a flusher on shared files: every read sees whole writes.
 #[test]
 fn threads_see_whole_writes() {

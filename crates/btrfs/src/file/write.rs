@@ -31,12 +31,25 @@ const AHEAD_PAGES_MIN: usize = 16;
 /// Space asked for ahead, in bytes and in runs.
 const AHEAD: (u64, u64) = (1 << 20, 64);
 
-/// Writes all of `buf` at `offset`; the file grows where that is needed.
+/// Writes `buf` at `offset`, and returns how much of it: all, unless the rest failed. The file grows where that is
+/// needed.
 ///
 /// # Errors
 /// `ReadOnly`, `NotPermitted` (immutable, or append-only and not at the end), `TooLarge`,
-/// `NoSpace`; damage and I/O errors of what has to be read or written first. Bytes before the
-/// failure may have been written.
+/// `NoSpace`; damage and I/O errors of what has to be read or written first. Nothing was written then, or all of it
+/// and what had to be flushed for it failed.
+pub(crate) fn write_some(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> Result<usize> {
+    inode.check_permits(Change::WriteAt(offset))?;
+    match write_until(core, inode, offset, buf) {
+        (count, Err(_)) if (1..buf.len()).contains(&count) => Ok(count),
+        (count, result) => result.map(|()| count),
+    }
+}
+
+/// As [`write_some`], for a caller who needs all of it written.
+///
+/// # Errors
+/// As [`write_some`]. Bytes before the failure may have been written.
 pub(crate) fn write_at(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> Result<()> {
     inode.check_permits(Change::WriteAt(offset))?;
     write_back(core, inode, offset, buf)
@@ -47,26 +60,39 @@ pub(crate) fn write_at(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8])
 /// # Errors
 /// As [`write_at`], without `NotPermitted`.
 pub(crate) fn write_back(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> Result<()> {
-    inode.check_writable()?;
+    write_until(core, inode, offset, buf).1
+}
+
+/// Writes until something fails; returns how many bytes were written before, and what failed.
+fn write_until(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> (usize, Result<()>) {
     let end = offset.checked_add(to_u64(buf.len())).filter(|end| *end <= FILE_BYTES_MAX);
-    end.ok_or(CallerError::TooLarge)?;
-    let mut at = offset;
-    let mut rest = buf;
-    while !rest.is_empty() {
-        let direct = direct_len(core, inode, at, to_u64(rest.len()));
-        let len = match direct {
-            0 => cached_len(core, at, to_u64(rest.len())),
-            len => len,
-        };
-        let (now, later) = rest.split_at(to_usize(len));
-        match direct {
-            0 => write_cached(core, inode, at, now)?,
-            _ => core.with_room(|| write_direct(core, inode, at, now))?,
-        }
-        at += len;
-        rest = later;
+    let permitted = inode.check_writable().and_then(|()| end.map(drop).ok_or(CallerError::TooLarge.into()));
+    if permitted.is_err() {
+        return (0, permitted);
     }
-    core.with_room(|| writeback::relieve(core, inode))
+    let mut done = 0;
+    while done < buf.len() {
+        match write_next(core, inode, offset + to_u64(done), &buf[done..]) {
+            Ok(count) => done += count,
+            Err(error) => return (done, Err(error)),
+        }
+    }
+    (done, core.with_room(|| writeback::relieve(core, inode)))
+}
+
+/// Writes the first part of `rest`, straight to disk or into pages; returns its length.
+fn write_next(core: &Core, inode: &Arc<Inode>, at: u64, rest: &[u8]) -> Result<usize> {
+    let direct = direct_len(core, inode, at, to_u64(rest.len()));
+    let len = match direct {
+        0 => cached_len(core, at, to_u64(rest.len())),
+        len => len,
+    };
+    let (now, _) = rest.split_at(to_usize(len));
+    match direct {
+        0 => write_cached(core, inode, at, now)?,
+        _ => core.with_room(|| write_direct(core, inode, at, now))?,
+    }
+    Ok(now.len())
 }
 
 /// How much of a write at `at` goes straight to disk: 0, or so many bytes. Only the end of the

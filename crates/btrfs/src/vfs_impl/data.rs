@@ -105,13 +105,13 @@ impl BtrfsFs {
             // Appenders follow one another; others find their place by themselves.
             let _names = inode.lock_names();
             let end = inode.state().size;
-            file::write_at(self.core(), &inode, end, data)?;
+            written.missing = data.len() - file::write_some(self.core(), &inode, end, data)?;
         } else if is_cached {
             self.check_appends(&inode, offset, data, flags)?;
             // Whether the other flags of the file let the writer in was decided long ago.
             file::write_back(self.core(), &inode, offset, data)?;
         } else {
-            file::write_at(self.core(), &inode, offset, data)?;
+            written.missing = data.len() - file::write_some(self.core(), &inode, offset, data)?;
         }
         if flags.contains(WriteFlags::DATA_SYNC) {
             let synced = log::sync_inode(self.namespace(), &inode, SyncWhat::Data);

@@ -36,7 +36,8 @@ impl Session {
                 self.lost.note(request.node(), error.errno());
             }
         })?;
-        let reply = WriteOut { size: args.size, padding: 0 };
+        let missing = u32::try_from(written.missing).unwrap_or(args.size);
+        let reply = WriteOut { size: args.size.saturating_sub(missing), padding: 0 };
         let len = put(out, &reply)?;
         // The kernel asked for it, but does not change the mode that it remembers: a program that is run next would
         // still get its owner's rights.

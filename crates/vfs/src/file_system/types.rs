@@ -328,6 +328,9 @@ bitflags! {
 /// What a write did that its caller cannot know.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Written {
+    /// Bytes at the end of the data that were not written, for want of room, say: less than all of them. Writing them
+    /// again tells why. Never of what comes from the kernel's cache.
+    pub missing: usize,
     /// Set-user or set-group bits, or `security.capability`, went with the write: what the client remembers of the
     /// node's attributes is no longer true.
     pub cleared_privileges: bool,

@@ -121,7 +121,19 @@ impl File {
     pub fn write_at(&self, data: &[u8], offset: u64) -> Result<()> {
         self.check_writable()?;
         let flags = if self.access.append { WriteFlags::APPEND } else { WriteFlags::empty() };
-        self.volume.fs.write(self.node, self.handle, offset, data, flags).map(drop)
+        let (mut rest, mut at) = (data, offset);
+        loop {
+            let missing = self.volume.fs.write(self.node, self.handle, at, rest, flags)?.missing;
+            let (done, behind) = rest.split_at(rest.len().saturating_sub(missing));
+            if behind.is_empty() {
+                return Ok(());
+            }
+            if done.is_empty() {
+                return Err(Errno::EIO.into());
+            }
+            at = at.saturating_add(to_u64(done.len()));
+            rest = behind;
+        }
     }
 
     /// Cuts the file, or extends it with a hole.
