@@ -126,15 +126,17 @@ mod tests {
         std::thread::scope(|scope| {
             scope.spawn(|| {
                 rounds.serve(|| {
-                    let before = left.fetch_sub(1, Relaxed);
-                    Ok(if before > 1 { Step::More } else { Step::Done })
+                    // A round may be asked for when nothing is left.
+                    let before = left.fetch_update(Relaxed, Relaxed, |left| left.checked_sub(1));
+                    Ok(if before.is_ok_and(|before| before > 1) { Step::More } else { Step::Done })
                 });
             });
+            // A failed assertion is told, not waited for.
+            let _end = EndOnDrop(&rounds);
             rounds.wait_while(|| left.load(Relaxed) > 50);
             assert!(left.load(Relaxed) <= 50);
             rounds.wait_while(|| left.load(Relaxed) > 0);
             assert_eq!(left.load(Relaxed), 0);
-            rounds.end();
         });
     }
 
@@ -149,13 +151,13 @@ mod tests {
                     Err(CallerError::NotFound.into())
                 });
             });
+            let _end = EndOnDrop(&rounds);
             rounds.wait_while(|| true);
             rounds.wait_while(|| true);
             assert_eq!(steps.load(Relaxed), 1);
             rounds.forget_failure();
             rounds.wait_while(|| true);
             assert_eq!(steps.load(Relaxed), 2);
-            rounds.end();
         });
     }
 }
