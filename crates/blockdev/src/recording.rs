@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 
 use crate::convert::to_u64;
 use crate::device::parts_len;
-use crate::tag::tag;
-use crate::{Device, Op, Result};
+use crate::tag::{tag, tagged};
+use crate::{Device, Op, Result, Write as Request};
 
 /// The first line of a recording.
 pub const HEADER: &str = "# spinney trace 1: begin_us took_us op offset bytes kind mirror thread";
@@ -125,6 +125,25 @@ impl Device for RecordedDevice {
 
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         self.recorded((Op::Write, offset, parts_len(parts)), |device| device.write_at(offset, parts))
+    }
+
+    fn submit(&self, writes: &[Request<'_>]) -> Vec<Result<()>> {
+        if self.inner.queue_depth() == 1 {
+            let write = |request: &Request<'_>| tagged(request.tag, || self.write_at(request.offset, request.parts));
+            return writes.iter().map(write).collect();
+        }
+        // They are under way together: when each of them ended, the device does not say.
+        let begin = Instant::now();
+        let answers = self.inner.submit(writes);
+        for write in writes {
+            let request = (Op::Write, write.offset, parts_len(write.parts));
+            tagged(write.tag, || self.recorder.record(begin, request));
+        }
+        answers
+    }
+
+    fn queue_depth(&self) -> usize {
+        self.inner.queue_depth()
     }
 
     fn flush(&self) -> Result<()> {

@@ -3,7 +3,7 @@
 
 use crate::convert::to_u64;
 use crate::device::parts_len;
-use crate::{Device, Op, Result};
+use crate::{Device, Op, Result, Write};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -166,6 +166,19 @@ impl<D: Device> Device for TracingDevice<D> {
         self.writes.add(len);
         self.record(Op::Write, offset, len);
         self.inner.write_at(offset, parts)
+    }
+
+    fn submit(&self, writes: &[Write<'_>]) -> Vec<Result<()>> {
+        for write in writes {
+            let len = parts_len(write.parts);
+            self.writes.add(len);
+            self.record(Op::Write, write.offset, len);
+        }
+        self.inner.submit(writes)
+    }
+
+    fn queue_depth(&self) -> usize {
+        self.inner.queue_depth()
     }
 
     fn flush(&self) -> Result<()> {

@@ -1,23 +1,24 @@
 //! A device that is a regular file or a block device.
 
+use super::direct::{self, Direct};
 use super::holders::{SYS_BLOCK, loop_device_of};
 use crate::convert::to_u64;
 use crate::device::{check_range, check_writable, parts_len};
-use crate::{Device, Error, Op, Result};
+use crate::{Device, Error, Op, Result, Write};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek as _, SeekFrom};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Buffers Linux takes in one `preadv` or `pwritev` (`IOV_MAX`).
-const PARTS_MAX: usize = 1024;
+pub(super) const PARTS_MAX: usize = 1024;
 
 /// Bytes that are written to a file, at most, before its file system is asked again what it has left.
 const UNASKED_BYTES_MAX: u64 = 64 << 20;
@@ -45,6 +46,9 @@ pub struct FileOptions {
 /// A writer excludes everybody else who opens the file this way; readers share it. A block device
 /// is claimed from the kernel as well, so that a mounted one is refused, and so is a regular file
 /// behind a loop device.
+///
+/// A block device that is opened for writing is read and written past the page cache (`O_DIRECT`), where its blocks
+/// and the part of it that is meant allow that: what is read is kept above, and what is written is on its way at once.
 #[derive(Debug)]
 pub struct FileDevice {
     name: String,
@@ -59,6 +63,8 @@ pub struct FileDevice {
     /// Bytes that may be written before the file system is asked again what it has left; `None` for a
     /// block device.
     unasked: Option<AtomicU64>,
+    /// For a file that is opened past the page cache.
+    direct: Option<Direct>,
 }
 
 impl Drop for FileDevice {
@@ -90,6 +96,8 @@ impl FileDevice {
         }
         let file_bytes = file_len(&file, &found, &name, &options)?;
         let size_bytes = window(&name, file_bytes, &options)?;
+        let is_disk = found.file_type().is_block_device() && !options.read_only;
+        let direct = if is_disk { pass_the_cache(&file, options.offset, size_bytes) } else { None };
         Ok(Self {
             name,
             file,
@@ -99,7 +107,29 @@ impl FileDevice {
             can_grow: found.is_file() && (options.size.is_none() || options.create),
             nothing: found.file_type().is_block_device().then(open_nothing).flatten(),
             unasked: found.is_file().then(AtomicU64::default),
+            direct,
         })
+    }
+
+    /// The same device past the page cache, as a disk is; `None` where the file system of the file does not let it.
+    #[cfg(test)]
+    pub(super) fn past_the_cache(mut self) -> Option<Self> {
+        let flags = rustix::fs::fcntl_getfl(&self.file).ok()?;
+        rustix::fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT).ok()?;
+        self.direct = Some(Direct::new(direct::BLOCK_BYTES_MAX));
+        Some(self)
+    }
+
+    #[cfg(test)]
+    pub(super) fn idle_rings(&self) -> usize {
+        self.direct.as_ref().map_or(0, Direct::idle_rings)
+    }
+
+    /// Whether requests go through rings of the kernel (io_uring), for which a process that limits its system calls
+    /// has to allow `io_uring_enter`.
+    #[must_use]
+    pub fn uses_rings(&self) -> bool {
+        self.direct.as_ref().is_some_and(|direct| direct.has_rings)
     }
 
     /// Lets others lock the file, before this value goes. Nothing may be written to it afterwards.
@@ -133,17 +163,36 @@ impl FileDevice {
         Error::io(op, &self.name, offset, len, source.into())
     }
 
+    /// The error of a write to a place of the file.
+    pub(super) fn write_error(&self, position: u64, len: u64, source: io::Error) -> Error {
+        self.error(Op::Write, self.offset_of(position), len, source)
+    }
+
+    /// Where a byte of the device is in the file.
+    pub(super) const fn position(&self, offset: u64) -> u64 {
+        self.start.saturating_add(offset)
+    }
+
+    /// Which byte of the device is at a place of the file.
+    pub(super) const fn offset_of(&self, position: u64) -> u64 {
+        position.saturating_sub(self.start)
+    }
+
+    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
+        self.file.as_fd()
+    }
+
     /// The error of a read that met the end of the file before the end of the device: the file was truncated.
     fn cut_short(&self, offset: u64, len: u64, size: u64) -> Error {
         Error::UnexpectedEnd { device: self.name.clone(), offset, len, size }
     }
 
     /// Fills the buffers of `batch`, which begin at `at`. Short reads go on where they stopped.
-    fn read_batch(&self, at: u64, mut batch: &mut [IoSliceMut<'_>]) -> Result<()> {
+    pub(super) fn read_batch(&self, at: u64, mut batch: &mut [IoSliceMut<'_>]) -> Result<()> {
         let len: u64 = batch.iter().map(|part| to_u64(part.len())).sum();
         let mut done = 0;
         while done < len {
-            let position = self.start.saturating_add(at).saturating_add(done);
+            let position = self.position(at).saturating_add(done);
             match rustix::io::preadv(&self.file, batch, position) {
                 Ok(0) => return Err(self.cut_short(at, len, at + done)),
                 Ok(count) => {
@@ -158,11 +207,11 @@ impl FileDevice {
     }
 
     /// Writes the buffers of `batch`, which begin at `at`. Short writes go on where they stopped.
-    fn write_batch(&self, at: u64, mut batch: &mut [IoSlice<'_>]) -> Result<()> {
+    pub(super) fn write_batch(&self, at: u64, mut batch: &mut [IoSlice<'_>]) -> Result<()> {
         let len: u64 = batch.iter().map(|part| to_u64(part.len())).sum();
         let mut done = 0;
         while done < len {
-            let position = self.start.saturating_add(at).saturating_add(done);
+            let position = self.position(at).saturating_add(done);
             match rustix::io::pwritev(&self.file, batch, position) {
                 Ok(0) => {
                     let error = io::Error::from(io::ErrorKind::WriteZero);
@@ -195,12 +244,18 @@ impl Device for FileDevice {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         check_range(self, Op::Read, offset, to_u64(buf.len()))?;
+        if let Some(direct) = &self.direct {
+            return direct.read(self, offset, &mut [buf]);
+        }
         self.read_batch(offset, &mut [IoSliceMut::new(buf)])
     }
 
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         let len = parts.iter().map(|part| to_u64(part.len())).sum();
         check_range(self, Op::Read, offset, len)?;
+        if let Some(direct) = &self.direct {
+            return direct.read(self, offset, parts);
+        }
         let mut at = offset;
         for some in parts.chunks_mut(PARTS_MAX) {
             let len: u64 = some.iter().map(|part| to_u64(part.len())).sum();
@@ -214,6 +269,9 @@ impl Device for FileDevice {
     fn write_at(&self, offset: u64, parts: &[&[u8]]) -> Result<()> {
         check_writable(self, Op::Write)?;
         check_range(self, Op::Write, offset, parts_len(parts))?;
+        if let Some(direct) = &self.direct {
+            return direct.write(self, offset, parts);
+        }
         let mut at = offset;
         for some in parts.chunks(PARTS_MAX) {
             let mut batch: Vec<_> = some.iter().map(|part| IoSlice::new(part)).collect();
@@ -221,6 +279,21 @@ impl Device for FileDevice {
             at += parts_len(some);
         }
         Ok(())
+    }
+
+    fn submit(&self, writes: &[Write<'_>]) -> Vec<Result<()>> {
+        let allowed = |write: &Write<'_>| {
+            check_writable(self, Op::Write)?;
+            check_range(self, Op::Write, write.offset, parts_len(write.parts))
+        };
+        match &self.direct {
+            Some(direct) if writes.iter().all(|write| allowed(write).is_ok()) => direct.submit(self, writes),
+            _ => writes.iter().map(|write| self.write_at(write.offset, write.parts)).collect(),
+        }
+    }
+
+    fn queue_depth(&self) -> usize {
+        if self.uses_rings() { direct::QUEUE_DEPTH_HINT } else { 1 }
     }
 
     fn flush(&self) -> Result<()> {
@@ -239,8 +312,11 @@ impl Device for FileDevice {
             return Ok(());
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let position = self.start.saturating_add(offset);
-        match rustix::fs::fallocate(&self.file, flags, position, len) {
+        let punched = rustix::fs::fallocate(&self.file, flags, self.position(offset), len);
+        if let Some(direct) = &self.direct {
+            direct.forget(offset, len);
+        }
+        match punched {
             // A discard is advice: without it, unused ranges only keep their old bytes.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(()),
             Err(error) => Err(self.error(Op::Discard, offset, len, error)),
@@ -316,6 +392,18 @@ fn open_file(path: &Path, name: &str, options: &FileOptions) -> Result<File> {
         }
         open_error(name, error)
     })
+}
+
+/// Opens a disk past the page cache, where the device begins and ends with whole blocks of it.
+fn pass_the_cache(file: &File, start: u64, size_bytes: u64) -> Option<Direct> {
+    let block = u64::from(rustix::fs::ioctl_blksszget(file).ok()?);
+    let fits = block.is_power_of_two() && block <= direct::BLOCK_BYTES_MAX;
+    if !fits || !start.is_multiple_of(block) || !size_bytes.is_multiple_of(block) {
+        return None;
+    }
+    let flags = rustix::fs::fcntl_getfl(file).ok()?;
+    rustix::fs::fcntl_setfl(file, flags | OFlags::DIRECT).ok()?;
+    Some(Direct::new(block))
 }
 
 /// A descriptor of which nothing can be read, and to which nothing can be written.

@@ -1,7 +1,8 @@
 //! Where the bytes really are.
 //!
-//! - [`FileDevice`]: a regular file (an image) or a block device, through positioned system
-//!   calls on the page cache. It owns the lock that keeps a second writer away.
+//! - [`FileDevice`]: a regular file (an image), through positioned system calls on the page cache, or a block
+//!   device, which is written past the page cache, several requests at a time. It owns the lock that keeps a
+//!   second writer away.
 //! - [`MemoryDevice`]: bytes in memory, allocated where they are written. For tests, for images
 //!   that are built and streamed out, and as the base of the simulated disk.
 //! - [`OverlayDevice`]: changes in memory over a device that is only read.
@@ -15,10 +16,13 @@
 //!
 //! Who calls them: front ends open one and hand it on as `Arc<dyn Device>`.
 
+mod around;
+mod direct;
 pub mod file;
 mod holders;
 pub mod memory;
 pub mod overlay;
+mod ring;
 
 pub use file::{FileDevice, FileOptions};
 pub use memory::MemoryDevice;

@@ -3,6 +3,7 @@
 //! Where loop devices or root's rights are missing these tests say so and pass.
 
 use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -89,6 +90,55 @@ fn a_block_device_is_free_when_it_is_unmounted() {
     mounted.bench.ok("mount a.img mnt");
     mounted.bench.ok("umount a.img");
     assert!(!mounted.is_mounted());
+}
+
+/// A disk is written past the page cache, by several threads, in the sandbox; what is on it then is what was written, for
+/// whoever reads it next.
+#[test]
+fn a_disk_has_what_was_written_to_it() {
+    if !can_mount_synced() {
+        return;
+    }
+    let mounted = Mounted::new();
+    let attach = Command::new("losetup").args(["-f", "--show", "a.img"]).current_dir(&mounted.bench.dir).output();
+    let device = String::from_utf8(attach.unwrap().stdout).unwrap().trim().to_owned();
+    let bytes = |file: usize| pattern(50_000 + file * 30_011);
+    fs::write(mounted.bench.path("given"), bytes(7)).unwrap();
+    mounted.bench.ok(&format!("put {device} given /"));
+    mounted.bench.ok(&format!("mount {device} mnt"));
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let dir = mounted.dir();
+            scope.spawn(move || {
+                for file in (thread..60).step_by(4) {
+                    let path = dir.join(format!("f{file}"));
+                    fs::write(&path, bytes(file)).unwrap();
+                    if file % 3 == 0 {
+                        File::open(&path).unwrap().sync_all().unwrap();
+                    }
+                    // What was read before is not what is there now.
+                    let changed = File::options().read(true).write(true).open(&path).unwrap();
+                    changed.write_all_at(&[file.to_le_bytes()[0]; 9000], 3000).unwrap();
+                    changed.sync_data().unwrap();
+                }
+            });
+        }
+    });
+    assert_eq!(fs::read(mounted.dir().join("given")).unwrap(), bytes(7));
+    mounted.bench.ok(&format!("umount {device}"));
+    for round in ["from the disk", "from its file"] {
+        let image = if round == "from its file" { "a.img" } else { device.as_str() };
+        for file in 0..60 {
+            let mut wanted = bytes(file);
+            wanted[3000..12_000].fill(file.to_le_bytes()[0]);
+            let found = mounted.bench.path("found");
+            let _ = fs::remove_file(&found);
+            mounted.bench.ok(&format!("get {image} /f{file} found"));
+            assert!(fs::read(&found).unwrap() == wanted, "{round}: f{file}");
+        }
+    }
+    assert!(Command::new("losetup").args(["-d", &device]).status().unwrap().success());
+    mounted.bench.check("a.img");
 }
 
 #[test]

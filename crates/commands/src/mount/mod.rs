@@ -285,7 +285,7 @@ impl Mount {
         let device = server::open_device(self, &settings)?;
         let parent = rustix::process::getppid();
         let _prepared = fuse::Prepared::new(&server::server_options(&settings));
-        for missing in sandbox::enter(settings.io_uring, &self.dir)?.missing {
+        for missing in sandbox::enter(settings.io_uring || device.uses_rings(), &self.dir)?.missing {
             writeln!(out, "missing: {missing}")?;
         }
         let file_system = server::open_file_system(self, &settings, device)?;

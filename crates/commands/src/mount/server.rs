@@ -69,7 +69,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
         tracing::warn!("the server runs without its sandbox");
         sandbox::leave_mounts(&mount.dir)
     } else {
-        let entered = sandbox::enter(settings.io_uring, &mount.dir)?;
+        let entered = sandbox::enter(settings.io_uring || device.uses_rings(), &mount.dir)?;
         for missing in entered.missing {
             tracing::warn!("less protection: {missing}");
         }

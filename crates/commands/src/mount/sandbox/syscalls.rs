@@ -91,8 +91,8 @@ const ALLOWED_HERE: &[i64] = &[libc::SYS_poll, libc::SYS_time];
 #[cfg(not(target_arch = "x86_64"))]
 const ALLOWED_HERE: &[i64] = &[];
 
-/// What a ring of requests needs besides. Rings are made before, and each takes commands to
-/// devices only; here they are used.
+/// What rings need besides, of requests or of writes. They are made before, and each takes commands to devices only,
+/// or writes only; here they are used.
 const ALLOWED_WITH_RING: &[i64] = &[libc::SYS_io_uring_enter];
 /// Opens a ring that was made closed (`IORING_REGISTER_ENABLE_RINGS`).
 const ENABLE_RINGS: u64 = 12;
