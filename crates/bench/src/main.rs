@@ -6,6 +6,7 @@
 //! `bench one` is what runs in those processes.
 
 mod kernel_side;
+mod library;
 mod log;
 mod mounts;
 mod names;

@@ -15,6 +15,7 @@ use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Args;
 use serde::Serialize;
 
+use crate::library;
 use crate::process;
 use crate::table::{append, median};
 
@@ -179,7 +180,24 @@ fn lacking(place: &Place, workloads: &[&str], systems: &[&str]) -> Result<Vec<St
 
 /// Runs one workload on a file system of its own; what runs for a time does so for `seconds`.
 pub(crate) fn run_one(place: &Place, system: &str, workload: &str, seconds: Option<&str>) -> Result<Run> {
+    if system == library::SYSTEM {
+        return through_library(place, workload, seconds);
+    }
     Up::new(place, system)?.run(workload, seconds)
+}
+
+fn through_library(place: &Place, workload: &str, seconds: Option<&str>) -> Result<Run> {
+    let seconds = seconds.map(str::parse).transpose()?;
+    let source = place.dir.join("library-tree");
+    if workload == "trees" && !source.is_dir() {
+        let tar = std::env::var_os("BENCH_TAR").map_or_else(|| place.dir.join("linux.tar"), PathBuf::from);
+        std::fs::create_dir_all(&source)?;
+        check(Command::new("tar").arg("-xf").arg(tar).arg("-C").arg(&source))?;
+    }
+    let run = library::Run { image: &image(place), image_bytes: place.size_mib << 20, source: &source, seconds };
+    let (value, unit) = run.run(workload)?;
+    let (workload, system, unit) = (workload.to_owned(), library::SYSTEM.to_owned(), unit.to_owned());
+    Ok(Run { workload, system, value, unit, peak_mib: None })
 }
 
 /// The files that a workload leaves for others, and takes over from them.

@@ -1,7 +1,8 @@
 //! `bench seeds`: the five workloads that the mechanisms of this engine were published with, side by side.
 //!
 //! Each runs on Spinney's mount, as it is and with its mechanism done in the older way (the feature `ablation`, of a
-//! program that was built with it: mount option `older=`), and on the kernel's btrfs, ext4 and xfs. All systems of a
+//! program that was built with it: mount option `older=`), through the library ([`crate::library`]), and on the
+//! kernel's btrfs, ext4 and xfs. All systems of a
 //! workload follow each other in every round, so that load on the machine meets all of them. Systems and workloads are
 //! those of `bench mount`.
 
@@ -13,6 +14,7 @@ use anyhow::Result;
 use clap::Args;
 use commands::picture::{Anchor, Svg, write};
 
+use crate::library::SYSTEM as LIBRARY;
 use crate::mounts::{self, Run};
 use crate::table::{append, median, spread};
 
@@ -61,14 +63,22 @@ const SEEDS: &[Seed] = &[
     Seed {
         workload: "fsync_randwrite",
         about: "8 writers, fsync after each write",
-        systems: &["spinney", "spinney-older=items-in-leaf", "spinney-older=commit-each-sync", "btrfs", "ext4", "xfs"],
+        systems: &[
+            "spinney",
+            "spinney-older=items-in-leaf",
+            "spinney-older=commit-each-sync",
+            LIBRARY,
+            "btrfs",
+            "ext4",
+            "xfs",
+        ],
         is_time: false,
         least: 3.0,
     },
     Seed {
         workload: "snap_randwrite",
         about: "a snapshot, then 4 writers of 4 KiB",
-        systems: &[SNAPSHOTS, "btrfs"],
+        systems: &[SNAPSHOTS, "spinney-user_subvol_ioctls,writeback", LIBRARY, "btrfs"],
         is_time: false,
         least: 2.0,
     },
@@ -82,28 +92,28 @@ const SEEDS: &[Seed] = &[
     Seed {
         workload: "trees",
         about: "three kernel trees unpacked",
-        systems: &["spinney", "spinney-nodatasum", "spinney-max_inline=0", "btrfs", "ext4", "xfs"],
+        systems: &["spinney", "spinney-nodatasum", "spinney-max_inline=0", LIBRARY, "btrfs", "ext4", "xfs"],
         is_time: false,
         least: 0.5,
     },
     Seed {
         workload: "fsmark",
         about: "16 threads, 512 KiB files",
-        systems: &["spinney", "spinney-older=apart", "btrfs", "ext4", "xfs"],
+        systems: &["spinney", "spinney-older=apart", "spinney-writeback", LIBRARY, "btrfs", "ext4", "xfs"],
         is_time: true,
         least: 1.0 / 0.6,
     },
     Seed {
         workload: "uring_randwrite",
         about: "16 jobs, io_uring, direct, copy on write",
-        systems: &["spinney", "btrfs", "ext4", "xfs"],
+        systems: &["spinney", LIBRARY, "btrfs", "ext4", "xfs"],
         is_time: false,
         least: 3.0,
     },
     Seed {
         workload: "uring_randwrite_nocow",
         about: "the same, in place",
-        systems: &["spinney", "spinney-older=collect-csums", "btrfs"],
+        systems: &["spinney", "spinney-older=collect-csums", LIBRARY, "btrfs"],
         is_time: false,
         least: 1.5,
     },

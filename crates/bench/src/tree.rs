@@ -155,6 +155,30 @@ fn node(metadata: &Metadata, kind: NodeKind) -> WholeNode<'static> {
     }
 }
 
+/// A directory of a volume.
+pub(crate) struct Below<'a> {
+    pub(crate) volume: &'a Volume,
+    pub(crate) dir: PathBuf,
+}
+
+impl Target for Below<'_> {
+    fn directory(&self, to: &Path, metadata: &Metadata) -> Result<()> {
+        Target::directory(self.volume, &self.dir.join(to), metadata)
+    }
+
+    fn symlink(&self, to: &Path, metadata: &Metadata, target: &Path) -> Result<()> {
+        Target::symlink(self.volume, &self.dir.join(to), metadata, target)
+    }
+
+    fn file(&self, to: &Path, metadata: &Metadata, data: &[u8]) -> Result<()> {
+        Target::file(self.volume, &self.dir.join(to), metadata, data)
+    }
+
+    fn hard_link(&self, first: &Path, to: &Path) -> Result<()> {
+        Target::hard_link(self.volume, &self.dir.join(first), &self.dir.join(to))
+    }
+}
+
 /// A directory of a mounted file system.
 pub(crate) struct Directory(pub(crate) PathBuf);
 
