@@ -20,6 +20,26 @@ pub(crate) struct FilesArgs {
     recursive: bool,
 }
 
+impl FilesArgs {
+    pub(crate) fn paths(&self) -> &[PathBuf] {
+        &self.paths
+    }
+
+    /// Refuses what these arguments do not mean.
+    ///
+    /// # Errors
+    /// For a directory without `--recursive`, and for what is neither a directory nor a file.
+    pub(crate) fn check_kind(&self, path: &Path, is_file: bool, is_dir: bool) -> Result<()> {
+        let path = path.display();
+        match (is_file, is_dir) {
+            (true, _) => Ok(()),
+            (_, true) if self.recursive => Ok(()),
+            (_, true) => Err(Failure::refused(format!("{path}: a directory (-r takes all below)")).into()),
+            _ => Err(Failure::refused(format!("{path}: no file, and no directory")).into()),
+        }
+    }
+}
+
 /// Paths in an image, with the sizes that the files have.
 #[derive(Debug, Default)]
 pub(crate) struct Files(Vec<(PathBuf, u64)>);
@@ -33,14 +53,10 @@ impl Files {
         let mut files = Self::default();
         for path in &args.paths {
             let found = volume.symlink_metadata(path)?;
-            if found.is_file() {
-                files.0.push((path.clone(), found.size));
-            } else if !found.is_dir() {
-                return Err(Failure::refused(format!("{}: no file, and no directory", path.display())).into());
-            } else if args.recursive {
-                files.add_below(volume, path, found.home.subvolume)?;
-            } else {
-                return Err(Failure::refused(format!("{}: a directory (-r takes all below)", path.display())).into());
+            args.check_kind(path, found.is_file(), found.is_dir())?;
+            match found.is_file() {
+                true => files.add(path.clone(), found.size),
+                false => files.add_below(volume, path, found.home.subvolume)?,
             }
         }
         Ok(files)
@@ -63,6 +79,14 @@ impl Files {
             }
         }
         Ok(())
+    }
+
+    pub(crate) fn add(&mut self, path: PathBuf, size: u64) {
+        self.0.push((path, size));
+    }
+
+    pub(crate) fn get(&self, number: usize) -> Option<(&Path, u64)> {
+        self.0.get(number).map(|(path, size)| (path.as_path(), *size))
     }
 
     pub(crate) fn iter(&self) -> slice::Iter<'_, (PathBuf, u64)> {

@@ -88,6 +88,11 @@ fn is_own(found: &std::fs::Metadata) -> bool {
 }
 
 impl ImageArgs {
+    /// Whether anything is said of the image besides where it is.
+    pub fn has_options(&self) -> bool {
+        self.subvolume.is_some() || self.subvolume_id.is_some() || self.superblock.is_some()
+    }
+
     /// Opens the image for reading and writing, and keeps others away from it.
     pub fn open_writable(&self) -> Result<Volume> {
         self.open_to_compress(None)

@@ -2,6 +2,7 @@
 
 use super::direct::{self, Direct};
 use super::holders::{SYS_BLOCK, loop_device_of};
+use super::raw::{PARTS_MAX, RawFile};
 use crate::convert::to_u64;
 use crate::device::{check_range, check_writable, parts_len};
 use crate::{Device, Error, Op, Result, Write};
@@ -11,14 +12,11 @@ use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek as _, SeekFrom};
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd};
+use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-
-/// Buffers Linux takes in one `preadv` or `pwritev` (`IOV_MAX`).
-pub(super) const PARTS_MAX: usize = 1024;
 
 /// Bytes that are written to a file, at most, before its file system is asked again what it has left.
 const UNASKED_BYTES_MAX: u64 = 64 << 20;
@@ -51,10 +49,7 @@ pub struct FileOptions {
 /// and the part of it that is meant allow that: what is read is kept above, and what is written is on its way at once.
 #[derive(Debug)]
 pub struct FileDevice {
-    name: String,
-    file: File,
-    /// Byte of the file at which the device begins.
-    start: u64,
+    raw: RawFile,
     size_bytes: AtomicU64,
     read_only: bool,
     can_grow: bool,
@@ -99,9 +94,7 @@ impl FileDevice {
         let is_disk = found.file_type().is_block_device() && !options.read_only;
         let direct = if is_disk { pass_the_cache(&file, options.offset, size_bytes) } else { None };
         Ok(Self {
-            name,
-            file,
-            start: options.offset,
+            raw: RawFile { name, file, start: options.offset },
             size_bytes: AtomicU64::new(size_bytes),
             read_only: options.read_only,
             can_grow: found.is_file() && (options.size.is_none() || options.create),
@@ -114,10 +107,15 @@ impl FileDevice {
     /// The same device past the page cache, as a disk is; `None` where the file system of the file does not let it.
     #[cfg(test)]
     pub(super) fn past_the_cache(mut self) -> Option<Self> {
-        let flags = rustix::fs::fcntl_getfl(&self.file).ok()?;
-        rustix::fs::fcntl_setfl(&self.file, flags | OFlags::DIRECT).ok()?;
+        let flags = rustix::fs::fcntl_getfl(&self.raw.file).ok()?;
+        rustix::fs::fcntl_setfl(&self.raw.file, flags | OFlags::DIRECT).ok()?;
         self.direct = Some(Direct::new(direct::BLOCK_BYTES_MAX));
         Some(self)
+    }
+
+    #[cfg(test)]
+    pub(super) const fn raw(&self) -> &RawFile {
+        &self.raw
     }
 
     #[cfg(test)]
@@ -135,7 +133,7 @@ impl FileDevice {
     /// Lets others lock the file, before this value goes. Nothing may be written to it afterwards.
     pub fn release_lock(&self) {
         // Where that fails, the lock goes with the file.
-        let _ = rustix::fs::flock(&self.file, FlockOperation::Unlock);
+        let _ = rustix::fs::flock(&self.raw.file, FlockOperation::Unlock);
     }
 
     /// Lets others use the device, before this value goes: the lock ends, and so does the claim on a block device.
@@ -146,7 +144,7 @@ impl FileDevice {
         let Some(nothing) = &self.nothing else { return };
         // SAFETY: the number stays an open descriptor that this value owns; `ManuallyDrop` keeps this second owner from
         // closing it.
-        let mut file = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.file.as_raw_fd()) });
+        let mut file = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(self.raw.file.as_raw_fd()) });
         // Where that fails, the device is let go when this value goes.
         let _ = rustix::io::dup3(nothing, &mut file, rustix::io::DupFlags::CLOEXEC);
     }
@@ -156,82 +154,13 @@ impl FileDevice {
     /// # Errors
     /// [`Error::Io`].
     pub fn metadata(&self) -> Result<Metadata> {
-        self.file.metadata().map_err(|error| open_error(&self.name, error))
-    }
-
-    fn error(&self, op: Op, offset: u64, len: u64, source: impl Into<io::Error>) -> Error {
-        Error::io(op, &self.name, offset, len, source.into())
-    }
-
-    /// The error of a write to a place of the file.
-    pub(super) fn write_error(&self, position: u64, len: u64, source: io::Error) -> Error {
-        self.error(Op::Write, self.offset_of(position), len, source)
-    }
-
-    /// Where a byte of the device is in the file.
-    pub(super) const fn position(&self, offset: u64) -> u64 {
-        self.start.saturating_add(offset)
-    }
-
-    /// Which byte of the device is at a place of the file.
-    pub(super) const fn offset_of(&self, position: u64) -> u64 {
-        position.saturating_sub(self.start)
-    }
-
-    pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
-        self.file.as_fd()
-    }
-
-    /// The error of a read that met the end of the file before the end of the device: the file was truncated.
-    fn cut_short(&self, offset: u64, len: u64, size: u64) -> Error {
-        Error::UnexpectedEnd { device: self.name.clone(), offset, len, size }
-    }
-
-    /// Fills the buffers of `batch`, which begin at `at`. Short reads go on where they stopped.
-    pub(super) fn read_batch(&self, at: u64, mut batch: &mut [IoSliceMut<'_>]) -> Result<()> {
-        let len: u64 = batch.iter().map(|part| to_u64(part.len())).sum();
-        let mut done = 0;
-        while done < len {
-            let position = self.position(at).saturating_add(done);
-            match rustix::io::preadv(&self.file, batch, position) {
-                Ok(0) => return Err(self.cut_short(at, len, at + done)),
-                Ok(count) => {
-                    done += to_u64(count);
-                    IoSliceMut::advance_slices(&mut batch, count);
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(self.error(Op::Read, at, len, error)),
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the buffers of `batch`, which begin at `at`. Short writes go on where they stopped.
-    pub(super) fn write_batch(&self, at: u64, mut batch: &mut [IoSlice<'_>]) -> Result<()> {
-        let len: u64 = batch.iter().map(|part| to_u64(part.len())).sum();
-        let mut done = 0;
-        while done < len {
-            let position = self.position(at).saturating_add(done);
-            match rustix::io::pwritev(&self.file, batch, position) {
-                Ok(0) => {
-                    let error = io::Error::from(io::ErrorKind::WriteZero);
-                    return Err(self.error(Op::Write, at, len, error));
-                }
-                Ok(count) => {
-                    done += to_u64(count);
-                    IoSlice::advance_slices(&mut batch, count);
-                }
-                Err(Errno::INTR) => {}
-                Err(error) => return Err(self.error(Op::Write, at, len, error)),
-            }
-        }
-        Ok(())
+        self.raw.file.metadata().map_err(|error| open_error(&self.raw.name, error))
     }
 }
 
 impl Device for FileDevice {
     fn name(&self) -> &str {
-        &self.name
+        &self.raw.name
     }
 
     fn size_bytes(&self) -> u64 {
@@ -245,22 +174,22 @@ impl Device for FileDevice {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         check_range(self, Op::Read, offset, to_u64(buf.len()))?;
         if let Some(direct) = &self.direct {
-            return direct.read(self, offset, &mut [buf]);
+            return direct.read(&self.raw, self.size_bytes(), offset, &mut [buf]);
         }
-        self.read_batch(offset, &mut [IoSliceMut::new(buf)])
+        self.raw.read_batch(offset, &mut [IoSliceMut::new(buf)])
     }
 
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         let len = parts.iter().map(|part| to_u64(part.len())).sum();
         check_range(self, Op::Read, offset, len)?;
         if let Some(direct) = &self.direct {
-            return direct.read(self, offset, parts);
+            return direct.read(&self.raw, self.size_bytes(), offset, parts);
         }
         let mut at = offset;
         for some in parts.chunks_mut(PARTS_MAX) {
             let len: u64 = some.iter().map(|part| to_u64(part.len())).sum();
             let mut batch: Vec<_> = some.iter_mut().map(|part| IoSliceMut::new(part)).collect();
-            self.read_batch(at, &mut batch)?;
+            self.raw.read_batch(at, &mut batch)?;
             at += len;
         }
         Ok(())
@@ -270,12 +199,12 @@ impl Device for FileDevice {
         check_writable(self, Op::Write)?;
         check_range(self, Op::Write, offset, parts_len(parts))?;
         if let Some(direct) = &self.direct {
-            return direct.write(self, offset, parts);
+            return direct.write(&self.raw, offset, parts);
         }
         let mut at = offset;
         for some in parts.chunks(PARTS_MAX) {
             let mut batch: Vec<_> = some.iter().map(|part| IoSlice::new(part)).collect();
-            self.write_batch(at, &mut batch)?;
+            self.raw.write_batch(at, &mut batch)?;
             at += parts_len(some);
         }
         Ok(())
@@ -287,7 +216,7 @@ impl Device for FileDevice {
             check_range(self, Op::Write, write.offset, parts_len(write.parts))
         };
         match &self.direct {
-            Some(direct) if writes.iter().all(|write| allowed(write).is_ok()) => direct.submit(self, writes),
+            Some(direct) if writes.iter().all(|write| allowed(write).is_ok()) => direct.submit(&self.raw, writes),
             _ => writes.iter().map(|write| self.write_at(write.offset, write.parts)).collect(),
         }
     }
@@ -302,7 +231,7 @@ impl Device for FileDevice {
         }
         // Not retried when interrupted: a second fdatasync may report success for pages whose
         // write-back failed during the first.
-        rustix::fs::fdatasync(&self.file).map_err(|error| self.error(Op::Flush, 0, 0, error))
+        rustix::fs::fdatasync(&self.raw.file).map_err(|error| self.raw.error(Op::Flush, 0, 0, error))
     }
 
     fn discard(&self, offset: u64, len: u64) -> Result<()> {
@@ -312,14 +241,14 @@ impl Device for FileDevice {
             return Ok(());
         }
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        let punched = rustix::fs::fallocate(&self.file, flags, self.position(offset), len);
+        let punched = rustix::fs::fallocate(&self.raw.file, flags, self.raw.position(offset), len);
         if let Some(direct) = &self.direct {
             direct.forget(offset, len);
         }
         match punched {
             // A discard is advice: without it, unused ranges only keep their old bytes.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INTR) => Ok(()),
-            Err(error) => Err(self.error(Op::Discard, offset, len, error)),
+            Err(error) => Err(self.raw.error(Op::Discard, offset, len, error)),
         }
     }
 
@@ -330,7 +259,7 @@ impl Device for FileDevice {
             return Ok(());
         }
         // Some file systems do not say how large they are.
-        let host = rustix::fs::fstatvfs(&self.file).ok().filter(|host| host.f_blocks > 0);
+        let host = rustix::fs::fstatvfs(&self.raw.file).ok().filter(|host| host.f_blocks > 0);
         let Some(host) = host else { return Ok(()) };
         let free = host.f_bavail.saturating_mul(host.f_frsize);
         if let Some(left) = free.checked_sub(spare.saturating_add(len)) {
@@ -338,9 +267,11 @@ impl Device for FileDevice {
             return Ok(());
         }
         // What has room already needs none.
-        let position = self.start.saturating_add(offset);
-        match rustix::fs::seek(&self.file, rustix::fs::SeekFrom::Hole(position)) {
-            Ok(hole) if hole < position.saturating_add(len) => Err(self.error(Op::Write, offset, len, Errno::NOSPC)),
+        let position = self.raw.start.saturating_add(offset);
+        match rustix::fs::seek(&self.raw.file, rustix::fs::SeekFrom::Hole(position)) {
+            Ok(hole) if hole < position.saturating_add(len) => {
+                Err(self.raw.error(Op::Write, offset, len, Errno::NOSPC))
+            }
             _ => Ok(()),
         }
     }
@@ -351,14 +282,14 @@ impl Device for FileDevice {
         if size_bytes <= size {
             return Ok(());
         }
-        let end = self.start.checked_add(size_bytes);
+        let end = self.raw.start.checked_add(size_bytes);
         let Some(end) = end.filter(|_| self.can_grow) else {
-            return Err(Error::CannotGrow { device: self.name.clone(), size });
+            return Err(Error::CannotGrow { device: self.raw.name.clone(), size });
         };
-        let found = self.file.metadata();
-        let found = found.map_err(|error| self.error(Op::Grow, size, size_bytes - size, error))?;
+        let found = self.raw.file.metadata();
+        let found = found.map_err(|error| self.raw.error(Op::Grow, size, size_bytes - size, error))?;
         if found.len() < end {
-            self.file.set_len(end).map_err(|error| self.error(Op::Grow, size, size_bytes - size, error))?;
+            self.raw.file.set_len(end).map_err(|error| self.raw.error(Op::Grow, size, size_bytes - size, error))?;
         }
         self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel);
         Ok(())
@@ -555,7 +486,7 @@ mod tests {
         let path = dir.path().join("image");
         let options = FileOptions { create: true, size: Some(1 << 20), ..FileOptions::default() };
         let device = FileDevice::open(&path, &options).unwrap();
-        let kept = device.file.try_clone().unwrap();
+        let kept = device.raw.file.try_clone().unwrap();
         drop(device);
         FileDevice::open(&path, &options).unwrap();
         drop(kept);

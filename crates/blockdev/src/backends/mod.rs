@@ -22,6 +22,7 @@ pub mod file;
 mod holders;
 pub mod memory;
 pub mod overlay;
+mod raw;
 mod ring;
 
 pub use file::{FileDevice, FileOptions};

@@ -10,6 +10,7 @@ mod harness;
 mod interrupted;
 mod layout;
 mod mount;
+mod mount_dedupe;
 mod mount_ends;
 mod mount_guard;
 mod mount_handles;

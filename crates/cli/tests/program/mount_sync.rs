@@ -92,8 +92,8 @@ fn a_block_device_is_free_when_it_is_unmounted() {
     assert!(!mounted.is_mounted());
 }
 
-/// A disk is written past the page cache, by several threads, in the sandbox; what is on it then is what was written, for
-/// whoever reads it next.
+/// A disk is written past the page cache, by several threads, in the sandbox; what is on it then is what was written,
+/// for whoever reads it next.
 #[test]
 fn a_disk_has_what_was_written_to_it() {
     if !can_mount_synced() {

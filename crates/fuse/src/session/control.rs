@@ -5,8 +5,10 @@ use super::{Answer, Session, Stale};
 use crate::protocol::Request;
 use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
-use crate::sys::LOST;
-use vfs::file_system::{Caller, Control, Errno, NodeFlags, NodeId, Result, Trim};
+use crate::sys::{DATA, DataRuns, LOST, NODE, RUNS_MAX, SHARE_SAME, ShareSame};
+use vfs::file_system::{
+    Caller, Control, CopyRange, Errno, ExtentKind, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Trim, are_shared,
+};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
 const FS_IOC_GETFLAGS: u32 = 0x8008_6601;
@@ -115,6 +117,16 @@ impl Session {
                 let number = self.lost.first(&*self.fs).map_or(0, |error| error.0);
                 Ok((len + put(out, &number)?, None))
             }
+            DATA => {
+                let (asked, _) = DataRuns::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
+                Ok((len + put(out, &self.data_runs(node, asked.offset)?)?, None))
+            }
+            NODE => Ok((len + put(out, &node.0)?, None)),
+            SHARE_SAME => {
+                let (asked, _) = ShareSame::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
+                let is_shared = self.share_same(&request.caller(), node, &asked)?;
+                Ok((len + put(out, &ShareSame { is_shared: is_shared.into(), ..asked })?, None))
+            }
             _ if args.flags & IOCTL_COMPAT != 0 => Err(Errno::ENOTTY),
             command => {
                 let control = Control { caller: request.caller(), node, command, input, output_bytes_max: room };
@@ -140,6 +152,66 @@ impl Session {
         let end = asked.start.saturating_add(asked.len);
         let wanted = Trim { range: asked.start..end, bytes_min: asked.bytes_min };
         Ok(self.fs.trim(&wanted, &mut |_, _| ())?)
+    }
+
+    /// Lets a file share a range of another where both are the same, and in places of their own. The kernel has not
+    /// looked how the files are open: they have to be the caller's, or the caller root. The bytes of no file
+    /// change, so the kernel keeps what it has of them.
+    fn share_same(&self, caller: &Caller, target: NodeId, asked: &ShareSame) -> Result<bool> {
+        if self.is_read_only {
+            return Err(Errno::EROFS);
+        }
+        let source = NodeId(asked.source);
+        for node in [source, target] {
+            let attr = self.fs.attr(node)?;
+            if attr.kind != NodeKind::File {
+                return Err(Errno::EINVAL);
+            }
+            if !caller.is_known() || (caller.uid != 0 && caller.uid != attr.uid) {
+                return Err(Errno::EPERM);
+            }
+        }
+        let (source_offset, target_offset, len) = (asked.source_offset, asked.offset, asked.len);
+        // A file that nobody may open for writing does not change in this way either.
+        let handle = self.fs.open(caller, target, OpenFlags::WRITE)?;
+        let shared = self.extents_differ((source, source_offset), (target, target_offset), len).and_then(|differ| {
+            let range = CopyRange { source, source_offset, target, target_offset, len };
+            Ok(differ && self.fs.dedupe(&range)?)
+        });
+        self.fs.release(target, handle);
+        shared
+    }
+
+    /// The stretches of data from `offset` on that an answer has room for.
+    fn data_runs(&self, node: NodeId, offset: u64) -> Result<DataRuns> {
+        let mut found = DataRuns { offset: u64::MAX, count: 0, runs: [[0; 2]; RUNS_MAX] };
+        let extents = self.fs.extents(node, offset)?;
+        let mut places = found.runs.iter_mut();
+        let mut last: Option<&mut [u64; 2]> = None;
+        for extent in extents.iter().filter(|extent| extent.kind == ExtentKind::Data) {
+            let (start, end) = (extent.offset.max(offset), extent.offset.saturating_add(extent.len));
+            match &mut last {
+                Some([_, before]) if *before == start => *before = end,
+                _ if start >= end => {}
+                _ => {
+                    let Some(place) = places.next() else {
+                        found.offset = start;
+                        break;
+                    };
+                    *place = [start, end];
+                    found.count += 1;
+                    last = Some(place);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether ranges of two files have places of their own on disk.
+    fn extents_differ(&self, source: (NodeId, u64), target: (NodeId, u64), len: u64) -> Result<bool> {
+        let ours = self.fs.extents(source.0, source.1)?;
+        let theirs = self.fs.extents(target.0, target.1)?;
+        Ok(!are_shared((&ours, source.1), (&theirs, target.1), len))
     }
 
     /// Who sets flags. A kernel that does not tell has looked itself whether the caller owns the node, and may change

@@ -4,7 +4,7 @@
 //! and lengths, memory that stays) is seen to inside. They fail with the error of the system
 //! call. Called by the connection (cloning), mounting (the anchor), the ring transport, and front
 //! ends at their start (what they inherited, what was closed, what they see mounted) and before
-//! they unmount (what was written).
+//! they unmount (what was written), and to share what is the same.
 
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
@@ -14,6 +14,7 @@ mod inherited;
 mod memory;
 mod namespace;
 mod ring;
+mod same;
 mod startup;
 mod written;
 
@@ -23,6 +24,8 @@ pub use inherited::withhold_inherited;
 pub use namespace::leave_mounts;
 pub(crate) use namespace::with_node_at;
 pub(crate) use ring::RingQueue;
+pub(crate) use same::{DATA, DataRuns, NODE, RUNS_MAX, SHARE_SAME, ShareSame};
+pub use same::{data_runs, share_same};
 pub use startup::stdout_was_closed;
 pub(crate) use written::LOST;
 pub use written::check_written;

@@ -29,7 +29,7 @@ mod types;
 mod whole;
 
 pub use crate::errno::{Errno, Result};
-pub use layout::{DEDUPE_BYTES_MAX, EXTENT_BYTES_DEFAULT, Layout, Trim};
+pub use layout::{DEDUPE_BYTES_MAX, EXTENT_BYTES_DEFAULT, Layout, Trim, are_shared, extent_at};
 pub use resolve::resolve;
 pub use subvolumes::{SnapshotMode, Subvolumes};
 pub use types::{

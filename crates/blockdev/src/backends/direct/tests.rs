@@ -1,7 +1,7 @@
 //! On a regular file past the page cache, which takes the same care as a disk.
 
 use super::*;
-use crate::backends::{FileOptions, MemoryDevice};
+use crate::backends::{FileDevice, FileOptions, MemoryDevice};
 use crate::buffer::AlignedBuffer;
 use crate::{Device, Kind, Tag};
 
@@ -142,6 +142,6 @@ fn what_the_kernel_refuses_comes_back() {
     let read_only = FileOptions { read_only: true, ..FileOptions::default() };
     let disk = FileDevice::open(dir.path().join("disk"), &read_only).unwrap().past_the_cache().unwrap();
     let direct = Direct::new(4096);
-    let answers = direct.submit(&disk, &writes);
+    let answers = direct.submit(disk.raw(), &writes);
     assert!(answers.iter().all(|answer| matches!(answer, Err(crate::Error::Io { op: crate::Op::Write, .. }))));
 }

@@ -5,12 +5,12 @@
 //! kernel has none, or all are in use, one after the other.
 
 use super::around::{Around, READ_BYTES_MAX};
-use super::file::{FileDevice, PARTS_MAX};
+use super::raw::{PARTS_MAX, RawFile};
 use super::ring::{Bytes, Job, Outcome, WriteRing};
 use crate::buffer::{ALIGNMENT, BufferPool, PooledBuffer};
 use crate::convert::{to_u64, to_usize};
 use crate::device::parts_len;
-use crate::{Device as _, Result, Write, tag};
+use crate::{Result, Write, tag};
 use parking_lot::Mutex;
 use std::io::{IoSlice, IoSliceMut};
 
@@ -66,7 +66,7 @@ impl Direct {
     }
 
     /// Fills `parts` from `offset`.
-    pub(super) fn read(&self, device: &FileDevice, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
+    pub(super) fn read(&self, device: &RawFile, size: u64, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         let len: u64 = parts.iter().map(|part| to_u64(part.len())).sum();
         if len > READ_BYTES_MAX && self.is_whole(offset, len) && parts.iter().all(|part| self.is_direct(part)) {
             let mut at = offset;
@@ -80,7 +80,7 @@ impl Direct {
         }
         if let [part] = parts {
             let fetch = |at: u64, bytes: &mut [u8]| device.read_batch(at, &mut [IoSliceMut::new(bytes)]);
-            if self.around.read((offset, device.size_bytes()), tag().kind, part, fetch)? {
+            if self.around.read((offset, size), tag().kind, part, fetch)? {
                 return Ok(());
             }
         }
@@ -106,7 +106,7 @@ impl Direct {
     }
 
     /// Writes `parts` one after the other, the first at `offset`.
-    pub(super) fn write(&self, device: &FileDevice, offset: u64, parts: &[&[u8]]) -> Result<()> {
+    pub(super) fn write(&self, device: &RawFile, offset: u64, parts: &[&[u8]]) -> Result<()> {
         let answer = self.write_parts(device, offset, parts);
         self.around.forget(offset, parts_len(parts));
         answer
@@ -117,7 +117,7 @@ impl Direct {
         self.around.forget(offset, len);
     }
 
-    fn write_parts(&self, device: &FileDevice, offset: u64, parts: &[&[u8]]) -> Result<()> {
+    fn write_parts(&self, device: &RawFile, offset: u64, parts: &[&[u8]]) -> Result<()> {
         if !self.is_whole(offset, parts_len(parts)) {
             return self.write_around(device, offset, parts);
         }
@@ -125,7 +125,7 @@ impl Direct {
     }
 
     /// As [`Self::write`] for each, together.
-    pub(super) fn submit(&self, device: &FileDevice, writes: &[Write<'_>]) -> Vec<Result<()>> {
+    pub(super) fn submit(&self, device: &RawFile, writes: &[Write<'_>]) -> Vec<Result<()>> {
         let alone = |write: &Write<'_>| self.write(device, write.offset, write.parts);
         let ring = if writes.len() > 1 { self.rings.lock().pop() } else { None };
         let Some(mut ring) = ring else { return writes.iter().map(alone).collect() };
@@ -180,7 +180,7 @@ impl Direct {
     }
 
     /// Writes a range that begins or ends within a block: what is around it in its blocks is read, and written again.
-    fn write_around(&self, device: &FileDevice, offset: u64, parts: &[&[u8]]) -> Result<()> {
+    fn write_around(&self, device: &RawFile, offset: u64, parts: &[&[u8]]) -> Result<()> {
         let _held = self.edges.lock();
         let mut source = Gather::new(parts);
         self.pieces(offset, parts_len(parts)).try_for_each(|piece| {
@@ -275,7 +275,7 @@ impl<'a> Gather<'a> {
 }
 
 /// The answer to a job; what the kernel left of it is written now.
-fn settle(device: &FileDevice, job: &Job<'_>, outcome: Outcome) -> Result<()> {
+fn settle(device: &RawFile, job: &Job<'_>, outcome: Outcome) -> Result<()> {
     match outcome {
         Outcome::Written(count) if count >= job.len => Ok(()),
         Outcome::Written(count) => write_job(device, job, count),
@@ -290,7 +290,7 @@ fn is_passing(error: &std::io::Error) -> bool {
 }
 
 /// Writes a job from its byte `from` on, without a ring.
-fn write_job(device: &FileDevice, job: &Job<'_>, from: usize) -> Result<()> {
+fn write_job(device: &RawFile, job: &Job<'_>, from: usize) -> Result<()> {
     let at = device.offset_of(job.position) + to_u64(from);
     match &job.bytes {
         Bytes::Copied(buffer) => device.write_batch(at, &mut [IoSlice::new(&buffer[from..job.len])]),

@@ -1,0 +1,185 @@
+//! `spinney dedupe` on a mount: files that are in use share what they have in common.
+
+use std::fs::{self, File};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crate::harness::pattern;
+use crate::mounted::Mounted;
+
+const SIZE: usize = 700_001;
+
+#[test]
+fn files_of_a_mount_share_what_is_the_same() {
+    for options in ["", "-o writeback", "-o zero_open", "-o compress=zstd"] {
+        let Some(mounted) = Mounted::mount_if_possible(options) else { return };
+        let dir = mounted.dir();
+        let text: Vec<u8> =
+            pattern(SIZE).iter().zip(0_u32..).map(|(byte, at)| byte ^ (at >> 9).to_le_bytes()[0]).collect();
+        fs::create_dir(dir.join("d")).unwrap();
+        for name in ["one", "two", "d/three"] {
+            fs::write(dir.join(name), &text).unwrap();
+        }
+        fs::hard_link(dir.join("one"), dir.join("another")).unwrap();
+        std::os::unix::fs::symlink("one", dir.join("link")).unwrap();
+        File::create(dir.join("hole")).unwrap().set_len(1 << 40).unwrap();
+        let times = |name: &str| {
+            let found = fs::metadata(dir.join(name)).unwrap();
+            (found.mtime(), found.mtime_nsec(), found.ctime(), found.ctime_nsec())
+        };
+        let before = times("two");
+        let report = mounted.bench.json("dedupe -r --json mnt /");
+        assert_eq!(report["bytes_shared"].as_u64(), Some(2 * SIZE as u64), "{options}: {report}");
+        assert_eq!((&report["files"], &report["files_skipped"]), (&4.into(), &0.into()), "{options}: {report}");
+        assert_eq!(times("two"), before, "{options}");
+        assert_eq!(mounted.bench.ok("dedupe -r mnt /"), "0 B shared, in 4 files\n");
+        assert_eq!(mounted.bench.ok("dedupe mnt one d/three"), "0 B shared, in 2 files\n");
+        // Each of them is on its own afterwards.
+        File::options().write(true).open(dir.join("two")).unwrap().write_all_at(b"changed", 300_000).unwrap();
+        mounted.unmount();
+        mounted.bench.check("a.img");
+        assert_eq!(mounted.bench.json("dedupe -r --json a.img /one /d/three")["bytes_shared"], 0, "{options}");
+        mounted.bench.ok("mount a.img mnt");
+        let mut changed = text.clone();
+        changed[300_000..300_007].copy_from_slice(b"changed");
+        for (name, wanted) in [("one", &text), ("two", &changed), ("d/three", &text)] {
+            assert!(fs::read(dir.join(name)).unwrap() == *wanted, "{options}: {name}");
+        }
+        mounted.unmount();
+    }
+}
+
+#[test]
+fn what_cannot_be_shared_is_told() {
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    fs::write(mounted.dir().join("one"), pattern(SIZE)).unwrap();
+    fs::write(mounted.dir().join("two"), pattern(SIZE)).unwrap();
+    fs::create_dir(mounted.bench.path("plain")).unwrap();
+    for (line, status, said) in [
+        ("dedupe mnt /", 1, "-r takes all below"),
+        ("dedupe mnt /../one", 1, "without .."),
+        ("dedupe mnt none", 1, "No such file"),
+        ("dedupe -r plain /", 1, "of no mount of spinney"),
+        ("dedupe -r --super 1 mnt /", 2, "--super"),
+    ] {
+        let run = mounted.bench.run(line);
+        assert!(run.status == status && run.err.contains(said), "{line}: {} {}", run.status, run.err);
+    }
+    mounted.unmount();
+    mounted.bench.ok("mount -o ro a.img mnt");
+    let run = mounted.bench.run("dedupe -r mnt /");
+    assert!(run.status != 0 && run.err.contains("Read-only"), "{} {}", run.status, run.err);
+    mounted.unmount();
+    mounted.bench.check("a.img");
+}
+
+/// The operation itself, by hand: nothing but ranges of the caller's own files.
+#[test]
+fn the_server_looks_at_who_asks_for_what() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: needs root");
+        return;
+    }
+    let Some(mounted) = Mounted::mount_if_possible("-o allow_other") else { return };
+    let program = r"
+import errno, fcntl, os, struct, sys
+NODE, SHARE = 0x800853b8, 0xc02853b9
+os.chdir(sys.argv[1])
+data = os.urandom(65536) * 2
+for name, owner in [('a', 0), ('b', 0), ('mine', 65534), ('mine2', 65534)]:
+    with open(name, 'wb') as file:
+        file.write(data)
+    os.chown(name, owner, owner)
+    os.chmod(name, 0o666)
+os.mkdir('dir')
+def node(name):
+    fd = os.open(name, os.O_RDONLY)
+    return fd, struct.unpack('Q', fcntl.ioctl(fd, NODE, bytes(8)))[0]
+def share(source, source_offset, target, offset, length):
+    fd = os.open(target, os.O_RDONLY)
+    try:
+        out = fcntl.ioctl(fd, SHARE, struct.pack('QQQQQ', source, source_offset, offset, length, 7))
+        return struct.unpack('QQQQQ', out)[4]
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    finally:
+        os.close(fd)
+kept, a = node('a')
+kept2, mine = node('mine')
+kept3, folder = node('dir')
+def expect(wanted, *asked):
+    found = share(*asked)
+    assert found in (wanted if isinstance(wanted, tuple) else (wanted,)), (asked, found, wanted)
+expect('EINVAL', a, 1, 'b', 0, 4096)
+expect('EINVAL', a, 0, 'b', 1, 4096)
+expect('EINVAL', a, 0, 'b', 0, 1 << 30)
+expect(('EINVAL', 'EFBIG'), a, 0, 'b', 0, 1 << 63)
+expect(('EINVAL', 'EFBIG'), a, 1 << 63, 'b', 0, 4096)
+expect('EINVAL', a, 0, 'b', 1 << 20, 4096)
+expect(('EINVAL', 'EISDIR'), folder, 0, 'b', 0, 4096)
+expect(('EINVAL', 'EISDIR'), a, 0, 'dir', 0, 4096)
+for wrong in [0, 2, 12345678, 2**64 - 1]:
+    found = share(wrong, 0, 'b', 0, 4096)
+    assert isinstance(found, str), (wrong, found)
+expect('EINVAL', a, 0, 'a', 4096, 8192)
+expect(1, a, 0, 'a', 65536, 65536)
+expect(1, a, 0, 'b', 0, 131072)
+expect(0, a, 0, 'b', 0, 131072)
+with open('b', 'r+b') as file:
+    file.write(b'other')
+expect(0, a, 0, 'b', 0, 4096)
+os.system('chattr +i b 2>/dev/null')
+expect('EPERM', a, 0, 'b', 4096, 4096)
+os.system('chattr -i b 2>/dev/null')
+os.setgid(65534)
+os.setuid(65534)
+expect('EPERM', a, 0, 'b', 4096, 4096)
+expect('EPERM', a, 0, 'mine', 0, 4096)
+expect('EPERM', mine, 0, 'b', 4096, 4096)
+expect(1, mine, 0, 'mine2', 0, 131072)
+";
+    let run = Command::new("python3").args(["-c", program]).arg(mounted.dir()).output().unwrap();
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    mounted.unmount();
+    mounted.bench.check("a.img");
+}
+
+/// What somebody writes while others find that it was the same stays written.
+#[test]
+fn nothing_is_lost_that_is_written_meanwhile() {
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    let dir = mounted.dir();
+    let text = pattern(2 << 20);
+    fs::write(dir.join("source"), &text).unwrap();
+    let mut models = Vec::new();
+    for round in 0..8_usize {
+        let name = format!("target{round}");
+        fs::write(dir.join(&name), &text).unwrap();
+        let (ended, mut model) = (AtomicBool::new(false), text.clone());
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let file = File::options().write(true).open(dir.join(&name)).unwrap();
+                for at in (0..).map(|count: usize| (count * 7919 + round) * 613 % (text.len() - 10)) {
+                    let bytes = at.to_le_bytes();
+                    file.write_all_at(&bytes, at as u64).unwrap();
+                    model[at..at + bytes.len()].copy_from_slice(&bytes);
+                    if ended.load(Ordering::Relaxed) {
+                        break;
+                    }
+                }
+            });
+            mounted.bench.ok("dedupe -q -r -b 4K mnt /");
+            ended.store(true, Ordering::Relaxed);
+            writer.join().unwrap();
+        });
+        assert!(fs::read(dir.join(&name)).unwrap() == model, "{name}");
+        models.push((name, model));
+    }
+    mounted.unmount();
+    mounted.check_and_mount_again();
+    for (name, model) in models {
+        assert!(fs::read(dir.join(&name)).unwrap() == model, "{name}");
+    }
+    mounted.unmount();
+}

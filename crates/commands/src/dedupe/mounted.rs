@@ -1,0 +1,197 @@
+//! Files of a mount, which others may use and change.
+
+use std::cell::RefCell;
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::ops::Range;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use rustix::fs::OFlags;
+use rustix::io::Errno;
+
+use super::{Match, Outcome, Place};
+use crate::failure::Failure;
+use crate::files::{Files, FilesArgs};
+use crate::image::ImageArgs;
+use crate::mounts;
+
+pub(super) struct Mounted {
+    files: Files,
+}
+
+pub(super) struct HostFile {
+    path: PathBuf,
+    file: File,
+    data: RefCell<Data>,
+}
+
+/// What is known of a file's data.
+struct Data {
+    runs: Vec<Range<u64>>,
+    /// From where on nothing is known; `None` where all is.
+    rest: Option<u64>,
+}
+
+/// The directory of a mount that is named in place of an image; `None` for what is no directory.
+///
+/// # Errors
+/// For a directory of something else, and for options that only an image has.
+pub(super) fn dir_of(image: &ImageArgs) -> Result<Option<PathBuf>> {
+    let dir = &image.image;
+    let Ok(found) = fs::metadata(dir) else { return Ok(None) };
+    if !found.is_dir() {
+        return Ok(None);
+    }
+    let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+    if !mounts::has_ours(&device)? {
+        return Err(Failure::refused(format!("{}: a directory, and of no mount of spinney", dir.display())).into());
+    }
+    if image.has_options() {
+        let text = "--subvolume, --subvolume-id and --super choose what is in an image; a mount shows what it shows";
+        return Err(Failure::usage(text).into());
+    }
+    Ok(Some(dir.clone()))
+}
+
+impl Mounted {
+    /// The files below `dir` that were asked for, named from there.
+    pub(super) fn find(dir: &Path, args: &FilesArgs) -> Result<Self> {
+        let device = fs::metadata(dir).with_context(|| dir.display().to_string())?.dev();
+        let mut files = Files::default();
+        let mut seen = std::collections::HashSet::new();
+        for path in args.paths() {
+            let names = path.components().filter(|part| matches!(part, Component::Normal(_)));
+            if path.components().any(|part| part == Component::ParentDir) {
+                return Err(Failure::refused(format!("{}: names are given without ..", path.display())).into());
+            }
+            let start = names.fold(dir.to_owned(), |path, name| path.join(name));
+            let found = fs::symlink_metadata(&start).with_context(|| start.display().to_string())?;
+            args.check_kind(path, found.is_file(), found.is_dir())?;
+            let mut rest = vec![(start, found)];
+            while let Some((path, found)) = rest.pop() {
+                // Another mount, or another name of a file that is in the list.
+                if found.dev() != device || (found.nlink() > 1 && found.is_file() && !seen.insert(found.ino())) {
+                    continue;
+                }
+                if found.is_file() {
+                    files.add(path, found.size());
+                } else if found.is_dir() {
+                    rest.extend(below(&path)?);
+                }
+            }
+        }
+        Ok(Self { files })
+    }
+}
+
+/// What is in a directory. What goes meanwhile, and what the caller may not look at, is left out.
+fn below(dir: &Path) -> Result<Vec<(PathBuf, fs::Metadata)>> {
+    let read = || -> io::Result<Vec<_>> {
+        let mut found = Vec::new();
+        for entry in fs::read_dir(dir)? {
+            let path = entry?.path();
+            match fs::symlink_metadata(&path) {
+                Ok(metadata) => found.push((path, metadata)),
+                Err(error) if is_passed_over(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(found)
+    };
+    match read() {
+        Err(error) if is_passed_over(&error) => Ok(Vec::new()),
+        other => other.with_context(|| dir.display().to_string()),
+    }
+}
+
+fn is_passed_over(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied) || is(error, Errno::LOOP)
+}
+
+fn is(error: &io::Error, wanted: Errno) -> bool {
+    error.raw_os_error() == Some(wanted.raw_os_error())
+}
+
+/// Why the server did not do what it was asked for.
+fn refusal(path: &Path, error: io::Error) -> anyhow::Error {
+    if is(&error, Errno::NOTTY) {
+        let text = "its server does not share what is the same: it is of another version";
+        return Failure::refused(format!("{}: {text}", path.display())).into();
+    }
+    anyhow::Error::new(error).context(path.display().to_string())
+}
+
+impl Place for Mounted {
+    type File = HostFile;
+
+    fn files(&self) -> &Files {
+        &self.files
+    }
+
+    fn open(&self, path: &Path) -> Result<Option<HostFile>> {
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let open = |flags: OFlags| OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+        // Without changing the time of access, which only the owner may ask for.
+        let opened = open(flags | OFlags::NOATIME).or_else(|_| open(flags));
+        match opened {
+            Ok(file) if file.metadata().is_ok_and(|found| found.is_file()) => {
+                // What only the kernel has is no file's on disk.
+                file.sync_data().with_context(|| path.display().to_string())?;
+                let data = RefCell::new(Data { runs: Vec::new(), rest: Some(0) });
+                Ok(Some(HostFile { path: path.to_owned(), file, data }))
+            }
+            Ok(_) => Ok(None),
+            Err(error) if is_passed_over(&error) => Ok(None),
+            Err(error) => Err(error).with_context(|| path.display().to_string()),
+        }
+    }
+
+    fn next_data(&self, file: &HostFile, offset: u64) -> Result<Option<Range<u64>>> {
+        let mut known = file.data.borrow_mut();
+        loop {
+            known.runs.retain(|run| run.end > offset);
+            match (known.runs.first(), known.rest) {
+                (Some(run), _) => return Ok(Some(run.start.max(offset)..run.end)),
+                (None, None) => return Ok(None),
+                (None, Some(from)) => {
+                    let more = fuse::data_runs(file.file.as_fd(), from.max(offset));
+                    (known.runs, known.rest) = more.map_err(|error| refusal(&file.path, error))?;
+                }
+            }
+        }
+    }
+
+    fn read(&self, file: &HostFile, buffer: &mut [u8], offset: u64) -> Result<usize> {
+        let mut done = 0;
+        while let Some(rest) = buffer.get_mut(done..).filter(|rest| !rest.is_empty()) {
+            match file.file.read_at(rest, offset.saturating_add(u64::try_from(done)?)) {
+                Ok(0) => break,
+                Ok(count) => done += count,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).with_context(|| file.path.display().to_string()),
+            }
+        }
+        Ok(done)
+    }
+
+    fn share(&self, source: &HostFile, target: &HostFile, found: &Match) -> Result<Outcome> {
+        let (from, to) = ((source.file.as_fd(), found.source_offset), (target.file.as_fd(), found.offset));
+        match fuse::share_same(from, to, found.len) {
+            Ok(true) => Ok(Outcome::Shared),
+            Ok(false) => Ok(Outcome::Nothing),
+            Err(error) if is(&error, Errno::NOSPC) || is(&error, Errno::IO) || is(&error, Errno::ROFS) => {
+                Err(error).with_context(|| target.path.display().to_string())
+            }
+            Err(error) if is(&error, Errno::NOTTY) => Err(refusal(&target.path, error)),
+            // Somebody else's, say, or one that became shorter meanwhile.
+            Err(_) => Ok(Outcome::Refused),
+        }
+    }
+
+    fn close(self) -> Result<()> {
+        Ok(())
+    }
+}
