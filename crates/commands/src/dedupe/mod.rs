@@ -1,7 +1,7 @@
 //! `spinney dedupe`: files that share what they have in common.
 //!
 //! Here is the search: blocks are read in file order and remembered by a hash; runs of blocks that were seen before
-//! become matches. What is done with those is a matter of the [`Place`] where the files are: `image`, which nobody else
+//! become matches. What is done with those is a matter of the `Place` where the files are: `image`, which nobody else
 //! uses, through the library; `mounted`, where anybody may change them, through the kernel and the server of the mount.
 //! Both compare the bytes themselves before they share them: a hash is a hint. A file that cannot share is counted,
 //! not a failure; what was shared before a failure stays so.
