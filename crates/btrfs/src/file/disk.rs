@@ -12,6 +12,7 @@ use codec::compress::{Form, decompress};
 use crate::error::{Result, corrupt_inode};
 use crate::extents::{FileExtent, Kind, read_inline};
 use crate::inode::{Core, Inode, InodeFlags, position};
+use crate::writeback::is_in_one_group;
 
 /// Bytes read and verified at a time: they are still in the processor's cache when they are summed.
 const READ_BYTES: usize = 1 << 20;
@@ -150,27 +151,55 @@ fn decompressed(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Arc<[u8
     Ok(bytes)
 }
 
-/// Decompresses, on the store's workers, the extents that `items` are of and that are not kept, where there are
-/// several: their readers find them kept.
+/// Who decompresses what several extents have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Who {
+    /// The thread that reads: others read at the same time.
+    Reader,
+    /// The store's workers.
+    Workers,
+}
+
+/// Decompresses the extents that `items` are of and that are not kept, where there are several: their readers find them
+/// kept. Those that lie behind each other are read with one request.
 ///
 /// # Errors
 /// Those of reading them. What cannot be decompressed is left to its reader, who says so.
-pub(super) fn decompress_together(core: &Core, inode: &Inode, items: &[FileExtent]) -> Result<()> {
-    let mut wanted: Vec<&FileExtent> = Vec::new();
+pub(super) fn decompress_together(core: &Core, inode: &Inode, items: &[FileExtent], who: Who) -> Result<()> {
+    let mut wanted: Vec<FileExtent> = Vec::new();
     for item in items.iter().filter(|item| item.is_compressed() && item.kind == Kind::Regular) {
         let is_new = wanted.iter().all(|other| other.disk != item.disk);
         if is_new && core.data.decompressed(item.disk, item.generation).is_none() {
-            wanted.push(item);
+            wanted.push(*item);
         }
     }
-    if wanted.len() < 2 || core.store.worker_count() < 2 {
+    if wanted.len() < 2 {
         return Ok(());
     }
-    let read = |item| Ok((item, read_stored(core, inode, item)?));
-    let stored: Vec<(&FileExtent, Vec<u8>)> = wanted.into_iter().map(read).collect::<Result<_>>()?;
+    let mut stored = Vec::with_capacity(wanted.len());
+    let is_next = |one: &FileExtent, next: &FileExtent| {
+        one.disk.0.checked_add(one.disk_len) == Some(next.disk.0)
+            && is_in_one_group(core, one.disk, one.disk_len.saturating_add(next.disk_len))
+    };
+    for neighbours in wanted.chunk_by(is_next) {
+        let Some(first) = neighbours.first() else { continue };
+        let mut bytes = vec![0; to_usize(neighbours.iter().map(|item| item.disk_len).sum())];
+        read_sectors(&core.store, first.disk, &mut bytes, csums_of(inode))?;
+        let mut rest = bytes.as_slice();
+        for item in neighbours {
+            let (own, behind) = rest.split_at(to_usize(item.disk_len).min(rest.len()));
+            stored.push((*item, own.to_vec()));
+            rest = behind;
+        }
+    }
     let form = Form::regular(usize_from(core.store.sizes().sector));
-    let expand = |(item, stored): (_, Vec<u8>)| Some((item, expand(inode, item, &stored, form, item.ram_bytes).ok()?));
-    let (expanded, ()) = core.store.work_on_beside(stored, expand, || ());
+    let expand = |(item, stored): (FileExtent, Vec<u8>)| {
+        Some((item, expand(inode, &item, &stored, form, item.ram_bytes).ok()?))
+    };
+    let expanded: Vec<_> = match who {
+        Who::Workers if core.store.worker_count() > 1 => core.store.work_on_beside(stored, expand, || ()).0,
+        Who::Workers | Who::Reader => stored.into_iter().map(expand).collect(),
+    };
     for (item, bytes) in expanded.into_iter().flatten() {
         core.data.keep_decompressed(item.disk, item.generation, bytes.into());
     }

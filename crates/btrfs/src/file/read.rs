@@ -10,6 +10,7 @@ use super::disk::{self, Csums};
 use crate::error::Result;
 use crate::extents::{ExtentMap, FILE_BYTES_MAX, FileExtent, Kind, SCAN_ITEMS_MAX, Stretch};
 use crate::inode::{Core, DataLayers, Inode, Pending, slice_mut};
+use crate::writeback;
 
 /// Items read for a look-up somewhere in a file.
 const MAP_ITEMS_RANDOM: usize = 48;
@@ -109,14 +110,16 @@ fn look_for(core: &Core, inode: &Inode, layers: &DataLayers, offset: u64, buf: &
 
 /// Reads what was found on disk.
 fn fetch(core: &Core, inode: &Inode, sources: Sources, base: u64, buf: &mut [u8]) -> Result<()> {
-    let items: Vec<Option<FileExtent>> = match buf.len() {
-        ..=ALONE_BYTES_MAX => Vec::new(),
+    let sources = join_neighbours(core, sources);
+    let who = if buf.len() <= ALONE_BYTES_MAX { disk::Who::Reader } else { disk::Who::Workers };
+    let items: Vec<Option<FileExtent>> = match sources.len() {
+        ..=1 => Vec::new(),
         _ => sources.iter().map(|(_, source)| source.item()).collect(),
     };
     for (index, (range, source)) in sources.into_iter().enumerate() {
         if index.is_multiple_of(disk::TOGETHER_MAX) {
             let next: Vec<FileExtent> = items.iter().skip(index).take(disk::TOGETHER_MAX).flatten().copied().collect();
-            disk::decompress_together(core, inode, &next)?;
+            disk::decompress_together(core, inode, &next, who)?;
         }
         let part = slice_mut(buf, base, range.clone());
         match source {
@@ -131,6 +134,29 @@ fn fetch(core: &Core, inode: &Inode, sources: Sources, base: u64, buf: &mut [u8]
         }
     }
     Ok(())
+}
+
+/// Makes one of sources that lie behind each other in the file and on disk: they are read with one request.
+fn join_neighbours(core: &Core, sources: Sources) -> Sources {
+    if sources.len() < 2 {
+        return sources;
+    }
+    let mut joined: Sources = Vec::with_capacity(sources.len());
+    for (range, source) in sources {
+        if let Some((before, Source::Item(first))) = joined.last_mut()
+            && let Source::Item(item) = &source
+            && before.end == range.start
+            && !first.is_compressed()
+            && !item.is_compressed()
+            && first.disk_at(range.start) == item.disk_at(range.start)
+            && writeback::is_in_one_group(core, first.disk_at(before.start), range.end - before.start)
+        {
+            before.end = range.end;
+            continue;
+        }
+        joined.push((range, source));
+    }
+    joined
 }
 
 /// Copies what the pages have of `gaps`; returns what is left.

@@ -37,6 +37,9 @@ pub(crate) fn set_size(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()>
         let state = inode.state();
         (state.size, state.flags)
     };
+    if size == 0 && current > 0 {
+        inode.data.note_replaced();
+    }
     // Cutting to the same size drops what is preallocated behind the end.
     let result = if size < current || (size == current && flags.contains(InodeFlags::PREALLOC)) {
         shrink(core, inode, size)

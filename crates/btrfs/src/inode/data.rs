@@ -21,7 +21,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_disk::{InodeNo, Logical};
@@ -55,6 +55,8 @@ pub(crate) struct DataState {
     version: AtomicU64,
     /// Place in the list of dirty inodes; 0 for none.
     pub(super) listed: AtomicU64,
+    /// The file had contents before it was emptied: what is written into it goes to disk when it is closed.
+    replaced: AtomicBool,
 }
 
 impl Default for DataState {
@@ -66,6 +68,7 @@ impl Default for DataState {
             readers: Readers::default(),
             version: AtomicU64::new(0),
             listed: AtomicU64::new(0),
+            replaced: AtomicBool::new(false),
         }
     }
 }
@@ -112,6 +115,17 @@ impl DataState {
     /// True when nothing is kept in memory that is not in the trees.
     pub(crate) fn is_clean(&self) -> bool {
         self.listed.load(Ordering::Acquire) == 0
+    }
+
+    /// Notes that a file with contents was emptied.
+    pub(crate) fn note_replaced(&self) {
+        self.replaced.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the file was emptied since this was asked last.
+    pub(crate) fn take_replaced(&self) -> bool {
+        // Most files are closed without having been: those do not write to what other threads read.
+        self.replaced.load(Ordering::Relaxed) && self.replaced.swap(false, Ordering::Relaxed)
     }
 
     /// The items changed: what was read of them is forgotten.

@@ -19,6 +19,7 @@ use crate::error::{CallerError, Error, Result};
 use crate::file::{self, AllocateMode, CloneRange};
 use crate::inode::{Compression, FileType, Inode, InodeFlags};
 use crate::log;
+use crate::writeback;
 
 impl BtrfsFs {
     pub(super) fn open_node(&self, _caller: &Caller, node: NodeId, flags: OpenFlags) -> Result<Handle> {
@@ -57,7 +58,22 @@ impl BtrfsFs {
             return;
         };
         if let Some(inode) = self.core().inodes.get(tree, ino) {
+            if inode.data.take_replaced() {
+                self.write_out(&inode);
+            }
             self.close(&inode);
+        }
+    }
+
+    /// Brings what is dirty in a file to the disk, which makes nothing durable: the next commit has it. Programs that
+    /// write a file anew, or a new one over it, without a sync mean to keep one of the two; the kernel's btrfs does the
+    /// same for them. What cannot be written stays dirty, and the next sync says why.
+    pub(super) fn write_out(&self, inode: &Arc<Inode>) {
+        if inode.data.is_clean() || inode.is_nameless() {
+            return;
+        }
+        if let Err(error) = writeback::flush_inode(self.core(), inode) {
+            self.faults.errno(&error);
         }
     }
 

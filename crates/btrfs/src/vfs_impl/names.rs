@@ -317,6 +317,9 @@ impl BtrfsFs {
         }
         let source = dir::Place { dir: &from_dir, name: from.1 };
         let target = dir::Place { dir: &to_dir, name: to.1 };
+        if !flags.contains(RenameFlags::EXCHANGE) {
+            self.write_out_replacement(source, target);
+        }
         let whiteout = NewInode::whiteout(caller.uid, caller.gid);
         let renamed = self.namespace().rename(source, target, flags, &whiteout);
         renamed.map_err(|error: Error| match error.caller_error() {
@@ -326,6 +329,22 @@ impl BtrfsFs {
         })?;
         self.sync_marked(&to_dir)?;
         self.sync_marked(&from_dir)
+    }
+
+    /// What a file has that takes the place of another goes to disk before it does: a commit that has the new name has
+    /// its contents.
+    fn write_out_replacement(&self, source: dir::Place<'_>, target: dir::Place<'_>) {
+        let file_at = |place: dir::Place<'_>| {
+            let found = self.namespace().lookup(place.dir, place.name).ok()??;
+            self.namespace().inode(found).ok().filter(|inode| inode.kind().is_file())
+        };
+        // Most renames replace nothing.
+        if let Some(replaced) = file_at(target)
+            && replaced.state().size > 0
+            && let Some(new) = file_at(source)
+        {
+            self.write_out(&new);
+        }
     }
 
     pub(super) fn link_target(&self, node: NodeId) -> Result<Vec<u8>> {
