@@ -34,6 +34,10 @@ pub trait Device: Send + Sync + Debug {
     /// [`Error::UnexpectedEnd`] past the end, [`Error::Io`]. `buf` is then unspecified.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()>;
 
+    /// Says that a range will be read soon. Advisory: a device that keeps what it reads may fetch it meanwhile; nobody
+    /// is told what became of it.
+    fn will_read(&self, _offset: u64, _len: u64) {}
+
     /// Fills several buffers from one contiguous range, the first from `offset`.
     ///
     /// # Errors
@@ -109,6 +113,9 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
         (**self).read_at(offset, buf)
+    }
+    fn will_read(&self, offset: u64, len: u64) {
+        (**self).will_read(offset, len);
     }
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         (**self).read_parts_at(offset, parts)

@@ -118,6 +118,10 @@ impl Device for RecordedDevice {
         self.recorded((Op::Read, offset, to_u64(buf.len())), |device| device.read_at(offset, buf))
     }
 
+    fn will_read(&self, offset: u64, len: u64) {
+        self.inner.will_read(offset, len);
+    }
+
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         let len = parts.iter().map(|part| to_u64(part.len())).sum();
         self.recorded((Op::Read, offset, len), |device| device.read_parts_at(offset, parts))

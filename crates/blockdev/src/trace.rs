@@ -28,6 +28,10 @@ pub struct Counts {
     pub reads: u64,
     /// Bytes they asked for.
     pub read_bytes: u64,
+    /// How often it was said what would be read.
+    pub announced: u64,
+    /// Bytes of that.
+    pub announced_bytes: u64,
     /// Write requests.
     pub writes: u64,
     /// Bytes they carried.
@@ -47,6 +51,7 @@ pub struct Counts {
 pub struct TracingDevice<D> {
     inner: D,
     reads: Tally,
+    announced: Tally,
     writes: Tally,
     flushes: Tally,
     discards: Tally,
@@ -78,6 +83,7 @@ impl<D: Device> TracingDevice<D> {
         Self {
             inner,
             reads: Tally::default(),
+            announced: Tally::default(),
             writes: Tally::default(),
             flushes: Tally::default(),
             discards: Tally::default(),
@@ -99,11 +105,14 @@ impl<D: Device> TracingDevice<D> {
     /// Totals since the beginning.
     pub fn counts(&self) -> Counts {
         let (reads, read_bytes) = self.reads.get();
+        let (announced, announced_bytes) = self.announced.get();
         let (writes, write_bytes) = self.writes.get();
         let (discards, discard_bytes) = self.discards.get();
         Counts {
             reads,
             read_bytes,
+            announced,
+            announced_bytes,
             writes,
             write_bytes,
             flushes: self.flushes.get().0,
@@ -152,6 +161,11 @@ impl<D: Device> Device for TracingDevice<D> {
         self.reads.add(len);
         self.record(Op::Read, offset, len);
         self.inner.read_at(offset, buf)
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        self.announced.add(len);
+        self.inner.will_read(offset, len);
     }
 
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {

@@ -491,6 +491,11 @@ impl Store {
         self.0.pool().read(at, buf, expect)
     }
 
+    /// Says that data will be read soon: where its device keeps what it reads, it may be fetched meanwhile.
+    pub fn will_read_data(&self, at: Logical, len: u64) {
+        self.0.pool().will_read(at, len);
+    }
+
     /// The checksums of a range of data.
     ///
     /// # Errors

@@ -6,12 +6,13 @@ use super::raw::{PARTS_MAX, RawFile};
 use crate::convert::to_u64;
 use crate::device::{check_range, check_writable, parts_len};
 use crate::{Device, Error, Op, Result, Write};
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 use std::ffi::OsStr;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, IoSlice, IoSliceMut, Seek as _, SeekFrom};
 use std::mem::ManuallyDrop;
+use std::num::NonZeroU64;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
@@ -177,6 +178,14 @@ impl Device for FileDevice {
             return direct.read(&self.raw, self.size_bytes(), offset, &mut [buf]);
         }
         self.raw.read_batch(offset, &mut [IoSliceMut::new(buf)])
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        let (Some(len), None) = (NonZeroU64::new(len), &self.direct) else { return };
+        if check_range(self, Op::Read, offset, len.get()).is_ok() {
+            // Advice: where the kernel does not take it, the read itself fetches what it wants.
+            let _ = rustix::fs::fadvise(&self.raw.file, self.raw.position(offset), Some(len), Advice::WillNeed);
+        }
     }
 
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {

@@ -72,6 +72,14 @@ impl Pool {
         Ok(())
     }
 
+    /// Says that a range will be read soon, to the device that it will be read from.
+    pub fn will_read(&self, at: Logical, len: u64) {
+        let Ok(chunk) = self.chunks().lookup(at, len) else { return };
+        for part in plan(&chunk, at, len, Purpose::Read(preferred_mirror(&chunk, at))) {
+            self.device(part.device).device().will_read(part.device_offset, part.len);
+        }
+    }
+
     /// Fills `buf` from copy number `mirror`, unchecked: for those who judge copies.
     ///
     /// # Errors

@@ -193,9 +193,8 @@ pub(super) fn decompress_together(core: &Core, inode: &Inode, items: &[FileExten
         }
     }
     let form = Form::regular(usize_from(core.store.sizes().sector));
-    let expand = |(item, stored): (FileExtent, Vec<u8>)| {
-        Some((item, expand(inode, &item, &stored, form, item.ram_bytes).ok()?))
-    };
+    let expand =
+        |(item, stored): (FileExtent, Vec<u8>)| Some((item, expand(inode, &item, &stored, form, item.ram_bytes).ok()?));
     let expanded: Vec<_> = match who {
         Who::Workers if core.store.worker_count() > 1 => core.store.work_on_beside(stored, expand, || ()).0,
         Who::Workers | Who::Reader => stored.into_iter().map(expand).collect(),

@@ -18,6 +18,9 @@ const MAP_ITEMS_RANDOM: usize = 48;
 /// look-up ended.
 const MAP_AHEAD_BYTES: u64 = 1 << 30;
 
+/// Extents that are announced to a device at a time: 4 MiB of compressed ones.
+const ANNOUNCED_MAX: usize = 32;
+
 /// Bytes of a read that is one of several at a time, as the kernel asks for them: each has its own thread then, and to
 /// share work with others costs more than it brings.
 const ALONE_BYTES_MAX: usize = 1 << 20;
@@ -52,10 +55,49 @@ pub(crate) fn read_at(core: &Core, inode: &Inode, offset: u64, buf: &mut [u8]) -
     let len = buf.len().min(to_usize(left));
     let (buf, _) = buf.split_at_mut(len);
     let sources = look_for(core, inode, &layers, offset, buf)?;
+    let next = inode.data.stream.note(&(offset..offset.saturating_add(to_u64(len))));
+    next.into_iter().for_each(|range| announce(core, inode, range));
     let _pin = inode.data.readers.pin();
     drop(layers);
     fetch(core, inode, sources, offset, buf)?;
     Ok(len)
+}
+
+/// Has a device fetch what will be read soon, as far as it is on disk and that is easily found: a few extents. Called
+/// under the inode's `inner` lock. What fails here is told to who reads it.
+fn announce(core: &Core, inode: &Inode, range: Range<u64>) {
+    let sector = core.store.sizes().sector;
+    let range = range.start..range.end.min(inode.state().size);
+    let known = {
+        let map = inode.data.map.lock();
+        map.knows(range.start).then(|| items_of(&map, &range, sector))
+    };
+    let load = || ExtentMap::load(&inode.root.tree, inode.ino(), range.clone(), ANNOUNCED_MAX, sector);
+    let items = match known {
+        Some(items) => items,
+        None if range.is_empty() => return,
+        None => load().map_or_else(|_| Vec::new(), |map| items_of(&map, &range, sector)),
+    };
+    for (part, item) in items.into_iter().filter(|(_, item)| item.kind == Kind::Regular && !item.is_hole()) {
+        match item.is_compressed() {
+            true => core.store.will_read_data(item.disk, item.disk_len),
+            false => core.store.will_read_data(item.disk_at(part.start), part.end - part.start),
+        }
+    }
+}
+
+/// The first items that a map has of a range, each with its part of that.
+fn items_of(map: &ExtentMap, range: &Range<u64>, sector: u32) -> Vec<(Range<u64>, FileExtent)> {
+    let mut items = Vec::new();
+    let mut at = range.start;
+    while at < range.end && map.knows(at) && items.len() < ANNOUNCED_MAX {
+        let (stretch, end) = map.at(at, sector);
+        if let Stretch::Item(item) = stretch {
+            items.push((at..end.min(range.end), item));
+        }
+        at = end;
+    }
+    items
 }
 
 /// Fills `buf` with the file's bytes from `offset` on, whatever the file's size.

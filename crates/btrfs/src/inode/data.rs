@@ -31,6 +31,7 @@ use vfs::PageCache;
 use super::compression::Compression;
 use super::item::{SECTOR, SECTOR_BYTES};
 use super::readers::Readers;
+use super::stream::Stream;
 use crate::error::{Error, Result};
 use crate::extents::{ExtentMap, Stretch};
 use crate::locks::{Mutex, Rank, RwLock, WriteGuard};
@@ -48,6 +49,8 @@ pub(crate) struct DataState {
     pub(crate) inner: RwLock<DataLayers>,
     /// Items read lately. Only looked at under `inner`, and cleared when items change.
     pub(crate) map: Mutex<ExtentMap>,
+    /// What is likely to be read next.
+    pub(crate) stream: Stream,
     /// Reads from disk under way.
     pub(crate) readers: Readers,
     /// Counts what may change the bytes of a page that is not dirty. Changes under the sole `inner`
@@ -65,6 +68,7 @@ impl Default for DataState {
             editing: Mutex::new(Rank::Editing, ()),
             inner: RwLock::new(Rank::Layers, DataLayers::default()),
             map: Mutex::new(Rank::ExtentMap, ExtentMap::default()),
+            stream: Stream::default(),
             readers: Readers::default(),
             version: AtomicU64::new(0),
             listed: AtomicU64::new(0),

@@ -31,6 +31,7 @@ mod readers;
 mod root;
 mod rounds;
 mod staging;
+mod stream;
 mod table;
 mod usage;
 mod users;

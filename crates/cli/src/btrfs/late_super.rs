@@ -65,6 +65,9 @@ impl<D: Device> Device for LateSuper<D> {
             _ => self.device.read_at(offset, buf),
         }
     }
+    fn will_read(&self, offset: u64, len: u64) {
+        self.device.will_read(offset, len);
+    }
     fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> Result<()> {
         self.device.read_parts_at(offset, parts)
     }

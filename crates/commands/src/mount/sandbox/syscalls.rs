@@ -26,6 +26,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_preadv2,
     libc::SYS_pwritev2,
     libc::SYS_lseek,
+    libc::SYS_fadvise64,
     libc::SYS_close,
     libc::SYS_dup,
     libc::SYS_dup3,
