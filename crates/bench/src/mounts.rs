@@ -59,6 +59,9 @@ pub(crate) struct Place {
     /// Where Spinney's image is; on a memory file system, as that of the others.
     #[arg(long, default_value = "/dev/shm/bench")]
     dir: PathBuf,
+    /// Where images are that are on a disk: the file system of a disk.
+    #[arg(long, default_value = "/var/tmp/bench")]
+    disk: PathBuf,
     /// File that a JSON line for each run is appended to.
     #[arg(long)]
     history: Option<PathBuf>,
@@ -118,7 +121,7 @@ pub(crate) fn run(options: &Options) -> Result<String> {
     for round in 0..options.rounds {
         for group in options.workload.chunk_by(|one, next| files_of(one).is_some() && files_of(one) == files_of(next)) {
             for system in &systems {
-                let up = Up::new(&options.place, system);
+                let up = Up::new(&options.place, Medium::Memory, system);
                 for workload in group {
                     match up.as_ref().map_err(|error| anyhow!("{error:#}")).and_then(|up| up.run(workload, None)) {
                         Ok(run) => {
@@ -178,15 +181,28 @@ fn lacking(place: &Place, workloads: &[&str], systems: &[&str]) -> Result<Vec<St
     Ok(lacking.into_iter().collect())
 }
 
-/// Runs one workload on a file system of its own; what runs for a time does so for `seconds`.
-pub(crate) fn run_one(place: &Place, system: &str, workload: &str, seconds: Option<&str>) -> Result<Run> {
-    if system == library::SYSTEM {
-        return through_library(place, workload, seconds);
-    }
-    Up::new(place, system)?.run(workload, seconds)
+/// Where an image is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Medium {
+    Memory,
+    Disk,
 }
 
-fn through_library(place: &Place, workload: &str, seconds: Option<&str>) -> Result<Run> {
+/// Runs one workload on a file system of its own; what runs for a time does so for `seconds`.
+pub(crate) fn run_one(
+    place: &Place,
+    medium: Medium,
+    system: &str,
+    workload: &str,
+    seconds: Option<&str>,
+) -> Result<Run> {
+    if system == library::SYSTEM {
+        return through_library(place, medium, workload, seconds);
+    }
+    Up::new(place, medium, system)?.run(workload, seconds)
+}
+
+fn through_library(place: &Place, medium: Medium, workload: &str, seconds: Option<&str>) -> Result<Run> {
     let seconds = seconds.map(str::parse).transpose()?;
     let source = place.dir.join("library-tree");
     if workload == "trees" && !source.is_dir() {
@@ -194,7 +210,8 @@ fn through_library(place: &Place, workload: &str, seconds: Option<&str>) -> Resu
         std::fs::create_dir_all(&source)?;
         check(Command::new("tar").arg("-xf").arg(tar).arg("-C").arg(&source))?;
     }
-    let run = library::Run { image: &image(place), image_bytes: place.size_mib << 20, source: &source, seconds };
+    let image = image(place, medium);
+    let run = library::Run { image: &image, image_bytes: place.size_mib << 20, source: &source, seconds };
     let (value, unit) = run.run(workload)?;
     let (workload, system, unit) = (workload.to_owned(), library::SYSTEM.to_owned(), unit.to_owned());
     Ok(Run { workload, system, value, unit, peak_mib: None })
@@ -217,20 +234,21 @@ fn files_of(workload: &str) -> Option<&str> {
 /// A system that is mounted; unmounted when dropped.
 struct Up<'a> {
     place: &'a Place,
+    medium: Medium,
     system: &'a str,
     dir: PathBuf,
 }
 
 impl<'a> Up<'a> {
-    fn new(place: &'a Place, system: &'a str) -> Result<Self> {
+    fn new(place: &'a Place, medium: Medium, system: &'a str) -> Result<Self> {
         let dir = match system.strip_prefix("spinney") {
-            Some(option) => spinney(place, option.trim_start_matches('-'))?,
+            Some(option) => spinney(place, medium, option.trim_start_matches('-'))?,
             None => {
-                let text = script(place, "up", system)?;
+                let text = script(place, medium, "up", system)?;
                 PathBuf::from(text.lines().last().unwrap_or_default())
             }
         };
-        Ok(Self { place, system, dir })
+        Ok(Self { place, medium, system, dir })
     }
 
     fn run(&self, workload: &str, seconds: Option<&str>) -> Result<Run> {
@@ -254,7 +272,7 @@ impl<'a> Up<'a> {
     }
 
     fn peak_mib(&self) -> Option<i64> {
-        let image = image(self.place).to_string_lossy().into_owned();
+        let image = image(self.place, self.medium).to_string_lossy().into_owned();
         let server = std::fs::read_dir("/proc").ok()?.flatten().find(|entry| {
             let words = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let words: Vec<&[u8]> = words.split(|byte| *byte == 0).collect();
@@ -269,7 +287,7 @@ impl Drop for Up<'_> {
         let result = if self.system.starts_with("spinney") {
             check(Command::new(&self.place.program).arg("umount").arg(&self.dir)).map(drop)
         } else {
-            script(self.place, "down", self.system).map(drop)
+            script(self.place, self.medium, "down", self.system).map(drop)
         };
         if let Err(error) = result {
             eprintln!("{}: {error:#}", self.system);
@@ -277,11 +295,14 @@ impl Drop for Up<'_> {
     }
 }
 
-fn image(place: &Place) -> PathBuf {
-    place.dir.join("spinney.img")
+fn image(place: &Place, medium: Medium) -> PathBuf {
+    match medium {
+        Medium::Memory => place.dir.join("spinney.img"),
+        Medium::Disk => place.disk.join("spinney.img"),
+    }
 }
 
-fn spinney(place: &Place, option: &str) -> Result<PathBuf> {
+fn spinney(place: &Place, medium: Medium, option: &str) -> Result<PathBuf> {
     if option.contains("io_uring") {
         // The device would be measured under another name.
         let is_on = std::fs::read_to_string(RING_SWITCH).is_ok_and(|text| text.starts_with('Y'));
@@ -289,8 +310,7 @@ fn spinney(place: &Place, option: &str) -> Result<PathBuf> {
     }
     let dir = PathBuf::from("/mnt/bench-spinney");
     std::fs::create_dir_all(&dir)?;
-    std::fs::create_dir_all(&place.dir)?;
-    let image = image(place);
+    let image = image(place, medium);
     crate::row::touch_bytes(&image, place.size_mib << 20)?;
     check(Command::new(&place.program).args(["mkfs", "-q", "-f", "-K"]).arg(&image))?;
     let mut mount = Command::new(&place.program);
@@ -302,10 +322,13 @@ fn spinney(place: &Place, option: &str) -> Result<PathBuf> {
     Ok(dir)
 }
 
-fn script(place: &Place, action: &str, system: &str) -> Result<String> {
+fn script(place: &Place, medium: Medium, action: &str, system: &str) -> Result<String> {
     let script = place.scripts.join("systems.sh");
     let mut command = Command::new("bash");
     command.env("SIZE_MB", place.size_mib.to_string());
+    if medium == Medium::Disk {
+        command.env("BENCH_DISK", &place.disk);
+    }
     check(command.arg(script).args([action, system]))
 }
 

@@ -161,6 +161,9 @@ pub(crate) fn touch_bytes(image: &std::path::Path, bytes: u64) -> Result<()> {
         return Ok(());
     }
     use std::io::Write;
+    if let Some(dir) = image.parent() {
+        std::fs::create_dir_all(dir)?;
+    }
     let mut file = std::fs::File::create(image)?;
     let zeros = vec![0; PIECE];
     for _ in 0..bytes / (1 << 20) {

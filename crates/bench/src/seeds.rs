@@ -2,9 +2,9 @@
 //!
 //! Each runs on Spinney's mount, as it is and with its mechanism done in the older way (the feature `ablation`, of a
 //! program that was built with it: mount option `older=`), through the library ([`crate::library`]), and on the
-//! kernel's btrfs, ext4 and xfs. All systems of a
-//! workload follow each other in every round, so that load on the machine meets all of them. Systems and workloads are
-//! those of `bench mount`.
+//! kernel's btrfs, ext4 and xfs, all with their images in memory; what syncs also with images on a disk. All systems of
+//! a workload follow each other in every round, so that load on the machine meets all of them. Systems and workloads
+//! are those of `bench mount`.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,7 +15,7 @@ use clap::Args;
 use commands::picture::{Anchor, Svg, write};
 
 use crate::library::SYSTEM as LIBRARY;
-use crate::mounts::{self, Run};
+use crate::mounts::{self, Medium, Run};
 use crate::table::{append, median, spread};
 
 /// What is run.
@@ -46,14 +46,18 @@ const QUICK_SECONDS: &str = "4";
 
 /// One of the workloads.
 struct Seed {
+    /// What its row is called.
+    name: &'static str,
     workload: &'static str,
+    medium: Medium,
     about: &'static str,
     /// Spinney as it is, Spinney in older ways, others.
     systems: &'static [&'static str],
     /// A smaller figure is a better one.
     is_time: bool,
-    /// The ratio to be reached, of Spinney as it is to the kernel's btrfs; times count the other way round.
-    least: f64,
+    /// The ratio to be reached, of Spinney as it is to the kernel's btrfs, if there is one; times count the other way
+    /// round.
+    least: Option<f64>,
 }
 
 /// With the snapshots of this option; the others have no use for it.
@@ -61,7 +65,9 @@ const SNAPSHOTS: &str = "spinney-user_subvol_ioctls";
 
 const SEEDS: &[Seed] = &[
     Seed {
+        name: "fsync_randwrite",
         workload: "fsync_randwrite",
+        medium: Medium::Memory,
         about: "8 writers, fsync after each write",
         systems: &[
             "spinney",
@@ -73,49 +79,79 @@ const SEEDS: &[Seed] = &[
             "xfs",
         ],
         is_time: false,
-        least: 3.0,
+        least: Some(3.0),
     },
     Seed {
+        name: "snap_randwrite",
         workload: "snap_randwrite",
+        medium: Medium::Memory,
         about: "a snapshot, then 4 writers of 4 KiB",
         systems: &[SNAPSHOTS, "spinney-user_subvol_ioctls,writeback", LIBRARY, "btrfs"],
         is_time: false,
-        least: 2.0,
+        least: Some(2.0),
     },
     Seed {
+        name: "snap_randwrite_dio",
         workload: "snap_randwrite_dio",
+        medium: Medium::Memory,
         about: "the same, past the page cache",
         systems: &[SNAPSHOTS, "btrfs"],
         is_time: false,
-        least: 2.0,
+        least: Some(2.0),
     },
     Seed {
+        name: "trees",
         workload: "trees",
+        medium: Medium::Memory,
         about: "three kernel trees unpacked",
         systems: &["spinney", "spinney-nodatasum", "spinney-max_inline=0", LIBRARY, "btrfs", "ext4", "xfs"],
         is_time: false,
-        least: 0.5,
+        least: Some(0.5),
     },
     Seed {
+        name: "fsmark",
         workload: "fsmark",
+        medium: Medium::Memory,
         about: "16 threads, 512 KiB files",
         systems: &["spinney", "spinney-older=apart", "spinney-writeback", LIBRARY, "btrfs", "ext4", "xfs"],
         is_time: true,
-        least: 1.0 / 0.6,
+        least: Some(1.0 / 0.6),
     },
     Seed {
+        name: "uring_randwrite",
         workload: "uring_randwrite",
+        medium: Medium::Memory,
         about: "16 jobs, io_uring, direct, copy on write",
         systems: &["spinney", LIBRARY, "btrfs", "ext4", "xfs"],
         is_time: false,
-        least: 3.0,
+        least: Some(3.0),
     },
     Seed {
+        name: "uring_randwrite_nocow",
         workload: "uring_randwrite_nocow",
+        medium: Medium::Memory,
         about: "the same, in place",
         systems: &["spinney", "spinney-older=collect-csums", LIBRARY, "btrfs"],
         is_time: false,
-        least: 1.5,
+        least: Some(1.5),
+    },
+    Seed {
+        name: "fsync_randwrite, disk",
+        workload: "fsync_randwrite",
+        medium: Medium::Disk,
+        about: "8 writers, fsync after each write, on a disk",
+        systems: &["spinney", "spinney-older=commit-each-sync", LIBRARY, "btrfs", "ext4", "xfs"],
+        is_time: false,
+        least: None,
+    },
+    Seed {
+        name: "fsmark, disk",
+        workload: "fsmark",
+        medium: Medium::Disk,
+        about: "16 threads, 512 KiB files, on a disk",
+        systems: &["spinney", "spinney-older=apart", LIBRARY, "btrfs", "ext4", "xfs"],
+        is_time: true,
+        least: None,
     },
 ];
 
@@ -124,7 +160,7 @@ type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
 /// Runs everything, and gives a table, what holds of the aims, and what does not.
 pub(crate) fn run(options: &Options) -> Result<String> {
-    let seeds: Vec<&Seed> = SEEDS.iter().filter(|seed| seed.workload.contains(&options.only)).collect();
+    let seeds: Vec<&Seed> = SEEDS.iter().filter(|seed| seed.name.contains(&options.only)).collect();
     for seed in &seeds {
         mounts::check_tools(&options.place, &[seed.workload], seed.systems)?;
     }
@@ -136,15 +172,15 @@ pub(crate) fn run(options: &Options) -> Result<String> {
             for at in 0..seed.systems.len() {
                 // The one that comes first finds memory that the machine may have given away: not always the same one.
                 let Some(system) = seed.systems.get((at + round) % seed.systems.len()) else { continue };
-                match mounts::run_one(&options.place, system, seed.workload, seconds) {
+                match mounts::run_one(&options.place, seed.medium, system, seed.workload, seconds) {
                     Ok(Run { value, unit, .. }) => {
-                        eprintln!("round {round}: {:<22} {system:<32} {value} {unit}", seed.workload);
-                        units.insert(seed.workload, unit);
-                        figures.entry((seed.workload, *system)).or_default().push(value);
+                        eprintln!("round {round}: {:<22} {system:<32} {value} {unit}", seed.name);
+                        units.insert(seed.name, unit);
+                        figures.entry((seed.name, *system)).or_default().push(value);
                     }
                     Err(error) => {
-                        eprintln!("round {round}: {:<22} {system:<32} FAILED: {error:#}", seed.workload);
-                        failed.push(format!("{} on {system}", seed.workload));
+                        eprintln!("round {round}: {:<22} {system:<32} FAILED: {error:#}", seed.name);
+                        failed.push(format!("{} on {system}", seed.name));
                     }
                 }
             }
@@ -179,7 +215,7 @@ fn flat(figures: &Figures) -> Vec<(&str, &str, &[f64])> {
 /// How much better `system` is than `other`; not a number where one has no figure.
 fn ratio(seed: &Seed, figures: &Figures, system: &str, other: &str) -> f64 {
     let of = |name: &str| {
-        let found = figures.iter().find(|((workload, system), _)| *workload == seed.workload && *system == name);
+        let found = figures.iter().find(|((workload, system), _)| *workload == seed.name && *system == name);
         found.map_or(f64::NAN, |(_, values)| median(values.clone()))
     };
     if seed.is_time { of(other) / of(system) } else { of(system) / of(other) }
@@ -190,11 +226,11 @@ fn table(seeds: &[&Seed], figures: &Figures, units: &BTreeMap<&str, String>) -> 
     let mut table = String::from("| workload | system | unit | smallest / **median** / largest | times btrfs |\n");
     table.push_str("|---|---|---|---|---|\n");
     for seed in seeds {
-        let unit = units.get(seed.workload).map_or("", String::as_str);
+        let unit = units.get(seed.name).map_or("", String::as_str);
         for system in seed.systems {
-            let Some(values) = figures.get(&(seed.workload, *system)) else { continue };
+            let Some(values) = figures.get(&(seed.name, *system)) else { continue };
             let digits = if median(values.clone()) < 100.0 { 2 } else { 0 };
-            let (name, values, ratio) = (seed.workload, spread(values, digits), ratio(seed, figures, system, "btrfs"));
+            let (name, values, ratio) = (seed.name, spread(values, digits), ratio(seed, figures, system, "btrfs"));
             let _ = writeln!(table, "| {name} | {system} | {unit} | {values} | {ratio:.2} |");
         }
     }
@@ -206,12 +242,13 @@ fn aims(seeds: &[&Seed], figures: &Figures) -> String {
     let mut text = String::from("\n");
     for seed in seeds {
         let Some(ours) = seed.systems.first() else { continue };
-        let (found, least) = (ratio(seed, figures, ours, "btrfs"), seed.least);
-        let word = if found >= least { "holds" } else { "DOES NOT HOLD" };
-        let _ = writeln!(text, "{}: {found:.2} x btrfs, aimed at {least:.2}: {word}", seed.workload);
+        let found = ratio(seed, figures, ours, "btrfs");
+        let word = |least| if found >= least { "holds" } else { "DOES NOT HOLD" };
+        let aim = seed.least.map_or_else(String::new, |least| format!(", aimed at {least:.2}: {}", word(least)));
+        let _ = writeln!(text, "{}: {found:.2} x btrfs{aim}", seed.name);
         for older in seed.systems.iter().filter(|system| system.contains("older=")) {
             let found = ratio(seed, figures, ours, older);
-            let _ = writeln!(text, "{}: {found:.2} x {older}", seed.workload);
+            let _ = writeln!(text, "{}: {found:.2} x {older}", seed.name);
         }
     }
     text

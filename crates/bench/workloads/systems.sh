@@ -2,11 +2,13 @@
 # systems.sh up|down NAME - mounts a fresh file system to compare with, of SIZE_MB MiB (default 6144) in memory, and
 # prints where; or unmounts it. `systems.sh --lacks NAME` prints what it needs and is not here.
 #
+# With BENCH_DISK=DIR the image is a file there, and not in memory.
+#
 # Names: btrfs, ext4, xfs, tmpfs; fuse2fs and ntfs-3g on a loop device; fuse-ll, the example passthrough_ll of libfuse
 # over a tmpfs, which lies where PASSTHROUGH says. The image's pages all exist before: a virtual machine takes long for
 # those that it touches first. Nothing discards, so they stay.
 set -eu
-size=${SIZE_MB:-6144}; ram=/mnt/bench-ram; image=$ram/image
+size=${SIZE_MB:-6144}; disk=${BENCH_DISK:-}; ram=${disk:-/mnt/bench-ram}; image=$ram/image
 passthrough=${PASSTHROUGH:-passthrough_ll}
 action=${1:?up or down}; name=${2:?a system}; dir=/mnt/bench-$name
 
@@ -25,10 +27,12 @@ lacks() {
   command -v "${what%%=*}" > /dev/null || echo "${what#*=}"
 }
 device() { # a loop device on the image, whose old file system is forgotten
-  mountpoint -q $ram || { mkdir -p $ram; mount -t tmpfs -o size=$((size + 64))m none $ram; }
-  [ "$(stat -c %s $image 2> /dev/null)" = $((size << 20)) ] || dd if=/dev/zero of=$image bs=1M count="$size" status=none
-  wipefs -qa $image
-  losetup -f --show $image
+  mkdir -p "$ram"
+  [ -n "$disk" ] || mountpoint -q "$ram" || mount -t tmpfs -o size=$((size + 64))m none "$ram"
+  [ "$(stat -c %s "$image" 2> /dev/null)" = $((size << 20)) ] ||
+    dd if=/dev/zero of="$image" bs=1M count="$size" status=none
+  wipefs -qa "$image"
+  losetup -f --show "$image"
 }
 up() {
   mkdir -p "$dir"
