@@ -35,10 +35,9 @@ use crate::mounts::{self as table, Row};
 /// How much of the dirty pages of the machine a mount may fill, percent, where the kernel
 /// collects writes: its own value of 1 slows them to a crawl.
 const MAX_RATIO_PERCENT: &str = "100";
-/// How far the kernel reads ahead of who reads one byte after the other, KiB: the least that btrfs has in the kernel, and
-/// four requests of the largest size, so that workers fill some while the reader empties others. For FUSE it takes 128 by
-/// itself, which makes eight requests of one: cold sequential reads came to two thirds of the rate that 1024 has, which
-/// has four fifths of this.
+/// How far the kernel reads ahead of who reads one byte after the other, KiB: four requests of the largest size, so
+/// that workers fill some while the reader empties others. For FUSE it takes 128 by itself, which makes eight requests
+/// of one: cold sequential reads came to two thirds of the rate that 1024 has, which has four fifths of this.
 const READ_AHEAD_KIB: &str = "4096";
 
 /// Watches over a mount from its beginning to its end.
