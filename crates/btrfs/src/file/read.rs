@@ -56,16 +56,18 @@ pub(crate) fn read_at(core: &Core, inode: &Inode, offset: u64, buf: &mut [u8]) -
     let (buf, _) = buf.split_at_mut(len);
     let sources = look_for(core, inode, &layers, offset, buf)?;
     let next = inode.data.stream.note(&(offset..offset.saturating_add(to_u64(len))));
-    next.into_iter().for_each(|range| announce(core, inode, range));
+    let coming: Vec<_> = next.into_iter().flat_map(|range| places_of(core, inode, range)).collect();
     let _pin = inode.data.readers.pin();
     drop(layers);
+    // Without the lock: a device whose queue is full takes its time.
+    coming.into_iter().for_each(|(at, len)| core.store.will_read_data(at, len));
     fetch(core, inode, sources, offset, buf)?;
     Ok(len)
 }
 
-/// Has a device fetch what will be read soon, as far as it is on disk and that is easily found: a few extents. Called
-/// under the inode's `inner` lock. What fails here is told to who reads it.
-fn announce(core: &Core, inode: &Inode, range: Range<u64>) {
+/// Where on disk the bytes of `range` are, as far as that is easily found: a few extents. Called under the inode's
+/// `inner` lock. What fails here is told to who reads it.
+fn places_of(core: &Core, inode: &Inode, range: Range<u64>) -> Vec<(Logical, u64)> {
     let sector = core.store.sizes().sector;
     let range = range.start..range.end.min(inode.state().size);
     let known = {
@@ -75,15 +77,15 @@ fn announce(core: &Core, inode: &Inode, range: Range<u64>) {
     let load = || ExtentMap::load(&inode.root.tree, inode.ino(), range.clone(), ANNOUNCED_MAX, sector);
     let items = match known {
         Some(items) => items,
-        None if range.is_empty() => return,
+        None if range.is_empty() => return Vec::new(),
         None => load().map_or_else(|_| Vec::new(), |map| items_of(&map, &range, sector)),
     };
-    for (part, item) in items.into_iter().filter(|(_, item)| item.kind == Kind::Regular && !item.is_hole()) {
-        match item.is_compressed() {
-            true => core.store.will_read_data(item.disk, item.disk_len),
-            false => core.store.will_read_data(item.disk_at(part.start), part.end - part.start),
-        }
-    }
+    let on_disk = items.into_iter().filter(|(_, item)| item.kind == Kind::Regular && !item.is_hole());
+    let place = |(part, item): (Range<u64>, FileExtent)| match item.is_compressed() {
+        true => (item.disk, item.disk_len),
+        false => (item.disk_at(part.start), part.end - part.start),
+    };
+    on_disk.map(place).collect()
 }
 
 /// The first items that a map has of a range, each with its part of that.

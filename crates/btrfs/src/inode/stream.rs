@@ -1,6 +1,6 @@
 //! How a file is being read, as far as that tells what will be read next.
 //!
-//! Three numbers that readers change without a lock: where several read one file at once, what is made of them may be
+//! Numbers that readers change without a lock: where several read one file at once, what is made of them may be
 //! wrong, and then something is fetched that nobody wants.
 
 use std::ops::Range;
