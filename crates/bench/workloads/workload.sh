@@ -37,8 +37,14 @@ mkdir -p "$shared"
 say() { echo "$name $1 $2"; exit 0; }
 settle() { sync -f "$dir"; }
 forget() { sync; echo 3 > /proc/sys/vm/drop_caches; }
+# What fails within `$(...)` has to end the whole script: there is no figure then.
+fail() { echo "$name: $* failed" >&2; kill -TERM $$; exit 1; }
 # Seconds that a command takes, in microseconds' precision.
-timed() { local from=$EPOCHREALTIME; "$@" > /dev/null; awk "BEGIN { printf \"%.6f\", $EPOCHREALTIME - $from }"; }
+timed() {
+  local from=$EPOCHREALTIME
+  "$@" > /dev/null || fail "$@"
+  awk "BEGIN { printf \"%.6f\", $EPOCHREALTIME - $from }"
+}
 rate() { awk "BEGIN { printf \"%.1f\", $1 / $2 }"; } # rate AMOUNT SECONDS
 
 # job FIELD ARGUMENT...: runs fio, of whose line for machines field FIELD counts: 7 read KiB/s, 8 reads/s,
@@ -46,7 +52,7 @@ rate() { awk "BEGIN { printf \"%.1f\", $1 / $2 }"; } # rate AMOUNT SECONDS
 job() {
   local field=$1; shift
   (cd "$shared" && fio --minimal --terse-version=3 --group_reporting --thread --name=job "$@") |
-    awk -F ';' -v field="$field" 'NF > 50 { value = $field } END { print value + 0 }'
+    awk -F ';' -v field="$field" 'NF > 50 { value = $field } END { print value; exit value == "" }' || fail fio "$@"
 }
 mib() { awk "BEGIN { printf \"%.1f\", $1 / 1024 }"; }
 loop() { "$BENCH" names "$@"; } # loop OPERATION DIR COUNT [BYTES]: files per second
@@ -79,17 +85,25 @@ repository() { # a packed one of a part of the tree, outside of DIR
 }
 clone() { git clone -q --shared "$shared/part.git" "$dir/w-git" && settle; }
 names() { [ -d "$dir/w-names" ] || { mkdir "$dir/w-names"; loop create "$dir/w-names" "$files" > /dev/null; settle; }; }
-# subvolume NAME [SOURCE]: makes one in DIR, or a snapshot of one; false where there are none. By ioctl(2): the tools
-# ask for the kernel's btrfs first.
+# subvolume NAME [SOURCE]: makes one in DIR, or a snapshot of one; false where there are none, and the end of the script
+# where that failed otherwise. By ioctl(2): the tools ask for the kernel's btrfs first.
 subvolume() {
+  local status=0
+  make_subvolume "$@" || status=$?
+  [ $status -le 1 ] || fail subvolume "$@"
+  return $status
+}
+make_subvolume() {
   python3 - "$dir" "$1" "${2:-}" "$(stat -f -c %T "$dir")" <<'END'
 import errno, fcntl, os, struct, sys
 folder, name, source, kind = sys.argv[1:]
 CREATE, LOOKUP, SNAPSHOT, BY_ID = 0x5000940E, 0xD0009412, 0x50009417, 1 << 4
+def call(file, number, *arguments):  # ioctl takes no more than 1024 bytes unless it may change them
+    fcntl.ioctl(file, number, bytearray(struct.pack(*arguments)))
 top = os.open(folder, os.O_RDONLY)
 try:
     if not source:
-        fcntl.ioctl(top, CREATE, struct.pack("=q4088s", 0, name.encode()))
+        call(top, CREATE, "=q4088s", 0, name.encode())
         sys.exit(0)
     of = os.open(os.path.join(folder, source), os.O_RDONLY)
     found = bytearray(struct.pack("=QQ4080x", 0, 256))
@@ -97,9 +111,12 @@ try:
     number = struct.unpack_from("=Q", found)[0]
     # The kernel takes a descriptor of the source, a FUSE server its number.
     what = (of, 0, 0) if kind == "btrfs" else (0, number, BY_ID)
-    fcntl.ioctl(top, SNAPSHOT, struct.pack("=qQQ32x4040s", *what, name.encode()))
+    call(top, SNAPSHOT, "=qQQ32x4040s", *what, name.encode())
 except OSError as error:
-    sys.exit(1 if error.errno in (errno.ENOTTY, errno.EPERM, errno.EOPNOTSUPP) else str(error))
+    sys.exit(1 if error.errno in (errno.ENOTTY, errno.EPERM, errno.EOPNOTSUPP) else 2)
+except Exception as error:
+    print(repr(error), file=sys.stderr)
+    sys.exit(2)
 END
 }
 small_writes() { # small_writes FLAG...: four threads write 4 KiB each into a file that a snapshot shares

@@ -1,7 +1,7 @@
 //! One thread's loop of requests and replies.
 
 use super::buffer::{ReplyBuffer, RequestBuffer};
-use super::pace::Pace;
+use super::pace::{Pace, Poller};
 use crate::activity::Pulse;
 use crate::error::{Error, Result};
 use crate::notify;
@@ -36,6 +36,8 @@ pub(crate) struct Worker {
     session: Arc<Session>,
     /// The last request came so soon that it pays to look for the next one.
     is_fast: bool,
+    /// Requests in a row that were there when it came for them.
+    at_once: u32,
     request: RequestBuffer,
     reply: ReplyBuffer,
     /// Tells whether a request is being answered.
@@ -74,6 +76,7 @@ impl Worker {
             is_blocking: true,
             session,
             is_fast: false,
+            at_once: 0,
             request: RequestBuffer::new(data_bytes).ok_or_else(no_memory)?,
             reply: ReplyBuffer::new(data_bytes).ok_or_else(no_memory)?,
             pulse,
@@ -119,6 +122,7 @@ impl Worker {
             return receive(&self.channel, &mut self.request);
         }
         if self.is_fast
+            && self.set_blocking(false)
             && let Some(received) = self.poll(pace)
         {
             return received;
@@ -130,17 +134,30 @@ impl Worker {
         received
     }
 
-    /// Looks for a request again and again, but not for long.
+    /// Looks for a request again and again, but not for long; or waits while another worker does that.
     fn poll(&mut self, pace: &Pace) -> Option<Received> {
-        let mut turn = pace.turn(Instant::now())?;
-        if !self.set_blocking(false) {
-            return None;
+        match receive(&self.channel, &mut self.request) {
+            Received::Nothing => self.at_once = 0,
+            received => {
+                self.at_once = self.at_once.saturating_add(1);
+                pace.took(self.at_once);
+                return Some(received);
+            }
         }
+        let mut turn = match pace.turn(Instant::now()) {
+            Poller::Me(turn) => turn,
+            Poller::Another => {
+                pace.stand_by();
+                return Some(Received::Nothing);
+            }
+            Poller::Nobody => return None,
+        };
         loop {
             match receive(&self.channel, &mut self.request) {
                 Received::Nothing => rustix::thread::sched_yield(),
                 received => {
                     turn.found();
+                    pace.took(0);
                     return Some(received);
                 }
             }
