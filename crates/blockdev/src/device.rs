@@ -99,6 +99,15 @@ pub trait Device: Send + Sync + Debug {
     /// # Errors
     /// [`Error::ReadOnly`], [`Error::CannotGrow`] where the size is fixed, [`Error::Io`].
     fn grow(&self, size_bytes: u64) -> Result<()>;
+
+    /// Ends an image file after `size_bytes`; what was behind is gone. Advisory: `Ok`, and nothing is done, where the
+    /// size is fixed.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`], [`Error::Io`].
+    fn shrink(&self, _size_bytes: u64) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl<D: Device + ?Sized> Device for Arc<D> {
@@ -140,6 +149,9 @@ impl<D: Device + ?Sized> Device for Arc<D> {
     }
     fn grow(&self, size_bytes: u64) -> Result<()> {
         (**self).grow(size_bytes)
+    }
+    fn shrink(&self, size_bytes: u64) -> Result<()> {
+        (**self).shrink(size_bytes)
     }
 }
 

@@ -22,6 +22,8 @@ pub enum Op {
     Discard,
     /// Making an image larger.
     Grow,
+    /// Making an image smaller.
+    Shrink,
 }
 
 impl fmt::Display for Op {
@@ -33,6 +35,7 @@ impl fmt::Display for Op {
             Self::Flush => "flush",
             Self::Discard => "discard",
             Self::Grow => "grow",
+            Self::Shrink => "shrink",
         })
     }
 }

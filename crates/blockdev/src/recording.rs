@@ -165,6 +165,10 @@ impl Device for RecordedDevice {
     fn grow(&self, size_bytes: u64) -> Result<()> {
         self.recorded((Op::Grow, 0, size_bytes), |device| device.grow(size_bytes))
     }
+
+    fn shrink(&self, size_bytes: u64) -> Result<()> {
+        self.recorded((Op::Shrink, 0, size_bytes), |device| device.shrink(size_bytes))
+    }
 }
 
 #[cfg(test)]

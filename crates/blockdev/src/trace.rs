@@ -15,9 +15,9 @@ pub const EVENTS_MAX: usize = 1 << 20;
 pub struct Event {
     /// What was asked.
     pub op: Op,
-    /// First byte; for [`Op::Flush`] and [`Op::Grow`] 0.
+    /// First byte; for [`Op::Flush`], [`Op::Grow`] and [`Op::Shrink`] 0.
     pub offset: u64,
-    /// Bytes; for [`Op::Flush`] 0, for [`Op::Grow`] the new size.
+    /// Bytes; for [`Op::Flush`] 0, for [`Op::Grow`] and [`Op::Shrink`] the new size.
     pub len: u64,
 }
 
@@ -214,6 +214,11 @@ impl<D: Device> Device for TracingDevice<D> {
     fn grow(&self, size_bytes: u64) -> Result<()> {
         self.record(Op::Grow, 0, size_bytes);
         self.inner.grow(size_bytes)
+    }
+
+    fn shrink(&self, size_bytes: u64) -> Result<()> {
+        self.record(Op::Shrink, 0, size_bytes);
+        self.inner.shrink(size_bytes)
     }
 }
 

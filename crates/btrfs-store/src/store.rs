@@ -11,15 +11,16 @@ use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Generation, Logical, TreeId};
 use codec::checksum::ChecksumType;
 
-use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::extent::{CsumRange, DataHolder, ExtentKind, is_held_only_by, lookup};
 use crate::options::StoreOptions;
 use crate::pool::{BlockCheck, Chunk, DataRun};
-use crate::space::{self, AllocRequest, ChunkTrees, Extent, Payer, Place, Reservation, Shortage, SpaceReport, Urgency};
-use crate::tree::{Edit, Tree};
-use crate::txn::{DropProgress, Engine, Purse, Trim, Txn, TxnHost, drop_tree_step};
+use crate::space::{self, AllocRequest, Extent, Payer, Place, Reservation, Shortage, SpaceReport, Urgency};
+use crate::tree::Tree;
+use crate::txn::{DropProgress, Engine, Trim, Txn, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
+
+mod growth;
 
 /// Commits by which one reservation tries to get room.
 const COMMITS_PER_RESERVE_MAX: usize = 8;
@@ -250,6 +251,11 @@ impl Store {
     }
 
     fn reserve_as(&self, need: Need, urgency: Urgency) -> Result<Reservation> {
+        let metadata = self.0.space.accounts().bytes_for_items(need.items.into());
+        self.reserve_bytes(space::Need { data: need.data, metadata, system: 0 }, urgency)
+    }
+
+    fn reserve_bytes(&self, mut need: space::Need, urgency: Urgency) -> Result<Reservation> {
         let engine = &self.0;
         engine.health.check()?;
         if engine.options.read_only {
@@ -260,11 +266,9 @@ impl Store {
         if may_commit && engine.is_commit_due() {
             engine.commit()?;
         }
-        let metadata = engine.space.accounts().bytes_for_items(need.items.into());
-        let mut need = space::Need { data: need.data, metadata, system: 0 };
         let least = match urgency {
-            Urgency::Removal => engine.space.accounts().removal_bytes_min().min(metadata),
-            Urgency::Patient | Urgency::Normal | Urgency::Commit => metadata,
+            Urgency::Removal => engine.space.accounts().removal_bytes_min().min(need.metadata),
+            Urgency::Patient | Urgency::Normal | Urgency::Commit => need.metadata,
         };
         let mut commits = 0;
         let mut waiting: Option<Waiting<'_>> = None;
@@ -312,40 +316,6 @@ impl Store {
         let _serial = engine.gate.serialize();
         let Some(group) = engine.space.unloaded_group(kind) else { return Ok(()) };
         engine.load_group(&group)
-    }
-
-    /// Allocates a chunk of a kind; marks the kind as full when there is no room.
-    fn grow(&self, kind: SpaceKind, need: space::Need, urgency: Urgency) -> Result<()> {
-        let engine = &self.0;
-        let _one = engine.space.lock_growth();
-        // Another thread may have grown for both.
-        if !matches!(engine.space.reserve(need, urgency), Err(Shortage::Chunk(wanted)) if wanted == kind) {
-            return Ok(());
-        }
-        let Some(flags) = engine.space.chunk_flags(kind) else {
-            engine.space.accounts().set_full(kind, true);
-            return Ok(());
-        };
-        let Some(plan) = engine.space.plan_chunk(flags)? else {
-            engine.space.accounts().set_full(kind, true);
-            return Ok(());
-        };
-        let generation = engine.gate.enter();
-        // A log may not lie in a chunk that the superblock on the device does not know.
-        if !mutated(Mutation::NoCommitAfterChunk) {
-            engine.log.require_commit(generation);
-        }
-        let host = TxnHost { engine, generation, purse: Purse::Commit, keeps_freed: false };
-        let trees = ChunkTrees {
-            chunk: &engine.trees.chunk_tree,
-            device: &engine.core.dev,
-            block_group: &engine.core.block_group,
-            free_space: engine.core.free_space.as_deref(),
-            chunk_tree_uuid: btrfs_disk::Uuid(engine.trees.forest().chunk_tree_uuid),
-        };
-        let added = engine.space.write_chunk(&Edit::new(&host), &trees, &plan).and_then(|()| engine.adopt_chunk(&plan));
-        engine.gate.leave();
-        added.inspect_err(|error| engine.health.poison(error))
     }
 
     /// Makes everything durable that was written to the devices before: data that was overwritten

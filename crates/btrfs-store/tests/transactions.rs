@@ -267,3 +267,42 @@ fn an_operation_that_is_aborted_half_way_ends_all_writing() {
     assert!(said.contains("a bug in this program: a name without its reference, in this test"), "{said}");
     assert!(store.reserve(need(1)).is_err());
 }
+
+#[test]
+fn empty_groups_are_given_back_but_for_one() {
+    let (device, store) = make(600 << 20, &MakeOptions::default());
+    let tree = create(&store, 256);
+    let large = vec![5; 3000];
+    let mut count = 0;
+    let before = store.chunks().len();
+    while store.chunks().len() < before + 4 {
+        for _ in 0..200 {
+            let txn = store.begin(store.reserve(need(4)).unwrap()).unwrap();
+            txn.insert(&tree, &key(count), &large).unwrap();
+            count += 1;
+        }
+    }
+    store.commit().unwrap();
+    assert_eq!(store.give_back_groups().unwrap(), 0, "all are in use");
+    for number in 1..count {
+        let txn = store.begin(store.reserve_urgent(need(4)).unwrap()).unwrap();
+        assert!(txn.remove(&tree, &key(number)).unwrap());
+    }
+    store.commit().unwrap();
+    // What the last commit leads to is not free before the next one.
+    store.commit().unwrap();
+    let (chunks, unallocated) = (store.chunks().len(), store.space().unallocated);
+    let gone = store.give_back_groups().unwrap();
+    assert!(gone >= 2, "{gone}");
+    assert_eq!(store.chunks().len(), chunks - gone);
+    assert!(store.space().unallocated > unallocated);
+    assert_eq!(store.give_back_groups().unwrap(), 0);
+    let left = contents(&tree);
+    let (chunks, unallocated) = (store.chunks(), store.space().unallocated);
+    store.commit().unwrap();
+    drop((tree, store));
+    let store = Store::open(vec![device as _], &StoreOptions::default()).unwrap();
+    assert_eq!((store.chunks(), store.space().unallocated), (chunks, unallocated));
+    assert_eq!(contents(&store.tree(TreeId(256)).unwrap()), left);
+    assert_eq!(left.len(), 1);
+}

@@ -303,6 +303,18 @@ impl Device for FileDevice {
         self.size_bytes.fetch_max(size_bytes, Ordering::AcqRel);
         Ok(())
     }
+
+    fn shrink(&self, size_bytes: u64) -> Result<()> {
+        check_writable(self, Op::Shrink)?;
+        let size = self.size_bytes();
+        if !self.can_grow || size_bytes >= size {
+            return Ok(());
+        }
+        let Some(end) = self.raw.start.checked_add(size_bytes) else { return Ok(()) };
+        // First, so that nobody reads behind the end of the file.
+        self.size_bytes.store(size_bytes, Ordering::Release);
+        self.raw.file.set_len(end).map_err(|error| self.raw.error(Op::Shrink, size_bytes, size - size_bytes, error))
+    }
 }
 
 fn open_error(name: &str, error: impl Into<io::Error>) -> Error {

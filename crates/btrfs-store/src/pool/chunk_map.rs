@@ -87,6 +87,15 @@ impl ChunkMap {
         Ok(())
     }
 
+    /// Forgets the chunk that begins at `start`, in which nothing lies.
+    pub fn remove(&self, start: Logical) {
+        let mut chunks = self.0.write();
+        let Some(chunk) = chunks.by_start.remove(&start) else { return };
+        for stripe in chunk.stripes() {
+            chunks.by_device.remove(&(stripe.device, stripe.offset));
+        }
+    }
+
     /// The logical address whose copy lies at this byte of a device.
     #[must_use]
     pub fn logical_of(&self, device: DevId, offset: u64) -> Option<Logical> {

@@ -88,8 +88,14 @@ impl Account {
     }
 
     pub(super) fn try_take(&self, bytes: u64) -> bool {
-        let wanted = signed(bytes);
-        self.available.fetch_update(SeqCst, Relaxed, |have| (have >= wanted).then_some(have - wanted)).is_ok()
+        self.try_take_above(bytes, 0)
+    }
+
+    /// Takes `bytes` of what is available where `floor` more are.
+    pub(super) fn try_take_above(&self, bytes: u64, floor: u64) -> bool {
+        let (wanted, floor) = (signed(bytes), signed(floor));
+        let enough = wanted.saturating_add(floor);
+        self.available.fetch_update(SeqCst, Relaxed, |have| (have >= enough).then_some(have - wanted)).is_ok()
     }
 
     /// Moves up to `bytes` out of what is available, and says how many.

@@ -127,6 +127,39 @@ impl DeviceSpace {
         self.free.bytes()
     }
 
+    /// The byte behind the last range that a chunk has.
+    pub(crate) fn used_end(&self) -> u64 {
+        let last = self.free.iter().next_back().filter(|run| run.end() == self.total_bytes);
+        last.map_or(self.total_bytes, |run| run.start)
+    }
+
+    /// From now on the file system has so many bytes of the device.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] where chunks lie beyond.
+    pub(crate) fn resize(&mut self, total_bytes: u64) -> Result<()> {
+        let end = self.used_end();
+        if total_bytes < end {
+            return Err(Error::NoSpace { kind: SpaceKind::System, needed: end, available: total_bytes });
+        }
+        if total_bytes < self.total_bytes {
+            self.free.subtract(Run { start: total_bytes, len: self.total_bytes - total_bytes });
+        } else {
+            let more = Run { start: self.total_bytes, len: total_bytes - self.total_bytes };
+            // Nothing was free behind the end.
+            let _ = self.free.insert(more);
+        }
+        self.total_bytes = total_bytes;
+        Ok(())
+    }
+
+    /// A range that no chunk has any more; false when none had it.
+    pub(crate) fn give(&mut self, run: Run) -> bool {
+        let is_used = run.end() <= self.total_bytes && run.len <= self.bytes_used && self.free.insert(run).is_ok();
+        self.bytes_used -= if is_used { run.len } else { 0 };
+        is_used
+    }
+
     /// The first hole of at least `len` bytes, else the longest.
     fn hole(&self, len: u64) -> Option<Run> {
         self.free.first_of(len).or_else(|| self.free.longest_run())
@@ -274,7 +307,7 @@ impl Space {
         }
     }
 
-    fn write_device_use(&self, edit: &Edit<'_>, tree: &Tree, id: DevId) -> Result<()> {
+    pub(super) fn write_device_use(&self, edit: &Edit<'_>, tree: &Tree, id: DevId) -> Result<()> {
         let key = Key::new(objectid::DEV_ITEMS, item_type::DEV_ITEM, id.0);
         let used = self.device_bytes_used(id).unwrap_or(0);
         let mut parsed = Ok(());
@@ -324,7 +357,7 @@ impl Space {
     }
 }
 
-const fn group_key(group: Run) -> Key {
+pub(super) const fn group_key(group: Run) -> Key {
     Key::new(group.start, item_type::BLOCK_GROUP_ITEM, group.len)
 }
 

@@ -49,6 +49,12 @@ pub(crate) fn add_group(edit: &Edit<'_>, tree: &Tree, group: Run) -> Result<()> 
     edit.insert(tree, &extent_key(group), &[])
 }
 
+/// Removes all items of a group.
+pub(crate) fn remove_group(edit: &Edit<'_>, tree: &Tree, group: Run) -> Result<()> {
+    let (from, to) = (Key::new(group.start, 0, 0), Key::new(group.end() - 1, u8::MAX, u64::MAX));
+    edit.remove_range(tree, &from, &to, |_, _| ()).map(|_| ())
+}
+
 /// The key of a group's FREE_SPACE_INFO.
 pub(crate) const fn info_key(group: Run) -> Key {
     Key::new(group.start, FREE_SPACE_INFO, group.len)

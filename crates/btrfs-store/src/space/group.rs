@@ -115,6 +115,13 @@ pub(crate) struct GroupUse {
     pub(crate) used: u64,
 }
 
+/// What is free in a group, in bytes, and whether it is loaded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Free {
+    Loaded(u64),
+    Unloaded(u64),
+}
+
 /// Bytes of a group by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GroupBytes {
@@ -247,6 +254,36 @@ impl BlockGroup {
         self.len_bound.store(map.len_bound(), Relaxed);
         state.space = Space::Loaded(map);
         Ok(Some((counted, free)))
+    }
+
+    /// Nothing lies in it, in this transaction and the last durable one, and its items say so.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.free_if_empty(&self.state.lock()).is_some()
+    }
+
+    fn free_if_empty(&self, state: &State) -> Option<Free> {
+        let is_quiet = state.used == 0
+            && state.pinned_bytes == 0
+            && state.pinned.is_empty()
+            && state.changes.is_empty()
+            && !state.is_item_stale
+            && !self.read_only;
+        let free = match &state.space {
+            Space::Loaded(map) => (map.bytes() == self.total()).then_some(Free::Loaded(map.bytes())),
+            Space::Unloaded { held, counted } => held.is_empty().then_some(Free::Unloaded(*counted)),
+        };
+        free.filter(|_| is_quiet)
+    }
+
+    /// Takes everything out of an empty group, if `give_up` can do without what was free in it. False otherwise.
+    pub(crate) fn retire(&self, give_up: impl FnOnce(Free) -> bool) -> bool {
+        let mut state = self.state.lock();
+        let may_go = self.free_if_empty(&state).is_some_and(give_up);
+        if may_go {
+            state.space = Space::Loaded(FreeMap::default());
+            self.len_bound.store(0, Relaxed);
+        }
+        may_go
     }
 
     /// Takes a run, or says that there is none. Does not wait when `wait` is false and

@@ -51,11 +51,29 @@ impl Groups {
         Ok(())
     }
 
-    /// Lets allocations from the group begin.
+    /// Forgets the group that begins at this byte.
+    pub(crate) fn remove(&self, start: u64) {
+        let mut index = self.index.write();
+        index.by_start.remove(&start);
+        for list in &mut index.open {
+            list.retain(|group| group.range().start != start);
+        }
+    }
+
+    /// Lets allocations from the group begin, unless it was removed meanwhile.
     pub(crate) fn open(&self, account: usize, group: &Arc<BlockGroup>) {
-        let list = &mut self.index.write().open[account];
+        let mut index = self.index.write();
+        if !index.by_start.get(&group.range().start).is_some_and(|known| Arc::ptr_eq(known, group)) {
+            return;
+        }
+        let list = &mut index.open[account];
         let position = list.partition_point(|other| other.range() < group.range());
         list.insert(position, Arc::clone(group));
+    }
+
+    /// The next allocations begin at the first group with room.
+    pub(crate) fn start_over(&self) {
+        self.current.iter().for_each(|position| position.store(0, Relaxed));
     }
 
     /// The group that contains all of `range`.

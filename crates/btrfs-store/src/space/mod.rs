@@ -44,6 +44,7 @@ mod line;
 mod load;
 mod report;
 mod reserve;
+mod retire;
 
 use std::sync::Arc;
 
@@ -63,6 +64,7 @@ pub use line::Place;
 pub use load::{LoadFrom, group_infos, load_group};
 pub use report::{ProfileSpace, SpaceReport};
 pub use reserve::{Accounts, Need, Payer, Reservation};
+pub(crate) use retire::Spare;
 
 /// Tree blocks in a run that is preferred for the next allocations of tree blocks.
 const BLOCKS_PER_CLUSTER: u64 = 64;
@@ -355,11 +357,19 @@ impl Space {
     /// # Errors
     /// `Corrupt` when one of them was free already.
     pub fn unpin(&self, pinned: Pinned) -> Result<()> {
+        if self.accounts.is_any_full() {
+            // What is rewritten now gathers in the first groups, so that the last ones become empty.
+            self.groups.start_over();
+        }
         for (group, runs) in pinned.0 {
             let bytes = runs.iter().map(|run| run.len).sum();
             let is_loaded = group.unpin(&runs)?;
             self.given(&group, bytes, is_loaded);
             self.accounts.unpinned(group.kind(), bytes);
+            if group.is_empty() {
+                // Its place may be another kind's.
+                self.accounts.set_none_full();
+            }
         }
         Ok(())
     }

@@ -77,7 +77,7 @@ impl Space {
         let in_groups: u64 = profiles
             .iter()
             .filter(|profile| profile.flags.contains(BlockGroupFlags::DATA))
-            .map(|profile| profile.total.saturating_sub(profile.used).saturating_sub(profile.read_only))
+            .map(|profile| profile.total.saturating_sub(profile.used))
             .sum();
         let copies = self
             .chunk_flags(SpaceKind::Data)

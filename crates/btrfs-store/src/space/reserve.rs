@@ -22,6 +22,7 @@ use std::sync::atomic::{
 };
 
 use super::account::{Account, Shortage, Urgency, signed, take_from, unsigned};
+use super::group::Free;
 use super::kept::{GLOBAL_BLOCKS_FLOOR, global_size};
 use super::line::{Line, Place};
 use crate::error::SpaceKind;
@@ -54,6 +55,10 @@ const REMOVAL_BLOCKS_MIN: u64 = GLOBAL_BLOCKS_FLOOR / 2;
 /// Tree blocks of a kind that must be at hand before a chunk of any kind is added, for the
 /// items of that chunk.
 const GROWTH_BLOCKS: u64 = 32;
+
+/// The part of all that tree blocks have which must stay available when a group of theirs goes: the next ones should not
+/// need a chunk that others may have taken meanwhile.
+const HEADROOM_SHARE: u64 = 8;
 
 /// What is reserved at once, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -363,6 +368,18 @@ impl Accounts {
         self.of(kind).is_full.store(full, Release);
     }
 
+    /// True when no chunk of some kind could be had at the last attempt.
+    pub(crate) fn is_any_full(&self) -> bool {
+        self.accounts.iter().any(|account| account.is_full.load(Acquire))
+    }
+
+    /// A chunk of any kind may be had again.
+    pub(crate) fn set_none_full(&self) {
+        for account in &self.accounts {
+            account.is_full.store(false, Release);
+        }
+    }
+
     /// True when no chunk of this kind could be had at the last attempt.
     #[must_use]
     pub fn is_full(&self, kind: SpaceKind) -> bool {
@@ -373,6 +390,30 @@ impl Accounts {
         let account = self.of(kind);
         account.total.fetch_add(total, Relaxed);
         account.unloaded.fetch_add(free, SeqCst);
+    }
+
+    /// A group goes in which nothing lies. False, and nothing changes, where what is `free` in it is promised, or tree
+    /// blocks would have too little left that nobody was promised.
+    pub(crate) fn give_up(&self, kind: SpaceKind, total: u64, free: Free) -> bool {
+        let account = self.of(kind);
+        let left = account.total.load(Relaxed).saturating_sub(total);
+        let headroom = match kind {
+            SpaceKind::Data => 0,
+            SpaceKind::Metadata | SpaceKind::System => {
+                (left / HEADROOM_SHARE).max(account.global_size.load(Relaxed)).max(GROWTH_BLOCKS * self.node_size)
+            }
+        };
+        let granted = match free {
+            Free::Loaded(bytes) => account.try_take_above(bytes, headroom),
+            Free::Unloaded(bytes) => {
+                let is_spare = unsigned(account.available.load(Relaxed)) >= headroom;
+                is_spare && take_from(&account.unloaded, bytes) == bytes
+            }
+        };
+        if granted {
+            account.total.fetch_sub(total, Relaxed);
+        }
+        granted
     }
 
     /// A group's free space was loaded: of the `counted` bytes said to be free, `free` can

@@ -10,7 +10,7 @@ use btrfs_disk::{DevId, TreeId};
 use crate::extent::{CsumSizes, CsumTree, ExtentSizes, check_unused};
 use crate::locks::Mutex;
 use crate::options::StoreOptions;
-use crate::pool::Pool;
+use crate::pool::{Chunk, Pool};
 use crate::space::{BlockGroup, ChunkPlan, Extent, LoadFrom, Space, load_group};
 use crate::tree::Tree;
 use crate::{Error, Result};
@@ -101,8 +101,6 @@ impl Engine {
     pub(crate) fn adopt_chunk(&self, plan: &ChunkPlan) -> Result<()> {
         let chunk = &plan.chunk;
         self.pool().add_chunk(chunk.clone())?;
-        let device = DevId(self.superblock.lock().fields().dev_item.devid.get());
-        let used = self.space.device_bytes_used(device);
         {
             let mut superblock = self.superblock.lock();
             let is_listed = superblock.system_chunks().any(|known| known.is_ok_and(|(key, _)| key == chunk.key()));
@@ -111,12 +109,36 @@ impl Engine {
                 array.extend_from_slice(&plan.array_entry());
                 superblock.set_system_chunks(&array)?;
             }
-            let fields = superblock.fields_mut();
-            if let Some(used) = used {
-                fields.dev_item.bytes_used = used.into();
-            }
         }
+        self.note_device_use();
         self.space.adopt_chunk(plan)
+    }
+
+    /// Forgets a chunk whose items are removed and in which nothing lies.
+    pub(crate) fn forget_chunk(&self, chunk: &Chunk) {
+        self.space.forget_group(chunk.start());
+        self.pool().chunks().remove(chunk.start());
+        self.note_device_use();
+    }
+
+    /// The device: there is one, until several are supported.
+    pub(crate) fn only_device(&self) -> DevId {
+        DevId(self.superblock.lock().fields().dev_item.devid.get())
+    }
+
+    /// Has the superblock say how large its device is.
+    pub(crate) fn note_device_size(&self, total_bytes: u64) {
+        let mut superblock = self.superblock.lock();
+        let fields = superblock.fields_mut();
+        fields.dev_item.total_bytes = total_bytes.into();
+        fields.total_bytes = total_bytes.into();
+    }
+
+    /// Has the superblock say what chunks take of its device.
+    fn note_device_use(&self) {
+        if let Some(used) = self.space.device_bytes_used(self.only_device()) {
+            self.superblock.lock().fields_mut().dev_item.bytes_used = used.into();
+        }
     }
 
     /// Bytes of tree blocks that wait for the commit.

@@ -1,4 +1,5 @@
-//! What is done without being asked: writing old data, commits, taking deleted subvolumes apart.
+//! What is done without being asked: writing old data, commits, taking deleted subvolumes apart, giving empty block
+//! groups back.
 
 use std::time::Duration;
 
@@ -60,6 +61,7 @@ impl BtrfsFs {
         let now = self.core().now();
         if is_past(due.committed, background.interval, now) {
             due.written_to = self.core().data.next_place();
+            self.core().store.give_back_groups()?;
             self.volume.sync()?;
             due.committed = now;
             return Ok(());

@@ -91,4 +91,7 @@ impl<D: Device> Device for LateSuper<D> {
     fn grow(&self, size_bytes: u64) -> Result<()> {
         self.device.grow(size_bytes)
     }
+    fn shrink(&self, size_bytes: u64) -> Result<()> {
+        self.device.shrink(size_bytes)
+    }
 }

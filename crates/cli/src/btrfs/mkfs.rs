@@ -44,6 +44,7 @@ use commands::work;
     "  spinney mkfs --size 2G disk.img\n",
     "  spinney mkfs --rootdir ./site -L site site.img\n",
     "  spinney mkfs --rootdir ./site --compress zstd:9 site.img\n",
+    "  spinney mkfs --rootdir ./site --shrink site.img\n",
     "  spinney mkfs --csum xxhash64 -O ^block-group-tree --size 1G old.img\n",
     "  spinney mkfs -O list-all"
 ))]
@@ -90,6 +91,9 @@ pub(crate) struct Mkfs {
     /// Keep the blocks that a file has, instead of emptying it first: it stays allocated
     #[arg(short = 'K', long)]
     nodiscard: bool,
+    /// Cut the image after what its contents take: `resize` makes room again
+    #[arg(long, requires = "rootdir")]
+    shrink: bool,
     /// Give everything this owner and group; without --rootdir, the directory at the top
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     owner: Option<(u32, u32)>,
@@ -147,7 +151,8 @@ impl Mkfs {
             // Known before anything is overwritten.
             std::fs::read_dir(rootdir).with_context(|| rootdir.display().to_string())?;
         }
-        let info = match self.make(&target, &make).and_then(Made::finish) {
+        let made = self.make(&target, &make).and_then(Made::finish);
+        let info = match made.and_then(|info| target.cut(info.total_bytes).map(|()| info)) {
             Ok(info) => info,
             Err(error) => {
                 target.remove_new();
@@ -277,6 +282,9 @@ impl Mkfs {
         let _bar = Bar::new(&progress, !self.quiet);
         import_contents(&made.volume.by_paths().clone(), rootdir, Path::new("/"), &options, &progress)?;
         made.volume.sync()?;
+        if self.shrink {
+            made.volume.resize(made.volume.least_bytes()?)?;
+        }
         Ok(made)
     }
 }
@@ -389,6 +397,15 @@ impl Target {
             file.set_len(end)?;
         }
         Ok(())
+    }
+
+    /// Ends a file behind its file system, where it is nothing else.
+    fn cut(&self, total_bytes: u64) -> Result<()> {
+        if self.is_device || self.part.offset > 0 || self.part.size.is_some() {
+            return Ok(());
+        }
+        let file = OpenOptions::new().write(true).open(&self.part.path)?;
+        if file.metadata()?.len() > total_bytes { Ok(file.set_len(total_bytes)?) } else { Ok(()) }
     }
 
     /// Takes away the file that a failed attempt has made.

@@ -1,5 +1,6 @@
 //! The commands that only btrfs has, one file (or folder) each: making a file system,
-//! subvolumes and snapshots, what its trees look like on disk, and what power cuts leave of it.
+//! subvolumes and snapshots, its size and what takes it, what its trees look like on disk, and what power cuts leave of
+//! it.
 //!
 //! Each has its arguments as a struct and a `run`, like those of the crate `commands`, and uses what
 //! is shared there; [`mod@format`] is its row in `formats`, with what [`mount`] and [`place`] know. Only `dump` and
@@ -20,6 +21,8 @@ pub(crate) mod map;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod place;
+pub(crate) mod resize;
 pub(crate) mod sizing;
 pub(crate) mod subvolume;
+pub(crate) mod usage;
 pub(crate) mod verify_crash;

@@ -25,6 +25,7 @@ mod mount_truncate;
 mod mounted;
 mod reports;
 mod rescue;
+mod sizes;
 mod trim;
 mod trust;
 mod verify_crash;

@@ -106,6 +106,7 @@ fn name_of(op: Op) -> &'static str {
         Op::Flush => "flush",
         Op::Discard => "discard",
         Op::Grow => "grow",
+        Op::Shrink => "shrink",
     }
 }
 

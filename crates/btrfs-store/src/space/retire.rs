@@ -1,0 +1,127 @@
+//! Giving back: a block group that became empty goes, and its place on the devices is there for any kind of space; or,
+//! where it is the last, for the host.
+//!
+//! Nothing in the last commit lies in such a group, so its place may be taken at once; a crash brings back the chunk,
+//! which is as empty as it was. Groups of the chunk tree stay: the superblock lists their chunks.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use btrfs_disk::items::{DevItem, OnDisk as _};
+use btrfs_disk::key::{item_type, objectid};
+use btrfs_disk::{At, DevId, Key, Logical};
+
+use super::Space;
+use super::chunk::{ChunkTrees, DeviceSpace, group_key};
+use super::free_map::Run;
+use super::free_space_tree;
+use super::group::BlockGroup;
+use crate::error::{Error, Result, SpaceKind};
+use crate::pool::Chunk;
+use crate::tree::{Edit, Tree};
+
+/// Which empty groups may go. The last of each profile stays: it says how the next one is stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spare {
+    /// All others: this kind is short of space. What is empty of its own helps it as it is.
+    For(SpaceKind),
+    /// All others: the volume is to be small.
+    All,
+    /// All but one of each profile, into which the next files go.
+    ButOne,
+}
+
+/// Groups with the same flags.
+#[derive(Clone, Copy, Debug, Default)]
+struct Alike {
+    count: usize,
+    empty: usize,
+}
+
+impl Space {
+    /// Closes an empty group for good: nobody allocates from it any more. The caller, who holds the lock for growing,
+    /// erases it next, or writes no more. `None` where none may go.
+    pub(crate) fn retire_group(&self, which: Spare) -> Option<Arc<BlockGroup>> {
+        let groups = self.groups.all();
+        let mut alike: BTreeMap<u64, Alike> = BTreeMap::new();
+        for group in &groups {
+            let same = alike.entry(group.flags().bits()).or_default();
+            same.count += 1;
+            same.empty += usize::from(group.is_empty());
+        }
+        let may_go = |group: &&Arc<BlockGroup>| {
+            let same = alike.get(&group.flags().bits()).copied().unwrap_or_default();
+            let kind = group.kind();
+            let is_wanted = match which {
+                Spare::For(short) => self.accounts.index(kind) != self.accounts.index(short),
+                Spare::All => true,
+                Spare::ButOne => same.empty > 1,
+            };
+            is_wanted && same.count > 1 && kind != SpaceKind::System
+        };
+        // The last ones first, so that what the volume uses stays together.
+        let mut may_go = groups.iter().rev().filter(may_go);
+        may_go.find(|group| group.retire(|free| self.accounts.give_up(group.kind(), group.total(), free))).cloned()
+    }
+
+    /// Removes the items of a chunk whose group was retired, and has its places on the devices for others. The caller
+    /// then has the pool and the superblock forget it, and calls [`Self::forget_group`].
+    ///
+    /// # Errors
+    /// [`Error::NotFound`] for an item that is missing, and whatever editing a tree fails with; the transaction cannot
+    /// go on then.
+    pub(crate) fn erase_chunk(&self, edit: &Edit<'_>, trees: &ChunkTrees<'_>, chunk: &Chunk) -> Result<()> {
+        let len = chunk.stripe_bytes();
+        for stripe in chunk.stripes() {
+            remove(edit, trees.device, &Key::new(stripe.device.0, item_type::DEV_EXTENT, stripe.offset))?;
+            let run = Run { start: stripe.offset, len };
+            let is_given = self
+                .devices
+                .lock()
+                .iter_mut()
+                .find(|device| device.id() == stripe.device)
+                .map(|device| device.give(run));
+            if is_given != Some(true) {
+                return Err(Error::bug(format!("{run:?} of device {} is in no chunk", stripe.device.0), "chunk"));
+            }
+            self.write_device_use(edit, trees.chunk, stripe.device)?;
+        }
+        remove(edit, trees.chunk, &chunk.key())?;
+        let group = Run { start: chunk.start().0, len: chunk.len_bytes() };
+        remove(edit, trees.block_group, &group_key(group))?;
+        trees.free_space.map_or(Ok(()), |tree| free_space_tree::remove_group(edit, tree, group))
+    }
+
+    /// The byte behind the last range of a device that a chunk has.
+    pub(crate) fn used_end(&self, id: DevId) -> Option<u64> {
+        self.devices.lock().iter().find(|device| device.id() == id).map(DeviceSpace::used_end)
+    }
+
+    /// Writes that the file system has so many bytes of a device. The caller tells the pool and the superblock.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] where chunks lie beyond; whatever editing a tree fails with, after which the transaction
+    /// cannot go on.
+    pub(crate) fn resize_device(&self, edit: &Edit<'_>, tree: &Tree, id: DevId, total_bytes: u64) -> Result<()> {
+        let key = Key::new(objectid::DEV_ITEMS, item_type::DEV_ITEM, id.0);
+        let missing = || Error::NotFound { tree: tree.id(), key };
+        self.devices.lock().iter_mut().find(|device| device.id() == id).ok_or_else(missing)?.resize(total_bytes)?;
+        let mut parsed = Ok(());
+        let found = edit.update(tree, &key, |bytes| {
+            parsed = DevItem::parse_mut(bytes).map(|item| item.total_bytes = total_bytes.into());
+        })?;
+        parsed.map_err(|error| error.at(At::Key(tree.id(), key)))?;
+        self.accounts.set_none_full();
+        if found { Ok(()) } else { Err(missing()) }
+    }
+
+    /// The group of a chunk that was erased is gone, and devices have room again.
+    pub(crate) fn forget_group(&self, at: Logical) {
+        self.groups.remove(at.0);
+        self.accounts.set_none_full();
+    }
+}
+
+fn remove(edit: &Edit<'_>, tree: &Tree, key: &Key) -> Result<()> {
+    if edit.remove(tree, key)? { Ok(()) } else { Err(Error::NotFound { tree: tree.id(), key: *key }) }
+}

@@ -1,0 +1,171 @@
+//! Chunks that are added and given back, and the size of the volume.
+//!
+//! Each happens in the running transaction, at the expense of what is kept back, under the lock for growing.
+//!
+//! Failure: one in the middle of a change ends all writing, since the rest cannot follow.
+
+use btrfs_disk::{Logical, Uuid};
+
+use super::Store;
+use crate::ablation::{Mutation, mutated};
+use crate::error::SpaceKind;
+use crate::space::{self, ChunkTrees, Reservation, Shortage, Spare, Urgency};
+use crate::tree::Edit;
+use crate::txn::{Purse, TxnHost};
+use crate::{Error, Result, make};
+
+/// Items that one change of a chunk changes at most in the chunk tree, and in the others together: with those of the free
+/// space of a group that is kept in bitmaps.
+const CHANGE_ITEMS: u64 = 16;
+
+impl Store {
+    /// Allocates a chunk of a kind; marks the kind as full when there is no room.
+    pub(super) fn grow(&self, kind: SpaceKind, need: space::Need, urgency: Urgency) -> Result<()> {
+        let engine = &self.0;
+        let _one = engine.space.lock_growth();
+        // Another thread may have grown for both.
+        if !matches!(engine.space.reserve(need, urgency), Err(Shortage::Chunk(wanted)) if wanted == kind) {
+            return Ok(());
+        }
+        let Some(flags) = engine.space.chunk_flags(kind) else {
+            engine.space.accounts().set_full(kind, true);
+            return Ok(());
+        };
+        let mut plan = engine.space.plan_chunk(flags)?;
+        while plan.is_none() && self.give_back_one(Spare::For(kind))? {
+            plan = engine.space.plan_chunk(flags)?;
+        }
+        let Some(plan) = plan else {
+            engine.space.accounts().set_full(kind, true);
+            return Ok(());
+        };
+        self.change_chunks(|edit, trees| {
+            engine.space.write_chunk(edit, trees, &plan)?;
+            engine.adopt_chunk(&plan)
+        })
+    }
+
+    /// Gives an empty block group back; false where there is none that may go. The caller holds the lock for growing.
+    fn give_back_one(&self, which: Spare) -> Result<bool> {
+        let engine = &self.0;
+        // Of the older ways to keep free space on disk, a file for each group would be left.
+        if engine.core.free_space.is_none() {
+            return Ok(false);
+        }
+        let Some(group) = engine.space.retire_group(which) else { return Ok(false) };
+        self.change_chunks(|edit, trees| {
+            let chunk = engine.pool().chunks().lookup(Logical(group.range().start), group.range().len)?;
+            engine.space.erase_chunk(edit, trees, &chunk)?;
+            engine.forget_chunk(&chunk);
+            Ok(())
+        })?;
+        Ok(true)
+    }
+
+    /// Room for a change of the chunks' trees. Not to be called under the lock for growing, which it may take.
+    fn reserve_for_chunks(&self) -> Result<Reservation> {
+        let bytes = self.0.space.accounts().bytes_for_items(CHANGE_ITEMS);
+        self.reserve_bytes(space::Need { data: 0, metadata: bytes, system: bytes }, Urgency::Normal)
+    }
+
+    /// Changes the trees of the chunks in the running transaction, at the expense of what is kept back.
+    fn change_chunks(&self, change: impl FnOnce(&Edit<'_>, &ChunkTrees<'_>) -> Result<()>) -> Result<()> {
+        let engine = &self.0;
+        let generation = engine.gate.enter();
+        // A log may not lie in a chunk that the superblock on the device does not know.
+        if !mutated(Mutation::NoCommitAfterChunk) {
+            engine.log.require_commit(generation);
+        }
+        let host = TxnHost { engine, generation, purse: Purse::Commit, keeps_freed: false };
+        let trees = ChunkTrees {
+            chunk: &engine.trees.chunk_tree,
+            device: &engine.core.dev,
+            block_group: &engine.core.block_group,
+            free_space: engine.core.free_space.as_deref(),
+            chunk_tree_uuid: Uuid(engine.trees.forest().chunk_tree_uuid),
+        };
+        let changed = change(&Edit::new(&host), &trees);
+        engine.gate.leave();
+        changed.inspect_err(|error| engine.health.poison(error))
+    }
+
+    /// Gives block groups back that became empty, but for one of each profile, so that their room is there for every
+    /// kind of space; returns how many. Not to be called with an open handle.
+    ///
+    /// # Errors
+    /// What editing trees can fail with; the store is poisoned then.
+    pub fn give_back_groups(&self) -> Result<usize> {
+        self.give_back_all(Spare::ButOne)
+    }
+
+    fn give_back_all(&self, which: Spare) -> Result<usize> {
+        let engine = &self.0;
+        engine.health.check()?;
+        if engine.options.read_only || engine.log.unreplayed.is_waiting() {
+            return Ok(0);
+        }
+        let _room = match self.reserve_for_chunks() {
+            Err(Error::NoSpace { .. }) => return Ok(0),
+            reserved => reserved?,
+        };
+        let _one = engine.space.lock_growth();
+        let mut count = 0;
+        while self.give_back_one(which)? {
+            count += 1;
+        }
+        Ok(count)
+    }
+
+    /// The least size that [`Self::resize`] makes, in bytes, as long as nothing else is changed: empty block groups can
+    /// go, others stay where they are.
+    ///
+    /// # Errors
+    /// As [`Self::give_back_groups`].
+    pub fn least_bytes(&self) -> Result<u64> {
+        self.give_back_all(Spare::All)?;
+        Ok(self.used_bytes_end())
+    }
+
+    /// The end of what chunks have of the device, in bytes, and not less than any file system has.
+    fn used_bytes_end(&self) -> u64 {
+        let end = self.0.space.used_end(self.0.only_device());
+        end.unwrap_or(u64::MAX).max(make::DEVICE_BYTES_MIN)
+    }
+
+    /// Makes the file system, and the image file that it is in, so many bytes long; what it says is durable then. Not to
+    /// be called with an open handle.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], and nothing is changed, where block groups lie beyond ([`Self::least_bytes`]); `Device` where
+    /// the device is smaller; `ReadOnly`; as [`Self::commit`].
+    pub fn resize(&self, total_bytes: u64) -> Result<()> {
+        let engine = &self.0;
+        if engine.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        engine.health.check()?;
+        engine.log.unreplayed.check()?;
+        let total_bytes = total_bytes - total_bytes % u64::from(engine.reader.format.sectorsize);
+        let id = engine.only_device();
+        let device = engine.pool().devices().get(id).ok_or_else(|| Error::bug("no device", "resize"))?;
+        // The file is never shorter than what a superblock on it says.
+        device.device().grow(total_bytes)?;
+        self.give_back_all(Spare::All)?;
+        {
+            let _room = self.reserve_for_chunks()?;
+            let _one = engine.space.lock_growth();
+            let least = self.used_bytes_end();
+            if total_bytes < least {
+                return Err(Error::NoSpace { kind: SpaceKind::System, needed: least, available: total_bytes });
+            }
+            self.change_chunks(|edit, trees| {
+                engine.space.resize_device(edit, trees.chunk, id, total_bytes)?;
+                device.set_total_bytes(total_bytes);
+                engine.note_device_size(total_bytes);
+                Ok(())
+            })?;
+        }
+        self.commit()?;
+        Ok(device.device().shrink(total_bytes)?)
+    }
+}

@@ -1,0 +1,131 @@
+//! Block groups that became empty are given back: what one kind of space had is there for another.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use btrfs::{MakeOptions, Volume};
+use btrfs_disk::flags::BlockGroupFlags;
+use common::check;
+use vfs::Blame;
+
+const MIB: u64 = 1 << 20;
+const IMAGE_BYTES: u64 = 300 * MIB;
+/// Contents that are stored with the names.
+const INLINE_BYTES: usize = 1500;
+/// Contents that are not.
+const LARGE_BYTES: usize = 1 << 20;
+/// At least this part, in hundredths, of what a fresh volume takes. Without giving back it was a seventh.
+const LEAST: usize = 95;
+/// The same of a volume that was opened since it was full, and does not know that it was: a group in which a single block
+/// is left stays.
+const LEAST_OPENED: usize = 65;
+
+fn make() -> (tempfile::NamedTempFile, Volume) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let options = MakeOptions { size: Some(IMAGE_BYTES), ..MakeOptions::default() };
+    let volume = Volume::make(file.path(), &options).unwrap();
+    (file, volume)
+}
+
+/// Writes files until there is no space; says how many there are.
+fn fill(volume: &Volume, bytes: usize) -> usize {
+    for number in 0..1_000_000 {
+        let written = volume.write(format!("/{bytes}-{number}"), vec![7; bytes]);
+        let is_large = bytes >= LARGE_BYTES;
+        match written.and_then(|()| if is_large { volume.sync() } else { Ok(()) }) {
+            Ok(()) => {}
+            Err(error) if error.blame() == Blame::Space => return number,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("the volume has no end");
+}
+
+fn empty(volume: &Volume) {
+    let names: Vec<_> = volume.read_dir("/").unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect();
+    for name in names {
+        volume.remove_file(&name).unwrap();
+    }
+    volume.sync().unwrap();
+}
+
+/// Bytes of chunks for tree blocks, and of those for data.
+fn chunk_bytes(volume: &Volume) -> (u64, u64) {
+    let of = |flags| volume.chunks().iter().filter(|chunk| chunk.flags.contains(flags)).map(|chunk| chunk.bytes).sum();
+    (of(BlockGroupFlags::METADATA), of(BlockGroupFlags::DATA))
+}
+
+fn check_count(found: usize, fresh: usize, least: usize, what: &str) {
+    assert!(found * 100 >= fresh * least, "{found} {what} instead of {fresh}");
+}
+
+/// One kind after the other, on a volume that stays open and on one that is opened in between.
+fn each_kind_after_the_other(opens_again: bool) {
+    let large_when_fresh = fill(&make().1, LARGE_BYTES);
+    let small_when_fresh = fill(&make().1, INLINE_BYTES);
+    let least = if opens_again { LEAST_OPENED } else { LEAST };
+    let (file, mut volume) = make();
+    let again = |volume: Volume| {
+        volume.close().unwrap();
+        check(file.path());
+        Volume::open(file.path()).unwrap()
+    };
+    for round in 0..3 {
+        check_count(fill(&volume, INLINE_BYTES), small_when_fresh, least, "small files");
+        empty(&volume);
+        if opens_again {
+            volume = again(volume);
+        }
+        let before = chunk_bytes(&volume);
+        check_count(fill(&volume, LARGE_BYTES), large_when_fresh, least, "large files");
+        let after = chunk_bytes(&volume);
+        assert!(after.0 < before.0 && after.1 > before.1, "round {round}: {before:?}, then {after:?}");
+        empty(&volume);
+        if opens_again {
+            volume = again(volume);
+        }
+    }
+    drop(again(volume));
+}
+
+#[test]
+fn what_names_had_is_there_for_data_and_the_other_way_round() {
+    each_kind_after_the_other(false);
+}
+
+#[test]
+fn groups_that_were_not_loaded_are_given_back_as_well() {
+    each_kind_after_the_other(true);
+}
+
+/// What a crash leaves is the last commit, whatever took the place of its empty groups since.
+#[test]
+fn a_crash_after_groups_went_leaves_the_last_commit() {
+    let (file, volume) = make();
+    volume.write("/kept", vec![3; 5 * LARGE_BYTES]).unwrap();
+    fill(&volume, INLINE_BYTES);
+    for entry in volume.read_dir("/").unwrap() {
+        let name = entry.unwrap().file_name().to_owned();
+        if name != "kept" {
+            volume.remove_file(&name).unwrap();
+        }
+    }
+    volume.sync().unwrap();
+    let before = chunk_bytes(&volume);
+    // Nothing is committed after this: what is written lies where the names were, and nothing leads there.
+    let large = vec![9; usize::try_from(IMAGE_BYTES / 3).unwrap()];
+    let written = volume.write("/large", large);
+    assert!(written.is_ok(), "{before:?}, then {:?}: {written:?}", chunk_bytes(&volume));
+    assert!(chunk_bytes(&volume).0 < before.0, "no group went");
+    let copy = tempfile::NamedTempFile::new().unwrap();
+    std::fs::copy(file.path(), copy.path()).unwrap();
+    check(copy.path());
+    let crashed = Volume::open(copy.path()).unwrap();
+    assert_eq!(crashed.read("/kept").unwrap(), vec![3; 5 * LARGE_BYTES]);
+    assert!(crashed.read("/large").is_err());
+    drop(crashed);
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    check(file.path());
+}

@@ -1,0 +1,125 @@
+//! `spinney resize`
+
+use std::io::Write as _;
+
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+
+use super::format;
+use commands::failure::{Failure, Status};
+use commands::human;
+use commands::image::ImageArgs;
+use commands::names;
+use commands::output::Output;
+use std::os::unix::ffi::OsStrExt as _;
+
+/// Make an image larger or smaller
+///
+/// An image file becomes as long as its file system; on a disk only the file system changes. Block groups in use stay
+/// where they are: an image becomes no smaller than the end of the last one.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "An image that is mounted is refused, and where it is mounted is said.\n\n",
+    "Examples:\n",
+    "  spinney resize 4G site.img\n",
+    "  spinney resize +512M site.img               so much more; -512M so much less\n",
+    "  spinney resize min site.img                 as small as it can be without moving anything\n",
+    "  spinney resize max /dev/vdb1                as large as the disk, or the file, is\n",
+    "  spinney resize --json min site.img | jq .total_bytes"
+))]
+pub(crate) struct Resize {
+    /// The new size; with + or - by how much it changes; `min` or `max`
+    #[arg(value_name = "SIZE", value_parser = parse, allow_hyphen_values = true)]
+    size: Size,
+    #[command(flatten)]
+    image: ImageArgs,
+    /// No summary
+    #[arg(short, long)]
+    quiet: bool,
+    /// Report as JSON: {before_bytes, total_bytes}
+    #[arg(long)]
+    json: bool,
+}
+
+/// What size is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Size {
+    Bytes(u64),
+    More(u64),
+    Less(u64),
+    Min,
+    Max,
+}
+
+#[derive(Serialize)]
+struct Report {
+    before_bytes: u64,
+    total_bytes: u64,
+}
+
+fn parse(text: &str) -> Result<Size, String> {
+    match (text, text.split_at_checked(1)) {
+        ("min", _) => Ok(Size::Min),
+        ("max", _) => Ok(Size::Max),
+        (_, Some(("+", more))) => human::parse_bytes(more).map(Size::More),
+        (_, Some(("-", less))) => human::parse_bytes(less).map(Size::Less),
+        _ => human::parse_bytes(text).map(Size::Bytes),
+    }
+}
+
+impl Resize {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        let volume = format::open_writable(&self.image)?;
+        let before = volume.info()?.total_bytes;
+        let wanted = match self.size {
+            Size::Bytes(bytes) => Some(bytes),
+            Size::More(bytes) => before.checked_add(bytes),
+            Size::Less(bytes) => before.checked_sub(bytes),
+            Size::Min => Some(volume.least_bytes()?),
+            Size::Max => Some(volume.device_bytes()),
+        };
+        let name = names::escaped(self.image.image.as_os_str().as_bytes());
+        let wanted = wanted.ok_or_else(|| {
+            Failure::usage(format!(
+                "{name}: it has {} ({before} bytes), which cannot change by so much",
+                human::bytes(before)
+            ))
+        })?;
+        if wanted < before {
+            let least = volume.least_bytes()?;
+            if wanted < least {
+                let text = format!(
+                    "{name}: cannot have {wanted} bytes: what is in use reaches up to byte {least} ({}), and is not moved",
+                    human::bytes(least)
+                );
+                return Err(Failure::new(Status::NoSpace, text).into());
+            }
+        }
+        let total = volume.resize(wanted)?;
+        volume.close()?;
+        if self.json {
+            return out.json(&Report { before_bytes: before, total_bytes: total });
+        }
+        if !self.quiet {
+            writeln!(out, "{} before, now {} ({total} bytes)", human::bytes(before), human::bytes(total))?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_absolute_or_changes_or_words() {
+        assert_eq!(parse("4G"), Ok(Size::Bytes(4 << 30)));
+        assert_eq!(parse("+1M"), Ok(Size::More(1 << 20)));
+        assert_eq!(parse("-4096"), Ok(Size::Less(4096)));
+        assert_eq!((parse("min"), parse("max")), (Ok(Size::Min), Ok(Size::Max)));
+        for wrong in ["", "+", "-", "large", "--1", "1:max"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}
