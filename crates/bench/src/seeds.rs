@@ -162,8 +162,8 @@ const SEEDS: &[Seed] = &[
 /// Figures by workload and system.
 type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
 
-/// The systems in another order each round: who comes after one of the kernel's pays for the memory that this one had, so
-/// that it must not be the same one each time.
+/// The systems in another order each round: who comes after one of the kernel's pays for the memory that this one had,
+/// so that it must not be the same one each time.
 fn shuffled(systems: &[&'static str], round: usize) -> Vec<&'static str> {
     let mut systems = systems.to_vec();
     systems.sort_by_cached_key(|system| {
@@ -198,7 +198,7 @@ pub(crate) fn run(options: &Options) -> Result<String> {
                     Ok(Run { value, unit, .. }) => {
                         eprintln!("round {round}: {:<22} {system:<32} {value} {unit}", seed.name);
                         units.insert(seed.name, unit);
-                        figures.entry((seed.name, *system)).or_default().push(value);
+                        figures.entry((seed.name, system)).or_default().push(value);
                     }
                     Err(error) => {
                         eprintln!("round {round}: {:<22} {system:<32} FAILED: {error:#}", seed.name);

@@ -17,8 +17,8 @@ const INLINE_BYTES: usize = 1500;
 const LARGE_BYTES: usize = 1 << 20;
 /// At least this part, in hundredths, of what a fresh volume takes. Without giving back it was a seventh.
 const LEAST: usize = 95;
-/// The same of a volume that was opened since it was full, and does not know that it was: a group in which a single block
-/// is left stays.
+/// The same of a volume that was opened since it was full, and does not know that it was: a group in which a single
+/// block is left stays.
 const LEAST_OPENED: usize = 65;
 
 fn make() -> (tempfile::NamedTempFile, Volume) {

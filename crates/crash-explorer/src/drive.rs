@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use vfs::file_system::{AllocateFlags, Errno, NodeKind, RenameFlags, SetAttr, Time as Timestamp, XattrMode};
-use vfs::{Blame, File, FileOptions, Layout, SnapshotMode, Times, Trim, Volume};
+use vfs::{Blame, File, FileOptions, Layout, Size, SnapshotMode, Times, Trim, Volume};
 
 /// Entries of a directory that are watched; more would be read again at every state.
 const ENTRIES_MAX: usize = 10_000;
@@ -181,6 +181,7 @@ impl Scene {
                 volume.defragment(from_top(path), &wanted).map(drop)
             }
             Step::Trim => volume.trim(&Trim::default(), &mut |_, _| ()).map(drop),
+            Step::Resize { bytes } => volume.resize(bytes.map_or(Size::Least, Size::Bytes)).map(drop),
             Step::Unnamed { path, len } => {
                 let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
                 let file = File::unnamed(volume, from_top(parent))?;

@@ -111,6 +111,11 @@ fn step(name: &str, arguments: &[&str]) -> Result<Step, String> {
         }
         "sync" if arguments.is_empty() => Ok(Step::Sync),
         "trim" if arguments.is_empty() => Ok(Step::Trim),
+        "resize" if arguments == ["min"] => Ok(Step::Resize { bytes: None }),
+        "resize" => match arguments {
+            [bytes] => Ok(Step::Resize { bytes: Some(number(bytes)?) }),
+            _ => Err("`resize` takes `min` or a number of bytes".to_owned()),
+        },
         "release" if arguments.is_empty() => Ok(Step::Release),
         "sync" | "trim" | "release" => Err(format!("`{name}` takes no arguments")),
         _ => attribute(name, arguments).unwrap_or_else(|| more(name, arguments)),

@@ -97,6 +97,8 @@ pub enum Step {
     Sync,
     /// Tells the device all that is free.
     Trim,
+    /// Makes the volume so many bytes long, or as short as it can be.
+    Resize { bytes: Option<u64> },
 }
 
 impl Step {
@@ -136,7 +138,7 @@ impl Step {
             | Self::DeleteSubvolume { path }
             | Self::Fsync { path }
             | Self::Fdatasync { path } => vec![path],
-            Self::Sync | Self::Trim | Self::Release => Vec::new(),
+            Self::Sync | Self::Trim | Self::Resize { .. } | Self::Release => Vec::new(),
         }
     }
 }
@@ -202,6 +204,8 @@ impl fmt::Display for Step {
             Self::Fdatasync { path } => write!(f, "fdatasync {}", word(path)),
             Self::Sync => f.write_str("sync"),
             Self::Trim => f.write_str("trim"),
+            Self::Resize { bytes: None } => f.write_str("resize min"),
+            Self::Resize { bytes: Some(bytes) } => write!(f, "resize {bytes}"),
             other => other.fmt_more(f),
         }
     }

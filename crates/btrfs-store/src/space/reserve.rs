@@ -56,8 +56,8 @@ const REMOVAL_BLOCKS_MIN: u64 = GLOBAL_BLOCKS_FLOOR / 2;
 /// items of that chunk.
 const GROWTH_BLOCKS: u64 = 32;
 
-/// The part of all that tree blocks have which must stay available when a group of theirs goes: the next ones should not
-/// need a chunk that others may have taken meanwhile.
+/// The part of all that tree blocks have which must stay available when a group of theirs goes: the next ones should
+/// not need a chunk that others may have taken meanwhile.
 const HEADROOM_SHARE: u64 = 8;
 
 /// What is reserved at once, in bytes.

@@ -14,8 +14,8 @@ use crate::tree::Edit;
 use crate::txn::{Purse, TxnHost};
 use crate::{Error, Result, make};
 
-/// Items that one change of a chunk changes at most in the chunk tree, and in the others together: with those of the free
-/// space of a group that is kept in bitmaps.
+/// Items that one change of a chunk changes at most in the chunk tree, and in the others together: with those of the
+/// free space of a group that is kept in bitmaps.
 const CHANGE_ITEMS: u64 = 16;
 
 impl Store {
@@ -132,12 +132,12 @@ impl Store {
         end.unwrap_or(u64::MAX).max(make::DEVICE_BYTES_MIN)
     }
 
-    /// Makes the file system, and the image file that it is in, so many bytes long; what it says is durable then. Not to
-    /// be called with an open handle.
+    /// Makes the file system, and the image file that it is in, so many bytes long; what it says is durable then. Not
+    /// to be called with an open handle.
     ///
     /// # Errors
-    /// [`Error::NoSpace`], and nothing is changed, where block groups lie beyond ([`Self::least_bytes`]); `Device` where
-    /// the device is smaller; `ReadOnly`; as [`Self::commit`].
+    /// [`Error::NoSpace`], and nothing is changed, where block groups lie beyond ([`Self::least_bytes`]); `Device`
+    /// where the device is smaller; `ReadOnly`; as [`Self::commit`].
     pub fn resize(&self, total_bytes: u64) -> Result<()> {
         let engine = &self.0;
         if engine.options.read_only {
@@ -149,7 +149,9 @@ impl Store {
         let id = engine.only_device();
         let device = engine.pool().devices().get(id).ok_or_else(|| Error::bug("no device", "resize"))?;
         // The file is never shorter than what a superblock on it says.
-        device.device().grow(total_bytes)?;
+        if device.device().size_bytes() < total_bytes {
+            device.device().grow(total_bytes)?;
+        }
         self.give_back_all(Spare::All)?;
         {
             let _room = self.reserve_for_chunks()?;

@@ -1,4 +1,4 @@
-//! What `df` shows.
+//! What `df` shows, and how large the volume is to be.
 
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_store::{ProfileSpace, SpaceReport};
@@ -6,6 +6,7 @@ use vfs::file_system::VolumeStatus;
 
 use super::Opened;
 use crate::dir::NAME_BYTES_MAX;
+use crate::error::{CallerError, Result};
 
 /// Tree blocks that the kernel keeps back at least: 22 items, each a path of eight blocks that are
 /// copied and split.
@@ -32,6 +33,29 @@ impl Opened {
         let mut status = status_of(&report, total, kept, sector);
         status.name_bytes_max = u32::try_from(NAME_BYTES_MAX).unwrap_or(u32::MAX);
         status
+    }
+
+    /// [`crate::Volume::least_bytes`].
+    pub(crate) fn least_bytes(&self) -> Result<u64> {
+        if self.is_read_only() {
+            return Err(CallerError::ReadOnly.into());
+        }
+        // What was deleted is free when the commit that lacks it is durable, and its groups are empty then.
+        self.sync()?;
+        Ok(self.core().store.least_bytes()?)
+    }
+
+    /// Makes the volume and its image file so many bytes long, rounded down to whole sectors: the file longer before
+    /// the volume is, and shorter when that is durable. Returns the new size.
+    ///
+    /// # Errors
+    /// `NoSpace`, and the size stays as it is, for less than [`Self::least_bytes`]; `Io` where a device is smaller;
+    /// `ReadOnly`; as [`vfs::Volume::sync`].
+    pub(crate) fn resize(&self, bytes: u64) -> Result<u64> {
+        self.least_bytes()?;
+        let store = &self.core().store;
+        store.resize(bytes)?;
+        Ok(store.superblock().fields().total_bytes.get())
     }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Extent, Follow, Handle, Layout, NewNode,
-    NodeAt, NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Subvolumes, SyncTicket, SyncWhat, Trim, VolumeStatus,
-    WholeNode, WriteFlags, Written, XattrMode,
+    NodeAt, NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Size, Subvolumes, SyncTicket, SyncWhat, Trim,
+    VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
 
@@ -162,6 +162,14 @@ impl FileSystem for BtrfsFs {
     fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
         let told = self.core().store.trim(wanted.range.clone(), wanted.bytes_min, watch);
         self.answer(told.map_err(Into::into))
+    }
+
+    fn resize(&self, size: Size) -> Answer<u64> {
+        let sized = match size {
+            Size::Bytes(bytes) => Ok(bytes),
+            Size::Least => self.volume.least_bytes(),
+        };
+        self.answer(sized.and_then(|bytes| self.volume.resize(bytes)))
     }
 
     fn subvolumes(&self) -> Option<&dyn Subvolumes> {

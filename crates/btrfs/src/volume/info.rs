@@ -35,31 +35,13 @@ impl Volume {
         self.opened.sync()
     }
 
-    /// The least size that [`Self::resize`] makes of the volume as it is, in bytes. Block groups in which nothing lies
-    /// are given back for that; those in use stay where they are.
+    /// The least size in bytes that [`vfs::Volume::resize`] makes of the volume as it is. Block groups in which nothing
+    /// lies are given back for that; those in use stay where they are.
     ///
     /// # Errors
     /// `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn least_bytes(&self) -> Result<u64> {
-        if self.is_read_only() {
-            return Err(CallerError::ReadOnly.into());
-        }
-        // What was deleted is free when the commit that lacks it is durable, and its groups are empty then.
-        self.opened.sync()?;
-        Ok(self.core().store.least_bytes()?)
-    }
-
-    /// Makes the volume `bytes` long, rounded down to whole sectors, and the image file with it: longer before the
-    /// volume is, and shorter when that is durable. Returns the new size.
-    ///
-    /// # Errors
-    /// `NoSpace`, and the size stays as it is, for less than [`Self::least_bytes`]; `Io` where a device is smaller;
-    /// `ReadOnly`; as [`vfs::Volume::sync`].
-    pub fn resize(&self, bytes: u64) -> Result<u64> {
-        self.least_bytes()?;
-        let store = &self.core().store;
-        store.resize(bytes)?;
-        Ok(store.superblock().fields().total_bytes.get())
+        self.opened.least_bytes()
     }
 
     /// Bytes that the image file or the disk has: as many as the volume may have.

@@ -283,7 +283,7 @@ impl Mkfs {
         import_contents(&made.volume.by_paths().clone(), rootdir, Path::new("/"), &options, &progress)?;
         made.volume.sync()?;
         if self.shrink {
-            made.volume.resize(made.volume.least_bytes()?)?;
+            made.volume.by_paths().resize(vfs::Size::Least)?;
         }
         Ok(made)
     }

@@ -90,13 +90,13 @@ impl Resize {
             let least = volume.least_bytes()?;
             if wanted < least {
                 let text = format!(
-                    "{name}: cannot have {wanted} bytes: what is in use reaches up to byte {least} ({}), and is not moved",
+                    "{name}: cannot have {wanted} bytes: up to byte {least} ({}) it is in use, and that is not moved",
                     human::bytes(least)
                 );
                 return Err(Failure::new(Status::NoSpace, text).into());
             }
         }
-        let total = volume.resize(wanted)?;
+        let total = volume.by_paths().resize(vfs::Size::Bytes(wanted))?;
         volume.close()?;
         if self.json {
             return out.json(&Report { before_bytes: before, total_bytes: total });

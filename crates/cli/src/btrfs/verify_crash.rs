@@ -88,6 +88,7 @@ Workload, one operation a line; what follows a '#' is ignored:
   copy SOURCE OFFSET PATH OFFSET LEN                    release
   subvol PATH                  snapshot SOURCE PATH     delsubvol PATH
   defrag PATH [zlib | lzo | zstd]                       trim
+  resize min | BYTES
 
 write does not make the file: creat does, and does nothing where there is one. dwrite goes to
 the device at once, mmapwrite is a write over bytes that are there. tmpfile makes a file without a

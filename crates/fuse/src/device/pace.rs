@@ -7,9 +7,9 @@
 //! looks, and where others take it, nobody looks for a time that doubles whenever that happens.
 //! (Who has used up its time by looking is woken late, which is worse than not looking.)
 //!
-//! The others stand by meanwhile, and not in a read of the channel: there the kernel wakes one of them for each request,
-//! which the one that polls has taken by then. They are called when requests pile up, and look up themselves when the
-//! one they wait for has been busy with the same request for too long.
+//! The others stand by meanwhile, and not in a read of the channel: there the kernel wakes one of them for each
+//! request, which the one that polls has taken by then. They are called when requests pile up, and look up themselves
+//! when the one they wait for has been busy with the same request for too long.
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use std::sync::atomic::{AtomicU64, Ordering};

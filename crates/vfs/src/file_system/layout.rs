@@ -60,6 +60,15 @@ pub struct Trim {
     pub bytes_min: u64,
 }
 
+/// How large a volume is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Size {
+    /// So many bytes, less what is no whole block.
+    Bytes(u64),
+    /// As small as it can be as long as nothing is moved.
+    Least,
+}
+
 impl Default for Trim {
     fn default() -> Self {
         Self { range: 0..u64::MAX, bytes_min: 0 }

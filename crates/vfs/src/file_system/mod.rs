@@ -29,7 +29,7 @@ mod types;
 mod whole;
 
 pub use crate::errno::{Errno, Result};
-pub use layout::{DEDUPE_BYTES_MAX, EXTENT_BYTES_DEFAULT, Layout, Trim, are_shared, extent_at};
+pub use layout::{DEDUPE_BYTES_MAX, EXTENT_BYTES_DEFAULT, Layout, Size, Trim, are_shared, extent_at};
 pub use resolve::resolve;
 pub use subvolumes::{SnapshotMode, Subvolumes};
 pub use types::{
@@ -313,6 +313,17 @@ pub trait FileSystem: Send + Sync {
     /// `EOPNOTSUPP` for a format that cannot; `EROFS`, `EIO`.
     fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
         let _ = (wanted, watch);
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
+    /// Makes the volume larger or smaller, and what it lies in where that is a file; durable when it returns. Returns
+    /// the size in bytes.
+    ///
+    /// # Errors
+    /// `EOPNOTSUPP` for a format that cannot; `ENOSPC`, and nothing is changed, for less than the least; `EROFS`,
+    /// `EIO`.
+    fn resize(&self, size: Size) -> Answer<u64> {
+        let _ = size;
         Err(Errno::EOPNOTSUPP.into())
     }
 

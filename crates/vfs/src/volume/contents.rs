@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{FileOptions, Volume};
 use crate::error::Result;
-use crate::file_system::{Follow, Layout, Trim};
+use crate::file_system::{Follow, Layout, Size, Trim};
 use crate::number::{to_u64, to_usize};
 
 /// Largest buffer that a file's size is trusted for, in bytes; a larger file grows the buffer as it is read.
@@ -61,5 +61,14 @@ impl Volume {
     /// As [`crate::FileSystem::trim`].
     pub fn trim(&self, wanted: &Trim, watch: &mut dyn FnMut(u64, u64)) -> Result<u64> {
         self.fs.trim(wanted, watch)
+    }
+
+    /// Makes the volume larger or smaller, and its image file with it; durable when it returns. Returns the size in
+    /// bytes.
+    ///
+    /// # Errors
+    /// As [`crate::FileSystem::resize`].
+    pub fn resize(&self, size: Size) -> Result<u64> {
+        self.fs.resize(size)
     }
 }
