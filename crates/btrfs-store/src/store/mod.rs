@@ -1,4 +1,11 @@
 //! The store: what the file system is written against.
+//!
+//! It is opened or made on devices, and then lends handles on its running transaction, trees, and space: reservations
+//! before anything is changed, which load, grow, give back and commit where that helps. `growth` has the chunks that
+//! come and go, and the size of the whole.
+//!
+//! Failure: one that would leave a transaction half changed ends all writing ([`Error::Poisoned`]); what was committed
+//! stays. Caller: the crate `btrfs`, which knows no block group.
 
 use std::ops::Range;
 use std::sync::Arc;
