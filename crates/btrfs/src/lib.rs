@@ -25,6 +25,7 @@ pub use btrfs_store::{Env, MakeOptions, ProfileSpace, SpaceReport};
 pub use codec::CompressionType;
 pub use error::{CallerError, Error, Result};
 pub use inode::Compression;
+pub use opened::{GroupUsage, SpaceUsage};
 pub use subvol::SubvolumeInfo;
 pub use vfs_impl::FsOptions;
 pub use volume::{ChunkInfo, DeviceInfo, Volume, VolumeInfo, VolumeOptions};

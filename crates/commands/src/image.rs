@@ -93,6 +93,28 @@ impl ImageArgs {
         self.subvolume.is_some() || self.subvolume_id.is_some() || self.superblock.is_some()
     }
 
+    /// The directory of a mount that is named in place of an image; `None` for what is no directory.
+    ///
+    /// # Errors
+    /// For a directory of something else, and for options that only an image has.
+    pub fn mounted_dir(&self) -> Result<Option<PathBuf>> {
+        let dir = &self.image;
+        let Ok(found) = std::fs::metadata(dir) else { return Ok(None) };
+        if !found.is_dir() {
+            return Ok(None);
+        }
+        let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+        if !mounts::has_ours(&device)? {
+            return Err(Failure::refused(format!("{}: a directory, and of no mount of spinney", dir.display())).into());
+        }
+        if self.has_options() {
+            let text =
+                "--subvolume, --subvolume-id and --super choose what is in an image; a mount shows what it shows";
+            return Err(Failure::usage(text).into());
+        }
+        Ok(Some(dir.clone()))
+    }
+
     /// Opens the image for reading and writing, and keeps others away from it.
     pub fn open_writable(&self) -> Result<Volume> {
         self.open_to_compress(None)

@@ -52,7 +52,7 @@
 //! | change metadata | [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
 //! | import files, rename | [`WholeNode`], [`RenameFlags`] |
 //! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
-//! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceReport`], [`ProfileSpace`], [`VolumeStatus`] |
+//! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceReport`], [`ProfileSpace`], [`SpaceUsage`], [`VolumeStatus`] |
 //! | serve it | [`Volume::serve`], [`FsOptions`], [`AtimeMode`] |
 //!
 //! The list is whole: what is not in it is nobody's to use.
@@ -60,8 +60,9 @@
 #[cfg(feature = "ablation")]
 pub use btrfs::ablation;
 pub use btrfs::{
-    CallerError, ChunkInfo, Compression, CompressionType, DeviceInfo, Env, Error, FsOptions, Generation, InodeFlags,
-    InodeNo, MakeOptions, ProfileSpace, Result, SpaceReport, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
+    CallerError, ChunkInfo, Compression, CompressionType, DeviceInfo, Env, Error, FsOptions, Generation, GroupUsage,
+    InodeFlags, InodeNo, MakeOptions, ProfileSpace, Result, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume,
+    VolumeInfo, VolumeOptions,
 };
 pub use vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,

@@ -39,17 +39,16 @@ struct Alike {
 }
 
 impl Space {
-    /// Closes an empty group for good: nobody allocates from it any more. The caller, who holds the lock for growing,
-    /// erases it next, or writes no more. `None` where none may go.
-    pub(crate) fn retire_group(&self, which: Spare) -> Option<Arc<BlockGroup>> {
-        let groups = self.groups.all();
+    /// The groups that may go, the last one first, so that what the volume uses stays together.
+    fn spare_groups(&self, which: Spare) -> Vec<Arc<BlockGroup>> {
+        let mut groups = self.groups.all();
         let mut alike: BTreeMap<u64, Alike> = BTreeMap::new();
         for group in &groups {
             let same = alike.entry(group.flags().bits()).or_default();
             same.count += 1;
             same.empty += usize::from(group.is_empty());
         }
-        let may_go = |group: &&Arc<BlockGroup>| {
+        groups.retain(|group| {
             let same = alike.get(&group.flags().bits()).copied().unwrap_or_default();
             let kind = group.kind();
             let is_wanted = match which {
@@ -57,11 +56,23 @@ impl Space {
                 Spare::All => true,
                 Spare::ButOne => same.empty > 1,
             };
-            is_wanted && same.count > 1 && kind != SpaceKind::System
-        };
-        // The last ones first, so that what the volume uses stays together.
-        let mut may_go = groups.iter().rev().filter(may_go);
-        may_go.find(|group| group.retire(|free| self.accounts.give_up(group.kind(), group.total(), free))).cloned()
+            is_wanted && same.count > 1 && kind != SpaceKind::System && group.is_empty()
+        });
+        groups.reverse();
+        groups
+    }
+
+    /// Whether [`Self::retire_group`] is worth being called.
+    pub(crate) fn has_spare_group(&self, which: Spare) -> bool {
+        !self.spare_groups(which).is_empty()
+    }
+
+    /// Closes an empty group for good: nobody allocates from it any more. The caller, who holds the lock for growing,
+    /// erases it next, or writes no more. `None` where none may go.
+    pub(crate) fn retire_group(&self, which: Spare) -> Option<Arc<BlockGroup>> {
+        let give_up =
+            |group: &Arc<BlockGroup>| group.retire(|free| self.accounts.give_up(group.kind(), group.total(), free));
+        self.spare_groups(which).into_iter().find(give_up)
     }
 
     /// Removes the items of a chunk whose group was retired, and has its places on the devices for others. The caller

@@ -101,7 +101,8 @@ impl Store {
     fn give_back_all(&self, which: Spare) -> Result<usize> {
         let engine = &self.0;
         engine.health.check()?;
-        if engine.options.read_only || engine.log.unreplayed.is_waiting() {
+        let may_write = !engine.options.read_only && !engine.log.unreplayed.is_waiting();
+        if !may_write || !engine.space.has_spare_group(which) {
             return Ok(0);
         }
         let _room = match self.reserve_for_chunks() {

@@ -1,11 +1,12 @@
 //! An open volume as its handles share it: the names, the subvolume that paths start in, and what every way in needs.
 //!
 //! `walk` turns paths into inodes, across symbolic links and subvolumes; `paths` remembers where long ones led;
-//! `status` is what `df` shows. The last owner of a writable volume syncs when it is dropped, and has nobody to tell
+//! `status` is what `df` shows, `usage` what takes the space. The last owner of a writable volume syncs when it is dropped, and has nobody to tell
 //! when that fails.
 
 mod paths;
 mod status;
+mod usage;
 mod walk;
 
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use crate::error::Result;
 use crate::inode::Core;
 use crate::writeback::{self, Flusher};
 
+pub use usage::{GroupUsage, SpaceUsage};
 pub(crate) use walk::{Follow, Walker};
 
 /// An open volume.

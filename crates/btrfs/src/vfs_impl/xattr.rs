@@ -13,6 +13,7 @@ use crate::error::{CallerError, Result};
 use crate::inode::{
     Absent, COMPRESSION_NAME, CompressionProperty, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, MODE_SET_GROUP,
 };
+use crate::opened::SpaceUsage;
 
 /// Items that a list or a property changes: itself, and the inode.
 const SET_ITEMS: u32 = 2;
@@ -58,6 +59,9 @@ impl BtrfsFs {
         let inode = self.inode(node)?;
         if name == SUBVOLUME_NAME {
             return Ok(inode.tree_id().0.to_string().into_bytes());
+        }
+        if name == SpaceUsage::XATTR.as_bytes() {
+            return Ok(self.volume.usage().to_string().into_bytes());
         }
         if let Family::List = Family::of(name)?
             && inode.kind().is_symlink()

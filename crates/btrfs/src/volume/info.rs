@@ -9,6 +9,7 @@ use crate::error::{CallerError, Result};
 
 use super::Volume;
 use super::types::{DeviceInfo, VolumeInfo};
+use crate::opened::SpaceUsage;
 
 /// Bytes that a label may have.
 const LABEL_BYTES_MAX: usize = 255;
@@ -42,6 +43,12 @@ impl Volume {
     /// `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn least_bytes(&self) -> Result<u64> {
         self.opened.least_bytes()
+    }
+
+    /// What takes the space.
+    #[must_use]
+    pub fn usage(&self) -> SpaceUsage {
+        self.opened.usage()
     }
 
     /// Bytes that the image file or the disk has: as many as the volume may have.

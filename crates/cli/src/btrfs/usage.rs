@@ -1,26 +1,31 @@
 //! `spinney usage`
 
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use btrfs_disk::flags::BlockGroupFlags;
 use clap::Args;
+use rustix::io::Errno;
 use serde::Serialize;
-use spinney::{ChunkInfo, ProfileSpace, VolumeInfo};
+use spinney::{GroupUsage, SpaceUsage};
 
 use super::{format, info};
+use commands::failure::Failure;
 use commands::human;
 use commands::image::ReadArgs;
 use commands::names;
 use commands::output::Output;
 
-/// Show what takes the space of an image: what `btrfs filesystem usage` shows of a mounted one
+/// Show what takes the space of an image or a mount: what `btrfs filesystem usage` shows of a mounted one
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Allocated is what belongs to a block group, whether or not anything lies there; used is what does. Of data and\n",
     "metadata that are stored twice each copy counts for the device, and one of them for the block groups.\n\n",
     "Examples:\n",
     "  spinney usage site.img\n",
+    "  spinney usage ./mnt                         of a mount, as it is now\n",
     "  spinney usage --json site.img | jq .free_bytes"
 ))]
 pub(crate) struct Usage {
@@ -30,6 +35,9 @@ pub(crate) struct Usage {
     #[arg(long)]
     json: bool,
 }
+
+/// Longest answer of a server.
+const TEXT_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Serialize)]
 struct Report {
@@ -56,7 +64,7 @@ struct Report {
 struct Group {
     kind: String,
     profile: String,
-    count: usize,
+    count: u64,
     /// In such groups, each copy once.
     total_bytes: u64,
     used_bytes: u64,
@@ -66,49 +74,63 @@ struct Group {
 
 impl Usage {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        let volume = format::open_read_only(&self.image)?;
-        let info = volume.info()?;
-        let report = report(&info, &volume.chunks());
+        let (usage, name) = match self.image.image.mounted_dir()? {
+            Some(dir) => (of_mount(&dir)?, dir),
+            None => (format::open_read_only(&self.image)?.usage(), self.image.image.image.clone()),
+        };
+        let report = report(&usage);
         if self.json {
             return out.json(&report);
         }
-        let name = info.devices.first().map_or("", |device| device.name.as_str());
-        print(out, &report, &names::escaped(name.as_bytes()))
+        print(out, &report, &names::escaped(name.as_os_str().as_bytes()))
     }
 }
 
-fn report(info: &VolumeInfo, chunks: &[ChunkInfo]) -> Report {
-    let groups: Vec<Group> = info.space.profiles.iter().map(|profile| group(profile, chunks)).collect();
+/// What the server of a mount tells.
+fn of_mount(dir: &Path) -> Result<SpaceUsage> {
+    let mut text = vec![0; TEXT_BYTES_MAX];
+    let len = rustix::fs::getxattr(dir, SpaceUsage::XATTR, &mut text).map_err(|error| match error {
+        Errno::OPNOTSUPP | Errno::NODATA => {
+            let text = "its server does not tell what takes the space: it is of another version";
+            Failure::refused(format!("{}: {text}", dir.display())).into()
+        }
+        error => anyhow::Error::new(std::io::Error::from(error)).context(dir.display().to_string()),
+    })?;
+    let text = String::from_utf8_lossy(text.get(..len).unwrap_or_default());
+    text.parse().with_context(|| format!("{}: what its server says", dir.display()))
+}
+
+fn report(usage: &SpaceUsage) -> Report {
     let kinds = [BlockGroupFlags::DATA, BlockGroupFlags::METADATA, BlockGroupFlags::SYSTEM];
-    let profiles = |kind| info.space.profiles.iter().filter(|profile| profile.flags.contains(kind)).count();
-    let [data, metadata, _] = kinds.map(|kind| percent_on_devices(chunks, kind));
-    let unallocated = info.space.unallocated;
-    let as_data = share(unallocated, data);
+    let profiles = |kind| usage.groups.iter().filter(|group| group.flags.contains(kind)).count();
+    let [data, metadata, _] = kinds.map(|kind| percent_on_devices(&usage.groups, kind));
+    let groups: Vec<Group> = usage.groups.iter().map(group).collect();
+    let unallocated = usage.unallocated_bytes;
+    let more = usage.free_bytes.saturating_add(share(unallocated, data.max(metadata)));
     Report {
-        device_bytes: info.total_bytes,
-        allocated_bytes: info.devices.iter().map(|device| device.allocated_bytes).sum(),
+        device_bytes: usage.device_bytes,
+        allocated_bytes: usage.allocated_bytes,
         unallocated_bytes: unallocated,
-        used_bytes: groups.iter().map(Group::used_on_devices).sum(),
-        free_bytes: info.space.free,
-        free_min_bytes: (info.space.free + share(unallocated, data.max(metadata))).saturating_sub(as_data),
+        used_bytes: groups.iter().map(Group::used_on_devices).fold(0, u64::saturating_add),
+        free_bytes: usage.free_bytes,
+        free_min_bytes: more.saturating_sub(share(unallocated, data)),
         data_percent: data,
         metadata_percent: metadata,
-        global_reserve_bytes: info.space.global_reserve.1,
+        global_reserve_bytes: usage.reserve_bytes,
         has_multiple_profiles: kinds.into_iter().any(|kind| profiles(kind) > 1),
         groups,
     }
 }
 
-fn group(profile: &ProfileSpace, chunks: &[ChunkInfo]) -> Group {
-    let same = || chunks.iter().filter(|chunk| chunk.flags == profile.flags);
-    let stored = profile.flags & BlockGroupFlags::PROFILE_MASK;
+fn group(group: &GroupUsage) -> Group {
+    let stored = group.flags & BlockGroupFlags::PROFILE_MASK;
     Group {
-        kind: (profile.flags & !BlockGroupFlags::PROFILE_MASK).to_string(),
+        kind: (group.flags & !BlockGroupFlags::PROFILE_MASK).to_string(),
         profile: if stored.is_empty() { "single".to_owned() } else { stored.to_string() },
-        count: same().count(),
-        total_bytes: same().map(|chunk| chunk.bytes).sum(),
-        used_bytes: profile.used,
-        device_bytes: same().map(device_bytes).sum(),
+        count: group.count,
+        total_bytes: group.total_bytes,
+        used_bytes: group.used_bytes,
+        device_bytes: group.device_bytes,
     }
 }
 
@@ -121,16 +143,12 @@ impl Group {
     }
 }
 
-/// What a chunk takes on the devices: with those profiles that are read and written here, all of it on each.
-fn device_bytes(chunk: &ChunkInfo) -> u64 {
-    let copies = u64::try_from(chunk.stripes.len()).unwrap_or(u64::MAX);
-    chunk.bytes.saturating_mul(copies)
-}
-
 /// Bytes on the devices for a hundred bytes of this kind.
-fn percent_on_devices(chunks: &[ChunkInfo], kind: BlockGroupFlags) -> u64 {
-    let same = || chunks.iter().filter(|chunk| chunk.flags.contains(kind));
-    let (on_devices, all): (u64, u64) = (same().map(device_bytes).sum(), same().map(|chunk| chunk.bytes).sum());
+fn percent_on_devices(groups: &[GroupUsage], kind: BlockGroupFlags) -> u64 {
+    let sum = |bytes: fn(&GroupUsage) -> u64| {
+        groups.iter().filter(|group| group.flags.contains(kind)).map(bytes).fold(0, u64::saturating_add)
+    };
+    let (on_devices, all) = (sum(|group| group.device_bytes), sum(|group| group.total_bytes));
     on_devices.saturating_mul(100).checked_div(all).unwrap_or(100)
 }
 

@@ -3,6 +3,7 @@
 use std::process::Command;
 
 use crate::harness::Bench;
+use crate::mounted::Mounted;
 
 const MIB: u64 = 1 << 20;
 
@@ -131,4 +132,25 @@ fn an_image_is_made_as_small_as_its_contents() {
         bench.check("wide.img");
     }
     assert_eq!(bench.run("mkfs --shrink --size 1G -f a.img").status, 2);
+}
+
+#[test]
+fn a_mount_tells_what_takes_its_space() {
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    let bench = &mounted.bench;
+    let used = || bench.json("usage --json mnt")["used_bytes"].as_u64().unwrap();
+    let before = used();
+    std::fs::write(mounted.dir().join("large"), vec![7; 20 << 20]).unwrap();
+    std::fs::create_dir(mounted.dir().join("d")).unwrap();
+    std::fs::File::open(mounted.dir().join("large")).unwrap().sync_all().unwrap();
+    assert!((before + (20 << 20)..before + (22 << 20)).contains(&used()), "{before}, then {}", used());
+    let (root, below) = (bench.ok("usage mnt"), bench.ok("usage mnt/d"));
+    assert!(root.contains("Device size:") && below.contains("Unallocated:"), "{root}{below}");
+    std::fs::create_dir(bench.path("plain")).unwrap();
+    for line in ["usage plain", "usage --subvolume /x mnt"] {
+        assert!(bench.run(line).status > 0, "{line}");
+    }
+    mounted.unmount();
+    let image = bench.json("usage --json a.img");
+    assert!(image["used_bytes"].as_u64().unwrap() >= before + (20 << 20));
 }

@@ -143,7 +143,7 @@ impl Dedupe {
     /// # Errors
     /// The first failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
-        let report = match mounted::dir_of(&self.image)? {
+        let report = match self.image.mounted_dir()? {
             Some(dir) => self.share(mounted::Mounted::find(&dir, &self.files)?)?,
             None => self.share(image::Image::open(&self.image, &self.files)?)?,
         };

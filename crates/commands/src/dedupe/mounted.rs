@@ -15,8 +15,6 @@ use rustix::io::Errno;
 use super::{Match, Outcome, Place};
 use crate::failure::Failure;
 use crate::files::{Files, FilesArgs};
-use crate::image::ImageArgs;
-use crate::mounts;
 
 pub(super) struct Mounted {
     files: Files,
@@ -33,27 +31,6 @@ struct Data {
     runs: Vec<Range<u64>>,
     /// From where on nothing is known; `None` where all is.
     rest: Option<u64>,
-}
-
-/// The directory of a mount that is named in place of an image; `None` for what is no directory.
-///
-/// # Errors
-/// For a directory of something else, and for options that only an image has.
-pub(super) fn dir_of(image: &ImageArgs) -> Result<Option<PathBuf>> {
-    let dir = &image.image;
-    let Ok(found) = fs::metadata(dir) else { return Ok(None) };
-    if !found.is_dir() {
-        return Ok(None);
-    }
-    let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
-    if !mounts::has_ours(&device)? {
-        return Err(Failure::refused(format!("{}: a directory, and of no mount of spinney", dir.display())).into());
-    }
-    if image.has_options() {
-        let text = "--subvolume, --subvolume-id and --super choose what is in an image; a mount shows what it shows";
-        return Err(Failure::usage(text).into());
-    }
-    Ok(Some(dir.clone()))
 }
 
 impl Mounted {

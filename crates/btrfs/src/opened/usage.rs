@@ -1,0 +1,145 @@
+//! What takes the space: of a volume that is open here, and as the text in which a mount's server tells it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use btrfs_disk::flags::BlockGroupFlags;
+
+use super::Opened;
+
+/// Most kinds of block groups that a text may have: there are three uses and a dozen profiles.
+const GROUPS_MAX: usize = 100;
+
+/// What takes the space of a volume, in bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SpaceUsage {
+    /// Of all devices.
+    pub device_bytes: u64,
+    /// Of all devices, in some block group; each copy counted.
+    pub allocated_bytes: u64,
+    /// Of all devices, in none.
+    pub unallocated_bytes: u64,
+    /// How much more file data fits, estimated.
+    pub free_bytes: u64,
+    /// What should be kept back so that a full volume can still be emptied.
+    pub reserve_bytes: u64,
+    /// Block groups, those with the same flags together.
+    pub groups: Vec<GroupUsage>,
+}
+
+/// The block groups with the same flags.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct GroupUsage {
+    /// Use and profile.
+    pub flags: BlockGroupFlags,
+    /// How many there are.
+    pub count: u64,
+    /// Bytes in them, each copy once.
+    pub total_bytes: u64,
+    /// Of these, in extents, on disk or about to be.
+    pub used_bytes: u64,
+    /// What they take on the devices.
+    pub device_bytes: u64,
+}
+
+/// Not the text of a [`SpaceUsage`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("expected lines of a name and numbers")]
+pub struct NotUsage;
+
+impl SpaceUsage {
+    /// The extended attribute in which a mount's server tells it, as text, of every file. It is stored nowhere.
+    pub const XATTR: &str = "btrfs.usage";
+}
+
+impl Opened {
+    pub(crate) fn usage(&self) -> SpaceUsage {
+        let store = &self.core().store;
+        let (report, chunks) = (store.space(), store.chunks());
+        let groups = report.profiles.iter().map(|profile| {
+            let same = || chunks.iter().filter(|chunk| chunk.flags() == profile.flags);
+            GroupUsage {
+                flags: profile.flags,
+                count: same().map(|_| 1).sum(),
+                total_bytes: same().map(|chunk| chunk.len_bytes()).sum(),
+                used_bytes: profile.used,
+                device_bytes: same().flat_map(|chunk| chunk.stripes().iter().map(|_| chunk.stripe_bytes())).sum(),
+            }
+        });
+        let groups: Vec<GroupUsage> = groups.collect();
+        SpaceUsage {
+            device_bytes: report.device_total,
+            allocated_bytes: groups.iter().map(|group| group.device_bytes).sum(),
+            unallocated_bytes: report.unallocated,
+            free_bytes: report.free,
+            reserve_bytes: report.global_reserve.1,
+            groups,
+        }
+    }
+}
+
+impl fmt::Display for SpaceUsage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, groups } = self;
+        writeln!(f, "space {device_bytes} {allocated_bytes} {unallocated_bytes} {free_bytes} {reserve_bytes}")?;
+        for GroupUsage { flags, count, total_bytes, used_bytes, device_bytes } in groups {
+            writeln!(f, "groups {} {count} {total_bytes} {used_bytes} {device_bytes}", flags.bits())?;
+        }
+        Ok(())
+    }
+}
+
+impl FromStr for SpaceUsage {
+    type Err = NotUsage;
+
+    /// Lines of other names are passed over: a later version may tell more.
+    fn from_str(text: &str) -> Result<Self, NotUsage> {
+        let mut found = None;
+        let mut groups = Vec::new();
+        for line in text.lines().take(GROUPS_MAX) {
+            let mut words = line.split(' ');
+            let name = words.next().unwrap_or_default();
+            let numbers = words.map(|word| word.parse().map_err(|_| NotUsage)).collect::<Result<Vec<u64>, _>>()?;
+            match (name, numbers.as_slice()) {
+                ("space", &[device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, ..]) => {
+                    let groups = Vec::new();
+                    found = Some(Self {
+                        device_bytes,
+                        allocated_bytes,
+                        unallocated_bytes,
+                        free_bytes,
+                        reserve_bytes,
+                        groups,
+                    });
+                }
+                ("groups", &[flags, count, total_bytes, used_bytes, device_bytes, ..]) => {
+                    let flags = BlockGroupFlags::from_bits_retain(flags);
+                    groups.push(GroupUsage { flags, count, total_bytes, used_bytes, device_bytes });
+                }
+                ("space" | "groups", _) => return Err(NotUsage),
+                _ => {}
+            }
+        }
+        found.map(|usage| Self { groups, ..usage }).ok_or(NotUsage)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_text_says_all_of_it() {
+        let group = |flags, count| GroupUsage { flags, count, total_bytes: 8, used_bytes: 5, device_bytes: 16 };
+        let groups = vec![group(BlockGroupFlags::DATA, 1), group(BlockGroupFlags::METADATA | BlockGroupFlags::DUP, 2)];
+        let usage =
+            SpaceUsage { device_bytes: 1 << 40, free_bytes: 7, reserve_bytes: 9, groups, ..SpaceUsage::default() };
+        assert_eq!(usage.to_string().parse(), Ok(usage.clone()));
+        assert_eq!(format!("{usage}news 1 2\n").parse(), Ok(usage));
+        for wrong in
+            ["", "groups 1 2 3 4 5\n", "space 1 2 3 4\n", "space 1 2 3 4 five\n", "space 1 2 3 4 5\ngroups 1\n"]
+        {
+            assert_eq!(wrong.parse::<SpaceUsage>(), Err(NotUsage), "{wrong:?}");
+        }
+    }
+}
