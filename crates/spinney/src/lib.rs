@@ -52,7 +52,7 @@
 //! | change metadata | [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
 //! | import files, rename | [`WholeNode`], [`RenameFlags`] |
 //! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
-//! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceReport`], [`ProfileSpace`], [`SpaceUsage`], [`VolumeStatus`] |
+//! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceUsage`], [`SpaceReport`], [`VolumeStatus`] |
 //! | serve it | [`Volume::serve`], [`FsOptions`], [`AtimeMode`] |
 //!
 //! The list is whole: what is not in it is nobody's to use.

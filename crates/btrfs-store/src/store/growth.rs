@@ -4,11 +4,13 @@
 //!
 //! Failure: one in the middle of a change ends all writing, since the rest cannot follow.
 
+use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{Logical, Uuid};
 
 use super::Store;
 use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
+use crate::pool::{PoolDevice, supers};
 use crate::space::{self, ChunkTrees, Reservation, Shortage, Spare, Urgency};
 use crate::tree::Edit;
 use crate::txn::{Purse, TxnHost};
@@ -149,11 +151,28 @@ impl Store {
         let total_bytes = total_bytes - total_bytes % u64::from(engine.reader.format.sectorsize);
         let id = engine.only_device();
         let device = engine.pool().devices().get(id).ok_or_else(|| Error::bug("no device", "resize"))?;
+        self.give_back_all(Spare::All)?;
+        let (file_bytes, old_bytes) = (device.device().size_bytes(), device.total_bytes());
         // The file is never shorter than what a superblock on it says.
-        if device.device().size_bytes() < total_bytes {
+        if file_bytes < total_bytes {
             device.device().grow(total_bytes)?;
         }
-        self.give_back_all(Spare::All)?;
+        if let Err(error) = self.set_size(device, total_bytes) {
+            let is_as_before = |superblock: Superblock| superblock.fields().total_bytes.get() == old_bytes;
+            // A commit that only found no room is going to be written yet.
+            let is_over = device.total_bytes() == old_bytes || engine.health.reason().is_some();
+            if is_over && supers::read_one(&**device.device(), 0).is_ok_and(is_as_before) {
+                // Where the file stays longer there is more of nothing; the failure is the one to report.
+                let _ = device.device().shrink(file_bytes);
+            }
+            return Err(error);
+        }
+        Ok(device.device().shrink(total_bytes)?)
+    }
+
+    /// The same, on a device that is long enough.
+    fn set_size(&self, device: &PoolDevice, total_bytes: u64) -> Result<()> {
+        let engine = &self.0;
         {
             let _room = self.reserve_for_chunks()?;
             let _one = engine.space.lock_growth();
@@ -162,13 +181,13 @@ impl Store {
                 return Err(Error::NoSpace { kind: SpaceKind::System, needed: least, available: total_bytes });
             }
             self.change_chunks(|edit, trees| {
-                engine.space.resize_device(edit, trees.chunk, id, total_bytes)?;
+                engine.space.resize_device(edit, trees.chunk, device.id(), total_bytes)?;
                 device.set_total_bytes(total_bytes);
                 engine.note_device_size(total_bytes);
                 Ok(())
             })?;
         }
         self.commit()?;
-        Ok(device.device().shrink(total_bytes)?)
+        Ok(())
     }
 }

@@ -17,7 +17,7 @@ pub struct SpaceUsage {
     pub device_bytes: u64,
     /// Of all devices, in some block group; each copy counted.
     pub allocated_bytes: u64,
-    /// Of all devices, in none.
+    /// Of all devices, in none. The first MiB of each is counted, as by the kernel, though no block group may have it.
     pub unallocated_bytes: u64,
     /// How much more file data fits, estimated.
     pub free_bytes: u64,
@@ -67,10 +67,11 @@ impl Opened {
             }
         });
         let groups: Vec<GroupUsage> = groups.collect();
+        let allocated_bytes = groups.iter().map(|group| group.device_bytes).sum();
         SpaceUsage {
             device_bytes: report.device_total,
-            allocated_bytes: groups.iter().map(|group| group.device_bytes).sum(),
-            unallocated_bytes: report.unallocated,
+            allocated_bytes,
+            unallocated_bytes: report.device_total.saturating_sub(allocated_bytes),
             free_bytes: report.free,
             reserve_bytes: report.global_reserve.1,
             groups,

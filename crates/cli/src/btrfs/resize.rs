@@ -1,18 +1,19 @@
 //! `spinney resize`
 
+use std::error::Error as StdError;
 use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use clap::Args;
 use serde::Serialize;
 
 use super::format;
-use commands::failure::{Failure, Status};
+use commands::failure::{Failure, Status, one_line};
 use commands::human;
 use commands::image::ImageArgs;
 use commands::names;
 use commands::output::Output;
-use std::os::unix::ffi::OsStrExt as _;
 
 /// Make an image larger or smaller
 ///
@@ -86,6 +87,9 @@ impl Resize {
                 human::bytes(before)
             ))
         })?;
+        if i64::try_from(wanted).is_err() {
+            return Err(Failure::usage(format!("{name}: no file is {} long", human::bytes(wanted))).into());
+        }
         if wanted < before {
             let least = volume.least_bytes()?;
             if wanted < least {
@@ -96,7 +100,7 @@ impl Resize {
                 return Err(Failure::new(Status::NoSpace, text).into());
             }
         }
-        let total = volume.by_paths().resize(vfs::Size::Bytes(wanted))?;
+        let total = volume.by_paths().resize(vfs::Size::Bytes(wanted)).map_err(explain)?;
         volume.close()?;
         if self.json {
             return out.json(&Report { before_bytes: before, total_bytes: total });
@@ -106,6 +110,15 @@ impl Resize {
         }
         Ok(())
     }
+}
+
+/// That what holds an image cannot be larger is a want of room.
+fn explain(error: vfs::Error) -> Error {
+    let error = Error::from(error);
+    let cannot_grow = |cause: &(dyn StdError + 'static)| {
+        matches!(cause.downcast_ref::<blockdev::Error>(), Some(blockdev::Error::CannotGrow { .. }))
+    };
+    if error.chain().any(cannot_grow) { Failure::new(Status::NoSpace, one_line(&error)).into() } else { error }
 }
 
 #[cfg(test)]
