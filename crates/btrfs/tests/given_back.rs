@@ -15,8 +15,8 @@ const IMAGE_BYTES: u64 = 300 * MIB;
 const INLINE_BYTES: usize = 1500;
 /// Contents that are not.
 const LARGE_BYTES: usize = 1 << 20;
-/// At least this part, in hundredths, of what a fresh volume takes. Without giving back there is the first data chunk, a
-/// seventh.
+/// At least this part, in hundredths, of what a fresh volume takes. Without giving back there is the first data chunk,
+/// a seventh.
 const LEAST: usize = 95;
 /// The same of a volume that was opened since it was full, and does not know that it was: a group in which a single
 /// block is left stays.
