@@ -152,7 +152,8 @@ impl Mkfs {
             std::fs::read_dir(rootdir).with_context(|| rootdir.display().to_string())?;
         }
         let made = self.make(&target, &make).and_then(Made::finish);
-        let info = match made.and_then(|info| target.cut(info.total_bytes).map(|()| info)) {
+        let cut = |info: &VolumeInfo| if self.shrink { target.cut(info.total_bytes) } else { Ok(()) };
+        let info = match made.and_then(|info| cut(&info).map(|()| info)) {
             Ok(info) => info,
             Err(error) => {
                 target.remove_new();
