@@ -22,7 +22,7 @@ use crate::bootstrap::{Parts, space_config};
 use crate::error::SpaceKind;
 use crate::options::StoreOptions;
 use crate::pool::{Layout, Pool, PoolDevice, Workers};
-use crate::space::{ChunkPlan, ChunkTrees, DeviceSpace, Space};
+use crate::space::{ChunkPlan, DeviceSpace, Space};
 use crate::tree::{Edit, RootPtr, Tree};
 use crate::txn::{CoreTrees, Engine, Purse, Trees, TxnHost};
 use crate::{Error, Result};
@@ -267,15 +267,8 @@ fn write_items(engine: &Engine, edit: &Edit<'_>, plans: &[ChunkPlan]) -> Result<
     let device = engine.superblock.lock().fields().dev_item;
     let key = Key::new(objectid::DEV_ITEMS, item_type::DEV_ITEM, device.devid.get());
     edit.insert(&engine.trees.chunk_tree, &key, device.bytes())?;
-    let trees = ChunkTrees {
-        chunk: &engine.trees.chunk_tree,
-        device: &engine.core.dev,
-        block_group: &engine.core.block_group,
-        free_space: engine.core.free_space.as_deref(),
-        chunk_tree_uuid: Uuid(engine.trees.forest().chunk_tree_uuid),
-    };
     for plan in plans {
-        engine.space.write_chunk(edit, &trees, plan)?;
+        engine.space.write_chunk(edit, &engine.chunk_trees(), plan)?;
     }
     Ok(())
 }

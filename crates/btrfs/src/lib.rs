@@ -21,7 +21,7 @@ pub use btrfs_disk::flags::InodeFlags;
 pub use btrfs_disk::{Generation, InodeNo, TreeId};
 #[cfg(feature = "ablation")]
 pub use btrfs_store::ablation;
-pub use btrfs_store::{Env, MakeOptions, ProfileSpace, SpaceReport};
+pub use btrfs_store::{Env, MakeOptions, SpaceReport};
 pub use codec::CompressionType;
 pub use error::{CallerError, Error, Result};
 pub use inode::Compression;

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use btrfs::{MakeOptions, Volume};
+use common::{empty, fill};
 use vfs::{Blame, Error};
 use vfs::{File, SnapshotMode};
 
@@ -22,30 +23,6 @@ fn make(size: u64, nodesize: Option<u32>) -> (tempfile::NamedTempFile, Volume) {
     }
     let volume = Volume::make(file.path(), &options).unwrap();
     (file, volume)
-}
-
-/// Writes files of `bytes` bytes until there is no space; says how many there are.
-fn fill(volume: &Volume, bytes: usize) -> usize {
-    for number in 0..1_000_000 {
-        let result = volume.write(format!("/{bytes}-{number}"), vec![7; bytes]).and_then(|()| match bytes {
-            0..4096 => Ok(()),
-            _ => volume.sync(),
-        });
-        match result {
-            Ok(()) => {}
-            Err(error) if error.blame() == Blame::Space => return number,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    panic!("the volume has no end");
-}
-
-fn empty(volume: &Volume) {
-    let names: Vec<_> = volume.read_dir("/").unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect();
-    for name in names {
-        volume.remove_file(&name).unwrap();
-    }
-    volume.sync().unwrap();
 }
 
 /// The removal of a large file asked for 12 MiB of metadata, whatever the size of the volume.

@@ -6,8 +6,7 @@ mod common;
 
 use btrfs::{MakeOptions, Volume};
 use btrfs_disk::flags::BlockGroupFlags;
-use common::check;
-use vfs::Blame;
+use common::{check, empty, fill};
 
 const MIB: u64 = 1 << 20;
 const IMAGE_BYTES: u64 = 300 * MIB;
@@ -27,28 +26,6 @@ fn make() -> (tempfile::NamedTempFile, Volume) {
     let options = MakeOptions { size: Some(IMAGE_BYTES), ..MakeOptions::default() };
     let volume = Volume::make(file.path(), &options).unwrap();
     (file, volume)
-}
-
-/// Writes files until there is no space; says how many there are.
-fn fill(volume: &Volume, bytes: usize) -> usize {
-    for number in 0..1_000_000 {
-        let written = volume.write(format!("/{bytes}-{number}"), vec![7; bytes]);
-        let is_large = bytes >= LARGE_BYTES;
-        match written.and_then(|()| if is_large { volume.sync() } else { Ok(()) }) {
-            Ok(()) => {}
-            Err(error) if error.blame() == Blame::Space => return number,
-            Err(error) => panic!("{error}"),
-        }
-    }
-    panic!("the volume has no end");
-}
-
-fn empty(volume: &Volume) {
-    let names: Vec<_> = volume.read_dir("/").unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect();
-    for name in names {
-        volume.remove_file(&name).unwrap();
-    }
-    volume.sync().unwrap();
 }
 
 /// Bytes of chunks for tree blocks, and of those for data.

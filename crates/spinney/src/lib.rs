@@ -61,8 +61,8 @@
 pub use btrfs::ablation;
 pub use btrfs::{
     CallerError, ChunkInfo, Compression, CompressionType, DeviceInfo, Env, Error, FsOptions, Generation, GroupUsage,
-    InodeFlags, InodeNo, MakeOptions, ProfileSpace, Result, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume,
-    VolumeInfo, VolumeOptions,
+    InodeFlags, InodeNo, MakeOptions, Result, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo,
+    VolumeOptions,
 };
 pub use vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,

@@ -308,14 +308,8 @@ impl Space {
     }
 
     pub(super) fn write_device_use(&self, edit: &Edit<'_>, tree: &Tree, id: DevId) -> Result<()> {
-        let key = Key::new(objectid::DEV_ITEMS, item_type::DEV_ITEM, id.0);
         let used = self.device_bytes_used(id).unwrap_or(0);
-        let mut parsed = Ok(());
-        let found = edit.update(tree, &key, |bytes| {
-            parsed = DevItem::parse_mut(bytes).map(|item| item.bytes_used = used.into());
-        })?;
-        parsed.map_err(|error| error.at(At::Key(TreeId::CHUNK, key)))?;
-        if found { Ok(()) } else { Err(Error::NotFound { tree: tree.id(), key }) }
+        change_device(edit, tree, id, |item| item.bytes_used = used.into())
     }
 
     /// Opens the group of a chunk whose items are written for allocation.
@@ -355,6 +349,15 @@ impl Space {
         }
         Ok(count)
     }
+}
+
+/// Changes the item of a device in the chunk tree.
+pub(super) fn change_device(edit: &Edit<'_>, tree: &Tree, id: DevId, change: impl FnOnce(&mut DevItem)) -> Result<()> {
+    let key = Key::new(objectid::DEV_ITEMS, item_type::DEV_ITEM, id.0);
+    let mut parsed = Ok(());
+    let found = edit.update(tree, &key, |bytes| parsed = DevItem::parse_mut(bytes).map(change))?;
+    parsed.map_err(|error| error.at(At::Key(TreeId::CHUNK, key)))?;
+    if found { Ok(()) } else { Err(Error::NotFound { tree: tree.id(), key }) }
 }
 
 pub(super) const fn group_key(group: Run) -> Key {

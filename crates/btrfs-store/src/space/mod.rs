@@ -45,6 +45,7 @@ mod load;
 mod report;
 mod reserve;
 mod retire;
+mod supply;
 
 use std::sync::Arc;
 

@@ -18,11 +18,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{
     AtomicBool, AtomicU64,
-    Ordering::{Acquire, Relaxed, Release, SeqCst},
+    Ordering::{Acquire, Relaxed, SeqCst},
 };
 
 use super::account::{Account, Shortage, Urgency, signed, take_from, unsigned};
-use super::group::Free;
 use super::kept::{GLOBAL_BLOCKS_FLOOR, global_size};
 use super::line::{Line, Place};
 use crate::error::SpaceKind;
@@ -54,11 +53,7 @@ const REMOVAL_BLOCKS_MIN: u64 = GLOBAL_BLOCKS_FLOOR / 2;
 
 /// Tree blocks of a kind that must be at hand before a chunk of any kind is added, for the
 /// items of that chunk.
-const GROWTH_BLOCKS: u64 = 32;
-
-/// The part of all that tree blocks have which must stay available when a group of theirs goes: the next ones should
-/// not need a chunk that others may have taken meanwhile.
-const HEADROOM_SHARE: u64 = 8;
+pub(super) const GROWTH_BLOCKS: u64 = 32;
 
 /// What is reserved at once, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -83,13 +78,13 @@ pub enum Payer<'a> {
 /// The accounts of a store.
 #[derive(Debug)]
 pub struct Accounts {
-    node_size: u64,
+    pub(super) node_size: u64,
     mixed: bool,
-    accounts: [Account; 3],
+    pub(super) accounts: [Account; 3],
     /// A removal uses the global reserve.
     is_removing: AtomicBool,
     /// Removals that wait for it, or for space.
-    line: Line,
+    pub(super) line: Line,
 }
 
 impl Accounts {
@@ -109,7 +104,7 @@ impl Accounts {
         }
     }
 
-    fn of(&self, kind: SpaceKind) -> &Account {
+    pub(super) fn of(&self, kind: SpaceKind) -> &Account {
         &self.accounts[self.index(kind)]
     }
 
@@ -147,20 +142,13 @@ impl Accounts {
     }
 
     fn reserve_from(self: &Arc<Self>, need: Need, urgency: Urgency, is_first: bool) -> Result<Reservation, Shortage> {
-        let reservation = Reservation {
-            accounts: Arc::clone(self),
-            data: AtomicU64::new(0),
-            metadata: AtomicU64::new(0),
-            system: AtomicU64::new(0),
-            removes: AtomicBool::new(false),
-            is_quiet: AtomicBool::new(false),
-        };
+        let reservation = Reservation::none(self);
         for (kind, bytes) in
             [(SpaceKind::System, need.system), (SpaceKind::Metadata, need.metadata), (SpaceKind::Data, need.data)]
         {
             if let Err(shortage) = self.extend(&reservation, kind, bytes, urgency, is_first) {
                 // What was reserved already goes back. That is no news to the first in the line, who took it.
-                reservation.is_quiet.store(is_first, Relaxed);
+                reservation.set_quiet(is_first);
                 return Err(shortage);
             }
         }
@@ -361,74 +349,6 @@ impl Accounts {
     pub fn pinned_bytes(&self, kind: SpaceKind) -> u64 {
         unsigned(self.of(kind).pinned.exact())
     }
-
-    /// Remembers whether another chunk of this kind can be had, so that shortages are
-    /// answered accordingly.
-    pub fn set_full(&self, kind: SpaceKind, full: bool) {
-        self.of(kind).is_full.store(full, Release);
-    }
-
-    /// True when no chunk of some kind could be had at the last attempt.
-    pub(crate) fn is_any_full(&self) -> bool {
-        self.accounts.iter().any(|account| account.is_full.load(Acquire))
-    }
-
-    /// A chunk of any kind may be had again.
-    pub(crate) fn set_none_full(&self) {
-        for account in &self.accounts {
-            account.is_full.store(false, Release);
-        }
-    }
-
-    /// True when no chunk of this kind could be had at the last attempt.
-    #[must_use]
-    pub fn is_full(&self, kind: SpaceKind) -> bool {
-        self.of(kind).is_full.load(Acquire)
-    }
-
-    pub(crate) fn group_added(&self, kind: SpaceKind, total: u64, free: u64) {
-        let account = self.of(kind);
-        account.total.fetch_add(total, Relaxed);
-        account.unloaded.fetch_add(free, SeqCst);
-    }
-
-    /// A group goes in which nothing lies. False, and nothing changes, where what is `free` in it is promised, or tree
-    /// blocks would have too little left that nobody was promised.
-    pub(crate) fn give_up(&self, kind: SpaceKind, total: u64, free: Free) -> bool {
-        let account = self.of(kind);
-        let left = account.total.load(Relaxed).saturating_sub(total);
-        let headroom = match kind {
-            SpaceKind::Data => 0,
-            SpaceKind::Metadata | SpaceKind::System => {
-                (left / HEADROOM_SHARE).max(account.global_size.load(Relaxed)).max(GROWTH_BLOCKS * self.node_size)
-            }
-        };
-        let granted = match free {
-            Free::Loaded(bytes) => account.try_take_above(bytes, headroom),
-            Free::Unloaded(bytes) => {
-                let is_spare = unsigned(account.available.load(Relaxed)) >= headroom;
-                is_spare && take_from(&account.unloaded, bytes) == bytes
-            }
-        };
-        if granted {
-            account.total.fetch_sub(total, Relaxed);
-        }
-        granted
-    }
-
-    /// A group's free space was loaded: of the `counted` bytes said to be free, `free` can
-    /// be allocated now.
-    pub(crate) fn group_loaded(&self, kind: SpaceKind, counted: u64, free: u64) {
-        let account = self.of(kind);
-        take_from(&account.unloaded, counted);
-        account.credit(free);
-        self.line.tell();
-    }
-
-    /// Bytes became free in a group that is not loaded.
-    pub(crate) fn freed_unloaded(&self, kind: SpaceKind, bytes: u64) {
-        self.of(kind).unloaded.fetch_add(bytes, SeqCst);
-    }
 }
 
 /// Bytes promised to one operation. Allocations take from it; dropping it returns the rest.
@@ -446,6 +366,23 @@ pub struct Reservation {
 }
 
 impl Reservation {
+    /// Nothing yet.
+    fn none(accounts: &Arc<Accounts>) -> Self {
+        Self {
+            accounts: Arc::clone(accounts),
+            data: AtomicU64::new(0),
+            metadata: AtomicU64::new(0),
+            system: AtomicU64::new(0),
+            removes: AtomicBool::new(false),
+            is_quiet: AtomicBool::new(false),
+        }
+    }
+
+    /// Whether its end is no news to removals that wait.
+    fn set_quiet(&self, is_quiet: bool) {
+        self.is_quiet.store(is_quiet, Relaxed);
+    }
+
     /// Claims the global reserve until this is dropped; false while another has it or has waited longer for it.
     fn begin_removal(&self, is_first: bool) -> bool {
         if self.removes.load(Relaxed) {
@@ -479,14 +416,13 @@ impl Reservation {
 
     /// Splits off up to the given bytes of each kind.
     pub fn split(&self, part: Need) -> Self {
-        Self {
-            accounts: Arc::clone(&self.accounts),
-            data: take_from(&self.data, part.data).into(),
-            metadata: take_from(&self.metadata, part.metadata).into(),
-            system: take_from(&self.system, part.system).into(),
-            removes: AtomicBool::new(false),
-            is_quiet: AtomicBool::new(false),
+        let taken = Self::none(&self.accounts);
+        for (kind, bytes) in
+            [(SpaceKind::Data, part.data), (SpaceKind::Metadata, part.metadata), (SpaceKind::System, part.system)]
+        {
+            taken.part(kind).store(take_from(self.part(kind), bytes), Relaxed);
         }
+        taken
     }
 
     /// Returns up to `bytes` before the rest.

@@ -7,12 +7,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use btrfs_disk::items::{DevItem, OnDisk as _};
-use btrfs_disk::key::{item_type, objectid};
-use btrfs_disk::{At, DevId, Key, Logical};
+use btrfs_disk::key::item_type;
+use btrfs_disk::{DevId, Key, Logical};
 
 use super::Space;
-use super::chunk::{ChunkTrees, DeviceSpace, group_key};
+use super::chunk::{ChunkTrees, DeviceSpace, change_device, group_key};
 use super::free_map::Run;
 use super::free_space_tree;
 use super::group::BlockGroup;
@@ -114,16 +113,12 @@ impl Space {
     /// [`Error::NoSpace`] where chunks lie beyond; whatever editing a tree fails with, after which the transaction
     /// cannot go on.
     pub(crate) fn resize_device(&self, edit: &Edit<'_>, tree: &Tree, id: DevId, total_bytes: u64) -> Result<()> {
-        let key = Key::new(objectid::DEV_ITEMS, item_type::DEV_ITEM, id.0);
-        let missing = || Error::NotFound { tree: tree.id(), key };
-        self.devices.lock().iter_mut().find(|device| device.id() == id).ok_or_else(missing)?.resize(total_bytes)?;
-        let mut parsed = Ok(());
-        let found = edit.update(tree, &key, |bytes| {
-            parsed = DevItem::parse_mut(bytes).map(|item| item.total_bytes = total_bytes.into());
-        })?;
-        parsed.map_err(|error| error.at(At::Key(tree.id(), key)))?;
+        let resized =
+            self.devices.lock().iter_mut().find(|device| device.id() == id).map(|device| device.resize(total_bytes));
+        resized.unwrap_or_else(|| Err(Error::bug(format!("no device {}", id.0), "resize")))?;
+        change_device(edit, tree, id, |item| item.total_bytes = total_bytes.into())?;
         self.accounts.set_none_full();
-        if found { Ok(()) } else { Err(missing()) }
+        Ok(())
     }
 
     /// The group of a chunk that was erased is gone, and devices have room again.

@@ -4,8 +4,8 @@
 //!
 //! Failure: one in the middle of a change ends all writing, since the rest cannot follow.
 
+use btrfs_disk::Logical;
 use btrfs_disk::superblock::Superblock;
-use btrfs_disk::{Logical, Uuid};
 
 use super::Store;
 use crate::ablation::{Mutation, mutated};
@@ -79,14 +79,7 @@ impl Store {
             engine.log.require_commit(generation);
         }
         let host = TxnHost { engine, generation, purse: Purse::Commit, keeps_freed: false };
-        let trees = ChunkTrees {
-            chunk: &engine.trees.chunk_tree,
-            device: &engine.core.dev,
-            block_group: &engine.core.block_group,
-            free_space: engine.core.free_space.as_deref(),
-            chunk_tree_uuid: Uuid(engine.trees.forest().chunk_tree_uuid),
-        };
-        let changed = change(&Edit::new(&host), &trees);
+        let changed = change(&Edit::new(&host), &engine.chunk_trees());
         engine.gate.leave();
         changed.inspect_err(|error| engine.health.poison(error))
     }

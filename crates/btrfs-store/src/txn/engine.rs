@@ -5,13 +5,13 @@ use std::sync::{Arc, OnceLock};
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::{BlockGroupFlags, Incompat};
 use btrfs_disk::superblock::Superblock;
-use btrfs_disk::{DevId, TreeId};
+use btrfs_disk::{DevId, TreeId, Uuid};
 
 use crate::extent::{CsumSizes, CsumTree, ExtentSizes, check_unused};
 use crate::locks::Mutex;
 use crate::options::StoreOptions;
 use crate::pool::{Chunk, Pool};
-use crate::space::{BlockGroup, ChunkPlan, Extent, LoadFrom, Space, load_group};
+use crate::space::{BlockGroup, ChunkPlan, ChunkTrees, Extent, LoadFrom, Space, load_group};
 use crate::tree::Tree;
 use crate::{Error, Result};
 
@@ -50,6 +50,17 @@ impl Engine {
     /// The devices, behind the chunk map.
     pub(crate) fn pool(&self) -> &Pool {
         self.reader.pool()
+    }
+
+    /// The trees that chunks have items in.
+    pub(crate) fn chunk_trees(&self) -> ChunkTrees<'_> {
+        ChunkTrees {
+            chunk: &self.trees.chunk_tree,
+            device: &self.core.dev,
+            block_group: &self.core.block_group,
+            free_space: self.core.free_space.as_deref(),
+            chunk_tree_uuid: Uuid(self.trees.forest().chunk_tree_uuid),
+        }
     }
 
     /// Loads the free space of a group, if that was not done before; no commit may change the trees meanwhile.

@@ -2,7 +2,7 @@
 
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_store::{ProfileSpace, SpaceReport};
-use vfs::file_system::VolumeStatus;
+use vfs::file_system::{Size, VolumeStatus};
 
 use super::Opened;
 use crate::dir::NAME_BYTES_MAX;
@@ -45,16 +45,19 @@ impl Opened {
         Ok(self.core().store.least_bytes()?)
     }
 
-    /// Makes the volume and its image file so many bytes long, rounded down to whole sectors: the file longer before
+    /// Makes the volume and its image file that long, rounded down to whole sectors: the file longer before
     /// the volume is, and shorter when that is durable. Returns the new size.
     ///
     /// # Errors
     /// `NoSpace`, and the size stays as it is, for less than [`Self::least_bytes`]; `Io` where a device is smaller;
     /// `ReadOnly`; as [`vfs::Volume::sync`].
-    pub(crate) fn resize(&self, bytes: u64) -> Result<u64> {
-        self.least_bytes()?;
+    pub(crate) fn resize(&self, size: Size) -> Result<u64> {
+        let least = self.least_bytes()?;
         let store = &self.core().store;
-        store.resize(bytes)?;
+        store.resize(match size {
+            Size::Bytes(bytes) => bytes,
+            Size::Least => least,
+        })?;
         Ok(store.superblock().fields().total_bytes.get())
     }
 }

@@ -165,11 +165,7 @@ impl FileSystem for BtrfsFs {
     }
 
     fn resize(&self, size: Size) -> Answer<u64> {
-        let sized = match size {
-            Size::Bytes(bytes) => Ok(bytes),
-            Size::Least => self.volume.least_bytes(),
-        };
-        self.answer(sized.and_then(|bytes| self.volume.resize(bytes)))
+        self.answer(self.volume.resize(size))
     }
 
     fn subvolumes(&self) -> Option<&dyn Subvolumes> {

@@ -1,7 +1,7 @@
 //! Image files that tests make volumes on.
 
 #![allow(dead_code, reason = "no test uses all of it")]
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 #![allow(unreachable_pub, reason = "each test is a crate of its own")]
 
 pub mod served;
@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::Command;
 
 use btrfs::{MakeOptions, Volume};
-use vfs::{Errno, Error};
+use vfs::{Blame, Errno, Error};
 
 /// Size of the images.
 pub const IMAGE_BYTES: u64 = 256 << 20;
@@ -53,4 +53,29 @@ pub fn check(image: &Path) {
 /// What the caller did wrong.
 pub fn what<T: std::fmt::Debug>(result: Result<T, Error>) -> Errno {
     result.unwrap_err().errno()
+}
+
+/// Writes files of `bytes` bytes until there is no space; says how many there are.
+pub fn fill(volume: &Volume, bytes: usize) -> usize {
+    for number in 0..1_000_000 {
+        let result = volume.write(format!("/{bytes}-{number}"), vec![7; bytes]).and_then(|()| match bytes {
+            0..4096 => Ok(()),
+            _ => volume.sync(),
+        });
+        match result {
+            Ok(()) => {}
+            Err(error) if error.blame() == Blame::Space => return number,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    panic!("the volume has no end");
+}
+
+/// Removes all files at the top.
+pub fn empty(volume: &Volume) {
+    let names: Vec<_> = volume.read_dir("/").unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect();
+    for name in names {
+        volume.remove_file(&name).unwrap();
+    }
+    volume.sync().unwrap();
 }

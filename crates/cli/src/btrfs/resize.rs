@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use anyhow::{Error, Result};
 use clap::Args;
 use serde::Serialize;
+use spinney::Volume;
 
 use super::format;
 use commands::failure::{Failure, Status, one_line};
@@ -73,34 +74,14 @@ impl Resize {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = format::open_writable(&self.image)?;
         let before = volume.info()?.total_bytes;
-        let wanted = match self.size {
-            Size::Bytes(bytes) => Some(bytes),
-            Size::More(bytes) => before.checked_add(bytes),
-            Size::Less(bytes) => before.checked_sub(bytes),
-            Size::Min => Some(volume.least_bytes()?),
-            Size::Max => Some(volume.device_bytes()),
+        let size = match self.size {
+            Size::Min => vfs::Size::Least,
+            Size::Max => self.check(&volume, before, Some(volume.device_bytes()))?,
+            Size::Bytes(bytes) => self.check(&volume, before, Some(bytes))?,
+            Size::More(bytes) => self.check(&volume, before, before.checked_add(bytes))?,
+            Size::Less(bytes) => self.check(&volume, before, before.checked_sub(bytes))?,
         };
-        let name = names::escaped(self.image.image.as_os_str().as_bytes());
-        let wanted = wanted.ok_or_else(|| {
-            Failure::usage(format!(
-                "{name}: it has {} ({before} bytes), which cannot change by so much",
-                human::bytes(before)
-            ))
-        })?;
-        if i64::try_from(wanted).is_err() {
-            return Err(Failure::usage(format!("{name}: no file is {} long", human::bytes(wanted))).into());
-        }
-        if wanted < before {
-            let least = volume.least_bytes()?;
-            if wanted < least {
-                let text = format!(
-                    "{name}: cannot have {wanted} bytes: up to byte {least} ({}) it is in use, and that is not moved",
-                    human::bytes(least)
-                );
-                return Err(Failure::new(Status::NoSpace, text).into());
-            }
-        }
-        let total = volume.by_paths().resize(vfs::Size::Bytes(wanted)).map_err(explain)?;
+        let total = volume.by_paths().resize(size).map_err(explain)?;
         volume.close()?;
         if self.json {
             return out.json(&Report { before_bytes: before, total_bytes: total });
@@ -109,6 +90,30 @@ impl Resize {
             writeln!(out, "{} before, now {} ({total} bytes)", human::bytes(before), human::bytes(total))?;
         }
         Ok(())
+    }
+
+    /// Refuses a size that no image has, or this one cannot have.
+    fn check(&self, volume: &Volume, before: u64, wanted: Option<u64>) -> Result<vfs::Size> {
+        let name = names::escaped(self.image.image.as_os_str().as_bytes());
+        let Some(wanted) = wanted else {
+            let has = human::bytes(before);
+            let text = format!("{name}: it has {has} ({before} bytes), which cannot change by so much");
+            return Err(Failure::usage(text).into());
+        };
+        if i64::try_from(wanted).is_err() {
+            return Err(Failure::usage(format!("{name}: no file is {} long", human::bytes(wanted))).into());
+        }
+        if wanted < before {
+            let least = volume.least_bytes()?;
+            if wanted < least {
+                let end = human::bytes(least);
+                let text = format!(
+                    "{name}: cannot have {wanted} bytes: up to byte {least} ({end}) it is in use, and that is not moved"
+                );
+                return Err(Failure::new(Status::NoSpace, text).into());
+            }
+        }
+        Ok(vfs::Size::Bytes(wanted))
     }
 }
 
