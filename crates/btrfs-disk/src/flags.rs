@@ -117,6 +117,50 @@ flag_set! {
 }
 
 flag_set! {
+    /// Which block groups a balance is of, and how it was begun.
+    BalanceFlags {
+        /// Those of data.
+        DATA = 0;
+        /// Those of the chunk tree.
+        SYSTEM = 1;
+        /// Those of metadata.
+        METADATA = 2;
+        /// Fewer copies of metadata are what is wanted.
+        FORCE = 3;
+        /// It goes on after it was paused.
+        RESUME = 4;
+    }
+}
+
+flag_set! {
+    /// Which fields of a balance's arguments count.
+    BalanceFilters {
+        /// Groups of some profiles.
+        PROFILES = 0;
+        /// Groups that are used less.
+        USAGE = 1;
+        /// Groups on a device.
+        DEVID = 2;
+        /// Groups in a range of the device.
+        DRANGE = 3;
+        /// Groups in a range of logical addresses.
+        VRANGE = 4;
+        /// So many groups.
+        LIMIT = 5;
+        /// So many groups, from the fewest to the most.
+        LIMIT_RANGE = 6;
+        /// Groups of so many stripes.
+        STRIPES_RANGE = 7;
+        /// To another profile.
+        CONVERT = 8;
+        /// Not those that have it already.
+        SOFT = 9;
+        /// Groups that are used between two parts.
+        USAGE_RANGE = 10;
+    }
+}
+
+flag_set! {
     /// State of the whole file system (`flags` of the superblock).
     SuperFlags {
         /// The blocks of a superblock are written like those of a tree: set by the kernel.

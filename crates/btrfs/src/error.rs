@@ -104,6 +104,9 @@ pub enum CallerError {
     /// An extended attribute is larger than the format allows.
     #[error("attribute too large")]
     AttributeTooLarge,
+    /// A balance would keep metadata in fewer copies, and was not told to.
+    #[error("metadata would be kept in fewer copies: that has to be asked for")]
+    FewerCopies,
     /// A directory or mount root that cannot be renamed or removed.
     #[error("busy")]
     Busy,
@@ -230,7 +233,7 @@ impl CallerError {
             Self::IsADirectory => K::IsADirectory,
             Self::NotEmpty => K::DirectoryNotEmpty,
             Self::NameTooLong => K::InvalidFilename,
-            Self::InvalidArgument | Self::TooManySymlinks | Self::NoSuchOffset => K::InvalidInput,
+            Self::InvalidArgument | Self::TooManySymlinks | Self::NoSuchOffset | Self::FewerCopies => K::InvalidInput,
             Self::ReadOnly => K::ReadOnlyFilesystem,
             Self::CrossSubvolume => K::CrossesDevices,
             Self::TooManyLinks => K::TooManyLinks,

@@ -3,6 +3,7 @@
 // An index outside its array is a panic, which no bytes of a disk and no caller may cause (STYLE 30).
 #![deny(clippy::indexing_slicing)]
 
+mod balance;
 mod dir;
 mod error;
 mod extents;
@@ -17,6 +18,7 @@ mod vfs_impl;
 mod volume;
 mod writeback;
 
+pub use balance::{BalanceEnd, BalanceProgress, BalanceSpec, NotBalance, PausedBalance};
 pub use btrfs_disk::flags::InodeFlags;
 pub use btrfs_disk::{Generation, InodeNo, TreeId};
 #[cfg(feature = "ablation")]

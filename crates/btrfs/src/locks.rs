@@ -2,7 +2,7 @@
 //! between, this is the whole order; debug builds assert it ([`host::locks`]).
 //!
 //! An open transaction handle ([`btrfs_store::Txn`]) acts like a lock too: a commit waits for it. It lies between
-//! `Rename`, `Names`, `Editing` and `InPlace`, which are taken before a handle begins, and all the others. A thread
+//! `Rename`, `Names`, `Moving`, `Editing` and `InPlace`, which are taken before a handle begins, and all the others. A thread
 //! that holds a handle must not wait for a `Names` lock, whose holder may be waiting for a commit, which waits for the
 //! handle: an operation reserves space first, then takes the `Names` locks, and begins its handle last. `State` and
 //! what follows it are taken inside callbacks of tree scans, where tree blocks are locked.
@@ -21,13 +21,16 @@ host::ranks! {
         /// One per inode: a directory's entries, another inode's names and length. Several at once only in ascending
         /// order of tree and inode number (`inode::lock_all`).
         Names = 4,
+        /// One per volume: shared by threads that hold an `Editing` lock, and so may remember where data is; exclusive
+        /// for the thread that moves data to another place.
+        Moving = 5,
         /// One per inode: held by the thread that changes a file's items. Several at once only in ascending order.
-        Editing = 5,
+        Editing = 6,
         /// One per volume: shared by threads that overwrite data in place, exclusive for a snapshot.
-        InPlace = 6,
+        InPlace = 7,
         /// One per volume: held by the thread that allocates space for what it is about to write, so that all of that
         /// lies together.
-        LayingOut = 7,
+        LayingOut = 8,
         /// One per volume: shared by threads that change names or attributes, exclusive for the thread that copies the
         /// names of several inodes into the log.
         Changing = 19,
@@ -52,7 +55,7 @@ host::ranks! {
         /// Deleted subvolumes that nobody uses any more: the last reference to one can be dropped under any lock.
         DeadTrees = 49,
     }
-    nests: [Names, Editing, Changing, State]
+    nests: [Names, Moving, Editing, Changing, State]
 }
 
 /// What a volume needs one lock for: directories that move between directories.

@@ -16,6 +16,7 @@
 
 use crate::error::{Corrupt, Detail};
 
+mod balance;
 mod block_group;
 mod chunk;
 mod csum;
@@ -35,6 +36,7 @@ mod show;
 mod uuid_key;
 mod verity;
 
+pub use balance::{BalanceArgs, BalanceItem};
 pub use block_group::BlockGroupItem;
 pub use chunk::{Chunk, ChunkItem, STRIPE_LEN, Stripe, system_chunks};
 pub use csum::CsumGeometry;

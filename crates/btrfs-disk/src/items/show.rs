@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::{
-    BlockGroupItem, ChunkItem, DevExtent, DevItem, DevStatsItem, DirEntry, DirLogItem, ExtentDataRef, ExtentView,
+    BalanceItem, BlockGroupItem, ChunkItem, DevExtent, DevItem, DevStatsItem, DirEntry, DirLogItem, ExtentDataRef, ExtentView,
     FileExtent, FreeSpaceHeader, FreeSpaceInfo, InodeExtrefEntry, InodeItem, InodeRefEntry, OnDisk, QgroupInfoItem,
     QgroupLimitItem, QgroupStatusItem, RootItem, RootRefEntry, SharedDataRef, VerityDescriptorItem, uuid_of_key,
     uuid_subvolumes,
@@ -48,6 +48,7 @@ impl ShowItem<'_> {
             item_type::CHUNK_ITEM => show(f, ChunkItem::parse(data)),
             item_type::DEV_ITEM => show(f, DevItem::parse(data)),
             item_type::DEV_EXTENT => show(f, DevExtent::parse(data)),
+            item_type::TEMPORARY_ITEM => show(f, BalanceItem::parse_prefix(data).map(|(item, _)| item)),
             item_type::PERSISTENT_ITEM => show(f, DevStatsItem::parse_prefix(data).map(|(item, _)| item)),
             item_type::QGROUP_STATUS => show(f, QgroupStatusItem::parse_prefix(data).map(|(item, _)| item)),
             item_type::QGROUP_INFO => show(f, QgroupInfoItem::parse(data)),

@@ -130,7 +130,7 @@ impl Apply<'_> {
             // Data was looked up before it was written.
             check_unused(self.tree, &self.sizes, at, self.sizes.len(head.kind))?;
         }
-        let mut record = ExtentRecord::new(&self.sizes, head.kind, self.edit.generation());
+        let mut record = ExtentRecord::new(&self.sizes, head.kind, head.generation.unwrap_or(self.edit.generation()));
         if head.full_backref {
             record.flags |= ExtentFlags::FULL_BACKREF;
         }

@@ -1,6 +1,6 @@
 //! One change of who refers to an extent, as a value.
 
-use btrfs_disk::{InodeNo, Logical, TreeId};
+use btrfs_disk::{Generation, InodeNo, Logical, TreeId};
 
 /// What an extent holds, and how much the format says about it besides its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,6 +120,15 @@ pub enum RefChange {
         /// Its level.
         level: u8,
     },
+    /// What is new at this address is as old as this: it was moved here.
+    SetGeneration {
+        /// First byte of the extent.
+        at: Logical,
+        /// What it holds.
+        kind: ExtentKind,
+        /// The transaction that wrote it first.
+        generation: Generation,
+    },
 }
 
 /// A change taken apart into what the queue merges by.
@@ -131,6 +140,7 @@ pub(super) struct Parts {
     pub(super) delta: Option<(RefKey, i64)>,
     pub(super) is_new: bool,
     pub(super) full_backref: bool,
+    pub(super) generation: Option<Generation>,
 }
 
 impl RefChange {
@@ -149,17 +159,32 @@ impl RefChange {
                 Parts::data(at, len, (data_key(root, inode, offset, parent), -1), false)
             }
             Self::SetFullBackref { at, level } => Parts { full_backref: true, ..Parts::tree(at, level, None, false) },
+            Self::SetGeneration { at, kind, generation } => Parts {
+                at,
+                kind,
+                delta: None,
+                is_new: false,
+                full_backref: false,
+                generation: Some(generation),
+            },
         }
     }
 }
 
 impl Parts {
     fn tree(at: Logical, level: u8, delta: Option<(RefKey, i64)>, is_new: bool) -> Self {
-        Self { at, kind: ExtentKind::Tree { level }, delta, is_new, full_backref: false }
+        Self { at, kind: ExtentKind::Tree { level }, delta, is_new, full_backref: false, generation: None }
     }
 
     fn data(at: Logical, len: u64, delta: (RefKey, i64), is_new: bool) -> Self {
-        Self { at, kind: ExtentKind::Data { len }, delta: Some(delta), is_new, full_backref: false }
+        Self {
+            at,
+            kind: ExtentKind::Data { len },
+            delta: Some(delta),
+            is_new,
+            full_backref: false,
+            generation: None,
+        }
     }
 }
 

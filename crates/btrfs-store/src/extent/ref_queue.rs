@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use btrfs_disk::convert::to_usize;
 use btrfs_disk::error::{At, Detail};
-use btrfs_disk::{Corrupt, Logical};
+use btrfs_disk::{Corrupt, Generation, Logical};
 use crossbeam_utils::CachePadded;
 
 use super::ref_change::{ExtentKind, Parts, RefChange, RefKey};
@@ -38,6 +38,8 @@ pub struct Head {
     pub is_new: bool,
     /// `FULL_BACKREF` is to be set.
     pub full_backref: bool,
+    /// What the new item is to say of its age, if not that it is of the running transaction.
+    pub generation: Option<Generation>,
     deltas: Deltas,
 }
 
@@ -51,7 +53,7 @@ enum Deltas {
 
 impl Head {
     fn new(kind: ExtentKind) -> Self {
-        Self { kind, is_new: false, full_backref: false, deltas: Deltas::None }
+        Self { kind, is_new: false, full_backref: false, generation: None, deltas: Deltas::None }
     }
 
     /// A head made by hand, for tests and tools that apply changes without a queue.
@@ -213,6 +215,7 @@ impl RefQueue {
         check_same_kind(head.kind, &parts)?;
         head.is_new |= parts.is_new;
         head.full_backref |= parts.full_backref;
+        head.generation = parts.generation.or(head.generation);
         if let Some((key, count)) = parts.delta {
             grown += head.deltas.add(key, count);
         }

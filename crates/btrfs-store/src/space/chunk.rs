@@ -57,6 +57,8 @@ pub struct DeviceSpace {
     total_bytes: u64,
     bytes_used: u64,
     free: FreeMap,
+    /// New chunks end before this byte.
+    ceiling: u64,
 }
 
 impl DeviceSpace {
@@ -67,7 +69,7 @@ impl DeviceSpace {
         let len = total_bytes.saturating_sub(DEVICE_RESERVED);
         // An empty map takes any run that ends within 64 bits, and this one does.
         let _ = free.insert(Run { start: DEVICE_RESERVED, len });
-        Self { id, uuid, total_bytes, bytes_used: 0, free }
+        Self { id, uuid, total_bytes, bytes_used: 0, free, ceiling: u64::MAX }
     }
 
     /// A device with the chunks that the device tree says.
@@ -160,9 +162,19 @@ impl DeviceSpace {
         is_used
     }
 
+    /// New chunks end before this byte.
+    pub(crate) fn set_ceiling(&mut self, ceiling: u64) {
+        self.ceiling = ceiling;
+    }
+
     /// The first hole of at least `len` bytes, else the longest.
     fn hole(&self, len: u64) -> Option<Run> {
-        self.free.first_of(len).or_else(|| self.free.longest_run())
+        if self.ceiling >= self.total_bytes {
+            return self.free.first_of(len).or_else(|| self.free.longest_run());
+        }
+        let mut free = self.free.clone();
+        free.subtract(Run { start: self.ceiling, len: self.total_bytes - self.ceiling });
+        free.first_of(len).or_else(|| free.longest_run())
     }
 }
 
@@ -235,10 +247,14 @@ impl Space {
         free.iter().collect()
     }
 
-    /// Use and profile for a new chunk: those of the newest group of that kind.
+    /// Use and profile for a new chunk: what groups of that kind are converted to, else those of the newest one.
     #[must_use]
     pub fn chunk_flags(&self, kind: SpaceKind) -> Option<BlockGroupFlags> {
         let account = self.accounts.index(kind);
+        let target = self.targets.lock().get(account).copied().flatten();
+        if target.is_some() {
+            return target;
+        }
         let groups = self.groups.all();
         let mut same = groups.iter().rev().filter(|group| self.accounts.index(group.kind()) == account);
         same.next().map(|group| group.flags())

@@ -40,6 +40,9 @@ pub struct BlockGroup {
     excluded: Box<[Run]>,
     excluded_bytes: u64,
     read_only: bool,
+    /// It is being emptied: nothing is allocated from it, and what becomes free in it is nobody's. Changes under the
+    /// lock of the state.
+    is_closed: AtomicBool,
     /// Longer runs than this are not there; 0 until loaded. A hint outside the lock.
     len_bound: AtomicU64,
     /// Something in the state waits for the commit. A hint outside the lock.
@@ -115,6 +118,17 @@ pub(crate) struct GroupUse {
     pub(crate) used: u64,
 }
 
+/// Who has what became free in a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Given {
+    /// Whoever allocates next.
+    Loaded,
+    /// Whoever loads the group.
+    Unloaded,
+    /// Nobody: nothing is allocated from the group.
+    ToNobody,
+}
+
 /// What is free in a group, in bytes, and whether it is loaded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Free {
@@ -146,6 +160,7 @@ impl BlockGroup {
             excluded_bytes,
             excluded: info.excluded.into_boxed_slice(),
             read_only: info.read_only,
+            is_closed: AtomicBool::new(false),
             len_bound: AtomicU64::new(0),
             is_touched: AtomicBool::new(false),
             state: Mutex::new(
@@ -179,8 +194,14 @@ impl BlockGroup {
 
     /// Nothing may be allocated from it.
     #[must_use]
-    pub const fn is_read_only(&self) -> bool {
-        self.read_only
+    pub fn is_read_only(&self) -> bool {
+        self.read_only || self.is_closed()
+    }
+
+    /// It is being emptied.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Relaxed)
     }
 
     /// The kind it counts for; mixed groups count for metadata.
@@ -256,18 +277,35 @@ impl BlockGroup {
         Ok(Some((counted, free)))
     }
 
+    /// Lets nothing more be allocated from it, where its free space is loaded and `give_up` can do without so many bytes.
+    pub(crate) fn close(&self, give_up: impl FnOnce(u64) -> bool) -> bool {
+        let state = self.state.lock();
+        let Space::Loaded(map) = &state.space else { return false };
+        let closes = !self.is_read_only() && give_up(map.bytes());
+        self.is_closed.fetch_or(closes, Relaxed);
+        closes
+    }
+
+    /// Takes back [`Self::close`]; returns the bytes that are free in it.
+    pub(crate) fn reopen(&self) -> u64 {
+        let state = self.state.lock();
+        self.is_closed.store(false, Relaxed);
+        match &state.space {
+            Space::Loaded(map) => {
+                self.len_bound.store(map.len_bound(), Relaxed);
+                map.bytes()
+            }
+            Space::Unloaded { .. } => 0,
+        }
+    }
+
     /// Nothing lies in it, in this transaction and the last durable one, and its items say so.
     pub(crate) fn is_empty(&self) -> bool {
         self.free_if_empty(&self.state.lock()).is_some()
     }
 
     fn free_if_empty(&self, state: &State) -> Option<Free> {
-        let is_quiet = state.used == 0
-            && state.pinned_bytes == 0
-            && state.pinned.is_empty()
-            && state.changes.is_empty()
-            && !state.is_item_stale
-            && !self.read_only;
+        let is_quiet = state.is_quiet() && !self.is_read_only();
         let free = match &state.space {
             Space::Loaded(map) => (map.bytes() == self.total()).then_some(Free::Loaded(map.bytes())),
             Space::Unloaded { held, counted } => held.is_empty().then_some(Free::Unloaded(*counted)),
@@ -282,6 +320,17 @@ impl BlockGroup {
         if may_go {
             state.space = Space::Loaded(FreeMap::default());
             self.len_bound.store(0, Relaxed);
+        }
+        may_go
+    }
+
+    /// Takes everything out of a closed group in which nothing is left; false where something is.
+    pub(crate) fn retire_closed(&self) -> bool {
+        let mut state = self.state.lock();
+        let is_full = matches!(&state.space, Space::Loaded(map) if map.bytes() == self.total());
+        let may_go = self.is_closed() && is_full && state.is_quiet();
+        if may_go {
+            state.space = Space::Loaded(FreeMap::default());
         }
         may_go
     }
@@ -311,11 +360,11 @@ impl BlockGroup {
         if wait { Some(self.state.lock()) } else { self.state.try_lock() }
     }
 
-    /// Makes runs free. Returns whether the group is loaded, and so can allocate them.
+    /// Makes runs free. Returns whose they are now.
     ///
     /// # Errors
     /// A run was free already: something was freed twice.
-    pub(crate) fn give(&self, runs: &[Run]) -> Result<bool, Corrupt> {
+    pub(crate) fn give(&self, runs: &[Run]) -> Result<Given, Corrupt> {
         self.give_locked(&mut self.state.lock(), runs)
     }
 
@@ -323,7 +372,7 @@ impl BlockGroup {
     ///
     /// # Errors
     /// As [`Self::give`].
-    pub(crate) fn unpin(&self, runs: &[Run]) -> Result<bool, Corrupt> {
+    pub(crate) fn unpin(&self, runs: &[Run]) -> Result<Given, Corrupt> {
         let mut state = self.state.lock();
         let bytes: u64 = runs.iter().map(|run| run.len).sum();
         debug_assert!(bytes <= state.pinned_bytes, "what is unpinned was pinned");
@@ -331,7 +380,7 @@ impl BlockGroup {
         self.give_locked(&mut state, runs)
     }
 
-    fn give_locked(&self, state: &mut State, runs: &[Run]) -> Result<bool, Corrupt> {
+    fn give_locked(&self, state: &mut State, runs: &[Run]) -> Result<Given, Corrupt> {
         debug_assert!(runs.iter().all(|run| self.contains(*run)), "runs become free in the group that they lie in");
         state.may_take_room = true;
         match &mut state.space {
@@ -340,14 +389,14 @@ impl BlockGroup {
                     held.remove(&run.start);
                     *counted = counted.saturating_add(run.len);
                 }
-                Ok(false)
+                Ok(if self.is_read_only() { Given::ToNobody } else { Given::Unloaded })
             }
             Space::Loaded(map) => {
                 for run in coalesced(runs) {
                     map.insert(run).map_err(|_| freed_twice(run))?;
                 }
                 self.len_bound.store(map.len_bound(), Relaxed);
-                Ok(true)
+                Ok(if self.is_read_only() { Given::ToNobody } else { Given::Loaded })
             }
         }
     }
@@ -477,6 +526,15 @@ impl BlockGroup {
 }
 
 impl State {
+    /// Nothing lies in the group, in this transaction and the last durable one, and its items say so.
+    fn is_quiet(&self) -> bool {
+        self.used == 0
+            && self.pinned_bytes == 0
+            && self.pinned.is_empty()
+            && self.changes.is_empty()
+            && !self.is_item_stale
+    }
+
     fn map_and_cursor(&mut self, kind: SpaceKind) -> Option<(&mut FreeMap, &mut Cursor)> {
         let Space::Loaded(map) = &mut self.space else {
             return None;

@@ -12,7 +12,7 @@ use crate::error::SpaceKind;
 use crate::locks::{Rank, RwLock};
 
 /// Accounts that groups count for ([`super::Accounts::index`]).
-const ACCOUNT_COUNT: usize = 3;
+pub(crate) const ACCOUNT_COUNT: usize = 3;
 
 /// The block groups of a store.
 #[derive(Debug)]
@@ -69,6 +69,17 @@ impl Groups {
         let list = &mut index.open[account];
         let position = list.partition_point(|other| other.range() < group.range());
         list.insert(position, Arc::clone(group));
+    }
+
+    /// Lets nothing more be allocated from the group, where `give_up` can do without so many bytes.
+    pub(crate) fn close(&self, account: usize, group: &BlockGroup, give_up: impl FnOnce(u64) -> bool) -> bool {
+        // Nobody is looking for a run that was promised meanwhile.
+        let mut index = self.index.write();
+        let closes = group.close(give_up);
+        if closes {
+            index.open[account].retain(|other| other.range() != group.range());
+        }
+        closes
     }
 
     /// The next allocations begin at the first group with room.

@@ -49,12 +49,14 @@ mod supply;
 
 use std::sync::Arc;
 
+use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{At, Corrupt, Detail, Logical};
 
 use crate::error::{Error, Result, SpaceKind};
 use crate::locks::{Mutex, MutexGuard, Rank};
 use free_map::Want;
-use groups::Groups;
+use group::Given;
+use groups::{ACCOUNT_COUNT, Groups};
 
 pub use account::{Shortage, Urgency};
 pub use chunk::{ChunkPlan, ChunkTrees, DeviceSpace};
@@ -146,6 +148,8 @@ pub struct Space {
     groups: Groups,
     devices: Mutex<Vec<DeviceSpace>>,
     growing: Mutex<()>,
+    /// What new groups are to be, while those of a kind are converted. By account.
+    targets: Mutex<[Option<BlockGroupFlags>; ACCOUNT_COUNT]>,
 }
 
 impl Space {
@@ -158,6 +162,7 @@ impl Space {
             groups: Groups::new(),
             devices: Mutex::new(Rank::Counters, Vec::new()),
             growing: Mutex::new(Rank::ChunkAlloc, ()),
+            targets: Mutex::new(Rank::Counters, [None; ACCOUNT_COUNT]),
         }
     }
 
@@ -321,8 +326,8 @@ impl Space {
     /// `Corrupt` when it is free already.
     pub fn free_now(&self, extent: Extent) -> Result<()> {
         let group = self.group_of(extent)?;
-        let is_loaded = group.give(&[extent.run()])?;
-        self.given(&group, extent.len, is_loaded);
+        let given = group.give(&[extent.run()])?;
+        self.given(&group, extent.len, given);
         Ok(())
     }
 
@@ -364,8 +369,8 @@ impl Space {
         }
         for (group, runs) in pinned.0 {
             let bytes = runs.iter().map(|run| run.len).sum();
-            let is_loaded = group.unpin(&runs)?;
-            self.given(&group, bytes, is_loaded);
+            let given = group.unpin(&runs)?;
+            self.given(&group, bytes, given);
             self.accounts.unpinned(group.kind(), bytes);
             if group.is_empty() {
                 // Its place may be another kind's.
@@ -376,11 +381,11 @@ impl Space {
     }
 
     /// Books bytes that became free in a group.
-    fn given(&self, group: &BlockGroup, bytes: u64, is_loaded: bool) {
-        match (group.is_read_only(), is_loaded) {
-            (true, _) => {}
-            (false, true) => self.accounts.freed(group.kind(), bytes),
-            (false, false) => self.accounts.freed_unloaded(group.kind(), bytes),
+    fn given(&self, group: &BlockGroup, bytes: u64, given: Given) {
+        match given {
+            Given::ToNobody => {}
+            Given::Loaded => self.accounts.freed(group.kind(), bytes),
+            Given::Unloaded => self.accounts.freed_unloaded(group.kind(), bytes),
         }
     }
 

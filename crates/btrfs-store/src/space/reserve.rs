@@ -278,7 +278,7 @@ impl Accounts {
         at_hand < scattered.saturating_mul(self.node_size).min(tree_bytes())
     }
 
-    fn bytes_for_heads(&self, heads: u64) -> u64 {
+    pub(crate) fn bytes_for_heads(&self, heads: u64) -> u64 {
         heads.saturating_mul(self.node_size / HEADS_PER_BLOCK)
     }
 

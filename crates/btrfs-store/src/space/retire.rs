@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{DevId, Key, Logical};
 
@@ -14,7 +15,7 @@ use super::Space;
 use super::chunk::{ChunkTrees, DeviceSpace, change_device, group_key};
 use super::free_map::Run;
 use super::free_space_tree;
-use super::group::BlockGroup;
+use super::group::{BlockGroup, Free};
 use crate::error::{Error, Result, SpaceKind};
 use crate::pool::Chunk;
 use crate::tree::{Edit, Tree};
@@ -72,6 +73,37 @@ impl Space {
         let give_up =
             |group: &Arc<BlockGroup>| group.retire(|free| self.accounts.give_up(group.kind(), group.total(), free));
         self.spare_groups(which).into_iter().find(give_up)
+    }
+
+    /// Lets nothing more be allocated from a group whose free space is loaded, so that it can be emptied; false where
+    /// what is free in it cannot be done without.
+    pub(crate) fn close_group(&self, group: &BlockGroup) -> bool {
+        let (kind, total) = (group.kind(), group.total());
+        let give_up = |free| self.accounts.give_up(kind, total, Free::Loaded(free));
+        self.groups.close(self.accounts.index(kind), group, give_up)
+    }
+
+    /// Takes back [`Self::close_group`].
+    pub(crate) fn reopen_group(&self, group: &Arc<BlockGroup>) {
+        let (kind, free) = (group.kind(), group.reopen());
+        // Open first: a thread that can reserve the bytes must be able to allocate them.
+        self.groups.open(self.accounts.index(kind), group);
+        self.accounts.group_reopened(kind, group.total(), free);
+    }
+
+    /// What new groups of a kind are to be, until the next call.
+    pub(crate) fn set_target(&self, kind: SpaceKind, flags: Option<BlockGroupFlags>) {
+        if let Some(target) = self.targets.lock().get_mut(self.accounts.index(kind)) {
+            *target = flags;
+        }
+    }
+
+    /// New chunks end before this byte of the device.
+    pub(crate) fn set_ceiling(&self, id: DevId, ceiling: u64) {
+        if let Some(device) = self.devices.lock().iter_mut().find(|device| device.id() == id) {
+            device.set_ceiling(ceiling);
+        }
+        self.accounts.set_none_full();
     }
 
     /// Removes the items of a chunk whose group was retired, and has its places on the devices for others. The caller

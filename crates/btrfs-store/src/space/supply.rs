@@ -68,6 +68,14 @@ impl Accounts {
         granted
     }
 
+    /// A group that had been given up is back, with so many bytes free.
+    pub(crate) fn group_reopened(&self, kind: SpaceKind, total: u64, free: u64) {
+        let account = self.of(kind);
+        account.total.fetch_add(total, Relaxed);
+        account.credit(free);
+        self.line.tell();
+    }
+
     /// A group's free space was loaded: of the `counted` bytes said to be free, `free` can
     /// be allocated now.
     pub(crate) fn group_loaded(&self, kind: SpaceKind, counted: u64, free: u64) {

@@ -11,7 +11,7 @@ use super::Store;
 use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::pool::{PoolDevice, supers};
-use crate::space::{self, ChunkTrees, Reservation, Shortage, Spare, Urgency};
+use crate::space::{self, BlockGroup, ChunkTrees, Reservation, Shortage, Spare, Urgency};
 use crate::tree::Edit;
 use crate::txn::{Purse, TxnHost};
 use crate::{Error, Result, make};
@@ -29,22 +29,26 @@ impl Store {
         if !matches!(engine.space.reserve(need, urgency), Err(Shortage::Chunk(wanted)) if wanted == kind) {
             return Ok(());
         }
-        let Some(flags) = engine.space.chunk_flags(kind) else {
+        if !self.add_chunk(kind)? {
             engine.space.accounts().set_full(kind, true);
-            return Ok(());
-        };
+        }
+        Ok(())
+    }
+
+    /// Allocates a chunk of a kind; false where there is no room. The caller holds the lock for growing.
+    pub(super) fn add_chunk(&self, kind: SpaceKind) -> Result<bool> {
+        let engine = &self.0;
+        let Some(flags) = engine.space.chunk_flags(kind) else { return Ok(false) };
         let mut plan = engine.space.plan_chunk(flags)?;
         while plan.is_none() && self.give_back_one(Spare::For(kind))? {
             plan = engine.space.plan_chunk(flags)?;
         }
-        let Some(plan) = plan else {
-            engine.space.accounts().set_full(kind, true);
-            return Ok(());
-        };
+        let Some(plan) = plan else { return Ok(false) };
         self.change_chunks(|edit, trees| {
             engine.space.write_chunk(edit, trees, &plan)?;
             engine.adopt_chunk(&plan)
-        })
+        })?;
+        Ok(true)
     }
 
     /// Gives an empty block group back; false where there is none that may go. The caller holds the lock for growing.
@@ -55,17 +59,22 @@ impl Store {
             return Ok(false);
         }
         let Some(group) = engine.space.retire_group(which) else { return Ok(false) };
-        self.change_chunks(|edit, trees| {
-            let chunk = engine.pool().chunks().lookup(Logical(group.range().start), group.range().len)?;
-            engine.space.erase_chunk(edit, trees, &chunk)?;
-            engine.forget_chunk(&chunk);
-            Ok(())
-        })?;
+        self.erase_group(&group)?;
         Ok(true)
     }
 
+    /// Erases the chunk of a group that was retired. The caller holds the lock for growing.
+    pub(super) fn erase_group(&self, group: &BlockGroup) -> Result<()> {
+        let engine = &self.0;
+        self.change_chunks(|edit, trees| {
+            let chunk = engine.pool().chunks().lookup(Logical(group.range().start), group.range().len)?;
+            engine.space.erase_chunk(edit, trees, &chunk)?;
+            engine.forget_chunk(&chunk)
+        })
+    }
+
     /// Room for a change of the chunks' trees. Not to be called under the lock for growing, which it may take.
-    fn reserve_for_chunks(&self) -> Result<Reservation> {
+    pub(super) fn reserve_for_chunks(&self) -> Result<Reservation> {
         let bytes = self.0.space.accounts().bytes_for_items(CHANGE_ITEMS);
         self.reserve_bytes(space::Need { data: 0, metadata: bytes, system: bytes }, Urgency::Normal)
     }

@@ -28,6 +28,9 @@ use crate::txn::{DropProgress, Engine, Trim, Txn, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
 
 mod growth;
+mod relocation;
+
+pub use relocation::{Copied, GroupState, Moved};
 
 /// Commits by which one reservation tries to get room.
 const COMMITS_PER_RESERVE_MAX: usize = 8;
@@ -515,7 +518,7 @@ impl Store {
 /// Trees and references.
 impl Store {
     /// Whether anything but this use refers to a data extent: another file extent item, one whose
-    /// removal is not durable, or a snapshot that shares the leaf. Not to be called with an open
+    /// removal is not durable, a snapshot that shares the leaf, or a copy that is being made to move it. Not to be called with an open
     /// handle.
     ///
     /// # Errors
@@ -532,6 +535,10 @@ impl Store {
 
     fn is_data_shared_now(&self, at: Logical, len: u64, holder: &DataHolder) -> Result<bool> {
         let engine = &self.0;
+        // What is being moved has a copy somewhere, which must stay one.
+        if engine.space.group_of(Extent { at, len })?.is_closed() {
+            return Ok(true);
+        }
         let kind = ExtentKind::Data { len };
         let info = lookup(&engine.core.extent, &engine.pending.refs, at, kind, &engine.extent_sizes())?;
         let last_snapshot = engine.trees.tree(holder.root)?.last_snapshot();

@@ -52,6 +52,11 @@ impl Block {
         self.at
     }
 
+    /// The transaction that wrote it first.
+    pub(crate) fn generation(&self) -> Generation {
+        Generation(self.generation)
+    }
+
     /// Checks level, generation and owner, which a block keeps as long as it is at this address. To
     /// be called before the block is locked: a pointer may lead to a block that the caller has
     /// locked already, which then differs in one of them.

@@ -4,8 +4,12 @@ use std::sync::{Arc, OnceLock};
 
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::flags::{BlockGroupFlags, Incompat};
+use btrfs_disk::items::ChunkItem;
+use btrfs_disk::key::DiskKey;
 use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{DevId, TreeId, Uuid};
+
+use zerocopy::IntoBytes;
 
 use crate::extent::{CsumSizes, CsumTree, ExtentSizes, check_unused};
 use crate::locks::Mutex;
@@ -126,10 +130,31 @@ impl Engine {
     }
 
     /// Forgets a chunk whose items are removed and in which nothing lies.
-    pub(crate) fn forget_chunk(&self, chunk: &Chunk) {
+    ///
+    /// # Errors
+    /// `Corrupt` for a list of system chunks that cannot be read.
+    pub(crate) fn forget_chunk(&self, chunk: &Chunk) -> Result<()> {
+        if chunk.flags().contains(BlockGroupFlags::SYSTEM) {
+            self.unlist_chunk(chunk)?;
+        }
         self.space.forget_group(chunk.start());
         self.pool().chunks().remove(chunk.start());
         self.note_device_use();
+        Ok(())
+    }
+
+    /// Takes a chunk out of the superblock's array of system chunks.
+    fn unlist_chunk(&self, chunk: &Chunk) -> Result<()> {
+        let mut superblock = self.superblock.lock();
+        let mut array = Vec::new();
+        for entry in superblock.system_chunks() {
+            let (key, item) = entry?;
+            if key != chunk.key() {
+                array.extend_from_slice(DiskKey::from(key).as_bytes());
+                array.extend_from_slice(&ChunkItem::build(item.chunk, item.stripes));
+            }
+        }
+        Ok(superblock.set_system_chunks(&array)?)
     }
 
     /// The device: there is one, until several are supported.

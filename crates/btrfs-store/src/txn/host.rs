@@ -85,6 +85,7 @@ impl TxnHost<'_> {
             RefChange::AddTree { at, .. } | RefChange::DropTree { at, .. } | RefChange::SetFullBackref { at, .. } => {
                 Extent { at, len: self.engine.nodesize() }
             }
+            RefChange::SetGeneration { at, kind, .. } => Extent { at, len: self.engine.extent_sizes().len(kind) },
             RefChange::AddData { at, len, .. } | RefChange::DropData { at, len, .. } => Extent { at, len },
         }
     }
@@ -146,6 +147,8 @@ impl Host for TxnHost<'_> {
         cow_changes(&plan, old.bytes, places, tree.id(), &mut |change| self.push(change))
             .inspect_err(|error| self.engine.health.poison(error))?;
         if plan.frees_old {
+            // One that was moved here in this transaction is never to be written.
+            self.engine.pending.dirty.remove(old.at);
             tree.forest().forget(old.at);
         }
         Ok(())

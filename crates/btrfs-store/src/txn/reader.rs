@@ -32,9 +32,26 @@ impl BlockReader {
         self.generation_max.store(running.0, Ordering::Relaxed);
     }
 
-    /// What a block of the running transaction must satisfy before it is written.
-    pub(crate) fn expect_for_write(&self, at: Logical, generation: Generation) -> verify::Expect<'_> {
-        verify::Expect { generation: Some(generation), ..verify::Expect::at(&self.format, at, generation) }
+    /// Reads a committed block of which only place and level are known.
+    ///
+    /// # Errors
+    /// When no copy is a valid block of that level.
+    pub(crate) fn read_any(&self, at: Logical, level: u8) -> Result<Box<[u8]>> {
+        let running = Generation(self.generation_max.load(Ordering::Relaxed));
+        let wanted = verify::Expect { level: Some(level), ..verify::Expect::at(&self.format, at, running) };
+        let mut data = vec![0; self.pool.node_bytes()].into_boxed_slice();
+        self.pool.read(at, &mut data, Expect::Block(&|bytes| verify::block(bytes, &wanted)))?;
+        Ok(data)
+    }
+
+    /// What a block that was written first by `written`, and is by `generation`, must satisfy before that.
+    pub(crate) fn expect_for_write(
+        &self,
+        at: Logical,
+        generation: Generation,
+        written: Generation,
+    ) -> verify::Expect<'_> {
+        verify::Expect { generation: Some(written), ..verify::Expect::at(&self.format, at, generation) }
     }
 }
 

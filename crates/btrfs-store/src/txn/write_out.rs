@@ -20,7 +20,8 @@ const WAVE_BATCHES: usize = 8;
 /// the originals.
 pub(crate) struct Batch {
     bytes: Vec<u8>,
-    places: Vec<Logical>,
+    /// Where they go, and the transactions that wrote them first: the running one, but for what was moved.
+    places: Vec<(Logical, Generation)>,
 }
 
 impl Engine {
@@ -43,13 +44,13 @@ impl Engine {
 
     pub(crate) fn write_batch(&self, mut batch: Batch, generation: Generation) -> Result<()> {
         let nodesize = self.pool().node_bytes();
-        for (bytes, at) in batch.bytes.chunks_mut(nodesize).zip(&batch.places) {
+        for (bytes, (at, written)) in batch.bytes.chunks_mut(nodesize).zip(&batch.places) {
             // Nothing stale, the checksum, and the check that a reader would make.
             prepare_for_write(bytes);
             verify::seal(bytes, self.pool().csum_type());
-            verify::content(bytes, &self.reader.expect_for_write(*at, generation))?;
+            verify::content(bytes, &self.reader.expect_for_write(*at, generation, *written))?;
         }
-        self.pool().write_blocks(batch.places.iter().copied().zip(batch.bytes.chunks(nodesize)))
+        self.pool().write_blocks(batch.places.iter().map(|(at, _)| *at).zip(batch.bytes.chunks(nodesize)))
     }
 }
 
@@ -62,7 +63,7 @@ impl Batch {
                 batch.bytes.reserve_exact(locked.data.len() * blocks.len());
             }
             batch.bytes.extend_from_slice(&locked.data);
-            batch.places.push(locked.at);
+            batch.places.push((locked.at, block.generation()));
         }
         batch
     }

@@ -61,6 +61,7 @@ pub(crate) fn allocate(core: &Core, inode: &Arc<Inode>, mode: AllocateMode, offs
 }
 
 fn grow_to(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
+    let _stay = core.data.stay();
     let _editing = inode.data.editing.lock();
     if size > inode.state().size { grow(core, inode, size) } else { Ok(()) }
 }
@@ -68,6 +69,7 @@ fn grow_to(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()> {
 /// Puts preallocated extents wherever the sectors of `range` have no space on disk.
 fn reserve_space(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
     let sectors = range.start - range.start % u64::from(sector(core))..covered(core, range.end);
+    let _stay = core.data.stay();
     let _editing = inode.data.editing.lock();
     // An inline extent cannot stand beside others: with this flag the flush does not make one.
     inode.change_in_memory(|state| state.flags |= InodeFlags::PREALLOC);
@@ -132,6 +134,7 @@ fn clear(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
     if whole.is_empty() {
         return Ok(());
     }
+    let _stay = core.data.stay();
     let _editing = inode.data.editing.lock();
     writeback::flush_held(core, inode)?;
     let now = core.now();
@@ -160,6 +163,7 @@ fn zero(core: &Core, inode: &Arc<Inode>, range: Range<u64>) -> Result<()> {
 
 /// Gives the sectors of `whole` preallocated extents for what they had.
 fn zero_whole(core: &Core, inode: &Arc<Inode>, whole: &Range<u64>, room: &mut Receipt) -> Result<()> {
+    let _stay = core.data.stay();
     let _editing = inode.data.editing.lock();
     // An inline extent cannot stand beside others: with this flag the flush does not make one.
     inode.change_in_memory(|state| state.flags |= InodeFlags::PREALLOC);

@@ -65,6 +65,7 @@ pub(super) fn reflink_parts(
         }
         let inline = {
             let (first, second) = in_order(source, destination);
+            let _stay = core.data.stay();
             let _editing = first.data.editing.lock();
             let _editing_too = second.map(|inode| inode.data.editing.lock());
             // The source may have become shorter before the locks were had.
@@ -101,6 +102,7 @@ pub(crate) fn share_same(
     destination.check_permits(Change::Other)?;
     writeback::flush_inode(core, source)?;
     let (first, second) = in_order(source, destination);
+    let _stay = core.data.stay();
     let _editing = first.data.editing.lock();
     let _editing_too = second.map(|inode| inode.data.editing.lock());
     let range = checked(core, source, destination, range)?;

@@ -32,6 +32,7 @@ pub(crate) fn set_size(core: &Core, inode: &Arc<Inode>, size: u64) -> Result<()>
     if size > FILE_BYTES_MAX {
         return Err(CallerError::TooLarge.into());
     }
+    let _stay = core.data.stay();
     let editing = inode.data.editing.lock();
     let (current, flags) = {
         let state = inode.state();

@@ -10,7 +10,7 @@ use vfs::Budget;
 
 use super::Inode;
 use super::rounds::Rounds;
-use crate::locks::{Mutex, Rank, RwLock};
+use crate::locks::{Mutex, Rank, ReadGuard, RwLock, WriteGuard};
 
 /// Decompressed extents kept per volume, of at most 128 KiB each.
 const DECOMPRESSED_MAX: usize = 32;
@@ -28,6 +28,8 @@ pub(crate) struct DataShared {
     last_listed: AtomicU64,
     /// Shared by threads that overwrite data in place; a snapshot takes it exclusively.
     pub(crate) in_place: RwLock<()>,
+    /// See [`Self::stay`].
+    moving: RwLock<()>,
     /// Held while space is allocated for what one flush writes.
     pub(crate) laying_out: Mutex<()>,
     /// Of the thread that writes back before writers have to.
@@ -44,10 +46,32 @@ impl DataShared {
             dirty_count: AtomicUsize::new(0),
             last_listed: AtomicU64::new(0),
             in_place: RwLock::new(Rank::InPlace, ()),
+            moving: RwLock::new(Rank::Moving, ()),
             laying_out: Mutex::new(Rank::LayingOut, ()),
             rounds: Rounds::default(),
             decompressed: Mutex::new(Rank::Lists, VecDeque::new()),
         }
+    }
+
+    /// Data on disk stays where it is until the guard is dropped: taken before an inode's `editing` lock.
+    pub(crate) fn stay(&self) -> ReadGuard<'_, ()> {
+        self.moving.read()
+    }
+
+    /// As [`Self::stay`], where the thread may have such a guard already.
+    pub(crate) fn stay_again(&self) -> ReadGuard<'_, ()> {
+        self.moving.read_recursive()
+    }
+
+    /// Waits until nobody holds an `editing` lock, and keeps everybody from it until the guard is dropped: who looks for
+    /// data afterwards finds it where it is then.
+    pub(crate) fn move_data(&self) -> WriteGuard<'_, ()> {
+        self.moving.write()
+    }
+
+    /// Forgets what was decompressed: other data may come to where it was.
+    pub(crate) fn forget_decompressed(&self) {
+        self.decompressed.lock().clear();
     }
 
     /// Notes that the inode is dirty. Called under its `inner` lock.

@@ -34,7 +34,7 @@ impl From<CallerError> for Errno {
             C::IsADirectory => Self::EISDIR,
             C::NotEmpty => Self::ENOTEMPTY,
             C::NameTooLong => Self::ENAMETOOLONG,
-            C::InvalidArgument => Self::EINVAL,
+            C::InvalidArgument | C::FewerCopies => Self::EINVAL,
             C::ReadOnly => Self::EROFS,
             C::CrossSubvolume => Self::EXDEV,
             C::TooManyLinks => Self::EMLINK,

@@ -91,6 +91,7 @@ pub(crate) fn flush_inode(core: &Core, inode: &Arc<Inode>) -> Result<()> {
     if inode.data.is_clean() {
         return Ok(());
     }
+    let _stay = core.data.stay();
     let _editing = inode.data.editing.lock();
     flush_held(core, inode)
 }
@@ -224,6 +225,7 @@ fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
     }
     // The writer's own bytes are what is left to do, and waiting for its lock is waiting for
     // whoever writes them.
+    let _stay = core.data.stay();
     let _editing = writer.data.editing.lock();
     if core.data.budget.used_bytes() > goal {
         flush_held(core, writer)?;
@@ -234,6 +236,8 @@ fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
 /// Writes a prefix of `inodes` worth one batch; returns its length, those of them that another thread
 /// else is editing, and how it went.
 fn flush_batch<'a>(core: &Core, inodes: &'a [Arc<Inode>]) -> (usize, Vec<&'a Arc<Inode>>, Result<()>) {
+    // The caller may hold `editing` locks of other files.
+    let _stay = core.data.stay_again();
     let mut jobs = Vec::new();
     let mut busy = Vec::new();
     let (mut count, mut bytes) = (0, 0);

@@ -134,6 +134,7 @@ fn log(names: &Namespace, inode: &Arc<Inode>, what: SyncWhat) -> Result<Logged> 
     let txn;
     let (join, recorded) = {
         let _names = inode.read_names();
+        let _stay = core.data.stay();
         let _editing = inode.data.editing.lock();
         writeback::flush_held(core, inode)?;
         txn = match begin(names)? {

@@ -1,0 +1,268 @@
+//! The move itself: every block of a closure is made anew.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use btrfs_disk::convert::to_u64;
+use btrfs_disk::items::FileExtentItem;
+use btrfs_disk::key::item_type::EXTENT_DATA;
+use btrfs_disk::{Generation, InodeNo, Logical, TreeId};
+use zerocopy::FromBytes;
+
+use super::closure::{Closure, Found, FoundData};
+use crate::error::SpaceKind;
+use crate::extent::{Counting, ExtentKind, RefChange, RefKey, Sign, child_changes};
+use crate::space::{AllocRequest, Payer};
+use crate::tree::{Edit, Host as _, children, leaf, node, raw};
+use crate::txn::{Engine, Txn, TxnHost};
+use crate::{Error, Result};
+
+/// What a rewrite takes at most.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Cost {
+    /// New blocks, but for those of the chunk tree.
+    pub(crate) blocks: u64,
+    /// New blocks of the chunk tree.
+    pub(crate) system_blocks: u64,
+    /// Changes of references.
+    pub(crate) heads: u64,
+    /// Items of the checksum tree.
+    pub(crate) items: u64,
+}
+
+/// Data whose checksums are copied with about one item.
+const DATA_BYTES_PER_ITEM: u64 = 2 << 20;
+
+/// What [`rewrite`] of the closure takes.
+pub(crate) fn cost(closure: &Closure<'_>) -> Cost {
+    let mut cost = Cost::default();
+    for found in closure.blocks.values() {
+        let is_chunk_tree = TreeId(raw::owner(&found.bytes)) == TreeId::CHUNK;
+        *(if is_chunk_tree { &mut cost.system_blocks } else { &mut cost.blocks }) += 1;
+        let below = if found.full_backref { to_u64(raw::nritems(&found.bytes)) * 2 } else { 0 };
+        cost.heads += below + to_u64(found.holders.len()) * 2 + 1;
+    }
+    for data in closure.data.values() {
+        cost.heads += 2 * to_u64(data.holders.len());
+        cost.items += 1 + data.moved.len / DATA_BYTES_PER_ITEM;
+    }
+    cost
+}
+
+/// Makes every block of the closure anew, has the references follow, and waits for those who read the old ones. Some of
+/// it may be in the transaction after a failure, which therefore ends all writing.
+///
+/// # Errors
+/// `NoSpace`, of which a caller who reserved [`cost`] hears nothing; `Corrupt`.
+pub(crate) fn rewrite(txn: &Txn, closure: &Closure<'_>) -> Result<()> {
+    let host = txn.host();
+    let edit = Edit::new(&host);
+    let engine: &Engine = &txn.engine;
+    let places = allocate(&host, closure, &txn.reservation)?;
+    let mut blocks: Vec<(&Logical, &Found)> = closure.blocks.iter().collect();
+    blocks.sort_by_key(|(_, found)| std::cmp::Reverse(found.level()));
+    let generations = generations(&blocks, txn.generation());
+    let rewrite = Rewrite { host: &host, closure, places, generations };
+    for data in closure.data.values() {
+        rewrite.move_data(&edit, data)?;
+    }
+    for (at, found) in &blocks {
+        rewrite.move_block(**at, found)?;
+    }
+    for (at, found) in &blocks {
+        if let Some(tree) = found.root_of {
+            engine.trees.tree(tree)?.move_root(rewrite.place_of(**at)?, rewrite.generation_of(**at));
+        }
+    }
+    // Whoever reads the old root, or was led on by it, is waited for, the upper blocks first.
+    for (at, _) in &blocks {
+        engine.trees.forest().retire_moved(**at);
+    }
+    Ok(())
+}
+
+fn allocate(
+    host: &TxnHost<'_>,
+    closure: &Closure<'_>,
+    reservation: &crate::space::Reservation,
+) -> Result<BTreeMap<Logical, Logical>> {
+    let len = host.engine.nodesize();
+    let mut places = BTreeMap::new();
+    for (at, found) in &closure.blocks {
+        let is_chunk_tree = TreeId(raw::owner(&found.bytes)) == TreeId::CHUNK;
+        let kind = if is_chunk_tree { SpaceKind::System } else { SpaceKind::Metadata };
+        let request = AllocRequest { kind, len, min_len: len, hint: None };
+        places.insert(*at, host.engine.space.alloc(&request, Payer::Reservation(reservation))?.at);
+    }
+    Ok(places)
+}
+
+/// The transactions that the new blocks say they are of. A block that may be shared stays as old as it is: that is what
+/// says so, here and in the kernel. One that its tree alone leads to is the running transaction's, and can be edited in
+/// place. `blocks` are sorted from the roots down, since that depends on what is above.
+fn generations(blocks: &[(&Logical, &Found)], running: Generation) -> BTreeMap<Logical, Generation> {
+    let mut shared: BTreeSet<Logical> = BTreeSet::new();
+    let mut generations = BTreeMap::new();
+    for (at, found) in blocks {
+        let owner = TreeId(raw::owner(&found.bytes));
+        let is_alone =
+            !shared.contains(at) && !found.full_backref && found.holders == [RefKey::TreeRef { owner }];
+        if !is_alone {
+            shared.extend(children(&found.bytes).map(|(_, child, _)| child));
+        }
+        generations.insert(**at, if is_alone { running } else { Generation(raw::generation(&found.bytes)) });
+    }
+    generations
+}
+
+struct Rewrite<'a> {
+    host: &'a TxnHost<'a>,
+    closure: &'a Closure<'a>,
+    /// Old addresses of blocks, and new ones.
+    places: BTreeMap<Logical, Logical>,
+    /// What they say of their age, by old address.
+    generations: BTreeMap<Logical, Generation>,
+}
+
+impl Rewrite<'_> {
+    fn place_of(&self, at: Logical) -> Result<Logical> {
+        self.places.get(&at).copied().ok_or_else(|| Error::bug(format!("{} has no new place", at.0), "relocation"))
+    }
+
+    /// The same reference, where a block that moved is named by its new address.
+    fn translated(&self, holder: RefKey) -> Result<RefKey> {
+        Ok(match holder {
+            RefKey::SharedTree { parent } => RefKey::SharedTree { parent: self.place_of(parent)? },
+            RefKey::SharedData { parent } => RefKey::SharedData { parent: self.place_of(parent)? },
+            RefKey::TreeRef { .. } | RefKey::DataRef { .. } => holder,
+        })
+    }
+
+    fn generation_of(&self, at: Logical) -> Generation {
+        self.generations.get(&at).copied().unwrap_or(self.host.generation())
+    }
+
+    fn move_block(&self, at: Logical, found: &Found) -> Result<()> {
+        let to = self.place_of(at)?;
+        let (level, owner) = (found.level(), TreeId(raw::owner(&found.bytes)));
+        for (index, holder) in found.holders.iter().enumerate() {
+            self.host.push(add_tree(to, level, self.translated(*holder)?, index == 0)?)?;
+        }
+        let (kind, generation) = (ExtentKind::Tree { level }, self.generation_of(at));
+        self.host.push(RefChange::SetGeneration { at: to, kind, generation })?;
+        if found.full_backref {
+            self.host.push(RefChange::SetFullBackref { at: to, level })?;
+            self.move_counts(&found.bytes, at, to, owner)?;
+        }
+        for holder in &found.holders {
+            self.host.push(drop_tree(at, level, *holder)?)?;
+        }
+        let mut bytes = found.bytes.clone();
+        let (generation, flags) = (self.generation_of(at), raw::flags(&bytes));
+        raw::readdress(&mut bytes, to.0, generation.0, owner.0);
+        raw::set_flags(&mut bytes, flags);
+        self.redirect(&mut bytes);
+        self.host.engine.trees.forest().adopt_moved(self.host, to, bytes);
+        Ok(())
+    }
+
+    /// What a block that counts by its address leads to is counted by the new one. What moves too has its own
+    /// references translated.
+    fn move_counts(&self, bytes: &[u8], at: Logical, to: Logical, owner: TreeId) -> Result<()> {
+        let mut push = |change: RefChange| {
+            let (RefChange::AddTree { at, .. }
+            | RefChange::DropTree { at, .. }
+            | RefChange::AddData { at, .. }
+            | RefChange::DropData { at, .. }
+            | RefChange::SetFullBackref { at, .. }
+            | RefChange::SetGeneration { at, .. }) = change;
+            match self.closure.blocks.contains_key(&at) || self.closure.data.contains_key(&at) {
+                true => Ok(()),
+                false => self.host.push(change),
+            }
+        };
+        child_changes(bytes, to, owner, (Counting::Shared, Sign::Add), &mut push)?;
+        child_changes(bytes, at, owner, (Counting::Shared, Sign::Drop), &mut push)
+    }
+
+    /// Has pointers lead to the new places.
+    fn redirect(&self, bytes: &mut [u8]) {
+        for slot in 0..raw::nritems(bytes) {
+            if raw::level(bytes) > 0 {
+                let (child, _) = node::child(bytes, slot);
+                if let Some(to) = self.places.get(&child) {
+                    node::set_child(bytes, slot, *to, self.generation_of(child));
+                }
+                continue;
+            }
+            if raw::key_at(bytes, slot).item_type != EXTENT_DATA || self.closure.data.is_empty() {
+                continue;
+            }
+            if let Ok(item) = FileExtentItem::mut_from_bytes(leaf::data_mut(bytes, slot))
+                && let Some(data) = self.closure.data.get(&Logical(item.disk_bytenr.get()))
+            {
+                item.disk_bytenr = data.moved.to.0.into();
+            }
+        }
+    }
+
+    fn move_data(&self, edit: &Edit<'_>, data: &FoundData) -> Result<()> {
+        let moved = data.moved;
+        let csums = self.host.engine.csum_tree().lookup(moved.from, moved.len)?;
+        let sector = u64::from(self.host.engine.reader.format.sectorsize);
+        for (index, run) in csums.runs() {
+            let at = moved.to.0.saturating_add(to_u64(index).saturating_mul(sector));
+            self.host.engine.csum_tree().put(edit, Logical(at), run)?;
+        }
+        let mut is_new = true;
+        for held in &data.holders {
+            let to = self.translated(held.holder)?;
+            for _ in 0..held.count {
+                self.host.push(change_data(moved.to, moved.len, to, Sign::Add, is_new)?)?;
+                is_new = false;
+            }
+        }
+        let (kind, generation) = (ExtentKind::Data { len: moved.len }, data.generation);
+        self.host.push(RefChange::SetGeneration { at: moved.to, kind, generation })?;
+        for held in &data.holders {
+            for _ in 0..held.count {
+                self.host.push(change_data(moved.from, moved.len, held.holder, Sign::Drop, false)?)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The tree and the parent that a tree block's holder is.
+fn tree_holder(holder: RefKey) -> Result<(TreeId, Option<Logical>)> {
+    match holder {
+        RefKey::TreeRef { owner } => Ok((owner, None)),
+        // By address: whose tree that is says nothing.
+        RefKey::SharedTree { parent } => Ok((TreeId(0), Some(parent))),
+        RefKey::DataRef { .. } | RefKey::SharedData { .. } => Err(Error::bug("data holds a tree block", "relocation")),
+    }
+}
+
+fn add_tree(at: Logical, level: u8, holder: RefKey, new: bool) -> Result<RefChange> {
+    let (owner, parent) = tree_holder(holder)?;
+    Ok(RefChange::AddTree { at, level, owner, parent, new })
+}
+
+fn drop_tree(at: Logical, level: u8, holder: RefKey) -> Result<RefChange> {
+    let (owner, parent) = tree_holder(holder)?;
+    Ok(RefChange::DropTree { at, level, owner, parent })
+}
+
+fn change_data(at: Logical, len: u64, holder: RefKey, sign: Sign, new: bool) -> Result<RefChange> {
+    let (root, inode, offset, parent) = match holder {
+        RefKey::DataRef { root, inode, offset } => (root, inode, offset, None),
+        RefKey::SharedData { parent } => (TreeId(0), InodeNo(0), 0, Some(parent)),
+        RefKey::TreeRef { .. } | RefKey::SharedTree { .. } => {
+            return Err(Error::bug("a tree block holds data as one of its children", "relocation"));
+        }
+    };
+    Ok(match sign {
+        Sign::Add => RefChange::AddData { at, len, root, inode, offset, parent, new },
+        Sign::Drop => RefChange::DropData { at, len, root, inode, offset, parent },
+    })
+}
+

@@ -1,0 +1,342 @@
+//! Emptying block groups, step by step: see [`crate::relocate`].
+
+use std::sync::Arc;
+
+use btrfs_disk::flags::BlockGroupFlags;
+use btrfs_disk::{At, Corrupt, Detail, Logical};
+
+use super::{DataExtent, Need, Store};
+use crate::error::SpaceKind;
+use crate::extent::ExtentKind;
+use crate::pool::Stripe;
+use crate::relocate::{Closure, Cost, DataMove, Emptying, copy_extents, each_extent, rewrite};
+use crate::space::{self, BlockGroup, Extent, Run, Urgency};
+use crate::tree::Scan;
+use crate::{Error, Result};
+
+/// Chunks that are added for one group to be closed.
+const CHUNKS_PER_GROUP_MAX: usize = 4;
+
+/// Data extents that are copied before they are moved together.
+const COPIED_EXTENTS_MAX: usize = 1024;
+
+/// Tree blocks that one step is ready for at first, beside those it was asked for: of the ways to them.
+const WAYS_BLOCKS: u64 = 64;
+
+/// Fewest tree blocks worth a step.
+const STEP_BLOCKS_MIN: usize = 4;
+
+/// Attempts at one step, each ready for what the one before would have taken.
+const ATTEMPTS_MAX: usize = 8;
+
+/// A block group, as filters look at it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GroupState {
+    /// First logical byte.
+    pub start: Logical,
+    /// Bytes.
+    pub len: u64,
+    /// Use and profile.
+    pub flags: BlockGroupFlags,
+    /// Bytes taken by extents.
+    pub used: u64,
+    /// Where it lies on devices.
+    pub stripes: Vec<Stripe>,
+    /// Bytes at each of these places.
+    pub stripe_bytes: u64,
+}
+
+/// Data extents that were copied and are still to be moved. To be given to [`Store::move_step`] until it is empty, or to
+/// [`Store::forget_copies`].
+#[derive(Debug, Default)]
+#[must_use = "the copies take space"]
+pub struct Copied(Vec<DataMove>);
+
+impl Copied {
+    /// True when nothing is left to be moved.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+/// What one step moved.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Moved {
+    /// Bytes of data.
+    pub data_bytes: u64,
+    /// Bytes of tree blocks made anew, those that only lead to others included.
+    pub block_bytes: u64,
+    /// Nothing that the extent tree knows is left in the group.
+    pub is_all: bool,
+}
+
+impl Store {
+    /// Every block group, by address.
+    #[must_use]
+    pub fn groups(&self) -> Vec<GroupState> {
+        let chunks = self.0.pool().chunks();
+        let state = |group: Arc<BlockGroup>| {
+            let range = group.range();
+            let chunk = chunks.get(Logical(range.start))?;
+            Some(GroupState {
+                start: Logical(range.start),
+                len: range.len,
+                flags: group.flags(),
+                used: group.bytes().used,
+                stripes: chunk.stripes().to_vec(),
+                stripe_bytes: chunk.stripe_bytes(),
+            })
+        };
+        self.0.space.all_groups().into_iter().filter_map(state).collect()
+    }
+
+    /// What new block groups of a kind are to be from now on: `None` for what they were.
+    pub fn set_target(&self, kind: SpaceKind, flags: Option<BlockGroupFlags>) {
+        self.0.space.set_target(kind, flags);
+    }
+
+    /// From now on chunks are allocated below this byte of the device only; `None` for anywhere.
+    pub fn set_ceiling(&self, bytes: Option<u64>) {
+        self.0.space.set_ceiling(self.0.only_device(), bytes.unwrap_or(u64::MAX));
+    }
+
+    /// Has nothing more be allocated from the block group at `start`, nor written into what lies there: data is not
+    /// overwritten in place there by anyone who asks [`Self::is_data_shared`] from now on. Not to be called with an
+    /// open handle.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] where there is not enough room without it; `Unsupported` for a file system without a
+    /// free-space tree; `Corrupt` where there is no such group.
+    pub fn close_group(&self, start: Logical) -> Result<Emptying> {
+        let engine = &self.0;
+        engine.health.check()?;
+        if engine.options.read_only {
+            return Err(Error::ReadOnly);
+        }
+        engine.log.unreplayed.check()?;
+        if engine.core.free_space.is_none() {
+            return Err(Error::unsupported("relocation without a free-space tree"));
+        }
+        let group = engine.space.group_of(Extent { at: start, len: 1 })?;
+        if group.range().start != start.0 {
+            let (expected, found) = (Detail::Number(group.range().start), Detail::Number(start.0));
+            return Err(Corrupt::new("start of the block group", expected, found).at(At::Data(start)).into());
+        }
+        for _ in 0..CHUNKS_PER_GROUP_MAX {
+            {
+                let _serial = engine.gate.serialize();
+                engine.load_group(&group)?;
+            }
+            if engine.space.close_group(&group) {
+                return Ok(Emptying { from: group.range().start, group });
+            }
+            if !self.add_room(group.kind())? {
+                // What is pinned may do.
+                self.commit()?;
+                if engine.space.close_group(&group) {
+                    return Ok(Emptying { from: group.range().start, group });
+                }
+                break;
+            }
+        }
+        let (needed, available) = (group.bytes().used, engine.space.accounts().available(group.kind()));
+        Err(Error::NoSpace { kind: group.kind(), needed, available })
+    }
+
+    /// Adds a chunk of a kind; false where there is no room for one.
+    fn add_room(&self, kind: SpaceKind) -> Result<bool> {
+        let _room = self.reserve_for_chunks()?;
+        let _one = self.0.space.lock_growth();
+        self.add_chunk(kind)
+    }
+
+    /// Ends an emptying: what is left in the group stays there.
+    pub fn reopen_group(&self, emptying: Emptying) {
+        self.0.space.reopen_group(&emptying.group);
+    }
+
+    /// Copies the next data extents of the group, about `bytes_max` bytes, and at least one.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`]; [`Error::NoGoodCopy`] for data that is not as its checksums say; `Device`.
+    pub fn copy_step(&self, emptying: &Emptying, bytes_max: u64) -> Result<Copied> {
+        let (found, bytes) = self.next_data(emptying, bytes_max)?;
+        if found.is_empty() {
+            return Ok(Copied::default());
+        }
+        let reservation = self.reserve(Need { items: 0, data: bytes })?;
+        let mut copied = Copied::default();
+        let copy = || {
+            for (from, len) in found {
+                let extent = self.alloc_data(&reservation, len, len, None)?;
+                copied.0.push(DataMove { from, to: extent.at, len: extent.len });
+                if extent.len < len {
+                    // An extent is moved as a whole.
+                    return Err(Error::NoSpace { kind: SpaceKind::Data, needed: len, available: extent.len });
+                }
+            }
+            self.0.health.check()?;
+            copy_extents(&self.0, &copied.0)
+        };
+        match copy() {
+            Ok(()) => Ok(copied),
+            Err(error) => {
+                self.forget_copies(copied);
+                Err(error)
+            }
+        }
+    }
+
+    fn next_data(&self, emptying: &Emptying, bytes_max: u64) -> Result<(Vec<(Logical, u64)>, u64)> {
+        let (mut found, mut bytes) = (Vec::new(), 0u64);
+        each_extent(&self.0.core.extent, rest_of(emptying), |at, kind| {
+            let ExtentKind::Data { len } = kind else { return Ok(Scan::Continue) };
+            let is_enough = bytes.saturating_add(len) > bytes_max || found.len() >= COPIED_EXTENTS_MAX;
+            if is_enough && !found.is_empty() {
+                return Ok(Scan::Stop);
+            }
+            bytes = bytes.saturating_add(len);
+            found.push((at, len));
+            Ok(Scan::Continue)
+        })?;
+        Ok((found, bytes))
+    }
+
+    /// Gives back the space of copies that are not going to be used.
+    pub fn forget_copies(&self, copied: Copied) {
+        for moved in copied.0 {
+            self.free_unused(DataExtent { at: moved.to, len: moved.len });
+        }
+    }
+
+    /// Moves what was copied, and tree blocks, about `blocks_max` of them: in a transaction that is alone for as long as
+    /// that takes. `settle` is called when new places are in the trees, and returns when nobody looks for anything at
+    /// the old ones any more. Not to be called with an open handle, nor while anyone may add references to data that
+    /// was looked up before.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], and nothing is changed; `Corrupt` for references and trees that contradict each other; as
+    /// [`Self::commit`].
+    pub fn move_step(
+        &self,
+        emptying: &mut Emptying,
+        copied: &mut Copied,
+        blocks_max: usize,
+        settle: &mut dyn FnMut(),
+    ) -> Result<Moved> {
+        let engine = &self.0;
+        let mut budget = blocks_max.max(STEP_BLOCKS_MIN);
+        let mut cost = Cost { blocks: u64::try_from(budget).unwrap_or(WAYS_BLOCKS) + WAYS_BLOCKS, ..Cost::default() };
+        cost.heads = cost.blocks * 4;
+        for _ in 0..ATTEMPTS_MAX {
+            let reservation = match self.reserve_bytes(self.bytes_of(cost), Urgency::Normal) {
+                Err(Error::NoSpace { .. }) if budget > STEP_BLOCKS_MIN => {
+                    budget = (budget / 4).max(STEP_BLOCKS_MIN);
+                    cost = Cost { blocks: cost.blocks / 4 + 8, heads: cost.heads / 4 + 8, ..cost };
+                    continue;
+                }
+                reserved => reserved?,
+            };
+            let txn = engine.begin_exclusive(reservation)?;
+            let (closure, next) = self.gather(emptying, copied, budget)?;
+            closure.check()?;
+            let taken = crate::relocate::cost(&closure);
+            let need = self.bytes_of(taken);
+            let promised = &txn.reservation;
+            if need.metadata > promised.left(SpaceKind::Metadata) || need.system > promised.left(SpaceKind::System) {
+                drop(txn);
+                // A little more: others go on before the next attempt.
+                cost = Cost { blocks: taken.blocks + taken.blocks / 8 + 8, heads: taken.heads * 9 / 8 + 8, ..taken };
+                cost.system_blocks += 8;
+                continue;
+            }
+            if !closure.is_empty() {
+                txn.require_commit();
+                rewrite(&txn, &closure).inspect_err(|error| engine.health.poison(error))?;
+            }
+            let data_bytes = closure.data.values().map(|data| data.moved.len).sum();
+            let block_bytes = taken.blocks.saturating_add(taken.system_blocks).saturating_mul(engine.nodesize());
+            let end = next.unwrap_or(emptying.range().end());
+            let is_done = |moved: &DataMove| moved.from.0 < end && !closure.data.contains_key(&moved.from);
+            // Who referred to these is gone.
+            let unused = Copied(copied.0.iter().filter(|moved| is_done(moved)).copied().collect());
+            copied.0.retain(|moved| moved.from.0 >= end);
+            settle();
+            drop(txn);
+            self.forget_copies(unused);
+            emptying.from = end;
+            return Ok(Moved { data_bytes, block_bytes, is_all: next.is_none() });
+        }
+        Err(Error::NoSpace { kind: SpaceKind::Metadata, needed: self.bytes_of(cost).metadata, available: 0 })
+    }
+
+    /// What is moved next: data that was copied, and blocks up to the budget; and the first extent that is left.
+    fn gather(&self, emptying: &Emptying, copied: &Copied, budget: usize) -> Result<(Closure<'_>, Option<u64>)> {
+        let engine = &self.0;
+        let mut closure = Closure::new(engine);
+        let mut next = None;
+        each_extent(&engine.core.extent, rest_of(emptying), |at, kind| {
+            let is_full = closure.blocks.len() >= budget;
+            match kind {
+                _ if is_full => {}
+                ExtentKind::Tree { level } => {
+                    closure.add_block(at, level)?;
+                    return Ok(Scan::Continue);
+                }
+                ExtentKind::Data { len } => {
+                    if let Some(moved) = copied.0.iter().find(|moved| moved.from == at && moved.len == len) {
+                        closure.add_data(*moved)?;
+                        return Ok(Scan::Continue);
+                    }
+                }
+            }
+            next = Some(at.0);
+            Ok(Scan::Stop)
+        })?;
+        Ok((closure, next))
+    }
+
+    fn bytes_of(&self, cost: Cost) -> space::Need {
+        let accounts = self.0.space.accounts();
+        let nodesize = self.0.nodesize();
+        let blocks = cost.blocks.saturating_mul(nodesize);
+        let metadata =
+            blocks.saturating_add(accounts.bytes_for_heads(cost.heads)).saturating_add(accounts.bytes_for_items(cost.items));
+        space::Need { data: 0, metadata, system: cost.system_blocks.saturating_mul(nodesize) }
+    }
+
+    /// Begins again at the start of the group: what was on its way into it when it was closed may have arrived.
+    pub fn restart(&self, emptying: &mut Emptying) {
+        emptying.from = emptying.range().start;
+    }
+
+    /// Removes a group in which nothing is left, when that is durable; false where something is. The commit after it
+    /// makes that durable. Not to be called with an open handle.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`] where it is the last of its kind and there is no room for another; as [`Self::commit`].
+    pub fn retire_group(&self, emptying: &Emptying) -> Result<bool> {
+        self.commit()?;
+        let group = &emptying.group;
+        let has_other = || {
+            let groups = self.0.space.all_groups();
+            groups.iter().any(|other| other.kind() == group.kind() && !other.is_read_only())
+        };
+        if !has_other() && !self.add_room(group.kind())? {
+            return Err(Error::NoSpace { kind: group.kind(), needed: 1, available: 0 });
+        }
+        let _room = self.reserve_for_chunks()?;
+        let _one = self.0.space.lock_growth();
+        if !group.retire_closed() {
+            return Ok(false);
+        }
+        self.erase_group(group)?;
+        Ok(true)
+    }
+}
+
+fn rest_of(emptying: &Emptying) -> Run {
+    let range = emptying.range();
+    Run { start: emptying.from, len: range.end().saturating_sub(emptying.from) }
+}

@@ -1,0 +1,96 @@
+//! Blocks that get another address without a change of what they hold: the tree's side of relocation.
+//!
+//! All of it happens while nobody else changes any tree; readers go on.
+
+use btrfs_disk::{Generation, Key, Logical};
+
+use crate::Result;
+
+use super::block::Block;
+use super::forest::{Forest, RootPtr, Tree};
+use super::host::Host;
+use super::raw;
+
+impl Tree {
+    /// The blocks on the way to `key`, from the root down to the one at `level`; none where the root lies lower.
+    ///
+    /// # Errors
+    /// When one of them cannot be read.
+    pub(crate) fn path_to(&self, key: &Key, level: u8) -> Result<Vec<Logical>> {
+        let root = self.root.read();
+        let mut path = Vec::new();
+        if root.level < level {
+            return Ok(path);
+        }
+        let mut locked = self.forest.read(&self.expect(&root))?;
+        drop(root);
+        path.push(locked.at);
+        while raw::level(&locked.data) > level {
+            let slot = raw::child_slot(&locked.data, key);
+            locked = self.forest.read(&self.child_expect(&locked.data, slot))?;
+            path.push(locked.at);
+        }
+        Ok(path)
+    }
+
+    /// Shows the leaves that have items from `from` to `to`, with their addresses, until told to stop. `f` runs under
+    /// a leaf's lock: it must not touch trees.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or when `f` fails.
+    pub(crate) fn each_leaf(
+        &self,
+        from: &Key,
+        to: &Key,
+        mut f: impl FnMut(Logical, &[u8]) -> Result<super::Scan>,
+    ) -> Result<()> {
+        let mut from = *from;
+        loop {
+            let leaf = self.leaf(&from)?;
+            if f(leaf.bytes.at, &leaf.bytes.data)? == super::Scan::Stop {
+                return Ok(());
+            }
+            match leaf.upper {
+                Some(upper) if upper <= *to && upper > from => from = upper,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// The root block is another from here on.
+    pub(crate) fn move_root(&self, at: Logical, generation: Generation) {
+        let mut root = self.root.write();
+        *root = RootPtr { at, generation, ..*root };
+        drop(root);
+        self.note_changed();
+    }
+}
+
+impl Forest {
+    /// A copy of a block's bytes: of the one in the cache, else what `read` returns.
+    ///
+    /// # Errors
+    /// Those of `read`.
+    pub(crate) fn copy_of(&self, at: Logical, read: impl FnOnce() -> Result<Box<[u8]>>) -> Result<Box<[u8]>> {
+        match self.cache.get(at) {
+            Some(block) => Ok(block.read_own().data.clone()),
+            None => read(),
+        }
+    }
+
+    /// Makes a block of the transaction known, which nothing leads to yet.
+    pub(crate) fn adopt_moved(&self, host: &dyn Host, at: Logical, data: Box<[u8]>) {
+        let block = Block::made(at, data);
+        self.cache.insert_new(block.clone());
+        host.block_dirtied(&block);
+    }
+
+    /// Waits for who is reading a block that nothing leads to any more, and forgets it. Whoever is on the way to it has
+    /// the block above locked: that one first.
+    pub(crate) fn retire_moved(&self, at: Logical) {
+        if let Some(block) = self.cache.get(at) {
+            drop(block.write_new());
+        }
+        self.forget(at);
+    }
+}

@@ -1,0 +1,166 @@
+//! Block groups are written anew: what files have stays, what snapshots and clones share stays shared.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use btrfs::{BalanceEnd, BalanceProgress, BalanceSpec, MakeOptions, Volume};
+use btrfs_disk::flags::BlockGroupFlags;
+use common::check;
+use vfs::file_system::AllocateFlags;
+use vfs::{File, FileOptions, SnapshotMode};
+
+const MIB: u64 = 1 << 20;
+
+fn make(size: u64) -> (tempfile::NamedTempFile, Volume) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let options = MakeOptions { size: Some(size), ..MakeOptions::default() };
+    let volume = Volume::make(file.path(), &options).unwrap();
+    (file, volume)
+}
+
+/// Bytes that no other file has.
+fn contents(seed: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| u8::try_from((at / 7 + seed * 31 + at * at / 4096) % 251).unwrap()).collect()
+}
+
+/// Files of all kinds, two snapshots, clones, and changes on both sides.
+fn populate(volume: &Volume) {
+    volume.create_subvolume("/sub").unwrap();
+    for number in 0..300 {
+        volume.write(format!("/sub/small-{number}"), contents(number, number * 9)).unwrap();
+    }
+    for number in 0..12 {
+        volume.write(format!("/sub/large-{number}"), contents(number, 900_000 + number * 4096)).unwrap();
+    }
+    let prealloc = FileOptions::new().create(true).write(true).open(volume, "/sub/prealloc").unwrap();
+    prealloc.allocate(AllocateFlags::default(), 0, 3 * MIB).unwrap();
+    prealloc.write_at(&contents(5, 100_000), 500_000).unwrap();
+    volume.sync().unwrap();
+    volume.snapshot("/sub", "/snap-1", SnapshotMode::ReadWrite).unwrap();
+    for number in 0..6 {
+        volume.write(format!("/sub/large-{number}"), contents(number + 100, 500_000)).unwrap();
+        volume.remove_file(format!("/sub/small-{}", number * 20)).unwrap();
+    }
+    volume.snapshot("/sub", "/snap-2", SnapshotMode::ReadOnly).unwrap();
+    for number in 0..40 {
+        volume.write(format!("/snap-1/new-{number}"), contents(number, 3000)).unwrap();
+    }
+    let (from, to) = ("/sub/large-7", "/sub/clone");
+    let source = File::open(volume, from).unwrap();
+    let target = FileOptions::new().create(true).read(true).write(true).open(volume, to).unwrap();
+    // The first byte of the clone is not that of its extent, and lies before it in the file.
+    target.reflink(&source, 8192, 0, 400 * 1024).unwrap();
+    target.reflink(&source, 0, MIB, 128 * 1024).unwrap();
+    target.write_at(&contents(9, 5000), 70_000).unwrap();
+    volume.sync().unwrap();
+}
+
+fn tree(volume: &Volume, dir: &Path, into: &mut BTreeMap<PathBuf, Vec<u8>>) {
+    for entry in volume.read_dir(dir).unwrap() {
+        let path = dir.join(entry.unwrap().file_name());
+        match volume.metadata(&path).unwrap().is_dir() {
+            true => tree(volume, &path, into),
+            false => drop(into.insert(path.clone(), volume.read(&path).unwrap())),
+        }
+    }
+}
+
+fn all(volume: &Volume) -> BTreeMap<PathBuf, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    tree(volume, Path::new("/"), &mut files);
+    files
+}
+
+fn on(_: &BalanceProgress) -> ControlFlow<()> {
+    ControlFlow::Continue(())
+}
+
+fn used(volume: &Volume) -> u64 {
+    volume.usage().groups.iter().map(|group| group.used_bytes).sum()
+}
+
+#[test]
+fn everything_is_written_anew_and_stays_what_it_was() {
+    let (file, volume) = make(600 * MIB);
+    populate(&volume);
+    let (before, used_before) = (all(&volume), used(&volume));
+    let starts: Vec<_> = volume.chunks().iter().map(|chunk| chunk.logical).collect();
+    let end = volume.balance(BalanceSpec::all(), &mut on).unwrap();
+    let BalanceEnd::Done(progress) = end else { panic!("{end:?}") };
+    assert_eq!((progress.completed, progress.without_room), (progress.expected, 0), "{progress:?}");
+    for chunk in volume.chunks() {
+        assert!(!starts.contains(&chunk.logical), "{chunk:?} is where it was");
+    }
+    assert!(all(&volume) == before, "on the open volume");
+    volume.sync().unwrap();
+    let used_after = used(&volume);
+    assert!(used_after < used_before + used_before / 50 + 64 * 16384, "{used_before}, then {used_after}: not shared");
+    volume.close().unwrap();
+    check(file.path());
+    let volume = Volume::open(file.path()).unwrap();
+    assert!(all(&volume) == before, "after it was opened again");
+    assert_eq!(volume.paused_balance().unwrap(), None);
+    // What was shared is copied when it is written, and can go.
+    volume.write("/snap-1/large-3", b"new").unwrap();
+    volume.write("/sub/small-7", contents(1, 10_000)).unwrap();
+    volume.delete_subvolume("/snap-2").unwrap();
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    check(file.path());
+}
+
+#[test]
+fn profiles_are_converted_both_ways() {
+    let (file, volume) = make(600 * MIB);
+    populate(&volume);
+    let before = all(&volume);
+    let flags = |volume: &Volume| {
+        let mut flags: Vec<String> = volume.chunks().iter().map(|chunk| chunk.flags.to_string()).collect();
+        flags.sort();
+        flags.dedup();
+        flags
+    };
+    let single = BalanceSpec::default().metadata("convert=single").unwrap().system("convert=single").unwrap();
+    volume.balance(single, &mut on).unwrap_err();
+    volume.balance(single.force(), &mut on).unwrap();
+    assert_eq!(flags(&volume), ["data", "metadata", "system"]);
+    let dup = BalanceSpec::default().data("convert=dup,soft").unwrap().metadata("convert=dup").unwrap();
+    volume.balance(dup.system("convert=dup").unwrap(), &mut on).unwrap();
+    assert_eq!(flags(&volume), ["data, dup", "metadata, dup", "system, dup"]);
+    assert!(volume.chunks().iter().all(|chunk| chunk.flags.contains(BlockGroupFlags::DUP)));
+    assert!(all(&volume) == before);
+    volume.close().unwrap();
+    check(file.path());
+    assert!(all(&Volume::open(file.path()).unwrap()) == before);
+}
+
+#[test]
+fn a_balance_that_was_stopped_is_resumed() {
+    let (file, volume) = make(600 * MIB);
+    populate(&volume);
+    let before = all(&volume);
+    let spec = BalanceSpec::default().data("").unwrap().metadata("usage=99").unwrap();
+    let mut steps = 0;
+    let end = volume.balance(spec, &mut |_| {
+        steps += 1;
+        if steps > 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    assert!(matches!(end.unwrap(), BalanceEnd::Paused(_)));
+    assert_eq!(volume.paused_balance().unwrap().unwrap().spec(), spec);
+    volume.balance(spec, &mut on).unwrap_err();
+    volume.close().unwrap();
+    check(file.path());
+    let volume = Volume::open(file.path()).unwrap();
+    assert_eq!(volume.paused_balance().unwrap().unwrap().spec().to_string(), "data metadata:usage=99");
+    assert!(matches!(volume.resume_balance(&mut on).unwrap(), BalanceEnd::Done(_)));
+    assert_eq!(volume.paused_balance().unwrap(), None);
+    volume.resume_balance(&mut on).unwrap_err();
+    assert!(all(&volume) == before);
+    volume.close().unwrap();
+    check(file.path());
+}
