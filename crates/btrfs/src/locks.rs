@@ -14,6 +14,8 @@ host::ranks! {
     pub(crate) enum Rank {
         /// What the background work did last; held while it commits.
         Background = 0,
+        /// One per server: the balance that is under way, while it takes a step or is given an order.
+        Balancing = 1,
         /// One per volume: held by the thread that makes or deletes a subvolume.
         LastSubvolume = 2,
         /// One per volume: directories that move between directories, so that none becomes its own ancestor.

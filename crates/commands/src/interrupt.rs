@@ -10,7 +10,7 @@ use signal_hook::{flag, low_level};
 
 /// Whether a signal has asked for the end. The first one is noted, a second one ends the program at once.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Interrupt {
+pub struct Interrupt {
     is_asked: Arc<AtomicBool>,
     /// The signal; 0 before there was one.
     signal: Arc<AtomicUsize>,
@@ -23,7 +23,7 @@ pub(crate) struct Interrupted;
 impl Interrupt {
     /// From here on, SIGINT, SIGTERM and SIGHUP are noted, but for those that the caller has this program ignore
     /// (`nohup`, jobs in the background of a script).
-    pub(crate) fn catch() -> Result<Self> {
+    pub fn catch() -> Result<Self> {
         let noted = Self::default();
         let ignored = ignored();
         for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -42,7 +42,7 @@ impl Interrupt {
     ///
     /// # Errors
     /// [`Interrupted`] once a signal came.
-    pub(crate) fn check(&self) -> Result<()> {
+    pub fn check(&self) -> Result<()> {
         if self.is_asked.load(Ordering::Relaxed) {
             return Err(Interrupted.into());
         }
@@ -51,7 +51,7 @@ impl Interrupt {
 
     /// Ends this program by the signal that was noted, so that a shell sees what ended it (status 128 and the
     /// signal's number). Returns where there was none.
-    pub(crate) fn end_by_it(&self) {
+    pub fn end_by_it(&self) {
         let signal = i32::try_from(self.signal.load(Ordering::Relaxed)).unwrap_or_default();
         if signal != 0 {
             // It returns only where the signal has another default; then the caller's status has to do.

@@ -28,7 +28,7 @@ pub mod human;
 pub mod image;
 pub mod import;
 pub mod info;
-mod interrupt;
+pub mod interrupt;
 pub mod ln;
 pub mod ls;
 pub mod magic;

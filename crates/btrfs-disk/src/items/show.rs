@@ -3,10 +3,10 @@
 use std::fmt;
 
 use super::{
-    BalanceItem, BlockGroupItem, ChunkItem, DevExtent, DevItem, DevStatsItem, DirEntry, DirLogItem, ExtentDataRef, ExtentView,
-    FileExtent, FreeSpaceHeader, FreeSpaceInfo, InodeExtrefEntry, InodeItem, InodeRefEntry, OnDisk, QgroupInfoItem,
-    QgroupLimitItem, QgroupStatusItem, RootItem, RootRefEntry, SharedDataRef, VerityDescriptorItem, uuid_of_key,
-    uuid_subvolumes,
+    BalanceItem, BlockGroupItem, ChunkItem, DevExtent, DevItem, DevStatsItem, DirEntry, DirLogItem, ExtentDataRef,
+    ExtentView, FileExtent, FreeSpaceHeader, FreeSpaceInfo, InodeExtrefEntry, InodeItem, InodeRefEntry, OnDisk,
+    QgroupInfoItem, QgroupLimitItem, QgroupStatusItem, RootItem, RootRefEntry, SharedDataRef, VerityDescriptorItem,
+    uuid_of_key, uuid_subvolumes,
 };
 use crate::Key;
 use crate::error::Corrupt;

@@ -159,14 +159,9 @@ impl RefChange {
                 Parts::data(at, len, (data_key(root, inode, offset, parent), -1), false)
             }
             Self::SetFullBackref { at, level } => Parts { full_backref: true, ..Parts::tree(at, level, None, false) },
-            Self::SetGeneration { at, kind, generation } => Parts {
-                at,
-                kind,
-                delta: None,
-                is_new: false,
-                full_backref: false,
-                generation: Some(generation),
-            },
+            Self::SetGeneration { at, kind, generation } => {
+                Parts { at, kind, delta: None, is_new: false, full_backref: false, generation: Some(generation) }
+            }
         }
     }
 }
@@ -177,14 +172,7 @@ impl Parts {
     }
 
     fn data(at: Logical, len: u64, delta: (RefKey, i64), is_new: bool) -> Self {
-        Self {
-            at,
-            kind: ExtentKind::Data { len },
-            delta: Some(delta),
-            is_new,
-            full_backref: false,
-            generation: None,
-        }
+        Self { at, kind: ExtentKind::Data { len }, delta: Some(delta), is_new, full_backref: false, generation: None }
     }
 }
 

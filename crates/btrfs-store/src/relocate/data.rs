@@ -38,7 +38,9 @@ fn copy(engine: &Engine, moved: &DataMove, buffer: &mut [u8]) -> Result<()> {
         let expect = if has_csum { Expect::Csums(&expected) } else { Expect::Unchecked };
         engine.pool().read(Logical(moved.from.0.saturating_add(offset)), part, expect)?;
         let run = DataRun { at: Logical(moved.to.0.saturating_add(offset)), parts: &[part] };
-        engine.with_room(|| engine.pool().write(&[run])).inspect_err(|error| engine.health.poison_unless_full(error))?;
+        engine
+            .with_room(|| engine.pool().write(&[run]))
+            .inspect_err(|error| engine.health.poison_unless_full(error))?;
         index += same;
     }
     Ok(())

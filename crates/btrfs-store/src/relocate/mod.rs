@@ -31,9 +31,9 @@ mod rewrite;
 
 use std::sync::Arc;
 
-use btrfs_disk::key::item_type::{EXTENT_ITEM, METADATA_ITEM};
-use btrfs_disk::items::ExtentView;
 use btrfs_disk::flags::{BlockGroupFlags, ExtentFlags};
+use btrfs_disk::items::ExtentView;
+use btrfs_disk::key::item_type::{EXTENT_ITEM, METADATA_ITEM};
 use btrfs_disk::{At, Key, Logical};
 
 use crate::Result;

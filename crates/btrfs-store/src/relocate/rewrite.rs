@@ -104,8 +104,7 @@ fn generations(blocks: &[(&Logical, &Found)], running: Generation) -> BTreeMap<L
     let mut generations = BTreeMap::new();
     for (at, found) in blocks {
         let owner = TreeId(raw::owner(&found.bytes));
-        let is_alone =
-            !shared.contains(at) && !found.full_backref && found.holders == [RefKey::TreeRef { owner }];
+        let is_alone = !shared.contains(at) && !found.full_backref && found.holders == [RefKey::TreeRef { owner }];
         if !is_alone {
             shared.extend(children(&found.bytes).map(|(_, child, _)| child));
         }
@@ -265,4 +264,3 @@ fn change_data(at: Logical, len: u64, holder: RefKey, sign: Sign, new: bool) -> 
         Sign::Drop => RefChange::DropData { at, len, root, inode, offset, parent },
     })
 }
-

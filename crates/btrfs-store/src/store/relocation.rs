@@ -301,8 +301,9 @@ impl Store {
         let accounts = self.0.space.accounts();
         let nodesize = self.0.nodesize();
         let blocks = cost.blocks.saturating_mul(nodesize);
-        let metadata =
-            blocks.saturating_add(accounts.bytes_for_heads(cost.heads)).saturating_add(accounts.bytes_for_items(cost.items));
+        let metadata = blocks
+            .saturating_add(accounts.bytes_for_heads(cost.heads))
+            .saturating_add(accounts.bytes_for_items(cost.items));
         space::Need { data: 0, metadata, system: cost.system_blocks.saturating_mul(nodesize) }
     }
 

@@ -1,6 +1,4 @@
-//! Everything out of one block group.
-
-use std::ops::ControlFlow;
+//! Everything out of one block group, a step at a time.
 
 use btrfs_disk::Logical;
 use btrfs_disk::flags::BlockGroupFlags;
@@ -19,90 +17,79 @@ const BLOCKS_TOGETHER: usize = 512;
 /// Times that a group is gone through: what was on its way into it when it was closed arrives meanwhile.
 const ROUNDS_MAX: usize = 8;
 
-/// Moves everything out of the block group at `start`, and gives it back. `watch` hears of the bytes that each step
-/// moved, and may stop it: then what is left stays, and the answer is `Break`. The caller holds no lock.
-///
-/// # Errors
-/// `NoSpace` where there is no room elsewhere, and `Busy` where new data kept arriving: the rest stays. Damage, I/O.
-pub(crate) fn empty_group(
-    core: &Core,
-    start: Logical,
-    watch: &mut dyn FnMut(u64) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>> {
-    let mut emptying = core.store.close_group(start)?;
-    match move_out(core, &mut emptying, watch) {
-        Ok(Some(end)) => {
-            if end.is_break() {
-                core.store.reopen_group(emptying);
-            }
-            Ok(end)
-        }
-        Ok(None) => {
-            core.store.reopen_group(emptying);
-            Err(CallerError::Busy.into())
-        }
-        Err(error) => {
-            core.store.reopen_group(emptying);
-            Err(error)
-        }
-    }
+/// A group that is being emptied. To be ended with [`Self::stop`], unless it is gone: else it stays closed until the
+/// next open.
+#[derive(Debug)]
+#[must_use = "the group stays closed"]
+pub(crate) struct Leaving {
+    emptying: Emptying,
+    copied: Copied,
+    rounds: usize,
+    /// What was on its way into the group is in the trees.
+    is_settled: bool,
 }
 
-/// `None` where something was left after all rounds.
-fn move_out(
-    core: &Core,
-    emptying: &mut Emptying,
-    watch: &mut dyn FnMut(u64) -> ControlFlow<()>,
-) -> Result<Option<ControlFlow<()>>> {
-    // Whoever was about to write in place in this group has done so; others hear that they may not.
-    drop(core.data.move_data());
-    for _ in 0..ROUNDS_MAX {
-        // What has space in the group and is in no tree yet.
-        writeback::flush_all(core)?;
-        if go_through(core, emptying, watch)?.is_break() {
-            return Ok(Some(ControlFlow::Break(())));
-        }
-        if core.store.retire_group(emptying)? {
-            return Ok(Some(ControlFlow::Continue(())));
-        }
-        core.store.restart(emptying);
-    }
-    Ok(None)
+/// What a step did.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Left {
+    /// So many bytes of data and tree blocks were moved; there may be more.
+    Moved(u64),
+    /// Nothing was left, and the group has been given back.
+    Gone,
 }
 
-/// Moves all that the trees know of in the group.
-fn go_through(
-    core: &Core,
-    emptying: &mut Emptying,
-    watch: &mut dyn FnMut(u64) -> ControlFlow<()>,
-) -> Result<ControlFlow<()>> {
-    let mut copied = Copied::default();
-    let mut go_on = || -> Result<ControlFlow<()>> {
-        loop {
-            if copied.is_empty() && emptying.flags().contains(BlockGroupFlags::DATA) {
-                copied = core.store.copy_step(emptying, COPIED_BYTES)?;
-            }
-            let has_data = !copied.is_empty();
-            let moved = {
-                let _moving = has_data.then(|| core.data.move_data());
-                core.store.move_step(emptying, &mut copied, BLOCKS_TOGETHER, &mut || {
-                    if has_data {
-                        settle(core);
-                    }
-                })?
-            };
-            let bytes = moved.data_bytes.saturating_add(moved.block_bytes);
-            if moved.is_all {
-                return Ok(ControlFlow::Continue(()));
-            }
-            if watch(bytes).is_break() {
-                return Ok(ControlFlow::Break(()));
-            }
+impl Leaving {
+    /// Closes the block group at `start`. The caller holds no lock.
+    ///
+    /// # Errors
+    /// `NoSpace` where what it has room for cannot be done without; `Unsupported` without a free-space tree.
+    pub(crate) fn begin(core: &Core, start: Logical) -> Result<Self> {
+        let emptying = core.store.close_group(start)?;
+        // Whoever was about to write in place in this group has done so; others hear that they may not.
+        drop(core.data.move_data());
+        Ok(Self { emptying, copied: Copied::default(), rounds: 0, is_settled: false })
+    }
+
+    /// Moves some of what is left. After a failure the group is to be stopped. The caller holds no lock.
+    ///
+    /// # Errors
+    /// `NoSpace` where there is no room elsewhere, and `Busy` where new data kept arriving. Damage, I/O.
+    pub(crate) fn step(&mut self, core: &Core) -> Result<Left> {
+        if !self.is_settled {
+            writeback::flush_all(core)?;
+            self.is_settled = true;
         }
-    };
-    let result = go_on();
-    core.store.forget_copies(copied);
-    result
+        if self.copied.is_empty() && self.emptying.flags().contains(BlockGroupFlags::DATA) {
+            self.copied = core.store.copy_step(&self.emptying, COPIED_BYTES)?;
+        }
+        let has_data = !self.copied.is_empty();
+        let moved = {
+            let _moving = has_data.then(|| core.data.move_data());
+            core.store.move_step(&mut self.emptying, &mut self.copied, BLOCKS_TOGETHER, &mut || {
+                if has_data {
+                    settle(core);
+                }
+            })?
+        };
+        if moved.is_all {
+            if core.store.retire_group(&self.emptying)? {
+                return Ok(Left::Gone);
+            }
+            self.rounds += 1;
+            if self.rounds >= ROUNDS_MAX {
+                return Err(CallerError::Busy.into());
+            }
+            core.store.restart(&mut self.emptying);
+            self.is_settled = false;
+        }
+        Ok(Left::Moved(moved.data_bytes.saturating_add(moved.block_bytes)))
+    }
+
+    /// What is left in the group stays there.
+    pub(crate) fn stop(self, core: &Core) {
+        core.store.forget_copies(self.copied);
+        core.store.reopen_group(self.emptying);
+    }
 }
 
 /// Data is elsewhere from now on: what was remembered of its old places is forgotten, and who reads there is waited

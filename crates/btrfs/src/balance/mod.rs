@@ -2,7 +2,8 @@
 //! store them with another profile; and what has to be moved so that a volume can be smaller.
 //!
 //! `spec` says which groups a balance is of, in the words of `btrfs balance` and as the balance item has them; `run`
-//! takes them one after the other, from the last; `empty` moves what is in one of them ([`btrfs_store::Emptying`]).
+//! takes them one after the other, from the last; `empty` moves what is in one of them ([`btrfs_store::Emptying`]), and
+//! `shrink` those that lie too far back.
 //!
 //! Invariants
 //! * Every step is a transaction of its own, after which the volume is whole. From the first to the last the balance
@@ -14,12 +15,16 @@
 
 mod empty;
 mod run;
+mod shrink;
 mod spec;
+mod status;
 
 use btrfs_disk::items::BalanceItem;
 
-pub(crate) use run::{begin, cancel, resume, status};
+pub(crate) use run::{Running, cancel, go_on, status};
+pub(crate) use shrink::{clear_from, gather};
 pub use spec::{BalanceSpec, NotBalance};
+pub use status::{BalanceStatus, NotStatus};
 
 /// How far a balance has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -5,10 +5,10 @@ use std::ops::ControlFlow;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{BalanceItem, OnDisk};
 use btrfs_disk::key::{item_type, objectid};
-use btrfs_disk::{At, Key, TreeId};
+use btrfs_disk::{At, Key, Logical, TreeId};
 use btrfs_store::{GroupState, SpaceKind};
 
-use super::empty::empty_group;
+use super::empty::{Leaving, Left};
 use super::spec::{BalanceSpec, Use};
 use super::{BalanceEnd, BalanceProgress, PausedBalance};
 use crate::dir::Namespace;
@@ -32,33 +32,146 @@ pub(crate) fn status(core: &Core) -> Result<Option<PausedBalance>> {
     Ok(item.map(PausedBalance))
 }
 
-/// Begins a balance, and goes on until its end or until `watch` says no.
-///
-/// # Errors
-/// `Busy` where another has not ended; `FewerCopies` where that was not asked for; `ReadOnly`. `NoSpace` at its end
-/// where there was no room for some groups: the others are done. Damage, I/O.
-pub(crate) fn begin(names: &Namespace, spec: BalanceSpec, watch: Watch<'_>) -> Result<BalanceEnd> {
-    let core = &*names.core;
-    check_writable(core)?;
-    check(&spec, &core.store.groups())?;
-    if status(core)?.is_some() {
-        return Err(CallerError::Busy.into());
-    }
-    write(names, Some(&spec.0))?;
-    go_on(names, &spec, watch)
+/// A balance under way. To be ended with [`Self::stop`], whether it is done or not.
+#[derive(Debug)]
+#[must_use = "a group may stay closed"]
+pub(crate) struct Running {
+    /// Groups still to come, and where they begin: the last one first.
+    waiting: Vec<Logical>,
+    leaving: Option<Leaving>,
+    progress: BalanceProgress,
 }
 
-/// Goes on with the balance that has not ended.
+impl Running {
+    /// Begins a balance: writes what it is.
+    ///
+    /// # Errors
+    /// `Busy` where another has not ended; `FewerCopies` where that was not asked for; `InvalidArgument` for mixed
+    /// groups whose uses differ; `ReadOnly`. Damage, I/O.
+    pub(crate) fn begin(names: &Namespace, spec: BalanceSpec) -> Result<Self> {
+        let core = &*names.core;
+        check_writable(core)?;
+        check(&spec, &core.store.groups())?;
+        if status(core)?.is_some() {
+            return Err(CallerError::Busy.into());
+        }
+        write(names, Some(&spec.0))?;
+        Ok(Self::new(core, spec))
+    }
+
+    /// Goes on with the balance that has not ended.
+    ///
+    /// # Errors
+    /// `NotFound` where there is none; as [`Self::begin`].
+    pub(crate) fn resume(names: &Namespace) -> Result<Self> {
+        let core = &*names.core;
+        check_writable(core)?;
+        let paused = status(core)?.ok_or(CallerError::NotFound)?;
+        let spec = paused.spec().resumed();
+        check(&spec.force(), &core.store.groups())?;
+        Ok(Self::new(core, spec))
+    }
+
+    fn new(core: &Core, spec: BalanceSpec) -> Self {
+        set_targets(core, &spec);
+        // Groups that come to be from here on are not balanced.
+        let groups = core.store.groups();
+        let chosen = choose(&spec, &groups);
+        let progress = BalanceProgress {
+            expected: chosen.iter().map(|_| 1).sum(),
+            considered: groups.iter().map(|_| 1).sum(),
+            bytes: chosen.iter().map(|group| group.used).sum(),
+            ..BalanceProgress::default()
+        };
+        let waiting = chosen.iter().map(|group| group.start).collect();
+        Self { waiting, leaving: None, progress }
+    }
+
+    pub(crate) fn progress(&self) -> &BalanceProgress {
+        &self.progress
+    }
+
+    /// Moves some of what is to be moved; false when nothing is left to be done. The caller holds no lock.
+    ///
+    /// # Errors
+    /// Damage, I/O; `Busy` where new data kept arriving in a group. That there is no room for one is counted.
+    pub(crate) fn step(&mut self, core: &Core) -> Result<bool> {
+        match self.step_group(core) {
+            Ok(true) => Ok(true),
+            Ok(false) => {
+                core.store.commit()?;
+                Ok(false)
+            }
+            Err(error) => {
+                if let Some(leaving) = self.leaving.take() {
+                    leaving.stop(core);
+                }
+                match error {
+                    Error::NoSpace => self.progress.without_room += 1,
+                    error => return Err(error),
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    fn step_group(&mut self, core: &Core) -> Result<bool> {
+        let Some(leaving) = &mut self.leaving else {
+            let Some(start) = self.waiting.pop() else { return Ok(false) };
+            self.leaving = Some(Leaving::begin(core, start)?);
+            return Ok(true);
+        };
+        match leaving.step(core)? {
+            Left::Moved(bytes) => self.progress.moved_bytes = self.progress.moved_bytes.saturating_add(bytes),
+            Left::Gone => {
+                self.progress.completed += 1;
+                self.leaving = None;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Ends it here: what is left in a group stays there, and the balance item says what was to be done.
+    pub(crate) fn stop(self, core: &Core) -> BalanceProgress {
+        if let Some(leaving) = self.leaving {
+            leaving.stop(core);
+        }
+        set_targets(core, &BalanceSpec::default());
+        self.progress
+    }
+
+    /// Ends it when it is done: there is no balance any more.
+    ///
+    /// # Errors
+    /// `NoSpace` where there was no room for some groups; as a sync.
+    pub(crate) fn finish(self, names: &Namespace) -> Result<BalanceProgress> {
+        let progress = self.stop(&names.core);
+        write(names, None)?;
+        if progress.without_room > 0 { Err(Error::NoSpace) } else { Ok(progress) }
+    }
+}
+
+/// Goes on with a balance until its end, or until `watch` says no.
 ///
 /// # Errors
-/// `NotFound` where there is none; as [`begin`].
-pub(crate) fn resume(names: &Namespace, watch: Watch<'_>) -> Result<BalanceEnd> {
+/// As [`Running::step`] and [`Running::finish`].
+pub(crate) fn go_on(names: &Namespace, mut running: Running, watch: Watch<'_>) -> Result<BalanceEnd> {
     let core = &*names.core;
-    check_writable(core)?;
-    let paused = status(core)?.ok_or(CallerError::NotFound)?;
-    let spec = paused.spec().resumed();
-    check(&spec.force(), &core.store.groups())?;
-    go_on(names, &spec, watch)
+    loop {
+        if watch(running.progress()).is_break() {
+            let progress = running.stop(core);
+            core.store.commit()?;
+            return Ok(BalanceEnd::Paused(progress));
+        }
+        match running.step(core) {
+            Ok(true) => {}
+            Ok(false) => return Ok(BalanceEnd::Done(running.finish(names)?)),
+            Err(error) => {
+                running.stop(core);
+                return Err(error);
+            }
+        }
+    }
 }
 
 /// Forgets the balance that has not ended: what it did stays done.
@@ -113,21 +226,6 @@ fn write(names: &Namespace, item: Option<&BalanceItem>) -> Result<()> {
     Ok(())
 }
 
-fn go_on(names: &Namespace, spec: &BalanceSpec, watch: Watch<'_>) -> Result<BalanceEnd> {
-    let core = &*names.core;
-    let mut progress = BalanceProgress::default();
-    set_targets(core, spec);
-    let result = balance(core, spec, &mut progress, watch);
-    set_targets(core, &BalanceSpec::default());
-    let end = result?;
-    core.store.commit()?;
-    if end.is_break() {
-        return Ok(BalanceEnd::Paused(progress));
-    }
-    write(names, None)?;
-    if progress.without_room > 0 { Err(Error::NoSpace) } else { Ok(BalanceEnd::Done(progress)) }
-}
-
 fn set_targets(core: &Core, spec: &BalanceSpec) {
     let is_mixed = core.store.groups().iter().any(|group| group.flags.contains(BlockGroupFlags::MIXED));
     for (one, kind) in
@@ -138,40 +236,7 @@ fn set_targets(core: &Core, spec: &BalanceSpec) {
     }
 }
 
-fn balance(
-    core: &Core,
-    spec: &BalanceSpec,
-    progress: &mut BalanceProgress,
-    watch: Watch<'_>,
-) -> Result<ControlFlow<()>> {
-    // Groups that come to be from here on are not balanced.
-    let groups = core.store.groups();
-    let chosen = choose(spec, &groups);
-    progress.expected = chosen.iter().map(|_| 1).sum();
-    progress.considered = groups.iter().map(|_| 1).sum();
-    progress.bytes = chosen.iter().map(|group| group.used).sum();
-    if watch(progress).is_break() {
-        return Ok(ControlFlow::Break(()));
-    }
-    for group in chosen {
-        let mut step = |bytes: u64| {
-            progress.moved_bytes = progress.moved_bytes.saturating_add(bytes);
-            watch(progress)
-        };
-        match empty_group(core, group.start, &mut step) {
-            Ok(ControlFlow::Continue(())) => progress.completed += 1,
-            Ok(ControlFlow::Break(())) => return Ok(ControlFlow::Break(())),
-            Err(Error::NoSpace) => progress.without_room += 1,
-            Err(error) => return Err(error),
-        }
-        if watch(progress).is_break() {
-            return Ok(ControlFlow::Break(()));
-        }
-    }
-    Ok(ControlFlow::Continue(()))
-}
-
-/// The groups that are balanced, the last first, as the kernel takes them.
+/// The groups that are balanced, by address: the last is the first to be taken, as by the kernel.
 fn choose<'a>(spec: &BalanceSpec, groups: &'a [GroupState]) -> Vec<&'a GroupState> {
     let mut chosen = Vec::new();
     for one in Use::ALL {
@@ -185,6 +250,6 @@ fn choose<'a>(spec: &BalanceSpec, groups: &'a [GroupState]) -> Vec<&'a GroupStat
         same.truncate(usize::try_from(*limits.end()).unwrap_or(usize::MAX));
         chosen.extend(same);
     }
-    chosen.sort_by_key(|group| std::cmp::Reverse(group.start));
+    chosen.sort_by_key(|group| group.start);
     chosen
 }

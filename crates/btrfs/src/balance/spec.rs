@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::RangeInclusive;
+use std::str::FromStr;
 
 use btrfs_disk::flags::{BalanceFilters, BalanceFlags, BlockGroupFlags};
 use btrfs_disk::items::{BalanceArgs, BalanceItem};
@@ -210,10 +211,7 @@ impl BalanceSpec {
             (BalanceFilters::DEVID, on_device(args.devid.get()).next().is_some()),
             (BalanceFilters::DRANGE, lies_in(args.drange.map(|at| at.get()))),
             (BalanceFilters::VRANGE, overlaps(args.vrange.map(|at| at.get()), group.start.0, end)),
-            (
-                BalanceFilters::STRIPES_RANGE,
-                (args.stripes[0].get()..=args.stripes[1].get()).contains(&stripe_count),
-            ),
+            (BalanceFilters::STRIPES_RANGE, (args.stripes[0].get()..=args.stripes[1].get()).contains(&stripe_count)),
         ];
         let is_converted = filters.contains(BalanceFilters::CONVERT | BalanceFilters::SOFT) && args.target == profile;
         !is_converted && passes.into_iter().all(|(filter, passes)| !filters.contains(filter) || passes)
@@ -379,6 +377,24 @@ fn range(name: &str, text: &str, last: u64) -> Result<(Option<u64>, u64), NotBal
     }
 }
 
+impl FromStr for BalanceSpec {
+    type Err = NotBalance;
+
+    /// Reads what [`fmt::Display`] writes: `data:usage=50 metadata force`.
+    fn from_str(text: &str) -> Result<Self, NotBalance> {
+        text.split_ascii_whitespace().try_fold(Self::default(), |spec, word| {
+            let (name, filters) = word.split_once(':').unwrap_or((word, ""));
+            match name {
+                "data" => spec.data(filters),
+                "metadata" => spec.metadata(filters),
+                "system" => spec.system(filters),
+                "force" => Ok(spec.force()),
+                _ => Err(wrong(format!("{name}: expected data, metadata, system or force"))),
+            }
+        })
+    }
+}
+
 impl fmt::Display for BalanceSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut separator = "";
@@ -386,6 +402,9 @@ impl fmt::Display for BalanceSpec {
             write!(f, "{separator}{}", one.name())?;
             separator = " ";
             write_filters(f, self.args(one))?;
+        }
+        if self.is_forced() {
+            write!(f, "{separator}force")?;
         }
         Ok(())
     }
@@ -418,4 +437,98 @@ fn write_filters(f: &mut fmt::Formatter<'_>, args: &BalanceArgs) -> fmt::Result 
         separator = ",";
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use btrfs_disk::{DevId, Logical, Uuid};
+    use btrfs_store::Stripe;
+
+    use super::*;
+
+    #[test]
+    fn filters_are_read_and_written() {
+        for text in [
+            "data",
+            "data:usage=50 metadata:usage=10..90,limit=2 system force",
+            "metadata:profiles=single|dup,devid=1,drange=0..1048576,vrange=4096..8192,stripes=1..2",
+            "data:limit=1..3,convert=dup,soft",
+        ] {
+            let spec: BalanceSpec = text.parse().unwrap();
+            assert_eq!(spec.to_string(), text);
+        }
+        for wrong in [
+            "files",
+            "data:usage",
+            "data:usage=101",
+            "data:usage=50..40",
+            "data:limit=x",
+            "data:soft",
+            "data:drange=0..1",
+            "data:convert=raid1",
+            "data:convert=single|dup",
+            "data:profiles=none",
+            "data:vrange=7",
+            "data:colour=red",
+        ] {
+            wrong.parse::<BalanceSpec>().unwrap_err();
+        }
+    }
+
+    fn group(start: u64, used: u64, flags: BlockGroupFlags) -> GroupState {
+        let stripe = Stripe { device: DevId(1), offset: start * 2, device_uuid: Uuid([0; 16]) };
+        GroupState { start: Logical(start), len: 1000, flags, used, stripes: vec![stripe], stripe_bytes: 1000 }
+    }
+
+    fn selects(spec: &str, group: &GroupState) -> bool {
+        spec.parse::<BalanceSpec>().unwrap().selects(group)
+    }
+
+    #[test]
+    fn groups_are_selected_as_the_kernel_does() {
+        let data = group(5000, 500, BlockGroupFlags::DATA);
+        let dup = group(9000, 0, BlockGroupFlags::METADATA | BlockGroupFlags::DUP);
+        let yes = [
+            "data",
+            "data:usage=51",
+            "data:usage=50..51",
+            "data:devid=1,drange=10999..20000",
+            "data:vrange=5999..6000",
+            "data:profiles=single|dup",
+            "data:convert=dup,soft",
+            "data:stripes=1",
+        ];
+        let no = [
+            "metadata",
+            "data:usage=50",
+            "data:usage=51..90",
+            "data:usage=0..50",
+            "data:devid=2",
+            "data:vrange=0..5000",
+            "data:vrange=6000..7000",
+            "data:profiles=dup",
+            "data:convert=single,soft",
+            "data:stripes=2",
+            "data:devid=1,drange=0..10000",
+            "data:usage=0",
+        ];
+        for spec in yes {
+            assert!(selects(spec, &data), "{spec}");
+        }
+        for spec in no {
+            assert!(!selects(spec, &data), "{spec}");
+        }
+        assert!(selects("metadata:usage=0", &dup) && selects("metadata:profiles=dup", &dup));
+        let mixed = group(0, 1, BlockGroupFlags::MIXED);
+        assert!(!selects("data", &mixed) && selects("data metadata", &mixed));
+    }
+
+    #[test]
+    fn what_goes_on_leaves_what_was_done() {
+        let spec: BalanceSpec = "data metadata:convert=dup system:usage=5".parse().unwrap();
+        assert_eq!(spec.resumed().to_string(), "data:usage=90 metadata:convert=dup,soft system:usage=5");
+        assert_eq!(spec.resumed().limits(Use::Data), 0..=u64::MAX);
+        let few: BalanceSpec = "data:limit=2 metadata:limit=3..4".parse().unwrap();
+        assert_eq!((few.limits(Use::Data), few.limits(Use::Metadata)), (0..=2, 3..=4));
+    }
 }

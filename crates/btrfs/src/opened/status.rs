@@ -5,6 +5,7 @@ use btrfs_store::{ProfileSpace, SpaceReport};
 use vfs::file_system::{Size, VolumeStatus};
 
 use super::Opened;
+use crate::balance;
 use crate::dir::NAME_BYTES_MAX;
 use crate::error::{CallerError, Result};
 
@@ -49,15 +50,21 @@ impl Opened {
     /// the volume is, and shorter when that is durable. Returns the new size.
     ///
     /// # Errors
-    /// `NoSpace`, and the size stays as it is, for less than [`Self::least_bytes`]; `Io` where a device is smaller;
+    /// `NoSpace`, and the size stays as it is, where what lies beyond has no room before it; `Io` where a device is smaller;
     /// `ReadOnly`; as [`vfs::Volume::sync`].
     pub(crate) fn resize(&self, size: Size) -> Result<u64> {
         let least = self.least_bytes()?;
-        let store = &self.core().store;
-        store.resize(match size {
-            Size::Bytes(bytes) => bytes,
-            Size::Least => least,
-        })?;
+        let (core, store) = (self.core(), &self.core().store);
+        let bytes = match size {
+            Size::Least => balance::gather(core)?,
+            Size::Bytes(bytes) => {
+                if bytes < least {
+                    balance::clear_from(core, bytes - bytes % u64::from(store.sizes().sector))?;
+                }
+                bytes
+            }
+        };
+        store.resize(bytes)?;
         Ok(store.superblock().fields().total_bytes.get())
     }
 }

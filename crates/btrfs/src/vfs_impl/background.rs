@@ -52,6 +52,9 @@ impl BtrfsFs {
         if let Err(error) = done {
             self.faults.errno(&error);
         }
+        if self.balance_a_moment() {
+            return Duration::ZERO;
+        }
         self.background.step
     }
 

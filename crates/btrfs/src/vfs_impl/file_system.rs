@@ -11,6 +11,7 @@ use vfs::{FileSystem, NodeId};
 
 use super::BtrfsFs;
 use super::stat::attr_of;
+use crate::balance::BalanceStatus;
 
 impl FileSystem for BtrfsFs {
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Answer<Entry> {
@@ -186,6 +187,14 @@ impl FileSystem for BtrfsFs {
 
     fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Answer<()> {
         self.answer(self.put_xattr(node, name, value, mode, clear_set_group))
+    }
+
+    fn is_order(&self, name: &[u8]) -> bool {
+        name == BalanceStatus::XATTR.as_bytes()
+    }
+
+    fn order(&self, _name: &[u8], value: &[u8]) -> Answer<()> {
+        self.answer(self.order_balance(value))
     }
 
     fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Answer<()> {

@@ -8,7 +8,7 @@
 //! What is decided here, and nowhere below, is what Linux wants beyond the format: what a new node
 //! inherits (`names`), which privileges and lists change with owner, mode and contents
 //! (`attr`, `xattr`), which flags have which names (`flags`), and what is done in the
-//! background (`background`).
+//! background (`background`, `balancing`).
 //!
 //! Invariants
 //! * A request takes no lock that a request for an unrelated node takes too, but the store's.
@@ -25,6 +25,7 @@
 
 mod attr;
 mod background;
+mod balancing;
 mod control;
 mod control_change;
 mod data;
@@ -56,6 +57,7 @@ use crate::opened::Opened;
 use crate::subvol;
 
 use background::Background;
+use balancing::Balancing;
 use errno::FaultLog;
 use handles::Handles;
 use nodes::{Nodes, Place};
@@ -111,6 +113,7 @@ pub(crate) struct BtrfsFs {
     options: FsOptions,
     faults: FaultLog,
     background: Background,
+    balancing: Balancing,
     cleaner: Cleaner,
 }
 
@@ -131,6 +134,7 @@ impl BtrfsFs {
             nodes: Nodes::new(top, core.store.env().random_u64()),
             handles: Handles::default(),
             background: Background::new(&options, core.now()),
+            balancing: Balancing::default(),
             options,
             faults: FaultLog::default(),
             cleaner,

@@ -9,6 +9,7 @@ use vfs::privileges::CAPABILITY_NAME;
 
 use super::BtrfsFs;
 use super::flags::is_list;
+use crate::balance::BalanceStatus;
 use crate::error::{CallerError, Result};
 use crate::inode::{
     Absent, COMPRESSION_NAME, CompressionProperty, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, MODE_SET_GROUP,
@@ -62,6 +63,9 @@ impl BtrfsFs {
         }
         if name == SpaceUsage::XATTR.as_bytes() {
             return Ok(self.volume.usage().to_string().into_bytes());
+        }
+        if name == BalanceStatus::XATTR.as_bytes() {
+            return Ok(self.balance_status()?.to_string().into_bytes());
         }
         if let Family::List = Family::of(name)?
             && inode.kind().is_symlink()

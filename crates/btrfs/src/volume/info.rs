@@ -59,7 +59,7 @@ impl Volume {
         spec: BalanceSpec,
         watch: &mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>,
     ) -> Result<BalanceEnd> {
-        balance::begin(self.namespace(), spec, watch)
+        balance::go_on(self.namespace(), balance::Running::begin(self.namespace(), spec)?, watch)
     }
 
     /// Goes on with a balance that has not ended.
@@ -67,7 +67,7 @@ impl Volume {
     /// # Errors
     /// `NotFound` where there is none; as [`Self::balance`].
     pub fn resume_balance(&self, watch: &mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>) -> Result<BalanceEnd> {
-        balance::resume(self.namespace(), watch)
+        balance::go_on(self.namespace(), balance::Running::resume(self.namespace())?, watch)
     }
 
     /// Forgets a balance that has not ended: what it did stays done.

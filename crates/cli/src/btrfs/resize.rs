@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt as _;
 use anyhow::{Error, Result};
 use clap::Args;
 use serde::Serialize;
-use spinney::Volume;
 
 use super::format;
 use commands::failure::{Failure, Status, one_line};
@@ -18,15 +17,15 @@ use commands::output::Output;
 
 /// Make an image larger or smaller
 ///
-/// An image file becomes as long as its file system; on a disk only the file system changes. Block groups in use stay
-/// where they are: an image becomes no smaller than the end of the last one.
+/// An image file becomes as long as its file system; on a disk only the file system changes. What lies beyond the new
+/// end is moved before it, as far as there is room.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "An image that is mounted is refused, and where it is mounted is said.\n\n",
     "Examples:\n",
     "  spinney resize 4G site.img\n",
     "  spinney resize +512M site.img               so much more; -512M so much less\n",
-    "  spinney resize min site.img                 as small as it can be without moving anything\n",
+    "  spinney resize min site.img                 as small as it can be, with what lies in it moved together\n",
     "  spinney resize max /dev/vdb1                as large as the disk, or the file, is\n",
     "  spinney resize --json min site.img | jq .total_bytes"
 ))]
@@ -76,12 +75,12 @@ impl Resize {
         let before = volume.info()?.total_bytes;
         let size = match self.size {
             Size::Min => vfs::Size::Least,
-            Size::Max => self.check(&volume, before, Some(volume.device_bytes()))?,
-            Size::Bytes(bytes) => self.check(&volume, before, Some(bytes))?,
-            Size::More(bytes) => self.check(&volume, before, before.checked_add(bytes))?,
-            Size::Less(bytes) => self.check(&volume, before, before.checked_sub(bytes))?,
+            Size::Max => self.check(before, Some(volume.device_bytes()))?,
+            Size::Bytes(bytes) => self.check(before, Some(bytes))?,
+            Size::More(bytes) => self.check(before, before.checked_add(bytes))?,
+            Size::Less(bytes) => self.check(before, before.checked_sub(bytes))?,
         };
-        let total = volume.by_paths().resize(size).map_err(explain)?;
+        let total = volume.by_paths().resize(size).map_err(|error| self.explain(error, size))?;
         volume.close()?;
         if self.json {
             return out.json(&Report { before_bytes: before, total_bytes: total });
@@ -92,8 +91,28 @@ impl Resize {
         Ok(())
     }
 
+    /// Says which room is missing.
+    fn explain(&self, error: vfs::Error, wanted: vfs::Size) -> Error {
+        let is_full = error.blame() == vfs::Blame::Space;
+        let error = Error::from(error);
+        let cannot_grow = |cause: &(dyn StdError + 'static)| {
+            matches!(cause.downcast_ref::<blockdev::Error>(), Some(blockdev::Error::CannotGrow { .. }))
+        };
+        if error.chain().any(cannot_grow) {
+            return Failure::new(Status::NoSpace, one_line(&error)).into();
+        }
+        match wanted {
+            vfs::Size::Bytes(bytes) if is_full => {
+                let name = names::escaped(self.image.image.as_os_str().as_bytes());
+                let text = format!("{name}: cannot have {bytes} bytes: what lies beyond has no room before them");
+                Failure::new(Status::NoSpace, text).into()
+            }
+            vfs::Size::Bytes(_) | vfs::Size::Least => error,
+        }
+    }
+
     /// Refuses a size that no image has, or this one cannot have.
-    fn check(&self, volume: &Volume, before: u64, wanted: Option<u64>) -> Result<vfs::Size> {
+    fn check(&self, before: u64, wanted: Option<u64>) -> Result<vfs::Size> {
         let name = names::escaped(self.image.image.as_os_str().as_bytes());
         let Some(wanted) = wanted else {
             let has = human::bytes(before);
@@ -103,27 +122,8 @@ impl Resize {
         if i64::try_from(wanted).is_err() {
             return Err(Failure::usage(format!("{name}: no file is {} long", human::bytes(wanted))).into());
         }
-        if wanted < before {
-            let least = volume.least_bytes()?;
-            if wanted < least {
-                let end = human::bytes(least);
-                let text = format!(
-                    "{name}: cannot have {wanted} bytes: up to byte {least} ({end}) it is in use, and that is not moved"
-                );
-                return Err(Failure::new(Status::NoSpace, text).into());
-            }
-        }
         Ok(vfs::Size::Bytes(wanted))
     }
-}
-
-/// That what holds an image cannot be larger is a want of room.
-fn explain(error: vfs::Error) -> Error {
-    let error = Error::from(error);
-    let cannot_grow = |cause: &(dyn StdError + 'static)| {
-        matches!(cause.downcast_ref::<blockdev::Error>(), Some(blockdev::Error::CannotGrow { .. }))
-    };
-    if error.chain().any(cannot_grow) { Failure::new(Status::NoSpace, one_line(&error)).into() } else { error }
 }
 
 #[cfg(test)]

@@ -138,11 +138,15 @@ impl Session {
     }
 }
 
+/// True for root and for the user who serves: the device is theirs.
+pub(super) fn is_ours(caller: &Caller) -> bool {
+    caller.is_known() && (caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw())
+}
+
 impl Session {
     /// Tells the device what is free, for whom the device belongs to: root, and the user who serves.
     fn trim(&self, caller: &Caller, asked: TrimRange) -> Result<u64> {
-        let is_ours = caller.uid == 0 || caller.uid == rustix::process::geteuid().as_raw();
-        if !caller.is_known() || !is_ours {
+        if !is_ours(caller) {
             return Err(Errno::EPERM);
         }
         // Less than a block is not told anywhere, and no file system begins at the last address.

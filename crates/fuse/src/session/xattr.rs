@@ -1,6 +1,7 @@
 //! Extended attributes.
 
 use super::Session;
+use super::control::is_ours;
 use super::encode::{put, put_bytes};
 use crate::protocol::Request;
 use crate::protocol::replies::GetxattrOut;
@@ -44,6 +45,13 @@ impl Session {
             _ => return Err(Errno::EINVAL),
         };
         let clear_set_group = args.setxattr_flags & SETXATTR_ACL_KILL_SGID != 0;
+        if self.fs.is_order(name) {
+            if !is_ours(&request.caller()) {
+                return Err(Errno::EPERM);
+            }
+            self.fs.order(name, value)?;
+            return Ok(0);
+        }
         self.fs.set_xattr(request.node(), name, value, mode, clear_set_group)?;
         Ok(0)
     }

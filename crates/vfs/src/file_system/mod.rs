@@ -371,6 +371,19 @@ pub trait FileSystem: Send + Sync {
         Err(Errno::EOPNOTSUPP.into())
     }
 
+    /// True for the name of an attribute that is stored nowhere, and whose setting is an order ([`Self::order`]).
+    fn is_order(&self, _name: &[u8]) -> bool {
+        false
+    }
+
+    /// Carries out an order. A server asks for its own user and for root alone.
+    ///
+    /// # Errors
+    /// `EINVAL` for what is no order, `EBUSY`, `ENOENT`, `EROFS`, `ENOSPC`.
+    fn order(&self, _name: &[u8], _value: &[u8]) -> Answer<()> {
+        Err(Errno::EOPNOTSUPP.into())
+    }
+
     /// Removes an extended attribute.
     ///
     /// # Errors

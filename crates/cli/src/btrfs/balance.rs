@@ -1,0 +1,402 @@
+//! `spinney balance`
+
+use std::io::Write as _;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use clap::{Args, Subcommand};
+use rustix::io::Errno;
+use serde::Serialize;
+use spinney::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Error as VolumeError, Volume};
+
+use super::format;
+use commands::failure::{Failure, Status};
+use commands::human;
+use commands::image::{ImageArgs, ReadArgs};
+use commands::interrupt::Interrupt;
+use commands::names;
+use commands::output::Output;
+use commands::progress::{Bar, Progress};
+
+/// Longest answer of a server.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Time between two questions of how far a server has come.
+const POLL_INTERVAL: Duration = Duration::from_millis(200);
+
+/// Write block groups anew: gather what is scattered, give room back, change how often things are stored
+///
+/// Everything in the block groups that are chosen is moved to others, and the groups are given back. What snapshots and
+/// clones share stays shared. After each step the image is whole: a balance that was cut short, by a crash too, can be
+/// resumed, here or by a kernel that mounts the image, which does so by itself.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Filters are those of `btrfs balance`, parted by commas; `all` for none:\n",
+    "  usage=PERCENT, usage=MIN..MAX    groups that are less full\n",
+    "  limit=COUNT, limit=MIN..MAX      so many groups\n",
+    "  profiles=single|dup              groups that are stored so\n",
+    "  convert=single, convert=dup      to be stored so; with `soft` not those that are\n",
+    "  devid=N, drange=START..END, vrange=START..END, stripes=MIN..MAX\n\n",
+    "Examples:\n",
+    "  spinney balance start site.img -d usage=50 -m usage=50\n",
+    "  spinney balance start site.img -m convert=dup -s convert=dup\n",
+    "  spinney balance status ./mnt\n",
+    "  spinney balance status --json site.img | jq -r .state"
+))]
+pub(crate) struct Balance {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Balance an image or a mount; without filters everything is written anew
+    #[command(after_help = concat!(
+        "A mount goes on by itself when this is stopped; an image is left as it is, to be resumed.\n\n",
+        "Examples:\n",
+        "  spinney balance start site.img\n",
+        "  spinney balance start site.img -d usage=20\n",
+        "  spinney balance start --background ./mnt -d all\n",
+        "  spinney balance start site.img -m convert=single -s convert=single -f\n",
+        "  spinney balance start --json site.img | jq .completed"
+    ))]
+    Start {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Groups of data
+        #[arg(short, long, value_name = "FILTERS")]
+        data: Option<String>,
+        /// Groups of metadata
+        #[arg(short, long, value_name = "FILTERS")]
+        metadata: Option<String>,
+        /// Groups of the chunk tree
+        #[arg(short, long, value_name = "FILTERS")]
+        system: Option<String>,
+        /// Metadata may be stored in fewer copies than before
+        #[arg(short, long)]
+        force: bool,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Go on with a balance that was cut short
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney balance resume site.img\n",
+        "  spinney balance resume --json site.img | jq .completed"
+    ))]
+    Resume {
+        #[command(flatten)]
+        image: ImageArgs,
+        #[command(flatten)]
+        how: How,
+    },
+    /// Tell whether there is a balance that has not ended, and how far it has come
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney balance status ./mnt\n",
+        "  spinney balance status --json site.img | jq -r .state       none, running or paused"
+    ))]
+    Status {
+        #[command(flatten)]
+        image: ReadArgs,
+        /// Report as JSON: {state, spec, expected, completed, without_room, moved_bytes, failure}
+        #[arg(long)]
+        json: bool,
+    },
+    /// Have a mount stop its balance, to be resumed
+    #[command(after_help = concat!(
+        "Of an image nobody balances but `balance start` itself: a signal (Ctrl-C) pauses that.\n\n",
+        "Examples:\n",
+        "  spinney balance pause ./mnt\n",
+        "  spinney balance pause --json ./mnt"
+    ))]
+    Pause {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Report as JSON, as `balance status` does
+        #[arg(long)]
+        json: bool,
+    },
+    /// Forget a balance that has not ended: what it did stays done
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney balance cancel site.img\n",
+        "  spinney balance cancel --json ./mnt"
+    ))]
+    Cancel {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// Report as JSON, as `balance status` does
+        #[arg(long)]
+        json: bool,
+    },
+}
+
+/// How it is carried out and told.
+#[derive(Debug, Clone, Copy, Args)]
+struct How {
+    /// Of a mount: do not wait for the end
+    #[arg(short, long)]
+    background: bool,
+    /// No progress bar and no summary
+    #[arg(short, long)]
+    quiet: bool,
+    /// Report as JSON, as `balance status` does
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Serialize)]
+struct Report {
+    state: &'static str,
+    /// What it is to do, where there is one that has not ended.
+    spec: Option<String>,
+    /// Block groups that are balanced altogether.
+    expected: u64,
+    considered: u64,
+    completed: u64,
+    /// Block groups that there was no room for.
+    without_room: u64,
+    moved_bytes: u64,
+    failure: Option<String>,
+}
+
+impl From<&BalanceStatus> for Report {
+    fn from(status: &BalanceStatus) -> Self {
+        let progress = &status.progress;
+        Self {
+            state: match (&status.spec, status.is_running) {
+                (_, true) => "running",
+                (Some(_), false) => "paused",
+                (None, false) => "none",
+            },
+            spec: status.spec.map(|spec| spec.to_string()),
+            expected: progress.expected,
+            considered: progress.considered,
+            completed: progress.completed,
+            without_room: progress.without_room,
+            moved_bytes: progress.moved_bytes,
+            failure: status.failure.clone(),
+        }
+    }
+}
+
+impl Balance {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        match &self.command {
+            Command::Start { image, how, .. } => {
+                let spec = self.spec()?;
+                match image.mounted_dir()? {
+                    Some(dir) => order_and_watch(&dir, &format!("start {spec}"), *how, out),
+                    None => balance(image, *how, out, |volume, watch| volume.balance(spec, watch)),
+                }
+            }
+            Command::Resume { image, how } => match image.mounted_dir()? {
+                Some(dir) => order_and_watch(&dir, "resume", *how, out),
+                None => balance(image, *how, out, |volume, watch| volume.resume_balance(watch)),
+            },
+            Command::Status { image, json } => {
+                let status = match image.image.mounted_dir()? {
+                    Some(dir) => of_mount(&dir)?,
+                    None => of_image(&format::open_read_only(image)?)?,
+                };
+                report(&status, *json, out)
+            }
+            Command::Pause { image, json } => {
+                let dir = image.mounted_dir()?.ok_or_else(|| {
+                    Failure::usage(format!(
+                        "{}: no mount; to pause is to stop the program that balances it",
+                        name(image)
+                    ))
+                })?;
+                order(&dir, "pause")?;
+                report(&of_mount(&dir)?, *json, out)
+            }
+            Command::Cancel { image, json } => {
+                let status = match image.mounted_dir()? {
+                    Some(dir) => {
+                        order(&dir, "cancel")?;
+                        of_mount(&dir)?
+                    }
+                    None => {
+                        let volume = format::open_writable(image)?;
+                        volume.cancel_balance().map_err(|error| explain(image, error))?;
+                        let status = of_image(&volume)?;
+                        volume.close()?;
+                        status
+                    }
+                };
+                report(&status, *json, out)
+            }
+        }
+    }
+
+    fn spec(&self) -> Result<BalanceSpec> {
+        let Command::Start { data, metadata, system, force, .. } = &self.command else {
+            return Ok(BalanceSpec::default());
+        };
+        let usage = |error: spinney::NotBalance| Failure::usage(error.to_string());
+        let filters = |text: &str| if text == "all" { String::new() } else { text.to_owned() };
+        let mut spec = BalanceSpec::default();
+        if data.is_none() && metadata.is_none() && system.is_none() {
+            spec = BalanceSpec::all();
+        }
+        if let Some(text) = data {
+            spec = spec.data(&filters(text)).map_err(usage)?;
+        }
+        if let Some(text) = metadata {
+            spec = spec.metadata(&filters(text)).map_err(usage)?;
+        }
+        if let Some(text) = system {
+            spec = spec.system(&filters(text)).map_err(usage)?;
+        }
+        Ok(if *force { spec.force() } else { spec })
+    }
+}
+
+fn name(image: &ImageArgs) -> String {
+    names::escaped(image.image.as_os_str().as_bytes()).to_string()
+}
+
+/// What hears of the progress of a balance here.
+type Watch<'a> = &'a mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>;
+
+/// Balances an image.
+fn balance(
+    image: &ImageArgs,
+    how: How,
+    out: &mut Output,
+    run: impl FnOnce(&Volume, Watch<'_>) -> Result<BalanceEnd, VolumeError>,
+) -> Result<()> {
+    if how.background {
+        return Err(Failure::usage(format!("{}: only a mount goes on in the background", name(image))).into());
+    }
+    let volume = format::open_writable(image)?;
+    let interrupt = Interrupt::catch()?;
+    let shown = Arc::new(Progress::default());
+    let bar = Bar::new(&shown, !how.quiet);
+    let mut last = BalanceProgress::default();
+    let ended = run(&volume, &mut |progress| {
+        last = *progress;
+        show(&shown, progress);
+        if interrupt.check().is_err() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    });
+    drop(bar);
+    let progress = match ended {
+        Ok(BalanceEnd::Done(progress) | BalanceEnd::Paused(progress)) => progress,
+        Err(error) => return Err(explain(image, error)),
+    };
+    let status = BalanceStatus { progress, ..of_image(&volume)? };
+    volume.close()?;
+    tell(&status, how, out)?;
+    interrupt.end_by_it();
+    Ok(())
+}
+
+fn show(shown: &Progress, progress: &BalanceProgress) {
+    shown.names.store(progress.completed, Ordering::Relaxed);
+    shown.bytes.store(progress.moved_bytes.min(progress.bytes), Ordering::Relaxed);
+    shown.bytes_total.store(progress.bytes, Ordering::Relaxed);
+}
+
+/// Gives a mount's server an order, and watches it being carried out.
+fn order_and_watch(dir: &Path, text: &str, how: How, out: &mut Output) -> Result<()> {
+    order(dir, text)?;
+    let shown = Arc::new(Progress::default());
+    let bar = Bar::new(&shown, !how.quiet && !how.background);
+    let mut status = of_mount(dir)?;
+    while status.is_running && !how.background {
+        show(&shown, &status.progress);
+        std::thread::sleep(POLL_INTERVAL);
+        status = of_mount(dir)?;
+    }
+    drop(bar);
+    if let Some(failure) = &status.failure {
+        let kind = if status.progress.without_room > 0 { Status::NoSpace } else { Status::Io };
+        return Err(Failure::new(kind, format!("{}: {failure}", dir.display())).into());
+    }
+    tell(&status, how, out)
+}
+
+fn order(dir: &Path, text: &str) -> Result<()> {
+    let set = rustix::fs::setxattr(dir, BalanceStatus::XATTR, text.as_bytes(), rustix::fs::XattrFlags::empty());
+    set.map_err(|error| match error {
+        Errno::BUSY => refusal(dir, "a balance is under way, or was not finished: see `balance status`"),
+        Errno::NOENT => refusal(dir, "there is no balance that has not ended"),
+        Errno::PERM => refusal(dir, "this is for root, and for the user who mounted it"),
+        Errno::INVAL => refusal(dir, "metadata would be stored in fewer copies (-f does that), or mixed groups differ"),
+        Errno::OPNOTSUPP => refusal(dir, "its server does not balance: it is of another version"),
+        error => anyhow::Error::new(std::io::Error::from(error)).context(dir.display().to_string()),
+    })
+}
+
+fn refusal(dir: &Path, text: &str) -> anyhow::Error {
+    Failure::refused(format!("{}: {text}", dir.display())).into()
+}
+
+fn explain(image: &ImageArgs, error: VolumeError) -> anyhow::Error {
+    let text = match error.caller_error() {
+        Some(CallerError::Busy) => "a balance was not finished, or data kept arriving: see `balance status`",
+        Some(CallerError::NotFound) => "there is no balance that has not ended",
+        Some(CallerError::FewerCopies) => "metadata would be stored in fewer copies: -f does that",
+        Some(CallerError::InvalidArgument) => {
+            "data and metadata lie together here: they are balanced alike, or not at all"
+        }
+        _ => return anyhow::Error::new(error).context(name(image)),
+    };
+    Failure::refused(format!("{}: {text}", name(image))).into()
+}
+
+/// What the server of a mount tells.
+fn of_mount(dir: &Path) -> Result<BalanceStatus> {
+    let mut text = vec![0; TEXT_BYTES_MAX];
+    let len = rustix::fs::getxattr(dir, BalanceStatus::XATTR, &mut text).map_err(|error| match error {
+        Errno::OPNOTSUPP | Errno::NODATA => refusal(dir, "its server does not balance: it is of another version"),
+        error => anyhow::Error::new(std::io::Error::from(error)).context(dir.display().to_string()),
+    })?;
+    let text = String::from_utf8_lossy(text.get(..len).unwrap_or_default());
+    text.parse().with_context(|| format!("{}: what its server says", dir.display()))
+}
+
+fn of_image(volume: &Volume) -> Result<BalanceStatus> {
+    let spec = volume.paused_balance()?.map(|paused| paused.spec());
+    Ok(BalanceStatus { spec, ..BalanceStatus::default() })
+}
+
+fn report(status: &BalanceStatus, json: bool, out: &mut Output) -> Result<()> {
+    if json { out.json(&Report::from(status)) } else { print(status, out) }
+}
+
+fn tell(status: &BalanceStatus, how: How, out: &mut Output) -> Result<()> {
+    match how {
+        How { json: true, .. } => out.json(&Report::from(status)),
+        How { quiet: true, .. } => Ok(()),
+        How { .. } => print(status, out),
+    }
+}
+
+fn print(status: &BalanceStatus, out: &mut Output) -> Result<()> {
+    let Report { state, spec, expected, completed, without_room, moved_bytes, failure, .. } = Report::from(status);
+    match (state, &spec) {
+        ("none", _) if completed > 0 || expected > 0 => writeln!(out, "done")?,
+        ("none", _) => writeln!(out, "no balance")?,
+        (_, Some(spec)) => writeln!(out, "{state}: {spec}")?,
+        (_, None) => writeln!(out, "{state}")?,
+    }
+    if expected > 0 {
+        let moved = human::bytes(moved_bytes);
+        writeln!(out, "{completed} of {expected} block groups written anew, {moved} moved")?;
+    }
+    if without_room > 0 {
+        writeln!(out, "{without_room} had no room")?;
+    }
+    match failure {
+        Some(failure) => Ok(writeln!(out, "the last one failed: {failure}")?),
+        None => Ok(()),
+    }
+}
