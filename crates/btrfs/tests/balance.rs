@@ -164,3 +164,110 @@ fn a_balance_that_was_stopped_is_resumed() {
     volume.close().unwrap();
     check(file.path());
 }
+
+/// A file that one thread changes, and what it should have.
+struct Changing {
+    file: File,
+    expected: Vec<u8>,
+    random: u64,
+}
+
+impl Changing {
+    fn new(volume: &Volume, path: &str, len: usize) -> Self {
+        let file = FileOptions::new().create(true).read(true).write(true).open(volume, path).unwrap();
+        file.write_at(&vec![1; len], 0).unwrap();
+        file.sync_all().unwrap();
+        Self { file, expected: vec![1; len], random: u64::try_from(len).unwrap() }
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        usize::try_from(self.random >> 33).unwrap() % bound
+    }
+
+    fn change(&mut self) {
+        let len = 1 + self.below(150_000);
+        let at = self.below(self.expected.len() - len);
+        let byte = u8::try_from(self.below(256)).unwrap();
+        self.file.write_at(&vec![byte; len], at.try_into().unwrap()).unwrap();
+        self.expected[at..at + len].fill(byte);
+        match self.below(4) {
+            0 => self.file.sync_all().unwrap(),
+            1 => self.compare(),
+            _ => {}
+        }
+    }
+
+    fn compare(&self) {
+        let mut found = vec![0; self.expected.len()];
+        assert_eq!(self.file.read_at(&mut found, 0).unwrap(), found.len());
+        assert!(found == self.expected, "a file that was changed");
+    }
+}
+
+#[test]
+fn everybody_goes_on_while_everything_moves() {
+    let (file, volume) = make(800 * MIB);
+    populate(&volume);
+    volume.write("/sub/in-place", b"").unwrap();
+    volume.set_flags("/sub/in-place", vfs::file_system::NodeFlags::NOCOW).unwrap();
+    let before = all(&volume);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    let goes_on = || !stop.load(std::sync::atomic::Ordering::Relaxed);
+    let rounds = std::thread::scope(|scope| {
+        for path in ["/sub/in-place", "/sub/copied", "/snap-1/copied"] {
+            let volume = &volume;
+            scope.spawn(move || {
+                let mut changing = Changing::new(volume, path, 4_000_000);
+                while goes_on() {
+                    changing.change();
+                }
+                changing.compare();
+            });
+        }
+        scope.spawn(|| {
+            for number in 0.. {
+                if !goes_on() {
+                    break;
+                }
+                let path = format!("/sub/passing-{}", number % 7);
+                volume.write(&path, contents(number, 100_000)).unwrap();
+                let source = File::open(&volume, "/sub/large-8").unwrap();
+                let target = FileOptions::new().write(true).open(&volume, &path).unwrap();
+                target.reflink(&source, 4096, 65536, 65536).unwrap();
+                volume.remove_file(&path).unwrap();
+            }
+        });
+        scope.spawn(|| {
+            while goes_on() {
+                for (path, bytes) in before.iter().filter(|(path, _)| !path.ends_with("in-place")) {
+                    assert!(volume.read(path).unwrap() == *bytes, "{path:?}");
+                }
+            }
+        });
+        let end = std::time::Instant::now() + std::time::Duration::from_secs(8);
+        let mut rounds = 0;
+        while std::time::Instant::now() < end {
+            let spec: BalanceSpec = match rounds % 3 {
+                0 => BalanceSpec::all(),
+                1 => "data:convert=dup metadata:convert=single system:convert=single force".parse().unwrap(),
+                _ => "data:convert=single metadata:convert=dup system:convert=dup".parse().unwrap(),
+            };
+            match volume.balance(spec, &mut on) {
+                Ok(_) => rounds += 1,
+                // New data arrived again and again.
+                Err(error) if error.caller_error() == Some(btrfs::CallerError::Busy) => volume.cancel_balance().unwrap(),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+        rounds
+    });
+    assert!(rounds >= 2, "{rounds} balances");
+    let mut after = all(&volume);
+    after.retain(|path, _| before.contains_key(path));
+    assert!(after.iter().all(|(path, bytes)| path.ends_with("in-place") || before.get(path) == Some(bytes)));
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    check(file.path());
+}

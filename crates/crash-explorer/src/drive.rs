@@ -182,6 +182,7 @@ impl Scene {
             }
             Step::Trim => volume.trim(&Trim::default(), &mut |_, _| ()).map(drop),
             Step::Resize { bytes } => volume.resize(bytes.map_or(Size::Least, Size::Bytes)).map(drop),
+            Step::Order { name, value } => volume.order(name, value).and_then(|()| volume.sync()),
             Step::Unnamed { path, len } => {
                 let parent = path.rsplit_once('/').map_or("", |(parent, _)| parent);
                 let file = File::unnamed(volume, from_top(parent))?;

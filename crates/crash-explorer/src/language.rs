@@ -116,6 +116,14 @@ fn step(name: &str, arguments: &[&str]) -> Result<Step, String> {
             [bytes] => Ok(Step::Resize { bytes: Some(number(bytes)?) }),
             _ => Err("`resize` takes `min` or a number of bytes".to_owned()),
         },
+        "order" => match arguments {
+            [name, value @ ..] if !value.is_empty() => {
+                let value = value.join(" ");
+                let value = short(&value, "order", XATTR_BYTES_MAX)?;
+                Ok(Step::Order { name: short(name, "name", XATTR_BYTES_MAX)?, value })
+            }
+            _ => Err("`order` takes a name and the words of the order".to_owned()),
+        },
         "release" if arguments.is_empty() => Ok(Step::Release),
         "sync" | "trim" | "release" => Err(format!("`{name}` takes no arguments")),
         _ => attribute(name, arguments).unwrap_or_else(|| more(name, arguments)),

@@ -116,7 +116,7 @@ impl Sketch {
                 true
             }
             Step::Fsync { path } | Step::Fdatasync { path } => self.can_be_synced(path),
-            Step::Sync | Step::Trim | Step::Resize { .. } | Step::Release => true,
+            Step::Sync | Step::Trim | Step::Resize { .. } | Step::Order { .. } | Step::Release => true,
             other => self.prepare_more(other, steps),
         }
     }

@@ -99,6 +99,8 @@ pub enum Step {
     Trim,
     /// Makes the volume so many bytes long, or as short as it can be.
     Resize { bytes: Option<u64> },
+    /// Carries out an order of the format's own, then makes everything durable.
+    Order { name: String, value: String },
 }
 
 impl Step {
@@ -138,7 +140,7 @@ impl Step {
             | Self::DeleteSubvolume { path }
             | Self::Fsync { path }
             | Self::Fdatasync { path } => vec![path],
-            Self::Sync | Self::Trim | Self::Resize { .. } | Self::Release => Vec::new(),
+            Self::Sync | Self::Trim | Self::Resize { .. } | Self::Order { .. } | Self::Release => Vec::new(),
         }
     }
 }
@@ -206,6 +208,7 @@ impl fmt::Display for Step {
             Self::Trim => f.write_str("trim"),
             Self::Resize { bytes: None } => f.write_str("resize min"),
             Self::Resize { bytes: Some(bytes) } => write!(f, "resize {bytes}"),
+            Self::Order { name, value } => write!(f, "order {} {value}", word(name)),
             other => other.fmt_more(f),
         }
     }

@@ -63,6 +63,16 @@ impl Volume {
         self.fs.trim(wanted, watch)
     }
 
+    /// Gives an order of the format's own, and carries it out to its end, with the rest of what is due.
+    ///
+    /// # Errors
+    /// As [`crate::FileSystem::order`]. What fails later is told by the attribute of that name.
+    pub fn order(&self, name: &str, value: &str) -> Result<()> {
+        self.fs.order(name.as_bytes(), value.as_bytes())?;
+        while self.fs.step().is_zero() {}
+        Ok(())
+    }
+
     /// Makes the volume larger or smaller, and its image file with it; durable when it returns. Returns the size in
     /// bytes.
     ///

@@ -1,0 +1,67 @@
+//! Power cuts while block groups are written anew, with snapshots and clones in them, and while an image that has to be
+//! moved together is cut. `SPINNEY_POWER_CUTS` states of each (default 300).
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::sync::Arc;
+
+use blockdev::Device;
+use blockdev::backends::MemoryDevice;
+use crash_explorer::{Config, explore_given, parse};
+use spinney::{MakeOptions, SnapshotMode, Volume};
+
+const IMAGE_BYTES: u64 = 192 << 20;
+
+const BALANCE: &str = "\
+creat a\nwrite a 0 3000000\ncreat b\nwrite b 0 200000\nsync\n\
+order btrfs.balance start data metadata system\n\
+write a 1000000 5000\nfsync a\nreflink a 0 b 0 65536\nfsync b\n\
+order btrfs.balance start data:convert=dup metadata:convert=single system:convert=single force\n\
+write b 100 70000\nfsync b\ncreat c\nwrite c 0 9000\nfsync c\n\
+order btrfs.balance start metadata:convert=dup system:convert=dup\nunlink a\nsync\n";
+
+const SHRINK: &str = "\
+creat a\nwrite a 0 16000000\nsync\ncreat b\nwrite b 0 16000000\nsync\ncreat c\nwrite c 0 3000000\nsync\n\
+unlink a\nsync\nwrite b 5000000 100000\nfsync b\nresize min\n\
+write c 100 5000\nfsync c\nresize 201326592\nwrite c 0 4000000\nfsync c\nresize min\nwrite b 0 3000\nfsync b\n";
+
+/// A volume with files that two snapshots share, on both sides changed since.
+fn shared() -> Arc<dyn Device> {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(IMAGE_BYTES));
+    let volume = Volume::options().make_device(Arc::clone(&device), &MakeOptions::default()).unwrap();
+    for number in 0..150u8 {
+        volume.write(format!("/{number}"), vec![number; usize::from(number) * 40]).unwrap();
+    }
+    volume.write("/large", vec![3; 2_000_000]).unwrap();
+    for (name, mode) in [("/one", SnapshotMode::ReadWrite), ("/two", SnapshotMode::ReadOnly)] {
+        volume.snapshot("/", name, mode).unwrap();
+        for number in 0..30u8 {
+            volume.write(format!("/{}", number * 5), vec![number; 3000]).unwrap();
+        }
+    }
+    volume.write("/one/large", vec![4; 300_000]).unwrap();
+    volume.close().unwrap();
+    device
+}
+
+fn explore(device: &Arc<dyn Device>, workload: &str) {
+    let states = std::env::var("SPINNEY_POWER_CUTS").ok().and_then(|states| states.parse().ok()).unwrap_or(300);
+    let config = Config { states, ..Config::new(Arc::new(btrfs_crash::Btrfs)) };
+    let report = explore_given(&config, device, &parse(workload.as_bytes()).unwrap()).unwrap();
+    eprintln!("{} states, {} with a log", report.states, report.replayed);
+    for failure in &report.failures {
+        eprintln!("{}: {}\n{}", failure.state, failure.reason, failure.story);
+    }
+    assert_eq!(report.failure_count, 0);
+    assert!(report.states >= states / 2, "{} states", report.states);
+}
+
+#[test]
+fn power_cuts_lose_nothing_while_a_balance_goes_on() {
+    explore(&shared(), BALANCE);
+}
+
+#[test]
+fn power_cuts_lose_nothing_while_an_image_is_moved_together() {
+    explore(&shared(), SHRINK);
+}
