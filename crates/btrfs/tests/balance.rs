@@ -256,7 +256,9 @@ fn everybody_goes_on_while_everything_moves() {
             match volume.balance(spec, &mut on) {
                 Ok(_) => rounds += 1,
                 // New data arrived again and again.
-                Err(error) if error.caller_error() == Some(btrfs::CallerError::Busy) => volume.cancel_balance().unwrap(),
+                Err(error) if error.caller_error() == Some(btrfs::CallerError::Busy) => {
+                    volume.cancel_balance().unwrap()
+                }
                 Err(error) => panic!("{error}"),
             }
         }

@@ -27,6 +27,7 @@
 
 mod closure;
 mod data;
+mod leftover;
 mod rewrite;
 
 use std::sync::Arc;
@@ -43,6 +44,7 @@ use crate::tree::{Scan, Tree};
 
 pub(crate) use closure::Closure;
 pub(crate) use data::copy_extents;
+pub(crate) use leftover::{goes_with, leftovers};
 pub(crate) use rewrite::{Cost, cost, rewrite};
 
 /// A block group that is being emptied. Where it is dropped, the group stays closed until the next open.

@@ -9,7 +9,7 @@ use super::{DataExtent, Need, Store};
 use crate::error::SpaceKind;
 use crate::extent::ExtentKind;
 use crate::pool::Stripe;
-use crate::relocate::{Closure, Cost, DataMove, Emptying, copy_extents, each_extent, rewrite};
+use crate::relocate::{Closure, Cost, DataMove, Emptying, copy_extents, each_extent, goes_with, leftovers, rewrite};
 use crate::space::{self, BlockGroup, Extent, Run, Urgency};
 use crate::tree::Scan;
 use crate::{Error, Result};
@@ -25,6 +25,9 @@ const WAYS_BLOCKS: u64 = 64;
 
 /// Fewest tree blocks worth a step.
 const STEP_BLOCKS_MIN: usize = 4;
+
+/// Changes of references that one transaction which drops trees of the kernel's is ready for at first.
+const DROPPED_HEADS: u64 = 4096;
 
 /// Attempts at one step, each ready for what the one before would have taken.
 const ATTEMPTS_MAX: usize = 8;
@@ -310,6 +313,42 @@ impl Store {
     /// Begins again at the start of the group: what was on its way into it when it was closed may have arrived.
     pub fn restart(&self, emptying: &mut Emptying) {
         emptying.from = emptying.range().start;
+    }
+
+    /// Drops the trees that a relocation of the kernel left when it was cut short; returns how many. Not to be called
+    /// with an open handle.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`], and the rest stays; `Corrupt` where references are missing; as [`Self::commit`].
+    pub fn drop_relocation_trees(&self) -> Result<u64> {
+        let engine = &self.0;
+        let mut heads = DROPPED_HEADS;
+        let mut count = 0;
+        while !leftovers(engine)?.is_empty() {
+            let reservation = self.reserve_bytes(self.bytes_of(Cost { heads, ..Cost::default() }), Urgency::Normal)?;
+            let txn = engine.begin_exclusive(reservation)?;
+            txn.require_commit();
+            let mut is_first = true;
+            for (key, item) in leftovers(engine)? {
+                let goes = goes_with(engine, &item)?;
+                // One item more is that of the tree.
+                let taken = u64::try_from(goes.changes.len()).unwrap_or(u64::MAX);
+                let need = self.bytes_of(Cost { heads: taken, items: 1, ..Cost::default() });
+                if need.metadata > txn.reservation.left(SpaceKind::Metadata) {
+                    heads = if is_first { taken.saturating_mul(2).saturating_add(DROPPED_HEADS) } else { heads };
+                    break;
+                }
+                is_first = false;
+                txn.remove(&engine.trees.root_tree, &key)?;
+                goes.changes.into_iter().try_for_each(|change| txn.ref_change(change))?;
+                goes.freed.into_iter().for_each(|at| engine.trees.forest().forget(at));
+                count += 1;
+            }
+        }
+        if count > 0 {
+            self.commit()?;
+        }
+        Ok(count)
     }
 
     /// Removes a group in which nothing is left, when that is durable; false where something is. The commit after it

@@ -11,7 +11,7 @@ use super::delete::{drop_tree, remove_note};
 use super::info::for_each_root;
 use super::orphan_key;
 use crate::dir::Namespace;
-use crate::error::{Error, Result};
+use crate::error::{CallerError, Error, Result};
 
 /// Prepares a volume that was just opened for writing.
 ///
@@ -30,7 +30,14 @@ pub(crate) fn prepare_for_writing(namespace: &Namespace) -> Result<()> {
 
 /// Brings to an end what an earlier session began.
 fn finish_leftovers(namespace: &Namespace) -> Result<()> {
+    let dropped = namespace.core.store.drop_relocation_trees().map(drop);
+    leave_damaged(namespace, TreeId::TREE_RELOC, dropped.map_err(Error::from))?;
     finish_deletions(namespace)?;
+    // Data that a balance of the kernel was moving, where it was cut short.
+    match namespace.core.root(TreeId::DATA_RELOC).and_then(|root| namespace.remove_orphans(&root)) {
+        Err(Error::Caller { what: CallerError::NoSuchSubvolume, .. }) => {}
+        removed => leave_damaged(namespace, TreeId::DATA_RELOC, removed)?,
+    }
     let mut live = Vec::new();
     for_each_root(namespace, |id, item| {
         if item.refs.get() > 0 {

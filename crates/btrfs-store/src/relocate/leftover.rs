@@ -1,0 +1,122 @@
+//! What a relocation of the kernel left when it was cut short: its trees (`TREE_RELOC`), one for each subvolume.
+//!
+//! Each holds what its subvolume does: blocks that were moved, blocks that were to be, and blocks that both have. Nothing
+//! is lost with it, whether or not its blocks were exchanged with those of the subvolume: the kernel exchanges one
+//! pointer for another that leads to the same. So it goes as a whole, without being taken apart by edits.
+
+use std::collections::BTreeSet;
+
+use btrfs_disk::error::{At, Detail};
+use btrfs_disk::flags::ExtentFlags;
+use btrfs_disk::items::RootItem;
+use btrfs_disk::key::item_type::ROOT_ITEM;
+use btrfs_disk::{Corrupt, Key, Logical, TreeId};
+
+use crate::Result;
+use crate::extent::{Counting, ExtentKind, RefChange, RefKey, Sign, backrefs, child_changes, lookup};
+use crate::tree::{Scan, children, raw};
+use crate::txn::Engine;
+
+/// Trees that are looked at together.
+const TREES_TOGETHER: usize = 256;
+
+/// What goes with a tree.
+#[derive(Debug, Default)]
+pub(crate) struct Goes {
+    pub(crate) changes: Vec<RefChange>,
+    /// Blocks that nobody refers to then.
+    pub(crate) freed: BTreeSet<Logical>,
+}
+
+/// The first trees that are left, by the keys of their root items.
+///
+/// # Errors
+/// `Corrupt` for an item that cannot be read; those of reading.
+pub(crate) fn leftovers(engine: &Engine) -> Result<Vec<(Key, RootItem)>> {
+    let id = TreeId::TREE_RELOC.0;
+    let mut found = Vec::new();
+    engine.trees.root_tree.scan(&Key::new(id, ROOT_ITEM, 0), &Key::new(id, ROOT_ITEM, u64::MAX), |key, bytes| {
+        found.push((*key, RootItem::read(bytes).map_err(|error| error.at(At::Key(TreeId::ROOT, *key)))?));
+        Ok(if found.len() < TREES_TOGETHER { Scan::Continue } else { Scan::Stop })
+    })?;
+    Ok(found)
+}
+
+/// What goes with a tree, as the references are now. Called by the only handle of a transaction.
+///
+/// # Errors
+/// `Corrupt` where a reference is missing; those of reading.
+pub(crate) fn goes_with(engine: &Engine, item: &RootItem) -> Result<Goes> {
+    let mut goes = Goes::default();
+    let root = Logical(item.bytenr.get());
+    // The kernel counts the root by its own address, older ones by the tree's name.
+    let holders = holders(engine, root)?;
+    let own = [RefKey::SharedTree { parent: root }, RefKey::TreeRef { owner: TreeId::TREE_RELOC }];
+    let Some(holder) = own.into_iter().find(|own| holders.contains(own)) else {
+        return Err(missing(root, own[0]));
+    };
+    let mut todo = vec![(root, item.level, holder)];
+    while let Some((at, level, holder)) = todo.pop() {
+        visit(engine, (at, level), holder, &mut goes, &mut todo)?;
+    }
+    Ok(goes)
+}
+
+fn visit(
+    engine: &Engine,
+    (at, level): (Logical, u8),
+    holder: RefKey,
+    goes: &mut Goes,
+    todo: &mut Vec<(Logical, u8, RefKey)>,
+) -> Result<()> {
+    let holders = holders(engine, at)?;
+    if !holders.contains(&holder) {
+        return Err(missing(at, holder));
+    }
+    goes.changes.push(match holder {
+        RefKey::SharedTree { parent } => RefChange::DropTree { at, level, owner: TreeId(0), parent: Some(parent) },
+        RefKey::TreeRef { owner } => RefChange::DropTree { at, level, owner, parent: None },
+        RefKey::DataRef { .. } | RefKey::SharedData { .. } => return Err(missing(at, holder)),
+    });
+    if holders.len() > 1 {
+        return Ok(());
+    }
+    if !goes.freed.insert(at) {
+        // It has one holder, which leads to it twice.
+        return Err(missing(at, holder));
+    }
+    let bytes = engine.trees.forest().copy_of(at, || engine.reader.read_any(at, level))?;
+    let kind = ExtentKind::Tree { level };
+    let info = lookup(&engine.core.extent, &engine.pending.refs, at, kind, &engine.extent_sizes())?;
+    let owner = TreeId(raw::owner(&bytes));
+    let counting = match info.flags.contains(ExtentFlags::FULL_BACKREF) {
+        true => Counting::Shared,
+        false => Counting::Normal,
+    };
+    if level == 0 {
+        return child_changes(&bytes, at, owner, (counting, Sign::Drop), &mut |change| {
+            goes.changes.push(change);
+            Ok(())
+        });
+    }
+    let holder = match counting {
+        Counting::Shared => RefKey::SharedTree { parent: at },
+        Counting::Normal => RefKey::TreeRef { owner },
+    };
+    todo.extend(children(&bytes).map(|(_, child, _)| (child, level - 1, holder)));
+    Ok(())
+}
+
+fn holders(engine: &Engine, at: Logical) -> Result<Vec<RefKey>> {
+    let known = backrefs(&engine.core.extent, &engine.pending.refs, at)?;
+    Ok(known.into_iter().map(|known| known.holder).collect())
+}
+
+#[cold]
+fn missing(at: Logical, holder: RefKey) -> crate::Error {
+    let expected = match holder {
+        RefKey::SharedTree { parent } => Detail::Number(parent.0),
+        _ => Detail::Text("one of a relocation"),
+    };
+    Corrupt::new("reference to the tree block", expected, Detail::Text("none")).at(At::Block(at)).into()
+}
