@@ -5,6 +5,8 @@
 //! hole that is left, so that a small image can be filled to the end. A device's holes are
 //! kept in memory; what they are follows from its DEV_EXTENT items.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{self, BlockGroupItem, ChunkItem, DevExtent, DevItem, OnDisk, STRIPE_LEN};
 use btrfs_disk::key::{DiskKey, item_type, objectid};
@@ -266,7 +268,7 @@ impl Space {
     /// # Errors
     /// `Unsupported` for profiles that are refused by name.
     pub fn plan_chunk(&self, flags: BlockGroupFlags) -> Result<Option<ChunkPlan>> {
-        self.plan_chunk_up_to(flags, u64::MAX)
+        self.plan_chunk_up_to(flags, self.chunk_bytes_max.load(Relaxed))
     }
 
     /// Like [`Self::plan_chunk`], with a chunk of a new file system: no longer than `len_max`

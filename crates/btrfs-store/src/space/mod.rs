@@ -48,6 +48,7 @@ mod retire;
 mod supply;
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{At, Corrupt, Detail, Logical};
@@ -150,6 +151,8 @@ pub struct Space {
     growing: Mutex<()>,
     /// What new groups are to be, while those of a kind are converted. By account.
     targets: Mutex<[Option<BlockGroupFlags>; ACCOUNT_COUNT]>,
+    /// Most bytes of a new chunk, beside the limits of its kind.
+    chunk_bytes_max: AtomicU64,
 }
 
 impl Space {
@@ -163,6 +166,7 @@ impl Space {
             devices: Mutex::new(Rank::Counters, Vec::new()),
             growing: Mutex::new(Rank::ChunkAlloc, ()),
             targets: Mutex::new(Rank::Counters, [None; ACCOUNT_COUNT]),
+            chunk_bytes_max: AtomicU64::new(u64::MAX),
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::key::item_type;
@@ -96,6 +97,11 @@ impl Space {
         if let Some(target) = self.targets.lock().get_mut(self.accounts.index(kind)) {
             *target = flags;
         }
+    }
+
+    /// New chunks have at most so many bytes, beside the limits of their kind.
+    pub(crate) fn set_chunk_bytes_max(&self, bytes: u64) {
+        self.chunk_bytes_max.store(bytes, Relaxed);
     }
 
     /// New chunks end before this byte of the device.

@@ -104,6 +104,11 @@ impl Store {
         self.0.space.set_ceiling(self.0.only_device(), bytes.unwrap_or(u64::MAX));
     }
 
+    /// From now on new chunks have at most so many bytes, a multiple of 64 KiB; `None` for as many as their kind has.
+    pub fn set_chunk_bytes_max(&self, bytes: Option<u64>) {
+        self.0.space.set_chunk_bytes_max(bytes.unwrap_or(u64::MAX));
+    }
+
     /// Has nothing more be allocated from the block group at `start`, nor written into what lies there: data is not
     /// overwritten in place there by anyone who asks [`Self::is_data_shared`] from now on. Not to be called with an
     /// open handle.

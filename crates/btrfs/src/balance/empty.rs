@@ -31,11 +31,11 @@ pub(crate) struct Leaving {
 
 /// What a step did.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    /// So many bytes of data and tree blocks were moved; there may be more.
-    Moved(u64),
+pub(crate) struct Left {
+    /// Bytes of data and tree blocks that were moved.
+    pub(crate) moved_bytes: u64,
     /// Nothing was left, and the group has been given back.
-    Gone,
+    pub(crate) is_gone: bool,
 }
 
 impl Leaving {
@@ -71,9 +71,10 @@ impl Leaving {
                 }
             })?
         };
+        let moved_bytes = moved.data_bytes.saturating_add(moved.block_bytes);
         if moved.is_all {
             if core.store.retire_group(&self.emptying)? {
-                return Ok(Left::Gone);
+                return Ok(Left { moved_bytes, is_gone: true });
             }
             self.rounds += 1;
             if self.rounds >= ROUNDS_MAX {
@@ -82,7 +83,7 @@ impl Leaving {
             core.store.restart(&mut self.emptying);
             self.is_settled = false;
         }
-        Ok(Left::Moved(moved.data_bytes.saturating_add(moved.block_bytes)))
+        Ok(Left { moved_bytes, is_gone: false })
     }
 
     /// What is left in the group stays there.

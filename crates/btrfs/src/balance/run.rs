@@ -8,7 +8,7 @@ use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::{At, Key, Logical, TreeId};
 use btrfs_store::{GroupState, SpaceKind};
 
-use super::empty::{Leaving, Left};
+use super::empty::Leaving;
 use super::spec::{BalanceSpec, Use};
 use super::{BalanceEnd, BalanceProgress, PausedBalance};
 use crate::dir::Namespace;
@@ -121,12 +121,11 @@ impl Running {
             self.leaving = Some(Leaving::begin(core, start)?);
             return Ok(true);
         };
-        match leaving.step(core)? {
-            Left::Moved(bytes) => self.progress.moved_bytes = self.progress.moved_bytes.saturating_add(bytes),
-            Left::Gone => {
-                self.progress.completed += 1;
-                self.leaving = None;
-            }
+        let left = leaving.step(core)?;
+        self.progress.moved_bytes = self.progress.moved_bytes.saturating_add(left.moved_bytes);
+        if left.is_gone {
+            self.progress.completed += 1;
+            self.leaving = None;
         }
         Ok(true)
     }

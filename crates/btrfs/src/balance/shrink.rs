@@ -2,9 +2,15 @@
 
 use btrfs_store::GroupState;
 
-use super::empty::{Leaving, Left};
+use super::empty::Leaving;
 use crate::error::{CallerError, Error, Result};
 use crate::inode::Core;
+
+/// Room that a chunk has beside what is moved into it, in bytes.
+const SPARE_BYTES: u64 = 6 << 20;
+
+/// Chunks are so many bytes long, or a multiple of that.
+const CHUNK_UNIT: u64 = 1 << 20;
 
 /// Moves everything that lies beyond `bytes` of the device.
 ///
@@ -37,34 +43,60 @@ fn clear(core: &Core, bytes: u64) -> Result<()> {
 /// # Errors
 /// Damage, I/O.
 pub(crate) fn gather(core: &Core) -> Result<u64> {
+    core.store.least_bytes()?;
+    for group in core.store.groups().iter().filter(|group| is_wasteful(group)) {
+        core.store.set_chunk_bytes_max(Some(bytes_for(group)));
+        let emptied = empty(core, group);
+        core.store.set_chunk_bytes_max(None);
+        is_done(emptied)?;
+    }
+    // Chunks that were made and were not enough are empty, and go.
     let mut least = core.store.least_bytes()?;
     loop {
         let groups = core.store.groups();
         let Some(last) = groups.iter().max_by_key(|group| end_of(group)) else { return Ok(least) };
         core.store.set_ceiling(Some(start_of(last)));
+        core.store.set_chunk_bytes_max(Some(bytes_for(last)));
         let emptied = empty(core, last);
         core.store.set_ceiling(None);
-        match emptied {
-            Ok(()) => {}
-            Err(Error::NoSpace) => return Ok(least),
-            Err(error) if error.caller_error() == Some(CallerError::Busy) => return Ok(least),
-            Err(error) => return Err(error),
-        }
+        core.store.set_chunk_bytes_max(None);
+        let is_done = is_done(emptied)?;
         core.store.commit()?;
         let now = core.store.least_bytes()?;
-        if now >= least {
-            return Ok(least.min(now));
+        if !is_done || now >= least {
+            return Ok(now);
         }
         least = now;
     }
+}
+
+/// False where there is no room to do it.
+fn is_done(emptied: Result<()>) -> Result<bool> {
+    match emptied {
+        Ok(()) => Ok(true),
+        Err(Error::NoSpace) => Ok(false),
+        Err(error) if error.caller_error() == Some(CallerError::Busy) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// True where what is in the group would do with a chunk of half its length.
+fn is_wasteful(group: &GroupState) -> bool {
+    bytes_for(group) <= group.len / 2
+}
+
+/// Bytes of a chunk for what is in the group: with some room, since blocks are copied while others are moved.
+fn bytes_for(group: &GroupState) -> u64 {
+    let room = group.used.saturating_add(group.used / 8).saturating_add(SPARE_BYTES);
+    room.next_multiple_of(CHUNK_UNIT)
 }
 
 fn empty(core: &Core, group: &GroupState) -> Result<()> {
     let mut leaving = Leaving::begin(core, group.start)?;
     loop {
         match leaving.step(core) {
-            Ok(Left::Moved(_)) => {}
-            Ok(Left::Gone) => return Ok(()),
+            Ok(left) if left.is_gone => return Ok(()),
+            Ok(_) => {}
             Err(error) => {
                 leaving.stop(core);
                 return Err(error);
