@@ -18,7 +18,7 @@ mod vfs_impl;
 mod volume;
 mod writeback;
 
-pub use balance::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, NotBalance, NotStatus, PausedBalance};
+pub use balance::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, NotBalance, NotStatus};
 pub use btrfs_disk::flags::InodeFlags;
 pub use btrfs_disk::{Generation, InodeNo, TreeId};
 #[cfg(feature = "ablation")]

@@ -1,8 +1,8 @@
 //! The ranks of this crate's locks, outermost first. With those of the store ([`btrfs_store::locks`]), whose levels lie
 //! between, this is the whole order; debug builds assert it ([`host::locks`]).
 //!
-//! An open transaction handle ([`btrfs_store::Txn`]) acts like a lock too: a commit waits for it. It lies between
-//! `Rename`, `Names`, `Moving`, `Editing` and `InPlace`, which are taken before a handle begins, and all the others. A thread
+//! An open transaction handle ([`btrfs_store::Txn`]) acts like a lock too: a commit waits for it. It lies between the
+//! locks up to `InPlace`, which are taken before a handle begins, and all the others. A thread
 //! that holds a handle must not wait for a `Names` lock, whose holder may be waiting for a commit, which waits for the
 //! handle: an operation reserves space first, then takes the `Names` locks, and begins its handle last. `State` and
 //! what follows it are taken inside callbacks of tree scans, where tree blocks are locked.

@@ -151,12 +151,12 @@ fn a_balance_that_was_stopped_is_resumed() {
         if steps > 2 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert!(matches!(end.unwrap(), BalanceEnd::Paused(_)));
-    assert_eq!(volume.paused_balance().unwrap().unwrap().spec(), spec);
+    assert_eq!(volume.paused_balance().unwrap().unwrap(), spec);
     volume.balance(spec, &mut on).unwrap_err();
     volume.close().unwrap();
     check(file.path());
     let volume = Volume::open(file.path()).unwrap();
-    assert_eq!(volume.paused_balance().unwrap().unwrap().spec().to_string(), "data metadata:usage=99");
+    assert_eq!(volume.paused_balance().unwrap().unwrap().to_string(), "data metadata:usage=99");
     assert!(matches!(volume.resume_balance(&mut on).unwrap(), BalanceEnd::Done(_)));
     assert_eq!(volume.paused_balance().unwrap(), None);
     volume.resume_balance(&mut on).unwrap_err();

@@ -62,7 +62,7 @@ pub use btrfs::ablation;
 pub use btrfs::{
     BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, ChunkInfo, Compression, CompressionType,
     DeviceInfo, Env, Error, FsOptions, Generation, GroupUsage, InodeFlags, InodeNo, MakeOptions, NotBalance, NotStatus,
-    PausedBalance, Result, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
+    Result, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
 };
 pub use vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,

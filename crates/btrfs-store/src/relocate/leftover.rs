@@ -1,8 +1,8 @@
 //! What a relocation of the kernel left when it was cut short: its trees (`TREE_RELOC`), one for each subvolume.
 //!
-//! Each holds what its subvolume does: blocks that were moved, blocks that were to be, and blocks that both have. Nothing
-//! is lost with it, whether or not its blocks were exchanged with those of the subvolume: the kernel exchanges one
-//! pointer for another that leads to the same. So it goes as a whole, without being taken apart by edits.
+//! Each holds what its subvolume does: blocks that were moved, blocks that were to be, and blocks that both have.
+//! Nothing is lost with it, whether or not its blocks were exchanged with those of the subvolume: the kernel exchanges
+//! one pointer for another that leads to the same. So it goes as a whole, without being taken apart by edits.
 
 use std::collections::BTreeSet;
 

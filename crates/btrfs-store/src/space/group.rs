@@ -277,7 +277,8 @@ impl BlockGroup {
         Ok(Some((counted, free)))
     }
 
-    /// Lets nothing more be allocated from it, where its free space is loaded and `give_up` can do without so many bytes.
+    /// Lets nothing more be allocated from it, where its free space is loaded and `give_up` can do without so many
+    /// bytes.
     pub(crate) fn close(&self, give_up: impl FnOnce(u64) -> bool) -> bool {
         let state = self.state.lock();
         let Space::Loaded(map) = &state.space else { return false };
@@ -628,7 +629,7 @@ mod tests {
         assert_eq!(group.take(SpaceKind::Metadata, &want(10), true), Some(run(1100, 10)));
         assert_eq!(group.bytes(), GroupBytes { total: 936, used: 50, allocated: 10, pinned: 50 });
         let pinned = group.take_pinned();
-        assert!(group.unpin(&pinned).unwrap());
+        assert_eq!(group.unpin(&pinned).unwrap(), Given::Loaded);
         assert_eq!(group.bytes().pinned, 0);
         assert!(group.take_at(SpaceKind::Metadata, run(1000, 50)));
         assert!(!group.take_at(SpaceKind::Metadata, run(1480, 30)), "a superblock copy");
@@ -640,7 +641,7 @@ mod tests {
         let group = group();
         group.note_freed(run(1000, 50), true).unwrap();
         group.pin(run(1000, 50));
-        assert!(!group.unpin(&group.take_pinned()).unwrap());
+        assert_eq!(group.unpin(&group.take_pinned()).unwrap(), Given::Unloaded);
         let on_disk = free(&[run(1000, 50), run(1100, 900)]);
         assert_eq!(group.install(on_disk).unwrap(), Some((886, 886)));
     }

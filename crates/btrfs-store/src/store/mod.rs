@@ -518,8 +518,8 @@ impl Store {
 /// Trees and references.
 impl Store {
     /// Whether anything but this use refers to a data extent: another file extent item, one whose
-    /// removal is not durable, a snapshot that shares the leaf, or a copy that is being made to move it. Not to be called with an open
-    /// handle.
+    /// removal is not durable, a snapshot that shares the leaf, or a copy that is being made to move it. Not to be
+    /// called with an open handle.
     ///
     /// # Errors
     /// What reading the extent tree can fail with.

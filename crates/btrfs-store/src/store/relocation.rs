@@ -49,8 +49,8 @@ pub struct GroupState {
     pub stripe_bytes: u64,
 }
 
-/// Data extents that were copied and are still to be moved. To be given to [`Store::move_step`] until it is empty, or to
-/// [`Store::forget_copies`].
+/// Data extents that were copied and are still to be moved. To be given to [`Store::move_step`] until it is empty, or
+/// to [`Store::forget_copies`].
 #[derive(Debug, Default)]
 #[must_use = "the copies take space"]
 pub struct Copied(Vec<DataMove>);
@@ -218,9 +218,9 @@ impl Store {
         }
     }
 
-    /// Moves what was copied, and tree blocks, about `blocks_max` of them: in a transaction that is alone for as long as
-    /// that takes. `settle` is called when new places are in the trees, and returns when nobody looks for anything at
-    /// the old ones any more. Not to be called with an open handle, nor while anyone may add references to data that
+    /// Moves what was copied, and tree blocks, about `blocks_max` of them: in a transaction that is alone for as long
+    /// as that takes. `settle` is called when new places are in the trees, and returns when nobody looks for anything
+    /// at the old ones any more. Not to be called with an open handle, nor while anyone may add references to data that
     /// was looked up before.
     ///
     /// # Errors

@@ -19,8 +19,6 @@ mod shrink;
 mod spec;
 mod status;
 
-use btrfs_disk::items::BalanceItem;
-
 pub(crate) use run::{Running, cancel, go_on, status};
 pub(crate) use shrink::{clear_from, gather};
 pub use spec::{BalanceSpec, NotBalance};
@@ -50,16 +48,4 @@ pub enum BalanceEnd {
     Done(BalanceProgress),
     /// It was told to stop, and can be resumed.
     Paused(BalanceProgress),
-}
-
-/// What there is of a balance that has not ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PausedBalance(pub(crate) BalanceItem);
-
-impl PausedBalance {
-    /// What it was asked to do.
-    #[must_use]
-    pub fn spec(&self) -> BalanceSpec {
-        BalanceSpec(self.0)
-    }
 }

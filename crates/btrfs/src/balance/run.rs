@@ -10,7 +10,7 @@ use btrfs_store::{GroupState, SpaceKind};
 
 use super::empty::Leaving;
 use super::spec::{BalanceSpec, Use};
-use super::{BalanceEnd, BalanceProgress, PausedBalance};
+use super::{BalanceEnd, BalanceProgress};
 use crate::dir::Namespace;
 use crate::error::{CallerError, Error, Result};
 use crate::inode::Core;
@@ -25,11 +25,11 @@ pub(crate) type Watch<'a> = &'a mut dyn FnMut(&BalanceProgress) -> ControlFlow<(
 ///
 /// # Errors
 /// Damage, I/O.
-pub(crate) fn status(core: &Core) -> Result<Option<PausedBalance>> {
+pub(crate) fn status(core: &Core) -> Result<Option<BalanceSpec>> {
     let root_tree = core.store.tree(TreeId::ROOT)?;
     let found = root_tree.get_with(&KEY, |bytes| BalanceItem::parse(bytes).copied())?;
     let item = found.transpose().map_err(|error| error.at(At::Key(TreeId::ROOT, KEY)))?;
-    Ok(item.map(PausedBalance))
+    Ok(item.map(BalanceSpec))
 }
 
 /// A balance under way. To be ended with [`Self::stop`], whether it is done or not.
@@ -67,7 +67,7 @@ impl Running {
         let core = &*names.core;
         check_writable(core)?;
         let paused = status(core)?.ok_or(CallerError::NotFound)?;
-        let spec = paused.spec().resumed();
+        let spec = paused.resumed();
         check(&spec.force(), &core.store.groups())?;
         Ok(Self::new(core, spec))
     }

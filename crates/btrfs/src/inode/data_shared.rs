@@ -63,8 +63,8 @@ impl DataShared {
         self.moving.read_recursive()
     }
 
-    /// Waits until nobody holds an `editing` lock, and keeps everybody from it until the guard is dropped: who looks for
-    /// data afterwards finds it where it is then.
+    /// Waits until nobody holds an `editing` lock, and keeps everybody from it until the guard is dropped: who looks
+    /// for data afterwards finds it where it is then.
     pub(crate) fn move_data(&self) -> WriteGuard<'_, ()> {
         self.moving.write()
     }

@@ -50,7 +50,8 @@ impl Opened {
     /// the volume is, and shorter when that is durable. Returns the new size.
     ///
     /// # Errors
-    /// `NoSpace`, and the size stays as it is, where what lies beyond has no room before it; `Io` where a device is smaller;
+    /// `NoSpace`, and the size stays as it is, where what lies beyond has no room before it; `Io` where a device is
+    /// smaller;
     /// `ReadOnly`; as [`vfs::Volume::sync`].
     pub(crate) fn resize(&self, size: Size) -> Result<u64> {
         let least = self.least_bytes()?;

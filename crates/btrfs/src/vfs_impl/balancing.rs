@@ -67,9 +67,8 @@ impl BtrfsFs {
     /// Damage, I/O.
     pub(super) fn balance_status(&self) -> Result<BalanceStatus> {
         let known = self.balancing.0.lock();
-        let paused = balance::status(self.core())?;
         Ok(BalanceStatus {
-            spec: paused.map(|paused| paused.spec()),
+            spec: balance::status(self.core())?,
             is_running: known.running.is_some(),
             progress: known.running.as_ref().map_or(known.progress, |running| *running.progress()),
             failure: known.failure.clone(),

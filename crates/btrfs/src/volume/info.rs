@@ -1,12 +1,10 @@
 //! What a volume says about itself.
 
 use std::ffi::{OsStr, OsString};
-use std::ops::ControlFlow;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use btrfs_disk::Generation;
 
-use crate::balance::{self, BalanceEnd, BalanceProgress, BalanceSpec, PausedBalance};
 use crate::error::{CallerError, Result};
 
 use super::Volume;
@@ -45,45 +43,6 @@ impl Volume {
     /// `ReadOnly`; as [`vfs::Volume::sync`].
     pub fn least_bytes(&self) -> Result<u64> {
         self.opened.least_bytes()
-    }
-
-    /// Writes block groups anew, as `spec` says. `watch` hears how far that has come, before each step and after it, and
-    /// may stop it; [`Self::resume_balance`], or the kernel, goes on then, as after a crash.
-    ///
-    /// # Errors
-    /// `Busy` where another balance has not ended; `FewerCopies` where that was not asked for; `InvalidArgument` where
-    /// data and metadata lie together and are not balanced alike; `Unsupported` without a free-space tree; `ReadOnly`.
-    /// `NoSpace` where there was no room for some groups: the others are done. As [`vfs::Volume::sync`].
-    pub fn balance(
-        &self,
-        spec: BalanceSpec,
-        watch: &mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>,
-    ) -> Result<BalanceEnd> {
-        balance::go_on(self.namespace(), balance::Running::begin(self.namespace(), spec)?, watch)
-    }
-
-    /// Goes on with a balance that has not ended.
-    ///
-    /// # Errors
-    /// `NotFound` where there is none; as [`Self::balance`].
-    pub fn resume_balance(&self, watch: &mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>) -> Result<BalanceEnd> {
-        balance::go_on(self.namespace(), balance::Running::resume(self.namespace())?, watch)
-    }
-
-    /// Forgets a balance that has not ended: what it did stays done.
-    ///
-    /// # Errors
-    /// `NotFound` where there is none; `ReadOnly`; as [`vfs::Volume::sync`].
-    pub fn cancel_balance(&self) -> Result<()> {
-        balance::cancel(self.namespace())
-    }
-
-    /// The balance that has not ended, if there is one.
-    ///
-    /// # Errors
-    /// Damage, I/O.
-    pub fn paused_balance(&self) -> Result<Option<PausedBalance>> {
-        balance::status(self.core())
     }
 
     /// What takes the space.

@@ -13,6 +13,7 @@
 //!
 //! Callers: everybody outside this crate.
 
+mod balance;
 mod info;
 mod map;
 mod open;

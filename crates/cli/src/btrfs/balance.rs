@@ -364,8 +364,7 @@ fn of_mount(dir: &Path) -> Result<BalanceStatus> {
 }
 
 fn of_image(volume: &Volume) -> Result<BalanceStatus> {
-    let spec = volume.paused_balance()?.map(|paused| paused.spec());
-    Ok(BalanceStatus { spec, ..BalanceStatus::default() })
+    Ok(BalanceStatus { spec: volume.paused_balance()?, ..BalanceStatus::default() })
 }
 
 fn report(status: &BalanceStatus, json: bool, out: &mut Output) -> Result<()> {
