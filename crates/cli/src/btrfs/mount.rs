@@ -123,8 +123,12 @@ fn older(way: &str) -> Result<()> {
         "commit-each-sync" => ablation::set_commits_each_sync(true),
         "apart" => ablation::set_allocates_apart(true),
         "collect-csums" => ablation::set_collects_csums(true),
+        "pinned-locked" => ablation::set_sums(ablation::Sums::Locked),
+        way if let Some(batch) = way.strip_prefix("pinned-batch-").and_then(|batch| batch.parse().ok()) => {
+            ablation::set_sums(ablation::Sums::Batch(batch));
+        }
         _ => {
-            let ways = "items-in-leaf, commit-each-sync, apart or collect-csums";
+            let ways = "items-in-leaf, commit-each-sync, apart, collect-csums, pinned-locked or pinned-batch-BYTES";
             return Err(Failure::usage(format!("older={way}: {ways}")).into());
         }
     }
