@@ -1,8 +1,8 @@
 //! The ranks of the store's locks, outermost first: the whole order in which they may nest.
 //!
-//! Levels between 0 and 20, between 30 and 40, and 48 and 49, are for the crate above, whose locks are taken outside the
-//! store's or between them. Tree blocks nest among themselves: parent before child, left before right, which the tree code
-//! keeps. How the order is asserted: [`host::locks`].
+//! Levels between 0 and 20, between 30 and 40, and 48 and 49, are for the crate above, whose locks are taken outside
+//! the store's or between them. Tree blocks nest among themselves: parent before child, left before right, which the
+//! tree code keeps. How the order is asserted: [`host::locks`].
 
 pub use host::locks::{
     ArcReadGuard, ArcRwLock, ArcWriteGuard, Condvar, Guard, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard,

@@ -8,8 +8,8 @@
 //! check. A `try_` acquisition cannot wait, so it may break the order, but what it holds counts for the acquisitions
 //! after it.
 //!
-//! A lock can be measured ([`crate::statistics`]), with the locks of its rank or, where its owner names a narrower class,
-//! with those of that class. Builds without the feature `lock-statistics` have nothing of it.
+//! A lock can be measured ([`crate::statistics`]), with the locks of its rank or, where its owner names a narrower
+//! class, with those of that class. Builds without the feature `lock-statistics` have nothing of it.
 //!
 //! Guards stay on the thread that took them (they are not `Send`), which is what lets the
 //! check be a thread-local counter. Locks are never poisoned: a panic releases them.

@@ -1,9 +1,9 @@
 //! The counter and reservations alone: nanoseconds of an operation with one to eight threads, and of a cache line's way
 //! from one processor to another.
 //!
-//! A figure is the time from the first thread's start to the last one's end, by the operations of all: on a machine with
-//! two processors, what scales takes half with two threads and no less with more. The smallest of several runs counts,
-//! since others may use the machine.
+//! A figure is the time from the first thread's start to the last one's end, by the operations of all: on a machine
+//! with two processors, what scales takes half with two threads and no less with more. The smallest of several runs
+//! counts, since others may use the machine.
 
 use std::fmt::Write as _;
 use std::hint;

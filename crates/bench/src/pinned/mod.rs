@@ -41,6 +41,9 @@ pub(crate) struct Options {
     /// Times the counter and reservations alone, with 1, 2, 4 and 8 threads, and simulates more.
     #[arg(long)]
     micro: bool,
+    /// Supposes that a cache line takes so many nanoseconds to another processor; without it, what was measured here.
+    #[arg(long, value_name = "NS")]
+    transfer_ns: Option<f64>,
     /// Prints JSON: medians of each way and class, and what was simulated.
     #[arg(long)]
     json: bool,
@@ -122,7 +125,7 @@ pub(crate) fn run(options: &Options) -> Result<String> {
     if options.micro {
         ensure!(cfg!(feature = "ablation"), "build it with --features ablation: cargo xtask bench pinned --micro");
         let measured = micro::measure()?;
-        let loads = simulation::Load::of_micro(&measured);
+        let loads = simulation::Load::of_micro(&supposed(options, &measured));
         let simulated = simulation::all(&loads);
         return Ok(if options.json {
             format!("{}\n", serde_json::json!({ "micro": measured, "simulated": simulated }))
@@ -132,7 +135,7 @@ pub(crate) fn run(options: &Options) -> Result<String> {
     }
     let runs = on_mounts(options)?;
     let measured = micro::measure()?;
-    let loads = simulation::Load::of_workload(&measured, &work(&runs));
+    let loads = simulation::Load::of_workload(&supposed(options, &measured), &work(&runs));
     let simulated = simulation::all(&loads);
     let less = times_less(&runs);
     let text = if options.json {
@@ -149,6 +152,12 @@ pub(crate) fn run(options: &Options) -> Result<String> {
     };
     ensure!(less >= LESS_MIN, "{text}");
     Ok(text)
+}
+
+/// What the simulation is to start from.
+fn supposed(options: &Options, measured: &micro::Measured) -> micro::Measured {
+    let transfer_ns = options.transfer_ns.unwrap_or(measured.transfer_ns);
+    micro::Measured { transfer_ns, ..measured.clone() }
 }
 
 fn on_mounts(options: &Options) -> Result<Vec<Run>> {

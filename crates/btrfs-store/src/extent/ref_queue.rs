@@ -151,8 +151,8 @@ impl Deltas {
 pub enum Pushed {
     /// It waits for the commit.
     Queued,
-    /// It waits for the commit, and with it the extent has fewer references than the last commit left: it may come free.
-    /// An extent with many references loses some often, and is told of once.
+    /// It waits for the commit, and with it the extent has fewer references than the last commit left: it may come
+    /// free. An extent with many references loses some often, and is told of once.
     Losing,
     /// It waits for the commit, and makes up for the references that the extent had lost.
     Regained,

@@ -130,8 +130,8 @@ impl Account {
         }
     }
 
-    /// True when a commit would return at least `wanted` bytes: pinned ones, those that queued references will free, and
-    /// what is charged for them.
+    /// True when a commit would return at least `wanted` bytes: pinned ones, those that queued references will free,
+    /// and what is charged for them.
     fn commit_returns(&self, wanted: i64) -> bool {
         let delayed = signed(self.delayed.load(Relaxed));
         compare_sum(&[&self.pinned, &self.expected], wanted.saturating_sub(delayed)).is_ge()

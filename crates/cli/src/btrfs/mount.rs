@@ -322,7 +322,22 @@ mod tests {
             let error = check(list).unwrap_err().to_string();
             assert!(error.contains(word), "{list}: {error}");
         }
+        #[cfg(not(feature = "lock-statistics"))]
+        assert!(check("lock_statistics=x").unwrap_err().to_string().contains("unknown option `lock_statistics`"));
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
         assert_eq!(NAMES.iter().filter(listed).count(), 10);
+    }
+    #[test]
+    #[cfg(feature = "ablation")]
+    fn older_ways_of_sums_are_switched_by_name() {
+        use spinney::ablation::{Sums, set_sums, sums};
+        check("older=pinned-batch-32").unwrap();
+        assert_eq!(sums(), Sums::Batch(32));
+        check("older=pinned-locked").unwrap();
+        assert_eq!(sums(), Sums::Locked);
+        set_sums(Sums::Chosen);
+        for list in ["older=pinned-batch-", "older=pinned-batch-x", "older=new"] {
+            assert!(check(list).unwrap_err().to_string().contains("pinned-locked or pinned-batch-BYTES"), "{list}");
+        }
     }
 }

@@ -330,3 +330,17 @@ fn absolute_image(image: &Path) -> Result<PathBuf> {
     whole.push(std::ffi::OsStr::from_bytes(query.unwrap_or_default()));
     Ok(whole.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_the_options_about_locks_where_they_are_built_in() {
+        let help = long_help();
+        for option in ["\n  lock_statistics=FILE  ", "\n  lock_class=A:B      "] {
+            assert_eq!(help.contains(option), cfg!(feature = "lock-statistics"), "{help}");
+        }
+        assert!(help.contains("draws it\n") && !help.contains("\n\n  lock"), "{help}");
+    }
+}

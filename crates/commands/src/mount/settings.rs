@@ -431,6 +431,23 @@ mod tests {
     }
 
     #[test]
+    #[cfg(feature = "lock-statistics")]
+    fn locks_are_measured_where_that_is_built_in() {
+        let settings = parse("lock_statistics=/tmp/locks.json,lock_class=Cache:pinned bytes,lock_class=Group");
+        assert_eq!(settings.lock_statistics, Some(PathBuf::from("/tmp/locks.json")));
+        assert_eq!(settings.lock_classes, ["Cache", "pinned bytes", "Group"]);
+        assert!(Settings::parse(&["lock_statistics"]).unwrap_err().to_string().contains("lock_statistics=FILE"));
+        assert!(Settings::parse(&["lock_class="]).unwrap_err().to_string().contains("lock_class=CLASS[:CLASS...]"));
+    }
+
+    #[test]
+    #[cfg(not(feature = "lock-statistics"))]
+    fn other_builds_leave_options_about_locks_to_the_format_which_refuses_them() {
+        let settings = parse("lock_statistics=/tmp/locks.json");
+        assert_eq!((settings.lock_statistics, settings.request.own.len()), (None, 1));
+    }
+
+    #[test]
     fn refusals_name_the_option() {
         for (list, status, word) in [
             ("remount,ro", Status::Unsupported, "`remount`"),

@@ -14,8 +14,9 @@
 //!                processors, each is a cache line that moves
 //! ```
 //!
-//! Invariants: counts are exact; times have the cost of a clock in them, some 30 ns each, and a lock that is measured is
-//! held longer by that. Transfers are per lock, not per class. Nothing here takes a lock while another lock is taken.
+//! Invariants: counts are exact; times have the cost of a clock in them, some 30 ns each, and a lock that is measured
+//! is held longer by that. Transfers are per lock, not per class. The list of classes has a lock of its
+//! own, taken where the first lock of a class is made; nothing is taken under it.
 //!
 //! Failure: none. Callers: [`crate::locks`], counters that share an atomic, the programs that print the table.
 
@@ -92,7 +93,7 @@ pub fn markdown(rows: &[Row]) -> String {
     table
 }
 
-/// The rows as JSON: `{"locks": [{"class", "acquisitions", "shared", "contended", "wait_ns", "hold_ns", "transfers"}]}`.
+/// The rows as JSON: `{"locks": [{"class": ..}, ..]}`, with the fields of [`Row`].
 #[must_use]
 pub fn json(rows: &[Row]) -> String {
     let mut text = String::from(JSON_BEGINS);
