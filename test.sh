@@ -65,6 +65,12 @@ tests() {
     echo "with CI=true nothing may be skipped"; return 1
   fi
 }
+# What only benchmarks are built with: statistics of locks, and the ways to compare with.
+counted_locks() {
+  cargo clippy --quiet --package spinney-cli --package bench --all-targets --features ablation,lock-statistics \
+    -- -D warnings &&
+    cargo test --quiet --package spinney-host --package spinney-btrfs-store --features ablation,lock-statistics
+}
 # All planted bugs: the engine has to be built with them, which takes longer than to find them.
 mutations() { cargo test $together --features testkit/ablation --test mutations; }
 kernel_walk() {
@@ -86,6 +92,7 @@ step docs docs
 step tests tests
 step property property
 step mutations mutations
+step counted-locks counted_locks
 step demo ./demo.sh
 step mutate-images xtask mutate-images --count 1000
 modprobe btrfs 2> /dev/null

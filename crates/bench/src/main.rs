@@ -10,6 +10,7 @@ mod library;
 mod log;
 mod mounts;
 mod names;
+mod pinned;
 mod process;
 mod requests;
 mod row;
@@ -32,6 +33,10 @@ use row::{Measure, Row, System};
 struct Arguments {
     #[command(subcommand)]
     command: Action,
+    /// Prints at the end what the locks of this process did: of these classes, separated by commas, or of all
+    #[cfg(feature = "lock-statistics")]
+    #[arg(long, global = true, value_delimiter = ',', num_args = 0.., value_name = "CLASS", require_equals = true)]
+    lock_statistics: Option<Vec<String>>,
 }
 
 #[derive(Subcommand)]
@@ -64,6 +69,8 @@ enum Action {
     Mount(mounts::Options),
     /// Times the five workloads that the mechanisms were published with, side by side. Needs root.
     Seeds(seeds::Options),
+    /// Counts how often threads share the counter of pinned bytes. Needs root, but for --micro.
+    Pinned(pinned::Options),
     /// Measures the processor time of single requests, beside a server that does nothing. Needs root.
     Requests(requests::Options),
     /// Measures fsync: the log and, with the feature `ablation`, other ways.
@@ -78,8 +85,23 @@ enum Action {
 }
 
 fn main() -> Result<()> {
-    match Arguments::parse().command {
+    let arguments = Arguments::parse();
+    #[cfg(feature = "lock-statistics")]
+    if let Some(classes) = &arguments.lock_statistics {
+        host::statistics::measure(&classes.iter().map(String::as_str).collect::<Vec<_>>());
+    }
+    perform(arguments.command)?;
+    #[cfg(feature = "lock-statistics")]
+    if arguments.lock_statistics.is_some() {
+        print!("\n{}", host::statistics::markdown(&host::statistics::rows()));
+    }
+    Ok(())
+}
+
+fn perform(action: Action) -> Result<()> {
+    match action {
         Action::Mount(options) => print!("{}", mounts::run(&options)?),
+        Action::Pinned(options) => print!("{}", pinned::run(&options)?),
         Action::Seeds(options) => print!("{}", seeds::run(&options)?),
         Action::Requests(options) => print!("{}", requests::run(&options)?),
         Action::Runs(options) => print!("{}", runs::run(&options)?),

@@ -74,6 +74,10 @@ impl Place {
     pub(crate) fn history(&self) -> Option<&Path> {
         self.history.as_deref()
     }
+
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
+    }
 }
 
 const HELP: &str = "\

@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::PathBuf;
 
 use anyhow::Result;
@@ -17,7 +16,7 @@ use commands::picture::{Anchor, Svg, write};
 
 use crate::library::SYSTEM as LIBRARY;
 use crate::mounts::{self, Medium, Run};
-use crate::table::{append, median, spread};
+use crate::table::{append, median, shuffled, spread};
 
 /// What is run.
 #[derive(Args)]
@@ -161,18 +160,6 @@ const SEEDS: &[Seed] = &[
 
 /// Figures by workload and system.
 type Figures = BTreeMap<(&'static str, &'static str), Vec<f64>>;
-
-/// The systems in another order each round: who comes after one of the kernel's pays for the memory that this one had,
-/// so that it must not be the same one each time.
-fn shuffled(systems: &[&'static str], round: usize) -> Vec<&'static str> {
-    let mut systems = systems.to_vec();
-    systems.sort_by_cached_key(|system| {
-        let mut hasher = DefaultHasher::new();
-        (system, round).hash(&mut hasher);
-        hasher.finish()
-    });
-    systems
-}
 
 /// Runs everything, and gives a table, what holds of the aims, and what does not.
 pub(crate) fn run(options: &Options) -> Result<String> {

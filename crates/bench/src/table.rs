@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -44,6 +45,18 @@ impl Results {
 pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     values.sort_by(f64::total_cmp);
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+/// The systems in another order each round: who comes after one of the kernel's pays for the memory that this one had,
+/// so that it must not be the same one each time.
+pub(crate) fn shuffled(systems: &[&'static str], round: usize) -> Vec<&'static str> {
+    let mut systems = systems.to_vec();
+    systems.sort_by_cached_key(|system| {
+        let mut hasher = DefaultHasher::new();
+        (system, round).hash(&mut hasher);
+        hasher.finish()
+    });
+    systems
 }
 
 /// The smallest, the median and the largest, with some digits behind the point.

@@ -119,7 +119,10 @@ except Exception as error:
     sys.exit(2)
 END
 }
-small_writes() { # small_writes FLAG...: four threads write 4 KiB each into a file that a snapshot shares
+small_writes() { # small_writes FLAG...: four threads write 4 KiB each into a file that a snapshot shares, for some time
+  many_small_writes --runtime="$seconds" --time_based "$@"
+}
+many_small_writes() {
   local part=$dir/w-shared
   subvolume w-shared || mkdir "$part"
   fallocate -l 1G "$part/file" 2> /dev/null ||
@@ -127,8 +130,8 @@ small_writes() { # small_writes FLAG...: four threads write 4 KiB each into a fi
   settle
   # Where there are none, the file is overwritten: that is not the same work.
   subvolume w-shared-copy w-shared || echo "$name: no snapshots here" >&2
-  job 49 --filename="$part/file" --rw=randwrite --bs=4k --numjobs=4 --ioengine=psync --size=1G --runtime="$seconds" \
-    --time_based --end_fsync=1 --overwrite=1 --fallocate=none --norandommap "$@"
+  job 49 --filename="$part/file" --rw=randwrite --bs=4k --numjobs=4 --ioengine=psync --size=1G \
+    --end_fsync=1 --overwrite=1 --fallocate=none --norandommap "$@"
 }
 ring_writes() {
   mkdir -p "$dir/w-ring"
@@ -163,6 +166,8 @@ case $name in
       --filesize=128M --bssplit=4k/20:8k/20:16k/20:32k/10:64k/10:128k/5:256k/5:512k/5:1m/5 --fallocate=none \
       --runtime="$seconds" --time_based)")" MiB/s ;;
   snap_randwrite) say "$(small_writes)" IOPS ;;
+  # The same number of writes each time, so that what they do can be counted.
+  snap_randwrite_count) say "$(many_small_writes --io_size=128M)" IOPS ;;
   snap_randwrite_dio) say "$(small_writes --direct=1)" IOPS ;;
   uring_randwrite*) say "$(mib "$(ring_writes)")" MiB/s ;;
   fsmark) mkdir -p "$dir/w-mark"; say "$(timed mark)" s ;;

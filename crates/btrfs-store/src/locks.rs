@@ -1,8 +1,8 @@
 //! The ranks of the store's locks, outermost first: the whole order in which they may nest.
 //!
-//! Levels between 0 and 20, and between 30 and 40, are for the crate above, whose locks are taken outside the store's
-//! or between them. Tree blocks nest among themselves: parent before child, left before right, which the tree code
-//! keeps. How the order is asserted: [`host::locks`].
+//! Levels between 0 and 20, between 30 and 40, and 48 and 49, are for the crate above, whose locks are taken outside
+//! the store's or between them. Tree blocks nest among themselves: parent before child, left before right, which the
+//! tree code keeps. How the order is asserted: [`host::locks`].
 
 pub use host::locks::{
     ArcReadGuard, ArcRwLock, ArcWriteGuard, Condvar, Guard, Mutex, MutexGuard, ReadGuard, RwLock, WriteGuard,
@@ -41,6 +41,8 @@ host::ranks! {
         WorkerJob = 46,
         /// Chunk map and devices. Nobody waits while holding one, so that jobs may do I/O.
         Device = 47,
+        /// A sum under a lock, only where benchmarks switch to that ([`crate::ablation::Sums`]).
+        Sum = 50,
     }
     nests: [TreeBlock]
 }

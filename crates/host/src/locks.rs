@@ -8,6 +8,9 @@
 //! check. A `try_` acquisition cannot wait, so it may break the order, but what it holds counts for the acquisitions
 //! after it.
 //!
+//! A lock can be measured ([`crate::statistics`]), with the locks of its rank or, where its owner names a narrower
+//! class, with those of that class. Builds without the feature `lock-statistics` have nothing of it.
+//!
 //! Guards stay on the thread that took them (they are not `Send`), which is what lets the
 //! check be a thread-local counter. Locks are never poisoned: a panic releases them.
 
@@ -15,6 +18,8 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Instant;
+
+use crate::statistics::{Access, Class, Meter, Slot, Timed};
 
 /// Levels that ranks may have: 0 to this one, exclusive.
 pub const LEVELS: usize = 64;
@@ -27,6 +32,8 @@ pub trait Rank: Copy {
     fn name(self) -> &'static str;
     /// True when a thread may hold several locks of this rank.
     fn nests(self) -> bool;
+    /// With which others its locks are measured, where they have no class of their own.
+    fn class(self) -> &'static Class;
 }
 
 /// Declares an enum of ranks with their levels, outermost first, and which of them nest.
@@ -54,6 +61,16 @@ macro_rules! ranks {
                 let nesting: &[Self] = &[$(Self::$nesting),*];
                 nesting.contains(&self)
             }
+
+            fn class(self) -> &'static $crate::statistics::Class {
+                match self {
+                    $(Self::$rank => {
+                        static CLASS: $crate::statistics::Class =
+                            $crate::statistics::Class::new(stringify!($rank));
+                        &CLASS
+                    })*
+                }
+            }
         }
     };
 }
@@ -61,24 +78,31 @@ macro_rules! ranks {
 /// Until the guard is dropped, this thread counts as holding a lock of `rank`.
 #[inline]
 pub fn hold(rank: impl Rank) -> Guard<()> {
-    Guard { guard: (), _held: order::Position::new(rank).enter_without_waiting() }
+    Guard { timed: Timed::none(), guard: (), _held: order::Position::new(rank).enter_without_waiting() }
 }
 
 /// Mutual exclusion with a rank.
 pub struct Mutex<T: ?Sized> {
     order: order::Position,
-    inner: parking_lot::Mutex<T>,
+    meter: Meter,
+    inner: parking_lot::Mutex<Slot<T>>,
 }
 
 impl<T> Mutex<T> {
     /// A lock at `rank`.
     pub fn new(rank: impl Rank, value: T) -> Self {
-        Self { order: order::Position::new(rank), inner: parking_lot::Mutex::new(value) }
+        Self::in_class(rank, rank.class(), value)
+    }
+
+    /// A lock at `rank` that is measured with the others of `class`.
+    pub fn in_class(rank: impl Rank, class: &'static Class, value: T) -> Self {
+        let (order, meter) = (order::Position::new(rank), Meter::new(class));
+        Self { order, meter, inner: parking_lot::Mutex::new(Slot::new(value)) }
     }
 
     /// Takes the value out.
     pub fn into_inner(self) -> T {
-        self.inner.into_inner()
+        self.inner.into_inner().value
     }
 }
 
@@ -87,37 +111,47 @@ impl<T: ?Sized> Mutex<T> {
     #[inline]
     pub fn lock(&self) -> MutexGuard<'_, T> {
         let held = self.order.enter();
-        Guard { guard: self.inner.lock(), _held: held }
+        let (attempt, wait) = (|| self.inner.try_lock(), || self.inner.lock());
+        let (guard, timed) = self.meter.take(Access::Exclusive, attempt, wait);
+        Guard { timed, guard, _held: held }
     }
 
     /// Takes the lock if it is free, and never waits.
     #[inline]
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
         let guard = self.inner.try_lock()?;
-        Some(Guard { guard, _held: self.order.enter_without_waiting() })
+        let timed = self.meter.took(Access::Exclusive, &guard.last);
+        Some(Guard { timed, guard, _held: self.order.enter_without_waiting() })
     }
 
     /// Access without locking: the exclusive borrow proves that no other thread holds the lock.
     pub fn get_mut(&mut self) -> &mut T {
-        self.inner.get_mut()
+        &mut self.inner.get_mut().value
     }
 }
 
 /// Many readers or one writer, with a rank.
 pub struct RwLock<T: ?Sized> {
     order: order::Position,
-    inner: parking_lot::RwLock<T>,
+    meter: Meter,
+    inner: parking_lot::RwLock<Slot<T>>,
 }
 
 impl<T> RwLock<T> {
     /// A lock at `rank`.
     pub fn new(rank: impl Rank, value: T) -> Self {
-        Self { order: order::Position::new(rank), inner: parking_lot::RwLock::new(value) }
+        Self::in_class(rank, rank.class(), value)
+    }
+
+    /// A lock at `rank` that is measured with the others of `class`.
+    pub fn in_class(rank: impl Rank, class: &'static Class, value: T) -> Self {
+        let (order, meter) = (order::Position::new(rank), Meter::new(class));
+        Self { order, meter, inner: parking_lot::RwLock::new(Slot::new(value)) }
     }
 
     /// Takes the value out.
     pub fn into_inner(self) -> T {
-        self.inner.into_inner()
+        self.inner.into_inner().value
     }
 }
 
@@ -126,7 +160,9 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
         let held = self.order.enter();
-        Guard { guard: self.inner.read(), _held: held }
+        let (attempt, wait) = (|| self.inner.try_read(), || self.inner.read());
+        let (guard, timed) = self.meter.take(Access::Shared, attempt, wait);
+        Guard { timed, guard, _held: held }
     }
 
     /// As [`RwLock::read`], for a thread that may have it for reading already: a writer that waits is passed by. The
@@ -134,33 +170,39 @@ impl<T: ?Sized> RwLock<T> {
     #[inline]
     pub fn read_recursive(&self) -> ReadGuard<'_, T> {
         let held = self.order.enter();
-        Guard { guard: self.inner.read_recursive(), _held: held }
+        let (attempt, wait) = (|| self.inner.try_read_recursive(), || self.inner.read_recursive());
+        let (guard, timed) = self.meter.take(Access::Shared, attempt, wait);
+        Guard { timed, guard, _held: held }
     }
 
     /// Takes the lock exclusively; waits until no thread holds it.
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
         let held = self.order.enter();
-        Guard { guard: self.inner.write(), _held: held }
+        let (attempt, wait) = (|| self.inner.try_write(), || self.inner.write());
+        let (guard, timed) = self.meter.take(Access::Exclusive, attempt, wait);
+        Guard { timed, guard, _held: held }
     }
 
     /// Takes the lock for reading when that needs no waiting.
     #[inline]
     pub fn try_read(&self) -> Option<ReadGuard<'_, T>> {
         let guard = self.inner.try_read()?;
-        Some(Guard { guard, _held: self.order.enter_without_waiting() })
+        let timed = self.meter.took(Access::Shared, &guard.last);
+        Some(Guard { timed, guard, _held: self.order.enter_without_waiting() })
     }
 
     /// Takes the lock for writing when that needs no waiting.
     #[inline]
     pub fn try_write(&self) -> Option<WriteGuard<'_, T>> {
         let guard = self.inner.try_write()?;
-        Some(Guard { guard, _held: self.order.enter_without_waiting() })
+        let timed = self.meter.took(Access::Exclusive, &guard.last);
+        Some(Guard { timed, guard, _held: self.order.enter_without_waiting() })
     }
 
     /// Access without locking: the exclusive borrow proves that no other thread holds the lock.
     pub fn get_mut(&mut self) -> &mut T {
-        self.inner.get_mut()
+        &mut self.inner.get_mut().value
     }
 }
 
@@ -168,20 +210,24 @@ impl<T: ?Sized> RwLock<T> {
 /// down a tree and outlive the place they were found in. Clones share the lock.
 pub struct ArcRwLock<T> {
     order: order::Position,
-    inner: Arc<parking_lot::RwLock<T>>,
+    meter: Meter,
+    inner: Arc<parking_lot::RwLock<Slot<T>>>,
 }
 
 impl<T> ArcRwLock<T> {
     /// A lock at `rank`.
     pub fn new(rank: impl Rank, value: T) -> Self {
-        Self { order: order::Position::new(rank), inner: Arc::new(parking_lot::RwLock::new(value)) }
+        let (order, meter) = (order::Position::new(rank), Meter::new(rank.class()));
+        Self { order, meter, inner: Arc::new(parking_lot::RwLock::new(Slot::new(value))) }
     }
 
     /// Waits until no writer has the lock.
     #[inline]
     pub fn read(&self) -> ReadGuard<'_, T> {
         let held = self.order.enter();
-        Guard { guard: self.inner.read(), _held: held }
+        let (attempt, wait) = (|| self.inner.try_read(), || self.inner.read());
+        let (guard, timed) = self.meter.take(Access::Shared, attempt, wait);
+        Guard { timed, guard, _held: held }
     }
 
     /// As [`RwLock::read`], for a thread that may have it for reading already: a writer that waits is passed by. The
@@ -189,42 +235,52 @@ impl<T> ArcRwLock<T> {
     #[inline]
     pub fn read_recursive(&self) -> ReadGuard<'_, T> {
         let held = self.order.enter();
-        Guard { guard: self.inner.read_recursive(), _held: held }
+        let (attempt, wait) = (|| self.inner.try_read_recursive(), || self.inner.read_recursive());
+        let (guard, timed) = self.meter.take(Access::Shared, attempt, wait);
+        Guard { timed, guard, _held: held }
     }
 
     /// Takes the lock exclusively; waits until no thread holds it.
     #[inline]
     pub fn write(&self) -> WriteGuard<'_, T> {
         let held = self.order.enter();
-        Guard { guard: self.inner.write(), _held: held }
+        let (attempt, wait) = (|| self.inner.try_write(), || self.inner.write());
+        let (guard, timed) = self.meter.take(Access::Exclusive, attempt, wait);
+        Guard { timed, guard, _held: held }
     }
 
     /// Like [`Self::read`]; the guard keeps the lock alive.
     #[inline]
     pub fn read_arc(&self) -> ArcReadGuard<T> {
         let held = self.order.enter();
-        Guard { guard: self.inner.read_arc(), _held: held }
+        let (attempt, wait) = (|| self.inner.try_read_arc(), || self.inner.read_arc());
+        let (guard, timed) = self.meter.take(Access::Shared, attempt, wait);
+        Guard { timed, guard, _held: held }
     }
 
     /// Like [`Self::write`]; the guard keeps the lock alive.
     #[inline]
     pub fn write_arc(&self) -> ArcWriteGuard<T> {
         let held = self.order.enter();
-        Guard { guard: self.inner.write_arc(), _held: held }
+        let (attempt, wait) = (|| self.inner.try_write_arc(), || self.inner.write_arc());
+        let (guard, timed) = self.meter.take(Access::Exclusive, attempt, wait);
+        Guard { timed, guard, _held: held }
     }
 
     /// Takes the lock for reading when that needs no waiting.
     #[inline]
     pub fn try_read_arc(&self) -> Option<ArcReadGuard<T>> {
         let guard = self.inner.try_read_arc()?;
-        Some(Guard { guard, _held: self.order.enter_without_waiting() })
+        let timed = self.meter.took(Access::Shared, &guard.last);
+        Some(Guard { timed, guard, _held: self.order.enter_without_waiting() })
     }
 
     /// Takes the lock for writing when that needs no waiting.
     #[inline]
     pub fn try_write_arc(&self) -> Option<ArcWriteGuard<T>> {
         let guard = self.inner.try_write_arc()?;
-        Some(Guard { guard, _held: self.order.enter_without_waiting() })
+        let timed = self.meter.took(Access::Exclusive, &guard.last);
+        Some(Guard { timed, guard, _held: self.order.enter_without_waiting() })
     }
 
     /// True when both are the same lock.
@@ -242,7 +298,7 @@ impl<T> ArcRwLock<T> {
 
 impl<T> Clone for ArcRwLock<T> {
     fn clone(&self) -> Self {
-        Self { order: self.order, inner: Arc::clone(&self.inner) }
+        Self { order: self.order, meter: self.meter, inner: Arc::clone(&self.inner) }
     }
 }
 
@@ -259,19 +315,24 @@ impl Condvar {
 
     /// Lets go of the mutex until notified.
     pub fn wait<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>) {
+        guard.timed.pause();
         self.0.wait(&mut guard.guard);
+        guard.timed.resume(Access::Exclusive, &guard.guard.last);
     }
 
     /// Lets go of the mutex as long as `is_blocked` holds.
     pub fn wait_while<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, mut is_blocked: impl FnMut(&mut T) -> bool) {
-        while is_blocked(&mut guard.guard) {
-            self.0.wait(&mut guard.guard);
+        while is_blocked(guard) {
+            self.wait(guard);
         }
     }
 
     /// Lets go of the mutex until notified; false when `deadline` came first.
     pub fn wait_until<T: ?Sized>(&self, guard: &mut MutexGuard<'_, T>, deadline: Instant) -> bool {
-        !self.0.wait_until(&mut guard.guard, deadline).timed_out()
+        guard.timed.pause();
+        let is_notified = !self.0.wait_until(&mut guard.guard, deadline).timed_out();
+        guard.timed.resume(Access::Exclusive, &guard.guard.last);
+        is_notified
     }
 
     /// Wakes one waiter.
@@ -288,49 +349,53 @@ impl Condvar {
 /// Access to a locked value until dropped.
 #[must_use = "the lock is released as soon as the guard is dropped"]
 pub struct Guard<G> {
+    /// Ends before the lock is let go: waking those who wait is not part of the time that it was held.
+    timed: Timed,
     guard: G,
     _held: order::Held,
 }
 
 /// Guard of a [`Mutex`].
-pub type MutexGuard<'a, T> = Guard<parking_lot::MutexGuard<'a, T>>;
+pub type MutexGuard<'a, T> = Guard<parking_lot::MutexGuard<'a, Slot<T>>>;
 /// Guard of a reader.
-pub type ReadGuard<'a, T> = Guard<parking_lot::RwLockReadGuard<'a, T>>;
+pub type ReadGuard<'a, T> = Guard<parking_lot::RwLockReadGuard<'a, Slot<T>>>;
 /// Guard of a writer.
-pub type WriteGuard<'a, T> = Guard<parking_lot::RwLockWriteGuard<'a, T>>;
+pub type WriteGuard<'a, T> = Guard<parking_lot::RwLockWriteGuard<'a, Slot<T>>>;
 /// Guard of a reader that keeps the lock alive.
-pub type ArcReadGuard<T> = Guard<parking_lot::ArcRwLockReadGuard<parking_lot::RawRwLock, T>>;
+pub type ArcReadGuard<T> = Guard<parking_lot::ArcRwLockReadGuard<parking_lot::RawRwLock, Slot<T>>>;
 /// Guard of a writer that keeps the lock alive.
-pub type ArcWriteGuard<T> = Guard<parking_lot::ArcRwLockWriteGuard<parking_lot::RawRwLock, T>>;
+pub type ArcWriteGuard<T> = Guard<parking_lot::ArcRwLockWriteGuard<parking_lot::RawRwLock, Slot<T>>>;
 
 impl<T> WriteGuard<'_, T> {
     /// Lets those go first who wait for the lock, if anybody does, and takes it again.
     pub fn bump(this: &mut Self) {
+        this.timed.pause();
         parking_lot::RwLockWriteGuard::bump(&mut this.guard);
+        this.timed.resume(Access::Exclusive, &this.guard.last);
     }
 }
 
 impl<T> ArcWriteGuard<T> {
     /// Turns the writer into a reader without letting another writer in between.
     pub fn downgrade(this: Self) -> ArcReadGuard<T> {
-        let Self { guard, _held } = this;
-        Guard { guard: parking_lot::ArcRwLockWriteGuard::downgrade(guard), _held }
+        let Self { timed, guard, _held } = this;
+        Guard { timed, guard: parking_lot::ArcRwLockWriteGuard::downgrade(guard), _held }
     }
 }
 
-impl<G: Deref> Deref for Guard<G> {
-    type Target = G::Target;
+impl<T: ?Sized, G: Deref<Target = Slot<T>>> Deref for Guard<G> {
+    type Target = T;
 
     #[inline]
-    fn deref(&self) -> &G::Target {
-        &self.guard
+    fn deref(&self) -> &T {
+        &self.guard.value
     }
 }
 
-impl<G: DerefMut> DerefMut for Guard<G> {
+impl<T: ?Sized, G: DerefMut<Target = Slot<T>>> DerefMut for Guard<G> {
     #[inline]
-    fn deref_mut(&mut self) -> &mut G::Target {
-        &mut self.guard
+    fn deref_mut(&mut self) -> &mut T {
+        &mut self.guard.value
     }
 }
 

@@ -18,6 +18,9 @@ pub(crate) struct Options {
 /// Where the program with the older ways is built.
 const ABLATION: &str = "target/ablation";
 
+/// Where the programs are built that also count what locks do.
+const LOCKS: &str = "target/lock-statistics";
+
 /// Does it.
 ///
 /// # Errors
@@ -30,16 +33,25 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<ExitCode> {
         ensure!(status.success(), "cargo build {words:?}: {status}");
         Ok(())
     };
-    build(&["--package", "bench", "--package", "spinney-cli"])?;
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let which = options.words.first().map_or("", String::as_str);
+    let both = ["--package", "bench", "--package", "spinney-cli"];
+    let target = if which == "pinned" {
+        build(&[&both[..], &["--features", "ablation,lock-statistics", "--target-dir", LOCKS]].concat())?;
+        root.join(LOCKS)
+    } else {
+        build(&both)?;
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
+    };
     let mut bench = Command::new(target.join("release/bench"));
     bench.current_dir(root).args(&options.words);
-    let which = options.words.first().map_or("", String::as_str);
+    if which == "pinned" {
+        bench.arg("--program").arg(target.join("release/spinney"));
+    }
     if which == "seeds" {
         build(&["--package", "spinney-cli", "--features", "ablation", "--target-dir", ABLATION])?;
         bench.arg("--program").arg(Path::new(ABLATION).join("release/spinney"));
     }
-    if is_root() && matches!(which, "seeds" | "mount") {
+    if is_root() && matches!(which, "seeds" | "mount" | "pinned") {
         bench.arg("--install");
     }
     let status = bench.status().context("the program `bench`")?;

@@ -13,6 +13,8 @@
 //!                      others write, and its requests are cut there
 //! collect checksums    who overwrites in place asks for all checksums of the range, with a copy of each, instead of
 //!                      whether there is any
+//! sums                 counters of pinned bytes with another batch than ours (the kernel's default is 32), or as one
+//!                      number under a lock
 //! hold times           how long leaves of log trees are locked for writing
 //! mutations            deliberate bugs, which the crash tests have to find
 //! ```
@@ -26,6 +28,7 @@ mod clock;
 #[cfg(feature = "ablation")]
 mod in_leaf;
 mod mutation;
+mod sums;
 mod switches;
 
 pub(crate) use clock::LeafClock;
@@ -33,6 +36,7 @@ pub use clock::{HoldTimes, take_hold_times};
 #[cfg(feature = "ablation")]
 pub(crate) use in_leaf::fill;
 pub use mutation::{Mutation, mutate, mutated};
+pub use sums::{Sums, set_sums, sums};
 pub use switches::{
     allocates_apart, collects_csums, commits_each_sync, makes_items_in_leaf, set_allocates_apart, set_collects_csums,
     set_commits_each_sync, set_makes_items_in_leaf,

@@ -41,6 +41,8 @@ pub struct Head {
     /// What the new item is to say of its age, if not that it is of the running transaction.
     pub generation: Option<Generation>,
     deltas: Deltas,
+    /// Their sum: an extent may have many.
+    net: i64,
 }
 
 #[derive(Clone, Debug)]
@@ -53,7 +55,7 @@ enum Deltas {
 
 impl Head {
     fn new(kind: ExtentKind) -> Self {
-        Self { kind, is_new: false, full_backref: false, generation: None, deltas: Deltas::None }
+        Self { kind, is_new: false, full_backref: false, generation: None, deltas: Deltas::None, net: 0 }
     }
 
     /// A head made by hand, for tests and tools that apply changes without a queue.
@@ -61,9 +63,15 @@ impl Head {
     pub fn with_deltas(kind: ExtentKind, is_new: bool, deltas: &[(RefKey, i64)]) -> Self {
         let mut head = Self { is_new, ..Self::new(kind) };
         for (key, count) in deltas {
-            head.deltas.add(*key, *count);
+            head.add(*key, *count);
         }
         head
+    }
+
+    /// Returns how many entries came (or went).
+    fn add(&mut self, key: RefKey, count: i64) -> isize {
+        self.net = self.net.saturating_add(count);
+        self.deltas.add(key, count)
     }
 
     /// Net change of each reference, ascending; never zero.
@@ -78,8 +86,14 @@ impl Head {
 
     /// Net change of the number of references.
     #[must_use]
-    pub fn net(&self) -> i64 {
-        self.deltas().fold(0, |sum, (_, count)| sum.saturating_add(count))
+    pub const fn net(&self) -> i64 {
+        self.net
+    }
+
+    /// True when the commit will find fewer references than the last one, or, of an extent that is new, none: its space
+    /// may come free.
+    fn is_losing(&self) -> bool {
+        self.net < i64::from(self.is_new)
     }
 
     /// True when the references are what they were before the transaction.
@@ -139,6 +153,11 @@ impl Deltas {
 pub enum Pushed {
     /// It waits for the commit.
     Queued,
+    /// It waits for the commit, and with it the extent has fewer references than the last commit left: it may come
+    /// free. An extent with many references loses some often, and is told of once.
+    Losing,
+    /// It waits for the commit, and makes up for the references that the extent had lost.
+    Regained,
     /// It was the last reference to a tree block made in this transaction: no trace is left,
     /// and since no committed state knows the block, its space is free at once.
     Cancelled,
@@ -213,12 +232,14 @@ impl RefQueue {
             Head::new(parts.kind)
         });
         check_same_kind(head.kind, &parts)?;
+        let was_losing = head.is_losing();
         head.is_new |= parts.is_new;
         head.full_backref |= parts.full_backref;
         head.generation = parts.generation.or(head.generation);
         if let Some((key, count)) = parts.delta {
-            grown += head.deltas.add(key, count);
+            grown += head.add(key, count);
         }
+        let is_losing = head.is_losing();
         let outcome = settle(head, is_drop);
         if outcome != Settled::Stays {
             grown -= 1;
@@ -228,7 +249,11 @@ impl RefQueue {
         self.count(grown);
         Ok(match outcome {
             Settled::Cancelled => Pushed::Cancelled,
-            Settled::Stays | Settled::Gone => Pushed::Queued,
+            Settled::Stays | Settled::Gone => match (was_losing, is_losing) {
+                (false, true) => Pushed::Losing,
+                (true, false) => Pushed::Regained,
+                (false, false) | (true, true) => Pushed::Queued,
+            },
         })
     }
 
@@ -441,7 +466,7 @@ mod tests {
     fn dropping_from_the_wrong_holder_does_not_cancel() {
         let queue = RefQueue::new();
         assert_eq!(queue.push(add_tree(5, true)).unwrap(), Pushed::Queued);
-        assert_eq!(queue.push(drop_tree(256)).unwrap(), Pushed::Queued);
+        assert_eq!(queue.push(drop_tree(256)).unwrap(), Pushed::Losing);
         let heads = queue.take_all_sorted();
         assert_eq!(heads[0].1.deltas().count(), 2);
         assert!(queue.is_empty());
@@ -451,10 +476,27 @@ mod tests {
     fn new_data_dropped_again_waits_for_its_checksums() {
         let queue = RefQueue::new();
         assert_eq!(queue.push(data(4096, true, true)).unwrap(), Pushed::Queued);
-        assert_eq!(queue.push(data(4096, false, false)).unwrap(), Pushed::Queued);
+        assert_eq!(queue.push(data(4096, false, false)).unwrap(), Pushed::Losing);
         let heads = queue.take_all_sorted();
         assert_eq!(heads.len(), 1);
         assert!(heads[0].1.is_new && heads[0].1.is_balanced());
+    }
+
+    /// Each of thousands of references to one large extent that went was counted as the whole extent coming free.
+    #[test]
+    fn an_extent_that_loses_many_references_is_told_of_once() {
+        let queue = RefQueue::new();
+        let push = |is_add| queue.push(data(1 << 30, is_add, false)).unwrap();
+        // It was split in two, and both parts went.
+        assert_eq!([push(true), push(false)], [Pushed::Queued, Pushed::Queued]);
+        assert_eq!([push(false), push(false), push(false)], [Pushed::Losing, Pushed::Queued, Pushed::Queued]);
+        assert_eq!([push(true), push(true)], [Pushed::Queued, Pushed::Queued]);
+        assert_eq!([push(true), push(true), push(false)], [Pushed::Regained, Pushed::Queued, Pushed::Queued]);
+        assert!(queue.is_empty());
+        assert_eq!(queue.push(add_tree(5, false)).unwrap(), Pushed::Queued);
+        assert_eq!(queue.push(drop_tree(256)).unwrap(), Pushed::Queued);
+        assert_eq!(queue.push(drop_tree(257)).unwrap(), Pushed::Losing);
+        assert_eq!(queue.take_all_sorted()[0].1.net(), -1);
     }
 
     #[test]

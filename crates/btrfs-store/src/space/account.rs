@@ -8,12 +8,18 @@ use std::sync::atomic::{
 
 use crossbeam_utils::CachePadded;
 
-use super::counters::ShardedCounter;
+use host::statistics::Class;
+
+use super::counters::{ShardedCounter, compare_sum};
 use crate::error::{Error, SpaceKind};
 
 /// Batch of the counters of pinned bytes: they change in bulk and are read near the end of
 /// the space only.
 const PINNED_BATCH: u32 = 64 << 20;
+
+/// What lock statistics call the counters of pinned bytes, and of those that queued references will free.
+static PINNED: Class = Class::new("pinned bytes");
+static EXPECTED: Class = Class::new("expected bytes");
 
 /// When a commit would return at least this part of an account, it is preferred to
 /// allocating another chunk.
@@ -82,8 +88,8 @@ impl Account {
             total: AtomicU64::new(0),
             unloaded: AtomicU64::new(0),
             is_full: AtomicBool::new(false),
-            pinned: ShardedCounter::new(PINNED_BATCH),
-            expected: ShardedCounter::new(PINNED_BATCH),
+            pinned: ShardedCounter::new(&PINNED, PINNED_BATCH),
+            expected: ShardedCounter::new(&EXPECTED, PINNED_BATCH),
         }
     }
 
@@ -124,16 +130,11 @@ impl Account {
         }
     }
 
-    /// Bytes that a commit would return: at least as many, without visiting every shard
-    /// unless the difference decides whether `wanted` is reached.
-    fn returned_by_commit(&self, wanted: i64) -> i64 {
+    /// True when a commit would return at least `wanted` bytes: pinned ones, those that queued references will free,
+    /// and what is charged for them.
+    fn commit_returns(&self, wanted: i64) -> bool {
         let delayed = signed(self.delayed.load(Relaxed));
-        let rough = self.pinned.approximate() + self.expected.approximate() + delayed;
-        let error = self.pinned.error_max() + self.expected.error_max();
-        if (rough - wanted).abs() > error {
-            return rough;
-        }
-        self.pinned.exact() + self.expected.exact() + delayed
+        compare_sum(&[&self.pinned, &self.expected], wanted.saturating_sub(delayed)).is_ge()
     }
 
     /// What would help to reserve `needed` bytes more.
@@ -143,9 +144,8 @@ impl Account {
             return Shortage::Load(kind);
         }
         let lacking = signed(needed).saturating_sub(available);
-        let returned = self.returned_by_commit(lacking);
         let much = signed(self.total.load(Relaxed)) / COMMIT_SHARE;
-        if returned >= lacking && returned >= much {
+        if self.commit_returns(lacking.max(much)) {
             return Shortage::Commit;
         }
         let promised = signed(self.reserved.load(Relaxed));
@@ -153,7 +153,7 @@ impl Account {
         if !self.is_full.load(Acquire) && !can_wait {
             return Shortage::Chunk(kind);
         }
-        if returned >= lacking {
+        if self.commit_returns(lacking) {
             return Shortage::Commit;
         }
         Shortage::NoSpace(Error::NoSpace { kind, needed, available: unsigned(available) })
@@ -194,4 +194,64 @@ pub(super) fn signed(bytes: u64) -> i64 {
 
 pub(super) fn unsigned(bytes: i64) -> u64 {
     u64::try_from(bytes).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// Full, of so many bytes, with nothing available.
+    fn full(total: u64) -> Account {
+        let account = Account::new();
+        account.total.store(total, Relaxed);
+        account.is_full.store(true, SeqCst);
+        account
+    }
+
+    fn shortage(account: &Account, needed: u64) -> Shortage {
+        account.shortage(SpaceKind::Metadata, needed, Urgency::Normal)
+    }
+
+    #[test]
+    fn a_commit_is_asked_for_when_what_shards_hold_back_is_just_enough() {
+        let account = full(1024 * MIB);
+        // Less than a batch: the totals say 0.
+        account.pinned.add_bytes(3 * MIB);
+        account.expected.add_bytes(2 * MIB);
+        account.delayed.store(MIB, SeqCst);
+        assert_eq!((account.pinned.approximate(), account.expected.approximate()), (0, 0));
+        assert!(matches!(shortage(&account, 6 * MIB), Shortage::Commit));
+        assert!(matches!(shortage(&account, 6 * MIB + 1), Shortage::NoSpace(_)));
+        account.expected.sub_bytes(2 * MIB);
+        assert!(matches!(shortage(&account, 4 * MIB), Shortage::Commit));
+        assert!(matches!(shortage(&account, 4 * MIB + 1), Shortage::NoSpace(_)));
+    }
+
+    #[test]
+    fn what_was_unpinned_by_another_thread_returns_no_more() {
+        let account = full(1024 * MIB);
+        account.pinned.add_bytes(100 * MIB);
+        std::thread::scope(|scope| scope.spawn(|| account.pinned.sub_bytes(60 * MIB)).join().expect("it ends"));
+        // The total has the addition, the other shard holds back what was taken off.
+        assert!(matches!(shortage(&account, 40 * MIB), Shortage::Commit));
+        assert!(matches!(shortage(&account, 41 * MIB), Shortage::NoSpace(_)));
+    }
+
+    #[test]
+    fn far_from_the_limit_and_near_it_the_answer_is_the_same() {
+        let account = full(64 * 1024 * MIB);
+        account.pinned.add_bytes(8 * 1024 * MIB);
+        account.pinned.add_bytes(MIB);
+        for (needed, helps) in [(MIB, true), (8192 * MIB, true), (8193 * MIB, true), (8194 * MIB, false)] {
+            assert_eq!(matches!(shortage(&account, needed), Shortage::Commit), helps, "{needed}");
+        }
+        assert!(matches!(shortage(&account, 20_000 * MIB), Shortage::NoSpace(_)));
+        // Where a chunk can be had, a commit that returns less than a quarter of the account is not preferred.
+        account.is_full.store(false, SeqCst);
+        assert!(matches!(shortage(&account, MIB), Shortage::Chunk(_)));
+        account.pinned.add_bytes(8191 * MIB);
+        assert!(matches!(shortage(&account, MIB), Shortage::Commit));
+    }
 }

@@ -61,7 +61,7 @@ use groups::{ACCOUNT_COUNT, Groups};
 
 pub use account::{Shortage, Urgency};
 pub use chunk::{ChunkPlan, ChunkTrees, DeviceSpace};
-pub use counters::ShardedCounter;
+pub use counters::{ShardedCounter, compare_sum};
 pub use free_map::Run;
 pub use group::{BlockGroup, GroupBytes, GroupInfo};
 pub use line::Place;

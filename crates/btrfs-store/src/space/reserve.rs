@@ -288,6 +288,11 @@ impl Accounts {
         self.of(kind).expected.add_bytes(bytes);
     }
 
+    /// What [`Self::expect_freed`] was told is held as before.
+    pub(crate) fn expect_kept(&self, kind: SpaceKind, bytes: u64) {
+        self.of(kind).expected.sub_bytes(bytes);
+    }
+
     pub(crate) fn pinned(&self, kind: SpaceKind, bytes: u64) {
         self.of(kind).pinned.add_bytes(bytes);
     }

@@ -22,6 +22,16 @@ pub(crate) enum Purse<'a> {
     Commit,
 }
 
+/// Whose space a change is about.
+const fn kind_of(change: &RefChange) -> SpaceKind {
+    match change {
+        RefChange::AddTree { .. } | RefChange::DropTree { .. } | RefChange::SetFullBackref { .. } => {
+            SpaceKind::Metadata
+        }
+        RefChange::AddData { .. } | RefChange::DropData { .. } => SpaceKind::Data,
+    }
+}
+
 /// The side of the transaction that trees see.
 pub(crate) struct TxnHost<'a> {
     pub(crate) engine: &'a Engine,
@@ -46,13 +56,17 @@ impl TxnHost<'_> {
             self.engine.space.free_now(self.extent_of(&change))?;
         }
         match (self.engine.pending.refs.push(change)?, self.purse) {
-            (Pushed::Queued, Purse::Handle(reservation)) => {
+            (pushed @ (Pushed::Queued | Pushed::Losing | Pushed::Regained), Purse::Handle(reservation)) => {
                 accounts.charge_heads(1, Some(reservation));
-                if let Some((kind, bytes)) = self.frees(&change) {
-                    accounts.expect_freed(kind, bytes);
+                // An estimate: others may hold the extent.
+                let (kind, bytes) = (kind_of(&change), self.extent_of(&change).len);
+                match pushed {
+                    Pushed::Losing => accounts.expect_freed(kind, bytes),
+                    Pushed::Regained => accounts.expect_kept(kind, bytes),
+                    Pushed::Queued | Pushed::Cancelled => {}
                 }
             }
-            (Pushed::Queued, Purse::Commit) => {}
+            (Pushed::Queued | Pushed::Losing | Pushed::Regained, Purse::Commit) => {}
             (Pushed::Cancelled, purse) => {
                 if let Purse::Handle(_) = purse {
                     accounts.uncharge_heads(1);
@@ -68,16 +82,6 @@ impl TxnHost<'_> {
             }
         }
         Ok(())
-    }
-
-    /// What a change may free when it is committed: an estimate, others may hold the extent.
-    fn frees(&self, change: &RefChange) -> Option<(SpaceKind, u64)> {
-        let kind = match change {
-            RefChange::DropTree { .. } => SpaceKind::Metadata,
-            RefChange::DropData { .. } => SpaceKind::Data,
-            _ => return None,
-        };
-        Some((kind, self.extent_of(change).len))
     }
 
     fn extent_of(&self, change: &RefChange) -> Extent {

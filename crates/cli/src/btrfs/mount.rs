@@ -123,8 +123,12 @@ fn older(way: &str) -> Result<()> {
         "commit-each-sync" => ablation::set_commits_each_sync(true),
         "apart" => ablation::set_allocates_apart(true),
         "collect-csums" => ablation::set_collects_csums(true),
+        "pinned-locked" => ablation::set_sums(ablation::Sums::Locked),
+        way if let Some(batch) = way.strip_prefix("pinned-batch-").and_then(|batch| batch.parse().ok()) => {
+            ablation::set_sums(ablation::Sums::Batch(batch));
+        }
         _ => {
-            let ways = "items-in-leaf, commit-each-sync, apart or collect-csums";
+            let ways = "items-in-leaf, commit-each-sync, apart, collect-csums, pinned-locked or pinned-batch-BYTES";
             return Err(Failure::usage(format!("older={way}: {ways}")).into());
         }
     }
@@ -318,7 +322,22 @@ mod tests {
             let error = check(list).unwrap_err().to_string();
             assert!(error.contains(word), "{list}: {error}");
         }
+        #[cfg(not(feature = "lock-statistics"))]
+        assert!(check("lock_statistics=x").unwrap_err().to_string().contains("unknown option `lock_statistics`"));
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
         assert_eq!(NAMES.iter().filter(listed).count(), 10);
+    }
+    #[test]
+    #[cfg(feature = "ablation")]
+    fn older_ways_of_sums_are_switched_by_name() {
+        use spinney::ablation::{Sums, set_sums, sums};
+        check("older=pinned-batch-32").unwrap();
+        assert_eq!(sums(), Sums::Batch(32));
+        check("older=pinned-locked").unwrap();
+        assert_eq!(sums(), Sums::Locked);
+        set_sums(Sums::Chosen);
+        for list in ["older=pinned-batch-", "older=pinned-batch-x", "older=new"] {
+            assert!(check(list).unwrap_err().to_string().contains("pinned-locked or pinned-batch-BYTES"), "{list}");
+        }
     }
 }

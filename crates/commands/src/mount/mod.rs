@@ -21,6 +21,7 @@
 mod channel;
 pub mod helper;
 mod holders;
+mod locks;
 mod log;
 mod sandbox;
 mod second;
@@ -97,6 +98,16 @@ Examples:
   spinney mount -o ro,subvol=/before site.img /mnt/before
   spinney umount /mnt/site";
 
+/// What builds that measure locks have more.
+const LOCKS_HELP: &str = if host::statistics::IS_BUILT_IN {
+    "  lock_statistics=FILE  how often locks were taken, waited for, held and passed on is written there at the end: a
+                      table, or JSON where FILE ends in .json
+  lock_class=A:B      only locks of these classes are measured
+"
+} else {
+    ""
+};
+
 /// What `--help` says at its end.
 pub fn long_help() -> String {
     let own: Vec<&str> = format::known().iter().map(|format| format.mount.options_help).collect();
@@ -135,7 +146,7 @@ Options for -o:
                       requests fail and the mount goes away; without it, that is only logged
   workers=N           threads that answer requests; as many as there are processors
   trace=FILE          each request to the device is written down there; `spinney trace plot` draws it
-{own}
+{LOCKS_HELP}{own}
   nosuid, nodev, noexec, sync, dirsync, nodiratime and their opposites
                       as mount(8) has them
   defaults, auto, noauto, user, users, nofail, _netdev, x-...
@@ -209,6 +220,9 @@ impl Mount {
         if let Some(path) = &settings.trace {
             // The last one counts.
             options.push(format!("trace={}", std::path::absolute(path)?.display()));
+        }
+        if let Some(path) = &settings.lock_statistics {
+            options.push(format!("lock_statistics={}", std::path::absolute(path)?.display()));
         }
         let whole = Self {
             image: absolute_image(&self.image)?,
@@ -315,4 +329,18 @@ fn absolute_image(image: &Path) -> Result<PathBuf> {
     let query = image.as_os_str().as_bytes().get(part.path.as_os_str().len()..);
     whole.push(std::ffi::OsStr::from_bytes(query.unwrap_or_default()));
     Ok(whole.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn help_names_the_options_about_locks_where_they_are_built_in() {
+        let help = long_help();
+        for option in ["\n  lock_statistics=FILE  ", "\n  lock_class=A:B      "] {
+            assert_eq!(help.contains(option), cfg!(feature = "lock-statistics"), "{help}");
+        }
+        assert!(help.contains("draws it\n") && !help.contains("\n\n  lock"), "{help}");
+    }
 }

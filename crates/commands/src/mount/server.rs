@@ -17,7 +17,7 @@ use vfs::FileSystem;
 use super::channel::{Channel, Message};
 use super::settings::Settings;
 use super::signals::{self, Signals};
-use super::{Mount, log, sandbox};
+use super::{Mount, locks, log, sandbox};
 use crate::failure::{self, Status};
 use crate::format;
 use crate::image;
@@ -61,6 +61,9 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     let device = open_device(mount, &settings)?;
     if let Some(path) = &settings.trace {
         watch::begin(path)?;
+    }
+    if let Some(path) = &settings.lock_statistics {
+        locks::begin(path, &settings.lock_classes)?;
     }
     let options = server_options(&settings);
     let asker = Arc::new(Asker::default());
@@ -228,8 +231,10 @@ impl Control {
 
 /// What could not be written down is told, and is no reason to fail the mount.
 fn end_recording() {
-    if let Err(error) = watch::finish() {
-        tracing::error!("{}", failure::one_line(&error));
+    for ended in [watch::finish(), locks::finish()] {
+        if let Err(error) = ended {
+            tracing::error!("{}", failure::one_line(&error));
+        }
     }
 }
 

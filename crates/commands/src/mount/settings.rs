@@ -73,6 +73,10 @@ const WITH_VALUE: &[(&str, &str)] = &[
     ("cache", "SIZE"),
     ("watchdog", "SECONDS"),
     ("trace", "FILE"),
+    #[cfg(feature = "lock-statistics")]
+    ("lock_statistics", "FILE"),
+    #[cfg(feature = "lock-statistics")]
+    ("lock_class", "CLASS[:CLASS...]"),
 ];
 /// What this program does not do, and why.
 const REFUSED: &[(&str, &str)] = &[
@@ -107,6 +111,10 @@ pub struct Settings {
     pub watchdog: Option<Duration>,
     /// Requests to the device are written down here.
     pub trace: Option<PathBuf>,
+    /// What locks did is written here at the end, in builds that can measure it.
+    pub lock_statistics: Option<PathBuf>,
+    /// The classes of locks that are measured; all when empty.
+    pub lock_classes: Vec<String>,
     /// For the kernel, unchanged.
     pub for_the_kernel: Vec<String>,
 }
@@ -133,6 +141,8 @@ impl Default for Settings {
             workers: 0,
             watchdog: None,
             trace: None,
+            lock_statistics: None,
+            lock_classes: Vec::new(),
             for_the_kernel: Vec::new(),
         }
     }
@@ -259,6 +269,10 @@ impl Settings {
                 self.watchdog = Some(Duration::from_secs(seconds));
             }
             ("trace", Some(value)) => self.trace = Some(PathBuf::from(value)),
+            #[cfg(feature = "lock-statistics")]
+            ("lock_statistics", Some(value)) => self.lock_statistics = Some(PathBuf::from(value)),
+            #[cfg(feature = "lock-statistics")]
+            ("lock_class", Some(value)) => self.lock_classes.extend(value.split(':').map(ToOwned::to_owned)),
             ("dirty", Some(value)) => self.request.dirty_bytes = Some(memory(name, value)?),
             ("cache", Some(value)) => self.request.cache_bytes = Some(memory(name, value)?),
             _ => {
@@ -414,6 +428,23 @@ mod tests {
         }
         let both = |list: &str| parse(&format!("{list},no{list}")) == Settings::default();
         assert!(["writeback", "zero_open", "io_uring"].into_iter().all(both));
+    }
+
+    #[test]
+    #[cfg(feature = "lock-statistics")]
+    fn locks_are_measured_where_that_is_built_in() {
+        let settings = parse("lock_statistics=/tmp/locks.json,lock_class=Cache:pinned bytes,lock_class=Group");
+        assert_eq!(settings.lock_statistics, Some(PathBuf::from("/tmp/locks.json")));
+        assert_eq!(settings.lock_classes, ["Cache", "pinned bytes", "Group"]);
+        assert!(Settings::parse(&["lock_statistics"]).unwrap_err().to_string().contains("lock_statistics=FILE"));
+        assert!(Settings::parse(&["lock_class="]).unwrap_err().to_string().contains("lock_class=CLASS[:CLASS...]"));
+    }
+
+    #[test]
+    #[cfg(not(feature = "lock-statistics"))]
+    fn other_builds_leave_options_about_locks_to_the_format_which_refuses_them() {
+        let settings = parse("lock_statistics=/tmp/locks.json");
+        assert_eq!((settings.lock_statistics, settings.request.own.len()), (None, 1));
     }
 
     #[test]
