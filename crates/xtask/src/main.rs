@@ -1,5 +1,6 @@
 //! The project's own tasks: `cargo xtask TASK`.
 
+mod balance_resume;
 mod bench;
 mod crash_explore;
 mod damaged;
@@ -64,6 +65,8 @@ enum Task {
     Rework(rework::Options),
     /// Replay logs that the kernel wrote, and compare with the kernel's own replay. Needs root.
     LogReplay(log_replay::Options),
+    /// Cut balances short, and have the kernel go on with ours and us with the kernel's. Needs root, mkfs.xfs.
+    BalanceResume(balance_resume::Options),
     /// Try what power cuts leave of many workloads; the kernel judges some. It does so as root only.
     CrashExplore(crash_explore::Options),
     /// Run the suites of others (pjdfstest, fsx, ...) on fresh mounts. Needs root.
@@ -106,6 +109,7 @@ fn main() -> Result<ExitCode> {
         Task::DiffWalk { images, shown } => diff_walk::run(&images, shown),
         Task::RoundTrip { dir } => round_trip::run(&root(), &dir),
         Task::Rework(options) => rework::run(&options).map(|()| ExitCode::SUCCESS),
+        Task::BalanceResume(options) => balance_resume::run(&options).map(|()| ExitCode::SUCCESS),
         Task::LogReplay(options) => log_replay::run(&options).map(|()| ExitCode::SUCCESS),
         Task::CrashExplore(options) => crash_explore::run(&options),
         Task::MountChecks(options) => mount::checks::run(&root(), &options),

@@ -29,6 +29,8 @@ const fn kind_of(change: &RefChange) -> SpaceKind {
             SpaceKind::Metadata
         }
         RefChange::AddData { .. } | RefChange::DropData { .. } => SpaceKind::Data,
+        RefChange::SetGeneration { kind: ExtentKind::Tree { .. }, .. } => SpaceKind::Metadata,
+        RefChange::SetGeneration { kind: ExtentKind::Data { .. }, .. } => SpaceKind::Data,
     }
 }
 

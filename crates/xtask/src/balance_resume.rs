@@ -1,0 +1,263 @@
+//! Does the kernel go on with a balance of ours that was cut short, and we with one of the kernel's?
+//!
+//! An image with snapshots lies on a file system whose files can be copied in no time (XFS, made for this in a file), so
+//! that a copy is what a power cut would leave. Copies are taken while the kernel balances it, mounted, and between the
+//! steps of ours. Of the kernel's, each is opened here, which drops the trees of a relocation that it left, and the
+//! balance is resumed; ours are mounted by the kernel, which resumes by itself. Afterwards `btrfs check` finds no error,
+//! and the kernel walks the same files as before. Needs root and mkfs.xfs.
+
+use crate::diff_walk::kernel;
+use crate::diff_walk::record::{Walk, differences};
+use crate::system::{Mount, btrfs_program, is_root, mkfs_program, run as run_program};
+use anyhow::{Context, Result, bail, ensure};
+use spinney::{BalanceEnd, BalanceSpec, Volume};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+use testkit::Random;
+
+/// What is run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Balances cut short, of each.
+    #[arg(long, default_value_t = 20)]
+    count: u64,
+    /// What the image's files are drawn with.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the images are for a while.
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+}
+
+const IMAGE_BYTES: u64 = 1 << 30;
+const HOST_BYTES: u64 = 8 << 30;
+const SNAPSHOTS: u64 = 20;
+const FILES: u64 = 800;
+/// Between two copies of an image that the kernel balances.
+const COPY_INTERVAL: Duration = Duration::from_millis(120);
+/// Longest time that a balance may take.
+const BALANCE_MAX: Duration = Duration::from_secs(300);
+
+/// Runs both directions.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if !is_root() {
+        println!("balance-resume: skipped, mounting needs root");
+        return Ok(());
+    }
+    let folder = options.dir.join(format!("spinney-balance-resume-{}", std::process::id()));
+    let host = Host::make(&folder)?;
+    let ended = both(options, &host.top);
+    drop(host);
+    std::fs::remove_dir_all(&folder)?;
+    ended
+}
+
+fn both(options: &Options, top: &Path) -> Result<()> {
+    let start = Instant::now();
+    let base = top.join("base.img");
+    let expected = make(&base, options.seed)?;
+    let kernels = cut_kernels(&base, top, options.count)?;
+    let mut with_trees = 0u64;
+    for (number, image) in kernels.iter().enumerate() {
+        with_trees += u64::from(has_relocation_trees(image)?);
+        resume_here(image).with_context(|| format!("a balance of the kernel's, {number}"))?;
+        judge(image, &expected).with_context(|| format!("a balance of the kernel's, {number}"))?;
+        std::fs::remove_file(image)?;
+    }
+    println!("{} balances of the kernel's resumed here, {with_trees} with trees of a relocation", kernels.len());
+    let ours = cut_ours(&base, top, options.count)?;
+    for (number, image) in ours.iter().enumerate() {
+        resume_there(image).with_context(|| format!("a balance of ours, {number}"))?;
+        judge(image, &expected).with_context(|| format!("a balance of ours, {number}"))?;
+        std::fs::remove_file(image)?;
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!(
+        "balance-resume: {} of the kernel's, {} of ours, {} names, 0 differences, {seconds:.0} s",
+        kernels.len(),
+        ours.len(),
+        expected.len()
+    );
+    let count = usize::try_from(options.count)?;
+    ensure!(kernels.len() >= count && ours.len() >= count, "fewer than {count} balances were cut short");
+    Ok(())
+}
+
+/// A file system whose files are copied in no time.
+struct Host {
+    top: PathBuf,
+}
+
+impl Host {
+    fn make(folder: &Path) -> Result<Self> {
+        let top = folder.join("host");
+        std::fs::create_dir_all(&top)?;
+        let file = folder.join("host.img");
+        std::fs::File::create(&file)?.set_len(HOST_BYTES)?;
+        run_program("mkfs.xfs", &["-q", "-m", "reflink=1", &file.to_string_lossy()])?;
+        run_program("mount", &["-o", "loop", &file.to_string_lossy(), &top.to_string_lossy()])?;
+        Ok(Self { top })
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        if let Err(error) = run_program("umount", &[&self.top]) {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    run_program("cp", &["--reflink=always", &from.to_string_lossy(), &to.to_string_lossy()]).map(drop)
+}
+
+/// An image with files that snapshots share, and what the kernel shows of it.
+fn make(image: &Path, seed: u64) -> Result<Walk> {
+    std::fs::File::create(image)?.set_len(IMAGE_BYTES)?;
+    run_program(&mkfs_program(), &["-q", &image.to_string_lossy()])?;
+    let mount = Mount::new(image, "noatime")?;
+    let sub = mount.path().join("sub");
+    run_program(&btrfs_program(), &["subvolume", "create", &sub.to_string_lossy()])?;
+    let mut random = Random::new(seed);
+    let write = |number: u64, len: usize, random: &mut Random| -> Result<()> {
+        let bytes: Vec<u8> =
+            std::iter::repeat_with(|| u8::try_from(random.below(256)).unwrap_or(0)).take(len).collect();
+        Ok(std::fs::write(sub.join(number.to_string()), bytes)?)
+    };
+    for number in 0..FILES {
+        let len = [700, 5_000, 40_000, 250_000].get(random.index(4)).copied().unwrap_or(700);
+        write(number, len, &mut random)?;
+    }
+    for number in 0..SNAPSHOTS {
+        let to = mount.path().join(format!("snapshot-{number}"));
+        run_program(&btrfs_program(), &["subvolume", "snapshot", "-r", &sub.to_string_lossy(), &to.to_string_lossy()])?;
+        for _ in 0..15 {
+            write(random.below(FILES), 6_000, &mut random)?;
+        }
+    }
+    run_program("sync", &["-f", &sub.to_string_lossy()])?;
+    let walk = walk(mount.path())?;
+    mount.unmount()?;
+    Ok(walk)
+}
+
+/// What the kernel shows, but for where data is.
+fn walk(top: &Path) -> Result<Walk> {
+    let mut walk = kernel::walk(top)?;
+    for record in walk.values_mut() {
+        record.extents.clear();
+        record.atime = (0, 0);
+    }
+    Ok(walk)
+}
+
+/// Copies taken while the kernel balances.
+fn cut_kernels(base: &Path, top: &Path, count: u64) -> Result<Vec<PathBuf>> {
+    let mut copies = Vec::new();
+    while u64::try_from(copies.len())? < count {
+        let image = top.join("kernel.img");
+        copy(base, &image)?;
+        let mount = Mount::new(&image, "noatime")?;
+        let folder = mount.path().to_path_buf();
+        let mut balance = Command::new(btrfs_program())
+            .args(["balance", "start", "--full-balance"])
+            .arg(&folder)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()?;
+        while balance.try_wait()?.is_none() && u64::try_from(copies.len())? < count {
+            std::thread::sleep(COPY_INTERVAL);
+            let to = top.join(format!("kernel-{}.img", copies.len()));
+            copy(&image, &to)?;
+            match is_paused(&to)? {
+                true => copies.push(to),
+                false => std::fs::remove_file(&to)?,
+            }
+        }
+        // It fails where the balance has ended.
+        let _ = run_program(&btrfs_program(), &["balance", "cancel", &folder.to_string_lossy()]);
+        balance.wait()?;
+        mount.unmount()?;
+        std::fs::remove_file(&image)?;
+    }
+    Ok(copies)
+}
+
+fn is_paused(image: &Path) -> Result<bool> {
+    let volume = Volume::options().read_only(true).replay_log(false).open(image)?;
+    Ok(volume.paused_balance()?.is_some())
+}
+
+fn has_relocation_trees(image: &Path) -> Result<bool> {
+    let text =
+        run_program(&btrfs_program(), &["inspect-internal", "dump-tree", "-t", "root", &image.to_string_lossy()])?;
+    Ok(text.contains("TREE_RELOC ROOT_ITEM"))
+}
+
+fn resume_here(image: &Path) -> Result<()> {
+    let volume = Volume::open(image)?;
+    let ended = volume.resume_balance(&mut |_| ControlFlow::Continue(()))?;
+    ensure!(matches!(ended, BalanceEnd::Done(_)), "{ended:?}");
+    volume.close()?;
+    ensure!(!has_relocation_trees(image)?, "trees of a relocation are left");
+    Ok(())
+}
+
+/// Copies taken between the steps of a balance here.
+fn cut_ours(base: &Path, top: &Path, count: u64) -> Result<Vec<PathBuf>> {
+    let mut copies: Vec<PathBuf> = Vec::new();
+    let image = top.join("ours.img");
+    while u64::try_from(copies.len())? < count {
+        copy(base, &image)?;
+        let volume = Volume::open(&image)?;
+        let mut failure = None;
+        volume.balance(BalanceSpec::all(), &mut |_| {
+            let to = top.join(format!("ours-{}.img", copies.len()));
+            match copy(&image, &to) {
+                Ok(()) => copies.push(to),
+                Err(error) => failure = Some(error),
+            }
+            let is_enough = failure.is_some() || u64::try_from(copies.len()).is_ok_and(|len| len >= count);
+            if is_enough { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        })?;
+        volume.close()?;
+        std::fs::remove_file(&image)?;
+        if let Some(error) = failure {
+            return Err(error);
+        }
+    }
+    Ok(copies)
+}
+
+/// The kernel resumes a balance when it mounts the image.
+fn resume_there(image: &Path) -> Result<()> {
+    ensure!(is_paused(image)?, "there is no balance in {}", image.display());
+    let mount = Mount::new(image, "noatime")?;
+    let begin = Instant::now();
+    loop {
+        let status = Command::new(btrfs_program()).args(["balance", "status"]).arg(mount.path()).output()?;
+        let text = String::from_utf8_lossy(&status.stdout);
+        if text.contains("No balance") {
+            break;
+        }
+        if begin.elapsed() > BALANCE_MAX {
+            bail!("the kernel's balance did not end: {text}");
+        }
+        std::thread::sleep(COPY_INTERVAL);
+    }
+    mount.unmount()
+}
+
+fn judge(image: &Path, expected: &Walk) -> Result<()> {
+    ensure!(!is_paused(image)?, "the balance has not ended");
+    run_program(&btrfs_program(), &["check", "--check-data-csum", &image.to_string_lossy()])?;
+    let mount = Mount::new(image, "ro,noatime")?;
+    let found = walk(mount.path())?;
+    mount.unmount()?;
+    let lines = differences(expected, &found);
+    ensure!(lines.is_empty(), "{} differences, the first: {:?}", lines.len(), lines.first());
+    Ok(())
+}
