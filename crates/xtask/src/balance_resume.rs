@@ -2,9 +2,9 @@
 //!
 //! An image with snapshots lies on a file system whose files can be copied in no time (XFS, made for this in a file),
 //! so that a copy is what a power cut would leave. Copies are taken while the kernel balances it, mounted, and between
-//! the steps of ours. Of the kernel's, each is opened here, which drops the trees of a relocation that it left, and the
-//! balance is resumed; ours are mounted by the kernel, which resumes by itself. Afterwards `btrfs check` finds no error,
-//! and the kernel walks the same files as before. Needs root and mkfs.xfs.
+//! the steps of ours. Of the kernel's, each is opened here, which drops the trees of a relocation that it left, and
+//! the balance is resumed; ours are mounted by the kernel, which resumes by itself. Afterwards `btrfs check` finds no
+//! error, and the kernel walks the same files as before. Needs root, and mkfs.xfs.
 
 use crate::diff_walk::kernel;
 use crate::diff_walk::record::{Walk, differences};
