@@ -27,6 +27,7 @@ use crate::tree::Tree;
 use crate::txn::{DropProgress, Engine, Trim, Txn, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
 
+mod gather;
 mod growth;
 
 /// Commits by which one reservation tries to get room.

@@ -66,6 +66,19 @@ impl Opened {
         self.namespace.stage_late_accesses();
         sync_all(self.core())
     }
+
+    /// The same, and what was deleted is room for everything: block groups with nothing or next to nothing left in
+    /// them are given back, which the next commit makes durable.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub(crate) fn sync_and_gather(&self) -> Result<()> {
+        self.sync()?;
+        if !self.is_read_only() {
+            self.core().store.gather_groups()?;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Opened {
@@ -75,8 +88,12 @@ impl Drop for Opened {
             return;
         }
         self.namespace.stage_late_accesses();
-        // Nobody is left to hear of a failure; what was synced before is safe in any case.
-        let _ = sync_all(core);
+        // Nobody is left to hear of a failure; what was synced before is safe in any case. Who opens the volume next
+        // may be the kernel, which does not take groups that are all but empty for other kinds of space.
+        let synced = sync_all(core).and_then(|()| Ok(core.store.gather_groups()?));
+        if synced.is_ok_and(|gone| gone > 0) {
+            let _ = core.store.commit();
+        }
     }
 }
 
