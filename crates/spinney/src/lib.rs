@@ -53,6 +53,7 @@
 //! | import files, rename | [`WholeNode`], [`RenameFlags`] |
 //! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
 //! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceUsage`], [`SpaceReport`], [`VolumeStatus`] |
+//! | see what is shared | [`FileSharing`], [`SharedExtent`] |
 //! | serve it | [`Volume::serve`], [`FsOptions`], [`AtimeMode`] |
 //!
 //! The list is whole: what is not in it is nobody's to use.
@@ -60,9 +61,9 @@
 #[cfg(feature = "ablation")]
 pub use btrfs::ablation;
 pub use btrfs::{
-    CallerError, ChunkInfo, Compression, CompressionType, DeviceInfo, Env, Error, FsOptions, Generation, GroupUsage,
-    InodeFlags, InodeNo, MakeOptions, Result, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo,
-    VolumeOptions,
+    CallerError, ChunkInfo, Compression, CompressionType, DeviceInfo, Env, Error, FileSharing, FsOptions, Generation,
+    GroupUsage, InodeFlags, InodeNo, MakeOptions, Result, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId,
+    Volume, VolumeInfo, VolumeOptions,
 };
 pub use vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,

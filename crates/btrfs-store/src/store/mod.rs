@@ -29,6 +29,7 @@ use crate::{Env, Error, Result, bootstrap, make};
 
 mod gather;
 mod growth;
+mod shared;
 
 /// Commits by which one reservation tries to get room.
 const COMMITS_PER_RESERVE_MAX: usize = 8;

@@ -1,10 +1,11 @@
 //! An open volume as its handles share it: the names, the subvolume that paths start in, and what every way in needs.
 //!
 //! `walk` turns paths into inodes, across symbolic links and subvolumes; `paths` remembers where long ones led;
-//! `status` is what `df` shows, `usage` what takes the space. The last owner of a writable volume syncs when it is
+//! `status` is what `df` shows, `usage` what takes the space, `sharing` what of a file others have, too. The last owner of a writable volume syncs when it is
 //! dropped, and has nobody to tell when that fails.
 
 mod paths;
+mod sharing;
 mod status;
 mod usage;
 mod walk;
@@ -19,6 +20,7 @@ use crate::error::Result;
 use crate::inode::Core;
 use crate::writeback::{self, Flusher};
 
+pub use sharing::FileSharing;
 pub use usage::{GroupUsage, SpaceUsage};
 pub(crate) use walk::{Follow, Walker};
 

@@ -11,6 +11,7 @@
 
 pub(crate) mod blank;
 pub(crate) mod compression;
+pub(crate) mod du;
 pub(crate) mod dump;
 pub(crate) mod features;
 pub(crate) mod format;

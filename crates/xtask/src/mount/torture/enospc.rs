@@ -15,7 +15,7 @@
 use super::filling::Filling;
 use super::stand::{Side, Stand, sync_of};
 use super::table::{HEAD, Row, share};
-use super::ways::Way;
+use super::ways::{Way, is_subvolume};
 use crate::mount::promises::Maker;
 use crate::mount::served::check;
 use crate::system;
@@ -23,7 +23,6 @@ use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum as _;
 use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -36,10 +35,10 @@ const GAIN: u64 = 100;
 /// What has to be back, and how much of what the kernel takes, per thousand.
 const BACK_MIN: u64 = 950;
 const OF_KERNEL_MIN: u64 = 980;
-/// Inode number of the root of a subvolume.
-const SUBVOLUME_ROOT: u64 = 256;
 /// Time between two looks at what comes back by itself.
 const LOOK: Duration = Duration::from_millis(250);
+/// Nothing more comes back when nothing has for so long: a deleted subvolume is looked for every five seconds.
+const QUIET: Duration = Duration::from_secs(12);
 
 /// What is run.
 #[derive(Debug, clap::Args)]
@@ -263,11 +262,15 @@ fn cycle(options: &Options, stand: &Stand, way: Way, available: u64, index: u32)
     cycle.available_after = stand.available()?;
     let start = Instant::now();
     let wait = Duration::from_secs(options.wait);
+    let mut last = (cycle.available_after, start);
     loop {
         cycle.available_later = stand.available()?;
         cycle.waited = start.elapsed();
         let is_back = share(cycle.available_later, available).is_none_or(|share| share >= BACK_MIN);
-        if is_back || cycle.waited >= wait {
+        if last.0 != cycle.available_later {
+            last = (cycle.available_later, Instant::now());
+        }
+        if is_back || cycle.waited >= wait || last.1.elapsed() >= QUIET {
             break;
         }
         thread::sleep(LOOK);
@@ -285,7 +288,7 @@ fn empty(dir: &Path) -> Result<()> {
         let metadata = std::fs::symlink_metadata(&path)?;
         if !metadata.is_dir() {
             std::fs::remove_file(&path).with_context(|| format!("deleting {}", path.display()))?;
-        } else if metadata.ino() == SUBVOLUME_ROOT {
+        } else if is_subvolume(&path) {
             let maker = match &mut maker {
                 Some(maker) => maker,
                 none => none.insert(Maker::start()?),

@@ -71,7 +71,7 @@ impl Stand {
             more => format!("{first},{more}"),
         };
         let mounted = match side {
-            Side::Kernel => Mounted::Kernel(Mount::new(image, &options("noatime"))?),
+            Side::Kernel => Mounted::Kernel(Mount::new(image, &options("noatime,commit=5"))?),
             Side::Plain => Mounted::Ours(Served::of(program, image, dir, &options(OPTIONS))?),
             Side::Writeback => {
                 Mounted::Ours(Served::of(program, image, dir, &options(&format!("{OPTIONS},writeback")))?)

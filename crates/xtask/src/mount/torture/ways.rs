@@ -23,6 +23,9 @@ const INLINE_BYTES_MAX: u64 = 2000;
 const LARGE_BYTES: u64 = 64 << 20;
 /// Bytes that are overwritten together.
 const OVERWRITE_BYTES: u64 = 64 << 10;
+/// Names of subvolumes.
+const BASE: &str = "base";
+const SNAPSHOT: &str = "snapshot-";
 /// Files that are in every snapshot.
 const BASE_FILES: u64 = 16;
 /// Most snapshots of one volume.
@@ -149,6 +152,12 @@ impl Way {
     }
 }
 
+/// True for what was made as a subvolume: a mount shows its root under a number like any other.
+pub(super) fn is_subvolume(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    name == BASE || name.starts_with(SNAPSHOT)
+}
+
 fn number_of(path: &Path) -> Result<u64> {
     let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
     name.rsplit('-').next().unwrap_or_default().parse().with_context(|| path.display().to_string())
@@ -228,7 +237,7 @@ fn xattrs(filling: &Filling<'_>, random: &mut Random, folder: &Path) -> Result<R
 /// A quarter of the base is overwritten after each snapshot of it.
 fn snapshots(filling: &Filling<'_>) -> Result<()> {
     let mut maker = Maker::start()?;
-    let base = filling.dir().join("base");
+    let base = filling.dir().join(BASE);
     let len = filling.available() / (BASE_FILES * 8);
     let len = len - len % OVERWRITE_BYTES;
     if !base.exists() {
@@ -241,7 +250,7 @@ fn snapshots(filling: &Filling<'_>) -> Result<()> {
     let files: Vec<PathBuf> = std::fs::read_dir(&base)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>()?;
     let mut random = filling.random(2);
     for _ in 0..SNAPSHOTS_MAX {
-        let to = filling.dir().join(format!("snapshot-{}", filling.number()));
+        let to = filling.dir().join(format!("{SNAPSHOT}{}", filling.number()));
         if room(maker.snapshot(&base, &to))? == Room::None {
             return Ok(());
         }
