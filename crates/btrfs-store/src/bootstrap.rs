@@ -218,7 +218,7 @@ fn space(parts: &Parts, core: &CoreTrees, fields: &DiskSuperblock, options: &Sto
     if !options.read_only && fields.incompat().contains(Incompat::MIXED_GROUPS) {
         check_mixed(fields, &chunks)?;
     }
-    for info in group_infos(&core.block_group, &chunks, options.read_only)? {
+    for info in group_infos(&core.block_group, &chunks)? {
         space.add_group(info)?;
     }
     for device in parts.pool.devices().iter() {

@@ -53,6 +53,7 @@
 //! | import files, rename | [`WholeNode`], [`RenameFlags`] |
 //! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
 //! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceUsage`], [`SpaceReport`], [`VolumeStatus`] |
+//! | see what is shared | [`FileSharing`], [`SharedExtent`] |
 //! | serve it | [`Volume::serve`], [`FsOptions`], [`AtimeMode`] |
 //!
 //! The list is whole: what is not in it is nobody's to use.
@@ -61,8 +62,9 @@
 pub use btrfs::ablation;
 pub use btrfs::{
     BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, ChunkInfo, Compression, CompressionType,
-    DeviceInfo, Env, Error, FsOptions, Generation, GroupUsage, InodeFlags, InodeNo, MakeOptions, NotBalance, NotStatus,
-    Result, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
+    DeviceInfo, Env, Error, FileSharing, FsOptions, Generation, GroupUsage, InodeFlags, InodeNo, MakeOptions,
+    NotBalance, NotStatus, Result, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo,
+    VolumeOptions,
 };
 pub use vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,

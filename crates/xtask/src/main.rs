@@ -88,6 +88,8 @@ enum Task {
     Xfstests(mount::xfstests::Options),
     /// Try to get around permissions, on a mount and on the kernel's btrfs. Needs root and python3.
     Attack(mount::attack::Options),
+    /// Fill volumes to the last byte and empty them, beside the kernel's btrfs. Needs root.
+    Torture(mount::torture::Options),
     /// Read, change and read again images with wrong fields and right checksums.
     MutateImages(mutate_images::Options),
     /// Run every read-only command on damaged images.
@@ -121,6 +123,7 @@ fn main() -> Result<ExitCode> {
         Task::PowerCutDisk(options) => mount::power_cut::disk::serve(&options).map(|()| ExitCode::SUCCESS),
         Task::Xfstests(options) => mount::xfstests::execute(&root(), &options),
         Task::Attack(options) => mount::attack::run(&options),
+        Task::Torture(options) => mount::torture::run(&options),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
         Task::Damaged(options) => damaged::run(&root(), &options),
         Task::Bench(options) => bench::execute(&root(), &options),

@@ -30,11 +30,11 @@ pub enum LoadFrom<'a> {
 /// # Errors
 /// `Corrupt` when a chunk has none, or one that differs from it; `Unsupported` for
 /// profiles that are refused by name.
-pub fn group_infos(tree: &Tree, chunks: &[Arc<Chunk>], read_only: bool) -> Result<Vec<GroupInfo>> {
-    chunks.iter().map(|chunk| group_info(tree, chunk, read_only)).collect()
+pub fn group_infos(tree: &Tree, chunks: &[Arc<Chunk>]) -> Result<Vec<GroupInfo>> {
+    chunks.iter().map(|chunk| group_info(tree, chunk)).collect()
 }
 
-fn group_info(tree: &Tree, chunk: &Chunk, read_only: bool) -> Result<GroupInfo> {
+fn group_info(tree: &Tree, chunk: &Chunk) -> Result<GroupInfo> {
     let key = Key::new(chunk.start().0, BLOCK_GROUP_ITEM, chunk.len_bytes());
     let at = At::Key(tree.id(), key);
     let item = tree.get_with(&key, |bytes| BlockGroupItem::parse(bytes).copied())?;
@@ -53,7 +53,8 @@ fn group_info(tree: &Tree, chunk: &Chunk, read_only: bool) -> Result<GroupInfo> 
         flags: chunk.flags(),
         used: item.used.get(),
         excluded: excluded(chunk),
-        read_only,
+        // That the whole volume is only read says nothing of a group: what is free in it counts as free.
+        read_only: false,
     })
 }
 

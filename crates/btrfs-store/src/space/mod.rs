@@ -384,6 +384,11 @@ impl Space {
         Ok(())
     }
 
+    /// The next allocations begin at the first group with room.
+    pub(crate) fn start_over(&self) {
+        self.groups.start_over();
+    }
+
     /// Books bytes that became free in a group.
     fn given(&self, group: &BlockGroup, bytes: u64, given: Given) {
         match given {

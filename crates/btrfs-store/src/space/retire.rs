@@ -28,7 +28,8 @@ pub(crate) enum Spare {
     For(SpaceKind),
     /// All others: the volume is to be small.
     All,
-    /// All but one of each profile, into which the next files go.
+    /// All but one of each profile, into which the next files go; of tree blocks also that one, where others are in
+    /// use.
     ButOne,
 }
 
@@ -55,7 +56,8 @@ impl Space {
             let is_wanted = match which {
                 Spare::For(short) => self.accounts.index(kind) != self.accounts.index(short),
                 Spare::All => true,
-                Spare::ButOne => same.empty > 1,
+                // What tree blocks keep must have room for the next ones anyway (`give_up`).
+                Spare::ButOne => same.empty > 1 || (kind == SpaceKind::Metadata && same.empty < same.count),
             };
             is_wanted && same.count > 1 && kind != SpaceKind::System && group.is_empty()
         });

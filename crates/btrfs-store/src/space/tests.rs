@@ -264,14 +264,14 @@ fn check_reopen(chunks: &[Arc<crate::pool::Chunk>], trees: &ChunkTrees<'_>) {
     let device = DeviceSpace::load(trees.device, DevId(1), Uuid::NIL, 100 * MIB).unwrap();
     assert_eq!((device.bytes_used(), device.unallocated()), (99 * MIB, 0));
     again.add_device(device);
-    for info in group_infos(trees.block_group, chunks, false).unwrap() {
+    for info in group_infos(trees.block_group, chunks).unwrap() {
         let group = again.add_group(info).unwrap();
         load_group(&again, &group, LoadFrom::FreeSpaceTree(trees.free_space.unwrap())).unwrap();
     }
     assert_eq!(again.accounts().available(SpaceKind::Metadata), 49 * MIB + MIB / 2 - excluded(chunks));
     let reversed: Vec<_> = chunks.iter().rev().map(Arc::clone).collect();
-    assert_eq!(group_infos(trees.block_group, &reversed, false).unwrap().len(), 4);
-    assert!(group_infos(trees.device, chunks, false).is_err(), "no item");
+    assert_eq!(group_infos(trees.block_group, &reversed).unwrap().len(), 4);
+    assert!(group_infos(trees.device, chunks).is_err(), "no item");
 }
 
 #[test]

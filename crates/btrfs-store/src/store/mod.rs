@@ -27,8 +27,10 @@ use crate::tree::Tree;
 use crate::txn::{DropProgress, Engine, Trim, Txn, drop_tree_step};
 use crate::{Env, Error, Result, bootstrap, make};
 
+mod gather;
 mod growth;
 mod relocation;
+mod shared;
 
 pub use relocation::{Copied, GroupState, Moved};
 

@@ -206,4 +206,10 @@ impl<'a> BlockView<'a> {
             bytes,
         }
     }
+
+    /// The key of the first item or pointer; none in an empty leaf.
+    #[must_use]
+    pub fn first_key(&self) -> Option<Key> {
+        (raw::nritems(self.bytes) > 0).then(|| raw::key_at(self.bytes, 0))
+    }
 }

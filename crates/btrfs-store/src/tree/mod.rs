@@ -40,6 +40,7 @@ pub(crate) mod raw;
 mod read;
 mod replace;
 mod root;
+mod share;
 mod split;
 mod walk;
 mod write_path;

@@ -40,6 +40,33 @@ impl Tree {
         Ok(Leaf { bytes: locked, upper })
     }
 
+    /// Shows the blocks below the root on the way to `key`, each under its lock and that of the one above: address and
+    /// level. `f` may look at trees of the store, not at this one, and ends the walk by answering so. Returns where
+    /// the leaf after that of `key` begins.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or when `f` fails.
+    pub(crate) fn walk_to(&self, key: &Key, mut f: impl FnMut(Logical, u8) -> Result<Scan>) -> Result<Option<Key>> {
+        let root = self.root.read();
+        let mut locked = self.forest.read(&self.expect(&root))?;
+        drop(root);
+        let mut upper = None;
+        let mut goes_on = Scan::Continue;
+        while raw::level(&locked.data) > 0 {
+            let slot = raw::child_slot(&locked.data, key);
+            if slot + 1 < raw::nritems(&locked.data) {
+                upper = Some(raw::key_at(&locked.data, slot + 1));
+            }
+            let expect = self.child_expect(&locked.data, slot);
+            let child = self.forest.read(&expect)?;
+            if goes_on == Scan::Continue {
+                goes_on = f(expect.at, expect.level)?;
+            }
+            locked = child;
+        }
+        Ok(upper)
+    }
+
     /// What the parent's pointer says of a child.
     pub(crate) fn child_expect(&self, parent: &[u8], slot: usize) -> ReadExpect {
         let (at, generation) = node::child(parent, slot);

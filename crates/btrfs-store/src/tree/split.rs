@@ -12,12 +12,16 @@ use crate::Result;
 use super::forest::RootPtr;
 use super::host::Host;
 use super::node::Ptr;
+use super::share::share_leaf;
 use super::write_path::{Path, Step, create};
 use super::{leaf, node, raw};
 
-/// Splits the path's leaf until `bytes` fit at its slot, where `key` will be inserted.
+/// Shares the path's leaf with a neighbour or splits it, until `bytes` fit at its slot, where `key` will be inserted.
 pub(crate) fn make_room(host: &dyn Host, path: &mut Path<'_>, key: &Key, bytes: usize) -> Result<()> {
     while leaf::free_space(path.leaf_bytes()) < bytes {
+        if share_leaf(host, path, bytes)? {
+            continue;
+        }
         let (slot, count) = (path.slot(), raw::nritems(path.leaf_bytes()));
         if slot == count {
             // Sequential insertion: what is full stays full.

@@ -319,3 +319,37 @@ fn more_blocks_may_go_than_were_counted() {
     edit.remove_range(&fixture.tree, &Key::MIN, &Key::MAX, |_, _| ()).unwrap();
     assert!(fixture.tree.block_count() <= 1, "{}", fixture.tree.block_count());
 }
+
+/// Contents come behind the items of their inode, which are there already, for some files at a time. Every leaf was
+/// split in the middle and left so, and a volume took two thirds of the small files that the kernel puts into it.
+#[test]
+fn items_that_come_between_others_leave_full_leaves() {
+    const FILES: u64 = 2_000;
+    for is_backwards in [false, true] {
+        let fixture = Fixture::new();
+        let edit = Edit::new(&fixture.host);
+        let mut random = Random(3);
+        let mut model = BTreeMap::new();
+        for batch in 0..FILES / 100 {
+            let mut files: Vec<u64> = (batch * 100..(batch + 1) * 100).collect();
+            for n in &files {
+                model.insert(Key::new(*n, 1, 0), vec![1; 160]);
+                model.insert(Key::new(*n, 12, 0), vec![2; 20]);
+                edit.insert(&fixture.tree, &Key::new(*n, 1, 0), &[1; 160]).unwrap();
+                edit.insert(&fixture.tree, &Key::new(*n, 12, 0), &[2; 20]).unwrap();
+            }
+            if is_backwards {
+                files.reverse();
+            }
+            for n in files {
+                let data = vec![3; 50 + random.below(300)];
+                edit.insert(&fixture.tree, &Key::new(n, 108, 0), &data).unwrap();
+                model.insert(Key::new(n, 108, 0), data);
+            }
+        }
+        fixture.verify(&model);
+        let bytes: usize = model.values().map(|data| data.len() + raw::ITEM).sum();
+        let percent = bytes * 100 / (fixture.tree.block_count() as usize * NODESIZE);
+        assert!(percent >= 80, "{percent} %, backwards: {is_backwards}");
+    }
+}

@@ -27,6 +27,7 @@ mod exchange;
 mod list;
 mod read;
 mod reflink;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod truncate;
@@ -40,6 +41,8 @@ pub(crate) use defrag::{Layout, defragment};
 pub(crate) use list::{extents, seek_data, seek_hole};
 pub(crate) use read::read_at;
 pub(crate) use reflink::{CloneRange, reflink, share_same};
+pub use shared::SharedExtent;
+pub(crate) use shared::shared_extents;
 pub(crate) use truncate::set_size;
 #[cfg(test)]
 pub(crate) use write::write_at;

@@ -1,10 +1,11 @@
 //! An open volume as its handles share it: the names, the subvolume that paths start in, and what every way in needs.
 //!
 //! `walk` turns paths into inodes, across symbolic links and subvolumes; `paths` remembers where long ones led;
-//! `status` is what `df` shows, `usage` what takes the space. The last owner of a writable volume syncs when it is
-//! dropped, and has nobody to tell when that fails.
+//! `status` is what `df` shows, `usage` what takes the space, `sharing` what of a file others have, too. The last owner
+//! of a writable volume syncs when it is dropped, and has nobody to tell when that fails.
 
 mod paths;
+mod sharing;
 mod status;
 mod usage;
 mod walk;
@@ -19,6 +20,7 @@ use crate::error::Result;
 use crate::inode::Core;
 use crate::writeback::{self, Flusher};
 
+pub use sharing::FileSharing;
 pub use usage::{GroupUsage, SpaceUsage};
 pub(crate) use walk::{Follow, Walker};
 
@@ -66,6 +68,19 @@ impl Opened {
         self.namespace.stage_late_accesses();
         sync_all(self.core())
     }
+
+    /// The same, and what was deleted is room for everything: block groups with nothing or next to nothing left in
+    /// them are given back, which the next commit makes durable.
+    ///
+    /// # Errors
+    /// As [`Self::sync`].
+    pub(crate) fn sync_and_gather(&self) -> Result<()> {
+        self.sync()?;
+        if !self.is_read_only() {
+            self.core().store.gather_groups()?;
+        }
+        Ok(())
+    }
 }
 
 impl Drop for Opened {
@@ -75,8 +90,12 @@ impl Drop for Opened {
             return;
         }
         self.namespace.stage_late_accesses();
-        // Nobody is left to hear of a failure; what was synced before is safe in any case.
-        let _ = sync_all(core);
+        // Nobody is left to hear of a failure; what was synced before is safe in any case. Who opens the volume next
+        // may be the kernel, which does not take groups that are all but empty for other kinds of space.
+        let synced = sync_all(core).and_then(|()| Ok(core.store.gather_groups()?));
+        if synced.is_ok_and(|gone| gone > 0) {
+            let _ = core.store.commit();
+        }
     }
 }
 

@@ -64,8 +64,7 @@ impl BtrfsFs {
         let now = self.core().now();
         if is_past(due.committed, background.interval, now) {
             due.written_to = self.core().data.next_place();
-            self.core().store.give_back_groups()?;
-            self.volume.sync()?;
+            self.volume.sync_and_gather()?;
             due.committed = now;
             return Ok(());
         }

@@ -128,7 +128,7 @@ impl FileSystem for BtrfsFs {
     }
 
     fn sync_fs(&self) -> Answer<()> {
-        self.answer(self.volume.sync())
+        self.answer(self.volume.sync_and_gather())
     }
 
     fn finish(&self) -> Answer<()> {

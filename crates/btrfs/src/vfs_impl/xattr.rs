@@ -11,10 +11,11 @@ use super::BtrfsFs;
 use super::flags::is_list;
 use crate::balance::BalanceStatus;
 use crate::error::{CallerError, Result};
+use crate::file::shared_extents;
 use crate::inode::{
     Absent, COMPRESSION_NAME, CompressionProperty, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, MODE_SET_GROUP,
 };
-use crate::opened::SpaceUsage;
+use crate::opened::{FileSharing, SpaceUsage};
 
 /// Items that a list or a property changes: itself, and the inode.
 const SET_ITEMS: u32 = 2;
@@ -67,6 +68,9 @@ impl BtrfsFs {
         if name == BalanceStatus::XATTR.as_bytes() {
             return Ok(self.balance_status()?.to_string().into_bytes());
         }
+        if let Some(from) = name.strip_prefix(FileSharing::XATTR_PREFIX.as_bytes()) {
+            return self.sharing(&inode, from);
+        }
         if let Family::List = Family::of(name)?
             && inode.kind().is_symlink()
         {
@@ -82,6 +86,17 @@ impl BtrfsFs {
             inode.absent.insert(what);
         }
         value.ok_or_else(|| CallerError::NoAttribute.into())
+    }
+
+    /// Whose the extents of a file are besides, from a byte in it that is given in decimal.
+    fn sharing(&self, inode: &Arc<Inode>, from: &[u8]) -> Result<Vec<u8>> {
+        let from = str::from_utf8(from).ok().and_then(|text| text.parse().ok());
+        let (Some(from), FileType::File) = (from, inode.kind()) else {
+            return Err(CallerError::InvalidArgument.into());
+        };
+        let (extents, next) = shared_extents(self.core(), inode, from, FileSharing::EXTENTS_MAX)?;
+        let (subvolume, inode) = (inode.tree_id().0, inode.ino().0);
+        Ok(FileSharing { subvolume, inode, extents, next }.to_string().into_bytes())
     }
 
     pub(super) fn xattr_names(&self, node: NodeId) -> Result<Vec<Vec<u8>>> {

@@ -12,6 +12,7 @@
 pub(crate) mod balance;
 pub(crate) mod blank;
 pub(crate) mod compression;
+pub(crate) mod du;
 pub(crate) mod dump;
 pub(crate) mod features;
 pub(crate) mod format;

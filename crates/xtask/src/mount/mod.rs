@@ -9,6 +9,7 @@
 //! * [`power_cut`] cuts the power of the disk below the image instead; what the writers do, and what they remember of
 //!   promises, is in [`promises`] for both;
 //! * [`attack`] tries to get around permissions, there and on the kernel's btrfs;
+//! * [`torture`] fills volumes to the last byte and empties them, there and on the kernel's btrfs;
 //! * [`tour`] follows the README as an unprivileged account.
 //!
 //! [`served`] makes an image, mounts it and takes it down again; after everything `btrfs check
@@ -16,7 +17,7 @@
 //!
 //! Needs root, and the `spinney` program built. Fails with the output of what failed; nothing stays
 //! mounted. Called by `cargo xtask mount-checks`, `mount-tree`, `mount-long`, `mount-tour`,
-//! `kill-mount`, `power-cut`, `xfstests` and `attack`.
+//! `kill-mount`, `power-cut`, `xfstests`, `attack` and `torture`.
 
 pub(crate) mod attack;
 pub(crate) mod checks;
@@ -27,6 +28,7 @@ pub(crate) mod long;
 pub(crate) mod power_cut;
 mod promises;
 mod served;
+pub(crate) mod torture;
 pub(crate) mod tour;
 pub(crate) mod tree;
 pub(crate) mod xfstests;

@@ -30,7 +30,7 @@ pub(super) use ledger::Ledger;
 pub(super) use writer::{End, Writer};
 
 use anyhow::{Result, bail};
-use snapshots::Maker;
+pub(super) use snapshots::Maker;
 use std::fmt;
 use std::path::Path;
 use std::thread::{self, JoinHandle};

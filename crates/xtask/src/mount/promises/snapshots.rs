@@ -5,10 +5,11 @@ use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Reads lines `make PATH` and `snapshot PATH NEW`, and answers each with the number of an error or 0. A snapshot's
-/// source is named by its number: a server knows no descriptors of others.
+/// Reads lines `make PATH`, `snapshot PATH NEW` and `remove PATH`, and answers each with the number of an error or 0. A
+/// snapshot's source is named by its number, as a server knows no descriptors of others; by its descriptor to the
+/// kernel's btrfs, which does not know that flag.
 const SCRIPT: &str = "
-import fcntl, os, struct, sys
+import errno, fcntl, os, struct, sys
 for line in sys.stdin:
     word, *paths = line.split()
     fds = []
@@ -17,13 +18,21 @@ for line in sys.stdin:
         fds.append(os.open(folder, os.O_RDONLY))
         if word == 'make':
             fcntl.ioctl(fds[0], 0x5000940e, bytearray(struct.pack('<q4088s', 0, name.encode())))
+        elif word == 'remove':
+            fcntl.ioctl(fds[0], 0x5000940f, bytearray(struct.pack('<q4088s', 0, name.encode())))
         else:
             fds.append(os.open(paths[0], os.O_RDONLY))
             found = bytearray(struct.pack('<QQ', 0, 256) + bytes(4080))
             fcntl.ioctl(fds[1], 0xd0009412, found)
             number = struct.unpack('<Q', found[:8])[0]
             args = struct.pack('<qQQ32s4040s', 0, number, 1 << 4 | 1 << 1, b'', name.encode())
-            fcntl.ioctl(fds[0], 0x50009417, bytearray(args))
+            try:
+                fcntl.ioctl(fds[0], 0x50009417, bytearray(args))
+            except OSError as error:
+                if error.errno != errno.EOPNOTSUPP:
+                    raise
+                args = struct.pack('<qQQ32s4040s', fds[1], 0, 1 << 1, b'', name.encode())
+                fcntl.ioctl(fds[0], 0x50009417, bytearray(args))
         print(0, flush=True)
     except OSError as error:
         print(error.errno, flush=True)
@@ -33,14 +42,14 @@ for line in sys.stdin:
 
 /// The process that makes them.
 #[derive(Debug)]
-pub(super) struct Maker {
+pub(in crate::mount) struct Maker {
     child: Child,
     input: ChildStdin,
     output: BufReader<ChildStdout>,
 }
 
 impl Maker {
-    pub(super) fn start() -> Result<Self> {
+    pub(in crate::mount) fn start() -> Result<Self> {
         let mut command = Command::new("python3");
         command.args(["-c", SCRIPT]).stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().context("python3")?;
@@ -50,15 +59,20 @@ impl Maker {
     }
 
     /// A subvolume at a path.
-    pub(super) fn make(&mut self, path: &Path) -> Result<()> {
+    pub(in crate::mount) fn make(&mut self, path: &Path) -> Result<()> {
         self.ask(&format!("make {}", path.display())).context("a new subvolume")?;
         ensure!(path.is_dir(), "the new subvolume is not there");
         Ok(())
     }
 
     /// A read-only snapshot of the subvolume `from` at the path `to`.
-    pub(super) fn snapshot(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+    pub(in crate::mount) fn snapshot(&mut self, from: &Path, to: &Path) -> io::Result<()> {
         self.ask(&format!("snapshot {} {}", from.display(), to.display()))
+    }
+
+    /// Deletes the subvolume at a path.
+    pub(in crate::mount) fn remove(&mut self, path: &Path) -> io::Result<()> {
+        self.ask(&format!("remove {}", path.display()))
     }
 
     fn ask(&mut self, line: &str) -> io::Result<()> {

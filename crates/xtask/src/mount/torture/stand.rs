@@ -1,0 +1,147 @@
+//! An image mounted for one side: the kernel's btrfs, or a server of ours.
+
+use super::super::served::{Served, make_image, server_of};
+use crate::system::{self, Mount};
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+/// What every mount of ours is given: snapshots are made through it.
+const OPTIONS: &str = "allow_other,user_subvol_ioctls";
+
+/// Who has the image mounted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub(super) enum Side {
+    /// Linux itself, through a loop device.
+    Kernel,
+    /// `spinney mount`.
+    Plain,
+    /// `spinney mount -o writeback`.
+    Writeback,
+}
+
+impl Side {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Kernel => "kernel",
+            Self::Plain => "plain",
+            Self::Writeback => "writeback",
+        }
+    }
+
+    /// True where the kernel takes data before anybody asked whether there is room.
+    pub(super) fn tells_late(self) -> bool {
+        self == Self::Writeback
+    }
+}
+
+#[derive(Debug)]
+enum Mounted {
+    Kernel(Mount),
+    Ours(Served),
+}
+
+/// A mounted image.
+#[derive(Debug)]
+pub(super) struct Stand {
+    side: Side,
+    image: PathBuf,
+    mounted: Mounted,
+}
+
+impl Stand {
+    /// Makes an image of `bytes` as the side's own mkfs does.
+    pub(super) fn make(program: &Path, side: Side, image: &Path, bytes: u64) -> Result<()> {
+        let _ = std::fs::remove_file(image);
+        if side != Side::Kernel {
+            return make_image(program, image, bytes);
+        }
+        File::create(image)?.set_len(bytes)?;
+        system::run(&system::mkfs_program(), &["-q", &image.to_string_lossy()]).map(drop)
+    }
+
+    /// Mounts it on `dir` (the kernel: where it likes), with `more` options.
+    pub(super) fn mount(program: &Path, side: Side, image: &Path, dir: &Path, more: &str) -> Result<Self> {
+        let options = |first: &str| match more {
+            "" => first.to_owned(),
+            more => format!("{first},{more}"),
+        };
+        let mounted = match side {
+            Side::Kernel => Mounted::Kernel(Mount::new(image, &options("noatime,commit=5"))?),
+            Side::Plain => Mounted::Ours(Served::of(program, image, dir, &options(OPTIONS))?),
+            Side::Writeback => {
+                Mounted::Ours(Served::of(program, image, dir, &options(&format!("{OPTIONS},writeback")))?)
+            }
+        };
+        Ok(Self { side, image: image.to_owned(), mounted })
+    }
+
+    pub(super) fn side(&self) -> Side {
+        self.side
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        match &self.mounted {
+            Mounted::Kernel(mount) => mount.path(),
+            Mounted::Ours(served) => served.dir(),
+        }
+    }
+
+    /// The process that serves it; none where the kernel does.
+    pub(super) fn server(&self) -> Option<i32> {
+        match self.side {
+            Side::Kernel => None,
+            Side::Plain | Side::Writeback => server_of(&self.image),
+        }
+    }
+
+    /// Bytes that `df` says are available.
+    pub(super) fn available(&self) -> Result<u64> {
+        let status = rustix::fs::statvfs(self.dir())?;
+        Ok(status.f_bavail.saturating_mul(status.f_frsize))
+    }
+
+    /// `syncfs(2)`.
+    pub(super) fn sync(&self) -> rustix::io::Result<()> {
+        sync_of(self.dir())
+    }
+
+    pub(super) fn unmount(self) -> Result<()> {
+        match self.mounted {
+            Mounted::Kernel(mount) => mount.unmount(),
+            Mounted::Ours(mut served) => served.unmount(),
+        }
+    }
+
+    /// Runs a step that has to end in time. One that does not is ended by killing the server, and is an error; the
+    /// kernel's cannot be ended.
+    pub(super) fn within<T: Send>(
+        &self,
+        limit: Duration,
+        what: &str,
+        step: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
+        let (tell, told) = mpsc::channel();
+        thread::scope(|scope| {
+            // Nobody may be listening any more.
+            scope.spawn(move || drop(tell.send(step())));
+            told.recv_timeout(limit).unwrap_or_else(|_| {
+                if let Some(server) = self.server().and_then(Pid::from_raw) {
+                    kill_process(server, Signal::KILL)?;
+                }
+                anyhow::bail!("HANGS: not done after {} s", limit.as_secs())
+            })
+        })
+        .with_context(|| what.to_owned())
+    }
+}
+
+/// `syncfs(2)` of the file system that `dir` is in.
+pub(super) fn sync_of(dir: &Path) -> rustix::io::Result<()> {
+    let dir = rustix::fs::open(dir, rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())?;
+    rustix::fs::syncfs(dir)
+}
