@@ -4,6 +4,7 @@
 
 mod changes;
 mod copies;
+mod du;
 mod failures;
 mod flushes;
 mod harness;
