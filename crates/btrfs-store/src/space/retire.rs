@@ -28,8 +28,8 @@ pub(crate) enum Spare {
     For(SpaceKind),
     /// All others: the volume is to be small.
     All,
-    /// All but one of each profile, into which the next files go; of tree blocks also that one, where others are in
-    /// use.
+    /// All but one of each profile, into which the next files go; of tree blocks that one as well, where others are
+    /// in use.
     ButOne,
 }
 

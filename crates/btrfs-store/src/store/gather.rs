@@ -21,6 +21,8 @@ const BLOCKS_LEFT_MAX: u64 = 32;
 /// What has to be free where they go, for each: it is copied with the blocks above it, and those are freed by a
 /// commit only.
 const BLOCKS_FREE_MIN: u64 = 16;
+/// Rounds in which a volume becomes small: each is a commit or two, and the last one finds nothing.
+const ROUNDS_MAX: usize = 4;
 /// Items that one copy is charged as: a path of the deepest tree.
 const COPY_ITEMS: u32 = 2;
 
@@ -42,12 +44,21 @@ impl Store {
     /// # Errors
     /// As [`Self::give_back_groups`] and [`Self::commit`].
     pub fn gather_groups(&self) -> Result<usize> {
-        let gone = self.give_back_groups()?;
-        if self.0.options.read_only || !self.move_stragglers()? {
-            return Ok(gone);
+        let mut gone = 0;
+        for _ in 0..ROUNDS_MAX {
+            let before = gone;
+            gone += self.give_back_groups()?;
+            if !self.0.options.read_only && self.move_stragglers()? {
+                self.commit()?;
+                gone += self.give_back_groups()?;
+            }
+            if gone == before {
+                break;
+            }
+            // What the trees of the groups had, and what was in use by the last commit, is free after this.
+            self.commit()?;
         }
-        self.commit()?;
-        Ok(gone + self.give_back_groups()?)
+        Ok(gone)
     }
 
     /// Copies what is left in groups that are all but empty; false where there is nothing that could be.

@@ -1,8 +1,8 @@
 //! An open volume as its handles share it: the names, the subvolume that paths start in, and what every way in needs.
 //!
 //! `walk` turns paths into inodes, across symbolic links and subvolumes; `paths` remembers where long ones led;
-//! `status` is what `df` shows, `usage` what takes the space, `sharing` what of a file others have, too. The last owner
-//! of a writable volume syncs when it is dropped, and has nobody to tell when that fails.
+//! `status` is what `df` shows, `usage` what takes the space, `sharing` what of a file others have,
+//! too. The last owner of a writable volume syncs when it is dropped, and has nobody to tell when that fails.
 
 mod paths;
 mod sharing;

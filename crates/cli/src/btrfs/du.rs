@@ -26,9 +26,9 @@ use commands::progress::{Bar, Progress};
 #[command(after_help = concat!(
     "Total is what the file extents add up to; exclusive is that without the extents which something else refers to\n",
     "too: another file, another place of the same one, or another subvolume. Set shared is what these take together,\n",
-    "each once: of what was named, not of each file in it. As in `btrfs filesystem du`, files that lie with their\n",
-    "metadata and holes count nothing, preallocated space and compressed data count as long as they are in the file,\n",
-    "and an extent is shared as a whole, even where another file refers to a part of it only.\n\n",
+    "each once: of a directory that was named, not of each file in it. As in `btrfs filesystem du`, files that lie\n",
+    "with their metadata and holes count nothing, preallocated space and compressed data count as long as they are\n",
+    "in the file, and an extent is shared as a whole, even where another file refers to a part of it only.\n\n",
     "Examples:\n",
     "  spinney du site.img\n",
     "  spinney du -s site.img /home /snapshots/monday\n",
@@ -165,7 +165,8 @@ impl Du {
             let end = place.end_of(&top)?;
             let sum =
                 if kind == NodeKind::File { place.file(&end, &mut seen)?.unwrap_or_default() } else { Sum::default() };
-            return show(row(&top, sum, Some(&seen)));
+            // Of a file alone, `btrfs filesystem du` adds up what it shares, even where that is the same twice.
+            return show(row(&top, sum, Some(sum.shared)));
         }
         let mut open = vec![place.open(top)?];
         while let Some(dir) = open.last_mut() {
@@ -175,7 +176,8 @@ impl Du {
                     above.sum.add(sum);
                 }
                 if open.is_empty() || !self.summarize {
-                    show(row(&path, sum, open.is_empty().then_some(&seen)))?;
+                    let set_shared = open.is_empty().then(|| seen.shared.bytes());
+                    show(row(&path, sum, set_shared))?;
                 }
                 continue;
             };
@@ -204,13 +206,12 @@ impl Sum {
     }
 }
 
-/// `top`: what was seen, where this is what the command line names.
-fn row(path: &Path, sum: Sum, top: Option<&Seen>) -> Row {
+fn row(path: &Path, sum: Sum, set_shared_bytes: Option<u64>) -> Row {
     Row {
         path: JsonPath(path.as_os_str().as_bytes().to_vec()),
         total_bytes: sum.total,
         exclusive_bytes: sum.total.saturating_sub(sum.shared),
-        set_shared_bytes: top.map(|seen| seen.shared.bytes()),
+        set_shared_bytes,
     }
 }
 

@@ -5,6 +5,7 @@
 mod balance;
 mod changes;
 mod copies;
+mod du;
 mod failures;
 mod flushes;
 mod harness;

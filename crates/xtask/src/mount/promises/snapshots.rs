@@ -19,6 +19,8 @@ for line in sys.stdin:
         if word == 'make':
             fcntl.ioctl(fds[0], 0x5000940e, bytearray(struct.pack('<q4088s', 0, name.encode())))
         elif word == 'remove':
+            fds.append(os.open(paths[0], os.O_RDONLY))
+            fcntl.ioctl(fds[1], 0x4008941a, bytearray(8))
             fcntl.ioctl(fds[0], 0x5000940f, bytearray(struct.pack('<q4088s', 0, name.encode())))
         else:
             fds.append(os.open(paths[0], os.O_RDONLY))
@@ -70,7 +72,8 @@ impl Maker {
         self.ask(&format!("snapshot {} {}", from.display(), to.display()))
     }
 
-    /// Deletes the subvolume at a path.
+    /// Deletes the subvolume at a path. A read-only one becomes writable first: a mount takes every caller for one
+    /// without privileges, and such may not delete it, on the kernel's btrfs either.
     pub(in crate::mount) fn remove(&mut self, path: &Path) -> io::Result<()> {
         self.ask(&format!("remove {}", path.display()))
     }
