@@ -273,3 +273,75 @@ fn everybody_goes_on_while_everything_moves() {
     volume.close().unwrap();
     check(file.path());
 }
+
+#[test]
+fn data_and_metadata_that_lie_together_move_together() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let options = MakeOptions {
+        size: Some(200 * MIB),
+        mixed: true,
+        nodesize: 4096,
+        metadata_profile: BlockGroupFlags::empty(),
+        ..MakeOptions::default()
+    };
+    let volume = Volume::make(file.path(), &options).unwrap();
+    populate(&volume);
+    let before = all(&volume);
+    let end = volume.balance(BalanceSpec::all(), &mut on).unwrap();
+    assert!(matches!(end, BalanceEnd::Done(progress) if progress.completed > 0), "{end:?}");
+    volume.balance("data".parse().unwrap(), &mut on).unwrap_err();
+    assert!(all(&volume) == before);
+    volume.close().unwrap();
+    check(file.path());
+}
+
+/// New extents arrive in a group that is being emptied, before those that were copied: the balance went round in
+/// circles.
+#[test]
+fn what_arrives_late_is_moved_as_well() {
+    let (file, volume) = make(600 * MIB);
+    let stop = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..2u64 {
+            let (volume, stop) = (&volume, &stop);
+            scope.spawn(move || {
+                for number in 0..200_000u64 {
+                    if stop.load(std::sync::atomic::Ordering::Relaxed) {
+                        break;
+                    }
+                    let path = format!("/{writer}-{}", number % 6);
+                    let file = FileOptions::new().create(true).write(true).open(volume, &path).unwrap();
+                    file.write_at(&vec![7; 120_000], number * 7919 % 900_000).unwrap();
+                    if number % 3 == 0 {
+                        file.set_len(number * 104_729 % 1_000_000).unwrap();
+                    }
+                    if number % 5 == 0 {
+                        file.sync_data().unwrap();
+                    }
+                }
+            });
+        }
+        let begin = std::time::Instant::now();
+        for _ in 0..12 {
+            let end = begin.elapsed() + std::time::Duration::from_secs(20);
+            let spec: BalanceSpec = "data".parse().unwrap();
+            let ended = volume.balance(spec, &mut |_| {
+                assert!(begin.elapsed() < end, "it does not end");
+                ControlFlow::Continue(())
+            });
+            match ended {
+                Ok(_) => {}
+                Err(error) if error.caller_error() == Some(btrfs::CallerError::Busy) => {
+                    volume.cancel_balance().unwrap();
+                }
+                Err(error) => {
+                    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+                    panic!("{error}");
+                }
+            }
+        }
+        stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    });
+    volume.close().unwrap();
+    check(file.path());
+}

@@ -41,7 +41,7 @@ impl Interrupt {
     /// For a loop, before each piece of its work.
     ///
     /// # Errors
-    /// [`Interrupted`] once a signal came.
+    /// One that says so, once a signal came.
     pub fn check(&self) -> Result<()> {
         if self.is_asked.load(Ordering::Relaxed) {
             return Err(Interrupted.into());

@@ -63,7 +63,7 @@ pub(crate) fn rewrite(txn: &Txn, closure: &Closure<'_>) -> Result<()> {
     let generations = generations(&blocks, txn.generation());
     let rewrite = Rewrite { host: &host, closure, places, generations };
     for data in closure.data.values() {
-        rewrite.move_data(&edit, data)?;
+        rewrite.move_data(data)?;
     }
     for (at, found) in &blocks {
         rewrite.move_block(**at, found)?;
@@ -72,6 +72,10 @@ pub(crate) fn rewrite(txn: &Txn, closure: &Closure<'_>) -> Result<()> {
         if let Some(tree) = found.root_of {
             engine.trees.tree(tree)?.move_root(rewrite.place_of(**at)?, rewrite.generation_of(**at));
         }
+    }
+    // Into the tree of checksums as it is from here on: where data and metadata lie together, its blocks may move, too.
+    for data in closure.data.values() {
+        rewrite.copy_csums(&edit, data)?;
     }
     // Whoever reads the old root, or was led on by it, is waited for, the upper blocks first.
     for (at, _) in &blocks {
@@ -204,7 +208,7 @@ impl Rewrite<'_> {
         }
     }
 
-    fn move_data(&self, edit: &Edit<'_>, data: &FoundData) -> Result<()> {
+    fn copy_csums(&self, edit: &Edit<'_>, data: &FoundData) -> Result<()> {
         let moved = data.moved;
         let csums = self.host.engine.csum_tree().lookup(moved.from, moved.len)?;
         let sector = u64::from(self.host.engine.reader.format.sectorsize);
@@ -212,6 +216,11 @@ impl Rewrite<'_> {
             let at = moved.to.0.saturating_add(to_u64(index).saturating_mul(sector));
             self.host.engine.csum_tree().put(edit, Logical(at), run)?;
         }
+        Ok(())
+    }
+
+    fn move_data(&self, data: &FoundData) -> Result<()> {
+        let moved = data.moved;
         let mut is_new = true;
         for held in &data.holders {
             let to = self.translated(held.holder)?;

@@ -266,6 +266,7 @@ impl Store {
             let data_bytes = closure.data.values().map(|data| data.moved.len).sum();
             let block_bytes = taken.blocks.saturating_add(taken.system_blocks).saturating_mul(engine.nodesize());
             let end = next.unwrap_or(emptying.range().end());
+            let closure_is_empty = closure.is_empty();
             let is_done = |moved: &DataMove| moved.from.0 < end && !closure.data.contains_key(&moved.from);
             // Who referred to these is gone.
             let unused = Copied(copied.0.iter().filter(|moved| is_done(moved)).copied().collect());
@@ -273,6 +274,10 @@ impl Store {
             settle();
             drop(txn);
             self.forget_copies(unused);
+            if closure_is_empty && next.is_some() {
+                // What was on its way into the group has arrived before these: it is copied first.
+                self.forget_copies(std::mem::take(copied));
+            }
             emptying.from = end;
             return Ok(Moved { data_bytes, block_bytes, is_all: next.is_none() });
         }

@@ -46,14 +46,14 @@ impl Running {
     /// Begins a balance: writes what it is.
     ///
     /// # Errors
-    /// `Busy` where another has not ended; `FewerCopies` where that was not asked for; `InvalidArgument` for mixed
+    /// `Exists` where another has not ended; `FewerCopies` where that was not asked for; `InvalidArgument` for mixed
     /// groups whose uses differ; `ReadOnly`. Damage, I/O.
     pub(crate) fn begin(names: &Namespace, spec: BalanceSpec) -> Result<Self> {
         let core = &*names.core;
         check_writable(core)?;
         check(&spec, &core.store.groups())?;
         if status(core)?.is_some() {
-            return Err(CallerError::Busy.into());
+            return Err(CallerError::Exists.into());
         }
         write(names, Some(&spec.0))?;
         Ok(Self::new(core, spec))

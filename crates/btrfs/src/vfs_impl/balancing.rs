@@ -60,6 +60,9 @@ impl BtrfsFs {
             }
             _ => return Err(CallerError::InvalidArgument.into()),
         }
+        drop(known);
+        // Small ones end at once; the background goes on with others when it is its turn.
+        self.balance_a_moment();
         Ok(())
     }
 

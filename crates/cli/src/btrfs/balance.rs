@@ -23,6 +23,9 @@ use commands::names;
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
 
+/// Why another balance does not begin.
+const CUT_SHORT: &str = "a balance was cut short here: `balance resume` goes on with it, `balance cancel` forgets it";
+
 /// Longest answer of a server.
 const TEXT_BYTES_MAX: usize = 64 << 10;
 
@@ -33,7 +36,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 ///
 /// Everything in the block groups that are chosen is moved to others, and the groups are given back. What snapshots and
 /// clones share stays shared. After each step the image is whole: a balance that was cut short, by a crash too, can be
-/// resumed, here or by a kernel that mounts the image, which does so by itself.
+/// resumed with `balance resume`; a kernel that mounts the image does so by itself. Images without a free-space tree
+/// cannot be balanced.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Filters are those of `btrfs balance`, parted by commas; `all` for none:\n",
@@ -326,7 +330,8 @@ fn order_and_watch(dir: &Path, text: &str, how: How, out: &mut Output) -> Result
 fn order(dir: &Path, text: &str) -> Result<()> {
     let set = rustix::fs::setxattr(dir, BalanceStatus::XATTR, text.as_bytes(), rustix::fs::XattrFlags::empty());
     set.map_err(|error| match error {
-        Errno::BUSY => refusal(dir, "a balance is under way, or was not finished: see `balance status`"),
+        Errno::BUSY => refusal(dir, "a balance is under way: `balance status` tells how far it is"),
+        Errno::EXIST => refusal(dir, CUT_SHORT),
         Errno::NOENT => refusal(dir, "there is no balance that has not ended"),
         Errno::PERM => refusal(dir, "this is for root, and for the user who mounted it"),
         Errno::INVAL => refusal(dir, "metadata would be stored in fewer copies (-f does that), or mixed groups differ"),
@@ -341,7 +346,8 @@ fn refusal(dir: &Path, text: &str) -> anyhow::Error {
 
 fn explain(image: &ImageArgs, error: VolumeError) -> anyhow::Error {
     let text = match error.caller_error() {
-        Some(CallerError::Busy) => "a balance was not finished, or data kept arriving: see `balance status`",
+        Some(CallerError::Exists) => CUT_SHORT,
+        Some(CallerError::Busy) => "new data kept arriving where something was moved; `balance resume` goes on",
         Some(CallerError::NotFound) => "there is no balance that has not ended",
         Some(CallerError::FewerCopies) => "metadata would be stored in fewer copies: -f does that",
         Some(CallerError::InvalidArgument) => {
@@ -380,9 +386,11 @@ fn tell(status: &BalanceStatus, how: How, out: &mut Output) -> Result<()> {
 }
 
 fn print(status: &BalanceStatus, out: &mut Output) -> Result<()> {
-    let Report { state, spec, expected, completed, without_room, moved_bytes, failure, .. } = Report::from(status);
+    let Report { state, spec, expected, considered, completed, without_room, moved_bytes, failure } =
+        Report::from(status);
     match (state, &spec) {
         ("none", _) if completed > 0 || expected > 0 => writeln!(out, "done")?,
+        ("none", _) if considered > 0 => writeln!(out, "done: none of {considered} block groups was chosen")?,
         ("none", _) => writeln!(out, "no balance")?,
         (_, Some(spec)) => writeln!(out, "{state}: {spec}")?,
         (_, None) => writeln!(out, "{state}")?,
