@@ -88,6 +88,11 @@ impl<'a> Filling<'a> {
         self.dir
     }
 
+    /// A write that fits nowhere may be taken.
+    pub(super) fn tells_late(&self) -> bool {
+        self.tells_late
+    }
+
     /// Bytes that should fit.
     pub(super) fn available(&self) -> u64 {
         self.bytes_max / 2

@@ -128,7 +128,8 @@ impl Way {
     pub(super) fn use_promised(self, filling: &Filling<'_>) -> Result<()> {
         let folder = match self {
             Self::Preallocated => "preallocated",
-            Self::Nocow => "nocow",
+            // Where writes are told late, a file may be longer than what was stored of it.
+            Self::Nocow if !filling.tells_late() => "nocow",
             _ => return Ok(()),
         };
         for entry in std::fs::read_dir(filling.dir().join(folder))? {
