@@ -11,9 +11,10 @@ impl Volume {
     /// [`Self::resume_balance`], or the kernel, goes on then, as after a crash.
     ///
     /// # Errors
-    /// `Exists` where another balance has not ended, `Busy` where new data kept arriving; `FewerCopies` where that was not asked for; `InvalidArgument` where
-    /// data and metadata lie together and are not balanced alike; `Unsupported` without a free-space tree; `ReadOnly`.
-    /// `NoSpace` where there was no room for some groups: the others are done. As [`vfs::Volume::sync`].
+    /// `Exists` where another balance has not ended, `Busy` where new data kept arriving; `FewerCopies` where that was
+    /// not asked for; `InvalidArgument` where data and metadata lie together and are not balanced alike; `Unsupported`
+    /// without a free-space tree; `ReadOnly`. `NoSpace` where there was no room for some groups: the others are done.
+    /// As [`vfs::Volume::sync`].
     pub fn balance(
         &self,
         spec: BalanceSpec,
