@@ -57,7 +57,7 @@ host::ranks! {
         /// Deleted subvolumes that nobody uses any more: the last reference to one can be dropped under any lock.
         DeadTrees = 49,
     }
-    nests: [Names, Moving, Editing, Changing, State]
+    nests: [Names, Editing, Changing, State]
 }
 
 /// What a volume needs one lock for: directories that move between directories.

@@ -68,18 +68,31 @@ pub(crate) fn rewrite(txn: &Txn, closure: &Closure<'_>) -> Result<()> {
     for (at, found) in &blocks {
         rewrite.move_block(**at, found)?;
     }
-    for (at, found) in &blocks {
-        if let Some(tree) = found.root_of {
-            engine.trees.tree(tree)?.move_root(rewrite.place_of(**at)?, rewrite.generation_of(**at));
-        }
-    }
-    // Into the tree of checksums as it is from here on: where data and metadata lie together, its blocks may move, too.
+    move_roots(engine, &rewrite, &blocks, |tree| !tree.is_subvolume())?;
+    // Into the tree of checksums as it is from here on, whose blocks may move with the data that lies beside them; and
+    // before anybody finds the data at its new place.
     for data in closure.data.values() {
         rewrite.copy_csums(&edit, data)?;
     }
+    move_roots(engine, &rewrite, &blocks, TreeId::is_subvolume)?;
     // Whoever reads the old root, or was led on by it, is waited for, the upper blocks first.
     for (at, _) in &blocks {
         engine.trees.forest().retire_moved(**at);
+    }
+    Ok(())
+}
+
+/// From here on these trees begin at their new roots.
+fn move_roots(
+    engine: &Engine,
+    rewrite: &Rewrite<'_>,
+    blocks: &[(&Logical, &Found)],
+    is_meant: impl Fn(TreeId) -> bool,
+) -> Result<()> {
+    for (at, found) in blocks {
+        if let Some(tree) = found.root_of.filter(|tree| is_meant(*tree)) {
+            engine.trees.tree(tree)?.move_root(rewrite.place_of(**at)?, rewrite.generation_of(**at));
+        }
     }
     Ok(())
 }

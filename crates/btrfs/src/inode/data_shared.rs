@@ -58,11 +58,6 @@ impl DataShared {
         self.moving.read()
     }
 
-    /// As [`Self::stay`], where the thread may have such a guard already.
-    pub(crate) fn stay_again(&self) -> ReadGuard<'_, ()> {
-        self.moving.read_recursive()
-    }
-
     /// Waits until nobody holds an `editing` lock, and keeps everybody from it until the guard is dropped: who looks
     /// for data afterwards finds it where it is then.
     pub(crate) fn move_data(&self) -> WriteGuard<'_, ()> {

@@ -65,6 +65,7 @@ fn step(core: &Core) -> Result<Step> {
         return Ok(Step::Done);
     }
     let oldest = core.data.dirty_inodes(BATCH_FILES_MAX);
+    let _stay = core.data.stay();
     let (count, busy, result) = flush_batch(core, &oldest);
     result?;
     Ok(if busy.len() < count { Step::More } else { Step::Done })

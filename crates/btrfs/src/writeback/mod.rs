@@ -138,6 +138,8 @@ pub(crate) fn flush_tree(core: &Core, tree: TreeId) -> Result<()> {
 enum Busy {
     Wait,
     Skip,
+    /// As `Skip`, for a caller who holds `editing` locks, and the guard that comes before them.
+    SkipHeld,
 }
 
 fn flush_where(core: &Core, select: impl Fn(&Inode) -> bool, on_busy: Busy) -> Result<()> {
@@ -165,7 +167,9 @@ fn flush_places(core: &Core, last_place: u64, select: impl Fn(&Inode) -> bool, o
         inodes.retain(|inode| select(inode));
         let mut rest = inodes.as_slice();
         while !rest.is_empty() {
+            let stay = (on_busy != Busy::SkipHeld).then(|| core.data.stay());
             let (count, busy, outcome) = flush_batch(core, rest);
+            drop(stay);
             result = result.and(outcome);
             for inode in busy.into_iter().filter(|_| on_busy == Busy::Wait) {
                 result = result.and(flush_inode(core, inode));
@@ -182,7 +186,7 @@ fn flush_places(core: &Core, last_place: u64, select: impl Fn(&Inode) -> bool, o
 /// # Errors
 /// As [`flush_all`].
 pub(crate) fn flush_idle(core: &Core) -> Result<()> {
-    flush_where(core, |_| true, Busy::Skip)
+    flush_where(core, |_| true, Busy::SkipHeld)
 }
 
 /// Has the oldest dirty files written in the background while there is room for more, if the writer's own is
@@ -213,7 +217,9 @@ pub(crate) fn relieve(core: &Core, writer: &Arc<Inode>) -> Result<()> {
 /// there is nothing to do if they brought the dirty bytes down to `goal`.
 fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
     let oldest = core.data.dirty_inodes(BATCH_FILES_MAX);
+    let stay = core.data.stay();
     let (count, busy, result) = flush_batch(core, &oldest);
+    drop(stay);
     result?;
     if busy.len() < count {
         return Ok(true);
@@ -233,11 +239,9 @@ fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
     Ok(false)
 }
 
-/// Writes a prefix of `inodes` worth one batch; returns its length, those of them that another thread
+/// Writes a prefix of `inodes` worth one batch, for a caller who has a guard of `DataShared::stay`; returns its length, those of them that another thread
 /// else is editing, and how it went.
 fn flush_batch<'a>(core: &Core, inodes: &'a [Arc<Inode>]) -> (usize, Vec<&'a Arc<Inode>>, Result<()>) {
-    // The caller may hold `editing` locks of other files.
-    let _stay = core.data.stay_again();
     let mut jobs = Vec::new();
     let mut busy = Vec::new();
     let (mut count, mut bytes) = (0, 0);
