@@ -239,8 +239,8 @@ fn flush_oldest(core: &Core, writer: &Arc<Inode>, goal: usize) -> Result<bool> {
     Ok(false)
 }
 
-/// Writes a prefix of `inodes` worth one batch, for a caller who has a guard of `DataShared::stay`; returns its length, those of them that another thread
-/// else is editing, and how it went.
+/// Writes a prefix of `inodes` worth one batch, for a caller who has a guard of `DataShared::stay`; returns its length,
+/// those of them that another thread is editing, and how it went.
 fn flush_batch<'a>(core: &Core, inodes: &'a [Arc<Inode>]) -> (usize, Vec<&'a Arc<Inode>>, Result<()>) {
     let mut jobs = Vec::new();
     let mut busy = Vec::new();
