@@ -21,6 +21,7 @@
 mod channel;
 pub mod helper;
 mod holders;
+#[cfg(feature = "lock-statistics")]
 mod locks;
 mod log;
 mod sandbox;
@@ -99,7 +100,7 @@ Examples:
   spinney umount /mnt/site";
 
 /// What builds that measure locks have more.
-const LOCKS_HELP: &str = if host::statistics::IS_BUILT_IN {
+const LOCKS_HELP: &str = if cfg!(feature = "lock-statistics") {
     "  lock_statistics=FILE  how often locks were taken, waited for, held and passed on is written there at the end: a
                       table, or JSON where FILE ends in .json
   lock_class=A:B      only locks of these classes are measured

@@ -15,9 +15,11 @@ use parking_lot::Mutex;
 use vfs::FileSystem;
 
 use super::channel::{Channel, Message};
+#[cfg(feature = "lock-statistics")]
+use super::locks;
 use super::settings::Settings;
 use super::signals::{self, Signals};
-use super::{Mount, locks, log, sandbox};
+use super::{Mount, log, sandbox};
 use crate::failure::{self, Status};
 use crate::format;
 use crate::image;
@@ -62,6 +64,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     if let Some(path) = &settings.trace {
         watch::begin(path)?;
     }
+    #[cfg(feature = "lock-statistics")]
     if let Some(path) = &settings.lock_statistics {
         locks::begin(path, &settings.lock_classes)?;
     }
@@ -231,7 +234,11 @@ impl Control {
 
 /// What could not be written down is told, and is no reason to fail the mount.
 fn end_recording() {
-    for ended in [watch::finish(), locks::finish()] {
+    for ended in [
+        watch::finish(),
+        #[cfg(feature = "lock-statistics")]
+        locks::finish(),
+    ] {
         if let Err(error) = ended {
             tracing::error!("{}", failure::one_line(&error));
         }

@@ -10,9 +10,6 @@ use std::time::{Duration, Instant};
 
 use super::{Access, Row, Slot};
 
-/// True: built with the feature `lock-statistics`.
-pub const IS_BUILT_IN: bool = true;
-
 /// Shards of the counts of a class: threads beyond this number share.
 const SHARD_COUNT: usize = 16;
 

@@ -4,9 +4,6 @@ use std::ops::Deref;
 
 use super::{Access, Row, Slot};
 
-/// False: built without the feature `lock-statistics`.
-pub const IS_BUILT_IN: bool = false;
-
 /// A name, forgotten at once.
 #[derive(Debug)]
 pub struct Class;

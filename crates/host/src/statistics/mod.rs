@@ -31,7 +31,7 @@ use empty as kept;
 
 use std::fmt::Write as _;
 
-pub use kept::{Class, IS_BUILT_IN, Watch, measure, reset, rows};
+pub use kept::{Class, Watch, measure, reset, rows};
 pub(crate) use kept::{Last, Meter, Timed};
 
 /// First words of [`markdown`], by which a file with such a table is known.
