@@ -131,6 +131,64 @@ pub enum RefChange {
     },
 }
 
+impl RefChange {
+    /// `holder` refers to an extent once more: its first reference, where it was allocated in this transaction and that
+    /// is `new`. `None` for a holder of something else than `kind`.
+    pub(crate) fn gain(at: Logical, kind: ExtentKind, holder: RefKey, new: bool) -> Option<Self> {
+        Some(match (kind, holder) {
+            (ExtentKind::Tree { level }, RefKey::TreeRef { owner }) => {
+                Self::AddTree { at, level, owner, parent: None, new }
+            }
+            // By address: whose tree that is says nothing.
+            (ExtentKind::Tree { level }, RefKey::SharedTree { parent }) => {
+                Self::AddTree { at, level, owner: TreeId(0), parent: Some(parent), new }
+            }
+            (ExtentKind::Data { len }, RefKey::DataRef { root, inode, offset }) => {
+                Self::AddData { at, len, root, inode, offset, parent: None, new }
+            }
+            (ExtentKind::Data { len }, RefKey::SharedData { parent }) => {
+                let (root, inode) = (TreeId(0), InodeNo(0));
+                Self::AddData { at, len, root, inode, offset: 0, parent: Some(parent), new }
+            }
+            _ => return None,
+        })
+    }
+
+    /// `holder` refers to an extent once less. `None` as of [`Self::gain`].
+    pub(crate) fn lose(at: Logical, kind: ExtentKind, holder: RefKey) -> Option<Self> {
+        Some(match Self::gain(at, kind, holder, false)? {
+            Self::AddTree { at, level, owner, parent, .. } => Self::DropTree { at, level, owner, parent },
+            Self::AddData { at, len, root, inode, offset, parent, .. } => {
+                Self::DropData { at, len, root, inode, offset, parent }
+            }
+            other => other,
+        })
+    }
+
+    /// The extent that it is about.
+    pub(crate) const fn at(&self) -> Logical {
+        match *self {
+            Self::AddTree { at, .. }
+            | Self::DropTree { at, .. }
+            | Self::AddData { at, .. }
+            | Self::DropData { at, .. }
+            | Self::SetFullBackref { at, .. }
+            | Self::SetGeneration { at, .. } => at,
+        }
+    }
+
+    /// What it holds.
+    pub(crate) const fn kind(&self) -> ExtentKind {
+        match *self {
+            Self::AddTree { level, .. } | Self::DropTree { level, .. } | Self::SetFullBackref { level, .. } => {
+                ExtentKind::Tree { level }
+            }
+            Self::AddData { len, .. } | Self::DropData { len, .. } => ExtentKind::Data { len },
+            Self::SetGeneration { kind, .. } => kind,
+        }
+    }
+}
+
 /// A change taken apart into what the queue merges by.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Parts {

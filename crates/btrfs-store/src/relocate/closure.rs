@@ -9,13 +9,13 @@ use btrfs_disk::error::{At, Detail};
 use btrfs_disk::flags::ExtentFlags;
 use btrfs_disk::items::FileExtent;
 use btrfs_disk::key::item_type::EXTENT_DATA;
-use btrfs_disk::node::{BlockView, LeafView};
+use btrfs_disk::node::BlockView as DiskBlock;
 use btrfs_disk::{Corrupt, Generation, InodeNo, Key, Logical, TreeId};
 
 use super::DataMove;
 use crate::Result;
 use crate::extent::{Backref, ExtentKind, RefKey, backrefs, lookup};
-use crate::tree::{Scan, children, raw};
+use crate::tree::{BlockView, Scan, children, raw};
 use crate::txn::Engine;
 
 /// Levels that trees have.
@@ -37,11 +37,16 @@ impl Found {
         raw::level(&self.bytes)
     }
 
+    /// The tree that wrote it first.
+    pub(crate) fn owner(&self) -> TreeId {
+        TreeId(raw::owner(&self.bytes))
+    }
+
     /// How its use of a data extent is counted.
     fn data_holder(&self, at: Logical, inode: InodeNo, offset: u64) -> RefKey {
         match self.full_backref {
             true => RefKey::SharedData { parent: at },
-            false => RefKey::DataRef { root: TreeId(raw::owner(&self.bytes)), inode, offset },
+            false => RefKey::DataRef { root: self.owner(), inode, offset },
         }
     }
 }
@@ -133,7 +138,7 @@ impl<'a> Closure<'a> {
         todo: &mut Vec<(Logical, u8)>,
     ) -> Result<Option<Logical>> {
         let level = found.level();
-        let key = if raw::nritems(&found.bytes) > 0 { raw::key_at(&found.bytes, 0) } else { Key::MIN };
+        let key = BlockView::new(&found.bytes).first_key().unwrap_or(Key::MIN);
         let path = self.engine.trees.tree(owner)?.path_to(&key, level)?;
         if path.last() != Some(&at) {
             let ends = path.last().map_or(0, |end| end.0);
@@ -142,25 +147,19 @@ impl<'a> Closure<'a> {
                 .at(At::Key(owner, key))
                 .into());
         }
-        let mut above = path.len();
-        for (index, block) in path.iter().enumerate() {
-            above -= 1;
-            if above > 0 {
-                let distance = u8::try_from(above).unwrap_or(u8::MAX);
-                todo.push((*block, level.saturating_add(distance)));
-            }
-            if index == 0 && above == 0 {
-                found.root_of = Some(owner);
-            }
+        let ways = path.iter().rev().zip(level..).skip(1);
+        todo.extend(ways.map(|(block, level)| (*block, level)));
+        if path.len() == 1 {
+            found.root_of = Some(owner);
         }
         Ok(path.len().checked_sub(2).and_then(|index| path.get(index)).copied())
     }
 
-    /// Adds a data extent that was copied, and everything that leads to it; false where nobody refers to it any more.
+    /// Adds a data extent that was copied, and everything that leads to it; nothing where nobody refers to it any more.
     ///
     /// # Errors
     /// As [`Self::add_block`].
-    pub(crate) fn add_data(&mut self, moved: DataMove) -> Result<bool> {
+    pub(crate) fn add_data(&mut self, moved: DataMove) -> Result<()> {
         let engine = self.engine;
         let holders = backrefs(&engine.core.extent, &engine.pending.refs, moved.from)?;
         for holder in &holders {
@@ -177,13 +176,13 @@ impl<'a> Closure<'a> {
             }
         }
         if holders.is_empty() {
-            return Ok(false);
+            return Ok(());
         }
         let kind = ExtentKind::Data { len: moved.len };
         let info = lookup(&engine.core.extent, &engine.pending.refs, moved.from, kind, &engine.extent_sizes())?;
         let generation = info.generation.unwrap_or(Generation(0));
         self.data.insert(moved.from, FoundData { moved, generation, holders });
-        Ok(true)
+        Ok(())
     }
 
     /// The leaves of a subvolume in which a file refers to a data extent.
@@ -194,15 +193,15 @@ impl<'a> Closure<'a> {
         let to = Key::new(inode.0, EXTENT_DATA, u64::MAX);
         let mut leaves = Vec::new();
         let mut seen = 0u64;
-        self.engine.trees.tree(root)?.each_leaf(&from, &to, |leaf, bytes| {
+        self.engine.trees.tree(root)?.each_leaf(&from, &to, |_, leaf| {
             let mut is_here = false;
-            each_use(leaf, bytes, |used| {
+            each_use(leaf.at, &leaf.data, |used| {
                 let is_this = (used.inode, used.offset, used.at) == (inode, offset, at);
                 is_here |= is_this;
                 seen += u64::from(is_this);
             })?;
             if is_here {
-                leaves.push(leaf);
+                leaves.push(leaf.at);
             }
             Ok(if seen >= count { Scan::Stop } else { Scan::Continue })
         })?;
@@ -261,8 +260,7 @@ pub(crate) struct Use {
 /// # Errors
 /// `Corrupt` for an item that cannot be read.
 pub(crate) fn each_use(at: Logical, bytes: &[u8], mut see: impl FnMut(Use)) -> Result<()> {
-    let Some(BlockView::Leaf(leaf)) = BlockView::new(bytes) else { return Ok(()) };
-    let leaf: LeafView<'_> = leaf;
+    let Some(DiskBlock::Leaf(leaf)) = DiskBlock::new(bytes) else { return Ok(()) };
     for (key, bytes) in leaf.iter().filter(|(key, _)| key.item_type == EXTENT_DATA) {
         if let FileExtent::Extent(item) = FileExtent::parse(bytes).map_err(|error| error.at(At::Block(at)))?
             && !item.is_hole()

@@ -73,11 +73,8 @@ fn visit(
     if !holders.contains(&holder) {
         return Err(missing(at, holder));
     }
-    goes.changes.push(match holder {
-        RefKey::SharedTree { parent } => RefChange::DropTree { at, level, owner: TreeId(0), parent: Some(parent) },
-        RefKey::TreeRef { owner } => RefChange::DropTree { at, level, owner, parent: None },
-        RefKey::DataRef { .. } | RefKey::SharedData { .. } => return Err(missing(at, holder)),
-    });
+    let kind = ExtentKind::Tree { level };
+    goes.changes.push(RefChange::lose(at, kind, holder).ok_or_else(|| missing(at, holder))?);
     if holders.len() > 1 {
         return Ok(());
     }
@@ -86,7 +83,6 @@ fn visit(
         return Err(missing(at, holder));
     }
     let bytes = engine.trees.forest().copy_of(at, || engine.reader.read_any(at, level))?;
-    let kind = ExtentKind::Tree { level };
     let info = lookup(&engine.core.extent, &engine.pending.refs, at, kind, &engine.extent_sizes())?;
     let owner = TreeId(raw::owner(&bytes));
     let counting = match info.flags.contains(ExtentFlags::FULL_BACKREF) {

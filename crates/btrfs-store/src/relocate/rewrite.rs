@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::items::FileExtentItem;
 use btrfs_disk::key::item_type::EXTENT_DATA;
-use btrfs_disk::{Generation, InodeNo, Logical, TreeId};
+use btrfs_disk::{Generation, Logical, TreeId};
 use zerocopy::FromBytes;
 
 use super::closure::{Closure, Found, FoundData};
@@ -36,8 +36,7 @@ const DATA_BYTES_PER_ITEM: u64 = 2 << 20;
 pub(crate) fn cost(closure: &Closure<'_>) -> Cost {
     let mut cost = Cost::default();
     for found in closure.blocks.values() {
-        let is_chunk_tree = TreeId(raw::owner(&found.bytes)) == TreeId::CHUNK;
-        *(if is_chunk_tree { &mut cost.system_blocks } else { &mut cost.blocks }) += 1;
+        *(if found.owner() == TreeId::CHUNK { &mut cost.system_blocks } else { &mut cost.blocks }) += 1;
         let below = if found.full_backref { to_u64(raw::nritems(&found.bytes)) * 2 } else { 0 };
         cost.heads += below + to_u64(found.holders.len()) * 2 + 1;
     }
@@ -105,8 +104,7 @@ fn allocate(
     let len = host.engine.nodesize();
     let mut places = BTreeMap::new();
     for (at, found) in &closure.blocks {
-        let is_chunk_tree = TreeId(raw::owner(&found.bytes)) == TreeId::CHUNK;
-        let kind = if is_chunk_tree { SpaceKind::System } else { SpaceKind::Metadata };
+        let kind = if found.owner() == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata };
         let request = AllocRequest { kind, len, min_len: len, hint: None };
         places.insert(*at, host.engine.space.alloc(&request, Payer::Reservation(reservation))?.at);
     }
@@ -120,7 +118,7 @@ fn generations(blocks: &[(&Logical, &Found)], running: Generation) -> BTreeMap<L
     let mut shared: BTreeSet<Logical> = BTreeSet::new();
     let mut generations = BTreeMap::new();
     for (at, found) in blocks {
-        let owner = TreeId(raw::owner(&found.bytes));
+        let owner = found.owner();
         let is_alone = !shared.contains(at) && !found.full_backref && found.holders == [RefKey::TreeRef { owner }];
         if !is_alone {
             shared.extend(children(&found.bytes).map(|(_, child, _)| child));
@@ -159,21 +157,21 @@ impl Rewrite<'_> {
 
     fn move_block(&self, at: Logical, found: &Found) -> Result<()> {
         let to = self.place_of(at)?;
-        let (level, owner) = (found.level(), TreeId(raw::owner(&found.bytes)));
+        let (level, owner, generation) = (found.level(), found.owner(), self.generation_of(at));
+        let kind = ExtentKind::Tree { level };
         for (index, holder) in found.holders.iter().enumerate() {
-            self.host.push(add_tree(to, level, self.translated(*holder)?, index == 0)?)?;
+            self.host.push(checked(RefChange::gain(to, kind, self.translated(*holder)?, index == 0))?)?;
         }
-        let (kind, generation) = (ExtentKind::Tree { level }, self.generation_of(at));
         self.host.push(RefChange::SetGeneration { at: to, kind, generation })?;
         if found.full_backref {
             self.host.push(RefChange::SetFullBackref { at: to, level })?;
             self.move_counts(&found.bytes, at, to, owner)?;
         }
         for holder in &found.holders {
-            self.host.push(drop_tree(at, level, *holder)?)?;
+            self.host.push(checked(RefChange::lose(at, kind, *holder))?)?;
         }
         let mut bytes = found.bytes.clone();
-        let (generation, flags) = (self.generation_of(at), raw::flags(&bytes));
+        let flags = raw::flags(&bytes);
         raw::readdress(&mut bytes, to.0, generation.0, owner.0);
         raw::set_flags(&mut bytes, flags);
         self.redirect(&mut bytes);
@@ -185,12 +183,7 @@ impl Rewrite<'_> {
     /// references translated.
     fn move_counts(&self, bytes: &[u8], at: Logical, to: Logical, owner: TreeId) -> Result<()> {
         let mut push = |change: RefChange| {
-            let (RefChange::AddTree { at, .. }
-            | RefChange::DropTree { at, .. }
-            | RefChange::AddData { at, .. }
-            | RefChange::DropData { at, .. }
-            | RefChange::SetFullBackref { at, .. }
-            | RefChange::SetGeneration { at, .. }) = change;
+            let at = change.at();
             match self.closure.blocks.contains_key(&at) || self.closure.data.contains_key(&at) {
                 true => Ok(()),
                 false => self.host.push(change),
@@ -234,55 +227,26 @@ impl Rewrite<'_> {
 
     fn move_data(&self, data: &FoundData) -> Result<()> {
         let moved = data.moved;
+        let kind = ExtentKind::Data { len: moved.len };
         let mut is_new = true;
         for held in &data.holders {
             let to = self.translated(held.holder)?;
             for _ in 0..held.count {
-                self.host.push(change_data(moved.to, moved.len, to, Sign::Add, is_new)?)?;
+                self.host.push(checked(RefChange::gain(moved.to, kind, to, is_new))?)?;
                 is_new = false;
             }
         }
-        let (kind, generation) = (ExtentKind::Data { len: moved.len }, data.generation);
-        self.host.push(RefChange::SetGeneration { at: moved.to, kind, generation })?;
+        self.host.push(RefChange::SetGeneration { at: moved.to, kind, generation: data.generation })?;
         for held in &data.holders {
             for _ in 0..held.count {
-                self.host.push(change_data(moved.from, moved.len, held.holder, Sign::Drop, false)?)?;
+                self.host.push(checked(RefChange::lose(moved.from, kind, held.holder))?)?;
             }
         }
         Ok(())
     }
 }
 
-/// The tree and the parent that a tree block's holder is.
-fn tree_holder(holder: RefKey) -> Result<(TreeId, Option<Logical>)> {
-    match holder {
-        RefKey::TreeRef { owner } => Ok((owner, None)),
-        // By address: whose tree that is says nothing.
-        RefKey::SharedTree { parent } => Ok((TreeId(0), Some(parent))),
-        RefKey::DataRef { .. } | RefKey::SharedData { .. } => Err(Error::bug("data holds a tree block", "relocation")),
-    }
-}
-
-fn add_tree(at: Logical, level: u8, holder: RefKey, new: bool) -> Result<RefChange> {
-    let (owner, parent) = tree_holder(holder)?;
-    Ok(RefChange::AddTree { at, level, owner, parent, new })
-}
-
-fn drop_tree(at: Logical, level: u8, holder: RefKey) -> Result<RefChange> {
-    let (owner, parent) = tree_holder(holder)?;
-    Ok(RefChange::DropTree { at, level, owner, parent })
-}
-
-fn change_data(at: Logical, len: u64, holder: RefKey, sign: Sign, new: bool) -> Result<RefChange> {
-    let (root, inode, offset, parent) = match holder {
-        RefKey::DataRef { root, inode, offset } => (root, inode, offset, None),
-        RefKey::SharedData { parent } => (TreeId(0), InodeNo(0), 0, Some(parent)),
-        RefKey::TreeRef { .. } | RefKey::SharedTree { .. } => {
-            return Err(Error::bug("a tree block holds data as one of its children", "relocation"));
-        }
-    };
-    Ok(match sign {
-        Sign::Add => RefChange::AddData { at, len, root, inode, offset, parent, new },
-        Sign::Drop => RefChange::DropData { at, len, root, inode, offset, parent },
-    })
+/// A change of who refers to an extent, which has holders of its own kind.
+fn checked(change: Option<RefChange>) -> Result<RefChange> {
+    change.ok_or_else(|| Error::bug("an extent is held as one of another kind", "relocation"))
 }

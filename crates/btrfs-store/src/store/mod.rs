@@ -526,11 +526,14 @@ impl Store {
     /// # Errors
     /// What reading the extent tree can fail with.
     pub fn is_data_shared(&self, at: Logical, len: u64, holder: &DataHolder) -> Result<bool> {
-        // A commit takes changes out of the queue before they are in the tree; while there is a
-        // handle, none can.
+        self.while_running(|| self.is_data_shared_now(at, len, holder))
+    }
+
+    /// A commit takes changes out of the queue before they are in the tree; while there is a handle, none can.
+    fn while_running<R>(&self, look: impl FnOnce() -> Result<R>) -> Result<R> {
         let gate = &self.0.gate;
         gate.enter();
-        let answer = self.is_data_shared_now(at, len, holder);
+        let answer = look();
         gate.leave();
         answer
     }

@@ -266,18 +266,16 @@ impl Store {
             let data_bytes = closure.data.values().map(|data| data.moved.len).sum();
             let block_bytes = taken.blocks.saturating_add(taken.system_blocks).saturating_mul(engine.nodesize());
             let end = next.unwrap_or(emptying.range().end());
-            let closure_is_empty = closure.is_empty();
-            let is_done = |moved: &DataMove| moved.from.0 < end && !closure.data.contains_key(&moved.from);
-            // Who referred to these is gone.
-            let unused = Copied(copied.0.iter().filter(|moved| is_done(moved)).copied().collect());
-            copied.0.retain(|moved| moved.from.0 >= end);
+            // What was on its way into the group may have arrived before all of these: it is copied first then.
+            let is_stuck = closure.is_empty() && next.is_some();
+            let done = copied.0.partition_point(|moved| is_stuck || moved.from.0 < end);
+            let rest = copied.0.split_off(done);
+            let mut unused = std::mem::replace(&mut copied.0, rest);
+            // Who referred to the others is gone.
+            unused.retain(|moved| !closure.data.contains_key(&moved.from));
             settle();
             drop(txn);
-            self.forget_copies(unused);
-            if closure_is_empty && next.is_some() {
-                // What was on its way into the group has arrived before these: it is copied first.
-                self.forget_copies(std::mem::take(copied));
-            }
+            self.forget_copies(Copied(unused));
             emptying.from = end;
             return Ok(Moved { data_bytes, block_bytes, is_all: next.is_none() });
         }
@@ -298,7 +296,10 @@ impl Store {
                     return Ok(Scan::Continue);
                 }
                 ExtentKind::Data { len } => {
-                    if let Some(moved) = copied.0.iter().find(|moved| moved.from == at && moved.len == len) {
+                    // They were copied in the order of their addresses.
+                    let place = copied.0.binary_search_by_key(&at, |moved| moved.from).ok();
+                    let moved = place.and_then(|place| copied.0.get(place)).filter(|moved| moved.len == len);
+                    if let Some(moved) = moved {
                         closure.add_data(*moved)?;
                         return Ok(Scan::Continue);
                     }

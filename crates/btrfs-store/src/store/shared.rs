@@ -36,13 +36,4 @@ impl Store {
             Ok((is_shared, upper))
         })
     }
-
-    /// A commit takes changes out of the queue before they are in the tree; while there is a handle, none can.
-    fn while_running<R>(&self, look: impl FnOnce() -> Result<R>) -> Result<R> {
-        let gate = &self.0.gate;
-        gate.enter();
-        let answer = look();
-        gate.leave();
-        answer
-    }
 }

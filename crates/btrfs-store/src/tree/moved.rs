@@ -33,30 +33,6 @@ impl Tree {
         Ok(path)
     }
 
-    /// Shows the leaves that have items from `from` to `to`, with their addresses, until told to stop. `f` runs under
-    /// a leaf's lock: it must not touch trees.
-    ///
-    /// # Errors
-    /// When a block cannot be read, or when `f` fails.
-    pub(crate) fn each_leaf(
-        &self,
-        from: &Key,
-        to: &Key,
-        mut f: impl FnMut(Logical, &[u8]) -> Result<super::Scan>,
-    ) -> Result<()> {
-        let mut from = *from;
-        loop {
-            let leaf = self.leaf(&from)?;
-            if f(leaf.bytes.at, &leaf.bytes.data)? == super::Scan::Stop {
-                return Ok(());
-            }
-            match leaf.upper {
-                Some(upper) if upper <= *to && upper > from => from = upper,
-                _ => return Ok(()),
-            }
-        }
-    }
-
     /// The root block is another from here on.
     pub(crate) fn move_root(&self, at: Logical, generation: Generation) {
         let mut root = self.root.write();

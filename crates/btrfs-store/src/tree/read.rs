@@ -4,7 +4,7 @@ use btrfs_disk::{Key, Logical};
 
 use crate::Result;
 
-use super::block::{ReadExpect, ReadLocked};
+use super::block::{Bytes, ReadExpect, ReadLocked};
 use super::forest::Tree;
 use super::{leaf, node, raw};
 
@@ -25,7 +25,14 @@ pub(crate) struct Leaf {
 
 impl Tree {
     /// The leaf in which `key` is or would be.
+    #[inline]
     pub(crate) fn leaf(&self, key: &Key) -> Result<Leaf> {
+        self.leaf_by_way_of(key, |_| Ok(()))
+    }
+
+    /// As [`Self::leaf`]; `see` hears of each block below the root, under its lock and that of the one above.
+    #[inline]
+    fn leaf_by_way_of(&self, key: &Key, mut see: impl FnMut(&ReadExpect) -> Result<()>) -> Result<Leaf> {
         let root = self.root.read();
         let mut locked = self.forest.read(&self.expect(&root))?;
         drop(root);
@@ -35,7 +42,10 @@ impl Tree {
             if slot + 1 < raw::nritems(&locked.data) {
                 upper = Some(raw::key_at(&locked.data, slot + 1));
             }
-            locked = self.forest.read(&self.child_expect(&locked.data, slot))?;
+            let expect = self.child_expect(&locked.data, slot);
+            let child = self.forest.read(&expect)?;
+            see(&expect)?;
+            locked = child;
         }
         Ok(Leaf { bytes: locked, upper })
     }
@@ -47,24 +57,14 @@ impl Tree {
     /// # Errors
     /// When a block cannot be read, or when `f` fails.
     pub(crate) fn walk_to(&self, key: &Key, mut f: impl FnMut(Logical, u8) -> Result<Scan>) -> Result<Option<Key>> {
-        let root = self.root.read();
-        let mut locked = self.forest.read(&self.expect(&root))?;
-        drop(root);
-        let mut upper = None;
         let mut goes_on = Scan::Continue;
-        while raw::level(&locked.data) > 0 {
-            let slot = raw::child_slot(&locked.data, key);
-            if slot + 1 < raw::nritems(&locked.data) {
-                upper = Some(raw::key_at(&locked.data, slot + 1));
-            }
-            let expect = self.child_expect(&locked.data, slot);
-            let child = self.forest.read(&expect)?;
+        let leaf = self.leaf_by_way_of(key, |expect| {
             if goes_on == Scan::Continue {
                 goes_on = f(expect.at, expect.level)?;
             }
-            locked = child;
-        }
-        Ok(upper)
+            Ok(())
+        })?;
+        Ok(leaf.upper)
     }
 
     /// What the parent's pointer says of a child.
@@ -103,16 +103,36 @@ impl Tree {
     /// # Errors
     /// When a block cannot be read, or when `f` fails.
     pub fn scan(&self, from: &Key, to: &Key, mut f: impl FnMut(&Key, &[u8]) -> Result<Scan>) -> Result<()> {
-        let mut from = *from;
-        loop {
-            let leaf = self.leaf(&from)?;
-            let block = &leaf.bytes.data;
-            let start = raw::search(block, &from).unwrap_or_else(|slot| slot);
+        self.each_leaf(from, to, |from, leaf| {
+            let block = &leaf.data;
+            let start = raw::search(block, from).unwrap_or_else(|slot| slot);
             for slot in start..raw::nritems(block) {
                 let (key, bytes) = leaf::item(block, slot);
                 if key > *to || f(&key, bytes)? == Scan::Stop {
-                    return Ok(());
+                    return Ok(Scan::Stop);
                 }
+            }
+            Ok(Scan::Continue)
+        })
+    }
+
+    /// Shows the leaves in which items from `from` to `to` are or would be, with the key up to which those before were
+    /// shown, until told to stop. `f` runs under a leaf's lock: it must not touch trees.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or when `f` fails.
+    #[inline]
+    pub(crate) fn each_leaf(
+        &self,
+        from: &Key,
+        to: &Key,
+        mut f: impl FnMut(&Key, &Bytes) -> Result<Scan>,
+    ) -> Result<()> {
+        let mut from = *from;
+        loop {
+            let leaf = self.leaf(&from)?;
+            if f(&from, &leaf.bytes)? == Scan::Stop {
+                return Ok(());
             }
             match leaf.upper {
                 Some(upper) if upper <= *to && upper > from => from = upper,

@@ -24,13 +24,9 @@ pub(crate) enum Purse<'a> {
 
 /// Whose space a change is about.
 const fn kind_of(change: &RefChange) -> SpaceKind {
-    match change {
-        RefChange::AddTree { .. } | RefChange::DropTree { .. } | RefChange::SetFullBackref { .. } => {
-            SpaceKind::Metadata
-        }
-        RefChange::AddData { .. } | RefChange::DropData { .. } => SpaceKind::Data,
-        RefChange::SetGeneration { kind: ExtentKind::Tree { .. }, .. } => SpaceKind::Metadata,
-        RefChange::SetGeneration { kind: ExtentKind::Data { .. }, .. } => SpaceKind::Data,
+    match change.kind() {
+        ExtentKind::Tree { .. } => SpaceKind::Metadata,
+        ExtentKind::Data { .. } => SpaceKind::Data,
     }
 }
 
@@ -87,13 +83,7 @@ impl TxnHost<'_> {
     }
 
     fn extent_of(&self, change: &RefChange) -> Extent {
-        match *change {
-            RefChange::AddTree { at, .. } | RefChange::DropTree { at, .. } | RefChange::SetFullBackref { at, .. } => {
-                Extent { at, len: self.engine.nodesize() }
-            }
-            RefChange::SetGeneration { at, kind, .. } => Extent { at, len: self.engine.extent_sizes().len(kind) },
-            RefChange::AddData { at, len, .. } | RefChange::DropData { at, len, .. } => Extent { at, len },
-        }
+        Extent { at: change.at(), len: self.engine.extent_sizes().len(change.kind()) }
     }
 
     /// How often a block is referred to, looked up only where it can matter.
