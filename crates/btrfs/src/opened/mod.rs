@@ -4,6 +4,7 @@
 //! `status` is what `df` shows, `usage` what takes the space, `sharing` what of a file others have,
 //! too. The last owner of a writable volume syncs when it is dropped, and has nobody to tell when that fails.
 
+mod lines;
 mod paths;
 mod sharing;
 mod status;

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use super::lines::words_of;
 use crate::file::SharedExtent;
 
 /// The extents of a regular file, or some of them.
@@ -53,9 +54,7 @@ impl FromStr for FileSharing {
     fn from_str(text: &str) -> Result<Self, NotSharing> {
         let mut found: Option<Self> = None;
         for line in text.lines() {
-            let mut words = line.split(' ');
-            let name = words.next().unwrap_or_default();
-            let numbers = words.map(|word| word.parse().map_err(|_| NotSharing)).collect::<Result<Vec<u64>, _>>()?;
+            let (name, numbers) = words_of(line).ok_or(NotSharing)?;
             match (name, numbers.as_slice(), &mut found) {
                 ("file", &[subvolume, inode, ..], None) => found = Some(Self { subvolume, inode, ..Self::default() }),
                 ("extent", &[offset, len, logical, is_shared, ..], Some(found)) => {

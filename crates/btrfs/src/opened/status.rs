@@ -51,8 +51,7 @@ impl Opened {
     ///
     /// # Errors
     /// `NoSpace`, and the size stays as it is, where what lies beyond has no room before it; `Io` where a device is
-    /// smaller;
-    /// `ReadOnly`; as [`vfs::Volume::sync`].
+    /// smaller; `ReadOnly`; as [`vfs::Volume::sync`].
     pub(crate) fn resize(&self, size: Size) -> Result<u64> {
         let least = self.least_bytes()?;
         let (core, store) = (self.core(), &self.core().store);

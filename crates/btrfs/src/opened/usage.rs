@@ -6,6 +6,7 @@ use std::str::FromStr;
 use btrfs_disk::flags::BlockGroupFlags;
 
 use super::Opened;
+use super::lines::words_of;
 
 /// Most kinds of block groups that a text may have: there are three uses and a dozen profiles.
 const GROUPS_MAX: usize = 100;
@@ -98,9 +99,7 @@ impl FromStr for SpaceUsage {
         let mut found = None;
         let mut groups = Vec::new();
         for line in text.lines().take(GROUPS_MAX) {
-            let mut words = line.split(' ');
-            let name = words.next().unwrap_or_default();
-            let numbers = words.map(|word| word.parse().map_err(|_| NotUsage)).collect::<Result<Vec<u64>, _>>()?;
+            let (name, numbers) = words_of(line).ok_or(NotUsage)?;
             match (name, numbers.as_slice()) {
                 ("space", &[device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, ..]) => {
                     let groups = Vec::new();

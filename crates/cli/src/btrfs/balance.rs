@@ -8,13 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use rustix::io::Errno;
 use serde::Serialize;
 use spinney::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Error as VolumeError, Volume};
 
 use super::format;
+use super::told::told;
 use commands::failure::{Failure, Status};
 use commands::human;
 use commands::image::{ImageArgs, ReadArgs};
@@ -25,9 +26,6 @@ use commands::progress::{Bar, Progress};
 
 /// Why another balance does not begin.
 const CUT_SHORT: &str = "a balance was cut short here: `balance resume` goes on with it, `balance cancel` forgets it";
-
-/// Longest answer of a server.
-const TEXT_BYTES_MAX: usize = 64 << 10;
 
 /// Time between two questions of how far a server has come.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -360,13 +358,7 @@ fn explain(image: &ImageArgs, error: VolumeError) -> anyhow::Error {
 
 /// What the server of a mount tells.
 fn of_mount(dir: &Path) -> Result<BalanceStatus> {
-    let mut text = vec![0; TEXT_BYTES_MAX];
-    let len = rustix::fs::getxattr(dir, BalanceStatus::XATTR, &mut text).map_err(|error| match error {
-        Errno::OPNOTSUPP | Errno::NODATA => refusal(dir, "its server does not balance: it is of another version"),
-        error => anyhow::Error::new(std::io::Error::from(error)).context(dir.display().to_string()),
-    })?;
-    let text = String::from_utf8_lossy(text.get(..len).unwrap_or_default());
-    text.parse().with_context(|| format!("{}: what its server says", dir.display()))
+    told(dir, BalanceStatus::XATTR, "balance")
 }
 
 fn of_image(volume: &Volume) -> Result<BalanceStatus> {

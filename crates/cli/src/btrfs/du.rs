@@ -9,12 +9,11 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result};
 use clap::Args;
-use rustix::io::Errno;
 use serde::Serialize;
 use spinney::{DirEntry, FileSharing, NodeKind, Volume};
 
 use super::format;
-use commands::failure::Failure;
+use super::told::{read, told};
 use commands::human;
 use commands::image::ReadArgs;
 use commands::names::JsonPath;
@@ -314,26 +313,10 @@ impl Place {
 
     fn sharing(&self, path: &Path, from: u64) -> Result<FileSharing> {
         let name = format!("{}{from}", FileSharing::XATTR_PREFIX);
-        let other = || {
-            Failure::refused(format!(
-                "{}: its server does not tell what is shared: it is of another version",
-                path.display()
-            ))
-        };
-        let text = match self {
-            Self::Image(volume) => volume.get_xattr(path, name)?.unwrap_or_default(),
-            Self::Mount(..) => {
-                let mut text = vec![0; FileSharing::TEXT_BYTES_MAX];
-                let len = rustix::fs::getxattr(path, name, &mut text).map_err(|error| match error {
-                    Errno::OPNOTSUPP | Errno::NODATA => other().into(),
-                    error => Error::new(io::Error::from(error)).context(path.display().to_string()),
-                })?;
-                text.truncate(len);
-                text
-            }
-        };
-        let text = String::from_utf8_lossy(&text);
-        text.parse().with_context(|| format!("{}: what its server says", path.display()))
+        match self {
+            Self::Image(volume) => read(path, &volume.get_xattr(path, name)?.unwrap_or_default()),
+            Self::Mount(..) => told(path, &name, "tell what is shared"),
+        }
     }
 }
 

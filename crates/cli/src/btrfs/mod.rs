@@ -26,5 +26,6 @@ pub(crate) mod place;
 pub(crate) mod resize;
 pub(crate) mod sizing;
 pub(crate) mod subvolume;
+mod told;
 pub(crate) mod usage;
 pub(crate) mod verify_crash;

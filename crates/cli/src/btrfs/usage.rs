@@ -2,17 +2,15 @@
 
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
 
-use anyhow::{Context as _, Result};
+use anyhow::Result;
 use btrfs_disk::flags::BlockGroupFlags;
 use clap::Args;
-use rustix::io::Errno;
 use serde::Serialize;
 use spinney::{GroupUsage, SpaceUsage};
 
+use super::told::told;
 use super::{format, info};
-use commands::failure::Failure;
 use commands::human;
 use commands::image::ReadArgs;
 use commands::names;
@@ -35,9 +33,6 @@ pub(crate) struct Usage {
     #[arg(long)]
     json: bool,
 }
-
-/// Longest answer of a server.
-const TEXT_BYTES_MAX: usize = 64 << 10;
 
 #[derive(Serialize)]
 struct Report {
@@ -75,7 +70,7 @@ struct Group {
 impl Usage {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let (usage, name) = match self.image.image.mounted_dir()? {
-            Some(dir) => (of_mount(&dir)?, dir),
+            Some(dir) => (told(&dir, SpaceUsage::XATTR, "tell what takes the space")?, dir),
             None => (format::open_read_only(&self.image)?.usage(), self.image.image.image.clone()),
         };
         let report = report(&usage);
@@ -84,20 +79,6 @@ impl Usage {
         }
         print(out, &report, &names::escaped(name.as_os_str().as_bytes()))
     }
-}
-
-/// What the server of a mount tells.
-fn of_mount(dir: &Path) -> Result<SpaceUsage> {
-    let mut text = vec![0; TEXT_BYTES_MAX];
-    let len = rustix::fs::getxattr(dir, SpaceUsage::XATTR, &mut text).map_err(|error| match error {
-        Errno::OPNOTSUPP | Errno::NODATA => {
-            let text = "its server does not tell what takes the space: it is of another version";
-            Failure::refused(format!("{}: {text}", dir.display())).into()
-        }
-        error => anyhow::Error::new(std::io::Error::from(error)).context(dir.display().to_string()),
-    })?;
-    let text = String::from_utf8_lossy(text.get(..len).unwrap_or_default());
-    text.parse().with_context(|| format!("{}: what its server says", dir.display()))
 }
 
 fn report(usage: &SpaceUsage) -> Report {

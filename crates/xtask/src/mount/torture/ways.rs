@@ -189,13 +189,7 @@ fn large(filling: &Filling<'_>, folder: &Path) -> Result<()> {
     loop {
         let number = filling.number();
         let path = folder.join(format!("file-{number}"));
-        let file = match File::create_new(&path) {
-            Ok(file) => file,
-            Err(error) => {
-                room(Err(error))?;
-                return Ok(());
-            }
-        };
+        let Some(file) = make(&path)? else { return Ok(()) };
         filling.made_one();
         let mut at = 0;
         while at < LARGE_BYTES && len >= BLOCK_BYTES && !filling.is_endless() {
@@ -217,10 +211,7 @@ fn large(filling: &Filling<'_>, folder: &Path) -> Result<()> {
 
 fn xattrs(filling: &Filling<'_>, random: &mut Random, folder: &Path) -> Result<Room> {
     let path = folder.join(format!("file-{}", filling.number()));
-    let file = match File::create_new(path) {
-        Ok(file) => file,
-        Err(error) => return Ok(room(Err(error))?),
-    };
+    let Some(file) = make(&path)? else { return Ok(Room::None) };
     for index in 0..FILE_XATTRS {
         let len = random.between(1, XATTR_BYTES_MAX);
         let value = random.noise(usize::try_from(len)?);
@@ -272,17 +263,22 @@ fn snapshots(filling: &Filling<'_>) -> Result<()> {
     Ok(())
 }
 
+/// A new file; none where there is no room for one.
+fn make(path: &Path) -> Result<Option<File>> {
+    match File::create_new(path) {
+        Ok(file) => Ok(Some(file)),
+        Err(error) => {
+            room(Err(error))?;
+            Ok(None)
+        }
+    }
+}
+
 fn preallocate(filling: &Filling<'_>, folder: &Path) -> Result<()> {
     let mut len = LARGE_BYTES / 4;
     while len >= BLOCK_BYTES {
         let number = filling.number();
-        let file = match File::create_new(folder.join(format!("file-{number}"))) {
-            Ok(file) => file,
-            Err(error) => {
-                room(Err(error))?;
-                return Ok(());
-            }
-        };
+        let Some(file) = make(&folder.join(format!("file-{number}")))? else { return Ok(()) };
         let allocated = rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, len).map_err(io::Error::from);
         match room(allocated)? {
             Room::Had => {
@@ -305,13 +301,7 @@ fn compressed(filling: &Filling<'_>, folder: &Path) -> Result<()> {
     let pieces: Vec<Vec<u8>> = (0..8).map(|_| random.text(usize::try_from(PIECE_BYTES).unwrap_or(0))).collect();
     loop {
         let number = filling.number();
-        let file = match File::create_new(folder.join(format!("file-{number}"))) {
-            Ok(file) => file,
-            Err(error) => {
-                room(Err(error))?;
-                return Ok(());
-            }
-        };
+        let Some(file) = make(&folder.join(format!("file-{number}")))? else { return Ok(()) };
         filling.made_one();
         for (at, piece) in (0..LARGE_BYTES / PIECE_BYTES).map(|index| index * PIECE_BYTES).zip(pieces.iter().cycle()) {
             let written = filling.put_bytes(&file, at, piece)?;

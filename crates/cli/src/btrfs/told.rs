@@ -1,0 +1,44 @@
+//! What the server of a mount tells in an extended attribute that is stored nowhere.
+
+use std::error::Error as StdError;
+use std::io;
+use std::path::Path;
+use std::str::FromStr;
+
+use anyhow::{Context as _, Error, Result};
+use rustix::io::Errno;
+
+use commands::failure::Failure;
+
+/// Longest value that an attribute may have in Linux.
+const TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Asks for the attribute `name` of what is at `path`. A server that does not know it is refused with what it `lacks`,
+/// as the end of "its server does not ...".
+///
+/// # Errors
+/// The host's, and a text that is none of that kind.
+pub(super) fn told<T>(path: &Path, name: &str, lacks: &str) -> Result<T>
+where
+    T: FromStr<Err: StdError + Send + Sync + 'static>,
+{
+    let mut text = vec![0; TEXT_BYTES_MAX];
+    let len = rustix::fs::getxattr(path, name, &mut text).map_err(|error| match error {
+        Errno::OPNOTSUPP | Errno::NODATA => {
+            let text = format!("{}: its server does not {lacks}: it is of another version", path.display());
+            Failure::refused(text).into()
+        }
+        error => Error::new(io::Error::from(error)).context(path.display().to_string()),
+    })?;
+    text.truncate(len);
+    read(path, &text)
+}
+
+/// The same, of what was told already.
+pub(super) fn read<T>(path: &Path, text: &[u8]) -> Result<T>
+where
+    T: FromStr<Err: StdError + Send + Sync + 'static>,
+{
+    let text = String::from_utf8_lossy(text);
+    text.parse().with_context(|| format!("{}: what its server says", path.display()))
+}
