@@ -124,6 +124,12 @@ pub enum Error {
         /// The path.
         device: String,
     },
+    /// An earlier state of what is on the device was being read, and its space was needed.
+    #[error("{device}: the earlier state that was being read was given up: the volume needed its space")]
+    StateGone {
+        /// The device's name.
+        device: String,
+    },
     /// The device has a fixed size.
     #[error("{device}: cannot grow: its size is fixed at {size} bytes")]
     CannotGrow {
@@ -160,6 +166,7 @@ impl Error {
             Self::ReadOnly { .. } => io::ErrorKind::ReadOnlyFilesystem,
             Self::Locked { .. } | Self::Busy { .. } => io::ErrorKind::ResourceBusy,
             Self::CannotGrow { .. } => io::ErrorKind::Unsupported,
+            Self::StateGone { .. } => io::ErrorKind::StaleNetworkFileHandle,
         }
     }
 }

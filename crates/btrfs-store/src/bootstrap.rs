@@ -16,7 +16,7 @@ use crate::options::StoreOptions;
 use crate::pool::{Access, Chunk, Pool, Workers};
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
-use crate::txn::{BlockReader, CoreTrees, Engine, Gate, Health, Log, Pending, Trees};
+use crate::txn::{BlockReader, CoreTrees, Engine, Gate, Health, Log, Pending, Trees, Views};
 use crate::{Error, Result};
 
 /// Opens the file system on `devices`.
@@ -27,6 +27,22 @@ pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Res
     if let Some(backup) = options.backup_root {
         use_backup(&mut superblock, backup, options)?;
     }
+    start(pool, superblock, options)
+}
+
+/// Opens, for reading, the state that a superblock leads to which is not on the device any more.
+pub(crate) fn open_view(
+    device: Arc<dyn Device>,
+    superblock: Superblock,
+    options: &StoreOptions,
+    workers: Arc<Workers>,
+) -> Result<Engine> {
+    let pool = Pool::open_as(device, Access::ReadOnly, &superblock, workers)?;
+    start(pool, superblock, options)
+}
+
+fn start(pool: Pool, mut superblock: Superblock, options: &StoreOptions) -> Result<Engine> {
+    let access = if pool.is_writable() { Access::ReadWrite } else { Access::ReadOnly };
     let parts = Parts::new(Arc::new(pool), &superblock, options)?;
     parts.add_chunks()?;
     let trees = Trees::new(Arc::clone(&parts.forest), parts.root_tree(&superblock), Arc::clone(&parts.chunk_tree));
@@ -137,6 +153,7 @@ impl Parts {
             pending: Pending::none(),
             gate: Gate::new(durable),
             log: Log::new(superblock.clone()),
+            views: Views::none(),
             superblock: Mutex::new(Rank::Device, superblock),
             health: Health::default(),
             options: options.clone(),

@@ -1,13 +1,12 @@
 //! Does the kernel go on with a balance of ours that was cut short, and we with one of the kernel's?
 //!
-//! An image with snapshots lies on a file system whose files can be copied in no time (XFS, made for this in a file),
-//! so that a copy is what a power cut would leave. Copies are taken while the kernel balances it, mounted, and between
+//! Copies of an image with snapshots ([`crate::cut_short`]) are taken while the kernel balances it, mounted, and between
 //! the steps of ours. Of the kernel's, each is opened here, which drops the trees of a relocation that it left, and
 //! the balance is resumed; ours are mounted by the kernel, which resumes by itself. Afterwards `btrfs check` finds no
 //! error, and the kernel walks the same files as before. Needs root, and mkfs.xfs.
 
-use crate::diff_walk::kernel;
-use crate::diff_walk::record::{Walk, differences};
+use crate::cut_short::{self, check_same, copy, walk};
+use crate::diff_walk::record::Walk;
 use crate::system::{Mount, btrfs_program, is_root, mkfs_program, run as run_program};
 use anyhow::{Context, Result, bail, ensure};
 use spinney::{BalanceEnd, BalanceSpec, Volume};
@@ -32,7 +31,6 @@ pub(crate) struct Options {
 }
 
 const IMAGE_BYTES: u64 = 1 << 30;
-const HOST_BYTES: u64 = 8 << 30;
 const SNAPSHOTS: u64 = 20;
 const FILES: u64 = 800;
 /// Between two copies of an image that the kernel balances.
@@ -46,12 +44,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         println!("balance-resume: skipped, mounting needs root");
         return Ok(());
     }
-    let folder = options.dir.join(format!("spinney-balance-resume-{}", std::process::id()));
-    let host = Host::make(&folder)?;
-    let ended = both(options, &host.top);
-    drop(host);
-    std::fs::remove_dir_all(&folder)?;
-    ended
+    cut_short::on_host(&options.dir, "balance-resume", |top| both(options, top))
 }
 
 fn both(options: &Options, top: &Path) -> Result<()> {
@@ -85,35 +78,6 @@ fn both(options: &Options, top: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A file system whose files are copied in no time.
-struct Host {
-    top: PathBuf,
-}
-
-impl Host {
-    fn make(folder: &Path) -> Result<Self> {
-        let top = folder.join("host");
-        std::fs::create_dir_all(&top)?;
-        let file = folder.join("host.img");
-        std::fs::File::create(&file)?.set_len(HOST_BYTES)?;
-        run_program("mkfs.xfs", &["-q", "-m", "reflink=1", &file.to_string_lossy()])?;
-        run_program("mount", &["-o", "loop", &file.to_string_lossy(), &top.to_string_lossy()])?;
-        Ok(Self { top })
-    }
-}
-
-impl Drop for Host {
-    fn drop(&mut self) {
-        if let Err(error) = run_program("umount", &[&self.top]) {
-            eprintln!("{error:#}");
-        }
-    }
-}
-
-fn copy(from: &Path, to: &Path) -> Result<()> {
-    run_program("cp", &["--reflink=always", &from.to_string_lossy(), &to.to_string_lossy()]).map(drop)
-}
-
 /// An image with files that snapshots share, and what the kernel shows of it.
 fn make(image: &Path, seed: u64) -> Result<Walk> {
     std::fs::File::create(image)?.set_len(IMAGE_BYTES)?;
@@ -141,16 +105,6 @@ fn make(image: &Path, seed: u64) -> Result<Walk> {
     run_program("sync", &["-f", &sub.to_string_lossy()])?;
     let walk = walk(mount.path())?;
     mount.unmount()?;
-    Ok(walk)
-}
-
-/// What the kernel shows, but for where data is.
-fn walk(top: &Path) -> Result<Walk> {
-    let mut walk = kernel::walk(top)?;
-    for record in walk.values_mut() {
-        record.extents.clear();
-        record.atime = (0, 0);
-    }
     Ok(walk)
 }
 
@@ -253,11 +207,5 @@ fn resume_there(image: &Path) -> Result<()> {
 
 fn judge(image: &Path, expected: &Walk) -> Result<()> {
     ensure!(!is_paused(image)?, "the balance has not ended");
-    run_program(&btrfs_program(), &["check", "--check-data-csum", &image.to_string_lossy()])?;
-    let mount = Mount::new(image, "ro,noatime")?;
-    let found = walk(mount.path())?;
-    mount.unmount()?;
-    let lines = differences(expected, &found);
-    ensure!(lines.is_empty(), "{} differences, the first: {:?}", lines.len(), lines.first());
-    Ok(())
+    check_same(image, expected)
 }

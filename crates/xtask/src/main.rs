@@ -3,8 +3,10 @@
 mod balance_resume;
 mod bench;
 mod crash_explore;
+mod cut_short;
 mod damaged;
 mod deb;
+mod deletion_resume;
 mod diff_walk;
 mod images;
 mod log_replay;
@@ -67,6 +69,8 @@ enum Task {
     LogReplay(log_replay::Options),
     /// Cut balances short, and have the kernel go on with ours and us with the kernel's. Needs root, mkfs.xfs.
     BalanceResume(balance_resume::Options),
+    /// Cut deletions of snapshots by the kernel short, and finish them here. Needs root, mkfs.xfs.
+    DeletionResume(deletion_resume::Options),
     /// Try what power cuts leave of many workloads; the kernel judges some. It does so as root only.
     CrashExplore(crash_explore::Options),
     /// Run the suites of others (pjdfstest, fsx, ...) on fresh mounts. Needs root.
@@ -112,6 +116,7 @@ fn main() -> Result<ExitCode> {
         Task::RoundTrip { dir } => round_trip::run(&root(), &dir),
         Task::Rework(options) => rework::run(&options).map(|()| ExitCode::SUCCESS),
         Task::BalanceResume(options) => balance_resume::run(&options).map(|()| ExitCode::SUCCESS),
+        Task::DeletionResume(options) => deletion_resume::run(&options).map(|()| ExitCode::SUCCESS),
         Task::LogReplay(options) => log_replay::run(&options).map(|()| ExitCode::SUCCESS),
         Task::CrashExplore(options) => crash_explore::run(&options),
         Task::MountChecks(options) => mount::checks::run(&root(), &options),

@@ -104,7 +104,21 @@ impl Pool {
             None => supers::read(&*device, access)?,
             Some(copy) => supers::read_one(&*device, copy)?,
         };
-        supers::check_features(&superblock, access)?;
+        let pool = Self::open_as(device, access, &superblock, workers)?;
+        Ok((pool, superblock))
+    }
+
+    /// As [`Self::open`], by this superblock.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn open_as(
+        device: Arc<dyn Device>,
+        access: Access,
+        superblock: &Superblock,
+        workers: Arc<Workers>,
+    ) -> Result<Self> {
+        supers::check_features(superblock, access)?;
         let fields = superblock.fields();
         let item = &fields.dev_item;
         check_device_size(&*device, item.total_bytes.get())?;
@@ -117,8 +131,8 @@ impl Pool {
         };
         let chunks = ChunkMap::new();
         let pool = Self { devices: Devices::new(vec![device]), chunks, layout, access, workers };
-        pool.add_system_chunks(&superblock)?;
-        Ok((pool, superblock))
+        pool.add_system_chunks(superblock)?;
+        Ok(pool)
     }
 
     /// A writable pool without chunks, for a file system that is being made.

@@ -175,6 +175,8 @@ impl Request<'_> {
                     self.mend(&unit, bytes, &bad);
                     return Ok(());
                 }
+                // No copy is any better.
+                Err(Cause::Device(gone @ blockdev::Error::StateGone { .. })) => return Err(gone.into()),
                 Err(cause) => bad.push(self.describe(&unit, mirror, cause)),
             }
         }

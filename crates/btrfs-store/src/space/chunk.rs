@@ -63,6 +63,15 @@ pub struct DeviceSpace {
     ceiling: u64,
 }
 
+/// Who has the place of a chunk that is removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// The next chunk.
+    Free,
+    /// Who reads an earlier state: nobody takes it until [`super::Space::give_places`].
+    Held,
+}
+
 impl DeviceSpace {
     /// A device without chunks.
     #[must_use]
@@ -158,10 +167,20 @@ impl DeviceSpace {
     }
 
     /// A range that no chunk has any more; false when none had it.
-    pub(crate) fn give(&mut self, run: Run) -> bool {
-        let is_used = run.end() <= self.total_bytes && run.len <= self.bytes_used && self.free.insert(run).is_ok();
+    pub(crate) fn give(&mut self, run: Run, place: Place) -> bool {
+        let is_used = run.end() <= self.total_bytes
+            && run.len <= self.bytes_used
+            && (place == Place::Held || self.free.insert(run).is_ok());
         self.bytes_used -= if is_used { run.len } else { 0 };
         is_used
+    }
+
+    /// A range that was held is for chunks again.
+    fn give_held(&mut self, run: Run) {
+        // The file system may have become smaller; what is free already stays so.
+        if run.end() <= self.total_bytes {
+            let _ = self.free.insert(run);
+        }
     }
 
     /// New chunks end before this byte.
@@ -239,6 +258,17 @@ impl Space {
     }
 
     /// What no chunk has of a device, without the places of the superblock's copies.
+    pub(crate) fn give_places(&self, places: &[(DevId, Run)]) {
+        for (id, run) in places {
+            if let Some(device) = self.devices.lock().iter_mut().find(|device| device.id() == *id) {
+                device.give_held(*run);
+            }
+        }
+        if !places.is_empty() {
+            self.accounts.set_none_full();
+        }
+    }
+
     pub(crate) fn unallocated_runs(&self, id: DevId) -> Vec<Run> {
         let devices = self.devices.lock();
         let Some(device) = devices.iter().find(|device| device.id == id) else { return Vec::new() };

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{At, Corrupt, Detail, Logical};
 
+use super::chunk::Place;
 use super::free_map::{Cursor, FreeMap, Run, Want};
 use crate::error::{Result, SpaceKind};
 use crate::locks::{Mutex, MutexGuard, Rank};
@@ -60,8 +61,10 @@ struct State {
     block_cursor: Cursor,
     /// Freed on disk in the running transaction.
     pinned: Vec<Run>,
-    /// Bytes of these, and of those that the transaction being written has taken along.
+    /// Bytes of these, and of those that the transaction being written has taken along, or that are held.
     pinned_bytes: u64,
+    /// Of these, what was freed by a transaction that is durable, and is kept for who reads an earlier state.
+    held_bytes: u64,
     /// Changes that the free-space tree does not know yet, in the order they were made.
     changes: Vec<Change>,
     /// Some of what is free may still take room on what holds the devices.
@@ -173,6 +176,7 @@ impl BlockGroup {
                     block_cursor: Cursor::default(),
                     pinned: Vec::new(),
                     pinned_bytes: 0,
+                    held_bytes: 0,
                     changes: Vec::new(),
                     may_take_room: true,
                 },
@@ -325,15 +329,18 @@ impl BlockGroup {
         may_go
     }
 
-    /// Takes everything out of a closed group in which nothing is left; false where something is.
-    pub(crate) fn retire_closed(&self) -> bool {
+    /// Takes everything out of a closed group in which nothing is left, but for what is held; `None` where something
+    /// is.
+    pub(crate) fn retire_closed(&self) -> Option<Place> {
         let mut state = self.state.lock();
-        let is_full = matches!(&state.space, Space::Loaded(map) if map.bytes() == self.total());
-        let may_go = self.is_closed() && is_full && state.is_quiet();
-        if may_go {
-            state.space = Space::Loaded(FreeMap::default());
+        let held = state.held_bytes;
+        let is_full = matches!(&state.space, Space::Loaded(map) if map.bytes() + held == self.total());
+        let is_quiet = state.used == 0 && state.pinned_bytes == held && state.is_written();
+        if !(self.is_closed() && is_full && is_quiet) {
+            return None;
         }
-        may_go
+        state.space = Space::Loaded(FreeMap::default());
+        Some(if held == 0 { Place::Free } else { Place::Held })
     }
 
     /// Takes a run, or says that there is none. Does not wait when `wait` is false and
@@ -379,6 +386,25 @@ impl BlockGroup {
         debug_assert!(bytes <= state.pinned_bytes, "what is unpinned was pinned");
         state.pinned_bytes = state.pinned_bytes.saturating_sub(bytes);
         self.give_locked(&mut state, runs)
+    }
+
+    /// So many bytes that are pinned stay so until [`Self::release`].
+    pub(crate) fn hold(&self, bytes: u64) {
+        self.state.lock().held_bytes += bytes;
+    }
+
+    /// Like [`Self::unpin`], for runs that were held.
+    ///
+    /// # Errors
+    /// As [`Self::give`].
+    pub(crate) fn release(&self, runs: &[Run]) -> Result<Given, Corrupt> {
+        {
+            let mut state = self.state.lock();
+            let bytes: u64 = runs.iter().map(|run| run.len).sum();
+            debug_assert!(bytes <= state.held_bytes, "what is released was held");
+            state.held_bytes = state.held_bytes.saturating_sub(bytes);
+        }
+        self.unpin(runs)
     }
 
     fn give_locked(&self, state: &mut State, runs: &[Run]) -> Result<Given, Corrupt> {
@@ -529,11 +555,12 @@ impl BlockGroup {
 impl State {
     /// Nothing lies in the group, in this transaction and the last durable one, and its items say so.
     fn is_quiet(&self) -> bool {
-        self.used == 0
-            && self.pinned_bytes == 0
-            && self.pinned.is_empty()
-            && self.changes.is_empty()
-            && !self.is_item_stale
+        self.used == 0 && self.pinned_bytes == 0 && self.is_written()
+    }
+
+    /// The trees know what is free in the group.
+    fn is_written(&self) -> bool {
+        self.pinned.is_empty() && self.changes.is_empty() && !self.is_item_stale
     }
 
     fn map_and_cursor(&mut self, kind: SpaceKind) -> Option<(&mut FreeMap, &mut Cursor)> {

@@ -60,6 +60,7 @@ use group::Given;
 use groups::{ACCOUNT_COUNT, Groups};
 
 pub use account::{Shortage, Urgency};
+pub(crate) use chunk::Place as ChunkPlace;
 pub use chunk::{ChunkPlan, ChunkTrees, DeviceSpace};
 pub use counters::{ShardedCounter, compare_sum};
 pub use free_map::Run;
@@ -128,6 +129,24 @@ impl Pinned {
     #[must_use]
     pub fn bytes(&self) -> u64 {
         self.0.iter().flat_map(|(_, runs)| runs).map(|run| run.len).sum()
+    }
+
+    /// How many extents.
+    pub(crate) fn count(&self) -> usize {
+        self.0.iter().map(|(_, runs)| runs.len()).sum()
+    }
+
+    /// Takes those of which `goes` says so, by where they begin.
+    pub(crate) fn split_off(&mut self, mut goes: impl FnMut(Logical) -> bool) -> Self {
+        let mut taken = Vec::new();
+        for (group, runs) in &mut self.0 {
+            let (gone, kept): (Vec<Run>, Vec<Run>) = runs.iter().partition(|run| goes(Logical(run.start)));
+            *runs = kept;
+            if !gone.is_empty() {
+                taken.push((Arc::clone(group), gone));
+            }
+        }
+        Self(taken)
     }
 
     /// What is pinned, extents that touch as one run.
@@ -378,6 +397,31 @@ impl Space {
             self.accounts.unpinned(group.kind(), bytes);
             if group.is_empty() {
                 // Its place may be another kind's.
+                self.accounts.set_none_full();
+            }
+        }
+        Ok(())
+    }
+
+    /// Pinned extents stay out of use, and no commit frees them, until [`Self::release`].
+    pub(crate) fn hold(&self, held: &Pinned) {
+        for (group, runs) in &held.0 {
+            let bytes = runs.iter().map(|run| run.len).sum();
+            group.hold(bytes);
+            self.accounts.unpinned(group.kind(), bytes);
+        }
+    }
+
+    /// Makes extents free that were held.
+    ///
+    /// # Errors
+    /// As [`Self::unpin`].
+    pub(crate) fn release(&self, held: Pinned) -> Result<()> {
+        for (group, runs) in held.0 {
+            let bytes = runs.iter().map(|run| run.len).sum();
+            let given = group.release(&runs)?;
+            self.given(&group, bytes, given);
+            if group.is_empty() {
                 self.accounts.set_none_full();
             }
         }

@@ -23,6 +23,8 @@ pub struct SpaceReport {
     pub global_reserve: (u64, u64),
     /// An estimate of how much more file data fits, as `df` shows it.
     pub free: u64,
+    /// Held back for who reads an earlier state ([`crate::Store::committed_view`]).
+    pub held: u64,
     /// No device has room for another chunk of tree blocks, as far as that was tried.
     pub is_metadata_full: bool,
 }
@@ -70,7 +72,7 @@ impl Space {
         let global_reserve = self.accounts.global();
         let free = self.free_estimate(&profiles, unallocated, global_reserve.0);
         let is_metadata_full = self.accounts.is_full(SpaceKind::Metadata);
-        SpaceReport { profiles, device_total, unallocated, global_reserve, free, is_metadata_full }
+        SpaceReport { profiles, device_total, unallocated, global_reserve, free, held: 0, is_metadata_full }
     }
 
     fn free_estimate(&self, profiles: &[ProfileSpace], unallocated: u64, kept_back: u64) -> u64 {

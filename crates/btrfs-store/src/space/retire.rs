@@ -13,7 +13,7 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{DevId, Key, Logical};
 
 use super::Space;
-use super::chunk::{ChunkTrees, DeviceSpace, change_device, group_key};
+use super::chunk::{ChunkTrees, DeviceSpace, Place, change_device, group_key};
 use super::free_map::Run;
 use super::free_space_tree;
 use super::group::{BlockGroup, Free};
@@ -114,13 +114,19 @@ impl Space {
         self.accounts.set_none_full();
     }
 
-    /// Removes the items of a chunk whose group was retired, and has its places on the devices for others. The caller
-    /// then has the pool and the superblock forget it, and calls [`Self::forget_group`].
+    /// Removes the items of a chunk whose group was retired; others have its places on the devices as `place` says. The
+    /// caller then has the pool and the superblock forget it, and calls [`Self::forget_group`].
     ///
     /// # Errors
     /// [`Error::NotFound`] for an item that is missing, and whatever editing a tree fails with; the transaction cannot
     /// go on then.
-    pub(crate) fn erase_chunk(&self, edit: &Edit<'_>, trees: &ChunkTrees<'_>, chunk: &Chunk) -> Result<()> {
+    pub(crate) fn erase_chunk(
+        &self,
+        edit: &Edit<'_>,
+        trees: &ChunkTrees<'_>,
+        chunk: &Chunk,
+        place: Place,
+    ) -> Result<()> {
         let len = chunk.stripe_bytes();
         for stripe in chunk.stripes() {
             remove(edit, trees.device, &Key::new(stripe.device.0, item_type::DEV_EXTENT, stripe.offset))?;
@@ -130,7 +136,7 @@ impl Space {
                 .lock()
                 .iter_mut()
                 .find(|device| device.id() == stripe.device)
-                .map(|device| device.give(run));
+                .map(|device| device.give(run, place));
             if is_given != Some(true) {
                 return Err(Error::bug(format!("{run:?} of device {} is in no chunk", stripe.device.0), "chunk"));
             }

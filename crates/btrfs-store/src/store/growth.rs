@@ -11,7 +11,7 @@ use super::Store;
 use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::pool::{PoolDevice, supers};
-use crate::space::{self, BlockGroup, ChunkTrees, Reservation, Shortage, Spare, Urgency};
+use crate::space::{self, BlockGroup, ChunkPlace, ChunkTrees, Reservation, Run, Shortage, Spare, Urgency};
 use crate::tree::Edit;
 use crate::txn::{Purse, TxnHost};
 use crate::{Error, Result, make};
@@ -59,17 +59,23 @@ impl Store {
             return Ok(false);
         }
         let Some(group) = engine.space.retire_group(which) else { return Ok(false) };
-        self.erase_group(&group)?;
+        self.erase_group(&group, ChunkPlace::Free)?;
         Ok(true)
     }
 
     /// Erases the chunk of a group that was retired. The caller holds the lock for growing.
-    pub(super) fn erase_group(&self, group: &BlockGroup) -> Result<()> {
+    pub(super) fn erase_group(&self, group: &BlockGroup, place: ChunkPlace) -> Result<()> {
         let engine = &self.0;
         self.change_chunks(|edit, trees| {
             let chunk = engine.pool().chunks().lookup(Logical(group.range().start), group.range().len)?;
-            engine.space.erase_chunk(edit, trees, &chunk)?;
-            engine.forget_chunk(&chunk)
+            engine.space.erase_chunk(edit, trees, &chunk, place)?;
+            engine.forget_chunk(&chunk)?;
+            if place == ChunkPlace::Held {
+                let len = chunk.stripe_bytes();
+                let runs = chunk.stripes().iter().map(|stripe| (stripe.device, Run { start: stripe.offset, len }));
+                engine.hold_places(runs.collect())?;
+            }
+            Ok(())
         })
     }
 
@@ -154,6 +160,10 @@ impl Store {
         let id = engine.only_device();
         let device = engine.pool().devices().get(id).ok_or_else(|| Error::bug("no device", "resize"))?;
         self.give_back_all(Spare::All)?;
+        if total_bytes < device.total_bytes() {
+            // What is held back may lie beyond.
+            while engine.give_up_view()? {}
+        }
         let (file_bytes, old_bytes) = (device.device().size_bytes(), device.total_bytes());
         // The file is never shorter than what a superblock on it says.
         if file_bytes < total_bytes {

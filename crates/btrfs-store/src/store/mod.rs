@@ -31,6 +31,7 @@ mod gather;
 mod growth;
 mod relocation;
 mod shared;
+mod view;
 
 pub use relocation::{Copied, GroupState, Moved};
 
@@ -293,6 +294,7 @@ impl Store {
                 Ok(reservation) => return Ok(reservation),
                 Err(Shortage::Load(kind)) => self.load_group(kind)?,
                 Err(Shortage::Chunk(kind)) => self.grow(kind, need, urgency)?,
+                Err(Shortage::NoSpace(_)) if engine.give_up_view()? => {}
                 Err(Shortage::NoSpace(_)) if need.metadata > least => {
                     need.metadata = (need.metadata / 2).max(least);
                 }
@@ -395,7 +397,7 @@ impl Store {
     /// How full the file system is.
     #[must_use]
     pub fn space(&self) -> SpaceReport {
-        self.0.space.report()
+        SpaceReport { held: self.0.views.held_bytes(), ..self.0.space.report() }
     }
 
     /// Allocates up to `len` bytes for data, at least `min_len` unless the free space is in

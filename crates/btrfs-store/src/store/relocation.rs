@@ -379,10 +379,8 @@ impl Store {
         }
         let _room = self.reserve_for_chunks()?;
         let _one = self.0.space.lock_growth();
-        if !group.retire_closed() {
-            return Ok(false);
-        }
-        self.erase_group(group)?;
+        let Some(place) = group.retire_closed() else { return Ok(false) };
+        self.erase_group(group, place)?;
         Ok(true)
     }
 }

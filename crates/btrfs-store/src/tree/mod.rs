@@ -50,7 +50,7 @@ pub(crate) use cut::Cut;
 pub use edit::{Edit, EditItem};
 pub use forest::{Forest, RootPtr, Tree, TreeKind};
 pub use host::Host;
-pub(crate) use prune::{Prune, prune_last};
+pub(crate) use prune::{Prune, cut_first, prune_last};
 pub use read::Scan;
 pub(crate) use walk::{children, prepare_for_write};
 

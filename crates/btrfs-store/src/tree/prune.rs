@@ -6,7 +6,7 @@ use super::balance::empty_root;
 use super::block::BlockView;
 use super::forest::Tree;
 use super::host::Host;
-use super::write_path::{Intent, Path, Step, child_for_write, free, lock_root};
+use super::write_path::{Intent, Path, Step, child_for_write, fix_first_key, free, lock_root};
 use super::{node, raw};
 
 /// What becomes of the last child of a node.
@@ -57,6 +57,25 @@ pub(crate) fn prune_last(
     }
     remove_last_ptr(host, &mut path)?;
     Ok(true)
+}
+
+/// Takes the first pointers away of the nodes on one way down from the root: of each as many as `gone` says, at least
+/// one less than it has. The way leads through the first that is left. What they lead to is the caller's business.
+pub(crate) fn cut_first(host: &dyn Host, tree: &Tree, gone: &[usize]) -> Result<()> {
+    let mut path = lock_root(host, tree, Intent::Shrink)?;
+    for (depth, count) in gone.iter().enumerate() {
+        if depth > 0 {
+            let child = child_for_write(host, tree, &mut path.leaf().block.data, 0)?;
+            path.steps.push(Step { block: child, slot: 0 });
+        }
+        let block = &mut path.leaf().block.data;
+        for _ in 0..*count {
+            node::remove(block, 0);
+        }
+    }
+    let last = path.steps.len() - 1;
+    fix_first_key(&mut path, last);
+    Ok(())
 }
 
 /// Removes the last pointer of the last node of the path; emptied nodes go, an emptied root

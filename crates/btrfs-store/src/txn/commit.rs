@@ -12,7 +12,7 @@ use btrfs_disk::{Generation, TreeId};
 
 use crate::ablation::{Mutation, mutated};
 use crate::extent::{Apply, SpaceSink};
-use crate::space::{Extent, Reservation, Space};
+use crate::space::{Extent, Reservation};
 use crate::tree::{Edit, EditItem, RootPtr};
 use crate::{Error, Result};
 use btrfs_disk::{At, Corrupt, Detail, Logical};
@@ -116,10 +116,11 @@ impl Engine {
         *on_device = settled.superblock;
         self.gate.set_durable(serial, settled.generation);
         self.pending.refs.note_durable();
+        let free = self.hold_back(settled.generation, settled.pinned)?;
         if self.options.discard {
-            self.discard_pinned(&settled.pinned);
+            self.discard_pinned(&free);
         }
-        self.space.unpin(settled.pinned).inspect_err(|error| self.health.poison(error))
+        self.space.unpin(free).inspect_err(|error| self.health.poison(error))
     }
 
     /// Runs `write`, and once more where it found no room on what holds the devices (a sparse file on a
@@ -133,7 +134,7 @@ impl Engine {
 
     fn settle(&self, generation: Generation) -> Result<Settled> {
         let host = |keeps_freed| TxnHost { engine: self, generation, purse: Purse::Commit, keeps_freed };
-        let log = self.log.end(self.trees.forest(), &self.space)?;
+        let log = self.log.end(self.trees.forest(), &self.space, |at| self.views.note_taken(at))?;
         self.apply_deferred(&Edit::new(&host(false)))?;
         let mut rounds = 0;
         while self.settle_round(&host(rounds >= ROUNDS_FREEING), log.had_log)? {
@@ -165,7 +166,7 @@ impl Engine {
             edit,
             tree: &self.core.extent,
             csums: self.csum_tree(),
-            space: &Sink { space: &self.space, keeps_freed: had_log || host.keeps_freed },
+            space: &Sink { engine: self, keeps_freed: had_log || host.keeps_freed },
             sizes: self.extent_sizes(),
         };
         apply.run(&heads)?;
@@ -268,7 +269,7 @@ impl Engine {
 
 /// Tells the space module what became of extents.
 struct Sink<'a> {
-    space: &'a Space,
+    engine: &'a Engine,
     /// What this transaction took and gave up is not to be taken again: the superblock on the device
     /// leads to a log, which may lead to it; or the rounds have to end.
     keeps_freed: bool,
@@ -276,18 +277,20 @@ struct Sink<'a> {
 
 impl SpaceSink for Sink<'_> {
     fn allocated(&self, at: Logical, len: u64) -> Result<()> {
-        self.space.note_allocated(Extent { at, len })
+        self.engine.views.note_taken(at);
+        self.engine.space.note_allocated(Extent { at, len })
     }
 
     fn freed(&self, at: Logical, len: u64) -> Result<()> {
-        self.space.note_freed(Extent { at, len })?;
-        self.space.pin(Extent { at, len })
+        self.engine.space.note_freed(Extent { at, len })?;
+        self.engine.space.pin(Extent { at, len })
     }
 
     fn never_used(&self, at: Logical, len: u64) -> Result<()> {
         if self.keeps_freed {
-            return self.space.pin(Extent { at, len });
+            self.engine.views.note_taken(at);
+            return self.engine.space.pin(Extent { at, len });
         }
-        self.space.free_now(Extent { at, len })
+        self.engine.space.free_now(Extent { at, len })
     }
 }

@@ -12,10 +12,11 @@ use std::sync::Arc;
 use btrfs_disk::key::item_type::{ORPHAN_ITEM, ROOT_ITEM};
 use btrfs_disk::{Key, TreeId};
 
+use crate::Result;
 use crate::extent::{Counting, DropPlan, RefChange, Sign, child_changes, convert_changes, on_drop};
 use crate::tree::{BlockView, Host, Prune, Tree, children, prune_last};
-use crate::{Error, Result};
 
+use super::drop_resume::cut_dropped;
 use super::handle::Txn;
 use super::host::TxnHost;
 
@@ -34,10 +35,16 @@ pub enum DropProgress {
 /// Takes up to `block_budget` blocks away from the tree `id`.
 pub(crate) fn step(txn: &Txn, id: TreeId, block_budget: u32) -> Result<DropProgress> {
     let slot = txn.engine.trees.slot(id)?;
-    if slot.item.lock().drop_progress.get() != Key::MIN {
-        return Err(Error::unsupported("a subvolume deletion that another program began"));
-    }
     txn.engine.pending.deferred.forget_tree(id);
+    let (progress, level) = {
+        let item = slot.item.lock();
+        (item.drop_progress.get(), item.drop_level)
+    };
+    if progress != Key::MIN {
+        // Another program began this.
+        cut_dropped(txn, &slot.tree, &progress, level)?;
+        return Ok(DropProgress::More);
+    }
     txn.track(take_away(txn, &slot.tree, block_budget))
 }
 

@@ -24,6 +24,7 @@ use super::log_state::Log;
 use super::pending::Pending;
 use super::reader::BlockReader;
 use super::trees::Trees;
+use super::views::Views;
 
 /// The trees that the store itself lives in.
 pub(crate) struct CoreTrees {
@@ -45,6 +46,7 @@ pub(crate) struct Engine {
     pub(crate) pending: Pending,
     pub(crate) gate: Gate,
     pub(crate) log: Log,
+    pub(crate) views: Views,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) health: Health,
     pub(crate) options: StoreOptions,

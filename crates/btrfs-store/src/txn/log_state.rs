@@ -107,12 +107,12 @@ impl Log {
     }
 
     /// Ends the log of a transaction that settles: its blocks stay out of use until the
-    /// superblock that no longer leads to them is durable.
+    /// superblock that no longer leads to them is durable. `is_freed` hears of each.
     /// Says whether there was one.
     ///
     /// # Errors
     /// `Corrupt` when one of them is in no block group.
-    pub(crate) fn end(&self, forest: &Forest, space: &Space) -> Result<Ended> {
+    pub(crate) fn end(&self, forest: &Forest, space: &Space, is_freed: impl Fn(Logical)) -> Result<Ended> {
         let trees = std::mem::take(&mut *self.trees.lock());
         drop(self.dirty.take_sorted());
         let had_log = !trees.taken.is_empty();
@@ -122,6 +122,7 @@ impl Log {
                 space.free_now(extent)?;
                 continue;
             }
+            is_freed(extent.at);
             space.pin(extent)?;
         }
         Ok(Ended { had_log, superblock: trees.superblock })

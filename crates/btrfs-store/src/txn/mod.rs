@@ -14,7 +14,8 @@
 //! changes trees and so may cause more of the others, but a block is copied once per
 //! transaction, so the rounds end. Then the next transaction starts, while the blocks of
 //! this one, which nobody changes any more, are written; the superblock that points to them
-//! goes last, between two flushes. Only then is space that the old state used free.
+//! goes last, between two flushes. Only then is space that the old state used free; or, while somebody reads an earlier
+//! state (`views`), when that ends.
 //!
 //! Failure: when a change fails half-way, or a write fails, the store stops writing
 //! (`Health`); the device has the last durable state, and reads go on. A write that fails because what holds the device
@@ -25,6 +26,7 @@
 mod commit;
 mod deferred;
 mod dirty;
+mod drop_resume;
 mod drop_tree;
 pub(crate) mod engine;
 mod gate;
@@ -37,6 +39,7 @@ mod settled;
 mod snapshot;
 pub(crate) mod trees;
 mod trim;
+mod views;
 mod write_out;
 
 pub use drop_tree::DropProgress;
@@ -50,4 +53,5 @@ pub(crate) use pending::Pending;
 pub(crate) use reader::BlockReader;
 pub(crate) use trees::Trees;
 pub(crate) use trim::Trim;
+pub(crate) use views::{View, Views};
 pub(crate) use write_out::Batch;

@@ -24,6 +24,8 @@ pub struct SpaceUsage {
     pub free_bytes: u64,
     /// What should be kept back so that a full volume can still be emptied.
     pub reserve_bytes: u64,
+    /// What was freed and stays out of use, because somebody reads an earlier state ([`crate::Volume::committed_view`]).
+    pub held_bytes: u64,
     /// Block groups, those with the same flags together.
     pub groups: Vec<GroupUsage>,
 }
@@ -75,6 +77,7 @@ impl Opened {
             unallocated_bytes: report.device_total.saturating_sub(allocated_bytes),
             free_bytes: report.free,
             reserve_bytes: report.global_reserve.1,
+            held_bytes: report.held,
             groups,
         }
     }
@@ -82,8 +85,10 @@ impl Opened {
 
 impl fmt::Display for SpaceUsage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, groups } = self;
+        let Self { device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, held_bytes, groups } =
+            self;
         writeln!(f, "space {device_bytes} {allocated_bytes} {unallocated_bytes} {free_bytes} {reserve_bytes}")?;
+        writeln!(f, "held {held_bytes}")?;
         for GroupUsage { flags, count, total_bytes, used_bytes, device_bytes } in groups {
             writeln!(f, "groups {} {count} {total_bytes} {used_bytes} {device_bytes}", flags.bits())?;
         }
@@ -97,18 +102,19 @@ impl FromStr for SpaceUsage {
     /// Lines of other names are passed over: a later version may tell more.
     fn from_str(text: &str) -> Result<Self, NotUsage> {
         let mut found = None;
-        let mut groups = Vec::new();
+        let (mut groups, mut held_bytes) = (Vec::new(), 0);
         for line in text.lines().take(GROUPS_MAX) {
             let (name, numbers) = words_of(line).ok_or(NotUsage)?;
             match (name, numbers.as_slice()) {
                 ("space", &[device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, ..]) => {
-                    let groups = Vec::new();
+                    let (held_bytes, groups) = (0, Vec::new());
                     found = Some(Self {
                         device_bytes,
                         allocated_bytes,
                         unallocated_bytes,
                         free_bytes,
                         reserve_bytes,
+                        held_bytes,
                         groups,
                     });
                 }
@@ -116,11 +122,12 @@ impl FromStr for SpaceUsage {
                     let flags = BlockGroupFlags::from_bits_retain(flags);
                     groups.push(GroupUsage { flags, count, total_bytes, used_bytes, device_bytes });
                 }
-                ("space" | "groups", _) => return Err(NotUsage),
+                ("held", &[bytes, ..]) => held_bytes = bytes,
+                ("space" | "groups" | "held", _) => return Err(NotUsage),
                 _ => {}
             }
         }
-        found.map(|usage| Self { groups, ..usage }).ok_or(NotUsage)
+        found.map(|usage| Self { groups, held_bytes, ..usage }).ok_or(NotUsage)
     }
 }
 
@@ -132,8 +139,14 @@ mod tests {
     fn the_text_says_all_of_it() {
         let group = |flags, count| GroupUsage { flags, count, total_bytes: 8, used_bytes: 5, device_bytes: 16 };
         let groups = vec![group(BlockGroupFlags::DATA, 1), group(BlockGroupFlags::METADATA | BlockGroupFlags::DUP, 2)];
-        let usage =
-            SpaceUsage { device_bytes: 1 << 40, free_bytes: 7, reserve_bytes: 9, groups, ..SpaceUsage::default() };
+        let usage = SpaceUsage {
+            device_bytes: 1 << 40,
+            free_bytes: 7,
+            reserve_bytes: 9,
+            held_bytes: 3,
+            groups,
+            ..SpaceUsage::default()
+        };
         assert_eq!(usage.to_string().parse(), Ok(usage.clone()));
         assert_eq!(format!("{usage}news 1 2\n").parse(), Ok(usage));
         for wrong in

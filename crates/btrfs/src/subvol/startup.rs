@@ -90,8 +90,7 @@ pub(crate) fn mark_quotas_inconsistent(namespace: &Namespace) -> Result<bool> {
 enum Noted {
     /// A subvolume without references: its tree goes.
     Deleted,
-    /// A deletion that the kernel began, or an inode of the tree of roots, which only the kernel
-    /// knows how to remove: both are left to it.
+    /// An inode of the tree of roots, which only the kernel knows how to remove: left to it.
     KernelOnly,
     /// A tree that is in use, or none: only the note goes.
     Stale,
@@ -103,7 +102,6 @@ fn what_is_noted(namespace: &Namespace, id: TreeId) -> Result<Noted> {
     if id.is_subvolume() && id != TreeId::FS {
         match store.root_item(id) {
             Ok(item) if item.refs.get() > 0 => return Ok(Noted::Stale),
-            Ok(item) if item.drop_progress.get() != Key::MIN => return Ok(Noted::KernelOnly),
             Ok(_) => return Ok(Noted::Deleted),
             Err(btrfs_store::Error::NoSuchTree(_)) => {}
             Err(error) => return Err(error.into()),

@@ -53,7 +53,7 @@ impl VolumeOptions {
             drop(store);
             return self.open_replayed(device);
         }
-        self.start(store, device)
+        self.start(store, Some(device))
     }
 
     /// Replays the log into memory, above a device that stays as it is.
@@ -69,7 +69,7 @@ impl VolumeOptions {
         };
         log::replay::run(&self.namespace(store))?;
         let store = Store::open(vec![Arc::clone(&device)], &self.store_options())?;
-        self.start(store, device)
+        self.start(store, Some(device))
     }
 
     /// Makes a new, empty file system on an image file, which is created when `size` says how
@@ -94,7 +94,7 @@ impl VolumeOptions {
     pub fn make_device(&self, device: Arc<dyn Device>, make: &MakeOptions) -> Result<Volume> {
         let store = Store::make(vec![Arc::clone(&device)], make, &self.store_options())?;
         subvol::make_trees(&store, self.owner)?;
-        self.start(store, device)
+        self.start(store, Some(device))
     }
 
     fn store_options(&self) -> StoreOptions {
@@ -109,14 +109,14 @@ impl VolumeOptions {
         }
     }
 
-    fn start(&self, store: Store, device: Arc<dyn Device>) -> Result<Volume> {
+    fn start(&self, store: Store, device: Option<Arc<dyn Device>>) -> Result<Volume> {
         let namespace = self.namespace(store);
         if !self.read_only {
             log::replay::run(&namespace)?;
             subvol::prepare_for_writing(&namespace)?;
         }
         let top = self.choose_top(&namespace)?;
-        Volume::new(Opened::new(namespace, top, self.owner, vec![device]))
+        Volume::new(Opened::new(namespace, top, self.owner, device.into_iter().collect()))
     }
 
     fn namespace(&self, store: Store) -> Arc<Namespace> {
@@ -148,6 +148,19 @@ impl VolumeOptions {
 }
 
 impl Volume {
+    /// The newest durable state, to be read for as long as the answer lives, while others go on: what they free
+    /// meanwhile stays out of use, which `usage` shows as held. What is overwritten in place (`nodatacow`) is read as it
+    /// is then. The volume stays open for as long.
+    ///
+    /// Where writers would find no room otherwise, it is given up, and reads through it fail.
+    ///
+    /// # Errors
+    /// Damage, I/O.
+    pub fn committed_view(&self) -> Result<Self> {
+        let options = Self::options().read_only(true).subvolume_id(self.opened.top);
+        options.start(self.core().store.committed_view()?, None)
+    }
+
     /// Makes a new, empty file system and opens it; see [`VolumeOptions::make`].
     ///
     /// # Errors

@@ -5,6 +5,7 @@
 #![allow(unreachable_pub, reason = "each test is a crate of its own")]
 
 pub mod served;
+pub mod whole;
 
 use std::path::Path;
 use std::process::Command;

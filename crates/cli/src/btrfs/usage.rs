@@ -50,6 +50,8 @@ struct Report {
     metadata_percent: u64,
     /// Kept back so that a full volume can still be emptied.
     global_reserve_bytes: u64,
+    /// Freed, and out of use while somebody reads an earlier state.
+    held_bytes: u64,
     has_multiple_profiles: bool,
     groups: Vec<Group>,
 }
@@ -98,6 +100,7 @@ fn report(usage: &SpaceUsage) -> Report {
         data_percent: data,
         metadata_percent: metadata,
         global_reserve_bytes: usage.reserve_bytes,
+        held_bytes: usage.held_bytes,
         has_multiple_profiles: kinds.into_iter().any(|kind| profiles(kind) > 1),
         groups,
     }
@@ -156,6 +159,9 @@ fn print(out: &mut Output, report: &Report, device: &str) -> Result<()> {
     line("Data ratio", ratio(report.data_percent))?;
     line("Metadata ratio", ratio(report.metadata_percent))?;
     line("Global reserve", human::bytes(report.global_reserve_bytes))?;
+    if report.held_bytes > 0 {
+        line("Held for readers", human::bytes(report.held_bytes))?;
+    }
     line("Multiple profiles", if report.has_multiple_profiles { "yes" } else { "no" }.to_owned())?;
     for group in &report.groups {
         writeln!(out)?;

@@ -37,7 +37,7 @@ fn a_live_tree_stays_and_the_note_goes() {
 }
 
 #[test]
-fn a_deletion_that_the_kernel_began_is_left_to_it() {
+fn a_deletion_that_stopped_where_the_tree_has_no_node_is_left_alone() {
     let image = Image::new(|volume| {
         volume.write("/file", [1; 10_000]).unwrap();
         volume.create_subvolume("/subvolume").unwrap();

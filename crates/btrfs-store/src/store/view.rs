@@ -1,0 +1,114 @@
+//! Reading one committed state while others write.
+
+use std::sync::Arc;
+
+use blockdev::{Device, Op};
+
+use super::Store;
+use crate::options::StoreOptions;
+use crate::txn::{Engine, View};
+use crate::{Error, Result, bootstrap};
+
+/// Tree blocks that a view keeps in memory at most, one part of so many of what the store itself may.
+const CACHE_SHARE: usize = 4;
+
+impl Store {
+    /// The newest durable state, to be read for as long as the answer lives: what is freed meanwhile stays out of use.
+    /// Data that is overwritten in place (`NODATACOW`) is read as it is then. Where others would find no room for what
+    /// it holds back, it is given up, and reads through it fail.
+    ///
+    /// # Errors
+    /// As [`Self::open`].
+    pub fn committed_view(&self) -> Result<Self> {
+        let engine = &self.0;
+        let (view, superblock) = engine.open_view();
+        let options = StoreOptions {
+            read_only: true,
+            cache_bytes: engine.options.cache_bytes / CACHE_SHARE,
+            backup_root: None,
+            superblock: None,
+            ..engine.options.clone()
+        };
+        // From here on the device ends the view when nobody has it any more.
+        let devices = engine.pool().devices().iter().map(|device| Arc::clone(device.device()));
+        let viewed = devices.map(|device| ViewDevice { device, view: Arc::clone(&view), engine: Arc::clone(engine) });
+        let Some(device) = viewed.last() else {
+            engine.close_view(&view);
+            return Err(Error::bug("no device", "view"));
+        };
+        let workers = Arc::clone(engine.pool().workers());
+        Ok(Self(Arc::new(bootstrap::open_view(Arc::new(device), superblock, &options, workers)?)))
+    }
+}
+
+/// A device on which an earlier state is read, for as long as that is there.
+#[derive(Debug)]
+struct ViewDevice {
+    device: Arc<dyn Device>,
+    view: Arc<View>,
+    engine: Arc<Engine>,
+}
+
+impl ViewDevice {
+    /// What was read before this is of the state that is viewed.
+    fn check(&self) -> blockdev::Result<()> {
+        match self.view.is_whole() {
+            true => Ok(()),
+            false => Err(blockdev::Error::StateGone { device: self.name().to_owned() }),
+        }
+    }
+
+    fn refuse(&self, op: Op) -> blockdev::Result<()> {
+        Err(blockdev::Error::ReadOnly { op, device: self.name().to_owned() })
+    }
+}
+
+impl Drop for ViewDevice {
+    fn drop(&mut self) {
+        self.engine.close_view(&self.view);
+    }
+}
+
+impl Device for ViewDevice {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockdev::Result<()> {
+        self.device.read_at(offset, buf)?;
+        self.check()
+    }
+
+    fn will_read(&self, offset: u64, len: u64) {
+        self.device.will_read(offset, len);
+    }
+
+    fn read_parts_at(&self, offset: u64, parts: &mut [&mut [u8]]) -> blockdev::Result<()> {
+        self.device.read_parts_at(offset, parts)?;
+        self.check()
+    }
+
+    fn write_at(&self, _offset: u64, _parts: &[&[u8]]) -> blockdev::Result<()> {
+        self.refuse(Op::Write)
+    }
+
+    fn flush(&self) -> blockdev::Result<()> {
+        Ok(())
+    }
+
+    fn discard(&self, _offset: u64, _len: u64) -> blockdev::Result<()> {
+        self.refuse(Op::Discard)
+    }
+
+    fn grow(&self, _size_bytes: u64) -> blockdev::Result<()> {
+        self.refuse(Op::Grow)
+    }
+}

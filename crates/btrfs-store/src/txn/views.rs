@@ -1,0 +1,272 @@
+//! Views of committed states: what one of them may read is not given away before it ends.
+//!
+//! A view is of the newest durable transaction. Space that is freed after it stays out of use, unless it was taken
+//! after it as well. That is known in memory only: on the device it is free, so a crash takes nothing with it.
+//!
+//! What is held back is bounded: by a share of the devices, and by what others need. Where they would find no room, the
+//! oldest view is given up, and reads through it fail from then on.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use btrfs_disk::superblock::Superblock;
+use btrfs_disk::{DevId, Generation, Logical};
+
+use crate::Result;
+use crate::locks::{Mutex, Rank};
+use crate::space::{Pinned, Run};
+
+use super::engine::Engine;
+
+/// Of the devices, what views may hold back at most: one part of so many.
+const HELD_SHARE: u64 = 2;
+/// Most extents that are held back, and most that are known to be newer than all views.
+const EXTENTS_MAX: usize = 1 << 20;
+
+/// The open views, and what is held back for them.
+#[derive(Debug)]
+pub(crate) struct Views {
+    /// There is one. Changes while no commit is under way.
+    are_open: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The oldest first.
+    open: Vec<Arc<View>>,
+    /// Where extents begin that were taken since the newest view.
+    fresh: BTreeSet<Logical>,
+    /// The first to be freed first.
+    held: Vec<Held>,
+}
+
+/// An open view.
+#[derive(Debug)]
+pub(crate) struct View {
+    generation: Generation,
+    is_given_up: AtomicBool,
+}
+
+/// What one transaction freed.
+#[derive(Debug)]
+pub(crate) struct Held {
+    freed_in: Generation,
+    extents: Pinned,
+    /// The places of chunks that were removed.
+    places: Vec<(DevId, Run)>,
+}
+
+impl View {
+    /// False from the moment at which what it reads may be overwritten.
+    pub(crate) fn is_whole(&self) -> bool {
+        !self.is_given_up.load(Ordering::SeqCst)
+    }
+}
+
+impl Views {
+    pub(crate) fn none() -> Self {
+        Self { are_open: AtomicBool::new(false), state: Mutex::new(Rank::Counters, State::default()) }
+    }
+
+    /// Bytes held back.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.state.lock().held_bytes()
+    }
+
+    /// An extent that no view can have: it was taken just now.
+    pub(super) fn note_taken(&self, at: Logical) {
+        if self.are_open.load(Ordering::Relaxed) {
+            let mut state = self.state.lock();
+            // Without this it is held back when it comes free.
+            if state.fresh.len() < EXTENTS_MAX {
+                state.fresh.insert(at);
+            }
+        }
+    }
+
+    /// Takes what views may read out of what a transaction freed.
+    fn split_off(&self, freed: &mut Pinned) -> Pinned {
+        if !self.are_open.load(Ordering::Relaxed) {
+            return Pinned::default();
+        }
+        let mut state = self.state.lock();
+        freed.split_off(|at| !state.fresh.remove(&at))
+    }
+
+    /// Keeps something for who may read it; what nobody needs any more.
+    fn keep(&self, held: Held) -> Vec<Held> {
+        let mut state = self.state.lock();
+        state.held.push(held);
+        // The view that it was kept for may have ended meanwhile.
+        state.take_needless()
+    }
+
+    fn open(&self, generation: Generation) -> Arc<View> {
+        let view = Arc::new(View { generation, is_given_up: AtomicBool::new(false) });
+        let mut state = self.state.lock();
+        state.open.push(Arc::clone(&view));
+        state.fresh.clear();
+        self.are_open.store(true, Ordering::Relaxed);
+        view
+    }
+
+    /// Ends a view; what nobody needs any more.
+    fn close(&self, view: &View) -> Vec<Held> {
+        let mut state = self.state.lock();
+        state.open.retain(|other| !std::ptr::eq(&raw const **other, view));
+        self.are_open.store(!state.open.is_empty(), Ordering::Relaxed);
+        state.take_needless()
+    }
+
+    /// Gives the oldest view up, if anything is held back; what nobody needs any more.
+    fn give_up_oldest(&self) -> Option<Vec<Held>> {
+        let mut state = self.state.lock();
+        if state.held_bytes() == 0 || state.open.is_empty() {
+            return None;
+        }
+        let view = state.open.remove(0);
+        // Before anything can be overwritten.
+        view.is_given_up.store(true, Ordering::SeqCst);
+        self.are_open.store(!state.open.is_empty(), Ordering::Relaxed);
+        Some(state.take_needless())
+    }
+
+    fn is_too_much(&self, device_bytes: u64) -> bool {
+        let state = self.state.lock();
+        let count: usize = state.held.iter().map(|held| held.extents.count()).sum();
+        count > EXTENTS_MAX || state.held_bytes() > device_bytes / HELD_SHARE
+    }
+}
+
+impl State {
+    fn held_bytes(&self) -> u64 {
+        let places = |held: &Held| held.places.iter().map(|(_, run)| run.len).sum::<u64>();
+        self.held.iter().map(|held| held.extents.bytes().saturating_add(places(held))).fold(0, u64::saturating_add)
+    }
+
+    /// Takes what was freed before the oldest view.
+    fn take_needless(&mut self) -> Vec<Held> {
+        let oldest = self.open.iter().map(|view| view.generation).min();
+        if oldest.is_none() {
+            self.fresh.clear();
+        }
+        let is_needed = |held: &Held| oldest.is_some_and(|oldest| oldest < held.freed_in);
+        let (needed, needless) = std::mem::take(&mut self.held).into_iter().partition(is_needed);
+        self.held = needed;
+        needless
+    }
+}
+
+impl Engine {
+    /// Begins a view of what is durable: its superblock, which leads to no log.
+    pub(crate) fn open_view(&self) -> (Arc<View>, Superblock) {
+        // No commit ends meanwhile.
+        let _serial = self.gate.serialize();
+        let mut superblock = self.log.lock_superblock().clone();
+        let fields = superblock.fields_mut();
+        fields.log_root = 0.into();
+        fields.log_root_level = 0;
+        (self.views.open(superblock.generation()), superblock)
+    }
+
+    /// Ends a view: what was held back for it alone is free.
+    pub(crate) fn close_view(&self, view: &View) {
+        // A failure is told by the next write.
+        let _ = self.release(self.views.close(view));
+    }
+
+    /// Gives up the oldest view, where that frees anything; false where there is nothing to be had.
+    ///
+    /// # Errors
+    /// `Corrupt` when something was free already; the store is poisoned then.
+    pub(crate) fn give_up_view(&self) -> Result<bool> {
+        let Some(needless) = self.views.give_up_oldest() else { return Ok(false) };
+        self.release(needless)?;
+        Ok(true)
+    }
+
+    /// Holds back what views may read of what a transaction freed that is durable now; returns the rest.
+    ///
+    /// # Errors
+    /// As [`Self::give_up_view`].
+    pub(super) fn hold_back(&self, freed_in: Generation, mut freed: Pinned) -> Result<Pinned> {
+        let extents = self.views.split_off(&mut freed);
+        if extents.count() > 0 {
+            self.space.hold(&extents);
+            self.release(self.views.keep(Held { freed_in, extents, places: Vec::new() }))?;
+            self.bound_views()?;
+        }
+        Ok(freed)
+    }
+
+    /// Holds the places of a chunk back that the running transaction removes.
+    ///
+    /// # Errors
+    /// As [`Self::give_up_view`].
+    pub(crate) fn hold_places(&self, places: Vec<(DevId, Run)>) -> Result<()> {
+        let (freed_in, extents) = (self.gate.running(), Pinned::default());
+        self.release(self.views.keep(Held { freed_in, extents, places }))
+    }
+
+    /// Gives up as many views as hold back too much.
+    fn bound_views(&self) -> Result<()> {
+        let device_bytes = self.pool().devices().iter().map(|device| device.total_bytes()).fold(0, u64::saturating_add);
+        while self.views.is_too_much(device_bytes) && self.give_up_view()? {}
+        Ok(())
+    }
+
+    fn release(&self, needless: Vec<Held>) -> Result<()> {
+        for Held { extents, places, .. } in needless {
+            if self.options.discard {
+                self.discard_pinned(&extents);
+            }
+            let released = self.space.release(extents);
+            released.inspect_err(|error| self.health.poison(error))?;
+            self.space.give_places(&places);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn freed(generation: u64) -> Held {
+        let places = vec![(DevId(1), Run { start: generation << 20, len: 1 << 20 })];
+        Held { freed_in: Generation(generation), extents: Pinned::default(), places }
+    }
+
+    fn generations(needless: &[Held]) -> Vec<u64> {
+        needless.iter().map(|held| held.freed_in.0).collect()
+    }
+
+    #[test]
+    fn what_was_freed_before_the_oldest_view_is_needless() {
+        let views = Views::none();
+        assert_eq!(generations(&views.keep(freed(5))), [5], "nobody reads an earlier state");
+        let first = views.open(Generation(5));
+        assert!(views.keep(freed(6)).is_empty());
+        let second = views.open(Generation(6));
+        assert!(views.keep(freed(7)).is_empty());
+        assert_eq!(views.held_bytes(), 2 << 20);
+        assert_eq!(generations(&views.close(&first)), [6]);
+        assert_eq!(generations(&views.close(&second)), [7]);
+        assert_eq!(views.held_bytes(), 0);
+    }
+
+    #[test]
+    fn the_oldest_view_is_given_up_first_and_only_where_that_helps() {
+        let views = Views::none();
+        let (first, second) = (views.open(Generation(5)), views.open(Generation(6)));
+        assert!(views.give_up_oldest().is_none(), "nothing is held back");
+        assert!(views.keep(freed(7)).is_empty());
+        assert_eq!(views.give_up_oldest().unwrap().len(), 0, "the other needs it");
+        assert!(!first.is_whole() && second.is_whole());
+        assert_eq!(views.give_up_oldest().unwrap().len(), 1);
+        assert!(!second.is_whole());
+        assert!(views.give_up_oldest().is_none());
+    }
+}

@@ -1,0 +1,166 @@
+//! Do we bring deletions of subvolumes to their end that the kernel began?
+//!
+//! Copies of an image ([`crate::cut_short`]) are taken while the kernel deletes snapshots that share most of their trees
+//! with each other and with some that were deleted before. Each is opened here, which finishes the deletion. Afterwards
+//! no deleted subvolume is left, `btrfs check` finds no error, and the kernel walks the same files as after its own
+//! deletion. Needs root, and mkfs.xfs.
+
+use crate::cut_short::{self, check_same, copy, walk};
+use crate::diff_walk::record::Walk;
+use crate::system::{Mount, btrfs_program, is_root, mkfs_program, run as run_program};
+use anyhow::{Context, Result, ensure};
+use spinney::Volume;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use testkit::Random;
+
+/// What is run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Deletions cut short.
+    #[arg(long, default_value_t = 20)]
+    count: u64,
+    /// What the image's files are drawn with.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Where the images are for a while.
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+}
+
+const IMAGE_BYTES: u64 = 1 << 30;
+const FILES: u64 = 25_000;
+const SNAPSHOTS: u64 = 6;
+/// Files that are written anew between two snapshots.
+const CHANGED: u64 = 400;
+/// Deleted before copies are taken, so that their blocks are counted by address.
+const GONE_BEFORE: [u64; 2] = [0, 3];
+/// Deleted while copies are taken.
+const DELETED: [u64; 3] = [1, 2, 4];
+/// Copies that are taken of one deletion.
+const COPIES_MAX: u64 = 8;
+/// Copies after which is asked whether the deletion has ended.
+const COPIES_BETWEEN: usize = 20;
+/// Longest time that the kernel may take to end one.
+const DELETION_MAX: Duration = Duration::from_secs(120);
+
+/// Takes the copies and finishes each.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if !is_root() {
+        println!("deletion-resume: skipped, mounting needs root");
+        return Ok(());
+    }
+    cut_short::on_host(&options.dir, "deletion-resume", |top| finish_all(options, top))
+}
+
+fn finish_all(options: &Options, top: &Path) -> Result<()> {
+    let start = Instant::now();
+    let (mut count, mut names) = (0u64, 0);
+    for round in 0.. {
+        let base = top.join("base.img");
+        make(&base, options.seed + round)?;
+        let (cut, expected) = cut_short_deletions(&base, top, options.count - count)?;
+        ensure!(!cut.is_empty() || round < 20, "the kernel deletes faster than it can be cut short");
+        for image in &cut {
+            let volume = Volume::open(image)?;
+            volume.close()?;
+            let what = || format!("seed {}, {}", options.seed + round, image.display());
+            ensure!(dead(image)?.is_empty(), "deletions are left: {}", what());
+            check_same(image, &expected).with_context(what)?;
+            std::fs::remove_file(image)?;
+            count += 1;
+        }
+        names = expected.len();
+        if count >= options.count {
+            break;
+        }
+    }
+    let seconds = start.elapsed().as_secs_f64();
+    println!("deletion-resume: {count} that the kernel began, {names} names, 0 differences, {seconds:.0} s");
+    Ok(())
+}
+
+fn subvolume(action: &str, paths: &[&Path]) -> Result<()> {
+    let mut words = vec!["subvolume".to_owned(), action.to_owned()];
+    words.extend(paths.iter().map(|path| path.to_string_lossy().into_owned()));
+    run_program(&btrfs_program(), &words).map(drop)
+}
+
+/// An image with snapshots whose trees have three levels.
+fn make(image: &Path, seed: u64) -> Result<()> {
+    // What was there before is no empty image.
+    let _ = std::fs::remove_file(image);
+    std::fs::File::create(image)?.set_len(IMAGE_BYTES)?;
+    run_program(&mkfs_program(), &["-q", "-n", "4096", &image.to_string_lossy()])?;
+    let mount = Mount::new(image, "noatime,commit=1")?;
+    let top = mount.path().to_path_buf();
+    let sub = top.join("sub");
+    subvolume("create", &[&sub])?;
+    let mut random = Random::new(seed);
+    let write = |number: u64, random: &mut Random| -> Result<()> {
+        let len = if number % 8 == 0 { 9_000 } else { 100 + random.index(700) };
+        let byte = u8::try_from(random.below(256)).unwrap_or(0);
+        Ok(std::fs::write(sub.join(number.to_string()), vec![byte; len])?)
+    };
+    for number in 0..FILES {
+        write(number, &mut random)?;
+    }
+    for number in 0..SNAPSHOTS {
+        subvolume("snapshot", &[&sub, &top.join(format!("snapshot-{number}"))])?;
+        // A part of the tree, so that the rest stays shared in large pieces.
+        let first = random.below(FILES - CHANGED);
+        for number in first..first + CHANGED {
+            write(number, &mut random)?;
+        }
+    }
+    let gone: Vec<PathBuf> = GONE_BEFORE.iter().map(|number| top.join(format!("snapshot-{number}"))).collect();
+    for path in gone.iter().chain([&sub]) {
+        subvolume("delete", &[path])?;
+    }
+    subvolume("sync", &[&top])?;
+    mount.unmount()
+}
+
+/// Copies taken while the kernel deletes, and what it shows when it has done so.
+fn cut_short_deletions(base: &Path, top: &Path, count: u64) -> Result<(Vec<PathBuf>, Walk)> {
+    let mut copies = Vec::new();
+    let mount = Mount::new(base, "noatime,commit=1")?;
+    let folder = mount.path().to_path_buf();
+    for number in DELETED {
+        subvolume("delete", &[&folder.join(format!("snapshot-{number}"))])?;
+    }
+    let begin = Instant::now();
+    let mut all = Vec::new();
+    // A commit makes the kernel note how far it came. What that is shows afterwards: reading it takes too long.
+    while all.len() % COPIES_BETWEEN != 0 || is_under_way(&folder)? {
+        let to = top.join(format!("cut-{}.img", all.len()));
+        run_program("sync", &["-f", &folder.to_string_lossy()])?;
+        copy(base, &to)?;
+        all.push(to);
+        ensure!(begin.elapsed() < DELETION_MAX, "the kernel's deletion did not end");
+    }
+    for to in all {
+        let is_wanted = u64::try_from(copies.len())? < count.min(COPIES_MAX);
+        match is_wanted && dead(&to)?.contains(&true) {
+            true => copies.push(to),
+            false => std::fs::remove_file(&to)?,
+        }
+    }
+    let expected = walk(&folder)?;
+    mount.unmount()?;
+    Ok((copies, expected))
+}
+
+fn is_under_way(folder: &Path) -> Result<bool> {
+    let list = run_program(&btrfs_program(), &["subvolume", "list", "-d", &folder.to_string_lossy()])?;
+    Ok(!list.trim().is_empty())
+}
+
+/// The deleted subvolumes that are left, and whether their deletion had begun.
+fn dead(image: &Path) -> Result<Vec<bool>> {
+    let text =
+        run_program(&btrfs_program(), &["inspect-internal", "dump-tree", "-t", "root", &image.to_string_lossy()])?;
+    let items = text.split("\titem ").filter(|item| item.contains(" ROOT_ITEM "));
+    let dead = items.filter(|item| item.contains("refs 0\n") || item.contains("refs 0 "));
+    Ok(dead.map(|item| !item.contains("drop_progress key (0 UNKNOWN.0 0)")).collect())
+}
