@@ -5,7 +5,6 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -135,7 +134,6 @@ fn a_view_gives_way_to_who_needs_the_space() {
     assert_eq!(volume.usage().held_bytes, 0, "it was given up");
     let error = view.read("/3").unwrap_err();
     assert!(error.to_string().contains("given up"), "{error}");
-    assert_eq!(std::io::Error::from(error).kind(), ErrorKind::StaleNetworkFileHandle);
     assert!(volume.read("/3").unwrap() == contents(8, FILE_BYTES));
     drop(view);
     volume.close().unwrap();

@@ -4,7 +4,9 @@
 
 mod common;
 
-use btrfs::{MakeOptions, Volume};
+use std::time::Duration;
+
+use btrfs::{FsOptions, MakeOptions, Volume};
 use btrfs_disk::flags::BlockGroupFlags;
 use common::{check, empty, fill};
 
@@ -102,4 +104,38 @@ fn a_crash_after_groups_went_leaves_the_last_commit() {
     volume.sync().unwrap();
     volume.close().unwrap();
     check(file.path());
+}
+
+#[test]
+fn groups_that_have_become_less_full_than_asked_for_are_emptied_and_given_back() {
+    let (file, volume) = common::whole::make(800 << 20);
+    let contents = |number: usize| common::whole::contents(number, 1 << 20);
+    let options = FsOptions { bg_reclaim_threshold: 40, commit_interval: Duration::ZERO, ..FsOptions::default() };
+    let server = volume.serve(options).unwrap();
+    let count = || {
+        let chunks = volume.chunks();
+        chunks.iter().filter(|chunk| chunk.flags.contains(BlockGroupFlags::DATA)).count()
+    };
+    for number in 0..500 {
+        volume.write(format!("/{number}"), contents(number)).unwrap();
+    }
+    volume.sync().unwrap();
+    server.step();
+    let full = count();
+    assert!(full >= 4, "{full} groups of data");
+    for number in (0..500).filter(|number| number % 8 != 0) {
+        volume.remove_file(format!("/{number}")).unwrap();
+    }
+    volume.sync().unwrap();
+    for _ in 0..200 {
+        server.step();
+    }
+    let left = count();
+    assert!(left <= full / 2, "{left} of {full} groups of data are left");
+    for number in (0..500).step_by(8) {
+        assert!(volume.read(format!("/{number}")).unwrap() == contents(number), "{number}");
+    }
+    drop(server);
+    volume.close().unwrap();
+    common::check(file.path());
 }

@@ -1,5 +1,5 @@
 //! Power cuts while block groups are written anew, with snapshots and clones in them, and while an image that has to be
-//! moved together is cut. `SPINNEY_POWER_CUTS` states of each (default 300).
+//! moved together is cut, and on a volume that is full. `SPINNEY_POWER_CUTS` states of each (default 300).
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
@@ -11,6 +11,7 @@ use crash_explorer::{Config, explore_given, parse};
 use spinney::{MakeOptions, SnapshotMode, Volume};
 
 const IMAGE_BYTES: u64 = 192 << 20;
+const FULL_BYTES: u64 = 96 << 20;
 
 const BALANCE: &str = "\
 creat a\nwrite a 0 3000000\ncreat b\nwrite b 0 200000\nsync\n\
@@ -24,6 +25,37 @@ const SHRINK: &str = "\
 creat a\nwrite a 0 16000000\nsync\ncreat b\nwrite b 0 16000000\nsync\ncreat c\nwrite c 0 3000000\nsync\n\
 unlink a\nsync\nwrite b 5000000 100000\nfsync b\nresize min\n\
 write c 100 5000\nfsync c\nresize 201326592\nwrite c 0 4000000\nfsync c\nresize min\nwrite b 0 3000\nfsync b\n";
+
+/// There is no room to move most groups, and little for anything else.
+const FULL: &str = "\
+creat a\nwrite a 0 300000\nfsync a\n\
+order btrfs.balance start data metadata system\n\
+write a 100000 5000\nfsync a\ncreat b\nwrite b 0 60000\nfsync b\nunlink a\nsync\n\
+order btrfs.balance start data:usage=90 metadata:convert=single system:convert=single force\n\
+creat c\nwrite c 0 400000\nfsync c\nwrite b 0 9000\nfsync b\n\
+order btrfs.balance start metadata:convert=dup system:convert=dup\n\
+unlink c\nsync\norder btrfs.balance start data\nwrite b 5000 100\nfsync b\n";
+
+/// A volume that was filled until nothing more went into it, of which a little was deleted.
+fn full() -> Arc<dyn Device> {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(FULL_BYTES));
+    let volume = Volume::options().make_device(Arc::clone(&device), &MakeOptions::default()).unwrap();
+    for (name, len) in [("large", 3_000_000), ("middle", 150_000), ("small", 9_000), ("inline", 1_200)] {
+        let mut count = 0;
+        while volume.write(format!("/{name}-{count}"), vec![7; len]).is_ok() {
+            count += 1;
+        }
+        // The last one may be there without its contents.
+        let _ = volume.remove_file(format!("/{name}-{count}"));
+    }
+    for name in ["large-0", "middle-1", "small-3", "small-9"] {
+        // There may be fewer of the smaller ones.
+        let _ = volume.remove_file(format!("/{name}"));
+    }
+    volume.sync().unwrap();
+    volume.close().unwrap();
+    device
+}
 
 /// A volume with files that two snapshots share, on both sides changed since.
 fn shared() -> Arc<dyn Device> {
@@ -64,4 +96,9 @@ fn power_cuts_lose_nothing_while_a_balance_goes_on() {
 #[test]
 fn power_cuts_lose_nothing_while_an_image_is_moved_together() {
     explore(&shared(), SHRINK);
+}
+
+#[test]
+fn power_cuts_lose_nothing_while_a_full_volume_is_balanced() {
+    explore(&full(), FULL);
 }

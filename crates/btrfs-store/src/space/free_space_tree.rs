@@ -13,6 +13,7 @@ use btrfs_disk::{At, Corrupt, Detail, Key, TreeId};
 
 use super::Space;
 use super::free_map::{FreeMap, Run};
+use super::free_space_form;
 use super::group::{GroupChanges, coalesced};
 use crate::error::Result;
 use crate::tree::{Edit, EditItem, Scan, Tree};
@@ -89,15 +90,48 @@ fn apply(edit: &Edit<'_>, tree: &Tree, changes: &GroupChanges, sector: u64) -> R
     } else {
         apply_to_extents(edit, tree, group, &ordered, old)?
     };
-    if new == old {
+    let flags = free_space_form::wanted(group, sector_bytes(sector), new, info.info_flags());
+    if flags != info.info_flags() {
+        convert(edit, tree, group, flags, sector)?;
+    } else if new == old {
         return Ok(());
     }
     let count = u32::try_from(new).map_err(|_| {
         corrupt("free space extent count", key, Detail::AtMost(u64::from(u32::MAX)), Detail::Number(new))
     })?;
-    let info = FreeSpaceInfo { extent_count: count.into(), ..info };
+    let info = FreeSpaceInfo::new(count, flags);
     edit.update(tree, &key, |bytes| bytes.copy_from_slice(info.bytes()))?;
     Ok(())
+}
+
+/// Keeps the free space of a group in the other way. What its info says is the caller's business.
+fn convert(edit: &Edit<'_>, tree: &Tree, group: Run, flags: FreeSpaceFlags, sector: u64) -> Result<()> {
+    let (info, last) = (info_key(group), Key::new(group.end() - 1, u8::MAX, u64::MAX));
+    let mut runs = Vec::new();
+    tree.scan(&info, &last, |key, bytes| {
+        match key.item_type {
+            FREE_SPACE_INFO => {}
+            FREE_SPACE_EXTENT => runs.push(checked_extent(*key, group)?),
+            _ => {
+                check_bitmap(*key, bytes, group, sector)?;
+                let run = |(first, count)| Run { start: key.objectid + first * sector, len: count * sector };
+                runs.extend(bitmap_runs(bytes).map(run));
+            }
+        }
+        Ok(Scan::Continue)
+    })?;
+    edit.remove_range(tree, &Key::new(info.objectid, info.item_type, u64::MAX), &last, |_, _| ())?;
+    if flags.contains(FreeSpaceFlags::USING_BITMAPS) {
+        let bitmaps = free_space_form::bitmaps_of(group, sector_bytes(sector), runs.into_iter());
+        let items: Vec<_> = bitmaps.iter().map(|(key, bytes)| (*key, bytes.as_slice())).collect();
+        return edit.insert_batch(tree, &items);
+    }
+    let items: Vec<_> = coalesced(&runs).map(|run| (extent_key(run), &[][..])).collect();
+    edit.insert_batch(tree, &items)
+}
+
+fn sector_bytes(sector: u64) -> u32 {
+    u32::try_from(sector).unwrap_or(u32::MAX)
 }
 
 fn in_order(changes: &GroupChanges) -> Vec<Change> {

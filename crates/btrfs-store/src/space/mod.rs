@@ -36,6 +36,7 @@ mod account;
 mod chunk;
 mod counters;
 mod free_map;
+mod free_space_form;
 mod free_space_tree;
 mod group;
 mod groups;

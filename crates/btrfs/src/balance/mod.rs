@@ -3,7 +3,7 @@
 //!
 //! `spec` says which groups a balance is of, in the words of `btrfs balance` and as the balance item has them; `run`
 //! takes them one after the other, from the last; `empty` moves what is in one of them ([`btrfs_store::Emptying`]), and
-//! `shrink` those that lie too far back.
+//! `shrink` those that lie too far back; `reclaim` finds those that have become all but empty.
 //!
 //! Invariants
 //! * Every step is a transaction of its own, after which the volume is whole. From the first to the last the balance
@@ -14,11 +14,13 @@
 //! up again. Callers: the volume, for its commands and its server.
 
 mod empty;
+mod reclaim;
 mod run;
 mod shrink;
 mod spec;
 mod status;
 
+pub(crate) use reclaim::Reclaim;
 pub(crate) use run::{Running, cancel, go_on, status};
 pub(crate) use shrink::{clear_from, gather};
 pub use spec::{BalanceSpec, NotBalance};

@@ -40,6 +40,8 @@ pub(crate) struct Running {
     waiting: Vec<Logical>,
     leaving: Option<Leaving>,
     progress: BalanceProgress,
+    /// The balance item says what is done.
+    is_noted: bool,
 }
 
 impl Running {
@@ -84,7 +86,13 @@ impl Running {
             ..BalanceProgress::default()
         };
         let waiting = chosen.iter().map(|group| group.start).collect();
-        Self { waiting, leaving: None, progress }
+        Self { waiting, leaving: None, progress, is_noted: true }
+    }
+
+    /// Moves one group without a word of it on disk: nothing is left to be done where that is cut short.
+    pub(crate) fn of_group(start: Logical) -> Self {
+        let progress = BalanceProgress { expected: 1, ..BalanceProgress::default() };
+        Self { waiting: vec![start], leaving: None, progress, is_noted: false }
     }
 
     pub(crate) fn progress(&self) -> &BalanceProgress {
@@ -135,7 +143,9 @@ impl Running {
         if let Some(leaving) = self.leaving {
             leaving.stop(core);
         }
-        set_targets(core, &BalanceSpec::default());
+        if self.is_noted {
+            set_targets(core, &BalanceSpec::default());
+        }
         self.progress
     }
 
@@ -144,8 +154,11 @@ impl Running {
     /// # Errors
     /// `NoSpace` where there was no room for some groups; as a sync.
     pub(crate) fn finish(self, names: &Namespace) -> Result<BalanceProgress> {
+        let is_noted = self.is_noted;
         let progress = self.stop(&names.core);
-        write(names, None)?;
+        if is_noted {
+            write(names, None)?;
+        }
         if progress.without_room > 0 { Err(Error::NoSpace) } else { Ok(progress) }
     }
 }

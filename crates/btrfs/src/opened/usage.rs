@@ -53,6 +53,9 @@ pub struct NotUsage;
 impl SpaceUsage {
     /// The extended attribute in which a mount's server tells it, as text, of every file. It is stored nowhere.
     pub const XATTR: &str = "btrfs.usage";
+
+    /// The one by which a mount's server is told what size the volume is to have: a number of bytes, `min` or `max`.
+    pub const RESIZE_XATTR: &str = "btrfs.resize";
 }
 
 impl Opened {

@@ -12,6 +12,7 @@ use vfs::{FileSystem, NodeId};
 use super::BtrfsFs;
 use super::stat::attr_of;
 use crate::balance::BalanceStatus;
+use crate::opened::SpaceUsage;
 
 impl FileSystem for BtrfsFs {
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Answer<Entry> {
@@ -190,11 +191,14 @@ impl FileSystem for BtrfsFs {
     }
 
     fn is_order(&self, name: &[u8]) -> bool {
-        name == BalanceStatus::XATTR.as_bytes()
+        [BalanceStatus::XATTR.as_bytes(), SpaceUsage::RESIZE_XATTR.as_bytes()].contains(&name)
     }
 
-    fn order(&self, _name: &[u8], value: &[u8]) -> Answer<()> {
-        self.answer(self.order_balance(value))
+    fn order(&self, name: &[u8], value: &[u8]) -> Answer<()> {
+        match name == SpaceUsage::RESIZE_XATTR.as_bytes() {
+            true => self.answer(self.order_resize(value)),
+            false => self.answer(self.order_balance(value)),
+        }
     }
 
     fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Answer<()> {

@@ -81,6 +81,9 @@ pub struct FsOptions {
     /// bits and access control lists alone: a server hears neither of capabilities nor of mount flags, so these
     /// operations go on through a mount that the kernel made read-only.
     pub user_subvol_ioctls: bool,
+    /// A block group of which less than this many percent are in use, and were before, is moved to others of its kind
+    /// in the background; 0 for none.
+    pub bg_reclaim_threshold: u8,
 }
 
 impl Default for FsOptions {
@@ -90,6 +93,7 @@ impl Default for FsOptions {
             commit_interval: COMMIT_INTERVAL_DEFAULT,
             pin_known: false,
             user_subvol_ioctls: false,
+            bg_reclaim_threshold: 0,
         }
     }
 }

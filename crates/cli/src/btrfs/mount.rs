@@ -24,6 +24,8 @@ pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
   compress-force[=ALGO]  the same, and everything is tried
   discard             each commit gives the room of what was deleted back to the host, or tells the disk; without it
                       fstrim(8) and `spinney trim` do that for everything at once
+  bg_reclaim_threshold=PERCENT  block groups that have become less full than that are emptied in the background, and
+                      given back; 0, for none
   user_subvol_ioctls  programs may make, delete and freeze subvolumes and defragment files by ioctl(2), as far as
                       owners, permission bits and access control lists surely allow it; such calls are NOT
                       stopped by a mount that was made read-only later or in another place (remount,ro or a bind
@@ -46,6 +48,7 @@ const NAMES: &[&str] = &[
     "nodiscard",
     #[cfg(feature = "ablation")]
     "older",
+    "bg_reclaim_threshold",
     "user_subvol_ioctls",
     "nouser_subvol_ioctls",
 ];
@@ -86,6 +89,8 @@ const NOT_HERE: &[&str] = &[
 
 /// The largest legal `max_inline`; a leaf limits it further.
 const MAX_INLINE_MAX: u64 = 64 << 10;
+/// Percent; a group that is nearly full is not worth being moved.
+const RECLAIM_MAX: u64 = 90;
 /// Metadata kept in memory unless asked for otherwise: the kernel keeps names, attributes and data of its
 /// own, and the whole server is to stay below 384 MiB.
 const CACHE_BYTES: usize = 96 << 20;
@@ -103,13 +108,14 @@ pub(crate) fn check_options(request: &Request) -> Result<()> {
 /// Opens a device for a mount.
 pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn FileSystem>> {
     let wanted = Wanted::of(request)?;
-    let user_subvol_ioctls = wanted.user_subvol_ioctls;
+    let (user_subvol_ioctls, bg_reclaim_threshold) = (wanted.user_subvol_ioctls, wanted.bg_reclaim_threshold);
     let volume = wanted.open(device)?;
     let options = FsOptions {
         atime: request.atime,
         commit_interval: request.commit_interval,
         pin_known: request.keep_known,
         user_subvol_ioctls,
+        bg_reclaim_threshold,
     };
     Ok(volume.serve(options)?)
 }
@@ -142,6 +148,7 @@ struct Wanted {
     subvolid: Option<TreeId>,
     replays_log: bool,
     user_subvol_ioctls: bool,
+    bg_reclaim_threshold: u8,
 }
 
 impl Wanted {
@@ -151,7 +158,14 @@ impl Wanted {
             options = options.dirty_bytes(bytes);
         }
         options = options.cache_bytes(request.cache_bytes.unwrap_or(CACHE_BYTES));
-        let mut wanted = Self { options, subvol: None, subvolid: None, replays_log: true, user_subvol_ioctls: false };
+        let mut wanted = Self {
+            options,
+            subvol: None,
+            subvolid: None,
+            replays_log: true,
+            user_subvol_ioctls: false,
+            bg_reclaim_threshold: 0,
+        };
         for (name, value) in &request.own {
             wanted = wanted.with(name, value.as_deref())?;
         }
@@ -198,6 +212,11 @@ impl Wanted {
             ("nodiscard", None) => options.discard(false),
             ("user_subvol_ioctls" | "nouser_subvol_ioctls", None) => {
                 self.user_subvol_ioctls = name == "user_subvol_ioctls";
+                options
+            }
+            ("bg_reclaim_threshold", None | Some("")) => return Err(needs_value(name, "PERCENT")),
+            ("bg_reclaim_threshold", Some(percent)) => {
+                self.bg_reclaim_threshold = u8::try_from(size(name, percent, 0..=RECLAIM_MAX)?)?;
                 options
             }
             ("nologreplay", None) => {

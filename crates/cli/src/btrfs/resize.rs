@@ -3,12 +3,16 @@
 use std::error::Error as StdError;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
 
 use anyhow::{Error, Result};
 use clap::Args;
+use rustix::io::Errno;
 use serde::Serialize;
+use spinney::SpaceUsage;
 
 use super::format;
+use super::told::told;
 use commands::failure::{Failure, Status, one_line};
 use commands::human;
 use commands::image::ImageArgs;
@@ -21,12 +25,13 @@ use commands::output::Output;
 /// end is moved before it, as far as there is room.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "An image that is mounted is refused, and where it is mounted is said.\n\n",
+    "The size of a mounted image is changed where it is mounted: its directory is what to name then.\n\n",
     "Examples:\n",
     "  spinney resize 4G site.img\n",
     "  spinney resize +512M site.img               so much more; -512M so much less\n",
     "  spinney resize min site.img                 as small as it can be, with what lies in it moved together\n",
     "  spinney resize max /dev/vdb1                as large as the disk, or the file, is\n",
+    "  spinney resize +1G ./mnt                    of a mount, while it is in use\n",
     "  spinney resize --json min site.img | jq .total_bytes"
 ))]
 pub(crate) struct Resize {
@@ -71,17 +76,10 @@ fn parse(text: &str) -> Result<Size, String> {
 
 impl Resize {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        let volume = format::open_writable(&self.image)?;
-        let before = volume.info()?.total_bytes;
-        let size = match self.size {
-            Size::Min => vfs::Size::Least,
-            Size::Max => self.check(before, Some(volume.device_bytes()))?,
-            Size::Bytes(bytes) => self.check(before, Some(bytes))?,
-            Size::More(bytes) => self.check(before, before.checked_add(bytes))?,
-            Size::Less(bytes) => self.check(before, before.checked_sub(bytes))?,
+        let (before, total) = match self.image.mounted_dir()? {
+            Some(dir) => self.resize_mount(&dir)?,
+            None => self.resize_image()?,
         };
-        let total = volume.by_paths().resize(size).map_err(|error| self.explain(error, size))?;
-        volume.close()?;
         if self.json {
             return out.json(&Report { before_bytes: before, total_bytes: total });
         }
@@ -89,6 +87,58 @@ impl Resize {
             writeln!(out, "{} before, now {} ({total} bytes)", human::bytes(before), human::bytes(total))?;
         }
         Ok(())
+    }
+
+    fn resize_image(&self) -> Result<(u64, u64)> {
+        let volume = format::open_writable(&self.image)?;
+        let before = volume.info()?.total_bytes;
+        let size = match self.size {
+            Size::Max => self.check(before, Some(volume.device_bytes()))?,
+            _ => self.wanted(before)?,
+        };
+        let total = volume.by_paths().resize(size).map_err(|error| self.explain(error, size))?;
+        volume.close()?;
+        Ok((before, total))
+    }
+
+    /// Has a mount's server do it.
+    fn resize_mount(&self, dir: &Path) -> Result<(u64, u64)> {
+        let size = || -> Result<u64> { Ok(told::<SpaceUsage>(dir, SpaceUsage::XATTR, "tell its size")?.device_bytes) };
+        let before = size()?;
+        let word = match self.size {
+            Size::Max => "max".to_owned(),
+            _ => match self.wanted(before)? {
+                vfs::Size::Least => "min".to_owned(),
+                vfs::Size::Bytes(bytes) => bytes.to_string(),
+            },
+        };
+        let name = SpaceUsage::RESIZE_XATTR;
+        let refused = |text: &str| Failure::refused(format!("{}: {text}", dir.display())).into();
+        rustix::fs::setxattr(dir, name, word.as_bytes(), rustix::fs::XattrFlags::empty()).map_err(
+            |error| match error {
+                Errno::BUSY => refused("a balance, or another change of its size, is under way"),
+                Errno::PERM => refused("this is for root, and for the user who mounted it"),
+                Errno::OPNOTSUPP => refused("its server does not change its size: it is of another version"),
+                Errno::NOSPC => {
+                    let text = format!(
+                        "{}: cannot have {word} bytes: what lies beyond has no room before them",
+                        dir.display()
+                    );
+                    Failure::new(Status::NoSpace, text).into()
+                }
+                error => Error::new(std::io::Error::from(error)).context(dir.display().to_string()),
+            },
+        )?;
+        Ok((before, size()?))
+    }
+
+    fn wanted(&self, before: u64) -> Result<vfs::Size> {
+        match self.size {
+            Size::Min | Size::Max => Ok(vfs::Size::Least),
+            Size::Bytes(bytes) => self.check(before, Some(bytes)),
+            Size::More(bytes) => self.check(before, before.checked_add(bytes)),
+            Size::Less(bytes) => self.check(before, before.checked_sub(bytes)),
+        }
     }
 
     /// Says which room is missing.

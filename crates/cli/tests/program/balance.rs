@@ -69,3 +69,25 @@ fn a_mount_is_balanced_while_it_is_used() {
     bench.check("a.img");
     assert_eq!(bench.json("balance status --json a.img")["state"], "none");
 }
+
+#[test]
+fn a_mount_changes_its_size_while_it_is_used() {
+    let Some(mounted) = Mounted::mount_if_possible("-o commit=1") else { return };
+    let bench = &mounted.bench;
+    let large = mounted.dir().join("large");
+    std::fs::write(&large, vec![9; 20 << 20]).unwrap();
+    let before = bench.json("usage --json mnt")["device_bytes"].as_u64().unwrap();
+    let grown = bench.json("resize --json +64M mnt");
+    assert_eq!(grown["before_bytes"].as_u64(), Some(before), "{grown}");
+    assert_eq!(grown["total_bytes"].as_u64(), Some(before + (64 << 20)), "{grown}");
+    assert_eq!(bench.json("usage --json mnt")["device_bytes"].as_u64(), Some(before + (64 << 20)));
+    let small = bench.json("resize --json min mnt")["total_bytes"].as_u64().unwrap();
+    assert!(small < before && small > 20 << 20, "{small}");
+    let run = bench.run("resize 16M mnt");
+    assert!(run.status != 0 && run.err.contains("no room"), "{}: {}", run.status, run.err);
+    assert!(std::fs::read(&large).unwrap() == vec![9; 20 << 20]);
+    bench.ok(&format!("resize -q {before} mnt"));
+    std::fs::write(mounted.dir().join("more"), vec![7; 5 << 20]).unwrap();
+    mounted.unmount();
+    bench.check("a.img");
+}
