@@ -12,6 +12,8 @@ use spinney::{MakeOptions, SnapshotMode, Volume};
 
 const IMAGE_BYTES: u64 = 192 << 20;
 const FULL_BYTES: u64 = 96 << 20;
+/// Files whose contents are in the metadata, deleted from a volume that was full.
+const INLINE_DELETED: u32 = 60;
 
 const BALANCE: &str = "\
 creat a\nwrite a 0 3000000\ncreat b\nwrite b 0 200000\nsync\n\
@@ -48,9 +50,9 @@ fn full() -> Arc<dyn Device> {
         // The last one may be there without its contents.
         let _ = volume.remove_file(format!("/{name}-{count}"));
     }
-    for name in ["large-0", "middle-1", "small-3", "small-9"] {
-        // There may be fewer of the smaller ones.
-        let _ = volume.remove_file(format!("/{name}"));
+    volume.remove_file("/large-0").unwrap();
+    for number in 0..INLINE_DELETED {
+        volume.remove_file(format!("/inline-{number}")).unwrap();
     }
     volume.sync().unwrap();
     volume.close().unwrap();
