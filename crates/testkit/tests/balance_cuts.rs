@@ -28,6 +28,9 @@ creat a\nwrite a 0 16000000\nsync\ncreat b\nwrite b 0 16000000\nsync\ncreat c\nw
 unlink a\nsync\nwrite b 5000000 100000\nfsync b\nresize min\n\
 write c 100 5000\nfsync c\nresize 201326592\nwrite c 0 4000000\nfsync c\nresize min\nwrite b 0 3000\nfsync b\n";
 
+/// The size at which nothing is lost where the one superblock is torn, as nothing is written then.
+const GROW: &str = "creat a\nwrite a 0 200000\nsync\nresize min\nresize 134217728\ncreat b\nfsync b\nsync\n";
+
 /// There is no room to move most groups, and little for anything else.
 const FULL: &str = "\
 creat a\nwrite a 0 300000\nfsync a\n\
@@ -103,4 +106,11 @@ fn power_cuts_lose_nothing_while_an_image_is_moved_together() {
 #[test]
 fn power_cuts_lose_nothing_while_a_full_volume_is_balanced() {
     explore(&full(), FULL);
+}
+
+#[test]
+fn power_cuts_lose_nothing_while_an_image_becomes_large_enough_for_a_mirror() {
+    let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(128 << 20));
+    Volume::options().make_device(Arc::clone(&device), &MakeOptions::default()).unwrap().close().unwrap();
+    explore(&device, GROW);
 }

@@ -159,8 +159,8 @@ impl Store {
         let total_bytes = total_bytes - total_bytes % u64::from(engine.reader.format.sectorsize);
         let id = engine.only_device();
         let device = engine.pool().devices().get(id).ok_or_else(|| Error::bug("no device", "resize"))?;
-        self.give_back_all(Spare::All)?;
         if total_bytes < device.total_bytes() {
+            self.give_back_all(Spare::All)?;
             // What is held back may lie beyond.
             while engine.give_up_view()? {}
         }

@@ -106,7 +106,7 @@ impl Engine {
         if self.options.discard && mutated(Mutation::DiscardedEarly) {
             self.discard_pinned(&settled.pinned);
         }
-        if let Err(error) = self.with_room(|| self.write_out(&settled)) {
+        if let Err(error) = self.with_room(|| self.write_out(&settled, on_device)) {
             self.health.poison_unless_full(&error);
             if error.is_device_full() {
                 self.pending.unfinished.keep(settled);

@@ -1,5 +1,6 @@
 //! The device side of a commit: blocks, flush, superblock, flush, its mirrors.
 
+use btrfs_disk::superblock::Superblock;
 use btrfs_disk::verify;
 use btrfs_disk::{Generation, Logical};
 
@@ -26,8 +27,8 @@ pub(crate) struct Batch {
 
 impl Engine {
     /// Writes a settled transaction, in the order that a crash at any point allows: what the
-    /// superblock points to is on the device before the superblock is written.
-    pub(super) fn write_out(&self, settled: &Settled) -> Result<()> {
+    /// superblock points to is on the device before the superblock is written. `on_device` is the one that it replaces.
+    pub(super) fn write_out(&self, settled: &Settled, on_device: &Superblock) -> Result<()> {
         for wave in settled.blocks.chunks(BATCH_BLOCKS * WAVE_BATCHES) {
             let batches: Vec<Batch> = wave.chunks(BATCH_BLOCKS).map(Batch::copy).collect();
             let write = |batch| self.write_batch(batch, settled.generation);
@@ -37,6 +38,9 @@ impl Engine {
             // Syncs of the log write the primary alone. Were it torn below, its mirrors would have
             // to stand in for it, and lead to the log.
             self.pool().write_superblock_mirrors(before)?;
+        } else if settled.superblock.fields().total_bytes > on_device.fields().total_bytes {
+            // Where the device had no room for a mirror before, something else may be, or an old one.
+            self.pool().write_superblock_mirrors(on_device)?;
         }
         self.pool().flush()?;
         self.pool().write_superblock(&settled.superblock)
