@@ -82,8 +82,8 @@ impl Times {
     pub(super) fn note(&mut self, kind: Kind, from: Instant, took: Duration) {
         self.by_kind.entry(kind).or_default().add(nanos(took));
         let slow = Slow { kind, begin_us: micros(from - self.begin), took_us: micros(took) };
-        let is_slow = self.slowest.len() < SLOW_KEPT
-            || self.slowest.last().is_some_and(|fastest| fastest.took_us < slow.took_us);
+        let is_slow =
+            self.slowest.len() < SLOW_KEPT || self.slowest.last().is_some_and(|fastest| fastest.took_us < slow.took_us);
         if is_slow && kind != Kind::Balance {
             let place = self.slowest.partition_point(|other| other.took_us >= slow.took_us);
             self.slowest.insert(place, slow);

@@ -132,7 +132,8 @@ fn one_round(options: &Options, system: &str) -> Result<Times> {
     };
     let up = Up::new(&options.place, Medium::Memory, &mounted)?;
     let dir = up.dir().to_owned();
-    let balance: &[&str] = if is_ours { &["balance", "start", "--quiet"] } else { &["balance", "start", "--full-balance"] };
+    let balance: &[&str] =
+        if is_ours { &["balance", "start", "--quiet"] } else { &["balance", "start", "--full-balance"] };
     let program = if is_ours { options.place.program().display().to_string() } else { "btrfs".to_owned() };
     let mut words = vec![program];
     words.extend(balance.iter().map(|word| (*word).to_owned()));

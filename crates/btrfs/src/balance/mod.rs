@@ -14,11 +14,13 @@
 //! up again. Callers: the volume, for its commands and its server.
 
 mod empty;
+mod pace;
 mod run;
 mod shrink;
 mod spec;
 mod status;
 
+pub(crate) use pace::Pace;
 pub(crate) use run::{Running, cancel, go_on, status};
 pub(crate) use shrink::{clear_from, gather};
 pub use spec::{BalanceSpec, NotBalance};
