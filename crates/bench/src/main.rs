@@ -6,6 +6,7 @@
 //! `bench one` is what runs in those processes.
 
 mod kernel_side;
+mod latency;
 mod library;
 mod log;
 mod mounts;
@@ -73,6 +74,8 @@ enum Action {
     Pinned(pinned::Options),
     /// Measures the processor time of single requests, beside a server that does nothing. Needs root.
     Requests(requests::Options),
+    /// Times single operations while everything goes on at once on a mount. Needs root.
+    Latency(latency::Options),
     /// Measures fsync: the log and, with the feature `ablation`, other ways.
     Log(log::Options),
     /// Records where many writers' data lands: flushes that take their space together and, with the feature `ablation`,
@@ -101,6 +104,7 @@ fn main() -> Result<()> {
 fn perform(action: Action) -> Result<()> {
     match action {
         Action::Mount(options) => print!("{}", mounts::run(&options)?),
+        Action::Latency(options) => print!("{}", latency::run(&options)?),
         Action::Pinned(options) => print!("{}", pinned::run(&options)?),
         Action::Seeds(options) => print!("{}", seeds::run(&options)?),
         Action::Requests(options) => print!("{}", requests::run(&options)?),

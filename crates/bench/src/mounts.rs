@@ -78,6 +78,10 @@ impl Place {
     pub(crate) fn dir(&self) -> &Path {
         &self.dir
     }
+
+    pub(crate) fn program(&self) -> &Path {
+        &self.program
+    }
 }
 
 const HELP: &str = "\
@@ -236,7 +240,7 @@ fn files_of(workload: &str) -> Option<&str> {
 }
 
 /// A system that is mounted; unmounted when dropped.
-struct Up<'a> {
+pub(crate) struct Up<'a> {
     place: &'a Place,
     medium: Medium,
     system: &'a str,
@@ -244,7 +248,7 @@ struct Up<'a> {
 }
 
 impl<'a> Up<'a> {
-    fn new(place: &'a Place, medium: Medium, system: &'a str) -> Result<Self> {
+    pub(crate) fn new(place: &'a Place, medium: Medium, system: &'a str) -> Result<Self> {
         let dir = match system.strip_prefix("spinney") {
             Some(option) => spinney(place, medium, option.trim_start_matches('-'))?,
             None => {
@@ -253,6 +257,11 @@ impl<'a> Up<'a> {
             }
         };
         Ok(Self { place, medium, system, dir })
+    }
+
+    /// Where it is mounted.
+    pub(crate) fn dir(&self) -> &Path {
+        &self.dir
     }
 
     fn run(&self, workload: &str, seconds: Option<&str>) -> Result<Run> {

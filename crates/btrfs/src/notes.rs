@@ -12,6 +12,8 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
+
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use btrfs_disk::{Generation, InodeNo, TreeId};
@@ -80,15 +82,52 @@ pub(crate) struct NamesNote {
 /// What happened to the entries of one directory.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct EntriesNote {
-    /// The names that it lost, by their hashes. The hash is of the caller's choice, who could make
-    /// names collide: this map and the next are keyed at random, and their order never reaches the disk.
-    pub(crate) removed: HashMap<u64, Vec<Removed>>,
+    /// The names that it lost. Shared with the copies of the note that an fsync looks at for each of them: a directory
+    /// may lose thousands of names in one transaction.
+    pub(crate) removed: Arc<RemovedNames>,
     /// Hashes of the names that it lost since it was logged last.
-    pub(crate) unlogged_removed: HashSet<u64>,
+    pub(crate) unlogged_removed: Arc<HashSet<u64>>,
     /// Position of the first name it got.
     pub(crate) first_added: Option<u64>,
     /// Position of the first name it got since it was logged last.
     pub(crate) first_unlogged: Option<u64>,
+}
+
+/// The names that a directory lost.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RemovedNames {
+    /// By their hashes. The hash is of the caller's choice, who could make names collide: these maps are keyed at
+    /// random, and their order never reaches the disk.
+    by_hash: HashMap<u64, Vec<Removed>>,
+    /// The hashes of the names that led to an inode, by its number.
+    hashes_of: HashMap<u64, Vec<u64>>,
+    /// The last position of any of them.
+    last_index: Option<u64>,
+}
+
+impl RemovedNames {
+    fn add(&mut self, hash: u64, removed: Removed) {
+        self.by_hash.entry(hash).or_default().push(removed);
+        if let Some(target) = removed.target {
+            self.hashes_of.entry(target).or_default().push(hash);
+        }
+        self.last_index = self.last_index.max(Some(removed.index));
+    }
+
+    /// Those of one hash.
+    pub(crate) fn of_hash(&self, hash: u64) -> &[Removed] {
+        self.by_hash.get(&hash).map_or(&[], Vec::as_slice)
+    }
+
+    /// The hashes of those that led to the inode with this number; one may be there twice.
+    pub(crate) fn hashes_of(&self, target: u64) -> &[u64] {
+        self.hashes_of.get(&target).map_or(&[], Vec::as_slice)
+    }
+
+    /// All of them.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Removed> {
+        self.by_hash.values().flatten()
+    }
 }
 
 impl Note {
@@ -99,13 +138,13 @@ impl Note {
 
     /// As a directory: it lost a name.
     pub(crate) fn remove_name(&mut self, hash: u64, removed: Removed) {
-        self.entries.removed.entry(hash).or_default().push(removed);
-        self.entries.unlogged_removed.insert(hash);
+        Arc::make_mut(&mut self.entries.removed).add(hash, removed);
+        Arc::make_mut(&mut self.entries.unlogged_removed).insert(hash);
     }
 
     /// As a directory: the last position of a name that it lost.
     pub(crate) fn removed_max(&self) -> Option<u64> {
-        self.entries.removed.values().flatten().map(|removed| removed.index).max()
+        self.entries.removed.last_index
     }
 
     /// As a directory: it got a name.
@@ -121,7 +160,7 @@ impl Note {
         self.is_synced_unnamed = false;
         (self.has_new_items, self.has_new_size) = (false, false);
         self.ranges.clear();
-        self.entries.unlogged_removed.clear();
+        self.entries.unlogged_removed = Arc::default();
         self.entries.first_unlogged = None;
         self.set_named();
     }
@@ -151,7 +190,7 @@ impl Note {
     }
 
     fn is_crowded(&self) -> bool {
-        self.entries.removed.len() > NAMES_MAX || self.names.lost.len() > NAMES_MAX
+        self.entries.removed.by_hash.len() > NAMES_MAX || self.names.lost.len() > NAMES_MAX
     }
 }
 

@@ -1,8 +1,9 @@
-//! The end of a mount: passed from the thread that hears of it to the one that ends the server.
+//! The end of a mount: passed from the thread that hears of it to the one that ends the server. And what has the
+//! background thread begin its next step, or end.
 
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the threads of a server tell each other at the end.
 ///
@@ -23,6 +24,8 @@ struct State {
     running: usize,
     is_asked: bool,
     is_done: bool,
+    is_step_wanted: bool,
+    has_no_more_steps: bool,
 }
 
 impl Ending {
@@ -50,6 +53,29 @@ impl Ending {
         if !state.is_asked {
             self.changed.wait_for(&mut state, at_most);
         }
+    }
+
+    /// Has the background thread begin its next step at once.
+    pub(crate) fn want_step(&self) {
+        self.change(|state| state.is_step_wanted = true);
+    }
+
+    /// No step is to begin any more.
+    pub(crate) fn end_steps(&self) {
+        self.change(|state| state.has_no_more_steps = true);
+    }
+
+    /// Waits for so long, or until a step is wanted; false when no more are to begin.
+    pub(crate) fn wait_for_step(&self, at_most: Duration) -> bool {
+        let mut state = self.state.lock();
+        let until = Instant::now() + at_most;
+        while !state.is_step_wanted && !state.has_no_more_steps {
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                break;
+            }
+        }
+        state.is_step_wanted = false;
+        !state.has_no_more_steps
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
@@ -104,6 +130,23 @@ mod tests {
         assert!(!worker.is_finished());
         drop(done);
         worker.join().unwrap();
+    }
+
+    #[test]
+    fn a_step_that_is_wanted_is_not_waited_for_and_the_end_is_told() {
+        let ending = Arc::new(Ending::default());
+        ending.want_step();
+        let long = Duration::from_secs(600);
+        assert!(ending.wait_for_step(long), "wanted before");
+        assert!(ending.wait_for_step(Duration::ZERO), "wanted once, and the time is over");
+        let asking = Arc::clone(&ending);
+        let waiting = thread::spawn(move || (asking.wait_for_step(long), asking.wait_for_step(long)));
+        ending.want_step();
+        while ending.state.lock().is_step_wanted {
+            thread::yield_now();
+        }
+        ending.end_steps();
+        assert!(!waiting.join().unwrap().1);
     }
 
     #[test]

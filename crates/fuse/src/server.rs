@@ -10,7 +10,6 @@ use crate::ring::{self, Queue};
 use crate::session::{Session, SessionOptions};
 
 pub use crate::session::WriteBack;
-use parking_lot::{Condvar, Mutex};
 use std::fmt;
 use std::num::NonZero;
 use std::os::fd::OwnedFd;
@@ -256,7 +255,7 @@ impl Server {
                 })?);
             }
         }
-        let background = Background::start(Arc::clone(&fs))?;
+        let background = Background::start(Arc::clone(&fs), Arc::clone(&ending))?;
         Ok(Self { fs, workers, background, done: Done(Arc::clone(&ending)), ending, activity })
     }
 
@@ -302,37 +301,24 @@ impl fmt::Debug for Server {
 /// The thread that does the file system's background work, and what ends it.
 struct Background {
     thread: JoinHandle<()>,
-    stop: Arc<Stop>,
-}
-
-#[derive(Default)]
-struct Stop {
-    is_asked: Mutex<bool>,
-    changed: Condvar,
+    ending: Arc<Ending>,
 }
 
 impl Background {
-    fn start(fs: Arc<dyn FileSystem>) -> Result<Self> {
-        let stop = Arc::new(Stop::default());
-        let asked = Arc::clone(&stop);
+    fn start(fs: Arc<dyn FileSystem>, ending: Arc<Ending>) -> Result<Self> {
+        let asked = Arc::clone(&ending);
         let thread = spawn("fuse-step".to_owned(), move || {
-            let mut is_asked = asked.is_asked.lock();
-            while !*is_asked {
-                drop(is_asked);
-                let wait = fs.step().min(STEP_INTERVAL_MAX);
-                is_asked = asked.is_asked.lock();
-                if !*is_asked {
-                    asked.changed.wait_for(&mut is_asked, wait);
-                }
+            let mut wait = Duration::ZERO;
+            while asked.wait_for_step(wait) {
+                wait = fs.step().min(STEP_INTERVAL_MAX);
             }
         })?;
-        Ok(Self { thread, stop })
+        Ok(Self { thread, ending })
     }
 
     /// True when it ended in an orderly way.
     fn stop(self) -> bool {
-        *self.stop.is_asked.lock() = true;
-        self.stop.changed.notify_all();
+        self.ending.end_steps();
         self.thread.join().is_ok()
     }
 }

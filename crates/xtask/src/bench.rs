@@ -44,14 +44,14 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<ExitCode> {
     };
     let mut bench = Command::new(target.join("release/bench"));
     bench.current_dir(root).args(&options.words);
-    if which == "pinned" {
+    if matches!(which, "pinned" | "latency") {
         bench.arg("--program").arg(target.join("release/spinney"));
     }
     if which == "seeds" {
         build(&["--package", "spinney-cli", "--features", "ablation", "--target-dir", ABLATION])?;
         bench.arg("--program").arg(Path::new(ABLATION).join("release/spinney"));
     }
-    if is_root() && matches!(which, "seeds" | "mount" | "pinned") {
+    if is_root() && matches!(which, "seeds" | "mount" | "pinned" | "latency") {
         bench.arg("--install");
     }
     let status = bench.status().context("the program `bench`")?;

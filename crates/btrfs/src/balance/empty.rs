@@ -1,18 +1,15 @@
 //! Everything out of one block group, a step at a time.
 
+use std::time::Instant;
+
 use btrfs_disk::Logical;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_store::{Copied, Emptying};
 
+use super::pace::Pace;
 use crate::error::{CallerError, Result};
 use crate::inode::{Core, FileType};
 use crate::writeback;
-
-/// Bytes of data that are copied before they are moved together.
-const COPIED_BYTES: u64 = 32 << 20;
-
-/// Tree blocks that are moved together, those on the way to them counted: as many as others can wait for.
-const BLOCKS_TOGETHER: usize = 512;
 
 /// Times that a group is gone through: what was on its way into it when it was closed arrives meanwhile.
 const ROUNDS_MAX: usize = 8;
@@ -50,27 +47,39 @@ impl Leaving {
         Ok(Self { emptying, copied: Copied::default(), rounds: 0, is_settled: false })
     }
 
-    /// Moves some of what is left. After a failure the group is to be stopped. The caller holds no lock.
+    /// Moves some of what is left, at a pace that is corrected by how long others had to wait. After a failure the group is to be stopped. The caller holds no lock.
     ///
     /// # Errors
     /// `NoSpace` where there is no room elsewhere, and `Busy` where new data kept arriving. Damage, I/O.
-    pub(crate) fn step(&mut self, core: &Core) -> Result<Left> {
+    pub(crate) fn step(&mut self, core: &Core, pace: &mut Pace) -> Result<Left> {
         if !self.is_settled {
             writeback::flush_all(core)?;
             self.is_settled = true;
         }
         if self.copied.is_empty() && self.emptying.flags().contains(BlockGroupFlags::DATA) {
-            self.copied = core.store.copy_step(&self.emptying, COPIED_BYTES)?;
+            self.copied = core.store.copy_step(&self.emptying, pace.data_bytes())?;
         }
         let has_data = !self.copied.is_empty();
-        let moved = {
+        if pace.is_served() {
+            // The step begins with a commit that everybody waits for: this leaves little to it.
+            core.store.commit()?;
+        }
+        // Real time: it is others who wait.
+        let (moved, held) = {
             let _moving = has_data.then(|| core.data.move_data());
-            core.store.move_step(&mut self.emptying, &mut self.copied, BLOCKS_TOGETHER, &mut || {
+            let from = Instant::now();
+            let moved = core.store.move_step(&mut self.emptying, &mut self.copied, pace.blocks(), &mut || {
                 if has_data {
                     settle(core);
                 }
-            })?
+            });
+            (moved?, from.elapsed())
         };
+        pace.note(held);
+        if pace.is_served() {
+            // An fsync in the transaction of a move could not use the log.
+            core.store.commit()?;
+        }
         let moved_bytes = moved.data_bytes.saturating_add(moved.block_bytes);
         if moved.is_all {
             if core.store.retire_group(&self.emptying)? {

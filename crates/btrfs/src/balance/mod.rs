@@ -14,12 +14,14 @@
 //! up again. Callers: the volume, for its commands and its server.
 
 mod empty;
+mod pace;
 mod reclaim;
 mod run;
 mod shrink;
 mod spec;
 mod status;
 
+pub(crate) use pace::Pace;
 pub(crate) use reclaim::Reclaim;
 pub(crate) use run::{Running, cancel, go_on, status};
 pub(crate) use shrink::{clear_from, gather};

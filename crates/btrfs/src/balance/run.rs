@@ -1,6 +1,7 @@
 //! A balance from its first group to its last, and what is written of it.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::items::{BalanceItem, OnDisk};
@@ -9,6 +10,7 @@ use btrfs_disk::{At, Key, Logical, TreeId};
 use btrfs_store::{GroupState, SpaceKind};
 
 use super::empty::Leaving;
+use super::pace::Pace;
 use super::spec::{BalanceSpec, Use};
 use super::{BalanceEnd, BalanceProgress};
 use crate::dir::Namespace;
@@ -40,17 +42,18 @@ pub(crate) struct Running {
     waiting: Vec<Logical>,
     leaving: Option<Leaving>,
     progress: BalanceProgress,
+    pace: Pace,
     /// The balance item says what is done.
     is_noted: bool,
 }
 
 impl Running {
-    /// Begins a balance: writes what it is.
+    /// Begins a balance that takes steps of some size: writes what it is.
     ///
     /// # Errors
     /// `Exists` where another has not ended; `FewerCopies` where that was not asked for; `InvalidArgument` for mixed
     /// groups whose uses differ; `ReadOnly`. Damage, I/O.
-    pub(crate) fn begin(names: &Namespace, spec: BalanceSpec) -> Result<Self> {
+    pub(crate) fn begin(names: &Namespace, spec: BalanceSpec, pace: Pace) -> Result<Self> {
         let core = &*names.core;
         check_writable(core)?;
         check(&spec, &core.store.groups())?;
@@ -58,23 +61,23 @@ impl Running {
             return Err(CallerError::Exists.into());
         }
         write(names, Some(&spec.0))?;
-        Ok(Self::new(core, spec))
+        Ok(Self::new(core, spec, pace))
     }
 
     /// Goes on with the balance that has not ended.
     ///
     /// # Errors
     /// `NotFound` where there is none; as [`Self::begin`].
-    pub(crate) fn resume(names: &Namespace) -> Result<Self> {
+    pub(crate) fn resume(names: &Namespace, pace: Pace) -> Result<Self> {
         let core = &*names.core;
         check_writable(core)?;
         let paused = status(core)?.ok_or(CallerError::NotFound)?;
         let spec = paused.resumed();
         check(&spec.force(), &core.store.groups())?;
-        Ok(Self::new(core, spec))
+        Ok(Self::new(core, spec, pace))
     }
 
-    fn new(core: &Core, spec: BalanceSpec) -> Self {
+    fn new(core: &Core, spec: BalanceSpec, pace: Pace) -> Self {
         set_targets(core, &spec);
         // Groups that come to be from here on are not balanced.
         let groups = core.store.groups();
@@ -86,13 +89,19 @@ impl Running {
             ..BalanceProgress::default()
         };
         let waiting = chosen.iter().map(|group| group.start).collect();
-        Self { waiting, leaving: None, progress, is_noted: true }
+        Self { waiting, leaving: None, progress, pace, is_noted: true }
     }
 
-    /// Moves one group without a word of it on disk: nothing is left to be done where that is cut short.
+    /// Moves one group of a volume that others use, without a word of it on disk: nothing is left to be done where that
+    /// is cut short.
     pub(crate) fn of_group(start: Logical) -> Self {
         let progress = BalanceProgress { expected: 1, ..BalanceProgress::default() };
-        Self { waiting: vec![start], leaving: None, progress, is_noted: false }
+        Self { waiting: vec![start], leaving: None, progress, pace: Pace::served(), is_noted: false }
+    }
+
+    /// How long to wait before the next step, where others use the volume.
+    pub(crate) fn rest(&self) -> Duration {
+        self.pace.rest()
     }
 
     pub(crate) fn progress(&self) -> &BalanceProgress {
@@ -129,7 +138,7 @@ impl Running {
             self.leaving = Some(Leaving::begin(core, start)?);
             return Ok(true);
         };
-        let left = leaving.step(core)?;
+        let left = leaving.step(core, &mut self.pace)?;
         self.progress.moved_bytes = self.progress.moved_bytes.saturating_add(left.moved_bytes);
         if left.is_gone {
             self.progress.completed += 1;

@@ -3,6 +3,7 @@
 use btrfs_store::GroupState;
 
 use super::empty::Leaving;
+use super::pace::Pace;
 use crate::error::{CallerError, Error, Result};
 use crate::inode::Core;
 
@@ -98,8 +99,9 @@ fn bytes_for(group: &GroupState) -> u64 {
 
 fn empty(core: &Core, group: &GroupState) -> Result<()> {
     let mut leaving = Leaving::begin(core, group.start)?;
+    let mut pace = Pace::WHOLE;
     loop {
-        match leaving.step(core) {
+        match leaving.step(core, &mut pace) {
             Ok(left) if left.is_gone => return Ok(()),
             Ok(_) => {}
             Err(error) => {

@@ -14,8 +14,8 @@ use crate::writeback;
 /// Items that a deletion changes: two entries, two root references, the directory's inode, the
 /// root item, an orphan item, two UUIDs.
 const DELETE_ITEMS: u32 = 10;
-/// Tree blocks that one step of dropping a tree visits.
-const DROP_STEP_BLOCKS: u32 = 256;
+/// Tree blocks that one step of dropping a tree visits: a commit, and all who change something, may wait for it.
+const DROP_STEP_BLOCKS: u32 = 64;
 
 /// Deletes the subvolume named `name` in `dir`. When this returns, its name is gone for good, and
 /// nothing in it can be found. Files that are open can be read and written until they are closed;

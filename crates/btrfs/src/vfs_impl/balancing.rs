@@ -1,12 +1,17 @@
-//! The balance of a volume that is served: begun and stopped by orders, and carried out in the background; and its size,
-//! which changes at once. There is one of them at a time.
+//! The balance of a volume that is served: begun and stopped by orders, and carried out in the background, as are block
+//! groups that have become all but empty; and its size, which changes at once. There is one of these at a time.
+//!
+//! A step is taken under a lock that orders need, too. Who only asks how far it has come finds that apart, and waits
+//! for no step: the threads that answer requests are few. An order takes no step: the server calls the background
+//! after each.
 
+use std::thread;
 use std::time::{Duration, Instant};
 
 use vfs::Size;
 
 use super::BtrfsFs;
-use crate::balance::{self, BalanceProgress, BalanceStatus, Reclaim, Running};
+use crate::balance::{self, BalanceProgress, BalanceStatus, Pace, Reclaim, Running};
 use crate::error::{CallerError, Error, Result};
 use crate::inode::Core;
 use crate::locks::{Mutex, Rank};
@@ -16,70 +21,101 @@ const TURN: Duration = Duration::from_millis(200);
 
 /// What there is of a balance here.
 #[derive(Debug)]
-pub(super) struct Balancing(Mutex<Known>);
+pub(super) struct Balancing {
+    place: Mutex<Place>,
+    /// As of the last step, or of the last balance that ended here.
+    told: Mutex<Told>,
+}
 
+/// What is under way.
 #[derive(Debug, Default)]
-struct Known {
+struct Place {
     running: Option<Running>,
-    /// Of the last one that ended here.
-    progress: BalanceProgress,
-    failure: Option<String>,
     is_resizing: bool,
     /// Of a group that became all but empty.
     reclaiming: Option<Running>,
     reclaim: Reclaim,
 }
 
+#[derive(Debug, Clone, Default)]
+struct Told {
+    is_running: bool,
+    progress: BalanceProgress,
+    failure: Option<String>,
+}
+
 impl Default for Balancing {
     fn default() -> Self {
-        Self(Mutex::new(Rank::Balancing, Known::default()))
+        Self { place: Mutex::new(Rank::Balancing, Place::default()), told: Mutex::new(Rank::Lists, Told::default()) }
     }
 }
 
-impl Known {
-    fn begin(&mut self, running: Running) {
-        (self.running, self.progress, self.failure) = (Some(running), BalanceProgress::default(), None);
+impl Balancing {
+    fn begin(&self, place: &mut Place, running: Running) {
+        *self.told.lock() = Told { is_running: true, progress: *running.progress(), failure: None };
+        place.running = Some(running);
     }
 
-    fn stop_reclaiming(&mut self, core: &Core) {
+    fn end(&self, progress: BalanceProgress, failure: Option<String>) {
+        *self.told.lock() = Told { is_running: false, progress, failure };
+    }
+}
+
+impl Place {
+    /// Makes room for a balance, or another size.
+    fn clear(&mut self, core: &Core) -> Result<()> {
+        if self.running.is_some() || self.is_resizing {
+            return Err(CallerError::Busy.into());
+        }
         if let Some(reclaiming) = self.reclaiming.take() {
             reclaiming.stop(core);
         }
-    }
-
-    fn is_busy(&self) -> bool {
-        self.running.is_some() || self.is_resizing
+        Ok(())
     }
 }
 
+/// How a step of a balance ended.
+enum Stepped {
+    More(Duration),
+    Ended(BalanceProgress, Result<()>),
+}
+
 impl BtrfsFs {
+    /// Goes on with the balance that was under way when the volume was last served, as the kernel does.
+    pub(super) fn resume_balance(&self) {
+        match Running::resume(self.namespace(), Pace::served()) {
+            Ok(running) => self.balancing.begin(&mut self.balancing.place.lock(), running),
+            Err(error) if error.caller_error() == Some(CallerError::NotFound) => {}
+            Err(error) => tracing::warn!("the balance that was cut short is not resumed: {error}"),
+        }
+    }
+
     /// Begins, goes on with, stops or forgets a balance.
     ///
     /// # Errors
     /// `InvalidArgument` for what is no order, `Busy` where one is under way; as [`Running::begin`].
     pub(super) fn order_balance(&self, order: &[u8]) -> Result<()> {
-        let names = self.namespace();
+        let (names, balancing) = (self.namespace(), &self.balancing);
         let order = std::str::from_utf8(order).map_err(|_| CallerError::InvalidArgument)?;
         let (word, spec) = order.split_once(' ').unwrap_or((order, ""));
-        let mut known = self.balancing.0.lock();
+        let mut place = balancing.place.lock();
         match word {
-            "start" | "resume" if known.is_busy() => return Err(CallerError::Busy.into()),
             "start" => {
+                place.clear(&names.core)?;
                 let spec = spec.parse().map_err(|_| CallerError::InvalidArgument)?;
-                known.stop_reclaiming(&names.core);
-                known.begin(Running::begin(names, spec)?);
+                balancing.begin(&mut place, Running::begin(names, spec, Pace::served())?);
             }
             "resume" => {
-                known.stop_reclaiming(&names.core);
-                known.begin(Running::resume(names)?);
+                place.clear(&names.core)?;
+                balancing.begin(&mut place, Running::resume(names, Pace::served())?);
             }
             "pause" | "cancel" => {
-                let running = known.running.take();
+                let running = place.running.take();
                 if running.is_none() && word == "pause" {
                     return Err(CallerError::NotFound.into());
                 }
                 if let Some(running) = running {
-                    known.progress = running.stop(&names.core);
+                    balancing.end(running.stop(&names.core), None);
                     names.core.store.commit()?;
                 }
                 if word == "cancel" {
@@ -88,9 +124,6 @@ impl BtrfsFs {
             }
             _ => return Err(CallerError::InvalidArgument.into()),
         }
-        drop(known);
-        // Small ones end at once; the background goes on with others when it is its turn.
-        self.balance_a_moment();
         Ok(())
     }
 
@@ -107,89 +140,87 @@ impl BtrfsFs {
             Err(_) => return Err(CallerError::InvalidArgument.into()),
         };
         {
-            let mut known = self.balancing.0.lock();
-            if known.is_busy() {
-                return Err(CallerError::Busy.into());
-            }
-            known.stop_reclaiming(self.core());
-            known.is_resizing = true;
+            let mut place = self.balancing.place.lock();
+            place.clear(self.core())?;
+            place.is_resizing = true;
         }
         let resized = self.volume.resize(size);
-        self.balancing.0.lock().is_resizing = false;
+        self.balancing.place.lock().is_resizing = false;
         resized.map(drop)
     }
 
     /// # Errors
     /// Damage, I/O.
     pub(super) fn balance_status(&self) -> Result<BalanceStatus> {
-        let known = self.balancing.0.lock();
-        Ok(BalanceStatus {
-            spec: balance::status(self.core())?,
-            is_running: known.running.is_some(),
-            progress: known.running.as_ref().map_or(known.progress, |running| *running.progress()),
-            failure: known.failure.clone(),
-        })
+        let Told { is_running, progress, failure } = self.balancing.told.lock().clone();
+        Ok(BalanceStatus { spec: balance::status(self.core())?, is_running, progress, failure })
     }
 
-    /// Goes on with a balance for a moment; true where it is still under way.
+    /// Goes on with a balance, or a group that became all but empty, for a moment; true where that is still under way.
     pub(super) fn balance_a_moment(&self) -> bool {
         let begin = Instant::now();
         while begin.elapsed() < TURN {
-            // Orders and questions come in between.
-            let mut known = self.balancing.0.lock();
-            let Some(running) = &mut known.running else { return self.reclaim_a_moment(&mut known) };
-            let stepped = running.step(self.core());
-            if matches!(stepped, Ok(true)) {
-                continue;
+            // Orders come in between.
+            let mut place = self.balancing.place.lock();
+            let is_balance = place.running.is_some();
+            let running = match is_balance {
+                true => &mut place.running,
+                false => self.reclaimed(&mut place),
+            };
+            let Some(stepped) = self.step_of(running) else { return false };
+            match stepped {
+                Stepped::More(rest) => {
+                    drop(place);
+                    thread::sleep(rest);
+                }
+                Stepped::Ended(progress, ended) => {
+                    if is_balance {
+                        self.balancing.end(progress, ended.as_ref().err().map(ToString::to_string));
+                    }
+                    match ended {
+                        // What there is no room for stays where it is.
+                        Err(Error::NoSpace) if !is_balance => {}
+                        Err(error) => drop(self.faults.errno(&error)),
+                        Ok(()) => {}
+                    }
+                    return false;
+                }
             }
-            let Some(running) = known.running.take() else { return false };
-            known.progress = *running.progress();
-            let ended = match stepped {
+        }
+        true
+    }
+
+    /// One step; `None` where there is nothing to be done.
+    fn step_of(&self, place: &mut Option<Running>) -> Option<Stepped> {
+        let stepped = place.as_mut()?.step(self.core());
+        if let (Ok(true), Some(running)) = (&stepped, place.as_ref()) {
+            let mut told = self.balancing.told.lock();
+            if told.is_running {
+                told.progress = *running.progress();
+            }
+            return Some(Stepped::More(running.rest()));
+        }
+        let running = place.take()?;
+        let progress = *running.progress();
+        Some(Stepped::Ended(
+            progress,
+            match stepped {
                 Ok(_) => running.finish(self.namespace()).map(drop),
                 Err(error) => {
                     running.stop(self.core());
                     Err(error)
                 }
-            };
-            if let Err(error) = ended {
-                known.failure = Some(error.to_string());
-                self.faults.errno(&error);
-            }
-            return false;
-        }
-        true
+            },
+        ))
     }
 
-    /// Moves some of what is in a block group that became all but empty, or finds one; true where there is more to be
-    /// done.
-    fn reclaim_a_moment(&self, known: &mut Known) -> bool {
+    /// The group that became all but empty and is being moved, if there is one.
+    fn reclaimed<'a>(&self, place: &'a mut Place) -> &'a mut Option<Running> {
         let percent = u64::from(self.options.bg_reclaim_threshold);
-        if percent == 0 || known.is_resizing {
-            return false;
+        if place.reclaiming.is_none() && percent > 0 && !place.is_resizing {
+            let found = place.reclaim.next(&self.core().store.groups(), percent);
+            place.reclaiming = found.map(Running::of_group);
         }
-        let core = self.core();
-        let Some(reclaiming) = &mut known.reclaiming else {
-            let found = known.reclaim.next(&core.store.groups(), percent);
-            known.reclaiming = found.map(Running::of_group);
-            return known.reclaiming.is_some();
-        };
-        let stepped = reclaiming.step(core);
-        if matches!(stepped, Ok(true)) {
-            return true;
-        }
-        let Some(reclaiming) = known.reclaiming.take() else { return false };
-        let ended = match stepped {
-            Ok(_) => reclaiming.finish(self.namespace()).map(drop),
-            Err(error) => {
-                reclaiming.stop(core);
-                Err(error)
-            }
-        };
-        match ended {
-            // It stays, with what was not moved.
-            Ok(()) | Err(Error::NoSpace) => {}
-            Err(error) => drop(self.faults.errno(&error)),
-        }
-        false
+        &mut place.reclaiming
     }
 }

@@ -84,6 +84,8 @@ pub struct FsOptions {
     /// A block group of which less than this many percent are in use, and were before, is moved to others of its kind
     /// in the background; 0 for none.
     pub bg_reclaim_threshold: u8,
+    /// A balance that was under way when the volume was last served is not resumed.
+    pub skip_balance: bool,
 }
 
 impl Default for FsOptions {
@@ -94,6 +96,7 @@ impl Default for FsOptions {
             pin_known: false,
             user_subvol_ioctls: false,
             bg_reclaim_threshold: 0,
+            skip_balance: false,
         }
     }
 }
@@ -133,7 +136,7 @@ impl BtrfsFs {
     ) -> Result<Arc<dyn vfs::FileSystem>> {
         let (top, core) = (volume.top, volume.core());
         core.root_dir(top)?;
-        Ok(Arc::new(Self {
+        let fs = Self {
             volume: Arc::clone(volume),
             nodes: Nodes::new(top, core.store.env().random_u64()),
             handles: Handles::default(),
@@ -142,7 +145,11 @@ impl BtrfsFs {
             options,
             faults: FaultLog::default(),
             cleaner,
-        }))
+        };
+        if cleaner == Cleaner::Steps && !volume.is_read_only() && !fs.options.skip_balance {
+            fs.resume_balance();
+        }
+        Ok(Arc::new(fs))
     }
 
     fn namespace(&self) -> &Arc<Namespace> {

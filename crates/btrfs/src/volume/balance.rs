@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use super::Volume;
-use crate::balance::{self, BalanceEnd, BalanceProgress, BalanceSpec};
+use crate::balance::{self, BalanceEnd, BalanceProgress, BalanceSpec, Pace, Running};
 use crate::error::Result;
 
 impl Volume {
@@ -20,7 +20,7 @@ impl Volume {
         spec: BalanceSpec,
         watch: &mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>,
     ) -> Result<BalanceEnd> {
-        balance::go_on(self.namespace(), balance::Running::begin(self.namespace(), spec)?, watch)
+        balance::go_on(self.namespace(), Running::begin(self.namespace(), spec, Pace::WHOLE)?, watch)
     }
 
     /// Goes on with a balance that has not ended.
@@ -28,7 +28,7 @@ impl Volume {
     /// # Errors
     /// `NotFound` where there is none; as [`Self::balance`].
     pub fn resume_balance(&self, watch: &mut dyn FnMut(&BalanceProgress) -> ControlFlow<()>) -> Result<BalanceEnd> {
-        balance::go_on(self.namespace(), balance::Running::resume(self.namespace())?, watch)
+        balance::go_on(self.namespace(), Running::resume(self.namespace(), Pace::WHOLE)?, watch)
     }
 
     /// Forgets a balance that has not ended: what it did stays done.

@@ -26,6 +26,7 @@ pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
                       fstrim(8) and `spinney trim` do that for everything at once
   bg_reclaim_threshold=PERCENT  block groups that have become less full than that are emptied in the background, and
                       given back; 0, for none
+  skip_balance        a balance that was cut short is not resumed
   user_subvol_ioctls  programs may make, delete and freeze subvolumes and defragment files by ioctl(2), as far as
                       owners, permission bits and access control lists surely allow it; such calls are NOT
                       stopped by a mount that was made read-only later or in another place (remount,ro or a bind
@@ -49,6 +50,7 @@ const NAMES: &[&str] = &[
     #[cfg(feature = "ablation")]
     "older",
     "bg_reclaim_threshold",
+    "skip_balance",
     "user_subvol_ioctls",
     "nouser_subvol_ioctls",
 ];
@@ -77,7 +79,6 @@ const NOT_HERE: &[&str] = &[
     "recovery",
     "rescan_uuid_tree",
     "rescue",
-    "skip_balance",
     "space_cache",
     "ssd",
     "ssd_spread",
@@ -108,15 +109,15 @@ pub(crate) fn check_options(request: &Request) -> Result<()> {
 /// Opens a device for a mount.
 pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn FileSystem>> {
     let wanted = Wanted::of(request)?;
-    let (user_subvol_ioctls, bg_reclaim_threshold) = (wanted.user_subvol_ioctls, wanted.bg_reclaim_threshold);
-    let volume = wanted.open(device)?;
     let options = FsOptions {
         atime: request.atime,
         commit_interval: request.commit_interval,
         pin_known: request.keep_known,
-        user_subvol_ioctls,
-        bg_reclaim_threshold,
+        user_subvol_ioctls: wanted.user_subvol_ioctls,
+        bg_reclaim_threshold: wanted.bg_reclaim_threshold,
+        skip_balance: wanted.skip_balance,
     };
+    let volume = wanted.open(device)?;
     Ok(volume.serve(options)?)
 }
 
@@ -149,6 +150,7 @@ struct Wanted {
     replays_log: bool,
     user_subvol_ioctls: bool,
     bg_reclaim_threshold: u8,
+    skip_balance: bool,
 }
 
 impl Wanted {
@@ -165,6 +167,7 @@ impl Wanted {
             replays_log: true,
             user_subvol_ioctls: false,
             bg_reclaim_threshold: 0,
+            skip_balance: false,
         };
         for (name, value) in &request.own {
             wanted = wanted.with(name, value.as_deref())?;
@@ -217,6 +220,10 @@ impl Wanted {
             ("bg_reclaim_threshold", None | Some("")) => return Err(needs_value(name, "PERCENT")),
             ("bg_reclaim_threshold", Some(percent)) => {
                 self.bg_reclaim_threshold = u8::try_from(size(name, percent, 0..=RECLAIM_MAX)?)?;
+                options
+            }
+            ("skip_balance", None) => {
+                self.skip_balance = true;
                 options
             }
             ("nologreplay", None) => {

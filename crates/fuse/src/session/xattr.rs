@@ -50,6 +50,8 @@ impl Session {
                 return Err(Errno::EPERM);
             }
             self.fs.order(name, value)?;
+            // What was ordered may be work for the background.
+            self.ending.want_step();
             return Ok(0);
         }
         self.fs.set_xattr(request.node(), name, value, mode, clear_set_group)?;

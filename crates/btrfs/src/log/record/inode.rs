@@ -14,7 +14,7 @@ use super::recorder::{Base, Recorder, collect};
 use super::{ITEMS_MAX, Recorded};
 use crate::error::Result;
 use crate::inode::{FileType, Inode};
-use crate::notes::{Note, Removed};
+use crate::notes::Note;
 
 impl Recorder<'_> {
     /// Puts an inode into the log, with what has to exist for its names.
@@ -98,10 +98,9 @@ impl Recorder<'_> {
             self.put_range(dir, if is_whole { Some(0) } else { note.entries.first_added });
             self.plan.replace(index_key(dir, from), index_key(dir, u64::MAX), entries);
         }
-        for hash in &note.entries.unlogged_removed {
-            let removed: Vec<Removed> = note.entries.removed.get(hash).cloned().unwrap_or_default();
-            for one in removed {
-                if !self.settle(dir.ino(), one)? {
+        for hash in note.entries.unlogged_removed.iter() {
+            for one in note.entries.removed.of_hash(*hash) {
+                if !self.settle(dir.ino(), *one)? {
                     return Ok(false);
                 }
             }

@@ -79,7 +79,7 @@ impl Recorder<'_> {
             return Ok(false);
         }
         let hash = name_hash(name);
-        let others = |note: &Note| note.entries.removed.get(&hash).cloned().unwrap_or_default();
+        let others = |note: &Note| note.entries.removed.of_hash(hash).to_vec();
         let others = self.noted(parent, others).unwrap_or_default();
         for removed in others {
             if !self.settle(parent, removed)? {
@@ -138,7 +138,7 @@ impl Recorder<'_> {
                 return Ok(false);
             }
         }
-        for removed in note.entries.removed.values().flatten() {
+        for removed in note.entries.removed.iter() {
             let Some(target) = removed.target else { return Ok(false) };
             let child = self.note_of(InodeNo(target));
             let is_settled = match child.is_gone {
@@ -156,11 +156,7 @@ impl Recorder<'_> {
     /// The names that an inode lost in a directory are not nobody's after a replay, where another
     /// inode has them now: a rename replaced it.
     fn heirs_exist(&mut self, dir: InodeNo, loser: InodeNo) -> Result<bool> {
-        let led_there = |removed: &Removed| removed.target == Some(loser.0);
-        let hashes = |note: &Note| -> Vec<u64> {
-            let all = note.entries.removed.iter().filter(|(_, all)| all.iter().any(led_there));
-            all.map(|(hash, _)| *hash).collect()
-        };
+        let hashes = |note: &Note| note.entries.removed.hashes_of(loser.0).to_vec();
         let hashes = self.noted(dir, hashes).unwrap_or_default();
         let root = self.names.core.root(self.tree)?;
         for hash in hashes {

@@ -1,0 +1,108 @@
+//! How much one step of a balance moves: as much as others can wait for.
+//!
+//! While a step moves things, programs that change something wait for it. On a volume that is served, a step that took
+//! long makes the next one smaller, and one that took little makes it larger. A balance that nobody waits for takes
+//! steps of one size, so that the same volume becomes the same volume.
+
+use std::time::Duration;
+
+/// Bytes of data that are copied before they are moved together: at most, and at least.
+const DATA_BYTES_MAX: u64 = 32 << 20;
+const DATA_BYTES_MIN: u64 = 1 << 20;
+
+/// Tree blocks that are moved together, those on the way to them counted: at most, and at least.
+const BLOCKS_MAX: usize = 512;
+const BLOCKS_MIN: usize = 16;
+
+/// What the first steps of a volume that is served are smaller by.
+const FIRST_DIVISOR: u8 = 8;
+
+/// A step that kept others waiting for longer makes the next one half as large.
+const HELD_MAX: Duration = Duration::from_millis(15);
+/// One that took less than this makes the next one larger by a quarter.
+const HELD_MIN: Duration = Duration::from_millis(5);
+
+/// Longest rest between two steps.
+const REST_MAX: Duration = Duration::from_millis(30);
+
+/// How large steps are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Pace {
+    data_bytes: u64,
+    blocks: usize,
+    is_served: bool,
+    /// How long the last step kept others waiting.
+    held: Duration,
+}
+
+impl Pace {
+    /// For a balance that nobody waits for.
+    pub(crate) const WHOLE: Self =
+        Self { data_bytes: DATA_BYTES_MAX, blocks: BLOCKS_MAX, is_served: false, held: Duration::ZERO };
+
+    /// For a volume that others use meanwhile.
+    pub(crate) fn served() -> Self {
+        let data_bytes = DATA_BYTES_MAX / u64::from(FIRST_DIVISOR);
+        Self { data_bytes, blocks: BLOCKS_MAX / usize::from(FIRST_DIVISOR), is_served: true, held: Duration::ZERO }
+    }
+
+    /// Bytes of data that are to be moved together.
+    pub(crate) fn data_bytes(&self) -> u64 {
+        self.data_bytes
+    }
+
+    /// Tree blocks that are to be moved together.
+    pub(crate) fn blocks(&self) -> usize {
+        self.blocks
+    }
+
+    /// How long to wait before the next step, so that others have at least as much of the time.
+    pub(crate) fn rest(&self) -> Duration {
+        if self.is_served { self.held.min(REST_MAX) } else { Duration::ZERO }
+    }
+
+    /// True where others use the volume.
+    pub(crate) fn is_served(&self) -> bool {
+        self.is_served
+    }
+
+    /// Notes how long a step kept others waiting.
+    pub(crate) fn note(&mut self, held: Duration) {
+        if !self.is_served {
+            return;
+        }
+        self.held = held;
+        if held > HELD_MAX {
+            self.data_bytes = (self.data_bytes / 2).max(DATA_BYTES_MIN);
+            self.blocks = (self.blocks / 2).max(BLOCKS_MIN);
+        } else if held < HELD_MIN {
+            self.data_bytes = (self.data_bytes + self.data_bytes / 4).min(DATA_BYTES_MAX);
+            self.blocks = (self.blocks + self.blocks / 4).min(BLOCKS_MAX);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn steps_become_as_long_as_others_can_wait() {
+        let mut pace = Pace::served();
+        let first = pace;
+        pace.note(HELD_MAX);
+        assert_eq!(pace, Pace { held: HELD_MAX, ..first });
+        assert_eq!((first.rest(), pace.rest()), (Duration::ZERO, HELD_MAX));
+        (0..100).for_each(|_| pace.note(Duration::from_millis(80)));
+        assert_eq!((pace.data_bytes(), pace.blocks()), (DATA_BYTES_MIN, BLOCKS_MIN));
+        (0..100).for_each(|_| pace.note(Duration::ZERO));
+        assert_eq!((pace.data_bytes(), pace.blocks()), (DATA_BYTES_MAX, BLOCKS_MAX));
+    }
+
+    #[test]
+    fn where_nobody_waits_steps_stay_as_they_are() {
+        let mut pace = Pace::WHOLE;
+        pace.note(Duration::from_secs(1));
+        assert_eq!((pace, pace.rest()), (Pace::WHOLE, Duration::ZERO));
+    }
+}
