@@ -60,7 +60,9 @@ impl Session {
         // See `put_opened_entry`: it is released already.
         if !self.zero_open {
             self.fs.release(request.node(), Handle(args.fh));
-            self.direct.closed(request.node(), Handle(args.fh), self.open_flags(args.flags));
+            let mut flags = self.open_flags(args.flags);
+            flags.set(OpenFlags::DIRECT, flags.contains(OpenFlags::DIRECT) | self.room.closed_directly(Handle(args.fh)));
+            self.direct.closed(request.node(), Handle(args.fh), flags);
             self.room.closed(request.node(), args.flags);
             if !self.writeback {
                 self.mappable.closed(request.node(), args.flags);
@@ -118,7 +120,13 @@ impl Session {
     /// is closed that it opened by creating it. Then the reference to the node keeps it, as it
     /// keeps every other.
     fn put_opened_entry(&self, out: &mut [u8], entry: &Entry, handle: Handle, raw_flags: u32) -> Result<usize> {
-        let flags = self.open_flags(raw_flags);
+        let mut flags = self.open_flags(raw_flags);
+        // Of writes around its cache the kernel does not sync those that are to be durable.
+        let is_durable = flags.intersects(OpenFlags::SYNC | OpenFlags::DATA_SYNC);
+        if self.room.is_full() && flags.contains(OpenFlags::WRITE) && !is_durable && !flags.contains(OpenFlags::DIRECT) {
+            flags |= OpenFlags::DIRECT;
+            self.room.opened_directly(handle);
+        }
         // Where room is short, the first write has to ask, too.
         let is_asked = self.room.is_short() && flags.contains(OpenFlags::WRITE);
         let attr = if is_asked { Duration::ZERO } else { self.timeouts.attr };

@@ -15,22 +15,27 @@
 //! first write after one whose data found no room fails, once. Writes in place leave the room as it is: the more of
 //! them the kernel has written, the more may come before it writes again.
 //!
+//! A program that writes a new file at once and closes it, which says what is wrong, but to few who listen, never asks a
+//! second time. New files are opened to be written around the cache as long as the volume is full.
+//!
 //! What a single call writes is taken whole, and so is what a program writes into a mapping. A server that is not told
 //! of openings, or that has nobody to make the kernel write, does nothing of all this.
 
 use parking_lot::Mutex;
 use rustix::fs::OFlags;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use vfs::FileSystem;
-use vfs::file_system::{Errno, NodeId};
+use vfs::file_system::{Errno, Handle, NodeId};
 
 /// Room is short when less is available than an eighth of the volume, as much as the kernel keeps where who mounts it
 /// could limit that, and a little; and when less than this is: what programs write on a volume that large is slower then.
 const SHORT_BYTES_MAX: u64 = 512 << 20;
 const SHORT_PART: u64 = 8;
 const SHORT_BYTES_MORE: u64 = 16 << 20;
+/// When so much became available since data was refused, the volume is not full any more.
+const FULL_BYTES_MORE: u64 = 4 << 20;
 /// Most that is written in place before the kernel has to write all that it keeps.
 const CREDIT_BYTES_MAX: u64 = 16 << 20;
 /// What a write is taken to write until it is known, and what it writes at least.
@@ -48,6 +53,8 @@ const TELL_INTERVAL_MIN: Duration = Duration::from_millis(5);
 pub(super) struct Room {
     state: Option<Mutex<State>>,
     is_short: AtomicBool,
+    /// Data was refused, and not much became free since.
+    is_full: AtomicBool,
     has_news: AtomicBool,
 }
 
@@ -70,6 +77,11 @@ struct State {
     free_before: u64,
     /// A write was told to wait until the kernel has written, and the end of that is not known yet.
     is_writing: bool,
+    /// What was available when data was last refused for lack of room.
+    refused_at: Option<u64>,
+    was_refused: bool,
+    /// Openings whose writes go around the kernel's cache, though their programs did not ask for that.
+    direct: HashSet<Handle>,
     has_new_writers: bool,
     told: Option<Instant>,
 }
@@ -88,6 +100,7 @@ impl Room {
         Self {
             state: is_watched.then(|| Mutex::new(state)),
             is_short: AtomicBool::new(false),
+            is_full: AtomicBool::new(false),
             has_news: AtomicBool::new(false),
         }
     }
@@ -123,12 +136,16 @@ impl Room {
         state.unseen = state.unseen.saturating_add(bytes);
         state.written = state.written.saturating_add(bytes);
         if let Some(error) = refused {
-            state.credit = 0;
+            state.was_refused = true;
             if let Some(writer) = state.writers.get_mut(&node) {
                 writer.refused = Some(error);
             }
         }
         self.look(&mut state, fs);
+        if refused == Some(Errno::ENOSPC) && self.is_short() {
+            state.refused_at = Some(state.free);
+            self.is_full.store(true, Ordering::Relaxed);
+        }
         if self.is_short.load(Ordering::Relaxed) {
             let since = state.told.map_or(TELL_INTERVAL, |told| told.elapsed());
             if since >= TELL_INTERVAL || (state.has_new_writers && since >= TELL_INTERVAL_MIN) {
@@ -169,13 +186,31 @@ impl Room {
             state.call_bytes = (state.written / state.calls.max(1)).max(CALL_BYTES_MIN);
             let taken = state.free_before.saturating_sub(state.free);
             // In place: they needed no room.
-            state.credit = match taken < state.written / 4 {
+            state.credit = match taken < state.written / 4 && !state.was_refused {
                 true => (state.credit * 2).max(state.call_bytes).min(CREDIT_BYTES_MAX),
                 false => 0,
             };
         }
         (state.calls, state.written, state.free_before) = (0, 0, state.free);
-        state.is_writing = false;
+        (state.is_writing, state.was_refused) = (false, false);
+    }
+
+    /// True where a new file had best be written around the kernel's cache: what is written to it once, and then closed,
+    /// would be lost before anybody asks.
+    pub(super) fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Relaxed)
+    }
+
+    /// An opening goes around the kernel's cache for that.
+    pub(super) fn opened_directly(&self, handle: Handle) {
+        if let Some(state) = &self.state {
+            state.lock().direct.insert(handle);
+        }
+    }
+
+    /// It ends. False for all others.
+    pub(super) fn closed_directly(&self, handle: Handle) -> bool {
+        self.state.as_ref().is_some_and(|state| state.lock().direct.remove(&handle))
     }
 
     /// Why data of a node was refused, for the first write that asks.
@@ -207,6 +242,10 @@ impl Room {
         let limit = (state.total / SHORT_PART + SHORT_BYTES_MORE).min(SHORT_BYTES_MAX).min(state.total / 2);
         let was_short = self.is_short();
         let is_short = state.free < if was_short { limit + limit / 4 } else { limit };
+        if !is_short || state.refused_at.is_some_and(|free| state.free > free.saturating_add(FULL_BYTES_MORE)) {
+            state.refused_at = None;
+            self.is_full.store(false, Ordering::Relaxed);
+        }
         if is_short != was_short {
             self.is_short.store(is_short, Ordering::Relaxed);
             // What the kernel keeps may be more than what is free: the first write waits.
@@ -228,7 +267,8 @@ mod tests {
     use vfs::file_system::{Caller, Handle, NewNode, OpenFlags, WriteFlags};
     use vfs_conformance::{MemoryFs, MemoryOptions};
 
-    const CAPACITY: usize = 4 << 20;
+    const CAPACITY: u64 = 4 << 20;
+    const PIECE: u64 = 64 << 10;
     const WRITER: u32 = OFlags::WRONLY.bits();
 
     fn volume() -> (MemoryFs, NodeId) {
@@ -236,6 +276,10 @@ mod tests {
         let node = fs.create(&Caller::default(), NodeId::ROOT, b"file", &NewNode::default()).unwrap().node;
         fs.open(&Caller::default(), node, OpenFlags::WRITE).unwrap();
         (fs, node)
+    }
+
+    fn bytes(count: u64) -> Vec<u8> {
+        vec![1; usize::try_from(count).unwrap()]
     }
 
     /// The kernel writes `data` of what it kept.
@@ -261,11 +305,11 @@ mod tests {
         let room = Room::new(true);
         room.opened(node, WRITER, &fs);
         room.opened(NodeId(900), OFlags::RDONLY.bits(), &fs);
-        let piece = vec![1; 64 << 10];
+        let piece = bytes(PIECE);
         let mut at = 0;
         let mut write_piece = |room: &Room| {
             write(room, &fs, node, at, &piece);
-            at += 64 << 10;
+            at += PIECE;
         };
         // Nothing is looked at twice in so short a time.
         while !room.is_short() {
@@ -292,7 +336,7 @@ mod tests {
         };
         assert_eq!(refused, Errno::ENOSPC);
         assert_eq!(room.take_refused(node), None, "it is told once");
-        let room_pieces = CAPACITY / piece.len() / 2;
+        let room_pieces = CAPACITY / PIECE / 2;
         assert!((room_pieces - 4..room_pieces + 4).contains(&taken), "{taken} of {room_pieces}");
         assert!(waits < 20, "{waits}");
         room.closed(node, WRITER);
@@ -304,12 +348,12 @@ mod tests {
         let (fs, node) = volume();
         let room = Room::new(true);
         room.opened(node, WRITER, &fs);
-        fs.write(node, Handle(0), 0, &vec![1; CAPACITY - (64 << 10)], WriteFlags::default()).unwrap();
+        fs.write(node, Handle(0), 0, &bytes(CAPACITY - PIECE), WriteFlags::default()).unwrap();
         std::thread::sleep(LOOK_INTERVAL);
         room.opened(node, WRITER, &fs);
         assert!(room.is_short());
         let mut waits = 0;
-        let piece = vec![2; 64 << 10];
+        let piece = bytes(PIECE);
         let mut kept = 0;
         for _ in 0..1000 {
             if room.has_to_wait(node) {
@@ -335,7 +379,7 @@ mod tests {
     fn a_mount_without_such_a_cache_is_not_watched() {
         let (fs, node) = volume();
         let room = Room::new(false);
-        fs.write(node, Handle(0), 0, &vec![1; CAPACITY - (64 << 10)], WriteFlags::default()).unwrap();
+        fs.write(node, Handle(0), 0, &bytes(CAPACITY - PIECE), WriteFlags::default()).unwrap();
         room.opened(node, WRITER, &fs);
         room.written(node, 1, Some(Errno::ENOSPC), &fs);
         room.all_written(&fs);
