@@ -8,8 +8,9 @@ mod common;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use btrfs::{MakeOptions, Volume};
+use btrfs::{FsOptions, MakeOptions, Volume};
 use common::{empty, fill};
+use vfs::file_system::{AllocateFlags, Caller, Errno, Handle, NewNode, NodeId, SetAttr, SyncWhat, WriteFlags};
 use vfs::{Blame, Error};
 use vfs::{File, SnapshotMode};
 
@@ -71,6 +72,65 @@ fn a_snapshot_can_be_deleted_when_the_metadata_is_full() {
     volume.delete_subvolume("/snapshots").unwrap();
     empty(&volume);
     volume.close().unwrap();
+}
+
+/// Where two threads wrote into the same preallocated extent of a full volume, one saw what the other had flushed
+/// halfway, took the extent for one that has to be copied, and found no room (writes of the kernel's cache come in
+/// several requests at once).
+#[test]
+fn several_threads_write_into_preallocated_space_of_a_full_volume() {
+    const PIECE: u64 = 256 << 10;
+    const EXTENT: u64 = 8 * MIB;
+    const THREADS: u64 = 4;
+    let (file, volume) = make(64 * MIB, None);
+    let fs = volume.serve(FsOptions::default()).unwrap();
+    let caller = Caller::default();
+    for round in 0..40 {
+        let mut nodes = Vec::new();
+        let name = |index: usize| format!("file-{index}");
+        let mut len = EXTENT;
+        while len >= 4096 {
+            let node = match fs.create(&caller, NodeId::ROOT, name(nodes.len()).as_bytes(), &NewNode::default()) {
+                Ok(entry) => entry.node,
+                Err(error) if error.errno() == Errno::ENOSPC => break,
+                Err(error) => panic!("{error}"),
+            };
+            let allocated = fs.allocate(node, AllocateFlags::empty(), 0, len);
+            if allocated.is_err() {
+                let empty = SetAttr { size: Some(0), ..SetAttr::default() };
+                fs.set_attr(&caller, node, &empty).unwrap();
+                len /= 2;
+            }
+            nodes.push((node, if allocated.is_ok() { len } else { 0 }));
+        }
+        fs.sync_fs().unwrap();
+        let bytes = vec![7; usize::try_from(PIECE).unwrap()];
+        for (node, len) in nodes.iter().filter(|(_, len)| *len >= MIB) {
+            std::thread::scope(|scope| {
+                for thread in 0..THREADS {
+                    let (fs, bytes) = (&fs, &bytes);
+                    scope.spawn(move || {
+                        for at in (thread * PIECE..*len).step_by(usize::try_from(THREADS * PIECE).unwrap()) {
+                            let flags = WriteFlags::FROM_CACHE;
+                            let written = fs.write(*node, Handle(0), at, bytes, flags);
+                            written.unwrap_or_else(|error| panic!("round {round}, byte {at}: {error}"));
+                            if at % MIB == 0 {
+                                fs.sync_file(*node, Handle(0), SyncWhat::Data).unwrap();
+                            }
+                        }
+                    });
+                }
+            });
+        }
+        for (index, (node, _)) in nodes.iter().enumerate() {
+            fs.unlink(NodeId::ROOT, name(index).as_bytes()).unwrap();
+            fs.forget(*node, 1);
+        }
+        fs.sync_fs().unwrap();
+    }
+    drop(fs);
+    volume.close().unwrap();
+    common::check(file.path());
 }
 
 /// What the threads of a round write.

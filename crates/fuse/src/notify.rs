@@ -44,6 +44,19 @@ pub(crate) fn send_stale(channel: &Arc<OwnedFd>, stale: Stale) {
     }
 }
 
+/// Tells the kernel, on a thread of its own, not to believe the attributes of these nodes.
+pub(crate) fn send_stale_attributes(channel: &Arc<OwnedFd>, nodes: Vec<NodeId>) {
+    let channel = Arc::clone(channel);
+    let tell = move || {
+        for node in nodes {
+            send(&channel, notify::INVAL_INODE, &InvalInodeOut { ino: node.0, off: -1, len: 0 }, &[]);
+        }
+    };
+    if let Err(error) = thread::Builder::new().name("fuse-tell".to_owned()).spawn(tell) {
+        tracing::warn!(%error, "the kernel does not hear that room is short");
+    }
+}
+
 fn send_stale_name(channel: &OwnedFd, parent: NodeId, name: &[u8]) {
     let body = InvalEntryOut { parent: parent.0, namelen: u32::try_from(name.len()).unwrap_or(0), flags: 0 };
     send(channel, notify::INVAL_ENTRY, &body, &[name, &[0]].concat());

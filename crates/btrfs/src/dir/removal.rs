@@ -178,7 +178,7 @@ impl Namespace {
     pub(crate) fn reap_if_last(&self, inode: &Inode) -> Result<()> {
         if inode.root.is_deleted() {
             // It goes with its tree, which waits until none is left.
-            if !inode.is_in_use() && self.core.inodes.remove_unused(inode) {
+            if self.core.inodes.remove_unused(inode) {
                 crate::writeback::discard(&self.core, inode);
             }
             return Ok(());

@@ -105,7 +105,7 @@ impl Core {
     }
 
     /// Forgets a subvolume that was deleted: nothing in it can be found from here on. Returns
-    /// those of its inodes that are not in use. Its tree waits for the others, see [`DeadTrees`].
+    /// those of its inodes that are not open. Its tree waits for the others, see [`DeadTrees`].
     pub(crate) fn forget_root(&self, id: TreeId) -> Vec<Arc<Inode>> {
         let root = self.roots.write().remove(&id);
         let unused = self.inodes.remove_tree(id);

@@ -44,7 +44,8 @@ impl DeadTrees {
         Some(taken)
     }
 
-    fn add(&self, id: TreeId) {
+    /// Adds one, or the rest of one.
+    pub(crate) fn add(&self, id: TreeId) {
         self.waiting.lock().push(id);
         self.count.fetch_add(1, Ordering::Release);
     }
@@ -101,11 +102,11 @@ impl Root {
     }
 
     pub(crate) fn is_deleted(&self) -> bool {
-        self.deleted.load(Ordering::Relaxed)
+        self.deleted.load(Ordering::SeqCst)
     }
 
     pub(crate) fn set_deleted(&self) {
-        self.deleted.store(true, Ordering::Relaxed);
+        self.deleted.store(true, Ordering::SeqCst);
     }
 
     /// The deletion is in the transaction: the tree goes with the last user.

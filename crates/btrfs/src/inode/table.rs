@@ -105,30 +105,35 @@ impl InodeTable {
         drop(removed);
     }
 
-    /// Forgets the inodes of a deleted subvolume that are not in use, and returns them. The others
-    /// leave with [`InodeTable::remove_unused`].
+    /// Forgets the inodes of a deleted subvolume that are not open, and returns them: what servers refer to is gone, as
+    /// they may keep references for as long as they like. The others leave with [`InodeTable::remove_unused`].
     pub(crate) fn remove_tree(&self, tree: TreeId) -> Vec<Arc<Inode>> {
         let mut removed = Vec::new();
         for shard in &self.shards {
             let mut shard = shard.write();
-            let gone = shard.inodes.extract_if(|(of, _), inode| *of == tree && !inode.is_in_use());
+            let gone = shard.inodes.extract_if(|(of, _), inode| *of == tree && !inode.is_open());
             removed.extend(gone.map(|(_, inode)| inode));
             shard.departures += 1;
         }
         removed
     }
 
-    /// Forgets an inode of a deleted subvolume that is not in use any more; false when it is.
+    /// Forgets an inode of a deleted subvolume that is not open any more; false when it is.
     pub(crate) fn remove_unused(&self, inode: &Inode) -> bool {
         let at = (inode.tree_id(), inode.ino());
         let mut shard = self.shard(at.0, at.1).write();
-        let removed = match inode.is_in_use() {
-            false => shard.inodes.remove(&at),
-            true => None,
-        };
+        let is_unused = !inode.is_open();
+        let removed = if is_unused { shard.inodes.remove(&at) } else { None };
         shard.departures += 1;
         drop(shard);
-        removed.is_some()
+        drop(removed);
+        is_unused
+    }
+
+    /// True while this very inode is in the table.
+    pub(crate) fn has(&self, inode: &Arc<Inode>) -> bool {
+        let at = (inode.tree_id(), inode.ino());
+        self.shard(at.0, at.1).read().inodes.get(&at).is_some_and(|known| Arc::ptr_eq(known, inode))
     }
 
     /// Calls `each` with every inode in memory of which `select` says so. No lock is held

@@ -72,7 +72,7 @@ impl Usage {
     }
 
     pub(super) fn is_open(&self) -> bool {
-        self.open_count.load(Ordering::Relaxed) > 0
+        self.open_count.load(Ordering::SeqCst) > 0
     }
 
     pub(super) fn is_known(&self) -> bool {

@@ -10,7 +10,8 @@ impl Inode {
     pub(crate) fn open(&self) -> Result<()> {
         let _state = self.state.write();
         self.usage.check_stays()?;
-        self.usage.open_count.fetch_add(1, Ordering::Relaxed);
+        // Before a look at whether the subvolume is deleted, as that comes before a look at this (`Usage::is_open`).
+        self.usage.open_count.fetch_add(1, Ordering::SeqCst);
         Ok(())
     }
 
@@ -30,12 +31,6 @@ impl Inode {
     /// True while the inode has an open handle.
     pub(crate) fn is_open(&self) -> bool {
         self.usage.is_open()
-    }
-
-    /// True while the inode has an open handle, or a server refers to it: what a look-up found
-    /// stays usable even when its name leads elsewhere by then.
-    pub(crate) fn is_in_use(&self) -> bool {
-        self.is_open() || self.is_known()
     }
 
     /// True from the moment on from which nobody can open the inode any more.

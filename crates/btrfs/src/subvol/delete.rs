@@ -16,6 +16,8 @@ use crate::writeback;
 const DELETE_ITEMS: u32 = 10;
 /// Tree blocks that one step of dropping a tree visits: a commit, and all who change something, may wait for it.
 const DROP_STEP_BLOCKS: u32 = 64;
+/// Steps that a sync waits for: a quarter of a GiB of tree blocks.
+const SYNC_STEPS_MAX: u32 = 256;
 
 /// Deletes the subvolume named `name` in `dir`. When this returns, its name is gone for good, and
 /// nothing in it can be found. Files that are open can be read and written until they are closed;
@@ -88,6 +90,26 @@ fn mark_deleted(namespace: &Namespace, txn: &Txn, id: TreeId) -> Result<()> {
 pub(crate) fn drop_dead_trees(namespace: &Namespace) -> Result<()> {
     while let Some(id) = namespace.core.dead.take() {
         drop_tree(namespace, id)?;
+    }
+    Ok(())
+}
+
+/// Begins with that, for a caller that does not wait long: after some steps the rest is left to [`drop_dead_trees`].
+///
+/// # Errors
+/// As [`drop_tree`].
+pub(crate) fn drop_some_dead_trees(namespace: &Namespace) -> Result<()> {
+    let core = &namespace.core;
+    let mut steps = 0;
+    while let Some(id) = core.dead.take() {
+        while core.store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {
+            steps += 1;
+            if steps >= SYNC_STEPS_MAX {
+                core.dead.add(id);
+                return Ok(());
+            }
+        }
+        remove_note(namespace, id)?;
     }
     Ok(())
 }

@@ -58,6 +58,16 @@ impl BtrfsFs {
         self.background.step
     }
 
+    /// Makes everything durable. What was deleted is free then, subvolumes that are not huge too.
+    pub(super) fn sync_volume(&self) -> Result<()> {
+        let may_write = !self.volume.is_read_only() && self.core().store.poisoned().is_none();
+        if may_write && let Err(error) = subvol::drop_some_dead_trees(self.namespace()) {
+            // No promise of a sync: the next open of the volume goes on.
+            self.faults.errno(&error);
+        }
+        self.volume.sync_and_gather()
+    }
+
     fn write_old(&self) -> Result<()> {
         let background = &self.background;
         let mut due = background.state.lock();

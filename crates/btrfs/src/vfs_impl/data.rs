@@ -32,6 +32,11 @@ impl BtrfsFs {
             check_may_write(&inode, flags)?;
         }
         inode.open()?;
+        if inode.root.is_deleted() && !self.core().inodes.has(&inode) {
+            // It was closed when its subvolume went, and no request would find it.
+            self.close(&inode);
+            return Err(CallerError::Stale.into());
+        }
         if flags.contains(OpenFlags::TRUNCATE) && !inode.kind().is_dir() {
             let emptied = self.truncate(&inode, flags.contains(OpenFlags::CLEAR_PRIVILEGES));
             if let Err(error) = emptied {

@@ -129,7 +129,7 @@ impl FileSystem for BtrfsFs {
     }
 
     fn sync_fs(&self) -> Answer<()> {
-        self.answer(self.volume.sync_and_gather())
+        self.answer(self.sync_volume())
     }
 
     fn finish(&self) -> Answer<()> {

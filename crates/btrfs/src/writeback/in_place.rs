@@ -50,12 +50,26 @@ pub(super) fn find(core: &Core, inode: &Inode, flags: InodeFlags, runs: &[Run]) 
     Ok(found)
 }
 
-/// True when all of `range` (whole sectors) may be overwritten on disk, as far as that can be said
-/// without the inode's `editing` lock.
+/// True when all of `range` (whole sectors) may be overwritten on disk: until somebody makes a snapshot. Called without
+/// locks.
 ///
 /// # Errors
 /// As [`find`].
 pub(crate) fn covers(core: &Core, inode: &Inode, range: Range<u64>) -> Result<bool> {
+    if !inode.state().flags.intersects(InodeFlags::NODATACOW | InodeFlags::PREALLOC) {
+        return Ok(false);
+    }
+    if covers_now(core, inode, &range)? {
+        return Ok(true);
+    }
+    // A flush of what lies beside the range in the same extent may have been seen halfway: checksums in what was all
+    // preallocated before.
+    let _stay = core.data.stay();
+    let _editing = inode.data.editing.lock();
+    covers_now(core, inode, &range)
+}
+
+fn covers_now(core: &Core, inode: &Inode, range: &Range<u64>) -> Result<bool> {
     let flags = inode.state().flags;
     let run = Run { start: range.start, len: range.end.saturating_sub(range.start) };
     let found = find(core, inode, flags, &[run])?;

@@ -35,6 +35,10 @@ use crate::mounts::{self as table, Row};
 /// How much of the dirty pages of the machine a mount may fill, percent, where the kernel
 /// collects writes: its own value of 1 slows them to a crawl.
 const MAX_RATIO_PERCENT: &str = "100";
+/// Of the volume, as much may be dirty in the kernel, and at least that many bytes: what it takes is told to be too much
+/// before a program wrote more than there is room for, or not much later.
+const MAX_BYTES_PART: u64 = 8;
+const MAX_BYTES_MIN: u64 = 16 << 20;
 /// How far the kernel reads ahead of who reads one byte after the other, KiB: four requests of the largest size, so
 /// that workers fill some while the reader empties others. For FUSE it takes 128 by itself, which makes eight requests
 /// of one: cold sequential reads came to two thirds of the rate that 1024 has, which has four fifths of this.
@@ -316,6 +320,7 @@ impl Supervisor {
         self.tune("read_ahead_kb", READ_AHEAD_KIB, "large files may be read more slowly");
         if self.settings.writeback {
             self.tune("max_ratio", MAX_RATIO_PERCENT, "many small writes may be slow");
+            self.limit_dirty();
         }
         tracing::info!("{} is mounted on {}", self.source, self.dir.display());
         match front {
@@ -331,6 +336,28 @@ impl Supervisor {
         if let Err(error) = std::fs::write(&path, value) {
             let path = path.display();
             tracing::info!("{path}: {error}; {otherwise}");
+        }
+    }
+
+    /// Keeps what the kernel collects in proportion to the volume.
+    fn limit_dirty(&self) {
+        let Some(mounted) = &self.mounted else { return };
+        let (path, dir) = (mounted.row.backing_info().join("max_bytes"), self.dir.clone());
+        // On a thread that nobody waits for: the size is the server's to tell.
+        let limit = move || {
+            let Ok(status) = rustix::fs::statvfs(&dir) else { return };
+            let total = status.f_blocks.saturating_mul(status.f_frsize);
+            let limit = (total / MAX_BYTES_PART).max(MAX_BYTES_MIN);
+            // Linux before 6.2 has no such limit.
+            let now = std::fs::read_to_string(&path).ok().and_then(|text| text.trim().parse::<u64>().ok());
+            if now.is_some_and(|now| now > limit)
+                && let Err(error) = std::fs::write(&path, limit.to_string())
+            {
+                tracing::info!("{}: {error}; ENOSPC may come late", path.display());
+            }
+        };
+        if let Err(error) = std::thread::Builder::new().name("limit".to_owned()).spawn(limit) {
+            tracing::info!("{error}; ENOSPC may come late");
         }
     }
 

@@ -206,6 +206,9 @@ impl Worker {
                 send(&self.channel, &mut self.reply, header.unique, Ok(len));
             }
         }
+        if let Some(nodes) = self.session.take_news() {
+            notify::send_stale_attributes(&self.channel, nodes);
+        }
     }
 
     /// Has a request answered on a thread of its own.

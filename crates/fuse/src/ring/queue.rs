@@ -141,6 +141,9 @@ impl Queue {
                 notify::send_stale(device, stale);
             }
             self.reply(slot_index, result)?;
+            if let Some(nodes) = session.take_news() {
+                notify::send_stale_attributes(device, nodes);
+            }
         }
     }
 

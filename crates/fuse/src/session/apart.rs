@@ -55,7 +55,13 @@ impl Session {
     /// Answers a request once the kernel has written what it kept.
     pub(crate) fn serve_with_data(&self, request: &OwnedRequest) -> Apart {
         let mut out = vec![0; REPLY_BYTES_MAX];
-        let answer = self.write_kept().map(|()| self.dispatch(&request.borrow(), &mut out));
+        let mut kept = self.write_kept();
+        if request.borrow().header.opcode == opcode::GETATTR {
+            self.room.all_written(&*self.fs);
+            // Who lost something in another file is told of it there.
+            kept = Ok(());
+        }
+        let answer = kept.map(|()| self.dispatch(&request.borrow(), &mut out));
         let (result, stale) = match answer {
             Ok(Answer::Done(len)) => (Ok(len), None),
             Ok(Answer::DoneStale(len, stale)) => (Ok(len), Some(stale)),

@@ -1,17 +1,34 @@
 //! Attributes of nodes and of the volume.
 
-use super::Session;
+use super::{Answer, Session, Stale};
 use super::encode::{self, put};
 use super::entry::PERMISSIONS;
-use crate::protocol::Request;
 use crate::protocol::replies::StatxOut;
-use crate::protocol::requests::{SetattrIn, setattr};
+use crate::protocol::requests::{GetattrIn, SetattrIn, setattr};
+use crate::protocol::{Request, opcode};
 use vfs::file_system::{Errno, Handle, Result, SetAttr, SetTime, Time};
 
 impl Session {
-    pub(super) fn getattr(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+    pub(super) fn getattr(&self, request: &Request<'_>, out: &mut [u8]) -> Result<Answer> {
+        let is_asked_by_write = self.room.is_short() && is_of_opening(request);
+        if is_asked_by_write && let Some(error) = self.room.take_refused(request.node()) {
+            return Err(error);
+        }
         let attr = self.fs.attr(request.node())?;
-        put(out, &self.timeouts.attr(&attr))
+        let len = put(out, &self.timeouts.attr(&attr))?;
+        Ok(match is_asked_by_write {
+            // The next one has to ask, too.
+            true => Answer::DoneStale(len, Stale::attributes(request.node())),
+            false => Answer::Done(len),
+        })
+    }
+
+    /// True where a program is about to write, and the kernel has to write first what it keeps.
+    pub(super) fn waits_for_room(&self, request: &Request<'_>) -> bool {
+        request.header.opcode == opcode::GETATTR
+            && self.room.is_short()
+            && is_of_opening(request)
+            && self.room.has_to_wait(request.node())
     }
 
     pub(super) fn statx(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
@@ -42,6 +59,13 @@ impl Session {
     pub(super) fn statfs(&self, out: &mut [u8]) -> Result<usize> {
         put(out, &encode::statfs(&self.fs.status()?))
     }
+}
+
+/// True where the kernel asks for an opening, and not for a name: before it takes what a program writes, as long as it
+/// does not believe the mode that it knows (for a size, which it keeps itself here, it does not ask).
+fn is_of_opening(request: &Request<'_>) -> bool {
+    const GETATTR_FH: u32 = 1;
+    request.args().is_ok_and(|args: GetattrIn| args.getattr_flags & GETATTR_FH != 0)
 }
 
 /// Everything but where a change comes from, who holds a lock, and the privileges.

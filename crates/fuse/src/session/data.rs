@@ -31,11 +31,14 @@ impl Session {
         let mut flags = write_flags(&args, self.writeback);
         flags.set(WriteFlags::BY_MEMBER, self.is_by_member(request, flags));
         let written = self.fs.write(request.node(), Handle(args.fh), args.offset, data, flags);
-        let written = written.inspect_err(|error| {
-            if flags.contains(WriteFlags::FROM_CACHE) {
-                self.lost.note(request.node(), error.errno());
+        if flags.contains(WriteFlags::FROM_CACHE) {
+            let refused = written.as_ref().err().map(vfs::Error::errno);
+            if let Some(error) = refused {
+                self.lost.note(request.node(), error);
             }
-        })?;
+            self.room.written(request.node(), args.size.into(), refused, &*self.fs);
+        }
+        let written = written?;
         let missing = u32::try_from(written.missing).unwrap_or(args.size);
         let reply = WriteOut { size: args.size.saturating_sub(missing), padding: 0 };
         let len = put(out, &reply)?;

@@ -19,7 +19,7 @@
 //! Called by the transports. The files: `entry` names and nodes, `attr` attributes, `open` files
 //! being opened and closed, `data` contents, `seek` data and holes, `list` directories, `xattr`,
 //! `control`, `apart` what first needs the kernel's data, `mappable` who may change what only the kernel
-//! sees, `direct` who writes around it, `lost` what was refused later.
+//! sees, `direct` who writes around it, `lost` what was refused later, `room` who is told of that.
 
 mod apart;
 mod attr;
@@ -32,6 +32,7 @@ mod list;
 mod lost;
 mod mappable;
 mod open;
+mod room;
 mod seek;
 mod xattr;
 
@@ -48,6 +49,7 @@ use direct::DirectWriters;
 use encode::Timeouts;
 use lost::Lost;
 use mappable::Mappable;
+use room::Room;
 use std::sync::Arc;
 use std::time::Duration;
 use vfs::FileSystem;
@@ -116,6 +118,7 @@ pub(crate) struct Session {
     mappable: Mappable,
     direct: DirectWriters,
     lost: Lost,
+    room: Room,
     timeouts: Timeouts,
     zero_open: bool,
     tells_each_reader: bool,
@@ -156,6 +159,7 @@ impl Session {
             mappable: Mappable::new(),
             direct: DirectWriters::default(),
             lost: Lost::default(),
+            room: Room::new(options.writeback && !options.zero_open && options.write_back.is_some()),
             timeouts: Timeouts { entry: options.entry_timeout, attr: options.attr_timeout },
             zero_open: options.zero_open,
             tells_each_reader: options.tells_each_reader,
@@ -169,7 +173,7 @@ impl Session {
 
     /// Answers a request into `out`.
     pub(crate) fn serve(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
-        let answer = match self.waits_for_data(request) {
+        let answer = match self.waits_for_data(request) || self.waits_for_room(request) {
             true => Answer::Apart(request.keep()),
             false => self.dispatch(request, out),
         };
@@ -180,12 +184,18 @@ impl Session {
         answer
     }
 
+    /// Nodes whose attributes the kernel is to be told are old, on a thread that answers nothing: it may wait for an
+    /// inode that goes, and that for a request.
+    pub(crate) fn take_news(&self) -> Option<Vec<NodeId>> {
+        self.room.take_news()
+    }
+
     pub(super) fn dispatch(&self, request: &Request<'_>, out: &mut [u8]) -> Answer {
         let result = match request.header.opcode {
             opcode::LOOKUP => self.lookup(request, out),
             opcode::FORGET => return self.forget(request),
             opcode::BATCH_FORGET => return self.batch_forget(request),
-            opcode::GETATTR => self.getattr(request, out),
+            opcode::GETATTR => return self.getattr(request, out).unwrap_or_else(Answer::Failed),
             opcode::STATX => self.statx(request, out),
             opcode::SETATTR => self.setattr(request, out),
             opcode::READLINK => self.readlink(request, out),
@@ -197,7 +207,7 @@ impl Session {
             opcode::RENAME => self.rename(request),
             opcode::RENAME2 => self.rename2(request),
             opcode::LINK => self.link(request, out),
-            opcode::OPEN => self.open(request, out),
+            opcode::OPEN => return self.open(request, out).unwrap_or_else(Answer::Failed),
             opcode::CREATE => self.create(request, out),
             opcode::TMPFILE => self.tmpfile(request, out),
             opcode::RELEASE => self.release(request),

@@ -1,16 +1,17 @@
 //! Files being opened, created and closed.
 
-use super::Session;
-use super::encode::put;
+use super::encode::{Timeouts, put};
 use super::entry::PERMISSIONS;
+use super::{Answer, Session, Stale};
 use crate::protocol::Request;
 use crate::protocol::replies::{EntryOut, OpenOut, open};
 use crate::protocol::requests::{CreateIn, OPEN_KILL_SUIDGID, OpenIn, ReleaseIn};
 use rustix::fs::OFlags;
+use std::time::Duration;
 use vfs::file_system::{Entry, Errno, Handle, NewNode, NodeId, NodeKind, OpenFlags, Result, SetAttr, SetTime};
 
 impl Session {
-    pub(super) fn open(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
+    pub(super) fn open(&self, request: &Request<'_>, out: &mut [u8]) -> Result<Answer> {
         if self.zero_open {
             return Err(Errno::ENOSYS);
         }
@@ -19,7 +20,11 @@ impl Session {
         let handle = self.open_node(request, request.node(), flags, args.open_flags)?;
         self.note_opened(request.node(), args.flags);
         let is_old = self.is_old(request.node(), handle, flags);
-        put(out, &opened(handle, flags, is_old))
+        let len = put(out, &opened(handle, flags, is_old))?;
+        Ok(match self.room.is_short() && flags.contains(OpenFlags::WRITE) {
+            true => Answer::DoneStale(len, Stale::attributes(request.node())),
+            false => Answer::Done(len),
+        })
     }
 
     pub(super) fn create(&self, request: &Request<'_>, out: &mut [u8]) -> Result<usize> {
@@ -55,7 +60,10 @@ impl Session {
         // See `put_opened_entry`: it is released already.
         if !self.zero_open {
             self.fs.release(request.node(), Handle(args.fh));
-            self.direct.closed(request.node(), Handle(args.fh), self.open_flags(args.flags));
+            let mut flags = self.open_flags(args.flags);
+            flags.set(OpenFlags::DIRECT, flags.contains(OpenFlags::DIRECT) | self.room.closed_directly(Handle(args.fh)));
+            self.direct.closed(request.node(), Handle(args.fh), flags);
+            self.room.closed(request.node(), args.flags);
             if !self.writeback {
                 self.mappable.closed(request.node(), args.flags);
             }
@@ -112,8 +120,17 @@ impl Session {
     /// is closed that it opened by creating it. Then the reference to the node keeps it, as it
     /// keeps every other.
     fn put_opened_entry(&self, out: &mut [u8], entry: &Entry, handle: Handle, raw_flags: u32) -> Result<usize> {
-        let flags = self.open_flags(raw_flags);
-        let len = self.put_entry(out, entry)?;
+        let mut flags = self.open_flags(raw_flags);
+        // Of writes around its cache the kernel does not sync those that are to be durable.
+        let is_durable = flags.intersects(OpenFlags::SYNC | OpenFlags::DATA_SYNC);
+        if self.room.is_full() && flags.contains(OpenFlags::WRITE) && !is_durable && !flags.contains(OpenFlags::DIRECT) {
+            flags |= OpenFlags::DIRECT;
+            self.room.opened_directly(handle);
+        }
+        // Where room is short, the first write has to ask, too.
+        let is_asked = self.room.is_short() && flags.contains(OpenFlags::WRITE);
+        let attr = if is_asked { Duration::ZERO } else { self.timeouts.attr };
+        let len = put(out, &Timeouts { attr, ..self.timeouts }.entry(entry))?;
         let behind = out.get_mut(size_of::<EntryOut>()..).ok_or(Errno::EIO)?;
         let is_old = !self.zero_open && self.is_old(entry.node, handle, flags);
         let len = len + put(behind, &opened(handle, flags, is_old))?;
@@ -130,8 +147,9 @@ impl Session {
         self.direct.opened(node, handle, flags) || self.tells_each_reader
     }
 
-    /// Notes an opening for `lseek`, which is not asked where there is a writeback cache.
+    /// Notes an opening for who looks after the room, and for `lseek`, which is not asked where there is a writeback cache.
     fn note_opened(&self, node: NodeId, raw_flags: u32) {
+        self.room.opened(node, raw_flags, &*self.fs);
         if !self.writeback {
             // What was emptied by being opened is empty now, whatever an entry says.
             let is_empty = || self.fs.attr(node).is_ok_and(|attr| attr.size == 0);

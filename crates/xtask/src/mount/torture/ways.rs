@@ -90,6 +90,11 @@ impl Way {
         matches!(self, Self::Inline | Self::Directories | Self::Xattrs)
     }
 
+    /// True where what is written takes as much room, and is written once.
+    pub(super) fn takes_bytes_as_they_are(self) -> bool {
+        matches!(self, Self::Large | Self::Small | Self::Nocow)
+    }
+
     /// Fills until there is no room.
     pub(super) fn fill(self, filling: &Filling<'_>) -> Result<()> {
         match self {
