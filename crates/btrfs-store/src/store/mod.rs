@@ -29,9 +29,11 @@ use crate::{Env, Error, Result, bootstrap, make};
 
 mod gather;
 mod growth;
+mod quotas;
 mod relocation;
 mod shared;
 
+pub use quotas::QuotaChange;
 pub use relocation::{Copied, GroupState, Moved};
 
 /// Commits by which one reservation tries to get room.

@@ -99,7 +99,8 @@ impl Engine {
 
     /// True when a commit would write nothing new.
     fn is_clean(&self) -> bool {
-        self.pending.is_empty() && !self.trees.is_any_changed() && self.log.is_empty()
+        let has_quotas_to_write = self.quota.is_on() && self.quota.lock().is_dirty();
+        self.pending.is_empty() && !self.trees.is_any_changed() && self.log.is_empty() && !has_quotas_to_write
     }
 
     fn finish(&self, serial: &Serial<'_>, settled: Settled, on_device: &mut Superblock) -> Result<()> {
@@ -135,7 +136,12 @@ impl Engine {
         let host = |keeps_freed| TxnHost { engine: self, generation, purse: Purse::Commit, keeps_freed };
         let log = self.log.end(self.trees.forest(), &self.space)?;
         self.apply_deferred(&Edit::new(&host(false)))?;
+        let quotas = self.quotas_before();
         let mut rounds = 0;
+        if let Some(before) = &quotas {
+            self.settle_round(&host(false), log.had_log)?;
+            self.quotas_after(before, &Edit::new(&host(false)))?;
+        }
         while self.settle_round(&host(rounds >= ROUNDS_FREEING), log.had_log)? {
             rounds += 1;
             if rounds > ROUNDS_MAX {

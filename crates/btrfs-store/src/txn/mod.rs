@@ -32,6 +32,7 @@ mod handle;
 mod host;
 mod log_state;
 mod pending;
+mod quotas;
 pub(crate) mod reader;
 mod settled;
 mod snapshot;
