@@ -44,7 +44,6 @@ impl Volume {
         subvol::set_read_only(self.namespace(), id, read_only).map_err(|error| error.at(path))
     }
 
-    /// The subvolume whose root is at `path`.
     /// The number of the subvolume whose root directory is at `path`.
     ///
     /// # Errors
