@@ -23,7 +23,7 @@ pub use btrfs_disk::flags::InodeFlags;
 pub use btrfs_disk::{Generation, InodeNo, QgroupId, TreeId};
 #[cfg(feature = "ablation")]
 pub use btrfs_store::ablation;
-pub use btrfs_store::{Env, MakeOptions, QgroupReport, QuotaChange, QuotaError, QuotaReport, SpaceReport};
+pub use btrfs_store::{Env, MakeOptions, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaReport, SpaceReport};
 pub use codec::CompressionType;
 pub use error::{CallerError, Error, Result};
 pub use file::SharedExtent;

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use btrfs::{MakeOptions, QgroupId, QgroupReport, QuotaChange, Volume};
+use btrfs::{MakeOptions, QgroupId, QgroupReport, QuotaChange, QuotaKind, Volume};
 use vfs::file_system::{AllocateFlags, NodeFlags, XattrMode};
 use vfs::{Errno, File, FileOptions, SnapshotMode};
 
@@ -15,7 +15,7 @@ const SLACK: u64 = 8 * 16_384;
 fn make() -> (tempfile::NamedTempFile, Volume) {
     let file = tempfile::NamedTempFile::new().unwrap();
     let volume = Volume::make(file.path(), &MakeOptions { size: Some(512 * MIB), ..MakeOptions::default() }).unwrap();
-    volume.enable_quotas().unwrap();
+    volume.enable_quotas(QuotaKind::Shared).unwrap();
     volume.create_subvolume("/home").unwrap();
     volume.sync().unwrap();
     (file, volume)

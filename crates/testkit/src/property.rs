@@ -4,7 +4,7 @@ use crate::Random;
 use crate::reference::{self, Checked};
 use anyhow::{Context, Result, ensure};
 use btrfs_disk::flags::BlockGroupFlags;
-use spinney::{Compression, Error, MakeOptions, SpaceReport, Volume};
+use spinney::{Compression, Error, MakeOptions, QuotaKind, SpaceReport, Volume};
 use std::path::Path;
 use std::time::Duration;
 use vfs_conformance::model::Operation;
@@ -50,7 +50,7 @@ impl Subject for Btrfs {
         let (volume, mut form) = make(path, size_bytes, random)?;
         if random.one_in(3) {
             // What they count is one of the things that `btrfs check` looks at.
-            volume.enable_quotas()?;
+            volume.enable_quotas(QuotaKind::Shared)?;
             form.push_str(", quotas");
         }
         Ok((volume, form))

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, ensure};
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
 use crash_explorer::{Access, CLOCK, Config, Form, Format, explore_given, parse};
-use spinney::{Env, MakeOptions, QuotaChange, SnapshotMode, Volume};
+use spinney::{Env, MakeOptions, QuotaChange, QuotaKind, SnapshotMode, Volume};
 
 const IMAGE_BYTES: u64 = 128 << 20;
 
@@ -55,7 +55,7 @@ fn shared() -> Arc<dyn Device> {
     let device: Arc<dyn Device> = Arc::new(MemoryDevice::new(IMAGE_BYTES));
     let make = MakeOptions { nodesize: 4096, ..MakeOptions::default() };
     let volume = Volume::options().make_device(Arc::clone(&device), &make).unwrap();
-    volume.enable_quotas().unwrap();
+    volume.enable_quotas(QuotaKind::Shared).unwrap();
     for number in 0..150u8 {
         volume.write(format!("/{number}"), vec![number; usize::from(number) * 40]).unwrap();
     }

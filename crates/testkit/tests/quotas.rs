@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::MemoryDevice;
-use spinney::{BalanceSpec, MakeOptions, QgroupId, QuotaChange, QuotaReport, SnapshotMode, Volume};
+use spinney::{BalanceSpec, MakeOptions, QgroupId, QuotaChange, QuotaKind, QuotaReport, SnapshotMode, Volume};
 use testkit::{Random, reference};
 use vfs::{File, FileOptions};
 
@@ -30,7 +30,7 @@ fn make(nodesize: u32) -> (Arc<MemoryDevice>, Volume) {
     let device = Arc::new(MemoryDevice::new(DEVICE_BYTES));
     let make = MakeOptions { size: Some(DEVICE_BYTES), nodesize, ..MakeOptions::default() };
     let volume = Volume::options().make_device(Arc::<MemoryDevice>::clone(&device), &make).unwrap();
-    volume.enable_quotas().unwrap();
+    volume.enable_quotas(QuotaKind::Shared).unwrap();
     (device, volume)
 }
 
@@ -227,13 +227,13 @@ fn groups_of_groups_are_counted() {
 fn quotas_are_turned_off_and_on_again() {
     let (device, volume) = make(16_384);
     volume.write("/file", vec![1; 100_000]).unwrap();
-    assert!(volume.enable_quotas().is_err());
+    assert!(volume.enable_quotas(QuotaKind::Shared).is_err());
     volume.disable_quotas().unwrap();
     assert_eq!(volume.quotas().unwrap(), None);
     assert!(volume.disable_quotas().is_err() && volume.change_quotas(QuotaChange::Rescan).is_err());
     volume.write("/more", vec![1; 100_000]).unwrap();
     drop(volume);
     let volume = open(&device);
-    volume.enable_quotas().unwrap();
+    volume.enable_quotas(QuotaKind::Shared).unwrap();
     check("on again", &device, &volume);
 }

@@ -33,7 +33,7 @@ mod touched;
 mod tree_refs;
 mod unused;
 
-pub use apply::{Apply, SpaceSink};
+pub use apply::{Apply, Counted, SpaceSink};
 pub use backrefs::{Backref, DataHolder, backrefs, is_held_only_by};
 pub(crate) use backrefs::{Known, known};
 pub use cow_rules::{BlockState, Counting, CowPlan, DropPlan, Shareability, may_be_shared, on_cow, on_drop, unshared};

@@ -2,18 +2,21 @@
 
 use btrfs_disk::flags::{QgroupLimitFlags, QgroupStatusFlags};
 use btrfs_disk::key::item_type::{QGROUP_LIMIT, QGROUP_RELATION};
-use btrfs_disk::{Key, QgroupId, TreeId};
+use btrfs_disk::{Generation, Key, QgroupId, TreeId};
 
 use super::groups::{Groups, STATUS_KEY};
 use crate::error::QuotaError;
 
 impl Groups {
-    /// Quotas are on from here on, with a group for each subvolume; the commit counts.
-    pub(crate) fn enable(&mut self, subvolumes: &[TreeId]) {
+    /// Quotas are on from here on, with a group for each subvolume; the commit counts. Simple ones count what is made
+    /// from the transaction `simple` on.
+    pub(crate) fn enable(&mut self, subvolumes: &[TreeId], simple: Option<Generation>) {
+        let mode = if simple.is_some() { QgroupStatusFlags::SIMPLE_MODE } else { QgroupStatusFlags::empty() };
         *self = Self {
-            flags: QgroupStatusFlags::ON,
+            flags: QgroupStatusFlags::ON | mode,
+            enable_generation: simple,
             promised: std::mem::take(&mut self.promised),
-            wants_rescan: true,
+            wants_rescan: simple.is_none(),
             ..Self::default()
         };
         subvolumes.iter().for_each(|id| self.add(QgroupId::of(*id)));

@@ -91,6 +91,11 @@ impl Groups {
         self.flags.contains(QgroupStatusFlags::ON)
     }
 
+    /// Whether extents count for who made them.
+    pub(crate) fn is_simple(&self) -> bool {
+        self.flags.contains(QgroupStatusFlags::ON | QgroupStatusFlags::SIMPLE_MODE)
+    }
+
     pub(crate) fn has_limits(&self) -> bool {
         self.groups.values().any(|group| group.limits() != (None, None))
     }
@@ -171,6 +176,27 @@ impl Groups {
             let excl = changed(group.excl(), was_alone, is_alone, bytes);
             if (rfer, excl) != (group.rfer(), group.excl()) {
                 group.set(rfer, excl);
+                self.dirty.insert(Key::new(0, QGROUP_INFO, id.0));
+            }
+        }
+    }
+
+    /// Whether simple quotas count what is of this transaction.
+    pub(crate) fn counts_since(&self, generation: Generation) -> bool {
+        self.enable_generation.is_none_or(|enabled| generation >= enabled)
+    }
+
+    /// An extent that `owner` made came or went: simple quotas.
+    pub(crate) fn account_simply(&mut self, owner: TreeId, generation: Generation, bytes: u64, is_gone: bool) {
+        if !owner.is_subvolume() || !self.counts_since(generation) {
+            return;
+        }
+        for id in self.ancestors(owner) {
+            if let Some(group) = self.groups.get_mut(&id) {
+                // The kernel leaves the other two as they are.
+                let sum = changed(group.rfer(), is_gone, !is_gone, bytes);
+                group.info.rfer = sum.into();
+                group.info.excl = sum.into();
                 self.dirty.insert(Key::new(0, QGROUP_INFO, id.0));
             }
         }

@@ -38,6 +38,8 @@ use crate::locks::{Mutex, MutexGuard, Rank};
 #[derive(Debug)]
 pub(crate) struct Quota {
     is_on: AtomicBool,
+    /// Extents count for who made them.
+    is_simple: AtomicBool,
     /// Some group has a limit.
     has_limits: AtomicBool,
     groups: Mutex<Groups>,
@@ -47,13 +49,20 @@ impl Quota {
     /// Quotas that are off.
     pub(crate) fn off() -> Arc<Self> {
         let groups = Mutex::new(Rank::SpaceLine, Groups::default());
-        Arc::new(Self { is_on: AtomicBool::new(false), has_limits: AtomicBool::new(false), groups })
+        let [is_on, is_simple, has_limits] = [(); 3].map(|()| AtomicBool::new(false));
+        Arc::new(Self { is_on, is_simple, has_limits, groups })
     }
 
     /// Whether anything is counted.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Whether extents count for who made them, whoever reaches them.
+    #[inline]
+    pub(crate) fn is_simple(&self) -> bool {
+        self.is_simple.load(Ordering::Relaxed)
     }
 
     /// Whether anything is limited.
@@ -72,6 +81,7 @@ impl Quota {
         let mut groups = self.groups.lock();
         let answer = change(&mut groups);
         self.is_on.store(groups.is_on(), Ordering::Relaxed);
+        self.is_simple.store(groups.is_simple(), Ordering::Relaxed);
         self.has_limits.store(groups.is_on() && groups.has_limits(), Ordering::Relaxed);
         answer
     }

@@ -33,7 +33,7 @@ mod quotas;
 mod relocation;
 mod shared;
 
-pub use quotas::QuotaChange;
+pub use quotas::{QuotaChange, QuotaKind};
 pub use relocation::{Copied, GroupState, Moved};
 
 /// Commits by which one reservation tries to get room.

@@ -1,5 +1,6 @@
 //! Quotas, as the crate above uses them: what is counted, what may be taken, what is changed.
 
+use btrfs_disk::flags::Incompat;
 use btrfs_disk::items::RootItem;
 use btrfs_disk::key::item_type::ROOT_ITEM;
 use btrfs_disk::{Key, QgroupId, TreeId};
@@ -11,6 +12,16 @@ use crate::quota::{Groups, Over, QuotaReport};
 use crate::space::Reservation;
 use crate::tree::Scan;
 use crate::{Error, Result};
+
+/// What quotas count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum QuotaKind {
+    /// What a subvolume reaches, and what it alone reaches.
+    #[default]
+    Shared,
+    /// What a subvolume made, as long as anybody keeps it (simple quotas, Linux 6.7).
+    Simple,
+}
 
 /// A change of the quota groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,11 +136,11 @@ impl Store {
         .map_err(|over| Error::QuotaExceeded { group: over.group })
     }
 
-    /// Turns quotas on, and counts what there is.
+    /// Turns quotas on, and counts what there is; simple ones count what is made from here on, for who makes it.
     ///
     /// # Errors
     /// [`QuotaError::On`]; those of a commit.
-    pub fn enable_quotas(&self) -> Result<()> {
+    pub fn enable_quotas(&self, kind: QuotaKind) -> Result<()> {
         if self.0.trees.try_tree(TreeId::QUOTA)?.is_some() {
             return Err(QuotaError::On.into());
         }
@@ -138,7 +149,11 @@ impl Store {
         item.refs = 1.into();
         txn.create_tree(TreeId::QUOTA, &item)?;
         let subvolumes = self.subvolumes()?;
-        self.0.quota.change(|groups| groups.enable(&subvolumes));
+        let simple = (kind == QuotaKind::Simple).then(|| txn.generation());
+        if kind == QuotaKind::Simple {
+            txn.add_incompat(Incompat::SIMPLE_QUOTA.bits());
+        }
+        self.0.quota.change(|groups| groups.enable(&subvolumes, simple));
         drop(txn);
         self.0.commit().map(drop)
     }

@@ -11,8 +11,8 @@ use btrfs_disk::superblock::{RootBackup, Superblock};
 use btrfs_disk::{Generation, TreeId};
 
 use crate::ablation::{Mutation, mutated};
-use crate::extent::{Apply, SpaceSink};
-use crate::space::{Extent, Reservation, Space};
+use crate::extent::{Apply, Counted, SpaceSink};
+use crate::space::{Extent, Reservation};
 use crate::tree::{Edit, EditItem, RootPtr};
 use crate::{Error, Result};
 use btrfs_disk::{At, Corrupt, Detail, Logical};
@@ -171,8 +171,9 @@ impl Engine {
             edit,
             tree: &self.core.extent,
             csums: self.csum_tree(),
-            space: &Sink { space: &self.space, keeps_freed: had_log || host.keeps_freed },
+            space: &Sink { engine: self, keeps_freed: had_log || host.keeps_freed },
             sizes: self.extent_sizes(),
+            names_owners: self.quota.is_simple(),
         };
         apply.run(&heads)?;
         has_changed |= self.trees.write_root_items(&edit)?;
@@ -272,9 +273,9 @@ impl Engine {
     }
 }
 
-/// Tells the space module what became of extents.
+/// Tells the space module, and simple quotas, what became of extents.
 struct Sink<'a> {
-    space: &'a Space,
+    engine: &'a Engine,
     /// What this transaction took and gave up is not to be taken again: the superblock on the device
     /// leads to a log, which may lead to it; or the rounds have to end.
     keeps_freed: bool,
@@ -282,18 +283,22 @@ struct Sink<'a> {
 
 impl SpaceSink for Sink<'_> {
     fn allocated(&self, at: Logical, len: u64) -> Result<()> {
-        self.space.note_allocated(Extent { at, len })
+        self.engine.space.note_allocated(Extent { at, len })
     }
 
     fn freed(&self, at: Logical, len: u64) -> Result<()> {
-        self.space.note_freed(Extent { at, len })?;
-        self.space.pin(Extent { at, len })
+        self.engine.space.note_freed(Extent { at, len })?;
+        self.engine.space.pin(Extent { at, len })
+    }
+
+    fn counted(&self, extent: &Counted, is_gone: bool) -> Result<()> {
+        self.engine.count_simply(extent, is_gone)
     }
 
     fn never_used(&self, at: Logical, len: u64) -> Result<()> {
         if self.keeps_freed {
-            return self.space.pin(Extent { at, len });
+            return self.engine.space.pin(Extent { at, len });
         }
-        self.space.free_now(Extent { at, len })
+        self.engine.space.free_now(Extent { at, len })
     }
 }

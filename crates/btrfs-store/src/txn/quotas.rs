@@ -10,6 +10,8 @@
 //! its transaction, so its numbers follow from its source's, and what the source reached before counts as reached by
 //! the snapshot too. A subvolume that is dropped lets go of what it shares a subtree at a time: what lies below is
 //! noted block by block, up to a limit, beyond which the numbers are marked inconsistent.
+//!
+//! With simple quotas none of this is asked: extents say who made them, and are counted as they come and go.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -19,7 +21,7 @@ use btrfs_disk::{Key, Logical, TreeId};
 use super::engine::Engine;
 use super::host::TxnHost;
 use crate::accounting::{Reach, State};
-use crate::extent::{ExtentKind, RefChange, Counting, Sign, child_changes, each_extent};
+use crate::extent::{Counted, Counting, ExtentKind, RefChange, Sign, child_changes, each_extent};
 use crate::quota::{Event, Groups, Roots};
 use crate::space::Run;
 use crate::tree::{BlockView, Edit, RootPtr, Tree, children};
@@ -65,9 +67,13 @@ impl Engine {
             return None;
         }
         let (events, is_rescan) = self.quota.change(|groups| (groups.take_events(), groups.take_rescan()));
+        if self.quota.is_simple() {
+            // The blocks of a new subvolume are counted as soon as the extent tree has them.
+            self.quota.change(|groups| self.apply_events(groups, &events));
+        }
         let touched = self.pending.touched.take_sorted();
         let mut before = Before { touched: Vec::new(), events, is_rescan };
-        if !is_rescan {
+        if !is_rescan && !touched.is_empty() {
             let (at, generation, level) = self.superblock.lock().root();
             let found = self.with_reach(RootPtr { at, level, generation }, |reach| {
                 touched.into_iter().map(|(at, kind)| Ok((at, kind, reach.roots(at, kind)?))).collect()
@@ -111,10 +117,31 @@ impl Engine {
         items.write(edit, &tree)
     }
 
+    /// With simple quotas, an extent counts for who made it, from the transaction on in which they were turned on.
+    pub(super) fn count_simply(&self, extent: &Counted, is_gone: bool) -> Result<()> {
+        if !self.quota.is_simple() {
+            return Ok(());
+        }
+        let owner = match (extent.owner, extent.kind) {
+            (Some(owner), _) => owner,
+            // The extent tree does not tell: the block does.
+            (None, ExtentKind::Tree { level }) if self.quota.lock().counts_since(extent.generation) => {
+                let at = extent.at;
+                let bytes = self.trees.forest().copy_of(at, || self.reader.read_any(at, level))?;
+                BlockView::new(&bytes).owner
+            }
+            (None, _) => return Ok(()),
+        };
+        let bytes = self.extent_sizes().len(extent.kind);
+        self.quota.lock().account_simply(owner, extent.generation, bytes, is_gone);
+        Ok(())
+    }
+
     fn apply_events(&self, groups: &mut Groups, events: &[Event]) {
         for event in events {
             match *event {
                 Event::Made(id) => groups.add_subvolume(id),
+                Event::Copied { copy, .. } if self.quota.is_simple() => groups.add_subvolume(copy),
                 Event::Copied { source, copy, .. } => groups.inherit(source, copy, self.nodesize()),
                 Event::Gone(_) => {}
             }
@@ -162,10 +189,10 @@ impl TxnHost<'_> {
     /// Notes what a change that was queued means for quotas.
     pub(super) fn note_touched(&self, change: &RefChange, is_cancelled: bool) {
         let (pending, quota) = (&self.engine.pending, &self.engine.quota);
-        if is_cancelled {
-            pending.touched.remove(change.at());
-        } else {
-            pending.touched.note(change);
+        match is_cancelled {
+            true => pending.touched.remove(change.at()),
+            false if !quota.is_simple() => pending.touched.note(change),
+            false => {}
         }
         if !quota.has_limits() {
             return;
@@ -185,7 +212,7 @@ impl TxnHost<'_> {
 
     /// A dying tree lets go of a subtree that others keep: notes all that it reached there.
     pub(super) fn note_subtree(&self, tree: &Tree, top: &BlockView<'_>) -> Result<()> {
-        if !self.engine.quota.is_on() {
+        if !self.engine.quota.is_on() || self.engine.quota.is_simple() {
             return Ok(());
         }
         let mut left = DROPPED_BLOCKS_MAX;

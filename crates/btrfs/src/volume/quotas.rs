@@ -1,6 +1,6 @@
 //! Quota groups of a volume.
 
-use btrfs_store::{QuotaChange, QuotaReport};
+use btrfs_store::{QuotaChange, QuotaKind, QuotaReport};
 
 use super::Volume;
 use crate::error::{CallerError, Result};
@@ -16,13 +16,13 @@ impl Volume {
     }
 
     /// Turns quotas on, with a group for each subvolume, and counts what there is, which takes as long as reading the
-    /// extent tree.
+    /// extent tree. Simple ones count what is made from here on, and ask for Linux 6.7.
     ///
     /// # Errors
     /// `Quota` where they are on; `ReadOnly`; as [`vfs::Volume::sync`].
-    pub fn enable_quotas(&self) -> Result<()> {
+    pub fn enable_quotas(&self, kind: QuotaKind) -> Result<()> {
         self.prepare_quotas()?;
-        self.core().store.enable_quotas()?;
+        self.core().store.enable_quotas(kind)?;
         self.opened.tell_quotas();
         Ok(())
     }

@@ -5,7 +5,7 @@ use std::io::Write as _;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use spinney::{QuotaChange, Volume};
+use spinney::{QuotaChange, QuotaKind, Volume};
 
 use super::format;
 use commands::image::ImageArgs;
@@ -30,8 +30,18 @@ pub(crate) struct Quota {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Turn quotas on, and count what there is
-    #[command(after_help = "Example:\n  spinney quota enable site.img")]
-    Enable(Change),
+    #[command(after_help = concat!(
+        "Examples:\n",
+        "  spinney quota enable site.img\n",
+        "  spinney quota enable --simple site.img      count what each subvolume makes from now on (Linux 6.7)"
+    ))]
+    Enable {
+        #[command(flatten)]
+        change: Change,
+        /// Simple quotas: an extent counts for the subvolume that made it, as long as anybody keeps it
+        #[arg(long)]
+        simple: bool,
+    },
     /// Turn quotas off: groups and limits are forgotten
     #[command(after_help = "Example:\n  spinney quota disable site.img")]
     Disable(Change),
@@ -59,7 +69,10 @@ struct Report {
 impl Quota {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         match &self.command {
-            Command::Enable(change) => change.run(Volume::enable_quotas, out),
+            Command::Enable { change, simple } => {
+                let kind = if *simple { QuotaKind::Simple } else { QuotaKind::Shared };
+                change.run(|volume| volume.enable_quotas(kind), out)
+            }
             Command::Disable(change) => change.run(Volume::disable_quotas, out),
             Command::Rescan(change) => change.run(|volume| volume.change_quotas(QuotaChange::Rescan), out),
         }
