@@ -64,7 +64,8 @@ pub use btrfs::ablation;
 pub use btrfs::{
     BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, ChunkInfo, Compression, CompressionType,
     DeviceInfo, Env, Error, FileSharing, FsOptions, Generation, GroupUsage, InodeFlags, InodeNo, MakeOptions,
-    NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage, QuotaReport, Result, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo,
+    NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage,
+    QuotaReport, Result, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo,
     VolumeOptions,
 };
 pub use vfs::file_system::{

@@ -102,12 +102,7 @@ impl<'a> State<'a> {
     }
 
     /// The block of this level on the way to `key`, and where the next of its level begins.
-    pub(super) fn way_down(
-        &mut self,
-        root: RootPtr,
-        key: &Key,
-        level: u8,
-    ) -> Result<(Logical, Rc<[u8]>, Option<Key>)> {
+    pub(super) fn way_down(&mut self, root: RootPtr, key: &Key, level: u8) -> Result<(Logical, Rc<[u8]>, Option<Key>)> {
         if root.level >= LEVEL_COUNT || root.level < level {
             return Err(wrong(root.at, "level of the root block", Detail::AtLeast(level.into()), root.level.into()));
         }

@@ -15,6 +15,9 @@ use crate::locks::{Mutex, Rank};
 /// Shards; a power of two.
 const SHARD_COUNT: usize = 16;
 
+/// Entries at which the transaction should be committed: about 16 MiB.
+const ENTRIES_MAX: usize = 512 * 1024;
+
 /// Addresses, and what lies there.
 pub(crate) struct Touched {
     shards: Shards<Mutex<NumberMap<u64, ExtentKind>>>,
@@ -60,6 +63,11 @@ impl Touched {
     /// How many there are.
     pub(crate) fn count(&self) -> usize {
         self.count.load(Ordering::Relaxed)
+    }
+
+    /// True when the transaction should be committed for their sake.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.count() > ENTRIES_MAX
     }
 
     /// Takes all, in order of address.

@@ -74,7 +74,8 @@ impl Groups {
     /// Bytes of a group's subvolumes that no commit has counted.
     fn held(&self, id: QgroupId) -> u64 {
         let all = self.promised.iter().chain(&self.made);
-        all.filter(|(root, _)| self.ancestors(**root).contains(&id)).fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
+        all.filter(|(root, _)| self.ancestors(**root).contains(&id))
+            .fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
     /// The transaction made something for a subvolume.

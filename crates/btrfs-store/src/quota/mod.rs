@@ -14,7 +14,8 @@
 //! A limit is checked against what was counted by the last commit, what the running transaction made since, and what
 //! was promised to data that is not written yet (a [`Charge`]). What the transaction frees counts when it is committed.
 //!
-//! Failure: `Corrupt` for items that cannot be read; [`crate::QuotaError`] for wishes that contradict the groups there are.
+//! Failure: `Corrupt` for items that cannot be read; [`crate::QuotaError`] for wishes that contradict the groups there
+//! are.
 //!
 //! Callers: the commit (`txn/quotas`), reservations, and the store's front.
 

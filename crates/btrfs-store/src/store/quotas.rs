@@ -111,8 +111,8 @@ impl Store {
         self.0.quota.lock().has_promised()
     }
 
-    /// Asks whether a subvolume may get the tree blocks that a change of names takes at most. Commits where that may help. Not to be called with an open
-    /// handle.
+    /// Asks whether a subvolume may get the tree blocks that a change of names takes at most. Commits where that may
+    /// help. Not to be called with an open handle.
     ///
     /// # Errors
     /// As [`Self::charge_quota`].

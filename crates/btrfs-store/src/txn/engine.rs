@@ -23,7 +23,6 @@ use crate::{Error, Result};
 use super::gate::Gate;
 use super::log_state::Log;
 use super::pending::Pending;
-use super::quotas::TOUCHED_MAX;
 use super::reader::BlockReader;
 use super::trees::Trees;
 
@@ -201,7 +200,7 @@ impl Engine {
     pub(crate) fn is_commit_due(&self) -> bool {
         self.dirty_bytes() > self.options.dirty_bytes_max
             || self.pending.refs.is_crowded()
-            || self.pending.touched.count() > TOUCHED_MAX
+            || self.pending.touched.is_crowded()
             || self.space.accounts().is_commit_due(to_u64(self.pending.refs.entry_count()), || self.commit_tree_bytes())
     }
 

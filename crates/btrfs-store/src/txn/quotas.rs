@@ -20,18 +20,15 @@ use btrfs_disk::{Key, Logical, TreeId};
 
 use super::engine::Engine;
 use super::host::TxnHost;
+use crate::Result;
 use crate::accounting::{Reach, State};
 use crate::extent::{Counted, Counting, ExtentKind, RefChange, Sign, child_changes, each_extent};
 use crate::quota::{Event, Groups, Roots};
 use crate::space::Run;
 use crate::tree::{BlockView, Edit, RootPtr, Tree, children};
-use crate::Result;
 
 /// Blocks below a subtree that a dying subvolume shares which are looked at, before its numbers are given up.
 const DROPPED_BLOCKS_MAX: usize = 4096;
-
-/// Touched extents at which the transaction should be committed: about 32 MiB.
-pub(super) const TOUCHED_MAX: usize = 512 * 1024;
 
 /// What has to be known of the committed state.
 pub(super) struct Before {

@@ -22,8 +22,8 @@ use crate::error::Result;
 use crate::inode::Core;
 use crate::writeback::{self, Flusher};
 
-pub use sharing::FileSharing;
 pub use quotas::{NotQuotas, QuotaPage};
+pub use sharing::FileSharing;
 pub use usage::{GroupUsage, SpaceUsage};
 pub(crate) use walk::{Follow, Walker};
 

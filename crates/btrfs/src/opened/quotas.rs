@@ -151,7 +151,8 @@ mod tests {
 
     #[test]
     fn the_pages_say_all_of_it() {
-        let report = QuotaReport { flags: QgroupStatusFlags::ON, groups: vec![group(5, 0), group(256, 1000), group(257, 3)] };
+        let report =
+            QuotaReport { flags: QgroupStatusFlags::ON, groups: vec![group(5, 0), group(256, 1000), group(257, 3)] };
         let mut all: QuotaPage = QuotaPage::text(Some(&report), 0).parse().unwrap();
         let mut pages = 1;
         while let Some(next) = all.next {

@@ -34,8 +34,8 @@ pub(crate) struct Qgroup {
 enum Command {
     /// Show what the groups refer to, hold alone and may, of an image or a mount
     #[command(after_help = concat!(
-        "Referenced is what a group's subvolumes reach, exclusive what no other subvolume does: file data as it lies on\n",
-        "disk, and tree blocks.\n\n",
+        "Referenced is what a group's subvolumes reach, exclusive what no other subvolume does: file data as it\n",
+        "lies on disk, and tree blocks.\n\n",
         "Examples:\n",
         "  spinney qgroup show site.img\n",
         "  spinney qgroup show ./mnt\n",
@@ -171,12 +171,8 @@ impl Qgroup {
                 volume.change_quotas(QuotaChange::Limit { group, is_excl: *exclusive, bytes: size.0 })?;
                 end(volume, group, *json, out)
             }
-            Command::Assign(relation) => {
-                relation.run(|member, parent| QuotaChange::Assign { member, parent }, out)
-            }
-            Command::Remove(relation) => {
-                relation.run(|member, parent| QuotaChange::Remove { member, parent }, out)
-            }
+            Command::Assign(relation) => relation.run(|member, parent| QuotaChange::Assign { member, parent }, out),
+            Command::Remove(relation) => relation.run(|member, parent| QuotaChange::Remove { member, parent }, out),
             Command::Create(one) => one.run(QuotaChange::Create(one.group), out),
             Command::Destroy(one) => one.run(QuotaChange::Destroy(one.group), out),
         }
@@ -272,8 +268,8 @@ fn print(out: &mut Output, quotas: &QuotaReport, raw: bool) -> Result<()> {
         [] => "-".to_owned(),
         ids => ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
     };
-    let title: Row = ["Qgroup", "Referenced", "Exclusive", "Max referenced", "Max exclusive", "Parent", "Child"]
-        .map(str::to_owned);
+    let title: Row =
+        ["Qgroup", "Referenced", "Exclusive", "Max referenced", "Max exclusive", "Parent", "Child"].map(str::to_owned);
     let rows = quotas.groups.iter().map(|group| {
         let (rfer, excl) = (size(group.rfer), size(group.excl));
         let (max_rfer, max_excl) = (most(group.max_rfer), most(group.max_excl));

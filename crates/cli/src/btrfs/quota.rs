@@ -13,8 +13,8 @@ use commands::output::Output;
 
 /// Turn quotas on or off, or count anew
 ///
-/// With quotas on, it is counted what each subvolume refers to and what it holds alone; `spinney qgroup` shows that, and
-/// limits it.
+/// With quotas on, it is counted what each subvolume refers to and what it holds alone; `spinney qgroup` shows that,
+/// and limits it.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "An image that is mounted is refused, and where it is mounted is said.\n\n",
