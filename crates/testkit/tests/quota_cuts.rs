@@ -70,7 +70,7 @@ fn shared() -> Arc<dyn Device> {
 fn what_is_counted_is_right_after_a_power_cut() {
     let states = std::env::var("SPINNEY_POWER_CUTS").ok().and_then(|states| states.parse().ok()).unwrap_or(300);
     let format = Arc::new(Counted { format: btrfs_crash::Btrfs, looked_at: AtomicU64::new(0) });
-    let config = Config { states, ..Config::new(Arc::clone(&format) as Arc<dyn Format>) };
+    let config = Config { states, ..Config::new(Arc::<Counted>::clone(&format)) };
     let report = explore_given(&config, &shared(), &parse(WORKLOAD.as_bytes()).unwrap()).unwrap();
     let looked_at = format.looked_at.load(Ordering::Relaxed);
     eprintln!("{} states, {} with a log, quotas looked at {looked_at} times", report.states, report.replayed);

@@ -11,6 +11,7 @@ use crate::error::QuotaError;
 use crate::quota::{Groups, Over, QuotaReport};
 use crate::space::Reservation;
 use crate::tree::Scan;
+use crate::txn::remove_whole;
 use crate::{Error, Result};
 
 /// What quotas count.
@@ -166,8 +167,7 @@ impl Store {
         let Some(tree) = self.0.trees.try_tree(TreeId::QUOTA)? else { return Err(QuotaError::Off.into()) };
         let items = u32::try_from(tree.block_count()).unwrap_or(u32::MAX).saturating_add(CHANGE_ITEMS);
         let txn = self.begin_exclusive(Need { items, data: 0 })?;
-        txn.remove_range(&tree, &Key::MIN, &Key::MAX, |_, _| ())?;
-        txn.remove_empty_tree(&tree)?;
+        remove_whole(&txn, &tree)?;
         self.0.quota.change(Groups::disable);
         drop(txn);
         self.0.commit().map(drop)

@@ -99,8 +99,15 @@ fn remove_root(txn: &Txn, host: &TxnHost<'_>, tree: &Tree) -> Result<()> {
     remove_tree(txn, host, tree)
 }
 
+/// Removes a tree that is none of a subvolume's.
+pub(crate) fn remove_whole(txn: &Txn, tree: &Tree) -> Result<()> {
+    txn.require_commit();
+    txn.remove_range(tree, &Key::MIN, &Key::MAX, |_, _| ())?;
+    txn.track(remove_tree(txn, &txn.host(), tree))
+}
+
 /// The last block of a tree, and its root item, go.
-pub(super) fn remove_tree(txn: &Txn, host: &TxnHost<'_>, tree: &Tree) -> Result<()> {
+fn remove_tree(txn: &Txn, host: &TxnHost<'_>, tree: &Tree) -> Result<()> {
     let bytes = tree.root_bytes()?;
     let view = BlockView::new(&bytes);
     let slot = txn.engine.trees.slot(tree.id())?;

@@ -241,16 +241,6 @@ impl Txn {
         self.track(super::snapshot::create_tree(&self.host(), id, item))
     }
 
-    /// Removes a tree in which nothing is left.
-    ///
-    /// # Errors
-    /// [`Error::NoSuchTree`]; as [`Self::put`].
-    pub fn remove_empty_tree(&self, tree: &Tree) -> Result<()> {
-        self.engine.health.check()?;
-        self.require_commit();
-        self.track(super::drop_tree::remove_tree(self, &self.host(), tree))
-    }
-
     /// A snapshot of `source` with the number `id`. `item` says everything but where the
     /// root block is. For exclusive handles only.
     ///

@@ -41,7 +41,7 @@ mod trim;
 mod write_out;
 
 pub use drop_tree::DropProgress;
-pub(crate) use drop_tree::step as drop_tree_step;
+pub(crate) use drop_tree::{remove_whole, step as drop_tree_step};
 pub(crate) use engine::{CoreTrees, Engine, Health};
 pub(crate) use gate::Gate;
 pub use handle::Txn;

@@ -39,14 +39,12 @@ impl QuotaPage {
         let Some(report) = report else { return "off\n".to_owned() };
         let mut text = format!("on {}\n", report.flags.bits());
         let lines = report.groups.iter().flat_map(lines_of);
-        let mut written = 0;
-        for line in lines.skip(from) {
-            if written == LINES_MAX {
-                let _ = writeln!(text, "next {}", from.saturating_add(written));
+        for (index, line) in lines.skip(from).enumerate() {
+            if index == LINES_MAX {
+                let _ = writeln!(text, "next {}", from.saturating_add(index));
                 break;
             }
             text.push_str(&line);
-            written += 1;
         }
         text
     }
