@@ -321,6 +321,24 @@ flag_set! {
     }
 }
 
+flag_set! {
+    /// Which limits of a quota group are set.
+    QgroupLimitFlags {
+        /// Bytes referred to.
+        MAX_RFER = 0;
+        /// Bytes held alone.
+        MAX_EXCL = 1;
+        /// Reserved bytes, referred to. Nobody obeys it.
+        RSV_RFER = 2;
+        /// Reserved bytes, held alone. Nobody obeys it.
+        RSV_EXCL = 3;
+        /// Bytes referred to, compressed. Nobody obeys it.
+        RFER_CMPR = 4;
+        /// Bytes held alone, compressed. Nobody obeys it.
+        EXCL_CMPR = 5;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

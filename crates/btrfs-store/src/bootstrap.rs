@@ -14,6 +14,7 @@ use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
 use crate::locks::{Mutex, Rank};
 use crate::options::StoreOptions;
 use crate::pool::{Access, Chunk, Pool, Workers};
+use crate::quota::Quota;
 use crate::space::{DeviceSpace, Space, SpaceConfig, group_infos};
 use crate::tree::{Forest, RootPtr, Scan, Tree, TreeKind};
 use crate::txn::{BlockReader, CoreTrees, Engine, Gate, Health, Log, Pending, Trees, Views};
@@ -55,6 +56,9 @@ fn start(pool: Pool, mut superblock: Superblock, options: &StoreOptions) -> Resu
     }
     superblock.fields_mut().cache_generation = cache_generation(&trees, &core, superblock.fields())?.into();
     let engine = parts.engine(trees, core, space, superblock, options);
+    if access == Access::ReadWrite {
+        engine.load_quotas()?;
+    }
     let accounts_for = engine.commit_tree_bytes();
     engine.space.accounts().resize_global(accounts_for);
     Ok(engine)
@@ -156,6 +160,7 @@ impl Parts {
             views: Views::none(),
             superblock: Mutex::new(Rank::Device, superblock),
             health: Health::default(),
+            quota: Quota::off(),
             options: options.clone(),
         }
     }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
-use btrfs_disk::{Corrupt, DevId, Key, Logical, TreeId};
+use btrfs_disk::{Corrupt, DevId, Key, Logical, QgroupId, TreeId};
 
 /// What every operation of the store returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
@@ -56,6 +56,17 @@ pub enum Error {
         /// The first failure.
         reason: Arc<Error>,
     },
+
+    /// A subvolume may not take more. Nothing was changed.
+    #[error("the limit of quota group {group} is reached")]
+    QuotaExceeded {
+        /// The group whose limit it is.
+        group: QgroupId,
+    },
+
+    /// A wish that contradicts the quota groups there are. Nothing was changed.
+    #[error(transparent)]
+    Quota(#[from] QuotaError),
 
     /// The store was opened read-only.
     #[error("the store is open read-only")]
@@ -114,6 +125,35 @@ impl Error {
     pub fn is_device_full(&self) -> bool {
         matches!(self, Self::Device(error) if error.is_no_space())
     }
+}
+
+/// A wish that contradicts the groups there are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum QuotaError {
+    /// Nothing is counted.
+    #[error("quotas are off")]
+    Off,
+    /// They were turned on before.
+    #[error("quotas are on already")]
+    On,
+    /// No such group.
+    #[error("no quota group {0}")]
+    NoGroup(QgroupId),
+    /// There is such a group, or member.
+    #[error("quota group {0} is there already")]
+    Exists(QgroupId),
+    /// A member has to be of a lower level.
+    #[error("{0} cannot be a member of {1}: its level is not lower")]
+    Level(QgroupId, QgroupId),
+    /// The group has members, or a subvolume.
+    #[error("quota group {0} is in use")]
+    InUse(QgroupId),
+    /// It is not a member.
+    #[error("{0} is not a member of {1}")]
+    NotRelated(QgroupId, QgroupId),
+    /// Simple quotas count when extents are made, and cannot be counted anew.
+    #[error("simple quotas cannot be counted anew")]
+    Simple,
 }
 
 /// What room in the file system is for.

@@ -8,6 +8,7 @@
 #![deny(clippy::indexing_slicing)]
 
 pub mod ablation;
+mod accounting;
 mod bootstrap;
 pub mod error;
 pub mod extent;
@@ -17,21 +18,23 @@ mod log;
 pub mod make;
 pub mod options;
 pub mod pool;
+pub mod quota;
 mod relocate;
 pub mod space;
 pub mod store;
 pub mod tree;
 pub mod txn;
 
-pub use error::{Error, Result, SpaceKind};
+pub use error::{Error, QuotaError, Result, SpaceKind};
 pub use extent::{CsumRange, DataHolder, RefChange};
 pub use host::Env;
 pub use log::{FoundLog, LogEdit, LogJoin, LogSync, LogTicket};
 pub use make::MakeOptions;
 pub use options::StoreOptions;
 pub use pool::{DataRun, Stripe};
+pub use quota::{QgroupReport, QuotaReport};
 pub use relocate::Emptying;
 pub use space::{ProfileSpace, Reservation, SpaceReport};
-pub use store::{Copied, DataExtent, Expect, GroupState, Moved, Need, Sizes, Store};
+pub use store::{Copied, DataExtent, Expect, GroupState, Moved, Need, QuotaChange, QuotaKind, Sizes, Store};
 pub use tree::{EditItem, Scan, Tree};
 pub use txn::{DropProgress, Txn};

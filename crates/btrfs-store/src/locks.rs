@@ -34,7 +34,8 @@ host::ranks! {
         Counters = 43,
         /// The cache of tree blocks.
         Cache = 44,
-        /// The line of removals that wait for space. Reservations are dropped under any lock above.
+        /// The line of removals that wait for space, and what quotas count. Reservations are dropped under any lock
+        /// above.
         SpaceLine = 45,
         /// A job of the worker pool. The thread that waits for it may hold any lock above, so it
         /// takes none of them. See [`enter_worker_job`].

@@ -53,6 +53,9 @@ pub enum Error {
     /// No space is left for the operation.
     #[error("no space left on the volume")]
     NoSpace,
+    /// A wish that contradicts the quota groups there are.
+    #[error(transparent)]
+    Quota(#[from] btrfs_store::QuotaError),
     /// An earlier write failed: nothing can be written until the volume is opened again.
     #[error("writing stopped after an earlier failure: {reason}")]
     Poisoned {
@@ -131,6 +134,9 @@ pub enum CallerError {
     /// The handle refers to something that was removed.
     #[error("stale handle")]
     Stale,
+    /// A quota group of the subvolume has reached its limit.
+    #[error("disk quota exceeded")]
+    QuotaExceeded,
     /// The operation is not defined for this kind of file.
     #[error("operation not supported on this kind of file")]
     NotSupported,
@@ -205,6 +211,7 @@ impl Error {
             Self::Poisoned { reason } => btrfs_store::Error::Poisoned { reason: Arc::clone(reason) },
             Self::NoSpace => btrfs_store::Error::bug("it needs more space than it reserved", "an operation on names"),
             Self::Bug { what, place } => btrfs_store::Error::Bug { what: what.clone(), place },
+            Self::Quota(what) => btrfs_store::Error::Quota(*what),
             Self::Unsupported(what) => btrfs_store::Error::Unsupported { what: what.clone() },
             Self::Caller { what, .. } => btrfs_store::Error::bug(what.to_string(), "an operation on names"),
         }
@@ -216,6 +223,7 @@ impl Error {
             Self::Io { .. } if self.is_device_full() => io::ErrorKind::StorageFull,
             Self::Io { .. } | Self::Bug { .. } => io::ErrorKind::Other,
             Self::Corrupt { .. } => io::ErrorKind::InvalidData,
+            Self::Quota(_) => io::ErrorKind::InvalidInput,
             Self::Unsupported(_) => io::ErrorKind::Unsupported,
             Self::NoSpace => io::ErrorKind::StorageFull,
             Self::Poisoned { .. } => io::ErrorKind::ReadOnlyFilesystem,
@@ -242,6 +250,7 @@ impl CallerError {
             Self::NotPermitted | Self::AccessDenied | Self::BadAccess => K::PermissionDenied,
             Self::Stale => K::StaleNetworkFileHandle,
             Self::NotSupported => K::Unsupported,
+            Self::QuotaExceeded => K::QuotaExceeded,
         }
     }
 }
@@ -265,6 +274,8 @@ impl From<btrfs_store::Error> for Error {
             S::NoSpace { .. } => Self::NoSpace,
             S::Poisoned { reason } => Self::Poisoned { reason },
             S::ReadOnly => Self::caller(CallerError::ReadOnly),
+            S::QuotaExceeded { .. } => Self::caller(CallerError::QuotaExceeded),
+            S::Quota(what) => Self::Quota(what),
             source => Self::Corrupt { source: Box::new(source), path: None },
         }
     }

@@ -20,15 +20,15 @@ mod writeback;
 
 pub use balance::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, NotBalance, NotStatus};
 pub use btrfs_disk::flags::InodeFlags;
-pub use btrfs_disk::{Generation, InodeNo, TreeId};
+pub use btrfs_disk::{Generation, InodeNo, QgroupId, TreeId};
 #[cfg(feature = "ablation")]
 pub use btrfs_store::ablation;
-pub use btrfs_store::{Env, MakeOptions, SpaceReport};
+pub use btrfs_store::{Env, MakeOptions, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaReport, SpaceReport};
 pub use codec::CompressionType;
 pub use error::{CallerError, Error, Result};
 pub use file::SharedExtent;
 pub use inode::Compression;
-pub use opened::{FileSharing, GroupUsage, SpaceUsage};
+pub use opened::{FileSharing, GroupUsage, NotQuotas, QuotaPage, SpaceUsage};
 pub use subvol::SubvolumeInfo;
 pub use vfs_impl::FsOptions;
 pub use volume::{ChunkInfo, DeviceInfo, Volume, VolumeInfo, VolumeOptions};

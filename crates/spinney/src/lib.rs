@@ -53,6 +53,7 @@
 //! | import files, rename | [`WholeNode`], [`RenameFlags`] |
 //! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
 //! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceUsage`], [`SpaceReport`], [`VolumeStatus`] |
+//! | quota groups | [`QuotaReport`], [`QgroupReport`], [`QuotaKind`], [`QuotaChange`], [`QgroupId`], [`QuotaPage`] |
 //! | see what is shared | [`FileSharing`], [`SharedExtent`] |
 //! | serve it | [`Volume::serve`], [`FsOptions`], [`AtimeMode`] |
 //!
@@ -63,7 +64,8 @@ pub use btrfs::ablation;
 pub use btrfs::{
     BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, ChunkInfo, Compression, CompressionType,
     DeviceInfo, Env, Error, FileSharing, FsOptions, Generation, GroupUsage, InodeFlags, InodeNo, MakeOptions,
-    NotBalance, NotStatus, Result, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo,
+    NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage,
+    QuotaReport, Result, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo,
     VolumeOptions,
 };
 pub use vfs::file_system::{

@@ -4,7 +4,7 @@ use crate::Random;
 use crate::reference::{self, Checked};
 use anyhow::{Context, Result, ensure};
 use btrfs_disk::flags::BlockGroupFlags;
-use spinney::{Compression, Error, MakeOptions, SpaceReport, Volume};
+use spinney::{Compression, Error, MakeOptions, QuotaKind, SpaceReport, Volume};
 use std::path::Path;
 use std::time::Duration;
 use vfs_conformance::model::Operation;
@@ -47,7 +47,13 @@ impl Subject for Btrfs {
     type Opened = Volume;
 
     fn make(&self, path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Volume, String)> {
-        make(path, size_bytes, random)
+        let (volume, mut form) = make(path, size_bytes, random)?;
+        if random.one_in(3) {
+            // What they count is one of the things that `btrfs check` looks at.
+            volume.enable_quotas(QuotaKind::Shared)?;
+            form.push_str(", quotas");
+        }
+        Ok((volume, form))
     }
 
     fn open(&self, path: &Path, random: &mut Random) -> Result<Volume> {

@@ -61,7 +61,7 @@ pub fn check_with(program: &Path, image: &Path) -> Result<Checked> {
     let text = String::from_utf8_lossy(&text);
     let complains = |line: &str| {
         let is_total = line.starts_with("found ") || line.contains("no error found");
-        !is_total && ["ERROR", "WARNING", "mismatch", "errors "].iter().any(|word| line.contains(word))
+        !is_total && ["ERROR", "WARNING", "mismatch", "errors ", "are different"].iter().any(|word| line.contains(word))
     };
     if !output.status.success() || text.lines().any(complains) {
         bail!("btrfs check of {} ({}):\n{text}", image.display(), output.status);

@@ -69,6 +69,7 @@ errnos! {
     EOVERFLOW = 75, "value too large";
     EOPNOTSUPP = 95, "operation not supported";
     ESTALE = 116, "stale handle";
+    EDQUOT = 122, "disk quota exceeded";
 }
 
 impl fmt::Debug for Errno {

@@ -9,7 +9,8 @@ use zerocopy::little_endian::U64;
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::OnDisk;
-use crate::flags::QgroupStatusFlags;
+use crate::Generation;
+use crate::flags::{QgroupLimitFlags, QgroupStatusFlags};
 
 /// State of the quotas. Before Linux 6.7 the item ended here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -30,6 +31,13 @@ impl QgroupStatusItem {
     /// Bytes of the item since Linux 6.7: the generation in which simple quotas were turned on
     /// follows.
     pub const SIZE_WITH_ENABLE_GEN: usize = 40;
+
+    /// The generation in which simple quotas were turned on, of an item that has it.
+    #[must_use]
+    pub fn enable_generation(bytes: &[u8]) -> Option<Generation> {
+        let rest = bytes.get(size_of::<Self>()..Self::SIZE_WITH_ENABLE_GEN)?;
+        Some(Generation(u64::from_le_bytes(*rest.first_chunk()?)))
+    }
 
     /// The flags as a set.
     #[must_use]
@@ -90,7 +98,7 @@ impl fmt::Display for QgroupInfoItem {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]
 pub struct QgroupLimitItem {
-    /// Which of the limits are set, one bit each in this order.
+    /// [`QgroupLimitFlags`]: which of the limits are set.
     pub flags: U64,
     /// Most bytes referred to.
     pub max_rfer: U64,
@@ -102,6 +110,14 @@ pub struct QgroupLimitItem {
     pub rsv_excl: U64,
 }
 const _: () = assert!(size_of::<QgroupLimitItem>() == 40);
+
+impl QgroupLimitItem {
+    /// The flags as a set.
+    #[must_use]
+    pub fn limit_flags(&self) -> QgroupLimitFlags {
+        QgroupLimitFlags::from_bits_retain(self.flags.get())
+    }
+}
 
 impl OnDisk for QgroupLimitItem {
     const NAME: &'static str = "quota limit item size";

@@ -50,7 +50,13 @@ impl ShowItem<'_> {
             item_type::DEV_EXTENT => show(f, DevExtent::parse(data)),
             item_type::TEMPORARY_ITEM => show(f, BalanceItem::parse_prefix(data).map(|(item, _)| item)),
             item_type::PERSISTENT_ITEM => show(f, DevStatsItem::parse_prefix(data).map(|(item, _)| item)),
-            item_type::QGROUP_STATUS => show(f, QgroupStatusItem::parse_prefix(data).map(|(item, _)| item)),
+            item_type::QGROUP_STATUS => {
+                show(f, QgroupStatusItem::parse_prefix(data).map(|(item, _)| item))?;
+                match QgroupStatusItem::enable_generation(data) {
+                    Some(enabled) => write!(f, " enabled {enabled}"),
+                    None => Ok(()),
+                }
+            }
             item_type::QGROUP_INFO => show(f, QgroupInfoItem::parse(data)),
             item_type::QGROUP_LIMIT => show(f, QgroupLimitItem::parse(data)),
             item_type::UUID_KEY_SUBVOL | item_type::UUID_KEY_RECEIVED_SUBVOL => {

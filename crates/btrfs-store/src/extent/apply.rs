@@ -4,7 +4,7 @@ use btrfs_disk::error::{At, Detail};
 use btrfs_disk::flags::ExtentFlags;
 use btrfs_disk::items::InlineRef;
 use btrfs_disk::key::item_type;
-use btrfs_disk::{Corrupt, Key, Logical};
+use btrfs_disk::{Corrupt, Generation, Key, Logical, TreeId};
 
 use super::csum_tree::CsumTree;
 use super::item::{ExtentRecord, ExtentSizes};
@@ -37,12 +37,35 @@ pub trait SpaceSink {
     /// When no block group holds the extent.
     fn freed(&self, at: Logical, len: u64) -> Result<()>;
 
+    /// An extent came, or with `is_gone` went, that `owner` made, where the extent tree knew that: of tree blocks that
+    /// go it is none. Simple quotas count it.
+    ///
+    /// # Errors
+    /// When it cannot be found out who made it.
+    fn counted(&self, extent: &Counted, is_gone: bool) -> Result<()> {
+        let _ = (extent, is_gone);
+        Ok(())
+    }
+
     /// The extent was allocated and dropped in this transaction: the extent tree never knew
     /// it, and its space is free at once.
     ///
     /// # Errors
     /// When no block group holds the extent.
     fn never_used(&self, at: Logical, len: u64) -> Result<()>;
+}
+
+/// An extent that came or went.
+#[derive(Clone, Copy, Debug)]
+pub struct Counted {
+    /// First byte.
+    pub at: Logical,
+    /// What it holds.
+    pub kind: ExtentKind,
+    /// The transaction that wrote it first.
+    pub generation: Generation,
+    /// Who made it, where that is known.
+    pub owner: Option<TreeId>,
 }
 
 /// What the changes are applied with.
@@ -59,6 +82,8 @@ pub struct Apply<'a> {
     pub space: &'a dyn SpaceSink,
     /// Layout of the items.
     pub sizes: ExtentSizes,
+    /// New data is to say who made it, for simple quotas.
+    pub names_owners: bool,
 }
 
 impl std::fmt::Debug for Apply<'_> {
@@ -87,6 +112,8 @@ struct FreedData {
 /// What is left of an extent, and the changes that its item does not hold.
 struct Changed {
     refs: u64,
+    generation: Generation,
+    owner: Option<TreeId>,
     keyed: Vec<(RefKey, i64)>,
 }
 
@@ -134,6 +161,11 @@ impl Apply<'_> {
         if head.full_backref {
             record.flags |= ExtentFlags::FULL_BACKREF;
         }
+        if let (true, ExtentKind::Data { .. }, Some(root)) = (self.names_owners, head.kind, head.owner) {
+            record.inline.push(InlineRef::Owner { root });
+        }
+        let generation = record.generation;
+        self.space.counted(&Counted { at, kind: head.kind, generation, owner: head.owner }, false)?;
         let keyed = record.change(at, head, self.sizes.item_size_limit())?;
         pending.spilled.extend(keyed.into_iter().map(|(key, count)| (at, key, count)));
         pending.inserts.push((self.sizes.key(at, head.kind), record.build()));
@@ -160,12 +192,16 @@ impl Apply<'_> {
         if changed.is_none() && fat_key != key {
             changed = self.change_item(&fat_key, at, head)?;
         }
-        let Changed { refs, keyed } = changed.ok_or_else(|| no_item(&key))?;
+        let Changed { refs, keyed, generation, owner } = changed.ok_or_else(|| no_item(&key))?;
         for (key, count) in keyed {
             match count {
                 ..0 => self.drop_keyed(at, key, count)?,
                 _ => self.add_keyed(at, key, count)?,
             }
+        }
+        if refs == 0 {
+            let owner = owner.or_else(|| head.only_tree_of_the_store());
+            self.space.counted(&Counted { at, kind: head.kind, generation, owner }, true)?;
         }
         match head.kind {
             _ if refs > 0 => Ok(()),
@@ -191,7 +227,7 @@ impl Apply<'_> {
                 record.flags |= ExtentFlags::FULL_BACKREF;
             }
             let refs = record.refs;
-            changed = Some(Changed { refs, keyed });
+            changed = Some(Changed { refs, keyed, generation: record.generation, owner: record.owner() });
             Ok(if refs == 0 { EditItem::Remove } else { EditItem::Put(record.build()) })
         })?;
         Ok(changed)

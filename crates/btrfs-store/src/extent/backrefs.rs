@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use btrfs_disk::error::At;
 use btrfs_disk::items::{ExtentView, InlineRef};
 use btrfs_disk::key::item_type;
-use btrfs_disk::{Corrupt, InodeNo, Key, Logical, TreeId};
+use btrfs_disk::{Corrupt, Generation, InodeNo, Key, Logical, TreeId};
 
 use super::ref_change::RefKey;
 use super::ref_queue::RefQueue;
@@ -58,6 +58,53 @@ pub fn backrefs(extent_tree: &Tree, queue: &RefQueue, at: Logical) -> Result<Vec
     Ok(counts.into_iter().filter_map(held).collect())
 }
 
+/// What the extent tree says of an extent, without what is queued.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    /// The transaction that allocated it.
+    pub(crate) generation: Generation,
+    /// Who refers to it, once each.
+    pub(crate) holders: Vec<RefKey>,
+    /// Of a data extent with simple quotas: who made it.
+    pub(crate) owner: Option<TreeId>,
+}
+
+/// What the extent tree says of the extent that starts at `at`; `None` where it has none.
+///
+/// # Errors
+/// As [`backrefs`].
+pub(crate) fn known(tree: &Tree, at: Logical) -> Result<Option<Known>> {
+    let mut known: Option<Known> = None;
+    scan_extent(tree, at, |key, bytes| {
+        let place = |error: Corrupt| error.at(At::Key(tree.id(), *key));
+        if matches!(key.item_type, item_type::EXTENT_ITEM | item_type::METADATA_ITEM) {
+            let view = ExtentView::parse(key, bytes).map_err(place)?;
+            let generation = Generation(view.item.generation.get());
+            let mut found = Known { generation, holders: Vec::new(), owner: None };
+            for entry in view.refs() {
+                match entry.map_err(place)? {
+                    InlineRef::Owner { root } => found.owner = Some(root),
+                    entry => found.holders.extend(RefKey::split(&entry).map(|(holder, _)| holder)),
+                }
+            }
+            known = Some(found);
+        } else if is_reference(key.item_type)
+            && let Some(known) = &mut known
+        {
+            let entry = InlineRef::parse_keyed(key, bytes).map_err(place)?;
+            known.holders.extend(RefKey::split(&entry).map(|(holder, _)| holder));
+        }
+        Ok(Scan::Continue)
+    })?;
+    Ok(known)
+}
+
+fn scan_extent(tree: &Tree, at: Logical, f: impl FnMut(&Key, &[u8]) -> Result<Scan>) -> Result<()> {
+    let from = Key::new(at.0, item_type::EXTENT_ITEM, 0);
+    let to = Key::new(at.0, item_type::SHARED_DATA_REF, u64::MAX);
+    tree.scan(&from, &to, f)
+}
+
 /// True when nothing but `holder` refers to the data extent that starts at `at`, or would after a
 /// crash: a reference counts until its removal is durable.
 ///
@@ -86,9 +133,7 @@ pub fn is_held_only_by(extent_tree: &Tree, queue: &RefQueue, at: Logical, holder
 /// Shows the holders that the extent tree knows: those inside the extent item, then those
 /// with items of their own.
 fn each_committed(tree: &Tree, at: Logical, mut see: impl FnMut(RefKey, u32) -> Scan) -> Result<()> {
-    let from = Key::new(at.0, item_type::EXTENT_ITEM, 0);
-    let to = Key::new(at.0, item_type::SHARED_DATA_REF, u64::MAX);
-    tree.scan(&from, &to, |key, bytes| {
+    scan_extent(tree, at, |key, bytes| {
         let place = |error: Corrupt| error.at(At::Key(tree.id(), *key));
         if matches!(key.item_type, item_type::EXTENT_ITEM | item_type::METADATA_ITEM) {
             for entry in ExtentView::parse(key, bytes).map_err(place)?.refs() {

@@ -189,6 +189,14 @@ impl ExtentRecord {
         size_of::<ExtentItem>() + info + inline
     }
 
+    /// Who made the data, where the item says so.
+    pub(super) fn owner(&self) -> Option<TreeId> {
+        self.inline.iter().find_map(|entry| match entry {
+            InlineRef::Owner { root } => Some(*root),
+            _ => None,
+        })
+    }
+
     /// References that stand inside; the others have items of their own.
     pub(super) fn inline_refs(&self) -> u64 {
         self.inline.iter().fold(0, |sum, entry| sum.saturating_add(entry.count()))

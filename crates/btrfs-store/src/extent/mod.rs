@@ -24,21 +24,26 @@ mod apply;
 mod backrefs;
 mod cow_rules;
 mod csum_tree;
+mod each;
 mod item;
 mod lookup;
 mod ref_change;
 mod ref_queue;
+mod touched;
 mod tree_refs;
 mod unused;
 
-pub use apply::{Apply, SpaceSink};
+pub use apply::{Apply, Counted, SpaceSink};
 pub use backrefs::{Backref, DataHolder, backrefs, is_held_only_by};
+pub(crate) use backrefs::{Known, known};
 pub use cow_rules::{BlockState, Counting, CowPlan, DropPlan, Shareability, may_be_shared, on_cow, on_drop, unshared};
 pub use csum_tree::{CsumRange, CsumSizes, CsumTree};
+pub(crate) use each::each_extent;
 pub use item::ExtentSizes;
 pub use lookup::{ExtentInfo, lookup};
 pub use ref_change::{ExtentKind, RefChange, RefKey};
 pub use ref_queue::{Delta, Head, Pushed, QUEUE_ENTRIES_MAX, RefQueue};
+pub(crate) use touched::Touched;
 pub use tree_refs::{Sign, child_changes, convert_changes, cow_changes};
 pub use unused::check_unused;
 

@@ -52,6 +52,15 @@ impl RefKey {
     pub fn is_tree(self) -> bool {
         matches!(self, Self::TreeRef { .. } | Self::SharedTree { .. })
     }
+
+    /// The tree that made an extent of which this is the first reference; unknown where it is counted by address.
+    fn maker(self) -> Option<TreeId> {
+        match self {
+            Self::TreeRef { owner } => Some(owner),
+            Self::DataRef { root, .. } => Some(root),
+            Self::SharedTree { .. } | Self::SharedData { .. } => None,
+        }
+    }
 }
 
 /// A reference gained or lost. Changes to one extent commute, apart from the one that makes it.
@@ -128,6 +137,8 @@ pub enum RefChange {
         kind: ExtentKind,
         /// The transaction that wrote it first.
         generation: Generation,
+        /// Who made it, which simple quotas ask for, where that is known.
+        owner: Option<TreeId>,
     },
 }
 
@@ -199,6 +210,8 @@ pub(super) struct Parts {
     pub(super) is_new: bool,
     pub(super) full_backref: bool,
     pub(super) generation: Option<Generation>,
+    /// Who made the extent.
+    pub(super) owner: Option<TreeId>,
 }
 
 impl RefChange {
@@ -217,8 +230,9 @@ impl RefChange {
                 Parts::data(at, len, (data_key(root, inode, offset, parent), -1), false)
             }
             Self::SetFullBackref { at, level } => Parts { full_backref: true, ..Parts::tree(at, level, None, false) },
-            Self::SetGeneration { at, kind, generation } => {
-                Parts { at, kind, delta: None, is_new: false, full_backref: false, generation: Some(generation) }
+            Self::SetGeneration { at, kind, generation, owner } => {
+                let generation = Some(generation);
+                Parts { at, kind, delta: None, is_new: false, full_backref: false, generation, owner }
             }
         }
     }
@@ -226,11 +240,14 @@ impl RefChange {
 
 impl Parts {
     fn tree(at: Logical, level: u8, delta: Option<(RefKey, i64)>, is_new: bool) -> Self {
-        Self { at, kind: ExtentKind::Tree { level }, delta, is_new, full_backref: false, generation: None }
+        let owner = delta.and_then(|(key, _)| key.maker()).filter(|_| is_new);
+        Self { at, kind: ExtentKind::Tree { level }, delta, is_new, full_backref: false, generation: None, owner }
     }
 
     fn data(at: Logical, len: u64, delta: (RefKey, i64), is_new: bool) -> Self {
-        Self { at, kind: ExtentKind::Data { len }, delta: Some(delta), is_new, full_backref: false, generation: None }
+        let owner = delta.0.maker().filter(|_| is_new);
+        let kind = ExtentKind::Data { len };
+        Self { at, kind, delta: Some(delta), is_new, full_backref: false, generation: None, owner }
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use btrfs_disk::convert::to_usize;
 use btrfs_disk::error::{At, Detail};
-use btrfs_disk::{Corrupt, Generation, Logical};
+use btrfs_disk::{Corrupt, Generation, Logical, TreeId};
 use crossbeam_utils::CachePadded;
 
 use super::ref_change::{ExtentKind, Parts, RefChange, RefKey};
@@ -40,6 +40,8 @@ pub struct Head {
     pub full_backref: bool,
     /// What the new item is to say of its age, if not that it is of the running transaction.
     pub generation: Option<Generation>,
+    /// Who made it, where it is new.
+    pub owner: Option<TreeId>,
     deltas: Deltas,
     /// Their sum: an extent may have many.
     net: i64,
@@ -55,7 +57,7 @@ enum Deltas {
 
 impl Head {
     fn new(kind: ExtentKind) -> Self {
-        Self { kind, is_new: false, full_backref: false, generation: None, deltas: Deltas::None, net: 0 }
+        Self { kind, is_new: false, full_backref: false, generation: None, owner: None, deltas: Deltas::None, net: 0 }
     }
 
     /// A head made by hand, for tests and tools that apply changes without a queue.
@@ -94,6 +96,14 @@ impl Head {
     /// may come free.
     fn is_losing(&self) -> bool {
         self.net < i64::from(self.is_new)
+    }
+
+    /// The tree that alone is concerned, where it is none of a subvolume's: nobody else has blocks of such a tree.
+    pub(super) fn only_tree_of_the_store(&self) -> Option<TreeId> {
+        match self.deltas {
+            Deltas::One(RefKey::TreeRef { owner }, _) if !owner.is_subvolume() => Some(owner),
+            _ => None,
+        }
     }
 
     /// True when the references are what they were before the transaction.
@@ -236,6 +246,9 @@ impl RefQueue {
         head.is_new |= parts.is_new;
         head.full_backref |= parts.full_backref;
         head.generation = parts.generation.or(head.generation);
+        // What is moved keeps its owner, or has none.
+        let is_moved = parts.generation.is_some();
+        head.owner = if is_moved { parts.owner } else { parts.owner.or(head.owner) };
         if let Some((key, count)) = parts.delta {
             grown += head.add(key, count);
         }

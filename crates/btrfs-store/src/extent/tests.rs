@@ -121,8 +121,14 @@ impl Fixture {
 
     fn apply(&self) -> Result<Events> {
         let events = Events::default();
-        let apply =
-            Apply { edit: self.edit(), tree: &self.extents, csums: self.csums(), space: &events, sizes: self.sizes };
+        let apply = Apply {
+            edit: self.edit(),
+            tree: &self.extents,
+            csums: self.csums(),
+            space: &events,
+            sizes: self.sizes,
+            names_owners: false,
+        };
         apply.run(&self.queue.take_all_sorted())?;
         Ok(events)
     }

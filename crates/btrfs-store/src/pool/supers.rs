@@ -28,7 +28,7 @@ use crate::error::{Error, Result};
 pub const SECTOR_BYTES: u32 = 4096;
 
 /// Features that the store reads and writes.
-const INCOMPAT_WRITABLE: Incompat = Incompat::MIXED_BACKREF
+const INCOMPAT_SUPPORTED: Incompat = Incompat::MIXED_BACKREF
     .union(Incompat::DEFAULT_SUBVOL)
     .union(Incompat::MIXED_GROUPS)
     .union(Incompat::COMPRESS_LZO)
@@ -38,10 +38,8 @@ const INCOMPAT_WRITABLE: Incompat = Incompat::MIXED_BACKREF
     .union(Incompat::SKINNY_METADATA)
     .union(Incompat::NO_HOLES)
     .union(Incompat::METADATA_UUID)
-    .union(Incompat::RAID1C34);
-
-/// Features that the store reads: those, and owner refs, which it would not keep.
-const INCOMPAT_READABLE: Incompat = INCOMPAT_WRITABLE.union(Incompat::SIMPLE_QUOTA);
+    .union(Incompat::RAID1C34)
+    .union(Incompat::SIMPLE_QUOTA);
 
 /// Read-only-compatible features that the store keeps when it writes.
 const COMPAT_RO_WRITABLE: CompatRo =
@@ -132,12 +130,12 @@ pub fn read_mirrors(device: &dyn Device) -> Vec<(u64, Result<Superblock>)> {
 /// `Unsupported`.
 pub fn check_features(superblock: &Superblock, access: Access) -> Result<()> {
     let fields = superblock.fields();
-    let (incompat, state) = match access {
-        Access::ReadOnly => (INCOMPAT_READABLE, STATE_READABLE),
-        Access::ReadWrite => (INCOMPAT_WRITABLE, STATE_WRITABLE),
+    let state = match access {
+        Access::ReadOnly => STATE_READABLE,
+        Access::ReadWrite => STATE_WRITABLE,
     };
-    if let Some(beyond) = fields.incompat().beyond(incompat) {
-        return Err(refusal(access, INCOMPAT_READABLE.contains(beyond), beyond));
+    if let Some(beyond) = fields.incompat().beyond(INCOMPAT_SUPPORTED) {
+        return Err(refusal(access, false, beyond));
     }
     if let Some(beyond) = fields.super_flags().beyond(state) {
         return Err(refusal(access, STATE_READABLE.contains(beyond), beyond));

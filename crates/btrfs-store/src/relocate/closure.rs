@@ -14,7 +14,7 @@ use btrfs_disk::{Corrupt, Generation, InodeNo, Key, Logical, TreeId};
 
 use super::DataMove;
 use crate::Result;
-use crate::extent::{Backref, ExtentKind, RefKey, backrefs, lookup};
+use crate::extent::{Backref, ExtentKind, RefKey, backrefs, known, lookup};
 use crate::tree::{BlockView, Scan, children, raw};
 use crate::txn::Engine;
 
@@ -57,6 +57,8 @@ pub(crate) struct FoundData {
     /// The transaction that wrote it.
     pub(crate) generation: Generation,
     pub(crate) holders: Vec<Backref>,
+    /// Who made it, where simple quotas had that noted.
+    pub(crate) owner: Option<TreeId>,
 }
 
 /// What changes together.
@@ -181,7 +183,8 @@ impl<'a> Closure<'a> {
         let kind = ExtentKind::Data { len: moved.len };
         let info = lookup(&engine.core.extent, &engine.pending.refs, moved.from, kind, &engine.extent_sizes())?;
         let generation = info.generation.unwrap_or(Generation(0));
-        self.data.insert(moved.from, FoundData { moved, generation, holders });
+        let owner = known(&engine.core.extent, moved.from)?.and_then(|known| known.owner);
+        self.data.insert(moved.from, FoundData { moved, generation, holders, owner });
         Ok(())
     }
 

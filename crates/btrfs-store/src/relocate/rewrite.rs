@@ -162,7 +162,7 @@ impl Rewrite<'_> {
         for (index, holder) in found.holders.iter().enumerate() {
             self.host.push(checked(RefChange::gain(to, kind, self.translated(*holder)?, index == 0))?)?;
         }
-        self.host.push(RefChange::SetGeneration { at: to, kind, generation })?;
+        self.host.push(RefChange::SetGeneration { at: to, kind, generation, owner: Some(owner) })?;
         if found.full_backref {
             self.host.push(RefChange::SetFullBackref { at: to, level })?;
             self.move_counts(&found.bytes, at, to, owner)?;
@@ -236,7 +236,8 @@ impl Rewrite<'_> {
                 is_new = false;
             }
         }
-        self.host.push(RefChange::SetGeneration { at: moved.to, kind, generation: data.generation })?;
+        let (generation, owner) = (data.generation, data.owner);
+        self.host.push(RefChange::SetGeneration { at: moved.to, kind, generation, owner })?;
         for held in &data.holders {
             for _ in 0..held.count {
                 self.host.push(checked(RefChange::lose(moved.from, kind, held.holder))?)?;

@@ -25,6 +25,8 @@ use super::account::{Account, Shortage, Urgency, signed, take_from, unsigned};
 use super::kept::{GLOBAL_BLOCKS_FLOOR, global_size};
 use super::line::{Line, Place};
 use crate::error::SpaceKind;
+use crate::locks::{Mutex, Rank};
+use crate::quota::Charge;
 
 /// Tree blocks that changing one item may copy or add: its leaf, a split, and a share of the
 /// path above, which an operation copies once however many items it changes.
@@ -368,6 +370,8 @@ pub struct Reservation {
     removes: AtomicBool,
     /// Its end is no news to removals that wait.
     is_quiet: AtomicBool,
+    /// What it is of subvolumes' quotas.
+    charges: Mutex<Vec<Charge>>,
 }
 
 impl Reservation {
@@ -380,7 +384,13 @@ impl Reservation {
             system: AtomicU64::new(0),
             removes: AtomicBool::new(false),
             is_quiet: AtomicBool::new(false),
+            charges: Mutex::new(Rank::SpaceLine, Vec::new()),
         }
+    }
+
+    /// Keeps a charge of quotas until this is dropped.
+    pub(crate) fn keep(&self, charge: Charge) {
+        self.charges.lock().push(charge);
     }
 
     /// Whether its end is no news to removals that wait.
@@ -416,6 +426,10 @@ impl Reservation {
     pub fn absorb(&self, other: &Self) {
         for kind in [SpaceKind::Data, SpaceKind::Metadata, SpaceKind::System] {
             self.part(kind).fetch_add(other.part(kind).swap(0, Relaxed), Relaxed);
+        }
+        let charges = std::mem::take(&mut *other.charges.lock());
+        if !charges.is_empty() {
+            self.charges.lock().extend(charges);
         }
     }
 

@@ -29,10 +29,12 @@ use crate::{Env, Error, Result, bootstrap, make};
 
 mod gather;
 mod growth;
+mod quotas;
 mod relocation;
 mod shared;
 mod view;
 
+pub use quotas::{QuotaChange, QuotaKind};
 pub use relocation::{Copied, GroupState, Moved};
 
 /// Commits by which one reservation tries to get room.

@@ -7,9 +7,9 @@ use btrfs_disk::{At, Corrupt, Detail, Logical};
 
 use super::{DataExtent, Need, Store};
 use crate::error::SpaceKind;
-use crate::extent::ExtentKind;
+use crate::extent::{ExtentKind, each_extent};
 use crate::pool::Stripe;
-use crate::relocate::{Closure, Cost, DataMove, Emptying, copy_extents, each_extent, goes_with, leftovers, rewrite};
+use crate::relocate::{Closure, Cost, DataMove, Emptying, copy_extents, goes_with, leftovers, rewrite};
 use crate::space::{self, BlockGroup, Extent, Run, Urgency};
 use crate::tree::Scan;
 use crate::{Error, Result};

@@ -11,7 +11,7 @@ use btrfs_disk::superblock::{RootBackup, Superblock};
 use btrfs_disk::{Generation, TreeId};
 
 use crate::ablation::{Mutation, mutated};
-use crate::extent::{Apply, SpaceSink};
+use crate::extent::{Apply, Counted, SpaceSink};
 use crate::space::{Extent, Reservation};
 use crate::tree::{Edit, EditItem, RootPtr};
 use crate::{Error, Result};
@@ -99,7 +99,8 @@ impl Engine {
 
     /// True when a commit would write nothing new.
     fn is_clean(&self) -> bool {
-        self.pending.is_empty() && !self.trees.is_any_changed() && self.log.is_empty()
+        let has_quotas_to_write = self.quota.is_on() && self.quota.lock().is_dirty();
+        self.pending.is_empty() && !self.trees.is_any_changed() && self.log.is_empty() && !has_quotas_to_write
     }
 
     fn finish(&self, serial: &Serial<'_>, settled: Settled, on_device: &mut Superblock) -> Result<()> {
@@ -136,7 +137,12 @@ impl Engine {
         let host = |keeps_freed| TxnHost { engine: self, generation, purse: Purse::Commit, keeps_freed };
         let log = self.log.end(self.trees.forest(), &self.space, |at| self.views.note_taken(at))?;
         self.apply_deferred(&Edit::new(&host(false)))?;
+        let quotas = self.quotas_before();
         let mut rounds = 0;
+        if let Some(before) = &quotas {
+            self.settle_round(&host(false), log.had_log)?;
+            self.quotas_after(before, &Edit::new(&host(false)))?;
+        }
         while self.settle_round(&host(rounds >= ROUNDS_FREEING), log.had_log)? {
             rounds += 1;
             if rounds > ROUNDS_MAX {
@@ -168,6 +174,7 @@ impl Engine {
             csums: self.csum_tree(),
             space: &Sink { engine: self, keeps_freed: had_log || host.keeps_freed },
             sizes: self.extent_sizes(),
+            names_owners: self.quota.is_simple(),
         };
         apply.run(&heads)?;
         has_changed |= self.trees.write_root_items(&edit)?;
@@ -267,7 +274,7 @@ impl Engine {
     }
 }
 
-/// Tells the space module what became of extents.
+/// Tells the space module, and simple quotas, what became of extents.
 struct Sink<'a> {
     engine: &'a Engine,
     /// What this transaction took and gave up is not to be taken again: the superblock on the device
@@ -284,6 +291,10 @@ impl SpaceSink for Sink<'_> {
     fn freed(&self, at: Logical, len: u64) -> Result<()> {
         self.engine.space.note_freed(Extent { at, len })?;
         self.engine.space.pin(Extent { at, len })
+    }
+
+    fn counted(&self, extent: &Counted, is_gone: bool) -> Result<()> {
+        self.engine.count_simply(extent, is_gone)
     }
 
     fn never_used(&self, at: Logical, len: u64) -> Result<()> {

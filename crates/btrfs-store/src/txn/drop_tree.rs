@@ -14,6 +14,7 @@ use btrfs_disk::{Key, TreeId};
 
 use crate::Result;
 use crate::extent::{Counting, DropPlan, RefChange, Sign, child_changes, convert_changes, on_drop};
+use crate::quota::Event;
 use crate::tree::{BlockView, Host, Prune, Tree, children, prune_last};
 
 use super::drop_resume::cut_dropped;
@@ -74,6 +75,7 @@ fn decide(host: &TxnHost<'_>, tree: &Tree, child: &BlockView<'_>, budget: &Cell<
         DropPlan::Convert if !convert(host, tree, child, budget)? => return Ok(Prune::Stop),
         DropPlan::Convert | DropPlan::Release => {}
     }
+    host.note_subtree(tree, child)?;
     host.push(RefChange::DropTree { at: child.at, level: child.level, owner: tree.id(), parent: None })?;
     Ok(Prune::Release)
 }
@@ -99,14 +101,30 @@ fn convert(host: &TxnHost<'_>, tree: &Tree, block: &BlockView<'_>, budget: &Cell
 
 /// The tree is empty: its last block and its root item go.
 fn remove_root(txn: &Txn, host: &TxnHost<'_>, tree: &Tree) -> Result<()> {
+    let root_tree = &txn.engine.trees.root_tree;
+    txn.remove(root_tree, &Key::new(ORPHAN_OBJECTID, ORPHAN_ITEM, tree.id().0))?;
+    remove_tree(txn, host, tree)
+}
+
+/// Removes a tree that is none of a subvolume's.
+pub(crate) fn remove_whole(txn: &Txn, tree: &Tree) -> Result<()> {
+    txn.require_commit();
+    txn.remove_range(tree, &Key::MIN, &Key::MAX, |_, _| ())?;
+    txn.track(remove_tree(txn, &txn.host(), tree))
+}
+
+/// The last block of a tree, and its root item, go.
+fn remove_tree(txn: &Txn, host: &TxnHost<'_>, tree: &Tree) -> Result<()> {
     let bytes = tree.root_bytes()?;
     let view = BlockView::new(&bytes);
     let slot = txn.engine.trees.slot(tree.id())?;
     let root_tree = &txn.engine.trees.root_tree;
     txn.remove(root_tree, &Key::new(tree.id().0, ROOT_ITEM, slot.key_offset))?;
-    txn.remove(root_tree, &Key::new(ORPHAN_OBJECTID, ORPHAN_ITEM, tree.id().0))?;
     // After what can fail without having changed anything.
     host.block_freed(tree, &view)?;
     txn.engine.trees.forget(tree.id());
+    if txn.engine.quota.is_on() && tree.id().is_subvolume() {
+        txn.engine.quota.lock().note_event(Event::Gone(tree.id()));
+    }
     Ok(())
 }

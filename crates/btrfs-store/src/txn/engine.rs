@@ -15,6 +15,7 @@ use crate::extent::{CsumSizes, CsumTree, ExtentSizes, check_unused};
 use crate::locks::Mutex;
 use crate::options::StoreOptions;
 use crate::pool::{Chunk, Pool};
+use crate::quota::{Groups, Quota};
 use crate::space::{BlockGroup, ChunkPlan, ChunkTrees, Extent, LoadFrom, Space, load_group};
 use crate::tree::Tree;
 use crate::{Error, Result};
@@ -49,6 +50,7 @@ pub(crate) struct Engine {
     pub(crate) views: Views,
     pub(crate) superblock: Mutex<Superblock>,
     pub(crate) health: Health,
+    pub(crate) quota: Arc<Quota>,
     pub(crate) options: StoreOptions,
 }
 
@@ -179,6 +181,17 @@ impl Engine {
         }
     }
 
+    /// Finds the quota groups, if there are any.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub(crate) fn load_quotas(&self) -> Result<()> {
+        let Some(tree) = self.trees.try_tree(TreeId::QUOTA)? else { return Ok(()) };
+        let loaded = Groups::load(&tree, self.gate.durable())?;
+        self.quota.change(|groups| *groups = loaded);
+        Ok(())
+    }
+
     /// Bytes of tree blocks that wait for the commit.
     pub(crate) fn dirty_bytes(&self) -> u64 {
         to_u64(self.pending.dirty.count()).saturating_mul(self.nodesize())
@@ -189,6 +202,7 @@ impl Engine {
     pub(crate) fn is_commit_due(&self) -> bool {
         self.dirty_bytes() > self.options.dirty_bytes_max
             || self.pending.refs.is_crowded()
+            || self.pending.touched.is_crowded()
             || self.space.accounts().is_commit_due(to_u64(self.pending.refs.entry_count()), || self.commit_tree_bytes())
     }
 
@@ -200,6 +214,8 @@ impl Engine {
             .into_iter()
             .chain(core.free_space.as_ref())
             .chain(block_group);
+        let quota = self.quota.is_on().then(|| self.trees.try_tree(TreeId::QUOTA).ok().flatten()).flatten();
+        let trees = trees.chain(quota.as_ref());
         // Root items may say anything of their trees' sizes.
         let blocks = trees.fold(0u64, |sum, tree| sum.saturating_add(tree.block_count()));
         blocks.saturating_mul(self.nodesize())

@@ -53,7 +53,11 @@ impl TxnHost<'_> {
         if matches!(change, RefChange::DropData { .. }) && mutated(Mutation::FreedDataReused) {
             self.engine.space.free_now(self.extent_of(&change))?;
         }
-        match (self.engine.pending.refs.push(change)?, self.purse) {
+        let pushed = self.engine.pending.refs.push(change)?;
+        if self.engine.quota.is_on() {
+            self.note_touched(&change, pushed == Pushed::Cancelled);
+        }
+        match (pushed, self.purse) {
             (pushed @ (Pushed::Queued | Pushed::Losing | Pushed::Regained), Purse::Handle(reservation)) => {
                 accounts.charge_heads(1, Some(reservation));
                 // An estimate: others may hold the extent.

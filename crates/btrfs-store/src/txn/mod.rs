@@ -34,6 +34,7 @@ mod handle;
 mod host;
 mod log_state;
 mod pending;
+mod quotas;
 pub(crate) mod reader;
 mod settled;
 mod snapshot;
@@ -43,7 +44,7 @@ mod views;
 mod write_out;
 
 pub use drop_tree::DropProgress;
-pub(crate) use drop_tree::step as drop_tree_step;
+pub(crate) use drop_tree::{remove_whole, step as drop_tree_step};
 pub(crate) use engine::{CoreTrees, Engine, Health};
 pub(crate) use gate::Gate;
 pub use handle::Txn;

@@ -1,6 +1,6 @@
 //! What the running transaction has still to write: a commit takes all of it.
 
-use crate::extent::RefQueue;
+use crate::extent::{RefQueue, Touched};
 
 use super::deferred::Deferred;
 use super::dirty::DirtyBlocks;
@@ -10,6 +10,8 @@ use super::settled::Unfinished;
 pub(crate) struct Pending {
     /// Reference changes, for the extent tree.
     pub(crate) refs: RefQueue,
+    /// Extents whose holders changed, for quotas.
+    pub(crate) touched: Touched,
     /// Tree blocks, for the device.
     pub(crate) dirty: DirtyBlocks,
     /// Staged items, for their trees.
@@ -22,6 +24,7 @@ impl Pending {
     pub(crate) fn none() -> Self {
         Self {
             refs: RefQueue::new(),
+            touched: Touched::new(),
             dirty: DirtyBlocks::new(),
             deferred: Deferred::new(),
             unfinished: Unfinished::none(),

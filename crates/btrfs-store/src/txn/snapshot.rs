@@ -7,6 +7,7 @@ use btrfs_disk::{Logical, TreeId};
 
 use crate::Result;
 use crate::extent::{Counting, Sign, child_changes};
+use crate::quota::Event;
 use crate::tree::{RootPtr, Tree};
 
 use super::host::TxnHost;
@@ -14,6 +15,9 @@ use super::host::TxnHost;
 /// An empty tree; its root item is written by the commit.
 pub(super) fn create_tree(host: &TxnHost<'_>, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
     let root = Tree::create_root(host, host.engine.trees.forest(), id, None)?;
+    if host.engine.quota.is_on() && id.is_subvolume() {
+        host.engine.quota.lock().note_event(Event::Made(id));
+    }
     adopt(host, id, 0, item, root, false)
 }
 
@@ -23,6 +27,10 @@ pub(super) fn snapshot_tree(host: &TxnHost<'_>, source: &Tree, id: TreeId, item:
     let root = Tree::create_root(host, host.engine.trees.forest(), id, Some(&bytes))?;
     let how = (Counting::Normal, Sign::Add);
     child_changes(&bytes, Logical(root.at.0), id, how, &mut |change| host.push(change))?;
+    if host.engine.quota.is_on() {
+        let copied = Event::Copied { source: source.id(), copy: id, source_root: source.root_ptr().at };
+        host.engine.quota.lock().note_event(copied);
+    }
     source.set_last_snapshot(host.generation);
     source.note_changed();
     let tree = adopt(host, id, host.generation.0, item, root, true)?;

@@ -77,7 +77,7 @@ impl Namespace {
         if self.dentries.get(dir.tree_id(), dir.ino(), name).is_some() {
             return Err(CallerError::Exists.into());
         }
-        let reservation = self.reserve(CREATE_ITEMS + self.xattr_items(new))?;
+        let reservation = self.reserve_in(dir.tree_id(), CREATE_ITEMS + self.xattr_items(new))?;
         let mut names = dir.lock_names();
         then(&self.create_locked(dir, &mut names, name, new, reservation)?)
     }
@@ -131,7 +131,7 @@ impl Namespace {
     pub(crate) fn create_unnamed(&self, dir: &Inode, new: &NewInode<'_>) -> Result<Arc<Inode>> {
         check_is_valid(new, self.core.store.sizes().node)?;
         check_can_add(dir)?;
-        let reservation = self.reserve(CREATE_ITEMS + self.xattr_items(new))?;
+        let reservation = self.reserve_in(dir.tree_id(), CREATE_ITEMS + self.xattr_items(new))?;
         self.apply(reservation, |txn| {
             let xattrs = XattrItems::build(txn.generation(), new.xattrs, self.xattr_bytes_max())?;
             let ino = dir.root.new_ino()?;

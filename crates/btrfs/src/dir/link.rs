@@ -29,7 +29,7 @@ impl Namespace {
         if inode.tree_id() != dir.tree_id() {
             return Err(CallerError::CrossSubvolume.into());
         }
-        let reservation = self.reserve(LINK_ITEMS)?;
+        let reservation = self.reserve_in(dir.tree_id(), LINK_ITEMS)?;
         let mut locks = lock_all([Some(dir), Some(inode), None, None]);
         check_can_add(dir)?;
         check_changeable(inode)?;

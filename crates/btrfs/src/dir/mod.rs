@@ -43,6 +43,7 @@ mod xattr;
 
 use std::sync::Arc;
 
+use btrfs_disk::TreeId;
 use btrfs_store::{Need, Reservation, Store, Txn};
 
 use crate::error::{CallerError, Error, Result};
@@ -102,6 +103,25 @@ impl Namespace {
     pub(crate) fn reserve(&self, items: u32) -> Result<Reservation> {
         let need = Need { items, data: 0 };
         self.reserve_with(|store| store.reserve_patiently(need), |store| store.reserve(need))
+    }
+
+    /// As [`Namespace::reserve`], for what adds names or attributes to a subvolume, within its quotas.
+    ///
+    /// # Errors
+    /// As [`Namespace::reserve`]; `QuotaExceeded`.
+    pub(crate) fn reserve_in(&self, subvolume: TreeId, items: u32) -> Result<Reservation> {
+        let check = || self.core.store.check_quota(subvolume).map_err(Error::from);
+        match check() {
+            // What is dirty was charged as if it replaced nothing.
+            Err(error)
+                if error.caller_error() == Some(CallerError::QuotaExceeded) && self.core.store.has_charged_quotas() =>
+            {
+                writeback::flush_all(&self.core)?;
+                check()?;
+            }
+            answer => answer?,
+        }
+        self.reserve(items)
     }
 
     /// As [`Namespace::reserve`], for changes that free more than they take.

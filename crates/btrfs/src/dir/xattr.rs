@@ -139,7 +139,7 @@ impl Namespace {
         if inode.ino() == EMPTY_SUBVOL_INO {
             return Err(CallerError::NotPermitted.into());
         }
-        let reservation = self.reserve(XATTR_ITEMS)?;
+        let reservation = self.reserve_in(inode.tree_id(), XATTR_ITEMS)?;
         let _names = inode.lock_names();
         inode.absent.clear();
         self.apply(reservation, |txn| {

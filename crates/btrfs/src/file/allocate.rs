@@ -8,7 +8,7 @@ use btrfs_store::{DataExtent, Need, Reservation};
 use super::exchange::{self, Exchange, Old};
 use super::read::look_up;
 use super::truncate::{Layers, covered, drop_range, grow, note_edit, sector};
-use super::write::{Held, bring_tail, is_tail_needed, reserve, write_back};
+use super::write::{Held, bring_tail, is_tail_needed, reserve, reserve_for, write_back};
 use crate::error::{CallerError, Result};
 use crate::extents::{FILE_BYTES_MAX, FileExtent, Kind, NewExtent, Stretch, Target, replace};
 use crate::inode::{Change, Core, Inode, InodeFlags, Receipt};
@@ -105,7 +105,7 @@ fn is_without_space(stretch: &Stretch) -> bool {
 fn preallocate(core: &Core, inode: &Inode, range: Range<u64>) -> Result<u64> {
     let need = need_for(1, range.end - range.start);
     let mut receipt = Receipt::default();
-    receipt.add(need, reserve(core, need, Held::Editing)?);
+    receipt.add(need, reserve_for(core, inode, need, Held::Editing)?);
     let extent = receipt.alloc(&core.store, need.data, None)?;
     let result = insert_prealloc(core, inode, range.start, extent, receipt);
     if result.is_err() {

@@ -142,13 +142,35 @@ pub(super) enum Held {
 pub(super) fn reserve(core: &Core, need: Need, held: Held) -> Result<Reservation> {
     match core.store.reserve_patiently(need).map_err(Error::from) {
         Err(Error::NoSpace) => {
-            match held {
-                Held::Nothing => writeback::flush_all(core)?,
-                Held::Editing => writeback::flush_idle(core)?,
-            }
+            flush(core, held)?;
             Ok(core.store.reserve(need)?)
         }
         other => other,
+    }
+}
+
+/// As [`reserve`], for data that `inode` gets: its subvolume's quotas are charged, until the reservation is dropped.
+///
+/// # Errors
+/// As [`reserve`]; `QuotaExceeded`.
+pub(super) fn reserve_for(core: &Core, inode: &Inode, need: Need, held: Held) -> Result<Reservation> {
+    let reservation = reserve(core, need, held)?;
+    let charge = || core.store.charge_quota(inode.tree_id(), need.data, &reservation).map_err(Error::from);
+    match charge() {
+        // What is dirty was charged as if it replaced nothing.
+        Err(error) if error.caller_error() == Some(CallerError::QuotaExceeded) && core.store.has_charged_quotas() => {
+            flush(core, held)?;
+            charge()?;
+        }
+        answer => answer?,
+    }
+    Ok(reservation)
+}
+
+fn flush(core: &Core, held: Held) -> Result<()> {
+    match held {
+        Held::Nothing => writeback::flush_all(core),
+        Held::Editing => writeback::flush_idle(core),
     }
 }
 
@@ -158,7 +180,7 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
     let padded_end = end.next_multiple_of(sector);
     let need = direct_need(&inode.data.inner.read(), padded_end - at);
     let mut receipt = Receipt::default();
-    receipt.add(need, reserve(core, need, Held::Nothing)?);
+    receipt.add(need, reserve_for(core, inode, need, Held::Nothing)?);
     let wants_csums = !inode.state().flags.contains(InodeFlags::NODATASUM);
     let hint = pending::hint(&inode.data.inner.read().pending);
     let request = DirectWrite { at, data, wants_csums, hint };
@@ -263,7 +285,7 @@ fn write_cached(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
         let is_busy = layers.dirty.as_ref().is_some_and(|d| d.page_count() >= AHEAD_PAGES_MIN);
         drop(layers);
         match promise(core, inode, missing, is_busy, Held::Nothing) {
-            Err(Error::NoSpace) => promise_items(core, inode, missing, at..end)?,
+            Err(error) if is_short(&error) => promise_items(core, inode, missing, at..end, error)?,
             other => other?,
         }
     }
@@ -274,23 +296,30 @@ pub(super) fn promise(core: &Core, inode: &Inode, missing: Need, is_busy: bool, 
     if is_busy {
         let more = need_for(AHEAD.1, AHEAD.0);
         let need = Need { items: missing.items.saturating_add(more.items), data: missing.data + more.data };
-        if let Ok(reservation) = core.store.reserve_patiently(need) {
+        if let Ok(reservation) = core.store.reserve_patiently(need)
+            && core.store.try_charge_quota(inode.tree_id(), need.data, &reservation)
+        {
             inode.data.inner.write().receipt.add(need, reservation);
             return Ok(());
         }
     }
-    let reservation = reserve(core, missing, held)?;
+    let reservation = reserve_for(core, inode, missing, held)?;
     inode.data.inner.write().receipt.add(missing, reservation);
     Ok(())
 }
 
+/// True when the volume, or a quota, has no room.
+fn is_short(error: &Error) -> bool {
+    matches!(error, Error::NoSpace) || error.caller_error() == Some(CallerError::QuotaExceeded)
+}
+
 /// On a full volume: what is preallocated, or written in place, has its space already, and is
 /// counted as promised.
-fn promise_items(core: &Core, inode: &Inode, missing: Need, range: Range<u64>) -> Result<()> {
+fn promise_items(core: &Core, inode: &Inode, missing: Need, range: Range<u64>, short: Error) -> Result<()> {
     let sector = u64::from(core.store.sizes().sector);
     let sectors = range.start - range.start % sector..range.end.next_multiple_of(sector);
     if !writeback::may_write_in_place(core, inode, sectors)? {
-        return Err(Error::NoSpace);
+        return Err(short);
     }
     let items = Need { data: 0, ..missing };
     let reservation = reserve(core, items, Held::Nothing)?;

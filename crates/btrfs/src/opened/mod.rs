@@ -6,6 +6,7 @@
 
 mod lines;
 mod paths;
+mod quotas;
 mod sharing;
 mod status;
 mod usage;
@@ -21,6 +22,7 @@ use crate::error::Result;
 use crate::inode::Core;
 use crate::writeback::{self, Flusher};
 
+pub use quotas::{NotQuotas, QuotaPage};
 pub use sharing::FileSharing;
 pub use usage::{GroupUsage, SpaceUsage};
 pub(crate) use walk::{Follow, Walker};
@@ -67,7 +69,9 @@ impl Opened {
             return Ok(());
         }
         self.namespace.stage_late_accesses();
-        sync_all(self.core())
+        let synced = sync_all(self.core());
+        self.tell_quotas();
+        synced
     }
 
     /// The same, and what was deleted is room for everything: block groups with nothing or next to nothing left in
@@ -96,6 +100,15 @@ impl Drop for Opened {
         let synced = sync_all(core).and_then(|()| Ok(core.store.gather_groups()?));
         if synced.is_ok_and(|gone| gone > 0) {
             let _ = core.store.commit();
+        }
+    }
+}
+
+impl Opened {
+    /// Logs why the numbers of quota groups are not to be trusted, where that was found out since the last time.
+    pub(crate) fn tell_quotas(&self) {
+        if let Some(reason) = self.core().store.why_quotas_inconsistent() {
+            tracing::warn!("quotas are inconsistent until they are counted anew: {reason}");
         }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) use create::{NewSubvolume, create, snapshot};
 pub(crate) use delete::{delete, drop_dead_trees, drop_some_dead_trees, set_read_only};
 pub(crate) use info::{default_subvolume, list, set_default_subvolume};
 pub(crate) use make::make_trees;
-pub(crate) use startup::{mark_quotas_inconsistent, prepare_for_writing};
+pub(crate) use startup::prepare_for_writing;
 pub(crate) use types::SnapshotMode;
 pub use types::SubvolumeInfo;
 

@@ -1,8 +1,5 @@
-//! What a volume needs before it is changed: quotas marked as out of date, and what an earlier
-//! session left unfinished brought to its end.
+//! What a volume needs before it is changed: what an earlier session left unfinished is brought to its end.
 
-use btrfs_disk::flags::QgroupStatusFlags;
-use btrfs_disk::items::{OnDisk, QgroupStatusItem};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Key, TreeId};
 use btrfs_store::Scan;
@@ -18,9 +15,6 @@ use crate::error::{CallerError, Error, Result};
 /// # Errors
 /// When a tree cannot be read or changed.
 pub(crate) fn prepare_for_writing(namespace: &Namespace) -> Result<()> {
-    if mark_quotas_inconsistent(namespace)? {
-        namespace.core.store.commit()?;
-    }
     match finish_leftovers(namespace) {
         // Their notes stay for the next open; making room needs the volume to be open.
         Err(Error::NoSpace) => Ok(()),
@@ -50,40 +44,6 @@ fn finish_leftovers(namespace: &Namespace) -> Result<()> {
         leave_damaged(namespace, id, removed)?;
     }
     Ok(())
-}
-
-/// Quotas are not kept here. As the kernel does when it cannot keep them, their state is marked
-/// inconsistent before anything they count changes; the next rescan counts anew. True when that
-/// changed something.
-///
-/// # Errors
-/// When a tree cannot be read or changed.
-pub(crate) fn mark_quotas_inconsistent(namespace: &Namespace) -> Result<bool> {
-    let core = &namespace.core;
-    let tree = match core.store.tree(TreeId::QUOTA) {
-        Ok(tree) => tree,
-        Err(btrfs_store::Error::NoSuchTree(_)) => return Ok(false),
-        Err(error) => return Err(error.into()),
-    };
-    let key = Key::new(0, item_type::QGROUP_STATUS, 0);
-    let flags =
-        tree.get_with(&key, |bytes| QgroupStatusItem::parse_prefix(bytes).map(|(item, _)| item.status_flags()))?;
-    let Some(flags) = flags.transpose()? else {
-        return Ok(false);
-    };
-    if flags.contains(QgroupStatusFlags::INCONSISTENT) {
-        return Ok(false);
-    }
-    let flags = flags | QgroupStatusFlags::INCONSISTENT;
-    namespace.apply(namespace.reserve(1)?, |txn| {
-        txn.update(&tree, &key, |bytes| {
-            if let Ok(item) = QgroupStatusItem::parse_mut(bytes) {
-                item.flags = flags.bits().into();
-            }
-        })?;
-        Ok(())
-    })?;
-    Ok(true)
 }
 
 /// What a note of a deletion in the tree of roots is about.

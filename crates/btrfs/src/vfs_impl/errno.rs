@@ -17,6 +17,7 @@ impl From<&Error> for Errno {
             Error::Io { .. } if error.is_device_full() => Self::ENOSPC,
             Error::Io { .. } | Error::Corrupt { .. } | Error::Bug { .. } => Self::EIO,
             Error::Unsupported(_) => Self::EOPNOTSUPP,
+            Error::Quota(_) => Self::EINVAL,
             Error::NoSpace => Self::ENOSPC,
             // The kernel turns a file system read-only when a transaction fails.
             Error::Poisoned { .. } => Self::EROFS,
@@ -49,6 +50,7 @@ impl From<CallerError> for Errno {
             C::NoSuchOffset => Self::ENXIO,
             C::Stale => Self::ESTALE,
             C::NotSupported => Self::EOPNOTSUPP,
+            C::QuotaExceeded => Self::EDQUOT,
         }
     }
 }
@@ -59,7 +61,7 @@ impl From<Error> for vfs::Error {
         let blame = match &error {
             Error::Caller { what, path: None } if has_same_words(*what) => return errno.into(),
             Error::Caller { what: CallerError::NotSupported, .. } | Error::Unsupported(_) => Blame::Program,
-            Error::Caller { .. } => Blame::Caller,
+            Error::Caller { .. } | Error::Quota(_) => Blame::Caller,
             Error::Io { .. } if errno == Errno::ENOSPC => Blame::Space,
             Error::Io { .. } => Blame::Device,
             Error::Corrupt { .. } => Blame::Image,
@@ -153,6 +155,7 @@ mod tests {
             C::TooLarge,
             C::NoSuchOffset,
             C::Stale,
+            C::QuotaExceeded,
         ] {
             assert!(has_same_words(what));
             assert_eq!(Errno::from(what).to_string(), what.to_string());

@@ -15,7 +15,7 @@ use crate::file::shared_extents;
 use crate::inode::{
     Absent, COMPRESSION_NAME, CompressionProperty, FileType, Inode, InodeFlags, MODE_PERMISSION_MASK, MODE_SET_GROUP,
 };
-use crate::opened::{FileSharing, SpaceUsage};
+use crate::opened::{FileSharing, QuotaPage, SpaceUsage};
 
 /// Items that a list or a property changes: itself, and the inode.
 const SET_ITEMS: u32 = 2;
@@ -67,6 +67,11 @@ impl BtrfsFs {
         }
         if name == BalanceStatus::XATTR.as_bytes() {
             return Ok(self.balance_status()?.to_string().into_bytes());
+        }
+        if let Some(from) = name.strip_prefix(QuotaPage::XATTR_PREFIX.as_bytes()) {
+            let from = str::from_utf8(from).ok().and_then(|text| text.parse().ok());
+            let from = from.ok_or(CallerError::InvalidArgument)?;
+            return Ok(QuotaPage::text(self.volume.quotas()?.as_ref(), from).into_bytes());
         }
         if let Some(from) = name.strip_prefix(FileSharing::XATTR_PREFIX.as_bytes()) {
             return self.sharing(&inode, from);

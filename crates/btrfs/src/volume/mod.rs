@@ -18,6 +18,7 @@ mod info;
 mod map;
 mod open;
 mod options;
+mod quotas;
 mod subvolumes;
 #[cfg(test)]
 mod tests;

@@ -26,8 +26,8 @@ impl VolumeOptions {
     /// names a partition of the file in front of the `?`.
     ///
     /// Opening for writing finishes what an earlier session left behind: a log that a crash left,
-    /// deleted files and subvolumes whose space was not given back yet. It marks quotas as
-    /// inconsistent. Opening for reading shows the volume as if the log had been replayed.
+    /// deleted files and subvolumes whose space was not given back yet. Opening for reading shows the
+    /// volume as if the log had been replayed.
     ///
     /// # Errors
     /// `Io` when the device cannot be opened or is in use; `Unsupported` for features this

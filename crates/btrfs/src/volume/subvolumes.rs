@@ -44,8 +44,11 @@ impl Volume {
         subvol::set_read_only(self.namespace(), id, read_only).map_err(|error| error.at(path))
     }
 
-    /// The subvolume whose root is at `path`.
-    fn subvolume_at(&self, path: &Path) -> Result<TreeId> {
+    /// The number of the subvolume whose root directory is at `path`.
+    ///
+    /// # Errors
+    /// `NotFound`; `InvalidArgument` where something else is there; damage, I/O.
+    pub fn subvolume_at(&self, path: &Path) -> Result<TreeId> {
         let found = self.opened.walker().find(path, Follow::AllButLast)?;
         if !found.is_subvolume_root() {
             return Err(Error::from(CallerError::InvalidArgument).at(path));

@@ -23,6 +23,8 @@ pub(crate) mod map;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
 pub(crate) mod place;
+pub(crate) mod qgroup;
+pub(crate) mod quota;
 pub(crate) mod resize;
 pub(crate) mod sizing;
 pub(crate) mod subvolume;

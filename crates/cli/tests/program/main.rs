@@ -25,6 +25,7 @@ mod mount_sync;
 mod mount_times;
 mod mount_truncate;
 mod mounted;
+mod quotas;
 mod reports;
 mod rescue;
 mod sizes;

@@ -177,9 +177,6 @@ fn features_beyond_the_store_are_refused_by_name() {
 
 #[test]
 fn features_that_can_only_be_read_are_refused_for_writing() {
-    let quota = |fields: &mut DiskSuperblock| {
-        fields.incompat_flags.set(fields.incompat_flags.get() | Incompat::SIMPLE_QUOTA.bits());
-    };
     let verity = |fields: &mut DiskSuperblock| {
         fields.compat_ro_flags.set((CompatRo::VERITY | CompatRo::FREE_SPACE_TREE).bits());
     };
@@ -187,8 +184,7 @@ fn features_that_can_only_be_read_are_refused_for_writing() {
     let seed = |fields: &mut DiskSuperblock| {
         fields.flags.set((SuperFlags::WRITTEN | SuperFlags::SEEDING).bits());
     };
-    let cases: [(Change<'_>, &str); 4] = [
-        (&quota, "unsupported: writing with simple_quota (reading is possible)"),
+    let cases: [(Change<'_>, &str); 3] = [
         (&verity, "unsupported: writing with verity (reading is possible)"),
         (&unknown, "unsupported: writing with bit 50 (reading is possible)"),
         (&seed, "unsupported: writing with seeding (reading is possible)"),

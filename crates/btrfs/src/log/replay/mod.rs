@@ -46,7 +46,6 @@ use btrfs_store::{FoundLog, Txn};
 use crate::dir::Namespace;
 use crate::error::{CallerError, Error, Result};
 use crate::inode::{Inode, InodeState, Root};
-use crate::subvol;
 use log_tree::LogTree;
 
 /// Replays the log of a volume that was opened for writing, if it has one, and commits.
@@ -58,7 +57,6 @@ pub(crate) fn run(namespace: &Namespace) -> Result<()> {
     let Some(log) = store.read_log()? else {
         return Ok(());
     };
-    subvol::mark_quotas_inconsistent(namespace)?;
     let mut used = BTreeSet::new();
     for (id, tree) in log.trees() {
         let root = match namespace.core.root(*id) {

@@ -1,0 +1,57 @@
+//! Quota groups of a volume.
+
+use btrfs_store::{QuotaChange, QuotaKind, QuotaReport};
+
+use super::Volume;
+use crate::error::{CallerError, Result};
+use crate::writeback;
+
+impl Volume {
+    /// The quota groups as the last commit left them; none where quotas are off.
+    ///
+    /// # Errors
+    /// Damage, I/O.
+    pub fn quotas(&self) -> Result<Option<QuotaReport>> {
+        self.opened.quotas()
+    }
+
+    /// Turns quotas on, with a group for each subvolume, and counts what there is, which takes as long as reading the
+    /// extent tree. Simple ones count what is made from here on, and ask for Linux 6.7.
+    ///
+    /// # Errors
+    /// `Quota` where they are on; `ReadOnly`; as [`vfs::Volume::sync`].
+    pub fn enable_quotas(&self, kind: QuotaKind) -> Result<()> {
+        self.prepare_quotas()?;
+        self.core().store.enable_quotas(kind)?;
+        self.opened.tell_quotas();
+        Ok(())
+    }
+
+    /// Turns quotas off: groups and limits are forgotten.
+    ///
+    /// # Errors
+    /// `Quota` where they are off; `ReadOnly`; as [`vfs::Volume::sync`].
+    pub fn disable_quotas(&self) -> Result<()> {
+        self.prepare_quotas()?;
+        Ok(self.core().store.disable_quotas()?)
+    }
+
+    /// Changes quota groups, and makes that durable. Where what a group's members share has to be found out, all is
+    /// counted anew, which takes as long as reading the extent tree.
+    ///
+    /// # Errors
+    /// `Quota` where that contradicts the groups there are; `ReadOnly`; as [`vfs::Volume::sync`].
+    pub fn change_quotas(&self, change: QuotaChange) -> Result<()> {
+        self.prepare_quotas()?;
+        self.core().store.change_quotas(change)?;
+        self.opened.tell_quotas();
+        Ok(())
+    }
+
+    fn prepare_quotas(&self) -> Result<()> {
+        if self.is_read_only() {
+            return Err(CallerError::ReadOnly.into());
+        }
+        writeback::flush_all(self.core())
+    }
+}

@@ -1,0 +1,308 @@
+//! `spinney qgroup`
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow};
+use clap::{Args, Subcommand};
+use serde::Serialize;
+use spinney::{QgroupId, QgroupReport, QuotaChange, QuotaPage, QuotaReport, Volume};
+
+use super::format;
+use super::told::told;
+use commands::failure::Failure;
+use commands::human;
+use commands::image::{ImageArgs, ReadArgs};
+use commands::output::Output;
+
+/// Show, limit and arrange quota groups
+///
+/// A subvolume has the group 0/NUMBER. Groups of higher levels, as 1/100, have others as members.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Quotas are turned on with `spinney quota enable`.\n\n",
+    "Examples:\n",
+    "  spinney qgroup show site.img\n",
+    "  spinney qgroup limit site.img /home 10G"
+))]
+pub(crate) struct Qgroup {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Show what the groups refer to, hold alone and may, of an image or a mount
+    #[command(after_help = concat!(
+        "Referenced is what a group's subvolumes reach, exclusive what no other subvolume does: file data as it\n",
+        "lies on disk, and tree blocks.\n\n",
+        "Examples:\n",
+        "  spinney qgroup show site.img\n",
+        "  spinney qgroup show ./mnt\n",
+        "  spinney qgroup show --json site.img | jq .groups[].referenced"
+    ))]
+    Show {
+        #[command(flatten)]
+        image: ReadArgs,
+        /// In bytes
+        #[arg(long)]
+        raw: bool,
+        /// Report as JSON: {enabled, inconsistent, simple, groups: [{id, referenced, exclusive, max_referenced, ...}]}
+        #[arg(long)]
+        json: bool,
+    },
+    /// Limit what a group refers to, or what it holds alone
+    #[command(after_help = concat!(
+        "Who writes beyond it is told `disk quota exceeded`; deleting goes on.\n\n",
+        "Examples:\n",
+        "  spinney qgroup limit site.img /home 10G\n",
+        "  spinney qgroup limit -e site.img 1/100 500M\n",
+        "  spinney qgroup limit site.img 0/257 none"
+    ))]
+    Limit {
+        #[command(flatten)]
+        image: ImageArgs,
+        /// A group, or the path of a subvolume in the image
+        #[arg(value_name = "QGROUP|PATH")]
+        group: PathBuf,
+        /// Bytes, or `none`
+        #[arg(value_name = "SIZE", value_parser = limit)]
+        size: Limit,
+        /// Limit what it holds alone
+        #[arg(short, long)]
+        exclusive: bool,
+        /// Report as JSON: {id, referenced, exclusive, max_referenced, max_exclusive, ...}
+        #[arg(long)]
+        json: bool,
+    },
+    /// Make a group a member of another of a higher level
+    #[command(after_help = "Example:\n  spinney qgroup assign site.img 0/257 1/100")]
+    Assign(Relation),
+    /// Take a group out of another
+    #[command(after_help = "Example:\n  spinney qgroup remove site.img 0/257 1/100")]
+    Remove(Relation),
+    /// Make a group
+    #[command(after_help = "Example:\n  spinney qgroup create site.img 1/100")]
+    Create(One),
+    /// Remove a group that has no members
+    #[command(after_help = "Example:\n  spinney qgroup destroy site.img 1/100")]
+    Destroy(One),
+}
+
+#[derive(Debug, Args)]
+struct Relation {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// The member: a group, or the path of a subvolume in the image
+    #[arg(value_name = "MEMBER")]
+    member: PathBuf,
+    /// What it is a member of, as 1/100
+    parent: QgroupId,
+    /// Report as JSON: {id, referenced, exclusive, parents, members, ...}, of the group of higher level
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(Debug, Args)]
+struct One {
+    #[command(flatten)]
+    image: ImageArgs,
+    /// The group, as 1/100
+    group: QgroupId,
+    /// Report as JSON: {enabled, inconsistent, simple, groups: [...]}, as `qgroup show` has it
+    #[arg(long)]
+    json: bool,
+}
+
+/// What a group may take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Limit(Option<u64>);
+
+fn limit(text: &str) -> Result<Limit, String> {
+    match text {
+        "none" => Ok(Limit(None)),
+        _ => human::parse_bytes(text).map(|bytes| Limit(Some(bytes))),
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    enabled: bool,
+    /// The numbers are not to be trusted.
+    inconsistent: bool,
+    simple: bool,
+    groups: Vec<Group>,
+}
+
+#[derive(Serialize)]
+struct Group {
+    id: String,
+    referenced: u64,
+    exclusive: u64,
+    /// Null for no limit.
+    max_referenced: Option<u64>,
+    max_exclusive: Option<u64>,
+    parents: Vec<String>,
+    members: Vec<String>,
+}
+
+impl From<&QgroupReport> for Group {
+    fn from(group: &QgroupReport) -> Self {
+        let names = |ids: &[QgroupId]| ids.iter().map(ToString::to_string).collect();
+        Self {
+            id: group.id.to_string(),
+            referenced: group.rfer,
+            exclusive: group.excl,
+            max_referenced: group.max_rfer,
+            max_exclusive: group.max_excl,
+            parents: names(&group.parents),
+            members: names(&group.members),
+        }
+    }
+}
+
+impl Qgroup {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        match &self.command {
+            Command::Show { image, raw, json } => show(image, *raw, *json, out),
+            Command::Limit { image, group, size, exclusive, json } => {
+                let volume = format::open_writable(image)?;
+                let group = group_at(&volume, group)?;
+                volume.change_quotas(QuotaChange::Limit { group, is_excl: *exclusive, bytes: size.0 })?;
+                end(volume, group, *json, out)
+            }
+            Command::Assign(relation) => relation.run(|member, parent| QuotaChange::Assign { member, parent }, out),
+            Command::Remove(relation) => relation.run(|member, parent| QuotaChange::Remove { member, parent }, out),
+            Command::Create(one) => one.run(QuotaChange::Create(one.group), out),
+            Command::Destroy(one) => one.run(QuotaChange::Destroy(one.group), out),
+        }
+    }
+}
+
+impl Relation {
+    fn run(&self, change: impl FnOnce(QgroupId, QgroupId) -> QuotaChange, out: &mut Output) -> Result<()> {
+        let volume = format::open_writable(&self.image)?;
+        let member = group_at(&volume, &self.member)?;
+        volume.change_quotas(change(member, self.parent))?;
+        end(volume, self.parent, self.json, out)
+    }
+}
+
+impl One {
+    fn run(&self, change: QuotaChange, out: &mut Output) -> Result<()> {
+        let volume = format::open_writable(&self.image)?;
+        volume.change_quotas(change)?;
+        let quotas = volume.quotas()?;
+        volume.close()?;
+        if self.json { out.json(&report(quotas.as_ref())) } else { Ok(()) }
+    }
+}
+
+/// The group that is meant: by its number, or as the one of a subvolume.
+fn group_at(volume: &Volume, group: &Path) -> Result<QgroupId> {
+    if let Some(id) = group.to_str().and_then(|text| text.parse().ok()) {
+        return Ok(id);
+    }
+    Ok(QgroupId::of(volume.subvolume_at(group)?))
+}
+
+/// Makes a change durable and reports the group that it was about.
+fn end(volume: Volume, id: QgroupId, json: bool, out: &mut Output) -> Result<()> {
+    let quotas = volume.quotas()?;
+    volume.close()?;
+    if !json {
+        return Ok(());
+    }
+    let group = quotas.iter().flat_map(|quotas| &quotas.groups).find(|group| group.id == id);
+    out.json(&Group::from(group.ok_or_else(|| anyhow!("{id}: the group is gone"))?))
+}
+
+fn report(quotas: Option<&QuotaReport>) -> Report {
+    Report {
+        enabled: quotas.is_some(),
+        inconsistent: quotas.is_some_and(QuotaReport::is_inconsistent),
+        simple: quotas.is_some_and(QuotaReport::is_simple),
+        groups: quotas.iter().flat_map(|quotas| &quotas.groups).map(Group::from).collect(),
+    }
+}
+
+fn show(image: &ReadArgs, raw: bool, json: bool, out: &mut Output) -> Result<()> {
+    let quotas = match image.image.mounted_dir()? {
+        Some(dir) => told_quotas(&dir)?,
+        None => format::open_read_only(image)?.quotas()?,
+    };
+    if json {
+        return out.json(&report(quotas.as_ref()));
+    }
+    let Some(quotas) = quotas else {
+        return Err(Failure::refused(format!("{}: quotas are off", image.image.image.display())).into());
+    };
+    if quotas.is_inconsistent() {
+        writeln!(out, "The numbers are inconsistent: `spinney quota rescan` counts anew.\n")?;
+    }
+    print(out, &quotas, raw)
+}
+
+fn told_quotas(dir: &Path) -> Result<Option<QuotaReport>> {
+    let ask = |line: u64| -> Result<QuotaPage> {
+        told(dir, &format!("{}{line}", QuotaPage::XATTR_PREFIX), "tell of quota groups")
+    };
+    let mut all = ask(0)?;
+    while let Some(line) = all.next {
+        let page = ask(line)?;
+        if page.next.is_some_and(|next| next <= line) {
+            return Err(anyhow!("{}: what its server says of quota groups has no end", dir.display()));
+        }
+        all.add(page);
+    }
+    Ok(all.is_on.then_some(all.report))
+}
+
+/// A line of words, each in a column.
+type Row = [String; 7];
+
+fn print(out: &mut Output, quotas: &QuotaReport, raw: bool) -> Result<()> {
+    let size = |bytes: u64| if raw { bytes.to_string() } else { human::bytes(bytes) };
+    let most = |bytes: Option<u64>| bytes.map_or_else(|| "none".to_owned(), size);
+    let list = |ids: &[QgroupId]| match ids {
+        [] => "-".to_owned(),
+        ids => ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(","),
+    };
+    let title: Row =
+        ["Qgroup", "Referenced", "Exclusive", "Max referenced", "Max exclusive", "Parent", "Child"].map(str::to_owned);
+    let rows = quotas.groups.iter().map(|group| {
+        let (rfer, excl) = (size(group.rfer), size(group.excl));
+        let (max_rfer, max_excl) = (most(group.max_rfer), most(group.max_excl));
+        [group.id.to_string(), rfer, excl, max_rfer, max_excl, list(&group.parents), list(&group.members)]
+    });
+    let rows: Vec<Row> = std::iter::once(title).chain(rows).collect();
+    let mut widths = [0; 7];
+    for row in &rows {
+        for (width, word) in widths.iter_mut().zip(row) {
+            *width = word.len().max(*width);
+        }
+    }
+    for row in &rows {
+        let mut line = String::new();
+        for (index, (word, width)) in row.iter().zip(widths).enumerate() {
+            // Numbers to the right, names to the left.
+            line.push_str(&match index {
+                1..=4 => format!("{word:>width$}  "),
+                _ => format!("{word:<width$}  "),
+            });
+        }
+        writeln!(out, "{}", line.trim_end())?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_a_size_or_none() {
+        assert_eq!((limit("none"), limit("1M")), (Ok(Limit(None)), Ok(Limit(Some(1 << 20)))));
+        assert!(limit("much").is_err());
+    }
+}
