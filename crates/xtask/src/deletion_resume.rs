@@ -28,8 +28,8 @@ pub(crate) struct Options {
     dir: PathBuf,
 }
 
-const IMAGE_BYTES: u64 = 1 << 30;
-const FILES: u64 = 25_000;
+const IMAGE_BYTES: u64 = 2 << 30;
+const FILES: u64 = 60_000;
 const SNAPSHOTS: u64 = 6;
 /// Files that are written anew between two snapshots.
 const CHANGED: u64 = 400;
@@ -38,7 +38,7 @@ const GONE_BEFORE: [u64; 2] = [0, 3];
 /// Deleted while copies are taken.
 const DELETED: [u64; 3] = [1, 2, 4];
 /// Copies that are taken of one deletion.
-const COPIES_MAX: u64 = 8;
+const COPIES_MAX: u64 = 10;
 /// Copies after which is asked whether the deletion has ended.
 const COPIES_BETWEEN: usize = 20;
 /// Longest time that the kernel may take to end one.
