@@ -208,7 +208,8 @@ fn first_chunk_max(flags: BlockGroupFlags, total: u64) -> u64 {
     } else if flags.contains(BlockGroupFlags::METADATA) {
         share.min(256 << 20)
     } else {
-        share.min(1 << 30)
+        // As `mkfs.btrfs`: it stays when a volume is emptied, and tree blocks may need the room of the device.
+        share.min(8 << 20)
     }
 }
 

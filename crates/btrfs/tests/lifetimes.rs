@@ -110,8 +110,8 @@ fn an_open_file_outlives_its_subvolume() {
     served.finish();
 }
 
-/// The space of a deleted subvolume came back only when the kernel forgot all of its files, which it may never do: Linux
-/// keeps names that it does not believe any more until it is short of memory.
+/// The space of a deleted subvolume came back only when the kernel forgot all of its files, which it may never do: it
+/// keeps names that it does not believe any more until it is short of memory (Linux 6.16).
 #[test]
 fn the_space_of_a_deleted_subvolume_comes_back_though_the_server_refers_to_its_files() {
     let served = served();

@@ -15,6 +15,7 @@
 //! * A node that is referred to, or open, is not removed before it is let go, whatever becomes of its
 //!   names: a program that looked a name up goes on with the file that it led to. Among very many files some references
 //!   are forgotten (not with [`FsOptions::pin_known`]); the inodes of those are read again.
+//! * A deleted subvolume is kept by what is open in it alone: a kernel may refer to its nodes for as long as it likes.
 //! * What belongs together (mode and list, owner and lost privileges) changes in one transaction.
 //!
 //! Failure: callers' mistakes as their errno before anything changes. Damage and device errors are

@@ -35,8 +35,8 @@ use crate::mounts::{self as table, Row};
 /// How much of the dirty pages of the machine a mount may fill, percent, where the kernel
 /// collects writes: its own value of 1 slows them to a crawl.
 const MAX_RATIO_PERCENT: &str = "100";
-/// Of the volume, as much may be dirty in the kernel, and at least that many bytes: what it takes is told to be too much
-/// before a program wrote more than there is room for, or not much later.
+/// Such a part of the volume may be dirty in the kernel, and at least that many bytes: the server hears that room is
+/// short before programs wrote more than there is room for.
 const MAX_BYTES_PART: u64 = 8;
 const MAX_BYTES_MIN: u64 = 16 << 20;
 /// How far the kernel reads ahead of who reads one byte after the other, KiB: four requests of the largest size, so

@@ -1,8 +1,8 @@
 //! Attributes of nodes and of the volume.
 
-use super::{Answer, Session, Stale};
 use super::encode::{self, put};
 use super::entry::PERMISSIONS;
+use super::{Answer, Session, Stale};
 use crate::protocol::replies::StatxOut;
 use crate::protocol::requests::{GetattrIn, SetattrIn, setattr};
 use crate::protocol::{Request, opcode};

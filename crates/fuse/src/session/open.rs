@@ -61,7 +61,8 @@ impl Session {
         if !self.zero_open {
             self.fs.release(request.node(), Handle(args.fh));
             let mut flags = self.open_flags(args.flags);
-            flags.set(OpenFlags::DIRECT, flags.contains(OpenFlags::DIRECT) | self.room.closed_directly(Handle(args.fh)));
+            flags
+                .set(OpenFlags::DIRECT, flags.contains(OpenFlags::DIRECT) | self.room.closed_directly(Handle(args.fh)));
             self.direct.closed(request.node(), Handle(args.fh), flags);
             self.room.closed(request.node(), args.flags);
             if !self.writeback {
@@ -123,7 +124,8 @@ impl Session {
         let mut flags = self.open_flags(raw_flags);
         // Of writes around its cache the kernel does not sync those that are to be durable.
         let is_durable = flags.intersects(OpenFlags::SYNC | OpenFlags::DATA_SYNC);
-        if self.room.is_full() && flags.contains(OpenFlags::WRITE) && !is_durable && !flags.contains(OpenFlags::DIRECT) {
+        if self.room.is_full() && flags.contains(OpenFlags::WRITE) && !is_durable && !flags.contains(OpenFlags::DIRECT)
+        {
             flags |= OpenFlags::DIRECT;
             self.room.opened_directly(handle);
         }
@@ -147,7 +149,7 @@ impl Session {
         self.direct.opened(node, handle, flags) || self.tells_each_reader
     }
 
-    /// Notes an opening for who looks after the room, and for `lseek`, which is not asked where there is a writeback cache.
+    /// Notes an opening: of a writer, and for `lseek`, which is not asked where there is a writeback cache.
     fn note_opened(&self, node: NodeId, raw_flags: u32) {
         self.room.opened(node, raw_flags, &*self.fs);
         if !self.writeback {

@@ -15,8 +15,8 @@
 //! first write after one whose data found no room fails, once. Writes in place leave the room as it is: the more of
 //! them the kernel has written, the more may come before it writes again.
 //!
-//! A program that writes a new file at once and closes it, which says what is wrong, but to few who listen, never asks a
-//! second time. New files are opened to be written around the cache as long as the volume is full.
+//! A program that writes a new file at once and closes it, which says what is wrong, but to few who listen, never asks
+//! a second time. New files are opened to be written around the cache as long as the volume is full.
 //!
 //! What a single call writes is taken whole, and so is what a program writes into a mapping. A server that is not told
 //! of openings, or that has nobody to make the kernel write, does nothing of all this.
@@ -29,8 +29,8 @@ use std::time::{Duration, Instant};
 use vfs::FileSystem;
 use vfs::file_system::{Errno, Handle, NodeId};
 
-/// Room is short when less is available than an eighth of the volume, as much as the kernel keeps where who mounts it
-/// could limit that, and a little; and when less than this is: what programs write on a volume that large is slower then.
+/// Room is short when less is available than an eighth of the volume, which is what the kernel may keep where whoever
+/// mounts could limit that, and a little more; but not when more than this is, as every write is slower from then on.
 const SHORT_BYTES_MAX: u64 = 512 << 20;
 const SHORT_PART: u64 = 8;
 const SHORT_BYTES_MORE: u64 = 16 << 20;
@@ -159,8 +159,8 @@ impl Room {
         self.is_short.load(Ordering::Relaxed)
     }
 
-    /// A write asks. True where it has to wait until the kernel has written all that it keeps, and [`Room::all_written`]
-    /// says so.
+    /// A write asks. True where it has to wait until the kernel has written all that it keeps, which
+    /// [`Room::all_written`] says.
     pub(super) fn has_to_wait(&self, node: NodeId) -> bool {
         let Some(state) = self.state.as_ref().filter(|_| self.is_short()) else { return false };
         let mut state = state.lock();
@@ -195,7 +195,7 @@ impl Room {
         (state.is_writing, state.was_refused) = (false, false);
     }
 
-    /// True where a new file had best be written around the kernel's cache: what is written to it once, and then closed,
+    /// True where a new file is written around the kernel's cache: what is written once, before the file is closed,
     /// would be lost before anybody asks.
     pub(super) fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Relaxed)
