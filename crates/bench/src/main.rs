@@ -5,6 +5,7 @@
 //! workload's. It prints a Markdown table of medians and appends the raw figures to a file.
 //! `bench one` is what runs in those processes.
 
+mod ageing;
 mod kernel_side;
 mod latency;
 mod library;
@@ -74,6 +75,8 @@ enum Action {
     Pinned(pinned::Options),
     /// Measures the processor time of single requests, beside a server that does nothing. Needs root.
     Requests(requests::Options),
+    /// Shows how data and free space lie after a file system was filled and halved several times. Needs root.
+    Ageing(ageing::Options),
     /// Times single operations while everything goes on at once on a mount. Needs root.
     Latency(latency::Options),
     /// Measures fsync: the log and, with the feature `ablation`, other ways.
@@ -104,6 +107,7 @@ fn main() -> Result<()> {
 fn perform(action: Action) -> Result<()> {
     match action {
         Action::Mount(options) => print!("{}", mounts::run(&options)?),
+        Action::Ageing(options) => print!("{}", ageing::run(&options)?),
         Action::Latency(options) => print!("{}", latency::run(&options)?),
         Action::Pinned(options) => print!("{}", pinned::run(&options)?),
         Action::Seeds(options) => print!("{}", seeds::run(&options)?),

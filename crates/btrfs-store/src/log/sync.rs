@@ -17,6 +17,7 @@
 //! place of the log.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use btrfs_disk::items::{OnDisk, RootItem};
 use btrfs_disk::key::item_type::ROOT_ITEM;
@@ -39,6 +40,10 @@ const SYNC_ITEMS: u32 = 4;
 
 /// Times a sync waits for more to be synced with it.
 const GATHER_ROUNDS_MAX: usize = 16;
+
+/// How long it waits for them in all. They hold handles meanwhile, as it does, and a commit waits for those, with all
+/// who wait for the commit: where other programs keep the processors busy, each round may take tens of milliseconds.
+const GATHER_MAX: Duration = Duration::from_millis(4);
 
 /// Whether a sync of the log did what was asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -186,19 +191,21 @@ impl Txn {
     }
 
     /// Waits for those who are about to ask for a sync: one for all of them costs little more than
-    /// one for each. Returns the last one's ticket.
+    /// one for each. Who did not ask in time is synced by the next. Returns the last one's ticket.
     fn gather(&self) -> u64 {
         let log = &self.engine.log;
+        // Real time, not the time of `Env`: it is others who wait.
+        let deadline = Instant::now() + GATHER_MAX;
         let mut group = log.group.lock();
         for _ in 0..GATHER_ROUNDS_MAX {
             let begun = group.begun;
-            log.arrived.wait_while(&mut group, |group| group.ended < begun);
+            while group.ended < begun && log.arrived.wait_until(&mut group, deadline) {}
             let asked = group.asked;
             // Where others wait for a processor, they may be about to ask too.
             drop(group);
             std::thread::yield_now();
             group = log.group.lock();
-            if (group.asked, group.begun) == (asked, begun) {
+            if (group.asked, group.begun) == (asked, begun) || Instant::now() >= deadline {
                 break;
             }
         }

@@ -47,7 +47,8 @@ impl Leaving {
         Ok(Self { emptying, copied: Copied::default(), rounds: 0, is_settled: false })
     }
 
-    /// Moves some of what is left, at a pace that is corrected by how long others had to wait. After a failure the group is to be stopped. The caller holds no lock.
+    /// Moves some of what is left, at a pace that is corrected by how long others had to wait. After a failure the
+    /// group is to be stopped. The caller holds no lock.
     ///
     /// # Errors
     /// `NoSpace` where there is no room elsewhere, and `Busy` where new data kept arriving. Damage, I/O.
