@@ -393,7 +393,7 @@ fn subvolumes_are_removed_like_directories_and_not_crossed() {
     fs.remove_dir(NodeId::ROOT, b"sub").unwrap();
     assert_eq!(fs.lookup(NodeId::ROOT, b"sub").map_err(Errno::from), Err(Errno::ENOENT));
     // Who is in it stays there, and gets no names.
-    assert_eq!(fs.create(&ROOT, sub, b"x", &new).map_err(Errno::from), Err(Errno::ENOENT));
+    assert_eq!(fs.create(&ROOT, sub, b"x", &new).map_err(Errno::from), Err(Errno::ESTALE));
     fs.forget(sub, u64::MAX);
     assert_eq!(fs.attr(sub).map_err(Errno::from), Err(Errno::ESTALE));
     fs.remove_dir(snap2, b"nested").unwrap();

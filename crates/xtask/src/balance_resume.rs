@@ -1,9 +1,9 @@
 //! Does the kernel go on with a balance of ours that was cut short, and we with one of the kernel's?
 //!
-//! Copies of an image with snapshots ([`crate::cut_short`]) are taken while the kernel balances it, mounted, and between
-//! the steps of ours. Of the kernel's, each is opened here, which drops the trees of a relocation that it left, and
-//! the balance is resumed; ours are mounted by the kernel, which resumes by itself. Afterwards `btrfs check` finds no
-//! error, and the kernel walks the same files as before. Needs root, and mkfs.xfs.
+//! Copies of an image with snapshots ([`crate::cut_short`]) are taken while the kernel balances it, mounted, and
+//! between the steps of ours. Of the kernel's, each is opened here, which drops the trees of a relocation that it
+//! left, and the balance is resumed; ours are mounted by the kernel, which resumes by itself. Afterwards `btrfs
+//! check` finds no error, and the kernel walks the same files as before. Needs root, and mkfs.xfs.
 
 use crate::cut_short::{self, check_same, copy, walk};
 use crate::diff_walk::record::Walk;

@@ -1,5 +1,5 @@
-//! What a power cut leaves of an image that somebody is writing: the image lies on a file system whose files can be copied
-//! in no time (XFS, made for this in a file), and a copy is taken.
+//! What a power cut leaves of an image that somebody is writing: the image lies on a file system whose files can be
+//! copied in no time (XFS, made for this in a file), and a copy is taken.
 
 use crate::diff_walk::kernel;
 use crate::diff_walk::record::{Walk, differences};

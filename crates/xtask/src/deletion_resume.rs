@@ -1,9 +1,9 @@
 //! Do we bring deletions of subvolumes to their end that the kernel began?
 //!
-//! Copies of an image ([`crate::cut_short`]) are taken while the kernel deletes snapshots that share most of their trees
-//! with each other and with some that were deleted before. Each is opened here, which finishes the deletion. Afterwards
-//! no deleted subvolume is left, `btrfs check` finds no error, and the kernel walks the same files as after its own
-//! deletion. Needs root, and mkfs.xfs.
+//! Copies of an image ([`crate::cut_short`]) are taken while the kernel deletes snapshots that share most of their
+//! trees with each other and with some that were deleted before. Each is opened here, which finishes the deletion.
+//! Afterwards no deleted subvolume is left, `btrfs check` finds no error, and the kernel walks the same files as
+//! after its own deletion. Needs root, and mkfs.xfs.
 
 use crate::cut_short::{self, check_same, copy, walk};
 use crate::diff_walk::record::Walk;
@@ -98,7 +98,7 @@ fn make(image: &Path, seed: u64) -> Result<()> {
     subvolume("create", &[&sub])?;
     let mut random = Random::new(seed);
     let write = |number: u64, random: &mut Random| -> Result<()> {
-        let len = if number % 8 == 0 { 9_000 } else { 100 + random.index(700) };
+        let len = if number.is_multiple_of(8) { 9_000 } else { 100 + random.index(700) };
         let byte = u8::try_from(random.below(256)).unwrap_or(0);
         Ok(std::fs::write(sub.join(number.to_string()), vec![byte; len])?)
     };

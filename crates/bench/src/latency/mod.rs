@@ -1,7 +1,7 @@
 //! `bench latency`: how long single operations wait while everything goes on at once on a mount: writes, new files,
 //! renames, reads, syncs of files and of all, snapshots and their deletion, and a balance that never ends.
 //!
-//! Each system gets a fresh file system in memory, and the same threads ([`work`]). Every operation is timed and
+//! Each system gets a fresh file system in memory, and the same threads ([`mod@work`]). Every operation is timed and
 //! counted in a histogram of its kind ([`histogram`]); the slowest are kept with the time at which they began, to be
 //! compared with each other and with what a server says it did then. A round is a fresh file system: many short ones
 //! look at how a volume begins. Failure: an operation that fails ends the run with its error, and one that does not

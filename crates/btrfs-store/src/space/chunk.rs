@@ -15,6 +15,7 @@ use btrfs_disk::{At, Corrupt, Detail, DevId, Key, Logical, TreeId, Uuid};
 use zerocopy::IntoBytes;
 
 use super::Space;
+use super::changes::Place;
 use super::free_map::{FreeMap, Run};
 use super::free_space_tree;
 use super::group::GroupInfo;
@@ -61,15 +62,6 @@ pub struct DeviceSpace {
     free: FreeMap,
     /// New chunks end before this byte.
     ceiling: u64,
-}
-
-/// Who has the place of a chunk that is removed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// The next chunk.
-    Free,
-    /// Who reads an earlier state: nobody takes it until [`super::Space::give_places`].
-    Held,
 }
 
 impl DeviceSpace {

@@ -12,9 +12,9 @@ use btrfs_disk::key::item_type::{FREE_SPACE_BITMAP, FREE_SPACE_EXTENT, FREE_SPAC
 use btrfs_disk::{At, Corrupt, Detail, Key, TreeId};
 
 use super::Space;
+use super::changes::{GroupChanges, coalesced};
 use super::free_map::{FreeMap, Run};
 use super::free_space_form;
-use super::group::{GroupChanges, coalesced};
 use crate::error::Result;
 use crate::tree::{Edit, EditItem, Scan, Tree};
 

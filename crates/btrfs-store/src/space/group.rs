@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{At, Corrupt, Detail, Logical};
 
-use super::chunk::Place;
+use super::changes::{Change, GroupChanges, Place, What, coalesced, net};
 use super::free_map::{Cursor, FreeMap, Run, Want};
 use crate::error::{Result, SpaceKind};
 use crate::locks::{Mutex, MutexGuard, Rank};
@@ -85,29 +85,6 @@ enum Space {
         counted: u64,
     },
     Loaded(FreeMap),
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Change {
-    run: Run,
-    what: What,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    Allocated,
-    Freed,
-}
-
-/// The net changes of one group, for the free-space tree.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct GroupChanges {
-    /// The group.
-    pub(crate) group: Run,
-    /// No longer free; ascending, disjoint, not touching.
-    pub(crate) allocated: Vec<Run>,
-    /// Free now; likewise.
-    pub(crate) freed: Vec<Run>,
 }
 
 /// What a group's item is to say.
@@ -573,42 +550,6 @@ impl State {
         };
         Some((map, cursor))
     }
-}
-
-/// Ascending runs with touching ones joined.
-pub(super) fn coalesced(runs: &[Run]) -> impl Iterator<Item = Run> + '_ {
-    let mut rest = runs;
-    std::iter::from_fn(move || {
-        let (first, mut after) = rest.split_first()?;
-        let mut run = *first;
-        while let Some((next, behind)) = after.split_first()
-            && next.start == run.end()
-        {
-            run.len += next.len;
-            after = behind;
-        }
-        rest = after;
-        Some(run)
-    })
-}
-
-/// Sums up changes in the order they were made: what was allocated and freed again, or the
-/// reverse, cancels. Extents come and go as a whole, so only equal ranges can meet.
-fn net(mut changes: Vec<Change>) -> (Vec<Run>, Vec<Run>) {
-    changes.sort_by_key(|change| change.run);
-    let (mut allocated, mut freed) = (Vec::new(), Vec::new());
-    for same in changes.chunk_by(|a, b| a.run == b.run) {
-        // Of changes to one range, which alternate, the last decides unless they cancel.
-        if same.len().is_multiple_of(2) {
-            continue;
-        }
-        match same.last() {
-            Some(Change { what: What::Allocated, run }) => allocated.push(*run),
-            Some(Change { what: What::Freed, run }) => freed.push(*run),
-            None => {}
-        }
-    }
-    (coalesced(&allocated).collect(), coalesced(&freed).collect())
 }
 
 #[cold]

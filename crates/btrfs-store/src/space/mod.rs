@@ -33,6 +33,7 @@
 //! and drives the commit, the store grows the file system when a reservation asks for it.
 
 mod account;
+mod changes;
 mod chunk;
 mod counters;
 mod free_map;
@@ -61,7 +62,7 @@ use group::Given;
 use groups::{ACCOUNT_COUNT, Groups};
 
 pub use account::{Shortage, Urgency};
-pub(crate) use chunk::Place as ChunkPlace;
+pub(crate) use changes::Place as ChunkPlace;
 pub use chunk::{ChunkPlan, ChunkTrees, DeviceSpace};
 pub use counters::{ShardedCounter, compare_sum};
 pub use free_map::Run;
@@ -152,7 +153,7 @@ impl Pinned {
 
     /// What is pinned, extents that touch as one run.
     pub(crate) fn runs(&self) -> impl Iterator<Item = Run> + '_ {
-        self.0.iter().flat_map(|(_, runs)| group::coalesced(runs))
+        self.0.iter().flat_map(|(_, runs)| changes::coalesced(runs))
     }
 
     /// Every pinned extent.

@@ -13,7 +13,8 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::{DevId, Key, Logical};
 
 use super::Space;
-use super::chunk::{ChunkTrees, DeviceSpace, Place, change_device, group_key};
+use super::changes::Place;
+use super::chunk::{ChunkTrees, DeviceSpace, change_device, group_key};
 use super::free_map::Run;
 use super::free_space_tree;
 use super::group::{BlockGroup, Free};

@@ -40,6 +40,7 @@ mod settled;
 mod snapshot;
 pub(crate) mod trees;
 mod trim;
+mod viewing;
 mod views;
 mod write_out;
 

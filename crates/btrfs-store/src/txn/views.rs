@@ -10,14 +10,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use btrfs_disk::superblock::Superblock;
 use btrfs_disk::{DevId, Generation, Logical};
 
-use crate::Result;
 use crate::locks::{Mutex, Rank};
 use crate::space::{Pinned, Run};
-
-use super::engine::Engine;
 
 /// Of the devices, what views may hold back at most: one part of so many.
 const HELD_SHARE: u64 = 2;
@@ -52,10 +48,10 @@ pub(crate) struct View {
 /// What one transaction freed.
 #[derive(Debug)]
 pub(crate) struct Held {
-    freed_in: Generation,
-    extents: Pinned,
+    pub(super) freed_in: Generation,
+    pub(super) extents: Pinned,
     /// The places of chunks that were removed.
-    places: Vec<(DevId, Run)>,
+    pub(super) places: Vec<(DevId, Run)>,
 }
 
 impl View {
@@ -87,7 +83,7 @@ impl Views {
     }
 
     /// Takes what views may read out of what a transaction freed.
-    fn split_off(&self, freed: &mut Pinned) -> Pinned {
+    pub(super) fn split_off(&self, freed: &mut Pinned) -> Pinned {
         if !self.are_open.load(Ordering::Relaxed) {
             return Pinned::default();
         }
@@ -96,14 +92,14 @@ impl Views {
     }
 
     /// Keeps something for who may read it; what nobody needs any more.
-    fn keep(&self, held: Held) -> Vec<Held> {
+    pub(super) fn keep(&self, held: Held) -> Vec<Held> {
         let mut state = self.state.lock();
         state.held.push(held);
         // The view that it was kept for may have ended meanwhile.
         state.take_needless()
     }
 
-    fn open(&self, generation: Generation) -> Arc<View> {
+    pub(super) fn open(&self, generation: Generation) -> Arc<View> {
         let view = Arc::new(View { generation, is_given_up: AtomicBool::new(false) });
         let mut state = self.state.lock();
         state.open.push(Arc::clone(&view));
@@ -113,7 +109,7 @@ impl Views {
     }
 
     /// Ends a view; what nobody needs any more.
-    fn close(&self, view: &View) -> Vec<Held> {
+    pub(super) fn close(&self, view: &View) -> Vec<Held> {
         let mut state = self.state.lock();
         state.open.retain(|other| !std::ptr::eq(&raw const **other, view));
         self.are_open.store(!state.open.is_empty(), Ordering::Relaxed);
@@ -121,7 +117,7 @@ impl Views {
     }
 
     /// Gives the oldest view up, if anything is held back; what nobody needs any more.
-    fn give_up_oldest(&self) -> Option<Vec<Held>> {
+    pub(super) fn give_up_oldest(&self) -> Option<Vec<Held>> {
         let mut state = self.state.lock();
         if state.held_bytes() == 0 || state.open.is_empty() {
             return None;
@@ -133,7 +129,7 @@ impl Views {
         Some(state.take_needless())
     }
 
-    fn is_too_much(&self, device_bytes: u64) -> bool {
+    pub(super) fn is_too_much(&self, device_bytes: u64) -> bool {
         let state = self.state.lock();
         let count: usize = state.held.iter().map(|held| held.extents.count()).sum();
         count > EXTENTS_MAX || state.held_bytes() > device_bytes / HELD_SHARE
@@ -156,77 +152,6 @@ impl State {
         let (needed, needless) = std::mem::take(&mut self.held).into_iter().partition(is_needed);
         self.held = needed;
         needless
-    }
-}
-
-impl Engine {
-    /// Begins a view of what is durable: its superblock, which leads to no log.
-    pub(crate) fn open_view(&self) -> (Arc<View>, Superblock) {
-        // No commit ends meanwhile.
-        let _serial = self.gate.serialize();
-        let mut superblock = self.log.lock_superblock().clone();
-        let fields = superblock.fields_mut();
-        fields.log_root = 0.into();
-        fields.log_root_level = 0;
-        (self.views.open(superblock.generation()), superblock)
-    }
-
-    /// Ends a view: what was held back for it alone is free.
-    pub(crate) fn close_view(&self, view: &View) {
-        // A failure is told by the next write.
-        let _ = self.release(self.views.close(view));
-    }
-
-    /// Gives up the oldest view, where that frees anything; false where there is nothing to be had.
-    ///
-    /// # Errors
-    /// `Corrupt` when something was free already; the store is poisoned then.
-    pub(crate) fn give_up_view(&self) -> Result<bool> {
-        let Some(needless) = self.views.give_up_oldest() else { return Ok(false) };
-        self.release(needless)?;
-        Ok(true)
-    }
-
-    /// Holds back what views may read of what a transaction freed that is durable now; returns the rest.
-    ///
-    /// # Errors
-    /// As [`Self::give_up_view`].
-    pub(super) fn hold_back(&self, freed_in: Generation, mut freed: Pinned) -> Result<Pinned> {
-        let extents = self.views.split_off(&mut freed);
-        if extents.count() > 0 {
-            self.space.hold(&extents);
-            self.release(self.views.keep(Held { freed_in, extents, places: Vec::new() }))?;
-            self.bound_views()?;
-        }
-        Ok(freed)
-    }
-
-    /// Holds the places of a chunk back that the running transaction removes.
-    ///
-    /// # Errors
-    /// As [`Self::give_up_view`].
-    pub(crate) fn hold_places(&self, places: Vec<(DevId, Run)>) -> Result<()> {
-        let (freed_in, extents) = (self.gate.running(), Pinned::default());
-        self.release(self.views.keep(Held { freed_in, extents, places }))
-    }
-
-    /// Gives up as many views as hold back too much.
-    fn bound_views(&self) -> Result<()> {
-        let device_bytes = self.pool().devices().iter().map(|device| device.total_bytes()).fold(0, u64::saturating_add);
-        while self.views.is_too_much(device_bytes) && self.give_up_view()? {}
-        Ok(())
-    }
-
-    fn release(&self, needless: Vec<Held>) -> Result<()> {
-        for Held { extents, places, .. } in needless {
-            if self.options.discard {
-                self.discard_pinned(&extents);
-            }
-            let released = self.space.release(extents);
-            released.inspect_err(|error| self.health.poison(error))?;
-            self.space.give_places(&places);
-        }
-        Ok(())
     }
 }
 

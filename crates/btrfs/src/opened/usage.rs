@@ -24,7 +24,7 @@ pub struct SpaceUsage {
     pub free_bytes: u64,
     /// What should be kept back so that a full volume can still be emptied.
     pub reserve_bytes: u64,
-    /// What was freed and stays out of use, because somebody reads an earlier state ([`crate::Volume::committed_view`]).
+    /// What was freed and stays out of use while somebody reads an earlier state ([`crate::Volume::committed_view`]).
     pub held_bytes: u64,
     /// Block groups, those with the same flags together.
     pub groups: Vec<GroupUsage>,

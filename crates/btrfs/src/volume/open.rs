@@ -149,8 +149,8 @@ impl VolumeOptions {
 
 impl Volume {
     /// The newest durable state, to be read for as long as the answer lives, while others go on: what they free
-    /// meanwhile stays out of use, which `usage` shows as held. What is overwritten in place (`nodatacow`) is read as it
-    /// is then. The volume stays open for as long.
+    /// meanwhile stays out of use, which `usage` shows as held. What is overwritten in place (`nodatacow`) is read as
+    /// it is then. The volume stays open for as long.
     ///
     /// Where writers would find no room otherwise, it is given up, and reads through it fail.
     ///

@@ -1,0 +1,83 @@
+//! Views as the commit and the store meet them: what is held back for [`super::views`], and given free.
+
+use std::sync::Arc;
+
+use btrfs_disk::superblock::Superblock;
+use btrfs_disk::{DevId, Generation};
+
+use crate::Result;
+use crate::space::{Pinned, Run};
+
+use super::engine::Engine;
+use super::views::{Held, View};
+
+impl Engine {
+    /// Begins a view of what is durable: its superblock, which leads to no log.
+    pub(crate) fn open_view(&self) -> (Arc<View>, Superblock) {
+        // No commit ends meanwhile.
+        let _serial = self.gate.serialize();
+        let mut superblock = self.log.lock_superblock().clone();
+        let fields = superblock.fields_mut();
+        fields.log_root = 0.into();
+        fields.log_root_level = 0;
+        (self.views.open(superblock.generation()), superblock)
+    }
+
+    /// Ends a view: what was held back for it alone is free.
+    pub(crate) fn close_view(&self, view: &View) {
+        // A failure is told by the next write.
+        let _ = self.release(self.views.close(view));
+    }
+
+    /// Gives up the oldest view, where that frees anything; false where there is nothing to be had.
+    ///
+    /// # Errors
+    /// `Corrupt` when something was free already; the store is poisoned then.
+    pub(crate) fn give_up_view(&self) -> Result<bool> {
+        let Some(needless) = self.views.give_up_oldest() else { return Ok(false) };
+        self.release(needless)?;
+        Ok(true)
+    }
+
+    /// Holds back what views may read of what a transaction freed that is durable now; returns the rest.
+    ///
+    /// # Errors
+    /// As [`Self::give_up_view`].
+    pub(super) fn hold_back(&self, freed_in: Generation, mut freed: Pinned) -> Result<Pinned> {
+        let extents = self.views.split_off(&mut freed);
+        if extents.count() > 0 {
+            self.space.hold(&extents);
+            self.release(self.views.keep(Held { freed_in, extents, places: Vec::new() }))?;
+            self.bound_views()?;
+        }
+        Ok(freed)
+    }
+
+    /// Holds the places of a chunk back that the running transaction removes.
+    ///
+    /// # Errors
+    /// As [`Self::give_up_view`].
+    pub(crate) fn hold_places(&self, places: Vec<(DevId, Run)>) -> Result<()> {
+        let (freed_in, extents) = (self.gate.running(), Pinned::default());
+        self.release(self.views.keep(Held { freed_in, extents, places }))
+    }
+
+    /// Gives up as many views as hold back too much.
+    fn bound_views(&self) -> Result<()> {
+        let device_bytes = self.pool().devices().iter().map(|device| device.total_bytes()).fold(0, u64::saturating_add);
+        while self.views.is_too_much(device_bytes) && self.give_up_view()? {}
+        Ok(())
+    }
+
+    fn release(&self, needless: Vec<Held>) -> Result<()> {
+        for Held { extents, places, .. } in needless {
+            if self.options.discard {
+                self.discard_pinned(&extents);
+            }
+            let released = self.space.release(extents);
+            released.inspect_err(|error| self.health.poison(error))?;
+            self.space.give_places(&places);
+        }
+        Ok(())
+    }
+}
