@@ -91,7 +91,7 @@ const NOT_HERE: &[&str] = &[
 /// The largest legal `max_inline`; a leaf limits it further.
 const MAX_INLINE_MAX: u64 = 64 << 10;
 /// Percent; a group that is nearly full is not worth being moved.
-const RECLAIM_MAX: u64 = 90;
+const RECLAIM_MAX: u8 = 90;
 /// Metadata kept in memory unless asked for otherwise: the kernel keeps names, attributes and data of its
 /// own, and the whole server is to stay below 384 MiB.
 const CACHE_BYTES: usize = 96 << 20;
@@ -219,7 +219,7 @@ impl Wanted {
             }
             ("bg_reclaim_threshold", None | Some("")) => return Err(needs_value(name, "PERCENT")),
             ("bg_reclaim_threshold", Some(percent)) => {
-                self.bg_reclaim_threshold = u8::try_from(size(name, percent, 0..=RECLAIM_MAX)?)?;
+                self.bg_reclaim_threshold = percentage(name, percent)?;
                 options
             }
             ("skip_balance", None) => {
@@ -311,6 +311,14 @@ fn not_found(error: VolumeError, subvol: Option<&str>, id: Option<TreeId>) -> an
     Failure::refused(format!("{option}: {reason}")).into()
 }
 
+fn percentage(name: &str, text: &str) -> Result<u8> {
+    let found = text.parse().ok().filter(|percent| *percent <= RECLAIM_MAX);
+    found.ok_or_else(|| {
+        let text = format!("option `{name}={text}`: give a percentage from 0 to {RECLAIM_MAX}");
+        Failure::usage(text).into()
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -326,6 +334,7 @@ mod tests {
         check("ro,subvolid=5,nologreplay").unwrap();
         check("max_inline=2k,subvolid=0").unwrap();
         check("discard,discard=async,nodiscard").unwrap();
+        check("bg_reclaim_threshold=30,bg_reclaim_threshold=0,skip_balance").unwrap();
         check("compress,compress=no,compress=zstd:-3,compress-force=zlib:9").unwrap();
         for (list, word) in [
             ("foo", "`foo`"),
@@ -342,6 +351,9 @@ mod tests {
             ("subvolid=-1", "`subvolid=-1`: give the number of a subvolume"),
             ("discard=now", "sync, async or nothing"),
             ("degraded", "the kernel's btrfs"),
+            ("bg_reclaim_threshold", "bg_reclaim_threshold=PERCENT"),
+            ("bg_reclaim_threshold=91", "a percentage from 0 to 90"),
+            ("skip_balance=1", "`skip_balance` takes no value"),
             ("nologreplay", "`nologreplay` needs `ro`"),
             ("ro,nologreplay,rw", "`nologreplay` needs `ro`"),
         ] {
@@ -351,7 +363,7 @@ mod tests {
         #[cfg(not(feature = "lock-statistics"))]
         assert!(check("lock_statistics=x").unwrap_err().to_string().contains("unknown option `lock_statistics`"));
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
-        assert_eq!(NAMES.iter().filter(listed).count(), 10);
+        assert_eq!(NAMES.iter().filter(listed).count(), 12);
     }
     #[test]
     #[cfg(feature = "ablation")]
