@@ -41,7 +41,7 @@ impl Host for LogHost<'_> {
             // A commit does as well: no reason to use what is kept back for it.
             return Err(Error::NoSpace { kind, needed: len, available });
         }
-        let request = AllocRequest { kind, len, min_len: len, hint: None };
+        let request = AllocRequest { kind, len, min_len: len, hint: None, window: 0 };
         let extent = self.engine.space.alloc(&request, Payer::Reservation(self.reservation))?;
         self.engine.check_unused(extent)?;
         self.engine.space.accounts().expect_freed(kind, len);

@@ -105,7 +105,7 @@ fn allocate(
     let mut places = BTreeMap::new();
     for (at, found) in &closure.blocks {
         let kind = if found.owner() == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata };
-        let request = AllocRequest { kind, len, min_len: len, hint: None };
+        let request = AllocRequest { kind, len, min_len: len, hint: None, window: 0 };
         places.insert(*at, host.engine.space.alloc(&request, Payer::Reservation(reservation))?.at);
     }
     Ok(places)

@@ -45,11 +45,45 @@ pub(crate) struct Want {
     /// When the cursor's run is used up, a run of this many bytes is preferred as the
     /// next one, so that what is allocated in a row lies in a row.
     pub(crate) cluster: u64,
+    /// What follows is left to who takes this, for as long as there is room for others elsewhere: bytes.
+    pub(crate) window: u64,
 }
 
-/// The run from which the last allocation came, by its end.
+/// Where the next allocation comes from.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Cursor(Option<u64>);
+pub(crate) struct Cursor {
+    /// The run from which the last one came, by its end.
+    run: Option<u64>,
+    /// Where in it others begin: behind the window of the last one who has one.
+    from: u64,
+    /// Where that one goes on.
+    window: Option<u64>,
+}
+
+/// A window is so much of its run at most: one part of so many.
+const WINDOW_SHARE: u64 = 8;
+
+impl Cursor {
+    /// After `part` was taken out of the run that ends at `run_end`.
+    fn moved(self, run_end: u64, part: Run, window: u64) -> Self {
+        let end = part.end();
+        let window = window.min((run_end - end) / WINDOW_SHARE);
+        let from = end.saturating_add(window);
+        if self.run == Some(run_end) && self.from >= from {
+            // In front of where others begin already.
+            let goes_on = self.window == Some(part.start);
+            return Self { window: if goes_on { Some(end) } else { self.window }, ..self };
+        }
+        Self { run: Some(run_end), from, window: (window > 0).then_some(end) }
+    }
+
+    /// Who goes on at `at` does not: others may begin there.
+    pub(crate) fn end_window(&mut self, at: u64) {
+        if self.window == Some(at) {
+            (self.from, self.window) = (at, None);
+        }
+    }
+}
 
 /// A set of disjoint, non-touching runs with their total.
 #[derive(Clone, Debug)]
@@ -156,15 +190,20 @@ impl FreeMap {
         before - self.bytes
     }
 
-    /// Takes the range when it is free as a whole; the cursor moves behind it.
-    pub(crate) fn take_at(&mut self, cursor: &mut Cursor, range: Run) -> bool {
+    /// Takes the range when it is free as a whole; the cursor moves behind it, and behind its window.
+    pub(crate) fn take_at(&mut self, cursor: &mut Cursor, range: Run, window: u64) -> bool {
         let Some(end) = range.start.checked_add(range.len) else {
             return false;
         };
         match self.runs.range(end..).next().map(|(&e, &s)| (e, s)) {
             Some((run_end, run_start)) if run_start <= range.start && range.len > 0 => {
                 self.cut(run_end, run_start, range);
-                *cursor = Cursor(Some(run_end));
+                // Who goes on in a window of his own leaves others where they are.
+                let is_window =
+                    window > 0 && cursor.run.is_some_and(|run| run != run_end && self.runs.contains_key(&run));
+                if !is_window {
+                    *cursor = cursor.moved(run_end, range, window);
+                }
                 true
             }
             _ => false,
@@ -184,7 +223,7 @@ impl FreeMap {
         debug_assert!(start.is_multiple_of(want.align.max(1)), "as aligned as was wanted");
         debug_assert!(len >= want.min_len.min(want.len), "as long as was wanted");
         self.cut(run_end, run_start, Run { start, len });
-        *cursor = Cursor(Some(run_end));
+        *cursor = cursor.moved(run_end, Run { start, len }, want.window);
         Some(Run { start, len })
     }
 
@@ -203,9 +242,10 @@ impl FreeMap {
     }
 
     fn at_cursor(&self, cursor: Cursor, want: &Want) -> Option<(u64, u64, u64)> {
-        let end = cursor.0?;
+        let end = cursor.run?;
         let start = *self.runs.get(&end)?;
-        fit(end, start, want.len, want.align)
+        let (_, _, at) = fit(end, start.max(cursor.from), want.len, want.align)?;
+        Some((end, start, at))
     }
 
     fn lowest(&self, len: u64, align: u64) -> Option<(u64, u64, u64)> {
@@ -316,7 +356,7 @@ mod tests {
     }
 
     fn want(len: u64) -> Want {
-        Want { len, min_len: len, align: 1, cluster: 0 }
+        Want { len, min_len: len, align: 1, cluster: 0, window: 0 }
     }
 
     #[test]
@@ -337,8 +377,8 @@ mod tests {
     fn take_at_wants_the_whole_range_and_subtract_does_not() {
         let mut map = FreeMap::default();
         map.insert(run(0, 100)).unwrap();
-        assert!(map.take_at(&mut Cursor::default(), run(10, 10)));
-        assert!(!map.take_at(&mut Cursor::default(), run(5, 10)));
+        assert!(map.take_at(&mut Cursor::default(), run(10, 10), 0));
+        assert!(!map.take_at(&mut Cursor::default(), run(5, 10), 0));
         assert_eq!(map.subtract(run(5, 90)), 80);
         assert_eq!(runs(&map), [(0, 5), (95, 5)]);
     }
@@ -352,8 +392,8 @@ mod tests {
         let mut cursor = Cursor::default();
         let clustered = Want { cluster: 64, ..want(4) };
         assert_eq!(map.take(&mut cursor, &clustered), Some(run(100, 4)));
-        assert!(map.take_at(&mut cursor, run(208, 4)));
-        assert!(!map.take_at(&mut cursor, run(210, 4)));
+        assert!(map.take_at(&mut cursor, run(208, 4), 0));
+        assert!(!map.take_at(&mut cursor, run(210, 4), 0));
         assert_eq!(map.take(&mut cursor, &clustered), Some(run(212, 4)), "after the hint");
         assert_eq!(map.take(&mut cursor, &want(300)), None);
         let short = Want { min_len: 100, ..want(300) };
@@ -393,7 +433,11 @@ mod tests {
                     }
                     1 => {
                         let ok = model[range.clone()].iter().all(|free| *free);
-                        assert_eq!(map.take_at(&mut cursor, run(start, len)), ok, "seed {seed} step {step}");
+                        assert_eq!(
+                            map.take_at(&mut cursor, run(start, len), random.below(20)),
+                            ok,
+                            "seed {seed} step {step}"
+                        );
                         if ok {
                             model[range].fill(false);
                         }
@@ -409,6 +453,7 @@ mod tests {
                             min_len: 1 + random.below(len),
                             align: 1 << random.below(3),
                             cluster: random.below(30),
+                            window: random.below(20),
                         };
                         if let Some(got) = map.take(&mut cursor, &want) {
                             assert!(got.len >= want.min_len && got.len <= want.len);

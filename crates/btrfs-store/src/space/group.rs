@@ -331,14 +331,19 @@ impl BlockGroup {
     }
 
     /// Takes exactly this range if it is free.
-    pub(crate) fn take_at(&self, kind: SpaceKind, range: Run) -> bool {
+    pub(crate) fn take_at(&self, kind: SpaceKind, range: Run, window: u64) -> bool {
         let mut state = self.state.lock();
         let Some((map, cursor)) = state.map_and_cursor(kind) else {
             return false;
         };
-        let taken = map.take_at(cursor, range);
+        let taken = map.take_at(cursor, range, window);
         self.len_bound.store(map.len_bound(), Relaxed);
         taken
+    }
+
+    /// What follows `at` is left to nobody any more.
+    pub(crate) fn end_window(&self, at: u64) {
+        self.state.lock().data_cursor.end_window(at);
     }
 
     fn lock(&self, wait: bool) -> Option<MutexGuard<'_, State>> {
@@ -584,7 +589,7 @@ mod tests {
     }
 
     fn want(len: u64) -> Want {
-        Want { len, min_len: len, align: 1, cluster: 0 }
+        Want { len, min_len: len, align: 1, cluster: 0, window: 0 }
     }
 
     #[test]
@@ -599,8 +604,8 @@ mod tests {
         let pinned = group.take_pinned();
         assert_eq!(group.unpin(&pinned).unwrap(), Given::Loaded);
         assert_eq!(group.bytes().pinned, 0);
-        assert!(group.take_at(SpaceKind::Metadata, run(1000, 50)));
-        assert!(!group.take_at(SpaceKind::Metadata, run(1480, 30)), "a superblock copy");
+        assert!(group.take_at(SpaceKind::Metadata, run(1000, 50), 0));
+        assert!(!group.take_at(SpaceKind::Metadata, run(1480, 30), 0), "a superblock copy");
         assert!(group.give(&[run(1200, 10)]).is_err(), "freed twice");
     }
 

@@ -101,14 +101,14 @@ impl Groups {
     }
 
     /// Takes exactly this range, if it is free in a group of the account.
-    pub(crate) fn take_at(&self, account: usize, kind: SpaceKind, range: Run) -> bool {
+    pub(crate) fn take_at(&self, account: usize, kind: SpaceKind, range: Run, window: u64) -> bool {
         let index = self.index.read();
         let list = &index.open[account];
         let position = list.partition_point(|group| group.range().start <= range.start);
         position
             .checked_sub(1)
             .and_then(|position| list.get(position))
-            .is_some_and(|group| range.end() <= group.range().end() && group.take_at(kind, range))
+            .is_some_and(|group| range.end() <= group.range().end() && group.take_at(kind, range, window))
     }
 
     /// Takes a run from the first group that has one, beginning where the last allocation

@@ -119,6 +119,8 @@ pub struct AllocRequest {
     pub min_len: u64,
     /// Where the caller would like it.
     pub hint: Option<Logical>,
+    /// Bytes behind it that are left to who goes on there, while there is room for others elsewhere.
+    pub window: u64,
 }
 
 /// Extents freed by a transaction, on their way to become free.
@@ -311,7 +313,7 @@ impl Space {
     /// `Corrupt` when it is in no group.
     pub fn take_exactly(&self, extent: Extent) -> Result<bool> {
         let group = self.group_of(extent)?;
-        let is_free = group.take_at(group.kind(), extent.run());
+        let is_free = group.take_at(group.kind(), extent.run(), 0);
         if is_free {
             self.accounts.pay(group.kind(), extent.len, Payer::Commit);
         }
@@ -319,7 +321,7 @@ impl Space {
     }
 
     fn find_run(&self, request: &AllocRequest) -> Option<Run> {
-        let &AllocRequest { kind, len, min_len, hint } = request;
+        let &AllocRequest { kind, len, min_len, hint, window } = request;
         let account = self.accounts.index(kind);
         let (align, cluster) = match kind {
             SpaceKind::Data => (self.config.sector_size, DATA_CLUSTER),
@@ -329,11 +331,11 @@ impl Space {
         };
         if let Some(Logical(start)) = hint.filter(|hint| hint.0.is_multiple_of(align)) {
             let range = Run { start, len };
-            if start.checked_add(len).is_some() && self.groups.take_at(account, kind, range) {
+            if start.checked_add(len).is_some() && self.groups.take_at(account, kind, range, window) {
                 return Some(range);
             }
         }
-        let want = |min_len, align, cluster| Want { len, min_len, align, cluster };
+        let want = |min_len, align, cluster| Want { len, min_len, align, cluster, window };
         let take = |want: Want| self.groups.take(account, kind, &want);
         let sector = self.config.sector_size;
         // Tree blocks come whole; only file systems made by old tools have room for them
@@ -343,6 +345,13 @@ impl Space {
             .or_else(|| take(want(min_len, align, 0)))
             .or_else(|| take(want(last_len, sector, 0)))
             .or_else(|| self.groups.take_alone(account, kind, &want(last_len, sector, 0)))
+    }
+
+    /// Nobody goes on at `at`: what follows is not left to anybody any more.
+    pub(crate) fn end_window(&self, at: Logical) {
+        if let Some(group) = at.0.checked_sub(1).and_then(|start| self.groups.find(Run { start, len: 1 })) {
+            group.end_window(at.0);
+        }
     }
 
     /// Returns an extent that no committed state ever referred to.

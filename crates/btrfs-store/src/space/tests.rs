@@ -86,7 +86,7 @@ fn info(start: u64, len: u64, flags: BlockGroupFlags) -> GroupInfo {
 }
 
 fn request(kind: SpaceKind, len: u64) -> AllocRequest {
-    AllocRequest { kind, len, min_len: SECTOR, hint: None }
+    AllocRequest { kind, len, min_len: SECTOR, hint: None, window: 0 }
 }
 
 fn data_need(bytes: u64) -> Need {
@@ -165,7 +165,7 @@ fn check_reload(space: &Space, fst: &Tree, live: &[Extent], group: Run, seed: u6
     let loaded = again.add_group(info).unwrap();
     load_group(&again, &loaded, LoadFrom::FreeSpaceTree(fst)).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     for extent in live {
-        assert!(!loaded.take_at(SpaceKind::Data, Run { start: extent.at.0, len: SECTOR }), "seed {seed}");
+        assert!(!loaded.take_at(SpaceKind::Data, Run { start: extent.at.0, len: SECTOR }, 0), "seed {seed}");
     }
     let free = group.len - used;
     assert_eq!(again.accounts().available(SpaceKind::Data), free, "seed {seed}");

@@ -79,6 +79,16 @@ pub struct DataExtent {
     pub len: u64,
 }
 
+/// Where data had best be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hint {
+    /// Exactly there, if that is free.
+    pub at: Option<Logical>,
+    /// So many bytes behind it are left to the same caller, who is likely to go on there, while there is room for
+    /// others elsewhere.
+    pub window: u64,
+}
+
 /// How data that is read is checked.
 #[derive(Clone, Copy, Debug)]
 pub enum Expect<'a> {
@@ -409,17 +419,16 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::NoSpace`], not met with a reservation for the bytes.
-    pub fn alloc_data(
-        &self,
-        reservation: &Reservation,
-        len: u64,
-        min_len: u64,
-        hint: Option<Logical>,
-    ) -> Result<DataExtent> {
-        let request = AllocRequest { kind: SpaceKind::Data, len, min_len, hint };
+    pub fn alloc_data(&self, reservation: &Reservation, len: u64, min_len: u64, hint: Hint) -> Result<DataExtent> {
+        let request = AllocRequest { kind: SpaceKind::Data, len, min_len, hint: hint.at, window: hint.window };
         let extent = self.0.space.alloc(&request, Payer::Reservation(reservation))?;
         self.0.check_unused(extent)?;
         Ok(DataExtent { at: extent.at, len: extent.len })
+    }
+
+    /// Who was to go on behind an extent, in the window of a [`Hint`], does not.
+    pub fn end_window(&self, at: Logical) {
+        self.0.space.end_window(at);
     }
 
     /// Returns space that nothing refers to.

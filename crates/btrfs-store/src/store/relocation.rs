@@ -5,7 +5,7 @@ use std::sync::Arc;
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{At, Corrupt, Detail, Logical};
 
-use super::{DataExtent, Need, Store};
+use super::{DataExtent, Hint, Need, Store};
 use crate::error::SpaceKind;
 use crate::extent::{ExtentKind, each_extent};
 use crate::pool::Stripe;
@@ -177,7 +177,7 @@ impl Store {
         let mut copied = Copied::default();
         let copy = || {
             for (from, len) in found {
-                let extent = self.alloc_data(&reservation, len, len, None)?;
+                let extent = self.alloc_data(&reservation, len, len, Hint::default())?;
                 copied.0.push(DataMove { from, to: extent.at, len: extent.len });
                 if extent.len < len {
                     // An extent is moved as a whole.

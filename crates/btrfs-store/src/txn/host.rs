@@ -127,7 +127,7 @@ impl Host for TxnHost<'_> {
     fn alloc_block(&self, tree: &Tree, level: u8) -> Result<Logical> {
         let kind = if tree.id() == TreeId::CHUNK { SpaceKind::System } else { SpaceKind::Metadata };
         let len = self.engine.nodesize();
-        let request = AllocRequest { kind, len, min_len: len, hint: None };
+        let request = AllocRequest { kind, len, min_len: len, hint: None, window: 0 };
         let at = self.engine.space.alloc(&request, self.payer())?.at;
         self.push(RefChange::AddTree { at, level, owner: tree.id(), parent: None, new: true })?;
         Ok(at)

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use btrfs_store::{DataExtent, Need, Reservation};
+use btrfs_store::{DataExtent, Hint, Need, Reservation};
 
 use super::exchange::{self, Exchange, Old};
 use super::read::look_up;
@@ -106,7 +106,7 @@ fn preallocate(core: &Core, inode: &Inode, range: Range<u64>) -> Result<u64> {
     let need = need_for(1, range.end - range.start);
     let mut receipt = Receipt::default();
     receipt.add(need, reserve_for(core, inode, need, Held::Editing)?);
-    let extent = receipt.alloc(&core.store, need.data, None)?;
+    let extent = receipt.alloc(&core.store, need.data, Hint::default())?;
     let result = insert_prealloc(core, inode, range.start, extent, receipt);
     if result.is_err() {
         core.store.free_unused(extent);
@@ -188,7 +188,7 @@ fn zero_sectors(core: &Core, inode: &Arc<Inode>, part: Range<u64>, room: &mut Re
     let need = exchange::need_to_exchange(1);
     let txn = core.store.begin(reserve(core, need, Held::Editing)?)?;
     let wanted = part.end - part.start;
-    let extent = match room.alloc(&core.store, wanted, None) {
+    let extent = match room.alloc(&core.store, wanted, Hint::default()) {
         // A write by another thread took the place of what was preallocated before.
         Err(crate::Error::NoSpace) => {
             drop(txn);

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
-use btrfs_store::{DataExtent, Need, Reservation};
+use btrfs_store::{DataExtent, Hint, Need, Reservation};
 use vfs::PageCache;
 
 use super::ahead::PagesAhead;
@@ -24,6 +24,8 @@ use crate::writeback::{self, DirectWrite, need_for, pending};
 const DIRECT_BYTES_MIN: u64 = 64 << 10;
 /// Bytes that one direct write takes at a time.
 const DIRECT_BYTES_MAX: u64 = 16 << 20;
+/// Room that is left behind a file that grows in large writes, so that it lies in one piece beside others: bytes.
+const WINDOW_BYTES: u64 = 8 << 20;
 /// Bytes that are copied into pages under one lock.
 const CACHED_BYTES_MAX: u64 = 256 << 10;
 /// From this many dirty pages on, space is asked for in larger pieces than one write needs.
@@ -182,9 +184,10 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
     let mut receipt = Receipt::default();
     receipt.add(need, reserve_for(core, inode, need, Held::Nothing)?);
     let wants_csums = !inode.state().flags.contains(InodeFlags::NODATASUM);
-    let hint = pending::hint(&inode.data.inner.read().pending);
+    let hint = hint_for(inode, at);
     let request = DirectWrite { at, data, wants_csums, hint };
     let mut written = writeback::write_direct(core, request, &mut receipt)?;
+    inode.data.set_grows_at(pending::hint(&written));
     let result = add_pending(core, inode, at..end, &mut written, receipt);
     if let Err(error) = &result {
         for extent in written {
@@ -200,6 +203,15 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
         writeback::flush_inode(core, inode)?;
     }
     Ok(())
+}
+
+/// Where a large write goes: behind the last one, with room for the next where the file grows.
+fn hint_for(inode: &Inode, at: u64) -> Hint {
+    let last = pending::hint(&inode.data.inner.read().pending);
+    match at >= inode.state().size {
+        true => Hint { at: last.or_else(|| inode.data.grows_at()), window: WINDOW_BYTES },
+        false => Hint { at: last, window: 0 },
+    }
 }
 
 /// Makes what was written to disk part of the file, above what is there. Returns where the caller

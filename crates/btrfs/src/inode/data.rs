@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_disk::{InodeNo, Logical};
-use btrfs_store::{DataExtent, Need, Reservation, Store, Tree, Txn};
+use btrfs_store::{DataExtent, Hint, Need, Reservation, Store, Tree, Txn};
 use vfs::PageCache;
 
 use super::compression::Compression;
@@ -60,6 +60,8 @@ pub(crate) struct DataState {
     pub(super) listed: AtomicU64,
     /// The file had contents before it was emptied: what is written into it goes to disk when it is closed.
     replaced: AtomicBool,
+    /// Where the next large write goes that makes the file longer; 0 for anywhere.
+    grows_at: AtomicU64,
 }
 
 impl Default for DataState {
@@ -73,6 +75,7 @@ impl Default for DataState {
             version: AtomicU64::new(0),
             listed: AtomicU64::new(0),
             replaced: AtomicBool::new(false),
+            grows_at: AtomicU64::new(0),
         }
     }
 }
@@ -130,6 +133,20 @@ impl DataState {
     pub(crate) fn take_replaced(&self) -> bool {
         // Most files are closed without having been: those do not write to what other threads read.
         self.replaced.load(Ordering::Relaxed) && self.replaced.swap(false, Ordering::Relaxed)
+    }
+
+    /// Where the file grows on disk.
+    pub(crate) fn grows_at(&self) -> Option<Logical> {
+        Some(self.grows_at.load(Ordering::Relaxed)).filter(|at| *at > 0).map(Logical)
+    }
+
+    pub(crate) fn set_grows_at(&self, at: Option<Logical>) {
+        self.grows_at.store(at.map_or(0, |at| at.0), Ordering::Relaxed);
+    }
+
+    /// The file does not grow any more, as far as anybody knows: where it did.
+    pub(crate) fn take_grows_at(&self) -> Option<Logical> {
+        self.grows_at().inspect(|_| self.set_grows_at(None))
     }
 
     /// The items changed: what was read of them is forgotten.
@@ -266,7 +283,7 @@ impl Receipt {
     ///
     /// # Errors
     /// `NoSpace` when nothing was promised; what the store's allocation fails with.
-    pub(crate) fn alloc(&self, store: &Store, len: u64, hint: Option<Logical>) -> Result<DataExtent> {
+    pub(crate) fn alloc(&self, store: &Store, len: u64, hint: Hint) -> Result<DataExtent> {
         let reservation = self.reservation.as_ref().ok_or(Error::NoSpace)?;
         Ok(store.alloc_data(reservation, len, len.min(EXTENT_BYTES_WANTED), hint)?)
     }

@@ -237,6 +237,9 @@ impl BtrfsFs {
 
     /// One handle less; the last one removes an inode without names.
     fn close(&self, inode: &Inode) {
+        if let Some(at) = inode.data.take_grows_at() {
+            self.core().store.end_window(at);
+        }
         inode.close();
         self.reap(inode);
     }

@@ -1,7 +1,7 @@
 //! Large writes, which go to disk at once.
 
-use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, usize_from};
+use btrfs_store::Hint;
 use vfs::Run;
 
 use super::disk::give_up;
@@ -18,7 +18,7 @@ pub(crate) struct DirectWrite<'a> {
     pub(crate) data: &'a [u8],
     pub(crate) wants_csums: bool,
     /// Where they had best be.
-    pub(crate) hint: Option<Logical>,
+    pub(crate) hint: Hint,
 }
 
 /// Puts data on disk, the last sector padded with zeros, in space that `receipt` has; returns what holds it, for a

@@ -12,7 +12,7 @@ use std::ops::Range;
 
 use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
-use btrfs_store::DataExtent;
+use btrfs_store::{DataExtent, Hint};
 use vfs::{PageCache, Run};
 
 use crate::error::Result;
@@ -93,7 +93,7 @@ impl Outgoing {
     }
 
     /// Space for up to `len` bytes on disk.
-    pub(super) fn allocate(&mut self, core: &Core, len: u64, hint: Option<Logical>) -> Result<DataExtent> {
+    pub(super) fn allocate(&mut self, core: &Core, len: u64, hint: Hint) -> Result<DataExtent> {
         let extent = self.receipt.alloc(&core.store, len, hint)?;
         self.made.fresh.push(extent);
         debug_assert!(0 < extent.len && extent.len <= len, "no more than was asked for");

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
-use btrfs_store::DataExtent;
 use btrfs_store::ablation::allocates_apart;
+use btrfs_store::{DataExtent, Hint};
 use vfs::{PageCache, Run};
 
 use super::batch::Batches;
@@ -73,7 +73,7 @@ fn write_jobs(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
         tasks.extend(tasks_of(owner, std::mem::take(&mut job.steps), job.out.compression));
     }
     let mut outs: Vec<&mut Outgoing> = jobs.iter_mut().map(|job| &mut job.out).collect();
-    write(core, &sources, &mut outs, &tasks, None)
+    write(core, &sources, &mut outs, &tasks, Hint::default())
 }
 
 /// Allocates in the order of the tasks, the first best at `hint`, and writes what becomes adjacent on disk together.
@@ -88,7 +88,7 @@ pub(super) fn write<'p>(
     sources: &'p [Option<Source<'p>>],
     outs: &mut [&mut Outgoing],
     tasks: &[(usize, Task)],
-    hint: Option<Logical>,
+    hint: Hint,
 ) -> Result<()> {
     let mut writer = Writer { core, outs, sources, batches: Batches::default(), hint, plain: None };
     // While one window goes to the disk, the next is compressed.
@@ -164,7 +164,7 @@ struct Writer<'c, 'p, 'o, 'a> {
     sources: &'p [Option<Source<'p>>],
     batches: Batches<'p>,
     /// Where the next extent had best begin.
-    hint: Option<Logical>,
+    hint: Hint,
     /// What goes to disk as it is, not yet allocated: pieces that could not be compressed become one extent.
     plain: Option<(usize, Run)>,
 }
@@ -232,7 +232,7 @@ impl Writer<'_, '_, '_, '_> {
 
     fn put_plain(&mut self, owner: usize, start: u64, extent: DataExtent) {
         let Some(source) = self.sources[owner] else { return };
-        self.hint = Some(Logical(extent.at.0.saturating_add(extent.len)));
+        self.hint.at = Some(Logical(extent.at.0.saturating_add(extent.len)));
         self.outs[owner].add_fresh(FileExtent::whole(start, Kind::Regular, extent.at, extent.len));
         let run = Run { start, len: extent.len };
         self.batches.add_plain(self.core, self.outs, source, owner, (run, extent.at));
@@ -247,7 +247,7 @@ impl Writer<'_, '_, '_, '_> {
             self.put_plain(owner, run.start, extent);
             return self.add_plain(owner, Run { start: run.start + extent.len, len: run.len - extent.len });
         }
-        self.hint = Some(Logical(extent.at.0.saturating_add(len)));
+        self.hint.at = Some(Logical(extent.at.0.saturating_add(len)));
         let item = FileExtent::compressed(run.start, extent.at, len, run.len, compression.kind.to_raw());
         self.outs[owner].add_fresh(item);
         self.batches.add_encoded(self.core, self.outs, owner, (bytes, extent.at));
