@@ -74,7 +74,14 @@ impl Cursor {
             let goes_on = self.window == Some(part.start);
             return Self { window: if goes_on { Some(end) } else { self.window }, ..self };
         }
-        Self { run: Some(run_end), from, window: (window > 0).then_some(end) }
+        let is_ahead = self.run == Some(run_end) && self.window.is_some();
+        let (from, goes_on) = match (window, is_ahead) {
+            // Nobody's room is kept: what comes free in front is taken first.
+            (0, false) => (0, None),
+            (0, true) => (end, self.window),
+            _ => (from, Some(end)),
+        };
+        Self { run: Some(run_end), from, window: goes_on }
     }
 
     /// Who goes on at `at` does not: others may begin there.
