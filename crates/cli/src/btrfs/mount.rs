@@ -25,7 +25,7 @@ pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
   discard             each commit gives the room of what was deleted back to the host, or tells the disk; without it
                       fstrim(8) and `spinney trim` do that for everything at once
   bg_reclaim_threshold=PERCENT  block groups that have become less full than that are emptied in the background, and
-                      given back; 0, for none
+                      given back; up to 90, and 0 for none
   skip_balance        a balance that was cut short is not resumed
   user_subvol_ioctls  programs may make, delete and freeze subvolumes and defragment files by ioctl(2), as far as
                       owners, permission bits and access control lists surely allow it; such calls are NOT
