@@ -12,7 +12,6 @@
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
-
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 

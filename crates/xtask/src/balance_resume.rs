@@ -5,9 +5,9 @@
 //! left, and the balance is resumed; ours are mounted by the kernel, which resumes by itself. Afterwards `btrfs
 //! check` finds no error, and the kernel walks the same files as before. Needs root, and mkfs.xfs.
 
-use crate::cut_short::{self, check_same, copy, walk};
+use crate::cut_short::{self, Options, check_same, copy, walk};
 use crate::diff_walk::record::Walk;
-use crate::system::{Mount, btrfs_program, is_root, mkfs_program, run as run_program};
+use crate::system::{Mount, btrfs_program, mkfs_program, run as run_program};
 use anyhow::{Context, Result, bail, ensure};
 use spinney::{BalanceEnd, BalanceSpec, Volume};
 use std::ops::ControlFlow;
@@ -15,20 +15,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 use testkit::Random;
-
-/// What is run.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Options {
-    /// Balances cut short, of each.
-    #[arg(long, default_value_t = 20)]
-    count: u64,
-    /// What the image's files are drawn with.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Where the images are for a while.
-    #[arg(long, default_value = "/dev/shm")]
-    dir: PathBuf,
-}
 
 const IMAGE_BYTES: u64 = 1 << 30;
 const SNAPSHOTS: u64 = 20;
@@ -40,11 +26,7 @@ const BALANCE_MAX: Duration = Duration::from_secs(300);
 
 /// Runs both directions.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if !is_root() {
-        println!("balance-resume: skipped, mounting needs root");
-        return Ok(());
-    }
-    cut_short::on_host(&options.dir, "balance-resume", |top| both(options, top))
+    cut_short::on_host(options, "balance-resume", |top| both(options, top))
 }
 
 fn both(options: &Options, top: &Path) -> Result<()> {

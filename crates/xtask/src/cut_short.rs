@@ -3,15 +3,33 @@
 
 use crate::diff_walk::kernel;
 use crate::diff_walk::record::{Walk, differences};
-use crate::system::{Mount, btrfs_program, run as run_program};
+use crate::system::{Mount, btrfs_program, is_root, run as run_program};
 use anyhow::{Result, ensure};
 use std::path::{Path, PathBuf};
 
 const HOST_BYTES: u64 = 8 << 30;
 
-/// Runs something on such a file system, which is gone afterwards. Needs root, and mkfs.xfs.
-pub(crate) fn on_host(dir: &Path, name: &str, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
-    let folder = dir.join(format!("spinney-{name}-{}", std::process::id()));
+/// What is run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How often something is cut short: of each kind, where there are several.
+    #[arg(long, default_value_t = 20)]
+    pub(crate) count: u64,
+    /// What the image's files are drawn with.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) seed: u64,
+    /// Where the images are for a while.
+    #[arg(long, default_value = "/dev/shm")]
+    dir: PathBuf,
+}
+
+/// Runs something on such a file system, which is gone afterwards. Needs root, and mkfs.xfs; skipped without the first.
+pub(crate) fn on_host(options: &Options, name: &str, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    if !is_root() {
+        println!("{name}: skipped, mounting needs root");
+        return Ok(());
+    }
+    let folder = options.dir.join(format!("spinney-{name}-{}", std::process::id()));
     let host = Host::make(&folder)?;
     let ended = work(&host.top);
     drop(host);

@@ -5,28 +5,14 @@
 //! Afterwards no deleted subvolume is left, `btrfs check` finds no error, and the kernel walks the same files as
 //! after its own deletion. Needs root, and mkfs.xfs.
 
-use crate::cut_short::{self, check_same, copy, walk};
+use crate::cut_short::{self, Options, check_same, copy, walk};
 use crate::diff_walk::record::Walk;
-use crate::system::{Mount, btrfs_program, is_root, mkfs_program, run as run_program};
+use crate::system::{Mount, btrfs_program, mkfs_program, run as run_program};
 use anyhow::{Context, Result, ensure};
 use spinney::Volume;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use testkit::Random;
-
-/// What is run.
-#[derive(Debug, clap::Args)]
-pub(crate) struct Options {
-    /// Deletions cut short.
-    #[arg(long, default_value_t = 20)]
-    count: u64,
-    /// What the image's files are drawn with.
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Where the images are for a while.
-    #[arg(long, default_value = "/dev/shm")]
-    dir: PathBuf,
-}
 
 const IMAGE_BYTES: u64 = 2 << 30;
 const FILES: u64 = 60_000;
@@ -46,11 +32,7 @@ const DELETION_MAX: Duration = Duration::from_secs(120);
 
 /// Takes the copies and finishes each.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    if !is_root() {
-        println!("deletion-resume: skipped, mounting needs root");
-        return Ok(());
-    }
-    cut_short::on_host(&options.dir, "deletion-resume", |top| finish_all(options, top))
+    cut_short::on_host(options, "deletion-resume", |top| finish_all(options, top))
 }
 
 fn finish_all(options: &Options, top: &Path) -> Result<()> {

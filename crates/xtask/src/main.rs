@@ -68,9 +68,9 @@ enum Task {
     /// Replay logs that the kernel wrote, and compare with the kernel's own replay. Needs root.
     LogReplay(log_replay::Options),
     /// Cut balances short, and have the kernel go on with ours and us with the kernel's. Needs root, mkfs.xfs.
-    BalanceResume(balance_resume::Options),
+    BalanceResume(cut_short::Options),
     /// Cut deletions of snapshots by the kernel short, and finish them here. Needs root, mkfs.xfs.
-    DeletionResume(deletion_resume::Options),
+    DeletionResume(cut_short::Options),
     /// Try what power cuts leave of many workloads; the kernel judges some. It does so as root only.
     CrashExplore(crash_explore::Options),
     /// Run the suites of others (pjdfstest, fsx, ...) on fresh mounts. Needs root.

@@ -25,11 +25,7 @@ const PART_WIDTH: f64 = 2.75;
 pub(super) fn draw(systems: &[(&str, &[Layout])]) -> String {
     let mut svg = Svg::new(WIDTH, 440);
     svg.title((12.0, 24.0), "Filled to 80 %, halved and filled again: how data and free space lie");
-    for ((name, _), (index, colour)) in systems.iter().zip((0u32..).zip(COLOURS)) {
-        let x = 12.0 + f64::from(index) * 120.0;
-        svg.rect((x, 36.0), (12.0, 12.0), colour, "");
-        svg.text((x + 18.0, 46.0), Anchor::Start, name);
-    }
+    svg.legend(120.0, systems.iter().map(|(name, _)| *name).zip(COLOURS));
     panel(&mut svg, 0.0, "runs a file (less is better)", systems, Layout::runs_per_file);
     panel(&mut svg, 1.0, "KiB a request", systems, Layout::request_kib);
     panel(&mut svg, 2.0, "% of free bytes in runs of 1 MiB and more", systems, |layout| layout.large_share() * 100.0);

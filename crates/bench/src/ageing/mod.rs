@@ -21,6 +21,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use commands::picture;
+use host::Env;
 use serde::Serialize;
 
 use crate::row::as_float;
@@ -206,10 +207,8 @@ impl Side {
     }
 
     fn carry_out(&self, ops: &[Op]) -> Result<()> {
-        let data: Vec<u8> = {
-            let mut state = 1;
-            (0..WRITE_BYTES / 8).flat_map(|_| plan::next(&mut state).to_le_bytes()).collect()
-        };
+        let mut data = vec![0; WRITE_BYTES];
+        Env::seeded(1, (0, 0)).fill_random(&mut data);
         // Files that grow are held open meanwhile, as by those who write logs.
         let mut open: BTreeMap<u64, File> = BTreeMap::new();
         for (index, op) in ops.iter().enumerate() {

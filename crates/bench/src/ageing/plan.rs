@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 
+use host::Env;
+
 /// Smallest and largest size of a file: sizes between are equally likely by their logarithms.
 const SIZE_MIN: f64 = 4096.0;
 const SIZE_MAX: f64 = 8_388_608.0;
@@ -49,7 +51,7 @@ pub(super) fn directories() -> impl Iterator<Item = u64> {
 /// Which files there are, and what comes next.
 #[derive(Debug)]
 pub(super) struct Plan {
-    random: u64,
+    random: Env,
     /// Bytes of each file that is there.
     files: BTreeMap<u64, u64>,
     next_file: u64,
@@ -59,7 +61,7 @@ pub(super) struct Plan {
 
 impl Plan {
     pub(super) fn new(seed: u64) -> Self {
-        Self { random: seed, files: BTreeMap::new(), next_file: 0, bytes: 0, unsynced: 0 }
+        Self { random: Env::seeded(seed, (0, 0)), files: BTreeMap::new(), next_file: 0, bytes: 0, unsynced: 0 }
     }
 
     /// Every file there is.
@@ -123,30 +125,21 @@ impl Plan {
     }
 
     /// Parts of a size, the last first.
-    fn pieces(&mut self, size: u64) -> Vec<u64> {
+    fn pieces(&self, size: u64) -> Vec<u64> {
         let count = 2 + self.below(PIECES_MAX - 1);
         let each = size.div_ceil(count).max(1);
         (0..count).map(|index| size.saturating_sub(index * each).min(each)).filter(|piece| *piece > 0).collect()
     }
 
     #[expect(clippy::as_conversions, reason = "between the two limits")]
-    fn size(&mut self) -> u64 {
+    fn size(&self) -> u64 {
         let share = self.below(1 << 24) as f64 / f64::from(1 << 24);
         (SIZE_MIN * (SIZE_MAX / SIZE_MIN).powf(share)) as u64
     }
 
-    fn below(&mut self, end: u64) -> u64 {
-        next(&mut self.random) % end.max(1)
+    fn below(&self, end: u64) -> u64 {
+        self.random.random_u64() % end.max(1)
     }
-}
-
-/// The next number of SplitMix64.
-pub(super) fn next(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
 }
 
 #[cfg(test)]

@@ -32,11 +32,7 @@ pub(super) fn draw(systems: &[(&str, &Times)]) -> String {
     let rows = u32::try_from(kinds.len()).unwrap_or(0).div_ceil(COLUMNS);
     let mut svg = Svg::new(WIDTH * COLUMNS, HEIGHT * rows + 70);
     svg.title((12.0, 24.0), "Share of operations that took longer, everything at once on a ramdisk");
-    for ((name, _), (index, colour)) in systems.iter().zip((0u32..).zip(COLOURS)) {
-        let x = 12.0 + f64::from(index) * 180.0;
-        svg.rect((x, 36.0), (12.0, 12.0), colour, "");
-        svg.text((x + 18.0, 46.0), Anchor::Start, name);
-    }
+    svg.legend(180.0, systems.iter().map(|(name, _)| *name).zip(COLOURS));
     for (kind, index) in kinds.iter().zip(0u32..) {
         let at = (f64::from(index % COLUMNS * WIDTH), f64::from(index / COLUMNS * HEIGHT) + 50.0);
         panel(&mut svg, at, *kind, systems);

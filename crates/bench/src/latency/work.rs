@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use clap::ValueEnum;
+use host::Env;
 use rustix::fs::Advice;
 
 use super::asker::Asker;
@@ -101,7 +102,7 @@ impl Stand {
         let mut worker = Worker {
             stand: Arc::clone(self),
             times: Times::new(self.begin),
-            random: 0x9e37_79b9_7f4a_7c15 ^ (number + 1).wrapping_mul(0xd134_2543_de82_ef95),
+            random: Env::seeded(0x9e37_79b9_7f4a_7c15 ^ (number + 1).wrapping_mul(0xd134_2543_de82_ef95), (0, 0)),
             number,
         };
         let done = match load {
@@ -125,33 +126,25 @@ impl Stand {
 
 /// What is written: nothing that compresses to nothing.
 fn data() -> Vec<u8> {
-    let mut state = 1;
-    (0..1 << 17).flat_map(|_| random_of(&mut state).to_le_bytes()).collect()
-}
-
-/// The next number of SplitMix64.
-fn random_of(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^ (z >> 31)
+    let mut bytes = vec![0; 1 << 20];
+    Env::seeded(1, (0, 0)).fill_random(&mut bytes);
+    bytes
 }
 
 struct Worker {
     stand: Arc<Stand>,
     times: Times,
-    random: u64,
+    random: Env,
     number: u64,
 }
 
 impl Worker {
-    fn below(&mut self, end: u64) -> u64 {
-        random_of(&mut self.random) % end.max(1)
+    fn below(&self, end: u64) -> u64 {
+        self.random.random_u64() % end.max(1)
     }
 
     /// A part of `bytes` of random place and of the given length.
-    fn part<'a>(&mut self, bytes: &'a [u8], len: usize) -> &'a [u8] {
+    fn part<'a>(&self, bytes: &'a [u8], len: usize) -> &'a [u8] {
         let end = u64::try_from(bytes.len().saturating_sub(len)).unwrap_or(0);
         let from = usize::try_from(self.below(end)).unwrap_or(0);
         bytes.get(from..from + len).unwrap_or(bytes)

@@ -8,12 +8,12 @@ use btrfs_disk::items::FileExtent;
 use btrfs_disk::key::item_type::EXTENT_DATA;
 use btrfs_disk::{InodeNo, Key, Logical, TreeId};
 
-use super::walk::{LEVEL_COUNT, State, Subvolume, wrong};
+use super::walk::{State, Subvolume, wrong};
 use crate::Result;
 use crate::extent::{ExtentKind, Known, RefKey, known};
 use crate::hash::NumberMap;
 use crate::quota::Roots;
-use crate::tree::{Scan, Tree, leaf, raw};
+use crate::tree::{LEVEL_COUNT_MAX, Tree, raw};
 
 /// Bytes of a file that one extent can stand for, where that is more than it has on disk: it is compressed.
 const COMPRESSED_BYTES_MAX: u64 = 1 << 20;
@@ -51,8 +51,13 @@ impl<'a> Reach<'a> {
         if let Some(roots) = self.blocks.get(&at.0) {
             return Ok(Rc::clone(roots));
         }
-        if level >= LEVEL_COUNT {
-            return Err(wrong(at, "level of the tree block", Detail::AtMost((LEVEL_COUNT - 1).into()), level.into()));
+        if level >= LEVEL_COUNT_MAX {
+            return Err(wrong(
+                at,
+                "level of the tree block",
+                Detail::AtMost((LEVEL_COUNT_MAX - 1).into()),
+                level.into(),
+            ));
         }
         let Some(known) = known(self.extents, at)? else { return Ok(Rc::clone(&self.nobody)) };
         let roots = match self.only_reached_by(&known)? {
@@ -153,22 +158,15 @@ impl<'a> Reach<'a> {
         let last = offset.wrapping_add(len.max(COMPRESSED_BYTES_MAX));
         let (from, to) = (Key::new(inode.0, EXTENT_DATA, first), Key::new(inode.0, EXTENT_DATA, last.max(first)));
         let mut leaves = Vec::new();
-        self.state.each_leaf(root, &from, &to, |leaf_at, block| {
-            let start = raw::search(block, &from).unwrap_or_else(|slot| slot);
-            for slot in start..raw::nritems(block) {
-                let (key, bytes) = leaf::item(block, slot);
-                if key > to {
-                    break;
-                }
-                if let FileExtent::Extent(item) = FileExtent::parse(bytes)?
-                    && item.disk_bytenr.get() == at.0
-                    && key.offset.wrapping_sub(item.offset.get()) == offset
-                {
-                    leaves.push(leaf_at);
-                    break;
-                }
+        self.state.each_item(root, &from, &to, |leaf_at, key, bytes| {
+            if leaves.last() != Some(&leaf_at)
+                && let FileExtent::Extent(item) = FileExtent::parse(bytes)?
+                && item.disk_bytenr.get() == at.0
+                && key.offset.wrapping_sub(item.offset.get()) == offset
+            {
+                leaves.push(leaf_at);
             }
-            Ok(Scan::Continue)
+            Ok(())
         })?;
         if leaves.is_empty() {
             return Err(wrong(at, "uses of the data extent", Detail::AtLeast(1), 0));

@@ -9,10 +9,7 @@ use btrfs_disk::{Corrupt, Generation, Key, Logical, TreeId};
 
 use crate::Result;
 use crate::hash::NumberMap;
-use crate::tree::{RootPtr, Scan, leaf, node, raw};
-
-/// Levels that trees have.
-pub(super) const LEVEL_COUNT: u8 = 8;
+use crate::tree::{LEVEL_COUNT_MAX, RootPtr, leaf, node, raw};
 
 /// Copies of blocks that are kept at a time.
 const BLOCKS_MAX: usize = 1024;
@@ -60,16 +57,9 @@ impl<'a> State<'a> {
         }
         let (from, to) = (Key::new(id.0, ROOT_ITEM, 0), Key::new(id.0, ROOT_ITEM, u64::MAX));
         let mut found = None;
-        self.each_leaf(self.root_tree, &from, &to, |_, block| {
-            let start = raw::search(block, &from).unwrap_or_else(|slot| slot);
-            for slot in start..raw::nritems(block) {
-                let (key, bytes) = leaf::item(block, slot);
-                if key > to {
-                    break;
-                }
-                found = Some(RootItem::read(bytes).map_err(|error| error.at(At::Key(TreeId::ROOT, key)))?);
-            }
-            Ok(Scan::Continue)
+        self.each_item(self.root_tree, &from, &to, |_, key, bytes| {
+            found = Some(RootItem::read(bytes).map_err(|error| error.at(At::Key(TreeId::ROOT, *key)))?);
+            Ok(())
         })?;
         let subvolume = found.map(|item| {
             let (at, generation) = item.root_block();
@@ -80,19 +70,21 @@ impl<'a> State<'a> {
         Ok(subvolume)
     }
 
-    /// Shows the leaves of a tree in which items from `from` to `to` are or would be, until told to stop.
-    pub(super) fn each_leaf(
+    /// Shows the items of a tree from `from` to `to`, each with the address of its leaf.
+    pub(super) fn each_item(
         &mut self,
         root: RootPtr,
         from: &Key,
         to: &Key,
-        mut f: impl FnMut(Logical, &[u8]) -> Result<Scan>,
+        mut f: impl FnMut(Logical, &Key, &[u8]) -> Result<()>,
     ) -> Result<()> {
         let mut from = *from;
         loop {
             let (at, block, upper) = self.way_down(root, &from, 0)?;
-            if f(at, &block)? == Scan::Stop {
-                return Ok(());
+            let start = raw::search(&block, &from).unwrap_or_else(|slot| slot);
+            let items = (start..raw::nritems(&block)).map(|slot| leaf::item(&block, slot));
+            for (key, bytes) in items.take_while(|(key, _)| key <= to) {
+                f(at, &key, bytes)?;
             }
             match upper {
                 Some(upper) if upper <= *to && upper > from => from = upper,
@@ -103,7 +95,7 @@ impl<'a> State<'a> {
 
     /// The block of this level on the way to `key`, and where the next of its level begins.
     pub(super) fn way_down(&mut self, root: RootPtr, key: &Key, level: u8) -> Result<(Logical, Rc<[u8]>, Option<Key>)> {
-        if root.level >= LEVEL_COUNT || root.level < level {
+        if root.level >= LEVEL_COUNT_MAX || root.level < level {
             return Err(wrong(root.at, "level of the root block", Detail::AtLeast(level.into()), root.level.into()));
         }
         let (mut at, mut here) = (root.at, root.level);

@@ -75,34 +75,20 @@ pub(crate) struct Known {
 /// As [`backrefs`].
 pub(crate) fn known(tree: &Tree, at: Logical) -> Result<Option<Known>> {
     let mut known: Option<Known> = None;
-    scan_extent(tree, at, |key, bytes| {
-        let place = |error: Corrupt| error.at(At::Key(tree.id(), *key));
-        if matches!(key.item_type, item_type::EXTENT_ITEM | item_type::METADATA_ITEM) {
-            let view = ExtentView::parse(key, bytes).map_err(place)?;
-            let generation = Generation(view.item.generation.get());
-            let mut found = Known { generation, holders: Vec::new(), owner: None };
-            for entry in view.refs() {
-                match entry.map_err(place)? {
-                    InlineRef::Owner { root } => found.owner = Some(root),
-                    entry => found.holders.extend(RefKey::split(&entry).map(|(holder, _)| holder)),
-                }
+    each_part(tree, at, |part| {
+        match (part, &mut known) {
+            (Part::Item(generation), known) => {
+                *known = Some(Known { generation, holders: Vec::new(), owner: None });
             }
-            known = Some(found);
-        } else if is_reference(key.item_type)
-            && let Some(known) = &mut known
-        {
-            let entry = InlineRef::parse_keyed(key, bytes).map_err(place)?;
-            known.holders.extend(RefKey::split(&entry).map(|(holder, _)| holder));
+            (Part::Entry(InlineRef::Owner { root }), Some(known)) => known.owner = Some(root),
+            (Part::Entry(entry), Some(known)) => {
+                known.holders.extend(RefKey::split(&entry).map(|(holder, _)| holder));
+            }
+            (Part::Entry(_), None) => {}
         }
-        Ok(Scan::Continue)
+        Scan::Continue
     })?;
     Ok(known)
-}
-
-fn scan_extent(tree: &Tree, at: Logical, f: impl FnMut(&Key, &[u8]) -> Result<Scan>) -> Result<()> {
-    let from = Key::new(at.0, item_type::EXTENT_ITEM, 0);
-    let to = Key::new(at.0, item_type::SHARED_DATA_REF, u64::MAX);
-    tree.scan(&from, &to, f)
 }
 
 /// True when nothing but `holder` refers to the data extent that starts at `at`, or would after a
@@ -133,13 +119,32 @@ pub fn is_held_only_by(extent_tree: &Tree, queue: &RefQueue, at: Logical, holder
 /// Shows the holders that the extent tree knows: those inside the extent item, then those
 /// with items of their own.
 fn each_committed(tree: &Tree, at: Logical, mut see: impl FnMut(RefKey, u32) -> Scan) -> Result<()> {
-    scan_extent(tree, at, |key, bytes| {
+    each_part(tree, at, |part| match part {
+        Part::Item(_) => Scan::Continue,
+        Part::Entry(entry) => RefKey::split(&entry).map_or(Scan::Continue, |(holder, count)| see(holder, count)),
+    })
+}
+
+/// What the extent tree says of an extent.
+enum Part {
+    /// Its item, and the transaction that allocated it.
+    Item(Generation),
+    /// What stands inside the item, and what has an item of its own.
+    Entry(InlineRef),
+}
+
+fn each_part(tree: &Tree, at: Logical, mut see: impl FnMut(Part) -> Scan) -> Result<()> {
+    let from = Key::new(at.0, item_type::EXTENT_ITEM, 0);
+    let to = Key::new(at.0, item_type::SHARED_DATA_REF, u64::MAX);
+    tree.scan(&from, &to, |key, bytes| {
         let place = |error: Corrupt| error.at(At::Key(tree.id(), *key));
         if matches!(key.item_type, item_type::EXTENT_ITEM | item_type::METADATA_ITEM) {
-            for entry in ExtentView::parse(key, bytes).map_err(place)?.refs() {
-                if let Some((holder, count)) = RefKey::split(&entry.map_err(place)?)
-                    && see(holder, count) == Scan::Stop
-                {
+            let view = ExtentView::parse(key, bytes).map_err(place)?;
+            if see(Part::Item(Generation(view.item.generation.get()))) == Scan::Stop {
+                return Ok(Scan::Stop);
+            }
+            for entry in view.refs() {
+                if see(Part::Entry(entry.map_err(place)?)) == Scan::Stop {
                     return Ok(Scan::Stop);
                 }
             }
@@ -148,8 +153,7 @@ fn each_committed(tree: &Tree, at: Logical, mut see: impl FnMut(RefKey, u32) -> 
         if !is_reference(key.item_type) {
             return Ok(Scan::Continue);
         }
-        let entry = InlineRef::parse_keyed(key, bytes).map_err(place)?;
-        Ok(RefKey::split(&entry).map_or(Scan::Continue, |(holder, count)| see(holder, count)))
+        Ok(see(Part::Entry(InlineRef::parse_keyed(key, bytes).map_err(place)?)))
     })
 }
 

@@ -15,11 +15,8 @@ use btrfs_disk::{Corrupt, Generation, InodeNo, Key, Logical, TreeId};
 use super::DataMove;
 use crate::Result;
 use crate::extent::{Backref, ExtentKind, RefKey, backrefs, known, lookup};
-use crate::tree::{BlockView, Scan, children, raw};
+use crate::tree::{BlockView, LEVEL_COUNT_MAX, Scan, children, raw};
 use crate::txn::Engine;
-
-/// Levels that trees have.
-const LEVEL_COUNT: u8 = 8;
 
 /// A block that is to be made anew.
 pub(crate) struct Found {
@@ -98,8 +95,13 @@ impl<'a> Closure<'a> {
 
     fn find(&mut self, at: Logical, level: u8, todo: &mut Vec<(Logical, u8)>) -> Result<Found> {
         let engine = self.engine;
-        if level >= LEVEL_COUNT {
-            return Err(wrong(at, "level of the tree block", Detail::AtMost((LEVEL_COUNT - 1).into()), level.into()));
+        if level >= LEVEL_COUNT_MAX {
+            return Err(wrong(
+                at,
+                "level of the tree block",
+                Detail::AtMost((LEVEL_COUNT_MAX - 1).into()),
+                level.into(),
+            ));
         }
         let forest = engine.trees.forest();
         let bytes = forest.copy_of(at, || engine.reader.read_any(at, level))?;

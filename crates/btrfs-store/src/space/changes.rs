@@ -34,6 +34,11 @@ pub(crate) struct GroupChanges {
     pub(crate) freed: Vec<Run>,
 }
 
+/// Bytes of runs.
+pub(super) fn bytes_of(runs: &[Run]) -> u64 {
+    runs.iter().map(|run| run.len).sum()
+}
+
 /// Ascending runs with touching ones joined.
 pub(super) fn coalesced(runs: &[Run]) -> impl Iterator<Item = Run> + '_ {
     let mut rest = runs;

@@ -191,6 +191,12 @@ impl DeviceSpace {
     }
 }
 
+/// What a chunk has of devices.
+pub(crate) fn device_runs(chunk: &Chunk) -> impl Iterator<Item = (DevId, Run)> + '_ {
+    let len = chunk.stripe_bytes();
+    chunk.stripes().iter().map(move |stripe| (stripe.device, Run { start: stripe.offset, len }))
+}
+
 /// A chunk that is to be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkPlan {
@@ -206,12 +212,6 @@ impl ChunkPlan {
         let mut entry = DiskKey::from(self.chunk.key()).as_bytes().to_vec();
         entry.extend_from_slice(&self.item);
         entry
-    }
-
-    /// Its ranges on devices.
-    fn device_runs(&self) -> impl Iterator<Item = (DevId, Run)> + '_ {
-        let len = self.chunk.stripe_bytes();
-        self.chunk.stripes().iter().map(move |stripe| (stripe.device, Run { start: stripe.offset, len }))
     }
 
     fn group(&self) -> Run {
@@ -249,7 +249,7 @@ impl Space {
         devices.iter().find(|device| device.id == id).map(|device| device.bytes_used)
     }
 
-    /// What no chunk has of a device, without the places of the superblock's copies.
+    /// Places of chunks that were held are for others.
     pub(crate) fn give_places(&self, places: &[(DevId, Run)]) {
         for (id, run) in places {
             if let Some(device) = self.devices.lock().iter_mut().find(|device| device.id() == *id) {
@@ -261,6 +261,7 @@ impl Space {
         }
     }
 
+    /// What no chunk has of a device, without the places of the superblock's copies.
     pub(crate) fn unallocated_runs(&self, id: DevId) -> Vec<Run> {
         let devices = self.devices.lock();
         let Some(device) = devices.iter().find(|device| device.id == id) else { return Vec::new() };
@@ -310,7 +311,7 @@ impl Space {
         let Some(plan) = plan(&request, &devices)? else {
             return Ok(None);
         };
-        for (id, run) in plan.device_runs() {
+        for (id, run) in device_runs(&plan.chunk) {
             if let Some(device) = devices.iter_mut().find(|device| device.id == id) {
                 device.bytes_used += device.free.subtract(run);
             }
@@ -325,7 +326,7 @@ impl Space {
     /// Whatever editing a tree fails with; the transaction cannot go on then.
     pub fn write_chunk(&self, edit: &Edit<'_>, trees: &ChunkTrees<'_>, plan: &ChunkPlan) -> Result<()> {
         let chunk = &plan.chunk;
-        for (id, run) in plan.device_runs() {
+        for (id, run) in device_runs(&plan.chunk) {
             let extent = DevExtent {
                 chunk_tree: TreeId::CHUNK.0.into(),
                 chunk_objectid: objectid::FIRST_CHUNK_TREE.into(),

@@ -17,8 +17,8 @@ const ITEM_BYTES: u64 = 25;
 const EXTENTS_BETWEEN: u64 = 100;
 
 /// How the free space of a group with so many free extents is to be kept, which is kept as `now` says.
-pub(super) fn wanted(group: Run, sector: u32, extents: u64, now: FreeSpaceFlags) -> FreeSpaceFlags {
-    let bitmaps = group.len.div_ceil(BITMAP_SECTORS * u64::from(sector));
+pub(super) fn wanted(group: Run, sector: u64, extents: u64, now: FreeSpaceFlags) -> FreeSpaceFlags {
+    let bitmaps = group.len.div_ceil(BITMAP_SECTORS * sector);
     let extents_max = bitmaps * (ITEM_BYTES + to_u64(bitmap_size(BITMAP_SECTORS, 1))) / ITEM_BYTES;
     match now.contains(FreeSpaceFlags::USING_BITMAPS) {
         false if extents > extents_max => now | FreeSpaceFlags::USING_BITMAPS,
@@ -28,14 +28,14 @@ pub(super) fn wanted(group: Run, sector: u32, extents: u64, now: FreeSpaceFlags)
 }
 
 /// The bitmaps of a group with these free runs, which lie in it.
-pub(super) fn bitmaps_of(group: Run, sector: u32, free: impl Iterator<Item = Run>) -> Vec<(Key, Vec<u8>)> {
-    let len_max = BITMAP_SECTORS * u64::from(sector);
+pub(super) fn bitmaps_of(group: Run, sector: u64, free: impl Iterator<Item = Run>) -> Vec<(Key, Vec<u8>)> {
+    let len_max = BITMAP_SECTORS * sector;
     let count = group.len.div_ceil(len_max);
     let mut bitmaps: Vec<(Key, Vec<u8>)> = (0..count)
         .map(|number| {
             let start = group.start + number * len_max;
             let len = len_max.min(group.end() - start);
-            (Key::new(start, FREE_SPACE_BITMAP, len), vec![0; bitmap_size(len, sector)])
+            (Key::new(start, FREE_SPACE_BITMAP, len), vec![0; bitmap_size(len / sector, 1)])
         })
         .collect();
     for run in free {
@@ -43,7 +43,7 @@ pub(super) fn bitmaps_of(group: Run, sector: u32, free: impl Iterator<Item = Run
         for (key, bitmap) in bitmaps.iter_mut().skip(to_usize(first)).take(to_usize(last - first) + 1) {
             let start = run.start.max(key.objectid) - key.objectid;
             let end = run.end().min(key.objectid + key.offset) - key.objectid;
-            for bit in start / u64::from(sector)..end / u64::from(sector) {
+            for bit in start / sector..end / sector {
                 bitmap_set(bitmap, bit, true);
             }
         }

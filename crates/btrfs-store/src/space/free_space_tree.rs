@@ -90,7 +90,7 @@ fn apply(edit: &Edit<'_>, tree: &Tree, changes: &GroupChanges, sector: u64) -> R
     } else {
         apply_to_extents(edit, tree, group, &ordered, old)?
     };
-    let flags = free_space_form::wanted(group, sector_bytes(sector), new, info.info_flags());
+    let flags = free_space_form::wanted(group, sector, new, info.info_flags());
     if flags != info.info_flags() {
         convert(edit, tree, group, flags, sector)?;
     } else if new == old {
@@ -107,31 +107,19 @@ fn apply(edit: &Edit<'_>, tree: &Tree, changes: &GroupChanges, sector: u64) -> R
 /// Keeps the free space of a group in the other way. What its info says is the caller's business.
 fn convert(edit: &Edit<'_>, tree: &Tree, group: Run, flags: FreeSpaceFlags, sector: u64) -> Result<()> {
     let (info, last) = (info_key(group), Key::new(group.end() - 1, u8::MAX, u64::MAX));
-    let mut runs = Vec::new();
+    let mut old = Reader::new(group, sector);
     tree.scan(&info, &last, |key, bytes| {
-        match key.item_type {
-            FREE_SPACE_INFO => {}
-            FREE_SPACE_EXTENT => runs.push(checked_extent(*key, group)?),
-            _ => {
-                check_bitmap(*key, bytes, group, sector)?;
-                let run = |(first, count)| Run { start: key.objectid + first * sector, len: count * sector };
-                runs.extend(bitmap_runs(bytes).map(run));
-            }
-        }
+        old.push(*key, bytes)?;
         Ok(Scan::Continue)
     })?;
     edit.remove_range(tree, &Key::new(info.objectid, info.item_type, u64::MAX), &last, |_, _| ())?;
     if flags.contains(FreeSpaceFlags::USING_BITMAPS) {
-        let bitmaps = free_space_form::bitmaps_of(group, sector_bytes(sector), runs.into_iter());
+        let bitmaps = free_space_form::bitmaps_of(group, sector, old.map.iter());
         let items: Vec<_> = bitmaps.iter().map(|(key, bytes)| (*key, bytes.as_slice())).collect();
         return edit.insert_batch(tree, &items);
     }
-    let items: Vec<_> = coalesced(&runs).map(|run| (extent_key(run), &[][..])).collect();
+    let items: Vec<_> = old.map.iter().map(|run| (extent_key(run), &[][..])).collect();
     edit.insert_batch(tree, &items)
-}
-
-fn sector_bytes(sector: u64) -> u32 {
-    u32::try_from(sector).unwrap_or(u32::MAX)
 }
 
 fn in_order(changes: &GroupChanges) -> Vec<Change> {

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{At, Corrupt, Detail, Logical};
 
-use super::changes::{Change, GroupChanges, Place, What, coalesced, net};
+use super::changes::{Change, GroupChanges, Place, What, bytes_of, coalesced, net};
 use super::free_map::{Cursor, FreeMap, Run, Want};
 use crate::error::{Result, SpaceKind};
 use crate::locks::{Mutex, MutexGuard, Rank};
@@ -363,11 +363,14 @@ impl BlockGroup {
     /// # Errors
     /// As [`Self::give`].
     pub(crate) fn unpin(&self, runs: &[Run]) -> Result<Given, Corrupt> {
-        let mut state = self.state.lock();
-        let bytes: u64 = runs.iter().map(|run| run.len).sum();
+        self.unpin_locked(&mut self.state.lock(), runs)
+    }
+
+    fn unpin_locked(&self, state: &mut State, runs: &[Run]) -> Result<Given, Corrupt> {
+        let bytes = bytes_of(runs);
         debug_assert!(bytes <= state.pinned_bytes, "what is unpinned was pinned");
         state.pinned_bytes = state.pinned_bytes.saturating_sub(bytes);
-        self.give_locked(&mut state, runs)
+        self.give_locked(state, runs)
     }
 
     /// So many bytes that are pinned stay so until [`Self::release`].
@@ -380,13 +383,11 @@ impl BlockGroup {
     /// # Errors
     /// As [`Self::give`].
     pub(crate) fn release(&self, runs: &[Run]) -> Result<Given, Corrupt> {
-        {
-            let mut state = self.state.lock();
-            let bytes: u64 = runs.iter().map(|run| run.len).sum();
-            debug_assert!(bytes <= state.held_bytes, "what is released was held");
-            state.held_bytes = state.held_bytes.saturating_sub(bytes);
-        }
-        self.unpin(runs)
+        let mut state = self.state.lock();
+        let bytes = bytes_of(runs);
+        debug_assert!(bytes <= state.held_bytes, "what is released was held");
+        state.held_bytes = state.held_bytes.saturating_sub(bytes);
+        self.unpin_locked(&mut state, runs)
     }
 
     fn give_locked(&self, state: &mut State, runs: &[Run]) -> Result<Given, Corrupt> {

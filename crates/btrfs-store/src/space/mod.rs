@@ -63,6 +63,8 @@ use groups::{ACCOUNT_COUNT, Groups};
 
 pub use account::{Shortage, Urgency};
 pub(crate) use changes::Place as ChunkPlace;
+use changes::bytes_of;
+pub(crate) use chunk::device_runs;
 pub use chunk::{ChunkPlan, ChunkTrees, DeviceSpace};
 pub use counters::{ShardedCounter, compare_sum};
 pub use free_map::Run;
@@ -401,11 +403,17 @@ impl Space {
             // What is rewritten now gathers in the first groups, so that the last ones become empty.
             self.groups.start_over();
         }
+        self.give_all(pinned, |group, runs| {
+            let given = group.unpin(runs)?;
+            self.given(group, bytes_of(runs), given);
+            self.accounts.unpinned(group.kind(), bytes_of(runs));
+            Ok(())
+        })
+    }
+
+    fn give_all(&self, pinned: Pinned, give: impl Fn(&BlockGroup, &[Run]) -> Result<()>) -> Result<()> {
         for (group, runs) in pinned.0 {
-            let bytes = runs.iter().map(|run| run.len).sum();
-            let given = group.unpin(&runs)?;
-            self.given(&group, bytes, given);
-            self.accounts.unpinned(group.kind(), bytes);
+            give(&group, &runs)?;
             if group.is_empty() {
                 // Its place may be another kind's.
                 self.accounts.set_none_full();
@@ -417,9 +425,8 @@ impl Space {
     /// Pinned extents stay out of use, and no commit frees them, until [`Self::release`].
     pub(crate) fn hold(&self, held: &Pinned) {
         for (group, runs) in &held.0 {
-            let bytes = runs.iter().map(|run| run.len).sum();
-            group.hold(bytes);
-            self.accounts.unpinned(group.kind(), bytes);
+            group.hold(bytes_of(runs));
+            self.accounts.unpinned(group.kind(), bytes_of(runs));
         }
     }
 
@@ -428,15 +435,11 @@ impl Space {
     /// # Errors
     /// As [`Self::unpin`].
     pub(crate) fn release(&self, held: Pinned) -> Result<()> {
-        for (group, runs) in held.0 {
-            let bytes = runs.iter().map(|run| run.len).sum();
-            let given = group.release(&runs)?;
-            self.given(&group, bytes, given);
-            if group.is_empty() {
-                self.accounts.set_none_full();
-            }
-        }
-        Ok(())
+        self.give_all(held, |group, runs| {
+            let given = group.release(runs)?;
+            self.given(group, bytes_of(runs), given);
+            Ok(())
+        })
     }
 
     /// The next allocations begin at the first group with room.

@@ -14,7 +14,7 @@ use btrfs_disk::{DevId, Key, Logical};
 
 use super::Space;
 use super::changes::Place;
-use super::chunk::{ChunkTrees, DeviceSpace, change_device, group_key};
+use super::chunk::{ChunkTrees, DeviceSpace, change_device, device_runs, group_key};
 use super::free_map::Run;
 use super::free_space_tree;
 use super::group::{BlockGroup, Free};
@@ -128,20 +128,14 @@ impl Space {
         chunk: &Chunk,
         place: Place,
     ) -> Result<()> {
-        let len = chunk.stripe_bytes();
-        for stripe in chunk.stripes() {
-            remove(edit, trees.device, &Key::new(stripe.device.0, item_type::DEV_EXTENT, stripe.offset))?;
-            let run = Run { start: stripe.offset, len };
-            let is_given = self
-                .devices
-                .lock()
-                .iter_mut()
-                .find(|device| device.id() == stripe.device)
-                .map(|device| device.give(run, place));
+        for (id, run) in device_runs(chunk) {
+            remove(edit, trees.device, &Key::new(id.0, item_type::DEV_EXTENT, run.start))?;
+            let is_given =
+                self.devices.lock().iter_mut().find(|device| device.id() == id).map(|device| device.give(run, place));
             if is_given != Some(true) {
-                return Err(Error::bug(format!("{run:?} of device {} is in no chunk", stripe.device.0), "chunk"));
+                return Err(Error::bug(format!("{run:?} of device {} is in no chunk", id.0), "chunk"));
             }
-            self.write_device_use(edit, trees.chunk, stripe.device)?;
+            self.write_device_use(edit, trees.chunk, id)?;
         }
         remove(edit, trees.chunk, &chunk.key())?;
         let group = Run { start: chunk.start().0, len: chunk.len_bytes() };

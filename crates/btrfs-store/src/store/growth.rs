@@ -11,7 +11,7 @@ use super::Store;
 use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::pool::{PoolDevice, supers};
-use crate::space::{self, BlockGroup, ChunkPlace, ChunkTrees, Reservation, Run, Shortage, Spare, Urgency};
+use crate::space::{self, BlockGroup, ChunkPlace, ChunkTrees, Reservation, Shortage, Spare, Urgency, device_runs};
 use crate::tree::Edit;
 use crate::txn::{Purse, TxnHost};
 use crate::{Error, Result, make};
@@ -70,12 +70,10 @@ impl Store {
             let chunk = engine.pool().chunks().lookup(Logical(group.range().start), group.range().len)?;
             engine.space.erase_chunk(edit, trees, &chunk, place)?;
             engine.forget_chunk(&chunk)?;
-            if place == ChunkPlace::Held {
-                let len = chunk.stripe_bytes();
-                let runs = chunk.stripes().iter().map(|stripe| (stripe.device, Run { start: stripe.offset, len }));
-                engine.hold_places(runs.collect())?;
+            match place {
+                ChunkPlace::Free => Ok(()),
+                ChunkPlace::Held => engine.hold_places(device_runs(&chunk).collect()),
             }
-            Ok(())
         })
     }
 
@@ -157,8 +155,7 @@ impl Store {
         engine.health.check()?;
         engine.log.unreplayed.check()?;
         let total_bytes = total_bytes - total_bytes % u64::from(engine.reader.format.sectorsize);
-        let id = engine.only_device();
-        let device = engine.pool().devices().get(id).ok_or_else(|| Error::bug("no device", "resize"))?;
+        let device = engine.device()?;
         if total_bytes < device.total_bytes() {
             self.give_back_all(Spare::All)?;
             // What is held back may lie beyond.

@@ -7,7 +7,7 @@ use blockdev::{Device, Op};
 use super::Store;
 use crate::options::StoreOptions;
 use crate::txn::{Engine, View};
-use crate::{Error, Result, bootstrap};
+use crate::{Result, bootstrap};
 
 /// Tree blocks that a view keeps in memory at most, one part of so many of what the store itself may.
 const CACHE_SHARE: usize = 4;
@@ -21,6 +21,7 @@ impl Store {
     /// As [`Self::open`].
     pub fn committed_view(&self) -> Result<Self> {
         let engine = &self.0;
+        let device = Arc::clone(engine.device()?.device());
         let (view, superblock) = engine.open_view();
         let options = StoreOptions {
             read_only: true,
@@ -29,13 +30,8 @@ impl Store {
             superblock: None,
             ..engine.options.clone()
         };
-        // From here on the device ends the view when nobody has it any more.
-        let devices = engine.pool().devices().iter().map(|device| Arc::clone(device.device()));
-        let viewed = devices.map(|device| ViewDevice { device, view: Arc::clone(&view), engine: Arc::clone(engine) });
-        let Some(device) = viewed.last() else {
-            engine.close_view(&view);
-            return Err(Error::bug("no device", "view"));
-        };
+        // It ends the view when nobody has it any more.
+        let device = ViewDevice { device, view, engine: Arc::clone(engine) };
         let workers = Arc::clone(engine.pool().workers());
         Ok(Self(Arc::new(bootstrap::open_view(Arc::new(device), superblock, &options, workers)?)))
     }

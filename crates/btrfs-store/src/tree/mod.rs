@@ -53,6 +53,7 @@ pub use host::Host;
 pub(crate) use prune::{Prune, cut_first, prune_last};
 pub use read::Scan;
 pub(crate) use walk::{children, prepare_for_write};
+pub(crate) use write_path::LEVEL_COUNT_MAX;
 
 #[cfg(test)]
 mod tests;

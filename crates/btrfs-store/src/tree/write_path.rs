@@ -22,7 +22,7 @@ use super::host::Host;
 use super::{leaf, node, raw};
 
 /// Deepest tree the format allows.
-const LEVEL_COUNT_MAX: usize = 8;
+pub(crate) const LEVEL_COUNT_MAX: u8 = 8;
 
 /// What the change will need of the leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -201,7 +201,7 @@ pub(crate) fn lock_root<'t>(host: &dyn Host, tree: &'t Tree, intent: Intent) -> 
         tree.note_changed();
     }
     let is_root_leaf = raw::level(&top.data) == 0;
-    let mut steps = Vec::with_capacity(LEVEL_COUNT_MAX);
+    let mut steps = Vec::with_capacity(LEVEL_COUNT_MAX.into());
     steps.push(Step { block: top, slot: 0 });
     Ok(Path {
         tree,

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical};
 
-use crate::extent::{RefKey, backrefs, convert_changes, cow_changes, on_cow};
+use crate::extent::{RefKey, backrefs, convert_changes};
 use crate::tree::{Block, BlockView, Bytes, Host, Tree, children, cut_first, node, raw};
 use crate::{Error, Result};
 
@@ -158,11 +158,7 @@ impl Host for WithoutDead<'_> {
         let gone = self.nodes.iter().find(|(at, _)| *at == old.at).map_or(0, |(_, gone)| *gone);
         let mut alive = old.bytes.to_vec();
         (0..gone).for_each(|_| node::remove(&mut alive, 0));
-        let plan = on_cow(&self.host.state_of(tree, old)?);
-        let places = (old.at, BlockView::new(new).at);
-        cow_changes(&plan, &alive, places, tree.id(), &mut |change| self.host.push(change))?;
-        tree.forest().forget(old.at);
-        Ok(())
+        self.host.block_cowed(tree, &BlockView::new(&alive), new)
     }
 
     fn block_freed(&self, tree: &Tree, block: &BlockView<'_>) -> Result<()> {

@@ -14,7 +14,7 @@ use zerocopy::IntoBytes;
 use crate::extent::{CsumSizes, CsumTree, ExtentSizes, check_unused};
 use crate::locks::Mutex;
 use crate::options::StoreOptions;
-use crate::pool::{Chunk, Pool};
+use crate::pool::{Chunk, Pool, PoolDevice};
 use crate::quota::{Groups, Quota};
 use crate::space::{BlockGroup, ChunkPlan, ChunkTrees, Extent, LoadFrom, Space, load_group};
 use crate::tree::Tree;
@@ -164,6 +164,14 @@ impl Engine {
     /// The device: there is one, until several are supported.
     pub(crate) fn only_device(&self) -> DevId {
         DevId(self.superblock.lock().fields().dev_item.devid.get())
+    }
+
+    /// The same, to be worked on.
+    ///
+    /// # Errors
+    /// None but bugs.
+    pub(crate) fn device(&self) -> Result<&PoolDevice> {
+        self.pool().devices().get(self.only_device()).ok_or_else(|| Error::bug("no device", "the superblock"))
     }
 
     /// Has the superblock say how large its device is.

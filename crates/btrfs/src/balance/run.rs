@@ -152,9 +152,7 @@ impl Running {
         if let Some(leaving) = self.leaving {
             leaving.stop(core);
         }
-        if self.is_noted {
-            set_targets(core, &BalanceSpec::default());
-        }
+        set_targets(core, &BalanceSpec::default());
         self.progress
     }
 

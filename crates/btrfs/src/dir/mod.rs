@@ -110,17 +110,8 @@ impl Namespace {
     /// # Errors
     /// As [`Namespace::reserve`]; `QuotaExceeded`.
     pub(crate) fn reserve_in(&self, subvolume: TreeId, items: u32) -> Result<Reservation> {
-        let check = || self.core.store.check_quota(subvolume).map_err(Error::from);
-        match check() {
-            // What is dirty was charged as if it replaced nothing.
-            Err(error)
-                if error.caller_error() == Some(CallerError::QuotaExceeded) && self.core.store.has_charged_quotas() =>
-            {
-                writeback::flush_all(&self.core)?;
-                check()?;
-            }
-            answer => answer?,
-        }
+        let check = || self.core.store.check_quota(subvolume);
+        self.core.within_quotas(check, || writeback::flush_all(&self.core))?;
         self.reserve(items)
     }
 

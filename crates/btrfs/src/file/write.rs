@@ -157,15 +157,8 @@ pub(super) fn reserve(core: &Core, need: Need, held: Held) -> Result<Reservation
 /// As [`reserve`]; `QuotaExceeded`.
 pub(super) fn reserve_for(core: &Core, inode: &Inode, need: Need, held: Held) -> Result<Reservation> {
     let reservation = reserve(core, need, held)?;
-    let charge = || core.store.charge_quota(inode.tree_id(), need.data, &reservation).map_err(Error::from);
-    match charge() {
-        // What is dirty was charged as if it replaced nothing.
-        Err(error) if error.caller_error() == Some(CallerError::QuotaExceeded) && core.store.has_charged_quotas() => {
-            flush(core, held)?;
-            charge()?;
-        }
-        answer => answer?,
-    }
+    let charge = || core.store.charge_quota(inode.tree_id(), need.data, &reservation);
+    core.within_quotas(charge, || flush(core, held))?;
     Ok(reservation)
 }
 

@@ -104,6 +104,25 @@ impl Core {
         Ok(Arc::clone(self.roots.write().entry(id).or_insert(loaded)))
     }
 
+    /// Asks whether quotas allow something, and once more where what is dirty, which was charged as if it replaced
+    /// nothing, is written.
+    ///
+    /// # Errors
+    /// Those of `ask` and `flush`.
+    pub(crate) fn within_quotas(
+        &self,
+        ask: impl Fn() -> btrfs_store::Result<()>,
+        flush: impl FnOnce() -> Result<()>,
+    ) -> Result<()> {
+        match ask() {
+            Err(btrfs_store::Error::QuotaExceeded { .. }) if self.store.has_charged_quotas() => {
+                flush()?;
+                Ok(ask()?)
+            }
+            answer => Ok(answer?),
+        }
+    }
+
     /// Forgets a subvolume that was deleted: nothing in it can be found from here on. Returns
     /// those of its inodes that are not open. Its tree waits for the others, see [`DeadTrees`].
     pub(crate) fn forget_root(&self, id: TreeId) -> Vec<Arc<Inode>> {

@@ -86,6 +86,13 @@ impl Opened {
         }
         Ok(())
     }
+
+    /// Logs why the numbers of quota groups are not to be trusted, where that was found out since the last time.
+    pub(crate) fn tell_quotas(&self) {
+        if let Some(reason) = self.core().store.why_quotas_inconsistent() {
+            tracing::warn!("quotas are inconsistent until they are counted anew: {reason}");
+        }
+    }
 }
 
 impl Drop for Opened {
@@ -100,15 +107,6 @@ impl Drop for Opened {
         let synced = sync_all(core).and_then(|()| Ok(core.store.gather_groups()?));
         if synced.is_ok_and(|gone| gone > 0) {
             let _ = core.store.commit();
-        }
-    }
-}
-
-impl Opened {
-    /// Logs why the numbers of quota groups are not to be trusted, where that was found out since the last time.
-    pub(crate) fn tell_quotas(&self) {
-        if let Some(reason) = self.core().store.why_quotas_inconsistent() {
-            tracing::warn!("quotas are inconsistent until they are counted anew: {reason}");
         }
     }
 }

@@ -49,11 +49,26 @@ impl QuotaPage {
         text
     }
 
-    /// Adds what a page says to what was read of those before.
-    ///
-    /// # Errors
-    /// [`NotQuotas`].
-    pub fn read(text: &str) -> Result<Self, NotQuotas> {
+    /// Adds what the next page says.
+    pub fn add(&mut self, other: Self) {
+        for mut group in other.report.groups {
+            match self.report.groups.last_mut().filter(|last| last.id == group.id) {
+                Some(last) => {
+                    last.parents.append(&mut group.parents);
+                    last.members.append(&mut group.members);
+                }
+                None => self.report.groups.push(group),
+            }
+        }
+        self.next = other.next;
+    }
+}
+
+impl std::str::FromStr for QuotaPage {
+    type Err = NotQuotas;
+
+    /// Lines of other names are passed over: a later version may tell more.
+    fn from_str(text: &str) -> Result<Self, NotQuotas> {
         let mut page = Self::default();
         for line in text.lines() {
             let (name, numbers) = words_of(line).ok_or(NotQuotas)?;
@@ -86,28 +101,6 @@ impl QuotaPage {
             }
         }
         Ok(page)
-    }
-
-    /// Adds what the next page says.
-    pub fn add(&mut self, other: Self) {
-        for mut group in other.report.groups {
-            match self.report.groups.last_mut().filter(|last| last.id == group.id) {
-                Some(last) => {
-                    last.parents.append(&mut group.parents);
-                    last.members.append(&mut group.members);
-                }
-                None => self.report.groups.push(group),
-            }
-        }
-        self.next = other.next;
-    }
-}
-
-impl std::str::FromStr for QuotaPage {
-    type Err = NotQuotas;
-
-    fn from_str(text: &str) -> Result<Self, NotQuotas> {
-        Self::read(text)
     }
 }
 

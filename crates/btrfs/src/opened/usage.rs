@@ -110,15 +110,13 @@ impl FromStr for SpaceUsage {
             let (name, numbers) = words_of(line).ok_or(NotUsage)?;
             match (name, numbers.as_slice()) {
                 ("space", &[device_bytes, allocated_bytes, unallocated_bytes, free_bytes, reserve_bytes, ..]) => {
-                    let (held_bytes, groups) = (0, Vec::new());
                     found = Some(Self {
                         device_bytes,
                         allocated_bytes,
                         unallocated_bytes,
                         free_bytes,
                         reserve_bytes,
-                        held_bytes,
-                        groups,
+                        ..Self::default()
                     });
                 }
                 ("groups", &[flags, count, total_bytes, used_bytes, device_bytes, ..]) => {

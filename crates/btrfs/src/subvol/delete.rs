@@ -88,10 +88,7 @@ fn mark_deleted(namespace: &Namespace, txn: &Txn, id: TreeId) -> Result<()> {
 /// # Errors
 /// As [`drop_tree`].
 pub(crate) fn drop_dead_trees(namespace: &Namespace) -> Result<()> {
-    while let Some(id) = namespace.core.dead.take() {
-        drop_tree(namespace, id)?;
-    }
-    Ok(())
+    drop_dead(namespace, u32::MAX)
 }
 
 /// Begins with that, for a caller that does not wait long: after some steps the rest is left to [`drop_dead_trees`].
@@ -99,17 +96,16 @@ pub(crate) fn drop_dead_trees(namespace: &Namespace) -> Result<()> {
 /// # Errors
 /// As [`drop_tree`].
 pub(crate) fn drop_some_dead_trees(namespace: &Namespace) -> Result<()> {
-    let core = &namespace.core;
-    let mut steps = 0;
-    while let Some(id) = core.dead.take() {
-        while core.store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {
-            steps += 1;
-            if steps >= SYNC_STEPS_MAX {
-                core.dead.add(id);
-                return Ok(());
-            }
+    drop_dead(namespace, SYNC_STEPS_MAX)
+}
+
+fn drop_dead(namespace: &Namespace, mut steps: u32) -> Result<()> {
+    let dead = &namespace.core.dead;
+    while let Some(id) = dead.take() {
+        if !drop_in_steps(namespace, id, &mut steps)? {
+            dead.add(id);
+            break;
         }
-        remove_note(namespace, id)?;
     }
     Ok(())
 }
@@ -120,9 +116,20 @@ pub(crate) fn drop_some_dead_trees(namespace: &Namespace) -> Result<()> {
 /// # Errors
 /// When a tree cannot be read or changed; the next open goes on where this stopped.
 pub(crate) fn drop_tree(namespace: &Namespace, id: TreeId) -> Result<()> {
-    let core = &namespace.core;
-    while core.store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {}
-    remove_note(namespace, id)
+    let mut steps = u32::MAX;
+    drop_in_steps(namespace, id, &mut steps).map(drop)
+}
+
+/// False when no steps are left, and something of the tree is.
+fn drop_in_steps(namespace: &Namespace, id: TreeId, steps: &mut u32) -> Result<bool> {
+    while namespace.core.store.drop_tree_step(id, DROP_STEP_BLOCKS)? == DropProgress::More {
+        *steps = steps.saturating_sub(1);
+        if *steps == 0 {
+            return Ok(false);
+        }
+    }
+    remove_note(namespace, id)?;
+    Ok(true)
 }
 
 /// Removes the note that a subvolume is being deleted.

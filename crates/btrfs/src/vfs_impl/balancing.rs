@@ -202,16 +202,14 @@ impl BtrfsFs {
         }
         let running = place.take()?;
         let progress = *running.progress();
-        Some(Stepped::Ended(
-            progress,
-            match stepped {
-                Ok(_) => running.finish(self.namespace()).map(drop),
-                Err(error) => {
-                    running.stop(self.core());
-                    Err(error)
-                }
-            },
-        ))
+        let ended = match stepped {
+            Ok(_) => running.finish(self.namespace()).map(drop),
+            Err(error) => {
+                running.stop(self.core());
+                Err(error)
+            }
+        };
+        Some(Stepped::Ended(progress, ended))
     }
 
     /// The group that became all but empty and is being moved, if there is one.

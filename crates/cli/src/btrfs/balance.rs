@@ -15,7 +15,7 @@ use serde::Serialize;
 use spinney::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Error as VolumeError, Volume};
 
 use super::format;
-use super::told::told;
+use super::told::{self, told};
 use commands::failure::{Failure, Status};
 use commands::human;
 use commands::image::{ImageArgs, ReadArgs};
@@ -329,20 +329,16 @@ fn order_and_watch(dir: &Path, text: &str, how: How, out: &mut Output) -> Result
 }
 
 fn order(dir: &Path, text: &str) -> Result<()> {
-    let set = rustix::fs::setxattr(dir, BalanceStatus::XATTR, text.as_bytes(), rustix::fs::XattrFlags::empty());
-    set.map_err(|error| match error {
-        Errno::BUSY => refusal(dir, "a balance is under way: `balance status` tells how far it is"),
-        Errno::EXIST => refusal(dir, CUT_SHORT),
-        Errno::NOENT => refusal(dir, "there is no balance that has not ended"),
-        Errno::PERM => refusal(dir, "this is for root, and for the user who mounted it"),
-        Errno::INVAL => refusal(dir, "metadata would be stored in fewer copies (-f does that), or mixed groups differ"),
-        Errno::OPNOTSUPP => refusal(dir, "its server does not balance: it is of another version"),
-        error => anyhow::Error::new(std::io::Error::from(error)).context(dir.display().to_string()),
+    told::order(dir, BalanceStatus::XATTR, text, "balance", |error| {
+        let text = match error {
+            Errno::BUSY => "a balance is under way: `balance status` tells how far it is",
+            Errno::EXIST => CUT_SHORT,
+            Errno::NOENT => "there is no balance that has not ended",
+            Errno::INVAL => "metadata would be stored in fewer copies (-f does that), or mixed groups differ",
+            _ => return None,
+        };
+        Some(told::refusal(dir, text))
     })
-}
-
-fn refusal(dir: &Path, text: &str) -> anyhow::Error {
-    Failure::refused(format!("{}: {text}", dir.display())).into()
 }
 
 fn explain(image: &ImageArgs, error: VolumeError) -> anyhow::Error {

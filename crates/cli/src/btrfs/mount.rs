@@ -109,16 +109,8 @@ pub(crate) fn check_options(request: &Request) -> Result<()> {
 /// Opens a device for a mount.
 pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn FileSystem>> {
     let wanted = Wanted::of(request)?;
-    let options = FsOptions {
-        atime: request.atime,
-        commit_interval: request.commit_interval,
-        pin_known: request.keep_known,
-        user_subvol_ioctls: wanted.user_subvol_ioctls,
-        bg_reclaim_threshold: wanted.bg_reclaim_threshold,
-        skip_balance: wanted.skip_balance,
-    };
-    let volume = wanted.open(device)?;
-    Ok(volume.serve(options)?)
+    let served = wanted.served.clone();
+    Ok(wanted.open(device)?.serve(served)?)
 }
 
 /// Switches to an older way, for benchmarks.
@@ -148,9 +140,7 @@ struct Wanted {
     subvol: Option<String>,
     subvolid: Option<TreeId>,
     replays_log: bool,
-    user_subvol_ioctls: bool,
-    bg_reclaim_threshold: u8,
-    skip_balance: bool,
+    served: FsOptions,
 }
 
 impl Wanted {
@@ -160,15 +150,13 @@ impl Wanted {
             options = options.dirty_bytes(bytes);
         }
         options = options.cache_bytes(request.cache_bytes.unwrap_or(CACHE_BYTES));
-        let mut wanted = Self {
-            options,
-            subvol: None,
-            subvolid: None,
-            replays_log: true,
-            user_subvol_ioctls: false,
-            bg_reclaim_threshold: 0,
-            skip_balance: false,
+        let served = FsOptions {
+            atime: request.atime,
+            commit_interval: request.commit_interval,
+            pin_known: request.keep_known,
+            ..FsOptions::default()
         };
+        let mut wanted = Self { options, subvol: None, subvolid: None, replays_log: true, served };
         for (name, value) in &request.own {
             wanted = wanted.with(name, value.as_deref())?;
         }
@@ -214,16 +202,16 @@ impl Wanted {
             }
             ("nodiscard", None) => options.discard(false),
             ("user_subvol_ioctls" | "nouser_subvol_ioctls", None) => {
-                self.user_subvol_ioctls = name == "user_subvol_ioctls";
+                self.served.user_subvol_ioctls = name == "user_subvol_ioctls";
                 options
             }
             ("bg_reclaim_threshold", None | Some("")) => return Err(needs_value(name, "PERCENT")),
             ("bg_reclaim_threshold", Some(percent)) => {
-                self.bg_reclaim_threshold = percentage(name, percent)?;
+                self.served.bg_reclaim_threshold = percentage(name, percent)?;
                 options
             }
             ("skip_balance", None) => {
-                self.skip_balance = true;
+                self.served.skip_balance = true;
                 options
             }
             ("nologreplay", None) => {

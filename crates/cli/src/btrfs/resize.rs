@@ -12,7 +12,7 @@ use serde::Serialize;
 use spinney::SpaceUsage;
 
 use super::format;
-use super::told::told;
+use super::told::{self, told};
 use commands::failure::{Failure, Status, one_line};
 use commands::human;
 use commands::image::ImageArgs;
@@ -112,23 +112,11 @@ impl Resize {
                 vfs::Size::Bytes(bytes) => bytes.to_string(),
             },
         };
-        let name = SpaceUsage::RESIZE_XATTR;
-        let refused = |text: &str| Failure::refused(format!("{}: {text}", dir.display())).into();
-        rustix::fs::setxattr(dir, name, word.as_bytes(), rustix::fs::XattrFlags::empty()).map_err(
-            |error| match error {
-                Errno::BUSY => refused("a balance, or another change of its size, is under way"),
-                Errno::PERM => refused("this is for root, and for the user who mounted it"),
-                Errno::OPNOTSUPP => refused("its server does not change its size: it is of another version"),
-                Errno::NOSPC => {
-                    let text = format!(
-                        "{}: cannot have {word} bytes: what lies beyond has no room before them",
-                        dir.display()
-                    );
-                    Failure::new(Status::NoSpace, text).into()
-                }
-                error => Error::new(std::io::Error::from(error)).context(dir.display().to_string()),
-            },
-        )?;
+        told::order(dir, SpaceUsage::RESIZE_XATTR, &word, "change its size", |error| match error {
+            Errno::BUSY => Some(told::refusal(dir, "a balance, or another change of its size, is under way")),
+            Errno::NOSPC => Some(no_room(&dir.display().to_string(), &word)),
+            _ => None,
+        })?;
         Ok((before, size()?))
     }
 
@@ -153,9 +141,7 @@ impl Resize {
         }
         match wanted {
             vfs::Size::Bytes(bytes) if is_full => {
-                let name = names::escaped(self.image.image.as_os_str().as_bytes());
-                let text = format!("{name}: cannot have {bytes} bytes: what lies beyond has no room before them");
-                Failure::new(Status::NoSpace, text).into()
+                no_room(&names::escaped(self.image.image.as_os_str().as_bytes()), &bytes.to_string())
             }
             vfs::Size::Bytes(_) | vfs::Size::Least => error,
         }
@@ -174,6 +160,11 @@ impl Resize {
         }
         Ok(vfs::Size::Bytes(wanted))
     }
+}
+
+fn no_room(name: &str, bytes: &str) -> Error {
+    let text = format!("{name}: cannot have {bytes} bytes: what lies beyond has no room before them");
+    Failure::new(Status::NoSpace, text).into()
 }
 
 #[cfg(test)]

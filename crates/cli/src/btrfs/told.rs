@@ -25,13 +25,37 @@ where
     let mut text = vec![0; TEXT_BYTES_MAX];
     let len = rustix::fs::getxattr(path, name, &mut text).map_err(|error| match error {
         Errno::OPNOTSUPP | Errno::NODATA => {
-            let text = format!("{}: its server does not {lacks}: it is of another version", path.display());
-            Failure::refused(text).into()
+            refusal(path, &format!("its server does not {lacks}: it is of another version"))
         }
         error => Error::new(io::Error::from(error)).context(path.display().to_string()),
     })?;
     text.truncate(len);
     read(path, &text)
+}
+
+/// Gives an order by setting an attribute. `own` says what failures of its own kind mean; `lacks` as of [`told`].
+///
+/// # Errors
+/// The server's, in words.
+pub(super) fn order(
+    dir: &Path,
+    name: &str,
+    text: &str,
+    lacks: &str,
+    own: impl Fn(Errno) -> Option<Error>,
+) -> Result<()> {
+    let set = rustix::fs::setxattr(dir, name, text.as_bytes(), rustix::fs::XattrFlags::empty());
+    set.map_err(|error| match error {
+        error if let Some(own) = own(error) => own,
+        Errno::PERM => refusal(dir, "this is for root, and for the user who mounted it"),
+        Errno::OPNOTSUPP => refusal(dir, &format!("its server does not {lacks}: it is of another version")),
+        error => Error::new(io::Error::from(error)).context(dir.display().to_string()),
+    })
+}
+
+/// Why what was asked of a mount is not done.
+pub(super) fn refusal(dir: &Path, text: &str) -> Error {
+    Failure::refused(format!("{}: {text}", dir.display())).into()
 }
 
 /// The same, of what was told already.

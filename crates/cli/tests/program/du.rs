@@ -2,12 +2,10 @@
 //!
 //! Where the kernel's btrfs cannot mount the image these tests compare with nothing but themselves.
 
-use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::Bench;
-use crate::mounted::Mounted;
+use crate::mounted::{KernelMount, Mounted};
 
 /// Makes files of every kind in a subvolume, and snapshots of it that are partly overwritten.
 const SCENE: &str = r#"
@@ -46,27 +44,12 @@ dd if=/dev/urandom of=sv/part bs=128k seek=1 count=3 conv=notrunc status=none
 sync
 "#;
 
-/// A mount by the kernel; unmounted when dropped.
-struct KernelMount(PathBuf);
-
 impl KernelMount {
-    fn of(image: &Path, dir: PathBuf) -> Option<Self> {
-        fs::create_dir_all(&dir).unwrap();
-        let mounted = Command::new("mount").args(["-t", "btrfs", "-o", "loop,noatime"]).args([image, &dir]).output();
-        mounted.ok().filter(|output| output.status.success()).map(|_| Self(dir))
-    }
-
     fn du(&self, words: &[&str]) -> Vec<String> {
         let mut command = Command::new("btrfs");
         let output = command.args(["filesystem", "du", "--raw"]).args(words).current_dir(&self.0).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         lines(&String::from_utf8_lossy(&output.stdout))
-    }
-}
-
-impl Drop for KernelMount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
     }
 }
 

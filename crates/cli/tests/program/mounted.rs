@@ -135,3 +135,20 @@ impl Drop for Mounted {
 pub(crate) fn kill(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
+
+/// A mount by the kernel; unmounted when dropped.
+pub(crate) struct KernelMount(pub(crate) PathBuf);
+
+impl KernelMount {
+    pub(crate) fn of(image: &Path, dir: PathBuf) -> Option<Self> {
+        fs::create_dir_all(&dir).unwrap();
+        let mounted = Command::new("mount").args(["-t", "btrfs", "-o", "loop,noatime"]).args([image, &dir]).output();
+        mounted.ok().filter(|output| output.status.success()).map(|_| Self(dir))
+    }
+}
+
+impl Drop for KernelMount {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.0).status();
+    }
+}

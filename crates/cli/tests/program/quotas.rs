@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{Bench, pattern};
-use crate::mounted::Mounted;
+use crate::mounted::{KernelMount, Mounted};
 
 /// Numbers of a group: referenced and exclusive bytes.
 type Numbers = BTreeMap<String, (u64, u64)>;
@@ -91,27 +90,12 @@ fn who_writes_to_a_mount_beyond_a_limit_is_told() {
     bench.check("a.img");
 }
 
-/// A mount by the kernel; unmounted when dropped.
-struct KernelMount(PathBuf);
-
 impl KernelMount {
-    fn of(image: &Path, dir: PathBuf) -> Option<Self> {
-        fs::create_dir_all(&dir).unwrap();
-        let mounted = Command::new("mount").args(["-t", "btrfs", "-o", "loop,noatime"]).args([image, &dir]).output();
-        mounted.ok().filter(|output| output.status.success()).map(|_| Self(dir))
-    }
-
     fn sh(&self, script: &str) -> String {
         let script = format!("set -e\n{script}");
         let output = Command::new("bash").args(["-c", &script]).current_dir(&self.0).output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap()
-    }
-}
-
-impl Drop for KernelMount {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.0).status();
     }
 }
 

@@ -57,6 +57,15 @@ impl Svg {
         self.line(&format!("<text x=\"{x:.1}\" y=\"{y:.1}\" font-size=\"14\" font-weight=\"bold\">{text}</text>"))
     }
 
+    /// Which name has which colour: below the title, so many pixels from one to the next.
+    pub fn legend<'a>(&mut self, step: f64, entries: impl Iterator<Item = (&'a str, &'a str)>) {
+        for ((name, colour), index) in entries.zip(0u32..) {
+            let x = 12.0 + f64::from(index) * step;
+            self.rect((x, 36.0), (12.0, 12.0), colour, "");
+            self.text((x + 18.0, 46.0), Anchor::Start, name);
+        }
+    }
+
     /// A filled rectangle; what `about` says is shown when the pointer rests on it.
     pub fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), fill: &str, about: &str) -> &mut Self {
         let shape = format!("x=\"{x:.1}\" y=\"{y:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{fill}\"");
