@@ -84,10 +84,11 @@ impl Cursor {
         Self { run: Some(run_end), from, window: goes_on }
     }
 
-    /// Who goes on at `at` does not: others may begin there.
-    pub(crate) fn end_window(&mut self, at: u64) {
+    /// Who goes on at `at` has only `kept` more bytes: others may begin behind them.
+    pub(crate) fn end_window(&mut self, at: u64, kept: u64) {
         if self.window == Some(at) {
-            (self.from, self.window) = (at, None);
+            self.from = self.from.min(at.saturating_add(kept));
+            self.window = Some(at).filter(|_| kept > 0);
         }
     }
 }
@@ -197,7 +198,8 @@ impl FreeMap {
         before - self.bytes
     }
 
-    /// Takes the range when it is free as a whole; the cursor moves behind it, and behind its window.
+    /// Takes the range when it is free as a whole. The cursor moves behind it, and behind its window, unless it is in
+    /// another run: who goes on in a place of his own leaves others where they are.
     pub(crate) fn take_at(&mut self, cursor: &mut Cursor, range: Run, window: u64) -> bool {
         let Some(end) = range.start.checked_add(range.len) else {
             return false;
@@ -205,10 +207,8 @@ impl FreeMap {
         match self.runs.range(end..).next().map(|(&e, &s)| (e, s)) {
             Some((run_end, run_start)) if run_start <= range.start && range.len > 0 => {
                 self.cut(run_end, run_start, range);
-                // Who goes on in a window of his own leaves others where they are.
-                let is_window =
-                    window > 0 && cursor.run.is_some_and(|run| run != run_end && self.runs.contains_key(&run));
-                if !is_window {
+                let is_elsewhere = cursor.run.is_some_and(|run| run != run_end && self.runs.contains_key(&run));
+                if !is_elsewhere {
                     *cursor = cursor.moved(run_end, range, window);
                 }
                 true
@@ -401,10 +401,13 @@ mod tests {
         assert_eq!(map.take(&mut cursor, &clustered), Some(run(100, 4)));
         assert!(map.take_at(&mut cursor, run(208, 4), 0));
         assert!(!map.take_at(&mut cursor, run(210, 4), 0));
-        assert_eq!(map.take(&mut cursor, &clustered), Some(run(212, 4)), "after the hint");
+        assert_eq!(map.take(&mut cursor, &clustered), Some(run(104, 4)), "where others are");
+        let mut new = Cursor::default();
+        assert!(map.take_at(&mut new, run(212, 4), 0));
+        assert_eq!(map.take(&mut new, &clustered), Some(run(216, 4)), "after the hint");
         assert_eq!(map.take(&mut cursor, &want(300)), None);
         let short = Want { min_len: 100, ..want(300) };
-        assert_eq!(map.take(&mut cursor, &short), Some(run(216, 240)));
+        assert_eq!(map.take(&mut cursor, &short), Some(run(220, 236)));
         assert_eq!(map.take(&mut cursor, &want(4)), Some(run(0, 4)));
     }
 

@@ -341,9 +341,9 @@ impl BlockGroup {
         taken
     }
 
-    /// What follows `at` is left to nobody any more.
-    pub(crate) fn end_window(&self, at: u64) {
-        self.state.lock().data_cursor.end_window(at);
+    /// What follows `kept` bytes from `at` on is left to nobody any more.
+    pub(crate) fn end_window(&self, at: u64, kept: u64) {
+        self.state.lock().data_cursor.end_window(at, kept);
     }
 
     fn lock(&self, wait: bool) -> Option<MutexGuard<'_, State>> {

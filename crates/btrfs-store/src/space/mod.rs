@@ -349,10 +349,10 @@ impl Space {
             .or_else(|| self.groups.take_alone(account, kind, &want(last_len, sector, 0)))
     }
 
-    /// Nobody goes on at `at`: what follows is not left to anybody any more.
-    pub(crate) fn end_window(&self, at: Logical) {
+    /// Who goes on at `at` has only `kept` more bytes: what follows them is not left to anybody any more.
+    pub(crate) fn end_window(&self, at: Logical, kept: u64) {
         if let Some(group) = at.0.checked_sub(1).and_then(|start| self.groups.find(Run { start, len: 1 })) {
-            group.end_window(at.0);
+            group.end_window(at.0, kept);
         }
     }
 

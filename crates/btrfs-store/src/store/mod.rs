@@ -426,9 +426,9 @@ impl Store {
         Ok(DataExtent { at: extent.at, len: extent.len })
     }
 
-    /// Who was to go on behind an extent, in the window of a [`Hint`], does not.
-    pub fn end_window(&self, at: Logical) {
-        self.0.space.end_window(at);
+    /// Who was to go on behind an extent, in the window of a [`Hint`], has only `kept` more bytes.
+    pub fn end_window(&self, at: Logical, kept: u64) {
+        self.0.space.end_window(at, kept);
     }
 
     /// Returns space that nothing refers to.

@@ -24,8 +24,8 @@ use crate::writeback::{self, DirectWrite, need_for, pending};
 const DIRECT_BYTES_MIN: u64 = 64 << 10;
 /// Bytes that one direct write takes at a time.
 const DIRECT_BYTES_MAX: u64 = 16 << 20;
-/// Room that is left behind a file that grows in large writes, so that it lies in one piece beside others: bytes.
-const WINDOW_BYTES: u64 = 8 << 20;
+/// What waits in memory at the end of a file keeps large writes behind it there, too, up to so many bytes.
+const COLLECTED_BYTES_MAX: u64 = 8 << 20;
 /// Bytes that are copied into pages under one lock.
 const CACHED_BYTES_MAX: u64 = 256 << 10;
 /// From this many dirty pages on, space is asked for in larger pieces than one write needs.
@@ -84,9 +84,9 @@ fn write_until(core: &Core, inode: &Arc<Inode>, offset: u64, buf: &[u8]) -> (usi
 
 /// Writes the first part of `rest`, straight to disk or into pages; returns its length.
 fn write_next(core: &Core, inode: &Arc<Inode>, at: u64, rest: &[u8]) -> Result<usize> {
-    let direct = direct_len(core, inode, at, to_u64(rest.len()));
+    let direct = direct_len(core, inode, at, to_u64(rest.len()))?;
     let len = match direct {
-        0 => cached_len(core, at, to_u64(rest.len())),
+        0 => cached_len(core, inode, at, to_u64(rest.len())),
         len => len,
     };
     let (now, _) = rest.split_at(to_usize(len));
@@ -99,7 +99,10 @@ fn write_next(core: &Core, inode: &Arc<Inode>, at: u64, rest: &[u8]) -> Result<u
 
 /// How much of a write at `at` goes straight to disk: 0, or so many bytes. Only the end of the
 /// file may be a partial sector; it is padded.
-fn direct_len(core: &Core, inode: &Inode, at: u64, len: u64) -> u64 {
+///
+/// # Errors
+/// What writing fails with that has to be on disk first.
+fn direct_len(core: &Core, inode: &Arc<Inode>, at: u64, len: u64) -> Result<u64> {
     let sector = u64::from(core.store.sizes().sector);
     let (flags, size) = {
         let state = inode.state();
@@ -109,21 +112,38 @@ fn direct_len(core: &Core, inode: &Inode, at: u64, len: u64) -> u64 {
     let may_be_in_place = flags.contains(InodeFlags::PREALLOC) || (flags.contains(InodeFlags::NODATACOW) && at < size);
     // What is compressed is collected first: one extent takes more than many a write has.
     if may_be_in_place || core.may_compress(flags) || !at.is_multiple_of(sector) || len < DIRECT_BYTES_MIN {
-        return 0;
+        return Ok(0);
     }
-    match len {
+    match waiting_before(inode, at, size) {
+        0 => {}
+        // Together they are one piece on disk.
+        waiting if waiting < COLLECTED_BYTES_MAX => return Ok(0),
+        _ => writeback::flush_inode(core, inode)?,
+    }
+    Ok(match len {
         len if len > DIRECT_BYTES_MAX => DIRECT_BYTES_MAX,
         len if at.saturating_add(len) >= size => len,
         len => len - len % sector,
-    }
+    })
 }
 
-/// How much of a write at `at` goes into pages: up to where the rest can go straight to disk.
-fn cached_len(core: &Core, at: u64, len: u64) -> u64 {
+/// Bytes of a file of `size` that wait in memory, if what waits is in front of its end, and the end is at `at`.
+fn waiting_before(inode: &Inode, at: u64, size: u64) -> u64 {
+    if at == 0 || at != size {
+        return 0;
+    }
+    let layers = inode.data.inner.read();
+    let dirty = layers.dirty.as_ref().filter(|dirty| dirty.page(at.saturating_sub(dirty.page_bytes())).is_some());
+    dirty.map_or(0, |dirty| to_u64(dirty.page_count()) * dirty.page_bytes())
+}
+
+/// How much of a write at `at` goes into pages: up to where the rest can go straight to disk. A file that grows by
+/// parts of sectors is collected, or each of its writes would leave a sector elsewhere on disk.
+fn cached_len(core: &Core, inode: &Inode, at: u64, len: u64) -> u64 {
     let sector = u64::from(core.store.sizes().sector);
     let to_boundary = at.next_multiple_of(sector) - at;
     match to_boundary {
-        1.. if len.saturating_sub(to_boundary) >= DIRECT_BYTES_MIN => to_boundary,
+        1.. if len.saturating_sub(to_boundary) >= DIRECT_BYTES_MIN && at < inode.state().size => to_boundary,
         _ => len.min(CACHED_BYTES_MAX),
     }
 }
@@ -202,7 +222,7 @@ fn write_direct(core: &Core, inode: &Arc<Inode>, at: u64, data: &[u8]) -> Result
 fn hint_for(inode: &Inode, at: u64) -> Hint {
     let last = pending::hint(&inode.data.inner.read().pending);
     match at >= inode.state().size {
-        true => Hint { at: last.or_else(|| inode.data.grows_at()), window: WINDOW_BYTES },
+        true => Hint { at: last.or_else(|| inode.data.grows_at()), window: writeback::GROWTH_WINDOW_BYTES },
         false => Hint { at: last, window: 0 },
     }
 }

@@ -42,6 +42,9 @@ const EXTENT_BYTES_WANTED: u64 = 1 << 20;
 const LOOKUPS_MAX: u32 = 64;
 const LOOKUP_ITEMS: usize = 256;
 
+/// Nobody is expected to write on; places on disk are multiples of a sector.
+const GROWN: u64 = 1;
+
 /// The data side of one inode.
 #[derive(Debug)]
 pub(crate) struct DataState {
@@ -60,7 +63,7 @@ pub(crate) struct DataState {
     pub(super) listed: AtomicU64,
     /// The file had contents before it was emptied: what is written into it goes to disk when it is closed.
     replaced: AtomicBool,
-    /// Where the next large write goes that makes the file longer; 0 for anywhere.
+    /// Where what makes the file longer goes next; 0 for anywhere. [`GROWN`] is added once nobody writes it any more.
     grows_at: AtomicU64,
 }
 
@@ -137,16 +140,26 @@ impl DataState {
 
     /// Where the file grows on disk.
     pub(crate) fn grows_at(&self) -> Option<Logical> {
-        Some(self.grows_at.load(Ordering::Relaxed)).filter(|at| *at > 0).map(Logical)
+        Some(self.grows_at.load(Ordering::Relaxed) & !GROWN).filter(|at| *at > 0).map(Logical)
+    }
+
+    /// True until the file was closed by who made it longer.
+    pub(crate) fn is_growing(&self) -> bool {
+        let at = self.grows_at.load(Ordering::Relaxed);
+        at > 0 && at & GROWN == 0
     }
 
     pub(crate) fn set_grows_at(&self, at: Option<Logical>) {
         self.grows_at.store(at.map_or(0, |at| at.0), Ordering::Relaxed);
     }
 
-    /// The file does not grow any more, as far as anybody knows: where it did.
-    pub(crate) fn take_grows_at(&self) -> Option<Logical> {
-        self.grows_at().inspect(|_| self.set_grows_at(None))
+    /// The file does not grow any more, as far as anybody knows: where it did, and how many bytes are still to be
+    /// written there.
+    pub(crate) fn end_growth(&self) -> Option<(Logical, u64)> {
+        let at = self.grows_at().filter(|_| self.is_growing())?;
+        let waiting = self.inner.read().dirty.as_ref().map_or(0, |dirty| to_u64(dirty.page_count()) * dirty.page_bytes());
+        self.grows_at.store(if waiting > 0 { at.0 | GROWN } else { 0 }, Ordering::Relaxed);
+        Some((at, waiting))
     }
 
     /// The items changed: what was read of them is forgotten.

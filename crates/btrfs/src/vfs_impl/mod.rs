@@ -237,8 +237,8 @@ impl BtrfsFs {
 
     /// One handle less; the last one removes an inode without names.
     fn close(&self, inode: &Inode) {
-        if let Some(at) = inode.data.take_grows_at() {
-            self.core().store.end_window(at);
+        if let Some((at, waiting)) = inode.data.end_growth() {
+            self.core().store.end_window(at, waiting);
         }
         inode.close();
         self.reap(inode);

@@ -5,10 +5,12 @@ use btrfs_disk::flags::Incompat;
 use btrfs_store::Txn;
 use codec::CompressionType;
 
+use super::disk::is_in_one_group;
 use super::job::Job;
 use super::pending;
+use super::plan::EXTENT_BYTES_MAX;
 use crate::error::Result;
-use crate::extents::{BytesDelta, Kind, NewExtent, Target, fill_gaps, replace};
+use crate::extents::{BytesDelta, FileExtent, Kind, NewExtent, Target, fill_gaps, replace};
 use crate::inode::{Core, feature_of};
 use crate::locks::WriteGuard;
 
@@ -39,6 +41,7 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
     // Pending extents are older than the pages: what both cover ends up with the pages' items.
     add_features(&txn, &job.out.made.items);
     let mut older = pending::to_items(&job.flight.pending);
+    join(core, older.last_mut(), &mut job.out.made.items);
     stamp(&mut older, txn.generation());
     stamp(&mut job.out.made.items, txn.generation());
     let mut delta = BytesDelta::default();
@@ -72,6 +75,20 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
     data.settle(layers);
     drop(txn);
     Ok(())
+}
+
+/// Makes one extent of the last that a large write put on disk and the first from pages, where both touch in the file and
+/// on disk.
+fn join(core: &Core, last: Option<&mut NewExtent>, items: &mut Vec<NewExtent>) {
+    let (Some(NewExtent { extent: last, .. }), Some(first)) = (last, items.first()) else { return };
+    let new = &first.extent;
+    let len = last.len.saturating_add(new.len);
+    let is_plain = first.is_fresh && new.kind == Kind::Regular && new.compression == 0 && new.disk_len == new.len;
+    let touches = last.end() == new.start && last.disk.0.saturating_add(last.disk_len) == new.disk.0;
+    if is_plain && touches && len <= EXTENT_BYTES_MAX && is_in_one_group(core, last.disk, len) {
+        *last = FileExtent::whole(last.start, Kind::Regular, last.disk, len);
+        items.remove(0);
+    }
 }
 
 /// A reader has to know what the data is compressed with.

@@ -2,14 +2,16 @@
 
 use std::sync::Arc;
 
+use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
+use btrfs_store::Hint;
 use vfs::{PageCache, Run};
 
 use super::out::Outgoing;
 use super::plan::{self, Request, Step};
-use super::{encode, in_place, missing, need_for, pending};
+use super::{GROWTH_WINDOW_BYTES, encode, in_place, missing, need_for, pending};
 use crate::error::Result;
-use crate::inode::{Core, Flight, Inode, InodeFlags, Receipt, keeps_plain};
+use crate::inode::{Core, Flight, Inode, InodeFlags, Pending, Receipt, keeps_plain};
 use crate::locks::MutexGuard;
 
 /// One file whose dirty data is being written.
@@ -42,7 +44,9 @@ impl<'a> Job<'a> {
             layers.receipt = Receipt::default();
             return None;
         }
-        let flight = Arc::new(Flight { pages: layers.dirty.take(), pending: std::mem::take(&mut layers.pending) });
+        let (pages, mut pending) = (layers.dirty.take(), std::mem::take(&mut layers.pending));
+        give_back_end(core, pages.as_ref(), &mut pending);
+        let flight = Arc::new(Flight { pages, pending });
         layers.flight = Some(Arc::clone(&flight));
         inode.data.note_moved();
         let receipt = std::mem::take(&mut layers.receipt);
@@ -72,6 +76,29 @@ impl<'a> Job<'a> {
     pub(super) fn dirty_bytes(&self) -> u64 {
         let pages = self.flight.pages.as_ref();
         pages.map_or(0, |pages| to_u64(pages.page_count()) * pages.page_bytes())
+    }
+
+    /// Where its bytes had best be on disk, if they are the next of a file that grows: behind what it has. With room for
+    /// more, while somebody is writing it.
+    pub(super) fn own_place(&self) -> Option<Hint> {
+        let mut runs = self.flight.pages.iter().flat_map(PageCache::runs);
+        let (first, is_only) = (runs.next()?, runs.next().is_none());
+        let data = &self.inode.data;
+        let at = match self.flight.pending.last() {
+            Some(last) => pending::hint(&self.flight.pending).filter(|_| last.end() == first.start),
+            None => data.grows_at().filter(|_| is_only && first.end() >= self.size),
+        };
+        let window = if data.is_growing() { GROWTH_WINDOW_BYTES } else { 0 };
+        at.map(|at| Hint { at: Some(at), window })
+    }
+
+    /// Its data has places: what comes next goes behind the last.
+    pub(super) fn note_growth(&self) {
+        let data = &self.inode.data;
+        if data.grows_at().is_some() && self.flight.pages.is_some() {
+            let last = self.out.made.fresh.last().map(|last| Logical(last.at.0.saturating_add(last.len)));
+            data.set_grows_at(last.filter(|_| data.is_growing()));
+        }
     }
 
     /// Decides what becomes of each run, and asks for space that nobody promised: only after a
@@ -108,6 +135,20 @@ impl<'a> Job<'a> {
             self.out.receipt.add(missing, core.store.reserve(missing)?);
         }
         Ok(())
+    }
+}
+
+/// Gives back the last sector that was put on disk if the file went on in the middle of it: all of it is in `pages` now,
+/// and with what follows it can be where it was.
+fn give_back_end(core: &Core, pages: Option<&PageCache>, pending: &mut Vec<Pending>) {
+    let sizes = core.store.sizes();
+    let sector = u64::from(sizes.sector);
+    let Some(end) = pending.last().map(Pending::end) else { return };
+    let last = end.saturating_sub(sector);
+    let goes_on = |pages: &&PageCache| pages.page(last).is_some() && pages.page(end).is_some();
+    if pages.filter(goes_on).is_some() {
+        let unused = pending::cut(pending, last..end, (sizes.sector, sizes.csum));
+        unused.into_iter().for_each(|extent| core.store.free_unused(extent));
     }
 }
 

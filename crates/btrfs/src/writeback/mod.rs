@@ -66,6 +66,8 @@ const DIRTY_FILES_MAX: usize = 512;
 const BATCH_FILES_MAX: usize = 256;
 /// Dirty bytes after which a batch takes no further file.
 const BATCH_BYTES: u64 = 8 << 20;
+/// Room that is left behind a file that grows in large writes, so that it lies in one piece beside others: bytes.
+pub(crate) const GROWTH_WINDOW_BYTES: u64 = 8 << 20;
 /// A writer over budget flushes until this many eighths of the budget are left.
 const BUDGET_EIGHTHS_KEPT: usize = 6;
 

@@ -50,6 +50,8 @@ impl<'a> Source<'a> {
 pub(super) struct Outgoing {
     /// What was promised for it.
     pub(super) receipt: Receipt,
+    /// Where it goes on, apart from what else is written at the same time.
+    pub(super) own_place: Option<Hint>,
     pub(super) wants_csums: bool,
     /// How it is compressed, if at all.
     pub(super) compression: Option<Compression>,
@@ -92,10 +94,13 @@ impl Outgoing {
         }
     }
 
-    /// Space for up to `len` bytes on disk.
-    pub(super) fn allocate(&mut self, core: &Core, len: u64, hint: Hint) -> Result<DataExtent> {
-        let extent = self.receipt.alloc(&core.store, len, hint)?;
+    /// Space for up to `len` bytes on disk: behind what it has where it has a place of its own, else best at `common`,
+    /// which moves behind it.
+    pub(super) fn allocate(&mut self, core: &Core, len: u64, common: &mut Hint) -> Result<DataExtent> {
+        let extent = self.receipt.alloc(&core.store, len, self.own_place.unwrap_or(*common))?;
         self.made.fresh.push(extent);
+        let next = Logical(extent.at.0.saturating_add(extent.len.min(len)));
+        self.own_place.as_mut().unwrap_or(common).at = Some(next);
         debug_assert!(0 < extent.len && extent.len <= len, "no more than was asked for");
         Ok(DataExtent { len: extent.len.min(len), ..extent })
     }

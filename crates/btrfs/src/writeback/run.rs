@@ -7,7 +7,6 @@
 
 use std::sync::Arc;
 
-use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
 use btrfs_store::ablation::allocates_apart;
 use btrfs_store::{DataExtent, Hint};
@@ -70,10 +69,13 @@ fn write_jobs(core: &Core, jobs: &mut [Job<'_>]) -> Result<()> {
     let sources: Vec<_> = flights.iter().map(|flight| flight.pages.as_ref().map(Source::Pages)).collect();
     let mut tasks = Vec::new();
     for (owner, job) in jobs.iter_mut().enumerate() {
+        job.out.own_place = job.own_place();
         tasks.extend(tasks_of(owner, std::mem::take(&mut job.steps), job.out.compression));
     }
     let mut outs: Vec<&mut Outgoing> = jobs.iter_mut().map(|job| &mut job.out).collect();
-    write(core, &sources, &mut outs, &tasks, Hint::default())
+    write(core, &sources, &mut outs, &tasks, Hint::default())?;
+    jobs.iter().for_each(Job::note_growth);
+    Ok(())
 }
 
 /// Allocates in the order of the tasks, the first best at `hint`, and writes what becomes adjacent on disk together.
@@ -223,7 +225,7 @@ impl Writer<'_, '_, '_, '_> {
     fn end_plain(&mut self) -> Result<()> {
         let Some((owner, mut rest)) = self.plain.take() else { return Ok(()) };
         while rest.len > 0 {
-            let extent = self.outs[owner].allocate(self.core, rest.len.min(EXTENT_BYTES_MAX), self.hint)?;
+            let extent = self.outs[owner].allocate(self.core, rest.len.min(EXTENT_BYTES_MAX), &mut self.hint)?;
             self.put_plain(owner, rest.start, extent);
             rest = Run { start: rest.start + extent.len, len: rest.len - extent.len };
         }
@@ -232,7 +234,6 @@ impl Writer<'_, '_, '_, '_> {
 
     fn put_plain(&mut self, owner: usize, start: u64, extent: DataExtent) {
         let Some(source) = self.sources[owner] else { return };
-        self.hint.at = Some(Logical(extent.at.0.saturating_add(extent.len)));
         self.outs[owner].add_fresh(FileExtent::whole(start, Kind::Regular, extent.at, extent.len));
         let run = Run { start, len: extent.len };
         self.batches.add_plain(self.core, self.outs, source, owner, (run, extent.at));
@@ -241,13 +242,12 @@ impl Writer<'_, '_, '_, '_> {
     /// Puts `bytes` on disk, which are `run` compressed.
     fn add_encoded(&mut self, owner: usize, run: Run, compression: Compression, bytes: Vec<u8>) -> Result<()> {
         let len = to_u64(bytes.len());
-        let extent = self.outs[owner].allocate(self.core, len, self.hint)?;
+        let extent = self.outs[owner].allocate(self.core, len, &mut self.hint)?;
         if extent.len < len {
             // Free space is in pieces: a compressed extent cannot be cut, the file's bytes can.
             self.put_plain(owner, run.start, extent);
             return self.add_plain(owner, Run { start: run.start + extent.len, len: run.len - extent.len });
         }
-        self.hint.at = Some(Logical(extent.at.0.saturating_add(len)));
         let item = FileExtent::compressed(run.start, extent.at, len, run.len, compression.kind.to_raw());
         self.outs[owner].add_fresh(item);
         self.batches.add_encoded(self.core, self.outs, owner, (bytes, extent.at));

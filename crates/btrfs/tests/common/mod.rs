@@ -28,7 +28,7 @@ impl Image {
 
     pub fn make_with(options: MakeOptions) -> (Self, Volume) {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let options = MakeOptions { size: Some(IMAGE_BYTES), ..options };
+        let options = MakeOptions { size: options.size.or(Some(IMAGE_BYTES)), ..options };
         let volume = Volume::make(file.path(), &options).unwrap();
         (Self { file }, volume)
     }

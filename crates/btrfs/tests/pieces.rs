@@ -1,0 +1,90 @@
+//! In how many pieces files lie on disk that were written beside others.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use btrfs::{MakeOptions, Volume};
+use common::Image;
+use vfs::{File, FileOptions};
+
+const GROWING: usize = 4;
+const ROUNDS: usize = 20;
+
+fn open(volume: &Volume, path: &str) -> File {
+    FileOptions::new().read(true).write(true).create(true).open(volume, path).unwrap()
+}
+
+fn bytes(len: usize, seed: usize) -> Vec<u8> {
+    (0..len).map(|at| u8::try_from((at * 31 + at / 256 * seed) % 251).unwrap()).collect()
+}
+
+/// Contiguous pieces of a file, and its extents.
+fn pieces(volume: &Volume, path: &str) -> (usize, usize) {
+    let extents = open(volume, path).extents().unwrap();
+    let mut ends_at = None;
+    let breaks = extents.iter().filter(|extent| {
+        let begins_at = extent.logical;
+        let is_break = begins_at != ends_at;
+        ends_at = begins_at.map(|at| at + extent.len);
+        is_break
+    });
+    (breaks.count(), extents.len())
+}
+
+/// Files that grow by `sizes`, in turn, while others are written between them; how each lies afterwards.
+fn grow(sizes: &[usize]) -> Vec<(usize, usize)> {
+    // A large one, so that there is room behind files.
+    let (image, volume) = Image::make_with(MakeOptions { size: Some(4 << 30), ..MakeOptions::default() });
+    volume.write("/fills the first chunk", vec![7; 8 << 20]).unwrap();
+    let names: Vec<String> = (0..GROWING).map(|index| format!("/grows {index}")).collect();
+    let mut contents = vec![Vec::new(); GROWING];
+    let files: Vec<File> = names.iter().map(|name| open(&volume, name)).collect();
+    for round in 0..ROUNDS {
+        for (index, (file, contents)) in files.iter().zip(&mut contents).enumerate() {
+            let piece = bytes(sizes[(round + index) % sizes.len()], round + index);
+            file.write_at(&piece, contents.len() as u64).unwrap();
+            contents.extend(piece);
+            let between = bytes(130_000 + round, index);
+            volume.write(format!("/between {round} {index}"), &between).unwrap();
+        }
+    }
+    drop(files);
+    for round in 0..ROUNDS {
+        volume.write(format!("/behind {round}"), bytes(200_000, round)).unwrap();
+    }
+    volume.sync().unwrap();
+    let volume = image.reopen(volume);
+    for (name, contents) in names.iter().zip(&contents) {
+        assert!(volume.read(name).unwrap() == *contents, "{name} differs");
+    }
+    assert_eq!(volume.read("/between 3 1").unwrap(), bytes(130_003, 1));
+    names.iter().map(|name| pieces(&volume, name)).collect()
+}
+
+#[test]
+fn files_that_grow_beside_others_are_in_one_piece() {
+    for sizes in [&[100_000][..], &[131_072], &[70_001, 4096, 300_000, 1], &[200_000, 131_072, 5000]] {
+        let found = grow(sizes);
+        assert!(found.iter().all(|(pieces, extents)| *pieces == 1 && *extents <= 3), "pieces of {sizes:?}: {found:?}");
+    }
+}
+
+#[test]
+fn an_odd_end_is_where_the_rest_is() {
+    let (image, volume) = Image::make();
+    for (index, len) in [(1 << 20) + 1, (2 << 20) + 5000, 300_001, 65_537].into_iter().enumerate() {
+        let (name, contents) = (format!("/odd {index}"), bytes(len, index));
+        let file = open(&volume, &name);
+        for (at, part) in contents.chunks(1 << 20).enumerate() {
+            file.write_at(part, (at << 20) as u64).unwrap();
+        }
+        drop(file);
+        volume.write(format!("/next {index}"), bytes(150_000, index)).unwrap();
+    }
+    volume.sync().unwrap();
+    let volume = image.reopen(volume);
+    for index in 0..4 {
+        assert_eq!(pieces(&volume, &format!("/odd {index}")), (1, 1), "file {index}");
+    }
+}
