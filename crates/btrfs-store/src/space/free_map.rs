@@ -42,9 +42,11 @@ pub(crate) struct Want {
     pub(crate) min_len: u64,
     /// The start is a multiple of this power of two.
     pub(crate) align: u64,
-    /// When the cursor's run is used up, a run of this many bytes is preferred as the
-    /// next one, so that what is allocated in a row lies in a row.
+    /// When the cursor's run is used up, the lowest run of this many bytes is preferred as the
+    /// next one, so that what is allocated in a row lies in a row; with 0 a short one is.
     pub(crate) cluster: u64,
+    /// Only a run that has so many bytes from there on will do; 0 for any.
+    pub(crate) room: u64,
     /// What follows is left to who takes this, for as long as there is room for others elsewhere: bytes.
     pub(crate) window: u64,
 }
@@ -61,7 +63,7 @@ pub(crate) struct Cursor {
 }
 
 /// A window is so much of its run at most: one part of so many.
-const WINDOW_SHARE: u64 = 8;
+const WINDOW_SHARE: u64 = 2;
 
 impl Cursor {
     /// After `part` was taken out of the run that ends at `run_end`.
@@ -217,14 +219,17 @@ impl FreeMap {
         }
     }
 
-    /// Takes a run as `want` describes it: at the cursor, else from the lowest run that is
-    /// long enough, else a shorter one.
+    /// Takes a run as `want` describes it: at the cursor, else from a run that is
+    /// long enough, else from a shorter one.
     pub(crate) fn take(&mut self, cursor: &mut Cursor, want: &Want) -> Option<Run> {
-        let found = self
-            .at_cursor(*cursor, want)
-            .or_else(|| self.lowest(want.len.max(want.cluster), want.align))
-            .or_else(|| self.lowest(want.len, want.align))
-            .or_else(|| self.longest(want))?;
+        let found = match want.room {
+            0 => self
+                .at_cursor(*cursor, want.len, want.align)
+                .or_else(|| self.lowest(want.cluster, want.align).filter(|_| want.len <= want.cluster))
+                .or_else(|| self.tightest(want.len, want.align))
+                .or_else(|| self.longest(want)),
+            room => self.at_cursor(*cursor, room, want.align).or_else(|| self.tightest(room, want.align)),
+        }?;
         let (run_end, run_start, start) = found;
         let len = want.len.min(run_end - start);
         debug_assert!(start.is_multiple_of(want.align.max(1)), "as aligned as was wanted");
@@ -248,27 +253,34 @@ impl FreeMap {
             .map(|(end, start)| Run { start, len: end - start })
     }
 
-    fn at_cursor(&self, cursor: Cursor, want: &Want) -> Option<(u64, u64, u64)> {
+    fn at_cursor(&self, cursor: Cursor, len: u64, align: u64) -> Option<(u64, u64, u64)> {
         let end = cursor.run?;
         let start = *self.runs.get(&end)?;
-        let (_, _, at) = fit(end, start.max(cursor.from), want.len, want.align)?;
+        let (_, _, at) = fit(end, start.max(cursor.from), len, align)?;
         Some((end, start, at))
     }
 
-    fn lowest(&self, len: u64, align: u64) -> Option<(u64, u64, u64)> {
-        let lowest_class = len.checked_ilog2()?;
-        let mut classes = self.filled & (u64::MAX << lowest_class);
-        let mut best: Option<(u64, u64, u64)> = None;
-        while classes != 0 {
-            let class = classes.trailing_zeros();
+    /// Of the runs with `len` bytes the one that is lowest in each class of lengths, the shortest first.
+    fn fits(&self, len: u64, align: u64) -> impl Iterator<Item = (u64, u64, u64)> + '_ {
+        let lowest_class = len.checked_ilog2().unwrap_or(u64::BITS);
+        let mut classes = self.filled & u64::MAX.checked_shl(lowest_class).unwrap_or(0);
+        std::iter::from_fn(move || {
+            let class = (classes != 0).then(|| classes.trailing_zeros())?;
             classes &= classes - 1;
-            let found = self.class_runs(class).take(PROBES_MAX).find_map(|(end, start)| fit(end, start, len, align));
-            best = match (best, found) {
-                (Some(a), Some(b)) => Some(a.min(b)),
-                (a, b) => a.or(b),
-            };
-        }
-        best
+            Some(class)
+        })
+        .filter_map(move |class| {
+            self.class_runs(class).take(PROBES_MAX).find_map(|(end, start)| fit(end, start, len, align))
+        })
+    }
+
+    fn lowest(&self, len: u64, align: u64) -> Option<(u64, u64, u64)> {
+        self.fits(len, align).min_by_key(|(_, _, start)| *start)
+    }
+
+    /// A short run, so that long ones stay long.
+    fn tightest(&self, len: u64, align: u64) -> Option<(u64, u64, u64)> {
+        self.fits(len, align).next()
     }
 
     fn longest(&self, want: &Want) -> Option<(u64, u64, u64)> {
@@ -363,7 +375,7 @@ mod tests {
     }
 
     fn want(len: u64) -> Want {
-        Want { len, min_len: len, align: 1, cluster: 0, window: 0 }
+        Want { len, min_len: len, align: 1, cluster: 0, room: 0, window: 0 }
     }
 
     #[test]
@@ -463,6 +475,7 @@ mod tests {
                             min_len: 1 + random.below(len),
                             align: 1 << random.below(3),
                             cluster: random.below(30),
+                            room: (len + random.below(20)) * random.below(2),
                             window: random.below(20),
                         };
                         if let Some(got) = map.take(&mut cursor, &want) {

@@ -33,6 +33,7 @@
 //! and drives the commit, the store grows the file system when a reservation asks for it.
 
 mod account;
+mod ahead;
 mod changes;
 mod chunk;
 mod counters;
@@ -78,8 +79,10 @@ pub(crate) use retire::Spare;
 /// Tree blocks in a run that is preferred for the next allocations of tree blocks.
 const BLOCKS_PER_CLUSTER: u64 = 64;
 
-/// Bytes of a run that is preferred for the next allocations of data.
-const DATA_CLUSTER: u64 = 1 << 20;
+/// Data that is in no run as a whole is cut into pieces of so many bytes or more, where there are such runs.
+const PIECE_BYTES_MIN: u64 = 64 << 10;
+/// Who asks for so many bytes at once, with room behind them, gets them where that room is.
+const LARGE_BYTES: u64 = 1 << 20;
 
 /// What the store's space looks like in general.
 #[derive(Clone, Copy, Debug)]
@@ -178,6 +181,8 @@ pub struct Space {
     targets: Mutex<[Option<BlockGroupFlags>; ACCOUNT_COUNT]>,
     /// Most bytes of a new chunk, beside the limits of its kind.
     chunk_bytes_max: AtomicU64,
+    /// Bytes in chunks for data when there was no room for another one ahead (see `ahead`).
+    denied_ahead: AtomicU64,
 }
 
 impl Space {
@@ -192,6 +197,7 @@ impl Space {
             growing: Mutex::new(Rank::ChunkAlloc, ()),
             targets: Mutex::new(Rank::Counters, [None; ACCOUNT_COUNT]),
             chunk_bytes_max: AtomicU64::new(u64::MAX),
+            denied_ahead: AtomicU64::new(0),
         }
     }
 
@@ -326,7 +332,7 @@ impl Space {
         let &AllocRequest { kind, len, min_len, hint, window } = request;
         let account = self.accounts.index(kind);
         let (align, cluster) = match kind {
-            SpaceKind::Data => (self.config.sector_size, DATA_CLUSTER),
+            SpaceKind::Data => (self.config.sector_size, 0),
             SpaceKind::Metadata | SpaceKind::System => {
                 (self.config.node_size, self.config.node_size * BLOCKS_PER_CLUSTER)
             }
@@ -337,13 +343,27 @@ impl Space {
                 return Some(range);
             }
         }
-        let want = |min_len, align, cluster| Want { len, min_len, align, cluster, window };
+        let want = |min_len, align, cluster| Want { len, min_len, align, cluster, room: 0, window };
         let take = |want: Want| self.groups.take(account, kind, &want);
+        // Who begins with much is likely to go on.
+        if window > 0 && len >= LARGE_BYTES {
+            let with_room = |room: u64| {
+                let room = len.saturating_add(room);
+                take(Want { room, ..want(room, align, cluster) })
+            };
+            if let Some(run) = with_room(window).or_else(|| with_room(window / 4)) {
+                return Some(run);
+            }
+        }
         let sector = self.config.sector_size;
         // Tree blocks come whole; only file systems made by old tools have room for them
         // at places that are no multiple of their size, and then only those may be left.
         let last_len = if kind == SpaceKind::Data { sector } else { len };
+        // In as few pieces as can be, wherever those are.
+        let halves = std::iter::successors(Some(len / 2), |part| Some(part / 2));
+        let mut halves = halves.take_while(|part| kind == SpaceKind::Data && *part >= PIECE_BYTES_MIN);
         take(want(len, align, cluster))
+            .or_else(|| halves.find_map(|part| take(want(part, align, 0))))
             .or_else(|| take(want(min_len, align, 0)))
             .or_else(|| take(want(last_len, sector, 0)))
             .or_else(|| self.groups.take_alone(account, kind, &want(last_len, sector, 0)))

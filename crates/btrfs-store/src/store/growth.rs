@@ -11,7 +11,7 @@ use super::Store;
 use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::pool::{PoolDevice, supers};
-use crate::space::{self, BlockGroup, ChunkPlace, ChunkTrees, Reservation, Shortage, Spare, Urgency, device_runs};
+use crate::space::{self, BlockGroup, ChunkPlace, ChunkPlan, ChunkTrees, Reservation, Shortage, Spare, Urgency, device_runs};
 use crate::tree::Edit;
 use crate::txn::{Purse, TxnHost};
 use crate::{Error, Result, make};
@@ -35,6 +35,25 @@ impl Store {
         Ok(())
     }
 
+    /// Adds a chunk for data before there is no room left, where nothing else is likely to need its place.
+    pub(super) fn grow_ahead(&self) -> Result<()> {
+        let engine = &self.0;
+        let _room = match self.reserve_for_chunks() {
+            Err(Error::NoSpace { .. }) => return Ok(()),
+            reserved => reserved?,
+        };
+        let _one = engine.space.lock_growth();
+        if !engine.space.wants_data_ahead() {
+            return Ok(());
+        }
+        let Some(flags) = engine.space.chunk_flags(SpaceKind::Data) else { return Ok(()) };
+        let Some(plan) = engine.space.plan_chunk(flags)? else {
+            engine.space.deny_data_ahead();
+            return Ok(());
+        };
+        self.add_planned(&plan)
+    }
+
     /// Allocates a chunk of a kind; false where there is no room. The caller holds the lock for growing.
     pub(super) fn add_chunk(&self, kind: SpaceKind) -> Result<bool> {
         let engine = &self.0;
@@ -44,11 +63,16 @@ impl Store {
             plan = engine.space.plan_chunk(flags)?;
         }
         let Some(plan) = plan else { return Ok(false) };
-        self.change_chunks(|edit, trees| {
-            engine.space.write_chunk(edit, trees, &plan)?;
-            engine.adopt_chunk(&plan)
-        })?;
+        self.add_planned(&plan)?;
         Ok(true)
+    }
+
+    fn add_planned(&self, plan: &ChunkPlan) -> Result<()> {
+        let engine = &self.0;
+        self.change_chunks(|edit, trees| {
+            engine.space.write_chunk(edit, trees, plan)?;
+            engine.adopt_chunk(plan)
+        })
     }
 
     /// Gives an empty block group back; false where there is none that may go. The caller holds the lock for growing.

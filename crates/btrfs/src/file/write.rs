@@ -26,6 +26,8 @@ const DIRECT_BYTES_MIN: u64 = 64 << 10;
 const DIRECT_BYTES_MAX: u64 = 16 << 20;
 /// What waits in memory at the end of a file keeps large writes behind it there, too, up to so many bytes.
 const COLLECTED_BYTES_MAX: u64 = 8 << 20;
+/// Bytes that come in one write without having been cut into several.
+const WHOLE_BYTES_MIN: u64 = 1 << 20;
 /// Bytes that are copied into pages under one lock.
 const CACHED_BYTES_MAX: u64 = 256 << 10;
 /// From this many dirty pages on, space is asked for in larger pieces than one write needs.
@@ -115,6 +117,8 @@ fn direct_len(core: &Core, inode: &Arc<Inode>, at: u64, len: u64) -> Result<u64>
         return Ok(0);
     }
     match waiting_before(inode, at, size) {
+        // Where little was written more may follow, and others may be writing beside it.
+        0 if at == size && at < COLLECTED_BYTES_MAX && len < WHOLE_BYTES_MIN => return Ok(0),
         0 => {}
         // Together they are one piece on disk.
         waiting if waiting < COLLECTED_BYTES_MAX => return Ok(0),

@@ -1,0 +1,40 @@
+//! Chunks for data before there is nothing left: what is free in the last percent of a chunk lies in small pieces, and
+//! files that are put there do, too.
+
+use std::sync::atomic::Ordering::Relaxed;
+
+use super::account::Account;
+use super::{Space, SpaceKind};
+
+/// Another chunk is wanted when less than one part of so many is left in those for data.
+const LEFT_SHARE: u64 = 6;
+/// Chunks for data have so many bytes before they are added ahead: small volumes keep what they have for any use.
+const BYTES_MIN: u64 = 64 << 20;
+/// Of metadata one part of so many is in use at most: where it needs more, what is not allocated is left to it.
+const METADATA_SHARE: u64 = 4;
+
+impl Space {
+    /// True when a chunk for data should be added although there is room.
+    pub(crate) fn wants_data_ahead(&self) -> bool {
+        let account = self.accounts().of(SpaceKind::Data);
+        let total = account.total.load(Relaxed);
+        let is_short = total >= BYTES_MIN && left(account) < total / LEFT_SHARE && !account.is_full.load(Relaxed);
+        is_short && self.denied_ahead.load(Relaxed) != total && !self.is_metadata_used()
+    }
+
+    /// There was no room for a chunk that would have been ahead: not to be asked for until something has changed.
+    pub(crate) fn deny_data_ahead(&self) {
+        self.denied_ahead.store(self.accounts().of(SpaceKind::Data).total.load(Relaxed), Relaxed);
+    }
+
+    fn is_metadata_used(&self) -> bool {
+        let account = self.accounts().of(SpaceKind::Metadata);
+        let total = account.total.load(Relaxed);
+        left(account).saturating_add(account.global.load(Relaxed)) < total - total / METADATA_SHARE
+    }
+}
+
+/// Bytes that nobody was promised.
+fn left(account: &Account) -> u64 {
+    u64::try_from(account.available.load(Relaxed)).unwrap_or(0).saturating_add(account.unloaded.load(Relaxed))
+}
