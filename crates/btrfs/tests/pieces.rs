@@ -43,7 +43,7 @@ fn grow(sizes: &[usize]) -> Vec<(usize, usize)> {
     for round in 0..ROUNDS {
         for (index, (file, contents)) in files.iter().zip(&mut contents).enumerate() {
             let piece = bytes(sizes[(round + index) % sizes.len()], round + index);
-            file.write_at(&piece, contents.len() as u64).unwrap();
+            file.write_at(&piece, u64::try_from(contents.len()).unwrap()).unwrap();
             contents.extend(piece);
             let between = bytes(130_000 + round, index);
             volume.write(format!("/between {round} {index}"), &between).unwrap();
@@ -77,7 +77,7 @@ fn an_odd_end_is_where_the_rest_is() {
         let (name, contents) = (format!("/odd {index}"), bytes(len, index));
         let file = open(&volume, &name);
         for (at, part) in contents.chunks(1 << 20).enumerate() {
-            file.write_at(part, (at << 20) as u64).unwrap();
+            file.write_at(part, u64::try_from(at << 20).unwrap()).unwrap();
         }
         drop(file);
         volume.write(format!("/next {index}"), bytes(150_000, index)).unwrap();

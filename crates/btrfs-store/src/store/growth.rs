@@ -11,7 +11,9 @@ use super::Store;
 use crate::ablation::{Mutation, mutated};
 use crate::error::SpaceKind;
 use crate::pool::{PoolDevice, supers};
-use crate::space::{self, BlockGroup, ChunkPlace, ChunkPlan, ChunkTrees, Reservation, Shortage, Spare, Urgency, device_runs};
+use crate::space::{
+    self, BlockGroup, ChunkPlace, ChunkPlan, ChunkTrees, Reservation, Shortage, Spare, Urgency, device_runs,
+};
 use crate::tree::Edit;
 use crate::txn::{Purse, TxnHost};
 use crate::{Error, Result, make};

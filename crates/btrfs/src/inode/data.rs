@@ -157,7 +157,8 @@ impl DataState {
     /// written there.
     pub(crate) fn end_growth(&self) -> Option<(Logical, u64)> {
         let at = self.grows_at().filter(|_| self.is_growing())?;
-        let waiting = self.inner.read().dirty.as_ref().map_or(0, |dirty| to_u64(dirty.page_count()) * dirty.page_bytes());
+        let bytes_of = |dirty: &PageCache| to_u64(dirty.page_count()) * dirty.page_bytes();
+        let waiting = self.inner.read().dirty.as_ref().map_or(0, bytes_of);
         self.grows_at.store(if waiting > 0 { at.0 | GROWN } else { 0 }, Ordering::Relaxed);
         Some((at, waiting))
     }

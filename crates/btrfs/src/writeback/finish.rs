@@ -77,8 +77,8 @@ pub(super) fn finish(core: &Core, job: &mut Job<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Makes one extent of the last that a large write put on disk and the first from pages, where both touch in the file and
-/// on disk.
+/// Makes one extent of the last that a large write put on disk and the first from pages, where both touch in the file
+/// and on disk.
 fn join(core: &Core, last: Option<&mut NewExtent>, items: &mut Vec<NewExtent>) {
     let (Some(NewExtent { extent: last, .. }), Some(first)) = (last, items.first()) else { return };
     let new = &first.extent;

@@ -78,8 +78,8 @@ impl<'a> Job<'a> {
         pages.map_or(0, |pages| to_u64(pages.page_count()) * pages.page_bytes())
     }
 
-    /// Where its bytes had best be on disk, if they are the next of a file that grows: behind what it has. With room for
-    /// more, while somebody is writing it.
+    /// Where its bytes had best be on disk, if they are the next of a file that grows: behind what it has. With room
+    /// for more, while somebody is writing it.
     pub(super) fn own_place(&self) -> Option<Hint> {
         let mut runs = self.flight.pages.iter().flat_map(PageCache::runs);
         let (first, is_only) = (runs.next()?, runs.next().is_none());
@@ -138,8 +138,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Gives back the last sector that was put on disk if the file went on in the middle of it: all of it is in `pages` now,
-/// and with what follows it can be where it was.
+/// Gives back the last sector that was put on disk if the file went on in the middle of it: all of it is in `pages`
+/// now, and with what follows it can be where it was.
 fn give_back_end(core: &Core, pages: Option<&PageCache>, pending: &mut Vec<Pending>) {
     let sizes = core.store.sizes();
     let sector = u64::from(sizes.sector);
