@@ -188,8 +188,10 @@ impl Store {
             while engine.give_up_view()? {}
         }
         let (file_bytes, old_bytes) = (device.device().size_bytes(), device.total_bytes());
-        // The file is never shorter than what a superblock on it says.
+        // The file is never shorter than what a superblock on it says. The first that is written to the longer one is
+        // that of the new size, of which there is a mirror before.
         if file_bytes < total_bytes {
+            self.commit()?;
             device.device().grow(total_bytes)?;
         }
         if let Err(error) = self.set_size(device, total_bytes) {
