@@ -28,6 +28,7 @@
 mod balance;
 mod block;
 mod cache;
+mod compare;
 mod cut;
 mod edit;
 mod forest;
@@ -47,6 +48,7 @@ mod write_path;
 
 pub use block::{Block, BlockSource, BlockView, Bytes, ReadExpect};
 pub(crate) use cut::Cut;
+pub use compare::{Compare, Difference};
 pub use edit::{Edit, EditItem};
 pub use forest::{Forest, RootPtr, Tree, TreeKind};
 pub use host::Host;
