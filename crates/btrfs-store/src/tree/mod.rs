@@ -47,8 +47,8 @@ mod walk;
 mod write_path;
 
 pub use block::{Block, BlockSource, BlockView, Bytes, ReadExpect};
-pub(crate) use cut::Cut;
 pub use compare::{Compare, Difference};
+pub(crate) use cut::Cut;
 pub use edit::{Edit, EditItem};
 pub use forest::{Forest, RootPtr, Tree, TreeKind};
 pub use host::Host;

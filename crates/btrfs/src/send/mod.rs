@@ -24,6 +24,6 @@ mod sender;
 mod view;
 
 pub use report::{Change, ChangeKind, Named};
-pub(crate) use report::report;
+pub(crate) use report::{data_bytes, report};
 pub use sender::{SendError, SendOptions};
 pub(crate) use sender::{Source, send};

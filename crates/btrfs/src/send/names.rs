@@ -3,7 +3,7 @@
 use btrfs_disk::items::FileKind;
 use btrfs_stream::{Command, Special};
 
-use super::places::Links;
+use super::places::{Links, Pair};
 use super::sender::{Result, Sender};
 use super::view::{Facts, Name, join};
 use crate::error::Result as VolumeResult;
@@ -158,32 +158,46 @@ fn make_in_place(sender: &mut Sender<'_>, number: u64, new: &Facts, name: &Name)
     if new.kind != FileKind::Symlink { without_inherited(sender, name.dir, new, path) } else { Ok(()) }
 }
 
+/// What new nodes may get from a directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Inherited {
+    dir: u64,
+    acl: bool,
+    compression: bool,
+}
+
 /// Takes from a new node what it got from its directory.
 fn without_inherited(sender: &mut Sender<'_>, dir: u64, new: &Facts, path: &[u8]) -> Result<()> {
-    if sender.may_have(dir, ACL_DEFAULT)? {
+    let inherited = match sender.inherited.filter(|known| known.dir == dir) {
+        Some(known) => known,
+        None => {
+            let pair = &sender.pair;
+            let acl = may_have(pair, dir, ACL_DEFAULT)?;
+            Inherited { dir, acl, compression: may_have(pair, dir, COMPRESSION)? }
+        }
+    };
+    sender.inherited = Some(inherited);
+    if inherited.acl {
         let value = plain_acl(new.mode);
         sender.put(&Command::SetXattr { path, name: ACL_ACCESS, value: &value })?;
         if new.is_dir() {
             sender.put(&Command::SetXattr { path, name: ACL_DEFAULT, value: NO_ACL })?;
         }
     }
-    let takes = matches!(new.kind, FileKind::File | FileKind::Directory);
-    if takes && sender.may_have(dir, COMPRESSION)? {
+    if inherited.compression && matches!(new.kind, FileKind::File | FileKind::Directory) {
         sender.put(&Command::SetXattr { path, name: COMPRESSION, value: b"" })?;
     }
     Ok(())
 }
 
-impl Sender<'_> {
-    /// Whether a directory has an attribute in either tree.
-    fn may_have(&self, dir: u64, name: &[u8]) -> VolumeResult<bool> {
-        if self.pair.new.xattr(dir, name)?.is_some() {
-            return Ok(true);
-        }
-        match &self.pair.old {
-            Some(old) if self.pair.has_both(dir)? => Ok(old.xattr(dir, name)?.is_some()),
-            _ => Ok(false),
-        }
+/// Whether a directory has an attribute in either tree.
+fn may_have(pair: &Pair, dir: u64, name: &[u8]) -> VolumeResult<bool> {
+    if pair.new.xattr(dir, name)?.is_some() {
+        return Ok(true);
+    }
+    match &pair.old {
+        Some(old) if pair.has_both(dir)? => Ok(old.xattr(dir, name)?.is_some()),
+        _ => Ok(false),
     }
 }
 

@@ -51,6 +51,9 @@ impl Pair {
     /// Whether one directory has this number in both trees.
     pub(super) fn has_both(&self, dir: u64) -> Result<bool> {
         let Some(old) = &self.old else { return Ok(false) };
+        if dir == ROOT_DIR_INO.0 {
+            return Ok(true);
+        }
         let both = (old.dir(dir)?, self.new.dir(dir)?);
         Ok(matches!(both, (Some(old), Some(new)) if old.generation == new.generation))
     }

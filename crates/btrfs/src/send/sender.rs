@@ -4,18 +4,19 @@ use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::sync::Arc;
 
+use btrfs_disk::TreeId;
 use btrfs_disk::flags::RootFlags;
 use btrfs_disk::items::RootItem;
-use btrfs_disk::{Generation, TreeId};
 use btrfs_store::Store;
 use btrfs_stream::{Command, Encoder, Uuid, Version};
 
+use super::attributes::{self, Xattrs};
 use super::changes::Changes;
 use super::clones::Clones;
 use super::content::Contents;
+use super::names;
 use super::places::{Pair, Places};
 use super::view::View;
-use super::{attributes, names};
 use crate::error::{CallerError, Error, Result as VolumeResult};
 use crate::inode::{Core, ROOT_DIR_INO};
 
@@ -117,19 +118,22 @@ pub(super) struct Sender<'a> {
     encoder: Encoder<&'a mut dyn Write>,
     /// Directories whose times are not as they have to be.
     touched: BTreeSet<u64>,
+    /// What is known of the last directory that something new was made in.
+    pub(super) inherited: Option<names::Inherited>,
 }
 
 /// Writes the stream that makes `to` from `from`, or from nothing. Files are cloned from what `sources` have too, which
 /// the receiver must have. `name` is what the subvolume is called. `core` is of a state that does not change.
-pub(crate) fn send(
-    core: &Core,
+pub(crate) fn send<'a>(
+    core: &'a Core,
     from: Option<&Source>,
     (to, name): (&Source, &[u8]),
     sources: &[Source],
     options: &SendOptions,
-    output: &mut dyn Write,
+    output: &'a mut dyn Write,
 ) -> Result<()> {
-    let version = Version::from_raw(options.version).filter(|version| *version >= Version::V2 || !options.compressed_data);
+    let version =
+        Version::from_raw(options.version).filter(|version| *version >= Version::V2 || !options.compressed_data);
     let version = version.ok_or(Error::from(CallerError::InvalidArgument))?;
     let encoder = Encoder::new(output, version)?;
     let tree = |source: &Source| -> VolumeResult<View> { Ok(View::new(core.store.tree(source.id)?)) };
@@ -144,6 +148,7 @@ pub(crate) fn send(
         options: options.clone(),
         encoder,
         touched: BTreeSet::new(),
+        inherited: None,
     };
     sender.begin(from, to, name)?;
     sender.clear()?;
@@ -196,15 +201,20 @@ impl Sender<'_> {
             let ino = changed.ino;
             let old = self.pair.old_facts(ino)?;
             let new = self.pair.new.facts(ino)?;
-            let same = old.filter(|old| new.is_some_and(|new| new.is_same_as(old)));
+            // The root directory is there with the subvolume, also where that has nothing to do with the other.
+            let is_root = ino == ROOT_DIR_INO.0;
+            let same = old.filter(|old| is_root || new.is_some_and(|new| new.is_same_as(old)));
             if let Some(gone) = old.filter(|old| old.is_dir() && same.is_none()) {
                 names::remove_aside(self, ino, &gone)?;
             }
             let Some(new) = new else { continue };
             let Some(path) = names::place(self, ino, &new, same.is_some())? else { continue };
-            attributes::before_contents(self, (ino, &path), same.is_some())?;
+            // An inode that got the number of another may have attributes that do not differ.
+            let may_differ = changed.xattrs || (same.is_none() && self.pair.old.is_some());
+            let xattrs = if may_differ { Xattrs::of(self, ino, same.is_some())? } else { Xattrs::default() };
+            attributes::before_contents(self, &path, &xattrs)?;
             let is_written = self.send_contents(&changed, &path, (same.as_ref(), &new))?;
-            attributes::after_contents(self, (ino, &path), (same.as_ref(), &new), is_written)?;
+            attributes::after_contents(self, (ino, &path), (same.as_ref(), &new), (xattrs, is_written))?;
             if new.is_dir() {
                 self.touch(ino)?;
             } else {
@@ -231,10 +241,5 @@ impl Sender<'_> {
             }
         }
         Ok(())
-    }
-
-    /// The generation that the new tree is of.
-    pub(super) fn generation(&self) -> Generation {
-        self.pair.new.tree.root_ptr().generation
     }
 }

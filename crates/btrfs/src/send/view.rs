@@ -107,8 +107,7 @@ impl View {
 
     /// The names of an inode, in the order of their items.
     pub(super) fn names(&self, ino: u64) -> Result<Vec<Name>> {
-        let (from, to) =
-            (Key::new(ino, item_type::INODE_REF, 0), Key::new(ino, item_type::INODE_EXTREF, u64::MAX));
+        let (from, to) = (Key::new(ino, item_type::INODE_REF, 0), Key::new(ino, item_type::INODE_EXTREF, u64::MAX));
         let mut names = Vec::new();
         self.tree.scan(&from, &to, |key, bytes| {
             if key.item_type == item_type::INODE_REF {
@@ -179,7 +178,8 @@ impl View {
     /// Whether a directory has an entry of this name, of whatever kind.
     pub(super) fn has_entry(&self, dir: u64, name: &[u8]) -> Result<bool> {
         let key = Key::new(dir, item_type::DIR_ITEM, name_hash(name));
-        let found = self.tree.get_with(&key, |bytes| Ok::<_, btrfs_disk::Corrupt>(DirEntry::find(bytes, name)?.is_some()));
+        let found =
+            self.tree.get_with(&key, |bytes| Ok::<_, btrfs_disk::Corrupt>(DirEntry::find(bytes, name)?.is_some()));
         Ok(found?.transpose()?.unwrap_or(false))
     }
 
