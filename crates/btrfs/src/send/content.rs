@@ -268,6 +268,13 @@ impl Sender<'_> {
             None => return Ok(false),
         };
         let len = range.end - range.start;
+        let unencoded_len = if item.kind == Kind::Inline { item.len } else { item.ram_bytes };
+        let unencoded_offset = item.offset.saturating_add(range.start - item.start);
+        // A part of a sector can be written so only at the end of the file as it is there.
+        let is_whole = len.is_multiple_of(u64::from(sector_size)) || target.size_there <= range.end;
+        if len > unencoded_len.saturating_sub(unencoded_offset) || !is_whole {
+            return Ok(false);
+        }
         let data = match item.kind {
             Kind::Inline => read_inline(&self.pair.new.tree, InodeNo(target.ino), item)?,
             _ if item.disk_len <= len => self.stored(target, item)?,
@@ -276,13 +283,12 @@ impl Sender<'_> {
         if to_u64(data.len()) > len {
             return Ok(false);
         }
-        let unencoded_len = if item.kind == Kind::Inline { item.len } else { item.ram_bytes };
         self.put(&Command::EncodedWrite(EncodedWrite {
             path: target.path,
             offset: range.start,
             unencoded_file_len: len,
             unencoded_len,
-            unencoded_offset: item.offset.saturating_add(range.start - item.start),
+            unencoded_offset,
             compression,
             data: &data,
         }))?;

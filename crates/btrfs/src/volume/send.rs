@@ -9,7 +9,7 @@ use crate::send::{self, Change, SendError, SendOptions, Source};
 
 impl Volume {
     /// Shows what differs between the subvolumes at `old` and `new`, in the order of inode numbers. Looks only below
-    /// blocks that the two do not share, in the last committed state.
+    /// blocks that the two do not share. What was changed is made durable first.
     ///
     /// # Errors
     /// As [`Self::subvolume_at`]; damage, I/O; what `show` fails with.
@@ -23,14 +23,15 @@ impl Volume {
         if self.is_read_only() {
             return send::report(self.core(), trees, show);
         }
+        self.opened.sync()?;
         let view = self.committed_view()?;
         send::report(view.core(), trees, show)
     }
 
     /// Writes the send stream of the subvolume at `path`: what makes it at a receiver, or turns a snapshot of `parent`
     /// into it. Data that it shares with `parent`, with itself, or with one of `clones` is cloned there. The receiver
-    /// has to have `parent` and `clones`. All must be read-only. Sends the last committed state; `output` should be
-    /// buffered.
+    /// has to have `parent` and `clones`. All must be read-only. What was changed is made durable first; others may go on
+    /// writing meanwhile. `output` should be buffered.
     ///
     /// # Errors
     /// As [`Self::subvolume_at`]; [`SendError::Writable`], [`SendError::Output`].
@@ -46,6 +47,7 @@ impl Volume {
         let volume = if self.is_read_only() {
             self
         } else {
+            self.opened.sync()?;
             view = self.committed_view()?;
             &view
         };

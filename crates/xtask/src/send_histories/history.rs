@@ -22,7 +22,9 @@ pub(super) fn change(place: &dyn Place, count: usize, random: &mut Random) -> Re
         if number.checked_rem(OPS_PER_LOOK) == Some(0) {
             found = place.list()?;
         }
-        for op in draw(&found, random) {
+        // What is drawn where there is nothing to choose from is the top itself.
+        let is_top = |op: &Op| matches!(op, Op::RemoveAll(path) if path.as_os_str().is_empty());
+        for op in draw(&found, random).into_iter().filter(|op| !is_top(op)) {
             done = done.saturating_add(usize::from(place.apply(&op).is_ok()));
         }
     }
@@ -125,11 +127,21 @@ fn moved(choice: &Choice<'_>, random: &mut Random) -> Vec<Op> {
         // The child takes the place of its directory, which moves into it.
         0 => {
             let inside = dir.join(random.pick(&["inner", "n1"]).copied().unwrap_or("inner"));
-            vec![Op::Rename(child, aside.clone()), Op::Rename(dir.clone(), aside.join("old")), Op::Rename(aside, dir), Op::Rename(inside, PathBuf::from("n3"))]
+            vec![
+                Op::Rename(child, aside.clone()),
+                Op::Rename(dir.clone(), aside.join("old")),
+                Op::Rename(aside, dir),
+                Op::Rename(inside, PathBuf::from("n3")),
+            ]
         }
         1 => {
             let (one, other, third) = (choice.any(random), choice.any(random), choice.any(random));
-            vec![Op::Rename(one.clone(), aside.clone()), Op::Rename(other.clone(), one), Op::Rename(third.clone(), other), Op::Rename(aside, third)]
+            vec![
+                Op::Rename(one.clone(), aside.clone()),
+                Op::Rename(other.clone(), one),
+                Op::Rename(third.clone(), other),
+                Op::Rename(aside, third),
+            ]
         }
         // What is in it moves out, and it goes.
         _ => vec![Op::Rename(child, aside), Op::RemoveAll(dir)],

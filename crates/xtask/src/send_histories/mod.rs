@@ -24,7 +24,7 @@ use testkit::Random;
 use crate::diff_walk::kernel;
 use crate::diff_walk::record::{Record, Walk, differences};
 use crate::system::{Mount, btrfs_program, mkfs_program, run as run_program};
-use place::{Kernel, Library, Place, WORK};
+use place::{Kernel, Library, Op, Place, WORK};
 
 /// What `send-histories` is told.
 #[derive(Debug, Args)]
@@ -215,12 +215,12 @@ fn check_case(dir: &Folder, case: &cases::Case) -> Result<Totals> {
     let image = dir.image("sent.img");
     make_work(&image, Maker::Kernel)?;
     for (name, ops) in [("s0", (case.before)()), ("s1", (case.after)())] {
-        changed(&image, (Maker::Kernel, 0), |place| {
-            for op in &ops {
-                place.apply(op).with_context(|| format!("{op:?}"))?;
-            }
-            place.snapshot(name)
-        })?;
+        for part in ops.split(|op| matches!(op, Op::Sync)) {
+            changed(&image, (Maker::Kernel, 0), |place| {
+                part.iter().try_for_each(|op| place.apply(op).with_context(|| format!("{op:?}")))
+            })?;
+        }
+        changed(&image, (Maker::Kernel, 0), |place| place.snapshot(name))?;
     }
     let stream = |folder, name: &str, parent: Option<&str>| Stream {
         folder,
@@ -228,8 +228,7 @@ fn check_case(dir: &Folder, case: &cases::Case) -> Result<Totals> {
         parent: parent.map(str::to_owned),
         clones: Vec::new(),
     };
-    let streams =
-        [stream("chain", "s0", None), stream("chain", "s1", Some("s0")), stream("back", "s0", Some("s1"))];
+    let streams = [stream("chain", "s0", None), stream("chain", "s1", Some("s0")), stream("back", "s0", Some("s1"))];
     check_streams(dir, &image, &streams, &SendOptions::default(), &mut totals)?;
     Ok(totals)
 }
@@ -316,14 +315,8 @@ mod tests {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        let options = Options {
-            seeds: 3,
-            first: 1000,
-            snapshots: 3,
-            changes: 50,
-            dir: dir.path().to_path_buf(),
-            keep: false,
-        };
+        let options =
+            Options { seeds: 3, first: 1000, snapshots: 3, changes: 50, dir: dir.path().to_path_buf(), keep: false };
         assert_eq!(run(&options).unwrap(), ExitCode::SUCCESS);
     }
 }

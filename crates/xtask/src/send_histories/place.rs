@@ -97,7 +97,7 @@ impl Place for Kernel<'_> {
             Op::RemoveAll(path) => std::fs::remove_dir_all(self.at(path))?,
             Op::Link(from, to) => std::fs::hard_link(self.at(from), self.at(to))?,
             Op::Symlink(target, path) => {
-                std::os::unix::fs::symlink(String::from_utf8_lossy(target).as_ref(), self.at(path))?;
+                std::os::unix::fs::symlink(&*String::from_utf8_lossy(target), self.at(path))?;
             }
             Op::Node(path, kind) => {
                 let (kind, device) = match kind {
@@ -177,7 +177,7 @@ impl Place for Library<'_> {
             Op::Remove(path) => volume.remove_file(at(path))?,
             Op::RemoveAll(path) => volume.remove_dir_all(at(path))?,
             Op::Link(from, to) => volume.hard_link(at(from), at(to))?,
-            Op::Symlink(target, path) => volume.symlink(String::from_utf8_lossy(target).as_ref(), at(path))?,
+            Op::Symlink(target, path) => volume.symlink(&*String::from_utf8_lossy(target), at(path))?,
             Op::Node(path, kind) => {
                 let (kind, device) = match kind {
                     0 => (NodeKind::Fifo, 0),
@@ -187,7 +187,7 @@ impl Place for Library<'_> {
                 };
                 volume.mknod(at(path), kind, 0o640, u32::try_from(device)?)?;
             }
-            Op::SetXattr(path, name, value) => volume.set_xattr(at(path), name, value, XattrMode::Set)?,
+            Op::SetXattr(path, name, value) => volume.set_xattr(at(path), name, value, XattrMode::Either)?,
             Op::RemoveXattr(path, name) => volume.remove_xattr(at(path), name)?,
             Op::Mode(path, mode) => volume.set_permissions(at(path), *mode)?,
             Op::Owner(path, uid, gid) => volume.set_owner(at(path), Some(*uid), Some(*gid))?,
