@@ -97,8 +97,11 @@ impl Sender<'_> {
         let (ino, size) = (changed.ino, new.size);
         let mut target = Target { ino, path, size, has_csums: new.has_csums, size_there };
         let whole = 0..size;
-        let ranges = if old.is_some() { &changed.ranges } else { std::slice::from_ref(&whole) };
-        for range in ranges {
+        let ranges = match old {
+            Some(old) => with_end(&changed.ranges, old.size, size, self.core.store.sizes().sector),
+            None => vec![whole],
+        };
+        for range in &ranges {
             self.send_range(&mut target, range.start..range.end.min(size), old)?;
         }
         let is_written = !ranges.is_empty() && size > 0;
@@ -132,12 +135,14 @@ impl Sender<'_> {
         let sector = self.core.store.sizes().sector;
         let at = range.start;
         let (new, end) = stretch(&mut maps.new, &self.pair.new, ino, range.clone(), sector)?;
-        let mut piece_end = end.min(range.end);
+        // Behind an end inside a sector, the rest of that first: whole sectors can be cloned.
+        let mut piece_end = end.min(range.end).min(next_sector(at, sector));
         let old_view = self.pair.old.as_ref().filter(|_| old.is_some_and(|old| at < old.size));
         let before = match old_view {
             Some(view) => {
                 let (before, end) = stretch(&mut maps.old, view, ino, range, sector)?;
-                piece_end = piece_end.min(end);
+                // What an extent has behind the end of a file is not what one reads there.
+                piece_end = piece_end.min(end).min(old.map_or(u64::MAX, |old| old.size));
                 before
             }
             None => Stretch::Gap,
@@ -271,7 +276,8 @@ impl Sender<'_> {
         let unencoded_len = if item.kind == Kind::Inline { item.len } else { item.ram_bytes };
         let unencoded_offset = item.offset.saturating_add(range.start - item.start);
         // A part of a sector can be written so only at the end of the file as it is there.
-        let is_whole = len.is_multiple_of(u64::from(sector_size)) || target.size_there <= range.end;
+        let is_aligned = range.start.is_multiple_of(u64::from(sector_size));
+        let is_whole = is_aligned && (len.is_multiple_of(u64::from(sector_size)) || target.size_there <= range.end);
         if len > unencoded_len.saturating_sub(unencoded_offset) || !is_whole {
             return Ok(false);
         }
@@ -354,6 +360,28 @@ impl Sender<'_> {
     }
 }
 
+/// Where the sector ends that `at` is inside of; nowhere, where it is at the start of one.
+fn next_sector(at: u64, sector: u32) -> u64 {
+    let unit = u64::from(sector);
+    if at.is_multiple_of(unit) { u64::MAX } else { at.saturating_add(unit - at % unit) }
+}
+
+/// The ranges in which items differ, and the rest of the sector in which a file ended that is longer now: a receiver
+/// has zeros there, whatever the extent has that both have.
+fn with_end(ranges: &[Range<u64>], old_size: u64, size: u64, sector: u32) -> Vec<Range<u64>> {
+    let end = next_sector(old_size, sector).min(size);
+    let mut ranges = ranges.to_vec();
+    if old_size < end && !old_size.is_multiple_of(u64::from(sector)) {
+        let index = ranges.partition_point(|range| range.end <= old_size);
+        match ranges.get_mut(index) {
+            Some(next) if next.start <= old_size => next.end = next.end.max(end),
+            Some(next) if next.start <= end => next.start = old_size,
+            _ => ranges.insert(index, old_size..end),
+        }
+    }
+    ranges
+}
+
 fn stretch(map: &mut ExtentMap, view: &View, ino: u64, range: Range<u64>, sector: u32) -> VolumeResult<(Stretch, u64)> {
     let at = range.start;
     if !map.knows(at) {
@@ -383,4 +411,21 @@ pub(super) fn is_same_data(one: &FileExtent, other: &FileExtent, at: u64) -> boo
 fn no_progress(view: &View, ino: u64, at: u64) -> Error {
     let (expected, found) = (Detail::AtLeast(at.saturating_add(1)), Detail::Number(at));
     Corrupt::new("end of a file extent", expected, found).at(At::Inode(view.id, InodeNo(ino))).into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_rest_of_the_last_sector_is_looked_at_when_a_file_grows() {
+        let ends = |ranges: &[Range<u64>], old, new| with_end(ranges, old, new, 4096);
+        assert_eq!(ends(&[], 5001, 8000), [5001..8000]);
+        assert_eq!(ends(&[], 5001, 100_000), [5001..8192]);
+        assert_eq!(ends(&[], 8192, 100_000), []);
+        assert_eq!(ends(&[], 5001, 5000), []);
+        assert_eq!(ends(&[0..4096, 12288..16384], 5001, 100_000), [0..4096, 5001..8192, 12288..16384]);
+        assert_eq!(ends(&[0..4096, 8192..16384], 5001, 100_000), [0..4096, 5001..16384]);
+        assert_eq!(ends(&[4096..8192], 5001, 100_000), [4096..8192]);
+    }
 }
