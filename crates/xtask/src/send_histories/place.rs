@@ -1,11 +1,11 @@
 //! Where a history happens: a subvolume that the kernel has mounted, or one that the library has open.
 
 use std::fs::File;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, RenameFlags, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FallocateFlags, FileType, Mode, OFlags, RenameFlags, Timespec, Timestamps, XattrFlags};
 use spinney::{AllocateFlags, FileOptions, NodeKind, SnapshotMode, Time, Times, Volume, XattrMode};
 
 use crate::system::run;
@@ -71,7 +71,13 @@ impl Place for Kernel<'_> {
     fn apply(&self, op: &Op) -> Result<()> {
         let open = |path: &Path| File::options().read(true).write(true).open(self.at(path));
         match op {
-            Op::Make(path, data) => std::fs::write(self.at(path), data)?,
+            Op::Make(path, data) => {
+                // A fifo that has the name would wait for a reader.
+                let flags = i32::try_from((OFlags::NONBLOCK | OFlags::NOFOLLOW).bits())?;
+                let mut options = File::options();
+                let file = options.write(true).create(true).truncate(true).custom_flags(flags).open(self.at(path))?;
+                file.write_all_at(data, 0)?;
+            }
             Op::MakeDir(path) => std::fs::create_dir(self.at(path))?,
             Op::Write(path, offset, data) => open(path)?.write_all_at(data, *offset)?,
             Op::Truncate(path, size) => open(path)?.set_len(*size)?,
