@@ -1,13 +1,12 @@
-//! Owners, permissions, extended attributes and times.
+//! Owners, permissions and extended attributes.
 
 use std::collections::BTreeMap;
 
 use btrfs_disk::items::FileKind;
-use btrfs_stream::{Command, Time, Version};
+use btrfs_stream::Command;
 
 use super::sender::{Result, Sender};
 use super::view::Facts;
-use crate::inode::Timestamp;
 
 /// What writing to a file, and giving it to somebody else, take away from it.
 const CAPABILITY: &[u8] = b"security.capability";
@@ -87,15 +86,4 @@ fn put_xattrs(
         sender.put(&Command::SetXattr { path, name, value })?;
     }
     Ok(())
-}
-
-/// Sets the times.
-pub(super) fn set_times(sender: &mut Sender<'_>, path: &[u8], facts: &Facts) -> Result<()> {
-    let otime = (sender.contents.version() >= Version::V2).then(|| time(facts.otime));
-    let [atime, mtime, ctime] = [facts.atime, facts.mtime, facts.ctime].map(time);
-    sender.put(&Command::Utimes { path, atime, mtime, ctime, otime })
-}
-
-fn time(time: Timestamp) -> Time {
-    Time { seconds: time.sec, nanoseconds: time.nsec }
 }

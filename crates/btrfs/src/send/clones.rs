@@ -15,18 +15,9 @@ use super::sender::{Result, Sender, Source};
 use super::view::View;
 use crate::error::Result as VolumeResult;
 use crate::extents::{ExtentMap, FileExtent, Kind, Stretch};
-use crate::inode::Core;
 
 /// Extents with more references than these are written: to look for the best one would take longer.
 const REFERENCES_MAX: u64 = 256;
-
-/// The subvolumes that may be cloned from.
-#[derive(Debug)]
-pub(super) struct Clones {
-    /// Those that the receiver has.
-    others: Vec<(View, Source)>,
-    own: Source,
-}
 
 /// Where data can be cloned from.
 #[derive(Debug)]
@@ -57,18 +48,6 @@ impl Found {
 struct Candidate {
     ino: u64,
     offset: u64,
-}
-
-impl Clones {
-    pub(super) fn new(core: &Core, from: Option<&Source>, own: &Source, sources: &[Source]) -> VolumeResult<Self> {
-        let mut others: Vec<(View, Source)> = Vec::new();
-        for source in from.into_iter().chain(sources) {
-            if source.id != own.id && others.iter().all(|(view, _)| view.id != source.id) {
-                others.push((View::new(core.store.tree(source.id)?), source.clone()));
-            }
-        }
-        Ok(Self { others, own: own.clone() })
-    }
 }
 
 impl Sender<'_> {

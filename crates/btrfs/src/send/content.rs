@@ -10,7 +10,7 @@ use btrfs_disk::convert::{to_u64, to_usize, usize_from};
 use btrfs_disk::items::FileKind;
 use btrfs_disk::key::item_type::EXTENT_DATA;
 use btrfs_disk::{At, Corrupt, Detail, Generation, InodeNo, Key, Logical};
-use btrfs_stream::{Command, Compression, EncodedWrite, Version};
+use btrfs_stream::{Command, Compression, EncodedWrite};
 use codec::CompressionType;
 use codec::compress::{Form, decompress};
 
@@ -25,32 +25,6 @@ use crate::file::{Csums, read_from_disk};
 const MAP_ITEMS: usize = 512;
 /// Bytes that are read at a time.
 const READ_BYTES: usize = 1 << 20;
-/// Most data of one command: what the kernel sends in one.
-const WRITE_BYTES_V1: usize = 48 << 10;
-const WRITE_BYTES_V2: usize = 128 << 10;
-
-/// What reading contents needs.
-#[derive(Debug)]
-pub(super) struct Contents {
-    version: Version,
-    buffer: Vec<u8>,
-    /// The extent that was decompressed last.
-    decompressed: Option<(Logical, Generation, Vec<u8>)>,
-}
-
-impl Contents {
-    pub(super) fn new(version: Version) -> Self {
-        Self { version, buffer: Vec::new(), decompressed: None }
-    }
-
-    pub(super) fn version(&self) -> Version {
-        self.version
-    }
-
-    fn write_bytes(&self) -> usize {
-        if self.version >= Version::V2 { WRITE_BYTES_V2 } else { WRITE_BYTES_V1 }
-    }
-}
 
 /// A file whose contents are sent.
 pub(super) struct Target<'a> {

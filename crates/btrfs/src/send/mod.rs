@@ -21,9 +21,11 @@ mod names;
 mod places;
 mod report;
 mod sender;
+mod stream;
 mod view;
 
 pub use report::{Change, ChangeKind, Named};
 pub(crate) use report::{data_bytes, report};
 pub use sender::{SendError, SendOptions};
-pub(crate) use sender::{Source, send};
+pub(crate) use sender::Source;
+pub(crate) use stream::send;

@@ -4,7 +4,7 @@ use btrfs_disk::items::FileKind;
 use btrfs_stream::{Command, Special};
 
 use super::places::{Links, Pair};
-use super::sender::{Result, Sender};
+use super::sender::{Inherited, Result, Sender};
 use super::view::{Facts, Name, join};
 use crate::error::Result as VolumeResult;
 use crate::inode::ROOT_DIR_INO;
@@ -156,14 +156,6 @@ fn make_in_place(sender: &mut Sender<'_>, number: u64, new: &Facts, name: &Name)
     }
     sender.touch(name.dir)?;
     if new.kind != FileKind::Symlink { without_inherited(sender, name.dir, new, path) } else { Ok(()) }
-}
-
-/// What new nodes may get from a directory.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Inherited {
-    dir: u64,
-    acl: bool,
-    compression: bool,
 }
 
 /// Takes from a new node what it got from its directory.

@@ -1,27 +1,25 @@
-//! The order in which a stream is made.
+//! What makes a stream: what it is told, what it remembers, and where it writes.
 
 use std::collections::BTreeSet;
 use std::io::{self, Write};
-use std::sync::Arc;
 
-use btrfs_disk::TreeId;
 use btrfs_disk::flags::RootFlags;
 use btrfs_disk::items::RootItem;
+use btrfs_disk::{Generation, Logical, TreeId};
 use btrfs_store::Store;
-use btrfs_stream::{Command, Encoder, Uuid, Version};
+use btrfs_stream::{Command, Encoder, Time, Uuid, Version};
 
-use super::attributes::{self, Xattrs};
-use super::changes::Changes;
-use super::clones::Clones;
-use super::content::Contents;
-use super::names;
 use super::places::{Pair, Places};
-use super::view::View;
+use super::view::{Facts, View};
 use crate::error::{CallerError, Error, Result as VolumeResult};
-use crate::inode::{Core, ROOT_DIR_INO};
+use crate::inode::{Core, Timestamp};
 
 /// Directories whose times are set together, behind what changes in them.
 const TOUCHED_MAX: usize = 1 << 16;
+
+/// Most data of one command: what the kernel sends in one.
+const WRITE_BYTES_V1: usize = 48 << 10;
+const WRITE_BYTES_V2: usize = 128 << 10;
 
 /// How a stream is made.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,6 +105,54 @@ impl Source {
     }
 }
 
+/// What reading contents needs.
+#[derive(Debug)]
+pub(super) struct Contents {
+    pub(super) version: Version,
+    pub(super) buffer: Vec<u8>,
+    /// The extent that was decompressed last.
+    pub(super) decompressed: Option<(Logical, Generation, Vec<u8>)>,
+}
+
+impl Contents {
+    pub(super) fn new(version: Version) -> Self {
+        Self { version, buffer: Vec::new(), decompressed: None }
+    }
+
+    /// Most data of one command.
+    pub(super) fn write_bytes(&self) -> usize {
+        if self.version >= Version::V2 { WRITE_BYTES_V2 } else { WRITE_BYTES_V1 }
+    }
+}
+
+/// The subvolumes that may be cloned from.
+#[derive(Debug)]
+pub(super) struct Clones {
+    /// Those that the receiver has.
+    pub(super) others: Vec<(View, Source)>,
+    pub(super) own: Source,
+}
+
+impl Clones {
+    pub(super) fn new(core: &Core, from: Option<&Source>, own: &Source, sources: &[Source]) -> VolumeResult<Self> {
+        let mut others: Vec<(View, Source)> = Vec::new();
+        for source in from.into_iter().chain(sources) {
+            if source.id != own.id && others.iter().all(|(view, _)| view.id != source.id) {
+                others.push((View::new(core.store.tree(source.id)?), source.clone()));
+            }
+        }
+        Ok(Self { others, own: own.clone() })
+    }
+}
+
+/// What new nodes may get from a directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Inherited {
+    pub(super) dir: u64,
+    pub(super) acl: bool,
+    pub(super) compression: bool,
+}
+
 /// What makes a stream.
 pub(super) struct Sender<'a> {
     pub(super) core: &'a Core,
@@ -115,113 +161,16 @@ pub(super) struct Sender<'a> {
     pub(super) contents: Contents,
     pub(super) clones: Clones,
     pub(super) options: SendOptions,
-    encoder: Encoder<&'a mut dyn Write>,
+    pub(super) encoder: Encoder<&'a mut dyn Write>,
     /// Directories whose times are not as they have to be.
-    touched: BTreeSet<u64>,
+    pub(super) touched: BTreeSet<u64>,
     /// What is known of the last directory that something new was made in.
-    pub(super) inherited: Option<names::Inherited>,
-}
-
-/// Writes the stream that makes `to` from `from`, or from nothing. Files are cloned from what `sources` have too, which
-/// the receiver must have. `name` is what the subvolume is called. `core` is of a state that does not change.
-pub(crate) fn send<'a>(
-    core: &'a Core,
-    from: Option<&Source>,
-    (to, name): (&Source, &[u8]),
-    sources: &[Source],
-    options: &SendOptions,
-    output: &'a mut dyn Write,
-) -> Result<()> {
-    let version =
-        Version::from_raw(options.version).filter(|version| *version >= Version::V2 || !options.compressed_data);
-    let version = version.ok_or(Error::from(CallerError::InvalidArgument))?;
-    let encoder = Encoder::new(output, version)?;
-    let tree = |source: &Source| -> VolumeResult<View> { Ok(View::new(core.store.tree(source.id)?)) };
-    let pair = Pair { old: from.map(tree).transpose()?, new: tree(to)? };
-    let clones = Clones::new(core, from, to, sources)?;
-    let mut sender = Sender {
-        core,
-        pair,
-        places: Places::default(),
-        contents: Contents::new(version),
-        clones,
-        options: options.clone(),
-        encoder,
-        touched: BTreeSet::new(),
-        inherited: None,
-    };
-    sender.begin(from, to, name)?;
-    sender.clear()?;
-    sender.place()?;
-    sender.touch(ROOT_DIR_INO.0)?;
-    sender.set_times_of_touched()?;
-    sender.put(&Command::End)
+    pub(super) inherited: Option<Inherited>,
 }
 
 impl Sender<'_> {
-    fn begin(&mut self, from: Option<&Source>, to: &Source, path: &[u8]) -> Result<()> {
-        let Source { uuid, ctransid, .. } = *to;
-        self.put(&match from {
-            None => Command::Subvol { path, uuid, ctransid },
-            Some(from) => {
-                let (parent_uuid, parent_ctransid) = (from.uuid, from.ctransid);
-                Command::Snapshot { path, uuid, ctransid, parent_uuid, parent_ctransid }
-            }
-        })
-    }
-
     pub(super) fn put(&mut self, command: &Command<'_>) -> Result<()> {
         Ok(self.encoder.command(command)?)
-    }
-
-    fn changes(&self) -> Result<Changes> {
-        let old = self.pair.old.as_ref().map(|old| Arc::clone(&old.tree));
-        Ok(Changes::new(old, Arc::clone(&self.pair.new.tree), self.core.store.sizes().sector)?)
-    }
-
-    /// Sets aside, or removes, what is not to stay where it is.
-    fn clear(&mut self) -> Result<()> {
-        if self.pair.old.is_none() {
-            return Ok(());
-        }
-        let mut changes = self.changes()?;
-        while let Some(changed) = changes.step()? {
-            self.places.cleared = changed.ino;
-            if changed.item || changed.names {
-                names::clear(self, changed.ino)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Gives every inode that differs its names, contents and attributes.
-    fn place(&mut self) -> Result<()> {
-        let mut changes = self.changes()?;
-        while let Some(changed) = changes.step()? {
-            let ino = changed.ino;
-            let old = self.pair.old_facts(ino)?;
-            let new = self.pair.new.facts(ino)?;
-            // The root directory is there with the subvolume, also where that has nothing to do with the other.
-            let is_root = ino == ROOT_DIR_INO.0;
-            let same = old.filter(|old| is_root || new.is_some_and(|new| new.is_same_as(old)));
-            if let Some(gone) = old.filter(|old| old.is_dir() && same.is_none()) {
-                names::remove_aside(self, ino, &gone)?;
-            }
-            let Some(new) = new else { continue };
-            let Some(path) = names::place(self, ino, &new, same.is_some())? else { continue };
-            // An inode that got the number of another may have attributes that do not differ.
-            let may_differ = changed.xattrs || (same.is_none() && self.pair.old.is_some());
-            let xattrs = if may_differ { Xattrs::of(self, ino, same.is_some())? } else { Xattrs::default() };
-            attributes::before_contents(self, &path, &xattrs)?;
-            let is_written = self.send_contents(&changed, &path, (same.as_ref(), &new))?;
-            attributes::after_contents(self, (ino, &path), (same.as_ref(), &new), (xattrs, is_written))?;
-            if new.is_dir() {
-                self.touch(ino)?;
-            } else {
-                attributes::set_times(self, &path, &new)?;
-            }
-        }
-        Ok(())
     }
 
     /// Notes that the times of a directory have to be set once more.
@@ -233,13 +182,25 @@ impl Sender<'_> {
         Ok(())
     }
 
-    fn set_times_of_touched(&mut self) -> Result<()> {
+    /// Sets the times of directories in which something has changed since they were set.
+    pub(super) fn set_times_of_touched(&mut self) -> Result<()> {
         for dir in std::mem::take(&mut self.touched) {
             if let Some(facts) = self.pair.new.facts(dir)? {
                 let path = self.places.of_dir(&self.pair, dir)?;
-                attributes::set_times(self, &path, &facts)?;
+                self.set_times(&path, &facts)?;
             }
         }
         Ok(())
     }
+
+    /// Sets the times of an inode.
+    pub(super) fn set_times(&mut self, path: &[u8], facts: &Facts) -> Result<()> {
+        let otime = (self.contents.version >= Version::V2).then(|| time(facts.otime));
+        let [atime, mtime, ctime] = [facts.atime, facts.mtime, facts.ctime].map(time);
+        self.put(&Command::Utimes { path, atime, mtime, ctime, otime })
+    }
+}
+
+fn time(time: Timestamp) -> Time {
+    Time { seconds: time.sec, nanoseconds: time.nsec }
 }

@@ -30,8 +30,8 @@ impl Volume {
 
     /// Writes the send stream of the subvolume at `path`: what makes it at a receiver, or turns a snapshot of `parent`
     /// into it. Data that it shares with `parent`, with itself, or with one of `clones` is cloned there. The receiver
-    /// has to have `parent` and `clones`. All must be read-only. What was changed is made durable first; others may go on
-    /// writing meanwhile. `output` should be buffered.
+    /// has to have `parent` and `clones`. All must be read-only. What was changed is made durable first; others may go
+    /// on writing meanwhile. `output` should be buffered.
     ///
     /// # Errors
     /// As [`Self::subvolume_at`]; [`SendError::Writable`], [`SendError::Output`].

@@ -24,8 +24,8 @@ use commands::output::Output;
     "  R PATH -> PATH  it was renamed, or moved\n",
     "  M PATH          its contents, or its size\n",
     "  m PATH          its owner, permissions, attributes or times\n\n",
-    "They come in the order of inode numbers. Contents that were written again count as changed, whatever is in them.\n",
-    "Of a directory the times do not count.\n\n",
+    "They come in the order of inode numbers. Contents that were written again count as changed, whatever is in\n",
+    "them. Of a directory the times do not count.\n\n",
     "Examples:\n",
     "  spinney diff site.img /monday /tuesday\n",
     "  spinney diff --json site.img /monday /tuesday | jq '.[] | select(.data) | .path'"

@@ -20,10 +20,10 @@ const WRITE_BYTES: usize = 1 << 20;
 /// Write a read-only subvolume, or what changed since an earlier one, as a stream for `receive`
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "The stream is that of `btrfs send`: `btrfs receive` of any system takes it, and `spinney receive` does. Only\n",
-    "read-only subvolumes are sent; `spinney subvolume snapshot -r` makes one of any other. With -p the receiver has\n",
-    "to have the parent, received from here, and the stream holds what differs. Of several subvolumes each is sent in\n",
-    "its turn, and is one to clone from for those after it.\n\n",
+    "The stream is that of `btrfs send`: `btrfs receive` takes it, and `spinney receive` does. Only read-only\n",
+    "subvolumes are sent; `spinney subvolume snapshot -r` makes one of any other. With -p the receiver has to have\n",
+    "the parent, received from here, and the stream holds what differs. Of several subvolumes each is sent in its\n",
+    "turn, and is one to clone from for those after it.\n\n",
     "Examples:\n",
     "  spinney send site.img /monday | ssh host btrfs receive /backup\n",
     "  spinney send -p /monday site.img /tuesday -f tuesday.stream\n",
