@@ -6,11 +6,6 @@
 //! Invariants: neither tree changes meanwhile (both are of a committed state, or read-only); the cursors keep copies of
 //! one block a level, and no locks, so that the trees may be read between two differences.
 
-#![expect(
-    clippy::indexing_slicing,
-    reason = "places in a block come from its header and items, which the verifier has seen; a panic is our own bug"
-)]
-
 use std::cmp::Ordering;
 use std::sync::Arc;
 

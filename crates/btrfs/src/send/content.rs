@@ -393,13 +393,17 @@ mod tests {
 
     #[test]
     fn the_rest_of_the_last_sector_is_looked_at_when_a_file_grows() {
-        let ends = |ranges: &[Range<u64>], old, new| with_end(ranges, old, new, 4096);
-        assert_eq!(ends(&[], 5001, 8000), [5001..8000]);
-        assert_eq!(ends(&[], 5001, 100_000), [5001..8192]);
+        let ends = |ranges: &[(u64, u64)], old, new| {
+            let ranges: Vec<Range<u64>> = ranges.iter().map(|(start, end)| *start..*end).collect();
+            let found = with_end(&ranges, old, new, 4096).into_iter().map(|range| (range.start, range.end));
+            found.collect::<Vec<_>>()
+        };
+        assert_eq!(ends(&[], 5001, 8000), [(5001, 8000)]);
+        assert_eq!(ends(&[], 5001, 100_000), [(5001, 8192)]);
         assert_eq!(ends(&[], 8192, 100_000), []);
         assert_eq!(ends(&[], 5001, 5000), []);
-        assert_eq!(ends(&[0..4096, 12288..16384], 5001, 100_000), [0..4096, 5001..8192, 12288..16384]);
-        assert_eq!(ends(&[0..4096, 8192..16384], 5001, 100_000), [0..4096, 5001..16384]);
-        assert_eq!(ends(&[4096..8192], 5001, 100_000), [4096..8192]);
+        assert_eq!(ends(&[(0, 4096), (12288, 16384)], 5001, 100_000), [(0, 4096), (5001, 8192), (12288, 16384)]);
+        assert_eq!(ends(&[(0, 4096), (8192, 16384)], 5001, 100_000), [(0, 4096), (5001, 16384)]);
+        assert_eq!(ends(&[(4096, 8192)], 5001, 100_000), [(4096, 8192)]);
     }
 }

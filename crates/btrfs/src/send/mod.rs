@@ -26,6 +26,6 @@ mod view;
 
 pub use report::{Change, ChangeKind, Named};
 pub(crate) use report::{data_bytes, report};
-pub use sender::{SendError, SendOptions};
 pub(crate) use sender::Source;
+pub use sender::{SendError, SendOptions};
 pub(crate) use stream::send;
