@@ -36,5 +36,5 @@ pub use quota::{QgroupReport, QuotaReport};
 pub use relocate::Emptying;
 pub use space::{ProfileSpace, Reservation, SpaceReport};
 pub use store::{Copied, DataExtent, Expect, GroupState, Hint, Moved, Need, QuotaChange, QuotaKind, Sizes, Store};
-pub use tree::{EditItem, Scan, Tree};
+pub use tree::{Compare, Difference, EditItem, Scan, Tree};
 pub use txn::{DropProgress, Txn};

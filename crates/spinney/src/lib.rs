@@ -54,6 +54,7 @@
 //! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
 //! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceUsage`], [`SpaceReport`], [`VolumeStatus`] |
 //! | quota groups | [`QuotaReport`], [`QgroupReport`], [`QuotaKind`], [`QuotaChange`], [`QgroupId`], [`QuotaPage`] |
+//! | compare and send subvolumes | [`Change`], [`ChangeKind`], [`Named`], [`SendOptions`], [`SendError`] |
 //! | see what is shared | [`FileSharing`], [`SharedExtent`] |
 //! | serve it | [`Volume::serve`], [`FsOptions`], [`AtimeMode`] |
 //!
@@ -62,11 +63,11 @@
 #[cfg(feature = "ablation")]
 pub use btrfs::ablation;
 pub use btrfs::{
-    BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, ChunkInfo, Compression, CompressionType,
-    DeviceInfo, Env, Error, FileSharing, FsOptions, Generation, GroupUsage, InodeFlags, InodeNo, MakeOptions,
-    NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage,
-    QuotaReport, Result, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo,
-    VolumeOptions,
+    BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Change, ChangeKind, ChunkInfo, Compression,
+    CompressionType, DeviceInfo, Env, Error, FileSharing, FsOptions, Generation, GroupUsage, InodeFlags, InodeNo,
+    MakeOptions, Named, NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind,
+    QuotaPage, QuotaReport, Result, SendError, SendOptions, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo,
+    TreeId, Volume, VolumeInfo, VolumeOptions,
 };
 pub use vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,

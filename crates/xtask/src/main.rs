@@ -14,6 +14,7 @@ mod mount;
 mod mutate_images;
 mod rework;
 mod round_trip;
+mod send_histories;
 mod system;
 mod tidy;
 
@@ -65,6 +66,8 @@ enum Task {
     },
     /// Put a large tree into an image and change two thirds of it, judged at each stage. Needs root.
     Rework(rework::Options),
+    /// Send histories of subvolumes, and have the kernel receive them. Needs root.
+    SendHistories(send_histories::Options),
     /// Replay logs that the kernel wrote, and compare with the kernel's own replay. Needs root.
     LogReplay(log_replay::Options),
     /// Cut balances short, and have the kernel go on with ours and us with the kernel's. Needs root, mkfs.xfs.
@@ -117,6 +120,7 @@ fn main() -> Result<ExitCode> {
         Task::Rework(options) => rework::run(&options).map(|()| ExitCode::SUCCESS),
         Task::BalanceResume(options) => balance_resume::run(&options).map(|()| ExitCode::SUCCESS),
         Task::DeletionResume(options) => deletion_resume::run(&options).map(|()| ExitCode::SUCCESS),
+        Task::SendHistories(options) => send_histories::run(&options),
         Task::LogReplay(options) => log_replay::run(&options).map(|()| ExitCode::SUCCESS),
         Task::CrashExplore(options) => crash_explore::run(&options),
         Task::MountChecks(options) => mount::checks::run(&root(), &options),

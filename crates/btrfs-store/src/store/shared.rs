@@ -1,12 +1,16 @@
 //! Who shares what is on disk, exactly: for reports, not for decisions about writing ([`Store::is_data_shared`] errs on
 //! the safe side, and is cheaper).
 
-use btrfs_disk::{Key, Logical};
+use std::collections::BTreeSet;
+
+use btrfs_disk::items::FileExtent;
+use btrfs_disk::key::item_type::EXTENT_DATA;
+use btrfs_disk::{At, InodeNo, Key, Logical};
 
 use super::Store;
 use crate::Result;
-use crate::extent::{ExtentKind, backrefs, lookup};
-use crate::tree::{Scan, Tree};
+use crate::extent::{ExtentKind, RefKey, backrefs, lookup};
+use crate::tree::{Scan, Tree, leaf, raw};
 
 impl Store {
     /// How many references of their own there are to a data extent: a file that uses it twice at places that fit
@@ -36,4 +40,55 @@ impl Store {
             Ok((is_shared, upper))
         })
     }
+
+    /// References to the data extent of `len` bytes at `at`, from whatever tree. Not to be called with an open handle.
+    ///
+    /// # Errors
+    /// What reading the extent tree can fail with.
+    pub fn data_reference_count(&self, at: Logical, len: u64) -> Result<u64> {
+        let engine = &self.0;
+        let kind = ExtentKind::Data { len };
+        self.while_running(|| {
+            Ok(lookup(&engine.core.extent, &engine.pending.refs, at, kind, &engine.extent_sizes())?.refs)
+        })
+    }
+
+    /// Where files use the data extent at `at`: inode numbers, and the place in the file minus that in the extent,
+    /// wrapping. Which trees have such a file at such a place is not said: trees that share a leaf all have. Looks at
+    /// all references, which [`Self::data_reference_count`] counts. Not to be called with an open handle.
+    ///
+    /// # Errors
+    /// What reading the extent tree, and leaves that are named there, can fail with.
+    pub fn data_places(&self, at: Logical) -> Result<BTreeSet<(InodeNo, u64)>> {
+        let engine = &self.0;
+        let holders = self.while_running(|| backrefs(&engine.core.extent, &engine.pending.refs, at))?;
+        let mut places = BTreeSet::new();
+        for holder in holders {
+            match holder.holder {
+                RefKey::DataRef { inode, offset, .. } => {
+                    places.insert((inode, offset));
+                }
+                RefKey::SharedData { parent } => places_in_leaf(&engine.reader.read_any(parent, 0)?, at, &mut places)?,
+                RefKey::TreeRef { .. } | RefKey::SharedTree { .. } => {}
+            }
+        }
+        Ok(places)
+    }
+}
+
+/// Adds the places at which files in a leaf use an extent.
+fn places_in_leaf(block: &[u8], at: Logical, places: &mut BTreeSet<(InodeNo, u64)>) -> Result<()> {
+    for slot in 0..raw::nritems(block) {
+        let (key, bytes) = leaf::item(block, slot);
+        if key.item_type != EXTENT_DATA {
+            continue;
+        }
+        let extent = FileExtent::parse(bytes).map_err(|error| error.at(At::Data(at)))?;
+        if let FileExtent::Extent(item) = extent
+            && item.disk_bytenr.get() == at.0
+        {
+            places.insert((InodeNo(key.objectid), key.offset.wrapping_sub(item.offset.get())));
+        }
+    }
+    Ok(())
 }

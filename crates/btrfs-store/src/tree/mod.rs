@@ -28,6 +28,7 @@
 mod balance;
 mod block;
 mod cache;
+mod compare;
 mod cut;
 mod edit;
 mod forest;
@@ -46,6 +47,7 @@ mod walk;
 mod write_path;
 
 pub use block::{Block, BlockSource, BlockView, Bytes, ReadExpect};
+pub use compare::{Compare, Difference};
 pub(crate) use cut::Cut;
 pub use edit::{Edit, EditItem};
 pub use forest::{Forest, RootPtr, Tree, TreeKind};

@@ -353,3 +353,61 @@ fn items_that_come_between_others_leave_full_leaves() {
         assert!(percent >= 80, "{percent} %, backwards: {is_backwards}");
     }
 }
+
+/// What differs between a state and the ones before it is what differs between the maps, and where few items do, few
+/// blocks are looked at.
+#[test]
+fn a_comparison_finds_what_differs_in_the_blocks_that_do() {
+    let mut random = Random(5);
+    let mut fixture = Fixture::new();
+    let mut model: BTreeMap<Key, Vec<u8>> = BTreeMap::new();
+    let mut states = vec![(fixture.root, model.clone())];
+    for round in 0..14 {
+        let changes = if round % 2 == 0 { 2_000 } else { 5 };
+        for step in 0..changes {
+            let edit = Edit::new(&fixture.host);
+            let at = key(random.below(20_000));
+            let bytes = vec![step as u8; random.below(120)];
+            if random.below(3) == 0 {
+                edit.remove(&fixture.tree, &at).unwrap();
+                model.remove(&at);
+            } else {
+                edit.put(&fixture.tree, &at, &bytes).unwrap();
+                model.insert(at, bytes);
+            }
+        }
+        fixture.commit(true);
+        let (root, before) = states.last().unwrap();
+        let blocks = compared(&fixture.disk, Some((*root, before)), (fixture.root, &model));
+        if changes == 5 {
+            assert!(blocks < 60, "{blocks} blocks for {changes} changes");
+        }
+        states.push((fixture.root, model.clone()));
+    }
+    for (number, (old_root, old)) in states.iter().enumerate() {
+        let (root, new) = &states[states.len() - 1 - number];
+        compared(&fixture.disk, Some((*old_root, old)), (*root, new));
+        compared(&fixture.disk, None, (*root, new));
+    }
+}
+
+type State<'a> = (RootPtr, &'a BTreeMap<Key, Vec<u8>>);
+
+/// Compares two states, and the answer with their maps; blocks looked at.
+fn compared(disk: &Arc<Disk>, old: Option<State<'_>>, new: State<'_>) -> u64 {
+    let nothing = BTreeMap::new();
+    let open = |root| Arc::new(Fixture::open(disk, root));
+    let mut compare = Compare::new(old.map(|(root, _)| open(root)), open(new.0)).unwrap();
+    let mut found = Vec::new();
+    while let Some(Difference { key, old, new }) = compare.step().unwrap() {
+        found.push((key, old.map(<[u8]>::to_vec), new.map(<[u8]>::to_vec)));
+    }
+    let (old, new) = (old.map_or(&nothing, |(_, map)| map), new.1);
+    let mut keys: Vec<Key> = old.keys().chain(new.keys()).copied().collect();
+    keys.sort_unstable();
+    keys.dedup();
+    let of = |key: &Key| (*key, old.get(key).cloned(), new.get(key).cloned());
+    let expected: Vec<_> = keys.iter().map(of).filter(|(_, old, new)| old != new).collect();
+    assert!(found == expected, "{} differences of {}", found.len(), expected.len());
+    compare.block_count()
+}

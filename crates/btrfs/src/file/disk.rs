@@ -22,7 +22,7 @@ pub(super) const TOGETHER_MAX: usize = 8;
 
 /// Where the checksums of some data are.
 #[derive(Clone, Copy)]
-pub(super) enum Csums<'a> {
+pub(crate) enum Csums<'a> {
     /// In the checksum tree.
     Tree,
     /// Here: those of adjacent sectors, from the one at this address on.
@@ -41,7 +41,7 @@ pub(super) fn csums_of(inode: &Inode) -> Csums<'static> {
 
 /// Reads `buf.len()` bytes from `at`, neither of which need be aligned: whole sectors straight into
 /// `buf`, others through a sector of their own.
-pub(super) fn read(core: &Core, at: Logical, buf: &mut [u8], csums: Csums<'_>) -> Result<()> {
+pub(crate) fn read(core: &Core, at: Logical, buf: &mut [u8], csums: Csums<'_>) -> Result<()> {
     let sector = usize_from(core.store.sizes().sector);
     let skip = to_usize(at.0 % to_u64(sector));
     let head_len = if skip == 0 { 0 } else { buf.len().min(sector - skip) };

@@ -12,6 +12,7 @@
 pub(crate) mod balance;
 pub(crate) mod blank;
 pub(crate) mod compression;
+pub(crate) mod diff;
 pub(crate) mod du;
 pub(crate) mod dump;
 pub(crate) mod features;
@@ -26,6 +27,7 @@ pub(crate) mod place;
 pub(crate) mod qgroup;
 pub(crate) mod quota;
 pub(crate) mod resize;
+pub(crate) mod send;
 pub(crate) mod sizing;
 pub(crate) mod subvolume;
 mod told;

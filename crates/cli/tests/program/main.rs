@@ -28,6 +28,7 @@ mod mounted;
 mod quotas;
 mod reports;
 mod rescue;
+mod send;
 mod sizes;
 mod trim;
 mod trust;

@@ -1,0 +1,161 @@
+//! Reads a stream command by command.
+
+use crate::command::{self, Command};
+use crate::error::{Error, Result};
+use crate::fields::Fields;
+use crate::version::{COMMAND_HEADER_SIZE, MAGIC, Version};
+use codec::checksum::crc32c_raw;
+use std::io::Read;
+
+/// Reads streams, which may follow each other, from `input`. Wants a buffered reader: a command is read in two pieces.
+///
+/// Memory: one command, at most [`Version::command_size_max`], taken as its bytes arrive.
+#[derive(Debug)]
+pub struct Decoder<R> {
+    input: R,
+    version: Version,
+    /// Bytes read so far.
+    at: u64,
+    /// The attributes of the last command.
+    command: Vec<u8>,
+}
+
+impl<R: Read> Decoder<R> {
+    /// Reads the header of a stream. `None` where the input is empty.
+    ///
+    /// # Errors
+    /// [`Error::NotAStream`], [`Error::Version`], [`Error::Truncated`], [`Error::Read`].
+    pub fn open(input: R) -> Result<Option<Self>> {
+        let mut decoder = Self { input, version: Version::V1, at: 0, command: Vec::new() };
+        Ok(decoder.next_stream()?.then_some(decoder))
+    }
+
+    /// Reads the header of another stream behind [`Command::End`]; false at the end of the input.
+    ///
+    /// # Errors
+    /// As [`Decoder::open`].
+    pub fn next_stream(&mut self) -> Result<bool> {
+        let start = self.at;
+        let mut magic = [0; MAGIC.len()];
+        let len = self.fill(&mut magic)?;
+        if len == 0 {
+            return Ok(false);
+        }
+        if magic.get(..len) != MAGIC.get(..len) {
+            return Err(Error::NotAStream { at: start });
+        }
+        let mut version = [0; 4];
+        let version_len = self.fill(&mut version)?;
+        if len < magic.len() || version_len < version.len() {
+            return Err(Error::Truncated { end: self.at, what: "the header of the stream" });
+        }
+        let found = u32::from_le_bytes(version);
+        self.version = Version::from_raw(found).ok_or(Error::Version { found })?;
+        Ok(true)
+    }
+
+    /// The version of the stream.
+    #[must_use]
+    pub const fn version(&self) -> Version {
+        self.version
+    }
+
+    /// Bytes read so far: where the next command begins.
+    #[must_use]
+    pub const fn position(&self) -> u64 {
+        self.at
+    }
+
+    /// The input, which stands behind the last command.
+    pub fn into_inner(self) -> R {
+        self.input
+    }
+
+    /// The next command, checked. `None` where the input ends between two commands; a stream that is whole has
+    /// [`Command::End`] in front of that.
+    ///
+    /// # Errors
+    /// Every [`Error`] but [`Error::Write`]. The position is lost then: read no further.
+    pub fn command(&mut self) -> Result<Option<Command<'_>>> {
+        let at = self.at;
+        let Some((number, checksum)) = self.read_command(at)? else {
+            return Ok(None);
+        };
+        self.check(at, number, checksum)?;
+        if number == command::ENABLE_VERITY {
+            return Err(Error::Unsupported { at, name: "enable_verity" });
+        }
+        let (name, since) = command::kind(number).ok_or(Error::UnknownCommand { at, found: number })?;
+        if since > self.version {
+            return Err(Error::NotInVersion { at, name, version: self.version });
+        }
+        let command = Fields::parse(self.version, &self.command)
+            .and_then(|fields| Command::from_fields(number, &fields))
+            .map_err(|problem| Error::Attribute { at, command: name, problem })?;
+        command.map(Some).ok_or(Error::UnknownCommand { at, found: number })
+    }
+
+    /// Reads a command to the buffer. Returns its number and checksum, `None` at the end of the input.
+    fn read_command(&mut self, at: u64) -> Result<Option<(u16, u32)>> {
+        let mut header = [0; COMMAND_HEADER_SIZE];
+        let header_len = self.fill(&mut header)?;
+        if header_len == 0 {
+            return Ok(None);
+        }
+        if header_len < header.len() {
+            return Err(Error::Truncated { end: self.at, what: "the header of a command" });
+        }
+        let [l0, l1, l2, l3, n0, n1, c0, c1, c2, c3] = header;
+        let len = u32::from_le_bytes([l0, l1, l2, l3]);
+        let limit = u64::try_from(self.version.command_size_max().saturating_sub(COMMAND_HEADER_SIZE));
+        let limit = limit.unwrap_or(u64::MAX);
+        if u64::from(len) > limit {
+            return Err(Error::TooLong { at, expected: limit, found: len.into() });
+        }
+        self.command.clear();
+        let read = (&mut self.input).take(len.into()).read_to_end(&mut self.command);
+        let read = read.map_err(|source| Error::Read { at: self.at, source })?;
+        self.advance(read);
+        if u32::try_from(read) != Ok(len) {
+            return Err(Error::Truncated { end: self.at, what: "a command" });
+        }
+        Ok(Some((u16::from_le_bytes([n0, n1]), u32::from_le_bytes([c0, c1, c2, c3]))))
+    }
+
+    fn check(&self, at: u64, number: u16, expected: u32) -> Result<()> {
+        let found = checksum(number, &self.command);
+        if found != expected {
+            return Err(Error::Checksum { at, expected, found });
+        }
+        Ok(())
+    }
+
+    /// Fills `buffer` as far as the input goes. Returns the bytes read.
+    fn fill(&mut self, buffer: &mut [u8]) -> Result<usize> {
+        let mut len = 0_usize;
+        while let Some(rest) = buffer.get_mut(len..).filter(|rest| !rest.is_empty()) {
+            match self.input.read(rest) {
+                Ok(0) => break,
+                Ok(read) => {
+                    len = len.saturating_add(read);
+                    self.advance(read);
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Err(source) => return Err(Error::Read { at: self.at, source }),
+            }
+        }
+        Ok(len)
+    }
+
+    fn advance(&mut self, len: usize) {
+        self.at = self.at.saturating_add(u64::try_from(len).unwrap_or(u64::MAX));
+    }
+}
+
+/// The checksum of a command: that of its header, with zeros in place of the checksum, and of its attributes. It
+/// starts from 0 and is not inverted.
+pub(crate) fn checksum(number: u16, attributes: &[u8]) -> u32 {
+    let len = u32::try_from(attributes.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let sum = crc32c_raw(crc32c_raw(0, &len), &number.to_le_bytes());
+    crc32c_raw(crc32c_raw(sum, &[0; 4]), attributes)
+}

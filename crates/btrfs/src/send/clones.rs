@@ -1,0 +1,134 @@
+//! Which data a receiver has already, in a file that it can be cloned from.
+//!
+//! References to an extent lead to files that use it. Each of the subvolumes that may be cloned from is asked whether
+//! it has such a file, with this extent at this place: it is what the receiver has of it that counts. Of the subvolume
+//! that is being made, only what is done already is cloned.
+
+use std::ops::Range;
+
+use btrfs_disk::InodeNo;
+use btrfs_disk::items::FileKind;
+use btrfs_stream::{CloneRange, Uuid};
+
+use super::content::{Target, is_same_data};
+use super::sender::{Result, Sender, Source};
+use super::view::View;
+use crate::error::Result as VolumeResult;
+use crate::extents::{ExtentMap, FileExtent, Kind, Stretch};
+
+/// Extents with more references than these are written: to look for the best one would take longer.
+const REFERENCES_MAX: u64 = 256;
+
+/// Where data can be cloned from.
+#[derive(Debug)]
+pub(super) struct Found {
+    path: Vec<u8>,
+    uuid: Uuid,
+    ctransid: u64,
+    offset: u64,
+    pub(super) len: u64,
+}
+
+impl Found {
+    pub(super) fn command<'a>(&'a self, path: &'a [u8], offset: u64) -> CloneRange<'a> {
+        CloneRange {
+            path,
+            offset,
+            len: self.len,
+            from_uuid: self.uuid,
+            from_ctransid: self.ctransid,
+            from_path: &self.path,
+            from_offset: self.offset,
+        }
+    }
+}
+
+/// A file that may have the data.
+#[derive(Debug, Clone, Copy)]
+struct Candidate {
+    ino: u64,
+    offset: u64,
+}
+
+impl Sender<'_> {
+    /// From where the data at the start of a range can be cloned, and how much of it.
+    pub(super) fn find_clone(
+        &self,
+        target: &Target<'_>,
+        range: Range<u64>,
+        item: &FileExtent,
+    ) -> Result<Option<Found>> {
+        let references = self.core.store.data_reference_count(item.disk, item.disk_len)?;
+        if references > REFERENCES_MAX || (references == 1 && self.clones.others.is_empty()) {
+            return Ok(None);
+        }
+        let within = item.offset.wrapping_add(range.start.wrapping_sub(item.start));
+        let mut best: Option<Found> = None;
+        let mut candidates = vec![Candidate { ino: target.ino, offset: range.start }];
+        if references > 1 {
+            let places = self.core.store.data_places(item.disk)?;
+            let elsewhere =
+                |(ino, offset): (InodeNo, u64)| Candidate { ino: ino.0, offset: offset.wrapping_add(within) };
+            candidates.extend(places.into_iter().map(elsewhere));
+        }
+        for candidate in candidates {
+            for (view, source) in &self.clones.others {
+                if let Some(len) = self.usable(view, candidate, (target, &range, item))?
+                    && best.as_ref().is_none_or(|best| best.len < len)
+                    && let Some(name) = view.names(candidate.ino)?.first()
+                {
+                    best = Some(found(view.path(name)?, source, candidate, len));
+                }
+            }
+            let is_done = |len: u64| match candidate.ino == target.ino {
+                true => candidate.offset.saturating_add(len) <= range.start,
+                false => candidate.ino < target.ino,
+            };
+            if let Some(len) = self.usable(&self.pair.new, candidate, (target, &range, item))?
+                && is_done(len)
+                && best.as_ref().is_none_or(|best| best.len < len)
+                && let Some(name) = self.pair.new.names(candidate.ino)?.first()
+            {
+                best = Some(found(self.places.of(&self.pair, name)?, &self.clones.own, candidate, len));
+            }
+        }
+        Ok(best)
+    }
+
+    /// How much of a range a file has at a place, from the same extent; `None` where nothing of it can be cloned.
+    fn usable(
+        &self,
+        view: &View,
+        candidate: Candidate,
+        (target, range, item): (&Target<'_>, &Range<u64>, &FileExtent),
+    ) -> VolumeResult<Option<u64>> {
+        let sector = self.core.store.sizes().sector;
+        let unit = u64::from(sector);
+        let Candidate { ino, offset } = candidate;
+        if !offset.is_multiple_of(unit) || !range.start.is_multiple_of(unit) {
+            return Ok(None);
+        }
+        let Some(facts) = view.facts(ino)?.filter(|facts| facts.kind == FileKind::File) else { return Ok(None) };
+        if offset >= facts.size || facts.has_csums != target.has_csums() {
+            return Ok(None);
+        }
+        let map = ExtentMap::load(&view.tree, InodeNo(ino), offset..offset.saturating_add(unit), 1, sector)?;
+        let (Stretch::Item(there), end) = map.at(offset, sector) else { return Ok(None) };
+        // As if both were at one place of the file.
+        let moved = FileExtent { start: there.start.wrapping_sub(offset).wrapping_add(range.start), ..there };
+        if there.kind != Kind::Regular || !is_same_data(&moved, item, range.start) {
+            return Ok(None);
+        }
+        let end = end.min(facts.size);
+        let len = (end - offset).min(range.end - range.start);
+        let (from_end, to_end) = (offset.saturating_add(len), range.start.saturating_add(len));
+        // The last part of a sector can be cloned from the end of one file to that of another.
+        let is_at_ends = from_end == facts.size && to_end == target.size && target.size_there <= to_end;
+        let len = if is_at_ends { len } else { len - len % unit };
+        Ok((len > 0).then_some(len))
+    }
+}
+
+fn found(path: Vec<u8>, source: &Source, candidate: Candidate, len: u64) -> Found {
+    Found { path, uuid: source.uuid, ctransid: source.ctransid, offset: candidate.offset, len }
+}

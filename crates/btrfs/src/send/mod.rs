@@ -1,0 +1,31 @@
+//! Send streams: what makes a subvolume, or turns one snapshot into another, at a receiver.
+//!
+//! [`send`] is a function of two trees that do not change, and writes commands to an encoder. It goes through what
+//! differs in the order of inode numbers ([`changes`]), twice: first everything that loses its place is set aside or
+//! removed ([`names::clear`]), then each inode gets its names, contents and attributes ([`names::place`], [`content`],
+//! [`attributes`]). Times of directories come behind what changes in them.
+//!
+//! Invariants
+//! * What is remembered is bounded, or a number for each directory of some kind that differs: trees of any size can be
+//!   sent.
+//! * Every path in a command is where its inode is at the receiver at that moment ([`places`]).
+//!
+//! Failure: damage and I/O as everywhere; images that contradict themselves give streams that a receiver refuses, and
+//! cannot keep the sender from ending. Caller: `volume`.
+
+mod attributes;
+mod changes;
+mod clones;
+mod content;
+mod names;
+mod places;
+mod report;
+mod sender;
+mod stream;
+mod view;
+
+pub use report::{Change, ChangeKind, Named};
+pub(crate) use report::{data_bytes, report};
+pub(crate) use sender::Source;
+pub use sender::{SendError, SendOptions};
+pub(crate) use stream::send;

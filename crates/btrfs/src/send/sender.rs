@@ -1,0 +1,206 @@
+//! What makes a stream: what it is told, what it remembers, and where it writes.
+
+use std::collections::BTreeSet;
+use std::io::{self, Write};
+
+use btrfs_disk::flags::RootFlags;
+use btrfs_disk::items::RootItem;
+use btrfs_disk::{Generation, Logical, TreeId};
+use btrfs_store::Store;
+use btrfs_stream::{Command, Encoder, Time, Uuid, Version};
+
+use super::places::{Pair, Places};
+use super::view::{Facts, View};
+use crate::error::{CallerError, Error, Result as VolumeResult};
+use crate::inode::{Core, Timestamp};
+
+/// Directories whose times are set together, behind what changes in them.
+const TOUCHED_MAX: usize = 1 << 16;
+
+/// Most data of one command: what the kernel sends in one.
+const WRITE_BYTES_V1: usize = 48 << 10;
+const WRITE_BYTES_V2: usize = 128 << 10;
+
+/// How a stream is made.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SendOptions {
+    /// The version of the stream, 1 or 2.
+    pub version: u32,
+    /// Sends compressed extents as they are on disk. Needs version 2.
+    pub compressed_data: bool,
+    /// Says which bytes differ, not what they are.
+    pub no_data: bool,
+}
+
+impl Default for SendOptions {
+    fn default() -> Self {
+        Self { version: 1, compressed_data: false, no_data: false }
+    }
+}
+
+/// Why a stream could not be made.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SendError {
+    /// The volume, or what was asked of it.
+    #[error(transparent)]
+    Volume(#[from] Error),
+    /// The subvolume can be changed, so that its state would not be one state.
+    #[error("the subvolume {path} can be changed: only read-only ones are sent")]
+    Writable {
+        /// Where it is, from the top level.
+        path: String,
+    },
+    /// The stream cannot be written to where it goes.
+    #[error("the stream: {0}")]
+    Output(#[source] io::Error),
+    /// The stream cannot hold it.
+    #[error(transparent)]
+    Stream(btrfs_stream::Error),
+}
+
+impl From<btrfs_stream::Error> for SendError {
+    fn from(error: btrfs_stream::Error) -> Self {
+        match error {
+            btrfs_stream::Error::Write(source) => Self::Output(source),
+            error => Self::Stream(error),
+        }
+    }
+}
+
+impl From<btrfs_store::Error> for SendError {
+    fn from(error: btrfs_store::Error) -> Self {
+        Self::Volume(error.into())
+    }
+}
+
+pub(super) type Result<T> = std::result::Result<T, SendError>;
+
+/// A subvolume that a receiver has, or is to have.
+#[derive(Debug, Clone)]
+pub(crate) struct Source {
+    pub(super) id: TreeId,
+    pub(super) uuid: Uuid,
+    pub(super) ctransid: u64,
+}
+
+impl Source {
+    /// What a receiver knows the subvolume `id` by. `path` is where it is, for what is said of it.
+    ///
+    /// # Errors
+    /// `NoSuchSubvolume`, [`SendError::Writable`].
+    pub(crate) fn of(store: &Store, id: TreeId, path: &str) -> Result<Self> {
+        let item: RootItem = match store.root_item(id) {
+            Ok(item) if item.refs.get() > 0 && id.is_subvolume() => item,
+            Ok(_) | Err(btrfs_store::Error::NoSuchTree(_)) => {
+                return Err(Error::from(CallerError::NoSuchSubvolume).into());
+            }
+            Err(error) => return Err(error.into()),
+        };
+        if !item.root_flags().contains(RootFlags::SUBVOL_RDONLY) {
+            return Err(SendError::Writable { path: path.to_owned() });
+        }
+        let uuid = if item.received_uuid.is_nil() { item.uuid } else { item.received_uuid };
+        Ok(Self { id, uuid: uuid.0, ctransid: item.ctransid.get() })
+    }
+}
+
+/// What reading contents needs.
+#[derive(Debug)]
+pub(super) struct Contents {
+    pub(super) version: Version,
+    pub(super) buffer: Vec<u8>,
+    /// The extent that was decompressed last.
+    pub(super) decompressed: Option<(Logical, Generation, Vec<u8>)>,
+}
+
+impl Contents {
+    pub(super) fn new(version: Version) -> Self {
+        Self { version, buffer: Vec::new(), decompressed: None }
+    }
+
+    /// Most data of one command.
+    pub(super) fn write_bytes(&self) -> usize {
+        if self.version >= Version::V2 { WRITE_BYTES_V2 } else { WRITE_BYTES_V1 }
+    }
+}
+
+/// The subvolumes that may be cloned from.
+#[derive(Debug)]
+pub(super) struct Clones {
+    /// Those that the receiver has.
+    pub(super) others: Vec<(View, Source)>,
+    pub(super) own: Source,
+}
+
+impl Clones {
+    pub(super) fn new(core: &Core, from: Option<&Source>, own: &Source, sources: &[Source]) -> VolumeResult<Self> {
+        let mut others: Vec<(View, Source)> = Vec::new();
+        for source in from.into_iter().chain(sources) {
+            if source.id != own.id && others.iter().all(|(view, _)| view.id != source.id) {
+                others.push((View::new(core.store.tree(source.id)?), source.clone()));
+            }
+        }
+        Ok(Self { others, own: own.clone() })
+    }
+}
+
+/// What new nodes may get from a directory.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Inherited {
+    pub(super) dir: u64,
+    pub(super) acl: bool,
+    pub(super) compression: bool,
+}
+
+/// What makes a stream.
+pub(super) struct Sender<'a> {
+    pub(super) core: &'a Core,
+    pub(super) pair: Pair,
+    pub(super) places: Places,
+    pub(super) contents: Contents,
+    pub(super) clones: Clones,
+    pub(super) options: SendOptions,
+    pub(super) encoder: Encoder<&'a mut dyn Write>,
+    /// Directories whose times are not as they have to be.
+    pub(super) touched: BTreeSet<u64>,
+    /// What is known of the last directory that something new was made in.
+    pub(super) inherited: Option<Inherited>,
+}
+
+impl Sender<'_> {
+    pub(super) fn put(&mut self, command: &Command<'_>) -> Result<()> {
+        Ok(self.encoder.command(command)?)
+    }
+
+    /// Notes that the times of a directory have to be set once more.
+    pub(super) fn touch(&mut self, dir: u64) -> Result<()> {
+        if self.touched.len() >= TOUCHED_MAX && !self.touched.contains(&dir) {
+            self.set_times_of_touched()?;
+        }
+        self.touched.insert(dir);
+        Ok(())
+    }
+
+    /// Sets the times of directories in which something has changed since they were set.
+    pub(super) fn set_times_of_touched(&mut self) -> Result<()> {
+        for dir in std::mem::take(&mut self.touched) {
+            if let Some(facts) = self.pair.new.facts(dir)? {
+                let path = self.places.of_dir(&self.pair, dir)?;
+                self.set_times(&path, &facts)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Sets the times of an inode.
+    pub(super) fn set_times(&mut self, path: &[u8], facts: &Facts) -> Result<()> {
+        let otime = (self.contents.version >= Version::V2).then(|| time(facts.otime));
+        let [atime, mtime, ctime] = [facts.atime, facts.mtime, facts.ctime].map(time);
+        self.put(&Command::Utimes { path, atime, mtime, ctime, otime })
+    }
+}
+
+fn time(time: Timestamp) -> Time {
+    Time { seconds: time.sec, nanoseconds: time.nsec }
+}

@@ -1,0 +1,73 @@
+//! What differs between subvolumes, and the streams that carry it.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use super::Volume;
+use crate::send::{self, Change, SendError, SendOptions, Source};
+
+impl Volume {
+    /// Shows what differs between the subvolumes at `old` and `new`, in the order of inode numbers. Looks only below
+    /// blocks that the two do not share. What was changed is made durable first.
+    ///
+    /// # Errors
+    /// As [`Self::subvolume_at`]; damage, I/O; what `show` fails with.
+    pub fn diff<E: From<crate::Error>>(
+        &self,
+        old: impl AsRef<Path>,
+        new: impl AsRef<Path>,
+        show: impl FnMut(Change) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let trees = (self.subvolume_at(old.as_ref())?, self.subvolume_at(new.as_ref())?);
+        if self.is_read_only() {
+            return send::report(self.core(), trees, show);
+        }
+        self.opened.sync()?;
+        let view = self.committed_view()?;
+        send::report(view.core(), trees, show)
+    }
+
+    /// Writes the send stream of the subvolume at `path`: what makes it at a receiver, or turns a snapshot of `parent`
+    /// into it. Data that it shares with `parent`, with itself, or with one of `clones` is cloned there. The receiver
+    /// has to have `parent` and `clones`. All must be read-only. What was changed is made durable first; others may go
+    /// on writing meanwhile. `output` should be buffered.
+    ///
+    /// # Errors
+    /// As [`Self::subvolume_at`]; [`SendError::Writable`], [`SendError::Output`].
+    pub fn send(
+        &self,
+        path: impl AsRef<Path>,
+        parent: Option<&Path>,
+        clones: &[&Path],
+        options: &SendOptions,
+        output: &mut dyn Write,
+    ) -> Result<(), SendError> {
+        let view;
+        let volume = if self.is_read_only() {
+            self
+        } else {
+            self.opened.sync()?;
+            view = self.committed_view()?;
+            &view
+        };
+        let path = path.as_ref();
+        let source = |path: &Path| {
+            let id = volume.subvolume_at(path)?;
+            Source::of(&volume.core().store, id, &path.display().to_string())
+        };
+        let parent = parent.map(source).transpose()?;
+        let clones = clones.iter().map(|path| source(path)).collect::<Result<Vec<_>, _>>()?;
+        let name = path.file_name().map_or(&b"root"[..], |name| name.as_bytes());
+        send::send(volume.core(), parent.as_ref(), (&source(path)?, name), &clones, options, output)
+    }
+
+    /// About as many bytes as the stream of [`Self::send`] has, if nothing is cloned.
+    ///
+    /// # Errors
+    /// As [`Self::subvolume_at`]; damage, I/O.
+    pub fn send_bytes(&self, path: impl AsRef<Path>, parent: Option<&Path>) -> crate::Result<u64> {
+        let parent = parent.map(|parent| self.subvolume_at(parent)).transpose()?;
+        send::data_bytes(self.core(), parent, self.subvolume_at(path.as_ref())?)
+    }
+}

@@ -1,0 +1,58 @@
+//! `spinney send` and `spinney diff`: streams, and what they are refused for.
+
+use crate::harness::Bench;
+
+/// A subvolume, a snapshot of it, changes, and another snapshot.
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.fill("src");
+    bench.ok("mkfs -q --size 128M a.img");
+    bench.ok("subvolume create a.img /home");
+    bench.ok("put a.img src/sub src/a.txt /home");
+    bench.ok("subvolume snapshot -r a.img /home /one");
+    bench.ok("mv a.img /home/a.txt /home/b.txt");
+    bench.ok("mkdir a.img /home/new");
+    bench.ok("subvolume snapshot -r a.img /home /two");
+    bench
+}
+
+#[test]
+fn streams_go_where_they_are_sent() {
+    let bench = bench();
+    assert_eq!(bench.ok("send -f whole.stream a.img /one /two"), "");
+    assert_eq!(bench.ok("send -p /one -f part.stream --proto 2 --compressed-data a.img /two"), "");
+    let [whole, part] = ["whole.stream", "part.stream"].map(|name| std::fs::read(bench.path(name)).unwrap());
+    assert!(whole.starts_with(b"btrfs-stream\0\x01\0\0\0"));
+    assert!(part.starts_with(b"btrfs-stream\0\x02\0\0\0"));
+    assert!(part.len() < 2000 && part.len() < whole.len() / 2, "{} of {}", part.len(), whole.len());
+}
+
+#[test]
+fn what_cannot_be_sent_is_refused_and_leaves_nothing() {
+    let bench = bench();
+    for (line, code, said) in [
+        ("send -f x a.img /home", 1, "subvolume snapshot -r"),
+        ("send -f x a.img /one/sub", 1, "/one/sub"),
+        ("send -f x -p /home a.img /one", 1, "subvolume snapshot -r"),
+        ("send -f x -p /none a.img /one", 1, "none"),
+        ("send -f x --compressed-data a.img /one", 2, "--proto 2"),
+        ("send -f x --proto 3 a.img /one", 2, "3"),
+    ] {
+        let run = bench.run(line);
+        assert_eq!(run.status, code, "{line}: {}", run.err);
+        assert!(run.err.contains(said), "{line}: {}", run.err);
+        assert!(!bench.path("x").exists(), "{line}");
+    }
+}
+
+#[test]
+fn diff_says_what_became_of_names() {
+    let bench = bench();
+    assert_eq!(bench.ok("diff a.img /one /two"), "R a.txt -> b.txt\n+ new\n");
+    assert_eq!(bench.ok("diff a.img /two /two"), "");
+    let report = bench.json("diff --json a.img /one /two");
+    assert_eq!(report[0]["change"], "changed");
+    assert_eq!(report[0]["names"][0]["old"]["path"], "a.txt");
+    assert_eq!(report[1]["change"], "added");
+    assert_eq!(report[1]["path"], "new");
+}
