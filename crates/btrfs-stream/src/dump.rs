@@ -1,6 +1,6 @@
 //! Prints commands as `btrfs receive --dump` does: one line each, the name, the path, what else there is.
 //!
-//! Times are printed in UTC.
+//! Times are printed in UTC, and whatever could break a line is escaped, in names and values of attributes too.
 
 use crate::command::{Command, Time, Uuid};
 use std::io::{Result, Write};
@@ -42,36 +42,30 @@ impl Dump {
         let rest = self.rest(command);
         write!(out, "{:<NAME_WIDTH$}", command.name())?;
         match rest {
-            Some(rest) => {
-                write!(out, "{escaped:<width$} ", width = PATH_WIDTH.saturating_sub(1))?;
-                out.write_all(&rest)?;
-                writeln!(out)
-            }
+            Some(rest) => writeln!(out, "{escaped:<width$} {rest}", width = PATH_WIDTH.saturating_sub(1)),
             None => writeln!(out, "{escaped}"),
         }
     }
 
     /// What stands behind the path.
-    fn rest(&self, command: &Command<'_>) -> Option<Vec<u8>> {
-        let text = match *command {
-            Command::Subvol { uuid, ctransid, .. } => format!("uuid={} transid={ctransid}", shown(&uuid)),
+    fn rest(&self, command: &Command<'_>) -> Option<String> {
+        Some(match *command {
+            Command::Subvol { uuid, ctransid, .. } => format!("uuid={} transid={ctransid}", uuid_text(&uuid)),
             Command::Snapshot { uuid, ctransid, parent_uuid, parent_ctransid, .. } => format!(
                 "uuid={} transid={ctransid} parent_uuid={} parent_transid={parent_ctransid}",
-                shown(&uuid),
-                shown(&parent_uuid)
+                uuid_text(&uuid),
+                uuid_text(&parent_uuid)
             ),
             Command::Mknod(special) => format!("mode={:o} dev={:#x}", special.mode, special.rdev),
-            Command::Symlink { target, .. } => return Some([b"dest=", target].concat()),
-            Command::Rename { to, .. } => return Some([b"dest=", &below(&self.subvolume, to)[..]].concat()),
-            Command::Link { existing, .. } => return Some([b"dest=", existing].concat()),
-            Command::SetXattr { name, value, .. } => return Some(xattr(name, value)),
-            Command::RemoveXattr { name, .. } => return Some([b"name=", name].concat()),
+            Command::Symlink { target, .. } => format!("dest={}", escaped(target)),
+            Command::Rename { to, .. } => format!("dest={}", escaped(&below(&self.subvolume, to))),
+            Command::Link { existing, .. } => format!("dest={}", escaped(existing)),
+            Command::SetXattr { name, value, .. } => xattr(name, value),
+            Command::RemoveXattr { name, .. } => format!("name={}", escaped(name)),
             Command::Write { offset, data, .. } => format!("offset={offset} len={}", data.len()),
             Command::Clone(range) => {
-                let from = below(&self.subvolume, range.from_path);
-                let head = format!("offset={} len={} from=", range.offset, range.len);
-                let tail = format!(" clone_offset={}", range.from_offset);
-                return Some([head.as_bytes(), &from, tail.as_bytes()].concat());
+                let from = escaped(&below(&self.subvolume, range.from_path));
+                format!("offset={} len={} from={from} clone_offset={}", range.offset, range.len, range.from_offset)
             }
             Command::Truncate { size, .. } => format!("size={size}"),
             Command::Chmod { mode, .. } => format!("mode={mode:o}"),
@@ -93,16 +87,14 @@ impl Dump {
                 write.compression.to_raw()
             ),
             _ => return None,
-        };
-        Some(text.into_bytes())
+        })
     }
 }
 
-fn xattr(name: &[u8], value: &[u8]) -> Vec<u8> {
+fn xattr(name: &[u8], value: &[u8]) -> String {
     // As C prints a string of this length at most: it ends at the first NUL.
     let printed = value.split(|byte| *byte == 0).next().unwrap_or_default();
-    let len = format!(" len={}", value.len());
-    [b"name=", name, b" data=", printed, len.as_bytes()].concat()
+    format!("name={} data={} len={}", escaped(name), escaped(printed), value.len())
 }
 
 /// `path` below `directory`, as the reference tool puts them together: the empty path leaves a slash.
@@ -133,7 +125,8 @@ fn escaped(path: &[u8]) -> String {
 }
 
 /// A UUID in groups.
-fn shown(uuid: &Uuid) -> String {
+#[must_use]
+pub fn uuid_text(uuid: &Uuid) -> String {
     let mut out = String::new();
     for (index, byte) in uuid.iter().enumerate() {
         if matches!(index, 4 | 6 | 8 | 10) {
@@ -183,6 +176,54 @@ mod tests {
         }
         for seconds in [i64::MIN, i64::MAX] {
             local(Time { seconds, nanoseconds: 0 });
+        }
+    }
+
+    /// The lines are those of btrfs-progs 6.2 for the same commands.
+    #[test]
+    fn lines_are_those_of_the_reference_tool() {
+        let mut uuid = [0; 16];
+        uuid.iter_mut().zip(0..).for_each(|(to, byte)| *to = byte);
+        let time = |seconds| Time { seconds, nanoseconds: 5 };
+        let long: &[u8] = &[b'x'; 40];
+        let (atime, mtime, ctime) = (time(100), time(1 << 33), time(100));
+        let cases = [
+            (
+                Command::Subvol { path: b"sub", uuid, ctransid: 9 },
+                "subvol          ./sub                           uuid=00010203-0405-0607-0809-0a0b0c0d0e0f transid=9",
+            ),
+            (Command::Mkfile { path: b"a b\x01", ino: None }, "mkfile          ./sub/a\\ b\\001"),
+            (
+                Command::Fallocate { path: b"f", mode: 3, offset: 4096, size: 8192 },
+                "fallocate       ./sub/f                         mode=3 offset=4096 len=8192",
+            ),
+            (
+                Command::Utimes { path: b"", atime, mtime, ctime, otime: None },
+                "utimes          ./sub/                          atime=1970-01-01T00:01:40+0000 \
+                 mtime=2242-03-16T12:56:32+0000 ctime=1970-01-01T00:01:40+0000",
+            ),
+            (
+                Command::SetXattr { path: b"f", name: b"user.x", value: b"ab\0c\n" },
+                "set_xattr       ./sub/f                         name=user.x data=ab len=5",
+            ),
+            (
+                Command::Rename { path: b"x y", to: b"z z" },
+                "rename          ./sub/x\\ y                      dest=./sub/z\\ z",
+            ),
+            (
+                Command::Link { path: b"x y", existing: b"z z" },
+                "link            ./sub/x\\ y                      dest=z\\ z",
+            ),
+            (
+                Command::Write { path: long, offset: 5, data: b"abcd" },
+                "write           ./sub/xxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxxx offset=5 len=4",
+            ),
+        ];
+        let mut dump = Dump::new();
+        for (command, expected) in cases {
+            let mut line = Vec::new();
+            dump.line(&command, &mut line).unwrap();
+            assert_eq!(String::from_utf8(line).unwrap(), format!("{expected}\n"));
         }
     }
 

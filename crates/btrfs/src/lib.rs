@@ -29,6 +29,6 @@ pub use error::{CallerError, Error, Result};
 pub use file::SharedExtent;
 pub use inode::Compression;
 pub use opened::{FileSharing, GroupUsage, NotQuotas, QuotaPage, SpaceUsage};
-pub use subvol::SubvolumeInfo;
+pub use subvol::{Received, SubvolumeInfo};
 pub use vfs_impl::FsOptions;
 pub use volume::{ChunkInfo, DeviceInfo, Volume, VolumeInfo, VolumeOptions};

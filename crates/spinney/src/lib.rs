@@ -51,7 +51,7 @@
 //! | look at metadata | [`Metadata`], [`Time`], [`NodeFlags`] |
 //! | change metadata | [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
 //! | import files, rename | [`WholeNode`], [`RenameFlags`] |
-//! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
+//! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`Received`], [`TreeId`], [`InodeNo`], [`Generation`] |
 //! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceUsage`], [`SpaceReport`], [`VolumeStatus`] |
 //! | quota groups | [`QuotaReport`], [`QgroupReport`], [`QuotaKind`], [`QuotaChange`], [`QgroupId`], [`QuotaPage`] |
 //! | see what is shared | [`FileSharing`], [`SharedExtent`] |
@@ -65,7 +65,7 @@ pub use btrfs::{
     BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, ChunkInfo, Compression, CompressionType,
     DeviceInfo, Env, Error, FileSharing, FsOptions, Generation, GroupUsage, InodeFlags, InodeNo, MakeOptions,
     NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage,
-    QuotaReport, Result, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo,
+    QuotaReport, Received, Result, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo,
     VolumeOptions,
 };
 pub use vfs::file_system::{
