@@ -103,7 +103,19 @@ pub enum Cause {
     Volume(#[from] btrfs::Error),
 }
 
-/// A path of a stream for people: what is no text, or could confuse a terminal, is escaped.
+/// Bytes of a path that an error shows.
+const SHOWN_BYTES_MAX: usize = 300;
+
+/// A path of a stream for people: what is no text, or could confuse a terminal, is escaped; the middle of a long one is
+/// left out.
 fn shown(path: &[u8]) -> String {
-    if path.is_empty() { "(the root)".to_owned() } else { String::from_utf8_lossy(path).escape_debug().to_string() }
+    let text = |part: &[u8]| String::from_utf8_lossy(part).escape_debug().to_string();
+    match path.split_at_checked(SHOWN_BYTES_MAX / 2) {
+        _ if path.is_empty() => "(the root)".to_owned(),
+        Some((head, rest)) if path.len() > SHOWN_BYTES_MAX => {
+            let tail = rest.get(rest.len() - SHOWN_BYTES_MAX / 2..).unwrap_or_default();
+            format!("{}...{}", text(head), text(tail))
+        }
+        _ => text(path),
+    }
 }

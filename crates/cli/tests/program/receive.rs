@@ -49,7 +49,7 @@ fn a_stream_becomes_a_subvolume() {
     // Once more it is in the way of itself, and stays.
     let run = bench.run("receive -f a.stream --delete-partial a.img /backups");
     assert_eq!(run.status, 1, "{}", run.err);
-    assert!(run.err.contains("File exists"), "{}", run.err);
+    assert!(run.err.contains("already exists"), "{}", run.err);
     assert_eq!(bench.ok("cat a.img /backups/home/notes"), "hello\n");
 }
 
