@@ -27,7 +27,7 @@ mod held;
 mod origins;
 mod path;
 mod receiver;
-mod target;
+mod subvolume;
 mod watch;
 
 pub use error::{Cause, Error, Result};

@@ -4,7 +4,7 @@ use crate::error::{Cause, Error, Result};
 use crate::held::Held;
 use crate::origins::Origins;
 use crate::path;
-use crate::target::Target;
+use crate::subvolume::Target;
 use crate::watch::{Options, Watch};
 use btrfs::{Generation, Received, TreeId, Volume};
 use btrfs_stream::{Command, Decoder};
@@ -218,7 +218,7 @@ impl<'v> Receiver<'v> {
     fn begin(&mut self, name: &[u8], uuid: [u8; 16], sent: u64, is_snapshot: bool) -> Result<(), Cause> {
         let fs = self.volume.by_paths().file_system();
         let root = Held::new(fs, fs.lookup(self.dir.node(), name)?);
-        let target = Target::new(fs, root, uuid);
+        let target = Target::new(fs, root, uuid, self.options);
         self.building = Some(Building { target, name: name.to_vec(), sent, is_snapshot });
         Ok(())
     }

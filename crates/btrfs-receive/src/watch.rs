@@ -10,11 +10,13 @@ pub struct Options {
     /// Commands that may fail before the receipt is given up: 1 for the first, 0 for no limit. A subvolume of which
     /// one failed is never marked as received.
     pub errors_max: u64,
+    /// Decompress the data of encoded writes; otherwise it goes to disk as it is, where that is possible.
+    pub force_decompress: bool,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { stops_at_end: false, errors_max: 1 }
+        Self { stops_at_end: false, errors_max: 1, force_decompress: false }
     }
 }
 

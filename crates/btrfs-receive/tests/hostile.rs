@@ -1,5 +1,5 @@
-//! Streams that lie. Each of them fails with an error that says what is wrong; nothing outside of its subvolume changes,
-//! and no subvolume looks whole afterwards.
+//! Streams that lie. Each of them fails with an error that says what is wrong; nothing outside of its subvolume
+//! changes, and no subvolume looks whole afterwards.
 
 #![allow(
     clippy::unwrap_used,
@@ -390,7 +390,7 @@ fn a_stream_that_was_cut_anywhere_leaves_nothing_that_looks_whole() {
         }))
         .then(Command::Chown { path: b"file", uid: 1, gid: 2 })
         .end();
-    let skips = |len: usize| (400..9000).contains(&len) && len % 512 != 0;
+    let skips = |len: usize| (400..9000).contains(&len) && !len.is_multiple_of(512);
     for len in (0..stream.len()).filter(|len| !skips(*len)) {
         let mut receiver = Receiver::new(&volume, Path::new("/"), Options::default()).unwrap();
         receiver.receive(&stream[..len], &mut Silent).expect_err("a part of a stream");

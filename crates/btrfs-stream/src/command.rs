@@ -1,69 +1,10 @@
 //! What the commands of a stream say.
 
-use crate::attribute::{Attribute, Fields};
+use crate::attribute::Attribute;
 use crate::error::Problem;
+use crate::fields::Fields;
+use crate::value::{Compression, Time, Uuid};
 use crate::version::Version;
-
-/// A UUID, in the order in which it is printed.
-pub type Uuid = [u8; 16];
-
-/// A time of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Time {
-    /// Seconds since 1970.
-    pub seconds: i64,
-    /// Nanoseconds behind these, below a thousand million.
-    pub nanoseconds: u32,
-}
-
-/// How the data of an encoded write is compressed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Compression {
-    /// Not at all.
-    None,
-    /// Deflate in a zlib wrapper.
-    Zlib,
-    /// One Zstandard frame.
-    Zstd,
-    /// LZO1X in segments of `sector_size` bytes, a power of two from 4096 to 65536.
-    Lzo {
-        /// Bytes of a segment.
-        sector_size: u32,
-    },
-}
-
-impl Compression {
-    /// The compression with this number, one of `BTRFS_ENCODED_IO_COMPRESSION_*`.
-    #[must_use]
-    pub const fn from_raw(raw: u32) -> Option<Self> {
-        match raw {
-            0 => Some(Self::None),
-            1 => Some(Self::Zlib),
-            2 => Some(Self::Zstd),
-            3 => Some(Self::Lzo { sector_size: 4 << 10 }),
-            4 => Some(Self::Lzo { sector_size: 8 << 10 }),
-            5 => Some(Self::Lzo { sector_size: 16 << 10 }),
-            6 => Some(Self::Lzo { sector_size: 32 << 10 }),
-            7 => Some(Self::Lzo { sector_size: 64 << 10 }),
-            _ => None,
-        }
-    }
-
-    /// The number in a stream. A sector size that does not exist counts as 4096.
-    #[must_use]
-    pub const fn to_raw(self) -> u32 {
-        match self {
-            Self::None => 0,
-            Self::Zlib => 1,
-            Self::Zstd => 2,
-            Self::Lzo { sector_size: 0x2000 } => 4,
-            Self::Lzo { sector_size: 0x4000 } => 5,
-            Self::Lzo { sector_size: 0x8000 } => 6,
-            Self::Lzo { sector_size: 0x10000 } => 7,
-            Self::Lzo { .. } => 3,
-        }
-    }
-}
 
 /// A device node, fifo or socket. The kernel sends mode and device of all three.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Reads a stream command by command.
 
-use crate::attribute::Fields;
 use crate::command::{self, Command};
 use crate::error::{Error, Result};
+use crate::fields::Fields;
 use crate::version::{COMMAND_HEADER_SIZE, MAGIC, Version};
 use codec::checksum::crc32c_raw;
 use std::io::Read;

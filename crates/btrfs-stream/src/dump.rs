@@ -2,7 +2,8 @@
 //!
 //! Times are printed in UTC, and whatever could break a line is escaped, in names and values of attributes too.
 
-use crate::command::{Command, Time, Uuid};
+use crate::command::Command;
+use crate::value::{Time, Uuid};
 use std::io::{Result, Write};
 
 /// Width of the column of names.

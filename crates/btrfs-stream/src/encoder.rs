@@ -1,9 +1,10 @@
 //! Writes a stream command by command.
 
 use crate::attribute::Attribute;
-use crate::command::{CloneRange, Command, EncodedWrite, Special, Time};
+use crate::command::{CloneRange, Command, EncodedWrite, Special};
 use crate::decoder::checksum;
 use crate::error::{Error, Problem, Result};
+use crate::value::Time;
 use crate::version::{COMMAND_HEADER_SIZE, MAGIC, PATH_SIZE_MAX, Version};
 use std::io::Write;
 

@@ -24,13 +24,16 @@ mod decoder;
 pub mod dump;
 mod encoder;
 mod error;
+mod fields;
+mod value;
 mod version;
 
 pub use attribute::Attribute;
-pub use command::{CloneRange, Command, Compression, EncodedWrite, Special, Time, Uuid};
+pub use command::{CloneRange, Command, EncodedWrite, Special};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use error::{Error, Problem, Result};
+pub use value::{Compression, Time, Uuid};
 pub use version::Version;
 
 #[cfg(test)]

@@ -51,7 +51,8 @@
 //! | look at metadata | [`Metadata`], [`Time`], [`NodeFlags`] |
 //! | change metadata | [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
 //! | import files, rename | [`WholeNode`], [`RenameFlags`] |
-//! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`Received`], [`TreeId`], [`InodeNo`], [`Generation`] |
+//! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
+//! | receive subvolumes | [`Received`] |
 //! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceUsage`], [`SpaceReport`], [`VolumeStatus`] |
 //! | quota groups | [`QuotaReport`], [`QgroupReport`], [`QuotaKind`], [`QuotaChange`], [`QgroupId`], [`QuotaPage`] |
 //! | see what is shared | [`FileSharing`], [`SharedExtent`] |

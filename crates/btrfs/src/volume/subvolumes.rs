@@ -44,8 +44,8 @@ impl Volume {
         subvol::set_read_only(self.namespace(), id, read_only).map_err(|error| error.at(path))
     }
 
-    /// Ends the receipt of a subvolume: what it was received from is noted, and it is read-only from now on, both in one
-    /// commit and durable when this returns.
+    /// Ends the receipt of a subvolume: what it was received from is noted, and it is read-only from now on, both in
+    /// one commit and durable when this returns.
     ///
     /// # Errors
     /// `NoSuchSubvolume`, `ReadOnly`; what a sync can fail with.

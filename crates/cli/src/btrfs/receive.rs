@@ -25,9 +25,9 @@ const READ_BYTES: usize = 1 << 20;
 
 /// Build subvolumes from send streams
 ///
-/// Reads streams of versions 1 and 2, as `btrfs send` writes them, and makes their subvolumes in DIR: read-only, with the
-/// UUID of the sender as received UUID, so that the next incremental stream finds its parent. A subvolume stays writable
-/// and without a received UUID until its stream is complete. What a failure leaves can be deleted with
+/// Reads streams of versions 1 and 2, as `btrfs send` writes them, and makes their subvolumes in DIR: read-only, with
+/// the UUID of the sender as received UUID, so that the next incremental stream finds its parent. A subvolume stays
+/// writable and without a received UUID until its stream is complete. What a failure leaves can be deleted with
 /// `spinney subvolume delete`, or at once with --delete-partial.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
@@ -53,7 +53,7 @@ pub(crate) struct Receive {
     /// Give up after COUNT failed commands, 0 for never; a subvolume of which one failed stays unfinished
     #[arg(short = 'E', long, value_name = "COUNT", default_value_t = 1)]
     max_errors: u64,
-    /// Decompress compressed data instead of writing it as it is (always done today)
+    /// Decompress compressed data instead of writing it as it is
     #[arg(long)]
     force_decompress: bool,
     /// Delete an unfinished subvolume after a failure
@@ -122,7 +122,11 @@ impl Receive {
         let progress = Arc::new(Progress::default());
         progress.bytes_total.store(bytes_total, Ordering::Relaxed);
         let bar = Bar::new(&progress, !self.quiet);
-        let options = Options { stops_at_end: self.end_cmd, errors_max: self.max_errors };
+        let options = Options {
+            stops_at_end: self.end_cmd,
+            errors_max: self.max_errors,
+            force_decompress: self.force_decompress,
+        };
         let mut receiver = Receiver::new(&volume, &self.dir, options).map_err(failure)?;
         let received = receiver.receive(input, &mut Shown(&progress)).map_err(failure);
         drop(bar);

@@ -1,6 +1,6 @@
 //! Do streams arrive? The kernel's btrfs makes random histories of a subvolume, takes snapshots and sends them, whole
-//! and as differences, in both versions of the format. Spinney receives all of it into an image of its own; `btrfs check`
-//! has to find nothing there, and the kernel has to walk the same files in each snapshot.
+//! and as differences, in both versions of the format. Spinney receives all of it into an image of its own;
+//! `btrfs check` has to find nothing there, and the kernel has to walk the same files in each snapshot.
 //!
 //! `history` draws what happens between two snapshots. A [`Chain`] holds the streams of one history and what the kernel
 //! saw in each snapshot, whoever sent them. Needs root.
