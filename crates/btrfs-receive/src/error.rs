@@ -46,7 +46,7 @@ pub enum Error {
         source: vfs::Error,
     },
     /// The volume cannot be read or written.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] btrfs::Error),
     /// The unfinished subvolume could not be deleted.
     #[error("cannot delete what was received: {0}")]
@@ -96,10 +96,10 @@ pub enum Cause {
     #[error(transparent)]
     Data(#[from] codec::Error),
     /// The file system says no.
-    #[error(transparent)]
+    #[error("{0}")]
     Refused(#[from] vfs::Error),
     /// The volume cannot be read or written.
-    #[error(transparent)]
+    #[error("{0}")]
     Volume(#[from] btrfs::Error),
 }
 
