@@ -100,7 +100,7 @@ modprobe btrfs 2> /dev/null
 if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "needs dpkg-deb"; fi
 # The images are others each day.
 step damaged xtask damaged --mutated 40 --seed $(($(date +%s) / 86400))
-with_kernel="kernel-walk round-trip attack kill-mount power-cut log-replay mount-checks"
+with_kernel="kernel-walk round-trip send-receive attack kill-mount power-cut log-replay mount-checks"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore xtask crash-explore --ci --judge-every 0
@@ -110,6 +110,7 @@ elif ! grep -qw btrfs /proc/filesystems || ! losetup --find > /dev/null 2>&1; th
 else
   step kernel-walk kernel_walk
   step round-trip round_trip
+  step send-receive xtask send-receive --seeds 4
   step crash-explore xtask crash-explore --ci
   # These use the program that round-trip has built.
   step attack xtask attack --ci

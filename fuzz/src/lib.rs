@@ -8,6 +8,7 @@
 //! `make_seeds` writes the seeds of `corpus/` from real images.
 
 mod image;
+mod stream;
 
 use std::fmt::{self, Write};
 
@@ -25,6 +26,7 @@ use codec::ChecksumType;
 use zerocopy::IntoBytes;
 
 pub use image::image;
+pub use stream::stream;
 
 /// Address, file system and newest generation that all fuzzed blocks claim to have.
 const AT: Logical = Logical(1 << 20);

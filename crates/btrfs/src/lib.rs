@@ -31,6 +31,6 @@ pub use file::SharedExtent;
 pub use inode::Compression;
 pub use opened::{FileSharing, GroupUsage, NotQuotas, QuotaPage, SpaceUsage};
 pub use send::{Change, ChangeKind, Named, SendError, SendOptions};
-pub use subvol::SubvolumeInfo;
+pub use subvol::{Received, SubvolumeInfo};
 pub use vfs_impl::FsOptions;
 pub use volume::{ChunkInfo, DeviceInfo, Volume, VolumeInfo, VolumeOptions};

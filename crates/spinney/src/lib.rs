@@ -52,6 +52,7 @@
 //! | change metadata | [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
 //! | import files, rename | [`WholeNode`], [`RenameFlags`] |
 //! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
+//! | receive subvolumes | [`Received`] |
 //! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceUsage`], [`SpaceReport`], [`VolumeStatus`] |
 //! | quota groups | [`QuotaReport`], [`QgroupReport`], [`QuotaKind`], [`QuotaChange`], [`QgroupId`], [`QuotaPage`] |
 //! | compare and send subvolumes | [`Change`], [`ChangeKind`], [`Named`], [`SendOptions`], [`SendError`] |
@@ -66,8 +67,8 @@ pub use btrfs::{
     BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Change, ChangeKind, ChunkInfo, Compression,
     CompressionType, DeviceInfo, Env, Error, FileSharing, FsOptions, Generation, GroupUsage, InodeFlags, InodeNo,
     MakeOptions, Named, NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind,
-    QuotaPage, QuotaReport, Result, SendError, SendOptions, SharedExtent, SpaceReport, SpaceUsage, SubvolumeInfo,
-    TreeId, Volume, VolumeInfo, VolumeOptions,
+    QuotaPage, QuotaReport, Received, Result, SendError, SendOptions, SharedExtent, SpaceReport, SpaceUsage,
+    SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
 };
 pub use vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,

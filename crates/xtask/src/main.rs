@@ -15,6 +15,7 @@ mod mutate_images;
 mod rework;
 mod round_trip;
 mod send_histories;
+mod send_receive;
 mod system;
 mod tidy;
 
@@ -64,6 +65,8 @@ enum Task {
         #[arg(long, default_value = "target/images")]
         dir: PathBuf,
     },
+    /// Receive what the kernel sends of random histories, and compare. Needs root.
+    SendReceive(send_receive::Options),
     /// Put a large tree into an image and change two thirds of it, judged at each stage. Needs root.
     Rework(rework::Options),
     /// Send histories of subvolumes, and have the kernel receive them. Needs root.
@@ -117,6 +120,7 @@ fn main() -> Result<ExitCode> {
         }
         Task::DiffWalk { images, shown } => diff_walk::run(&images, shown),
         Task::RoundTrip { dir } => round_trip::run(&root(), &dir),
+        Task::SendReceive(options) => send_receive::run(&options),
         Task::Rework(options) => rework::run(&options).map(|()| ExitCode::SUCCESS),
         Task::BalanceResume(options) => balance_resume::run(&options).map(|()| ExitCode::SUCCESS),
         Task::DeletionResume(options) => deletion_resume::run(&options).map(|()| ExitCode::SUCCESS),

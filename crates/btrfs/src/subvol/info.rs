@@ -66,6 +66,8 @@ fn info(namespace: &Namespace, id: TreeId, item: &RootItem) -> Result<SubvolumeI
         received_uuid: item.received_uuid.0,
         generation: Generation(item.generation.get()),
         created: Generation(item.otransid.get()),
+        changed: Generation(item.ctransid.get()),
+        sent: Generation(item.stransid.get()),
         otime: time_from_disk(item.otime),
         read_only: item.root_flags().contains(RootFlags::SUBVOL_RDONLY),
     })

@@ -27,6 +27,7 @@ mod create;
 mod delete;
 mod info;
 mod make;
+mod received;
 mod startup;
 mod types;
 
@@ -42,9 +43,10 @@ pub(crate) use create::{NewSubvolume, create, snapshot};
 pub(crate) use delete::{delete, drop_dead_trees, drop_some_dead_trees, set_read_only};
 pub(crate) use info::{default_subvolume, list, set_default_subvolume};
 pub(crate) use make::make_trees;
+pub(crate) use received::set_received;
 pub(crate) use startup::prepare_for_writing;
 pub(crate) use types::SnapshotMode;
-pub use types::SubvolumeInfo;
+pub use types::{Received, SubvolumeInfo};
 
 /// Object id of orphan items (`BTRFS_ORPHAN_OBJECTID`).
 const ORPHAN_OBJECTID: u64 = 0u64.wrapping_sub(5);

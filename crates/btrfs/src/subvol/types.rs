@@ -29,8 +29,21 @@ pub struct SubvolumeInfo {
     pub generation: Generation,
     /// Transaction that created it.
     pub created: Generation,
+    /// Transaction of the last change to a file of it.
+    pub changed: Generation,
+    /// Transaction of the last change where it was sent from, or 0.
+    pub sent: Generation,
     /// When it was created.
     pub otime: Timestamp,
     /// True when nothing in it can be changed.
     pub read_only: bool,
+}
+
+/// What a subvolume that was received is known by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Received {
+    /// UUID that it has where it was sent from.
+    pub uuid: [u8; 16],
+    /// Transaction of its last change there.
+    pub sent: Generation,
 }

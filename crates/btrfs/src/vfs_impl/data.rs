@@ -5,11 +5,12 @@ use std::sync::Arc;
 
 use btrfs_disk::Generation;
 use btrfs_store::LogTicket;
+use codec::CompressionType;
 use vfs::NodeId;
 use vfs::append_only;
 use vfs::file_system::{
-    AllocateFlags, Caller, CopyRange, Extent, Handle, Layout, OpenFlags, Seek, SyncTicket, SyncWhat, WriteFlags,
-    Written,
+    AllocateFlags, Caller, CopyRange, EncodedData, Extent, Handle, Layout, OpenFlags, Seek, SyncTicket, SyncWhat,
+    WriteFlags, Written,
 };
 use vfs::privileges::BareSetGroup;
 
@@ -139,6 +140,20 @@ impl BtrfsFs {
             self.tell_once(node, handle, synced)?;
         }
         self.tell_once(node, handle, self.sync_marked(&inode))?;
+        Ok(written)
+    }
+
+    pub(super) fn write_encoded_node(&self, node: NodeId, encoded: &EncodedData<'_>) -> Result<bool> {
+        let Some(kind) = CompressionType::from_name(encoded.compression) else {
+            return Ok(false);
+        };
+        let inode = self.live_inode(node)?;
+        check_is_file(&inode)?;
+        privileges::drop_for_write(self, &inode, None)?;
+        let EncodedData { offset: at, len, extent_len: ram_bytes, extent_offset: offset, data, .. } = *encoded;
+        let written =
+            file::write_encoded(self.core(), &inode, &file::Encoded { at, len, ram_bytes, offset, kind, data })?;
+        self.sync_marked(&inode)?;
         Ok(written)
     }
 

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use vfs::file_system::{
-    AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Extent, Follow, Handle, Layout, NewNode,
-    NodeAt, NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Size, Subvolumes, SyncTicket, SyncWhat, Trim,
-    VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
+    AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, EncodedData, Entry, Extent, Follow, Handle,
+    Layout, NewNode, NodeAt, NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Size, Subvolumes, SyncTicket, SyncWhat,
+    Trim, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
 
@@ -114,6 +114,10 @@ impl FileSystem for BtrfsFs {
 
     fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Answer<Written> {
         self.answer(self.write_node(node, handle, offset, data, flags))
+    }
+
+    fn write_encoded(&self, node: NodeId, encoded: &EncodedData<'_>) -> Answer<bool> {
+        self.answer(self.write_encoded_node(node, encoded))
     }
 
     fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<()> {

@@ -1,10 +1,13 @@
 //! Subvolumes as what this format offers beyond the others.
 
+use btrfs_disk::TreeId;
 use vfs::NodeId;
-use vfs::file_system::{Answer, Caller, SnapshotMode, Subvolumes};
+use vfs::file_system::{Answer, Caller, Entry, SnapshotMode, Subvolumes};
 
 use super::BtrfsFs;
+use super::nodes::Place;
 use crate::error::{CallerError, Result};
+use crate::inode::ROOT_DIR_INO;
 use crate::subvol::{self, NewSubvolume};
 
 /// Permission bits of a new subvolume's root directory.
@@ -41,6 +44,17 @@ impl BtrfsFs {
         self.sync_marked(&dir)?;
         subvol::drop_dead_trees(self.namespace())
     }
+
+    fn subvolume_root(&self, tree: TreeId) -> Result<Entry> {
+        if !tree.is_subvolume() {
+            return Err(CallerError::NotFound.into());
+        }
+        let inode = self.core().inode(tree, ROOT_DIR_INO)?;
+        if inode.root.is_deleted() {
+            return Err(CallerError::NotFound.into());
+        }
+        self.entry(Place::Inode(tree, ROOT_DIR_INO), &inode)
+    }
 }
 
 impl Subvolumes for BtrfsFs {
@@ -54,5 +68,9 @@ impl Subvolumes for BtrfsFs {
 
     fn delete(&self, parent: NodeId, name: &[u8]) -> Answer<()> {
         self.answer(self.delete_subvolume(parent, name))
+    }
+
+    fn root(&self, number: u64) -> Answer<Entry> {
+        self.answer(self.subvolume_root(TreeId(number)))
     }
 }

@@ -7,7 +7,7 @@ use btrfs_disk::TreeId;
 use super::Volume;
 use crate::error::{CallerError, Error, Result};
 use crate::opened::Follow;
-use crate::subvol::{self, SubvolumeInfo};
+use crate::subvol::{self, Received, SubvolumeInfo};
 
 impl Volume {
     /// All subvolumes and snapshots but the top level, in the order of their numbers.
@@ -42,6 +42,16 @@ impl Volume {
     pub fn set_subvolume_read_only(&self, path: impl AsRef<Path>, read_only: bool) -> Result<()> {
         let id = self.subvolume_at(path.as_ref())?;
         subvol::set_read_only(self.namespace(), id, read_only).map_err(|error| error.at(path))
+    }
+
+    /// Ends the receipt of a subvolume: what it was received from is noted, and it is read-only from now on, both in
+    /// one commit and durable when this returns.
+    ///
+    /// # Errors
+    /// `NoSuchSubvolume`, `ReadOnly`; what a sync can fail with.
+    pub fn set_subvolume_received(&self, id: TreeId, received: &Received) -> Result<()> {
+        subvol::set_received(self.namespace(), id, received)?;
+        self.opened.sync()
     }
 
     /// The number of the subvolume whose root directory is at `path`.

@@ -1,9 +1,11 @@
 //! Large writes, which go to disk at once.
 
+use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, usize_from};
-use btrfs_store::Hint;
+use btrfs_store::{DataExtent, Hint};
 use vfs::Run;
 
+use super::batch::Batches;
 use super::disk::give_up;
 use super::out::{Outgoing, Source};
 use super::plan::{Request, plan};
@@ -50,4 +52,31 @@ pub(crate) fn write_direct(core: &Core, request: DirectWrite<'_>, receipt: &mut 
         Pending { start, len, at, csums: out.made.csums_of(at, len, (sizes.sector, sizes.csum)) }
     });
     Ok(pending.collect())
+}
+
+/// An extent that was just written, and the checksums of its sectors.
+type Written = (DataExtent, Vec<(Logical, Vec<u8>)>);
+
+/// Puts bytes on disk that are compressed already, whole sectors, in space that `receipt` has; returns what holds them,
+/// for a caller who makes that part of a file or gives it back. `None`, and nothing is kept, where free space is in
+/// shorter pieces.
+///
+/// # Errors
+/// `NoSpace`, the device's. Nothing is kept then.
+pub(crate) fn write_encoded(core: &Core, bytes: Vec<u8>, receipt: &mut Receipt) -> Result<Option<Written>> {
+    let len = to_u64(bytes.len());
+    let mut out = Outgoing { receipt: std::mem::take(receipt), wants_csums: true, ..Outgoing::default() };
+    let extent = out.allocate(core, len, &mut Hint::default())?;
+    *receipt = std::mem::take(&mut out.receipt);
+    if extent.len < len {
+        out.made.fresh.into_iter().for_each(|extent| core.store.free_unused(extent));
+        return Ok(None);
+    }
+    let mut batches = Batches::default();
+    batches.add_encoded(core, &[&mut out], 0, (bytes, extent.at));
+    if let Err(error) = batches.write_all(core, &mut [&mut out]) {
+        give_up(core, extent, &error);
+        return Err(error);
+    }
+    Ok(Some((extent, out.made.csums)))
 }

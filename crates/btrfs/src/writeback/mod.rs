@@ -42,7 +42,7 @@ use btrfs_store::Need;
 
 pub(crate) use flusher::Flusher;
 
-pub(crate) use direct::{DirectWrite, write_direct};
+pub(crate) use direct::{DirectWrite, write_direct, write_encoded};
 pub(crate) use disk::{give_up, is_in_one_group};
 pub(crate) use in_place::covers as may_write_in_place;
 pub(crate) use plan::EXTENT_BYTES_MAX;

@@ -26,6 +26,7 @@ pub(crate) mod mount;
 pub(crate) mod place;
 pub(crate) mod qgroup;
 pub(crate) mod quota;
+pub(crate) mod receive;
 pub(crate) mod resize;
 pub(crate) mod send;
 pub(crate) mod sizing;

@@ -26,6 +26,7 @@ mod mount_times;
 mod mount_truncate;
 mod mounted;
 mod quotas;
+mod receive;
 mod reports;
 mod rescue;
 mod send;

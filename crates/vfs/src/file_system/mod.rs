@@ -33,9 +33,9 @@ pub use layout::{DEDUPE_BYTES_MAX, EXTENT_BYTES_DEFAULT, Layout, Size, Trim, are
 pub use resolve::resolve;
 pub use subvolumes::{SnapshotMode, Subvolumes};
 pub use types::{
-    AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, Entry, Extent, ExtentKind, Follow, Handle,
-    Home, NewNode, NodeAt, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket,
-    SyncWhat, Time, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
+    AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, EncodedData, Entry, Extent, ExtentKind, Follow,
+    Handle, Home, NewNode, NodeAt, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime,
+    SyncTicket, SyncWhat, Time, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
 
 use std::time::Duration;
@@ -206,6 +206,16 @@ pub trait FileSystem: Send + Sync {
     /// # Errors
     /// `EFBIG`, `ENOSPC`, `EPERM`, `EROFS`, `EIO`.
     fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Answer<Written>;
+
+    /// Writes bytes that are compressed already, as they are. False, and nothing has changed, where the file system
+    /// cannot: then the caller writes them decompressed.
+    ///
+    /// # Errors
+    /// As [`FileSystem::write`].
+    fn write_encoded(&self, node: NodeId, encoded: &EncodedData<'_>) -> Answer<bool> {
+        let _ = (node, encoded);
+        Ok(false)
+    }
 
     /// Makes a file durable, or a directory with its names.
     ///

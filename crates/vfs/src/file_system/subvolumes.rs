@@ -1,6 +1,6 @@
 //! Subvolumes: what some formats have and others lack.
 
-use super::{Answer, Caller, NodeId};
+use super::{Answer, Caller, Entry, NodeId};
 
 /// Whether a snapshot can be changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -33,4 +33,11 @@ pub trait Subvolumes {
     /// `EINVAL` when it is no subvolume, `EBUSY` when it is the default subvolume or the root of this file system,
     /// `ENOTEMPTY` when it contains other subvolumes, `EROFS`.
     fn delete(&self, parent: NodeId, name: &[u8]) -> Answer<()>;
+
+    /// The root of the subvolume with this number, wherever it is, also outside of what the root of the file system
+    /// contains. It counts as one reference.
+    ///
+    /// # Errors
+    /// `ENOENT` where there is no such subvolume.
+    fn root(&self, number: u64) -> Answer<Entry>;
 }

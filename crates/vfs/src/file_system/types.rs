@@ -482,6 +482,24 @@ pub enum XattrMode {
 #[must_use = "nothing is durable before it is ended"]
 pub struct SyncTicket(pub [u64; 2]);
 
+/// Bytes of a file as they are compressed on the disk of another volume. The caller has decompressed them, and knows
+/// that this works.
+#[derive(Debug, Clone, Copy)]
+pub struct EncodedData<'a> {
+    /// Where they go in the file, in bytes.
+    pub offset: u64,
+    /// Bytes that the file gets.
+    pub len: u64,
+    /// Bytes of the whole extent when it is decompressed.
+    pub extent_len: u64,
+    /// Where in these the bytes of the file begin.
+    pub extent_offset: u64,
+    /// Name of the compression.
+    pub compression: &'a str,
+    /// The extent.
+    pub data: &'a [u8],
+}
+
 /// What of a file is to be durable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SyncWhat {

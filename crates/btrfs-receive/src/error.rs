@@ -1,0 +1,121 @@
+//! Why a stream could not be received.
+
+use crate::path::BadPath;
+
+/// The result of a receipt.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure of a receipt.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The stream cannot be read, or is damaged.
+    #[error(transparent)]
+    Stream(#[from] btrfs_stream::Error),
+    /// There is no stream at all.
+    #[error("the input is empty; expected a send stream")]
+    Empty,
+    /// The stream has no end command.
+    #[error("the stream ends at byte {at} without its end command; it was cut short")]
+    NotWhole {
+        /// The length of the stream in bytes.
+        at: u64,
+    },
+    /// A command cannot be carried out.
+    #[error("{name} {} (byte {at} of the stream): {cause}", shown(path))]
+    Command {
+        /// The byte of the stream where the command begins.
+        at: u64,
+        /// Which command.
+        name: &'static str,
+        /// The path in it.
+        path: Vec<u8>,
+        /// Why.
+        #[source]
+        cause: Cause,
+    },
+    /// Commands failed, and the receipt went on as it was told to.
+    #[error("{0} commands of the stream failed")]
+    Failures(u64),
+    /// The directory to receive to is none.
+    #[error("{path}: {source}")]
+    Directory {
+        /// The directory.
+        path: String,
+        /// Why.
+        source: vfs::Error,
+    },
+    /// The volume cannot be read or written.
+    #[error("{0}")]
+    Volume(#[from] btrfs::Error),
+    /// The unfinished subvolume could not be deleted.
+    #[error("cannot delete what was received: {0}")]
+    Discard(#[source] vfs::Error),
+}
+
+/// Why a command cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Cause {
+    /// A path is not one that a stream may have.
+    #[error(transparent)]
+    Path(#[from] BadPath),
+    /// No subvolume was begun before.
+    #[error("comes before the command that makes a subvolume")]
+    NoSubvolume,
+    /// A subvolume is needed that the volume does not have.
+    #[error(
+        "the volume has no subvolume with the (received) UUID {}, which the stream needs as its {role}",
+        btrfs_stream::dump::uuid_text(uuid)
+    )]
+    Unknown {
+        /// The UUID.
+        uuid: [u8; 16],
+        /// What it is needed as.
+        role: &'static str,
+    },
+    /// A number of the command means nothing here.
+    #[error("{what} cannot be {found}")]
+    Value {
+        /// Which.
+        what: &'static str,
+        /// The number.
+        found: u64,
+    },
+    /// The command is about more bytes than it has, or than the source has.
+    #[error("{what}: expected {expected} bytes, found {found}")]
+    Length {
+        /// Of what.
+        what: &'static str,
+        /// Bytes that there should be.
+        expected: u64,
+        /// Bytes that there are.
+        found: u64,
+    },
+    /// Compressed data is no good.
+    #[error(transparent)]
+    Data(#[from] codec::Error),
+    /// The file system says no.
+    #[error("{0}")]
+    Refused(#[from] vfs::Error),
+    /// The volume cannot be read or written.
+    #[error("{0}")]
+    Volume(#[from] btrfs::Error),
+}
+
+/// Bytes of a path that an error shows.
+const SHOWN_BYTES_MAX: usize = 300;
+
+/// A path of a stream for people: what is no text, or could confuse a terminal, is escaped; the middle of a long one is
+/// left out.
+fn shown(path: &[u8]) -> String {
+    let text = |part: &[u8]| String::from_utf8_lossy(part).escape_debug().to_string();
+    match path.split_at_checked(SHOWN_BYTES_MAX / 2) {
+        _ if path.is_empty() => "(the root)".to_owned(),
+        Some((head, rest)) if path.len() > SHOWN_BYTES_MAX => {
+            let tail = rest.get(rest.len() - SHOWN_BYTES_MAX / 2..).unwrap_or_default();
+            format!("{}...{}", text(head), text(tail))
+        }
+        _ => text(path),
+    }
+}

@@ -1,0 +1,279 @@
+//! Reads streams and builds the subvolumes that they describe.
+
+use crate::error::{Cause, Error, Result};
+use crate::held::Held;
+use crate::origins::Origins;
+use crate::path;
+use crate::subvolume::Target;
+use crate::watch::{Options, Watch};
+use btrfs::{Generation, Received, TreeId, Volume};
+use btrfs_stream::{Command, Decoder};
+use std::ffi::OsStr;
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use vfs::file_system::{Caller, Errno, Follow, SnapshotMode, Subvolumes};
+
+/// A subvolume that was received completely.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReceivedSubvolume {
+    /// Its number.
+    pub id: TreeId,
+    /// Where it is.
+    pub path: PathBuf,
+    /// What it is known by: its received UUID.
+    pub uuid: [u8; 16],
+    /// True for one that began as a snapshot.
+    pub is_snapshot: bool,
+    /// Ranges of files of which the stream had no data (`send --no-data`): they are holes.
+    pub absent_ranges: u64,
+}
+
+/// What a receipt did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Subvolumes that were received completely.
+    pub subvolumes: Vec<ReceivedSubvolume>,
+    /// Subvolumes of which commands failed, where failures were allowed: they stay writable, and without a received
+    /// UUID.
+    pub incomplete: Vec<PathBuf>,
+    /// Commands that were carried out.
+    pub commands: u64,
+    /// Bytes of the streams that were read.
+    pub bytes: u64,
+}
+
+/// Receives streams to a directory of a volume.
+pub struct Receiver<'v> {
+    volume: &'v Volume,
+    dir: Arc<Held>,
+    dir_path: PathBuf,
+    options: Options,
+    origins: Origins,
+    building: Option<Building>,
+    report: Report,
+    failures: u64,
+}
+
+/// The subvolume that is being built, and what the stream said of it.
+struct Building {
+    target: Target,
+    name: Vec<u8>,
+    sent: u64,
+    is_snapshot: bool,
+}
+
+impl<'v> Receiver<'v> {
+    /// A receiver that makes subvolumes in the directory at `dir`.
+    ///
+    /// # Errors
+    /// [`Error::Directory`].
+    pub fn new(volume: &'v Volume, dir: &Path, options: Options) -> Result<Self> {
+        let fs = volume.by_paths().file_system();
+        let refused = |source| Error::Directory { path: dir.display().to_string(), source };
+        let held = Held::new(fs, fs.resolve(dir.as_os_str().as_bytes(), Follow::Last).map_err(refused)?);
+        if !held.attr().is_dir() {
+            return Err(refused(Errno::ENOTDIR.into()));
+        }
+        Ok(Self {
+            volume,
+            dir: Arc::new(held),
+            dir_path: dir.to_owned(),
+            options,
+            origins: Origins::default(),
+            building: None,
+            report: Report::default(),
+            failures: 0,
+        })
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// Where a subvolume is that is not complete: after a failure, it stays there.
+    #[must_use]
+    pub fn unfinished(&self) -> Option<PathBuf> {
+        self.building.as_ref().map(|building| self.path_of(&building.name))
+    }
+
+    /// Deletes the subvolume that is not complete.
+    ///
+    /// # Errors
+    /// [`Error::Discard`].
+    pub fn discard(&mut self) -> Result<()> {
+        let Some(building) = self.building.take() else {
+            return Ok(());
+        };
+        let name = building.name;
+        drop(building.target);
+        self.subvolumes().and_then(|own| own.delete(self.dir.node(), &name)).map_err(Error::Discard)
+    }
+
+    /// Receives the streams of `input`, which should be buffered. What is whole is durable when this returns, also
+    /// after a failure.
+    ///
+    /// # Errors
+    /// Every [`Error`]. The subvolume that was being built then stays as it is: [`Receiver::unfinished`].
+    pub fn receive(&mut self, input: impl Read, watch: &mut dyn Watch) -> Result<()> {
+        let mut decoder = Decoder::open(input)?.ok_or(Error::Empty)?;
+        loop {
+            self.receive_one(&mut decoder, watch)?;
+            if self.options.stops_at_end || !decoder.next_stream()? {
+                break;
+            }
+        }
+        if self.failures > 0 { Err(Error::Failures(self.failures)) } else { Ok(()) }
+    }
+
+    /// Receives one stream up to its end command.
+    fn receive_one(&mut self, decoder: &mut Decoder<impl Read>, watch: &mut dyn Watch) -> Result<()> {
+        loop {
+            let at = decoder.position();
+            let Some(command) = decoder.command()? else {
+                return Err(Error::NotWhole { at });
+            };
+            let is_end = command == Command::End;
+            let applied = self.apply(&command, watch).map_err(|cause| Error::Command {
+                at,
+                name: command.name(),
+                path: command.path().unwrap_or_default().to_vec(),
+                cause,
+            });
+            let begins = matches!(command, Command::Subvol { .. } | Command::Snapshot { .. });
+            self.report.bytes = decoder.position();
+            watch.position(self.report.bytes);
+            match applied {
+                Ok(()) => self.report.commands = self.report.commands.saturating_add(1),
+                Err(error) => self.failed(error, begins || is_end, watch)?,
+            }
+            if is_end {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Counts a failure, and gives up where there were enough, or where nothing of the stream makes sense without the
+    /// command.
+    fn failed(&mut self, error: Error, is_fatal: bool, watch: &mut dyn Watch) -> Result<()> {
+        let Some(building) = self.building.as_mut().filter(|_| !is_fatal) else {
+            return Err(error);
+        };
+        building.target.failures = building.target.failures.saturating_add(1);
+        self.failures = self.failures.saturating_add(1);
+        if self.options.errors_max > 0 && self.failures >= self.options.errors_max {
+            return Err(error);
+        }
+        watch.failed(&error);
+        Ok(())
+    }
+
+    fn apply(&mut self, command: &Command<'_>, watch: &mut dyn Watch) -> Result<(), Cause> {
+        match *command {
+            Command::Subvol { path, uuid, ctransid } => {
+                self.complete()?;
+                let name = path::subvolume_name(path)?;
+                check_uuid(uuid)?;
+                watch.begun(name, false);
+                self.subvolumes()?.create(&Caller::default(), self.dir.node(), name)?;
+                self.begin(name, uuid, ctransid, false)
+            }
+            Command::Snapshot { path, uuid, ctransid, parent_uuid, parent_ctransid } => {
+                self.complete()?;
+                let name = path::subvolume_name(path)?;
+                check_uuid(uuid)?;
+                let parent = self.origins.find(self.volume, parent_uuid, parent_ctransid, "parent")?;
+                watch.begun(name, true);
+                let mode = SnapshotMode::ReadWrite;
+                self.subvolumes()?.snapshot(parent.node(), self.dir.node(), name, mode)?;
+                self.begin(name, uuid, ctransid, true)
+            }
+            Command::End => self.complete(),
+            Command::Clone(ref range) => {
+                let target = &mut self.building.as_mut().ok_or(Cause::NoSubvolume)?.target;
+                let origin = match range.from_uuid == target.uuid {
+                    true => Arc::clone(target.root()),
+                    false => {
+                        let (uuid, sent) = (range.from_uuid, range.from_ctransid);
+                        self.origins.find(self.volume, uuid, sent, "source of a clone")?
+                    }
+                };
+                target.with_flags_off(command, |target| target.share(range, &origin))
+            }
+            _ => {
+                let building = self.building.as_mut().ok_or(Cause::NoSubvolume)?;
+                building.target.apply(command)?;
+                if is_making(command) {
+                    watch.made();
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Takes what was just made for the subvolume that the commands to come are about.
+    fn begin(&mut self, name: &[u8], uuid: [u8; 16], sent: u64, is_snapshot: bool) -> Result<(), Cause> {
+        let fs = self.volume.by_paths().file_system();
+        let root = Held::new(fs, fs.lookup(self.dir.node(), name)?);
+        let target = Target::new(fs, root, uuid, self.options);
+        self.building = Some(Building { target, name: name.to_vec(), sent, is_snapshot });
+        Ok(())
+    }
+
+    /// Marks the subvolume that is being built as received, if there is one and nothing of it failed.
+    fn complete(&mut self) -> Result<(), Cause> {
+        let Some(building) = &mut self.building else {
+            return Ok(());
+        };
+        building.target.complete()?;
+        if building.target.failures == 0 {
+            let id = TreeId(building.target.number());
+            let received = Received { uuid: building.target.uuid, sent: Generation(building.sent) };
+            self.volume.set_subvolume_received(id, &received)?;
+        }
+        let Some(building) = self.building.take() else {
+            return Ok(());
+        };
+        self.origins.forget();
+        if building.target.failures > 0 {
+            self.report.incomplete.push(self.path_of(&building.name));
+        } else {
+            self.report.subvolumes.push(ReceivedSubvolume {
+                id: TreeId(building.target.number()),
+                path: self.path_of(&building.name),
+                uuid: building.target.uuid,
+                is_snapshot: building.is_snapshot,
+                absent_ranges: building.target.absent_ranges,
+            });
+        }
+        Ok(())
+    }
+
+    fn path_of(&self, name: &[u8]) -> PathBuf {
+        self.dir_path.join(OsStr::from_bytes(name))
+    }
+
+    fn subvolumes(&self) -> vfs::Result<&dyn Subvolumes> {
+        self.volume.by_paths().file_system().subvolumes().ok_or_else(|| Errno::EOPNOTSUPP.into())
+    }
+}
+
+/// A subvolume without a UUID could not be told from one that was never received.
+fn check_uuid(uuid: [u8; 16]) -> Result<(), Cause> {
+    if uuid == [0; 16] { Err(Cause::Value { what: "the UUID of a subvolume", found: 0 }) } else { Ok(()) }
+}
+
+fn is_making(command: &Command<'_>) -> bool {
+    matches!(
+        command,
+        Command::Mkfile { .. }
+            | Command::Mkdir { .. }
+            | Command::Mknod(_)
+            | Command::Mkfifo(_)
+            | Command::Mksock(_)
+            | Command::Symlink { .. }
+    )
+}

@@ -1,0 +1,265 @@
+//! `spinney receive`
+
+use std::fs::File;
+use std::io::{BufReader, IsTerminal as _, Read, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context as _, Result};
+use btrfs_receive::{Cause, Error, Options, Receiver, Watch};
+use btrfs_stream::Decoder;
+use btrfs_stream::dump::{Dump, uuid_text};
+use clap::Args;
+use serde::Serialize;
+
+use super::format;
+use commands::failure::{Failure, Status, one_line};
+use commands::image::ImageArgs;
+use commands::names::JsonPath;
+use commands::output::Output;
+use commands::progress::{Bar, Progress};
+
+/// Bytes of a stream that are read at once.
+const READ_BYTES: usize = 1 << 20;
+
+/// Build subvolumes from send streams
+///
+/// Reads streams of versions 1 and 2, as `btrfs send` writes them, and makes their subvolumes in DIR: read-only, with
+/// the UUID of the sender as received UUID, so that the next incremental stream finds its parent. A subvolume stays
+/// writable and without a received UUID until its stream is complete. What a failure leaves can be deleted with
+/// `spinney subvolume delete`, or at once with --delete-partial.
+#[derive(Debug, Args)]
+#[command(after_help = concat!(
+    "Examples:\n",
+    "  btrfs send /mnt/snap | spinney receive site.img\n",
+    "  btrfs send -p /mnt/monday /mnt/tuesday | spinney receive site.img /backups\n",
+    "  spinney receive -f home.stream --delete-partial site.img /backups\n",
+    "  spinney receive --json -f home.stream site.img | jq -r .subvolumes[].path\n",
+    "  spinney receive --dump -f home.stream"
+))]
+pub(crate) struct Receive {
+    #[command(flatten)]
+    image: OptionalImage,
+    /// Directory in the image in which the subvolumes appear
+    #[arg(default_value = "/")]
+    dir: PathBuf,
+    /// Read the streams from FILE instead of the standard input
+    #[arg(short, long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Stop behind the first end command; otherwise streams are read until the input ends
+    #[arg(short = 'e', long)]
+    end_cmd: bool,
+    /// Give up after COUNT failed commands, 0 for never; a subvolume of which one failed stays unfinished
+    #[arg(short = 'E', long, value_name = "COUNT", default_value_t = 1)]
+    max_errors: u64,
+    /// Decompress compressed data instead of writing it as it is
+    #[arg(long)]
+    force_decompress: bool,
+    /// Delete an unfinished subvolume after a failure
+    #[arg(long)]
+    delete_partial: bool,
+    /// Print the commands of the streams, one a line, and receive nothing; no IMAGE is needed
+    #[arg(long, conflicts_with_all = ["json", "delete_partial", "max_errors", "force_decompress"])]
+    dump: bool,
+    /// No progress bar
+    #[arg(short, long)]
+    quiet: bool,
+    /// Report as JSON: {subvolumes: [{id, path, received_uuid, snapshot, ranges_without_data}], incomplete, commands,
+    /// bytes}
+    #[arg(long)]
+    json: bool,
+}
+
+/// The image, which `--dump` does without.
+#[derive(Debug, Args)]
+struct OptionalImage {
+    /// Image file or unmounted block device; IMAGE?offset=N is what starts at byte N of it
+    #[arg(value_name = "IMAGE", required_unless_present = "dump")]
+    image: Option<PathBuf>,
+    /// Take the subvolume at PATH for the root, instead of the default subvolume
+    #[arg(long, value_name = "PATH", conflicts_with = "subvolume_id")]
+    subvolume: Option<PathBuf>,
+    /// Take the subvolume with this number for the root; 5 is the top level
+    #[arg(long, value_name = "ID")]
+    subvolume_id: Option<u64>,
+    /// Take this copy of the superblock: 0 at 64 KiB, 1 at 64 MiB, 2 at 256 GiB
+    #[arg(long = "super", value_name = "COPY")]
+    superblock: Option<usize>,
+}
+
+#[derive(Serialize)]
+struct Report {
+    subvolumes: Vec<Entry>,
+    /// Subvolumes of which commands failed.
+    incomplete: Vec<JsonPath>,
+    commands: u64,
+    /// Of the streams.
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct Entry {
+    id: u64,
+    /// In the image, with the directory as it was given.
+    #[serde(flatten)]
+    path: JsonPath,
+    received_uuid: String,
+    snapshot: bool,
+    /// Ranges of files of which the stream had no data: they are holes.
+    ranges_without_data: u64,
+}
+
+impl Receive {
+    pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        if self.dump {
+            return self.dump(out);
+        }
+        let image = self.image();
+        refuse_mount(&image)?;
+        let (input, bytes_total) = self.input()?;
+        let volume = format::open_writable(&image)?;
+        let progress = Arc::new(Progress::default());
+        progress.bytes_total.store(bytes_total, Ordering::Relaxed);
+        let bar = Bar::new(&progress, !self.quiet);
+        let options = Options {
+            stops_at_end: self.end_cmd,
+            errors_max: self.max_errors,
+            force_decompress: self.force_decompress,
+        };
+        let mut receiver = Receiver::new(&volume, &self.dir, options).map_err(failure)?;
+        let received = receiver.receive(input, &mut Shown(&progress)).map_err(failure);
+        drop(bar);
+        let received = received.or_else(|error| self.clear_up(&mut receiver, error));
+        let report = receiver.report().clone();
+        drop(receiver);
+        // What is whole stays, whatever became of the rest.
+        let closed = volume.close();
+        for subvolume in report.subvolumes.iter().filter(|subvolume| subvolume.absent_ranges > 0) {
+            let (path, count) = (subvolume.path.display(), subvolume.absent_ranges);
+            eprintln!("spinney: {path}: the stream has no data of {count} ranges of files; they are holes");
+        }
+        if self.json && received.is_ok() {
+            out.json(&shown(&report))?;
+        }
+        received?;
+        Ok(closed?)
+    }
+
+    /// Says what a failure leaves, or deletes it.
+    fn clear_up(&self, receiver: &mut Receiver<'_>, error: anyhow::Error) -> Result<()> {
+        let Some(path) = receiver.unfinished() else {
+            return Err(error);
+        };
+        let status = commands::failure::status_of(&error);
+        let (path, text) = (path.display(), one_line(&error));
+        let text = match self.delete_partial.then(|| receiver.discard()) {
+            Some(Ok(())) => format!("{text}; the unfinished subvolume {path} was deleted"),
+            Some(Err(error)) => format!("{text}; the unfinished subvolume {path} stays: {error}"),
+            None => format!("{text}; the unfinished subvolume {path} stays: delete it before you try again"),
+        };
+        Err(Failure::new(status, text).into())
+    }
+
+    fn image(&self) -> ImageArgs {
+        let OptionalImage { image, subvolume, subvolume_id, superblock } = &self.image;
+        ImageArgs {
+            image: image.clone().unwrap_or_default(),
+            subvolume: subvolume.clone(),
+            subvolume_id: *subvolume_id,
+            superblock: *superblock,
+        }
+    }
+
+    /// The streams, and how many bytes they have where that is known.
+    fn input(&self) -> Result<(Box<dyn Read>, u64)> {
+        let Some(path) = &self.file else {
+            if std::io::stdin().is_terminal() {
+                let text = "the standard input is a terminal; pipe a send stream to it, or name one with -f";
+                return Err(Failure::usage(text).into());
+            }
+            return Ok((Box::new(BufReader::with_capacity(READ_BYTES, std::io::stdin())), 0));
+        };
+        let file = File::open(path).with_context(|| path.display().to_string())?;
+        let bytes = file.metadata().map_or(0, |found| found.len());
+        Ok((Box::new(BufReader::with_capacity(READ_BYTES, file)), bytes))
+    }
+
+    fn dump(&self, out: &mut Output) -> Result<()> {
+        let (input, _) = self.input()?;
+        let stream = |error| failure(Error::Stream(error));
+        let mut decoder = Decoder::open(input).map_err(stream)?.ok_or_else(|| failure(Error::Empty))?;
+        let mut dump = Dump::new();
+        loop {
+            let at = decoder.position();
+            let command = decoder.command().map_err(stream)?.ok_or_else(|| failure(Error::NotWhole { at }))?;
+            dump.line(&command, &mut *out)?;
+            let is_end = command == btrfs_stream::Command::End;
+            if is_end && (self.end_cmd || !decoder.next_stream().map_err(stream)?) {
+                return Ok(out.flush()?);
+            }
+        }
+    }
+}
+
+/// Tells the progress bar, and the standard error what failed.
+struct Shown<'a>(&'a Progress);
+
+impl Watch for Shown<'_> {
+    fn position(&mut self, bytes: u64) {
+        self.0.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    fn made(&mut self) {
+        self.0.add_name();
+    }
+
+    fn failed(&mut self, error: &Error) {
+        eprintln!("spinney: {error}");
+    }
+}
+
+/// Refuses a directory in place of an image.
+fn refuse_mount(image: &ImageArgs) -> Result<()> {
+    let path = &image.image;
+    if !std::fs::metadata(path).is_ok_and(|found| found.is_dir()) {
+        return Ok(());
+    }
+    let text = format!(
+        "{}: a directory; streams are received to images that are not mounted, so unmount it and name the image, or \
+         use `btrfs receive` on a mount of the kernel",
+        path.display()
+    );
+    Err(Failure::new(Status::Unsupported, text).into())
+}
+
+/// The failure of a receipt with its exit status: what the volume says has its own, the stream's faults are refusals.
+fn failure(error: Error) -> anyhow::Error {
+    let is_own = match &error {
+        Error::Stream(btrfs_stream::Error::Read { .. }) => return Failure::new(Status::Io, error.to_string()).into(),
+        Error::Stream(btrfs_stream::Error::Unsupported { .. } | btrfs_stream::Error::Version { .. }) => {
+            return Failure::new(Status::Unsupported, error.to_string()).into();
+        }
+        Error::Command { cause, .. } => matches!(cause, Cause::Refused(_) | Cause::Volume(_)),
+        Error::Directory { .. } | Error::Volume(_) | Error::Discard(_) => true,
+        _ => false,
+    };
+    if is_own { error.into() } else { Failure::refused(error.to_string()).into() }
+}
+
+fn shown(report: &btrfs_receive::Report) -> Report {
+    let json = |path: &Path| JsonPath(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
+    let entry = |subvolume: &btrfs_receive::ReceivedSubvolume| Entry {
+        id: subvolume.id.0,
+        path: json(&subvolume.path),
+        received_uuid: uuid_text(&subvolume.uuid),
+        snapshot: subvolume.is_snapshot,
+        ranges_without_data: subvolume.absent_ranges,
+    };
+    Report {
+        subvolumes: report.subvolumes.iter().map(entry).collect(),
+        incomplete: report.incomplete.iter().map(|path| json(path)).collect(),
+        commands: report.commands,
+        bytes: report.bytes,
+    }
+}

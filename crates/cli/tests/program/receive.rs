@@ -1,0 +1,123 @@
+//! `spinney receive`: streams become subvolumes, or say why not.
+
+use btrfs_stream::{Command, Encoder, Version};
+use std::process::Stdio;
+
+use crate::harness::Bench;
+
+const UUID: [u8; 16] = *b"0123456789abcdef";
+const UUID_TEXT: &str = "30313233-3435-3637-3839-616263646566";
+
+/// A stream with a subvolume `home`, and what stands between its beginning and its end.
+fn stream(commands: &[Command<'_>]) -> Vec<u8> {
+    let mut encoder = Encoder::new(Vec::new(), Version::V1).unwrap();
+    encoder.command(&Command::Subvol { path: b"home", uuid: UUID, ctransid: 7 }).unwrap();
+    for command in commands {
+        encoder.command(command).unwrap();
+    }
+    encoder.command(&Command::End).unwrap();
+    encoder.into_inner()
+}
+
+/// A directory for a test, with an image and a stream.
+fn bench(commands: &[Command<'_>]) -> Bench {
+    let bench = Bench::new();
+    bench.ok("mkfs -q --size 128M a.img");
+    bench.ok("mkdir a.img /backups");
+    std::fs::write(bench.path("a.stream"), stream(commands)).unwrap();
+    bench
+}
+
+const NOTES: [Command<'_>; 3] = [
+    Command::Mkfile { path: b"o257-7-0", ino: Some(257) },
+    Command::Rename { path: b"o257-7-0", to: b"notes" },
+    Command::Write { path: b"notes", offset: 0, data: b"hello\n" },
+];
+
+#[test]
+fn a_stream_becomes_a_subvolume() {
+    let bench = bench(&NOTES);
+    let report = bench.json("receive --json -f a.stream a.img /backups");
+    assert_eq!(report["subvolumes"][0]["path"], "/backups/home");
+    assert_eq!(report["subvolumes"][0]["received_uuid"], UUID_TEXT);
+    assert_eq!(report["commands"], 5);
+    assert_eq!(bench.ok("cat a.img /backups/home/notes"), "hello\n");
+    let list = bench.json("subvolume list --json a.img");
+    assert_eq!(list["subvolumes"][0]["received_uuid"], UUID_TEXT);
+    assert_eq!(list["subvolumes"][0]["read_only"], true);
+
+    // Once more it is in the way of itself, and stays.
+    let run = bench.run("receive -f a.stream --delete-partial a.img /backups");
+    assert_eq!(run.status, 1, "{}", run.err);
+    assert!(run.err.contains("already exists"), "{}", run.err);
+    assert_eq!(bench.ok("cat a.img /backups/home/notes"), "hello\n");
+}
+
+#[test]
+fn the_standard_input_is_the_default() {
+    let bench = bench(&NOTES);
+    let input = std::fs::File::open(bench.path("a.stream")).unwrap();
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_spinney"));
+    let status = program.args(["receive", "a.img"]).current_dir(&bench.dir).stdin(Stdio::from(input)).status().unwrap();
+    assert!(status.success());
+    assert_eq!(bench.ok("cat a.img /home/notes"), "hello\n");
+}
+
+#[test]
+fn what_a_failure_leaves_does_not_look_whole() {
+    let commands = [&NOTES[..], &[Command::Unlink { path: b"nothing" }, Command::Mkdir { path: b"later", ino: None }]];
+    let bench = bench(&commands.concat());
+    let run = bench.run("receive -f a.stream a.img");
+    assert_eq!(run.status, 1, "{}", run.err);
+    assert!(run.err.contains("unlink nothing (byte "), "{}", run.err);
+    assert!(run.err.contains("the unfinished subvolume /home stays"), "{}", run.err);
+    let list = bench.json("subvolume list --json a.img");
+    assert!(list["subvolumes"][0]["received_uuid"].is_null());
+    assert_eq!(list["subvolumes"][0]["read_only"], false);
+    bench.ok("subvolume delete a.img /home");
+
+    let run = bench.run("receive -f a.stream --delete-partial a.img");
+    assert_eq!(run.status, 1, "{}", run.err);
+    assert!(run.err.contains("/home was deleted"), "{}", run.err);
+    assert_eq!(bench.json("subvolume list --json a.img")["subvolumes"].as_array().unwrap().len(), 0);
+
+    // With failures allowed, the rest is done; it is no subvolume that was received all the same.
+    let run = bench.run("receive -f a.stream -E 0 a.img");
+    assert_eq!(run.status, 1, "{}", run.err);
+    assert!(bench.ok("ls a.img /home").contains("later"));
+    assert!(bench.json("subvolume list --json a.img")["subvolumes"][0]["received_uuid"].is_null());
+}
+
+#[test]
+fn a_stream_that_was_cut_short_is_not_received() {
+    let bench = bench(&NOTES);
+    let whole = std::fs::read(bench.path("a.stream")).unwrap();
+    std::fs::write(bench.path("cut.stream"), &whole[..whole.len() - 10]).unwrap();
+    let run = bench.run("receive -f cut.stream --delete-partial a.img");
+    assert_eq!(run.status, 1, "{}", run.err);
+    assert!(run.err.contains("without its end command"), "{}", run.err);
+    assert_eq!(bench.run("receive --dump -f cut.stream").status, 1);
+}
+
+#[test]
+fn dump_needs_no_image() {
+    let bench = bench(&NOTES);
+    let expected = format!(
+        "subvol          ./home                          uuid={UUID_TEXT} transid=7\n\
+         mkfile          ./home/o257-7-0\n\
+         rename          ./home/o257-7-0                 dest=./home/notes\n\
+         write           ./home/notes                    offset=0 len=6\n"
+    );
+    assert_eq!(bench.ok("receive --dump -f a.stream"), expected);
+}
+
+#[test]
+fn arguments_that_make_no_sense_are_told() {
+    let bench = bench(&NOTES);
+    assert_eq!(bench.run("receive -f a.stream").status, 2);
+    let run = bench.run("receive -f a.stream .");
+    assert_eq!(run.status, 4, "{}", run.err);
+    assert!(run.err.contains("not mounted"), "{}", run.err);
+    assert_eq!(bench.run("receive -f a.stream a.img /nowhere").status, 1);
+    assert_eq!(bench.run("receive -f missing a.img").status, 1);
+}
