@@ -40,6 +40,9 @@ impl Store {
     /// Adds a chunk for data before there is no room left, where nothing else is likely to need its place.
     pub(super) fn grow_ahead(&self) -> Result<()> {
         let engine = &self.0;
+        if !engine.space.wants_data_ahead() {
+            return Ok(());
+        }
         let _room = match self.reserve_for_chunks() {
             Err(Error::NoSpace { .. }) => return Ok(()),
             reserved => reserved?,
@@ -188,10 +191,8 @@ impl Store {
             while engine.give_up_view()? {}
         }
         let (file_bytes, old_bytes) = (device.device().size_bytes(), device.total_bytes());
-        // The file is never shorter than what a superblock on it says. The first that is written to the longer one is
-        // that of the new size, of which there is a mirror before.
+        // The file is never shorter than what a superblock on it says.
         if file_bytes < total_bytes {
-            self.commit()?;
             device.device().grow(total_bytes)?;
         }
         if let Err(error) = self.set_size(device, total_bytes) {

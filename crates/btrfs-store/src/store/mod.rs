@@ -305,12 +305,8 @@ impl Store {
                 None => engine.space.reserve(need, urgency),
             };
             match tried {
-                Ok(reservation) => {
-                    if need.data > 0 && may_commit && engine.space.wants_data_ahead() {
-                        self.grow_ahead()?;
-                    }
-                    return Ok(reservation);
-                }
+                Ok(reservation) if need.data == 0 || !may_commit => return Ok(reservation),
+                Ok(reservation) => return self.grow_ahead().map(|()| reservation),
                 Err(Shortage::Load(kind)) => self.load_group(kind)?,
                 Err(Shortage::Chunk(kind)) => self.grow(kind, need, urgency)?,
                 Err(Shortage::NoSpace(_)) if engine.give_up_view()? => {}
