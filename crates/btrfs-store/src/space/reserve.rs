@@ -280,13 +280,6 @@ impl Accounts {
         at_hand < scattered.saturating_mul(self.node_size).min(tree_bytes())
     }
 
-    /// True when metadata has room for more than any transaction takes, so that nothing has to be saved.
-    pub(crate) fn has_plenty(&self) -> bool {
-        let account = self.of(SpaceKind::Metadata);
-        let left = unsigned(account.available.load(Relaxed));
-        !account.is_full.load(Acquire) && left > account.total.load(Relaxed) / 4
-    }
-
     pub(crate) fn bytes_for_heads(&self, heads: u64) -> u64 {
         heads.saturating_mul(self.node_size / HEADS_PER_BLOCK)
     }

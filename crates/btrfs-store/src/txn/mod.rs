@@ -26,7 +26,6 @@
 mod commit;
 mod deferred;
 mod dirty;
-mod drain;
 mod drop_resume;
 mod drop_tree;
 pub(crate) mod engine;
