@@ -66,7 +66,7 @@ pub enum Cause {
     /// A subvolume is needed that the volume does not have.
     #[error(
         "the volume has no subvolume with the (received) UUID {}, which the stream needs as its {role}",
-        btrfs_stream::dump::uuid_text(uuid)
+        btrfs_disk::Uuid(*uuid)
     )]
     Unknown {
         /// The UUID.

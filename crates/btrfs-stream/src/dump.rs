@@ -3,7 +3,7 @@
 //! Times are printed in UTC, and whatever could break a line is escaped, in names and values of attributes too.
 
 use crate::command::Command;
-use crate::value::{Time, Uuid};
+use crate::value::Time;
 use std::io::{Result, Write};
 
 /// Width of the column of names.
@@ -51,11 +51,11 @@ impl Dump {
     /// What stands behind the path.
     fn rest(&self, command: &Command<'_>) -> Option<String> {
         Some(match *command {
-            Command::Subvol { uuid, ctransid, .. } => format!("uuid={} transid={ctransid}", uuid_text(&uuid)),
+            Command::Subvol { uuid, ctransid, .. } => format!("uuid={} transid={ctransid}", btrfs_disk::Uuid(uuid)),
             Command::Snapshot { uuid, ctransid, parent_uuid, parent_ctransid, .. } => format!(
                 "uuid={} transid={ctransid} parent_uuid={} parent_transid={parent_ctransid}",
-                uuid_text(&uuid),
-                uuid_text(&parent_uuid)
+                btrfs_disk::Uuid(uuid),
+                btrfs_disk::Uuid(parent_uuid)
             ),
             Command::Mknod(special) => format!("mode={:o} dev={:#x}", special.mode, special.rdev),
             Command::Symlink { target, .. } => format!("dest={}", escaped(target)),
@@ -121,19 +121,6 @@ fn escaped(path: &[u8]) -> String {
             0x21..=0x7e => out.push(char::from(*byte)),
             _ => out.push_str(&format!("\\{byte:03o}")),
         }
-    }
-    out
-}
-
-/// A UUID in groups.
-#[must_use]
-pub fn uuid_text(uuid: &Uuid) -> String {
-    let mut out = String::new();
-    for (index, byte) in uuid.iter().enumerate() {
-        if matches!(index, 4 | 6 | 8 | 10) {
-            out.push('-');
-        }
-        out.push_str(&format!("{byte:02x}"));
     }
     out
 }

@@ -32,5 +32,5 @@ pub use inode::Compression;
 pub use opened::{FileSharing, GroupUsage, NotQuotas, QuotaPage, SpaceUsage};
 pub use send::{Change, ChangeKind, Named, SendError, SendOptions};
 pub use subvol::{Received, SubvolumeInfo};
-pub use vfs_impl::FsOptions;
+pub use vfs_impl::{FsOptions, node_flags};
 pub use volume::{ChunkInfo, DeviceInfo, Volume, VolumeInfo, VolumeOptions};

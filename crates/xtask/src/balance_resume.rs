@@ -7,7 +7,7 @@
 
 use crate::cut_short::{self, Options, check_same, copy, walk};
 use crate::diff_walk::record::Walk;
-use crate::system::{Mount, btrfs_program, mkfs_program, run as run_program};
+use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use anyhow::{Context, Result, bail, ensure};
 use spinney::{BalanceEnd, BalanceSpec, Volume};
 use std::ops::ControlFlow;
@@ -62,8 +62,7 @@ fn both(options: &Options, top: &Path) -> Result<()> {
 
 /// An image with files that snapshots share, and what the kernel shows of it.
 fn make(image: &Path, seed: u64) -> Result<Walk> {
-    std::fs::File::create(image)?.set_len(IMAGE_BYTES)?;
-    run_program(&mkfs_program(), &["-q", &image.to_string_lossy()])?;
+    make_image(image, IMAGE_BYTES, &[])?;
     let mount = Mount::new(image, "noatime")?;
     let sub = mount.path().join("sub");
     run_program(&btrfs_program(), &["subvolume", "create", &sub.to_string_lossy()])?;

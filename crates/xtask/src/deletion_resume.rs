@@ -7,7 +7,7 @@
 
 use crate::cut_short::{self, Options, check_same, copy, walk};
 use crate::diff_walk::record::Walk;
-use crate::system::{Mount, btrfs_program, mkfs_program, run as run_program};
+use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use anyhow::{Context, Result, ensure};
 use spinney::Volume;
 use std::path::{Path, PathBuf};
@@ -72,8 +72,7 @@ fn subvolume(action: &str, paths: &[&Path]) -> Result<()> {
 fn make(image: &Path, seed: u64) -> Result<()> {
     // What was there before is no empty image.
     let _ = std::fs::remove_file(image);
-    std::fs::File::create(image)?.set_len(IMAGE_BYTES)?;
-    run_program(&mkfs_program(), &["-q", "-n", "4096", &image.to_string_lossy()])?;
+    make_image(image, IMAGE_BYTES, &["-n", "4096"])?;
     let mount = Mount::new(image, "noatime,commit=1")?;
     let top = mount.path().to_path_buf();
     let sub = top.join("sub");

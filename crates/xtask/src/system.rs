@@ -33,6 +33,12 @@ pub(crate) fn mkfs_program() -> String {
     std::env::var("MKFS_BTRFS").unwrap_or_else(|_| "mkfs.btrfs".to_owned())
 }
 
+/// Makes an image of so many bytes with `mkfs.btrfs`, which is given `more` options.
+pub(crate) fn make_image(image: &Path, bytes: u64, more: &[&str]) -> Result<()> {
+    std::fs::File::create(image)?.set_len(bytes)?;
+    run(&mkfs_program(), &[&["-q", "-f"], more, &[&*image.to_string_lossy()]].concat()).map(drop)
+}
+
 /// Whether the process may mount: it runs as root.
 pub(crate) fn is_root() -> bool {
     rustix::process::geteuid().is_root()

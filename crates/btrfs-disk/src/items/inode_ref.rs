@@ -9,9 +9,10 @@ use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{OnDisk, name_out_of_bounds};
-use crate::InodeNo;
 use crate::convert::u16_len;
 use crate::error::Corrupt;
+use crate::key::item_type::INODE_REF;
+use crate::{InodeNo, Key};
 
 /// Fixed part of a name in an INODE_REF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -116,6 +117,17 @@ pub struct InodeExtrefEntry<'a> {
 }
 
 impl<'a> InodeExtrefEntry<'a> {
+    /// All names of an item of either kind: those of an INODE_REF are in the directory that its key names. After an
+    /// error the iterator is at its end.
+    pub fn iter_either(key: &Key, bytes: &'a [u8]) -> impl Iterator<Item = Result<Self, Corrupt>> + use<'a> {
+        let dir = (key.item_type == INODE_REF).then_some(InodeNo(key.offset));
+        super::entries(bytes, move |bytes| match dir {
+            Some(parent) => InodeRefEntry::parse_prefix(bytes)
+                .map(|(InodeRefEntry { index, name }, rest)| (Self { parent, index, name }, rest)),
+            None => Self::parse_prefix(bytes),
+        })
+    }
+
     /// The name at the start of `bytes`, and what follows.
     ///
     /// # Errors
@@ -186,6 +198,21 @@ mod tests {
         let (found, range) = InodeRefEntry::find(&bytes, b"bcd").unwrap().unwrap();
         assert_eq!((found.index, range), (3, 11..24));
         assert!(InodeRefEntry::iter(&bytes[..23]).any(|entry| entry.is_err()));
+    }
+
+    #[test]
+    fn both_kinds_say_the_directory() {
+        use crate::key::item_type::INODE_EXTREF;
+        let plain = [InodeRefEntry { index: 2, name: b"a" }, InodeRefEntry { index: 3, name: b"bcd" }];
+        let expected =
+            plain.map(|InodeRefEntry { index, name }| InodeExtrefEntry { parent: InodeNo(300), index, name });
+        let short = plain.map(|entry| entry.build()).concat();
+        let long = expected.map(|entry| entry.build()).concat();
+        for (key, bytes) in [(Key::new(7, INODE_REF, 300), short), (Key::new(7, INODE_EXTREF, 12345), long)] {
+            let found: Vec<_> = InodeExtrefEntry::iter_either(&key, &bytes).map(Result::unwrap).collect();
+            assert_eq!(found, expected);
+            assert!(InodeExtrefEntry::iter_either(&key, &bytes[1..]).any(|entry| entry.is_err()));
+        }
     }
 
     #[test]

@@ -180,7 +180,7 @@ impl Target {
         if !found.attr().is_file() && !found.attr().is_dir() {
             return Ok(());
         }
-        let wanted = node_flags(flags);
+        let wanted = btrfs::node_flags(btrfs::InodeFlags::from_bits_retain(flags));
         let had = self.fs.flags(found.node())?;
         let mut now = (had - EARLY - LATE) | (wanted & EARLY);
         // The two exclude each other; that of compression came with an attribute, so it was asked for.
@@ -268,21 +268,6 @@ fn owner(what: &'static str, id: u64) -> Result<u32, Cause> {
 
 fn time(time: Time) -> vfs::file_system::Time {
     vfs::file_system::Time { sec: time.seconds, nsec: time.nanoseconds }
-}
-
-/// The flags of an inode item under the names that all formats have for them.
-fn node_flags(raw: u64) -> NodeFlags {
-    let flags = btrfs::InodeFlags::from_bits_retain(raw);
-    let same = [
-        (btrfs::InodeFlags::SYNC, NodeFlags::SYNC),
-        (btrfs::InodeFlags::IMMUTABLE, NodeFlags::IMMUTABLE),
-        (btrfs::InodeFlags::APPEND, NodeFlags::APPEND),
-        (btrfs::InodeFlags::NODUMP, NodeFlags::NODUMP),
-        (btrfs::InodeFlags::NOATIME, NodeFlags::NOATIME),
-        (btrfs::InodeFlags::DIRSYNC, NodeFlags::DIRSYNC),
-        (btrfs::InodeFlags::NODATACOW, NodeFlags::NOCOW),
-    ];
-    same.iter().filter(|(disk, _)| flags.contains(*disk)).map(|(_, node)| *node).collect()
 }
 
 /// Bytes of a sector, of which volumes here have one size. Only LZO is divided into them.

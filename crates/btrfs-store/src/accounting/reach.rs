@@ -13,7 +13,7 @@ use crate::Result;
 use crate::extent::{ExtentKind, Known, RefKey, known};
 use crate::hash::NumberMap;
 use crate::quota::Roots;
-use crate::tree::{LEVEL_COUNT_MAX, Tree, raw};
+use crate::tree::{Tree, check_level_max, raw};
 
 /// Bytes of a file that one extent can stand for, where that is more than it has on disk: it is compressed.
 const COMPRESSED_BYTES_MAX: u64 = 1 << 20;
@@ -51,14 +51,7 @@ impl<'a> Reach<'a> {
         if let Some(roots) = self.blocks.get(&at.0) {
             return Ok(Rc::clone(roots));
         }
-        if level >= LEVEL_COUNT_MAX {
-            return Err(wrong(
-                at,
-                "level of the tree block",
-                Detail::AtMost((LEVEL_COUNT_MAX - 1).into()),
-                level.into(),
-            ));
-        }
+        check_level_max(at, level)?;
         let Some(known) = known(self.extents, at)? else { return Ok(Rc::clone(&self.nobody)) };
         let roots = match self.only_reached_by(&known)? {
             Some(only) => self.just(only),

@@ -45,7 +45,7 @@ pub use ref_change::{ExtentKind, RefChange, RefKey};
 pub use ref_queue::{Delta, Head, Pushed, QUEUE_ENTRIES_MAX, RefQueue};
 pub(crate) use touched::Touched;
 pub use tree_refs::{Sign, child_changes, convert_changes, cow_changes};
-pub use unused::check_unused;
+pub use unused::{check_no_csums, check_unused};
 
 #[cfg(test)]
 mod csum_tests;

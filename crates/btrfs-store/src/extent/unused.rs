@@ -8,6 +8,7 @@ use btrfs_disk::error::{At, Detail};
 use btrfs_disk::key::item_type::{EXTENT_ITEM, METADATA_ITEM};
 use btrfs_disk::{Corrupt, Key, Logical};
 
+use super::csum_tree::CsumTree;
 use super::item::ExtentSizes;
 use crate::Result;
 use crate::tree::Tree;
@@ -41,4 +42,16 @@ pub fn check_unused(tree: &Tree, sizes: &ExtentSizes, at: Logical, len: u64) -> 
         return Err(Corrupt::new("free space", expected, key.into()).at(At::Data(at)).into());
     }
     Ok(())
+}
+
+/// Refuses space of which sectors have checksums.
+///
+/// # Errors
+/// As [`check_unused`].
+pub fn check_no_csums(csums: &CsumTree<'_>, at: Logical, len: u64) -> Result<()> {
+    if !csums.any(at, len)? {
+        return Ok(());
+    }
+    let (expected, found) = (Detail::Text("space without checksums"), Detail::Text("checksums of data"));
+    Err(Corrupt::new("free space", expected, found).at(At::Data(at)).into())
 }

@@ -15,7 +15,7 @@ use btrfs_disk::{Corrupt, Generation, InodeNo, Key, Logical, TreeId};
 use super::DataMove;
 use crate::Result;
 use crate::extent::{Backref, ExtentKind, RefKey, backrefs, known, lookup};
-use crate::tree::{BlockView, LEVEL_COUNT_MAX, Scan, children, raw};
+use crate::tree::{BlockView, Scan, check_level_max, children, raw};
 use crate::txn::Engine;
 
 /// A block that is to be made anew.
@@ -95,14 +95,7 @@ impl<'a> Closure<'a> {
 
     fn find(&mut self, at: Logical, level: u8, todo: &mut Vec<(Logical, u8)>) -> Result<Found> {
         let engine = self.engine;
-        if level >= LEVEL_COUNT_MAX {
-            return Err(wrong(
-                at,
-                "level of the tree block",
-                Detail::AtMost((LEVEL_COUNT_MAX - 1).into()),
-                level.into(),
-            ));
-        }
+        check_level_max(at, level)?;
         let forest = engine.trees.forest();
         let bytes = forest.copy_of(at, || engine.reader.read_any(at, level))?;
         check_level(at, level, raw::level(&bytes))?;

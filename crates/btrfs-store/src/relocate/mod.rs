@@ -37,7 +37,7 @@ use btrfs_disk::flags::BlockGroupFlags;
 
 use crate::space::{BlockGroup, Run};
 
-pub(crate) use closure::Closure;
+pub(crate) use closure::{Closure, each_use};
 pub(crate) use data::copy_extents;
 pub(crate) use leftover::{goes_with, leftovers};
 pub(crate) use rewrite::{Cost, cost, rewrite};

@@ -45,8 +45,6 @@ pub(crate) struct Want {
     /// When the cursor's run is used up, the lowest run of this many bytes is preferred as the
     /// next one, so that what is allocated in a row lies in a row; with 0 a short one is.
     pub(crate) cluster: u64,
-    /// Only a run that has so many bytes from there on will do; 0 for any.
-    pub(crate) room: u64,
     /// What follows is left to who takes this, for as long as there is room for others elsewhere: bytes.
     pub(crate) window: u64,
 }
@@ -222,14 +220,14 @@ impl FreeMap {
     /// Takes a run as `want` describes it: at the cursor, else from a run that is
     /// long enough, else from a shorter one.
     pub(crate) fn take(&mut self, cursor: &mut Cursor, want: &Want) -> Option<Run> {
-        let found = match want.room {
-            0 => self
-                .at_cursor(*cursor, want.len, want.align)
-                .or_else(|| self.lowest(want.cluster, want.align).filter(|_| want.len <= want.cluster))
-                .or_else(|| self.tightest(want.len, want.align))
-                .or_else(|| self.longest(want)),
-            room => self.at_cursor(*cursor, room, want.align).or_else(|| self.tightest(room, want.align)),
-        }?;
+        let found = self
+            .at_cursor(*cursor, want)
+            .or_else(|| match want.cluster {
+                0 => None,
+                cluster => self.lowest(want.len.max(cluster), want.align),
+            })
+            .or_else(|| self.tightest(want.len, want.align))
+            .or_else(|| self.longest(want))?;
         let (run_end, run_start, start) = found;
         let len = want.len.min(run_end - start);
         debug_assert!(start.is_multiple_of(want.align.max(1)), "as aligned as was wanted");
@@ -253,10 +251,10 @@ impl FreeMap {
             .map(|(end, start)| Run { start, len: end - start })
     }
 
-    fn at_cursor(&self, cursor: Cursor, len: u64, align: u64) -> Option<(u64, u64, u64)> {
+    fn at_cursor(&self, cursor: Cursor, want: &Want) -> Option<(u64, u64, u64)> {
         let end = cursor.run?;
         let start = *self.runs.get(&end)?;
-        let (_, _, at) = fit(end, start.max(cursor.from), len, align)?;
+        let (_, _, at) = fit(end, start.max(cursor.from), want.len, want.align)?;
         Some((end, start, at))
     }
 
@@ -375,7 +373,7 @@ mod tests {
     }
 
     fn want(len: u64) -> Want {
-        Want { len, min_len: len, align: 1, cluster: 0, room: 0, window: 0 }
+        Want { len, min_len: len, align: 1, cluster: 0, window: 0 }
     }
 
     #[test]
@@ -475,7 +473,6 @@ mod tests {
                             min_len: 1 + random.below(len),
                             align: 1 << random.below(3),
                             cluster: random.below(30),
-                            room: (len + random.below(20)) * random.below(2),
                             window: random.below(20),
                         };
                         if let Some(got) = map.take(&mut cursor, &want) {

@@ -81,8 +81,6 @@ const BLOCKS_PER_CLUSTER: u64 = 64;
 
 /// Data that is in no run as a whole is cut into pieces of so many bytes or more, where there are such runs.
 const PIECE_BYTES_MIN: u64 = 64 << 10;
-/// Who asks for so many bytes at once, with room behind them, gets them where that room is.
-const LARGE_BYTES: u64 = 1 << 20;
 
 /// What the store's space looks like in general.
 #[derive(Clone, Copy, Debug)]
@@ -343,18 +341,8 @@ impl Space {
                 return Some(range);
             }
         }
-        let want = |min_len, align, cluster| Want { len, min_len, align, cluster, room: 0, window };
+        let want = |min_len, align, cluster| Want { len, min_len, align, cluster, window };
         let take = |want: Want| self.groups.take(account, kind, &want);
-        // Who begins with much is likely to go on.
-        if window > 0 && len >= LARGE_BYTES {
-            let with_room = |room: u64| {
-                let room = len.saturating_add(room);
-                take(Want { room, ..want(room, align, cluster) })
-            };
-            if let Some(run) = with_room(window).or_else(|| with_room(window / 4)) {
-                return Some(run);
-            }
-        }
         let sector = self.config.sector_size;
         // Tree blocks come whole; only file systems made by old tools have room for them
         // at places that are no multiple of their size, and then only those may be left.

@@ -423,7 +423,7 @@ impl Store {
     pub fn alloc_data(&self, reservation: &Reservation, len: u64, min_len: u64, hint: Hint) -> Result<DataExtent> {
         let request = AllocRequest { kind: SpaceKind::Data, len, min_len, hint: hint.at, window: hint.window };
         let extent = self.0.space.alloc(&request, Payer::Reservation(reservation))?;
-        self.0.check_unused(extent)?;
+        self.0.check_unused_by_data(extent)?;
         Ok(DataExtent { at: extent.at, len: extent.len })
     }
 

@@ -3,14 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use btrfs_disk::items::FileExtent;
-use btrfs_disk::key::item_type::EXTENT_DATA;
-use btrfs_disk::{At, InodeNo, Key, Logical};
+use btrfs_disk::{InodeNo, Key, Logical};
 
 use super::Store;
 use crate::Result;
 use crate::extent::{ExtentKind, RefKey, backrefs, lookup};
-use crate::tree::{Scan, Tree, leaf, raw};
+use crate::relocate::each_use;
+use crate::tree::{Scan, Tree};
 
 impl Store {
     /// How many references of their own there are to a data extent: a file that uses it twice at places that fit
@@ -68,27 +67,14 @@ impl Store {
                 RefKey::DataRef { inode, offset, .. } => {
                     places.insert((inode, offset));
                 }
-                RefKey::SharedData { parent } => places_in_leaf(&engine.reader.read_any(parent, 0)?, at, &mut places)?,
+                RefKey::SharedData { parent } => each_use(parent, &engine.reader.read_any(parent, 0)?, |used| {
+                    if used.at == at {
+                        places.insert((used.inode, used.offset));
+                    }
+                })?,
                 RefKey::TreeRef { .. } | RefKey::SharedTree { .. } => {}
             }
         }
         Ok(places)
     }
-}
-
-/// Adds the places at which files in a leaf use an extent.
-fn places_in_leaf(block: &[u8], at: Logical, places: &mut BTreeSet<(InodeNo, u64)>) -> Result<()> {
-    for slot in 0..raw::nritems(block) {
-        let (key, bytes) = leaf::item(block, slot);
-        if key.item_type != EXTENT_DATA {
-            continue;
-        }
-        let extent = FileExtent::parse(bytes).map_err(|error| error.at(At::Data(at)))?;
-        if let FileExtent::Extent(item) = extent
-            && item.disk_bytenr.get() == at.0
-        {
-            places.insert((InodeNo(key.objectid), key.offset.wrapping_sub(item.offset.get())));
-        }
-    }
-    Ok(())
 }

@@ -55,7 +55,7 @@ pub use host::Host;
 pub(crate) use prune::{Prune, cut_first, prune_last};
 pub use read::Scan;
 pub(crate) use walk::{children, prepare_for_write};
-pub(crate) use write_path::LEVEL_COUNT_MAX;
+pub(crate) use write_path::{LEVEL_COUNT_MAX, check_level_max};
 
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@
     reason = "steps count from the path itself, slots from blocks that the verifier has seen; a panic is our own bug"
 )]
 
-use btrfs_disk::{Generation, Key, Logical, TreeId};
+use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical, TreeId};
 
 use crate::Result;
 use crate::ablation::LeafClock;
@@ -23,6 +23,18 @@ use super::{leaf, node, raw};
 
 /// Deepest tree the format allows.
 pub(crate) const LEVEL_COUNT_MAX: u8 = 8;
+
+/// Refuses a block of a level that no tree has.
+///
+/// # Errors
+/// [`Corrupt`].
+pub(crate) fn check_level_max(at: Logical, level: u8) -> Result<(), Corrupt> {
+    if level < LEVEL_COUNT_MAX {
+        return Ok(());
+    }
+    let expected = Detail::AtMost((LEVEL_COUNT_MAX - 1).into());
+    Err(Corrupt::new("level of the tree block", expected, Detail::Number(level.into())).at(At::Data(at)))
+}
 
 /// What the change will need of the leaf.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

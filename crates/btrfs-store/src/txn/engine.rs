@@ -2,9 +2,7 @@
 
 use std::sync::{Arc, OnceLock};
 
-use btrfs_disk::Corrupt;
 use btrfs_disk::convert::to_u64;
-use btrfs_disk::error::{At, Detail};
 use btrfs_disk::flags::{BlockGroupFlags, Incompat};
 use btrfs_disk::items::ChunkItem;
 use btrfs_disk::key::DiskKey;
@@ -13,7 +11,7 @@ use btrfs_disk::{DevId, TreeId, Uuid};
 
 use zerocopy::IntoBytes;
 
-use crate::extent::{CsumSizes, CsumTree, ExtentSizes, check_unused};
+use crate::extent::{CsumSizes, CsumTree, ExtentSizes, check_no_csums, check_unused};
 use crate::locks::Mutex;
 use crate::options::StoreOptions;
 use crate::pool::{Chunk, Pool, PoolDevice};
@@ -103,17 +101,18 @@ impl Engine {
     /// free space lies once, nothing more is written.
     pub(crate) fn check_unused(&self, extent: Extent) -> Result<()> {
         let checked = check_unused(&self.core.extent, &self.extent_sizes(), extent.at, extent.len);
-        checked.and_then(|()| self.check_no_csums(extent)).inspect_err(|error| self.health.poison(error))
+        checked.inspect_err(|error| self.health.poison(error))
     }
 
-    /// Where no tree says what is free, the extent tree alone does, and cannot contradict itself. Data that it has
-    /// forgotten has checksums.
-    fn check_no_csums(&self, extent: Extent) -> Result<()> {
-        if self.core.free_space.is_some() || !self.csum_tree().any(extent.at, extent.len)? {
+    /// As [`Self::check_unused`], for data. Where no tree says what is free, the extent tree alone does, and cannot
+    /// contradict itself; data that it has forgotten has checksums.
+    pub(crate) fn check_unused_by_data(&self, extent: Extent) -> Result<()> {
+        self.check_unused(extent)?;
+        if self.core.free_space.is_some() {
             return Ok(());
         }
-        let (expected, found) = (Detail::Text("space without checksums"), Detail::Text("checksums of data"));
-        Err(Corrupt::new("free space", expected, found).at(At::Data(extent.at)).into())
+        let checked = check_no_csums(&self.csum_tree(), extent.at, extent.len);
+        checked.inspect_err(|error| self.health.poison(error))
     }
 
     pub(crate) fn csum_sizes(&self) -> CsumSizes {

@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use btrfs_disk::convert::{to_u64, to_usize, usize_from};
-use btrfs_disk::{At, Corrupt, Detail, Logical};
-use btrfs_store::{Expect, Store};
+use btrfs_disk::{At, Corrupt, Detail, InodeNo, Logical, TreeId};
+use btrfs_store::{Expect, Store, Tree};
 use codec::CompressionType;
 use codec::compress::{Form, decompress};
 
@@ -112,7 +112,7 @@ pub(super) fn read_item(
         return Ok(());
     }
     if item.kind == Kind::Inline {
-        let bytes = inline_bytes(core, inode, item)?;
+        let bytes = inline_bytes(core, &inode.root.tree, inode.ino(), item)?;
         copy_zero_padded(&bytes, position(range.start, item.start), buf);
         return Ok(());
     }
@@ -129,13 +129,13 @@ pub(super) fn read_item(
 ///
 /// # Errors
 /// Damage, I/O.
-pub(super) fn inline_bytes(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Vec<u8>> {
-    let stored = read_inline(&inode.root.tree, inode.ino(), item)?;
+pub(crate) fn inline_bytes(core: &Core, tree: &Tree, ino: InodeNo, item: &FileExtent) -> Result<Vec<u8>> {
+    let stored = read_inline(tree, ino, item)?;
     if !item.is_compressed() {
         return Ok(stored);
     }
     let form = Form::inline(usize_from(core.store.sizes().sector));
-    expand(inode, item, &stored, form, item.len)
+    expand((tree.id(), ino), item, &stored, form, item.len)
 }
 
 /// The whole extent that `item` is a part of, uncompressed. The latest ones are kept, so that
@@ -146,7 +146,7 @@ fn decompressed(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Arc<[u8
     }
     let stored = read_stored(core, inode, item)?;
     let form = Form::regular(usize_from(core.store.sizes().sector));
-    let bytes: Arc<[u8]> = expand(inode, item, &stored, form, item.ram_bytes)?.into();
+    let bytes: Arc<[u8]> = expand((inode.tree_id(), inode.ino()), item, &stored, form, item.ram_bytes)?.into();
     core.data.keep_decompressed(item.disk, item.generation, Arc::clone(&bytes));
     Ok(bytes)
 }
@@ -193,8 +193,9 @@ pub(super) fn decompress_together(core: &Core, inode: &Inode, items: &[FileExten
         }
     }
     let form = Form::regular(usize_from(core.store.sizes().sector));
+    let owner = (inode.tree_id(), inode.ino());
     let expand =
-        |(item, stored): (FileExtent, Vec<u8>)| Some((item, expand(inode, &item, &stored, form, item.ram_bytes).ok()?));
+        |(item, stored): (FileExtent, Vec<u8>)| Some((item, expand(owner, &item, &stored, form, item.ram_bytes).ok()?));
     let expanded: Vec<_> = match who {
         Who::Workers if core.store.worker_count() > 1 => core.store.work_on_beside(stored, expand, || ()).0,
         Who::Workers | Who::Reader => stored.into_iter().map(expand).collect(),
@@ -212,10 +213,20 @@ fn read_stored(core: &Core, inode: &Inode, item: &FileExtent) -> Result<Vec<u8>>
     Ok(stored)
 }
 
-fn expand(inode: &Inode, item: &FileExtent, stored: &[u8], form: Form, len: u64) -> Result<Vec<u8>> {
+/// Decompresses what is `stored` of the extent that `item` of a file is a part of.
+///
+/// # Errors
+/// `Corrupt`, where that does not make `len` bytes.
+pub(crate) fn expand(
+    (tree, ino): (TreeId, InodeNo),
+    item: &FileExtent,
+    stored: &[u8],
+    form: Form,
+    len: u64,
+) -> Result<Vec<u8>> {
     let damaged = |what| {
         let found = Detail::Number(u64::from(item.compression));
-        corrupt_inode(inode.tree_id(), inode.ino(), "compressed extent", Detail::Text(what), found)
+        corrupt_inode(tree, ino, "compressed extent", Detail::Text(what), found)
     };
     let kind =
         CompressionType::from_raw(item.compression).ok_or_else(|| damaged("a compression type that is known"))?;

@@ -39,7 +39,7 @@ pub(crate) use allocate::AllocateMode;
 pub(crate) use allocate::allocate;
 pub(crate) use copy::copy_range;
 pub(crate) use defrag::{Layout, defragment};
-pub(crate) use disk::{Csums, read as read_from_disk};
+pub(crate) use disk::{Csums, expand, inline_bytes, read as read_from_disk};
 pub(crate) use encoded::{Encoded, write_encoded};
 pub(crate) use list::{extents, seek_data, seek_hole};
 pub(crate) use read::read_at;

@@ -217,7 +217,7 @@ fn share(
         let part = at..at + (room.end - room.start);
         let (known, items) = items_of(core, source, part.clone())?;
         if let Some(item) = items.iter().find(|item| item.kind == Kind::Inline) {
-            let mut bytes = inline_bytes(core, source, item)?;
+            let mut bytes = inline_bytes(core, &source.root.tree, source.ino(), item)?;
             bytes.resize(crate::inode::position(range.len.min(unit), 0), 0);
             inline = Some(bytes);
             at += unit;

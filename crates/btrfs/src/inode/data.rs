@@ -42,9 +42,6 @@ const EXTENT_BYTES_WANTED: u64 = 1 << 20;
 const LOOKUPS_MAX: u32 = 64;
 const LOOKUP_ITEMS: usize = 256;
 
-/// Nobody is expected to write on; places on disk are multiples of a sector.
-const GROWN: u64 = 1;
-
 /// The data side of one inode.
 #[derive(Debug)]
 pub(crate) struct DataState {
@@ -63,7 +60,7 @@ pub(crate) struct DataState {
     pub(super) listed: AtomicU64,
     /// The file had contents before it was emptied: what is written into it goes to disk when it is closed.
     replaced: AtomicBool,
-    /// Where what makes the file longer goes next; 0 for anywhere. [`GROWN`] is added once nobody writes it any more.
+    /// Where what makes the file longer goes next; 0 for anywhere.
     grows_at: AtomicU64,
 }
 
@@ -140,13 +137,7 @@ impl DataState {
 
     /// Where the file grows on disk.
     pub(crate) fn grows_at(&self) -> Option<Logical> {
-        Some(self.grows_at.load(Ordering::Relaxed) & !GROWN).filter(|at| *at > 0).map(Logical)
-    }
-
-    /// True until the file was closed by who made it longer.
-    pub(crate) fn is_growing(&self) -> bool {
-        let at = self.grows_at.load(Ordering::Relaxed);
-        at > 0 && at & GROWN == 0
+        Some(self.grows_at.load(Ordering::Relaxed)).filter(|at| *at > 0).map(Logical)
     }
 
     pub(crate) fn set_grows_at(&self, at: Option<Logical>) {
@@ -156,10 +147,10 @@ impl DataState {
     /// The file does not grow any more, as far as anybody knows: where it did, and how many bytes are still to be
     /// written there.
     pub(crate) fn end_growth(&self) -> Option<(Logical, u64)> {
-        let at = self.grows_at().filter(|_| self.is_growing())?;
+        let at = self.grows_at()?;
         let bytes_of = |dirty: &PageCache| to_u64(dirty.page_count()) * dirty.page_bytes();
         let waiting = self.inner.read().dirty.as_ref().map_or(0, bytes_of);
-        self.grows_at.store(if waiting > 0 { at.0 | GROWN } else { 0 }, Ordering::Relaxed);
+        self.set_grows_at(Some(at).filter(|_| waiting > 0));
         Some((at, waiting))
     }
 

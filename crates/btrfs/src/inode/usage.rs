@@ -71,7 +71,7 @@ impl Usage {
         }
     }
 
-    pub(super) fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.open_count.load(Ordering::SeqCst) > 0
     }
 

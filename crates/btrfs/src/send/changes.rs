@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use btrfs_disk::Key;
 use btrfs_disk::key::{item_type, objectid};
-use btrfs_store::{Compare, Difference, Tree};
+use btrfs_store::{Compare, Difference};
 
+use super::places::Pair;
 use crate::error::Result;
 use crate::extents::FileExtent;
 
@@ -33,9 +34,10 @@ pub(super) struct Changes {
 }
 
 impl Changes {
-    pub(super) fn new(old: Option<Arc<Tree>>, new: Arc<Tree>, sector: u32) -> Result<Self> {
+    pub(super) fn new(pair: &Pair, sector: u32) -> Result<Self> {
+        let old = pair.old.as_ref().map(|old| Arc::clone(&old.tree));
         let has_old = old.is_some();
-        Ok(Self { compare: Compare::new(old, new)?, sector, has_old, next: None })
+        Ok(Self { compare: Compare::new(old, Arc::clone(&pair.new.tree))?, sector, has_old, next: None })
     }
 
     /// The next inode that differs.

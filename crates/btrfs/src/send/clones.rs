@@ -109,7 +109,7 @@ impl Sender<'_> {
             return Ok(None);
         }
         let Some(facts) = view.facts(ino)?.filter(|facts| facts.kind == FileKind::File) else { return Ok(None) };
-        if offset >= facts.size || facts.has_csums != target.has_csums() {
+        if offset >= facts.size || facts.has_csums != target.has_csums {
             return Ok(None);
         }
         let map = ExtentMap::load(&view.tree, InodeNo(ino), offset..offset.saturating_add(unit), 1, sector)?;

@@ -12,14 +12,14 @@ use btrfs_disk::key::item_type::EXTENT_DATA;
 use btrfs_disk::{At, Corrupt, Detail, Generation, InodeNo, Key, Logical};
 use btrfs_stream::{Command, Compression, EncodedWrite};
 use codec::CompressionType;
-use codec::compress::{Form, decompress};
+use codec::compress::Form;
 
 use super::changes::Changed;
 use super::sender::{Result, Sender};
 use super::view::{Facts, View};
 use crate::error::{Error, Result as VolumeResult, corrupt_inode};
 use crate::extents::{ExtentMap, FileExtent, Kind, Stretch, read_inline};
-use crate::file::{Csums, read_from_disk};
+use crate::file::{Csums, expand, inline_bytes, read_from_disk};
 
 /// Items of a file that are looked at together.
 const MAP_ITEMS: usize = 512;
@@ -31,14 +31,14 @@ pub(super) struct Target<'a> {
     pub(super) ino: u64,
     pub(super) path: &'a [u8],
     pub(super) size: u64,
-    has_csums: bool,
+    pub(super) has_csums: bool,
     /// Its size at the receiver, so far.
     pub(super) size_there: u64,
 }
 
 impl Target<'_> {
-    pub(super) fn has_csums(&self) -> bool {
-        self.has_csums
+    fn csums(&self) -> Csums<'static> {
+        if self.has_csums { Csums::Tree } else { Csums::None }
     }
 }
 
@@ -189,7 +189,7 @@ impl Sender<'_> {
             return Ok(());
         }
         if item.kind == Kind::Inline {
-            let bytes = self.inline_bytes(target.ino, item)?;
+            let bytes = inline_bytes(self.core, &self.pair.new.tree, InodeNo(target.ino), item)?;
             return self.send_bytes(target.path, &range, item.start, &bytes);
         }
         if item.is_compressed() {
@@ -200,7 +200,6 @@ impl Sender<'_> {
             self.contents.decompressed = Some(kept);
             return sent;
         }
-        let csums = if target.has_csums { Csums::Tree } else { Csums::None };
         let mut buffer = std::mem::take(&mut self.contents.buffer);
         // A whole number of commands.
         let step = READ_BYTES - READ_BYTES % self.contents.write_bytes();
@@ -209,7 +208,7 @@ impl Sender<'_> {
         while at < range.end {
             let len = to_usize(range.end - at).min(step);
             let Some(bytes) = buffer.get_mut(..len) else { break };
-            read_from_disk(self.core, item.disk_at(at), bytes, csums)?;
+            read_from_disk(self.core, item.disk_at(at), bytes, target.csums())?;
             let end = at.saturating_add(to_u64(len));
             self.send_bytes(target.path, &(at..end), at, bytes)?;
             at = end;
@@ -278,8 +277,7 @@ impl Sender<'_> {
     /// The bytes of an extent as they are on disk.
     fn stored(&self, target: &Target<'_>, item: &FileExtent) -> VolumeResult<Vec<u8>> {
         let mut stored = vec![0; to_usize(item.disk_len)];
-        let csums = if target.has_csums { Csums::Tree } else { Csums::None };
-        read_from_disk(self.core, item.disk, &mut stored, csums)?;
+        read_from_disk(self.core, item.disk, &mut stored, target.csums())?;
         Ok(stored)
     }
 
@@ -291,31 +289,9 @@ impl Sender<'_> {
         }
         let stored = self.stored(target, item)?;
         let form = Form::regular(usize_from(self.core.store.sizes().sector));
-        let bytes = self.expand(target.ino, item, &stored, (form, item.ram_bytes))?;
+        let bytes = expand((self.pair.new.id, InodeNo(target.ino)), item, &stored, form, item.ram_bytes)?;
         self.contents.decompressed = Some((item.disk, item.generation, bytes));
         Ok(())
-    }
-
-    /// The bytes of an inline extent.
-    fn inline_bytes(&self, ino: u64, item: &FileExtent) -> VolumeResult<Vec<u8>> {
-        let stored = read_inline(&self.pair.new.tree, InodeNo(ino), item)?;
-        match item.is_compressed() {
-            false => Ok(stored),
-            true => {
-                let form = Form::inline(usize_from(self.core.store.sizes().sector));
-                self.expand(ino, item, &stored, (form, item.len))
-            }
-        }
-    }
-
-    fn expand(&self, ino: u64, item: &FileExtent, stored: &[u8], (form, len): (Form, u64)) -> VolumeResult<Vec<u8>> {
-        let damaged = || {
-            let found = Detail::Number(u64::from(item.compression));
-            let expected = Detail::Text("a valid stream of a known type, of the length that the item says");
-            corrupt_inode(self.pair.new.id, InodeNo(ino), "compressed extent", expected, found)
-        };
-        let kind = CompressionType::from_raw(item.compression).ok_or_else(damaged)?;
-        decompress(kind, stored, form, to_usize(len)).map_err(|_| damaged())
     }
 
     /// What a symbolic link says.
@@ -325,7 +301,7 @@ impl Sender<'_> {
         let sector = self.core.store.sizes().sector;
         let item = view.tree.get_with(&key, |bytes| FileExtent::decode(0, bytes, sector))?.transpose()?;
         match item {
-            Some(item) if item.kind == Kind::Inline => self.inline_bytes(ino, &item),
+            Some(item) if item.kind == Kind::Inline => inline_bytes(self.core, &view.tree, InodeNo(ino), &item),
             _ => {
                 let (expected, found) = (Detail::Text("an inline extent"), Detail::Text("none"));
                 Err(corrupt_inode(view.id, InodeNo(ino), "symbolic link", expected, found))

@@ -68,11 +68,8 @@ pub(crate) fn report<E: From<crate::Error>>(
     (old, new): (TreeId, TreeId),
     mut show: impl FnMut(Change) -> std::result::Result<(), E>,
 ) -> std::result::Result<(), E> {
-    let trees = || Ok::<_, crate::Error>((Arc::clone(&core.root(old)?.tree), Arc::clone(&core.root(new)?.tree)));
-    let (old, new) = trees()?;
-    let sector = core.store.sizes().sector;
-    let mut changes = Changes::new(Some(Arc::clone(&old)), Arc::clone(&new), sector)?;
-    let pair = Pair { old: Some(View::new(old)), new: View::new(new) };
+    let pair = pair_of(core, Some(old), new)?;
+    let mut changes = Changes::new(&pair, core.store.sizes().sector)?;
     while let Some(changed) = changes.step()? {
         for change in changes_of(&pair, &changed)? {
             show(change)?;
@@ -86,10 +83,8 @@ pub(crate) fn report<E: From<crate::Error>>(
 /// # Errors
 /// `NoSuchSubvolume`, damage, I/O.
 pub(crate) fn data_bytes(core: &Core, old: Option<TreeId>, new: TreeId) -> Result<u64> {
-    let tree = |id: TreeId| Ok::<_, crate::Error>(Arc::clone(&core.root(id)?.tree));
-    let (old, new) = (old.map(tree).transpose()?, tree(new)?);
-    let mut changes = Changes::new(old.clone(), Arc::clone(&new), core.store.sizes().sector)?;
-    let pair = Pair { old: old.map(View::new), new: View::new(new) };
+    let pair = pair_of(core, old, new)?;
+    let mut changes = Changes::new(&pair, core.store.sizes().sector)?;
     let mut sum = 0u64;
     while let Some(changed) = changes.step()? {
         let Some(new) = pair.new.facts(changed.ino)?.filter(|new| new.kind == FileKind::File) else { continue };
@@ -100,6 +95,11 @@ pub(crate) fn data_bytes(core: &Core, old: Option<TreeId>, new: TreeId) -> Resul
         sum = sum.saturating_add(bytes);
     }
     Ok(sum)
+}
+
+fn pair_of(core: &Core, old: Option<TreeId>, new: TreeId) -> Result<Pair> {
+    let view = |id: TreeId| Ok::<_, crate::Error>(View::new(Arc::clone(&core.root(id)?.tree)));
+    Ok(Pair { old: old.map(view).transpose()?, new: view(new)? })
 }
 
 fn changes_of(pair: &Pair, changed: &Changed) -> Result<Vec<Change>> {

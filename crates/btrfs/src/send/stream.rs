@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::sync::Arc;
 
 use btrfs_stream::{Command, Encoder, Version};
 
@@ -64,8 +63,7 @@ impl Sender<'_> {
     }
 
     fn changes(&self) -> Result<Changes> {
-        let old = self.pair.old.as_ref().map(|old| Arc::clone(&old.tree));
-        Ok(Changes::new(old, Arc::clone(&self.pair.new.tree), self.core.store.sizes().sector)?)
+        Ok(Changes::new(&self.pair, self.core.store.sizes().sector)?)
     }
 
     /// Sets aside, or removes, what is not to stay where it is.

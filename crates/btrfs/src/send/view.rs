@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use btrfs_disk::hash::name_hash;
-use btrfs_disk::items::{DirEntry, FileKind, InodeExtrefEntry, InodeItem, InodeRefEntry, OnDisk};
+use btrfs_disk::items::{DirEntry, FileKind, InodeExtrefEntry, InodeItem, OnDisk};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Detail, InodeNo, Key, TreeId};
 use btrfs_store::hash::NumberMap;
@@ -110,15 +110,9 @@ impl View {
         let (from, to) = (Key::new(ino, item_type::INODE_REF, 0), Key::new(ino, item_type::INODE_EXTREF, u64::MAX));
         let mut names = Vec::new();
         self.tree.scan(&from, &to, |key, bytes| {
-            if key.item_type == item_type::INODE_REF {
-                for entry in InodeRefEntry::iter(bytes) {
-                    names.push(Name { dir: key.offset, name: entry?.name.to_vec() });
-                }
-            } else {
-                for entry in InodeExtrefEntry::iter(bytes) {
-                    let entry = entry?;
-                    names.push(Name { dir: entry.parent.0, name: entry.name.to_vec() });
-                }
+            for entry in InodeExtrefEntry::iter_either(key, bytes) {
+                let entry = entry?;
+                names.push(Name { dir: entry.parent.0, name: entry.name.to_vec() });
             }
             Ok(Scan::Continue)
         })?;

@@ -5,7 +5,7 @@ use std::os::unix::ffi::OsStringExt;
 
 use btrfs_disk::flags::{Incompat, RootFlags};
 use btrfs_disk::hash::name_hash;
-use btrfs_disk::items::{DirEntry as DiskEntry, FileKind, InodeExtrefEntry, InodeRefEntry, RootItem, splice};
+use btrfs_disk::items::{DirEntry as DiskEntry, FileKind, InodeExtrefEntry, RootItem, splice};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{Detail, Generation, InodeNo, Key, TreeId};
 use btrfs_store::{EditItem, Scan};
@@ -111,13 +111,8 @@ fn name_of_dir(root: &Root, dir: InodeNo) -> Result<(Vec<u8>, InodeNo)> {
     let to = Key::new(dir.0, item_type::INODE_EXTREF, u64::MAX);
     let mut answer = None;
     root.tree.scan(&from, &to, |key, bytes| {
-        answer = if key.item_type == item_type::INODE_REF {
-            let (entry, _) = InodeRefEntry::parse_prefix(bytes)?;
-            Some((entry.name.to_vec(), InodeNo(key.offset)))
-        } else {
-            let (entry, _) = InodeExtrefEntry::parse_prefix(bytes)?;
-            Some((entry.name.to_vec(), entry.parent))
-        };
+        let first = InodeExtrefEntry::iter_either(key, bytes).next().transpose()?;
+        answer = first.map(|entry| (entry.name.to_vec(), entry.parent));
         Ok(Scan::Stop)
     })?;
     let missing = || {

@@ -23,8 +23,9 @@ const COMPRESSION_DEFAULT: &[u8] = b"zlib";
 /// Items that change: the inode, and its compression property.
 const SET_ITEMS: u32 = 2;
 
-/// The flags of an inode as `lsattr` shows them.
-pub(super) fn shown(flags: InodeFlags) -> NodeFlags {
+/// The flags of an inode under the names that all formats have for them, as `lsattr` shows them.
+#[must_use]
+pub fn node_flags(flags: InodeFlags) -> NodeFlags {
     let mut shown: NodeFlags = SAME.iter().filter(|(_, disk)| flags.contains(*disk)).map(|(node, _)| *node).collect();
     if flags.contains(InodeFlags::NOCOMPRESS) {
         shown |= NodeFlags::NOCOMPRESS;
@@ -61,7 +62,7 @@ impl BtrfsFs {
         let inode = self.inode(node)?;
         check_has_flags(&inode)?;
         let flags = inode.state().flags;
-        Ok(shown(flags))
+        Ok(node_flags(flags))
     }
 
     pub(super) fn change_flags(&self, caller: &Caller, node: NodeId, wanted: NodeFlags) -> Result<()> {
@@ -76,7 +77,7 @@ impl BtrfsFs {
         let now = self.core().now();
         let is_compressed = wanted.contains(NodeFlags::COMPRESS);
         let property = is_compressed.then_some(COMPRESSION_DEFAULT);
-        let had = shown(inode.state().flags);
+        let had = node_flags(inode.state().flags);
         let changes_property = (had ^ wanted).intersects(NodeFlags::COMPRESS | NodeFlags::NOCOMPRESS);
         self.namespace().apply(reservation, |txn| {
             if changes_property {
@@ -103,7 +104,7 @@ fn check_has_flags(inode: &Inode) -> Result<()> {
 fn check_wanted(caller: &Caller, inode: &Inode, wanted: NodeFlags) -> Result<()> {
     let (had, uid) = {
         let state = inode.state();
-        (shown(state.flags), state.uid)
+        (node_flags(state.flags), state.uid)
     };
     let is_root = caller.uid == 0;
     if !caller.is_known() {

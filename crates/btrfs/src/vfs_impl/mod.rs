@@ -63,6 +63,7 @@ use errno::FaultLog;
 use handles::Handles;
 use nodes::{Nodes, Place};
 
+pub use flags::node_flags;
 pub(crate) use vfs::AtimeMode;
 
 /// Time between commits, as the kernel has it.

@@ -27,7 +27,7 @@ pub(super) fn attr_of(metadata: &Metadata, ino: u64) -> Attr {
         mtime: metadata.mtime,
         ctime: metadata.ctime,
         btime: metadata.btime,
-        flags: flags::shown(metadata.flags),
+        flags: flags::node_flags(metadata.flags),
         home: Home { subvolume: metadata.tree.0, ino: metadata.ino.0, generation: metadata.generation.0 },
     }
 }

@@ -19,13 +19,10 @@ impl Volume {
         new: impl AsRef<Path>,
         show: impl FnMut(Change) -> Result<(), E>,
     ) -> Result<(), E> {
-        let trees = (self.subvolume_at(old.as_ref())?, self.subvolume_at(new.as_ref())?);
-        if self.is_read_only() {
-            return send::report(self.core(), trees, show);
-        }
-        self.opened.sync()?;
-        let view = self.committed_view()?;
-        send::report(view.core(), trees, show)
+        self.in_one_state(|volume| {
+            let trees = (volume.subvolume_at(old.as_ref())?, volume.subvolume_at(new.as_ref())?);
+            send::report(volume.core(), trees, show)
+        })
     }
 
     /// Writes the send stream of the subvolume at `path`: what makes it at a receiver, or turns a snapshot of `parent`
@@ -43,23 +40,27 @@ impl Volume {
         options: &SendOptions,
         output: &mut dyn Write,
     ) -> Result<(), SendError> {
-        let view;
-        let volume = if self.is_read_only() {
-            self
-        } else {
-            self.opened.sync()?;
-            view = self.committed_view()?;
-            &view
-        };
         let path = path.as_ref();
-        let source = |path: &Path| {
-            let id = volume.subvolume_at(path)?;
-            Source::of(&volume.core().store, id, &path.display().to_string())
-        };
-        let parent = parent.map(source).transpose()?;
-        let clones = clones.iter().map(|path| source(path)).collect::<Result<Vec<_>, _>>()?;
-        let name = path.file_name().map_or(&b"root"[..], |name| name.as_bytes());
-        send::send(volume.core(), parent.as_ref(), (&source(path)?, name), &clones, options, output)
+        self.in_one_state(|volume| {
+            let source = |path: &Path| {
+                let id = volume.subvolume_at(path)?;
+                Source::of(&volume.core().store, id, &path.display().to_string())
+            };
+            let parent = parent.map(source).transpose()?;
+            let clones = clones.iter().map(|path| source(path)).collect::<Result<Vec<_>, _>>()?;
+            let name = path.file_name().map_or(&b"root"[..], |name| name.as_bytes());
+            send::send(volume.core(), parent.as_ref(), (&source(path)?, name), &clones, options, output)
+        })
+    }
+
+    /// Does something with a state of the volume that does not change meanwhile: the volume itself, or what is durable
+    /// of it once all that was changed is.
+    fn in_one_state<R, E: From<crate::Error>>(&self, act: impl FnOnce(&Self) -> Result<R, E>) -> Result<R, E> {
+        if self.is_read_only() {
+            return act(self);
+        }
+        self.opened.sync()?;
+        act(&self.committed_view()?)
     }
 
     /// About as many bytes as the stream of [`Self::send`] has, if nothing is cloned.

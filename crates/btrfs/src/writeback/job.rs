@@ -88,7 +88,8 @@ impl<'a> Job<'a> {
             Some(last) => pending::hint(&self.flight.pending).filter(|_| last.end() == first.start),
             None => data.grows_at().filter(|_| is_only && first.end() >= self.size),
         };
-        let window = if data.is_growing() { GROWTH_WINDOW_BYTES } else { 0 };
+        let is_growing = data.grows_at().is_some() && self.inode.is_open();
+        let window = if is_growing { GROWTH_WINDOW_BYTES } else { 0 };
         at.map(|at| Hint { at: Some(at), window })
     }
 
@@ -97,7 +98,7 @@ impl<'a> Job<'a> {
         let data = &self.inode.data;
         if data.grows_at().is_some() && self.flight.pages.is_some() {
             let last = self.out.made.fresh.last().map(|last| Logical(last.at.0.saturating_add(last.len)));
-            data.set_grows_at(last.filter(|_| data.is_growing()));
+            data.set_grows_at(last.filter(|_| self.inode.is_open()));
         }
     }
 

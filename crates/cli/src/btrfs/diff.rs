@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, Result};
 use clap::Args;
 use serde::Serialize;
-use spinney::{Change, ChangeKind, Named, NodeKind};
+use spinney::{Change, ChangeKind, Named};
 
 use super::format;
+use commands::human::kind_name;
 use commands::image::ReadArgs;
 use commands::names::JsonPath;
 use commands::output::Output;
@@ -141,7 +142,7 @@ fn row(change: &Change) -> Row {
         })
     };
     let pair = |range: &Range<u64>| (range.start, range.end.saturating_sub(range.start));
-    let (kind, what) = (kind(change.kind), &change.what);
+    let (kind, what) = (kind_name(change.kind), &change.what);
     let row = |change: &'static str, path: &Path| Row {
         ino: 0,
         kind,
@@ -161,16 +162,4 @@ fn row(change: &Change) -> Row {
         }
     };
     Row { ino: change.ino.0, names, ..row }
-}
-
-fn kind(kind: NodeKind) -> &'static str {
-    match kind {
-        NodeKind::File => "file",
-        NodeKind::Directory => "directory",
-        NodeKind::Symlink => "symlink",
-        NodeKind::CharDevice => "char_device",
-        NodeKind::BlockDevice => "block_device",
-        NodeKind::Fifo => "fifo",
-        NodeKind::Socket => "socket",
-    }
 }

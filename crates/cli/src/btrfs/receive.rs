@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use anyhow::{Context as _, Result};
 use btrfs_receive::{Cause, Error, Options, Receiver, Watch};
 use btrfs_stream::Decoder;
-use btrfs_stream::dump::{Dump, uuid_text};
+use btrfs_stream::dump::Dump;
 use clap::Args;
 use serde::Serialize;
 
@@ -252,7 +252,7 @@ fn shown(report: &btrfs_receive::Report) -> Report {
     let entry = |subvolume: &btrfs_receive::ReceivedSubvolume| Entry {
         id: subvolume.id.0,
         path: json(&subvolume.path),
-        received_uuid: uuid_text(&subvolume.uuid),
+        received_uuid: btrfs_disk::Uuid(subvolume.uuid).to_string(),
         snapshot: subvolume.is_snapshot,
         ranges_without_data: subvolume.absent_ranges,
     };

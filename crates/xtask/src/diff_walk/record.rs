@@ -12,6 +12,23 @@ pub(crate) type Walk = BTreeMap<Vec<u8>, Record>;
 /// Seconds and nanoseconds.
 pub(crate) type Time = (i64, u32);
 
+/// What a send stream carries of a walk: not the places of bytes nor which are holes (a difference has zeros for
+/// those), nor inode numbers and flags, nor the times that only a file system sets.
+pub(crate) fn as_sent(walk: Walk) -> Walk {
+    const DIRECTORY: u32 = 0o040_000;
+    const TYPE: u32 = 0o170_000;
+    let keep = |mut record: Record| {
+        (record.ino, record.blocks, record.flags) = (0, 0, None);
+        (record.ctime, record.btime) = Default::default();
+        record.extents.clear();
+        if record.mode & TYPE == DIRECTORY {
+            record.size = 0;
+        }
+        record
+    };
+    walk.into_iter().map(|(path, record)| (path, keep(record))).collect()
+}
+
 /// Everything that is compared.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Record {

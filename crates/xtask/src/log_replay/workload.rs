@@ -5,7 +5,7 @@
 //! the work.
 
 use super::dirty::Dirty;
-use crate::system::{Mount, btrfs_program, mkfs_program, run as run_program};
+use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use anyhow::Result;
 use rustix::fs::{AtFlags, CWD, FallocateFlags, Mode, OFlags, RenameFlags, XattrFlags};
 use std::fs::{File, OpenOptions};
@@ -47,9 +47,7 @@ pub(super) fn run(seed: u64, folder: &Path, writer: Option<&Path>) -> Result<Vec
     let form = usize::try_from(seed)? % FORMS.len();
     let (make, mount_options) = FORMS.get(form).copied().unwrap_or_default();
     let image = folder.join(format!("work-{seed}.img"));
-    File::create(&image)?.set_len(IMAGE_BYTES)?;
-    let path = image.to_string_lossy().into_owned();
-    run_program(&mkfs_program(), &[&["-q", "-f"], make, &[&path]].concat())?;
+    make_image(&image, IMAGE_BYTES, make)?;
     let mount = match writer {
         None => {
             let mount = Mount::new(&image, &format!("commit=300,noatime{mount_options}"))?;
@@ -59,7 +57,7 @@ pub(super) fn run(seed: u64, folder: &Path, writer: Option<&Path>) -> Result<Vec
         }
         Some(program) => {
             let name = program.to_string_lossy();
-            run_program(&name, &["subvolume", "create", &path, "/sub"])?;
+            run_program(&name, &["subvolume", "create", &image.to_string_lossy(), "/sub"])?;
             let options = mount_options.split(',').filter(|option| !option.starts_with("compress"));
             let options = options.collect::<Vec<_>>().join(",");
             Mount::served(program, &image, &format!("commit=300,noatime{options}"))?

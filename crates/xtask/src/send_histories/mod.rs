@@ -22,8 +22,8 @@ use spinney::{Compression, SendOptions, TreeId, Volume};
 use testkit::Random;
 
 use crate::diff_walk::kernel;
-use crate::diff_walk::record::{Record, Walk, differences};
-use crate::system::{Mount, btrfs_program, mkfs_program, run as run_program};
+use crate::diff_walk::record::{as_sent, differences};
+use crate::system::{Mount, btrfs_program, make_image, run as run_program};
 use place::{Kernel, Library, Op, Place, WORK};
 
 /// What `send-histories` is told.
@@ -121,11 +121,6 @@ impl Drop for Folder {
     }
 }
 
-fn make_image(path: &Path) -> Result<()> {
-    File::create(path)?.set_len(IMAGE_BYTES)?;
-    run_program(&mkfs_program(), &["-q", "-f", &path.to_string_lossy()]).map(drop)
-}
-
 /// Who makes the changes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Maker {
@@ -159,7 +154,7 @@ fn changed<R>(
 }
 
 fn make_work(image: &Path, maker: Maker) -> Result<()> {
-    make_image(image)?;
+    make_image(image, IMAGE_BYTES, &[])?;
     match maker {
         Maker::Kernel => {
             let mount = Mount::new(image, "subvolid=5")?;
@@ -251,7 +246,7 @@ fn check_streams(
     totals: &mut Totals,
 ) -> Result<()> {
     let received = dir.image("received.img");
-    make_image(&received)?;
+    make_image(&received, IMAGE_BYTES, &[])?;
     let volume = Volume::options().read_only(true).subvolume_id(TreeId::FS).open(image)?;
     let target = Mount::new(&received, "noatime,subvolid=5")?;
     for (number, stream) in streams.iter().enumerate() {
@@ -270,8 +265,8 @@ fn check_streams(
     drop(volume);
     let source = Mount::new(image, "ro,noatime,subvolid=5")?;
     for stream in streams {
-        let sent = comparable(kernel::walk(&source.path().join(&stream.name))?);
-        let found = comparable(kernel::walk(&target.path().join(stream.folder).join(&stream.name))?);
+        let sent = as_sent(kernel::walk(&source.path().join(&stream.name))?);
+        let found = as_sent(kernel::walk(&target.path().join(stream.folder).join(&stream.name))?);
         let different = differences(&sent, &found);
         if !different.is_empty() {
             let shown: Vec<String> = different.into_iter().take(5).collect();
@@ -282,26 +277,6 @@ fn check_streams(
     }
     source.unmount()?;
     target.unmount()
-}
-
-/// What a stream carries of a walk.
-fn comparable(walk: Walk) -> Walk {
-    let one = |(path, record): (Vec<u8>, Record)| {
-        let is_dir = record.mode & 0o170_000 == 0o040_000;
-        let size = if is_dir { 0 } else { record.size };
-        let plain = Record {
-            ino: 0,
-            blocks: 0,
-            size,
-            ctime: (0, 0),
-            btime: (0, 0),
-            extents: Vec::new(),
-            flags: None,
-            ..record
-        };
-        (path, plain)
-    };
-    walk.into_iter().map(one).collect()
 }
 
 #[cfg(test)]

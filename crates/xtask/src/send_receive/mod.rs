@@ -8,8 +8,8 @@
 mod history;
 
 use crate::diff_walk::kernel;
-use crate::diff_walk::record::{self, Record, Walk};
-use crate::system::{self, Mount, btrfs_program, mkfs_program};
+use crate::diff_walk::record::{self, Walk};
+use crate::system::{self, Mount, btrfs_program};
 use anyhow::{Context, Result, ensure};
 use btrfs_receive::{Options as ReceiveOptions, Receiver, Silent};
 use history::History;
@@ -86,7 +86,7 @@ fn run_one(options: &Options, seed: u64, folder: &Path) -> Result<usize> {
     let mount = Mount::new(&image, "ro,subvolid=5")?;
     let mut count = 0;
     for (name, expected) in &chain.snapshots {
-        let found = comparable(kernel::walk(&mount.path().join(name))?);
+        let found = record::as_sent(kernel::walk(&mount.path().join(name))?);
         let differences = record::differences(expected, &found);
         for difference in differences.iter().take(DIFFERENCES_SHOWN) {
             println!("  {name}: {difference}");
@@ -102,8 +102,7 @@ fn run_one(options: &Options, seed: u64, folder: &Path) -> Result<usize> {
 fn sent_by_kernel(options: &Options, seed: u64, folder: &Path) -> Result<Chain> {
     let pick = |count: usize| usize::try_from(seed).unwrap_or_default().checked_rem(count).unwrap_or_default();
     let image = folder.join("sent.img");
-    File::create(&image)?.set_len(IMAGE_BYTES)?;
-    system::run(&mkfs_program(), &["--quiet", "--force", &image.to_string_lossy()])?;
+    system::make_image(&image, IMAGE_BYTES, &[])?;
     let mount = Mount::new(&image, MOUNT_OPTIONS.get(pick(MOUNT_OPTIONS.len())).copied().unwrap_or("rw"))?;
     let top = mount.path();
     let path = |name: &str| top.join(name).to_string_lossy().into_owned();
@@ -130,7 +129,7 @@ fn sent_by_kernel(options: &Options, seed: u64, folder: &Path) -> Result<Chain> 
         words.push(&source);
         btrfs(&words)?;
         chain.streams.push(stream);
-        chain.snapshots.push((name.clone(), comparable(kernel::walk(&top.join(&name))?)));
+        chain.snapshots.push((name.clone(), record::as_sent(kernel::walk(&top.join(&name))?)));
     }
     // Whole, what came by differences before: to a place of its own, as the names are the same.
     let stream = folder.join("whole.stream");
@@ -159,21 +158,4 @@ fn receive(chain: &Chain, image: &Path) -> Result<()> {
     }
     volume.close()?;
     Ok(())
-}
-
-/// What a stream carries: not the places of bytes nor which are holes (a difference has zeros for those), nor inode
-/// numbers and flags, nor the times that only a file system sets.
-fn comparable(walk: Walk) -> Walk {
-    const DIRECTORY: u32 = 0o040_000;
-    const TYPE: u32 = 0o170_000;
-    let keep = |mut record: Record| {
-        (record.ino, record.blocks, record.flags) = (0, 0, None);
-        (record.ctime, record.btime) = Default::default();
-        record.extents.clear();
-        if record.mode & TYPE == DIRECTORY {
-            record.size = 0;
-        }
-        record
-    };
-    walk.into_iter().map(|(path, record)| (path, keep(record))).collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use std::ops::Range;
 
-use btrfs_disk::items::{InodeExtrefEntry, InodeRefEntry, OnDisk};
+use btrfs_disk::items::{InodeExtrefEntry, OnDisk};
 use btrfs_disk::key::item_type::{INODE_EXTREF, INODE_ITEM, INODE_REF, XATTR_ITEM};
 use btrfs_disk::{InodeNo, Key, TreeId};
 use btrfs_store::ablation::{Mutation, mutated};
@@ -59,19 +59,11 @@ impl<'a> Recorder<'a> {
         }
         let mut names = Vec::new();
         for (key, bytes) in &items {
-            match key.item_type {
-                INODE_REF => {
-                    for entry in InodeRefEntry::iter(bytes) {
-                        names.push((InodeNo(key.offset), entry?.name.to_vec()));
-                    }
+            if matches!(key.item_type, INODE_REF | INODE_EXTREF) {
+                for entry in InodeExtrefEntry::iter_either(key, bytes) {
+                    let entry = entry?;
+                    names.push((entry.parent, entry.name.to_vec()));
                 }
-                INODE_EXTREF => {
-                    for entry in InodeExtrefEntry::iter(bytes) {
-                        let entry = entry?;
-                        names.push((entry.parent, entry.name.to_vec()));
-                    }
-                }
-                _ => {}
             }
         }
         Ok(Some(Base { items, names }))

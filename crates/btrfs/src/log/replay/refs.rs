@@ -1,7 +1,7 @@
 //! Back references: each is a name that its directory has afterwards.
 
 use btrfs_disk::hash::extref_hash;
-use btrfs_disk::items::{InodeExtrefEntry, InodeRefEntry};
+use btrfs_disk::items::InodeExtrefEntry;
 use btrfs_disk::key::item_type;
 use btrfs_disk::{At, Corrupt, InodeNo, Key};
 use btrfs_store::Txn;
@@ -113,16 +113,9 @@ fn has(refs: &[Ref], wanted: &Ref) -> bool {
 }
 
 fn parse(key: &Key, bytes: &[u8]) -> Result<Vec<Ref>, Corrupt> {
-    if key.item_type == item_type::INODE_EXTREF {
-        let entries = InodeExtrefEntry::iter(bytes).map(|entry| {
-            let InodeExtrefEntry { parent, index, name } = entry?;
-            Ok(Ref { dir: parent, index, name: name.to_vec() })
-        });
-        return entries.collect();
-    }
-    let entries = InodeRefEntry::iter(bytes).map(|entry| {
-        let InodeRefEntry { index, name } = entry?;
-        Ok(Ref { dir: InodeNo(key.offset), index, name: name.to_vec() })
+    let entries = InodeExtrefEntry::iter_either(key, bytes).map(|entry| {
+        let InodeExtrefEntry { parent, index, name } = entry?;
+        Ok(Ref { dir: parent, index, name: name.to_vec() })
     });
     entries.collect()
 }

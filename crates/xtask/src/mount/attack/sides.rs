@@ -7,7 +7,6 @@ use super::outcome::{self, Difference, Outcome, State};
 use crate::system::{self, Mount};
 use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
-use std::fs::File;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -156,8 +155,7 @@ impl<'a> Plan<'a> {
 
     fn on_kernel(&self, scripts: &Path) -> Result<Vec<Outcome>> {
         let image = self.options.dir.join("kernel.img");
-        File::create(&image)?.set_len(IMAGE_BYTES)?;
-        system::run(&system::mkfs_program(), &["-q", "-f", &image.to_string_lossy()])?;
+        system::make_image(&image, IMAGE_BYTES, &[])?;
         let mount = Mount::new(&image, &self.kernel_options)?;
         let outcomes = self.attempts(scripts, mount.path(), "kernel")?;
         mount.unmount()?;

@@ -4,7 +4,6 @@ use super::super::served::{Served, make_image, server_of};
 use crate::system::{self, Mount};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread;
@@ -60,8 +59,7 @@ impl Stand {
         if side != Side::Kernel {
             return make_image(program, image, bytes);
         }
-        File::create(image)?.set_len(bytes)?;
-        system::run(&system::mkfs_program(), &["-q", &image.to_string_lossy()]).map(drop)
+        system::make_image(image, bytes, &[])
     }
 
     /// Mounts it on `dir` (the kernel: where it likes), with `more` options.
