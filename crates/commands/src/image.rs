@@ -6,16 +6,18 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::{Error, Result};
+use anyhow::{Context as _, Error, Result};
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
-use vfs::Volume;
+use vfs::{FileSystem as _, Volume};
 
 use crate::failure::{Failure, Status, one_line, status_of};
-use crate::format::{self, OpenRequest, Opened};
+use crate::format::{self, About, OpenRequest, Opened};
 use crate::magic::Look;
 use crate::mounts;
+use crate::output::Output;
+use crate::socket::connect;
 use crate::trace::watch::watched;
 
 /// The image, the first argument of nearly every command.
@@ -138,8 +140,40 @@ impl ImageArgs {
     }
 
     fn open_as(&self, request: &OpenRequest) -> Result<Opened> {
+        if let Some(dir) = self.mounted_dir()? {
+            return open_mounted(&dir, request);
+        }
         let opened = open_device(&self.image, request).and_then(|device| open_on(device, request));
         opened.map_err(|error| explain(&self.image, error))
+    }
+}
+
+/// What the server of a mount shows of a directory of it.
+fn open_mounted(dir: &Path, request: &OpenRequest) -> Result<Opened> {
+    let shown = dir.display();
+    if request.compression.is_some() || request.skips_log {
+        let text = "how new contents are compressed, and what a log says, is decided when an image is opened";
+        return Err(Failure::usage(format!("{shown}: a directory of a mount; {text}")).into());
+    }
+    let remote = connect(dir).with_context(|| shown.to_string())?;
+    let Some(remote) = remote else {
+        let text = "of a mount that takes no commands: it was made with `idmap`, or by an older version";
+        return Err(Failure::refused(format!("{shown}: a directory {text}")).into());
+    };
+    if !request.read_only && remote.is_read_only() {
+        return Err(Failure::refused(format!("{shown}: mounted for reading only")).into());
+    }
+    Ok(Opened { volume: Volume::new(Arc::new(remote)), about: Box::new(Mounted(dir.to_owned())) })
+}
+
+/// A mount says nothing of its image as a whole.
+#[derive(Debug)]
+struct Mounted(PathBuf);
+
+impl About for Mounted {
+    fn report(&self, _json: bool, _out: &mut Output) -> Result<()> {
+        let text = "a directory of a mount; give its image, or see `spinney usage`";
+        Err(Failure::refused(format!("{}: {text}", self.0.display())).into())
     }
 }
 

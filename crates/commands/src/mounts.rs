@@ -38,6 +38,12 @@ pub(crate) struct Row {
 }
 
 impl Row {
+    /// The two numbers of the device.
+    pub(crate) fn device_numbers(&self) -> Option<(u32, u32)> {
+        let (major, minor) = self.device.split_once(':')?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    }
+
     /// True for a mount that is served by this program.
     pub(crate) fn is_ours(&self) -> bool {
         TYPES.contains(&self.kind.as_str())

@@ -17,8 +17,8 @@
 //!   write reaches the file system in the (page-aligned) buffer that the kernel filled; a read
 //!   fills the buffer that the kernel empties.
 //! * Permissions are checked by the kernel (`default_permissions`), which also keeps file locks.
-//! * The file system is the only one who changes what is mounted, so names and attributes are
-//!   cached by the kernel for as long as it likes.
+//! * The kernel is told ([`Notifier`]) of every change that it did not ask for, so names and attributes are
+//!   cached by it for as long as it likes.
 //!
 //! How it fails: whatever the kernel sends, the answer is an error number; a connection that is
 //! gone ends the server, which then makes everything durable.
@@ -40,5 +40,9 @@ pub use activity::{Activity, Glance};
 pub use connection::Connection;
 pub use error::{Error, Result};
 pub use mount::{MountOptions, abort, unmount};
+pub use notify::Notifier;
 pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack};
-pub use sys::{check_written, data_runs, leave_mounts, share_same, stdout_was_closed, withhold_inherited};
+pub use sys::{
+    check_written, data_runs, leave_mounts, node_of, peer_groups, share_same, socket_number, stdout_was_closed,
+    withhold_inherited,
+};

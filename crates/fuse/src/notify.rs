@@ -1,6 +1,6 @@
 //! Messages to the kernel that no request asked for.
 
-use crate::protocol::replies::{InvalEntryOut, InvalInodeOut, OutHeader, notify};
+use crate::protocol::replies::{InvalEntryOut, InvalInodeOut, OutHeader, PruneOut, notify};
 use crate::session::Stale;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, mpsc};
@@ -54,6 +54,41 @@ pub(crate) fn send_stale_attributes(channel: &Arc<OwnedFd>, nodes: Vec<NodeId>) 
     };
     if let Err(error) = thread::Builder::new().name("fuse-tell".to_owned()).spawn(tell) {
         tracing::warn!(%error, "the kernel does not hear that room is short");
+    }
+}
+
+/// Tells the kernel of changes that it did not ask for. Not to be used by a thread that answers requests, nor by one
+/// that holds a lock of the file system: the kernel may wait for a request to end before it believes a thing.
+#[derive(Debug, Clone)]
+pub struct Notifier {
+    channel: Arc<OwnedFd>,
+    keeps_sizes: bool,
+}
+
+impl Notifier {
+    /// `keeps_sizes` where the kernel decides about the sizes of files that it knows.
+    pub(crate) const fn new(channel: Arc<OwnedFd>, keeps_sizes: bool) -> Self {
+        Self { channel, keeps_sizes }
+    }
+
+    /// A name leads to another node now, or to none.
+    pub fn name(&self, parent: NodeId, name: &[u8]) {
+        send_stale_name(&self.channel, parent, name);
+    }
+
+    /// Attributes of a node changed.
+    pub fn attributes(&self, node: NodeId) {
+        send(&self.channel, notify::INVAL_INODE, &InvalInodeOut { ino: node.0, off: -1, len: 0 }, &[]);
+    }
+
+    /// Contents of a node changed, and with them its attributes.
+    pub fn contents(&self, node: NodeId) {
+        send(&self.channel, notify::INVAL_INODE, &InvalInodeOut { ino: node.0, off: 0, len: 0 }, &[]);
+        if self.keeps_sizes {
+            // It takes a size from nobody for a file that it knows; one that nobody uses it can forget (Linux 6.18).
+            let body = PruneOut { count: 1, padding: 0, spare: 0, node: node.0 };
+            send(&self.channel, notify::PRUNE, &body, &[]);
+        }
     }
 }
 

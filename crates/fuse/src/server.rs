@@ -5,6 +5,7 @@ use crate::connection::{Connection, open_spares};
 use crate::device::{self, Pace, Worker};
 use crate::ending::{Done, Ending, Running};
 use crate::error::{Error, Result};
+use crate::notify::Notifier;
 use crate::protocol::{InitFlags, Wish};
 use crate::ring::{self, Queue};
 use crate::session::{Session, SessionOptions};
@@ -127,6 +128,7 @@ pub struct Prepared {
     /// How long a worker polls: that depends on the processors, some limits to which are in files.
     poll: Duration,
     write_back: Option<WriteBack>,
+    socket: Option<[u64; 2]>,
 }
 
 impl Prepared {
@@ -141,6 +143,7 @@ impl Prepared {
             spares: open_spares(options.worker_count().saturating_sub(1)),
             poll: options.poll(),
             write_back: None,
+            socket: None,
             queues: queues.unwrap_or_else(|error| {
                 tracing::debug!(%error, "no io_uring: /dev/fuse it is");
                 Vec::new()
@@ -154,6 +157,14 @@ impl Prepared {
     #[must_use]
     pub fn with_write_back(mut self, write_back: WriteBack) -> Self {
         self.write_back = Some(write_back);
+        self
+    }
+
+    /// The same, and whoever has a directory of the mount open may ask for the [number](crate::socket_number) of the
+    /// socket at which other clients are taken.
+    #[must_use]
+    pub const fn with_socket(mut self, number: [u64; 2]) -> Self {
+        self.socket = Some(number);
         self
     }
 }
@@ -177,6 +188,7 @@ pub struct Server {
     ending: Arc<Ending>,
     activity: Arc<Activity>,
     done: Done,
+    notifier: Notifier,
 }
 
 impl Server {
@@ -199,7 +211,7 @@ impl Server {
         options: ServerOptions,
         prepared: Prepared,
     ) -> Result<Self> {
-        let Prepared { spares, queues, poll, write_back } = prepared;
+        let Prepared { spares, queues, poll, write_back, socket } = prepared;
         let request_bytes_max = options.request_bytes_max();
         let data_bytes = options.data_bytes();
         let channels = connection.into_channels(spares, options.worker_count());
@@ -228,6 +240,7 @@ impl Server {
                 has_epochs: agreement.has_epochs(),
                 has_idmaps: agreement.flags.contains(InitFlags::ALLOW_IDMAP),
                 write_back,
+                socket,
             },
         ));
         let activity = Arc::<Activity>::default();
@@ -256,13 +269,25 @@ impl Server {
             }
         }
         let background = Background::start(Arc::clone(&fs), Arc::clone(&ending))?;
-        Ok(Self { fs, workers, background, done: Done(Arc::clone(&ending)), ending, activity })
+        let notifier = Notifier::new(first, agreement.flags.contains(InitFlags::WRITEBACK_CACHE));
+        Ok(Self { fs, workers, background, done: Done(Arc::clone(&ending)), ending, activity, notifier })
     }
 
     /// What shows whether requests are answered.
     #[must_use]
     pub fn activity(&self) -> Arc<Activity> {
         Arc::clone(&self.activity)
+    }
+
+    /// What tells the kernel of changes that it did not ask for.
+    #[must_use]
+    pub fn notifier(&self) -> Notifier {
+        self.notifier.clone()
+    }
+
+    /// Waits until the kernel asks for nothing more: who else uses the file system has to end before [`Server::wait`].
+    pub fn wait_for_end(&self) {
+        self.ending.wait();
     }
 
     /// Waits until the mount is gone, then makes everything durable.

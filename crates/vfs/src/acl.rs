@@ -146,6 +146,28 @@ impl Acl {
         groups.clone().any(|group| group == (true, true)) || (others && groups.all(|(_, lets_in)| lets_in))
     }
 
+    /// True where the list grants `wanted` (read 4, write 2, search 1) on a node of the group `owning_group` to one who
+    /// is not its owner, has no privileges, and is in the groups for which `is_in` holds.
+    #[must_use]
+    pub fn grants(&self, uid: u32, owning_group: u32, is_in: impl Fn(u32) -> bool, wanted: u16) -> bool {
+        let mask = self.permissions_of(Who::Mask).unwrap_or(PERMISSION_MASK);
+        let grants = |permissions: u16| permissions & wanted == wanted;
+        if let Some(permissions) = self.permissions_of(Who::User(uid)) {
+            return grants(permissions & mask);
+        }
+        let groups = self.entries.iter().filter_map(|entry| match entry.who {
+            Who::OwningGroup => Some((owning_group, entry.permissions & mask)),
+            Who::Group(id) => Some((id, entry.permissions & mask)),
+            _ => None,
+        });
+        // One group that lets in is enough; being in any of them leaves nothing of what others may.
+        let mut own = groups.filter(|(id, _)| is_in(*id)).map(|(_, permissions)| grants(permissions)).peekable();
+        match own.peek() {
+            Some(_) => own.any(|lets_in| lets_in),
+            None => self.permissions_of(Who::Others).is_some_and(grants),
+        }
+    }
+
     fn permissions_of(&self, who: Who) -> Option<u16> {
         let entry = self.entries.iter().find(|entry| entry.who == who);
         entry.map(|entry| entry.permissions)

@@ -2,9 +2,11 @@
 
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 /// An error number of Linux (`errno(3)`), positive. Values are those of asm-generic, which every
 /// architecture that Spinney runs on uses.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Errno(pub i32);
 
 /// What a server's own decisions, and rules that know no format, come to.

@@ -6,13 +6,15 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use serde::{Deserialize, Serialize};
+
 use crate::errno::Errno;
 
 /// What operations on a volume return.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Whose fault a failure is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Blame {
     /// The caller's: what it asked for does not fit what is there.

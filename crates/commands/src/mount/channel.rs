@@ -46,7 +46,10 @@ pub(crate) enum Message {
         is_apart: bool,
     },
     /// Answer the requests of the connection that comes with this.
-    Serve,
+    Serve {
+        /// The number of the device that the mount is for the kernel, where that is known.
+        device: Option<(u32, u32)>,
+    },
     /// The mount is usable.
     Ready,
     /// It will not be: the exit status, and why.
@@ -178,13 +181,14 @@ mod tests {
         std::io::Write::write_all(&mut file, b"through").unwrap();
         std::io::Seek::rewind(&mut file).unwrap();
         a.send(&Message::Ready, None).unwrap();
-        a.send(&Message::Serve, Some(file.as_fd())).unwrap();
+        let serve = Message::Serve { device: Some((0, 7)) };
+        a.send(&serve, Some(file.as_fd())).unwrap();
         a.send_failure(3, &"long".repeat(10_000)).unwrap();
         a.send(&Message::Signal, None).unwrap();
         drop(a);
         assert_eq!(b.receive().unwrap().unwrap().0, Message::Ready);
         let (message, fd) = b.receive().unwrap().unwrap();
-        assert_eq!(message, Message::Serve);
+        assert_eq!(message, serve);
         let mut text = String::new();
         std::fs::File::from(fd.unwrap()).read_to_string(&mut text).unwrap();
         assert_eq!(text, "through");

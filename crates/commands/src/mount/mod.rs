@@ -19,6 +19,7 @@
 //! with its reason and status. Later ones are logged. Caller: `args`.
 
 mod channel;
+mod door;
 pub mod helper;
 mod holders;
 #[cfg(feature = "lock-statistics")]

@@ -15,6 +15,7 @@ use parking_lot::Mutex;
 use vfs::FileSystem;
 
 use super::channel::{Channel, Message};
+use super::door::{Behind, Door};
 #[cfg(feature = "lock-statistics")]
 use super::locks;
 use super::settings::Settings;
@@ -70,7 +71,12 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     }
     let options = server_options(&settings);
     let asker = Arc::new(Asker::default());
-    let prepared = fuse::Prepared::new(&options).with_write_back(asker.write_back(channel)?);
+    let write_back = asker.write_back(channel)?;
+    let mut prepared = fuse::Prepared::new(&options).with_write_back(Arc::clone(&write_back));
+    let door = make_door(&settings);
+    if let Some(door) = &door {
+        prepared = prepared.with_socket(door.number());
+    }
     let is_apart = if mount.no_sandbox {
         tracing::warn!("the server runs without its sandbox");
         sandbox::leave_mounts(&mount.dir)
@@ -84,9 +90,15 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     let file_system = open_file_system(mount, &settings, watch::watched(device.clone()))?;
     let read_only = file_system.is_read_only();
     channel.send(&Message::Opened { read_only, is_apart }, None)?;
-    let connection = fuse::Connection::from_fd(receive_connection(channel)?);
+    let (connection, device_numbers) = receive_connection(channel)?;
+    let connection = fuse::Connection::from_fd(connection);
     let served = Arc::clone(&file_system);
     let server = fuse::Server::start_prepared(connection, served, options, prepared)?;
+    let clients = door.zip(device_numbers).map(|(door, device)| {
+        let file_system = Arc::clone(&file_system);
+        door.open(Behind { file_system, notifier: server.notifier(), write_back, device })
+    });
+    let clients = clients.transpose()?;
     channel.send(&Message::Ready, None)?;
     let control = Control {
         channel: channel.try_clone()?,
@@ -96,6 +108,10 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
         asker,
     };
     control.start()?;
+    server.wait_for_end();
+    if let Some(clients) = clients {
+        clients.close();
+    }
     let result = server.wait_and(|| device.let_go());
     // The last reference: what files without names still held goes now.
     drop(file_system);
@@ -104,9 +120,18 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     Ok(result?)
 }
 
-fn receive_connection(channel: &Channel) -> Result<OwnedFd> {
+/// The socket for commands; without it, they work on images only.
+fn make_door(settings: &Settings) -> Option<Door> {
+    if settings.idmap {
+        // Through a socket nobody says which user an idmapped mount makes of who asks.
+        return None;
+    }
+    Door::make().map_err(|error| tracing::warn!("no commands on this mount: {error:#}")).ok()
+}
+
+fn receive_connection(channel: &Channel) -> Result<(OwnedFd, Option<(u32, u32)>)> {
     match channel.receive()? {
-        Some((Message::Serve, Some(fd))) => Ok(fd),
+        Some((Message::Serve { device }, Some(fd))) => Ok((fd, device)),
         _ => bail!("the supervisor ended before it mounted"),
     }
 }

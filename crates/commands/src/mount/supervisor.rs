@@ -297,7 +297,8 @@ impl Supervisor {
         // This process must not keep the connection: the kernel tells clients that the server
         // died when nobody has it any more.
         let fd = connection.into_fd();
-        self.channel.send(&Message::Serve, Some(fd.as_fd()))
+        let device = self.mounted.as_ref().and_then(|mounted| mounted.row.device_numbers());
+        self.channel.send(&Message::Serve { device }, Some(fd.as_fd()))
     }
 
     /// Mounts in such a way that the kernel passes on `sync` and waits for the server in the end;
@@ -508,7 +509,7 @@ mod tests {
             (Message::WriteBack, vec![State::Serving]),
             (failed, vec![State::Starting, State::Mounted, State::Serving]),
             (Message::Signal, vec![State::Starting, State::Mounted, State::Serving]),
-            (Message::Serve, vec![]),
+            (Message::Serve { device: None }, vec![]),
             (Message::Ping, vec![]),
             (Message::WrittenBack { errno: 0 }, vec![]),
             (Message::Stop, vec![]),

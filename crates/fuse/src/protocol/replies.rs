@@ -134,6 +134,8 @@ reply! {
     InvalInodeOut, 24 { ino: u64, off: i64, len: i64, }
     /// A name in a directory is no longer good; `namelen` bytes and a zero follow.
     InvalEntryOut, 16 { parent: u64, namelen: u32, flags: u32, }
+    /// Nodes that nobody uses are to be forgotten, one here (uapi 7.45).
+    PruneOut, 24 { count: u32, padding: u32, spare: u64, node: u64, }
 }
 
 impl OutHeader {
@@ -172,4 +174,6 @@ pub(crate) mod notify {
     pub(crate) const INVAL_ENTRY: i32 = 3;
     /// Of nothing: every name is to be looked up anew before it is believed.
     pub(crate) const INC_EPOCH: i32 = 8;
+    /// Of a [`super::PruneOut`].
+    pub(crate) const PRUNE: i32 = 9;
 }

@@ -5,7 +5,7 @@ use super::{Answer, Session, Stale};
 use crate::protocol::Request;
 use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
-use crate::sys::{DATA, DataRuns, LOST, NODE, RUNS_MAX, SHARE_SAME, ShareSame};
+use crate::sys::{DATA, DataRuns, LOST, NODE, RUNS_MAX, SHARE_SAME, SOCKET, ShareSame};
 use vfs::file_system::{
     Caller, Control, CopyRange, Errno, ExtentKind, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Trim, are_shared,
 };
@@ -122,6 +122,7 @@ impl Session {
                 Ok((len + put(out, &self.data_runs(node, asked.offset)?)?, None))
             }
             NODE => Ok((len + put(out, &node.0)?, None)),
+            SOCKET => Ok((len + put(out, &self.socket.unwrap_or_default())?, None)),
             SHARE_SAME => {
                 let (asked, _) = ShareSame::read_from_prefix(input).map_err(|_| Errno::EINVAL)?;
                 let is_shared = self.share_same(&request.caller(), node, &asked)?;

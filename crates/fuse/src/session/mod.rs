@@ -127,6 +127,7 @@ pub(crate) struct Session {
     has_idmaps: bool,
     is_read_only: bool,
     write_back: Option<WriteBack>,
+    socket: Option<[u64; 2]>,
 }
 
 /// How a session differs from others.
@@ -143,6 +144,8 @@ pub(crate) struct SessionOptions {
     pub(crate) has_idmaps: bool,
     /// What makes the kernel write; without it, it writes when it likes.
     pub(crate) write_back: Option<WriteBack>,
+    /// Where clients besides the kernel are taken.
+    pub(crate) socket: Option<[u64; 2]>,
 }
 
 impl Session {
@@ -168,6 +171,7 @@ impl Session {
             has_idmaps: options.has_idmaps,
             is_read_only,
             write_back: options.write_back,
+            socket: options.socket,
         }
     }
 

@@ -4,7 +4,7 @@
 //! and lengths, memory that stays) is seen to inside. They fail with the error of the system
 //! call. Called by the connection (cloning), mounting (the anchor), the ring transport, and front
 //! ends at their start (what they inherited, what was closed, what they see mounted) and before
-//! they unmount (what was written), and to share what is the same.
+//! they unmount (what was written), to share what is the same, and to serve clients besides the kernel.
 
 #![allow(unsafe_code, reason = "system calls without a safe wrapper")]
 
@@ -13,6 +13,7 @@ mod clone;
 mod inherited;
 mod memory;
 mod namespace;
+mod peer;
 mod ring;
 mod same;
 mod startup;
@@ -23,6 +24,8 @@ pub(crate) use clone::clone_device;
 pub use inherited::withhold_inherited;
 pub use namespace::leave_mounts;
 pub(crate) use namespace::with_node_at;
+pub(crate) use peer::SOCKET;
+pub use peer::{node_of, peer_groups, socket_number};
 pub(crate) use ring::RingQueue;
 pub(crate) use same::{DATA, DataRuns, NODE, RUNS_MAX, SHARE_SAME, ShareSame};
 pub use same::{data_runs, share_same};

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use serde::{Deserialize, Serialize};
+
 use super::Extent;
 
 /// Extents that are shorter are joined where nothing else is said, in bytes.
@@ -52,7 +54,7 @@ pub struct Layout<'a> {
 }
 
 /// Which free space a device is told.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trim {
     /// Addresses of the format's own.
     pub range: Range<u64>,
@@ -61,7 +63,7 @@ pub struct Trim {
 }
 
 /// How large a volume is to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Size {
     /// So many bytes, less what is no whole block.
     Bytes(u64),

@@ -1,9 +1,11 @@
 //! Subvolumes: what some formats have and others lack.
 
+use serde::{Deserialize, Serialize};
+
 use super::{Answer, Caller, Entry, NodeId};
 
 /// Whether a snapshot can be changed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SnapshotMode {
     /// It can.
     ReadWrite,

@@ -1,11 +1,12 @@
 //! The values that cross the border between a server and a file system.
 
 use bitflags::bitflags;
+use serde::{Deserialize, Serialize};
 
 /// A file, directory or other node, for as long as the server refers to it.
 ///
 /// The file system chooses the numbers. [`NodeId::ROOT`] is the root directory; 0 is never used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct NodeId(pub u64);
 
 impl NodeId {
@@ -14,7 +15,7 @@ impl NodeId {
 }
 
 /// What the file system wants to know again when an open file is used; 0 is as good as any.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Handle(pub u64);
 
 /// The user, group and process that a request comes from. A server that does not know them gives [`Caller::UNKNOWN`]
@@ -41,7 +42,7 @@ impl Caller {
 }
 
 /// Kind of a node.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum NodeKind {
     /// A regular file.
     #[default]
@@ -119,7 +120,7 @@ impl NodeKind {
 }
 
 /// Seconds since 1970-01-01 UTC, and nanoseconds below 10^9.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Time {
     /// Seconds; negative before 1970.
     pub sec: i64,
@@ -136,7 +137,7 @@ impl Time {
 }
 
 /// Where a format keeps a node, for those who want to know more than `stat` tells.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Home {
     /// Number of the subvolume; 0 where the format has none.
     pub subvolume: u64,
@@ -147,7 +148,7 @@ pub struct Home {
 }
 
 /// What `stat` reports of a node.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attr {
     /// Number shown as `st_ino`: one of its own for every node of the mount.
     pub ino: u64,
@@ -210,7 +211,7 @@ impl Attr {
 }
 
 /// A node that a name led to. The server owes one [`super::FileSystem::forget`] for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
     /// The node.
     pub node: NodeId,
@@ -221,7 +222,7 @@ pub struct Entry {
 }
 
 /// A node that a path led to, for a request that follows at once.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NodeAt {
     /// The node.
     pub node: NodeId,
@@ -235,7 +236,7 @@ pub struct NodeAt {
 bitflags! {
     /// Flags of a node, with the numbers of `FS_IOC_GETFLAGS` (linux/fs.h). Flags without a name
     /// here are kept.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
     pub struct NodeFlags: u32 {
         /// Written through at once (`S`).
         const SYNC = 0x8;
@@ -259,7 +260,7 @@ bitflags! {
     }
 
     /// How a file was opened.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct OpenFlags: u32 {
         /// For reading.
         const READ = 1;
@@ -284,7 +285,7 @@ bitflags! {
     }
 
     /// How a write is to be done.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct WriteFlags: u32 {
         /// Where the file ends by then; the offset says nothing.
         const APPEND = 1;
@@ -303,7 +304,7 @@ bitflags! {
     }
 
     /// How space is allocated; the modes of `fallocate(2)` that exist here.
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct AllocateFlags: u32 {
         /// The size stays (`FALLOC_FL_KEEP_SIZE`).
         const KEEP_SIZE = 1;
@@ -314,7 +315,7 @@ bitflags! {
     }
 
     /// How a rename treats the target (`renameat2(2)`).
-    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+    #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
     pub struct RenameFlags: u32 {
         /// Fails when the target exists.
         const NO_REPLACE = 1;
@@ -326,7 +327,7 @@ bitflags! {
 }
 
 /// What a write did that its caller cannot know.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Written {
     /// Bytes at the end of the data that were not written, for want of room, say: less than all of them. Writing them
     /// again tells why. Never of what comes from the kernel's cache.
@@ -337,7 +338,7 @@ pub struct Written {
 }
 
 /// A time to set.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SetTime {
     /// The time of the call.
     Now,
@@ -346,7 +347,7 @@ pub enum SetTime {
 }
 
 /// What to change about a node; what is `None` stays.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetAttr {
     /// Permission bits.
     pub permissions: Option<u32>,
@@ -383,7 +384,7 @@ impl SetAttr {
 }
 
 /// A node to make.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub struct NewNode<'a> {
     /// Kind of file.
     pub kind: NodeKind,
@@ -427,7 +428,7 @@ pub struct WholeNode<'a> {
 }
 
 /// What to do with a symbolic link at the end of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Follow {
     /// Go where it leads.
     Last,
@@ -436,7 +437,7 @@ pub enum Follow {
 }
 
 /// How an extent keeps its bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ExtentKind {
     /// Among the metadata.
     Inline,
@@ -465,7 +466,7 @@ pub struct Extent {
 }
 
 /// Whether an attribute may, or must, exist already.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum XattrMode {
     /// Creates or replaces.
     #[default]
@@ -501,7 +502,7 @@ pub struct EncodedData<'a> {
 }
 
 /// What of a file is to be durable.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SyncWhat {
     /// Contents, and what is needed to read them back (`fdatasync`).
     Data,
@@ -510,7 +511,7 @@ pub enum SyncWhat {
 }
 
 /// What `lseek` looks for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Seek {
     /// `SEEK_DATA`.
     Data,
@@ -542,7 +543,7 @@ pub trait DirSink {
 }
 
 /// What `statfs` reports, and `df` shows.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VolumeStatus {
     /// Unit of the block counts, in bytes.
     pub block_bytes: u32,
@@ -576,7 +577,7 @@ pub struct Control<'a> {
 }
 
 /// An extent to copy from one file to another, or within one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyRange {
     /// File to copy from.
     pub source: NodeId,

@@ -42,6 +42,9 @@ const ALLOWED: &[i64] = &[
     libc::SYS_sendmsg,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
+    // Clients, at a socket that is open.
+    libc::SYS_accept4,
+    libc::SYS_shutdown,
     libc::SYS_ppoll,
     libc::SYS_eventfd2,
     // Memory.
@@ -160,6 +163,11 @@ fn rules(with_ring: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>> {
     add(libc::SYS_ioctl, 1, Op::Eq, IOCTL_CLONE)?;
     if with_ring {
         add(libc::SYS_io_uring_register, 1, Op::Eq, ENABLE_RINGS)?;
+    }
+    // What a descriptor of the mount leads to; and who a client is.
+    add(libc::SYS_name_to_handle_at, 4, Op::Eq, empty_path)?;
+    for option in [libc::SO_PEERCRED, libc::SO_PEERGROUPS] {
+        add(libc::SYS_getsockopt, 2, Op::Eq, bits(option))?;
     }
     for option in [bits(libc::PR_SET_NAME), PRCTL_SET_VMA] {
         add(libc::SYS_prctl, 0, Op::Eq, option)?;

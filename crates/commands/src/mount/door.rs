@@ -1,0 +1,146 @@
+//! Where a server takes clients besides the kernel: commands of this program that are given a directory of the mount.
+//!
+//! The socket has no name in any directory but a number in the kernel's list of abstract names, drawn for each mount.
+//! Who has a directory of the mount open is told the number. A client shows such a directory, which the kernel has let
+//! it open; it begins there, and the rest is decided by what [`Permitted`] knows of its user.
+//!
+//! The socket is made before the server enters its sandbox, which lets it accept, ask who is there, and look at what a
+//! descriptor leads to.
+
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context as _, Result};
+use fuse::{Notifier, WriteBack};
+use remote::{Host, Permitted, Watch, Who};
+use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
+use vfs::{FileSystem, NodeId};
+
+use crate::socket::address;
+
+/// After an error of the system that may pass, as a lack of descriptors.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// The socket, on which nobody is waited for yet.
+pub(super) struct Door {
+    listener: UnixListener,
+    number: [u64; 2],
+}
+
+/// What a door leads to.
+pub(super) struct Behind {
+    /// What is served.
+    pub(super) file_system: Arc<dyn FileSystem>,
+    /// Tells the kernel what a client has changed.
+    pub(super) notifier: Notifier,
+    /// Has the kernel write what programs wrote before a client came.
+    pub(super) write_back: WriteBack,
+    /// The number of the device that the mount is for the kernel.
+    pub(super) device: (u32, u32),
+}
+
+impl Door {
+    /// Makes the socket.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn make() -> Result<Self> {
+        let number = uuid::Uuid::new_v4().as_u64_pair();
+        let number = [number.0, number.1];
+        let listener = UnixListener::bind_addr(&address(number)?).context("a socket for commands")?;
+        Ok(Self { listener, number })
+    }
+
+    /// What clients are told.
+    pub(super) const fn number(&self) -> [u64; 2] {
+        self.number
+    }
+
+    /// Takes clients from now on, on a thread of its own.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn open(self, behind: Behind) -> Result<Arc<Host>> {
+        let host = Host::new(Arc::new(Kernel(behind.notifier.clone())));
+        let own = Arc::clone(&host);
+        let wait = move || {
+            loop {
+                match self.listener.accept() {
+                    Ok((stream, _)) => {
+                        let (own, behind) = (Arc::clone(&own), behind.share());
+                        // A client that says nothing keeps nobody waiting but its own thread.
+                        let greet = move || {
+                            if let Err(error) = behind.greet(stream, &own) {
+                                tracing::debug!("a client was not taken: {error:#}");
+                            }
+                        };
+                        let greeter = thread::Builder::new().name("greet".to_owned()).spawn(greet);
+                        greeter.map(drop).unwrap_or_else(|error| tracing::warn!(%error, "a client was not taken"));
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, "nobody can be let in");
+                        thread::sleep(PAUSE);
+                    }
+                }
+            }
+        };
+        thread::Builder::new().name("door".to_owned()).spawn(wait).context("the thread for clients")?;
+        Ok(host)
+    }
+}
+
+impl Behind {
+    fn share(&self) -> Self {
+        Self {
+            file_system: Arc::clone(&self.file_system),
+            notifier: self.notifier.clone(),
+            write_back: Arc::clone(&self.write_back),
+            device: self.device,
+        }
+    }
+
+    /// Finds out who a client is and where it begins, and serves it.
+    fn greet(self, stream: UnixStream, host: &Arc<Host>) -> Result<()> {
+        let peer = rustix::net::sockopt::socket_peercred(&stream).context("who it is")?;
+        let groups = fuse::peer_groups(stream.as_fd()).context("its groups")?;
+        let uid = peer.uid.as_raw();
+        let serves = uid == rustix::process::geteuid().as_raw();
+        let who = Who { uid, gid: peer.gid.as_raw(), groups, serves };
+        let dir = host.greeting(&stream, uid, || remote::receive_hello(&stream)).context("what it wants")?;
+        let (node, is_read_only) = self.begin(&dir)?;
+        drop(dir);
+        (self.write_back)().unwrap_or_else(|error| tracing::warn!(%error, "what programs wrote may come late"));
+        Ok(host.serve(stream, Permitted::new(self.file_system, who, node, is_read_only), uid)?)
+    }
+
+    /// The directory that a client has open, and whether the place where it is mounted is for reading only.
+    fn begin(&self, dir: &OwnedFd) -> Result<(NodeId, bool)> {
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let found = rustix::fs::statx(dir, "", flags, StatxFlags::TYPE).context("its directory")?;
+        let device = (found.stx_dev_major, found.stx_dev_minor);
+        anyhow::ensure!(device == self.device, "its directory is of another file system");
+        let node = fuse::node_of(dir.as_fd()).context("the node of its directory")?;
+        let place = rustix::fs::fstatvfs(dir).context("how its directory is mounted")?;
+        Ok((node, place.f_flag.contains(StatVfsMountFlags::RDONLY)))
+    }
+}
+
+/// The kernel hears of what a client changed.
+struct Kernel(Notifier);
+
+impl Watch for Kernel {
+    fn name(&self, parent: NodeId, name: &[u8]) {
+        self.0.name(parent, name);
+    }
+
+    fn attributes(&self, node: NodeId) {
+        self.0.attributes(node);
+    }
+
+    fn contents(&self, node: NodeId) {
+        self.0.contents(node);
+    }
+}

@@ -1,0 +1,105 @@
+//! Who is at the other end of a socket, and which node of a mount a descriptor leads to.
+
+use rustix::fd::{AsRawFd as _, BorrowedFd};
+use rustix::ioctl;
+use std::io;
+use vfs::NodeId;
+
+/// Answered with the number of the socket at which the server takes clients besides the kernel; 0 where there is none.
+pub(crate) const SOCKET: ioctl::Opcode = ioctl::opcode::read::<[u64; 2]>(b'S', 0xbb);
+
+/// Groups that a process may be in, as Linux limits them.
+const GROUPS_MAX: usize = 65_536;
+/// Type of the handles that the kernel makes for FUSE (`FILEID_INO64_GEN`): the upper and the lower half of the node's
+/// number, and its generation.
+const HANDLE_TYPE: i32 = 0x81;
+
+/// The number of the socket at which the server of a mount takes clients besides the kernel; `dir` is an open directory
+/// of that mount. `None` where it takes none.
+///
+/// # Errors
+/// What the system says when the server cannot be asked.
+pub fn socket_number(dir: BorrowedFd<'_>) -> io::Result<Option<[u64; 2]>> {
+    // SAFETY: the operation writes two u64 through the pointer it is given, and `Getter` gives it a pointer to two that
+    // live as long as the call, and take any value.
+    let number = unsafe { ioctl::ioctl(dir, ioctl::Getter::<SOCKET, [u64; 2]>::new()) };
+    match number {
+        Ok([0, 0]) | Err(rustix::io::Errno::NOTTY | rustix::io::Errno::NOSYS) => Ok(None),
+        Ok(number) => Ok(Some(number)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Supplementary groups of the process that connected a Unix socket, at the time when it did.
+///
+/// # Errors
+/// The system's.
+pub fn peer_groups(stream: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
+    let mut groups = vec![0_u32; 64];
+    loop {
+        let mut bytes = libc_len(groups.len())?;
+        // SAFETY: the option writes at most `bytes` bytes to where `groups` are, which has as many and takes any value,
+        // and to `bytes` how many it has; both outlive the call.
+        let done = unsafe {
+            libc::getsockopt(
+                stream.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_PEERGROUPS,
+                groups.as_mut_ptr().cast(),
+                &raw mut bytes,
+            )
+        };
+        let count = usize::try_from(bytes).map_err(io::Error::other)? / size_of::<u32>();
+        if done == 0 {
+            groups.truncate(count);
+            return Ok(groups);
+        }
+        let error = io::Error::last_os_error();
+        // It has told how many there are.
+        if error.raw_os_error() != Some(libc::ERANGE) || count <= groups.len() || count > GROUPS_MAX {
+            return Err(error);
+        }
+        groups.resize(count, 0);
+    }
+}
+
+fn libc_len(count: usize) -> io::Result<libc::socklen_t> {
+    libc::socklen_t::try_from(count.saturating_mul(size_of::<u32>())).map_err(io::Error::other)
+}
+
+/// The node of a FUSE mount that a descriptor leads to; the server is not asked.
+///
+/// # Errors
+/// `InvalidInput` for a descriptor of another file system; the system's.
+pub fn node_of(descriptor: BorrowedFd<'_>) -> io::Result<NodeId> {
+    const WORDS: usize = 3;
+    #[repr(C)]
+    struct FileHandle {
+        bytes: u32,
+        kind: i32,
+        words: [u32; WORDS],
+    }
+    let bytes = u32::try_from(WORDS * size_of::<u32>()).map_err(io::Error::other)?;
+    let mut handle = FileHandle { bytes, kind: 0, words: [0; WORDS] };
+    let mut mount = 0_i32;
+    // SAFETY: the path is an empty string; the kernel writes at most `bytes` bytes behind both numbers of the handle,
+    // which are there, and one i32 to `mount`; all outlive the call. The layout is that of `struct file_handle`.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_name_to_handle_at,
+            descriptor.as_raw_fd(),
+            c"".as_ptr(),
+            &raw mut handle,
+            &raw mut mount,
+            libc::AT_EMPTY_PATH,
+        )
+    };
+    if done != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let [upper, lower, _] = handle.words;
+    match handle.kind {
+        HANDLE_TYPE if handle.bytes == bytes => Ok(NodeId(u64::from(upper) << 32 | u64::from(lower))),
+        _ => Err(io::ErrorKind::InvalidInput.into()),
+    }
+}

@@ -1,0 +1,35 @@
+//! A file system that another process serves: how commands use what is mounted, past the kernel.
+//!
+//! ```text
+//!  command                                     server of a mount
+//!  Volume -> Remote ==== wire, over a socket ==== Session -> Permitted -> FileSystem
+//!            (client)                             (serve)    (permit)
+//! ```
+//!
+//! [`Remote`] is a [`vfs::FileSystem`] whose calls are messages; every command that works on a volume works on it.
+//! A request and its answer are one message each, contents of files behind them, so that a small file costs one
+//! message where a mount makes seven requests of it. A session has several streams, one for each thread that asks.
+//!
+//! Invariants
+//! * [`Permitted`] lets through what the kernel would let this user do through the mount, and no more: search along
+//!   the way, permission bits and access control lists, owners, sticky directories, privileged attributes.
+//! * A node or handle that a client names is one that it was given: [`Session`] keeps the list, and gives all of it
+//!   back when the client goes.
+//! * What changed is told to [`Watch`], so that the kernel does not go on believing what it knew.
+//! * A message has a longest length, a session a largest number of nodes, openings and streams.
+//!
+//! Failure: a client that makes no sense loses its stream, and nothing else happens. Who waits for a server that is
+//! gone gets `EIO`. Callers: the server of a mount, and the commands; who the user is and where it may begin is theirs
+//! to find out.
+
+mod wire;
+
+mod client;
+mod dirs;
+mod permit;
+mod serve;
+
+pub use client::Remote;
+pub use permit::{Permitted, Who};
+pub use serve::{Host, STREAMS_MAX, Watch};
+pub use wire::receive_hello;

@@ -1,0 +1,553 @@
+//! The server's side: a session for each client, a thread for each of its streams.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::Shutdown;
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread;
+
+use parking_lot::{Condvar, Mutex, RwLock};
+use vfs::FileSystem as _;
+use vfs::file_system::{
+    Answer, Caller, DirEntry, DirSink, EncodedData, Entry, Errno, Handle, Layout, NodeId, OpenFlags, SetAttr, Trim,
+    WholeNode, WriteFlags,
+};
+
+use crate::permit::Permitted;
+use crate::wire::{
+    Call, Copy, DATA_BYTES_MAX, EXTENTS_MAX, Encoded, Gone, Inbox, LIST_BYTES_MAX, Listed, Owner, Placed, Reply,
+    Request, Whole, Wire,
+};
+
+/// Streams at the same time, of all clients.
+pub const STREAMS_MAX: usize = 96;
+/// Streams of one user who is not root.
+const STREAMS_OF_USER_MAX: usize = 32;
+/// Nodes that one client may hold.
+const NODES_MAX: usize = 1 << 20;
+/// Files that one client may have open.
+const OPENINGS_MAX: usize = 1 << 14;
+
+/// Who is told what changed: the kernel, which believes what it was told before.
+pub trait Watch: Send + Sync {
+    /// What a name leads to is another thing now, or nothing.
+    fn name(&self, parent: NodeId, name: &[u8]);
+
+    /// Attributes of a node changed.
+    fn attributes(&self, node: NodeId);
+
+    /// Contents and attributes of a node changed.
+    fn contents(&self, node: NodeId);
+}
+
+/// Serves clients until it is closed.
+pub struct Host {
+    watch: Arc<dyn Watch>,
+    /// Requests are carried out while this is true.
+    is_open: RwLock<bool>,
+    streams: Mutex<Streams>,
+    changed: Condvar,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Host").finish_non_exhaustive()
+    }
+}
+
+#[derive(Default)]
+struct Streams {
+    /// Each with its user.
+    open: HashMap<u64, (UnixStream, u32)>,
+    next: u64,
+    is_closed: bool,
+}
+
+impl Host {
+    /// Nobody is served yet.
+    #[must_use]
+    pub fn new(watch: Arc<dyn Watch>) -> Arc<Self> {
+        let streams = Mutex::new(Streams::default());
+        Arc::new(Self { watch, is_open: RwLock::new(true), streams, changed: Condvar::new() })
+    }
+
+    /// Does `greet` with a client of whom nothing is known yet, so that [`Host::close`] ends it.
+    ///
+    /// # Errors
+    /// `ResourceBusy` where there are too many clients; what `greet` fails with.
+    pub fn greeting<T>(
+        self: &Arc<Self>,
+        stream: &UnixStream,
+        uid: u32,
+        greet: impl FnOnce() -> io::Result<T>,
+    ) -> io::Result<T> {
+        let _ended = self.register(stream, uid)?;
+        greet()
+    }
+
+    /// Serves a client, on threads of its own. `uid` is whose it is.
+    ///
+    /// # Errors
+    /// `ResourceBusy` where there are too many; the host's.
+    pub fn serve(self: &Arc<Self>, stream: UnixStream, permitted: Permitted, uid: u32) -> io::Result<()> {
+        let (host, held) = (Arc::clone(self), Mutex::default());
+        let session = Arc::new(Session { host, permitted, held, uid });
+        self.add(stream, session)
+    }
+
+    fn add(self: &Arc<Self>, stream: UnixStream, session: Arc<Session>) -> io::Result<()> {
+        let ended = self.register(&stream, session.uid)?;
+        let run = move || {
+            let _ended = ended;
+            if let Err(error) = session.run(stream) {
+                tracing::debug!(%error, "a client lost its stream");
+            }
+            drop(session);
+        };
+        let spawned = thread::Builder::new().name("remote".to_owned()).spawn(run);
+        spawned.map(drop)
+    }
+
+    /// Writes a stream down, until what is returned is dropped.
+    fn register(self: &Arc<Self>, stream: &UnixStream, uid: u32) -> io::Result<Ended> {
+        let other = stream.try_clone()?;
+        let mut streams = self.streams.lock();
+        let own = streams.open.values().filter(|(_, of)| *of == uid).count();
+        let is_full = streams.open.len() >= STREAMS_MAX || (uid != 0 && own >= STREAMS_OF_USER_MAX);
+        if streams.is_closed || is_full {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        streams.next = streams.next.wrapping_add(1);
+        let number = streams.next;
+        streams.open.insert(number, (other, uid));
+        Ok(Ended { host: Arc::clone(self), number })
+    }
+
+    /// No request is carried out any more, and no node or opening held for a client, when this returns.
+    pub fn close(&self) {
+        *self.is_open.write() = false;
+        let mut streams = self.streams.lock();
+        streams.is_closed = true;
+        for (stream, _) in streams.open.values() {
+            // It may have ended by itself.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        while !streams.open.is_empty() {
+            self.changed.wait(&mut streams);
+        }
+    }
+}
+
+/// Takes a stream off the list at its end.
+struct Ended {
+    host: Arc<Host>,
+    number: u64,
+}
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.host.streams.lock().open.remove(&self.number);
+        self.host.changed.notify_all();
+    }
+}
+
+/// One client, which may have several streams.
+struct Session {
+    host: Arc<Host>,
+    permitted: Permitted,
+    held: Mutex<Held>,
+    uid: u32,
+}
+
+/// What a client was given.
+#[derive(Debug, Default)]
+struct Held {
+    nodes: HashMap<NodeId, u64>,
+    openings: HashMap<(NodeId, Handle), (OpenFlags, u32)>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        let held = std::mem::take(self.held.get_mut());
+        for ((node, handle), (_, count)) in held.openings {
+            (0..count).for_each(|_| self.permitted.release(node, handle));
+        }
+        for (node, count) in held.nodes {
+            self.permitted.forget(node, count);
+        }
+    }
+}
+
+impl Session {
+    fn run(self: &Arc<Self>, stream: UnixStream) -> io::Result<()> {
+        let (mut wire, mut inbox, mut data) = (Wire::new(stream), Inbox::default(), Vec::new());
+        while wire.receive(&mut inbox, None)?.is_some() {
+            let call: Call<'_> = postcard::from_bytes(&inbox.header).map_err(io::Error::other)?;
+            let is_open = self.host.is_open.read();
+            if !*is_open {
+                return Ok(());
+            }
+            data.clear();
+            call.gone.iter().for_each(|gone| self.give_back(*gone));
+            let reply = match (&call.request, inbox.descriptor.take()) {
+                (Request::Join, Some(other)) => {
+                    let joined = self.host.add(UnixStream::from(other), Arc::clone(self));
+                    joined.map_or_else(|_| Reply::from(vfs::Error::from(Errno::EAGAIN)), |()| Reply::Done)
+                }
+                (request, _) => self.answer(request, &inbox.data, &mut data).unwrap_or_else(Reply::from),
+            };
+            drop(is_open);
+            wire.send(&reply, &data, None)?;
+        }
+        Ok(())
+    }
+
+    fn give_back(&self, gone: Gone) {
+        match gone {
+            Gone::Node(node, count) => {
+                let node = self.permitted.real(node);
+                let mut held = self.held.lock();
+                let Some(has) = held.nodes.get_mut(&node) else { return };
+                let count = count.min(*has);
+                *has -= count;
+                if *has == 0 {
+                    held.nodes.remove(&node);
+                }
+                drop(held);
+                self.permitted.forget(node, count);
+            }
+            Gone::Opening(node, handle) => {
+                let node = self.permitted.real(node);
+                let mut held = self.held.lock();
+                let Some((_, count)) = held.openings.get_mut(&(node, handle)) else { return };
+                *count -= 1;
+                if *count == 0 {
+                    held.openings.remove(&(node, handle));
+                }
+                drop(held);
+                self.permitted.release(node, handle);
+            }
+        }
+    }
+
+    /// Refuses a node that this client was not given.
+    fn known(&self, node: NodeId) -> Answer<NodeId> {
+        let real = self.permitted.real(node);
+        if real == self.permitted.real(NodeId::ROOT) {
+            return Ok(real);
+        }
+        let held = self.held.lock();
+        let is_known = held.nodes.contains_key(&real) || held.openings.keys().any(|(node, _)| *node == real);
+        if is_known { Ok(real) } else { Err(Errno::ESTALE.into()) }
+    }
+
+    /// Writes down that the client has one more reference.
+    fn keep(&self, entry: &Entry) -> Answer<()> {
+        let mut held = self.held.lock();
+        if held.nodes.len() >= NODES_MAX && !held.nodes.contains_key(&entry.node) {
+            drop(held);
+            self.permitted.forget(entry.node, 1);
+            return Err(Errno::ENOMEM.into());
+        }
+        *held.nodes.entry(entry.node).or_default() += 1;
+        Ok(())
+    }
+
+    fn keep_open(&self, node: NodeId, handle: Handle, flags: OpenFlags) -> Answer<()> {
+        let mut held = self.held.lock();
+        if held.openings.len() >= OPENINGS_MAX {
+            drop(held);
+            self.permitted.release(node, handle);
+            return Err(Errno::ENOMEM.into());
+        }
+        let (has, count) = held.openings.entry((node, handle)).or_default();
+        *has |= flags;
+        *count += 1;
+        Ok(())
+    }
+
+    /// Refuses a handle that was not opened for this.
+    fn opened(&self, node: NodeId, handle: Handle, wanted: OpenFlags) -> Answer<NodeId> {
+        let node = self.known(node)?;
+        // Root may without; a handle of 0 is any.
+        if self.uid == 0 && handle == Handle::default() {
+            return Ok(node);
+        }
+        let flags = self.held.lock().openings.get(&(node, handle)).map(|(flags, _)| *flags);
+        if flags.is_some_and(|flags| flags.intersects(wanted)) { Ok(node) } else { Err(Errno::EBADF.into()) }
+    }
+
+    fn given(&self, entry: Entry) -> Answer<Reply> {
+        self.keep(&entry)?;
+        Ok(Reply::Entry(entry))
+    }
+
+    fn answer(&self, request: &Request<'_>, data: &[u8], out: &mut Vec<u8>) -> Answer<Reply> {
+        let fs = &self.permitted;
+        Ok(match request {
+            Request::Join => return Err(Errno::EINVAL.into()),
+            Request::Lookup { parent, name } => return self.given(fs.lookup(self.known(*parent)?, name)?),
+            Request::Resolve { path, follow } => return self.given(fs.resolve(path, *follow)?),
+            Request::AttrAt { path, follow } => Reply::Attr(fs.attr_at(path, *follow)?),
+            Request::Attr { node } => Reply::Attr(fs.attr(self.known(*node)?)?),
+            Request::ReadLink { node } => Reply::Bytes(fs.read_link(self.known(*node)?)?),
+            Request::Open { owner, node, flags } => {
+                let node = self.known(*node)?;
+                let handle = fs.open(&caller(*owner), node, *flags)?;
+                self.keep_open(node, handle, *flags)?;
+                Reply::Opened(handle)
+            }
+            Request::Read { node, handle, offset, len } => {
+                let node = self.opened(*node, *handle, OpenFlags::READ)?;
+                let len = usize::try_from(*len).unwrap_or(usize::MAX).min(DATA_BYTES_MAX);
+                out.resize(len, 0);
+                let count = fs.read(node, *handle, *offset, out);
+                out.truncate(count.as_ref().map_or(0, |count| *count));
+                count.map(|_| Reply::Data)?
+            }
+            Request::SyncFile { node, handle, what } => {
+                fs.sync_file(self.known(*node)?, *handle, *what)?;
+                Reply::Done
+            }
+            Request::SyncFs => {
+                fs.sync_fs()?;
+                Reply::Done
+            }
+            Request::Seek { node, what, offset } => Reply::Count(fs.seek(self.known(*node)?, *what, *offset)?),
+            Request::ReadDir { node, from, with_nodes } => return self.list(*node, *from, *with_nodes),
+            Request::GetXattr { node, name } => Reply::Bytes(fs.get_xattr(self.known(*node)?, name)?),
+            Request::ListXattrs { node } => Reply::Names(fs.list_xattrs(self.known(*node)?)?),
+            Request::IsOrder { name } => Reply::Is(fs.is_order(name)),
+            Request::Flags { node } => Reply::Flags(fs.flags(self.known(*node)?)?),
+            Request::FlagNames { node } => Reply::Text(fs.flag_names(self.known(*node)?)?),
+            Request::Extents { node, offset } => {
+                let extents = fs.extents(self.known(*node)?, *offset)?;
+                Reply::Extents(extents.iter().take(EXTENTS_MAX).map(Placed::from).collect())
+            }
+            Request::Status => Reply::Status { status: fs.status()?, is_read_only: fs.is_read_only() },
+            request => return self.change_names(request, data),
+        })
+    }
+
+    /// What makes and removes names.
+    fn change_names(&self, request: &Request<'_>, data: &[u8]) -> Answer<Reply> {
+        let (fs, watch) = (&self.permitted, &self.host.watch);
+        Ok(match request {
+            Request::Create { owner, parent, name, new } => {
+                let parent = self.known(*parent)?;
+                let entry = fs.create(&caller(*owner), parent, name, new)?;
+                watch.name(parent, name);
+                return self.given(entry);
+            }
+            Request::CreateWhole { parent, name, node } => {
+                let parent = self.known(*parent)?;
+                let attr = fs.create_whole(parent, name, &whole(node, data))?;
+                watch.name(parent, name);
+                Reply::Attr(attr)
+            }
+            Request::CreateUnnamed { owner, parent, new, flags } => {
+                let (entry, handle) = fs.create_unnamed(&caller(*owner), self.known(*parent)?, new, *flags)?;
+                self.keep(&entry).inspect_err(|_| fs.release(entry.node, handle))?;
+                self.keep_open(entry.node, handle, *flags)?;
+                Reply::Unnamed(entry, handle)
+            }
+            Request::Link { node, parent, name } => {
+                let (node, parent) = (self.known(*node)?, self.known(*parent)?);
+                let entry = fs.link(node, parent, name)?;
+                watch.name(parent, name);
+                watch.attributes(node);
+                return self.given(entry);
+            }
+            Request::Unlink { parent, name } => {
+                let parent = self.known(*parent)?;
+                self.losing(parent, name, || fs.unlink(parent, name))?;
+                watch.name(parent, name);
+                Reply::Done
+            }
+            Request::RemoveDir { parent, name } => {
+                let parent = self.known(*parent)?;
+                fs.remove_dir(parent, name)?;
+                watch.name(parent, name);
+                Reply::Done
+            }
+            Request::Rename { owner, from, to, flags } => {
+                let (from, to) = ((self.known(from.0)?, from.1), (self.known(to.0)?, to.1));
+                self.losing(to.0, to.1, || fs.rename(&caller(*owner), from, to, *flags))?;
+                watch.name(from.0, from.1);
+                watch.name(to.0, to.1);
+                Reply::Done
+            }
+            request => return self.change_contents(request, data),
+        })
+    }
+
+    /// Does what takes a name from a node, whose attributes the kernel may know by another name.
+    fn losing(&self, parent: NodeId, name: &[u8], change: impl FnOnce() -> Answer<()>) -> Answer<()> {
+        let loser = self.permitted.inner().lookup(parent, name);
+        let done = change();
+        if let Ok(loser) = loser {
+            if done.is_ok() && loser.attr.nlink > 1 {
+                self.host.watch.attributes(loser.node);
+            }
+            self.permitted.forget(loser.node, 1);
+        }
+        done
+    }
+
+    /// What changes a node.
+    fn change_contents(&self, request: &Request<'_>, data: &[u8]) -> Answer<Reply> {
+        let fs = &self.permitted;
+        let changed = |node: NodeId, reply: Reply| {
+            self.host.watch.contents(node);
+            Ok(reply)
+        };
+        match request {
+            Request::SetAttr { owner, node, changes } => {
+                let node = self.known(*node)?;
+                let is_open = |handle: Handle| self.opened(node, handle, OpenFlags::WRITE).is_ok();
+                let handle = changes.handle.filter(|handle| is_open(*handle));
+                let attr = fs.set_attr(&caller(*owner), node, &SetAttr { handle, ..*changes })?;
+                match changes.size {
+                    Some(_) => self.host.watch.contents(node),
+                    None => self.host.watch.attributes(node),
+                }
+                Ok(Reply::Attr(attr))
+            }
+            Request::Write { node, handle, offset, flags } => {
+                let node = self.opened(*node, *handle, OpenFlags::WRITE | OpenFlags::APPEND)?;
+                let written = fs.write(node, *handle, *offset, data, self.write_flags(node, *handle, *flags))?;
+                changed(node, Reply::Written(written))
+            }
+            Request::WriteEncoded { node, encoded } => {
+                let node = self.known(*node)?;
+                let Encoded { offset, len, extent_len, extent_offset, compression } = *encoded;
+                let encoded = EncodedData { offset, len, extent_len, extent_offset, compression, data };
+                let is_written = fs.write_encoded(node, &encoded)?;
+                changed(node, Reply::Is(is_written))
+            }
+            Request::Allocate { node, flags, offset, len } => {
+                let node = self.known(*node)?;
+                fs.allocate(node, *flags, *offset, *len)?;
+                changed(node, Reply::Done)
+            }
+            Request::Copy { how, range } => {
+                let target = self.known(range.target)?;
+                let range = vfs::file_system::CopyRange { source: self.known(range.source)?, target, ..*range };
+                let reply = match how {
+                    Copy::Range => Reply::Count(fs.copy_range(&range)?),
+                    Copy::Reflink => fs.reflink(&range).map(|()| Reply::Done)?,
+                    Copy::Dedupe => Reply::Is(fs.dedupe(&range)?),
+                };
+                changed(target, reply)
+            }
+            Request::Defragment { node, range, extent_bytes, compression } => {
+                let node = self.known(*node)?;
+                let layout = Layout { range: range.clone(), extent_bytes: *extent_bytes, compression: *compression };
+                let moved = fs.defragment(node, &layout)?;
+                changed(node, Reply::Count(moved))
+            }
+            request => self.change_rest(request),
+        }
+    }
+
+    fn change_rest(&self, request: &Request<'_>) -> Answer<Reply> {
+        let (fs, watch) = (&self.permitted, &self.host.watch);
+        match request {
+            Request::SetXattr { node, name, value, mode, clear_set_group } => {
+                let node = self.known(*node)?;
+                fs.set_xattr(node, name, value, *mode, *clear_set_group)?;
+                watch.attributes(node);
+            }
+            Request::RemoveXattr { node, name } => {
+                let node = self.known(*node)?;
+                fs.remove_xattr(node, name)?;
+                watch.attributes(node);
+            }
+            Request::SetFlags { owner, node, flags } => {
+                let node = self.known(*node)?;
+                fs.set_flags(&caller(*owner), node, *flags)?;
+                watch.attributes(node);
+            }
+            Request::Order { name, value } => fs.order(name, value)?,
+            Request::Trim { range, bytes_min } => {
+                let wanted = Trim { range: range.clone(), bytes_min: *bytes_min };
+                return Ok(Reply::Count(fs.trim(&wanted, &mut |_, _| {})?));
+            }
+            Request::Resize { size } => return Ok(Reply::Count(fs.resize(*size)?)),
+            _ => return Err(Errno::EINVAL.into()),
+        }
+        Ok(Reply::Done)
+    }
+
+    /// A file that was opened for appending is appended to.
+    fn write_flags(&self, node: NodeId, handle: Handle, asked: WriteFlags) -> WriteFlags {
+        let held = self.held.lock();
+        let flags = held.openings.get(&(node, handle)).map_or_else(OpenFlags::empty, |(flags, _)| *flags);
+        match flags.contains(OpenFlags::WRITE) || !flags.contains(OpenFlags::APPEND) {
+            true => asked,
+            false => asked | WriteFlags::APPEND,
+        }
+    }
+
+    fn list(&self, node: NodeId, from: u64, with_nodes: bool) -> Answer<Reply> {
+        let mut list = List { names: Vec::new(), bytes: 0, is_full: false };
+        let listed = self.permitted.read_dir(self.known(node)?, from, with_nodes, &mut list);
+        for entry in list.names.iter().filter_map(|listed| listed.node.as_ref()) {
+            self.keep(entry)?;
+        }
+        listed.map(|()| Reply::Listed { is_end: !list.is_full, names: list.names })
+    }
+}
+
+fn caller(owner: Owner) -> Caller {
+    Caller { uid: owner.uid, gid: owner.gid, pid: 0 }
+}
+
+fn whole<'a>(node: &'a Whole<'a>, data: &'a [u8]) -> WholeNode<'a> {
+    let [atime, mtime, ctime, btime] = node.times;
+    WholeNode {
+        kind: node.kind,
+        permissions: node.permissions,
+        uid: node.owner.uid,
+        gid: node.owner.gid,
+        atime,
+        mtime,
+        ctime,
+        btime,
+        rdev: node.rdev,
+        target: node.target,
+        xattrs: &node.xattrs,
+        data,
+    }
+}
+
+/// Names of a directory, as many as fit an answer.
+struct List {
+    names: Vec<Listed>,
+    bytes: usize,
+    is_full: bool,
+}
+
+impl List {
+    fn take(&mut self, entry: &DirEntry<'_>, node: Option<&Entry>) -> bool {
+        if self.bytes > LIST_BYTES_MAX {
+            self.is_full = true;
+            return false;
+        }
+        self.bytes = self.bytes.saturating_add(entry.name.len()).saturating_add(size_of::<Listed>());
+        let DirEntry { name, ino, kind, next } = *entry;
+        self.names.push(Listed { name: name.to_vec(), ino, kind, next, node: node.copied() });
+        true
+    }
+}
+
+impl DirSink for List {
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool {
+        self.take(entry, None)
+    }
+
+    fn add_with_node(&mut self, entry: &DirEntry<'_>, node: Option<&Entry>) -> bool {
+        self.take(entry, node)
+    }
+}

@@ -1,0 +1,284 @@
+//! What every file system has to do, done through a socket by root; and what other users are refused.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use remote::{Host, Permitted, Remote, Watch, Who, receive_hello};
+use vfs::file_system::{Caller, Errno, NodeId, NodeKind, SetAttr, WholeNode, XattrMode};
+use vfs::{FileOptions, FileSystem, Volume};
+use vfs_conformance::MemoryFs;
+
+/// Hears what the kernel would be told.
+#[derive(Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Watch for Heard {
+    fn name(&self, _parent: NodeId, name: &[u8]) {
+        self.0.lock().push(format!("name {}", String::from_utf8_lossy(name)));
+    }
+
+    fn attributes(&self, _node: NodeId) {
+        self.0.lock().push("attributes".to_owned());
+    }
+
+    fn contents(&self, _node: NodeId) {
+        self.0.lock().push("contents".to_owned());
+    }
+}
+
+struct Served {
+    fs: Arc<dyn FileSystem>,
+    host: Arc<Host>,
+    heard: Arc<Heard>,
+}
+
+impl Served {
+    fn new() -> Self {
+        let heard = Arc::new(Heard::default());
+        let watch: Arc<dyn Watch> = Arc::<Heard>::clone(&heard);
+        Self { fs: Arc::new(MemoryFs::default()), host: Host::new(watch), heard }
+    }
+
+    fn connect(&self, who: Who, base: NodeId) -> Arc<dyn FileSystem> {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let root = std::fs::File::open("/").unwrap();
+        let permitted = Permitted::new(Arc::clone(&self.fs), who.clone(), base, false);
+        let host = Arc::clone(&self.host);
+        let greeter = std::thread::spawn(move || {
+            receive_hello(&theirs).unwrap();
+            host.serve(theirs, permitted, who.uid).unwrap();
+        });
+        let remote = Remote::new(ours, root).unwrap();
+        greeter.join().unwrap();
+        Arc::new(remote)
+    }
+
+    fn root(&self) -> Volume {
+        Volume::new(self.connect(user(0, &[]), NodeId::ROOT))
+    }
+
+    fn of(&self, uid: u32, groups: &[u32]) -> Volume {
+        Volume::new(self.connect(user(uid, groups), NodeId::ROOT))
+    }
+}
+
+fn user(uid: u32, groups: &[u32]) -> Who {
+    Who { uid, gid: uid, groups: groups.to_vec(), serves: false }
+}
+
+#[track_caller]
+fn refused<T>(result: vfs::Result<T>, errno: Errno) {
+    match result {
+        Ok(_) => panic!("allowed, expected {errno:?}"),
+        Err(error) => assert_eq!(error.errno(), errno, "{error}"),
+    }
+}
+
+#[test]
+fn a_file_system_behind_a_socket_conforms() {
+    // The servers live as long as their streams.
+    let report = vfs_conformance::run(&|| Served::new().connect(user(0, &[]), NodeId::ROOT));
+    // Numbers of nodes that were given back are none any more, for a client.
+    let failed: Vec<&str> = report.failures().iter().map(|failure| failure.case).collect();
+    assert_eq!(failed, ["names::dot_finds_any_node_again", "unlinked::forgotten_with_a_name"], "{report}");
+    assert!(report.case_count() >= 300, "{report}");
+}
+
+#[test]
+fn threads_share_a_session() {
+    let served = Served::new();
+    let volume = served.root();
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let volume = volume.clone();
+            scope.spawn(move || {
+                let dir = format!("d{thread}");
+                volume.create_dir(&dir).unwrap();
+                for index in 0..200 {
+                    let path = format!("{dir}/{index}");
+                    volume.write(&path, format!("{thread} {index}")).unwrap();
+                    assert_eq!(volume.read(&path).unwrap(), format!("{thread} {index}").as_bytes());
+                }
+            });
+        }
+    });
+    let names = volume.read_dir("d3").unwrap().count();
+    assert_eq!(names, 200);
+    // More than one message carries.
+    let large: Vec<u8> = (0..9 << 20).map(|index: u32| index.to_le_bytes()[1]).collect();
+    volume.write("large", &large).unwrap();
+    assert_eq!(volume.read("large").unwrap(), large);
+    drop(volume);
+    served.host.close();
+    refused(Volume::new(Arc::clone(&served.fs)).read("none"), Errno::ENOENT);
+}
+
+#[test]
+fn a_closed_host_answers_nobody() {
+    let served = Served::new();
+    let volume = served.root();
+    volume.create_dir("d").unwrap();
+    served.host.close();
+    refused(volume.create_dir("e"), Errno::EIO);
+    assert!(!Volume::new(Arc::clone(&served.fs)).exists("e").unwrap());
+}
+
+#[test]
+fn who_may_not_is_refused() {
+    let served = Served::new();
+    let root = served.root();
+    root.create_dir("closed").unwrap();
+    root.write("closed/file", "secret").unwrap();
+    root.set_permissions("closed", 0o700).unwrap();
+    root.write("readable", "text").unwrap();
+    root.set_permissions("readable", 0o644).unwrap();
+    root.create_dir("team").unwrap();
+    root.set_owner("team", Some(0), Some(50)).unwrap();
+    root.set_permissions("team", 0o770).unwrap();
+    root.create_dir("tmp").unwrap();
+    root.set_permissions("tmp", 0o1777).unwrap();
+    root.write("tmp/of-root", "").unwrap();
+
+    let user = served.of(1000, &[50]);
+    let stranger = served.of(1001, &[]);
+    refused(user.read("closed/file"), Errno::EACCES);
+    refused(user.metadata("closed/file"), Errno::EACCES);
+    refused(user.read_dir("closed"), Errno::EACCES);
+    assert_eq!(user.read("readable").unwrap(), b"text");
+    refused(user.write("readable", "other"), Errno::EACCES);
+    refused(user.create_dir("new"), Errno::EACCES);
+    refused(user.remove_file("readable"), Errno::EACCES);
+    refused(user.set_permissions("readable", 0o777), Errno::EPERM);
+    refused(user.set_owner("readable", Some(1000), None), Errno::EPERM);
+    refused(user.hard_link("closed/file", "tmp/stolen"), Errno::EACCES);
+    refused(user.rename("tmp/of-root", "tmp/mine"), Errno::EPERM);
+    refused(user.remove_file("tmp/of-root"), Errno::EPERM);
+
+    // What one makes is one's own, whatever is asked for.
+    user.clone().owner(0, 0).write("team/made", "x").unwrap();
+    let made = root.metadata("team/made").unwrap();
+    assert_eq!((made.uid, made.gid), (1000, 1000));
+    refused(stranger.metadata("team/made"), Errno::EACCES);
+    refused(user.mknod("tmp/device", NodeKind::BlockDevice, 0o666, 1), Errno::EPERM);
+    let of_root = WholeNode { permissions: 0o4755, ..WholeNode::default() };
+    refused(user.create_node("tmp/program", &of_root), Errno::EPERM);
+    let own = WholeNode { uid: 1000, gid: 50, permissions: 0o644, data: b"whole", ..WholeNode::default() };
+    user.create_node("tmp/whole", &own).unwrap();
+    assert_eq!(stranger.read("tmp/whole").unwrap(), b"whole");
+    refused(stranger.remove_file("tmp/whole"), Errno::EPERM);
+    refused(user.set_xattr("tmp/whole", "trusted.x", b"1", XattrMode::Either), Errno::EPERM);
+    refused(user.set_xattr("tmp/whole", "security.capability", b"1", XattrMode::Either), Errno::EPERM);
+    user.set_xattr("tmp/whole", "user.x", b"1", XattrMode::Either).unwrap();
+    refused(stranger.set_xattr("tmp/whole", "user.x", b"2", XattrMode::Either), Errno::EACCES);
+    root.set_xattr("tmp/whole", "trusted.x", b"1", XattrMode::Either).unwrap();
+    assert_eq!(user.list_xattrs("tmp/whole").unwrap(), ["user.x"]);
+    assert_eq!(user.get_xattr("tmp/whole", "trusted.x").unwrap(), None);
+
+    // Writing takes privileges away.
+    root.write("tmp/suid", "").unwrap();
+    root.set_permissions("tmp/suid", 0o6777).unwrap();
+    let file = FileOptions::new().write(true).open(&stranger, "tmp/suid").unwrap();
+    file.write_at(b"changed", 0).unwrap();
+    assert_eq!(root.metadata("tmp/suid").unwrap().permissions, 0o777);
+}
+
+/// An access control list with entries for a named user and a named group.
+#[test]
+fn lists_say_who_may() {
+    let served = Served::new();
+    let root = served.root();
+    root.write("file", "text").unwrap();
+    root.set_permissions("file", 0o600).unwrap();
+    // Owner rw-, user 1000 r--, owning group ---, group 60 rw-, mask r--, others ---.
+    let entry = |tag: u16, bits: u16, id: u32| {
+        [tag.to_le_bytes().as_slice(), bits.to_le_bytes().as_slice(), id.to_le_bytes().as_slice()].concat()
+    };
+    let none = u32::MAX;
+    let list = [
+        2_u32.to_le_bytes().to_vec(),
+        entry(0x01, 6, none),
+        entry(0x02, 4, 1000),
+        entry(0x04, 0, none),
+        entry(0x08, 6, 60),
+        entry(0x10, 4, none),
+        entry(0x20, 0, none),
+    ];
+    root.set_xattr("file", "system.posix_acl_access", list.concat(), XattrMode::Either).unwrap();
+    assert_eq!(served.of(1000, &[]).read("file").unwrap(), b"text");
+    assert_eq!(served.of(1002, &[60]).read("file").unwrap(), b"text");
+    refused(served.of(1002, &[61]).read("file"), Errno::EACCES);
+    refused(served.of(1002, &[60]).write("file", "x"), Errno::EACCES);
+    refused(served.of(1000, &[60]).write("file", "x"), Errno::EACCES);
+}
+
+#[test]
+fn nothing_above_the_first_directory_is_reached() {
+    let served = Served::new();
+    let whole = served.root();
+    whole.create_dir_all("a/b").unwrap();
+    whole.write("a/outside", "x").unwrap();
+    whole.symlink("/a/outside", "a/b/absolute").unwrap();
+    whole.symlink("../outside", "a/b/relative").unwrap();
+    let base = served.fs.resolve(b"/a/b", vfs::file_system::Follow::Last).unwrap();
+    let inner = Volume::new(served.connect(user(0, &[]), base.node));
+    refused(inner.read("../outside"), Errno::ENOENT);
+    refused(inner.read("absolute"), Errno::ENOENT);
+    refused(inner.read("relative"), Errno::ENOENT);
+    inner.write("new", "y").unwrap();
+    assert_eq!(whole.read("a/b/new").unwrap(), b"y");
+    // A number that the client was not given leads nowhere.
+    let outside = served.fs.resolve(b"/a/outside", vfs::file_system::Follow::Last).unwrap();
+    refused(inner.file_system().attr(outside.node), Errno::ESTALE);
+    let changes = SetAttr { permissions: Some(0), ..SetAttr::default() };
+    refused(inner.file_system().set_attr(&Caller::default(), outside.node, &changes), Errno::ESTALE);
+}
+
+#[test]
+fn the_kernel_hears_of_each_change() {
+    let served = Served::new();
+    let volume = served.root();
+    let heard = || std::mem::take(&mut *served.heard.0.lock());
+    volume.create_dir("d").unwrap();
+    assert_eq!(heard(), ["name d"]);
+    volume.write("d/f", "text").unwrap();
+    assert_eq!(heard(), ["name f", "contents"]);
+    volume.hard_link("d/f", "g").unwrap();
+    assert_eq!(heard(), ["name g", "attributes"]);
+    volume.remove_file("g").unwrap();
+    assert_eq!(heard(), ["attributes", "name g"]);
+    volume.rename("d/f", "h").unwrap();
+    assert_eq!(heard(), ["name f", "name h"]);
+    volume.set_permissions("h", 0o600).unwrap();
+    assert_eq!(heard(), ["attributes"]);
+}
+
+#[test]
+fn a_client_that_makes_no_sense_loses_its_stream_alone() {
+    use std::io::{Read as _, Write as _};
+    let served = Served::new();
+    let volume = served.root();
+    for message in [
+        [0xff; 16].as_slice(),
+        // A header of one byte that is no request.
+        &[1, 0, 0, 0, 0, 0, 0, 0, 0xff],
+        // A header that ends too early.
+        &[2, 0, 0, 0, 0, 0, 0, 0, 0, 1],
+        // A list of what is gone that is said to be endless.
+        &[6, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0x0f, 0],
+    ] {
+        let (mut ours, theirs) = UnixStream::pair().unwrap();
+        let permitted = Permitted::new(Arc::clone(&served.fs), user(0, &[]), NodeId::ROOT, false);
+        served.host.serve(theirs, permitted, 0).unwrap();
+        ours.write_all(message).unwrap();
+        ours.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        // What it did not read yet makes the end a reset.
+        let _ = ours.read_to_end(&mut answer);
+        assert!(answer.is_empty(), "{answer:?}");
+    }
+    volume.write("still", "here").unwrap();
+    assert_eq!(volume.read("still").unwrap(), b"here");
+}
