@@ -25,6 +25,7 @@ use commands::failure::{self, Status};
 use commands::format;
 use commands::mount::helper;
 use commands::output::{self, Output};
+use commands::short;
 use formats::FORMATS;
 
 /// Many threads make and drop small things while images are written; the allocator of the C
@@ -35,6 +36,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 fn main() -> ExitCode {
     format::know(FORMATS);
     let words = helper::rewrite(std::env::args_os().collect(), args::is_command);
+    let words = short::lengthen(words, Cli::command);
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) if error.kind() == ErrorKind::DisplayHelp => return help(error, words),

@@ -72,6 +72,13 @@ impl ReadArgs {
     /// written the image.
     pub fn open_with_trust(&self) -> Result<(Volume, bool)> {
         let path = &self.image.image;
+        if let Some(dir) = self.image.mounted_dir()? {
+            let is_own = mounts::of(&std::fs::metadata(&dir)?)?.is_some_and(|row| {
+                let image = ImagePath::parse(&row.image()).path;
+                std::fs::metadata(image).is_ok_and(|image| is_own(&image))
+            });
+            return Ok((open_mounted(&dir, &self.request())?.volume, is_own));
+        }
         let file = FileOptions { read_only: true, ..FileOptions::default() };
         let opened = FileDevice::open(path, &file).map_err(Error::from).and_then(|device| {
             let is_own = is_own(&device.metadata()?);
@@ -105,8 +112,7 @@ impl ImageArgs {
         if !found.is_dir() {
             return Ok(None);
         }
-        let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
-        if !mounts::has_ours(&device)? {
+        if mounts::of(&found)?.is_none() {
             return Err(Failure::refused(format!("{}: a directory, and of no mount of spinney", dir.display())).into());
         }
         if self.has_options() {

@@ -44,6 +44,7 @@ pub mod progress;
 pub mod put;
 mod report;
 pub mod rm;
+pub mod short;
 mod socket;
 pub mod stat;
 pub mod trace;

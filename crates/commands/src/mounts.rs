@@ -96,11 +96,12 @@ pub(crate) fn identity(dir: &Path) -> Option<u64> {
     has_it.then_some(found.stx_mnt_id)
 }
 
-/// Whether what has the number `device` (`major:minor`) is one of our mounts.
-pub(crate) fn has_ours(device: &str) -> std::io::Result<bool> {
+/// The one of our mounts that a file is of.
+pub(crate) fn of(found: &std::fs::Metadata) -> std::io::Result<Option<Row>> {
+    let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
     let text = std::fs::read(MOUNTINFO)?;
     let mut rows = text.split(|byte| *byte == b'\n').filter_map(row);
-    Ok(rows.any(|row| row.is_ours() && row.device == device))
+    Ok(rows.find(|row| row.is_ours() && row.device == device))
 }
 
 /// The mount that is seen at `dir`, which is absolute and free of links; the last one where

@@ -78,7 +78,7 @@ impl Put {
     /// The first failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
         let volume = self.image.open_to_compress(self.compress.clone())?;
-        let options = self.options();
+        let options = self.options()?;
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
         if bar.is_shown() {
@@ -103,16 +103,20 @@ impl Put {
         out.json(&Report { entries, bytes, made })
     }
 
-    fn options(&self) -> ImportOptions {
+    fn options(&self) -> Result<ImportOptions> {
+        // On a mount, a user makes what is his own, as with any program.
+        let is_user = self.image.mounted_dir()?.is_some() && !rustix::process::geteuid().is_root();
+        let own = || (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let image = rustix::fs::stat(&ImagePath::parse(&self.image.image).path).ok();
-        ImportOptions {
+        Ok(ImportOptions {
             thread_count: self.threads,
             existing: if self.force { Existing::Replace } else { Existing::Fail },
-            owner: self.owner,
+            owner: self.owner.or_else(|| is_user.then(own)),
             keeps_ctime: false,
+            keeps_privileged: !is_user,
             one_file_system: self.one_file_system,
             skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
-        }
+        })
     }
 
     /// Returns where each source went.

@@ -105,6 +105,7 @@ fn no_format_on_disk_is_linked_in() {
         text.lines().filter(|line| line.contains("(/")).filter_map(|line| line.split(' ').next()).collect();
     own.sort_unstable();
     own.dedup();
-    let known = ["blockdev", "commands", "crash-explorer", "fuse", "vfs"].map(|name| format!("spinney-{name}"));
+    let known =
+        ["blockdev", "commands", "crash-explorer", "fuse", "remote", "vfs"].map(|name| format!("spinney-{name}"));
     assert_eq!(own, [known.as_slice(), &["vfs-conformance".to_owned()]].concat(), "{text}");
 }

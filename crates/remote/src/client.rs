@@ -8,8 +8,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use vfs::file_system::{
     AllocateFlags, Answer, Attr, Caller, CopyRange, DirEntry, DirSink, EncodedData, Entry, Errno, Extent, Follow,
-    Handle, Layout, NewNode, NodeAt, NodeFlags, NodeId, OpenFlags, RenameFlags, Seek, SetAttr, Size, SyncWhat, Trim,
-    VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
+    Handle, KnownNode, Layout, NewNode, NodeAt, NodeFlags, NodeId, OpenFlags, RenameFlags, Seek, SetAttr, Size,
+    SyncWhat, Trim, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
 use vfs::{Blame, Error, FileSystem};
 
@@ -51,11 +51,20 @@ impl std::fmt::Debug for Remote {
 
 /// The other process went away, or says what makes no sense.
 #[derive(Debug, thiserror::Error)]
-#[error("the server of the mount: {0}")]
-struct Broken(io::Error);
+enum Broken {
+    #[error("the server of the mount is gone")]
+    Gone,
+    #[error("the server of the mount: {0}")]
+    Other(io::Error),
+}
 
 fn broken(error: io::Error) -> Error {
-    Error::new(Errno::EIO, Blame::Device, Broken(error))
+    use io::ErrorKind as K;
+    let cause = match error.kind() {
+        K::UnexpectedEof | K::BrokenPipe | K::ConnectionReset => Broken::Gone,
+        _ => Broken::Other(error),
+    };
+    Error::new(Errno::EIO, Blame::Device, cause)
 }
 
 fn confused() -> Error {
@@ -135,6 +144,19 @@ impl Remote {
         match answer {
             (Reply::Failed { errno, blame, text }, _) => Err(told(errno, blame, text)),
             answer => Ok(answer),
+        }
+    }
+
+    /// As [`Self::call`]; the contents that come with the answer are exchanged for `data`.
+    fn call_taking(&self, request: Request<'_>, data: &mut Vec<u8>) -> Answer<Reply> {
+        let gone = std::mem::take(&mut *self.gone.lock());
+        let mut talk = self.talk()?;
+        let (reply, _) = talk.call(&Call { gone, request }, &[], None, None).map_err(broken)?;
+        std::mem::swap(data, &mut talk.inbox.data);
+        self.idle.lock().push(talk);
+        match reply {
+            Reply::Failed { errno, blame, text } => Err(told(errno, blame, text)),
+            reply => Ok(reply),
         }
     }
 
@@ -226,6 +248,16 @@ impl FileSystem for Remote {
 
     fn attr_at(&self, path: &[u8], follow: Follow) -> Answer<Attr> {
         self.attr_of(Request::AttrAt { path, follow }, &[])
+    }
+
+    fn known_at(&self, path: &[u8], follow: Follow, data_bytes_max: usize) -> Answer<KnownNode> {
+        let data_bytes_max = u32::try_from(data_bytes_max.min(DATA_BYTES_MAX)).map_err(|_| confused())?;
+        let mut data = Vec::new();
+        let request = Request::KnownAt { path, follow, data_bytes_max };
+        match self.call_taking(request, &mut data)? {
+            Reply::Known { node, has_data } => Ok(KnownNode { data: has_data.then_some(data), ..node }),
+            reply => Err(failure(reply)),
+        }
     }
 
     fn node_at(&self, path: &[u8], follow: Follow) -> Answer<NodeAt> {

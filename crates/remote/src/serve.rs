@@ -290,6 +290,14 @@ impl Session {
             Request::Lookup { parent, name } => return self.given(fs.lookup(self.known(*parent)?, name)?),
             Request::Resolve { path, follow } => return self.given(fs.resolve(path, *follow)?),
             Request::AttrAt { path, follow } => Reply::Attr(fs.attr_at(path, *follow)?),
+            Request::KnownAt { path, follow, data_bytes_max } => {
+                let bytes_max = usize::try_from(*data_bytes_max).unwrap_or(usize::MAX).min(DATA_BYTES_MAX);
+                let mut node = fs.known_at(path, *follow, bytes_max)?;
+                let data = node.data.take();
+                let has_data = data.is_some();
+                *out = data.unwrap_or_default();
+                Reply::Known { node, has_data }
+            }
             Request::Attr { node } => Reply::Attr(fs.attr(self.known(*node)?)?),
             Request::ReadLink { node } => Reply::Bytes(fs.read_link(self.known(*node)?)?),
             Request::Open { owner, node, flags } => {

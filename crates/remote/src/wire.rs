@@ -11,8 +11,8 @@ use rustix::net::{
 };
 use serde::{Deserialize, Serialize};
 use vfs::file_system::{
-    AllocateFlags, Attr, CopyRange, Entry, Errno, Extent, ExtentKind, Follow, Handle, NewNode, NodeFlags, NodeId,
-    NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, Size, SyncWhat, Time, VolumeStatus, WriteFlags, Written,
+    AllocateFlags, Attr, CopyRange, Entry, Errno, Extent, ExtentKind, Follow, Handle, KnownNode, NewNode, NodeFlags,
+    NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, Size, SyncWhat, Time, VolumeStatus, WriteFlags, Written,
     XattrMode,
 };
 use vfs::{Blame, Error};
@@ -21,6 +21,8 @@ use vfs::{Blame, Error};
 const HEADER_BYTES_MAX: usize = 256 << 10;
 /// Bytes of contents that one message carries at most.
 pub(crate) const DATA_BYTES_MAX: usize = 4 << 20;
+/// Bytes of a message that are taken at once: most are shorter.
+const BEGIN_BYTES: usize = 32 << 10;
 /// Bytes that a list of names may fill before the rest is left for the next answer.
 pub(crate) const LIST_BYTES_MAX: usize = 64 << 10;
 /// Extents in one answer.
@@ -84,6 +86,11 @@ pub(crate) enum Request<'a> {
     AttrAt {
         path: &'a [u8],
         follow: Follow,
+    },
+    KnownAt {
+        path: &'a [u8],
+        follow: Follow,
+        data_bytes_max: u32,
     },
     Attr {
         node: NodeId,
@@ -292,6 +299,11 @@ pub(crate) enum Reply {
     Data,
     Entry(Entry),
     Attr(Attr),
+    /// The contents are behind the header, where there are any.
+    Known {
+        node: KnownNode,
+        has_data: bool,
+    },
     Bytes(Vec<u8>),
     Text(String),
     Opened(Handle),
@@ -344,6 +356,7 @@ pub(crate) fn told(errno: Errno, blame: Blame, text: Option<String>) -> Error {
 pub(crate) struct Wire {
     stream: UnixStream,
     out: Vec<u8>,
+    begin: Vec<u8>,
 }
 
 /// What the last message brought.
@@ -356,7 +369,7 @@ pub(crate) struct Inbox {
 
 impl Wire {
     pub(crate) fn new(stream: UnixStream) -> Self {
-        Self { stream, out: Vec::new() }
+        Self { stream, out: Vec::new(), begin: vec![0; BEGIN_BYTES] }
     }
 
     /// Sends a message, with a descriptor if it needs one.
@@ -399,27 +412,43 @@ impl Wire {
     /// Waits for a message; `None` when the other side is gone. Contents go to `into` where that is given: so many
     /// bytes of it.
     pub(crate) fn receive(&mut self, inbox: &mut Inbox, into: Option<&mut [u8]>) -> io::Result<Option<usize>> {
-        let mut lengths = [0; 8];
-        let Some((count, descriptor)) = receive_with(&self.stream, &mut lengths)? else { return Ok(None) };
+        // Messages go to and fro: what is there belongs to one.
+        let Some((count, descriptor)) = receive_with(&self.stream, &mut self.begin)? else { return Ok(None) };
         inbox.descriptor = descriptor;
-        self.stream.read_exact(lengths.get_mut(count..).unwrap_or_default())?;
+        let mut come = Come { stream: &self.stream, begun: self.begin.get(..count).unwrap_or_default() };
+        let mut lengths = [0; 8];
+        come.fill(&mut lengths)?;
         let [header_len, data_len] = lengths_of(lengths);
         if header_len > HEADER_BYTES_MAX || data_len > DATA_BYTES_MAX {
             return Err(io::ErrorKind::InvalidData.into());
         }
         inbox.header.resize(header_len, 0);
-        self.stream.read_exact(&mut inbox.header)?;
+        come.fill(&mut inbox.header)?;
         match into {
-            Some(into) => {
-                let place = into.get_mut(..data_len).ok_or(io::ErrorKind::InvalidData)?;
-                self.stream.read_exact(place)?;
-            }
+            Some(into) => come.fill(into.get_mut(..data_len).ok_or(io::ErrorKind::InvalidData)?)?,
             None => {
                 inbox.data.resize(data_len, 0);
-                self.stream.read_exact(&mut inbox.data)?;
+                come.fill(&mut inbox.data)?;
             }
         }
-        Ok(Some(data_len))
+        if come.begun.is_empty() { Ok(Some(data_len)) } else { Err(io::ErrorKind::InvalidData.into()) }
+    }
+}
+
+/// A message that is coming.
+struct Come<'a> {
+    stream: &'a UnixStream,
+    /// What came with its beginning.
+    begun: &'a [u8],
+}
+
+impl Come<'_> {
+    fn fill(&mut self, place: &mut [u8]) -> io::Result<()> {
+        let (now, later) = self.begun.split_at(self.begun.len().min(place.len()));
+        let (first, rest) = place.split_at_mut(now.len());
+        first.copy_from_slice(now);
+        self.begun = later;
+        self.stream.read_exact(rest)
     }
 }
 

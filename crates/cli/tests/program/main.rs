@@ -12,6 +12,7 @@ mod harness;
 mod interrupted;
 mod layout;
 mod mount;
+mod mount_commands;
 mod mount_dedupe;
 mod mount_ends;
 mod mount_guard;

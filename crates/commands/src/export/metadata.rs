@@ -2,6 +2,7 @@
 //! owner takes away set-user bits and capabilities, writing changes the times, and by the mode, which is
 //! given last, a copy that continues this one knows what is whole.
 
+use std::borrow::Cow;
 use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
@@ -12,16 +13,22 @@ use anyhow::Result;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags};
 use rustix::io::Errno;
 use vfs::Metadata;
-use vfs::file_system::{NodeKind, Time};
+use vfs::file_system::{KnownNode, NodeKind, Time, Xattrs};
 
 use super::Export;
 use crate::beneath::path_of;
 
 /// For an open file or directory.
-pub(super) fn apply_open(export: &Export<'_>, fd: &OwnedFd, image: &Path, metadata: &Metadata) -> Result<()> {
+pub(super) fn apply_open(
+    export: &Export<'_>,
+    fd: &OwnedFd,
+    image: &Path,
+    (metadata, xattrs): (&Metadata, Option<&Xattrs>),
+) -> Result<()> {
     let has_owner = give_owner(export, metadata, |uid, gid| rustix::fs::fchown(fd, uid, gid))?;
-    let withheld =
-        each_xattr(export, image, metadata, |name, value| rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty()))?;
+    let withheld = each_xattr(export, image, (metadata, xattrs), |name, value| {
+        rustix::fs::fsetxattr(fd, name, value, XattrFlags::empty())
+    })?;
     rustix::fs::futimens(fd, &times(metadata))?;
     Ok(rustix::fs::fchmod(fd, mode(export, metadata, has_owner, withheld))?)
 }
@@ -31,14 +38,15 @@ pub(super) fn apply_name(
     export: &Export<'_>,
     (dir, name): (&OwnedFd, &OsStr),
     image: &Path,
-    metadata: &Metadata,
+    known: &KnownNode,
 ) -> Result<()> {
+    let metadata = &known.attr;
     let handle = handle_of_made((dir, name), metadata)?;
     let has_owner =
         give_owner(export, metadata, |uid, gid| rustix::fs::chownat(&handle, "", uid, gid, AtFlags::EMPTY_PATH))?;
     // What a handle refers to has no other name that leads to it alone; a link there is not followed further.
     let path = path_of(&handle);
-    let withheld = each_xattr(export, image, metadata, |name, value| {
+    let withheld = each_xattr(export, image, (metadata, known.xattrs.as_ref()), |name, value| {
         rustix::fs::setxattr(&path, name, value, XattrFlags::empty())
     })?;
     rustix::fs::utimensat(rustix::fs::CWD, &path, &times(metadata), AtFlags::empty())?;
@@ -101,19 +109,20 @@ fn settle_owner(export: &Export<'_>, changed: rustix::io::Result<()>) -> Result<
 fn each_xattr(
     export: &Export<'_>,
     image: &Path,
-    metadata: &Metadata,
+    (metadata, known): (&Metadata, Option<&Xattrs>),
     set: impl Fn(&OsStr, &[u8]) -> rustix::io::Result<()>,
 ) -> Result<bool> {
     let mut withheld = false;
-    for name in export.volume.list_xattrs(image)? {
-        if !export.options.keeps_setid && !metadata.is_dir() && name == "security.capability" {
+    let xattrs = match known {
+        Some(known) => Cow::Borrowed(known),
+        None => Cow::Owned(read_xattrs(export, image)?),
+    };
+    for (name, value) in &*xattrs {
+        if !export.options.keeps_setid && !metadata.is_dir() && name == vfs::privileges::CAPABILITY_NAME {
             withheld = true;
             continue;
         }
-        let Some(value) = export.volume.get_xattr(image, name.as_bytes())? else {
-            continue;
-        };
-        match set(&name, &value) {
+        match set(OsStr::from_bytes(name), value) {
             Ok(()) => {}
             Err(
                 Errno::PERM
@@ -130,6 +139,17 @@ fn each_xattr(
         }
     }
     Ok(withheld)
+}
+
+/// The attributes, asked for one by one.
+fn read_xattrs(export: &Export<'_>, image: &Path) -> Result<Xattrs> {
+    let mut xattrs = Xattrs::new();
+    for name in export.volume.list_xattrs(image)? {
+        if let Some(value) = export.volume.get_xattr(image, name.as_bytes())? {
+            xattrs.push((name.into_encoded_bytes(), value));
+        }
+    }
+    Ok(xattrs)
 }
 
 /// The mode that the file gets. Counts it where something with which it would act for others was `withheld`.

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::{Context as _, Result};
 use rustix::fs::{AtFlags, FileType as HostType, Mode, OFlags};
 use rustix::io::Errno;
-use vfs::file_system::NodeKind;
+use vfs::file_system::{KnownNode, NodeKind};
 use vfs::{FileOptions, Metadata, Volume};
 
 use super::resume::{self, Found};
@@ -22,6 +22,8 @@ use crate::work::{self, Queue};
 
 /// Names that one thread makes before another may take over.
 const RUN_NAMES: usize = 128;
+/// Files of at most so many bytes are read in one step with all that is known about them.
+const WHOLE_BYTES_MAX: usize = 1 << 20;
 /// What is being made is for its maker alone.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
@@ -195,7 +197,8 @@ fn one(
 ) -> Result<Option<MadeDir>> {
     export.options.interrupt.check()?;
     host::check_name(name.as_bytes())?;
-    let metadata = export.volume.symlink_metadata(&image)?;
+    let known = export.volume.read_node(&image, WHOLE_BYTES_MAX)?;
+    let metadata = known.attr;
     if metadata.is_dir() {
         let is_new = host::make_dir(dir, name)?;
         if !is_new && export.options.continues {
@@ -205,7 +208,7 @@ fn one(
         return Ok(Some(MadeDir { host, image, metadata }));
     }
     let place = (dir, name);
-    make_or_link(export, buffer, place, (image, host), &metadata)?;
+    make_or_link(export, buffer, place, (image, host), &known)?;
     export.progress.add_name();
     Ok(None)
 }
@@ -215,17 +218,18 @@ fn make_or_link(
     buffer: &mut [u8],
     place: (&OwnedFd, &OsStr),
     (image, host): (PathBuf, PathBuf),
-    metadata: &Metadata,
+    known: &KnownNode,
 ) -> Result<()> {
+    let metadata = &known.attr;
     if metadata.nlink < 2 {
-        return make(export, buffer, place, &image, metadata).map(drop);
+        return make(export, buffer, place, &image, known).map(drop);
     }
     // Held until the file is there, so that no second thread links to what is not.
     let mut links = lock(&export.links);
     let id = (metadata.home.subvolume, metadata.home.ino);
     if let Some(first) = links.get(&id) {
         link(export, place, first, (&image, metadata))?;
-    } else if make(export, buffer, place, &image, metadata)? {
+    } else if make(export, buffer, place, &image, known)? {
         links.insert(id, host);
     }
     Ok(())
@@ -237,8 +241,9 @@ fn make(
     buffer: &mut [u8],
     place: (&OwnedFd, &OsStr),
     image: &Path,
-    metadata: &Metadata,
+    known: &KnownNode,
 ) -> Result<bool> {
+    let metadata = &known.attr;
     let is_device = matches!(metadata.kind, NodeKind::CharDevice | NodeKind::BlockDevice);
     if is_device && !export.options.makes_devices {
         export.losses.withheld_nodes.fetch_add(1, Ordering::Relaxed);
@@ -254,39 +259,40 @@ fn make(
     }
     // Device nodes are not replaced: this one gets what it lacks.
     if found == Found::Begun && is_device {
-        return metadata::apply_name(export, place, image, metadata).map(|()| true);
+        return metadata::apply_name(export, place, image, known).map(|()| true);
     }
     let replaces = export.options.replaces || found == Found::Begun;
     if metadata.is_file() {
-        return make_file(export, buffer, place, (image, metadata), replaces).map(|()| true);
+        return make_file(export, buffer, place, (image, known), replaces).map(|()| true);
     }
-    make_special(export, place, (image, metadata), replaces)
+    make_special(export, place, (image, known), replaces)
 }
 
 fn make_file(
     export: &Export<'_>,
     buffer: &mut [u8],
     (dir, name): (&OwnedFd, &OsStr),
-    (image, metadata): (&Path, &Metadata),
+    (image, known): (&Path, &KnownNode),
     replaces: bool,
 ) -> Result<()> {
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let open = || rustix::fs::openat(dir, name, flags, PRIVATE);
     let fd = host::make_new(dir, name, replaces, open)?;
-    let filled = fill(export, buffer, &fd, image, metadata);
+    let filled = fill(export, buffer, &fd, image, known);
     if filled.as_ref().is_err_and(is_interruption) {
         host::take_away((dir, name), &fd);
     }
     filled?;
-    metadata::apply_open(export, &fd, image, metadata)
+    metadata::apply_open(export, &fd, image, (&known.attr, known.xattrs.as_ref()))
 }
 
 fn make_special(
     export: &Export<'_>,
     (dir, name): (&OwnedFd, &OsStr),
-    (image, metadata): (&Path, &Metadata),
+    (image, known): (&Path, &KnownNode),
     replaces: bool,
 ) -> Result<bool> {
+    let metadata = &known.attr;
     let node = match metadata.kind {
         NodeKind::File | NodeKind::Directory => return Ok(true),
         NodeKind::Symlink => None,
@@ -297,7 +303,10 @@ fn make_special(
     };
     let made = match node {
         None => {
-            let target = export.volume.read_link(image)?;
+            let target = match &known.target {
+                Some(target) => PathBuf::from(OsStr::from_bytes(target)),
+                None => export.volume.read_link(image)?,
+            };
             host::make_new(dir, name, replaces, || rustix::fs::symlinkat(&target, dir, name))
         }
         Some(kind) => host::make_new(dir, name, replaces, || {
@@ -309,37 +318,46 @@ fn make_special(
         return Ok(false);
     }
     made?;
-    metadata::apply_name(export, (dir, name), image, metadata)?;
+    metadata::apply_name(export, (dir, name), image, known)?;
     Ok(true)
 }
 
-fn fill(export: &Export<'_>, buffer: &mut [u8], fd: &OwnedFd, image: &Path, metadata: &Metadata) -> Result<()> {
+fn fill(export: &Export<'_>, buffer: &mut [u8], fd: &OwnedFd, image: &Path, known: &KnownNode) -> Result<()> {
+    let metadata = &known.attr;
     if metadata.size == 0 {
         return Ok(());
     }
+    if let Some(data) = &known.data {
+        return put(export, fd, 0, data).map(drop);
+    }
     let file = FileOptions::new().read(true).open(export.volume, image)?;
     let mut end = 0;
-    contents::copy_sparse((&file, image), metadata.size, buffer, |mut at, mut part| {
-        while !part.is_empty() {
-            export.options.interrupt.check()?;
-            match rustix::io::pwrite(fd, part, at) {
-                Err(Errno::INTR) => continue,
-                count => {
-                    let count = count?;
-                    part = part.get(count..).unwrap_or_default();
-                    let count = u64::try_from(count)?;
-                    export.progress.add_bytes(count);
-                    at += count;
-                }
-            }
-        }
-        end = at;
+    contents::copy_sparse((&file, image), metadata.size, buffer, |at, part| {
+        end = put(export, fd, at, part)?;
         Ok(())
     })?;
     if end < metadata.size {
         rustix::fs::ftruncate(fd, metadata.size)?;
     }
     Ok(())
+}
+
+/// Writes a piece; returns where it ends.
+fn put(export: &Export<'_>, fd: &OwnedFd, mut at: u64, mut part: &[u8]) -> Result<u64> {
+    while !part.is_empty() {
+        export.options.interrupt.check()?;
+        match rustix::io::pwrite(fd, part, at) {
+            Err(Errno::INTR) => {}
+            count => {
+                let count = count?;
+                part = part.get(count..).unwrap_or_default();
+                let count = u64::try_from(count)?;
+                export.progress.add_bytes(count);
+                at += count;
+            }
+        }
+    }
+    Ok(at)
 }
 
 fn link(
@@ -372,7 +390,7 @@ fn finish_dirs(export: &Export<'_>) -> Result<()> {
     let mut failure = Ok(());
     for dir in dirs {
         let applied = export.root.open_dir(&dir.host).and_then(|fd| {
-            metadata::apply_open(export, &fd, &dir.image, &dir.metadata)
+            metadata::apply_open(export, &fd, &dir.image, (&dir.metadata, None))
                 .with_context(|| export.root.display(&dir.host).display().to_string())
         });
         failure = failure.and(export.note(applied).map(drop));

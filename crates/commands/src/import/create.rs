@@ -121,7 +121,8 @@ fn special(import: &Import<'_>, (handle, stat): (&OwnedFd, &Stat), target: &Path
 fn make(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs, texts: (&[u8], &[u8])) -> Result<()> {
     let kind = source::kind(stat)?;
     let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
-    let pairs: Vec<(&[u8], &[u8])> = xattrs.iter().map(|(name, value)| (name.as_slice(), value.as_slice())).collect();
+    let pairs: Vec<(&[u8], &[u8])> =
+        kept(import, xattrs).map(|(name, value)| (name.as_slice(), value.as_slice())).collect();
     let is_device = matches!(kind, NodeKind::CharDevice | NodeKind::BlockDevice);
     let Times { atime, mtime, ctime, btime } = times(import, stat);
     let node = WholeNode {
@@ -177,10 +178,17 @@ fn merge(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs) -> Re
         ..SetAttr::from(times(import, stat))
     };
     import.volume.set_attributes(target, &changes)?;
-    for (name, value) in xattrs {
+    for (name, value) in kept(import, xattrs) {
         import.volume.set_xattr(target, name, value, XattrMode::Either)?;
     }
     Ok(())
+}
+
+/// The attributes that are to come along.
+fn kept<'a>(import: &Import<'_>, xattrs: &'a Xattrs) -> impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)> {
+    let keeps_all = import.options.keeps_privileged;
+    let is_privileged = |name: &[u8]| name.starts_with(b"security.") || name.starts_with(b"trusted.");
+    xattrs.iter().filter(move |(name, _)| keeps_all || !is_privileged(name))
 }
 
 fn times(import: &Import<'_>, stat: &Stat) -> Times {

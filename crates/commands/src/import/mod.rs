@@ -45,6 +45,8 @@ pub struct ImportOptions {
     pub owner: Option<(u32, u32)>,
     /// Copies the time of the last inode change too, which otherwise is the time of the import.
     pub keeps_ctime: bool,
+    /// Attributes that only root may set come along (`security.`, `trusted.`).
+    pub keeps_privileged: bool,
     /// Leaves out what lies on another file system than the source.
     pub one_file_system: bool,
     /// Device and inode number of a file to leave out: the image itself.
@@ -67,6 +69,7 @@ impl Default for ImportOptions {
             existing: Existing::Fail,
             owner: None,
             keeps_ctime: false,
+            keeps_privileged: true,
             one_file_system: false,
             skip: None,
         }

@@ -34,8 +34,8 @@ pub use resolve::resolve;
 pub use subvolumes::{SnapshotMode, Subvolumes};
 pub use types::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, EncodedData, Entry, Extent, ExtentKind, Follow,
-    Handle, Home, NewNode, NodeAt, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime,
-    SyncTicket, SyncWhat, Time, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
+    Handle, Home, KnownNode, NewNode, NodeAt, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr,
+    SetTime, SyncTicket, SyncWhat, Time, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode, Xattrs,
 };
 
 use std::time::Duration;
@@ -86,6 +86,14 @@ pub trait FileSystem: Send + Sync {
     fn node_at(&self, path: &[u8], follow: Follow) -> Answer<NodeAt> {
         let entry = self.resolve(path, follow)?;
         Ok(NodeAt { node: entry.node, kind: entry.attr.kind, is_referenced: true })
+    }
+
+    /// All that is worth knowing about what a path leads to, in one step; contents of at most `data_bytes_max` bytes.
+    ///
+    /// # Errors
+    /// As [`FileSystem::resolve`].
+    fn known_at(&self, path: &[u8], follow: Follow, data_bytes_max: usize) -> Answer<KnownNode> {
+        whole::read(self, path, follow, data_bytes_max)
     }
 
     /// Gives back `count` references to a node. Never fails: a count that is too large is cut.

@@ -1,9 +1,12 @@
-//! A node with all that is known about it, made by one request after the other.
+//! A node with all that is known about it, made, and read, by one request after the other.
 
 use super::{
-    Answer, Attr, Caller, FileSystem, NewNode, NodeId, NodeKind, OpenFlags, SetAttr, SetTime, WholeNode, WriteFlags,
-    XattrMode,
+    Answer, Attr, Caller, Errno, FileSystem, Follow, KnownNode, NewNode, NodeId, NodeKind, OpenFlags, Seek, SetAttr,
+    SetTime, WholeNode, WriteFlags, XattrMode, Xattrs,
 };
+
+/// Bytes of the names and values that [`FileSystem::known_at`] returns at most.
+const XATTR_BYTES_MAX: usize = 128 << 10;
 
 /// What [`FileSystem::create_whole`] does where the format has no such step. What was made goes again when a request
 /// fails.
@@ -61,4 +64,58 @@ fn fill<F: FileSystem + ?Sized>(fs: &F, caller: &Caller, made: NodeId, node: &Wh
         fs.set_attr(caller, made, &times)?;
     }
     Ok(())
+}
+
+/// What [`FileSystem::known_at`] does.
+pub(super) fn read<F: FileSystem + ?Sized>(
+    fs: &F,
+    path: &[u8],
+    follow: Follow,
+    data_bytes_max: usize,
+) -> Answer<KnownNode> {
+    let entry = fs.resolve(path, follow)?;
+    let (node, attr) = (entry.node, entry.attr);
+    let target = attr.is_symlink().then(|| fs.read_link(node).ok()).flatten();
+    let xattrs = xattrs(fs, node).ok().flatten();
+    let size = usize::try_from(attr.size).ok().filter(|size| attr.is_file() && *size <= data_bytes_max);
+    let data = size.and_then(|size| data(fs, node, size).ok().flatten());
+    fs.forget(node, 1);
+    Ok(KnownNode { attr, target, xattrs, data })
+}
+
+/// All attributes, where they are not too long.
+fn xattrs<F: FileSystem + ?Sized>(fs: &F, node: NodeId) -> Answer<Option<Xattrs>> {
+    let (mut pairs, mut bytes) = (Vec::new(), 0_usize);
+    for name in fs.list_xattrs(node)? {
+        let value = match fs.get_xattr(node, &name) {
+            Ok(value) => value,
+            // It has gone meanwhile.
+            Err(error) if error.errno() == Errno::ENODATA => continue,
+            Err(error) => return Err(error),
+        };
+        bytes = bytes.saturating_add(name.len()).saturating_add(value.len());
+        if bytes > XATTR_BYTES_MAX {
+            return Ok(None);
+        }
+        pairs.push((name, value));
+    }
+    Ok(Some(pairs))
+}
+
+/// All contents, where they are `size` bytes without a hole.
+fn data<F: FileSystem + ?Sized>(fs: &F, node: NodeId, size: usize) -> Answer<Option<Vec<u8>>> {
+    let mut bytes = vec![0; size];
+    if size == 0 {
+        return Ok(Some(bytes));
+    }
+    match fs.seek(node, Seek::Hole, 0) {
+        Ok(hole) if usize::try_from(hole).is_ok_and(|hole| hole < size) => return Ok(None),
+        Ok(_) => {}
+        Err(error) if matches!(error.errno(), Errno::ENOSYS | Errno::EOPNOTSUPP) => {}
+        Err(error) => return Err(error),
+    }
+    let handle = fs.open(&Caller::default(), node, OpenFlags::READ | OpenFlags::NO_ATIME)?;
+    let count = fs.read(node, handle, 0, &mut bytes);
+    fs.release(node, handle);
+    Ok((count? == size).then_some(bytes))
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::{FileOptions, Volume};
 use crate::error::Result;
-use crate::file_system::{Follow, Layout, Size, Trim};
+use crate::file_system::{Follow, KnownNode, Layout, Size, Trim};
 use crate::number::{to_u64, to_usize};
 
 /// Largest buffer that a file's size is trusted for, in bytes; a larger file grows the buffer as it is read.
@@ -32,6 +32,18 @@ impl Volume {
                 return Ok(bytes);
             }
         }
+    }
+
+    /// All that is worth knowing about what is at `path`, in one step; contents of at most `data_bytes_max` bytes. A
+    /// symbolic link at the end is not followed.
+    ///
+    /// # Errors
+    /// As [`Volume::symlink_metadata`].
+    pub fn read_node(&self, path: impl AsRef<Path>, data_bytes_max: usize) -> Result<KnownNode> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let path = path.as_ref();
+        let known = self.fs.known_at(path.as_os_str().as_bytes(), Follow::AllButLast, data_bytes_max);
+        known.map_err(|error| error.at(path))
     }
 
     /// Replaces the contents of a file, which is created when there is none.
