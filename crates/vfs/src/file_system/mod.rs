@@ -34,9 +34,10 @@ pub use resolve::resolve;
 pub use subvolumes::{SnapshotMode, Subvolumes};
 pub use types::{
     AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, EncodedData, Entry, Extent, ExtentKind, Follow,
-    Handle, Home, KnownNode, NewNode, NodeAt, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr,
-    SetTime, SyncTicket, SyncWhat, Time, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode, Xattrs,
+    Handle, Home, NewNode, NodeAt, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime,
+    SyncTicket, SyncWhat, Time, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
+pub use whole::{KnownNode, Xattrs};
 
 use std::time::Duration;
 

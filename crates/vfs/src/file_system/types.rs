@@ -427,23 +427,6 @@ pub struct WholeNode<'a> {
     pub data: &'a [u8],
 }
 
-/// Extended attributes: names and values.
-pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
-
-/// A node with what is worth knowing about it at once. What could not be read, or is too long, is missing: who wants it
-/// asks for it alone, and hears why.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KnownNode {
-    /// What `stat` reports.
-    pub attr: Attr,
-    /// Where a symbolic link leads.
-    pub target: Option<Vec<u8>>,
-    /// Names and values of all extended attributes.
-    pub xattrs: Option<Xattrs>,
-    /// All contents of a regular file without holes.
-    pub data: Option<Vec<u8>>,
-}
-
 /// What to do with a symbolic link at the end of a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Follow {

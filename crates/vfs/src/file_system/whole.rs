@@ -1,12 +1,31 @@
 //! A node with all that is known about it, made, and read, by one request after the other.
 
+use serde::{Deserialize, Serialize};
+
 use super::{
-    Answer, Attr, Caller, Errno, FileSystem, Follow, KnownNode, NewNode, NodeId, NodeKind, OpenFlags, Seek, SetAttr,
-    SetTime, WholeNode, WriteFlags, XattrMode, Xattrs,
+    Answer, Attr, Caller, Errno, FileSystem, Follow, NewNode, NodeId, NodeKind, OpenFlags, Seek, SetAttr, SetTime,
+    WholeNode, WriteFlags, XattrMode,
 };
 
 /// Bytes of the names and values that [`FileSystem::known_at`] returns at most.
 const XATTR_BYTES_MAX: usize = 128 << 10;
+
+/// Extended attributes: names and values.
+pub type Xattrs = Vec<(Vec<u8>, Vec<u8>)>;
+
+/// A node with what is worth knowing about it at once. What could not be read, or is too long, is missing: who wants it
+/// asks for it alone, and hears why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KnownNode {
+    /// What `stat` reports.
+    pub attr: Attr,
+    /// Where a symbolic link leads.
+    pub target: Option<Vec<u8>>,
+    /// Names and values of all extended attributes.
+    pub xattrs: Option<Xattrs>,
+    /// All contents of a regular file without holes.
+    pub data: Option<Vec<u8>>,
+}
 
 /// What [`FileSystem::create_whole`] does where the format has no such step. What was made goes again when a request
 /// fails.
