@@ -5,4 +5,4 @@ use crate::btrfs;
 use commands::format::Format;
 
 /// The formats of this program.
-pub(crate) const FORMATS: &[Format] = &[btrfs::format::FORMAT];
+pub(crate) const FORMATS: &[Format] = &[btrfs::row::FORMAT];

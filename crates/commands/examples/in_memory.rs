@@ -13,8 +13,7 @@ use anyhow::Result;
 use blockdev::Device;
 use clap::{Parser, Subcommand};
 use commands::failure::{Failure, Status, one_line, status_of};
-use commands::format::Request;
-use commands::format::{About, Format, MountFormat, OpenRequest, Opened};
+use commands::format::{About, Format, MountFormat, OpenRequest, Opened, Request, Served};
 use commands::magic::magic;
 use commands::mount::unknown;
 use commands::output::Output;
@@ -32,7 +31,7 @@ const FORMATS: &[Format] = &[Format {
     remedies: |_| Vec::new(),
     status: |_| None,
     mount: MountFormat {
-        open: |device, _| Ok(of(&*device)),
+        open: |device, _| Ok(Served { file_system: of(&*device), jobs: None }),
         check_options,
         is_option: |_| false,
         chooses: |_| false,

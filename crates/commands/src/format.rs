@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 use blockdev::Device;
+use remote::Jobs;
 use vfs::{AtimeMode, FileSystem, Volume};
 
 use super::failure::{self, Failure, Status};
@@ -35,7 +36,15 @@ pub struct Format {
 }
 
 /// Opens the file system on a device for a mount.
-pub type Opener = fn(Arc<dyn Device>, &Request) -> Result<Arc<dyn FileSystem>>;
+pub type Opener = fn(Arc<dyn Device>, &Request) -> Result<Served>;
+
+/// What a mount serves.
+pub struct Served {
+    /// To the kernel, and to commands.
+    pub file_system: Arc<dyn FileSystem>,
+    /// To commands that only the format knows.
+    pub jobs: Option<Arc<dyn Jobs>>,
+}
 
 /// How an image of a format is mounted.
 #[derive(Debug)]

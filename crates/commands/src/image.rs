@@ -10,6 +10,7 @@ use anyhow::{Context as _, Error, Result};
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
+use remote::Remote;
 use vfs::{FileSystem as _, Volume};
 
 use crate::failure::{Failure, Status, one_line, status_of};
@@ -154,6 +155,29 @@ impl ImageArgs {
     }
 }
 
+/// The server of the mount that has the directory `dir`, and where that is, from the root of the volume.
+///
+/// # Errors
+/// When it takes no commands; the system's.
+pub fn connect_mount(dir: &Path) -> Result<(Remote, PathBuf)> {
+    let remote = connect_to(dir)?;
+    let real = dir.canonicalize()?;
+    let rows = mounts::of(&std::fs::metadata(&real)?)?.map(|row| mounts::alike(&row)).transpose()?.unwrap_or_default();
+    let row = rows.into_iter().filter(|row| real.starts_with(&row.dir)).max_by_key(|row| row.dir.as_os_str().len());
+    let base = row.and_then(|row| Some(row.root.join(real.strip_prefix(&row.dir).ok()?)));
+    let base = base.with_context(|| format!("{}: not in the list of mounts", dir.display()))?;
+    Ok((remote, base))
+}
+
+fn connect_to(dir: &Path) -> Result<Remote> {
+    let shown = dir.display();
+    let remote = connect(dir).with_context(|| shown.to_string())?;
+    remote.ok_or_else(|| {
+        let text = "of a mount that takes no commands: it was made with `idmap`, or by an older version";
+        Failure::refused(format!("{shown}: a directory {text}")).into()
+    })
+}
+
 /// What the server of a mount shows of a directory of it.
 fn open_mounted(dir: &Path, request: &OpenRequest) -> Result<Opened> {
     let shown = dir.display();
@@ -161,11 +185,7 @@ fn open_mounted(dir: &Path, request: &OpenRequest) -> Result<Opened> {
         let text = "how new contents are compressed, and what a log says, is decided when an image is opened";
         return Err(Failure::usage(format!("{shown}: a directory of a mount; {text}")).into());
     }
-    let remote = connect(dir).with_context(|| shown.to_string())?;
-    let Some(remote) = remote else {
-        let text = "of a mount that takes no commands: it was made with `idmap`, or by an older version";
-        return Err(Failure::refused(format!("{shown}: a directory {text}")).into());
-    };
+    let remote = connect_to(dir)?;
     if !request.read_only && remote.is_read_only() {
         return Err(Failure::refused(format!("{shown}: mounted for reading only")).into());
     }

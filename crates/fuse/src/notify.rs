@@ -63,17 +63,25 @@ pub(crate) fn send_stale_attributes(channel: &Arc<OwnedFd>, nodes: Vec<NodeId>) 
 pub struct Notifier {
     channel: Arc<OwnedFd>,
     keeps_sizes: bool,
+    has_epochs: bool,
 }
 
 impl Notifier {
-    /// `keeps_sizes` where the kernel decides about the sizes of files that it knows.
-    pub(crate) const fn new(channel: Arc<OwnedFd>, keeps_sizes: bool) -> Self {
-        Self { channel, keeps_sizes }
+    /// `keeps_sizes` where the kernel decides about the sizes of files that it knows, `has_epochs` where it can forget
+    /// all names at once.
+    pub(crate) const fn new(channel: Arc<OwnedFd>, keeps_sizes: bool, has_epochs: bool) -> Self {
+        Self { channel, keeps_sizes, has_epochs }
     }
 
-    /// A name leads to another node now, or to none.
+    /// A name leads to another node now, or to none. Where the kernel can, it looks all names up anew, which makes
+    /// nobody wait; to forget one alone, it waits for the lock of the directory.
     pub fn name(&self, parent: NodeId, name: &[u8]) {
-        send_stale_name(&self.channel, parent, name);
+        if self.has_epochs {
+            send(&self.channel, notify::INC_EPOCH, &[0u8; 0], &[]);
+            self.attributes(parent);
+        } else {
+            send_stale_name(&self.channel, parent, name);
+        }
     }
 
     /// Attributes of a node changed.

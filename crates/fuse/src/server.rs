@@ -269,7 +269,8 @@ impl Server {
             }
         }
         let background = Background::start(Arc::clone(&fs), Arc::clone(&ending))?;
-        let notifier = Notifier::new(first, agreement.flags.contains(InitFlags::WRITEBACK_CACHE));
+        let notifier =
+            Notifier::new(first, agreement.flags.contains(InitFlags::WRITEBACK_CACHE), agreement.has_epochs());
         Ok(Self { fs, workers, background, done: Done(Arc::clone(&ending)), ending, activity, notifier })
     }
 

@@ -14,12 +14,15 @@ use vfs::file_system::{
 use vfs::{Blame, Error, FileSystem};
 
 use crate::dirs::Dirs;
+use crate::serve::JobFailure;
 use crate::wire::{
     Call, Copy, DATA_BYTES_MAX, Encoded, Gone, Inbox, Owner, Reply, Request, Whole, Wire, send_hello, told,
 };
 
 /// What is given back without being asked for again waits for the next message, or for so much of it.
 const GONE_MAX: usize = 256;
+/// The exit status of what fails on the way.
+const STATUS_IO: u8 = 6;
 /// Names of compressions that extents may have.
 const COMPRESSIONS: [&str; 3] = ["zlib", "lzo", "zstd"];
 
@@ -115,6 +118,23 @@ impl Remote {
             reply => return Err(failure(reply)),
         }
         Ok(remote)
+    }
+
+    /// Has the server do a job that only a format knows; it reads from `stream`, or writes to it. Returns what is
+    /// reported. Nothing else is asked of the server meanwhile through what is left of the first stream.
+    ///
+    /// # Errors
+    /// What the job ends with, in its own words; the stream's.
+    pub fn job(&self, words: Vec<String>, stream: UnixStream) -> Result<String, JobFailure> {
+        let call = Call { gone: Vec::new(), request: Request::Job { words } };
+        let answer = self.first.lock().call(&call, &[], Some(stream.as_fd()), None);
+        drop(stream);
+        let failed = |error: Error| JobFailure { status: STATUS_IO, text: error.to_string() };
+        match answer.map_err(|error| failed(broken(error)))?.0 {
+            Reply::Text(text) => Ok(text),
+            Reply::JobFailed { status, text } => Err(JobFailure { status, text }),
+            reply => Err(failed(failure(reply))),
+        }
     }
 
     /// A stream that nobody else uses.

@@ -26,10 +26,11 @@ mod wire;
 
 mod client;
 mod dirs;
+mod list;
 mod permit;
 mod serve;
 
 pub use client::Remote;
 pub use permit::{Permitted, Who};
-pub use serve::{Host, STREAMS_MAX, Watch};
+pub use serve::{Host, JobFailure, Jobs, STREAMS_MAX, Watch};
 pub use wire::receive_hello;

@@ -70,6 +70,14 @@ impl Permitted {
         &*self.fs
     }
 
+    /// A job reads or writes everything, whatever the permissions are.
+    pub(crate) fn may_do_jobs(&self, changes: bool) -> Answer<()> {
+        if changes {
+            self.writes()?;
+        }
+        self.is_root_or_serves()
+    }
+
     /// The node that is meant: the root is the base.
     pub(crate) fn real(&self, node: NodeId) -> NodeId {
         if node == NodeId::ROOT { self.base } else { node }

@@ -10,14 +10,14 @@ use std::thread;
 use parking_lot::{Condvar, Mutex, RwLock};
 use vfs::FileSystem as _;
 use vfs::file_system::{
-    Answer, Caller, DirEntry, DirSink, EncodedData, Entry, Errno, Handle, Layout, NodeId, OpenFlags, SetAttr, Trim,
-    WholeNode, WriteFlags,
+    Answer, Caller, EncodedData, Entry, Errno, Follow, Handle, Layout, NodeId, OpenFlags, SetAttr, Trim, WholeNode,
+    WriteFlags,
 };
 
+use crate::list::List;
 use crate::permit::Permitted;
 use crate::wire::{
-    Call, Copy, DATA_BYTES_MAX, EXTENTS_MAX, Encoded, Gone, Inbox, LIST_BYTES_MAX, Listed, Owner, Placed, Reply,
-    Request, Whole, Wire,
+    Call, Copy, DATA_BYTES_MAX, EXTENTS_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Whole, Wire,
 };
 
 /// Streams at the same time, of all clients.
@@ -41,9 +41,33 @@ pub trait Watch: Send + Sync {
     fn contents(&self, node: NodeId);
 }
 
+/// What only a format can do: whole streams that go in and out.
+pub trait Jobs: Send + Sync {
+    /// True for a job that changes something.
+    fn changes(&self, words: &[String]) -> bool;
+
+    /// Does what the words of a command line say, reads from `stream` or writes to it, and returns what the command
+    /// reports. Names that changed are added to `changed`, with their paths from the root of the file system.
+    ///
+    /// # Errors
+    /// What the command ends with.
+    fn run(&self, words: &[String], stream: UnixStream, changed: &mut Vec<Vec<u8>>) -> Result<String, JobFailure>;
+}
+
+/// Why a job failed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{text}")]
+pub struct JobFailure {
+    /// The exit status of the command.
+    pub status: u8,
+    /// For people.
+    pub text: String,
+}
+
 /// Serves clients until it is closed.
 pub struct Host {
     watch: Arc<dyn Watch>,
+    jobs: Option<Arc<dyn Jobs>>,
     /// Requests are carried out while this is true.
     is_open: RwLock<bool>,
     streams: Mutex<Streams>,
@@ -67,9 +91,9 @@ struct Streams {
 impl Host {
     /// Nobody is served yet.
     #[must_use]
-    pub fn new(watch: Arc<dyn Watch>) -> Arc<Self> {
+    pub fn new(watch: Arc<dyn Watch>, jobs: Option<Arc<dyn Jobs>>) -> Arc<Self> {
         let streams = Mutex::new(Streams::default());
-        Arc::new(Self { watch, is_open: RwLock::new(true), streams, changed: Condvar::new() })
+        Arc::new(Self { watch, jobs, is_open: RwLock::new(true), streams, changed: Condvar::new() })
     }
 
     /// Does `greet` with a client of whom nothing is known yet, so that [`Host::close`] ends it.
@@ -126,13 +150,16 @@ impl Host {
 
     /// No request is carried out any more, and no node or opening held for a client, when this returns.
     pub fn close(&self) {
+        {
+            let mut streams = self.streams.lock();
+            streams.is_closed = true;
+            for (stream, _) in streams.open.values() {
+                // It may have ended by itself.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
         *self.is_open.write() = false;
         let mut streams = self.streams.lock();
-        streams.is_closed = true;
-        for (stream, _) in streams.open.values() {
-            // It may have ended by itself.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
         while !streams.open.is_empty() {
             self.changed.wait(&mut streams);
         }
@@ -195,12 +222,40 @@ impl Session {
                     let joined = self.host.add(UnixStream::from(other), Arc::clone(self));
                     joined.map_or_else(|_| Reply::from(vfs::Error::from(Errno::EAGAIN)), |()| Reply::Done)
                 }
+                (Request::Job { words }, Some(stream)) => self.job(words, UnixStream::from(stream)),
                 (request, _) => self.answer(request, &inbox.data, &mut data).unwrap_or_else(Reply::from),
             };
             drop(is_open);
             wire.send(&reply, &data, None)?;
         }
         Ok(())
+    }
+
+    /// Root's jobs, and those of who serves.
+    fn job(&self, words: &[String], stream: UnixStream) -> Reply {
+        let Some(jobs) = &self.host.jobs else { return vfs::Error::from(Errno::EOPNOTSUPP).into() };
+        if let Err(error) = self.permitted.may_do_jobs(jobs.changes(words)) {
+            return error.into();
+        }
+        let Ok(_ended) = self.host.register(&stream, self.uid) else {
+            return vfs::Error::from(Errno::EAGAIN).into();
+        };
+        let mut changed = Vec::new();
+        let done = jobs.run(words, stream, &mut changed);
+        for path in changed {
+            let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
+            let (dir, name) = path.split_at(end);
+            let dir = if dir.is_empty() { b"/" } else { dir };
+            if let Ok(entry) = self.permitted.inner().resolve(dir, Follow::Last) {
+                self.host.watch.name(entry.node, name);
+                self.host.watch.contents(entry.node);
+                self.permitted.inner().forget(entry.node, 1);
+            }
+        }
+        match done {
+            Ok(text) => Reply::Text(text),
+            Err(JobFailure { status, text }) => Reply::JobFailed { status, text },
+        }
     }
 
     fn give_back(&self, gone: Gone) {
@@ -286,7 +341,7 @@ impl Session {
     fn answer(&self, request: &Request<'_>, data: &[u8], out: &mut Vec<u8>) -> Answer<Reply> {
         let fs = &self.permitted;
         Ok(match request {
-            Request::Join => return Err(Errno::EINVAL.into()),
+            Request::Join | Request::Job { .. } => return Err(Errno::EINVAL.into()),
             Request::Lookup { parent, name } => return self.given(fs.lookup(self.known(*parent)?, name)?),
             Request::Resolve { path, follow } => return self.given(fs.resolve(path, *follow)?),
             Request::AttrAt { path, follow } => Reply::Attr(fs.attr_at(path, *follow)?),
@@ -499,7 +554,7 @@ impl Session {
     }
 
     fn list(&self, node: NodeId, from: u64, with_nodes: bool) -> Answer<Reply> {
-        let mut list = List { names: Vec::new(), bytes: 0, is_full: false };
+        let mut list = List::default();
         let listed = self.permitted.read_dir(self.known(node)?, from, with_nodes, &mut list);
         for entry in list.names.iter().filter_map(|listed| listed.node.as_ref()) {
             self.keep(entry)?;
@@ -527,35 +582,5 @@ fn whole<'a>(node: &'a Whole<'a>, data: &'a [u8]) -> WholeNode<'a> {
         target: node.target,
         xattrs: &node.xattrs,
         data,
-    }
-}
-
-/// Names of a directory, as many as fit an answer.
-struct List {
-    names: Vec<Listed>,
-    bytes: usize,
-    is_full: bool,
-}
-
-impl List {
-    fn take(&mut self, entry: &DirEntry<'_>, node: Option<&Entry>) -> bool {
-        if self.bytes > LIST_BYTES_MAX {
-            self.is_full = true;
-            return false;
-        }
-        self.bytes = self.bytes.saturating_add(entry.name.len()).saturating_add(size_of::<Listed>());
-        let DirEntry { name, ino, kind, next } = *entry;
-        self.names.push(Listed { name: name.to_vec(), ino, kind, next, node: node.copied() });
-        true
-    }
-}
-
-impl DirSink for List {
-    fn add(&mut self, entry: &DirEntry<'_>) -> bool {
-        self.take(entry, None)
-    }
-
-    fn add_with_node(&mut self, entry: &DirEntry<'_>, node: Option<&Entry>) -> bool {
-        self.take(entry, node)
     }
 }

@@ -75,6 +75,10 @@ pub(crate) enum Gone {
 pub(crate) enum Request<'a> {
     /// The descriptor that comes with it is one more stream of this session.
     Join,
+    /// The descriptor that comes with it is what is read, or written, by a job that only a format knows.
+    Job {
+        words: Vec<String>,
+    },
     Lookup {
         parent: NodeId,
         name: &'a [u8],
@@ -306,6 +310,11 @@ pub(crate) enum Reply {
     },
     Bytes(Vec<u8>),
     Text(String),
+    /// Of a job: an exit status, and why.
+    JobFailed {
+        status: u8,
+        text: String,
+    },
     Opened(Handle),
     Unnamed(Entry, Handle),
     Count(u64),

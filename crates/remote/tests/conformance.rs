@@ -39,7 +39,7 @@ impl Served {
     fn new() -> Self {
         let heard = Arc::new(Heard::default());
         let watch: Arc<dyn Watch> = Arc::<Heard>::clone(&heard);
-        Self { fs: Arc::new(MemoryFs::default()), host: Host::new(watch), heard }
+        Self { fs: Arc::new(MemoryFs::default()), host: Host::new(watch, None), heard }
     }
 
     fn connect(&self, who: Who, base: NodeId) -> Arc<dyn FileSystem> {

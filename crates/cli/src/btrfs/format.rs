@@ -1,4 +1,4 @@
-//! The row of btrfs among the formats.
+//! How images of btrfs are opened, and what its errors mean.
 
 use std::error::Error as StdError;
 use std::sync::Arc;
@@ -10,31 +10,11 @@ use btrfs_store::Error as StoreError;
 use btrfs_store::pool::supers::read_mirrors;
 use spinney::{CallerError, Error as VolumeError, Volume, VolumeOptions};
 
-use super::{compression, info, mount, place};
+use super::{compression, info};
 use commands::failure::{Failure, Status, of_device};
-use commands::format::{About, Format, MountFormat, OpenRequest, Opened};
+use commands::format::{About, OpenRequest, Opened};
 use commands::image::{ImageArgs, ReadArgs, explain, open_device};
-use commands::magic::magic;
 use commands::output::Output;
-
-/// The row.
-pub(crate) const FORMAT: Format = Format {
-    name: "btrfs",
-    magic: magic(0x10040, b"_BHRfS_M"),
-    relatives: &[("a btrfs send stream", magic(0, b"btrfs-stream\0"))],
-    open,
-    remedies,
-    status,
-    mount: MountFormat {
-        open: mount::open,
-        check_options: mount::check_options,
-        is_option: mount::is_option,
-        chooses: place::chooses,
-        place: place::find,
-        check_place: place::check,
-        options_help: mount::OPTIONS_HELP,
-    },
-};
 
 #[derive(Debug)]
 struct Btrfs(Volume);
@@ -46,7 +26,7 @@ impl About for Btrfs {
     }
 }
 
-fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
+pub(super) fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
     let volume = options(request)?.open_device(device)?;
     Ok(Opened { volume: volume.by_paths().clone(), about: Box::new(Btrfs(volume)) })
 }
@@ -84,7 +64,7 @@ fn open_image(image: &ImageArgs, request: &OpenRequest) -> Result<Volume> {
 }
 
 /// Which copies of the superblock are right, where the primary is not.
-fn remedies(device: &dyn Device) -> Vec<String> {
+pub(super) fn remedies(device: &dyn Device) -> Vec<String> {
     let copies = read_mirrors(device);
     if copies.first().is_none_or(|(_, copy)| copy.is_ok()) {
         return Vec::new();
@@ -93,7 +73,7 @@ fn remedies(device: &dyn Device) -> Vec<String> {
     right.map(|(number, (offset, _))| format!("--super {number} takes the copy at byte {offset}")).collect()
 }
 
-fn status(cause: &(dyn StdError + 'static)) -> Option<Status> {
+pub(super) fn status(cause: &(dyn StdError + 'static)) -> Option<Status> {
     if let Some(error) = cause.downcast_ref::<VolumeError>() {
         return Some(of_volume(error));
     }

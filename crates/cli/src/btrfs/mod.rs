@@ -3,7 +3,7 @@
 //! it.
 //!
 //! Each has its arguments as a struct and a `run`, like those of the crate `commands`, and uses what
-//! is shared there; [`mod@format`] is its row in `formats`, with what [`mount`] and [`place`] know. Only `dump` and
+//! is shared there; [`row`] is its row in `formats`, with what [`mount`] and [`place`] know. Only `dump` and
 //! `verify_crash` look below the library's `Volume`, at the store and the device.
 //!
 //! Failure: as there; `mkfs` takes away the file that a failed attempt has made. Caller:
@@ -18,16 +18,19 @@ pub(crate) mod dump;
 pub(crate) mod features;
 pub(crate) mod format;
 pub(crate) mod info;
+mod jobs;
 pub(crate) mod label;
 pub(crate) mod late_super;
 pub(crate) mod map;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
+mod on_mount;
 pub(crate) mod place;
 pub(crate) mod qgroup;
 pub(crate) mod quota;
 pub(crate) mod receive;
 pub(crate) mod resize;
+pub(crate) mod row;
 pub(crate) mod send;
 pub(crate) mod sizing;
 pub(crate) mod subvolume;

@@ -6,11 +6,11 @@ use anyhow::Result;
 use blockdev::Device;
 use btrfs_disk::TreeId;
 use spinney::{CallerError, Compression, Error as VolumeError, FsOptions, Volume, VolumeOptions};
-use vfs::FileSystem;
 
 use super::compression;
+use super::jobs::OfVolume;
 use commands::failure::{Failure, Status};
-use commands::format::Request;
+use commands::format::{Request, Served};
 use commands::mount::{needs_value, size, takes_no_value, unknown};
 
 /// The options that only btrfs has; the first words of the lines are their names.
@@ -107,10 +107,12 @@ pub(crate) fn check_options(request: &Request) -> Result<()> {
 }
 
 /// Opens a device for a mount.
-pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Arc<dyn FileSystem>> {
+pub(crate) fn open(device: Arc<dyn Device>, request: &Request) -> Result<Served> {
     let wanted = Wanted::of(request)?;
     let served = wanted.served.clone();
-    Ok(wanted.open(device)?.serve(served)?)
+    let volume = wanted.open(device)?;
+    let file_system = volume.serve(served)?;
+    Ok(Served { file_system, jobs: Some(Arc::new(OfVolume::new(volume))) })
 }
 
 /// Switches to an older way, for benchmarks.

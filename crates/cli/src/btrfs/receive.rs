@@ -12,8 +12,10 @@ use btrfs_stream::Decoder;
 use btrfs_stream::dump::Dump;
 use clap::Args;
 use serde::Serialize;
+use spinney::Volume;
 
 use super::format;
+use super::on_mount::OnMount;
 use commands::failure::{Failure, Status, one_line};
 use commands::image::ImageArgs;
 use commands::names::JsonPath;
@@ -22,6 +24,8 @@ use commands::progress::{Bar, Progress};
 
 /// Bytes of a stream that are read at once.
 const READ_BYTES: usize = 1 << 20;
+/// Failures that the answer of a server tells.
+const NOTED_MAX: usize = 16;
 
 /// Build subvolumes from send streams
 ///
@@ -116,34 +120,81 @@ impl Receive {
             return self.dump(out);
         }
         let image = self.image();
-        refuse_mount(&image)?;
+        let mount = image.mounted_dir()?.map(|dir| OnMount::connect(&dir)).transpose()?;
         let (input, bytes_total) = self.input()?;
-        let volume = format::open_writable(&image)?;
         let progress = Arc::new(Progress::default());
         progress.bytes_total.store(bytes_total, Ordering::Relaxed);
         let bar = Bar::new(&progress, !self.quiet);
+        let (received, report) = match mount {
+            Some(mount) => {
+                let passed = Passed { input, progress: Arc::clone(&progress) };
+                let report = mount.give(self.words(&mount)?, passed)?;
+                (Ok(()), serde_json::from_str(&report).context("what the server reports")?)
+            }
+            None => {
+                let volume = format::open_writable(&image)?;
+                let (received, report) = self.receive(&volume, input, &mut Shown(&progress))?;
+                // What is whole stays, whatever became of the rest.
+                let closed = volume.close();
+                (received.and_then(|()| Ok(closed?)), serde_json::to_value(&report)?)
+            }
+        };
+        drop(bar);
+        for subvolume in report["subvolumes"].as_array().into_iter().flatten() {
+            let (path, count) = (subvolume["path"].as_str(), subvolume["ranges_without_data"].as_u64());
+            if let Some((path, count)) = path.zip(count).filter(|(_, count)| *count > 0) {
+                eprintln!("spinney: {path}: the stream has no data of {count} ranges of files; they are holes");
+            }
+        }
+        if self.json && received.is_ok() {
+            out.json(&report)?;
+        }
+        received
+    }
+
+    /// Whether the streams could be received, and what was. What cannot even begin is an error of its own.
+    fn receive(&self, volume: &Volume, input: impl Read, watch: &mut dyn Watch) -> Result<(Result<()>, Report)> {
         let options = Options {
             stops_at_end: self.end_cmd,
             errors_max: self.max_errors,
             force_decompress: self.force_decompress,
         };
-        let mut receiver = Receiver::new(&volume, &self.dir, options).map_err(failure)?;
-        let received = receiver.receive(input, &mut Shown(&progress)).map_err(failure);
-        drop(bar);
+        let mut receiver = Receiver::new(volume, &self.dir, options).map_err(failure)?;
+        let received = receiver.receive(input, watch).map_err(failure);
         let received = received.or_else(|error| self.clear_up(&mut receiver, error));
-        let report = receiver.report().clone();
-        drop(receiver);
-        // What is whole stays, whatever became of the rest.
-        let closed = volume.close();
-        for subvolume in report.subvolumes.iter().filter(|subvolume| subvolume.absent_ranges > 0) {
-            let (path, count) = (subvolume.path.display(), subvolume.absent_ranges);
-            eprintln!("spinney: {path}: the stream has no data of {count} ranges of files; they are holes");
-        }
-        if self.json && received.is_ok() {
-            out.json(&shown(&report))?;
-        }
-        received?;
-        Ok(closed?)
+        Ok((received, shown(receiver.report())))
+    }
+
+    /// The command line for the server of a mount.
+    fn words(&self, mount: &OnMount) -> Result<Vec<String>> {
+        let mut words = vec!["receive".to_owned(), format!("--max-errors={}", self.max_errors)];
+        let flags = [
+            (self.end_cmd, "--end-cmd"),
+            (self.force_decompress, "--force-decompress"),
+            (self.delete_partial, "--delete-partial"),
+        ];
+        words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned()));
+        words.extend(["--".to_owned(), "IMAGE".to_owned(), mount.word(&self.dir)?]);
+        Ok(words)
+    }
+
+    /// As the server of a mount: from who asked. The report is that of `--json`.
+    pub(super) fn receive_from(&self, volume: &Volume, input: impl Read, changed: &mut Vec<Vec<u8>>) -> Result<String> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let input = BufReader::with_capacity(READ_BYTES, input);
+        let mut failed = Noted(Vec::new());
+        let (received, report) = self.receive(volume, input, &mut failed)?;
+        let made = report.subvolumes.iter().map(|made| &made.path).chain(&report.incomplete);
+        changed.extend(made.map(|path| path.0.clone()));
+        // What a failure left, whatever its name is.
+        changed.push([self.dir.as_os_str().as_bytes(), b"/?"].concat());
+        let synced = volume.sync();
+        received.map_err(|error| {
+            let texts: Vec<String> = failed.0.drain(..).chain([one_line(&error)]).collect();
+            Failure::new(commands::failure::status_of(&error), texts.join("; "))
+        })?;
+        synced?;
+        Ok(serde_json::to_string(&report)?)
     }
 
     /// Says what a failure leaves, or deletes it.
@@ -172,7 +223,7 @@ impl Receive {
     }
 
     /// The streams, and how many bytes they have where that is known.
-    fn input(&self) -> Result<(Box<dyn Read>, u64)> {
+    fn input(&self) -> Result<(Box<dyn Read + Send>, u64)> {
         let Some(path) = &self.file else {
             if std::io::stdin().is_terminal() {
                 let text = "the standard input is a terminal; pipe a send stream to it, or name one with -f";
@@ -219,18 +270,33 @@ impl Watch for Shown<'_> {
     }
 }
 
-/// Refuses a directory in place of an image.
-fn refuse_mount(image: &ImageArgs) -> Result<()> {
-    let path = &image.image;
-    if !std::fs::metadata(path).is_ok_and(|found| found.is_dir()) {
-        return Ok(());
+/// Keeps what failed, for the answer.
+struct Noted(Vec<String>);
+
+impl Watch for Noted {
+    fn position(&mut self, _bytes: u64) {}
+
+    fn made(&mut self) {}
+
+    fn failed(&mut self, error: &Error) {
+        if self.0.len() < NOTED_MAX {
+            self.0.push(error.to_string());
+        }
     }
-    let text = format!(
-        "{}: a directory; streams are received to images that are not mounted, so unmount it and name the image, or \
-         use `btrfs receive` on a mount of the kernel",
-        path.display()
-    );
-    Err(Failure::new(Status::Unsupported, text).into())
+}
+
+/// A reader that counts.
+struct Passed<R> {
+    input: R,
+    progress: Arc<Progress>,
+}
+
+impl<R: Read> Read for Passed<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.input.read(buffer)?;
+        self.progress.add_bytes(u64::try_from(count).unwrap_or(0));
+        Ok(count)
+    }
 }
 
 /// The failure of a receipt with its exit status: what the volume says has its own, the stream's faults are refusals.

@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, BufWriter, IsTerminal as _, Write};
+use std::marker;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use clap::Args;
 use spinney::{SendError, SendOptions, Volume};
 
 use super::format;
+use super::on_mount::OnMount;
 use commands::failure::{Failure, Status};
 use commands::image::ReadArgs;
 use commands::progress::{Bar, Progress};
@@ -27,6 +29,7 @@ const WRITE_BYTES: usize = 1 << 20;
     "Examples:\n",
     "  spinney send site.img /monday | ssh host btrfs receive /backup\n",
     "  spinney send -p /monday site.img /tuesday -f tuesday.stream\n",
+    "  spinney send /mnt/site /monday > monday.stream          of what is mounted\n",
     "  spinney send --proto 2 --compressed-data site.img /monday > monday.stream"
 ))]
 pub(crate) struct Send {
@@ -58,6 +61,12 @@ pub(crate) struct Send {
     quiet: bool,
 }
 
+/// Where the subvolumes are.
+enum Source {
+    Image(Volume),
+    Mount(Box<OnMount>),
+}
+
 /// A writer that counts.
 struct Counted<W> {
     inner: W,
@@ -81,43 +90,73 @@ impl Send {
         if self.compressed_data && self.proto < 2 {
             return Err(Failure::usage("--compressed-data needs --proto 2").into());
         }
-        if self.image.image.mounted_dir()?.is_some() {
-            let text = format!("{}: a mount; send from its image, unmounted", self.image.image.image.display());
-            return Err(Failure::new(Status::Unsupported, text).into());
-        }
         if self.file.is_none() && io::stdout().is_terminal() {
             let text = "the stream would go to the terminal: use -f FILE, or redirect the standard output";
             return Err(Failure::refused(text).into());
         }
-        let volume = format::open_read_only(&self.image)?;
-        let Some(path) = &self.file else { return self.send(&volume, io::stdout()) };
+        let source = match self.image.image.mounted_dir()? {
+            Some(dir) => Source::Mount(Box::new(OnMount::connect(&dir)?)),
+            None => Source::Image(format::open_read_only(&self.image)?),
+        };
+        let Some(path) = &self.file else { return self.send(&source, io::stdout()) };
         // A stream that was cut short is of no use, but what was there before is not ours to remove.
         let existed = path.exists();
         let file = create(path)?;
         let is_regular = file.metadata().is_ok_and(|found| found.is_file());
-        self.send(&volume, file).inspect_err(|_| {
+        self.send(&source, file).inspect_err(|_| {
             if is_regular && !existed {
                 let _ = std::fs::remove_file(path);
             }
         })
     }
 
-    fn send(&self, volume: &Volume, output: impl Write) -> Result<()> {
+    fn send(&self, source: &Source, output: impl Write + marker::Send) -> Result<()> {
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
         let mut output =
             BufWriter::with_capacity(WRITE_BYTES, Counted { inner: output, progress: Arc::clone(&progress) });
-        let options = SendOptions { version: self.proto, compressed_data: self.compressed_data, no_data: self.no_data };
-        let mut clones: Vec<&Path> = self.clones.iter().map(PathBuf::as_path).collect();
+        let volume = match source {
+            Source::Mount(mount) => return mount.take(self.words(mount)?, output).map(drop),
+            Source::Image(volume) => volume,
+        };
         if bar.is_shown() && !self.no_data {
             let bytes = self.subvolumes.iter().map(|path| volume.send_bytes(path, self.parent.as_deref()));
             let bytes = bytes.sum::<Result<u64, _>>()?;
             progress.bytes_total.store(bytes, std::sync::atomic::Ordering::Relaxed);
         }
+        self.write(volume, &mut output, || progress.add_name())
+    }
+
+    /// The command line for the server of a mount.
+    fn words(&self, mount: &OnMount) -> Result<Vec<String>> {
+        let mut words = vec!["send".to_owned(), format!("--proto={}", self.proto)];
+        let flags = [(self.compressed_data, "--compressed-data"), (self.no_data, "--no-data")];
+        words.extend(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| (*flag).to_owned()));
+        if let Some(path) = &self.parent {
+            words.push(format!("--parent={}", mount.word(path)?));
+        }
+        for path in &self.clones {
+            words.push(format!("--clone-src={}", mount.word(path)?));
+        }
+        words.extend(["--".to_owned(), "IMAGE".to_owned()]);
         for path in &self.subvolumes {
-            let sent = volume.send(path, self.parent.as_deref(), &clones, &options, &mut output);
-            sent.map_err(|error| explain(error, path))?;
-            progress.add_name();
+            words.push(mount.word(path)?);
+        }
+        Ok(words)
+    }
+
+    /// As the server of a mount: to who asked.
+    pub(super) fn send_to(&self, volume: &Volume, output: impl Write) -> Result<()> {
+        self.write(volume, &mut BufWriter::with_capacity(WRITE_BYTES, output), || {})
+    }
+
+    fn write(&self, volume: &Volume, output: &mut impl Write, mut sent: impl FnMut()) -> Result<()> {
+        let options = SendOptions { version: self.proto, compressed_data: self.compressed_data, no_data: self.no_data };
+        let mut clones: Vec<&Path> = self.clones.iter().map(PathBuf::as_path).collect();
+        for path in &self.subvolumes {
+            let done = volume.send(path, self.parent.as_deref(), &clones, &options, &mut *output);
+            done.map_err(|error| explain(error, path))?;
+            sent();
             clones.push(path);
         }
         output.flush().context("the stream")

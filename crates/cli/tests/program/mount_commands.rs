@@ -110,6 +110,63 @@ fn paths_of_a_mount_are_taken_as_they_are() {
     bench.check("a.img");
 }
 
+#[test]
+fn streams_go_out_of_mounts_and_into_them() {
+    let Some(one) = Mounted::mount_if_possible("-o user_subvol_ioctls") else { return };
+    let two = Mounted::mount("");
+    let (from, to) = (&one.bench, &two.bench);
+    tree(&one.dir().join("live"));
+    one.unmount();
+    from.ok("subvolume snapshot -r a.img / /first");
+    from.ok("mount a.img mnt");
+    fs::write(one.dir().join("live/a/small"), "changed").unwrap();
+    one.unmount();
+    from.ok("subvolume snapshot -r a.img / /second");
+    from.ok("mount a.img mnt");
+    // A name that the kernel has looked for in vain, and a listing that it remembers.
+    assert!(!two.dir().join("first").exists() && fs::read_dir(two.dir()).unwrap().next().is_none());
+    let full = from.path("full");
+    from.ok("send -f full mnt /first");
+    from.ok("send -f diff -p /first mnt /second");
+    assert!(fs::metadata(from.path("diff")).unwrap().len() < fs::metadata(&full).unwrap().len() / 4);
+    let json = to.ok(&format!("receive --json -f {} mnt", full.display()));
+    assert!(json.contains("\"path\": \"/first\"") || json.contains("\"path\":\"/first\""), "{json}");
+    to.ok(&format!("receive -f {} mnt /", from.path("diff").display()));
+    assert_eq!(walk(&two.dir().join("first")), walk(&one.dir().join("first")));
+    // A subvolume in a snapshot is an empty directory, which no stream has.
+    let mut second = walk(&one.dir().join("second"));
+    second.retain(|line| !line.starts_with("first "));
+    assert_eq!(walk(&two.dir().join("second")), second);
+    assert_eq!(fs::read_dir(two.dir()).unwrap().count(), 2);
+    // What is no snapshot, and what is no stream.
+    let run = from.run("send -f none mnt /");
+    assert!(run.status != 0 && run.err.contains("can be changed"), "{}", run.err);
+    let run = to.run("receive -f a.img mnt");
+    assert!(run.status != 0 && run.err.contains("stream"), "{}", run.err);
+    let cut = fs::read(&full).unwrap();
+    fs::write(from.path("cut"), &cut[..cut.len() / 2]).unwrap();
+    let run = to.run(&format!("receive --delete-partial -f {} mnt /live-not", from.path("cut").display()));
+    assert!(run.status != 0, "{}", run.err);
+    one.unmount();
+    two.unmount();
+    from.check("a.img");
+    to.check("a.img");
+}
+
+#[test]
+fn only_root_and_who_serves_send_and_receive() {
+    if !can_be_nobody() {
+        return;
+    }
+    let Some(mounted) = Mounted::mount_if_possible("-o allow_other") else { return };
+    fs::set_permissions(mounted.bench.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::set_permissions(mounted.dir(), fs::Permissions::from_mode(0o777)).unwrap();
+    let output = as_nobody(&mounted, "send -f /dev/null mnt /");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && text.contains("not permitted"), "{text}");
+    mounted.unmount();
+}
+
 fn as_nobody(mounted: &Mounted, line: &str) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
     command.args(line.split(' ')).current_dir(mounted.bench.dir.path()).uid(NOBODY).gid(NOBODY);

@@ -66,12 +66,15 @@ pub(crate) enum Message {
         /// No request has been under way since the last `Ping`.
         gets_on: bool,
     },
-    /// Have the kernel write what it keeps of this mount.
+    /// Have the kernel write what it keeps of this mount. With a directory of it: how is that mounted? The server must
+    /// not ask such things of its own mount: were it killed then, it would wait for itself.
     WriteBack,
     /// It has been written, or why not: an error number of the system.
     WrittenBack {
         /// 0 where all went well.
         errno: i32,
+        /// The directory that came with the question is mounted for reading only, or cannot be looked at.
+        read_only: bool,
     },
     /// Make everything durable and end.
     Stop,

@@ -7,16 +7,17 @@
 //! The socket is made before the server enters its sandbox, which lets it accept, ask who is there, and look at what a
 //! descriptor leads to.
 
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result};
-use fuse::{Notifier, WriteBack};
-use remote::{Host, Permitted, Watch, Who};
-use rustix::fs::{AtFlags, StatVfsMountFlags, StatxFlags};
+use fuse::Notifier;
+use remote::{Host, Jobs, Permitted, Watch, Who};
+use rustix::fs::{AtFlags, StatxFlags};
 use vfs::{FileSystem, NodeId};
 
 use crate::socket::address;
@@ -30,14 +31,17 @@ pub(super) struct Door {
     number: [u64; 2],
 }
 
+/// Has the kernel write what it keeps, and tells whether a directory of the mount is mounted for reading only.
+pub(super) type Look = Arc<dyn Fn(BorrowedFd<'_>) -> io::Result<bool> + Send + Sync>;
+
 /// What a door leads to.
 pub(super) struct Behind {
     /// What is served.
     pub(super) file_system: Arc<dyn FileSystem>,
     /// Tells the kernel what a client has changed.
     pub(super) notifier: Notifier,
-    /// Has the kernel write what programs wrote before a client came.
-    pub(super) write_back: WriteBack,
+    /// Has the kernel write what programs wrote before a client came; and how its directory is mounted.
+    pub(super) look: Look,
     /// The number of the device that the mount is for the kernel.
     pub(super) device: (u32, u32),
 }
@@ -63,8 +67,8 @@ impl Door {
     ///
     /// # Errors
     /// The system's.
-    pub(super) fn open(self, behind: Behind) -> Result<Arc<Host>> {
-        let host = Host::new(Arc::new(Kernel(behind.notifier.clone())));
+    pub(super) fn open(self, behind: Behind, jobs: Option<Arc<dyn Jobs>>) -> Result<Arc<Host>> {
+        let host = Host::new(Arc::new(Kernel(behind.notifier.clone())), jobs);
         let own = Arc::clone(&host);
         let wait = move || {
             loop {
@@ -97,7 +101,7 @@ impl Behind {
         Self {
             file_system: Arc::clone(&self.file_system),
             notifier: self.notifier.clone(),
-            write_back: Arc::clone(&self.write_back),
+            look: Arc::clone(&self.look),
             device: self.device,
         }
     }
@@ -110,21 +114,19 @@ impl Behind {
         let serves = uid == rustix::process::geteuid().as_raw();
         let who = Who { uid, gid: peer.gid.as_raw(), groups, serves };
         let dir = host.greeting(&stream, uid, || remote::receive_hello(&stream)).context("what it wants")?;
-        let (node, is_read_only) = self.begin(&dir)?;
+        let node = self.begin(&dir)?;
+        let is_read_only = (self.look)(dir.as_fd()).context("how its directory is mounted")?;
         drop(dir);
-        (self.write_back)().unwrap_or_else(|error| tracing::warn!(%error, "what programs wrote may come late"));
         Ok(host.serve(stream, Permitted::new(self.file_system, who, node, is_read_only), uid)?)
     }
 
-    /// The directory that a client has open, and whether the place where it is mounted is for reading only.
-    fn begin(&self, dir: &OwnedFd) -> Result<(NodeId, bool)> {
+    /// The directory that a client has open. Nothing here comes back to this server as a request.
+    fn begin(&self, dir: &OwnedFd) -> Result<NodeId> {
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
         let found = rustix::fs::statx(dir, "", flags, StatxFlags::TYPE).context("its directory")?;
         let device = (found.stx_dev_major, found.stx_dev_minor);
         anyhow::ensure!(device == self.device, "its directory is of another file system");
-        let node = fuse::node_of(dir.as_fd()).context("the node of its directory")?;
-        let place = rustix::fs::fstatvfs(dir).context("how its directory is mounted")?;
-        Ok((node, place.f_flag.contains(StatVfsMountFlags::RDONLY)))
+        fuse::node_of(dir.as_fd()).context("the node of its directory")
     }
 }
 

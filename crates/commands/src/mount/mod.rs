@@ -304,7 +304,7 @@ impl Mount {
         for missing in sandbox::enter(settings.io_uring || device.uses_rings(), &self.dir)?.missing {
             writeln!(out, "missing: {missing}")?;
         }
-        let file_system = server::open_file_system(self, &settings, device)?;
+        let file_system = server::open_file_system(self, &settings, device)?.file_system;
         sandbox::probe::run(&self.image, parent, out)?;
         // The sandbox is no good if the file system cannot live in it.
         file_system.sync_fs().context("the file system in the sandbox")

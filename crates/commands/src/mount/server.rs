@@ -3,7 +3,7 @@
 
 use std::io;
 use std::num::NonZero;
-use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
 
@@ -15,14 +15,14 @@ use parking_lot::Mutex;
 use vfs::FileSystem;
 
 use super::channel::{Channel, Message};
-use super::door::{Behind, Door};
+use super::door::{Behind, Door, Look};
 #[cfg(feature = "lock-statistics")]
 use super::locks;
 use super::settings::Settings;
 use super::signals::{self, Signals};
 use super::{Mount, log, sandbox};
 use crate::failure::{self, Status};
-use crate::format;
+use crate::format::{self, Served};
 use crate::image;
 use crate::trace::watch;
 
@@ -48,11 +48,7 @@ pub(super) fn open_device(mount: &Mount, settings: &Settings) -> Result<Arc<File
 }
 
 /// The file system on the image.
-pub(super) fn open_file_system(
-    mount: &Mount,
-    settings: &Settings,
-    device: Arc<dyn Device>,
-) -> Result<Arc<dyn FileSystem>> {
+pub(super) fn open_file_system(mount: &Mount, settings: &Settings, device: Arc<dyn Device>) -> Result<Served> {
     let opened = format::of(&*device).and_then(|format| (format.mount.open)(device, &settings.request));
     opened.map_err(|error| image::explain(&mount.image, error))
 }
@@ -71,8 +67,8 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     }
     let options = server_options(&settings);
     let asker = Arc::new(Asker::default());
-    let write_back = asker.write_back(channel)?;
-    let mut prepared = fuse::Prepared::new(&options).with_write_back(Arc::clone(&write_back));
+    let mut prepared = fuse::Prepared::new(&options).with_write_back(asker.write_back(channel)?);
+    let look = asker.look(channel)?;
     let door = make_door(&settings);
     if let Some(door) = &door {
         prepared = prepared.with_socket(door.number());
@@ -87,7 +83,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
         }
         entered.is_apart
     };
-    let file_system = open_file_system(mount, &settings, watch::watched(device.clone()))?;
+    let Served { file_system, jobs } = open_file_system(mount, &settings, watch::watched(device.clone()))?;
     let read_only = file_system.is_read_only();
     channel.send(&Message::Opened { read_only, is_apart }, None)?;
     let (connection, device_numbers) = receive_connection(channel)?;
@@ -96,7 +92,7 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     let server = fuse::Server::start_prepared(connection, served, options, prepared)?;
     let clients = door.zip(device_numbers).map(|(door, device)| {
         let file_system = Arc::clone(&file_system);
-        door.open(Behind { file_system, notifier: server.notifier(), write_back, device })
+        door.open(Behind { file_system, notifier: server.notifier(), look, device }, jobs)
     });
     let clients = clients.transpose()?;
     channel.send(&Message::Ready, None)?;
@@ -159,32 +155,44 @@ pub(super) fn server_options(settings: &Settings) -> fuse::ServerOptions {
 struct Asker {
     is_asking: Mutex<()>,
     /// Where the answer goes.
-    waiting: Mutex<Option<mpsc::Sender<i32>>>,
+    waiting: Mutex<Option<mpsc::Sender<(i32, bool)>>>,
 }
 
 impl Asker {
     fn write_back(self: &Arc<Self>, channel: &Channel) -> Result<fuse::WriteBack> {
         let (asker, channel) = (Arc::clone(self), channel.try_clone()?);
-        Ok(Arc::new(move || asker.ask(&channel)))
+        Ok(Arc::new(move || match asker.ask(&channel, None)? {
+            (0, _) => Ok(()),
+            (errno, _) => Err(io::Error::from_raw_os_error(errno)),
+        }))
     }
 
-    fn ask(&self, channel: &Channel) -> io::Result<()> {
+    /// What has the kernel write, and tells whether a directory is mounted for reading only.
+    fn look(self: &Arc<Self>, channel: &Channel) -> Result<Look> {
+        let (asker, channel) = (Arc::clone(self), channel.try_clone()?);
+        Ok(Arc::new(move |dir| {
+            let (errno, read_only) = asker.ask(&channel, Some(dir))?;
+            if errno != 0 {
+                let error = io::Error::from_raw_os_error(errno);
+                tracing::warn!(%error, "what programs wrote may come late");
+            }
+            Ok(read_only)
+        }))
+    }
+
+    fn ask(&self, channel: &Channel, dir: Option<BorrowedFd<'_>>) -> io::Result<(i32, bool)> {
         let _one = self.is_asking.lock();
         let (tell, told) = mpsc::channel();
         *self.waiting.lock() = Some(tell);
-        channel.send(&Message::WriteBack, None).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
-        match told.recv() {
-            Ok(0) => Ok(()),
-            Ok(errno) => Err(io::Error::from_raw_os_error(errno)),
-            // The supervisor went before it could answer.
-            Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
-        }
+        channel.send(&Message::WriteBack, dir).map_err(|_| io::Error::from(io::ErrorKind::BrokenPipe))?;
+        // Or the supervisor went before it could answer.
+        told.recv().map_err(|_| io::ErrorKind::BrokenPipe.into())
     }
 
-    fn answered(&self, errno: i32) {
+    fn answered(&self, errno: i32, read_only: bool) {
         if let Some(waiting) = self.waiting.lock().take() {
             // It waits, unless it could not ask.
-            waiting.send(errno).unwrap_or_default();
+            waiting.send((errno, read_only)).unwrap_or_default();
         }
     }
 
@@ -232,7 +240,7 @@ impl Control {
             }
             match self.channel.receive() {
                 Ok(Some((Message::Stop, _))) => self.end(),
-                Ok(Some((Message::WrittenBack { errno }, _))) => self.asker.answered(errno),
+                Ok(Some((Message::WrittenBack { errno, read_only }, _))) => self.asker.answered(errno, read_only),
                 Ok(Some((Message::Ping, _))) => {
                     let now = self.activity.glance();
                     let gets_on = now.busy_since(&seen) == 0;

@@ -11,7 +11,7 @@
 //! Whatever happens, no mount is left behind that nobody serves.
 
 use std::fs::File;
-use std::os::fd::AsFd as _;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, bail};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags};
 use rustix::io::Errno;
 
 use super::channel::{Channel, Message};
@@ -115,7 +115,7 @@ struct Mounted {
 }
 
 enum Event {
-    Told(Message),
+    Told(Message, Option<OwnedFd>),
     Signal,
     FrontGone,
     ServerGone,
@@ -156,11 +156,11 @@ impl Supervisor {
         let mut reason = None;
         let result = loop {
             let step = match self.next_event(front) {
-                Ok(Event::Told(Message::Failed { status, text })) => {
+                Ok(Event::Told(Message::Failed { status, text }, _)) => {
                     reason = Some(Failure::new(Status::from_code(status), text));
                     Ok(())
                 }
-                Ok(Event::Told(message)) => self.heard(&message, front),
+                Ok(Event::Told(message, fd)) => self.heard(&message, fd, front),
                 Ok(Event::Signal | Event::FrontGone) => self.stop(),
                 Ok(Event::Step) => self.watch_server(),
                 Ok(Event::ServerGone) => break Ok(()),
@@ -173,13 +173,13 @@ impl Supervisor {
         self.finish(result, reason)
     }
 
-    fn heard(&mut self, message: &Message, front: Option<&Channel>) -> Result<()> {
+    fn heard(&mut self, message: &Message, fd: Option<OwnedFd>, front: Option<&Channel>) -> Result<()> {
         self.state = self.state.after(message)?;
         match *message {
             Message::Opened { read_only, is_apart } => self.mount(read_only, is_apart),
             Message::Ready => self.ready(front),
             Message::Signal => self.stop(),
-            Message::WriteBack => self.write_back(),
+            Message::WriteBack => self.write_back(fd),
             Message::Pong { gets_on } => {
                 if self.watchdog.answered(gets_on) {
                     tracing::warn!("{}: the server answers again", self.dir.display());
@@ -192,6 +192,13 @@ impl Supervisor {
 
     fn watch_server(&mut self) -> Result<()> {
         let dir = self.dir.display();
+        if is_half_dead(self.server.id()) {
+            // A thread of it waits for the kernel, and that for an answer of the server: none will come.
+            tracing::error!("{dir}: the server was killed, and waits for itself; its requests are given up");
+            if let Some(dir) = self.any_dir() {
+                fuse::abort(&dir).unwrap_or_else(|error| tracing::error!("{error}"));
+            }
+        }
         match self.watchdog.tick(Instant::now()) {
             Due::Nothing => Ok(()),
             Due::Ask => {
@@ -220,30 +227,31 @@ impl Supervisor {
     }
 
     /// Has the kernel write what it keeps of this mount, and tells the server.
-    fn write_back(&self) -> Result<()> {
+    fn write_back(&self, dir: Option<OwnedFd>) -> Result<()> {
         if self.is_writing_back.swap(true, Ordering::SeqCst) {
             bail!("the server asked to write back twice at a time");
         }
-        if let Err(error) = self.start_writing_back() {
+        if let Err(error) = self.start_writing_back(dir) {
             // Threads or descriptors are short. That fails the request, and not the mount.
             tracing::warn!("{error:#}");
             self.is_writing_back.store(false, Ordering::SeqCst);
             let errno = Errno::AGAIN.raw_os_error();
-            let _ = self.channel.send(&Message::WrittenBack { errno }, None);
+            let _ = self.channel.send(&Message::WrittenBack { errno, read_only: true }, None);
         }
         Ok(())
     }
 
-    fn start_writing_back(&self) -> Result<()> {
+    fn start_writing_back(&self, asked: Option<OwnedFd>) -> Result<()> {
         let (channel, is_writing) = (self.channel.try_clone()?, Arc::clone(&self.is_writing_back));
         // Where the mount was moved, what it keeps cannot be asked for.
         let dir = self.any_dir();
         let write = move || {
             let written = dir.map_or(Err(Errno::BUSY), |dir| write_all(&dir));
             let errno = written.err().map_or(0, Errno::raw_os_error);
+            let read_only = asked.is_some_and(|asked| is_read_only(&asked));
             is_writing.store(false, Ordering::SeqCst);
             // A server that is gone waits for nothing.
-            let _ = channel.send(&Message::WrittenBack { errno }, None);
+            let _ = channel.send(&Message::WrittenBack { errno, read_only }, None);
         };
         std::thread::Builder::new().name("write-back".to_owned()).spawn(write)?;
         Ok(())
@@ -260,7 +268,7 @@ impl Supervisor {
             let [told, signalled, left] = signals::wait_for(fds, time_max)?;
             if told {
                 return Ok(match self.channel.receive()? {
-                    Some((message, _)) => Event::Told(message),
+                    Some((message, fd)) => Event::Told(message, fd),
                     None => Event::ServerGone,
                 });
             }
@@ -472,6 +480,18 @@ fn write_all(dir: &Path) -> rustix::io::Result<()> {
     rustix::fs::syncfs(root)
 }
 
+/// True for a process that was ended, and has a thread that cannot end.
+fn is_half_dead(pid: u32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // The name before it may have any characters.
+    stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
+}
+
+/// True where a directory is mounted for reading only, or cannot be looked at.
+fn is_read_only(dir: &OwnedFd) -> bool {
+    rustix::fs::fstatvfs(dir).map_or(true, |place| place.f_flag.contains(StatVfsMountFlags::RDONLY))
+}
+
 /// Starts a supervisor in the background and waits until the mount is usable.
 pub(super) fn start_in_background(mount: &Mount) -> Result<()> {
     let (channel, theirs) = Channel::pair()?;
@@ -511,7 +531,7 @@ mod tests {
             (Message::Signal, vec![State::Starting, State::Mounted, State::Serving]),
             (Message::Serve { device: None }, vec![]),
             (Message::Ping, vec![]),
-            (Message::WrittenBack { errno: 0 }, vec![]),
+            (Message::WrittenBack { errno: 0, read_only: false }, vec![]),
             (Message::Stop, vec![]),
         ] {
             for state in [State::Starting, State::Mounted, State::Serving] {
