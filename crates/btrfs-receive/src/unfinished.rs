@@ -9,7 +9,7 @@
 //! A commit can happen at any moment, so the subvolume that is being built may have more in it than its note says. A
 //! snapshot holds exactly what was there when it was asked for, its note included: the two are of one transaction.
 //!
-//! A snapshot that was changed later on has a younger last change than it is itself, and is refused.
+//! A snapshot whose tree was written after it was made is refused: somebody changed it, or moved its blocks.
 
 use crate::error::Cause;
 use crate::held::Held;
@@ -52,7 +52,7 @@ pub(crate) struct Found {
 impl Found {
     /// True where nothing changed since it was made.
     pub(crate) fn is_as_made(&self) -> bool {
-        self.info.changed.0 <= self.info.created.0
+        self.info.generation.0 <= self.info.created.0
     }
 
     /// True where it was received from this stream.
@@ -135,7 +135,7 @@ impl Unfinished {
         let name = name_of_kept(&found.name).unwrap_or_default().to_vec();
         let Some(note) = found.note.filter(|_| found.is_as_made() && found.info.received_uuid == [0; 16]) else {
             let name = String::from_utf8_lossy(&found.name).escape_debug().to_string();
-            let (expected, found) = (found.info.created.0, found.info.changed.0);
+            let (expected, found) = (found.info.created.0, found.info.generation.0);
             return Err(Cause::Changed { name, expected, found });
         };
         Ok(Kept { name, kept: found.name.clone(), id: found.info.id.0, note })

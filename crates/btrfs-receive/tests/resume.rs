@@ -199,8 +199,11 @@ fn a_receipt_goes_on_after_a_crash() {
     for copy in &input.copies {
         let volume = Volume::open(copy).unwrap();
         let case = copy.display().to_string();
+        // What looks whole is whole: the last copies are of when it was.
         for found in volume.subvolumes().unwrap() {
-            assert_eq!(found.read_only || found.received_uuid != [0; 16], found.path == "one", "{case}: {found:?}");
+            if found.path != "one" && (found.read_only || found.received_uuid != [0; 16]) {
+                assert_eq!(contents(&volume, &Path::new("/").join(&found.path)), expected, "{case}: {found:?}");
+            }
         }
         let (result, report) = receive(&volume, &stream[..], resumable());
         result.unwrap_or_else(|error| panic!("{case}: {error}"));

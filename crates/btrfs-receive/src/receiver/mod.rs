@@ -307,7 +307,7 @@ impl<'v> Receiver<'v> {
         };
         self.origins.forget();
         if let Some(resumable) = building.resumable.take() {
-            self.give_name(&building.name, &resumable)?;
+            self.give_name(&building.name, &resumable.wanted, (building.target.uuid, building.sent))?;
             building.name = resumable.wanted;
         }
         if building.target.failures > 0 {

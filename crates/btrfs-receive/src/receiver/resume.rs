@@ -103,7 +103,7 @@ impl Receiver<'_> {
         &mut self,
         unfinished: &Unfinished,
         name: &[u8],
-        (uuid, sent, version): ([u8; 16], u64, Version),
+        (uuid, sent, _): ([u8; 16], u64, Version),
     ) -> Result<bool, Cause> {
         let work = unfinished::work_name(name);
         let is_there = |name: &[u8]| unfinished.get(name).is_some_and(|found| found.is_received(uuid, sent));
@@ -111,10 +111,7 @@ impl Receiver<'_> {
             if !is_there(&work) {
                 return Ok(false);
             }
-            let done = Prefix { commands: 0, digest: 0 };
-            let (wanted, kept_at_bytes) = (name.to_vec(), 0);
-            let resumable = Resumable { wanted, version, done, skips_to: None, kept: None, kept_at_bytes };
-            self.give_name(&work, &resumable)?;
+            self.give_name(&work, name, (uuid, sent))?;
         }
         for kept in unfinished.kept_names(name, (uuid, sent)) {
             self.subvolumes()?.delete(self.dir.node(), kept)?;
@@ -213,12 +210,13 @@ impl Receiver<'_> {
         Ok(())
     }
 
-    /// Gives a subvolume that is complete its name, and deletes the snapshot of when it was not.
-    pub(super) fn give_name(&self, work: &[u8], resumable: &Resumable) -> Result<(), Cause> {
+    /// Gives a subvolume that is complete its name, and deletes the snapshots of when it was not: a crash may have left
+    /// more than the last.
+    pub(super) fn give_name(&self, work: &[u8], wanted: &[u8], (uuid, sent): ([u8; 16], u64)) -> Result<(), Cause> {
         let fs = self.volume.by_paths().file_system();
         let dir = self.dir.node();
-        fs.rename(&Caller::default(), (dir, work), (dir, &resumable.wanted), RenameFlags::NO_REPLACE)?;
-        if let Some((kept, _)) = &resumable.kept {
+        fs.rename(&Caller::default(), (dir, work), (dir, wanted), RenameFlags::NO_REPLACE)?;
+        for kept in Unfinished::list(self.volume, &self.dir)?.kept_names(wanted, (uuid, sent)) {
             self.subvolumes()?.delete(dir, kept)?;
         }
         Ok(self.volume.by_paths().sync()?)

@@ -54,8 +54,7 @@ impl Volume {
     }
 
     /// Which of several subvolumes that a receiver has makes the best parent for the one at `path`: the one that it is a
-    /// snapshot of; else, of other snapshots of that, the one that was changed last at a time nearest to its own last
-    /// change. `None` where none of them is related to it.
+    /// snapshot of; else, of other snapshots of that, the one that was made in the transaction nearest to its own. `None` where none of them is related to it.
     ///
     /// # Errors
     /// As [`Self::subvolume_at`].
@@ -75,7 +74,7 @@ impl Volume {
             if other.uuid == own.parent_uuid {
                 return Ok(Some(candidate));
             }
-            let distance = own.ctransid.get().abs_diff(other.ctransid.get());
+            let distance = own.otransid.get().abs_diff(other.otransid.get());
             let is_related = other.parent_uuid == own.parent_uuid && other.uuid != own.uuid;
             if is_related && best.is_none_or(|(nearest, _)| distance < nearest) {
                 best = Some((distance, candidate));

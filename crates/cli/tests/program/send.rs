@@ -77,7 +77,7 @@ fn the_nearest_relative_among_clone_sources_is_the_parent() {
         let found = all.iter().find(|found| found["path"] == path).unwrap();
         Some(found["uuid"].as_str().unwrap().to_owned())
     };
-    // Of two snapshots of the same subvolume, that whose last change is nearer; the one that it is a snapshot of first.
+    // Of two snapshots of the same subvolume, that which was made nearer; the one that it is a snapshot of first.
     assert_eq!(parent_of("-c /one -c /two a.img /three"), uuid("two"));
     assert_eq!(parent_of("-c /two -c /three a.img /one"), uuid("two"));
     assert_eq!(parent_of("-c /two -c /one a.img /of-one"), uuid("one"));

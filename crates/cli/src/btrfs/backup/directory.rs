@@ -246,7 +246,7 @@ impl Directory {
             return Err(wrong("it does not begin with a subvolume".to_owned()));
         };
         if (uuid, parent) != (stream.uuid, stream.parent) {
-            let shown = |uuid, parent: Option<[u8; 16]>| {
+            let shown = |uuid: [u8; 16], parent: Option<[u8; 16]>| {
                 let parent = parent.map_or("nothing".to_owned(), |parent| hex(&parent));
                 format!("{} from {parent}", hex(&uuid))
             };

@@ -26,7 +26,6 @@ mod state;
 mod transfer;
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -232,6 +231,9 @@ impl Backup {
         progress: &Progress,
         actions: &mut Vec<Action>,
     ) -> Result<()> {
+        if volume.subvolume_at(&self.source).is_err() {
+            return Err(Failure::refused(format!("{}: no subvolume", self.source.display())).into());
+        }
         let dir = &self.snapshots;
         let mut states = state::states(volume, dir, name)?;
         let shared = state::common(&states, |state| dest.has(state)).map(|state| state.stamp);

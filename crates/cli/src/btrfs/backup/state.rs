@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::Result;
 use spinney::{SubvolumeInfo, Volume};
@@ -115,11 +115,6 @@ fn subvolumes_in(volume: &Volume, dir: &Path) -> Result<Vec<(String, SubvolumeIn
         }
     }
     Ok(found)
-}
-
-/// A directory and a name in it.
-pub(super) fn path(dir: &Path, state: &str) -> PathBuf {
-    dir.join(state)
 }
 
 /// The newest state of the source that the destination has too.
