@@ -153,7 +153,7 @@ impl<'a> Input<'a> {
             }),
             18 => Command::Mknod(Special { path, ino, mode: self.number(), rdev: self.number() }),
             19 => Command::Mkfifo(Special { path, ino, mode: 0o10_644, rdev: 0 }),
-            20 => Command::UpdateExtent { path, offset: self.number(), len: self.number() },
+            20 => Command::UpdateExtent { path, offset: self.number(), size: self.number() },
             21 => {
                 let (uuid, ctransid) = (self.of(&UUIDS), 5);
                 Command::Subvol { path, uuid, ctransid }

@@ -1,4 +1,9 @@
 //! Reads streams and builds the subvolumes that they describe.
+//!
+//! Invariant: a subvolume is marked as received by the end command of its stream alone, and has its own name then.
+//!
+//! Failure: an [`Error`]; what is unfinished stays for `discard`, or to be gone on with ([`resume`]). Callers: the
+//! command `receive`, backups, programs.
 
 mod resume;
 

@@ -53,8 +53,9 @@ impl Volume {
         })
     }
 
-    /// Which of several subvolumes that a receiver has makes the best parent for the one at `path`: the one that it is a
-    /// snapshot of; else, of other snapshots of that, the one that was made in the transaction nearest to its own. `None` where none of them is related to it.
+    /// Which of several subvolumes that a receiver has makes the best parent for the one at `path`: the one that it is
+    /// a snapshot of; else, of other snapshots of that, the one that was made in the transaction nearest to its own.
+    /// `None` where none of them is related to it.
     ///
     /// # Errors
     /// As [`Self::subvolume_at`].

@@ -1,8 +1,8 @@
 //! The README's tours, followed word by word by an account without privileges.
 //!
 //! A tour is the first block of commands behind a `<!-- tour -->` in the README: lines that begin with four blanks and
-//! are given to a shell, one tour after the other, which stops at the first that fails. The account is made for it, has a home with some files,
-//! and is removed again.
+//! are given to a shell, one tour after the other, which stops at the first that fails. The account is made for it,
+//! has a home with some files, and is removed again.
 
 use super::served::run;
 use crate::system;

@@ -1,8 +1,9 @@
 //! Backups in a directory: a file for each stream, and a manifest that says which builds on which.
 //!
-//! The manifest is replaced at once, after the stream that it is about is on disk. What it says is checked before any of
-//! it is used: a name of a file is the one that its state has, so that no other file is read or deleted; a parent stands
-//! in front of what builds on it. What a file has in it is checked when it is written, and before it is restored.
+//! The manifest is replaced at once, after the stream that it is about is on disk. What it says is checked before
+//! any of it is used: a name of a file is the one that its state has, so that no other file is read or deleted; a
+//! parent stands in front of what builds on it. What a file has in it is checked when it is written, and before
+//! it is restored.
 
 use std::collections::BTreeSet;
 use std::fs::{File, OpenOptions};

@@ -47,9 +47,9 @@ use state::{Name, State};
 
 /// Keep states of a subvolume, and send them to another image, to a directory or to the standard output
 ///
-/// Makes a read-only snapshot, sends what differs from the newest one that both sides have, reads back what arrived, and
-/// deletes on both sides what --keep lets go of: never the newest state that both have, and never a stream that another
-/// one builds on. A backup that was cut short is finished, or cleared away, by the next one.
+/// Makes a read-only snapshot, sends what differs from the newest one that both sides have, reads back what
+/// arrived, and deletes on both sides what --keep lets go of: never the newest state that both have, and never a
+/// stream that another one builds on. A backup that was cut short is finished, or cleared away, by the next one.
 #[derive(Debug, Args)]
 #[command(allow_missing_positional = true, after_help = concat!(
     "Destinations:\n",
