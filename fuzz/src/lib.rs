@@ -7,6 +7,7 @@
 //!
 //! `make_seeds` writes the seeds of `corpus/` from real images.
 
+mod apply;
 mod image;
 mod stream;
 
@@ -25,6 +26,7 @@ use btrfs_disk::{Generation, InodeNo, Key, Logical, TreeId, Uuid};
 use codec::ChecksumType;
 use zerocopy::IntoBytes;
 
+pub use apply::{Applier, apply};
 pub use image::image;
 pub use stream::stream;
 

@@ -45,6 +45,12 @@ pub enum Error {
         /// Why.
         source: vfs::Error,
     },
+    /// The input is the rest of a stream.
+    #[error("the input is the rest of a stream that was cut short; receive it with --resume, where its beginning is")]
+    Rest,
+    /// The receipt cannot go on from where it was cut short.
+    #[error("cannot go on with a receipt: {0}")]
+    GoOn(#[source] Cause),
     /// The volume cannot be read or written.
     #[error("{0}")]
     Volume(#[from] btrfs::Error),
@@ -60,6 +66,28 @@ pub enum Cause {
     /// A path is not one that a stream may have.
     #[error(transparent)]
     Path(#[from] BadPath),
+    /// The stream is about the note that the receiver keeps of unfinished receipts.
+    #[error("the attribute user.spinney.unfinished belongs to the receiver")]
+    OwnNote,
+    /// There is no unfinished receipt that was cut short here.
+    #[error("the directory has no unfinished subvolume with the token {point}")]
+    NoPoint {
+        /// Where the stream goes on.
+        point: btrfs_stream::ResumePoint,
+    },
+    /// The unfinished subvolume is not as it was left.
+    #[error(
+        "{name} was changed since its receipt was cut short: expected no change after transaction {expected}, found \
+         one in {found}; delete it to begin again"
+    )]
+    Changed {
+        /// Its name.
+        name: String,
+        /// The transaction that made it.
+        expected: u64,
+        /// That of its last change.
+        found: u64,
+    },
     /// No subvolume was begun before.
     #[error("comes before the command that makes a subvolume")]
     NoSubvolume,

@@ -13,6 +13,8 @@
 //!   along a symbolic link, never into another subvolume; `..`, `.`, empty names and absolute paths are refused.
 //! * A subvolume becomes read-only and gets its received UUID in one commit, after the end of its stream and after all
 //!   of its data. What looks whole is whole.
+//! * What a resumable receipt leaves after a break says how far the stream was applied, and has exactly that in it
+//!   ([`unfinished`]).
 //! * Memory is bounded by one command, and by one entry for each file that cannot be changed later on (immutable,
 //!   append-only), whose flags are set last.
 //!
@@ -24,13 +26,15 @@
 
 mod error;
 mod held;
+mod note;
 mod origins;
 mod path;
 mod receiver;
 mod subvolume;
+mod unfinished;
 mod watch;
 
 pub use error::{Cause, Error, Result};
 pub use path::BadPath;
-pub use receiver::{ReceivedSubvolume, Receiver, Report};
+pub use receiver::{Left, ReceivedSubvolume, Receiver, Report};
 pub use watch::{Options, Silent, Watch};

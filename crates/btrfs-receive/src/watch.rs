@@ -12,11 +12,25 @@ pub struct Options {
     pub errors_max: u64,
     /// Decompress the data of encoded writes; otherwise it goes to disk as it is, where that is possible.
     pub force_decompress: bool,
+    /// Build subvolumes so that a receipt that was cut short can go on, and go on with those that were. Every command
+    /// has to succeed then, whatever `errors_max` says.
+    pub resumable: bool,
+    /// Bytes of a stream between two points from which a resumable receipt can go on after a crash.
+    pub keep_interval_bytes: u64,
 }
+
+/// A commit, a snapshot, and the deletion of an earlier one are little work beside so many bytes.
+const KEEP_INTERVAL_BYTES: u64 = 64 << 20;
 
 impl Default for Options {
     fn default() -> Self {
-        Self { stops_at_end: false, errors_max: 1, force_decompress: false }
+        Self {
+            stops_at_end: false,
+            errors_max: 1,
+            force_decompress: false,
+            resumable: false,
+            keep_interval_bytes: KEEP_INTERVAL_BYTES,
+        }
     }
 }
 

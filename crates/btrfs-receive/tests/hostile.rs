@@ -107,6 +107,20 @@ fn cloning(change: impl FnOnce(&mut CloneRange<'static>)) -> Vec<u8> {
     doing(Command::Clone(range))
 }
 
+/// The rest of a stream from its second command on.
+fn rest_of(stream: &[u8]) -> Vec<u8> {
+    let mut decoder = btrfs_stream::Decoder::open(stream).unwrap().unwrap();
+    assert!(decoder.command().unwrap().is_some());
+    let prefix = decoder.taken();
+    let point = btrfs_stream::ResumePoint { uuid: UUID, ctransid: 5, version: Version::V1, prefix };
+    let mut encoder = Encoder::rest(Vec::new(), point);
+    let mut decoder = btrfs_stream::Decoder::open(stream).unwrap().unwrap();
+    while let Some(command) = decoder.command().unwrap() {
+        encoder.command(&command).unwrap();
+    }
+    encoder.into_inner()
+}
+
 type Case = (&'static str, Vec<u8>, &'static str);
 
 /// Streams whose framing is wrong.
@@ -229,6 +243,26 @@ fn limits() -> Vec<Case> {
         ("a nameless attribute", doing(Command::SetXattr { path: file, name: b"", value: b"" }), "set_xattr"),
         ("an attribute of no kind", doing(Command::SetXattr { path: file, name: b"what", value: b"" }), "set_xattr"),
         (
+            "the note of the receiver",
+            doing(Command::SetXattr { path: b"", name: b"user.spinney.unfinished", value: b"r1-1" }),
+            "belongs to the receiver",
+        ),
+        (
+            "the note of the receiver, removed",
+            doing(Command::RemoveXattr { path: b"", name: b"user.spinney.unfinished" }),
+            "belongs to the receiver",
+        ),
+        (
+            "an attribute of the system",
+            doing(Command::SetXattr { path: file, name: b"system.unknown", value: b"x" }),
+            "set_xattr",
+        ),
+        (
+            "a compression that there is none of",
+            doing(Command::SetXattr { path: file, name: b"btrfs.compression", value: b"best" }),
+            "set_xattr",
+        ),
+        (
             "an ACL of garbage",
             doing(Command::SetXattr { path: file, name: b"system.posix_acl_access", value: b"garbage" }),
             "set_xattr",
@@ -281,6 +315,16 @@ fn origins() -> Vec<Case> {
         ("a clone of what is outside", cloning(|range| range.from_path = b"../outside"), "`..`"),
         ("a clone through a link", cloning(|range| range.from_path = b"out/outside"), "not a directory"),
         ("a clone of a directory", cloning(|range| range.from_path = b"dir"), "directory"),
+        ("a clone of itself that overlaps", cloning(|range| (range.from_offset, range.len) = (0, 8192)), "clone"),
+        (
+            "a received UUID that is another's",
+            Stream::new(Version::V1)
+                .then(Command::Subvol { path: b"sub", uuid: PARENT, ctransid: 5 })
+                .then(Command::Unlink { path: b"nothing" })
+                .end(),
+            "no such file",
+        ),
+        ("the rest of a stream", rest_of(&Stream::begun(Version::V1).end()), "--resume"),
         (
             "a clone out of the parent's parent",
             cloning(|range| (range.from_uuid, range.from_path) = (PARENT, b"../outside")),

@@ -3,6 +3,7 @@
 use crate::command::{self, Command};
 use crate::error::{Error, Result};
 use crate::fields::Fields;
+use crate::point::{POINT_SIZE, Prefix, REST_MAGIC, ResumePoint};
 use crate::version::{COMMAND_HEADER_SIZE, MAGIC, Version};
 use codec::checksum::crc32c_raw;
 use std::io::Read;
@@ -16,6 +17,10 @@ pub struct Decoder<R> {
     version: Version,
     /// Bytes read so far.
     at: u64,
+    /// Commands of the stream up to here.
+    taken: Prefix,
+    /// Where the stream goes on, of one that is the rest of another.
+    rest_of: Option<ResumePoint>,
     /// The attributes of the last command.
     command: Vec<u8>,
 }
@@ -26,7 +31,8 @@ impl<R: Read> Decoder<R> {
     /// # Errors
     /// [`Error::NotAStream`], [`Error::Version`], [`Error::Truncated`], [`Error::Read`].
     pub fn open(input: R) -> Result<Option<Self>> {
-        let mut decoder = Self { input, version: Version::V1, at: 0, command: Vec::new() };
+        let taken = Prefix::none(Version::V1);
+        let mut decoder = Self { input, version: Version::V1, at: 0, taken, rest_of: None, command: Vec::new() };
         Ok(decoder.next_stream()?.then_some(decoder))
     }
 
@@ -41,6 +47,32 @@ impl<R: Read> Decoder<R> {
         if len == 0 {
             return Ok(false);
         }
+        self.rest_of = None;
+        if magic == REST_MAGIC {
+            let mut point = [0; POINT_SIZE];
+            if self.fill(&mut point)? < point.len() {
+                return Err(Error::Truncated { end: self.at, what: "the header of the rest of a stream" });
+            }
+            self.rest_of = Some(ResumePoint::from_bytes(&point).map_err(|found| Error::Version { found })?);
+            return self.next_header(start).map(|()| true);
+        }
+        self.header(start, (magic, len)).map(|()| true)
+    }
+
+    /// Reads the header behind that of the rest of a stream, which has the same version.
+    fn next_header(&mut self, start: u64) -> Result<()> {
+        let mut magic = [0; MAGIC.len()];
+        let len = self.fill(&mut magic)?;
+        self.header(start, (magic, len))?;
+        let Some(point) = self.rest_of else { return Ok(()) };
+        if point.version != self.version {
+            return Err(Error::Version { found: self.version.to_raw() });
+        }
+        self.taken = point.prefix;
+        Ok(())
+    }
+
+    fn header(&mut self, start: u64, (magic, len): ([u8; MAGIC.len()], usize)) -> Result<()> {
         if magic.get(..len) != MAGIC.get(..len) {
             return Err(Error::NotAStream { at: start });
         }
@@ -51,7 +83,20 @@ impl<R: Read> Decoder<R> {
         }
         let found = u32::from_le_bytes(version);
         self.version = Version::from_raw(found).ok_or(Error::Version { found })?;
-        Ok(true)
+        self.taken = Prefix::none(self.version);
+        Ok(())
+    }
+
+    /// The commands of the stream that were read, or come before what is read.
+    #[must_use]
+    pub const fn taken(&self) -> Prefix {
+        self.taken
+    }
+
+    /// Where the stream goes on, if it is the rest of one.
+    #[must_use]
+    pub const fn rest_of(&self) -> Option<ResumePoint> {
+        self.rest_of
     }
 
     /// The version of the stream.
@@ -119,6 +164,7 @@ impl<R: Read> Decoder<R> {
         if u32::try_from(read) != Ok(len) {
             return Err(Error::Truncated { end: self.at, what: "a command" });
         }
+        self.taken.add(&header);
         Ok(Some((u16::from_le_bytes([n0, n1]), u32::from_le_bytes([c0, c1, c2, c3]))))
     }
 

@@ -4,6 +4,7 @@ use crate::attribute::Attribute;
 use crate::command::{CloneRange, Command, EncodedWrite, Special};
 use crate::decoder::checksum;
 use crate::error::{Error, Problem, Result};
+use crate::point::{Prefix, REST_MAGIC, ResumePoint};
 use crate::value::Time;
 use crate::version::{COMMAND_HEADER_SIZE, MAGIC, PATH_SIZE_MAX, Version};
 use std::io::Write;
@@ -16,6 +17,9 @@ pub struct Encoder<W> {
     version: Version,
     /// Bytes written so far.
     at: u64,
+    made: Prefix,
+    /// Where output begins, until it does.
+    point: Option<ResumePoint>,
     /// The command that is being written.
     command: Vec<u8>,
 }
@@ -26,9 +30,17 @@ impl<W: Write> Encoder<W> {
     /// # Errors
     /// [`Error::Write`].
     pub fn new(output: W, version: Version) -> Result<Self> {
-        let mut encoder = Self { output, version, at: 0, command: Vec::new() };
+        let made = Prefix::none(version);
+        let mut encoder = Self { output, version, at: 0, made, point: None, command: Vec::new() };
         encoder.header()?;
         Ok(encoder)
+    }
+
+    /// An encoder that is given all commands of a stream and writes those behind `point`.
+    #[must_use]
+    pub fn rest(output: W, point: ResumePoint) -> Self {
+        let version = point.version;
+        Self { output, version, at: 0, made: Prefix::none(version), point: Some(point), command: Vec::new() }
     }
 
     /// Writes the header of another stream, which goes behind [`Command::End`] of the last one.
@@ -36,6 +48,7 @@ impl<W: Write> Encoder<W> {
     /// # Errors
     /// [`Error::Write`].
     pub fn header(&mut self) -> Result<()> {
+        self.made = Prefix::none(self.version);
         self.command.clear();
         self.command.extend_from_slice(&MAGIC);
         self.command.extend_from_slice(&self.version.to_raw().to_le_bytes());
@@ -64,7 +77,7 @@ impl<W: Write> Encoder<W> {
     /// # Errors
     /// [`Error::NotInVersion`], [`Error::TooLong`] for more data than a command of this version can have,
     /// [`Error::Attribute`] for paths that are too long or contain a NUL, [`Error::Write`]. Nothing was written after
-    /// any but the last.
+    /// any but the last. [`Error::OtherStream`] of the rest of a stream, before anything is written.
     pub fn command(&mut self, command: &Command<'_>) -> Result<()> {
         let (at, name, version) = (self.at, command.name(), self.version);
         if command.since() > version {
@@ -88,7 +101,34 @@ impl<W: Write> Encoder<W> {
         let sum = checksum(number, attributes).to_le_bytes();
         let header = len.into_iter().chain(number.to_le_bytes()).chain(sum);
         self.command.iter_mut().zip(header).for_each(|(to, from)| *to = from);
-        self.put_out()
+        if let Some(point) = self.point {
+            self.begin_rest(point, number == Command::End.number())?;
+        }
+        if let Some(header) = self.command.first_chunk() {
+            self.made.add(header);
+        }
+        if self.point.is_some() { Ok(()) } else { self.put_out() }
+    }
+
+    /// Begins to write where the point is that the rest of the stream begins at.
+    fn begin_rest(&mut self, point: ResumePoint, is_end: bool) -> Result<()> {
+        let made = self.made;
+        if made.commands < point.prefix.commands && !is_end {
+            return Ok(());
+        }
+        if made != point.prefix {
+            let (commands, expected, found) = (made.commands, point.prefix.digest, made.digest);
+            return Err(Error::OtherStream { commands, expected, found });
+        }
+        self.point = None;
+        let command = std::mem::take(&mut self.command);
+        self.command.extend_from_slice(&REST_MAGIC);
+        self.command.extend_from_slice(&point.to_bytes());
+        self.put_out()?;
+        self.header()?;
+        self.made = made;
+        self.command = command;
+        Ok(())
     }
 
     fn put_out(&mut self) -> Result<()> {

@@ -28,6 +28,19 @@ pub enum Error {
         /// Where the header should be.
         at: u64,
     },
+    /// The stream does not come to the point where it should go on, or not in the way that it did before.
+    #[error(
+        "this is not the stream that was cut short: its first {commands} commands have digest {found:016x}, expected \
+         {expected:016x}"
+    )]
+    OtherStream {
+        /// Commands in front of the point, or all that there are.
+        commands: u64,
+        /// Digest of the commands of the point.
+        expected: u64,
+        /// Digest of those of this stream.
+        found: u64,
+    },
     /// A version from the future, or none at all.
     #[error("the send stream has version {found}; versions 1 and 2 are supported")]
     Version {

@@ -7,6 +7,7 @@
 //! - [`Encoder`]: writes streams byte for byte in the kernel's order of attributes
 //! - [`Decoder`]: reads streams of versions 1 and 2, which are hostile input: it ends in commands or an [`Error`], and
 //!   its memory is bounded by [`Version::command_size_max`]
+//! - [`ResumePoint`]: a place in a stream that was cut short, from which its rest can be sent
 //! - [`dump`]: one line a command, as `btrfs receive --dump` prints them
 //!
 //! The decoder checks what can be checked without a file system: lengths, checksums, that each attribute is there once
@@ -25,6 +26,7 @@ pub mod dump;
 mod encoder;
 mod error;
 mod fields;
+mod point;
 mod value;
 mod version;
 
@@ -33,6 +35,7 @@ pub use command::{CloneRange, Command, EncodedWrite, Special};
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 pub use error::{Error, Problem, Result};
+pub use point::{NotAToken, Prefix, ResumePoint};
 pub use value::{Compression, Time, Uuid};
 pub use version::Version;
 

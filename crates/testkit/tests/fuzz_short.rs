@@ -77,6 +77,7 @@ fn call(target: &str, data: &[u8]) {
         "block" => spinney_fuzz::block(data),
         "leaf" => spinney_fuzz::leaf(data),
         "stream" => spinney_fuzz::stream(data),
+        "apply" => spinney_fuzz::apply(data),
         "names" => spinney_fuzz::names(data),
         "image" => spinney_fuzz::image(data),
         _ => {
@@ -154,7 +155,7 @@ fn what_is_near_the_seeds_is_refused_or_kept() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let mut targets: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     targets.sort();
-    assert_eq!(targets.len(), ITEMS.len() + 6, "a target without seeds, or seeds without a target");
+    assert_eq!(targets.len(), ITEMS.len() + 7, "a target without seeds, or seeds without a target");
     for folder in targets {
         let target = folder.file_name().unwrap().to_str().unwrap();
         eprintln!("{target}: {} inputs, seed {seed}", fuzz(target, &folder, seed));

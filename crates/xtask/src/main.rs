@@ -8,6 +8,7 @@ mod damaged;
 mod deb;
 mod deletion_resume;
 mod diff_walk;
+mod fuzz_streams;
 mod images;
 mod log_replay;
 mod mount;
@@ -83,7 +84,7 @@ enum Task {
     MountChecks(mount::checks::Options),
     /// Work with a kernel's source tree on a mount, compared with tmpfs. Needs root.
     MountTree(mount::tree::Options),
-    /// Follow the README's tour of mounting as an unprivileged account. Needs root to make one.
+    /// Follow the README's tours as an unprivileged account. Needs root to make one.
     MountTour(mount::tour::Options),
     /// Run fsx, direct I/O and stressors on a full volume for a long time. Needs root, fsx, stress-ng.
     MountLong(mount::long::Options),
@@ -102,6 +103,8 @@ enum Task {
     Torture(mount::torture::Options),
     /// Read, change and read again images with wrong fields and right checksums.
     MutateImages(mutate_images::Options),
+    /// Apply many hostile send streams to a volume in memory.
+    FuzzStreams(fuzz_streams::Options),
     /// Run every read-only command on damaged images.
     Damaged(damaged::Options),
     /// Build a benchmark and run it: `cargo xtask bench seeds --quick`. Most need root.
@@ -137,6 +140,7 @@ fn main() -> Result<ExitCode> {
         Task::Xfstests(options) => mount::xfstests::execute(&root(), &options),
         Task::Attack(options) => mount::attack::run(&options),
         Task::Torture(options) => mount::torture::run(&options),
+        Task::FuzzStreams(options) => fuzz_streams::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
         Task::Damaged(options) => damaged::run(&root(), &options),
         Task::Bench(options) => bench::execute(&root(), &options),

@@ -11,6 +11,7 @@ mod names;
 
 use crate::error::Cause;
 use crate::held::{self, Held};
+use crate::note;
 use crate::path;
 use crate::watch::Options;
 use btrfs_stream::{Command, Compression, Time};
@@ -91,6 +92,9 @@ impl Target {
 
     fn try_apply(&mut self, command: &Command<'_>) -> Result<(), Cause> {
         match *command {
+            Command::SetXattr { name: note::NAME, .. } | Command::RemoveXattr { name: note::NAME, .. } => {
+                Err(Cause::OwnNote)
+            }
             Command::SetXattr { path, name, value } => {
                 let found = self.find(path)?;
                 Ok(self.fs.set_xattr(found.node(), name, value, XattrMode::Either, false)?)

@@ -7,7 +7,7 @@ use btrfs_disk::flags::RootFlags;
 use btrfs_disk::items::RootItem;
 use btrfs_disk::{Generation, Logical, TreeId};
 use btrfs_store::Store;
-use btrfs_stream::{Command, Encoder, Time, Uuid, Version};
+use btrfs_stream::{Command, Encoder, ResumePoint, Time, Uuid, Version};
 
 use super::places::{Pair, Places};
 use super::view::{Facts, View};
@@ -30,11 +30,13 @@ pub struct SendOptions {
     pub compressed_data: bool,
     /// Says which bytes differ, not what they are.
     pub no_data: bool,
+    /// Writes the rest of the same stream alone, from where its receipt was cut short.
+    pub rest_from: Option<ResumePoint>,
 }
 
 impl Default for SendOptions {
     fn default() -> Self {
-        Self { version: 1, compressed_data: false, no_data: false }
+        Self { version: 1, compressed_data: false, no_data: false, rest_from: None }
     }
 }
 
@@ -50,6 +52,22 @@ pub enum SendError {
     Writable {
         /// Where it is, from the top level.
         path: String,
+    },
+    /// The point from where the rest of a stream is asked for is of another stream.
+    #[error(
+        "the token is of subvolume {} in transaction {} and a stream of version {}; this is {}, {ctransid}, version \
+         {version}",
+        btrfs_disk::Uuid(point.uuid), point.ctransid, point.version, btrfs_disk::Uuid(*uuid)
+    )]
+    OtherPoint {
+        /// What was given.
+        point: ResumePoint,
+        /// What the subvolume is known by.
+        uuid: Uuid,
+        /// Transaction of its last change.
+        ctransid: u64,
+        /// The version of its stream.
+        version: u32,
     },
     /// The stream cannot be written to where it goes.
     #[error("the stream: {0}")]

@@ -9,7 +9,7 @@ use super::attributes::{self, Xattrs};
 use super::changes::Changes;
 use super::names;
 use super::places::{Pair, Places};
-use super::sender::{Clones, Contents, Result, SendOptions, Sender, Source};
+use super::sender::{Clones, Contents, Result, SendError, SendOptions, Sender, Source};
 use super::view::View;
 use crate::error::{CallerError, Error, Result as VolumeResult};
 use crate::inode::{Core, ROOT_DIR_INO};
@@ -27,7 +27,16 @@ pub(crate) fn send<'a>(
     let version =
         Version::from_raw(options.version).filter(|version| *version >= Version::V2 || !options.compressed_data);
     let version = version.ok_or(Error::from(CallerError::InvalidArgument))?;
-    let encoder = Encoder::new(output, version)?;
+    let encoder = match options.rest_from {
+        None => Encoder::new(output, version)?,
+        Some(point) if (point.uuid, point.ctransid, point.version) == (to.uuid, to.ctransid, version) => {
+            Encoder::rest(output, point)
+        }
+        Some(point) => {
+            let (uuid, ctransid) = (to.uuid, to.ctransid);
+            return Err(SendError::OtherPoint { point, uuid, ctransid, version: options.version });
+        }
+    };
     let tree = |source: &Source| -> VolumeResult<View> { Ok(View::new(core.store.tree(source.id)?)) };
     let pair = Pair { old: from.map(tree).transpose()?, new: tree(to)? };
     let clones = Clones::new(core, from, to, sources)?;

@@ -53,6 +53,37 @@ impl Volume {
         })
     }
 
+    /// Which of several subvolumes that a receiver has makes the best parent for the one at `path`: the one that it is
+    /// a snapshot of; else, of other snapshots of that, the one that was made in the transaction nearest to its own.
+    /// `None` where none of them is related to it.
+    ///
+    /// # Errors
+    /// As [`Self::subvolume_at`].
+    pub fn closest_parent<'p>(
+        &self,
+        path: impl AsRef<Path>,
+        candidates: &[&'p Path],
+    ) -> crate::Result<Option<&'p Path>> {
+        let item = |path: &Path| Ok::<_, crate::Error>(self.core().store.root_item(self.subvolume_at(path)?)?);
+        let own = item(path.as_ref())?;
+        if own.parent_uuid.is_nil() {
+            return Ok(None);
+        }
+        let mut best: Option<(u64, &Path)> = None;
+        for candidate in candidates {
+            let other = item(candidate)?;
+            if other.uuid == own.parent_uuid {
+                return Ok(Some(candidate));
+            }
+            let distance = own.otransid.get().abs_diff(other.otransid.get());
+            let is_related = other.parent_uuid == own.parent_uuid && other.uuid != own.uuid;
+            if is_related && best.is_none_or(|(nearest, _)| distance < nearest) {
+                best = Some((distance, candidate));
+            }
+        }
+        Ok(best.map(|(_, path)| path))
+    }
+
     /// Does something with a state of the volume that does not change meanwhile: the volume itself, or what is durable
     /// of it once all that was changed is.
     fn in_one_state<R, E: From<crate::Error>>(&self, act: impl FnOnce(&Self) -> Result<R, E>) -> Result<R, E> {

@@ -58,6 +58,11 @@ pub(super) fn open_read_only(image: &ReadArgs) -> Result<Volume> {
     open_image(&image.image, &image.request())
 }
 
+/// Opens an image for a command that reads it as well as others that write.
+pub(super) fn open_image_as(image: &ImageArgs, read_only: bool) -> Result<Volume> {
+    open_image(image, &OpenRequest { read_only, ..image.request() })
+}
+
 fn open_image(image: &ImageArgs, request: &OpenRequest) -> Result<Volume> {
     let opened = open_device(&image.image, request).and_then(|device| Ok(options(request)?.open_device(device)?));
     opened.map_err(|error| explain(&image.image, error))

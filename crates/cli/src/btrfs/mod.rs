@@ -9,6 +9,7 @@
 //! Failure: as there; `mkfs` takes away the file that a failed attempt has made. Caller:
 //! `args`.
 
+pub(crate) mod backup;
 pub(crate) mod balance;
 pub(crate) mod blank;
 pub(crate) mod compression;

@@ -33,12 +33,18 @@ const NOTED_MAX: usize = 16;
 /// the UUID of the sender as received UUID, so that the next incremental stream finds its parent. A subvolume stays
 /// writable and without a received UUID until its stream is complete. What a failure leaves can be deleted with
 /// `spinney subvolume delete`, or at once with --delete-partial.
+///
+/// With --resume a receipt that is cut short can go on. The subvolume is built as NAME.receiving; after a failure
+/// NAME.resume-N stays, which has the first N commands of the stream in it and a token in its attribute
+/// user.spinney.unfinished. The same stream again, with --resume, skips what is there; the rest of it alone is what
+/// `spinney send --resume TOKEN` sends. After a crash the last such state is at most 64 MiB of the stream ago.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  btrfs send /mnt/snap | spinney receive site.img\n",
     "  btrfs send -p /mnt/monday /mnt/tuesday | spinney receive site.img /backups\n",
     "  spinney receive -f home.stream --delete-partial site.img /backups\n",
+    "  spinney receive --resume -f home.stream site.img /backups\n",
     "  spinney receive --json -f home.stream site.img | jq -r .subvolumes[].path\n",
     "  spinney receive --dump -f home.stream"
 ))]
@@ -63,14 +69,17 @@ pub(crate) struct Receive {
     /// Delete an unfinished subvolume after a failure
     #[arg(long)]
     delete_partial: bool,
+    /// Leave what a receipt can go on from when it fails, and go on with what an earlier one left
+    #[arg(long, conflicts_with_all = ["max_errors", "delete_partial"])]
+    resume: bool,
     /// Print the commands of the streams, one a line, and receive nothing; no IMAGE is needed
-    #[arg(long, conflicts_with_all = ["json", "delete_partial", "max_errors", "force_decompress"])]
+    #[arg(long, conflicts_with_all = ["json", "delete_partial", "max_errors", "force_decompress", "resume"])]
     dump: bool,
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
-    /// Report as JSON: {subvolumes: [{id, path, received_uuid, snapshot, ranges_without_data}], incomplete, commands,
-    /// bytes}
+    /// Report as JSON: {subvolumes: [{id, path, received_uuid, snapshot, ranges_without_data}], incomplete,
+    /// present, commands, bytes, left: {path, token} of what --resume goes on from}
     #[arg(long)]
     json: bool,
 }
@@ -97,9 +106,20 @@ struct Report {
     subvolumes: Vec<Entry>,
     /// Subvolumes of which commands failed.
     incomplete: Vec<JsonPath>,
+    /// Subvolumes that were received before.
+    present: Vec<JsonPath>,
     commands: u64,
     /// Of the streams.
     bytes: u64,
+    /// What the receipt can go on from that failed.
+    left: Option<LeftEntry>,
+}
+
+#[derive(Serialize)]
+struct LeftEntry {
+    #[serde(flatten)]
+    path: JsonPath,
+    token: String,
 }
 
 #[derive(Serialize)]
@@ -146,7 +166,10 @@ impl Receive {
                 eprintln!("spinney: {path}: the stream has no data of {count} ranges of files; they are holes");
             }
         }
-        if self.json && received.is_ok() {
+        for path in report["present"].as_array().into_iter().flatten().filter_map(|present| present["path"].as_str()) {
+            eprintln!("spinney: {path}: received before");
+        }
+        if self.json && (received.is_ok() || !report["left"].is_null()) {
             out.json(&report)?;
         }
         received
@@ -158,6 +181,8 @@ impl Receive {
             stops_at_end: self.end_cmd,
             errors_max: self.max_errors,
             force_decompress: self.force_decompress,
+            resumable: self.resume,
+            ..Options::default()
         };
         let mut receiver = Receiver::new(volume, &self.dir, options).map_err(failure)?;
         let received = receiver.receive(input, watch).map_err(failure);
@@ -167,8 +192,12 @@ impl Receive {
 
     /// The command line for the server of a mount.
     fn words(&self, mount: &OnMount) -> Result<Vec<String>> {
-        let mut words = vec!["receive".to_owned(), format!("--max-errors={}", self.max_errors)];
+        let mut words = vec!["receive".to_owned()];
+        if !self.resume {
+            words.push(format!("--max-errors={}", self.max_errors));
+        }
         let flags = [
+            (self.resume, "--resume"),
             (self.end_cmd, "--end-cmd"),
             (self.force_decompress, "--force-decompress"),
             (self.delete_partial, "--delete-partial"),
@@ -199,10 +228,19 @@ impl Receive {
 
     /// Says what a failure leaves, or deletes it.
     fn clear_up(&self, receiver: &mut Receiver<'_>, error: anyhow::Error) -> Result<()> {
+        let status = commands::failure::status_of(&error);
+        if let Some(left) = &receiver.report().left {
+            let (path, token) = (left.path.display(), left.point);
+            let text = format!(
+                "{}; what was received stays in {path}: go on with --resume and the same stream, or with the rest of \
+                 it, which `spinney send --resume {token}` sends",
+                one_line(&error)
+            );
+            return Err(Failure::new(status, text).into());
+        }
         let Some(path) = receiver.unfinished() else {
             return Err(error);
         };
-        let status = commands::failure::status_of(&error);
         let (path, text) = (path.display(), one_line(&error));
         let text = match self.delete_partial.then(|| receiver.discard()) {
             Some(Ok(())) => format!("{text}; the unfinished subvolume {path} was deleted"),
@@ -300,13 +338,14 @@ impl<R: Read> Read for Passed<R> {
 }
 
 /// The failure of a receipt with its exit status: what the volume says has its own, the stream's faults are refusals.
-fn failure(error: Error) -> anyhow::Error {
+pub(super) fn failure(error: Error) -> anyhow::Error {
     let is_own = match &error {
         Error::Stream(btrfs_stream::Error::Read { .. }) => return Failure::new(Status::Io, error.to_string()).into(),
         Error::Stream(btrfs_stream::Error::Unsupported { .. } | btrfs_stream::Error::Version { .. }) => {
             return Failure::new(Status::Unsupported, error.to_string()).into();
         }
         Error::Command { cause, .. } => matches!(cause, Cause::Refused(_) | Cause::Volume(_)),
+        Error::GoOn(cause) => matches!(cause, Cause::Refused(_) | Cause::Volume(_)),
         Error::Directory { .. } | Error::Volume(_) | Error::Discard(_) => true,
         _ => false,
     };
@@ -325,7 +364,9 @@ fn shown(report: &btrfs_receive::Report) -> Report {
     Report {
         subvolumes: report.subvolumes.iter().map(entry).collect(),
         incomplete: report.incomplete.iter().map(|path| json(path)).collect(),
+        present: report.present.iter().map(|path| json(path)).collect(),
         commands: report.commands,
         bytes: report.bytes,
+        left: report.left.as_ref().map(|left| LeftEntry { path: json(&left.path), token: left.point.to_string() }),
     }
 }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Error, Result};
+use btrfs_stream::ResumePoint;
 use clap::Args;
 use spinney::{SendError, SendOptions, Volume};
 
@@ -24,12 +25,15 @@ const WRITE_BYTES: usize = 1 << 20;
 #[command(after_help = concat!(
     "The stream is that of `btrfs send`: `btrfs receive` takes it, and `spinney receive` does. Only read-only\n",
     "subvolumes are sent; `spinney subvolume snapshot -r` makes one of any other. With -p the receiver has to have\n",
-    "the parent, received from here, and the stream holds what differs. Of several subvolumes each is sent in its\n",
-    "turn, and is one to clone from for those after it.\n\n",
+    "the parent, received from here, and the stream holds what differs. With -c alone the parent is that of the\n",
+    "clone sources that SUBVOL is a snapshot of, else the one of the same subvolume that was made nearest to it;\n",
+    "where there is none, SUBVOL is sent whole, and data that it shares is cloned. Of several subvolumes each is\n",
+    "sent in its turn, and is one to clone from for those after it.\n\n",
     "Examples:\n",
     "  spinney send site.img /monday | ssh host btrfs receive /backup\n",
     "  spinney send -p /monday site.img /tuesday -f tuesday.stream\n",
     "  spinney send /mnt/site /monday > monday.stream          of what is mounted\n",
+    "  spinney send -p /monday --resume r1-1-... site.img /tuesday | ssh host spinney receive --resume b.img\n",
     "  spinney send --proto 2 --compressed-data site.img /monday > monday.stream"
 ))]
 pub(crate) struct Send {
@@ -41,12 +45,17 @@ pub(crate) struct Send {
     /// Send what differs from this one, which the receiver has
     #[arg(short, long, value_name = "PARENT")]
     parent: Option<PathBuf>,
-    /// Clone data from this one, which the receiver has; may be given several times
+    /// Clone data from this one, which the receiver has; may be given several times. Without -p, the nearest relative
+    /// among them is the parent
     #[arg(short, long = "clone-src", value_name = "CLONE")]
     clones: Vec<PathBuf>,
     /// Write the stream to FILE instead of the standard output
     #[arg(short = 'f', long = "file", value_name = "FILE")]
     file: Option<PathBuf>,
+    /// Send the rest of the first stream alone, from where `receive --resume` failed and printed TOKEN; with the
+    /// options that the whole one was sent with
+    #[arg(long, value_name = "TOKEN")]
+    resume: Option<ResumePoint>,
     /// Version of the stream: 1, which every kernel takes, or 2
     #[arg(long, value_name = "VERSION", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=2))]
     proto: u32,
@@ -138,6 +147,9 @@ impl Send {
         for path in &self.clones {
             words.push(format!("--clone-src={}", mount.word(path)?));
         }
+        if let Some(token) = &self.resume {
+            words.push(format!("--resume={token}"));
+        }
         words.extend(["--".to_owned(), "IMAGE".to_owned()]);
         for path in &self.subvolumes {
             words.push(mount.word(path)?);
@@ -151,11 +163,21 @@ impl Send {
     }
 
     fn write(&self, volume: &Volume, output: &mut impl Write, mut sent: impl FnMut()) -> Result<()> {
-        let options = SendOptions { version: self.proto, compressed_data: self.compressed_data, no_data: self.no_data };
+        let mut options = SendOptions {
+            version: self.proto,
+            compressed_data: self.compressed_data,
+            no_data: self.no_data,
+            rest_from: self.resume,
+        };
         let mut clones: Vec<&Path> = self.clones.iter().map(PathBuf::as_path).collect();
         for path in &self.subvolumes {
-            let done = volume.send(path, self.parent.as_deref(), &clones, &options, &mut *output);
+            let parent = match &self.parent {
+                None if !self.clones.is_empty() => volume.closest_parent(path, &clones)?,
+                parent => parent.as_deref(),
+            };
+            let done = volume.send(path, parent, &clones, &options, &mut *output);
             done.map_err(|error| explain(error, path))?;
+            options.rest_from = None;
             sent();
             clones.push(path);
         }
@@ -168,7 +190,7 @@ fn create(path: &Path) -> Result<File> {
     file.with_context(|| path.display().to_string())
 }
 
-fn explain(error: SendError, path: &Path) -> Error {
+pub(super) fn explain(error: SendError, path: &Path) -> Error {
     match error {
         SendError::Volume(error) => error.at(path).into(),
         SendError::Writable { path } => Failure::refused(format!(
@@ -177,6 +199,10 @@ fn explain(error: SendError, path: &Path) -> Error {
         ))
         .into(),
         SendError::Output(error) => Error::from(error).context("the stream"),
+        error @ (SendError::OtherPoint { .. } | SendError::Stream(btrfs_stream::Error::OtherStream { .. })) => {
+            let text = "send with the parent and the options that the whole stream was sent with";
+            Failure::refused(format!("{}: {error}; {text}", path.display())).into()
+        }
         error => Failure::new(Status::Unsupported, format!("{}: {error}", path.display())).into(),
     }
 }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::panic, missing_docs, reason = "tests fail by panicking")]
 
+mod backup;
 mod balance;
 mod changes;
 mod copies;

@@ -121,3 +121,52 @@ fn arguments_that_make_no_sense_are_told() {
     assert_eq!(bench.run("receive -f a.stream a.img /nowhere").status, 1);
     assert_eq!(bench.run("receive -f missing a.img").status, 1);
 }
+
+#[test]
+fn a_receipt_that_was_cut_short_goes_on() {
+    let bench = Bench::new();
+    bench.fill("src");
+    bench.ok("mkfs -q --size 128M a.img");
+    bench.ok("mkfs -q --size 128M b.img");
+    bench.ok("subvolume create a.img /home");
+    bench.ok("put a.img src/sub src/a.txt /home");
+    bench.ok("subvolume snapshot -r a.img /home /one");
+    bench.ok("send -f whole a.img /one");
+    let whole = std::fs::read(bench.path("whole")).unwrap();
+    std::fs::write(bench.path("cut"), &whole[..whole.len() / 2]).unwrap();
+    let run = bench.run("receive --json --resume -f cut b.img");
+    assert_eq!(run.status, 1, "{}", run.err);
+    let report: serde_json::Value = serde_json::from_slice(&run.out).unwrap();
+    let token = report["left"]["token"].as_str().unwrap();
+    assert!(run.err.contains(&format!("spinney send --resume {token}")), "{}", run.err);
+    assert!(report["left"]["path"].as_str().unwrap().starts_with("/one.resume-"), "{report}");
+    let list = bench.json("subvolume list --json b.img");
+    assert_eq!(list["subvolumes"][0]["read_only"], false);
+    // Of another subvolume, with other options.
+    bench.ok("subvolume snapshot -r a.img /home /two");
+    for (line, said) in [
+        (format!("send -f rest --resume {token} a.img /two"), "the token is of subvolume"),
+        (format!("send -f rest --proto 2 --resume {token} a.img /one"), "version 2"),
+    ] {
+        let run = bench.run(&line);
+        assert_eq!(run.status, 1, "{line}: {}", run.err);
+        assert!(run.err.contains(said), "{line}: {}", run.err);
+    }
+    assert_eq!(bench.run("send -f rest --resume nothing a.img /one").status, 2);
+    bench.ok(&format!("send -f rest --resume {token} a.img /one"));
+    let rest = std::fs::read(bench.path("rest")).unwrap();
+    assert!(rest.len() < whole.len() * 6 / 10, "{} of {}", rest.len(), whole.len());
+    // No other receiver takes it for a stream.
+    assert!(!rest.starts_with(b"btrfs-stream"));
+    let run = bench.run("receive -f rest b.img");
+    assert_eq!(run.status, 1, "{}", run.err);
+    assert!(run.err.contains("--resume"), "{}", run.err);
+    bench.ok("receive --resume -f rest b.img");
+    bench.ok("get b.img /one out");
+    let [expected, found] = ["src", "out"].map(|dir| std::fs::read(bench.path(dir).join("sub/large")).unwrap());
+    assert!(expected == found);
+    let list = bench.json("subvolume list --json b.img");
+    assert_eq!(list["subvolumes"].as_array().unwrap().len(), 1);
+    assert_eq!(list["subvolumes"][0]["read_only"], true);
+    bench.check("b.img");
+}

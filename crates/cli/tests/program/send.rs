@@ -56,3 +56,34 @@ fn diff_says_what_became_of_names() {
     assert_eq!(report[1]["change"], "added");
     assert_eq!(report[1]["path"], "new");
 }
+
+#[test]
+fn the_nearest_relative_among_clone_sources_is_the_parent() {
+    let bench = bench();
+    bench.ok("rm -r a.img /home/sub");
+    bench.ok("subvolume snapshot -r a.img /home /three");
+    bench.ok("subvolume snapshot -r a.img /one /of-one");
+    bench.ok("subvolume create a.img /else");
+    bench.ok("subvolume snapshot -r a.img /else /stranger");
+    let parent_of = |line: &str| {
+        bench.ok(&format!("send -f s {line}"));
+        let dump = bench.ok("receive --dump -f s");
+        let first = dump.lines().next().unwrap().to_owned();
+        first.split_once("parent_uuid=").map(|(_, rest)| rest.split(' ').next().unwrap().to_owned())
+    };
+    let list = bench.json("subvolume list --json a.img");
+    let uuid = |path: &str| {
+        let all = list["subvolumes"].as_array().unwrap();
+        let found = all.iter().find(|found| found["path"] == path).unwrap();
+        Some(found["uuid"].as_str().unwrap().to_owned())
+    };
+    // Of two snapshots of the same subvolume, that which was made nearer; the one that it is a snapshot of first.
+    assert_eq!(parent_of("-c /one -c /two a.img /three"), uuid("two"));
+    assert_eq!(parent_of("-c /two -c /three a.img /one"), uuid("two"));
+    assert_eq!(parent_of("-c /two -c /one a.img /of-one"), uuid("one"));
+    assert_eq!(parent_of("-c /stranger -c /one a.img /two"), uuid("one"));
+    // Without a relative it is sent whole.
+    assert_eq!(parent_of("-c /stranger a.img /two"), None);
+    // What was asked for is taken.
+    assert_eq!(parent_of("-p /one -c /two a.img /three"), uuid("one"));
+}

@@ -1,8 +1,8 @@
-//! The README's tour of mounting, followed word by word by an account without privileges.
+//! The README's tours, followed word by word by an account without privileges.
 //!
-//! The tour is the first block of commands behind `<!-- tour -->` in the README: lines that begin with four blanks and
-//! are given to a shell, which stops at the first that fails. The account is made for it, has a home with some files,
-//! and is removed again.
+//! A tour is the first block of commands behind a `<!-- tour -->` in the README: lines that begin with four blanks and
+//! are given to a shell, one tour after the other, which stops at the first that fails. The account is made for it,
+//! has a home with some files, and is removed again.
 
 use super::served::run;
 use crate::system;
@@ -15,7 +15,7 @@ use std::process::Command;
 const ACCOUNT: &str = "spinney-tour";
 /// What is in its home.
 const HOME_FROM: &str = "/etc/skel /usr/share/doc/bash /usr/share/perl5";
-/// Opens the tour in the README.
+/// Opens a tour in the README.
 const MARK: &str = "<!-- tour -->";
 
 /// Makes the device `$1` and gives the account `$2` the script `$3`.
@@ -32,13 +32,13 @@ pub(crate) struct Options {
     program: PathBuf,
 }
 
-/// Follows the tour.
+/// Follows the tours.
 pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
     ensure!(system::is_root(), "making an account needs root");
     let program =
         options.program.canonicalize().with_context(|| format!("{}: build it first", options.program.display()))?;
     let readme = std::fs::read_to_string(root.join("README.md"))?;
-    let lines = tour(&readme).context("the README has no tour")?;
+    let lines = tours(&readme).context("the README has no tour")?;
     let account = Account::new()?;
     // The program may lie where only root looks.
     let bin = account.home.join("bin");
@@ -65,15 +65,14 @@ pub(crate) fn follow(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The commands of the tour, a line each.
-fn tour(readme: &str) -> Option<String> {
-    let (_, rest) = readme.split_once(MARK)?;
-    let lines = rest
-        .lines()
-        .skip_while(|line| !line.starts_with("    "))
-        .take_while(|line| line.starts_with("    "))
-        .filter_map(|line| line.strip_prefix("    "));
-    Some(lines.map(|line| format!("{line}\n")).collect())
+/// The commands of all tours, a line each.
+fn tours(readme: &str) -> Option<String> {
+    let lines = readme.split(MARK).skip(1).flat_map(|rest| {
+        let lines = rest.lines().skip_while(|line| !line.starts_with("    "));
+        lines.take_while(|line| line.starts_with("    ")).filter_map(|line| line.strip_prefix("    "))
+    });
+    let lines: String = lines.map(|line| format!("{line}\n")).collect();
+    (!lines.is_empty()).then_some(lines)
 }
 
 struct Account {
@@ -121,9 +120,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tour_is_the_first_block_behind_its_mark() {
-        let readme = "    no\n<!-- tour -->\nText.\n\n    one\n    two\n\n    three\n";
-        assert_eq!(tour(readme).unwrap(), "one\ntwo\n");
-        assert_eq!(tour("nothing"), None);
+    fn a_tour_is_the_first_block_behind_its_mark() {
+        let first = "    no\n<!-- tour -->\nText.\n\n    one\n    two\n\n    three\n";
+        assert_eq!(tours(first).unwrap(), "one\ntwo\n");
+        assert_eq!(tours(&format!("{first}<!-- tour -->\n    four\n")).unwrap(), "one\ntwo\nfour\n");
+        assert_eq!(tours("nothing"), None);
     }
 }

@@ -200,7 +200,8 @@ fn check_seed(dir: &Folder, seed: u64, options: &Options) -> Result<Totals> {
         let name = names.get(name).cloned().unwrap_or_default();
         streams.push(Stream { folder, name, parent, clones: Vec::new() });
     }
-    let options = SendOptions { version: 1 + u32::from(seed % 2 == 1), compressed_data: seed % 4 == 3, no_data: false };
+    let options =
+        SendOptions { version: 1 + u32::from(seed % 2 == 1), compressed_data: seed % 4 == 3, ..SendOptions::default() };
     check_streams(dir, &image, &streams, &options, &mut totals)?;
     Ok(totals)
 }

@@ -1,13 +1,21 @@
 //! Reads streams and builds the subvolumes that they describe.
+//!
+//! Invariant: a subvolume is marked as received by the end command of its stream alone, and has its own name then.
+//!
+//! Failure: an [`Error`]; what is unfinished stays for `discard`, or to be gone on with ([`resume`]). Callers: the
+//! command `receive`, backups, programs.
+
+mod resume;
 
 use crate::error::{Cause, Error, Result};
 use crate::held::Held;
+use crate::note;
 use crate::origins::Origins;
 use crate::path;
 use crate::subvolume::Target;
 use crate::watch::{Options, Watch};
 use btrfs::{Generation, Received, TreeId, Volume};
-use btrfs_stream::{Command, Decoder};
+use btrfs_stream::{Command, Decoder, Prefix, ResumePoint, Version};
 use std::ffi::OsStr;
 use std::io::Read;
 use std::os::unix::ffi::OsStrExt as _;
@@ -30,6 +38,15 @@ pub struct ReceivedSubvolume {
     pub absent_ranges: u64,
 }
 
+/// What a resumable receipt leaves when it fails.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// The unfinished subvolume.
+    pub path: PathBuf,
+    /// How much of the stream is in it.
+    pub point: ResumePoint,
+}
+
 /// What a receipt did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Report {
@@ -38,6 +55,10 @@ pub struct Report {
     /// Subvolumes of which commands failed, where failures were allowed: they stay writable, and without a received
     /// UUID.
     pub incomplete: Vec<PathBuf>,
+    /// Subvolumes of the streams that were there already, received from the same state (resumable receipts alone).
+    pub present: Vec<PathBuf>,
+    /// Where the receipt can go on that failed.
+    pub left: Option<Left>,
     /// Commands that were carried out.
     pub commands: u64,
     /// Bytes of the streams that were read.
@@ -54,6 +75,8 @@ pub struct Receiver<'v> {
     building: Option<Building>,
     report: Report,
     failures: u64,
+    /// True until the end of a stream that was received before.
+    passes: bool,
 }
 
 /// The subvolume that is being built, and what the stream said of it.
@@ -62,6 +85,22 @@ struct Building {
     name: Vec<u8>,
     sent: u64,
     is_snapshot: bool,
+    resumable: Option<Resumable>,
+}
+
+/// What is known of a receipt that can go on.
+struct Resumable {
+    /// The name that the subvolume gets when it is complete.
+    wanted: Vec<u8>,
+    version: Version,
+    /// The commands that were applied.
+    done: Prefix,
+    /// Commands of the stream up to here are in the subvolume already.
+    skips_to: Option<ResumePoint>,
+    /// The last snapshot: its name, and what is in it.
+    kept: Option<(Vec<u8>, ResumePoint)>,
+    /// Bytes of the stream when it was made.
+    kept_at_bytes: u64,
 }
 
 impl<'v> Receiver<'v> {
@@ -85,6 +124,7 @@ impl<'v> Receiver<'v> {
             building: None,
             report: Report::default(),
             failures: 0,
+            passes: false,
         })
     }
 
@@ -119,6 +159,17 @@ impl<'v> Receiver<'v> {
     /// # Errors
     /// Every [`Error`]. The subvolume that was being built then stays as it is: [`Receiver::unfinished`].
     pub fn receive(&mut self, input: impl Read, watch: &mut dyn Watch) -> Result<()> {
+        let received = self.receive_all(input, watch);
+        match received {
+            Err(error) if self.options.resumable => {
+                self.leave(&error);
+                Err(error)
+            }
+            received => received,
+        }
+    }
+
+    fn receive_all(&mut self, input: impl Read, watch: &mut dyn Watch) -> Result<()> {
         let mut decoder = Decoder::open(input)?.ok_or(Error::Empty)?;
         loop {
             self.receive_one(&mut decoder, watch)?;
@@ -131,13 +182,21 @@ impl<'v> Receiver<'v> {
 
     /// Receives one stream up to its end command.
     fn receive_one(&mut self, decoder: &mut Decoder<impl Read>, watch: &mut dyn Watch) -> Result<()> {
+        let version = decoder.version();
+        match decoder.rest_of() {
+            Some(point) if self.options.resumable => self.go_on(point).map_err(Error::GoOn)?,
+            Some(_) => return Err(Error::Rest),
+            None => {}
+        }
         loop {
-            let at = decoder.position();
+            let (at, before) = (decoder.position(), decoder.taken());
             let Some(command) = decoder.command()? else {
                 return Err(Error::NotWhole { at });
             };
             let is_end = command == Command::End;
-            let applied = self.apply(&command, watch).map_err(|cause| Error::Command {
+            let skips = self.is_there_already(before, is_end)?;
+            let applied = if skips { Ok(()) } else { self.apply(&command, version, watch) };
+            let applied = applied.map_err(|cause| Error::Command {
                 at,
                 name: command.name(),
                 path: command.path().unwrap_or_default().to_vec(),
@@ -147,11 +206,16 @@ impl<'v> Receiver<'v> {
             self.report.bytes = decoder.position();
             watch.position(self.report.bytes);
             match applied {
+                Ok(()) if skips => {}
                 Ok(()) => self.report.commands = self.report.commands.saturating_add(1),
-                Err(error) => self.failed(error, begins || is_end, watch)?,
+                Err(error) => self.failed(error, begins || is_end || self.options.resumable, watch)?,
             }
             if is_end {
+                self.passes = false;
                 return Ok(());
+            }
+            if !skips {
+                self.applied(decoder.taken())?;
             }
         }
     }
@@ -171,13 +235,16 @@ impl<'v> Receiver<'v> {
         Ok(())
     }
 
-    fn apply(&mut self, command: &Command<'_>, watch: &mut dyn Watch) -> Result<(), Cause> {
+    fn apply(&mut self, command: &Command<'_>, version: Version, watch: &mut dyn Watch) -> Result<(), Cause> {
         match *command {
             Command::Subvol { path, uuid, ctransid } => {
                 self.complete()?;
                 let name = path::subvolume_name(path)?;
                 check_uuid(uuid)?;
                 watch.begun(name, false);
+                if self.options.resumable {
+                    return self.begin_resumable(name, (uuid, ctransid, version), None);
+                }
                 self.subvolumes()?.create(&Caller::default(), self.dir.node(), name)?;
                 self.begin(name, uuid, ctransid, false)
             }
@@ -187,6 +254,9 @@ impl<'v> Receiver<'v> {
                 check_uuid(uuid)?;
                 let parent = self.origins.find(self.volume, parent_uuid, parent_ctransid, "parent")?;
                 watch.begun(name, true);
+                if self.options.resumable {
+                    return self.begin_resumable(name, (uuid, ctransid, version), Some(&parent));
+                }
                 let mode = SnapshotMode::ReadWrite;
                 self.subvolumes()?.snapshot(parent.node(), self.dir.node(), name, mode)?;
                 self.begin(name, uuid, ctransid, true)
@@ -219,7 +289,7 @@ impl<'v> Receiver<'v> {
         let fs = self.volume.by_paths().file_system();
         let root = Held::new(fs, fs.lookup(self.dir.node(), name)?);
         let target = Target::new(fs, root, uuid, self.options);
-        self.building = Some(Building { target, name: name.to_vec(), sent, is_snapshot });
+        self.building = Some(Building { target, name: name.to_vec(), sent, is_snapshot, resumable: None });
         Ok(())
     }
 
@@ -229,15 +299,22 @@ impl<'v> Receiver<'v> {
             return Ok(());
         };
         building.target.complete()?;
+        if building.resumable.is_some() {
+            note::remove(self.volume.by_paths().file_system(), building.target.root().node())?;
+        }
         if building.target.failures == 0 {
             let id = TreeId(building.target.number());
             let received = Received { uuid: building.target.uuid, sent: Generation(building.sent) };
             self.volume.set_subvolume_received(id, &received)?;
         }
-        let Some(building) = self.building.take() else {
+        let Some(mut building) = self.building.take() else {
             return Ok(());
         };
         self.origins.forget();
+        if let Some(resumable) = building.resumable.take() {
+            self.give_name(&building.name, &resumable.wanted, (building.target.uuid, building.sent))?;
+            building.name = resumable.wanted;
+        }
         if building.target.failures > 0 {
             self.report.incomplete.push(self.path_of(&building.name));
         } else {

@@ -1,0 +1,72 @@
+//! What is written on the root directory of a subvolume whose receipt is not finished: how far the stream was applied.
+
+use btrfs_stream::ResumePoint;
+use std::sync::Arc;
+use vfs::FileSystem;
+use vfs::file_system::{Caller, Errno, NodeId, SetAttr, XattrMode};
+
+/// The attribute that the note is. A stream can neither set nor remove it.
+pub(crate) const NAME: &[u8] = b"user.spinney.unfinished";
+
+/// How the subvolume began.
+const FROM_NOTHING: &str = "subvol";
+const FROM_SNAPSHOT: &str = "snapshot";
+
+/// Longest note, in bytes of text.
+const TEXT_BYTES_MAX: usize = 200;
+
+/// How far a stream was applied to the subvolume that the note is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Note {
+    pub(crate) point: ResumePoint,
+    /// Ranges of which the stream had no data.
+    pub(crate) absent_ranges: u64,
+    /// True where the subvolume began as a snapshot.
+    pub(crate) is_snapshot: bool,
+}
+
+impl Note {
+    /// The note on the root directory `root`; `None` where there is none that makes sense.
+    pub(crate) fn read(fs: &Arc<dyn FileSystem>, root: NodeId) -> vfs::Result<Option<Self>> {
+        let text = match fs.get_xattr(root, NAME) {
+            Ok(text) => text,
+            Err(error) if [Errno::ENODATA, Errno::EOPNOTSUPP].contains(&error.errno()) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        Ok(Self::parse(&text))
+    }
+
+    fn parse(text: &[u8]) -> Option<Self> {
+        let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= TEXT_BYTES_MAX)?;
+        let mut words = text.split(' ');
+        let (point, absent_ranges) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let is_snapshot = match (words.next()?, words.next()) {
+            (FROM_NOTHING, None) => false,
+            (FROM_SNAPSHOT, None) => true,
+            _ => return None,
+        };
+        Some(Self { point, absent_ranges, is_snapshot })
+    }
+
+    /// Writes it. The times of the directory stay: the stream decides about them.
+    pub(crate) fn write(&self, fs: &Arc<dyn FileSystem>, root: NodeId) -> vfs::Result<()> {
+        let began = if self.is_snapshot { FROM_SNAPSHOT } else { FROM_NOTHING };
+        let text = format!("{} {} {began}", self.point, self.absent_ranges);
+        keeping_times(fs, root, || fs.set_xattr(root, NAME, text.as_bytes(), XattrMode::Either, false))
+    }
+}
+
+/// Removes the note, if there is one.
+pub(crate) fn remove(fs: &Arc<dyn FileSystem>, root: NodeId) -> vfs::Result<()> {
+    keeping_times(fs, root, || match fs.remove_xattr(root, NAME) {
+        Err(error) if error.errno() == Errno::ENODATA => Ok(()),
+        result => result,
+    })
+}
+
+fn keeping_times(fs: &Arc<dyn FileSystem>, root: NodeId, change: impl FnOnce() -> vfs::Result<()>) -> vfs::Result<()> {
+    let ctime = fs.attr(root)?.ctime;
+    change()?;
+    fs.set_attr(&Caller::default(), root, &SetAttr { ctime: Some(ctime), ..SetAttr::default() })?;
+    Ok(())
+}

@@ -1,0 +1,249 @@
+//! Receipts that go on where they were cut short.
+
+use super::{Building, Left, Receiver, Resumable};
+use crate::error::{Cause, Error, Result};
+use crate::held::Held;
+use crate::note::Note;
+use crate::subvolume::Target;
+use crate::unfinished::{self, Kept, Unfinished};
+use btrfs_stream::{Prefix, ResumePoint, Version};
+use std::sync::Arc;
+use vfs::file_system::{Caller, Errno, RenameFlags, SnapshotMode};
+
+impl Receiver<'_> {
+    /// Goes on where the rest of a stream begins.
+    pub(super) fn go_on(&mut self, point: ResumePoint) -> Result<(), Cause> {
+        self.complete()?;
+        let unfinished = Unfinished::list(self.volume, &self.dir)?;
+        let kept = unfinished.at(point)?;
+        let stream = (point.uuid, point.ctransid, point.version);
+        if self.is_received(&unfinished, &kept.name, stream)? {
+            return Ok(());
+        }
+        self.clear_work(&unfinished, &kept.name, stream, Some(&kept))?;
+        self.begin_from(&kept, stream)
+    }
+
+    /// Begins a subvolume, or goes on with it.
+    pub(super) fn begin_resumable(
+        &mut self,
+        name: &[u8],
+        stream: ([u8; 16], u64, Version),
+        parent: Option<&Arc<Held>>,
+    ) -> Result<(), Cause> {
+        let (uuid, sent, version) = stream;
+        let unfinished = Unfinished::list(self.volume, &self.dir)?;
+        if self.is_received(&unfinished, name, stream)? {
+            return Ok(());
+        }
+        let kept = unfinished.last(name, uuid, sent)?;
+        self.clear_work(&unfinished, name, stream, kept.as_ref())?;
+        if let Some(kept) = &kept {
+            self.begin_from(kept, stream)?;
+            if let Some(resumable) = self.building.as_mut().and_then(|building| building.resumable.as_mut()) {
+                resumable.skips_to = Some(kept.note.point);
+            }
+            return Ok(());
+        }
+        let work = unfinished::work_name(name);
+        match parent {
+            None => self.subvolumes()?.create(&Caller::default(), self.dir.node(), &work)?,
+            Some(parent) => {
+                self.subvolumes()?.snapshot(parent.node(), self.dir.node(), &work, SnapshotMode::ReadWrite)?;
+            }
+        }
+        self.begin(&work, uuid, sent, parent.is_some())?;
+        let resumable = Resumable {
+            wanted: name.to_vec(),
+            version,
+            done: Prefix { commands: 0, digest: 0 },
+            skips_to: None,
+            kept: None,
+            kept_at_bytes: self.report.bytes,
+        };
+        self.set_resumable(resumable)
+    }
+
+    /// Goes on with a copy of a snapshot.
+    fn begin_from(&mut self, kept: &Kept, (uuid, sent, version): ([u8; 16], u64, Version)) -> Result<(), Cause> {
+        let work = unfinished::work_name(&kept.name);
+        let fs = self.volume.by_paths().file_system();
+        let root = Held::new(fs, self.subvolumes()?.root(kept.id)?);
+        self.subvolumes()?.snapshot(root.node(), self.dir.node(), &work, SnapshotMode::ReadWrite)?;
+        drop(root);
+        self.begin(&work, uuid, sent, kept.note.is_snapshot)?;
+        if let Some(building) = &mut self.building {
+            building.target.absent_ranges = kept.note.absent_ranges;
+            building.resumable = Some(Resumable {
+                wanted: kept.name.clone(),
+                version,
+                done: kept.note.point.prefix,
+                skips_to: None,
+                kept: Some((kept.kept.clone(), kept.note.point)),
+                kept_at_bytes: self.report.bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// Marks the subvolume that was just begun as one that is not finished.
+    fn set_resumable(&mut self, resumable: Resumable) -> Result<(), Cause> {
+        let fs = self.volume.by_paths().file_system();
+        if let Some(building) = &mut self.building {
+            note_of(&building.target, building.sent, building.is_snapshot, &resumable)
+                .write(fs, building.target.root().node())?;
+            building.resumable = Some(resumable);
+        }
+        Ok(())
+    }
+
+    /// True where the stream's subvolume is there already: the rest of the stream says nothing new. One that was
+    /// received but had not got its name gets it now.
+    fn is_received(
+        &mut self,
+        unfinished: &Unfinished,
+        name: &[u8],
+        (uuid, sent, _): ([u8; 16], u64, Version),
+    ) -> Result<bool, Cause> {
+        let work = unfinished::work_name(name);
+        let is_there = |name: &[u8]| unfinished.get(name).is_some_and(|found| found.is_received(uuid, sent));
+        if !is_there(name) {
+            if !is_there(&work) {
+                return Ok(false);
+            }
+            self.give_name(&work, name, (uuid, sent))?;
+        }
+        for kept in unfinished.kept_names(name, (uuid, sent)) {
+            self.subvolumes()?.delete(self.dir.node(), kept)?;
+        }
+        self.report.present.push(self.path_of(name));
+        self.passes = true;
+        Ok(true)
+    }
+
+    /// Makes the name free under which a subvolume is built, if what has it was built from this stream. The name that
+    /// it is to have must be free.
+    fn clear_work(
+        &self,
+        unfinished: &Unfinished,
+        name: &[u8],
+        (uuid, sent, _): ([u8; 16], u64, Version),
+        kept: Option<&Kept>,
+    ) -> Result<(), Cause> {
+        let fs = self.volume.by_paths().file_system();
+        match fs.lookup(self.dir.node(), name) {
+            Ok(entry) => {
+                fs.forget(entry.node, 1);
+                return Err(vfs::Error::from(Errno::EEXIST).into());
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(error.into()),
+        }
+        let work = unfinished::work_name(name);
+        match unfinished.get(&work) {
+            Some(found) if unfinished.is_ours(found, uuid, sent, kept) => {
+                Ok(self.subvolumes()?.delete(self.dir.node(), &work)?)
+            }
+            // Making it says that the name is taken.
+            _ => Ok(()),
+        }
+    }
+
+    /// True for a command that is in the subvolume already.
+    pub(super) fn is_there_already(&mut self, before: Prefix, is_end: bool) -> Result<bool> {
+        if self.passes {
+            return Ok(true);
+        }
+        let Some(resumable) = self.building.as_mut().and_then(|building| building.resumable.as_mut()) else {
+            return Ok(false);
+        };
+        let Some(point) = resumable.skips_to else { return Ok(false) };
+        if before.commands < point.prefix.commands && !is_end {
+            return Ok(true);
+        }
+        if before != point.prefix {
+            let (commands, expected, found) = (before.commands, point.prefix.digest, before.digest);
+            return Err(btrfs_stream::Error::OtherStream { commands, expected, found }.into());
+        }
+        resumable.skips_to = None;
+        Ok(false)
+    }
+
+    /// Notes that a command was applied, and makes a snapshot when there was enough since the last.
+    pub(super) fn applied(&mut self, done: Prefix) -> Result<()> {
+        let interval = self.options.keep_interval_bytes;
+        let bytes = self.report.bytes;
+        let Some(resumable) = self.building.as_mut().and_then(|building| building.resumable.as_mut()) else {
+            return Ok(());
+        };
+        if resumable.skips_to.is_some() {
+            return Ok(());
+        }
+        resumable.done = done;
+        if bytes.saturating_sub(resumable.kept_at_bytes) >= interval {
+            resumable.kept_at_bytes = bytes;
+            self.keep().map_err(Error::GoOn)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a snapshot from which the receipt can go on, in place of the last one.
+    fn keep(&mut self) -> Result<(), Cause> {
+        let fs = self.volume.by_paths().file_system();
+        let own = self.volume.by_paths().file_system().subvolumes().ok_or(vfs::Error::from(Errno::EOPNOTSUPP))?;
+        let Some(Building { target, sent, is_snapshot, resumable: Some(resumable), .. }) = &mut self.building else {
+            return Ok(());
+        };
+        // Flags that are set last are set now, so that they need not be remembered.
+        target.complete()?;
+        let note = note_of(target, *sent, *is_snapshot, resumable);
+        note.write(fs, target.root().node())?;
+        let name = unfinished::kept_name(&resumable.wanted, resumable.done.commands);
+        if resumable.kept.as_ref().is_some_and(|(kept, _)| *kept == name) {
+            return Ok(());
+        }
+        own.snapshot(target.root().node(), self.dir.node(), &name, SnapshotMode::ReadWrite)?;
+        self.volume.by_paths().sync()?;
+        if let Some((last, _)) = resumable.kept.replace((name, note.point)) {
+            own.delete(self.dir.node(), &last)?;
+        }
+        Ok(())
+    }
+
+    /// Gives a subvolume that is complete its name, and deletes the snapshots of when it was not: a crash may have left
+    /// more than the last.
+    pub(super) fn give_name(&self, work: &[u8], wanted: &[u8], (uuid, sent): ([u8; 16], u64)) -> Result<(), Cause> {
+        let fs = self.volume.by_paths().file_system();
+        let dir = self.dir.node();
+        fs.rename(&Caller::default(), (dir, work), (dir, wanted), RenameFlags::NO_REPLACE)?;
+        for kept in Unfinished::list(self.volume, &self.dir)?.kept_names(wanted, (uuid, sent)) {
+            self.subvolumes()?.delete(dir, kept)?;
+        }
+        Ok(self.volume.by_paths().sync()?)
+    }
+
+    /// Leaves what a failed receipt can go on from, and nothing else. Where a command failed, it may have done a part
+    /// of its work: then that is the last snapshot.
+    pub(super) fn leave(&mut self, error: &Error) {
+        let is_between_commands = matches!(error, Error::Stream(_) | Error::NotWhole { .. });
+        let skips = |resumable: &Resumable| resumable.skips_to.is_some();
+        let Some(Building { resumable: Some(resumable), .. }) = &self.building else { return };
+        if is_between_commands && !skips(resumable) {
+            // The last snapshot stays where there cannot be another, on a full volume for instance.
+            let _ = self.keep();
+        }
+        let Some(Building { resumable: Some(resumable), .. }) = &self.building else { return };
+        self.report.left =
+            resumable.kept.as_ref().map(|(name, point)| Left { path: self.path_of(name), point: *point });
+        // What cannot be deleted now is deleted when the receipt goes on.
+        if self.discard().is_ok() {
+            let _ = self.volume.by_paths().sync();
+        }
+    }
+}
+
+fn note_of(target: &Target, sent: u64, is_snapshot: bool, resumable: &Resumable) -> Note {
+    let Resumable { version, done: prefix, .. } = *resumable;
+    let point = ResumePoint { uuid: target.uuid, ctransid: sent, version, prefix };
+    Note { point, absent_ranges: target.absent_ranges, is_snapshot }
+}

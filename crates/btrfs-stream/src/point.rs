@@ -1,0 +1,140 @@
+//! A place in a stream where it can go on: how many commands were applied, and which.
+//!
+//! The rest of a stream begins with a header of its own, so that a receiver that does not know it takes it for no
+//! stream at all. Then the header and the commands of the stream follow, without those in front of the point.
+//!
+//! Commands are told apart by their headers, in which their checksums are: the digest of a prefix is a chain over them.
+
+use crate::value::Uuid;
+use crate::version::{COMMAND_HEADER_SIZE, MAGIC, Version};
+use codec::checksum::{ChecksumType, checksum};
+use std::fmt;
+use std::str::FromStr;
+
+/// What the rest of a stream begins with.
+pub(crate) const REST_MAGIC: [u8; MAGIC.len()] = *b"spinney-rest\0";
+
+/// What a token begins with.
+const TOKEN_PREFIX: &str = "r1";
+
+/// Commands of a stream in their order: how many, and a digest of them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Prefix {
+    /// Commands.
+    pub commands: u64,
+    /// Digest of their headers.
+    pub digest: u64,
+}
+
+impl Prefix {
+    /// Nothing of a stream of this version.
+    pub(crate) fn none(version: Version) -> Self {
+        Self { commands: 0, digest: hash(&[&version.to_raw().to_le_bytes()]) }
+    }
+
+    /// One more command, by its header.
+    pub(crate) fn add(&mut self, header: &[u8; COMMAND_HEADER_SIZE]) {
+        self.commands = self.commands.saturating_add(1);
+        self.digest = hash(&[&self.digest.to_le_bytes(), header]);
+    }
+}
+
+fn hash(parts: &[&[u8]]) -> u64 {
+    let sum = checksum(ChecksumType::Xxhash64, &parts.concat());
+    sum.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
+}
+
+/// A place in the stream of a subvolume. As text it is a token to be passed to a sender.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ResumePoint {
+    /// What the stream calls its subvolume.
+    pub uuid: Uuid,
+    /// The transaction that the stream says it is of.
+    pub ctransid: u64,
+    /// The version of the stream.
+    pub version: Version,
+    /// What stands in front of the place.
+    pub prefix: Prefix,
+}
+
+/// Bytes behind the magic: version, UUID, ctransid, commands, digest.
+pub(crate) const POINT_SIZE: usize = 4 + 16 + 8 + 8 + 8;
+
+impl ResumePoint {
+    /// What stands behind [`REST_MAGIC`].
+    pub(crate) fn to_bytes(self) -> Vec<u8> {
+        let Self { uuid, ctransid, version, prefix } = self;
+        let mut bytes = version.to_raw().to_le_bytes().to_vec();
+        bytes.extend_from_slice(&uuid);
+        [ctransid, prefix.commands, prefix.digest].iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+        bytes
+    }
+
+    /// Reads it; the number of a version that is not known otherwise.
+    pub(crate) fn from_bytes(bytes: &[u8; POINT_SIZE]) -> Result<Self, u32> {
+        let mut rest = bytes.as_slice();
+        let version = u32::from_le_bytes(take(&mut rest));
+        Ok(Self {
+            version: Version::from_raw(version).ok_or(version)?,
+            uuid: take(&mut rest),
+            ctransid: u64::from_le_bytes(take(&mut rest)),
+            prefix: Prefix {
+                commands: u64::from_le_bytes(take(&mut rest)),
+                digest: u64::from_le_bytes(take(&mut rest)),
+            },
+        })
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> [u8; N] {
+    let Some((head, tail)) = rest.split_first_chunk() else { return [0; N] };
+    *rest = tail;
+    *head
+}
+
+impl fmt::Display for ResumePoint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { uuid, ctransid, version, prefix } = self;
+        let uuid = u128::from_be_bytes(*uuid);
+        write!(f, "{TOKEN_PREFIX}-{version}-{uuid:032x}-{ctransid}-{}-{:016x}", prefix.commands, prefix.digest)
+    }
+}
+
+/// A text is no token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("no token of an unfinished receipt; expected r1-VERSION-UUID-TRANSACTION-COMMANDS-DIGEST")]
+pub struct NotAToken;
+
+impl FromStr for ResumePoint {
+    type Err = NotAToken;
+
+    fn from_str(text: &str) -> Result<Self, NotAToken> {
+        let parts: Vec<&str> = text.trim().split('-').collect();
+        let &[TOKEN_PREFIX, version, uuid, ctransid, commands, digest] = parts.as_slice() else {
+            return Err(NotAToken);
+        };
+        let number = |text: &str| text.parse::<u64>().map_err(|_| NotAToken);
+        let version = version.parse().ok().and_then(Version::from_raw).ok_or(NotAToken)?;
+        let uuid = u128::from_str_radix(uuid, 16).map_err(|_| NotAToken)?.to_be_bytes();
+        let digest = u64::from_str_radix(digest, 16).map_err(|_| NotAToken)?;
+        let prefix = Prefix { commands: number(commands)?, digest };
+        Ok(Self { uuid, ctransid: number(ctransid)?, version, prefix })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn points_come_back_from_bytes_and_text() {
+        let mut prefix = Prefix::none(Version::V2);
+        prefix.add(&[7; COMMAND_HEADER_SIZE]);
+        let point = ResumePoint { uuid: [0xa1; 16], ctransid: u64::MAX, version: Version::V2, prefix };
+        assert_eq!(point.to_string().parse(), Ok(point));
+        assert_eq!(ResumePoint::from_bytes(&point.to_bytes().try_into().unwrap()), Ok(point));
+        for text in ["", "r1", "r2-1-00-1-1-0", "r1-3-00-1-1-0", "r1-1-00-1-1-0-9", "r1-1-zz-1-1-0", "r1-1-00--1-1-0"] {
+            assert_eq!(text.parse::<ResumePoint>(), Err(NotAToken), "{text}");
+        }
+    }
+}

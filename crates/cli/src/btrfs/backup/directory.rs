@@ -1,0 +1,520 @@
+//! Backups in a directory: a file for each stream, and a manifest that says which builds on which.
+//!
+//! The manifest is replaced at once, after the stream that it is about is on disk. What it says is checked before
+//! any of it is used: a name of a file is the one that its state has, so that no other file is read or deleted; a
+//! parent stands in front of what builds on it. What a file has in it is checked when it is written, and before
+//! it is restored.
+
+use std::collections::BTreeSet;
+use std::fs::{File, OpenOptions};
+use std::io::{BufReader, BufWriter, Read, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use btrfs_stream::{Command, Decoder};
+use codec::checksum::{ChecksumType, checksum};
+use serde::{Deserialize, Serialize};
+
+use super::rule::Rule;
+use super::stamp::Stamp;
+use super::state::{self, Name, State};
+use super::{Destination, Sent, transfer};
+use crate::btrfs::send;
+use commands::failure::{Failure, Status};
+use commands::progress::Progress;
+
+const MANIFEST: &str = "manifest.json";
+const FORMAT: &str = "spinney-backup";
+const VERSION: u32 = 1;
+/// Longest manifest that is read: some hundred thousand streams.
+const MANIFEST_BYTES_MAX: u64 = 64 << 20;
+/// Behind the name of a file that is being written.
+const PARTIAL: &str = ".partial";
+/// Bytes of a stream that are read or written at once, and that one link of a digest is of.
+const BLOCK_BYTES: usize = 1 << 20;
+const DIGEST_BYTES: usize = 32;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Manifest {
+    format: String,
+    version: u32,
+    streams: Vec<Entry>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Entry {
+    file: String,
+    state: String,
+    uuid: String,
+    parent: Option<String>,
+    bytes: u64,
+    /// A chain of SHA-256 over MiBs of the file.
+    digest: String,
+}
+
+/// A stream in a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Stream {
+    pub(super) name: Name,
+    pub(super) stamp: Stamp,
+    pub(super) uuid: [u8; 16],
+    /// The state that it builds on.
+    pub(super) parent: Option<[u8; 16]>,
+    bytes: u64,
+    digest: [u8; DIGEST_BYTES],
+}
+
+impl Stream {
+    pub(super) fn file(&self) -> String {
+        file_name(&self.name, self.stamp, self.uuid)
+    }
+
+    fn entry(&self) -> Entry {
+        Entry {
+            file: self.file(),
+            state: self.name.at(self.stamp),
+            uuid: hex(&self.uuid),
+            parent: self.parent.as_ref().map(|parent| hex(parent)),
+            bytes: self.bytes,
+            digest: hex(&self.digest),
+        }
+    }
+
+    fn of(entry: &Entry) -> Result<Self, String> {
+        let state = || state::parse(&entry.state).ok_or_else(|| format!("{:?} is no name of a state", entry.state));
+        let (name, stamp) = state()?;
+        let unread = |what: &str, text: &str| format!("{text:?} is no {what}");
+        let uuid = from_hex(&entry.uuid).ok_or_else(|| unread("UUID", &entry.uuid))?;
+        let parent = entry.parent.as_ref().map(|text| from_hex(text).ok_or_else(|| unread("UUID", text)));
+        let digest = from_hex(&entry.digest).ok_or_else(|| unread("digest", &entry.digest))?;
+        let stream = Self { name, stamp, uuid, parent: parent.transpose()?, bytes: entry.bytes, digest };
+        let expected = stream.file();
+        if entry.file != expected {
+            return Err(format!("its file: expected {expected}, found {:?}", entry.file));
+        }
+        Ok(stream)
+    }
+}
+
+fn file_name(name: &Name, stamp: Stamp, uuid: [u8; 16]) -> String {
+    format!("{}.{}.stream", name.at(stamp), hex(&uuid))
+}
+
+/// What the name of a stream's file says.
+fn parse_file_name(file: &str) -> Option<(Name, Stamp)> {
+    let (state, uuid) = file.strip_suffix(".stream")?.rsplit_once('.')?;
+    from_hex::<16>(uuid)?;
+    state::parse(state)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn from_hex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let is_hex = text.len() == 2 * N && text.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte));
+    let pairs = text.as_bytes().chunks(2).map(|pair| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok());
+    pairs.collect::<Option<Vec<u8>>>().filter(|_| is_hex)?.try_into().ok()
+}
+
+/// A digest of what passes through: of each MiB together with the digest of what was before.
+struct Digest {
+    sum: [u8; DIGEST_BYTES],
+    block: Vec<u8>,
+    bytes: u64,
+}
+
+impl Digest {
+    fn new() -> Self {
+        Self { sum: [0; DIGEST_BYTES], block: vec![0; DIGEST_BYTES], bytes: 0 }
+    }
+
+    fn add(&mut self, mut bytes: &[u8]) {
+        self.bytes = self.bytes.saturating_add(u64::try_from(bytes.len()).unwrap_or(0));
+        while !bytes.is_empty() {
+            let room = (DIGEST_BYTES + BLOCK_BYTES).saturating_sub(self.block.len());
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.block.extend_from_slice(now);
+            bytes = later;
+            if self.block.len() == DIGEST_BYTES + BLOCK_BYTES {
+                self.link();
+            }
+        }
+    }
+
+    fn link(&mut self) {
+        self.sum = checksum(ChecksumType::Sha256, &self.block);
+        self.block.clear();
+        self.block.extend_from_slice(&self.sum);
+    }
+
+    fn finish(mut self) -> (u64, [u8; DIGEST_BYTES]) {
+        if self.block.len() > DIGEST_BYTES {
+            self.link();
+        }
+        (self.bytes, self.sum)
+    }
+}
+
+/// A reader or writer whose bytes are counted into a digest.
+struct Digested<'a, I> {
+    inner: I,
+    digest: &'a mut Digest,
+}
+
+impl<R: Read> Read for Digested<'_, R> {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = self.inner.read(buffer)?;
+        self.digest.add(buffer.get(..count).unwrap_or_default());
+        Ok(count)
+    }
+}
+
+impl<W: Write> Write for Digested<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        let count = self.inner.write(bytes)?;
+        self.digest.add(bytes.get(..count).unwrap_or_default());
+        Ok(count)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// The streams of a directory, with the directory locked against other backups.
+pub(super) struct Directory {
+    path: PathBuf,
+    /// Holds the lock.
+    handle: File,
+    name: Name,
+    pub(super) streams: Vec<Stream>,
+}
+
+impl Directory {
+    /// # Errors
+    /// Where the directory is in use, and where its manifest is not what a backup writes.
+    pub(super) fn open(path: &Path, name: &Name) -> Result<Self> {
+        let about = || path.display().to_string();
+        let handle = File::open(path).with_context(about)?;
+        if handle.try_lock().is_err() {
+            let text = format!("{}: another backup uses the directory", path.display());
+            return Err(Failure::new(Status::Busy, text).into());
+        }
+        let streams = read_manifest(&path.join(MANIFEST))?;
+        Ok(Self { path: path.to_owned(), handle, name: name.clone(), streams })
+    }
+
+    fn write_manifest(&self) -> Result<()> {
+        let streams = self.streams.iter().map(Stream::entry).collect();
+        let manifest = Manifest { format: FORMAT.to_owned(), version: VERSION, streams };
+        let mut bytes = serde_json::to_vec_pretty(&manifest)?;
+        bytes.push(b'\n');
+        let path = self.path.join(MANIFEST);
+        let partial = self.path.join(format!("{MANIFEST}{PARTIAL}"));
+        let about = || path.display().to_string();
+        let mut file = create(&partial)?;
+        file.write_all(&bytes).and_then(|()| file.sync_all()).with_context(about)?;
+        std::fs::rename(&partial, &path).and_then(|()| self.handle.sync_all()).with_context(about)
+    }
+
+    /// Reads a stream and compares it with what the manifest says of it.
+    ///
+    /// # Errors
+    /// The file and what is wrong with it.
+    pub(super) fn check(&self, stream: &Stream, progress: &Progress) -> Result<()> {
+        let path = self.path.join(stream.file());
+        let wrong = |what: String| -> anyhow::Error {
+            Failure::new(Status::Corrupt, format!("{}: {what}", path.display())).into()
+        };
+        let file = open(&path)?;
+        let len = file.metadata().with_context(|| path.display().to_string())?.len();
+        if len != stream.bytes {
+            return Err(wrong(format!("its length: expected {} bytes, found {len}", stream.bytes)));
+        }
+        let mut digest = Digest::new();
+        let input = BufReader::with_capacity(BLOCK_BYTES, Digested { inner: file, digest: &mut digest });
+        let broken = |error: btrfs_stream::Error| wrong(error.to_string());
+        let mut decoder = Decoder::open(input).map_err(broken)?.ok_or_else(|| wrong("it is empty".to_owned()))?;
+        if decoder.rest_of().is_some() {
+            return Err(wrong("it is the rest of a stream, not a whole one".to_owned()));
+        }
+        let begins = decoder.command().map_err(broken)?.as_ref().and_then(begins);
+        let Some((uuid, parent)) = begins else {
+            return Err(wrong("it does not begin with a subvolume".to_owned()));
+        };
+        if (uuid, parent) != (stream.uuid, stream.parent) {
+            let shown = |uuid: [u8; 16], parent: Option<[u8; 16]>| {
+                let parent = parent.map_or("nothing".to_owned(), |parent| hex(&parent));
+                format!("{} from {parent}", hex(&uuid))
+            };
+            let (expected, found) = (shown(stream.uuid, stream.parent), shown(uuid, parent));
+            return Err(wrong(format!("it is another stream: expected {expected}, found {found}")));
+        }
+        loop {
+            let at = decoder.position();
+            progress.bytes.store(at, std::sync::atomic::Ordering::Relaxed);
+            match decoder.command().map_err(broken)? {
+                None => return Err(wrong(format!("it ends at byte {at} without an end command"))),
+                Some(Command::End) => break,
+                Some(command) if begins_one(&command) => {
+                    return Err(wrong(format!("it begins a second subvolume at byte {at}")));
+                }
+                Some(_) => {}
+            }
+        }
+        if decoder.next_stream().map_err(broken)? {
+            return Err(wrong("it has a second stream in it".to_owned()));
+        }
+        drop(decoder);
+        let (_, found) = digest.finish();
+        if found != stream.digest {
+            return Err(wrong(format!("its digest: expected {}, found {}", hex(&stream.digest), hex(&found))));
+        }
+        Ok(())
+    }
+
+    /// The streams that make a state, the first one whole.
+    ///
+    /// # Errors
+    /// Where one of them is missing.
+    pub(super) fn chain(&self, last: &Stream) -> Result<Vec<&Stream>> {
+        let mut chain = Vec::new();
+        let mut wanted = Some(last.uuid);
+        // A parent stands in front of what builds on it, so this ends.
+        for stream in self.streams.iter().rev() {
+            if Some(stream.uuid) == wanted {
+                wanted = stream.parent;
+                chain.push(stream);
+            }
+        }
+        if let Some(missing) = wanted {
+            let text = format!(
+                "{}: {} needs a stream of {}, which is not there",
+                self.path.display(),
+                last.file(),
+                hex(&missing)
+            );
+            return Err(Failure::new(Status::Corrupt, text).into());
+        }
+        chain.reverse();
+        Ok(chain)
+    }
+
+    /// Opens the file of a stream.
+    pub(super) fn read(&self, stream: &Stream) -> Result<BufReader<File>> {
+        Ok(BufReader::with_capacity(BLOCK_BYTES, open(&self.path.join(stream.file()))?))
+    }
+}
+
+fn begins(command: &Command<'_>) -> Option<([u8; 16], Option<[u8; 16]>)> {
+    match *command {
+        Command::Subvol { uuid, .. } => Some((uuid, None)),
+        Command::Snapshot { uuid, parent_uuid, .. } => Some((uuid, Some(parent_uuid))),
+        _ => None,
+    }
+}
+
+fn begins_one(command: &Command<'_>) -> bool {
+    begins(command).is_some()
+}
+
+/// Opens a file of a directory that others may have written to: never through a link, and nothing that waits.
+fn open(path: &Path) -> Result<File> {
+    let about = || path.display().to_string();
+    let flags = rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK;
+    let flags = i32::try_from(flags.bits()).unwrap_or(0);
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).with_context(about)?;
+    if !file.metadata().with_context(about)?.is_file() {
+        return Err(Failure::refused(format!("{}: no regular file", path.display())).into());
+    }
+    Ok(file)
+}
+
+/// Makes a file anew.
+fn create(path: &Path) -> Result<File> {
+    let about = || path.display().to_string();
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error).with_context(about),
+        _ => {}
+    }
+    OpenOptions::new().write(true).create_new(true).open(path).with_context(about)
+}
+
+/// The streams that a manifest tells of; none where there is no manifest.
+fn read_manifest(path: &Path) -> Result<Vec<Stream>> {
+    if std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
+        return Ok(Vec::new());
+    }
+    let wrong =
+        |what: String| -> anyhow::Error { Failure::new(Status::Corrupt, format!("{}: {what}", path.display())).into() };
+    let mut bytes = Vec::new();
+    open(path)?.take(MANIFEST_BYTES_MAX + 1).read_to_end(&mut bytes).with_context(|| path.display().to_string())?;
+    if u64::try_from(bytes.len()).is_ok_and(|len| len > MANIFEST_BYTES_MAX) {
+        return Err(wrong(format!("expected at most {MANIFEST_BYTES_MAX} bytes")));
+    }
+    let manifest: Manifest = serde_json::from_slice(&bytes).map_err(|error| wrong(format!("no manifest: {error}")))?;
+    if (&*manifest.format, manifest.version) != (FORMAT, VERSION) {
+        let (format, version) = (manifest.format, manifest.version);
+        return Err(wrong(format!("expected {FORMAT} version {VERSION}, found {format:?} version {version}")));
+    }
+    let mut streams: Vec<Stream> = Vec::new();
+    let mut uuids = BTreeSet::new();
+    for (index, entry) in manifest.streams.iter().enumerate() {
+        let stream = Stream::of(entry).map_err(|what| wrong(format!("stream {index}: {what}")))?;
+        if let Some(parent) = stream.parent.filter(|parent| !uuids.contains(parent)) {
+            return Err(wrong(format!("stream {index}: its parent {} does not come before it", hex(&parent))));
+        }
+        if !uuids.insert(stream.uuid) {
+            return Err(wrong(format!("stream {index}: there are two of {}", hex(&stream.uuid))));
+        }
+        streams.push(stream);
+    }
+    Ok(streams)
+}
+
+impl Destination for Directory {
+    fn has(&self, state: &State) -> bool {
+        let uuid = state.sent_uuid();
+        self.streams.iter().any(|stream| stream.name == self.name && stream.uuid == uuid)
+    }
+
+    fn clear(&mut self) -> Result<Vec<String>> {
+        let known: BTreeSet<String> = self.streams.iter().map(Stream::file).collect();
+        let mut left = Vec::new();
+        for entry in std::fs::read_dir(&self.path).with_context(|| self.path.display().to_string())? {
+            let Ok(file) = entry?.file_name().into_string() else { continue };
+            let whole = file.strip_suffix(PARTIAL).unwrap_or(&file);
+            if !known.contains(&file) && parse_file_name(whole).is_some_and(|(name, _)| name == self.name) {
+                std::fs::remove_file(self.path.join(&file)).with_context(|| file.clone())?;
+                left.push(file);
+            }
+        }
+        Ok(left)
+    }
+
+    fn receive(&mut self, sent: &Sent<'_>, progress: &Progress) -> Result<u64> {
+        let uuid = sent.state.sent_uuid();
+        let file = file_name(&self.name, sent.state.stamp, uuid);
+        let (path, partial) = (self.path.join(&file), self.path.join(format!("{file}{PARTIAL}")));
+        let about = || path.display().to_string();
+        let mut digest = Digest::new();
+        let out = create(&partial)?;
+        let mut output = BufWriter::with_capacity(BLOCK_BYTES, Digested { inner: &out, digest: &mut digest });
+        let (from, parent) = (sent.path(), sent.parent_path());
+        let result = sent.volume.send(&from, parent.as_deref(), &[], &transfer::options(), &mut output);
+        result.map_err(|error| send::explain(error, &from))?;
+        output.flush().with_context(about)?;
+        drop(output);
+        out.sync_all().with_context(about)?;
+        let (bytes, digest) = digest.finish();
+        let parent = sent.parent.map(State::sent_uuid);
+        let (name, stamp) = (self.name.clone(), sent.state.stamp);
+        std::fs::rename(&partial, &path).and_then(|()| self.handle.sync_all()).with_context(about)?;
+        let stream = Stream { name, stamp, uuid, parent, bytes, digest };
+        // Before the manifest knows it, so that what it knows can be read.
+        if let Err(error) = self.check(&stream, progress) {
+            let _ = std::fs::remove_file(&path);
+            return Err(error);
+        }
+        self.streams.push(stream);
+        self.write_manifest()?;
+        Ok(bytes)
+    }
+
+    fn verify(&mut self, _sent: &Sent<'_>, _progress: &Progress) -> Result<()> {
+        // What is in the manifest was read back.
+        Ok(())
+    }
+
+    fn prune(&mut self, rule: &Rule, newest: Stamp, is_trial: bool) -> Result<Vec<String>> {
+        let own = || self.streams.iter().filter(|stream| stream.name == self.name);
+        let mut stamps: Vec<Stamp> = own().map(|stream| stream.stamp).collect();
+        if !stamps.contains(&newest) {
+            stamps.push(newest);
+        }
+        let pruned: BTreeSet<Stamp> =
+            state::to_prune(&stamps, Some(rule), &BTreeSet::from([newest])).into_iter().collect();
+        // What stays needs what it builds on.
+        let mut needed = BTreeSet::new();
+        for stream in own().filter(|stream| !pruned.contains(&stream.stamp)) {
+            needed.extend(self.chain(stream)?.iter().map(|stream| stream.uuid));
+        }
+        let gone: Vec<Stream> = own().filter(|stream| !needed.contains(&stream.uuid)).cloned().collect();
+        if !is_trial && !gone.is_empty() {
+            self.streams.retain(|stream| !gone.contains(stream));
+            self.write_manifest()?;
+            for stream in &gone {
+                let file = stream.file();
+                std::fs::remove_file(self.path.join(&file)).with_context(|| file.clone())?;
+            }
+        }
+        Ok(gone.iter().map(|stream| stream.name.at(stream.stamp)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn manifest(streams: &str) -> Result<Vec<Stream>> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join(MANIFEST);
+        std::fs::write(&path, format!("{{\"format\":\"{FORMAT}\",\"version\":1,\"streams\":[{streams}]}}")).unwrap();
+        read_manifest(&path)
+    }
+
+    fn entry(file: &str, state: &str, uuid: u8, parent: Option<u8>) -> String {
+        let parent = parent.map_or("null".to_owned(), |parent| format!("\"{}\"", hex(&[parent; 16])));
+        let (uuid, digest) = (hex(&[uuid; 16]), "00".repeat(32));
+        format!(
+            "{{\"file\":\"{file}\",\"state\":\"{state}\",\"uuid\":\"{uuid}\",\"parent\":{parent},\"bytes\":1,\
+             \"digest\":\"{digest}\"}}"
+        )
+    }
+
+    const STATE: &str = "home.2026-11-25T031500Z";
+
+    fn file(uuid: u8) -> String {
+        format!("{STATE}.{}.stream", hex(&[uuid; 16]))
+    }
+
+    #[test]
+    fn a_manifest_that_lies_is_refused_by_name() {
+        let right = manifest(&[entry(&file(1), STATE, 1, None), entry(&file(2), STATE, 2, Some(1))].join(","));
+        assert_eq!(right.unwrap().len(), 2);
+        for (streams, expected) in [
+            (entry("../outside", STATE, 1, None), "its file: expected home."),
+            (entry("/etc/passwd", STATE, 1, None), "its file: expected home."),
+            (entry(&file(2), STATE, 1, None), "its file: expected home."),
+            (entry(&file(1), "../home.2026-11-25T031500Z", 1, None), "no name of a state"),
+            (entry(&file(1), "home", 1, None), "no name of a state"),
+            (entry(&file(1), STATE, 1, Some(2)), "does not come before it"),
+            (entry(&file(1), STATE, 1, Some(1)), "does not come before it"),
+            ([entry(&file(1), STATE, 1, None), entry(&file(1), STATE, 1, None)].join(","), "there are two"),
+            (entry(&file(1), STATE, 1, None).replace("0000", "00"), "no digest"),
+            (entry(&file(1), STATE, 1, None).replace("bytes", "size"), "unknown field"),
+            (entry(&file(1), STATE, 1, None).replace(":1,", ":-1,"), "no manifest"),
+            ("{".to_owned(), "no manifest"),
+        ] {
+            let error = manifest(&streams).unwrap_err().to_string();
+            assert!(error.contains(expected), "{streams}: {error}");
+            assert!(error.contains(MANIFEST), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_digest_does_not_depend_on_pieces() {
+        let bytes: Vec<u8> = (0..3 * BLOCK_BYTES + 5).map(|at| u8::try_from(at % 251).unwrap()).collect();
+        let digest = |piece: usize| {
+            let mut digest = Digest::new();
+            bytes.chunks(piece).for_each(|piece| digest.add(piece));
+            digest.finish()
+        };
+        assert_eq!(digest(bytes.len()), digest(4097));
+        assert_ne!(digest(bytes.len()).1, Digest::new().finish().1);
+    }
+}

@@ -1,0 +1,130 @@
+//! States of a subvolume that were kept: read-only snapshots whose names say what they are of and when they were made.
+
+use std::collections::BTreeSet;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use anyhow::Result;
+use spinney::{SubvolumeInfo, Volume};
+
+use super::stamp::Stamp;
+use commands::failure::Failure;
+
+/// Longest name of what is backed up, in bytes: what is added to it must fit into the name of a file.
+const NAME_BYTES_MAX: usize = 100;
+
+/// What is backed up, as a part of names of snapshots and files.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Name(String);
+
+impl Name {
+    /// # Errors
+    /// For a text that could be anything but a name.
+    pub(super) fn new(text: &str) -> Result<Self, String> {
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.+@".contains(&byte);
+        let is_name = !text.is_empty() && !text.starts_with('.') && text.len() <= NAME_BYTES_MAX;
+        if is_name && text.bytes().all(is_allowed) {
+            return Ok(Self(text.to_owned()));
+        }
+        Err(format!("{text:?}: a name of backups has 1 to {NAME_BYTES_MAX} letters, digits and any of - _ . + @"))
+    }
+
+    /// The name for a subvolume that has none given.
+    pub(super) fn of_path(path: &Path) -> Result<Self> {
+        let name = path.file_name().map_or("root".into(), |name| name.to_string_lossy());
+        Ok(Self::new(&name).map_err(|text| Failure::usage(format!("{text}; give one with --name")))?)
+    }
+
+    pub(super) fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// The name of a state.
+    pub(super) fn at(&self, stamp: Stamp) -> String {
+        format!("{}.{stamp}", self.0)
+    }
+}
+
+/// What a name of a state says.
+pub(super) fn parse(name: &str) -> Option<(Name, Stamp)> {
+    let (name, stamp) = name.rsplit_once('.')?;
+    Some((Name::new(name).ok()?, Stamp::parse(stamp)?))
+}
+
+/// A state in a volume.
+#[derive(Debug, Clone)]
+pub(super) struct State {
+    pub(super) stamp: Stamp,
+    /// Its name in its directory.
+    pub(super) name: String,
+    pub(super) info: SubvolumeInfo,
+}
+
+impl State {
+    /// What a receiver knows it by.
+    pub(super) fn sent_uuid(&self) -> [u8; 16] {
+        if self.info.received_uuid == [0; 16] { self.info.uuid } else { self.info.received_uuid }
+    }
+}
+
+/// The states of `name` in a directory of a volume, the oldest first.
+pub(super) fn states(volume: &Volume, dir: &Path, name: &Name) -> Result<Vec<State>> {
+    let mut states = all_states(volume, dir)?;
+    states.retain(|(of, _)| of == name);
+    Ok(states.into_iter().map(|(_, state)| state).collect())
+}
+
+/// The states of everything in a directory of a volume, the oldest first. Without the directory there are none.
+pub(super) fn all_states(volume: &Volume, dir: &Path) -> Result<Vec<(Name, State)>> {
+    let mut states = Vec::new();
+    for (name, info) in subvolumes_in(volume, dir)? {
+        let Some((of, stamp)) = parse(&name).filter(|_| info.read_only) else { continue };
+        states.push((of, State { stamp, name, info }));
+    }
+    states.sort_by_key(|(_, state)| state.stamp);
+    Ok(states)
+}
+
+/// Names of what receipts that were cut short have left in a directory, of states of `name`.
+pub(super) fn leftovers(volume: &Volume, dir: &Path, name: &Name) -> Result<Vec<String>> {
+    let is_left = |text: &str| {
+        let ends = |text: &str| parse(text).is_some_and(|(of, _)| of == *name);
+        match text.rsplit_once('.') {
+            Some((state, "receiving")) => ends(state),
+            Some((state, rest)) => rest.starts_with("resume-") && ends(state),
+            None => false,
+        }
+    };
+    let found = subvolumes_in(volume, dir)?.into_iter();
+    let found = found.filter(|(name, info)| is_left(name) && info.received_uuid == [0; 16] && !info.read_only);
+    Ok(found.map(|(name, _)| name).collect())
+}
+
+fn subvolumes_in(volume: &Volume, dir: &Path) -> Result<Vec<(String, SubvolumeInfo)>> {
+    if !volume.exists(dir)? {
+        return Ok(Vec::new());
+    }
+    let home = volume.metadata(dir)?.home;
+    let mut found = Vec::new();
+    for info in volume.subvolumes()? {
+        let is_here = info.parent.is_some_and(|parent| parent.0 == home.subvolume)
+            && info.dir.is_some_and(|dir| dir.0 == home.ino);
+        let name = info.path.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+        if let (true, Ok(name)) = (is_here, std::str::from_utf8(name)) {
+            found.push((name.to_owned(), info));
+        }
+    }
+    Ok(found)
+}
+
+/// The newest state of the source that the destination has too.
+pub(super) fn common(source: &[State], has: impl Fn(&State) -> bool) -> Option<&State> {
+    source.iter().rev().find(|state| has(state))
+}
+
+/// Stamps that a rule would let go of, without those that are needed.
+pub(super) fn to_prune(all: &[Stamp], rule: Option<&super::rule::Rule>, needed: &BTreeSet<Stamp>) -> Vec<Stamp> {
+    let Some(rule) = rule else { return Vec::new() };
+    let kept = rule.kept(all);
+    all.iter().copied().filter(|stamp| !kept.contains(stamp) && !needed.contains(stamp)).collect()
+}

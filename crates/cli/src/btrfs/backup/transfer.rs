@@ -1,0 +1,74 @@
+//! Sends a state of one volume to a receiver on another, through a socket between two threads.
+
+use std::io::{BufReader, BufWriter, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context as _, Result};
+use btrfs_receive::{Error as ReceiveError, Options, Receiver, Report, Watch};
+use spinney::{SendError, SendOptions, Volume};
+
+use super::super::{receive, send};
+use commands::failure::Failure;
+use commands::progress::Progress;
+
+/// Bytes that are passed on at once.
+const BUFFER_BYTES: usize = 1 << 20;
+
+/// How streams of backups are made. The same each time, so that a receipt can go on.
+pub(super) fn options() -> SendOptions {
+    SendOptions { version: 2, compressed_data: true, ..SendOptions::default() }
+}
+
+struct Counting<'a>(&'a Progress);
+
+impl Watch for Counting<'_> {
+    fn position(&mut self, bytes: u64) {
+        self.0.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    fn made(&mut self) {
+        self.0.add_name();
+    }
+}
+
+/// Sends the state at `path`, or what differs from `parent`, to a directory of another volume.
+///
+/// # Errors
+/// What sending and receiving can fail with; the receiver's failure first, since it ends the sender.
+pub(super) fn transfer(
+    from: &Volume,
+    (path, parent): (&Path, Option<&Path>),
+    to: &Volume,
+    dir: &Path,
+    progress: &Progress,
+) -> Result<Report> {
+    let (output, input) = UnixStream::pair().context("a socket")?;
+    let resumable = Options { resumable: true, ..Options::default() };
+    let mut receiver = Receiver::new(to, dir, resumable).map_err(receive::failure)?;
+    let (sent, received) = std::thread::scope(|scope| {
+        let sender = scope.spawn(move || -> Result<(), SendError> {
+            let mut output = BufWriter::with_capacity(BUFFER_BYTES, output);
+            from.send(path, parent, &[], &options(), &mut output)?;
+            output.flush().map_err(SendError::Output)
+        });
+        // The input is closed when this ends, and the sender with it.
+        let received = receiver.receive(BufReader::with_capacity(BUFFER_BYTES, input), &mut Counting(progress));
+        (sender.join(), received)
+    });
+    let sent = sent.map_err(|_| Failure::refused("the sender failed"))?;
+    let is_cut = matches!(
+        received,
+        Err(ReceiveError::NotWhole { .. }
+            | ReceiveError::Empty
+            | ReceiveError::Stream(btrfs_stream::Error::Truncated { .. }))
+    );
+    match (received, sent) {
+        // A stream that was cut short was so by the sender.
+        (Err(_), Err(error)) if is_cut => Err(send::explain(error, path)),
+        (Err(error), _) => Err(receive::failure(error)),
+        (Ok(()), Err(error)) => Err(send::explain(error, path)),
+        (Ok(()), Ok(())) => Ok(receiver.report().clone()),
+    }
+}

@@ -1,0 +1,243 @@
+//! `spinney backup` and `spinney restore`: what they make, keep, let go of and refuse.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use crate::harness::Bench;
+
+/// 2026-11-25, 00:00 UTC.
+const DAY: i64 = 1_795_564_800;
+
+/// An image with a subvolume, and an empty one.
+fn bench() -> Bench {
+    let bench = Bench::new();
+    bench.fill("src");
+    bench.ok("mkfs -q --size 160M a.img");
+    bench.ok("mkfs -q --size 160M b.img");
+    bench.ok("subvolume create a.img /home");
+    bench.ok("put a.img src/sub src/a.txt src/sparse src/middle /home");
+    bench
+}
+
+fn backup(bench: &Bench, hours: i64, line: &str) -> Value {
+    bench.json(&format!("backup --json --time {} {line}", DAY + hours * 3600))
+}
+
+/// The states that were touched in this way.
+fn done(report: &Value, action: &str, side: &str) -> Vec<String> {
+    let actions = report["actions"].as_array().unwrap().iter();
+    let found = actions.filter(|found| found["action"] == action && found["side"] == side);
+    found.map(|found| found["state"].as_str().unwrap().to_owned()).collect()
+}
+
+fn states(bench: &Bench, from: &str) -> Vec<String> {
+    let list = bench.json(&format!("restore --list --json {from}"));
+    list["states"].as_array().unwrap().iter().map(|state| state["state"].as_str().unwrap().to_owned()).collect()
+}
+
+fn at(hour: i64) -> String {
+    format!("home.2026-11-{:02}T{:02}0000Z", 25 + hour / 24, hour % 24)
+}
+
+/// What is at a path of an image is what was put into the subvolume.
+fn assert_restored(bench: &Bench, image: &str, path: &str) {
+    let out = format!("out-{}", path.trim_start_matches('/'));
+    bench.ok(&format!("get {image} {path} {out}"));
+    for name in ["a.txt", "middle", "sparse", "sub/large", "sub/deep/file-599"] {
+        let [expected, found] = ["src", &out].map(|dir| std::fs::read(bench.path(dir).join(name)).unwrap());
+        assert!(expected == found, "{name}");
+    }
+}
+
+#[test]
+fn states_go_to_another_image_and_come_back() {
+    let bench = bench();
+    let first = backup(&bench, 0, "a.img /home b.img");
+    assert_eq!(done(&first, "send", "destination"), [at(0)]);
+    assert_eq!(done(&first, "verify", "destination"), [at(0)]);
+    let whole = first["actions"][1]["bytes"].as_u64().unwrap();
+    bench.ok("mv a.img /home/a.txt /home/b.txt");
+    let second = backup(&bench, 1, "a.img /home b.img");
+    assert_eq!(second["actions"][1]["parent"], at(0));
+    assert!(second["actions"][1]["bytes"].as_u64().unwrap() < whole / 10);
+    assert_eq!(states(&bench, "b.img"), [at(0), at(1)]);
+    bench.ok(&format!("restore --state {} b.img a.img /back", at(0)));
+    assert_restored(&bench, "a.img", "/back");
+    bench.ok("restore b.img a.img /newest");
+    assert_eq!(bench.ok("cat a.img /newest/b.txt"), "hello\n");
+    assert_eq!(bench.ok("ls a.img /").lines().filter(|line| line.contains("restoring")).count(), 0);
+    let run = bench.run("restore b.img a.img /newest");
+    assert_eq!(run.status, 1, "{}", run.err);
+    // The parents that a backup needs are found again from what was restored.
+    bench.check("a.img");
+    bench.check("b.img");
+}
+
+#[test]
+fn a_rule_lets_states_go_on_both_sides() {
+    let bench = bench();
+    for hour in 0..6 {
+        let report = backup(&bench, hour, "--keep hourly=2 a.img /home b.img");
+        let gone: Vec<String> = (hour >= 2).then(|| at(hour - 2)).into_iter().collect();
+        assert_eq!(done(&report, "delete", "source"), gone);
+        assert_eq!(done(&report, "delete", "destination"), gone);
+    }
+    backup(&bench, 30, "--keep daily=2 a.img /home b.img");
+    assert_eq!(states(&bench, "b.img"), [at(5), at(30)]);
+    let trial = backup(&bench, 31, "--dry-run --keep daily=1 a.img /home b.img");
+    assert_eq!(done(&trial, "delete", "source"), [at(5), at(30)]);
+    assert_eq!(states(&bench, "b.img"), [at(5), at(30)]);
+    bench.check("a.img");
+    bench.check("b.img");
+}
+
+#[test]
+fn a_backup_that_was_cut_short_is_finished_by_the_next() {
+    let bench = bench();
+    backup(&bench, 0, "a.img /home b.img");
+    // The snapshots were made, and nothing was sent; of the last, a part was.
+    bench.ok("mkdir a.img /home/new");
+    for hour in [1, 2] {
+        bench.ok(&format!("subvolume snapshot -r a.img /home /.spinney-backups/{}", at(hour)));
+    }
+    let parent = format!("/.spinney-backups/{}", at(0));
+    bench.ok(&format!("send --proto 2 --compressed-data -p {parent} -f s a.img /.spinney-backups/{}", at(2)));
+    let stream = std::fs::read(bench.path("s")).unwrap();
+    std::fs::write(bench.path("s"), &stream[..stream.len() - 20]).unwrap();
+    assert_eq!(bench.run("receive --resume -f s b.img").status, 1);
+    // And one of a state that is gone.
+    bench.ok("subvolume create b.img /home.2026-11-24T000000Z.receiving");
+    let report = backup(&bench, 3, "a.img /home b.img");
+    assert_eq!(done(&report, "delete", "source"), [at(1)]);
+    assert_eq!(done(&report, "send", "destination"), [at(2), at(3)]);
+    assert_eq!(done(&report, "clear", "destination"), ["home.2026-11-24T000000Z.receiving"]);
+    assert_eq!(states(&bench, "b.img"), [at(0), at(2), at(3)]);
+    let list = bench.json("subvolume list --json b.img");
+    assert_eq!(list["subvolumes"].as_array().unwrap().len(), 3);
+    bench.check("b.img");
+}
+
+#[test]
+fn streams_in_a_directory_build_on_each_other() {
+    let bench = bench();
+    std::fs::create_dir(bench.path("d")).unwrap();
+    backup(&bench, 0, "a.img /home d");
+    bench.ok("mkdir a.img /home/new");
+    backup(&bench, 1, "a.img /home d");
+    bench.ok("rm -r a.img /home/new");
+    // The last needs the others, so that none can go.
+    let report = backup(&bench, 2, "--keep last=1 a.img /home d");
+    assert!(done(&report, "delete", "destination").is_empty());
+    assert_eq!(done(&report, "delete", "source"), [at(0), at(1)]);
+    bench.ok("restore d b.img /back");
+    assert_restored(&bench, "b.img", "/back");
+    assert_eq!(bench.ok("subvolume list b.img").lines().count(), 1);
+    // What a break leaves: a stream that the manifest does not know, and half a one.
+    let stray = format!("{}.{}.stream", at(3), "00".repeat(16));
+    std::fs::write(bench.path("d").join(&stray), "x").unwrap();
+    std::fs::write(bench.path("d").join(format!("{stray}.partial")), "x").unwrap();
+    std::fs::write(bench.path("d").join("notes.txt"), "mine").unwrap();
+    let report = backup(&bench, 4, "--full --keep last=1 a.img /home d");
+    assert_eq!(done(&report, "clear", "destination").len(), 2);
+    assert_eq!(done(&report, "delete", "destination"), [at(0), at(1), at(2)]);
+    let mut names: Vec<_> =
+        std::fs::read_dir(bench.path("d")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names.len(), 3, "{names:?}");
+    bench.ok("restore d b.img /again");
+    assert_restored(&bench, "b.img", "/again");
+    bench.check("b.img");
+}
+
+/// The files of the streams in a directory, the oldest first.
+fn streams(dir: &Path) -> Vec<std::path::PathBuf> {
+    let paths = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let mut streams: Vec<_> = paths.filter(|path| path.extension().is_some_and(|end| end == "stream")).collect();
+    streams.sort();
+    streams
+}
+
+#[test]
+fn a_directory_that_lies_is_refused_by_name() {
+    let bench = bench();
+    std::fs::create_dir(bench.path("d")).unwrap();
+    for hour in [0, 1] {
+        backup(&bench, hour, "a.img /home d");
+        bench.ok("mkdir -p a.img /home/new");
+    }
+    let dir = bench.path("d");
+    let [first, second] = streams(&dir).try_into().unwrap();
+    let (one, two) = (std::fs::read(&first).unwrap(), std::fs::read(&second).unwrap());
+    let refused = |expected: &str| {
+        let run = bench.run("restore d b.img /back");
+        assert_ne!(run.status, 0);
+        assert!(run.err.contains(expected), "{expected}: {}", run.err);
+        assert_eq!(bench.ok("subvolume list b.img"), "", "{expected}");
+    };
+    // Swapped, damaged, cut, longer, a link, none.
+    std::fs::write(&first, &two).unwrap();
+    refused("its length: expected");
+    let mut changed = one.clone();
+    changed[1000] ^= 1;
+    std::fs::write(&first, &changed).unwrap();
+    refused("expected checksum");
+    std::fs::write(&first, &one[..one.len() - 10]).unwrap();
+    refused("its length: expected");
+    std::fs::remove_file(&first).unwrap();
+    refused("o such file");
+    std::os::unix::fs::symlink("/etc/passwd", &first).unwrap();
+    refused("symbolic link");
+    std::fs::remove_file(&first).unwrap();
+    std::fs::write(&first, &one).unwrap();
+    // A manifest that says the wrong things.
+    let manifest = dir.join("manifest.json");
+    let right = std::fs::read_to_string(&manifest).unwrap();
+    let parsed: Value = serde_json::from_str(&right).unwrap();
+    let lie = |change: &dyn Fn(&mut Value), expected: &str| {
+        let mut lying = parsed.clone();
+        change(&mut lying["streams"]);
+        std::fs::write(&manifest, lying.to_string()).unwrap();
+        refused(expected);
+    };
+    lie(&|streams| streams[0]["file"] = "../a.img".into(), "its file: expected");
+    lie(&|streams| streams[0]["digest"] = "00".repeat(32).into(), "its digest: expected");
+    lie(&|streams| streams[1]["parent"] = Value::Null, "it is another stream");
+    lie(&|streams| streams[0]["bytes"] = 5.into(), "its length: expected 5");
+    lie(&|streams| drop(streams.as_array_mut().unwrap().remove(0)), "does not come before it");
+    lie(&|streams| streams.as_array_mut().unwrap().reverse(), "does not come before it");
+    std::fs::write(&manifest, &right).unwrap();
+    bench.ok("restore d b.img /back");
+    assert_restored(&bench, "b.img", "/back");
+}
+
+#[test]
+fn the_standard_output_gets_a_whole_stream() {
+    let bench = bench();
+    let run = bench.run(&format!("backup --time {DAY} a.img /home -"));
+    assert_eq!(run.status, 0, "{}", run.err);
+    assert!(run.err.contains("snapshot home.2026-11-25T000000Z"), "{}", run.err);
+    std::fs::write(bench.path("s"), &run.out).unwrap();
+    bench.ok("receive -f s b.img");
+    bench.ok(&format!("subvolume snapshot b.img /{} /back", at(0)));
+    assert_restored(&bench, "b.img", "/back");
+}
+
+#[test]
+fn what_makes_no_sense_is_told() {
+    let bench = bench();
+    for (line, code, said) in [
+        ("backup a.img /home nothing", 1, "nothing"),
+        ("backup --keep never=1 a.img /home b.img", 2, "never=1"),
+        ("backup --name a/b a.img /home b.img", 2, "a/b"),
+        ("backup src /home b.img", 4, "a directory"),
+        ("backup a.img /home/sub b.img", 1, "/home/sub"),
+        ("restore b.img a.img /back", 1, "no states"),
+        ("restore --state home.x b.img a.img /back", 1, "no state home.x"),
+        ("restore b.img", 2, "required"),
+    ] {
+        let run = bench.run(line);
+        assert_eq!(run.status, code, "{line}: {}", run.err);
+        assert!(run.err.contains(said), "{line}: {}", run.err);
+    }
+}
