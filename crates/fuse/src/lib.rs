@@ -41,4 +41,4 @@ pub use connection::Connection;
 pub use error::{Error, Result};
 pub use mount::{MountOptions, abort, unmount};
 pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack};
-pub use sys::{check_written, data_runs, leave_mounts, share_same, stdout_was_closed, withhold_inherited};
+pub use sys::{check_written, control, data_runs, leave_mounts, share_same, stdout_was_closed, withhold_inherited};

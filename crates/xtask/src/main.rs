@@ -16,6 +16,7 @@ mod rework;
 mod round_trip;
 mod send_histories;
 mod send_receive;
+mod subvolumes;
 mod system;
 mod tidy;
 
@@ -104,6 +105,8 @@ enum Task {
     MutateImages(mutate_images::Options),
     /// Run every read-only command on damaged images.
     Damaged(damaged::Options),
+    /// Make random trees of subvolumes and snapshots, compared with a model at each commit.
+    Subvolumes(subvolumes::Options),
     /// Build a benchmark and run it: `cargo xtask bench seeds --quick`. Most need root.
     Bench(bench::Options),
     /// Make a Debian package of the program, and as root install and use it. Needs dpkg-deb.
@@ -139,6 +142,7 @@ fn main() -> Result<ExitCode> {
         Task::Torture(options) => mount::torture::run(&options),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
         Task::Damaged(options) => damaged::run(&root(), &options),
+        Task::Subvolumes(options) => subvolumes::run(&options),
         Task::Bench(options) => bench::execute(&root(), &options),
         Task::Deb(options) => deb::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use blockdev::Device;
-use btrfs_disk::TreeId;
+use btrfs_disk::{Generation, TreeId};
 use btrfs_store::Error as StoreError;
 use btrfs_store::pool::supers::read_mirrors;
 use spinney::{CallerError, Error as VolumeError, Volume, VolumeOptions};
@@ -62,6 +62,7 @@ fn options(request: &OpenRequest) -> Result<VolumeOptions> {
     if let Some(copy) = request.superblock {
         options = options.superblock(copy);
     }
+    options = options.generation(request.generation.map(Generation));
     if let Some(text) = &request.compression {
         options = options.compress(Some(compression::parse(text).map_err(Failure::usage)?));
     }
@@ -70,15 +71,16 @@ fn options(request: &OpenRequest) -> Result<VolumeOptions> {
 
 /// Opens an image for a command that only btrfs has, to read and write.
 pub(super) fn open_writable(image: &ImageArgs) -> Result<Volume> {
-    open_image(image, &image.request())
+    open_as(image, &image.request())
 }
 
 /// Opens an image for a command that only btrfs has; nothing in it changes.
 pub(super) fn open_read_only(image: &ReadArgs) -> Result<Volume> {
-    open_image(&image.image, &image.request())
+    open_as(&image.image, &image.request())
 }
 
-fn open_image(image: &ImageArgs, request: &OpenRequest) -> Result<Volume> {
+/// Opens an image for a command that only btrfs has, as it asks for.
+pub(super) fn open_as(image: &ImageArgs, request: &OpenRequest) -> Result<Volume> {
     let opened = open_device(&image.image, request).and_then(|device| Ok(options(request)?.open_device(device)?));
     opened.map_err(|error| explain(&image.image, error))
 }

@@ -17,6 +17,7 @@ pub(crate) mod du;
 pub(crate) mod dump;
 pub(crate) mod features;
 pub(crate) mod format;
+pub(crate) mod generations;
 pub(crate) mod info;
 pub(crate) mod label;
 pub(crate) mod late_super;

@@ -81,7 +81,7 @@ impl Send {
         if self.compressed_data && self.proto < 2 {
             return Err(Failure::usage("--compressed-data needs --proto 2").into());
         }
-        if self.image.image.mounted_dir()?.is_some() {
+        if self.image.mounted_dir()?.is_some() {
             let text = format!("{}: a mount; send from its image, unmounted", self.image.image.image.display());
             return Err(Failure::new(Status::Unsupported, text).into());
         }
