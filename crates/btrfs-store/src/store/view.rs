@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use blockdev::{Device, Op};
+use btrfs_disk::Generation;
 
 use super::Store;
 use crate::options::StoreOptions;

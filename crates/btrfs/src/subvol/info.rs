@@ -7,7 +7,7 @@ use btrfs_disk::flags::{Incompat, RootFlags};
 use btrfs_disk::hash::name_hash;
 use btrfs_disk::items::{DirEntry as DiskEntry, FileKind, InodeExtrefEntry, RootItem, splice};
 use btrfs_disk::key::item_type;
-use btrfs_disk::{Detail, Generation, InodeNo, Key, TreeId};
+use btrfs_disk::{At, Detail, Generation, InodeNo, Key, TreeId};
 use btrfs_store::{EditItem, Scan};
 
 use super::SubvolumeInfo;
@@ -111,7 +111,7 @@ pub(crate) fn path_of(namespace: &Namespace, id: TreeId) -> Result<Vec<u8>> {
         let root = namespace.core.root(parent)?;
         let mut dir = dir;
         while dir != ROOT_DIR_INO {
-            let (name, above) = name_of(&root, dir)?.ok_or_else(|| nameless(root.id, dir))?;
+            let (name, above) = name_of_dir(&root, dir)?.ok_or_else(|| nameless(root.id, dir))?;
             names.push(name);
             dir = above;
             check_depth(id, &names)?;
@@ -131,11 +131,24 @@ fn check_depth(id: TreeId, names: &[Vec<u8>]) -> Result<()> {
     Err(corrupt_inode(id, ROOT_DIR_INO, "path of a subvolume", expected, found))
 }
 
-/// The name of a directory, or the first of another inode, and the directory it is in; `None` where it has none.
+/// A name of an inode and the directory it is in: of several the one that the kernel tells, in the directory with the
+/// greatest number. `None` where there is none.
 ///
 /// # Errors
 /// When the tree cannot be read.
 pub(crate) fn name_of(root: &Root, ino: InodeNo) -> Result<Option<(Vec<u8>, InodeNo)>> {
+    let last = Key::new(ino.0, item_type::INODE_REF, u64::MAX);
+    let Some((key, bytes)) = root.tree.at_or_before(&last)? else { return Ok(None) };
+    if (key.objectid, key.item_type) != (ino.0, item_type::INODE_REF) {
+        return Ok(None);
+    }
+    let first = InodeExtrefEntry::iter_either(&key, &bytes).next().transpose();
+    let first = first.map_err(|corrupt| corrupt.at(At::Key(root.id, key)))?;
+    Ok(first.map(|entry| (entry.name.to_vec(), entry.parent)))
+}
+
+/// The name of a directory and the directory it is in; `None` where it has none.
+fn name_of_dir(root: &Root, ino: InodeNo) -> Result<Option<(Vec<u8>, InodeNo)>> {
     let from = Key::new(ino.0, item_type::INODE_REF, 0);
     let to = Key::new(ino.0, item_type::INODE_EXTREF, u64::MAX);
     let mut answer = None;

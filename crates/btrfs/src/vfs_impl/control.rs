@@ -26,7 +26,7 @@ use vfs::file_system::{Control, ControlAnswer, Errno, Result};
 
 use super::BtrfsFs;
 use crate::error::CallerError;
-use crate::inode::{Inode, ROOT_DIR_INO};
+use crate::inode::Inode;
 
 /// Magic number of all commands.
 const MAGIC: u32 = 0x94;

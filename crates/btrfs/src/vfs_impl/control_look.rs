@@ -18,7 +18,7 @@ use super::BtrfsFs;
 use super::control::{ARGS_BYTES, Args, Output};
 use super::control_change::{READ, SEARCH};
 use crate::error::CallerError;
-use crate::inode::{Inode, ROOT_DIR_INO, Root};
+use crate::inode::{FileType, Inode, ROOT_DIR_INO, Root};
 use crate::subvol;
 
 /// Bytes of what is looked for, with what is unused behind it; items follow.
@@ -235,10 +235,13 @@ impl BtrfsFs {
         }
         let root = self.answer(self.core().root(inode.tree_id()))?;
         let path = self.path_up(&root, dir, inode.ino(), |ino| {
+            let on_the_way = self.answer(self.core().inode(root.id, ino))?;
+            if on_the_way.kind() != FileType::Directory {
+                return Err(Errno::ENOENT);
+            }
             if control.owns_device {
                 return Ok(());
             }
-            let on_the_way = self.answer(self.core().inode(root.id, ino))?;
             self.check_may(&control.caller, &on_the_way, READ | SEARCH).map_err(|_| Errno::EACCES)
         })?;
         let link = self.answer(self.namespace().root_links.get(root.id, id))?.ok_or(Errno::ENOENT)?;
