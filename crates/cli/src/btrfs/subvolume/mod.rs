@@ -2,6 +2,8 @@
 //!
 //! [`args`] is what can be asked for, [`place`] where: an image is changed by the library, a mount by [`mounted`], with
 //! the rights of the caller. What is below works on either.
+//!
+//! Failure: what was done before a failure stays done; a recursive command says so.
 
 mod args;
 mod entry;
