@@ -1,10 +1,10 @@
 //! `bench snapshots`: what a snapshot costs, however much is in its source, and what a thousand of them cost.
 //!
-//! The first table is of the library: snapshots of a subvolume with one file, and of one with many, on one image, each
-//! with its commit; medians, and the quotient. The second is of programs: a thousand snapshots made through a mount,
-//! and deleted, one call after the other, by Spinney and by the kernel's btrfs. One program asks both; the kernel takes the
-//! source as a descriptor, Spinney its number. "Space" is how long it took, after the last call, until what they
-//! occupied was free: `btrfs subvolume sync` of the kernel, a sync and an unmounting of Spinney.
+//! The first table is of the library: snapshots of a subvolume with one file, and of one with many, on one image,
+//! each with its commit; medians, and the quotient. The second is of programs: a thousand snapshots made through a
+//! mount, and deleted, one call after the other, by Spinney and by the kernel's btrfs. One program asks both; the
+//! kernel takes the source as a descriptor, Spinney its number. "Space" is how long it took, after the last call,
+//! until what they occupied was free: `btrfs subvolume sync` of the kernel, a sync and an unmounting of Spinney.
 //!
 //! Failure: what fails ends the run, and so does an image that `btrfs check` complains of.
 
