@@ -18,6 +18,7 @@ mod requests;
 mod row;
 mod runs;
 mod seeds;
+mod snapshots;
 mod spinney_side;
 mod table;
 mod tree;
@@ -84,6 +85,8 @@ enum Action {
     /// Records where many writers' data lands: flushes that take their space together and, with the feature `ablation`,
     /// apart.
     Runs(runs::Options),
+    /// Times snapshots of small and large subvolumes, and a thousand made and deleted. Needs root for these.
+    Snapshots(snapshots::Options),
     /// Loops over the names of a directory and prints files per second, for `mount`.
     Names(names::Options),
     /// Runs one workload once and prints one line of JSON.
@@ -113,6 +116,7 @@ fn perform(action: Action) -> Result<()> {
         Action::Seeds(options) => print!("{}", seeds::run(&options)?),
         Action::Requests(options) => print!("{}", requests::run(&options)?),
         Action::Runs(options) => print!("{}", runs::run(&options)?),
+        Action::Snapshots(options) => print!("{}", snapshots::run(&options)?),
         Action::Names(options) => println!("{:.0}", names::run(&options)?),
         Action::Log(options) => print!("{}", log::run(&options)?),
         Action::One(one) => println!("{}", serde_json::to_string(&measure(&one)?)?),

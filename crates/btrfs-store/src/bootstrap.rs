@@ -25,8 +25,8 @@ pub(crate) fn open(devices: Vec<Arc<dyn Device>>, options: &StoreOptions) -> Res
     let access = if options.read_only { Access::ReadOnly } else { Access::ReadWrite };
     let workers = Arc::new(Workers::new(options.worker_count));
     let (pool, mut superblock) = Pool::open_at(devices, access, options.superblock, workers)?;
-    if let Some(backup) = options.backup_root {
-        use_backup(&mut superblock, backup, options)?;
+    if let Some(wanted) = options.generation {
+        use_generation(&mut superblock, wanted, options)?;
     }
     start(pool, superblock, options)
 }
@@ -80,14 +80,22 @@ fn cache_generation(trees: &Trees, core: &CoreTrees, fields: &DiskSuperblock) ->
     Ok(if has_caches { 1 } else { stored })
 }
 
-/// Looks at an older state, as far as its blocks are still there.
-fn use_backup(superblock: &mut Superblock, slot: usize, options: &StoreOptions) -> Result<()> {
+/// Turns to an earlier state. What of it was written over is found where it is read: blocks say which transaction
+/// wrote them.
+fn use_generation(superblock: &mut Superblock, wanted: Generation, options: &StoreOptions) -> Result<()> {
     if !options.read_only {
-        return Err(Error::unsupported("writing to a file system opened at a backup root"));
+        return Err(Error::unsupported("writing to an earlier state of a file system"));
     }
+    if superblock.generation() == wanted {
+        return Ok(());
+    }
+    let known = generations(superblock);
     let fields = superblock.fields_mut();
-    let Some(backup) = fields.super_roots.get(slot).copied().filter(|b| b.tree_root.get() != 0) else {
-        return Err(Error::unsupported("a backup root that the superblock does not have"));
+    let mut backups = fields.super_roots.iter().filter(|backup| backup.tree_root.get() != 0);
+    let Some(backup) = backups.find(|backup| backup.tree_root_gen.get() == wanted.0).copied() else {
+        let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+        let known = known.join(", ");
+        return Err(Error::unsupported(format!("generation {wanted}: the superblock lists {known}")));
     };
     fields.root = backup.tree_root;
     fields.generation = backup.tree_root_gen;
@@ -95,7 +103,24 @@ fn use_backup(superblock: &mut Superblock, slot: usize, options: &StoreOptions) 
     fields.chunk_root = backup.chunk_root;
     fields.chunk_root_generation = backup.chunk_root_gen;
     fields.chunk_root_level = backup.chunk_root_level;
+    fields.bytes_used = backup.bytes_used;
+    // What was synced after the last commit belongs to that.
+    fields.log_root = 0.into();
+    fields.log_root_level = 0;
     Ok(())
+}
+
+/// The states that a superblock leads to, the newest first.
+pub(crate) fn generations(superblock: &Superblock) -> Vec<Generation> {
+    let backups = superblock.fields().super_roots.iter().filter(|backup| backup.tree_root.get() != 0);
+    let last = superblock.generation();
+    let mut known: Vec<Generation> = backups.map(|backup| Generation(backup.tree_root_gen.get())).collect();
+    known.retain(|generation| *generation < last);
+    known.push(last);
+    known.sort_unstable();
+    known.dedup();
+    known.reverse();
+    known
 }
 
 /// What is there before any tree but the chunk tree.

@@ -1,5 +1,7 @@
 //! How a store is opened.
 
+use btrfs_disk::Generation;
+
 use crate::Env;
 
 /// How a store is opened.
@@ -13,8 +15,9 @@ pub struct StoreOptions {
     pub worker_count: usize,
     /// Bytes of changed tree blocks after which a reservation commits.
     pub dirty_bytes_max: u64,
-    /// Open at one of the superblock's four backup roots instead (read-only).
-    pub backup_root: Option<usize>,
+    /// Open the state that this transaction committed instead of the last one (read-only): as long as the superblock
+    /// lists it, and as its blocks were not written over.
+    pub generation: Option<Generation>,
     /// Take this copy of the superblock (0: the primary), and no other. The first commit of a
     /// writable store then puts it in place of the others.
     pub superblock: Option<usize>,
@@ -31,7 +34,7 @@ impl Default for StoreOptions {
             cache_bytes: 64 << 20,
             worker_count: 0,
             dirty_bytes_max: 64 << 20,
-            backup_root: None,
+            generation: None,
             superblock: None,
             discard: false,
             env: Env::system(),

@@ -33,7 +33,8 @@ impl Served {
         for (at, part) in parts {
             input[*at..*at + part.len()].copy_from_slice(part);
         }
-        let control = Control { caller: ROOT, node, command, input: &input, output_bytes_max: 4096 };
+        let control =
+            Control { owns_device: false, caller: ROOT, node, command, input: &input, output_bytes_max: 4096 };
         self.fs.control(&control).unwrap();
     }
 

@@ -57,6 +57,7 @@ fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
     let lacks = match request {
         OpenRequest { subvolume: Some(_), .. } | OpenRequest { subvolume_id: Some(_), .. } => "subvolumes",
         OpenRequest { superblock: Some(_), .. } => "copies of a superblock",
+        OpenRequest { generation: Some(_), .. } => "earlier states",
         OpenRequest { compression: Some(_), .. } => "compression",
         _ => return Ok(Opened { volume: Volume::new(of(&*device)), about: Box::new(Memory(of(&*device))) }),
     };

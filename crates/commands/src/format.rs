@@ -101,6 +101,8 @@ pub struct OpenRequest {
     pub subvolume_id: Option<u64>,
     /// This copy of the superblock is taken.
     pub superblock: Option<usize>,
+    /// The state that this transaction committed is shown.
+    pub generation: Option<u64>,
     /// How new contents are compressed, in the words of the format.
     pub compression: Option<String>,
 }

@@ -21,6 +21,8 @@ use crate::output::Output;
 use crate::socket::connect;
 use crate::trace::watch::watched;
 
+pub use fuse::control;
+
 /// The image, the first argument of nearly every command.
 #[derive(Debug, Clone, Args)]
 pub struct ImageArgs {
@@ -51,12 +53,30 @@ pub struct ReadArgs {
     /// Show the last commit, without what a crash left in the log
     #[arg(long, visible_alias = "norecovery")]
     nologreplay: bool,
+
+    /// Show the state that an earlier transaction committed, as far as it was not written over; `spinney generations`
+    /// lists them
+    #[arg(long, value_name = "N")]
+    generation: Option<u64>,
 }
 
 impl ReadArgs {
     /// Opens the image for reading; nothing in it changes.
     pub fn open_read_only(&self) -> Result<Volume> {
         Ok(self.open()?.volume)
+    }
+
+    /// As [`ImageArgs::mounted_dir`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn mounted_dir(&self) -> Result<Option<PathBuf>> {
+        let dir = self.image.mounted_dir()?;
+        if dir.is_some() && (self.nologreplay || self.generation.is_some()) {
+            let text = "--nologreplay and --generation choose a state of an image; a mount shows what it shows";
+            return Err(Failure::usage(text).into());
+        }
+        Ok(dir)
     }
 
     /// As [`ReadArgs::open_read_only`], with what its format says of it.
@@ -66,7 +86,8 @@ impl ReadArgs {
 
     /// What is asked for.
     pub fn request(&self) -> OpenRequest {
-        OpenRequest { read_only: true, skips_log: self.nologreplay, ..self.image.request() }
+        let (skips_log, generation) = (self.nologreplay, self.generation);
+        OpenRequest { read_only: true, skips_log, generation, ..self.image.request() }
     }
 
     /// As [`ReadArgs::open_read_only`]; and whether nobody but the caller, root and whom root acts for could have
@@ -142,6 +163,7 @@ impl ImageArgs {
             subvolume: self.subvolume.clone(),
             subvolume_id: self.subvolume_id,
             superblock: self.superblock,
+            generation: None,
             compression: None,
         }
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::{Result, ensure};
 use blockdev::backends::MemoryDevice;
 use spinney::{MakeOptions, Volume};
+use testkit::lineage::{self, Settings};
 use vfs::SnapshotMode;
 
 const DEVICE_BYTES: u64 = 128 << 20;
@@ -54,5 +55,22 @@ fn subvolumes_can_be_deleted_after_the_volume_was_opened_again() -> Result<()> {
         }
         volume.close()?;
     }
+    Ok(())
+}
+
+/// `SPINNEY_SEEDS` (default 3) and `SPINNEY_OPERATIONS` (150) make it longer; `cargo xtask subvolumes` is the long run.
+#[test]
+fn random_trees_of_subvolumes_equal_their_model_at_each_commit() -> Result<()> {
+    let number = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
+    let operations = number("SPINNEY_OPERATIONS").unwrap_or(150);
+    let settings = Settings { operations, ..Settings::default() };
+    let folder = tempfile::tempdir()?;
+    let mut made = 0;
+    for seed in 0..number("SPINNEY_SEEDS").unwrap_or(3) {
+        let report = lineage::run(seed, &settings, folder.path())?;
+        ensure!(report.commits > 1, "seed {seed} committed {} times", report.commits);
+        made += report.made;
+    }
+    ensure!(made > 20, "{made} subvolumes were made");
     Ok(())
 }

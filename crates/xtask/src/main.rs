@@ -17,6 +17,7 @@ mod rework;
 mod round_trip;
 mod send_histories;
 mod send_receive;
+mod subvolumes;
 mod system;
 mod tidy;
 
@@ -107,6 +108,8 @@ enum Task {
     FuzzStreams(fuzz_streams::Options),
     /// Run every read-only command on damaged images.
     Damaged(damaged::Options),
+    /// Make random trees of subvolumes and snapshots, compared with a model at each commit.
+    Subvolumes(subvolumes::Options),
     /// Build a benchmark and run it: `cargo xtask bench seeds --quick`. Most need root.
     Bench(bench::Options),
     /// Make a Debian package of the program, and as root install and use it. Needs dpkg-deb.
@@ -143,6 +146,7 @@ fn main() -> Result<ExitCode> {
         Task::FuzzStreams(options) => fuzz_streams::run(&root(), &options).map(|()| ExitCode::SUCCESS),
         Task::MutateImages(options) => mutate_images::run(&root(), &options),
         Task::Damaged(options) => damaged::run(&root(), &options),
+        Task::Subvolumes(options) => subvolumes::run(&options),
         Task::Bench(options) => bench::execute(&root(), &options),
         Task::Deb(options) => deb::execute(&root(), &options).map(|()| ExitCode::SUCCESS),
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use blockdev::{Device, Op};
+use btrfs_disk::Generation;
 
 use super::Store;
 use crate::options::StoreOptions;
@@ -13,6 +14,13 @@ use crate::{Result, bootstrap};
 const CACHE_SHARE: usize = 4;
 
 impl Store {
+    /// The states that the superblock leads to, the newest first. What is read of an earlier one may have been written
+    /// over.
+    #[must_use]
+    pub fn generations(&self) -> Vec<Generation> {
+        bootstrap::generations(&self.superblock())
+    }
+
     /// The newest durable state, to be read for as long as the answer lives: what is freed meanwhile stays out of use.
     /// Data that is overwritten in place (`NODATACOW`) is read as it is then. Where others would find no room for what
     /// it holds back, it is given up, and reads through it fail.
@@ -26,7 +34,7 @@ impl Store {
         let options = StoreOptions {
             read_only: true,
             cache_bytes: engine.options.cache_bytes / CACHE_SHARE,
-            backup_root: None,
+            generation: None,
             superblock: None,
             ..engine.options.clone()
         };

@@ -1,6 +1,6 @@
 //! Searching and scanning, with read locks handed from parent to child.
 
-use btrfs_disk::{Key, Logical};
+use btrfs_disk::{Generation, Key, Logical};
 
 use crate::Result;
 
@@ -15,6 +15,14 @@ pub enum Scan {
     Continue,
     /// No further.
     Stop,
+}
+
+/// Where a search for what was written since a transaction has come to.
+enum Recent {
+    /// A leaf that was, and the key from which on its items are wanted.
+    Leaf(Leaf, Key),
+    /// What was not, up to this key; to the end of the tree without one.
+    Older(Option<Key>),
 }
 
 /// A read-locked leaf and the key at which the next leaf starts.
@@ -114,6 +122,69 @@ impl Tree {
             }
             Ok(Scan::Continue)
         })
+    }
+
+    /// As [`Self::scan`], with the transaction that wrote each item's leaf, and without leaves that were written before
+    /// `since`.
+    ///
+    /// # Errors
+    /// When a block cannot be read, or when `f` fails.
+    pub fn scan_since(
+        &self,
+        from: &Key,
+        to: &Key,
+        since: Generation,
+        mut f: impl FnMut(Generation, &Key, &[u8]) -> Result<Scan>,
+    ) -> Result<()> {
+        let mut from = *from;
+        loop {
+            let upper = match self.recent_leaf(&from, since)? {
+                Recent::Older(upper) => upper,
+                Recent::Leaf(leaf, first) => {
+                    let block = &leaf.bytes.data;
+                    let generation = Generation(raw::generation(block));
+                    let start = raw::search(block, &first).unwrap_or_else(|slot| slot);
+                    for slot in start..raw::nritems(block) {
+                        let (key, bytes) = leaf::item(block, slot);
+                        if key > *to || f(generation, &key, bytes)? == Scan::Stop {
+                            return Ok(());
+                        }
+                    }
+                    leaf.upper
+                }
+            };
+            match upper {
+                Some(upper) if upper <= *to && upper > from => from = upper,
+                _ => return Ok(()),
+            }
+        }
+    }
+
+    /// The first leaf with items from `key` on that was written by the transaction `since` or later, as far as the way
+    /// down to `key` shows: a block is never newer than the one above.
+    fn recent_leaf(&self, key: &Key, since: Generation) -> Result<Recent> {
+        let mut key = *key;
+        let root = self.root.read();
+        let mut locked = self.forest.read(&self.expect(&root))?;
+        drop(root);
+        let mut upper = None;
+        while raw::level(&locked.data) > 0 {
+            let (first, count) = (raw::child_slot(&locked.data, &key), raw::nritems(&locked.data));
+            let Some(slot) = (first..count).find(|slot| node::child(&locked.data, *slot).1 >= since) else {
+                return Ok(Recent::Older(upper));
+            };
+            if slot > first {
+                key = raw::key_at(&locked.data, slot);
+            }
+            if slot + 1 < count {
+                upper = Some(raw::key_at(&locked.data, slot + 1));
+            }
+            locked = self.forest.read(&self.child_expect(&locked.data, slot))?;
+        }
+        if Generation(raw::generation(&locked.data)) < since {
+            return Ok(Recent::Older(upper));
+        }
+        Ok(Recent::Leaf(Leaf { bytes: locked, upper }, key))
     }
 
     /// Shows the leaves in which items from `from` to `to` are or would be, with the key up to which those before were

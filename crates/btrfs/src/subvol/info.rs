@@ -7,7 +7,7 @@ use btrfs_disk::flags::{Incompat, RootFlags};
 use btrfs_disk::hash::name_hash;
 use btrfs_disk::items::{DirEntry as DiskEntry, FileKind, InodeExtrefEntry, RootItem, splice};
 use btrfs_disk::key::item_type;
-use btrfs_disk::{Detail, Generation, InodeNo, Key, TreeId};
+use btrfs_disk::{At, Detail, Generation, InodeNo, Key, TreeId};
 use btrfs_store::{EditItem, Scan};
 
 use super::SubvolumeInfo;
@@ -54,6 +54,29 @@ pub(crate) fn for_each_root(namespace: &Namespace, mut f: impl FnMut(TreeId, &Ro
     Ok(())
 }
 
+/// The subvolumes that the last commit has as deleted.
+///
+/// # Errors
+/// When a tree cannot be read.
+pub(crate) fn list_deleted(namespace: &Namespace) -> Result<Vec<SubvolumeInfo>> {
+    let mut deleted = Vec::new();
+    for_each_root(namespace, |id, item| {
+        if item.refs.get() == 0 {
+            deleted.push((id, *item));
+        }
+    })?;
+    deleted.iter().map(|(id, item)| info(namespace, *id, item)).collect()
+}
+
+/// What there is to know about a subvolume.
+///
+/// # Errors
+/// `NoSuchSubvolume`; when a tree cannot be read.
+pub(crate) fn info_of(namespace: &Namespace, id: TreeId) -> Result<SubvolumeInfo> {
+    namespace.core.root(id)?;
+    info(namespace, id, &namespace.core.store.root_item(id)?)
+}
+
 fn info(namespace: &Namespace, id: TreeId, item: &RootItem) -> Result<SubvolumeInfo> {
     let link = namespace.root_links.of(id)?;
     Ok(SubvolumeInfo {
@@ -68,7 +91,10 @@ fn info(namespace: &Namespace, id: TreeId, item: &RootItem) -> Result<SubvolumeI
         created: Generation(item.otransid.get()),
         changed: Generation(item.ctransid.get()),
         sent: Generation(item.stransid.get()),
+        received: Generation(item.rtransid.get()),
         otime: time_from_disk(item.otime),
+        stime: time_from_disk(item.stime),
+        rtime: time_from_disk(item.rtime),
         read_only: item.root_flags().contains(RootFlags::SUBVOL_RDONLY),
     })
 }
@@ -85,7 +111,7 @@ pub(crate) fn path_of(namespace: &Namespace, id: TreeId) -> Result<Vec<u8>> {
         let root = namespace.core.root(parent)?;
         let mut dir = dir;
         while dir != ROOT_DIR_INO {
-            let (name, above) = name_of_dir(&root, dir)?;
+            let (name, above) = name_of_dir(&root, dir)?.ok_or_else(|| nameless(root.id, dir))?;
             names.push(name);
             dir = above;
             check_depth(id, &names)?;
@@ -105,21 +131,39 @@ fn check_depth(id: TreeId, names: &[Vec<u8>]) -> Result<()> {
     Err(corrupt_inode(id, ROOT_DIR_INO, "path of a subvolume", expected, found))
 }
 
-/// The name of a directory and the directory it is in.
-fn name_of_dir(root: &Root, dir: InodeNo) -> Result<(Vec<u8>, InodeNo)> {
-    let from = Key::new(dir.0, item_type::INODE_REF, 0);
-    let to = Key::new(dir.0, item_type::INODE_EXTREF, u64::MAX);
+/// A name of an inode and the directory it is in: of several the one that the kernel tells, in the directory with the
+/// greatest number. `None` where there is none.
+///
+/// # Errors
+/// When the tree cannot be read.
+pub(crate) fn name_of(root: &Root, ino: InodeNo) -> Result<Option<(Vec<u8>, InodeNo)>> {
+    let last = Key::new(ino.0, item_type::INODE_REF, u64::MAX);
+    let Some((key, bytes)) = root.tree.at_or_before(&last)? else { return Ok(None) };
+    if (key.objectid, key.item_type) != (ino.0, item_type::INODE_REF) {
+        return Ok(None);
+    }
+    let first = InodeExtrefEntry::iter_either(&key, &bytes).next().transpose();
+    let first = first.map_err(|corrupt| corrupt.at(At::Key(root.id, key)))?;
+    Ok(first.map(|entry| (entry.name.to_vec(), entry.parent)))
+}
+
+/// The name of a directory and the directory it is in; `None` where it has none.
+fn name_of_dir(root: &Root, ino: InodeNo) -> Result<Option<(Vec<u8>, InodeNo)>> {
+    let from = Key::new(ino.0, item_type::INODE_REF, 0);
+    let to = Key::new(ino.0, item_type::INODE_EXTREF, u64::MAX);
     let mut answer = None;
     root.tree.scan(&from, &to, |key, bytes| {
         let first = InodeExtrefEntry::iter_either(key, bytes).next().transpose()?;
         answer = first.map(|entry| (entry.name.to_vec(), entry.parent));
         Ok(Scan::Stop)
     })?;
-    let missing = || {
-        let (expected, found) = (Detail::Text("a name"), Detail::Text("none"));
-        corrupt_inode(root.id, dir, "directory", expected, found)
-    };
-    answer.ok_or_else(missing)
+    Ok(answer)
+}
+
+#[cold]
+fn nameless(tree: TreeId, dir: InodeNo) -> crate::Error {
+    let (expected, found) = (Detail::Text("a name"), Detail::Text("none"));
+    corrupt_inode(tree, dir, "directory", expected, found)
 }
 
 fn default_key() -> Key {

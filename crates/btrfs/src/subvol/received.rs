@@ -1,7 +1,7 @@
 //! A subvolume that was built from a send stream becomes what was sent: with the sender's UUID, and read-only.
 
 use btrfs_disk::flags::RootFlags;
-use btrfs_disk::items::Timespec;
+use btrfs_disk::items::{RootItem, Timespec};
 use btrfs_disk::key::item_type;
 use btrfs_disk::{TreeId, Uuid};
 
@@ -26,28 +26,46 @@ pub(crate) fn set_received(namespace: &Namespace, id: TreeId, received: &Receive
         return Err(CallerError::ReadOnly.into());
     }
     root.set_read_only(true);
-    let set = writeback::flush_tree(core, id).and_then(|()| note(namespace, id, received));
+    let flags = RootFlags::SUBVOL_RDONLY;
+    // The stream does not say when it was sent.
+    let set = writeback::flush_tree(core, id).and_then(|()| note(namespace, id, received, Timespec::default(), flags));
     if set.is_err() {
         root.set_read_only(false);
     }
     set
 }
 
-fn note(namespace: &Namespace, id: TreeId, received: &Received) -> Result<()> {
+/// Notes what a subvolume was received from, which stays as writable as it is; the root item with that.
+///
+/// # Errors
+/// `NoSuchSubvolume`, `ReadOnly`.
+pub(crate) fn note_received(
+    namespace: &Namespace,
+    id: TreeId,
+    received: &Received,
+    sent_at: Timespec,
+) -> Result<RootItem> {
+    let root = namespace.core.root(id)?;
+    if namespace.core.store.is_read_only() || root.is_read_only() {
+        return Err(CallerError::ReadOnly.into());
+    }
+    note(namespace, id, received, sent_at, RootFlags::empty())?;
+    Ok(namespace.core.store.root_item(id)?)
+}
+
+/// The item with `flags` added.
+fn note(namespace: &Namespace, id: TreeId, received: &Received, sent_at: Timespec, added: RootFlags) -> Result<()> {
     let uuid = Uuid(received.uuid);
     let before = namespace.core.store.root_item(id)?.received_uuid;
     let reservation = namespace.reserve(RECEIVED_ITEMS)?;
     namespace.apply(reservation, |txn| {
         let (generation, now) = (txn.generation(), namespace.core.now());
         txn.update_root_item(id, |item| {
-            let mut flags = item.root_flags();
-            flags.insert(RootFlags::SUBVOL_RDONLY);
-            item.flags = flags.bits().into();
+            item.flags = (item.root_flags() | added).bits().into();
             item.received_uuid = uuid;
             item.stransid = received.sent.0.into();
             item.rtransid = generation.0.into();
-            // The stream does not say when it was sent.
-            item.stime = Timespec::default();
+            item.stime = sent_at;
             item.rtime = time_to_disk(now);
         })?;
         remove_uuid(namespace, txn, item_type::UUID_KEY_RECEIVED_SUBVOL, before, id)?;

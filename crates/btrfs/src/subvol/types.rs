@@ -33,8 +33,14 @@ pub struct SubvolumeInfo {
     pub changed: Generation,
     /// Transaction of the last change where it was sent from, or 0.
     pub sent: Generation,
+    /// Transaction that noted what it was received from, or 0.
+    pub received: Generation,
     /// When it was created.
     pub otime: Timestamp,
+    /// When it was sent, if that is known; else zero.
+    pub stime: Timestamp,
+    /// When it was received, or zero.
+    pub rtime: Timestamp,
     /// True when nothing in it can be changed.
     pub read_only: bool,
 }

@@ -7,7 +7,13 @@
 //!
 //! The kernel that calls has not looked at permissions for these, nor whether the mount may be
 //! written to: what changes something is refused unless the mount was made for it
-//! ([`FsOptions::user_subvol_ioctls`]), and is in `control_change`.
+//! ([`FsOptions::user_subvol_ioctls`]), and is in `control_change`. What looks for something in trees is in
+//! `control_look`.
+//!
+//! The kernel copies as many bytes as a command's number says, and never what an argument points to. So some are
+//! refused by name: `TREE_SEARCH_V2`, whose answer would stand behind the argument, does not exist (`ENOTTY`: programs
+//! use the first version then); nor do `INO_PATHS`, `LOGICAL_INO` and the wait of `SUBVOL_SYNC_WAIT` (programs look
+//! themselves whether a subvolume is gone). `SPACE_INFO` is not supported.
 //!
 //! [`FsOptions::user_subvol_ioctls`]: super::FsOptions::user_subvol_ioctls
 
@@ -16,16 +22,16 @@ use btrfs_disk::flags::RootFlags;
 use btrfs_disk::items::{RootItem, Timespec};
 use btrfs_disk::{Generation, TreeId};
 use vfs::NodeId;
-use vfs::file_system::{Control, Errno, Result};
+use vfs::file_system::{Control, ControlAnswer, Errno, Result};
 
 use super::BtrfsFs;
 use crate::error::CallerError;
-use crate::inode::{Inode, ROOT_DIR_INO};
+use crate::inode::Inode;
 
 /// Magic number of all commands.
 const MAGIC: u32 = 0x94;
 /// Bytes of the arguments that name something.
-const ARGS_BYTES: u32 = 4096;
+pub(super) const ARGS_BYTES: u32 = 4096;
 /// Where the name is in the first version of those.
 const NAME_OFFSET: usize = 8;
 /// Where the name, or a number, is in the second version.
@@ -33,6 +39,10 @@ pub(super) const NAME_V2_OFFSET: usize = 56;
 /// Flags of the second version.
 pub(super) const FLAG_READ_ONLY: u64 = 1 << 1;
 pub(super) const FLAG_BY_ID: u64 = 1 << 4;
+/// Bytes of the description of a device, of the path in it, and of what is unused before that.
+const DEV_INFO_BYTES: u32 = 4096;
+const DEV_PATH_BYTES: usize = 1024;
+const DEV_UNUSED_BYTES: usize = 377 * 8;
 
 const READ: u32 = 2;
 const WRITE: u32 = 1;
@@ -47,7 +57,13 @@ const DEFRAG: u32 = command(WRITE, 2, ARGS_BYTES);
 const SYNC: u32 = command(0, 8, 0);
 const SUBVOL_CREATE: u32 = command(WRITE, 14, ARGS_BYTES);
 const SNAP_DESTROY: u32 = command(WRITE, 15, ARGS_BYTES);
+const TREE_SEARCH: u32 = command(READ | WRITE, 17, ARGS_BYTES);
 const INO_LOOKUP: u32 = command(READ | WRITE, 18, ARGS_BYTES);
+const SPACE_INFO: u32 = command(READ | WRITE, 20, 16);
+const DEV_INFO: u32 = command(READ | WRITE, 30, DEV_INFO_BYTES);
+const SET_RECEIVED_SUBVOL: u32 = command(READ | WRITE, 37, RECEIVED_BYTES);
+const GET_SUBVOL_ROOTREF: u32 = command(READ | WRITE, 61, ARGS_BYTES);
+const INO_LOOKUP_USER: u32 = command(READ | WRITE, 62, ARGS_BYTES);
 const DEFRAG_RANGE: u32 = command(WRITE, 16, 48);
 const DEFAULT_SUBVOL: u32 = command(WRITE, 19, 8);
 const WAIT_SYNC: u32 = command(WRITE, 22, 8);
@@ -64,13 +80,14 @@ const SNAP_DESTROY_V2: u32 = command(WRITE, 63, ARGS_BYTES);
 const FS_INFO_BYTES: u32 = 1024;
 const LABEL_BYTES: u32 = 256;
 const SUBVOL_INFO_BYTES: u32 = 504;
+pub(super) const RECEIVED_BYTES: u32 = 200;
 /// Bytes of a subvolume's name in its description.
 const SUBVOL_NAME_BYTES: usize = 256;
 /// What of the description of a volume is filled in: checksum type, generation, metadata UUID.
 const FS_INFO_FLAGS: u64 = 0b111;
 
 impl BtrfsFs {
-    pub(super) fn control_node(&self, control: &Control<'_>) -> Result<Vec<u8>> {
+    pub(super) fn control_node(&self, control: &Control<'_>) -> Result<ControlAnswer> {
         let inode = self.answer(self.inode(control.node))?;
         let (caller, args) = (&control.caller, Args(control.input));
         if changes(control.command) && !self.options.user_subvol_ioctls {
@@ -89,9 +106,16 @@ impl BtrfsFs {
             SUBVOL_GETFLAGS => self.subvolume_flags(&inode),
             SUBVOL_SETFLAGS => self.set_subvolume_flags(caller, &inode, args.number(0)?),
             GET_SUBVOL_INFO => Ok(self.answer(self.subvolume_info(inode.tree_id()))?),
-            // For privileged callers alone, whom nobody can tell.
-            DEFAULT_SUBVOL => Err(Errno::EPERM),
-            INO_LOOKUP => self.find_tree(&inode, &args),
+            // For privileged callers alone, whom nobody can tell: but these could change the image itself.
+            DEFAULT_SUBVOL | TREE_SEARCH if !control.owns_device => Err(Errno::EPERM),
+            DEFAULT_SUBVOL => self.set_default(args.number(0)?),
+            TREE_SEARCH => self.search_tree(&inode, &args),
+            SET_RECEIVED_SUBVOL => self.set_received(caller, &inode, &args),
+            SPACE_INFO => Err(Errno::EOPNOTSUPP),
+            DEV_INFO => self.device_info(&args),
+            GET_SUBVOL_ROOTREF => return self.subvolumes_below(&inode, &args),
+            INO_LOOKUP => self.path_in_tree(&inode, &args, control.owns_device),
+            INO_LOOKUP_USER => self.path_for_user(control, &inode, &args),
             SYNC | WAIT_SYNC => Ok(self.answer(self.volume.sync()).map(|()| Vec::new())?),
             START_SYNC => self.start_sync(),
             DEFRAG => self.defragment_by(caller, control.node, None),
@@ -101,14 +125,14 @@ impl BtrfsFs {
             _ => Err(Errno::ENOTTY),
         }?;
         match answer.len() <= control.output_bytes_max {
-            true => Ok(answer),
+            true => Ok(answer.into()),
             false => Err(Errno::EOVERFLOW),
         }
     }
 
     /// True for what copies, freezes or ends what is in files.
     pub(super) fn control_takes(&self, control: &Control<'_>) -> bool {
-        const TAKES: [u32; 4] = [SNAP_CREATE_V2, SUBVOL_SETFLAGS, SNAP_DESTROY, SNAP_DESTROY_V2];
+        const TAKES: [u32; 5] = [SNAP_CREATE_V2, SUBVOL_SETFLAGS, SNAP_DESTROY, SNAP_DESTROY_V2, SET_RECEIVED_SUBVOL];
         self.options.user_subvol_ioctls && TAKES.contains(&control.command)
     }
 
@@ -137,17 +161,20 @@ impl BtrfsFs {
         Ok(flags.to_le_bytes().to_vec())
     }
 
-    /// Which subvolume an inode is in: what the command is used for. The path that it can tell
-    /// too takes a privilege, and is not told.
-    fn find_tree(&self, inode: &Inode, args: &Args<'_>) -> Result<Vec<u8>> {
-        let (tree, object) = (args.number(0)?, args.number(8)?);
-        if object != ROOT_DIR_INO.0 {
-            return Err(Errno::EPERM);
+    /// The one device.
+    fn device_info(&self, args: &Args<'_>) -> Result<Vec<u8>> {
+        let superblock = self.core().store.superblock();
+        let (item, fsid) = (superblock.fields().dev_item, superblock.fields().fsid);
+        let uuid: [u8; 16] = args.field(8)?;
+        if args.number(0)? != item.devid.get() || (uuid != [0; 16] && uuid != item.uuid.0) {
+            return Err(Errno::ENODEV);
         }
-        let tree = if tree == 0 { inode.tree_id() } else { TreeId(tree) };
-        self.answer(self.core().root(tree))?;
-        let mut out = Output::new(ARGS_BYTES);
-        out.number(tree.0).number(object);
+        let mut out = Output::new(DEV_INFO_BYTES);
+        out.number(item.devid.get()).padded(&item.uuid.0, item.uuid.0.len());
+        out.number(item.bytes_used.get()).number(item.total_bytes.get());
+        out.padded(&fsid.0, fsid.0.len()).padded(&[], DEV_UNUSED_BYTES);
+        let name = self.volume.devices.first().map_or("", |device| device.name());
+        out.padded(name.as_bytes().get(..DEV_PATH_BYTES - 1).unwrap_or(name.as_bytes()), DEV_PATH_BYTES);
         Ok(out.done())
     }
 
@@ -209,7 +236,7 @@ impl BtrfsFs {
 
 /// True for a command that changes something.
 fn changes(command: u32) -> bool {
-    const CHANGES: [u32; 10] = [
+    const CHANGES: [u32; 11] = [
         DEFRAG,
         DEFRAG_RANGE,
         SUBVOL_CREATE,
@@ -220,6 +247,7 @@ fn changes(command: u32) -> bool {
         SNAP_DESTROY_V2,
         SUBVOL_SETFLAGS,
         DEFAULT_SUBVOL,
+        SET_RECEIVED_SUBVOL,
     ];
     CHANGES.contains(&command)
 }
@@ -243,7 +271,7 @@ impl<'a> Args<'a> {
         Ok(u32::from_le_bytes(self.field(offset)?))
     }
 
-    fn field<const BYTES: usize>(&self, offset: usize) -> Result<[u8; BYTES]> {
+    pub(super) fn field<const BYTES: usize>(&self, offset: usize) -> Result<[u8; BYTES]> {
         let bytes = self.0.get(offset..).and_then(|bytes| bytes.first_chunk());
         bytes.copied().ok_or(Errno::EINVAL)
     }
@@ -260,39 +288,39 @@ impl<'a> Args<'a> {
 }
 
 /// An answer of fixed size; what is not filled in is zeros.
-struct Output {
+pub(super) struct Output {
     bytes: Vec<u8>,
     size: usize,
 }
 
 impl Output {
-    fn new(size: u32) -> Self {
+    pub(super) fn new(size: u32) -> Self {
         let size = to_usize(u64::from(size));
         Self { bytes: Vec::with_capacity(size), size }
     }
 
-    fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> &mut Self {
         self.bytes.extend_from_slice(bytes);
         self
     }
 
-    fn number(&mut self, number: u64) -> &mut Self {
+    pub(super) fn number(&mut self, number: u64) -> &mut Self {
         self.bytes(&number.to_le_bytes())
     }
 
-    fn padded(&mut self, bytes: &[u8], len: usize) -> &mut Self {
+    pub(super) fn padded(&mut self, bytes: &[u8], len: usize) -> &mut Self {
         let end = self.bytes.len() + len;
         self.bytes.extend_from_slice(bytes.get(..len).unwrap_or(bytes));
         self.bytes.resize(end, 0);
         self
     }
 
-    fn time(&mut self, time: Timespec) -> &mut Self {
+    pub(super) fn time(&mut self, time: Timespec) -> &mut Self {
         self.bytes(&time.sec.get().to_le_bytes());
         self.number(u64::from(time.nsec.get()))
     }
 
-    fn done(mut self) -> Vec<u8> {
+    pub(super) fn done(mut self) -> Vec<u8> {
         self.bytes.resize(self.size, 0);
         self.bytes
     }
@@ -319,6 +347,12 @@ mod tests {
         assert_eq!(START_SYNC, 0x8008_9418);
         assert_eq!(SYNC, 0x9408);
         assert_eq!(FS_INFO, 0x8400_941f);
+        assert_eq!(TREE_SEARCH, 0xd000_9411);
+        assert_eq!(SPACE_INFO, 0xc010_9414);
+        assert_eq!(DEV_INFO, 0xd000_941e);
+        assert_eq!(SET_RECEIVED_SUBVOL, 0xc0c8_9425);
+        assert_eq!(GET_SUBVOL_ROOTREF, 0xd000_943d);
+        assert_eq!(INO_LOOKUP_USER, 0xd000_943e);
         assert_eq!(GET_SUBVOL_INFO, 0x81f8_943c);
         assert_eq!(SNAP_DESTROY_V2, 0x5000_943f);
     }

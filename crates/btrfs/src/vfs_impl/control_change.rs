@@ -11,19 +11,20 @@
 
 use std::sync::Arc;
 
-use btrfs_disk::TreeId;
+use btrfs_disk::items::Timespec;
+use btrfs_disk::{Generation, TreeId};
 use codec::CompressionType;
 
 use vfs::NodeId;
 use vfs::file_system::{Caller, EXTENT_BYTES_DEFAULT, Errno, NewNode, NodeKind, Result};
 
 use super::BtrfsFs;
-use super::control::{Args, FLAG_BY_ID, FLAG_READ_ONLY, NAME_V2_OFFSET, check_is_subvolume};
+use super::control::{Args, FLAG_BY_ID, FLAG_READ_ONLY, NAME_V2_OFFSET, Output, RECEIVED_BYTES, check_is_subvolume};
 use super::flags::is_list;
 use super::names::WhatIsInIt;
 use crate::file::Layout;
 use crate::inode::{Compression, Inode, InodeFlags};
-use crate::subvol::{self, NewSubvolume, SnapshotMode};
+use crate::subvol::{self, NewSubvolume, Received, SnapshotMode};
 
 /// Permission bits of a new subvolume's root directory, before the mask.
 const SUBVOLUME_PERMISSIONS: u32 = 0o777;
@@ -32,9 +33,9 @@ const UMASK: u32 = 0o022;
 /// Only owners remove names from such a directory.
 const MODE_STICKY: u32 = 0o1_000;
 
-const READ: u16 = 4;
+pub(super) const READ: u16 = 4;
 const WRITE: u16 = 2;
-const SEARCH: u16 = 1;
+pub(super) const SEARCH: u16 = 1;
 
 impl BtrfsFs {
     pub(super) fn create_subvolume(&self, caller: &Caller, dir: &Arc<Inode>, name: &[u8]) -> Result<Vec<u8>> {
@@ -142,6 +143,32 @@ impl BtrfsFs {
         Ok(Vec::new())
     }
 
+    /// Chooses the subvolume that is mounted when none is named; 0 is the top level.
+    pub(super) fn set_default(&self, number: u64) -> Result<Vec<u8>> {
+        let id = if number == 0 { TreeId::FS } else { TreeId(number) };
+        if !id.is_subvolume() {
+            return Err(Errno::ENOENT);
+        }
+        self.answer(subvol::set_default_subvolume(self.namespace(), id))?;
+        Ok(Vec::new())
+    }
+
+    /// Notes what a subvolume was received from. It stays writable: who receives closes it with another command.
+    pub(super) fn set_received(&self, caller: &Caller, inode: &Inode, args: &Args<'_>) -> Result<Vec<u8>> {
+        check_owns(caller, inode)?;
+        check_is_subvolume(inode)?;
+        let time = |at| Ok::<_, Errno>((args.number(at)?.cast_signed(), args.number_32(at + 8)?));
+        let (uuid, sent, (sec, nsec)) = (args.field(0)?, args.number(16)?, time(32)?);
+        let sent_at = Timespec { sec: sec.into(), nsec: nsec.into() };
+        let received = Received { uuid, sent: Generation(sent) };
+        let noted = subvol::note_received(self.namespace(), inode.tree_id(), &received, sent_at);
+        let item = self.answer(noted)?;
+        let mut out = Output::new(RECEIVED_BYTES);
+        out.padded(&item.received_uuid.0, 16).number(sent).number(item.rtransid.get());
+        out.time(item.stime).time(item.rtime);
+        Ok(out.done())
+    }
+
     /// A snapshot and a read-only flag are durable when the command returns, as in the kernel.
     /// New and deleted subvolumes wait for the next commit in both.
     fn commit(&self) -> crate::Result<()> {
@@ -150,7 +177,7 @@ impl BtrfsFs {
     }
 
     /// Refuses a caller to whom permission bits or the access control list do not surely grant `wanted`.
-    fn check_may(&self, caller: &Caller, inode: &Inode, wanted: u16) -> Result<()> {
+    pub(super) fn check_may(&self, caller: &Caller, inode: &Inode, wanted: u16) -> Result<()> {
         check_known(caller)?;
         let list = {
             let _names = inode.read_names();

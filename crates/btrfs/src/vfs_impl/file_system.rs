@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use vfs::file_system::{
-    AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, EncodedData, Entry, Extent, Follow, Handle,
-    Layout, NewNode, NodeAt, NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Size, Subvolumes, SyncTicket, SyncWhat,
-    Trim, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
+    AllocateFlags, Answer, Attr, Caller, Control, ControlAnswer, CopyRange, DirSink, EncodedData, Entry, Extent,
+    Follow, Handle, Layout, NewNode, NodeAt, NodeFlags, OpenFlags, RenameFlags, Seek, SetAttr, Size, Subvolumes,
+    SyncTicket, SyncWhat, Trim, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
 use vfs::{FileSystem, NodeId};
 
@@ -225,7 +225,7 @@ impl FileSystem for BtrfsFs {
         self.answer(self.extents_of(node, offset))
     }
 
-    fn control(&self, control: &Control<'_>) -> Answer<Vec<u8>> {
+    fn control(&self, control: &Control<'_>) -> Answer<ControlAnswer> {
         Ok(self.control_node(control)?)
     }
 

@@ -29,6 +29,7 @@ mod background;
 mod balancing;
 mod control;
 mod control_change;
+mod control_look;
 mod data;
 mod errno;
 mod file_system;

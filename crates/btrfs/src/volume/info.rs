@@ -3,7 +3,10 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use btrfs_disk::Generation;
+use btrfs_disk::items::RootItem;
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Generation, Key, TreeId};
+use btrfs_store::Scan;
 
 use crate::error::{CallerError, Result};
 
@@ -34,6 +37,35 @@ impl Volume {
         let reservation = self.namespace().reserve(1)?;
         self.namespace().apply(reservation, |txn| Ok(txn.set_label(label)?))?;
         self.opened.sync()
+    }
+
+    /// The transactions whose states [`crate::VolumeOptions::generation`] can ask for, the newest first. What there was
+    /// in an earlier one may have been written over since.
+    #[must_use]
+    pub fn generations(&self) -> Vec<Generation> {
+        self.core().store.generations()
+    }
+
+    /// Reads every tree block that the state needs in which the volume was opened, and verifies it.
+    ///
+    /// # Errors
+    /// `Corrupt`, `Io`: of the first that is not there any more.
+    pub fn verify_trees(&self) -> Result<()> {
+        let store = &self.core().store;
+        let mut ids = vec![TreeId::ROOT, TreeId::CHUNK];
+        store.tree(TreeId::ROOT)?.scan(&Key::MIN, &Key::MAX, |key, bytes| {
+            let id = TreeId(key.objectid);
+            // What is being deleted, or relocated, has gaps.
+            let is_root = key.item_type == item_type::ROOT_ITEM && id != TreeId::TREE_RELOC;
+            if is_root && RootItem::read(bytes)?.refs.get() > 0 {
+                ids.push(id);
+            }
+            Ok(Scan::Continue)
+        })?;
+        for id in ids {
+            store.tree(id)?.for_each_block(|_, _| Ok(()))?;
+        }
+        Ok(())
     }
 
     /// The least size in bytes that [`vfs::Volume::resize`] makes of the volume as it is. Block groups in which nothing

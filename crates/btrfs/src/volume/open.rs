@@ -49,7 +49,7 @@ impl VolumeOptions {
             let what = "writing to a volume whose log is not to be replayed";
             return Err(Error::Unsupported(what.into()));
         }
-        if self.replay_log && self.read_only && store.has_log() {
+        if self.replay_log && self.read_only && self.generation.is_none() && store.has_log() {
             drop(store);
             return self.open_replayed(device);
         }
@@ -101,6 +101,7 @@ impl VolumeOptions {
         StoreOptions {
             read_only: self.read_only,
             superblock: self.superblock,
+            generation: self.generation,
             cache_bytes: self.cache_bytes,
             worker_count: self.workers,
             discard: self.discard,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use btrfs_disk::TreeId;
+use btrfs_disk::{Generation, TreeId};
 use btrfs_store::Env;
 
 use crate::inode::{Compression, InodeFlags};
@@ -20,6 +20,7 @@ pub struct VolumeOptions {
     pub(crate) read_only: bool,
     pub(crate) replay_log: bool,
     pub(crate) superblock: Option<usize>,
+    pub(crate) generation: Option<Generation>,
     pub(crate) offset: u64,
     pub(crate) subvolume: Option<SubvolumeChoice>,
     pub(crate) max_inline: u32,
@@ -46,6 +47,7 @@ impl Default for VolumeOptions {
             read_only: false,
             replay_log: true,
             superblock: None,
+            generation: None,
             offset: 0,
             subvolume: None,
             max_inline: MAX_INLINE_DEFAULT,
@@ -90,6 +92,15 @@ impl VolumeOptions {
     #[must_use]
     pub fn superblock(mut self, copy: usize) -> Self {
         self.superblock = Some(copy);
+        self
+    }
+
+    /// Shows the state that this transaction committed, instead of the last one; only to read. A superblock lists the
+    /// last four, see [`crate::Volume::generations`]. What of an earlier state was written over since is found when it
+    /// is read, and fails as damage does. Nothing that was synced after that commit is shown.
+    #[must_use]
+    pub fn generation(mut self, generation: Option<Generation>) -> Self {
+        self.generation = generation;
         self
     }
 

@@ -1,8 +1,11 @@
 //! What of subvolumes only btrfs knows: their list, their flags, and which is the default.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
-use btrfs_disk::TreeId;
+use btrfs_disk::items::Timespec;
+use btrfs_disk::{Generation, TreeId};
+use vfs::SnapshotMode;
 
 use super::Volume;
 use crate::error::{CallerError, Error, Result};
@@ -16,6 +19,73 @@ impl Volume {
     /// `Io`, `Corrupt`.
     pub fn subvolumes(&self) -> Result<Vec<SubvolumeInfo>> {
         subvol::list(self.namespace())
+    }
+
+    /// One subvolume, which may be the top level.
+    ///
+    /// # Errors
+    /// `NoSuchSubvolume`; `Io`, `Corrupt`.
+    pub fn subvolume_info(&self, id: TreeId) -> Result<SubvolumeInfo> {
+        subvol::info_of(self.namespace(), id)
+    }
+
+    /// The subvolumes that the last commit knew as deleted, and whose space was not given back yet. They have no paths.
+    ///
+    /// # Errors
+    /// `Io`, `Corrupt`.
+    pub fn deleted_subvolumes(&self) -> Result<Vec<SubvolumeInfo>> {
+        subvol::list_deleted(self.namespace())
+    }
+
+    /// As [`vfs::Volume::snapshot`], of the subvolume with this number, wherever it is: the number of the snapshot.
+    ///
+    /// # Errors
+    /// `NoSuchSubvolume`; as making a directory.
+    pub fn snapshot_of(&self, source: TreeId, dest: impl AsRef<Path>, mode: SnapshotMode) -> Result<TreeId> {
+        let dest = dest.as_ref();
+        let name = dest.file_name().ok_or(CallerError::Exists);
+        let name = name.map_err(|error| Error::from(error).at(dest))?;
+        let found = self.opened.walker().find(dest.parent().unwrap_or(Path::new("")), Follow::Last)?;
+        let dir = self.namespace().inode(found)?;
+        let dir = self.namespace().hold(&dir)?;
+        let made = subvol::snapshot(self.namespace(), source, &dir, name.as_bytes(), mode);
+        made.map_err(|error| error.at(dest))
+    }
+
+    /// As [`vfs::Volume::delete_subvolume`], of the subvolume with this number, wherever it is.
+    ///
+    /// # Errors
+    /// `NoSuchSubvolume`; `Busy` for the top level, the default subvolume, and that which the volume was opened with;
+    /// `NotEmpty` where it contains others.
+    pub fn delete_subvolume_of(&self, id: TreeId) -> Result<()> {
+        let namespace = self.namespace();
+        self.core().root(id)?;
+        if id == self.opened.top || id == TreeId::FS {
+            return Err(CallerError::Busy.into());
+        }
+        let link = namespace.root_links.of(id)?.ok_or(CallerError::NoSuchSubvolume)?;
+        let dir = namespace.hold(&self.core().inode(link.parent, link.dir)?)?;
+        subvol::delete(namespace, &dir, &link.name)?;
+        drop(dir);
+        subvol::drop_dead_trees(namespace)
+    }
+
+    /// As [`Self::set_subvolume_read_only`], of the subvolume with this number.
+    ///
+    /// # Errors
+    /// `NoSuchSubvolume`, `ReadOnly` (the volume).
+    pub fn set_read_only_of(&self, id: TreeId, read_only: bool) -> Result<()> {
+        subvol::set_read_only(self.namespace(), id, read_only)
+    }
+
+    /// Forgets what a subvolume was received from: what is sent against that is not received upon it any more. It has
+    /// to be writable.
+    ///
+    /// # Errors
+    /// `NoSuchSubvolume`, `ReadOnly`.
+    pub fn forget_received(&self, id: TreeId) -> Result<()> {
+        let nothing = Received { uuid: [0; 16], sent: Generation(0) };
+        subvol::note_received(self.namespace(), id, &nothing, Timespec::default()).map(drop)
     }
 
     /// Chooses the subvolume that is opened, and mounted, when none is named.

@@ -204,7 +204,7 @@ impl Balance {
                 None => balance(image, *how, out, |volume, watch| volume.resume_balance(watch)),
             },
             Command::Status { image, json } => {
-                let status = match image.image.mounted_dir()? {
+                let status = match image.mounted_dir()? {
                     Some(dir) => of_mount(&dir)?,
                     None => of_image(&format::open_read_only(image)?)?,
                 };

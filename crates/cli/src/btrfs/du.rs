@@ -114,7 +114,7 @@ impl Ranges {
 
 impl Du {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        let place = match self.image.image.mounted_dir()? {
+        let place = match self.image.mounted_dir()? {
             Some(dir) => {
                 let device = std::fs::metadata(&dir)?.dev();
                 Place::Mount(dir, device)

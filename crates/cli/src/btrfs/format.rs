@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use blockdev::Device;
-use btrfs_disk::TreeId;
+use btrfs_disk::{Generation, TreeId};
 use btrfs_store::Error as StoreError;
 use btrfs_store::pool::supers::read_mirrors;
 use spinney::{CallerError, Error as VolumeError, Volume, VolumeOptions};
@@ -42,6 +42,7 @@ fn options(request: &OpenRequest) -> Result<VolumeOptions> {
     if let Some(copy) = request.superblock {
         options = options.superblock(copy);
     }
+    options = options.generation(request.generation.map(Generation));
     if let Some(text) = &request.compression {
         options = options.compress(Some(compression::parse(text).map_err(Failure::usage)?));
     }
@@ -50,20 +51,21 @@ fn options(request: &OpenRequest) -> Result<VolumeOptions> {
 
 /// Opens an image for a command that only btrfs has, to read and write.
 pub(super) fn open_writable(image: &ImageArgs) -> Result<Volume> {
-    open_image(image, &image.request())
+    open_as(image, &image.request())
 }
 
 /// Opens an image for a command that only btrfs has; nothing in it changes.
 pub(super) fn open_read_only(image: &ReadArgs) -> Result<Volume> {
-    open_image(&image.image, &image.request())
+    open_as(&image.image, &image.request())
 }
 
 /// Opens an image for a command that reads it as well as others that write.
 pub(super) fn open_image_as(image: &ImageArgs, read_only: bool) -> Result<Volume> {
-    open_image(image, &OpenRequest { read_only, ..image.request() })
+    open_as(image, &OpenRequest { read_only, ..image.request() })
 }
 
-fn open_image(image: &ImageArgs, request: &OpenRequest) -> Result<Volume> {
+/// Opens an image for a command that only btrfs has, as it asks for.
+pub(super) fn open_as(image: &ImageArgs, request: &OpenRequest) -> Result<Volume> {
     let opened = open_device(&image.image, request).and_then(|device| Ok(options(request)?.open_device(device)?));
     opened.map_err(|error| explain(&image.image, error))
 }

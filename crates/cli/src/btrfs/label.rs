@@ -28,7 +28,7 @@ pub(crate) struct Label {
     #[command(flatten)]
     image: ReadArgs,
     /// The new label: at most 255 bytes
-    #[arg(conflicts_with = "nologreplay")]
+    #[arg(conflicts_with_all = ["nologreplay", "generation"])]
     new: Option<OsString>,
     /// Report as JSON: {label}, as it is when the command ends
     #[arg(long)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use blockdev::Device;
-use btrfs_disk::TreeId;
+use btrfs_disk::{Generation, TreeId};
 use spinney::{CallerError, Compression, Error as VolumeError, FsOptions, Volume, VolumeOptions};
 
 use super::compression;
@@ -31,6 +31,8 @@ pub(crate) const OPTIONS_HELP: &str = "  subvol=PATH         the subvolume at PA
                       owners, permission bits and access control lists surely allow it; such calls are NOT
                       stopped by a mount that was made read-only later or in another place (remount,ro or a bind
                       mount with ro). The mount cannot be idmapped, as the server has to know who asks
+  generation=N        with ro: shows the state that the transaction N committed, as far as it was not written over;
+                      `spinney generations` lists them
   nologreplay         with ro: shows the last commit, without what a crash left in the log";
 
 /// Names of the options in [`OPTIONS_HELP`], and their opposites.
@@ -43,6 +45,7 @@ const NAMES: &[&str] = &[
     "nodatasum",
     "datasum",
     "nologreplay",
+    "generation",
     "compress",
     "compress-force",
     "discard",
@@ -142,6 +145,7 @@ struct Wanted {
     subvol: Option<String>,
     subvolid: Option<TreeId>,
     replays_log: bool,
+    is_earlier: bool,
     served: FsOptions,
 }
 
@@ -158,12 +162,16 @@ impl Wanted {
             pin_known: request.keep_known,
             ..FsOptions::default()
         };
-        let mut wanted = Self { options, subvol: None, subvolid: None, replays_log: true, served };
+        let mut wanted = Self { options, subvol: None, subvolid: None, replays_log: true, is_earlier: false, served };
         for (name, value) in &request.own {
             wanted = wanted.with(name, value.as_deref())?;
         }
         if !wanted.replays_log && !request.read_only {
             let text = "option `nologreplay` needs `ro` beside it: the log that a crash left would be lost";
+            return Err(Failure::usage(text).into());
+        }
+        if wanted.is_earlier && !request.read_only {
+            let text = "option `generation` needs `ro` beside it: an earlier state cannot be written to";
             return Err(Failure::usage(text).into());
         }
         Ok(wanted)
@@ -215,6 +223,11 @@ impl Wanted {
             ("skip_balance", None) => {
                 self.served.skip_balance = true;
                 options
+            }
+            ("generation", None | Some("")) => return Err(needs_value(name, "N")),
+            ("generation", Some(number)) => {
+                self.is_earlier = true;
+                options.generation(Some(generation(number)?))
             }
             ("nologreplay", None) => {
                 self.replays_log = false;
@@ -301,6 +314,14 @@ fn not_found(error: VolumeError, subvol: Option<&str>, id: Option<TreeId>) -> an
     Failure::refused(format!("{option}: {reason}")).into()
 }
 
+fn generation(text: &str) -> Result<Generation> {
+    let found = text.parse().map(Generation);
+    found.map_err(|_| {
+        let text = format!("option `generation={text}`: give a number, as `spinney generations` lists them");
+        Failure::usage(text).into()
+    })
+}
+
 fn percentage(name: &str, text: &str) -> Result<u8> {
     let found = text.parse().ok().filter(|percent| *percent <= RECLAIM_MAX);
     found.ok_or_else(|| {
@@ -322,6 +343,7 @@ mod tests {
     fn own_options_are_known_and_others_refused_by_name() {
         check("subvol=/home,max_inline=0,nodatacow,datacow,nodatasum,datasum").unwrap();
         check("ro,subvolid=5,nologreplay").unwrap();
+        check("ro,generation=17").unwrap();
         check("max_inline=2k,subvolid=0").unwrap();
         check("discard,discard=async,nodiscard").unwrap();
         check("bg_reclaim_threshold=30,bg_reclaim_threshold=0,skip_balance").unwrap();
@@ -344,6 +366,8 @@ mod tests {
             ("bg_reclaim_threshold", "bg_reclaim_threshold=PERCENT"),
             ("bg_reclaim_threshold=91", "a percentage from 0 to 90"),
             ("skip_balance=1", "`skip_balance` takes no value"),
+            ("generation=17", "`generation` needs `ro`"),
+            ("ro,generation=x", "`generation=x`: give a number"),
             ("nologreplay", "`nologreplay` needs `ro`"),
             ("ro,nologreplay,rw", "`nologreplay` needs `ro`"),
         ] {
@@ -353,7 +377,7 @@ mod tests {
         #[cfg(not(feature = "lock-statistics"))]
         assert!(check("lock_statistics=x").unwrap_err().to_string().contains("unknown option `lock_statistics`"));
         let listed = |name: &&&str| OPTIONS_HELP.contains(&format!("  {name}"));
-        assert_eq!(NAMES.iter().filter(listed).count(), 12);
+        assert_eq!(NAMES.iter().filter(listed).count(), 13);
     }
     #[test]
     #[cfg(feature = "ablation")]

@@ -19,6 +19,7 @@ const NUMBER_BYTES_MAX: usize = 32;
 struct Choice {
     subvol: Option<PathBuf>,
     subvolid: Option<TreeId>,
+    generation: Option<String>,
 }
 
 impl Choice {
@@ -28,6 +29,7 @@ impl Choice {
             match (name.as_str(), value) {
                 ("subvol", Some(path)) => choice.subvol = Some(plain(path)),
                 ("subvolid", Some(id)) => choice.subvolid = Some(subvolume_id(id)?),
+                ("generation", number) => choice.generation.clone_from(number),
                 _ => {}
             }
         }
@@ -43,7 +45,7 @@ fn plain(path: &str) -> PathBuf {
 
 /// True for the options that choose a subvolume.
 pub(crate) fn chooses(name: &str) -> bool {
-    matches!(name, "subvol" | "subvolid")
+    matches!(name, "subvol" | "subvolid" | "generation")
 }
 
 /// Path of the subvolume that `second` asks for, from the root of a mount that `first` asked for.
@@ -51,6 +53,10 @@ pub(crate) fn find(root: &Path, first: &Request, second: &Request) -> Result<Pat
     let (has, wanted) = (Choice::of(first)?, Choice::of(second)?);
     if has == wanted {
         return Ok(PathBuf::new());
+    }
+    if has.generation != wanted.generation {
+        let text = "another state of the image is mounted there: `generation` is chosen by the first mount";
+        return Err(Failure::new(Status::Busy, text).into());
     }
     let top = subvolume_of(root)?;
     let text = match (&wanted.subvol, wanted.subvolid) {

@@ -227,7 +227,7 @@ fn report(quotas: Option<&QuotaReport>) -> Report {
 }
 
 fn show(image: &ReadArgs, raw: bool, json: bool, out: &mut Output) -> Result<()> {
-    let quotas = match image.image.mounted_dir()? {
+    let quotas = match image.mounted_dir()? {
         Some(dir) => told_quotas(&dir)?,
         None => format::open_read_only(image)?.quotas()?,
     };
@@ -243,7 +243,7 @@ fn show(image: &ReadArgs, raw: bool, json: bool, out: &mut Output) -> Result<()>
     print(out, &quotas, raw)
 }
 
-fn told_quotas(dir: &Path) -> Result<Option<QuotaReport>> {
+pub(super) fn told_quotas(dir: &Path) -> Result<Option<QuotaReport>> {
     let ask = |line: u64| -> Result<QuotaPage> {
         told(dir, &format!("{}{line}", QuotaPage::XATTR_PREFIX), "tell of quota groups")
     };

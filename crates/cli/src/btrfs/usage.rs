@@ -71,7 +71,7 @@ struct Group {
 
 impl Usage {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        let (usage, name) = match self.image.image.mounted_dir()? {
+        let (usage, name) = match self.image.mounted_dir()? {
             Some(dir) => (told(&dir, SpaceUsage::XATTR, "tell what takes the space")?, dir),
             None => (format::open_read_only(&self.image)?.usage(), self.image.image.image.clone()),
         };

@@ -141,8 +141,12 @@ pub(crate) struct KernelMount(pub(crate) PathBuf);
 
 impl KernelMount {
     pub(crate) fn of(image: &Path, dir: PathBuf) -> Option<Self> {
+        Self::with(image, dir, "loop,noatime")
+    }
+
+    pub(crate) fn with(image: &Path, dir: PathBuf, options: &str) -> Option<Self> {
         fs::create_dir_all(&dir).unwrap();
-        let mounted = Command::new("mount").args(["-t", "btrfs", "-o", "loop,noatime"]).args([image, &dir]).output();
+        let mounted = Command::new("mount").args(["-t", "btrfs", "-o", options]).args([image, &dir]).output();
         mounted.ok().filter(|output| output.status.success()).map(|_| Self(dir))
     }
 }

@@ -44,6 +44,7 @@ impl Session {
             Some(Err(_)) => false,
             None => self.fs.control_takes_data(&Control {
                 caller: request.caller(),
+                owns_device: false,
                 node,
                 command: args.cmd,
                 input,

@@ -7,7 +7,8 @@ use crate::protocol::replies::IoctlOut;
 use crate::protocol::requests::IoctlIn;
 use crate::sys::{DATA, DataRuns, LOST, NODE, RUNS_MAX, SHARE_SAME, SOCKET, ShareSame};
 use vfs::file_system::{
-    Caller, Control, CopyRange, Errno, ExtentKind, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Trim, are_shared,
+    Caller, Control, ControlAnswer, CopyRange, Errno, ExtentKind, NodeFlags, NodeId, NodeKind, OpenFlags, Result, Trim,
+    are_shared,
 };
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -87,7 +88,7 @@ impl Session {
         }
         let room = usize::try_from(args.out_size).map_err(|_| Errno::EINVAL)?;
         let len = put(out, &IoctlOut::default())?;
-        let out = out.get_mut(len..).ok_or(Errno::EIO)?;
+        let (head, out) = out.split_at_mut_checked(len).ok_or(Errno::EIO)?;
         let out = out.get_mut(..room).ok_or(Errno::EINVAL)?;
         let node = request.node();
         let stale = |names| Stale { node, names, has_epochs: self.has_epochs };
@@ -130,9 +131,12 @@ impl Session {
             }
             _ if args.flags & IOCTL_COMPAT != 0 => Err(Errno::ENOTTY),
             command => {
-                let control = Control { caller: request.caller(), node, command, input, output_bytes_max: room };
+                let caller = request.caller();
+                let owns_device = is_ours(&caller);
+                let control = Control { caller, owns_device, node, command, input, output_bytes_max: room };
                 let names = self.fs.control_names(&control);
-                let output = self.fs.control(&control)?;
+                let ControlAnswer { output, error } = self.fs.control(&control)?;
+                put(head, &IoctlOut { result: error.map_or(0, |error| -error.0), ..IoctlOut::default() })?;
                 Ok((len + put_bytes(out, &output)?, Some(stale(names))))
             }
         }

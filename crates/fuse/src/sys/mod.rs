@@ -10,6 +10,7 @@
 
 mod anchor;
 mod clone;
+mod control;
 mod inherited;
 mod memory;
 mod namespace;
@@ -21,6 +22,7 @@ mod written;
 
 pub(crate) use anchor::make_anchor;
 pub(crate) use clone::clone_device;
+pub use control::control;
 pub use inherited::withhold_inherited;
 pub use namespace::leave_mounts;
 pub(crate) use namespace::with_node_at;

@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use vfs::FileSystem;
 use vfs::file_system::{
-    AllocateFlags, Answer, Attr, Caller, Control, CopyRange, DirSink, Entry, Errno, Handle, NewNode, NodeFlags, NodeId,
-    NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags, Written,
-    XattrMode,
+    AllocateFlags, Answer, Attr, Caller, Control, ControlAnswer, CopyRange, DirSink, Entry, Errno, Handle, NewNode,
+    NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SyncTicket, SyncWhat, VolumeStatus, WriteFlags,
+    Written, XattrMode,
 };
 use vfs_conformance::{MemoryFs, MemoryOptions};
 
@@ -170,7 +170,7 @@ impl FileSystem for Counting {
         }
     }
 
-    fn control(&self, control: &Control<'_>) -> Answer<Vec<u8>> {
+    fn control(&self, control: &Control<'_>) -> Answer<ControlAnswer> {
         if control.command != MAKE_DIRECTORY {
             return Err(Errno::ENOTTY.into());
         }
@@ -178,7 +178,7 @@ impl FileSystem for Counting {
         let name = name_in(control);
         let entry = self.fs.create(&control.caller, control.node, name, &new)?;
         self.fs.forget(entry.node, 1);
-        Ok(Vec::new())
+        Ok(ControlAnswer::default())
     }
 
     fn control_names(&self, control: &Control<'_>) -> Vec<(NodeId, Vec<u8>)> {

@@ -86,6 +86,19 @@ impl Model {
         })
     }
 
+    /// Closes the subvolume at a path to changes, or opens it.
+    ///
+    /// # Errors
+    /// `EINVAL` where something else is there.
+    pub fn set_frozen(&mut self, path: &Path, frozen: bool) -> Outcome {
+        let (_, id) = self.existing(path)?;
+        if !self.is_subvolume(id) {
+            return Err(Errno::EINVAL);
+        }
+        self.directory_mut(id)?.role = if frozen { Role::Frozen } else { Role::Subvolume };
+        Ok(())
+    }
+
     fn directory_mut(&mut self, id: NodeId) -> Result<&mut Directory, Errno> {
         match self.nodes.get_mut(&id).map(|node| &mut node.kind) {
             Some(Kind::Directory(directory)) => Ok(directory),
@@ -177,7 +190,12 @@ impl Model {
         }
         self.writable(&source)?;
         self.writable(&target)?;
-        if source.subvolume != target.subvolume {
+        // Of subvolumes it is the name alone that moves.
+        let moves_alone = match target.node {
+            Some(other) if flags == RenameFlags::EXCHANGE => self.is_subvolume(id) && self.is_subvolume(other),
+            _ => self.is_subvolume(id),
+        };
+        if source.subvolume != target.subvolume && !moves_alone {
             return Err(Errno::EXDEV);
         }
         if target.node == Some(id) {

@@ -48,7 +48,7 @@ impl Model {
         self.node(id).and_then(Node::directory).is_some()
     }
 
-    fn is_subvolume(&self, id: NodeId) -> bool {
+    pub(super) fn is_subvolume(&self, id: NodeId) -> bool {
         matches!(self.role(id), Role::Subvolume | Role::Frozen)
     }
 

@@ -22,6 +22,7 @@
 //! Failure: an [`Error`] with its [`Errno`], and nothing has changed. After a failed write of
 //! metadata every later change fails alike (`EROFS` or `EIO`), and reads go on.
 
+mod control;
 mod layout;
 mod resolve;
 mod subvolumes;
@@ -29,13 +30,14 @@ mod types;
 mod whole;
 
 pub use crate::errno::{Errno, Result};
+pub use control::{Control, ControlAnswer};
 pub use layout::{DEDUPE_BYTES_MAX, EXTENT_BYTES_DEFAULT, Layout, Size, Trim, are_shared, extent_at};
 pub use resolve::resolve;
 pub use subvolumes::{SnapshotMode, Subvolumes};
 pub use types::{
-    AllocateFlags, Attr, Caller, Control, CopyRange, DirEntry, DirSink, EncodedData, Entry, Extent, ExtentKind, Follow,
-    Handle, Home, NewNode, NodeAt, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime,
-    SyncTicket, SyncWhat, Time, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
+    AllocateFlags, Attr, Caller, CopyRange, DirEntry, DirSink, EncodedData, Entry, Extent, ExtentKind, Follow, Handle,
+    Home, NewNode, NodeAt, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, SyncTicket,
+    SyncWhat, Time, VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
 pub use whole::{KnownNode, Xattrs};
 
@@ -452,7 +454,7 @@ pub trait FileSystem: Send + Sync {
     ///
     /// # Errors
     /// `ENOTTY` for one that does not exist.
-    fn control(&self, control: &Control<'_>) -> Answer<Vec<u8>> {
+    fn control(&self, control: &Control<'_>) -> Answer<ControlAnswer> {
         let _ = control;
         Err(Errno::ENOTTY.into())
     }

@@ -561,21 +561,6 @@ pub struct VolumeStatus {
     pub name_bytes_max: u32,
 }
 
-/// A control operation of a format's own (`ioctl(2)`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Control<'a> {
-    /// The caller.
-    pub caller: Caller,
-    /// What is asked about.
-    pub node: NodeId,
-    /// The operation's number.
-    pub command: u32,
-    /// What the caller gives.
-    pub input: &'a [u8],
-    /// Longest answer that the caller takes, in bytes.
-    pub output_bytes_max: usize,
-}
-
 /// An extent to copy from one file to another, or within one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyRange {

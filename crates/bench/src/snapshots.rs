@@ -1,0 +1,189 @@
+//! `bench snapshots`: what a snapshot costs, however much is in its source, and what a thousand of them cost.
+//!
+//! The first table is of the library: snapshots of a subvolume with one file, and of one with many, on one image,
+//! each with its commit; medians, and the quotient. The second is of programs: a thousand snapshots made through a
+//! mount, and deleted, one call after the other, by Spinney and by the kernel's btrfs. One program asks both; the
+//! kernel takes the source as a descriptor, Spinney its number. "Space" is how long it took, after the last call,
+//! until what they occupied was free: `btrfs subvolume sync` of the kernel, a sync and an unmounting of Spinney.
+//!
+//! Failure: what fails ends the run, and so does an image that `btrfs check` complains of.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result, ensure};
+use clap::Args;
+use spinney::{MakeOptions, SnapshotMode, Volume};
+
+/// What is run.
+#[derive(Args)]
+#[command(after_help = "\
+The second part as root, with python3 and mkfs.btrfs. `cargo xtask bench` builds what it needs, and runs this:
+  cargo xtask bench snapshots                       one file against 1,000,000; 1,000 snapshots
+  cargo xtask bench snapshots --files 10000 --snapshots 50")]
+pub(crate) struct Options {
+    /// Files of the larger subvolume.
+    #[arg(long, default_value_t = 1_000_000)]
+    files: u32,
+    /// Snapshots of each subvolume that are timed.
+    #[arg(long, default_value_t = 25)]
+    rounds: usize,
+    /// Snapshots that are made and deleted through mounts; 0 for none.
+    #[arg(long, default_value_t = 1000)]
+    snapshots: u32,
+    /// Directory on a memory file system for the images.
+    #[arg(long, default_value = "/dev/shm/bench")]
+    dir: PathBuf,
+    /// The `spinney` program.
+    #[arg(long, default_value = "target/release/spinney")]
+    program: PathBuf,
+}
+
+/// Files of a directory.
+const DIR_FILES: u32 = 10_000;
+/// Bytes that an inode and its names take, with room for copies.
+const FILE_BYTES: u64 = 1200;
+const IMAGE_BYTES_MIN: u64 = 1 << 30;
+
+/// `PROGRAM DIR COUNT kernel|spinney` makes snapshots of DIR/source, deletes them, and prints the seconds of both.
+const PROGRAM: &str = r#"
+import fcntl, os, struct, sys, time
+base, count, system = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+top, source = os.open(base, os.O_RDONLY), os.open(base + "/source", os.O_RDONLY)
+args = bytearray(4096)
+args[8:16] = struct.pack("<Q", 256)
+fcntl.ioctl(source, 0xd0009412, args, True)
+number, = struct.unpack_from("<Q", args)
+flags = 16 if system == "spinney" else 0
+head = struct.pack("<qQQ", source, number if flags else 0, flags).ljust(56, b"\0")
+start = time.monotonic()
+for n in range(count):
+    fcntl.ioctl(top, 0x50009417, head + (b"s%d" % n).ljust(4040, b"\0"))
+made = time.monotonic()
+for n in range(count):
+    fcntl.ioctl(top, 0x5000940f, bytes(8) + (b"s%d" % n).ljust(4088, b"\0"))
+print(made - start, time.monotonic() - made)
+"#;
+
+/// Runs both parts.
+///
+/// # Errors
+/// The first failure.
+pub(crate) fn run(options: &Options) -> Result<String> {
+    std::fs::create_dir_all(&options.dir)?;
+    let mut text = by_size(options)?;
+    if options.snapshots > 0 {
+        text.push('\n');
+        text.push_str(&through_mounts(options)?);
+    }
+    Ok(text)
+}
+
+fn by_size(options: &Options) -> Result<String> {
+    let image = options.dir.join("snapshots.img");
+    let size = u64::from(options.files).saturating_mul(FILE_BYTES * 4).max(IMAGE_BYTES_MIN);
+    let _ = std::fs::remove_file(&image);
+    let volume = Volume::make(&image, &MakeOptions { size: Some(size), ..MakeOptions::default() })?;
+    fill(&volume, "one", 1)?;
+    fill(&volume, "many", options.files)?;
+    volume.sync()?;
+    let (mut one, mut many) = (Vec::new(), Vec::new());
+    for round in 0..options.rounds.max(1) {
+        one.push(snapshot(&volume, "one", round)?);
+        many.push(snapshot(&volume, "many", round)?);
+    }
+    volume.close()?;
+    std::fs::remove_file(&image)?;
+    let (one, many) = (median(&mut one), median(&mut many));
+    let mut text = "| files in the subvolume | a snapshot, ms |\n|---|---|\n".to_owned();
+    writeln!(text, "| 1 | {:.3} |\n| {} | {:.3} |", one * 1e3, options.files, many * 1e3)?;
+    writeln!(text, "\n{:.2} times as long", many / one)?;
+    Ok(text)
+}
+
+fn fill(volume: &Volume, name: &str, files: u32) -> Result<()> {
+    volume.create_subvolume(name)?;
+    for first in (0..files).step_by(usize::try_from(DIR_FILES)?) {
+        let dir = format!("{name}/d{first}");
+        volume.create_dir(&dir)?;
+        for number in first..files.min(first.saturating_add(DIR_FILES)) {
+            volume.write(format!("{dir}/f{number}"), b"x")?;
+        }
+    }
+    Ok(())
+}
+
+/// Seconds of one, with its commit. Something changes before, as between any two snapshots that somebody wants.
+fn snapshot(volume: &Volume, name: &str, round: usize) -> Result<f64> {
+    volume.write(format!("{name}/d0/f0"), format!("{round}"))?;
+    volume.sync()?;
+    let start = Instant::now();
+    volume.snapshot(name, format!("{name}-{round}"), SnapshotMode::ReadOnly)?;
+    volume.sync()?;
+    Ok(start.elapsed().as_secs_f64())
+}
+
+fn median(seconds: &mut [f64]) -> f64 {
+    seconds.sort_by(f64::total_cmp);
+    seconds.get(seconds.len() / 2).copied().unwrap_or(f64::NAN)
+}
+
+fn through_mounts(options: &Options) -> Result<String> {
+    let mut text = "| system | snapshots | made, s | deleted, s | space, s |\n|---|---|---|---|---|\n".to_owned();
+    for system in ["spinney", "kernel"] {
+        let (made, deleted, space) = thousand(options, system).with_context(|| format!("on {system}"))?;
+        writeln!(text, "| {system} | {} | {made:.2} | {deleted:.2} | {space:.2} |", options.snapshots)?;
+    }
+    Ok(text)
+}
+
+/// Seconds of making, deleting, and waiting for the space.
+fn thousand(options: &Options, system: &str) -> Result<(f64, f64, f64)> {
+    let (image, dir) = (options.dir.join("thousand.img"), options.dir.join("mnt"));
+    std::fs::create_dir_all(&dir)?;
+    std::fs::File::create(&image)?.set_len(IMAGE_BYTES_MIN)?;
+    done(Command::new("mkfs.btrfs").arg("-q").arg("-f").arg(&image))?;
+    {
+        let volume = Volume::open(&image)?;
+        fill(&volume, "source", 2000)?;
+        volume.close()?;
+    }
+    let is_ours = system == "spinney";
+    match is_ours {
+        true => done(Command::new(&options.program).args(["mount", "-o", "user_subvol_ioctls"]).args([&image, &dir]))?,
+        false => done(Command::new("mount").args(["-o", "loop"]).args([&image, &dir]))?,
+    };
+    let ran =
+        done(Command::new("python3").args(["-c", PROGRAM]).arg(&dir).arg(options.snapshots.to_string()).arg(system));
+    let start = Instant::now();
+    let freed = match (&ran, is_ours) {
+        (Ok(_), false) => done(Command::new("btrfs").args(["subvolume", "sync", "-s", "1"]).arg(&dir)).map(drop),
+        _ => Ok(()),
+    };
+    unmount(options, &dir, is_ours)?;
+    let space = start.elapsed().as_secs_f64();
+    freed?;
+    let printed = ran?;
+    let seconds: Vec<f64> = printed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
+    let [made, deleted] = *seconds.as_slice() else { anyhow::bail!("python3 printed {printed:?}") };
+    done(Command::new("btrfs").args(["check", "--readonly", "--force"]).arg(&image))?;
+    std::fs::remove_file(&image)?;
+    Ok((made, deleted, space))
+}
+
+fn unmount(options: &Options, dir: &Path, is_ours: bool) -> Result<()> {
+    match is_ours {
+        true => done(Command::new(&options.program).arg("umount").arg(dir)).map(drop),
+        false => done(Command::new("umount").arg(dir)).map(drop),
+    }
+}
+
+/// What a command printed.
+fn done(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    let told = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{command:?}: {}", told.trim_end());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}

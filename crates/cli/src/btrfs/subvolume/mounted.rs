@@ -1,0 +1,395 @@
+//! Subvolumes beneath a directory of a mount, through the control operations of the kernel's btrfs.
+//!
+//! The server decides what the caller may do. Listing goes the way that is open to everybody: which subvolumes are
+//! named in one, and the path to each below an open directory; what the caller may not search does not appear.
+
+use std::ffi::OsString;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Component, Path, PathBuf};
+
+use anyhow::Result;
+use btrfs_disk::hash::name_hash;
+use btrfs_disk::items::DirEntry;
+use btrfs_disk::key::item_type;
+use btrfs_disk::{Generation, InodeNo, TreeId};
+use rustix::io::Errno;
+use spinney::{QgroupReport, SubvolumeInfo, Time};
+use vfs::SnapshotMode;
+
+use super::super::qgroup::told_quotas;
+use super::place::{Place, group_of, no_subvolume, of_host};
+use commands::failure::Failure;
+use commands::image::control;
+
+const SYNC: u32 = 0x9408;
+const SUBVOL_CREATE: u32 = 0x5000_940e;
+const TREE_SEARCH: u32 = 0xd000_9411;
+const DEFAULT_SUBVOL: u32 = 0x4008_9413;
+const SNAP_CREATE_V2: u32 = 0x5000_9417;
+const SUBVOL_GETFLAGS: u32 = 0x8008_9419;
+const SUBVOL_SETFLAGS: u32 = 0x4008_941a;
+const SET_RECEIVED_SUBVOL: u32 = 0xc0c8_9425;
+const GET_SUBVOL_INFO: u32 = 0x81f8_943c;
+const GET_SUBVOL_ROOTREF: u32 = 0xd000_943d;
+const INO_LOOKUP_USER: u32 = 0xd000_943e;
+const SNAP_DESTROY_V2: u32 = 0x5000_943f;
+
+const ARGS_BYTES: usize = 4096;
+const NAME_V2: usize = 56;
+const READ_ONLY: u64 = 1 << 1;
+const BY_ID: u64 = 1 << 4;
+/// Where the count of subvolumes is in an answer, and the most of them.
+const ROOTREF_COUNT: usize = 4088;
+const ROOTREFS_MAX: usize = 255;
+/// Subvolumes in subvolumes: more can only be a loop.
+const DEPTH_MAX: usize = 4096;
+
+/// A directory of a mount.
+pub(super) struct Mounted {
+    dir: PathBuf,
+    file: File,
+}
+
+impl Mounted {
+    pub(super) fn open(dir: PathBuf) -> Result<Self> {
+        let file = open(&dir)?;
+        Ok(Self { dir, file })
+    }
+
+    /// A path beneath the directory; what leads out of it is refused.
+    fn path(&self, path: &Path) -> Result<PathBuf> {
+        Ok(self.dir.join(plain(path)?))
+    }
+
+    /// The directory that a path is to appear in, and its name there.
+    fn parent(&self, path: &Path) -> Result<(PathBuf, OsString)> {
+        let path = plain(path)?;
+        let Some(name) = path.file_name() else {
+            return Err(of_host(&self.dir, Errno::EXIST.into()));
+        };
+        Ok((self.dir.join(path.parent().unwrap_or(Path::new(""))), name.to_owned()))
+    }
+
+    /// What is beneath one subvolume, which is open as `file` and has the path `at`.
+    fn add(&self, file: &File, at: &Path, depth: usize, all: &mut Vec<SubvolumeInfo>) -> Result<()> {
+        for (id, dir) in children(file).map_err(|error| told(&self.dir.join(at), error))? {
+            let Some(path) = path_to(file, id, dir).map_err(|error| told(&self.dir.join(at), error))? else {
+                continue;
+            };
+            let path = at.join(path);
+            // It may be renamed or deleted meanwhile, and may be closed to the caller.
+            let Ok(child) = open(&self.dir.join(&path)) else { continue };
+            match info_of(&child, &path) {
+                Ok(info) if info.id.0 == id => all.push(info),
+                _ => continue,
+            }
+            if depth < DEPTH_MAX {
+                self.add(&child, &path, depth + 1, all)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Place for Mounted {
+    fn list(&self) -> Result<Vec<SubvolumeInfo>> {
+        let mut all = Vec::new();
+        self.add(&self.file, Path::new(""), 0, &mut all)?;
+        all.sort_by_key(|subvolume| subvolume.id);
+        Ok(all)
+    }
+
+    fn deleted(&self) -> Result<Vec<SubvolumeInfo>> {
+        Err(Failure::usage("--deleted needs an image: a mount's deleted subvolumes go with their last open file")
+            .into())
+    }
+
+    fn at(&self, path: &Path) -> Result<SubvolumeInfo> {
+        let plain = plain(path)?;
+        let full = self.dir.join(&plain);
+        let file = open(&full)?;
+        if let Err(error) = flags_of(&file) {
+            let is_none = error.raw_os_error() == Some(Errno::INVAL.raw_os_error());
+            return Err(if is_none { no_subvolume(path) } else { told(&full, error) });
+        }
+        info_of(&file, &plain).map_err(|error| told(&full, error))
+    }
+
+    fn of(&self, id: TreeId) -> Result<SubvolumeInfo> {
+        if let Ok(own) = self.at(Path::new(""))
+            && own.id == id
+        {
+            return Ok(own);
+        }
+        let found = self.list()?.into_iter().find(|subvolume| subvolume.id == id);
+        found.ok_or_else(|| refused(&self.dir, &format!("no subvolume {} beneath it that you may see", id.0)))
+    }
+
+    fn create(&self, path: &Path) -> Result<()> {
+        let (parent, name) = self.parent(path)?;
+        let dir = open(&parent)?;
+        let mut args = Args::new();
+        args.name(8, &name)?;
+        args.ask(&dir, SUBVOL_CREATE).map_err(|error| told(&parent.join(&name), error))
+    }
+
+    fn snapshot(&self, source: TreeId, dest: &Path, mode: SnapshotMode) -> Result<()> {
+        let (parent, name) = self.parent(dest)?;
+        let dir = open(&parent)?;
+        let read_only = if mode == SnapshotMode::ReadOnly { READ_ONLY } else { 0 };
+        let mut args = Args::new();
+        args.number(8, source.0).number(16, BY_ID | read_only).name(NAME_V2, &name)?;
+        args.ask(&dir, SNAP_CREATE_V2).map_err(|error| told(&parent.join(&name), error))
+    }
+
+    fn remove_stand_in(&self, path: &Path) -> Result<()> {
+        let path = self.path(path)?;
+        std::fs::remove_dir(&path).map_err(|error| of_host(&path, error))
+    }
+
+    fn delete(&self, subvolume: &SubvolumeInfo) -> Result<()> {
+        let path = self.dir.join(&subvolume.path);
+        if subvolume.path.is_empty() {
+            return Err(refused(&path, "the subvolume of the directory itself; name it from the one that contains it"));
+        }
+        let mut args = Args::new();
+        args.number(16, BY_ID).number(NAME_V2, subvolume.id.0);
+        args.ask(&self.file, SNAP_DESTROY_V2).map_err(|error| {
+            match error.raw_os_error().map(Errno::from_raw_os_error) {
+                Some(Errno::ROFS) => refused(&path, "read-only; `spinney subvolume read-only DIR PATH off` opens it"),
+                Some(Errno::NOTEMPTY) => refused(&path, "contains other subvolumes; --recursive deletes them too"),
+                Some(Errno::BUSY) => refused(&path, "the default subvolume; choose another one before"),
+                _ => told(&path, error),
+            }
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        let from = self.path(from)?;
+        std::fs::rename(&from, self.path(to)?).map_err(|error| of_host(&from, error))
+    }
+
+    fn set_read_only(&self, subvolume: &SubvolumeInfo, read_only: bool) -> Result<()> {
+        let path = self.dir.join(&subvolume.path);
+        let mut flags = (if read_only { READ_ONLY } else { 0 }).to_le_bytes();
+        control(open(&path)?.as_fd(), SUBVOL_SETFLAGS, &mut flags).map_err(|error| told(&path, error))
+    }
+
+    fn forget_received(&self, subvolume: &SubvolumeInfo) -> Result<()> {
+        let path = self.dir.join(&subvolume.path);
+        let nothing = &mut [0; 200];
+        control(open(&path)?.as_fd(), SET_RECEIVED_SUBVOL, nothing).map_err(|error| told(&path, error))
+    }
+
+    fn default(&self) -> Result<TreeId> {
+        default_of(&self.file).map_err(|error| told(&self.dir, error))
+    }
+
+    fn set_default(&self, path: &Path) -> Result<()> {
+        let id = self.at(path)?.id;
+        let full = self.path(path)?;
+        let changed = control(self.file.as_fd(), DEFAULT_SUBVOL, &mut id.0.to_le_bytes());
+        changed.map_err(|error| told(&full, error))
+    }
+
+    fn quota(&self, id: TreeId) -> Result<Option<QgroupReport>> {
+        // For who may look at all of them.
+        let quotas = told_quotas(&self.dir).ok().flatten();
+        Ok(quotas.and_then(|quotas| group_of(quotas.groups, id)))
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        control(self.file.as_fd(), SYNC, &mut []).map_err(|error| told(&self.dir, error))
+    }
+}
+
+/// A path without what says nothing.
+fn plain(path: &Path) -> Result<PathBuf> {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::Normal(name) => plain.push(name),
+            Component::ParentDir => {
+                return Err(Failure::usage(format!("{}: leads out of the directory", path.display())).into());
+            }
+            _ => {}
+        }
+    }
+    Ok(plain)
+}
+
+fn open(path: &Path) -> Result<File> {
+    let flags = rustix::fs::OFlags::DIRECTORY | rustix::fs::OFlags::NOFOLLOW;
+    let opened = OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path);
+    opened.map_err(|error| of_host(path, error))
+}
+
+fn refused(path: &Path, text: &str) -> anyhow::Error {
+    Failure::refused(format!("{}: {text}", path.display())).into()
+}
+
+/// What the server's failure means.
+fn told(path: &Path, error: io::Error) -> anyhow::Error {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::PERM) => refused(
+            path,
+            "not permitted: changing subvolumes takes a mount with `-o user_subvol_ioctls`, and ones of your own; \
+             the default subvolume is for root and who mounted it",
+        ),
+        Some(Errno::NOTTY) => refused(path, "its server does not do that: it is of another version"),
+        _ => of_host(path, error),
+    }
+}
+
+/// Arguments of a control operation, and its answer.
+struct Args([u8; ARGS_BYTES]);
+
+impl Args {
+    fn new() -> Self {
+        Self([0; ARGS_BYTES])
+    }
+
+    fn put(&mut self, at: usize, bytes: &[u8]) -> &mut Self {
+        if let Some(place) = self.0.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) {
+            place.copy_from_slice(bytes);
+        }
+        self
+    }
+
+    fn number(&mut self, at: usize, number: u64) -> &mut Self {
+        self.put(at, &number.to_le_bytes())
+    }
+
+    /// A name, which ends with a zero.
+    fn name(&mut self, at: usize, name: &std::ffi::OsStr) -> Result<()> {
+        if name.len() >= ARGS_BYTES - at {
+            return Err(of_host(Path::new(name), Errno::NAMETOOLONG.into()));
+        }
+        self.put(at, name.as_bytes());
+        Ok(())
+    }
+
+    fn ask(&mut self, file: &File, command: u32) -> io::Result<()> {
+        control(file.as_fd(), command, &mut self.0)
+    }
+
+    fn u64(&self, at: usize) -> u64 {
+        u64_at(&self.0, at)
+    }
+
+    fn text(&self, at: usize) -> OsString {
+        text_at(&self.0, at)
+    }
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let found = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    found.copied().map_or(0, u64::from_le_bytes)
+}
+
+/// Up to the first zero.
+fn text_at(bytes: &[u8], at: usize) -> OsString {
+    let text = bytes.get(at..).unwrap_or_default().split(|byte| *byte == 0).next();
+    OsString::from_vec(text.unwrap_or_default().to_vec())
+}
+
+fn flags_of(file: &File) -> io::Result<u64> {
+    let mut flags = [0; 8];
+    control(file.as_fd(), SUBVOL_GETFLAGS, &mut flags)?;
+    Ok(u64::from_le_bytes(flags))
+}
+
+/// The subvolumes that are named in that of an open directory, each with the directory that has its name.
+fn children(file: &File) -> io::Result<Vec<(u64, u64)>> {
+    let mut all = Vec::new();
+    let mut next = 0;
+    loop {
+        let mut args = Args::new();
+        args.number(0, next);
+        let asked = args.ask(file, GET_SUBVOL_ROOTREF);
+        let has_more = matches!(&asked, Err(error) if error.raw_os_error() == Some(Errno::OVERFLOW.raw_os_error()));
+        if !has_more {
+            asked?;
+        }
+        let count = args.0.get(ROOTREF_COUNT).copied().map_or(0, usize::from).min(ROOTREFS_MAX);
+        all.extend((0..count).map(|index| (args.u64(8 + index * 16), args.u64(16 + index * 16))));
+        if !has_more || args.u64(0) <= next {
+            return Ok(all);
+        }
+        next = args.u64(0);
+    }
+}
+
+/// The path of a subvolume below an open directory; `None` for one that is not below it, or that the caller may not
+/// know of.
+fn path_to(file: &File, id: u64, dir: u64) -> io::Result<Option<PathBuf>> {
+    let mut args = Args::new();
+    args.number(0, dir).number(8, id);
+    match args.ask(file, INO_LOOKUP_USER) {
+        Ok(()) => Ok(Some(Path::new(&args.text(272)).join(args.text(16)))),
+        Err(error) => match error.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::ACCESS | Errno::NOENT) => Ok(None),
+            _ => Err(error),
+        },
+    }
+}
+
+/// What is known of the subvolume that an open directory is in.
+fn info_of(file: &File, path: &Path) -> io::Result<SubvolumeInfo> {
+    let mut bytes = [0; 504];
+    control(file.as_fd(), GET_SUBVOL_INFO, &mut bytes)?;
+    let number = |at| u64_at(&bytes, at);
+    let uuid = |at: usize| bytes.get(at..).and_then(|rest| rest.first_chunk()).copied().unwrap_or_default();
+    let time = |at: usize| {
+        let nsec = u32::try_from(number(at + 8) & u64::from(u32::MAX)).unwrap_or(0);
+        Time { sec: number(at).cast_signed(), nsec }
+    };
+    let some = |number: u64| (number != 0).then_some(number);
+    Ok(SubvolumeInfo {
+        id: TreeId(number(0)),
+        parent: some(number(264)).map(TreeId),
+        dir: some(number(272)).map(InodeNo),
+        path: path.as_os_str().to_owned(),
+        generation: Generation(number(280)),
+        read_only: number(288) & 1 != 0,
+        uuid: uuid(296),
+        parent_uuid: uuid(312),
+        received_uuid: uuid(328),
+        changed: Generation(number(344)),
+        created: Generation(number(352)),
+        sent: Generation(number(360)),
+        received: Generation(number(368)),
+        otime: time(392),
+        stime: time(408),
+        rtime: time(424),
+    })
+}
+
+/// Looks for the default subvolume, for who may search trees.
+fn default_of(file: &File) -> io::Result<TreeId> {
+    const NAME: &[u8] = b"default";
+    const FOUND: usize = 104 + 32;
+    let kind = u32::from(item_type::DIR_ITEM);
+    let mut args = Args::new();
+    args.number(0, TreeId::ROOT.0);
+    for at in [8, 16] {
+        args.number(at, TreeId::ROOT_DIR.0);
+    }
+    for at in [24, 32] {
+        args.number(at, name_hash(NAME));
+    }
+    args.number(48, u64::MAX);
+    for at in [56, 60] {
+        args.put(at, &kind.to_le_bytes());
+    }
+    args.put(64, &1_u32.to_le_bytes());
+    args.ask(file, TREE_SEARCH)?;
+    let len = usize::try_from(u64_at(&args.0, FOUND - 8) >> 32).unwrap_or(0);
+    let item = args.0.get(FOUND..).and_then(|rest| rest.get(..len)).unwrap_or_default();
+    let entry = DirEntry::find(item, NAME).ok().flatten();
+    Ok(entry.map_or(TreeId::FS, |(entry, _)| TreeId(entry.location().objectid)))
+}

@@ -1,0 +1,145 @@
+//! Where subvolumes are: in an image, or beneath a directory of a mount.
+
+use std::io;
+use std::path::Path;
+
+use anyhow::Result;
+use btrfs_disk::TreeId;
+use spinney::{CallerError, QgroupReport, SubvolumeInfo, Volume};
+use vfs::SnapshotMode;
+
+use commands::failure::Failure;
+
+/// What can be done with subvolumes. Paths begin at the root of what was opened, or at the directory of the mount;
+/// those in a [`SubvolumeInfo`] at the top level, or at that directory.
+pub(super) trait Place {
+    /// All, but the top level or that of the directory, in the order of their numbers.
+    fn list(&self) -> Result<Vec<SubvolumeInfo>>;
+    /// Those that were deleted and still take space.
+    fn deleted(&self) -> Result<Vec<SubvolumeInfo>>;
+    /// The subvolume whose root is at a path.
+    fn at(&self, path: &Path) -> Result<SubvolumeInfo>;
+    /// The subvolume with a number; of a mount, where it is beneath the directory.
+    fn of(&self, id: TreeId) -> Result<SubvolumeInfo>;
+    fn create(&self, path: &Path) -> Result<()>;
+    fn snapshot(&self, source: TreeId, dest: &Path, mode: SnapshotMode) -> Result<()>;
+    /// Takes away the empty directory that stands in a snapshot for a subvolume that its source contains.
+    fn remove_stand_in(&self, path: &Path) -> Result<()>;
+    fn delete(&self, subvolume: &SubvolumeInfo) -> Result<()>;
+    fn rename(&self, from: &Path, to: &Path) -> Result<()>;
+    fn set_read_only(&self, subvolume: &SubvolumeInfo, read_only: bool) -> Result<()>;
+    fn forget_received(&self, subvolume: &SubvolumeInfo) -> Result<()>;
+    fn default(&self) -> Result<TreeId>;
+    fn set_default(&self, path: &Path) -> Result<()>;
+    /// Its quota group, where quotas are on.
+    fn quota(&self, id: TreeId) -> Result<Option<QgroupReport>>;
+    /// Makes everything durable that was not.
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// The subvolumes that lie in another, however deep: each after the one that contains it.
+pub(super) fn below(all: &[SubvolumeInfo], id: TreeId) -> Vec<SubvolumeInfo> {
+    let mut found: Vec<SubvolumeInfo> = Vec::new();
+    let mut todo = vec![id];
+    while let Some(parent) = todo.pop() {
+        // In a damaged image one may contain itself.
+        let is_new = |one: &&SubvolumeInfo| one.id != id && found.iter().all(|known| known.id != one.id);
+        let children: Vec<SubvolumeInfo> =
+            all.iter().filter(|one| one.parent == Some(parent)).filter(is_new).cloned().collect();
+        todo.extend(children.iter().map(|child| child.id));
+        found.extend(children);
+    }
+    found
+}
+
+/// The failure of an operation on a path where something else than a subvolume is.
+pub(super) fn no_subvolume(path: &Path) -> anyhow::Error {
+    Failure::refused(format!("{}: no subvolume; `rm -r` removes directories", path.display())).into()
+}
+
+fn at_path(path: &Path, error: spinney::Error) -> anyhow::Error {
+    match error.caller_error() {
+        Some(CallerError::InvalidArgument) => no_subvolume(path),
+        _ => error.into(),
+    }
+}
+
+impl Place for Volume {
+    fn list(&self) -> Result<Vec<SubvolumeInfo>> {
+        Ok(self.subvolumes()?)
+    }
+
+    fn deleted(&self) -> Result<Vec<SubvolumeInfo>> {
+        Ok(self.deleted_subvolumes()?)
+    }
+
+    fn at(&self, path: &Path) -> Result<SubvolumeInfo> {
+        let id = self.subvolume_at(path).map_err(|error| at_path(path, error))?;
+        Ok(self.subvolume_info(id)?)
+    }
+
+    fn of(&self, id: TreeId) -> Result<SubvolumeInfo> {
+        let found = self.subvolume_info(id);
+        found.map_err(|error| anyhow::Error::from(error).context(format!("subvolume {}", id.0)))
+    }
+
+    fn create(&self, path: &Path) -> Result<()> {
+        Ok(self.create_subvolume(path)?)
+    }
+
+    fn snapshot(&self, source: TreeId, dest: &Path, mode: SnapshotMode) -> Result<()> {
+        self.snapshot_of(source, dest, mode)?;
+        Ok(())
+    }
+
+    fn remove_stand_in(&self, path: &Path) -> Result<()> {
+        Ok(self.remove_dir(path)?)
+    }
+
+    fn delete(&self, subvolume: &SubvolumeInfo) -> Result<()> {
+        let deleted = self.delete_subvolume_of(subvolume.id);
+        deleted.map_err(|error| {
+            let shown = Path::new(&subvolume.path).display().to_string();
+            anyhow::Error::from(error).context(format!("/{shown}"))
+        })
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> Result<()> {
+        Ok(self.by_paths().rename(from, to)?)
+    }
+
+    fn set_read_only(&self, subvolume: &SubvolumeInfo, read_only: bool) -> Result<()> {
+        Ok(self.set_read_only_of(subvolume.id, read_only)?)
+    }
+
+    fn forget_received(&self, subvolume: &SubvolumeInfo) -> Result<()> {
+        Ok(self.forget_received(subvolume.id)?)
+    }
+
+    fn default(&self) -> Result<TreeId> {
+        Ok(self.default_subvolume()?)
+    }
+
+    fn set_default(&self, path: &Path) -> Result<()> {
+        Ok(self.set_default_subvolume(path)?)
+    }
+
+    fn quota(&self, id: TreeId) -> Result<Option<QgroupReport>> {
+        let quotas = self.quotas()?;
+        Ok(quotas.and_then(|quotas| group_of(quotas.groups, id)))
+    }
+
+    fn finish(self: Box<Self>) -> Result<()> {
+        Ok(self.close()?)
+    }
+}
+
+/// The group of a subvolume itself.
+pub(super) fn group_of(groups: Vec<QgroupReport>, id: TreeId) -> Option<QgroupReport> {
+    groups.into_iter().find(|group| group.id.to_string() == format!("0/{}", id.0))
+}
+
+/// The host's failure at a path.
+pub(super) fn of_host(path: &Path, error: io::Error) -> anyhow::Error {
+    anyhow::Error::from(error).context(path.display().to_string())
+}
