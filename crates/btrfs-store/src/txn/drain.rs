@@ -72,6 +72,9 @@ impl Engine {
             sizes: self.extent_sizes(),
             names_owners: self.quota.is_simple(),
         };
-        apply.run(&heads)
+        apply.run(&heads)?;
+        // The next commit may be far off, and has these trees to copy.
+        accounts.resize_global(self.commit_tree_bytes());
+        Ok(())
     }
 }
