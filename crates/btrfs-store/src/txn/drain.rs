@@ -1,10 +1,11 @@
-//! Applying queued reference changes before the commit does: that locks everybody out for as long as it takes, and
-//! after a snapshot, when every leaf that is copied refers to all its extents once more, there are very many.
+//! Applying queued reference changes before the commit does: a commit locks every handle out for as long as that
+//! takes, and after a snapshot, when every leaf that is copied refers to all its extents once more, there are many.
 //!
-//! A drain is an ordinary change of the running transaction that is alone in it for some milliseconds. It pays from what
-//! its changes were charged, and from a reservation for the blocks that they may copy, never from the global reserve:
-//! what is left for the commit is as if the changes had been queued a moment ago. Where metadata may become full there
-//! is none, since the commit takes the least space for the same changes.
+//! A drain is an ordinary change of the running transaction that is alone in it for some milliseconds. It pays from
+//! what its changes were charged, and from a reservation for the blocks that they may copy, never from the global
+//! reserve, which grows with the trees that it makes larger: what is left for the commit is as if the changes had been
+//! queued a moment ago. Where metadata may become full there is none, since the commit takes the least space for the
+//! same changes.
 //!
 //! Failure: one in the middle ends all writing, as in a commit.
 
@@ -31,8 +32,8 @@ impl Engine {
         self.pending.refs.entry_count() >= ENTRIES_MIN && !self.quota.is_on()
     }
 
-    /// Applies some of what is queued, in the running transaction, unless a commit is under way, which does, or there is
-    /// not plenty of room. Not to be called with an open handle.
+    /// Applies some of what is queued, in the running transaction; nothing while a commit is under way, which does it,
+    /// or where there is not plenty of room. Not to be called with an open handle.
     ///
     /// # Errors
     /// As a commit; the store is poisoned then.
