@@ -10,8 +10,6 @@ use vfs::{File, FileOptions};
 
 const GROWING: usize = 4;
 const ROUNDS: usize = 20;
-/// Whole sectors.
-const PART_BYTES: usize = 300 << 10;
 
 fn open(volume: &Volume, path: &str) -> File {
     FileOptions::new().read(true).write(true).create(true).open(volume, path).unwrap()
@@ -89,27 +87,6 @@ fn an_odd_end_is_where_the_rest_is() {
     for index in 0..4 {
         assert_eq!(pieces(&volume, &format!("/odd {index}")), (1, 1), "file {index}");
     }
-}
-
-/// A sync in the middle gave what had been collected its place, and other files got the room behind it.
-/// (Where a part ends within a sector, the next part has that sector anew, and cannot follow what was committed.)
-#[test]
-fn a_file_that_grows_across_a_sync_is_in_one_piece() {
-    let (image, volume) = Image::make_with(MakeOptions { size: Some(2 << 30), ..MakeOptions::default() });
-    volume.write("/fills the first chunk", vec![7; 8 << 20]).unwrap();
-    let files: Vec<File> = (0..GROWING).map(|index| open(&volume, &format!("/grows {index}"))).collect();
-    for round in 0..3 {
-        for (index, file) in files.iter().enumerate() {
-            let at = u64::try_from(round * PART_BYTES).unwrap();
-            file.write_at(&bytes(PART_BYTES, index), at).unwrap();
-            volume.write(format!("/between {round} {index}"), bytes(150_000, index)).unwrap();
-        }
-        volume.sync().unwrap();
-    }
-    drop(files);
-    let volume = image.reopen(volume);
-    let found: Vec<_> = (0..GROWING).map(|index| pieces(&volume, &format!("/grows {index}"))).collect();
-    assert!(found.iter().all(|(pieces, _)| *pieces == 1), "{found:?}");
 }
 
 /// After an open the free space of one block group was loaded, and filled to its last holes before that of the next.

@@ -78,28 +78,25 @@ impl<'a> Job<'a> {
         pages.map_or(0, |pages| to_u64(pages.page_count()) * pages.page_bytes())
     }
 
-    /// Where its bytes had best be on disk, if they are the next of a file that grows: behind what it has, or anywhere
-    /// for the first. With room for more, while somebody has it open.
+    /// Where its bytes had best be on disk, if they are the next of a file that grows: behind what it has. With room
+    /// for more, while somebody is writing it.
     pub(super) fn own_place(&self) -> Option<Hint> {
         let mut runs = self.flight.pages.iter().flat_map(PageCache::runs);
         let (first, is_only) = (runs.next()?, runs.next().is_none());
         let data = &self.inode.data;
-        let is_end = is_only && first.end() >= self.size;
         let at = match self.flight.pending.last() {
             Some(last) => pending::hint(&self.flight.pending).filter(|_| last.end() == first.start),
-            None => data.grows_at().filter(|_| is_end),
+            None => data.grows_at().filter(|_| is_only && first.end() >= self.size),
         };
-        let grows_there = data.grows_at().is_some() && at.is_some();
-        let is_growing = self.inode.is_open() && (grows_there || is_end);
+        let is_growing = data.grows_at().is_some() && self.inode.is_open();
         let window = if is_growing { GROWTH_WINDOW_BYTES } else { 0 };
-        (at.is_some() || is_growing).then_some(Hint { at, window })
+        at.map(|at| Hint { at: Some(at), window })
     }
 
     /// Its data has places: what comes next goes behind the last.
     pub(super) fn note_growth(&self) {
         let data = &self.inode.data;
-        let is_growing = data.grows_at().is_some() || self.out.own_place.is_some_and(|place| place.window > 0);
-        if is_growing && self.flight.pages.is_some() {
+        if data.grows_at().is_some() && self.flight.pages.is_some() {
             let last = self.out.made.fresh.last().map(|last| Logical(last.at.0.saturating_add(last.len)));
             data.set_grows_at(last.filter(|_| self.inode.is_open()));
         }
