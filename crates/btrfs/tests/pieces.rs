@@ -88,3 +88,33 @@ fn an_odd_end_is_where_the_rest_is() {
         assert_eq!(pieces(&volume, &format!("/odd {index}")), (1, 1), "file {index}");
     }
 }
+
+/// After an open the free space of one block group was loaded, and filled to its last holes before that of the next.
+#[test]
+fn files_come_whole_although_the_first_group_has_holes_only() {
+    let (image, volume) = Image::make_with(MakeOptions { size: Some(2 << 30), ..MakeOptions::default() });
+    let mut count = 0;
+    let data_groups = |volume: &Volume| {
+        let chunks = volume.chunks();
+        chunks.iter().filter(|chunk| chunk.flags.contains(btrfs_disk::flags::BlockGroupFlags::DATA)).count()
+    };
+    // Holes of 64 KiB in the first groups, and one large run in the last.
+    while data_groups(&volume) < 4 {
+        volume.write(format!("/{count}"), vec![7; 64 << 10]).unwrap();
+        count += 1;
+        if count % 256 == 0 {
+            volume.sync().unwrap();
+        }
+    }
+    (0..count).step_by(2).for_each(|number| volume.remove_file(format!("/{number}")).unwrap());
+    let volume = image.reopen(volume);
+    for index in 0..6 {
+        // What asks first is small: there is room for it.
+        volume.write(format!("/small {index}"), vec![1; 5000]).unwrap();
+        volume.sync().unwrap();
+        volume.write(format!("/whole {index}"), vec![2; 4 << 20]).unwrap();
+    }
+    volume.sync().unwrap();
+    let found: Vec<_> = (0..6).map(|index| pieces(&volume, &format!("/whole {index}"))).collect();
+    assert!(found.iter().all(|(pieces, _)| *pieces == 1), "{found:?}");
+}

@@ -94,7 +94,7 @@ impl Head {
 
     /// True when the commit will find fewer references than the last one, or, of an extent that is new, none: its space
     /// may come free.
-    fn is_losing(&self) -> bool {
+    pub(crate) fn is_losing(&self) -> bool {
         self.net < i64::from(self.is_new)
     }
 
@@ -188,6 +188,8 @@ pub struct Delta {
 pub struct RefQueue {
     shards: Box<[CachePadded<Mutex<Shard>>]>,
     entries: AtomicUsize,
+    /// Where the next one who takes some begins.
+    next_shard: AtomicUsize,
 }
 
 type ByAddress<T> = NumberMap<u64, T>;
@@ -221,7 +223,7 @@ impl RefQueue {
     pub fn new() -> Self {
         let shard = || CachePadded::new(Mutex::new(Rank::RefQueue, Shard::default()));
         let shards = std::iter::repeat_with(shard).take(SHARD_COUNT).collect();
-        Self { shards, entries: AtomicUsize::new(0) }
+        Self { shards, entries: AtomicUsize::new(0), next_shard: AtomicUsize::new(0) }
     }
 
     /// Merges a change into what is known of its extent.
@@ -315,12 +317,26 @@ impl RefQueue {
 
     /// Empties the queue, by ascending address.
     ///
-    /// What is taken is invisible to lookups until it is applied: only the commit does this, at
+    /// What is taken is invisible to lookups until it is applied: only the commit and the drain do this, at
     /// a time when nobody else has a handle.
     #[must_use]
     pub fn take_all_sorted(&self) -> Vec<(Logical, Head)> {
-        let mut heads = Vec::with_capacity(self.entry_count());
-        for shard in &self.shards {
+        self.take_some_sorted(usize::MAX)
+    }
+
+    /// As [`Self::take_all_sorted`], for as many shards as have so many entries together: those of an extent stay
+    /// together.
+    #[must_use]
+    pub fn take_some_sorted(&self, entries_min: usize) -> Vec<(Logical, Head)> {
+        let mut heads = Vec::with_capacity(self.entry_count().min(entries_min));
+        // Not those again that the last one emptied.
+        let first = self.next_shard.load(Ordering::Relaxed);
+        for step in 0..SHARD_COUNT {
+            if heads.len() >= entries_min {
+                break;
+            }
+            let shard = &self.shards[(first + step) % SHARD_COUNT];
+            self.next_shard.store((first + step + 1) % SHARD_COUNT, Ordering::Relaxed);
             let taken = std::mem::take(&mut shard.lock().heads);
             let mut entries = taken.len();
             heads.extend(taken.into_iter().map(|(at, head)| {
@@ -493,6 +509,25 @@ mod tests {
         let heads = queue.take_all_sorted();
         assert_eq!(heads.len(), 1);
         assert!(heads[0].1.is_new && heads[0].1.is_balanced());
+    }
+
+    #[test]
+    fn what_is_taken_in_parts_is_everything_once() {
+        let queue = RefQueue::new();
+        for block in 1..=1000u64 {
+            let at = Logical(block << 14);
+            let change = RefChange::AddTree { at, level: 0, owner: TreeId(5), parent: None, new: true };
+            assert_eq!(queue.push(change).unwrap(), Pushed::Queued);
+        }
+        let mut taken = std::collections::BTreeSet::new();
+        while !queue.is_empty() {
+            let (before, part) = (queue.entry_count(), queue.take_some_sorted(100));
+            assert!(part.len() >= 100.min(before) && part.len() < 400, "{} of {before}", part.len());
+            assert!(part.is_sorted_by_key(|(at, _)| *at));
+            assert_eq!(queue.entry_count(), before - part.len());
+            assert!(part.into_iter().all(|(at, _)| taken.insert(at)));
+        }
+        assert_eq!(taken.len(), 1000);
     }
 
     /// Each of thousands of references to one large extent that went was counted as the whole extent coming free.

@@ -1,9 +1,9 @@
-//! Chunks for data before there is nothing left: what is free in the last percent of a chunk lies in small pieces, and
-//! files that are put there do, too.
+//! Chunks for data, and the free space of those there are, before there is nothing left: what is free in the last
+//! percent of a chunk lies in small pieces, and files that are put there do, too.
 
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::account::Account;
+use super::account::{Account, signed};
 use super::{Space, SpaceKind};
 
 /// Another chunk is wanted when less than one part of so many is left in those for data.
@@ -13,7 +13,22 @@ const BYTES_MIN: u64 = 64 << 20;
 /// Of metadata one part of so many is in use at most: where it needs more, what is not allocated is left to it.
 const METADATA_SHARE: u64 = 4;
 
+/// So many bytes for data are free at least in groups whose free space is loaded, as long as there are others.
+const LOADED_BYTES_MIN: u64 = 512 << 20;
+
 impl Space {
+    /// True when the free space of another group for data should be loaded although there is room.
+    pub(crate) fn wants_data_loaded(&self) -> bool {
+        let account = self.accounts().of(SpaceKind::Data);
+        let is_short = account.available.load(Relaxed) < signed(LOADED_BYTES_MIN);
+        is_short && account.unloaded.load(Relaxed) > 0 && !self.is_load_denied.load(Relaxed)
+    }
+
+    /// Nothing is to be loaded ahead any more: it failed, which who needs the space will be told.
+    pub(crate) fn deny_data_loaded(&self) {
+        self.is_load_denied.store(true, Relaxed);
+    }
+
     /// True when a chunk for data should be added although there is room.
     pub(crate) fn wants_data_ahead(&self) -> bool {
         let account = self.accounts().of(SpaceKind::Data);

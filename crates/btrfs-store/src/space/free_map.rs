@@ -47,6 +47,15 @@ pub(crate) struct Want {
     pub(crate) cluster: u64,
     /// What follows is left to who takes this, for as long as there is room for others elsewhere: bytes.
     pub(crate) window: u64,
+    /// So many bytes behind it are free, too: a run without them is none.
+    pub(crate) room: u64,
+}
+
+impl Want {
+    /// Bytes that a run has at least from which this is taken.
+    pub(crate) const fn run_bytes_min(&self) -> u64 {
+        self.min_len.saturating_add(self.room)
+    }
 }
 
 /// Where the next allocation comes from.
@@ -220,13 +229,14 @@ impl FreeMap {
     /// Takes a run as `want` describes it: at the cursor, else from a run that is
     /// long enough, else from a shorter one.
     pub(crate) fn take(&mut self, cursor: &mut Cursor, want: &Want) -> Option<Run> {
+        let whole = want.len.saturating_add(want.room);
         let found = self
-            .at_cursor(*cursor, want)
+            .at_cursor(*cursor, whole, want.align)
             .or_else(|| match want.cluster {
                 0 => None,
-                cluster => self.lowest(want.len.max(cluster), want.align),
+                cluster => self.lowest(whole.max(cluster), want.align),
             })
-            .or_else(|| self.tightest(want.len, want.align))
+            .or_else(|| self.tightest(whole, want.align))
             .or_else(|| self.longest(want))?;
         let (run_end, run_start, start) = found;
         let len = want.len.min(run_end - start);
@@ -251,10 +261,10 @@ impl FreeMap {
             .map(|(end, start)| Run { start, len: end - start })
     }
 
-    fn at_cursor(&self, cursor: Cursor, want: &Want) -> Option<(u64, u64, u64)> {
+    fn at_cursor(&self, cursor: Cursor, len: u64, align: u64) -> Option<(u64, u64, u64)> {
         let end = cursor.run?;
         let start = *self.runs.get(&end)?;
-        let (_, _, at) = fit(end, start.max(cursor.from), want.len, want.align)?;
+        let (_, _, at) = fit(end, start.max(cursor.from), len, align)?;
         Some((end, start, at))
     }
 
@@ -285,7 +295,7 @@ impl FreeMap {
         let class = self.filled.checked_ilog2()?;
         self.class_runs(class)
             .take(PROBES_MAX)
-            .filter_map(|(end, start)| fit(end, start, want.min_len.max(1), want.align))
+            .filter_map(|(end, start)| fit(end, start, want.run_bytes_min().max(1), want.align))
             .max_by_key(|(end, _, start)| end - start)
     }
 
@@ -373,7 +383,7 @@ mod tests {
     }
 
     fn want(len: u64) -> Want {
-        Want { len, min_len: len, align: 1, cluster: 0, window: 0 }
+        Want { len, min_len: len, align: 1, cluster: 0, window: 0, room: 0 }
     }
 
     #[test]
@@ -474,6 +484,7 @@ mod tests {
                             align: 1 << random.below(3),
                             cluster: random.below(30),
                             window: random.below(20),
+                            room: random.below(2) * random.below(20),
                         };
                         if let Some(got) = map.take(&mut cursor, &want) {
                             assert!(got.len >= want.min_len && got.len <= want.len);

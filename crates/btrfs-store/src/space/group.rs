@@ -590,7 +590,7 @@ mod tests {
     }
 
     fn want(len: u64) -> Want {
-        Want { len, min_len: len, align: 1, cluster: 0, window: 0 }
+        Want { len, min_len: len, align: 1, cluster: 0, window: 0, room: 0 }
     }
 
     #[test]

@@ -131,7 +131,7 @@ impl Groups {
         for wait in [false, true] {
             let positions = (first..list.len()).chain(0..first);
             for (position, group) in positions.filter_map(|p| list.get(p).map(|group| (p, group))) {
-                if !group.may_have(want.min_len) {
+                if !group.may_have(want.run_bytes_min()) {
                     continue;
                 }
                 if let Some(run) = group.take(kind, want, wait) {

@@ -51,7 +51,7 @@ mod retire;
 mod supply;
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 use btrfs_disk::flags::BlockGroupFlags;
 use btrfs_disk::{At, Corrupt, Detail, Logical};
@@ -181,6 +181,8 @@ pub struct Space {
     chunk_bytes_max: AtomicU64,
     /// Bytes in chunks for data when there was no room for another one ahead (see `ahead`).
     denied_ahead: AtomicU64,
+    /// The free space of a group could not be loaded ahead.
+    is_load_denied: AtomicBool,
 }
 
 impl Space {
@@ -196,6 +198,7 @@ impl Space {
             targets: Mutex::new(Rank::Counters, [None; ACCOUNT_COUNT]),
             chunk_bytes_max: AtomicU64::new(u64::MAX),
             denied_ahead: AtomicU64::new(0),
+            is_load_denied: AtomicBool::new(false),
         }
     }
 
@@ -341,8 +344,11 @@ impl Space {
                 return Some(range);
             }
         }
-        let want = |min_len, align, cluster| Want { len, min_len, align, cluster, window };
+        let want = |min_len, align, cluster| Want { len, min_len, align, cluster, window, room: 0 };
         let take = |want: Want| self.groups.take(account, kind, &want);
+        // What grows begins where it has room, or the next part of it would be elsewhere.
+        let rooms = std::iter::successors(Some(window), |room| Some(room / 2));
+        let mut rooms = rooms.take_while(|room| *room >= PIECE_BYTES_MIN);
         let sector = self.config.sector_size;
         // Tree blocks come whole; only file systems made by old tools have room for them
         // at places that are no multiple of their size, and then only those may be left.
@@ -350,7 +356,9 @@ impl Space {
         // In as few pieces as can be, wherever those are.
         let halves = std::iter::successors(Some(len / 2), |part| Some(part / 2));
         let mut halves = halves.take_while(|part| kind == SpaceKind::Data && *part >= PIECE_BYTES_MIN);
-        take(want(len, align, cluster))
+        rooms
+            .find_map(|room| take(Want { room, ..want(len, align, cluster) }))
+            .or_else(|| take(want(len, align, cluster)))
             .or_else(|| halves.find_map(|part| take(want(part, align, 0))))
             .or_else(|| take(want(min_len, align, 0)))
             .or_else(|| take(want(last_len, sector, 0)))

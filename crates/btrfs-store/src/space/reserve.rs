@@ -21,6 +21,8 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, SeqCst},
 };
 
+use btrfs_disk::convert::to_u64;
+
 use super::account::{Account, Shortage, Urgency, signed, take_from, unsigned};
 use super::kept::{GLOBAL_BLOCKS_FLOOR, global_size};
 use super::line::{Line, Place};
@@ -52,6 +54,11 @@ const HEADS_MIN: (u64, u64) = (64, 4096);
 /// Tree blocks with which a removal makes do on a full volume: as many as even the smallest
 /// keeps back for it. They hold the paths to a name and its inode in a tree of that size.
 const REMOVAL_BLOCKS_MIN: u64 = GLOBAL_BLOCKS_FLOOR / 2;
+
+/// Metadata has plenty where one part of so many is left to everybody, and so many bytes: what is applied before the
+/// commit is then no matter of space.
+const PLENTY_SHARE: u64 = 4;
+const PLENTY_BYTES_MIN: u64 = if cfg!(debug_assertions) { 8 << 20 } else { 64 << 20 };
 
 /// Tree blocks of a kind that must be at hand before a chunk of any kind is added, for the
 /// items of that chunk.
@@ -190,8 +197,7 @@ impl Accounts {
                 shortage => shortage,
             });
         }
-        account.reserved.fetch_add(bytes, Relaxed);
-        reservation.part(kind).fetch_add(bytes, Relaxed);
+        reservation.put(kind, bytes);
         Ok(())
     }
 
@@ -278,6 +284,37 @@ impl Accounts {
         let all_blocks = account.total.load(Relaxed) / self.node_size;
         let scattered = heads * BLOCKS_PER_HEAD + COMMIT_BLOCKS + all_blocks / TREE_BLOCKS_PER_BLOCK;
         at_hand < scattered.saturating_mul(self.node_size).min(tree_bytes())
+    }
+
+    /// Room for applying `heads` queued references now ([`Self::take_charges`] adds what was charged for them), where
+    /// metadata has far more than any transaction takes: nothing has to be saved then, and no one will ask for what
+    /// comes free with the commit.
+    pub(crate) fn reserve_for_drain(
+        self: &Arc<Self>,
+        heads: usize,
+        tree_bytes: impl FnOnce() -> u64,
+    ) -> Option<Reservation> {
+        let account = self.of(SpaceKind::Metadata);
+        let floor = (account.total.load(Relaxed) / PLENTY_SHARE).max(PLENTY_BYTES_MIN);
+        if account.is_full.load(Acquire) || unsigned(account.available.load(Relaxed)) < floor {
+            return None;
+        }
+        let blocks = to_u64(heads) * BLOCKS_PER_HEAD + COMMIT_BLOCKS;
+        let bytes = blocks.saturating_mul(self.node_size).min(tree_bytes().saturating_mul(2));
+        if !account.try_take_above(bytes, floor) {
+            return None;
+        }
+        let reservation = Reservation::none(self);
+        reservation.put(SpaceKind::Metadata, bytes);
+        Some(reservation)
+    }
+
+    /// Moves what was charged beyond `heads` queued references, which are left in the queue, to `reservation`. To be
+    /// called while nobody can queue any.
+    pub(crate) fn take_charges(&self, heads: u64, reservation: &Reservation) {
+        let delayed = &self.of(SpaceKind::Metadata).delayed;
+        let taken = take_from(delayed, delayed.load(Relaxed).saturating_sub(self.bytes_for_heads(heads)));
+        reservation.put(SpaceKind::Metadata, taken);
     }
 
     pub(crate) fn bytes_for_heads(&self, heads: u64) -> u64 {
@@ -449,6 +486,12 @@ impl Reservation {
         self.accounts.of(kind).credit(self.spend(kind, bytes));
     }
 
+    /// Adds bytes that are available to nobody else.
+    fn put(&self, kind: SpaceKind, bytes: u64) {
+        self.accounts.of(kind).reserved.fetch_add(bytes, Relaxed);
+        self.part(kind).fetch_add(bytes, Relaxed);
+    }
+
     /// Takes up to `bytes` out, and says how many.
     fn spend(&self, kind: SpaceKind, bytes: u64) -> u64 {
         let spent = take_from(self.part(kind), bytes);
@@ -565,6 +608,28 @@ mod tests {
         assert!(matches!(ask(), Err(Shortage::Commit)));
         accounts.uncharge_all();
         assert!(matches!(ask(), Err(Shortage::NoSpace(_))), "it was not freed after all");
+    }
+
+    /// A drain took the charges of staged items along, and forgot that the blocks of the log would come free.
+    #[test]
+    fn a_drain_takes_only_what_was_charged_for_what_it_applies() {
+        let accounts = accounts(false, MIB, 512 * MIB);
+        let none = || u64::MAX;
+        assert!(accounts.reserve_for_drain(64, none).is_none(), "no chunk can be had any more");
+        accounts.set_full(SpaceKind::Metadata, false);
+        accounts.charge_heads(5 * HEADS_PER_BLOCK, None);
+        let available = accounts.available(SpaceKind::Metadata);
+        let room = accounts.reserve_for_drain(64, none).unwrap();
+        let promised = room.left(SpaceKind::Metadata);
+        accounts.take_charges(2 * HEADS_PER_BLOCK, &room);
+        assert_eq!(room.left(SpaceKind::Metadata), promised + 3 * NODE);
+        assert_eq!(accounts.delayed(), 2 * NODE);
+        accounts.pay(SpaceKind::Metadata, NODE, Payer::Reservation(&room));
+        drop(room);
+        assert_eq!(accounts.available(SpaceKind::Metadata), available + 2 * NODE);
+        assert_eq!(accounts.reserved(SpaceKind::Metadata), 0);
+        let most = accounts.reserve(metadata(accounts.available(SpaceKind::Metadata) - 120 * MIB), Urgency::Normal);
+        assert!(accounts.reserve_for_drain(64, none).is_none(), "less than a quarter is left: {most:?}");
     }
 
     #[test]

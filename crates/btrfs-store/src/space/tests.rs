@@ -324,6 +324,25 @@ fn a_hint_is_followed_and_mixed_groups_serve_both_kinds() {
 }
 
 #[test]
+fn what_grows_begins_where_it_has_room() {
+    let space = space(false);
+    space.add_new_group(info(MIB, 16 * MIB, BlockGroupFlags::DATA)).unwrap();
+    let all = space.alloc(&request(SpaceKind::Data, 16 * MIB), Payer::Commit).unwrap();
+    // Runs of 64 KiB, 1 MiB and 4 MiB.
+    for (at, len) in [(2 * MIB, MIB / 16), (4 * MIB, MIB), (8 * MIB, 4 * MIB)] {
+        space.free_now(Extent { at: Logical(at), len }).unwrap();
+    }
+    assert_eq!(all.len, 16 * MIB);
+    let growing = |window| AllocRequest { window, ..request(SpaceKind::Data, MIB / 16) };
+    let first = space.alloc(&growing(8 * MIB), Payer::Commit).unwrap();
+    assert_eq!(first.at.0, 8 * MIB, "8 MiB are nowhere, 2 MiB are");
+    let complete = space.alloc(&request(SpaceKind::Data, MIB), Payer::Commit).unwrap();
+    assert_ne!(complete.at.0, first.at.0 + first.len, "the room behind the first is left");
+    let goes_on = AllocRequest { hint: Some(Logical(first.at.0 + first.len)), ..growing(8 * MIB) };
+    assert_eq!(space.alloc(&goes_on, Payer::Commit).unwrap().at.0, first.at.0 + first.len);
+}
+
+#[test]
 fn threads_allocate_every_byte_once() {
     let space = space(false);
     for start in [MIB, 9 * MIB, 17 * MIB] {

@@ -37,9 +37,14 @@ impl Store {
         Ok(())
     }
 
-    /// Adds a chunk for data before there is no room left, where nothing else is likely to need its place.
+    /// Adds a chunk for data before there is no room left, where nothing else is likely to need its place; or loads the
+    /// free space of another one.
     pub(super) fn grow_ahead(&self) -> Result<()> {
         let engine = &self.0;
+        if engine.space.wants_data_loaded() {
+            self.load_ahead();
+            return Ok(());
+        }
         if !engine.space.wants_data_ahead() {
             return Ok(());
         }
@@ -57,6 +62,18 @@ impl Store {
             return Ok(());
         };
         self.add_planned(&plan)
+    }
+
+    /// Loads the free space of a group for data, unless a commit is under way: nothing waits for it.
+    fn load_ahead(&self) {
+        let engine = &self.0;
+        // Reading the extent tree instead takes long.
+        let may_load = engine.core.free_space.is_some();
+        let Some(_serial) = may_load.then(|| engine.gate.try_serialize()).flatten() else { return };
+        let Some(group) = engine.space.unloaded_group(SpaceKind::Data) else { return };
+        if engine.load_group(&group).is_err() {
+            engine.space.deny_data_loaded();
+        }
     }
 
     /// Allocates a chunk of a kind; false where there is no room. The caller holds the lock for growing.

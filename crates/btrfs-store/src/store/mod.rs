@@ -290,6 +290,8 @@ impl Store {
         let may_commit = !engine.log.unreplayed.is_waiting();
         if may_commit && engine.is_commit_due() {
             engine.commit()?;
+        } else if may_commit && engine.is_drain_due() {
+            engine.drain()?;
         }
         let least = match urgency {
             Urgency::Removal => engine.space.accounts().removal_bytes_min().min(need.metadata),

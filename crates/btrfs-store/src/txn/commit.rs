@@ -275,11 +275,11 @@ impl Engine {
 }
 
 /// Tells the space module, and simple quotas, what became of extents.
-struct Sink<'a> {
-    engine: &'a Engine,
+pub(super) struct Sink<'a> {
+    pub(super) engine: &'a Engine,
     /// What this transaction took and gave up is not to be taken again: the superblock on the device
     /// leads to a log, which may lead to it; or the rounds have to end.
-    keeps_freed: bool,
+    pub(super) keeps_freed: bool,
 }
 
 impl SpaceSink for Sink<'_> {

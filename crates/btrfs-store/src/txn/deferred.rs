@@ -43,6 +43,11 @@ impl Deferred {
         self.staged.lock().retain(|(id, _), _| *id != tree);
     }
 
+    /// How many items have something staged.
+    pub(crate) fn count(&self) -> usize {
+        self.staged.lock().len()
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.staged.lock().is_empty()
     }

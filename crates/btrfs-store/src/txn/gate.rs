@@ -90,6 +90,11 @@ impl Gate {
         Serial { _guard: self.serial.lock() }
     }
 
+    /// As [`Self::serialize`], but `None` while a commit is under way.
+    pub(crate) fn try_serialize(&self) -> Option<Serial<'_>> {
+        self.serial.try_lock().map(|guard| Serial { _guard: guard })
+    }
+
     /// Lets nobody in any more, and waits until everybody is out.
     pub(crate) fn close(&self, _serial: &Serial<'_>) -> Generation {
         let mut state = self.state.lock();

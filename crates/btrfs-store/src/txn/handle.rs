@@ -18,7 +18,7 @@ use super::engine::Engine;
 use super::host::{Purse, TxnHost};
 
 /// Reference heads that one staged item is charged as: a leaf may have to be copied.
-const HEADS_PER_DEFERRED: u64 = 16;
+pub(super) const HEADS_PER_DEFERRED: u64 = 16;
 
 /// A handle on the running transaction: nothing is committed while it lives. Changes made
 /// through one handle are committed together.

@@ -26,6 +26,7 @@
 mod commit;
 mod deferred;
 mod dirty;
+mod drain;
 mod drop_resume;
 mod drop_tree;
 pub(crate) mod engine;

@@ -1,0 +1,81 @@
+//! Applying queued reference changes before the commit does: a commit locks every handle out for as long as that
+//! takes, and after a snapshot, when every leaf that is copied refers to all its extents once more, there are many.
+//!
+//! A drain is an ordinary change of the running transaction that is alone in it for some milliseconds. It pays from
+//! what its changes were charged, and from a reservation for the blocks that they may copy, never from the global
+//! reserve, which grows with the trees that it makes larger: what is left for the commit is as if the changes had been
+//! queued a moment ago. Where metadata may become full there is none, since the commit takes the least space for the
+//! same changes.
+//!
+//! Failure: one in the middle ends all writing, as in a commit.
+
+use btrfs_disk::Generation;
+use btrfs_disk::convert::to_u64;
+
+use super::commit::Sink;
+use super::engine::Engine;
+use super::handle::HEADS_PER_DEFERRED;
+use super::host::{Purse, TxnHost};
+use crate::Result;
+use crate::error::SpaceKind;
+use crate::extent::{Apply, ExtentKind};
+use crate::space::Reservation;
+use crate::tree::Edit;
+
+/// Queued changes from which on some are applied, and about as many as are at a time: a few milliseconds. Builds that
+/// check themselves come here far more often, so that tests do.
+const ENTRIES_MIN: usize = if cfg!(debug_assertions) { 64 } else { 2048 };
+
+impl Engine {
+    /// True when [`Self::drain`] has something to do.
+    pub(crate) fn is_drain_due(&self) -> bool {
+        self.pending.refs.entry_count() >= ENTRIES_MIN && !self.quota.is_on()
+    }
+
+    /// Applies some of what is queued, in the running transaction; nothing while a commit is under way, which does it,
+    /// or where there is not plenty of room. Not to be called with an open handle.
+    ///
+    /// # Errors
+    /// As a commit; the store is poisoned then.
+    pub(crate) fn drain(&self) -> Result<()> {
+        let Some(serial) = self.gate.try_serialize() else { return Ok(()) };
+        let Some(room) = self.space.accounts().reserve_for_drain(ENTRIES_MIN, || self.commit_tree_bytes()) else {
+            return Ok(());
+        };
+        let generation = self.gate.close(&serial);
+        let drained = if self.is_drain_due() { self.apply_some(generation, &room) } else { Ok(()) };
+        let drained = drained.inspect_err(|error| self.health.poison(error));
+        self.gate.open(&serial, false);
+        drained
+    }
+
+    fn apply_some(&self, generation: Generation, room: &Reservation) -> Result<()> {
+        self.health.check()?;
+        let accounts = self.space.accounts();
+        let heads = self.pending.refs.take_some_sorted(ENTRIES_MIN);
+        for (_, head) in heads.iter().filter(|(_, head)| head.is_losing()) {
+            let kind = match head.kind {
+                ExtentKind::Tree { .. } => SpaceKind::Metadata,
+                ExtentKind::Data { .. } => SpaceKind::Data,
+            };
+            accounts.expect_kept(kind, self.extent_sizes().len(head.kind));
+        }
+        let staged = to_u64(self.pending.deferred.count()).saturating_mul(HEADS_PER_DEFERRED);
+        accounts.take_charges(to_u64(self.pending.refs.entry_count()).saturating_add(staged), room);
+        // What a log on the device may lead to is not taken again.
+        let keeps_freed = !self.log.is_empty();
+        let host = TxnHost { engine: self, generation, purse: Purse::Handle(room), keeps_freed };
+        let apply = Apply {
+            edit: Edit::new(&host),
+            tree: &self.core.extent,
+            csums: self.csum_tree(),
+            space: &Sink { engine: self, keeps_freed },
+            sizes: self.extent_sizes(),
+            names_owners: self.quota.is_simple(),
+        };
+        apply.run(&heads)?;
+        // The next commit may be far off, and has these trees to copy.
+        accounts.resize_global(self.commit_tree_bytes());
+        Ok(())
+    }
+}
