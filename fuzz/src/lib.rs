@@ -26,7 +26,9 @@ use btrfs_disk::{Generation, InodeNo, Key, Logical, TreeId, Uuid};
 use codec::ChecksumType;
 use zerocopy::IntoBytes;
 
-pub use apply::{Applier, apply};
+#[allow(unused_imports, reason = "not by all who take this file in")]
+pub use apply::Applier;
+pub use apply::apply;
 pub use image::image;
 pub use stream::stream;
 
