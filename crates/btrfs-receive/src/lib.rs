@@ -14,7 +14,7 @@
 //! * A subvolume becomes read-only and gets its received UUID in one commit, after the end of its stream and after all
 //!   of its data. What looks whole is whole.
 //! * What a resumable receipt leaves after a break says how far the stream was applied, and has exactly that in it
-//!   ([`unfinished`]).
+//!   (`unfinished`).
 //! * Memory is bounded by one command, and by one entry for each file that cannot be changed later on (immutable,
 //!   append-only), whose flags are set last.
 //!

@@ -26,7 +26,7 @@ pub use fuse::control;
 /// The image, the first argument of nearly every command.
 #[derive(Debug, Clone, Args)]
 pub struct ImageArgs {
-    /// Image file or unmounted block device; IMAGE?offset=N is what starts at byte N of it
+    /// Image file or unmounted block device, IMAGE?offset=N for what starts at byte N of it; or a directory of a mount
     #[arg(value_name = "IMAGE")]
     pub image: PathBuf,
 

@@ -28,6 +28,7 @@ use super::work;
     "  spinney put site.img notes.txt /           into the root directory\n",
     "  spinney put site.img ./src /backup         a directory, under a new name or into /backup\n",
     "  spinney put site.img ./src/. /             what is inside src\n",
+    "  spinney put ./src /mnt/site/src                into a mount\n",
     "  spinney put --compress zstd:9 site.img ./src /\n",
     "  spinney put --json site.img ./src / | jq .bytes"
 ))]

@@ -67,7 +67,7 @@ pub struct JobFailure {
 /// Serves clients until it is closed.
 pub struct Host {
     watch: Arc<dyn Watch>,
-    jobs: Option<Arc<dyn Jobs>>,
+    jobs: Mutex<Option<Arc<dyn Jobs>>>,
     /// Requests are carried out while this is true.
     is_open: RwLock<bool>,
     streams: Mutex<Streams>,
@@ -93,7 +93,7 @@ impl Host {
     #[must_use]
     pub fn new(watch: Arc<dyn Watch>, jobs: Option<Arc<dyn Jobs>>) -> Arc<Self> {
         let streams = Mutex::new(Streams::default());
-        Arc::new(Self { watch, jobs, is_open: RwLock::new(true), streams, changed: Condvar::new() })
+        Arc::new(Self { watch, jobs: Mutex::new(jobs), is_open: RwLock::new(true), streams, changed: Condvar::new() })
     }
 
     /// Does `greet` with a client of whom nothing is known yet, so that [`Host::close`] ends it.
@@ -159,6 +159,8 @@ impl Host {
             }
         }
         *self.is_open.write() = false;
+        // What it is about is closed with it.
+        self.jobs.lock().take();
         let mut streams = self.streams.lock();
         while !streams.open.is_empty() {
             self.changed.wait(&mut streams);
@@ -233,7 +235,7 @@ impl Session {
 
     /// Root's jobs, and those of who serves.
     fn job(&self, words: &[String], stream: UnixStream) -> Reply {
-        let Some(jobs) = &self.host.jobs else { return vfs::Error::from(Errno::EOPNOTSUPP).into() };
+        let Some(jobs) = self.host.jobs.lock().clone() else { return vfs::Error::from(Errno::EOPNOTSUPP).into() };
         if let Err(error) = self.permitted.may_do_jobs(jobs.changes(words)) {
             return error.into();
         }

@@ -10,7 +10,7 @@
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::thread;
 use std::time::Duration;
 
@@ -36,8 +36,10 @@ pub(super) type Look = Arc<dyn Fn(BorrowedFd<'_>) -> io::Result<bool> + Send + S
 
 /// What a door leads to.
 pub(super) struct Behind {
-    /// What is served.
-    pub(super) file_system: Arc<dyn FileSystem>,
+    /// What is served, until it ends.
+    pub(super) file_system: Weak<dyn FileSystem>,
+    /// Others than who serves may come.
+    pub(super) allow_other: bool,
     /// Tells the kernel what a client has changed.
     pub(super) notifier: Notifier,
     /// Has the kernel write what programs wrote before a client came; and how its directory is mounted.
@@ -99,7 +101,8 @@ impl Door {
 impl Behind {
     fn share(&self) -> Self {
         Self {
-            file_system: Arc::clone(&self.file_system),
+            file_system: Weak::clone(&self.file_system),
+            allow_other: self.allow_other,
             notifier: self.notifier.clone(),
             look: Arc::clone(&self.look),
             device: self.device,
@@ -112,12 +115,15 @@ impl Behind {
         let groups = fuse::peer_groups(stream.as_fd()).context("its groups")?;
         let uid = peer.uid.as_raw();
         let serves = uid == rustix::process::geteuid().as_raw();
+        // A descriptor may have been passed on to a user whom the kernel does not let use it.
+        anyhow::ensure!(serves || self.allow_other, "the mount is for its owner alone");
         let who = Who { uid, gid: peer.gid.as_raw(), groups, serves };
         let dir = host.greeting(&stream, uid, || remote::receive_hello(&stream)).context("what it wants")?;
         let node = self.begin(&dir)?;
         let is_read_only = (self.look)(dir.as_fd()).context("how its directory is mounted")?;
         drop(dir);
-        Ok(host.serve(stream, Permitted::new(self.file_system, who, node, is_read_only), uid)?)
+        let file_system = self.file_system.upgrade().context("the mount ends")?;
+        Ok(host.serve(stream, Permitted::new(file_system, who, node, is_read_only), uid)?)
     }
 
     /// The directory that a client has open. Nothing here comes back to this server as a request.

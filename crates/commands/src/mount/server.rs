@@ -91,8 +91,8 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
     let served = Arc::clone(&file_system);
     let server = fuse::Server::start_prepared(connection, served, options, prepared)?;
     let clients = door.zip(device_numbers).map(|(door, device)| {
-        let file_system = Arc::clone(&file_system);
-        door.open(Behind { file_system, notifier: server.notifier(), look, device }, jobs)
+        let (file_system, notifier) = (Arc::downgrade(&file_system), server.notifier());
+        door.open(Behind { file_system, allow_other: settings.allow_other, notifier, look, device }, jobs)
     });
     let clients = clients.transpose()?;
     channel.send(&Message::Ready, None)?;
