@@ -149,3 +149,31 @@ fn only_what_cannot_change_is_sent_also_while_others_write() {
     let old = SendOptions { compressed_data: true, ..SendOptions::default() };
     assert!(volume.send("/snap-2", None, &[], &old, &mut again).is_err(), "version 1 has no compressed data");
 }
+
+/// A receiver takes a parent for the state that it has where the transaction of the last change is the same: a subvolume
+/// that was changed, after it had been sent, kept that number, and what differed was applied to what it was not.
+#[test]
+fn what_was_changed_after_it_was_sent_says_so() {
+    let (image, volume) = make(128 * MIB);
+    volume.create_subvolume("live").unwrap();
+    volume.write("live/file", "first").unwrap();
+    volume.snapshot("live", "sent", SnapshotMode::ReadOnly).unwrap();
+    volume.sync().unwrap();
+    let changed = || volume.subvolumes().unwrap().into_iter().find(|found| found.path == "sent").unwrap().changed;
+    let first = changed();
+    // Whatever happens elsewhere, and to its flag alone.
+    volume.write("live/file", "second").unwrap();
+    volume.set_subvolume_read_only("sent", false).unwrap();
+    volume.set_subvolume_read_only("sent", true).unwrap();
+    volume.sync().unwrap();
+    assert_eq!(changed(), first);
+    volume.set_subvolume_read_only("sent", false).unwrap();
+    volume.write("sent/file", "third").unwrap();
+    volume.set_subvolume_read_only("sent", true).unwrap();
+    let second = changed();
+    assert!(second > first, "{second:?}");
+    drop(volume);
+    let volume = Volume::open(image.path()).unwrap();
+    let found = volume.subvolumes().unwrap().into_iter().find(|found| found.path == "sent").unwrap();
+    assert_eq!(found.changed, second);
+}

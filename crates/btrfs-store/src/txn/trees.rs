@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use btrfs_disk::flags::RootFlags;
 use btrfs_disk::items::{OnDisk, RootItem};
 use btrfs_disk::key::item_type::ROOT_ITEM;
 use btrfs_disk::{Generation, Key, Logical, TreeId};
@@ -117,6 +118,11 @@ impl Trees {
         let root = slot.tree.root_ptr();
         let nodesize = btrfs_disk::convert::to_u64(self.forest.nodesize);
         let mut item = *slot.item.lock();
+        // A receiver knows a state of a subvolume by this number. What cannot be changed keeps it, wherever it is moved.
+        let is_writable = !item.root_flags().contains(RootFlags::SUBVOL_RDONLY);
+        if slot.tree.id().is_subvolume() && is_writable && item.generation.get() != root.generation.0 {
+            item.ctransid = root.generation.0.into();
+        }
         item.bytenr = root.at.0.into();
         item.level = root.level;
         item.generation = root.generation.0.into();

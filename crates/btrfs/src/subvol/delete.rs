@@ -167,6 +167,8 @@ pub(crate) fn set_read_only(namespace: &Namespace, id: TreeId, read_only: bool) 
 fn note_read_only(namespace: &Namespace, id: TreeId, read_only: bool) -> Result<()> {
     if read_only {
         writeback::flush_tree(&namespace.core, id)?;
+        // The last change is one of a subvolume that can be changed: its number is noted before the flag.
+        namespace.core.store.commit()?;
     }
     let reservation = namespace.reserve(1)?;
     namespace.apply(reservation, |txn| {

@@ -50,6 +50,11 @@ fn assert_restored(bench: &Bench, image: &str, path: &str) {
     }
 }
 
+/// Subvolumes of the second image.
+fn subvolume_count(bench: &Bench) -> usize {
+    bench.json("subvolume list --json b.img")["subvolumes"].as_array().unwrap().len()
+}
+
 #[test]
 fn states_go_to_another_image_and_come_back() {
     let bench = bench();
@@ -132,7 +137,7 @@ fn streams_in_a_directory_build_on_each_other() {
     assert_eq!(done(&report, "delete", "source"), [at(0), at(1)]);
     bench.ok("restore d b.img /back");
     assert_restored(&bench, "b.img", "/back");
-    assert_eq!(bench.ok("subvolume list b.img").lines().count(), 1);
+    assert_eq!(subvolume_count(&bench), 1);
     // What a break leaves: a stream that the manifest does not know, and half a one.
     let stray = format!("{}.{}.stream", at(3), "00".repeat(16));
     std::fs::write(bench.path("d").join(&stray), "x").unwrap();
@@ -173,7 +178,7 @@ fn a_directory_that_lies_is_refused_by_name() {
         let run = bench.run("restore d b.img /back");
         assert_ne!(run.status, 0);
         assert!(run.err.contains(expected), "{expected}: {}", run.err);
-        assert_eq!(bench.ok("subvolume list b.img"), "", "{expected}");
+        assert_eq!(subvolume_count(&bench), 0, "{expected}");
     };
     // Swapped, damaged, cut, longer, a link, none.
     std::fs::write(&first, &two).unwrap();

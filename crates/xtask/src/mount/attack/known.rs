@@ -59,6 +59,7 @@ const OLDER: &str = "an immutable or append-only file is not changed by older ha
 const NO_GROUPS: &str = "FUSE tells the caller's own group, but none of the others";
 const NO_OPTION: &str = "without `user_subvol_ioctls` no program changes subvolumes";
 const NO_PRIVILEGES: &str = "FUSE tells no capabilities: every caller of these is taken for one without";
+const ROOT_ADMINISTERS: &str = "FUSE tells no capabilities: root is taken to have CAP_SYS_ADMIN where it only reads";
 const ROOT_HAS: &str = "FUSE tells no capabilities: root is taken to have CAP_FOWNER and CAP_FSETID";
 
 #[rustfmt::skip]
@@ -85,6 +86,7 @@ const ROWS: &[Row] = &[
         "what is not supported is refused first"),
     row("listing-and-versions", "*", "step trim", OtherError, "a server has no such call"),
 
+    row("control-operations-*", "nocaps", "step search|step path", Fuse, ROOT_ADMINISTERS),
     row("read-only-bind-mount|volume-made-read-only|control-operations-*", "*",
         "step subvolume|step snapshot|step search|step default|step path", OtherError, NO_OPTION),
     row("volume-made-read-only-and-writable-again", "*", "step subvolume|step snapshot|after d/subvolume",
