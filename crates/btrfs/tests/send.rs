@@ -150,8 +150,9 @@ fn only_what_cannot_change_is_sent_also_while_others_write() {
     assert!(volume.send("/snap-2", None, &[], &old, &mut again).is_err(), "version 1 has no compressed data");
 }
 
-/// A receiver takes a parent for the state that it has where the transaction of the last change is the same: a subvolume
-/// that was changed, after it had been sent, kept that number, and what differed was applied to what it was not.
+/// A receiver takes a parent for the state that it has where the transaction of the last change is the same: a
+/// subvolume that was changed, after it had been sent, kept that number, and what differed was applied to what it was
+/// not.
 #[test]
 fn what_was_changed_after_it_was_sent_says_so() {
     let (image, volume) = make(128 * MIB);

@@ -118,7 +118,7 @@ impl Trees {
         let root = slot.tree.root_ptr();
         let nodesize = btrfs_disk::convert::to_u64(self.forest.nodesize);
         let mut item = *slot.item.lock();
-        // A receiver knows a state of a subvolume by this number. What cannot be changed keeps it, wherever it is moved.
+        // A receiver knows a state of a subvolume by this number. What cannot be changed keeps it, wherever it moves.
         let is_writable = !item.root_flags().contains(RootFlags::SUBVOL_RDONLY);
         if slot.tree.id().is_subvolume() && is_writable && item.generation.get() != root.generation.0 {
             item.ctransid = root.generation.0.into();
