@@ -41,8 +41,8 @@ pub use connection::Connection;
 pub use error::{Error, Result};
 pub use mount::{MountOptions, abort, unmount};
 pub use notify::Notifier;
-pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack};
+pub use server::{Prepared, Server, ServerOptions, Transport, WriteBack, workers_for};
 pub use sys::{
-    check_written, control, data_runs, leave_mounts, node_of, peer_groups, share_same, socket_number,
-    stdout_was_closed, withhold_inherited,
+    ask_for_short_slices, check_written, control, data_runs, leave_mounts, node_of, peer_groups, share_same,
+    socket_number, stdout_was_closed, withhold_inherited,
 };

@@ -146,7 +146,7 @@ Options for -o:
                       the image and umount(8) waits for it; with nosynced as those of anybody else
   watchdog=SECONDS    give the server up when it answers nothing for so long (it was stopped, it hangs): its
                       requests fail and the mount goes away; without it, that is only logged
-  workers=N           threads that answer requests; as many as there are processors
+  workers=N           threads that answer requests; twice as many as processors, at most 8 more
   trace=FILE          each request to the device is written down there; `spinney trace plot` draws it
 {LOCKS_HELP}{own}
   nosuid, nodev, noexec, sync, dirsync, nodiratime and their opposites

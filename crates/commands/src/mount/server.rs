@@ -66,6 +66,9 @@ fn serve(mount: &Mount, channel: &Channel) -> Result<()> {
         locks::begin(path, &settings.lock_classes)?;
     }
     let options = server_options(&settings);
+    if let Err(error) = fuse::ask_for_short_slices() {
+        tracing::debug!("no short time slices: {error}");
+    }
     let asker = Arc::new(Asker::default());
     let mut prepared = fuse::Prepared::new(&options).with_write_back(asker.write_back(channel)?);
     let look = asker.look(channel)?;
@@ -135,7 +138,7 @@ fn receive_connection(channel: &Channel) -> Result<(OwnedFd, Option<(u32, u32)>)
 pub(super) fn server_options(settings: &Settings) -> fuse::ServerOptions {
     // Asked for here, where the files can be read that limit a process to some processors.
     let workers = match settings.workers {
-        0 => thread::available_parallelism().map_or(1, NonZero::get),
+        0 => fuse::workers_for(thread::available_parallelism().map_or(1, NonZero::get)),
         count => count,
     };
     fuse::ServerOptions {

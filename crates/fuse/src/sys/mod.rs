@@ -17,6 +17,7 @@ mod namespace;
 mod peer;
 mod ring;
 mod same;
+mod slices;
 mod startup;
 mod written;
 
@@ -31,6 +32,7 @@ pub use peer::{node_of, peer_groups, socket_number};
 pub(crate) use ring::RingQueue;
 pub(crate) use same::{DATA, DataRuns, NODE, RUNS_MAX, SHARE_SAME, ShareSame};
 pub use same::{data_runs, share_same};
+pub use slices::ask_for_short_slices;
 pub use startup::stdout_was_closed;
 pub(crate) use written::LOST;
 pub use written::check_written;
