@@ -60,10 +60,10 @@ flags = 16 if system == "spinney" else 0
 head = struct.pack("<qQQ", source, number if flags else 0, flags).ljust(56, b"\0")
 start = time.monotonic()
 for n in range(count):
-    fcntl.ioctl(top, 0x50009417, head + (b"s%d" % n).ljust(4040, b"\0"))
+    fcntl.ioctl(top, 0x50009417, bytearray(head + (b"s%d" % n).ljust(4040, b"\0")))
 made = time.monotonic()
 for n in range(count):
-    fcntl.ioctl(top, 0x5000940f, bytes(8) + (b"s%d" % n).ljust(4088, b"\0"))
+    fcntl.ioctl(top, 0x5000940f, bytearray(8) + (b"s%d" % n).ljust(4088, b"\0"))
 print(made - start, time.monotonic() - made)
 "#;
 
@@ -74,6 +74,8 @@ print(made - start, time.monotonic() - made)
 pub(crate) fn run(options: &Options) -> Result<String> {
     std::fs::create_dir_all(&options.dir)?;
     let mut text = by_size(options)?;
+    // The second part takes long, and may fail.
+    eprintln!("{text}");
     if options.snapshots > 0 {
         text.push('\n');
         text.push_str(&through_mounts(options)?);
