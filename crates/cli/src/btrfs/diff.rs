@@ -67,7 +67,7 @@ impl Diff {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let volume = format::open_read_only(&self.image)?;
         let mut rows = Vec::new();
-        volume.diff::<Failed>(&self.old, &self.new, |change| {
+        volume.for_each_change::<Failed>(&self.old, &self.new, |change| {
             if self.json {
                 rows.push(row(&change));
                 return Ok(());
