@@ -33,6 +33,8 @@ fn a_fork_begins_as_its_source_and_goes_its_own_way() {
     assert_eq!(volume.read("/trial/again/file").unwrap(), b"inner");
     let refused = volume.fork("/trial/only-here", "/never").unwrap_err();
     assert_eq!(refused.caller_error(), Some(CallerError::InvalidArgument));
+    // Paths need no slash at their beginning.
+    assert_eq!(volume.fork("trial/again", "plain").unwrap().read("file").unwrap(), b"inner");
     let refused = volume.fork("/sub", "/trial").unwrap_err();
     assert_eq!(refused.caller_error(), Some(CallerError::Exists));
     // The handle that lives longest closes the volume, whichever it is.

@@ -45,7 +45,8 @@ impl Volume {
         let dest = dest.as_ref();
         let name = dest.file_name().ok_or(CallerError::Exists);
         let name = name.map_err(|error| Error::from(error).at(dest))?;
-        let found = self.opened.walker().find(dest.parent().unwrap_or(Path::new("")), Follow::Last)?;
+        let parent = dest.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("/"));
+        let found = self.opened.walker().find(parent, Follow::Last)?;
         let dir = self.namespace().inode(found)?;
         let dir = self.namespace().hold(&dir)?;
         let made = subvol::snapshot(self.namespace(), source, &dir, name.as_bytes(), mode);
