@@ -82,7 +82,7 @@ fn cache_generation(trees: &Trees, core: &CoreTrees, fields: &DiskSuperblock) ->
 
 /// Turns to an earlier state. What of it was written over is found where it is read: blocks say which transaction
 /// wrote them.
-fn use_generation(superblock: &mut Superblock, wanted: Generation, options: &StoreOptions) -> Result<()> {
+pub(crate) fn use_generation(superblock: &mut Superblock, wanted: Generation, options: &StoreOptions) -> Result<()> {
     if !options.read_only {
         return Err(Error::unsupported("writing to an earlier state of a file system"));
     }

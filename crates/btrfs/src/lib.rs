@@ -20,6 +20,7 @@ mod volume;
 mod writeback;
 
 pub use balance::{BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, NotBalance, NotStatus};
+pub use blockdev::backends::MemoryDevice;
 pub use btrfs_disk::flags::InodeFlags;
 pub use btrfs_disk::{Generation, InodeNo, QgroupId, TreeId};
 #[cfg(feature = "ablation")]

@@ -214,13 +214,13 @@ fn open_mounted(dir: &Path, request: &OpenRequest) -> Result<Opened> {
     Ok(Opened { volume: Volume::new(Arc::new(remote)), about: Box::new(Mounted(dir.to_owned())) })
 }
 
-/// A mount says nothing of its image as a whole.
+/// What a mount says of its image as a whole, its server is asked for.
 #[derive(Debug)]
 struct Mounted(PathBuf);
 
 impl About for Mounted {
     fn report(&self, _json: bool, _out: &mut Output) -> Result<()> {
-        let text = "a directory of a mount; give its image, or see `spinney usage`";
+        let text = "a directory of a mount; `spinney info` shows what its image is";
         Err(Failure::refused(format!("{}: {text}", self.0.display())).into())
     }
 }

@@ -4,13 +4,18 @@ use anyhow::Result;
 use clap::Args;
 
 use super::image::ReadArgs;
+use super::on_mount::OnMount;
 use super::output::Output;
+
+/// What the server of a mount is asked for.
+pub const NAME: &str = "info";
 
 /// Show what an image is and how full it is
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney info site.img\n",
+    "  spinney info ./mnt                     of what is mounted there\n",
     "  spinney info --json site.img | jq .uuid"
 ))]
 pub struct Info {
@@ -27,6 +32,16 @@ impl Info {
     /// # Errors
     /// The first failure; [`crate::failure::status_of`] says of what kind it is.
     pub fn run(&self, out: &mut Output) -> Result<()> {
+        if let Some(dir) = self.image.mounted_dir()? {
+            let json = self.json.then(|| "--json".to_owned());
+            return OnMount::connect(&dir)?.run(NAME, json.into_iter().chain(["IMAGE".to_owned()]).collect(), out);
+        }
         self.image.open()?.about.report(self.json, out)
+    }
+
+    /// Reports are to be JSON.
+    #[must_use]
+    pub fn is_json(&self) -> bool {
+        self.json
     }
 }

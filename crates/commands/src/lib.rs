@@ -3,10 +3,10 @@
 //! Each command is a file named after it, with its arguments as a struct and a `run`. They work through
 //! [`vfs::Volume`], whatever format is behind it: a program says which formats it has ([`format::know`]), and nothing
 //! here names one. What the commands share: [`image`] opens what the user names and `dest` decides where copies go,
-//! [`output`], [`names`] and `report` write reports, [`magic`] knows formats by their first bytes, [`human`] makes
-//! numbers readable, [`failure`] decides the exit status, [`import`] and `export` copy trees in and out with [`work`]
-//! and [`progress`], `interrupt` notes signals for them, `beneath` keeps an export where it belongs, and
-//! [`picture`] draws. [`mount`] and [`trace`] are folders.
+//! [`on_mount`] has the server of a mount carry out a command, [`output`], [`names`] and `report` write reports,
+//! [`magic`] knows formats by their first bytes, [`human`] makes numbers readable, [`failure`] decides the exit status,
+//! [`import`] and `export` copy trees in and out with [`work`] and [`progress`], `interrupt` notes signals for them,
+//! `beneath` keeps an export where it belongs, and [`picture`] draws. [`mount`] and [`trace`] are folders.
 //!
 //! Failure: the first one ends the command. A command that changes an image makes its changes
 //! durable before it reports success; one that fails leaves the image consistent, with a part of
@@ -38,6 +38,7 @@ mod mounts;
 pub mod mv;
 pub mod names;
 pub mod number;
+pub mod on_mount;
 pub mod output;
 pub mod picture;
 pub mod progress;

@@ -13,10 +13,10 @@ use serde::Serialize;
 use super::failure::Failure;
 use super::names;
 
-/// The standard output, buffered. Unlike `println!`, a reader that went away is an error here,
+/// The standard output, buffered, or what stands for it. Unlike `println!`, a reader that went away is an error here,
 /// which `main` recognises as none; and writing to an output that was closed from the start fails.
 pub struct Output {
-    out: BufWriter<Stdout>,
+    out: BufWriter<Box<dyn Write>>,
     is_terminal: bool,
 }
 
@@ -31,7 +31,13 @@ impl Output {
     #[must_use]
     pub fn new() -> Self {
         let is_terminal = io::stdout().is_terminal();
-        Self { out: BufWriter::with_capacity(64 << 10, Stdout(io::stdout().lock())), is_terminal }
+        Self::to(Stdout(io::stdout().lock()), is_terminal)
+    }
+
+    /// Reports go to `out`, behind which a person may look at them.
+    #[must_use]
+    pub fn to(out: impl Write + 'static, is_terminal: bool) -> Self {
+        Self { out: BufWriter::with_capacity(64 << 10, Box::new(out)), is_terminal }
     }
 
     /// True when a person looks at it.

@@ -31,6 +31,6 @@ mod permit;
 mod serve;
 
 pub use client::Remote;
-pub use permit::{Permitted, Who};
+pub use permit::{JobKind, Permitted, Who};
 pub use serve::{Host, JobFailure, Jobs, STREAMS_MAX, Watch};
 pub use wire::receive_hello;

@@ -43,6 +43,17 @@ impl Who {
     }
 }
 
+/// What a job does, which decides who may ask for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobKind {
+    /// Tells what everybody may know of a file system that is mounted.
+    Tells,
+    /// Reads what it names, whatever the permissions are: for root and who serves.
+    Reads,
+    /// Changes something: for the same, where the mount may be written to.
+    Changes,
+}
+
 /// A file system as one user may use it, from one directory on.
 pub struct Permitted {
     fs: Arc<dyn FileSystem>,
@@ -70,12 +81,13 @@ impl Permitted {
         &*self.fs
     }
 
-    /// A job reads or writes everything, whatever the permissions are.
-    pub(crate) fn may_do_jobs(&self, changes: bool) -> Answer<()> {
-        if changes {
-            self.writes()?;
+    /// A job reads or writes everything, whatever the permissions are, unless it only tells what everybody may know.
+    pub(crate) fn may_do(&self, kind: JobKind) -> Answer<()> {
+        match kind {
+            JobKind::Tells => Ok(()),
+            JobKind::Reads => self.is_root_or_serves(),
+            JobKind::Changes => self.writes().and_then(|()| self.is_root_or_serves()),
         }
-        self.is_root_or_serves()
     }
 
     /// The node that is meant: the root is the base.

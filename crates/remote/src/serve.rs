@@ -15,7 +15,7 @@ use vfs::file_system::{
 };
 
 use crate::list::List;
-use crate::permit::Permitted;
+use crate::permit::{JobKind, Permitted};
 use crate::wire::{
     Call, Copy, DATA_BYTES_MAX, EXTENTS_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Whole, Wire,
 };
@@ -41,10 +41,10 @@ pub trait Watch: Send + Sync {
     fn contents(&self, node: NodeId);
 }
 
-/// What only a format can do: whole streams that go in and out.
+/// What only a format can do: commands on the whole, and streams that go in and out.
 pub trait Jobs: Send + Sync {
-    /// True for a job that changes something.
-    fn changes(&self, words: &[String]) -> bool;
+    /// What kind of job it is.
+    fn kind(&self, words: &[String]) -> JobKind;
 
     /// Does what the words of a command line say, reads from `stream` or writes to it, and returns what the command
     /// reports. Names that changed are added to `changed`, with their paths from the root of the file system.
@@ -233,10 +233,10 @@ impl Session {
         Ok(())
     }
 
-    /// Root's jobs, and those of who serves.
+    /// Nearly all are for root and who serves.
     fn job(&self, words: &[String], stream: UnixStream) -> Reply {
         let Some(jobs) = self.host.jobs.lock().clone() else { return vfs::Error::from(Errno::EOPNOTSUPP).into() };
-        if let Err(error) = self.permitted.may_do_jobs(jobs.changes(words)) {
+        if let Err(error) = self.permitted.may_do(jobs.kind(words)) {
             return error.into();
         }
         let Ok(_ended) = self.host.register(&stream, self.uid) else {

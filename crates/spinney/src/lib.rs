@@ -26,6 +26,41 @@
 //! # }
 //! ```
 //!
+//! # Snapshots, forks and what differs
+//!
+//! A snapshot or a fork takes one commit, however much is in the subvolume; a difference is found by walking only what
+//! two subvolumes do not share.
+//!
+//! ```
+//! use std::sync::Arc;
+//!
+//! use spinney::{ChangeKind, MakeOptions, MemoryDevice, SnapshotMode, Volume};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let device = Arc::new(MemoryDevice::new(64 << 20));
+//! let volume = Volume::options().make_device(device, &MakeOptions::default())?;
+//! volume.create_subvolume("main")?;
+//! volume.write("main/settings", "colour=blue")?;
+//! volume.snapshot("main", "monday", SnapshotMode::ReadOnly)?;
+//!
+//! // A fork is a volume of its own: its paths begin at its root.
+//! let fork = volume.fork("main", "trial")?;
+//! fork.write("settings", "colour=red")?;
+//! for change in volume.diff("monday", "trial")? {
+//!     if let ChangeKind::Changed { path, data, .. } = change.what {
+//!         println!("{}: {data:?}", path.display());
+//!     }
+//! }
+//!
+//! // What was committed before is readable for a while.
+//! let now = volume.info()?.generation;
+//! volume.delete_subvolume("trial")?;
+//! volume.sync()?;
+//! assert_eq!(volume.open_at(now)?.read("trial/settings")?, b"colour=red");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! # What is durable when
 //!
 //! Changes are seen by all handles at once, and are durable after [`vfs::Volume::sync`],
@@ -44,6 +79,7 @@
 //! | To | use |
 //! |---|---|
 //! | make or open an image | [`Volume`], [`VolumeOptions`], [`MakeOptions`], [`Env`] |
+//! | have one in memory | [`MemoryDevice`], with [`VolumeOptions::make_device`] |
 //! | compress what is written | [`Compression`], [`CompressionType`] |
 //! | use it by paths, as a volume of any format | [`Volume`] derefs to [`vfs::Volume`] |
 //! | read and write files | [`File`], [`FileOptions`], [`AllocateFlags`], [`Extent`], [`ExtentKind`] |
@@ -51,6 +87,8 @@
 //! | look at metadata | [`Metadata`], [`Time`], [`NodeFlags`] |
 //! | change metadata | [`SetAttr`], [`SetTime`], [`Times`], [`NodeFlags`], [`XattrMode`] |
 //! | import files, rename | [`WholeNode`], [`RenameFlags`] |
+//! | fork a subvolume, or open one | [`Volume::fork`], [`Volume::open_subvolume`] |
+//! | read an earlier state | [`Volume::generations`], [`Volume::open_at`] |
 //! | subvolumes and snapshots | [`SnapshotMode`], [`SubvolumeInfo`], [`TreeId`], [`InodeNo`], [`Generation`] |
 //! | receive subvolumes | [`Received`] |
 //! | see how full it is | [`VolumeInfo`], [`DeviceInfo`], [`SpaceUsage`], [`SpaceReport`], [`VolumeStatus`] |
@@ -66,9 +104,9 @@ pub use btrfs::ablation;
 pub use btrfs::{
     BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Change, ChangeKind, ChunkInfo, Compression,
     CompressionType, DeviceInfo, Env, Error, FileSharing, FsOptions, Generation, GroupUsage, InodeFlags, InodeNo,
-    MakeOptions, Named, NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange, QuotaError, QuotaKind,
-    QuotaPage, QuotaReport, Received, Result, SendError, SendOptions, SharedExtent, SpaceReport, SpaceUsage,
-    SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
+    MakeOptions, MemoryDevice, Named, NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange,
+    QuotaError, QuotaKind, QuotaPage, QuotaReport, Received, Result, SendError, SendOptions, SharedExtent, SpaceReport,
+    SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
 };
 pub use vfs::file_system::{
     AllocateFlags, Extent, ExtentKind, NodeFlags, NodeKind, RenameFlags, SetAttr, SetTime, Time, VolumeStatus,

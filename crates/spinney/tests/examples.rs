@@ -1,6 +1,6 @@
 //! The examples run, one after the other on one image, and say what they should.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -39,8 +39,41 @@ fn the_examples_run_on_one_image() {
 }
 
 #[test]
+fn a_cache_builds_what_changed_in_a_fork() {
+    let dir = tempfile::tempdir().unwrap();
+    let (image, sources) = (dir.path().join("cache.img"), dir.path().join("sources"));
+    std::fs::create_dir(&sources).unwrap();
+    for number in 0..30 {
+        std::fs::write(sources.join(format!("part-{number}")), "one two three\n".repeat(number)).unwrap();
+    }
+    let build = || run("build_cache", &[&image, &sources]);
+    let said = build();
+    assert!(said.contains("30 of 30 built") && !said.contains("forked"), "{said}");
+    assert!(build().contains("known"));
+    std::fs::write(sources.join("part-7"), "other").unwrap();
+    std::fs::remove_file(sources.join("part-8")).unwrap();
+    let said = build();
+    assert!(said.contains("forked trees/") && said.contains(": 1 of 29 built"), "{said}");
+    assert!(said.contains("changed: part-7.built") && said.contains("removed: [Removed(\"part-8\")]"), "{said}");
+    assert_eq!(said.lines().filter(|line| line.starts_with("changed")).count(), 2, "{said}");
+}
+
+#[test]
+fn a_fixture_is_rolled_back_in_memory_and_in_an_image() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    for arguments in [&[][..], &[image.path()]] {
+        let said = run("test_fixture", arguments);
+        let lines: Vec<&str> = said.lines().collect();
+        let [removal, damage, count] = lines[..] else { panic!("{said}") };
+        assert!(removal.starts_with("removal: 20") && removal.ends_with("ms, 0 left"), "{said}");
+        assert!(damage.starts_with("damage: 10") && damage.ends_with("ms, 0 left"), "{said}");
+        assert_eq!(count, "2000 files as before");
+    }
+}
+
+#[test]
 fn an_example_without_arguments_says_how_to_use_it() {
-    for name in ["make_image", "list", "snapshot", "copy_tree"] {
+    for name in ["make_image", "list", "snapshot", "copy_tree", "build_cache"] {
         let output = Command::new(example(name)).output().unwrap();
         assert!(!output.status.success());
         assert!(String::from_utf8_lossy(&output.stderr).contains("usage: "), "{name}");

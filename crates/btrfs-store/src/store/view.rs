@@ -28,9 +28,22 @@ impl Store {
     /// # Errors
     /// As [`Self::open`].
     pub fn committed_view(&self) -> Result<Self> {
+        self.view(None)
+    }
+
+    /// As [`Self::committed_view`], of the state that an earlier transaction committed. What of it the newest durable
+    /// state has too stays readable; the rest may be written over at any time, and then fails as damage does.
+    ///
+    /// # Errors
+    /// `Unsupported` for a state that the superblock does not lead to; as [`Self::open`].
+    pub fn earlier_view(&self, generation: Generation) -> Result<Self> {
+        self.view(Some(generation))
+    }
+
+    fn view(&self, generation: Option<Generation>) -> Result<Self> {
         let engine = &self.0;
         let device = Arc::clone(engine.device()?.device());
-        let (view, superblock) = engine.open_view();
+        let (view, mut superblock) = engine.open_view();
         let options = StoreOptions {
             read_only: true,
             cache_bytes: engine.options.cache_bytes / CACHE_SHARE,
@@ -40,6 +53,9 @@ impl Store {
         };
         // It ends the view when nobody has it any more.
         let device = ViewDevice { device, view, engine: Arc::clone(engine) };
+        if let Some(wanted) = generation {
+            bootstrap::use_generation(&mut superblock, wanted, &options)?;
+        }
         let workers = Arc::clone(engine.pool().workers());
         Ok(Self(Arc::new(bootstrap::open_view(Arc::new(device), superblock, &options, workers)?)))
     }

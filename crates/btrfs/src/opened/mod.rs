@@ -2,7 +2,8 @@
 //!
 //! `walk` turns paths into inodes, across symbolic links and subvolumes; `paths` remembers where long ones led;
 //! `status` is what `df` shows, `usage` what takes the space, `sharing` what of a file others have,
-//! too. The last owner of a writable volume syncs when it is dropped, and has nobody to tell when that fails.
+//! too. Several [`Opened`] may share a volume, each with paths that start elsewhere. The last owner of a writable
+//! volume syncs when it is dropped, and has nobody to tell when that fails.
 
 mod lines;
 mod paths;
@@ -37,7 +38,9 @@ pub(crate) struct Opened {
     /// Owner and group of what is created by paths.
     pub(crate) owner: (u32, u32),
     pub(crate) devices: Vec<Arc<dyn Device>>,
-    _flusher: Flusher,
+    /// Paths start below those of another one, which may have given nodes to a server.
+    pub(crate) is_part: bool,
+    closing: Arc<Closing>,
 }
 
 impl Opened {
@@ -48,7 +51,21 @@ impl Opened {
         devices: Vec<Arc<dyn Device>>,
     ) -> Self {
         let flusher = Flusher::start(&namespace.core);
-        Self { namespace, top, paths: paths::PathCache::default(), owner, devices, _flusher: flusher }
+        let closing = Arc::new(Closing { namespace: Arc::clone(&namespace), _flusher: flusher });
+        Self { namespace, top, paths: paths::PathCache::default(), owner, devices, is_part: false, closing }
+    }
+
+    /// The same volume, with paths that start in another subvolume.
+    pub(crate) fn part(&self, top: TreeId) -> Self {
+        Self {
+            namespace: Arc::clone(&self.namespace),
+            top,
+            paths: paths::PathCache::default(),
+            owner: self.owner,
+            devices: self.devices.clone(),
+            is_part: true,
+            closing: Arc::clone(&self.closing),
+        }
     }
 
     pub(crate) fn core(&self) -> &Core {
@@ -95,7 +112,14 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+/// What is done when the last one goes.
+#[derive(Debug)]
+struct Closing {
+    namespace: Arc<Namespace>,
+    _flusher: Flusher,
+}
+
+impl Drop for Closing {
     fn drop(&mut self) {
         let core = &self.namespace.core;
         if core.store.is_read_only() || core.store.poisoned().is_some() {

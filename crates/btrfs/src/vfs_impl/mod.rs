@@ -270,7 +270,8 @@ impl BtrfsFs {
     /// A server that ends gives back what it refers to, and need not say so: what only it kept from
     /// being removed goes now, not when the volume is opened next.
     fn let_go(&self) {
-        if self.volume.is_read_only() {
+        // Of a part, every call gives back what it refers to; what else is known, another server refers to.
+        if self.volume.is_read_only() || self.volume.is_part {
             return;
         }
         let is_kept = |inode: &Inode| inode.is_known() && (inode.is_nameless() || inode.root.is_deleted());

@@ -29,6 +29,7 @@ use std::ops::Deref;
 use std::path::Path;
 use std::sync::Arc;
 
+use btrfs_disk::TreeId;
 use vfs::AtimeMode;
 
 use crate::dir::Namespace;
@@ -58,6 +59,11 @@ impl Volume {
         let fs =
             BtrfsFs::serve(&opened, FsOptions { atime: AtimeMode::No, ..FsOptions::default() }, Cleaner::LastUser)?;
         Ok(Self { by_paths: vfs::Volume::new(fs).owner(uid, gid), opened })
+    }
+
+    /// A further handle on this volume, whose paths start at the root of a subvolume.
+    fn part(&self, top: TreeId) -> Result<Self> {
+        Self::new(self.opened.part(top))
     }
 
     /// Opens an image file or block device for reading and writing.

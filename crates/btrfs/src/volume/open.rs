@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions, OverlayDevice};
-use btrfs_disk::TreeId;
+use btrfs_disk::{Generation, TreeId};
 use btrfs_store::{MakeOptions, Store, StoreOptions};
 
 use super::options::SubvolumeChoice;
@@ -160,6 +160,39 @@ impl Volume {
     pub fn committed_view(&self) -> Result<Self> {
         let options = Self::options().read_only(true).subvolume_id(self.opened.top);
         options.start(self.core().store.committed_view()?, None)
+    }
+
+    /// The state that an earlier transaction committed, to be read while others go on writing; [`Self::generations`]
+    /// lists those that the superblock leads to. What of it the newest durable state has too stays as it is for as
+    /// long as the answer lives, as with [`Self::committed_view`]. The rest is free to be written over: what is missing
+    /// of it fails as damage does when it is read. [`crate::VolumeOptions::generation`] opens an image so. A snapshot
+    /// is what keeps a state for longer.
+    ///
+    /// # Errors
+    /// `Unsupported` for a state that the superblock does not lead to; damage, I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # use btrfs::{MakeOptions, Volume};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let make = MakeOptions { size: Some(64 << 20), ..MakeOptions::default() };
+    /// # let volume = Volume::make(dir.path().join("disk.img"), &make)?;
+    /// volume.write("plan", "keep it")?;
+    /// volume.sync()?;
+    /// let before = volume.info()?.generation;
+    /// volume.remove_file("plan")?;
+    /// volume.sync()?;
+    ///
+    /// let earlier = volume.open_at(before)?;
+    /// assert_eq!(earlier.read("plan")?, b"keep it");
+    /// assert!(earlier.is_read_only() && !volume.exists("plan")?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn open_at(&self, generation: Generation) -> Result<Self> {
+        let options = Self::options().read_only(true).subvolume_id(self.opened.top);
+        options.start(self.core().store.earlier_view(generation)?, None)
     }
 
     /// Makes a new, empty file system and opens it; see [`VolumeOptions::make`].

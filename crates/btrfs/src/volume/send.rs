@@ -8,12 +8,46 @@ use super::Volume;
 use crate::send::{self, Change, SendError, SendOptions, Source};
 
 impl Volume {
-    /// Shows what differs between the subvolumes at `old` and `new`, in the order of inode numbers. Looks only below
-    /// blocks that the two do not share. What was changed is made durable first.
+    /// What differs between the subvolumes at `old` and `new`, in the order of inode numbers. Looks only below blocks
+    /// that the two do not share, so that it takes as long as the difference is large. What was changed is made durable
+    /// first.
     ///
     /// # Errors
-    /// As [`Self::subvolume_at`]; damage, I/O; what `show` fails with.
-    pub fn diff<E: From<crate::Error>>(
+    /// As [`Self::subvolume_at`]; damage, I/O.
+    ///
+    /// # Examples
+    /// ```
+    /// # use btrfs::{ChangeKind, MakeOptions, Named, Volume};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let make = MakeOptions { size: Some(64 << 20), ..MakeOptions::default() };
+    /// # let volume = Volume::make(dir.path().join("disk.img"), &make)?;
+    /// volume.create_subvolume("home")?;
+    /// volume.write("home/letter", "Dear Ada,")?;
+    /// volume.snapshot("home", "monday", vfs::SnapshotMode::ReadOnly)?;
+    /// volume.rename("home/letter", "home/sent")?;
+    ///
+    /// let changes = volume.diff("monday", "home")?;
+    /// let [change] = &changes[..] else { panic!("{changes:?}") };
+    /// assert!(matches!(&change.what, ChangeKind::Changed { data, .. } if data.is_empty()));
+    /// assert_eq!(change.names, [Named::Renamed("letter".into(), "sent".into())]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn diff(&self, old: impl AsRef<Path>, new: impl AsRef<Path>) -> crate::Result<Vec<Change>> {
+        let mut changes = Vec::new();
+        let done: crate::Result<()> = self.for_each_change(old, new, |change| {
+            changes.push(change);
+            Ok(())
+        });
+        done.map(|()| changes)
+    }
+
+    /// As [`Self::diff`], for differences that may be too many for memory: shows one after the other.
+    ///
+    /// # Errors
+    /// As [`Self::diff`]; what `show` fails with.
+    pub fn for_each_change<E: From<crate::Error>>(
         &self,
         old: impl AsRef<Path>,
         new: impl AsRef<Path>,

@@ -45,11 +45,59 @@ impl Volume {
         let dest = dest.as_ref();
         let name = dest.file_name().ok_or(CallerError::Exists);
         let name = name.map_err(|error| Error::from(error).at(dest))?;
-        let found = self.opened.walker().find(dest.parent().unwrap_or(Path::new("")), Follow::Last)?;
+        let parent = dest.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("/"));
+        let found = self.opened.walker().find(parent, Follow::Last)?;
         let dir = self.namespace().inode(found)?;
         let dir = self.namespace().hold(&dir)?;
         let made = subvol::snapshot(self.namespace(), source, &dir, name.as_bytes(), mode);
         made.map_err(|error| error.at(dest))
+    }
+
+    /// Makes a snapshot of the subvolume at `source` that can be changed, and returns it as a volume: a handle whose
+    /// paths begin at the root of the fork. What a fork takes does not depend on how much is in the subvolume: what was
+    /// written to it is flushed, and one transaction is committed. Both share everything until one of them changes it.
+    /// Subvolumes inside `source` are empty directories in the fork.
+    ///
+    /// The handle shares the volume with the others: whichever is dropped last closes it. The fork is deleted as any
+    /// subvolume, by its path from another handle; what goes on with it through this one fails.
+    ///
+    /// # Errors
+    /// As [`Self::subvolume_at`], and as [`vfs::Volume::snapshot`].
+    ///
+    /// # Examples
+    /// ```
+    /// # use btrfs::{ChangeKind, MakeOptions, Volume};
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let dir = tempfile::tempdir()?;
+    /// # let make = MakeOptions { size: Some(64 << 20), ..MakeOptions::default() };
+    /// # let volume = Volume::make(dir.path().join("disk.img"), &make)?;
+    /// volume.create_subvolume("main")?;
+    /// volume.write("main/settings", "colour=blue")?;
+    ///
+    /// let fork = volume.fork("main", "trial")?;
+    /// fork.write("settings", "colour=red")?;
+    /// fork.write("notes", "red it is")?;
+    /// assert_eq!(volume.read("trial/settings")?, b"colour=red");
+    /// assert_eq!(volume.read("main/settings")?, b"colour=blue");
+    ///
+    /// let changes = volume.diff("main", "trial")?;
+    /// assert!(changes.iter().any(|change| change.what == ChangeKind::Added));
+    /// volume.delete_subvolume("trial")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn fork(&self, source: impl AsRef<Path>, target: impl AsRef<Path>) -> Result<Self> {
+        let source = self.subvolume_at(source.as_ref())?;
+        self.part(self.snapshot_of(source, target, SnapshotMode::ReadWrite)?)
+    }
+
+    /// The subvolume at `path` as a volume: a handle whose paths begin at its root. It shares the volume with the
+    /// others, as that of [`Self::fork`] does.
+    ///
+    /// # Errors
+    /// As [`Self::subvolume_at`].
+    pub fn open_subvolume(&self, path: impl AsRef<Path>) -> Result<Self> {
+        self.part(self.subvolume_at(path.as_ref())?)
     }
 
     /// As [`vfs::Volume::delete_subvolume`], of the subvolume with this number, wherever it is.

@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Error, Result};
 use clap::Args;
 use serde::Serialize;
-use spinney::{Change, ChangeKind, Named};
+use spinney::{Change, ChangeKind, Named, Volume};
 
 use super::format;
 use commands::human::kind_name;
 use commands::image::ReadArgs;
 use commands::names::JsonPath;
+use commands::on_mount::OnMount;
 use commands::output::Output;
 
 /// Show what differs between two subvolumes or snapshots, from their trees: in the time that the difference takes
@@ -27,8 +28,10 @@ use commands::output::Output;
     "  m PATH          its owner, permissions, attributes or times\n\n",
     "They come in the order of inode numbers. Contents that were written again count as changed, whatever is in\n",
     "them. Of a directory the times do not count.\n\n",
+    "Of a mount root, and the user who mounted it, may ask; paths begin at its directory.\n\n",
     "Examples:\n",
     "  spinney diff site.img /monday /tuesday\n",
+    "  spinney diff ./mnt /monday /\n",
     "  spinney diff --json site.img /monday /tuesday | jq '.[] | select(.data) | .path'"
 ))]
 pub(crate) struct Diff {
@@ -65,9 +68,19 @@ struct NamedRow {
 
 impl Diff {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        let volume = format::open_read_only(&self.image)?;
+        let Some(dir) = self.image.mounted_dir()? else {
+            return self.run_on(&format::open_read_only(&self.image)?, out);
+        };
+        let mount = OnMount::connect(&dir)?;
+        let json = self.json.then(|| "--json".to_owned());
+        let paths = ["--".to_owned(), "IMAGE".to_owned(), mount.word(&self.old)?, mount.word(&self.new)?];
+        mount.run("diff", json.into_iter().chain(paths).collect(), out)
+    }
+
+    /// Compares subvolumes of a volume.
+    pub(super) fn run_on(&self, volume: &Volume, out: &mut Output) -> Result<()> {
         let mut rows = Vec::new();
-        volume.diff::<Failed>(&self.old, &self.new, |change| {
+        volume.for_each_change::<Failed>(&self.old, &self.new, |change| {
             if self.json {
                 rows.push(row(&change));
                 return Ok(());

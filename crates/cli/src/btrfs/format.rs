@@ -21,9 +21,14 @@ struct Btrfs(Volume);
 
 impl About for Btrfs {
     fn report(&self, json: bool, out: &mut Output) -> Result<()> {
-        let info = self.0.info()?;
-        if json { out.json(&info::report(&info)) } else { info::print(out, &info) }
+        report(&self.0, json, out)
     }
+}
+
+/// What `info` shows of a volume.
+pub(super) fn report(volume: &Volume, json: bool, out: &mut Output) -> Result<()> {
+    let info = volume.info()?;
+    if json { out.json(&info::report(&info)) } else { info::print(out, &info) }
 }
 
 pub(super) fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {

@@ -1,17 +1,28 @@
-//! Streams of a mount: its server sends and receives them, whoever asks for that passes them on.
+//! Commands that the server of a mount carries out, for who asks it to: [`commands::on_mount`] is the other side.
 //!
-//! The words of a job are those of the command line, with paths from the root of what is mounted.
+//! The words of a job are those of the command line, with paths from the root of what is mounted. What a command prints
+//! goes back through the stream.
 
+use std::io::{BufWriter, Write as _};
 use std::os::unix::net::UnixStream;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::Args;
-use remote::{JobFailure, Jobs};
+use remote::{JobFailure, JobKind, Jobs};
 use spinney::Volume;
 
+use super::diff::Diff;
+use super::label::Label;
+use super::map::Map;
+use super::qgroup::Qgroup;
+use super::quota::Quota;
 use super::receive::Receive;
 use super::send::Send;
+use super::{backup, format};
 use commands::failure::{Failure, Status, one_line, status_of};
+use commands::info::{self, Info};
+use commands::on_mount::TERMINAL;
+use commands::output::Output;
 
 /// Jobs on a volume that is mounted.
 pub(crate) struct OfVolume(Volume);
@@ -25,14 +36,56 @@ impl OfVolume {
         match words.first().map(String::as_str) {
             Some("send") => parse::<Send>(words)?.send_to(&self.0, stream).map(|()| String::new()),
             Some("receive") => parse::<Receive>(words)?.receive_from(&self.0, stream, changed),
-            _ => Err(Failure::new(Status::Unsupported, "the server of the mount does not know this command").into()),
+            Some("backup") => {
+                let mut out = BufWriter::new(stream);
+                backup::serve(&self.0, words, &mut out, changed)?;
+                out.flush().context("the stream")?;
+                Ok(String::new())
+            }
+            Some(name) => self.report(name, words, stream).map(|()| String::new()),
+            None => Err(unknown()),
         }
+    }
+
+    /// Carries out a command that prints something.
+    fn report(&self, name: &str, words: &[String], stream: UnixStream) -> Result<()> {
+        let is_terminal = words.get(1).is_some_and(|word| word == TERMINAL);
+        let words = without_terminal(words);
+        let mut out = Output::to(stream, is_terminal);
+        match name {
+            info::NAME => format::report(&self.0, parse::<Info>(&words)?.is_json(), &mut out)?,
+            "label" => parse::<Label>(&words)?.run_on(&self.0, &mut out)?,
+            "diff" => parse::<Diff>(&words)?.run_on(&self.0, &mut out)?,
+            "map" => parse::<Map>(&words)?.run_on(&self.0, &mut out)?,
+            "qgroup" => parse::<Qgroup>(&words)?.run_on(&self.0, &mut out)?,
+            "quota" => parse::<Quota>(&words)?.run_on(&self.0, &mut out)?,
+            _ => return Err(unknown()),
+        }
+        out.finish()
     }
 }
 
+fn unknown() -> anyhow::Error {
+    Failure::new(Status::Unsupported, "the server of the mount does not know this command").into()
+}
+
+/// The words as they are given for an image.
+fn without_terminal(words: &[String]) -> Vec<String> {
+    let is_mark = |(at, word): &(usize, &String)| *at == 1 && *word == TERMINAL;
+    words.iter().enumerate().filter(|pair| !is_mark(pair)).map(|(_, word)| word.clone()).collect()
+}
+
 impl Jobs for OfVolume {
-    fn changes(&self, words: &[String]) -> bool {
-        words.first().is_none_or(|name| name != "send")
+    fn kind(&self, words: &[String]) -> JobKind {
+        match words.first().map(String::as_str) {
+            Some(info::NAME) => JobKind::Tells,
+            Some("label") => match parse::<Label>(&without_terminal(words)) {
+                Ok(label) if !label.changes() => JobKind::Tells,
+                _ => JobKind::Changes,
+            },
+            Some("send" | "diff" | "map") => JobKind::Reads,
+            _ => JobKind::Changes,
+        }
     }
 
     fn run(&self, words: &[String], stream: UnixStream, changed: &mut Vec<Vec<u8>>) -> Result<String, JobFailure> {

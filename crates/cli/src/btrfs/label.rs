@@ -1,6 +1,6 @@
 //! `spinney label`
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::io::Write as _;
 use std::os::unix::ffi::OsStrExt as _;
 
@@ -8,21 +8,24 @@ use anyhow::Result;
 use btrfs_disk::superblock::LABEL_SIZE;
 use clap::Args;
 use serde::Serialize;
+use spinney::Volume;
 
 use super::format;
-use commands::failure::Failure;
+use commands::failure::{Failure, Status};
 use commands::image::ReadArgs;
 use commands::names;
+use commands::on_mount::OnMount;
 use commands::output::Output;
 
-/// Show or change the label of an image
+/// Show or change the label of an image, or of what is mounted
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "An image that is mounted is refused, and where it is mounted is said.\n\n",
+    "Of a mount everybody may read it; root, and the user who mounted it, may change it.\n\n",
     "Examples:\n",
     "  spinney label site.img              print it\n",
     "  spinney label site.img \"Site 2026\"  set it\n",
-    "  spinney label site.img \"\"           take it away"
+    "  spinney label site.img \"\"           take it away\n",
+    "  spinney label ./mnt \"Site 2027\"     of what is mounted there"
 ))]
 pub(crate) struct Label {
     #[command(flatten)]
@@ -45,10 +48,41 @@ struct Report {
 
 impl Label {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        let label = match &self.new {
-            Some(new) => self.set(new)?,
-            None => format::open_read_only(&self.image)?.info()?.label,
-        };
+        // Before the image is opened, whose log that might replay.
+        self.new.as_ref().map_or(Ok(()), |new| check("label", new.as_bytes()))?;
+        if let Some(dir) = self.image.mounted_dir()? {
+            return OnMount::connect(&dir)?.run("label", self.words()?, out);
+        }
+        if !self.changes() {
+            return self.run_on(&format::open_read_only(&self.image)?, out);
+        }
+        let volume = format::open_writable(&self.image.image)?;
+        self.run_on(&volume, out)?;
+        Ok(volume.close()?)
+    }
+
+    /// The command line for the server of a mount.
+    fn words(&self) -> Result<Vec<String>> {
+        let mut words: Vec<String> = self.json.then(|| "--json".to_owned()).into_iter().collect();
+        words.extend(["--".to_owned(), "IMAGE".to_owned()]);
+        if let Some(new) = &self.new {
+            let new = new.to_str().ok_or_else(|| Failure::new(Status::Unsupported, "label: not UTF-8"))?;
+            words.push(new.to_owned());
+        }
+        Ok(words)
+    }
+
+    pub(super) const fn changes(&self) -> bool {
+        self.new.is_some()
+    }
+
+    /// Shows or changes the label of a volume.
+    pub(super) fn run_on(&self, volume: &Volume, out: &mut Output) -> Result<()> {
+        if let Some(new) = &self.new {
+            check("label", new.as_bytes())?;
+            volume.set_label(new)?;
+        }
+        let label = volume.info()?.label;
         if self.json {
             let bytes = label.as_bytes();
             let is_hex = std::str::from_utf8(bytes).is_err();
@@ -57,21 +91,11 @@ impl Label {
                 label_hex: is_hex.then(|| names::hex(bytes)),
             });
         }
-        if self.new.is_none() {
+        if !self.changes() {
             out.put_name(label.as_bytes())?;
             out.write_all(b"\n")?;
         }
         Ok(())
-    }
-
-    fn set(&self, new: &OsStr) -> Result<OsString> {
-        // Before the image is opened, whose log that might replay.
-        check("label", new.as_bytes())?;
-        let volume = format::open_writable(&self.image.image)?;
-        volume.set_label(new)?;
-        let label = volume.info()?.label;
-        volume.close()?;
-        Ok(label)
     }
 }
 

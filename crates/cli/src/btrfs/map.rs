@@ -15,6 +15,7 @@ use super::{format, info};
 use commands::human;
 use commands::image::ReadArgs;
 use commands::number::to_float;
+use commands::on_mount::OnMount;
 use commands::output::Output;
 use commands::picture::{self, Anchor, Svg};
 
@@ -37,6 +38,7 @@ const BAR_WIDTH: f64 = 110.0;
 /// other in the picture; the darker, the fuller. Beside it is a table of the chunks.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
+    "Of a mount root, and the user who mounted it, may ask.\n\n",
     "Examples:\n",
     "  spinney map site.img                 the chunks, and how full each is\n",
     "  spinney map site.img -o site.svg     the same as a picture\n",
@@ -126,22 +128,37 @@ struct Cell {
 
 impl Map {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
-        let volume = format::open_read_only(&self.image)?;
-        let about = volume.info()?;
-        let device_bytes = about.devices.iter().map(|device| device.total_bytes).sum::<u64>();
-        let chunks = volume.chunks();
-        let mut cells = Cells::new(device_bytes);
-        let used = count(&volume, &chunks, &mut cells)?;
-        let rows: Vec<Row> = chunks.iter().zip(used).map(|(chunk, used)| row(chunk, used)).collect();
+        let Some(dir) = self.image.mounted_dir()? else {
+            let seen = Seen::of(&format::open_read_only(&self.image)?)?;
+            self.output.as_ref().map_or(Ok(()), |path| picture::write(path, &seen.picture()))?;
+            return self.report(seen, out);
+        };
+        let mount = OnMount::connect(&dir)?;
+        let words = |option: Option<&str>| option.into_iter().chain(["IMAGE"]).map(str::to_owned).collect::<Vec<_>>();
         if let Some(path) = &self.output {
-            let title = about.devices.first().map_or("", |device| device.name.as_str());
-            picture::write(path, &draw(title, device_bytes, &rows, &cells))?;
+            // A server writes no files: the picture comes as what it prints.
+            let mut picture = Vec::new();
+            mount.take(["map".to_owned()].into_iter().chain(words(Some("--output=-"))).collect(), &mut picture)?;
+            picture::write(path, &String::from_utf8_lossy(&picture))?;
         }
+        if self.output.is_none() || self.json {
+            mount.run("map", words(self.json.then_some("--json")), out)?;
+        }
+        Ok(())
+    }
+
+    /// As the server of a mount.
+    pub(super) fn run_on(&self, volume: &Volume, out: &mut Output) -> Result<()> {
+        let seen = Seen::of(volume)?;
+        if self.output.is_some() { Ok(out.write_all(seen.picture().as_bytes())?) } else { self.report(seen, out) }
+    }
+
+    fn report(&self, seen: Seen, out: &mut Output) -> Result<()> {
         if self.json {
-            return out.json(&Report { device_bytes, chunks: rows });
+            return out.json(&Report { device_bytes: seen.device_bytes, chunks: seen.rows });
         }
         if self.output.is_none() {
-            for row in &rows {
+            for row in &seen.rows {
                 let (name, at) =
                     (format!("{}, {}", row.kind, row.profile), row.stripes.first().map_or(0, |s| s.offset));
                 write!(out, "{:>12}  ", human::bytes(at))?;
@@ -149,6 +166,31 @@ impl Map {
             }
         }
         Ok(())
+    }
+}
+
+/// What there is to be shown.
+struct Seen {
+    title: String,
+    device_bytes: u64,
+    rows: Vec<Row>,
+    cells: Cells,
+}
+
+impl Seen {
+    fn of(volume: &Volume) -> Result<Self> {
+        let about = volume.info()?;
+        let device_bytes = about.devices.iter().map(|device| device.total_bytes).sum::<u64>();
+        let chunks = volume.chunks();
+        let mut cells = Cells::new(device_bytes);
+        let used = count(volume, &chunks, &mut cells)?;
+        let rows = chunks.iter().zip(used).map(|(chunk, used)| row(chunk, used)).collect();
+        let title = about.devices.into_iter().next().map_or_else(String::new, |device| device.name);
+        Ok(Self { title, device_bytes, rows, cells })
+    }
+
+    fn picture(&self) -> String {
+        draw(&self.title, self.device_bytes, &self.rows, &self.cells)
     }
 }
 

@@ -26,7 +26,6 @@ pub(crate) mod late_super;
 pub(crate) mod map;
 pub(crate) mod mkfs;
 pub(crate) mod mount;
-mod on_mount;
 pub(crate) mod place;
 pub(crate) mod qgroup;
 pub(crate) mod quota;

@@ -13,6 +13,7 @@ use super::told::told;
 use commands::failure::Failure;
 use commands::human;
 use commands::image::{ImageArgs, ReadArgs};
+use commands::on_mount::OnMount;
 use commands::output::Output;
 
 /// Show, limit and arrange quota groups
@@ -20,7 +21,8 @@ use commands::output::Output;
 /// A subvolume has the group 0/NUMBER. Groups of higher levels, as 1/100, have others as members.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "Quotas are turned on with `spinney quota enable`.\n\n",
+    "Quotas are turned on with `spinney quota enable`. Groups of a mount are changed by root, and by the user who\n",
+    "mounted it; paths begin at its directory.\n\n",
     "Examples:\n",
     "  spinney qgroup show site.img\n",
     "  spinney qgroup limit site.img /home 10G"
@@ -56,6 +58,7 @@ enum Command {
         "Who writes beyond it is told `disk quota exceeded`; deleting goes on.\n\n",
         "Examples:\n",
         "  spinney qgroup limit site.img /home 10G\n",
+        "  spinney qgroup limit ./mnt /home 10G              of what is mounted there\n",
         "  spinney qgroup limit -e site.img 1/100 500M\n",
         "  spinney qgroup limit site.img 0/257 none"
     ))]
@@ -163,38 +166,87 @@ impl From<&QgroupReport> for Group {
 
 impl Qgroup {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        let image = match &self.command {
+            Command::Show { image, raw, json } => return show(image, *raw, *json, out),
+            Command::Limit { image, .. } => image,
+            Command::Assign(relation) | Command::Remove(relation) => &relation.image,
+            Command::Create(one) | Command::Destroy(one) => &one.image,
+        };
+        if let Some(dir) = image.mounted_dir()? {
+            let mount = OnMount::connect(&dir)?;
+            return mount.run("qgroup", self.words(&mount)?, out);
+        }
+        let volume = format::open_writable(image)?;
+        self.run_on(&volume, out)?;
+        Ok(volume.close()?)
+    }
+
+    /// The command line for the server of a mount.
+    fn words(&self, mount: &OnMount) -> Result<Vec<String>> {
+        // What is no group is a path, which begins elsewhere there.
+        let group_or_path = |group: &Path| match group.to_str().filter(|text| text.parse::<QgroupId>().is_ok()) {
+            Some(text) => Ok(text.to_owned()),
+            None => mount.word(group),
+        };
+        let (name, is_exclusive, json, rest) = match &self.command {
+            Command::Show { json, .. } => ("show", false, *json, Vec::new()),
+            Command::Limit { group, size, exclusive, json, .. } => {
+                let size = size.0.map_or_else(|| "none".to_owned(), |bytes| bytes.to_string());
+                ("limit", *exclusive, *json, vec![group_or_path(group)?, size])
+            }
+            Command::Assign(relation) => ("assign", false, relation.json, relation.words(group_or_path)?),
+            Command::Remove(relation) => ("remove", false, relation.json, relation.words(group_or_path)?),
+            Command::Create(one) => ("create", false, one.json, vec![one.group.to_string()]),
+            Command::Destroy(one) => ("destroy", false, one.json, vec![one.group.to_string()]),
+        };
+        let options = is_exclusive.then_some("--exclusive").into_iter().chain(json.then_some("--json"));
+        let words = [name].into_iter().chain(options).chain(["--", "IMAGE"]).map(str::to_owned);
+        Ok(words.chain(rest).collect())
+    }
+
+    /// Makes a change, durably, and reports what is then.
+    pub(super) fn run_on(&self, volume: &Volume, out: &mut Output) -> Result<()> {
         match &self.command {
-            Command::Show { image, raw, json } => show(image, *raw, *json, out),
-            Command::Limit { image, group, size, exclusive, json } => {
-                let volume = format::open_writable(image)?;
-                let group = group_at(&volume, group)?;
+            Command::Show { .. } => Err(Failure::refused("a mount tells of quota groups in another way").into()),
+            Command::Limit { group, size, exclusive, json, .. } => {
+                let group = group_at(volume, group)?;
                 volume.change_quotas(QuotaChange::Limit { group, is_excl: *exclusive, bytes: size.0 })?;
                 end(volume, group, *json, out)
             }
-            Command::Assign(relation) => relation.run(|member, parent| QuotaChange::Assign { member, parent }, out),
-            Command::Remove(relation) => relation.run(|member, parent| QuotaChange::Remove { member, parent }, out),
-            Command::Create(one) => one.run(QuotaChange::Create(one.group), out),
-            Command::Destroy(one) => one.run(QuotaChange::Destroy(one.group), out),
+            Command::Assign(relation) => {
+                relation.run(volume, |member, parent| QuotaChange::Assign { member, parent }, out)
+            }
+            Command::Remove(relation) => {
+                relation.run(volume, |member, parent| QuotaChange::Remove { member, parent }, out)
+            }
+            Command::Create(one) => one.run(volume, QuotaChange::Create(one.group), out),
+            Command::Destroy(one) => one.run(volume, QuotaChange::Destroy(one.group), out),
         }
     }
 }
 
 impl Relation {
-    fn run(&self, change: impl FnOnce(QgroupId, QgroupId) -> QuotaChange, out: &mut Output) -> Result<()> {
-        let volume = format::open_writable(&self.image)?;
-        let member = group_at(&volume, &self.member)?;
+    fn words(&self, group_or_path: impl Fn(&Path) -> Result<String>) -> Result<Vec<String>> {
+        Ok(vec![group_or_path(&self.member)?, self.parent.to_string()])
+    }
+
+    fn run(
+        &self,
+        volume: &Volume,
+        change: impl FnOnce(QgroupId, QgroupId) -> QuotaChange,
+        out: &mut Output,
+    ) -> Result<()> {
+        let member = group_at(volume, &self.member)?;
         volume.change_quotas(change(member, self.parent))?;
         end(volume, self.parent, self.json, out)
     }
 }
 
 impl One {
-    fn run(&self, change: QuotaChange, out: &mut Output) -> Result<()> {
-        let volume = format::open_writable(&self.image)?;
+    fn run(&self, volume: &Volume, change: QuotaChange, out: &mut Output) -> Result<()> {
         volume.change_quotas(change)?;
-        let quotas = volume.quotas()?;
-        volume.close()?;
-        if self.json { out.json(&report(quotas.as_ref())) } else { Ok(()) }
+        volume.sync()?;
+        if self.json { out.json(&report(volume.quotas()?.as_ref())) } else { Ok(()) }
     }
 }
 
@@ -207,12 +259,12 @@ fn group_at(volume: &Volume, group: &Path) -> Result<QgroupId> {
 }
 
 /// Makes a change durable and reports the group that it was about.
-fn end(volume: Volume, id: QgroupId, json: bool, out: &mut Output) -> Result<()> {
-    let quotas = volume.quotas()?;
-    volume.close()?;
+fn end(volume: &Volume, id: QgroupId, json: bool, out: &mut Output) -> Result<()> {
+    volume.sync()?;
     if !json {
         return Ok(());
     }
+    let quotas = volume.quotas()?;
     let group = quotas.iter().flat_map(|quotas| &quotas.groups).find(|group| group.id == id);
     out.json(&Group::from(group.ok_or_else(|| anyhow!("{id}: the group is gone"))?))
 }

@@ -9,6 +9,7 @@ use spinney::{QuotaChange, QuotaKind, Volume};
 
 use super::format;
 use commands::image::ImageArgs;
+use commands::on_mount::OnMount;
 use commands::output::Output;
 
 /// Turn quotas on or off, or count anew
@@ -17,9 +18,10 @@ use commands::output::Output;
 /// and limits it.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
-    "An image that is mounted is refused, and where it is mounted is said.\n\n",
+    "Of a mount root, and the user who mounted it, may do so.\n\n",
     "Examples:\n",
     "  spinney quota enable site.img\n",
+    "  spinney quota enable ./mnt                  of what is mounted there\n",
     "  spinney quota rescan site.img"
 ))]
 pub(crate) struct Quota {
@@ -68,26 +70,44 @@ struct Report {
 
 impl Quota {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
+        let image = &self.parts().2.image;
+        if let Some(dir) = image.mounted_dir()? {
+            return OnMount::connect(&dir)?.run("quota", self.words(), out);
+        }
+        let volume = format::open_writable(image)?;
+        self.run_on(&volume, out)?;
+        Ok(volume.close()?)
+    }
+
+    /// Name, option, and what all have.
+    fn parts(&self) -> (&'static str, Option<&'static str>, &Change) {
         match &self.command {
-            Command::Enable { change, simple } => {
-                let kind = if *simple { QuotaKind::Simple } else { QuotaKind::Shared };
-                change.run(|volume| volume.enable_quotas(kind), out)
-            }
-            Command::Disable(change) => change.run(Volume::disable_quotas, out),
-            Command::Rescan(change) => change.run(|volume| volume.change_quotas(QuotaChange::Rescan), out),
+            Command::Enable { change, simple } => ("enable", simple.then_some("--simple"), change),
+            Command::Disable(change) => ("disable", None, change),
+            Command::Rescan(change) => ("rescan", None, change),
         }
     }
-}
 
-impl Change {
-    fn run(&self, change: impl FnOnce(&Volume) -> spinney::Result<()>, out: &mut Output) -> Result<()> {
-        let volume = format::open_writable(&self.image)?;
-        change(&volume)?;
+    /// The command line for the server of a mount.
+    fn words(&self) -> Vec<String> {
+        let (name, option, change) = self.parts();
+        let words = [name].into_iter().chain(option).chain(change.json.then_some("--json")).chain(["IMAGE"]);
+        words.map(str::to_owned).collect()
+    }
+
+    /// Makes the change, durably, and tells what is then.
+    pub(super) fn run_on(&self, volume: &Volume, out: &mut Output) -> Result<()> {
+        match &self.command {
+            Command::Enable { simple: true, .. } => volume.enable_quotas(QuotaKind::Simple)?,
+            Command::Enable { .. } => volume.enable_quotas(QuotaKind::Shared)?,
+            Command::Disable(_) => volume.disable_quotas()?,
+            Command::Rescan(_) => volume.change_quotas(QuotaChange::Rescan)?,
+        }
+        volume.sync()?;
         let quotas = volume.quotas()?;
-        volume.close()?;
         let groups = quotas.as_ref().map_or(0, |quotas| quotas.groups.len());
         let is_inconsistent = quotas.as_ref().is_some_and(spinney::QuotaReport::is_inconsistent);
-        if self.json {
+        if self.parts().2.json {
             return out.json(&Report { enabled: quotas.is_some(), inconsistent: is_inconsistent, groups });
         }
         if is_inconsistent {

@@ -15,10 +15,10 @@ use serde::Serialize;
 use spinney::Volume;
 
 use super::format;
-use super::on_mount::OnMount;
 use commands::failure::{Failure, Status, one_line};
 use commands::image::ImageArgs;
 use commands::names::JsonPath;
+use commands::on_mount::OnMount;
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
 

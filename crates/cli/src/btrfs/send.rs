@@ -12,9 +12,9 @@ use clap::Args;
 use spinney::{SendError, SendOptions, Volume};
 
 use super::format;
-use super::on_mount::OnMount;
 use commands::failure::{Failure, Status};
 use commands::image::ReadArgs;
+use commands::on_mount::OnMount;
 use commands::progress::{Bar, Progress};
 
 /// Bytes of the stream that are written at a time.

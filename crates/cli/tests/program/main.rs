@@ -28,6 +28,7 @@ mod mount_subvolumes;
 mod mount_sync;
 mod mount_times;
 mod mount_truncate;
+mod mount_whole;
 mod mounted;
 mod quotas;
 mod receive;

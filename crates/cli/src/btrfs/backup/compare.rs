@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use spinney::{File, Metadata, NodeKind, Volume};
+use spinney::{File, Metadata, NodeKind};
+use vfs::Volume;
 
 use commands::progress::Progress;
 

@@ -19,8 +19,7 @@ use serde::{Deserialize, Serialize};
 use super::rule::Rule;
 use super::stamp::Stamp;
 use super::state::{self, Name, State};
-use super::{Destination, Sent, transfer};
-use crate::btrfs::send;
+use super::{Destination, Sent};
 use commands::failure::{Failure, Status};
 use commands::progress::Progress;
 
@@ -405,8 +404,7 @@ impl Destination for Directory {
         let out = create(&partial)?;
         let mut output = BufWriter::with_capacity(BLOCK_BYTES, Digested { inner: &out, digest: &mut digest });
         let (from, parent) = (sent.path(), sent.parent_path());
-        let result = sent.volume.send(&from, parent.as_deref(), &[], &transfer::options(), &mut output);
-        result.map_err(|error| send::explain(error, &from))?;
+        sent.source.send(&from, parent.as_deref(), &mut output)?;
         output.flush().with_context(about)?;
         drop(output);
         out.sync_all().with_context(about)?;

@@ -23,7 +23,7 @@ impl Image {
     /// What an image has in a directory.
     pub(super) fn open(open: Open, dir: &Path, name: &Name) -> Result<Self> {
         let volume = open(false)?;
-        let states = received(state::states(&volume, dir, name)?);
+        let states = received(state::states(state::subvolumes_in(&volume, dir)?, name));
         volume.close()?;
         Ok(Self { open, dir: dir.to_owned(), name: name.clone(), states })
     }
@@ -42,17 +42,17 @@ impl Image {
 
 /// Those that came from a stream.
 fn received(states: Vec<State>) -> Vec<State> {
-    states.into_iter().filter(|state| state.info.received_uuid != [0; 16]).collect()
+    states.into_iter().filter(State::is_received).collect()
 }
 
 impl Destination for Image {
     fn has(&self, state: &State) -> bool {
-        self.states.iter().any(|there| there.info.received_uuid == state.sent_uuid())
+        self.states.iter().any(|there| there.is_copy_of(state.sent_uuid()))
     }
 
     fn clear(&mut self) -> Result<Vec<String>> {
         let volume = (self.open)(false)?;
-        let left = state::leftovers(&volume, &self.dir, &self.name)?;
+        let left = state::leftovers(state::subvolumes_in(&volume, &self.dir)?, &self.name);
         volume.close()?;
         self.delete(&left)?;
         Ok(left)
@@ -62,13 +62,13 @@ impl Destination for Image {
         let volume = (self.open)(true)?;
         volume.create_dir_all(&self.dir)?;
         let paths = (&*sent.path(), sent.parent_path());
-        let report = transfer::transfer(sent.volume, (paths.0, paths.1.as_deref()), &volume, &self.dir, progress);
-        let states = state::states(&volume, &self.dir, &self.name);
+        let report = transfer::transfer(sent.source, (paths.0, paths.1.as_deref()), &volume, &self.dir, progress);
+        let found = state::subvolumes_in(&volume, &self.dir);
         // What can be gone on with stays, whatever failed.
         let closed = volume.close();
         let bytes = report?.bytes;
         closed?;
-        self.states = received(states?);
+        self.states = received(state::states(found?, &self.name));
         Ok(bytes)
     }
 
@@ -76,7 +76,7 @@ impl Destination for Image {
         // Opened anew, so that it is read from where it was written to.
         let volume = (self.open)(false)?;
         let (from, copy) = (sent.path(), self.dir.join(&sent.state.name));
-        let source = Side { volume: sent.volume, dir: &from };
+        let source = Side { volume: sent.source.files(), dir: &from };
         let found = compare(source, Side { volume: &volume, dir: &copy }, progress);
         volume.close()?;
         let Some(difference) = found? else { return Ok(()) };

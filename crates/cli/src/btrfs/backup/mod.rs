@@ -21,8 +21,11 @@ mod image;
 mod output;
 mod restore;
 mod rule;
+mod served;
+mod source;
 mod stamp;
 mod state;
+mod target;
 mod transfer;
 
 use std::collections::BTreeSet;
@@ -33,7 +36,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use spinney::{SnapshotMode, Volume};
+use spinney::Volume;
 
 use super::format;
 use commands::failure::{Failure, Status};
@@ -42,6 +45,8 @@ use commands::output::Output;
 use commands::progress::{Bar, Progress};
 pub(crate) use restore::Restore;
 use rule::Rule;
+pub(super) use served::serve;
+use source::Source;
 use stamp::Stamp;
 use state::{Name, State};
 
@@ -57,10 +62,13 @@ use state::{Name, State};
     "  a directory  each state is a file NAME.TIME.UUID.stream, and manifest.json says which build on which;\n",
     "               without --full now and then no stream can be deleted, since the next builds on it\n",
     "  -            the whole state as a stream; the report goes to the standard error\n\n",
+    "Of a mount root, and the user who mounted it, may make a backup; paths begin at its directory. What goes to an\n",
+    "image is compared with its source, which the user has to be allowed to read.\n\n",
     "Snapshots are called NAME.TIME. For several destinations use several names: each keeps snapshots of its own.\n\n",
     "Examples:\n",
     "  spinney backup site.img /home backup.img\n",
     "  spinney backup --keep hourly=24,daily=7 site.img /home backup.img\n",
+    "  spinney backup /mnt/site /home backup.img               of what is mounted\n",
     "  spinney backup --full --keep weekly=8 site.img /home ./streams\n",
     "  spinney backup site.img - | ssh host spinney receive backup.img\n",
     "  spinney backup --dry-run --json site.img /home backup.img | jq .actions[]"
@@ -128,7 +136,7 @@ trait Destination {
 
 /// A state that is sent.
 struct Sent<'a> {
-    volume: &'a Volume,
+    source: &'a dyn Source,
     /// Where the states are.
     dir: &'a Path,
     state: &'a State,
@@ -157,6 +165,8 @@ struct Action {
     bytes: Option<u64>,
 }
 
+/// Name of what the server of a mount is asked for.
+const JOB: &str = "backup";
 const SOURCE: &str = "source";
 const DESTINATION: &str = "destination";
 
@@ -175,23 +185,19 @@ struct Report<'a> {
 impl Backup {
     pub(crate) fn run(&self, out: &mut Output) -> Result<()> {
         let name = self.name.clone().map_or_else(|| Name::of_path(&self.source), Ok)?;
-        refuse_dir(&self.image.image)?;
         let is_output = self.dest.as_os_str() == "-";
         let mut dest: Box<dyn Destination> = match is_output {
             true => Box::new(output::StandardOutput),
             false if self.dest.is_dir() => Box::new(directory::Directory::open(&self.dest, &name)?),
             false => Box::new(image::Image::open(opener(&self.dest), &self.into, &name)?),
         };
-        let volume = match self.dry_run {
-            true => format::open_image_as(&self.image, true)?,
-            false => format::open_writable(&self.image)?,
-        };
+        let source = source::open(&self.image, self.dry_run)?;
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
         let mut actions = Vec::new();
-        let done = self.run_on(&volume, &mut *dest, &name, &progress, &mut actions);
+        let done = self.run_on(&*source, &mut *dest, &name, &progress, &mut actions);
         drop(bar);
-        let closed = volume.close();
+        let closed = source.close();
         // What was done is told, whatever became of the rest.
         if is_output {
             self.tell(&name, &actions, &mut std::io::stderr().lock())?;
@@ -201,7 +207,7 @@ impl Backup {
             self.tell(&name, &actions, out)?;
         }
         done?;
-        Ok(closed?)
+        closed
     }
 
     fn tell(&self, name: &Name, actions: &[Action], out: &mut impl std::io::Write) -> Result<()> {
@@ -225,20 +231,18 @@ impl Backup {
 
     fn run_on(
         &self,
-        volume: &Volume,
+        source: &dyn Source,
         dest: &mut dyn Destination,
         name: &Name,
         progress: &Progress,
         actions: &mut Vec<Action>,
     ) -> Result<()> {
-        if volume.subvolume_at(&self.source).is_err() {
-            return Err(Failure::refused(format!("{}: no subvolume", self.source.display())).into());
-        }
+        source.check(&self.source)?;
         let dir = &self.snapshots;
-        let mut states = state::states(volume, dir, name)?;
+        let mut states = state::states(source.subvolumes_in(dir)?, name);
         let shared = state::common(&states, |state| dest.has(state)).map(|state| state.stamp);
         if dest.keeps() {
-            self.finish_last(volume, dest, &mut states, shared, progress, actions)?;
+            self.finish_last(source, dest, &mut states, shared, progress, actions)?;
         }
         let stamp = self.stamp(&states)?;
         actions.push(Action::new("snapshot", SOURCE, name.at(stamp)));
@@ -247,22 +251,20 @@ impl Backup {
             let parent = parent.map(|state| state.name.clone());
             actions.push(Action { parent, ..Action::new("send", DESTINATION, name.at(stamp)) });
         } else {
-            volume.create_dir_all(dir)?;
-            volume.snapshot(&self.source, dir.join(name.at(stamp)), SnapshotMode::ReadOnly)?;
-            volume.sync()?;
-            states = state::states(volume, dir, name)?;
+            source.freeze(&self.source, &dir.join(name.at(stamp)))?;
+            states = state::states(source.subvolumes_in(dir)?, name);
             if let Some(state) = states.iter().find(|state| state.stamp == stamp) {
-                self.send(volume, dest, (&states, state), progress, actions)?;
+                self.send(source, dest, (&states, state), progress, actions)?;
             }
         }
-        self.prune(volume, dest, (&states, stamp), actions)
+        self.prune(source, dest, (&states, stamp), actions)
     }
 
     /// Sends the newest state that the destination lacks, and deletes older ones that it lacks: what backups that were
     /// cut short have left.
     fn finish_last(
         &self,
-        volume: &Volume,
+        source: &dyn Source,
         dest: &mut dyn Destination,
         states: &mut Vec<State>,
         shared: Option<Stamp>,
@@ -274,7 +276,7 @@ impl Backup {
         };
         while let Some(older) = states.pop_if(|older| shared.is_some_and(|shared| older.stamp > shared)) {
             if !self.dry_run {
-                volume.delete_subvolume(self.snapshots.join(&older.name))?;
+                source.delete(&self.snapshots.join(&older.name))?;
             }
             actions.push(Action::new("delete", SOURCE, older.name));
         }
@@ -284,7 +286,7 @@ impl Backup {
             actions.push(Action { parent, ..Action::new("send", DESTINATION, last.name) });
             return Ok(());
         }
-        self.send(volume, dest, (states, &last), progress, actions)?;
+        self.send(source, dest, (states, &last), progress, actions)?;
         self.clear(dest, actions)
     }
 
@@ -297,14 +299,14 @@ impl Backup {
 
     fn send(
         &self,
-        volume: &Volume,
+        source: &dyn Source,
         dest: &mut dyn Destination,
         (states, state): (&[State], &State),
         progress: &Progress,
         actions: &mut Vec<Action>,
     ) -> Result<()> {
         let parent = state::common(states, |other| other.stamp < state.stamp && dest.has(other));
-        let sent = Sent { volume, dir: &self.snapshots, state, parent: parent.filter(|_| !self.full) };
+        let sent = Sent { source, dir: &self.snapshots, state, parent: parent.filter(|_| !self.full) };
         let bytes = dest.receive(&sent, progress)?;
         let parent = sent.parent.map(|parent| parent.name.clone());
         actions.push(Action { parent, bytes: Some(bytes), ..Action::new("send", DESTINATION, &state.name) });
@@ -318,7 +320,7 @@ impl Backup {
     /// Lets go of states of both sides.
     fn prune(
         &self,
-        volume: &Volume,
+        source: &dyn Source,
         dest: &mut dyn Destination,
         (states, newest): (&[State], Stamp),
         actions: &mut Vec<Action>,
@@ -333,7 +335,7 @@ impl Backup {
         for stamp in state::to_prune(&stamps, Some(rule), &BTreeSet::from([newest])) {
             let Some(state) = states.iter().find(|state| state.stamp == stamp) else { continue };
             if !self.dry_run {
-                volume.delete_subvolume(self.snapshots.join(&state.name))?;
+                source.delete(&self.snapshots.join(&state.name))?;
             }
             actions.push(Action::new("delete", SOURCE, &state.name));
         }
@@ -355,22 +357,18 @@ impl Backup {
 /// Opens a volume, to write to it or not.
 type Open = Box<dyn Fn(bool) -> Result<Volume>>;
 
-/// What opens the image at a path.
+/// The image at a path.
+fn image_args(path: &Path) -> ImageArgs {
+    ImageArgs { image: path.to_owned(), subvolume: None, subvolume_id: None, superblock: None }
+}
+
+/// What opens it.
 fn opener(path: &Path) -> Open {
-    let image = ImageArgs { image: path.to_owned(), subvolume: None, subvolume_id: None, superblock: None };
+    let image = image_args(path);
     Box::new(move |writes| match writes {
         true => format::open_writable(&image),
         false => format::open_image_as(&image, true),
     })
-}
-
-/// Refuses a directory in place of an image.
-fn refuse_dir(image: &Path) -> Result<()> {
-    if image.is_dir() {
-        let text = format!("{}: a directory; name an image that is not mounted", image.display());
-        return Err(Failure::new(Status::Unsupported, text).into());
-    }
-    Ok(())
 }
 
 /// The failure of a copy that is not what it is a copy of.

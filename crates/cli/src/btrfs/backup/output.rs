@@ -7,8 +7,7 @@ use anyhow::{Context as _, Result};
 use super::rule::Rule;
 use super::stamp::Stamp;
 use super::state::State;
-use super::{Destination, Sent, transfer};
-use crate::btrfs::send;
+use super::{Destination, Sent};
 use commands::failure::Failure;
 use commands::progress::Progress;
 
@@ -53,9 +52,7 @@ impl Destination for StandardOutput {
             return Err(Failure::refused("the stream would go to the terminal: redirect the standard output").into());
         }
         let mut output = Counted { inner: BufWriter::with_capacity(WRITE_BYTES, io::stdout()), bytes: 0 };
-        let path = sent.path();
-        let result = sent.volume.send(&path, None, &[], &transfer::options(), &mut output);
-        result.map_err(|error| send::explain(error, &path))?;
+        sent.source.send(&sent.path(), None, &mut output)?;
         output.flush().context("the stream")?;
         Ok(output.bytes)
     }

@@ -7,17 +7,17 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Result;
-use btrfs_receive::{Options, Receiver, Silent};
 use clap::Args;
 use serde::Serialize;
-use spinney::{SnapshotMode, Volume};
+use spinney::Volume;
 
 use super::compare::{Side, compare};
 use super::directory::{Directory, Stream};
 use super::state::{self, Name, State};
-use super::{Open, differs, opener, refuse_dir, transfer};
-use crate::btrfs::receive;
+use super::target::{self, Target};
+use super::{differs, image_args, opener};
 use commands::failure::{Failure, Status};
+use commands::image::ImageArgs;
 use commands::names::JsonPath;
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
@@ -28,11 +28,13 @@ const WORK_SUFFIX: &str = ".restoring";
 /// Bring back a state that `backup` has kept, from an image or a directory of streams
 ///
 /// The state becomes a subvolume of IMAGE that can be changed. Streams are read and compared with the manifest before
-/// any of them is used; a state of an image is compared with what was made of it.
+/// any of them is used; a state of an image is compared with what was made of it. Into a mount root, and the user who
+/// mounted it, may restore.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
     "  spinney restore backup.img site.img /home-restored\n",
+    "  spinney restore backup.img /mnt/site /home-restored     into what is mounted\n",
     "  spinney restore --state home.2026-11-25T031500Z ./streams site.img /home\n",
     "  spinney restore --list --json backup.img | jq -r .states[].state"
 ))]
@@ -40,7 +42,7 @@ pub(crate) struct Restore {
     /// Image or directory that a backup went to
     #[arg(value_name = "FROM")]
     from: PathBuf,
-    /// Image in which the state is brought back
+    /// Image, or directory of a mount, in which the state is brought back
     #[arg(value_name = "IMAGE", required_unless_present = "list")]
     image: Option<PathBuf>,
     /// The subvolume that it becomes there
@@ -103,7 +105,7 @@ impl Origin {
             return Ok(Self::Directory(Directory::open(path, &name)?));
         }
         let volume = opener(path)(false)?;
-        let states = state::all_states(&volume, dir)?;
+        let states = state::all_states(state::subvolumes_in(&volume, dir)?);
         Ok(Self::Image { volume, dir: dir.to_owned(), states })
     }
 
@@ -132,7 +134,6 @@ impl Restore {
         let (Some(image), Some(path)) = (&self.image, &self.path) else {
             return Err(Failure::usage("an image and a path are needed").into());
         };
-        refuse_dir(image)?;
         let (state, chosen) = self.choose(&from)?;
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
@@ -141,8 +142,7 @@ impl Restore {
                 found.check(stream, &progress)?;
             }
         }
-        let open: Open = opener(image);
-        restore(&open, &from, &chosen, path, &progress)?;
+        restore(&image_args(image), &from, &chosen, path, &progress)?;
         drop(bar);
         let path = JsonPath(std::os::unix::ffi::OsStrExt::as_bytes(path.as_os_str()).to_vec());
         if self.json { out.json(&Report { state, path }) } else { Ok(()) }
@@ -181,14 +181,14 @@ fn list(from: &Origin, json: bool, out: &mut Output) -> Result<()> {
     Ok(())
 }
 
-fn restore(open: &Open, from: &Origin, chosen: &Chosen<'_>, path: &Path, progress: &Progress) -> Result<()> {
-    let volume = open(true)?;
-    let done = restore_to(&volume, from, chosen, path, progress);
-    let closed = volume.close();
+fn restore(image: &ImageArgs, from: &Origin, chosen: &Chosen<'_>, path: &Path, progress: &Progress) -> Result<()> {
+    let target = target::open(image)?;
+    let done = restore_to(&*target, from, chosen, path, progress);
+    let closed = target.close();
     done?;
     closed?;
     if let (Origin::Image { volume, dir, .. }, Chosen::State(state)) = (from, chosen) {
-        let (source, copy) = (dir.join(&state.name), open(false)?);
+        let (source, copy) = (dir.join(&state.name), target::files(image)?);
         let found = compare(Side { volume, dir: &source }, Side { volume: &copy, dir: path }, progress)?;
         if let Some(difference) = found {
             return Err(differs(path, &difference));
@@ -197,48 +197,26 @@ fn restore(open: &Open, from: &Origin, chosen: &Chosen<'_>, path: &Path, progres
     Ok(())
 }
 
-fn restore_to(volume: &Volume, from: &Origin, chosen: &Chosen<'_>, path: &Path, progress: &Progress) -> Result<()> {
-    let shown = path.display();
-    if volume.exists(path)? {
-        return Err(Failure::refused(format!("{shown}: is there already")).into());
+fn restore_to(target: &dyn Target, from: &Origin, chosen: &Chosen<'_>, path: &Path, progress: &Progress) -> Result<()> {
+    if target.exists(path)? {
+        return Err(Failure::refused(format!("{}: is there already", path.display())).into());
     }
     let mut work = path.as_os_str().to_owned();
     work.push(WORK_SUFFIX);
     let work = PathBuf::from(work);
-    clear(volume, &work)?;
-    volume.create_dir(&work)?;
-    let received = match (from, chosen) {
-        (Origin::Image { volume: source, dir, .. }, Chosen::State(state)) => {
-            let state = dir.join(&state.name);
-            vec![transfer::transfer(source, (&state, None), volume, &work, progress)?]
+    target.begin(&work)?;
+    let mut received = None;
+    match (from, chosen) {
+        (Origin::Image { volume, dir, .. }, Chosen::State(state)) => {
+            received = Some(target.copy(volume, &dir.join(&state.name), &work, progress)?);
         }
         (Origin::Directory(found), Chosen::Stream(stream)) => {
-            let mut reports = Vec::new();
             for stream in found.chain(stream)? {
-                let mut receiver = Receiver::new(volume, &work, Options::default()).map_err(receive::failure)?;
-                receiver.receive(found.read(stream)?, &mut Silent).map_err(receive::failure)?;
-                reports.push(receiver.report().clone());
+                received = Some(target.receive(&mut found.read(stream)?, &work)?);
             }
-            reports
         }
-        _ => Vec::new(),
-    };
-    let last = received.last().and_then(|report| report.subvolumes.last());
-    let last = last.ok_or_else(|| Failure::new(Status::Corrupt, format!("{shown}: nothing was received")))?;
-    volume.snapshot(&last.path, path, SnapshotMode::ReadWrite)?;
-    clear(volume, &work)?;
-    Ok(volume.sync()?)
-}
-
-/// Deletes the directory that a restoration works in, if it is there.
-fn clear(volume: &Volume, work: &Path) -> Result<()> {
-    if !volume.exists(work)? {
-        return Ok(());
+        _ => {}
     }
-    let entries = volume.read_dir(work)?.map(|entry| entry.map(|entry| entry.file_name().to_owned()));
-    let names = entries.collect::<Result<Vec<_>, _>>()?;
-    for name in names {
-        volume.delete_subvolume(work.join(name))?;
-    }
-    Ok(volume.remove_dir(work)?)
+    let received = received.ok_or_else(|| Failure::new(Status::Corrupt, "nothing was received"))?;
+    target.finish(&received, path, &work)
 }

@@ -5,7 +5,8 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
 use anyhow::Result;
-use spinney::{SubvolumeInfo, Volume};
+use serde::{Deserialize, Serialize};
+use spinney::Volume;
 
 use super::stamp::Stamp;
 use commands::failure::Failure;
@@ -51,42 +52,61 @@ pub(super) fn parse(name: &str) -> Option<(Name, Stamp)> {
     Some((Name::new(name).ok()?, Stamp::parse(stamp)?))
 }
 
+/// A subvolume in a directory.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Found {
+    /// Its name there.
+    name: String,
+    is_read_only: bool,
+    uuid: [u8; 16],
+    /// Zeros where it was not received.
+    received_uuid: [u8; 16],
+}
+
 /// A state in a volume.
 #[derive(Debug, Clone)]
 pub(super) struct State {
     pub(super) stamp: Stamp,
     /// Its name in its directory.
     pub(super) name: String,
-    pub(super) info: SubvolumeInfo,
+    uuid: [u8; 16],
+    received_uuid: [u8; 16],
 }
 
 impl State {
     /// What a receiver knows it by.
     pub(super) fn sent_uuid(&self) -> [u8; 16] {
-        if self.info.received_uuid == [0; 16] { self.info.uuid } else { self.info.received_uuid }
+        if self.is_received() { self.received_uuid } else { self.uuid }
+    }
+
+    /// What it was received from, where it was.
+    pub(super) fn is_copy_of(&self, uuid: [u8; 16]) -> bool {
+        self.received_uuid == uuid
+    }
+
+    pub(super) fn is_received(&self) -> bool {
+        self.received_uuid != [0; 16]
     }
 }
 
-/// The states of `name` in a directory of a volume, the oldest first.
-pub(super) fn states(volume: &Volume, dir: &Path, name: &Name) -> Result<Vec<State>> {
-    let mut states = all_states(volume, dir)?;
-    states.retain(|(of, _)| of == name);
-    Ok(states.into_iter().map(|(_, state)| state).collect())
+/// The states of `name` among the subvolumes of a directory, the oldest first.
+pub(super) fn states(found: Vec<Found>, name: &Name) -> Vec<State> {
+    all_states(found).into_iter().filter(|(of, _)| of == name).map(|(_, state)| state).collect()
 }
 
-/// The states of everything in a directory of a volume, the oldest first. Without the directory there are none.
-pub(super) fn all_states(volume: &Volume, dir: &Path) -> Result<Vec<(Name, State)>> {
+/// The states of everything among the subvolumes of a directory, the oldest first.
+pub(super) fn all_states(found: Vec<Found>) -> Vec<(Name, State)> {
     let mut states = Vec::new();
-    for (name, info) in subvolumes_in(volume, dir)? {
-        let Some((of, stamp)) = parse(&name).filter(|_| info.read_only) else { continue };
-        states.push((of, State { stamp, name, info }));
+    for Found { name, is_read_only, uuid, received_uuid } in found {
+        let Some((of, stamp)) = parse(&name).filter(|_| is_read_only) else { continue };
+        states.push((of, State { stamp, name, uuid, received_uuid }));
     }
     states.sort_by_key(|(_, state)| state.stamp);
-    Ok(states)
+    states
 }
 
 /// Names of what receipts that were cut short have left in a directory, of states of `name`.
-pub(super) fn leftovers(volume: &Volume, dir: &Path, name: &Name) -> Result<Vec<String>> {
+pub(super) fn leftovers(found: Vec<Found>, name: &Name) -> Vec<String> {
     let is_left = |text: &str| {
         let ends = |text: &str| parse(text).is_some_and(|(of, _)| of == *name);
         match text.rsplit_once('.') {
@@ -95,12 +115,13 @@ pub(super) fn leftovers(volume: &Volume, dir: &Path, name: &Name) -> Result<Vec<
             None => false,
         }
     };
-    let found = subvolumes_in(volume, dir)?.into_iter();
-    let found = found.filter(|(name, info)| is_left(name) && info.received_uuid == [0; 16] && !info.read_only);
-    Ok(found.map(|(name, _)| name).collect())
+    let found = found.into_iter();
+    let found = found.filter(|one| is_left(&one.name) && one.received_uuid == [0; 16] && !one.is_read_only);
+    found.map(|one| one.name).collect()
 }
 
-fn subvolumes_in(volume: &Volume, dir: &Path) -> Result<Vec<(String, SubvolumeInfo)>> {
+/// The subvolumes in a directory of a volume. Without the directory there are none.
+pub(super) fn subvolumes_in(volume: &Volume, dir: &Path) -> Result<Vec<Found>> {
     if !volume.exists(dir)? {
         return Ok(Vec::new());
     }
@@ -111,7 +132,8 @@ fn subvolumes_in(volume: &Volume, dir: &Path) -> Result<Vec<(String, SubvolumeIn
             && info.dir.is_some_and(|dir| dir.0 == home.ino);
         let name = info.path.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if let (true, Ok(name)) = (is_here, std::str::from_utf8(name)) {
-            found.push((name.to_owned(), info));
+            let (name, is_read_only) = (name.to_owned(), info.read_only);
+            found.push(Found { name, is_read_only, uuid: info.uuid, received_uuid: info.received_uuid });
         }
     }
     Ok(found)

@@ -7,14 +7,15 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result};
 use btrfs_receive::{Error as ReceiveError, Options, Receiver, Report, Watch};
-use spinney::{SendError, SendOptions, Volume};
+use spinney::{SendOptions, Volume};
 
-use super::super::{receive, send};
+use super::super::receive;
+use super::source::Source;
 use commands::failure::Failure;
 use commands::progress::Progress;
 
 /// Bytes that are passed on at once.
-const BUFFER_BYTES: usize = 1 << 20;
+pub(super) const BUFFER_BYTES: usize = 1 << 20;
 
 /// How streams of backups are made. The same each time, so that a receipt can go on.
 pub(super) fn options() -> SendOptions {
@@ -38,7 +39,7 @@ impl Watch for Counting<'_> {
 /// # Errors
 /// What sending and receiving can fail with; the receiver's failure first, since it ends the sender.
 pub(super) fn transfer(
-    from: &Volume,
+    from: &dyn Source,
     (path, parent): (&Path, Option<&Path>),
     to: &Volume,
     dir: &Path,
@@ -48,10 +49,10 @@ pub(super) fn transfer(
     let resumable = Options { resumable: true, ..Options::default() };
     let mut receiver = Receiver::new(to, dir, resumable).map_err(receive::failure)?;
     let (sent, received) = std::thread::scope(|scope| {
-        let sender = scope.spawn(move || -> Result<(), SendError> {
+        let sender = scope.spawn(move || -> Result<()> {
             let mut output = BufWriter::with_capacity(BUFFER_BYTES, output);
-            from.send(path, parent, &[], &options(), &mut output)?;
-            output.flush().map_err(SendError::Output)
+            from.send(path, parent, &mut output)?;
+            output.flush().context("the stream")
         });
         // The input is closed when this ends, and the sender with it.
         let received = receiver.receive(BufReader::with_capacity(BUFFER_BYTES, input), &mut Counting(progress));
@@ -66,9 +67,9 @@ pub(super) fn transfer(
     );
     match (received, sent) {
         // A stream that was cut short was so by the sender.
-        (Err(_), Err(error)) if is_cut => Err(send::explain(error, path)),
+        (Err(_), Err(error)) if is_cut => Err(error),
         (Err(error), _) => Err(receive::failure(error)),
-        (Ok(()), Err(error)) => Err(send::explain(error, path)),
+        (Ok(()), Err(error)) => Err(error),
         (Ok(()), Ok(())) => Ok(receiver.report().clone()),
     }
 }

@@ -15,16 +15,19 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Error, Result};
+use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use btrfs_store::{Store, StoreOptions};
 use clap::{Args, Subcommand};
 
+use commands::failure::{Failure, Status};
 use commands::image::explain;
 use commands::output::Output;
 
 /// Show what is on disk: superblocks, trees, chunks
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
+    "An image that is mounted has to be unmounted first.\n\n",
     "Examples:\n",
     "  spinney dump super --all site.img\n",
     "  spinney dump tree site.img fs\n",
@@ -53,12 +56,18 @@ impl Dump {
 }
 
 fn open_device(image: &Path) -> Result<Arc<FileDevice>> {
+    if image.is_dir() {
+        let text =
+            format!("{}: a directory; `dump` reads the image itself, which must not be mounted", image.display());
+        return Err(Failure::new(Status::Unsupported, text).into());
+    }
     let options = FileOptions { read_only: true, ..FileOptions::default() };
     Ok(Arc::new(FileDevice::open(image, &options)?))
 }
 
 fn open_store(image: &Path) -> Result<Store> {
     let options = StoreOptions { read_only: true, ..StoreOptions::default() };
-    let opened = Store::open(vec![open_device(image)?], &options);
+    let device: Arc<dyn Device> = open_device(image)?;
+    let opened = Store::open(vec![device], &options);
     opened.map_err(|error| explain(image, Error::new(error)))
 }

@@ -1,6 +1,6 @@
-//! Streams of a mount, as a client passes them on.
+//! Commands that the server of a mount carries out, as a client asks for them: it passes on what goes in or comes out.
 
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead as _, BufReader, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -8,13 +8,23 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, Result};
 use remote::JobFailure;
 
-use commands::failure::{Failure, Status};
+use super::failure::{Failure, Status};
+use super::image::connect_mount;
+use super::names;
+use super::output::Output;
 
 /// Bytes that are passed on at once.
 const PASSED_BYTES: usize = 256 << 10;
 
+/// Longest line that is shown on a terminal at once.
+const LINE_BYTES_MAX: u64 = 64 << 10;
+
+/// Behind the name of a command whose report a person looks at.
+pub const TERMINAL: &str = "--terminal";
+
 /// A directory of a mount, connected, with its path from the root of what is mounted.
-pub(crate) struct OnMount {
+#[derive(Debug)]
+pub struct OnMount {
     remote: remote::Remote,
     base: PathBuf,
 }
@@ -24,8 +34,8 @@ impl OnMount {
     ///
     /// # Errors
     /// When it takes no commands.
-    pub(crate) fn connect(dir: &Path) -> Result<Self> {
-        let (remote, base) = commands::image::connect_mount(dir)?;
+    pub fn connect(dir: &Path) -> Result<Self> {
+        let (remote, base) = connect_mount(dir)?;
         Ok(Self { remote, base })
     }
 
@@ -33,7 +43,7 @@ impl OnMount {
     ///
     /// # Errors
     /// `Unsupported` for one that is not UTF-8.
-    pub(crate) fn word(&self, path: &Path) -> Result<String> {
+    pub fn word(&self, path: &Path) -> Result<String> {
         let plain = path.strip_prefix("/").unwrap_or(path);
         let whole = self.base.join(plain).into_os_string().into_string();
         whole.map_err(|path| Failure::new(Status::Unsupported, format!("{}: not UTF-8", path.display())).into())
@@ -43,23 +53,43 @@ impl OnMount {
     ///
     /// # Errors
     /// The server's; those of the output.
-    pub(crate) fn take(&self, words: Vec<String>, mut output: impl Write + std::marker::Send) -> Result<String> {
+    pub fn take(&self, words: Vec<String>, mut output: impl Write) -> Result<String> {
+        self.ask(words, |stream| pass(stream, &mut output))
+    }
+
+    /// Has the server carry out the command `name`, and prints what it reports.
+    ///
+    /// # Errors
+    /// The server's; those of the output.
+    pub fn run(&self, name: &str, words: Vec<String>, out: &mut Output) -> Result<()> {
+        let is_terminal = out.is_terminal();
+        let all = [name.to_owned()].into_iter().chain(is_terminal.then(|| TERMINAL.to_owned())).chain(words).collect();
+        match is_terminal {
+            true => self.ask(all, |stream| show(stream, out))?,
+            false => self.take(all, &mut *out)?,
+        };
+        out.finish()
+    }
+
+    fn ask(&self, words: Vec<String>, read: impl FnOnce(&UnixStream) -> io::Result<()>) -> Result<String> {
         let (ours, theirs) = UnixStream::pair().context("a stream")?;
         let (done, passed) = std::thread::scope(|scope| {
-            let passing = scope.spawn(move || pass(&ours, &mut output));
-            let done = self.remote.job(words, theirs);
-            (done, passing.join())
+            let asking = scope.spawn(move || self.remote.job(words, theirs));
+            let passed = read(&ours);
+            // After a failure here the server is to stop, too.
+            let _ = ours.shutdown(Shutdown::Both);
+            (asking.join(), passed)
         });
         // A reader that is gone is the cause of what the server says.
-        passed.map_err(|_| Failure::new(Status::Io, "the stream"))?.context("the stream")?;
-        done.map_err(told)
+        passed.context("the stream")?;
+        done.map_err(|_| Failure::new(Status::Io, "the stream"))?.map_err(told)
     }
 
     /// Passes a stream on to the server, which reads it.
     ///
     /// # Errors
     /// The server's; those of the input.
-    pub(crate) fn give(&self, words: Vec<String>, mut input: impl Read + std::marker::Send) -> Result<String> {
+    pub fn give(&self, words: Vec<String>, mut input: impl Read + Send) -> Result<String> {
         let (ours, theirs) = UnixStream::pair().context("a stream")?;
         let end = ours.try_clone().context("a stream")?;
         let (done, passed) = std::thread::scope(|scope| {
@@ -111,10 +141,34 @@ fn pass(mut from: &UnixStream, output: &mut impl Write) -> io::Result<()> {
             Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
             Err(error) => return Err(error),
         };
-        if let Err(error) = output.write_all(buffer.get(..count).unwrap_or_default()) {
-            // The server is to stop, too.
-            let _ = from.shutdown(Shutdown::Both);
-            return Err(error);
-        }
+        output.write_all(buffer.get(..count).unwrap_or_default())?;
+    }
+}
+
+/// Passes lines on to a terminal, which a server has nothing to say to.
+fn show(from: &UnixStream, output: &mut impl Write) -> io::Result<()> {
+    let mut from = BufReader::with_capacity(PASSED_BYTES, from);
+    let mut line = Vec::new();
+    while from.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? > 0 {
+        let text = line.strip_suffix(b"\n").unwrap_or(&line);
+        output.write_all(names::escaped_text(&String::from_utf8_lossy(text)).as_bytes())?;
+        output.write_all(line.get(text.len()..).unwrap_or_default())?;
+        line.clear();
+    }
+    output.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_does_not_speak_to_a_terminal() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        theirs.write_all("label: \x1b[2J gr\u{fc}n \\x07\nand \x07".as_bytes()).unwrap();
+        drop(theirs);
+        let mut shown = Vec::new();
+        show(&ours, &mut shown).unwrap();
+        assert_eq!(String::from_utf8(shown).unwrap(), "label: \\x1b[2J gr\u{fc}n \\x07\nand \\x07");
     }
 }

@@ -1,0 +1,49 @@
+//! What the server of a mount does for a backup of it, and to bring a state back.
+
+use std::io::Write;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::Path;
+
+use anyhow::Result;
+use spinney::Volume;
+
+use super::source::Source as _;
+use super::target::Target as _;
+use commands::failure::{Failure, Status};
+
+/// Does what a client of the server asks for. Names that changed are added to `changed`.
+pub(in crate::btrfs) fn serve(
+    volume: &Volume,
+    words: &[String],
+    out: &mut impl Write,
+    changed: &mut Vec<Vec<u8>>,
+) -> Result<()> {
+    let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
+    let mut change = |path: &Path| changed.push(path.as_os_str().as_bytes().to_vec());
+    match words[..] {
+        ["check", path] => volume.check(Path::new(path)),
+        ["list", dir] => Ok(serde_json::to_writer(out, &volume.subvolumes_in(Path::new(dir))?)?),
+        ["freeze", path, snapshot] => {
+            let snapshot = Path::new(snapshot);
+            volume.freeze(Path::new(path), snapshot)?;
+            // Directories on the way may be new.
+            snapshot.ancestors().filter(|path| path.file_name().is_some()).for_each(&mut change);
+            Ok(())
+        }
+        ["delete", path] => {
+            volume.delete(Path::new(path))?;
+            change(Path::new(path));
+            Ok(())
+        }
+        ["begin", work] => {
+            change(Path::new(work));
+            volume.begin(Path::new(work))
+        }
+        ["finish", received, path, work] => {
+            let [received, path, work] = [received, path, work].map(Path::new);
+            [path, work].into_iter().for_each(&mut change);
+            volume.finish(received, path, work)
+        }
+        _ => Err(Failure::new(Status::Unsupported, "the server of the mount does not know this command").into()),
+    }
+}

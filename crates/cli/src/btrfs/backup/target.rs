@@ -1,0 +1,167 @@
+//! Where a state is brought back: in an image, or in what a server has mounted, which is asked to do the same.
+
+use std::io::{BufReader, BufWriter, Read, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context as _, Result};
+use btrfs_receive::{Options, Receiver, Silent};
+use spinney::{SendError, SnapshotMode, Volume};
+
+use super::super::{format, receive, send};
+use super::{JOB, transfer};
+use commands::failure::{Failure, Status};
+use commands::image::ImageArgs;
+use commands::on_mount::OnMount;
+use commands::progress::Progress;
+
+/// The side that gets a state.
+pub(super) trait Target {
+    fn exists(&self, path: &Path) -> Result<bool>;
+
+    /// Makes the directory that a restoration works in, anew.
+    fn begin(&self, work: &Path) -> Result<()>;
+
+    /// Receives a stream there; returns where the subvolume is.
+    fn receive(&self, input: &mut (dyn Read + Send), work: &Path) -> Result<PathBuf>;
+
+    /// Receives a state of another volume there.
+    fn copy(&self, from: &Volume, state: &Path, work: &Path, progress: &Progress) -> Result<PathBuf>;
+
+    /// Makes of what was received a subvolume that can be changed, and takes the directory away.
+    fn finish(&self, received: &Path, path: &Path, work: &Path) -> Result<()>;
+
+    fn close(self: Box<Self>) -> Result<()>;
+}
+
+/// Opens an image, or a directory of a mount.
+pub(super) fn open(image: &ImageArgs) -> Result<Box<dyn Target>> {
+    let Some(dir) = image.mounted_dir()? else {
+        return Ok(Box::new(format::open_writable(image)?));
+    };
+    Ok(Box::new(Mounted { mount: OnMount::connect(&dir)?, files: image.open_writable()? }))
+}
+
+/// To read what is in it.
+pub(super) fn files(image: &ImageArgs) -> Result<vfs::Volume> {
+    match image.mounted_dir()? {
+        Some(_) => image.open_writable(),
+        None => Ok(format::open_image_as(image, true)?.by_paths().clone()),
+    }
+}
+
+impl Target for Volume {
+    fn exists(&self, path: &Path) -> Result<bool> {
+        Ok(self.by_paths().exists(path)?)
+    }
+
+    fn begin(&self, work: &Path) -> Result<()> {
+        clear(self, work)?;
+        Ok(self.create_dir(work)?)
+    }
+
+    fn receive(&self, input: &mut (dyn Read + Send), work: &Path) -> Result<PathBuf> {
+        let mut receiver = Receiver::new(self, work, Options::default()).map_err(receive::failure)?;
+        receiver.receive(input, &mut Silent).map_err(receive::failure)?;
+        last(receiver.report())
+    }
+
+    fn copy(&self, from: &Volume, state: &Path, work: &Path, progress: &Progress) -> Result<PathBuf> {
+        last(&transfer::transfer(from, (state, None), self, work, progress)?)
+    }
+
+    fn finish(&self, received: &Path, path: &Path, work: &Path) -> Result<()> {
+        self.snapshot(received, path, SnapshotMode::ReadWrite)?;
+        clear(self, work)?;
+        Ok(self.sync()?)
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(Self::close(*self)?)
+    }
+}
+
+fn last(report: &btrfs_receive::Report) -> Result<PathBuf> {
+    let last = report.subvolumes.last().map(|made| made.path.clone());
+    Ok(last.ok_or_else(nothing)?)
+}
+
+fn nothing() -> Failure {
+    Failure::new(Status::Corrupt, "nothing was received")
+}
+
+/// Deletes the directory that a restoration works in, if it is there.
+fn clear(volume: &Volume, work: &Path) -> Result<()> {
+    if !volume.by_paths().exists(work)? {
+        return Ok(());
+    }
+    let entries = volume.read_dir(work)?.map(|entry| entry.map(|entry| entry.file_name().to_owned()));
+    let names = entries.collect::<Result<Vec<_>, _>>()?;
+    for name in names {
+        volume.delete_subvolume(work.join(name))?;
+    }
+    Ok(volume.remove_dir(work)?)
+}
+
+/// A directory of a mount.
+struct Mounted {
+    mount: OnMount,
+    files: vfs::Volume,
+}
+
+impl Mounted {
+    fn ask(&self, what: &str, paths: &[String]) -> Result<()> {
+        let words = [JOB.to_owned(), what.to_owned()].into_iter().chain(paths.iter().cloned());
+        self.mount.take(words.collect(), std::io::sink()).map(drop)
+    }
+
+    fn give(&self, input: impl Read + Send, work: &Path) -> Result<PathBuf> {
+        let words = ["receive", "--", "IMAGE"].map(str::to_owned).into_iter().chain([self.mount.word(work)?]);
+        let report = self.mount.give(words.collect(), input)?;
+        let report: serde_json::Value = serde_json::from_str(&report).context("what the server reports")?;
+        let made = report["subvolumes"].as_array().and_then(|made| made.last()?["path"].as_str());
+        Ok(made.map(PathBuf::from).ok_or_else(nothing)?)
+    }
+}
+
+impl Target for Mounted {
+    fn exists(&self, path: &Path) -> Result<bool> {
+        Ok(self.files.exists(path)?)
+    }
+
+    fn begin(&self, work: &Path) -> Result<()> {
+        self.ask("begin", &[self.mount.word(work)?])
+    }
+
+    fn receive(&self, input: &mut (dyn Read + Send), work: &Path) -> Result<PathBuf> {
+        self.give(input, work)
+    }
+
+    fn copy(&self, from: &Volume, state: &Path, work: &Path, _progress: &Progress) -> Result<PathBuf> {
+        let (output, input) = UnixStream::pair().context("a socket")?;
+        let (sent, received) = std::thread::scope(|scope| {
+            let sender = scope.spawn(move || -> Result<(), SendError> {
+                let mut output = BufWriter::with_capacity(transfer::BUFFER_BYTES, output);
+                from.send(state, None, &[], &transfer::options(), &mut output)?;
+                output.flush().map_err(SendError::Output)
+            });
+            let received = self.give(BufReader::with_capacity(transfer::BUFFER_BYTES, input), work);
+            (sender.join(), received)
+        });
+        match sent.map_err(|_| Failure::refused("the sender failed"))? {
+            // A receiver that stopped says itself why.
+            Ok(()) | Err(SendError::Output(_)) => received,
+            Err(error) => Err(send::explain(error, state)),
+        }
+    }
+
+    fn finish(&self, received: &Path, path: &Path, work: &Path) -> Result<()> {
+        // The server has named what it received as it names everything.
+        let received = received.to_str().ok_or_else(nothing)?.to_owned();
+        self.ask("finish", &[received, self.mount.word(path)?, self.mount.word(work)?])
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        Ok(())
+    }
+}

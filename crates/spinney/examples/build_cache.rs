@@ -1,0 +1,147 @@
+//! A cache of what was built: `build_cache IMAGE SOURCES`.
+//!
+//! Each state of the sources has a key, and what was built of it is a read-only subvolume of that name. A state that is
+//! not known is built in a fork of the newest that is: what did not change since is there already, and making the fork
+//! takes milliseconds, however much was built. A build that was cut short leaves a fork that the next one deletes.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::ffi::OsString;
+use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::path::Path;
+use std::time::Instant;
+
+use spinney::{ChangeKind, MakeOptions, Volume};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+/// Contents by name.
+type Sources = BTreeMap<OsString, Vec<u8>>;
+
+const IMAGE_BYTES: u64 = 256 << 20;
+/// Where the subvolumes are.
+const TREES: &str = "trees";
+/// The one that is being built.
+const UNFINISHED: &str = "trees/unfinished";
+/// Behind the name of a source, of what is built of it.
+const BUILT_SUFFIX: &str = ".built";
+
+fn main() -> Result<()> {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let [image, dir] = &arguments[..] else { return Err("usage: build_cache IMAGE SOURCES".into()) };
+    let volume = open(Path::new(image))?;
+    let sources = read(Path::new(dir))?;
+    let key = key(&sources);
+    let tree = format!("{TREES}/{key}");
+    if volume.exists(&tree)? {
+        println!("{key}: known, nothing to do");
+        return Ok(());
+    }
+    let newest = newest(&volume)?;
+    let fork = begin(&volume, newest.as_deref())?;
+    let count = build(&fork, &sources)?;
+    drop(fork);
+    volume.rename(UNFINISHED, &tree)?;
+    volume.set_subvolume_read_only(&tree, true)?;
+    println!("{key}: {count} of {} built", sources.len());
+    if let Some(newest) = newest {
+        show(&volume, &newest, &tree)?;
+    }
+    volume.close()?;
+    Ok(())
+}
+
+fn open(image: &Path) -> Result<Volume> {
+    if image.exists() {
+        return Ok(Volume::open(image)?);
+    }
+    let volume = Volume::make(image, &MakeOptions { size: Some(IMAGE_BYTES), ..MakeOptions::default() })?;
+    volume.create_dir(TREES)?;
+    Ok(volume)
+}
+
+fn read(dir: &Path) -> Result<Sources> {
+    let mut sources = Sources::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        if entry.file_type()?.is_file() {
+            sources.insert(entry.file_name(), fs::read(entry.path())?);
+        }
+    }
+    Ok(sources)
+}
+
+/// What a build depends on. A cache that others may fill takes a cryptographic hash.
+fn key(sources: &Sources) -> String {
+    let mut hasher = DefaultHasher::new();
+    sources.hash(&mut hasher);
+    format!("{:016x}", hasher.finish())
+}
+
+/// The tree that was made last.
+fn newest(volume: &Volume) -> Result<Option<String>> {
+    let known = volume.subvolumes()?.into_iter().filter(|found| found.read_only);
+    let newest = known.max_by_key(|found| found.created);
+    Ok(newest.map(|found| found.path.to_string_lossy().into_owned()))
+}
+
+/// The subvolume that is built in, as a volume of its own.
+fn begin(volume: &Volume, newest: Option<&str>) -> Result<Volume> {
+    if volume.exists(UNFINISHED)? {
+        volume.delete_subvolume(UNFINISHED)?;
+    }
+    let start = Instant::now();
+    let Some(newest) = newest else {
+        volume.create_subvolume(UNFINISHED)?;
+        return Ok(volume.open_subvolume(UNFINISHED)?);
+    };
+    let fork = volume.fork(newest, UNFINISHED)?;
+    println!("forked {newest} in {:.1} ms", start.elapsed().as_secs_f64() * 1000.0);
+    Ok(fork)
+}
+
+/// Builds what is not there yet, and removes what has no source any more; says how many were built.
+fn build(tree: &Volume, sources: &Sources) -> Result<usize> {
+    let mut built = 0;
+    for (name, contents) in sources {
+        if tree.exists(name)? && tree.read(name)? == *contents {
+            continue;
+        }
+        tree.write(name, contents)?;
+        tree.write(with_suffix(name), compile(contents))?;
+        built += 1;
+    }
+    let names = tree.read_dir("/")?.map(|entry| Ok(entry?.file_name().to_owned()));
+    for name in names.collect::<Result<Vec<_>>>()? {
+        let is_wanted = sources.keys().any(|source| *source == name || with_suffix(source) == name);
+        if !is_wanted {
+            tree.remove_file(name)?;
+        }
+    }
+    Ok(built)
+}
+
+/// Stands for a compiler: counts words.
+fn compile(source: &[u8]) -> String {
+    let words = source.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    format!("{} words\n", words.count())
+}
+
+fn with_suffix(name: &OsString) -> OsString {
+    let mut name = name.clone();
+    name.push(BUILT_SUFFIX);
+    name
+}
+
+/// What differs: found from the trees, without looking at what both share.
+fn show(volume: &Volume, old: &str, new: &str) -> Result<()> {
+    for change in volume.diff(old, new)? {
+        match change.what {
+            ChangeKind::Changed { path, .. } => println!("changed: {}", path.display()),
+            ChangeKind::Added => println!("added:   {:?}", change.names),
+            ChangeKind::Removed => println!("removed: {:?}", change.names),
+        }
+    }
+    Ok(())
+}
