@@ -92,13 +92,13 @@ impl Default for ServerOptions {
     }
 }
 
-/// Workers that wait for a commit or for a disk need no processor, but requests that could be answered at once wait for
-/// a worker: so there are some more than processors.
+/// Workers that wait for a commit or for a disk need no processor, but requests that could be answered at once wait
+/// for a worker: so there are some more than processors.
 const WORKERS_WAITING: usize = 8;
 
-/// How many threads answer requests on so many processors: twice as many, and at most 8 more. While fourteen threads did
-/// everything at once on two processors, names were looked up and read 1.6 times as often with four workers as with two,
-/// and the slowest hundredth took less than half as long; with eight, syncs took longer.
+/// How many threads answer requests on so many processors: twice as many, and at most 8 more. While fourteen threads
+/// did everything at once on two processors, names were looked up and files read 1.6 times as often with four workers
+/// as with two, and the slowest hundredth took less than half as long; with eight, syncs took longer.
 pub fn workers_for(processors: usize) -> usize {
     processors + processors.min(WORKERS_WAITING)
 }

@@ -15,22 +15,28 @@
 //!   the way, permission bits and access control lists, owners, sticky directories, privileged attributes.
 //! * A node or handle that a client names is one that it was given: its session keeps the list, and gives all of it
 //!   back when the client goes.
-//! * What changed is told to [`Watch`], so that the kernel does not go on believing what it knew.
+//! * What changed is told to [`Watch`], so that the kernel does not go on believing what it knew; that a program has
+//!   lost its privileges, before its contents change.
 //! * A message has a longest length, a session a largest number of nodes, openings and streams.
 //!
-//! Failure: a client that makes no sense loses its stream, and nothing else happens. Who waits for a server that is
-//! gone gets `EIO`. Callers: the server of a mount, and the commands; who the user is and where it may begin is theirs
-//! to find out.
+//! Failure: a client that makes no sense loses its stream, and nothing else happens; nobody waits for one at the end
+//! that sent what does not end. Who waits for a server that is gone gets `EIO`. Callers: the server of a mount, and the
+//! commands; who the user is and where it may begin is theirs to find out.
 
 mod wire;
 
 mod client;
 mod dirs;
+mod held;
 mod list;
 mod permit;
 mod serve;
+mod streams;
+mod who;
 
 pub use client::Remote;
-pub use permit::{JobKind, Permitted, Who};
-pub use serve::{Host, JobFailure, Jobs, STREAMS_MAX, Watch};
+pub use permit::{JobKind, Permitted};
+pub use serve::{Host, JobFailure, Jobs, Watch};
+pub use streams::STREAMS_MAX;
+pub use who::Who;
 pub use wire::receive_hello;

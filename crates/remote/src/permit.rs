@@ -10,6 +10,9 @@ use vfs::file_system::{
     NewNode, NodeFlags, NodeId, NodeKind, OpenFlags, RenameFlags, Seek, SetAttr, SetTime, Size, SyncWhat, Trim,
     VolumeStatus, WholeNode, WriteFlags, Written, XattrMode,
 };
+use vfs::privileges::{self, BareSetGroup};
+
+use crate::who::Who;
 
 const READ: u16 = 4;
 const WRITE: u16 = 2;
@@ -18,30 +21,8 @@ const SEARCH: u16 = 1;
 const SET_USER: u32 = 0o4000;
 const SET_GROUP: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
+const GROUP_BITS: u32 = 0o070;
 const STICKY: u32 = 0o1000;
-
-/// A user.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Who {
-    /// Its number; 0 may do anything.
-    pub uid: u32,
-    /// Its group.
-    pub gid: u32,
-    /// Other groups that it is in.
-    pub groups: Vec<u32>,
-    /// What is mounted is its own: it started the server.
-    pub serves: bool,
-}
-
-impl Who {
-    const fn is_root(&self) -> bool {
-        self.uid == 0
-    }
-
-    fn is_in(&self, group: u32) -> bool {
-        self.gid == group || self.groups.contains(&group)
-    }
-}
 
 /// What a job does, which decides who may ask for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,7 +101,9 @@ impl Permitted {
         } else if self.who.uid == attr.uid {
             grants(6)
         } else {
-            match self.access_list(node)? {
+            // Where the mask leaves nothing, no list is looked at.
+            let list = if attr.permissions & GROUP_BITS == 0 { None } else { self.access_list(node)? };
+            match list {
                 Some(list) => list.grants(self.who.uid, attr.gid, |group| self.who.is_in(group), wanted),
                 None if self.who.is_in(attr.gid) => grants(3),
                 None => grants(0),
@@ -230,11 +213,13 @@ impl Permitted {
                 *permissions &= !SET_GROUP;
             }
         }
-        let times = [changes.atime, changes.mtime];
-        if times.iter().flatten().any(|time| matches!(time, SetTime::To(_))) {
-            self.owns(&attr)?;
-        } else if times.iter().any(Option::is_some) && self.owns(&attr).is_err() {
-            self.may_with(node, &attr, WRITE)?;
+        match (changes.atime, changes.mtime) {
+            (None, None) => {}
+            // Who may write sets both to now, and nothing else.
+            (Some(SetTime::Now), Some(SetTime::Now)) if self.owns(&attr).is_err() => {
+                self.may_with(node, &attr, WRITE)?;
+            }
+            _ => self.owns(&attr)?,
         }
         // Who has it open for writing was asked then.
         if changes.size.is_some() && changes.handle.is_none() {
@@ -267,6 +252,40 @@ impl Permitted {
     fn may_make(&self, kind: NodeKind) -> Answer<()> {
         let is_device = matches!(kind, NodeKind::CharDevice | NodeKind::BlockDevice);
         if is_device && !self.who.is_root() { Err(Errno::EPERM.into()) } else { Ok(()) }
+    }
+
+    /// A new program runs with the rights of a directory's group only where its maker is in that group.
+    fn without_others_group<'a>(&self, parent: NodeId, new: &NewNode<'a>) -> Answer<NewNode<'a>> {
+        const AS_GROUP: u32 = SET_GROUP | GROUP_EXECUTE;
+        let mut new = *new;
+        if self.who.is_root() || new.kind.is_dir() || new.permissions & AS_GROUP != AS_GROUP {
+            return Ok(new);
+        }
+        let dir = self.fs.attr(self.real(parent))?;
+        if dir.permissions & SET_GROUP != 0 && !self.who.is_in(dir.gid) {
+            new.permissions &= !SET_GROUP;
+        }
+        Ok(new)
+    }
+
+    /// Takes the set-user and set-group bits from a file whose contents are about to be changed, unless root does it.
+    /// True where there were any: who runs the file is to know that before it can find other contents.
+    pub(crate) fn disarm(&self, node: NodeId) -> Answer<bool> {
+        if self.who.is_root() || self.is_read_only {
+            return Ok(false);
+        }
+        let node = self.real(node);
+        let attr = self.fs.attr(node)?;
+        let bare = if self.who.is_in(attr.gid) { BareSetGroup::Kept } else { BareSetGroup::Cleared };
+        if privileges::cleared(attr.kind, attr.permissions, bare) == attr.permissions {
+            return Ok(false);
+        }
+        self.may_with(node, &attr, WRITE)?;
+        // Of several groups, the one that counts.
+        let gid = if self.who.is_in(attr.gid) { attr.gid } else { self.who.gid };
+        let changes = SetAttr { clear_privileges: true, ..SetAttr::default() };
+        self.fs.set_attr(&Caller { uid: self.who.uid, gid, pid: 0 }, node, &changes)?;
+        Ok(true)
     }
 
     fn for_writing(&self, node: NodeId) -> Answer<NodeId> {
@@ -326,6 +345,10 @@ impl FileSystem for Permitted {
         self.writes()?;
         let node = self.real(node);
         let changes = self.permitted_changes(node, changes)?;
+        if !self.who.is_root() && (SetAttr { handle: None, ..changes }) == SetAttr::default() {
+            // Nothing that a user may ask for; it would still be the last change.
+            return self.fs.attr(node);
+        }
         self.fs.set_attr(&self.caller(caller), node, &changes)
     }
 
@@ -336,7 +359,8 @@ impl FileSystem for Permitted {
     fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Answer<Entry> {
         self.may_change_names(parent)?;
         self.may_make(new.kind)?;
-        self.fs.create(&self.caller(caller), self.real(parent), name, new)
+        let (parent, new) = (self.real(parent), self.without_others_group(parent, new)?);
+        self.fs.create(&self.caller(caller), parent, name, &new)
     }
 
     fn create_whole(&self, parent: NodeId, name: &[u8], node: &WholeNode<'_>) -> Answer<Attr> {
@@ -355,7 +379,8 @@ impl FileSystem for Permitted {
     ) -> Answer<(Entry, Handle)> {
         self.may_change_names(parent)?;
         self.may_make(new.kind)?;
-        self.fs.create_unnamed(&self.caller(caller), self.real(parent), new, flags)
+        let (parent, new) = (self.real(parent), self.without_others_group(parent, new)?);
+        self.fs.create_unnamed(&self.caller(caller), parent, &new, flags)
     }
 
     fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Answer<Entry> {
@@ -458,7 +483,9 @@ impl FileSystem for Permitted {
     }
 
     fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Answer<()> {
-        self.fs.allocate(self.for_writing(node)?, flags, offset, len)
+        let node = self.for_writing(node)?;
+        self.disarm(node)?;
+        self.fs.allocate(node, flags, offset, len)
     }
 
     fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Answer<u64> {
@@ -466,11 +493,15 @@ impl FileSystem for Permitted {
     }
 
     fn copy_range(&self, range: &CopyRange) -> Answer<u64> {
-        self.fs.copy_range(&self.copy(range)?)
+        let range = self.copy(range)?;
+        self.disarm(range.target)?;
+        self.fs.copy_range(&range)
     }
 
     fn reflink(&self, range: &CopyRange) -> Answer<()> {
-        self.fs.reflink(&self.copy(range)?)
+        let range = self.copy(range)?;
+        self.disarm(range.target)?;
+        self.fs.reflink(&range)
     }
 
     fn dedupe(&self, range: &CopyRange) -> Answer<bool> {

@@ -1,33 +1,26 @@
 //! The server's side: a session for each client, a thread for each of its streams.
 
-use std::collections::HashMap;
 use std::io;
-use std::net::Shutdown;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread;
 
-use parking_lot::{Condvar, Mutex, RwLock};
+use parking_lot::{Mutex, RwLock};
+use rustix::net::{AddressFamily, SocketType, sockopt};
 use vfs::FileSystem as _;
 use vfs::file_system::{
     Answer, Caller, EncodedData, Entry, Errno, Follow, Handle, Layout, NodeId, OpenFlags, SetAttr, Trim, WholeNode,
     WriteFlags,
 };
 
+use crate::held::Held;
 use crate::list::List;
 use crate::permit::{JobKind, Permitted};
+use crate::streams::Streams;
 use crate::wire::{
     Call, Copy, DATA_BYTES_MAX, EXTENTS_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Whole, Wire,
 };
-
-/// Streams at the same time, of all clients.
-pub const STREAMS_MAX: usize = 96;
-/// Streams of one user who is not root.
-const STREAMS_OF_USER_MAX: usize = 32;
-/// Nodes that one client may hold.
-const NODES_MAX: usize = 1 << 20;
-/// Files that one client may have open.
-const OPENINGS_MAX: usize = 1 << 14;
 
 /// Who is told what changed: the kernel, which believes what it was told before.
 pub trait Watch: Send + Sync {
@@ -68,10 +61,9 @@ pub struct JobFailure {
 pub struct Host {
     watch: Arc<dyn Watch>,
     jobs: Mutex<Option<Arc<dyn Jobs>>>,
-    /// Requests are carried out while this is true.
-    is_open: RwLock<bool>,
-    streams: Mutex<Streams>,
-    changed: Condvar,
+    /// Held while a request is carried out.
+    state: RwLock<State>,
+    streams: Arc<Streams>,
 }
 
 impl std::fmt::Debug for Host {
@@ -80,33 +72,36 @@ impl std::fmt::Debug for Host {
     }
 }
 
-#[derive(Default)]
-struct Streams {
-    /// Each with its user.
-    open: HashMap<u64, (UnixStream, u32)>,
-    next: u64,
-    is_closed: bool,
+/// What is done for clients.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// What they ask for.
+    Serving,
+    /// What they have is given back.
+    Ending,
+    /// Nothing: the file system has ended.
+    Over,
 }
 
 impl Host {
     /// Nobody is served yet.
     #[must_use]
     pub fn new(watch: Arc<dyn Watch>, jobs: Option<Arc<dyn Jobs>>) -> Arc<Self> {
-        let streams = Mutex::new(Streams::default());
-        Arc::new(Self { watch, jobs: Mutex::new(jobs), is_open: RwLock::new(true), streams, changed: Condvar::new() })
+        let (jobs, state) = (Mutex::new(jobs), RwLock::new(State::Serving));
+        Arc::new(Self { watch, jobs, state, streams: Arc::default() })
     }
 
     /// Does `greet` with a client of whom nothing is known yet, so that [`Host::close`] ends it.
     ///
     /// # Errors
     /// `ResourceBusy` where there are too many clients; what `greet` fails with.
-    pub fn greeting<T>(
+    pub fn greeting<T, E: From<io::Error>>(
         self: &Arc<Self>,
         stream: &UnixStream,
         uid: u32,
-        greet: impl FnOnce() -> io::Result<T>,
-    ) -> io::Result<T> {
-        let _ended = self.register(stream, uid)?;
+        greet: impl FnOnce() -> Result<T, E>,
+    ) -> Result<T, E> {
+        let _ended = self.streams.register(stream, uid)?;
         greet()
     }
 
@@ -121,7 +116,7 @@ impl Host {
     }
 
     fn add(self: &Arc<Self>, stream: UnixStream, session: Arc<Session>) -> io::Result<()> {
-        let ended = self.register(&stream, session.uid)?;
+        let ended = self.streams.register(&stream, session.uid)?;
         let run = move || {
             let _ended = ended;
             if let Err(error) = session.run(stream) {
@@ -133,51 +128,18 @@ impl Host {
         spawned.map(drop)
     }
 
-    /// Writes a stream down, until what is returned is dropped.
-    fn register(self: &Arc<Self>, stream: &UnixStream, uid: u32) -> io::Result<Ended> {
-        let other = stream.try_clone()?;
-        let mut streams = self.streams.lock();
-        let own = streams.open.values().filter(|(_, of)| *of == uid).count();
-        let is_full = streams.open.len() >= STREAMS_MAX || (uid != 0 && own >= STREAMS_OF_USER_MAX);
-        if streams.is_closed || is_full {
-            return Err(io::ErrorKind::ResourceBusy.into());
-        }
-        streams.next = streams.next.wrapping_add(1);
-        let number = streams.next;
-        streams.open.insert(number, (other, uid));
-        Ok(Ended { host: Arc::clone(self), number })
-    }
-
-    /// No request is carried out any more, and no node or opening held for a client, when this returns.
+    /// No request is carried out any more when this returns, and nothing is given back. No node or opening is held for
+    /// a client, but for one that keeps its stream from ending.
     pub fn close(&self) {
-        {
-            let mut streams = self.streams.lock();
-            streams.is_closed = true;
-            for (stream, _) in streams.open.values() {
-                // It may have ended by itself.
-                let _ = stream.shutdown(Shutdown::Both);
-            }
-        }
-        *self.is_open.write() = false;
+        self.streams.close();
+        *self.state.write() = State::Ending;
         // What it is about is closed with it.
         self.jobs.lock().take();
-        let mut streams = self.streams.lock();
-        while !streams.open.is_empty() {
-            self.changed.wait(&mut streams);
+        let left = self.streams.wait_for_end();
+        if left > 0 {
+            tracing::warn!("{left} streams of clients do not end");
         }
-    }
-}
-
-/// Takes a stream off the list at its end.
-struct Ended {
-    host: Arc<Host>,
-    number: u64,
-}
-
-impl Drop for Ended {
-    fn drop(&mut self) {
-        self.host.streams.lock().open.remove(&self.number);
-        self.host.changed.notify_all();
+        *self.state.write() = State::Over;
     }
 }
 
@@ -189,23 +151,27 @@ struct Session {
     uid: u32,
 }
 
-/// What a client was given.
-#[derive(Debug, Default)]
-struct Held {
-    nodes: HashMap<NodeId, u64>,
-    openings: HashMap<(NodeId, Handle), (OpenFlags, u32)>,
-}
-
 impl Drop for Session {
     fn drop(&mut self) {
-        let held = std::mem::take(self.held.get_mut());
+        let state = self.host.state.read();
+        if *state == State::Over {
+            return;
+        }
+        let (held, fs) = (std::mem::take(self.held.get_mut()), self.permitted.inner());
         for ((node, handle), (_, count)) in held.openings {
-            (0..count).for_each(|_| self.permitted.release(node, handle));
+            (0..count).for_each(|_| fs.release(node, handle));
         }
         for (node, count) in held.nodes {
-            self.permitted.forget(node, count);
+            fs.forget(node, count);
         }
     }
+}
+
+/// A stream that a client sent. Anything else could not be shut down, and be waited for without end.
+fn stream_of(descriptor: OwnedFd) -> Option<UnixStream> {
+    let is_stream = sockopt::socket_domain(&descriptor) == Ok(AddressFamily::UNIX)
+        && sockopt::socket_type(&descriptor) == Ok(SocketType::STREAM);
+    is_stream.then(|| UnixStream::from(descriptor))
 }
 
 impl Session {
@@ -213,33 +179,43 @@ impl Session {
         let (mut wire, mut inbox, mut data) = (Wire::new(stream), Inbox::default(), Vec::new());
         while wire.receive(&mut inbox, None)?.is_some() {
             let call: Call<'_> = postcard::from_bytes(&inbox.header).map_err(io::Error::other)?;
-            let is_open = self.host.is_open.read();
-            if !*is_open {
-                return Ok(());
-            }
             data.clear();
-            call.gone.iter().for_each(|gone| self.give_back(*gone));
-            let reply = match (&call.request, inbox.descriptor.take()) {
-                (Request::Join, Some(other)) => {
-                    let joined = self.host.add(UnixStream::from(other), Arc::clone(self));
-                    joined.map_or_else(|_| Reply::from(vfs::Error::from(Errno::EAGAIN)), |()| Reply::Done)
+            let given_back = self.while_serving(|| call.gone.iter().for_each(|gone| self.give_back(*gone)));
+            // What comes for nothing is closed when nothing is held that others wait for: that can take for ever.
+            let reply = given_back.and_then(|()| match (&call.request, inbox.descriptor.take()) {
+                (Request::Join, Some(other)) => Some(self.join(other)),
+                (Request::Job { words }, Some(stream)) => self.while_serving(|| self.job(words, stream)),
+                (request, _) => {
+                    self.while_serving(|| self.answer(request, &inbox.data, &mut data).unwrap_or_else(Reply::from))
                 }
-                (Request::Job { words }, Some(stream)) => self.job(words, UnixStream::from(stream)),
-                (request, _) => self.answer(request, &inbox.data, &mut data).unwrap_or_else(Reply::from),
-            };
-            drop(is_open);
+            });
+            let Some(reply) = reply else { return Ok(()) };
             wire.send(&reply, &data, None)?;
         }
         Ok(())
     }
 
+    /// Does something with the file system; `None` where it ends.
+    fn while_serving<T>(&self, act: impl FnOnce() -> T) -> Option<T> {
+        let state = self.host.state.read();
+        (*state == State::Serving).then(act)
+    }
+
+    /// One more stream of this session.
+    fn join(self: &Arc<Self>, other: OwnedFd) -> Reply {
+        let Some(other) = stream_of(other) else { return vfs::Error::from(Errno::EINVAL).into() };
+        let joined = self.host.add(other, Arc::clone(self));
+        joined.map_or_else(|_| Reply::from(vfs::Error::from(Errno::EAGAIN)), |()| Reply::Done)
+    }
+
     /// Nearly all are for root and who serves.
-    fn job(&self, words: &[String], stream: UnixStream) -> Reply {
+    fn job(&self, words: &[String], stream: OwnedFd) -> Reply {
+        let Some(stream) = stream_of(stream) else { return vfs::Error::from(Errno::EINVAL).into() };
         let Some(jobs) = self.host.jobs.lock().clone() else { return vfs::Error::from(Errno::EOPNOTSUPP).into() };
         if let Err(error) = self.permitted.may_do(jobs.kind(words)) {
             return error.into();
         }
-        let Ok(_ended) = self.host.register(&stream, self.uid) else {
+        let Ok(_ended) = self.host.streams.register(&stream, self.uid) else {
             return vfs::Error::from(Errno::EAGAIN).into();
         };
         let mut changed = Vec::new();
@@ -261,29 +237,21 @@ impl Session {
     }
 
     fn give_back(&self, gone: Gone) {
+        let fs = self.permitted.inner();
         match gone {
             Gone::Node(node, count) => {
                 let node = self.permitted.real(node);
-                let mut held = self.held.lock();
-                let Some(has) = held.nodes.get_mut(&node) else { return };
-                let count = count.min(*has);
-                *has -= count;
-                if *has == 0 {
-                    held.nodes.remove(&node);
+                let count = self.held.lock().drop_node(node, count);
+                if count > 0 {
+                    fs.forget(node, count);
                 }
-                drop(held);
-                self.permitted.forget(node, count);
             }
             Gone::Opening(node, handle) => {
                 let node = self.permitted.real(node);
-                let mut held = self.held.lock();
-                let Some((_, count)) = held.openings.get_mut(&(node, handle)) else { return };
-                *count -= 1;
-                if *count == 0 {
-                    held.openings.remove(&(node, handle));
+                let is_held = self.held.lock().drop_opening(node, handle);
+                if is_held {
+                    fs.release(node, handle);
                 }
-                drop(held);
-                self.permitted.release(node, handle);
             }
         }
     }
@@ -291,36 +259,26 @@ impl Session {
     /// Refuses a node that this client was not given.
     fn known(&self, node: NodeId) -> Answer<NodeId> {
         let real = self.permitted.real(node);
-        if real == self.permitted.real(NodeId::ROOT) {
-            return Ok(real);
-        }
-        let held = self.held.lock();
-        let is_known = held.nodes.contains_key(&real) || held.openings.keys().any(|(node, _)| *node == real);
+        let is_known = real == self.permitted.real(NodeId::ROOT) || self.held.lock().has_node(real);
         if is_known { Ok(real) } else { Err(Errno::ESTALE.into()) }
     }
 
     /// Writes down that the client has one more reference.
     fn keep(&self, entry: &Entry) -> Answer<()> {
-        let mut held = self.held.lock();
-        if held.nodes.len() >= NODES_MAX && !held.nodes.contains_key(&entry.node) {
-            drop(held);
-            self.permitted.forget(entry.node, 1);
+        let is_kept = self.held.lock().add_node(entry.node);
+        if !is_kept {
+            self.permitted.inner().forget(entry.node, 1);
             return Err(Errno::ENOMEM.into());
         }
-        *held.nodes.entry(entry.node).or_default() += 1;
         Ok(())
     }
 
     fn keep_open(&self, node: NodeId, handle: Handle, flags: OpenFlags) -> Answer<()> {
-        let mut held = self.held.lock();
-        if held.openings.len() >= OPENINGS_MAX {
-            drop(held);
-            self.permitted.release(node, handle);
+        let is_kept = self.held.lock().add_opening(node, handle, flags);
+        if !is_kept {
+            self.permitted.inner().release(node, handle);
             return Err(Errno::ENOMEM.into());
         }
-        let (has, count) = held.openings.entry((node, handle)).or_default();
-        *has |= flags;
-        *count += 1;
         Ok(())
     }
 
@@ -331,8 +289,16 @@ impl Session {
         if self.uid == 0 && handle == Handle::default() {
             return Ok(node);
         }
-        let flags = self.held.lock().openings.get(&(node, handle)).map(|(flags, _)| *flags);
+        let flags = self.held.lock().flags_of(node, handle);
         if flags.is_some_and(|flags| flags.intersects(wanted)) { Ok(node) } else { Err(Errno::EBADF.into()) }
+    }
+
+    /// The kernel hears that a program has lost its privileges before it can find other contents in it.
+    fn disarm(&self, node: NodeId) -> Answer<()> {
+        if self.permitted.disarm(node)? {
+            self.host.watch.attributes(node);
+        }
+        Ok(())
     }
 
     fn given(&self, entry: Entry) -> Answer<Reply> {
@@ -359,7 +325,14 @@ impl Session {
             Request::ReadLink { node } => Reply::Bytes(fs.read_link(self.known(*node)?)?),
             Request::Open { owner, node, flags } => {
                 let node = self.known(*node)?;
+                if flags.contains(OpenFlags::TRUNCATE) {
+                    // Where it is refused, so is the rest.
+                    self.disarm(node).unwrap_or_default();
+                }
                 let handle = fs.open(&caller(*owner), node, *flags)?;
+                if flags.contains(OpenFlags::TRUNCATE) {
+                    self.host.watch.contents(node);
+                }
                 self.keep_open(node, handle, *flags)?;
                 Reply::Opened(handle)
             }
@@ -372,7 +345,10 @@ impl Session {
                 count.map(|_| Reply::Data)?
             }
             Request::SyncFile { node, handle, what } => {
-                fs.sync_file(self.known(*node)?, *handle, *what)?;
+                let node = self.known(*node)?;
+                // A failure is told to each handle once: to who has it.
+                let is_own = self.held.lock().flags_of(node, *handle).is_some();
+                fs.sync_file(node, if is_own { *handle } else { Handle::default() }, *what)?;
                 Reply::Done
             }
             Request::SyncFs => {
@@ -455,7 +431,7 @@ impl Session {
             if done.is_ok() && loser.attr.nlink > 1 {
                 self.host.watch.attributes(loser.node);
             }
-            self.permitted.forget(loser.node, 1);
+            self.permitted.inner().forget(loser.node, 1);
         }
         done
     }
@@ -472,6 +448,10 @@ impl Session {
                 let node = self.known(*node)?;
                 let is_open = |handle: Handle| self.opened(node, handle, OpenFlags::WRITE).is_ok();
                 let handle = changes.handle.filter(|handle| is_open(*handle));
+                if changes.size.is_some() {
+                    // Where it is refused, so is the rest, or takes them away by itself.
+                    self.disarm(node).unwrap_or_default();
+                }
                 let attr = fs.set_attr(&caller(*owner), node, &SetAttr { handle, ..*changes })?;
                 match changes.size {
                     Some(_) => self.host.watch.contents(node),
@@ -481,6 +461,7 @@ impl Session {
             }
             Request::Write { node, handle, offset, flags } => {
                 let node = self.opened(*node, *handle, OpenFlags::WRITE | OpenFlags::APPEND)?;
+                self.disarm(node).unwrap_or_default();
                 let written = fs.write(node, *handle, *offset, data, self.write_flags(node, *handle, *flags))?;
                 changed(node, Reply::Written(written))
             }
@@ -493,12 +474,16 @@ impl Session {
             }
             Request::Allocate { node, flags, offset, len } => {
                 let node = self.known(*node)?;
+                self.disarm(node)?;
                 fs.allocate(node, *flags, *offset, *len)?;
                 changed(node, Reply::Done)
             }
             Request::Copy { how, range } => {
                 let target = self.known(range.target)?;
                 let range = vfs::file_system::CopyRange { source: self.known(range.source)?, target, ..*range };
+                if *how != Copy::Dedupe {
+                    self.disarm(target)?;
+                }
                 let reply = match how {
                     Copy::Range => Reply::Count(fs.copy_range(&range)?),
                     Copy::Reflink => fs.reflink(&range).map(|()| Reply::Done)?,
@@ -547,8 +532,7 @@ impl Session {
 
     /// A file that was opened for appending is appended to.
     fn write_flags(&self, node: NodeId, handle: Handle, asked: WriteFlags) -> WriteFlags {
-        let held = self.held.lock();
-        let flags = held.openings.get(&(node, handle)).map_or_else(OpenFlags::empty, |(flags, _)| *flags);
+        let flags = self.held.lock().flags_of(node, handle).unwrap_or(OpenFlags::empty());
         match flags.contains(OpenFlags::WRITE) || !flags.contains(OpenFlags::APPEND) {
             true => asked,
             false => asked | WriteFlags::APPEND,
@@ -558,10 +542,14 @@ impl Session {
     fn list(&self, node: NodeId, from: u64, with_nodes: bool) -> Answer<Reply> {
         let mut list = List::default();
         let listed = self.permitted.read_dir(self.known(node)?, from, with_nodes, &mut list);
+        let mut kept = Ok(());
         for entry in list.names.iter().filter_map(|listed| listed.node.as_ref()) {
-            self.keep(entry)?;
+            match kept {
+                Ok(()) => kept = self.keep(entry),
+                Err(_) => self.permitted.inner().forget(entry.node, 1),
+            }
         }
-        listed.map(|()| Reply::Listed { is_end: !list.is_full, names: list.names })
+        kept.and(listed).map(|()| Reply::Listed { is_end: !list.is_full, names: list.names })
     }
 }
 

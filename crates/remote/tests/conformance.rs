@@ -7,7 +7,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use remote::{Host, Permitted, Remote, Watch, Who, receive_hello};
-use vfs::file_system::{Caller, Errno, NodeId, NodeKind, SetAttr, WholeNode, XattrMode};
+use vfs::file_system::{
+    AllocateFlags, Caller, CopyRange, Errno, Follow, NewNode, NodeId, NodeKind, OpenFlags, SetAttr, SetTime, WholeNode,
+    XattrMode,
+};
 use vfs::{FileOptions, FileSystem, Volume};
 use vfs_conformance::MemoryFs;
 
@@ -185,6 +188,92 @@ fn who_may_not_is_refused() {
     assert_eq!(root.metadata("tmp/suid").unwrap().permissions, 0o777);
 }
 
+/// Whoever runs a program with its owner's rights finds the contents that its owner gave it.
+#[test]
+fn new_contents_take_privileges_away() {
+    let served = Served::new();
+    let root = served.root();
+    root.write("source", vec![1; 8192]).unwrap();
+    root.set_permissions("source", 0o644).unwrap();
+    let stranger = served.of(1001, &[]);
+    let fs = stranger.file_system();
+    let node = |path: &str| fs.resolve(path.as_bytes(), Follow::Last).unwrap().node;
+    let source = node("source");
+    let range = |target| CopyRange { source, source_offset: 0, target, target_offset: 0, len: 4096 };
+    let changes: [(&str, &dyn Fn(NodeId)); 4] = [
+        ("allocate", &|node| drop(fs.allocate(node, AllocateFlags::empty(), 0, 4096))),
+        ("copy", &|node| drop(fs.copy_range(&range(node)))),
+        ("reflink", &|node| drop(fs.reflink(&range(node)))),
+        ("empty", &|node| drop(fs.open(&Caller::default(), node, OpenFlags::WRITE | OpenFlags::TRUNCATE))),
+    ];
+    for (name, change) in changes {
+        root.write(name, "#!").unwrap();
+        root.set_permissions(name, 0o6777).unwrap();
+        let node = node(name);
+        served.heard.0.lock().clear();
+        change(node);
+        assert_eq!(root.metadata(name).unwrap().permissions, 0o777, "{name}");
+        // Before the kernel could read other contents, it knew.
+        assert_eq!(served.heard.0.lock().first().map(String::as_str), Some("attributes"), "{name}");
+    }
+    // Who may not write takes nothing away.
+    root.write("closed", "#!").unwrap();
+    root.set_permissions("closed", 0o6755).unwrap();
+    let closed = node("closed");
+    refused(fs.copy_range(&range(closed)), Errno::EACCES);
+    refused(fs.allocate(closed, AllocateFlags::empty(), 0, 4096), Errno::EACCES);
+    assert_eq!(root.metadata("closed").unwrap().permissions, 0o6755);
+}
+
+#[test]
+fn a_directory_gives_its_group_to_programs_of_members_alone() {
+    let served = Served::new();
+    let root = served.root();
+    root.create_dir("team").unwrap();
+    root.set_owner("team", Some(0), Some(50)).unwrap();
+    root.set_permissions("team", 0o2777).unwrap();
+    let made = |user: &Volume, name: &str, permissions| {
+        let fs = user.file_system();
+        let dir = fs.resolve(b"team", Follow::Last).unwrap().node;
+        let new = NewNode { permissions, ..NewNode::default() };
+        let attr = fs.create(&Caller::default(), dir, name.as_bytes(), &new).unwrap().attr;
+        (attr.permissions, attr.gid)
+    };
+    let (member, stranger) = (served.of(1000, &[50]), served.of(1001, &[]));
+    assert_eq!(made(&member, "a", 0o2755), (0o2755, 50));
+    assert_eq!(made(&stranger, "b", 0o2755), (0o755, 50));
+    assert_eq!(made(&stranger, "c", 0o6777), (0o4777, 50));
+    refused(stranger.set_permissions("team/a", 0o2755), Errno::EPERM);
+    let fs = stranger.file_system();
+    let dir = fs.resolve(b"team", Follow::Last).unwrap().node;
+    let new = NewNode { permissions: 0o2755, ..NewNode::default() };
+    if let Ok((unnamed, _)) = fs.create_unnamed(&Caller::default(), dir, &new, OpenFlags::WRITE) {
+        assert_eq!(unnamed.attr.permissions, 0o755);
+    }
+}
+
+#[test]
+fn times_are_their_owners() {
+    let served = Served::new();
+    let root = served.root();
+    root.write("file", "").unwrap();
+    root.set_permissions("file", 0o666).unwrap();
+    let before = root.metadata("file").unwrap();
+    let stranger = served.of(1001, &[]);
+    let fs = stranger.file_system();
+    let node = fs.resolve(b"file", Follow::Last).unwrap().node;
+    let set = |changes: SetAttr| fs.set_attr(&Caller::default(), node, &changes);
+    let clears = SetAttr { clear_privileges: true, ..SetAttr::default() };
+    for nothing in [SetAttr::default(), clears] {
+        set(nothing).unwrap();
+    }
+    assert_eq!(root.metadata("file").unwrap(), before);
+    let now = Some(SetTime::Now);
+    refused(set(SetAttr { mtime: now, ..SetAttr::default() }), Errno::EPERM);
+    refused(set(SetAttr { atime: Some(SetTime::To(before.atime)), mtime: now, ..SetAttr::default() }), Errno::EPERM);
+    set(SetAttr { atime: now, mtime: now, ..SetAttr::default() }).unwrap();
+}
+
 /// An access control list with entries for a named user and a named group.
 #[test]
 fn lists_say_who_may() {
@@ -253,6 +342,8 @@ fn the_kernel_hears_of_each_change() {
     assert_eq!(heard(), ["name f", "name h"]);
     volume.set_permissions("h", 0o600).unwrap();
     assert_eq!(heard(), ["attributes"]);
+    FileOptions::new().write(true).truncate(true).open(&volume, "h").unwrap();
+    assert!(heard().contains(&"contents".to_owned()));
 }
 
 #[test]
@@ -281,4 +372,62 @@ fn a_client_that_makes_no_sense_loses_its_stream_alone() {
     }
     volume.write("still", "here").unwrap();
     assert_eq!(volume.read("still").unwrap(), b"here");
+}
+
+/// Sends a request for one more stream, with what is to be it, and returns what kind of answer came.
+fn join(ours: &UnixStream, other: std::os::fd::BorrowedFd<'_>) -> u8 {
+    use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+    use std::io::Read as _;
+    let message = [2, 0, 0, 0, 0, 0, 0, 0, 0, 0];
+    let mut space = [std::mem::MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut control = SendAncillaryBuffer::new(&mut space);
+    let others = [other];
+    assert!(control.push(SendAncillaryMessage::ScmRights(&others)));
+    let parts = [std::io::IoSlice::new(&message)];
+    rustix::net::sendmsg(ours, &parts, &mut control, SendFlags::empty()).unwrap();
+    let mut answer = [0; 9];
+    (&*ours).read_exact(&mut answer).unwrap();
+    let [.., kind] = answer;
+    let mut rest = vec![0; usize::from(answer[0]) - 1];
+    (&*ours).read_exact(&mut rest).unwrap();
+    kind
+}
+
+/// What cannot be shut down would be waited for when the mount ends.
+#[test]
+fn only_what_can_be_shut_down_becomes_a_stream() {
+    use rustix::net::{AddressFamily, SocketType, socket};
+    use std::os::fd::AsFd as _;
+    const DONE: u8 = 0;
+    let served = Served::new();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let permitted = Permitted::new(Arc::clone(&served.fs), user(1000, &[]), NodeId::ROOT, false);
+    served.host.serve(theirs, permitted, 1000).unwrap();
+    let (_mine, stream) = UnixStream::pair().unwrap();
+    assert_eq!(join(&ours, stream.as_fd()), DONE);
+    let (_mine, datagrams) = std::os::unix::net::UnixDatagram::pair().unwrap();
+    let netlink = socket(AddressFamily::NETLINK, SocketType::RAW, None).unwrap();
+    let file = std::fs::File::open("/").unwrap();
+    for other in [datagrams.as_fd(), netlink.as_fd(), file.as_fd()] {
+        assert_ne!(join(&ours, other), DONE);
+    }
+    let begun = std::time::Instant::now();
+    served.host.close();
+    assert!(begun.elapsed() < std::time::Duration::from_secs(4), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn users_leave_streams_to_root() {
+    let served = Served::new();
+    let serve = |uid: u32| {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let permitted = Permitted::new(Arc::clone(&served.fs), user(uid, &[]), NodeId::ROOT, false);
+        served.host.serve(theirs, permitted, uid).map(|()| ours)
+    };
+    let mut open: Vec<UnixStream> = (0..64).map(|index| serve(1000 + index % 2).unwrap()).collect();
+    assert!(serve(1000).is_err() && serve(1002).is_err());
+    open.extend((64..remote::STREAMS_MAX).map(|_| serve(0).unwrap()));
+    assert!(serve(0).is_err());
+    drop(open);
+    served.host.close();
 }

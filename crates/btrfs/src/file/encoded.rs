@@ -32,9 +32,11 @@ pub(crate) struct Encoded<'a> {
 impl Encoded<'_> {
     /// Whether an item can say it: all is whole sectors, but for the end of the file, and no longer than readers take.
     fn fits(&self, unit: u64) -> bool {
-        let ram_bytes = self.ram_bytes.next_multiple_of(unit);
+        // What is too large for that is too large anyway.
+        let round = |bytes: u64| bytes.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
+        let ram_bytes = round(self.ram_bytes);
         let disk_len = to_u64(self.data.len()).next_multiple_of(unit);
-        let end = self.offset.checked_add(self.len).map(|end| end.next_multiple_of(unit));
+        let end = self.offset.checked_add(self.len).map(round);
         self.at.is_multiple_of(unit)
             && self.offset.is_multiple_of(unit)
             && self.len > 0

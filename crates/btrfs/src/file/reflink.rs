@@ -166,7 +166,7 @@ fn checked(core: &Core, source: &Arc<Inode>, destination: &Arc<Inode>, range: Cl
     let is_len_valid = len.is_multiple_of(unit) || (source_end == size && end >= destination_size);
     let overlaps = Arc::ptr_eq(source, destination)
         && range.source < end.next_multiple_of(unit)
-        && range.destination < source_end.next_multiple_of(unit);
+        && range.destination < source_end.checked_next_multiple_of(unit).unwrap_or(u64::MAX);
     let differs = (flags ^ destination_flags).contains(InodeFlags::NODATASUM);
     if source_end > size || !is_aligned || !is_len_valid || overlaps || differs {
         return Err(invalid());

@@ -118,10 +118,13 @@ impl Behind {
         // A descriptor may have been passed on to a user whom the kernel does not let use it.
         anyhow::ensure!(serves || self.allow_other, "the mount is for its owner alone");
         let who = Who { uid, gid: peer.gid.as_raw(), groups, serves };
-        let dir = host.greeting(&stream, uid, || remote::receive_hello(&stream)).context("what it wants")?;
-        let node = self.begin(&dir)?;
-        let is_read_only = (self.look)(dir.as_fd()).context("how its directory is mounted")?;
-        drop(dir);
+        // It counts as a client until its descriptor is closed, which can take long where it is not ours.
+        let (node, is_read_only) = host.greeting(&stream, uid, || {
+            let dir = remote::receive_hello(&stream).context("what it wants")?;
+            let node = self.begin(&dir)?;
+            let is_read_only = (self.look)(dir.as_fd()).context("how its directory is mounted")?;
+            anyhow::Ok((node, is_read_only))
+        })?;
         let file_system = self.file_system.upgrade().context("the mount ends")?;
         Ok(host.serve(stream, Permitted::new(file_system, who, node, is_read_only), uid)?)
     }

@@ -7,10 +7,10 @@ use std::io;
 /// and come soon. Linux takes 0.1 to 100 ms, and 2.8 ms for who does not ask.
 const SLICE_NANOSECONDS: u64 = 200_000;
 
-/// Asks for short turns on the processor that come soon, for this thread and those that it will start, as suits a server
-/// whose requests take microseconds while busy programs fill the processors. Takes no priority: its share of the time
-/// stays. Linux before 6.12 does not have that, and nothing changes; nor where the policy of scheduling is not the usual
-/// one.
+/// Asks for short turns on the processor that come soon, for this thread and those that it will start, as suits a
+/// server whose requests take microseconds while busy programs fill the processors. Takes no priority: its share of the
+/// time stays. Linux before 6.12 does not have that, and nothing changes; nor where the policy of scheduling is not the
+/// usual one.
 ///
 /// # Errors
 /// What the system says to the question for, or the change of, this thread's attributes.

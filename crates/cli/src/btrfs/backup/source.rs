@@ -5,14 +5,19 @@ use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context as _, Result};
-use spinney::{SnapshotMode, Volume};
+use spinney::{SendOptions, SnapshotMode, Volume};
 
 use super::super::{format, send};
+use super::JOB;
 use super::state::{self, Found};
-use super::{JOB, transfer};
 use commands::failure::Failure;
 use commands::image::ImageArgs;
 use commands::on_mount::OnMount;
+
+/// How streams of backups are made. The same each time, so that a receipt can go on.
+pub(super) fn options() -> SendOptions {
+    SendOptions { version: 2, compressed_data: true, ..SendOptions::default() }
+}
 
 /// The side that is backed up.
 pub(super) trait Source: Sync {
@@ -69,7 +74,7 @@ impl Source for Volume {
     }
 
     fn send(&self, path: &Path, parent: Option<&Path>, output: &mut dyn Write) -> Result<()> {
-        let sent = Self::send(self, path, parent, &[], &transfer::options(), output);
+        let sent = Self::send(self, path, parent, &[], &options(), output);
         sent.map_err(|error| send::explain(error, path))
     }
 
@@ -118,7 +123,7 @@ impl Source for Mounted {
     }
 
     fn send(&self, path: &Path, parent: Option<&Path>, output: &mut dyn Write) -> Result<()> {
-        let options = transfer::options();
+        let options = options();
         let mut words = vec!["send".to_owned(), format!("--proto={}", options.version), "--compressed-data".to_owned()];
         if let Some(parent) = parent {
             words.push(format!("--parent={}", self.mount.word(parent)?));

@@ -142,7 +142,7 @@ impl Target for Mounted {
         let (sent, received) = std::thread::scope(|scope| {
             let sender = scope.spawn(move || -> Result<(), SendError> {
                 let mut output = BufWriter::with_capacity(transfer::BUFFER_BYTES, output);
-                from.send(state, None, &[], &transfer::options(), &mut output)?;
+                from.send(state, None, &[], &super::source::options(), &mut output)?;
                 output.flush().map_err(SendError::Output)
             });
             let received = self.give(BufReader::with_capacity(transfer::BUFFER_BYTES, input), work);

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result};
 use btrfs_receive::{Error as ReceiveError, Options, Receiver, Report, Watch};
-use spinney::{SendOptions, Volume};
+use spinney::Volume;
 
 use super::super::receive;
 use super::source::Source;
@@ -16,11 +16,6 @@ use commands::progress::Progress;
 
 /// Bytes that are passed on at once.
 pub(super) const BUFFER_BYTES: usize = 1 << 20;
-
-/// How streams of backups are made. The same each time, so that a receipt can go on.
-pub(super) fn options() -> SendOptions {
-    SendOptions { version: 2, compressed_data: true, ..SendOptions::default() }
-}
 
 struct Counting<'a>(&'a Progress);
 

@@ -164,9 +164,9 @@ fn rules(with_ring: bool) -> Result<BTreeMap<i64, Vec<SeccompRule>>> {
     if with_ring {
         add(libc::SYS_io_uring_register, 1, Op::Eq, ENABLE_RINGS)?;
     }
-    // What a descriptor of the mount leads to; and who a client is.
+    // What a descriptor of the mount leads to; who a client is, and whether it sent a socket.
     add(libc::SYS_name_to_handle_at, 4, Op::Eq, empty_path)?;
-    for option in [libc::SO_PEERCRED, libc::SO_PEERGROUPS] {
+    for option in [libc::SO_PEERCRED, libc::SO_PEERGROUPS, libc::SO_DOMAIN, libc::SO_TYPE] {
         add(libc::SYS_getsockopt, 2, Op::Eq, bits(option))?;
     }
     for option in [bits(libc::PR_SET_NAME), PRCTL_SET_VMA] {

@@ -1,0 +1,24 @@
+//! Who asks.
+
+/// A user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Who {
+    /// Its number; 0 may do anything.
+    pub uid: u32,
+    /// Its group.
+    pub gid: u32,
+    /// Other groups that it is in.
+    pub groups: Vec<u32>,
+    /// What is mounted is its own: it started the server.
+    pub serves: bool,
+}
+
+impl Who {
+    pub(crate) const fn is_root(&self) -> bool {
+        self.uid == 0
+    }
+
+    pub(crate) fn is_in(&self, group: u32) -> bool {
+        self.gid == group || self.groups.contains(&group)
+    }
+}
