@@ -35,8 +35,8 @@ mod streams;
 mod who;
 
 pub use client::Remote;
-pub use permit::{JobKind, Permitted};
+pub use permit::Permitted;
 pub use serve::{Host, JobFailure, Jobs, Watch};
 pub use streams::STREAMS_MAX;
-pub use who::Who;
+pub use who::{JobKind, Who};
 pub use wire::receive_hello;

@@ -12,7 +12,7 @@ use vfs::file_system::{
 };
 use vfs::privileges::{self, BareSetGroup};
 
-use crate::who::Who;
+use crate::who::{JobKind, Who};
 
 const READ: u16 = 4;
 const WRITE: u16 = 2;
@@ -23,17 +23,6 @@ const SET_GROUP: u32 = 0o2000;
 const GROUP_EXECUTE: u32 = 0o010;
 const GROUP_BITS: u32 = 0o070;
 const STICKY: u32 = 0o1000;
-
-/// What a job does, which decides who may ask for it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum JobKind {
-    /// Tells what everybody may know of a file system that is mounted.
-    Tells,
-    /// Reads what it names, whatever the permissions are: for root and who serves.
-    Reads,
-    /// Changes something: for the same, where the mount may be written to.
-    Changes,
-}
 
 /// A file system as one user may use it, from one directory on.
 pub struct Permitted {

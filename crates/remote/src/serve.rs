@@ -16,8 +16,9 @@ use vfs::file_system::{
 
 use crate::held::Held;
 use crate::list::List;
-use crate::permit::{JobKind, Permitted};
+use crate::permit::Permitted;
 use crate::streams::Streams;
+use crate::who::JobKind;
 use crate::wire::{
     Call, Copy, DATA_BYTES_MAX, EXTENTS_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Whole, Wire,
 };

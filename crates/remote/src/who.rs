@@ -22,3 +22,14 @@ impl Who {
         self.gid == group || self.groups.contains(&group)
     }
 }
+
+/// What a job does, which decides who may ask for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum JobKind {
+    /// Tells what everybody may know of a file system that is mounted.
+    Tells,
+    /// Reads what it names, whatever the permissions are: for root and who serves.
+    Reads,
+    /// Changes something: for the same, where the mount may be written to.
+    Changes,
+}
