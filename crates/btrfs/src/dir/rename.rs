@@ -231,7 +231,11 @@ impl Namespace {
             if std::ptr::eq(&*at, moved) {
                 return Err(CallerError::InvalidArgument.into());
             }
-            at = match self.back_refs.parent_dir(&at)? {
+            let above = self.back_refs.parent_dir(&at);
+            if above.is_err() && is_removed(&at) {
+                return Err(CallerError::NotFound.into());
+            }
+            at = match above? {
                 Some(parent) => self.core.inode(at.tree_id(), parent)?,
                 None => match self.root_links.of(at.tree_id())? {
                     Some(link) => self.core.inode(link.parent, link.dir)?,
@@ -242,6 +246,12 @@ impl Namespace {
         let (expected, found) = (Detail::Text("a way to the top"), Detail::Text("a loop"));
         Err(corrupt_inode(dir.tree_id(), dir.ino(), "directory", expected, found))
     }
+}
+
+/// True for a directory that was removed and is still held. Who removes it may not be done; that is waited for.
+fn is_removed(dir: &Inode) -> bool {
+    drop(dir.lock_names());
+    dir.state().nlink == 0
 }
 
 /// Finds the caller's mistakes that show without locks.

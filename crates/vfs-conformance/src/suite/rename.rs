@@ -201,7 +201,11 @@ fn to_a_removed_directory(s: &Subject) -> Outcome {
     let dir = s.dir(ROOT, b"dir")?;
     s.remove_dir(ROOT, b"dir")?;
     fails(s, Errno::ENOENT, (ROOT, b"a"), (dir, b"b"))?;
-    holds("it stays", s.is_there(ROOT, b"a")?)
+    holds("it stays", s.is_there(ROOT, b"a")?)?;
+    // Whether a directory would come to be below itself is looked for on the way up, and here there is none.
+    s.dir(ROOT, b"moved")?;
+    fails(s, Errno::ENOENT, (ROOT, b"moved"), (dir, b"b"))?;
+    holds("the directory stays", s.is_there(ROOT, b"moved")?)
 }
 
 fn of_a_directory_moves_dot_dot(s: &Subject) -> Outcome {
