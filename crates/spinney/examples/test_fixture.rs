@@ -47,6 +47,9 @@ impl Fixture {
     }
 }
 
+/// What a test does to a volume.
+type Test = fn(&Volume) -> Result<()>;
+
 fn main() -> Result<()> {
     let make = MakeOptions { size: Some(VOLUME_BYTES), ..MakeOptions::default() };
     let volume = match std::env::args_os().nth(1) {
@@ -54,7 +57,8 @@ fn main() -> Result<()> {
         None => Volume::options().make_device(Arc::new(MemoryDevice::new(VOLUME_BYTES)), &make)?,
     };
     let mut fixture = Fixture::new(volume, prepare)?;
-    for (name, test) in [("removal", remove as fn(&Volume) -> Result<()>), ("damage", damage)] {
+    let tests: [(&str, Test); 2] = [("removal", remove), ("damage", damage)];
+    for (name, test) in tests {
         test(&fixture.now)?;
         let broken = fixture.difference()?;
         let start = Instant::now();
