@@ -42,6 +42,7 @@ mod free_space_form;
 mod free_space_tree;
 mod group;
 mod groups;
+mod heads;
 mod kept;
 mod line;
 mod load;

@@ -21,8 +21,6 @@ use std::sync::atomic::{
     Ordering::{Acquire, Relaxed, SeqCst},
 };
 
-use btrfs_disk::convert::to_u64;
-
 use super::account::{Account, Shortage, Urgency, signed, take_from, unsigned};
 use super::kept::{GLOBAL_BLOCKS_FLOOR, global_size};
 use super::line::{Line, Place};
@@ -34,31 +32,9 @@ use crate::quota::Charge;
 /// path above, which an operation copies once however many items it changes.
 const BLOCKS_PER_ITEM: u64 = 3;
 
-/// Queued extent references that are charged one tree block together: neighbours share
-/// leaves, and what a scattered few cost beyond that is kept back (`global`).
-const HEADS_PER_BLOCK: u64 = 16;
-
-/// Tree blocks that the commit may copy for one queued extent reference: a leaf of the extent
-/// tree, and one of the checksum tree.
-const BLOCKS_PER_HEAD: u64 = 2;
-
-/// Tree blocks that every commit may copy beside those, and of a larger file system one more for
-/// so many of its tree blocks: their references are what the copies themselves change.
-const COMMIT_BLOCKS: u64 = 32;
-const TREE_BLOCKS_PER_BLOCK: u64 = 128;
-
-/// Queued references below which a commit is not worth its while, where the kind is full and
-/// where it is not.
-const HEADS_MIN: (u64, u64) = (64, 4096);
-
 /// Tree blocks with which a removal makes do on a full volume: as many as even the smallest
 /// keeps back for it. They hold the paths to a name and its inode in a tree of that size.
 const REMOVAL_BLOCKS_MIN: u64 = GLOBAL_BLOCKS_FLOOR / 2;
-
-/// Metadata has plenty where one part of so many is left to everybody, and so many bytes: what is applied before the
-/// commit is then no matter of space.
-const PLENTY_SHARE: u64 = 4;
-const PLENTY_BYTES_MIN: u64 = if cfg!(debug_assertions) { 8 << 20 } else { 64 << 20 };
 
 /// Tree blocks of a kind that must be at hand before a chunk of any kind is added, for the
 /// items of that chunk.
@@ -240,98 +216,6 @@ impl Accounts {
         self.line.tell();
     }
 
-    /// Charges for `heads` queued extent references, out of the reservation of the handle
-    /// that queued them as far as that goes.
-    pub fn charge_heads(&self, heads: u64, from: Option<&Reservation>) {
-        let bytes = self.bytes_for_heads(heads);
-        let account = self.of(SpaceKind::Metadata);
-        let paid = from.map_or(0, |reservation| reservation.spend(SpaceKind::Metadata, bytes));
-        account.debit(bytes - paid);
-        account.delayed.fetch_add(bytes, Relaxed);
-    }
-
-    /// Takes back the charge of references that cancelled each other.
-    pub fn uncharge_heads(&self, heads: u64) {
-        let account = self.of(SpaceKind::Metadata);
-        account.credit(take_from(&account.delayed, self.bytes_for_heads(heads)));
-    }
-
-    /// Takes back every charge, and forgets what was expected to be freed. To be called
-    /// when the queue has been written and before anybody can queue again.
-    pub fn uncharge_all(&self) {
-        let account = self.of(SpaceKind::Metadata);
-        account.credit(account.delayed.swap(0, SeqCst));
-        for account in &self.accounts {
-            account.expected.add(-account.expected.exact());
-        }
-        self.line.tell();
-    }
-
-    /// True when there may soon be no room to commit `heads` queued references: what was
-    /// charged for them supposes that neighbours share leaves. Were they scattered all over the
-    /// trees that every commit changes (of `tree_bytes` bytes, asked for where it matters), more
-    /// would be copied than there is room for.
-    #[must_use]
-    pub fn is_commit_due(&self, heads: u64, tree_bytes: impl FnOnce() -> u64) -> bool {
-        let account = self.of(SpaceKind::Metadata);
-        let (full_min, min) = HEADS_MIN;
-        if heads < if account.is_full.load(Acquire) { full_min } else { min } {
-            return false;
-        }
-        let at_hand = unsigned(account.available.load(Relaxed))
-            .saturating_add(account.global.load(Relaxed))
-            .saturating_add(self.bytes_for_heads(heads));
-        let all_blocks = account.total.load(Relaxed) / self.node_size;
-        let scattered = heads * BLOCKS_PER_HEAD + COMMIT_BLOCKS + all_blocks / TREE_BLOCKS_PER_BLOCK;
-        at_hand < scattered.saturating_mul(self.node_size).min(tree_bytes())
-    }
-
-    /// Room for applying `heads` queued references now ([`Self::take_charges`] adds what was charged for them), where
-    /// metadata has far more than any transaction takes: nothing has to be saved then, and no one will ask for what
-    /// comes free with the commit.
-    pub(crate) fn reserve_for_drain(
-        self: &Arc<Self>,
-        heads: usize,
-        tree_bytes: impl FnOnce() -> u64,
-    ) -> Option<Reservation> {
-        let account = self.of(SpaceKind::Metadata);
-        let floor = (account.total.load(Relaxed) / PLENTY_SHARE).max(PLENTY_BYTES_MIN);
-        if account.is_full.load(Acquire) || unsigned(account.available.load(Relaxed)) < floor {
-            return None;
-        }
-        let blocks = to_u64(heads) * BLOCKS_PER_HEAD + COMMIT_BLOCKS;
-        let bytes = blocks.saturating_mul(self.node_size).min(tree_bytes().saturating_mul(2));
-        if !account.try_take_above(bytes, floor) {
-            return None;
-        }
-        let reservation = Reservation::none(self);
-        reservation.put(SpaceKind::Metadata, bytes);
-        Some(reservation)
-    }
-
-    /// Moves what was charged beyond `heads` queued references, which are left in the queue, to `reservation`. To be
-    /// called while nobody can queue any.
-    pub(crate) fn take_charges(&self, heads: u64, reservation: &Reservation) {
-        let delayed = &self.of(SpaceKind::Metadata).delayed;
-        let taken = take_from(delayed, delayed.load(Relaxed).saturating_sub(self.bytes_for_heads(heads)));
-        reservation.put(SpaceKind::Metadata, taken);
-    }
-
-    pub(crate) fn bytes_for_heads(&self, heads: u64) -> u64 {
-        heads.saturating_mul(self.node_size / HEADS_PER_BLOCK)
-    }
-
-    /// A queued reference change may free `bytes` at the commit. An estimate that is too
-    /// high costs a commit when space runs out; one that is too low, an early `NoSpace`.
-    pub fn expect_freed(&self, kind: SpaceKind, bytes: u64) {
-        self.of(kind).expected.add_bytes(bytes);
-    }
-
-    /// What [`Self::expect_freed`] was told is held as before.
-    pub(crate) fn expect_kept(&self, kind: SpaceKind, bytes: u64) {
-        self.of(kind).expected.sub_bytes(bytes);
-    }
-
     pub(crate) fn pinned(&self, kind: SpaceKind, bytes: u64) {
         self.of(kind).pinned.add_bytes(bytes);
     }
@@ -413,7 +297,7 @@ pub struct Reservation {
 
 impl Reservation {
     /// Nothing yet.
-    fn none(accounts: &Arc<Accounts>) -> Self {
+    pub(super) fn none(accounts: &Arc<Accounts>) -> Self {
         Self {
             accounts: Arc::clone(accounts),
             data: AtomicU64::new(0),
@@ -487,13 +371,13 @@ impl Reservation {
     }
 
     /// Adds bytes that are available to nobody else.
-    fn put(&self, kind: SpaceKind, bytes: u64) {
+    pub(super) fn put(&self, kind: SpaceKind, bytes: u64) {
         self.accounts.of(kind).reserved.fetch_add(bytes, Relaxed);
         self.part(kind).fetch_add(bytes, Relaxed);
     }
 
     /// Takes up to `bytes` out, and says how many.
-    fn spend(&self, kind: SpaceKind, bytes: u64) -> u64 {
+    pub(super) fn spend(&self, kind: SpaceKind, bytes: u64) -> u64 {
         let spent = take_from(self.part(kind), bytes);
         self.accounts.of(kind).reserved.fetch_sub(spent, Relaxed);
         spent
@@ -526,13 +410,13 @@ impl Drop for Reservation {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
 
-    const NODE: u64 = 16384;
-    const MIB: u64 = 1 << 20;
+    pub(in crate::space) const NODE: u64 = 16384;
+    pub(in crate::space) const MIB: u64 = 1 << 20;
 
-    fn accounts(mixed: bool, data: u64, metadata: u64) -> Arc<Accounts> {
+    pub(in crate::space) fn accounts(mixed: bool, data: u64, metadata: u64) -> Arc<Accounts> {
         let accounts = Arc::new(Accounts::new(NODE, mixed));
         for (kind, bytes) in [(SpaceKind::Data, data), (SpaceKind::Metadata, metadata)] {
             accounts.group_added(kind, bytes, bytes);
@@ -543,7 +427,7 @@ mod tests {
         accounts
     }
 
-    fn metadata(bytes: u64) -> Need {
+    pub(in crate::space) fn metadata(bytes: u64) -> Need {
         Need { metadata: bytes, ..Need::default() }
     }
 
@@ -610,28 +494,6 @@ mod tests {
         assert!(matches!(ask(), Err(Shortage::NoSpace(_))), "it was not freed after all");
     }
 
-    /// A drain took the charges of staged items along, and forgot that the blocks of the log would come free.
-    #[test]
-    fn a_drain_takes_only_what_was_charged_for_what_it_applies() {
-        let accounts = accounts(false, MIB, 512 * MIB);
-        let none = || u64::MAX;
-        assert!(accounts.reserve_for_drain(64, none).is_none(), "no chunk can be had any more");
-        accounts.set_full(SpaceKind::Metadata, false);
-        accounts.charge_heads(5 * HEADS_PER_BLOCK, None);
-        let available = accounts.available(SpaceKind::Metadata);
-        let room = accounts.reserve_for_drain(64, none).unwrap();
-        let promised = room.left(SpaceKind::Metadata);
-        accounts.take_charges(2 * HEADS_PER_BLOCK, &room);
-        assert_eq!(room.left(SpaceKind::Metadata), promised + 3 * NODE);
-        assert_eq!(accounts.delayed(), 2 * NODE);
-        accounts.pay(SpaceKind::Metadata, NODE, Payer::Reservation(&room));
-        drop(room);
-        assert_eq!(accounts.available(SpaceKind::Metadata), available + 2 * NODE);
-        assert_eq!(accounts.reserved(SpaceKind::Metadata), 0);
-        let most = accounts.reserve(metadata(accounts.available(SpaceKind::Metadata) - 120 * MIB), Urgency::Normal);
-        assert!(accounts.reserve_for_drain(64, none).is_none(), "less than a quarter is left: {most:?}");
-    }
-
     #[test]
     fn a_chunk_is_asked_for_when_its_items_have_room() {
         let accounts = accounts(false, 0, MIB);
@@ -663,37 +525,6 @@ mod tests {
         assert_eq!(accounts.available(SpaceKind::Metadata), 0);
         drop(everything);
         assert_eq!(accounts.available(SpaceKind::Metadata), rest);
-    }
-
-    #[test]
-    fn charges_for_heads_move_from_the_reservation_and_back() {
-        let accounts = accounts(false, 0, MIB);
-        let r = accounts.reserve(metadata(3 * NODE), Urgency::Normal).unwrap();
-        accounts.charge_heads(4 * HEADS_PER_BLOCK, Some(&r));
-        assert_eq!((r.left(SpaceKind::Metadata), accounts.delayed()), (0, 4 * NODE));
-        assert_eq!(accounts.available(SpaceKind::Metadata), MIB - 4 * NODE);
-        accounts.uncharge_heads(2 * HEADS_PER_BLOCK);
-        accounts.pay(SpaceKind::Metadata, NODE, Payer::Commit);
-        accounts.uncharge_all();
-        assert_eq!(accounts.available(SpaceKind::Metadata), MIB - NODE);
-    }
-
-    #[test]
-    fn a_commit_is_due_before_it_could_need_more_than_there_is() {
-        let accounts = accounts(false, 0, 32 * MIB);
-        accounts.resize_global(0);
-        let (free, kept) = (accounts.available(SpaceKind::Metadata), accounts.global().0);
-        let everything = accounts.reserve(metadata(free), Urgency::Normal).unwrap();
-        let blocks = kept / NODE;
-        assert!(!accounts.is_commit_due(1000, || kept), "all that can be copied fits");
-        assert!(accounts.is_commit_due(1000, || 2 * kept));
-        assert!(accounts.is_commit_due(blocks / 2, || 2 * kept));
-        assert!(!accounts.is_commit_due(HEADS_MIN.0 - 1, || 2 * kept));
-        accounts.set_full(SpaceKind::Metadata, false);
-        assert!(!accounts.is_commit_due(blocks / 2, || 2 * kept));
-        accounts.set_full(SpaceKind::Metadata, true);
-        drop(everything);
-        assert!(!accounts.is_commit_due(blocks / 2, || 2 * kept));
     }
 
     #[test]
