@@ -46,7 +46,7 @@ pub enum Transport {
 /// How a mount is served.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
-    /// Threads that answer requests; as [`workers_for`] says of this machine's processors when 0.
+    /// Threads that answer requests; [`default_workers`] when 0.
     pub workers: usize,
     /// Written data may stay in the kernel's page cache for a while. Small writes get cheaper;
     /// the kernel then decides about sizes and times of modification.
@@ -96,17 +96,18 @@ impl Default for ServerOptions {
 /// for a worker: so there are some more than processors.
 const WORKERS_WAITING: usize = 8;
 
-/// How many threads answer requests on so many processors: twice as many, and at most 8 more. While fourteen threads
-/// did everything at once on two processors, names were looked up and files read 1.6 times as often with four workers
-/// as with two, and the slowest hundredth took less than half as long; with eight, syncs took longer.
-pub fn workers_for(processors: usize) -> usize {
+/// How many threads answer requests where nobody says: twice as many as processors, and at most 8 more. While fourteen
+/// threads did everything at once on two processors, names were looked up and files read 1.6 times as often with four
+/// workers as with two, and the slowest hundredth took less than half as long; with eight, syncs took longer.
+pub fn default_workers() -> usize {
+    let processors = thread::available_parallelism().map_or(1, NonZero::get);
     processors + processors.min(WORKERS_WAITING)
 }
 
 impl ServerOptions {
     fn worker_count(&self) -> usize {
         match self.workers {
-            0 => workers_for(thread::available_parallelism().map_or(1, NonZero::get)),
+            0 => default_workers(),
             count => count,
         }
     }

@@ -2,7 +2,6 @@
 //! the image, and gives up everything else before it reads from it.
 
 use std::io;
-use std::num::NonZero;
 use std::os::fd::{AsFd as _, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Weak, mpsc};
 use std::thread;
@@ -138,7 +137,7 @@ fn receive_connection(channel: &Channel) -> Result<(OwnedFd, Option<(u32, u32)>)
 pub(super) fn server_options(settings: &Settings) -> fuse::ServerOptions {
     // Asked for here, where the files can be read that limit a process to some processors.
     let workers = match settings.workers {
-        0 => fuse::workers_for(thread::available_parallelism().map_or(1, NonZero::get)),
+        0 => fuse::default_workers(),
         count => count,
     };
     fuse::ServerOptions {
