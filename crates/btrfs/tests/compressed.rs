@@ -309,3 +309,22 @@ fn writers_go_on_while_a_file_is_laid_out_anew() {
     assert!(volume.read("/busy").unwrap() == expected);
     volume.close().unwrap();
 }
+
+/// Data that is replaced before a commit leaves its place to nothing else of that transaction: what was kept of the old
+/// extent would be taken for the new one.
+#[test]
+fn what_is_replaced_again_and_again_is_read_as_it_is() {
+    let (image, volume) = volume("zlib:1");
+    let all = text(400_000);
+    volume.write("/file", b"").unwrap();
+    let file = FileOptions::new().write(true).open(&volume, "/file").unwrap();
+    for turn in 0..600 {
+        let contents = &all[turn % 300 * 1000..][..100_000];
+        file.write_at(contents, 0).unwrap();
+        // On disk, without a commit.
+        assert_eq!(kinds(&volume, "/file"), [Some("zlib")]);
+        assert!(volume.read("/file").unwrap() == contents, "turn {turn}");
+    }
+    volume.close().unwrap();
+    check(image.file.path());
+}

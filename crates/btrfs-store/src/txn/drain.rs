@@ -69,7 +69,8 @@ impl Engine {
             edit: Edit::new(&host),
             tree: &self.core.extent,
             csums: self.csum_tree(),
-            space: &Sink { engine: self, keeps_freed },
+            // Nor is anything else before the commit: see `TxnHost::push`.
+            space: &Sink { engine: self, keeps_freed: true },
             sizes: self.extent_sizes(),
             names_owners: self.quota.is_simple(),
         };

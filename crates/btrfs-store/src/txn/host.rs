@@ -47,7 +47,7 @@ impl TxnHost<'_> {
         }
     }
 
-    /// Queues a reference change; space that nobody refers to any more is free at once.
+    /// Queues a reference change; a tree block that nobody refers to any more is free at once, data with the commit.
     pub(crate) fn push(&self, change: RefChange) -> Result<()> {
         let accounts = self.engine.space.accounts();
         if matches!(change, RefChange::DropData { .. }) && mutated(Mutation::FreedDataReused) {
@@ -74,9 +74,9 @@ impl TxnHost<'_> {
                     accounts.uncharge_heads(1);
                 }
                 let extent = self.extent_of(&change);
-                let is_logged = matches!(change, RefChange::DropData { .. }) && !self.engine.log.is_empty();
-                if is_logged || self.keeps_freed {
-                    // What the log has of it must stay readable until the log is gone, and rounds must end.
+                if kind_of(&change) == SpaceKind::Data || self.keeps_freed {
+                    // Data may be being read by who looked it up before, a log may have its place, and what is kept of
+                    // it in memory is told apart by its place and the transaction that made it. And rounds must end.
                     self.engine.space.pin(extent)?;
                 } else {
                     self.engine.space.free_now(extent)?;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, to_usize};
-use btrfs_store::Hint;
+use btrfs_store::{DataExtent, Hint};
 use vfs::{PageCache, Run};
 
 use super::out::Outgoing;
@@ -45,7 +45,7 @@ impl<'a> Job<'a> {
             return None;
         }
         let (pages, mut pending) = (layers.dirty.take(), std::mem::take(&mut layers.pending));
-        give_back_end(core, pages.as_ref(), &mut pending);
+        let unused = split_off_end(core, pages.as_ref(), &mut pending);
         let flight = Arc::new(Flight { pages, pending });
         layers.flight = Some(Arc::clone(&flight));
         inode.data.note_moved();
@@ -55,7 +55,12 @@ impl<'a> Job<'a> {
             let state = inode.state();
             (state.size, state.flags)
         };
-        drop(layers);
+        if unused.is_empty() {
+            drop(layers);
+        } else {
+            inode.data.settle(layers);
+            unused.into_iter().for_each(|extent| core.store.free_unused(extent));
+        }
         Some(Self {
             inode,
             _editing: editing,
@@ -139,17 +144,17 @@ impl<'a> Job<'a> {
     }
 }
 
-/// Gives back the last sector that was put on disk if the file went on in the middle of it: all of it is in `pages`
-/// now, and with what follows it can be where it was.
-fn give_back_end(core: &Core, pages: Option<&PageCache>, pending: &mut Vec<Pending>) {
+/// The last sector that was put on disk, if the file went on in the middle of it: all of it is in `pages` now, and with
+/// what follows it can be where it was, once nobody reads it there any more.
+fn split_off_end(core: &Core, pages: Option<&PageCache>, pending: &mut Vec<Pending>) -> Vec<DataExtent> {
     let sizes = core.store.sizes();
     let sector = u64::from(sizes.sector);
-    let Some(end) = pending.last().map(Pending::end) else { return };
+    let Some(end) = pending.last().map(Pending::end) else { return Vec::new() };
     let last = end.saturating_sub(sector);
     let goes_on = |pages: &&PageCache| pages.page(last).is_some() && pages.page(end).is_some();
-    if pages.filter(goes_on).is_some() {
-        let unused = pending::cut(pending, last..end, (sizes.sector, sizes.csum));
-        unused.into_iter().for_each(|extent| core.store.free_unused(extent));
+    match pages.filter(goes_on) {
+        Some(_) => pending::cut(pending, last..end, (sizes.sector, sizes.csum)),
+        None => Vec::new(),
     }
 }
 
