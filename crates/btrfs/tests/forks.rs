@@ -47,6 +47,52 @@ fn a_fork_begins_as_its_source_and_goes_its_own_way() {
     check(file.path());
 }
 
+/// The references of what a fork shares are counted when one side first changes it; and all of it can be given up again.
+#[test]
+fn forks_of_much_are_changed_and_given_up() {
+    let (file, mut volume) = make(600 * MIB);
+    volume.create_subvolume("/much").unwrap();
+    for number in 0..4000 {
+        volume.write(format!("/much/{number}"), contents(number, 3000)).unwrap();
+    }
+    volume.sync().unwrap();
+    let used = |volume: &Volume| volume.info().unwrap().used_bytes;
+    let before = used(&volume);
+    for turn in 0..4 {
+        let fork = format!("/fork{turn}");
+        drop(volume.fork("/much", &fork).unwrap());
+        // One side, the other, both, or none is changed before the next is made.
+        for (side, name) in [("/much", turn & 1), (fork.as_str(), turn & 2)] {
+            if name != 0 {
+                volume.write(format!("{side}/{}", turn * 700), b"changed").unwrap();
+            }
+        }
+        if turn == 2 {
+            volume.close().unwrap();
+            check(file.path());
+            volume = Volume::open(file.path()).unwrap();
+        }
+        volume.snapshot(&fork, format!("/again{turn}"), vfs::SnapshotMode::ReadOnly).unwrap();
+    }
+    assert_eq!(volume.read("/fork2/1400").unwrap(), b"changed");
+    assert_eq!(volume.read("/much/1400").unwrap(), contents(1400, 3000));
+    for number in 0..3990 {
+        volume.remove_file(format!("/much/{number}")).unwrap();
+    }
+    volume.close().unwrap();
+    check(file.path());
+    let volume = Volume::open(file.path()).unwrap();
+    assert_eq!(volume.read_dir("/again3").unwrap().count(), 4000);
+    for turn in 0..4 {
+        volume.delete_subvolume(format!("/again{turn}")).unwrap();
+        volume.delete_subvolume(format!("/fork{turn}")).unwrap();
+    }
+    volume.sync().unwrap();
+    assert!(used(&volume) < before / 2, "{} of {before}", used(&volume));
+    volume.close().unwrap();
+    check(file.path());
+}
+
 #[test]
 fn a_fork_of_much_takes_no_more_than_one_of_little() {
     let (_file, volume) = make(600 * MIB);

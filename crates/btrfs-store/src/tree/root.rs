@@ -1,4 +1,4 @@
-//! The first block of a new tree.
+//! The first block of a new tree, and a level above that of one that is copied.
 
 use std::sync::Arc;
 
@@ -8,8 +8,14 @@ use crate::Result;
 
 use super::forest::{Forest, RootPtr, Tree, TreeKind};
 use super::host::Host;
-use super::raw;
+use super::node::Ptr;
 use super::write_path::create;
+use super::{node, raw};
+
+/// Children that a root may have when its tree is copied.
+const CHILDREN_MAX: usize = 16;
+/// Trees are not made higher than this for being copied: the highest that splitting made are lower.
+const RAISED_LEVEL_MAX: u8 = 5;
 
 impl Tree {
     /// A root block for a new tree `id`: an empty leaf, or a copy of `contents`.
@@ -32,5 +38,32 @@ impl Tree {
             raw::readdress(&mut block.data, at.0, host.generation().0, id.0);
         }
         Ok(RootPtr { at, ..nowhere })
+    }
+
+    /// Gives a root of many children a root above it, of which it is the only child: a copy of that refers to one block
+    /// instead of many, however large the tree is. The many get their references when the block is copied, by the first
+    /// change of either tree.
+    ///
+    /// # Errors
+    /// When the root cannot be read, or there is no room.
+    pub(crate) fn raise(&self, host: &dyn Host) -> Result<()> {
+        let mut root = self.root.write();
+        if root.level == 0 || root.level >= RAISED_LEVEL_MAX {
+            return Ok(());
+        }
+        let first = {
+            let block = self.forest().read(&self.expect(&root))?;
+            if raw::nritems(&block.data) <= CHILDREN_MAX {
+                return Ok(());
+            }
+            raw::key_at(&block.data, 0)
+        };
+        let level = root.level.saturating_add(1);
+        let mut top = create(host, self, level)?;
+        let ptr = Ptr { key: first, at: root.at, generation: root.generation };
+        node::insert(&mut top.data, 0, &ptr);
+        *root = RootPtr { at: top.at, level, generation: host.generation() };
+        self.note_changed();
+        Ok(())
     }
 }

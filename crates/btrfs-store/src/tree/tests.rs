@@ -231,6 +231,9 @@ fn run(seed: u64, steps: usize, span: usize) {
                 assert_eq!(after, model.range(at..).next().map(|(k, v)| (*k, v.clone())));
             }
         }
+        if random.below(400) == 0 {
+            fixture.tree.raise(&fixture.host).unwrap();
+        }
         if random.below(700) == 0 {
             fixture.verify(&model);
             let cold = random.below(2) == 0;
@@ -303,6 +306,41 @@ fn four_threads_edit_their_own_keys() {
         handles.into_iter().map(|h| h.join().unwrap()).collect()
     });
     fixture.verify(&models.into_iter().flatten().collect());
+}
+
+/// A root of many children becomes the only child of a new one, once; both go when there is little left.
+#[test]
+fn a_raised_root_has_one_child_and_comes_down_again() {
+    let mut fixture = Fixture::new();
+    let edit = Edit::new(&fixture.host);
+    let fill = |edit: &Edit<'_>, count: u64| {
+        (0..count).for_each(|n| edit.put(&fixture.tree, &Key::new(n, 0, 0), &[1; 100]).unwrap());
+    };
+    let children_of_root = |tree: &Tree| children(&tree.root_bytes().unwrap()).count();
+    fill(&edit, 300);
+    let before = (fixture.tree.root_ptr(), children_of_root(&fixture.tree));
+    assert!(before.1 <= 16, "{before:?}");
+    fixture.tree.raise(&fixture.host).unwrap();
+    assert_eq!((fixture.tree.root_ptr(), children_of_root(&fixture.tree)), before, "few children: left as it is");
+    fill(&edit, 1000);
+    let before = fixture.tree.root_ptr();
+    assert!(children_of_root(&fixture.tree) > 16);
+    for _ in 0..2 {
+        fixture.tree.raise(&fixture.host).unwrap();
+        let root = fixture.tree.root_ptr();
+        assert_eq!((root.level, children_of_root(&fixture.tree)), (before.level + 1, 1));
+        assert_eq!(children(&fixture.tree.root_bytes().unwrap()).next().unwrap().1, before.at);
+    }
+    fixture.commit(true);
+    let edit = Edit::new(&fixture.host);
+    let mut model: BTreeMap<Key, Vec<u8>> = (0..1000).map(|n| (Key::new(n, 0, 0), vec![1; 100])).collect();
+    fixture.verify(&model);
+    for n in (2..1000).rev() {
+        edit.remove(&fixture.tree, &Key::new(n, 0, 0)).unwrap();
+        model.remove(&Key::new(n, 0, 0));
+    }
+    fixture.verify(&model);
+    assert_eq!(fixture.tree.root_ptr().level, 0);
 }
 
 /// What a root item says of a tree's size may be wrong, and the tree of roots has no root item: the
