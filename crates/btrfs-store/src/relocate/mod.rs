@@ -49,9 +49,16 @@ pub struct Emptying {
     pub(crate) group: Arc<BlockGroup>,
     /// What begins before this address has been moved.
     pub(crate) from: u64,
+    /// What the last step took: the next one is ready for about as much.
+    pub(crate) last_cost: Cost,
 }
 
 impl Emptying {
+    /// Nothing has been moved.
+    pub(crate) fn new(group: Arc<BlockGroup>) -> Self {
+        Self { from: group.range().start, group, last_cost: Cost::default() }
+    }
+
     /// The range of the group.
     #[must_use]
     pub fn range(&self) -> Run {

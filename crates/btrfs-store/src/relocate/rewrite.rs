@@ -29,6 +29,25 @@ pub(crate) struct Cost {
     pub(crate) items: u64,
 }
 
+impl Cost {
+    /// A step like one that took this may take a little more.
+    pub(crate) fn with_some_more(self) -> Self {
+        let more = |count: u64| count + count / 8 + 8;
+        let system_blocks = self.system_blocks + 8;
+        Self { blocks: more(self.blocks), system_blocks, heads: more(self.heads), items: more(self.items) }
+    }
+
+    /// Of each the larger.
+    pub(crate) fn at_least(self, other: Self) -> Self {
+        Self {
+            blocks: self.blocks.max(other.blocks),
+            system_blocks: self.system_blocks.max(other.system_blocks),
+            heads: self.heads.max(other.heads),
+            items: self.items.max(other.items),
+        }
+    }
+}
+
 /// Data whose checksums are copied with about one item.
 const DATA_BYTES_PER_ITEM: u64 = 2 << 20;
 

@@ -10,7 +10,7 @@ use crate::error::SpaceKind;
 use crate::extent::{ExtentKind, each_extent};
 use crate::pool::Stripe;
 use crate::relocate::{Closure, Cost, DataMove, Emptying, copy_extents, goes_with, leftovers, rewrite};
-use crate::space::{self, BlockGroup, Extent, Run, Urgency};
+use crate::space::{self, BlockGroup, Extent, Reservation, Run, Urgency};
 use crate::tree::Scan;
 use crate::{Error, Result};
 
@@ -137,13 +137,13 @@ impl Store {
                 engine.load_group(&group)?;
             }
             if engine.space.close_group(&group) {
-                return Ok(Emptying { from: group.range().start, group });
+                return Ok(Emptying::new(group));
             }
             if !self.add_room(group.kind())? {
                 // What is pinned may do.
                 self.commit()?;
                 if engine.space.close_group(&group) {
-                    return Ok(Emptying { from: group.range().start, group });
+                    return Ok(Emptying::new(group));
                 }
                 break;
             }
@@ -173,27 +173,36 @@ impl Store {
         if found.is_empty() {
             return Ok(Copied::default());
         }
-        let reservation = self.reserve(Need { items: 0, data: bytes })?;
-        let mut copied = Copied::default();
-        let copy = || {
-            for (from, len) in found {
-                let extent = self.alloc_data(&reservation, len, len, Hint::default())?;
-                copied.0.push(DataMove { from, to: extent.at, len: extent.len });
-                if extent.len < len {
-                    // An extent is moved as a whole.
-                    return Err(Error::NoSpace { kind: SpaceKind::Data, needed: len, available: extent.len });
-                }
+        let mut has_room_added = false;
+        loop {
+            let reservation = self.reserve(Need { items: 0, data: bytes })?;
+            let mut copied = Copied::default();
+            let error = match self.copy(&reservation, &found, &mut copied) {
+                Ok(()) => return Ok(copied),
+                Err(error) => error,
+            };
+            self.forget_copies(copied);
+            drop(reservation);
+            // What is free may be in pieces that are too small.
+            let may_help = matches!(error, Error::NoSpace { .. }) && !has_room_added;
+            if !may_help || !self.add_room(SpaceKind::Data)? {
+                return Err(error);
             }
-            self.0.health.check()?;
-            copy_extents(&self.0, &copied.0)
-        };
-        match copy() {
-            Ok(()) => Ok(copied),
-            Err(error) => {
-                self.forget_copies(copied);
-                Err(error)
+            has_room_added = true;
+        }
+    }
+
+    fn copy(&self, reservation: &Reservation, found: &[(Logical, u64)], copied: &mut Copied) -> Result<()> {
+        for &(from, len) in found {
+            let extent = self.alloc_data(reservation, len, len, Hint::default())?;
+            copied.0.push(DataMove { from, to: extent.at, len: extent.len });
+            if extent.len < len {
+                // An extent is moved as a whole.
+                return Err(Error::NoSpace { kind: SpaceKind::Data, needed: len, available: extent.len });
             }
         }
+        self.0.health.check()?;
+        copy_extents(&self.0, &copied.0)
     }
 
     fn next_data(&self, emptying: &Emptying, bytes_max: u64) -> Result<(Vec<(Logical, u64)>, u64)> {
@@ -237,6 +246,8 @@ impl Store {
         let mut budget = blocks_max.max(STEP_BLOCKS_MIN);
         let mut cost = Cost { blocks: u64::try_from(budget).unwrap_or(WAYS_BLOCKS) + WAYS_BLOCKS, ..Cost::default() };
         cost.heads = cost.blocks * 4;
+        // Blocks of the chunk tree are rare, and so is room for them.
+        cost = cost.at_least(Cost { system_blocks: 0, ..emptying.last_cost.with_some_more() });
         for _ in 0..ATTEMPTS_MAX {
             let reservation = match self.reserve_bytes(self.bytes_of(cost), Urgency::Normal) {
                 Err(Error::NoSpace { .. }) if budget > STEP_BLOCKS_MIN => {
@@ -254,9 +265,8 @@ impl Store {
             let promised = &txn.reservation;
             if need.metadata > promised.left(SpaceKind::Metadata) || need.system > promised.left(SpaceKind::System) {
                 drop(txn);
-                // A little more: others go on before the next attempt.
-                cost = Cost { blocks: taken.blocks + taken.blocks / 8 + 8, heads: taken.heads * 9 / 8 + 8, ..taken };
-                cost.system_blocks += 8;
+                // Others go on before the next attempt.
+                cost = taken.with_some_more();
                 continue;
             }
             if !closure.is_empty() {
@@ -277,6 +287,7 @@ impl Store {
             drop(txn);
             self.forget_copies(Copied(unused));
             emptying.from = end;
+            emptying.last_cost = taken;
             return Ok(Moved { data_bytes, block_bytes, is_all: next.is_none() });
         }
         Err(Error::NoSpace { kind: SpaceKind::Metadata, needed: self.bytes_of(cost).metadata, available: 0 })

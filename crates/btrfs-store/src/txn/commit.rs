@@ -33,6 +33,9 @@ const ROUNDS_MAX: usize = 64;
 /// item, which frees the block, which brings the item back.
 const ROUNDS_FREEING: usize = 8;
 
+/// Parts of the queued reference changes that are applied before a commit begins: others may queue as many meanwhile.
+const PARTS_MAX: usize = 64;
+
 /// What follows in the gate when a transaction has settled.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
@@ -46,6 +49,11 @@ impl Engine {
         self.health.check()?;
         self.log.unreplayed.check()?;
         let wanted = self.gate.running();
+        // Handles wait while the commit applies what is queued; in parts they get in between.
+        let mut parts = 0;
+        while parts < PARTS_MAX && self.is_drain_due() && self.drain()? {
+            parts += 1;
+        }
         let serial = self.gate.serialize();
         self.health.check()?;
         if self.gate.durable() < wanted {

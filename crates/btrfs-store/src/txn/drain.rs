@@ -32,21 +32,21 @@ impl Engine {
         self.pending.refs.entry_count() >= ENTRIES_MIN && !self.quota.is_on()
     }
 
-    /// Applies some of what is queued, in the running transaction; nothing while a commit is under way, which does it,
-    /// or where there is not plenty of room. Not to be called with an open handle.
+    /// Applies some of what is queued, in the running transaction; nothing (false) while a commit is under way, which
+    /// does it, or where there is not plenty of room. Not to be called with an open handle.
     ///
     /// # Errors
     /// As a commit; the store is poisoned then.
-    pub(crate) fn drain(&self) -> Result<()> {
-        let Some(serial) = self.gate.try_serialize() else { return Ok(()) };
+    pub(crate) fn drain(&self) -> Result<bool> {
+        let Some(serial) = self.gate.try_serialize() else { return Ok(false) };
         let Some(room) = self.space.accounts().reserve_for_drain(ENTRIES_MIN, || self.commit_tree_bytes()) else {
-            return Ok(());
+            return Ok(false);
         };
         let generation = self.gate.close(&serial);
         let drained = if self.is_drain_due() { self.apply_some(generation, &room) } else { Ok(()) };
         let drained = drained.inspect_err(|error| self.health.poison(error));
         self.gate.open(&serial, false);
-        drained
+        drained.map(|()| true)
     }
 
     fn apply_some(&self, generation: Generation, room: &Reservation) -> Result<()> {
