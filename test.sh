@@ -43,11 +43,14 @@ fi
 command -v cargo > /dev/null || { echo "cargo is missing: install Rust 1.95 or newer from https://rustup.rs"; exit 1; }
 
 docs() { RUSTDOCFLAGS="-D warnings" cargo doc --quiet --workspace --no-deps; }
-# Our tasks and the long tests share one build: optimised, with every check of arithmetic and of our own bugs. Packages
-# that are built together have the same features, or their dependencies would be built once for each. (In the release
-# profile they would be built twice, as programs abort on a panic and tests cannot; and programs are linked with LTO.)
-together="--profile checked --package testkit --package xtask"
-xtask() { cargo run --quiet --profile checked --package xtask -- "$@"; }
+# Tests and our tasks share one build: optimised, with every check of arithmetic, of the order of locks and of our own
+# bugs. What is chosen of it is always chosen of the whole workspace: packages that are built together have the same
+# features, or their dependencies would be built once for each. (In the release profile they would be built twice, as
+# programs abort on a panic and tests cannot; and programs are linked with LTO.)
+together="--profile checked --workspace"
+xtask() {
+  cargo build --quiet $together --bin xtask && "${CARGO_TARGET_DIR:-target}/checked/xtask" "$@"
+}
 property() {
   SPINNEY_SEEDS=$seeds cargo test $together --test property -- --nocapture
 }
@@ -56,7 +59,7 @@ property() {
 tests() {
   local log=target/tests.log status=0 lacks
   mkdir -p target
-  cargo test --workspace -- --show-output > "$log" 2>&1 || status=$?
+  cargo test $together -- --show-output > "$log" 2>&1 || status=$?
   grep '^test result' "$log"
   [ $status = 0 ] || { grep -A60 '^failures:' "$log"; tail -n 40 "$log"; return 1; }
   grep 'SKIPPED' "$log" | sort | uniq -c
@@ -69,7 +72,8 @@ tests() {
 counted_locks() {
   cargo clippy --quiet --package spinney-cli --package bench --all-targets --features ablation,lock-statistics \
     -- -D warnings &&
-    cargo test --quiet --package spinney-host --package spinney-btrfs-store --features ablation,lock-statistics
+    cargo test --quiet --profile checked --package spinney-host --package spinney-btrfs-store \
+      --features ablation,lock-statistics
 }
 # All planted bugs: the engine has to be built with them, which takes longer than to find them.
 mutations() { cargo test $together --features testkit/ablation --test mutations; }
@@ -88,7 +92,6 @@ cargo deny --version > /dev/null 2>&1 &&
   step deny cargo deny --offline --log-level error check --hide-inclusion-graph licenses bans sources
 step clippy cargo clippy --quiet --workspace --all-targets -- -D warnings
 step docs docs
-# The debug profile has the lock-order assertions on.
 step tests tests
 step property property
 step mutations mutations
