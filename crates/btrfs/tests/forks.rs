@@ -47,7 +47,7 @@ fn a_fork_begins_as_its_source_and_goes_its_own_way() {
     check(file.path());
 }
 
-/// The references of what a fork shares are counted when one side first changes it; and all of it can be given up again.
+/// References of what a fork shares are counted when one side first changes it; and all of it can be given up again.
 #[test]
 fn forks_of_much_are_changed_and_given_up() {
     let (file, mut volume) = make(600 * MIB);
