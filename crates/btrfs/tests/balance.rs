@@ -283,3 +283,27 @@ fn what_arrives_late_is_moved_as_well() {
     volume.close().unwrap();
     check(file.path());
 }
+
+/// An extent is moved as a whole: where free space is in pieces that are too small for it, room is added.
+#[test]
+fn a_long_extent_is_moved_though_free_space_is_in_pieces() {
+    let (file, volume) = make(400 * MIB);
+    let long = contents(5, 6 << 20);
+    volume.write("/long", &long).unwrap();
+    volume.sync().unwrap();
+    let extents = File::open(&volume, "/long").unwrap().extents().unwrap();
+    let [extent] = extents.as_slice() else { panic!("{extents:?}") };
+    let at = extent.logical.unwrap();
+    let count = common::fill(&volume, 1 << 20);
+    for number in (0..count).step_by(2) {
+        volume.remove_file(format!("/{}-{number}", 1 << 20)).unwrap();
+    }
+    volume.sync().unwrap();
+    volume.resize(vfs::Size::Bytes(800 * MIB)).unwrap();
+    let spec = BalanceSpec::default().data(&format!("vrange={at}..{}", at + 1)).unwrap();
+    let BalanceEnd::Done(progress) = volume.balance(spec, &mut on).unwrap() else { panic!("it was not stopped") };
+    assert_eq!((progress.completed, progress.without_room), (1, 0), "{progress:?}");
+    assert!(volume.read("/long").unwrap() == long);
+    volume.close().unwrap();
+    check(file.path());
+}

@@ -24,7 +24,10 @@ pub(super) fn create_tree(host: &TxnHost<'_>, id: TreeId, item: &RootItem) -> Re
 /// A tree whose root block is a copy of `source`'s, so that both share the children: few, or this would take the longer
 /// the more is in the tree.
 pub(super) fn snapshot_tree(host: &TxnHost<'_>, source: &Tree, id: TreeId, item: &RootItem) -> Result<Arc<Tree>> {
-    source.raise(host)?;
+    // Quotas take it that all but the roots is shared.
+    if !host.engine.quota.is_on() {
+        source.raise(host)?;
+    }
     let bytes = source.root_bytes()?;
     let root = Tree::create_root(host, host.engine.trees.forest(), id, Some(&bytes))?;
     let how = (Counting::Normal, Sign::Add);
