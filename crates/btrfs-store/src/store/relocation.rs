@@ -173,36 +173,36 @@ impl Store {
         if found.is_empty() {
             return Ok(Copied::default());
         }
-        let mut has_room_added = false;
-        loop {
-            let reservation = self.reserve(Need { items: 0, data: bytes })?;
-            let mut copied = Copied::default();
-            let error = match self.copy(&reservation, &found, &mut copied) {
-                Ok(()) => return Ok(copied),
-                Err(error) => error,
-            };
-            self.forget_copies(copied);
-            drop(reservation);
+        let need = Need { items: 0, data: bytes };
+        let copied = self.copy(&self.reserve(need)?, &found);
+        match copied {
             // What is free may be in pieces that are too small.
-            let may_help = matches!(error, Error::NoSpace { .. }) && !has_room_added;
-            if !may_help || !self.add_room(SpaceKind::Data)? {
-                return Err(error);
-            }
-            has_room_added = true;
+            Err(Error::NoSpace { .. }) if self.add_room(SpaceKind::Data)? => self.copy(&self.reserve(need)?, &found),
+            copied => copied,
         }
     }
 
-    fn copy(&self, reservation: &Reservation, found: &[(Logical, u64)], copied: &mut Copied) -> Result<()> {
-        for &(from, len) in found {
-            let extent = self.alloc_data(reservation, len, len, Hint::default())?;
-            copied.0.push(DataMove { from, to: extent.at, len: extent.len });
-            if extent.len < len {
-                // An extent is moved as a whole.
-                return Err(Error::NoSpace { kind: SpaceKind::Data, needed: len, available: extent.len });
+    fn copy(&self, reservation: &Reservation, found: &[(Logical, u64)]) -> Result<Copied> {
+        let mut copied = Copied::default();
+        let mut copy = || {
+            for &(from, len) in found {
+                let extent = self.alloc_data(reservation, len, len, Hint::default())?;
+                copied.0.push(DataMove { from, to: extent.at, len: extent.len });
+                if extent.len < len {
+                    // An extent is moved as a whole.
+                    return Err(Error::NoSpace { kind: SpaceKind::Data, needed: len, available: extent.len });
+                }
+            }
+            self.0.health.check()?;
+            copy_extents(&self.0, &copied.0)
+        };
+        match copy() {
+            Ok(()) => Ok(copied),
+            Err(error) => {
+                self.forget_copies(copied);
+                Err(error)
             }
         }
-        self.0.health.check()?;
-        copy_extents(&self.0, &copied.0)
     }
 
     fn next_data(&self, emptying: &Emptying, bytes_max: u64) -> Result<(Vec<(Logical, u64)>, u64)> {

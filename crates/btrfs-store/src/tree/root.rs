@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
-use btrfs_disk::{Logical, TreeId};
+use btrfs_disk::{Key, Logical, TreeId};
 
 use crate::Result;
 
+use super::block::WriteLocked;
 use super::forest::{Forest, RootPtr, Tree, TreeKind};
 use super::host::Host;
 use super::node::Ptr;
@@ -58,12 +59,19 @@ impl Tree {
             }
             raw::key_at(&block.data, 0)
         };
-        let level = root.level.saturating_add(1);
-        let mut top = create(host, self, level)?;
-        let ptr = Ptr { key: first, at: root.at, generation: root.generation };
-        node::insert(&mut top.data, 0, &ptr);
-        *root = RootPtr { at: top.at, level, generation: host.generation() };
-        self.note_changed();
-        Ok(())
+        put_root_above(host, self, &mut root, first).map(drop)
     }
+}
+
+/// A new root, of which the present one, whose first key is `first`, is the only child.
+///
+/// # Errors
+/// When there is no room.
+pub(super) fn put_root_above(host: &dyn Host, tree: &Tree, root: &mut RootPtr, first: Key) -> Result<WriteLocked> {
+    let level = root.level.saturating_add(1);
+    let mut top = create(host, tree, level)?;
+    node::insert(&mut top.data, 0, &Ptr { key: first, at: root.at, generation: root.generation });
+    *root = RootPtr { at: top.at, level, generation: host.generation() };
+    tree.note_changed();
+    Ok(top)
 }

@@ -5,13 +5,13 @@
     reason = "steps count from the path itself, slots from blocks that the verifier has seen; a panic is our own bug"
 )]
 
-use btrfs_disk::{Generation, Key};
+use btrfs_disk::Key;
 
 use crate::Result;
 
-use super::forest::RootPtr;
 use super::host::Host;
 use super::node::Ptr;
+use super::root::put_root_above;
 use super::share::share_leaf;
 use super::write_path::{Path, Step, create};
 use super::{leaf, node, raw};
@@ -88,15 +88,10 @@ fn ensure_parent(host: &dyn Host, path: &mut Path<'_>, step: usize) -> Result<()
     if step > 0 {
         return Ok(());
     }
-    let old = &path.steps[0].block;
-    let level = raw::level(&old.data) + 1;
-    let key = if raw::nritems(&old.data) > 0 { raw::key_at(&old.data, 0) } else { Key::MIN };
-    let ptr = Ptr { key, at: old.at, generation: Generation(raw::generation(&old.data)) };
-    let mut top = create(host, path.tree, level)?;
-    node::insert(&mut top.data, 0, &ptr);
+    let old = &path.steps[0].block.data;
+    let first = if raw::nritems(old) > 0 { raw::key_at(old, 0) } else { Key::MIN };
     let root = path.root.as_mut().expect("the root stays locked while it may split");
-    **root = RootPtr { at: top.at, level, generation: host.generation() };
-    path.tree.note_changed();
+    let top = put_root_above(host, path.tree, root, first)?;
     path.steps.insert(0, Step { block: top, slot: 0 });
     Ok(())
 }

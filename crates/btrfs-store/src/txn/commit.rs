@@ -285,8 +285,9 @@ impl Engine {
 /// Tells the space module, and simple quotas, what became of extents.
 pub(super) struct Sink<'a> {
     pub(super) engine: &'a Engine,
-    /// What this transaction took and gave up is not to be taken again: the superblock on the device
-    /// leads to a log, which may lead to it; or the rounds have to end.
+    /// What this transaction took and gave up is not to be taken again: the superblock on the device leads to a log,
+    /// which may lead to it; the transaction goes on, with readers who know its data by place; or the rounds have to
+    /// end.
     pub(super) keeps_freed: bool,
 }
 
