@@ -6,9 +6,10 @@ use codec::checksum::crc32c_raw;
 
 /// A stream. The first byte chooses: bit 0 the version, bit 1 whether the rest is the body of a stream, or attributes
 /// of commands whose framing is made right here: a command's number, the length of its attributes, the attributes.
-pub fn stream(data: &[u8]) {
+/// Gives how many commands could be read.
+pub fn stream(data: &[u8]) -> usize {
     let Some((choice, rest)) = data.split_first() else {
-        return;
+        return 0;
     };
     let version = if choice & 1 == 0 { Version::V1 } else { Version::V2 };
     let mut bytes = Encoder::new(Vec::new(), version).expect("a vector takes everything").into_inner();
@@ -18,13 +19,15 @@ pub fn stream(data: &[u8]) {
         frame(rest, &mut bytes);
     }
     let Ok(Some(mut decoder)) = Decoder::open(&bytes[..]) else {
-        return;
+        return 0;
     };
-    let mut dump = Dump::new();
+    let (mut dump, mut commands) = (Dump::new(), 0);
     while let Ok(Some(command)) = decoder.command() {
         dump.line(&command, &mut std::io::sink()).expect("a sink takes everything");
         assert_comes_back(&command, version);
+        commands += 1;
     }
+    commands
 }
 
 fn frame(mut rest: &[u8], bytes: &mut Vec<u8>) {

@@ -24,7 +24,9 @@ const COMPRESSION: Compression = Compression { kind: CompressionType::Zlib, leve
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Btrfs;
 
-fn options(form: Form) -> VolumeOptions {
+/// How volumes of a form are opened: on the calling thread, with a clock that stands still.
+#[must_use]
+pub fn volume_options(form: Form) -> VolumeOptions {
     let options = Volume::options().workers(1).cache_bytes(CACHE_BYTES).env(Env::seeded(1, CLOCK));
     match form {
         Form::Small => options.discard(true),
@@ -42,13 +44,13 @@ impl Format for Btrfs {
             make.nodesize = SMALL_NODE_BYTES;
             make.metadata_profile = Default::default();
         }
-        let volume = options(form).make_device(Arc::<MemoryDevice>::clone(&device), &make)?;
+        let volume = volume_options(form).make_device(Arc::<MemoryDevice>::clone(&device), &make)?;
         volume.close()?;
         Ok(Arc::new(device.duplicate().into_read_only()))
     }
 
     fn open(&self, form: Form, device: Arc<dyn Device>, access: Access) -> Result<vfs::Volume> {
-        let volume = options(form).read_only(access == Access::ReadOnly).open_device(device)?;
+        let volume = volume_options(form).read_only(access == Access::ReadOnly).open_device(device)?;
         Ok(volume.by_paths().clone())
     }
 

@@ -6,6 +6,7 @@ use super::found::Found;
 use super::image::{Image, ImageDevice};
 use super::oracle::Oracle;
 use super::recording::Recording;
+use super::script::Script;
 use super::tape::TapeDevice;
 use super::workload::{Workload, story};
 use super::{Access, Config, Failure, Form, Judgement, Report};
@@ -77,6 +78,8 @@ struct Subject<'a> {
     name: &'a str,
     form: Form,
     recording: &'a Recording,
+    /// Who judges them, where it is not the oracle.
+    script: Option<&'a dyn Script>,
 }
 
 impl<'a> Explorer<'a> {
@@ -146,11 +149,21 @@ impl<'a> Explorer<'a> {
 
     /// Judges about `budget` states of a recording, with so many threads.
     pub(super) fn recording(&self, name: &str, form: Form, recording: &Recording, budget: u64, threads: usize) {
-        let subject = Subject { name, form, recording };
+        self.subject(&Subject { name, form, recording, script: None }, budget, threads);
+    }
+
+    /// Judges about `budget` states that a script leaves.
+    pub(super) fn script(&self, script: &dyn Script, recording: &Recording, budget: u64) {
+        let subject = Subject { name: script.name(), form: script.form(), recording, script: Some(script) };
+        self.subject(&subject, budget, self.config.thread_count());
+    }
+
+    fn subject(&self, subject: &Subject<'_>, budget: u64, threads: usize) {
+        let (name, recording) = (subject.name, subject.recording);
         let own_seed = name.bytes().fold(self.config.seed, |seed, byte| seed.wrapping_mul(31) ^ u64::from(byte));
         if let Some(state) = &self.config.state {
             match named(&recording.tape, &recording.epochs, recording.first, state) {
-                Some(cut) => drop(self.state(&subject, cut, own_seed)),
+                Some(cut) => drop(self.state(subject, cut, own_seed)),
                 None => self.fail(name, &anyhow::anyhow!("has no state {state}"), String::new(), None),
             }
             return;
@@ -172,7 +185,7 @@ impl<'a> Explorer<'a> {
                 if self.is_to_stop() {
                     return;
                 }
-                fresh.fetch_add(u64::from(self.state(&subject, cut, own_seed)), Relaxed);
+                fresh.fetch_add(u64::from(self.state(subject, cut, own_seed)), Relaxed);
             }
         };
         if threads <= 1 {
@@ -208,6 +221,38 @@ impl<'a> Explorer<'a> {
     }
 
     fn judge(&self, subject: &Subject<'_>, chosen: &Chosen, number: u64, id: &str) -> Result<()> {
+        match subject.script {
+            Some(script) => self.judge_by(script, subject, chosen)?,
+            None => self.judge_by_oracle(subject, chosen, number)?,
+        }
+        match &self.config.witness {
+            Some(witness) if number.is_multiple_of(self.config.judge_every.max(1)) => {
+                let image = Arc::new(ImageDevice::new(subject.recording.image(chosen)?));
+                match witness.judge(id, image)? {
+                    Judgement::Agrees => self.counts.judged.fetch_add(1, Relaxed),
+                    Judgement::CannotSay => self.counts.skipped.fetch_add(1, Relaxed),
+                };
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A script's state, for the earliest and for the latest moment that leaves it.
+    fn judge_by(&self, script: &dyn Script, subject: &Subject<'_>, chosen: &Chosen) -> Result<()> {
+        let recording = subject.recording;
+        let (earliest, latest) = moments(&recording.tape, &recording.epochs, chosen).context("no such epoch")?;
+        let mut promised =
+            [earliest, latest].map(|now| recording.oracle.promise_count(now.max(recording.first))).to_vec();
+        promised.dedup();
+        for promised in promised {
+            let device: Arc<dyn Device> = Arc::new(ImageDevice::new(recording.image(chosen)?));
+            script.judge(device, promised).with_context(|| format!("after promise {promised}"))?;
+        }
+        Ok(())
+    }
+
+    fn judge_by_oracle(&self, subject: &Subject<'_>, chosen: &Chosen, number: u64) -> Result<()> {
         let recording = subject.recording;
         let image = recording.image(chosen)?;
         let device = Arc::new(ImageDevice::new(image));
@@ -238,17 +283,7 @@ impl<'a> Explorer<'a> {
             self.counts.changed.fetch_add(1, Relaxed);
             change(&open).context("cannot be changed")?;
         }
-        match &self.config.witness {
-            Some(witness) if number.is_multiple_of(self.config.judge_every.max(1)) => {
-                let image = Arc::new(ImageDevice::new(recording.image(chosen)?));
-                match witness.judge(id, image)? {
-                    Judgement::Agrees => self.counts.judged.fetch_add(1, Relaxed),
-                    Judgement::CannotSay => self.counts.skipped.fetch_add(1, Relaxed),
-                };
-                Ok(())
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     /// The power is cut while a log is replayed: the next replay makes the same of what is left.

@@ -6,7 +6,7 @@
 //! promised (`oracle`, `compare`); some are changed, and some are shown to a [`Witness`].
 //!
 //! Workloads are those of CrashMonkey's ACE (`ace`), random ones and eight threads (`drawn`), random programs
-//! with copies, snapshots, subvolumes and handles (`programs`), or a text (`language`). What `stat` says is looked
+//! with copies, snapshots, subvolumes and handles (`programs`), a text (`language`), or a function (`script`). What `stat` says is looked
 //! at after each step (`observe`), and in each state. A state has a name, `WORKLOAD/EPOCH:WHICH` or
 //! `WORKLOAD/drawn-N`, which with the seed gives it again; threads alone run differently each time, and their failures
 //! are kept as images.
@@ -43,6 +43,7 @@ mod programs;
 pub mod random;
 mod recording;
 mod saved;
+mod script;
 mod sketch;
 mod step;
 mod tape;
@@ -54,9 +55,10 @@ pub use fault_runs::{FaultsReport, explore_faults};
 pub use format::{Access, CLOCK, Form, Format};
 pub use image::ImageDevice;
 pub use language::{SyntaxError, parse};
-pub use plan::{explore_all, explore_given, explore_steps, shrink};
+pub use plan::{explore_all, explore_given, explore_script, explore_steps, shrink};
 pub use random::Random;
 pub use saved::store_device;
+pub use script::{Promises, Script};
 pub use step::{CloneHow, Reserve, Step, WriteHow};
 pub use watched::watched;
 
@@ -109,6 +111,16 @@ impl Config {
             failures_max: 10,
             keep: None,
             progress: None,
+        }
+    }
+}
+
+impl Config {
+    /// How many threads explore.
+    fn thread_count(&self) -> usize {
+        match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            count => count,
         }
     }
 }

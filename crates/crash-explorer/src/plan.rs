@@ -3,13 +3,17 @@
 use super::ace::{ones, threes, twos};
 use super::drawn::{crowd, wander};
 use super::explore::Explorer;
+use super::image::Image;
 use super::programs::program;
+use super::recording::Recording;
+use super::script::{Promises, Script};
 use super::step::Step;
-use super::workload::{Workload, record_given};
+use super::tape::TapeDevice;
+use super::workload::{Workload, record_given, salt};
 use super::{Config, Form, Report};
 use crate::Random;
 use crate::number::to_u64;
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use blockdev::Device;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -61,7 +65,7 @@ pub fn explore_all(config: &Config) -> Result<Report> {
             }
         }
     };
-    let threads = thread_count(config);
+    let threads = config.thread_count();
     std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(worker))));
     Ok(explorer.report())
 }
@@ -73,7 +77,28 @@ pub fn explore_all(config: &Config) -> Result<Report> {
 pub fn explore_given(config: &Config, device: &Arc<dyn Device>, steps: &[(usize, Step)]) -> Result<Report> {
     let recording = record_given(&*config.format, device, steps)?;
     let explorer = Explorer::new(config);
-    explorer.recording("workload", Form::Small, &recording, config.states, thread_count(config));
+    explorer.recording("workload", Form::Small, &recording, config.states, config.thread_count());
+    let mut report = explorer.report();
+    report.workloads = 1;
+    Ok(report)
+}
+
+/// Explores a script: about [`Config::states`] of its states.
+///
+/// # Errors
+/// Where its volume cannot be made or prepared, or it cannot be run. States that are wrong are in the report.
+pub fn explore_script(config: &Config, script: &dyn Script) -> Result<Report> {
+    let start = Image::new(config.format.make(script.form())?);
+    let device = Arc::new(TapeDevice::new(start.clone()));
+    script.prepare(Arc::<TapeDevice>::clone(&device)).with_context(|| format!("{}: preparing", script.name()))?;
+    let first = device.now();
+    let promises = Promises::new(&device);
+    script.run(Arc::<TapeDevice>::clone(&device), &promises).with_context(|| script.name().to_owned())?;
+    let oracle = promises.into_oracle();
+    anyhow::ensure!(oracle.promise_count(u64::MAX) > 0, "{} promises nothing", script.name());
+    let recording = Recording::new(start, device.tape(), oracle, Vec::new(), salt(script.form()), first)?;
+    let explorer = Explorer::new(config);
+    explorer.script(script, &recording, config.states);
     let mut report = explorer.report();
     report.workloads = 1;
     Ok(report)
@@ -118,13 +143,6 @@ pub fn shrink(config: &Config, steps: &[Step]) -> Result<Vec<Step>> {
         }
     }
     Ok(kept)
-}
-
-fn thread_count(config: &Config) -> usize {
-    match config.threads {
-        0 => std::thread::available_parallelism().map_or(1, usize::from),
-        count => count,
-    }
 }
 
 /// Workloads, and states of each.

@@ -76,7 +76,9 @@ fn call(target: &str, data: &[u8]) {
         "superblock" => spinney_fuzz::superblock(data),
         "block" => spinney_fuzz::block(data),
         "leaf" => spinney_fuzz::leaf(data),
-        "stream" => spinney_fuzz::stream(data),
+        "stream" => {
+            spinney_fuzz::stream(data);
+        }
         "apply" => spinney_fuzz::apply(data),
         "names" => spinney_fuzz::names(data),
         "image" => spinney_fuzz::image(data),

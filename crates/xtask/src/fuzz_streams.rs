@@ -1,5 +1,6 @@
 //! Applies many hostile send streams to a volume in memory: the fuzz target `apply`, without nightly and without
-//! coverage. An input that ends in a new way is kept and changed again, so that the ways multiply.
+//! coverage. An input that ends in a new way is kept and changed again, so that the ways multiply. Or gives a great many
+//! more of them to the decoder alone: the target `stream`.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -26,6 +27,16 @@ use testkit::reference::{self, Checked};
 #[path = "../../../fuzz/src/apply.rs"]
 mod apply;
 
+#[allow(
+    clippy::all,
+    clippy::expect_used,
+    clippy::allow_attributes_without_reason,
+    unreachable_pub,
+    reason = "it belongs to a crate of its own, with rules of its own"
+)]
+#[path = "../../../fuzz/src/stream.rs"]
+mod stream;
+
 /// Longest input in bytes.
 const BYTES_MAX: usize = 400;
 /// Inputs that are kept to be changed.
@@ -42,6 +53,9 @@ pub(crate) struct Options {
     /// Streams that are applied.
     #[arg(long, default_value_t = 10_000)]
     executions: u64,
+    /// Give them to the decoder alone, which is a thousand times as fast.
+    #[arg(long)]
+    decoder: bool,
     /// What the streams follow from.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -53,11 +67,14 @@ pub(crate) struct Options {
     dir: PathBuf,
 }
 
-/// Applies them.
+/// Applies them, or decodes them.
 pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     std::fs::create_dir_all(&options.dir)?;
+    if options.decoder {
+        return decode(root, options);
+    }
     let mut random = Random::new(options.seed);
-    let mut pool = seeds(root)?;
+    let mut pool = seeds(root, "apply")?;
     let mut ways: BTreeMap<String, u64> = BTreeMap::new();
     let (start, mut done, mut checks) = (Instant::now(), 0, 0);
     while done < options.executions {
@@ -68,14 +85,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
             for _ in 0..=random.below(5) {
                 change(&mut input, &pool, &mut random);
             }
-            let began = Instant::now();
-            let said = catch_unwind(AssertUnwindSafe(|| applier.apply(&input)));
-            let took = began.elapsed();
-            let Some(said) = said.ok().filter(|_| took < INPUT_TIME_MAX) else {
-                let path = options.dir.join("failed");
-                std::fs::write(&path, &input)?;
-                bail!("seed {}, stream {done}: failed after {took:?}; the input is {}", options.seed, path.display());
-            };
+            let said = timed(options, done, &input, || applier.apply(&input))?;
             let times = ways.entry(way(&said)).or_default();
             *times += 1;
             if *times <= 3 && pool.len() < POOL_MAX {
@@ -91,8 +101,50 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
     Ok(())
 }
 
-fn seeds(root: &Path) -> Result<Vec<Vec<u8>>> {
-    let corpus = root.join("fuzz/corpus/apply");
+/// Gives them to the decoder: commands that are framed rightly half of the time.
+fn decode(root: &Path, options: &Options) -> Result<()> {
+    let (mut random, start) = (Random::new(options.seed), Instant::now());
+    let mut pool = seeds(root, "stream")?;
+    let mut commands = BTreeMap::new();
+    for number in 0..options.executions {
+        let mut input = pool.get(random.index(pool.len())).cloned().unwrap_or_default();
+        for _ in 0..=random.below(5) {
+            change(&mut input, &pool, &mut random);
+        }
+        let decoded = timed(options, number, &input, || stream::stream(&input))?;
+        let times: &mut u64 = commands.entry(decoded).or_default();
+        *times += 1;
+        // Streams of another number of commands, or of bytes, are what leads on.
+        if *times <= 3 && pool.len() < POOL_MAX {
+            pool.push(input);
+        }
+    }
+    let (most, seconds) = (commands.keys().next_back().copied().unwrap_or(0), start.elapsed().as_secs());
+    let decoded: u64 = commands.iter().filter(|(count, _)| **count > 0).map(|(_, times)| *times).sum();
+    println!(
+        "fuzz-streams: {} inputs decoded, seed {}, {decoded} of them had commands that could be read, {most} at most, {seconds} s",
+        options.executions, options.seed
+    );
+    Ok(())
+}
+
+/// What an input gives; a failure where it panics or takes too long.
+fn timed<R>(options: &Options, number: u64, input: &[u8], work: impl FnOnce() -> R) -> Result<R> {
+    let began = Instant::now();
+    let result = catch_unwind(AssertUnwindSafe(work)).ok();
+    let took = began.elapsed();
+    match result.filter(|_| took < INPUT_TIME_MAX) {
+        Some(result) => Ok(result),
+        None => {
+            let path = options.dir.join("failed");
+            std::fs::write(&path, input)?;
+            bail!("seed {}, stream {number}: failed after {took:?}; the input is {}", options.seed, path.display())
+        }
+    }
+}
+
+fn seeds(root: &Path, target: &str) -> Result<Vec<Vec<u8>>> {
+    let corpus = root.join("fuzz/corpus").join(target);
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(&corpus).with_context(|| corpus.display().to_string())? {
         paths.push(entry?.path());

@@ -9,6 +9,7 @@
 //! `--state` of a failure show it again.
 
 mod kernel;
+mod scripts;
 
 use crate::system::is_root;
 use anyhow::{Context, Result};
@@ -41,7 +42,8 @@ pub(crate) struct Options {
     /// Of all that is drawn.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// Only these workloads: ace1, ace2-, ace2-3-17, ace3-4, random-5, threads-, ...
+    /// Only these workloads: ace1, ace2-, ace2-3-17, ace3-4, random-5, threads-, ...; of subvolumes as such: default-,
+    /// receipt-, cleaning-, or scripts for the three of them
     #[arg(long, value_name = "NAME")]
     workload: Option<String>,
     /// Only this state, as a failure names it behind the slash: 3:without-2, drawn-17.
@@ -107,6 +109,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     }
     let report = watched(&progress, states, PROGRESS, || match &steps {
         Some(steps) => explore_steps(&config, &[], steps),
+        None if options.workload.as_deref().is_some_and(scripts::is_named) => scripts::explore(&config),
         None => explore_all(&config),
     })?;
     let seconds = start.elapsed().as_secs_f64();

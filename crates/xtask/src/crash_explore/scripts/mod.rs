@@ -1,0 +1,118 @@
+//! What is done to subvolumes as such, cut short at every moment: the choice of the default one, receipts of streams, and
+//! deletions that are carried out in steps. The language of workloads does not have these, as not every format can.
+
+mod cleaning;
+mod default;
+mod receipt;
+
+use anyhow::{Context as _, Result};
+use blockdev::Device;
+use crash_explorer::{Config, Form, Report, Script, explore_script};
+use spinney::Volume;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Kinds of scripts, by the beginning of their names.
+const KINDS: &[&str] = &["default-", "receipt-", "cleaning-"];
+/// States of one script; more of the same bring little new.
+const STATES_MAX: u64 = 1000;
+
+/// True when a workload's name, or the beginning of one, is that of scripts.
+pub(super) fn is_named(workload: &str) -> bool {
+    KINDS.iter().any(|kind| workload.starts_with(kind)) || workload == "scripts"
+}
+
+/// Explores as many scripts as it takes for the states that are wanted, or the one that is named.
+///
+/// # Errors
+/// Where a script cannot be run. States that are wrong are in the report.
+pub(super) fn explore(config: &Config) -> Result<Report> {
+    let wanted = config.workload.as_deref().unwrap_or_default();
+    let kinds: Vec<&str> =
+        KINDS.iter().copied().filter(|kind| wanted == "scripts" || wanted.starts_with(kind)).collect();
+    let number = kinds.first().and_then(|kind| wanted.strip_prefix(kind)).filter(|number| !number.is_empty());
+    let mut total = Report::default();
+    if let Some(number) = number {
+        let number = number.parse().with_context(|| format!("{wanted}: not the name of a script"))?;
+        add(&mut total, one(config, kinds.first().copied().unwrap_or_default(), number, config.states)?);
+        return Ok(total);
+    }
+    for number in 0.. {
+        for kind in &kinds {
+            let left = config.states.saturating_sub(total.states);
+            if left == 0 || total.failure_count >= config.failures_max {
+                return Ok(total);
+            }
+            add(&mut total, one(config, kind, number, left.min(STATES_MAX))?);
+        }
+    }
+    Ok(total)
+}
+
+fn one(config: &Config, kind: &str, number: u64, states: u64) -> Result<Report> {
+    let seed = config.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ number;
+    let name = format!("{kind}{number}");
+    let script: Box<dyn Script> = match kind {
+        "default-" => Box::new(default::Default::new(name, seed)),
+        "receipt-" => Box::new(receipt::Receipt::new(name, seed)?),
+        _ => Box::new(cleaning::Cleaning::new(name, seed)),
+    };
+    let report = explore_script(&Config { states, ..config.clone() }, &*script)?;
+    if let Some(progress) = &config.progress {
+        progress.workloads.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(report)
+}
+
+fn add(total: &mut Report, one: Report) {
+    total.workloads += one.workloads;
+    total.states += one.states;
+    total.again += one.again;
+    total.judged += one.judged;
+    total.skipped += one.skipped;
+    total.failure_count += one.failure_count;
+    total.failures.extend(one.failures);
+}
+
+/// Opens a volume of a form.
+fn open(form: Form, device: Arc<dyn Device>) -> Result<Volume> {
+    Ok(btrfs_crash::volume_options(form).open_device(device)?)
+}
+
+/// What a subvolume holds: of each path what it is, its attributes, and a number that its bytes give.
+type Contents = BTreeMap<PathBuf, String>;
+
+fn contents(volume: &Volume, top: &Path) -> Result<Contents> {
+    let mut found = Contents::new();
+    let mut paths = vec![PathBuf::new()];
+    while let Some(path) = paths.pop() {
+        let full = top.join(&path);
+        let node = volume.symlink_metadata(&full).with_context(|| full.display().to_string())?;
+        let mut facts = format!("{:?} {:o} {}:{} {:?}", node.kind, node.mode(), node.uid, node.gid, node.mtime);
+        for name in volume.list_xattrs(&full)? {
+            facts.push_str(&format!(" {name:?}={:?}", volume.get_xattr(&full, name.as_encoded_bytes())?));
+        }
+        if node.is_file() {
+            let bytes = volume.read(&full).with_context(|| full.display().to_string())?;
+            facts.push_str(&format!(" {} bytes {:08x}", bytes.len(), codec::checksum::crc32c_raw(0, &bytes)));
+        } else if node.is_dir() {
+            for entry in volume.read_dir(&full)? {
+                paths.push(path.join(entry?.file_name()));
+            }
+        } else if let Ok(target) = volume.read_link(&full) {
+            facts.push_str(&format!(" to {}", target.display()));
+        }
+        found.insert(path, facts);
+    }
+    Ok(found)
+}
+
+/// The first difference between what is there and what should be.
+fn difference(found: &Contents, expected: &Contents) -> Option<String> {
+    let paths: std::collections::BTreeSet<&PathBuf> = found.keys().chain(expected.keys()).collect();
+    let path = paths.into_iter().find(|path| found.get(*path) != expected.get(*path))?;
+    let shown = |facts: Option<&String>| facts.cloned().unwrap_or_else(|| "nothing".to_owned());
+    Some(format!("{}: {}, not {}", path.display(), shown(found.get(path)), shown(expected.get(path))))
+}
