@@ -44,7 +44,9 @@ impl Receipt {
         let mut unfinished = Vec::new();
         for found in volume.subvolumes()? {
             let path = found.path.to_string_lossy().into_owned();
-            let stream = self.streams.iter().find(|(name, ..)| *name == path);
+            // It is marked first, and gets its own name then, or by the next receipt of the same stream.
+            let own_name = path.strip_suffix(".receiving").unwrap_or(&path);
+            let stream = self.streams.iter().find(|(name, ..)| *name == own_name);
             if !found.read_only && found.received_uuid == [0; 16] {
                 unfinished.push(path);
                 continue;
@@ -54,6 +56,9 @@ impl Receipt {
                 anyhow::bail!("{path} looks whole: {difference}");
             }
             ensure!(found.read_only && found.received_uuid != [0; 16], "{path} is marked by half: {found:?}");
+            if own_name != path {
+                unfinished.push(path);
+            }
         }
         Ok(unfinished)
     }
