@@ -160,6 +160,31 @@ fn a_receipt_that_was_cut_at_any_command_goes_on() {
     testkit::reference::check(&image).unwrap();
 }
 
+/// A crash may come when a subvolume is marked, and has not got its name yet.
+#[test]
+fn what_was_received_and_not_named_is_named_by_the_next_receipt() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = source(dir.path());
+    let image = dir.path().join("to.img");
+    let volume = make(&image);
+    let stream = send(&source, "one", None, None);
+    let boundaries = boundaries(&stream);
+    let (result, report) = receive(&volume, &stream[..boundaries[boundaries.len() / 2]], resumable());
+    result.unwrap_err();
+    let kept = report.left.unwrap().path;
+    volume.snapshot(&kept, "saved", SnapshotMode::ReadWrite).unwrap();
+    receive(&volume, &stream[..], resumable()).0.unwrap();
+    volume.rename("one", "one.receiving").unwrap();
+    volume.rename("saved", &kept).unwrap();
+    let (result, report) = receive(&volume, &stream[..], resumable());
+    result.unwrap();
+    assert_eq!(report.present, [Path::new("/one")]);
+    assert_unfinished(&volume, None, "after the second receipt");
+    assert_eq!(contents(&volume, Path::new("/one")), contents(&source, Path::new("/one")));
+    volume.close().unwrap();
+    testkit::reference::check(&image).unwrap();
+}
+
 /// A reader that copies an image now and then.
 struct Copying<'a> {
     rest: &'a [u8],

@@ -107,14 +107,14 @@ impl Receiver<'_> {
     ) -> Result<bool, Cause> {
         let work = unfinished::work_name(name);
         let is_there = |name: &[u8]| unfinished.get(name).is_some_and(|found| found.is_received(uuid, sent));
-        if !is_there(name) {
-            if !is_there(&work) {
-                return Ok(false);
+        if is_there(name) {
+            for kept in unfinished.kept_names(name, (uuid, sent)) {
+                self.subvolumes()?.delete(self.dir.node(), kept)?;
             }
+        } else if is_there(&work) {
             self.give_name(&work, name, (uuid, sent))?;
-        }
-        for kept in unfinished.kept_names(name, (uuid, sent)) {
-            self.subvolumes()?.delete(self.dir.node(), kept)?;
+        } else {
+            return Ok(false);
         }
         self.report.present.push(self.path_of(name));
         self.passes = true;
