@@ -69,14 +69,15 @@ tests() {
   fi
 }
 # What only benchmarks are built with: statistics of locks, and the ways to compare with.
-counted_locks() {
+benchmarked() {
   cargo clippy --quiet --package spinney-cli --package bench --all-targets --features ablation,lock-statistics \
-    -- -D warnings &&
-    cargo test --quiet --profile checked --package spinney-host --package spinney-btrfs-store \
-      --features ablation,lock-statistics
+    -- -D warnings
 }
-# All planted bugs: the engine has to be built with them, which takes longer than to find them.
-mutations() { cargo test $together --features testkit/ablation --test mutations; }
+# All planted bugs, and what is counted of locks: the engine has to be built with them, which takes longer than to run them.
+mutations() {
+  cargo test $together --features testkit/ablation,spinney-btrfs-store/lock-statistics \
+    --test mutations --test sums --test statistics
+}
 kernel_walk() {
   xtask images --dir "$images" && xtask diff-walk "$images"/*.img
 }
@@ -95,7 +96,7 @@ step docs docs
 step tests tests
 step property property
 step mutations mutations
-step counted-locks counted_locks
+step benchmarked benchmarked
 step demo ./demo.sh
 step mutate-images xtask mutate-images --count 1000
 modprobe btrfs 2> /dev/null

@@ -24,6 +24,8 @@ use std::time::Instant;
 
 /// States of a short run.
 const CI_STATES: u64 = 20_000;
+/// Beside them, those of scripts.
+const CI_SCRIPT_STATES: u64 = 600;
 const USUAL_STATES: u64 = 20_000;
 /// States that the kernel judges in a short run, and in another, unless it is said.
 const CI_JUDGED: u64 = 60;
@@ -110,6 +112,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let report = watched(&progress, states, PROGRESS, || match &steps {
         Some(steps) => explore_steps(&config, &[], steps),
         None if options.workload.as_deref().is_some_and(scripts::is_named) => scripts::explore(&config),
+        None if options.ci && options.workload.is_none() => {
+            let mut report = explore_all(&config)?;
+            let workload = Some(scripts::ALL.to_owned());
+            scripts::add(
+                &mut report,
+                scripts::explore(&Config { states: CI_SCRIPT_STATES, workload, ..config.clone() })?,
+            );
+            Ok(report)
+        }
         None => explore_all(&config),
     })?;
     let seconds = start.elapsed().as_secs_f64();

@@ -16,12 +16,16 @@ use std::sync::atomic::Ordering;
 
 /// Kinds of scripts, by the beginning of their names.
 const KINDS: &[&str] = &["default-", "receipt-", "cleaning-"];
+/// The name of all of them together.
+pub(super) const ALL: &str = "scripts";
 /// States of one script; more of the same bring little new.
 const STATES_MAX: u64 = 1000;
+/// States of a script where few are wanted, so that each kind has some.
+const STATES_MIN: u64 = 100;
 
 /// True when a workload's name, or the beginning of one, is that of scripts.
 pub(super) fn is_named(workload: &str) -> bool {
-    KINDS.iter().any(|kind| workload.starts_with(kind)) || workload == "scripts"
+    KINDS.iter().any(|kind| workload.starts_with(kind)) || workload == ALL
 }
 
 /// Explores as many scripts as it takes for the states that are wanted, or the one that is named.
@@ -30,8 +34,7 @@ pub(super) fn is_named(workload: &str) -> bool {
 /// Where a script cannot be run. States that are wrong are in the report.
 pub(super) fn explore(config: &Config) -> Result<Report> {
     let wanted = config.workload.as_deref().unwrap_or_default();
-    let kinds: Vec<&str> =
-        KINDS.iter().copied().filter(|kind| wanted == "scripts" || wanted.starts_with(kind)).collect();
+    let kinds: Vec<&str> = KINDS.iter().copied().filter(|kind| wanted == ALL || wanted.starts_with(kind)).collect();
     let number = kinds.first().and_then(|kind| wanted.strip_prefix(kind)).filter(|number| !number.is_empty());
     let mut total = Report::default();
     if let Some(number) = number {
@@ -45,7 +48,8 @@ pub(super) fn explore(config: &Config) -> Result<Report> {
             if left == 0 || total.failure_count >= config.failures_max {
                 return Ok(total);
             }
-            add(&mut total, one(config, kind, number, left.min(STATES_MAX))?);
+            let each = (config.states / 12).clamp(STATES_MIN, STATES_MAX).min(left);
+            add(&mut total, one(config, kind, number, each)?);
         }
     }
     Ok(total)
@@ -66,10 +70,14 @@ fn one(config: &Config, kind: &str, number: u64, states: u64) -> Result<Report> 
     Ok(report)
 }
 
-fn add(total: &mut Report, one: Report) {
+/// Adds a report to another.
+pub(super) fn add(total: &mut Report, one: Report) {
     total.workloads += one.workloads;
     total.states += one.states;
     total.again += one.again;
+    total.replayed += one.replayed;
+    total.changed += one.changed;
+    total.replays_cut += one.replays_cut;
     total.judged += one.judged;
     total.skipped += one.skipped;
     total.failure_count += one.failure_count;
