@@ -1,0 +1,112 @@
+//! What runs where the kernel has f2fs: makes one image of the table on a block device, checks and walks it.
+//!
+//! Needs root and f2fs-tools. Leaves `NAME.walk` (the kernel's walk of a read-only mount) and `NAME.fsck` (what
+//! `fsck.f2fs` said) in the current directory. Fails if `fsck.f2fs` finds anything. Called by `super` in the guest,
+//! and by people whose kernel has f2fs as `cargo xtask f2fs-image NAME DEVICE`.
+
+use super::recipes::{End, RECIPES, Recipe};
+use crate::diff_walk::{kernel, stored};
+use crate::images::populate;
+use crate::system::{is_root, run};
+use anyhow::{Context, Result, ensure};
+use std::path::{Path, PathBuf};
+use testkit::Random;
+
+/// Which image.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Its name in the table.
+    name: String,
+    /// The block device that becomes it.
+    device: PathBuf,
+    /// The device has the image already, as a power cut left it: have the kernel recover it.
+    #[arg(long)]
+    recover: bool,
+}
+
+/// Makes, or recovers, an image on a device.
+pub(crate) fn make(options: &Options) -> Result<()> {
+    ensure!(is_root(), "mounting {} needs root", options.device.display());
+    let recipe = RECIPES.iter().find(|recipe| recipe.name == options.name);
+    let recipe = recipe.with_context(|| format!("no image is called {}", options.name))?;
+    let point = std::env::temp_dir().join(format!("spinney-f2fs-{}", std::process::id()));
+    std::fs::create_dir(&point)?;
+    if options.recover {
+        Mounted::new(&options.device, &point, "rw").context("recovery")?.unmount()?;
+    } else {
+        fresh(recipe, &options.device, &point)?;
+        ensure!(recipe.end == End::Unmounted, "the power was not cut");
+    }
+    check(&options.device, Path::new(&format!("{}.fsck", recipe.name)))?;
+    let mounted = Mounted::new(&options.device, &point, "ro").context("walk")?;
+    let walk = kernel::walk(&point).context("walk")?;
+    mounted.unmount()?;
+    let mut file = std::io::BufWriter::new(std::fs::File::create(format!("{}.walk", recipe.name))?);
+    stored::write(&walk, &mut file)?;
+    println!("{}: {} names", recipe.name, walk.len());
+    Ok(std::fs::remove_dir(&point)?)
+}
+
+/// mkfs, and every mount of the recipe.
+fn fresh(recipe: &Recipe, device: &Path, point: &Path) -> Result<()> {
+    let mut random = Random::new(u64::from(recipe.seed));
+    let path = device.to_string_lossy();
+    run("mkfs.f2fs", &[&["-q", "-f"], recipe.mkfs, &[&*path]].concat())?;
+    if recipe.loaded > 0 {
+        let tree = point.with_extension("tree");
+        populate::populate(&tree, recipe.loaded, &mut random).context("tree to be loaded")?;
+        run("sload.f2fs", &["-P", "-f", &tree.to_string_lossy(), "-t", "/loaded", &path])?;
+    }
+    for (index, session) in recipe.sessions.iter().enumerate() {
+        let mounted = Mounted::new(device, point, session.options)?;
+        if session.files > 0 {
+            populate::populate(&point.join(format!("session{index}")), session.files, &mut random)
+                .context("random tree")?;
+        }
+        for scene in session.scenes {
+            (scene.run)(&point.join(scene.name), &mut random).with_context(|| format!("scene {}", scene.name))?;
+        }
+        mounted.unmount()?;
+    }
+    Ok(())
+}
+
+/// Fails unless `fsck.f2fs` finds nothing to repair.
+fn check(device: &Path, report: &Path) -> Result<()> {
+    let said = run("fsck.f2fs", &["-f", "--dry-run", &device.to_string_lossy()]).context("fsck.f2fs")?;
+    std::fs::write(report, &said)?;
+    ensure!(said.contains("[Ok..]"), "fsck.f2fs did not look: {said}");
+    let complaints: Vec<&str> =
+        said.lines().filter(|line| line.contains("[Fail]") || line.contains("[ASSERT]")).collect();
+    ensure!(complaints.is_empty(), "fsck.f2fs: {}", complaints.join("; "));
+    Ok(())
+}
+
+/// A mount of a device; unmounted when dropped.
+#[derive(Debug)]
+struct Mounted<'a> {
+    point: &'a Path,
+    is_mounted: bool,
+}
+
+impl<'a> Mounted<'a> {
+    fn new(device: &Path, point: &'a Path, options: &str) -> Result<Self> {
+        run("mount", &["-t", "f2fs", "-o", options, &device.to_string_lossy(), &point.to_string_lossy()])?;
+        Ok(Self { point, is_mounted: true })
+    }
+
+    fn unmount(mut self) -> Result<()> {
+        self.is_mounted = false;
+        run("umount", &[self.point]).map(drop)
+    }
+}
+
+impl Drop for Mounted<'_> {
+    fn drop(&mut self) {
+        if self.is_mounted
+            && let Err(error) = run("umount", &[self.point])
+        {
+            eprintln!("{error:#}");
+        }
+    }
+}

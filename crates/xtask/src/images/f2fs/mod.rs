@@ -1,0 +1,135 @@
+//! Images made by a kernel with f2fs, and what that kernel reads in them.
+//!
+//! `recipes` is the table; `scenes`, `contents` and `cuts` are what is done in a mount. The kernel here may lack f2fs:
+//! a guest makes the images (`suites/f2fs-guest/run.sh`, which boots Debian's kernel in qemu), one boot for each, and
+//! in it this program runs again (`inside`). Beside each `NAME.img` are left: `NAME.walk`, the kernel's walk, which
+//! `diff-walk` compares with ours; `NAME.fsck`, what `fsck.f2fs` said; `NAME.console`. An image whose power was cut
+//! stays as it was found then; the walk is of a copy that the kernel has recovered, and `NAME.synced` has what was
+//! promised before, which has to be in that walk.
+//!
+//! Needs what `run.sh` needs; no root. Fails on the first image that cannot be made, in which `fsck.f2fs` finds
+//! anything, or whose recovery breaks a promise. Called by `cargo xtask images --format f2fs`.
+
+mod contents;
+mod cuts;
+pub(crate) mod inside;
+mod recipes;
+mod scene;
+mod scenes;
+
+use crate::diff_walk::record::{Record, Walk, differences};
+use crate::diff_walk::stored;
+use anyhow::{Context, Result, bail, ensure};
+use recipes::{End, RECIPES, Recipe};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+/// Longest time of one boot; without KVM, and on a busy machine, everything takes its time.
+const SECONDS: &str = "1200";
+
+/// Makes every image in `folder` (those whose name holds `only`, when it is given).
+pub(crate) fn make_all(root: &Path, folder: &Path, cache: &Path, only: Option<&str>) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let guest = Guest { root, cache, folder };
+    let mut count = 0usize;
+    for recipe in RECIPES.iter().filter(|recipe| only.is_none_or(|only| recipe.name.contains(only))) {
+        let start = Instant::now();
+        let names = make(&guest, recipe).with_context(|| format!("image {}", recipe.name))?;
+        println!("{:24} {names:6} names  {:5.1} s", recipe.name, start.elapsed().as_secs_f64());
+        count = count.saturating_add(1);
+    }
+    ensure!(count > 0, "no image has such a name");
+    println!("{count} images in {}", folder.display());
+    Ok(())
+}
+
+/// Makes one image; returns how many names it holds.
+fn make(guest: &Guest<'_>, recipe: &Recipe) -> Result<usize> {
+    let image = guest.file(recipe, "img");
+    for kind in ["img", "walk", "fsck", "synced", "console"] {
+        let _ = std::fs::remove_file(guest.file(recipe, kind));
+    }
+    std::fs::File::create(&image)?.set_len(u64::from(recipe.megabytes) << 20)?;
+    match recipe.end {
+        End::Unmounted => guest.run(recipe, &image, &[], &[])?,
+        End::PowerCut => cut(guest, recipe, &image)?,
+    }
+    Ok(stored::read(&guest.file(recipe, "walk"))?.len())
+}
+
+/// Cuts the power of the guest, and has another one recover a copy.
+fn cut(guest: &Guest<'_>, recipe: &Recipe, image: &Path) -> Result<()> {
+    guest.run(recipe, image, &["--cut-at", cuts::MARK], &[])?;
+    let synced = guest.file(recipe, "synced");
+    let console = String::from_utf8_lossy(&std::fs::read(guest.file(recipe, "console"))?).into_owned();
+    let promised: Walk = console
+        .lines()
+        .filter_map(|line| line.split_once(cuts::SYNCED))
+        // The last line may be cut, as the promise it makes.
+        .filter_map(|(_, promise)| stored::parse(promise.trim_end()).ok())
+        .collect();
+    stored::write(&promised, &mut std::fs::File::create(&synced)?)?;
+    let copy = guest.file(recipe, "recovered");
+    crate::system::run("cp", &[Path::new("--sparse=always"), image, &copy])?;
+    guest.run(recipe, &copy, &[], &["--recover"])?;
+    std::fs::remove_file(&copy)?;
+    keeps(&promised, &stored::read(&guest.file(recipe, "walk"))?)
+}
+
+/// Whether a recovered image holds what was promised.
+fn keeps(promised: &Walk, recovered: &Walk) -> Result<()> {
+    // Of a promised file all is promised but when it was looked at, and where the blocks that were reserved are.
+    let plain = |record: &Record| Record { extents: Vec::new(), blocks: 0, ..record.clone() };
+    let found = recovered.iter().filter(|(path, _)| promised.contains_key(*path));
+    let found: Walk = found.map(|(path, record)| (path.clone(), plain(record))).collect();
+    let promised: Walk = promised.iter().map(|(path, record)| (path.clone(), plain(record))).collect();
+    let broken = differences(&promised, &found);
+    ensure!(broken.is_empty(), "{} promises were broken: {}", broken.len(), broken.join("\n"));
+    Ok(())
+}
+
+/// How guests are run.
+struct Guest<'a> {
+    root: &'a Path,
+    cache: &'a Path,
+    folder: &'a Path,
+}
+
+impl Guest<'_> {
+    fn file(&self, recipe: &Recipe, kind: &str) -> PathBuf {
+        self.folder.join(format!("{}.{kind}", recipe.name))
+    }
+
+    /// Runs this program in a guest that has `disk`; what it leaves goes beside the images.
+    fn run(&self, recipe: &Recipe, disk: &Path, options: &[&str], more: &[&str]) -> Result<()> {
+        let results = self.file(recipe, "results");
+        let own = std::env::current_exe()?;
+        let status = Command::new(self.root.join("crates/xtask/suites/f2fs-guest/run.sh"))
+            .args(["--seconds", SECONDS, "--cache"])
+            .arg(self.cache)
+            .arg("--disk")
+            .arg(disk)
+            .arg("--program")
+            .arg(&own)
+            .arg("--results")
+            .arg(&results)
+            .args(options)
+            .args(["--", "xtask", "f2fs-image", recipe.name, "/dev/vdb"])
+            .args(more)
+            .stdin(Stdio::null())
+            .status()?;
+        for kind in ["walk", "fsck"] {
+            let made = results.join(format!("{}.{kind}", recipe.name));
+            if made.exists() {
+                std::fs::rename(made, self.file(recipe, kind))?;
+            }
+        }
+        std::fs::rename(results.join("console"), self.file(recipe, "console"))?;
+        std::fs::remove_dir_all(&results)?;
+        if !status.success() {
+            bail!("the guest: {status}; see {}", self.file(recipe, "console").display());
+        }
+        Ok(())
+    }
+}
