@@ -105,8 +105,8 @@ fn deep(folder: &Path, random: &mut Random) -> Result<()> {
         ("double-indirect", indirect),
         ("inside-double", indirect + 3 * NODE * NODE + 7 * NODE),
         ("far", indirect + NODE * NODE * NODE / 2),
-        // Larger inodes have fewer addresses: this is a little before the end of the largest file there.
-        ("farthest", indirect + NODE * NODE * NODE - 300),
+        // The last one: the limit of a file's size is that of inodes without any address.
+        ("farthest", indirect - INODE + NODE * NODE * NODE - 1),
     ];
     let all = open(&folder.join("all"))?;
     for (name, block) in places {

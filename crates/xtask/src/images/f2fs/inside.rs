@@ -1,7 +1,8 @@
 //! What runs where the kernel has f2fs: makes one image of the table on a block device, checks and walks it.
 //!
 //! Needs root and f2fs-tools. Leaves `NAME.walk` (the kernel's walk of a read-only mount) and `NAME.fsck` (what
-//! `fsck.f2fs` said) in the current directory. Fails if `fsck.f2fs` finds anything. Called by `super` in the guest,
+//! `fsck.f2fs` said) in the current directory; of an image whose power was cut also `NAME.checkpoint`, the kernel's
+//! walk of the last checkpoint, without recovery. Fails if `fsck.f2fs` finds anything. Called by `super` in the guest,
 //! and by people whose kernel has f2fs as `cargo xtask f2fs-image NAME DEVICE`.
 
 use super::recipes::{End, RECIPES, Recipe};
@@ -32,19 +33,35 @@ pub(crate) fn make(options: &Options) -> Result<()> {
     let point = std::env::temp_dir().join(format!("spinney-f2fs-{}", std::process::id()));
     std::fs::create_dir(&point)?;
     if options.recover {
+        last_checkpoint(recipe, &options.device, &point).context("last checkpoint")?;
         Mounted::new(&options.device, &point, "rw").context("recovery")?.unmount()?;
     } else {
         fresh(recipe, &options.device, &point)?;
         ensure!(recipe.end == End::Unmounted, "the power was not cut");
     }
     check(&options.device, Path::new(&format!("{}.fsck", recipe.name)))?;
-    let mounted = Mounted::new(&options.device, &point, "ro").context("walk")?;
-    let walk = kernel::walk(&point).context("walk")?;
-    mounted.unmount()?;
-    let mut file = std::io::BufWriter::new(std::fs::File::create(format!("{}.walk", recipe.name))?);
-    stored::write(&walk, &mut file)?;
-    println!("{}: {} names", recipe.name, walk.len());
+    let names = walk(&options.device, &point, "ro", &format!("{}.walk", recipe.name))?;
+    println!("{}: {names} names", recipe.name);
     Ok(std::fs::remove_dir(&point)?)
+}
+
+/// The kernel's walk of a mount, into a file; returns how many names there are.
+fn walk(device: &Path, point: &Path, options: &str, file: &str) -> Result<usize> {
+    let mounted = Mounted::new(device, point, options).context("walk")?;
+    let walk = kernel::walk(point).context("walk")?;
+    mounted.unmount()?;
+    let mut file = std::io::BufWriter::new(std::fs::File::create(file)?);
+    stored::write(&walk, &mut file)?;
+    Ok(walk.len())
+}
+
+/// Walks what recovery starts from; nothing of it changes.
+fn last_checkpoint(recipe: &Recipe, device: &Path, point: &Path) -> Result<()> {
+    let set = |mode: &str| run("blockdev", &[mode, &device.to_string_lossy()]);
+    // Without this, orphans would be removed.
+    set("--setro")?;
+    walk(device, point, "ro,norecovery", &format!("{}.checkpoint", recipe.name))?;
+    set("--setrw").map(drop)
 }
 
 /// mkfs, and every mount of the recipe.

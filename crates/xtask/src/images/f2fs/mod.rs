@@ -4,11 +4,12 @@
 //! a guest makes the images (`suites/f2fs-guest/run.sh`, which boots Debian's kernel in qemu), one boot for each, and
 //! in it this program runs again (`inside`). Beside each `NAME.img` are left: `NAME.walk`, the kernel's walk, which
 //! `diff-walk` compares with ours; `NAME.fsck`, what `fsck.f2fs` said; `NAME.console`. An image whose power was cut
-//! stays as it was found then; the walk is of a copy that the kernel has recovered, and `NAME.synced` has what was
-//! promised before, which has to be in that walk.
+//! stays as it was found then; `NAME.walk` is of a copy that the kernel has recovered, `NAME.checkpoint` of what it found
+//! before (the last checkpoint, without rolling forward), and `NAME.synced` has what was promised before the power went,
+//! which has to be in `NAME.walk`.
 //!
-//! Needs what `run.sh` needs; no root. Fails on the first image that cannot be made, in which `fsck.f2fs` finds
-//! anything, or whose recovery breaks a promise. Called by `cargo xtask images --format f2fs`.
+//! Needs what `run.sh` needs; no root. Fails if an image cannot be made, if `fsck.f2fs` finds anything in it, or if
+//! recovery breaks a promise. Called by `cargo xtask images --format f2fs`.
 
 mod contents;
 mod cuts;
@@ -19,7 +20,7 @@ mod scenes;
 
 use crate::diff_walk::record::{Record, Walk, differences};
 use crate::diff_walk::stored;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use recipes::{End, RECIPES, Recipe};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -32,28 +33,34 @@ const SECONDS: &str = "1200";
 pub(crate) fn make_all(root: &Path, folder: &Path, cache: &Path, only: Option<&str>) -> Result<()> {
     std::fs::create_dir_all(folder)?;
     let guest = Guest { root, cache, folder };
-    let mut count = 0usize;
+    let (mut count, mut failed) = (0usize, 0usize);
     for recipe in RECIPES.iter().filter(|recipe| only.is_none_or(|only| recipe.name.contains(only))) {
         let start = Instant::now();
-        let names = make(&guest, recipe).with_context(|| format!("image {}", recipe.name))?;
-        println!("{:24} {names:6} names  {:5.1} s", recipe.name, start.elapsed().as_secs_f64());
+        match make(&guest, recipe) {
+            Ok(names) => println!("{:24} {names:6} names  {:5.1} s", recipe.name, start.elapsed().as_secs_f64()),
+            Err(error) => {
+                println!("{:24} FAILED: {error:#}", recipe.name);
+                failed = failed.saturating_add(1);
+            }
+        }
         count = count.saturating_add(1);
     }
     ensure!(count > 0, "no image has such a name");
-    println!("{count} images in {}", folder.display());
+    println!("{count} images in {}, {failed} failed", folder.display());
+    ensure!(failed == 0, "{failed} images failed");
     Ok(())
 }
 
 /// Makes one image; returns how many names it holds.
 fn make(guest: &Guest<'_>, recipe: &Recipe) -> Result<usize> {
     let image = guest.file(recipe, "img");
-    for kind in ["img", "walk", "fsck", "synced", "console"] {
+    for kind in ["img", "walk", "checkpoint", "fsck", "synced", "console"] {
         let _ = std::fs::remove_file(guest.file(recipe, kind));
     }
     std::fs::File::create(&image)?.set_len(u64::from(recipe.megabytes) << 20)?;
     match recipe.end {
         End::Unmounted => guest.run(recipe, &image, &[], &[])?,
-        End::PowerCut => cut(guest, recipe, &image)?,
+        End::PowerCut | End::PowerCutAfterFsync => cut(guest, recipe, &image)?,
     }
     Ok(stored::read(&guest.file(recipe, "walk"))?.len())
 }
@@ -74,7 +81,12 @@ fn cut(guest: &Guest<'_>, recipe: &Recipe, image: &Path) -> Result<()> {
     crate::system::run("cp", &[Path::new("--sparse=always"), image, &copy])?;
     guest.run(recipe, &copy, &[], &["--recover"])?;
     std::fs::remove_file(&copy)?;
-    keeps(&promised, &stored::read(&guest.file(recipe, "walk"))?)
+    keeps(&promised, &stored::read(&guest.file(recipe, "walk"))?)?;
+    if recipe.end == End::PowerCutAfterFsync {
+        let earlier = stored::read(&guest.file(recipe, "checkpoint"))?;
+        ensure!(keeps(&promised, &earlier).is_err(), "the checkpoint has everything: nothing was rolled forward");
+    }
+    Ok(())
 }
 
 /// Whether a recovered image holds what was promised.
@@ -119,7 +131,7 @@ impl Guest<'_> {
             .args(more)
             .stdin(Stdio::null())
             .status()?;
-        for kind in ["walk", "fsck"] {
+        for kind in ["walk", "checkpoint", "fsck"] {
             let made = results.join(format!("{}.{kind}", recipe.name));
             if made.exists() {
                 std::fs::rename(made, self.file(recipe, kind))?;

@@ -34,6 +34,8 @@ pub(super) enum End {
     Unmounted,
     /// The guest is killed as soon as it says [`cuts::MARK`].
     PowerCut,
+    /// Likewise; what was promised is not in the last checkpoint.
+    PowerCutAfterFsync,
 }
 
 const fn session(options: &'static str, files: u32, scenes: &'static [Scene]) -> Session {
@@ -46,6 +48,10 @@ const fn recipe(name: &'static str, seed: u32, mkfs: &'static [&'static str], se
 
 const fn cut(name: &'static str, seed: u32, mkfs: &'static [&'static str], sessions: &'static [Session]) -> Recipe {
     Recipe { end: End::PowerCut, ..recipe(name, seed, mkfs, sessions) }
+}
+
+const fn fsynced(name: &'static str, seed: u32, mkfs: &'static [&'static str], sessions: &'static [Session]) -> Recipe {
+    Recipe { end: End::PowerCutAfterFsync, ..recipe(name, seed, mkfs, sessions) }
 }
 
 /// Every feature that widens inodes and puts checksums into them.
@@ -146,16 +152,16 @@ pub(super) const RECIPES: &[Recipe] = &[
     recipe("verity", 22, &["-O", "verity"], &[session("rw", 20, &[contents::VERITY])]),
     cut("orphans", 23, &[], &[session("rw", 50, &[cuts::ORPHANS])]),
     cut("cut-checkpointed", 24, EXTRA, &[session("rw", 200, &[scenes::NODES, cuts::CHECKPOINTED])]),
-    cut("cut-fsynced", 25, &[], &[session("rw", 50, &[cuts::FSYNCED])]),
-    cut("cut-fsynced-extra", 26, EXTRA, &[session("rw", 50, &[cuts::FSYNCED])]),
-    Recipe { megabytes: 256, ..cut("cut-fsynced-lfs", 27, &[], &[session("rw,mode=lfs", 50, &[cuts::FSYNCED])]) },
-    cut(
+    fsynced("cut-fsynced", 25, &[], &[session("rw", 50, &[cuts::FSYNCED])]),
+    fsynced("cut-fsynced-extra", 26, EXTRA, &[session("rw", 50, &[cuts::FSYNCED])]),
+    Recipe { megabytes: 256, ..fsynced("cut-fsynced-lfs", 27, &[], &[session("rw,mode=lfs", 50, &[cuts::FSYNCED])]) },
+    fsynced(
         "cut-fsynced-plain",
         28,
         &[],
         &[session("rw,noinline_data,noinline_dentry,noinline_xattr", 50, &[cuts::FSYNCED])],
     ),
-    cut("cut-writing", 29, &[], &[session("rw", 50, &[cuts::WRITING])]),
+    fsynced("cut-writing", 29, &[], &[session("rw", 50, &[cuts::WRITING])]),
     cut(
         "cut-checkpoint-disabled",
         30,
