@@ -44,8 +44,8 @@ enum Task {
     },
     /// Print numbers about the source tree: lengths, locks, duplicates, documentation.
     Metrics(tidy::metrics::Options),
-    /// Make the images that `diff-walk` compares on, with a kernel and its mkfs. Those of btrfs need root; those of f2fs
-    /// need qemu, and are walked as they are made.
+    /// Make the images that `diff-walk` compares on, with a kernel and its mkfs. Those of btrfs need root; those of
+    /// f2fs need qemu, and are walked as they are made.
     Images {
         /// Of which format.
         #[arg(long, value_enum, default_value_t = images::Kind::Btrfs)]

@@ -11,8 +11,8 @@
 //! Where a walk is kept beside the image (`NAME.walk`, see [`stored`]), it stands for the kernel: the kernel that made
 //! it may be another one, and the walk of an image whose power was cut is that of a recovered copy.
 //!
-//! Needs root, but for images whose walk is kept. Fails with the error of the first file that cannot be read, on either side. Called by
-//! `cargo xtask diff-walk` and `.ci/run`.
+//! Needs root, but for images whose walk is kept. Fails with the error of the first file that cannot be read, on either
+//! side. Called by `cargo xtask diff-walk` and `.ci/run`.
 
 mod content;
 pub(crate) mod kernel;

@@ -4,9 +4,9 @@
 //! a guest makes the images (`suites/f2fs-guest/run.sh`, which boots Debian's kernel in qemu), one boot for each, and
 //! in it this program runs again (`inside`). Beside each `NAME.img` are left: `NAME.walk`, the kernel's walk, which
 //! `diff-walk` compares with ours; `NAME.fsck`, what `fsck.f2fs` said; `NAME.console`. An image whose power was cut
-//! stays as it was found then; `NAME.walk` is of a copy that the kernel has recovered, `NAME.checkpoint` of what it found
-//! before (the last checkpoint, without rolling forward), and `NAME.synced` has what was promised before the power went,
-//! which has to be in `NAME.walk`.
+//! stays as it was found then. `NAME.walk` is of a copy of it that the kernel has recovered, `NAME.checkpoint` of what
+//! the kernel found before (the last checkpoint, without rolling forward), and `NAME.synced` has what was promised
+//! before the power went, which has to be in `NAME.walk`.
 //!
 //! Needs what `run.sh` needs; no root. Fails if an image cannot be made, if `fsck.f2fs` finds anything in it, or if
 //! recovery breaks a promise. Called by `cargo xtask images --format f2fs`.
