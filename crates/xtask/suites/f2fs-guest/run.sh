@@ -10,8 +10,8 @@
 #   --cut-at TEXT    kills qemu as soon as TEXT is on the console: a power cut. There are no results then but `console`
 #
 # Exits as COMMAND did; 0 after a power cut; 124 when the time was over, 125 when the guest could not be run or gave
-# no status. Needs Debian's qemu-system-x86, f2fs-tools, busybox-static, cpio, kmod, xz-utils and the lists of
-# packages (apt-get update): it downloads a kernel and unpacks it, and installs nothing. No root.
+# no status. Needs Debian's qemu-system-x86, f2fs-tools, fsverity, busybox-static, cpio, kmod, xz-utils and the
+# lists of packages (apt-get update): it downloads a kernel and unpacks it, and installs nothing. No root.
 set -u
 fail() { echo "f2fs-guest: $*" >&2; exit 125; }
 here=$(cd "$(dirname "$0")" && pwd) || exit 125
@@ -27,7 +27,7 @@ done
 [ $# -gt 1 ] || fail "no command; see the head of $0"
 shift
 PATH=$PATH:/usr/sbin:/sbin
-tools="mkfs.f2fs fsck.f2fs sload.f2fs f2fs_io"
+tools="mkfs.f2fs fsck.f2fs sload.f2fs f2fs_io fsverity"
 for tool in qemu-system-x86_64 cpio depmod dpkg-deb apt-get xz busybox ldd $tools; do
   command -v $tool > /dev/null || fail "$tool is missing"
 done

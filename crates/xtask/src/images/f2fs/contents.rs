@@ -1,6 +1,7 @@
 //! Contents: where the blocks of files lie, and what lies in them.
 
 use super::scene::{BLOCK, Scene, checkpoint, f2fs_io, knob, open};
+use crate::system::run;
 use anyhow::{Context, Result, ensure};
 use rustix::fs::{FallocateFlags, IFlags};
 use std::fs::File;
@@ -204,7 +205,7 @@ fn half_full(folder: &Path, random: &mut Random) -> Result<()> {
     Ok(())
 }
 
-/// Clusters that compress, that do not, that were overwritten, cut, punched and released.
+/// Clusters that compress, that do not, that were overwritten, cut, continued and released. Holes cannot be punched.
 fn compressed(folder: &Path, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let create = |name: &str| open(&folder.join(name));
@@ -221,7 +222,7 @@ fn compressed(folder: &Path, random: &mut Random) -> Result<()> {
         let bytes = if part % 3 == 1 { random.noise(50_000) } else { random.text(50_000) };
         mixed.write_all_at(&bytes, part * 50_000)?;
     }
-    for name in ["overwritten.txt", "cut.txt", "punched.txt", "appended.txt", "sparse.txt"] {
+    for name in ["overwritten.txt", "cut.txt", "appended.txt", "sparse.txt"] {
         create(name)?.write_all_at(&random.text(500_000), 0)?;
     }
     checkpoint(folder)?;
@@ -230,8 +231,6 @@ fn compressed(folder: &Path, random: &mut Random) -> Result<()> {
         overwritten.write_all_at(&random.noise(3000), random.below(480_000))?;
     }
     create("cut.txt")?.set_len(200_001)?;
-    let punch = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    rustix::fs::fallocate(&create("punched.txt")?, punch, 100_000, 150_000)?;
     create("appended.txt")?.write_all_at(&random.text(77_777), 500_000)?;
     create("sparse.txt")?.write_all_at(&random.text(70_000), 5_000_000)?;
     checkpoint(folder)?;
@@ -257,7 +256,7 @@ fn verity(folder: &Path, random: &mut Random) -> Result<()> {
     for len in [0, 1, 4096, 700_000] {
         let path = folder.join(format!("len-{len}"));
         std::fs::write(&path, random.content(len))?;
-        f2fs_io(&["set_verity"], &path).context("verity")?;
+        run("fsverity", &[Path::new("enable"), &path]).context("verity")?;
     }
     Ok(())
 }

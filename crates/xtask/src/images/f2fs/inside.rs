@@ -7,6 +7,7 @@
 
 use super::recipes::{End, RECIPES, Recipe};
 use crate::diff_walk::{kernel, stored};
+use crate::images::metadata::set_random_metadata;
 use crate::images::populate;
 use crate::system::{is_root, run};
 use anyhow::{Context, Result, ensure};
@@ -20,9 +21,10 @@ pub(crate) struct Options {
     name: String,
     /// The block device that becomes it.
     device: PathBuf,
-    /// The device has the image already, as a power cut left it: have the kernel recover it.
-    #[arg(long)]
-    recover: bool,
+    /// The device has the image already, as a power cut left it: have the kernel recover it. Another device has a
+    /// copy, to look at the last checkpoint: even a mount that may not recover writes to it.
+    #[arg(long, value_name = "COPY")]
+    recover: Option<PathBuf>,
 }
 
 /// Makes, or recovers, an image on a device.
@@ -32,16 +34,16 @@ pub(crate) fn make(options: &Options) -> Result<()> {
     let recipe = recipe.with_context(|| format!("no image is called {}", options.name))?;
     let point = std::env::temp_dir().join(format!("spinney-f2fs-{}", std::process::id()));
     std::fs::create_dir(&point)?;
-    if options.recover {
-        last_checkpoint(recipe, &options.device, &point).context("last checkpoint")?;
+    if let Some(copy) = &options.recover {
+        walk(copy, &point, "ro,norecovery", &format!("{}.checkpoint", recipe.name)).context("last checkpoint")?;
         Mounted::new(&options.device, &point, "rw").context("recovery")?.unmount()?;
     } else {
         fresh(recipe, &options.device, &point)?;
         ensure!(recipe.end == End::Unmounted, "the power was not cut");
     }
-    check(&options.device, Path::new(&format!("{}.fsck", recipe.name)))?;
     let names = walk(&options.device, &point, "ro", &format!("{}.walk", recipe.name))?;
     println!("{}: {names} names", recipe.name);
+    check(&options.device, Path::new(&format!("{}.fsck", recipe.name)))?;
     Ok(std::fs::remove_dir(&point)?)
 }
 
@@ -55,15 +57,6 @@ fn walk(device: &Path, point: &Path, options: &str, file: &str) -> Result<usize>
     Ok(walk.len())
 }
 
-/// Walks what recovery starts from; nothing of it changes.
-fn last_checkpoint(recipe: &Recipe, device: &Path, point: &Path) -> Result<()> {
-    let set = |mode: &str| run("blockdev", &[mode, &device.to_string_lossy()]);
-    // Without this, orphans would be removed.
-    set("--setro")?;
-    walk(device, point, "ro,norecovery", &format!("{}.checkpoint", recipe.name))?;
-    set("--setrw").map(drop)
-}
-
 /// mkfs, and every mount of the recipe.
 fn fresh(recipe: &Recipe, device: &Path, point: &Path) -> Result<()> {
     let mut random = Random::new(u64::from(recipe.seed));
@@ -71,7 +64,7 @@ fn fresh(recipe: &Recipe, device: &Path, point: &Path) -> Result<()> {
     run("mkfs.f2fs", &[&["-q", "-f"], recipe.mkfs, &[&*path]].concat())?;
     if recipe.loaded > 0 {
         let tree = point.with_extension("tree");
-        populate::populate(&tree, recipe.loaded, &mut random).context("tree to be loaded")?;
+        tree_to_load(&tree, recipe.loaded, &mut random).context("tree to be loaded")?;
         run("sload.f2fs", &["-P", "-f", &tree.to_string_lossy(), "-t", "/loaded", &path])?;
     }
     for (index, session) in recipe.sessions.iter().enumerate() {
@@ -84,6 +77,28 @@ fn fresh(recipe: &Recipe, device: &Path, point: &Path) -> Result<()> {
             (scene.run)(&point.join(scene.name), &mut random).with_context(|| format!("scene {}", scene.name))?;
         }
         mounted.unmount()?;
+    }
+    Ok(())
+}
+
+/// A tree for `sload.f2fs`: it takes no attributes, and where it is made there may be none.
+fn tree_to_load(folder: &Path, files: u32, random: &mut Random) -> Result<()> {
+    let mut inner = folder.to_path_buf();
+    std::fs::create_dir(folder)?;
+    for number in 0..files {
+        if number % 20 == 0 {
+            let parent = if number % 60 == 0 { folder } else { &inner };
+            inner = parent.join(format!("folder-{number}"));
+            std::fs::create_dir(&inner)?;
+        }
+        let path = inner.join(format!("{number}"));
+        if number % 15 == 7 {
+            std::os::unix::fs::symlink("s".repeat(1 + random.index(300)), &path)?;
+        } else {
+            let len = random.index(40_000);
+            std::fs::write(&path, random.content(len))?;
+        }
+        set_random_metadata(&path, random)?;
     }
     Ok(())
 }

@@ -59,7 +59,7 @@ fn make(guest: &Guest<'_>, recipe: &Recipe) -> Result<usize> {
     }
     std::fs::File::create(&image)?.set_len(u64::from(recipe.megabytes) << 20)?;
     match recipe.end {
-        End::Unmounted => guest.run(recipe, &image, &[], &[])?,
+        End::Unmounted => guest.run(recipe, &[&image], &[], &[])?,
         End::PowerCut | End::PowerCutAfterFsync => cut(guest, recipe, &image)?,
     }
     Ok(stored::read(&guest.file(recipe, "walk"))?.len())
@@ -67,7 +67,7 @@ fn make(guest: &Guest<'_>, recipe: &Recipe) -> Result<usize> {
 
 /// Cuts the power of the guest, and has another one recover a copy.
 fn cut(guest: &Guest<'_>, recipe: &Recipe, image: &Path) -> Result<()> {
-    guest.run(recipe, image, &["--cut-at", cuts::MARK], &[])?;
+    guest.run(recipe, &[image], &["--cut-at", cuts::MARK], &[])?;
     let synced = guest.file(recipe, "synced");
     let console = String::from_utf8_lossy(&std::fs::read(guest.file(recipe, "console"))?).into_owned();
     let promised: Walk = console
@@ -77,10 +77,15 @@ fn cut(guest: &Guest<'_>, recipe: &Recipe, image: &Path) -> Result<()> {
         .filter_map(|(_, promise)| stored::parse(promise.trim_end()).ok())
         .collect();
     stored::write(&promised, &mut std::fs::File::create(&synced)?)?;
-    let copy = guest.file(recipe, "recovered");
-    crate::system::run("cp", &[Path::new("--sparse=always"), image, &copy])?;
-    guest.run(recipe, &copy, &[], &["--recover"])?;
-    std::fs::remove_file(&copy)?;
+    let copies = ["recovered", "looked-at"].map(|kind| guest.file(recipe, kind));
+    for copy in &copies {
+        crate::system::run("cp", &[Path::new("--sparse=always"), image, copy])?;
+    }
+    let recovered = guest.run(recipe, &[&copies[0], &copies[1]], &[], &["--recover", "/dev/vdc"]);
+    for copy in &copies {
+        std::fs::remove_file(copy)?;
+    }
+    recovered?;
     keeps(&promised, &stored::read(&guest.file(recipe, "walk"))?)?;
     if recipe.end == End::PowerCutAfterFsync {
         let earlier = stored::read(&guest.file(recipe, "checkpoint"))?;
@@ -113,15 +118,16 @@ impl Guest<'_> {
         self.folder.join(format!("{}.{kind}", recipe.name))
     }
 
-    /// Runs this program in a guest that has `disk`; what it leaves goes beside the images.
-    fn run(&self, recipe: &Recipe, disk: &Path, options: &[&str], more: &[&str]) -> Result<()> {
+    /// Runs this program in a guest that has `disks`; what it leaves goes beside the images.
+    fn run(&self, recipe: &Recipe, disks: &[&Path], options: &[&str], more: &[&str]) -> Result<()> {
         let results = self.file(recipe, "results");
         let own = std::env::current_exe()?;
-        let status = Command::new(self.root.join("crates/xtask/suites/f2fs-guest/run.sh"))
-            .args(["--seconds", SECONDS, "--cache"])
-            .arg(self.cache)
-            .arg("--disk")
-            .arg(disk)
+        let mut command = Command::new(self.root.join("crates/xtask/suites/f2fs-guest/run.sh"));
+        command.args(["--seconds", SECONDS, "--cache"]).arg(self.cache);
+        for disk in disks {
+            command.arg("--disk").arg(disk);
+        }
+        let status = command
             .arg("--program")
             .arg(&own)
             .arg("--results")
