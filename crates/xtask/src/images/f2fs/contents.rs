@@ -217,6 +217,8 @@ fn compressed(folder: &Path, random: &mut Random) -> Result<()> {
     create("noise.txt")?.write_all_at(&random.noise(300_000), 0)?;
     create("raw.raw")?.write_all_at(&random.text(100_000), 0)?;
     create("small.txt")?.write_all_at(&random.text(1500), 0)?;
+    // Only whole clusters are compressed, and the largest have a mebibyte.
+    create("long.txt")?.write_all_at(&random.text(2_600_000), 0)?;
     let mixed = create("mixed.txt")?;
     for part in 0..12u64 {
         let bytes = if part % 3 == 1 { random.noise(50_000) } else { random.text(50_000) };
