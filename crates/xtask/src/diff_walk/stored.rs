@@ -109,7 +109,8 @@ fn escaped(bytes: &[u8]) -> String {
     bytes.escape_ascii().to_string()
 }
 
-fn unescaped(text: &str) -> Result<Vec<u8>> {
+/// What [`escaped`] wrote.
+pub(crate) fn unescaped(text: &str) -> Result<Vec<u8>> {
     let mut all = Vec::new();
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

@@ -1,7 +1,7 @@
 //! What goes on when the power is cut. Each scene ends with [`MARK`] on the console, and then waits for its end.
 //!
 //! A line that begins with [`SYNCED`] promises what follows it: the record of a path as a stored walk has it, taken
-//! after an fsync. Later promises of a path replace earlier ones.
+//! after an fsync. Later promises of a path replace earlier ones, and [`CHANGES`] before a path takes them back.
 
 use super::scene::{BLOCK, Scene, checkpoint, open};
 use crate::diff_walk::{kernel, stored};
@@ -18,6 +18,8 @@ use testkit::Random;
 pub(super) const MARK: &str = "spinney: cut the power";
 /// Before what has to be there afterwards.
 pub(super) const SYNCED: &str = "spinney: synced ";
+/// Before the path of a file that is about to change.
+pub(super) const CHANGES: &str = "spinney: changes ";
 
 /// The guest is killed by then, or something is wrong.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -36,11 +38,14 @@ fn cut() -> Result<()> {
 /// Syncs a file and promises it.
 fn promise(file: &File, path: &Path) -> Result<()> {
     file.sync_all().with_context(|| path.display().to_string())?;
-    // The scene's folder is in the top of the mount.
-    let top = path.ancestors().nth(2).context("a scene has its folder in the mount")?;
-    let name = path.strip_prefix(top)?.as_os_str().as_encoded_bytes();
-    println!("{SYNCED}{}", stored::line(name, &kernel::record(path)?));
+    println!("{SYNCED}{}", stored::line(from_top(path)?, &kernel::record(path)?));
     Ok(())
+}
+
+/// Path from the top of the mount, where the scene's folder is.
+fn from_top(path: &Path) -> Result<&[u8]> {
+    let top = path.ancestors().nth(2).context("a scene has its folder in the mount")?;
+    Ok(path.strip_prefix(top)?.as_os_str().as_encoded_bytes())
 }
 
 /// Files and a folder that are open and have no name when a checkpoint is made.
@@ -178,13 +183,13 @@ fn writing(folder: &Path, random: &mut Random) -> Result<()> {
     checkpoint(folder)?;
     for round in 0..ROUNDS_MAX {
         let path = folder.join(format!("file-{}", random.below(40)));
+        println!("{CHANGES}{}", from_top(&path)?.escape_ascii());
         let file = open(&path)?;
         let len = random.index(30_000);
         file.write_all_at(&random.noise(len), random.below(200_000))?;
         if random.one_in(5) {
             file.set_len(random.below(100_000))?;
         }
-        // What was promised may not change unless it is promised again.
         promise(&file, &path)?;
         std::fs::write(folder.join(format!("unsynced-{}", random.below(40))), random.content(len))?;
         if round % 60 == 59 {

@@ -20,7 +20,7 @@ mod scenes;
 
 use crate::diff_walk::record::{Record, Walk, differences};
 use crate::diff_walk::stored;
-use anyhow::{Result, bail, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use recipes::{End, RECIPES, Recipe};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -70,12 +70,7 @@ fn cut(guest: &Guest<'_>, recipe: &Recipe, image: &Path) -> Result<()> {
     guest.run(recipe, &[image], &["--cut-at", cuts::MARK], &[])?;
     let synced = guest.file(recipe, "synced");
     let console = String::from_utf8_lossy(&std::fs::read(guest.file(recipe, "console"))?).into_owned();
-    let promised: Walk = console
-        .lines()
-        .filter_map(|line| line.split_once(cuts::SYNCED))
-        // The last line may be cut, as the promise it makes.
-        .filter_map(|(_, promise)| stored::parse(promise.trim_end()).ok())
-        .collect();
+    let promised = promises(&console)?;
     stored::write(&promised, &mut std::fs::File::create(&synced)?)?;
     let copies = ["recovered", "looked-at"].map(|kind| guest.file(recipe, kind));
     for copy in &copies {
@@ -94,9 +89,25 @@ fn cut(guest: &Guest<'_>, recipe: &Recipe, image: &Path) -> Result<()> {
     Ok(())
 }
 
+/// What the scenes promised on the console.
+fn promises(console: &str) -> Result<Walk> {
+    let mut promised = Walk::new();
+    // The power may have been cut in the last line.
+    let whole = console.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    for line in whole.lines() {
+        if let Some((_, record)) = line.split_once(cuts::SYNCED) {
+            let (path, record) = stored::parse(record.trim_end()).with_context(|| line.to_owned())?;
+            promised.insert(path, record);
+        } else if let Some((_, path)) = line.split_once(cuts::CHANGES) {
+            promised.remove(&stored::unescaped(path.trim_end())?);
+        }
+    }
+    Ok(promised)
+}
+
 /// Whether a recovered image holds what was promised.
 fn keeps(promised: &Walk, recovered: &Walk) -> Result<()> {
-    // Of a promised file all is promised but when it was looked at, and where the blocks that were reserved are.
+    // All of a promised file but its places: recovery writes inodes anew, and inline data lies in them.
     let plain = |record: &Record| Record { extents: Vec::new(), blocks: 0, ..record.clone() };
     let found = recovered.iter().filter(|(path, _)| promised.contains_key(*path));
     let found: Walk = found.map(|(path, record)| (path.clone(), plain(record))).collect();
@@ -149,5 +160,42 @@ impl Guest<'_> {
             bail!("the guest: {status}; see {}", self.file(recipe, "console").display());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::diff_walk::record::Extent;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn a_promise_is_broken_by_another_size_and_by_no_file_but_not_by_another_place() {
+        let extent = Extent { offset: 0, len: 1, place: 9, is_inline: true, is_unwritten: false, is_compressed: false };
+        let promised = Walk::from([(b"a".to_vec(), Record { size: 1, ..Record::default() })]);
+        let with = |size, path: &[u8]| {
+            let record = Record { size, blocks: 3, extents: vec![extent], ..Record::default() };
+            keeps(&promised, &Walk::from([(path.to_vec(), record), (b"other".to_vec(), Record::default())]))
+        };
+        assert!(with(1, b"a").is_ok());
+        assert!(with(2, b"a").unwrap_err().to_string().contains("size"));
+        assert!(with(1, b"b").is_err());
+    }
+
+    #[test]
+    fn a_promise_is_taken_back_by_a_change_and_a_line_that_was_cut_promises_nothing() {
+        let line = |path: &[u8]| format!("{}{}\r\n", cuts::SYNCED, stored::line(path, &Record::default()));
+        let (a, b, c) = (line(b"w/a"), line(b"w/b\n"), line(b"w/c"));
+        let cut = c.trim_end().to_owned();
+        let console = format!("boots\r\n{a}{b}{}w/a\r\n{}w/b\\n\r\n{b}{cut}", cuts::CHANGES, cuts::CHANGES);
+        assert_eq!(promises(&console).unwrap().into_keys().collect::<Vec<_>>(), [b"w/b\n".to_vec()]);
+        assert!(promises(&format!("{}{{}}\n", cuts::SYNCED)).is_err());
+    }
+
+    #[test]
+    fn every_image_has_a_name_and_a_seed_of_its_own() {
+        let names: BTreeSet<&str> = RECIPES.iter().map(|recipe| recipe.name).collect();
+        let seeds: BTreeSet<u32> = RECIPES.iter().map(|recipe| recipe.seed).collect();
+        assert_eq!((names.len(), seeds.len()), (RECIPES.len(), RECIPES.len()));
     }
 }
