@@ -9,7 +9,7 @@
 #   --seconds N      time limit (default 300), after which qemu is killed
 #   --cut-at TEXT    kills qemu as soon as TEXT is on the console: a power cut. There are no results then but `console`
 #
-# Exits as COMMAND did; 0 after a power cut; 124 when the time was over, 125 when the guest could not be run or gave
+# No name of a file may have a space or a comma. Exits as COMMAND did; 0 after a power cut; 124 when the time was over, 125 when the guest could not be run or gave
 # no status. Needs Debian's qemu-system-x86, f2fs-tools, fsverity, busybox-static, cpio, kmod, xz-utils and the
 # lists of packages (apt-get update): it downloads a kernel and unpacks it, and installs nothing. No root.
 set -u

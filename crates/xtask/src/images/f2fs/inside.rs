@@ -2,7 +2,7 @@
 //!
 //! Needs root and f2fs-tools. Leaves `NAME.walk` (the kernel's walk of a read-only mount) and `NAME.fsck` (what
 //! `fsck.f2fs` said) in the current directory; of an image whose power was cut also `NAME.checkpoint`, the kernel's
-//! walk of the last checkpoint, without recovery. Fails if `fsck.f2fs` finds anything. Called by `super` in the guest,
+//! walk of the last checkpoint, without recovery (unless checkpoints were off). Fails if `fsck.f2fs` finds anything. Called by `super` in the guest,
 //! and by people whose kernel has f2fs as `cargo xtask f2fs-image NAME DEVICE`.
 
 use super::recipes::{End, RECIPES, Recipe};
@@ -35,7 +35,9 @@ pub(crate) fn make(options: &Options) -> Result<()> {
     let point = std::env::temp_dir().join(format!("spinney-f2fs-{}", std::process::id()));
     std::fs::create_dir(&point)?;
     if let Some(copy) = &options.recover {
-        walk(copy, &point, "ro,norecovery", &format!("{}.checkpoint", recipe.name)).context("last checkpoint")?;
+        if recipe.end != End::PowerCutWithoutCheckpoints {
+            walk(copy, &point, "ro,norecovery", &format!("{}.checkpoint", recipe.name)).context("last checkpoint")?;
+        }
         Mounted::new(&options.device, &point, "rw").context("recovery")?.unmount()?;
     } else {
         fresh(recipe, &options.device, &point)?;

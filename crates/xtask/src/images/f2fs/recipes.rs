@@ -36,6 +36,8 @@ pub(super) enum End {
     PowerCut,
     /// Likewise; what was promised is not in the last checkpoint.
     PowerCutAfterFsync,
+    /// Checkpoints were off: a mount that may neither write nor recover refuses the image.
+    PowerCutWithoutCheckpoints,
 }
 
 const fn session(options: &'static str, files: u32, scenes: &'static [Scene]) -> Session {
@@ -162,10 +164,13 @@ pub(super) const RECIPES: &[Recipe] = &[
         &[session("rw,noinline_data,noinline_dentry,noinline_xattr", 50, &[cuts::FSYNCED])],
     ),
     fsynced("cut-writing", 29, &[], &[session("rw", 50, &[cuts::WRITING])]),
-    cut(
-        "cut-checkpoint-disabled",
-        30,
-        &[],
-        &[session("rw", 100, &[]), session("rw,checkpoint=disable", 100, &[cuts::CHECKPOINTED])],
-    ),
+    Recipe {
+        end: End::PowerCutWithoutCheckpoints,
+        ..recipe(
+            "cut-checkpoint-disabled",
+            30,
+            &[],
+            &[session("rw", 100, &[]), session("rw,checkpoint=disable", 100, &[cuts::CHECKPOINTED])],
+        )
+    },
 ];
