@@ -9,9 +9,10 @@
 #   --seconds N      time limit (default 300), after which qemu is killed
 #   --cut-at TEXT    kills qemu as soon as TEXT is on the console: a power cut. There are no results then but `console`
 #
-# No name of a file may have a space or a comma. Exits as COMMAND did; 0 after a power cut; 124 when the time was over, 125 when the guest could not be run or gave
-# no status. Needs Debian's qemu-system-x86, f2fs-tools, fsverity, busybox-static, cpio, kmod, xz-utils and the
-# lists of packages (apt-get update): it downloads a kernel and unpacks it, and installs nothing. No root.
+# No name of a file may have a space or a comma. Exits as COMMAND did; 0 after a power cut; 124 when the time was over,
+# 125 when the guest could not be run or gave no status. Needs Debian's qemu-system-x86, f2fs-tools, fsverity,
+# busybox-static, cpio, kmod, xz-utils and the lists of packages (apt-get update): it downloads a kernel and unpacks it,
+# and installs nothing. No root.
 set -u
 fail() { echo "f2fs-guest: $*" >&2; exit 125; }
 here=$(cd "$(dirname "$0")" && pwd) || exit 125

@@ -2,8 +2,8 @@
 //!
 //! Needs root and f2fs-tools. Leaves `NAME.walk` (the kernel's walk of a read-only mount) and `NAME.fsck` (what
 //! `fsck.f2fs` said) in the current directory; of an image whose power was cut also `NAME.checkpoint`, the kernel's
-//! walk of the last checkpoint, without recovery (unless checkpoints were off). Fails if `fsck.f2fs` finds anything. Called by `super` in the guest,
-//! and by people whose kernel has f2fs as `cargo xtask f2fs-image NAME DEVICE`.
+//! walk of the last checkpoint, without recovery (unless checkpoints were off). Fails if `fsck.f2fs` finds anything.
+//! Called by `super` in the guest, and by people whose kernel has f2fs as `cargo xtask f2fs-image NAME DEVICE`.
 
 use super::recipes::{End, RECIPES, Recipe};
 use crate::diff_walk::{kernel, stored};
