@@ -44,16 +44,30 @@ enum Task {
     },
     /// Print numbers about the source tree: lengths, locks, duplicates, documentation.
     Metrics(tidy::metrics::Options),
-    /// Make the images that `diff-walk` compares on, with the kernel and mkfs.btrfs. Needs root.
+    /// Make the images that `diff-walk` compares on, with a kernel and its mkfs. Those of btrfs need root; those of
+    /// f2fs need qemu, and are walked as they are made.
     Images {
-        /// Where they go.
-        #[arg(long, default_value = "target/images")]
-        dir: PathBuf,
+        /// Of which format.
+        #[arg(long, value_enum, default_value_t = images::Kind::Btrfs)]
+        format: images::Kind,
+        /// Where the guest's kernel is kept that makes those of f2fs.
+        #[arg(long, default_value = "target/f2fs-guest")]
+        cache: PathBuf,
+        /// Where they go: target/images if not given, or target/f2fs-images.
+        #[arg(long)]
+        dir: Option<PathBuf>,
         /// Only those with this in their name.
         #[arg(long)]
         only: Option<String>,
     },
-    /// Compare Spinney's walk of images with the kernel's. Needs root.
+    /// Make one f2fs image on a block device. Needs root, f2fs-tools and a kernel with f2fs.
+    F2fsImage(images::f2fs::inside::Options),
+    /// Print what the kernel shows below a directory, one JSON object a line.
+    Walk {
+        /// The directory.
+        dir: PathBuf,
+    },
+    /// Compare Spinney's walk of images with the kernel's. Needs root, unless the kernel's is kept beside the image.
     DiffWalk {
         /// The images; all of target/images when none is given.
         images: Vec<PathBuf>,
@@ -120,10 +134,11 @@ fn main() -> Result<ExitCode> {
     match Arguments::parse().task {
         Task::Tidy { bless } => tidy::run(&root(), bless),
         Task::Metrics(options) => tidy::metrics::run(&root(), &options).map(|()| ExitCode::SUCCESS),
-        Task::Images { dir, only } => {
-            images::make_all(&root(), &dir, only.as_deref())?;
-            Ok(ExitCode::SUCCESS)
+        Task::Images { format, cache, dir, only } => {
+            images::make_kind(format, &root(), dir, &cache, only.as_deref()).map(|()| ExitCode::SUCCESS)
         }
+        Task::F2fsImage(options) => images::f2fs::inside::make(&options).map(|()| ExitCode::SUCCESS),
+        Task::Walk { dir } => diff_walk::print(&dir).map(|()| ExitCode::SUCCESS),
         Task::DiffWalk { images, shown } => diff_walk::run(&images, shown),
         Task::RoundTrip { dir } => round_trip::run(&root(), &dir),
         Task::SendReceive(options) => send_receive::run(&options),

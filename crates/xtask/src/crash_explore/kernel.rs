@@ -47,7 +47,8 @@ impl Kernel {
         options.open_device(Arc::clone(&device))?.close()?;
         store_device(&device, image)?;
         self.check(image).context("btrfs check after the replay")?;
-        ours::walk_volume(&options.read_only(true).open_device(device)?)
+        let volume = options.read_only(true).open_device(device)?;
+        ours::walk_volume(&volume)
     }
 
     fn check(&self, image: &Path) -> Result<()> {

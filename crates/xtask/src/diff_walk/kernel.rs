@@ -28,7 +28,8 @@ pub(crate) fn walk(top: &Path) -> Result<Walk> {
     Ok(records.into_iter().collect())
 }
 
-fn record(path: &Path) -> Result<Record> {
+/// What is at one path.
+pub(crate) fn record(path: &Path) -> Result<Record> {
     let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
     let stat = rustix::fs::statx(rustix::fs::CWD, path, AtFlags::SYMLINK_NOFOLLOW, wanted)?;
     let kind = FileType::from_raw_mode(stat.stx_mode.into());

@@ -8,13 +8,17 @@
 //! Contents of files above [`record::LINEAR_BYTES_MAX`] are hashed by their blocks that are not zeros, so that files
 //! of petabytes with few bytes can be compared too; both sides do the same.
 //!
-//! Needs root. Fails with the error of the first file that cannot be read, on either side. Called by
-//! `cargo xtask diff-walk` and `.ci/run`.
+//! Where a walk is kept beside the image (`NAME.walk`, see [`stored`]), it stands for the kernel: the kernel that made
+//! it may be another one, and the walk of an image whose power was cut is that of a recovered copy.
+//!
+//! Needs root, but for images whose walk is kept. Fails with the error of the first file that cannot be read, on either
+//! side. Called by `cargo xtask diff-walk` and `.ci/run`.
 
 mod content;
 pub(crate) mod kernel;
 pub(crate) mod ours;
 pub(crate) mod record;
+pub(crate) mod stored;
 
 use crate::system::Mount;
 use anyhow::{Context, Result};
@@ -50,10 +54,8 @@ struct Outcome {
 
 fn compare(image: &Path, shown: usize) -> Result<Outcome> {
     let start = Instant::now();
-    // One after the other: the library's lock refuses an image that the kernel has mounted, and rightly so.
-    let mount = Mount::new(image, "ro,subvolid=5").context("kernel")?;
-    let kernel: Walk = kernel::walk(mount.path()).context("kernel")?;
-    mount.unmount()?;
+    let kept = stored::beside(image);
+    let kernel = if kept.exists() { stored::read(&kept)? } else { walk_mounted(image).context("kernel")? };
     let kernel_seconds = start.elapsed().as_secs_f64();
     let start = Instant::now();
     let ours = ours::walk(image).context("Spinney")?;
@@ -69,6 +71,20 @@ fn compare(image: &Path, shown: usize) -> Result<Outcome> {
         differences.len()
     );
     Ok(Outcome { name_count: kernel.len(), difference_count: differences.len() })
+}
+
+/// The walk of this kernel.
+fn walk_mounted(image: &Path) -> Result<Walk> {
+    // Unmounted before we walk: the library's lock refuses an image that the kernel has mounted, and rightly so.
+    let mount = Mount::new(image, "ro,subvolid=5")?;
+    let walk = kernel::walk(mount.path())?;
+    mount.unmount()?;
+    Ok(walk)
+}
+
+/// Prints the kernel's walk of a directory, as it is kept beside images.
+pub(crate) fn print(folder: &Path) -> Result<()> {
+    stored::write(&kernel::walk(folder)?, &mut std::io::stdout().lock())
 }
 
 /// Runs `one` for each path on all processors.

@@ -4,21 +4,22 @@ use super::content::{self, Readable};
 use super::in_parallel;
 use super::record::{Extent, Record, Time, Walk, merge};
 use anyhow::Result;
-use spinney::{TreeId, Volume};
+use spinney::TreeId;
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use vfs::file_system::{self, ExtentKind, NodeKind};
-use vfs::{File, FileOptions};
+use vfs::{File, FileOptions, Volume};
 
 /// Every path from the top-level subvolume down.
 pub(crate) fn walk(image: &Path) -> Result<Walk> {
-    let options = Volume::options().read_only(true).subvolume_id(TreeId::FS);
-    walk_volume(&options.open(image)?)
+    let options = spinney::Volume::options().read_only(true).subvolume_id(TreeId::FS);
+    let volume = options.open(image)?;
+    walk_volume(&volume)
 }
 
-/// Every path of a volume that was opened at its top-level subvolume.
+/// Every path of a volume of any format; one with subvolumes was opened at its top-level subvolume.
 pub(crate) fn walk_volume(volume: &Volume) -> Result<Walk> {
     let mut paths = vec![Vec::new()];
     let mut folders = vec![Vec::new()];

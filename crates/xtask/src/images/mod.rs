@@ -5,10 +5,14 @@
 //! snapshots, hash collisions, thousands of links). Everything follows from one seed, so that two runs give the same
 //! names, metadata and bytes; the kernel's choice of places, and the times it sets itself, differ.
 //!
+//! `f2fs` has its own table and scenes, and makes its images in a guest: this kernel may have no f2fs.
+//!
 //! Needs root, loop devices, `mkfs.btrfs` and `btrfstune`. Fails on the first image that cannot be made. What the
 //! installed `mkfs.btrfs` cannot make starts from an empty image kept in `images/` (with how it was made).
 //! Called by `cargo xtask images` and `.ci/run`; the results are read by `cargo xtask diff-walk`.
 
+mod common;
+pub(crate) mod f2fs;
 mod metadata;
 mod populate;
 mod recipes;
@@ -24,6 +28,30 @@ use testkit::Random;
 
 /// Images made at once: each keeps a processor busy with hashing and the kernel with writing.
 const PARALLEL: usize = 2;
+
+/// Of which format.
+#[derive(Debug, Clone, Copy, clap::ValueEnum)]
+pub(crate) enum Kind {
+    /// By this kernel.
+    Btrfs,
+    /// By a guest's.
+    F2fs,
+}
+
+/// Makes the images of one format; `cache` is where the guest is kept that makes those of f2fs.
+pub(crate) fn make_kind(
+    kind: Kind,
+    root: &Path,
+    folder: Option<PathBuf>,
+    cache: &Path,
+    only: Option<&str>,
+) -> Result<()> {
+    let folder = |usual: &str| folder.unwrap_or_else(|| PathBuf::from(usual));
+    match kind {
+        Kind::Btrfs => make_all(root, &folder("target/images"), only).map(drop),
+        Kind::F2fs => f2fs::make_all(root, &folder("target/f2fs-images"), cache, only),
+    }
+}
 
 /// Makes every image in `folder` (those whose name holds `only`, when it is given); returns their paths.
 pub(crate) fn make_all(root: &Path, folder: &Path, only: Option<&str>) -> Result<Vec<PathBuf>> {

@@ -1,12 +1,13 @@
 //! What a random tree does not hold, made on purpose.
 
-use super::metadata::{set_random_metadata, set_xattr};
+use super::common;
+use super::metadata::set_xattr;
 use crate::system::{Mount, btrfs_program, run};
 use anyhow::{Result, bail};
-use rustix::fs::{CWD, Dev, FallocateFlags, FileType, IFlags, Mode};
+use rustix::fs::{FallocateFlags, IFlags};
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
-use std::os::unix::fs::{FileExt, symlink};
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use testkit::Random;
 
@@ -31,24 +32,7 @@ pub(super) const QUOTAS: Scene = Scene { name: "quotas", run: quotas };
 
 /// Every kind of inode.
 fn nodes(_: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
-    std::fs::create_dir(folder)?;
-    let kinds = [
-        ("fifo", FileType::Fifo, 0, 0),
-        ("socket", FileType::Socket, 0, 0),
-        ("null", FileType::CharacterDevice, 1, 3),
-        ("large", FileType::CharacterDevice, 4095, 1_048_575),
-        ("disk", FileType::BlockDevice, 259, 300),
-    ];
-    for (name, kind, major, minor) in kinds {
-        let device: Dev = rustix::fs::makedev(major, minor);
-        let path = folder.join(name);
-        rustix::fs::mknodat(CWD, &path, kind, Mode::from_raw_mode(0o640), device)?;
-        set_random_metadata(&path, random)?;
-    }
-    symlink("x", folder.join("short-link"))?;
-    symlink("y".repeat(3000), folder.join("long-link"))?;
-    std::fs::create_dir(folder.join("empty"))?;
-    Ok(())
+    common::nodes(folder, random)
 }
 
 /// Every way the bytes of a file can lie: inline, regular, preallocated, holes, shared.
@@ -122,18 +106,8 @@ fn small_xattrs(_: &Mount, folder: &Path, random: &mut Random) -> Result<()> {
     set_xattr(&file, "user.empty", b"")?;
     set_xattr(&file, "user.large", &random.noise(3000))?;
     set_xattr(&file, "trusted.secret", b"\0\x01\xff")?;
-    // Version 2 capabilities, cap_net_raw permitted.
-    let capability = [0, 0, 0, 2, 0, 32, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    set_xattr(&file, "security.capability", &capability)?;
-    // Version 2: user::rw- user:1000:r-- group::r-- mask::r-- other::---
-    let entries: &[(u16, u16, u32)] =
-        &[(1, 6, u32::MAX), (2, 4, 1000), (4, 4, u32::MAX), (0x10, 4, u32::MAX), (0x20, 0, u32::MAX)];
-    let mut acl = 2u32.to_le_bytes().to_vec();
-    for (tag, permission, id) in entries {
-        acl.extend_from_slice(&tag.to_le_bytes());
-        acl.extend_from_slice(&permission.to_le_bytes());
-        acl.extend_from_slice(&id.to_le_bytes());
-    }
+    set_xattr(&file, "security.capability", &common::CAPABILITY)?;
+    let acl = common::access_list(&[1000]);
     set_xattr(&file, "system.posix_acl_access", &acl)?;
     set_xattr(folder, "system.posix_acl_default", &acl)?;
     // Both inherit the default.

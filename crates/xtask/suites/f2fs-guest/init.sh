@@ -1,0 +1,20 @@
+#!/bin/sh
+# /init of the guest that run.sh boots: loads the modules, runs /command, writes what it left in /results, its exit
+# status and the kernel's messages as a tar archive to the first disk, and powers off. The other disks are /dev/vdb
+# and on, in the order of run.sh's options.
+export PATH=/bin:/sbin:/usr/bin:/usr/sbin HOME=/
+mount -t proc proc /proc
+mount -t sysfs sysfs /sys
+mount -t devtmpfs devtmpfs /dev
+mount -t tmpfs tmpfs /tmp
+while read -r module; do
+  insmod "/modules/$module" || echo "guest: $module was not loaded"
+done < /modules/order
+mkdir -p /results
+cd /results || poweroff -f
+sh /command
+echo $? > /results/status
+dmesg > /results/dmesg
+tar -C /results -c -f /dev/vda .
+sync
+poweroff -f
