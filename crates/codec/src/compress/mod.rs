@@ -19,11 +19,14 @@
 //!
 //! Encoders and decoders are expensive to set up. Each thread keeps one of each kind.
 
+mod block;
+mod lz4;
 mod lzo;
 mod zlib;
 mod zstd;
 
 pub use crate::kind::CompressionType;
+pub use block::{BlockCodec, BlockError, decompress_block};
 use crate::{Error, Result};
 
 /// What a stream means that ends before the extent does.
