@@ -1,0 +1,170 @@
+//! Images that a kernel wrote, with what the kernel's own walk of them found: `NAME.img` and `NAME.walk` in the
+//! directory that `SPINNEY_F2FS_IMAGES` names. A walk has a line of JSON for each path: what `stat`, `getfattr`,
+//! `FS_IOC_GETFLAGS` and `FIEMAP` said, and the SHA-256 of the contents.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use blockdev::backends::{FileDevice, FileOptions};
+use codec::ChecksumType;
+use codec::checksum::checksum;
+use f2fs::OpenOptions;
+use serde_json::{Value, json};
+use vfs::file_system::{Attr, Extent, ExtentKind, Time};
+use vfs::{File, Volume};
+
+/// Differences that are shown of an image.
+const SHOWN_MAX: usize = 12;
+
+#[test]
+fn what_a_kernel_wrote_is_read_as_it_reads_it() {
+    let Some(dir) = std::env::var_os("SPINNEY_F2FS_IMAGES") else {
+        println!("images of a kernel are compared where SPINNEY_F2FS_IMAGES names their directory");
+        return;
+    };
+    let mut images: Vec<PathBuf> = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+    images.retain(|path| path.extension() == Some(OsStr::new("img")) && path.with_extension("walk").exists());
+    images.sort();
+    assert!(!images.is_empty(), "no image with a walk beside it");
+    let mut wrong = 0;
+    for image in images {
+        let differences = compare(&image);
+        println!("{}: {} differences", image.display(), differences.len());
+        differences.iter().take(SHOWN_MAX).for_each(|line| println!("    {line}"));
+        wrong += differences.len();
+    }
+    assert_eq!(wrong, 0);
+}
+
+fn compare(image: &Path) -> Vec<String> {
+    // Recovery by the kernel changes times of directories, and where data lies.
+    let name = image.file_stem().unwrap().to_string_lossy().into_owned();
+    let is_recovered = name.starts_with("cut-") || name.starts_with("orphans");
+    let device = FileDevice::open(image, &FileOptions { read_only: true, ..FileOptions::default() }).unwrap();
+    let fs = match OpenOptions::new().open(Arc::new(device)) {
+        Ok(fs) => fs,
+        Err(error) => return vec![format!("cannot be opened: {error}")],
+    };
+    let volume = Volume::new(Arc::new(fs));
+    let mut expected = BTreeMap::new();
+    for line in std::fs::read_to_string(image.with_extension("walk")).unwrap().lines() {
+        let line: Value = serde_json::from_str(line).unwrap();
+        expected.insert(line["path"].as_str().unwrap().to_owned(), line);
+    }
+    let mut differences = Vec::new();
+    let mut found = BTreeMap::from([(String::new(), describe(&volume, ""))]);
+    let mut left = vec![String::new()];
+    while let Some(dir) = left.pop() {
+        let listed = match volume.read_dir(at(&dir)) {
+            Ok(listed) => listed,
+            Err(error) => {
+                differences.push(format!("{dir}: {error}"));
+                continue;
+            }
+        };
+        for entry in listed {
+            let Ok(entry) = entry else {
+                differences.push(format!("{dir}: {entry:?}"));
+                break;
+            };
+            let name = json_name(entry.name_bytes());
+            let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
+            if entry.file_type().is_dir() {
+                left.push(path.clone());
+            }
+            found.insert(path.clone(), describe(&volume, &path));
+        }
+    }
+    for path in expected.keys().filter(|path| !found.contains_key(*path)) {
+        differences.push(format!("{path}: missing"));
+    }
+    for (path, found) in &found {
+        match expected.get(path) {
+            None => differences.push(format!("{path}: not in the walk")),
+            Some(expected) => differ(path, expected, found, is_recovered, &mut differences),
+        }
+    }
+    differences
+}
+
+fn differ(path: &str, expected: &Value, found: &Value, is_recovered: bool, out: &mut Vec<String>) {
+    let is_dir = expected["mode"].as_str().is_some_and(|mode| mode.starts_with("40"));
+    for (key, expected) in expected.as_object().unwrap() {
+        let found = &found[key];
+        let moves = is_recovered && matches!(key.as_str(), "extents" | "blocks");
+        // The walk itself reads directories and links.
+        if key == "atime" || moves || (is_recovered && is_dir && matches!(key.as_str(), "mtime" | "ctime" | "size")) {
+            continue;
+        }
+        if expected != found && !(key == "flags" && expected.is_null()) {
+            let brief = |value: &Value| value.to_string().chars().take(150).collect::<String>();
+            out.push(format!("{path}: {key}: expected {}, found {}", brief(expected), brief(found)));
+        }
+    }
+}
+
+fn at(path: &str) -> &Path {
+    Path::new(if path.is_empty() { "/" } else { path })
+}
+
+fn json_name(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).into_owned()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// What the walk has for a path. What fails is told in the place of the answer.
+fn describe(volume: &Volume, path: &str) -> Value {
+    let path = at(path);
+    let attr = match volume.symlink_metadata(path) {
+        Ok(attr) => attr,
+        Err(error) => return json!({ "mode": error.to_string() }),
+    };
+    let time = |time: Time| json!([time.sec, time.nsec]);
+    let contents = attr.is_file().then(|| volume.read(path).map(|bytes| hex(&checksum(ChecksumType::Sha256, &bytes))));
+    json!({
+        "atime": time(attr.atime), "mtime": time(attr.mtime), "ctime": time(attr.ctime), "btime": time(attr.btime),
+        "blocks": attr.blocks, "size": attr.size, "links": attr.nlink, "uid": attr.uid, "gid": attr.gid,
+        "ino": attr.ino, "rdev": attr.rdev, "mode": format!("{:o}", attr.mode()), "flags": attr.flags.bits(),
+        "path": json_name(path.as_os_str().as_bytes()).trim_start_matches('/'),
+        "target": attr.is_symlink().then(|| volume.read_link(path).map_or_else(
+            |error| error.to_string(), |target| json_name(target.as_os_str().as_bytes()))),
+        "sha256": contents.map(|sum| sum.unwrap_or_else(|error| error.to_string())),
+        "xattrs": xattrs(volume, path),
+        "extents": extents(volume, path, &attr),
+    })
+}
+
+fn xattrs(volume: &Volume, path: &Path) -> Value {
+    let mut found = serde_json::Map::new();
+    match volume.list_xattrs(path) {
+        Ok(names) => {
+            for name in names {
+                let value = volume.get_xattr(path, name.as_bytes());
+                let value = value.map_or_else(|error| error.to_string(), |value| hex(&value.unwrap_or_default()));
+                found.insert(json_name(name.as_bytes()), value.into());
+            }
+        }
+        Err(error) => _ = found.insert("error".to_owned(), error.to_string().into()),
+    }
+    Value::Object(found)
+}
+
+/// As `FIEMAP` tells them: offset, length, place, flags.
+fn extents(volume: &Volume, path: &Path, attr: &Attr) -> Value {
+    if !attr.is_file() || attr.size == 0 {
+        return json!([]);
+    }
+    let found = File::open(volume, path).and_then(|file| file.extents());
+    let found = found.unwrap_or_default();
+    let shown = |extent: &Extent| match extent.kind {
+        ExtentKind::Preallocated => json!([extent.offset, extent.len, 0, "unwritten"]),
+        _ => json!([extent.offset, extent.len, extent.logical.unwrap_or(0), ""]),
+    };
+    found.iter().map(shown).collect()
+}
