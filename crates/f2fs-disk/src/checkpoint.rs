@@ -271,8 +271,16 @@ fn verify_fields(fields: &DiskCheckpoint, superblock: &Superblock) -> Result<(),
     let start_max = number(fields.cp_pack_total_block_count).saturating_sub(2);
     let start_min = u64::from(geometry.cp_payload).saturating_add(1);
     within("checkpoint cp_pack_start_sum", number(fields.cp_pack_start_sum), start_min, start_max)?;
-    equal("checkpoint sit_ver_bitmap_bytesize", u64::from(geometry.sit_blocks / 8), number(fields.sit_ver_bitmap_bytesize))?;
-    equal("checkpoint nat_ver_bitmap_bytesize", u64::from(geometry.nat_blocks / 8), number(fields.nat_ver_bitmap_bytesize))?;
+    equal(
+        "checkpoint sit_ver_bitmap_bytesize",
+        u64::from(geometry.sit_blocks / 8),
+        number(fields.sit_ver_bitmap_bytesize),
+    )?;
+    equal(
+        "checkpoint nat_ver_bitmap_bytesize",
+        u64::from(geometry.nat_blocks / 8),
+        number(fields.nat_ver_bitmap_bytesize),
+    )?;
     within("checkpoint user_block_count", fields.user_block_count.get(), 1, u64::from(geometry.main_blocks))?;
     within("checkpoint valid_block_count", fields.valid_block_count.get(), 0, fields.user_block_count.get())?;
     within("checkpoint valid_node_count", number(fields.valid_node_count), 0, u64::from(geometry.nid_count))?;
@@ -289,11 +297,7 @@ fn verify_fields(fields: &DiskCheckpoint, superblock: &Superblock) -> Result<(),
 }
 
 /// The version bitmaps of SIT and NAT.
-fn bitmaps<'a>(
-    pack: &'a [u8],
-    fields: &DiskCheckpoint,
-    superblock: &Superblock,
-) -> Result<[&'a [u8]; 2], Corrupt> {
+fn bitmaps<'a>(pack: &'a [u8], fields: &DiskCheckpoint, superblock: &Superblock) -> Result<[&'a [u8]; 2], Corrupt> {
     let sit_size = usize_from(fields.sit_ver_bitmap_bytesize.get());
     let nat_size = usize_from(fields.nat_ver_bitmap_bytesize.get());
     let (sit, nat) = if fields.flags().contains(CheckpointFlags::LARGE_NAT_BITMAP) {
@@ -388,7 +392,11 @@ mod tests {
         assert_eq!(found.data_summary(0), BlockAddr(513));
         assert_eq!(found.orphan_blocks(0), (BlockAddr(513), 0));
         assert!(verify(&sample(8), &sample(8)).unwrap().is_newer_than(&found));
-        assert!(verify(&sample(0), &sample(0)).unwrap().is_newer_than(&verify(&sample(u64::MAX), &sample(u64::MAX)).unwrap()));
+        assert!(
+            verify(&sample(0), &sample(0))
+                .unwrap()
+                .is_newer_than(&verify(&sample(u64::MAX), &sample(u64::MAX)).unwrap())
+        );
         let error = verify(&block, &sample(8)).unwrap_err();
         assert_eq!(
             error.to_string(),
@@ -426,7 +434,8 @@ mod tests {
     fn nodes_of_the_time_after_it_are_known_by_version_and_checksum() {
         let mut block = sample(7);
         assert!(verify(&block, &block).unwrap().is_of_next(7));
-        DiskCheckpoint::mut_from_prefix(&mut block).unwrap().0.ckpt_flags = U32::new(CheckpointFlags::CRC_RECOVERY.bits());
+        DiskCheckpoint::mut_from_prefix(&mut block).unwrap().0.ckpt_flags =
+            U32::new(CheckpointFlags::CRC_RECOVERY.bits());
         seal(&mut block);
         let found = verify(&block, &block).unwrap();
         let crc = u64::from(u32::from_le_bytes(*block.last_chunk().unwrap()));

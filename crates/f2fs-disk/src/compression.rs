@@ -74,7 +74,13 @@ impl Algorithm {
             1 => Self::Lz4,
             2 => Self::Zstd,
             3 => Self::LzoRle,
-            _ => return Err(Corrupt::new("inode i_compress_algorithm", Detail::AtMost(3), Detail::Number(u64::from(raw)))),
+            _ => {
+                return Err(Corrupt::new(
+                    "inode i_compress_algorithm",
+                    Detail::AtMost(3),
+                    Detail::Number(u64::from(raw)),
+                ));
+            }
         })
     }
 
@@ -145,7 +151,11 @@ mod tests {
     fn clusters_are_powers_of_two() {
         let cluster = ClusterSize::from_log(2).unwrap();
         assert_eq!((cluster.blocks(), cluster.first_of(7), cluster.round_down(1018)), (4, 4, 1016));
-        assert!(ClusterSize::from_log(1).is_err() && ClusterSize::from_log(9).is_err() && ClusterSize::from_log(255).is_err());
+        assert!(
+            ClusterSize::from_log(1).is_err()
+                && ClusterSize::from_log(9).is_err()
+                && ClusterSize::from_log(255).is_err()
+        );
         assert_eq!(Algorithm::from_raw(3).unwrap().name(), "lzo-rle");
         assert!(Algorithm::from_raw(4).is_err());
     }

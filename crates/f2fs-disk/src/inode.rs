@@ -196,8 +196,11 @@ impl Inode {
     fn verify_block(block: &Block, ino: Nid, features: Features, seed: u32) -> Result<Self, Corrupt> {
         let fields = *DiskInode::parse(block)?;
         let mode = fields.i_mode.get();
-        let kind = Kind::from_mode(mode)
-            .ok_or(Corrupt::new("inode i_mode", Detail::Text("a kind of file"), Detail::Octal(u64::from(mode))))?;
+        let kind = Kind::from_mode(mode).ok_or(Corrupt::new(
+            "inode i_mode",
+            Detail::Text("a kind of file"),
+            Detail::Octal(u64::from(mode)),
+        ))?;
         let inline = InlineFlags::from_bits_retain(fields.i_inline);
         let (extra_size, extra) = extra_attributes(block, inline)?;
         if features.contains(Features::INODE_CHKSUM) && extra_size >= END_OF_CHECKSUM {
@@ -363,10 +366,9 @@ impl Inode {
         let (inode, direct) = (u32_len(self.address_words()), ENTRIES_PER_NODE);
         match self.compressed {
             None => Fanout { inode, direct },
-            Some(compressed) => Fanout {
-                inode: compressed.cluster.round_down(inode),
-                direct: compressed.cluster.round_down(direct),
-            },
+            Some(compressed) => {
+                Fanout { inode: compressed.cluster.round_down(inode), direct: compressed.cluster.round_down(direct) }
+            }
         }
     }
 
@@ -480,13 +482,7 @@ fn inline_xattr_words(
 }
 
 /// The checksum covers number, generation and the whole block, with its own field as zeros.
-fn verify_checksum(
-    block: &Block,
-    ino: Nid,
-    fields: &DiskInode,
-    extra: &DiskExtra,
-    seed: u32,
-) -> Result<(), Corrupt> {
+fn verify_checksum(block: &Block, ino: Nid, fields: &DiskInode, extra: &DiskExtra, seed: u32) -> Result<(), Corrupt> {
     let expected = checksum(block, ino, fields.i_generation, seed);
     let found = extra.i_inode_checksum.get();
     if expected == found {

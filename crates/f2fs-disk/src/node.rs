@@ -123,9 +123,8 @@ impl Footer {
             ("node footer ino", ino.0, self.ino.get()),
             ("node footer offset", offset, self.offset()),
         ];
-        let checked = checks.iter().try_for_each(|(what, expected, found)| {
-            equal(what, u64::from(*expected), u64::from(*found))
-        });
+        let checked =
+            checks.iter().try_for_each(|(what, expected, found)| equal(what, u64::from(*expected), u64::from(*found)));
         checked.map_err(|error| error.at(At::Node(nid, at)))
     }
 }
@@ -308,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_step_knows_what_is_reached_through_it() {
-        for index in [923, 5000, 923 + 1018 * 1020 + 3, 1 << 30] {
+        for index in [923, 5000, 923 + 1018 * 1020 + 3, 1 << 29] {
             let way = FANOUT.way(index).unwrap();
             let last = way.steps().last().unwrap();
             assert_eq!(last.first + u64::from(way.slot), index);

@@ -100,7 +100,10 @@ mod tests {
         assert_eq!((found.valid_blocks(), found.log_type()), (2, 4));
         assert!(found.is_valid(0) && !found.is_valid(1) && found.is_valid(7) && !found.is_valid(512));
         block[74] = 3;
-        assert_eq!(entry(&block, 1).unwrap_err().to_string(), "corrupt SIT vblocks at an unknown place: expected 2, found 3");
+        assert_eq!(
+            entry(&block, 1).unwrap_err().to_string(),
+            "corrupt SIT vblocks at an unknown place: expected 2, found 3"
+        );
         assert!(entry(&block, 55).is_err());
     }
 }

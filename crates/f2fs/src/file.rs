@@ -20,13 +20,7 @@ const EXTENTS_MAX: usize = 1 << 20;
 const TARGET_BYTES_MAX: u64 = BLOCK_BYTES - 1;
 
 /// Reads from `offset` on; returns how many bytes there were.
-pub(crate) fn read(
-    store: &Store,
-    clusters: &LastCluster,
-    node: &Node,
-    offset: u64,
-    buf: &mut [u8],
-) -> Result<usize> {
+pub(crate) fn read(store: &Store, clusters: &LastCluster, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
     node.check_is_plain()?;
     let left = to_usize(node.inode.size().saturating_sub(offset));
     let len = left.min(buf.len());
@@ -141,7 +135,11 @@ pub(crate) fn seek(store: &Store, node: &Node, what: Seek, offset: u64) -> Resul
 enum Piece {
     Run(Run),
     /// Blocks of the file that are left of it, and the first block with compressed bytes, and how many there are.
-    Cluster { count: u64, at: BlockAddr, packed: u64 },
+    Cluster {
+        count: u64,
+        at: BlockAddr,
+        packed: u64,
+    },
 }
 
 impl Piece {

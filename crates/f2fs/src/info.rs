@@ -1,7 +1,7 @@
 //! What an image is, and how full.
 
-use f2fs_disk::flags::CheckpointFlags;
 use f2fs_disk::SEGMENT_BLOCKS;
+use f2fs_disk::flags::CheckpointFlags;
 
 use crate::error::Result;
 use crate::store::Store;

@@ -59,7 +59,8 @@ pub(crate) fn run(store: &Store, node: &Node, index: u64, count_max: u64) -> Res
     for next in rest {
         let expected = if run.is_data() { u64::from(at.0).saturating_add(run.count) } else { u64::from(at.0) };
         // What is behind the end of the main area is refused when it is looked for itself.
-        let goes_on = u64::from(next.get()) == expected && (!run.is_data() || store.geometry().is_main(BlockAddr(next.get())));
+        let goes_on =
+            u64::from(next.get()) == expected && (!run.is_data() || store.geometry().is_main(BlockAddr(next.get())));
         if run.count >= count_max || !goes_on {
             break;
         }

@@ -15,7 +15,8 @@ use commands::mount::{takes_no_value, unknown};
 use commands::output::Output;
 
 /// The options that only f2fs has; the first words of the lines are their names.
-pub(super) const OPTIONS_HELP: &str = "  norecovery          with ro: shows the last checkpoint, without what was fsynced after it;
+pub(super) const OPTIONS_HELP: &str =
+    "  norecovery          with ro: shows the last checkpoint, without what was fsynced after it;
                       disable_roll_forward is the same";
 
 /// Names of the options.

@@ -26,8 +26,8 @@ mod zlib;
 mod zstd;
 
 pub use crate::kind::CompressionType;
-pub use block::{BlockCodec, BlockError, decompress_block};
 use crate::{Error, Result};
+pub use block::{BlockCodec, BlockError, decompress_block};
 
 /// What a stream means that ends before the extent does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

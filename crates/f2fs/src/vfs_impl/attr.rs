@@ -46,7 +46,11 @@ impl F2fs {
             ctime: time(inode.ctime()),
             btime: inode.crtime(features).map(time).unwrap_or_default(),
             flags: flags(inode),
-            home: Home { subvolume: 0, ino: u64::from(inode.ino().0), generation: u64::from(fields.i_generation.get()) },
+            home: Home {
+                subvolume: 0,
+                ino: u64::from(inode.ino().0),
+                generation: u64::from(fields.i_generation.get()),
+            },
         }
     }
 

@@ -99,14 +99,7 @@ impl FileSystem for F2fs {
         read.map_err(|error| self.faults.told(error))
     }
 
-    fn write(
-        &self,
-        _node: NodeId,
-        _handle: Handle,
-        _offset: u64,
-        _data: &[u8],
-        _flags: WriteFlags,
-    ) -> Answer<Written> {
+    fn write(&self, _node: NodeId, _handle: Handle, _offset: u64, _data: &[u8], _flags: WriteFlags) -> Answer<Written> {
         self.refuse()
     }
 

@@ -10,8 +10,10 @@ use f2fs_disk::nat::{self, NatEntry};
 use f2fs_disk::superblock::{SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock};
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid, OnDisk as _, hash, summary};
 
-/// First byte of an inode's addresses where it has all extra attributes.
-pub(crate) const ADDRESSES_AT: usize = 360 + 36;
+/// First byte of an inode's addresses, behind extra attributes.
+pub(crate) fn addresses_at(inode: &Block) -> usize {
+    360 + usize::from(u16::from_le_bytes([inode[360], inode[361]]))
+}
 
 #[derive(Clone)]
 pub(crate) struct Image {
@@ -31,7 +33,8 @@ impl Image {
             let end = PackEnd::verify(first).ok()?;
             Checkpoint::verify(first, block(&bytes, at.plus(end.last_index())), at, &superblock).ok()
         });
-        let checkpoint = packs.into_iter().flatten().max_by_key(Checkpoint::version).unwrap();
+        // Of two with one version the first counts; `sload.f2fs` leaves such.
+        let checkpoint = packs.into_iter().flatten().rev().max_by_key(Checkpoint::version).unwrap();
         let is_compact = checkpoint.flags().contains(CheckpointFlags::COMPACT_SUM);
         let journal = if is_compact {
             summary::nat_journal(summary::compact_journals(block(&bytes, checkpoint.compact_summaries())).unwrap().0)

@@ -190,7 +190,7 @@ fn sample(bench: &Bench) -> PathBuf {
     std::fs::write(source.join("large"), vec![9; 5 << 20]).unwrap();
     std::os::unix::fs::symlink("inline", source.join("link")).unwrap();
     let features = "extra_attr,inode_checksum,sb_checksum,inode_crtime,flexible_inline_xattr,compression";
-    let image = bench.load(&source, 64, &["-O", features], &[]);
+    let image = bench.load(&source, 64, &["-O", features]);
     let mut edited = Image::read(&image);
     // `sload.f2fs` stores no attributes.
     let ino = crate::tool::open(&image).1.metadata("inline").unwrap().ino;

@@ -18,7 +18,7 @@ fn sample(bench: &Bench) -> (PathBuf, Image, Nid, Nid) {
     let source = bench.path("source");
     fs::create_dir_all(source.join("dir")).unwrap();
     fs::write(source.join("dir/file"), "before").unwrap();
-    let path = bench.load(&source, 64, &["-O", "extra_attr,inode_checksum"], &[]);
+    let path = bench.load(&source, 64, &["-O", "extra_attr,inode_checksum"]);
     let volume = open(&path).1;
     let number = |name: &str| Nid(u32::try_from(volume.metadata(name).unwrap().ino).unwrap());
     let image = Image::read(&path);

@@ -19,7 +19,7 @@ pub(crate) struct Bench {
 impl Bench {
     /// `None`, and a line that says so, where a tool is missing.
     pub(crate) fn new() -> Option<Self> {
-        for tool in ["mkfs.f2fs", "sload.f2fs", "fsck.f2fs", "dump.f2fs"] {
+        for tool in ["mkfs.f2fs", "sload.f2fs", "dump.f2fs"] {
             if command(tool).arg("-V").output().is_err() {
                 println!("SKIPPED: {tool} is missing (Debian: f2fs-tools)");
                 return None;
@@ -42,12 +42,10 @@ impl Bench {
     }
 
     /// Makes an image with the files of a directory.
-    pub(crate) fn load(&self, source: &Path, mib: u64, mkfs: &[&str], sload: &[&str]) -> PathBuf {
+    pub(crate) fn load(&self, source: &Path, mib: u64, mkfs: &[&str]) -> PathBuf {
         let image = self.mkfs("image", mib, mkfs);
-        // Its exit status says nothing; `fsck` does.
-        command("sload.f2fs").arg("-P").args(sload).arg("-f").arg(source).arg(&image).output().unwrap();
-        let check = run(command("fsck.f2fs").arg("--dry-run").arg(&image));
-        assert!(!check.contains("[Fail]"), "sload.f2fs made a damaged image: {}", tail(&check));
+        // Its exit status says nothing: what is read from the image does.
+        command("sload.f2fs").arg("-P").arg("-f").arg(source).arg(&image).output().unwrap();
         image
     }
 }
@@ -78,7 +76,6 @@ pub(crate) fn number_of(dump: &str, name: &str) -> u64 {
     let text = line.rsplit(':').next().unwrap().trim().trim_end_matches(']').trim();
     text.parse().unwrap_or_else(|_| panic!("{line}"))
 }
-
 
 pub(crate) fn open(image: &Path) -> (Arc<F2fs>, Volume) {
     open_bytes(&std::fs::read(image).unwrap(), OpenOptions::new()).unwrap()
