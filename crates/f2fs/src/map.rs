@@ -107,9 +107,12 @@ fn reach(store: &Store, node: &Node, way: &Way, index: u64) -> Result<Reached> {
     for (depth, step) in way.steps().iter().enumerate() {
         let nids = if depth == 0 { Inode::nids(&block).as_slice() } else { node::entries(&block) };
         let nid = nids.get(to_index(step.slot)).map_or(0, |nid| nid.get());
-        if nid == 0 {
+        let is_fsynced = store.overlay().has(ino);
+        // An fsynced inode may name an indirect node that was not written: recovery makes it anew.
+        let is_missing = nid == 0 || (is_fsynced && store.address(Nid(nid))?.is_none());
+        if is_missing {
             // Fsynced nodes may lie anywhere below what is missing.
-            let hole = if store.overlay().has(ino) { last } else { step };
+            let hole = if is_fsynced { last } else { step };
             return Ok(Reached::Hole(hole.first.saturating_add(hole.count).saturating_sub(index).max(1)));
         }
         block = store.node(Nid(nid), ino, step.offset)?;

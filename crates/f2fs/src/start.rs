@@ -67,7 +67,7 @@ impl OpenOptions {
     /// Opens the file system on a device; nothing is written.
     ///
     /// # Errors
-    /// [`Error::Corrupt`](crate::Error::Corrupt) where no superblock or no checkpoint is right, `Unsupported`, `Io`, and
+    /// [`Corrupt`](crate::Error::Corrupt) where no superblock or no checkpoint is right, `Unsupported`, `Io`, and
     /// [`CallerError::InvalidArgument`] for a copy that there is not.
     pub fn open(self, device: Arc<dyn Device>) -> Result<F2fs> {
         let blocks = Blocks::new(device);

@@ -49,7 +49,7 @@ pub(super) fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Ope
     }
     let options = OpenOptions::new().superblock(copy).skip_recovery(request.skips_log);
     let opened = Arc::new(options.open(device).map_err(vfs::Error::from)?);
-    Ok(Opened { volume: Volume::new(Arc::clone(&opened) as _), about: Box::new(OfF2fs(opened)) })
+    Ok(Opened { volume: Volume::new(Arc::<F2fs>::clone(&opened)), about: Box::new(OfF2fs(opened)) })
 }
 
 fn check_is_read_only(is_read_only: bool) -> Result<()> {

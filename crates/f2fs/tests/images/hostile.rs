@@ -182,7 +182,7 @@ fn read_all(fs: &F2fs) -> usize {
 fn sample(bench: &Bench) -> PathBuf {
     let source = bench.path("source");
     std::fs::create_dir_all(source.join("dir/sub")).unwrap();
-    for number in 0..300 {
+    for number in 0..60 {
         std::fs::write(source.join(format!("dir/a name that takes several slots {number}")), "x").unwrap();
     }
     std::fs::write(source.join("inline"), "inline").unwrap();
@@ -211,7 +211,7 @@ fn lies_end_in_answers_or_errors() {
     let image = Image::read(&sample(&bench));
     let base = MemoryDevice::from_bytes(&image.bytes);
     let all = read_all(&OpenOptions::new().open(Arc::new(base.duplicate())).unwrap());
-    assert!(all > 600, "the whole tree is read where nothing was changed: {all} answers");
+    assert!(all > 250, "the whole tree is read where nothing was changed: {all} answers");
     let targets = targets(&image);
     let count = std::env::var("SPINNEY_F2FS_MUTATIONS").ok().and_then(|count| count.parse().ok());
     let mut random = Random(0x5eed_f2f5);

@@ -17,8 +17,8 @@ use crate::edit::{Image, addresses_at, seal_superblock};
 use crate::tool::{Bench, command, number_of, open, open_bytes, run};
 use crate::walk;
 
-/// Features that change where things lie in an inode. With `flexible_inline_xattr` the tool writes addresses to where it
-/// then puts inline attributes, as its own check says, so that is left to small files.
+/// Features that change where things lie in an inode. With `flexible_inline_xattr` the tool writes addresses to where
+/// it then puts inline attributes, as its own check says, so that is left to small files.
 const EXTRA: &str = "extra_attr,inode_checksum,sb_checksum,inode_crtime,project_quota,lost_found";
 const COMPRESSION: &str = "extra_attr,inode_checksum,sb_checksum,compression";
 /// Enough for a file with indirect nodes: 923 + 2 * 1018 blocks and more.
@@ -213,8 +213,11 @@ fn holes_and_reserved_blocks_read_as_zeros() {
     assert!(kinds.contains(&(5, ExtentKind::Preallocated)) && kinds.iter().all(|(block, _)| !(2..4).contains(block)));
 }
 
+/// Compresses a cluster.
+type Pack = dyn Fn(&[u8]) -> Vec<u8>;
+
 /// Packs the file's blocks into compressed clusters of four, as the kernel lays them out.
-fn compress(image: &mut Image, ino: Nid, contents: &[u8], algorithm: u8, pack: &dyn Fn(&[u8]) -> Vec<u8>) {
+fn compress(image: &mut Image, ino: Nid, contents: &[u8], algorithm: u8, pack: &Pack) {
     let inode = image.block(image.node_at(ino));
     let addresses_at = addresses_at(inode);
     let first = u32::from_le_bytes(*inode[addresses_at..].first_chunk().unwrap());
@@ -246,8 +249,7 @@ fn compressed_clusters_are_read() {
     // One literal, then a match of the rest: what LZ4 makes of equal bytes is written here by hand.
     let lz4 = |cluster: &[u8]| lz4_of_runs(cluster);
     let zstd = |cluster: &[u8]| zstd_of(cluster);
-    let packers: [(u8, BlockCodec, &dyn Fn(&[u8]) -> Vec<u8>); 2] =
-        [(1, BlockCodec::Lz4, &lz4), (2, BlockCodec::Zstd, &zstd)];
+    let packers: [(u8, BlockCodec, &Pack); 2] = [(1, BlockCodec::Lz4, &lz4), (2, BlockCodec::Zstd, &zstd)];
     for (number, codec, pack) in packers {
         let mut image = plain.clone();
         compress(&mut image, ino, &contents, number, pack);

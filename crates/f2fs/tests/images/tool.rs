@@ -83,6 +83,6 @@ pub(crate) fn open(image: &Path) -> (Arc<F2fs>, Volume) {
 
 pub(crate) fn open_bytes(bytes: &[u8], options: OpenOptions) -> f2fs::Result<(Arc<F2fs>, Volume)> {
     let fs = Arc::new(options.open(Arc::new(MemoryDevice::from_bytes(bytes)))?);
-    let volume = Volume::new(Arc::clone(&fs) as _);
+    let volume = Volume::new(Arc::<F2fs>::clone(&fs));
     Ok((fs, volume))
 }
