@@ -409,7 +409,8 @@ mod tests {
 
     #[test]
     fn each_wrong_field_is_named() {
-        let wrong: &[(fn(&mut DiskCheckpoint), &str)] = &[
+        type Change = fn(&mut DiskCheckpoint);
+        let wrong: &[(Change, &str)] = &[
             (|fields| fields.checksum_offset = U32::new(100), "checksum_offset"),
             (|fields| fields.cp_pack_total_block_count = U32::new(600), "total_block_count"),
             (|fields| fields.cp_pack_start_sum = U32::new(0), "start_sum"),

@@ -437,7 +437,8 @@ pub(crate) mod tests {
 
     #[test]
     fn each_wrong_field_is_named() {
-        let wrong: &[(fn(&mut DiskSuperblock), &str)] = &[
+        type Change = fn(&mut DiskSuperblock);
+        let wrong: &[(Change, &str)] = &[
             (|fields| fields.magic = U32::new(1), "magic"),
             (|fields| fields.log_blocksize = U32::new(14), "log_blocksize"),
             (|fields| fields.log_sectorsize = U32::new(8), "log_sectorsize"),
