@@ -8,9 +8,9 @@
 set -u
 cd "$(dirname "$0")"
 packages="gcc libc6-dev btrfs-progs attr acl e2fsprogs xz-utils zstd util-linux kmod strace python3 groff-base"
-packages="$packages fuse3 perl-base git"
+packages="$packages fuse3 perl-base git f2fs-tools"
 needed="cc btrfs mkfs.btrfs btrfstune setfattr setfacl lsattr xz zstd losetup modprobe strace python3"
-needed="$needed fusermount3 perl setpriv git groff"
+needed="$needed fusermount3 perl setpriv git groff mkfs.f2fs sload.f2fs dump.f2fs"
 images=${SPINNEY_IMAGES:-target/images}
 [ "${CI:-}" = true ] && seeds=${SPINNEY_SEEDS:-120} || seeds=${SPINNEY_SEEDS:-200}
 passed=0; failed=0; skipped=0; failures=

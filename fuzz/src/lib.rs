@@ -8,6 +8,7 @@
 //! `make_seeds` writes the seeds of `corpus/` from real images.
 
 mod apply;
+mod f2fs;
 mod image;
 mod stream;
 
@@ -29,6 +30,7 @@ use zerocopy::IntoBytes;
 #[allow(unused_imports, reason = "not by all who take this file in")]
 pub use apply::Applier;
 pub use apply::apply;
+pub use f2fs::f2fs;
 pub use image::image;
 pub use stream::stream;
 

@@ -35,7 +35,6 @@ const FOREIGN: &[(&str, Magic)] = &[
     ("fat", magic(0x36, b"FAT")),
     ("fat", magic(0x52, b"FAT32")),
     ("ext2, ext3 or ext4", magic(0x438, b"\x53\xef")),
-    ("f2fs", magic(0x400, b"\x10\x20\xf5\xf2")),
     ("erofs", magic(0x400, b"\xe2\xe1\xf5\xe0")),
     ("LVM physical volume", magic(0x218, b"LVM2 001")),
     ("bcachefs", magic(0x1018, b"\xc6\x85\x73\xf6\x66\xce\x90\xa9\xd9\x6a\x60\xcf\x80\x3d\xf7\xef")),

@@ -15,10 +15,12 @@
 //! many sectors [`checksum_many`] is the faster way: BLAKE2b works on several at once.
 
 mod blake2b;
+mod crc32;
 mod crc32c;
 mod sha256;
 mod xxhash64;
 
+pub use crc32::crc32_raw;
 pub use crc32c::crc32c_raw;
 use std::fmt;
 

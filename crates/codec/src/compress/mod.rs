@@ -19,12 +19,15 @@
 //!
 //! Encoders and decoders are expensive to set up. Each thread keeps one of each kind.
 
+mod block;
+mod lz4;
 mod lzo;
 mod zlib;
 mod zstd;
 
 pub use crate::kind::CompressionType;
 use crate::{Error, Result};
+pub use block::{BlockCodec, BlockError, decompress_block};
 
 /// What a stream means that ends before the extent does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

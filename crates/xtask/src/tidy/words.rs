@@ -8,7 +8,7 @@ use proc_macro2::{TokenStream, TokenTree};
 const NEUTRAL_CRATES: &[&str] = &["blockdev", "codec", "commands", "fuse", "host", "vfs", "vfs-conformance"];
 /// Files that recognise what people have on their disks, in order not to overwrite it.
 const RECOGNISING: &[&str] = &["crates/commands/src/magic.rs"];
-const FORMAT_NAMES: &[&str] = &["btrfs", "ext4", "xfs", "zfs", "ntfs"];
+const FORMAT_NAMES: &[&str] = &["btrfs", "f2fs", "ext4", "xfs", "zfs", "ntfs"];
 /// Folders in which `unsafe` is legal (each block with its SAFETY comment, which clippy checks).
 const UNSAFE_FOLDERS: &[&str] = &["crates/blockdev/", "crates/codec/", "crates/fuse/src/sys/"];
 
@@ -30,7 +30,7 @@ pub(super) fn check(file: &TextFile) -> Vec<Problem> {
 
 /// Whether a line names a format of our own.
 pub(super) fn names_a_format(line: &str) -> bool {
-    format_named(line) == Some("btrfs")
+    matches!(format_named(line), Some("btrfs" | "f2fs"))
 }
 
 fn format_named(line: &str) -> Option<&'static str> {

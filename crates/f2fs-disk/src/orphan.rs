@@ -1,0 +1,61 @@
+//! Orphans: inodes that lost their last name while they were open, and go when the volume is mounted.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::convert::usize_from;
+use crate::error::{Corrupt, within};
+use crate::ids::{Block, Nid};
+use crate::{BLOCK_SIZE, OnDisk};
+
+/// Orphans of a block.
+const ORPHANS_PER_BLOCK: usize = 1020;
+
+/// A block, as it lies on disk.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+pub struct OrphanBlock {
+    /// Inode numbers.
+    pub ino: [U32; ORPHANS_PER_BLOCK],
+    /// Zeros.
+    pub reserved: U32,
+    /// Index of the block among those with orphans, from 1 on.
+    pub blk_addr: U16,
+    /// How many there are.
+    pub blk_count: U16,
+    /// Orphans in this block.
+    pub entry_count: U32,
+    /// Not used.
+    pub check_sum: U32,
+}
+
+const _: () = assert!(size_of::<OrphanBlock>() == BLOCK_SIZE);
+
+impl OnDisk for OrphanBlock {
+    const NAME: &'static str = "orphan block size";
+}
+
+/// The orphans of a block.
+///
+/// # Errors
+/// [`Corrupt`] for more than fit.
+pub fn orphans(block: &Block) -> Result<impl Iterator<Item = Nid> + '_, Corrupt> {
+    let block = OrphanBlock::parse(block)?;
+    within("orphan entry_count", u64::from(block.entry_count.get()), 0, 1020)?;
+    Ok(block.ino.iter().take(usize_from(block.entry_count.get())).map(|ino| Nid(ino.get())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_as_are_counted() {
+        let mut block = [0; 4096];
+        block[..8].copy_from_slice(&[9, 0, 0, 0, 7, 0, 0, 0]);
+        block[4088] = 2;
+        assert_eq!(orphans(&block).unwrap().collect::<Vec<_>>(), [Nid(9), Nid(7)]);
+        block[4090] = 1;
+        assert!(orphans(&block).is_err());
+    }
+}

@@ -1,0 +1,188 @@
+//! Extended attributes: a header, and entries one after the other up to one that begins with four zeros.
+//!
+//! They lie in the inode, in a node of their own, or in both: then the entries go on in the node where the inode's
+//! room ends, in the middle of an entry if need be.
+
+use zerocopy::little_endian::{U16, U32};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use crate::OnDisk;
+use crate::convert::to_u64;
+use crate::error::{Corrupt, Detail};
+
+/// The first four bytes of attributes.
+const MAGIC: u32 = 0xf2f5_2011;
+/// Entries begin at multiples of this.
+const ALIGN: usize = 4;
+
+/// What attributes begin with.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+struct Header {
+    h_magic: U32,
+    h_refcount: U32,
+    h_reserved: [U32; 4],
+}
+
+const _: () = assert!(size_of::<Header>() == 24);
+
+impl OnDisk for Header {
+    const NAME: &'static str = "xattr header size";
+}
+
+/// What an entry begins with.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[repr(C)]
+struct EntryHead {
+    e_name_index: u8,
+    e_name_len: u8,
+    e_value_size: U16,
+}
+
+impl OnDisk for EntryHead {
+    const NAME: &'static str = "xattr entry size";
+}
+
+/// The kinds of names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Namespace {
+    /// `user.`
+    User,
+    /// `system.posix_acl_access`, with a list in the format's own form.
+    AclAccess,
+    /// `system.posix_acl_default`, with a list in the format's own form.
+    AclDefault,
+    /// `trusted.`
+    Trusted,
+    /// `security.`
+    Security,
+    /// What the format keeps for itself: encryption contexts, verity descriptors, and what is not known.
+    Internal(u8),
+}
+
+impl Namespace {
+    const fn from_raw(raw: u8) -> Self {
+        match raw {
+            1 => Self::User,
+            2 => Self::AclAccess,
+            3 => Self::AclDefault,
+            4 => Self::Trusted,
+            6 => Self::Security,
+            other => Self::Internal(other),
+        }
+    }
+
+    /// What Linux puts before the name; `None` for attributes that no program sees.
+    #[must_use]
+    pub const fn prefix(self) -> Option<&'static str> {
+        Some(match self {
+            Self::User => "user.",
+            Self::AclAccess => "system.posix_acl_access",
+            Self::AclDefault => "system.posix_acl_default",
+            Self::Trusted => "trusted.",
+            Self::Security => "security.",
+            Self::Internal(_) => return None,
+        })
+    }
+
+    /// True where the prefix is the whole name.
+    #[must_use]
+    pub const fn is_acl(self) -> bool {
+        matches!(self, Self::AclAccess | Self::AclDefault)
+    }
+}
+
+/// An attribute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Xattr<'a> {
+    /// Kind of name.
+    pub namespace: Namespace,
+    /// The rest of the name.
+    pub name: &'a [u8],
+    /// The value.
+    pub value: &'a [u8],
+}
+
+impl Xattr<'_> {
+    /// The name that Linux has for it; `None` where no program sees it.
+    #[must_use]
+    pub fn full_name(&self) -> Option<Vec<u8>> {
+        let prefix = self.namespace.prefix()?.as_bytes();
+        let rest = if self.namespace.is_acl() { &[][..] } else { self.name };
+        Some([prefix, rest].concat())
+    }
+}
+
+/// The attributes in bytes: the inode's room and the node's, joined. Bytes without the magic have none.
+///
+/// # Errors
+/// [`Corrupt`] for the first entry that does not fit; nothing comes after it.
+pub fn entries(bytes: &[u8]) -> impl Iterator<Item = Result<Xattr<'_>, Corrupt>> {
+    let is_there = Header::parse(bytes).is_ok_and(|header| header.h_magic.get() == MAGIC);
+    let mut rest = if is_there { bytes.get(size_of::<Header>()..).unwrap_or_default() } else { &[] };
+    std::iter::from_fn(move || {
+        if rest.first_chunk().is_none_or(|head| *head == [0; ALIGN]) {
+            return None;
+        }
+        let found = split(rest);
+        rest = found.as_ref().map_or(&[], |(_, behind)| behind);
+        Some(found.map(|(xattr, _)| xattr))
+    })
+}
+
+fn split(bytes: &[u8]) -> Result<(Xattr<'_>, &[u8]), Corrupt> {
+    let head = EntryHead::parse(bytes)?;
+    let (name_len, value_len) = (usize::from(head.e_name_len), usize::from(head.e_value_size.get()));
+    let start = size_of::<EntryHead>();
+    let name_end = start.saturating_add(name_len);
+    let end = name_end.saturating_add(value_len);
+    let parts = bytes.get(start..name_end).zip(bytes.get(name_end..end));
+    let (name, value) =
+        parts.ok_or(Corrupt::new("xattr entry size", Detail::AtMost(to_u64(bytes.len())), Detail::size(end)))?;
+    let behind = bytes.get(end.next_multiple_of(ALIGN)..).unwrap_or_default();
+    Ok((Xattr { namespace: Namespace::from_raw(head.e_name_index), name, value }, behind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(entries: &[(u8, &[u8], &[u8])]) -> Vec<u8> {
+        let mut bytes = MAGIC.to_le_bytes().to_vec();
+        bytes.resize(24, 0);
+        for (index, name, value) in entries {
+            bytes.extend([*index, u8::try_from(name.len()).unwrap()]);
+            bytes.extend(u16::try_from(value.len()).unwrap().to_le_bytes());
+            bytes.extend_from_slice(name);
+            bytes.extend_from_slice(value);
+            bytes.resize(bytes.len().next_multiple_of(4), 0);
+        }
+        bytes
+    }
+
+    #[test]
+    fn names_get_their_prefix() {
+        let mut bytes = sample(&[(1, b"a", b"12345"), (3, b"", b"acl"), (6, b"selinux", b""), (9, b"c", b"context")]);
+        bytes.extend([0; 40]);
+        let found: Vec<_> = entries(&bytes).map(Result::unwrap).collect();
+        let names: Vec<_> = found.iter().map(Xattr::full_name).collect();
+        let expected = [Some("user.a"), Some("system.posix_acl_default"), Some("security.selinux"), None];
+        assert_eq!(names, expected.map(|name| name.map(|name| name.as_bytes().to_vec())));
+        assert_eq!(found[0].value, b"12345");
+        assert_eq!(entries(&[0; 100]).count(), 0, "no magic");
+        assert_eq!(entries(&bytes[..10]).count(), 0);
+    }
+
+    #[test]
+    fn the_list_ends_with_its_bytes_or_with_an_error() {
+        let bytes = sample(&[(1, b"a", b"1234567")]);
+        assert_eq!(entries(&bytes).count(), 1, "no zeros at the end");
+        let cut: Vec<_> = entries(&bytes[..30]).collect();
+        assert_eq!(cut.len(), 1);
+        assert_eq!(
+            cut[0].unwrap_err().to_string(),
+            "corrupt xattr entry size at an unknown place: expected at most 6, found 12"
+        );
+        assert_eq!(entries(&bytes[..26]).count(), 0, "less than a head");
+    }
+}

@@ -1,0 +1,96 @@
+//! The device, and the blocks of metadata that were read last.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use blockdev::Device;
+use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr};
+
+use crate::error::Result;
+use crate::locks::{Mutex, Rank};
+
+/// Blocks of one generation of the cache: 8 MiB. There are two generations.
+const GENERATION_BLOCKS: usize = 2048;
+
+/// Blocks of a device.
+#[derive(Debug)]
+pub(crate) struct Blocks {
+    device: Arc<dyn Device>,
+    cache: Mutex<Cache>,
+}
+
+/// Blocks read since the older generation was full, and that one; what is in neither is read again. A block that is
+/// used moves to the younger one, so those used often stay.
+#[derive(Debug, Default)]
+struct Cache {
+    young: HashMap<BlockAddr, Arc<Block>>,
+    old: HashMap<BlockAddr, Arc<Block>>,
+}
+
+impl Cache {
+    fn get(&mut self, at: BlockAddr) -> Option<Arc<Block>> {
+        if let Some(block) = self.young.get(&at) {
+            return Some(Arc::clone(block));
+        }
+        let block = self.old.remove(&at)?;
+        self.put(at, &block);
+        Some(block)
+    }
+
+    fn put(&mut self, at: BlockAddr, block: &Arc<Block>) {
+        if self.young.len() >= GENERATION_BLOCKS {
+            self.old = std::mem::take(&mut self.young);
+        }
+        self.young.insert(at, Arc::clone(block));
+    }
+}
+
+impl Blocks {
+    pub(crate) fn new(device: Arc<dyn Device>) -> Self {
+        Self { device, cache: Mutex::new(Rank::Cache, Cache::default()) }
+    }
+
+    pub(crate) fn size_bytes(&self) -> u64 {
+        self.device.size_bytes()
+    }
+
+    /// A block of metadata.
+    pub(crate) fn get(&self, at: BlockAddr) -> Result<Arc<Block>> {
+        if let Some(block) = self.cache.lock().get(at) {
+            return Ok(block);
+        }
+        let block = Arc::new(self.read(at)?);
+        self.cache.lock().put(at, &block);
+        Ok(block)
+    }
+
+    /// A block that is needed once.
+    pub(crate) fn read(&self, at: BlockAddr) -> Result<Block> {
+        let mut block = [0; BLOCK_SIZE];
+        self.read_bytes(at.byte(), &mut block)?;
+        Ok(block)
+    }
+
+    /// Bytes of file data, or others that are needed once.
+    pub(crate) fn read_bytes(&self, offset: u64, buf: &mut [u8]) -> Result<()> {
+        Ok(self.device.read_at(offset, buf)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_is_bounded_and_keeps_what_is_used() {
+        let mut cache = Cache::default();
+        let block = Arc::new([0; BLOCK_SIZE]);
+        cache.put(BlockAddr(0), &block);
+        for number in 1..20_000 {
+            cache.put(BlockAddr(number), &block);
+            assert!(cache.get(BlockAddr(0)).is_some(), "{number}");
+        }
+        assert!(cache.young.len() + cache.old.len() <= 2 * GENERATION_BLOCKS);
+        assert!(cache.get(BlockAddr(1)).is_none());
+    }
+}

@@ -1,0 +1,89 @@
+//! What can go wrong, and whom it blames.
+
+use codec::compress::BlockError;
+use f2fs_disk::flags::Features;
+use f2fs_disk::{Corrupt, Nid};
+
+/// What operations of this crate return.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation failed.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// What was asked for does not fit what is there.
+    #[error(transparent)]
+    Caller(#[from] CallerError),
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] blockdev::Error),
+    /// The image is damaged.
+    #[error(transparent)]
+    Corrupt(#[from] Corrupt),
+    /// A compressed cluster does not decompress: the image is damaged.
+    #[error("corrupt compressed cluster in inode {ino}, its block {index}: {source}")]
+    Cluster {
+        /// Inode of the file.
+        ino: Nid,
+        /// First block of the cluster.
+        index: u64,
+        /// What is wrong.
+        source: BlockError,
+    },
+    /// The image, or what is asked for, needs what this crate does not do.
+    #[error(transparent)]
+    Unsupported(#[from] Unsupported),
+}
+
+/// What is wrong with what the caller asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CallerError {
+    /// There is nothing of the name.
+    #[error("no such file or directory")]
+    NotFound,
+    /// Names are in directories alone.
+    #[error("not a directory")]
+    NotADirectory,
+    /// Directories have no contents.
+    #[error("is a directory")]
+    IsADirectory,
+    /// No name is that long.
+    #[error("name too long")]
+    NameTooLong,
+    /// It makes no sense for this kind of file.
+    #[error("invalid argument")]
+    InvalidArgument,
+    /// There is no such attribute.
+    #[error("no such attribute")]
+    NoAttribute,
+    /// There is neither data nor a hole behind the offset.
+    #[error("no data or hole at or after the offset")]
+    NoSuchOffset,
+    /// There is no node with this number.
+    #[error("stale file handle")]
+    Stale,
+}
+
+/// What this crate does not do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unsupported {
+    /// Any change.
+    #[error("f2fs is read-only so far: nothing in an f2fs image can be changed")]
+    Change,
+    /// Features of the volume.
+    #[error("f2fs feature not supported: {}", _0.names().join(", "))]
+    Features(Features),
+    /// Blocks of another size than 4 KiB; the logarithm of the size.
+    #[error("f2fs blocks of 2^{0} bytes are not supported, those of 4096 bytes are")]
+    BlockSize(u32),
+    /// A volume on several devices.
+    #[error("f2fs volume on {0} devices: only a single device is supported")]
+    Devices(usize),
+    /// Contents that only who has a key can read.
+    #[error("inode {0} is encrypted: contents, names and targets that need a key are not supported")]
+    Encrypted(Nid),
+    /// A way of compression.
+    #[error("inode {0} is compressed with {1}, which is not supported; lzo, lz4 and zstd are")]
+    Compression(Nid, &'static str),
+}

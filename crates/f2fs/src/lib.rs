@@ -1,0 +1,40 @@
+//! f2fs images as a [`vfs::FileSystem`], read-only so far.
+//!
+//! - `blocks`: the device, and a cache of blocks of metadata
+//! - `start`: which superblock and checkpoint count; `recovery` and `overlay`: what was fsynced after it
+//! - `store`: nodes and inodes by their numbers
+//! - `map`: where blocks of files are; `cluster`: compressed ones
+//! - `file`, `dir`, `xattrs`: contents, names and attributes
+//! - `vfs_impl`: the only place that knows node numbers of servers, and errno
+//!
+//! An image may be made to do harm: nothing in it leads to a panic, to an endless loop or to more memory than a fixed
+//! part of the image's own size. A node carries its place in its inode, so that trees of nodes cannot loop.
+//!
+//! What the last fsyncs wrote after the checkpoint is shown as if it had been recovered, and nothing is written for
+//! that ([`OpenOptions::skip_recovery`] leaves it out).
+//!
+//! How it fails: [`Error`]. Who calls it: programs by paths (`vfs::Volume`), and servers.
+
+// What reads the disk decides with every length and index whether it can be right (STYLE 19 and 30).
+#![deny(clippy::indexing_slicing)]
+#![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
+
+mod blocks;
+mod cluster;
+mod dir;
+mod error;
+mod file;
+mod info;
+mod locks;
+mod map;
+mod overlay;
+mod recovery;
+mod start;
+mod store;
+mod vfs_impl;
+mod xattrs;
+
+pub use error::{CallerError, Error, Result, Unsupported};
+pub use info::Info;
+pub use start::OpenOptions;
+pub use vfs_impl::F2fs;

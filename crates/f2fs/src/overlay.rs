@@ -1,0 +1,52 @@
+//! Nodes and names that lie over those of the checkpoint: what `recovery` found.
+//!
+//! Nodes are named by inode and offset, as the indirect nodes that will lead to new ones may not be written yet.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use f2fs_disk::inode::Kind;
+use f2fs_disk::{BlockAddr, Nid};
+
+/// Names of a directory that recovery would make, and what they lead to.
+pub(crate) type Names = BTreeMap<Vec<u8>, (Nid, Option<Kind>)>;
+
+/// What was fsynced since the checkpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Overlay {
+    nodes: HashMap<(Nid, u32), BlockAddr>,
+    files: HashSet<Nid>,
+    names: HashMap<Nid, Names>,
+}
+
+impl Overlay {
+    /// Adds a node of an inode; it counts instead of one that was added before.
+    pub(crate) fn add_node(&mut self, ino: Nid, offset: u32, at: BlockAddr) {
+        self.nodes.insert((ino, offset), at);
+        self.files.insert(ino);
+    }
+
+    /// Adds a name to a directory.
+    pub(crate) fn add_name(&mut self, dir: Nid, name: &[u8], ino: Nid, kind: Kind) {
+        self.names.entry(dir).or_default().insert(name.to_vec(), (ino, Some(kind)));
+    }
+
+    /// A node of an inode.
+    pub(crate) fn node(&self, ino: Nid, offset: u32) -> Option<BlockAddr> {
+        self.nodes.get(&(ino, offset)).copied()
+    }
+
+    /// True for an inode of which nodes are here.
+    pub(crate) fn has(&self, ino: Nid) -> bool {
+        self.files.contains(&ino)
+    }
+
+    /// Names of a directory that are new, or lead elsewhere.
+    pub(crate) fn names(&self, dir: Nid) -> Option<&Names> {
+        self.names.get(&dir)
+    }
+
+    /// Count of inodes with fsynced changes.
+    pub(crate) fn file_count(&self) -> usize {
+        self.files.len()
+    }
+}

@@ -1,0 +1,113 @@
+//! What the last fsyncs wrote after the checkpoint, to be laid over it in memory.
+//!
+//! An fsync writes the nodes of a file to the log of warm nodes, and no checkpoint. Each node says where the next one
+//! of the log is. The kernel follows them from where the checkpoint says that the log goes on, as long as they carry
+//! the checkpoint's version ([`Checkpoint::is_of_next`]), and makes the changes again ("roll-forward recovery"):
+//!
+//! * of every inode with a node that ends an fsync, all nodes up to the last such one count;
+//! * an inode with the dentry mark was made since the checkpoint: its name goes into its directory.
+//!
+//! Here nothing is written: lookups of nodes and names go to the [`Overlay`] first.
+//!
+//! [`Checkpoint::is_of_next`]: f2fs_disk::checkpoint::Checkpoint::is_of_next
+
+use std::collections::{HashMap, HashSet};
+
+use f2fs_disk::checkpoint::WARM_NODE;
+use f2fs_disk::node::{Footer, XATTR_OFFSET};
+use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Nid};
+
+use crate::error::{CallerError, Error, Result};
+use crate::overlay::Overlay;
+use crate::store::Store;
+
+/// A node of the log.
+struct Logged {
+    at: BlockAddr,
+    footer: Footer,
+}
+
+/// Up to where in the log an inode is recovered, and from which node its name.
+#[derive(Default)]
+struct Wanted {
+    last: usize,
+    name: Option<usize>,
+}
+
+/// Follows the log behind the checkpoint.
+///
+/// # Errors
+/// [`Error::Corrupt`] for a log that leads back into itself, [`Error::Io`].
+pub(crate) fn read(store: &Store) -> Result<Overlay> {
+    let log = read_log(store)?;
+    let wanted = find_wanted(store, &log)?;
+    let mut overlay = Overlay::default();
+    for (index, node) in log.iter().enumerate() {
+        let (ino, offset) = (node.footer.ino(), node.footer.offset());
+        let Some(wanted) = wanted.get(&ino).filter(|wanted| index <= wanted.last) else { continue };
+        if node.footer.is_direct() || offset == XATTR_OFFSET {
+            overlay.add_node(ino, offset, node.at);
+        }
+        if wanted.name == Some(index) {
+            add_name(&mut overlay, store, ino, node.at)?;
+        }
+    }
+    Ok(overlay)
+}
+
+/// The inode's own block has the name and the directory.
+fn add_name(overlay: &mut Overlay, store: &Store, ino: Nid, at: BlockAddr) -> Result<()> {
+    let inode = store.inode_in(&store.blocks.read(at)?, ino)?;
+    let name = inode.name()?;
+    if name.iter().any(|byte| matches!(byte, 0 | b'/')) || matches!(name, b"." | b"..") {
+        let expected = Detail::Text("a name that a file can have");
+        return Err(Corrupt::new("inode i_name", expected, Detail::Text("another")).at(At::Inode(ino)).into());
+    }
+    let dir = Nid(inode.fields().i_pino.get());
+    // The kernel leaves names out whose directory is gone.
+    if !matches!(store.inode(dir), Err(Error::Caller(CallerError::Stale))) {
+        overlay.add_name(dir, name, ino, inode.kind());
+    }
+    Ok(())
+}
+
+/// The nodes of the log since the checkpoint: at most one for each block of the volume.
+fn read_log(store: &Store) -> Result<Vec<Logged>> {
+    let fields = store.checkpoint().fields();
+    let segment = fields.cur_node_segno.get(WARM_NODE).map_or(0, |segment| segment.get());
+    let offset = fields.cur_node_blkoff.get(WARM_NODE).map_or(0, |offset| u32::from(offset.get()));
+    let mut at = store.geometry().segment_block(segment, offset);
+    let (mut log, mut seen) = (Vec::new(), HashSet::new());
+    while store.geometry().is_main(at) {
+        let footer = Footer::of(&store.blocks.read(at)?);
+        if !store.checkpoint().is_of_next(footer.cp_ver.get()) {
+            break;
+        }
+        if !seen.insert(at) {
+            let expected = Detail::Text("a block that was not passed yet");
+            let found = Detail::Block(at);
+            return Err(Corrupt::new("node footer next_blkaddr", expected, found).at(At::Block(at)).into());
+        }
+        log.push(Logged { at, footer });
+        at = BlockAddr(footer.next_blkaddr.get());
+    }
+    Ok(log)
+}
+
+/// The inodes with an fsync, except those of which nothing is known: neither the checkpoint nor the log has the inode.
+fn find_wanted(store: &Store, log: &[Logged]) -> Result<HashMap<Nid, Wanted>> {
+    let mut wanted: HashMap<Nid, Wanted> = HashMap::new();
+    for (index, node) in log.iter().enumerate().filter(|(_, node)| node.footer.is_fsync()) {
+        let (ino, footer) = (node.footer.ino(), &node.footer);
+        let makes_name = footer.is_inode() && footer.is_dent();
+        if !wanted.contains_key(&ino) && !makes_name && store.address(ino)?.is_none() {
+            continue;
+        }
+        let entry = wanted.entry(ino).or_default();
+        entry.last = index;
+        if makes_name {
+            entry.name = Some(index);
+        }
+    }
+    Ok(wanted)
+}

@@ -1,0 +1,166 @@
+//! Opening: which superblock and checkpoint count, and whether all that the volume needs is supported.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use blockdev::Device;
+use f2fs_disk::checkpoint::{Checkpoint, PackEnd};
+use f2fs_disk::convert::{to_u64, usize_from};
+use f2fs_disk::flags::{CheckpointFlags, Features};
+use f2fs_disk::nat::NatEntry;
+use f2fs_disk::superblock::{
+    COPIES, LOG_BLOCK_SIZE, MAGIC, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, copy_offset,
+};
+use f2fs_disk::{At, BLOCK_SIZE, BlockAddr, Corrupt, Detail, Nid, summary};
+
+use crate::blocks::Blocks;
+use crate::error::{CallerError, Result, Unsupported};
+use crate::recovery;
+use crate::store::Store;
+use crate::vfs_impl::F2fs;
+
+/// Features that are read, or that make no difference to who reads.
+const SUPPORTED: Features = Features::ENCRYPT
+    .union(Features::ATOMIC_WRITE)
+    .union(Features::EXTRA_ATTR)
+    .union(Features::PRJQUOTA)
+    .union(Features::INODE_CHKSUM)
+    .union(Features::FLEXIBLE_INLINE_XATTR)
+    .union(Features::QUOTA_INO)
+    .union(Features::INODE_CRTIME)
+    .union(Features::LOST_FOUND)
+    .union(Features::VERITY)
+    .union(Features::SB_CHKSUM)
+    .union(Features::CASEFOLD)
+    .union(Features::COMPRESSION)
+    .union(Features::RO);
+/// The largest blocks that kernels have, as a logarithm.
+const LOG_BLOCK_SIZE_MAX: u32 = 16;
+
+/// How an image is opened.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct OpenOptions {
+    superblock: Option<u64>,
+    skips_recovery: bool,
+}
+
+impl OpenOptions {
+    /// As the kernel would open it for reading: the first superblock that is right, and with what was fsynced after
+    /// the checkpoint.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes this copy of the superblock, 0 or 1, and no other.
+    #[must_use]
+    pub fn superblock(self, copy: Option<u64>) -> Self {
+        Self { superblock: copy, ..self }
+    }
+
+    /// Shows the last checkpoint, without what was fsynced after it (the kernel's `norecovery`).
+    #[must_use]
+    pub fn skip_recovery(self, skips_recovery: bool) -> Self {
+        Self { skips_recovery, ..self }
+    }
+
+    /// Opens the file system on a device; nothing is written.
+    ///
+    /// # Errors
+    /// [`Corrupt`](crate::Error::Corrupt) where no superblock or no checkpoint is right, `Unsupported`, `Io`, and
+    /// [`CallerError::InvalidArgument`] for a copy that there is not.
+    pub fn open(self, device: Arc<dyn Device>) -> Result<F2fs> {
+        let blocks = Blocks::new(device);
+        let superblock = self.read_superblock(&blocks)?;
+        check_is_supported(&superblock)?;
+        let (end, size) = (superblock.geometry().end().byte(), blocks.size_bytes());
+        if size < end {
+            return Err(Corrupt::new("device size", Detail::AtLeast(end), Detail::Number(size)).into());
+        }
+        let checkpoint = read_checkpoint(&blocks, &superblock)?;
+        let journal = read_nat_journal(&blocks, &checkpoint)?;
+        let mut store = Store::new(blocks, superblock, checkpoint, journal);
+        if !self.skips_recovery {
+            let overlay = recovery::read(&store)?;
+            store.set_overlay(overlay);
+        }
+        // Who opens it wants to know at once where there is no root.
+        store.inode(store.root())?;
+        Ok(F2fs::new(store))
+    }
+
+    fn read_superblock(self, blocks: &Blocks) -> Result<Superblock> {
+        let copies = match self.superblock {
+            Some(copy) if copy < COPIES => copy..copy.saturating_add(1),
+            Some(_) => return Err(CallerError::InvalidArgument.into()),
+            None => 0..COPIES,
+        };
+        let mut first_error = None;
+        for copy in copies {
+            match read_copy(blocks, copy_offset(copy)) {
+                Ok(superblock) => return Ok(superblock),
+                Err(error) => first_error = first_error.or(Some(error)),
+            }
+        }
+        Err(first_error.unwrap_or(CallerError::InvalidArgument.into()))
+    }
+}
+
+fn read_copy(blocks: &Blocks, offset: u64) -> Result<Superblock> {
+    let mut bytes = vec![0; SUPERBLOCK_SIZE];
+    blocks.read_bytes(offset, &mut bytes)?;
+    let unchecked = UncheckedSuperblock::new(&bytes)?;
+    let (magic, log) = (unchecked.fields().magic.get(), unchecked.fields().log_blocksize.get());
+    if magic == MAGIC && log > LOG_BLOCK_SIZE && log <= LOG_BLOCK_SIZE_MAX {
+        return Err(Unsupported::BlockSize(log).into());
+    }
+    Ok(unchecked.verify(offset)?)
+}
+
+fn check_is_supported(superblock: &Superblock) -> Result<()> {
+    let missing = superblock.features().difference(SUPPORTED);
+    if !missing.is_empty() {
+        return Err(Unsupported::Features(missing).into());
+    }
+    let devices = superblock.fields().device_count();
+    if devices > 1 {
+        return Err(Unsupported::Devices(devices).into());
+    }
+    Ok(())
+}
+
+/// The newest pack that is right.
+fn read_checkpoint(blocks: &Blocks, superblock: &Superblock) -> Result<Checkpoint> {
+    let packs = [0, 1].map(|number| read_pack(blocks, superblock, superblock.geometry().pack(number)));
+    match packs {
+        [Ok(first), Ok(second)] => Ok(if second.is_newer_than(&first) { second } else { first }),
+        [Ok(checkpoint), Err(_)] | [Err(_), Ok(checkpoint)] => Ok(checkpoint),
+        [Err(error), Err(_)] => Err(error),
+    }
+}
+
+fn read_pack(blocks: &Blocks, superblock: &Superblock, at: BlockAddr) -> Result<Checkpoint> {
+    let head = blocks.read(at)?;
+    let end = PackEnd::verify(&head).map_err(|error| error.at(At::Checkpoint(at)))?;
+    // Bounded: the superblock was verified.
+    let payload = usize_from(superblock.geometry().cp_payload);
+    let mut first = vec![0; payload.saturating_add(1).saturating_mul(BLOCK_SIZE)];
+    blocks.read_bytes(at.byte(), &mut first)?;
+    let last = blocks.read(at.plus(end.last_index()))?;
+    Ok(Checkpoint::verify(&first, &last, at, superblock)?)
+}
+
+/// Entries of the NAT that the checkpoint keeps beside the summaries of its data segments.
+fn read_nat_journal(blocks: &Blocks, checkpoint: &Checkpoint) -> Result<HashMap<Nid, NatEntry>> {
+    let is_compact = checkpoint.flags().contains(CheckpointFlags::COMPACT_SUM);
+    let at = if is_compact { checkpoint.compact_summaries() } else { checkpoint.data_summary(0) };
+    let block = blocks.read(at)?;
+    let entries = if is_compact {
+        let missing = Corrupt::new("packed summaries", Detail::AtLeast(to_u64(BLOCK_SIZE)), Detail::Number(0));
+        summary::nat_journal(summary::compact_journals(&block).ok_or(missing)?.0)
+    } else {
+        summary::SummaryBlock::verify(&block).and_then(|summary| summary::nat_journal(&summary.journal))
+    };
+    let entries = entries.map_err(|error| error.at(At::Block(at)))?;
+    Ok(entries.into_iter().collect())
+}

@@ -1,0 +1,90 @@
+//! What went wrong, in the numbers that Linux has for it.
+
+use std::collections::HashSet;
+
+use vfs::{Blame, Errno};
+
+use crate::error::{CallerError, Error, Unsupported};
+use crate::locks::{Mutex, Rank};
+
+/// Different failures that are logged; of further ones one line says so.
+const LOGGED_MAX: usize = 1000;
+
+impl From<CallerError> for Errno {
+    fn from(what: CallerError) -> Self {
+        use CallerError as C;
+        match what {
+            C::NotFound => Self::ENOENT,
+            C::NotADirectory => Self::ENOTDIR,
+            C::IsADirectory => Self::EISDIR,
+            C::NameTooLong => Self::ENAMETOOLONG,
+            C::InvalidArgument => Self::EINVAL,
+            C::NoAttribute => Self::ENODATA,
+            C::NoSuchOffset => Self::ENXIO,
+            C::Stale => Self::ESTALE,
+        }
+    }
+}
+
+impl From<Error> for vfs::Error {
+    fn from(error: Error) -> Self {
+        let (errno, blame) = match &error {
+            // The number says it all.
+            Error::Caller(what) => return Errno::from(*what).into(),
+            Error::Io(_) => (Errno::EIO, Blame::Device),
+            Error::Corrupt(_) | Error::Cluster { .. } => (Errno::EIO, Blame::Image),
+            Error::Unsupported(Unsupported::Change) => (Errno::EROFS, Blame::Program),
+            Error::Unsupported(_) => (Errno::EOPNOTSUPP, Blame::Program),
+        };
+        Self::new(errno, blame, error)
+    }
+}
+
+/// Failures that are not the caller's: each goes to the log once, with its place.
+#[derive(Debug)]
+pub(super) struct FaultLog(Mutex<HashSet<String>>);
+
+impl Default for FaultLog {
+    fn default() -> Self {
+        Self(Mutex::new(Rank::Logged, HashSet::new()))
+    }
+}
+
+impl FaultLog {
+    /// The error as servers and users of paths get it.
+    pub(super) fn told(&self, error: Error) -> vfs::Error {
+        if matches!(error, Error::Io(_) | Error::Corrupt(_) | Error::Cluster { .. }) {
+            self.note(&error);
+        }
+        error.into()
+    }
+
+    #[cold]
+    fn note(&self, error: &Error) {
+        let text = error.to_string();
+        let mut logged = self.0.lock();
+        if logged.len() >= LOGGED_MAX || !logged.insert(text.clone()) {
+            return;
+        }
+        let is_last = logged.len() == LOGGED_MAX;
+        drop(logged);
+        tracing::error!("{text}");
+        if is_last {
+            tracing::error!("{LOGGED_MAX} different failures: further ones are not logged");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_change_is_refused_in_words() {
+        let error = FaultLog::default().told(Unsupported::Change.into());
+        assert_eq!((error.errno(), error.blame()), (Errno::EROFS, Blame::Program));
+        assert!(error.to_string().contains("read-only so far"), "{error}");
+        let error = vfs::Error::from(Error::from(CallerError::NoAttribute));
+        assert_eq!((error.errno(), error.blame()), (Errno::ENODATA, Blame::Caller));
+    }
+}
