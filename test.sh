@@ -73,7 +73,8 @@ benchmarked() {
   cargo clippy --quiet --package spinney-cli --package bench --all-targets --features ablation,lock-statistics \
     -- -D warnings
 }
-# All planted bugs, and what is counted of locks: the engine has to be built with them, which takes longer than to run them.
+# All planted bugs, and what is counted of locks: the engine has to be built with them, which takes longer than to run
+# them.
 mutations() {
   cargo test $together --features testkit/ablation,spinney-btrfs-store/lock-statistics \
     --test mutations --test sums --test statistics

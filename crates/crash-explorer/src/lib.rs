@@ -5,9 +5,9 @@
 //! and in any order. Each state is opened, which replays its log, read whole, and compared with what had been
 //! promised (`oracle`, `compare`); some are changed, and some are shown to a [`Witness`].
 //!
-//! Workloads are those of CrashMonkey's ACE (`ace`), random ones and eight threads (`drawn`), random programs
-//! with copies, snapshots, subvolumes and handles (`programs`), a text (`language`), or a function (`script`). What `stat` says is looked
-//! at after each step (`observe`), and in each state. A state has a name, `WORKLOAD/EPOCH:WHICH` or
+//! Workloads are those of CrashMonkey's ACE (`ace`), random ones and eight threads (`drawn`), random programs with
+//! copies, snapshots, subvolumes and handles (`programs`), a text (`language`), or a function (`script`). What `stat`
+//! says is looked at after each step (`observe`), and in each state. A state has a name, `WORKLOAD/EPOCH:WHICH` or
 //! `WORKLOAD/drawn-N`, which with the seed gives it again; threads alone run differently each time, and their failures
 //! are kept as images.
 //!

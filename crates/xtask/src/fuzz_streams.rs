@@ -122,7 +122,8 @@ fn decode(root: &Path, options: &Options) -> Result<()> {
     let (most, seconds) = (commands.keys().next_back().copied().unwrap_or(0), start.elapsed().as_secs());
     let decoded: u64 = commands.iter().filter(|(count, _)| **count > 0).map(|(_, times)| *times).sum();
     println!(
-        "fuzz-streams: {} inputs decoded, seed {}, {decoded} of them had commands that could be read, {most} at most, {seconds} s",
+        "fuzz-streams: {} inputs decoded, seed {}, {decoded} of them had commands that could be read, {most} at most, \
+         {seconds} s",
         options.executions, options.seed
     );
     Ok(())
