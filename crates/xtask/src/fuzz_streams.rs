@@ -1,6 +1,6 @@
 //! Applies many hostile send streams to a volume in memory: the fuzz target `apply`, without nightly and without
-//! coverage. An input that ends in a new way is kept and changed again, so that the ways multiply. Or gives a great many
-//! more of them to the decoder alone: the target `stream`.
+//! coverage. An input that ends in a new way is kept and changed again, so that the ways multiply. Or gives a great
+//! many more of them to the decoder alone: the target `stream`.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,7 +1,8 @@
 //! Reads streams and builds the subvolumes that they describe.
 //!
-//! Invariant: a subvolume is marked as received by the end command of its stream alone. One that was built under another
-//! name, to be gone on with, gets its own after that; after a crash in between the next receipt of the stream gives it.
+//! Invariant: a subvolume is marked as received by the end command of its stream alone. One that was built under
+//! another name, to be gone on with, gets its own after that; where a crash comes in between, the next receipt of the
+//! stream gives it.
 //!
 //! Failure: an [`Error`]; what is unfinished stays for `discard`, or to be gone on with ([`resume`]). Callers: the
 //! command `receive`, backups, programs.

@@ -1,5 +1,10 @@
-//! What is done to subvolumes as such, cut short at every moment: the choice of the default one, receipts of streams, and
-//! deletions that are carried out in steps. The language of workloads does not have these, as not every format can.
+//! What is done to subvolumes as such, cut short at every moment.
+//!
+//! The choice of the default one (`default`), receipts of streams (`receipt`), and deletions that are carried out in
+//! steps (`cleaning`): the language of workloads does not have these, as not every format can. Each script follows from
+//! the seed and its number.
+//!
+//! Failure: a script that cannot be run. States that are wrong are in the report. Called by `crash_explore`.
 
 mod cleaning;
 mod default;
