@@ -36,13 +36,13 @@ fn superblock(block: &mut Block) {
     block[3068..3072].copy_from_slice(&sum.to_le_bytes());
     let unchecked = UncheckedSuperblock::new(&block[..SUPERBLOCK_SIZE]).expect("it has so many bytes");
     show(unchecked.fields());
-    unchecked.fields().label();
+    let _ = unchecked.fields().label();
     match unchecked.verify(1024) {
         Ok(superblock) => {
             let geometry = superblock.geometry();
             for nid in [0, 3, geometry.nid_count.saturating_sub(1), u32::MAX] {
-                geometry.nat_block(Nid(nid), &block[..64]);
-                geometry.sit_block(nid, &block[..64]);
+                let _ = geometry.nat_block(Nid(nid), &block[..64]);
+                let _ = geometry.sit_block(nid, &block[..64]);
             }
             let _ = Checkpoint::verify(block, block, geometry.cp, &superblock);
         }
@@ -74,7 +74,7 @@ fn tables(block: &Block) {
         let _ = (summary::nat_journal(&summary.journal), summary::sit_journal(&summary.journal));
     }
     show(Footer::of(block));
-    node::entries(block);
+    let _ = node::entries(block);
 }
 
 fn inode(block: &mut Block, choice: u8) {
@@ -91,7 +91,7 @@ fn inode(block: &mut Block, choice: u8) {
     for index in [0, inode.size() / 4096, inode.fanout().blocks_max().saturating_sub(1), u64::MAX] {
         let _ = inode.fanout().way(index);
     }
-    inode.addresses(block);
+    let _ = inode.addresses(block);
     names(Slots::inline(inode.inline_area(block)));
     attributes(inode.inline_xattrs(block));
 }
@@ -99,13 +99,13 @@ fn inode(block: &mut Block, choice: u8) {
 fn names(slots: Slots<'_>) {
     for entry in slots.entries_from(0).flatten() {
         assert!(!entry.name.is_empty() && !entry.name.contains(&b'/'), "a name that leads elsewhere");
-        hash::of_name(entry.name);
+        let _ = hash::of_name(entry.name);
     }
 }
 
 fn attributes(bytes: &[u8]) {
     for xattr in xattr::entries(bytes).flatten() {
-        xattr.full_name();
+        let _ = xattr.full_name();
         let _ = acl::to_linux(xattr.value);
     }
     let _ = acl::to_linux(bytes);

@@ -79,6 +79,7 @@ fn call(target: &str, data: &[u8]) {
         "stream" => {
             spinney_fuzz::stream(data);
         }
+        "f2fs" => spinney_fuzz::f2fs(data),
         "apply" => spinney_fuzz::apply(data),
         "names" => spinney_fuzz::names(data),
         "image" => spinney_fuzz::image(data),
