@@ -56,10 +56,10 @@ fn messages_say_what_is_wrong_and_what_to_do() {
     write("z.gz", &[&b"\x1f\x8b"[..], &vec![7; 200_000]].concat());
     write("noise", &vec![7; 200_000]);
     for (line, status, text) in [
-        ("ls empty", 3, "empty: no btrfs image: it is empty"),
-        ("ls text", 3, "text: no btrfs image: it has 5 bytes, too few for a superblock"),
-        ("ls z.gz", 3, "z.gz: no btrfs image: it looks like gzip data"),
-        ("ls noise", 3, "noise: no btrfs image: it holds no file system that is known here"),
+        ("ls empty", 3, "empty: no btrfs or f2fs image: it is empty"),
+        ("ls text", 3, "text: no btrfs or f2fs image: it has 5 bytes, too few for a superblock"),
+        ("ls z.gz", 3, "z.gz: no btrfs or f2fs image: it looks like gzip data"),
+        ("ls noise", 3, "noise: no btrfs or f2fs image: it holds no file system that is known here"),
         ("rm -r a.img /", 1, "/: the root directory of an image stays"),
         ("mv a.img /d /d/e", 1, "/d: a directory cannot move to /d/e/d, which is in itself"),
         ("ln a.img /d /f", 1, "/d: a directory has one name only"),
