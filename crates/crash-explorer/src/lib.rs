@@ -113,9 +113,7 @@ impl Config {
             progress: None,
         }
     }
-}
 
-impl Config {
     /// How many threads explore.
     fn thread_count(&self) -> usize {
         match self.threads {

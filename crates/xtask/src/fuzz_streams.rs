@@ -81,10 +81,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<()> {
         let applier = apply::Applier::new();
         let count = options.check_every.max(1).min(options.executions.saturating_sub(done));
         for _ in 0..count {
-            let mut input = pool.get(random.index(pool.len())).cloned().unwrap_or_default();
-            for _ in 0..=random.below(5) {
-                change(&mut input, &pool, &mut random);
-            }
+            let input = drawn(&pool, &mut random);
             let said = timed(options, done, &input, || applier.apply(&input))?;
             let times = ways.entry(way(&said)).or_default();
             *times += 1;
@@ -107,10 +104,7 @@ fn decode(root: &Path, options: &Options) -> Result<()> {
     let mut pool = seeds(root, "stream")?;
     let mut commands = BTreeMap::new();
     for number in 0..options.executions {
-        let mut input = pool.get(random.index(pool.len())).cloned().unwrap_or_default();
-        for _ in 0..=random.below(5) {
-            change(&mut input, &pool, &mut random);
-        }
+        let input = drawn(&pool, &mut random);
         let decoded = timed(options, number, &input, || stream::stream(&input))?;
         let times: &mut u64 = commands.entry(decoded).or_default();
         *times += 1;
@@ -157,6 +151,15 @@ fn seeds(root: &Path, target: &str) -> Result<Vec<Vec<u8>>> {
 /// How a stream ended, without the numbers in what was said.
 fn way(said: &str) -> String {
     said.chars().filter(|letter| !letter.is_ascii_digit()).collect()
+}
+
+/// One of the pool, changed some times.
+fn drawn(pool: &[Vec<u8>], random: &mut Random) -> Vec<u8> {
+    let mut input = pool.get(random.index(pool.len())).cloned().unwrap_or_default();
+    for _ in 0..=random.below(5) {
+        change(&mut input, pool, random);
+    }
+    input
 }
 
 fn change(input: &mut Vec<u8>, pool: &[Vec<u8>], random: &mut Random) {
