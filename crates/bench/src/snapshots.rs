@@ -47,10 +47,16 @@ const DIR_FILES: u32 = 10_000;
 const FILE_BYTES: u64 = 1200;
 const IMAGE_BYTES_MIN: u64 = 1 << 30;
 
-/// `PROGRAM DIR COUNT kernel|spinney` makes snapshots of DIR/source, deletes them, and prints the seconds of both.
+/// `PROGRAM DIR COUNT kernel|spinney PID` makes snapshots of DIR/source, deletes them, and prints the seconds of both,
+/// and the memory of a process, in MiB, before, between and after (zeros without a number).
 const PROGRAM: &str = r#"
 import fcntl, os, struct, sys, time
-base, count, system = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+base, count, system, pid = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
+def memory():
+    if pid == "0":
+        return 0
+    lines = open("/proc/" + pid + "/status").read().splitlines()
+    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmRSS"))
 top, source = os.open(base, os.O_RDONLY), os.open(base + "/source", os.O_RDONLY)
 args = bytearray(4096)
 args[8:16] = struct.pack("<Q", 256)
@@ -58,13 +64,13 @@ fcntl.ioctl(source, 0xd0009412, args, True)
 number, = struct.unpack_from("<Q", args)
 flags = 16 if system == "spinney" else 0
 head = struct.pack("<qQQ", source, number if flags else 0, flags).ljust(56, b"\0")
-start = time.monotonic()
+before, start = memory(), time.monotonic()
 for n in range(count):
     fcntl.ioctl(top, 0x50009417, bytearray(head + (b"s%d" % n).ljust(4040, b"\0")))
-made = time.monotonic()
+made, between = time.monotonic(), memory()
 for n in range(count):
     fcntl.ioctl(top, 0x5000940f, bytearray(8) + (b"s%d" % n).ljust(4088, b"\0"))
-print(made - start, time.monotonic() - made)
+print(made - start, time.monotonic() - made, before, between, memory())
 "#;
 
 /// Runs both parts.
@@ -74,11 +80,10 @@ print(made - start, time.monotonic() - made)
 pub(crate) fn run(options: &Options) -> Result<String> {
     std::fs::create_dir_all(&options.dir)?;
     let mut text = by_size(options)?;
-    // The second part takes long, and may fail.
-    eprintln!("{text}");
     if options.snapshots > 0 {
-        text.push('\n');
-        text.push_str(&through_mounts(options)?);
+        // The second part takes long, and may fail.
+        println!("{text}");
+        text = through_mounts(options)?;
     }
     Ok(text)
 }
@@ -134,15 +139,32 @@ fn median(seconds: &mut [f64]) -> f64 {
 
 fn through_mounts(options: &Options) -> Result<String> {
     let mut text = "| system | snapshots | made, s | deleted, s | space, s |\n|---|---|---|---|---|\n".to_owned();
+    let mut memory = String::new();
     for system in ["spinney", "kernel"] {
-        let (made, deleted, space) = thousand(options, system).with_context(|| format!("on {system}"))?;
-        writeln!(text, "| {system} | {} | {made:.2} | {deleted:.2} | {space:.2} |", options.snapshots)?;
+        let (rounds, space) = thousand(options, system).with_context(|| format!("on {system}"))?;
+        let Some(first) = rounds.first() else { continue };
+        writeln!(text, "| {system} | {} | {:.2} | {:.2} | {space:.2} |", options.snapshots, first.made, first.deleted)?;
+        for (number, round) in rounds.iter().enumerate().filter(|_| system == "spinney") {
+            let [before, between, after] = round.memory;
+            writeln!(memory, "| {} | {before} | {between} | {after} |", number + 1)?;
+        }
     }
+    writeln!(text, "\n| round | the server before, MiB | all made | all deleted |\n|---|---|---|---|\n{memory}")?;
     Ok(text)
 }
 
-/// Seconds of making, deleting, and waiting for the space.
-fn thousand(options: &Options, system: &str) -> Result<(f64, f64, f64)> {
+/// Snapshots made and deleted once.
+struct Round {
+    /// Seconds.
+    made: f64,
+    /// Seconds.
+    deleted: f64,
+    /// MiB of the server: before, when all were made, when all were deleted.
+    memory: [u64; 3],
+}
+
+/// Makes and deletes them, Spinney twice, and waits for the space; seconds of the latter.
+fn thousand(options: &Options, system: &str) -> Result<(Vec<Round>, f64)> {
     let (image, dir) = (options.dir.join("thousand.img"), options.dir.join("mnt"));
     std::fs::create_dir_all(&dir)?;
     std::fs::File::create(&image)?.set_len(IMAGE_BYTES_MIN)?;
@@ -157,22 +179,51 @@ fn thousand(options: &Options, system: &str) -> Result<(f64, f64, f64)> {
         true => done(Command::new(&options.program).args(["mount", "-o", "user_subvol_ioctls"]).args([&image, &dir]))?,
         false => done(Command::new("mount").args(["-o", "loop"]).args([&image, &dir]))?,
     };
-    let ran =
-        done(Command::new("python3").args(["-c", PROGRAM]).arg(&dir).arg(options.snapshots.to_string()).arg(system));
+    let server = if is_ours { server_of(&image)? } else { 0 };
+    let rounds: Result<Vec<Round>> =
+        (0..if is_ours { 2 } else { 1 }).map(|_| round(options, system, &dir, server)).collect();
     let start = Instant::now();
-    let freed = match (&ran, is_ours) {
+    let freed = match (&rounds, is_ours) {
         (Ok(_), false) => done(Command::new("btrfs").args(["subvolume", "sync", "-s", "1"]).arg(&dir)).map(drop),
         _ => Ok(()),
     };
     unmount(options, &dir, is_ours)?;
     let space = start.elapsed().as_secs_f64();
     freed?;
-    let printed = ran?;
-    let seconds: Vec<f64> = printed.split_whitespace().filter_map(|word| word.parse().ok()).collect();
-    let [made, deleted] = *seconds.as_slice() else { anyhow::bail!("python3 printed {printed:?}") };
+    let rounds = rounds?;
     done(Command::new("btrfs").args(["check", "--readonly", "--force"]).arg(&image))?;
     std::fs::remove_file(&image)?;
-    Ok((made, deleted, space))
+    Ok((rounds, space))
+}
+
+fn round(options: &Options, system: &str, dir: &Path, server: u32) -> Result<Round> {
+    let (count, server) = (options.snapshots.to_string(), server.to_string());
+    let printed = done(Command::new("python3").args(["-c", PROGRAM]).arg(dir).args([&count, system, &server]))?;
+    let words: Vec<&str> = printed.split_whitespace().collect();
+    let [made, deleted, memory @ ..] = words.as_slice() else { anyhow::bail!("python3 printed {printed:?}") };
+    let memory: Vec<u64> = memory.iter().map(|word| word.parse()).collect::<Result<_, _>>()?;
+    let memory = memory.try_into().map_err(|_| anyhow::anyhow!("python3 printed {printed:?}"))?;
+    Ok(Round { made: made.parse()?, deleted: deleted.parse()?, memory })
+}
+
+/// The process that serves the mount of an image: of those that have it on their command line, the largest.
+fn server_of(image: &Path) -> Result<u32> {
+    let mut found = None;
+    for entry in std::fs::read_dir("/proc")?.flatten() {
+        let Some(number) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
+        let (Ok(line), Ok(pages)) =
+            (std::fs::read(entry.path().join("cmdline")), std::fs::read_to_string(entry.path().join("statm")))
+        else {
+            continue;
+        };
+        let has_image = line.split(|byte| *byte == 0).any(|word| word == image.as_os_str().as_encoded_bytes());
+        let resident = pages.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok());
+        if has_image && resident > found.map(|(_, resident)| resident) {
+            found = resident.map(|resident| (number, resident));
+        }
+    }
+    let Some((number, _)) = found else { anyhow::bail!("no process serves {}", image.display()) };
+    Ok(number)
 }
 
 fn unmount(options: &Options, dir: &Path, is_ours: bool) -> Result<()> {
