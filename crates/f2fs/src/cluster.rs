@@ -8,7 +8,7 @@ use f2fs_disk::convert::{to_u64, usize_from};
 use f2fs_disk::inode::Compressed;
 use f2fs_disk::{At, BLOCK_SIZE, BlockAddr, Corrupt, Detail, Nid};
 
-use crate::error::{Error, Result, Unsupported};
+use crate::error::{Error, Result};
 use crate::locks::{Mutex, Rank};
 use crate::map;
 use crate::store::{Node, Store};
@@ -56,7 +56,7 @@ fn read(store: &Store, node: &Node, how: Compressed, first: u64) -> Result<Vec<u
         Algorithm::Lzo => BlockCodec::Lzo,
         Algorithm::Lz4 => BlockCodec::Lz4,
         Algorithm::Zstd => BlockCodec::Zstd,
-        Algorithm::LzoRle => return Err(Unsupported::Compression(node.ino(), how.algorithm.name()).into()),
+        Algorithm::LzoRle => BlockCodec::LzoRle,
     };
     let place = At::File(node.ino(), first);
     let mut packed = Vec::new();

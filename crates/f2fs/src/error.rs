@@ -83,7 +83,4 @@ pub enum Unsupported {
     /// Contents that only who has a key can read.
     #[error("inode {0} is encrypted: contents, names and targets that need a key are not supported")]
     Encrypted(Nid),
-    /// A way of compression.
-    #[error("inode {0} is compressed with {1}, which is not supported; lzo, lz4 and zstd are")]
-    Compression(Nid, &'static str),
 }

@@ -4,13 +4,15 @@
 
 use std::fmt;
 
-use super::lz4;
+use super::{lz4, lzo_rle};
 
 /// How a block is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockCodec {
     /// LZO1X, without the run-length extension of the kernel.
     Lzo,
+    /// LZO1X with it.
+    LzoRle,
     /// An LZ4 block.
     Lz4,
     /// One Zstandard frame.
@@ -23,6 +25,7 @@ impl BlockCodec {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Lzo => "lzo",
+            Self::LzoRle => "lzo-rle",
             Self::Lz4 => "lz4",
             Self::Zstd => "zstd",
         }
@@ -57,6 +60,7 @@ pub fn decompress_block(codec: BlockCodec, input: &[u8], output: &mut [u8]) -> R
             lzo::Error::InputOverrun => "the block is cut short",
             _ => "damaged block",
         }),
+        BlockCodec::LzoRle => lzo_rle::decompress(input, output),
         BlockCodec::Zstd => zstd_safe::decompress(output, input).map_err(zstd_safe::get_error_name),
     };
     done.map_err(|what| BlockError { codec, what })

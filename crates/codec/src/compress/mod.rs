@@ -22,6 +22,7 @@
 mod block;
 mod lz4;
 mod lzo;
+mod lzo_rle;
 mod zlib;
 mod zstd;
 

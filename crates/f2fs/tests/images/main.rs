@@ -11,7 +11,6 @@
 #![allow(clippy::arithmetic_side_effects, reason = "so do sums that overflow")]
 
 mod edit;
-mod guest;
 mod hostile;
 mod loaded;
 mod recovered;

@@ -15,6 +15,7 @@
 //! side. Called by `cargo xtask diff-walk` and `.ci/run`.
 
 mod content;
+mod f2fs;
 pub(crate) mod kernel;
 pub(crate) mod ours;
 pub(crate) mod record;
@@ -55,11 +56,16 @@ struct Outcome {
 fn compare(image: &Path, shown: usize) -> Result<Outcome> {
     let start = Instant::now();
     let kept = stored::beside(image);
-    let kernel = if kept.exists() { stored::read(&kept)? } else { walk_mounted(image).context("kernel")? };
+    let mut kernel = if kept.exists() { stored::read(&kept)? } else { walk_mounted(image).context("kernel")? };
     let kernel_seconds = start.elapsed().as_secs_f64();
     let start = Instant::now();
-    let ours = ours::walk(image).context("Spinney")?;
+    let is_f2fs = f2fs::is_f2fs(image)?;
+    let ours = if is_f2fs { f2fs::walk(image) } else { ours::walk(image) };
+    let mut ours = ours.context("Spinney")?;
     let ours_seconds = start.elapsed().as_secs_f64();
+    if is_f2fs {
+        f2fs::leave_comparable(image, &mut kernel, &mut ours);
+    }
     let differences = record::differences(&kernel, &ours);
     for difference in differences.iter().take(shown) {
         println!("  {difference}");

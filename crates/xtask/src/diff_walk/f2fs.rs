@@ -1,0 +1,113 @@
+//! Walks of f2fs images, and what of them two readers cannot agree on.
+//!
+//! The kernel's walk is always one that is kept beside the image: it read a copy, in which the kernel may have
+//! recovered what was fsynced after the checkpoint. Ours is of the image itself, to which nothing is written. So left
+//! out are times of reading, places and counts of blocks of recovered images, and their directories' times and sizes.
+
+use super::ours::walk_volume;
+use super::record::{Extent, Record, Walk};
+use anyhow::Result;
+use blockdev::backends::{FileDevice, FileOptions};
+use f2fs::OpenOptions;
+use std::io::{Read, Seek, SeekFrom};
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where both superblocks have their magic number, and which it is.
+const MAGIC_AT: [u64; 2] = [0x400, 0x1400];
+const MAGIC: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
+const BLOCK: u64 = 4096;
+/// The smallest cluster.
+const CLUSTER: u64 = 4 * BLOCK;
+
+/// Whether an image has f2fs's magic number.
+pub(crate) fn is_f2fs(image: &Path) -> Result<bool> {
+    let mut file = std::fs::File::open(image)?;
+    let mut found = false;
+    for at in MAGIC_AT {
+        let mut bytes = [0; 4];
+        file.seek(SeekFrom::Start(at))?;
+        found |= file.read_exact(&mut bytes).is_ok() && bytes == MAGIC;
+    }
+    Ok(found)
+}
+
+/// Every path of an f2fs image.
+pub(crate) fn walk(image: &Path) -> Result<Walk> {
+    let device = FileDevice::open(image, &FileOptions { read_only: true, ..FileOptions::default() })?;
+    walk_volume(&vfs::Volume::new(Arc::new(OpenOptions::new().open(Arc::new(device))?)))
+}
+
+/// Leaves what can be compared of the kernel's walk and ours.
+pub(crate) fn leave_comparable(image: &Path, kernel: &mut Walk, ours: &mut Walk) {
+    let name = image.file_stem().unwrap_or_default().to_string_lossy();
+    let is_recovered = ["cut-", "orphans"].iter().any(|prefix| name.starts_with(prefix));
+    for (path, kernel) in kernel {
+        let Some(ours) = ours.get_mut(path) else { continue };
+        let are_places_known = !is_recovered && !has_cut_clusters(&kernel.extents);
+        leave(kernel, is_recovered, are_places_known);
+        leave(ours, is_recovered, are_places_known);
+        // What the kernel does not tell cannot be wrong.
+        ours.flags = ours.flags.filter(|_| kernel.flags.is_some());
+    }
+}
+
+fn leave(record: &mut Record, is_recovered: bool, are_places_known: bool) {
+    // The walk itself reads directories and links.
+    record.atime = (0, 0);
+    if is_recovered {
+        record.blocks = 0;
+        if record.mode & 0o170_000 == 0o040_000 {
+            (record.mtime, record.ctime, record.size) = Default::default();
+        }
+    }
+    let end = record.size.next_multiple_of(BLOCK);
+    match are_places_known {
+        true => record.extents = record.extents.iter().filter_map(|extent| clipped(extent, end)).collect(),
+        false => record.extents.clear(),
+    }
+}
+
+/// An extent up to the end of the file: what is behind it we do not list. `FIEMAP` shows where an inode is that has
+/// its data in it, and where blocks are that have never been written.
+fn clipped(extent: &Extent, end: u64) -> Option<Extent> {
+    let left = end.checked_sub(extent.offset).filter(|left| *left > 0)?;
+    let len = if extent.is_compressed { extent.len } else { extent.len.min(left) };
+    let place = if extent.is_inline || extent.is_unwritten { 0 } else { extent.place };
+    Some(Extent { len, place, ..*extent })
+}
+
+/// `FIEMAP` may tell a compressed cluster in two parts where another one follows.
+fn has_cut_clusters(extents: &[Extent]) -> bool {
+    extents.iter().any(|extent| extent.is_compressed && !extent.len.is_multiple_of(CLUSTER))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn walk(mtime: i64, len: u64) -> Walk {
+        let extent =
+            Extent { offset: 0, len, place: 8192, is_inline: false, is_unwritten: false, is_compressed: false };
+        let record =
+            Record { mode: 0o040_755, size: 5000, mtime: (mtime, 0), extents: vec![extent], ..Record::default() };
+        Walk::from([(b"a".to_vec(), record)])
+    }
+
+    #[test]
+    fn times_and_places_count_but_for_recovered_images() {
+        let equal = |image: &str| {
+            let (mut kernel, mut ours) = (walk(1, 8192), walk(2, 4096));
+            leave_comparable(Path::new(image), &mut kernel, &mut ours);
+            kernel == ours
+        };
+        assert!(!equal("aged.img"));
+        assert!(equal("cut-1.img"));
+        let (mut kernel, mut ours) = (walk(1, 65_536), walk(1, 8192));
+        leave_comparable(Path::new("aged.img"), &mut kernel, &mut ours);
+        assert!(kernel == ours, "what is behind the end of the file is left out");
+        let mut ours = walk(1, 4096);
+        leave_comparable(Path::new("aged.img"), &mut kernel, &mut ours);
+        assert!(kernel != ours);
+    }
+}
