@@ -88,6 +88,9 @@ pub enum Cause {
         /// That of its last change.
         found: u64,
     },
+    /// The stream says which bytes differ, not what they are.
+    #[error("the stream has no data: it was made with --no-data, to be shown with --dump")]
+    NoData,
     /// No subvolume was begun before.
     #[error("comes before the command that makes a subvolume")]
     NoSubvolume,

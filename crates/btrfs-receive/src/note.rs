@@ -19,8 +19,6 @@ const TEXT_BYTES_MAX: usize = 200;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Note {
     pub(crate) point: ResumePoint,
-    /// Ranges of which the stream had no data.
-    pub(crate) absent_ranges: u64,
     /// True where the subvolume began as a snapshot.
     pub(crate) is_snapshot: bool,
 }
@@ -39,19 +37,19 @@ impl Note {
     fn parse(text: &[u8]) -> Option<Self> {
         let text = std::str::from_utf8(text).ok().filter(|text| text.len() <= TEXT_BYTES_MAX)?;
         let mut words = text.split(' ');
-        let (point, absent_ranges) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+        let point = words.next()?.parse().ok()?;
         let is_snapshot = match (words.next()?, words.next()) {
             (FROM_NOTHING, None) => false,
             (FROM_SNAPSHOT, None) => true,
             _ => return None,
         };
-        Some(Self { point, absent_ranges, is_snapshot })
+        Some(Self { point, is_snapshot })
     }
 
     /// Writes it. The times of the directory stay: the stream decides about them.
     pub(crate) fn write(&self, fs: &Arc<dyn FileSystem>, root: NodeId) -> vfs::Result<()> {
         let began = if self.is_snapshot { FROM_SNAPSHOT } else { FROM_NOTHING };
-        let text = format!("{} {} {began}", self.point, self.absent_ranges);
+        let text = format!("{} {began}", self.point);
         keeping_times(fs, root, || fs.set_xattr(root, NAME, text.as_bytes(), XattrMode::Either, false))
     }
 }

@@ -16,11 +16,13 @@ use vfs::{Blame, Error, FileSystem};
 use crate::dirs::Dirs;
 use crate::serve::JobFailure;
 use crate::wire::{
-    Call, Copy, DATA_BYTES_MAX, Encoded, Gone, Inbox, Owner, Reply, Request, Whole, Wire, send_hello, told,
+    Call, Copy, DATA_BYTES_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Whole, Wire, send_hello, told,
 };
 
 /// What is given back without being asked for again waits for the next message, or for so much of it.
 const GONE_MAX: usize = 256;
+/// The exit status of what the server refuses.
+const STATUS_REFUSED: u8 = 1;
 /// The exit status of what fails on the way.
 const STATUS_IO: u8 = 6;
 /// Names of compressions that extents may have.
@@ -126,6 +128,7 @@ impl Remote {
     /// # Errors
     /// What the job ends with, in its own words; the stream's.
     pub fn job(&self, words: Vec<String>, stream: UnixStream) -> Result<String, JobFailure> {
+        let name = words.first().cloned().unwrap_or_default();
         let call = Call { gone: Vec::new(), request: Request::Job { words } };
         let answer = self.first.lock().call(&call, &[], Some(stream.as_fd()), None);
         drop(stream);
@@ -133,7 +136,15 @@ impl Remote {
         match answer.map_err(|error| failed(broken(error)))?.0 {
             Reply::Text(text) => Ok(text),
             Reply::JobFailed { status, text } => Err(JobFailure { status, text }),
-            reply => Err(failed(failure(reply))),
+            reply => {
+                let error = failure(reply);
+                let is_refusal = error.blame() == Blame::Caller;
+                let text = match error.errno() {
+                    Errno::EPERM => format!("{name}: {error}: of a mount, this takes root or the user who mounted it"),
+                    _ => format!("{name}: {error}"),
+                };
+                Err(JobFailure { status: if is_refusal { STATUS_REFUSED } else { STATUS_IO }, text })
+            }
         }
     }
 
@@ -539,9 +550,12 @@ impl FileSystem for Remote {
             let Reply::Extents(placed) = self.call(Request::Extents { node, offset: from })? else {
                 return Err(confused());
             };
-            let Some(last) = placed.last() else { return Ok(all) };
+            // An extent that reaches behind its length, as inline data does in its sector, is told again.
+            let is_new = |placed: &Placed| all.is_empty() || placed.offset >= from;
+            let new: Vec<Placed> = placed.into_iter().filter(is_new).collect();
+            let Some(last) = new.last() else { return Ok(all) };
             from = last.offset.saturating_add(last.len.max(1));
-            all.extend(placed.into_iter().map(|placed| Extent {
+            all.extend(new.into_iter().map(|placed| Extent {
                 offset: placed.offset,
                 len: placed.len,
                 kind: placed.kind,

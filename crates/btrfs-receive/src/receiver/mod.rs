@@ -36,8 +36,6 @@ pub struct ReceivedSubvolume {
     pub uuid: [u8; 16],
     /// True for one that began as a snapshot.
     pub is_snapshot: bool,
-    /// Ranges of files of which the stream had no data (`send --no-data`): they are holes.
-    pub absent_ranges: u64,
 }
 
 /// What a resumable receipt leaves when it fails.
@@ -325,7 +323,6 @@ impl<'v> Receiver<'v> {
                 path: self.path_of(&building.name),
                 uuid: building.target.uuid,
                 is_snapshot: building.is_snapshot,
-                absent_ranges: building.target.absent_ranges,
             });
         }
         Ok(())

@@ -73,7 +73,6 @@ impl Receiver<'_> {
         drop(root);
         self.begin(&work, uuid, sent, kept.note.is_snapshot)?;
         if let Some(building) = &mut self.building {
-            building.target.absent_ranges = kept.note.absent_ranges;
             building.resumable = Some(Resumable {
                 wanted: kept.name.clone(),
                 version,
@@ -245,5 +244,5 @@ impl Receiver<'_> {
 fn note_of(target: &Target, sent: u64, is_snapshot: bool, resumable: &Resumable) -> Note {
     let Resumable { version, done: prefix, .. } = *resumable;
     let point = ResumePoint { uuid: target.uuid, ctransid: sent, version, prefix };
-    Note { point, absent_ranges: target.absent_ranges, is_snapshot }
+    Note { point, is_snapshot }
 }

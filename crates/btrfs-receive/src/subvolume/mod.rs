@@ -42,8 +42,6 @@ pub(crate) struct Target {
     late: HashMap<NodeId, (Arc<Held>, NodeFlags)>,
     /// What the stream calls the subvolume.
     pub(crate) uuid: [u8; 16],
-    /// Ranges of which the stream has no data.
-    pub(crate) absent_ranges: u64,
     /// Commands that failed.
     pub(crate) failures: u64,
 }
@@ -58,7 +56,6 @@ impl Target {
             open: None,
             late: HashMap::new(),
             uuid,
-            absent_ranges: 0,
             failures: 0,
         }
     }
@@ -123,11 +120,8 @@ impl Target {
             Command::Write { path, offset, data } => self.write(path, offset, data),
             Command::EncodedWrite(ref write) => self.write_encoded(write),
             Command::Fallocate { path, mode, offset, size } => self.allocate(path, mode, offset, size),
-            Command::UpdateExtent { path, .. } => {
-                self.find(path)?;
-                self.absent_ranges = self.absent_ranges.saturating_add(1);
-                Ok(())
-            }
+            // Its contents would be holes, and what builds on it would not know.
+            Command::UpdateExtent { .. } => Err(Cause::NoData),
             _ => self.change_names(command),
         }
     }

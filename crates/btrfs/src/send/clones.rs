@@ -123,7 +123,7 @@ impl Sender<'_> {
         let len = (end - offset).min(range.end - range.start);
         let (from_end, to_end) = (offset.saturating_add(len), range.start.saturating_add(len));
         // The last part of a sector can be cloned from the end of one file to that of another.
-        let is_at_ends = from_end == facts.size && to_end == target.size && target.size_there <= to_end;
+        let is_at_ends = from_end == facts.size && to_end == target.size;
         let len = if is_at_ends { len } else { len - len % unit };
         Ok((len > 0).then_some(len))
     }

@@ -170,8 +170,14 @@ impl Sender<'_> {
             match found {
                 Some(found) => {
                     let len = found.len;
+                    let end = at.saturating_add(len);
+                    // A part of a sector can be cloned to the end of a file alone.
+                    if !end.is_multiple_of(u64::from(self.core.store.sizes().sector)) && target.size_there > end {
+                        self.put(&Command::Truncate { path: target.path, size: at })?;
+                        target.size_there = at;
+                    }
                     self.put(&Command::Clone(found.command(target.path, at)))?;
-                    at = at.saturating_add(len);
+                    at = end;
                     target.size_there = target.size_there.max(at);
                 }
                 None => {

@@ -78,7 +78,7 @@ pub(crate) struct Receive {
     /// No progress bar
     #[arg(short, long)]
     quiet: bool,
-    /// Report as JSON: {subvolumes: [{id, path, received_uuid, snapshot, ranges_without_data}], incomplete,
+    /// Report as JSON: {subvolumes: [{id, path, received_uuid, snapshot}], incomplete,
     /// present, commands, bytes, left: {path, token} of what --resume goes on from}
     #[arg(long)]
     json: bool,
@@ -130,8 +130,6 @@ struct Entry {
     path: JsonPath,
     received_uuid: String,
     snapshot: bool,
-    /// Ranges of files of which the stream had no data: they are holes.
-    ranges_without_data: u64,
 }
 
 impl Receive {
@@ -160,12 +158,6 @@ impl Receive {
             }
         };
         drop(bar);
-        for subvolume in report["subvolumes"].as_array().into_iter().flatten() {
-            let (path, count) = (subvolume["path"].as_str(), subvolume["ranges_without_data"].as_u64());
-            if let Some((path, count)) = path.zip(count).filter(|(_, count)| *count > 0) {
-                eprintln!("spinney: {path}: the stream has no data of {count} ranges of files; they are holes");
-            }
-        }
         for path in report["present"].as_array().into_iter().flatten().filter_map(|present| present["path"].as_str()) {
             eprintln!("spinney: {path}: received before");
         }
@@ -359,7 +351,6 @@ fn shown(report: &btrfs_receive::Report) -> Report {
         path: json(&subvolume.path),
         received_uuid: btrfs_disk::Uuid(subvolume.uuid).to_string(),
         snapshot: subvolume.is_snapshot,
-        ranges_without_data: subvolume.absent_ranges,
     };
     Report {
         subvolumes: report.subvolumes.iter().map(entry).collect(),

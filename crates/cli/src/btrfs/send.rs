@@ -110,8 +110,8 @@ impl Send {
         let Some(path) = &self.file else { return self.send(&source, io::stdout()) };
         // A stream that was cut short is of no use, but what was there before is not ours to remove.
         let existed = path.exists();
-        let file = create(path)?;
-        let is_regular = file.metadata().is_ok_and(|found| found.is_file());
+        let file = Replaced::open(path)?;
+        let is_regular = !file.is_empty;
         self.send(&source, file).inspect_err(|_| {
             if is_regular && !existed {
                 let _ = std::fs::remove_file(path);
@@ -185,9 +185,34 @@ impl Send {
     }
 }
 
-fn create(path: &Path) -> Result<File> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).open(path);
-    file.with_context(|| path.display().to_string())
+/// A file that keeps what was in it until there is something to write.
+struct Replaced {
+    file: File,
+    is_empty: bool,
+}
+
+impl Replaced {
+    fn open(path: &Path) -> Result<Self> {
+        let file = OpenOptions::new().write(true).create(true).truncate(false).open(path);
+        let file = file.with_context(|| path.display().to_string())?;
+        // What is no file has no length.
+        let is_empty = file.metadata().is_ok_and(|found| !found.is_file());
+        Ok(Self { file, is_empty })
+    }
+}
+
+impl Write for Replaced {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if !self.is_empty {
+            self.file.set_len(0)?;
+            self.is_empty = true;
+        }
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
 }
 
 pub(super) fn explain(error: SendError, path: &Path) -> Error {

@@ -36,6 +36,13 @@ fn states(bench: &Bench, from: &str) -> Vec<String> {
     list["states"].as_array().unwrap().iter().map(|state| state["state"].as_str().unwrap().to_owned()).collect()
 }
 
+/// What a command says that must fail.
+fn refused(bench: &Bench, line: &str) -> String {
+    let run = bench.run(line);
+    assert!(run.status != 0, "{line} succeeds");
+    run.err
+}
+
 fn at(hour: i64) -> String {
     format!("home.2026-11-{:02}T{:02}0000Z", 25 + hour / 24, hour % 24)
 }
@@ -245,4 +252,83 @@ fn what_makes_no_sense_is_told() {
         assert_eq!(run.status, code, "{line}: {}", run.err);
         assert!(run.err.contains(said), "{line}: {}", run.err);
     }
+}
+
+#[test]
+fn nothing_builds_on_a_stream_that_was_lost() {
+    let bench = bench();
+    std::fs::create_dir(bench.path("streams")).unwrap();
+    let at_hour = |hour| backup(&bench, hour, "a.img /home streams");
+    at_hour(0);
+    at_hour(1);
+    let all = streams(&bench.path("streams"));
+    std::fs::remove_file(&all[1]).unwrap();
+    bench.ok("rm a.img /home/a.txt");
+    bench.ok("put a.img src/a.txt /home");
+    // The next one builds on the one before, and so can be restored.
+    let third = at_hour(2);
+    let actions = third["actions"].as_array().unwrap();
+    let sent = actions.iter().find(|action| action["action"] == "send").unwrap();
+    assert_eq!((sent["state"].as_str(), sent["parent"].as_str()), (Some(&*at(2)), Some(&*at(0))));
+    bench.ok("restore streams b.img /home");
+    assert_restored(&bench, "b.img", "/home");
+    // One that was cut short is no better, and is not deleted in the source either.
+    let all = streams(&bench.path("streams"));
+    let cut = std::fs::File::options().write(true).open(&all[0]).unwrap();
+    cut.set_len(cut.metadata().unwrap().len() - 5).unwrap();
+    let fourth = at_hour(3);
+    assert!(done(&fourth, "delete", "source").is_empty(), "{fourth}");
+    let told = refused(&bench, &format!("restore --state {} streams b.img /again", at(2)));
+    assert!(told.contains("length"), "{told}");
+    bench.ok("restore streams b.img /again");
+    assert_restored(&bench, "b.img", "/again");
+}
+
+#[test]
+fn streams_without_their_manifest_are_not_deleted() {
+    let bench = bench();
+    let dir = bench.path("streams");
+    std::fs::create_dir(&dir).unwrap();
+    backup(&bench, 0, "a.img /home streams");
+    let older = std::fs::read(dir.join("manifest.json")).unwrap();
+    backup(&bench, 1, "a.img /home streams");
+    backup(&bench, 2, "a.img /home streams");
+    let newest = std::fs::read(dir.join("manifest.json")).unwrap();
+    std::fs::remove_file(dir.join("manifest.json")).unwrap();
+    let told = refused(&bench, "backup a.img /home streams");
+    assert!(told.contains("no manifest.json"), "{told}");
+    std::fs::write(dir.join("manifest.json"), older).unwrap();
+    let told = refused(&bench, "backup a.img /home streams");
+    assert!(told.contains("does not tell of"), "{told}");
+    assert_eq!(streams(&dir).len(), 3);
+    std::fs::write(dir.join("manifest.json"), newest).unwrap();
+    backup(&bench, 3, "a.img /home streams");
+    assert_eq!(streams(&dir).len(), 4);
+}
+
+#[test]
+fn two_subvolumes_do_not_share_a_name() {
+    let bench = bench();
+    bench.ok("mkdir a.img /bob");
+    bench.ok("subvolume create a.img /bob/home");
+    bench.ok("mkfs -q --size 160M c.img");
+    bench.ok("subvolume create c.img /home");
+    backup(&bench, 0, "--keep last=1 a.img /home b.img");
+    for line in ["a.img /bob/home b.img", "c.img /home b.img"] {
+        let told = refused(&bench, &format!("backup --keep last=1 {line}"));
+        assert!(told.contains("--name") && told.contains("home"), "{told}");
+    }
+    assert_eq!(states(&bench, "b.img"), [at(0)]);
+    backup(&bench, 1, "--name bob --keep last=1 a.img /bob/home b.img");
+    // A snapshot that somebody made of something else is none of ours to delete.
+    bench.ok("subvolume snapshot -r a.img /bob/home /.spinney-backups/home.2002-01-01T000000Z");
+    let report = backup(&bench, 2, "--keep last=1 a.img /home b.img");
+    assert_eq!(done(&report, "delete", "source"), [at(0)]);
+    // What was brought back is another subvolume, with which one may go on.
+    bench.ok("mv a.img /home /broken");
+    bench.ok("restore --name home b.img a.img /home");
+    refused(&bench, "backup a.img /home b.img");
+    backup(&bench, 3, "--adopt a.img /home b.img");
+    backup(&bench, 4, "--keep last=1 a.img /home b.img");
+    assert_eq!(states(&bench, "b.img").last(), Some(&at(4)));
 }

@@ -219,3 +219,75 @@ fn the_map_of_a_mount_is_drawn_and_its_blocks_are_not_dumped() {
     }
     mounted.unmount();
 }
+
+#[test]
+fn small_files_of_a_mount_are_laid_out_like_others() {
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    fs::write(mounted.dir().join("small"), "inline").unwrap();
+    fs::write(mounted.dir().join("large"), pattern(300_000)).unwrap();
+    let report = mounted.bench.json("defrag -r --json mnt /");
+    assert!(report["bytes_moved"].is_u64(), "{report}");
+    mounted.unmount();
+}
+
+#[test]
+fn a_copy_of_anothers_program_does_not_run_as_who_made_it() {
+    let Some(mounted) = for_everybody() else { return };
+    let source = mounted.bench.path("source");
+    fs::create_dir(&source).unwrap();
+    for (name, mode) in [("program", 0o6755), ("folder", 0o2755)] {
+        let path = source.join(name);
+        if name == "folder" {
+            fs::create_dir(&path).unwrap()
+        } else {
+            fs::write(&path, "#!").unwrap()
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+    let (may, text) = as_nobody(&mounted, "put mnt source /copy");
+    assert!(may, "{text}");
+    for (name, expected) in [("program", 0o755), ("folder", 0o755)] {
+        let mode = fs::metadata(mounted.dir().join("copy").join(name)).unwrap().permissions().mode() & 0o7777;
+        assert_eq!(mode, expected, "{name}");
+    }
+    // Who may keep owners keeps these.
+    mounted.bench.ok("put mnt source /kept");
+    let mode = fs::metadata(mounted.dir().join("kept/program")).unwrap().permissions().mode() & 0o7777;
+    assert_eq!(mode, 0o6755);
+    mounted.unmount();
+}
+
+/// Another process exchanges a directory for a link while it is emptied.
+#[test]
+fn nothing_is_removed_behind_a_link_that_appears() {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    use std::sync::atomic::{AtomicBool, Ordering};
+    let Some(mounted) = Mounted::mount_if_possible("") else { return };
+    let top = mounted.dir();
+    let names = |dir: &std::path::Path| fs::read_dir(dir).map_or(0, Iterator::count);
+    let fill = |dir: &std::path::Path| {
+        fs::create_dir_all(dir).unwrap();
+        (0..400).for_each(|number| fs::write(dir.join(number.to_string()), "").unwrap());
+    };
+    fill(&top.join("victim/inner"));
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let swaps = scope.spawn(|| {
+            let (dir, link) = (top.join("doomed/dir"), top.join("doomed/link"));
+            while !ends.load(Ordering::Relaxed) {
+                let _ = renameat_with(CWD, &dir, CWD, &link, RenameFlags::EXCHANGE);
+            }
+        });
+        for _ in 0..5 {
+            let _ = fs::remove_dir_all(top.join("doomed"));
+            fill(&top.join("doomed/dir/inner"));
+            std::os::unix::fs::symlink("../victim", top.join("doomed/link")).unwrap();
+            // Whether it can remove all depends on who is faster.
+            let _ = mounted.bench.run("rm -r mnt /doomed/dir");
+        }
+        ends.store(true, Ordering::Relaxed);
+        swaps.join().unwrap();
+    });
+    assert_eq!(names(&top.join("victim/inner")), 400);
+    mounted.unmount();
+}

@@ -87,3 +87,51 @@ fn the_nearest_relative_among_clone_sources_is_the_parent() {
     // What was asked for is taken.
     assert_eq!(parent_of("-p /one -c /two a.img /three"), uuid("one"));
 }
+
+#[test]
+fn what_cannot_be_sent_leaves_the_file_as_it_was() {
+    let bench = bench();
+    std::fs::write(bench.path("kept"), "yesterday").unwrap();
+    assert_eq!(bench.run("send -f kept a.img /none").status, 1);
+    assert_eq!(std::fs::read(bench.path("kept")).unwrap(), b"yesterday");
+    std::fs::write(bench.path("kept"), vec![b'x'; 1 << 20]).unwrap();
+    bench.ok("send -f kept -p /one a.img /two");
+    bench.ok("send -f new -p /one a.img /two");
+    assert!(std::fs::read(bench.path("kept")).unwrap() == std::fs::read(bench.path("new")).unwrap());
+}
+
+#[test]
+fn a_stream_without_data_is_shown_and_not_received() {
+    let bench = bench();
+    bench.ok("mkfs -q --size 128M b.img");
+    bench.ok("send --no-data -f hollow a.img /one");
+    assert!(bench.ok("receive --dump -f hollow").contains("update_extent"));
+    let run = bench.run("receive -f hollow b.img");
+    assert!(run.status == 1 && run.err.contains("no data"), "{}", run.err);
+    let left = &bench.json("subvolume list --json b.img")["subvolumes"];
+    assert!(left[0]["read_only"] == false && left[0]["received_uuid"].is_null(), "{left}");
+}
+
+/// As a kernel does it: the end of a file can be cloned where the other file ends there, so it is made to.
+#[test]
+fn a_shorter_file_is_cloned_to_its_last_byte() {
+    let bench = bench();
+    std::fs::create_dir(bench.path("more")).unwrap();
+    std::fs::write(bench.path("more/source"), vec![b's'; 262_149]).unwrap();
+    std::fs::write(bench.path("more/target"), vec![b't'; 1 << 20]).unwrap();
+    bench.ok("put a.img more/source more/target /home");
+    bench.ok("subvolume snapshot -r a.img /home /three");
+    bench.ok("cp --reflink=always -f a.img /home/source /home/target");
+    bench.ok("subvolume snapshot -r a.img /home /four");
+    bench.ok("send -f all a.img /three");
+    bench.ok("send -f part -p /three a.img /four");
+    let commands = bench.ok("receive --dump -f part");
+    assert!(commands.contains("clone") && commands.contains("len=262149"), "{commands}");
+    assert!(!commands.lines().any(|line| line.starts_with("write")), "{commands}");
+    bench.ok("mkfs -q --size 128M b.img");
+    bench.ok("receive -f all b.img");
+    bench.ok("receive -f part b.img");
+    bench.ok("get b.img /four/target out");
+    assert!(std::fs::read(bench.path("out")).unwrap() == vec![b's'; 262_149]);
+    bench.check("b.img");
+}

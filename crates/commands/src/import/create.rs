@@ -127,7 +127,7 @@ fn make(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs, texts:
     let Times { atime, mtime, ctime, btime } = times(import, stat);
     let node = WholeNode {
         kind,
-        permissions: stat.st_mode & 0o7777,
+        permissions: permissions(import, stat),
         uid,
         gid,
         atime,
@@ -172,7 +172,7 @@ fn hard_link(import: &Import<'_>, first: &Path, target: &Path) -> Result<()> {
 fn merge(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs) -> Result<()> {
     let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
     let changes = SetAttr {
-        permissions: Some(stat.st_mode & 0o7777),
+        permissions: Some(permissions(import, stat)),
         uid: Some(uid),
         gid: Some(gid),
         ..SetAttr::from(times(import, stat))
@@ -182,6 +182,21 @@ fn merge(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs) -> Re
         import.volume.set_xattr(target, name, value, XattrMode::Either)?;
     }
     Ok(())
+}
+
+/// The permissions of a copy. A user's copy of what others own does not run as the user.
+fn permissions(import: &Import<'_>, stat: &Stat) -> u32 {
+    const SET_USER: u32 = 0o4000;
+    const SET_GROUP: u32 = 0o2000;
+    let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
+    let mut permissions = stat.st_mode & 0o7777;
+    if !import.options.keeps_privileged && uid != stat.st_uid {
+        permissions &= !SET_USER;
+    }
+    if !import.options.keeps_privileged && gid != stat.st_gid {
+        permissions &= !SET_GROUP;
+    }
+    permissions
 }
 
 /// The attributes that are to come along.

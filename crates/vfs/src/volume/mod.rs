@@ -19,6 +19,7 @@ mod held;
 mod names;
 mod options;
 mod read_dir;
+mod remove_all;
 mod subvolumes;
 
 use std::path::Path;

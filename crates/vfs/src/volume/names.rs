@@ -120,44 +120,6 @@ impl Volume {
         self.fs.remove_dir(dir.node(), name).map_err(|error| gone(error).at(path))
     }
 
-    /// Removes a directory and everything below it. A symbolic link is removed itself.
-    ///
-    /// # Errors
-    /// As [`Volume::remove_file`] and [`Volume::remove_dir`]; what was removed before stays so.
-    pub fn remove_dir_all(&self, path: impl AsRef<Path>) -> Result<()> {
-        let path = path.as_ref();
-        if !self.find(path, Follow::AllButLast)?.attr().kind.is_dir() {
-            return self.remove_file(path);
-        }
-        // What has no name of its own (`/`, `a/..`) cannot go, and nothing below it is touched.
-        self.find_parent(path)?;
-        // A stack of paths instead of recursion: a directory can be deeper than a stack.
-        let mut todo = vec![path.to_owned()];
-        while let Some(dir) = todo.last().cloned() {
-            let mut has_dirs = false;
-            for entry in self.read_dir(&dir)? {
-                let entry = entry?;
-                let path = dir.join(entry.file_name());
-                if !entry.file_type().is_dir() {
-                    self.remove_file(&path)?;
-                    continue;
-                }
-                match self.remove_dir(&path) {
-                    Err(error) if error.errno() == Errno::ENOTEMPTY => {
-                        todo.push(path);
-                        has_dirs = true;
-                    }
-                    result => result?,
-                }
-            }
-            if !has_dirs {
-                self.remove_dir(&dir)?;
-                todo.pop();
-            }
-        }
-        Ok(())
-    }
-
     /// Renames `from` to `to`, replacing what is there.
     ///
     /// # Errors

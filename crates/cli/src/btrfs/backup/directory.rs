@@ -190,12 +190,15 @@ pub(super) struct Directory {
     /// Holds the lock.
     handle: File,
     name: Name,
+    has_manifest: bool,
     pub(super) streams: Vec<Stream>,
+    /// Of those that are there in their length, like all that they build on.
+    whole: BTreeSet<[u8; 16]>,
 }
 
 impl Directory {
     /// # Errors
-    /// Where the directory is in use, and where its manifest is not what a backup writes.
+    /// Where the directory is in use, and where its manifest is not what a backup writes, or missing beside streams.
     pub(super) fn open(path: &Path, name: &Name) -> Result<Self> {
         let about = || path.display().to_string();
         let handle = File::open(path).with_context(about)?;
@@ -203,8 +206,39 @@ impl Directory {
             let text = format!("{}: another backup uses the directory", path.display());
             return Err(Failure::new(Status::Busy, text).into());
         }
-        let streams = read_manifest(&path.join(MANIFEST))?;
-        Ok(Self { path: path.to_owned(), handle, name: name.clone(), streams })
+        let read = read_manifest(&path.join(MANIFEST))?;
+        let has_manifest = read.is_some();
+        let streams = read.unwrap_or_default();
+        let mut directory =
+            Self { path: path.to_owned(), handle, name: name.clone(), has_manifest, streams, whole: BTreeSet::new() };
+        if !has_manifest && let Some((file, ..)) = directory.unknown()?.first() {
+            let path = path.display();
+            let text = format!("{path}: {file} and maybe others are there, and no {MANIFEST} that tells of them");
+            return Err(Failure::new(Status::Corrupt, text).into());
+        }
+        for stream in &directory.streams {
+            let is_there = open(&directory.path.join(stream.file())).and_then(|file| Ok(file.metadata()?.len()));
+            if is_there.is_ok_and(|len| len == stream.bytes)
+                && stream.parent.is_none_or(|parent| directory.whole.contains(&parent))
+            {
+                directory.whole.insert(stream.uuid);
+            }
+        }
+        Ok(directory)
+    }
+
+    /// Files that have names of streams and are in no manifest.
+    fn unknown(&self) -> Result<Vec<(String, Name, Stamp)>> {
+        let known: BTreeSet<String> = self.streams.iter().map(Stream::file).collect();
+        let mut unknown = Vec::new();
+        for entry in std::fs::read_dir(&self.path).with_context(|| self.path.display().to_string())? {
+            let Ok(file) = entry?.file_name().into_string() else { continue };
+            if let Some((name, stamp)) = parse_file_name(&file).filter(|_| !known.contains(&file)) {
+                unknown.push((file, name, stamp));
+            }
+        }
+        unknown.sort();
+        Ok(unknown)
     }
 
     fn write_manifest(&self) -> Result<()> {
@@ -343,10 +377,10 @@ fn create(path: &Path) -> Result<File> {
     OpenOptions::new().write(true).create_new(true).open(path).with_context(about)
 }
 
-/// The streams that a manifest tells of; none where there is no manifest.
-fn read_manifest(path: &Path) -> Result<Vec<Stream>> {
+/// The streams that a manifest tells of; `None` where there is no manifest.
+fn read_manifest(path: &Path) -> Result<Option<Vec<Stream>>> {
     if std::fs::symlink_metadata(path).is_err_and(|error| error.kind() == std::io::ErrorKind::NotFound) {
-        return Ok(Vec::new());
+        return Ok(None);
     }
     let wrong =
         |what: String| -> anyhow::Error { Failure::new(Status::Corrupt, format!("{}: {what}", path.display())).into() };
@@ -372,25 +406,54 @@ fn read_manifest(path: &Path) -> Result<Vec<Stream>> {
         }
         streams.push(stream);
     }
-    Ok(streams)
+    Ok(Some(streams))
 }
 
 impl Destination for Directory {
     fn has(&self, state: &State) -> bool {
+        self.knows(state) && self.whole.contains(&state.sent_uuid())
+    }
+
+    fn knows(&self, state: &State) -> bool {
         let uuid = state.sent_uuid();
         self.streams.iter().any(|stream| stream.name == self.name && stream.uuid == uuid)
     }
 
+    fn count(&self) -> usize {
+        self.streams.iter().filter(|stream| stream.name == self.name).count()
+    }
+
+    fn losses(&self) -> Vec<String> {
+        let own = self.streams.iter().filter(|stream| stream.name == self.name);
+        let lost = own.filter(|stream| !self.whole.contains(&stream.uuid));
+        lost.map(|stream| {
+            let file = self.path.join(stream.file());
+            format!("{}: it, or what it builds on, is missing or has another length", file.display())
+        })
+        .collect()
+    }
+
     fn clear(&mut self) -> Result<Vec<String>> {
-        let known: BTreeSet<String> = self.streams.iter().map(Stream::file).collect();
         let mut left = Vec::new();
         for entry in std::fs::read_dir(&self.path).with_context(|| self.path.display().to_string())? {
             let Ok(file) = entry?.file_name().into_string() else { continue };
-            let whole = file.strip_suffix(PARTIAL).unwrap_or(&file);
-            if !known.contains(&file) && parse_file_name(whole).is_some_and(|(name, _)| name == self.name) {
-                std::fs::remove_file(self.path.join(&file)).with_context(|| file.clone())?;
-                left.push(file);
+            let state = file.strip_suffix(PARTIAL).and_then(parse_file_name);
+            left.extend(state.filter(|(name, _)| *name == self.name).map(|_| file));
+        }
+        // A power cut leaves one stream, the newest, that no manifest tells of. More are something else.
+        let newest = self.streams.iter().filter(|stream| stream.name == self.name).map(|stream| stream.stamp).max();
+        let unknown = self.unknown()?;
+        let mut unknown = unknown.into_iter().filter(|(_, name, _)| *name == self.name);
+        if let Some((file, _, stamp)) = unknown.next() {
+            if unknown.next().is_some() || newest.is_some_and(|newest| newest >= stamp) {
+                let path = self.path.display();
+                let text = format!("{path}: {MANIFEST} does not tell of {file}: is it an older one?");
+                return Err(Failure::new(Status::Corrupt, text).into());
             }
+            left.push(file);
+        }
+        for file in &left {
+            std::fs::remove_file(self.path.join(file)).with_context(|| file.clone())?;
         }
         Ok(left)
     }
@@ -411,6 +474,11 @@ impl Destination for Directory {
         let (bytes, digest) = digest.finish();
         let parent = sent.parent.map(State::sent_uuid);
         let (name, stamp) = (self.name.clone(), sent.state.stamp);
+        // Streams without any manifest are taken for those of one that was lost.
+        if !self.has_manifest {
+            self.write_manifest()?;
+            self.has_manifest = true;
+        }
         std::fs::rename(&partial, &path).and_then(|()| self.handle.sync_all()).with_context(about)?;
         let stream = Stream { name, stamp, uuid, parent, bytes, digest };
         // Before the manifest knows it, so that what it knows can be read.
@@ -419,6 +487,7 @@ impl Destination for Directory {
             return Err(error);
         }
         self.streams.push(stream);
+        self.whole.insert(uuid);
         self.write_manifest()?;
         Ok(bytes)
     }
@@ -447,7 +516,10 @@ impl Destination for Directory {
             self.write_manifest()?;
             for stream in &gone {
                 let file = stream.file();
-                std::fs::remove_file(self.path.join(&file)).with_context(|| file.clone())?;
+                match std::fs::remove_file(self.path.join(&file)) {
+                    Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                    removed => removed.with_context(|| file.clone())?,
+                }
             }
         }
         Ok(gone.iter().map(|stream| stream.name.at(stream.stamp)).collect())
@@ -462,7 +534,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join(MANIFEST);
         std::fs::write(&path, format!("{{\"format\":\"{FORMAT}\",\"version\":1,\"streams\":[{streams}]}}")).unwrap();
-        read_manifest(&path)
+        read_manifest(&path).map(Option::unwrap_or_default)
     }
 
     fn entry(file: &str, state: &str, uuid: u8, parent: Option<u8>) -> String {

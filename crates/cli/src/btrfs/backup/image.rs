@@ -50,6 +50,10 @@ impl Destination for Image {
         self.states.iter().any(|there| there.is_copy_of(state.sent_uuid()))
     }
 
+    fn count(&self) -> usize {
+        self.states.len()
+    }
+
     fn clear(&mut self) -> Result<Vec<String>> {
         let volume = (self.open)(false)?;
         let left = state::leftovers(state::subvolumes_in(&volume, &self.dir)?, &self.name);

@@ -64,7 +64,8 @@ use state::{Name, State};
     "  -            the whole state as a stream; the report goes to the standard error\n\n",
     "Of a mount root, and the user who mounted it, may make a backup; paths begin at its directory. What goes to an\n",
     "image is compared with its source, which the user has to be allowed to read.\n\n",
-    "Snapshots are called NAME.TIME. For several destinations use several names: each keeps snapshots of its own.\n\n",
+    "Snapshots are called NAME.TIME. For several destinations use several names: each keeps snapshots of its own.\n",
+    "A name belongs to one subvolume. One that was brought back by `spinney restore` is another: --adopt, once, goes on.\n\n",
     "Examples:\n",
     "  spinney backup site.img /home backup.img\n",
     "  spinney backup --keep hourly=24,daily=7 site.img /home backup.img\n",
@@ -94,6 +95,9 @@ pub(crate) struct Backup {
     /// Directory in the destination image for the states
     #[arg(long, value_name = "DIR", default_value = "/")]
     into: PathBuf,
+    /// Go on under a name that another subvolume's states have, or whose states are gone from the image
+    #[arg(long)]
+    adopt: bool,
     /// Send the whole state, not what differs from another
     #[arg(long)]
     full: bool,
@@ -118,8 +122,21 @@ trait Destination {
         true
     }
 
-    /// True where it has this state of the source, whole.
+    /// True where it has this state of the source, whole: another one can build on it.
     fn has(&self, state: &State) -> bool;
+
+    /// True where it has had it, and may have lost it.
+    fn knows(&self, state: &State) -> bool {
+        self.has(state)
+    }
+
+    /// How many states it has had of this name, of whatever source.
+    fn count(&self) -> usize;
+
+    /// What of it is not there any more, or not whole.
+    fn losses(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Deletes what backups that were cut short left there. Returns what.
     fn clear(&mut self) -> Result<Vec<String>>;
@@ -191,6 +208,9 @@ impl Backup {
             false if self.dest.is_dir() => Box::new(directory::Directory::open(&self.dest, &name)?),
             false => Box::new(image::Image::open(opener(&self.dest), &self.into, &name)?),
         };
+        for text in dest.losses() {
+            eprintln!("spinney: {text}: nothing builds on it any more");
+        }
         let source = source::open(&self.image, self.dry_run)?;
         let progress = Arc::new(Progress::default());
         let bar = Bar::new(&progress, !self.quiet);
@@ -237,11 +257,12 @@ impl Backup {
         progress: &Progress,
         actions: &mut Vec<Action>,
     ) -> Result<()> {
-        source.check(&self.source)?;
+        let uuid = source.uuid(&self.source)?;
         let dir = &self.snapshots;
         let mut states = state::states(source.subvolumes_in(dir)?, name);
-        let shared = state::common(&states, |state| dest.has(state)).map(|state| state.stamp);
+        let shared = state::common(&states, |state| dest.knows(state)).map(|state| state.stamp);
         if dest.keeps() {
+            self.check_name(name, uuid, &states, shared.is_some() || dest.count() == 0)?;
             self.finish_last(source, dest, &mut states, shared, progress, actions)?;
         }
         let stamp = self.stamp(&states)?;
@@ -257,7 +278,27 @@ impl Backup {
                 self.send(source, dest, (&states, state), progress, actions)?;
             }
         }
+        states.retain(|state| state.is_of(uuid) || dest.knows(state));
         self.prune(source, dest, (&states, stamp), actions)
+    }
+
+    /// Refuses to mix the states of two subvolumes: a rule would let the one's go for the other's.
+    fn check_name(&self, name: &Name, uuid: [u8; 16], states: &[State], is_known: bool) -> Result<()> {
+        if self.adopt {
+            return Ok(());
+        }
+        let what = match states.last() {
+            Some(last) if !last.is_of(uuid) => {
+                format!("{} is a snapshot of another subvolume", self.snapshots.join(&last.name).display())
+            }
+            _ if !is_known => format!("{} has states of that name, none of which is in the image", self.dest.display()),
+            _ => return Ok(()),
+        };
+        let (source, name) = (self.source.display(), name.text());
+        let text = format!(
+            "{source} cannot be backed up as {name}: {what}; give another --name, or --adopt to go on under this one"
+        );
+        Err(Failure::refused(text).into())
     }
 
     /// Sends the newest state that the destination lacks, and deletes older ones that it lacks: what backups that were

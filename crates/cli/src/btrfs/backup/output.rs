@@ -43,6 +43,10 @@ impl Destination for StandardOutput {
         false
     }
 
+    fn count(&self) -> usize {
+        0
+    }
+
     fn clear(&mut self) -> Result<Vec<String>> {
         Ok(Vec::new())
     }

@@ -201,7 +201,8 @@ fn restore_to(target: &dyn Target, from: &Origin, chosen: &Chosen<'_>, path: &Pa
     if target.exists(path)? {
         return Err(Failure::refused(format!("{}: is there already", path.display())).into());
     }
-    let mut work = path.as_os_str().to_owned();
+    // Without a slash at its end.
+    let mut work = path.components().as_path().as_os_str().to_owned();
     work.push(WORK_SUFFIX);
     let work = PathBuf::from(work);
     target.begin(&work)?;

@@ -21,8 +21,8 @@ pub(super) fn options() -> SendOptions {
 
 /// The side that is backed up.
 pub(super) trait Source: Sync {
-    /// Refuses what is no subvolume.
-    fn check(&self, path: &Path) -> Result<()>;
+    /// The UUID of a subvolume. Refuses what is none.
+    fn uuid(&self, path: &Path) -> Result<[u8; 16]>;
 
     /// The subvolumes in a directory. Without the directory there are none.
     fn subvolumes_in(&self, dir: &Path) -> Result<Vec<Found>>;
@@ -52,9 +52,9 @@ pub(super) fn open(image: &ImageArgs, read_only: bool) -> Result<Box<dyn Source>
 }
 
 impl Source for Volume {
-    fn check(&self, path: &Path) -> Result<()> {
+    fn uuid(&self, path: &Path) -> Result<[u8; 16]> {
         match self.subvolume_at(path) {
-            Ok(_) => Ok(()),
+            Ok(id) => Ok(self.subvolume_info(id)?.uuid),
             Err(_) => Err(Failure::refused(format!("{}: no subvolume", path.display())).into()),
         }
     }
@@ -104,8 +104,10 @@ impl Mounted {
 }
 
 impl Source for Mounted {
-    fn check(&self, path: &Path) -> Result<()> {
-        self.ask("check", &[path], std::io::sink())
+    fn uuid(&self, path: &Path) -> Result<[u8; 16]> {
+        let mut found = Vec::new();
+        self.ask("uuid", &[path], &mut found)?;
+        serde_json::from_slice(&found).context("what the server says of the subvolume")
     }
 
     fn subvolumes_in(&self, dir: &Path) -> Result<Vec<Found>> {

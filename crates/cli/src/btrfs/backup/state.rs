@@ -59,6 +59,8 @@ pub(super) struct Found {
     name: String,
     is_read_only: bool,
     uuid: [u8; 16],
+    /// Of what it is a snapshot.
+    parent_uuid: [u8; 16],
     /// Zeros where it was not received.
     received_uuid: [u8; 16],
 }
@@ -70,10 +72,16 @@ pub(super) struct State {
     /// Its name in its directory.
     pub(super) name: String,
     uuid: [u8; 16],
+    parent_uuid: [u8; 16],
     received_uuid: [u8; 16],
 }
 
 impl State {
+    /// Whether it is a snapshot of the subvolume with this UUID.
+    pub(super) fn is_of(&self, uuid: [u8; 16]) -> bool {
+        self.parent_uuid == uuid
+    }
+
     /// What a receiver knows it by.
     pub(super) fn sent_uuid(&self) -> [u8; 16] {
         if self.is_received() { self.received_uuid } else { self.uuid }
@@ -97,9 +105,9 @@ pub(super) fn states(found: Vec<Found>, name: &Name) -> Vec<State> {
 /// The states of everything among the subvolumes of a directory, the oldest first.
 pub(super) fn all_states(found: Vec<Found>) -> Vec<(Name, State)> {
     let mut states = Vec::new();
-    for Found { name, is_read_only, uuid, received_uuid } in found {
+    for Found { name, is_read_only, uuid, parent_uuid, received_uuid } in found {
         let Some((of, stamp)) = parse(&name).filter(|_| is_read_only) else { continue };
-        states.push((of, State { stamp, name, uuid, received_uuid }));
+        states.push((of, State { stamp, name, uuid, parent_uuid, received_uuid }));
     }
     states.sort_by_key(|(_, state)| state.stamp);
     states
@@ -133,7 +141,8 @@ pub(super) fn subvolumes_in(volume: &Volume, dir: &Path) -> Result<Vec<Found>> {
         let name = info.path.as_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
         if let (true, Ok(name)) = (is_here, std::str::from_utf8(name)) {
             let (name, is_read_only) = (name.to_owned(), info.read_only);
-            found.push(Found { name, is_read_only, uuid: info.uuid, received_uuid: info.received_uuid });
+            let (uuid, parent_uuid, received_uuid) = (info.uuid, info.parent_uuid, info.received_uuid);
+            found.push(Found { name, is_read_only, uuid, parent_uuid, received_uuid });
         }
     }
     Ok(found)
