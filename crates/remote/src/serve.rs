@@ -16,11 +16,12 @@ use vfs::file_system::{
 
 use crate::held::Held;
 use crate::list::List;
+use crate::many;
 use crate::permit::Permitted;
 use crate::streams::Streams;
 use crate::who::JobKind;
 use crate::wire::{
-    Call, Copy, DATA_BYTES_MAX, EXTENTS_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Whole, Wire,
+    Call, Copy, DATA_BYTES_MAX, EXTENTS_MAX, Encoded, Gone, Inbox, Named, Owner, Placed, Reply, Request, Whole, Wire,
 };
 
 /// Who is told what changed: the kernel, which believes what it was told before.
@@ -322,6 +323,10 @@ impl Session {
                 *out = data.unwrap_or_default();
                 Reply::Known { node, has_data }
             }
+            Request::KnownMany { paths, follow, data_bytes_max } => {
+                let bytes_max = usize::try_from(*data_bytes_max).unwrap_or(usize::MAX);
+                Reply::KnownMany(many::look(fs, paths, (*follow, bytes_max), out))
+            }
             Request::Attr { node } => Reply::Attr(fs.attr(self.known(*node)?)?),
             Request::ReadLink { node } => Reply::Bytes(fs.read_link(self.known(*node)?)?),
             Request::Open { owner, node, flags } => {
@@ -387,6 +392,18 @@ impl Session {
                 let attr = fs.create_whole(parent, name, &whole(node, data))?;
                 watch.name(parent, name);
                 Reply::Attr(attr)
+            }
+            Request::CreateMany { parent, nodes } => {
+                let parent = self.known(*parent)?;
+                let (mut rest, mut made) = (data, Vec::new());
+                for Named { name, node, len } in nodes {
+                    let len = usize::try_from(*len).unwrap_or(usize::MAX);
+                    let (own, others) = rest.split_at_checked(len).ok_or(Errno::EINVAL)?;
+                    rest = others;
+                    let one = fs.create_whole(parent, name, &whole(node, own));
+                    made.push(one.inspect(|_| watch.name(parent, name)).into());
+                }
+                Reply::Many(made)
             }
             Request::CreateUnnamed { owner, parent, new, flags } => {
                 let (entry, handle) = fs.create_unnamed(&caller(*owner), self.known(*parent)?, new, *flags)?;

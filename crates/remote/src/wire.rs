@@ -29,7 +29,7 @@ pub(crate) const LIST_BYTES_MAX: usize = 64 << 10;
 pub(crate) const EXTENTS_MAX: usize = 2048;
 
 /// What a client begins with. The directory that is to be its root comes with it, as a descriptor.
-pub(crate) const HELLO: [u8; 8] = *b"spinney1";
+pub(crate) const HELLO: [u8; 8] = *b"spinney2";
 
 /// Who asks for something to be made, as a client says it.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
@@ -51,6 +51,16 @@ pub(crate) struct Whole<'a> {
     pub(crate) target: &'a [u8],
     #[serde(borrow)]
     pub(crate) xattrs: Vec<(&'a [u8], &'a [u8])>,
+}
+
+/// A node of several.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Named<'a> {
+    #[serde(borrow)]
+    pub(crate) name: &'a [u8],
+    #[serde(borrow)]
+    pub(crate) node: Whole<'a>,
+    pub(crate) len: u32,
 }
 
 /// As [`vfs::file_system::EncodedData`]; the contents are behind the header.
@@ -119,6 +129,18 @@ pub(crate) enum Request<'a> {
         name: &'a [u8],
         #[serde(borrow)]
         node: Whole<'a>,
+    },
+    KnownMany {
+        #[serde(borrow)]
+        paths: Vec<&'a [u8]>,
+        follow: Follow,
+        data_bytes_max: u32,
+    },
+    /// The contents of all of them are behind the header, as many bytes of each as is said.
+    CreateMany {
+        parent: NodeId,
+        #[serde(borrow)]
+        nodes: Vec<Named<'a>>,
     },
     CreateUnnamed {
         owner: Owner,
@@ -331,12 +353,49 @@ pub(crate) enum Reply {
         is_end: bool,
     },
     Extents(Vec<Placed>),
+    /// One for each of several.
+    Many(Vec<Made>),
+    /// The contents are behind the header, one behind the other.
+    KnownMany(Vec<ToldNode>),
     Failed {
         errno: Errno,
         blame: Blame,
         /// What the format says of it.
         text: Option<String>,
     },
+}
+
+/// What is known of one of several nodes, and how long its contents are, where they come along.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum ToldNode {
+    Known { node: KnownNode, len: Option<u32> },
+    Failed { errno: Errno, blame: Blame, text: Option<String> },
+}
+
+impl From<Error> for ToldNode {
+    fn from(error: Error) -> Self {
+        match Reply::from(error) {
+            Reply::Failed { errno, blame, text } => Self::Failed { errno, blame, text },
+            _ => Self::Failed { errno: Errno::EIO, blame: Blame::Program, text: None },
+        }
+    }
+}
+
+/// What became of one of several nodes.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Made {
+    Attr(Attr),
+    Failed { errno: Errno, blame: Blame, text: Option<String> },
+}
+
+impl From<vfs::file_system::Answer<Attr>> for Made {
+    fn from(answer: vfs::file_system::Answer<Attr>) -> Self {
+        match answer.map_err(Reply::from) {
+            Ok(attr) => Self::Attr(attr),
+            Err(Reply::Failed { errno, blame, text }) => Self::Failed { errno, blame, text },
+            Err(_) => Self::Failed { errno: Errno::EIO, blame: Blame::Program, text: None },
+        }
+    }
 }
 
 impl From<Error> for Reply {

@@ -1,5 +1,6 @@
 //! The walk: directories are read, and their names made by whichever thread is free.
 
+use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -24,6 +25,8 @@ use crate::work::{self, Queue};
 const RUN_NAMES: usize = 128;
 /// Files of at most so many bytes are read in one step with all that is known about them.
 const WHOLE_BYTES_MAX: usize = 1 << 20;
+/// The same where several are asked for at once.
+const AHEAD_BYTES_MAX: usize = 256 << 10;
 /// What is being made is for its maker alone.
 const PRIVATE: Mode = Mode::RUSR.union(Mode::WUSR);
 
@@ -81,7 +84,7 @@ pub(crate) fn export_one(
     let export = new_export(volume, parent, options, progress, losses)?;
     let dir = export.root.open_dir(Path::new(""))?;
     let mut buffer = contents::new_buffer();
-    let made = one(&export, &mut buffer, &dir, name, image.to_owned(), PathBuf::from(name));
+    let made = one(&export, &mut buffer, (&dir, name), image.to_owned(), PathBuf::from(name), None);
     match export.note(made.with_context(|| target.display().to_string()))?.flatten() {
         Some(dir) => run(&export, dir),
         None => Ok(()),
@@ -165,10 +168,18 @@ fn do_run(
     queue: &Queue<Job>,
 ) -> Result<()> {
     let mut found = Vec::new();
-    for name in open.names.get(range).unwrap_or_default() {
+    let names = open.names.get(range).unwrap_or_default();
+    let at_once = export.volume.at_once();
+    let mut ahead = VecDeque::new();
+    for (index, name) in names.iter().enumerate() {
+        if at_once > 1 && ahead.is_empty() {
+            let next = names.iter().skip(index).take(at_once);
+            let paths: Vec<PathBuf> = next.map(|name| open.image.join(name)).collect();
+            ahead.extend(export.volume.read_nodes(&paths, AHEAD_BYTES_MAX));
+        }
         let (image, host) = (open.image.join(name), open.host.join(name));
         let path = export.root.display(&host);
-        let made = one(export, buffer, &open.fd, name, image, host);
+        let made = one(export, buffer, (&open.fd, name), image, host, ahead.pop_front());
         match export.note(made.with_context(|| path.display().to_string())) {
             Ok(made) => found.extend(made.flatten()),
             Err(error) => {
@@ -190,14 +201,14 @@ fn do_run(
 fn one(
     export: &Export<'_>,
     buffer: &mut [u8],
-    dir: &OwnedFd,
-    name: &OsStr,
+    (dir, name): (&OwnedFd, &OsStr),
     image: PathBuf,
     host: PathBuf,
+    known: Option<vfs::Result<KnownNode>>,
 ) -> Result<Option<MadeDir>> {
     export.options.interrupt.check()?;
     host::check_name(name.as_bytes())?;
-    let known = export.volume.read_node(&image, WHOLE_BYTES_MAX)?;
+    let known = known.unwrap_or_else(|| export.volume.read_node(&image, WHOLE_BYTES_MAX))?;
     let metadata = known.attr;
     if metadata.is_dir() {
         let is_new = host::make_dir(dir, name)?;

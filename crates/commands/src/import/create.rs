@@ -1,6 +1,7 @@
 //! One name of the source becomes one name of the volume.
 
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
@@ -10,6 +11,11 @@ use vfs::{Errno, FileOptions, Times};
 
 use super::source::{self, Name, SourceDir, Xattrs};
 use super::{Existing, Import, data};
+
+/// Files up to this size are made together with others.
+const BATCH_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Contents that are enough to make what waits.
+const BATCH_BYTES: usize = 384 << 10;
 
 /// A directory whose names are still to be copied.
 pub(super) struct SubDir {
@@ -65,6 +71,103 @@ pub(super) fn existing_directory(import: &Import<'_>, dir: &SourceDir, target: &
 
 fn is_skipped(import: &Import<'_>, stat: &Stat) -> bool {
     import.options.skip == Some((stat.st_dev, stat.st_ino))
+}
+
+/// A small file that waits to be made with others.
+struct Waiting {
+    name: std::ffi::CString,
+    stat: Stat,
+    /// Where its contents are among those of all.
+    contents: std::ops::Range<usize>,
+}
+
+/// Small files of one directory that are made together, where that takes less time.
+pub(super) struct Batch {
+    files: Vec<Waiting>,
+    contents: Vec<u8>,
+    files_max: usize,
+}
+
+impl Batch {
+    pub(super) fn new(import: &Import<'_>) -> Self {
+        Self { files: Vec::new(), contents: Vec::new(), files_max: import.volume.at_once() }
+    }
+
+    /// Takes a name that is a small file with one name and without attributes; false where it is something else.
+    pub(super) fn takes(&mut self, import: &Import<'_>, dir: &SourceDir, name: &Name) -> Result<bool> {
+        if self.files_max < 2 || !name.is_file {
+            return Ok(false);
+        }
+        let fd = dir.open_file(&name.bytes)?;
+        let stat = rustix::fs::fstat(&fd)?;
+        let size = data::size(&stat);
+        let is_plain = NodeKind::from_mode(stat.st_mode) == Some(NodeKind::File) && stat.st_nlink < 2;
+        let is_small = size <= BATCH_FILE_BYTES_MAX && !data::may_have_holes(&stat);
+        if !is_plain || !is_small || is_skipped(import, &stat) || !source::xattrs(fd.as_fd())?.is_empty() {
+            return Ok(false);
+        }
+        import.progress.add_name();
+        let start = self.contents.len();
+        self.contents.resize(start.saturating_add(usize::try_from(size)?), 0);
+        let room = self.contents.get_mut(start..).unwrap_or_default();
+        let len = data::read_whole(fd.as_fd(), size, room)?.len();
+        let end = start.saturating_add(len);
+        self.contents.truncate(end);
+        self.files.push(Waiting { name: name.bytes.clone(), stat, contents: start..end });
+        Ok(true)
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.files.len() >= self.files_max || self.contents.len() >= BATCH_BYTES
+    }
+
+    /// Makes those that wait in the directory `target`. The failure names the file that it is about.
+    pub(super) fn make(
+        &mut self,
+        import: &Import<'_>,
+        target: &Path,
+    ) -> Result<(), (std::ffi::CString, anyhow::Error)> {
+        let files = std::mem::take(&mut self.files);
+        let contents = std::mem::take(&mut self.contents);
+        let of = |file: &Waiting| contents.get(file.contents.clone()).unwrap_or_default();
+        let nodes: Vec<(&[u8], WholeNode<'_>)> =
+            files.iter().map(|file| (file.name.to_bytes(), whole(import, &file.stat, of(file)))).collect();
+        let Some(first) = files.first() else { return Ok(()) };
+        let made = import.volume.create_nodes(target, &nodes).map_err(|error| (first.name.clone(), error.into()))?;
+        for (file, made) in files.iter().zip(made) {
+            let path = target.join(std::ffi::OsStr::from_bytes(file.name.to_bytes()));
+            let done = match made {
+                // What is there already decides what becomes of it.
+                Err(error) if error.errno() == Errno::EEXIST => {
+                    make(import, &path, &file.stat, &Vec::new(), (&[], of(file)))
+                }
+                made => made.map(drop).map_err(Into::into),
+            };
+            done.map_err(|error| (file.name.clone(), error))?;
+            import.progress.add_bytes(u64::try_from(file.contents.len()).unwrap_or(0));
+        }
+        Ok(())
+    }
+}
+
+/// A file without attributes.
+fn whole<'a>(import: &Import<'_>, stat: &Stat, data: &'a [u8]) -> WholeNode<'a> {
+    let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
+    let Times { atime, mtime, ctime, btime } = times(import, stat);
+    WholeNode {
+        kind: NodeKind::File,
+        permissions: permissions(import, stat),
+        uid,
+        gid,
+        atime,
+        mtime,
+        ctime,
+        btime,
+        rdev: 0,
+        target: &[],
+        xattrs: &[],
+        data,
+    }
 }
 
 fn regular(import: &Import<'_>, buffer: &mut [u8], fd: &OwnedFd, stat: &Stat, target: &Path) -> Result<()> {

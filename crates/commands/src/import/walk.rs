@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use anyhow::{Context as _, Result};
 use vfs::{Times, Volume};
 
-use super::create::{self, SubDir};
+use super::create::{self, Batch, SubDir};
 use super::source::{Name, Source, SourceDir};
 use super::{Import, ImportOptions, data, links, named};
 use crate::progress::Progress;
@@ -141,15 +141,23 @@ fn do_run(
     queue: &Queue<Job>,
 ) -> Result<()> {
     let mut found = Vec::new();
+    let mut batch = Batch::new(import);
+    let about = |name: &std::ffi::CStr, error: anyhow::Error| {
+        let path = open.dir.path.join(OsStr::from_bytes(name.to_bytes()));
+        error.context(import.source.display(&path).display().to_string())
+    };
     for name in open.names.get(range).unwrap_or_default() {
+        if batch.takes(import, &open.dir, name).map_err(|error| about(&name.bytes, error))? {
+            if batch.is_full() {
+                batch.make(import, &open.target).map_err(|(name, error)| about(&name, error))?;
+            }
+            continue;
+        }
         let target = open.target.join(name.as_path());
         let made = create::one(import, buffer, &open.dir, name, target);
-        let made = made.map_err(|error| {
-            let path = open.dir.path.join(name.as_path());
-            error.context(import.source.display(&path).display().to_string())
-        })?;
-        found.extend(made);
+        found.extend(made.map_err(|error| about(&name.bytes, error))?);
     }
+    batch.make(import, &open.target).map_err(|(name, error)| about(&name, error))?;
     if !found.is_empty() {
         queue.add(found.into_iter().map(Job::Dir));
     }

@@ -142,6 +142,22 @@ pub trait FileSystem: Send + Sync {
         whole::create(self, parent, name, node)
     }
 
+    /// Makes several nodes in a directory; the answers are in their order, each as [`FileSystem::create_whole`]'s.
+    fn create_many(&self, parent: NodeId, nodes: &[(&[u8], WholeNode<'_>)]) -> Vec<Answer<Attr>> {
+        nodes.iter().map(|(name, node)| self.create_whole(parent, name, node)).collect()
+    }
+
+    /// What [`FileSystem::known_at`] says of several paths; the answers are in their order.
+    fn known_many(&self, paths: &[&[u8]], follow: Follow, data_bytes_max: usize) -> Vec<Answer<KnownNode>> {
+        paths.iter().map(|path| self.known_at(path, follow, data_bytes_max)).collect()
+    }
+
+    /// With how many nodes at once [`FileSystem::create_many`] and [`FileSystem::known_many`] take less time than as
+    /// many calls: 1 where they do not.
+    fn at_once(&self) -> usize {
+        1
+    }
+
     /// Makes a regular file that is open and has no name. [`FileSystem::link`] may give it one.
     ///
     /// # Errors

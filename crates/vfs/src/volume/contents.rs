@@ -1,6 +1,6 @@
 //! Whole files at once, and what has no contents.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use super::{FileOptions, Volume};
 use crate::error::Result;
@@ -44,6 +44,14 @@ impl Volume {
         let path = path.as_ref();
         let known = self.fs.known_at(path.as_os_str().as_bytes(), Follow::AllButLast, data_bytes_max);
         known.map_err(|error| error.at(path))
+    }
+
+    /// What [`Volume::read_node`] says of several paths; the results are in their order.
+    pub fn read_nodes(&self, paths: &[PathBuf], data_bytes_max: usize) -> Vec<Result<KnownNode>> {
+        use std::os::unix::ffi::OsStrExt as _;
+        let bytes: Vec<&[u8]> = paths.iter().map(|path| path.as_os_str().as_bytes()).collect();
+        let known = self.fs.known_many(&bytes, Follow::AllButLast, data_bytes_max);
+        known.into_iter().zip(paths).map(|(known, path)| known.map_err(|error| error.at(path))).collect()
     }
 
     /// Replaces the contents of a file, which is created when there is none.

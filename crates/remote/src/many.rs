@@ -1,0 +1,144 @@
+//! Several nodes in one message: most of what a small file costs is the way to the server and back.
+
+use vfs::file_system::{Answer, Attr, Follow, KnownNode, NodeId, WholeNode};
+use vfs::{Error, FileSystem};
+
+use crate::wire::{DATA_BYTES_MAX, Made, Named, Owner, Reply, Request, ToldNode, Whole, told};
+
+/// Nodes of a message.
+pub(crate) const NODES_MAX: usize = 64;
+/// Bytes of names, targets and attributes of a message, well below what a header may have.
+const FIELDS_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a node's other fields, at most.
+const NODE_BYTES_MAX: usize = 256;
+
+/// A node that is to be made, and its name.
+type New<'a> = (&'a [u8], WholeNode<'a>);
+
+/// A node as it is sent; its contents follow.
+pub(crate) fn whole<'a>(node: &WholeNode<'a>) -> Whole<'a> {
+    Whole {
+        kind: node.kind,
+        permissions: node.permissions,
+        owner: Owner { uid: node.uid, gid: node.gid },
+        times: [node.atime, node.mtime, node.ctime, node.btime],
+        rdev: node.rdev,
+        target: node.target,
+        xattrs: node.xattrs.to_vec(),
+    }
+}
+
+/// Cuts into parts of as many as fit a message, by the bytes that each takes in its header and behind it.
+pub(crate) fn parts<T>(all: &[T], sizes: impl Fn(&T) -> (usize, usize)) -> Vec<&[T]> {
+    let (mut parts, mut rest) = (Vec::new(), all);
+    while !rest.is_empty() {
+        let (mut count, mut fields, mut bytes) = (0_usize, 0_usize, 0_usize);
+        for one in rest.iter().take(NODES_MAX) {
+            let (more_fields, more_bytes) = sizes(one);
+            fields = fields.saturating_add(more_fields);
+            bytes = bytes.saturating_add(more_bytes);
+            if count > 0 && (fields > FIELDS_BYTES_MAX || bytes > DATA_BYTES_MAX) {
+                break;
+            }
+            count = count.saturating_add(1);
+        }
+        let (now, later) = rest.split_at(count);
+        parts.push(now);
+        rest = later;
+    }
+    parts
+}
+
+/// What a node takes of a message.
+pub(crate) fn sizes((name, node): &New<'_>) -> (usize, usize) {
+    let xattrs = node.xattrs.iter().map(|(name, value)| name.len().saturating_add(value.len()).saturating_add(8));
+    let texts = name.len().saturating_add(node.target.len()).saturating_add(NODE_BYTES_MAX);
+    (xattrs.fold(texts, usize::saturating_add), node.data.len())
+}
+
+/// What asks for these, and their contents.
+pub(crate) fn request<'a>(parent: NodeId, nodes: &'a [New<'a>]) -> (Request<'a>, Vec<u8>) {
+    let named = nodes.iter().map(|(name, node)| Named {
+        name,
+        node: whole(node),
+        len: u32::try_from(node.data.len()).unwrap_or(u32::MAX),
+    });
+    let data = nodes.iter().flat_map(|(_, node)| node.data.iter().copied()).collect();
+    (Request::CreateMany { parent, nodes: named.collect() }, data)
+}
+
+/// What became of each of `count` nodes.
+pub(crate) fn made(count: usize, answer: Answer<Reply>, failure: fn(Reply) -> Error) -> Vec<Answer<Attr>> {
+    match answer {
+        Ok(Reply::Many(made)) if made.len() == count => {
+            let one = |made| match made {
+                Made::Attr(attr) => Ok(attr),
+                Made::Failed { errno, blame, text } => Err(told(errno, blame, text)),
+            };
+            made.into_iter().map(one).collect()
+        }
+        answer => each(count, &answer.map_or_else(|error| error, failure)),
+    }
+}
+
+/// What each of `count` nodes is; their contents are one behind the other in `data`.
+pub(crate) fn known(
+    count: usize,
+    answer: Answer<(Reply, Vec<u8>)>,
+    failure: fn(Reply) -> Error,
+) -> Vec<Answer<KnownNode>> {
+    match answer {
+        Ok((Reply::KnownMany(nodes), data)) if nodes.len() == count => {
+            let mut rest = data.as_slice();
+            let one = |node| match node {
+                ToldNode::Known { node, len } => {
+                    let own = len.map(|len| usize::try_from(len).unwrap_or(usize::MAX));
+                    let own = own.map(|len| rest.split_at_checked(len).ok_or_else(|| failure(Reply::Done)));
+                    let (own, others) = own.transpose()?.map_or((None, rest), |(own, rest)| (Some(own.to_vec()), rest));
+                    rest = others;
+                    Ok(KnownNode { data: own, ..node })
+                }
+                ToldNode::Failed { errno, blame, text } => Err(told(errno, blame, text)),
+            };
+            nodes.into_iter().map(one).collect()
+        }
+        answer => each(count, &answer.map_or_else(|error| error, |(reply, _)| failure(reply))),
+    }
+}
+
+/// The same failure of each.
+fn each<T>(count: usize, error: &Error) -> Vec<Answer<T>> {
+    (0..count).map(|_| Err(Error::new(error.errno(), error.blame(), Again(error.to_string())))).collect()
+}
+
+/// One failure, told of each of several nodes.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Again(String);
+
+/// For the server: all that is known about what these paths lead to. What does not fit the message is missing.
+pub(crate) fn look(
+    fs: &dyn FileSystem,
+    paths: &[&[u8]],
+    (follow, data_bytes_max): (Follow, usize),
+    data: &mut Vec<u8>,
+) -> Vec<ToldNode> {
+    let mut fields = 0_usize;
+    let mut look = |path: &&[u8]| {
+        let room = DATA_BYTES_MAX.saturating_sub(data.len()).min(data_bytes_max);
+        let mut node = fs.known_at(path, follow, room)?;
+        let own = node.data.take();
+        if let Some(own) = &own {
+            data.extend_from_slice(own);
+        }
+        let pairs = node.xattrs.iter().flatten();
+        fields = pairs.fold(fields, |sum, (name, value)| sum.saturating_add(name.len()).saturating_add(value.len()));
+        fields = fields.saturating_add(node.target.as_ref().map_or(0, Vec::len)).saturating_add(NODE_BYTES_MAX);
+        if fields > FIELDS_BYTES_MAX {
+            (node.xattrs, node.target) = (None, None);
+        }
+        let len = own.map(|own| u32::try_from(own.len()).unwrap_or(u32::MAX));
+        Ok::<_, Error>(ToldNode::Known { node, len })
+    };
+    paths.iter().map(|path| look(path).unwrap_or_else(ToldNode::from)).collect()
+}
