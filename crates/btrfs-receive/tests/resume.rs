@@ -332,3 +332,28 @@ fn flags_that_are_set_last_are_not_forgotten() {
         volume.delete_subvolume("sub").unwrap();
     }
 }
+
+/// `send -e` leaves out the end command between two subvolumes.
+#[test]
+fn subvolumes_without_an_end_between_them_are_all_received() {
+    let dir = tempfile::tempdir().unwrap();
+    let volume = source(dir.path());
+    let (one, two) = (send(&volume, "one", None, None), send(&volume, "two", Some("one"), None));
+    let (first, second) = (boundaries(&one), boundaries(&two));
+    let joint = first[first.len() - 2];
+    let stream = [&one[..joint], &two[second[0]..]].concat();
+    for cut in [0, 1, 4, second.len() - 2] {
+        let path = dir.path().join(format!("target-{cut}.img"));
+        let target = make(&path);
+        let end = joint + second[cut] - second[0];
+        receive(&target, &stream[..end], resumable()).0.unwrap_err();
+        let (result, report) = receive(&target, &stream[..], resumable());
+        result.unwrap();
+        assert_eq!(report.subvolumes.len() + report.present.len(), 2, "{report:?}");
+        let whole = target.subvolumes().unwrap();
+        assert!(whole.iter().all(|found| found.read_only && found.received_uuid != [0; 16]), "{whole:?}");
+        let source = contents(volume.by_paths(), Path::new("two"));
+        assert_eq!(contents(target.by_paths(), Path::new("two")), source, "cut {cut}");
+        target.close().unwrap();
+    }
+}

@@ -194,6 +194,9 @@ impl<'v> Receiver<'v> {
                 return Err(Error::NotWhole { at });
             };
             let is_end = command == Command::End;
+            let begins = matches!(command, Command::Subvol { .. } | Command::Snapshot { .. });
+            // A stream may go on with another subvolume without an end (`send -e`).
+            self.passes &= !begins;
             let skips = self.is_there_already(before, is_end)?;
             let applied = if skips { Ok(()) } else { self.apply(&command, version, watch) };
             let applied = applied.map_err(|cause| Error::Command {
@@ -202,7 +205,6 @@ impl<'v> Receiver<'v> {
                 path: command.path().unwrap_or_default().to_vec(),
                 cause,
             });
-            let begins = matches!(command, Command::Subvol { .. } | Command::Snapshot { .. });
             self.report.bytes = decoder.position();
             watch.position(self.report.bytes);
             match applied {
