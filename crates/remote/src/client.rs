@@ -26,8 +26,6 @@ const GONE_MAX: usize = 256;
 const STATUS_REFUSED: u8 = 1;
 /// The exit status of what fails on the way.
 const STATUS_IO: u8 = 6;
-/// Names of compressions that extents may have.
-const COMPRESSIONS: [&str; 3] = ["zlib", "lzo", "zstd"];
 
 /// The file system of a server, from a directory of it on.
 pub struct Remote {
@@ -573,14 +571,7 @@ impl FileSystem for Remote {
             let new: Vec<Placed> = placed.into_iter().filter(is_new).collect();
             let Some(last) = new.last() else { return Ok(all) };
             from = last.offset.saturating_add(last.len.max(1));
-            all.extend(new.into_iter().map(|placed| Extent {
-                offset: placed.offset,
-                len: placed.len,
-                kind: placed.kind,
-                logical: placed.logical,
-                disk_len: placed.disk_len,
-                compression: placed.compression.map(|name| known_compression(&name)),
-            }));
+            all.extend(new.into_iter().map(Extent::from));
         }
     }
 
@@ -598,8 +589,4 @@ impl FileSystem for Remote {
     fn step(&self) -> Duration {
         Duration::MAX
     }
-}
-
-fn known_compression(name: &str) -> &'static str {
-    COMPRESSIONS.into_iter().find(|known| *known == name).unwrap_or("compressed")
 }

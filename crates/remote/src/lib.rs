@@ -8,7 +8,8 @@
 //!
 //! [`Remote`] is a [`vfs::FileSystem`] whose calls are messages; every command that works on a volume works on it.
 //! A request and its answer are one message each, contents of files behind them, so that a small file costs one
-//! message, or a part of one that makes several, where a mount makes seven requests of it. A session has several streams, one for each thread that asks.
+//! message, or a part of one that makes several, where a mount makes seven requests of it. A session has several
+//! streams, one for each thread that asks.
 //!
 //! Invariants
 //! * [`Permitted`] lets through what the kernel would let this user do through the mount, and no more: search along

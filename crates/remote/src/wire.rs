@@ -310,6 +310,23 @@ pub(crate) struct Placed {
     pub(crate) compression: Option<String>,
 }
 
+/// Names of compressions that extents may have.
+const COMPRESSIONS: [&str; 3] = ["zlib", "lzo", "zstd"];
+
+impl From<Placed> for Extent {
+    fn from(placed: Placed) -> Self {
+        let known = |name: String| COMPRESSIONS.into_iter().find(|known| *known == name).unwrap_or("compressed");
+        Self {
+            offset: placed.offset,
+            len: placed.len,
+            kind: placed.kind,
+            logical: placed.logical,
+            disk_len: placed.disk_len,
+            compression: placed.compression.map(known),
+        }
+    }
+}
+
 impl From<&Extent> for Placed {
     fn from(extent: &Extent) -> Self {
         let Extent { offset, len, kind, logical, disk_len, compression } = *extent;

@@ -20,7 +20,13 @@ fn names() -> (Namespace, Arc<Inode>, [Arc<Inode>; 2]) {
     let make = MakeOptions::default();
     let store = Store::make(vec![device], &make, &StoreOptions::default()).unwrap();
     crate::subvol::make_trees(&store, (0, 0)).unwrap();
-    let settings = Settings { max_inline: 2048, dirty_bytes: 1 << 20, compress: None, file_flags: InodeFlags::empty() };
+    let settings = Settings {
+        max_inline: 2048,
+        dirty_bytes: 1 << 20,
+        compress: None,
+        file_flags: InodeFlags::empty(),
+        writes_ahead: false,
+    };
     let names = Namespace::new(Arc::new(Core::new(store, settings)));
     let top = names.core.root_dir(TreeId::FS).unwrap();
     let new = NewInode { kind: FileType::File, permissions: 0o644, ..NewInode::default() };

@@ -32,7 +32,13 @@ fn device(path: &Path, size: u64) -> Arc<FileDevice> {
 }
 
 fn names_on(store: Store, dirty_bytes: usize) -> Namespace {
-    let settings = Settings { max_inline: 2048, dirty_bytes, compress: None, file_flags: InodeFlags::empty() };
+    let settings = Settings {
+        max_inline: 2048,
+        dirty_bytes,
+        compress: None,
+        file_flags: InodeFlags::empty(),
+        writes_ahead: false,
+    };
     Namespace::new(Arc::new(Core::new(store, settings)))
 }
 

@@ -32,6 +32,8 @@ pub(crate) struct Settings {
     pub(crate) compress: Option<Compression>,
     /// Flags that every new regular file gets.
     pub(crate) file_flags: InodeFlags,
+    /// The flusher writes what is dirty, whatever it is.
+    pub(crate) writes_ahead: bool,
 }
 
 /// The store, and the inodes in memory.

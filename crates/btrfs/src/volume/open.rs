@@ -126,6 +126,7 @@ impl VolumeOptions {
             dirty_bytes: self.dirty_bytes,
             compress: self.compress,
             file_flags: self.file_flags,
+            writes_ahead: self.writes_ahead,
         };
         Arc::new(Namespace::new(Arc::new(Core::new(store, settings))))
     }

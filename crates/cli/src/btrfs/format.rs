@@ -59,6 +59,15 @@ pub(super) fn open_writable(image: &ImageArgs) -> Result<Volume> {
     open_as(image, &image.request())
 }
 
+/// As [`open_writable`], for a command that writes much with one thread.
+pub(super) fn open_to_fill(image: &ImageArgs) -> Result<Volume> {
+    let request = image.request();
+    let path = &image.image;
+    let opened =
+        open_device(path, &request).and_then(|device| Ok(options(&request)?.writes_ahead(true).open_device(device)?));
+    opened.map_err(|error| explain(path, error))
+}
+
 /// Opens an image for a command that only btrfs has; nothing in it changes.
 pub(super) fn open_read_only(image: &ReadArgs) -> Result<Volume> {
     open_as(&image.image, &image.request())

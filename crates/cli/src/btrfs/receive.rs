@@ -150,7 +150,7 @@ impl Receive {
                 (Ok(()), serde_json::from_str(&report).context("what the server reports")?)
             }
             None => {
-                let volume = format::open_writable(&image)?;
+                let volume = format::open_to_fill(&image)?;
                 let (received, report) = self.receive(&volume, input, &mut Shown(&progress))?;
                 // What is whole stays, whatever became of the rest.
                 let closed = volume.close();

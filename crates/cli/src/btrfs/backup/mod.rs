@@ -65,7 +65,7 @@ use state::{Name, State};
     "Of a mount root, and the user who mounted it, may make a backup; paths begin at its directory. What goes to an\n",
     "image is compared with its source, which the user has to be allowed to read.\n\n",
     "Snapshots are called NAME.TIME. For several destinations use several names: each keeps snapshots of its own.\n",
-    "A name belongs to one subvolume. One that was brought back by `spinney restore` is another: --adopt, once, goes on.\n\n",
+    "A name belongs to one subvolume. One that `spinney restore` brought back is another: --adopt, once, goes on.\n\n",
     "Examples:\n",
     "  spinney backup site.img /home backup.img\n",
     "  spinney backup --keep hourly=24,daily=7 site.img /home backup.img\n",
