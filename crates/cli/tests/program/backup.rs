@@ -324,11 +324,16 @@ fn two_subvolumes_do_not_share_a_name() {
     bench.ok("subvolume snapshot -r a.img /bob/home /.spinney-backups/home.2002-01-01T000000Z");
     let report = backup(&bench, 2, "--keep last=1 a.img /home b.img");
     assert_eq!(done(&report, "delete", "source"), [at(0)]);
+    // What was rolled back is still the one.
+    bench.ok("subvolume snapshot -r a.img /home /good");
+    bench.ok("subvolume delete a.img /home");
+    bench.ok("subvolume snapshot a.img /good /home");
+    backup(&bench, 3, "a.img /home b.img");
     // What was brought back is another subvolume, with which one may go on.
     bench.ok("mv a.img /home /broken");
     bench.ok("restore --name home b.img a.img /home");
     refused(&bench, "backup a.img /home b.img");
-    backup(&bench, 3, "--adopt a.img /home b.img");
-    backup(&bench, 4, "--keep last=1 a.img /home b.img");
-    assert_eq!(states(&bench, "b.img").last(), Some(&at(4)));
+    backup(&bench, 4, "--adopt a.img /home b.img");
+    backup(&bench, 5, "--keep last=1 a.img /home b.img");
+    assert_eq!(states(&bench, "b.img").last(), Some(&at(5)));
 }

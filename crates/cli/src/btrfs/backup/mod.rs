@@ -257,12 +257,12 @@ impl Backup {
         progress: &Progress,
         actions: &mut Vec<Action>,
     ) -> Result<()> {
-        let uuid = source.uuid(&self.source)?;
+        let lineage = source.lineage(&self.source)?;
         let dir = &self.snapshots;
         let mut states = state::states(source.subvolumes_in(dir)?, name);
         let shared = state::common(&states, |state| dest.knows(state)).map(|state| state.stamp);
         if dest.keeps() {
-            self.check_name(name, uuid, &states, shared.is_some() || dest.count() == 0)?;
+            self.check_name(name, &lineage, &states, shared.is_some() || dest.count() == 0)?;
             self.finish_last(source, dest, &mut states, shared, progress, actions)?;
         }
         let stamp = self.stamp(&states)?;
@@ -278,17 +278,17 @@ impl Backup {
                 self.send(source, dest, (&states, state), progress, actions)?;
             }
         }
-        states.retain(|state| state.is_of(uuid) || dest.knows(state));
+        states.retain(|state| state.is_of(&lineage) || dest.knows(state));
         self.prune(source, dest, (&states, stamp), actions)
     }
 
     /// Refuses to mix the states of two subvolumes: a rule would let the one's go for the other's.
-    fn check_name(&self, name: &Name, uuid: [u8; 16], states: &[State], is_known: bool) -> Result<()> {
+    fn check_name(&self, name: &Name, lineage: &[[u8; 16]], states: &[State], is_known: bool) -> Result<()> {
         if self.adopt {
             return Ok(());
         }
         let what = match states.last() {
-            Some(last) if !last.is_of(uuid) => {
+            Some(last) if !last.is_of(lineage) => {
                 format!("{} is a snapshot of another subvolume", self.snapshots.join(&last.name).display())
             }
             _ if !is_known => format!("{} has states of that name, none of which is in the image", self.dest.display()),

@@ -21,7 +21,7 @@ pub(in crate::btrfs) fn serve(
     let words: Vec<&str> = words.iter().skip(1).map(String::as_str).collect();
     let mut change = |path: &Path| changed.push(path.as_os_str().as_bytes().to_vec());
     match words[..] {
-        ["uuid", path] => Ok(serde_json::to_writer(out, &volume.uuid(Path::new(path))?)?),
+        ["lineage", path] => Ok(serde_json::to_writer(out, &volume.lineage(Path::new(path))?)?),
         ["list", dir] => Ok(serde_json::to_writer(out, &volume.subvolumes_in(Path::new(dir))?)?),
         ["freeze", path, snapshot] => {
             let snapshot = Path::new(snapshot);

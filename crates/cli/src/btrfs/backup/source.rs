@@ -21,8 +21,8 @@ pub(super) fn options() -> SendOptions {
 
 /// The side that is backed up.
 pub(super) trait Source: Sync {
-    /// The UUID of a subvolume. Refuses what is none.
-    fn uuid(&self, path: &Path) -> Result<[u8; 16]>;
+    /// As [`state::lineage`]. Refuses what is no subvolume.
+    fn lineage(&self, path: &Path) -> Result<Vec<[u8; 16]>>;
 
     /// The subvolumes in a directory. Without the directory there are none.
     fn subvolumes_in(&self, dir: &Path) -> Result<Vec<Found>>;
@@ -52,9 +52,9 @@ pub(super) fn open(image: &ImageArgs, read_only: bool) -> Result<Box<dyn Source>
 }
 
 impl Source for Volume {
-    fn uuid(&self, path: &Path) -> Result<[u8; 16]> {
+    fn lineage(&self, path: &Path) -> Result<Vec<[u8; 16]>> {
         match self.subvolume_at(path) {
-            Ok(id) => Ok(self.subvolume_info(id)?.uuid),
+            Ok(id) => state::lineage(self, id),
             Err(_) => Err(Failure::refused(format!("{}: no subvolume", path.display())).into()),
         }
     }
@@ -104,9 +104,9 @@ impl Mounted {
 }
 
 impl Source for Mounted {
-    fn uuid(&self, path: &Path) -> Result<[u8; 16]> {
+    fn lineage(&self, path: &Path) -> Result<Vec<[u8; 16]>> {
         let mut found = Vec::new();
-        self.ask("uuid", &[path], &mut found)?;
+        self.ask("lineage", &[path], &mut found)?;
         serde_json::from_slice(&found).context("what the server says of the subvolume")
     }
 

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
-use spinney::Volume;
+use spinney::{TreeId, Volume};
 
 use super::stamp::Stamp;
 use commands::failure::Failure;
@@ -77,9 +77,9 @@ pub(super) struct State {
 }
 
 impl State {
-    /// Whether it is a snapshot of the subvolume with this UUID.
-    pub(super) fn is_of(&self, uuid: [u8; 16]) -> bool {
-        self.parent_uuid == uuid
+    /// Whether it is a snapshot of a subvolume with this lineage.
+    pub(super) fn is_of(&self, lineage: &[[u8; 16]]) -> bool {
+        lineage.contains(&self.parent_uuid)
     }
 
     /// What a receiver knows it by.
@@ -126,6 +126,27 @@ pub(super) fn leftovers(found: Vec<Found>, name: &Name) -> Vec<String> {
     let found = found.into_iter();
     let found = found.filter(|one| is_left(&one.name) && one.received_uuid == [0; 16] && !one.is_read_only);
     found.map(|one| one.name).collect()
+}
+
+/// The UUID of a subvolume, and of those that were there before it: of what it is a snapshot, and so on, where that is
+/// gone. One that was rolled back is a snapshot of a snapshot of the one that it replaced.
+pub(super) fn lineage(volume: &Volume, id: TreeId) -> Result<Vec<[u8; 16]>> {
+    let all = volume.subvolumes()?;
+    let first = volume.subvolume_info(id)?;
+    let mut lineage = vec![first.uuid];
+    let mut parent = first.parent_uuid;
+    // Each step leads to an older one; what loops is cut.
+    for _ in 0..=all.len() {
+        match all.iter().find(|one| one.uuid == parent) {
+            _ if parent == [0; 16] => break,
+            Some(there) => parent = there.parent_uuid,
+            None => {
+                lineage.push(parent);
+                break;
+            }
+        }
+    }
+    Ok(lineage)
 }
 
 /// The subvolumes in a directory of a volume. Without the directory there are none.
