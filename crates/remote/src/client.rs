@@ -16,9 +16,7 @@ use vfs::{Blame, Error, FileSystem};
 use crate::dirs::Dirs;
 use crate::many;
 use crate::serve::JobFailure;
-use crate::wire::{
-    Call, Copy, DATA_BYTES_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Wire, send_hello, told,
-};
+use crate::wire::{Call, Copy, DATA_BYTES_MAX, Encoded, Gone, Inbox, Owner, Placed, Reply, Request, Wire, send_hello};
 
 /// What is given back without being asked for again waits for the next message, or for so much of it.
 const GONE_MAX: usize = 256;
@@ -172,7 +170,7 @@ impl Remote {
         let answer = talk.call(&Call { gone, request }, data, None, into).map_err(broken)?;
         self.idle.lock().push(talk);
         match answer {
-            (Reply::Failed { errno, blame, text }, _) => Err(told(errno, blame, text)),
+            (Reply::Failed(refusal), _) => Err(refusal.into()),
             answer => Ok(answer),
         }
     }
@@ -185,7 +183,7 @@ impl Remote {
         std::mem::swap(data, &mut talk.inbox.data);
         self.idle.lock().push(talk);
         match reply {
-            Reply::Failed { errno, blame, text } => Err(told(errno, blame, text)),
+            Reply::Failed(refusal) => Err(refusal.into()),
             reply => Ok(reply),
         }
     }
@@ -258,7 +256,7 @@ impl Remote {
 /// What an answer says that is not the one that was asked for.
 fn failure(reply: Reply) -> Error {
     match reply {
-        Reply::Failed { errno, blame, text } => told(errno, blame, text),
+        Reply::Failed(refusal) => refusal.into(),
         _ => confused(),
     }
 }

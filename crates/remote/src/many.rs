@@ -3,7 +3,7 @@
 use vfs::file_system::{Answer, Attr, Follow, KnownNode, NodeId, WholeNode};
 use vfs::{Error, FileSystem};
 
-use crate::wire::{DATA_BYTES_MAX, Made, Named, Owner, Reply, Request, ToldNode, Whole, told};
+use crate::wire::{DATA_BYTES_MAX, Named, Owner, Refusal, Reply, Request, Whole};
 
 /// Nodes of a message.
 pub(crate) const NODES_MAX: usize = 64;
@@ -63,7 +63,7 @@ pub(crate) fn request<'a>(parent: NodeId, nodes: &'a [New<'a>]) -> (Request<'a>,
         node: whole(node),
         len: u32::try_from(node.data.len()).unwrap_or(u32::MAX),
     });
-    let data = nodes.iter().flat_map(|(_, node)| node.data.iter().copied()).collect();
+    let data = nodes.iter().map(|(_, node)| node.data).collect::<Vec<_>>().concat();
     (Request::CreateMany { parent, nodes: named.collect() }, data)
 }
 
@@ -71,13 +71,9 @@ pub(crate) fn request<'a>(parent: NodeId, nodes: &'a [New<'a>]) -> (Request<'a>,
 pub(crate) fn made(count: usize, answer: Answer<Reply>, failure: fn(Reply) -> Error) -> Vec<Answer<Attr>> {
     match answer {
         Ok(Reply::Many(made)) if made.len() == count => {
-            let one = |made| match made {
-                Made::Attr(attr) => Ok(attr),
-                Made::Failed { errno, blame, text } => Err(told(errno, blame, text)),
-            };
-            made.into_iter().map(one).collect()
+            made.into_iter().map(|made| made.map_err(Error::from)).collect()
         }
-        answer => each(count, &answer.map_or_else(|error| error, failure)),
+        answer => each(count, answer.map_or_else(|error| error, failure)),
     }
 }
 
@@ -90,31 +86,27 @@ pub(crate) fn known(
     match answer {
         Ok((Reply::KnownMany(nodes), data)) if nodes.len() == count => {
             let mut rest = data.as_slice();
-            let one = |node| match node {
-                ToldNode::Known { node, len } => {
-                    let own = len.map(|len| usize::try_from(len).unwrap_or(usize::MAX));
-                    let own = own.map(|len| rest.split_at_checked(len).ok_or_else(|| failure(Reply::Done)));
-                    let (own, others) = own.transpose()?.map_or((None, rest), |(own, rest)| (Some(own.to_vec()), rest));
-                    rest = others;
-                    Ok(KnownNode { data: own, ..node })
-                }
-                ToldNode::Failed { errno, blame, text } => Err(told(errno, blame, text)),
+            let mut own = |len: u32| {
+                let len = usize::try_from(len).unwrap_or(usize::MAX);
+                let (own, others) = rest.split_at_checked(len).ok_or_else(|| failure(Reply::Done))?;
+                rest = others;
+                Ok::<_, Error>(own.to_vec())
+            };
+            let one = |told: Result<(KnownNode, Option<u32>), Refusal>| {
+                let (node, len) = told?;
+                Ok(KnownNode { data: len.map(&mut own).transpose()?, ..node })
             };
             nodes.into_iter().map(one).collect()
         }
-        answer => each(count, &answer.map_or_else(|error| error, |(reply, _)| failure(reply))),
+        answer => each(count, answer.map_or_else(|error| error, |(reply, _)| failure(reply))),
     }
 }
 
 /// The same failure of each.
-fn each<T>(count: usize, error: &Error) -> Vec<Answer<T>> {
-    (0..count).map(|_| Err(Error::new(error.errno(), error.blame(), Again(error.to_string())))).collect()
+fn each<T>(count: usize, error: Error) -> Vec<Answer<T>> {
+    let refusal = Refusal::from(error);
+    (0..count).map(|_| Err(refusal.clone().into())).collect()
 }
-
-/// One failure, told of each of several nodes.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Again(String);
 
 /// For the server: all that is known about what these paths lead to. What does not fit the message is missing.
 pub(crate) fn look(
@@ -122,7 +114,7 @@ pub(crate) fn look(
     paths: &[&[u8]],
     (follow, data_bytes_max): (Follow, usize),
     data: &mut Vec<u8>,
-) -> Vec<ToldNode> {
+) -> Vec<Result<(KnownNode, Option<u32>), Refusal>> {
     let mut fields = 0_usize;
     let mut look = |path: &&[u8]| {
         let room = DATA_BYTES_MAX.saturating_sub(data.len()).min(data_bytes_max);
@@ -138,7 +130,7 @@ pub(crate) fn look(
             (node.xattrs, node.target) = (None, None);
         }
         let len = own.map(|own| u32::try_from(own.len()).unwrap_or(u32::MAX));
-        Ok::<_, Error>(ToldNode::Known { node, len })
+        Ok::<_, Error>((node, len))
     };
-    paths.iter().map(|path| look(path).unwrap_or_else(ToldNode::from)).collect()
+    paths.iter().map(|path| look(path).map_err(Refusal::from)).collect()
 }

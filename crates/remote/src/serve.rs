@@ -21,7 +21,8 @@ use crate::permit::Permitted;
 use crate::streams::Streams;
 use crate::who::JobKind;
 use crate::wire::{
-    Call, Copy, DATA_BYTES_MAX, EXTENTS_MAX, Encoded, Gone, Inbox, Named, Owner, Placed, Reply, Request, Whole, Wire,
+    Call, Copy, DATA_BYTES_MAX, EXTENTS_MAX, Encoded, Gone, Inbox, Named, Owner, Placed, Refusal, Reply, Request,
+    Whole, Wire,
 };
 
 /// Who is told what changed: the kernel, which believes what it was told before.
@@ -323,7 +324,7 @@ impl Session {
                 *out = data.unwrap_or_default();
                 Reply::Known { node, has_data }
             }
-            Request::KnownMany { paths, follow, data_bytes_max } => {
+            Request::KnownMany { paths, follow, data_bytes_max } if paths.len() <= many::NODES_MAX => {
                 let bytes_max = usize::try_from(*data_bytes_max).unwrap_or(usize::MAX);
                 Reply::KnownMany(many::look(fs, paths, (*follow, bytes_max), out))
             }
@@ -393,7 +394,7 @@ impl Session {
                 watch.name(parent, name);
                 Reply::Attr(attr)
             }
-            Request::CreateMany { parent, nodes } => {
+            Request::CreateMany { parent, nodes } if nodes.len() <= many::NODES_MAX => {
                 let parent = self.known(*parent)?;
                 let (mut rest, mut made) = (data, Vec::new());
                 for Named { name, node, len } in nodes {
@@ -401,7 +402,7 @@ impl Session {
                     let (own, others) = rest.split_at_checked(len).ok_or(Errno::EINVAL)?;
                     rest = others;
                     let one = fs.create_whole(parent, name, &whole(node, own));
-                    made.push(one.inspect(|_| watch.name(parent, name)).into());
+                    made.push(one.inspect(|_| watch.name(parent, name)).map_err(Refusal::from));
                 }
                 Reply::Many(made)
             }

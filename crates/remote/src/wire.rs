@@ -371,55 +371,42 @@ pub(crate) enum Reply {
     },
     Extents(Vec<Placed>),
     /// One for each of several.
-    Many(Vec<Made>),
-    /// The contents are behind the header, one behind the other.
-    KnownMany(Vec<ToldNode>),
-    Failed {
-        errno: Errno,
-        blame: Blame,
-        /// What the format says of it.
-        text: Option<String>,
-    },
+    Many(Vec<Result<Attr, Refusal>>),
+    /// One for each of several, and how long its contents are where they come along: they are behind the header, one
+    /// behind the other.
+    KnownMany(Vec<Result<(KnownNode, Option<u32>), Refusal>>),
+    Failed(Refusal),
 }
 
-/// What is known of one of several nodes, and how long its contents are, where they come along.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum ToldNode {
-    Known { node: KnownNode, len: Option<u32> },
-    Failed { errno: Errno, blame: Blame, text: Option<String> },
+/// A failure, as it is told to the other process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Refusal {
+    errno: Errno,
+    blame: Blame,
+    /// What the format says of it.
+    text: Option<String>,
 }
 
-impl From<Error> for ToldNode {
+impl From<Error> for Refusal {
     fn from(error: Error) -> Self {
-        match Reply::from(error) {
-            Reply::Failed { errno, blame, text } => Self::Failed { errno, blame, text },
-            _ => Self::Failed { errno: Errno::EIO, blame: Blame::Program, text: None },
-        }
+        use std::error::Error as _;
+        let text = error.source().map(ToString::to_string);
+        Self { errno: error.errno(), blame: error.blame(), text }
     }
 }
 
-/// What became of one of several nodes.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) enum Made {
-    Attr(Attr),
-    Failed { errno: Errno, blame: Blame, text: Option<String> },
-}
-
-impl From<vfs::file_system::Answer<Attr>> for Made {
-    fn from(answer: vfs::file_system::Answer<Attr>) -> Self {
-        match answer.map_err(Reply::from) {
-            Ok(attr) => Self::Attr(attr),
-            Err(Reply::Failed { errno, blame, text }) => Self::Failed { errno, blame, text },
-            Err(_) => Self::Failed { errno: Errno::EIO, blame: Blame::Program, text: None },
+impl From<Refusal> for Error {
+    fn from(Refusal { errno, blame, text }: Refusal) -> Self {
+        match text {
+            Some(text) => Self::new(errno, blame, Told(text)),
+            None => errno.into(),
         }
     }
 }
 
 impl From<Error> for Reply {
     fn from(error: Error) -> Self {
-        use std::error::Error as _;
-        let text = error.source().map(ToString::to_string);
-        Self::Failed { errno: error.errno(), blame: error.blame(), text }
+        Self::Failed(error.into())
     }
 }
 
@@ -427,14 +414,6 @@ impl From<Error> for Reply {
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct Told(pub(crate) String);
-
-/// A failure that the answer tells.
-pub(crate) fn told(errno: Errno, blame: Blame, text: Option<String>) -> Error {
-    match text {
-        Some(text) => Error::new(errno, blame, Told(text)),
-        None => errno.into(),
-    }
-}
 
 /// One end of a stream of messages.
 #[derive(Debug)]

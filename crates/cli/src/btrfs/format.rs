@@ -61,11 +61,7 @@ pub(super) fn open_writable(image: &ImageArgs) -> Result<Volume> {
 
 /// As [`open_writable`], for a command that writes much with one thread.
 pub(super) fn open_to_fill(image: &ImageArgs) -> Result<Volume> {
-    let request = image.request();
-    let path = &image.image;
-    let opened =
-        open_device(path, &request).and_then(|device| Ok(options(&request)?.writes_ahead(true).open_device(device)?));
-    opened.map_err(|error| explain(path, error))
+    open_with(image, &image.request(), |options| options.writes_ahead(true))
 }
 
 /// Opens an image for a command that only btrfs has; nothing in it changes.
@@ -80,7 +76,16 @@ pub(super) fn open_image_as(image: &ImageArgs, read_only: bool) -> Result<Volume
 
 /// Opens an image for a command that only btrfs has, as it asks for.
 pub(super) fn open_as(image: &ImageArgs, request: &OpenRequest) -> Result<Volume> {
-    let opened = open_device(&image.image, request).and_then(|device| Ok(options(request)?.open_device(device)?));
+    open_with(image, request, |options| options)
+}
+
+fn open_with(
+    image: &ImageArgs,
+    request: &OpenRequest,
+    change: impl FnOnce(VolumeOptions) -> VolumeOptions,
+) -> Result<Volume> {
+    let opened =
+        open_device(&image.image, request).and_then(|device| Ok(change(options(request)?).open_device(device)?));
     opened.map_err(|error| explain(&image.image, error))
 }
 

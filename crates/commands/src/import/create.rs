@@ -1,5 +1,7 @@
 //! One name of the source becomes one name of the volume.
 
+use std::ffi::{CString, OsStr};
+use std::ops::Range;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
@@ -27,13 +29,14 @@ pub(super) struct SubDir {
     pub(super) times: Times,
 }
 
-/// Makes `target` from a name of `dir`. Returns a directory whose names are to be copied next.
+/// Makes `target` from a name of `dir`, or has it wait in the batch. Returns a directory whose names are to be copied
+/// next.
 pub(super) fn one(
     import: &Import<'_>,
     buffer: &mut [u8],
-    dir: &SourceDir,
-    name: &Name,
+    (dir, name): (&SourceDir, &Name),
     target: PathBuf,
+    batch: Option<&mut Batch>,
 ) -> Result<Option<SubDir>> {
     import.progress.add_name();
     if name.is_file {
@@ -41,7 +44,11 @@ pub(super) fn one(
         let stat = rustix::fs::fstat(&fd)?;
         // It may have been replaced since the directory was read.
         if NodeKind::from_mode(stat.st_mode) == Some(NodeKind::File) {
-            return regular(import, buffer, &fd, &stat, &target).map(|()| None);
+            match batch.filter(|batch| batch.may_take(import, &stat)) {
+                Some(batch) => batch.take(name, &fd, &stat)?,
+                None => regular(import, buffer, &fd, &stat, &target)?,
+            }
+            return Ok(None);
         }
     }
     let handle = dir.handle(&name.bytes)?;
@@ -75,10 +82,11 @@ fn is_skipped(import: &Import<'_>, stat: &Stat) -> bool {
 
 /// A small file that waits to be made with others.
 struct Waiting {
-    name: std::ffi::CString,
+    name: CString,
     stat: Stat,
+    xattrs: Xattrs,
     /// Where its contents are among those of all.
-    contents: std::ops::Range<usize>,
+    contents: Range<usize>,
 }
 
 /// Small files of one directory that are made together, where that takes less time.
@@ -93,28 +101,22 @@ impl Batch {
         Self { files: Vec::new(), contents: Vec::new(), files_max: import.volume.at_once() }
     }
 
-    /// Takes a name that is a small file with one name and without attributes; false where it is something else.
-    pub(super) fn takes(&mut self, import: &Import<'_>, dir: &SourceDir, name: &Name) -> Result<bool> {
-        if self.files_max < 2 || !name.is_file {
-            return Ok(false);
-        }
-        let fd = dir.open_file(&name.bytes)?;
-        let stat = rustix::fs::fstat(&fd)?;
-        let size = data::size(&stat);
-        let is_plain = NodeKind::from_mode(stat.st_mode) == Some(NodeKind::File) && stat.st_nlink < 2;
-        let is_small = size <= BATCH_FILE_BYTES_MAX && !data::may_have_holes(&stat);
-        if !is_plain || !is_small || is_skipped(import, &stat) || !source::xattrs(fd.as_fd())?.is_empty() {
-            return Ok(false);
-        }
-        import.progress.add_name();
+    /// Whether a file is small, and has no other name that may be linked to it meanwhile.
+    fn may_take(&self, import: &Import<'_>, stat: &Stat) -> bool {
+        let is_small = data::size(stat) <= BATCH_FILE_BYTES_MAX && !data::may_have_holes(stat);
+        self.files_max > 1 && is_small && stat.st_nlink < 2 && !is_skipped(import, stat)
+    }
+
+    fn take(&mut self, name: &Name, fd: &OwnedFd, stat: &Stat) -> Result<()> {
+        let xattrs = source::xattrs(fd.as_fd())?;
+        let size = data::size(stat);
         let start = self.contents.len();
         self.contents.resize(start.saturating_add(usize::try_from(size)?), 0);
         let room = self.contents.get_mut(start..).unwrap_or_default();
-        let len = data::read_whole(fd.as_fd(), size, room)?.len();
-        let end = start.saturating_add(len);
+        let end = start.saturating_add(data::read_whole(fd.as_fd(), size, room)?.len());
         self.contents.truncate(end);
-        self.files.push(Waiting { name: name.bytes.clone(), stat, contents: start..end });
-        Ok(true)
+        self.files.push(Waiting { name: name.bytes.clone(), stat: *stat, xattrs, contents: start..end });
+        Ok(())
     }
 
     pub(super) fn is_full(&self) -> bool {
@@ -122,24 +124,24 @@ impl Batch {
     }
 
     /// Makes those that wait in the directory `target`. The failure names the file that it is about.
-    pub(super) fn make(
-        &mut self,
-        import: &Import<'_>,
-        target: &Path,
-    ) -> Result<(), (std::ffi::CString, anyhow::Error)> {
+    pub(super) fn make(&mut self, import: &Import<'_>, target: &Path) -> Result<(), (CString, anyhow::Error)> {
         let files = std::mem::take(&mut self.files);
         let contents = std::mem::take(&mut self.contents);
-        let of = |file: &Waiting| contents.get(file.contents.clone()).unwrap_or_default();
-        let nodes: Vec<(&[u8], WholeNode<'_>)> =
-            files.iter().map(|file| (file.name.to_bytes(), whole(import, &file.stat, of(file)))).collect();
         let Some(first) = files.first() else { return Ok(()) };
-        let made = import.volume.create_nodes(target, &nodes).map_err(|error| (first.name.clone(), error.into()))?;
+        let of = |file: &Waiting| contents.get(file.contents.clone()).unwrap_or_default();
+        let pairs: Vec<Pairs<'_>> = files.iter().map(|file| pairs(import, &file.xattrs)).collect();
+        let whole = files.iter().zip(&pairs).map(|(file, pairs)| {
+            whole(import, &file.stat, pairs, (&[], of(file))).map(|node| (file.name.to_bytes(), node))
+        });
+        let about_first = |error: anyhow::Error| (first.name.clone(), error);
+        let nodes = whole.collect::<Result<Vec<_>>>().map_err(about_first)?;
+        let made = import.volume.create_nodes(target, &nodes).map_err(|error| about_first(error.into()))?;
         for (file, made) in files.iter().zip(made) {
-            let path = target.join(std::ffi::OsStr::from_bytes(file.name.to_bytes()));
+            let path = target.join(OsStr::from_bytes(file.name.to_bytes()));
             let done = match made {
                 // What is there already decides what becomes of it.
                 Err(error) if error.errno() == Errno::EEXIST => {
-                    make(import, &path, &file.stat, &Vec::new(), (&[], of(file)))
+                    make(import, &path, &file.stat, &file.xattrs, (&[], of(file)))
                 }
                 made => made.map(drop).map_err(Into::into),
             };
@@ -147,26 +149,6 @@ impl Batch {
             import.progress.add_bytes(u64::try_from(file.contents.len()).unwrap_or(0));
         }
         Ok(())
-    }
-}
-
-/// A file without attributes.
-fn whole<'a>(import: &Import<'_>, stat: &Stat, data: &'a [u8]) -> WholeNode<'a> {
-    let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
-    let Times { atime, mtime, ctime, btime } = times(import, stat);
-    WholeNode {
-        kind: NodeKind::File,
-        permissions: permissions(import, stat),
-        uid,
-        gid,
-        atime,
-        mtime,
-        ctime,
-        btime,
-        rdev: 0,
-        target: &[],
-        xattrs: &[],
-        data,
     }
 }
 
@@ -220,15 +202,26 @@ fn special(import: &Import<'_>, (handle, stat): (&OwnedFd, &Stat), target: &Path
     import.links.make_or_link(stat, target, make, link)
 }
 
-/// Makes the inode; `texts` are the target of a symbolic link and the contents of a file.
-fn make(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs, texts: (&[u8], &[u8])) -> Result<()> {
+/// Names and values of attributes.
+type Pairs<'a> = Vec<(&'a [u8], &'a [u8])>;
+
+/// Those attributes that are to come along.
+fn pairs<'a>(import: &Import<'_>, xattrs: &'a Xattrs) -> Pairs<'a> {
+    kept(import, xattrs).map(|(name, value)| (name.as_slice(), value.as_slice())).collect()
+}
+
+/// The inode; `texts` are the target of a symbolic link and the contents of a file.
+fn whole<'a>(
+    import: &Import<'_>,
+    stat: &Stat,
+    xattrs: &'a Pairs<'a>,
+    texts: (&'a [u8], &'a [u8]),
+) -> Result<WholeNode<'a>> {
     let kind = source::kind(stat)?;
     let (uid, gid) = import.options.owner.unwrap_or((stat.st_uid, stat.st_gid));
-    let pairs: Vec<(&[u8], &[u8])> =
-        kept(import, xattrs).map(|(name, value)| (name.as_slice(), value.as_slice())).collect();
     let is_device = matches!(kind, NodeKind::CharDevice | NodeKind::BlockDevice);
     let Times { atime, mtime, ctime, btime } = times(import, stat);
-    let node = WholeNode {
+    Ok(WholeNode {
         kind,
         permissions: permissions(import, stat),
         uid,
@@ -239,9 +232,16 @@ fn make(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs, texts:
         btime,
         rdev: if is_device { u32::try_from(stat.st_rdev)? } else { 0 },
         target: texts.0,
-        xattrs: &pairs,
+        xattrs,
         data: texts.1,
-    };
+    })
+}
+
+/// Makes the inode of [`whole`].
+fn make(import: &Import<'_>, target: &Path, stat: &Stat, xattrs: &Xattrs, texts: (&[u8], &[u8])) -> Result<()> {
+    let kind = source::kind(stat)?;
+    let pairs = pairs(import, xattrs);
+    let node = whole(import, stat, &pairs, texts)?;
     let made = import.volume.create_node(target, &node);
     match made {
         Err(error) if error.errno() == Errno::EEXIST => {

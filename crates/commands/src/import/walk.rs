@@ -88,7 +88,7 @@ pub fn import_one(
     let import = new_import(volume, parent, options, progress)?;
     let dir = import.source.open_dir(Path::new(""))?;
     let name = Name { bytes, is_file: false };
-    let made = create::one(&import, &mut data::new_buffer(), &dir, &name, target.to_owned());
+    let made = create::one(&import, &mut data::new_buffer(), (&dir, &name), target.to_owned(), None);
     match named(&import, name.as_path(), made)? {
         Some(sub) => run(&import, sub),
         None => Ok(()),
@@ -147,15 +147,12 @@ fn do_run(
         error.context(import.source.display(&path).display().to_string())
     };
     for name in open.names.get(range).unwrap_or_default() {
-        if batch.takes(import, &open.dir, name).map_err(|error| about(&name.bytes, error))? {
-            if batch.is_full() {
-                batch.make(import, &open.target).map_err(|(name, error)| about(&name, error))?;
-            }
-            continue;
-        }
         let target = open.target.join(name.as_path());
-        let made = create::one(import, buffer, &open.dir, name, target);
+        let made = create::one(import, buffer, (&open.dir, name), target, Some(&mut batch));
         found.extend(made.map_err(|error| about(&name.bytes, error))?);
+        if batch.is_full() {
+            batch.make(import, &open.target).map_err(|(name, error)| about(&name, error))?;
+        }
     }
     batch.make(import, &open.target).map_err(|(name, error)| about(&name, error))?;
     if !found.is_empty() {

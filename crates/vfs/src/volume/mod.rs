@@ -116,13 +116,18 @@ impl Volume {
     fn find_parent<'p>(&self, path: &'p Path) -> Result<(Parent<'_>, &'p [u8])> {
         use std::os::unix::ffi::OsStrExt as _;
         let (dir, name) = split(path.as_os_str().as_bytes()).map_err(|error| error.at(path))?;
-        let dir = if dir.is_empty() { b"/" } else { dir };
-        let at = self.fs.node_at(dir, Follow::Last).map_err(|error| error.at(path))?;
-        let parent = Parent::new(&*self.fs, at);
-        if !at.kind.is_dir() {
-            return Err(crate::Error::from(crate::Errno::ENOTDIR).at(path));
-        }
+        let parent = self.find_dir(dir).map_err(|error| error.at(path))?;
         Ok((parent, name))
+    }
+
+    /// The directory that a path leads to.
+    fn find_dir(&self, dir: &[u8]) -> Result<Parent<'_>> {
+        // One name for it, however it is written: file systems may remember it.
+        let len = dir.iter().rposition(|byte| *byte != b'/').map_or(0, |last| last + 1);
+        let dir = if len == 0 { b"/" } else { &dir[..len] };
+        let at = self.fs.node_at(dir, Follow::Last)?;
+        let parent = Parent::new(&*self.fs, at);
+        if at.kind.is_dir() { Ok(parent) } else { Err(Errno::ENOTDIR.into()) }
     }
 }
 

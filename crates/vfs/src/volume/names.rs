@@ -1,6 +1,6 @@
 //! Names made, removed and changed by path.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
 
@@ -97,14 +97,10 @@ impl Volume {
         nodes: &[(&[u8], WholeNode<'_>)],
     ) -> Result<Vec<Result<Metadata>>> {
         let dir = dir.as_ref();
-        // The name does not matter: it is the directory that is found.
-        let within = dir.join("names");
-        let (parent, _) = self.find_parent(&within)?;
-        let made = self.fs.create_many(parent.node(), nodes);
-        let named = made
-            .into_iter()
-            .zip(nodes)
-            .map(|(made, (name, _))| made.map_err(|error| gone(error).at(dir.join(std::ffi::OsStr::from_bytes(name)))));
+        let parent = self.find_dir(dir.as_os_str().as_bytes()).map_err(|error| error.at(dir))?;
+        let made = self.fs.create_many(parent.node(), nodes).into_iter().zip(nodes);
+        let named =
+            made.map(|(made, (name, _))| made.map_err(|error| gone(error).at(dir.join(OsStr::from_bytes(name)))));
         Ok(named.collect())
     }
 

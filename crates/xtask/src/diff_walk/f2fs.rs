@@ -9,13 +9,11 @@ use super::record::{Extent, Record, Walk};
 use anyhow::Result;
 use blockdev::backends::{FileDevice, FileOptions};
 use f2fs::OpenOptions;
+use f2fs_disk::superblock::{COPIES, MAGIC, copy_offset};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-/// Where both superblocks have their magic number, and which it is.
-const MAGIC_AT: [u64; 2] = [0x400, 0x1400];
-const MAGIC: [u8; 4] = [0x10, 0x20, 0xf5, 0xf2];
 const BLOCK: u64 = 4096;
 /// The smallest cluster.
 const CLUSTER: u64 = 4 * BLOCK;
@@ -24,10 +22,10 @@ const CLUSTER: u64 = 4 * BLOCK;
 pub(crate) fn is_f2fs(image: &Path) -> Result<bool> {
     let mut file = std::fs::File::open(image)?;
     let mut found = false;
-    for at in MAGIC_AT {
+    for copy in 0..COPIES {
         let mut bytes = [0; 4];
-        file.seek(SeekFrom::Start(at))?;
-        found |= file.read_exact(&mut bytes).is_ok() && bytes == MAGIC;
+        file.seek(SeekFrom::Start(copy_offset(copy)))?;
+        found |= file.read_exact(&mut bytes).is_ok() && bytes == MAGIC.to_le_bytes();
     }
     Ok(found)
 }

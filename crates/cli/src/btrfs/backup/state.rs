@@ -1,6 +1,7 @@
 //! States of a subvolume that were kept: read-only snapshots whose names say what they are of and when they were made.
 
 use std::collections::BTreeSet;
+use std::iter;
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 
@@ -132,21 +133,13 @@ pub(super) fn leftovers(found: Vec<Found>, name: &Name) -> Vec<String> {
 /// gone. One that was rolled back is a snapshot of a snapshot of the one that it replaced.
 pub(super) fn lineage(volume: &Volume, id: TreeId) -> Result<Vec<[u8; 16]>> {
     let all = volume.subvolumes()?;
+    let there = |uuid: &[u8; 16]| all.iter().find(|one| one.uuid == *uuid);
     let first = volume.subvolume_info(id)?;
-    let mut lineage = vec![first.uuid];
-    let mut parent = first.parent_uuid;
     // Each step leads to an older one; what loops is cut.
-    for _ in 0..=all.len() {
-        match all.iter().find(|one| one.uuid == parent) {
-            _ if parent == [0; 16] => break,
-            Some(there) => parent = there.parent_uuid,
-            None => {
-                lineage.push(parent);
-                break;
-            }
-        }
-    }
-    Ok(lineage)
+    let ancestors =
+        iter::successors(Some(first.parent_uuid), |uuid| Some(there(uuid)?.parent_uuid)).take(all.len() + 1);
+    let gone = ancestors.filter(|uuid| *uuid != [0; 16] && there(uuid).is_none());
+    Ok(iter::once(first.uuid).chain(gone).collect())
 }
 
 /// The subvolumes in a directory of a volume. Without the directory there are none.
