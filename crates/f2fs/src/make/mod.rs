@@ -1,0 +1,216 @@
+//! Making empty volumes, laid out as `mkfs.f2fs` 1.15 does it for the same options.
+//!
+//! - `plan`: which area lies where, how much is kept for the cleaner, in which segments the logs begin
+//! - `first`: the first checkpoint, the root directory, `lost+found`
+//!
+//! The superblocks are written last and behind a flush of the device, so that what was interrupted is no volume. The
+//! first checkpoint's version comes from the UUID: nodes that an earlier volume left on the device are none of this
+//! one's.
+//!
+//! Failure: [`MakeError`]. Callers: programs that make images.
+
+mod first;
+mod plan;
+
+use blockdev::Device;
+use f2fs_disk::convert::to_u64;
+use f2fs_disk::flags::Features;
+use f2fs_disk::superblock::{COPIES, DiskSuperblock, copy_offset};
+use f2fs_disk::{BLOCK_SIZE, SEGMENT_BLOCKS};
+use zerocopy::IntoBytes as _;
+
+use plan::Plan;
+
+/// Features that can be asked for.
+pub const CAN_HAVE: Features = Features::ENCRYPT
+    .union(Features::EXTRA_ATTR)
+    .union(Features::PRJQUOTA)
+    .union(Features::INODE_CHKSUM)
+    .union(Features::FLEXIBLE_INLINE_XATTR)
+    .union(Features::INODE_CRTIME)
+    .union(Features::LOST_FOUND)
+    .union(Features::VERITY)
+    .union(Features::SB_CHKSUM)
+    .union(Features::COMPRESSION);
+/// Of these, those that are kept in extra attributes.
+const NEED_EXTRA: Features = Features::PRJQUOTA
+    .union(Features::INODE_CHKSUM)
+    .union(Features::FLEXIBLE_INLINE_XATTR)
+    .union(Features::INODE_CRTIME)
+    .union(Features::COMPRESSION);
+/// Bytes that are filled with zeros at a time.
+const ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+
+/// What a new volume is like.
+#[derive(Debug, Clone)]
+pub struct MakeOptions {
+    /// Its name: up to 511 UTF-16 units.
+    pub label: String,
+    /// Its UUID.
+    pub uuid: [u8; 16],
+    /// What it has, of [`CAN_HAVE`].
+    pub features: Features,
+    /// Percent of the segments that users never see; the best for the size where it is not given.
+    pub overprovision: Option<f64>,
+    /// Segments of a section.
+    pub section_segments: u32,
+    /// Sections of a zone.
+    pub zone_sections: u32,
+    /// Owner and group of the root directory.
+    pub owner: (u32, u32),
+    /// Its times, in seconds since 1970.
+    pub time: u64,
+    /// What the superblock says that made it, up to 255 bytes.
+    pub made_by: String,
+}
+
+impl Default for MakeOptions {
+    fn default() -> Self {
+        Self {
+            label: String::new(),
+            uuid: [0; 16],
+            features: Features::empty(),
+            overprovision: None,
+            section_segments: 1,
+            zone_sections: 1,
+            owner: (0, 0),
+            time: 0,
+            made_by: String::new(),
+        }
+    }
+}
+
+/// Why there is no new volume.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MakeError {
+    /// The device is too small for one.
+    #[error("{bytes} bytes are too few for an f2fs volume like this")]
+    TooSmall {
+        /// What it has.
+        bytes: u64,
+    },
+    /// The device is too large.
+    #[error("{bytes} bytes are too many for an f2fs volume: expected at most 16 TiB")]
+    TooLarge {
+        /// What it has.
+        bytes: u64,
+    },
+    /// An option makes no sense.
+    #[error("{what}: expected {expected}, found {found}")]
+    Option {
+        /// Which.
+        what: &'static str,
+        /// What it can be.
+        expected: &'static str,
+        /// What it is.
+        found: String,
+    },
+    /// The device failed.
+    #[error(transparent)]
+    Io(#[from] blockdev::Error),
+}
+
+/// Makes an empty volume of a whole device. What the device held is lost, also where this fails later.
+///
+/// # Errors
+/// [`MakeError`]; nothing was written for any but `Io`.
+pub fn make(device: &dyn Device, options: &MakeOptions) -> Result<(), MakeError> {
+    check(options)?;
+    let plan = Plan::of(device.size_bytes(), options)?;
+    let superblock = superblock(&plan, options);
+    // Without these there is no volume, until the rest is there.
+    for copy in 0..COPIES {
+        device.write_at(copy * to_u64(BLOCK_SIZE), &[&ZEROS[..BLOCK_SIZE]])?;
+    }
+    device.flush()?;
+    clear(device, &plan)?;
+    first::write(device, &plan, &superblock, options)?;
+    device.flush()?;
+    for copy in 0..COPIES {
+        device.write_at(copy_offset(copy), &[superblock.as_bytes()])?;
+    }
+    Ok(device.flush()?)
+}
+
+fn check(options: &MakeOptions) -> Result<(), MakeError> {
+    let wrong = |what, expected, found: String| Err(MakeError::Option { what, expected, found });
+    let unknown = options.features.difference(CAN_HAVE);
+    if !unknown.is_empty() {
+        return wrong("features", "such as a new volume can have", unknown.names().join(","));
+    }
+    if options.features.intersects(NEED_EXTRA) && !options.features.contains(Features::EXTRA_ATTR) {
+        return wrong("features", "extra_attr with those kept in it", options.features.names().join(","));
+    }
+    if options.label.encode_utf16().count() > 511 || options.label.contains('\0') {
+        return wrong("label", "at most 511 UTF-16 units, none of them 0", options.label.clone());
+    }
+    if options.made_by.len() > 255 {
+        return wrong("name of the maker", "at most 255 bytes", options.made_by.len().to_string());
+    }
+    for (what, count) in [("segments of a section", options.section_segments), ("sections of a zone", options.zone_sections)] {
+        if !(1..=1 << 12).contains(&count) {
+            return wrong(what, "1 to 4096", count.to_string());
+        }
+    }
+    match options.overprovision {
+        Some(percent) if !(percent > 0.0 && percent < 100.0) => {
+            wrong("overprovision", "more than 0 and less than 100 percent", percent.to_string())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Zeros in the first copies of SIT and NAT, and where roll-forward recovery would look for nodes.
+fn clear(device: &dyn Device, plan: &Plan) -> Result<(), MakeError> {
+    let segment = u64::from(SEGMENT_BLOCKS);
+    let mut fill = |block: u64, count: u64| -> Result<(), MakeError> {
+        let mut at = block * to_u64(BLOCK_SIZE);
+        let end = at + count * to_u64(BLOCK_SIZE);
+        while at < end {
+            let len = (end - at).min(to_u64(ZEROS.len()));
+            let zeros = ZEROS.get(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
+            device.write_at(at, &[zeros])?;
+            at += len;
+        }
+        Ok(())
+    };
+    fill(u64::from(plan.cp), 2 * segment)?;
+    fill(u64::from(plan.sit), u64::from(plan.sit_segments / 2) * segment)?;
+    for pair in 0..u64::from(plan.nat_segments / 2) {
+        fill(u64::from(plan.nat) + pair * 2 * segment, segment)?;
+    }
+    for log in plan.logs {
+        fill(u64::from(plan.main) + u64::from(log) * segment, 1)?;
+    }
+    Ok(())
+}
+
+/// The extensions by which files are taken for such as change rarely, and often: those of `mkfs.f2fs`.
+const COLD_EXTENSIONS: &[&str] = &[
+    "mp", "wm", "og", "jp", "avi", "m4v", "m4p", "mkv", "mov", "webm", "wav", "m4a", "3gp", "opus", "flac", "gif", "png",
+    "svg", "webp", "jar", "deb", "iso", "gz", "xz", "zst", "pdf", "pyc", "ttc", "ttf", "exe", "apk", "cnt", "exo", "odex",
+    "vdex", "so",
+];
+const HOT_EXTENSIONS: &[&str] = &["db", "vmdk", "vdi", "qcow2"];
+
+fn superblock(plan: &Plan, options: &MakeOptions) -> DiskSuperblock {
+    let mut fields = plan.superblock();
+    fields.uuid = options.uuid;
+    for (to, unit) in fields.volume_name.iter_mut().zip(options.label.encode_utf16()) {
+        *to = unit.into();
+    }
+    for (to, name) in fields.extension_list.iter_mut().zip(COLD_EXTENSIONS.iter().chain(HOT_EXTENSIONS)) {
+        to.iter_mut().zip(name.bytes()).for_each(|(to, byte)| *to = byte);
+    }
+    fields.extension_count = u32::try_from(COLD_EXTENSIONS.len()).unwrap_or(0).into();
+    fields.hot_ext_count = u8::try_from(HOT_EXTENSIONS.len()).unwrap_or(0);
+    for version in [&mut fields.version, &mut fields.init_version] {
+        version.iter_mut().zip(options.made_by.bytes()).for_each(|(to, byte)| *to = byte);
+    }
+    fields.feature = options.features.bits().into();
+    if options.features.contains(Features::SB_CHKSUM) {
+        fields.seal();
+    }
+    fields
+}
