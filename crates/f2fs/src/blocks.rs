@@ -37,6 +37,11 @@ impl Cache {
         Some(block)
     }
 
+    fn forget(&mut self, at: BlockAddr) {
+        self.young.remove(&at);
+        self.old.remove(&at);
+    }
+
     fn put(&mut self, at: BlockAddr, block: &Arc<Block>) {
         if self.young.len() >= GENERATION_BLOCKS {
             self.old = std::mem::take(&mut self.young);
@@ -69,6 +74,32 @@ impl Blocks {
         let mut block = [0; BLOCK_SIZE];
         self.read_bytes(at.byte(), &mut block)?;
         Ok(block)
+    }
+
+    /// Writes blocks one behind the other, none of which is looked for again soon.
+    pub(crate) fn write(&self, at: BlockAddr, blocks: &[&[u8]]) -> Result<()> {
+        let mut cache = self.cache.lock();
+        let end = at.0.saturating_add(f2fs_disk::convert::u32_len(blocks.len()));
+        (at.0..end).for_each(|at| cache.forget(BlockAddr(at)));
+        drop(cache);
+        Ok(self.device.write_at(at.byte(), blocks)?)
+    }
+
+    /// Writes a block of metadata, which is looked for again.
+    pub(crate) fn write_metadata(&self, at: BlockAddr, block: &Arc<Block>) -> Result<()> {
+        self.cache.lock().forget(at);
+        self.device.write_at(at.byte(), &[block.as_slice()])?;
+        self.cache.lock().put(at, block);
+        Ok(())
+    }
+
+    /// Makes all that was written durable.
+    pub(crate) fn flush(&self) -> Result<()> {
+        Ok(self.device.flush()?)
+    }
+
+    pub(crate) fn is_read_only(&self) -> bool {
+        self.device.is_read_only()
     }
 
     /// Bytes of file data, or others that are needed once.

@@ -1,10 +1,12 @@
 //! Names of directories.
 
+use std::sync::Arc;
+
 use f2fs_disk::convert::{to_u64, to_usize};
 use f2fs_disk::dentry::{Entry, SLOTS_PER_BLOCK, Slots, bucket, position};
 use f2fs_disk::flags::{InlineFlags, InodeFlags};
 use f2fs_disk::inode::{Kind, NAME_BYTES_MAX};
-use f2fs_disk::{At, BlockAddr, Nid, hash};
+use f2fs_disk::{At, Block, BlockAddr, Nid, hash};
 
 use crate::error::{CallerError, Result};
 use crate::map;
@@ -44,14 +46,45 @@ pub(crate) fn lookup(store: &Store, dir: &Node, name: &[u8]) -> Result<Nid> {
     // Without the tables of case folding their hashes are not known: every name is looked at, and it has to be the
     // same byte by byte.
     let is_hashed = !dir.inode.flags().contains(InodeFlags::CASEFOLD);
-    let found = if dir.inode.inline().contains(InlineFlags::DENTRY) {
-        in_slots(Slots::inline(dir.inode.inline_area(&dir.block)), name, None, At::Inode(dir.ino()))?
-    } else if is_hashed {
-        by_hash(store, dir, name)?
+    let found = if dir.inode.inline().contains(InlineFlags::DENTRY) || is_hashed {
+        find(store, dir, name)?.map(|found| found.ino)
     } else {
         by_listing(store, dir, name)?
     };
     Ok(found.ok_or(CallerError::NotFound)?)
+}
+
+/// Where a name stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// What it leads to.
+    pub(crate) ino: Nid,
+    /// Block of the directory; `None` where names are inline.
+    pub(crate) block: Option<u64>,
+    /// Its first slot there.
+    pub(crate) slot: usize,
+}
+
+/// Where a name stands in a directory that does not ignore case.
+pub(crate) fn find(store: &Store, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
+    check_is_dir(dir)?;
+    if dir.inode.inline().contains(InlineFlags::DENTRY) {
+        let slots = Slots::inline(dir.inode.inline_area(&dir.block));
+        let found = in_slots(slots, name, None, At::Inode(dir.ino()))?;
+        return Ok(found.map(|(ino, slot)| Found { ino, block: None, slot }));
+    }
+    by_hash(store, dir, name)
+}
+
+/// A block of a directory; `None` for a hole.
+pub(crate) fn block(store: &Store, dir: &Node, index: u64) -> Result<Option<Arc<Block>>> {
+    if let Some(page) = store.page(dir.ino(), index) {
+        return Ok(Some(Arc::clone(page)));
+    }
+    match map::run(store, dir, index, 1)?.at {
+        BlockAddr::NULL | BlockAddr::NEW => Ok(None),
+        at => Ok(Some(store.blocks.get(checked(store, dir, index, at)?)?)),
+    }
 }
 
 fn check_is_dir(dir: &Node) -> Result<()> {
@@ -61,18 +94,18 @@ fn check_is_dir(dir: &Node) -> Result<()> {
     }
 }
 
-fn in_slots(slots: Slots<'_>, name: &[u8], hash: Option<u32>, at: At) -> Result<Option<Nid>> {
+fn in_slots(slots: Slots<'_>, name: &[u8], hash: Option<u32>, at: At) -> Result<Option<(Nid, usize)>> {
     for entry in slots.entries_from(0) {
         let entry = entry.map_err(|error| error.at(at))?;
         if hash.is_none_or(|hash| hash == entry.hash) && entry.name == name {
-            return Ok(Some(entry.ino));
+            return Ok(Some((entry.ino, entry.slot)));
         }
     }
     Ok(None)
 }
 
 /// Looks into the bucket of the name's hash, level by level.
-fn by_hash(store: &Store, dir: &Node, name: &[u8]) -> Result<Option<Nid>> {
+fn by_hash(store: &Store, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
     let hash = hash::of_name(name);
     let fields = dir.inode.fields();
     let blocks = dir.inode.size().div_ceil(BLOCK_BYTES);
@@ -83,14 +116,10 @@ fn by_hash(store: &Store, dir: &Node, name: &[u8]) -> Result<Option<Nid>> {
             break;
         }
         for index in first..first.saturating_add(count).min(blocks) {
-            let at = map::run(store, dir, index, 1)?.at;
-            if matches!(at, BlockAddr::NULL | BlockAddr::NEW) {
-                continue;
-            }
-            let block = store.blocks.get(checked(store, dir, index, at)?)?;
+            let Some(block) = block(store, dir, index)? else { continue };
             let found = in_slots(Slots::of_block(&block), name, Some(hash), At::File(dir.ino(), index))?;
-            if found.is_some() {
-                return Ok(found);
+            if let Some((ino, slot)) = found {
+                return Ok(Some(Found { ino, block: Some(index), slot }));
             }
         }
     }
@@ -146,13 +175,15 @@ fn list_stored(store: &Store, dir: &Node, from: u64, take: &mut Take<'_>) -> Res
     let mut slot = to_usize(from.checked_rem(per_block).unwrap_or(0));
     while index < blocks {
         let run = map::run(store, dir, index, blocks.saturating_sub(index))?;
-        if matches!(run.at, BlockAddr::NULL | BlockAddr::NEW) {
-            index = index.saturating_add(run.count);
-        } else {
-            let block = store.blocks.get(checked(store, dir, index, run.at)?)?;
+        let hole = store.unchanged_pages(dir.ino(), index, run.count);
+        if matches!(run.at, BlockAddr::NULL | BlockAddr::NEW) && hole > 0 {
+            index = index.saturating_add(hole);
+        } else if let Some(block) = block(store, dir, index)? {
             if !list_slots(Slots::of_block(&block), index, slot, At::File(dir.ino(), index), take)? {
                 return Ok(false);
             }
+            index = index.saturating_add(1);
+        } else {
             index = index.saturating_add(1);
         }
         slot = 0;

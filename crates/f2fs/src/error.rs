@@ -33,6 +33,18 @@ pub enum Error {
     /// The image, or what is asked for, needs what this crate does not do.
     #[error(transparent)]
     Unsupported(#[from] Unsupported),
+    /// The volume is full.
+    #[error("no space left")]
+    NoSpace,
+    /// Something could not be written earlier, so nothing is written any more.
+    #[error("nothing is written any more, because of an earlier failure: {reason}")]
+    Poisoned {
+        /// The failure.
+        reason: Box<Error>,
+    },
+    /// The engine was about to write something wrong, and did not.
+    #[error("bug in this program: {0}; nothing was written")]
+    Bug(Box<Corrupt>),
 }
 
 /// What is wrong with what the caller asks for.
@@ -62,15 +74,39 @@ pub enum CallerError {
     /// There is no node with this number.
     #[error("stale file handle")]
     Stale,
+    /// There is something of the name.
+    #[error("already exists")]
+    Exists,
+    /// Only empty directories are removed.
+    #[error("directory not empty")]
+    NotEmpty,
+    /// The inode's flags forbid it, or the caller may not.
+    #[error("operation not permitted")]
+    NotPermitted,
+    /// Only directories have such lists.
+    #[error("permission denied")]
+    AccessDenied,
+    /// The volume was opened for reading.
+    #[error("read-only file system")]
+    ReadOnly,
+    /// No file can be that large.
+    #[error("file too large")]
+    TooLarge,
+    /// An inode has no room for more names.
+    #[error("too many links")]
+    TooManyLinks,
+    /// The format does not do that.
+    #[error("operation not supported")]
+    NotSupported,
+    /// Attributes of an inode have a bounded size.
+    #[error("extended attributes are too large: all of an inode's fit in {0} bytes")]
+    AttributesTooLarge(usize),
 }
 
 /// What this crate does not do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unsupported {
-    /// Any change.
-    #[error("f2fs is read-only so far: nothing in an f2fs image can be changed")]
-    Change,
     /// Features of the volume.
     #[error("f2fs feature not supported: {}", _0.names().join(", "))]
     Features(Features),
@@ -80,6 +116,12 @@ pub enum Unsupported {
     /// A volume on several devices.
     #[error("f2fs volume on {0} devices: only a single device is supported")]
     Devices(usize),
+    /// Features of a volume that can only be read.
+    #[error("f2fs volumes with these features are only read so far: {}", _0.names().join(", "))]
+    WritingWith(Features),
+    /// What only can be read.
+    #[error("inode {0} is compressed, encrypted, protected or ignores case: it is only read so far")]
+    Change(Nid),
     /// Contents that only who has a key can read.
     #[error("inode {0} is encrypted: contents, names and targets that need a key are not supported")]
     Encrypted(Nid),

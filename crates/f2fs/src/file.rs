@@ -44,6 +44,11 @@ pub(crate) fn read(store: &Store, clusters: &LastCluster, node: &Node, offset: u
 /// Fills the start of `buf` with bytes of one run, and returns how many.
 fn read_run(store: &Store, clusters: &LastCluster, node: &Node, offset: u64, buf: &mut [u8]) -> Result<usize> {
     let (index, within) = (offset / BLOCK_BYTES, offset % BLOCK_BYTES);
+    if let Some(page) = store.page(node.ino(), index) {
+        let found = page.get(to_usize(within)..).unwrap_or_default();
+        buf.iter_mut().zip(found).for_each(|(to, from)| *to = *from);
+        return Ok(found.len().min(buf.len()));
+    }
     if let Some(how) = node.inode.compressed() {
         let first = how.cluster.first_of(index);
         if map::run(store, node, first, 1)?.at == BlockAddr::COMPRESS {
@@ -55,6 +60,7 @@ fn read_run(store: &Store, clusters: &LastCluster, node: &Node, offset: u64, buf
         }
     }
     let wanted = within.saturating_add(to_u64(buf.len())).div_ceil(BLOCK_BYTES);
+    let wanted = store.unchanged_pages(node.ino(), index, wanted);
     let run = map::run(store, node, index, wanted)?;
     let run = within_cluster(node, index, run);
     let bytes = run.count.saturating_mul(BLOCK_BYTES).saturating_sub(within);

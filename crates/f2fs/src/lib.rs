@@ -20,6 +20,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod blocks;
+mod change;
 mod cluster;
 mod dir;
 mod error;
@@ -29,9 +30,11 @@ mod locks;
 mod map;
 mod overlay;
 mod recovery;
+mod segments;
 mod start;
 mod store;
 mod vfs_impl;
+mod writer;
 mod xattrs;
 
 pub use error::{CallerError, Error, Result, Unsupported};

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use f2fs_disk::checkpoint::Checkpoint;
+use f2fs_disk::convert::to_u64;
 use f2fs_disk::flags::{Advise, CheckpointFlags, Features};
 use f2fs_disk::inode::Inode;
 use f2fs_disk::nat::{self, NatEntry};
@@ -15,6 +16,7 @@ use f2fs_disk::{At, Block, BlockAddr, Corrupt, Detail, Geometry, Nid};
 use crate::blocks::Blocks;
 use crate::error::{CallerError, Result, Unsupported};
 use crate::overlay::Overlay;
+use crate::writer::Writer;
 
 /// An open volume.
 #[derive(Debug)]
@@ -22,10 +24,12 @@ pub(crate) struct Store {
     pub(crate) blocks: Blocks,
     superblock: Superblock,
     checkpoint: Checkpoint,
-    /// Entries that count instead of those of NAT blocks.
-    journal: HashMap<Nid, NatEntry>,
+    /// Entries that count instead of those of NAT blocks: from the checkpoint's journal, and changed since.
+    pub(crate) nat: HashMap<Nid, NatEntry>,
     overlay: Overlay,
     inode_seed: u32,
+    /// What a volume that is open for writing has besides.
+    pub(crate) writer: Option<Box<Writer>>,
 }
 
 /// An inode and its block.
@@ -54,10 +58,22 @@ impl Store {
         blocks: Blocks,
         superblock: Superblock,
         checkpoint: Checkpoint,
-        journal: HashMap<Nid, NatEntry>,
+        nat: HashMap<Nid, NatEntry>,
     ) -> Self {
         let inode_seed = superblock.inode_checksum_seed();
-        Self { blocks, superblock, checkpoint, journal, overlay: Overlay::default(), inode_seed }
+        Self { blocks, superblock, checkpoint, nat, overlay: Overlay::default(), inode_seed, writer: None }
+    }
+
+    pub(crate) fn set_checkpoint(&mut self, checkpoint: Checkpoint) {
+        self.checkpoint = checkpoint;
+    }
+
+    pub(crate) const fn inode_seed(&self) -> u32 {
+        self.inode_seed
+    }
+
+    pub(crate) fn take_overlay(&mut self) -> Overlay {
+        std::mem::take(&mut self.overlay)
     }
 
     pub(crate) fn set_overlay(&mut self, overlay: Overlay) {
@@ -88,17 +104,37 @@ impl Store {
         self.superblock.root()
     }
 
-    /// Where a node is, as of the checkpoint; `None` for a number without a node.
-    pub(crate) fn address(&self, nid: Nid) -> Result<Option<BlockAddr>> {
+    /// The entry of a node in the NAT.
+    pub(crate) fn nat_entry(&self, nid: Nid) -> Result<NatEntry> {
         verify_nid("node number", nid, self.geometry().nid_count)?;
-        let entry = match self.journal.get(&nid) {
-            Some(entry) => *entry,
-            None => {
-                let (at, index) = self.geometry().nat_block(nid, self.checkpoint.nat_bitmap());
-                let block = self.blocks.get(at)?;
-                nat::entry(&block, index).map_err(|error| error.at(At::Block(at)))?
-            }
-        };
+        if let Some(entry) = self.nat.get(&nid) {
+            return Ok(*entry);
+        }
+        let (at, index) = self.geometry().nat_block(nid, self.checkpoint.nat_bitmap());
+        let block = self.blocks.get(at)?;
+        Ok(nat::entry(&block, index).map_err(|error| error.at(At::Block(at)))?)
+    }
+
+    /// The block of a node that changed and was not written yet.
+    pub(crate) fn changed_node(&self, nid: Nid) -> Option<&Arc<Block>> {
+        self.writer.as_ref()?.nodes.get(&nid)
+    }
+
+    /// A page of a file, or of a directory, that changed and was not written yet.
+    pub(crate) fn page(&self, ino: Nid, index: u64) -> Option<&Arc<Block>> {
+        self.writer.as_ref()?.page(ino, index)
+    }
+
+    /// How many pages from `index` on, of at most `count`, come before one that changed.
+    pub(crate) fn unchanged_pages(&self, ino: Nid, index: u64, count: u64) -> u64 {
+        let pages = self.writer.as_ref().and_then(|writer| writer.pages.get(&ino));
+        let next = pages.and_then(|pages| pages.range(index..).next());
+        next.map_or(count, |(next, _)| next.saturating_sub(index).min(count))
+    }
+
+    /// Where a node is on the disk; `None` for a number without a node there.
+    pub(crate) fn address(&self, nid: Nid) -> Result<Option<BlockAddr>> {
+        let entry = self.nat_entry(nid)?;
         match entry.at() {
             // A number that was given to a node that was never written.
             BlockAddr::NULL | BlockAddr::NEW => Ok(None),
@@ -112,6 +148,10 @@ impl Store {
 
     /// The node with a number, which is this one of its inode.
     pub(crate) fn node(&self, nid: Nid, ino: Nid, offset: u32) -> Result<Arc<Block>> {
+        if let Some(block) = self.changed_node(nid) {
+            Footer::of(block).verify(nid, ino, offset, BlockAddr::NEW)?;
+            return Ok(Arc::clone(block));
+        }
         let at = self.address(nid)?.ok_or_else(|| {
             let expected = Detail::Text("the block of a node");
             Corrupt::new("NAT block_addr", expected, Detail::Block(BlockAddr::NULL)).at(At::Inode(nid))
@@ -131,6 +171,15 @@ impl Store {
     /// # Errors
     /// [`CallerError::Stale`] where there is none of the number.
     pub(crate) fn inode(&self, ino: Nid) -> Result<Node> {
+        if let Some(block) = self.changed_node(ino) {
+            if !Footer::of(block).is_inode() {
+                return Err(CallerError::Stale.into());
+            }
+            // Its checksum is made when it is written.
+            let features = self.features().difference(Features::INODE_CHKSUM);
+            let inode = Inode::verify(block, ino, features, self.inode_seed)?;
+            return Ok(Node { inode, block: Arc::clone(block) });
+        }
         let block = match self.fsynced(ino, 0)? {
             Some(block) => block,
             None => {
@@ -159,14 +208,19 @@ impl Store {
         if !self.checkpoint.flags().contains(CheckpointFlags::ORPHAN_PRESENT) {
             return Ok(0);
         }
+        Ok(to_u64(self.orphans()?.len()))
+    }
+
+    /// The inodes without names that the checkpoint has.
+    pub(crate) fn orphans(&self) -> Result<Vec<Nid>> {
         let (first, blocks) = self.checkpoint.orphan_blocks(self.geometry().cp_payload);
-        let mut count = 0_u64;
+        let mut all = Vec::new();
+        // At most the blocks of a segment.
         for index in 0..blocks {
             let at = first.plus(index);
             let block = self.blocks.read(at)?;
-            let found = orphans(&block).map_err(|error| error.at(At::Block(at)))?;
-            count = count.saturating_add(found.map(|_| 1).sum());
+            all.extend(orphans(&block).map_err(|error| error.at(At::Block(at)))?);
         }
-        Ok(count)
+        Ok(all)
     }
 }

@@ -40,7 +40,7 @@ pub(crate) fn value(store: &Store, node: &Node, name: &[u8]) -> Result<Vec<u8>> 
     Err(CallerError::NoAttribute.into())
 }
 
-fn is_called(xattr: &Xattr<'_>, name: &[u8]) -> bool {
+pub(crate) fn is_called(xattr: &Xattr<'_>, name: &[u8]) -> bool {
     let Some(rest) = xattr.namespace.prefix().and_then(|prefix| name.strip_prefix(prefix.as_bytes())) else {
         return false;
     };
@@ -59,7 +59,7 @@ fn at(node: &Node, error: Corrupt) -> Corrupt {
 }
 
 /// The bytes in the inode, and behind them those in the node of their own.
-fn stored(store: &Store, node: &Node) -> Result<Vec<u8>> {
+pub(crate) fn stored(store: &Store, node: &Node) -> Result<Vec<u8>> {
     let mut bytes = node.inode.inline_xattrs(&node.block).to_vec();
     let block = match (store.fsynced(node.ino(), XATTR_OFFSET)?, node.inode.xattr_nid()) {
         (Some(block), _) => block,
