@@ -6,9 +6,11 @@
 use crate::convert::to_u64;
 use crate::error::{Corrupt, Detail, equal};
 
-const VERSION: u64 = 1;
+const VERSION_ON_DISK: u32 = 1;
 /// Version of the attribute that Linux shows.
 const LINUX_VERSION: u32 = 2;
+/// Bytes of an entry there: tag, permissions, number.
+const LINUX_ENTRY_SIZE: usize = 8;
 /// Stands in entries that name nobody.
 const NO_ID: [u8; 4] = [0xff; 4];
 
@@ -24,7 +26,7 @@ const TAGS_WITHOUT_ID: [u16; 4] = [0x01, 0x04, 0x10, 0x20];
 pub fn to_linux(value: &[u8]) -> Result<Vec<u8>, Corrupt> {
     let short = || Corrupt::new("ACL size", Detail::Text("whole entries"), Detail::Number(to_u64(value.len())));
     let (version, mut rest) = value.split_first_chunk().ok_or_else(short)?;
-    equal("ACL a_version", VERSION, u64::from(u32::from_le_bytes(*version)))?;
+    equal("ACL a_version", u64::from(VERSION_ON_DISK), u64::from(u32::from_le_bytes(*version)))?;
     let mut out = LINUX_VERSION.to_le_bytes().to_vec();
     while !rest.is_empty() {
         let (head, behind) = rest.split_first_chunk::<4>().ok_or_else(short)?;
@@ -44,6 +46,32 @@ pub fn to_linux(value: &[u8]) -> Result<Vec<u8>, Corrupt> {
     Ok(out)
 }
 
+/// The value in the form of the format, of the attribute that Linux shows.
+///
+/// # Errors
+/// [`Corrupt`] for another version, an unknown tag, and bytes that are no whole entries: the caller's value is wrong.
+pub fn from_linux(value: &[u8]) -> Result<Vec<u8>, Corrupt> {
+    let short = || Corrupt::new("ACL size", Detail::Text("whole entries"), Detail::Number(to_u64(value.len())));
+    let (version, rest) = value.split_first_chunk().ok_or_else(short)?;
+    equal("ACL a_version", u64::from(LINUX_VERSION), u64::from(u32::from_le_bytes(*version)))?;
+    let (entries, cut) = rest.as_chunks::<LINUX_ENTRY_SIZE>();
+    if !cut.is_empty() {
+        return Err(short());
+    }
+    let mut out = VERSION_ON_DISK.to_le_bytes().to_vec();
+    for [tag_low, tag_high, permissions @ .., id0, id1, id2, id3] in entries {
+        let tag = u16::from_le_bytes([*tag_low, *tag_high]);
+        out.extend([*tag_low, *tag_high]);
+        out.extend_from_slice(permissions);
+        if matches!(tag, TAG_USER | TAG_GROUP) {
+            out.extend([*id0, *id1, *id2, *id3]);
+        } else if !TAGS_WITHOUT_ID.contains(&tag) {
+            return Err(Corrupt::new("ACL e_tag", Detail::Text("a known tag"), Detail::Hex(u64::from(tag))));
+        }
+    }
+    Ok(out)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -55,6 +83,7 @@ mod tests {
         assert_eq!(found.len(), 4 + 5 * 8);
         assert_eq!(found[..12], [2, 0, 0, 0, 1, 0, 6, 0, 0xff, 0xff, 0xff, 0xff]);
         assert_eq!(found[12..20], [2, 0, 4, 0, 0xe8, 3, 0, 0]);
+        assert_eq!(from_linux(&found).unwrap(), value);
     }
 
     #[test]
@@ -66,6 +95,14 @@ mod tests {
             (&[1, 0, 0, 0, 3, 0, 4, 0], "ACL e_tag"),
         ] {
             assert_eq!(to_linux(value).unwrap_err().what, what);
+        }
+        for (value, what) in [
+            (&[2, 0, 0][..], "ACL size"),
+            (&[1, 0, 0, 0], "ACL a_version"),
+            (&[2, 0, 0, 0, 1, 0, 4, 0, 0xff, 0xff, 0xff], "ACL size"),
+            (&[2, 0, 0, 0, 3, 0, 4, 0, 0xff, 0xff, 0xff, 0xff], "ACL e_tag"),
+        ] {
+            assert_eq!(from_linux(value).unwrap_err().what, what);
         }
     }
 }

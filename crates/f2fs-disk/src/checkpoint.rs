@@ -300,20 +300,52 @@ fn verify_fields(fields: &DiskCheckpoint, superblock: &Superblock) -> Result<(),
 fn bitmaps<'a>(pack: &'a [u8], fields: &DiskCheckpoint, superblock: &Superblock) -> Result<[&'a [u8]; 2], Corrupt> {
     let sit_size = usize_from(fields.sit_ver_bitmap_bytesize.get());
     let nat_size = usize_from(fields.nat_ver_bitmap_bytesize.get());
-    let (sit, nat) = if fields.flags().contains(CheckpointFlags::LARGE_NAT_BITMAP) {
-        let nat = FIELDS_SIZE.saturating_add(CHECKSUM_SIZE);
-        (nat.saturating_add(nat_size), nat)
-    } else if superblock.geometry().cp_payload > 0 {
-        (BLOCK_SIZE, FIELDS_SIZE)
-    } else {
-        (FIELDS_SIZE, FIELDS_SIZE.saturating_add(sit_size))
-    };
+    let [sit, nat] = bitmap_starts(fields, superblock.geometry().cp_payload);
     let part = |start: usize, len: usize| {
         let end = start.saturating_add(len);
         let room = Detail::AtMost(to_u64(pack.len()));
         pack.get(start..end).ok_or(Corrupt::new("checkpoint end of a version bitmap", room, Detail::size(end)))
     };
     Ok([part(sit, sit_size)?, part(nat, nat_size)?])
+}
+
+/// Where the version bitmaps of SIT and NAT begin within a pack.
+fn bitmap_starts(fields: &DiskCheckpoint, payload: u32) -> [usize; 2] {
+    let sit_size = usize_from(fields.sit_ver_bitmap_bytesize.get());
+    let nat_size = usize_from(fields.nat_ver_bitmap_bytesize.get());
+    if fields.flags().contains(CheckpointFlags::LARGE_NAT_BITMAP) {
+        let nat = FIELDS_SIZE.saturating_add(CHECKSUM_SIZE);
+        [nat.saturating_add(nat_size), nat]
+    } else if payload > 0 {
+        [BLOCK_SIZE, FIELDS_SIZE]
+    } else {
+        [FIELDS_SIZE, FIELDS_SIZE.saturating_add(sit_size)]
+    }
+}
+
+/// What is at the start of a pack: its first block, with the checksum where `checksum_offset` says, and `payload`
+/// blocks behind it. The last block of a pack is its first once more. The fields have the sizes of the bitmaps.
+#[must_use]
+pub fn encode(fields: &DiskCheckpoint, sit_bitmap: &[u8], nat_bitmap: &[u8], payload: u32) -> Vec<u8> {
+    let mut pack = vec![0; usize_from(payload).saturating_add(1).saturating_mul(BLOCK_SIZE)];
+    let [sit, nat] = bitmap_starts(fields, payload);
+    let offset = usize_from(fields.checksum_offset.get());
+    for (at, bytes) in [(0, fields.as_bytes()), (sit, sit_bitmap), (nat, nat_bitmap)] {
+        overwrite(&mut pack, at, bytes);
+    }
+    let (before, rest) = pack.split_at(BLOCK_SIZE).0.split_at(offset.min(BLOCK_SIZE));
+    let behind = rest.get(CHECKSUM_SIZE..).unwrap_or_default();
+    let sum = hash::crc32_from(hash::crc32(before), behind);
+    overwrite(&mut pack, offset, &sum.to_le_bytes());
+    pack
+}
+
+fn overwrite(pack: &mut [u8], at: usize, bytes: &[u8]) {
+    let to = pack.get_mut(at..at.saturating_add(bytes.len()));
+    debug_assert!(to.is_some(), "a part of a checkpoint does not fit it");
+    if let Some(to) = to {
+        to.copy_from_slice(bytes);
+    }
 }
 
 /// Which NAT blocks are full of entries in use, and which have none: a help for finding free numbers, at the end of
@@ -332,6 +364,15 @@ impl<'a> NatBits<'a> {
     pub fn block_count(nat_blocks: u32) -> u32 {
         let bytes = u64::from(nat_blocks / 8).saturating_mul(2).saturating_add(8);
         u32::try_from(bytes.div_ceil(to_u64(BLOCK_SIZE))).unwrap_or(u32::MAX)
+    }
+
+    /// The blocks of the bits, for the checkpoint with this version and checksum.
+    #[must_use]
+    pub fn encode(full: &[u8], empty: &[u8], crc: u32, version: u64) -> Vec<u8> {
+        let head = version | (u64::from(crc) << 32);
+        let mut bytes = [&head.to_le_bytes(), full, empty].concat();
+        bytes.resize(bytes.len().next_multiple_of(BLOCK_SIZE), 0);
+        bytes
     }
 
     /// Reads them. `None` where they are of another checkpoint, and so count for nothing.
@@ -447,9 +488,38 @@ mod tests {
         bits[8 + 128] = 1;
         let parsed = NatBits::parse(&bits, 1024, &found).unwrap().unwrap();
         assert_eq!((parsed.full[0], parsed.empty[0], NatBits::block_count(1024)), (0, 1, 1));
+        let (full, empty) = ([0; 128], [1; 128]);
+        let encoded = NatBits::encode(&full, &empty, u32::try_from(crc).unwrap(), 7);
+        assert_eq!(encoded.len(), BLOCK_SIZE);
+        let parsed = NatBits::parse(&encoded, 1024, &found).unwrap().unwrap();
+        assert_eq!((parsed.full, parsed.empty), (&full[..], &empty[..]));
         bits[0] = 8;
         assert!(NatBits::parse(&bits, 1024, &found).unwrap().is_none());
         assert!(NatBits::parse(&bits[..100], 1024, &found).is_err());
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let (sit, nat) = ([0x55; 64], [0xaa; 128]);
+        let fields = *DiskCheckpoint::parse(&sample(7)).unwrap();
+        let large = DiskCheckpoint {
+            ckpt_flags: U32::new(CheckpointFlags::LARGE_NAT_BITMAP.bits()),
+            checksum_offset: U32::new(192),
+            ..fields
+        };
+        for (fields, payload) in [(fields, 0), (fields, 2), (large, 0)] {
+            let mut superblock = crate::superblock::tests::sample();
+            superblock.cp_payload = U32::new(payload);
+            superblock.seal();
+            let bytes = superblock.as_bytes();
+            let superblock = crate::superblock::UncheckedSuperblock::new(bytes).unwrap().verify(1024).unwrap();
+            let fields = DiskCheckpoint { cp_pack_start_sum: U32::new(payload + 1), ..fields };
+            let pack = encode(&fields, &sit, &nat, payload);
+            assert_eq!(pack.len(), (usize_from(payload) + 1) * BLOCK_SIZE);
+            let last = pack.first_chunk().unwrap();
+            let found = Checkpoint::verify(&pack, last, BlockAddr(512), &superblock).unwrap();
+            assert_eq!((found.sit_bitmap(), found.nat_bitmap()), (&sit[..], &nat[..]));
+        }
     }
 
     #[test]

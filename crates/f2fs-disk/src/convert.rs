@@ -30,3 +30,15 @@ pub const fn usize_from(value: u32) -> usize {
 pub fn u32_len(value: usize) -> u32 {
     u32::try_from(value).unwrap_or(u32::MAX)
 }
+
+/// The whole part of a number that is not negative; the highest number where it is too large.
+#[must_use]
+#[expect(
+    clippy::as_conversions,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "such a conversion saturates"
+)]
+pub const fn whole(number: f64) -> u32 {
+    number as u32
+}

@@ -10,11 +10,11 @@
 use zerocopy::little_endian::{U16, U32};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::bits::{clear_bit_le, set_bit_le, test_bit_le};
 use crate::convert::{to_u64, u32_len};
 use crate::error::{Corrupt, Detail};
 use crate::ids::{Block, Nid};
 use crate::kind::{Kind, NAME_BYTES_MAX};
-use crate::on_disk::test_bit_le;
 
 /// Slots of a block.
 pub const SLOTS_PER_BLOCK: usize = 214;
@@ -72,15 +72,13 @@ impl<'a> Slots<'a> {
     /// Those inline in an inode: as many as fit the bytes.
     #[must_use]
     pub fn inline(area: &'a [u8]) -> Self {
-        // Each slot takes an entry, eight bytes of names and a bit.
-        let bits = ENTRY_SIZE.saturating_add(SLOT_SIZE).saturating_mul(8).saturating_add(1);
-        Self::with(area, area.len().saturating_mul(8).checked_div(bits).unwrap_or(0))
+        Self::with(area, inline_count(area.len()))
     }
 
     /// Entries and names lie at the end of the bytes, the bitmap at their start.
     fn with(area: &'a [u8], count: usize) -> Self {
-        let behind = count.saturating_mul(ENTRY_SIZE.saturating_add(SLOT_SIZE));
-        let parts = area.split_at_checked(area.len().saturating_sub(behind)).and_then(|(bitmap, rest)| {
+        let start = area.len().saturating_sub(size_of_slots(count));
+        let parts = area.split_at_checked(start).and_then(|(bitmap, rest)| {
             let (entries, names) = <[DiskEntry]>::ref_from_prefix_with_elems(rest, count).ok()?;
             Some(Self { bitmap, entries, names })
         });
@@ -91,6 +89,12 @@ impl<'a> Slots<'a> {
     #[must_use]
     pub const fn count(&self) -> usize {
         self.entries.len()
+    }
+
+    /// True where nothing is in it but `.` and `..`, if these. What cannot be read is not nothing.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.entries_from(0).all(|entry| entry.is_ok_and(|entry| matches!(entry.name, b"." | b"..")))
     }
 
     /// The names from a slot on.
@@ -112,7 +116,7 @@ impl<'a> Slots<'a> {
             // The kernel skips names without bytes, which an interrupted repair may leave.
             if test_bit_le(self.bitmap, slot) && entry.name_len.get() != 0 {
                 let len = usize::from(entry.name_len.get());
-                let behind = slot.saturating_add(len.div_ceil(SLOT_SIZE));
+                let behind = slot.saturating_add(slots_of(len));
                 return Some(self.entry(slot, entry, len).map(|entry| (entry, behind)));
             }
             slot = slot.saturating_add(1);
@@ -131,23 +135,125 @@ impl<'a> Slots<'a> {
                 Detail::Hex(u64::from(*byte)),
             ));
         }
-        let kind = kind_of(entry.file_type);
+        let kind = Kind::from_file_type(entry.file_type);
         Ok(Entry { slot, hash: entry.hash_code.get(), ino: Nid(entry.ino.get()), kind, name })
     }
 }
 
-/// `F2FS_FT_*`.
-const fn kind_of(file_type: u8) -> Option<Kind> {
-    Some(match file_type {
-        1 => Kind::File,
-        2 => Kind::Directory,
-        3 => Kind::CharDevice,
-        4 => Kind::BlockDevice,
-        5 => Kind::Fifo,
-        6 => Kind::Socket,
-        7 => Kind::Symlink,
-        _ => return None,
-    })
+/// A name to be written.
+#[derive(Clone, Copy, Debug)]
+pub struct New<'a> {
+    /// The name, of 1 to 255 bytes.
+    pub name: &'a [u8],
+    /// Its hash: [`of_name`](crate::hash::of_name), where the directory does not ignore case.
+    pub hash: u32,
+    /// Inode that it leads to.
+    pub ino: Nid,
+    /// Kind of file.
+    pub kind: Kind,
+}
+
+/// Slots that a name of so many bytes takes.
+#[must_use]
+pub const fn slots_of(name_len: usize) -> usize {
+    name_len.div_ceil(SLOT_SIZE)
+}
+
+/// Slots to write names in.
+#[derive(Debug)]
+pub struct SlotsMut<'a> {
+    bitmap: &'a mut [u8],
+    entries: &'a mut [DiskEntry],
+    names: &'a mut [u8],
+}
+
+impl<'a> SlotsMut<'a> {
+    /// Those of a block.
+    #[must_use]
+    pub fn of_block(block: &'a mut Block) -> Self {
+        Self::with(block, SLOTS_PER_BLOCK)
+    }
+
+    /// Those inline in an inode, laid out as [`Slots::inline`] reads them.
+    #[must_use]
+    pub fn inline(area: &'a mut [u8]) -> Self {
+        let count = inline_count(area.len());
+        Self::with(area, count)
+    }
+
+    fn with(area: &'a mut [u8], count: usize) -> Self {
+        let start = area.len().saturating_sub(size_of_slots(count));
+        let parts = area.split_at_mut_checked(start).and_then(|(bitmap, rest)| {
+            let (entries, names) = <[DiskEntry]>::mut_from_prefix_with_elems(rest, count).ok()?;
+            Some(Self { bitmap, entries, names })
+        });
+        parts.unwrap_or(Self { bitmap: &mut [], entries: &mut [], names: &mut [] })
+    }
+
+    /// The first of the first free slots, one after the other, that a name of so many bytes fits in.
+    #[must_use]
+    pub fn room(&self, name_len: usize) -> Option<usize> {
+        let wanted = slots_of(name_len);
+        let mut free = 0_usize;
+        for slot in 0..self.entries.len() {
+            free = if test_bit_le(self.bitmap, slot) { 0 } else { free.saturating_add(1) };
+            if free == wanted {
+                return slot.checked_sub(wanted.saturating_sub(1));
+            }
+        }
+        None
+    }
+
+    /// Writes a name from a slot on, which [`SlotsMut::room`] found.
+    pub fn put(&mut self, slot: usize, new: &New<'_>) {
+        let count = slots_of(new.name.len());
+        let end = slot.saturating_add(count);
+        debug_assert!(count > 0 && end <= self.entries.len(), "the name has no room");
+        let name_len = u16::try_from(new.name.len()).unwrap_or(0);
+        let first = DiskEntry {
+            hash_code: U32::new(new.hash),
+            ino: U32::new(new.ino.0),
+            name_len: U16::new(name_len),
+            file_type: new.kind.file_type(),
+        };
+        for at in slot..end {
+            set_bit_le(self.bitmap, at);
+            if let Some(entry) = self.entries.get_mut(at) {
+                // Where a reader comes to a slot in the middle of a name, a length of 0 tells it to go on.
+                *entry = if at == slot { first } else { DiskEntry { name_len: U16::ZERO, ..*entry } };
+            }
+        }
+        let room = slot.saturating_mul(SLOT_SIZE)..end.saturating_mul(SLOT_SIZE);
+        let padded = new.name.iter().copied().chain(std::iter::repeat(0));
+        let to = self.names.get_mut(room).unwrap_or_default();
+        to.iter_mut().zip(padded).for_each(|(to, byte)| *to = byte);
+    }
+
+    /// Takes away the name of so many bytes that begins at a slot.
+    pub fn remove(&mut self, slot: usize, name_len: usize) {
+        for at in slot..slot.saturating_add(slots_of(name_len)) {
+            clear_bit_le(self.bitmap, at);
+        }
+    }
+
+    /// Lets the name that begins at a slot lead to another inode.
+    pub fn set_target(&mut self, slot: usize, ino: Nid, kind: Kind) {
+        if let Some(entry) = self.entries.get_mut(slot) {
+            entry.ino = U32::new(ino.0);
+            entry.file_type = kind.file_type();
+        }
+    }
+}
+
+/// Slots that fit bytes within an inode: each takes an entry, eight bytes of names and a bit.
+fn inline_count(len: usize) -> usize {
+    let bits = ENTRY_SIZE.saturating_add(SLOT_SIZE).saturating_mul(8).saturating_add(1);
+    len.saturating_mul(8).checked_div(bits).unwrap_or(0)
+}
+
+/// Bytes of the entries and names of so many slots, which lie at the end.
+const fn size_of_slots(count: usize) -> usize {
+    count.saturating_mul(ENTRY_SIZE.saturating_add(SLOT_SIZE))
 }
 
 /// The blocks of one level of a directory that a hash can be in: first one and count.
@@ -230,6 +336,49 @@ mod tests {
             let error = found.into_iter().next().unwrap().unwrap_err().to_string();
             assert!(error.contains(what), "{error}");
         }
+    }
+
+    fn new(name: &[u8], ino: u32) -> New<'_> {
+        New { name, hash: of_name(name), ino: Nid(ino), kind: Kind::File }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut block = [0; BLOCK_SIZE];
+        let mut slots = SlotsMut::of_block(&mut block);
+        for (name, ino) in [(&b"."[..], 3), (b"..", 3), (b"a name of 17 byte", 9), (b"z", 10)] {
+            let slot = slots.room(name.len()).unwrap();
+            slots.put(slot, &new(name, ino));
+        }
+        assert_eq!(slots.room(1), Some(6));
+        assert_eq!(slots.room(0), None);
+        slots.remove(2, 17);
+        assert_eq!((slots.room(24), slots.room(25)), (Some(2), Some(6)));
+        slots.put(2, &new(b"12345678", 11));
+        slots.set_target(5, Nid(12), Kind::Symlink);
+        let found: Vec<_> = Slots::of_block(&block).entries_from(0).map(Result::unwrap).collect();
+        let names: Vec<_> = found.iter().map(|entry| (entry.slot, entry.name, entry.ino.0)).collect();
+        assert_eq!(names, [(0, &b"."[..], 3), (1, b"..", 3), (2, b"12345678", 11), (5, b"z", 12)]);
+        assert_eq!((found[2].kind, found[3].kind), (Some(Kind::File), Some(Kind::Symlink)));
+        assert_eq!(found[3].hash, of_name(b"z"));
+        assert!(!Slots::of_block(&block).is_empty());
+        let mut slots = SlotsMut::of_block(&mut block);
+        slots.remove(2, 8);
+        slots.remove(5, 1);
+        assert!(Slots::of_block(&block).is_empty() && Slots::of_block(&[0; BLOCK_SIZE]).is_empty());
+    }
+
+    #[test]
+    fn a_name_fills_the_last_slots() {
+        let mut area = [0xff; 3488];
+        area[..30].fill(0);
+        let mut slots = SlotsMut::inline(&mut area);
+        slots.put(0, &new(&[b'a'; 179 * 8 - 1], 4));
+        assert_eq!((slots.room(25), slots.room(24)), (None, Some(179)));
+        slots.put(179, &new(&[b'b'; 17], 5));
+        assert_eq!(slots.room(1), None);
+        let last = Slots::inline(&area).entries_from(179).next().unwrap().unwrap();
+        assert_eq!((last.name, last.ino), (&[b'b'; 17][..], Nid(5)));
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Where the areas of a volume lie, and addresses of blocks within them.
 
 use crate::SEGMENT_BLOCKS;
+use crate::bits::test_bit;
 use crate::convert::to_usize;
 use crate::ids::{BlockAddr, Nid};
-use crate::on_disk::test_bit;
 
 /// Entries of a NAT block.
 pub const NAT_ENTRIES_PER_BLOCK: u32 = 455;

@@ -8,6 +8,7 @@
 //! Where contents or names are inline, they take the place of the addresses, behind one word that is kept free.
 
 use std::fmt;
+use std::ops::Range;
 
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout, Unaligned};
@@ -17,8 +18,8 @@ use crate::convert::{to_u64, to_usize, u32_len};
 use crate::error::{At, Corrupt, Detail, within};
 use crate::flags::{Advise, Features, InlineFlags, InodeFlags};
 use crate::ids::{Block, Nid};
-use crate::node::{ENTRIES_PER_NODE, Fanout, first_byte};
-use crate::{OnDisk, hash};
+use crate::node::{ENTRIES_PER_NODE, FOOTER_SIZE, Fanout, Footer, first_byte};
+use crate::{BLOCK_SIZE, OnDisk, hash};
 
 pub use crate::kind::{Kind, NAME_BYTES_MAX};
 
@@ -139,11 +140,25 @@ impl OnDisk for DiskExtra {
     const NAME: &'static str = "extra attributes size";
 }
 
+/// The block of an inode, as it lies on disk.
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
+#[repr(C)]
+struct DiskBlock {
+    fields: DiskInode,
+    words: [U32; WORDS],
+    nids: [U32; NIDS],
+    footer: [u8; FOOTER_SIZE],
+}
+
+const _: () = assert!(size_of::<DiskBlock>() == BLOCK_SIZE);
+
 /// Ends of extra attributes: an inode has those that lie within its `i_extra_isize`.
 const END_OF_PROJID: usize = 8;
 const END_OF_CHECKSUM: usize = 12;
 const END_OF_CRTIME: usize = 24;
 const CHECKSUM_AT: usize = FIXED_SIZE + 8;
+/// First byte behind the words.
+const END_OF_WORDS: usize = FIXED_SIZE + WORDS * 4;
 
 /// A time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -355,6 +370,12 @@ impl Inode {
         name.ok_or(too_long.at(At::Inode(self.ino)))
     }
 
+    /// True where the inode keeps room for inline attributes, whether or not it has any.
+    #[must_use]
+    pub const fn has_inline_xattr_room(&self) -> bool {
+        self.inline_xattr_words > 0
+    }
+
     /// Words behind the extra attributes and before the inline ones.
     fn address_words(&self) -> usize {
         WORDS.saturating_sub(self.extra_size / 4).saturating_sub(self.inline_xattr_words)
@@ -372,11 +393,24 @@ impl Inode {
         }
     }
 
+    /// Bytes of the block where addresses are.
+    fn words_at(&self) -> Range<usize> {
+        let start = FIXED_SIZE.saturating_add(self.extra_size);
+        start..start.saturating_add(self.address_words().saturating_mul(4))
+    }
+
+    /// Bytes of the block that are room for inline attributes.
+    fn inline_xattrs_at(&self) -> Range<usize> {
+        END_OF_WORDS.saturating_sub(self.inline_xattr_words.saturating_mul(4))..END_OF_WORDS
+    }
+
     /// The words where addresses are.
     fn words<'a>(&self, block: &'a Block) -> &'a [u8] {
-        let start = FIXED_SIZE.saturating_add(self.extra_size);
-        let end = start.saturating_add(self.address_words().saturating_mul(4));
-        block.get(start..end).unwrap_or_default()
+        block.get(self.words_at()).unwrap_or_default()
+    }
+
+    fn words_mut<'a>(&self, block: &'a mut Block) -> &'a mut [u8] {
+        block.get_mut(self.words_at()).unwrap_or_default()
     }
 
     /// Addresses of the first blocks.
@@ -385,12 +419,17 @@ impl Inode {
         <[U32]>::ref_from_bytes(self.words(block)).unwrap_or_default()
     }
 
+    /// The same, to be changed.
+    #[must_use]
+    pub fn addresses_mut<'a>(&self, block: &'a mut Block) -> &'a mut [U32] {
+        <[U32]>::mut_from_bytes(self.words_mut(block)).unwrap_or_default()
+    }
+
     /// Numbers of the nodes below.
     #[must_use]
     pub fn nids(block: &Block) -> &[U32; NIDS] {
-        const AT: usize = FIXED_SIZE + WORDS * 4;
-        let rest = block.split_at(AT).1;
-        <[U32; NIDS]>::ref_from_prefix(rest).map_or(&[U32::ZERO; NIDS], |(nids, _)| nids)
+        let block: &DiskBlock = zerocopy::transmute_ref!(block);
+        &block.nids
     }
 
     /// Bytes that inline contents or names can take.
@@ -405,15 +444,26 @@ impl Inode {
         self.words(block).get(4..).unwrap_or_default()
     }
 
+    /// The same, to be changed.
+    #[must_use]
+    pub fn inline_area_mut<'a>(&self, block: &'a mut Block) -> &'a mut [u8] {
+        self.words_mut(block).get_mut(4..).unwrap_or_default()
+    }
+
     /// Where inline attributes are; empty where there are none.
     #[must_use]
     pub fn inline_xattrs<'a>(&self, block: &'a Block) -> &'a [u8] {
-        const END: usize = FIXED_SIZE + WORDS * 4;
         if !self.inline().contains(InlineFlags::XATTR) {
             return &[];
         }
-        let start = END.saturating_sub(self.inline_xattr_words.saturating_mul(4));
-        block.get(start..END).unwrap_or_default()
+        block.get(self.inline_xattrs_at()).unwrap_or_default()
+    }
+
+    /// The room for inline attributes, whether or not the inode has any: what is written there counts only with
+    /// [`InlineFlags::XATTR`].
+    #[must_use]
+    pub fn inline_xattrs_mut<'a>(&self, block: &'a mut Block) -> &'a mut [u8] {
+        block.get_mut(self.inline_xattrs_at()).unwrap_or_default()
     }
 
     /// Device number in the 32 bits that `stat` has for it; 0 for what is no device. Small numbers stand in the first
@@ -503,10 +553,67 @@ pub fn checksum(block: &Block, ino: Nid, generation: U32, seed: u32) -> u32 {
     sum
 }
 
+/// The fixed fields of an inode's block, to be changed.
+#[must_use]
+pub fn fields_mut(block: &mut Block) -> &mut DiskInode {
+    let block: &mut DiskBlock = zerocopy::transmute_mut!(block);
+    &mut block.fields
+}
+
+/// The extra attributes, to be changed; `None` where the inode has none. Where those behind its `i_extra_isize` would
+/// be, addresses lie.
+#[must_use]
+pub fn extra_mut(block: &mut Block) -> Option<&mut DiskExtra> {
+    let block: &mut DiskBlock = zerocopy::transmute_mut!(block);
+    if !InlineFlags::from_bits_retain(block.fields.i_inline).contains(InlineFlags::EXTRA_ATTR) {
+        return None;
+    }
+    DiskExtra::mut_from_prefix(block.words.as_mut_bytes()).ok().map(|(extra, _)| extra)
+}
+
+/// Numbers of the nodes below, to be changed.
+#[must_use]
+pub fn nids_mut(block: &mut Block) -> &mut [U32; NIDS] {
+    let block: &mut DiskBlock = zerocopy::transmute_mut!(block);
+    &mut block.nids
+}
+
+/// The block of a new inode with nothing but its mode, the extra attributes that the volume wants, all zeros, and room
+/// for inline attributes where each inode says how much.
+#[must_use]
+pub fn new_block(ino: Nid, mode: u16, features: Features) -> Block {
+    let mut block = [0; BLOCK_SIZE];
+    let fields = fields_mut(&mut block);
+    fields.i_mode = U16::new(mode);
+    if features.contains(Features::EXTRA_ATTR) {
+        fields.i_inline = InlineFlags::EXTRA_ATTR.bits();
+    }
+    if let Some(extra) = extra_mut(&mut block) {
+        extra.i_extra_isize = U16::new(u16::try_from(EXTRA_SIZE).unwrap_or(0));
+        if features.contains(Features::FLEXIBLE_INLINE_XATTR) {
+            extra.i_inline_xattr_size = U16::new(INLINE_XATTR_WORDS);
+        }
+    }
+    Footer::new(ino, ino, 0).put(&mut block);
+    block
+}
+
+/// Writes the checksum of an inode, where volume and inode have one: the last thing before the block is written.
+pub fn seal(block: &mut Block, ino: Nid, features: Features, seed: u32) {
+    let generation = fields_mut(block).i_generation;
+    let size = extra_mut(block).map_or(0, |extra| usize::from(extra.i_extra_isize.get()));
+    if !features.contains(Features::INODE_CHKSUM) || size < END_OF_CHECKSUM {
+        return;
+    }
+    let sum = checksum(block, ino, generation, seed);
+    if let Some(extra) = extra_mut(block) {
+        extra.i_inode_checksum = U32::new(sum);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BLOCK_SIZE;
 
     const SEED: u32 = 0x1234_5678;
 
@@ -608,6 +715,36 @@ mod tests {
         let error = plain_with_checksum(|block| block[4000] = 1).unwrap_err();
         assert_eq!(error.what, "inode i_inode_checksum");
         assert!(plain_with_checksum(|_| ()).is_ok());
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let features = Features::EXTRA_ATTR | Features::INODE_CHKSUM | Features::FLEXIBLE_INLINE_XATTR;
+        let mut block = new_block(Nid(9), 0o100_644, features);
+        fields_mut(&mut block).i_generation = U32::new(5);
+        nids_mut(&mut block)[4] = U32::new(44);
+        let inode = verify(&block, features.difference(Features::INODE_CHKSUM)).unwrap();
+        assert!(inode.has_inline_xattr_room());
+        inode.addresses_mut(&mut block)[1] = U32::new(77);
+        inode.inline_area_mut(&mut block)[4] = 1;
+        inode.inline_xattrs_mut(&mut block)[199] = 3;
+        assert!(verify(&block, features).is_err());
+        seal(&mut block, Nid(9), features, SEED);
+        let inode = verify(&block, features).unwrap();
+        assert_eq!((inode.fanout().inode, inode.kind()), (923 - 9 - 50, Kind::File));
+        assert_eq!((inode.addresses(&block)[1].get(), inode.addresses(&block)[2].get()), (77, 1));
+        assert_eq!((Inode::nids(&block)[4].get(), block[END_OF_WORDS - 1]), (44, 3));
+        assert_eq!(Footer::of(&block).ino(), Nid(9));
+    }
+
+    #[test]
+    fn a_plain_volume_has_no_extra_attributes() {
+        let mut block = new_block(Nid(9), 0o040_755, Features::INODE_CHKSUM);
+        assert!(extra_mut(&mut block).is_none());
+        let before = block;
+        seal(&mut block, Nid(9), Features::INODE_CHKSUM, SEED);
+        assert_eq!(block, before);
+        assert!(!verify(&block, Features::empty()).unwrap().has_inline_xattr_room());
     }
 
     fn plain_with_checksum(change: fn(&mut Block)) -> Result<Inode, Corrupt> {

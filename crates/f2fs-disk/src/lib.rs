@@ -5,6 +5,7 @@
 //! - [`nat`]: where nodes are; [`sit`]: which blocks of a segment are in use
 //! - [`node`]: blocks of nodes, and which of them leads to a block of a file; [`inode`]: what a file is
 //! - [`dentry`]: names; [`xattr`] and [`acl`]: attributes; [`compression`]: compressed clusters
+//! - [`bits`]: bits of maps; [`kind`]: kinds of files
 //! - [`error`]: [`Corrupt`], the only way in which this crate fails
 //!
 //! The facts are those of the kernel's `include/linux/f2fs_fs.h` and `Documentation/filesystems/f2fs.rst`. Nothing here
@@ -15,6 +16,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 pub mod acl;
+pub mod bits;
 pub mod checkpoint;
 pub mod compression;
 pub mod convert;
@@ -25,7 +27,7 @@ pub mod geometry;
 pub mod hash;
 pub mod ids;
 pub mod inode;
-mod kind;
+pub mod kind;
 pub mod nat;
 pub mod node;
 mod on_disk;

@@ -29,6 +29,12 @@ impl OnDisk for NatEntry {
 }
 
 impl NatEntry {
+    /// An entry for a node.
+    #[must_use]
+    pub fn new(version: u8, ino: Nid, at: BlockAddr) -> Self {
+        Self { version, ino: U32::new(ino.0), block_addr: U32::new(at.0) }
+    }
+
     /// Block of the node.
     #[must_use]
     pub fn at(&self) -> BlockAddr {
@@ -59,6 +65,16 @@ pub fn entry(block: &Block, index: usize) -> Result<NatEntry, Corrupt> {
     bytes.and_then(|bytes| NatEntry::parse(bytes).ok()).copied().ok_or_else(out)
 }
 
+/// Writes an entry of a NAT block.
+pub fn put(block: &mut Block, index: usize, entry: &NatEntry) {
+    let start = index.saturating_mul(size_of::<NatEntry>());
+    let to = block.get_mut(start..).and_then(|bytes| NatEntry::mut_from_prefix(bytes).ok());
+    debug_assert!(to.is_some(), "no block has NAT entry {index}");
+    if let Some((to, _)) = to {
+        *to = *entry;
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -70,6 +86,8 @@ mod tests {
         let found = entry(&block, 1).unwrap();
         assert_eq!((found.ino(), found.at()), (Nid(5), BlockAddr(0x2000)));
         assert_eq!(found.to_string(), "inode 5 version 1 at 8192");
+        put(&mut block, 454, &NatEntry::new(2, Nid(7), BlockAddr(9)));
+        assert_eq!(entry(&block, 454).unwrap().to_string(), "inode 7 version 2 at 9");
         assert!(entry(&block, 454).is_ok() && entry(&block, 455).is_err());
     }
 }

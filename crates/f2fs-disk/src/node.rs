@@ -30,6 +30,7 @@ pub const ENTRIES_PER_NODE: u32 = 1018;
 pub const XATTR_OFFSET: u32 = 0x1fff_ffff;
 /// Flag bits below the offset.
 const OFFSET_SHIFT: u32 = 3;
+const FLAG_COLD: u32 = 0x1;
 const FLAG_FSYNC: u32 = 0x2;
 const FLAG_DENT: u32 = 0x4;
 /// Levels of nodes below an inode.
@@ -63,6 +64,30 @@ impl Footer {
     pub fn of(block: &Block) -> Self {
         let at = BLOCK_SIZE.saturating_sub(FOOTER_SIZE);
         Self::parse(block.split_at(at).1).copied().unwrap_or(Self::new_zeroed())
+    }
+
+    /// Of a node that has neither marks nor a place in a log yet.
+    #[must_use]
+    pub fn new(nid: Nid, ino: Nid, offset: u32) -> Self {
+        let flag = U32::new(offset << OFFSET_SHIFT);
+        Self { nid: U32::new(nid.0), ino: U32::new(ino.0), flag, ..Self::new_zeroed() }
+    }
+
+    /// With these marks and no others: what belongs to cold data, what an fsync wrote last, and what needs its name
+    /// made again.
+    #[must_use]
+    pub fn with_marks(self, is_cold: bool, is_fsync: bool, is_dent: bool) -> Self {
+        let marks = [(is_cold, FLAG_COLD), (is_fsync, FLAG_FSYNC), (is_dent, FLAG_DENT)];
+        let set = marks.iter().filter(|(is_set, _)| *is_set);
+        let flag = set.fold(self.offset() << OFFSET_SHIFT, |all, (_, mark)| all | mark);
+        Self { flag: U32::new(flag), ..self }
+    }
+
+    /// Writes it to the end of a block.
+    pub fn put(&self, block: &mut Block) {
+        if let Some(end) = block.last_chunk_mut() {
+            *end = zerocopy::transmute!(*self);
+        }
     }
 
     /// Number of the node.
@@ -141,6 +166,12 @@ impl fmt::Display for Footer {
 pub fn entries(block: &Block) -> &[U32] {
     let bytes = block.split_at(BLOCK_SIZE.saturating_sub(FOOTER_SIZE)).0;
     <[U32]>::ref_from_bytes(bytes).unwrap_or_default()
+}
+
+/// The same, to be changed.
+pub fn entries_mut(block: &mut Block) -> &mut [U32] {
+    let bytes = block.split_at_mut(BLOCK_SIZE.saturating_sub(FOOTER_SIZE)).0;
+    <[U32]>::mut_from_bytes(bytes).unwrap_or_default()
 }
 
 /// An indirect node and those below it.
@@ -315,6 +346,21 @@ mod tests {
         }
         let small = Fanout { inode: 870, direct: 1016 }.way(870 + 2 * 1016 + 1016).unwrap();
         assert_eq!((small.steps()[1].offset, small.slot), (5, 0), "clusters do not straddle nodes");
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let mut block = [0; BLOCK_SIZE];
+        let footer = Footer { next_blkaddr: U32::new(8), ..Footer::new(Nid(6), Nid(5), XATTR_OFFSET) };
+        footer.with_marks(true, true, false).put(&mut block);
+        entries_mut(&mut block)[1017] = U32::new(9);
+        let found = Footer::of(&block);
+        assert_eq!((found.nid(), found.ino(), found.offset()), (Nid(6), Nid(5), XATTR_OFFSET));
+        assert!(found.is_fsync() && !found.is_dent() && found.flag.get() & FLAG_COLD != 0);
+        assert_eq!((entries(&block)[1017].get(), found.next_blkaddr.get()), (9, 8));
+        found.with_marks(false, false, true).put(&mut block);
+        let found = Footer::of(&block);
+        assert_eq!((found.flag.get() & 7, found.offset()), (FLAG_DENT, XATTR_OFFSET));
     }
 
     #[test]

@@ -1,15 +1,15 @@
 //! Orphans: inodes that lost their last name while they were open, and go when the volume is mounted.
 
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::convert::usize_from;
+use crate::convert::{u32_len, usize_from};
 use crate::error::{Corrupt, within};
 use crate::ids::{Block, Nid};
 use crate::{BLOCK_SIZE, OnDisk};
 
 /// Orphans of a block.
-const ORPHANS_PER_BLOCK: usize = 1020;
+pub const ORPHANS_PER_BLOCK: usize = 1020;
 
 /// A block, as it lies on disk.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
@@ -45,6 +45,18 @@ pub fn orphans(block: &Block) -> Result<impl Iterator<Item = Nid> + '_, Corrupt>
     Ok(block.ino.iter().take(usize_from(block.entry_count.get())).map(|ino| Nid(ino.get())))
 }
 
+/// The block with these orphans, at most [`ORPHANS_PER_BLOCK`]: the `index`th of `count`, from 1 on.
+#[must_use]
+pub fn block_of(inos: &[Nid], index: u16, count: u16) -> Block {
+    debug_assert!(inos.len() <= ORPHANS_PER_BLOCK, "too many orphans for a block");
+    let mut block = OrphanBlock::new_zeroed();
+    block.ino.iter_mut().zip(inos).for_each(|(to, ino)| *to = U32::new(ino.0));
+    block.blk_addr = U16::new(index);
+    block.blk_count = U16::new(count);
+    block.entry_count = U32::new(u32_len(inos.len()));
+    zerocopy::transmute!(block)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -57,5 +69,13 @@ mod tests {
         assert_eq!(orphans(&block).unwrap().collect::<Vec<_>>(), [Nid(9), Nid(7)]);
         block[4090] = 1;
         assert!(orphans(&block).is_err());
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let inos: Vec<_> = (3..1023).map(Nid).collect();
+        let block = block_of(&inos, 2, 3);
+        assert_eq!(orphans(&block).unwrap().collect::<Vec<_>>(), inos);
+        assert_eq!(block[4084..], [2, 0, 3, 0, 0xfc, 3, 0, 0, 0, 0, 0, 0]);
     }
 }

@@ -5,10 +5,10 @@ use std::fmt;
 use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::bits::test_bit;
 use crate::convert::to_u64;
 use crate::error::{Corrupt, Detail, equal, within};
 use crate::ids::Block;
-use crate::on_disk::test_bit;
 use crate::{OnDisk, SEGMENT_BLOCKS};
 
 /// Entries of a block.
@@ -37,6 +37,13 @@ impl OnDisk for SitEntry {
 }
 
 impl SitEntry {
+    /// An entry for a segment of a log, with a bit for each block in use, the highest of a byte first.
+    #[must_use]
+    pub fn new(log_type: u16, valid_map: [u8; 64], mtime: u64) -> Self {
+        let counted = valid_map.iter().fold(0_u16, |sum, byte| sum.saturating_add(u16_of(byte.count_ones())));
+        Self { vblocks: U16::new((log_type << COUNT_BITS) | counted), valid_map, mtime: U64::new(mtime) }
+    }
+
     /// Blocks in use.
     #[must_use]
     pub fn valid_blocks(&self) -> u16 {
@@ -73,6 +80,11 @@ impl fmt::Display for SitEntry {
     }
 }
 
+/// A count of bits of a byte.
+fn u16_of(count: u32) -> u16 {
+    u16::try_from(count).unwrap_or(0)
+}
+
 /// An entry of a SIT block, checked.
 ///
 /// # Errors
@@ -84,6 +96,16 @@ pub fn entry(block: &Block, index: usize) -> Result<SitEntry, Corrupt> {
     let entry = *bytes.and_then(|bytes| SitEntry::parse(bytes).ok()).ok_or_else(out)?;
     entry.verify()?;
     Ok(entry)
+}
+
+/// Writes an entry of a SIT block.
+pub fn put(block: &mut Block, index: usize, entry: &SitEntry) {
+    let start = index.saturating_mul(size_of::<SitEntry>());
+    let to = block.get_mut(start..).and_then(|bytes| SitEntry::mut_from_prefix(bytes).ok());
+    debug_assert!(to.is_some(), "no block has SIT entry {index}");
+    if let Some((to, _)) = to {
+        *to = *entry;
+    }
 }
 
 #[cfg(test)]
@@ -105,5 +127,8 @@ mod tests {
             "corrupt SIT vblocks at an unknown place: expected 2, found 3"
         );
         assert!(entry(&block, 55).is_err());
+        put(&mut block, 54, &SitEntry::new(7, [0xff; 64], 77));
+        let found = entry(&block, 54).unwrap();
+        assert_eq!((found.valid_blocks(), found.log_type(), found.mtime.get()), (512, 7, 77));
     }
 }

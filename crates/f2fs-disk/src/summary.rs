@@ -8,7 +8,7 @@
 //! Packed summaries begin with the journals of NAT and SIT; entries follow as they fit, also in further blocks.
 
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::convert::to_u64;
 use crate::error::{Corrupt, Detail, within};
@@ -18,12 +18,20 @@ use crate::sit::SitEntry;
 use crate::{BLOCK_SIZE, OnDisk};
 
 /// Entries of a block: one for each block of the segment.
-const ENTRIES: usize = 512;
+pub const ENTRIES: usize = 512;
 /// Bytes of a journal.
 pub const JOURNAL_SIZE: usize = 507;
+/// Changes of the NAT that a journal has room for.
+pub const NAT_JOURNAL_MAX: usize = (JOURNAL_SIZE - COUNT_SIZE) / size_of::<NatJournalEntry>();
+/// Changes of the SIT that a journal has room for.
+pub const SIT_JOURNAL_MAX: usize = (JOURNAL_SIZE - COUNT_SIZE) / size_of::<SitJournalEntry>();
+/// Bytes of the count that a journal begins with.
+const COUNT_SIZE: usize = 2;
+/// Bytes of a block's footer, which stay free in packed summaries too.
+const FOOTER_SIZE: usize = 5;
 
 /// Who owns a block.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
+#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[repr(C)]
 pub struct Summary {
     /// Of data: the node that points at it. Of a node: its number.
@@ -32,6 +40,14 @@ pub struct Summary {
     pub version: u8,
     /// Index of the pointer within the node.
     pub ofs_in_node: U16,
+}
+
+impl Summary {
+    /// Who owns a block.
+    #[must_use]
+    pub fn new(nid: Nid, version: u8, ofs_in_node: u16) -> Self {
+        Self { nid: U32::new(nid.0), version, ofs_in_node: U16::new(ofs_in_node) }
+    }
 }
 
 /// The end of a summary block.
@@ -64,6 +80,16 @@ impl OnDisk for SummaryBlock {
 }
 
 impl SummaryBlock {
+    /// The block of a segment with these owners; those that are missing are zeros.
+    #[must_use]
+    pub fn new(entries: &[Summary], is_node: bool, journal: &[u8; JOURNAL_SIZE]) -> Block {
+        let mut summary = Self::new_zeroed();
+        summary.entries.iter_mut().zip(entries).for_each(|(to, entry)| *to = *entry);
+        summary.journal = *journal;
+        summary.footer.entry_type = u8::from(is_node);
+        zerocopy::transmute!(summary)
+    }
+
     /// The summary in a block.
     ///
     /// # Errors
@@ -91,6 +117,62 @@ pub fn nat_journal(journal: &[u8; JOURNAL_SIZE]) -> Result<Vec<(Nid, NatEntry)>,
 pub fn sit_journal(journal: &[u8; JOURNAL_SIZE]) -> Result<Vec<(u32, SitEntry)>, Corrupt> {
     let entries = entries::<SitJournalEntry>("SIT journal n_sits", journal)?;
     entries.iter().map(|entry| entry.se.verify().map(|()| (entry.segno.get(), entry.se))).collect()
+}
+
+/// The owners in a summary block.
+#[must_use]
+pub fn summaries(block: &Block) -> &[Summary] {
+    let summary: &SummaryBlock = zerocopy::transmute_ref!(block);
+    &summary.entries
+}
+
+/// The journal with these changes of the NAT, at most [`NAT_JOURNAL_MAX`].
+#[must_use]
+pub fn nat_journal_of(entries: &[(Nid, NatEntry)]) -> [u8; JOURNAL_SIZE] {
+    journal_of(entries.iter().map(|(nid, ne)| NatJournalEntry { nid: U32::new(nid.0), ne: *ne }))
+}
+
+/// The journal with these changes of the SIT, at most [`SIT_JOURNAL_MAX`].
+#[must_use]
+pub fn sit_journal_of(entries: &[(u32, SitEntry)]) -> [u8; JOURNAL_SIZE] {
+    journal_of(entries.iter().map(|(segno, se)| SitJournalEntry { segno: U32::new(*segno), se: *se }))
+}
+
+fn journal_of<T: IntoBytes + Immutable>(entries: impl ExactSizeIterator<Item = T>) -> [u8; JOURNAL_SIZE] {
+    let mut journal = [0; JOURNAL_SIZE];
+    let (count, room) = journal.split_at_mut(COUNT_SIZE);
+    debug_assert!(entries.len().saturating_mul(size_of::<T>()) <= room.len(), "too many for a journal");
+    count.copy_from_slice(&u16::try_from(entries.len()).unwrap_or(0).to_le_bytes());
+    for (to, entry) in room.chunks_exact_mut(size_of::<T>()).zip(entries) {
+        to.copy_from_slice(entry.as_bytes());
+    }
+    journal
+}
+
+/// Packed summaries: both journals, and the owners of the logs of data, those of a log behind those of the one before
+/// it. There is at least one block.
+#[must_use]
+pub fn compact(nat: &[u8; JOURNAL_SIZE], sit: &[u8; JOURNAL_SIZE], entries: &[Summary]) -> Vec<Block> {
+    let mut bytes = [nat.as_slice(), sit].concat();
+    let mut blocks = Vec::new();
+    for entry in entries {
+        if bytes.len().saturating_add(size_of::<Summary>()) > BLOCK_SIZE.saturating_sub(FOOTER_SIZE) {
+            blocks.push(filled_up(&bytes));
+            bytes.clear();
+        }
+        bytes.extend_from_slice(entry.as_bytes());
+    }
+    if !bytes.is_empty() {
+        blocks.push(filled_up(&bytes));
+    }
+    blocks
+}
+
+/// A block that begins with these bytes.
+fn filled_up(bytes: &[u8]) -> Block {
+    let mut block = [0; BLOCK_SIZE];
+    block.iter_mut().zip(bytes).for_each(|(to, byte)| *to = *byte);
+    block
 }
 
 /// Both journals, of the first block of packed summaries.
@@ -125,7 +207,7 @@ where
 }
 
 fn too_many<T>(what: &'static str, count: usize) -> Corrupt {
-    let max = JOURNAL_SIZE.saturating_sub(2).checked_div(size_of::<T>()).unwrap_or(0);
+    let max = JOURNAL_SIZE.saturating_sub(COUNT_SIZE).checked_div(size_of::<T>()).unwrap_or(0);
     Corrupt::new(what, Detail::AtMost(to_u64(max)), Detail::size(count))
 }
 
@@ -155,6 +237,41 @@ mod tests {
         journal[0] = 1;
         journal[6] = 1;
         assert_eq!(sit_journal(&journal).unwrap_err().what, "SIT vblocks", "the map is empty");
+    }
+
+    #[test]
+    fn journals_are_read_as_they_were_written() {
+        let nat = |nid, version, at| (Nid(nid), NatEntry::new(version, Nid(3), BlockAddr(at)));
+        let nats = [nat(3, 0, 77), nat(9, 1, 78)];
+        assert_eq!(nat_journal(&nat_journal_of(&nats)).unwrap(), nats);
+        let sits = [(5, SitEntry::new(3, [1; 64], 9)); SIT_JOURNAL_MAX];
+        let found = sit_journal(&sit_journal_of(&sits)).unwrap();
+        assert_eq!((found.len(), found[5].0, found[5].1.valid_blocks()), (6, 5, 64));
+        assert_eq!((NAT_JOURNAL_MAX, SIT_JOURNAL_MAX), (38, 6));
+        assert_eq!(nat_journal(&nat_journal_of(&[nats[1]; NAT_JOURNAL_MAX])).unwrap().len(), 38);
+    }
+
+    #[test]
+    fn packed_summaries_fill_blocks_up_to_their_footers() {
+        let (nat, sit) = ([1; JOURNAL_SIZE], [2; JOURNAL_SIZE]);
+        let entry = Summary::new(Nid(0x0404_0404), 4, 0x0404);
+        for (count, blocks) in [(0, 1), (439, 1), (440, 2), (439 + 584, 2), (439 + 585, 3)] {
+            let packed = compact(&nat, &sit, &vec![entry; count]);
+            assert_eq!(packed.len(), blocks, "{count}");
+            assert_eq!(compact_journals(&packed[0]), Some((&nat, &sit)));
+            let used = packed.iter().flatten().filter(|byte| **byte == 4).count();
+            assert_eq!(used, count * 7);
+            assert!(packed.iter().all(|block| block[4091..] == [0; 5]));
+        }
+    }
+
+    #[test]
+    fn a_block_has_the_owners_it_was_made_with() {
+        let owners = [Summary::new(Nid(5), 1, 2), Summary::new(Nid(6), 0, 1017)];
+        let block = SummaryBlock::new(&owners, true, &nat_journal_of(&[]));
+        assert_eq!(summaries(&block).len(), ENTRIES);
+        assert_eq!(summaries(&block)[..3], [owners[0], owners[1], Summary::default()]);
+        assert_eq!(SummaryBlock::verify(&block).unwrap().footer.entry_type, 1);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::fmt;
 use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
+use crate::convert::{to_u64, u32_len};
 use crate::error::{At, Corrupt, Detail, equal, within};
 use crate::flags::Features;
 use crate::geometry::{Geometry, NAT_ENTRIES_PER_BLOCK};
@@ -163,6 +164,9 @@ pub struct DiskSuperblock {
 
 const _: () = assert!(size_of::<DiskSuperblock>() == SUPERBLOCK_SIZE);
 
+/// Byte of the checksum within the superblock.
+const CHECKSUM_AT: usize = std::mem::offset_of!(DiskSuperblock, crc);
+
 impl OnDisk for DiskSuperblock {
     const NAME: &'static str = "superblock size";
 }
@@ -172,6 +176,12 @@ impl DiskSuperblock {
     #[must_use]
     pub fn features(&self) -> Features {
         Features::from_bits_retain(self.feature.get())
+    }
+
+    /// Writes the checksum, for volumes with [`Features::SB_CHKSUM`].
+    pub fn seal(&mut self) {
+        self.checksum_offset = U32::new(u32_len(CHECKSUM_AT));
+        self.crc = U32::new(hash::crc32(self.as_bytes().split_at(CHECKSUM_AT).0));
     }
 
     /// The label; what is no UTF-16 is shown as replacement characters.
@@ -303,9 +313,8 @@ fn verify_checksum(fields: &DiskSuperblock) -> Result<(), Corrupt> {
     if !fields.features().contains(Features::SB_CHKSUM) {
         return Ok(());
     }
-    let offset = std::mem::offset_of!(DiskSuperblock, crc);
-    equal("superblock checksum_offset", crate::convert::to_u64(offset), u64::from(fields.checksum_offset.get()))?;
-    let sum = hash::crc32(fields.as_bytes().split_at(offset).0);
+    equal("superblock checksum_offset", to_u64(CHECKSUM_AT), u64::from(fields.checksum_offset.get()))?;
+    let sum = hash::crc32(fields.as_bytes().split_at(CHECKSUM_AT).0);
     if sum != fields.crc.get() {
         let (expected, found) = (Detail::Hex(u64::from(sum)), Detail::Hex(u64::from(fields.crc.get())));
         return Err(Corrupt::new("superblock checksum", expected, found));
@@ -403,6 +412,10 @@ pub(crate) mod tests {
     }
 
     fn sealed(mut fields: DiskSuperblock) -> DiskSuperblock {
+        let offset = fields.checksum_offset;
+        fields.seal();
+        assert_eq!(fields.checksum_offset.get(), 3068);
+        fields.checksum_offset = offset;
         fields.crc = U32::new(hash::crc32(&fields.as_bytes()[..3068]));
         fields
     }

@@ -4,7 +4,7 @@
 //! room ends, in the middle of an entry if need be.
 
 use zerocopy::little_endian::{U16, U32};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::OnDisk;
 use crate::convert::to_u64;
@@ -14,6 +14,8 @@ use crate::error::{Corrupt, Detail};
 const MAGIC: u32 = 0xf2f5_2011;
 /// Entries begin at multiples of this.
 const ALIGN: usize = 4;
+/// Zero bytes that the kernel wants behind the last entry, within the room of attributes.
+pub const END_SIZE: usize = 4;
 
 /// What attributes begin with.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Clone, Copy, Debug)]
@@ -69,6 +71,19 @@ impl Namespace {
             4 => Self::Trusted,
             6 => Self::Security,
             other => Self::Internal(other),
+        }
+    }
+
+    /// The number of the kind (`F2FS_XATTR_INDEX_*`).
+    #[must_use]
+    pub const fn to_raw(self) -> u8 {
+        match self {
+            Self::User => 1,
+            Self::AclAccess => 2,
+            Self::AclDefault => 3,
+            Self::Trusted => 4,
+            Self::Security => 6,
+            Self::Internal(raw) => raw,
         }
     }
 
@@ -143,6 +158,57 @@ fn split(bytes: &[u8]) -> Result<(Xattr<'_>, &[u8]), Corrupt> {
     Ok((Xattr { namespace: Namespace::from_raw(head.e_name_index), name, value }, behind))
 }
 
+/// The kind of name and the rest of it, of the name that Linux has; `None` for what the format does not keep, and for a
+/// prefix without a name.
+#[must_use]
+pub fn split_name(full: &[u8]) -> Option<(Namespace, &[u8])> {
+    let kinds =
+        [Namespace::User, Namespace::Trusted, Namespace::Security, Namespace::AclAccess, Namespace::AclDefault];
+    kinds.into_iter().find_map(|kind| {
+        let rest = full.strip_prefix(kind.prefix()?.as_bytes())?;
+        (kind.is_acl() == rest.is_empty()).then_some((kind, rest))
+    })
+}
+
+/// Bytes of attributes, without the [`END_SIZE`] zeros that have to follow them.
+#[must_use]
+pub fn encoded_size(xattrs: &[Xattr<'_>]) -> usize {
+    if xattrs.is_empty() {
+        return 0;
+    }
+    let sizes = xattrs.iter().map(|xattr| {
+        let size = size_of::<EntryHead>().saturating_add(xattr.name.len()).saturating_add(xattr.value.len());
+        size.next_multiple_of(ALIGN)
+    });
+    sizes.fold(size_of::<Header>(), usize::saturating_add)
+}
+
+/// The bytes of attributes, for the inode's room and the node's; none where there are no attributes. Names have at most
+/// 255 bytes and values at most 65,535, and [`END_SIZE`] zeros have to follow.
+#[must_use]
+pub fn encode(xattrs: &[Xattr<'_>]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(encoded_size(xattrs));
+    if xattrs.is_empty() {
+        return bytes;
+    }
+    let header = Header { h_magic: U32::new(MAGIC), h_refcount: U32::new(1), ..Header::new_zeroed() };
+    bytes.extend_from_slice(header.as_bytes());
+    for xattr in xattrs {
+        let (name_len, value_size) = (u8::try_from(xattr.name.len()), u16::try_from(xattr.value.len()));
+        debug_assert!(name_len.is_ok() && value_size.is_ok(), "an attribute is too long");
+        let head = EntryHead {
+            e_name_index: xattr.namespace.to_raw(),
+            e_name_len: name_len.unwrap_or(0),
+            e_value_size: U16::new(value_size.unwrap_or(0)),
+        };
+        bytes.extend_from_slice(head.as_bytes());
+        bytes.extend_from_slice(xattr.name);
+        bytes.extend_from_slice(xattr.value);
+        bytes.resize(bytes.len().next_multiple_of(ALIGN), 0);
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -171,6 +237,30 @@ mod tests {
         assert_eq!(found[0].value, b"12345");
         assert_eq!(entries(&[0; 100]).count(), 0, "no magic");
         assert_eq!(entries(&bytes[..10]).count(), 0);
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let xattr = |name: &'static [u8], value: &'static [u8]| {
+            let (namespace, name) = split_name(name).unwrap();
+            Xattr { namespace, name, value }
+        };
+        let all = [
+            xattr(b"user.a", b"12345"),
+            xattr(b"system.posix_acl_access", b"\x01\0\0\0"),
+            xattr(b"system.posix_acl_default", b""),
+            xattr(b"trusted.t", b"xy"),
+            xattr(b"security.selinux", b"context"),
+            Xattr { namespace: Namespace::Internal(9), name: b"c", value: b"1" },
+        ];
+        let bytes = encode(&all);
+        assert_eq!(bytes.len(), encoded_size(&all));
+        assert_eq!(entries(&bytes).map(Result::unwrap).collect::<Vec<_>>(), all);
+        assert_eq!(bytes[4..8], [1, 0, 0, 0]);
+        assert_eq!((encode(&[]), encoded_size(&[])), (vec![], 0));
+        for name in [&b"system.x"[..], b"user.", b"system.posix_acl_accessx", b"a", b""] {
+            assert_eq!(split_name(name), None);
+        }
     }
 
     #[test]

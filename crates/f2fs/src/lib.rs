@@ -27,6 +27,7 @@ mod error;
 mod file;
 mod info;
 mod locks;
+mod make;
 mod map;
 mod overlay;
 mod recovery;
@@ -39,5 +40,6 @@ mod xattrs;
 
 pub use error::{CallerError, Error, Result, Unsupported};
 pub use info::Info;
+pub use make::{CAN_HAVE, MakeError, MakeOptions, check as check_make, make};
 pub use start::OpenOptions;
 pub use vfs_impl::F2fs;

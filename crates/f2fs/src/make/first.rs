@@ -1,129 +1,124 @@
 //! The first checkpoint of a volume, and what it counts: the root directory and, where it is wanted, `lost+found`.
 
 use blockdev::Device;
-use f2fs_disk::convert::{to_u64, usize_from};
-use f2fs_disk::flags::{CheckpointFlags, Features, InlineFlags};
-use f2fs_disk::inode::{DiskExtra, DiskInode, checksum};
+use f2fs_disk::bits::{clear_bit_le, set_bit};
+use f2fs_disk::checkpoint::{self, DiskCheckpoint, NatBits, PackEnd};
+use f2fs_disk::convert::{to_u64, u32_len, usize_from};
+use f2fs_disk::dentry::{New, SlotsMut};
+use f2fs_disk::flags::{CheckpointFlags, Features};
+use f2fs_disk::inode::{self, DiskInode};
+use f2fs_disk::kind::Kind;
+use f2fs_disk::nat::NatEntry;
 use f2fs_disk::node::Footer;
 use f2fs_disk::sit::SitEntry;
-use f2fs_disk::summary::{JOURNAL_SIZE, NatJournalEntry, SitJournalEntry, Summary, SummaryBlock};
-use f2fs_disk::superblock::DiskSuperblock;
-use f2fs_disk::{BLOCK_SIZE, Block, Nid, SEGMENT_BLOCKS, dentry, hash};
-use f2fs_disk::nat::NatEntry;
-use f2fs_disk::checkpoint::DiskCheckpoint;
-use f2fs_disk::kind::Kind;
-use zerocopy::{FromZeros as _, IntoBytes as _};
+use f2fs_disk::summary::{self, Summary, SummaryBlock};
+use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid, SEGMENT_BLOCKS, hash};
+use zerocopy::FromZeros as _;
 
 use super::plan::{HOT_NODE, LOGS, Plan};
 use super::{MakeError, MakeOptions};
 
-const ROOT: u32 = 3;
-const LOST_FOUND: u32 = 4;
+const ROOT: Nid = Nid(3);
+const LOST_FOUND: Nid = Nid(4);
+const LOST_FOUND_NAME: &[u8] = b"lost+found";
 /// Byte of the checksum in a checkpoint's block.
-const CHECKSUM_AT: usize = BLOCK_SIZE - 4;
-/// Permission bits of the directories.
-const ROOT_MODE: u16 = 0o040_755;
-const LOST_FOUND_MODE: u16 = 0o040_700;
-const FIXED_SIZE: usize = size_of::<DiskInode>();
+const CHECKSUM_AT: u32 = 4092;
+/// The log of the contents of directories.
+const HOT_DATA: usize = 0;
+/// Blocks of a pack without its payload: itself at both ends, the packed summaries of data, and three of nodes.
+const PACK_BLOCKS: u32 = 6;
 
 /// Writes it.
-pub(super) fn write(
-    device: &dyn Device,
-    plan: &Plan,
-    superblock: &DiskSuperblock,
-    options: &MakeOptions,
-) -> Result<(), MakeError> {
-    let has_lost_found = options.features.contains(Features::LOST_FOUND);
-    let mut dirs = vec![Dir { ino: ROOT, mode: ROOT_MODE, links: 2, owner: options.owner, names: own_names(ROOT, ROOT) }];
-    if has_lost_found {
-        dirs[0].links = 3;
-        dirs[0].names.push((b"lost+found", LOST_FOUND));
-        dirs.push(Dir { ino: LOST_FOUND, mode: LOST_FOUND_MODE, links: 2, owner: (0, 0), names: own_names(LOST_FOUND, ROOT) });
-    }
-    let (nodes_at, data_at) = (plan.log_block(HOT_NODE), plan.log_block(0));
+pub(super) fn write(device: &dyn Device, plan: &Plan, seed: u32, options: &MakeOptions) -> Result<(), MakeError> {
+    let dirs = Dir::all(options);
+    let (nodes_at, data_at) = (plan.log_block(HOT_NODE), plan.log_block(HOT_DATA));
     for (index, dir) in (0_u32..).zip(&dirs) {
-        put(device, data_at + index, &dir.contents())?;
-        put(device, nodes_at + index, &dir.inode(superblock, options, (nodes_at, data_at), index))?;
+        let (node, data) = (nodes_at.saturating_add(index), data_at.saturating_add(index));
+        put(device, data, &dir.contents())?;
+        put(device, node, &dir.inode(node, data, seed, options))?;
     }
-    let inos: Vec<u32> = dirs.iter().map(|dir| dir.ino).collect();
+    let inos: Vec<Nid> = dirs.iter().map(|dir| dir.ino).collect();
     write_packs(device, plan, options, &inos)
 }
 
-fn own_names(ino: u32, parent: u32) -> Vec<(&'static [u8], u32)> {
-    vec![(b".", ino), (b"..", parent)]
-}
-
-impl Plan {
-    /// First block of a log.
-    fn log_block(&self, log: usize) -> u32 {
-        self.main + self.logs.get(log).copied().unwrap_or(0) * SEGMENT_BLOCKS
-    }
-}
-
+/// A directory.
 struct Dir {
-    ino: u32,
-    mode: u16,
-    links: u32,
+    ino: Nid,
+    permissions: u16,
     owner: (u32, u32),
-    names: Vec<(&'static [u8], u32)>,
+    links: u32,
+    /// Its name in the root directory.
+    name: &'static [u8],
+    names: Vec<(&'static [u8], Nid)>,
 }
 
 impl Dir {
+    /// All that a new volume has.
+    fn all(options: &MakeOptions) -> Vec<Self> {
+        let own_names = |ino| vec![(&b"."[..], ino), (b"..", ROOT)];
+        let owner = options.owner;
+        let names = own_names(ROOT);
+        let mut root = Self { ino: ROOT, permissions: 0o755, owner, links: 2, name: b"", names };
+        if !options.features.contains(Features::LOST_FOUND) {
+            return vec![root];
+        }
+        root.links = 3;
+        root.names.push((LOST_FOUND_NAME, LOST_FOUND));
+        let names = own_names(LOST_FOUND);
+        let owner = (0, 0);
+        let lost = Self { ino: LOST_FOUND, permissions: 0o700, owner, links: 2, name: LOST_FOUND_NAME, names };
+        vec![root, lost]
+    }
+
+    /// The block with its names.
     fn contents(&self) -> Block {
         let mut block = [0; BLOCK_SIZE];
-        let mut slot = 0;
+        let mut slots = SlotsMut::of_block(&mut block);
         for (name, ino) in &self.names {
-            slot = dentry::put(&mut block, slot, &dentry::New { name, hash: hash::of_name(name), ino: Nid(*ino), kind: Kind::Directory });
+            if let Some(slot) = slots.room(name.len()) {
+                slots.put(slot, &New { name, hash: hash::of_name(name), ino: *ino, kind: Kind::Directory });
+            }
         }
         block
     }
 
-    /// Its node, the `index`th of the logs that begin at these blocks.
-    fn inode(&self, superblock: &DiskSuperblock, options: &MakeOptions, (nodes_at, data_at): (u32, u32), index: u32) -> Block {
-        let features = options.features;
-        let time = options.time;
-        let mut fields = DiskInode::new_zeroed();
-        fields.i_mode = self.mode.into();
+    /// Its node, which lies at one block, and its contents at another.
+    fn inode(&self, node: u32, data: u32, seed: u32, options: &MakeOptions) -> Block {
+        let (features, time) = (options.features, options.time);
+        let mut block = inode::new_block(self.ino, Kind::Directory.mode_bits() | self.permissions, features);
+        let fields = inode::fields_mut(&mut block);
         fields.i_links = self.links.into();
         (fields.i_uid, fields.i_gid) = (self.owner.0.into(), self.owner.1.into());
         (fields.i_size, fields.i_blocks) = (to_u64(BLOCK_SIZE).into(), 2.into());
         (fields.i_atime, fields.i_ctime, fields.i_mtime) = (time.into(), time.into(), time.into());
         fields.i_current_depth = 1.into();
-        if self.ino == LOST_FOUND {
-            let name = b"lost+found";
-            fields.i_pino = ROOT.into();
-            fields.i_namelen = u32::try_from(name.len()).unwrap_or(0).into();
-            fields.i_name.iter_mut().zip(name).for_each(|(to, byte)| *to = *byte);
+        if !self.name.is_empty() {
+            fields.i_pino = ROOT.0.into();
+            fields.i_namelen = u32_len(self.name.len()).into();
+            fields.i_name.iter_mut().zip(self.name).for_each(|(to, byte)| *to = *byte);
         }
         let extra_size = extra_size(features);
-        let mut extra = DiskExtra::new_zeroed();
-        if extra_size > 0 {
-            fields.i_inline |= InlineFlags::EXTRA_ATTR.bits();
-            extra.i_extra_isize = u16::try_from(extra_size).unwrap_or(0).into();
+        if let Some(extra) = inode::extra_mut(&mut block) {
+            extra.i_extra_isize = extra_size.into();
+            extra.i_inline_xattr_size = 0.into();
             if features.contains(Features::INODE_CRTIME) {
                 extra.i_crtime = time.into();
             }
         }
-        let mut block = [0; BLOCK_SIZE];
-        copy(&mut block, 0, fields.as_bytes());
-        copy(&mut block, FIXED_SIZE, extra.as_bytes().get(..extra_size).unwrap_or_default());
-        copy(&mut block, FIXED_SIZE + extra_size, &(data_at + index).to_le_bytes());
-        let mut footer = Footer::new_zeroed();
-        (footer.nid, footer.ino) = (self.ino.into(), self.ino.into());
+        // Behind the extra attributes come the addresses, of which there is one.
+        let address = size_of::<DiskInode>().saturating_add(usize::from(extra_size));
+        overwrite(&mut block, address, &data.to_le_bytes());
+        let mut footer = Footer::new(self.ino, self.ino, 0);
         footer.cp_ver = 1.into();
-        footer.next_blkaddr = (nodes_at + index + 1).into();
-        copy(&mut block, BLOCK_SIZE - size_of::<Footer>(), footer.as_bytes());
-        if features.contains(Features::INODE_CHKSUM) {
-            let seed = hash::crc32_from(u32::MAX, &superblock.uuid);
-            let sum = checksum(&block, Nid(self.ino), fields.i_generation, seed);
-            copy(&mut block, FIXED_SIZE + 8, &sum.to_le_bytes());
-        }
+        footer.next_blkaddr = node.saturating_add(1).into();
+        footer.put(&mut block);
+        inode::seal(&mut block, self.ino, features, seed);
         block
     }
 }
 
-/// Bytes of extra attributes: up to the last one that is wanted.
-fn extra_size(features: Features) -> usize {
+/// Bytes of extra attributes: up to the last one that the volume needs.
+fn extra_size(features: Features) -> u16 {
     let ends = [
         (Features::COMPRESSION, 36),
         (Features::INODE_CRTIME, 24),
@@ -135,154 +130,111 @@ fn extra_size(features: Features) -> usize {
 }
 
 /// Both packs: the first counts, the second is older than any.
-fn write_packs(device: &dyn Device, plan: &Plan, options: &MakeOptions, inos: &[u32]) -> Result<(), MakeError> {
-    let count = u32::try_from(inos.len()).unwrap_or(0);
-    let nat_bits = nat_bits_blocks(plan);
-    let mut fields = checkpoint(plan, count, nat_bits);
-    let last = fields.cp_pack_total_block_count.get() - 1;
+fn write_packs(device: &dyn Device, plan: &Plan, options: &MakeOptions, inos: &[Nid]) -> Result<(), MakeError> {
+    let second = plan.cp.start.saturating_add(SEGMENT_BLOCKS);
+    let bits_at = second.saturating_sub(nat_bits_blocks(plan));
+    let mut fields = fields(plan, u32_len(inos.len()));
     fields.checkpoint_ver = version(&options.uuid).into();
-    let first = sealed(&fields);
-    let compact = compact_summaries(plan, inos);
-    let summaries = [0, 1, 2].map(|log| node_summary(if log == 0 { inos } else { &[] }));
-    put(device, plan.cp, &first)?;
-    let at = plan.cp + 1 + plan.cp_payload;
-    put(device, at, &compact)?;
-    for (index, summary) in (1_u32..).zip(&summaries) {
-        put(device, at + index, summary)?;
+    let head = write_ends(device, plan, &fields, plan.cp.start)?;
+    let summaries_at = plan.cp.start.saturating_add(fields.cp_pack_start_sum.get());
+    let nodes = owners(inos);
+    let packed = packed_summaries(plan, inos);
+    let of_nodes = [&nodes, &[][..], &[]].map(|nodes| SummaryBlock::new(nodes, true, &summary::nat_journal_of(&[])));
+    for (at, block) in (summaries_at..).zip(packed.iter().chain(&of_nodes)) {
+        put(device, at, block)?;
     }
-    put(device, plan.cp + last, &first)?;
     if fields.flags().contains(CheckpointFlags::NAT_BITS) {
-        let bits = bits_of_nat(plan, &first, nat_bits);
-        device.write_at(byte(plan.cp + SEGMENT_BLOCKS - nat_bits), &[&bits])?;
+        let crc = PackEnd::verify(&head).map_or(0, |end| end.crc);
+        device.write_at(BlockAddr(bits_at).byte(), &[&nat_bits(plan, crc, fields.checkpoint_ver.get())])?;
     }
     fields.checkpoint_ver = 0.into();
-    let second = sealed(&fields);
-    put(device, plan.cp + SEGMENT_BLOCKS, &second)?;
-    put(device, plan.cp + SEGMENT_BLOCKS + last, &second)
+    write_ends(device, plan, &fields, second).map(drop)
 }
 
-/// From the UUID, so that the same input makes the same volume: odd, and below 2^31.
+/// Writes the first blocks and the last one of a pack, and returns the first.
+fn write_ends(device: &dyn Device, plan: &Plan, fields: &DiskCheckpoint, at: u32) -> Result<Block, MakeError> {
+    let first = checkpoint::encode(fields, &[], &[], plan.cp_payload);
+    let head = first.first_chunk().copied().unwrap_or([0; BLOCK_SIZE]);
+    device.write_at(BlockAddr(at).byte(), &[&first])?;
+    put(device, at.saturating_add(fields.cp_pack_total_block_count.get()).saturating_sub(1), &head)?;
+    Ok(head)
+}
+
+/// The version of the first checkpoint, from the UUID so that the same input makes the same volume: odd, and below
+/// 2^31.
 fn version(uuid: &[u8; 16]) -> u64 {
-    u64::from(hash::crc32(uuid) >> 1 | 1)
+    u64::from((hash::crc32(uuid) >> 1) | 1)
 }
 
-fn checkpoint(plan: &Plan, inodes: u32, nat_bits: u32) -> DiskCheckpoint {
+fn fields(plan: &Plan, inodes: u32) -> DiskCheckpoint {
     let mut fields = DiskCheckpoint::new_zeroed();
-    let none = |_| u32::MAX.into();
-    fields.cur_node_segno = std::array::from_fn(none);
-    fields.cur_data_segno = std::array::from_fn(none);
     let (data, nodes) = plan.logs.split_at(HOT_NODE);
-    fields.cur_node_segno.iter_mut().zip(nodes).for_each(|(to, log)| *to = (*log).into());
-    fields.cur_data_segno.iter_mut().zip(data).for_each(|(to, log)| *to = (*log).into());
+    let or_none = |logs: &[u32], index: usize| logs.get(index).copied().unwrap_or(u32::MAX).into();
+    fields.cur_node_segno = std::array::from_fn(|index| or_none(nodes, index));
+    fields.cur_data_segno = std::array::from_fn(|index| or_none(data, index));
     let used = u16::try_from(inodes).unwrap_or(0);
-    (fields.cur_node_blkoff[0], fields.cur_data_blkoff[0]) = (used.into(), used.into());
-    fields.valid_block_count = u64::from(2 * inodes).into();
+    for offsets in [&mut fields.cur_node_blkoff, &mut fields.cur_data_blkoff] {
+        if let Some(hot) = offsets.first_mut() {
+            *hot = used.into();
+        }
+    }
+    fields.valid_block_count = u64::from(inodes).saturating_mul(2).into();
     fields.rsvd_segment_count = plan.reserved_segments.into();
     fields.overprov_segment_count = plan.overprovision_segments.into();
-    fields.free_segment_count = (plan.main_segments - 6).into();
-    fields.user_block_count = (u64::from(plan.user_segments()) * u64::from(SEGMENT_BLOCKS)).into();
-    // Itself twice, the packed summaries of data, and three of nodes.
-    let total = 6 + plan.cp_payload;
+    fields.free_segment_count = plan.main.segments.saturating_sub(u32_len(LOGS)).into();
+    fields.user_block_count = plan.user_blocks().into();
+    let total = plan.cp_payload.saturating_add(PACK_BLOCKS);
     fields.cp_pack_total_block_count = total.into();
     let mut flags = CheckpointFlags::UMOUNT | CheckpointFlags::COMPACT_SUM;
-    flags.set(CheckpointFlags::NAT_BITS, total + nat_bits <= SEGMENT_BLOCKS);
+    flags.set(CheckpointFlags::NAT_BITS, total.saturating_add(nat_bits_blocks(plan)) <= SEGMENT_BLOCKS);
     fields.ckpt_flags = flags.bits().into();
-    fields.cp_pack_start_sum = (1 + plan.cp_payload).into();
+    fields.cp_pack_start_sum = plan.cp_payload.saturating_add(1).into();
     (fields.valid_node_count, fields.valid_inode_count) = (inodes.into(), inodes.into());
-    fields.next_free_nid = (ROOT + inodes).into();
-    fields.sit_ver_bitmap_bytesize = (plan.sit_segments / 2 * SEGMENT_BLOCKS / 8).into();
-    fields.nat_ver_bitmap_bytesize = (plan.nat_segments / 2 * SEGMENT_BLOCKS / 8).into();
-    fields.checksum_offset = u32::try_from(CHECKSUM_AT).unwrap_or(0).into();
+    fields.next_free_nid = ROOT.0.saturating_add(inodes).into();
+    fields.sit_ver_bitmap_bytesize = plan.sit.bitmap_bytes().into();
+    fields.nat_ver_bitmap_bytesize = plan.nat.bitmap_bytes().into();
+    fields.checksum_offset = CHECKSUM_AT.into();
     fields
 }
 
-fn sealed(fields: &DiskCheckpoint) -> Block {
-    let mut block = [0; BLOCK_SIZE];
-    copy(&mut block, 0, fields.as_bytes());
-    let sum = hash::crc32(block.split_at(CHECKSUM_AT).0);
-    copy(&mut block, CHECKSUM_AT, &sum.to_le_bytes());
-    block
-}
-
-/// The journals, and the summaries of the logs of data behind each other: only the hot one has any.
-fn compact_summaries(plan: &Plan, inos: &[u32]) -> Block {
-    let mut block = [0; BLOCK_SIZE];
-    let count = u16::try_from(inos.len()).unwrap_or(0);
-    copy(&mut block, 0, &count.to_le_bytes());
+/// The journals, and the owners of the blocks of the logs of data, of which only the hot one has any.
+fn packed_summaries(plan: &Plan, inos: &[Nid]) -> Vec<Block> {
     let nodes_at = plan.log_block(HOT_NODE);
-    for (index, (ino, at)) in inos.iter().zip(nodes_at..).enumerate() {
-        let ne = NatEntry { version: 0, ino: (*ino).into(), block_addr: at.into() };
-        let entry = NatJournalEntry { nid: (*ino).into(), ne };
-        copy(&mut block, 2 + index * size_of::<NatJournalEntry>(), entry.as_bytes());
-    }
-    copy(&mut block, JOURNAL_SIZE, &u16::try_from(LOGS).unwrap_or(0).to_le_bytes());
+    let nats: Vec<_> = inos.iter().zip(nodes_at..).map(|(ino, at)| (*ino, NatEntry::new(0, *ino, BlockAddr(at)))).collect();
+    let mut used = [0; 64];
+    (0..inos.len()).for_each(|index| set_bit(&mut used, index));
     // Nodes first, as `mkfs.f2fs` has them.
-    let order = [3, 4, 5, 0, 1, 2_u16];
-    for (index, log) in order.into_iter().enumerate() {
-        let mut se = SitEntry::new_zeroed();
-        let is_used = log == 0 || usize::from(log) == HOT_NODE;
-        let blocks = if is_used { count } else { 0 };
-        se.vblocks = (log << 10 | blocks).into();
-        for block in 0..usize::from(blocks) {
-            se.valid_map[block / 8] |= 0x80 >> (block % 8);
-        }
-        let segno = plan.logs.get(usize::from(log)).copied().unwrap_or(0);
-        let entry = SitJournalEntry { segno: segno.into(), se };
-        copy(&mut block, JOURNAL_SIZE + 2 + index * size_of::<SitJournalEntry>(), entry.as_bytes());
-    }
-    for (index, ino) in inos.iter().enumerate() {
-        let summary = Summary { nid: (*ino).into(), version: 0, ofs_in_node: 0.into() };
-        copy(&mut block, 2 * JOURNAL_SIZE + index * size_of::<Summary>(), summary.as_bytes());
-    }
-    block
+    let sits = [3, 4, 5, 0, 1, 2_u16].map(|log| {
+        let index = usize::from(log);
+        let is_used = index == HOT_DATA || index == HOT_NODE;
+        (plan.log(index), SitEntry::new(log, if is_used { used } else { [0; 64] }, 0))
+    });
+    summary::compact(&summary::nat_journal_of(&nats), &summary::sit_journal_of(&sits), &owners(inos))
 }
 
-fn node_summary(inos: &[u32]) -> Block {
-    let mut block = SummaryBlock::new_zeroed();
-    for (entry, ino) in block.entries.iter_mut().zip(inos) {
-        entry.nid = (*ino).into();
-    }
-    block.footer.entry_type = 1;
-    zerocopy::transmute!(block)
-}
-
-/// Bytes of one map of the NAT's blocks.
-fn nat_bits_bytes(plan: &Plan) -> usize {
-    usize_from(plan.nat_segments) << 5
+/// What the summaries say of the first blocks of a log: of nodes their numbers, of data the nodes that point there.
+fn owners(inos: &[Nid]) -> Vec<Summary> {
+    inos.iter().map(|ino| Summary::new(*ino, 0, 0)).collect()
 }
 
 fn nat_bits_blocks(plan: &Plan) -> u32 {
-    u32::try_from((nat_bits_bytes(plan) * 2 + 8).div_ceil(BLOCK_SIZE)).unwrap_or(u32::MAX)
+    NatBits::block_count((plan.nat.segments / 2).saturating_mul(SEGMENT_BLOCKS))
 }
 
 /// Which blocks of the NAT are full, and which are empty: all but the first.
-fn bits_of_nat(plan: &Plan, first: &Block, blocks: u32) -> Vec<u8> {
-    let bytes = nat_bits_bytes(plan);
-    let mut bits = vec![0; usize_from(blocks) * BLOCK_SIZE];
-    let (before, sum) = first.split_at(CHECKSUM_AT);
-    // The version, and the checksum in its upper half.
-    let version = u64::from_le_bytes(before.first_chunk().copied().unwrap_or_default());
-    let sum = u32::from_le_bytes(sum.first_chunk().copied().unwrap_or_default());
-    copy(&mut bits, 0, &(version | u64::from(sum) << 32).to_le_bytes());
-    if let Some(empty) = bits.get_mut(8 + bytes..8 + 2 * bytes) {
-        empty.fill(0xff);
-        if let Some(byte) = empty.first_mut() {
-            *byte &= !1;
-        }
-    }
-    bits
-}
-
-fn byte(block: u32) -> u64 {
-    u64::from(block) * to_u64(BLOCK_SIZE)
+fn nat_bits(plan: &Plan, crc: u32, version: u64) -> Vec<u8> {
+    let size = usize_from(plan.nat.bitmap_bytes());
+    let mut empty = vec![0xff; size];
+    clear_bit_le(&mut empty, 0);
+    NatBits::encode(&vec![0; size], &empty, crc, version)
 }
 
 fn put(device: &dyn Device, block: u32, contents: &Block) -> Result<(), MakeError> {
-    Ok(device.write_at(byte(block), &[contents])?)
+    Ok(device.write_at(BlockAddr(block).byte(), &[contents])?)
 }
 
-fn copy(block: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(to) = block.get_mut(at..at + bytes.len()) {
+fn overwrite(block: &mut Block, at: usize, bytes: &[u8]) {
+    if let Some(to) = block.get_mut(at..at.saturating_add(bytes.len())) {
         to.copy_from_slice(bytes);
     }
 }

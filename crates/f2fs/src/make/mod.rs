@@ -13,13 +13,13 @@ mod first;
 mod plan;
 
 use blockdev::Device;
-use f2fs_disk::convert::to_u64;
+use f2fs_disk::convert::{to_u64, usize_from};
 use f2fs_disk::flags::Features;
 use f2fs_disk::superblock::{COPIES, DiskSuperblock, copy_offset};
-use f2fs_disk::{BLOCK_SIZE, SEGMENT_BLOCKS};
+use f2fs_disk::{BLOCK_SIZE, BlockAddr, SEGMENT_BLOCKS, hash};
 use zerocopy::IntoBytes as _;
 
-use plan::Plan;
+use plan::{LOGS, Plan};
 
 /// Features that can be asked for.
 pub const CAN_HAVE: Features = Features::ENCRYPT
@@ -39,7 +39,9 @@ const NEED_EXTRA: Features = Features::PRJQUOTA
     .union(Features::INODE_CRTIME)
     .union(Features::COMPRESSION);
 /// Bytes that are filled with zeros at a time.
-const ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+static ZEROS: [u8; 1 << 20] = [0; 1 << 20];
+/// Segments of a section, and sections of a zone, at most.
+const COUNT_MAX: u32 = 1 << 12;
 
 /// What a new volume is like.
 #[derive(Debug, Clone)]
@@ -111,21 +113,28 @@ pub enum MakeError {
     Io(#[from] blockdev::Error),
 }
 
+/// Whether a volume like this can be made of a device with so many bytes: [`make`] would write then.
+///
+/// # Errors
+/// As [`make`], without `Io`.
+pub fn check(size_bytes: u64, options: &MakeOptions) -> Result<(), MakeError> {
+    check_options(options)?;
+    Plan::of(size_bytes, options).map(drop)
+}
+
 /// Makes an empty volume of a whole device. What the device held is lost, also where this fails later.
 ///
 /// # Errors
 /// [`MakeError`]; nothing was written for any but `Io`.
 pub fn make(device: &dyn Device, options: &MakeOptions) -> Result<(), MakeError> {
-    check(options)?;
+    check_options(options)?;
     let plan = Plan::of(device.size_bytes(), options)?;
     let superblock = superblock(&plan, options);
     // Without these there is no volume, until the rest is there.
-    for copy in 0..COPIES {
-        device.write_at(copy * to_u64(BLOCK_SIZE), &[&ZEROS[..BLOCK_SIZE]])?;
-    }
+    fill(device, 0, u32::try_from(COPIES).unwrap_or(0))?;
     device.flush()?;
     clear(device, &plan)?;
-    first::write(device, &plan, &superblock, options)?;
+    first::write(device, &plan, hash::crc32_from(u32::MAX, &options.uuid), options)?;
     device.flush()?;
     for copy in 0..COPIES {
         device.write_at(copy_offset(copy), &[superblock.as_bytes()])?;
@@ -133,7 +142,7 @@ pub fn make(device: &dyn Device, options: &MakeOptions) -> Result<(), MakeError>
     Ok(device.flush()?)
 }
 
-fn check(options: &MakeOptions) -> Result<(), MakeError> {
+fn check_options(options: &MakeOptions) -> Result<(), MakeError> {
     let wrong = |what, expected, found: String| Err(MakeError::Option { what, expected, found });
     let unknown = options.features.difference(CAN_HAVE);
     if !unknown.is_empty() {
@@ -148,10 +157,9 @@ fn check(options: &MakeOptions) -> Result<(), MakeError> {
     if options.made_by.len() > 255 {
         return wrong("name of the maker", "at most 255 bytes", options.made_by.len().to_string());
     }
-    for (what, count) in [("segments of a section", options.section_segments), ("sections of a zone", options.zone_sections)] {
-        if !(1..=1 << 12).contains(&count) {
-            return wrong(what, "1 to 4096", count.to_string());
-        }
+    let counts = [("segments of a section", options.section_segments), ("sections of a zone", options.zone_sections)];
+    if let Some((what, count)) = counts.into_iter().find(|(_, count)| !(1..=COUNT_MAX).contains(count)) {
+        return wrong(what, "1 to 4096", count.to_string());
     }
     match options.overprovision {
         Some(percent) if !(percent > 0.0 && percent < 100.0) => {
@@ -161,27 +169,27 @@ fn check(options: &MakeOptions) -> Result<(), MakeError> {
     }
 }
 
-/// Zeros in the first copies of SIT and NAT, and where roll-forward recovery would look for nodes.
+/// Zeros in the checkpoints, in the first copies of SIT and NAT, and where roll-forward recovery would look for nodes.
 fn clear(device: &dyn Device, plan: &Plan) -> Result<(), MakeError> {
-    let segment = u64::from(SEGMENT_BLOCKS);
-    let mut fill = |block: u64, count: u64| -> Result<(), MakeError> {
-        let mut at = block * to_u64(BLOCK_SIZE);
-        let end = at + count * to_u64(BLOCK_SIZE);
-        while at < end {
-            let len = (end - at).min(to_u64(ZEROS.len()));
-            let zeros = ZEROS.get(..usize::try_from(len).unwrap_or(0)).unwrap_or_default();
-            device.write_at(at, &[zeros])?;
-            at += len;
-        }
-        Ok(())
-    };
-    fill(u64::from(plan.cp), 2 * segment)?;
-    fill(u64::from(plan.sit), u64::from(plan.sit_segments / 2) * segment)?;
-    for pair in 0..u64::from(plan.nat_segments / 2) {
-        fill(u64::from(plan.nat) + pair * 2 * segment, segment)?;
+    let blocks = |segments: u32| segments.saturating_mul(SEGMENT_BLOCKS);
+    fill(device, plan.cp.start, blocks(plan.cp.segments))?;
+    fill(device, plan.sit.start, blocks(plan.sit.segments / 2))?;
+    // The copies of a segment of the NAT lie one behind the other.
+    for pair in 0..plan.nat.segments / 2 {
+        fill(device, plan.nat.start.saturating_add(blocks(pair.saturating_mul(2))), blocks(1))?;
     }
-    for log in plan.logs {
-        fill(u64::from(plan.main) + u64::from(log) * segment, 1)?;
+    (0..LOGS).try_for_each(|log| fill(device, plan.log_block(log), 1))
+}
+
+/// Fills blocks with zeros.
+fn fill(device: &dyn Device, block: u32, count: u32) -> Result<(), MakeError> {
+    let mut at = BlockAddr(block).byte();
+    let mut left = usize_from(count).saturating_mul(BLOCK_SIZE);
+    while left > 0 {
+        let zeros = ZEROS.get(..left.min(ZEROS.len())).unwrap_or_default();
+        device.write_at(at, &[zeros])?;
+        at = at.saturating_add(to_u64(zeros.len()));
+        left = left.saturating_sub(zeros.len());
     }
     Ok(())
 }

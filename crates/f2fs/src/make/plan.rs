@@ -1,10 +1,12 @@
 //! Which area of a new volume lies where. The rules are those of `mkfs.f2fs` 1.15 for one device without zones.
+//!
+//! Numbers are of blocks or segments. Options are checked before, and devices have an end: what would not fit 32 bits
+//! is refused here as too large, and what saturates before that is larger than any device.
 
-use f2fs_disk::convert::to_u64;
-use f2fs_disk::flags::Features;
+use f2fs_disk::convert::{to_u64, u32_len, whole};
 use f2fs_disk::geometry::NAT_ENTRIES_PER_BLOCK;
 use f2fs_disk::superblock::{DiskSuperblock, LOG_BLOCK_SIZE, MAGIC};
-use f2fs_disk::{BLOCK_SIZE, SEGMENT_BLOCKS, sit};
+use f2fs_disk::{BLOCK_SIZE, BlockAddr, SEGMENT_BLOCKS, sit};
 use zerocopy::FromZeros as _;
 
 use super::{MakeError, MakeOptions};
@@ -13,24 +15,45 @@ use super::{MakeError, MakeOptions};
 const CP_SEGMENTS: u32 = 2;
 /// Fewer are no volume.
 const SEGMENTS_MIN: u32 = 9;
-/// Segments of 16 TiB.
-const SEGMENTS_MAX: u64 = 8 << 20;
 /// The logs: data hot, warm and cold, then nodes.
 pub(super) const LOGS: usize = 6;
-const HOT_DATA: usize = 0;
-const WARM_DATA: usize = 1;
-const COLD_DATA: usize = 2;
+/// Index of the first log of nodes.
 pub(super) const HOT_NODE: usize = 3;
-const WARM_NODE: usize = 4;
-const COLD_NODE: usize = 5;
+/// As many bits as a segment has blocks.
+const BITMAP_BYTES_OF_SEGMENT: u32 = SEGMENT_BLOCKS / 8;
 /// Bytes of version bitmaps in a checkpoint's block: between its fields, 192 bytes, and its checksum at the end.
 const BITMAP_BYTES_MAX: u32 = 4092 - 192;
-/// Bytes of the SIT's at most, and where it leaves room for one segment of the NAT.
-const SIT_BITMAP_BYTES_MAX: u32 =
-    (8_u32 << 20).div_ceil(sit::ENTRIES_PER_BLOCK).div_ceil(SEGMENT_BLOCKS) * SEGMENT_BLOCKS / 8;
-const SIT_BITMAP_BYTES_INSIDE: u32 = BITMAP_BYTES_MAX - 64;
-/// Below so many segments of data, a coarser choice of overprovisioning is made.
+/// Bytes of the SIT's bitmap with which one of the NAT for one segment still fits beside it.
+const SIT_BITMAP_BYTES_INSIDE: u32 = BITMAP_BYTES_MAX - BITMAP_BYTES_OF_SEGMENT;
+/// With fewer segments of data, the best overprovisioning is looked for in coarser steps.
 const SMALL_SEGMENTS: u32 = 256;
+const SEGMENT_BYTES: u64 = 2 << 20;
+
+const _: () = assert!(SEGMENT_BYTES == 512 * 4096 && BLOCK_SIZE == 4096 && SEGMENT_BLOCKS == 512);
+
+/// A part of the device: its first block, and segments.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct Area {
+    pub(super) start: u32,
+    pub(super) segments: u32,
+}
+
+impl Area {
+    /// First block behind it.
+    const fn end(self) -> u32 {
+        self.start.saturating_add(self.segments.saturating_mul(SEGMENT_BLOCKS))
+    }
+
+    /// The area of so many segments behind it.
+    const fn then(self, segments: u32) -> Self {
+        Self { start: self.end(), segments }
+    }
+
+    /// Bytes of a bitmap for the blocks of one of its two copies.
+    pub(super) const fn bitmap_bytes(self) -> u32 {
+        (self.segments / 2).saturating_mul(BITMAP_BYTES_OF_SEGMENT)
+    }
+}
 
 /// Where everything is. Blocks are counted from the start of the device, segments of logs from that of the main area.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,59 +62,45 @@ pub(super) struct Plan {
     pub(super) section_segments: u32,
     pub(super) zone_sections: u32,
     pub(super) segments: u32,
-    pub(super) cp: u32,
+    pub(super) cp: Area,
+    /// Blocks of checkpoints behind the first, for the SIT's version bitmap.
     pub(super) cp_payload: u32,
-    pub(super) sit: u32,
-    pub(super) sit_segments: u32,
-    pub(super) nat: u32,
-    pub(super) nat_segments: u32,
-    pub(super) ssa: u32,
-    pub(super) ssa_segments: u32,
-    pub(super) main: u32,
-    pub(super) main_segments: u32,
+    pub(super) sit: Area,
+    pub(super) nat: Area,
+    pub(super) ssa: Area,
+    pub(super) main: Area,
     pub(super) sections: u32,
     /// Segments kept for the cleaner.
     pub(super) reserved_segments: u32,
     /// Segments that users never see, those included.
     pub(super) overprovision_segments: u32,
     pub(super) logs: [u32; LOGS],
-    pub(super) features: Features,
 }
 
 impl Plan {
     /// The plan for a device of `bytes`.
     pub(super) fn of(bytes: u64, options: &MakeOptions) -> Result<Self, MakeError> {
         let too_small = || MakeError::TooSmall { bytes };
-        let zone_segments = options.section_segments.checked_mul(options.zone_sections).ok_or_else(too_small)?;
-        let segment_bytes = u64::from(SEGMENT_BLOCKS) * to_u64(BLOCK_SIZE);
-        let zone_bytes = segment_bytes.saturating_mul(u64::from(zone_segments));
-        // Behind both superblocks, from where a zone begins.
-        let start = (2 * to_u64(BLOCK_SIZE)).next_multiple_of(zone_bytes);
-        let all = bytes.saturating_sub(start) / segment_bytes;
-        if all > SEGMENTS_MAX {
+        let zone = options.section_segments.saturating_mul(options.zone_sections).max(1);
+        // Both superblocks lie in front of the first zone, and take one of their own.
+        let usable = (bytes / SEGMENT_BYTES).saturating_sub(u64::from(zone));
+        let usable = u32::try_from(usable).map_err(|_| MakeError::TooLarge { bytes })?;
+        let zones = usable / zone;
+        if usable < SEGMENTS_MIN || zones == 0 {
+            return Err(too_small());
+        }
+        let segments = zones.saturating_mul(zone);
+        let end = u64::from(segments.saturating_add(zone)).saturating_mul(u64::from(SEGMENT_BLOCKS));
+        // The two highest addresses stand for something else.
+        if end > u64::from(BlockAddr::COMPRESS.0) {
             return Err(MakeError::TooLarge { bytes });
         }
-        let segments = u32::try_from(all).unwrap_or(0) / zone_segments * zone_segments;
-        if u32::try_from(all).unwrap_or(0) < SEGMENTS_MIN {
+        let (areas, cp_payload) = areas(segments, zone).ok_or_else(too_small)?;
+        let [cp, sit, nat, ssa, main] = areas;
+        let main_zones = main.segments / zone;
+        if main_zones <= u32_len(LOGS) {
             return Err(too_small());
         }
-        let cp = u32::try_from(start / to_u64(BLOCK_SIZE)).map_err(|_| too_small())?;
-        let sit = cp + CP_SEGMENTS * SEGMENT_BLOCKS;
-        let sit_segments = segments.div_ceil(sit::ENTRIES_PER_BLOCK).div_ceil(SEGMENT_BLOCKS) * 2;
-        let nat = sit + sit_segments * SEGMENT_BLOCKS;
-        let left = |taken: u32| segments.checked_sub(taken).ok_or_else(too_small);
-        let (nat_half, cp_payload) = nat_of(left(CP_SEGMENTS + sit_segments)?, sit_segments);
-        let nat_segments = nat_half * 2;
-        let ssa = nat + nat_segments * SEGMENT_BLOCKS;
-        let before = CP_SEGMENTS + sit_segments + nat_segments;
-        // A block for each segment, and one more.
-        let ssa_segments = (left(before)? + 1).div_ceil(SEGMENT_BLOCKS);
-        let metadata = (before + ssa_segments).next_multiple_of(zone_segments);
-        let zones = (segments / zone_segments).checked_sub(metadata / zone_segments).ok_or_else(too_small)?;
-        if to_u64(LOGS) >= u64::from(zones) {
-            return Err(too_small());
-        }
-        let sections = zones * options.zone_sections;
         let mut plan = Self {
             block_count: bytes / to_u64(BLOCK_SIZE),
             section_segments: options.section_segments,
@@ -100,18 +109,13 @@ impl Plan {
             cp,
             cp_payload,
             sit,
-            sit_segments,
             nat,
-            nat_segments,
             ssa,
-            ssa_segments: metadata - before,
-            main: cp + metadata * SEGMENT_BLOCKS,
-            main_segments: sections * options.section_segments,
-            sections,
+            main,
+            sections: main.segments.checked_div(options.section_segments).unwrap_or(0),
             reserved_segments: 0,
             overprovision_segments: 0,
-            logs: logs(zones, zone_segments),
-            features: options.features,
+            logs: logs(main_zones, zone),
         };
         plan.keep_for_cleaner(options.overprovision).ok_or_else(too_small)?;
         Ok(plan)
@@ -119,19 +123,30 @@ impl Plan {
 
     /// Decides what is kept for the cleaner; `None` where nothing would be left.
     fn keep_for_cleaner(&mut self, overprovision: Option<f64>) -> Option<()> {
-        let usable = f64::from(self.main_segments);
-        let section = f64::from(self.main_segments.checked_div(self.sections)?);
+        let (usable, section) = (f64::from(self.main.segments), f64::from(self.section_segments));
         let reserved = |percent: f64| (2.0 * (100.0 / percent + 1.0) + 6.0) * section;
-        let percent = overprovision.or_else(|| best(usable, self.main_segments < SMALL_SEGMENTS, reserved))?;
-        self.reserved_segments = truncated(reserved(percent));
-        let left = self.main_segments.checked_sub(self.reserved_segments).filter(|left| *left >= 6)?;
-        self.overprovision_segments = truncated(f64::from(left) * percent / 100.0) + self.reserved_segments;
-        (self.main_segments > self.overprovision_segments).then_some(())
+        let percent = overprovision.or_else(|| best(usable, self.main.segments < SMALL_SEGMENTS, reserved))?;
+        self.reserved_segments = whole(reserved(percent));
+        let left = self.main.segments.checked_sub(self.reserved_segments).filter(|left| *left >= u32_len(LOGS))?;
+        let hidden = whole(f64::from(left) * percent / 100.0);
+        self.overprovision_segments = hidden.saturating_add(self.reserved_segments);
+        (self.main.segments > self.overprovision_segments).then_some(())
     }
 
-    /// Segments that users see.
-    pub(super) fn user_segments(&self) -> u32 {
-        self.main_segments - self.overprovision_segments
+    /// Blocks that users may fill.
+    pub(super) fn user_blocks(&self) -> u64 {
+        let segments = self.main.segments.saturating_sub(self.overprovision_segments);
+        u64::from(segments).saturating_mul(u64::from(SEGMENT_BLOCKS))
+    }
+
+    /// Segment of a log.
+    pub(super) fn log(&self, log: usize) -> u32 {
+        self.logs.get(log).copied().unwrap_or(0)
+    }
+
+    /// First block of a log.
+    pub(super) fn log_block(&self, log: usize) -> u32 {
+        self.main.start.saturating_add(self.log(log).saturating_mul(SEGMENT_BLOCKS))
     }
 
     /// The superblock's fields that are about places.
@@ -141,48 +156,69 @@ impl Plan {
         (fields.major_ver, fields.minor_ver) = (1.into(), 16.into());
         (fields.log_sectorsize, fields.log_sectors_per_block) = (9.into(), 3.into());
         fields.log_blocksize = LOG_BLOCK_SIZE.into();
-        fields.log_blocks_per_seg = SEGMENT_BLOCKS.ilog2().into();
+        fields.log_blocks_per_seg = SEGMENT_BLOCKS.trailing_zeros().into();
         fields.segs_per_sec = self.section_segments.into();
         fields.secs_per_zone = self.zone_sections.into();
         fields.block_count = self.block_count.into();
         fields.section_count = self.sections.into();
         fields.segment_count = self.segments.into();
-        fields.segment_count_ckpt = CP_SEGMENTS.into();
-        fields.segment_count_sit = self.sit_segments.into();
-        fields.segment_count_nat = self.nat_segments.into();
-        fields.segment_count_ssa = self.ssa_segments.into();
-        fields.segment_count_main = self.main_segments.into();
-        (fields.segment0_blkaddr, fields.cp_blkaddr) = (self.cp.into(), self.cp.into());
-        fields.sit_blkaddr = self.sit.into();
-        fields.nat_blkaddr = self.nat.into();
-        fields.ssa_blkaddr = self.ssa.into();
-        fields.main_blkaddr = self.main.into();
+        fields.segment0_blkaddr = self.cp.start.into();
+        let places = [
+            (&mut fields.cp_blkaddr, &mut fields.segment_count_ckpt, self.cp),
+            (&mut fields.sit_blkaddr, &mut fields.segment_count_sit, self.sit),
+            (&mut fields.nat_blkaddr, &mut fields.segment_count_nat, self.nat),
+            (&mut fields.ssa_blkaddr, &mut fields.segment_count_ssa, self.ssa),
+            (&mut fields.main_blkaddr, &mut fields.segment_count_main, self.main),
+        ];
+        for (start, segments, area) in places {
+            (*start, *segments) = (area.start.into(), area.segments.into());
+        }
         (fields.node_ino, fields.meta_ino, fields.root_ino) = (1.into(), 2.into(), 3.into());
         fields.cp_payload = self.cp_payload.into();
         fields
     }
 }
 
-/// Segments of one copy of the NAT, where so many are left, and blocks of checkpoints for bitmaps: as many as are
-/// useful, and as its version bitmap has room for.
-fn nat_of(left: u32, sit_segments: u32) -> (u32, u32) {
-    let wanted = (u64::from(left) * u64::from(SEGMENT_BLOCKS)).div_ceil(u64::from(NAT_ENTRIES_PER_BLOCK));
-    let wanted = u32::try_from(wanted.div_ceil(u64::from(SEGMENT_BLOCKS))).unwrap_or(u32::MAX);
-    let sit_bytes = (sit_segments / 2 * SEGMENT_BLOCKS / 8).min(SIT_BITMAP_BYTES_MAX);
-    let (nat_bytes, payload) = match sit_bytes > SIT_BITMAP_BYTES_INSIDE {
-        true => (BITMAP_BYTES_MAX, sit_bytes.div_ceil(4096)),
-        false => (BITMAP_BYTES_MAX - sit_bytes, 0),
+/// Checkpoints, SIT, NAT, summaries and data of a volume with so many segments, and blocks of checkpoints for a bitmap;
+/// `None` where they do not fit.
+fn areas(segments: u32, zone: u32) -> Option<([Area; 5], u32)> {
+    let cp = Area { start: zone.saturating_mul(SEGMENT_BLOCKS), segments: CP_SEGMENTS };
+    let sit_half = segments.div_ceil(sit::ENTRIES_PER_BLOCK).div_ceil(SEGMENT_BLOCKS);
+    let sit = cp.then(sit_half.saturating_mul(2));
+    let left = segments.checked_sub(CP_SEGMENTS)?.checked_sub(sit.segments)?;
+    let (nat_half, payload) = nat_of(left, sit.bitmap_bytes());
+    let nat = sit.then(nat_half.saturating_mul(2));
+    // A block for each segment that is left, and one more.
+    let ssa = nat.then(left.checked_sub(nat.segments)?.saturating_add(1).div_ceil(SEGMENT_BLOCKS));
+    // The main area begins with a zone, and the summaries have what is before it.
+    let before = [cp, sit, nat, ssa].iter().fold(0_u32, |sum, area| sum.saturating_add(area.segments));
+    let metadata = before.checked_next_multiple_of(zone)?;
+    let ssa = nat.then(ssa.segments.saturating_add(metadata.saturating_sub(before)));
+    let main = ssa.then(segments.checked_sub(metadata)?);
+    Some(([cp, sit, nat, ssa, main], payload))
+}
+
+/// Segments of one copy of the NAT, where so many are left, and blocks of checkpoints for the SIT's bitmap: the NAT has
+/// an entry for each block, or as many as there is room for in its own bitmap.
+fn nat_of(left: u32, sit_bytes: u32) -> (u32, u32) {
+    let entries = u64::from(left).saturating_mul(u64::from(SEGMENT_BLOCKS));
+    let blocks = entries.div_ceil(u64::from(NAT_ENTRIES_PER_BLOCK));
+    let wanted = u32::try_from(blocks.div_ceil(u64::from(SEGMENT_BLOCKS))).unwrap_or(u32::MAX);
+    let (room, payload) = match sit_bytes > SIT_BITMAP_BYTES_INSIDE {
+        true => (BITMAP_BYTES_MAX, sit_bytes.div_ceil(u32_len(BLOCK_SIZE))),
+        false => (BITMAP_BYTES_MAX.saturating_sub(sit_bytes), 0),
     };
-    (wanted.min(nat_bytes * 8 / SEGMENT_BLOCKS), payload)
+    (wanted.min(room / BITMAP_BYTES_OF_SEGMENT), payload)
 }
 
 /// The percentage that leaves users the most.
 fn best(usable: f64, is_small: bool, reserved: impl Fn(f64) -> f64) -> Option<f64> {
     let (mut percent, end, step) = if is_small { (10.0, 95.0, 5.0) } else { (0.01, 10.0, 0.01) };
     let (mut found, mut most) = (None, 0.0);
+    // The steps are added up, with their rounding, because `mkfs.f2fs` does it so.
     while percent <= end {
-        let kept = reserved(percent);
-        let space = usable - kept - (usable - kept) * percent / 100.0;
+        let rest = usable - reserved(percent);
+        let space = rest - rest * percent / 100.0;
         if most < space {
             (found, most) = (Some(percent), space);
         }
@@ -191,20 +227,12 @@ fn best(usable: f64, is_small: bool, reserved: impl Fn(f64) -> f64) -> Option<f6
     found
 }
 
-/// The whole part of a positive number.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "the formula of mkfs.f2fs is of such numbers")]
-fn truncated(number: f64) -> u32 {
-    number as u32
-}
-
-/// In which segments the logs begin, each in a zone of its own.
-fn logs(zones: u32, zone_segments: u32) -> [u32; LOGS] {
-    let last = |zone: u32| zone.saturating_sub(1) * zone_segments;
-    let mut logs = [0; LOGS];
-    logs[WARM_NODE] = zone_segments;
-    logs[COLD_NODE] = 2 * zone_segments;
-    logs[HOT_DATA] = 3 * zone_segments;
-    logs[COLD_DATA] = last(zones / 4).max(logs[HOT_DATA] + zone_segments);
-    logs[WARM_DATA] = last(zones / 2).max(logs[COLD_DATA] + zone_segments);
-    logs
+/// In which segments the logs begin, each in a zone of its own: data hot, warm and cold, then nodes.
+fn logs(zones: u32, zone: u32) -> [u32; LOGS] {
+    let start_of = |index: u32| index.saturating_mul(zone);
+    let last_before = |count: u32| start_of(count.saturating_sub(1));
+    let hot_data = start_of(3);
+    let cold_data = last_before(zones / 4).max(hot_data.saturating_add(zone));
+    let warm_data = last_before(zones / 2).max(cold_data.saturating_add(zone));
+    [hot_data, warm_data, cold_data, start_of(0), start_of(1), start_of(2)]
 }
