@@ -248,6 +248,13 @@ impl Checkpoint {
         self.at.plus(total.saturating_sub(from_end)).plus(log)
     }
 
+    /// What a node carries that is written after this checkpoint and before the next one.
+    #[must_use]
+    pub fn mark_of_next(&self) -> u64 {
+        let crc = if self.flags().contains(CheckpointFlags::CRC_RECOVERY) { u64::from(self.crc) << 32 } else { 0 };
+        self.version() | crc
+    }
+
     /// What a node carries that was written after this checkpoint and before the next one; `None` where `found` is
     /// something else.
     #[must_use]
@@ -256,8 +263,7 @@ impl Checkpoint {
         if flags.contains(CheckpointFlags::NOCRC_RECOVERY) {
             return found << 32 == self.version() << 32;
         }
-        let crc = if flags.contains(CheckpointFlags::CRC_RECOVERY) { u64::from(self.crc) << 32 } else { 0 };
-        found == self.version() | crc
+        found == self.mark_of_next()
     }
 }
 

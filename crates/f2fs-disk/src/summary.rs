@@ -43,6 +43,12 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// The entry in these bytes; `None` for too few.
+    #[must_use]
+    pub fn read(bytes: &[u8]) -> Option<Self> {
+        Self::read_from_prefix(bytes).ok().map(|(entry, _)| entry)
+    }
+
     /// Who owns a block.
     #[must_use]
     pub fn new(nid: Nid, version: u8, ofs_in_node: u16) -> Self {

@@ -45,6 +45,20 @@ impl Overlay {
         self.names.get(&dir)
     }
 
+    /// The fsynced nodes of each inode, by their offsets.
+    pub(crate) fn files(&self) -> BTreeMap<Nid, BTreeMap<u32, BlockAddr>> {
+        let mut files: BTreeMap<Nid, BTreeMap<u32, BlockAddr>> = BTreeMap::new();
+        for ((ino, offset), at) in &self.nodes {
+            files.entry(*ino).or_default().insert(*offset, *at);
+        }
+        files
+    }
+
+    /// All names that recovery would make.
+    pub(crate) fn all_names(&self) -> impl Iterator<Item = (&Nid, &Names)> {
+        self.names.iter()
+    }
+
     /// Count of inodes with fsynced changes.
     pub(crate) fn file_count(&self) -> usize {
         self.files.len()

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use blockdev::Device;
 use f2fs_disk::checkpoint::{Checkpoint, PackEnd};
@@ -12,12 +13,14 @@ use f2fs_disk::superblock::{
     COPIES, LOG_BLOCK_SIZE, MAGIC, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, copy_offset,
 };
 use f2fs_disk::{At, BLOCK_SIZE, BlockAddr, Corrupt, Detail, Nid, summary};
+use host::Env;
+use vfs::atime::AtimeMode;
 
 use crate::blocks::Blocks;
 use crate::error::{CallerError, Result, Unsupported};
 use crate::recovery;
 use crate::store::Store;
-use crate::vfs_impl::F2fs;
+use crate::vfs_impl::{F2fs, Serving};
 
 /// Features that are read, or that make no difference to who reads.
 const SUPPORTED: Features = Features::ENCRYPT
@@ -38,11 +41,18 @@ const SUPPORTED: Features = Features::ENCRYPT
 const LOG_BLOCK_SIZE_MAX: u32 = 16;
 
 /// How an image is opened.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct OpenOptions {
     superblock: Option<u64>,
     skips_recovery: bool,
+    is_writable: bool,
+    atime: AtimeMode,
+    commit_interval: Option<Duration>,
+    env: Option<Env>,
 }
+
+/// Time between two checkpoints that nobody asked for, unless it is said: as in the kernel.
+const COMMIT_INTERVAL: Duration = Duration::from_secs(60);
 
 impl OpenOptions {
     /// As the kernel would open it for reading: the first superblock that is right, and with what was fsynced after
@@ -64,7 +74,32 @@ impl OpenOptions {
         Self { skips_recovery, ..self }
     }
 
-    /// Opens the file system on a device; nothing is written.
+    /// Lets it be changed. What was fsynced after the checkpoint, and files that lost their last name before it, are
+    /// brought to an end when it is opened.
+    #[must_use]
+    pub fn writable(self, is_writable: bool) -> Self {
+        Self { is_writable, ..self }
+    }
+
+    /// How far times of access are kept.
+    #[must_use]
+    pub fn atime(self, atime: AtimeMode) -> Self {
+        Self { atime, ..self }
+    }
+
+    /// Time between two checkpoints that nobody asked for.
+    #[must_use]
+    pub fn commit_interval(self, interval: Duration) -> Self {
+        Self { commit_interval: Some(interval), ..self }
+    }
+
+    /// Where time and randomness come from; from the system where it is not said.
+    #[must_use]
+    pub fn env(self, env: Env) -> Self {
+        Self { env: Some(env), ..self }
+    }
+
+    /// Opens the file system on a device; nothing is written unless it is opened for writing.
     ///
     /// # Errors
     /// [`Corrupt`](crate::Error::Corrupt) where no superblock or no checkpoint is right, `Unsupported`, `Io`, and
@@ -80,16 +115,23 @@ impl OpenOptions {
         let checkpoint = read_checkpoint(&blocks, &superblock)?;
         let journal = read_nat_journal(&blocks, &checkpoint)?;
         let mut store = Store::new(blocks, superblock, checkpoint, journal);
-        if !self.skips_recovery {
+        if !self.skips_recovery || self.is_writable {
             let overlay = recovery::read(&store)?;
             store.set_overlay(overlay);
         }
         // Who opens it wants to know at once where there is no root.
         store.inode(store.root())?;
-        Ok(F2fs::new(store))
+        if self.is_writable {
+            let overlay = store.take_overlay();
+            store.open_for_writing(self.env.clone().unwrap_or_default())?;
+            store.replay(&overlay)?;
+            store.remove_orphans()?;
+        }
+        let commit_interval = self.commit_interval.unwrap_or(COMMIT_INTERVAL);
+        Ok(F2fs::new(store, Serving { atime: self.atime, commit_interval }))
     }
 
-    fn read_superblock(self, blocks: &Blocks) -> Result<Superblock> {
+    fn read_superblock(&self, blocks: &Blocks) -> Result<Superblock> {
         let copies = match self.superblock {
             Some(copy) if copy < COPIES => copy..copy.saturating_add(1),
             Some(_) => return Err(CallerError::InvalidArgument.into()),

@@ -1,12 +1,17 @@
 //! Attributes of nodes.
 
 use f2fs_disk::Nid;
-use f2fs_disk::flags::{Advise, InlineFlags};
-use f2fs_disk::inode::{Inode, Kind, Timestamp};
-use vfs::file_system::{Attr, Entry, Home, NodeFlags, NodeId, NodeKind, Time};
+use f2fs_disk::flags::{Advise, Features, InlineFlags, InodeFlags};
+use f2fs_disk::inode::{self, DiskInode, Inode, Kind, Timestamp};
+use vfs::acl;
+use vfs::file_system::{Attr, Caller, Entry, Home, NodeFlags, NodeId, NodeKind, SetAttr, SetTime, Time};
+use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 
-use super::F2fs;
-use crate::store::Node;
+use super::xattr::{has_xattr, list_of};
+use super::{F2fs, check_is_file};
+use crate::change::Urgency;
+use crate::error::{CallerError, Result};
+use crate::store::{Node, Store};
 
 /// Flags of `FS_IOC_GETFLAGS` that come from other fields of an inode (linux/fs.h).
 const FS_ENCRYPT_FL: u32 = 0x800;
@@ -21,14 +26,9 @@ const PERMISSION_BITS: u16 = 0o7777;
 const BLOCK_BYTES: u32 = 4096;
 
 impl F2fs {
-    /// The server's number for an inode: its own, except that the root's is fixed.
-    pub(super) fn node_id(&self, ino: Nid) -> NodeId {
-        if ino == self.store.root() { NodeId::ROOT } else { NodeId(u64::from(ino.0)) }
-    }
-
     /// What `stat` reports.
-    pub(super) fn attr_of(&self, node: &Node) -> Attr {
-        let (inode, features) = (&node.inode, self.store.features());
+    pub(super) fn attr_of(&self, store: &Store, node: &Node) -> Attr {
+        let (inode, features) = (&node.inode, store.features());
         let fields = inode.fields();
         Attr {
             ino: u64::from(inode.ino().0),
@@ -54,11 +54,179 @@ impl F2fs {
         }
     }
 
-    pub(super) fn entry_of(&self, node: &Node) -> Entry {
-        let id = self.node_id(node.ino());
+    pub(super) fn entry_of(&self, store: &Store, node: &Node) -> Entry {
+        // The server's number for an inode is its own, except that the root's is fixed.
+        let id = if node.ino() == store.root() { NodeId::ROOT } else { NodeId(u64::from(node.ino().0)) };
         let generation = if id == NodeId::ROOT { 0 } else { u64::from(node.inode.fields().i_generation.get()) };
-        Entry { node: id, generation, attr: self.attr_of(node) }
+        Entry { node: id, generation, attr: self.attr_of(store, node) }
     }
+}
+
+/// Times to set, all known.
+#[derive(Debug, Clone, Copy)]
+struct NewTimes {
+    atime: Option<Time>,
+    mtime: Option<Time>,
+    ctime: Time,
+    btime: Option<Time>,
+}
+
+impl NewTimes {
+    fn new(changes: &SetAttr, now: Time) -> Result<Self> {
+        let set = |time: Option<SetTime>| match time {
+            None => Ok(None),
+            Some(SetTime::Now) => Ok(Some(now)),
+            Some(SetTime::To(time)) => checked(time).map(Some),
+        };
+        Ok(Self {
+            atime: set(changes.atime)?,
+            mtime: set(changes.mtime)?,
+            ctime: changes.ctime.map_or(Ok(now), checked)?,
+            btime: changes.btime.map(checked).transpose()?,
+        })
+    }
+}
+
+/// Refuses nanoseconds of a second and more.
+fn checked(time: Time) -> Result<Time> {
+    match time.nsec < 1_000_000_000 {
+        true => Ok(time),
+        false => Err(CallerError::InvalidArgument.into()),
+    }
+}
+
+/// Changes attributes, all of them or none.
+pub(super) fn change_attr(store: &mut Store, caller: &Caller, ino: Nid, changes: &SetAttr) -> Result<()> {
+    let node = store.inode(ino)?;
+    check_may_change(&node, changes)?;
+    check_may_clear(caller, &node, changes)?;
+    let mut times = NewTimes::new(changes, store.now())?;
+    if changes.is_size_alone() && changes.size == Some(node.inode.size()) {
+        (times.mtime, times.ctime) = (Some(time(node.inode.mtime())), time(node.inode.ctime()));
+    } else if changes.is_size_alone() {
+        times.mtime = Some(times.mtime.unwrap_or(times.ctime));
+    }
+    let owner_changes = changes.uid.is_some() || changes.gid.is_some();
+    let drops_capability = changes.size.is_some() || owner_changes || changes.clear_privileges;
+    if let Some(size) = changes.size {
+        check_is_file(&node)?;
+        store.set_size(ino, size)?;
+    }
+    store.make_room(4, 4, Urgency::Removal)?;
+    if drops_capability && has_xattr(store, ino, CAPABILITY_NAME)? {
+        store.put_xattr(ino, CAPABILITY_NAME, None)?;
+    }
+    if let Some(permissions) = changes.permissions
+        && let Some(list) = list_of(store, ino, acl::ACCESS_NAME)?
+    {
+        store.put_xattr(ino, acl::ACCESS_NAME, Some(&list.chmod(permissions).to_bytes()))?;
+    }
+    let features = store.features();
+    let block = store.edit_inode(ino)?;
+    set_fields(inode::fields_mut(block), caller, changes, &times);
+    if let (Some(btime), Some(extra)) = (times.btime, inode::extra_mut(block))
+        && features.contains(Features::INODE_CRTIME)
+    {
+        extra.i_crtime = btime.sec.cast_unsigned().into();
+        extra.i_crtime_nsec = btime.nsec.into();
+    }
+    Ok(())
+}
+
+fn set_fields(fields: &mut DiskInode, caller: &Caller, changes: &SetAttr, times: &NewTimes) {
+    let mode = fields.i_mode.get();
+    let mut permissions = changes.permissions.unwrap_or(u32::from(mode & PERMISSION_BITS));
+    if changes.clear_privileges {
+        let bare = BareSetGroup::for_change(caller, fields.i_gid.get(), changes);
+        let kind = Kind::from_mode(mode).map_or(NodeKind::File, kind);
+        permissions = privileges::cleared(kind, permissions, bare);
+    }
+    let permissions = u16::try_from(permissions & u32::from(PERMISSION_BITS)).unwrap_or(0);
+    fields.i_mode = ((mode & !PERMISSION_BITS) | permissions).into();
+    if let Some(uid) = changes.uid {
+        fields.i_uid = uid.into();
+    }
+    if let Some(gid) = changes.gid {
+        fields.i_gid = gid.into();
+    }
+    if let Some(atime) = times.atime {
+        (fields.i_atime, fields.i_atime_nsec) = (atime.sec.cast_unsigned().into(), atime.nsec.into());
+    }
+    if let Some(mtime) = times.mtime {
+        (fields.i_mtime, fields.i_mtime_nsec) = (mtime.sec.cast_unsigned().into(), mtime.nsec.into());
+    }
+    (fields.i_ctime, fields.i_ctime_nsec) = (times.ctime.sec.cast_unsigned().into(), times.ctime.nsec.into());
+}
+
+/// Refuses what the flags of the inode do not allow.
+fn check_may_change(node: &Node, changes: &SetAttr) -> Result<()> {
+    let flags = node.inode.flags();
+    let sets_time = |time| matches!(time, Some(SetTime::To(_)));
+    let changes_owner = changes.permissions.is_some() || changes.uid.is_some() || changes.gid.is_some();
+    let is_past_append = changes_owner
+        || changes.size.is_some()
+        || changes.btime.is_some()
+        || sets_time(changes.atime)
+        || sets_time(changes.mtime);
+    let is_any = is_past_append || changes.atime.is_some() || changes.mtime.is_some();
+    let is_refused = (flags.contains(InodeFlags::IMMUTABLE) && is_any)
+        || (flags.contains(InodeFlags::APPEND) && is_past_append);
+    match is_refused {
+        true => Err(CallerError::NotPermitted.into()),
+        false => Ok(()),
+    }
+}
+
+/// Refuses a change of nothing that would take set-user or set-group bits from another's file, unless who asks may write
+/// to it anyway, owns it, or is root: a stranger could disarm `sudo`.
+fn check_may_clear(caller: &Caller, node: &Node, changes: &SetAttr) -> Result<()> {
+    const OTHERS_WRITE: u32 = 0o022;
+    let fields = node.inode.fields();
+    let permissions = u32::from(fields.i_mode.get() & PERMISSION_BITS);
+    let clears_alone = *changes == SetAttr { clear_privileges: true, ctime: changes.ctime, ..SetAttr::default() };
+    let may_write = permissions & OTHERS_WRITE != 0;
+    if !clears_alone || may_write || caller.uid == 0 || caller.uid == fields.i_uid.get() {
+        return Ok(());
+    }
+    let bare = BareSetGroup::for_change(caller, fields.i_gid.get(), changes);
+    match privileges::cleared(kind(node.inode.kind()), permissions, bare) == permissions {
+        true => Ok(()),
+        false => Err(CallerError::NotPermitted.into()),
+    }
+}
+
+/// Flags that `chattr` sets, and that are kept as they are.
+const SETTABLE: InodeFlags = InodeFlags::SYNC
+    .union(InodeFlags::IMMUTABLE)
+    .union(InodeFlags::APPEND)
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::DIRSYNC);
+
+/// Sets the flags of an inode.
+pub(super) fn change_flags(store: &mut Store, caller: &Caller, ino: Nid, wanted: NodeFlags) -> Result<()> {
+    let node = store.inode(ino)?;
+    if !matches!(node.inode.kind(), Kind::File | Kind::Directory) {
+        return Err(CallerError::NotSupported.into());
+    }
+    let had = flags(&node.inode);
+    let guarded = NodeFlags::IMMUTABLE | NodeFlags::APPEND;
+    let is_owner = caller.uid == node.inode.fields().i_uid.get();
+    if !caller.is_known() || (caller.uid != 0 && (!is_owner || (had ^ wanted).intersects(guarded))) {
+        return Err(CallerError::NotPermitted.into());
+    }
+    let settable = NodeFlags::from_bits_retain(SETTABLE.bits());
+    if (had ^ wanted).difference(settable) != NodeFlags::empty() {
+        return Err(CallerError::NotSupported.into());
+    }
+    let mut wanted = InodeFlags::from_bits_retain(wanted.bits()).intersection(SETTABLE);
+    if node.inode.kind() == Kind::File {
+        wanted.remove(InodeFlags::DIRSYNC);
+    }
+    store.make_room(0, 2, Urgency::Removal)?;
+    let kept = node.inode.flags().difference(SETTABLE);
+    store.edit_fields(ino)?.i_flags = kept.union(wanted).bits().into();
+    store.touch_inode(ino)
 }
 
 /// The block of the inode does not count; contents within it do, as in the kernel's answer to `stat`.
@@ -70,7 +238,7 @@ fn sectors(inode: &Inode) -> u64 {
     stored.saturating_add(inline)
 }
 
-fn flags(inode: &Inode) -> NodeFlags {
+pub(super) fn flags(inode: &Inode) -> NodeFlags {
     let mut bits = inode.flags().bits();
     let derived = [
         (inode.advise().contains(Advise::ENCRYPT), FS_ENCRYPT_FL),
@@ -84,7 +252,7 @@ fn flags(inode: &Inode) -> NodeFlags {
     NodeFlags::from_bits_retain(bits)
 }
 
-fn time(time: Timestamp) -> Time {
+pub(super) fn time(time: Timestamp) -> Time {
     Time { sec: time.sec, nsec: time.nsec }
 }
 

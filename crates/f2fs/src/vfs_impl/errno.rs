@@ -22,6 +22,15 @@ impl From<CallerError> for Errno {
             C::NoAttribute => Self::ENODATA,
             C::NoSuchOffset => Self::ENXIO,
             C::Stale => Self::ESTALE,
+            C::Exists => Self::EEXIST,
+            C::NotEmpty => Self::ENOTEMPTY,
+            C::NotPermitted => Self::EPERM,
+            C::AccessDenied => Self::EACCES,
+            C::ReadOnly => Self::EROFS,
+            C::TooLarge => Self::EFBIG,
+            C::TooManyLinks => Self::EMLINK,
+            C::NotSupported => Self::EOPNOTSUPP,
+            C::AttributesTooLarge(_) => Self::ENOSPC,
         }
     }
 }
@@ -29,11 +38,17 @@ impl From<CallerError> for Errno {
 impl From<Error> for vfs::Error {
     fn from(error: Error) -> Self {
         let (errno, blame) = match &error {
+            Error::Caller(what @ CallerError::AttributesTooLarge(_)) => (Errno::from(*what), Blame::Caller),
             // The number says it all.
             Error::Caller(what) => return Errno::from(*what).into(),
+            Error::Io(error) if error.is_full() => (Errno::ENOSPC, Blame::Space),
             Error::Io(_) => (Errno::EIO, Blame::Device),
+            Error::NoSpace => (Errno::ENOSPC, Blame::Space),
+            // The kernel turns a file system read-only when a checkpoint fails.
+            Error::Poisoned { .. } => (Errno::EROFS, Blame::EarlierFailure),
+            Error::Bug(_) => (Errno::EIO, Blame::Bug),
             Error::Corrupt(_) | Error::Cluster { .. } => (Errno::EIO, Blame::Image),
-            Error::Unsupported(Unsupported::Change) => (Errno::EROFS, Blame::Program),
+            Error::Unsupported(Unsupported::WritingWith(_)) => (Errno::EROFS, Blame::Program),
             Error::Unsupported(_) => (Errno::EOPNOTSUPP, Blame::Program),
         };
         Self::new(errno, blame, error)
@@ -53,7 +68,7 @@ impl Default for FaultLog {
 impl FaultLog {
     /// The error as servers and users of paths get it.
     pub(super) fn told(&self, error: Error) -> vfs::Error {
-        if matches!(error, Error::Io(_) | Error::Corrupt(_) | Error::Cluster { .. }) {
+        if matches!(error, Error::Io(_) | Error::Corrupt(_) | Error::Cluster { .. } | Error::Bug(_)) {
             self.note(&error);
         }
         error.into()
@@ -80,11 +95,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_change_is_refused_in_words() {
-        let error = FaultLog::default().told(Unsupported::Change.into());
+    fn what_is_refused_says_why() {
+        let error = FaultLog::default().told(Unsupported::WritingWith(f2fs_disk::flags::Features::QUOTA_INO).into());
         assert_eq!((error.errno(), error.blame()), (Errno::EROFS, Blame::Program));
-        assert!(error.to_string().contains("read-only so far"), "{error}");
+        assert!(error.to_string().contains("only read so far: quota"), "{error}");
         let error = vfs::Error::from(Error::from(CallerError::NoAttribute));
         assert_eq!((error.errno(), error.blame()), (Errno::ENODATA, Blame::Caller));
+        let poisoned = Error::Poisoned { reason: Box::new(Error::NoSpace) };
+        assert_eq!(vfs::Error::from(poisoned).errno(), Errno::EROFS);
     }
 }

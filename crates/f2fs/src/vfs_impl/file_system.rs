@@ -4,16 +4,15 @@ use std::time::Duration;
 
 use f2fs_disk::inode::NAME_BYTES_MAX;
 use vfs::file_system::{
-    AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, Entry, Extent, FileSystem, Handle, Layout, NewNode,
-    NodeFlags, NodeId, OpenFlags, RenameFlags, Seek, SetAttr, Size, SyncWhat, Trim, VolumeStatus, WriteFlags, Written,
-    XattrMode,
+    AllocateFlags, Answer, Attr, Caller, CopyRange, DirSink, Entry, Extent, FileSystem, Handle, NewNode, NodeFlags,
+    NodeId, OpenFlags, RenameFlags, Seek, SetAttr, SyncWhat, VolumeStatus, WriteFlags, Written, XattrMode,
 };
 
-use super::F2fs;
+use super::data::{allocate, sync_marked};
+use super::{F2fs, attr, check_is_file, ino_of, names, node_of, xattr};
+use crate::store::Store;
 use crate::{file, xattrs};
 
-/// Nothing is due in the background.
-const STEP_WAIT: Duration = Duration::from_secs(3600);
 /// Numbers that no node has.
 const RESERVED_NODES: u64 = 3;
 const BLOCK_BYTES: u32 = 4096;
@@ -22,201 +21,251 @@ const _: () = assert!(NAME_BYTES_MAX == 255);
 
 impl FileSystem for F2fs {
     fn lookup(&self, parent: NodeId, name: &[u8]) -> Answer<Entry> {
-        self.find(parent, name).map_err(|error| self.faults.told(error))
+        self.look(|store| self.find(store, parent, name))
     }
 
-    /// Nodes are not counted: their numbers lead to them without that.
-    fn forget(&self, _node: NodeId, _count: u64) {}
+    fn forget(&self, node: NodeId, count: u64) {
+        self.give_back(node, count);
+    }
 
     fn attr(&self, node: NodeId) -> Answer<Attr> {
-        let found = self.node(node).map_err(|error| self.faults.told(error))?;
-        Ok(self.attr_of(&found))
+        self.look(|store| Ok(self.attr_of(store, &node_of(store, node)?)))
     }
 
-    fn set_attr(&self, _caller: &Caller, _node: NodeId, _changes: &SetAttr) -> Answer<Attr> {
-        self.refuse()
+    fn set_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Answer<Attr> {
+        self.change(|store| {
+            let ino = ino_of(store, node)?;
+            attr::change_attr(store, caller, ino, changes)?;
+            sync_marked(store, ino)?;
+            Ok(self.attr_of(store, &store.inode(ino)?))
+        })
     }
 
     fn read_link(&self, node: NodeId) -> Answer<Vec<u8>> {
-        let read = self.node(node).and_then(|node| file::target(&self.store, &self.clusters, &node));
-        read.map_err(|error| self.faults.told(error))
+        let (target, is_due) = self.look(|store| {
+            let found = node_of(store, node)?;
+            let target = file::target(store, &self.clusters, &found)?;
+            Ok((target, self.is_access_due(store, &found)))
+        })?;
+        if is_due {
+            self.note_access(node);
+        }
+        Ok(target)
     }
 
-    fn create(&self, _caller: &Caller, _parent: NodeId, _name: &[u8], _new: &NewNode<'_>) -> Answer<Entry> {
-        self.refuse()
+    fn create(&self, caller: &Caller, parent: NodeId, name: &[u8], new: &NewNode<'_>) -> Answer<Entry> {
+        self.change(|store| {
+            let ino = names::create(store, caller, parent, Some(name), new)?;
+            self.added(store, parent, ino)
+        })
     }
 
     fn create_unnamed(
         &self,
-        _caller: &Caller,
-        _parent: NodeId,
-        _new: &NewNode<'_>,
-        _flags: OpenFlags,
+        caller: &Caller,
+        parent: NodeId,
+        new: &NewNode<'_>,
+        flags: OpenFlags,
     ) -> Answer<(Entry, Handle)> {
-        self.refuse()
+        self.change(|store| {
+            if !new.kind.is_file() {
+                return Err(crate::CallerError::InvalidArgument.into());
+            }
+            let ino = names::create(store, caller, parent, None, new)?;
+            let node = store.inode(ino)?;
+            let entry = self.handed_out(store, &node);
+            Ok((entry, self.opened(store, &node, flags)))
+        })
     }
 
-    fn link(&self, _node: NodeId, _parent: NodeId, _name: &[u8]) -> Answer<Entry> {
-        self.refuse()
+    fn link(&self, node: NodeId, parent: NodeId, name: &[u8]) -> Answer<Entry> {
+        self.change(|store| {
+            let ino = names::link(store, node, parent, name)?;
+            self.added(store, parent, ino)
+        })
     }
 
-    fn unlink(&self, _parent: NodeId, _name: &[u8]) -> Answer<()> {
-        self.refuse()
+    fn unlink(&self, parent: NodeId, name: &[u8]) -> Answer<()> {
+        self.removed(parent, name, false)
     }
 
-    fn remove_dir(&self, _parent: NodeId, _name: &[u8]) -> Answer<()> {
-        self.refuse()
+    fn remove_dir(&self, parent: NodeId, name: &[u8]) -> Answer<()> {
+        self.removed(parent, name, true)
     }
 
-    fn rename(
-        &self,
-        _caller: &Caller,
-        _from: (NodeId, &[u8]),
-        _to: (NodeId, &[u8]),
-        _flags: RenameFlags,
-    ) -> Answer<()> {
-        self.refuse()
+    fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Answer<()> {
+        self.change(|store| {
+            let lost = names::rename(store, caller, from, to, flags)?;
+            self.drop_if_free(store, lost)?;
+            for dir in [from.0, to.0] {
+                sync_marked(store, ino_of(store, dir)?)?;
+            }
+            Ok(())
+        })
     }
 
     fn open(&self, _caller: &Caller, node: NodeId, flags: OpenFlags) -> Answer<Handle> {
-        if flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE) {
-            return self.refuse();
-        }
-        let found = self.node(node).map_err(|error| self.faults.told(error))?;
-        if found.inode.kind() == f2fs_disk::inode::Kind::File {
-            found.check_is_plain().map_err(|error| self.faults.told(error))?;
-        }
-        Ok(Handle(0))
+        self.open_node(node, flags)
     }
 
-    fn release(&self, _node: NodeId, _handle: Handle) {}
-
-    fn read(&self, node: NodeId, _handle: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize> {
-        let read = self.node(node).and_then(|node| {
-            Self::check_is_file(&node)?;
-            file::read(&self.store, &self.clusters, &node, offset, buf)
-        });
-        read.map_err(|error| self.faults.told(error))
+    fn release(&self, node: NodeId, _handle: Handle) {
+        self.give_back(node, 1);
     }
 
-    fn write(&self, _node: NodeId, _handle: Handle, _offset: u64, _data: &[u8], _flags: WriteFlags) -> Answer<Written> {
-        self.refuse()
+    fn read(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize> {
+        self.read_node(node, handle, offset, buf)
     }
 
-    /// Nothing is ever to be made durable.
-    fn sync_file(&self, _node: NodeId, _handle: Handle, _what: SyncWhat) -> Answer<()> {
-        Ok(())
+    fn write(&self, node: NodeId, handle: Handle, offset: u64, data: &[u8], flags: WriteFlags) -> Answer<Written> {
+        self.write_node(node, handle, offset, data, flags)
+    }
+
+    fn sync_file(&self, node: NodeId, handle: Handle, what: SyncWhat) -> Answer<()> {
+        self.sync_node(node, handle, what)
     }
 
     fn sync_fs(&self) -> Answer<()> {
-        Ok(())
+        self.sync_volume(false)
     }
 
-    fn allocate(&self, _node: NodeId, _flags: AllocateFlags, _offset: u64, _len: u64) -> Answer<()> {
-        self.refuse()
+    fn finish(&self) -> Answer<()> {
+        self.let_go();
+        self.sync_volume(true)
     }
 
+    fn allocate(&self, node: NodeId, flags: AllocateFlags, offset: u64, len: u64) -> Answer<()> {
+        self.change(|store| allocate(store, node, flags, (offset, len)))
+    }
+
+    /// What changed gets its place first: reserved blocks are neither data nor holes.
     fn seek(&self, node: NodeId, what: Seek, offset: u64) -> Answer<u64> {
-        let found = self.node(node).and_then(|node| {
-            Self::check_is_file(&node)?;
-            file::seek(&self.store, &node, what, offset)
-        });
-        found.map_err(|error| self.faults.told(error))
+        self.place(node)?;
+        self.look(|store| {
+            let found = node_of(store, node)?;
+            check_is_file(&found)?;
+            file::seek(store, &found, what, offset)
+        })
     }
 
-    fn copy_range(&self, _range: &CopyRange) -> Answer<u64> {
-        self.refuse()
-    }
-
-    fn reflink(&self, _range: &CopyRange) -> Answer<()> {
-        self.refuse()
-    }
-
-    fn dedupe(&self, _range: &CopyRange) -> Answer<bool> {
-        self.refuse()
-    }
-
-    fn defragment(&self, _node: NodeId, _wanted: &Layout<'_>) -> Answer<u64> {
-        self.refuse()
-    }
-
-    fn trim(&self, _wanted: &Trim, _watch: &mut dyn FnMut(u64, u64)) -> Answer<u64> {
-        self.refuse()
-    }
-
-    fn resize(&self, _size: Size) -> Answer<u64> {
-        self.refuse()
+    fn copy_range(&self, range: &CopyRange) -> Answer<u64> {
+        self.copy_nodes(range)
     }
 
     fn read_dir(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Answer<()> {
-        self.list(node, from, with_nodes, sink).map_err(|error| self.faults.told(error))
+        let is_due = self.look(|store| {
+            self.list(store, node, from, with_nodes, sink)?;
+            Ok(self.is_access_due(store, &node_of(store, node)?))
+        })?;
+        if is_due {
+            self.note_access(node);
+        }
+        Ok(())
     }
 
     fn get_xattr(&self, node: NodeId, name: &[u8]) -> Answer<Vec<u8>> {
-        let value = self.node(node).and_then(|node| xattrs::value(&self.store, &node, name));
-        value.map_err(|error| self.faults.told(error))
+        self.look(|store| xattr::get(store, &node_of(store, node)?, name))
     }
 
     fn list_xattrs(&self, node: NodeId) -> Answer<Vec<Vec<u8>>> {
-        let names = self.node(node).and_then(|node| xattrs::names(&self.store, &node));
-        names.map_err(|error| self.faults.told(error))
+        self.look(|store| xattrs::names(store, &node_of(store, node)?))
     }
 
-    fn set_xattr(
-        &self,
-        _node: NodeId,
-        _name: &[u8],
-        _value: &[u8],
-        _mode: XattrMode,
-        _clear_set_group: bool,
-    ) -> Answer<()> {
-        self.refuse()
+    fn set_xattr(&self, node: NodeId, name: &[u8], value: &[u8], mode: XattrMode, clear_set_group: bool) -> Answer<()> {
+        self.change(|store| {
+            let ino = ino_of(store, node)?;
+            xattr::set(store, ino, name, value, mode, clear_set_group)?;
+            sync_marked(store, ino)
+        })
     }
 
-    fn remove_xattr(&self, _node: NodeId, _name: &[u8]) -> Answer<()> {
-        self.refuse()
+    fn remove_xattr(&self, node: NodeId, name: &[u8]) -> Answer<()> {
+        self.change(|store| {
+            let ino = ino_of(store, node)?;
+            xattr::remove(store, ino, name)?;
+            sync_marked(store, ino)
+        })
     }
 
     fn flags(&self, node: NodeId) -> Answer<NodeFlags> {
         Ok(self.attr(node)?.flags)
     }
 
-    fn set_flags(&self, _caller: &Caller, _node: NodeId, _flags: NodeFlags) -> Answer<()> {
-        self.refuse()
-    }
-
-    fn extents(&self, node: NodeId, offset: u64) -> Answer<Vec<Extent>> {
-        let extents = self.node(node).and_then(|node| file::extents(&self.store, &node, offset));
-        extents.map_err(|error| self.faults.told(error))
-    }
-
-    /// As the kernel counts: blocks of the whole device but those before the first segment, and as many nodes as there
-    /// are numbers, or blocks if these are fewer.
-    fn status(&self) -> Answer<VolumeStatus> {
-        let superblock = self.store.superblock().fields();
-        let checkpoint = self.store.checkpoint().fields();
-        let start = u64::from(superblock.segment0_blkaddr.get());
-        let user = checkpoint.user_block_count.get();
-        let free = user.saturating_sub(checkpoint.valid_block_count.get());
-        let nodes = u64::from(self.store.geometry().nid_count).saturating_sub(RESERVED_NODES);
-        let nodes_left = nodes.saturating_sub(u64::from(checkpoint.valid_node_count.get()));
-        let is_limited_by_blocks = nodes > user;
-        Ok(VolumeStatus {
-            block_bytes: BLOCK_BYTES,
-            blocks: superblock.block_count.get().saturating_sub(start),
-            blocks_free: free,
-            blocks_available: free,
-            nodes: if is_limited_by_blocks { user } else { nodes },
-            nodes_free: if is_limited_by_blocks { free } else { nodes_left.min(free) },
-            name_bytes_max: NAME_MAX,
+    fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Answer<()> {
+        self.change(|store| {
+            let ino = ino_of(store, node)?;
+            attr::change_flags(store, caller, ino, flags)?;
+            sync_marked(store, ino)
         })
     }
 
+    fn extents(&self, node: NodeId, offset: u64) -> Answer<Vec<Extent>> {
+        self.place(node)?;
+        self.look(|store| file::extents(store, &node_of(store, node)?, offset))
+    }
+
+    fn status(&self) -> Answer<VolumeStatus> {
+        Ok(status(&self.store.read()))
+    }
+
     fn is_read_only(&self) -> bool {
-        true
+        self.store.read().writer.is_none()
     }
 
     fn step(&self) -> Duration {
-        STEP_WAIT
+        self.run_step()
+    }
+}
+
+impl F2fs {
+    /// The answer that hands out a node after a name for it came into a directory.
+    fn added(&self, store: &mut Store, parent: NodeId, ino: f2fs_disk::Nid) -> crate::Result<Entry> {
+        sync_marked(store, ino_of(store, parent)?)?;
+        let node = store.inode(ino)?;
+        Ok(self.handed_out(store, &node))
+    }
+
+    fn removed(&self, parent: NodeId, name: &[u8], is_dir: bool) -> Answer<()> {
+        self.change(|store| {
+            let lost = names::remove(store, parent, name, is_dir)?;
+            self.drop_if_free(store, lost)?;
+            sync_marked(store, ino_of(store, parent)?)
+        })
+    }
+
+    /// Pages of a file that changed get their places.
+    fn place(&self, node: NodeId) -> Answer<()> {
+        let has_pages = self.look(|store| {
+            let ino = ino_of(store, node)?;
+            Ok(store.writer.as_ref().is_some_and(|writer| writer.poison.is_none() && writer.pages.contains_key(&ino)))
+        })?;
+        if !has_pages {
+            return Ok(());
+        }
+        self.change(|store| store.flush_file(ino_of(store, node)?))
+    }
+}
+
+/// As the kernel counts: blocks of the whole device but those before the first segment, and as many nodes as there are
+/// numbers, or blocks if these are fewer.
+fn status(store: &Store) -> VolumeStatus {
+    let superblock = store.superblock().fields();
+    let checkpoint = store.checkpoint().fields();
+    let start = u64::from(superblock.segment0_blkaddr.get());
+    let user = checkpoint.user_block_count.get();
+    let counted = (checkpoint.valid_block_count.get(), checkpoint.valid_node_count.get());
+    let (used, used_nodes) =
+        store.writer.as_ref().map_or(counted, |writer| (writer.valid_blocks, writer.valid_nodes));
+    let free = user.saturating_sub(used);
+    let nodes = u64::from(store.geometry().nid_count).saturating_sub(RESERVED_NODES);
+    let nodes_left = nodes.saturating_sub(u64::from(used_nodes));
+    let is_limited_by_blocks = nodes > user;
+    VolumeStatus {
+        block_bytes: BLOCK_BYTES,
+        blocks: superblock.block_count.get().saturating_sub(start),
+        blocks_free: free,
+        blocks_available: free,
+        nodes: if is_limited_by_blocks { user } else { nodes },
+        nodes_free: if is_limited_by_blocks { free } else { nodes_left.min(free) },
+        name_bytes_max: NAME_MAX,
     }
 }

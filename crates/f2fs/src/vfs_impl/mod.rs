@@ -1,39 +1,70 @@
-//! The volume as servers know it: node numbers, and errors with their errno.
+//! The volume as servers know it: node numbers, references, and errors with their errno.
 //!
-//! A node's number is that of its inode, so no table of references is needed; a number that leads to no inode is
-//! `ESTALE`. The root has the number that servers expect. Nothing changes, so any number of threads may read at once.
+//! - `attr`, `names`, `data`, `xattr`: what is asked for of a node, and what changes
+//! - `held`: which nodes servers refer to, and who was told of what stopped writing
 //!
-//! Failure: what is wrong with the device or the image is logged once; every change is `EROFS`, in words.
+//! A node's number is that of its inode; a number that leads to no inode is `ESTALE`. The root has the number that
+//! servers expect. Any number of threads read at once; who changes something has the volume to itself.
+//!
+//! Failure: what is wrong with the device or the image is logged once. Where it strikes a change, nothing is changed any
+//! more: every later one is `EROFS`, in words, and reads go on.
 
 mod attr;
-mod changes;
+mod data;
 mod errno;
 mod file_system;
+mod held;
+mod names;
+mod xattr;
+
+use std::time::Duration;
 
 use f2fs_disk::Nid;
 use f2fs_disk::inode::Kind;
-use vfs::file_system::{DirEntry, DirSink, Entry, NodeId};
+use vfs::atime::AtimeMode;
+use vfs::file_system::{Answer, DirEntry, DirSink, Entry, NodeId};
 
 use crate::cluster::LastCluster;
 use crate::dir::{self, Listed};
 use crate::error::{CallerError, Error, Result};
 use crate::info::Info;
+use crate::locks::{Mutex, Rank, RwLock};
 use crate::store::{Node, Store};
 
 use attr::kind;
 use errno::FaultLog;
+use held::Held;
+
+/// How a volume is served.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Serving {
+    pub(crate) atime: AtimeMode,
+    pub(crate) commit_interval: Duration,
+}
 
 /// An open f2fs volume.
 #[derive(Debug)]
 pub struct F2fs {
-    store: Store,
+    store: RwLock<Store>,
+    held: Held,
     clusters: LastCluster,
     faults: FaultLog,
+    serving: Serving,
+    /// Seconds of the clock at the last periodic commit.
+    committed: Mutex<i64>,
 }
 
 impl F2fs {
-    pub(crate) fn new(store: Store) -> Self {
-        Self { store, clusters: LastCluster::default(), faults: FaultLog::default() }
+    pub(crate) fn new(store: Store, serving: Serving) -> Self {
+        let now = store.now().sec;
+        Self {
+            store: RwLock::new(Rank::Store, store),
+            held: Held::default(),
+            clusters: LastCluster::default(),
+            faults: FaultLog::default(),
+            serving,
+            committed: Mutex::new(Rank::Due, now),
+        }
     }
 
     /// What the volume is, and how full.
@@ -41,7 +72,29 @@ impl F2fs {
     /// # Errors
     /// [`Error::Io`], [`Error::Corrupt`].
     pub fn info(&self) -> Result<Info> {
-        Info::of(&self.store)
+        Info::of(&self.store.read())
+    }
+
+    /// Looks at the volume.
+    fn look<R>(&self, look: impl FnOnce(&Store) -> Result<R>) -> Answer<R> {
+        look(&self.store.read()).map_err(|error| self.faults.told(error))
+    }
+
+    /// Changes the volume. Where the device or the image fails it in the middle, that was the last change.
+    fn change<R>(&self, change: impl FnOnce(&mut Store) -> Result<R>) -> Answer<R> {
+        let mut store = self.store.write();
+        let changed = change_checked(&mut store, change);
+        drop(store);
+        changed.map_err(|error| self.faults.told(error))
+    }
+
+    /// The server has an entry more for a node.
+    fn handed_out(&self, store: &Store, node: &Node) -> Entry {
+        let entry = self.entry_of(store, node);
+        if store.writer.is_some() {
+            self.held.refer(node.ino());
+        }
+        entry
     }
 
     /// The name of a node's project, which a quota counts for; `None` where it has none.
@@ -49,74 +102,102 @@ impl F2fs {
     /// # Errors
     /// As for any look at a node.
     pub fn project(&self, node: NodeId) -> Result<Option<u32>> {
-        Ok(self.node(node)?.inode.project(self.store.features()))
+        let store = self.store.read();
+        Ok(node_of(&store, node)?.inode.project(store.features()))
     }
 
-    fn ino(&self, node: NodeId) -> Result<Nid> {
-        if node == NodeId::ROOT {
-            return Ok(self.store.root());
-        }
-        let ino = u32::try_from(node.0).ok().filter(|ino| (3..self.store.geometry().nid_count).contains(ino));
-        Ok(Nid(ino.ok_or(CallerError::Stale)?))
-    }
-
-    fn node(&self, node: NodeId) -> Result<Node> {
-        self.store.inode(self.ino(node)?)
-    }
-
-    fn find(&self, parent: NodeId, name: &[u8]) -> Result<Entry> {
-        let dir = self.node(parent)?;
+    fn find(&self, store: &Store, parent: NodeId, name: &[u8]) -> Result<Entry> {
+        let dir = node_of(store, parent)?;
         if name == b"." {
-            return Ok(self.entry_of(&dir));
+            if store.is_orphan(dir.ino()) {
+                return Err(CallerError::Stale.into());
+            }
+            return Ok(self.handed_out(store, &dir));
         }
         if name == b".." && parent == NodeId::ROOT {
-            return Ok(self.entry_of(&dir));
+            return Ok(self.handed_out(store, &dir));
         }
-        let ino = dir::lookup(&self.store, &dir, name)?;
-        Ok(self.entry_of(&self.named(ino)?))
+        let ino = dir::lookup(store, &dir, name)?;
+        Ok(self.handed_out(store, &named(store, ino)?))
     }
 
-    /// The inode that a name leads to: there has to be one.
-    fn named(&self, ino: Nid) -> Result<Node> {
-        self.store.inode(ino).map_err(|error| match error {
-            Error::Caller(CallerError::Stale) => {
-                use f2fs_disk::{At, Corrupt, Detail};
-                let (expected, found) = (Detail::Text("an inode"), Detail::Text("none with its number"));
-                Corrupt::new("target of a name", expected, found).at(At::Inode(ino)).into()
-            }
-            other => other,
-        })
-    }
-
-    fn list(&self, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()> {
-        let dir = self.node(node)?;
-        dir::list(&self.store, &dir, from, &mut |listed| {
+    fn list(&self, store: &Store, node: NodeId, from: u64, with_nodes: bool, sink: &mut dyn DirSink) -> Result<()> {
+        let dir = node_of(store, node)?;
+        dir::list(store, &dir, from, &mut |listed| {
             let is_dots = matches!(listed.name, b"." | b"..");
-            let entry = if with_nodes && !is_dots { Some(self.entry_of(&self.named(listed.ino)?)) } else { None };
+            let target = if with_nodes && !is_dots { Some(named(store, listed.ino)?) } else { None };
+            let entry = target.as_ref().map(|node| self.entry_of(store, node));
             let shown = DirEntry {
                 name: listed.name,
                 ino: u64::from(listed.ino.0),
-                kind: self.kind_of(&listed, entry.as_ref())?,
+                kind: kind_of(store, &listed, entry.as_ref())?,
                 next: listed.next,
             };
-            Ok(if with_nodes { sink.add_with_node(&shown, entry.as_ref()) } else { sink.add(&shown) })
+            if !with_nodes {
+                return Ok(sink.add(&shown));
+            }
+            let is_taken = sink.add_with_node(&shown, entry.as_ref());
+            if let Some(node) = target.filter(|_| is_taken) {
+                self.handed_out(store, &node);
+            }
+            Ok(is_taken)
         })
     }
+}
 
-    /// The kind that the directory says, or the inode where it does not.
-    fn kind_of(&self, listed: &Listed<'_>, entry: Option<&Entry>) -> Result<vfs::file_system::NodeKind> {
-        Ok(match (entry, listed.kind) {
-            (Some(entry), _) => entry.attr.kind,
-            (None, Some(known)) => kind(known),
-            (None, None) => kind(self.named(listed.ino)?.inode.kind()),
-        })
-    }
-
-    fn check_is_file(node: &Node) -> Result<()> {
-        match node.inode.kind() {
-            Kind::File => Ok(()),
-            Kind::Directory => Err(CallerError::IsADirectory.into()),
-            _ => Err(CallerError::InvalidArgument.into()),
+fn change_checked<R>(store: &mut Store, change: impl FnOnce(&mut Store) -> Result<R>) -> Result<R> {
+    let writer = store.writer()?;
+    writer.check()?;
+    let before = writer.changes;
+    let changed = change(store);
+    if let Err(error @ (Error::Io(_) | Error::Corrupt(_) | Error::Cluster { .. } | Error::Bug(_))) = &changed {
+        let writer = store.writer_mut()?;
+        // What is half done must not become part of a checkpoint.
+        if writer.changes != before && writer.poison.is_none() {
+            writer.poison = Some(Box::new(error.clone()));
         }
+    }
+    changed
+}
+
+/// The inode of a node.
+fn ino_of(store: &Store, node: NodeId) -> Result<Nid> {
+    if node == NodeId::ROOT {
+        return Ok(store.root());
+    }
+    let ino = u32::try_from(node.0).ok().filter(|ino| (3..store.geometry().nid_count).contains(ino));
+    Ok(Nid(ino.ok_or(CallerError::Stale)?))
+}
+
+fn node_of(store: &Store, node: NodeId) -> Result<Node> {
+    store.inode(ino_of(store, node)?)
+}
+
+/// The inode that a name leads to: there has to be one.
+fn named(store: &Store, ino: Nid) -> Result<Node> {
+    store.inode(ino).map_err(|error| match error {
+        Error::Caller(CallerError::Stale) => {
+            use f2fs_disk::{At, Corrupt, Detail};
+            let (expected, found) = (Detail::Text("an inode"), Detail::Text("none with its number"));
+            Corrupt::new("target of a name", expected, found).at(At::Inode(ino)).into()
+        }
+        other => other,
+    })
+}
+
+/// The kind that the directory says, or the inode where it does not.
+fn kind_of(store: &Store, listed: &Listed<'_>, entry: Option<&Entry>) -> Result<vfs::file_system::NodeKind> {
+    Ok(match (entry, listed.kind) {
+        (Some(entry), _) => entry.attr.kind,
+        (None, Some(known)) => kind(known),
+        (None, None) => kind(named(store, listed.ino)?.inode.kind()),
+    })
+}
+
+fn check_is_file(node: &Node) -> Result<()> {
+    match node.inode.kind() {
+        Kind::File => Ok(()),
+        Kind::Directory => Err(CallerError::IsADirectory.into()),
+        _ => Err(CallerError::InvalidArgument.into()),
     }
 }

@@ -1,0 +1,147 @@
+//! Addresses of the blocks of a file, in its inode and in the nodes below.
+
+#![expect(clippy::arithmetic_side_effects, reason = "indexes within nodes, bounded by their size")]
+
+use std::sync::Arc;
+
+use f2fs_disk::convert::usize_from;
+use f2fs_disk::inode::{self, Inode};
+use f2fs_disk::node::{self, Step};
+use f2fs_disk::{At, Block, BlockAddr, Nid};
+
+use crate::error::Result;
+use crate::store::{Node, Store};
+
+/// Where the address of a block of a file is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Slot {
+    /// The node that has it.
+    pub(super) nid: Nid,
+    /// That node's place in its inode: 0 for the inode itself.
+    pub(super) offset: u32,
+    /// Index in the node.
+    pub(super) index: u32,
+}
+
+impl Store {
+    /// Where the address of a block is; `None` where a node on the way is missing.
+    pub(super) fn slot(&self, node: &Node, index: u64) -> Result<Option<Slot>> {
+        let ino = node.ino();
+        let way = node.inode.fanout().way(index).map_err(|error| error.at(At::Inode(ino)))?;
+        let (mut nid, mut offset, mut block) = (ino, 0, Arc::clone(&node.block));
+        for (depth, step) in way.steps().iter().enumerate() {
+            nid = below(&block, depth, step);
+            if nid.0 == 0 {
+                return Ok(None);
+            }
+            offset = step.offset;
+            block = self.node(nid, ino, offset)?;
+        }
+        Ok(Some(Slot { nid, offset, index: way.slot }))
+    }
+
+    /// Where the address of a block is; nodes that are missing on the way are made, and the inode's count of blocks is
+    /// theirs too. The last one counts as changed.
+    pub(super) fn slot_made(&mut self, layout: &Inode, index: u64) -> Result<Slot> {
+        let ino = layout.ino();
+        let way = layout.fanout().way(index).map_err(|error| error.at(At::Inode(ino)))?;
+        let (mut nid, mut offset) = (ino, 0);
+        for (depth, step) in way.steps().iter().enumerate() {
+            let block = self.edit(nid, ino, offset)?;
+            let mut next = below(block, depth, step);
+            if next.0 == 0 {
+                next = self.new_node(ino, step.offset)?;
+                let block = self.edit(nid, ino, offset)?;
+                set_below(block, depth, step, next);
+                self.count_inode_blocks(ino, 1)?;
+            }
+            (nid, offset) = (next, step.offset);
+        }
+        self.edit(nid, ino, offset)?;
+        Ok(Slot { nid, offset, index: way.slot })
+    }
+
+    /// The address in a slot.
+    pub(super) fn address_in(&self, layout: &Inode, slot: &Slot) -> Result<BlockAddr> {
+        let block = self.node(slot.nid, layout.ino(), slot.offset)?;
+        let addresses = if slot.offset == 0 { layout.addresses(&block) } else { node::entries(&block) };
+        Ok(addresses.get(usize_from(slot.index)).map_or(BlockAddr::NULL, |at| BlockAddr(at.get())))
+    }
+
+    /// Sets the address in a slot, and gives back the block that was there.
+    pub(super) fn set_address(&mut self, layout: &Inode, slot: &Slot, at: BlockAddr) -> Result<BlockAddr> {
+        let ino = layout.ino();
+        let block = self.edit(slot.nid, ino, slot.offset)?;
+        let addresses = if slot.offset == 0 { layout.addresses_mut(block) } else { node::entries_mut(block) };
+        let Some(place) = addresses.get_mut(usize_from(slot.index)) else { return Ok(BlockAddr::NULL) };
+        let old = BlockAddr(place.get());
+        *place = at.0.into();
+        if is_block(old) && old != at {
+            let geometry = *self.geometry();
+            self.writer_mut()?.segments.give_back(&geometry, old)?;
+        }
+        Ok(old)
+    }
+
+    /// The hint at the longest run of blocks is no longer true.
+    pub(super) fn forget_extent(&mut self, ino: Nid) -> Result<()> {
+        if self.inode(ino)?.inode.fields().i_ext.len.get() != 0 {
+            self.edit_fields(ino)?.i_ext.len = 0.into();
+        }
+        Ok(())
+    }
+}
+
+/// True for the address of a block on the disk.
+pub(super) fn is_block(at: BlockAddr) -> bool {
+    !matches!(at, BlockAddr::NULL | BlockAddr::NEW | BlockAddr::COMPRESS)
+}
+
+/// The number of the node that a step leads to.
+fn below(block: &Block, depth: usize, step: &Step) -> Nid {
+    let nids = if depth == 0 { Inode::nids(block).as_slice() } else { node::entries(block) };
+    Nid(nids.get(usize_from(step.slot)).map_or(0, |nid| nid.get()))
+}
+
+fn set_below(block: &mut Block, depth: usize, step: &Step, nid: Nid) {
+    let nids = if depth == 0 { inode::nids_mut(block).as_mut_slice() } else { node::entries_mut(block) };
+    if let Some(place) = nids.get_mut(usize_from(step.slot)) {
+        *place = nid.0.into();
+    }
+}
+
+/// The first block of a file whose address is in a node with this offset: the offset counts indirect nodes too, which
+/// have none.
+pub(super) fn first_of_node(layout: &Inode, offset: u32) -> u64 {
+    const NODES: u32 = node::ENTRIES_PER_NODE;
+    // Two direct nodes, and two indirect ones with what is below them, behind the inode.
+    const BEFORE_DOUBLE: u32 = 2 * NODES + 4;
+    let fanout = layout.fanout();
+    let direct = match offset {
+        0 => return 0,
+        1 | 2 => offset - 1,
+        3..=BEFORE_DOUBLE => offset.saturating_sub(2 + offset.saturating_sub(4) / (NODES + 1)),
+        _ => offset.saturating_sub(5 + (offset - BEFORE_DOUBLE).saturating_sub(3) / (NODES + 1)),
+    };
+    u64::from(fanout.inode) + u64::from(direct) * u64::from(fanout.direct)
+}
+
+#[cfg(test)]
+mod tests {
+    use f2fs_disk::flags::Features;
+
+    use super::*;
+
+    #[test]
+    fn the_first_block_of_a_node_is_the_one_that_the_way_leads_through() {
+        let block = inode::new_block(Nid(9), 0o100_644, Features::empty());
+        let layout = Inode::verify(&block, Nid(9), Features::empty(), 0).unwrap();
+        let n = 1018_u64;
+        let far = u64::from(layout.fanout().inode) + 2 * n + 2 * n * n;
+        for index in [0, 5, 1000, 2000, 5000, 2 * n * n, far - 1, far, far + n * n + 7, far + 3 * n * n] {
+            let way = layout.fanout().way(index).unwrap();
+            let offset = way.steps().last().map_or(0, |step| step.offset);
+            assert_eq!(first_of_node(&layout, offset) + u64::from(way.slot), index, "{offset}");
+        }
+    }
+}

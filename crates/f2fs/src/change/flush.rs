@@ -1,0 +1,81 @@
+//! Pages go to the logs of data.
+
+#![expect(clippy::arithmetic_side_effects, reason = "addresses within a segment")]
+
+use std::sync::Arc;
+
+use f2fs_disk::flags::Advise;
+use f2fs_disk::inode::Kind;
+use f2fs_disk::summary::Summary;
+use f2fs_disk::{Block, BlockAddr, Nid};
+
+use crate::error::Result;
+use crate::store::{Node, Store};
+use crate::writer::{COLD_DATA, HOT_DATA, WARM_DATA};
+
+/// Blocks that lie one behind the other.
+#[derive(Debug, Default)]
+struct Batch {
+    at: Option<BlockAddr>,
+    blocks: Vec<Arc<Block>>,
+}
+
+impl Store {
+    /// Writes the pages of all files; nothing is durable by that.
+    pub(crate) fn flush_all(&mut self) -> Result<()> {
+        let mut files: Vec<Nid> = self.writer()?.pages.keys().copied().collect();
+        files.sort_unstable();
+        files.into_iter().try_for_each(|ino| self.flush_file(ino))
+    }
+
+    /// Writes the pages of a file, in the order of the file: all of them get their places, and are submitted, before
+    /// another file's.
+    pub(crate) fn flush_file(&mut self, ino: Nid) -> Result<()> {
+        let Some(pages) = self.writer()?.pages.get(&ino).cloned() else { return Ok(()) };
+        let written = self.write_file(ino, &pages);
+        self.noted(written)?;
+        let writer = self.writer_mut()?;
+        if let Some(pages) = writer.pages.remove(&ino) {
+            writer.page_count -= f2fs_disk::convert::to_u64(pages.len());
+        }
+        Ok(())
+    }
+
+    fn write_file(&mut self, ino: Nid, pages: &crate::writer::Pages) -> Result<()> {
+        let node = self.inode(ino)?;
+        let log = log_of(&node);
+        let mut batch = Batch::default();
+        for (index, page) in pages {
+            let slot = self.slot_made(&node.inode, *index)?;
+            let version = self.nat_entry(slot.nid)?.version;
+            let summary = Summary::new(slot.nid, version, u16::try_from(slot.index).unwrap_or(0));
+            let at = self.allocate(log, summary)?;
+            self.set_address(&node.inode, &slot, at)?;
+            let follows = batch.at.is_some_and(|start| start.0 + f2fs_disk::convert::u32_len(batch.blocks.len()) == at.0);
+            if !follows {
+                self.submit(&mut batch)?;
+                batch.at = Some(at);
+            }
+            batch.blocks.push(Arc::clone(page));
+        }
+        self.submit(&mut batch)
+    }
+
+    fn submit(&mut self, batch: &mut Batch) -> Result<()> {
+        let Batch { at, blocks } = std::mem::take(batch);
+        let Some(at) = at else { return Ok(()) };
+        let parts: Vec<&[u8]> = blocks.iter().map(|block| block.as_slice()).collect();
+        self.write_blocks(at, &parts)
+    }
+}
+
+/// The log that the contents of an inode go to.
+fn log_of(node: &Node) -> usize {
+    let advise = node.inode.advise();
+    match node.inode.kind() {
+        Kind::Directory => HOT_DATA,
+        _ if advise.contains(Advise::COLD) => COLD_DATA,
+        _ if advise.contains(Advise::HOT) => HOT_DATA,
+        _ => WARM_DATA,
+    }
+}

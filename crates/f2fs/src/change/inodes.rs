@@ -1,0 +1,242 @@
+//! Inodes that come and go.
+
+#![expect(clippy::arithmetic_side_effects, reason = "counts of inodes, bounded by the superblock")]
+
+use f2fs_disk::BLOCK_SIZE;
+use f2fs_disk::convert::{to_u64, u32_len};
+use f2fs_disk::dentry::{New, SlotsMut};
+use f2fs_disk::flags::{Advise, Features, InlineFlags, InodeFlags};
+use f2fs_disk::inode::{self, DiskInode, Inode, Kind};
+use f2fs_disk::node::XATTR_OFFSET;
+use f2fs_disk::Nid;
+use vfs::file_system::Time;
+
+use super::Urgency;
+use crate::error::{CallerError, Result};
+use crate::store::Store;
+
+/// Blocks and nodes that a new inode and its name may take.
+const CREATE_BLOCKS: u64 = 16;
+/// Longest target of a symbolic link.
+const TARGET_BYTES_MAX: usize = BLOCK_SIZE - 1;
+/// Flags that a new inode gets from its directory.
+const INHERITED: InodeFlags = InodeFlags::SYNC
+    .union(InodeFlags::NODUMP)
+    .union(InodeFlags::NOATIME)
+    .union(InodeFlags::NOCOMP)
+    .union(InodeFlags::PROJINHERIT);
+
+/// An inode to be made.
+#[derive(Debug, Clone)]
+pub(crate) struct NewInode<'a> {
+    pub(crate) kind: Kind,
+    pub(crate) permissions: u32,
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+    pub(crate) rdev: u32,
+    pub(crate) target: &'a [u8],
+    /// Attributes by the names that Linux has for them.
+    pub(crate) xattrs: Vec<(&'a [u8], Vec<u8>)>,
+}
+
+impl Store {
+    /// The time by the clock.
+    pub(crate) fn now(&self) -> Time {
+        self.writer.as_ref().map_or_else(Time::default, |writer| {
+            let (sec, nsec) = writer.env.now();
+            Time { sec, nsec }
+        })
+    }
+
+    /// Makes an inode in a directory, under a name, or without one and with no links.
+    pub(crate) fn create(&mut self, dir: Nid, name: Option<&[u8]>, new: &NewInode<'_>) -> Result<Nid> {
+        if new.kind == Kind::Symlink {
+            match new.target.len() {
+                0 => return Err(CallerError::NotFound.into()),
+                1..=TARGET_BYTES_MAX => {}
+                _ => return Err(CallerError::NameTooLong.into()),
+            }
+        }
+        self.make_room(CREATE_BLOCKS, CREATE_BLOCKS, Urgency::Normal)?;
+        let parent = self.inode(dir)?;
+        self.check_is_writable(&parent)?;
+        let ino = self.new_nid()?;
+        let links = match (new.kind, name) {
+            (_, None) => 0,
+            (Kind::Directory, _) => 2,
+            _ => 1,
+        };
+        let mut block = self.inode_block(ino, &parent.inode, new);
+        let fields = inode::fields_mut(&mut block);
+        fields.i_links = links.into();
+        set_name(fields, dir, name.unwrap_or_default());
+        if let Some(name) = name.filter(|_| new.kind == Kind::File) {
+            fields.i_advise |= self.temperature(name).bits();
+        }
+        self.add_node(ino, ino, block)?;
+        self.writer_mut()?.valid_inodes += 1;
+        let filled = self.fill(ino, dir, new).and_then(|()| match name {
+            Some(name) => self.add_name(dir, name, ino, new.kind),
+            None => Ok(()),
+        });
+        if let Err(error) = filled {
+            // Nobody has seen it.
+            self.free_inode(ino)?;
+            return Err(error);
+        }
+        match name {
+            Some(_) if new.kind == Kind::Directory => self.add_links(dir, 1)?,
+            Some(_) => {}
+            None => {
+                self.writer_mut()?.orphans.insert(ino);
+            }
+        }
+        Ok(ino)
+    }
+
+    fn inode_block(&mut self, ino: Nid, parent: &Inode, new: &NewInode<'_>) -> f2fs_disk::Block {
+        let features = self.features();
+        let now = self.now();
+        let mode = new.kind.mode_bits() | u16::try_from(new.permissions & 0o7777).unwrap_or(0);
+        let mut block = inode::new_block(ino, mode, features);
+        let generation = self.next_generation();
+        let fields = inode::fields_mut(&mut block);
+        (fields.i_uid, fields.i_gid) = (new.uid.into(), new.gid.into());
+        fields.i_blocks = 1.into();
+        set_times(fields, now);
+        fields.i_generation = generation.into();
+        fields.i_inline |= InlineFlags::XATTR.bits();
+        fields.i_inline |= match new.kind {
+            Kind::File | Kind::Symlink => InlineFlags::DATA.bits(),
+            Kind::Directory => InlineFlags::DENTRY.bits(),
+            _ => 0,
+        };
+        let mut inherited = parent.flags().intersection(INHERITED);
+        match new.kind {
+            Kind::Directory => {
+                fields.i_current_depth = 1.into();
+                inherited |= parent.flags().intersection(InodeFlags::DIRSYNC);
+            }
+            Kind::File => inherited.remove(InodeFlags::PROJINHERIT),
+            _ => inherited = InodeFlags::empty(),
+        }
+        fields.i_flags = inherited.bits().into();
+        if let Some(extra) = inode::extra_mut(&mut block) {
+            if features.contains(Features::INODE_CRTIME) {
+                extra.i_crtime = now.sec.cast_unsigned().into();
+                extra.i_crtime_nsec = now.nsec.into();
+            }
+            if parent.flags().contains(InodeFlags::PROJINHERIT) {
+                extra.i_projid = parent.project(features).unwrap_or(0).into();
+            }
+        }
+        block
+    }
+
+    fn next_generation(&mut self) -> u32 {
+        let Some(writer) = self.writer.as_deref_mut() else { return 0 };
+        writer.generation = writer.generation.wrapping_add(1);
+        writer.generation
+    }
+
+    /// What makes the kind of an inode: names of itself and above, a target, a device number; and its attributes.
+    fn fill(&mut self, ino: Nid, dir: Nid, new: &NewInode<'_>) -> Result<()> {
+        let layout = self.inode(ino)?.inode;
+        let block = self.edit_inode(ino)?;
+        match new.kind {
+            Kind::Directory => {
+                let area = layout.inline_area_mut(block);
+                let size = area.len();
+                let mut slots = SlotsMut::inline(area);
+                for (slot, (name, target)) in [(&b"."[..], ino), (b"..", dir)].into_iter().enumerate() {
+                    slots.put(slot, &New { name, hash: 0, ino: target, kind: Kind::Directory });
+                }
+                inode::fields_mut(block).i_size = to_u64(size).into();
+            }
+            Kind::Symlink => {
+                inode::fields_mut(block).i_size = 0.into();
+                self.write_data(ino, 0, new.target)?;
+            }
+            Kind::CharDevice | Kind::BlockDevice => {
+                let is_small = new.rdev <= 0xffff;
+                if let [old, other, ..] = layout.addresses_mut(block) {
+                    (*old, *other) = if is_small { (new.rdev.into(), 0.into()) } else { (0.into(), new.rdev.into()) };
+                }
+            }
+            _ => {}
+        }
+        for (name, value) in &new.xattrs {
+            self.put_xattr(ino, name, Some(value))?;
+        }
+        Ok(())
+    }
+
+    /// Whether the end of a name says that the file will change rarely, or often.
+    fn temperature(&self, name: &[u8]) -> Advise {
+        let fields = self.superblock().fields();
+        let cold = usize::try_from(fields.extension_count.get()).unwrap_or(0);
+        let hot = usize::from(fields.hot_ext_count);
+        let is = |entry: &[u8; 8]| {
+            let len = entry.iter().position(|byte| *byte == 0).unwrap_or(entry.len());
+            has_extension(name, entry.get(..len).unwrap_or_default())
+        };
+        if fields.extension_list.iter().take(cold).any(is) {
+            return Advise::COLD;
+        }
+        match fields.extension_list.iter().skip(cold).take(hot).any(is) {
+            true => Advise::HOT,
+            false => Advise::empty(),
+        }
+    }
+
+    /// Adds to the count of an inode's names.
+    pub(super) fn add_links(&mut self, ino: Nid, more: i32) -> Result<()> {
+        let fields = self.edit_fields(ino)?;
+        fields.i_links = fields.i_links.get().saturating_add_signed(more).into();
+        Ok(())
+    }
+
+    /// Removes an inode with all that it has. It has no name any more.
+    pub(crate) fn free_inode(&mut self, ino: Nid) -> Result<()> {
+        self.make_room(0, 8, Urgency::Removal)?;
+        let node = self.inode(ino)?;
+        if matches!(node.inode.kind(), Kind::File | Kind::Directory | Kind::Symlink) {
+            self.free_from(ino, 0)?;
+        }
+        if let Some(nid) = self.inode(ino)?.inode.xattr_nid() {
+            self.node(nid, ino, XATTR_OFFSET)?;
+            self.remove_node(nid)?;
+        }
+        self.remove_node(ino)?;
+        let writer = self.writer_mut()?;
+        writer.valid_inodes = writer.valid_inodes.saturating_sub(1);
+        writer.orphans.remove(&ino);
+        Ok(())
+    }
+}
+
+/// True for a name with an extension of the volume's lists, also in front of a further one.
+fn has_extension(name: &[u8], extension: &[u8]) -> bool {
+    if extension.is_empty() {
+        return false;
+    }
+    if extension == b"*" {
+        return true;
+    }
+    let parts = name.split(|byte| *byte == b'.').skip(1);
+    parts.into_iter().any(|part| part.eq_ignore_ascii_case(extension))
+}
+
+/// The name under which, and the directory where, an inode was made or moved to last.
+pub(super) fn set_name(fields: &mut DiskInode, dir: Nid, name: &[u8]) {
+    fields.i_pino = dir.0.into();
+    fields.i_namelen = u32_len(name.len()).into();
+    fields.i_name = [0; inode::NAME_BYTES_MAX];
+    fields.i_name.iter_mut().zip(name).for_each(|(to, byte)| *to = *byte);
+}
+
+pub(crate) fn set_times(fields: &mut DiskInode, now: Time) {
+    let (sec, nsec) = (now.sec.cast_unsigned().into(), now.nsec.into());
+    (fields.i_atime, fields.i_mtime, fields.i_ctime) = (sec, sec, sec);
+    (fields.i_atime_nsec, fields.i_mtime_nsec, fields.i_ctime_nsec) = (nsec, nsec, nsec);
+}

@@ -1,0 +1,56 @@
+//! Changes of a volume: what they do to nodes and pages in memory, and how that goes to the disk.
+//!
+//! - `open`: what a volume that is open for writing needs to know: segments, logs, numbers, orphans
+//! - `room`: whether there is room for a change; `clean`: how there comes to be
+//! - `nodes`: nodes and their numbers; `addresses`: those of the blocks of a file
+//! - `data`: contents; `shape`: sizes, holes and reserved blocks; `flush`: pages go to the logs of data
+//! - `names`: names of directories; `xattrs`; `inodes`: inodes that come and go
+//! - `commit`: nodes, tables and a checkpoint
+//! - `replay`: fsynced files of before are made part of the volume
+//!
+//! All of it is done by one thread at a time, who has the volume to itself. A file's pages are given their places and
+//! submitted as one run, so that requests of different files are never mixed.
+//!
+//! Every change finds room for itself first ([`Store::make_room`]); what fails later is the device, or the image is
+//! damaged, and then nothing is written any more.
+
+mod addresses;
+mod clean;
+mod commit;
+mod data;
+mod flush;
+mod inodes;
+mod names;
+mod nodes;
+mod open;
+mod replay;
+mod room;
+mod shape;
+mod xattrs;
+
+pub(crate) use inodes::NewInode;
+pub(crate) use names::check_name;
+pub(crate) use room::Urgency;
+
+use f2fs_disk::Nid;
+
+use crate::error::{CallerError, Result};
+use crate::store::Store;
+use crate::writer::Writer;
+
+impl Store {
+    /// What is known of a volume that is open for writing.
+    pub(crate) fn writer(&self) -> Result<&Writer> {
+        Ok(self.writer.as_deref().ok_or(CallerError::ReadOnly)?)
+    }
+
+    /// The same, to change it.
+    pub(crate) fn writer_mut(&mut self) -> Result<&mut Writer> {
+        Ok(self.writer.as_deref_mut().ok_or(CallerError::ReadOnly)?)
+    }
+
+    /// True for an inode that has lost its last name.
+    pub(crate) fn is_orphan(&self, ino: Nid) -> bool {
+        self.writer.as_ref().is_some_and(|writer| writer.orphans.contains(&ino))
+    }
+}

@@ -1,0 +1,187 @@
+//! Nodes that change, and their numbers.
+
+#![expect(clippy::arithmetic_side_effects, reason = "counts of nodes and blocks, bounded by the superblock")]
+
+use std::sync::Arc;
+
+use f2fs_disk::geometry::NAT_ENTRIES_PER_BLOCK;
+use f2fs_disk::inode::{self, DiskInode};
+use f2fs_disk::nat::NatEntry;
+use f2fs_disk::node::Footer;
+use f2fs_disk::summary::{Summary, SummaryBlock};
+use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid};
+
+use crate::error::{Error, Result};
+use crate::store::Store;
+use crate::writer::{HOT_NODE, Log};
+
+/// Numbers below this one are those of the format itself.
+const NID_MIN: u32 = 4;
+
+impl Store {
+    /// A number that no node has.
+    pub(super) fn new_nid(&mut self) -> Result<Nid> {
+        loop {
+            if let Some(nid) = self.writer_mut()?.free_nids.pop_front() {
+                return Ok(nid);
+            }
+            if self.writer()?.nat_left == 0 {
+                return Err(Error::NoSpace);
+            }
+            self.find_free_nids()?;
+        }
+    }
+
+    /// Looks through one more block of the NAT.
+    fn find_free_nids(&mut self) -> Result<()> {
+        let geometry = *self.geometry();
+        let block = self.writer()?.nat_scan % geometry.nat_blocks.max(1);
+        let first = block * NAT_ENTRIES_PER_BLOCK;
+        let mut found = Vec::new();
+        for nid in (first..first + NAT_ENTRIES_PER_BLOCK).filter(|nid| (NID_MIN..geometry.nid_count).contains(nid)) {
+            if self.nat_entry(Nid(nid))?.at() == BlockAddr::NULL {
+                found.push(Nid(nid));
+            }
+        }
+        let writer = self.writer_mut()?;
+        // Those that this transaction gave back wait for its end.
+        found.retain(|nid| !writer.freed_nids.contains(nid));
+        writer.free_nids.extend(found);
+        writer.nat_scan = block + 1;
+        writer.nat_left -= 1;
+        Ok(())
+    }
+
+    pub(super) fn set_nat(&mut self, nid: Nid, version: u8, ino: Nid, at: BlockAddr) -> Result<()> {
+        self.nat.insert(nid, NatEntry::new(version, ino, at));
+        self.writer_mut()?.changes += 1;
+        Ok(())
+    }
+
+    /// Puts a new node into memory; it counts as a block of its inode's, which the caller notes there.
+    pub(super) fn add_node(&mut self, nid: Nid, ino: Nid, block: Block) -> Result<()> {
+        let version = self.nat_entry(nid)?.version;
+        self.set_nat(nid, version, ino, BlockAddr::NEW)?;
+        let writer = self.writer_mut()?;
+        writer.nodes.insert(nid, Arc::new(block));
+        writer.valid_nodes += 1;
+        writer.valid_blocks += 1;
+        Ok(())
+    }
+
+    /// A new node of an inode, without anything in it.
+    pub(super) fn new_node(&mut self, ino: Nid, offset: u32) -> Result<Nid> {
+        let nid = self.new_nid()?;
+        let mut block = [0; BLOCK_SIZE];
+        Footer::new(nid, ino, offset).put(&mut block);
+        self.add_node(nid, ino, block)?;
+        Ok(nid)
+    }
+
+    /// Removes a node; its inode's count of blocks is the caller's business.
+    pub(super) fn remove_node(&mut self, nid: Nid) -> Result<()> {
+        let entry = self.nat_entry(nid)?;
+        if let Some(at) = self.address(nid)? {
+            let geometry = *self.geometry();
+            self.writer_mut()?.segments.give_back(&geometry, at)?;
+        }
+        self.set_nat(nid, entry.version.wrapping_add(1), Nid(0), BlockAddr::NULL)?;
+        let writer = self.writer_mut()?;
+        writer.nodes.remove(&nid);
+        writer.freed_nids.push(nid);
+        writer.valid_nodes = writer.valid_nodes.saturating_sub(1);
+        writer.valid_blocks = writer.valid_blocks.saturating_sub(1);
+        Ok(())
+    }
+
+    /// The block of a node, to be changed.
+    pub(super) fn edit(&mut self, nid: Nid, ino: Nid, offset: u32) -> Result<&mut Block> {
+        if self.changed_node(nid).is_none() {
+            let block = self.node(nid, ino, offset)?;
+            self.writer_mut()?.nodes.insert(nid, block);
+        }
+        let writer = self.writer_mut()?;
+        writer.changes += 1;
+        let block = writer.nodes.get_mut(&nid).ok_or(Error::NoSpace)?;
+        Ok(Arc::make_mut(block))
+    }
+
+    /// The block of an inode, to be changed.
+    pub(crate) fn edit_inode(&mut self, ino: Nid) -> Result<&mut Block> {
+        self.edit(ino, ino, 0)
+    }
+
+    /// The fields of an inode, to be changed.
+    pub(crate) fn edit_fields(&mut self, ino: Nid) -> Result<&mut DiskInode> {
+        Ok(inode::fields_mut(self.edit_inode(ino)?))
+    }
+
+    /// Adds to the count of an inode's blocks, and to that of the volume.
+    pub(super) fn count_blocks(&mut self, ino: Nid, more: i64) -> Result<()> {
+        if more != 0 {
+            self.count_inode_blocks(ino, more)?;
+            let writer = self.writer_mut()?;
+            writer.valid_blocks = writer.valid_blocks.saturating_add_signed(more);
+        }
+        Ok(())
+    }
+
+    /// Adds to the count of an inode's blocks alone: its nodes count when they are made.
+    pub(super) fn count_inode_blocks(&mut self, ino: Nid, more: i64) -> Result<()> {
+        let fields = self.edit_fields(ino)?;
+        fields.i_blocks = fields.i_blocks.get().saturating_add_signed(more).into();
+        Ok(())
+    }
+
+    /// The next block of a log, which is in use from now on.
+    pub(super) fn allocate(&mut self, log: usize, summary: Summary) -> Result<BlockAddr> {
+        let geometry = *self.geometry();
+        if self.writer()?.logs.get(log).is_none_or(|open| open.room() == 0) {
+            self.change_segment(log)?;
+        }
+        let writer = self.writer_mut()?;
+        let open = writer.logs.get_mut(log).ok_or(Error::NoSpace)?;
+        let at = open.next_address(&geometry);
+        if let Some(entry) = open.summaries.get_mut(f2fs_disk::convert::usize_from(open.next)) {
+            *entry = summary;
+        }
+        open.next += 1;
+        let is_full = open.room() == 0;
+        writer.segments.take(&geometry, at)?;
+        writer.changes += 1;
+        if is_full {
+            self.change_segment(log)?;
+        }
+        Ok(at)
+    }
+
+    /// A log goes on in a free segment; the summary of the one it leaves is written.
+    pub(super) fn change_segment(&mut self, log: usize) -> Result<()> {
+        let left = self.writer()?.logs.get(log).map(|open| open.segment);
+        let number = u16::try_from(log).unwrap_or(0);
+        let next = self.writer_mut()?.segments.next_for(left, number)?;
+        let left = self.writer_mut()?.logs.get_mut(log).map(|open| std::mem::replace(open, Log::new(next)));
+        if let Some(left) = left {
+            let block = SummaryBlock::new(&left.summaries, log >= HOT_NODE, &[0; f2fs_disk::summary::JOURNAL_SIZE]);
+            let at = self.geometry().summary_block(left.segment);
+            self.write_blocks(at, &[&block])?;
+        }
+        Ok(())
+    }
+
+    /// Writes blocks; where that fails nothing is written any more.
+    pub(super) fn write_blocks(&mut self, at: BlockAddr, blocks: &[&[u8]]) -> Result<()> {
+        let written = self.blocks.write(at, blocks);
+        self.noted(written)
+    }
+
+    /// Remembers a failure.
+    pub(super) fn noted<T>(&mut self, result: Result<T>) -> Result<T> {
+        if let (Err(error), Some(writer)) = (&result, self.writer.as_deref_mut())
+            && writer.poison.is_none()
+        {
+            writer.poison = Some(Box::new(error.clone()));
+        }
+        result
+    }
+}

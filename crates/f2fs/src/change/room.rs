@@ -1,0 +1,65 @@
+//! Whether there is room for a change.
+
+#![expect(clippy::arithmetic_side_effects, reason = "numbers of blocks of a volume, bounded by the superblock")]
+
+use crate::error::{Error, Result};
+use crate::store::Store;
+
+/// Sections that stay free for the cleaner.
+const CLEANER_SECTIONS: u64 = 3;
+/// Changed pages beyond which they are written: 32 MiB.
+const PAGES_MAX: u64 = 8192;
+/// Changed nodes beyond which a checkpoint is made: 64 MiB.
+const NODES_MAX: usize = 16_384;
+
+/// How far a change may go towards the end of the room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// It makes something.
+    Normal,
+    /// It gives room back: what others leave for the cleaner may be used.
+    Removal,
+}
+
+impl Store {
+    /// Finds room for a change that takes at most `blocks` more blocks, nodes too, and writes at most `dirty` blocks
+    /// besides; where there is none, commits and cleans.
+    ///
+    /// # Errors
+    /// [`Error::NoSpace`].
+    pub(crate) fn make_room(&mut self, blocks: u64, dirty: u64, urgency: Urgency) -> Result<()> {
+        self.writer()?.check()?;
+        if self.writer()?.page_count > PAGES_MAX {
+            self.flush_all()?;
+        }
+        if self.writer()?.nodes.len() > NODES_MAX {
+            self.commit(false)?;
+        }
+        let writer = self.writer()?;
+        if blocks > 0 && writer.valid_blocks + blocks > writer.user_blocks {
+            return Err(Error::NoSpace);
+        }
+        let spare = if urgency == Urgency::Normal { CLEANER_SECTIONS } else { 0 };
+        self.make_sections(blocks + dirty, spare)
+    }
+
+    fn make_sections(&mut self, more: u64, spare: u64) -> Result<()> {
+        if self.has_sections(more, spare)? {
+            return Ok(());
+        }
+        self.commit(false)?;
+        while !self.has_sections(more, spare)? {
+            if !self.clean_section()? {
+                // What removals may use is there for them.
+                return if spare == 0 && self.has_sections(more, 0)? { Ok(()) } else { Err(Error::NoSpace) };
+            }
+            self.commit(false)?;
+        }
+        Ok(())
+    }
+
+    fn has_sections(&self, more: u64, spare: u64) -> Result<bool> {
+        let writer = self.writer()?;
+        Ok(u64::from(writer.segments.free_sections()) >= writer.sections_needed(more) + spare)
+    }
+}

@@ -1,0 +1,290 @@
+//! Sizes of files, holes, and blocks that are reserved.
+
+#![expect(clippy::arithmetic_side_effects, reason = "offsets within files, checked against the largest file")]
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use f2fs_disk::convert::{to_u64, to_usize, usize_from};
+use f2fs_disk::flags::{Advise, InlineFlags};
+use f2fs_disk::inode::{self, Inode};
+use f2fs_disk::node::{self, ENTRIES_PER_NODE, first_byte};
+use f2fs_disk::{BlockAddr, Nid};
+
+use super::Urgency;
+use super::addresses::is_block;
+use crate::error::{CallerError, Result};
+use crate::store::Store;
+
+const BLOCK_BYTES: u64 = 4096;
+/// Nodes that are changed between two looks at the room that is left: each is written anew.
+const NODES_AT_ONCE: u64 = 256;
+/// Numbers of nodes in an inode, and levels of nodes below each.
+const NIDS: [(usize, u32); 5] = [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3)];
+
+impl Store {
+    /// Sets the size of a file. What is beyond it goes; what is new reads as zeros.
+    pub(crate) fn set_size(&mut self, ino: Nid, size: u64) -> Result<()> {
+        let node = self.inode(ino)?;
+        self.check_is_writable(&node)?;
+        if size > first_byte(node.inode.fanout().blocks_max()) {
+            return Err(CallerError::TooLarge.into());
+        }
+        let old = node.inode.size();
+        if node.inode.inline().contains(InlineFlags::DATA) {
+            let layout = node.inode;
+            if size > to_u64(layout.inline_size()) {
+                self.make_room(2, 2, Urgency::Normal)?;
+                self.leave_inline(ino)?;
+            } else {
+                self.make_room(0, 1, Urgency::Removal)?;
+                let block = self.edit_inode(ino)?;
+                let from = to_usize(size.min(old));
+                layout.inline_area_mut(block).get_mut(from..).unwrap_or_default().fill(0);
+            }
+        } else if size <= old {
+            self.cut(ino, size)?;
+        }
+        self.make_room(0, 1, Urgency::Removal)?;
+        self.edit_fields(ino)?.i_size = size.into();
+        Ok(())
+    }
+
+    /// Gives back all blocks of a file behind a size; the rest of the last one becomes zeros.
+    fn cut(&mut self, ino: Nid, size: u64) -> Result<()> {
+        self.zero_part(ino, size, size.next_multiple_of(BLOCK_BYTES))?;
+        let fields = self.edit_fields(ino)?;
+        fields.i_advise &= !Advise::KEEP_SIZE.bits();
+        self.free_from(ino, size.div_ceil(BLOCK_BYTES))
+    }
+
+    /// Makes a part of one block zeros, where it has any contents.
+    fn zero_part(&mut self, ino: Nid, from: u64, to: u64) -> Result<()> {
+        if from >= to {
+            return Ok(());
+        }
+        let index = from / BLOCK_BYTES;
+        let node = self.inode(ino)?;
+        let Some(slot) = self.slot(&node, index)? else { return Ok(()) };
+        let at = self.address_in(&node.inode, &slot)?;
+        if !is_block(at) && self.page(ino, index).is_none() {
+            return Ok(());
+        }
+        self.make_room(0, 4, Urgency::Removal)?;
+        let slot = self.slot_made(&node.inode, index)?;
+        let (mut page, _) = self.page_to_change(&node.inode, &slot, index, false)?;
+        let start = first_byte(index);
+        let part = to_usize(from - start)..to_usize(to - start);
+        Arc::make_mut(&mut page).get_mut(part).unwrap_or_default().fill(0);
+        self.writer_mut()?.put_page(ino, index, page);
+        self.forget_extent(ino)
+    }
+
+    /// Gives back all blocks of a file from block `from` on, and nodes that lead to nothing.
+    pub(super) fn free_from(&mut self, ino: Nid, from: u64) -> Result<()> {
+        self.writer_mut()?.drop_pages(ino, from);
+        let node = self.inode(ino)?;
+        let layout = node.inode;
+        self.forget_extent(ino)?;
+        let own = u64::from(layout.fanout().inode);
+        self.free_addresses(&layout, ino, 0, from.min(own)..own)?;
+        let mut first = own;
+        for (slot, levels) in NIDS {
+            let count = nodes_below(levels) * u64::from(layout.fanout().direct);
+            let block = self.inode(ino)?.block;
+            let nid = Nid(Inode::nids(&block).get(slot).map_or(0, |nid| nid.get()));
+            if nid.0 != 0 && from < first + count {
+                let offset = offset_of(slot);
+                if self.free_below(&layout, (nid, offset, levels), from.saturating_sub(first))? {
+                    let block = self.edit_inode(ino)?;
+                    if let Some(place) = inode::nids_mut(block).get_mut(slot) {
+                        *place = 0.into();
+                    }
+                }
+            }
+            first += count;
+        }
+        Ok(())
+    }
+
+    /// Gives back what is below a node, from block `from` of those that it leads to; true where all of it went, and the
+    /// node with it.
+    fn free_below(&mut self, layout: &Inode, (nid, offset, levels): (Nid, u32, u32), from: u64) -> Result<bool> {
+        let ino = layout.ino();
+        self.make_room(0, NODES_AT_ONCE, Urgency::Removal)?;
+        if levels == 1 {
+            let count = u64::from(layout.fanout().direct);
+            self.free_addresses(layout, nid, offset, from.min(count)..count)?;
+        } else {
+            let each = nodes_below(levels - 1) * u64::from(layout.fanout().direct);
+            let block = self.node(nid, ino, offset)?;
+            let step = if levels == 2 { 1 } else { ENTRIES_PER_NODE + 1 };
+            let start = from / each;
+            for slot in u32::try_from(start).unwrap_or(ENTRIES_PER_NODE)..ENTRIES_PER_NODE {
+                let below = Nid(node::entries(&block).get(usize_from(slot)).map_or(0, |nid| nid.get()));
+                if below.0 == 0 {
+                    continue;
+                }
+                let rest = from.saturating_sub(u64::from(slot) * each);
+                if self.free_below(layout, (below, offset + 1 + slot * step, levels - 1), rest)? {
+                    let block = self.edit(nid, ino, offset)?;
+                    if let Some(place) = node::entries_mut(block).get_mut(usize_from(slot)) {
+                        *place = 0.into();
+                    }
+                }
+            }
+        }
+        if from > 0 {
+            return Ok(false);
+        }
+        self.remove_node(nid)?;
+        self.count_inode_blocks(ino, -1)?;
+        Ok(true)
+    }
+
+    /// Gives back blocks whose addresses stand in a node, by their indexes there.
+    fn free_addresses(&mut self, layout: &Inode, nid: Nid, offset: u32, range: Range<u64>) -> Result<()> {
+        let ino = layout.ino();
+        let (start, end) = (to_usize(range.start), to_usize(range.end));
+        let block = self.node(nid, ino, offset)?;
+        let addresses = if offset == 0 { layout.addresses(&block) } else { node::entries(&block) };
+        let given: Vec<BlockAddr> =
+            addresses.get(start..end).unwrap_or_default().iter().map(|at| BlockAddr(at.get())).collect();
+        if given.iter().all(|at| *at == BlockAddr::NULL) {
+            return Ok(());
+        }
+        // Inline contents stand where addresses would.
+        if offset == 0 && layout.inline().intersects(InlineFlags::DATA.union(InlineFlags::DENTRY)) {
+            return Ok(());
+        }
+        let geometry = *self.geometry();
+        let block = self.edit(nid, ino, offset)?;
+        let addresses = if offset == 0 { layout.addresses_mut(block) } else { node::entries_mut(block) };
+        addresses.get_mut(start..end).unwrap_or_default().iter_mut().for_each(|at| *at = 0.into());
+        let mut freed = 0;
+        for at in given {
+            if is_block(at) {
+                self.writer_mut()?.segments.give_back(&geometry, at)?;
+            }
+            // The mark of a compressed cluster is counted with the blocks that compression saved.
+            freed += i64::from(at != BlockAddr::NULL);
+        }
+        self.count_blocks(ino, -freed)
+    }
+
+    /// Makes a range a hole.
+    pub(crate) fn punch(&mut self, ino: Nid, offset: u64, len: u64) -> Result<()> {
+        let node = self.inode(ino)?;
+        self.check_is_writable(&node)?;
+        let end = offset.checked_add(len).ok_or(CallerError::TooLarge)?.min(node.inode.size());
+        if offset >= end {
+            return Ok(());
+        }
+        if node.inode.inline().contains(InlineFlags::DATA) {
+            self.make_room(0, 1, Urgency::Removal)?;
+            let layout = node.inode;
+            let area = layout.inline_area_mut(self.edit_inode(ino)?);
+            area.get_mut(to_usize(offset)..to_usize(end)).unwrap_or_default().fill(0);
+            return Ok(());
+        }
+        let whole = offset.div_ceil(BLOCK_BYTES)..end / BLOCK_BYTES;
+        if whole.start > whole.end || whole.start * BLOCK_BYTES > end {
+            return self.zero_part(ino, offset, end);
+        }
+        self.zero_part(ino, offset, whole.start * BLOCK_BYTES)?;
+        if whole.end >= whole.start {
+            self.zero_part(ino, whole.end * BLOCK_BYTES, end)?;
+        }
+        // A size that ends within a block leaves nothing behind it.
+        let whole = if end == node.inode.size() { whole.start..end.div_ceil(BLOCK_BYTES) } else { whole };
+        self.free_range(ino, whole)
+    }
+
+    /// Gives back the blocks of a range; nodes stay.
+    pub(super) fn free_range(&mut self, ino: Nid, range: Range<u64>) -> Result<()> {
+        let mut index = range.start;
+        while index < range.end {
+            let node = self.inode(ino)?;
+            let run = crate::map::run(self, &node, index, range.end - index)?;
+            if run.at != BlockAddr::NULL {
+                self.make_room(0, NODES_AT_ONCE, Urgency::Removal)?;
+                self.forget_extent(ino)?;
+                for index in index..index + run.count {
+                    self.writer_mut()?.drop_page(ino, index);
+                    let slot = self.slot_made(&node.inode, index)?;
+                    self.set_address(&node.inode, &slot, BlockAddr::NULL)?;
+                }
+                let count = i64::try_from(run.count).unwrap_or(i64::MAX);
+                self.count_blocks(ino, -count)?;
+            }
+            index += run.count;
+        }
+        Ok(())
+    }
+
+    /// Reserves the blocks of a range that have none; `grows` makes the file as long.
+    pub(crate) fn reserve(&mut self, ino: Nid, offset: u64, len: u64, grows: bool) -> Result<()> {
+        let node = self.inode(ino)?;
+        self.check_is_writable(&node)?;
+        let end = offset.checked_add(len).ok_or(CallerError::TooLarge)?;
+        if end > first_byte(node.inode.fanout().blocks_max()) {
+            return Err(CallerError::TooLarge.into());
+        }
+        let (first, last) = (offset / BLOCK_BYTES, end.div_ceil(BLOCK_BYTES));
+        let is_inline = node.inode.inline().contains(InlineFlags::DATA);
+        let missing = if is_inline { last - first + 1 } else { self.missing_blocks(ino, first, last)? };
+        let nodes = missing / 512 + super::data::NODES_PER_WAY + 2;
+        let cost = if missing == 0 { 0 } else { missing + nodes };
+        // Reserved blocks are written later, if ever; their nodes are written with the next checkpoint.
+        self.check_blocks(cost)?;
+        self.make_room(nodes.min(cost), nodes, Urgency::Normal)?;
+        self.leave_inline(ino)?;
+        let layout = self.inode(ino)?.inode;
+        let (mut index, mut added) = (first, 0);
+        while index < last {
+            let node = self.inode(ino)?;
+            let run = crate::map::run(self, &node, index, last - index)?;
+            if run.at == BlockAddr::NULL {
+                for index in index..index + run.count {
+                    let slot = self.slot_made(&layout, index)?;
+                    self.set_address(&layout, &slot, BlockAddr::NEW)?;
+                    added += 1;
+                }
+            }
+            index += run.count;
+        }
+        self.count_blocks(ino, added)?;
+        self.forget_extent(ino)?;
+        let fields = self.edit_fields(ino)?;
+        if end > fields.i_size.get() {
+            match grows {
+                true => fields.i_size = end.into(),
+                // Or the next mount would take what is behind the end for left over.
+                false => fields.i_advise |= Advise::KEEP_SIZE.bits(),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_blocks(&self, blocks: u64) -> Result<()> {
+        let writer = self.writer()?;
+        match writer.valid_blocks + blocks > writer.user_blocks {
+            true => Err(crate::Error::NoSpace),
+            false => Ok(()),
+        }
+    }
+}
+
+/// Direct nodes below a number in an inode, with so many levels.
+fn nodes_below(levels: u32) -> u64 {
+    u64::from(ENTRIES_PER_NODE).saturating_pow(levels - 1)
+}
+
+/// Offset of the node that a number in an inode leads to.
+fn offset_of(slot: usize) -> u32 {
+    match slot {
+        0 | 1 | 2 => u32::try_from(slot).unwrap_or(0) + 1,
+        3 => 4 + ENTRIES_PER_NODE,
+        _ => 5 + 2 * ENTRIES_PER_NODE,
+    }
+}

@@ -1,0 +1,357 @@
+//! Contents of files, and what makes them durable.
+
+use std::time::Duration;
+
+use f2fs_disk::Nid;
+use f2fs_disk::convert::to_u64;
+use f2fs_disk::flags::InodeFlags;
+use f2fs_disk::inode::{self, Kind};
+use vfs::append_only;
+use vfs::atime::should_update_atime;
+use vfs::file_system::{
+    AllocateFlags, Answer, CopyRange, Handle, NodeId, OpenFlags, SyncWhat, WriteFlags, Written,
+};
+use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
+
+use super::attr::{kind, time};
+use super::held::leaves_atime;
+use super::xattr::has_xattr;
+use super::{F2fs, check_is_file, ino_of, node_of};
+use crate::change::Urgency;
+use crate::error::{CallerError, Error, Result};
+use crate::file;
+use crate::store::{Node, Store};
+
+const PERMISSION_BITS: u16 = 0o7777;
+/// Bytes that are copied at a time.
+const COPY_BYTES: u64 = 1 << 20;
+/// Shortest time between two steps of the background.
+const STEP_MIN: Duration = Duration::from_millis(500);
+
+impl F2fs {
+    pub(super) fn open_node(&self, node: NodeId, flags: OpenFlags) -> Answer<Handle> {
+        if !flags.intersects(OpenFlags::WRITE | OpenFlags::TRUNCATE) {
+            return self.look(|store| {
+                let found = node_of(store, node)?;
+                match found.inode.kind() {
+                    Kind::File => found.check_is_plain()?,
+                    Kind::Directory => {}
+                    _ => return Err(CallerError::NotSupported.into()),
+                }
+                Ok(self.opened(store, &found, flags))
+            });
+        }
+        self.change(|store| {
+            let found = node_of(store, node)?;
+            check_may_write(store, &found, flags)?;
+            if flags.contains(OpenFlags::TRUNCATE) {
+                let bits = flags.contains(OpenFlags::CLEAR_PRIVILEGES).then_some(BareSetGroup::Cleared);
+                drop_privileges(store, found.ino(), bits)?;
+                store.set_size(found.ino(), 0)?;
+                touch_contents(store, found.ino())?;
+                sync_marked(store, found.ino())?;
+            }
+            Ok(self.opened(store, &found, flags))
+        })
+    }
+
+    pub(super) fn opened(&self, store: &Store, node: &Node, flags: OpenFlags) -> Handle {
+        let Some(writer) = &store.writer else { return Handle(0) };
+        self.held.refer(node.ino());
+        self.held.open(flags, writer.poison.is_some())
+    }
+
+    /// Gives references back; an inode that only they kept goes.
+    pub(super) fn give_back(&self, node: NodeId, count: u64) {
+        let found = {
+            let store = self.store.read();
+            if store.writer.is_none() {
+                return;
+            }
+            ino_of(&store, node).ok().filter(|ino| self.held.give_back(*ino, count) && store.is_orphan(*ino))
+        };
+        if let Some(ino) = found {
+            // What cannot be removed now goes when the volume is opened the next time.
+            let _ = self.change(|store| self.drop_if_free(store, Some(ino)));
+        }
+    }
+
+    pub(super) fn read_node(&self, node: NodeId, handle: Handle, offset: u64, buf: &mut [u8]) -> Answer<usize> {
+        let (count, is_due) = self.look(|store| {
+            let found = node_of(store, node)?;
+            check_is_file(&found)?;
+            let count = file::read(store, &self.clusters, &found, offset, buf)?;
+            Ok((count, !leaves_atime(handle) && self.is_access_due(store, &found)))
+        })?;
+        if is_due {
+            self.note_access(node);
+        }
+        Ok(count)
+    }
+
+    /// Whether an access is to be noted on a node.
+    pub(super) fn is_access_due(&self, store: &Store, node: &Node) -> bool {
+        if store.writer.as_ref().is_none_or(|writer| writer.poison.is_some())
+            || node.inode.flags().contains(InodeFlags::NOATIME)
+        {
+            return false;
+        }
+        let (atime, mtime, ctime) = (node.inode.atime(), node.inode.mtime(), node.inode.ctime());
+        should_update_atime(self.serving.atime, store.now(), time(atime), time(mtime), time(ctime))
+    }
+
+    /// Notes an access; where that fails, it is not noted.
+    pub(super) fn note_access(&self, node: NodeId) {
+        let _ = self.change(|store| {
+            store.make_room(0, 1, Urgency::Normal)?;
+            let (ino, now) = (ino_of(store, node)?, store.now());
+            let fields = store.edit_fields(ino)?;
+            (fields.i_atime, fields.i_atime_nsec) = (now.sec.cast_unsigned().into(), now.nsec.into());
+            Ok(())
+        });
+    }
+
+    pub(super) fn write_node(
+        &self,
+        node: NodeId,
+        handle: Handle,
+        offset: u64,
+        data: &[u8],
+        flags: WriteFlags,
+    ) -> Answer<Written> {
+        let written = self.change(|store| {
+            let found = node_of(store, node)?;
+            check_is_file(&found)?;
+            let mut written = Written::default();
+            if data.is_empty() {
+                return Ok(written);
+            }
+            let ino = found.ino();
+            let is_cached = flags.contains(WriteFlags::FROM_CACHE);
+            let clears = flags.contains(WriteFlags::CLEAR_PRIVILEGES);
+            if clears || !is_cached {
+                let bits = clears.then(|| BareSetGroup::for_write(flags));
+                written.cleared_privileges = drop_privileges(store, ino, bits)?;
+            }
+            let at = if flags.contains(WriteFlags::APPEND) { found.inode.size() } else { offset };
+            if is_cached {
+                self.check_appends(store, &found, offset, data, flags)?;
+            }
+            let count = store.write_data(ino, at, data)?;
+            if is_cached && count < data.len() {
+                return Err(Error::NoSpace);
+            }
+            written.missing = data.len().saturating_sub(count);
+            touch_contents(store, ino)?;
+            sync_marked(store, ino)?;
+            Ok(written)
+        })?;
+        if flags.contains(WriteFlags::DATA_SYNC) && !data.is_empty() {
+            self.sync_node(node, handle, SyncWhat::Data)?;
+        }
+        Ok(written)
+    }
+
+    /// Refuses what the kernel's cache would change in an append-only file.
+    fn check_appends(&self, store: &Store, node: &Node, offset: u64, data: &[u8], flags: WriteFlags) -> Result<()> {
+        if !node.inode.flags().contains(InodeFlags::APPEND) {
+            return Ok(());
+        }
+        let mut old = vec![0; data.len()];
+        let count = file::read(store, &self.clusters, node, offset, &mut old)?;
+        match append_only::may_overwrite(old.get(..count).unwrap_or_default(), data, flags) {
+            true => Ok(()),
+            false => Err(CallerError::NotPermitted.into()),
+        }
+    }
+
+    /// A checkpoint makes a file durable, as it does everything.
+    pub(super) fn sync_node(&self, node: NodeId, handle: Handle, _what: SyncWhat) -> Answer<()> {
+        let mut store = self.store.write();
+        if store.writer.is_none() {
+            return Ok(());
+        }
+        node_of(&store, node).map_err(|error| self.faults.told(error))?;
+        let synced = store.commit(false);
+        drop(store);
+        let told = match synced {
+            // Who had it open when writing stopped hears once why.
+            Err(Error::Poisoned { reason }) if self.held.tell(node, handle) => Err(*reason),
+            Err(error) => {
+                self.held.tell(node, handle);
+                Err(error)
+            }
+            Ok(()) => Ok(()),
+        };
+        told.map_err(|error| self.faults.told(error))
+    }
+
+    pub(super) fn sync_volume(&self, is_last: bool) -> Answer<()> {
+        let mut store = self.store.write();
+        if store.writer.is_none() {
+            return Ok(());
+        }
+        let synced = store.commit(is_last);
+        drop(store);
+        synced.map_err(|error| self.faults.told(error))
+    }
+
+    /// Nobody refers to anything any more: inodes without names go.
+    pub(super) fn let_go(&self) {
+        self.held.let_go();
+        let orphans: Vec<Nid> =
+            self.store.read().writer.as_ref().map(|writer| writer.orphans.iter().copied().collect()).unwrap_or_default();
+        for ino in orphans {
+            // What cannot be removed now goes when the volume is opened the next time.
+            if self.change(|store| store.free_inode(ino)).is_err() {
+                break;
+            }
+        }
+    }
+
+    pub(super) fn run_step(&self) -> Duration {
+        let interval = self.serving.commit_interval;
+        {
+            let store = self.store.read();
+            if store.writer.as_ref().is_none_or(|writer| writer.poison.is_some()) {
+                return interval;
+            }
+        }
+        let mut committed = self.committed.lock();
+        let now = self.store.read().now().sec;
+        let passed = u64::try_from(now.saturating_sub(*committed)).unwrap_or(u64::MAX);
+        if Duration::from_secs(passed) >= interval {
+            *committed = now;
+            // It was logged; who syncs hears of it.
+            let _ = self.sync_volume(false);
+        }
+        interval.min(Duration::from_secs(1)).max(STEP_MIN)
+    }
+
+    pub(super) fn copy_nodes(&self, range: &CopyRange) -> Answer<u64> {
+        let mut done = 0_u64;
+        while done < range.len {
+            let len = range.len.saturating_sub(done).min(COPY_BYTES);
+            let step = self.change(|store| {
+                let (source, target) = (node_of(store, range.source)?, node_of(store, range.target)?);
+                check_is_file(&source)?;
+                check_is_file(&target)?;
+                let (from, to) = (range.source_offset.saturating_add(done), range.target_offset.saturating_add(done));
+                let overlaps = range.source_offset < range.target_offset.saturating_add(range.len)
+                    && range.target_offset < range.source_offset.saturating_add(range.len);
+                if range.source == range.target && overlaps {
+                    return Err(CallerError::InvalidArgument.into());
+                }
+                let mut bytes = vec![0; f2fs_disk::convert::to_usize(len)];
+                let count = file::read(store, &self.clusters, &source, from, &mut bytes)?;
+                if count == 0 {
+                    return Ok(0);
+                }
+                drop_privileges(store, target.ino(), None)?;
+                let written = store.write_data(target.ino(), to, bytes.get(..count).unwrap_or_default())?;
+                touch_contents(store, target.ino())?;
+                sync_marked(store, target.ino())?;
+                Ok(to_u64(written))
+            });
+            match step {
+                Ok(0) => break,
+                Ok(count) => done = done.saturating_add(count),
+                Err(_) if done > 0 => break,
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// Refuses to open for writing what cannot be written.
+fn check_may_write(store: &Store, node: &Node, flags: OpenFlags) -> Result<()> {
+    if node.inode.kind() == Kind::Directory {
+        return Err(CallerError::IsADirectory.into());
+    }
+    if node.inode.kind() != Kind::File {
+        return Err(CallerError::NotSupported.into());
+    }
+    store.check_is_writable(node)?;
+    let forbids = node.inode.flags();
+    let only_appends = flags.contains(OpenFlags::APPEND) && !flags.contains(OpenFlags::TRUNCATE);
+    if forbids.contains(InodeFlags::IMMUTABLE) || (forbids.contains(InodeFlags::APPEND) && !only_appends) {
+        return Err(CallerError::NotPermitted.into());
+    }
+    Ok(())
+}
+
+/// The contents changed now.
+pub(super) fn touch_contents(store: &mut Store, ino: Nid) -> Result<()> {
+    let now = store.now();
+    let fields = store.edit_fields(ino)?;
+    (fields.i_mtime, fields.i_mtime_nsec) = (now.sec.cast_unsigned().into(), now.nsec.into());
+    store.touch_inode(ino)
+}
+
+/// What is marked to be written at once is.
+pub(super) fn sync_marked(store: &mut Store, ino: Nid) -> Result<()> {
+    let node = store.inode(ino)?;
+    let mut marks = InodeFlags::SYNC;
+    if node.inode.kind() == Kind::Directory {
+        marks |= InodeFlags::DIRSYNC;
+    }
+    match node.inode.flags().intersects(marks) {
+        true => store.commit(false),
+        false => Ok(()),
+    }
+}
+
+/// Takes away the capabilities, and unless `bits` is `None` the set-user and set-group bits, before a write. True where
+/// there was something to take.
+pub(super) fn drop_privileges(store: &mut Store, ino: Nid, bits: Option<BareSetGroup>) -> Result<bool> {
+    let node = store.inode(ino)?;
+    let mode = node.inode.fields().i_mode.get();
+    let permissions = u32::from(mode & PERMISSION_BITS);
+    let left = bits.map_or(permissions, |bare| privileges::cleared(kind(node.inode.kind()), permissions, bare));
+    let has_capability = has_xattr(store, ino, CAPABILITY_NAME)?;
+    if left == permissions && !has_capability {
+        return Ok(false);
+    }
+    store.make_room(0, 4, Urgency::Removal)?;
+    if has_capability {
+        store.put_xattr(ino, CAPABILITY_NAME, None)?;
+    }
+    let fields = inode::fields_mut(store.edit_inode(ino)?);
+    fields.i_mode = ((mode & !PERMISSION_BITS) | u16::try_from(left).unwrap_or(0)).into();
+    store.touch_inode(ino)?;
+    Ok(true)
+}
+
+/// Allocates space, or gives it back.
+pub(super) fn allocate(store: &mut Store, node: NodeId, flags: AllocateFlags, range: (u64, u64)) -> Result<()> {
+    const KEEP: AllocateFlags = AllocateFlags::KEEP_SIZE;
+    let found = node_of(store, node)?;
+    check_is_file(&found)?;
+    let (offset, len) = range;
+    let (ino, end) = (found.ino(), offset.checked_add(len).ok_or(CallerError::TooLarge)?);
+    if len == 0 {
+        return Err(CallerError::InvalidArgument.into());
+    }
+    if found.inode.flags().contains(InodeFlags::IMMUTABLE) {
+        return Err(CallerError::NotPermitted.into());
+    }
+    let punches = flags.intersects(AllocateFlags::PUNCH_HOLE | AllocateFlags::ZERO_RANGE);
+    if found.inode.flags().contains(InodeFlags::APPEND) && punches {
+        return Err(CallerError::NotPermitted.into());
+    }
+    drop_privileges(store, ino, None)?;
+    match flags {
+        flags if flags.is_empty() => store.reserve(ino, offset, len, true)?,
+        KEEP => store.reserve(ino, offset, len, false)?,
+        flags if flags == KEEP | AllocateFlags::PUNCH_HOLE => store.punch(ino, offset, len)?,
+        flags if flags == AllocateFlags::ZERO_RANGE || flags == KEEP | AllocateFlags::ZERO_RANGE => {
+            let grows = !flags.contains(KEEP);
+            store.punch(ino, offset, end.min(found.inode.size()).saturating_sub(offset))?;
+            store.reserve(ino, offset, len, grows)?;
+        }
+        _ => return Err(CallerError::NotSupported.into()),
+    }
+    touch_contents(store, ino)?;
+    sync_marked(store, ino)
+}

@@ -1,0 +1,230 @@
+//! Names: made, removed, moved.
+
+use f2fs_disk::Nid;
+use f2fs_disk::flags::InodeFlags;
+use f2fs_disk::inode::Kind;
+use vfs::acl;
+use vfs::file_system::{Caller, NewNode, NodeId, NodeKind, RenameFlags};
+
+use super::xattr::list_of;
+use super::{F2fs, named, node_of};
+use crate::change::{NewInode, check_name};
+use crate::dir::Found;
+use crate::error::{CallerError, Result};
+use crate::store::{Node, Store};
+
+const PERMISSION_BITS: u32 = 0o7777;
+const SET_GROUP: u16 = 0o2000;
+/// Permission bits of a symbolic link, which nobody reads.
+const SYMLINK_PERMISSIONS: u32 = 0o777;
+
+/// The kind of an inode for that of a node.
+const fn kind_of(kind: NodeKind) -> Kind {
+    match kind {
+        NodeKind::Fifo => Kind::Fifo,
+        NodeKind::CharDevice => Kind::CharDevice,
+        NodeKind::Directory => Kind::Directory,
+        NodeKind::BlockDevice => Kind::BlockDevice,
+        NodeKind::File => Kind::File,
+        NodeKind::Symlink => Kind::Symlink,
+        NodeKind::Socket => Kind::Socket,
+    }
+}
+
+/// Refuses a directory that gets no more names.
+fn check_can_add(store: &Store, dir: &Node) -> Result<()> {
+    if dir.inode.kind() != Kind::Directory {
+        return Err(CallerError::NotADirectory.into());
+    }
+    if dir.inode.flags().contains(InodeFlags::IMMUTABLE) {
+        return Err(CallerError::NotPermitted.into());
+    }
+    if store.is_orphan(dir.ino()) {
+        return Err(CallerError::NotFound.into());
+    }
+    Ok(())
+}
+
+/// Refuses to take a name from a directory, or from what it leads to.
+fn check_can_remove(dir: &Node, node: Option<&Node>) -> Result<()> {
+    let guards = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+    let is_guarded = |node: &Node| node.inode.flags().intersects(guards);
+    match is_guarded(dir) || node.is_some_and(is_guarded) {
+        true => Err(CallerError::NotPermitted.into()),
+        false => Ok(()),
+    }
+}
+
+fn found(store: &Store, dir: &Node, name: &[u8]) -> Result<Found> {
+    Ok(store.find_name(dir, name)?.ok_or(CallerError::NotFound)?)
+}
+
+/// Makes a node, with a name or without one.
+pub(super) fn create(
+    store: &mut Store,
+    caller: &Caller,
+    parent: NodeId,
+    name: Option<&[u8]>,
+    new: &NewNode<'_>,
+) -> Result<Nid> {
+    let dir = node_of(store, parent)?;
+    if let Some(name) = name {
+        if name.len() > f2fs_disk::inode::NAME_BYTES_MAX {
+            return Err(CallerError::NameTooLong.into());
+        }
+        if dir.inode.kind() == Kind::Directory && store.find_name(&dir, name)?.is_some() {
+            return Err(CallerError::Exists.into());
+        }
+        check_name(name)?;
+    }
+    check_can_add(store, &dir)?;
+    let requested = new.permissions & PERMISSION_BITS;
+    let mut xattrs: Vec<(&[u8], Vec<u8>)> = Vec::new();
+    let mut permissions = match (new.kind, list_of(store, dir.ino(), acl::DEFAULT_NAME)?) {
+        (NodeKind::Symlink, _) => SYMLINK_PERMISSIONS,
+        (_, None) => acl::without_default(requested, new.umask),
+        (kind, Some(list)) => {
+            let inherited = list.inherit(requested);
+            xattrs.extend(inherited.access.map(|access| (acl::ACCESS_NAME, access.to_bytes())));
+            if kind == NodeKind::Directory {
+                xattrs.push((acl::DEFAULT_NAME, list.to_bytes()));
+            }
+            inherited.permissions
+        }
+    };
+    let fields = dir.inode.fields();
+    let gives_group = fields.i_mode.get() & SET_GROUP != 0;
+    if gives_group && new.kind == NodeKind::Directory {
+        permissions |= u32::from(SET_GROUP);
+    }
+    let gid = if gives_group { fields.i_gid.get() } else { caller.gid };
+    let kind = kind_of(new.kind);
+    let new = NewInode { kind, permissions, uid: caller.uid, gid, rdev: new.rdev, target: new.target, xattrs };
+    store.create(dir.ino(), name, &new)
+}
+
+pub(super) fn link(store: &mut Store, node: NodeId, parent: NodeId, name: &[u8]) -> Result<Nid> {
+    let (node, dir) = (node_of(store, node)?, node_of(store, parent)?);
+    if name.len() > f2fs_disk::inode::NAME_BYTES_MAX {
+        return Err(CallerError::NameTooLong.into());
+    }
+    if store.find_name(&dir, name)?.is_some() {
+        return Err(CallerError::Exists.into());
+    }
+    check_name(name)?;
+    check_can_add(store, &dir)?;
+    let guards = InodeFlags::IMMUTABLE.union(InodeFlags::APPEND);
+    if node.inode.kind() == Kind::Directory || node.inode.flags().intersects(guards) {
+        return Err(CallerError::NotPermitted.into());
+    }
+    store.link(node.ino(), dir.ino(), name)?;
+    Ok(node.ino())
+}
+
+/// Takes a name away, of a directory or of something else; the inode where that was its last one.
+pub(super) fn remove(store: &mut Store, parent: NodeId, name: &[u8], is_dir: bool) -> Result<Option<Nid>> {
+    let dir = node_of(store, parent)?;
+    if is_dir && name == b"." {
+        return Err(CallerError::InvalidArgument.into());
+    }
+    if is_dir && name == b".." {
+        return Err(CallerError::NotEmpty.into());
+    }
+    let found = found(store, &dir, name)?;
+    let node = named(store, found.ino)?;
+    match (node.inode.kind(), is_dir) {
+        (Kind::Directory, false) => return Err(CallerError::IsADirectory.into()),
+        (Kind::Directory, true) | (_, false) => {}
+        (_, true) => return Err(CallerError::NotADirectory.into()),
+    }
+    check_can_remove(&dir, Some(&node))?;
+    if is_dir && !store.is_empty_dir(&node)? {
+        return Err(CallerError::NotEmpty.into());
+    }
+    let is_last = store.unlink(dir.ino(), &found, name)?;
+    Ok(is_last.then_some(found.ino))
+}
+
+/// Moves a name; the inode that lost its last one so.
+pub(super) fn rename(
+    store: &mut Store,
+    caller: &Caller,
+    (from, old_name): (NodeId, &[u8]),
+    (to, new_name): (NodeId, &[u8]),
+    flags: RenameFlags,
+) -> Result<Option<Nid>> {
+    let exchanges = flags.contains(RenameFlags::EXCHANGE);
+    if !RenameFlags::all().contains(flags) || (exchanges && flags != RenameFlags::EXCHANGE) {
+        return Err(CallerError::InvalidArgument.into());
+    }
+    check_name(old_name)?;
+    check_name(new_name)?;
+    let (from_dir, to_dir) = (node_of(store, from)?, node_of(store, to)?);
+    let source = found(store, &from_dir, old_name)?;
+    let target = store.find_name(&to_dir, new_name)?;
+    let moved = named(store, source.ino)?;
+    check_can_remove(&from_dir, Some(&moved))?;
+    if flags.contains(RenameFlags::NO_REPLACE) && target.is_some() {
+        return Err(CallerError::Exists.into());
+    }
+    let is_dir = moved.inode.kind() == Kind::Directory;
+    if is_dir && from_dir.ino() != to_dir.ino() && store.is_below(to_dir.ino(), source.ino)? {
+        return Err(CallerError::InvalidArgument.into());
+    }
+    let (old, new) = ((from_dir.ino(), old_name), (to_dir.ino(), new_name));
+    if exchanges {
+        let target = target.ok_or(CallerError::NotFound)?;
+        let other = named(store, target.ino)?;
+        check_can_remove(&to_dir, Some(&other))?;
+        let other_is_dir = other.inode.kind() == Kind::Directory;
+        if other_is_dir && from_dir.ino() != to_dir.ino() && store.is_below(from_dir.ino(), target.ino)? {
+            return Err(CallerError::InvalidArgument.into());
+        }
+        if source.ino != target.ino {
+            store.exchange(old, new, &source, &target)?;
+        }
+        return Ok(None);
+    }
+    check_can_add(store, &to_dir)?;
+    if let Some(target) = &target {
+        if target.ino == source.ino {
+            return Ok(None);
+        }
+        check_replaceable(store, &to_dir, target, is_dir)?;
+    }
+    let whiteout = NewInode {
+        kind: Kind::CharDevice,
+        permissions: 0,
+        uid: caller.uid,
+        gid: caller.gid,
+        rdev: 0,
+        target: &[],
+        xattrs: Vec::new(),
+    };
+    let lost = store.rename(old, new, &source, target.as_ref())?;
+    if flags.contains(RenameFlags::WHITEOUT) {
+        store.create(from_dir.ino(), Some(old_name), &whiteout)?;
+    }
+    Ok(lost)
+}
+
+fn check_replaceable(store: &Store, dir: &Node, target: &Found, by_dir: bool) -> Result<()> {
+    let node = named(store, target.ino)?;
+    check_can_remove(dir, Some(&node))?;
+    match (by_dir, node.inode.kind() == Kind::Directory) {
+        (true, false) => Err(CallerError::NotADirectory.into()),
+        (false, true) => Err(CallerError::IsADirectory.into()),
+        (true, true) if !store.is_empty_dir(&node)? => Err(CallerError::NotEmpty.into()),
+        _ => Ok(()),
+    }
+}
+
+impl F2fs {
+    /// An inode without names goes, unless somebody refers to it.
+    pub(super) fn drop_if_free(&self, store: &mut Store, ino: Option<Nid>) -> Result<()> {
+        match ino.filter(|ino| store.is_orphan(*ino) && self.held.is_free(*ino)) {
+            Some(ino) => store.free_inode(ino),
+            None => Ok(()),
+        }
+    }
+}

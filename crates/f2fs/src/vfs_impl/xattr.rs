@@ -1,0 +1,151 @@
+//! Extended attributes: which names there are, and what comes with some of them.
+
+use f2fs_disk::Nid;
+use f2fs_disk::flags::InodeFlags;
+use f2fs_disk::inode::Kind;
+use vfs::acl::{self, Acl};
+use vfs::file_system::{Errno, XattrMode};
+
+use crate::change::Urgency;
+use crate::error::{CallerError, Error, Result};
+use crate::store::{Node, Store};
+use crate::xattrs;
+
+const PERMISSION_BITS: u16 = 0o7777;
+const SET_GROUP: u32 = 0o2000;
+
+fn is_list(name: &[u8]) -> bool {
+    name == acl::ACCESS_NAME || name == acl::DEFAULT_NAME
+}
+
+/// Refuses names that the format has no place for.
+fn check_family(node: &Node, name: &[u8]) -> Result<()> {
+    if is_list(name) {
+        return match node.inode.kind() {
+            Kind::Symlink => Err(CallerError::NotSupported.into()),
+            _ => Ok(()),
+        };
+    }
+    let families: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
+    match families.iter().find(|prefix| name.starts_with(prefix)) {
+        Some(prefix) if name == *prefix => Err(CallerError::InvalidArgument.into()),
+        Some(_) => Ok(()),
+        None => Err(CallerError::NotSupported.into()),
+    }
+}
+
+/// The value of an attribute, as programs ask for it.
+pub(super) fn get(store: &Store, node: &Node, name: &[u8]) -> Result<Vec<u8>> {
+    match xattrs::value(store, node, name) {
+        Err(Error::Caller(CallerError::NoAttribute)) => {
+            check_family(node, name)?;
+            Err(CallerError::NoAttribute.into())
+        }
+        found => found,
+    }
+}
+
+pub(super) fn has_xattr(store: &Store, ino: Nid, name: &[u8]) -> Result<bool> {
+    match xattrs::value(store, &store.inode(ino)?, name) {
+        Ok(_) => Ok(true),
+        Err(Error::Caller(CallerError::NoAttribute)) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// A list of an inode; one that is wrong counts as none.
+pub(super) fn list_of(store: &Store, ino: Nid, name: &[u8]) -> Result<Option<Acl>> {
+    match xattrs::value(store, &store.inode(ino)?, name) {
+        Ok(value) => Ok(Acl::parse(&value).ok().flatten()),
+        Err(Error::Caller(CallerError::NoAttribute)) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn set(
+    store: &mut Store,
+    ino: Nid,
+    name: &[u8],
+    value: &[u8],
+    mode: XattrMode,
+    clear_set_group: bool,
+) -> Result<()> {
+    let node = store.inode(ino)?;
+    check_family(&node, name)?;
+    if is_list(name) {
+        return set_list(store, &node, name, value, clear_set_group);
+    }
+    check_may_have(&node, name)?;
+    check_changeable(&node)?;
+    match (has_xattr(store, ino, name)?, mode) {
+        (true, XattrMode::Create) => return Err(CallerError::Exists.into()),
+        (false, XattrMode::Replace) => return Err(CallerError::NoAttribute.into()),
+        _ => {}
+    }
+    store.make_room(2, 4, Urgency::Normal)?;
+    store.put_xattr(ino, name, Some(value))?;
+    store.touch_inode(ino)
+}
+
+pub(super) fn remove(store: &mut Store, ino: Nid, name: &[u8]) -> Result<()> {
+    let node = store.inode(ino)?;
+    check_family(&node, name)?;
+    check_changeable(&node)?;
+    if !has_xattr(store, ino, name)? {
+        // A list that is not there need not be removed.
+        return if is_list(name) { Ok(()) } else { Err(CallerError::NoAttribute.into()) };
+    }
+    store.make_room(2, 4, Urgency::Removal)?;
+    store.put_xattr(ino, name, None)?;
+    store.touch_inode(ino)
+}
+
+/// Sets a list, and with the access list the permission bits that it stands for.
+fn set_list(store: &mut Store, node: &Node, name: &[u8], value: &[u8], clear_set_group: bool) -> Result<()> {
+    let ino = node.ino();
+    let list = Acl::parse(value).map_err(|errno| match errno {
+        Errno::EOPNOTSUPP => CallerError::NotSupported,
+        _ => CallerError::InvalidArgument,
+    })?;
+    let is_access = name == acl::ACCESS_NAME;
+    if !is_access && node.inode.kind() != Kind::Directory {
+        return match list {
+            Some(_) => Err(CallerError::AccessDenied.into()),
+            None => Ok(()),
+        };
+    }
+    check_changeable(node)?;
+    let kept = list.as_ref().filter(|list| !is_access || !list.is_mode_only());
+    store.make_room(2, 4, Urgency::Normal)?;
+    match kept {
+        Some(list) => store.put_xattr(ino, name, Some(&list.to_bytes()))?,
+        None if has_xattr(store, ino, name)? => store.put_xattr(ino, name, None)?,
+        None => {}
+    }
+    if let (true, Some(list)) = (is_access, &list) {
+        let fields = store.edit_fields(ino)?;
+        let mode = fields.i_mode.get();
+        let mut permissions = list.apply_to(u32::from(mode & PERMISSION_BITS));
+        if clear_set_group {
+            permissions &= !SET_GROUP;
+        }
+        let permissions = u16::try_from(permissions).unwrap_or(0) & PERMISSION_BITS;
+        fields.i_mode = ((mode & !PERMISSION_BITS) | permissions).into();
+    }
+    store.touch_inode(ino)
+}
+
+/// Attributes of users are for files and directories alone.
+fn check_may_have(node: &Node, name: &[u8]) -> Result<()> {
+    match name.starts_with(b"user.") && !matches!(node.inode.kind(), Kind::File | Kind::Directory) {
+        true => Err(CallerError::NotPermitted.into()),
+        false => Ok(()),
+    }
+}
+
+fn check_changeable(node: &Node) -> Result<()> {
+    match node.inode.flags().intersects(InodeFlags::IMMUTABLE.union(InodeFlags::APPEND)) {
+        true => Err(CallerError::NotPermitted.into()),
+        false => Ok(()),
+    }
+}
