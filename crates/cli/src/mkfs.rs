@@ -10,8 +10,9 @@ use commands::output::Output;
 
 /// Make a file system, empty or with the contents of a directory
 ///
-/// Without --size, a new image is as large as needed, and a file or device keeps its size; f2fs is made empty, and needs
-/// --size for a new file. The defaults are those of mkfs.btrfs 6.19 and mkfs.f2fs 1.15.
+/// Without --size, a new image is as large as needed, and a file or device keeps its size; f2fs is
+/// made empty, and needs --size for a new file. The defaults are those of mkfs.btrfs 6.19 and
+/// mkfs.f2fs 1.15.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",

@@ -171,7 +171,7 @@ const NAMES: &[(Features, &str)] = &[
 impl Features {
     /// The feature with a name, as `mkfs.f2fs -O` has them.
     #[must_use]
-    pub fn from_name(name: &str) -> Option<Self> {
+    pub fn named(name: &str) -> Option<Self> {
         NAMES.iter().find(|(_, known)| *known == name).map(|(feature, _)| *feature)
     }
 
@@ -196,8 +196,8 @@ mod tests {
     #[test]
     fn features_have_the_names_of_mkfs() {
         let features = Features::EXTRA_ATTR | Features::SB_CHKSUM | Features::from_bits_retain(0x10_0000);
-        assert_eq!(Features::from_name("inode_crtime"), Some(Features::INODE_CRTIME));
-        assert_eq!(Features::from_name("crtime"), None);
+        assert_eq!(Features::named("inode_crtime"), Some(Features::INODE_CRTIME));
+        assert_eq!(Features::named("crtime"), None);
         assert_eq!(features.names(), ["extra_attr", "sb_checksum", "unknown 0x100000"]);
     }
 }

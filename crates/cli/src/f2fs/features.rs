@@ -35,7 +35,7 @@ pub(super) fn parse(list: &[String]) -> Result<Features> {
             Some(name) => (name, false),
             None => (word, true),
         };
-        let Some(feature) = Features::from_name(name) else {
+        let Some(feature) = Features::named(name) else {
             let text = format!("-O {name}: no such feature; `-t f2fs -O list-all` shows them");
             return Err(Failure::usage(text).into());
         };
@@ -77,7 +77,7 @@ mod tests {
         assert!(parsed("nonsense").unwrap_err().to_string().contains("no such feature"));
         assert!(parsed("casefold").unwrap_err().to_string().contains("not supported"));
         for (feature, _) in ABOUT {
-            assert_eq!(Features::from_name(&feature.names().concat()), Some(*feature));
+            assert_eq!(Features::named(&feature.names().concat()), Some(*feature));
         }
     }
 }

@@ -199,8 +199,8 @@ fn fill(device: &dyn Device, block: u32, count: u32) -> Result<(), MakeError> {
 /// The extensions by which files are taken for such as change rarely, and often: those of `mkfs.f2fs`.
 const COLD_EXTENSIONS: &[&str] = &[
     "mp", "wm", "og", "jp", "avi", "m4v", "m4p", "mkv", "mov", "webm", "wav", "m4a", "3gp", "opus", "flac", "gif",
-    "png", "svg", "webp", "jar", "deb", "iso", "gz", "xz", "zst", "pdf", "pyc", "ttc", "ttf", "exe", "apk", "cnt", "exo",
-    "odex", "vdex", "so",
+    "png", "svg", "webp", "jar", "deb", "iso", "gz", "xz", "zst", "pdf", "pyc", "ttc", "ttf", "exe", "apk", "cnt",
+    "exo", "odex", "vdex", "so",
 ];
 const HOT_EXTENSIONS: &[&str] = &["db", "vmdk", "vdi", "qcow2"];
 
