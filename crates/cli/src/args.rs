@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use anyhow::Result;
 use clap::{CommandFactory as _, Parser, Subcommand};
 
-use crate::{btrfs, manual};
+use crate::{btrfs, manual, mkfs};
 use commands::failure::{Failure, STATUS_HELP};
 use commands::output::Output;
 
@@ -65,7 +65,7 @@ pub(crate) fn is_command(name: &OsStr) -> bool {
 /// What to do.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Mkfs(btrfs::mkfs::Mkfs),
+    Mkfs(mkfs::Mkfs),
     Info(commands::info::Info),
     Ls(commands::ls::Ls),
     Tree(commands::tree::Tree),

@@ -2,16 +2,20 @@
 //!
 //! `args` is the command line, one variant a command; `formats` has one row for each format that
 //! is known; `help` and `manual` lay out their texts. The commands that every format has are a crate, `commands`; those
-//! of btrfs alone are in `btrfs`; what f2fs is to the program, in `f2fs`.
+//! of btrfs alone are in `btrfs`; what f2fs is to the program, in `f2fs`. `mkfs` lets one of both make a file system of
+//! a `target`, which `blank` found to hold nothing.
 //! A command gets its arguments and a place for its report, and fails with an `anyhow::Error`,
 //! from whose cause the exit status follows.
 
 mod args;
+mod blank;
 mod btrfs;
 mod f2fs;
 mod formats;
 mod help;
 mod manual;
+mod mkfs;
+mod target;
 
 use std::ffi::OsString;
 use std::io::Write as _;

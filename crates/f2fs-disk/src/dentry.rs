@@ -197,7 +197,7 @@ impl<'a> SlotsMut<'a> {
         let mut free = 0_usize;
         for slot in 0..self.entries.len() {
             free = if test_bit_le(self.bitmap, slot) { 0 } else { free.saturating_add(1) };
-            if free == wanted {
+            if free > 0 && free == wanted {
                 return slot.checked_sub(wanted.saturating_sub(1));
             }
         }

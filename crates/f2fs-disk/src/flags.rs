@@ -148,31 +148,39 @@ bitflags! {
     }
 }
 
+/// Features and their names, as `mkfs.f2fs -O` has them.
+const NAMES: &[(Features, &str)] = &[
+    (Features::ENCRYPT, "encrypt"),
+    (Features::BLKZONED, "blkzoned"),
+    (Features::ATOMIC_WRITE, "atomic_write"),
+    (Features::EXTRA_ATTR, "extra_attr"),
+    (Features::PRJQUOTA, "project_quota"),
+    (Features::INODE_CHKSUM, "inode_checksum"),
+    (Features::FLEXIBLE_INLINE_XATTR, "flexible_inline_xattr"),
+    (Features::QUOTA_INO, "quota"),
+    (Features::INODE_CRTIME, "inode_crtime"),
+    (Features::LOST_FOUND, "lost_found"),
+    (Features::VERITY, "verity"),
+    (Features::SB_CHKSUM, "sb_checksum"),
+    (Features::CASEFOLD, "casefold"),
+    (Features::COMPRESSION, "compression"),
+    (Features::RO, "ro"),
+    (Features::DEVICE_ALIAS, "device_alias"),
+];
+
 impl Features {
+    /// The feature with a name, as `mkfs.f2fs -O` has them.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        NAMES.iter().find(|(_, known)| *known == name).map(|(feature, _)| *feature)
+    }
+
     /// Names as `mkfs.f2fs -O` has them, those of unknown bits in hexadecimal.
     #[must_use]
     pub fn names(self) -> Vec<String> {
-        let named = [
-            (Self::ENCRYPT, "encrypt"),
-            (Self::BLKZONED, "blkzoned"),
-            (Self::ATOMIC_WRITE, "atomic_write"),
-            (Self::EXTRA_ATTR, "extra_attr"),
-            (Self::PRJQUOTA, "project_quota"),
-            (Self::INODE_CHKSUM, "inode_checksum"),
-            (Self::FLEXIBLE_INLINE_XATTR, "flexible_inline_xattr"),
-            (Self::QUOTA_INO, "quota"),
-            (Self::INODE_CRTIME, "inode_crtime"),
-            (Self::LOST_FOUND, "lost_found"),
-            (Self::VERITY, "verity"),
-            (Self::SB_CHKSUM, "sb_checksum"),
-            (Self::CASEFOLD, "casefold"),
-            (Self::COMPRESSION, "compression"),
-            (Self::RO, "ro"),
-            (Self::DEVICE_ALIAS, "device_alias"),
-        ];
         let mut names: Vec<String> =
-            named.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| (*name).to_owned()).collect();
-        let known = named.iter().fold(Self::empty(), |all, (flag, _)| all | *flag);
+            NAMES.iter().filter(|(flag, _)| self.contains(*flag)).map(|(_, name)| (*name).to_owned()).collect();
+        let known = NAMES.iter().fold(Self::empty(), |all, (flag, _)| all | *flag);
         let rest = self.bits() & !known.bits();
         if rest != 0 {
             names.push(format!("unknown {rest:#x}"));
@@ -188,6 +196,8 @@ mod tests {
     #[test]
     fn features_have_the_names_of_mkfs() {
         let features = Features::EXTRA_ATTR | Features::SB_CHKSUM | Features::from_bits_retain(0x10_0000);
+        assert_eq!(Features::named("inode_crtime"), Some(Features::INODE_CRTIME));
+        assert_eq!(Features::named("crtime"), None);
         assert_eq!(features.names(), ["extra_attr", "sb_checksum", "unknown 0x100000"]);
     }
 }

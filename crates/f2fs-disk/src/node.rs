@@ -85,7 +85,7 @@ impl Footer {
 
     /// Writes it to the end of a block.
     pub fn put(&self, block: &mut Block) {
-        if let Some(end) = block.last_chunk_mut() {
+        if let Some(end) = block.last_chunk_mut::<FOOTER_SIZE>() {
             *end = zerocopy::transmute!(*self);
         }
     }

@@ -88,6 +88,7 @@ impl OnDisk for SummaryBlock {
 impl SummaryBlock {
     /// The block of a segment with these owners; those that are missing are zeros.
     #[must_use]
+    #[expect(clippy::new_ret_no_self, reason = "a new one is only ever written, as a block")]
     pub fn new(entries: &[Summary], is_node: bool, journal: &[u8; JOURNAL_SIZE]) -> Block {
         let mut summary = Self::new_zeroed();
         summary.entries.iter_mut().zip(entries).for_each(|(to, entry)| *to = *entry);

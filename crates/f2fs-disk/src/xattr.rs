@@ -162,8 +162,7 @@ fn split(bytes: &[u8]) -> Result<(Xattr<'_>, &[u8]), Corrupt> {
 /// prefix without a name.
 #[must_use]
 pub fn split_name(full: &[u8]) -> Option<(Namespace, &[u8])> {
-    let kinds =
-        [Namespace::User, Namespace::Trusted, Namespace::Security, Namespace::AclAccess, Namespace::AclDefault];
+    let kinds = [Namespace::User, Namespace::Trusted, Namespace::Security, Namespace::AclAccess, Namespace::AclDefault];
     kinds.into_iter().find_map(|kind| {
         let rest = full.strip_prefix(kind.prefix()?.as_bytes())?;
         (kind.is_acl() == rest.is_empty()).then_some((kind, rest))

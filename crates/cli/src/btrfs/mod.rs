@@ -11,7 +11,6 @@
 
 pub(crate) mod backup;
 pub(crate) mod balance;
-pub(crate) mod blank;
 pub(crate) mod compression;
 pub(crate) mod diff;
 pub(crate) mod du;

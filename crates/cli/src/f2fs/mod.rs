@@ -1,9 +1,11 @@
-//! What f2fs is to the program: its row in `formats`, how an image is opened and mounted, what `info` shows of it.
+//! What f2fs is to the program: its row in `formats`, how an image is made, opened and mounted, what `info` shows.
 //!
-//! Images are read only so far: what would change one is refused before the image is touched.
+//! Images are made and read, not changed so far: what would change one is refused before the image is touched.
 //!
-//! Failure: as in the crate `commands`. Caller: `formats`.
+//! Failure: as in the crate `commands`. Callers: `formats` and `mkfs`.
 
+mod features;
 mod info;
+pub(crate) mod mkfs;
 mod open;
 pub(crate) mod row;

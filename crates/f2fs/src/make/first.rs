@@ -200,7 +200,8 @@ fn fields(plan: &Plan, inodes: u32) -> DiskCheckpoint {
 /// The journals, and the owners of the blocks of the logs of data, of which only the hot one has any.
 fn packed_summaries(plan: &Plan, inos: &[Nid]) -> Vec<Block> {
     let nodes_at = plan.log_block(HOT_NODE);
-    let nats: Vec<_> = inos.iter().zip(nodes_at..).map(|(ino, at)| (*ino, NatEntry::new(0, *ino, BlockAddr(at)))).collect();
+    let nat = |(ino, at): (&Nid, u32)| (*ino, NatEntry::new(0, *ino, BlockAddr(at)));
+    let nats: Vec<_> = inos.iter().zip(nodes_at..).map(nat).collect();
     let mut used = [0; 64];
     (0..inos.len()).for_each(|index| set_bit(&mut used, index));
     // Nodes first, as `mkfs.f2fs` has them.

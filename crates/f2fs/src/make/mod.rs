@@ -82,6 +82,17 @@ impl Default for MakeOptions {
     }
 }
 
+impl MakeOptions {
+    /// Whether [`make`] would make a volume like this on a device with so many bytes.
+    ///
+    /// # Errors
+    /// [`MakeError`], but for `Io`.
+    pub fn check(&self, size_bytes: u64) -> Result<(), MakeError> {
+        check_options(self)?;
+        Plan::of(size_bytes, self).map(drop)
+    }
+}
+
 /// Why there is no new volume.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -111,15 +122,6 @@ pub enum MakeError {
     /// The device failed.
     #[error(transparent)]
     Io(#[from] blockdev::Error),
-}
-
-/// Whether a volume like this can be made of a device with so many bytes: [`make`] would write then.
-///
-/// # Errors
-/// As [`make`], without `Io`.
-pub fn check(size_bytes: u64, options: &MakeOptions) -> Result<(), MakeError> {
-    check_options(options)?;
-    Plan::of(size_bytes, options).map(drop)
 }
 
 /// Makes an empty volume of a whole device. What the device held is lost, also where this fails later.
@@ -196,9 +198,9 @@ fn fill(device: &dyn Device, block: u32, count: u32) -> Result<(), MakeError> {
 
 /// The extensions by which files are taken for such as change rarely, and often: those of `mkfs.f2fs`.
 const COLD_EXTENSIONS: &[&str] = &[
-    "mp", "wm", "og", "jp", "avi", "m4v", "m4p", "mkv", "mov", "webm", "wav", "m4a", "3gp", "opus", "flac", "gif", "png",
-    "svg", "webp", "jar", "deb", "iso", "gz", "xz", "zst", "pdf", "pyc", "ttc", "ttf", "exe", "apk", "cnt", "exo", "odex",
-    "vdex", "so",
+    "mp", "wm", "og", "jp", "avi", "m4v", "m4p", "mkv", "mov", "webm", "wav", "m4a", "3gp", "opus", "flac", "gif",
+    "png", "svg", "webp", "jar", "deb", "iso", "gz", "xz", "zst", "pdf", "pyc", "ttc", "ttf", "exe", "apk", "cnt",
+    "exo", "odex", "vdex", "so",
 ];
 const HOT_EXTENSIONS: &[&str] = &["db", "vmdk", "vdi", "qcow2"];
 

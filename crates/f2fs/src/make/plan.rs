@@ -153,7 +153,7 @@ impl Plan {
     pub(super) fn superblock(&self) -> DiskSuperblock {
         let mut fields = DiskSuperblock::new_zeroed();
         fields.magic = MAGIC.into();
-        (fields.major_ver, fields.minor_ver) = (1.into(), 16.into());
+        (fields.major_ver, fields.minor_ver) = (1.into(), 15.into());
         (fields.log_sectorsize, fields.log_sectors_per_block) = (9.into(), 3.into());
         fields.log_blocksize = LOG_BLOCK_SIZE.into();
         fields.log_blocks_per_seg = SEGMENT_BLOCKS.trailing_zeros().into();

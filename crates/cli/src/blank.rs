@@ -17,7 +17,7 @@ const DEVICE_ENDS_BYTES: u64 = 4 << 20;
 ///
 /// # Errors
 /// When the file cannot be read.
-pub(super) fn first_byte(path: &Path, offset: u64, len: u64, is_device: bool) -> io::Result<Option<u64>> {
+pub(crate) fn first_byte(path: &Path, offset: u64, len: u64, is_device: bool) -> io::Result<Option<u64>> {
     let file = File::open(path)?;
     let end = offset.saturating_add(len);
     if is_device {

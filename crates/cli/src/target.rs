@@ -1,0 +1,263 @@
+//! What `mkfs` makes a file system of: the options that every format has, and the file or device before and after.
+
+use std::fs::{File, OpenOptions};
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use anyhow::{Context as _, Error, Result};
+use blockdev::Device;
+use blockdev::backends::{FileDevice, FileOptions};
+use clap::Args;
+
+use crate::blank;
+use commands::failure::{Failure, Status};
+use commands::format;
+use commands::human::{self, parse_bytes};
+use commands::image::ImagePath;
+use commands::put::parse_owner;
+use commands::trace::watch::watched;
+
+/// The options that every format has.
+#[derive(Debug, Args)]
+pub(crate) struct Common {
+    /// File or unmounted block device; FILE?offset=N&size=M is a part of it
+    #[arg(value_name = "FILE", required_unless_present = "features")]
+    target: Option<PathBuf>,
+    /// Name of the file system, up to 255 bytes; of f2fs, up to 511 UTF-16 units
+    #[arg(short = 'L', visible_short_alias = 'l', long, default_value = "", hide_default_value = true)]
+    pub(crate) label: String,
+    /// UUID of the file system, instead of a random one
+    #[arg(short = 'U', long, value_parser = parse_uuid)]
+    pub(crate) uuid: Option<[u8; 16]>,
+    /// Features, with ^ those to leave out; list-all shows them
+    #[arg(short = 'O', long, value_name = "FEATURE,..", value_delimiter = ',')]
+    pub(crate) features: Vec<String>,
+    /// Bytes of the file system
+    #[arg(short = 'b', long, value_name = "SIZE", value_parser = parse_bytes)]
+    size: Option<u64>,
+    /// Overwrite whatever FILE holds
+    #[arg(short, long)]
+    force: bool,
+    /// Keep the blocks that a file has, instead of emptying it first: it stays allocated
+    #[arg(short = 'K', long)]
+    nodiscard: bool,
+    /// Give everything this owner and group; without --rootdir, the directory at the top
+    #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
+    pub(crate) owner: Option<(u32, u32)>,
+    /// No summary and no progress bar
+    #[arg(short, long)]
+    pub(crate) quiet: bool,
+    /// Report as JSON, as `info` does
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+impl Common {
+    /// The file or device, which holds nothing that is not to be overwritten.
+    ///
+    /// # Errors
+    /// `Usage` where none is named, `Refused` where it holds something, and the host's.
+    pub(crate) fn target(&self) -> Result<Target> {
+        let path = self.target.as_ref().ok_or_else(|| Failure::usage("FILE is missing"))?;
+        let target = Target::inspect(path, self.nodiscard)?;
+        if !self.force {
+            target.refuse_occupied()?;
+        }
+        Ok(target)
+    }
+
+    /// True where `--size` was given.
+    pub(crate) const fn has_size(&self) -> bool {
+        self.size.is_some()
+    }
+
+    /// The size, if it is known before the contents are.
+    pub(crate) fn fixed_size(&self, target: &Target) -> Option<u64> {
+        self.size.or(target.part.size).or(Some(target.size).filter(|size| *size > 0))
+    }
+
+    /// The size, which has to be known.
+    ///
+    /// # Errors
+    /// `Usage` where it is not.
+    pub(crate) fn size(&self, target: &Target) -> Result<u64> {
+        let missing = || Failure::usage(format!("{}: --size is needed", target.path.display()));
+        Ok(self.fixed_size(target).ok_or_else(missing)?)
+    }
+}
+
+/// What is known about the file or device before it is written.
+pub(crate) struct Target {
+    /// As it was given.
+    pub(crate) path: PathBuf,
+    /// What of it is meant.
+    pub(crate) part: ImagePath,
+    /// Bytes it has now; 0 where there is nothing.
+    pub(crate) size: u64,
+    is_new: bool,
+    /// True for a block device.
+    pub(crate) is_device: bool,
+    /// Its blocks stay.
+    keeps_blocks: bool,
+}
+
+impl Target {
+    fn inspect(path: &Path, keeps_blocks: bool) -> Result<Self> {
+        let part = ImagePath::parse(path);
+        let found = match std::fs::metadata(&part.path) {
+            Ok(found) => found,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let path = path.to_owned();
+                return Ok(Self { path, part, size: 0, is_new: true, is_device: false, keeps_blocks });
+            }
+            Err(error) => return Err(error).context(path.display().to_string()),
+        };
+        let is_device = found.file_type().is_block_device();
+        if !found.is_file() && !is_device {
+            let text = format!("{}: neither a regular file nor a block device", path.display());
+            return Err(Failure::refused(text).into());
+        }
+        let end = if is_device { device_bytes(&part.path)? } else { found.size() };
+        let size = part.size.unwrap_or(end.saturating_sub(part.offset));
+        Ok(Self { path: path.to_owned(), part, size, is_new: false, is_device, keeps_blocks })
+    }
+
+    fn refuse_occupied(&self) -> Result<()> {
+        if self.is_new {
+            return Ok(());
+        }
+        let shown = || self.path.display().to_string();
+        let found = format::recognise(&self.part.path, self.part.offset).with_context(shown)?;
+        let holds = match found {
+            Some(name) => format!("holds {name}"),
+            None => match blank::first_byte(&self.part.path, self.part.offset, self.size, self.is_device) {
+                Ok(None) => return Ok(()),
+                Ok(Some(offset)) => format!("is not empty: there is data at byte {offset}"),
+                Err(error) => return Err(error).with_context(shown),
+            },
+        };
+        Err(Failure::refused(format!("{}: {holds}; --force overwrites it", shown())).into())
+    }
+
+    /// Refuses a size that the device does not have.
+    pub(crate) fn check_size(&self, size: u64) -> Result<()> {
+        if self.is_device && size > self.size {
+            let text = format!("{}: size: expected at most {}, found {size}", self.path.display(), self.size);
+            return Err(Failure::new(Status::NoSpace, text).into());
+        }
+        Ok(())
+    }
+
+    /// The failure of a size that is too small, which names the least for which `fits` is true; `None` where there is
+    /// no such size.
+    pub(crate) fn too_small(&self, size: u64, fits: impl Fn(u64) -> bool) -> Option<Error> {
+        let (size, least) = (human::bytes(size), human::bytes(smallest(fits)?));
+        let text = format!("{}: {size} is too small: the least is {least}", self.path.display());
+        Some(Failure::new(Status::NoSpace, text).into())
+    }
+
+    /// An error with the target and the size that was tried.
+    pub(crate) fn with_size(&self, size: u64, error: impl Into<Error>) -> Error {
+        error.into().context(format!("{}: {}", self.path.display(), human::bytes(size)))
+    }
+
+    /// Opens it to be written, with `size` bytes: a file is made, or made long enough.
+    pub(crate) fn open(&self, size: u64) -> Result<Arc<dyn Device>> {
+        if !self.is_device {
+            self.resize(size)?;
+        }
+        let file_options = FileOptions { size: Some(size), ..FileOptions::default() };
+        Ok(watched(Arc::new(FileDevice::open(&self.path, &file_options)?)))
+    }
+
+    /// Makes the file long enough. One that is ours alone is emptied first, so that no old
+    /// block is in it, unless its blocks are to stay.
+    fn resize(&self, size: u64) -> Result<()> {
+        // It is locked, and known to be nobody else's, while its length changes.
+        let options = FileOptions { create: true, ..FileOptions::default() };
+        let _lock = FileDevice::open(&self.part.path, &options)?;
+        let file = OpenOptions::new().write(true).open(&self.part.path)?;
+        let end = self.part.offset.saturating_add(size);
+        if i64::try_from(end).is_err() {
+            let text = format!("{}: no file is {} long", self.path.display(), human::bytes(end));
+            return Err(Failure::usage(text).into());
+        }
+        let is_whole = self.part.offset == 0 && self.part.size.is_none();
+        if is_whole && !self.keeps_blocks {
+            file.set_len(0)?;
+        }
+        if is_whole || file.metadata()?.len() < end {
+            file.set_len(end)?;
+        }
+        Ok(())
+    }
+
+    /// Ends a file behind its file system, where it is nothing else.
+    pub(crate) fn cut(&self, total_bytes: u64) -> Result<()> {
+        if self.is_device || self.part.offset > 0 || self.part.size.is_some() {
+            return Ok(());
+        }
+        let file = OpenOptions::new().write(true).open(&self.part.path)?;
+        if file.metadata()?.len() > total_bytes { Ok(file.set_len(total_bytes)?) } else { Ok(()) }
+    }
+
+    /// Takes away the file that a failed attempt has made.
+    pub(crate) fn remove_new(&self) {
+        if self.is_new {
+            // The failure that led here is the one to report.
+            let _ = std::fs::remove_file(&self.part.path);
+        }
+    }
+}
+
+/// Sizes of which the least is told are multiples of this.
+const LEAST_STEP_BYTES: u64 = 1 << 20;
+/// The largest that is tried.
+const LEAST_MAX_BYTES: u64 = 4 << 30;
+
+/// The least size for which `fits` is true, where it is true for all larger ones.
+fn smallest(fits: impl Fn(u64) -> bool) -> Option<u64> {
+    let (mut below, mut steps) = (0, LEAST_MAX_BYTES / LEAST_STEP_BYTES);
+    if !fits(steps * LEAST_STEP_BYTES) {
+        return None;
+    }
+    while steps - below > 1 {
+        let middle = below.midpoint(steps);
+        if fits(middle * LEAST_STEP_BYTES) { steps = middle } else { below = middle }
+    }
+    Some(steps * LEAST_STEP_BYTES)
+}
+
+fn device_bytes(path: &Path) -> Result<u64> {
+    let mut device = File::open(path).with_context(|| path.display().to_string())?;
+    let end = std::io::Seek::seek(&mut device, std::io::SeekFrom::End(0));
+    end.with_context(|| path.display().to_string())
+}
+
+fn parse_uuid(text: &str) -> Result<[u8; 16], String> {
+    let wrong = || format!("`{text}` is no UUID; write 8-4-4-4-12 hex digits");
+    let digits: Vec<u8> = text.bytes().filter(|byte| *byte != b'-').collect();
+    let mut bytes = [0; 16];
+    if digits.len() != 32 {
+        return Err(wrong());
+    }
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn uuids_are_read() {
+        let text = "00112233-4455-6677-8899-aabbccddeeff";
+        assert_eq!(commands::names::uuid(&parse_uuid(text).unwrap()), text);
+        assert!(parse_uuid("0011").is_err());
+        assert!(parse_uuid("zz112233-4455-6677-8899-aabbccddeeff").is_err());
+    }
+}
