@@ -231,11 +231,6 @@ impl Segments {
         let gains = used.filter(|(_, valid)| *valid > 0 && u64::from(*valid) < self.blocks_per_section());
         gains.min_by_key(|(_, valid)| *valid)
     }
-
-    /// True where sections come free with the next checkpoint.
-    pub(crate) fn has_pending(&self) -> bool {
-        self.changed.iter().any(|number| self.segment(*number).is_some_and(|segment| segment.valid == 0))
-    }
 }
 
 /// The segment of a block and its index there.

@@ -34,7 +34,6 @@ impl About for OfF2fs {
 
 /// Opens an image for the commands on files and directories.
 pub(super) fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Opened> {
-    check_is_read_only(request.read_only)?;
     let absent = [
         (request.subvolume.is_some() || request.subvolume_id.is_some(), "subvolumes"),
         (request.generation.is_some(), "earlier generations"),
@@ -47,17 +46,9 @@ pub(super) fn open(device: Arc<dyn Device>, request: &OpenRequest) -> Result<Ope
     if copy.is_some_and(|copy| copy > 1) {
         return Err(Failure::usage("--super: f2fs has the copies 0, at byte 1024, and 1, at byte 5120").into());
     }
-    let options = OpenOptions::new().superblock(copy).skip_recovery(request.skips_log);
+    let options = OpenOptions::new().superblock(copy).skip_recovery(request.skips_log).writable(!request.read_only);
     let opened = Arc::new(options.open(device).map_err(vfs::Error::from)?);
     Ok(Opened { volume: Volume::new(Arc::<F2fs>::clone(&opened)), about: Box::new(OfF2fs(opened)) })
-}
-
-fn check_is_read_only(is_read_only: bool) -> Result<()> {
-    if is_read_only {
-        return Ok(());
-    }
-    let text = "f2fs images are read-only so far: they can be listed, read, and mounted with `-o ro`";
-    Err(Failure::new(Status::Unsupported, text).into())
 }
 
 /// A copy of the superblock that is wrong is passed over without being asked, so there is nothing more to try.
@@ -89,8 +80,8 @@ fn wanted(request: &Request) -> Result<OpenOptions> {
 
 /// Opens a device for a mount.
 pub(super) fn mount(device: Arc<dyn Device>, request: &Request) -> Result<Served> {
-    let options = wanted(request)?;
-    check_is_read_only(request.read_only)?;
+    let options = wanted(request)?.writable(!request.read_only);
+    let options = options.atime(request.atime).commit_interval(request.commit_interval);
     let file_system = Arc::new(options.open(device).map_err(vfs::Error::from)?);
     Ok(Served { file_system, jobs: None })
 }

@@ -65,6 +65,7 @@ impl Store {
             changes: 0,
             committed: 0,
             poison: None,
+            is_replaying: false,
             opened,
             env,
         };

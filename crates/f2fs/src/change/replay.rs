@@ -27,6 +27,13 @@ impl Store {
         if overlay.file_count() == 0 {
             return Ok(());
         }
+        self.writer_mut()?.is_replaying = true;
+        self.replay_all(overlay)?;
+        self.writer_mut()?.is_replaying = false;
+        self.commit(false)
+    }
+
+    fn replay_all(&mut self, overlay: &Overlay) -> Result<()> {
         let files = overlay.files();
         let mut blocks: BTreeMap<BlockAddr, Arc<Block>> = BTreeMap::new();
         for at in files.values().flat_map(BTreeMap::values) {
@@ -54,7 +61,7 @@ impl Store {
                 self.replay_name(*dir, name, *ino, kind.unwrap_or(Kind::File))?;
             }
         }
-        self.commit(false)
+        Ok(())
     }
 
     /// Nothing is written where fsynced nodes and data are.

@@ -32,7 +32,7 @@ impl Store {
         if self.writer()?.page_count > PAGES_MAX {
             self.flush_all()?;
         }
-        if self.writer()?.nodes.len() > NODES_MAX {
+        if self.writer()?.nodes.len() > NODES_MAX && !self.writer()?.is_replaying {
             self.commit(false)?;
         }
         let writer = self.writer()?;
@@ -46,6 +46,9 @@ impl Store {
     fn make_sections(&mut self, more: u64, spare: u64) -> Result<()> {
         if self.has_sections(more, spare)? {
             return Ok(());
+        }
+        if self.writer()?.is_replaying {
+            return if self.has_sections(more, 0)? { Ok(()) } else { Err(Error::NoSpace) };
         }
         self.commit(false)?;
         while !self.has_sections(more, spare)? {

@@ -41,7 +41,7 @@ impl From<Error> for vfs::Error {
             Error::Caller(what @ CallerError::AttributesTooLarge(_)) => (Errno::from(*what), Blame::Caller),
             // The number says it all.
             Error::Caller(what) => return Errno::from(*what).into(),
-            Error::Io(error) if error.is_full() => (Errno::ENOSPC, Blame::Space),
+            Error::Io(error) if error.is_no_space() => (Errno::ENOSPC, Blame::Space),
             Error::Io(_) => (Errno::EIO, Blame::Device),
             Error::NoSpace => (Errno::ENOSPC, Blame::Space),
             // The kernel turns a file system read-only when a checkpoint fails.
