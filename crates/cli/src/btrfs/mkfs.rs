@@ -30,6 +30,7 @@ use commands::work;
 
 /// The options that other formats do not have.
 #[derive(Debug, Args)]
+#[group(skip)]
 pub(crate) struct Own {
     /// Copy the contents of DIR into it
     #[arg(short = 'r', long, value_name = "DIR")]

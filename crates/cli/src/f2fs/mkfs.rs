@@ -15,6 +15,7 @@ use commands::output::Output;
 
 /// The options that other formats do not have.
 #[derive(Debug, Args)]
+#[group(skip)]
 pub(crate) struct Own {
     /// Percent of the segments that are kept for cleaning; if not given, what leaves the most room for files
     #[arg(short, long, value_name = "PERCENT")]

@@ -8,7 +8,7 @@ use f2fs_disk::dentry::{New, SlotsMut};
 use f2fs_disk::flags::{CheckpointFlags, Features};
 use f2fs_disk::inode::{self, DiskInode};
 use f2fs_disk::kind::Kind;
-use f2fs_disk::nat::NatEntry;
+use f2fs_disk::nat::{self, NatEntry};
 use f2fs_disk::node::Footer;
 use f2fs_disk::sit::SitEntry;
 use f2fs_disk::summary::{self, Summary, SummaryBlock};
@@ -18,6 +18,8 @@ use zerocopy::FromZeros as _;
 use super::plan::{HOT_NODE, LOGS, Plan};
 use super::{MakeError, MakeOptions};
 
+const NODES: Nid = Nid(1);
+const METADATA: Nid = Nid(2);
 const ROOT: Nid = Nid(3);
 const LOST_FOUND: Nid = Nid(4);
 const LOST_FOUND_NAME: &[u8] = b"lost+found";
@@ -37,6 +39,7 @@ pub(super) fn write(device: &dyn Device, plan: &Plan, seed: u32, options: &MakeO
         put(device, data, &dir.contents())?;
         put(device, node, &dir.inode(node, data, seed, options))?;
     }
+    put(device, plan.nat.start, &nat_block(nodes_at))?;
     let inos: Vec<Nid> = dirs.iter().map(|dir| dir.ino).collect();
     write_packs(device, plan, options, &inos)
 }
@@ -127,6 +130,16 @@ fn extra_size(features: Features) -> u16 {
         (Features::EXTRA_ATTR, 4),
     ];
     ends.into_iter().find(|(feature, _)| features.contains(*feature)).map_or(0, |(_, end)| end)
+}
+
+/// The first block of the NAT: the numbers that stand for all nodes and for all metadata have an entry, and the root's
+/// is there too, though that of the journal counts.
+fn nat_block(root_at: u32) -> Block {
+    let mut block = [0; BLOCK_SIZE];
+    for (nid, at) in [(NODES, 1), (METADATA, 1), (ROOT, root_at)] {
+        nat::put(&mut block, usize_from(nid.0), &NatEntry::new(0, nid, BlockAddr(at)));
+    }
+    block
 }
 
 /// Both packs: the first counts, the second is older than any.

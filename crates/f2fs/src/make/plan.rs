@@ -3,7 +3,7 @@
 //! Numbers are of blocks or segments. Options are checked before, and devices have an end: what would not fit 32 bits
 //! is refused here as too large, and what saturates before that is larger than any device.
 
-use f2fs_disk::convert::{to_u64, u32_len, whole};
+use f2fs_disk::convert::{u32_len, whole};
 use f2fs_disk::geometry::NAT_ENTRIES_PER_BLOCK;
 use f2fs_disk::superblock::{DiskSuperblock, LOG_BLOCK_SIZE, MAGIC};
 use f2fs_disk::{BLOCK_SIZE, BlockAddr, SEGMENT_BLOCKS, sit};
@@ -85,7 +85,7 @@ impl Plan {
         // Both superblocks lie in front of the first zone, and take one of their own.
         let usable = (bytes / SEGMENT_BYTES).saturating_sub(u64::from(zone));
         let usable = u32::try_from(usable).map_err(|_| MakeError::TooLarge { bytes })?;
-        let zones = usable / zone;
+        let zones = usable.checked_div(zone).unwrap_or(0);
         if usable < SEGMENTS_MIN || zones == 0 {
             return Err(too_small());
         }
@@ -97,12 +97,12 @@ impl Plan {
         }
         let (areas, cp_payload) = areas(segments, zone).ok_or_else(too_small)?;
         let [cp, sit, nat, ssa, main] = areas;
-        let main_zones = main.segments / zone;
+        let main_zones = main.segments.checked_div(zone).unwrap_or(0);
         if main_zones <= u32_len(LOGS) {
             return Err(too_small());
         }
         let mut plan = Self {
-            block_count: bytes / to_u64(BLOCK_SIZE),
+            block_count: bytes >> LOG_BLOCK_SIZE,
             section_segments: options.section_segments,
             zone_sections: options.zone_sections,
             segments,
@@ -117,18 +117,22 @@ impl Plan {
             overprovision_segments: 0,
             logs: logs(main_zones, zone),
         };
-        plan.keep_for_cleaner(options.overprovision).ok_or_else(too_small)?;
+        let rest = usable.saturating_sub(segments);
+        plan.keep_for_cleaner(options.overprovision, rest).ok_or_else(too_small)?;
         Ok(plan)
     }
 
-    /// Decides what is kept for the cleaner; `None` where nothing would be left.
-    fn keep_for_cleaner(&mut self, overprovision: Option<f64>) -> Option<()> {
-        let (usable, section) = (f64::from(self.main.segments), f64::from(self.section_segments));
+    /// Decides what is kept for the cleaner; `None` where nothing would be left. The `rest` of the device, less than a
+    /// zone, does not belong to the main area; but `mkfs.f2fs` counts it here, and so sections may seem one longer.
+    fn keep_for_cleaner(&mut self, overprovision: Option<f64>, rest: u32) -> Option<()> {
+        let usable = self.main.segments.saturating_add(rest);
+        let section = f64::from(usable.div_ceil(self.sections.max(1)));
         let reserved = |percent: f64| (2.0 * (100.0 / percent + 1.0) + 6.0) * section;
-        let percent = overprovision.or_else(|| best(usable, self.main.segments < SMALL_SEGMENTS, reserved))?;
+        let is_small = self.main.segments < SMALL_SEGMENTS;
+        let percent = overprovision.or_else(|| best(f64::from(usable), is_small, reserved))?;
         self.reserved_segments = whole(reserved(percent));
-        let left = self.main.segments.checked_sub(self.reserved_segments).filter(|left| *left >= u32_len(LOGS))?;
-        let hidden = whole(f64::from(left) * percent / 100.0);
+        self.main.segments.checked_sub(self.reserved_segments).filter(|left| *left >= u32_len(LOGS))?;
+        let hidden = whole(f64::from(usable.saturating_sub(self.reserved_segments)) * percent / 100.0);
         self.overprovision_segments = hidden.saturating_add(self.reserved_segments);
         (self.main.segments > self.overprovision_segments).then_some(())
     }
