@@ -157,6 +157,7 @@ impl Segments {
         };
         if let Some(segment) = self.list.get_mut(usize_from(next)) {
             segment.log = log;
+            self.changed.insert(next);
         }
         self.opened(next);
         if let Some(filled) = filled {

@@ -77,6 +77,8 @@ pub(crate) struct Writer {
     pub(crate) page_count: u64,
     /// Inodes without names.
     pub(crate) orphans: BTreeSet<Nid>,
+    /// Of these, such as never had one, and may get one.
+    pub(crate) unnamed: BTreeSet<Nid>,
     pub(crate) valid_blocks: u64,
     pub(crate) valid_nodes: u32,
     pub(crate) valid_inodes: u32,

@@ -88,7 +88,9 @@ impl Store {
             Some(_) if new.kind == Kind::Directory => self.add_links(dir, 1)?,
             Some(_) => {}
             None => {
-                self.writer_mut()?.orphans.insert(ino);
+                let writer = self.writer_mut()?;
+                writer.orphans.insert(ino);
+                writer.unnamed.insert(ino);
             }
         }
         Ok(ino)
@@ -211,6 +213,7 @@ impl Store {
         let writer = self.writer_mut()?;
         writer.valid_inodes = writer.valid_inodes.saturating_sub(1);
         writer.orphans.remove(&ino);
+        writer.unnamed.remove(&ino);
         Ok(())
     }
 }

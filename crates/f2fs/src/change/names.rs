@@ -36,6 +36,9 @@ pub(crate) fn check_name(name: &[u8]) -> Result<()> {
 impl Store {
     /// Where a name stands in a directory.
     pub(crate) fn find_name(&self, dir: &Node, name: &[u8]) -> Result<Option<Found>> {
+        if name.len() > NAME_BYTES_MAX {
+            return Err(CallerError::NameTooLong.into());
+        }
         self.check_is_writable(dir)?;
         dir::find(self, dir, name)
     }
@@ -198,7 +201,9 @@ impl Store {
             return Err(CallerError::TooManyLinks.into());
         }
         self.add_name(dir, name, ino, node.inode.kind())?;
-        let was_orphan = self.writer_mut()?.orphans.remove(&ino);
+        let writer = self.writer_mut()?;
+        writer.unnamed.remove(&ino);
+        let was_orphan = writer.orphans.remove(&ino);
         let fields = self.edit_fields(ino)?;
         if was_orphan {
             set_name(fields, dir, name);

@@ -57,6 +57,7 @@ impl Store {
             pages: HashMap::new(),
             page_count: 0,
             orphans: BTreeSet::new(),
+            unnamed: BTreeSet::new(),
             valid_blocks: fields.valid_block_count.get(),
             valid_nodes: fields.valid_node_count.get(),
             valid_inodes: fields.valid_inode_count.get(),

@@ -26,6 +26,9 @@ impl Store {
     pub(crate) fn put_xattr(&mut self, ino: Nid, name: &[u8], value: Option<&[u8]>) -> Result<()> {
         let node = self.inode(ino)?;
         let (namespace, rest) = split_name(name).ok_or(CallerError::NotSupported)?;
+        if value.is_some_and(|value| value.len() > NODE_BYTES) {
+            return Err(CallerError::AttributesTooLarge(NODE_BYTES).into());
+        }
         let bytes = stored(self, &node)?;
         let value = match value {
             Some(value) if namespace.is_acl() => Some(acl::from_linux(value).map_err(|error| error.at(At::Inode(ino)))?),

@@ -215,8 +215,9 @@ pub(super) fn change_flags(store: &mut Store, caller: &Caller, ino: Nid, wanted:
     if !caller.is_known() || (caller.uid != 0 && (!is_owner || (had ^ wanted).intersects(guarded))) {
         return Err(CallerError::NotPermitted.into());
     }
+    // What comes from other fields, or is set otherwise, may be given back as it was read.
     let settable = NodeFlags::from_bits_retain(SETTABLE.bits());
-    if (had ^ wanted).difference(settable) != NodeFlags::empty() {
+    if !wanted.difference(settable).difference(had).is_empty() {
         return Err(CallerError::NotSupported.into());
     }
     let mut wanted = InodeFlags::from_bits_retain(wanted.bits()).intersection(SETTABLE);

@@ -134,6 +134,9 @@ impl F2fs {
                 written.cleared_privileges = drop_privileges(store, ino, bits)?;
             }
             let at = if flags.contains(WriteFlags::APPEND) { found.inode.size() } else { offset };
+            if !is_cached {
+                check_may_write_at(&found, at)?;
+            }
             if is_cached {
                 self.check_appends(store, &found, offset, data, flags)?;
             }
@@ -247,6 +250,7 @@ impl F2fs {
                 if count == 0 {
                     return Ok(0);
                 }
+                check_may_write_at(&target, to)?;
                 drop_privileges(store, target.ino(), None)?;
                 let written = store.write_data(target.ino(), to, bytes.get(..count).unwrap_or_default())?;
                 touch_contents(store, target.ino())?;
@@ -261,6 +265,16 @@ impl F2fs {
             }
         }
         Ok(done)
+    }
+}
+
+/// Refuses to write what the flags of a file guard.
+fn check_may_write_at(node: &Node, offset: u64) -> Result<()> {
+    let flags = node.inode.flags();
+    let is_past = flags.contains(InodeFlags::APPEND) && offset < node.inode.size();
+    match flags.contains(InodeFlags::IMMUTABLE) || is_past {
+        true => Err(CallerError::NotPermitted.into()),
+        false => Ok(()),
     }
 }
 

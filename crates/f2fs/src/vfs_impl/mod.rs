@@ -145,6 +145,20 @@ impl F2fs {
     }
 }
 
+impl Drop for F2fs {
+    /// What is closed with everything durable is marked as closed, for those who would check it otherwise.
+    fn drop(&mut self) {
+        let store = self.store.get_mut();
+        let is_due = store.writer.as_ref().is_some_and(|writer| {
+            writer.poison.is_none() && writer.changes == writer.committed && writer.changes > 0 && writer.orphans.is_empty()
+        });
+        if is_due && let Err(error) = store.commit(true) {
+            // Nothing is lost: the checkpoint before it has everything.
+            self.faults.told(error);
+        }
+    }
+}
+
 fn change_checked<R>(store: &mut Store, change: impl FnOnce(&mut Store) -> Result<R>) -> Result<R> {
     let writer = store.writer()?;
     writer.check()?;

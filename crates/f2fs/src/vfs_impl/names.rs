@@ -117,6 +117,9 @@ pub(super) fn link(store: &mut Store, node: NodeId, parent: NodeId, name: &[u8])
     if node.inode.kind() == Kind::Directory || node.inode.flags().intersects(guards) {
         return Err(CallerError::NotPermitted.into());
     }
+    if store.is_orphan(node.ino()) && !store.writer()?.unnamed.contains(&node.ino()) {
+        return Err(CallerError::NotFound.into());
+    }
     store.link(node.ino(), dir.ino(), name)?;
     Ok(node.ino())
 }

@@ -13,6 +13,8 @@ use crate::xattrs;
 
 const PERMISSION_BITS: u16 = 0o7777;
 const SET_GROUP: u32 = 0o2000;
+/// Longest name of an attribute, with its family.
+const NAME_MAX: usize = 255;
 
 fn is_list(name: &[u8]) -> bool {
     name == acl::ACCESS_NAME || name == acl::DEFAULT_NAME
@@ -20,6 +22,9 @@ fn is_list(name: &[u8]) -> bool {
 
 /// Refuses names that the format has no place for.
 fn check_family(node: &Node, name: &[u8]) -> Result<()> {
+    if name.len() > NAME_MAX {
+        return Err(CallerError::NameTooLong.into());
+    }
     if is_list(name) {
         return match node.inode.kind() {
             Kind::Symlink => Err(CallerError::NotSupported.into()),

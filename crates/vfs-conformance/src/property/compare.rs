@@ -33,7 +33,7 @@ pub(super) fn compare_one(volume: &Volume, model: &Model, path: &Path) -> Result
         (None, Err(error)) if is_refusal(&error) => Ok(()),
         (None, Ok(_)) => bail!("{}: exists, but should not", at()),
         (None, Err(error)) => Err(error).with_context(at),
-        (Some(node), metadata) => compare_inode(volume, path, node, &metadata.with_context(at)?).with_context(at),
+        (Some(node), metadata) => compare_inode(volume, model, path, node, &metadata.with_context(at)?).with_context(at),
     }
 }
 
@@ -47,7 +47,7 @@ fn compare_node(
     let at = || path.display().to_string();
     let node = model.node(id).with_context(|| format!("{}: the model lost a node", at()))?;
     let metadata = volume.symlink_metadata(path).with_context(at)?;
-    compare_inode(volume, path, node, &metadata).with_context(at)?;
+    compare_inode(volume, model, path, node, &metadata).with_context(at)?;
     let Some(directory) = node.directory() else {
         // Names of one inode in the volume are names of one node in the model.
         let first = *inodes.entry((metadata.home.subvolume, metadata.home.ino)).or_insert(id);
@@ -81,14 +81,21 @@ fn compare_names(volume: &Volume, path: &Path, model: &Model, directory: &Direct
     Ok(found)
 }
 
-fn compare_inode(volume: &Volume, path: &Path, node: &Node, found: &Metadata) -> Result<()> {
+fn compare_inode(volume: &Volume, model: &Model, path: &Path, node: &Node, found: &Metadata) -> Result<()> {
     ensure!(found.kind == node.file_type(), "type {:?}, not {:?}", found.kind, node.file_type());
     if node.directory().is_some_and(|directory| directory.role == Role::Stub) {
         return Ok(());
     }
-    ensure!(found.nlink == node.links, "{} links, not {}", found.nlink, node.links);
-    let size = size_of(node);
-    ensure!(found.size == size, "size {}, not {size}", found.size);
+    match node.directory() {
+        Some(directory) if volume.symlink_metadata(Path::new("/"))?.nlink != 1 => {
+            compare_counted(model, directory, found)?;
+        }
+        _ => {
+            ensure!(found.nlink == node.links, "{} links, not {}", found.nlink, node.links);
+            let size = size_of(node);
+            ensure!(found.size == size, "size {}, not {size}", found.size);
+        }
+    }
     if let Some(mode) = node.mode {
         ensure!(found.permissions == mode, "mode {:o}, not {mode:o}", found.permissions);
     }
@@ -114,7 +121,16 @@ fn compare_inode(volume: &Volume, path: &Path, node: &Node, found: &Metadata) ->
     }
 }
 
-/// A directory's size is twice the bytes of its names.
+/// A directory of a format that counts its name, `.` and the `..` of those below. Its size says nothing of its names.
+fn compare_counted(model: &Model, directory: &Directory, found: &Metadata) -> Result<()> {
+    let below = directory.entries.values().filter(|id| model.node(**id).is_some_and(|node| node.directory().is_some()));
+    let links = u32::try_from(below.count())?.saturating_add(2);
+    ensure!(found.nlink == links, "{} links, not {links}", found.nlink);
+    ensure!(found.size > 0, "a directory without bytes");
+    Ok(())
+}
+
+/// A directory's size is twice the bytes of its names, where the format does not count links of directories.
 fn size_of(node: &Node) -> u64 {
     match &node.kind {
         Kind::File(content) => content.len(),

@@ -150,6 +150,10 @@ fn time_of_the_call(s: &Subject) -> Outcome {
 fn birth(s: &Subject) -> Outcome {
     let node = s.file_with(ROOT, b"a", b"x")?;
     let before = s.attr(node)?.btime;
+    // A volume may have no place for it.
+    if before == Time::default() {
+        return Ok(());
+    }
     s.chmod(node, 0o600)?;
     s.write(node, 0, b"y")?;
     s.rename((ROOT, b"a"), (ROOT, b"b"))?;

@@ -36,8 +36,10 @@ cases! { "flags":
 
 const BOTH: [NodeFlags; 2] = [NodeFlags::IMMUTABLE, NodeFlags::APPEND];
 
+/// Flags without a name here say how a format keeps the node.
 fn flags(s: &Subject, node: NodeId) -> Outcome<NodeFlags> {
-    ok("flags", s.fs.flags(node))
+    let named: NodeFlags = NodeFlags::all().iter_names().map(|(_, flag)| flag).collect();
+    Ok(ok("flags", s.fs.flags(node))? & named)
 }
 
 fn forbidden<T>(what: &str, result: Result<T>) -> Outcome {

@@ -176,7 +176,7 @@ fn in_numbers(s: &Subject) -> Outcome {
     let node = s.file(ROOT, b"a")?;
     let name = |number| [b"user.".to_vec(), numbered("n", number)].concat();
     for number in 0..100 {
-        s.set_xattr(node, &name(number), &[b'v'; 50])?;
+        s.set_xattr(node, &name(number), &[b'v'; 25])?;
     }
     let expected: Vec<_> = (0..100).map(name).collect();
     equal("names", expected, names(s, node)?)?;
@@ -184,7 +184,7 @@ fn in_numbers(s: &Subject) -> Outcome {
         ok("remove_xattr", s.fs.remove_xattr(node, &name(number)))?;
     }
     equal("names", 50, names(s, node)?.len())?;
-    is(s, node, &name(51), &[b'v'; 50])
+    is(s, node, &name(51), &[b'v'; 25])
 }
 
 fn on_directories_and_symlinks(s: &Subject) -> Outcome {

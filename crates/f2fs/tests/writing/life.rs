@@ -1,0 +1,143 @@
+//! Single properties of volumes that are changed.
+
+use std::sync::Arc;
+
+use f2fs::{F2fs, MakeOptions};
+use vfs::file_system::{Caller, NewNode, NodeId, NodeKind, OpenFlags, WriteFlags};
+use vfs::{FileSystem, Volume};
+
+use crate::{check, make, open};
+
+const ROOT: Caller = Caller { uid: 0, gid: 0, pid: 1 };
+
+fn new(kind: NodeKind) -> NewNode<'static> {
+    NewNode { kind, permissions: 0o755, ..NewNode::default() }
+}
+
+fn write(fs: &F2fs, node: NodeId, offset: u64, data: &[u8]) -> Result<usize, vfs::Error> {
+    let handle = fs.open(&ROOT, node, OpenFlags::WRITE)?;
+    let written = fs.write(node, handle, offset, data, WriteFlags::empty());
+    fs.release(node, handle);
+    written.map(|written| data.len() - written.missing)
+}
+
+/// A volume that is full is emptied and filled again; nothing is lost by the cleaner's moves.
+#[test]
+fn a_full_volume_is_emptied_and_filled_again() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    make(image.path(), 80 << 20, &MakeOptions::default());
+    let fs = open(image.path());
+    let mut sizes = Vec::new();
+    for round in 0..4_u8 {
+        let dir = fs.create(&ROOT, NodeId::ROOT, format!("d{round}").as_bytes(), &new(NodeKind::Directory)).unwrap();
+        let mut names: Vec<(String, u8, usize)> = Vec::new();
+        loop {
+            let index = names.len();
+            let name = format!("f{index}");
+            let fill = u8::try_from(index % 251).unwrap();
+            let Ok(made) = fs.create(&ROOT, dir.node, name.as_bytes(), &new(NodeKind::File)) else { break };
+            let len = 20_000 + index * 37 % 90_000;
+            let written = write(&fs, made.node, 0, &vec![fill; len]).unwrap_or(0);
+            fs.forget(made.node, 1);
+            names.push((name, fill, written));
+            if written < len {
+                break;
+            }
+        }
+        sizes.push(names.len());
+        // Every other one goes, and others are overwritten: what is left lies in pieces.
+        for (name, ..) in names.iter().step_by(2) {
+            fs.unlink(dir.node, name.as_bytes()).unwrap();
+        }
+        for (name, fill, written) in names.iter().skip(1).step_by(2) {
+            let node = fs.lookup(dir.node, name.as_bytes()).unwrap().node;
+            let half = written / 2;
+            assert_eq!(write(&fs, node, 0, &vec![fill ^ 0xff; half]).unwrap(), half);
+            let mut found = vec![0; *written];
+            assert_eq!(fs.read(node, vfs::file_system::Handle(0), 0, &mut found).unwrap(), *written);
+            assert!(found[..half].iter().all(|byte| *byte == fill ^ 0xff), "{name}");
+            assert!(found[half..].iter().all(|byte| byte == fill), "{name}");
+            fs.forget(node, 1);
+        }
+        fs.sync_fs().unwrap();
+        for (name, ..) in names.iter().skip(1).step_by(2) {
+            fs.unlink(dir.node, name.as_bytes()).unwrap();
+        }
+        fs.forget(dir.node, 1);
+        fs.remove_dir(NodeId::ROOT, format!("d{round}").as_bytes()).unwrap();
+        fs.sync_fs().unwrap();
+    }
+    let (first, last) = (sizes[0], sizes[3]);
+    assert!(first > 200 && last * 100 >= first * 95, "{sizes:?}");
+    fs.finish().unwrap();
+    drop(fs);
+    check(image.path());
+}
+
+/// What was removed while it was open stays until it is closed, and goes with the next opening after a crash.
+#[test]
+fn a_file_without_a_name_goes_when_nobody_has_it() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    make(image.path(), 64 << 20, &MakeOptions::default());
+    let fs = open(image.path());
+    let before = fs.status().unwrap();
+    let made = fs.create(&ROOT, NodeId::ROOT, b"a", &new(NodeKind::File)).unwrap();
+    let handle = fs.open(&ROOT, made.node, OpenFlags::READ | OpenFlags::WRITE).unwrap();
+    fs.write(made.node, handle, 0, &[7; 100_000], WriteFlags::empty()).unwrap();
+    fs.unlink(NodeId::ROOT, b"a").unwrap();
+    fs.sync_fs().unwrap();
+    // As a crash now would leave it.
+    let copy = tempfile::NamedTempFile::new().unwrap();
+    std::fs::copy(image.path(), copy.path()).unwrap();
+    let mut found = [0; 10];
+    assert_eq!(fs.read(made.node, handle, 0, &mut found).unwrap(), 10);
+    assert_eq!(found, [7; 10]);
+    fs.release(made.node, handle);
+    fs.forget(made.node, 1);
+    assert_eq!(fs.status().unwrap().blocks_free, before.blocks_free);
+    fs.finish().unwrap();
+    drop(fs);
+    check(image.path());
+    check(copy.path());
+    let fs = open(copy.path());
+    assert_eq!(fs.status().unwrap().blocks_free, before.blocks_free);
+    fs.finish().unwrap();
+    drop(fs);
+    check(copy.path());
+}
+
+/// Large files, sparse ones too, go through all levels of nodes, and shrink again.
+#[test]
+fn nodes_of_all_levels_come_and_go() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    make(image.path(), 128 << 20, &MakeOptions::default());
+    let fs = open(image.path());
+    let volume = Volume::new(Arc::<F2fs>::clone(&fs));
+    let before = fs.status().unwrap();
+    let made = fs.create(&ROOT, NodeId::ROOT, b"sparse", &new(NodeKind::File)).unwrap();
+    let places: [u64; 6] = [0, 4 << 20, 9 << 20, 5 << 30, 9 << 30, 3 << 40];
+    for at in places {
+        write(&fs, made.node, at, b"here").unwrap();
+    }
+    fs.sync_fs().unwrap();
+    check(image.path());
+    for at in places {
+        let mut found = [0; 4];
+        fs.read(made.node, vfs::file_system::Handle(0), at, &mut found).unwrap();
+        assert_eq!(&found, b"here", "{at}");
+    }
+    for (kept, size) in places.into_iter().enumerate().rev() {
+        let changes = vfs::file_system::SetAttr { size: Some(size), ..Default::default() };
+        fs.set_attr(&ROOT, made.node, &changes).unwrap();
+        fs.sync_fs().unwrap();
+        check(image.path());
+        assert_eq!(fs.extents(made.node, 0).unwrap().len(), kept);
+    }
+    fs.forget(made.node, 1);
+    drop(volume);
+    fs.unlink(NodeId::ROOT, b"sparse").unwrap();
+    assert_eq!(fs.status().unwrap().blocks_free, before.blocks_free);
+    fs.finish().unwrap();
+    drop(fs);
+    check(image.path());
+}

@@ -1,0 +1,58 @@
+//! Volumes that are changed: the conformance suite and random operations beside the model; `fsck.f2fs` looks at what is
+//! left.
+//!
+//! `SPINNEY_SEEDS` (default 4), `SPINNEY_OPERATIONS` (2000) and `SPINNEY_SEED` (first seed, 0) choose how much is run.
+
+#![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
+
+mod life;
+mod property;
+mod suite;
+
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use blockdev::backends::{FileDevice, FileOptions};
+use f2fs::{F2fs, MakeOptions, OpenOptions};
+use f2fs_disk::flags::Features;
+
+/// Features that a volume has in the tests: all that say how inodes are laid out, or none.
+const WITH_EXTRA: Features = Features::EXTRA_ATTR
+    .union(Features::INODE_CHKSUM)
+    .union(Features::INODE_CRTIME)
+    .union(Features::FLEXIBLE_INLINE_XATTR)
+    .union(Features::PRJQUOTA)
+    .union(Features::SB_CHKSUM);
+
+fn device(path: &Path) -> Arc<FileDevice> {
+    Arc::new(FileDevice::open(path, &FileOptions::default()).unwrap())
+}
+
+/// An empty volume.
+fn make(path: &Path, size_bytes: u64, options: &MakeOptions) {
+    std::fs::File::create(path).unwrap().set_len(size_bytes).unwrap();
+    f2fs::make(&*device(path), options).unwrap();
+}
+
+fn open(path: &Path) -> Arc<F2fs> {
+    Arc::new(OpenOptions::new().writable(true).open(device(path)).unwrap())
+}
+
+/// Has `fsck.f2fs` look at an image; false where that is not installed.
+fn is_checked(path: &Path) -> Result<bool, String> {
+    let Ok(output) = Command::new("fsck.f2fs").arg("--dry-run").arg(path).output() else {
+        eprintln!("fsck.f2fs is not installed: skipped (Debian: apt-get install f2fs-tools)");
+        return Ok(false);
+    };
+    let said = String::from_utf8_lossy(&output.stdout);
+    let is_wrong = |line: &str| line.contains("[Fail]") || line.contains("[ASSERT]") || line.contains("ERR");
+    match output.status.success() && !said.lines().any(is_wrong) {
+        true => Ok(true),
+        false => Err(format!("fsck.f2fs of {} ({}):\n{said}", path.display(), output.status)),
+    }
+}
+
+fn check(path: &Path) {
+    is_checked(path).unwrap();
+}

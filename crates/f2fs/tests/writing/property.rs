@@ -1,0 +1,109 @@
+//! Random operations on a volume and on the model.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Result, ensure};
+use crash_explorer::Random;
+use f2fs::{F2fs, MakeOptions};
+use f2fs_disk::flags::Features;
+use vfs::Volume;
+use vfs_conformance::model::Operation;
+use vfs_conformance::property::{Settings, Subject, run, run_threads};
+
+use crate::{WITH_EXTRA, is_checked, make, open};
+
+/// ENOSPC is right with so many bytes left: the cleaner's room, and what an operation is promised at most.
+const LEFT_BYTES: u64 = 12 << 20;
+
+struct OfF2fs;
+
+#[derive(Clone)]
+struct Opened(Volume, Arc<F2fs>);
+
+impl AsRef<Volume> for Opened {
+    fn as_ref(&self) -> &Volume {
+        &self.0
+    }
+}
+
+fn opened(path: &Path) -> Opened {
+    let opened = open(path);
+    Opened(Volume::new(Arc::<F2fs>::clone(&opened)), opened)
+}
+
+impl Subject for OfF2fs {
+    type Opened = Opened;
+
+    fn make(&self, path: &Path, size_bytes: u64, random: &mut Random) -> Result<(Opened, String)> {
+        let features = if random.one_in(2) { WITH_EXTRA } else { Features::empty() };
+        let section_segments = if random.one_in(4) { 2 } else { 1 };
+        make(path, size_bytes, &MakeOptions { features, section_segments, ..MakeOptions::default() });
+        let form = format!("features {}, sections of {section_segments}", features.names().join(","));
+        Ok((opened(path), form))
+    }
+
+    fn open(&self, path: &Path, _random: &mut Random) -> Result<Opened> {
+        Ok(opened(path))
+    }
+
+    fn check_full(&self, opened: &Opened, operation: &Operation) -> Result<()> {
+        // All attributes of an inode have to fit into a bounded place.
+        if matches!(operation, Operation::SetXattr { .. }) {
+            return Ok(());
+        }
+        let status = vfs::FileSystem::status(&*opened.1)?;
+        let left = status.blocks_available.saturating_mul(u64::from(status.block_bytes));
+        let wanted = match operation {
+            Operation::Write { len, .. } | Operation::Allocate { len, .. } => *len,
+            _ => 0,
+        };
+        ensure!(left < LEFT_BYTES.saturating_add(wanted), "ENOSPC with {left} bytes left");
+        Ok(())
+    }
+
+    fn check(&self, path: &Path) -> Result<bool> {
+        is_checked(path).map_err(anyhow::Error::msg)
+    }
+
+    /// What the format has no place for.
+    fn can(&self, operation: &Operation) -> bool {
+        let shares = matches!(operation, Operation::Reflink { .. } | Operation::Defragment { .. });
+        let is_of_subvolumes = matches!(
+            operation,
+            Operation::CreateSubvolume { .. } | Operation::Snapshot { .. } | Operation::DeleteSubvolume { .. }
+        );
+        !shares && !is_of_subvolumes
+    }
+}
+
+fn number(name: &str, default: u64) -> u64 {
+    std::env::var(name).ok().and_then(|value| value.parse().ok()).unwrap_or(default)
+}
+
+/// Runs each seed; prints the totals.
+fn run_seeds(what: &str, seeds: u64, one: impl Fn(u64, &Path) -> Result<vfs_conformance::property::Report>) {
+    let folder = tempfile::tempdir().unwrap();
+    let first = number("SPINNEY_SEED", 0);
+    let (mut done, mut refused, mut no_space) = (0, 0, 0);
+    for seed in first..first + seeds {
+        let report = one(seed, folder.path()).unwrap_or_else(|error| panic!("{what}: {error:?}"));
+        (done, refused, no_space) = (done + report.done, refused + report.refused, no_space + report.no_space);
+    }
+    eprintln!("{what}: {seeds} seeds, {done} operations done, {refused} refused alike, {no_space} without space");
+    assert!(done > 0 || seeds == 0);
+}
+
+#[test]
+fn random_operations_equal_the_model() {
+    let settings = Settings { operations: number("SPINNEY_OPERATIONS", 2000), ..Settings::default() };
+    run_seeds("one thread", number("SPINNEY_SEEDS", 4), |seed, folder| run(&OfF2fs, seed, &settings, folder));
+}
+
+#[test]
+fn four_threads_equal_their_models() {
+    let operations = number("SPINNEY_OPERATIONS", 2000) / 2;
+    let settings = Settings { operations, image_bytes: 512 << 20, ..Settings::default() };
+    let seeds = number("SPINNEY_SEEDS", 4).div_ceil(4);
+    run_seeds("four threads", seeds, |seed, folder| run_threads(&OfF2fs, seed, 4, &settings, folder));
+}
