@@ -38,10 +38,8 @@ mod vfs_impl;
 mod writer;
 mod xattrs;
 
-pub use f2fs_disk::flags::Features;
-
 pub use error::{CallerError, Error, Result, Unsupported};
 pub use info::Info;
-pub use make::{CAN_HAVE, MakeError, MakeOptions, make};
+pub use make::{CAN_HAVE, Features, MakeError, MakeOptions, make};
 pub use start::OpenOptions;
 pub use vfs_impl::F2fs;

@@ -259,10 +259,14 @@ fn volumes_with_project_numbers_are_right() {
 #[test]
 fn what_is_too_small_is_too_small_for_mkfs() {
     let Some(dir) = tools() else { return };
-    for (section_segments, words) in [(1, "-s 1"), (3, "-s 3")] {
-        let options = MakeOptions { section_segments, ..options() };
-        for segments in (1..150).step_by(usize::try_from(section_segments).unwrap()) {
-            let size = segments * 2 * MIB;
+    let cases = [
+        ("-s 1", MakeOptions { section_segments: 1, ..options() }),
+        ("-s 3", MakeOptions { section_segments: 3, ..options() }),
+        ("-o 20", MakeOptions { overprovision: Some(20.0), ..options() }),
+        ("-z 2 -o 50", MakeOptions { zone_sections: 2, overprovision: Some(50.0), ..options() }),
+    ];
+    for (words, options) in cases {
+        for size in (1..90).map(|segments| segments * 2 * MIB) {
             let made = options.check(size);
             assert_eq!(made.is_ok(), theirs(dir.path(), size, words).is_some(), "{size} {words}: {made:?}");
         }

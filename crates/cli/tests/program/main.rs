@@ -13,6 +13,7 @@ mod generations;
 mod harness;
 mod interrupted;
 mod layout;
+mod make_f2fs;
 mod mount;
 mod mount_commands;
 mod mount_dedupe;

@@ -14,12 +14,13 @@ mod plan;
 
 use blockdev::Device;
 use f2fs_disk::convert::{to_u64, usize_from};
-use f2fs_disk::flags::Features;
 use f2fs_disk::superblock::{COPIES, DiskSuperblock, copy_offset};
 use f2fs_disk::{BLOCK_SIZE, BlockAddr, SEGMENT_BLOCKS, hash};
 use zerocopy::IntoBytes as _;
 
 use plan::{LOGS, Plan};
+
+pub use f2fs_disk::flags::Features;
 
 /// Features that can be asked for.
 pub const CAN_HAVE: Features = Features::ENCRYPT
