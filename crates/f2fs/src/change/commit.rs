@@ -288,7 +288,7 @@ impl Store {
     /// From where the kernel would look for a free number.
     fn next_free_nid(&self) -> Result<u32> {
         let writer = self.writer()?;
-        let known = writer.free_nids.iter().map(|nid| nid.0).min();
+        let known = writer.free_nids.front().map(|nid| nid.0);
         let scan = writer.nat_scan.saturating_mul(NAT_ENTRIES_PER_BLOCK);
         let next = known.unwrap_or(if scan < self.geometry().nid_count { scan } else { 0 });
         Ok(next.max(self.root().0 + 1))

@@ -43,7 +43,10 @@ impl Store {
                 found.push(Nid(nid));
             }
         }
+        let hint = self.checkpoint().fields().next_free_nid.get();
         let writer = self.writer_mut()?;
+        // From where the last search ended: a number comes again as late as it can.
+        found.sort_by_key(|nid| (nid.0 < hint, nid.0));
         // Those that this transaction gave back wait for its end.
         found.retain(|nid| !writer.freed_nids.contains(nid));
         writer.free_nids.extend(found);

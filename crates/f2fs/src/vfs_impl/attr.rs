@@ -45,7 +45,8 @@ impl F2fs {
             mtime: time(inode.mtime()),
             ctime: time(inode.ctime()),
             btime: inode.crtime(features).map(time).unwrap_or_default(),
-            flags: flags(inode),
+            // How contents are kept is no flag of the node; `lsattr` shows it.
+            flags: NodeFlags::from_bits_retain(inode.flags().bits()),
             home: Home {
                 subvolume: 0,
                 ino: u64::from(inode.ino().0),

@@ -38,7 +38,7 @@ impl From<CallerError> for Errno {
 impl From<Error> for vfs::Error {
     fn from(error: Error) -> Self {
         let (errno, blame) = match &error {
-            Error::Caller(what @ CallerError::AttributesTooLarge(_)) => (Errno::from(*what), Blame::Caller),
+            Error::Caller(what @ CallerError::AttributesTooLarge(_)) => (Errno::from(*what), Blame::Space),
             // The number says it all.
             Error::Caller(what) => return Errno::from(*what).into(),
             Error::Io(error) if error.is_no_space() => (Errno::ENOSPC, Blame::Space),

@@ -187,7 +187,7 @@ impl FileSystem for F2fs {
     }
 
     fn flags(&self, node: NodeId) -> Answer<NodeFlags> {
-        Ok(self.attr(node)?.flags)
+        self.look(|store| Ok(attr::flags(&node_of(store, node)?.inode)))
     }
 
     fn set_flags(&self, caller: &Caller, node: NodeId, flags: NodeFlags) -> Answer<()> {

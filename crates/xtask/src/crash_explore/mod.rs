@@ -8,6 +8,7 @@
 //! Fails, with the state's name, the promise that was broken, and an image, when a state is wrong. `--workload` and
 //! `--state` of a failure show it again.
 
+mod fsck;
 mod kernel;
 mod scripts;
 
@@ -32,12 +33,24 @@ const CI_JUDGED: u64 = 60;
 const USUAL_JUDGED: u64 = 350;
 const PROGRESS: &str = "{bar:30} {pos} of {len} states, {per_sec}, {msg}, {eta}";
 
+/// The formats that can be explored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum OfFormat {
+    /// Judged by the kernel and `btrfs check`.
+    Btrfs,
+    /// Judged by `fsck.f2fs`.
+    F2fs,
+}
+
 /// What is run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
     /// At least 20,000 states, some of them judged by the kernel.
     #[arg(long)]
     ci: bool,
+    /// The format of the volumes. Scripts are of btrfs alone.
+    #[arg(long, value_enum, default_value_t = OfFormat::Btrfs)]
+    format: OfFormat,
     /// States, each counted once.
     #[arg(long, value_name = "N")]
     states: Option<u64>,
@@ -85,12 +98,16 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let judge_every = options.judge_every.unwrap_or((states / judged).max(1));
     let witness: Option<Arc<dyn Witness>> = match judge_every {
         0 => None,
+        _ if options.format == OfFormat::F2fs => fsck::witness()?,
         _ if !is_root() => None,
         _ => Some(Arc::new(kernel::Kernel::new(options.btrfs.clone())?)),
     };
     let progress = Arc::new(Progress::default());
     let config = Config {
-        format: Arc::new(btrfs_crash::Btrfs),
+        format: match options.format {
+            OfFormat::Btrfs => Arc::new(btrfs_crash::Btrfs),
+            OfFormat::F2fs => Arc::new(f2fs_crash::F2fs),
+        },
         states,
         seed: options.seed,
         threads: options.threads,
@@ -112,7 +129,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let report = watched(&progress, states, PROGRESS, || match &steps {
         Some(steps) => explore_steps(&config, &[], steps),
         None if options.workload.as_deref().is_some_and(scripts::is_named) => scripts::explore(&config),
-        None if options.ci && options.workload.is_none() => {
+        None if options.ci && options.workload.is_none() && options.format == OfFormat::Btrfs => {
             let mut report = explore_all(&config)?;
             let workload = Some(scripts::ALL.to_owned());
             scripts::add(

@@ -1,0 +1,51 @@
+//! `fsck.f2fs` looks at states of crashes, as they are and after Spinney opened them for writing.
+
+use anyhow::{Context, Result, bail};
+use blockdev::Device;
+use crash_explorer::{Access, Form, Format as _, Judgement, Witness, store_device};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// A witness that reads.
+#[derive(Debug)]
+struct Fsck {
+    folder: tempfile::TempDir,
+}
+
+/// None where `fsck.f2fs` is not installed.
+pub(super) fn witness() -> Result<Option<Arc<dyn Witness>>> {
+    if Command::new("fsck.f2fs").arg("-V").output().is_err() {
+        eprintln!("fsck.f2fs is not installed (Debian: apt-get install f2fs-tools): no state is judged by it");
+        return Ok(None);
+    }
+    let parent = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
+    let folder = tempfile::Builder::new().prefix("spinney-fsck-").tempdir_in(parent)?;
+    Ok(Some(Arc::new(Fsck { folder })))
+}
+
+impl Witness for Fsck {
+    fn judge(&self, state: &str, device: Arc<dyn Device>) -> Result<Judgement> {
+        let name: String = state.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
+        let image = self.folder.path().join(name);
+        store_device(&device, &image)?;
+        check(&image).context("the state as it is")?;
+        let volume = f2fs_crash::F2fs.open(Form::Usual, Arc::clone(&device), Access::ReadWrite)?;
+        volume.sync()?;
+        drop(volume);
+        store_device(&device, &image)?;
+        check(&image).context("after it was opened for writing")?;
+        std::fs::remove_file(&image)?;
+        Ok(Judgement::Agrees)
+    }
+}
+
+fn check(image: &Path) -> Result<()> {
+    let output = Command::new("fsck.f2fs").arg("--dry-run").arg(image).output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let is_wrong = |line: &str| line.contains("[Fail]") || line.contains("[ASSERT]");
+    if !output.status.success() || said.lines().any(is_wrong) {
+        bail!("fsck.f2fs ({}):\n{said}", output.status);
+    }
+    Ok(())
+}
