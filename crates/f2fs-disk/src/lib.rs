@@ -21,6 +21,7 @@ pub mod checkpoint;
 pub mod compression;
 pub mod convert;
 pub mod dentry;
+mod disk_inode;
 pub mod error;
 pub mod flags;
 pub mod geometry;
