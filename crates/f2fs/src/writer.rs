@@ -70,8 +70,10 @@ pub(crate) struct Writer {
     /// The next block of the NAT to be searched for free numbers, and blocks that were not.
     pub(crate) nat_scan: u32,
     pub(crate) nat_left: u32,
-    /// Numbers that are free with the next checkpoint.
+    /// Numbers that are free with the next checkpoint; a later search finds them.
     pub(crate) freed_nids: Vec<Nid>,
+    /// Some came free that a search may have passed.
+    pub(crate) has_freed_nids: bool,
     pub(crate) nodes: HashMap<Nid, Arc<Block>>,
     pub(crate) pages: HashMap<Nid, Pages>,
     pub(crate) page_count: u64,

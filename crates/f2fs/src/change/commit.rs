@@ -51,8 +51,8 @@ impl Store {
         self.noted(done)?;
         let writer = self.writer_mut()?;
         writer.segments.committed();
-        let freed = std::mem::take(&mut writer.freed_nids);
-        writer.free_nids.extend(freed);
+        writer.has_freed_nids |= !writer.freed_nids.is_empty();
+        writer.freed_nids.clear();
         writer.committed = writer.changes;
         Ok(())
     }
@@ -289,6 +289,10 @@ impl Store {
     fn next_free_nid(&self) -> Result<u32> {
         let writer = self.writer()?;
         let known = writer.free_nids.front().map(|nid| nid.0);
+        if known.is_none() && writer.nat_left == self.geometry().nat_blocks {
+            // Nobody has looked for one.
+            return Ok(self.checkpoint().fields().next_free_nid.get());
+        }
         let scan = writer.nat_scan.saturating_mul(NAT_ENTRIES_PER_BLOCK);
         let next = known.unwrap_or(if scan < self.geometry().nid_count { scan } else { 0 });
         Ok(next.max(self.root().0 + 1))

@@ -25,8 +25,13 @@ impl Store {
             if let Some(nid) = self.writer_mut()?.free_nids.pop_front() {
                 return Ok(nid);
             }
-            if self.writer()?.nat_left == 0 {
-                return Err(Error::NoSpace);
+            let blocks = self.geometry().nat_blocks;
+            let writer = self.writer_mut()?;
+            if writer.nat_left == 0 {
+                if !writer.has_freed_nids {
+                    return Err(Error::NoSpace);
+                }
+                (writer.nat_left, writer.has_freed_nids) = (blocks, false);
             }
             self.find_free_nids()?;
         }

@@ -53,6 +53,7 @@ impl Store {
             nat_scan: fields.next_free_nid.get() / f2fs_disk::geometry::NAT_ENTRIES_PER_BLOCK,
             nat_left: self.geometry().nat_blocks,
             freed_nids: Vec::new(),
+            has_freed_nids: false,
             nodes: HashMap::new(),
             pages: HashMap::new(),
             page_count: 0,
