@@ -1,17 +1,23 @@
-//! f2fs images as a [`vfs::FileSystem`], read-only so far.
+//! f2fs images as a [`vfs::FileSystem`].
 //!
 //! - `blocks`: the device, and a cache of blocks of metadata
 //! - `start`: which superblock and checkpoint count; `recovery` and `overlay`: what was fsynced after it
 //! - `store`: nodes and inodes by their numbers
 //! - `map`: where blocks of files are; `cluster`: compressed ones
 //! - `file`, `dir`, `xattrs`: contents, names and attributes
+//! - `segments` and `writer`: what a volume that is open for writing knows of its space, and what changed
+//! - `change`: changes, checkpoints, the cleaner, and the replay of what was fsynced
+//! - `make`: new volumes
 //! - `vfs_impl`: the only place that knows node numbers of servers, and errno
 //!
 //! An image may be made to do harm: nothing in it leads to a panic, to an endless loop or to more memory than a fixed
 //! part of the image's own size. A node carries its place in its inode, so that trees of nodes cannot loop.
 //!
 //! What the last fsyncs wrote after the checkpoint is shown as if it had been recovered, and nothing is written for
-//! that ([`OpenOptions::skip_recovery`] leaves it out).
+//! that unless the volume is opened for writing ([`OpenOptions::skip_recovery`] leaves it out).
+//!
+//! Durability: an fsync makes a checkpoint, as every sync does. A block is never overwritten that the last checkpoint
+//! needs, so that a power cut leaves that one or the next.
 //!
 //! How it fails: [`Error`]. Who calls it: programs by paths (`vfs::Volume`), and servers.
 

@@ -104,7 +104,8 @@ impl Segments {
 
     /// Segments without a block in use that no log has, as a checkpoint counts them.
     pub(crate) fn free_segments(&self, current: &[u32]) -> u32 {
-        let free = (0_u32..).zip(&self.list).filter(|(number, segment)| segment.valid == 0 && !current.contains(number));
+        let free =
+            (0_u32..).zip(&self.list).filter(|(number, segment)| segment.valid == 0 && !current.contains(number));
         u32::try_from(free.count()).unwrap_or(u32::MAX)
     }
 
@@ -197,7 +198,8 @@ impl Segments {
     /// Nothing is written to a block before the next checkpoint.
     pub(crate) fn keep(&mut self, geometry: &Geometry, at: BlockAddr) {
         let (number, index) = place_of(geometry, at);
-        let byte = self.list.get_mut(usize_from(number)).and_then(|segment| segment.kept.get_mut(usize_from(index / 8)));
+        let byte =
+            self.list.get_mut(usize_from(number)).and_then(|segment| segment.kept.get_mut(usize_from(index / 8)));
         if let Some(byte) = byte {
             *byte |= mask(index);
             self.changed.insert(number);

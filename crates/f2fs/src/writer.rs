@@ -91,7 +91,7 @@ pub(crate) struct Writer {
     pub(crate) committed: u64,
     /// Why nothing is written any more.
     pub(crate) poison: Option<Box<Error>>,
-    /// What was fsynced before is being replayed: no checkpoint may come before its end, which would leave the rest out.
+    /// What was fsynced before is being replayed: a checkpoint before its end would leave the rest out.
     pub(crate) is_replaying: bool,
     /// Seconds of the clock when the volume was opened.
     pub(crate) opened: i64,

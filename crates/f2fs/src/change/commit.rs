@@ -132,7 +132,7 @@ impl Store {
         Ok(if is_dir { HOT_NODE } else { WARM_NODE })
     }
 
-    /// Writes entries of the NAT into blocks where they are too many for the journal; which copies of blocks count then.
+    /// Writes entries of the NAT into blocks where they are too many for the journal; which copies of blocks count.
     fn write_nat(&mut self) -> Result<Vec<u8>> {
         let mut bitmap = self.checkpoint().nat_bitmap().to_vec();
         if self.nat.len() <= NAT_JOURNAL_MAX {
@@ -163,7 +163,7 @@ impl Store {
         Ok(bitmap)
     }
 
-    /// Writes entries of the SIT into blocks where they are too many for the journal; which copies of blocks count then,
+    /// Writes entries of the SIT into blocks where they are too many for the journal; which copies of blocks count,
     /// and the journal.
     fn write_sit(&mut self) -> Result<(Vec<u8>, [u8; JOURNAL_SIZE])> {
         let mut bitmap = self.checkpoint().sit_bitmap().to_vec();

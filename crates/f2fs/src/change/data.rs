@@ -74,7 +74,11 @@ impl Store {
         let end = offset + to_u64(data.len());
         let (first, last) = (offset / BLOCK_BYTES, (end - 1) / BLOCK_BYTES);
         let new = self.missing_blocks(ino, first, last + 1)?;
-        self.make_room(if new == 0 { 0 } else { Self::cost(new) }, Self::cost(last - first + 1), super::Urgency::Normal)?;
+        self.make_room(
+            if new == 0 { 0 } else { Self::cost(new) },
+            Self::cost(last - first + 1),
+            super::Urgency::Normal,
+        )?;
         let layout = self.inode(ino)?.inode;
         let mut added = 0;
         for index in first..=last {

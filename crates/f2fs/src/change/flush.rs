@@ -51,7 +51,8 @@ impl Store {
             let summary = Summary::new(slot.nid, version, u16::try_from(slot.index).unwrap_or(0));
             let at = self.allocate(log, summary)?;
             self.set_address(&node.inode, &slot, at)?;
-            let follows = batch.at.is_some_and(|start| start.0 + f2fs_disk::convert::u32_len(batch.blocks.len()) == at.0);
+            let follows =
+                batch.at.is_some_and(|start| start.0 + f2fs_disk::convert::u32_len(batch.blocks.len()) == at.0);
             if !follows {
                 self.submit(&mut batch)?;
                 batch.at = Some(at);

@@ -3,12 +3,12 @@
 #![expect(clippy::arithmetic_side_effects, reason = "counts of inodes, bounded by the superblock")]
 
 use f2fs_disk::BLOCK_SIZE;
+use f2fs_disk::Nid;
 use f2fs_disk::convert::{to_u64, u32_len};
 use f2fs_disk::dentry::{New, SlotsMut};
 use f2fs_disk::flags::{Advise, Features, InlineFlags, InodeFlags};
 use f2fs_disk::inode::{self, DiskInode, Inode, Kind};
 use f2fs_disk::node::XATTR_OFFSET;
-use f2fs_disk::Nid;
 use vfs::file_system::Time;
 
 use super::Urgency;

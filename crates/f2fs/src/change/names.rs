@@ -180,7 +180,8 @@ impl Store {
         self.make_room(0, NAME_BLOCKS, Urgency::Removal)?;
         self.edit_slots(dir, found, |slots| slots.remove(found.slot, name.len()))?;
         if let Some(index) = found.block {
-            let is_empty = self.page(dir, index).is_some_and(|page| Slots::of_block(page).entries_from(0).next().is_none());
+            let is_empty =
+                self.page(dir, index).is_some_and(|page| Slots::of_block(page).entries_from(0).next().is_none());
             if is_empty {
                 self.free_range(dir, index..index + 1)?;
             }

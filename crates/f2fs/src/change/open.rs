@@ -104,7 +104,9 @@ impl Store {
         let count = self.segment_count();
         if let Some((segment, _)) = entries.iter().find(|(segment, _)| *segment >= count) {
             let found = Detail::Number(u64::from(*segment));
-            return Err(Corrupt::new("SIT journal segno", Detail::AtMost(u64::from(count)), found).at(At::Block(at)).into());
+            return Err(Corrupt::new("SIT journal segno", Detail::AtMost(u64::from(count)), found)
+                .at(At::Block(at))
+                .into());
         }
         Ok(entries)
     }

@@ -85,7 +85,8 @@ impl Store {
             } else {
                 node::entries(block).to_vec()
             };
-            for at in addresses.iter().map(|at| BlockAddr(at.get())).filter(|at| is_block(*at) && geometry.is_main(*at)) {
+            for at in addresses.iter().map(|at| BlockAddr(at.get())).filter(|at| is_block(*at) && geometry.is_main(*at))
+            {
                 self.writer_mut()?.segments.keep(&geometry, at);
             }
         }

@@ -283,7 +283,7 @@ fn nodes_below(levels: u32) -> u64 {
 /// Offset of the node that a number in an inode leads to.
 fn offset_of(slot: usize) -> u32 {
     match slot {
-        0 | 1 | 2 => u32::try_from(slot).unwrap_or(0) + 1,
+        0..=2 => u32::try_from(slot).unwrap_or(0) + 1,
         3 => 4 + ENTRIES_PER_NODE,
         _ => 5 + 2 * ENTRIES_PER_NODE,
     }

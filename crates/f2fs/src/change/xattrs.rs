@@ -31,7 +31,9 @@ impl Store {
         }
         let bytes = stored(self, &node)?;
         let value = match value {
-            Some(value) if namespace.is_acl() => Some(acl::from_linux(value).map_err(|error| error.at(At::Inode(ino)))?),
+            Some(value) if namespace.is_acl() => {
+                Some(acl::from_linux(value).map_err(|error| error.at(At::Inode(ino)))?)
+            }
             Some(value) => Some(value.to_vec()),
             None => None,
         };
@@ -64,7 +66,8 @@ impl Store {
             room.iter_mut().zip(here).for_each(|(to, from)| *to = *from);
         }
         // Four zeros end the list; where the inode's room is filled to its last bytes they are in the node.
-        let is_node_wanted = !rest.is_empty() || (inline > 0 && !encoded.is_empty() && encoded.len() + END_SIZE > inline);
+        let is_node_wanted =
+            !rest.is_empty() || (inline > 0 && !encoded.is_empty() && encoded.len() + END_SIZE > inline);
         match (layout.xattr_nid(), is_node_wanted) {
             (None, false) => {}
             (Some(nid), false) => {

@@ -170,16 +170,16 @@ fn check_may_change(node: &Node, changes: &SetAttr) -> Result<()> {
         || sets_time(changes.atime)
         || sets_time(changes.mtime);
     let is_any = is_past_append || changes.atime.is_some() || changes.mtime.is_some();
-    let is_refused = (flags.contains(InodeFlags::IMMUTABLE) && is_any)
-        || (flags.contains(InodeFlags::APPEND) && is_past_append);
+    let is_refused =
+        (flags.contains(InodeFlags::IMMUTABLE) && is_any) || (flags.contains(InodeFlags::APPEND) && is_past_append);
     match is_refused {
         true => Err(CallerError::NotPermitted.into()),
         false => Ok(()),
     }
 }
 
-/// Refuses a change of nothing that would take set-user or set-group bits from another's file, unless who asks may write
-/// to it anyway, owns it, or is root: a stranger could disarm `sudo`.
+/// Refuses a change of nothing that would take set-user or set-group bits from another's file, unless who asks may
+/// write to it anyway, owns it, or is root: a stranger could disarm `sudo`.
 fn check_may_clear(caller: &Caller, node: &Node, changes: &SetAttr) -> Result<()> {
     const OTHERS_WRITE: u32 = 0o022;
     let fields = node.inode.fields();

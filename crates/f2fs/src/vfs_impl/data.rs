@@ -8,9 +8,7 @@ use f2fs_disk::flags::InodeFlags;
 use f2fs_disk::inode::{self, Kind};
 use vfs::append_only;
 use vfs::atime::should_update_atime;
-use vfs::file_system::{
-    AllocateFlags, Answer, CopyRange, Handle, NodeId, OpenFlags, SyncWhat, WriteFlags, Written,
-};
+use vfs::file_system::{AllocateFlags, Answer, CopyRange, Handle, NodeId, OpenFlags, SyncWhat, WriteFlags, Written};
 use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 
 use super::attr::{kind, time};
@@ -202,8 +200,13 @@ impl F2fs {
     /// Nobody refers to anything any more: inodes without names go.
     pub(super) fn let_go(&self) {
         self.held.let_go();
-        let orphans: Vec<Nid> =
-            self.store.read().writer.as_ref().map(|writer| writer.orphans.iter().copied().collect()).unwrap_or_default();
+        let orphans: Vec<Nid> = self
+            .store
+            .read()
+            .writer
+            .as_ref()
+            .map(|writer| writer.orphans.iter().copied().collect())
+            .unwrap_or_default();
         for ino in orphans {
             // What cannot be removed now goes when the volume is opened the next time.
             if self.change(|store| store.free_inode(ino)).is_err() {

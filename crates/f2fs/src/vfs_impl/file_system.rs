@@ -253,8 +253,7 @@ fn status(store: &Store) -> VolumeStatus {
     let start = u64::from(superblock.segment0_blkaddr.get());
     let user = checkpoint.user_block_count.get();
     let counted = (checkpoint.valid_block_count.get(), checkpoint.valid_node_count.get());
-    let (used, used_nodes) =
-        store.writer.as_ref().map_or(counted, |writer| (writer.valid_blocks, writer.valid_nodes));
+    let (used, used_nodes) = store.writer.as_ref().map_or(counted, |writer| (writer.valid_blocks, writer.valid_nodes));
     let free = user.saturating_sub(used);
     let nodes = u64::from(store.geometry().nid_count).saturating_sub(RESERVED_NODES);
     let nodes_left = nodes.saturating_sub(u64::from(used_nodes));

@@ -6,8 +6,8 @@
 //! A node's number is that of its inode; a number that leads to no inode is `ESTALE`. The root has the number that
 //! servers expect. Any number of threads read at once; who changes something has the volume to itself.
 //!
-//! Failure: what is wrong with the device or the image is logged once. Where it strikes a change, nothing is changed any
-//! more: every later one is `EROFS`, in words, and reads go on.
+//! Failure: what is wrong with the device or the image is logged once. Where it strikes a change, nothing is changed
+//! any more: every later one is `EROFS`, in words, and reads go on.
 
 mod attr;
 mod data;
@@ -150,7 +150,10 @@ impl Drop for F2fs {
     fn drop(&mut self) {
         let store = self.store.get_mut();
         let is_due = store.writer.as_ref().is_some_and(|writer| {
-            writer.poison.is_none() && writer.changes == writer.committed && writer.changes > 0 && writer.orphans.is_empty()
+            writer.poison.is_none()
+                && writer.changes == writer.committed
+                && writer.changes > 0
+                && writer.orphans.is_empty()
         });
         if is_due && let Err(error) = store.commit(true) {
             // Nothing is lost: the checkpoint before it has everything.

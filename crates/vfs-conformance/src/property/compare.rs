@@ -33,7 +33,9 @@ pub(super) fn compare_one(volume: &Volume, model: &Model, path: &Path) -> Result
         (None, Err(error)) if is_refusal(&error) => Ok(()),
         (None, Ok(_)) => bail!("{}: exists, but should not", at()),
         (None, Err(error)) => Err(error).with_context(at),
-        (Some(node), metadata) => compare_inode(volume, model, path, node, &metadata.with_context(at)?).with_context(at),
+        (Some(node), metadata) => {
+            compare_inode(volume, model, path, node, &metadata.with_context(at)?).with_context(at)
+        }
     }
 }
 

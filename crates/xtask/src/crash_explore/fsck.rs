@@ -26,7 +26,8 @@ pub(super) fn witness() -> Result<Option<Arc<dyn Witness>>> {
 
 impl Witness for Fsck {
     fn judge(&self, state: &str, device: Arc<dyn Device>) -> Result<Judgement> {
-        let name: String = state.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
+        let name: String =
+            state.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
         let image = self.folder.path().join(name);
         store_device(&device, &image)?;
         check(&image).context("the state as it is")?;
