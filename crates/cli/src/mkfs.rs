@@ -10,9 +10,9 @@ use commands::output::Output;
 
 /// Make a file system, empty or with the contents of a directory
 ///
-/// Without --size, a new image is as large as needed, and a file or device keeps its size; f2fs is
-/// made empty, and needs --size for a new file. The defaults are those of mkfs.btrfs 6.19 and
-/// mkfs.f2fs 1.15.
+/// Without --size, a new image is as large as needed, and a file or device keeps its size; an empty
+/// f2fs needs it for a new file. The defaults are those of mkfs.btrfs 6.19 and mkfs.f2fs 1.15. With
+/// SOURCE_DATE_EPOCH, -U and --threads 1, f2fs images of the same contents are the same.
 #[derive(Debug, Args)]
 #[command(after_help = concat!(
     "Examples:\n",
@@ -23,6 +23,7 @@ use commands::output::Output;
     "  spinney mkfs --csum xxhash64 -O ^block-group-tree --size 1G old.img\n",
     "  spinney mkfs -O list-all\n",
     "  spinney mkfs -t f2fs --size 1G -l phone phone.img\n",
+    "  spinney mkfs -t f2fs --rootdir ./site site.img\n",
     "  spinney mkfs -t f2fs -O extra_attr,inode_checksum,inode_crtime --size 8G card.img"
 ))]
 pub(crate) struct Mkfs {

@@ -15,8 +15,10 @@ use commands::failure::{Failure, Status};
 use commands::format;
 use commands::human::{self, parse_bytes};
 use commands::image::ImagePath;
+use commands::import::ImportOptions;
 use commands::put::parse_owner;
 use commands::trace::watch::watched;
+use commands::work;
 
 /// The options that every format has.
 #[derive(Debug, Args)]
@@ -42,6 +44,12 @@ pub(crate) struct Common {
     /// Keep the blocks that a file has, instead of emptying it first: it stays allocated
     #[arg(short = 'K', long)]
     nodiscard: bool,
+    /// Copy the contents of DIR into it
+    #[arg(short = 'r', long, value_name = "DIR")]
+    pub(crate) rootdir: Option<PathBuf>,
+    /// Threads that copy; with one, the same source always gives the same order
+    #[arg(long, value_name = "COUNT")]
+    threads: Option<usize>,
     /// Give everything this owner and group; without --rootdir, the directory at the top
     #[arg(long, value_name = "UID:GID", value_parser = parse_owner)]
     pub(crate) owner: Option<(u32, u32)>,
@@ -67,9 +75,21 @@ impl Common {
         Ok(target)
     }
 
-    /// True where `--size` was given.
-    pub(crate) const fn has_size(&self) -> bool {
-        self.size.is_some()
+    /// How contents are copied into it.
+    pub(crate) fn import_options(&self, target: &Target) -> ImportOptions {
+        let image = rustix::fs::stat(&target.part.path).ok();
+        ImportOptions {
+            thread_count: self.threads.unwrap_or_else(work::default_threads),
+            owner: self.owner,
+            keeps_ctime: true,
+            skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
+            ..ImportOptions::default()
+        }
+    }
+
+    /// True where the file may become as large as its contents need.
+    pub(crate) fn may_grow(&self, target: &Target) -> bool {
+        self.size.is_none() && !target.is_device && target.part.size.is_none()
     }
 
     /// The size, if it is known before the contents are.

@@ -1,6 +1,6 @@
 //! `spinney mkfs -t btrfs`
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -26,15 +26,11 @@ use commands::human::parse_bytes;
 use commands::import::{ImportOptions, import_contents, measure};
 use commands::output::Output;
 use commands::progress::{Bar, Progress};
-use commands::work;
 
 /// The options that other formats do not have.
 #[derive(Debug, Args)]
 #[group(skip)]
 pub(crate) struct Own {
-    /// Copy the contents of DIR into it
-    #[arg(short = 'r', long, value_name = "DIR")]
-    rootdir: Option<PathBuf>,
     /// Compress contents: zlib[:1-9], lzo or zstd[:-15-15]; what does not become smaller is stored as it is
     #[arg(long, value_name = "ALGO[:LEVEL]", value_parser = compression::parse, requires = "rootdir")]
     compress: Option<Compression>,
@@ -56,9 +52,6 @@ pub(crate) struct Own {
     /// Cut the image after what its contents take: `resize` makes room again
     #[arg(long, requires = "rootdir")]
     shrink: bool,
-    /// Threads that copy; with one, the same source always gives the same order
-    #[arg(long, value_name = "COUNT")]
-    threads: Option<usize>,
 }
 
 /// How many copies there are, on one device.
@@ -87,7 +80,6 @@ impl Own {
     /// One of these options that was given.
     pub(crate) fn given(&self) -> Option<&'static str> {
         let all = [
-            (self.rootdir.is_some(), "--rootdir"),
             (self.compress.is_some(), "--compress"),
             (self.nodesize.is_some(), "--nodesize"),
             (self.csum.is_some(), "--csum"),
@@ -95,7 +87,6 @@ impl Own {
             (self.metadata.is_some(), "--metadata"),
             (self.mixed, "--mixed"),
             (self.shrink, "--shrink"),
-            (self.threads.is_some(), "--threads"),
         ];
         all.into_iter().find(|(is_given, _)| *is_given).map(|(_, name)| name)
     }
@@ -113,7 +104,7 @@ impl Job<'_> {
     fn run(&self, out: &mut Output) -> Result<()> {
         let make = self.make_options()?;
         let target = self.common.target()?;
-        if let Some(rootdir) = &self.own.rootdir {
+        if let Some(rootdir) = &self.common.rootdir {
             // Known before anything is overwritten.
             std::fs::read_dir(rootdir).with_context(|| rootdir.display().to_string())?;
         }
@@ -177,11 +168,11 @@ impl Job<'_> {
     }
 
     fn make(&self, target: &Target, make: &MakeOptions) -> Result<Made> {
-        let Some(rootdir) = &self.own.rootdir else {
+        let Some(rootdir) = &self.common.rootdir else {
             return self::make(target, make, self.common.size(target)?, self.volume_options());
         };
-        let options = self.import_options(target);
-        if let Some(size) = self.common.fixed_size(target).filter(|_| !self.may_grow(target)) {
+        let options = self.common.import_options(target);
+        if let Some(size) = self.common.fixed_size(target).filter(|_| !self.common.may_grow(target)) {
             // The total needs a walk of the whole tree, so it is measured only where a progress bar shows it.
             let bytes_total = match Bar::would_show(!self.common.quiet) {
                 true => measure(rootdir, &options)?.bytes,
@@ -203,25 +194,9 @@ impl Job<'_> {
         }
     }
 
-    /// True where the file may become as large as its contents need.
-    fn may_grow(&self, target: &Target) -> bool {
-        !self.common.has_size() && !target.is_device && target.part.size.is_none()
-    }
-
     fn volume_options(&self) -> VolumeOptions {
         let (uid, gid) = self.common.owner.unwrap_or_default();
         Volume::options().owner(uid, gid).compress(self.own.compress)
-    }
-
-    fn import_options(&self, target: &Target) -> ImportOptions {
-        let image = rustix::fs::stat(&target.part.path).ok();
-        ImportOptions {
-            thread_count: self.own.threads.unwrap_or_else(work::default_threads),
-            owner: self.common.owner,
-            keeps_ctime: true,
-            skip: image.map(|stat| (stat.st_dev, stat.st_ino)),
-            ..ImportOptions::default()
-        }
     }
 
     fn fill(
@@ -235,7 +210,7 @@ impl Job<'_> {
     ) -> Result<Made> {
         let made = self::make(target, make, size, self.volume_options())?;
         // The image may lie in the directory that is copied, and exists only now.
-        let options = ImportOptions { skip: self.import_options(target).skip, ..options.clone() };
+        let options = ImportOptions { skip: self.common.import_options(target).skip, ..options.clone() };
         let progress = Arc::new(Progress::default());
         progress.bytes_total.store(bytes_total, Ordering::Relaxed);
         let _bar = Bar::new(&progress, !self.common.quiet);

@@ -1,17 +1,30 @@
 //! `spinney mkfs -t f2fs`
 
+use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use blockdev::Device;
 use clap::Args;
 use f2fs::{Info, MakeError, MakeOptions, OpenOptions};
 use host::Env;
+use vfs::Volume;
 
 use super::{features, info};
 use crate::target::{Common, Target};
 use commands::failure::{Failure, Status};
+use commands::import::{import_contents, measure};
 use commands::output::Output;
+use commands::progress::{Bar, Progress};
+
+/// How often a size that was too small is increased before giving up.
+const GROWTH_COUNT_MAX: u32 = 6;
+/// What an inode takes, and its name.
+const ENTRY_BYTES: u64 = 4200;
+/// What the format takes, and what it keeps for cleaning.
+const SPARE_BYTES: u64 = 100 << 20;
+const SEGMENT_BYTES: u64 = 2 << 20;
 
 /// The options that other formats do not have.
 #[derive(Debug, Args)]
@@ -46,11 +59,19 @@ impl Own {
         }
         let make = self.make_options(common)?;
         let target = common.target()?;
-        let size = common.size(&target)?;
-        target.check_size(size)?;
-        // Known before anything is overwritten.
-        make.check(size).map_err(|error| explain(&target, size, &make, error))?;
-        let info = match write(&target, size, &make) {
+        let made = match &common.rootdir {
+            Some(rootdir) => {
+                // Known before anything is overwritten.
+                std::fs::read_dir(rootdir).with_context(|| rootdir.display().to_string())?;
+                Filling { common, target: &target, make: &make, rootdir }.fill_grown()
+            }
+            None => {
+                let size = common.size(&target)?;
+                check_size(&target, size, &make)?;
+                write(&target, size, &make)
+            }
+        };
+        let info = match made {
             Ok(info) => info,
             Err(error) => {
                 target.remove_new();
@@ -77,10 +98,87 @@ impl Own {
             section_segments: self.section_segments.unwrap_or(default.section_segments),
             zone_sections: self.zone_sections.unwrap_or(default.zone_sections),
             owner: common.owner.unwrap_or_default(),
-            time: u64::try_from(env.now().0).unwrap_or(0),
+            time: u64::try_from(self::env()?.now().0).unwrap_or(0),
             made_by: format!("spinney {}", env!("CARGO_PKG_VERSION")),
         })
     }
+}
+
+/// What a directory's contents are copied into.
+struct Filling<'a> {
+    common: &'a Common,
+    target: &'a Target,
+    make: &'a MakeOptions,
+    rootdir: &'a Path,
+}
+
+impl Filling<'_> {
+    /// Fills it; a file that may become larger does so until there is room.
+    fn fill_grown(&self) -> Result<Info> {
+        let options = self.common.import_options(self.target);
+        let fixed = self.common.fixed_size(self.target).filter(|_| !self.common.may_grow(self.target));
+        if let Some(size) = fixed {
+            check_size(self.target, size, self.make)?;
+            // The total needs a walk of the whole tree, so it is measured only where a progress bar shows it.
+            let shows = Bar::would_show(!self.common.quiet);
+            let bytes_total = if shows { measure(self.rootdir, &options)?.bytes } else { 0 };
+            return self.fill(size, bytes_total);
+        }
+        let totals = measure(self.rootdir, &options)?;
+        let entries = totals.names.saturating_mul(ENTRY_BYTES);
+        let mut size =
+            totals.bytes.saturating_add(totals.bytes / 8).saturating_add(entries).saturating_add(SPARE_BYTES);
+        let mut growths = 0;
+        loop {
+            let size_now = size.max(self.target.size).next_multiple_of(SEGMENT_BYTES);
+            match self.fill(size_now, totals.bytes) {
+                Err(error) if growths < GROWTH_COUNT_MAX && is_full(&error) => {
+                    growths += 1;
+                    size = size_now.saturating_add(size_now / 2);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    fn fill(&self, size: u64, bytes_total: u64) -> Result<Info> {
+        let device: Arc<dyn Device> = self.target.open(size)?;
+        f2fs::make(&device, self.make).map_err(|error| explain(self.target, size, self.make, error))?;
+        let opened = OpenOptions::new().writable(true).env(env()?);
+        let opened = Arc::new(opened.open(device).map_err(vfs::Error::from)?);
+        let volume = Volume::new(Arc::<f2fs::F2fs>::clone(&opened));
+        // The image may lie in the directory that is copied, and exists only now.
+        let options = self.common.import_options(self.target);
+        let progress = Arc::new(Progress::default());
+        progress.bytes_total.store(bytes_total, Ordering::Relaxed);
+        let bar = Bar::new(&progress, !self.common.quiet);
+        import_contents(&volume, self.rootdir, Path::new("/"), &options, &progress)?;
+        drop(bar);
+        vfs::FileSystem::finish(&*opened)?;
+        Ok(opened.info().map_err(vfs::Error::from)?)
+    }
+}
+
+/// True where a larger image would have had room.
+fn is_full(error: &anyhow::Error) -> bool {
+    error
+        .chain()
+        .any(|cause| cause.downcast_ref::<vfs::Error>().is_some_and(|cause| cause.blame() == vfs::Blame::Space))
+}
+
+/// Where time comes from: `SOURCE_DATE_EPOCH`, where it is set, and then it stands still.
+fn env() -> Result<Env> {
+    let Some(text) = std::env::var_os("SOURCE_DATE_EPOCH") else { return Ok(Env::system()) };
+    let seconds = text.to_str().and_then(|text| text.parse::<i64>().ok()).filter(|seconds| *seconds >= 0);
+    let wrong = || Failure::usage(format!("SOURCE_DATE_EPOCH: expected seconds since 1970, found {}", text.display()));
+    let seconds = seconds.ok_or_else(wrong)?;
+    Ok(Env::seeded(0, (seconds, 0)))
+}
+
+/// Refuses a size before anything is overwritten.
+fn check_size(target: &Target, size: u64, make: &MakeOptions) -> Result<()> {
+    target.check_size(size)?;
+    make.check(size).map_err(|error| explain(target, size, make, error))
 }
 
 fn write(target: &Target, size: u64, make: &MakeOptions) -> Result<Info> {

@@ -36,9 +36,18 @@ impl Bench {
         self.run_words(&line.split_whitespace().collect::<Vec<_>>())
     }
 
+    /// As [`Bench::run`], with variables of the environment.
+    pub(crate) fn run_with(&self, line: &str, variables: &[(&str, &str)]) -> Run {
+        self.run_in(&line.split_whitespace().collect::<Vec<_>>(), variables)
+    }
+
     pub(crate) fn run_words<S: AsRef<std::ffi::OsStr> + Debug>(&self, words: &[S]) -> Run {
+        self.run_in(words, &[])
+    }
+
+    fn run_in<S: AsRef<std::ffi::OsStr> + Debug>(&self, words: &[S], variables: &[(&str, &str)]) -> Run {
         let mut command = Command::new(env!("CARGO_BIN_EXE_spinney"));
-        let output = command.args(words).current_dir(&self.dir).output().unwrap();
+        let output = command.args(words).envs(variables.iter().copied()).current_dir(&self.dir).output().unwrap();
         let Output { status, stdout, stderr } = output;
         Run {
             status: status.code().expect("the program was killed"),

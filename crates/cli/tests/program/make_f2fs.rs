@@ -32,6 +32,53 @@ fn an_image_is_made_and_read() {
 }
 
 #[test]
+fn a_directory_becomes_an_image_and_the_same_one_again() {
+    let bench = Bench::new();
+    let dir = bench.path("dir");
+    std::fs::create_dir_all(dir.join("sub")).unwrap();
+    for number in 0..300_u32 {
+        let contents = vec![u8::try_from(number % 251).unwrap(); usize::try_from(number * 100).unwrap()];
+        std::fs::write(dir.join("sub").join(format!("file {number}")), contents).unwrap();
+    }
+    std::fs::hard_link(dir.join("sub/file 7"), dir.join("other")).unwrap();
+    std::os::unix::fs::symlink("sub/file 7", dir.join("link")).unwrap();
+    let make = |image: &str| {
+        let line = format!("mkfs -q -t f2fs -U {} --threads 1 --rootdir dir {image}", "1".repeat(32));
+        let run = bench.run_with(&line, &[("SOURCE_DATE_EPOCH", "1700000000")]);
+        assert_eq!(run.status, 0, "{}", run.err);
+        std::fs::read(bench.path(image)).unwrap()
+    };
+    // Times of access are kept too, and the first reader may set them.
+    make("first.img");
+    assert!(make("a.img") == make("b.img"), "the same contents make the same image");
+    check(&bench, "a.img");
+    bench.ok("get -q a.img / out");
+    let status =
+        Command::new("diff").args(["-r", "--no-dereference"]).args([&dir, &bench.path("out")]).status().unwrap();
+    assert!(status.success());
+    assert_eq!(bench.json("stat --json a.img /other")["files"][0]["nlink"], 2);
+    let run = bench.run_with("mkfs -q -t f2fs --rootdir dir c.img", &[("SOURCE_DATE_EPOCH", "tomorrow")]);
+    assert!(run.status == 2 && run.err.contains("expected seconds since 1970, found tomorrow"), "{}", run.err);
+}
+
+#[test]
+fn an_image_is_changed() {
+    let bench = Bench::new();
+    bench.ok("mkfs -q -t f2fs --size 100M -O extra_attr,inode_checksum,inode_crtime a.img");
+    std::fs::write(bench.path("file"), "contents").unwrap();
+    bench.ok("mkdir a.img /dir");
+    bench.ok("put -q a.img file /dir/");
+    bench.ok("ln a.img /dir/file /again");
+    bench.ok("mv a.img /dir/file /dir/moved");
+    assert_eq!(bench.ok("cat a.img /dir/moved"), "contents");
+    check(&bench, "a.img");
+    bench.ok("rm -r a.img /dir");
+    assert_eq!(bench.ok("ls a.img"), "again\n");
+    assert!(bench.ok("info a.img").contains("unmounted cleanly"));
+    check(&bench, "a.img");
+}
+
+#[test]
 fn a_part_of_a_disk_becomes_one() {
     let bench = Bench::new();
     std::fs::File::create(bench.path("disk.img")).unwrap().set_len(200 << 20).unwrap();
@@ -81,7 +128,8 @@ fn what_makes_no_sense_is_refused_and_leaves_nothing() {
         ("mkfs -t f2fs --size 64M -O casefold new.img", 4, "casefold: not supported"),
         ("mkfs -t f2fs --size 64M -O inode_checksum new.img", 2, "extra_attr"),
         ("mkfs -t f2fs --size 64M --nodesize 4K new.img", 2, "--nodesize: only btrfs has it"),
-        ("mkfs -t f2fs --size 64M --rootdir . new.img", 2, "--rootdir: only btrfs has it"),
+        ("mkfs -t f2fs --size 64M --rootdir . --shrink new.img", 2, "--shrink: only btrfs has it"),
+        ("mkfs -t f2fs --rootdir nothing new.img", 1, "nothing: No such file"),
         ("mkfs --size 256M -s 2 new.img", 2, "--section-segments: only f2fs has it: -t f2fs"),
         ("mkfs -t ext4 --size 64M new.img", 2, "f2fs"),
     ] {
