@@ -1,9 +1,10 @@
 //! How images of btrfs are opened, and what its errors mean.
 
 use std::error::Error as StdError;
+use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::Result;
+use anyhow::{Error, Result};
 use blockdev::Device;
 use btrfs_disk::{Generation, TreeId};
 use btrfs_store::Error as StoreError;
@@ -12,8 +13,8 @@ use spinney::{CallerError, Error as VolumeError, Volume, VolumeOptions};
 
 use super::{compression, info};
 use commands::failure::{Failure, Status, of_device};
-use commands::format::{About, OpenRequest, Opened};
-use commands::image::{ImageArgs, ReadArgs, explain, open_device};
+use commands::format::{About, OpenRequest, Opened, known, recognise};
+use commands::image::{ImageArgs, ImagePath, ReadArgs, explain, open_device};
 use commands::output::Output;
 
 #[derive(Debug)]
@@ -86,7 +87,16 @@ fn open_with(
 ) -> Result<Volume> {
     let opened =
         open_device(&image.image, request).and_then(|device| Ok(change(options(request)?).open_device(device)?));
-    opened.map_err(|error| explain(&image.image, error))
+    opened.map_err(|error| of_another(&image.image).unwrap_or_else(|| explain(&image.image, error)))
+}
+
+/// The refusal of an image that another format of this program can read: nothing is wrong with it.
+fn of_another(path: &Path) -> Option<Error> {
+    let part = ImagePath::parse(path);
+    let name = recognise(&part.path, part.offset).ok()??;
+    let is_other = name != super::row::FORMAT.name && known().iter().any(|ours| ours.name == name);
+    let text = format!("{}: holds {name}: this command is for btrfs alone", path.display());
+    is_other.then(|| Failure::new(Status::Unsupported, text).into())
 }
 
 /// Which copies of the superblock are right, where the primary is not.

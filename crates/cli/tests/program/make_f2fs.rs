@@ -75,6 +75,11 @@ fn an_image_is_changed() {
     bench.ok("rm -r a.img /dir");
     assert_eq!(bench.ok("ls a.img"), "again\n");
     assert!(bench.ok("info a.img").contains("unmounted cleanly"));
+    for line in ["label a.img", "usage a.img", "subvolume list a.img", "resize 200M a.img", "quota enable a.img"] {
+        let run = bench.run(line);
+        assert_eq!(run.status, 4, "{line}: {}", run.err);
+        assert!(run.err.contains("holds f2fs: this command is for btrfs alone"), "{line}: {}", run.err);
+    }
     check(&bench, "a.img");
 }
 

@@ -52,15 +52,20 @@ impl Store {
             self.make_room(2 + NODES_PER_WAY, 2, super::Urgency::Normal)?;
             self.leave_inline(ino)?;
         }
-        let mut done = 0;
+        let (mut done, mut pages) = (0, PAGES_AT_ONCE);
         while done < data.len() {
             let at = offset + to_u64(done);
-            let len = to_usize(PAGES_AT_ONCE * BLOCK_BYTES - at % BLOCK_BYTES).min(data.len() - done);
+            let len = to_usize(pages * BLOCK_BYTES - at % BLOCK_BYTES).min(data.len() - done);
             let part = data.get(done..done + len).unwrap_or_default();
-            if let Err(error) = self.write_pages(ino, at, part) {
-                return if done > 0 && matches!(error, crate::Error::NoSpace) { Ok(done) } else { Err(error) };
+            match self.write_pages(ino, at, part) {
+                Ok(()) => done += len,
+                // There may be room for a part of it.
+                Err(crate::Error::NoSpace) if len > BLOCK_SIZE => {
+                    pages = (to_u64(len).div_ceil(BLOCK_BYTES) / 2).max(1);
+                }
+                Err(crate::Error::NoSpace) if done > 0 => break,
+                Err(error) => return Err(error),
             }
-            done += len;
         }
         Ok(done)
     }

@@ -74,6 +74,29 @@ fn a_full_volume_is_emptied_and_filled_again() {
     check(image.path());
 }
 
+/// A write that has no room for all of its bytes writes what there is room for.
+#[test]
+fn a_write_at_the_end_of_the_room_is_short() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    make(image.path(), 64 << 20, &MakeOptions::default());
+    let fs = open(image.path());
+    let made = fs.create(&ROOT, NodeId::ROOT, b"a", &new(NodeKind::File)).unwrap();
+    let piece = vec![7; 1 << 20];
+    let mut end = 0;
+    loop {
+        match write(&fs, made.node, end, &piece) {
+            Ok(count) => end += u64::try_from(count).unwrap(),
+            Err(error) => break assert_eq!(error.errno(), vfs::Errno::ENOSPC),
+        }
+    }
+    assert_eq!(fs.attr(made.node).unwrap().size, end);
+    let left = fs.status().unwrap().blocks_available;
+    assert!(left < 16, "{left} blocks are left");
+    fs.finish().unwrap();
+    drop(fs);
+    check(image.path());
+}
+
 /// What was removed while it was open stays until it is closed, and goes with the next opening after a crash.
 #[test]
 fn a_file_without_a_name_goes_when_nobody_has_it() {
