@@ -94,7 +94,7 @@ fn open_with(
 fn of_another(path: &Path) -> Option<Error> {
     let part = ImagePath::parse(path);
     let name = recognise(&part.path, part.offset).ok()??;
-    let is_other = name != super::row::FORMAT.name && known().iter().any(|ours| ours.name == name);
+    let is_other = name != "btrfs" && known().iter().any(|ours| ours.name == name);
     let text = format!("{}: holds {name}: this command is for btrfs alone", path.display());
     is_other.then(|| Failure::new(Status::Unsupported, text).into())
 }
