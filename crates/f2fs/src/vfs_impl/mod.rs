@@ -146,20 +146,25 @@ impl F2fs {
 }
 
 impl Drop for F2fs {
-    /// What is closed with everything durable is marked as closed, for those who would check it otherwise.
+    /// Makes everything durable, and marks the volume as closed, for those who would check it otherwise.
     fn drop(&mut self) {
         let store = self.store.get_mut();
-        let is_due = store.writer.as_ref().is_some_and(|writer| {
-            writer.poison.is_none()
-                && writer.changes == writer.committed
-                && writer.changes > 0
-                && writer.orphans.is_empty()
-        });
-        if is_due && let Err(error) = store.commit(true) {
-            // Nothing is lost: the checkpoint before it has everything.
+        if let Err(error) = close(store) {
+            // It was logged; what the last sync promised is there.
             self.faults.told(error);
         }
     }
+}
+
+/// Nobody refers to anything any more: inodes without names go, and a last checkpoint is written.
+fn close(store: &mut Store) -> Result<()> {
+    let Some(writer) = store.writer.as_deref() else { return Ok(()) };
+    if writer.poison.is_some() || writer.changes == 0 {
+        return Ok(());
+    }
+    let orphans: Vec<Nid> = writer.orphans.iter().copied().collect();
+    orphans.into_iter().try_for_each(|ino| store.free_inode(ino))?;
+    store.commit(true)
 }
 
 fn change_checked<R>(store: &mut Store, change: impl FnOnce(&mut Store) -> Result<R>) -> Result<R> {
