@@ -162,7 +162,6 @@ fn every_change_is_refused_in_words() {
         volume.set_permissions("file", 0o600).unwrap_err(),
         volume.set_flags("file", NodeFlags::IMMUTABLE).unwrap_err(),
         volume.remove_xattr("file", "user.a").unwrap_err(),
-        volume.resize(vfs::Size::Least).unwrap_err(),
     ];
     for error in refused {
         // The name of a directory that is not there is looked for first.
