@@ -59,7 +59,7 @@ property() {
 tests() {
   local log=target/tests.log status=0 lacks
   mkdir -p target
-  cargo test $together -- --show-output > "$log" 2>&1 || status=$?
+  cargo test $together --no-fail-fast -- --show-output > "$log" 2>&1 || status=$?
   grep '^test result' "$log"
   [ $status = 0 ] || { grep -A60 '^failures:' "$log"; tail -n 40 "$log"; return 1; }
   grep 'SKIPPED' "$log" | sort | uniq -c
