@@ -1,6 +1,6 @@
 //! What f2fs is to the program: its row in `formats`, how an image is made, opened and mounted, what `info` shows.
 //!
-//! Images are made and read, not changed so far: what would change one is refused before the image is touched.
+//! What the engine does not change (quota files, devices of zones) is refused by name when an image is opened for writing.
 //!
 //! Failure: as in the crate `commands`. Callers: `formats` and `mkfs`.
 
