@@ -120,6 +120,39 @@ impl OnDisk for DiskExtra {
     const NAME: &'static str = "extra attributes size";
 }
 
+/// Permission bits of a mode, with set-user, set-group and sticky.
+const PERMISSION_BITS: u16 = 0o7777;
+
+impl DiskInode {
+    /// Its permission bits.
+    #[must_use]
+    pub fn permissions(&self) -> u32 {
+        u32::from(self.i_mode.get() & PERMISSION_BITS)
+    }
+
+    /// Sets its permission bits; others of the number are left out.
+    pub fn set_permissions(&mut self, permissions: u32) {
+        let [low, high, ..] = permissions.to_le_bytes();
+        let permissions = u16::from_le_bytes([low, high]) & PERMISSION_BITS;
+        self.i_mode = ((self.i_mode.get() & !PERMISSION_BITS) | permissions).into();
+    }
+
+    /// Sets the last access: seconds since 1970, negative before, and nanoseconds.
+    pub fn set_atime(&mut self, sec: i64, nsec: u32) {
+        (self.i_atime, self.i_atime_nsec) = (sec.cast_unsigned().into(), nsec.into());
+    }
+
+    /// Sets the last change of the contents, as [`DiskInode::set_atime`].
+    pub fn set_mtime(&mut self, sec: i64, nsec: u32) {
+        (self.i_mtime, self.i_mtime_nsec) = (sec.cast_unsigned().into(), nsec.into());
+    }
+
+    /// Sets the last change of the inode, as [`DiskInode::set_atime`].
+    pub fn set_ctime(&mut self, sec: i64, nsec: u32) {
+        (self.i_ctime, self.i_ctime_nsec) = (sec.cast_unsigned().into(), nsec.into());
+    }
+}
+
 /// The block of an inode, as it lies on disk.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
 #[repr(C)]

@@ -33,6 +33,12 @@ impl BlockAddr {
         u64::from(self.0).saturating_mul(to_u64(BLOCK_SIZE))
     }
 
+    /// True for a block, and false for what stands for one.
+    #[must_use]
+    pub fn is_block(self) -> bool {
+        !matches!(self, Self::NULL | Self::NEW | Self::COMPRESS)
+    }
+
     /// The block `count` blocks behind; the last address there is where that is too far.
     #[must_use]
     pub const fn plus(self, count: u32) -> Self {

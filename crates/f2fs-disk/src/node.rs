@@ -17,7 +17,7 @@ use std::fmt;
 use zerocopy::little_endian::{U32, U64};
 use zerocopy::{FromBytes, FromZeros as _, Immutable, IntoBytes, KnownLayout, Unaligned};
 
-use crate::convert::{to_u64, u32_len};
+use crate::convert::to_u64;
 use crate::error::{At, Corrupt, Detail, equal};
 use crate::ids::{Block, BlockAddr, Nid};
 use crate::{BLOCK_SIZE, OnDisk};
@@ -240,44 +240,85 @@ impl Fanout {
             let slot = u32::try_from(index).map_err(|_| too_far())?;
             return Ok(Way { steps: [Step::default(); LEVELS_MAX], depth: 0, slot });
         };
+        for top in self.tops() {
+            if rest < top.count {
+                return Ok(descend(top, rest, self));
+            }
+            rest = rest.saturating_sub(top.count);
+        }
+        Err(too_far())
+    }
+
+    /// The steps that the five numbers in an inode lead to.
+    #[must_use]
+    pub fn tops(self) -> [Step; 5] {
         let direct = u64::from(self.direct.max(1));
         let indirect = direct.saturating_mul(u64::from(ENTRIES_PER_NODE));
         let double = indirect.saturating_mul(u64::from(ENTRIES_PER_NODE));
         let subtrees = [(1, direct), (2, direct), (3, indirect), (FIRST_OF_NID3, indirect), (FIRST_OF_NID4, double)];
-        let mut first = inode;
-        for (slot, (offset, count)) in subtrees.into_iter().enumerate() {
-            if rest < count {
-                let top = Step { slot: u32_len(slot), offset, first, count };
-                return Ok(descend(top, rest, direct));
-            }
-            rest = rest.saturating_sub(count);
-            first = first.saturating_add(count);
+        let (mut slot, mut first) = (0, u64::from(self.inode));
+        subtrees.map(|(offset, count)| {
+            let step = Step { slot, offset, first, count };
+            (slot, first) = (slot.saturating_add(1), first.saturating_add(count));
+            step
+        })
+    }
+
+    /// The step from a node to one of those below it, which has this slot there; `None` where `above` has addresses of
+    /// data.
+    #[must_use]
+    pub fn below(self, above: &Step, slot: u32) -> Option<Step> {
+        let direct = u64::from(self.direct.max(1));
+        if above.count <= direct {
+            return None;
         }
-        Err(too_far())
+        let count = above.count.checked_div(u64::from(ENTRIES_PER_NODE)).unwrap_or(1);
+        // Between two nodes of a level lie those below the first.
+        let nodes_each = if count > direct { NODES_OF_INDIRECT } else { 1 };
+        Some(Step {
+            slot,
+            offset: above.offset.saturating_add(slot.saturating_mul(nodes_each)).saturating_add(1),
+            first: above.first.saturating_add(u64::from(slot).saturating_mul(count)),
+            count,
+        })
+    }
+
+    /// The first block of a file whose address is in the node with this offset. Indirect nodes, which are counted among
+    /// the offsets, have none.
+    #[must_use]
+    pub fn first_of(self, offset: u32) -> u64 {
+        // Nodes with addresses before it: all but the indirect ones.
+        let direct = match offset {
+            0 => return 0,
+            1..FIRST_OF_NID4 => {
+                let indirect = offset.saturating_add(NODES_OF_INDIRECT).saturating_sub(4) / NODES_OF_INDIRECT;
+                offset.saturating_sub(1).saturating_sub(indirect)
+            }
+            _ => {
+                let below = offset.saturating_sub(FIRST_OF_NID4.saturating_add(1));
+                let indirect = (below / NODES_OF_INDIRECT).saturating_add(1);
+                offset.saturating_sub(4).saturating_sub(indirect)
+            }
+        };
+        u64::from(self.inode).saturating_add(u64::from(direct).saturating_mul(u64::from(self.direct)))
     }
 }
 
 /// From the first node below the inode to the address of its block `rest`.
-fn descend(top: Step, rest: u64, direct: u64) -> Way {
+fn descend(top: Step, rest: u64, fanout: Fanout) -> Way {
     let mut way = Way { steps: [top, Step::default(), Step::default()], depth: 1, slot: 0 };
     let (mut above, mut rest) = (top, rest);
-    while above.count > direct {
-        let count = above.count.checked_div(u64::from(ENTRIES_PER_NODE)).unwrap_or(1);
-        let (slot, within) = (rest.checked_div(count).unwrap_or(0), rest.checked_rem(count).unwrap_or(0));
-        // Between two nodes of a level lie those below the first.
-        let nodes_each = if count > direct { u64::from(NODES_OF_INDIRECT) } else { 1 };
-        let before = slot.saturating_mul(nodes_each).saturating_add(1);
-        let step = Step {
-            slot: u32::try_from(slot).unwrap_or(u32::MAX),
-            offset: above.offset.saturating_add(u32::try_from(before).unwrap_or(u32::MAX)),
-            first: above.first.saturating_add(slot.saturating_mul(count)),
-            count,
-        };
+    let slot_of = |above: &Step, rest: u64| {
+        let each = above.count.checked_div(u64::from(ENTRIES_PER_NODE)).unwrap_or(1);
+        u32::try_from(rest.checked_div(each).unwrap_or(0)).unwrap_or(u32::MAX)
+    };
+    while let Some(step) = fanout.below(&above, slot_of(&above, rest)) {
         if let Some(place) = way.steps.get_mut(way.depth) {
             *place = step;
         }
         way.depth = way.depth.saturating_add(1).min(LEVELS_MAX);
-        (above, rest) = (step, within);
+        rest = rest.saturating_sub(step.first.saturating_sub(above.first));
+        above = step;
     }
     way.slot = u32::try_from(rest).unwrap_or(u32::MAX);
     way
@@ -343,6 +384,13 @@ mod tests {
             let last = way.steps().last().unwrap();
             assert_eq!(last.first + u64::from(way.slot), index);
             assert!(way.steps().iter().all(|step| (step.first..step.first + step.count).contains(&index)));
+        }
+        let n = 1018;
+        let far = 923 + 2 * n + 2 * n * n;
+        for index in [0, 5, 1000, 2000, 5000, 2 * n * n, far - 1, far, far + n * n + 7, far + 3 * n * n] {
+            let way = FANOUT.way(index).unwrap();
+            let offset = way.steps().last().map_or(0, |step| step.offset);
+            assert_eq!(FANOUT.first_of(offset) + u64::from(way.slot), index, "{offset}");
         }
         let small = Fanout { inode: 870, direct: 1016 }.way(870 + 2 * 1016 + 1016).unwrap();
         assert_eq!((small.steps()[1].offset, small.slot), (5, 0), "clusters do not straddle nodes");

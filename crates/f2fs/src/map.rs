@@ -21,7 +21,7 @@ pub(crate) struct Run {
 impl Run {
     /// True where blocks with data are.
     pub(crate) fn is_data(&self) -> bool {
-        !matches!(self.at, BlockAddr::NULL | BlockAddr::NEW | BlockAddr::COMPRESS)
+        self.at.is_block()
     }
 }
 

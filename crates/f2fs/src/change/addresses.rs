@@ -1,7 +1,5 @@
 //! Addresses of the blocks of a file, in its inode and in the nodes below.
 
-#![expect(clippy::arithmetic_side_effects, reason = "indexes within nodes, bounded by their size")]
-
 use std::sync::Arc;
 
 use f2fs_disk::convert::usize_from;
@@ -76,7 +74,7 @@ impl Store {
         let Some(place) = addresses.get_mut(usize_from(slot.index)) else { return Ok(BlockAddr::NULL) };
         let old = BlockAddr(place.get());
         *place = at.0.into();
-        if is_block(old) && old != at {
+        if old.is_block() && old != at {
             let geometry = *self.geometry();
             self.writer_mut()?.segments.give_back(&geometry, old)?;
         }
@@ -92,11 +90,6 @@ impl Store {
     }
 }
 
-/// True for the address of a block on the disk.
-pub(super) fn is_block(at: BlockAddr) -> bool {
-    !matches!(at, BlockAddr::NULL | BlockAddr::NEW | BlockAddr::COMPRESS)
-}
-
 /// The number of the node that a step leads to.
 fn below(block: &Block, depth: usize, step: &Step) -> Nid {
     let nids = if depth == 0 { Inode::nids(block).as_slice() } else { node::entries(block) };
@@ -107,41 +100,5 @@ fn set_below(block: &mut Block, depth: usize, step: &Step, nid: Nid) {
     let nids = if depth == 0 { inode::nids_mut(block).as_mut_slice() } else { node::entries_mut(block) };
     if let Some(place) = nids.get_mut(usize_from(step.slot)) {
         *place = nid.0.into();
-    }
-}
-
-/// The first block of a file whose address is in a node with this offset: the offset counts indirect nodes too, which
-/// have none.
-pub(super) fn first_of_node(layout: &Inode, offset: u32) -> u64 {
-    const NODES: u32 = node::ENTRIES_PER_NODE;
-    // Two direct nodes, and two indirect ones with what is below them, behind the inode.
-    const BEFORE_DOUBLE: u32 = 2 * NODES + 4;
-    let fanout = layout.fanout();
-    let direct = match offset {
-        0 => return 0,
-        1 | 2 => offset - 1,
-        3..=BEFORE_DOUBLE => offset.saturating_sub(2 + offset.saturating_sub(4) / (NODES + 1)),
-        _ => offset.saturating_sub(5 + (offset - BEFORE_DOUBLE).saturating_sub(3) / (NODES + 1)),
-    };
-    u64::from(fanout.inode) + u64::from(direct) * u64::from(fanout.direct)
-}
-
-#[cfg(test)]
-mod tests {
-    use f2fs_disk::flags::Features;
-
-    use super::*;
-
-    #[test]
-    fn the_first_block_of_a_node_is_the_one_that_the_way_leads_through() {
-        let block = inode::new_block(Nid(9), 0o100_644, Features::empty());
-        let layout = Inode::verify(&block, Nid(9), Features::empty(), 0).unwrap();
-        let n = 1018_u64;
-        let far = u64::from(layout.fanout().inode) + 2 * n + 2 * n * n;
-        for index in [0, 5, 1000, 2000, 5000, 2 * n * n, far - 1, far, far + n * n + 7, far + 3 * n * n] {
-            let way = layout.fanout().way(index).unwrap();
-            let offset = way.steps().last().map_or(0, |step| step.offset);
-            assert_eq!(first_of_node(&layout, offset) + u64::from(way.slot), index, "{offset}");
-        }
     }
 }

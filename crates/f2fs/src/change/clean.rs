@@ -6,7 +6,7 @@ use f2fs_disk::node::Footer;
 use f2fs_disk::summary::{Summary, SummaryBlock};
 use f2fs_disk::{At, BlockAddr, Corrupt, Detail, Nid};
 
-use super::addresses::{Slot, first_of_node};
+use super::addresses::Slot;
 use crate::error::Result;
 use crate::store::Store;
 use crate::writer::COLD_DATA;
@@ -74,7 +74,7 @@ impl Store {
         if self.address_in(&node.inode, &slot)? != at {
             return Err(wrong(at, "a node that leads here").into());
         }
-        let index = first_of_node(&node.inode, slot.offset) + u64::from(slot.index);
+        let index = node.inode.fanout().first_of(slot.offset) + u64::from(slot.index);
         if self.page(footer.ino(), index).is_some() {
             return self.flush_file(footer.ino());
         }

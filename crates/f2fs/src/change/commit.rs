@@ -32,7 +32,7 @@ use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::writer::{COLD_DATA, COLD_NODE, HOT_DATA, HOT_NODE, LOGS, WARM_NODE};
 
-/// Bytes of a block as a number of blocks is counted in.
+/// Blocks of a pack that every one has.
 const FIRST_AND_LAST: u32 = 2;
 
 impl Store {
@@ -216,7 +216,7 @@ impl Store {
         let checkpoint = checkpoint.map_err(|wrong| Error::Bug(Box::new(wrong)))?;
         let mut parts: Vec<&[u8]> = vec![&head];
         parts.extend(orphans.iter().chain(&summaries).map(|block| block.as_slice()));
-        // The first part is more than a block; the cache knows none of them.
+        // No block of a pack is in the cache: they are read once.
         self.blocks.write(at, &parts)?;
         self.blocks.flush()?;
         self.blocks.write(at.plus(total.saturating_sub(1)), &[&last])?;

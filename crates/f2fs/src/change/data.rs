@@ -10,7 +10,7 @@ use f2fs_disk::inode::{self, Inode, Kind};
 use f2fs_disk::node::first_byte;
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid};
 
-use super::addresses::{Slot, is_block};
+use super::addresses::Slot;
 use crate::error::{CallerError, Result, Unsupported};
 use crate::map;
 use crate::store::{Node, Store};
@@ -141,7 +141,7 @@ impl Store {
             return Ok((page, false));
         }
         let page = match at {
-            at if is_block(at) && !is_whole => {
+            at if at.is_block() && !is_whole => {
                 map::check_is_data(self, layout.ino(), index, at)?;
                 Arc::new(self.blocks.read(at)?)
             }

@@ -105,7 +105,9 @@ impl Store {
         let fields = inode::fields_mut(&mut block);
         (fields.i_uid, fields.i_gid) = (new.uid.into(), new.gid.into());
         fields.i_blocks = 1.into();
-        set_times(fields, now);
+        fields.set_atime(now.sec, now.nsec);
+        fields.set_mtime(now.sec, now.nsec);
+        fields.set_ctime(now.sec, now.nsec);
         fields.i_generation = generation.into();
         fields.i_inline |= InlineFlags::XATTR.bits();
         fields.i_inline |= match new.kind {
@@ -191,6 +193,20 @@ impl Store {
         }
     }
 
+    /// The contents changed now, those of a directory too.
+    pub(crate) fn touch_contents(&mut self, ino: Nid) -> Result<()> {
+        let now = self.now();
+        self.edit_fields(ino)?.set_mtime(now.sec, now.nsec);
+        self.touch_inode(ino)
+    }
+
+    /// The inode itself changed now.
+    pub(crate) fn touch_inode(&mut self, ino: Nid) -> Result<()> {
+        let now = self.now();
+        self.edit_fields(ino)?.set_ctime(now.sec, now.nsec);
+        Ok(())
+    }
+
     /// Adds to the count of an inode's names.
     pub(super) fn add_links(&mut self, ino: Nid, more: i32) -> Result<()> {
         let fields = self.edit_fields(ino)?;
@@ -236,10 +252,4 @@ pub(super) fn set_name(fields: &mut DiskInode, dir: Nid, name: &[u8]) {
     fields.i_namelen = u32_len(name.len()).into();
     fields.i_name = [0; inode::NAME_BYTES_MAX];
     fields.i_name.iter_mut().zip(name).for_each(|(to, byte)| *to = *byte);
-}
-
-pub(crate) fn set_times(fields: &mut DiskInode, now: Time) {
-    let (sec, nsec) = (now.sec.cast_unsigned().into(), now.nsec.into());
-    (fields.i_atime, fields.i_mtime, fields.i_ctime) = (sec, sec, sec);
-    (fields.i_atime_nsec, fields.i_mtime_nsec, fields.i_ctime_nsec) = (nsec, nsec, nsec);
 }

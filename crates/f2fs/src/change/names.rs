@@ -50,24 +50,7 @@ impl Store {
         if !self.add_inline(dir, &new)? {
             self.add_hashed(dir, &new)?;
         }
-        self.touch_dir(dir)
-    }
-
-    /// The contents of a directory changed now.
-    pub(super) fn touch_dir(&mut self, dir: Nid) -> Result<()> {
-        let now = self.now();
-        let fields = self.edit_fields(dir)?;
-        (fields.i_mtime, fields.i_ctime) = (now.sec.cast_unsigned().into(), now.sec.cast_unsigned().into());
-        (fields.i_mtime_nsec, fields.i_ctime_nsec) = (now.nsec.into(), now.nsec.into());
-        Ok(())
-    }
-
-    /// The inode itself changed now.
-    pub(crate) fn touch_inode(&mut self, ino: Nid) -> Result<()> {
-        let now = self.now();
-        let fields = self.edit_fields(ino)?;
-        (fields.i_ctime, fields.i_ctime_nsec) = (now.sec.cast_unsigned().into(), now.nsec.into());
-        Ok(())
+        self.touch_contents(dir)
     }
 
     /// Adds a name inline; false, and the directory has blocks from now on, where there is no room.
@@ -186,7 +169,7 @@ impl Store {
                 self.free_range(dir, index..index + 1)?;
             }
         }
-        self.touch_dir(dir)
+        self.touch_contents(dir)
     }
 
     /// A name leads elsewhere from now on.
@@ -263,7 +246,7 @@ impl Store {
             Some(target) => {
                 let replaced = self.inode(target.ino)?.inode.kind() == Kind::Directory;
                 self.set_target(to, target, source.ino, kind)?;
-                self.touch_dir(to)?;
+                self.touch_contents(to)?;
                 if replaced {
                     self.add_links(to, -1)?;
                 }
@@ -311,8 +294,8 @@ impl Store {
         for ino in [source.ino, target.ino] {
             self.touch_inode(ino)?;
         }
-        self.touch_dir(from)?;
-        self.touch_dir(to)
+        self.touch_contents(from)?;
+        self.touch_contents(to)
     }
 
     /// The directory above a directory is another one from now on.

@@ -14,7 +14,6 @@ use f2fs_disk::node::{self, Footer, XATTR_OFFSET};
 use f2fs_disk::{Block, BlockAddr, Nid};
 
 use super::Urgency;
-use super::addresses::{first_of_node, is_block};
 use crate::dir;
 use crate::error::{CallerError, Error, Result};
 use crate::overlay::Overlay;
@@ -85,7 +84,7 @@ impl Store {
             } else {
                 node::entries(block).to_vec()
             };
-            for at in addresses.iter().map(|at| BlockAddr(at.get())).filter(|at| is_block(*at) && geometry.is_main(*at))
+            for at in addresses.iter().map(|at| BlockAddr(at.get())).filter(|at| at.is_block() && geometry.is_main(*at))
             {
                 self.writer_mut()?.segments.keep(&geometry, at);
             }
@@ -163,25 +162,13 @@ impl Store {
     /// The node with attributes is the one that was fsynced, whatever there was.
     fn replay_xattrs(&mut self, ino: Nid, block: &Block) -> Result<()> {
         self.make_room(2, 4, Urgency::Normal)?;
-        let nid = match self.inode(ino)?.inode.xattr_nid() {
-            Some(nid) => nid,
-            None => {
-                let nid = self.new_node(ino, XATTR_OFFSET)?;
-                self.edit_fields(ino)?.i_xattr_nid = nid.0.into();
-                self.count_inode_blocks(ino, 1)?;
-                nid
-            }
-        };
-        let contents = node::contents(block).to_vec();
-        let target = self.edit(nid, ino, XATTR_OFFSET)?;
-        target.iter_mut().zip(&contents).for_each(|(to, from)| *to = *from);
-        Ok(())
+        self.fill_xattr_node(ino, node::contents(block))
     }
 
     /// The blocks of a file whose addresses stood in one node.
     fn replay_addresses(&mut self, ino: Nid, offset: u32, addresses: &[zerocopy::little_endian::U32]) -> Result<()> {
         let layout = self.inode(ino)?.inode;
-        let first = first_of_node(&layout, offset);
+        let first = layout.fanout().first_of(offset);
         let fanout = layout.fanout();
         let count = if offset == 0 { fanout.inode } else { fanout.direct };
         for (index, wanted) in (first..).zip(addresses.iter().take(f2fs_disk::convert::usize_from(count))) {
@@ -200,7 +187,7 @@ impl Store {
             }
             self.make_room(Self::cost(1), Self::cost(1), Urgency::Normal)?;
             let slot = self.slot_made(&layout, index)?;
-            let (page, is_new) = if is_block(wanted) {
+            let (page, is_new) = if wanted.is_block() {
                 crate::map::check_is_data(self, ino, index, wanted)?;
                 let (_, is_new) = self.page_to_change(&layout, &slot, index, true)?;
                 (Some(Arc::new(self.blocks.read(wanted)?)), is_new)

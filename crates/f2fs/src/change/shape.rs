@@ -8,19 +8,16 @@ use std::sync::Arc;
 use f2fs_disk::convert::{to_u64, to_usize, usize_from};
 use f2fs_disk::flags::{Advise, InlineFlags};
 use f2fs_disk::inode::{self, Inode};
-use f2fs_disk::node::{self, ENTRIES_PER_NODE, first_byte};
+use f2fs_disk::node::{self, ENTRIES_PER_NODE, Step, first_byte};
 use f2fs_disk::{BlockAddr, Nid};
 
 use super::Urgency;
-use super::addresses::is_block;
 use crate::error::{CallerError, Result};
 use crate::store::Store;
 
 const BLOCK_BYTES: u64 = 4096;
 /// Nodes that are changed between two looks at the room that is left: each is written anew.
 const NODES_AT_ONCE: u64 = 256;
-/// Numbers of nodes in an inode, and levels of nodes below each.
-const NIDS: [(usize, u32); 5] = [(0, 1), (1, 1), (2, 2), (3, 2), (4, 3)];
 
 impl Store {
     /// Sets the size of a file. What is beyond it goes; what is new reads as zeros.
@@ -67,7 +64,7 @@ impl Store {
         let node = self.inode(ino)?;
         let Some(slot) = self.slot(&node, index)? else { return Ok(()) };
         let at = self.address_in(&node.inode, &slot)?;
-        if !is_block(at) && self.page(ino, index).is_none() {
+        if !at.is_block() && self.page(ino, index).is_none() {
             return Ok(());
         }
         self.make_room(0, 4, Urgency::Removal)?;
@@ -88,53 +85,45 @@ impl Store {
         self.forget_extent(ino)?;
         let own = u64::from(layout.fanout().inode);
         self.free_addresses(&layout, ino, 0, from.min(own)..own)?;
-        let mut first = own;
-        for (slot, levels) in NIDS {
-            let count = nodes_below(levels) * u64::from(layout.fanout().direct);
+        for top in layout.fanout().tops() {
+            let slot = usize_from(top.slot);
             let block = self.inode(ino)?.block;
             let nid = Nid(Inode::nids(&block).get(slot).map_or(0, |nid| nid.get()));
-            if nid.0 != 0 && from < first + count {
-                let offset = offset_of(slot);
-                if self.free_below(&layout, (nid, offset, levels), from.saturating_sub(first))? {
-                    let block = self.edit_inode(ino)?;
-                    if let Some(place) = inode::nids_mut(block).get_mut(slot) {
-                        *place = 0.into();
-                    }
+            if nid.0 != 0 && from < top.first + top.count && self.free_below(&layout, nid, &top, from)? {
+                let block = self.edit_inode(ino)?;
+                if let Some(place) = inode::nids_mut(block).get_mut(slot) {
+                    *place = 0.into();
                 }
             }
-            first += count;
         }
         Ok(())
     }
 
-    /// Gives back what is below a node, from block `from` of those that it leads to; true where all of it went, and the
-    /// node with it.
-    fn free_below(&mut self, layout: &Inode, (nid, offset, levels): (Nid, u32, u32), from: u64) -> Result<bool> {
-        let ino = layout.ino();
+    /// Gives back what a step leads to, from block `from` of the file on; true where all of it went, and the node with
+    /// it.
+    fn free_below(&mut self, layout: &Inode, nid: Nid, step: &Step, from: u64) -> Result<bool> {
+        let (ino, fanout) = (layout.ino(), layout.fanout());
         self.make_room(0, NODES_AT_ONCE, Urgency::Removal)?;
-        if levels == 1 {
-            let count = u64::from(layout.fanout().direct);
-            self.free_addresses(layout, nid, offset, from.min(count)..count)?;
+        if fanout.below(step, 0).is_none() {
+            let start = from.saturating_sub(step.first);
+            self.free_addresses(layout, nid, step.offset, start..step.count)?;
         } else {
-            let each = nodes_below(levels - 1) * u64::from(layout.fanout().direct);
-            let block = self.node(nid, ino, offset)?;
-            let step = if levels == 2 { 1 } else { ENTRIES_PER_NODE + 1 };
-            let start = from / each;
-            for slot in u32::try_from(start).unwrap_or(ENTRIES_PER_NODE)..ENTRIES_PER_NODE {
+            let block = self.node(nid, ino, step.offset)?;
+            for slot in 0..ENTRIES_PER_NODE {
                 let below = Nid(node::entries(&block).get(usize_from(slot)).map_or(0, |nid| nid.get()));
-                if below.0 == 0 {
+                let Some(next) = fanout.below(step, slot).filter(|next| below.0 != 0 && from < next.first + next.count)
+                else {
                     continue;
-                }
-                let rest = from.saturating_sub(u64::from(slot) * each);
-                if self.free_below(layout, (below, offset + 1 + slot * step, levels - 1), rest)? {
-                    let block = self.edit(nid, ino, offset)?;
+                };
+                if self.free_below(layout, below, &next, from)? {
+                    let block = self.edit(nid, ino, step.offset)?;
                     if let Some(place) = node::entries_mut(block).get_mut(usize_from(slot)) {
                         *place = 0.into();
                     }
                 }
             }
         }
-        if from > 0 {
+        if from > step.first {
             return Ok(false);
         }
         self.remove_node(nid)?;
@@ -163,7 +152,7 @@ impl Store {
         addresses.get_mut(start..end).unwrap_or_default().iter_mut().for_each(|at| *at = 0.into());
         let mut freed = 0;
         for at in given {
-            if is_block(at) {
+            if at.is_block() {
                 self.writer_mut()?.segments.give_back(&geometry, at)?;
             }
             // The mark of a compressed cluster is counted with the blocks that compression saved.
@@ -188,13 +177,11 @@ impl Store {
             return Ok(());
         }
         let whole = offset.div_ceil(BLOCK_BYTES)..end / BLOCK_BYTES;
-        if whole.start > whole.end || whole.start * BLOCK_BYTES > end {
+        if whole.start > whole.end {
             return self.zero_part(ino, offset, end);
         }
         self.zero_part(ino, offset, whole.start * BLOCK_BYTES)?;
-        if whole.end >= whole.start {
-            self.zero_part(ino, whole.end * BLOCK_BYTES, end)?;
-        }
+        self.zero_part(ino, whole.end * BLOCK_BYTES, end)?;
         // A size that ends within a block leaves nothing behind it.
         let whole = if end == node.inode.size() { whole.start..end.div_ceil(BLOCK_BYTES) } else { whole };
         self.free_range(ino, whole)
@@ -272,19 +259,5 @@ impl Store {
             true => Err(crate::Error::NoSpace),
             false => Ok(()),
         }
-    }
-}
-
-/// Direct nodes below a number in an inode, with so many levels.
-fn nodes_below(levels: u32) -> u64 {
-    u64::from(ENTRIES_PER_NODE).saturating_pow(levels - 1)
-}
-
-/// Offset of the node that a number in an inode leads to.
-fn offset_of(slot: usize) -> u32 {
-    match slot {
-        0..=2 => u32::try_from(slot).unwrap_or(0) + 1,
-        3 => 4 + ENTRIES_PER_NODE,
-        _ => 5 + 2 * ENTRIES_PER_NODE,
     }
 }

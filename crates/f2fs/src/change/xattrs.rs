@@ -3,10 +3,8 @@
 #![expect(clippy::arithmetic_side_effects, reason = "sizes of attributes, bounded by those of their places")]
 
 use f2fs_disk::acl;
-use f2fs_disk::convert::to_u64;
 use f2fs_disk::flags::InlineFlags;
-use f2fs_disk::inode;
-use f2fs_disk::node::{self, FOOTER_SIZE, XATTR_OFFSET};
+use f2fs_disk::node::{FOOTER_SIZE, XATTR_OFFSET};
 use f2fs_disk::xattr::{END_SIZE, Namespace, Xattr, encode, entries, split_name};
 use f2fs_disk::{At, BLOCK_SIZE, Nid};
 
@@ -42,8 +40,8 @@ impl Store {
         if let Some(value) = &value {
             kept.push(Xattr { namespace, name: rest, value });
         }
-        let is_same = |namespace: Namespace| matches!(namespace, Namespace::Internal(_));
-        kept.sort_by_key(|xattr| !is_same(xattr.namespace));
+        // The format's own stay first.
+        kept.sort_by_key(|xattr| !matches!(xattr.namespace, Namespace::Internal(_)));
         let encoded = encode(&kept);
         self.store_xattrs(ino, &encoded)
     }
@@ -76,24 +74,26 @@ impl Store {
                 self.edit_fields(ino)?.i_xattr_nid = 0.into();
                 self.count_inode_blocks(ino, -1)?;
             }
-            (known, true) => {
-                let nid = match known {
-                    Some(nid) => nid,
-                    None => {
-                        let nid = self.new_node(ino, XATTR_OFFSET)?;
-                        self.edit_fields(ino)?.i_xattr_nid = nid.0.into();
-                        self.count_inode_blocks(ino, 1)?;
-                        nid
-                    }
-                };
-                let block = self.edit(nid, ino, XATTR_OFFSET)?;
-                let area = block.get_mut(..NODE_BYTES).unwrap_or_default();
-                area.fill(0);
-                area.iter_mut().zip(rest).for_each(|(to, from)| *to = *from);
-            }
+            (_, true) => self.fill_xattr_node(ino, rest)?,
         }
-        debug_assert!(to_u64(node::contents(&[0; BLOCK_SIZE]).len()) == to_u64(NODE_BYTES));
-        let _ = inode::NAME_BYTES_MAX;
+        Ok(())
+    }
+
+    /// The node with attributes of an inode, which gets one if it has none, holds these bytes, and zeros behind them.
+    pub(super) fn fill_xattr_node(&mut self, ino: Nid, bytes: &[u8]) -> Result<()> {
+        let nid = match self.inode(ino)?.inode.xattr_nid() {
+            Some(nid) => nid,
+            None => {
+                let nid = self.new_node(ino, XATTR_OFFSET)?;
+                self.edit_fields(ino)?.i_xattr_nid = nid.0.into();
+                self.count_inode_blocks(ino, 1)?;
+                nid
+            }
+        };
+        let block = self.edit(nid, ino, XATTR_OFFSET)?;
+        let area = block.get_mut(..NODE_BYTES).unwrap_or_default();
+        area.fill(0);
+        area.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
         Ok(())
     }
 }

@@ -1,7 +1,7 @@
 //! Attributes of nodes.
 
 use f2fs_disk::Nid;
-use f2fs_disk::flags::{Advise, Features, InlineFlags, InodeFlags};
+use f2fs_disk::flags::{Advise, InlineFlags, InodeFlags};
 use f2fs_disk::inode::{self, DiskInode, Inode, Kind, Timestamp};
 use vfs::acl;
 use vfs::file_system::{Attr, Caller, Entry, Home, NodeFlags, NodeId, NodeKind, SetAttr, SetTime, Time};
@@ -21,7 +21,6 @@ const FS_INLINE_DATA_FL: u32 = 0x1000_0000;
 /// Blocks of 4 KiB in units of 512 bytes.
 const SECTORS_PER_BLOCK: u64 = 8;
 const SECTOR_BYTES: u64 = 512;
-const PERMISSION_BITS: u16 = 0o7777;
 /// Preferred size of I/O.
 const BLOCK_BYTES: u32 = 4096;
 
@@ -33,7 +32,7 @@ impl F2fs {
         Attr {
             ino: u64::from(inode.ino().0),
             kind: kind(inode.kind()),
-            permissions: u32::from(fields.i_mode.get() & PERMISSION_BITS),
+            permissions: fields.permissions(),
             nlink: fields.i_links.get(),
             uid: fields.i_uid.get(),
             gid: fields.i_gid.get(),
@@ -126,7 +125,7 @@ pub(super) fn change_attr(store: &mut Store, caller: &Caller, ino: Nid, changes:
     let block = store.edit_inode(ino)?;
     set_fields(inode::fields_mut(block), caller, changes, &times);
     if let (Some(btime), Some(extra)) = (times.btime, inode::extra_mut(block))
-        && features.contains(Features::INODE_CRTIME)
+        && node.inode.crtime(features).is_some()
     {
         extra.i_crtime = btime.sec.cast_unsigned().into();
         extra.i_crtime_nsec = btime.nsec.into();
@@ -135,15 +134,13 @@ pub(super) fn change_attr(store: &mut Store, caller: &Caller, ino: Nid, changes:
 }
 
 fn set_fields(fields: &mut DiskInode, caller: &Caller, changes: &SetAttr, times: &NewTimes) {
-    let mode = fields.i_mode.get();
-    let mut permissions = changes.permissions.unwrap_or(u32::from(mode & PERMISSION_BITS));
+    let mut permissions = changes.permissions.unwrap_or(fields.permissions());
     if changes.clear_privileges {
         let bare = BareSetGroup::for_change(caller, fields.i_gid.get(), changes);
-        let kind = Kind::from_mode(mode).map_or(NodeKind::File, kind);
+        let kind = Kind::from_mode(fields.i_mode.get()).map_or(NodeKind::File, kind);
         permissions = privileges::cleared(kind, permissions, bare);
     }
-    let permissions = u16::try_from(permissions & u32::from(PERMISSION_BITS)).unwrap_or(0);
-    fields.i_mode = ((mode & !PERMISSION_BITS) | permissions).into();
+    fields.set_permissions(permissions);
     if let Some(uid) = changes.uid {
         fields.i_uid = uid.into();
     }
@@ -151,12 +148,12 @@ fn set_fields(fields: &mut DiskInode, caller: &Caller, changes: &SetAttr, times:
         fields.i_gid = gid.into();
     }
     if let Some(atime) = times.atime {
-        (fields.i_atime, fields.i_atime_nsec) = (atime.sec.cast_unsigned().into(), atime.nsec.into());
+        fields.set_atime(atime.sec, atime.nsec);
     }
     if let Some(mtime) = times.mtime {
-        (fields.i_mtime, fields.i_mtime_nsec) = (mtime.sec.cast_unsigned().into(), mtime.nsec.into());
+        fields.set_mtime(mtime.sec, mtime.nsec);
     }
-    (fields.i_ctime, fields.i_ctime_nsec) = (times.ctime.sec.cast_unsigned().into(), times.ctime.nsec.into());
+    fields.set_ctime(times.ctime.sec, times.ctime.nsec);
 }
 
 /// Refuses what the flags of the inode do not allow.
@@ -183,7 +180,7 @@ fn check_may_change(node: &Node, changes: &SetAttr) -> Result<()> {
 fn check_may_clear(caller: &Caller, node: &Node, changes: &SetAttr) -> Result<()> {
     const OTHERS_WRITE: u32 = 0o022;
     let fields = node.inode.fields();
-    let permissions = u32::from(fields.i_mode.get() & PERMISSION_BITS);
+    let permissions = fields.permissions();
     let clears_alone = *changes == SetAttr { clear_privileges: true, ctime: changes.ctime, ..SetAttr::default() };
     let may_write = permissions & OTHERS_WRITE != 0;
     if !clears_alone || may_write || caller.uid == 0 || caller.uid == fields.i_uid.get() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use f2fs_disk::Nid;
 use f2fs_disk::convert::to_u64;
 use f2fs_disk::flags::InodeFlags;
-use f2fs_disk::inode::{self, Kind};
+use f2fs_disk::inode::Kind;
 use vfs::append_only;
 use vfs::atime::should_update_atime;
 use vfs::file_system::{AllocateFlags, Answer, CopyRange, Handle, NodeId, OpenFlags, SyncWhat, WriteFlags, Written};
@@ -20,7 +20,6 @@ use crate::error::{CallerError, Error, Result};
 use crate::file;
 use crate::store::{Node, Store};
 
-const PERMISSION_BITS: u16 = 0o7777;
 /// Bytes that are copied at a time.
 const COPY_BYTES: u64 = 1 << 20;
 /// Shortest time between two steps of the background.
@@ -46,7 +45,7 @@ impl F2fs {
                 let bits = flags.contains(OpenFlags::CLEAR_PRIVILEGES).then_some(BareSetGroup::Cleared);
                 drop_privileges(store, found.ino(), bits)?;
                 store.set_size(found.ino(), 0)?;
-                touch_contents(store, found.ino())?;
+                store.touch_contents(found.ino())?;
                 sync_marked(store, found.ino())?;
             }
             Ok(self.opened(store, &found, flags))
@@ -103,8 +102,7 @@ impl F2fs {
         let _ = self.change(|store| {
             store.make_room(0, 1, Urgency::Normal)?;
             let (ino, now) = (ino_of(store, node)?, store.now());
-            let fields = store.edit_fields(ino)?;
-            (fields.i_atime, fields.i_atime_nsec) = (now.sec.cast_unsigned().into(), now.nsec.into());
+            store.edit_fields(ino)?.set_atime(now.sec, now.nsec);
             Ok(())
         });
     }
@@ -143,7 +141,7 @@ impl F2fs {
                 return Err(Error::NoSpace);
             }
             written.missing = data.len().saturating_sub(count);
-            touch_contents(store, ino)?;
+            store.touch_contents(ino)?;
             sync_marked(store, ino)?;
             Ok(written)
         })?;
@@ -256,7 +254,7 @@ impl F2fs {
                 check_may_write_at(&target, to)?;
                 drop_privileges(store, target.ino(), None)?;
                 let written = store.write_data(target.ino(), to, bytes.get(..count).unwrap_or_default())?;
-                touch_contents(store, target.ino())?;
+                store.touch_contents(target.ino())?;
                 sync_marked(store, target.ino())?;
                 Ok(to_u64(written))
             });
@@ -298,14 +296,6 @@ fn check_may_write(store: &Store, node: &Node, flags: OpenFlags) -> Result<()> {
     Ok(())
 }
 
-/// The contents changed now.
-pub(super) fn touch_contents(store: &mut Store, ino: Nid) -> Result<()> {
-    let now = store.now();
-    let fields = store.edit_fields(ino)?;
-    (fields.i_mtime, fields.i_mtime_nsec) = (now.sec.cast_unsigned().into(), now.nsec.into());
-    store.touch_inode(ino)
-}
-
 /// What is marked to be written at once is.
 pub(super) fn sync_marked(store: &mut Store, ino: Nid) -> Result<()> {
     let node = store.inode(ino)?;
@@ -323,8 +313,7 @@ pub(super) fn sync_marked(store: &mut Store, ino: Nid) -> Result<()> {
 /// there was something to take.
 pub(super) fn drop_privileges(store: &mut Store, ino: Nid, bits: Option<BareSetGroup>) -> Result<bool> {
     let node = store.inode(ino)?;
-    let mode = node.inode.fields().i_mode.get();
-    let permissions = u32::from(mode & PERMISSION_BITS);
+    let permissions = node.inode.fields().permissions();
     let left = bits.map_or(permissions, |bare| privileges::cleared(kind(node.inode.kind()), permissions, bare));
     let has_capability = has_xattr(store, ino, CAPABILITY_NAME)?;
     if left == permissions && !has_capability {
@@ -334,8 +323,7 @@ pub(super) fn drop_privileges(store: &mut Store, ino: Nid, bits: Option<BareSetG
     if has_capability {
         store.put_xattr(ino, CAPABILITY_NAME, None)?;
     }
-    let fields = inode::fields_mut(store.edit_inode(ino)?);
-    fields.i_mode = ((mode & !PERMISSION_BITS) | u16::try_from(left).unwrap_or(0)).into();
+    store.edit_fields(ino)?.set_permissions(left);
     store.touch_inode(ino)?;
     Ok(true)
 }
@@ -369,6 +357,6 @@ pub(super) fn allocate(store: &mut Store, node: NodeId, flags: AllocateFlags, ra
         }
         _ => return Err(CallerError::NotSupported.into()),
     }
-    touch_contents(store, ino)?;
+    store.touch_contents(ino)?;
     sync_marked(store, ino)
 }

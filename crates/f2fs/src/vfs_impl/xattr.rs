@@ -11,7 +11,6 @@ use crate::error::{CallerError, Error, Result};
 use crate::store::{Node, Store};
 use crate::xattrs;
 
-const PERMISSION_BITS: u16 = 0o7777;
 const SET_GROUP: u32 = 0o2000;
 /// Longest name of an attribute, with its family.
 const NAME_MAX: usize = 255;
@@ -129,13 +128,11 @@ fn set_list(store: &mut Store, node: &Node, name: &[u8], value: &[u8], clear_set
     }
     if let (true, Some(list)) = (is_access, &list) {
         let fields = store.edit_fields(ino)?;
-        let mode = fields.i_mode.get();
-        let mut permissions = list.apply_to(u32::from(mode & PERMISSION_BITS));
+        let mut permissions = list.apply_to(fields.permissions());
         if clear_set_group {
             permissions &= !SET_GROUP;
         }
-        let permissions = u16::try_from(permissions).unwrap_or(0) & PERMISSION_BITS;
-        fields.i_mode = ((mode & !PERMISSION_BITS) | permissions).into();
+        fields.set_permissions(permissions);
     }
     store.touch_inode(ino)
 }
