@@ -91,6 +91,8 @@ pub(crate) struct Writer {
     pub(crate) committed: u64,
     /// Why nothing is written any more.
     pub(crate) poison: Option<Box<Error>>,
+    /// How many changes there were when the volume was last as between two operations: see [`Writer::is_settled`].
+    pub(crate) settled: u64,
     /// What was fsynced before is being replayed: a checkpoint before its end would leave the rest out.
     pub(crate) is_replaying: bool,
     /// Seconds of the clock when the volume was opened.
@@ -108,6 +110,12 @@ impl Writer {
         let dirty = self.dirty(more);
         let short = self.logs.iter().filter(|log| log.room() < dirty).count();
         dirty / self.segments.blocks_per_section() + to_u64(short)
+    }
+
+    /// True where a checkpoint would hold whole operations: the one that goes on has changed nothing yet, or is at a
+    /// point where it may be cut short.
+    pub(crate) fn is_settled(&self) -> bool {
+        !self.is_replaying && self.changes == self.settled
     }
 
     /// Refuses to go on once something could not be written.

@@ -51,6 +51,10 @@ impl Store {
             }
             self.make_room(2 + NODES_PER_WAY, 2, super::Urgency::Normal)?;
             self.leave_inline(ino)?;
+            if data.len() > BLOCK_SIZE {
+                // What is written behind it needs room of its own.
+                self.settle()?;
+            }
         }
         let (mut done, mut pages) = (0, PAGES_AT_ONCE);
         while done < data.len() {
@@ -58,7 +62,12 @@ impl Store {
             let len = to_usize(pages * BLOCK_BYTES - at % BLOCK_BYTES).min(data.len() - done);
             let part = data.get(done..done + len).unwrap_or_default();
             match self.write_pages(ino, at, part) {
-                Ok(()) => done += len,
+                Ok(()) => {
+                    done += len;
+                    if done < data.len() {
+                        self.settle()?;
+                    }
+                }
                 // There may be room for a part of it.
                 Err(crate::Error::NoSpace) if len > BLOCK_SIZE => {
                     pages = (to_u64(len).div_ceil(BLOCK_BYTES) / 2).max(1);

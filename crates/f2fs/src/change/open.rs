@@ -66,6 +66,7 @@ impl Store {
             generation: f2fs_disk::hash::crc32(&fields.checkpoint_ver.get().to_le_bytes()),
             changes: 0,
             committed: 0,
+            settled: 0,
             poison: None,
             is_replaying: false,
             opened,
@@ -206,6 +207,7 @@ impl Store {
         }
         let orphans: Vec<Nid> = self.orphans()?;
         for ino in orphans {
+            self.settle()?;
             match self.inode(ino) {
                 Ok(_) => self.free_inode(ino)?,
                 // It went before the list was written.

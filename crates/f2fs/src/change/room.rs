@@ -22,39 +22,51 @@ pub(crate) enum Urgency {
 }
 
 impl Store {
+    /// What was changed up to here may become part of a checkpoint without what follows.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        let writer = self.writer_mut()?;
+        writer.settled = writer.changes;
+        Ok(())
+    }
+
     /// Finds room for a change that takes at most `blocks` more blocks, nodes too, and writes at most `dirty` blocks
-    /// besides; where there is none, commits and cleans.
+    /// besides; where there is none, commits and cleans. An operation does this before it changes anything, for all that
+    /// it is going to do: its parts, which ask again, get what it found and make no checkpoint.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
     pub(crate) fn make_room(&mut self, blocks: u64, dirty: u64, urgency: Urgency) -> Result<()> {
-        self.writer()?.check()?;
-        if self.writer()?.page_count > PAGES_MAX {
-            self.flush_all()?;
-        }
-        if self.writer()?.nodes.len() > NODES_MAX && !self.writer()?.is_replaying {
-            self.commit(false)?;
-        }
         let writer = self.writer()?;
+        writer.check()?;
+        let is_settled = writer.is_settled();
         if blocks > 0 && writer.valid_blocks + blocks > writer.user_blocks {
             return Err(Error::NoSpace);
         }
+        if writer.page_count > PAGES_MAX {
+            self.flush_all()?;
+        }
+        if !is_settled {
+            // A replay found no room for all of it before.
+            let more = if self.writer()?.is_replaying { blocks + dirty } else { 0 };
+            return if self.has_sections(more, 0)? { Ok(()) } else { Err(Error::NoSpace) };
+        }
+        if self.writer()?.nodes.len() > NODES_MAX {
+            self.commit(false)?;
+        }
         let spare = if urgency == Urgency::Normal { CLEANER_SECTIONS } else { 0 };
-        self.make_sections(blocks + dirty, spare)
+        let made = self.make_sections(blocks + dirty, spare);
+        self.settle()?;
+        made
     }
 
     fn make_sections(&mut self, more: u64, spare: u64) -> Result<()> {
         if self.has_sections(more, spare)? {
             return Ok(());
         }
-        if self.writer()?.is_replaying {
-            return if self.has_sections(more, 0)? { Ok(()) } else { Err(Error::NoSpace) };
-        }
         self.commit(false)?;
         while !self.has_sections(more, spare)? {
             if !self.clean_section()? {
-                // What removals may use is there for them.
-                return if spare == 0 && self.has_sections(more, 0)? { Ok(()) } else { Err(Error::NoSpace) };
+                return Err(Error::NoSpace);
             }
             self.commit(false)?;
         }

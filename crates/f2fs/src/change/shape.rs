@@ -12,6 +12,7 @@ use f2fs_disk::node::{self, ENTRIES_PER_NODE, Step, first_byte};
 use f2fs_disk::{BlockAddr, Nid};
 
 use super::Urgency;
+use super::data::NODES_PER_WAY;
 use crate::error::{CallerError, Result};
 use crate::store::Store;
 
@@ -103,6 +104,8 @@ impl Store {
     /// it.
     fn free_below(&mut self, layout: &Inode, nid: Nid, step: &Step, from: u64) -> Result<bool> {
         let (ino, fanout) = (layout.ino(), layout.fanout());
+        // What is below other nodes went whole.
+        self.settle()?;
         self.make_room(0, NODES_AT_ONCE, Urgency::Removal)?;
         if fanout.below(step, 0).is_none() {
             let start = from.saturating_sub(step.first);
@@ -194,7 +197,7 @@ impl Store {
             let node = self.inode(ino)?;
             let run = crate::map::run(self, &node, index, range.end - index)?;
             if run.at != BlockAddr::NULL {
-                self.make_room(0, NODES_AT_ONCE, Urgency::Removal)?;
+                self.make_room(0, run.count.min(NODES_AT_ONCE) + NODES_PER_WAY, Urgency::Removal)?;
                 self.forget_extent(ino)?;
                 for index in index..index + run.count {
                     self.writer_mut()?.drop_page(ino, index);
@@ -205,6 +208,9 @@ impl Store {
                 self.count_blocks(ino, -count)?;
             }
             index += run.count;
+            if index < range.end {
+                self.settle()?;
+            }
         }
         Ok(())
     }
@@ -220,7 +226,7 @@ impl Store {
         let (first, last) = (offset / BLOCK_BYTES, end.div_ceil(BLOCK_BYTES));
         let is_inline = node.inode.inline().contains(InlineFlags::DATA);
         let missing = if is_inline { last - first + 1 } else { self.missing_blocks(ino, first, last)? };
-        let nodes = missing / 512 + super::data::NODES_PER_WAY + 2;
+        let nodes = missing / 512 + NODES_PER_WAY + 2;
         let cost = if missing == 0 { 0 } else { missing + nodes };
         // Reserved blocks are written later, if ever; their nodes are written with the next checkpoint.
         self.check_blocks(cost)?;

@@ -111,6 +111,8 @@ pub(super) fn change_attr(store: &mut Store, caller: &Caller, ino: Nid, changes:
     if let Some(size) = changes.size {
         check_is_file(&node)?;
         store.set_size(ino, size)?;
+        // The size changes before all else, which needs room of its own.
+        store.settle()?;
     }
     store.make_room(4, 4, Urgency::Removal)?;
     if drops_capability && has_xattr(store, ino, CAPABILITY_NAME)? {

@@ -325,6 +325,8 @@ pub(super) fn drop_privileges(store: &mut Store, ino: Nid, bits: Option<BareSetG
     }
     store.edit_fields(ino)?.set_permissions(left);
     store.touch_inode(ino)?;
+    // That they are gone says nothing of what follows.
+    store.settle()?;
     Ok(true)
 }
 
@@ -353,6 +355,8 @@ pub(super) fn allocate(store: &mut Store, node: NodeId, flags: AllocateFlags, ra
         flags if flags == AllocateFlags::ZERO_RANGE || flags == KEEP | AllocateFlags::ZERO_RANGE => {
             let grows = !flags.contains(KEEP);
             store.punch(ino, offset, end.min(found.inode.size()).saturating_sub(offset))?;
+            // A hole is zeros, too.
+            store.settle()?;
             store.reserve(ino, offset, len, grows)?;
         }
         _ => return Err(CallerError::NotSupported.into()),

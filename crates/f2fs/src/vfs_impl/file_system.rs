@@ -96,6 +96,7 @@ impl FileSystem for F2fs {
     fn rename(&self, caller: &Caller, from: (NodeId, &[u8]), to: (NodeId, &[u8]), flags: RenameFlags) -> Answer<()> {
         self.change(|store| {
             let lost = names::rename(store, caller, from, to, flags)?;
+            store.settle()?;
             self.drop_if_free(store, lost)?;
             for dir in [from.0, to.0] {
                 sync_marked(store, ino_of(store, dir)?)?;
@@ -227,6 +228,7 @@ impl F2fs {
     fn removed(&self, parent: NodeId, name: &[u8], is_dir: bool) -> Answer<()> {
         self.change(|store| {
             let lost = names::remove(store, parent, name, is_dir)?;
+            store.settle()?;
             self.drop_if_free(store, lost)?;
             sync_marked(store, ino_of(store, parent)?)
         })

@@ -163,7 +163,10 @@ fn close(store: &mut Store) -> Result<()> {
         return Ok(());
     }
     let orphans: Vec<Nid> = writer.orphans.iter().copied().collect();
-    orphans.into_iter().try_for_each(|ino| store.free_inode(ino))?;
+    orphans.into_iter().try_for_each(|ino| {
+        store.settle()?;
+        store.free_inode(ino)
+    })?;
     store.commit(true)
 }
 
@@ -171,6 +174,7 @@ fn change_checked<R>(store: &mut Store, change: impl FnOnce(&mut Store) -> Resul
     let writer = store.writer()?;
     writer.check()?;
     let before = writer.changes;
+    store.settle()?;
     let changed = change(store);
     if let Err(error @ (Error::Io(_) | Error::Corrupt(_) | Error::Cluster { .. } | Error::Bug(_))) = &changed {
         let writer = store.writer_mut()?;

@@ -97,6 +97,63 @@ fn a_write_at_the_end_of_the_room_is_short() {
     check(image.path());
 }
 
+/// A checkpoint that room is made with holds whole operations: no inode without its name, no name too many.
+#[test]
+fn a_checkpoint_for_want_of_room_holds_whole_operations() {
+    let image = tempfile::NamedTempFile::new().unwrap();
+    make(image.path(), 64 << 20, &MakeOptions { overprovision: Some(20.0), ..MakeOptions::default() });
+    let fs = open(image.path());
+    let copy = tempfile::NamedTempFile::new().unwrap();
+    let version = || fs.info().unwrap().checkpoint;
+    let (last, mut seen) = (std::cell::Cell::new(version()), 0);
+    let mut look = |what: &str| {
+        if version() == last.replace(version()) {
+            return;
+        }
+        seen += 1;
+        std::fs::copy(image.path(), copy.path()).unwrap();
+        if let Err(error) = crate::is_checked(copy.path()) {
+            panic!("{what}: {error}");
+        }
+    };
+    let name = |number: u32| format!("{number}{}", "x".repeat(200));
+    for number in 0..5_000_u32 {
+        let node = if number % 3 == 0 { new(NodeKind::Directory) } else { new(NodeKind::File) };
+        if let Ok(entry) = fs.create(&ROOT, NodeId::ROOT, name(number).as_bytes(), &node) {
+            look("creation");
+            if number % 3 != 0 {
+                let _ = write(&fs, entry.node, 0, &[7; 9000]);
+                look("write");
+                let (from, to) = (name(number), format!("{}-moved", name(number)));
+                let _ = fs.rename(
+                    &ROOT,
+                    (NodeId::ROOT, from.as_bytes()),
+                    (NodeId::ROOT, to.as_bytes()),
+                    vfs::file_system::RenameFlags::empty(),
+                );
+                look("rename");
+            }
+            fs.forget(entry.node, 1);
+        }
+        if number % 40 == 39 {
+            fs.sync_fs().unwrap();
+            last.set(version());
+        }
+        // What stays lies scattered.
+        if let Some(old) = number.checked_sub(700).filter(|old| old % 19 != 0) {
+            for name in [name(old), format!("{}-moved", name(old))] {
+                let _ = fs.unlink(NodeId::ROOT, name.as_bytes());
+                let _ = fs.remove_dir(NodeId::ROOT, name.as_bytes());
+                look("removal");
+            }
+        }
+    }
+    assert!(seen > 10, "{seen} checkpoints");
+    fs.finish().unwrap();
+    drop(fs);
+    check(image.path());
+}
+
 /// What was removed while it was open stays until it is closed, and goes with the next opening after a crash.
 #[test]
 fn a_file_without_a_name_goes_when_nobody_has_it() {
