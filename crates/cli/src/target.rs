@@ -4,21 +4,27 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Error, Result};
 use blockdev::Device;
 use blockdev::backends::{FileDevice, FileOptions};
 use clap::Args;
+use vfs::Volume;
 
 use crate::blank;
 use commands::failure::{Failure, Status};
 use commands::format;
 use commands::human::{self, parse_bytes};
 use commands::image::ImagePath;
-use commands::import::ImportOptions;
+use commands::import::{ImportOptions, Totals, import_contents, measure};
+use commands::progress::{Bar, Progress};
 use commands::put::parse_owner;
 use commands::trace::watch::watched;
 use commands::work;
+
+/// How often a size that was too small is increased before giving up.
+const GROWTH_COUNT_MAX: u32 = 6;
 
 /// The options that every format has.
 #[derive(Debug, Args)]
@@ -76,7 +82,7 @@ impl Common {
     }
 
     /// How contents are copied into it.
-    pub(crate) fn import_options(&self, target: &Target) -> ImportOptions {
+    fn import_options(&self, target: &Target) -> ImportOptions {
         let image = rustix::fs::stat(&target.part.path).ok();
         ImportOptions {
             thread_count: self.threads.unwrap_or_else(work::default_threads),
@@ -87,13 +93,56 @@ impl Common {
         }
     }
 
-    /// True where the file may become as large as its contents need.
-    pub(crate) fn may_grow(&self, target: &Target) -> bool {
-        self.size.is_none() && !target.is_device && target.part.size.is_none()
+    /// Copies the contents of a directory into a file system on the target; of `bytes_total` bytes, if that is known.
+    ///
+    /// # Errors
+    /// Those of the copy.
+    pub(crate) fn copy_in(&self, target: &Target, volume: &Volume, rootdir: &Path, bytes_total: u64) -> Result<()> {
+        // The image may lie in the directory that is copied, and exists only now.
+        let options = self.import_options(target);
+        let progress = Arc::new(Progress::default());
+        progress.bytes_total.store(bytes_total, Ordering::Relaxed);
+        let _bar = Bar::new(&progress, !self.quiet);
+        import_contents(volume, rootdir, Path::new("/"), &options, &progress)?;
+        Ok(())
+    }
+
+    /// Has an image made and filled with the contents of a directory: of its own size, or as large as `size_of` them,
+    /// and larger for as long as they find no room. `fill` gets the size, and the bytes of the contents or 0.
+    ///
+    /// # Errors
+    /// The host's, and what `fill` fails with.
+    pub(crate) fn make_filled<T>(
+        &self,
+        target: &Target,
+        rootdir: &Path,
+        size_of: impl FnOnce(&Totals) -> u64,
+        is_full: impl Fn(&Error) -> bool,
+        fill: impl Fn(u64, u64) -> Result<T>,
+    ) -> Result<T> {
+        let options = self.import_options(target);
+        let may_grow = self.size.is_none() && !target.is_device && target.part.size.is_none();
+        if let Some(size) = self.fixed_size(target).filter(|_| !may_grow) {
+            // The total needs a walk of the whole tree, so it is measured only where a progress bar shows it.
+            let bytes_total = match Bar::would_show(!self.quiet) {
+                true => measure(rootdir, &options)?.bytes,
+                false => 0,
+            };
+            return fill(size, bytes_total);
+        }
+        let totals = measure(rootdir, &options)?;
+        let mut size = size_of(&totals).max(target.size);
+        for _ in 0..GROWTH_COUNT_MAX {
+            match fill(size, totals.bytes) {
+                Err(error) if is_full(&error) => size = size.saturating_add(size / 2),
+                result => return result,
+            }
+        }
+        fill(size, totals.bytes)
     }
 
     /// The size, if it is known before the contents are.
-    pub(crate) fn fixed_size(&self, target: &Target) -> Option<u64> {
+    fn fixed_size(&self, target: &Target) -> Option<u64> {
         self.size.or(target.part.size).or(Some(target.size).filter(|size| *size > 0))
     }
 

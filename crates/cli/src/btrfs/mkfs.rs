@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Error, Result};
 use blockdev::Device;
@@ -23,9 +22,8 @@ use super::sizing::{self, Shape};
 use crate::target::{Common, Target};
 use commands::failure::Failure;
 use commands::human::parse_bytes;
-use commands::import::{ImportOptions, import_contents, measure};
+use commands::import::Totals;
 use commands::output::Output;
-use commands::progress::{Bar, Progress};
 
 /// The options that other formats do not have.
 #[derive(Debug, Args)]
@@ -66,9 +64,6 @@ struct Made {
     volume: Volume,
     device: Arc<LateSuper<Arc<dyn Device>>>,
 }
-
-/// How often a size that was too small is increased before giving up.
-const GROWTH_COUNT_MAX: u32 = 6;
 
 /// What was asked for.
 struct Job<'a> {
@@ -171,27 +166,10 @@ impl Job<'_> {
         let Some(rootdir) = &self.common.rootdir else {
             return self::make(target, make, self.common.size(target)?, self.volume_options());
         };
-        let options = self.common.import_options(target);
-        if let Some(size) = self.common.fixed_size(target).filter(|_| !self.common.may_grow(target)) {
-            // The total needs a walk of the whole tree, so it is measured only where a progress bar shows it.
-            let bytes_total = match Bar::would_show(!self.common.quiet) {
-                true => measure(rootdir, &options)?.bytes,
-                false => 0,
-            };
-            return self.fill(target, make, size, rootdir, &options, bytes_total);
-        }
-        let totals = measure(rootdir, &options)?;
-        let mut size = sizing::image_bytes(&totals, shape(make)).max(target.size);
-        let mut growths = 0;
-        loop {
-            match self.fill(target, make, size, rootdir, &options, totals.bytes) {
-                Err(error) if growths < GROWTH_COUNT_MAX && is_image_full(&error) => {
-                    growths += 1;
-                    size = size.saturating_add(size / 2);
-                }
-                result => return result,
-            }
-        }
+        let size_of = |totals: &Totals| sizing::image_bytes(totals, shape(make));
+        self.common.make_filled(target, rootdir, size_of, is_image_full, |size, bytes_total| {
+            self.fill(target, make, size, rootdir, bytes_total)
+        })
     }
 
     fn volume_options(&self) -> VolumeOptions {
@@ -199,22 +177,9 @@ impl Job<'_> {
         Volume::options().owner(uid, gid).compress(self.own.compress)
     }
 
-    fn fill(
-        &self,
-        target: &Target,
-        make: &MakeOptions,
-        size: u64,
-        rootdir: &Path,
-        options: &ImportOptions,
-        bytes_total: u64,
-    ) -> Result<Made> {
+    fn fill(&self, target: &Target, make: &MakeOptions, size: u64, rootdir: &Path, bytes_total: u64) -> Result<Made> {
         let made = self::make(target, make, size, self.volume_options())?;
-        // The image may lie in the directory that is copied, and exists only now.
-        let options = ImportOptions { skip: self.common.import_options(target).skip, ..options.clone() };
-        let progress = Arc::new(Progress::default());
-        progress.bytes_total.store(bytes_total, Ordering::Relaxed);
-        let _bar = Bar::new(&progress, !self.common.quiet);
-        import_contents(&made.volume.by_paths().clone(), rootdir, Path::new("/"), &options, &progress)?;
+        self.common.copy_in(target, made.volume.by_paths(), rootdir, bytes_total)?;
         made.volume.sync()?;
         if self.own.shrink {
             made.volume.by_paths().resize(vfs::Size::Least)?;

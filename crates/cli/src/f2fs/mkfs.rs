@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use anyhow::{Context as _, Result};
 use blockdev::Device;
@@ -14,12 +13,9 @@ use vfs::Volume;
 use super::{features, info};
 use crate::target::{Common, Target};
 use commands::failure::{Failure, Status};
-use commands::import::{import_contents, measure};
+use commands::import::Totals;
 use commands::output::Output;
-use commands::progress::{Bar, Progress};
 
-/// How often a size that was too small is increased before giving up.
-const GROWTH_COUNT_MAX: u32 = 6;
 /// What an inode takes, and its name.
 const ENTRY_BYTES: u64 = 4200;
 /// What the format takes, and what it keeps for cleaning.
@@ -115,45 +111,27 @@ struct Filling<'a> {
 impl Filling<'_> {
     /// Fills it; a file that may become larger does so until there is room.
     fn fill_grown(&self) -> Result<Info> {
-        let options = self.common.import_options(self.target);
-        let fixed = self.common.fixed_size(self.target).filter(|_| !self.common.may_grow(self.target));
-        if let Some(size) = fixed {
-            check_size(self.target, size, self.make)?;
-            // The total needs a walk of the whole tree, so it is measured only where a progress bar shows it.
-            let shows = Bar::would_show(!self.common.quiet);
-            let bytes_total = if shows { measure(self.rootdir, &options)?.bytes } else { 0 };
-            return self.fill(size, bytes_total);
-        }
-        let totals = measure(self.rootdir, &options)?;
-        let entries = totals.names.saturating_mul(ENTRY_BYTES);
-        let mut size =
-            totals.bytes.saturating_add(totals.bytes / 8).saturating_add(entries).saturating_add(SPARE_BYTES);
-        let mut growths = 0;
-        loop {
-            let size_now = size.max(self.target.size).next_multiple_of(SEGMENT_BYTES);
-            match self.fill(size_now, totals.bytes) {
-                Err(error) if growths < GROWTH_COUNT_MAX && is_full(&error) => {
-                    growths += 1;
-                    size = size_now.saturating_add(size_now / 2);
-                }
-                result => return result,
-            }
-        }
+        let size_of = |totals: &Totals| {
+            let entries = totals.names.saturating_mul(ENTRY_BYTES);
+            totals
+                .bytes
+                .saturating_add(totals.bytes / 8)
+                .saturating_add(entries)
+                .saturating_add(SPARE_BYTES)
+                .next_multiple_of(SEGMENT_BYTES)
+        };
+        self.common
+            .make_filled(self.target, self.rootdir, size_of, is_full, |size, bytes_total| self.fill(size, bytes_total))
     }
 
     fn fill(&self, size: u64, bytes_total: u64) -> Result<Info> {
+        check_size(self.target, size, self.make)?;
         let device: Arc<dyn Device> = self.target.open(size)?;
         f2fs::make(&device, self.make).map_err(|error| explain(self.target, size, self.make, error))?;
         let opened = OpenOptions::new().writable(true).env(env()?);
         let opened = Arc::new(opened.open(device).map_err(vfs::Error::from)?);
         let volume = Volume::new(Arc::<f2fs::F2fs>::clone(&opened));
-        // The image may lie in the directory that is copied, and exists only now.
-        let options = self.common.import_options(self.target);
-        let progress = Arc::new(Progress::default());
-        progress.bytes_total.store(bytes_total, Ordering::Relaxed);
-        let bar = Bar::new(&progress, !self.common.quiet);
-        import_contents(&volume, self.rootdir, Path::new("/"), &options, &progress)?;
-        drop(bar);
+        self.common.copy_in(self.target, &volume, self.rootdir, bytes_total)?;
         vfs::FileSystem::finish(&*opened)?;
         Ok(opened.info().map_err(vfs::Error::from)?)
     }

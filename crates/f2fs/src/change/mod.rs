@@ -12,8 +12,8 @@
 //! submitted as one run, so that requests of different files are never mixed.
 //!
 //! Every change finds room for itself first ([`Store::make_room`]); what fails later is the device, or the image is
-//! damaged, and then nothing is written any more. A checkpoint comes only between two operations, or where one may be cut
-//! short ([`Store::settle`]): between pieces of a large write, or of the blocks that a file gives back.
+//! damaged, and then nothing is written any more. A checkpoint comes only between two operations, or where one may be
+//! cut short ([`Store::settle`]): between pieces of a large write, or of the blocks that a file gives back.
 
 mod addresses;
 mod clean;

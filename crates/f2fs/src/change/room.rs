@@ -30,8 +30,8 @@ impl Store {
     }
 
     /// Finds room for a change that takes at most `blocks` more blocks, nodes too, and writes at most `dirty` blocks
-    /// besides; where there is none, commits and cleans. An operation does this before it changes anything, for all that
-    /// it is going to do: its parts, which ask again, get what it found and make no checkpoint.
+    /// besides; where there is none, commits and cleans. An operation does this before it changes anything, for all
+    /// that it is going to do: its parts, which ask again, get what it found and make no checkpoint.
     ///
     /// # Errors
     /// [`Error::NoSpace`].
