@@ -10,6 +10,7 @@
 pub mod acl;
 pub mod append_only;
 pub mod atime;
+pub mod changes;
 mod errno;
 mod error;
 pub mod file_system;

@@ -6,51 +6,23 @@ use btrfs_store::Txn;
 use btrfs_store::ablation::{Mutation, mutated};
 use vfs::NodeId;
 use vfs::acl::{self, Acl};
-use vfs::file_system::{Attr, Caller, SetAttr, SetTime, Time};
+use vfs::changes::{self, Guarded, NewTimes};
+use vfs::file_system::{Attr, Caller, SetAttr, Time};
 use vfs::privileges::BareSetGroup;
 
+use super::flags::node_flags;
 use super::stat::attr_of;
 use super::{BtrfsFs, privileges};
 use crate::error::{CallerError, Result};
 use crate::file;
-use crate::inode::{
-    Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeFlags, InodeState, MODE_PERMISSION_MASK, Timestamp,
-};
+use crate::inode::{Absent, EMPTY_SUBVOL_INO, FileType, Inode, InodeState, MODE_PERMISSION_MASK, Timestamp};
 
 /// Items that a change of attributes changes: the inode, its list, its capabilities.
 const SET_ITEMS: u32 = 3;
 
 /// Refuses nanoseconds of a second and more.
 pub(super) fn checked(time: Time) -> Result<Timestamp> {
-    if time.nsec >= 1_000_000_000 {
-        return Err(CallerError::InvalidArgument.into());
-    }
-    Ok(time)
-}
-
-/// Times to set, all known.
-#[derive(Debug, Clone, Copy)]
-struct NewTimes {
-    atime: Option<Timestamp>,
-    mtime: Option<Timestamp>,
-    ctime: Timestamp,
-    btime: Option<Timestamp>,
-}
-
-impl NewTimes {
-    fn new(changes: &SetAttr, now: Timestamp) -> Result<Self> {
-        let set = |time: Option<SetTime>| match time {
-            None => Ok(None),
-            Some(SetTime::Now) => Ok(Some(now)),
-            Some(SetTime::To(time)) => checked(time).map(Some),
-        };
-        Ok(Self {
-            atime: set(changes.atime)?,
-            mtime: set(changes.mtime)?,
-            ctime: changes.ctime.map_or(Ok(now), checked)?,
-            btime: changes.btime.map(checked).transpose()?,
-        })
-    }
+    Ok(changes::checked(time).ok_or(CallerError::InvalidArgument)?)
 }
 
 impl BtrfsFs {
@@ -61,9 +33,8 @@ impl BtrfsFs {
 
     pub(super) fn change_attr(&self, caller: &Caller, node: NodeId, changes: &SetAttr) -> Result<Attr> {
         let inode = self.live_inode(node)?;
-        check_may_change(&inode, changes)?;
-        check_may_clear(caller, &inode, changes)?;
-        let mut times = NewTimes::new(changes, self.core().now())?;
+        check_may_change(caller, &inode, changes)?;
+        let mut times = NewTimes::of(changes, self.core().now()).ok_or(CallerError::InvalidArgument)?;
         if changes.is_size_alone() {
             let state = inode.state();
             if changes.size == Some(state.size) {
@@ -153,45 +124,18 @@ fn set_fields(caller: &Caller, kind: FileType, state: &mut InodeState, changes: 
     state.ctime = times.ctime;
 }
 
-/// Refuses what the subvolume, or the flags of the inode, do not allow.
-fn check_may_change(inode: &Inode, changes: &SetAttr) -> Result<()> {
+/// Refuses what the subvolume, the flags of the inode or its owner do not allow.
+fn check_may_change(caller: &Caller, inode: &Inode, changes: &SetAttr) -> Result<()> {
     inode.check_writable()?;
-    let flags = inode.state().flags;
-    let sets_time = |time| matches!(time, Some(SetTime::To(_)));
-    let changes_owner = changes.permissions.is_some() || changes.uid.is_some() || changes.gid.is_some();
-    let is_past_append = changes_owner
-        || changes.size.is_some()
-        || changes.btime.is_some()
-        || sets_time(changes.atime)
-        || sets_time(changes.mtime);
-    let is_any = is_past_append || changes.atime.is_some() || changes.mtime.is_some();
-    let is_refused = inode.ino() == EMPTY_SUBVOL_INO
-        || (flags.contains(InodeFlags::IMMUTABLE) && is_any)
-        || (flags.contains(InodeFlags::APPEND) && is_past_append);
-    if is_refused {
-        return Err(CallerError::NotPermitted.into());
-    }
-    Ok(())
-}
-
-/// Refuses a change of nothing (`chown(path, -1, -1)`) that would take set-user or set-group bits from another's file:
-/// a stranger could disarm `sudo`. Linux wants an owner or `CAP_FOWNER` for that, but leaves it to the server, which
-/// hears of no capabilities; root is taken to have it.
-///
-/// A write that takes the bits away asks for the same thing, in a request that looks the same. Who may write to the
-/// file takes them away in any case.
-fn check_may_clear(caller: &Caller, inode: &Inode, changes: &SetAttr) -> Result<()> {
-    const OTHERS_WRITE: u32 = 0o022;
-    let state = inode.state();
-    let permissions = state.mode & MODE_PERMISSION_MASK;
-    let clears_alone = *changes == SetAttr { clear_privileges: true, ctime: changes.ctime, ..SetAttr::default() };
-    // The bits of the group are the mask of an access control list, the most that any entry of it grants.
-    let may_write = permissions & OTHERS_WRITE != 0;
-    if !clears_alone || may_write || caller.uid == 0 || caller.uid == state.uid {
-        return Ok(());
-    }
-    let bare = BareSetGroup::for_change(caller, state.gid, changes);
-    match vfs::privileges::cleared(inode.kind(), permissions, bare) == permissions {
+    let (flags, guarded) = {
+        let state = inode.state();
+        let permissions = state.mode & MODE_PERMISSION_MASK;
+        (node_flags(state.flags), Guarded { kind: inode.kind(), permissions, uid: state.uid, gid: state.gid })
+    };
+    let may = inode.ino() != EMPTY_SUBVOL_INO
+        && changes::is_allowed(flags, changes)
+        && changes::may_clear(caller, &guarded, changes);
+    match may {
         true => Ok(()),
         false => Err(CallerError::NotPermitted.into()),
     }

@@ -4,7 +4,8 @@ use f2fs_disk::Nid;
 use f2fs_disk::flags::{Advise, InlineFlags, InodeFlags};
 use f2fs_disk::inode::{self, DiskInode, Inode, Kind, Timestamp};
 use vfs::acl;
-use vfs::file_system::{Attr, Caller, Entry, Home, NodeFlags, NodeId, NodeKind, SetAttr, SetTime, Time};
+use vfs::changes::{self, Guarded, NewTimes};
+use vfs::file_system::{Attr, Caller, Entry, Home, NodeFlags, NodeId, NodeKind, SetAttr, Time};
 use vfs::privileges::{self, BareSetGroup, CAPABILITY_NAME};
 
 use super::xattr::{has_xattr, list_of};
@@ -62,45 +63,21 @@ impl F2fs {
     }
 }
 
-/// Times to set, all known.
-#[derive(Debug, Clone, Copy)]
-struct NewTimes {
-    atime: Option<Time>,
-    mtime: Option<Time>,
-    ctime: Time,
-    btime: Option<Time>,
-}
-
-impl NewTimes {
-    fn new(changes: &SetAttr, now: Time) -> Result<Self> {
-        let set = |time: Option<SetTime>| match time {
-            None => Ok(None),
-            Some(SetTime::Now) => Ok(Some(now)),
-            Some(SetTime::To(time)) => checked(time).map(Some),
-        };
-        Ok(Self {
-            atime: set(changes.atime)?,
-            mtime: set(changes.mtime)?,
-            ctime: changes.ctime.map_or(Ok(now), checked)?,
-            btime: changes.btime.map(checked).transpose()?,
-        })
-    }
-}
-
-/// Refuses nanoseconds of a second and more.
-fn checked(time: Time) -> Result<Time> {
-    match time.nsec < 1_000_000_000 {
-        true => Ok(time),
-        false => Err(CallerError::InvalidArgument.into()),
-    }
-}
-
 /// Changes attributes, all of them or none.
 pub(super) fn change_attr(store: &mut Store, caller: &Caller, ino: Nid, changes: &SetAttr) -> Result<()> {
     let node = store.inode(ino)?;
-    check_may_change(&node, changes)?;
-    check_may_clear(caller, &node, changes)?;
-    let mut times = NewTimes::new(changes, store.now())?;
+    let fields = node.inode.fields();
+    let guarded = Guarded {
+        kind: kind(node.inode.kind()),
+        permissions: fields.permissions(),
+        uid: fields.i_uid.get(),
+        gid: fields.i_gid.get(),
+    };
+    let node_flags = NodeFlags::from_bits_retain(node.inode.flags().bits());
+    if !changes::is_allowed(node_flags, changes) || !changes::may_clear(caller, &guarded, changes) {
+        return Err(CallerError::NotPermitted.into());
+    }
+    let mut times = NewTimes::of(changes, store.now()).ok_or(CallerError::InvalidArgument)?;
     if changes.is_size_alone() && changes.size == Some(node.inode.size()) {
         (times.mtime, times.ctime) = (Some(time(node.inode.mtime())), time(node.inode.ctime()));
     } else if changes.is_size_alone() {
@@ -156,43 +133,6 @@ fn set_fields(fields: &mut DiskInode, caller: &Caller, changes: &SetAttr, times:
         fields.set_mtime(mtime.sec, mtime.nsec);
     }
     fields.set_ctime(times.ctime.sec, times.ctime.nsec);
-}
-
-/// Refuses what the flags of the inode do not allow.
-fn check_may_change(node: &Node, changes: &SetAttr) -> Result<()> {
-    let flags = node.inode.flags();
-    let sets_time = |time| matches!(time, Some(SetTime::To(_)));
-    let changes_owner = changes.permissions.is_some() || changes.uid.is_some() || changes.gid.is_some();
-    let is_past_append = changes_owner
-        || changes.size.is_some()
-        || changes.btime.is_some()
-        || sets_time(changes.atime)
-        || sets_time(changes.mtime);
-    let is_any = is_past_append || changes.atime.is_some() || changes.mtime.is_some();
-    let is_refused =
-        (flags.contains(InodeFlags::IMMUTABLE) && is_any) || (flags.contains(InodeFlags::APPEND) && is_past_append);
-    match is_refused {
-        true => Err(CallerError::NotPermitted.into()),
-        false => Ok(()),
-    }
-}
-
-/// Refuses a change of nothing that would take set-user or set-group bits from another's file, unless who asks may
-/// write to it anyway, owns it, or is root: a stranger could disarm `sudo`.
-fn check_may_clear(caller: &Caller, node: &Node, changes: &SetAttr) -> Result<()> {
-    const OTHERS_WRITE: u32 = 0o022;
-    let fields = node.inode.fields();
-    let permissions = fields.permissions();
-    let clears_alone = *changes == SetAttr { clear_privileges: true, ctime: changes.ctime, ..SetAttr::default() };
-    let may_write = permissions & OTHERS_WRITE != 0;
-    if !clears_alone || may_write || caller.uid == 0 || caller.uid == fields.i_uid.get() {
-        return Ok(());
-    }
-    let bare = BareSetGroup::for_change(caller, fields.i_gid.get(), changes);
-    match privileges::cleared(kind(node.inode.kind()), permissions, bare) == permissions {
-        true => Ok(()),
-        false => Err(CallerError::NotPermitted.into()),
-    }
 }
 
 /// Flags that `chattr` sets, and that are kept as they are.
