@@ -76,8 +76,8 @@ pub struct Guarded {
 }
 
 /// False for a change of nothing (`chown(path, -1, -1)`) that would take set-user or set-group bits from another's
-/// file: a stranger could disarm `sudo`. Linux wants an owner or `CAP_FOWNER` for that, but leaves it to the server, which
-/// hears of no capabilities; root is taken to have it.
+/// file: a stranger could disarm `sudo`. Linux wants an owner or `CAP_FOWNER` for that, but leaves it to the server,
+/// which hears of no capabilities; root is taken to have it.
 ///
 /// A write that takes the bits away asks for the same thing, in a request that looks the same. Who may write to the
 /// file takes them away in any case.
