@@ -255,6 +255,12 @@ impl Checkpoint {
         self.version() | crc
     }
 
+    /// What a node carries that is written after this checkpoint and does not count as such: the version of one before.
+    #[must_use]
+    pub fn mark_of_past(&self) -> u64 {
+        self.version().wrapping_sub(1)
+    }
+
     /// What a node carries that was written after this checkpoint and before the next one; `None` where `found` is
     /// something else.
     #[must_use]

@@ -5,7 +5,8 @@
 //! - `store`: nodes and inodes by their numbers
 //! - `map`: where blocks of files are; `cluster`: compressed ones
 //! - `file`, `dir`, `xattrs`: contents, names and attributes
-//! - `segments` and `writer`: what a volume that is open for writing knows of its space, and what changed
+//! - `segments` and `writer`: what a volume that is open for writing knows of its space, and what changed; `chain`: what
+//!   an fsync can say without a checkpoint
 //! - `change`: changes, checkpoints, the cleaner, and the replay of what was fsynced
 //! - `make`: new volumes
 //! - `vfs_impl`: the only place that knows node numbers of servers, and errno
@@ -16,8 +17,9 @@
 //! What the last fsyncs wrote after the checkpoint is shown as if it had been recovered, and nothing is written for
 //! that unless the volume is opened for writing ([`OpenOptions::skip_recovery`] leaves it out).
 //!
-//! Durability: an fsync makes a checkpoint, as every sync does. A block is never overwritten that the last checkpoint
-//! needs, so that a power cut leaves that one or the next.
+//! Durability: a sync makes a checkpoint. An fsync writes nodes behind the last one, which the next opening finds, or
+//! makes a checkpoint where nodes cannot say what it promises (`change`). A block is never overwritten that the last
+//! checkpoint, or what was fsynced since, needs: a power cut leaves that state or the next.
 //!
 //! How it fails: [`Error`]. Who calls it: programs by paths (`vfs::Volume`), and servers.
 
@@ -26,6 +28,7 @@
 #![cfg_attr(not(test), deny(clippy::arithmetic_side_effects))]
 
 mod blocks;
+mod chain;
 mod change;
 mod cluster;
 mod dir;

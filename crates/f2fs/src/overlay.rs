@@ -14,6 +14,8 @@ pub(crate) type Names = BTreeMap<Vec<u8>, (Nid, Option<Kind>)>;
 #[derive(Debug, Default)]
 pub(crate) struct Overlay {
     nodes: HashMap<(Nid, u32), BlockAddr>,
+    /// Nodes of the log, those too that others count instead of: the way leads over all of them.
+    log: Vec<BlockAddr>,
     files: HashSet<Nid>,
     names: HashMap<Nid, Names>,
 }
@@ -23,6 +25,16 @@ impl Overlay {
     pub(crate) fn add_node(&mut self, ino: Nid, offset: u32, at: BlockAddr) {
         self.nodes.insert((ino, offset), at);
         self.files.insert(ino);
+    }
+
+    /// Sets where the nodes of the log are.
+    pub(crate) fn set_log(&mut self, log: Vec<BlockAddr>) {
+        self.log = log;
+    }
+
+    /// Where the nodes of the log are.
+    pub(crate) fn log(&self) -> &[BlockAddr] {
+        &self.log
     }
 
     /// Adds a name to a directory.

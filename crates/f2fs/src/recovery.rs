@@ -42,6 +42,7 @@ pub(crate) fn read(store: &Store) -> Result<Overlay> {
     let log = read_log(store)?;
     let wanted = find_wanted(store, &log)?;
     let mut overlay = Overlay::default();
+    overlay.set_log(log.iter().map(|node| node.at).collect());
     for (index, node) in log.iter().enumerate() {
         let (ino, offset) = (node.footer.ino(), node.footer.offset());
         let Some(wanted) = wanted.get(&ino).filter(|wanted| index <= wanted.last) else { continue };

@@ -1,7 +1,8 @@
 //! Segments of the main area: which of their blocks are in use, and which segments are free.
 //!
-//! A block that was given back stays out of use until the next checkpoint is on the disk: the one before it may still
-//! need it. So there are two maps of each segment: what is in use, and what the last checkpoint counts.
+//! A block that was given back stays out of use until the next checkpoint is on the disk: the one before it, or what was
+//! fsynced since, may still need it. So there are two maps of each segment: what is in use, and what the last checkpoint
+//! counts or was written since.
 //!
 //! Segments are given to logs by sections, which is also the unit that the cleaner empties.
 
@@ -41,6 +42,12 @@ impl Segment {
 
     fn is_empty(&self) -> bool {
         self.valid == 0 && self.kept == [0; MAP_BYTES]
+    }
+
+    fn set_kept(&mut self, index: u32) {
+        if let Some(byte) = self.kept.get_mut(usize_from(index / 8)) {
+            *byte |= mask(index);
+        }
     }
 
     /// The blocks in use.
@@ -167,9 +174,14 @@ impl Segments {
         Ok(next)
     }
 
-    /// A block is in use from now on.
+    /// A block is in use from now on, and written once before the next checkpoint.
     pub(crate) fn take(&mut self, geometry: &Geometry, at: BlockAddr) -> Result<()> {
-        self.set(geometry, at, true)
+        self.set(geometry, at, true)?;
+        let (number, index) = place_of(geometry, at);
+        if let Some(segment) = self.list.get_mut(usize_from(number)) {
+            segment.set_kept(index);
+        }
+        Ok(())
     }
 
     /// A block is no longer in use.
@@ -198,10 +210,8 @@ impl Segments {
     /// Nothing is written to a block before the next checkpoint.
     pub(crate) fn keep(&mut self, geometry: &Geometry, at: BlockAddr) {
         let (number, index) = place_of(geometry, at);
-        let byte =
-            self.list.get_mut(usize_from(number)).and_then(|segment| segment.kept.get_mut(usize_from(index / 8)));
-        if let Some(byte) = byte {
-            *byte |= mask(index);
+        if let Some(segment) = self.list.get_mut(usize_from(number)) {
+            segment.set_kept(index);
             self.changed.insert(number);
             self.note_if_free(number / self.per_section);
         }

@@ -117,7 +117,7 @@ impl Store {
 
     /// The block of a node that changed and was not written yet.
     pub(crate) fn changed_node(&self, nid: Nid) -> Option<&Arc<Block>> {
-        self.writer.as_ref()?.nodes.get(&nid)
+        self.writer.as_ref()?.nodes.get(nid)
     }
 
     /// A page of a file, or of a directory, that changed and was not written yet.

@@ -12,10 +12,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use f2fs_disk::convert::{to_u64, usize_from};
+use f2fs_disk::node::Footer;
 use f2fs_disk::summary::Summary;
 use f2fs_disk::{Block, BlockAddr, Geometry, Nid, SEGMENT_BLOCKS};
 use host::Env;
 
+use crate::chain::Chain;
 use crate::error::{Error, Result};
 use crate::segments::Segments;
 
@@ -58,6 +60,54 @@ impl Log {
 /// The pages of a file that changed.
 pub(crate) type Pages = BTreeMap<u64, Arc<Block>>;
 
+/// Nodes that changed.
+#[derive(Debug, Default)]
+pub(crate) struct Nodes {
+    blocks: HashMap<Nid, Arc<Block>>,
+    /// Inodes with their nodes: an fsync looks for those of one inode.
+    by_inode: BTreeSet<(Nid, Nid)>,
+}
+
+impl Nodes {
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len()
+    }
+
+    pub(crate) fn get(&self, nid: Nid) -> Option<&Arc<Block>> {
+        self.blocks.get(&nid)
+    }
+
+    pub(crate) fn get_mut(&mut self, nid: Nid) -> Option<&mut Arc<Block>> {
+        self.blocks.get_mut(&nid)
+    }
+
+    pub(crate) fn insert(&mut self, nid: Nid, block: Arc<Block>) {
+        self.by_inode.insert((Footer::of(&block).ino(), nid));
+        self.blocks.insert(nid, block);
+    }
+
+    pub(crate) fn remove(&mut self, nid: Nid) -> Option<Arc<Block>> {
+        let block = self.blocks.remove(&nid)?;
+        self.by_inode.remove(&(Footer::of(&block).ino(), nid));
+        Some(block)
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.blocks.clear();
+        self.by_inode.clear();
+    }
+
+    pub(crate) fn all(&self) -> impl Iterator<Item = (Nid, &Arc<Block>)> {
+        self.blocks.iter().map(|(nid, block)| (*nid, block))
+    }
+
+    /// The nodes of one inode, and the inode.
+    pub(crate) fn of(&self, ino: Nid) -> impl Iterator<Item = (Nid, &Arc<Block>)> {
+        let nids = self.by_inode.range((ino, Nid(0))..=(ino, Nid(u32::MAX)));
+        nids.filter_map(|(_, nid)| Some((*nid, self.blocks.get(nid)?)))
+    }
+}
+
 /// State of a volume that is open for writing.
 #[derive(Debug)]
 pub(crate) struct Writer {
@@ -74,7 +124,7 @@ pub(crate) struct Writer {
     pub(crate) freed_nids: Vec<Nid>,
     /// Some came free that a search may have passed.
     pub(crate) has_freed_nids: bool,
-    pub(crate) nodes: HashMap<Nid, Arc<Block>>,
+    pub(crate) nodes: Nodes,
     pub(crate) pages: HashMap<Nid, Pages>,
     pub(crate) page_count: u64,
     /// Inodes without names.
@@ -89,6 +139,8 @@ pub(crate) struct Writer {
     /// Counts changes; and how many of them the last checkpoint has.
     pub(crate) changes: u64,
     pub(crate) committed: u64,
+    /// What fsyncs have to know.
+    pub(crate) chain: Chain,
     /// Why nothing is written any more.
     pub(crate) poison: Option<Box<Error>>,
     /// How many changes there were when the volume was last as between two operations: see [`Writer::is_settled`].

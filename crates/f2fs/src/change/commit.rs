@@ -32,6 +32,17 @@ use crate::error::{Error, Result};
 use crate::store::Store;
 use crate::writer::{COLD_DATA, COLD_NODE, HOT_DATA, HOT_NODE, LOGS, WARM_NODE};
 
+/// What the footer of a node says of the log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Marks {
+    /// Of which checkpoint it counts as written after.
+    pub(super) cp_ver: u64,
+    /// The last node of an fsync.
+    pub(super) is_fsync: bool,
+    /// An inode whose name has to be made.
+    pub(super) is_dent: bool,
+}
+
 /// Blocks of a pack that every one has.
 const FIRST_AND_LAST: u32 = 2;
 
@@ -51,6 +62,7 @@ impl Store {
         self.noted(done)?;
         let writer = self.writer_mut()?;
         writer.segments.committed();
+        writer.chain.committed(is_last);
         writer.has_freed_nids |= !writer.freed_nids.is_empty();
         writer.freed_nids.clear();
         writer.committed = writer.changes;
@@ -68,14 +80,16 @@ impl Store {
     /// Writes all nodes that changed.
     fn write_nodes(&mut self) -> Result<()> {
         let mut nids: Vec<(usize, Nid)> = Vec::new();
-        for (nid, block) in &self.writer()?.nodes {
-            nids.push((self.node_log(block)?, *nid));
+        for (nid, block) in self.writer()?.nodes.all() {
+            nids.push((self.node_log(block)?, nid));
         }
         nids.sort_unstable();
         let mut batch: Vec<Arc<Block>> = Vec::new();
         let mut start = BlockAddr::NULL;
+        // They end the chain of fsynced nodes.
+        let marks = Marks { cp_ver: self.checkpoint().mark_of_past(), is_fsync: false, is_dent: false };
         for (log, nid) in nids {
-            let (at, block) = self.place_node(log, nid)?;
+            let (at, block) = self.place_node(log, nid, marks)?;
             if batch.is_empty() || start.plus(u32_len(batch.len())) != at {
                 self.write_batch(start, &mut batch)?;
                 start = at;
@@ -98,7 +112,7 @@ impl Store {
     }
 
     /// Gives a node its place, and makes its block ready to be written there.
-    fn place_node(&mut self, log: usize, nid: Nid) -> Result<(BlockAddr, Arc<Block>)> {
+    pub(super) fn place_node(&mut self, log: usize, nid: Nid, marks: Marks) -> Result<(BlockAddr, Arc<Block>)> {
         let geometry = *self.geometry();
         let entry = self.nat_entry(nid)?;
         let old = self.address(nid)?;
@@ -107,12 +121,12 @@ impl Store {
         if let Some(old) = old {
             self.writer_mut()?.segments.give_back(&geometry, old)?;
         }
-        let (mark, features, seed) = (self.checkpoint().mark_of_next(), self.features(), self.inode_seed());
-        let block = self.writer_mut()?.nodes.get_mut(&nid).ok_or(Error::NoSpace)?;
+        let (features, seed) = (self.features(), self.inode_seed());
+        let block = self.writer_mut()?.nodes.get_mut(nid).ok_or(Error::NoSpace)?;
         let contents = Arc::make_mut(block);
         let footer = Footer::of(contents);
-        let mut footer = footer.with_marks(log != HOT_NODE, false, false);
-        (footer.cp_ver, footer.next_blkaddr) = (mark.into(), next.0.into());
+        let mut footer = footer.with_marks(log != HOT_NODE, marks.is_fsync, marks.is_dent);
+        (footer.cp_ver, footer.next_blkaddr) = (marks.cp_ver.into(), next.0.into());
         footer.put(contents);
         if footer.is_inode() {
             inode::seal(contents, nid, features, seed);

@@ -74,7 +74,9 @@ impl Store {
             fields.i_advise |= self.temperature(name).bits();
         }
         self.add_node(ino, ino, block)?;
-        self.writer_mut()?.valid_inodes += 1;
+        let writer = self.writer_mut()?;
+        writer.valid_inodes += 1;
+        writer.chain.made(ino);
         let filled = self.fill(ino, dir, new).and_then(|()| match name {
             Some(name) => self.add_name(dir, name, ino, new.kind),
             None => Ok(()),

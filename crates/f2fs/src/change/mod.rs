@@ -6,7 +6,7 @@
 //! - `data`: contents; `shape`: sizes, holes and reserved blocks; `flush`: pages go to the logs of data
 //! - `names`: names of directories; `xattrs`; `inodes`: inodes that come and go
 //! - `commit`: nodes, tables and a checkpoint
-//! - `replay`: fsynced files of before are made part of the volume
+//! - `fsync`: nodes of one file instead of a checkpoint; `replay`: those of before are made part of the volume
 //!
 //! All of it is done by one thread at a time, who has the volume to itself. A file's pages are given their places and
 //! submitted as one run, so that requests of different files are never mixed.
@@ -20,6 +20,7 @@ mod clean;
 mod commit;
 mod data;
 mod flush;
+mod fsync;
 mod inodes;
 mod names;
 mod nodes;

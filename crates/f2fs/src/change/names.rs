@@ -161,6 +161,7 @@ impl Store {
     /// Takes a name out of a directory.
     pub(super) fn remove_name(&mut self, dir: Nid, found: &Found, name: &[u8]) -> Result<()> {
         self.make_room(0, NAME_BLOCKS, Urgency::Removal)?;
+        self.writer_mut()?.chain.lost(dir, name);
         self.edit_slots(dir, found, |slots| slots.remove(found.slot, name.len()))?;
         if let Some(index) = found.block {
             let is_empty =
@@ -186,6 +187,7 @@ impl Store {
         }
         self.add_name(dir, name, ino, node.inode.kind())?;
         let writer = self.writer_mut()?;
+        writer.chain.bar(ino);
         writer.unnamed.remove(&ino);
         let was_orphan = writer.orphans.remove(&ino);
         let fields = self.edit_fields(ino)?;
@@ -214,6 +216,7 @@ impl Store {
         let links = self.inode(ino)?.inode.fields().i_links.get();
         let left = if is_dir { 0 } else { links.saturating_sub(1) };
         self.edit_fields(ino)?.i_links = left.into();
+        self.writer_mut()?.chain.bar(ino);
         self.touch_inode(ino)?;
         if left == 0 {
             self.writer_mut()?.orphans.insert(ino);
@@ -245,6 +248,7 @@ impl Store {
         match target {
             Some(target) => {
                 let replaced = self.inode(target.ino)?.inode.kind() == Kind::Directory;
+                self.writer_mut()?.chain.lost(to, new_name);
                 self.set_target(to, target, source.ino, kind)?;
                 self.touch_contents(to)?;
                 if replaced {
@@ -266,6 +270,7 @@ impl Store {
             self.add_links(to, 1)?;
         }
         set_name(self.edit_fields(source.ino)?, to, new_name);
+        self.writer_mut()?.chain.bar(source.ino);
         self.touch_inode(source.ino)?;
         Ok(lost)
     }
@@ -291,7 +296,10 @@ impl Store {
         }
         set_name(self.edit_fields(source.ino)?, to, new_name);
         set_name(self.edit_fields(target.ino)?, from, old_name);
-        for ino in [source.ino, target.ino] {
+        for ((dir, name), ino) in [((from, old_name), source.ino), ((to, new_name), target.ino)] {
+            let chain = &mut self.writer_mut()?.chain;
+            chain.lost(dir, name);
+            chain.bar(ino);
             self.touch_inode(ino)?;
         }
         self.touch_contents(from)?;

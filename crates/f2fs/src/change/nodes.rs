@@ -72,6 +72,7 @@ impl Store {
         self.set_nat(nid, version, ino, BlockAddr::NEW)?;
         let writer = self.writer_mut()?;
         writer.nodes.insert(nid, Arc::new(block));
+        writer.chain.reserved(1);
         writer.valid_nodes += 1;
         writer.valid_blocks += 1;
         Ok(())
@@ -95,7 +96,12 @@ impl Store {
         }
         self.set_nat(nid, entry.version.wrapping_add(1), Nid(0), BlockAddr::NULL)?;
         let writer = self.writer_mut()?;
-        writer.nodes.remove(&nid);
+        writer.nodes.remove(nid);
+        match entry.ino() == nid {
+            true => writer.chain.gone(nid),
+            // Nothing in the other nodes says that it is gone.
+            false => writer.chain.bar(entry.ino()),
+        }
         writer.freed_nids.push(nid);
         writer.valid_nodes = writer.valid_nodes.saturating_sub(1);
         writer.valid_blocks = writer.valid_blocks.saturating_sub(1);
@@ -110,7 +116,7 @@ impl Store {
         }
         let writer = self.writer_mut()?;
         writer.changes += 1;
-        let block = writer.nodes.get_mut(&nid).ok_or(Error::NoSpace)?;
+        let block = writer.nodes.get_mut(nid).ok_or(Error::NoSpace)?;
         Ok(Arc::make_mut(block))
     }
 
@@ -129,6 +135,7 @@ impl Store {
         if more != 0 {
             self.count_inode_blocks(ino, more)?;
             let writer = self.writer_mut()?;
+            writer.chain.reserved(u64::try_from(more).unwrap_or(0));
             writer.valid_blocks = writer.valid_blocks.saturating_add_signed(more);
         }
         Ok(())
@@ -156,6 +163,7 @@ impl Store {
         open.next += 1;
         let is_full = open.room() == 0;
         writer.segments.take(&geometry, at)?;
+        writer.chain.wrote_block();
         writer.changes += 1;
         if is_full {
             self.change_segment(log)?;

@@ -12,10 +12,11 @@ use f2fs_disk::summary::{self, JOURNAL_SIZE, Summary, SummaryBlock};
 use f2fs_disk::{At, Block, BlockAddr, Corrupt, Detail, Nid, SEGMENT_BLOCKS};
 use host::Env;
 
+use crate::chain::Chain;
 use crate::error::{CallerError, Result, Unsupported};
 use crate::segments::{Segment, Segments};
 use crate::store::Store;
-use crate::writer::{COLD_DATA, HOT_NODE, LOGS, Log, Writer};
+use crate::writer::{COLD_DATA, HOT_NODE, LOGS, Log, Nodes, Writer};
 
 /// Features of volumes that are only read so far: quota files would have to be kept right.
 const READ_ONLY: Features = Features::BLKZONED.union(Features::QUOTA_INO).union(Features::DEVICE_ALIAS);
@@ -54,7 +55,7 @@ impl Store {
             nat_left: self.geometry().nat_blocks,
             freed_nids: Vec::new(),
             has_freed_nids: false,
-            nodes: HashMap::new(),
+            nodes: Nodes::default(),
             pages: HashMap::new(),
             page_count: 0,
             orphans: BTreeSet::new(),
@@ -67,6 +68,7 @@ impl Store {
             changes: 0,
             committed: 0,
             settled: 0,
+            chain: Chain::default(),
             poison: None,
             is_replaying: false,
             opened,

@@ -38,14 +38,23 @@ impl Store {
         for at in files.values().flat_map(BTreeMap::values) {
             blocks.insert(*at, Arc::new(self.blocks.read(*at)?));
         }
+        let geometry = *self.geometry();
+        // Without a node in between, a power cut would leave those behind it unfound.
+        overlay.log().iter().try_for_each(|at| {
+            self.writer_mut()?.segments.keep(&geometry, *at);
+            Ok::<(), Error>(())
+        })?;
         self.keep_found(&blocks)?;
         for log in 0..LOGS {
             self.change_segment(log)?;
         }
+        // Inodes first: new nodes must not get the number of one.
         for (ino, nodes) in &files {
             if let Some(block) = nodes.get(&0).and_then(|at| blocks.get(at)) {
                 self.replay_inode(*ino, &Arc::clone(block))?;
             }
+        }
+        for (ino, nodes) in &files {
             for (offset, at) in nodes.iter().filter(|(offset, _)| **offset != 0) {
                 if let Some(block) = blocks.get(at) {
                     self.replay_node(*ino, *offset, &Arc::clone(block))?;

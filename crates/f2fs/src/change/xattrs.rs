@@ -90,6 +90,7 @@ impl Store {
                 nid
             }
         };
+        self.writer_mut()?.chain.bar(ino);
         let block = self.edit(nid, ino, XATTR_OFFSET)?;
         let area = block.get_mut(..NODE_BYTES).unwrap_or_default();
         area.fill(0);

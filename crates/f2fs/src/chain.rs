@@ -1,0 +1,135 @@
+//! What an fsync has to know of what happened since the last checkpoint: whether nodes in the log of warm nodes can say
+//! what it promises, or only a checkpoint can.
+//!
+//! Nodes say contents, size and attributes of a file, and one name of a file that is new. They do not say which names
+//! are gone, which nodes are gone, and nothing of directories.
+
+use std::collections::HashSet;
+
+use f2fs_disk::Nid;
+use f2fs_disk::convert::to_u64;
+
+/// Nodes after which a checkpoint is made: opening the volume reads all of them.
+const NODES_MAX: u64 = 16_384;
+/// Names that are remembered one by one; where more were lost, all count as lost.
+const LOST_MAX: usize = 4096;
+/// Indirect nodes that a replay may have to make above a direct one.
+const NODES_ABOVE: u64 = 2;
+/// Blocks and nodes that a name may take.
+const BLOCKS_OF_NAME: u64 = 8;
+
+/// What happened since the last checkpoint.
+#[derive(Debug, Default)]
+pub(crate) struct Chain {
+    /// The last checkpoint was written since the volume was opened. Before that, nodes with its mark may lie about that
+    /// somebody wrote before a crash.
+    is_ours: bool,
+    /// Inodes that the checkpoint does not have.
+    fresh: HashSet<Nid>,
+    /// Inodes that only a checkpoint can make durable.
+    barred: HashSet<Nid>,
+    /// Names that lead nowhere or elsewhere now, with their directories.
+    lost: HashSet<(Nid, Vec<u8>)>,
+    has_lost_all: bool,
+    /// Nodes that fsyncs wrote.
+    nodes: u64,
+    /// Blocks that were written, or reserved, and count as in use.
+    written: u64,
+    reserved: u64,
+}
+
+impl Chain {
+    /// A checkpoint is on the disk; a volume that is marked as closed gets no nodes behind it.
+    pub(crate) fn committed(&mut self, is_closed: bool) {
+        *self = Self { is_ours: !is_closed, ..Self::default() };
+    }
+
+    /// An inode was made.
+    pub(crate) fn made(&mut self, ino: Nid) {
+        self.fresh.insert(ino);
+    }
+
+    /// An inode changed in a way that nodes do not say.
+    pub(crate) fn bar(&mut self, ino: Nid) {
+        self.barred.insert(ino);
+    }
+
+    /// An inode was removed; its number stays out of use until the next checkpoint.
+    pub(crate) fn gone(&mut self, ino: Nid) {
+        self.fresh.remove(&ino);
+        self.barred.remove(&ino);
+    }
+
+    /// A name leads nowhere any more, or to another inode.
+    pub(crate) fn lost(&mut self, dir: Nid, name: &[u8]) {
+        if self.lost.len() < LOST_MAX {
+            self.lost.insert((dir, name.to_vec()));
+        } else {
+            self.has_lost_all = true;
+        }
+    }
+
+    /// A block was written somewhere new.
+    pub(crate) const fn wrote_block(&mut self) {
+        self.written = self.written.saturating_add(1);
+    }
+
+    /// Blocks were reserved for an inode.
+    pub(crate) const fn reserved(&mut self, blocks: u64) {
+        self.reserved = self.reserved.saturating_add(blocks);
+    }
+
+    /// An fsync wrote nodes.
+    pub(crate) const fn wrote_nodes(&mut self, count: u64) {
+        self.nodes = self.nodes.saturating_add(count);
+    }
+
+    /// True for an inode that the checkpoint does not have.
+    pub(crate) fn is_fresh(&self, ino: Nid) -> bool {
+        self.fresh.contains(&ino)
+    }
+
+    /// Blocks that a replay may write at most, and of these such as count as in use from then on, with `more` blocks of
+    /// another fsync.
+    pub(crate) fn replayed(&self, more: u64) -> (u64, u64) {
+        let nodes_above = self.nodes.saturating_add(more).saturating_mul(NODES_ABOVE);
+        let names = to_u64(self.fresh.len()).saturating_mul(BLOCKS_OF_NAME);
+        let besides = more.saturating_add(nodes_above).saturating_add(names);
+        (self.written.saturating_add(besides), self.reserved.saturating_add(besides))
+    }
+
+    /// True where `count` nodes more can say what an fsync of an inode promises, which is called `name` in `dir`.
+    pub(crate) fn can_say(&self, ino: Nid, (dir, name): (Nid, &[u8]), count: u64) -> bool {
+        let has_name = || !self.fresh.contains(&dir) && !self.has_lost(dir, name);
+        self.is_ours
+            && !self.barred.contains(&ino)
+            && (!self.is_fresh(ino) || has_name())
+            && self.nodes.saturating_add(count) <= NODES_MAX
+    }
+
+    fn has_lost(&self, dir: Nid, name: &[u8]) -> bool {
+        self.has_lost_all || (!self.lost.is_empty() && self.lost.contains(&(dir, name.to_vec())))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_were_lost_are_bounded() {
+        let mut chain = Chain::default();
+        chain.committed(false);
+        chain.made(Nid(9));
+        assert!(chain.can_say(Nid(9), (Nid(3), b"new"), 1));
+        for number in 0..=LOST_MAX {
+            chain.lost(Nid(3), number.to_string().as_bytes());
+        }
+        assert!(chain.lost.len() <= LOST_MAX);
+        assert!(!chain.can_say(Nid(9), (Nid(3), b"new"), 1), "it may be one of those that were not noted");
+        chain.committed(false);
+        assert!(chain.can_say(Nid(9), (Nid(3), b"new"), 1));
+        chain.committed(true);
+        assert!(!chain.can_say(Nid(9), (Nid(3), b"new"), 1));
+    }
+}

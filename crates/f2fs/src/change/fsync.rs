@@ -1,0 +1,125 @@
+//! Fsync: the nodes of one file are written behind the last checkpoint, where the next opening, or the kernel's, finds
+//! them ("roll-forward recovery").
+//!
+//! ```text
+//!    pages of the file -> its direct nodes -> its inode, with the fsync mark; the first of these nodes without the
+//!      checkpoint's version -> flush -> the first node, with it -> flush
+//! ```
+//!
+//! Each node says where the next one is, so that nothing is found before the first one counts, and then all of it is on
+//! the disk. Its block differs from what was there in the last 512 bytes alone.
+//!
+//! Nodes that a checkpoint writes have the version of an older one: they end the chain, whatever lies behind them.
+
+#![expect(clippy::arithmetic_side_effects, reason = "counts of blocks of a volume, bounded by the superblock")]
+
+use std::sync::Arc;
+
+use f2fs_disk::convert::to_u64;
+use f2fs_disk::flags::Advise;
+use f2fs_disk::inode::Kind;
+use f2fs_disk::node::Footer;
+use f2fs_disk::{Block, BlockAddr, Nid};
+
+use super::commit::Marks;
+use crate::error::Result;
+use crate::store::{Node, Store};
+use crate::writer::{LOGS, WARM_NODE};
+
+/// What the chain does not say of an inode: where its name is, or how names and contents are kept.
+const NEED_CHECKPOINT: Advise =
+    Advise::LOST_PINO.union(Advise::ENCRYPT).union(Advise::ENC_NAME).union(Advise::VERITY).union(Advise::TRUNC);
+/// Blocks that a replay finds room for beyond those it takes.
+const REPLAY_SLACK_BLOCKS: u64 = 64;
+
+impl Store {
+    /// Makes a file durable, and that its name leads to it; everything, where nodes cannot say that.
+    ///
+    /// # Errors
+    /// What the device says; nothing is written any more then.
+    pub(crate) fn sync_file(&mut self, ino: Nid) -> Result<()> {
+        self.writer()?.check()?;
+        let node = self.inode(ino)?;
+        if !self.can_be_said(&node)? {
+            return self.commit(false);
+        }
+        let done = self.write_chain(ino, self.writer()?.chain.is_fresh(ino));
+        self.noted(done)
+    }
+
+    /// True where nodes say all that is promised.
+    fn can_be_said(&self, node: &Node) -> Result<bool> {
+        let (ino, fields) = (node.ino(), node.inode.fields());
+        let is_plain = node.inode.kind() == Kind::File
+            && fields.i_links.get() == 1
+            && node.inode.compressed().is_none()
+            && !node.inode.advise().intersects(NEED_CHECKPOINT);
+        if !is_plain {
+            return Ok(false);
+        }
+        let writer = self.writer()?;
+        let pages = writer.pages.get(&ino).map_or(0, |pages| to_u64(pages.len()));
+        let nodes = to_u64(writer.nodes.of(ino).count()) + 1;
+        let place = (Nid(fields.i_pino.get()), node.inode.name().unwrap_or_default());
+        Ok(writer.chain.can_say(ino, place, nodes) && self.can_be_replayed(pages + nodes)?)
+    }
+
+    /// True where an opening finds room to replay all that was fsynced since the checkpoint, and `more` blocks. It
+    /// writes contents anew, with the nodes above, and names.
+    fn can_be_replayed(&self, more: u64) -> Result<bool> {
+        let writer = self.writer()?;
+        let (written, reserved) = writer.chain.replayed(more);
+        let valid = self.checkpoint().fields().valid_block_count.get();
+        // Each log begins a section for the replay, and may end in another one.
+        let sections = (written + REPLAY_SLACK_BLOCKS) / writer.segments.blocks_per_section() + 2 * to_u64(LOGS);
+        Ok(valid + reserved + REPLAY_SLACK_BLOCKS <= writer.user_blocks
+            && u64::from(writer.segments.free_sections()) > sections)
+    }
+
+    fn write_chain(&mut self, ino: Nid, is_fresh: bool) -> Result<()> {
+        self.flush_file(ino)?;
+        let mut nodes: Vec<(u32, Nid)> = Vec::new();
+        for (nid, block) in self.writer()?.nodes.of(ino) {
+            let footer = Footer::of(block);
+            // Indirect nodes are made anew by who replays; one with attributes did not change, or it would be barred.
+            if footer.is_direct() {
+                nodes.push((footer.offset(), nid));
+            }
+        }
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        nodes.retain(|(_, nid)| *nid != ino);
+        nodes.sort_unstable();
+        // The inode is the last: it has the size that counts.
+        self.edit_inode(ino)?;
+        nodes.push((0, ino));
+        let cp_ver = self.checkpoint().mark_of_next();
+        let mut placed = Vec::new();
+        for (_, nid) in &nodes {
+            let is_inode = *nid == ino;
+            let marks = Marks { cp_ver, is_fsync: is_inode, is_dent: is_inode && is_fresh };
+            placed.push(self.place_node(WARM_NODE, *nid, marks)?);
+        }
+        self.write_placed(&placed)?;
+        let writer = self.writer_mut()?;
+        for (_, nid) in &nodes {
+            writer.nodes.remove(*nid);
+        }
+        writer.chain.wrote_nodes(to_u64(nodes.len()));
+        Ok(())
+    }
+
+    fn write_placed(&mut self, placed: &[(BlockAddr, Arc<Block>)]) -> Result<()> {
+        let Some(((start, first), rest)) = placed.split_first() else { return Ok(()) };
+        let mut hidden = **first;
+        let mut footer = Footer::of(&hidden);
+        footer.cp_ver = self.checkpoint().mark_of_past().into();
+        footer.put(&mut hidden);
+        self.blocks.write(*start, &[&hidden])?;
+        rest.iter().try_for_each(|(at, block)| self.blocks.write_metadata(*at, block))?;
+        self.blocks.flush()?;
+        self.blocks.write_metadata(*start, first)?;
+        self.blocks.flush()
+    }
+}
