@@ -4,7 +4,7 @@
 //! Nodes say contents, size and attributes of a file, and one name of a file that is new. They do not say which names
 //! are gone, which nodes are gone, and nothing of directories.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use f2fs_disk::Nid;
 use f2fs_disk::convert::to_u64;
@@ -13,8 +13,8 @@ use f2fs_disk::convert::to_u64;
 const NODES_MAX: u64 = 16_384;
 /// Names that are remembered one by one; where more were lost, all count as lost.
 const LOST_MAX: usize = 4096;
-/// Indirect nodes that a replay may have to make above a direct one.
-const NODES_ABOVE: u64 = 2;
+/// Nodes that a replay may have to write for one of the chain: two indirect ones above it.
+const NODES_OF_ONE: u64 = 3;
 /// Blocks and nodes that a name may take.
 const BLOCKS_OF_NAME: u64 = 8;
 
@@ -31,10 +31,13 @@ pub(crate) struct Chain {
     /// Names that lead nowhere or elsewhere now, with their directories.
     lost: HashSet<(Nid, Vec<u8>)>,
     has_lost_all: bool,
-    /// Nodes that fsyncs wrote.
+    /// Nodes that fsyncs wrote, and how many different ones.
     nodes: u64,
-    /// Blocks that were written, or reserved, and count as in use.
-    written: u64,
+    different: HashSet<Nid>,
+    /// Pages of each file that were written, each counted once at least, and all of them.
+    pages: HashMap<Nid, u64>,
+    page_count: u64,
+    /// Blocks that came into use.
     reserved: u64,
 }
 
@@ -69,19 +72,23 @@ impl Chain {
         }
     }
 
-    /// A block was written somewhere new.
-    pub(crate) const fn wrote_block(&mut self) {
-        self.written = self.written.saturating_add(1);
+    /// Pages of a file were written, which has no more than `all`.
+    pub(crate) fn wrote_pages(&mut self, ino: Nid, count: u64, all: u64) {
+        let pages = self.pages.entry(ino).or_default();
+        let now = pages.saturating_add(count).min(all.max(*pages));
+        self.page_count = self.page_count.saturating_add(now.saturating_sub(*pages));
+        *pages = now;
     }
 
-    /// Blocks were reserved for an inode.
+    /// Blocks came into use.
     pub(crate) const fn reserved(&mut self, blocks: u64) {
         self.reserved = self.reserved.saturating_add(blocks);
     }
 
-    /// An fsync wrote nodes.
-    pub(crate) const fn wrote_nodes(&mut self, count: u64) {
-        self.nodes = self.nodes.saturating_add(count);
+    /// An fsync wrote a node.
+    pub(crate) fn wrote_node(&mut self, nid: Nid) {
+        self.nodes = self.nodes.saturating_add(1);
+        self.different.insert(nid);
     }
 
     /// True for an inode that the checkpoint does not have.
@@ -92,10 +99,10 @@ impl Chain {
     /// Blocks that a replay may write at most, and of these such as count as in use from then on, with `more` blocks of
     /// another fsync.
     pub(crate) fn replayed(&self, more: u64) -> (u64, u64) {
-        let nodes_above = self.nodes.saturating_add(more).saturating_mul(NODES_ABOVE);
+        let nodes = to_u64(self.different.len()).saturating_mul(NODES_OF_ONE);
         let names = to_u64(self.fresh.len()).saturating_mul(BLOCKS_OF_NAME);
-        let besides = more.saturating_add(nodes_above).saturating_add(names);
-        (self.written.saturating_add(besides), self.reserved.saturating_add(besides))
+        let besides = more.saturating_mul(NODES_OF_ONE).saturating_add(nodes).saturating_add(names);
+        (self.page_count.saturating_add(besides), self.reserved.saturating_add(besides))
     }
 
     /// True where `count` nodes more can say what an fsync of an inode promises, which is called `name` in `dir`.

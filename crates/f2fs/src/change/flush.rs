@@ -34,9 +34,12 @@ impl Store {
         let Some(pages) = self.writer()?.pages.get(&ino).cloned() else { return Ok(()) };
         let written = self.write_file(ino, &pages);
         self.noted(written)?;
+        let blocks = self.inode(ino)?.inode.fields().i_blocks.get();
         let writer = self.writer_mut()?;
         if let Some(pages) = writer.pages.remove(&ino) {
-            writer.page_count -= f2fs_disk::convert::to_u64(pages.len());
+            let count = f2fs_disk::convert::to_u64(pages.len());
+            writer.page_count -= count;
+            writer.chain.wrote_pages(ino, count, blocks);
         }
         Ok(())
     }

@@ -105,8 +105,8 @@ impl Store {
         let writer = self.writer_mut()?;
         for (_, nid) in &nodes {
             writer.nodes.remove(*nid);
+            writer.chain.wrote_node(*nid);
         }
-        writer.chain.wrote_nodes(to_u64(nodes.len()));
         Ok(())
     }
 

@@ -163,7 +163,6 @@ impl Store {
         open.next += 1;
         let is_full = open.room() == 0;
         writer.segments.take(&geometry, at)?;
-        writer.chain.wrote_block();
         writer.changes += 1;
         if is_full {
             self.change_segment(log)?;
