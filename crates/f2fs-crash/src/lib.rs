@@ -7,6 +7,10 @@ use blockdev::Device;
 use blockdev::backends::MemoryDevice;
 use crash_explorer::{Access, CLOCK, Form, Format, Step};
 use f2fs::{Features, MakeOptions, OpenOptions};
+use f2fs_disk::checkpoint::{Checkpoint, PackEnd, WARM_NODE};
+use f2fs_disk::node::Footer;
+use f2fs_disk::superblock::{SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, copy_offset};
+use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr};
 use host::Env;
 
 /// Small enough to be kept in memory often, large enough for the kernel to mount.
@@ -40,6 +44,11 @@ impl Format for F2fs {
         Ok(vfs::Volume::new(Arc::new(opened)))
     }
 
+    /// Where that cannot be told, the volume is opened, which says why.
+    fn has_log(&self, device: &dyn Device) -> bool {
+        has_fsynced(device).unwrap_or(true)
+    }
+
     /// Nothing is shared, laid out anew or ordered; there are no subvolumes.
     fn can(&self, step: &Step) -> bool {
         match step {
@@ -51,4 +60,49 @@ impl Format for F2fs {
             _ => true,
         }
     }
+}
+
+/// True for a node behind the checkpoint that ends an fsync. Follows no more nodes than the device has blocks.
+fn has_fsynced(device: &dyn Device) -> Result<bool> {
+    let mut bytes = vec![0; SUPERBLOCK_SIZE];
+    device.read_at(copy_offset(0), &mut bytes)?;
+    let superblock = UncheckedSuperblock::new(&bytes)?.verify(copy_offset(0))?;
+    let geometry = superblock.geometry();
+    let packs = [0, 1].map(|number| read_pack(device, &superblock, geometry.pack(number)));
+    let checkpoint = match packs {
+        [Ok(first), Ok(second)] if second.is_newer_than(&first) => second,
+        [Ok(first), _] => first,
+        [Err(_), second] => second?,
+    };
+    let fields = checkpoint.fields();
+    let (segment, next) = (fields.cur_node_segno[WARM_NODE].get(), fields.cur_node_blkoff[WARM_NODE].get());
+    let mut at = geometry.segment_block(segment, u32::from(next));
+    for _ in 0..geometry.main_blocks {
+        if !geometry.is_main(at) {
+            break;
+        }
+        let footer = Footer::of(&read(device, at)?);
+        if !checkpoint.is_of_next(footer.cp_ver.get()) {
+            break;
+        }
+        if footer.is_fsync() {
+            return Ok(true);
+        }
+        at = BlockAddr(footer.next_blkaddr.get());
+    }
+    Ok(false)
+}
+
+/// A pack of a volume without a payload, as [`F2fs`] makes them.
+fn read_pack(device: &dyn Device, superblock: &Superblock, at: BlockAddr) -> Result<Checkpoint> {
+    let head = read(device, at)?;
+    let end = PackEnd::verify(&head)?;
+    let last = read(device, at.plus(end.last_index()))?;
+    Ok(Checkpoint::verify(&head, &last, at, superblock)?)
+}
+
+fn read(device: &dyn Device, at: BlockAddr) -> Result<Block> {
+    let mut block = [0; BLOCK_SIZE];
+    device.read_at(at.byte(), &mut block)?;
+    Ok(block)
 }
