@@ -5,8 +5,8 @@
 //! - `store`: nodes and inodes by their numbers
 //! - `map`: where blocks of files are; `cluster`: compressed ones
 //! - `file`, `dir`, `xattrs`: contents, names and attributes
-//! - `segments` and `writer`: what a volume that is open for writing knows of its space, and what changed; `chain`: what
-//!   an fsync can say without a checkpoint
+//! - `segments` and `writer`: what a volume that is open for writing knows of its space, and what changed
+//! - `chain`: what an fsync can say without a checkpoint
 //! - `change`: changes, checkpoints, the cleaner, and the replay of what was fsynced
 //! - `make`: new volumes
 //! - `vfs_impl`: the only place that knows node numbers of servers, and errno

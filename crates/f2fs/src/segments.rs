@@ -1,8 +1,8 @@
 //! Segments of the main area: which of their blocks are in use, and which segments are free.
 //!
-//! A block that was given back stays out of use until the next checkpoint is on the disk: the one before it, or what was
-//! fsynced since, may still need it. So there are two maps of each segment: what is in use, and what the last checkpoint
-//! counts or was written since.
+//! A block that was given back stays out of use until the next checkpoint is on the disk: the one before it, or what
+//! was fsynced since, may still need it. So there are two maps of each segment: what is in use, and what the last
+//! checkpoint counts or was written since.
 //!
 //! Segments are given to logs by sections, which is also the unit that the cleaner empties.
 

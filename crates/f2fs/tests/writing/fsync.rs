@@ -209,7 +209,7 @@ fn attributes_are_there() {
         check(copy.path());
     }
     // In a node of its own.
-    bench.volume.set_xattr("dir/old", b"user.b", &[1; 2000], XattrMode::Either).unwrap();
+    bench.volume.set_xattr("dir/old", b"user.b", [1; 2000], XattrMode::Either).unwrap();
     bench.sync(&file, By::Checkpoint);
     file.write_at(b"x", 0).unwrap();
     bench.sync(&file, By::Nodes);
