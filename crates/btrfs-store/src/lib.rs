@@ -35,6 +35,9 @@ pub use pool::{DataRun, Stripe};
 pub use quota::{QgroupReport, QuotaReport};
 pub use relocate::Emptying;
 pub use space::{ProfileSpace, Reservation, SpaceReport};
-pub use store::{Copied, DataExtent, Expect, GroupState, Hint, Moved, Need, QuotaChange, QuotaKind, Sizes, Store};
+pub use store::{
+    BadSuperblock, BadUnit, Copied, DataExtent, Expect, Fate, GroupState, Hint, Moved, Need, QuotaChange, QuotaKind,
+    Scrub, ScrubStep, Sizes, Store,
+};
 pub use tree::{Compare, Difference, EditItem, Scan, Tree};
 pub use txn::{DropProgress, Txn};

@@ -13,6 +13,7 @@ mod locks;
 mod log;
 mod notes;
 mod opened;
+mod scrub;
 mod send;
 mod subvol;
 mod vfs_impl;
@@ -25,12 +26,15 @@ pub use btrfs_disk::flags::InodeFlags;
 pub use btrfs_disk::{Generation, InodeNo, QgroupId, TreeId};
 #[cfg(feature = "ablation")]
 pub use btrfs_store::ablation;
-pub use btrfs_store::{Env, MakeOptions, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaReport, SpaceReport};
+pub use btrfs_store::{
+    Env, Fate, MakeOptions, QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaReport, SpaceReport,
+};
 pub use codec::CompressionType;
 pub use error::{CallerError, Error, Result};
 pub use file::SharedExtent;
 pub use inode::Compression;
 pub use opened::{FileSharing, GroupUsage, NotQuotas, QuotaPage, SpaceUsage};
+pub use scrub::{DeviceErrors, LostRange, ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind};
 pub use send::{Change, ChangeKind, Named, SendError, SendOptions};
 pub use subvol::{Received, SubvolumeInfo};
 pub use vfs_impl::{FsOptions, node_flags};

@@ -103,9 +103,10 @@
 pub use btrfs::ablation;
 pub use btrfs::{
     BalanceEnd, BalanceProgress, BalanceSpec, BalanceStatus, CallerError, Change, ChangeKind, ChunkInfo, Compression,
-    CompressionType, DeviceInfo, Env, Error, FileSharing, FsOptions, Generation, GroupUsage, InodeFlags, InodeNo,
-    MakeOptions, MemoryDevice, Named, NotBalance, NotQuotas, NotStatus, QgroupId, QgroupReport, QuotaChange,
-    QuotaError, QuotaKind, QuotaPage, QuotaReport, Received, Result, SendError, SendOptions, SharedExtent, SpaceReport,
+    CompressionType, DeviceErrors, DeviceInfo, Env, Error, Fate, FileSharing, FsOptions, Generation, GroupUsage,
+    InodeFlags, InodeNo, LostRange, MakeOptions, MemoryDevice, Named, NotBalance, NotQuotas, NotStatus, QgroupId,
+    QgroupReport, QuotaChange, QuotaError, QuotaKind, QuotaPage, QuotaReport, Received, Result, ScrubFault,
+    ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind, SendError, SendOptions, SharedExtent, SpaceReport,
     SpaceUsage, SubvolumeInfo, TreeId, Volume, VolumeInfo, VolumeOptions,
 };
 pub use vfs::file_system::{

@@ -89,6 +89,14 @@ impl Pool {
         Ok(self.read_parts(&chunk, at, buf, mirror)?)
     }
 
+    /// As [`Self::read_copy`], of a chunk that the caller has.
+    ///
+    /// # Errors
+    /// The device's.
+    pub(crate) fn read_copy_of(&self, chunk: &Chunk, at: Logical, buf: &mut [u8], mirror: u32) -> blockdev::Result<()> {
+        self.read_parts(chunk, at, buf, mirror)
+    }
+
     fn read_parts(&self, chunk: &Chunk, at: Logical, buf: &mut [u8], mirror: u32) -> blockdev::Result<()> {
         for part in plan(chunk, at, to_u64(buf.len()), Purpose::Read(mirror)) {
             let device = self.device(part.device);

@@ -134,7 +134,7 @@ impl Pool {
     }
 
     /// Writes one copy only: mending.
-    pub(super) fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<()> {
+    pub(crate) fn write_copy(&self, chunk: &Chunk, at: Logical, bytes: &[u8], mirror: u32) -> Result<()> {
         let plan = plan(chunk, at, to_u64(bytes.len()), Purpose::Read(mirror));
         first_of(self.submit(plan.iter().map(|part| Piece::new(part, &bytes[range_of(part)], chunk.kind()))))
     }

@@ -31,11 +31,13 @@ mod gather;
 mod growth;
 mod quotas;
 mod relocation;
+mod scrub;
 mod shared;
 mod view;
 
 pub use quotas::{QuotaChange, QuotaKind};
 pub use relocation::{Copied, GroupState, Moved};
+pub use scrub::{BadSuperblock, BadUnit, Fate, Scrub, ScrubStep};
 
 /// Commits by which one reservation tries to get room.
 const COMMITS_PER_RESERVE_MAX: usize = 8;

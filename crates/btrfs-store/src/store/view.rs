@@ -28,7 +28,7 @@ impl Store {
     /// # Errors
     /// As [`Self::open`].
     pub fn committed_view(&self) -> Result<Self> {
-        self.view(None)
+        Ok(self.view(None)?.0)
     }
 
     /// As [`Self::committed_view`], of the state that an earlier transaction committed. What of it the newest durable
@@ -37,10 +37,10 @@ impl Store {
     /// # Errors
     /// `Unsupported` for a state that the superblock does not lead to; as [`Self::open`].
     pub fn earlier_view(&self, generation: Generation) -> Result<Self> {
-        self.view(Some(generation))
+        Ok(self.view(Some(generation))?.0)
     }
 
-    fn view(&self, generation: Option<Generation>) -> Result<Self> {
+    pub(super) fn view(&self, generation: Option<Generation>) -> Result<(Self, Arc<View>)> {
         let engine = &self.0;
         let device = Arc::clone(engine.device()?.device());
         let (view, mut superblock) = engine.open_view();
@@ -52,12 +52,13 @@ impl Store {
             ..engine.options.clone()
         };
         // It ends the view when nobody has it any more.
-        let device = ViewDevice { device, view, engine: Arc::clone(engine) };
+        let device = ViewDevice { device, view: Arc::clone(&view), engine: Arc::clone(engine) };
         if let Some(wanted) = generation {
             bootstrap::use_generation(&mut superblock, wanted, &options)?;
         }
         let workers = Arc::clone(engine.pool().workers());
-        Ok(Self(Arc::new(bootstrap::open_view(Arc::new(device), superblock, &options, workers)?)))
+        let store = Self(Arc::new(bootstrap::open_view(Arc::new(device), superblock, &options, workers)?));
+        Ok((store, view))
     }
 }
 

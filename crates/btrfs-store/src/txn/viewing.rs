@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use btrfs_disk::convert::to_u64;
 use btrfs_disk::superblock::Superblock;
-use btrfs_disk::{DevId, Generation};
+use btrfs_disk::{DevId, Generation, Logical};
 
 use crate::Result;
+use crate::pool::Chunk;
 use crate::space::{Pinned, Run};
 
 use super::engine::Engine;
@@ -27,6 +29,21 @@ impl Engine {
     pub(crate) fn close_view(&self, view: &View) {
         // A failure is told by the next write.
         let _ = self.release(self.views.close(view));
+    }
+
+    /// Writes good bytes over one copy of what a view has. Nothing (false) where what lies there may be somebody else's:
+    /// the view was given up, or its chunk is elsewhere now.
+    ///
+    /// # Errors
+    /// The device's; `ReadOnly`.
+    pub(crate) fn mend(&self, view: &View, chunk: &Chunk, at: Logical, good: &[u8], mirror: u32) -> Result<bool> {
+        let pool = self.pool();
+        let is_there = |now: &Arc<Chunk>| now.start() == chunk.start() && now.stripes() == chunk.stripes();
+        if !pool.chunks().lookup(at, to_u64(good.len())).is_ok_and(|now| is_there(&now)) {
+            return Ok(false);
+        }
+        let written = self.views.while_whole(view, || pool.write_copy(chunk, at, good, mirror));
+        Ok(written.transpose()?.is_some())
     }
 
     /// Gives up the oldest view, where that frees anything; false where there is nothing to be had.

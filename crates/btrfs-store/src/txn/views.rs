@@ -129,6 +129,13 @@ impl Views {
         Some(state.take_needless())
     }
 
+    /// Runs `job` while nothing that a view reads can be overwritten; not at all where that may have happened already.
+    pub(super) fn while_whole<R>(&self, view: &View, job: impl FnOnce() -> R) -> Option<R> {
+        // Who gives a view up takes this lock first.
+        let _state = self.state.lock();
+        view.is_whole().then(job)
+    }
+
     pub(super) fn is_too_much(&self, device_bytes: u64) -> bool {
         let state = self.state.lock();
         let count: usize = state.held.iter().map(|held| held.extents.count()).sum();

@@ -19,6 +19,7 @@ mod map;
 mod open;
 mod options;
 mod quotas;
+mod scrub;
 mod send;
 mod subvolumes;
 #[cfg(test)]

@@ -17,6 +17,7 @@ use super::map::Map;
 use super::qgroup::Qgroup;
 use super::quota::Quota;
 use super::receive::Receive;
+use super::scrub;
 use super::send::Send;
 use super::{backup, format};
 use commands::failure::{Failure, Status, one_line, status_of};
@@ -58,6 +59,8 @@ impl OfVolume {
             "diff" => parse::<Diff>(&words)?.run_on(&self.0, &mut out)?,
             "map" => parse::<Map>(&words)?.run_on(&self.0, &mut out)?,
             "qgroup" => parse::<Qgroup>(&words)?.run_on(&self.0, &mut out)?,
+            scrub::Start::JOB => parse::<scrub::Start>(&words)?.run_on(&self.0, &mut out)?,
+            scrub::Stats::JOB => parse::<scrub::Stats>(&words)?.run_on(&self.0, &mut out)?,
             "quota" => parse::<Quota>(&words)?.run_on(&self.0, &mut out)?,
             _ => return Err(unknown()),
         }

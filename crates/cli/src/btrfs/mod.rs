@@ -31,6 +31,7 @@ pub(crate) mod quota;
 pub(crate) mod receive;
 pub(crate) mod resize;
 pub(crate) mod row;
+pub(crate) mod scrub;
 pub(crate) mod send;
 pub(crate) mod sizing;
 pub(crate) mod subvolume;

@@ -35,6 +35,7 @@ mod quotas;
 mod receive;
 mod reports;
 mod rescue;
+mod scrub;
 mod send;
 mod sizes;
 mod subvolumes;

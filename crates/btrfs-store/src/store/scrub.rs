@@ -1,0 +1,461 @@
+//! Scrubbing: all copies of all that a committed state has are read and checked, the bad ones written anew from good
+//! ones.
+//!
+//! A scrub goes through the extents of one committed state (a view, which keeps what others free meanwhile out of use)
+//! by address, some megabytes at a time. What a tree block must be is known from its extent item: its place, level and
+//! generation, and its own checksum; of data, the checksums of the state's checksum tree. Data without any is read, and
+//! nothing more can be said of it.
+//!
+//! Failure: a bad copy is no failure of the scrub; [`ScrubStep::bad`] has it. A view that was given up for want of room
+//! is: the caller begins another scrub at [`Scrub::place`].
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use btrfs_disk::convert::{to_u64, to_usize};
+use btrfs_disk::flags::ExtentFlags;
+use btrfs_disk::items::ExtentView;
+use btrfs_disk::key::item_type::{EXTENT_ITEM, METADATA_ITEM};
+use btrfs_disk::superblock::{SUPERBLOCK_SIZE, Superblock};
+use btrfs_disk::verify;
+use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical};
+use codec::ChecksumType;
+use codec::checksum::{checksum_many, matches};
+
+use super::Store;
+use crate::error::{BadCopy, Cause};
+use crate::extent::CsumRange;
+use crate::pool::plan::plan;
+use crate::pool::{Chunk, Pool, Purpose, supers};
+use crate::tree::Scan;
+use crate::txn::View;
+use crate::{Error, Result};
+
+/// Bytes of extents that one step takes, of each copy.
+const STEP_BYTES: u64 = 16 << 20;
+/// Bytes that are read and checked together.
+const PIECE_BYTES: u64 = 1 << 20;
+/// Extents that one step looks up at most.
+const STEP_EXTENTS_MAX: usize = 4096;
+
+/// What became of a unit (a tree block or a data sector) of one copy that is not what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// Another copy is good, and was written over it.
+    Mended,
+    /// Another copy is good; this one was left as it is.
+    Left,
+    /// No copy is good.
+    Lost,
+}
+
+/// A unit of one copy that is not what was written.
+#[derive(Clone, Debug)]
+pub struct BadUnit {
+    /// Where it is.
+    pub at: Logical,
+    /// Its bytes.
+    pub len: u64,
+    /// A tree block; else a sector of data.
+    pub is_tree: bool,
+    /// Which copy, and what is wrong with it.
+    pub copy: BadCopy,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// What one step of a scrub read and found.
+#[derive(Clone, Debug, Default)]
+pub struct ScrubStep {
+    /// Bytes of tree blocks, of all copies.
+    pub tree_bytes: u64,
+    /// Bytes of data, of all copies.
+    pub data_bytes: u64,
+    /// Those among them that no checksum tells of.
+    pub unchecked_bytes: u64,
+    /// Units that are not as they should be, by address.
+    pub bad: Vec<BadUnit>,
+}
+
+/// A copy of the superblock that is not the one that counts.
+#[derive(Clone, Debug)]
+pub struct BadSuperblock {
+    /// Which copy, and what is wrong with it.
+    pub copy: BadCopy,
+    /// What became of it.
+    pub fate: Fate,
+}
+
+/// A scrub of one committed state.
+#[derive(Debug)]
+pub struct Scrub {
+    live: Store,
+    view: Store,
+    whole: Arc<View>,
+    mends: bool,
+    /// Nothing in the state is as new as this.
+    running: Generation,
+    /// Extents that begin before this were read.
+    next: u64,
+}
+
+/// What must be in a run of bytes.
+enum Content {
+    /// Tree blocks: level and generation of each.
+    Blocks(Vec<(u8, Generation)>),
+    /// Data, with its checksums.
+    Data(CsumRange),
+}
+
+/// A run of extents of one kind that lie side by side.
+struct Piece {
+    chunk: Arc<Chunk>,
+    at: Logical,
+    len: u64,
+    content: Content,
+}
+
+/// A bad unit, by its place among those of its piece, and what belongs there.
+struct Mend {
+    index: usize,
+    chunk: Arc<Chunk>,
+    good: Vec<u8>,
+}
+
+/// An extent as its item has it.
+#[derive(Clone, Copy)]
+struct Found {
+    at: u64,
+    len: u64,
+    block: Option<(u8, Generation)>,
+}
+
+impl Store {
+    /// Begins a scrub of the newest durable state, with the extents from an address on. With `mends`, bad copies are
+    /// written anew.
+    ///
+    /// # Errors
+    /// As [`Self::committed_view`]; `ReadOnly` where it cannot mend.
+    pub fn scrub(&self, from: Logical, mends: bool) -> Result<Scrub> {
+        if mends {
+            self.check_mends()?;
+        }
+        let (view, whole) = self.view(None)?;
+        let running = view.generation();
+        Ok(Scrub { live: self.clone(), view, whole, mends, running, next: from.0 })
+    }
+
+    /// Reads all copies of the superblock, and with `mends` writes those anew that are not what the last commit wrote;
+    /// the bytes read, and the bad copies.
+    ///
+    /// # Errors
+    /// `Device` when a copy could not be written, `ReadOnly`.
+    pub fn scrub_superblocks(&self, mends: bool) -> Result<(u64, Vec<BadSuperblock>)> {
+        if mends {
+            self.check_mends()?;
+        }
+        let engine = &self.0;
+        // No commit writes one meanwhile.
+        let _serial = engine.gate.serialize();
+        let current = engine.log.lock_superblock();
+        let (pool, device) = (engine.pool(), engine.device()?);
+        let (mut bytes, mut bad) = (0u64, Vec::new());
+        for (mirror, (offset, read)) in (0u32..).zip(supers::read_mirrors(&**device.device())) {
+            bytes = bytes.saturating_add(to_u64(SUPERBLOCK_SIZE));
+            let Some(cause) = wrong_superblock(offset, read, &current)? else { continue };
+            let fate = match (mends, mirror) {
+                (false, _) => Fate::Left,
+                (true, 0) => pool.write_primary_superblock(&current).map(|()| Fate::Mended)?,
+                (true, _) => pool.write_superblock_mirrors(&current).map(|()| Fate::Mended)?,
+            };
+            bad.push(BadSuperblock { copy: BadCopy { mirror, device: device.id(), offset, cause }, fate });
+        }
+        Ok((bytes, bad))
+    }
+
+    fn check_mends(&self) -> Result<()> {
+        if self.is_read_only() { Err(Error::ReadOnly) } else { self.0.health.check() }
+    }
+}
+
+impl Scrub {
+    /// Where the next step begins.
+    #[must_use]
+    pub fn place(&self) -> Logical {
+        Logical(self.next)
+    }
+
+    /// Reads and checks all copies of some extents; `None` at the end.
+    ///
+    /// # Errors
+    /// `Corrupt`, `NoGoodCopy` where the extents or checksums themselves cannot be read; `Device` when a copy could not
+    /// be mended, or the view was given up.
+    pub fn step(&mut self) -> Result<Option<ScrubStep>> {
+        let found = self.extents()?;
+        let Some(last) = found.last() else { return Ok(None) };
+        let end = last.at.saturating_add(last.len.max(1));
+        let pieces = self.pieces(&found)?;
+        let judged = self.view.0.pool().workers().map(pieces, |piece| self.judge(&piece));
+        let mut step = ScrubStep::default();
+        for piece in judged {
+            let (mut piece, mends) = piece?;
+            for Mend { index, chunk, good } in mends {
+                let Some(bad) = piece.bad.get_mut(index) else { continue };
+                // A job of the workers may not wait for the lock that this takes.
+                if self.live.0.mend(&self.whole, &chunk, bad.at, &good, bad.copy.mirror)? {
+                    bad.fate = Fate::Mended;
+                }
+            }
+            step.tree_bytes = step.tree_bytes.saturating_add(piece.tree_bytes);
+            step.data_bytes = step.data_bytes.saturating_add(piece.data_bytes);
+            step.unchecked_bytes = step.unchecked_bytes.saturating_add(piece.unchecked_bytes);
+            step.bad.extend(piece.bad);
+        }
+        self.next = end;
+        Ok(Some(step))
+    }
+
+    /// The extents of the next step.
+    fn extents(&self) -> Result<Vec<Found>> {
+        let tree = &self.view.0.core.extent;
+        let node_bytes = u64::from(self.view.sizes().node);
+        let (from, to) = (Key::new(self.next, 0, 0), Key::new(u64::MAX, u8::MAX, u64::MAX));
+        let (mut found, mut bytes) = (Vec::new(), 0u64);
+        tree.scan(&from, &to, |key, item| {
+            if !matches!(key.item_type, EXTENT_ITEM | METADATA_ITEM) {
+                return Ok(Scan::Continue);
+            }
+            let view = ExtentView::parse(key, item).map_err(|error| error.at(At::Key(tree.id(), *key)))?;
+            let is_block = view.item.extent_flags().contains(ExtentFlags::TREE_BLOCK);
+            let level = match view.block_info {
+                Some(info) => info.level,
+                None => u8::try_from(key.offset).unwrap_or(u8::MAX),
+            };
+            let generation = Generation(view.item.generation.get());
+            let len = if is_block { node_bytes } else { key.offset };
+            found.push(Found { at: key.objectid, len, block: is_block.then_some((level, generation)) });
+            bytes = bytes.saturating_add(len);
+            let is_full = bytes >= STEP_BYTES || found.len() >= STEP_EXTENTS_MAX;
+            Ok(if is_full { Scan::Stop } else { Scan::Continue })
+        })?;
+        Ok(found)
+    }
+
+    /// Cuts extents into what is read together.
+    fn pieces(&self, found: &[Found]) -> Result<Vec<Piece>> {
+        let mut pieces = Vec::new();
+        let goes_on =
+            |a: &Found, b: &Found| a.at.checked_add(a.len) == Some(b.at) && a.block.is_some() == b.block.is_some();
+        for run in found.chunk_by(goes_on) {
+            let (Some(first), Some(last)) = (run.first(), run.last()) else { continue };
+            let mut at = first.at;
+            let end = last.at.saturating_add(last.len);
+            let mut blocks = run.iter().filter_map(|found| found.block);
+            while at < end {
+                let chunk = self.view.0.pool().chunks().lookup(Logical(at), 1)?;
+                let chunk_end = chunk.start().0.saturating_add(chunk.len_bytes());
+                let len = PIECE_BYTES.min(end.saturating_sub(at)).min(chunk_end.saturating_sub(at));
+                let content = match first.block {
+                    Some(_) => {
+                        let count = to_usize(len.checked_div(first.len).unwrap_or(0));
+                        Content::Blocks(blocks.by_ref().take(count).collect())
+                    }
+                    None => Content::Data(self.view.data_csums(Logical(at), len)?),
+                };
+                pieces.push(Piece { chunk, at: Logical(at), len, content });
+                at = at.saturating_add(len);
+            }
+        }
+        Ok(pieces)
+    }
+
+    /// Reads all copies of a piece; what is wrong with them, and what can be mended.
+    fn judge(&self, piece: &Piece) -> Result<(ScrubStep, Vec<Mend>)> {
+        let copies = piece.chunk.profile().mirror_count();
+        let units = piece.units(self.view.0.pool());
+        let bytes = piece.len.saturating_mul(u64::from(copies));
+        let mut judged = ScrubStep::default();
+        match &piece.content {
+            Content::Blocks(_) => judged.tree_bytes = bytes,
+            Content::Data(csums) => {
+                let bare = to_u64((0..csums.count()).filter(|index| csums.get(*index).is_none()).count());
+                let sector = u64::from(self.view.sizes().sector);
+                judged.unchecked_bytes = bare.saturating_mul(sector).saturating_mul(u64::from(copies));
+                judged.data_bytes = bytes;
+            }
+        }
+        let mut buf = vec![0; to_usize(piece.len)];
+        let mut bad: Vec<(usize, BadCopy)> = Vec::new();
+        for mirror in 0..copies {
+            for (index, cause) in self.bad_units(piece, &units, mirror, &mut buf)? {
+                let place = piece.place(&units, index, mirror);
+                bad.push((index, BadCopy { mirror, device: place.0, offset: place.1, cause }));
+            }
+        }
+        bad.sort_by_key(|(index, copy)| (*index, copy.mirror));
+        let mut mends = Vec::new();
+        for same in bad.chunk_by(|(a, _), (b, _)| a == b) {
+            self.treat(piece, &units, same, copies, (&mut judged, &mut mends));
+        }
+        Ok((judged, mends))
+    }
+
+    /// The units of one copy that are not as they should be.
+    fn bad_units(
+        &self,
+        piece: &Piece,
+        units: &[Range<usize>],
+        mirror: u32,
+        buf: &mut [u8],
+    ) -> Result<Vec<(usize, Cause)>> {
+        let pool = self.view.0.pool();
+        if pool.read_copy_of(&piece.chunk, piece.at, buf, mirror).is_ok() {
+            return Ok(self.wrong(piece, units, buf));
+        }
+        let mut bad = Vec::new();
+        for (index, unit) in units.iter().enumerate() {
+            let part = buf.get_mut(unit.clone()).unwrap_or_default();
+            if let Err(cause) = self.read_unit(piece, index, unit, mirror, part) {
+                if matches!(cause, Cause::Device(blockdev::Error::StateGone { .. })) {
+                    let Cause::Device(gone) = cause else { continue };
+                    return Err(gone.into());
+                }
+                bad.push((index, cause));
+            }
+        }
+        Ok(bad)
+    }
+
+    /// Checks what was read of a copy of the whole piece.
+    fn wrong(&self, piece: &Piece, units: &[Range<usize>], buf: &[u8]) -> Vec<(usize, Cause)> {
+        if let Content::Data(csums) = &piece.content {
+            let pool = self.view.0.pool();
+            let kind = pool.csum_type();
+            let mut computed = vec![0; units.len().saturating_mul(kind.len())];
+            checksum_many(kind, buf, pool.sector_bytes(), &mut computed);
+            let found = computed.chunks_exact(kind.len().max(1)).enumerate();
+            let wrong = found.filter_map(|(index, found)| {
+                let expected = csums.get(index)?;
+                (expected != found).then(|| (index, wrong_sector(kind, piece.unit_at(units, index), expected, found)))
+            });
+            return wrong.collect();
+        }
+        let check = |(index, unit): (usize, &Range<usize>)| {
+            let bytes = buf.get(unit.clone()).unwrap_or_default();
+            Some((index, self.check(piece, index, piece.unit_at(units, index), bytes).err()?))
+        };
+        units.iter().enumerate().filter_map(check).collect()
+    }
+
+    /// Checks one unit.
+    fn check(&self, piece: &Piece, index: usize, at: Logical, bytes: &[u8]) -> Result<(), Cause> {
+        match &piece.content {
+            Content::Blocks(blocks) => {
+                let (level, generation) = blocks.get(index).copied().unwrap_or_default();
+                let reader = &self.view.0.reader;
+                let expect =
+                    verify::Expect { level: Some(level), ..reader.expect_for_write(at, self.running, generation) };
+                Ok(verify::block(bytes, &expect)?)
+            }
+            Content::Data(csums) => {
+                let kind = self.view.0.pool().csum_type();
+                let Some(expected) = csums.get(index) else { return Ok(()) };
+                if matches(kind, bytes, expected) {
+                    return Ok(());
+                }
+                Err(wrong_sector(kind, at, expected, &codec::checksum::checksum(kind, bytes)))
+            }
+        }
+    }
+
+    fn read_unit(
+        &self,
+        piece: &Piece,
+        index: usize,
+        unit: &Range<usize>,
+        mirror: u32,
+        buf: &mut [u8],
+    ) -> Result<(), Cause> {
+        let at = Logical(piece.at.0.saturating_add(to_u64(unit.start)));
+        self.view.0.pool().read_copy_of(&piece.chunk, at, buf, mirror)?;
+        self.check(piece, index, at, buf)
+    }
+
+    /// Finds a good copy of a unit of which these are bad.
+    fn treat(
+        &self,
+        piece: &Piece,
+        units: &[Range<usize>],
+        bad: &[(usize, BadCopy)],
+        copies: u32,
+        (judged, mends): (&mut ScrubStep, &mut Vec<Mend>),
+    ) {
+        let Some((index, _)) = bad.first() else { return };
+        let unit = units.get(*index).cloned().unwrap_or_default();
+        let at = piece.unit_at(units, *index);
+        let mut buf = vec![0; unit.len()];
+        let is_bad = |mirror: u32| bad.iter().any(|(_, copy)| copy.mirror == mirror);
+        let has_good = (0..copies)
+            .filter(|mirror| !is_bad(*mirror))
+            .any(|mirror| self.read_unit(piece, *index, &unit, mirror, &mut buf).is_ok());
+        // What has no checksums may be overwritten in place at any time, with what was not read here.
+        let is_stable = !matches!(&piece.content, Content::Data(csums) if csums.get(*index).is_none());
+        for (_, copy) in bad {
+            if self.mends && has_good && is_stable {
+                mends.push(Mend { index: judged.bad.len(), chunk: Arc::clone(&piece.chunk), good: buf.clone() });
+            }
+            let fate = if has_good { Fate::Left } else { Fate::Lost };
+            let is_tree = matches!(piece.content, Content::Blocks(_));
+            judged.bad.push(BadUnit { at, len: to_u64(unit.len()), is_tree, copy: copy.clone(), fate });
+        }
+    }
+}
+
+impl Piece {
+    /// The runs of bytes that are right or wrong by themselves.
+    fn units(&self, pool: &Pool) -> Vec<Range<usize>> {
+        let size = match &self.content {
+            Content::Blocks(_) => pool.node_bytes(),
+            Content::Data(_) => pool.sector_bytes(),
+        };
+        let len = to_usize(self.len);
+        (0..len).step_by(size.max(1)).map(|start| start..start.saturating_add(size).min(len)).collect()
+    }
+
+    fn unit_at(&self, units: &[Range<usize>], index: usize) -> Logical {
+        Logical(self.at.0.saturating_add(units.get(index).map_or(0, |unit| to_u64(unit.start))))
+    }
+
+    /// Device and byte of a unit's copy.
+    fn place(&self, units: &[Range<usize>], index: usize, mirror: u32) -> (btrfs_disk::DevId, u64) {
+        let parts = plan(&self.chunk, self.unit_at(units, index), 1, Purpose::Read(mirror));
+        parts.first().map_or_else(Default::default, |part| (part.device, part.device_offset))
+    }
+}
+
+/// What is wrong with a copy of the superblock that was read.
+fn wrong_superblock(offset: u64, read: Result<Superblock>, current: &Superblock) -> Result<Option<Cause>> {
+    let copy = match read {
+        Ok(copy) => copy,
+        Err(Error::Corrupt(error)) => return Ok(Some(error.into())),
+        Err(Error::Device(error)) => return Ok(Some(error.into())),
+        Err(error) => return Err(error),
+    };
+    let wrong = |what, expected: Detail, found: Detail| {
+        Ok(Some(Corrupt::new(what, expected, found).at(At::Superblock(offset)).into()))
+    };
+    let (expected, found) = (current.fields(), copy.fields());
+    if found.fsid != expected.fsid {
+        return wrong("file system of the superblock", Detail::Text("this one"), Detail::Text("another"));
+    }
+    let (expected, found) = (expected.generation.get(), found.generation.get());
+    if found != expected {
+        return wrong("generation of the superblock", Detail::Number(expected), Detail::Number(found));
+    }
+    Ok(None)
+}
+
+fn wrong_sector(kind: ChecksumType, at: Logical, expected: &[u8], found: &[u8]) -> Cause {
+    let (expected, found) = (Detail::bytes(expected), Detail::csum(kind, found));
+    Corrupt::new("data checksum", expected, found).at(At::Data(at)).into()
+}

@@ -1,0 +1,116 @@
+//! Which files lost data belongs to, in all subvolumes and snapshots.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+use btrfs_disk::items::FileExtent;
+use btrfs_disk::key::item_type::EXTENT_DATA;
+use btrfs_disk::{InodeNo, Key, TreeId};
+use btrfs_store::Scan;
+
+use super::report::{LostRange, ScrubReport};
+use crate::dir::Namespace;
+use crate::error::Result;
+use crate::inode::ROOT_DIR_INO;
+use crate::subvol;
+
+/// Directories above one another that a path leads through at most: more can only be a loop.
+const DEPTH_MAX: usize = 1 << 16;
+
+/// Finds the files of these places of data, sorted, each with its bytes.
+pub(super) fn name(names: &Namespace, lost: &[(u64, u64)], report: &mut ScrubReport) {
+    if lost.is_empty() {
+        return;
+    }
+    let mut ids = Vec::new();
+    if subvol::for_each_root(names, |id, item| {
+        if item.refs.get() > 0 {
+            ids.push(id);
+        }
+    })
+    .is_err()
+    {
+        report.unreadable.push(TreeId::ROOT.0);
+    }
+    for id in ids {
+        if in_subvolume(names, id, lost, &mut report.lost).is_err() {
+            report.unreadable.push(id.0);
+        }
+    }
+    for range in &mut report.lost {
+        range.path = path_of(names, TreeId(range.subvolume), InodeNo(range.inode)).ok().flatten();
+    }
+    report.lost.sort();
+}
+
+fn in_subvolume(names: &Namespace, id: TreeId, lost: &[(u64, u64)], found: &mut Vec<LostRange>) -> Result<()> {
+    let tree = names.core.store.tree(id)?;
+    tree.scan(&Key::MIN, &Key::MAX, |key, bytes| {
+        if key.item_type != EXTENT_DATA {
+            return Ok(Scan::Continue);
+        }
+        let FileExtent::Extent(item) = FileExtent::parse(bytes)? else { return Ok(Scan::Continue) };
+        if item.is_hole() || item.is_prealloc() {
+            return Ok(Scan::Continue);
+        }
+        let disk = (item.disk_bytenr.get(), item.disk_bytenr.get().saturating_add(item.disk_num_bytes.get()));
+        let is_plain = item.head.compression == 0;
+        let part = match is_plain {
+            true => {
+                let start = disk.0.saturating_add(item.offset.get());
+                (start, start.saturating_add(item.num_bytes.get()))
+            }
+            false => disk,
+        };
+        let first = lost.partition_point(|(at, len)| at.saturating_add(*len) <= part.0);
+        for (at, len) in lost.get(first..).unwrap_or_default().iter().take_while(|(at, _)| *at < part.1) {
+            // Of compressed data all depends on all.
+            let (offset, len) = match is_plain {
+                true => {
+                    let start = (*at).max(part.0);
+                    let end = at.saturating_add(*len).min(part.1);
+                    (key.offset.saturating_add(start.saturating_sub(part.0)), end.saturating_sub(start))
+                }
+                false => (key.offset, item.num_bytes.get()),
+            };
+            push(found, LostRange { subvolume: id.0, inode: key.objectid, path: None, offset, len });
+        }
+        Ok(if found.len() >= ScrubReport::LOST_MAX { Scan::Stop } else { Scan::Continue })
+    })?;
+    Ok(())
+}
+
+/// Adds a range, to the one before where it goes on.
+fn push(found: &mut Vec<LostRange>, range: LostRange) {
+    if let Some(last) = found.last_mut() {
+        let is_same = (last.subvolume, last.inode) == (range.subvolume, range.inode);
+        let end = last.offset.saturating_add(last.len);
+        if is_same && last.offset <= range.offset && range.offset <= end {
+            last.len = last.len.max(range.offset.saturating_add(range.len).saturating_sub(last.offset));
+            return;
+        }
+    }
+    found.push(range);
+}
+
+/// The path of an inode from the top level.
+fn path_of(names: &Namespace, id: TreeId, ino: InodeNo) -> Result<Option<PathBuf>> {
+    let root = names.core.root(id)?;
+    let mut parts = Vec::new();
+    let mut at = ino;
+    while at != ROOT_DIR_INO {
+        let Some((name, above)) = subvol::name_of(&root, at)? else { return Ok(None) };
+        parts.push(name);
+        at = above;
+        if parts.len() > DEPTH_MAX {
+            return Ok(None);
+        }
+    }
+    let top = subvol::path_of(names, id)?;
+    if !top.is_empty() {
+        parts.push(top);
+    }
+    parts.reverse();
+    Ok(Some(PathBuf::from(OsString::from_vec(parts.join(&b'/')))))
+}

@@ -1,0 +1,175 @@
+//! A scrub from its beginning to its end.
+
+use std::ops::ControlFlow;
+
+use btrfs_disk::Logical;
+use btrfs_disk::flags::BlockGroupFlags;
+use btrfs_store::{BadUnit, Fate, GroupState, ScrubStep, Store};
+
+use super::report::{ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind};
+use super::{named, stats};
+use crate::dir::Namespace;
+use crate::error::{CallerError, Result};
+
+/// Times that a scrub begins anew at the same place, as others had no room but for what it held back.
+const RESTARTS_MAX: u32 = 16;
+
+/// Places of lost data that are remembered to be named.
+const LOST_PLACES_MAX: usize = 1 << 20;
+
+/// What hears of the progress, and says whether to go on.
+pub(crate) type Watch<'a> = &'a mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>;
+
+/// Scrubs a volume, until the end or until `watch` says no.
+///
+/// # Errors
+/// `ReadOnly` where it cannot mend; damage of the extent and checksum trees that no copy helps; I/O.
+pub(crate) fn run(names: &Namespace, options: ScrubOptions, watch: Watch<'_>) -> Result<ScrubReport> {
+    let store = &names.core.store;
+    let mends = !options.read_only;
+    if mends && store.is_read_only() {
+        return Err(CallerError::ReadOnly.into());
+    }
+    let mut found = Found::new(store, options.from);
+    let is_whole = found.superblocks(store, mends)? && found.extents(store, mends, watch)?;
+    if found.report.progress.mended > 0 {
+        store.flush_devices()?;
+    }
+    found.report.is_whole = is_whole;
+    found.lost.sort_unstable();
+    found.lost.dedup();
+    named::name(names, &found.lost, &mut found.report);
+    if mends {
+        stats::add(names, &found.report.progress)?;
+    }
+    Ok(found.report)
+}
+
+/// What was found so far.
+struct Found {
+    report: ScrubReport,
+    /// Places of data of which no copy is good, and bytes there.
+    lost: Vec<(u64, u64)>,
+}
+
+impl Found {
+    fn new(store: &Store, from: u64) -> Self {
+        let bytes_total = store.groups().iter().map(|group| group.used.saturating_mul(copies(group))).sum();
+        let progress = ScrubProgress { bytes_total, place: from, ..ScrubProgress::default() };
+        Self { report: ScrubReport { progress, ..ScrubReport::default() }, lost: Vec::new() }
+    }
+
+    /// Always true: it is over in a moment.
+    fn superblocks(&mut self, store: &Store, mends: bool) -> Result<bool> {
+        if self.report.progress.place > 0 {
+            return Ok(true);
+        }
+        let (bytes, bad) = store.scrub_superblocks(mends)?;
+        let progress = &mut self.report.progress;
+        progress.bytes = progress.bytes.saturating_add(bytes);
+        progress.bytes_total = progress.bytes_total.saturating_add(bytes);
+        for bad in bad {
+            progress.superblock_errors += 1;
+            count(progress, bad.fate);
+            self.report.faults.push(ScrubFault {
+                kind: ScrubbedKind::Superblock,
+                logical: bad.copy.offset,
+                len: 4096,
+                copy: bad.copy.mirror,
+                device: bad.copy.device.0,
+                offset: bad.copy.offset,
+                problem: bad.copy.cause.to_string(),
+                fate: bad.fate,
+            });
+        }
+        Ok(true)
+    }
+
+    fn extents(&mut self, store: &Store, mends: bool, watch: Watch<'_>) -> Result<bool> {
+        let mut restarts = 0;
+        let mut begun_at = None;
+        loop {
+            let mut scrub = store.scrub(Logical(self.report.progress.place), mends)?;
+            let failure = loop {
+                if watch(&self.report.progress).is_break() {
+                    return Ok(false);
+                }
+                match scrub.step() {
+                    Ok(Some(step)) => self.add(step),
+                    Ok(None) => return Ok(true),
+                    Err(error) => break error,
+                }
+                self.report.progress.place = scrub.place().0;
+            };
+            let place = self.report.progress.place;
+            restarts = if begun_at == Some(place) { restarts + 1 } else { 0 };
+            begun_at = Some(place);
+            if restarts >= RESTARTS_MAX || !is_given_up(&failure) {
+                return Err(failure.into());
+            }
+        }
+    }
+
+    fn add(&mut self, step: ScrubStep) {
+        let progress = &mut self.report.progress;
+        progress.tree_bytes = progress.tree_bytes.saturating_add(step.tree_bytes);
+        progress.data_bytes = progress.data_bytes.saturating_add(step.data_bytes);
+        progress.unchecked_bytes = progress.unchecked_bytes.saturating_add(step.unchecked_bytes);
+        progress.bytes = progress.bytes.saturating_add(step.tree_bytes).saturating_add(step.data_bytes);
+        for bad in step.bad {
+            self.add_bad(&bad);
+        }
+    }
+
+    fn add_bad(&mut self, bad: &BadUnit) {
+        let progress = &mut self.report.progress;
+        match (&bad.copy.cause, bad.is_tree) {
+            (btrfs_store::error::Cause::Device(_), _) => progress.read_errors += 1,
+            (btrfs_store::error::Cause::Corrupt(error), true) => {
+                progress.tree_errors += 1;
+                progress.generation_errors += u64::from(error.what.contains("generation"));
+            }
+            (btrfs_store::error::Cause::Corrupt(_), false) => progress.data_errors += 1,
+        }
+        count(progress, bad.fate);
+        if bad.fate == Fate::Lost && !bad.is_tree && self.lost.len() < LOST_PLACES_MAX {
+            self.lost.push((bad.at.0, bad.len));
+        }
+        if self.report.faults.len() < ScrubReport::FAULTS_MAX {
+            self.report.faults.push(ScrubFault {
+                kind: if bad.is_tree { ScrubbedKind::TreeBlock } else { ScrubbedKind::Data },
+                logical: bad.at.0,
+                len: bad.len,
+                copy: bad.copy.mirror,
+                device: bad.copy.device.0,
+                offset: bad.copy.offset,
+                problem: bad.copy.cause.to_string(),
+                fate: bad.fate,
+            });
+        }
+    }
+}
+
+fn count(progress: &mut ScrubProgress, fate: Fate) {
+    match fate {
+        Fate::Mended => progress.mended += 1,
+        Fate::Left => progress.left += 1,
+        Fate::Lost => progress.lost += 1,
+    }
+}
+
+/// Copies of each byte in a group.
+fn copies(group: &GroupState) -> u64 {
+    let twice = BlockGroupFlags::DUP | BlockGroupFlags::RAID1 | BlockGroupFlags::RAID10;
+    match group.flags {
+        flags if flags.intersects(twice) => 2,
+        flags if flags.contains(BlockGroupFlags::RAID1C3) => 3,
+        flags if flags.contains(BlockGroupFlags::RAID1C4) => 4,
+        _ => 1,
+    }
+}
+
+/// Others found no room but for what the scrub held back: it goes on with a newer state.
+fn is_given_up(error: &btrfs_store::Error) -> bool {
+    matches!(error, btrfs_store::Error::Device(blockdev::Error::StateGone { .. }))
+}

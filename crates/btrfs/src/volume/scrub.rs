@@ -1,0 +1,44 @@
+//! Scrubbing a volume.
+
+use std::ops::ControlFlow;
+
+use super::Volume;
+use crate::error::Result;
+use crate::scrub::{self, DeviceErrors, ScrubOptions, ScrubProgress, ScrubReport};
+
+impl Volume {
+    /// Reads all copies of all that the last commit has, and checks them; bad ones are written anew from good ones.
+    /// `watch` hears before each step how far that has come, and may stop it.
+    ///
+    /// Others may write meanwhile: what was changed before the call is scrubbed, what comes later is not.
+    ///
+    /// # Errors
+    /// `ReadOnly` where it is to mend, and may not; damage of the trees that say what there is, where no copy of them is
+    /// good; I/O; as [`vfs::Volume::sync`].
+    pub fn scrub(
+        &self,
+        options: ScrubOptions,
+        watch: &mut dyn FnMut(&ScrubProgress) -> ControlFlow<()>,
+    ) -> Result<ScrubReport> {
+        if !self.is_read_only() {
+            self.opened.sync()?;
+        }
+        scrub::run(self.namespace(), options, watch)
+    }
+
+    /// What the device's error counters say, which the kernel keeps too.
+    ///
+    /// # Errors
+    /// Damage, I/O.
+    pub fn device_errors(&self) -> Result<DeviceErrors> {
+        scrub::device_errors(self.namespace())
+    }
+
+    /// Sets the device's error counters to zero; what they were.
+    ///
+    /// # Errors
+    /// `ReadOnly`; as [`vfs::Volume::sync`].
+    pub fn reset_device_errors(&self) -> Result<DeviceErrors> {
+        scrub::reset_device_errors(self.namespace())
+    }
+}
