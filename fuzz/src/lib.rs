@@ -8,7 +8,8 @@
 //! `make_seeds` writes the seeds of `corpus/` from real images.
 
 mod apply;
-mod f2fs;
+pub mod f2fs;
+mod f2fs_image;
 mod image;
 mod stream;
 
@@ -30,7 +31,7 @@ use zerocopy::IntoBytes;
 #[allow(unused_imports, reason = "not by all who take this file in")]
 pub use apply::Applier;
 pub use apply::apply;
-pub use f2fs::f2fs;
+pub use f2fs_image::f2fs_image;
 pub use image::image;
 pub use stream::stream;
 

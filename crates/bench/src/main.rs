@@ -6,6 +6,7 @@
 //! `bench one` is what runs in those processes.
 
 mod ageing;
+mod fs_mark;
 mod kernel_side;
 mod latency;
 mod library;
@@ -87,6 +88,8 @@ enum Action {
     Runs(runs::Options),
     /// Times snapshots of small and large subvolumes, and a thousand made and deleted. Needs root for these.
     Snapshots(snapshots::Options),
+    /// Creates and fsyncs files with many threads on mounts of several systems. Needs root.
+    FsMark(fs_mark::Options),
     /// Loops over the names of a directory and prints files per second, for `mount`.
     Names(names::Options),
     /// Runs one workload once and prints one line of JSON.
@@ -109,6 +112,7 @@ fn main() -> Result<()> {
 
 fn perform(action: Action) -> Result<()> {
     match action {
+        Action::FsMark(options) => print!("{}", fs_mark::run(&options)?),
         Action::Mount(options) => print!("{}", mounts::run(&options)?),
         Action::Ageing(options) => print!("{}", ageing::run(&options)?),
         Action::Latency(options) => print!("{}", latency::run(&options)?),

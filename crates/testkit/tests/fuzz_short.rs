@@ -2,7 +2,8 @@
 //! moment each. No coverage guides it, so it finds what is near the seeds; it needs no nightly compiler and no
 //! cargo-fuzz. Each day has other changes: the number that they follow from is printed.
 //!
-//! `SPINNEY_FUZZ_MS` is the time of each target in milliseconds, `SPINNEY_SEED` the number.
+//! `SPINNEY_FUZZ_MS` is the time of each target in milliseconds, `SPINNEY_SEED` the number, and only targets with
+//! `SPINNEY_FUZZ` in their names are run where that is set.
 
 #![allow(clippy::panic, clippy::unwrap_used, missing_docs, reason = "tests fail by panicking")]
 
@@ -79,7 +80,17 @@ fn call(target: &str, data: &[u8]) {
         "stream" => {
             spinney_fuzz::stream(data);
         }
-        "f2fs" => spinney_fuzz::f2fs(data),
+        "f2fs_superblock" => spinney_fuzz::f2fs::superblock(data),
+        "f2fs_checkpoint" => spinney_fuzz::f2fs::checkpoint(data),
+        "f2fs_tables" => spinney_fuzz::f2fs::tables(data),
+        "f2fs_node" => spinney_fuzz::f2fs::node(data),
+        "f2fs_inode" => spinney_fuzz::f2fs::inode(data),
+        "f2fs_dentry" => spinney_fuzz::f2fs::dentry(data),
+        "f2fs_xattr" => spinney_fuzz::f2fs::xattr(data),
+        "f2fs_summary" => spinney_fuzz::f2fs::summary(data),
+        "f2fs_orphan" => spinney_fuzz::f2fs::orphan(data),
+        "f2fs_packed" => spinney_fuzz::f2fs::packed(data),
+        "f2fs_image" => spinney_fuzz::f2fs_image(data),
         "apply" => spinney_fuzz::apply(data),
         "names" => spinney_fuzz::names(data),
         "image" => spinney_fuzz::image(data),
@@ -158,9 +169,12 @@ fn what_is_near_the_seeds_is_refused_or_kept() {
     let corpus = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     let mut targets: Vec<_> = std::fs::read_dir(corpus).unwrap().map(|entry| entry.unwrap().path()).collect();
     targets.sort();
-    assert_eq!(targets.len(), ITEMS.len() + 8, "a target without seeds, or seeds without a target");
+    assert_eq!(targets.len(), ITEMS.len() + 18, "a target without seeds, or seeds without a target");
     for folder in targets {
         let target = folder.file_name().unwrap().to_str().unwrap();
+        if !target.contains(&std::env::var("SPINNEY_FUZZ").unwrap_or_default()) {
+            continue;
+        }
         eprintln!("{target}: {} inputs, seed {seed}", fuzz(target, &folder, seed));
     }
 }

@@ -44,7 +44,7 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<ExitCode> {
     };
     let mut bench = Command::new(target.join("release/bench"));
     bench.current_dir(root).args(&options.words);
-    if matches!(which, "pinned" | "latency" | "ageing" | "snapshots") {
+    if matches!(which, "pinned" | "latency" | "ageing" | "snapshots" | "fs-mark") {
         bench.arg("--program").arg(target.join("release/spinney"));
     }
     if which == "seeds" {

@@ -8,7 +8,10 @@ mod damaged;
 mod deb;
 mod deletion_resume;
 mod diff_walk;
+mod f2fs_cleaning;
+mod formats;
 mod fuzz_streams;
+mod guest;
 mod images;
 mod log_replay;
 mod mount;
@@ -48,8 +51,8 @@ enum Task {
     /// f2fs need qemu, and are walked as they are made.
     Images {
         /// Of which format.
-        #[arg(long, value_enum, default_value_t = images::Kind::Btrfs)]
-        format: images::Kind,
+        #[arg(long, value_enum, default_value_t = formats::Kind::Btrfs)]
+        format: formats::Kind,
         /// Where the guest's kernel is kept that makes those of f2fs.
         #[arg(long, default_value = "target/f2fs-guest")]
         cache: PathBuf,
@@ -62,6 +65,13 @@ enum Task {
     },
     /// Make one f2fs image on a block device. Needs root, f2fs-tools and a kernel with f2fs.
     F2fsImage(images::f2fs::inside::Options),
+    /// Have a kernel with f2fs mount, walk and change images of ours, and read what it wrote. Needs qemu.
+    F2fsGuest(guest::Options),
+    /// Overwrite a full f2fs volume at random, and say what cleaning costs.
+    F2fsCleaning(f2fs_cleaning::Options),
+    /// What `f2fs-guest` runs in the guest.
+    #[command(hide = true)]
+    F2fsJudge(guest::inside::Options),
     /// Print what the kernel shows below a directory, one JSON object a line.
     Walk {
         /// The directory.
@@ -76,11 +86,7 @@ enum Task {
         shown: usize,
     },
     /// Put a tree into images and take it out again, with the kernel as witness. Needs root.
-    RoundTrip {
-        /// Where the images are.
-        #[arg(long, default_value = "target/images")]
-        dir: PathBuf,
-    },
+    RoundTrip(round_trip::Options),
     /// Receive what the kernel sends of random histories, and compare. Needs root.
     SendReceive(send_receive::Options),
     /// Put a large tree into an image and change two thirds of it, judged at each stage. Needs root.
@@ -138,9 +144,12 @@ fn main() -> Result<ExitCode> {
             images::make_kind(format, &root(), dir, &cache, only.as_deref()).map(|()| ExitCode::SUCCESS)
         }
         Task::F2fsImage(options) => images::f2fs::inside::make(&options).map(|()| ExitCode::SUCCESS),
+        Task::F2fsGuest(options) => guest::run(&root(), &options),
+        Task::F2fsCleaning(options) => f2fs_cleaning::run(&options).map(|()| ExitCode::SUCCESS),
+        Task::F2fsJudge(options) => guest::inside::judge(&options).map(|()| ExitCode::SUCCESS),
         Task::Walk { dir } => diff_walk::print(&dir).map(|()| ExitCode::SUCCESS),
         Task::DiffWalk { images, shown } => diff_walk::run(&images, shown),
-        Task::RoundTrip { dir } => round_trip::run(&root(), &dir),
+        Task::RoundTrip(options) => round_trip::run(&root(), &options),
         Task::SendReceive(options) => send_receive::run(&options),
         Task::Rework(options) => rework::run(&options).map(|()| ExitCode::SUCCESS),
         Task::BalanceResume(options) => balance_resume::run(&options).map(|()| ExitCode::SUCCESS),

@@ -1,7 +1,8 @@
 //! Volumes that are changed: the conformance suite and random operations beside the model; `fsck.f2fs` looks at what is
 //! left.
 //!
-//! `SPINNEY_SEEDS` (default 4), `SPINNEY_OPERATIONS` (2000) and `SPINNEY_SEED` (first seed, 0) choose how much is run.
+//! `SPINNEY_SEEDS` (default 4), `SPINNEY_OPERATIONS` (2000) and `SPINNEY_SEED` (first seed, 0) choose how much is run;
+//! `SPINNEY_KEEP` names a folder in which the images of random operations are kept.
 
 #![allow(clippy::unwrap_used, clippy::panic, reason = "a test fails by panicking")]
 

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Result, ensure};
 use crash_explorer::Random;
@@ -63,6 +64,7 @@ impl Subject for OfF2fs {
     }
 
     fn check(&self, path: &Path) -> Result<bool> {
+        keep(path)?;
         is_checked(path).map_err(anyhow::Error::msg)
     }
 
@@ -75,6 +77,18 @@ impl Subject for OfF2fs {
         );
         !shares && !is_of_subvolumes
     }
+}
+
+/// Copies an image to the folder that `SPINNEY_KEEP` names, for a kernel to judge.
+fn keep(path: &Path) -> Result<()> {
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let Some(folder) = std::env::var_os("SPINNEY_KEEP") else { return Ok(()) };
+    std::fs::create_dir_all(&folder)?;
+    let name = format!("property-{}.img", NUMBER.fetch_add(1, Ordering::Relaxed));
+    let mut command = std::process::Command::new("cp");
+    let status = command.arg("--sparse=always").arg(path).arg(Path::new(&folder).join(name)).status()?;
+    ensure!(status.success(), "cp: {status}");
+    Ok(())
 }
 
 fn number(name: &str, default: u64) -> u64 {

@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, bail};
 use blockdev::Device;
 use crash_explorer::{Access, Form, Format as _, Judgement, Witness, store_device};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -11,17 +11,19 @@ use std::sync::Arc;
 #[derive(Debug)]
 struct Fsck {
     folder: tempfile::TempDir,
+    /// Where the states are kept.
+    keep: Option<PathBuf>,
 }
 
-/// None where `fsck.f2fs` is not installed.
-pub(super) fn witness() -> Result<Option<Arc<dyn Witness>>> {
+/// None where `fsck.f2fs` is not installed. What it judges is kept in `keep`.
+pub(super) fn witness(keep: Option<&Path>) -> Result<Option<Arc<dyn Witness>>> {
     if Command::new("fsck.f2fs").arg("-V").output().is_err() {
         eprintln!("fsck.f2fs is not installed (Debian: apt-get install f2fs-tools): no state is judged by it");
         return Ok(None);
     }
     let parent = if Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" };
     let folder = tempfile::Builder::new().prefix("spinney-fsck-").tempdir_in(parent)?;
-    Ok(Some(Arc::new(Fsck { folder })))
+    Ok(Some(Arc::new(Fsck { folder, keep: keep.map(Path::to_owned) })))
 }
 
 impl Witness for Fsck {
@@ -30,6 +32,11 @@ impl Witness for Fsck {
             state.chars().map(|letter| if letter.is_ascii_alphanumeric() { letter } else { '-' }).collect();
         let image = self.folder.path().join(name);
         store_device(&device, &image)?;
+        if let Some(keep) = &self.keep {
+            std::fs::create_dir_all(keep)?;
+            let kept = keep.join(image.file_name().unwrap_or_default()).with_extension("img");
+            crate::system::run("cp", &[Path::new("--sparse=always"), &image, &kept])?;
+        }
         check(&image).context("the state as it is")?;
         let volume = f2fs_crash::F2fs.open(Form::Usual, Arc::clone(&device), Access::ReadWrite)?;
         volume.sync()?;

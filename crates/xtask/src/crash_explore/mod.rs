@@ -12,6 +12,7 @@ mod fsck;
 mod kernel;
 mod scripts;
 
+use crate::formats::Kind;
 use crate::system::is_root;
 use anyhow::{Context, Result};
 use crash_explorer::{
@@ -33,15 +34,6 @@ const CI_JUDGED: u64 = 60;
 const USUAL_JUDGED: u64 = 350;
 const PROGRESS: &str = "{bar:30} {pos} of {len} states, {per_sec}, {msg}, {eta}";
 
-/// The formats that can be explored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
-enum OfFormat {
-    /// Judged by the kernel and `btrfs check`.
-    Btrfs,
-    /// Judged by `fsck.f2fs`.
-    F2fs,
-}
-
 /// What is run.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -49,8 +41,8 @@ pub(crate) struct Options {
     #[arg(long)]
     ci: bool,
     /// The format of the volumes. Scripts are of btrfs alone.
-    #[arg(long, value_enum, default_value_t = OfFormat::Btrfs)]
-    format: OfFormat,
+    #[arg(long, value_enum, default_value_t = Kind::Btrfs)]
+    format: Kind,
     /// States, each counted once.
     #[arg(long, value_name = "N")]
     states: Option<u64>,
@@ -85,6 +77,9 @@ pub(crate) struct Options {
     /// Where the images of failures go.
     #[arg(long, default_value = "target/crash-explore")]
     keep: PathBuf,
+    /// A folder in which each state of f2fs that is judged is kept as an image: for `f2fs-guest`.
+    #[arg(long, value_name = "DIR")]
+    keep_states: Option<PathBuf>,
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
@@ -98,15 +93,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let judge_every = options.judge_every.unwrap_or((states / judged).max(1));
     let witness: Option<Arc<dyn Witness>> = match judge_every {
         0 => None,
-        _ if options.format == OfFormat::F2fs => fsck::witness()?,
+        _ if options.format == Kind::F2fs => fsck::witness(options.keep_states.as_deref())?,
         _ if !is_root() => None,
         _ => Some(Arc::new(kernel::Kernel::new(options.btrfs.clone())?)),
     };
     let progress = Arc::new(Progress::default());
     let config = Config {
         format: match options.format {
-            OfFormat::Btrfs => Arc::new(btrfs_crash::Btrfs),
-            OfFormat::F2fs => Arc::new(f2fs_crash::F2fs),
+            Kind::Btrfs => Arc::new(btrfs_crash::Btrfs),
+            Kind::F2fs => Arc::new(f2fs_crash::F2fs),
         },
         states,
         seed: options.seed,
@@ -129,7 +124,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let report = watched(&progress, states, PROGRESS, || match &steps {
         Some(steps) => explore_steps(&config, &[], steps),
         None if options.workload.as_deref().is_some_and(scripts::is_named) => scripts::explore(&config),
-        None if options.ci && options.workload.is_none() && options.format == OfFormat::Btrfs => {
+        None if options.ci && options.workload.is_none() && options.format == Kind::Btrfs => {
             let mut report = explore_all(&config)?;
             let workload = Some(scripts::ALL.to_owned());
             scripts::add(

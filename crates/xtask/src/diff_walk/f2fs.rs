@@ -6,9 +6,9 @@
 
 use super::ours::walk_volume;
 use super::record::{Extent, Record, Walk};
+use ::f2fs::OpenOptions;
 use anyhow::Result;
 use blockdev::backends::{FileDevice, FileOptions};
-use f2fs::OpenOptions;
 use f2fs_disk::superblock::{COPIES, MAGIC, copy_offset};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
@@ -32,14 +32,40 @@ pub(crate) fn is_f2fs(image: &Path) -> Result<bool> {
 
 /// Every path of an f2fs image.
 pub(crate) fn walk(image: &Path) -> Result<Walk> {
+    walk_volume(&vfs::Volume::new(Arc::new(open(image)?)))
+}
+
+fn open(image: &Path) -> Result<::f2fs::F2fs> {
     let device = FileDevice::open(image, &FileOptions { read_only: true, ..FileOptions::default() })?;
-    walk_volume(&vfs::Volume::new(Arc::new(OpenOptions::new().open(Arc::new(device))?)))
+    Ok(OpenOptions::new().open(Arc::new(device))?)
+}
+
+/// What the kernel may have changed of an image before it walked it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leave {
+    Nothing,
+    /// It recovered what was fsynced, or deleted files without a name.
+    Recovered,
+}
+
+impl Leave {
+    /// As the image itself says.
+    pub(crate) fn of(image: &Path) -> Result<Self> {
+        let info = open(image)?.info()?;
+        Ok(if info.recovered_files > 0 || info.orphans > 0 { Self::Recovered } else { Self::Nothing })
+    }
+
+    /// As the name says that an image has in the table of `images`.
+    pub(crate) fn named(image: &Path) -> Self {
+        let name = image.file_stem().unwrap_or_default().to_string_lossy();
+        let is_recovered = ["cut-", "orphans"].iter().any(|prefix| name.starts_with(prefix));
+        if is_recovered { Self::Recovered } else { Self::Nothing }
+    }
 }
 
 /// Leaves what can be compared of the kernel's walk and ours.
-pub(crate) fn leave_comparable(image: &Path, kernel: &mut Walk, ours: &mut Walk) {
-    let name = image.file_stem().unwrap_or_default().to_string_lossy();
-    let is_recovered = ["cut-", "orphans"].iter().any(|prefix| name.starts_with(prefix));
+pub(crate) fn leave_comparable(what: Leave, kernel: &mut Walk, ours: &mut Walk) {
+    let is_recovered = what == Leave::Recovered;
     for (path, kernel) in kernel {
         let Some(ours) = ours.get_mut(path) else { continue };
         let are_places_known = !is_recovered && !has_cut_clusters(&kernel.extents);
@@ -96,16 +122,16 @@ mod tests {
     fn times_and_places_count_but_for_recovered_images() {
         let equal = |image: &str| {
             let (mut kernel, mut ours) = (walk(1, 8192), walk(2, 4096));
-            leave_comparable(Path::new(image), &mut kernel, &mut ours);
+            leave_comparable(Leave::named(Path::new(image)), &mut kernel, &mut ours);
             kernel == ours
         };
         assert!(!equal("aged.img"));
         assert!(equal("cut-1.img"));
         let (mut kernel, mut ours) = (walk(1, 65_536), walk(1, 8192));
-        leave_comparable(Path::new("aged.img"), &mut kernel, &mut ours);
+        leave_comparable(Leave::Nothing, &mut kernel, &mut ours);
         assert!(kernel == ours, "what is behind the end of the file is left out");
         let mut ours = walk(1, 4096);
-        leave_comparable(Path::new("aged.img"), &mut kernel, &mut ours);
+        leave_comparable(Leave::Nothing, &mut kernel, &mut ours);
         assert!(kernel != ours);
     }
 }

@@ -15,7 +15,7 @@
 //! side. Called by `cargo xtask diff-walk` and `.ci/run`.
 
 mod content;
-mod f2fs;
+pub(crate) mod f2fs;
 pub(crate) mod kernel;
 pub(crate) mod ours;
 pub(crate) mod record;
@@ -64,7 +64,7 @@ fn compare(image: &Path, shown: usize) -> Result<Outcome> {
     let mut ours = ours.context("Spinney")?;
     let ours_seconds = start.elapsed().as_secs_f64();
     if is_f2fs {
-        f2fs::leave_comparable(image, &mut kernel, &mut ours);
+        f2fs::leave_comparable(f2fs::Leave::named(image), &mut kernel, &mut ours);
     }
     let differences = record::differences(&kernel, &ours);
     for difference in differences.iter().take(shown) {

@@ -14,10 +14,11 @@
 mod common;
 pub(crate) mod f2fs;
 mod metadata;
-mod populate;
+pub(crate) mod populate;
 mod recipes;
 mod scenes;
 
+use crate::formats::Kind;
 use crate::system::{self, Mount};
 use anyhow::{Context, Result, bail};
 use recipes::{RECIPES, Recipe, Start};
@@ -28,15 +29,6 @@ use testkit::Random;
 
 /// Images made at once: each keeps a processor busy with hashing and the kernel with writing.
 const PARALLEL: usize = 2;
-
-/// Of which format.
-#[derive(Debug, Clone, Copy, clap::ValueEnum)]
-pub(crate) enum Kind {
-    /// By this kernel.
-    Btrfs,
-    /// By a guest's.
-    F2fs,
-}
 
 /// Makes the images of one format; `cache` is where the guest is kept that makes those of f2fs.
 pub(crate) fn make_kind(

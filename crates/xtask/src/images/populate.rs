@@ -11,7 +11,7 @@ const FILES_PER_FOLDER: u64 = 40;
 const FILE_SIZE_MAX: u64 = 2 << 20;
 
 /// Makes about `files` files below `folder`.
-pub(super) fn populate(folder: &Path, files: u32, random: &mut Random) -> Result<()> {
+pub(crate) fn populate(folder: &Path, files: u32, random: &mut Random) -> Result<()> {
     std::fs::create_dir(folder)?;
     let mut folders = vec![folder.to_path_buf()];
     let mut regular: Vec<PathBuf> = Vec::new();

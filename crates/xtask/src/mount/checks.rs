@@ -6,6 +6,7 @@
 
 use super::exclusions::{self, Exclusion};
 use super::served::Served;
+use crate::formats::Kind;
 use anyhow::{Context, Result, ensure};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
@@ -70,8 +71,11 @@ pub(crate) struct Options {
     /// Only suites with this in their name; may be given several times.
     #[arg(long)]
     only: Vec<String>,
-    /// Ways to mount.
-    #[arg(long, value_delimiter = ',', default_values = ["default", "writeback", "nodatacow"])]
+    /// The format of the images.
+    #[arg(long, value_enum, default_value_t = Kind::Btrfs)]
+    format: Kind,
+    /// Ways to mount: default, writeback and, of btrfs, nodatacow if not given.
+    #[arg(long, value_delimiter = ',')]
     mode: Vec<Mode>,
     /// Folder of the suites' scripts, each `NAME.sh DIR`. Those in the source tree are pjdfstest, fsx (`cargo install
     /// --locked pjdfstest fsx`) and git.
@@ -129,8 +133,13 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
         println!("{}: no script for it in {}", suite.name, scripts.display());
     }
     let (mut passed, mut failed) = (0_u32, 0_u32);
+    let modes = match options.mode.as_slice() {
+        [] if options.format == Kind::Btrfs => [Mode::Default, Mode::Writeback, Mode::Nodatacow].as_slice(),
+        [] => &[Mode::Default, Mode::Writeback],
+        given => given,
+    };
     for bytes in &options.sizes {
-        for mode in &options.mode {
+        for mode in modes {
             for suite in SUITES.iter().filter(is_wanted).filter(|suite| has_script(&scripts, suite)) {
                 let start = Instant::now();
                 let result = one(options, &scripts, &exclusions, suite, *mode, *bytes);
@@ -168,7 +177,8 @@ fn one(
 ) -> Result<String> {
     let image = options.dir.join("checks.img");
     let dir = options.dir.join("mnt");
-    let served = Served::fresh(&options.program, &image, &dir, bytes, &mode.options())?;
+    let kind = options.format;
+    let served = Served::fresh_of(kind, &options.program, &image, &dir, bytes, &mode.options())?;
     let script = scripts.join(format!("{}.sh", suite.name));
     let mut command = Command::new("bash");
     command.arg(&script).arg(served.dir());
@@ -179,7 +189,7 @@ fn one(
     for (name, short, long) in suite.variables {
         command.env(name, if options.thorough { long } else { short });
     }
-    if let Some((name, value)) = left_out(suite.name, mode, exclusions, &script)? {
+    if let Some((name, value)) = left_out(suite.name, (mode, kind), exclusions, &script)? {
         command.env(name, value);
     }
     let output = command.output().context("bash")?;
@@ -189,7 +199,7 @@ fn one(
     // The image tells as much as the suite does, whether that passed or not.
     let checked = served.unmount_and_check();
     let is_known = |line: &str| {
-        let known = exclusions.iter().filter(|row| row.is_of(suite.name, mode.name()));
+        let known = exclusions.iter().filter(|row| row.is_of(suite.name, mode.name(), kind));
         known.map(|row| row.test.as_str()).any(|test| line.starts_with(test))
     };
     let mut failures = text.lines().filter_map(|line| line.strip_prefix(FAILED)).peekable();
@@ -213,12 +223,12 @@ fn counted(last: &str) -> Option<(usize, usize)> {
 /// How a suite is told which of its tests are left out.
 fn left_out(
     suite: &str,
-    mode: Mode,
+    (mode, kind): (Mode, Kind),
     exclusions: &[Exclusion],
     script: &Path,
 ) -> Result<Option<(&'static str, String)>> {
-    let tests: Vec<&str> =
-        exclusions.iter().filter(|row| row.is_of(suite, mode.name())).map(|row| row.test.as_str()).collect();
+    let rows = exclusions.iter().filter(|row| row.is_of(suite, mode.name(), kind));
+    let tests: Vec<&str> = rows.map(|row| row.test.as_str()).collect();
     Ok(match suite {
         _ if tests.is_empty() => None,
         // These are run, and have to fail.

@@ -1,5 +1,6 @@
 //! Which tests of the suites are left out, and why: a table in `docs/mount-exclusions.md`.
 
+use crate::formats::Kind;
 use anyhow::{Context, Result};
 use std::path::Path;
 
@@ -9,16 +10,20 @@ const FILE: &str = "docs/mount-exclusions.md";
 /// A row: suite, test, reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Exclusion {
-    /// Name of the suite's script without its ending; `NAME (MODE)` for one mode only.
+    /// Name of the suite's script without its ending; `NAME (MODE)` for one mode only, `NAME (FORMAT)` for one format.
     pub(super) suite: String,
     /// Name that the suite gives the test.
     pub(super) test: String,
 }
 
 impl Exclusion {
-    /// True when it concerns a suite in a mode.
-    pub(super) fn is_of(&self, suite: &str, mode: &str) -> bool {
-        self.suite == suite || self.suite == format!("{suite} ({mode})")
+    /// True when it concerns a suite in a mode on a format.
+    pub(super) fn is_of(&self, suite: &str, mode: &str, kind: Kind) -> bool {
+        match self.suite.strip_prefix(suite) {
+            Some("") => true,
+            Some(rest) => rest == format!(" ({mode})") || rest == format!(" ({})", kind.name()),
+            None => false,
+        }
     }
 }
 
@@ -45,6 +50,16 @@ fn parse(text: &str) -> Vec<Exclusion> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_row_concerns_all_modes_and_formats_or_one() {
+        let of = |suite: &str| Exclusion { suite: suite.to_owned(), test: String::new() };
+        assert!(of("tree").is_of("tree", "default", Kind::F2fs));
+        assert!(of("tree (default)").is_of("tree", "default", Kind::F2fs));
+        assert!(!of("tree (btrfs)").is_of("tree", "default", Kind::F2fs));
+        assert!(of("tree (f2fs)").is_of("tree", "writeback", Kind::F2fs));
+        assert!(!of("trees").is_of("tree", "default", Kind::Btrfs));
+    }
 
     #[test]
     fn rows_with_a_reason_count() {

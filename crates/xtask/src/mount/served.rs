@@ -1,5 +1,6 @@
 //! A fresh image, mounted by the program, and what is left of it afterwards.
 
+use crate::formats::Kind;
 use crate::system;
 use anyhow::{Context, Result, bail, ensure};
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ const LACKS_ROOM: &str = "unmounted, but not everything written there is in the 
 #[derive(Debug)]
 pub(super) struct Served {
     program: PathBuf,
+    kind: Kind,
     image: PathBuf,
     dir: PathBuf,
     options: String,
@@ -19,19 +21,32 @@ pub(super) struct Served {
 }
 
 impl Served {
-    /// Makes an image of `bytes` and mounts it on `dir`, which is made if it is missing.
+    /// Makes a btrfs image of `bytes` and mounts it on `dir`, which is made if it is missing.
     pub(super) fn fresh(program: &Path, image: &Path, dir: &Path, bytes: u64, options: &str) -> Result<Self> {
+        Self::fresh_of(Kind::Btrfs, program, image, dir, bytes, options)
+    }
+
+    /// The same for an image of any format.
+    pub(super) fn fresh_of(
+        kind: Kind,
+        program: &Path,
+        image: &Path,
+        dir: &Path,
+        bytes: u64,
+        options: &str,
+    ) -> Result<Self> {
         let _ = std::fs::remove_file(image);
-        make_image(program, image, bytes)?;
-        Self::of(program, image, dir, options)
+        make_image(kind, program, image, bytes)?;
+        Self::of(kind, program, image, dir, options)
     }
 
     /// Mounts an image on `dir`, which is made if it is missing.
-    pub(super) fn of(program: &Path, image: &Path, dir: &Path, options: &str) -> Result<Self> {
+    pub(super) fn of(kind: Kind, program: &Path, image: &Path, dir: &Path, options: &str) -> Result<Self> {
         ensure!(system::is_root(), "mounting with all options needs root");
         std::fs::create_dir_all(dir)?;
         let mut served = Self {
             program: found(program)?,
+            kind,
             image: image.to_owned(),
             dir: dir.canonicalize()?,
             options: options.to_owned(),
@@ -84,7 +99,7 @@ impl Served {
         Some(kib / 1024)
     }
 
-    /// Unmounts, and passes the image through `btrfs check`.
+    /// Unmounts, and passes the image through the judge of its format.
     pub(super) fn unmount_and_check(mut self) -> Result<()> {
         self.unmount()?;
         self.check()
@@ -101,11 +116,10 @@ impl Served {
     }
 
     fn check(&self) -> Result<()> {
-        let image = self.image.to_string_lossy().into_owned();
-        let said = system::run(&system::btrfs_program(), &["check", "--check-data-csum", &image])
-            .context("after unmounting")?;
-        ensure!(said.contains("no error found"), "btrfs check: {said}");
-        Ok(())
+        match self.kind.check(&self.image)? {
+            None => Ok(()),
+            Some(problem) => bail!("after unmounting: {}: {problem}", self.kind.judge()),
+        }
     }
 
     /// The mount is gone already, or on its way.
@@ -121,9 +135,10 @@ impl Served {
 }
 
 /// Makes a file system of `bytes` in a file, which is made if it is missing.
-pub(super) fn make_image(program: &Path, image: &Path, bytes: u64) -> Result<()> {
+pub(super) fn make_image(kind: Kind, program: &Path, image: &Path, bytes: u64) -> Result<()> {
     let size = bytes.to_string();
-    run(Command::new(found(program)?).args(["mkfs", "-q", "--size", &size]).arg(image))
+    let mut command = Command::new(found(program)?);
+    run(command.args(["mkfs", "-q", "--size", &size]).args(kind.mkfs_words()).arg(image))
 }
 
 fn found(program: &Path) -> Result<PathBuf> {
@@ -147,16 +162,6 @@ impl Drop for Served {
             // It may be in use by what just failed, or dead.
             let _ = run(Command::new("umount").arg("-l").arg(&self.dir));
         }
-    }
-}
-
-/// What `btrfs check` finds wrong.
-pub(super) fn check(image: &Path) -> Result<Option<String>> {
-    let words = ["check", "--readonly", "--force", "--check-data-csum", &image.to_string_lossy()];
-    match system::run(&system::btrfs_program(), &words) {
-        Ok(said) if said.contains("no error found") => Ok(None),
-        Ok(said) => Ok(Some(said)),
-        Err(error) => Ok(Some(format!("{error:#}"))),
     }
 }
 

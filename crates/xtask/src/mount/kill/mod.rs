@@ -6,14 +6,18 @@
 //! own code; and Spinney mounts a copy. Both times every file must have every byte that was promised
 //! and no byte that was never written, with attributes that it had at the last fsync or later, under a name that it
 //! may have; every snapshot must be there and have all that was written before it; and `btrfs check` must find
-//! nothing, neither before nor after.
+//! nothing, neither before nor after. On f2fs, which this kernel may lack, Spinney and `fsck.f2fs` judge, and there are
+//! no snapshots; `--keep` keeps the images as the kills left them, for a kernel elsewhere (`cargo xtask f2fs-guest`).
 //!
 //! Fails at the end, with the number of losses; the seed repeats what the writers do, though not the
 //! moment of the kill. Needs root. Called by `cargo xtask kill-mount`.
 
-use super::promises::{Clock, Diary, End, Ledger, Miss, Mounted, Writers, misses, print_histories};
-use super::served::{Served, check, server_of};
-use crate::system::{self, Mount};
+use super::promises::{Clock, Diary, End, Writers};
+mod judge;
+
+use super::served::{Served, server_of};
+use crate::formats::Kind;
+use crate::system;
 use anyhow::{Context, Result, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use std::path::{Path, PathBuf};
@@ -25,7 +29,15 @@ use std::time::{Duration, Instant};
 use testkit::Random;
 
 const IMAGE_BYTES: u64 = 1 << 30;
-/// How the mounts are, by turns.
+/// How the mounts of f2fs are, by turns.
+const F2FS_OPTIONS: &[&str] = &[
+    "allow_other",
+    "allow_other,commit=1",
+    "allow_other,writeback",
+    "allow_other,commit=1,writeback",
+    "allow_other,noatime",
+];
+/// How those of btrfs are.
 const OPTIONS: &[&str] = &[
     "allow_other,user_subvol_ioctls",
     "allow_other,user_subvol_ioctls,commit=1",
@@ -45,6 +57,9 @@ const GONE_MAX: Duration = Duration::from_secs(10);
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Example:\n  cargo xtask kill-mount --times 50 --seed 1")]
 pub(crate) struct Options {
+    /// The format of the images.
+    #[arg(long, value_enum, default_value_t = Kind::Btrfs)]
+    format: Kind,
     /// How often the server is killed.
     #[arg(long, default_value_t = 50)]
     times: u64,
@@ -60,6 +75,9 @@ pub(crate) struct Options {
     /// The `spinney` program.
     #[arg(long, default_value = "target/release/spinney")]
     program: PathBuf,
+    /// A folder in which each image is kept as the kill left it, `kill-ROUND.img`.
+    #[arg(long)]
+    keep: Option<PathBuf>,
 }
 
 #[derive(Debug, Default)]
@@ -108,13 +126,15 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
     let mut random = Random::new(options.seed.wrapping_add(round.wrapping_mul(0x1_0001)));
-    let mode = OPTIONS.get(usize::try_from(round)? % OPTIONS.len()).copied().unwrap_or_default();
+    let kind = options.format;
+    let modes = if kind == Kind::F2fs { F2FS_OPTIONS } else { OPTIONS };
+    let mode = modes.get(usize::try_from(round)? % modes.len()).copied().unwrap_or_default();
     let image = options.dir.join("kill.img");
     let dir = options.dir.join("mnt");
-    let served = Served::fresh(&options.program, &image, &dir, IMAGE_BYTES, mode)?;
+    let served = Served::fresh_of(kind, &options.program, &image, &dir, IMAGE_BYTES, mode)?;
     let is_killed = Arc::new(AtomicBool::new(false));
     let end = End::Killed(Arc::clone(&is_killed));
-    let writers = Writers::start(&mut random, served.dir(), options.writers, &end, || Ok(Clock::None))?;
+    let writers = Writers::start(kind, &mut random, served.dir(), options.writers, &end, || Ok(Clock::None))?;
     thread::sleep(Duration::from_millis(random.between(DELAY_MS.0, DELAY_MS.1)));
     let server = server_of(&image).and_then(Pid::from_raw).context("there is no server")?;
     is_killed.store(true, Ordering::SeqCst);
@@ -124,7 +144,18 @@ fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
     served.given_up();
     wait_until_gone(&dir, &image)?;
     totals.kills += 1;
-    let losses = judge(&options.program, &image, &diaries, totals).with_context(|| format!("-o {mode}"))?;
+    if let Some(keep) = &options.keep {
+        std::fs::create_dir_all(keep)?;
+        copy(&image, &keep.join(format!("kill-{round}.img")))?;
+    }
+    let before = image.with_extension("img.before");
+    copy(&image, &before)?;
+    let judged = match kind {
+        Kind::Btrfs => judge::btrfs(&options.program, &image, &diaries),
+        Kind::F2fs => judge::f2fs(&options.program, &image, &diaries),
+    };
+    let (had_log, losses) = judged.with_context(|| format!("-o {mode}"))?;
+    totals.with_log += u64::from(had_log);
     println!(
         "round {round}: -o {mode}: {} fsyncs, {} losses",
         diaries.iter().map(|diary| diary.ledger.syncs).sum::<u64>(),
@@ -138,7 +169,7 @@ fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
     }
     if !losses.is_empty() {
         let kept = options.dir.join("lost.img");
-        std::fs::rename(options.dir.join("kill.img.before"), kept)?;
+        std::fs::rename(before, kept)?;
     }
     totals.losses.extend(losses.into_iter().map(|loss| format!("round {round}: {loss}")));
     Ok(())
@@ -155,46 +186,7 @@ fn wait_until_gone(dir: &Path, image: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What the kernel and Spinney miss on the image of a killed server.
-fn judge(program: &Path, image: &Path, diaries: &[Diary], totals: &mut Totals) -> Result<Vec<String>> {
-    let before = image.with_extension("img.before");
-    let ours = image.with_extension("img.ours");
-    for copy in [&before, &ours] {
-        let words = ["--sparse=always", &image.to_string_lossy(), &copy.to_string_lossy()];
-        system::run("cp", &words)?;
-    }
-    let mut losses = Vec::new();
-    // Damage must never come before the kernel.
-    if let Some(problem) = check(image)? {
-        return Ok(vec![format!("btrfs check before any replay: {problem}")]);
-    }
-    totals.with_log += u64::from(has_log(image)?);
-    let ledgers = || diaries.iter().map(|diary| &diary.ledger);
-    let mount = Mount::new(image, "noatime")?;
-    let missed = misses(ledgers(), &Mounted(mount.path()), "the kernel")?;
-    losses.extend(told(ledgers(), &missed));
-    mount.unmount()?;
-    let mount = Mount::served(program, &ours, "noatime")?;
-    let missed = misses(ledgers(), &Mounted(mount.path()), "Spinney")?;
-    losses.extend(told(ledgers(), &missed));
-    mount.unmount()?;
-    for (who, image) in [("the kernel", image), ("Spinney", &ours)] {
-        losses.extend(check(image)?.map(|problem| format!("btrfs check after {who}: {problem}")));
-    }
-    Ok(losses)
-}
-
-/// Misses as lines, after what led to them was printed.
-fn told<'a>(ledgers: impl Iterator<Item = &'a Ledger>, missed: &[Miss]) -> Vec<String> {
-    print_histories(ledgers, missed);
-    missed.iter().map(ToString::to_string).collect()
-}
-
-fn has_log(image: &Path) -> Result<bool> {
-    let words = ["inspect-internal", "dump-super", &image.to_string_lossy()];
-    let said = system::run(&system::btrfs_program(), &words)?;
-    Ok(said.lines().any(|line| {
-        let mut words = line.split_whitespace();
-        words.next() == Some("log_root") && words.next().is_some_and(|at| at != "0")
-    }))
+/// A copy of an image, with holes where it has zeros.
+fn copy(image: &Path, to: &Path) -> Result<()> {
+    system::run("cp", &[Path::new("--sparse=always"), image, to]).map(drop)
 }

@@ -1,7 +1,7 @@
 //! What a cut lost: `btrfs check`, the library and, for some, the kernel look at its image.
 
 use super::super::promises::{Ledger, Miss, Mounted, misses};
-use super::super::served::check;
+use crate::formats::Kind;
 use crate::system::{self, Mount};
 use anyhow::Result;
 use blockdev::Device;
@@ -46,7 +46,9 @@ pub(super) fn judge(image: &Path, ledgers: &[&Ledger], ask_kernel: bool) -> Resu
     (verdict.with_log, verdict.is_torn) = (with_log, !is_whole);
     // `btrfs check` and the kernel begin with the first superblock. Where a cut has torn it, Spinney takes a copy.
     if is_whole {
-        verdict.problems.extend(check(image)?.map(|problem| format!("btrfs check before any replay: {problem}")));
+        verdict
+            .problems
+            .extend(Kind::Btrfs.check(image)?.map(|problem| format!("btrfs check before any replay: {problem}")));
     }
     if !verdict.problems.is_empty() {
         // Damage must never come before the kernel.
@@ -60,7 +62,9 @@ pub(super) fn judge(image: &Path, ledgers: &[&Ledger], ask_kernel: bool) -> Resu
     if ask_kernel || !is_whole {
         let copy = image.with_extension("img.ours");
         store_device(&device, &copy)?;
-        verdict.problems.extend(check(&copy)?.map(|problem| format!("btrfs check after Spinney: {problem}")));
+        verdict
+            .problems
+            .extend(Kind::Btrfs.check(&copy)?.map(|problem| format!("btrfs check after Spinney: {problem}")));
         std::fs::remove_file(copy)?;
     }
     if ask_kernel && is_whole {
@@ -71,7 +75,7 @@ pub(super) fn judge(image: &Path, ledgers: &[&Ledger], ask_kernel: bool) -> Resu
 
 fn by_library(device: &Arc<dyn Device>, ledgers: &[&Ledger], verdict: &mut Verdict) -> Result<()> {
     let volume = Volume::options().open_device(Arc::clone(device))?;
-    verdict.missed.extend(misses(ledgers.iter().copied(), &volume, "Spinney")?);
+    verdict.missed.extend(misses(ledgers.iter().copied(), volume.by_paths(), "Spinney")?);
     Ok(volume.close()?)
 }
 
@@ -82,7 +86,9 @@ fn by_kernel(image: &Path, ledgers: &[&Ledger], verdict: &mut Verdict) -> Result
     let mount = Mount::new(&copy, "noatime")?;
     verdict.missed.extend(misses(ledgers.iter().copied(), &Mounted(mount.path()), "the kernel")?);
     mount.unmount()?;
-    verdict.problems.extend(check(&copy)?.map(|problem| format!("btrfs check after the kernel: {problem}")));
+    verdict
+        .problems
+        .extend(Kind::Btrfs.check(&copy)?.map(|problem| format!("btrfs check after the kernel: {problem}")));
     Ok(std::fs::remove_file(copy)?)
 }
 

@@ -4,6 +4,7 @@ use super::super::promises::{Clock, Diary, End, Writers};
 use super::super::served::{Served, make_image};
 use super::disk;
 use super::record::Record;
+use crate::formats::Kind;
 use crate::system;
 use anyhow::{Context as _, Result, bail, ensure};
 use std::fs::File;
@@ -47,13 +48,13 @@ impl Recorded {
     /// Something that should work does not.
     pub(super) fn of(work: &Work, dir: &Path) -> Result<Self> {
         let disk = Disk::start(dir)?;
-        make_image(&work.program, &disk.image(), DISK_BYTES)?;
+        make_image(Kind::Btrfs, &work.program, &disk.image(), DISK_BYTES)?;
         let made = std::fs::metadata(&disk.record)?.len();
-        let mut served = Served::of(&work.program, &disk.image(), &dir.join("mnt"), &work.options)?;
+        let mut served = Served::of(Kind::Btrfs, &work.program, &disk.image(), &dir.join("mnt"), &work.options)?;
         let mut random = Random::new(work.seed);
         let clock = || Ok(Clock::Record(File::open(&disk.record)?));
         let end = End::After(work.operations);
-        let writers = Writers::start(&mut random, served.dir(), work.writers, &end, clock)?;
+        let writers = Writers::start(Kind::Btrfs, &mut random, served.dir(), work.writers, &end, clock)?;
         let diaries = writers.join()?;
         served.unmount()?;
         let record = Record::open(&disk.end()?)?;

@@ -1,14 +1,13 @@
 //! Files as they are found: on a mount, or by the library in an image that nothing mounts.
 
 use rustix::fs::IFlags;
-use spinney::Volume;
 use std::collections::BTreeMap;
 use std::fs::File as Open;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use vfs::Metadata;
 use vfs::file_system::NodeFlags;
+use vfs::{Metadata, Volume};
 
 /// The attribute that holds an access control list.
 pub(super) const LIST: &str = "system.posix_acl_access";
@@ -90,7 +89,7 @@ impl Tree for Volume {
         let value = |name: &str| Ok(self.get_xattr(path, name)?);
         let set = INODE_FLAGS.iter().filter(|(flag, _)| metadata.flags.contains(*flag));
         Ok(Found {
-            bytes: self.by_paths().read(path)?,
+            bytes: self.read(path)?,
             permissions: metadata.permissions,
             owner: (metadata.uid, metadata.gid),
             atime: metadata.atime.sec,

@@ -29,6 +29,7 @@ pub(super) use found::{Mounted, Tree};
 pub(super) use ledger::Ledger;
 pub(super) use writer::{End, Writer};
 
+use crate::formats::Kind;
 use anyhow::{Result, bail};
 pub(super) use snapshots::Maker;
 use std::fmt;
@@ -43,11 +44,12 @@ const HISTORY: usize = 400;
 pub(super) struct Writers(Vec<JoinHandle<Result<Diary>>>);
 
 impl Writers {
-    /// Starts `count` of them in folders of their own below `top`.
+    /// Starts `count` of them in folders of their own below `top`; every other folder is a subvolume if there are such.
     ///
     /// # Errors
     /// The folders cannot be made.
     pub(super) fn start(
+        kind: Kind,
         random: &mut Random,
         top: &Path,
         count: u64,
@@ -58,7 +60,7 @@ impl Writers {
         std::fs::create_dir(top.join("snapshots"))?;
         for index in 0..count {
             let own = top.join(folder(index));
-            let is_subvolume = index % 2 == 1;
+            let is_subvolume = kind.has_subvolumes() && index % 2 == 1;
             let mut maker = is_subvolume.then(Maker::start).transpose()?;
             match &mut maker {
                 Some(maker) => maker.make(&own)?,

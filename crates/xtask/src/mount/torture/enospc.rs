@@ -17,8 +17,8 @@ use super::filling::Filling;
 use super::stand::{Side, Stand, sync_of};
 use super::table::{HEAD, Row, share};
 use super::ways::{Way, is_subvolume};
+use crate::formats::Kind;
 use crate::mount::promises::Maker;
-use crate::mount::served::check;
 use crate::system;
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum as _;
@@ -180,7 +180,7 @@ fn try_one(options: &Options, row: &mut Row) -> Result<()> {
         stand.sync().context("syncing the emptied volume")
     })?;
     stand.unmount()?;
-    if let Some(problem) = check(&image)? {
+    if let Some(problem) = Kind::Btrfs.check(&image)? {
         bail!("btrfs check: {problem}");
     }
     if row.side != Side::Kernel {
@@ -196,7 +196,7 @@ fn kernel_next(options: &Options, row: &Row, image: &Path) -> Result<(u64, u64)>
     let available = stand.available()?;
     let cycle = cycle(options, &stand, row.way, available, 0)?;
     stand.unmount()?;
-    if let Some(problem) = check(image)? {
+    if let Some(problem) = Kind::Btrfs.check(image)? {
         bail!("btrfs check: {problem}");
     }
     Ok((cycle.all, share(cycle.available_later, row.available).unwrap_or_default()))

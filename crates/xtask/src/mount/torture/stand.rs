@@ -1,6 +1,7 @@
 //! An image mounted for one side: the kernel's btrfs, or a server of ours.
 
 use super::super::served::{Served, make_image, server_of};
+use crate::formats::Kind;
 use crate::system::{self, Mount};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
@@ -57,7 +58,7 @@ impl Stand {
     pub(super) fn make(program: &Path, side: Side, image: &Path, bytes: u64) -> Result<()> {
         let _ = std::fs::remove_file(image);
         if side != Side::Kernel {
-            return make_image(program, image, bytes);
+            return make_image(Kind::Btrfs, program, image, bytes);
         }
         system::make_image(image, bytes, &[])
     }
@@ -70,9 +71,9 @@ impl Stand {
         };
         let mounted = match side {
             Side::Kernel => Mounted::Kernel(Mount::new(image, &options("noatime,commit=5"))?),
-            Side::Plain => Mounted::Ours(Served::of(program, image, dir, &options(OPTIONS))?),
+            Side::Plain => Mounted::Ours(Served::of(Kind::Btrfs, program, image, dir, &options(OPTIONS))?),
             Side::Writeback => {
-                Mounted::Ours(Served::of(program, image, dir, &options(&format!("{OPTIONS},writeback")))?)
+                Mounted::Ours(Served::of(Kind::Btrfs, program, image, dir, &options(&format!("{OPTIONS},writeback")))?)
             }
         };
         Ok(Self { side, image: image.to_owned(), mounted })

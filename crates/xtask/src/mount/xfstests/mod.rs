@@ -19,6 +19,7 @@ mod run;
 
 use super::checks::Mode;
 use super::exclusions;
+use crate::formats::Kind;
 use crate::system;
 use anyhow::{Context, Result, ensure};
 use compare::{OURS, Table, Verdict};
@@ -96,7 +97,7 @@ pub(crate) fn execute(root: &Path, options: &Options) -> Result<ExitCode> {
     let tests = tests(options)?;
     let excluded: Vec<String> = exclusions::read(root)?
         .into_iter()
-        .filter(|row| row.is_of(SUITE, options.mode.name()))
+        .filter(|row| row.is_of(SUITE, options.mode.name(), Kind::Btrfs))
         .map(|row| row.test)
         .collect();
     let is_excluded = |test: &str| excluded.iter().any(|row| row == test);

@@ -1,12 +1,16 @@
 //! Does what Spinney writes arrive? A tree goes in by `mkfs --rootdir` and by `put`, and out again by `get`; the
-//! kernel walks the results, and `btrfs check` looks at the images. Needs root, and the `spinney` program built.
+//! kernel walks the results, and `btrfs check` looks at the images. Needs root, and the `spinney` program built. [`f2fs`]
+//! does the same with images of that format.
+
+mod f2fs;
 
 use crate::diff_walk::kernel;
 use crate::diff_walk::record::{self, Extent, Walk};
+use crate::formats::Kind;
 use crate::images;
 use crate::system::{self, Mount};
 use anyhow::{Context, Result, ensure};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 /// The image whose contents are the tree: every kind of inode, attributes, sparse and preallocated files.
@@ -18,8 +22,34 @@ const DIFFERENCES_SHOWN: usize = 10;
 const NOWHERE: Extent =
     Extent { offset: 0, len: 0, place: 0, is_inline: false, is_unwritten: false, is_compressed: false };
 
-/// Runs all of it below `folder`, where the images are (or will be).
-pub(crate) fn run(root: &Path, folder: &Path) -> Result<ExitCode> {
+/// What is run.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Where the images are.
+    #[arg(long, default_value = "target/images")]
+    dir: PathBuf,
+    /// Their format.
+    #[arg(long, value_enum, default_value_t = Kind::Btrfs)]
+    format: Kind,
+    /// The tree that goes into f2fs images; a random one if not given.
+    #[arg(long)]
+    tree: Option<PathBuf>,
+    /// The `spinney` program, if not target/release/spinney.
+    #[arg(long)]
+    program: Option<PathBuf>,
+}
+
+/// Runs all of it.
+pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
+    let program = options.program.clone().unwrap_or_else(|| root.join("target/release/spinney"));
+    match options.format {
+        Kind::Btrfs => btrfs(root, &program, &options.dir),
+        Kind::F2fs => f2fs::run(&program, &options.dir, options.tree.as_deref()),
+    }
+}
+
+/// Runs it below `folder`, where the images are (or will be).
+fn btrfs(root: &Path, program: &Path, folder: &Path) -> Result<ExitCode> {
     let source_image = folder.join(format!("{SOURCE}.img"));
     if !source_image.exists() {
         images::make_all(root, folder, Some(SOURCE))?;
@@ -28,7 +58,7 @@ pub(crate) fn run(root: &Path, folder: &Path) -> Result<ExitCode> {
     let expected = comparable(kernel::walk(source.path())?);
     let from = source.path().to_string_lossy().into_owned();
     let image = |name: &str| folder.join(format!("round-trip-{name}.img"));
-    let spinney = |arguments: &[&str]| system::run(&root.join("target/release/spinney").to_string_lossy(), arguments);
+    let spinney = |arguments: &[&str]| system::run(&program.to_string_lossy(), arguments);
     let mut failed = false;
 
     let by_mkfs = image("mkfs");
