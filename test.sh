@@ -105,7 +105,7 @@ modprobe btrfs 2> /dev/null
 if command -v dpkg-deb > /dev/null; then step deb xtask deb; else skip deb "needs dpkg-deb"; fi
 # The images are others each day.
 step damaged xtask damaged --mutated 40 --seed $(($(date +%s) / 86400))
-with_kernel="kernel-walk round-trip send-receive attack kill-mount power-cut log-replay mount-checks"
+with_kernel="kernel-walk round-trip send-receive attack kill-mount kill-f2fs power-cut log-replay mount-checks"
 if [ "$(id -u)" != 0 ]; then
   for name in $with_kernel; do skip "$name" "needs root, loop devices and the kernel's btrfs"; done
   step crash-explore xtask crash-explore --ci --judge-every 0
@@ -120,6 +120,7 @@ else
   # These use the program that round-trip has built.
   step attack xtask attack --ci
   step kill-mount xtask kill-mount --times 4
+  step kill-f2fs xtask kill-mount --format f2fs --times 4
   step power-cut xtask power-cut --ci
   step log-replay xtask log-replay --count 4
   # The other suites have to be installed first (cargo xtask mount-checks --help).

@@ -13,6 +13,7 @@ use f2fs_disk::superblock::{COPIES, MAGIC, copy_offset};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
+use vfs::file_system::{FileSystem, NodeId};
 
 const BLOCK: u64 = 4096;
 /// The smallest cluster.
@@ -32,7 +33,14 @@ pub(crate) fn is_f2fs(image: &Path) -> Result<bool> {
 
 /// Every path of an f2fs image.
 pub(crate) fn walk(image: &Path) -> Result<Walk> {
-    walk_volume(&vfs::Volume::new(Arc::new(open(image)?)))
+    let opened = Arc::new(open(image)?);
+    let mut walk = walk_volume(&vfs::Volume::new(Arc::<::f2fs::F2fs>::clone(&opened)))?;
+    // `lsattr` also shows how contents are kept, which is no part of `stat`.
+    for (path, record) in walk.iter_mut().filter(|(_, record)| record.flags.is_some()) {
+        let node = if path.is_empty() { NodeId::ROOT } else { NodeId(record.ino) };
+        record.flags = Some(FileSystem::flags(&*opened, node)?.bits());
+    }
+    Ok(walk)
 }
 
 fn open(image: &Path) -> Result<::f2fs::F2fs> {

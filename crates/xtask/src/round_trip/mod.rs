@@ -1,6 +1,8 @@
 //! Does what Spinney writes arrive? A tree goes in by `mkfs --rootdir` and by `put`, and out again by `get`; the
-//! kernel walks the results, and `btrfs check` looks at the images. Needs root, and the `spinney` program built. [`f2fs`]
-//! does the same with images of that format.
+//! kernel walks the results, and `btrfs check` looks at the images. [`f2fs`] does the same with images of that format.
+//!
+//! Needs root, and the `spinney` program built. Fails where an image cannot be made, a program finds something wrong in
+//! one, or a name differs; differences are printed. Called by `cargo xtask round-trip`.
 
 mod f2fs;
 
