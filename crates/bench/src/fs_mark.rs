@@ -86,7 +86,7 @@ struct Run {
 pub(crate) fn run(options: &Options) -> Result<String> {
     std::fs::create_dir_all(options.dir.join("mnt"))?;
     let is_wanted = |system: &&str| options.systems.iter().any(|wanted| wanted == system);
-    let systems: Vec<&'static str> = SYSTEMS.iter().copied().filter(|system| is_wanted(&system)).collect();
+    let systems: Vec<&'static str> = SYSTEMS.iter().copied().filter(|system| is_wanted(system)).collect();
     ensure!(systems.len() == options.systems.len(), "the systems are {}", SYSTEMS.join(", "));
     let mut runs: BTreeMap<&str, Vec<Run>> = BTreeMap::new();
     for round in 0..options.rounds {

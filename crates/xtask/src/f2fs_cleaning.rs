@@ -83,7 +83,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let blocks = data.block_count();
     data.files.clear();
     volume.close()?;
-    drop(opened);
+    drop((opened, device));
     if let Some(problem) = Kind::F2fs.check(&options.image)? {
         bail!("fsck.f2fs: {problem}");
     }

@@ -139,8 +139,10 @@ fn boot(root: &Path, options: &Options, subjects: &[Subject], results: &Path) ->
     for subject in subjects {
         command.arg("--disk").arg(&subject.copy);
     }
-    command.arg("--program").arg(std::env::current_exe()?).arg("--results").arg(results);
-    command.args(["--", "xtask", "f2fs-judge", "--seed", &options.seed.to_string()]);
+    let own = std::env::current_exe()?;
+    let name = own.file_name().context("this program has no name")?.to_owned();
+    command.arg("--program").arg(own).arg("--results").arg(results);
+    command.arg("--").arg(name).args(["f2fs-judge", "--seed", &options.seed.to_string()]);
     if options.only_walk {
         command.arg("--only-walk");
     }
