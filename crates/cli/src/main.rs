@@ -26,6 +26,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
 
 use args::Cli;
+use btrfs::check::Ended;
 use commands::failure::{self, Status};
 use commands::format;
 use commands::mount::helper;
@@ -45,6 +46,10 @@ fn main() -> ExitCode {
     let cli = match Cli::try_parse_from(&words) {
         Ok(cli) => cli,
         Err(error) if error.kind() == ErrorKind::DisplayHelp => return help(error, words),
+        Err(error) if error.use_stderr() && words.get(1).is_some_and(|word| word == "check") => {
+            let _ = error.print();
+            return ExitCode::from(Ended::USAGE);
+        }
         Err(error) => return usage(&error),
     };
     let mut out = Output::new();
@@ -54,7 +59,8 @@ fn main() -> ExitCode {
         Err(error) if failure::is_broken_pipe(&error) => ExitCode::from(Status::Done.code()),
         Err(error) => {
             output::warn(&failure::one_line(&error));
-            ExitCode::from(failure::status_of(&error).code())
+            let ended = error.downcast_ref::<Ended>().map(Ended::status);
+            ExitCode::from(ended.unwrap_or_else(|| failure::status_of(&error).code()))
         }
     }
 }

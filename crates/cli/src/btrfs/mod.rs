@@ -11,6 +11,7 @@
 
 pub(crate) mod backup;
 pub(crate) mod balance;
+pub(crate) mod check;
 pub(crate) mod compression;
 pub(crate) mod diff;
 pub(crate) mod du;

@@ -1,0 +1,27 @@
+//! Checks an image and prints the findings: `check_image IMAGE... [--data]`.
+
+use std::sync::Arc;
+
+use blockdev::Device;
+use blockdev::backends::{FileDevice, FileOptions};
+use btrfs_check::{Options, Pass, check};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let options = FileOptions { read_only: true, ..FileOptions::default() };
+    let mut devices: Vec<Arc<dyn Device>> = Vec::new();
+    let mut passes = Vec::new();
+    for word in std::env::args().skip(1) {
+        if word == "--data" {
+            passes = Pass::all().iter().map(|info| info.pass).collect();
+        } else {
+            devices.push(Arc::new(FileDevice::open(&word, &options)?));
+        }
+    }
+    let options = Options { passes, memory_bytes: 256 << 20, folder: std::env::temp_dir(), threads: 0 };
+    let report = check(&devices, &options, &())?;
+    for finding in &report.findings {
+        println!("{finding:?}");
+    }
+    println!("{:?} {:?}; {} inodes, {} bytes", report.counts, report.notes, report.inodes, report.bytes);
+    Ok(())
+}

@@ -1,0 +1,128 @@
+//! What all passes need: the devices, where findings go, how much memory there is.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use btrfs_disk::superblock::DiskSuperblock;
+
+use crate::finding::Findings;
+use crate::media::Media;
+use crate::pass::Pass;
+use crate::sort::{Sorter, lock};
+
+/// Is told how far a check has come. Called from several threads.
+pub trait Watch: Sync {
+    /// So many bytes were read.
+    fn add_bytes(&self, _bytes: u64) {}
+    /// So many inodes were looked at.
+    fn add_inodes(&self, _count: u64) {}
+    /// So many bytes will be read, as far as is known now.
+    fn set_total(&self, _bytes: u64) {}
+}
+
+impl Watch for () {}
+
+/// What was lost, so that what follows from it is not reported as well.
+#[derive(Debug, Default)]
+pub(crate) struct Lost {
+    extents: AtomicBool,
+    files: AtomicBool,
+    system: AtomicBool,
+}
+
+impl Lost {
+    pub(crate) fn extents(&self) {
+        self.extents.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn files(&self) {
+        self.files.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn system(&self) {
+        self.system.store(true, Ordering::Relaxed);
+    }
+
+    /// Part of the extent tree is missing.
+    pub(crate) fn has_extents(&self) -> bool {
+        self.extents.load(Ordering::Relaxed)
+    }
+
+    /// References may be missing.
+    pub(crate) fn has_files(&self) -> bool {
+        self.files.load(Ordering::Relaxed) || self.has_system()
+    }
+
+    /// Part of the other trees is missing.
+    pub(crate) fn has_system(&self) -> bool {
+        self.system.load(Ordering::Relaxed)
+    }
+}
+
+/// What all passes need.
+pub(crate) struct Context<'a> {
+    pub(crate) media: Media,
+    pub(crate) fields: Box<DiskSuperblock>,
+    pub(crate) findings: Findings,
+    pub(crate) watch: Counted<'a>,
+    pub(crate) threads: usize,
+    pub(crate) passes: Vec<Pass>,
+    pub(crate) notes: Mutex<Vec<String>>,
+    pub(crate) lost: Lost,
+    pub(crate) log_blocks: Mutex<Vec<u64>>,
+    pub(crate) sorter_bytes: usize,
+    pub(crate) folder: PathBuf,
+}
+
+/// Counts for the report what the caller is told.
+pub(crate) struct Counted<'a> {
+    watch: &'a dyn Watch,
+    bytes: AtomicU64,
+    inodes: AtomicU64,
+}
+
+impl<'a> Counted<'a> {
+    pub(crate) fn new(watch: &'a dyn Watch) -> Self {
+        Self { watch, bytes: AtomicU64::new(0), inodes: AtomicU64::new(0) }
+    }
+
+    /// Bytes and inodes so far.
+    pub(crate) fn so_far(&self) -> (u64, u64) {
+        (self.bytes.load(Ordering::Relaxed), self.inodes.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn add_bytes(&self, bytes: u64) {
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.watch.add_bytes(bytes);
+    }
+
+    pub(crate) fn add_inodes(&self, count: u64) {
+        self.inodes.fetch_add(count, Ordering::Relaxed);
+        self.watch.add_inodes(count);
+    }
+
+    pub(crate) fn set_total(&self, bytes: u64) {
+        self.watch.set_total(bytes);
+    }
+}
+
+impl Context<'_> {
+    /// An empty sorter with its share of the memory.
+    pub(crate) fn sorter<const N: usize>(&self) -> Sorter<N> {
+        Sorter::new(self.sorter_bytes, &self.folder)
+    }
+
+    /// Whether a pass is to be done.
+    pub(crate) fn wants(&self, pass: Pass) -> bool {
+        self.passes.contains(&pass)
+    }
+
+    /// Says what was not looked at.
+    pub(crate) fn note(&self, text: impl Into<String>) {
+        let (mut notes, text) = (lock(&self.notes), text.into());
+        if !notes.contains(&text) {
+            notes.push(text);
+        }
+    }
+}

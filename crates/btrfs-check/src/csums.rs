@@ -1,0 +1,99 @@
+//! Checksums: each range of data that should have them has them, and no other has.
+
+use std::io;
+
+use crate::code::Code;
+use crate::finding::Place;
+use crate::context::Context;
+use crate::sort::{Iter, Sorted, Sorter};
+
+/// Ranges of data that have to have checksums: start, end, tree, inode.
+pub(crate) type Needs = Sorter<4>;
+
+/// Whether all data is covered that has to be.
+///
+/// # Errors
+/// The host's, where records did not fit into memory.
+pub(crate) fn coverage(cx: &Context<'_>, needs: Needs, csums: &Sorted<2>) -> io::Result<()> {
+    if cx.lost.has_system() {
+        cx.note("csums: not compared, as tree blocks are lost");
+        return Ok(());
+    }
+    let needs = needs.finish()?;
+    let mut runs = csums.iter().peekable();
+    let mut run = (0, 0);
+    let mut last_end = 0;
+    for [start, end] in csums.iter() {
+        if start < last_end {
+            cx.findings.add(Code::CsumOverlap, Place::logical(start), format!("a start from {last_end} on"), start);
+        }
+        last_end = end.max(last_end);
+    }
+    let mut known = (0, 0);
+    for [start, end, tree, inode] in needs.iter() {
+        while run.1 <= start || runs.peek().is_some_and(|[next, _]| *next <= run.1) {
+            let Some([next, behind]) = runs.next() else { break };
+            run = if next <= run.1 && run.1 != 0 { (run.0, behind.max(run.1)) } else { (next, behind) };
+        }
+        let is_covered = run.0 <= start && end <= run.1;
+        if !is_covered && known != (start, end) {
+            known = (start, end);
+            let place = Place::inode(tree, inode).at(start);
+            let found = if run.0 <= start && start < run.1 { "checksums for a part" } else { "none" };
+            cx.findings.add(Code::CsumMissing, place, format!("checksums for {} bytes", end - start), found);
+        }
+    }
+    Ok(())
+}
+
+/// Checksums that no data extent stands behind; takes data extents in order.
+pub(crate) struct Orphans<'a> {
+    cx: &'a Context<'a>,
+    csums: Iter<'a, 2>,
+    /// What of a range has no extent so far.
+    now: Option<(u64, u64)>,
+    found: Vec<(u64, u64)>,
+}
+
+/// Ranges that are kept to be reported.
+const FOUND_MAX: usize = 1000;
+
+impl<'a> Orphans<'a> {
+    pub(crate) fn new(cx: &'a Context<'a>, csums: &'a Sorted<2>) -> Self {
+        let mut csums = csums.iter();
+        let now = csums.next().map(|[start, end]| (start, end));
+        Self { cx, csums, now, found: Vec::new() }
+    }
+
+    pub(crate) fn data(&mut self, at: u64, end: u64) {
+        while let Some((start, stop)) = self.now.filter(|(start, _)| *start < end) {
+            if start < at {
+                self.orphan(start, stop.min(at));
+            }
+            if stop <= end {
+                self.now = self.csums.next().map(|[start, end]| (start, end));
+            } else {
+                self.now = Some((end, stop));
+            }
+        }
+    }
+
+    pub(crate) fn end(&mut self) {
+        while let Some((start, stop)) = self.now {
+            self.orphan(start, stop);
+            self.now = self.csums.next().map(|[start, end]| (start, end));
+        }
+        for (start, stop) in std::mem::take(&mut self.found) {
+            let found = format!("checksums for {} bytes", stop.saturating_sub(start));
+            self.cx.findings.add(Code::CsumOrphan, Place::logical(start), "none: no data extent is there", found);
+        }
+    }
+
+    fn orphan(&mut self, start: u64, stop: u64) {
+        if let Some((_, end)) = self.found.last_mut().filter(|(_, end)| *end == start) {
+            *end = stop;
+        } else if self.found.len() < FOUND_MAX {
+            self.found.push((start, stop));
+        }
+    }
+}

@@ -1,0 +1,17 @@
+//! What keeps a check from being done.
+
+use std::io;
+
+/// What keeps a check from being done.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No copy of the superblock can be used; why not the first.
+    #[error("no superblock: {0}")]
+    NoSuperblock(String),
+    /// Something that is not understood well enough to be judged.
+    #[error("{0} is not supported")]
+    Unsupported(String),
+    /// A file for sorting.
+    #[error("a file for what does not fit into memory: {0}")]
+    Sorting(#[from] io::Error),
+}

@@ -1,0 +1,192 @@
+//! One inode: what its items say, and whether they agree.
+
+use btrfs_disk::flags::InodeFlags;
+use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeItem};
+use btrfs_disk::key::item_type;
+
+use super::hash_name;
+use super::scan::Scan;
+use crate::code::Code;
+use crate::finding::Place;
+use crate::order::Run;
+
+/// What was seen of an inode so far.
+pub(super) struct Inode {
+    pub(super) number: u64,
+    pub(super) item: Option<InodeItem>,
+    /// Names that the inode knows.
+    pub(super) names: u64,
+    /// Sums over the entries by name, and over those by position; and their numbers.
+    by_name: (u128, u64),
+    by_index: (u128, u64),
+    /// Twice the bytes of the names.
+    names_len: u64,
+    bytes: u64,
+    extents: u64,
+    /// Behind the last extent.
+    end: u64,
+    first_gap: Option<u64>,
+    inline_len: Option<u64>,
+}
+
+impl Inode {
+    pub(super) fn new(number: u64) -> Self {
+        Self {
+            number,
+            item: None,
+            names: 0,
+            by_name: (0, 0),
+            by_index: (0, 0),
+            names_len: 0,
+            bytes: 0,
+            extents: 0,
+            end: 0,
+            first_gap: None,
+            inline_len: None,
+        }
+    }
+
+    pub(super) fn kind(&self) -> Option<FileKind> {
+        self.item.as_ref().and_then(InodeItem::kind)
+    }
+
+    pub(super) fn has_checksums(&self) -> bool {
+        self.item.is_some_and(|item| !item.inode_flags().contains(InodeFlags::NODATASUM))
+    }
+
+    pub(super) fn entry(&mut self, entry: &DirEntry<'_>, is_index: bool) {
+        let location = entry.location();
+        let hash = hash_name(location.objectid, location.item_type.into(), 0, entry.name, entry.item.dir_type);
+        let (sum, count) = if is_index { &mut self.by_index } else { &mut self.by_name };
+        *sum = sum.wrapping_add(hash);
+        *count = count.saturating_add(1);
+        self.names_len = self.names_len.saturating_add(entry.name.len().try_into().unwrap_or(u64::MAX));
+    }
+
+    /// Returns where the extent should begin at the earliest, and where it does, when it overlaps the one before.
+    pub(super) fn extent(&mut self, offset: u64, extent: &FileExtent<'_>, sector: u64) -> Option<(u64, u64)> {
+        let len = extent.file_len();
+        let overlap = (offset < self.end).then_some((self.end, offset));
+        if offset > self.end {
+            self.first_gap.get_or_insert(self.end);
+        }
+        self.extents = self.extents.saturating_add(1);
+        let end = offset.saturating_add(len);
+        match extent {
+            FileExtent::Inline { .. } => {
+                self.inline_len = Some(len);
+                self.bytes = self.bytes.saturating_add(len);
+                self.end = self.end.max(end.checked_next_multiple_of(sector.max(1)).unwrap_or(end));
+            }
+            FileExtent::Extent(item) => {
+                if !item.is_hole() {
+                    self.bytes = self.bytes.saturating_add(len);
+                }
+                self.end = self.end.max(end);
+            }
+        }
+        overlap
+    }
+
+    pub(super) fn judge(&self, scan: &Scan<'_>) {
+        let findings = &scan.cx.findings;
+        let place = Place::inode(scan.tree, self.number);
+        let Some(item) = &self.item else {
+            if !scan.cx.lost.has_files() {
+                findings.add(Code::FileInodeMissing, place, "an inode item", "none");
+            }
+            return;
+        };
+        let Some(kind) = self.kind() else { return };
+        if kind == FileKind::Directory { self.judge_dir(scan, item, &place) } else { self.judge_file(scan, item, &place) }
+        let entries = self.by_name.1.saturating_add(self.by_index.1);
+        let holds_data = matches!(kind, FileKind::File | FileKind::Symlink);
+        if (kind != FileKind::Directory && entries > 0) || (!holds_data && self.extents > 0) {
+            let found = format!("{entries} directory entries, {} file extents", self.extents);
+            findings.add(Code::FileKindItems, place, format!("the items of a {kind}"), found);
+        }
+    }
+
+    fn judge_dir(&self, scan: &Scan<'_>, item: &InodeItem, place: &Place) {
+        let findings = &scan.cx.findings;
+        if self.names > 1 {
+            findings.add(Code::FileDirLinks, place.clone(), "one name", self.names);
+        } else if u64::from(item.nlink.get()) != self.names {
+            findings.add(Code::FileLinkCount, place.clone(), self.names, item.nlink);
+        }
+        if scan.cx.lost.has_files() {
+            return;
+        }
+        if item.size.get() != self.names_len {
+            findings.add(Code::FileDirSize, place.clone(), self.names_len, item.size);
+        }
+        if self.by_name != self.by_index {
+            compare_entries(scan, self.number, place);
+        }
+    }
+
+    fn judge_file(&self, scan: &Scan<'_>, item: &InodeItem, place: &Place) {
+        let findings = &scan.cx.findings;
+        if u64::from(item.nlink.get()) != self.names {
+            findings.add(Code::FileLinkCount, place.clone(), self.names, item.nlink);
+        }
+        let kind = self.kind();
+        if matches!(kind, Some(FileKind::File | FileKind::Symlink))
+            && item.nbytes.get() != self.bytes
+            && !scan.cx.lost.has_files()
+        {
+            findings.add(Code::FileNbytes, place.clone(), self.bytes, item.nbytes);
+        }
+        if kind == Some(FileKind::Symlink) && self.inline_len != Some(item.size.get()) {
+            let expected = self.inline_len.map_or_else(|| "a target".to_owned(), |len| len.to_string());
+            findings.add(Code::FileSymlink, place.clone(), expected, item.size);
+        }
+        if kind == Some(FileKind::File) && !scan.has_no_holes && item.nlink.get() > 0 && !scan.cx.lost.has_files() {
+            let end = Some(self.end).filter(|end| *end < item.size.get());
+            let gap = self.first_gap.filter(|gap| *gap < item.size.get());
+            if let Some(gap) = gap.or(end) {
+                let found = format!("none at {gap}");
+                findings.add(Code::FileHole, place.clone(), format!("extents up to {}", item.size), found);
+            }
+        }
+    }
+}
+
+/// Entries by name and by position of one directory are not the same: which?
+fn compare_entries(scan: &Scan<'_>, dir: u64, place: &Place) {
+    let mut by_name: Vec<(Vec<u8>, u64)> = Vec::new();
+    let mut by_index: Vec<(Vec<u8>, u64)> = Vec::new();
+    super::links::items_of(scan.cx, scan.tree, dir, |key, data| {
+        let list = match key.item_type {
+            item_type::DIR_ITEM => &mut by_name,
+            item_type::DIR_INDEX => &mut by_index,
+            _ => return,
+        };
+        let entries = DirEntry::iter(data).map_while(Result::ok);
+        list.extend(entries.map(|entry| (entry.name.to_vec(), entry.location().objectid)));
+    });
+    by_name.sort_unstable();
+    by_index.sort_unstable();
+    let findings = &scan.cx.findings;
+    let shown = |(name, inode): &(Vec<u8>, u64)| format!("{:?} of inode {inode}", String::from_utf8_lossy(name));
+    let mut is_explained = false;
+    for entry in by_index.iter().filter(|entry| by_name.binary_search(entry).is_err()) {
+        is_explained = true;
+        findings.add(Code::FileDirItemMissing, place.clone(), format!("an item by the name {}", shown(entry)), "none");
+    }
+    for entry in by_name.iter().filter(|entry| by_index.binary_search(entry).is_err()) {
+        is_explained = true;
+        findings.add(Code::FileDirIndexMissing, place.clone(), format!("a position for {}", shown(entry)), "none");
+    }
+    if !is_explained && by_name.len() == by_index.len() {
+        findings.add(Code::FileEntryType, place.clone(), "one type by name and by position", "two");
+    } else if !is_explained {
+        let (expected, found) = (by_name.len(), by_index.len());
+        findings.add_what(Code::FileDirItemMissing, "number of entries", place.clone(), expected, found);
+    }
+}
+
+/// Leaves of all runs, in order.
+pub(super) fn leaves(runs: &[Run]) -> impl Iterator<Item = u64> + '_ {
+    runs.iter().flat_map(|run| run.leaves.iter().copied())
+}

@@ -1,0 +1,175 @@
+//! Inodes, in the order of their keys.
+//!
+//! Nearly all that has to agree about an inode stands side by side: `inode` compares that as it goes by. What stands
+//! elsewhere is the other side of a name: an entry of a directory and the name that its inode knows. Both sides are
+//! added up as hashes of (inode, directory, position, name, type); where the sums of a subvolume are equal, so are the
+//! names, and only where they are not `links` looks for those that differ.
+//!
+//! The leaves below one node of level 1 are a run, which a thread takes at a time. An inode belongs to the run where its
+//! items begin. What a run came to is kept by its place in the tree, so that snapshots cost what they do not share.
+//!
+//! Failure: findings only; blocks that cannot be read are left out, and sums are not compared then.
+
+mod inode;
+mod links;
+mod scan;
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use btrfs_disk::TreeId;
+use btrfs_disk::convert::to_u64;
+use btrfs_disk::flags::Incompat;
+
+use crate::code::Code;
+use crate::collect::Facts;
+use crate::csums::Needs;
+use crate::finding::Place;
+use crate::order::{self, Run};
+use crate::context::Context;
+use crate::sort::{Record, lock};
+
+pub(crate) use scan::SubvolumeEntry;
+use scan::{Found, Scan};
+
+/// What other passes need of it.
+pub(crate) struct FilesFound {
+    /// Data that has to have checksums.
+    pub(crate) needs: Needs,
+    /// Entries that lead to subvolumes: of each tree.
+    pub(crate) subvolume_entries: HashMap<u64, Vec<SubvolumeEntry>>,
+}
+
+/// What is the same for all subvolumes.
+struct Shared<'a> {
+    cx: &'a Context<'a>,
+    needs: Needs,
+    has_no_holes: bool,
+    /// Runs that were looked at, by what they are and what surrounds them.
+    known: Mutex<HashMap<RunKey, Found>>,
+}
+
+/// A run and the leaves before and behind it: equal for equal items.
+type RunKey = (u64, u64, u64);
+
+/// Looks at the inodes of every subvolume.
+///
+/// # Errors
+/// The host's, where records do not fit into memory.
+pub(crate) fn check(cx: &Context<'_>, facts: &Facts) -> io::Result<FilesFound> {
+    let shared = Shared {
+        cx,
+        needs: cx.sorter(),
+        has_no_holes: cx.fields.incompat().contains(Incompat::NO_HOLES),
+        known: Mutex::default(),
+    };
+    let mut subvolume_entries = HashMap::new();
+    let has_several = facts.roots.iter().filter(|(key, _)| TreeId(key.objectid).is_subvolume()).count() > 1;
+    for (key, item) in &facts.roots {
+        // What is being deleted is not whole.
+        if !TreeId(key.objectid).is_subvolume() || item.refs.get() == 0 {
+            continue;
+        }
+        let runs = order::runs(&cx.media, item.bytenr.get(), item.level);
+        let found = shared.subvolume(key.objectid, &runs, has_several);
+        shared.judge(key.objectid, &runs, &found)?;
+        subvolume_entries.insert(key.objectid, found.subvolumes);
+    }
+    Ok(FilesFound { needs: shared.needs, subvolume_entries })
+}
+
+impl Shared<'_> {
+    fn subvolume(&self, tree: u64, runs: &[Run], keeps: bool) -> Found {
+        let next = AtomicUsize::new(0);
+        let sum = Mutex::new(Found::default());
+        std::thread::scope(|scope| {
+            for _ in 0..self.cx.threads.min(runs.len()) {
+                scope.spawn(|| {
+                    let mut own = Found::default();
+                    let mut needs: Vec<Record<4>> = Vec::new();
+                    loop {
+                        let index = next.fetch_add(1, Ordering::Relaxed);
+                        if index >= runs.len() {
+                            break;
+                        }
+                        own.add(&self.run(tree, runs, index, keeps, &mut needs));
+                        self.needs.take(&mut needs);
+                    }
+                    lock(&sum).add(&own);
+                });
+            }
+        });
+        sum.into_inner().unwrap_or_default()
+    }
+
+    fn run(&self, tree: u64, runs: &[Run], index: usize, keeps: bool, needs: &mut Vec<Record<4>>) -> Found {
+        let Some(run) = runs.get(index) else { return Found::default() };
+        let before = index.checked_sub(1).and_then(|index| runs.get(index)?.leaves.last()).copied();
+        let behind = runs.get(index.saturating_add(1)).and_then(|run| run.leaves.first()).copied();
+        let key = (before.unwrap_or(0), run.node, behind.unwrap_or(0));
+        if let Some(found) = lock(&self.known).get(&key).filter(|_| keeps) {
+            return found.clone();
+        }
+        let mut scan = Scan::new(self.cx, tree, self.has_no_holes, needs);
+        let further = runs.get(index.saturating_add(1)..).unwrap_or_default().iter().flat_map(|run| &run.leaves);
+        let leaves_behind = scan.run(before, &run.leaves, further.copied());
+        let found = scan.finish();
+        self.cx.watch.add_inodes(found.inodes);
+        // An inode that goes on beyond the next leaf depends on more than the key says.
+        if keeps && leaves_behind <= 1 {
+            lock(&self.known).insert(key, found.clone());
+        }
+        found
+    }
+
+    fn judge(&self, tree: u64, runs: &[Run], found: &Found) -> io::Result<()> {
+        let findings = &self.cx.findings;
+        if self.cx.lost.has_files() {
+            self.cx.note("files: names were not compared, as tree blocks are lost");
+            return Ok(());
+        }
+        if !found.has_root {
+            let place = Place::inode(tree, btrfs_disk::key::objectid::FIRST_FREE);
+            findings.add(Code::FileRootDir, place, "the directory with the number 256", "none");
+        }
+        let orphans: std::collections::BTreeSet<u64> = found.orphans.iter().copied().collect();
+        let unnamed: std::collections::BTreeSet<u64> = found.unnamed.iter().copied().collect();
+        for inode in unnamed.difference(&orphans) {
+            findings.add(Code::FileOrphan, Place::inode(tree, *inode), "an orphan item, or a name", "neither");
+        }
+        for inode in orphans.difference(&unnamed) {
+            // With names it is no orphan any more, which a mount sees.
+            if !links::exists(self.cx, runs, *inode) {
+                findings.add(Code::FileOrphanItem, Place::inode(tree, *inode), "an inode", "none");
+            }
+        }
+        if found.entries != found.refs {
+            links::find(self.cx, tree, runs)?;
+        }
+        Ok(())
+    }
+}
+
+/// Hash of a name, to be added up: equal sums mean equal names, whatever the order. Not keyed: a file system made to
+/// have other names with equal sums is beyond what a check is for.
+pub(super) fn hash_name(inode: u64, dir: u64, index: u64, name: &[u8], kind: u8) -> u128 {
+    let mut state = (0x9e37_79b9_7f4a_7c15, 0xc2b2_ae3d_27d4_eb4f);
+    for value in [inode, dir, index, u64::from(kind), to_u64(name.len())] {
+        state = mix(state, value);
+    }
+    for part in name.chunks(8) {
+        let mut bytes = [0; 8];
+        bytes.iter_mut().zip(part).for_each(|(to, from)| *to = *from);
+        state = mix(state, u64::from_le_bytes(bytes));
+    }
+    let (a, b) = mix(state, state.0.rotate_left(32));
+    u128::from(a) << 64 | u128::from(b)
+}
+
+fn mix((a, b): (u64, u64), value: u64) -> (u64, u64) {
+    let a = (a ^ value).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let b = (b.rotate_left(23) ^ value).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    (a ^ a >> 32, b ^ b >> 29)
+}

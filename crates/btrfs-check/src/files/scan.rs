@@ -1,0 +1,203 @@
+//! One way through the leaves of a run.
+
+use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _};
+use btrfs_disk::key::{item_type, objectid};
+use btrfs_disk::node::LeafView;
+use btrfs_disk::Key;
+
+use super::hash_name;
+use super::inode::Inode;
+use crate::code::Code;
+use crate::finding::Place;
+use crate::context::Context;
+use crate::sort::Record;
+
+/// An entry of a directory that leads to a subvolume.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct SubvolumeEntry {
+    pub(crate) subvolume: u64,
+    pub(crate) dir: u64,
+    pub(crate) index: u64,
+    pub(crate) name: Vec<u8>,
+}
+
+/// What a run, or a subvolume, came to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Found {
+    pub(super) inodes: u64,
+    /// Sum over the entries of directories, and over the names that inodes know.
+    pub(super) entries: u128,
+    pub(super) refs: u128,
+    /// Inodes without a name, and those that orphan items name.
+    pub(super) unnamed: Vec<u64>,
+    pub(super) orphans: Vec<u64>,
+    pub(super) subvolumes: Vec<SubvolumeEntry>,
+    pub(super) has_root: bool,
+}
+
+impl Found {
+    pub(super) fn add(&mut self, other: &Self) {
+        self.inodes = self.inodes.saturating_add(other.inodes);
+        self.entries = self.entries.wrapping_add(other.entries);
+        self.refs = self.refs.wrapping_add(other.refs);
+        self.unnamed.extend(&other.unnamed);
+        self.orphans.extend(&other.orphans);
+        self.subvolumes.extend(other.subvolumes.iter().cloned());
+        self.has_root |= other.has_root;
+    }
+}
+
+/// Looks at the inodes whose items begin in some leaves.
+pub(super) struct Scan<'a> {
+    pub(super) cx: &'a Context<'a>,
+    pub(super) tree: u64,
+    pub(super) has_no_holes: bool,
+    needs: &'a mut Vec<Record<4>>,
+    now: Option<Inode>,
+    found: Found,
+}
+
+impl<'a> Scan<'a> {
+    pub(super) fn new(cx: &'a Context<'a>, tree: u64, has_no_holes: bool, needs: &'a mut Vec<Record<4>>) -> Self {
+        Self { cx, tree, has_no_holes, needs, now: None, found: Found::default() }
+    }
+
+    /// Returns how many leaves behind the run were read, where the last inode goes on.
+    pub(super) fn run(&mut self, before: Option<u64>, leaves: &[u64], behind: impl Iterator<Item = u64>) -> usize {
+        // The inode whose items begin before the run is not the run's.
+        let skipped = before.and_then(|leaf| self.cx.media.read_block(leaf)).and_then(|block| {
+            let leaf = LeafView::new(&block);
+            leaf.nritems().checked_sub(1).map(|last| leaf.key(last).objectid)
+        });
+        for leaf in leaves {
+            let Some(block) = self.cx.media.read_block(*leaf) else { continue };
+            for (key, data) in LeafView::new(&block).iter() {
+                if skipped != Some(key.objectid) {
+                    self.item(&key, data);
+                }
+            }
+        }
+        let mut count = 0;
+        for leaf in behind {
+            let Some(number) = self.now.as_ref().map(|inode| inode.number) else { break };
+            count += 1;
+            let Some(block) = self.cx.media.read_block(leaf) else { continue };
+            let items = LeafView::new(&block);
+            for (key, data) in items.iter().take_while(|(key, _)| key.objectid == number) {
+                self.item(&key, data);
+            }
+            if items.nritems().checked_sub(1).is_some_and(|last| items.key(last).objectid != number) {
+                break;
+            }
+        }
+        count
+    }
+
+    pub(super) fn finish(mut self) -> Found {
+        self.close();
+        self.found
+    }
+
+    fn item(&mut self, key: &Key, data: &[u8]) {
+        if key.objectid == objectid::ORPHAN {
+            if key.item_type == item_type::ORPHAN_ITEM {
+                self.found.orphans.push(key.offset);
+            }
+            return;
+        }
+        if !(objectid::FIRST_FREE..=objectid::LAST_FREE).contains(&key.objectid) {
+            return;
+        }
+        if self.now.as_ref().is_none_or(|inode| inode.number != key.objectid) {
+            self.close();
+            self.now = Some(Inode::new(key.objectid));
+        }
+        match key.item_type {
+            item_type::INODE_ITEM => {
+                let item = InodeItem::parse(data).ok().copied();
+                self.each(|inode| inode.item = item);
+            }
+            item_type::INODE_REF | item_type::INODE_EXTREF => self.names(key, data),
+            item_type::DIR_ITEM | item_type::DIR_INDEX => self.entries(key, data),
+            item_type::EXTENT_DATA => self.extent(key, data),
+            _ => {}
+        }
+    }
+
+    fn each(&mut self, change: impl FnOnce(&mut Inode)) {
+        if let Some(inode) = &mut self.now {
+            change(inode);
+        }
+    }
+
+    fn names(&mut self, key: &Key, data: &[u8]) {
+        let Some(inode) = &mut self.now else { return };
+        let kind = inode.kind().map_or(0, FileKind::dir_type);
+        for entry in InodeExtrefEntry::iter_either(key, data).map_while(Result::ok) {
+            inode.names = inode.names.saturating_add(1);
+            // The root directory names itself.
+            if entry.parent.0 == key.objectid && entry.name == b".." {
+                continue;
+            }
+            let hash = hash_name(key.objectid, entry.parent.0, entry.index, entry.name, kind);
+            self.found.refs = self.found.refs.wrapping_add(hash);
+        }
+    }
+
+    fn entries(&mut self, key: &Key, data: &[u8]) {
+        let Some(inode) = &mut self.now else { return };
+        for entry in DirEntry::iter(data).map_while(Result::ok) {
+            let location = entry.location();
+            let kind = entry.item.dir_type;
+            let is_subvolume = location.item_type == item_type::ROOT_ITEM;
+            let is_index = key.item_type == item_type::DIR_INDEX;
+            inode.entry(&entry, is_index);
+            if is_index && is_subvolume {
+                self.found.subvolumes.push(SubvolumeEntry {
+                    subvolume: location.objectid,
+                    dir: key.objectid,
+                    index: key.offset,
+                    name: entry.name.to_vec(),
+                });
+            } else if is_index {
+                let hash = hash_name(location.objectid, key.objectid, key.offset, entry.name, kind);
+                self.found.entries = self.found.entries.wrapping_add(hash);
+            }
+        }
+    }
+
+    fn extent(&mut self, key: &Key, data: &[u8]) {
+        let Some(inode) = &mut self.now else { return };
+        let Ok(extent) = FileExtent::parse(data) else { return };
+        let sector = u64::from(self.cx.media.format.sectorsize);
+        if let Some((expected, found)) = inode.extent(key.offset, &extent, sector) {
+            let place = Place::inode(self.tree, inode.number).key(*key);
+            self.cx.findings.add(Code::FileExtentOverlap, place, format!("an extent from {expected} on"), found);
+        }
+        if let FileExtent::Extent(item) = extent
+            && !item.is_hole()
+            && !item.is_prealloc()
+            && inode.has_checksums()
+        {
+            let at = item.disk_bytenr.get();
+            // Of compressed data all is needed to read a part.
+            let (start, len) = match item.head.compression {
+                0 => (at.saturating_add(item.offset.get()), item.num_bytes.get()),
+                _ => (at, item.disk_num_bytes.get()),
+            };
+            self.needs.push([start, start.saturating_add(len), self.tree, inode.number]);
+        }
+    }
+
+    fn close(&mut self) {
+        let Some(inode) = self.now.take() else { return };
+        self.found.inodes = self.found.inodes.saturating_add(1);
+        if inode.number == objectid::FIRST_FREE {
+            self.found.has_root = inode.kind() == Some(FileKind::Directory);
+        }
+        if inode.names == 0 && inode.item.is_some_and(|item| item.nlink.get() == 0) {
+            self.found.unnamed.push(inode.number);
+        }
+        inode.judge(self);
+    }
+}

@@ -1,0 +1,132 @@
+//! The devices, and the chunks that map logical addresses to them; reads that name a mirror.
+//!
+//! Unlike the store's pool it takes what it can get: a chunk that makes no sense is left out, a device that is missing
+//! makes its mirrors unreadable.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::sync::{Arc, Mutex};
+
+use blockdev::Device;
+use btrfs_disk::convert::{to_u64, to_usize, usize_from};
+use btrfs_disk::verify::{self, Expect, Format};
+use btrfs_disk::{DevId, Generation, Logical, Uuid};
+use btrfs_store::pool::plan::plan;
+use btrfs_store::pool::{Chunk, Purpose};
+
+use crate::sort::lock;
+
+/// A device of the file system that is there.
+pub(crate) struct Disk {
+    pub(crate) id: DevId,
+    pub(crate) uuid: Uuid,
+    /// Bytes that the file system uses of it.
+    pub(crate) total_bytes: u64,
+    pub(crate) device: Arc<dyn Device>,
+}
+
+/// Devices and chunks.
+pub(crate) struct Media {
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) chunks: BTreeMap<u64, Chunk>,
+    pub(crate) format: Format,
+    /// No block may be newer.
+    pub(crate) generation_max: Generation,
+    /// Blocks of which some copy is bad.
+    bad: Mutex<BTreeSet<u64>>,
+}
+
+impl Media {
+    pub(crate) fn new(disks: Vec<Disk>, format: Format, generation: u64) -> Self {
+        let generation_max = Generation(generation.saturating_add(1));
+        Self { disks, chunks: BTreeMap::new(), format, generation_max, bad: Mutex::default() }
+    }
+
+    pub(crate) fn node_bytes(&self) -> usize {
+        usize_from(self.format.nodesize)
+    }
+
+    pub(crate) fn node_len(&self) -> u64 {
+        u64::from(self.format.nodesize)
+    }
+
+    /// The chunk that has all of the range.
+    pub(crate) fn chunk(&self, at: u64, len: u64) -> Option<&Chunk> {
+        let (_, chunk) = self.chunks.range(..=at).next_back()?;
+        chunk.contains(Logical(at), len).then_some(chunk)
+    }
+
+    /// Adds a chunk that overlaps no other.
+    ///
+    /// # Errors
+    /// The range of the one that it overlaps.
+    pub(crate) fn add_chunk(&mut self, chunk: Chunk) -> Result<(), Range<u64>> {
+        if let Some((_, other)) = self.chunks.range(..chunk.end().0).next_back()
+            && other.end() > chunk.start()
+            && *other != chunk
+        {
+            return Err(other.start().0..other.end().0);
+        }
+        self.chunks.insert(chunk.start().0, chunk);
+        Ok(())
+    }
+
+    /// Copies of the bytes at an address; 0 where no chunk has it.
+    pub(crate) fn copies(&self, at: u64) -> u32 {
+        self.chunk(at, 1).map_or(0, |chunk| chunk.profile().mirror_count())
+    }
+
+    /// Device and byte of a copy.
+    pub(crate) fn place(&self, at: u64, mirror: u32) -> Option<(u64, u64)> {
+        let parts = plan(self.chunk(at, 1)?, Logical(at), 1, Purpose::Read(mirror));
+        parts.first().map(|part| (part.device.0, part.device_offset))
+    }
+
+    /// Fills `buf` from one copy.
+    ///
+    /// # Errors
+    /// What went wrong, as text.
+    pub(crate) fn read_copy(&self, at: u64, buf: &mut [u8], mirror: u32) -> Result<(), String> {
+        let len = to_u64(buf.len());
+        let chunk = self.chunk(at, len).ok_or("an address in no chunk")?;
+        for part in plan(chunk, Logical(at), len, Purpose::Read(mirror)) {
+            let disk = self.disks.iter().find(|disk| disk.id == part.device);
+            let disk = disk.ok_or_else(|| format!("device {} is missing", part.device))?;
+            let start = to_usize(part.range_offset);
+            let buf = buf.get_mut(start..start.saturating_add(to_usize(part.len))).unwrap_or_default();
+            disk.device.read_at(part.device_offset, buf).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Says that a copy of this block is bad, so that the next reader looks at it closely.
+    pub(crate) fn distrust(&self, at: u64) {
+        lock(&self.bad).insert(at);
+    }
+
+    /// Reads a block that a walk has seen, from a copy that is good where there is one.
+    pub(crate) fn read_block(&self, at: u64) -> Option<Vec<u8>> {
+        let mut block = vec![0; self.node_bytes()];
+        let copies = self.copies(at);
+        if !lock(&self.bad).contains(&at) {
+            return self.read_copy(at, &mut block, 0).is_ok().then_some(block);
+        }
+        let mut readable = None;
+        for mirror in 0..copies {
+            if self.read_copy(at, &mut block, mirror).is_err() || !self.has_right_checksum(&block) {
+                continue;
+            }
+            if verify::block(&block, &Expect::at(&self.format, Logical(at), self.generation_max)).is_ok() {
+                return Some(block);
+            }
+            readable = Some(block.clone());
+        }
+        readable
+    }
+
+    /// Whether the checksum of a block is that of its contents.
+    pub(crate) fn has_right_checksum(&self, block: &[u8]) -> bool {
+        let stored = block.split_at_checked(btrfs_disk::node::CSUM_FIELD_SIZE);
+        stored.is_some_and(|(stored, body)| codec::checksum::matches(self.format.csum_type, body, stored))
+    }
+}

@@ -1,0 +1,177 @@
+//! The order of a check: what is read when, and what is compared then.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::{io, thread};
+
+use blockdev::Device;
+use btrfs_disk::TreeId;
+
+use crate::code::Code;
+use crate::collect::{Collected, Collector};
+use crate::error::Error;
+use crate::finding::{Finding, Findings};
+use crate::context::{Context, Counted, Lost, Watch};
+use crate::pass::Pass;
+use crate::pointer::{Class, Pointer};
+use crate::sort::lock;
+use crate::walk::Walk;
+use crate::{chunks, csums, data, files, log, names, quota, roots, supers, sweep};
+
+/// The part of the memory that one sorter may use: so many are in use at once.
+const SORTERS: usize = 10;
+/// Least memory, bytes.
+const MEMORY_MIN: usize = 16 << 20;
+
+/// What is to be checked, and with what.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Passes, to which those that they need are added; all but [`Pass::Data`] when there are none.
+    pub passes: Vec<Pass>,
+    /// Bytes that records may take in memory; at least 16 MiB are used.
+    pub memory_bytes: usize,
+    /// Folder for files that hold what does not fit.
+    pub folder: PathBuf,
+    /// Threads; 0 for one a processor.
+    pub threads: usize,
+}
+
+
+/// What a check found.
+#[derive(Clone, Debug, Default)]
+pub struct Report {
+    /// Findings by code; of each code a bounded number.
+    pub findings: Vec<Finding>,
+    /// How many there were of each code.
+    pub counts: Vec<(Code, u64)>,
+    /// The passes that ran.
+    pub passes: Vec<Pass>,
+    /// What was not looked at, and why.
+    pub notes: Vec<String>,
+    /// Inodes that were looked at.
+    pub inodes: u64,
+    /// Bytes that were read of tree blocks and data.
+    pub bytes: u64,
+}
+
+/// Checks the file system on these devices. Nothing is written to them.
+///
+/// # Errors
+/// When there is no superblock, or a file for sorting cannot be written; what is wrong with the file system is in the
+/// report.
+pub fn check(devices: &[Arc<dyn Device>], options: &Options, watch: &dyn Watch) -> Result<Report, Error> {
+    let findings = Findings::default();
+    let opened = supers::open(devices, &findings)?;
+    let threads = match options.threads {
+        0 => thread::available_parallelism().map_or(1, usize::from),
+        count => count,
+    };
+    let mut cx = Context {
+        media: opened.media,
+        fields: opened.fields,
+        findings,
+        watch: Counted::new(watch),
+        threads,
+        passes: Pass::with_needs(&options.passes),
+        notes: Mutex::default(),
+        lost: Lost::default(),
+        log_blocks: Mutex::default(),
+        sorter_bytes: options.memory_bytes.max(MEMORY_MIN) / SORTERS,
+        folder: options.folder.clone(),
+    };
+    if cx.wants(Pass::Chunks) {
+        read_and_compare(&mut cx)?;
+    }
+    Ok(report(cx))
+}
+
+fn read_and_compare(cx: &mut Context<'_>) -> io::Result<()> {
+    let mut collector = Collector::new(cx);
+    let fields = &cx.fields;
+    let chunk_root = Pointer::root(
+        TreeId::CHUNK.0,
+        fields.chunk_root.get(),
+        fields.chunk_root_level,
+        fields.chunk_root_generation.get(),
+    );
+    walk(cx, &collector, Class::System, &[chunk_root])?;
+    chunks::load(cx, &collector);
+    let fields = &cx.fields;
+    let root = Pointer::root(TreeId::ROOT.0, fields.root.get(), fields.root_level, fields.generation.get());
+    walk(cx, &collector, Class::System, &[root])?;
+    walk(cx, &collector, Class::System, &roots_of(&collector, Class::System))?;
+    chunks::announce(cx, &collector);
+    collector.prepare_files();
+    if cx.wants(Pass::Trees) {
+        walk(cx, &collector, Class::Files, &roots_of(&collector, Class::Files))?;
+        if cx.wants(Pass::Log) {
+            log::walk(cx, &collector)?;
+        }
+    }
+    compare(cx, collector.finish()?)
+}
+
+fn walk(cx: &Context<'_>, collector: &Collector, class: Class, roots: &[Pointer]) -> io::Result<()> {
+    let walk = Walk::new(cx, collector, class);
+    for root in roots {
+        walk.push(root);
+        collector.add_root(root);
+    }
+    walk.run()
+}
+
+/// Pointers to the roots of trees of one class that the root tree lists.
+fn roots_of(collector: &Collector, class: Class) -> Vec<Pointer> {
+    let facts = lock(&collector.facts);
+    let roots = facts.roots.iter().filter(|(key, _)| is_of_files(key.objectid) == (class == Class::Files));
+    let pointers = roots.map(|(key, item)| {
+        let (at, generation) = item.root_block();
+        let set = if TreeId(key.objectid).is_subvolume() { collector.sets.single(key.objectid) } else { 0 };
+        Pointer { set, ..Pointer::root(key.objectid, at.0, item.level, generation.0) }
+    });
+    pointers.collect()
+}
+
+/// True for trees that hold inodes.
+fn is_of_files(tree: u64) -> bool {
+    let tree = TreeId(tree);
+    tree.is_subvolume() || tree == TreeId::DATA_RELOC || tree == TreeId::TREE_RELOC
+}
+
+fn compare(cx: &Context<'_>, mut collected: Collected) -> io::Result<()> {
+    chunks::compare(cx, &collected.facts);
+    let mut bad_data = Vec::new();
+    if cx.wants(Pass::Data) {
+        bad_data = data::check(cx, &collected.csum_leaves);
+    }
+    if cx.wants(Pass::Extents) {
+        sweep::run(cx, &collected, bad_data);
+    }
+    if cx.wants(Pass::Files) {
+        let found = files::check(cx, &collected.facts)?;
+        if cx.wants(Pass::Csums) {
+            csums::coverage(cx, found.needs, &collected.csums)?;
+        }
+        if cx.wants(Pass::Roots) {
+            roots::check(cx, &collected.facts, &found.subvolume_entries);
+        }
+    }
+    if cx.wants(Pass::Quota) {
+        quota::check(cx, &mut collected);
+    }
+    Ok(())
+}
+
+fn report(cx: Context<'_>) -> Report {
+    let (mut findings, counts) = cx.findings.finish();
+    let (bytes, inodes) = cx.watch.so_far();
+    names::add_paths(&cx.media, &cx.fields, &mut findings);
+    Report {
+        findings,
+        counts,
+        passes: cx.passes,
+        notes: cx.notes.into_inner().unwrap_or_default(),
+        inodes,
+        bytes,
+    }
+}
