@@ -9,9 +9,9 @@ use btrfs_store::pool::Chunk;
 
 use crate::code::Code;
 use crate::collect::{Collector, Facts};
+use crate::context::Context;
 use crate::finding::Place;
 use crate::pass::Pass;
-use crate::context::Context;
 use crate::sort::lock;
 
 /// Takes the chunks that the chunk tree has.
@@ -39,7 +39,12 @@ pub(crate) fn load(cx: &mut Context<'_>, collector: &Collector) {
             }
         }
         if let Err(other) = cx.media.add_chunk(chunk) {
-            cx.findings.add(Code::ChunkOverlap, place, "addresses of its own", format!("{}..{}", other.start, other.end));
+            cx.findings.add(
+                Code::ChunkOverlap,
+                place,
+                "addresses of its own",
+                format!("{}..{}", other.start, other.end),
+            );
         }
     }
     for (start, chunk) in system {

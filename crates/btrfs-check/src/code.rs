@@ -85,9 +85,12 @@ const SYNCED: &str = "What was written by fsync after the last commit may be los
 
 // What to do.
 const MIRROR: &str = "Run `btrfs scrub` on a mount, which rewrites bad copies; find out why the device returned this.";
-const SAVE: &str = "Copy the files to another device first (`spinney get` reads past damage); do not write to this one.";
-const REBUILD: &str = "Do not write to it before it is repaired: keep a copy of the image, then `btrfs check --repair`.";
-const CACHE: &str = "Mount once with `clear_cache`, or `btrfs check --clear-space-cache v2`: it is rebuilt from the extents.";
+const SAVE: &str =
+    "Copy the files to another device first (`spinney get` reads past damage); do not write to this one.";
+const REBUILD: &str =
+    "Do not write to it before it is repaired: keep a copy of the image, then `btrfs check --repair`.";
+const CACHE: &str =
+    "Mount once with `clear_cache`, or `btrfs check --clear-space-cache v2`: it is rebuilt from the extents.";
 const RESCAN: &str = "Run `btrfs quota rescan` on a mount.";
 const COPY_FILE: &str = "Copy the file elsewhere, delete it and copy it back; look at its contents first.";
 const LATER: &str = "Nothing has to be done at once; a repair of the image mends it.";
@@ -150,7 +153,7 @@ codes! {
 
     GroupUsed "group-used" Space "a block group's used bytes are not those of its extents" FULL REBUILD;
     SuperUsed "super-used" Space "the superblock's used bytes are not those of the block groups" FULL REBUILD;
-    FreeSpaceGroup "free-space-group" Space "the free-space tree lacks a block group, or has one too many" FULL CACHE;
+    FreeSpaceGroup "free-space-group" Space "the free-space tree lacks a block group, or has another size for it" FULL CACHE;
     FreeSpaceCount "free-space-count" Space "the free-space tree counts its ranges wrongly" FULL CACHE;
     FreeSpaceMissing "free-space-missing" Space "free space is not in the free-space tree" FULL CACHE;
     FreeSpaceUsed "free-space-used" Space "the free-space tree says that space in use is free" OVERWRITE CACHE;

@@ -14,10 +14,10 @@ use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::node::{Header, LeafView};
 use btrfs_disk::{Key, Logical, TreeId};
 
+use crate::context::Context;
 use crate::pass::Pass;
 use crate::pointer::{Class, Pointer};
 use crate::records::{About, ExtentRecord, NO_LEVEL, Ref, Side, encode};
-use crate::context::Context;
 use crate::sort::{Record, Sorted, Sorter, lock};
 
 /// A block that was read.

@@ -3,8 +3,8 @@
 use std::io;
 
 use crate::code::Code;
-use crate::finding::Place;
 use crate::context::Context;
+use crate::finding::Place;
 use crate::sort::{Iter, Sorted, Sorter};
 
 /// Ranges of data that have to have checksums: start, end, tree, inode.

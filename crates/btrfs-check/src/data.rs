@@ -3,17 +3,17 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use btrfs_disk::Logical;
 use btrfs_disk::convert::{to_u64, usize_from};
 use btrfs_disk::key::item_type;
 use btrfs_disk::node::LeafView;
-use btrfs_disk::Logical;
 
 use crate::code::Code;
 use crate::collect::csum_geometry;
+use crate::context::Context;
 use crate::finding::Place;
 use crate::names::holder_of_leaf;
 use crate::records::{Ref, tree_number};
-use crate::context::Context;
 use crate::sort::lock;
 
 /// Bytes that are read at a time; a multiple of every sector size.

@@ -3,9 +3,9 @@
 use btrfs_disk::flags::BlockGroupFlags;
 
 use crate::code::Code;
+use crate::context::Context;
 use crate::finding::Place;
 use crate::records::{About, ExtentRecord, NO_LEVEL, Ref, Side, decode, tree_number};
-use crate::context::Context;
 
 /// References that are wrong of one extent and are reported one by one.
 const WRONG_MAX: usize = 16;

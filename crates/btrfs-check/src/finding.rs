@@ -125,7 +125,6 @@ impl Findings {
         self.add_what(code, error.what, place.with(error.at), error.expected, error.found);
     }
 
-
     /// All that were kept, by code, and the number of each code.
     pub(crate) fn finish(self) -> (Vec<Finding>, Vec<(Code, u64)>) {
         let all = self.0.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -50,8 +50,8 @@ mod sweep;
 mod walk;
 
 pub use code::{Code, CodeInfo};
-pub use finding::{Finding, Place};
-pub use pass::{Pass, PassInfo};
 pub use context::Watch;
 pub use error::Error;
+pub use finding::{Finding, Place};
+pub use pass::{Pass, PassInfo};
 pub use run::{Options, Report, check};

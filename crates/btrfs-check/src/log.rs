@@ -9,11 +9,11 @@ use btrfs_disk::{Key, TreeId};
 
 use crate::code::Code;
 use crate::collect::Collector;
+use crate::context::Context;
 use crate::finding::Place;
 use crate::order;
-use crate::context::Context;
-use crate::sort::lock;
 use crate::pointer::{Class, Pointer};
+use crate::sort::lock;
 use crate::walk::Walk;
 
 /// Walks the log, if there is one.

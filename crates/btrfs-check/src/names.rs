@@ -2,12 +2,12 @@
 
 use std::collections::HashMap;
 
+use btrfs_disk::Key;
 use btrfs_disk::TreeId;
 use btrfs_disk::items::{FileExtent, InodeExtrefEntry, RootItem, RootRefEntry};
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::node::{LeafView, header};
 use btrfs_disk::superblock::DiskSuperblock;
-use btrfs_disk::Key;
 
 use crate::finding::{Finding, Place};
 use crate::media::Media;
@@ -62,7 +62,8 @@ impl Names<'_> {
             }
             let root = self.tree(at.0)?;
             let (key, data) = at_or_after(self.media, root, &Key::new(at.1, item_type::INODE_REF, 0))?;
-            let is_name = key.objectid == at.1 && matches!(key.item_type, item_type::INODE_REF | item_type::INODE_EXTREF);
+            let is_name =
+                key.objectid == at.1 && matches!(key.item_type, item_type::INODE_REF | item_type::INODE_EXTREF);
             let entry = InodeExtrefEntry::iter_either(&key, &data).next()?.ok().filter(|_| is_name)?;
             parts.push(shown(entry.name));
             at = (at.0, entry.parent.0);

@@ -40,7 +40,8 @@ pub(crate) fn runs(media: &Media, root: u64, level: u8) -> Vec<Run> {
 
 fn read(media: &Media, at: u64, level: u8) -> Option<Vec<u8>> {
     let block = media.read_block(at)?;
-    let is_it = header(&block).is_some_and(|header| header.level == level && Logical(header.bytenr.get()) == Logical(at));
+    let is_it =
+        header(&block).is_some_and(|header| header.level == level && Logical(header.bytenr.get()) == Logical(at));
     is_it.then_some(block)
 }
 

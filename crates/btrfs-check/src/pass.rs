@@ -46,15 +46,30 @@ const fn info(pass: Pass, id: &'static str, needs: &'static [Pass], about: &'sta
 
 const TABLE: &[PassInfo] = &[
     info(Pass::Super, "super", &[], "the superblock, its mirrors and its backup roots"),
-    info(Pass::Chunks, "chunks", &[Pass::Super], "chunks, device extents, block groups and devices, against each other"),
+    info(
+        Pass::Chunks,
+        "chunks",
+        &[Pass::Super],
+        "chunks, device extents, block groups and devices, against each other",
+    ),
     info(
         Pass::Trees,
         "trees",
         &[Pass::Chunks],
         "every block of every tree, on every mirror: checksum, identity, keys, each item's own rules",
     ),
-    info(Pass::Extents, "extents", &[Pass::Trees], "extent items against the references that the trees hold, both ways"),
-    info(Pass::Space, "space", &[Pass::Extents], "free space, block groups' and the superblock's usage, against extents"),
+    info(
+        Pass::Extents,
+        "extents",
+        &[Pass::Trees],
+        "extent items against the references that the trees hold, both ways",
+    ),
+    info(
+        Pass::Space,
+        "space",
+        &[Pass::Extents],
+        "free space, block groups' and the superblock's usage, against extents",
+    ),
     info(Pass::Csums, "csums", &[Pass::Files], "whether data has checksums where it should, and only there"),
     info(
         Pass::Files,

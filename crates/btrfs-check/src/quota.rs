@@ -7,8 +7,8 @@ use btrfs_disk::{QgroupId, TreeId};
 
 use crate::code::Code;
 use crate::collect::{Collected, Facts};
-use crate::finding::Place;
 use crate::context::Context;
+use crate::finding::Place;
 
 /// Compares the numbers, where quotas are on and claim to be right.
 pub(crate) fn check(cx: &Context<'_>, collected: &mut Collected) {

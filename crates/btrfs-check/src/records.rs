@@ -75,9 +75,7 @@ impl Ref {
             InlineRef::Owner { .. } => return None,
             InlineRef::TreeBlock { root } => (Self::Tree(root.0), 1),
             InlineRef::SharedBlock { parent } => (Self::Parent(parent.0), 1),
-            InlineRef::Data { root, inode, offset, count } => {
-                (Self::Data(root.0, inode.0, offset), u64::from(count))
-            }
+            InlineRef::Data { root, inode, offset, count } => (Self::Data(root.0, inode.0, offset), u64::from(count)),
             InlineRef::SharedData { parent, count } => (Self::Leaf(parent.0), u64::from(count)),
         })
     }

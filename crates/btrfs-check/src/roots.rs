@@ -9,9 +9,9 @@ use btrfs_disk::{Key, TreeId, Uuid};
 
 use crate::code::Code;
 use crate::collect::Facts;
+use crate::context::Context;
 use crate::files::SubvolumeEntry;
 use crate::finding::Place;
-use crate::context::Context;
 
 type Name<'a> = (u64, u64, &'a [u8]);
 
@@ -28,7 +28,12 @@ pub(crate) fn check(cx: &Context<'_>, facts: &Facts, entries: &HashMap<u64, Vec<
     if let Some(location) = facts.default
         && !roots.contains_key(&location.objectid)
     {
-        cx.findings.add(Code::RootDefault, Place::tree(TreeId::ROOT.0).key(location), "a subvolume that exists", "none");
+        cx.findings.add(
+            Code::RootDefault,
+            Place::tree(TreeId::ROOT.0).key(location),
+            "a subvolume that exists",
+            "none",
+        );
     }
     uuids(cx, facts, &roots);
 }
@@ -118,11 +123,8 @@ fn orphans(cx: &Context<'_>, facts: &Facts, roots: &BTreeMap<u64, &RootItem>) {
     // Caches of free space are files of the root tree, and may be orphans as well.
     for orphan in orphans {
         if !roots.contains_key(&orphan) && !facts.root_inodes.contains(&orphan) {
-            let place = Place::tree(orphan).key(Key::new(
-                btrfs_disk::key::objectid::ORPHAN,
-                item_type::ORPHAN_ITEM,
-                orphan,
-            ));
+            let place =
+                Place::tree(orphan).key(Key::new(btrfs_disk::key::objectid::ORPHAN, item_type::ORPHAN_ITEM, orphan));
             cx.findings.add(Code::RootNoTree, place, format!("subvolume {orphan}"), "none");
         }
     }
@@ -134,9 +136,10 @@ fn uuids(cx: &Context<'_>, facts: &Facts, roots: &BTreeMap<u64, &RootItem>) {
         return;
     }
     let known: BTreeMap<Key, &Vec<u64>> = facts.uuids.iter().map(|(key, ids)| (*key, ids)).collect();
-    for (tree, item) in roots.iter().filter(|(tree, item)| {
-        TreeId(**tree).is_subvolume() && **tree != TreeId::FS.0 && item.refs.get() > 0
-    }) {
+    for (tree, item) in roots
+        .iter()
+        .filter(|(tree, item)| TreeId(**tree).is_subvolume() && **tree != TreeId::FS.0 && item.refs.get() > 0)
+    {
         let kinds = [
             (item.uuid, item_type::UUID_KEY_SUBVOL, "UUID"),
             (item.received_uuid, item_type::UUID_KEY_RECEIVED_SUBVOL, "UUID of what it was received from"),

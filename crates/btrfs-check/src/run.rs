@@ -9,9 +9,9 @@ use btrfs_disk::TreeId;
 
 use crate::code::Code;
 use crate::collect::{Collected, Collector};
+use crate::context::{Context, Counted, Lost, Watch};
 use crate::error::Error;
 use crate::finding::{Finding, Findings};
-use crate::context::{Context, Counted, Lost, Watch};
 use crate::pass::Pass;
 use crate::pointer::{Class, Pointer};
 use crate::sort::lock;
@@ -35,7 +35,6 @@ pub struct Options {
     /// Threads; 0 for one a processor.
     pub threads: usize,
 }
-
 
 /// What a check found.
 #[derive(Clone, Debug, Default)]
@@ -166,12 +165,5 @@ fn report(cx: Context<'_>) -> Report {
     let (mut findings, counts) = cx.findings.finish();
     let (bytes, inodes) = cx.watch.so_far();
     names::add_paths(&cx.media, &cx.fields, &mut findings);
-    Report {
-        findings,
-        counts,
-        passes: cx.passes,
-        notes: cx.notes.into_inner().unwrap_or_default(),
-        inodes,
-        bytes,
-    }
+    Report { findings, counts, passes: cx.passes, notes: cx.notes.into_inner().unwrap_or_default(), inodes, bytes }
 }

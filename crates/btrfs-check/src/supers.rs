@@ -13,9 +13,9 @@ use btrfs_disk::{DevId, Logical};
 use btrfs_store::pool::Chunk;
 
 use crate::code::Code;
+use crate::error::Error;
 use crate::finding::{Findings, Place};
 use crate::media::{Disk, Media};
-use crate::error::Error;
 
 /// What a check starts from.
 pub(crate) struct Opened {
@@ -54,9 +54,8 @@ pub(crate) fn open(devices: &[Arc<dyn Device>], findings: &Findings) -> Result<O
     let mut media = Media::new(disks, format, superblock.generation().0);
     for chunk in superblock.system_chunks() {
         let chunk = chunk.map_err(|error| error.to_string());
-        let chunk = chunk.and_then(|(key, item)| {
-            Chunk::from_item(Logical(key.offset), &item).map_err(|error| error.to_string())
-        });
+        let chunk = chunk
+            .and_then(|(key, item)| Chunk::from_item(Logical(key.offset), &item).map_err(|error| error.to_string()));
         match chunk {
             Ok(chunk) => drop(media.add_chunk(chunk)),
             Err(error) => findings.add(Code::ChunkInvalid, Place::default(), "a system chunk", error),

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::code::Code;
 use crate::collect::Collected;
+use crate::context::Context;
 use crate::csums::Orphans;
 use crate::data::BadData;
 use crate::extents::{Extent, Extents};
 use crate::finding::Place;
 use crate::pass::Pass;
-use crate::context::Context;
 use crate::sort::lock;
 use crate::space::Space;
 

@@ -13,8 +13,8 @@ use btrfs_disk::{Corrupt, Generation, Key, Logical, TreeId};
 
 use crate::code::Code;
 use crate::collect::{Collector, Local, Seen};
-use crate::finding::Place;
 use crate::context::Context;
+use crate::finding::Place;
 use crate::pointer::{Class, Pointer};
 use crate::sort::{Iter, Sorter, lock};
 
@@ -73,7 +73,8 @@ impl<'a> Walk<'a> {
             for group in batch.chunk_by(|a, b| a.at == b.at) {
                 self.visit(group, &mut blocks, &mut local);
             }
-            if let Some(below) = batch.first().and_then(|first| self.levels.get(usize::from(first.level).checked_sub(1)?))
+            if let Some(below) =
+                batch.first().and_then(|first| self.levels.get(usize::from(first.level).checked_sub(1)?))
             {
                 below.take(&mut local.pointers);
             }
@@ -201,7 +202,8 @@ impl<'a> Walk<'a> {
             }
             return;
         }
-        let Some((mirror, problem)) = problems.iter().find(|(_, problem)| matches!(problem, Problem::Corrupt(_))) else {
+        let Some((mirror, problem)) = problems.iter().find(|(_, problem)| matches!(problem, Problem::Corrupt(_)))
+        else {
             let found = problems.first().map(|(_, problem)| problem.found()).unwrap_or_default();
             self.add(Code::BlockRead, pointer, Some(0), "a readable copy", found);
             return;
@@ -234,14 +236,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    fn add(
-        &self,
-        code: Code,
-        pointer: &Pointer,
-        mirror: Option<u32>,
-        expected: impl ToString,
-        found: impl ToString,
-    ) {
+    fn add(&self, code: Code, pointer: &Pointer, mirror: Option<u32>, expected: impl ToString, found: impl ToString) {
         let code = if self.class == Class::Log { Code::LogBlock } else { code };
         self.cx.media.distrust(pointer.at);
         self.cx.findings.add(code, self.place(pointer, mirror), expected, found);

@@ -98,7 +98,11 @@ impl Inode {
             return;
         };
         let Some(kind) = self.kind() else { return };
-        if kind == FileKind::Directory { self.judge_dir(scan, item, &place) } else { self.judge_file(scan, item, &place) }
+        if kind == FileKind::Directory {
+            self.judge_dir(scan, item, &place)
+        } else {
+            self.judge_file(scan, item, &place)
+        }
         let entries = self.by_name.1.saturating_add(self.by_index.1);
         let holds_data = matches!(kind, FileKind::File | FileKind::Symlink);
         if (kind != FileKind::Directory && entries > 0) || (!holds_data && self.extents > 0) {

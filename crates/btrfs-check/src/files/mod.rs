@@ -25,10 +25,10 @@ use btrfs_disk::flags::Incompat;
 
 use crate::code::Code;
 use crate::collect::Facts;
+use crate::context::Context;
 use crate::csums::Needs;
 use crate::finding::Place;
 use crate::order::{self, Run};
-use crate::context::Context;
 use crate::sort::{Record, lock};
 
 pub(crate) use scan::SubvolumeEntry;

@@ -1,15 +1,15 @@
 //! One way through the leaves of a run.
 
+use btrfs_disk::Key;
 use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeExtrefEntry, InodeItem, OnDisk as _};
 use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::node::LeafView;
-use btrfs_disk::Key;
 
 use super::hash_name;
 use super::inode::Inode;
 use crate::code::Code;
-use crate::finding::Place;
 use crate::context::Context;
+use crate::finding::Place;
 use crate::sort::Record;
 
 /// An entry of a directory that leads to a subvolume.

@@ -1,0 +1,208 @@
+//! How damage is planted: a function that changes an image, or cannot.
+
+use std::sync::Arc;
+
+use blockdev::Device;
+use btrfs_check::{Code, Options, Pass, check};
+use btrfs_disk::node::{HEADER_SIZE, ITEM_SIZE, LeafView, NodeView, header};
+use btrfs_disk::{Key, Logical, TreeId};
+use testkit::hostile::Editor;
+
+/// One kind of damage.
+#[derive(Clone, Copy)]
+pub struct Plant {
+    pub code: Code,
+    pub name: &'static str,
+    /// The device with the damage; `None` where there is nothing to damage in this way.
+    pub plant: fn(&Planted) -> Option<Arc<dyn Device>>,
+}
+
+pub const fn plant(code: Code, name: &'static str, plant: fn(&Planted) -> Option<Arc<dyn Device>>) -> Plant {
+    Plant { code, name, plant }
+}
+
+/// An image that is about to be damaged.
+pub struct Planted {
+    pub device: Arc<dyn Device>,
+    pub editor: Editor,
+}
+
+pub type Damaged = Option<Arc<dyn Device>>;
+
+/// What a check with all passes finds.
+pub fn found(device: &Arc<dyn Device>) -> Vec<(Code, u64)> {
+    let passes = Pass::all().iter().map(|info| info.pass).collect();
+    let options = Options { passes, memory_bytes: 0, folder: std::env::temp_dir(), threads: 1 };
+    check(&[Arc::clone(device)], &options, &()).expect("a check is done, whatever is wrong").counts
+}
+
+impl Planted {
+    pub fn done(&self) -> Damaged {
+        Some(Arc::clone(&self.device))
+    }
+
+    /// All items of a tree.
+    pub fn items(&self, tree: TreeId) -> Vec<(Key, Vec<u8>)> {
+        self.editor.items(tree, Key::MIN..=Key::MAX).unwrap_or_default()
+    }
+
+    /// The first item of a type that passes.
+    pub fn first(&self, tree: TreeId, kind: u8, is_wanted: impl Fn(&Key, &[u8]) -> bool) -> Option<(Key, Vec<u8>)> {
+        self.items(tree).into_iter().find(|(key, data)| key.item_type == kind && is_wanted(key, data))
+    }
+
+    /// Changes the bytes of the first item of a type that passes.
+    pub fn change(
+        &self,
+        (tree, kind): (TreeId, u8),
+        is_wanted: impl Fn(&Key, &[u8]) -> bool,
+        change: impl FnOnce(&mut [u8]),
+    ) -> Damaged {
+        let (key, _) = self.first(tree, kind, is_wanted)?;
+        self.editor.change_item(tree, &key, change).ok()?;
+        self.done()
+    }
+
+    /// Takes out the first item of a type that passes and is not the first of its leaf.
+    pub fn remove(&self, (tree, kind): (TreeId, u8), is_wanted: impl Fn(&Key, &[u8]) -> bool) -> Damaged {
+        self.taken(tree, kind, is_wanted)?;
+        self.done()
+    }
+
+    /// As `remove`; returns what was taken.
+    pub fn taken(&self, tree: TreeId, kind: u8, is_wanted: impl Fn(&Key, &[u8]) -> bool) -> Option<(Key, Vec<u8>)> {
+        let items = self.items(tree).into_iter();
+        let mut wanted = items.filter(|(key, data)| key.item_type == kind && is_wanted(key, data));
+        wanted.find(|(key, _)| self.editor.remove_item(tree, key).is_ok())
+    }
+
+    pub fn put(&self, tree: TreeId, key: Key, data: &[u8]) -> Damaged {
+        self.editor.put_item(tree, &key, data).ok()?;
+        self.done()
+    }
+
+    /// The blocks of a tree at a level.
+    pub fn blocks(&self, tree: TreeId, level: u8) -> Vec<Logical> {
+        let Ok((root, _)) = self.editor.root(tree) else { return Vec::new() };
+        let mut todo = vec![root];
+        let mut found = Vec::new();
+        while let Some(at) = todo.pop() {
+            let Ok(block) = self.editor.block(at) else { continue };
+            let Some(head) = header(&block) else { continue };
+            if head.level == level {
+                found.push(at);
+            } else if head.level > level {
+                let node = NodeView::new(&block);
+                todo.extend((0..node.nritems()).rev().map(|slot| node.ptr(slot).0));
+            }
+        }
+        found
+    }
+
+    pub fn leaf(&self, tree: TreeId) -> Option<Logical> {
+        self.blocks(tree, 0).last().copied()
+    }
+
+    /// Changes bytes of a block in all copies, with its checksum.
+    pub fn change_block(&self, at: Logical, change: impl FnOnce(&mut [u8])) -> Damaged {
+        self.editor.change_block(at, change).ok()?;
+        self.done()
+    }
+
+    /// Inverts a byte on the device at each of these places.
+    pub fn rot(&self, places: &[u64]) -> Damaged {
+        for place in places {
+            let mut byte = [0];
+            self.device.read_at(*place, &mut byte).ok()?;
+            self.device.write_at(*place, &[&[!byte[0]]]).ok()?;
+        }
+        self.done()
+    }
+
+    /// The tree that block groups are in.
+    pub fn group_tree(&self) -> TreeId {
+        if self.editor.root(TreeId::BLOCK_GROUP).is_ok() { TreeId::BLOCK_GROUP } else { TreeId::EXTENT }
+    }
+
+    /// Changes the key of an item in place, in a leaf that has room for the order.
+    pub fn change_key(&self, tree: TreeId, key: &Key, new: Key) -> Damaged {
+        let path = self.editor.path(tree, key).ok()?;
+        let (at, slot) = *path.last()?;
+        let place = HEADER_SIZE + slot * ITEM_SIZE;
+        self.change_block(at, |block| {
+            block[place..place + 8].copy_from_slice(&new.objectid.to_le_bytes());
+            block[place + 8] = new.item_type;
+            block[place + 9..place + 17].copy_from_slice(&new.offset.to_le_bytes());
+        })
+    }
+
+    /// An item of a leaf by its place.
+    pub fn key_at(&self, at: Logical, slot: usize) -> Option<Key> {
+        let block = self.editor.block(at).ok()?;
+        let leaf = LeafView::new(&block);
+        (slot < leaf.nritems()).then(|| leaf.key(slot))
+    }
+}
+
+pub fn get_u64(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
+}
+
+pub fn set_u64(bytes: &mut [u8], at: usize, value: u64) {
+    bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
+}
+
+pub fn add_u64(bytes: &mut [u8], at: usize, more: u64) {
+    let value = get_u64(bytes, at).wrapping_add(more);
+    set_u64(bytes, at, value);
+}
+
+pub fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
+    bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+}
+
+/// A device that cannot read some bytes.
+#[derive(Debug)]
+pub struct Faulty {
+    pub below: Arc<dyn Device>,
+    pub bad: Vec<u64>,
+}
+
+impl Device for Faulty {
+    fn name(&self) -> &str {
+        self.below.name()
+    }
+
+    fn size_bytes(&self) -> u64 {
+        self.below.size_bytes()
+    }
+
+    fn is_read_only(&self) -> bool {
+        true
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockdev::Result<()> {
+        let end = offset + buf.len() as u64;
+        if self.bad.iter().any(|bad| (offset..end).contains(bad)) {
+            // Past the end there is nothing to be read, which serves as well as a bad sector.
+            return self.below.read_at(self.below.size_bytes(), &mut [0]);
+        }
+        self.below.read_at(offset, buf)
+    }
+
+    fn write_at(&self, _: u64, _: &[&[u8]]) -> blockdev::Result<()> {
+        panic!("a check never writes")
+    }
+
+    fn flush(&self) -> blockdev::Result<()> {
+        panic!("a check never flushes")
+    }
+
+    fn discard(&self, _: u64, _: u64) -> blockdev::Result<()> {
+        panic!("a check never discards")
+    }
+
+    fn grow(&self, _: u64) -> blockdev::Result<()> {
+        panic!("a check never grows")
+    }
+}
