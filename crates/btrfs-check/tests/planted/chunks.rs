@@ -23,7 +23,7 @@ fn any(_: &Key, _: &[u8]) -> bool {
     true
 }
 
-pub const PLANTS: &[Plant] = &[
+pub(crate) const PLANTS: &[Plant] = &[
     plant(Code::SuperCopy, "rot in a mirror", |image| image.rot(&[MIRROR + 100])),
     plant(Code::SuperCopy, "rot in the first copy", |image| image.rot(&[SUPERBLOCK_OFFSET + 100])),
     plant(Code::SuperMirror, "used bytes", |image| {

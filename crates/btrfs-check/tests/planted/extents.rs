@@ -72,7 +72,7 @@ fn log_leaf(image: &Planted) -> Option<Logical> {
     log.last().map(|block| block.at)
 }
 
-pub const PLANTS: &[Plant] = &[
+pub(crate) const PLANTS: &[Plant] = &[
     plant(Code::ExtentMissing, "of a tree block", |image| image.remove(BLOCK, any)),
     plant(Code::ExtentMissing, "of data", |image| image.remove(EXTENT, is_single)),
     plant(Code::ExtentUnreferenced, "data", |image| unused(image, chunk_end(image, 1)? - 65536, 4096)),

@@ -50,7 +50,7 @@ fn inode(image: &Planted, is_wanted: fn(&Key, &[u8]) -> bool, change: impl FnOnc
     image.change(INODE, is_wanted, change)
 }
 
-pub const PLANTS: &[Plant] = &[
+pub(crate) const PLANTS: &[Plant] = &[
     plant(Code::FileInodeMissing, "of a file", |image| image.remove(INODE, is_file)),
     plant(Code::FileInodeMissing, "of a directory", |image| image.remove(INODE, is_dir)),
     plant(Code::FileLinkCount, "of a file", |image| inode(image, is_file, |item| set_u32(item, NLINK_AT, 7))),

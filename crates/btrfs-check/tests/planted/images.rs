@@ -7,12 +7,12 @@ use spinney::{MakeOptions, Volume};
 use testkit::hostile::{Base, bases};
 use vfs::SnapshotMode;
 
-pub struct Image {
+pub(crate) struct Image {
     pub base: Base,
 }
 
 /// Images of all forms, with a log and without, and one with quotas.
-pub fn all() -> &'static [Image] {
+pub(crate) fn all() -> &'static [Image] {
     static IMAGES: OnceLock<Vec<Image>> = OnceLock::new();
     IMAGES.get_or_init(|| {
         let mut images: Vec<Image> = bases().unwrap().into_iter().map(|base| Image { base }).collect();
@@ -26,7 +26,7 @@ fn quotas() -> Base {
     let volume = Volume::options().workers(1).make_device(device.clone(), &MakeOptions::default()).unwrap();
     volume.create_subvolume("/sub").unwrap();
     volume.write("/sub/file", vec![7; 100_000]).unwrap();
-    volume.enable_quotas(spinney::QuotaKind::Full).unwrap();
+    volume.enable_quotas(spinney::QuotaKind::Shared).unwrap();
     volume.snapshot("/sub", "/snap", SnapshotMode::ReadWrite).unwrap();
     volume.write("/snap/other", vec![8; 50_000]).unwrap();
     volume.sync().unwrap();

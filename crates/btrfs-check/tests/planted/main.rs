@@ -39,7 +39,7 @@ fn each_code_is_found_where_it_is_planted() {
     let mut pairs: BTreeMap<&str, BTreeSet<String>> = BTreeMap::new();
     for plant in plants() {
         let mut is_planted = false;
-        for image in &images {
+        for image in images {
             match one(&plant, image) {
                 Some(Ok(())) => {
                     is_planted = true;

@@ -10,27 +10,27 @@ use testkit::hostile::Editor;
 
 /// One kind of damage.
 #[derive(Clone, Copy)]
-pub struct Plant {
+pub(crate) struct Plant {
     pub code: Code,
     pub name: &'static str,
     /// The device with the damage; `None` where there is nothing to damage in this way.
     pub plant: fn(&Planted) -> Option<Arc<dyn Device>>,
 }
 
-pub const fn plant(code: Code, name: &'static str, plant: fn(&Planted) -> Option<Arc<dyn Device>>) -> Plant {
+pub(crate) const fn plant(code: Code, name: &'static str, plant: fn(&Planted) -> Option<Arc<dyn Device>>) -> Plant {
     Plant { code, name, plant }
 }
 
 /// An image that is about to be damaged.
-pub struct Planted {
+pub(crate) struct Planted {
     pub device: Arc<dyn Device>,
     pub editor: Editor,
 }
 
-pub type Damaged = Option<Arc<dyn Device>>;
+pub(crate) type Damaged = Option<Arc<dyn Device>>;
 
 /// What a check with all passes finds.
-pub fn found(device: &Arc<dyn Device>) -> Vec<(Code, u64)> {
+pub(crate) fn found(device: &Arc<dyn Device>) -> Vec<(Code, u64)> {
     let passes = Pass::all().iter().map(|info| info.pass).collect();
     let options = Options { passes, memory_bytes: 0, folder: std::env::temp_dir(), threads: 1 };
     check(&[Arc::clone(device)], &options, &()).expect("a check is done, whatever is wrong").counts
@@ -144,26 +144,26 @@ impl Planted {
     }
 }
 
-pub fn get_u64(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn get_u64(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap())
 }
 
-pub fn set_u64(bytes: &mut [u8], at: usize, value: u64) {
+pub(crate) fn set_u64(bytes: &mut [u8], at: usize, value: u64) {
     bytes[at..at + 8].copy_from_slice(&value.to_le_bytes());
 }
 
-pub fn add_u64(bytes: &mut [u8], at: usize, more: u64) {
+pub(crate) fn add_u64(bytes: &mut [u8], at: usize, more: u64) {
     let value = get_u64(bytes, at).wrapping_add(more);
     set_u64(bytes, at, value);
 }
 
-pub fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
+pub(crate) fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
 }
 
 /// A device that cannot read some bytes.
 #[derive(Debug)]
-pub struct Faulty {
+pub(crate) struct Faulty {
     pub below: Arc<dyn Device>,
     pub bad: Vec<u64>,
 }

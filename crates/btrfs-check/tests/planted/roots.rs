@@ -29,7 +29,7 @@ fn gone(image: &Planted, tree: TreeId) -> Damaged {
     image.remove((TreeId::ROOT, ROOT_ITEM), |key, _| key.objectid == tree.0)
 }
 
-pub const PLANTS: &[Plant] = &[
+pub(crate) const PLANTS: &[Plant] = &[
     plant(Code::RootMissing, "of relocation", |image| gone(image, TreeId::DATA_RELOC)),
     plant(Code::RootMissing, "of checksums", |image| gone(image, TreeId::CSUM)),
     plant(Code::RootMissing, "of free space", |image| gone(image, TreeId::FREE_SPACE)),

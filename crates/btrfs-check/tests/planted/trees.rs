@@ -53,7 +53,7 @@ fn any(_: &Key, _: &[u8]) -> bool {
     true
 }
 
-pub const PLANTS: &[Plant] = &[
+pub(crate) const PLANTS: &[Plant] = &[
     plant(Code::BlockRead, "of files", |image| {
         let bad = image.editor.places(image.leaf(TreeId::FS)?).ok()?;
         let device: Arc<dyn Device> = Arc::new(Faulty { below: image.device.clone(), bad });
