@@ -65,7 +65,9 @@ fn references(
     entries: &HashMap<u64, Vec<SubvolumeEntry>>,
 ) {
     let findings = &cx.findings;
-    let (mut down, mut up): (BTreeMap<(u64, u64), Name<'_>>, BTreeMap<(u64, u64), Name<'_>>) = Default::default();
+    // By parent and child.
+    let mut down: BTreeMap<(u64, u64), Name<'_>> = BTreeMap::new();
+    let mut up: BTreeMap<(u64, u64), Name<'_>> = BTreeMap::new();
     for (key, dir, index, name) in &facts.root_refs {
         if key.item_type == item_type::ROOT_REF {
             down.insert((key.objectid, key.offset), (*dir, *index, name));

@@ -26,8 +26,9 @@ const FILE_BLOCKS_MAX: u64 = 2 << 20;
 /// What a file of `btrfs-image` starts with.
 const DUMP_MAGIC: u64 = 0xbd5c_25e2_7295_668b;
 /// Exit codes of a command that says why it does not go on: the caller, the image, the program's
-/// limits, or the host (which takes no second file of one name).
-const REFUSALS: &[i32] = &[1, 3, 4, 6];
+/// limits, or the host (which takes no second file of one name). A check ends with 4 where it found errors, and with 8
+/// where it cannot begin.
+const REFUSALS: &[i32] = &[1, 3, 4, 6, 8];
 const SIGXFSZ: i32 = 25;
 
 /// The commands, with `IMAGE` and `DEST` to be put in.
@@ -46,6 +47,8 @@ const COMMANDS: &[&[&str]] = &[
     &["dump", "tree", "IMAGE", "extent"],
     &["dump", "tree", "IMAGE", "chunk"],
     &["dump", "tree", "IMAGE", "csum"],
+    &["check", "--quiet", "IMAGE"],
+    &["check", "--quiet", "--data", "--json", "IMAGE"],
     &["get", "IMAGE", "/.", "DEST"],
 ];
 

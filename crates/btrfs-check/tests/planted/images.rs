@@ -8,7 +8,7 @@ use testkit::hostile::{Base, bases};
 use vfs::SnapshotMode;
 
 pub(crate) struct Image {
-    pub base: Base,
+    pub(crate) base: Base,
 }
 
 /// Images of all forms, with a log and without, and one with quotas.

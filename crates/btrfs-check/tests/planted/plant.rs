@@ -4,17 +4,17 @@ use std::sync::Arc;
 
 use blockdev::Device;
 use btrfs_check::{Code, Options, Pass, check};
-use btrfs_disk::node::{HEADER_SIZE, ITEM_SIZE, LeafView, NodeView, header};
+use btrfs_disk::node::{NodeView, header};
 use btrfs_disk::{Key, Logical, TreeId};
 use testkit::hostile::Editor;
 
 /// One kind of damage.
 #[derive(Clone, Copy)]
 pub(crate) struct Plant {
-    pub code: Code,
-    pub name: &'static str,
+    pub(crate) code: Code,
+    pub(crate) name: &'static str,
     /// The device with the damage; `None` where there is nothing to damage in this way.
-    pub plant: fn(&Planted) -> Option<Arc<dyn Device>>,
+    pub(crate) plant: fn(&Planted) -> Option<Arc<dyn Device>>,
 }
 
 pub(crate) const fn plant(code: Code, name: &'static str, plant: fn(&Planted) -> Option<Arc<dyn Device>>) -> Plant {
@@ -23,8 +23,8 @@ pub(crate) const fn plant(code: Code, name: &'static str, plant: fn(&Planted) ->
 
 /// An image that is about to be damaged.
 pub(crate) struct Planted {
-    pub device: Arc<dyn Device>,
-    pub editor: Editor,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) editor: Editor,
 }
 
 pub(crate) type Damaged = Option<Arc<dyn Device>>;
@@ -37,22 +37,27 @@ pub(crate) fn found(device: &Arc<dyn Device>) -> Vec<(Code, u64)> {
 }
 
 impl Planted {
-    pub fn done(&self) -> Damaged {
+    pub(crate) fn done(&self) -> Damaged {
         Some(Arc::clone(&self.device))
     }
 
     /// All items of a tree.
-    pub fn items(&self, tree: TreeId) -> Vec<(Key, Vec<u8>)> {
+    pub(crate) fn items(&self, tree: TreeId) -> Vec<(Key, Vec<u8>)> {
         self.editor.items(tree, Key::MIN..=Key::MAX).unwrap_or_default()
     }
 
     /// The first item of a type that passes.
-    pub fn first(&self, tree: TreeId, kind: u8, is_wanted: impl Fn(&Key, &[u8]) -> bool) -> Option<(Key, Vec<u8>)> {
+    pub(crate) fn first(
+        &self,
+        tree: TreeId,
+        kind: u8,
+        is_wanted: impl Fn(&Key, &[u8]) -> bool,
+    ) -> Option<(Key, Vec<u8>)> {
         self.items(tree).into_iter().find(|(key, data)| key.item_type == kind && is_wanted(key, data))
     }
 
     /// Changes the bytes of the first item of a type that passes.
-    pub fn change(
+    pub(crate) fn change(
         &self,
         (tree, kind): (TreeId, u8),
         is_wanted: impl Fn(&Key, &[u8]) -> bool,
@@ -64,25 +69,30 @@ impl Planted {
     }
 
     /// Takes out the first item of a type that passes and is not the first of its leaf.
-    pub fn remove(&self, (tree, kind): (TreeId, u8), is_wanted: impl Fn(&Key, &[u8]) -> bool) -> Damaged {
+    pub(crate) fn remove(&self, (tree, kind): (TreeId, u8), is_wanted: impl Fn(&Key, &[u8]) -> bool) -> Damaged {
         self.taken(tree, kind, is_wanted)?;
         self.done()
     }
 
     /// As `remove`; returns what was taken.
-    pub fn taken(&self, tree: TreeId, kind: u8, is_wanted: impl Fn(&Key, &[u8]) -> bool) -> Option<(Key, Vec<u8>)> {
+    pub(crate) fn taken(
+        &self,
+        tree: TreeId,
+        kind: u8,
+        is_wanted: impl Fn(&Key, &[u8]) -> bool,
+    ) -> Option<(Key, Vec<u8>)> {
         let items = self.items(tree).into_iter();
         let mut wanted = items.filter(|(key, data)| key.item_type == kind && is_wanted(key, data));
         wanted.find(|(key, _)| self.editor.remove_item(tree, key).is_ok())
     }
 
-    pub fn put(&self, tree: TreeId, key: Key, data: &[u8]) -> Damaged {
+    pub(crate) fn put(&self, tree: TreeId, key: Key, data: &[u8]) -> Damaged {
         self.editor.put_item(tree, &key, data).ok()?;
         self.done()
     }
 
     /// The blocks of a tree at a level.
-    pub fn blocks(&self, tree: TreeId, level: u8) -> Vec<Logical> {
+    pub(crate) fn blocks(&self, tree: TreeId, level: u8) -> Vec<Logical> {
         let Ok((root, _)) = self.editor.root(tree) else { return Vec::new() };
         let mut todo = vec![root];
         let mut found = Vec::new();
@@ -99,18 +109,18 @@ impl Planted {
         found
     }
 
-    pub fn leaf(&self, tree: TreeId) -> Option<Logical> {
+    pub(crate) fn leaf(&self, tree: TreeId) -> Option<Logical> {
         self.blocks(tree, 0).last().copied()
     }
 
     /// Changes bytes of a block in all copies, with its checksum.
-    pub fn change_block(&self, at: Logical, change: impl FnOnce(&mut [u8])) -> Damaged {
+    pub(crate) fn change_block(&self, at: Logical, change: impl FnOnce(&mut [u8])) -> Damaged {
         self.editor.change_block(at, change).ok()?;
         self.done()
     }
 
     /// Inverts a byte on the device at each of these places.
-    pub fn rot(&self, places: &[u64]) -> Damaged {
+    pub(crate) fn rot(&self, places: &[u64]) -> Damaged {
         for place in places {
             let mut byte = [0];
             self.device.read_at(*place, &mut byte).ok()?;
@@ -120,27 +130,8 @@ impl Planted {
     }
 
     /// The tree that block groups are in.
-    pub fn group_tree(&self) -> TreeId {
+    pub(crate) fn group_tree(&self) -> TreeId {
         if self.editor.root(TreeId::BLOCK_GROUP).is_ok() { TreeId::BLOCK_GROUP } else { TreeId::EXTENT }
-    }
-
-    /// Changes the key of an item in place, in a leaf that has room for the order.
-    pub fn change_key(&self, tree: TreeId, key: &Key, new: Key) -> Damaged {
-        let path = self.editor.path(tree, key).ok()?;
-        let (at, slot) = *path.last()?;
-        let place = HEADER_SIZE + slot * ITEM_SIZE;
-        self.change_block(at, |block| {
-            block[place..place + 8].copy_from_slice(&new.objectid.to_le_bytes());
-            block[place + 8] = new.item_type;
-            block[place + 9..place + 17].copy_from_slice(&new.offset.to_le_bytes());
-        })
-    }
-
-    /// An item of a leaf by its place.
-    pub fn key_at(&self, at: Logical, slot: usize) -> Option<Key> {
-        let block = self.editor.block(at).ok()?;
-        let leaf = LeafView::new(&block);
-        (slot < leaf.nritems()).then(|| leaf.key(slot))
     }
 }
 
@@ -164,8 +155,8 @@ pub(crate) fn set_u32(bytes: &mut [u8], at: usize, value: u32) {
 /// A device that cannot read some bytes.
 #[derive(Debug)]
 pub(crate) struct Faulty {
-    pub below: Arc<dyn Device>,
-    pub bad: Vec<u64>,
+    pub(crate) below: Arc<dyn Device>,
+    pub(crate) bad: Vec<u64>,
 }
 
 impl Device for Faulty {
