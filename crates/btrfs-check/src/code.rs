@@ -104,7 +104,8 @@ codes! {
     SuperDevice "super-device" Super "the superblock's device item disagrees with the chunk tree" NONE REBUILD;
     SuperDeviceCount "super-device-count" Super "the number of devices is wrong" NONE REBUILD;
     SuperTotalBytes "super-total-bytes" Super "the size of the file system is not that of its devices" FULL REBUILD;
-    SuperSystemChunks "super-system-chunks" Super "the superblock's system chunks are not those of the chunk tree" LOST SAVE;
+    SuperSystemChunks "super-system-chunks" Super
+        "the superblock's system chunks are not those of the chunk tree" LOST SAVE;
     DeviceMissing "device-missing" Super "a device is not there" COPY SAVE;
     DeviceSmall "device-small" Super "a device is smaller than the file system believes" UNREAD SAVE;
 
@@ -137,23 +138,31 @@ codes! {
     BlockMirrorsDiffer "block-mirrors-differ" Trees "the copies of a tree block are valid and differ" COPY MIRROR;
 
     ExtentMissing "extent-missing" Extents "an extent is in use, and has no extent item" OVERWRITE REBUILD;
-    ExtentUnreferenced "extent-unreferenced" Extents "an extent item stands for an extent that nothing uses" LEAK REBUILD;
-    ExtentRefMissing "extent-ref-missing" Extents "a reference to an extent is not in its extent item" OVERWRITE REBUILD;
+    ExtentUnreferenced "extent-unreferenced" Extents
+        "an extent item stands for an extent that nothing uses" LEAK REBUILD;
+    ExtentRefMissing "extent-ref-missing" Extents
+        "a reference to an extent is not in its extent item" OVERWRITE REBUILD;
     ExtentRefExtra "extent-ref-extra" Extents "an extent item lists a reference that does not exist" LEAK REBUILD;
-    ExtentRefCount "extent-ref-count" Extents "a reference is counted another number of times than it exists" OVERWRITE REBUILD;
-    ExtentRefTotal "extent-ref-total" Extents "an extent item's total is not the sum of its references" OVERWRITE REBUILD;
+    ExtentRefCount "extent-ref-count" Extents
+        "a reference is counted another number of times than it exists" OVERWRITE REBUILD;
+    ExtentRefTotal "extent-ref-total" Extents
+        "an extent item's total is not the sum of its references" OVERWRITE REBUILD;
     ExtentOverlap "extent-overlap" Extents "two extents overlap" OVERWRITE SAVE;
     ExtentKind "extent-kind" Extents "an extent item says data for a tree block, or the reverse" OVERWRITE REBUILD;
-    ExtentLength "extent-length" Extents "a file uses an extent of another length than the extent item has" OVERWRITE REBUILD;
+    ExtentLength "extent-length" Extents
+        "a file uses an extent of another length than the extent item has" OVERWRITE REBUILD;
     ExtentLevel "extent-level" Extents "an extent item has another level than its tree block" NONE REBUILD;
-    ExtentGeneration "extent-generation" Extents "an extent item has another generation than its tree block" NONE REBUILD;
+    ExtentGeneration "extent-generation" Extents
+        "an extent item has another generation than its tree block" NONE REBUILD;
     ExtentOutside "extent-outside" Extents "an extent is not inside one block group" OVERWRITE SAVE;
     ExtentGroupKind "extent-group-kind" Extents "an extent is in a block group for another use" NONE REBUILD;
-    ExtentOwner "extent-owner" Extents "a tree block's owner does not refer to it, and it has no full back references" LEAK REBUILD;
+    ExtentOwner "extent-owner" Extents
+        "a tree block's owner does not refer to it, and it has no full back references" LEAK REBUILD;
 
     GroupUsed "group-used" Space "a block group's used bytes are not those of its extents" FULL REBUILD;
     SuperUsed "super-used" Space "the superblock's used bytes are not those of the block groups" FULL REBUILD;
-    FreeSpaceGroup "free-space-group" Space "the free-space tree lacks a block group, or has another size for it" FULL CACHE;
+    FreeSpaceGroup "free-space-group" Space
+        "the free-space tree lacks a block group, or has another size for it" FULL CACHE;
     FreeSpaceCount "free-space-count" Space "the free-space tree counts its ranges wrongly" FULL CACHE;
     FreeSpaceMissing "free-space-missing" Space "free space is not in the free-space tree" FULL CACHE;
     FreeSpaceUsed "free-space-used" Space "the free-space tree says that space in use is free" OVERWRITE CACHE;
@@ -169,7 +178,8 @@ codes! {
     FileEntryNoRef "file-entry-no-ref" Files "a directory has a name that its inode does not know" NAMES REBUILD;
     FileEntryNoInode "file-entry-no-inode" Files "a name leads to an inode that does not exist" NAMES REBUILD;
     FileEntryType "file-entry-type" Files "a directory entry has another type than its inode" NAMES REBUILD;
-    FileDirItemMissing "file-dir-item-missing" Files "a name is in the list of its directory, but is not found" NAMES REBUILD;
+    FileDirItemMissing "file-dir-item-missing" Files
+        "a name is in the list of its directory, but is not found" NAMES REBUILD;
     FileDirIndexMissing "file-dir-index-missing" Files "a name is found in its directory, but not listed" NAMES REBUILD;
     FileDirSize "file-dir-size" Files "a directory's size is not that of its names" NUMBERS LATER;
     FileDirLinks "file-dir-links" Files "a directory has several names" NAMES REBUILD;

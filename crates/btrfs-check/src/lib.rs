@@ -6,7 +6,7 @@
 //! ```
 //!
 //! [`check`] reads every tree block once, on all mirrors, level by level and in the order of addresses, and gives each
-//! to `collect`, which turns items into records of fixed size. What has to agree is compared when the records are sorted:
+//! to `collect`, which turns items into records of fixed size. What has to agree is compared once they are sorted:
 //! references with extent items, extents with free space, checksums with files. Inodes are read a second time in the
 //! order of their keys, since nearly all that has to agree about an inode lies side by side in its tree.
 //!
@@ -14,8 +14,8 @@
 //! - nothing is written to a device; what does not fit into the memory that [`Options`] allow is sorted in files that
 //!   have no name;
 //! - tree blocks are believed only as far as the verifier of `btrfs-disk` accepts them. A block that it refuses for one
-//!   item, or for what its parent says, is reported and still read, since views of blocks are safe on any bytes; one with
-//!   a wrong checksum is not;
+//!   item, or for what its parent says, is reported and still read, since views of blocks are safe on any bytes; one
+//!   with a wrong checksum is not;
 //! - a tree block leads only to blocks of the level below, so that every walk ends.
 //!
 //! How it fails: what is wrong with the file system is a [`Finding`], never an error. [`Error`] is left for what keeps

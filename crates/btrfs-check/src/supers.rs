@@ -107,7 +107,7 @@ fn read(device: &dyn Device, offset: u64) -> Result<Superblock, String> {
     unchecked.verify(offset).map_err(|error| error.to_string())
 }
 
-/// What a mirror says otherwise than the copy in use. The log is only in the first: mirrors are not written by an fsync.
+/// What a mirror says otherwise than the copy in use. Only the first has the log: an fsync does not write mirrors.
 fn difference(chosen: &DiskSuperblock, copy: &DiskSuperblock) -> Option<(&'static str, u64, u64)> {
     let values = |fields: &DiskSuperblock| {
         [

@@ -2,6 +2,8 @@
 //! memory. With `SPINNEY_BTRFS_CHECK=1` the images are also given to `btrfs check` (as files, never mounted), and those
 //! that only one of both finds fault with are counted. `SPINNEY_CHECK_IMAGES` asks for another number of images.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::as_conversions, missing_docs, reason = "tests fail by panicking")]
+
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileExt as _;
 use std::process::{Command, Stdio};

@@ -8,7 +8,6 @@ use super::hash_name;
 use super::scan::Scan;
 use crate::code::Code;
 use crate::finding::Place;
-use crate::order::Run;
 
 /// What was seen of an inode so far.
 pub(super) struct Inode {
@@ -188,9 +187,4 @@ fn compare_entries(scan: &Scan<'_>, dir: u64, place: &Place) {
         let (expected, found) = (by_name.len(), by_index.len());
         findings.add_what(Code::FileDirItemMissing, "number of entries", place.clone(), expected, found);
     }
-}
-
-/// Leaves of all runs, in order.
-pub(super) fn leaves(runs: &[Run]) -> impl Iterator<Item = u64> + '_ {
-    runs.iter().flat_map(|run| run.leaves.iter().copied())
 }

@@ -7,7 +7,6 @@ use btrfs_disk::key::item_type;
 use btrfs_disk::node::LeafView;
 use btrfs_disk::{Key, TreeId};
 
-use super::inode::leaves;
 use super::{Code, Context, Place, Run, hash_name};
 use crate::order::at_or_after;
 use crate::sort::{Record, Sorter};
@@ -166,4 +165,9 @@ fn items_from(cx: &Context<'_>, tree: u64, from: Key, mut each: impl FnMut(&Key,
         }
         wanted = key.next();
     }
+}
+
+/// Leaves of all runs, in order.
+fn leaves(runs: &[Run]) -> impl Iterator<Item = u64> + '_ {
+    runs.iter().flat_map(|run| run.leaves.iter().copied())
 }

@@ -6,7 +6,7 @@
 //! names, and only where they are not `links` looks for those that differ.
 //!
 //! The leaves below one node of level 1 are a run, which a thread takes at a time. An inode belongs to the run where its
-//! items begin. What a run came to is kept by its place in the tree, so that snapshots cost what they do not share.
+//! items begin. What a run came to is kept by its place in the tree, so that snapshots cost what they have alone.
 //!
 //! Failure: findings only; blocks that cannot be read are left out, and sums are not compared then.
 

@@ -69,7 +69,7 @@ fn data_places(image: &Planted) -> Option<Vec<u64>> {
 fn log_leaf(image: &Planted) -> Option<Logical> {
     let log =
         image.editor.blocks().ok()?.into_iter().filter(|block| block.tree == TreeId::TREE_LOG && block.level == 0);
-    log.last().map(|block| block.at)
+    log.max_by_key(|block| block.at).map(|block| block.at)
 }
 
 pub(crate) const PLANTS: &[Plant] = &[
