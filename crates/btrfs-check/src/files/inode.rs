@@ -5,9 +5,17 @@ use btrfs_disk::items::{DirEntry, FileExtent, FileKind, InodeItem};
 use btrfs_disk::key::item_type;
 
 use super::hash_name;
-use super::scan::Scan;
 use crate::code::Code;
+use crate::context::Context;
 use crate::finding::Place;
+
+/// The subvolume that inodes are looked at in.
+#[derive(Clone, Copy)]
+pub(super) struct View<'a> {
+    pub(super) cx: &'a Context<'a>,
+    pub(super) tree: u64,
+    pub(super) has_no_holes: bool,
+}
 
 /// What was seen of an inode so far.
 pub(super) struct Inode {
@@ -87,7 +95,7 @@ impl Inode {
         overlap
     }
 
-    pub(super) fn judge(&self, scan: &Scan<'_>) {
+    pub(super) fn judge(&self, scan: &View<'_>) {
         let findings = &scan.cx.findings;
         let place = Place::inode(scan.tree, self.number);
         let Some(item) = &self.item else {
@@ -110,7 +118,7 @@ impl Inode {
         }
     }
 
-    fn judge_dir(&self, scan: &Scan<'_>, item: &InodeItem, place: &Place) {
+    fn judge_dir(&self, scan: &View<'_>, item: &InodeItem, place: &Place) {
         let findings = &scan.cx.findings;
         if self.names > 1 {
             findings.add(Code::FileDirLinks, place.clone(), "one name", self.names);
@@ -128,7 +136,7 @@ impl Inode {
         }
     }
 
-    fn judge_file(&self, scan: &Scan<'_>, item: &InodeItem, place: &Place) {
+    fn judge_file(&self, scan: &View<'_>, item: &InodeItem, place: &Place) {
         let findings = &scan.cx.findings;
         if u64::from(item.nlink.get()) != self.names {
             findings.add(Code::FileLinkCount, place.clone(), self.names, item.nlink);
@@ -156,7 +164,7 @@ impl Inode {
 }
 
 /// Entries by name and by position of one directory are not the same: which?
-fn compare_entries(scan: &Scan<'_>, dir: u64, place: &Place) {
+fn compare_entries(scan: &View<'_>, dir: u64, place: &Place) {
     let mut by_name: Vec<(Vec<u8>, u64)> = Vec::new();
     let mut by_index: Vec<(Vec<u8>, u64)> = Vec::new();
     super::links::items_of(scan.cx, scan.tree, dir, |key, data| {

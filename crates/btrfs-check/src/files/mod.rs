@@ -5,8 +5,8 @@
 //! added up as hashes of (inode, directory, position, name, type); where the sums of a subvolume are equal, so are the
 //! names, and only where they are not `links` looks for those that differ.
 //!
-//! The leaves below one node of level 1 are a run, which a thread takes at a time. An inode belongs to the run where its
-//! items begin. What a run came to is kept by its place in the tree, so that snapshots cost what they have alone.
+//! The leaves below one node of level 1 are a run, which a thread takes at a time. An inode belongs to the run where
+//! its items begin. What a run came to is kept by its place in the tree, so that snapshots cost what they have alone.
 //!
 //! Failure: findings only; blocks that cannot be read are left out, and sums are not compared then.
 

@@ -6,7 +6,7 @@ use btrfs_disk::key::{item_type, objectid};
 use btrfs_disk::node::LeafView;
 
 use super::hash_name;
-use super::inode::Inode;
+use super::inode::{Inode, View};
 use crate::code::Code;
 use crate::context::Context;
 use crate::finding::Place;
@@ -198,6 +198,6 @@ impl<'a> Scan<'a> {
         if inode.names == 0 && inode.item.is_some_and(|item| item.nlink.get() == 0) {
             self.found.unnamed.push(inode.number);
         }
-        inode.judge(self);
+        inode.judge(&View { cx: self.cx, tree: self.tree, has_no_holes: self.has_no_holes });
     }
 }
