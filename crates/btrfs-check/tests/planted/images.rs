@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use blockdev::backends::MemoryDevice;
-use spinney::{MakeOptions, Volume};
+use spinney::{Env, MakeOptions, Volume};
 use testkit::hostile::{Base, bases};
 use vfs::SnapshotMode;
 
@@ -23,7 +23,11 @@ pub(crate) fn all() -> &'static [Image] {
 
 fn quotas() -> Base {
     let device = Arc::new(MemoryDevice::new(96 << 20));
-    let volume = Volume::options().workers(1).make_device(device.clone(), &MakeOptions::default()).unwrap();
+    let volume = Volume::options()
+        .workers(1)
+        .env(Env::seeded(5, (1_700_000_000, 0)))
+        .make_device(device.clone(), &MakeOptions::default())
+        .unwrap();
     volume.create_subvolume("/sub").unwrap();
     volume.write("/sub/file", vec![7; 100_000]).unwrap();
     volume.enable_quotas(spinney::QuotaKind::Shared).unwrap();

@@ -8,7 +8,7 @@ use btrfs_disk::key::item_type::{
 use btrfs_disk::key::objectid;
 use btrfs_disk::{InodeNo, Key, TreeId};
 
-use super::plant::{Damaged, Plant, Planted, add_u64, plant, set_u32, set_u64};
+use super::plant::{Damaged, Plant, Planted, add_u64, get_u64, plant, set_u32, set_u64};
 
 const REFS_AT: usize = 160 + 8 * 7;
 const UUID_AT: usize = 160 + 8 * 7 + 4 + 17 + 2 + 8;
@@ -61,7 +61,10 @@ pub(crate) const PLANTS: &[Plant] = &[
         let is_default = |key: &Key, _: &[u8]| key.objectid == objectid::ROOT_TREE_DIR;
         image.change((TreeId::ROOT, DIR_ITEM), is_default, |item| set_u64(item, 0, 7777))
     }),
-    plant(Code::UuidMissing, "gone", |image| image.remove((TreeId::UUID, UUID_KEY_SUBVOL), any)),
+    plant(Code::UuidMissing, "gone", |image| {
+        // The top level is found without it.
+        image.remove((TreeId::UUID, UUID_KEY_SUBVOL), |_, item| get_u64(item, 0) != TreeId::FS.0)
+    }),
     plant(Code::UuidMissing, "another UUID", |image| root(image, |item| item[UUID_AT] ^= 1)),
     plant(Code::UuidExtra, "another subvolume", |image| {
         image.change((TreeId::UUID, UUID_KEY_SUBVOL), any, |item| set_u64(item, 0, 7777))
