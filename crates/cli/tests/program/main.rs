@@ -5,6 +5,7 @@
 mod backup;
 mod balance;
 mod changes;
+mod check;
 mod copies;
 mod du;
 mod failures;

@@ -1,0 +1,45 @@
+//! `spinney check`: what it says of sound and of damaged images, and how it ends.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt as _;
+
+use crate::harness::Bench;
+
+#[test]
+fn a_sound_image_has_nothing_to_be_said_of() {
+    let bench = Bench::new();
+    bench.filled_image();
+    let bytes = std::fs::read(bench.path("a.img")).unwrap();
+    bench.ok("check a.img");
+    let report = bench.json("check --data --json a.img");
+    assert_eq!(report["findings"].as_array().map(Vec::len), Some(0), "{report}");
+    assert!(std::fs::read(bench.path("a.img")).unwrap() == bytes, "a check writes nothing");
+    for pass in ["super", "chunks", "trees", "extents", "files", "csums"] {
+        assert!(bench.ok("check --list-passes").contains(pass), "{pass}");
+    }
+    assert!(bench.ok("check --explain all").lines().count() > 98);
+    assert_eq!(bench.run("check --pass nonsense a.img").status, 16);
+    assert_eq!(bench.run("check missing.img").status, 8);
+}
+
+#[test]
+fn what_is_wrong_is_told_with_a_code_and_a_path() {
+    let bench = Bench::new();
+    bench.filled_image();
+    std::fs::write(bench.path("wide"), b"wide ".repeat(20_000)).unwrap();
+    bench.ok("put -q a.img wide /wide");
+    let bytes = std::fs::read(bench.path("a.img")).unwrap();
+    let at = bytes.chunks(4096).position(|sector| sector.starts_with(b"wide wide")).expect("the data is there");
+    let file = File::options().write(true).open(bench.path("a.img")).unwrap();
+    file.write_all_at(b"rot", u64::try_from(at).unwrap() * 4096 + 100).unwrap();
+    // Data is read only where that is asked for.
+    bench.ok("check a.img");
+    let run = bench.run("check --data a.img");
+    assert_eq!(run.status, 4, "{}", run.err);
+    let text = String::from_utf8_lossy(&run.out).into_owned();
+    assert!(text.contains("data") && text.contains("wide"), "{text}");
+    let run = bench.run("check --data --json a.img");
+    assert_eq!(run.status, 4, "{}", run.err);
+    let report: serde_json::Value = serde_json::from_slice(&run.out).unwrap();
+    assert!(report["findings"].as_array().is_some_and(|found| !found.is_empty()), "{report}");
+}
