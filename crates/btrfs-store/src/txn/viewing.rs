@@ -31,7 +31,7 @@ impl Engine {
         let _ = self.release(self.views.close(view));
     }
 
-    /// Writes good bytes over one copy of what a view has. Nothing (false) where what lies there may be somebody else's:
+    /// Writes good bytes over one copy of what a view has. Nothing (false) where what lies there may be another's:
     /// the view was given up, or its chunk is elsewhere now.
     ///
     /// # Errors

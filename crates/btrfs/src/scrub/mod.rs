@@ -1,7 +1,7 @@
 //! Scrub: everything that the last commit has is read, all copies of it, and checked; bad copies are written anew from
 //! good ones, and the files named of which no copy is good.
 //!
-//! `run` takes the steps ([`btrfs_store::Scrub`]) and counts; `report` is what there is to tell; `named` finds the files
+//! `run` takes the steps ([`btrfs_store::Scrub`]) and counts; `report` is what there is to tell; `named` finds files
 //! that lost data belongs to, in snapshots too; `stats` keeps the device's error counters where the kernel has them.
 //!
 //! Invariants

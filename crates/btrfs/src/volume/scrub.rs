@@ -13,7 +13,7 @@ impl Volume {
     /// Others may write meanwhile: what was changed before the call is scrubbed, what comes later is not.
     ///
     /// # Errors
-    /// `ReadOnly` where it is to mend, and may not; damage of the trees that say what there is, where no copy of them is
+    /// `ReadOnly` where it is to mend, and may not; damage of trees that say what there is, where no copy of them is
     /// good; I/O; as [`vfs::Volume::sync`].
     pub fn scrub(
         &self,

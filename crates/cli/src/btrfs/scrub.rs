@@ -58,7 +58,7 @@ enum Command {
     Start(Start),
     /// Show the device's error counters, as `btrfs device stats`
     #[command(after_help = concat!(
-        "They are kept in the image, by the kernel too: errors that were met since they were set to zero. Exit status\n",
+        "They are kept in the image, by the kernel too: errors met since they were set to zero. Exit status\n",
         "3 tells that one of them is not zero.\n\n",
         "Examples:\n",
         "  spinney scrub stats site.img\n",
