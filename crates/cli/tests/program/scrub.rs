@@ -69,6 +69,8 @@ fn what_rots_is_mended_or_named() {
     let mut paths: Vec<&str> =
         report["lost"].as_array().unwrap().iter().filter_map(|lost| lost["path"].as_str()).collect();
     paths.sort_unstable();
+    // Its text repeats, so more than one of its sectors begins so.
+    paths.dedup();
     assert_eq!(paths, ["before/wide", "wide"], "{report}");
     assert_eq!(bench.run("scrub start --from=x a.img").status, 2);
 }
