@@ -19,6 +19,10 @@ use common::whole::{all, contents, populate};
 const MIB: u64 = 1 << 20;
 const SECTOR: u64 = 4096;
 
+fn count_of(len: usize) -> u64 {
+    u64::try_from(len).unwrap()
+}
+
 /// A volume of which everything has two copies, with files of all kinds.
 fn make() -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().unwrap();
@@ -109,8 +113,8 @@ fn rot_on_one_copy_is_mended_and_none_is_misjudged() {
     assert!(found.is_subset(&broken), "misjudged: {:?}", found.difference(&broken));
     let missed = broken.difference(&found).count();
     let bare = mended.progress.unchecked_bytes / 2 / SECTOR;
-    assert!(missed as u64 <= bare, "{missed} were missed, {bare} have no checksums");
-    assert_eq!(mended.progress.mended, found.len() as u64);
+    assert!(count_of(missed) <= bare, "{missed} were missed, {bare} have no checksums");
+    assert_eq!(mended.progress.mended, count_of(found.len()));
     assert_eq!((mended.progress.left, mended.progress.lost), (0, 0));
     assert_eq!(counted.progress.left, mended.progress.mended);
     assert_eq!(mended.progress.tree_errors, trees);
@@ -166,9 +170,9 @@ fn rot_on_all_copies_names_exactly_the_files() {
     for (path, ranges) in ranges {
         let whole = &before[&Path::new("/").join(path)];
         let file = vfs::File::open(&volume, path).unwrap();
-        for at in (0..whole.len() as u64).step_by(usize::try_from(SECTOR).unwrap()) {
-            let mut bytes = vec![0; (whole.len() as u64 - at).min(SECTOR).try_into().unwrap()];
-            let is_lost = ranges.iter().any(|(from, to)| *from < at + bytes.len() as u64 && at < *to);
+        for at in (0..count_of(whole.len())).step_by(usize::try_from(SECTOR).unwrap()) {
+            let mut bytes = vec![0; (count_of(whole.len()) - at).min(SECTOR).try_into().unwrap()];
+            let is_lost = ranges.iter().any(|(from, to)| *from < at + count_of(bytes.len()) && at < *to);
             let read = file.read_at(&mut bytes, at);
             assert_eq!(read.is_err(), is_lost, "{} at {at}", path.display());
         }
