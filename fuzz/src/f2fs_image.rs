@@ -16,14 +16,12 @@ use f2fs_disk::node::Footer;
 use f2fs_disk::superblock::{SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock};
 use f2fs_disk::{BLOCK_SIZE, Block, BlockAddr, Nid, OnDisk, hash};
 use host::Env;
-use vfs::{File, Volume};
+use vfs::Volume;
+
+use super::whole;
 
 /// The packed image; see `make_base`.
 static PACKED: &[u8] = include_bytes!("../images/f2fs.zst");
-/// Names that a walk looks at: crafted directories may loop.
-const NAMES_MAX: usize = 300;
-/// Bytes read of each end of a file.
-const READ_MAX: usize = 256 << 10;
 
 /// How a block's checksum is made right.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,15 +42,7 @@ struct Base {
 }
 
 static BASE: LazyLock<Base> = LazyLock::new(|| {
-    let packed = zstd::decode_all(PACKED).expect("packed by make_base");
-    let (count, rest) = packed.split_first_chunk().expect("packed by make_base");
-    let blocks: Vec<(u32, Block)> = rest
-        .chunks_exact(BLOCK_SIZE + 4)
-        .map(|entry| {
-            let (number, block) = entry.split_first_chunk().expect("it has 4100 bytes");
-            (u32::from_le_bytes(*number), block.try_into().expect("it has 4096 bytes"))
-        })
-        .collect();
+    let (blocks_in_image, blocks) = whole::unpacked(PACKED);
     let first = &blocks.iter().find(|(number, _)| *number == 0).expect("the superblock").1;
     let superblock = UncheckedSuperblock::new(&first[1024..][..SUPERBLOCK_SIZE])
         .and_then(|raw| raw.verify(1024))
@@ -73,7 +63,7 @@ static BASE: LazyLock<Base> = LazyLock::new(|| {
     let is_deciding = |number: u32, seal: Seal| seal != Seal::Nothing || number < superblock.geometry().main.0;
     blocks.sort_by_key(|(number, seal, _)| (!is_deciding(*number, *seal), *seal));
     let deciding = blocks.iter().filter(|(number, seal, _)| is_deciding(*number, *seal)).count();
-    Base { blocks_in_image: u32::from_le_bytes(*count), blocks, deciding, superblock }
+    Base { blocks_in_image, blocks, deciding, superblock }
 });
 
 /// Runs one input.
@@ -90,7 +80,7 @@ pub fn f2fs_image(data: &[u8]) {
         Some(Volume::new(Arc::new(opened)))
     };
     if let Some(volume) = open(false) {
-        walk(&volume);
+        whole::walk(&volume);
     }
     if options & 1 == 1
         && let Some(volume) = open(true)
@@ -98,28 +88,22 @@ pub fn f2fs_image(data: &[u8]) {
         change(&volume);
         let _ = volume.close();
         if let Some(volume) = open(false) {
-            walk(&volume);
+            whole::walk(&volume);
         }
     }
 }
 
-fn patched(mut patches: &[u8]) -> MemoryDevice {
+fn patched(input: &[u8]) -> MemoryDevice {
     let base = &*BASE;
     let mut changed: Vec<(usize, bool, Block)> = Vec::new();
-    while let Some(([which, high, low, len, how], rest)) = patches.split_first_chunk() {
-        let (bytes, rest) = rest.split_at(usize::from(*len % 32).min(rest.len()));
-        patches = rest;
-        let range = if how & 0x80 == 0 { base.deciding } else { base.blocks.len() };
-        let index = (usize::from(*which) | usize::from(how & 3) << 8) % range.max(1);
-        let at = (usize::from(*high) << 8 | usize::from(*low)) % BLOCK_SIZE;
-        let end = (at + bytes.len()).min(BLOCK_SIZE);
-        let known = changed.iter().position(|(known, ..)| *known == index);
+    for patch in whole::patches(input, base.deciding, base.blocks.len()) {
+        let known = changed.iter().position(|(known, ..)| *known == patch.index);
         let place = known.unwrap_or_else(|| {
-            changed.push((index, false, base.blocks[index].2));
+            changed.push((patch.index, false, base.blocks[patch.index].2));
             changed.len() - 1
         });
-        changed[place].1 |= how & 0x40 != 0;
-        changed[place].2[at..end].copy_from_slice(&bytes[..end - at]);
+        changed[place].1 |= patch.is_broken;
+        changed[place].2[patch.at..][..patch.bytes.len()].copy_from_slice(patch.bytes);
     }
     let device = WHOLE.duplicate();
     for (index, is_broken, mut block) in changed {
@@ -161,46 +145,6 @@ fn make_right(superblock: &Superblock, seal: Seal, block: &mut Block) {
         }
         Seal::Inode(_) | Seal::Nothing => {}
     }
-}
-
-/// Looks at everything, within limits.
-fn walk(volume: &Volume) {
-    let mut todo = vec![std::path::PathBuf::from("/")];
-    let mut names = 0;
-    while let Some(dir) = todo.pop() {
-        let Ok(entries) = volume.read_dir(&dir) else {
-            continue;
-        };
-        for entry in entries {
-            names += 1;
-            if names > NAMES_MAX {
-                return;
-            }
-            let Ok(entry) = entry else {
-                break;
-            };
-            let path = dir.join(entry.file_name());
-            look(volume, &path);
-            todo.push(path);
-        }
-    }
-}
-
-fn look(volume: &Volume, path: &std::path::Path) {
-    let Ok(metadata) = volume.symlink_metadata(path) else {
-        return;
-    };
-    for name in volume.list_xattrs(path).unwrap_or_default() {
-        let _ = volume.get_xattr(path, name.as_encoded_bytes());
-    }
-    let _ = volume.read_link(path);
-    let Ok(file) = File::open(volume, path) else {
-        return;
-    };
-    let mut buffer = vec![0; READ_MAX];
-    let _ = file.read_at(&mut buffer, 0);
-    let _ = file.read_at(&mut buffer[..8192], metadata.size.saturating_sub(5000));
-    let _ = (file.extents(), file.seek_data(0), file.seek_hole(0));
 }
 
 /// Changes a little of everything. Each step may fail on its own.

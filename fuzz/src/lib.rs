@@ -12,6 +12,7 @@ pub mod f2fs;
 mod f2fs_image;
 mod image;
 mod stream;
+mod whole;
 
 use std::fmt::{self, Write};
 
