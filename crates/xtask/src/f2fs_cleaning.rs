@@ -12,11 +12,10 @@
 use crate::formats::Kind;
 use anyhow::{Context, Result, bail, ensure};
 use blockdev::backends::{FileDevice, FileOptions};
-use blockdev::{Device, Write};
+use blockdev::trace::TracingDevice;
 use f2fs::{Features, MakeOptions, OpenOptions};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 use testkit::Random;
 use vfs::{File, FileOptions as Open, Volume};
@@ -58,8 +57,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         &FileDevice::open(&options.image, &FileOptions::default())?,
         &MakeOptions { features, ..MakeOptions::default() },
     )?;
-    let device = Arc::new(Counting::new(FileDevice::open(&options.image, &FileOptions::default())?));
-    let opened = Arc::new(OpenOptions::new().writable(true).open(Arc::<Counting>::clone(&device))?);
+    let device = Arc::new(TracingDevice::counting(FileDevice::open(&options.image, &FileOptions::default())?));
+    let opened = Arc::new(OpenOptions::new().writable(true).open(Arc::<TracingDevice<FileDevice>>::clone(&device))?);
     let segments = u64::from(opened.info()?.segments);
     let volume = Volume::new(Arc::<f2fs::F2fs>::clone(&opened));
     let mut data = Data { files: Vec::new(), versions: Vec::new() };
@@ -95,7 +94,15 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     data.compare().context("after it was opened anew")?;
     report(
         options,
-        &Seen { segments, blocks, trace, seconds, longest, writes: after.0 - before.0, bytes: after.1 - before.1 },
+        &Seen {
+            segments,
+            blocks,
+            trace,
+            seconds,
+            longest,
+            writes: after.writes - before.writes,
+            bytes: after.write_bytes - before.write_bytes,
+        },
     )?;
     Ok(std::fs::remove_file(&options.image)?)
 }
@@ -283,74 +290,6 @@ impl Simulation {
         }
         self.free.insert(0, victim);
         Ok(())
-    }
-}
-
-/// Counts what is written to another device.
-#[derive(Debug)]
-struct Counting {
-    inner: FileDevice,
-    writes: AtomicU64,
-    bytes: AtomicU64,
-}
-
-impl Counting {
-    fn new(inner: FileDevice) -> Self {
-        Self { inner, writes: AtomicU64::new(0), bytes: AtomicU64::new(0) }
-    }
-
-    fn counts(&self) -> (u64, u64) {
-        (self.writes.load(Relaxed), self.bytes.load(Relaxed))
-    }
-
-    fn count(&self, parts: &[&[u8]]) {
-        self.writes.fetch_add(1, Relaxed);
-        let len: usize = parts.iter().map(|part| part.len()).sum();
-        self.bytes.fetch_add(u64::try_from(len).unwrap_or(0), Relaxed);
-    }
-}
-
-impl Device for Counting {
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn size_bytes(&self) -> u64 {
-        self.inner.size_bytes()
-    }
-
-    fn is_read_only(&self) -> bool {
-        self.inner.is_read_only()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> blockdev::Result<()> {
-        self.inner.read_at(offset, buf)
-    }
-
-    fn write_at(&self, offset: u64, parts: &[&[u8]]) -> blockdev::Result<()> {
-        self.count(parts);
-        self.inner.write_at(offset, parts)
-    }
-
-    fn submit(&self, writes: &[Write<'_>]) -> Vec<blockdev::Result<()>> {
-        writes.iter().for_each(|write| self.count(write.parts));
-        self.inner.submit(writes)
-    }
-
-    fn queue_depth(&self) -> usize {
-        self.inner.queue_depth()
-    }
-
-    fn flush(&self) -> blockdev::Result<()> {
-        self.inner.flush()
-    }
-
-    fn discard(&self, offset: u64, len: u64) -> blockdev::Result<()> {
-        self.inner.discard(offset, len)
-    }
-
-    fn grow(&self, size_bytes: u64) -> blockdev::Result<()> {
-        self.inner.grow(size_bytes)
     }
 }
 

@@ -23,6 +23,11 @@ pub(crate) fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Result<Str
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// A copy of an image, with holes where it has zeros.
+pub(crate) fn copy_sparse(image: &Path, to: &Path) -> Result<()> {
+    run("cp", &[Path::new("--sparse=always"), image, to]).map(drop)
+}
+
 /// `btrfs`, or the program named by the environment variable BTRFS.
 pub(crate) fn btrfs_program() -> String {
     std::env::var("BTRFS").unwrap_or_else(|_| "btrfs".to_owned())

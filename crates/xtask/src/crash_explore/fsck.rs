@@ -1,5 +1,6 @@
 //! `fsck.f2fs` looks at states of crashes, as they are and after Spinney opened them for writing.
 
+use crate::formats::Kind;
 use anyhow::{Context, Result, bail};
 use blockdev::Device;
 use crash_explorer::{Access, Form, Format as _, Judgement, Witness, store_device};
@@ -35,7 +36,7 @@ impl Witness for Fsck {
         if let Some(keep) = &self.keep {
             std::fs::create_dir_all(keep)?;
             let kept = keep.join(image.file_name().unwrap_or_default()).with_extension("img");
-            crate::system::run("cp", &[Path::new("--sparse=always"), &image, &kept])?;
+            crate::system::copy_sparse(&image, &kept)?;
         }
         check(&image).context("the state as it is")?;
         let volume = f2fs_crash::F2fs.open(Form::Usual, Arc::clone(&device), Access::ReadWrite)?;
@@ -49,11 +50,8 @@ impl Witness for Fsck {
 }
 
 fn check(image: &Path) -> Result<()> {
-    let output = Command::new("fsck.f2fs").arg("--dry-run").arg(image).output()?;
-    let said = String::from_utf8_lossy(&output.stdout);
-    let is_wrong = |line: &str| line.contains("[Fail]") || line.contains("[ASSERT]");
-    if !output.status.success() || said.lines().any(is_wrong) {
-        bail!("fsck.f2fs ({}):\n{said}", output.status);
+    match Kind::F2fs.check(image)? {
+        None => Ok(()),
+        Some(problem) => bail!("fsck.f2fs: {problem}"),
     }
-    Ok(())
 }

@@ -124,7 +124,7 @@ fn judge(root: &Path, options: &Options, images: &[PathBuf], dir: &Path) -> Resu
     let mut subjects = Vec::new();
     for (index, (image, letter)) in images.iter().zip('b'..='z').enumerate() {
         let copy = dir.join(format!("{index}.img"));
-        system::run("cp", &[Path::new("--sparse=always"), image, &copy])?;
+        system::copy_sparse(image, &copy)?;
         let ours = f2fs::walk(&copy).and_then(|walk| Ok((walk, Leave::of(&copy)?))).context("Spinney reads it");
         subjects.push(Subject { copy, disk: format!("vd{letter}"), ours });
     }

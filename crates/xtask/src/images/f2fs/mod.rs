@@ -74,7 +74,7 @@ fn cut(guest: &Guest<'_>, recipe: &Recipe, image: &Path) -> Result<()> {
     stored::write(&promised, &mut std::fs::File::create(&synced)?)?;
     let copies = ["recovered", "looked-at"].map(|kind| guest.file(recipe, kind));
     for copy in &copies {
-        crate::system::run("cp", &[Path::new("--sparse=always"), image, copy])?;
+        crate::system::copy_sparse(image, copy)?;
     }
     let recovered = guest.run(recipe, &[&copies[0], &copies[1]], &[], &["--recover", "/dev/vdc"]);
     for copy in &copies {

@@ -1,7 +1,6 @@
 //! What is missed on the image of a killed server. The image is changed by that: it is mounted.
 
 use super::super::promises::{Diary, Ledger, Miss, Mounted, misses, print_histories};
-use super::copy;
 use crate::formats::Kind;
 use crate::system::{self, Mount};
 use anyhow::Result;
@@ -12,7 +11,7 @@ use std::sync::Arc;
 /// What the kernel and Spinney miss; and whether there was a log to be replayed.
 pub(super) fn btrfs(program: &Path, image: &Path, diaries: &[Diary]) -> Result<(bool, Vec<String>)> {
     let ours = image.with_extension("img.ours");
-    copy(image, &ours)?;
+    system::copy_sparse(image, &ours)?;
     // Damage must never come before the kernel.
     if let Some(problem) = Kind::Btrfs.check(image)? {
         return Ok((false, vec![format!("btrfs check before any replay: {problem}")]));

@@ -12,9 +12,9 @@
 //! Fails at the end, with the number of losses; the seed repeats what the writers do, though not the
 //! moment of the kill. Needs root. Called by `cargo xtask kill-mount`.
 
-use super::promises::{Clock, Diary, End, Writers};
 mod judge;
 
+use super::promises::{Clock, Diary, End, Writers};
 use super::served::{Served, server_of};
 use crate::formats::Kind;
 use crate::system;
@@ -146,10 +146,10 @@ fn one(options: &Options, round: u64, totals: &mut Totals) -> Result<()> {
     totals.kills += 1;
     if let Some(keep) = &options.keep {
         std::fs::create_dir_all(keep)?;
-        copy(&image, &keep.join(format!("kill-{round}.img")))?;
+        system::copy_sparse(&image, &keep.join(format!("kill-{round}.img")))?;
     }
     let before = image.with_extension("img.before");
-    copy(&image, &before)?;
+    system::copy_sparse(&image, &before)?;
     let judged = match kind {
         Kind::Btrfs => judge::btrfs(&options.program, &image, &diaries),
         Kind::F2fs => judge::f2fs(&options.program, &image, &diaries),
@@ -184,9 +184,4 @@ fn wait_until_gone(dir: &Path, image: &Path) -> Result<()> {
         thread::sleep(Duration::from_millis(5));
     }
     Ok(())
-}
-
-/// A copy of an image, with holes where it has zeros.
-fn copy(image: &Path, to: &Path) -> Result<()> {
-    system::run("cp", &[Path::new("--sparse=always"), image, to]).map(drop)
 }

@@ -81,7 +81,7 @@ fn by_library(device: &Arc<dyn Device>, ledgers: &[&Ledger], verdict: &mut Verdi
 
 fn by_kernel(image: &Path, ledgers: &[&Ledger], verdict: &mut Verdict) -> Result<()> {
     let copy = image.with_extension("img.kernel");
-    system::run("cp", &[Path::new("--sparse=always"), image, &copy])?;
+    system::copy_sparse(image, &copy)?;
     verdict.by_kernel = true;
     let mount = Mount::new(&copy, "noatime")?;
     verdict.missed.extend(misses(ledgers.iter().copied(), &Mounted(mount.path()), "the kernel")?);

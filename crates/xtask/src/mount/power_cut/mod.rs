@@ -30,7 +30,7 @@ use cuts::{Cut, Platter};
 use judge::judge;
 use record::Record;
 use session::{DISK_BYTES, Recorded, Work};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 use testkit::Random;
@@ -319,7 +319,7 @@ impl Trial<'_> {
 
     fn keep(&self, cut: &Cut) -> Result<()> {
         let kept = self.image.with_extension(format!("lost-{}.img", cut.number));
-        system::run("cp", &[Path::new("--sparse=always"), &self.image, &kept])?;
+        system::copy_sparse(&self.image, &kept)?;
         println!("the image of {cut} is kept as {}", kept.display());
         Ok(())
     }
