@@ -17,7 +17,7 @@ use btrfs_disk::{Key, Logical, TreeId};
 use crate::context::Context;
 use crate::pass::Pass;
 use crate::pointer::{Class, Pointer};
-use crate::records::{About, ExtentRecord, NO_LEVEL, Ref, Side, encode};
+use crate::records::{About, ExtentRecord, Item, NO_LEVEL, Ref, Side, encode};
 use crate::sort::{Record, Sorted, Sorter, lock};
 
 /// A block that was read.
@@ -249,19 +249,15 @@ impl Collector {
                     let flags = view.item.extent_flags();
                     let is_full = flags.contains(ExtentFlags::FULL_BACKREF);
                     let is_short = key.item_type == item_type::METADATA_ITEM;
-                    let level = match view.block_info {
-                        _ if is_short => key.offset.min(NO_LEVEL),
-                        Some(info) => u64::from(info.level),
-                        None => NO_LEVEL,
-                    };
-                    let about = About::Item {
+                    let level = view.level(&key).map_or(NO_LEVEL, u64::from);
+                    let about = About::Item(Item {
                         len: if is_short { cx.media.node_len() } else { key.offset },
                         is_data: flags.contains(ExtentFlags::DATA),
                         is_full,
                         level,
                         generation: view.item.generation.get(),
                         refs: view.item.refs.get(),
-                    };
+                    });
                     if is_full {
                         lock(&self.full).push(key.objectid);
                     }

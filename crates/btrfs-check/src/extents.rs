@@ -5,7 +5,7 @@ use btrfs_disk::flags::BlockGroupFlags;
 use crate::code::Code;
 use crate::context::Context;
 use crate::finding::Place;
-use crate::records::{About, ExtentRecord, NO_LEVEL, Ref, Side, decode, tree_number};
+use crate::records::{About, ExtentRecord, Item, NO_LEVEL, Ref, Side, decode, tree_number};
 
 /// References that are wrong of one extent and are reported one by one.
 const WRONG_MAX: usize = 16;
@@ -50,16 +50,6 @@ struct Current {
     owner_refers: bool,
 }
 
-#[derive(Clone, Copy)]
-struct Item {
-    len: u64,
-    is_data: bool,
-    is_full: bool,
-    level: u64,
-    generation: u64,
-    refs: u64,
-}
-
 impl<'a> Extents<'a> {
     pub(crate) fn new(cx: &'a Context<'a>) -> Self {
         Self { cx, now: None, end: 0 }
@@ -74,9 +64,8 @@ impl<'a> Extents<'a> {
         let end = self.end;
         let Some(now) = &mut self.now else { return };
         match decode(record) {
-            About::Item { len, is_data, is_full, level, generation, refs } => {
-                let previous = now.item.replace(Item { len, is_data, is_full, level, generation, refs });
-                if previous.is_some() || at < end {
+            About::Item(item) => {
+                if now.item.replace(item).is_some() || at < end {
                     let expected = format!("an extent from {} on", end.max(at));
                     self.cx.findings.add(Code::ExtentOverlap, Place::logical(at), expected, at);
                 }

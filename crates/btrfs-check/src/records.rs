@@ -23,11 +23,24 @@ const FULL: u64 = 1 << 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum About {
     /// An extent item.
-    Item { len: u64, is_data: bool, is_full: bool, level: u64, generation: u64, refs: u64 },
+    Item(Item),
     /// A tree block that a tree leads to.
     Block { level: u64, owner: u64, generation: u64 },
     /// A reference.
     Ref { to: Ref, side: Side },
+}
+
+/// What an extent item says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Item {
+    pub(crate) len: u64,
+    pub(crate) is_data: bool,
+    /// The references that the extent holds are counted by its address.
+    pub(crate) is_full: bool,
+    /// [`NO_LEVEL`] where it has none.
+    pub(crate) level: u64,
+    pub(crate) generation: u64,
+    pub(crate) refs: u64,
 }
 
 /// Who says that a reference exists.
@@ -103,7 +116,7 @@ impl std::fmt::Display for Ref {
 /// A record of what is said about `at`.
 pub(crate) fn encode(at: u64, about: About) -> ExtentRecord {
     match about {
-        About::Item { len, is_data, is_full, level, generation, refs } => {
+        About::Item(Item { len, is_data, is_full, level, generation, refs }) => {
             let flags = if is_data { DATA } else { 0 } | if is_full { FULL } else { 0 };
             [at, level | flags, len, generation, refs]
         }
@@ -126,7 +139,7 @@ pub(crate) fn decode(record: &ExtentRecord) -> About {
     let to = match tag {
         0 => {
             let (is_data, is_full) = (low & DATA != 0, low & FULL != 0);
-            return About::Item { len: a, is_data, is_full, level: low & 0xff, generation: b, refs: last };
+            return About::Item(Item { len: a, is_data, is_full, level: low & 0xff, generation: b, refs: last });
         }
         1 => return About::Block { level: low & 0xff, owner: a, generation: b },
         2 => Ref::Tree(low),
@@ -147,7 +160,7 @@ mod tests {
         let relocation = 0u64.wrapping_sub(9) & ROOT_MASK;
         assert_eq!(tree_number(relocation), 0u64.wrapping_sub(9));
         for about in [
-            About::Item { len: 4096, is_data: true, is_full: false, level: NO_LEVEL, generation: 7, refs: 3 },
+            About::Item(Item { len: 4096, is_data: true, is_full: false, level: NO_LEVEL, generation: 7, refs: 3 }),
             About::Block { level: 2, owner: 5, generation: 9 },
             About::Ref { to: Ref::Data(257, 300, 1 << 63), side: Side::Walked(8192) },
             About::Ref { to: Ref::Parent(65536), side: Side::Extent(2) },

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use blockdev::Device;
 use btrfs_disk::convert::to_u64;
 use btrfs_disk::items::OnDisk as _;
-use btrfs_disk::superblock::{
-    DiskSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, UncheckedSuperblock, mirror_offsets,
-};
+use btrfs_disk::superblock::{DiskSuperblock, SUPERBLOCK_OFFSET, SUPERBLOCK_SIZE, Superblock, mirror_offsets};
 use btrfs_disk::verify::Format;
 use btrfs_disk::{DevId, Logical};
 use btrfs_store::pool::Chunk;
+use btrfs_store::pool::supers::read_copy;
 
 use crate::code::Code;
 use crate::error::Error;
@@ -70,9 +69,9 @@ fn of_device(device: &dyn Device, findings: &Findings) -> Result<Superblock, Err
     let mut failed: Vec<(u64, String)> = Vec::new();
     let mut copies: Vec<(u64, Superblock)> = Vec::new();
     for offset in mirror_offsets(device.size_bytes()) {
-        match read(device, offset) {
+        match read_copy(device, offset) {
             Ok(copy) => copies.push((offset, copy)),
-            Err(error) => failed.push((offset, error)),
+            Err(error) => failed.push((offset, error.to_string())),
         }
     }
     // The kernel mounts by the first copy alone; of the others the newest is the next best.
@@ -98,13 +97,6 @@ fn of_device(device: &dyn Device, findings: &Findings) -> Result<Superblock, Err
         }
     }
     Ok(chosen)
-}
-
-fn read(device: &dyn Device, offset: u64) -> Result<Superblock, String> {
-    let mut bytes = vec![0; SUPERBLOCK_SIZE];
-    device.read_at(offset, &mut bytes).map_err(|error| error.to_string())?;
-    let unchecked = UncheckedSuperblock::new(&bytes).map_err(|error| error.to_string())?;
-    unchecked.verify(offset).map_err(|error| error.to_string())
 }
 
 /// What a mirror says otherwise than the copy in use. Only the first has the log: an fsync does not write mirrors.

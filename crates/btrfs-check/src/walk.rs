@@ -298,7 +298,7 @@ pub(crate) fn code_of(error: &Corrupt) -> Code {
         "tree block checksum" => Code::BlockChecksum,
         "address in the tree block" => Code::BlockAddress,
         "file system UUID in the tree block" => Code::BlockUuid,
-        "tree block generation" => Code::BlockGeneration,
+        verify::BLOCK_GENERATION => Code::BlockGeneration,
         "tree block level" => Code::BlockLevel,
         "tree block owner" => Code::BlockOwner,
         "first key of the tree block" => Code::BlockFirstKey,

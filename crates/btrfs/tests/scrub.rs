@@ -194,6 +194,14 @@ fn a_copy_of_the_superblock_is_written_anew() {
     check(image.path());
 }
 
+/// A device that is larger than its volume has room for copies that the volume does not write.
+#[test]
+fn what_lies_behind_the_volume_is_no_copy_of_the_superblock() {
+    let image = make();
+    image.as_file().set_len(300 << 30).unwrap();
+    assert_eq!(scrub(image.path(), ScrubOptions::default()).progress.errors(), 0);
+}
+
 #[test]
 fn a_scrub_that_is_stopped_goes_on_where_it_was() {
     let image = make();

@@ -379,6 +379,15 @@ impl<'a> ExtentView<'a> {
         Ok(Self { item, block_info: None, ref_bytes: rest })
     }
 
+    /// Level of the tree block that the item with this key is of; `None` where it has none.
+    #[must_use]
+    pub fn level(&self, key: &Key) -> Option<u8> {
+        match key.item_type {
+            item_type::METADATA_ITEM => Some(u8::try_from(key.offset).unwrap_or(u8::MAX)),
+            _ => self.block_info.map(|info| info.level),
+        }
+    }
+
     /// The references.
     pub fn refs(&self) -> impl Iterator<Item = Result<InlineRef, Corrupt>> + use<'a> {
         InlineRef::iter(self.ref_bytes)

@@ -13,6 +13,9 @@ use crate::key::item_type;
 use crate::node::{CSUM_FIELD_SIZE, HEADER_SIZE, Header, ITEM_SIZE, LeafView, NodeView, node_ptrs_max};
 use crate::{Key, TreeId, Uuid};
 
+/// What a [`Corrupt`] is about for a block that another transaction wrote than it should.
+pub const BLOCK_GENERATION: &str = "tree block generation";
+
 /// Checks a block that was read: its checksum, then its [`content`].
 ///
 /// # Errors
@@ -91,11 +94,11 @@ fn header_level(found: u8, expected: Option<u8>) -> Result<(), Corrupt> {
 
 fn generation(found: u64, expect: &Expect<'_>) -> Result<(), Corrupt> {
     if let Some(expected) = expect.generation {
-        super::equal("tree block generation", found, expected.0)?;
+        super::equal(BLOCK_GENERATION, found, expected.0)?;
     }
     require(
         found <= expect.generation_max.0,
-        "tree block generation",
+        BLOCK_GENERATION,
         Detail::AtMost(expect.generation_max.0),
         Detail::Number(found),
     )

@@ -36,10 +36,9 @@ pub(crate) fn each_extent(
             }
             let view = ExtentView::parse(key, bytes).map_err(|error| error.at(At::Key(tree.id(), *key)))?;
             let is_tree = view.item.extent_flags().contains(ExtentFlags::TREE_BLOCK);
-            let kind = match (is_tree, key.item_type) {
-                (true, METADATA_ITEM) => ExtentKind::Tree { level: u8::try_from(key.offset).unwrap_or(u8::MAX) },
-                (true, _) => ExtentKind::Tree { level: view.block_info.map_or(u8::MAX, |info| info.level) },
-                (false, _) => ExtentKind::Data { len: key.offset },
+            let kind = match is_tree {
+                true => ExtentKind::Tree { level: view.level(key).unwrap_or(u8::MAX) },
+                false => ExtentKind::Data { len: key.offset },
             };
             found.push((Logical(key.objectid), kind));
             Ok(Scan::Continue)

@@ -47,6 +47,7 @@ pub use chunk_map::ChunkMap;
 pub use devices::{DeviceCounts, Devices, PoolDevice};
 pub use plan::{Part, Purpose};
 pub use profile::Profile;
+pub(crate) use read::check_sector;
 pub use read::{BlockCheck, Expect};
 pub use supers::Access;
 pub use workers::Workers;

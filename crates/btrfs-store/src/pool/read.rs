@@ -93,11 +93,7 @@ impl Pool {
     ///
     /// # Errors
     /// The device's.
-    pub(crate) fn read_copy_of(&self, chunk: &Chunk, at: Logical, buf: &mut [u8], mirror: u32) -> blockdev::Result<()> {
-        self.read_parts(chunk, at, buf, mirror)
-    }
-
-    fn read_parts(&self, chunk: &Chunk, at: Logical, buf: &mut [u8], mirror: u32) -> blockdev::Result<()> {
+    pub(crate) fn read_parts(&self, chunk: &Chunk, at: Logical, buf: &mut [u8], mirror: u32) -> blockdev::Result<()> {
         for part in plan(chunk, at, to_u64(buf.len()), Purpose::Read(mirror)) {
             let device = self.device(part.device);
             let tag = Tag { kind: chunk.kind(), mirror };
@@ -225,7 +221,11 @@ impl Request<'_> {
     }
 }
 
-fn check_sector(kind: ChecksumType, bytes: &[u8], stored: &[u8]) -> Result<(), Corrupt> {
+/// Whether a sector of data has this checksum.
+///
+/// # Errors
+/// `Corrupt`, of an unknown place.
+pub(crate) fn check_sector(kind: ChecksumType, bytes: &[u8], stored: &[u8]) -> Result<(), Corrupt> {
     if codec::checksum::matches(kind, bytes, stored) {
         return Ok(());
     }

@@ -121,7 +121,12 @@ fn has_right_checksum(bytes: &[u8], fields: &DiskSuperblock) -> bool {
 /// left out.
 #[must_use]
 pub fn read_mirrors(device: &dyn Device) -> Vec<(u64, Result<Superblock>)> {
-    mirrors_within(device.size_bytes()).map(|offset| (offset, read_copy(device, offset))).collect()
+    read_within(device, device.size_bytes())
+}
+
+/// As [`read_mirrors`], of the copies that the file system writes, which uses so many bytes of the device.
+pub(crate) fn read_within(device: &dyn Device, bytes: u64) -> Vec<(u64, Result<Superblock>)> {
+    mirrors_within(bytes).map(|offset| (offset, read_copy(device, offset))).collect()
 }
 
 /// Refuses, by name, whatever the superblock asks for that `access` cannot give.
@@ -204,7 +209,11 @@ fn mirrors_within(device_bytes: u64) -> impl Iterator<Item = u64> {
     (0..MIRRORS_MAX).filter_map(mirror_offset).take_while(move |offset| offset + to_u64(SUPERBLOCK_SIZE) < device_bytes)
 }
 
-fn read_copy(device: &dyn Device, offset: u64) -> Result<Superblock> {
+/// The copy at a byte of the device.
+///
+/// # Errors
+/// Why it cannot be used; the device's.
+pub fn read_copy(device: &dyn Device, offset: u64) -> Result<Superblock> {
     let mut bytes = vec![0; SUPERBLOCK_SIZE];
     device.read_at(offset, &mut bytes)?;
     Ok(UncheckedSuperblock::new(&bytes)?.verify(offset)?)

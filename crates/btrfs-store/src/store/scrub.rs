@@ -19,14 +19,13 @@ use btrfs_disk::key::item_type::{EXTENT_ITEM, METADATA_ITEM};
 use btrfs_disk::superblock::{SUPERBLOCK_SIZE, Superblock};
 use btrfs_disk::verify;
 use btrfs_disk::{At, Corrupt, Detail, Generation, Key, Logical};
-use codec::ChecksumType;
-use codec::checksum::{checksum_many, matches};
+use codec::checksum::checksum_many;
 
 use super::Store;
 use crate::error::{BadCopy, Cause};
 use crate::extent::CsumRange;
 use crate::pool::plan::plan;
-use crate::pool::{Chunk, Pool, Purpose, supers};
+use crate::pool::{Chunk, Pool, Purpose, check_sector, supers};
 use crate::tree::Scan;
 use crate::txn::View;
 use crate::{Error, Result};
@@ -160,7 +159,7 @@ impl Store {
         let current = engine.log.lock_superblock();
         let (pool, device) = (engine.pool(), engine.device()?);
         let (mut bytes, mut bad) = (0u64, Vec::new());
-        for (mirror, (offset, read)) in (0u32..).zip(supers::read_mirrors(&**device.device())) {
+        for (mirror, (offset, read)) in (0u32..).zip(supers::read_within(&**device.device(), device.total_bytes())) {
             bytes = bytes.saturating_add(to_u64(SUPERBLOCK_SIZE));
             let Some(cause) = wrong_superblock(offset, read, &current)? else { continue };
             let fate = match (mends, mirror) {
@@ -227,13 +226,9 @@ impl Scrub {
             }
             let view = ExtentView::parse(key, item).map_err(|error| error.at(At::Key(tree.id(), *key)))?;
             let is_block = view.item.extent_flags().contains(ExtentFlags::TREE_BLOCK);
-            let level = match view.block_info {
-                Some(info) => info.level,
-                None => u8::try_from(key.offset).unwrap_or(u8::MAX),
-            };
-            let generation = Generation(view.item.generation.get());
+            let block = is_block.then(|| (view.level(key).unwrap_or(u8::MAX), Generation(view.item.generation.get())));
             let len = if is_block { node_bytes } else { key.offset };
-            found.push(Found { at: key.objectid, len, block: is_block.then_some((level, generation)) });
+            found.push(Found { at: key.objectid, len, block });
             bytes = bytes.saturating_add(len);
             let is_full = bytes >= STEP_BYTES || found.len() >= STEP_EXTENTS_MAX;
             Ok(if is_full { Scan::Stop } else { Scan::Continue })
@@ -309,18 +304,17 @@ impl Scrub {
         buf: &mut [u8],
     ) -> Result<Vec<(usize, Cause)>> {
         let pool = self.view.0.pool();
-        if pool.read_copy_of(&piece.chunk, piece.at, buf, mirror).is_ok() {
+        if pool.read_parts(&piece.chunk, piece.at, buf, mirror).is_ok() {
             return Ok(self.wrong(piece, units, buf));
         }
         let mut bad = Vec::new();
         for (index, unit) in units.iter().enumerate() {
             let part = buf.get_mut(unit.clone()).unwrap_or_default();
-            if let Err(cause) = self.read_unit(piece, index, unit, mirror, part) {
-                if matches!(cause, Cause::Device(blockdev::Error::StateGone { .. })) {
-                    let Cause::Device(gone) = cause else { continue };
-                    return Err(gone.into());
-                }
-                bad.push((index, cause));
+            match self.read_unit(piece, index, unit, mirror, part) {
+                Ok(()) => {}
+                // No copy is any better.
+                Err(Cause::Device(gone @ blockdev::Error::StateGone { .. })) => return Err(gone.into()),
+                Err(cause) => bad.push((index, cause)),
             }
         }
         Ok(bad)
@@ -328,17 +322,16 @@ impl Scrub {
 
     /// Checks what was read of a copy of the whole piece.
     fn wrong(&self, piece: &Piece, units: &[Range<usize>], buf: &[u8]) -> Vec<(usize, Cause)> {
-        if let Content::Data(csums) = &piece.content {
+        // All checksums at once, where they are right, take a fraction of the time.
+        if let Content::Data(csums) = &piece.content
+            && let Some(expected) = csums.all()
+        {
             let pool = self.view.0.pool();
-            let kind = pool.csum_type();
-            let mut computed = vec![0; units.len().saturating_mul(kind.len())];
-            checksum_many(kind, buf, pool.sector_bytes(), &mut computed);
-            let found = computed.chunks_exact(kind.len().max(1)).enumerate();
-            let wrong = found.filter_map(|(index, found)| {
-                let expected = csums.get(index)?;
-                (expected != found).then(|| (index, wrong_sector(kind, piece.unit_at(units, index), expected, found)))
-            });
-            return wrong.collect();
+            let mut computed = vec![0; expected.len()];
+            checksum_many(pool.csum_type(), buf, pool.sector_bytes(), &mut computed);
+            if computed == expected {
+                return Vec::new();
+            }
         }
         let check = |(index, unit): (usize, &Range<usize>)| {
             let bytes = buf.get(unit.clone()).unwrap_or_default();
@@ -358,12 +351,9 @@ impl Scrub {
                 Ok(verify::block(bytes, &expect)?)
             }
             Content::Data(csums) => {
-                let kind = self.view.0.pool().csum_type();
                 let Some(expected) = csums.get(index) else { return Ok(()) };
-                if matches(kind, bytes, expected) {
-                    return Ok(());
-                }
-                Err(wrong_sector(kind, at, expected, &codec::checksum::checksum(kind, bytes)))
+                let kind = self.view.0.pool().csum_type();
+                Ok(check_sector(kind, bytes, expected).map_err(|error| error.at(At::Data(at)))?)
             }
         }
     }
@@ -377,7 +367,7 @@ impl Scrub {
         buf: &mut [u8],
     ) -> Result<(), Cause> {
         let at = Logical(piece.at.0.saturating_add(to_u64(unit.start)));
-        self.view.0.pool().read_copy_of(&piece.chunk, at, buf, mirror)?;
+        self.view.0.pool().read_parts(&piece.chunk, at, buf, mirror)?;
         self.check(piece, index, at, buf)
     }
 
@@ -453,9 +443,4 @@ fn wrong_superblock(offset: u64, read: Result<Superblock>, current: &Superblock)
         return wrong("generation of the superblock", Detail::Number(expected), Detail::Number(found));
     }
     Ok(None)
-}
-
-fn wrong_sector(kind: ChecksumType, at: Logical, expected: &[u8], found: &[u8]) -> Cause {
-    let (expected, found) = (Detail::bytes(expected), Detail::csum(kind, found));
-    Corrupt::new("data checksum", expected, found).at(At::Data(at)).into()
 }

@@ -12,11 +12,7 @@ use btrfs_store::Scan;
 use super::report::{LostRange, ScrubReport};
 use crate::dir::Namespace;
 use crate::error::Result;
-use crate::inode::ROOT_DIR_INO;
 use crate::subvol;
-
-/// Directories above one another that a path leads through at most: more can only be a loop.
-const DEPTH_MAX: usize = 1 << 16;
 
 /// Finds the files of these places of data, sorted, each with its bytes.
 pub(super) fn name(names: &Namespace, lost: &[(u64, u64)], report: &mut ScrubReport) {
@@ -24,13 +20,8 @@ pub(super) fn name(names: &Namespace, lost: &[(u64, u64)], report: &mut ScrubRep
         return;
     }
     let mut ids = Vec::new();
-    if subvol::for_each_root(names, |id, item| {
-        if item.refs.get() > 0 {
-            ids.push(id);
-        }
-    })
-    .is_err()
-    {
+    let listed = subvol::for_each_root(names, |id, item| ids.extend((item.refs.get() > 0).then_some(id)));
+    if listed.is_err() {
         report.unreadable.push(TreeId::ROOT.0);
     }
     for id in ids {
@@ -39,7 +30,9 @@ pub(super) fn name(names: &Namespace, lost: &[(u64, u64)], report: &mut ScrubRep
         }
     }
     for range in &mut report.lost {
-        range.path = path_of(names, TreeId(range.subvolume), InodeNo(range.inode)).ok().flatten();
+        // Where the way is damaged, its numbers have to do.
+        let path = subvol::path_of_inode(names, TreeId(range.subvolume), InodeNo(range.inode)).ok().flatten();
+        range.path = path.map(|path| PathBuf::from(OsString::from_vec(path)));
     }
     report.lost.sort();
 }
@@ -92,25 +85,4 @@ fn push(found: &mut Vec<LostRange>, range: LostRange) {
         }
     }
     found.push(range);
-}
-
-/// The path of an inode from the top level.
-fn path_of(names: &Namespace, id: TreeId, ino: InodeNo) -> Result<Option<PathBuf>> {
-    let root = names.core.root(id)?;
-    let mut parts = Vec::new();
-    let mut at = ino;
-    while at != ROOT_DIR_INO {
-        let Some((name, above)) = subvol::name_of(&root, at)? else { return Ok(None) };
-        parts.push(name);
-        at = above;
-        if parts.len() > DEPTH_MAX {
-            return Ok(None);
-        }
-    }
-    let top = subvol::path_of(names, id)?;
-    if !top.is_empty() {
-        parts.push(top);
-    }
-    parts.reverse();
-    Ok(Some(PathBuf::from(OsString::from_vec(parts.join(&b'/')))))
 }

@@ -3,7 +3,11 @@
 use std::ops::ControlFlow;
 
 use btrfs_disk::Logical;
-use btrfs_disk::flags::BlockGroupFlags;
+use btrfs_disk::convert::to_u64;
+use btrfs_disk::superblock::SUPERBLOCK_SIZE;
+use btrfs_disk::verify::BLOCK_GENERATION;
+use btrfs_store::error::{BadCopy, Cause};
+use btrfs_store::pool::Profile;
 use btrfs_store::{BadUnit, Fate, GroupState, ScrubStep, Store};
 
 use super::report::{ScrubFault, ScrubOptions, ScrubProgress, ScrubReport, ScrubbedKind};
@@ -31,7 +35,8 @@ pub(crate) fn run(names: &Namespace, options: ScrubOptions, watch: Watch<'_>) ->
         return Err(CallerError::ReadOnly.into());
     }
     let mut found = Found::new(store, options.from);
-    let is_whole = found.superblocks(store, mends)? && found.extents(store, mends, watch)?;
+    found.superblocks(store, mends)?;
+    let is_whole = found.extents(store, mends, watch)?;
     if found.report.progress.mended > 0 {
         store.flush_devices()?;
     }
@@ -59,10 +64,10 @@ impl Found {
         Self { report: ScrubReport { progress, ..ScrubReport::default() }, lost: Vec::new() }
     }
 
-    /// Always true: it is over in a moment.
-    fn superblocks(&mut self, store: &Store, mends: bool) -> Result<bool> {
+    /// Not where another scrub was stopped behind them.
+    fn superblocks(&mut self, store: &Store, mends: bool) -> Result<()> {
         if self.report.progress.place > 0 {
-            return Ok(true);
+            return Ok(());
         }
         let (bytes, bad) = store.scrub_superblocks(mends)?;
         let progress = &mut self.report.progress;
@@ -71,18 +76,10 @@ impl Found {
         for bad in bad {
             progress.superblock_errors += 1;
             count(progress, bad.fate);
-            self.report.faults.push(ScrubFault {
-                kind: ScrubbedKind::Superblock,
-                logical: bad.copy.offset,
-                len: 4096,
-                copy: bad.copy.mirror,
-                device: bad.copy.device.0,
-                offset: bad.copy.offset,
-                problem: bad.copy.cause.to_string(),
-                fate: bad.fate,
-            });
+            let len = to_u64(SUPERBLOCK_SIZE);
+            self.report.faults.push(fault(ScrubbedKind::Superblock, (bad.copy.offset, len), &bad.copy, bad.fate));
         }
-        Ok(true)
+        Ok(())
     }
 
     fn extents(&mut self, store: &Store, mends: bool, watch: Watch<'_>) -> Result<bool> {
@@ -124,30 +121,27 @@ impl Found {
     fn add_bad(&mut self, bad: &BadUnit) {
         let progress = &mut self.report.progress;
         match (&bad.copy.cause, bad.is_tree) {
-            (btrfs_store::error::Cause::Device(_), _) => progress.read_errors += 1,
-            (btrfs_store::error::Cause::Corrupt(error), true) => {
+            (Cause::Device(_), _) => progress.read_errors += 1,
+            (Cause::Corrupt(error), true) => {
                 progress.tree_errors += 1;
-                progress.generation_errors += u64::from(error.what.contains("generation"));
+                progress.generation_errors += u64::from(error.what == BLOCK_GENERATION);
             }
-            (btrfs_store::error::Cause::Corrupt(_), false) => progress.data_errors += 1,
+            (Cause::Corrupt(_), false) => progress.data_errors += 1,
         }
         count(progress, bad.fate);
         if bad.fate == Fate::Lost && !bad.is_tree && self.lost.len() < LOST_PLACES_MAX {
             self.lost.push((bad.at.0, bad.len));
         }
         if self.report.faults.len() < ScrubReport::FAULTS_MAX {
-            self.report.faults.push(ScrubFault {
-                kind: if bad.is_tree { ScrubbedKind::TreeBlock } else { ScrubbedKind::Data },
-                logical: bad.at.0,
-                len: bad.len,
-                copy: bad.copy.mirror,
-                device: bad.copy.device.0,
-                offset: bad.copy.offset,
-                problem: bad.copy.cause.to_string(),
-                fate: bad.fate,
-            });
+            let kind = if bad.is_tree { ScrubbedKind::TreeBlock } else { ScrubbedKind::Data };
+            self.report.faults.push(fault(kind, (bad.at.0, bad.len), &bad.copy, bad.fate));
         }
     }
+}
+
+fn fault(kind: ScrubbedKind, (logical, len): (u64, u64), copy: &BadCopy, fate: Fate) -> ScrubFault {
+    let problem = copy.cause.to_string();
+    ScrubFault { kind, logical, len, copy: copy.mirror, device: copy.device.0, offset: copy.offset, problem, fate }
 }
 
 fn count(progress: &mut ScrubProgress, fate: Fate) {
@@ -160,13 +154,7 @@ fn count(progress: &mut ScrubProgress, fate: Fate) {
 
 /// Copies of each byte in a group.
 fn copies(group: &GroupState) -> u64 {
-    let twice = BlockGroupFlags::DUP | BlockGroupFlags::RAID1 | BlockGroupFlags::RAID10;
-    match group.flags {
-        flags if flags.intersects(twice) => 2,
-        flags if flags.contains(BlockGroupFlags::RAID1C3) => 3,
-        flags if flags.contains(BlockGroupFlags::RAID1C4) => 4,
-        _ => 1,
-    }
+    Profile::from_flags(group.flags).map_or(1, |profile| profile.mirror_count().into())
 }
 
 /// Others found no room but for what the scrub held back: it goes on with a newer state.

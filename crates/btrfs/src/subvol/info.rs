@@ -109,18 +109,40 @@ pub(crate) fn path_of(namespace: &Namespace, id: TreeId) -> Result<Vec<u8>> {
     while let Some(RootLink { parent, dir, name, .. }) = link {
         names.push(name.into_vec());
         let root = namespace.core.root(parent)?;
-        let mut dir = dir;
-        while dir != ROOT_DIR_INO {
-            let (name, above) = name_of_dir(&root, dir)?.ok_or_else(|| nameless(root.id, dir))?;
-            names.push(name);
-            dir = above;
-            check_depth(id, &names)?;
-        }
+        climb(id, &root, dir, &mut names)?;
         check_depth(id, &names)?;
         link = namespace.root_links.of(parent)?;
     }
     names.reverse();
     Ok(names.join(&b'/'))
+}
+
+/// The path of an inode from the top level, without a slash in front; `None` where it has no name.
+///
+/// # Errors
+/// As [`path_of`], and where a directory on the way has no name.
+pub(crate) fn path_of_inode(namespace: &Namespace, id: TreeId, ino: InodeNo) -> Result<Option<Vec<u8>>> {
+    let root = namespace.core.root(id)?;
+    let mut names: Vec<Vec<u8>> = Vec::new();
+    if ino != ROOT_DIR_INO {
+        let Some((name, dir)) = name_of(&root, ino)? else { return Ok(None) };
+        names.push(name);
+        climb(id, &root, dir, &mut names)?;
+    }
+    names.extend(Some(path_of(namespace, id)?).filter(|top| !top.is_empty()));
+    names.reverse();
+    Ok(Some(names.join(&b'/')))
+}
+
+/// Adds the names of the directories from one up to the root of its subvolume, on the way of `id` to the top.
+fn climb(id: TreeId, root: &Root, mut dir: InodeNo, names: &mut Vec<Vec<u8>>) -> Result<()> {
+    while dir != ROOT_DIR_INO {
+        let (name, above) = name_of_dir(root, dir)?.ok_or_else(|| nameless(root.id, dir))?;
+        names.push(name);
+        dir = above;
+        check_depth(id, names)?;
+    }
+    Ok(())
 }
 
 fn check_depth(id: TreeId, names: &[Vec<u8>]) -> Result<()> {

@@ -42,7 +42,7 @@ use crate::error::{Error, Result};
 pub(crate) use create::{NewSubvolume, create, snapshot};
 pub(crate) use delete::{delete, drop_dead_trees, drop_some_dead_trees, set_read_only};
 pub(crate) use info::{
-    default_subvolume, for_each_root, info_of, list, list_deleted, name_of, path_of, set_default_subvolume,
+    default_subvolume, for_each_root, info_of, list, list_deleted, name_of, path_of_inode, set_default_subvolume,
 };
 pub(crate) use make::make_trees;
 pub(crate) use received::{note_received, set_received};

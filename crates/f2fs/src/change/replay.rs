@@ -40,10 +40,8 @@ impl Store {
         }
         let geometry = *self.geometry();
         // Without a node in between, a power cut would leave those behind it unfound.
-        overlay.log().iter().try_for_each(|at| {
-            self.writer_mut()?.segments.keep(&geometry, *at);
-            Ok::<(), Error>(())
-        })?;
+        let segments = &mut self.writer_mut()?.segments;
+        overlay.log().iter().for_each(|at| segments.keep(&geometry, *at));
         self.keep_found(&blocks)?;
         for log in 0..LOGS {
             self.change_segment(log)?;
