@@ -1,8 +1,5 @@
 //! `spinney check`: what it says of sound and of damaged images, and how it ends.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-
 use crate::harness::Bench;
 
 #[test]
@@ -28,10 +25,7 @@ fn what_is_wrong_is_told_with_a_code_and_a_path() {
     bench.filled_image();
     std::fs::write(bench.path("wide"), b"wide ".repeat(20_000)).unwrap();
     bench.ok("put -q a.img wide /wide");
-    let bytes = std::fs::read(bench.path("a.img")).unwrap();
-    let at = bytes.chunks(4096).position(|sector| sector.starts_with(b"wide wide")).expect("the data is there");
-    let file = File::options().write(true).open(bench.path("a.img")).unwrap();
-    file.write_all_at(b"rot", u64::try_from(at).unwrap() * 4096 + 100).unwrap();
+    bench.rot("a.img", bench.sectors_of("a.img", b"wide wide")[0]);
     // Data is read only where that is asked for.
     bench.ok("check a.img");
     let run = bench.run("check --data a.img");

@@ -122,6 +122,19 @@ impl Bench {
         }
     }
 
+    /// Where the sectors of an image are that begin so.
+    pub(crate) fn sectors_of(&self, image: &str, wanted: &[u8]) -> Vec<u64> {
+        let bytes = std::fs::read(self.path(image)).unwrap();
+        let sectors = (0u64..).step_by(4096).zip(bytes.chunks(4096));
+        sectors.filter(|(_, sector)| sector.starts_with(wanted)).map(|(at, _)| at).collect()
+    }
+
+    /// Changes a few bytes of the sector there.
+    pub(crate) fn rot(&self, image: &str, sector: u64) {
+        let file = std::fs::File::options().write(true).open(self.path(image)).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&file, b"rot", sector + 100).unwrap();
+    }
+
     /// Passes an image through `btrfs check`, where that is installed.
     pub(crate) fn check(&self, image: &str) {
         let mut command = Command::new("btrfs");

@@ -1,22 +1,7 @@
 //! Scrubs of images and of mounts.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt as _;
-
 use crate::harness::Bench;
 use crate::mounted::Mounted;
-
-/// The sectors of the image that begin so.
-fn places_of(bench: &Bench, image: &str, wanted: &[u8]) -> Vec<u64> {
-    let bytes = std::fs::read(bench.path(image)).unwrap();
-    let sectors = (0u64..).step_by(4096).zip(bytes.chunks(4096));
-    sectors.filter(|(_, sector)| sector.starts_with(wanted)).map(|(at, _)| at).collect()
-}
-
-fn overwrite(bench: &Bench, image: &str, at: u64) {
-    let file = File::options().write(true).open(bench.path(image)).unwrap();
-    file.write_all_at(b"rot", at + 100).unwrap();
-}
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
@@ -37,9 +22,9 @@ fn what_rots_is_mended_or_named() {
     assert_eq!(bench.json("scrub stats --json a.img")["corruption"].as_u64(), Some(0));
 
     // One copy: the first that lies on the device.
-    let places = places_of(&bench, "a.img", b"wide wide");
+    let places = bench.sectors_of("a.img", b"wide wide");
     assert!(places.len() >= 2, "{places:?}");
-    overwrite(&bench, "a.img", places[0]);
+    bench.rot("a.img", places[0]);
     let before = std::fs::read(bench.path("a.img")).unwrap();
     let counted = bench.run("scrub start --readonly a.img");
     assert_eq!(counted.status, 3, "{}", counted.err);
@@ -60,8 +45,8 @@ fn what_rots_is_mended_or_named() {
 
     // The only copy there is.
     bench.ok("balance start -q a.img -d convert=single");
-    for at in places_of(&bench, "a.img", b"wide wide") {
-        overwrite(&bench, "a.img", at);
+    for at in bench.sectors_of("a.img", b"wide wide") {
+        bench.rot("a.img", at);
     }
     let run = bench.run("scrub start --json a.img");
     assert_eq!(run.status, 3, "{}", run.err);
